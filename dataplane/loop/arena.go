@@ -1,0 +1,140 @@
+package loop
+
+import (
+	"fmt"
+	"syscall"
+)
+
+// Headroom is the number of bytes directly before a buffer's aligned payload that a protocol header may use, so that
+// header and payload leave in one segment. It holds a FUSE request header (80 bytes) as well as a wire header.
+const Headroom = 128
+
+// pageSize is the alignment of every payload: what direct I/O asks for on every common device.
+const pageSize = 4096
+
+// classes are the payload capacities of the arena's buffers. Four times the previous one: at most three quarters of
+// a buffer are never touched, and untouched pages cost no memory.
+var classes = [...]int{4 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20}
+
+// Buf is a reference to an arena buffer. The zero Buf is no buffer.
+type Buf uint32
+
+const classShift = 28
+
+// Arena hands out page-aligned buffers from anonymous memory mapped once. It is bounded: Get fails when the budget is
+// used up, and callers then wait for a completion before they take in more work. It is used by one core only and has
+// no lock.
+type Arena struct {
+	budget int
+	mapped int
+	class  [len(classes)]arenaClass
+}
+
+type arenaClass struct {
+	mem  [][]byte // one mapping per buffer: page of headroom, then payload
+	refs []int32
+	free []uint32
+}
+
+// NewArena returns an arena that will map at most budget bytes of payload.
+func NewArena(budget int) *Arena { return &Arena{budget: budget} }
+
+// Get returns a buffer with room for n bytes (at most 1 MiB) and one reference, or false when the budget is used up.
+func (a *Arena) Get(n int) (Buf, bool) {
+	for c := range classes {
+		if n <= classes[c] {
+			return a.get(c)
+		}
+	}
+	panic(fmt.Sprintf("loop: no buffer of %d bytes", n))
+}
+
+func (a *Arena) get(c int) (Buf, bool) {
+	k := &a.class[c]
+	if len(k.free) == 0 {
+		if a.mapped+classes[c] > a.budget {
+			return 0, false
+		}
+		if !a.grow(c) {
+			return 0, false
+		}
+	}
+	i := k.free[len(k.free)-1]
+	k.free = k.free[:len(k.free)-1]
+	k.refs[i] = 1
+	return Buf(uint32(c+1)<<classShift | i), true
+}
+
+// growBytes is mapped at a time: few mappings for small buffers.
+const growBytes = 256 << 10
+
+func (a *Arena) grow(c int) bool {
+	k := &a.class[c]
+	n := max(1, growBytes/classes[c])
+	n = min(n, (a.budget-a.mapped)/classes[c])
+	slot := pageSize + classes[c]
+	mem, err := syscall.Mmap(-1, 0, n*slot, syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_PRIVATE|syscall.MAP_ANON)
+	if err != nil {
+		return false
+	}
+	for i := range n {
+		k.free = append(k.free, uint32(len(k.mem)))
+		k.mem = append(k.mem, mem[i*slot:(i+1)*slot:(i+1)*slot])
+		k.refs = append(k.refs, 0)
+	}
+	a.mapped += n * classes[c]
+	return true
+}
+
+func (a *Arena) slot(b Buf) (*arenaClass, uint32) {
+	c := int(b>>classShift) - 1
+	if c < 0 {
+		panic("loop: use of the zero buffer")
+	}
+	return &a.class[c], uint32(b) & (1<<classShift - 1)
+}
+
+// Bytes returns the payload of b, its whole capacity.
+func (a *Arena) Bytes(b Buf) []byte {
+	k, i := a.slot(b)
+	return k.mem[i][pageSize:]
+}
+
+// Seg returns the bytes a segment stands for.
+func (a *Arena) Seg(s Seg) []byte {
+	k, i := a.slot(s.Buf)
+	if s.Off < -Headroom {
+		panic("loop: segment starts before the headroom")
+	}
+	return k.mem[i][pageSize+int(s.Off) : pageSize+int(s.Off)+int(s.Len)]
+}
+
+// Retain adds a reference.
+func (a *Arena) Retain(b Buf) {
+	k, i := a.slot(b)
+	if k.refs[i] <= 0 {
+		panic("loop: retain of a free buffer")
+	}
+	k.refs[i]++
+}
+
+// Release drops a reference; the last one frees the buffer.
+func (a *Arena) Release(b Buf) {
+	k, i := a.slot(b)
+	k.refs[i]--
+	switch {
+	case k.refs[i] < 0:
+		panic("loop: release of a free buffer")
+	case k.refs[i] == 0:
+		k.free = append(k.free, i)
+	}
+}
+
+// InUse returns the number of buffers handed out.
+func (a *Arena) InUse() int {
+	n := 0
+	for c := range a.class {
+		n += len(a.class[c].mem) - len(a.class[c].free)
+	}
+	return n
+}
