@@ -1,0 +1,119 @@
+package schedule
+
+import (
+	"slices"
+)
+
+// usable is the room of a disk for full volume sizes.
+func (d Disk) usable() int64 {
+	free := d.Available - d.Reserved
+	if free <= d.Scheduled {
+		return 0
+	}
+	return free - d.Scheduled
+}
+
+// choose picks among candidates (at least one): the local node if it is among them, then the node, then the disk of
+// that node, whose taking leaves the fill most even.
+func choose(candidates []candidate, v Volume) candidate {
+	if v.LocalNode != "" {
+		var local []candidate
+		for _, c := range candidates {
+			if c.node.Name == v.LocalNode {
+				local = append(local, c)
+			}
+		}
+		if len(local) > 0 {
+			candidates = local
+		}
+	}
+	slices.SortFunc(candidates, func(a, b candidate) int {
+		if c := compare(a.node.Name, b.node.Name); c != 0 {
+			return c
+		}
+		return compare(a.disk.UUID, b.disk.UUID)
+	})
+	var names []string
+	room := map[string]int64{}
+	for _, c := range candidates {
+		if _, ok := room[c.node.Name]; !ok {
+			names = append(names, c.node.Name)
+		}
+		room[c.node.Name] = saturatingAdd(room[c.node.Name], c.usable)
+	}
+	values := make([]int64, len(names))
+	for i, n := range names {
+		values[i] = room[n]
+	}
+	node := mostEven(values, v.Size)
+	if node < 0 {
+		return roomiest(candidates)
+	}
+	var disks []candidate
+	var usable []int64
+	for _, c := range candidates {
+		if c.node.Name == names[node] {
+			disks, usable = append(disks, c), append(usable, c.usable)
+		}
+	}
+	disk := mostEven(usable, v.Size)
+	if disk < 0 {
+		// The node has the room only as the sum of its disks (over-provisioning): take its roomiest disk.
+		return roomiest(disks)
+	}
+	return disks[disk]
+}
+
+// mostEven returns the index whose reduction by size leaves the smallest (max-min)/mean over all values; the first of
+// equals. -1 when no value has the room.
+func mostEven(values []int64, size int64) int {
+	best, bestImbalance := -1, 0.0
+	for i, v := range values {
+		if v < size || v == 0 {
+			continue
+		}
+		after := slices.Clone(values)
+		after[i] -= size
+		if im := imbalance(after); best < 0 || im < bestImbalance {
+			best, bestImbalance = i, im
+		}
+	}
+	return best
+}
+
+func imbalance(values []int64) float64 {
+	sum := 0.0
+	for _, v := range values {
+		sum += float64(v)
+	}
+	if sum == 0 {
+		return 0
+	}
+	return float64(slices.Max(values)-slices.Min(values)) / (sum / float64(len(values)))
+}
+
+// roomiest is the choice when no disk has room for the full size, which over-provisioning allows: most usable, then
+// most available, then first by name.
+func roomiest(candidates []candidate) candidate {
+	return slices.MaxFunc(candidates, func(a, b candidate) int {
+		switch {
+		case a.usable != b.usable:
+			return sign(a.usable - b.usable)
+		case a.disk.Available != b.disk.Available:
+			return sign(a.disk.Available - b.disk.Available)
+		case a.node.Name != b.node.Name:
+			return compare(b.node.Name, a.node.Name)
+		}
+		return compare(b.disk.UUID, a.disk.UUID)
+	})
+}
+
+func sign(x int64) int {
+	switch {
+	case x < 0:
+		return -1
+	case x > 0:
+		return 1
+	}
+	return 0
+}

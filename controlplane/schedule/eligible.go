@@ -1,0 +1,192 @@
+package schedule
+
+import "slices"
+
+// extLimit is the largest file of an ext4 file system with 4 KiB blocks, exclusive; xfsLimit that of XFS.
+const (
+	extLimit int64 = 16 << 40
+	xfsLimit int64 = 1<<63 - 1
+)
+
+// eligibleNodes applies the node rules that look at one node alone.
+func (s *search) eligibleNodes() ([]*Node, Failure) {
+	var up []*Node
+	for i := range s.req.Nodes {
+		n := &s.req.Nodes[i]
+		if !n.Deleting && n.Ready && n.Schedulable && n.AllowScheduling {
+			up = append(up, n)
+		}
+	}
+	slices.SortFunc(up, func(a, b *Node) int { return compare(a.Name, b.Name) })
+	if hard := s.req.Replica.HardNode; hard != "" {
+		up = keep(up, func(n *Node) bool { return n.Name == hard })
+		if len(up) == 0 {
+			return nil, failure(ReasonHardAffinity)
+		}
+	}
+	if len(up) == 0 {
+		return nil, failure(ReasonNodesUnavailable)
+	}
+	if up = keep(up, s.matchesTopology); len(up) == 0 {
+		return nil, failure(ReasonTopology)
+	}
+	if up = keep(up, func(n *Node) bool { return n.RunsInstances && n.HasImage }); len(up) == 0 {
+		return nil, failure(ReasonNoEngineImage)
+	}
+	if up = keep(up, s.nodeTagsMatch); len(up) == 0 {
+		return nil, failure(ReasonTagsNotFulfilled)
+	}
+	return up, nil
+}
+
+func (s *search) matchesTopology(n *Node) bool {
+	terms := s.req.Volume.Topology
+	if len(terms) == 0 {
+		return true
+	}
+	return slices.ContainsFunc(terms, func(t Term) bool {
+		return (t.Zone == "" || t.Zone == n.Zone) && (t.Region == "" || t.Region == n.Region)
+	})
+}
+
+func (s *search) nodeTagsMatch(n *Node) bool {
+	return tagsMatch(s.req.Volume.NodeSelector, n.Tags, s.req.Policy.AllowEmptyNodeSelector)
+}
+
+// tagsMatch: every selector must be among the tags; without selectors tagged things are taken only if allowed.
+func tagsMatch(selectors, tags []string, allowEmpty bool) bool {
+	if len(selectors) == 0 {
+		return allowEmpty || len(tags) == 0
+	}
+	for _, want := range selectors {
+		if !slices.Contains(tags, want) {
+			return false
+		}
+	}
+	return true
+}
+
+// diskFits applies the disk rules that look at one disk alone. An empty reason means it fits.
+func (s *search) diskFits(d *Disk) Reason {
+	v, p := s.req.Volume, s.req.Policy
+	if d.Unsupported || !d.AllowScheduling || d.EvictionRequested {
+		return ReasonDisksUnavailable
+	}
+	if s.reuse {
+		return s.reuseFits(d)
+	}
+	if !d.Schedulable {
+		// A disk that only lacks space says so: "insufficient storage" tells the user what to mend.
+		if d.Pressure {
+			return ReasonInsufficientStorage
+		}
+		return ReasonDisksUnavailable
+	}
+	if !holdsFile(d.Filesystem, v.Size) {
+		return ReasonIncompatibleSize
+	}
+	if !tagsMatch(v.DiskSelector, d.Tags, p.AllowEmptyDiskSelector) {
+		return ReasonTagsNotFulfilled
+	}
+	if !d.withPending(s.pending[d.UUID]).Fits(v.Size, v.ActualSize, p) {
+		return ReasonInsufficientStorage
+	}
+	return ""
+}
+
+// reuseFits is the weaker test for the disk of a replica that is there already.
+func (s *search) reuseFits(d *Disk) Reason {
+	v, p := s.req.Volume, s.req.Policy
+	if !d.Ready || (!d.Schedulable && !d.Pressure) {
+		return ReasonDisksUnavailable
+	}
+	if !d.Schedulable && !d.notFull(p) {
+		return ReasonInsufficientStorage
+	}
+	if !tagsMatch(v.DiskSelector, d.Tags, p.AllowEmptyDiskSelector) {
+		return ReasonTagsNotFulfilled
+	}
+	return ""
+}
+
+// Fits is the space rule: after taking a volume of `size` that occupies `actual` bytes now, more than the minimum stays
+// physically free, and the sum of full sizes stays within the over-provisioning limit. With 0 and 0 it is the rule of
+// the disk condition Schedulable.
+func (d Disk) Fits(size, actual int64, p Policy) bool {
+	if d.Maximum <= 0 || d.Available <= 0 || size < 0 || actual < 0 {
+		return false
+	}
+	physical := d.Available-actual > percent(d.Maximum, p.MinimalAvailablePercent)
+	limit := percent(d.Maximum-d.Reserved, p.OverProvisioningPercent)
+	provisioned := size <= limit && d.Scheduled <= limit-size
+	return physical && provisioned
+}
+
+// notFull accepts a disk for a replica that is there already although the disk is under pressure.
+func (d Disk) notFull(p Policy) bool {
+	return d.Maximum > 0 && d.Available > 0 && d.Available > percent(d.Maximum, p.MinimalAvailablePercent)
+}
+
+// UnderPressure says whether the disk is fuller than `thresholdPercent`; 0 turns the question off.
+func (d Disk) UnderPressure(thresholdPercent int64) bool {
+	if thresholdPercent <= 0 || d.Maximum <= 0 {
+		return false
+	}
+	free := max(0, d.Available-d.Reserved)
+	return float64(free)*100/float64(d.Maximum) < float64(100-thresholdPercent)
+}
+
+func (d Disk) withPending(extra int64) Disk {
+	d.Scheduled = saturatingAdd(d.Scheduled, extra)
+	return d
+}
+
+// holdsFile says whether a sparse file of that size can exist on the file system.
+func holdsFile(filesystem string, size int64) bool {
+	switch filesystem {
+	case "ext2/ext3", "ext2", "ext3", "ext4":
+		return size < extLimit
+	case "xfs":
+		return size < xfsLimit
+	}
+	return true
+}
+
+// percent is x*p/100 rounded down, without overflow in between; saturates at the largest integer.
+func percent(x, p int64) int64 {
+	if x <= 0 || p <= 0 {
+		return 0
+	}
+	const largest = 1<<63 - 1
+	if x/100 >= largest/p-1 {
+		return largest
+	}
+	return x/100*p + x%100*p/100
+}
+
+func saturatingAdd(a, b int64) int64 {
+	if a > 1<<63-1-b {
+		return 1<<63 - 1
+	}
+	return a + b
+}
+
+func keep(nodes []*Node, ok func(*Node) bool) []*Node {
+	var out []*Node
+	for _, n := range nodes {
+		if ok(n) {
+			out = append(out, n)
+		}
+	}
+	return out
+}
+
+func compare(a, b string) int {
+	switch {
+	case a < b:
+		return -1
+	case a > b:
+		return 1
+	}
+	return 0
+}
