@@ -1,0 +1,184 @@
+package loop
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"k8s.io/client-go/tools/record"
+	"k8s.io/client-go/util/workqueue"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	"sigs.k8s.io/controller-runtime/pkg/source"
+)
+
+const (
+	// backoffFirst and backoffMost bound the retry of a failing step: quick enough for a passing fault, slow enough
+	// that a lasting one costs nothing.
+	backoffFirst = 50 * time.Millisecond
+	backoffMost  = 30 * time.Second
+	// callSettle is how long after a Call the loop looks again when nothing wakes it earlier.
+	callSettle = time.Second
+	// defaultWorkers reconcile different objects of a kind at once; one object is never reconciled twice at once.
+	defaultWorkers = 4
+	// stepTimeout bounds one gather-decide-apply step, so that a hung peer cannot hold a worker for ever.
+	stepTimeout = 2 * time.Minute
+)
+
+// Controller describes how objects of one kind are looked after. T is the pointer type of the kind, G what Gather
+// collects for Decide.
+type Controller[T client.Object, G any] struct {
+	// Name identifies the controller in logs, metrics and as source component of events.
+	Name string
+	// New returns an empty object of the kind.
+	New func() T
+	// Gather reads what Decide needs. An error ends the step; it is retried with back-off.
+	Gather func(ctx context.Context, object T) (G, error)
+	// Decide is pure. It may edit only the status of object.
+	Decide func(now time.Time, object T, gathered G) Decision
+	// Conditions returns the conditions in the object's status, for events; nil when the kind has none.
+	Conditions func(object T) []Condition
+	// Gone, if set, is told about an object that no longer exists, to drop what is held in memory for it.
+	Gone func(ctx context.Context, key client.ObjectKey)
+	// Watches are the other kinds whose changes wake objects of this kind.
+	Watches []Watch
+	// Pokes wake objects by name from outside Kubernetes (a data plane stream); nil for none.
+	Pokes <-chan event.GenericEvent
+	// Workers is the number of objects reconciled at once; 0 means defaultWorkers.
+	Workers int
+	// Now is the clock; nil means time.Now.
+	Now func() time.Time
+}
+
+// Watch wakes objects of a controller's kind when an object of another kind changes.
+type Watch struct {
+	object client.Object
+	names  func(client.Object) []string
+}
+
+// Watching watches objects of the type of proto. names returns the names (in the same namespace as the changed
+// object, or in the manager's for cluster-wide kinds, see Setup) of the objects to wake.
+func Watching[O client.Object](proto O, names func(changed O) []string) Watch {
+	return Watch{object: proto, names: func(o client.Object) []string { return names(o.(O)) }}
+}
+
+// ByOwner names the owners of the given kind, e.g. "InstanceManager".
+func ByOwner[O client.Object](kind string) func(O) []string {
+	return func(o O) []string {
+		var names []string
+		for _, ref := range o.GetOwnerReferences() {
+			if ref.Kind == kind {
+				names = append(names, ref.Name)
+			}
+		}
+		return names
+	}
+}
+
+// ByLabel names the value of a label, e.g. the volume of a replica.
+func ByLabel[O client.Object](key string) func(O) []string {
+	return func(o O) []string {
+		if v := o.GetLabels()[key]; v != "" {
+			return []string{v}
+		}
+		return nil
+	}
+}
+
+// BySameName names the object of the same name.
+func BySameName[O client.Object]() func(O) []string {
+	return func(o O) []string { return []string{o.GetName()} }
+}
+
+// Setup registers the controller with a manager. Objects woken by a cluster-wide kind (a Kubernetes Node) are looked
+// for in namespace; objects woken by a namespaced one in its own namespace.
+func Setup[T client.Object, G any](mgr ctrl.Manager, namespace string, c Controller[T, G]) error {
+	r, err := NewReconciler(c, mgr.GetClient(), mgr.GetEventRecorderFor(c.Name)) //nolint:staticcheck // clients read core/v1 events
+	if err != nil {
+		return err
+	}
+	workers := c.Workers
+	if workers == 0 {
+		workers = defaultWorkers
+	}
+	skipNameValidation := true // a process may lead, lose the lease and lead again
+	b := ctrl.NewControllerManagedBy(mgr).Named(c.Name).For(c.New()).WithOptions(controller.Options{
+		MaxConcurrentReconciles: workers,
+		SkipNameValidation:      &skipNameValidation,
+		ReconciliationTimeout:   stepTimeout,
+		RateLimiter:             workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](backoffFirst, backoffMost),
+	})
+	for _, w := range c.Watches {
+		b = b.Watches(w.object, handler.EnqueueRequestsFromMapFunc(func(_ context.Context, o client.Object) []reconcile.Request {
+			return requests(o, namespace, w.names(o))
+		}))
+	}
+	if c.Pokes != nil {
+		b = b.WatchesRawSource(source.Channel(c.Pokes, &handler.EnqueueRequestForObject{}))
+	}
+	if err := b.Complete(r); err != nil {
+		return fmt.Errorf("register %s: %w", c.Name, err)
+	}
+	return nil
+}
+
+func requests(o client.Object, namespace string, names []string) []reconcile.Request {
+	if ns := o.GetNamespace(); ns != "" {
+		namespace = ns
+	}
+	out := make([]reconcile.Request, 0, len(names))
+	for _, name := range names {
+		out = append(out, reconcile.Request{NamespacedName: client.ObjectKey{Namespace: namespace, Name: name}})
+	}
+	return out
+}
+
+// NewReconciler returns the loop without a manager around it, for tests that step it by hand.
+func NewReconciler[T client.Object, G any](c Controller[T, G], cl client.Client, events record.EventRecorder) (*Reconciler[T, G], error) {
+	if c.Name == "" || c.New == nil || c.Gather == nil || c.Decide == nil {
+		return nil, errors.New("loop: Controller needs Name, New, Gather and Decide")
+	}
+	if c.Now == nil {
+		c.Now = time.Now
+	}
+	return &Reconciler[T, G]{Controller: c, client: cl, events: events, memory: map[client.ObjectKey]*memory{}}, nil
+}
+
+// Reconciler runs the steps of a Controller. It is safe for concurrent use for different objects.
+type Reconciler[T client.Object, G any] struct {
+	Controller[T, G]
+	client client.Client
+	events record.EventRecorder
+
+	mu     sync.Mutex
+	memory map[client.ObjectKey]*memory
+}
+
+// memory is what the loop remembers of an object between steps; losing it costs only a look too many.
+type memory struct {
+	pending *expectation
+	writes  int // without a settled step in between
+}
+
+func (r *Reconciler[T, G]) remember(key client.ObjectKey) *memory {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	m := r.memory[key]
+	if m == nil {
+		m = &memory{}
+		r.memory[key] = m
+	}
+	return m
+}
+
+func (r *Reconciler[T, G]) forget(key client.ObjectKey) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.memory, key)
+}

@@ -1,0 +1,180 @@
+package loop
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+)
+
+const (
+	// restlessAfter writes in a row without a settled step mean that decide does not settle (two controllers
+	// fighting, a status that never equals itself). The longest honest chain is a volume with 20 replicas.
+	restlessAfter = 100
+	// restlessPause slows such an object down, so that it cannot flood the API server.
+	restlessPause = 5 * time.Second
+	// again is the delay to the next step of an unsettled object; 0 would mean "no requeue".
+	again = time.Millisecond
+	// staleRetry is the delay after a write that lost against another writer: the cache needs to catch up first.
+	staleRetry = 20 * time.Millisecond
+)
+
+// Reconcile makes one step for the object named by req.
+func (r *Reconciler[T, G]) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
+	key := req.NamespacedName
+	mem := r.remember(key)
+	if mem.pending != nil {
+		if !mem.pending.met(ctx, r.client, time.Now()) {
+			return ctrl.Result{RequeueAfter: catchUpPoll}, nil
+		}
+		mem.pending = nil
+	}
+	object := r.New()
+	if err := r.client.Get(ctx, key, object); err != nil {
+		if !apierrors.IsNotFound(err) {
+			return ctrl.Result{}, fmt.Errorf("read %T %s: %w", object, key, err)
+		}
+		r.forget(key)
+		if r.Gone != nil {
+			r.Gone(ctx, key)
+		}
+		return ctrl.Result{}, nil
+	}
+	gathered, err := r.Gather(ctx, object)
+	if err != nil {
+		return ctrl.Result{}, fmt.Errorf("gather for %T %s: %w", object, key, err)
+	}
+	wanted := object.DeepCopyObject().(T)
+	decision := r.Decide(r.Now(), wanted, gathered)
+	return r.apply(ctx, mem, object, wanted, decision)
+}
+
+// apply writes the status if it differs, else carries out the change, and says when to look again.
+func (r *Reconciler[T, G]) apply(ctx context.Context, mem *memory, object, wanted T, d Decision) (ctrl.Result, error) {
+	if !equality.Semantic.DeepEqual(object, wanted) {
+		return r.writeStatus(ctx, mem, object, wanted, d)
+	}
+	if d.Do == nil {
+		mem.writes = 0
+		return ctrl.Result{RequeueAfter: d.After}, nil
+	}
+	logger := log.FromContext(ctx)
+	pending, err := d.Do.apply(ctx, r.client)
+	if lostRace(d.Do, err) {
+		logger.V(1).Info("lost a race, looking again", "change", d.Do.String(), "reason", err.Error())
+		return mem.pace(ctx, staleRetry), nil
+	}
+	if err != nil {
+		if d.FailureReason != "" {
+			r.record(object, Event{Warning: true, Reason: d.FailureReason, Message: err.Error()})
+		}
+		return ctrl.Result{}, fmt.Errorf("%s: %w", d.Do, err)
+	}
+	logger.Info("applied", "change", d.Do.String())
+	r.record(object, d.Events...)
+	if _, isCall := d.Do.(Call); isCall {
+		after := d.After
+		if after == 0 {
+			after = callSettle
+		}
+		return ctrl.Result{RequeueAfter: after}, nil
+	}
+	return r.wrote(ctx, mem, pending), nil
+}
+
+func (r *Reconciler[T, G]) writeStatus(ctx context.Context, mem *memory, object, wanted T, d Decision) (ctrl.Result, error) {
+	if err := onlyStatusDiffers(object, wanted); err != nil {
+		return ctrl.Result{}, err
+	}
+	var events []Event
+	if r.Conditions != nil {
+		events = conditionEvents(r.Conditions(object), r.Conditions(wanted))
+	}
+	if d.Do == nil {
+		events = append(events, d.Events...)
+	}
+	change := UpdateStatus{Object: wanted}
+	pending, err := change.apply(ctx, r.client)
+	if lostRace(change, err) {
+		return mem.pace(ctx, staleRetry), nil
+	}
+	if err != nil {
+		return ctrl.Result{}, fmt.Errorf("%s: %w", change, err)
+	}
+	log.FromContext(ctx).V(1).Info("status written")
+	r.record(object, events...)
+	return r.wrote(ctx, mem, pending), nil
+}
+
+// wrote notes a write and says when to look again.
+func (r *Reconciler[T, G]) wrote(ctx context.Context, mem *memory, pending *expectation) ctrl.Result {
+	if pending != nil {
+		pending.since = time.Now()
+	}
+	mem.pending = pending
+	return mem.pace(ctx, again)
+}
+
+// pace counts a write (or a lost one) and gives the delay to the next step: delay, or a pause when the object is
+// restless.
+func (m *memory) pace(ctx context.Context, delay time.Duration) ctrl.Result {
+	m.writes++
+	if m.writes < restlessAfter {
+		return ctrl.Result{RequeueAfter: delay}
+	}
+	m.writes = 0
+	log.FromContext(ctx).Info("object does not settle, slowing down; two writers may disagree about it", "writes", restlessAfter)
+	return ctrl.Result{RequeueAfter: restlessPause}
+}
+
+func (r *Reconciler[T, G]) record(object T, events ...Event) {
+	for _, e := range events {
+		r.events.Event(object, e.kind(), e.Reason, e.Message)
+	}
+}
+
+// lostRace tells a write that failed only because the world moved on since it was read.
+func lostRace(change Change, err error) bool {
+	switch change.(type) {
+	case Create:
+		return apierrors.IsAlreadyExists(err)
+	case Update, UpdateStatus:
+		return apierrors.IsConflict(err) || apierrors.IsNotFound(err)
+	case Delete:
+		return apierrors.IsConflict(err)
+	}
+	return false
+}
+
+// onlyStatusDiffers guards the rule that decide edits nothing but the status in place: anything else would be lost
+// silently, because only the status is written.
+func onlyStatusDiffers(object, wanted client.Object) error {
+	a, err := withoutStatus(object)
+	if err != nil {
+		return err
+	}
+	b, err := withoutStatus(wanted)
+	if err != nil {
+		return err
+	}
+	if !equality.Semantic.DeepEqual(a, b) {
+		return fmt.Errorf("decide for %T %s edited more than the status: return loop.Update with a copy instead",
+			object, client.ObjectKeyFromObject(object))
+	}
+	return nil
+}
+
+func withoutStatus(o client.Object) (map[string]any, error) {
+	m, err := runtime.DefaultUnstructuredConverter.ToUnstructured(o)
+	if err != nil {
+		return nil, fmt.Errorf("convert %T %s: %w", o, client.ObjectKeyFromObject(o), err)
+	}
+	delete(m, "status")
+	return m, nil
+}
