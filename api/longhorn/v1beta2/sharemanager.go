@@ -1,0 +1,61 @@
+package v1beta2
+
+import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+// ShareManagerState follows the Pod that exports a volume over NFS.
+type ShareManagerState string
+
+const (
+	ShareManagerStateUnknown  ShareManagerState = "unknown"
+	ShareManagerStateStarting ShareManagerState = "starting"
+	ShareManagerStateRunning  ShareManagerState = "running"
+	ShareManagerStateStopping ShareManagerState = "stopping"
+	ShareManagerStateStopped  ShareManagerState = "stopped"
+	ShareManagerStateError    ShareManagerState = "error"
+)
+
+// ShareManagerSpec is what is wanted of a ShareManager.
+type ShareManagerSpec struct {
+	// +optional
+	Image string `json:"image"`
+}
+
+// ShareManagerStatus is what was observed of a ShareManager.
+type ShareManagerStatus struct {
+	// +optional
+	CurrentImage string `json:"currentImage"`
+	// +optional
+	Endpoint string `json:"endpoint"`
+	// +optional
+	OwnerID string `json:"ownerID"`
+	// +optional
+	State ShareManagerState `json:"state"`
+}
+
+// ShareManager is one of the stored kinds.
+//
+// +kubebuilder:object:root=true
+// +kubebuilder:subresource:status
+// +kubebuilder:storageversion
+// +kubebuilder:resource:path=sharemanagers,singular=sharemanager,shortName=lhsm,scope=Namespaced
+// +kubebuilder:metadata:labels="longhorn-manager="
+// +kubebuilder:printcolumn:name="State",type=string,JSONPath=`.status.state`
+// +kubebuilder:printcolumn:name="Node",type=string,JSONPath=`.status.ownerID`
+// +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
+type ShareManager struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata,omitempty"`
+
+	Spec   ShareManagerSpec   `json:"spec,omitempty"`
+	Status ShareManagerStatus `json:"status,omitempty"`
+}
+
+// ShareManagerList is a list of ShareManager objects.
+//
+// +kubebuilder:object:root=true
+type ShareManagerList struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata,omitempty"`
+
+	Items []ShareManager `json:"items"`
+}

@@ -1,0 +1,121 @@
+package v1beta2
+
+import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+// AttacherType says who wants a volume attached; it decides the priority of the ticket.
+type AttacherType string
+
+const (
+	AttacherTypeVolumeRestore    AttacherType = "volume-restore-controller"
+	AttacherTypeVolumeExpansion  AttacherType = "volume-expansion-controller"
+	AttacherTypeLonghornAPI      AttacherType = "longhorn-api"
+	AttacherTypeCSI              AttacherType = "csi-attacher"
+	AttacherTypeSalvage          AttacherType = "salvage-controller"
+	AttacherTypeShareManager     AttacherType = "share-manager-controller"
+	AttacherTypeSnapshot         AttacherType = "snapshot-controller"
+	AttacherTypeBackup           AttacherType = "backup-controller"
+	AttacherTypeVolumeClone      AttacherType = "volume-clone-controller"
+	AttacherTypeVolumeEviction   AttacherType = "volume-eviction-controller"
+	AttacherTypeBackingImageData AttacherType = "bim-ds-controller"
+	AttacherTypeVolumeRebuilding AttacherType = "volume-rebuilding-controller"
+)
+
+// Keys and values of the parameters of a ticket.
+const (
+	AttachmentParameterDisableFrontend = "disableFrontend"
+	AttachmentParameterLastAttachedBy  = "lastAttachedBy"
+
+	AttachmentParameterTrue  = "true"
+	AttachmentParameterFalse = "false"
+	// AttachmentParameterAny fits a volume attached with or without a frontend.
+	AttachmentParameterAny = "any"
+)
+
+// Condition type and reason of the status of a ticket.
+const (
+	AttachmentConditionSatisfied                   = "Satisfied"
+	AttachmentReasonAttachedIncompatibleParameters = "AttachedWithIncompatibleParameters"
+)
+
+// Priority orders tickets: the highest one wins a free volume. An unknown attacher has priority 0.
+func (t AttacherType) Priority() int {
+	switch t {
+	case AttacherTypeVolumeRestore, AttacherTypeVolumeExpansion:
+		return 2000
+	case AttacherTypeLonghornAPI:
+		return 1000
+	case AttacherTypeCSI, AttacherTypeSalvage, AttacherTypeShareManager:
+		return 900
+	case AttacherTypeSnapshot, AttacherTypeBackup, AttacherTypeVolumeClone, AttacherTypeVolumeEviction,
+		AttacherTypeBackingImageData, AttacherTypeVolumeRebuilding:
+		return 800
+	}
+	return 0
+}
+
+// VolumeAttachmentSpec is what is wanted of a VolumeAttachment.
+type VolumeAttachmentSpec struct {
+	// +optional
+	AttachmentTickets map[string]AttachmentTicket `json:"attachmentTickets,omitzero"`
+	// +required
+	Volume string `json:"volume"`
+}
+
+// AttachmentTicket is part of VolumeAttachment.
+type AttachmentTicket struct {
+	// +optional
+	Generation int64 `json:"generation"`
+	// +optional
+	ID string `json:"id"`
+	// +optional
+	NodeID string `json:"nodeID"`
+	// +optional
+	Parameters map[string]string `json:"parameters,omitzero"`
+	// +optional
+	Type AttacherType `json:"type"`
+}
+
+// VolumeAttachmentStatus is what was observed of a VolumeAttachment.
+type VolumeAttachmentStatus struct {
+	// +optional
+	AttachmentTicketStatuses map[string]AttachmentTicketStatus `json:"attachmentTicketStatuses,omitzero"`
+}
+
+// AttachmentTicketStatus is part of VolumeAttachment.
+type AttachmentTicketStatus struct {
+	// +required
+	// +nullable
+	Conditions []Condition `json:"conditions"`
+	// +optional
+	Generation int64 `json:"generation"`
+	// +optional
+	ID string `json:"id"`
+	// +required
+	Satisfied bool `json:"satisfied"`
+}
+
+// VolumeAttachment is one of the stored kinds.
+//
+// +kubebuilder:object:root=true
+// +kubebuilder:subresource:status
+// +kubebuilder:storageversion
+// +kubebuilder:resource:path=volumeattachments,singular=volumeattachment,shortName=lhva,scope=Namespaced
+// +kubebuilder:metadata:labels="longhorn-manager="
+// +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
+type VolumeAttachment struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata,omitempty"`
+
+	Spec   VolumeAttachmentSpec   `json:"spec,omitempty"`
+	Status VolumeAttachmentStatus `json:"status,omitempty"`
+}
+
+// VolumeAttachmentList is a list of VolumeAttachment objects.
+//
+// +kubebuilder:object:root=true
+type VolumeAttachmentList struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata,omitempty"`
+
+	Items []VolumeAttachment `json:"items"`
+}
