@@ -22,8 +22,8 @@ generate_proto() {
 	}
 	tool google.golang.org/protobuf/cmd/protoc-gen-go
 	tool google.golang.org/grpc/cmd/protoc-gen-go-grpc
-	cd "$root"
-	find api/rpc -name '*.proto' | sort | while read -r proto; do
+	cd "$root/api/rpc"
+	find . -name '*.proto' | sed 's,^\./,,' | sort | while read -r proto; do
 		protoc -I . \
 			--plugin=protoc-gen-go="$bin/protoc-gen-go" \
 			--plugin=protoc-gen-go-grpc="$bin/protoc-gen-go-grpc" \
