@@ -1,0 +1,230 @@
+package resource
+
+// Type ties a Go struct to its schema id, its methods and its actions.
+type Type struct {
+	// ID is the schema id, in the spelling clients know.
+	ID string
+	// Of is a zero value of the struct whose fields are declared.
+	Of any
+	// CollectionMethods and ResourceMethods default to GET. They say what clients may try; some routes accept more
+	// or less, as the reference has it (a node can be deleted, though its schema does not say so).
+	CollectionMethods []string
+	ResourceMethods   []string
+	Actions           []Action
+}
+
+// Action is something a resource can be told to do by POST with ?action=Name.
+type Action struct {
+	Name string
+	// Input and Output are schema ids, or empty for none. A few are misspelt on purpose: clients read them so.
+	Input, Output string
+	// When says in which states of a volume the action is offered; resources without states always offer theirs.
+	When When
+}
+
+// When is a set of volume states, see VolumeActions.
+type When uint8
+
+// Sets of states in which an action of a volume is offered.
+const (
+	WhenDetached When = 1 << iota
+	WhenAttaching
+	WhenAttached
+	// WhenFaulted is robustness faulted, whatever the state.
+	WhenFaulted
+	// WhenOther is creating, detaching or deleting, and not faulted.
+	WhenOther
+
+	// WhenSound is every state of a volume that is not faulted.
+	WhenSound = WhenDetached | WhenAttaching | WhenAttached | WhenOther
+	// WhenAlways is every state.
+	WhenAlways = WhenSound | WhenFaulted
+	whenAtRest = WhenDetached | WhenAttached
+	whenOpened = WhenDetached | WhenAttaching | WhenAttached
+)
+
+// Schema ids used outside this table.
+const (
+	TypeAPIVersion       = "apiVersion"
+	TypeSchema           = "schema"
+	TypeError            = "error"
+	TypeVolume           = "volume"
+	TypeNode             = "node"
+	TypeSetting          = "setting"
+	TypeEngineImage      = "engineImage"
+	TypeInstanceManager  = "instanceManager"
+	TypeVolumeAttachment = "volumeAttachment"
+	TypeEvent            = "event"
+	TypeTag              = "tag"
+)
+
+// Names of the actions that are served.
+const (
+	ActionAttach     = "attach"
+	ActionDetach     = "detach"
+	ActionDiskUpdate = "diskUpdate"
+)
+
+var (
+	getPost       = []string{"GET", "POST"}
+	getDelete     = []string{"GET", "DELETE"}
+	getPut        = []string{"GET", "PUT"}
+	getPutDelete  = []string{"GET", "PUT", "DELETE"}
+	getOnly       = []string{"GET"}
+	volumeActions = []Action{
+		{"attach", "attachInput", "volume", WhenAlways},
+		{"detach", "detachInput", "volume", WhenAlways},
+		{"salvage", "salvageInput", "volume", WhenFaulted},
+		{"activate", "activateInput", "volume", whenAtRest},
+		{"expand", "expandInput", "volume", whenAtRest},
+		{"cancelExpansion", "", "volume", whenOpened},
+		{"trimFilesystem", "", "volume", WhenAttached},
+		{"engineUpgrade", "engineUpgradeInput", "volume", whenAtRest},
+		{"replicaRemove", "replicaRemoveInput", "volume", whenAtRest},
+		{"updateReplicaCount", "UpdateReplicaCountInput", "volume", WhenAttached},
+		{"updateReplicaAutoBalance", "ReplicaAutoBalance", "volume", whenAtRest},
+		{"updateRebuildConcurrentSyncLimit", "UpdateRebuildConcurrentSyncLimitInput", "volume", whenAtRest},
+		{"updateDataLocality", "UpdateDataLocalityInput", "volume", whenAtRest},
+		{"updateAccessMode", "UpdateAccessModeInput", "volume", WhenDetached},
+		{"updateUnmapMarkSnapChainRemoved", "UpdateUnmapMarkSnapChainRemovedInput", "volume", whenAtRest},
+		{"updateSnapshotDataIntegrity", "UpdateSnapshotDataIntegrityInput", "volume", whenAtRest},
+		{"updateSnapshotMaxCount", "UpdateSnapshotMaxCountInput", "volume", whenAtRest},
+		{"updateSnapshotMaxSize", "UpdateSnapshotMaxSizeInput", "volume", whenAtRest},
+		{"updateBackupCompressionMethod", "UpdateBackupCompressionMethodInput", "volume", whenAtRest},
+		{"updateBackupTargetName", "UpdateBackupTargetInput", "volume", whenAtRest},
+		{"updateFreezeFilesystemForSnapshot", "UpdateFreezeFilesystemForSnapshotInput", "volume", whenAtRest},
+		{"updateReplicaSoftAntiAffinity", "UpdateReplicaSoftAntiAffinityInput", "volume", whenAtRest},
+		{"updateReplicaZoneSoftAntiAffinity", "UpdateReplicaZoneSoftAntiAffinityInput", "volume", whenAtRest},
+		{"updateReplicaDiskSoftAntiAffinity", "UpdateReplicaDiskSoftAntiAffinityInput", "volume", whenAtRest},
+		{"offlineReplicaRebuilding", "UpdateOfflineRebuildingInput", "volume", whenOpened},
+		{"updateReplicaRebuildingBandwidthLimit", "UpdateReplicaRebuildingBandwidthLimitInput", "volume", whenAtRest},
+		{"updateUblkQueueDepth", "UpdateUblkQueueDepthInput", "volume", WhenDetached},
+		{"updateUblkNumberOfQueue", "UpdateUblkNumberOfQueueInput", "volume", WhenDetached},
+		{"snapshotPurge", "", "volume", WhenAttached},
+		{"snapshotCreate", "snapshotInput", "snapshot", WhenAttached},
+		{"snapshotList", "", "snapshotListOutput", WhenAttached},
+		{"snapshotGet", "snapshotInput", "snapshot", WhenAttached},
+		{"snapshotDelete", "snapshotInput", "volume", WhenAttached},
+		{"snapshotRevert", "snapshotInput", "snapshot", WhenAttached},
+		{"snapshotBackup", "snapshotInput", "volume", WhenSound},
+		{"snapshotCRCreate", "snapshotCRInput", "snapshotCR", WhenSound},
+		{"snapshotCRList", "", "snapshotCRListOutput", WhenSound},
+		{"snapshotCRGet", "snapshotCRInput", "snapshotCR", WhenSound},
+		{"snapshotCRDelete", "snapshotCRInput", "empty", WhenSound},
+		{"pvCreate", "PVCreateInput", "volume", whenAtRest},
+		{"pvcCreate", "PVCCreateInput", "volume", whenAtRest},
+		{"recurringJobAdd", "volumeRecurringJobInput", "volumeRecurringJob", whenOpened},
+		{"recurringJobList", "", "volumeRecurringJob", whenOpened},
+		{"recurringJobDelete", "volumeRecurringJobInput", "volumeRecurringJob", whenOpened},
+	}
+	backupTargetActions = []Action{
+		{"backupTargetSync", "syncBackupResource", "backupTargetListOutput", WhenAlways},
+		{"backupTargetUpdate", "backupTarget", "backupTargetListOutput", WhenAlways},
+	}
+	backupVolumeActions = []Action{
+		{"backupList", "", "backupListOutput", WhenAlways},
+		{"backupListByVolume", "volume", "backupListOutput", WhenAlways},
+		{"backupGet", "backupInput", "backup", WhenAlways},
+		{"backupDelete", "backupInput", "backupVolume", WhenAlways},
+		{"backupVolumeSync", "syncBackupResource", "backupVolume", WhenAlways},
+	}
+	backingImageActions = []Action{
+		{"backingImageCleanup", "backingImageCleanupInput", "backingImage", WhenAlways},
+		{"upload", "", "", WhenAlways},
+		{"backupBackingImageCreate", "backupBackingImage", "backupBackingImage", WhenAlways},
+		{"updateMinNumberOfCopies", "updateMinNumberOfCopiesInput", "backingImage", WhenAlways},
+	}
+)
+
+// Types is every declared schema, in the order of the schema document.
+var Types = []Type{
+	{ID: "apiVersion", Of: APIVersion{}},
+	{ID: "schema", Of: Schema{}},
+	{ID: "error", Of: Error{}},
+	{ID: "attachInput", Of: AttachInput{}},
+	{ID: "detachInput", Of: DetachInput{}},
+	{ID: "snapshotInput", Of: SnapshotInput{}},
+	{ID: "snapshotCRInput", Of: SnapshotCRInput{}},
+	{ID: "backup", Of: Backup{}},
+	{ID: "backupInput", Of: BackupInput{}},
+	{ID: "backupStatus", Of: BackupStatus{}},
+	{ID: "syncBackupResource", Of: SyncBackupResource{}},
+	{ID: "orphan", Of: Orphan{}},
+	{ID: "restoreStatus", Of: RestoreStatus{}},
+	{ID: "purgeStatus", Of: PurgeStatus{}},
+	{ID: "rebuildStatus", Of: RebuildStatus{}},
+	{ID: "replicaRemoveInput", Of: ReplicaRemoveInput{}},
+	{ID: "salvageInput", Of: SalvageInput{}},
+	{ID: "activateInput", Of: ActivateInput{}},
+	{ID: "expandInput", Of: ExpandInput{}},
+	{ID: "engineUpgradeInput", Of: EngineUpgradeInput{}},
+	{ID: "replica", Of: Replica{}},
+	{ID: "controller", Of: Controller{}},
+	{ID: "diskUpdate", Of: DiskUpdate{}},
+	{ID: "UpdateReplicaCountInput", Of: UpdateReplicaCountInput{}},
+	{ID: "UpdateReplicaAutoBalanceInput", Of: UpdateReplicaAutoBalanceInput{}},
+	{ID: "UpdateRebuildConcurrentSyncLimitInput", Of: UpdateRebuildConcurrentSyncLimitInput{}},
+	{ID: "UpdateDataLocalityInput", Of: UpdateDataLocalityInput{}},
+	{ID: "UpdateAccessModeInput", Of: UpdateAccessModeInput{}},
+	{ID: "UpdateSnapshotDataIntegrityInput", Of: UpdateSnapshotDataIntegrityInput{}},
+	{ID: "UpdateSnapshotMaxCountInput", Of: UpdateSnapshotMaxCountInput{}},
+	{ID: "UpdateSnapshotMaxSizeInput", Of: UpdateSnapshotMaxSizeInput{}},
+	{ID: "UpdateReplicaRebuildingBandwidthLimitInput", Of: UpdateReplicaRebuildingBandwidthLimitInput{}},
+	{ID: "UpdateUblkQueueDepthInput", Of: UpdateUblkQueueDepthInput{}},
+	{ID: "UpdateUblkNumberOfQueueInput", Of: UpdateUblkNumberOfQueueInput{}},
+	{ID: "UpdateBackupCompressionInput", Of: UpdateBackupCompressionInput{}},
+	{ID: "UpdateUnmapMarkSnapChainRemovedInput", Of: UpdateUnmapMarkSnapChainRemovedInput{}},
+	{ID: "UpdateReplicaSoftAntiAffinityInput", Of: UpdateReplicaSoftAntiAffinityInput{}},
+	{ID: "UpdateReplicaZoneSoftAntiAffinityInput", Of: UpdateReplicaZoneSoftAntiAffinityInput{}},
+	{ID: "UpdateReplicaDiskSoftAntiAffinityInput", Of: UpdateReplicaDiskSoftAntiAffinityInput{}},
+	{ID: "UpdateFreezeFilesystemForSnapshotInput", Of: UpdateFreezeFilesystemForSnapshotInput{}},
+	{ID: "UpdateBackupTargetInput", Of: UpdateBackupTargetInput{}},
+	{ID: "UpdateOfflineRebuildingInput", Of: UpdateOfflineRebuildingInput{}},
+	{ID: "workloadStatus", Of: WorkloadStatus{}},
+	{ID: "cloneStatus", Of: CloneStatus{}},
+	{ID: "volumeDataLayout", Of: VolumeDataLayout{}},
+	{ID: "empty", Of: Empty{}},
+	{ID: "volumeRecurringJob", Of: VolumeRecurringJob{}},
+	{ID: "volumeRecurringJobInput", Of: VolumeRecurringJobInput{}},
+	{ID: "PVCreateInput", Of: PVCreateInput{}},
+	{ID: "PVCCreateInput", Of: PVCCreateInput{}},
+	{ID: "settingDefinition", Of: SettingDefinition{}},
+	{ID: "volumeCondition", Of: Condition{}},
+	{ID: "nodeCondition", Of: Condition{}},
+	{ID: "diskCondition", Of: Condition{}},
+	{ID: "longhornCondition", Of: Condition{}},
+	{ID: "event", Of: Event{}},
+	{ID: "supportBundle", Of: SupportBundle{}},
+	{ID: "supportBundleInitateInput", Of: SupportBundleInput{}},
+	{ID: "tag", Of: Tag{}},
+	{ID: "instanceManager", Of: InstanceManager{}},
+	{ID: "instanceProcess", Of: InstanceProcess{}},
+	{ID: "backingImageDiskFileStatus", Of: BackingImageDiskFileStatus{}},
+	{ID: "backingImageCleanupInput", Of: BackingImageCleanupInput{}},
+	{ID: "updateMinNumberOfCopiesInput", Of: UpdateMinNumberOfCopiesInput{}},
+	{ID: "backingImageRestoreInput", Of: BackingImageRestoreInput{}},
+	{ID: "attachment", Of: Attachment{}},
+	{ID: "volumeAttachment", Of: VolumeAttachment{}},
+	{ID: "volume", Of: Volume{}, CollectionMethods: getPost, ResourceMethods: getDelete, Actions: volumeActions},
+	{ID: "snapshot", Of: Snapshot{}},
+	{ID: "snapshotCR", Of: SnapshotCR{}},
+	{ID: "backupTarget", Of: BackupTarget{}, CollectionMethods: getPost, ResourceMethods: getPutDelete, Actions: backupTargetActions},
+	{ID: "backupVolume", Of: BackupVolume{}, ResourceMethods: getPutDelete, Actions: backupVolumeActions},
+	{ID: "backupBackingImage", Of: BackupBackingImage{}, ResourceMethods: getDelete,
+		Actions: []Action{{"backupBackingImageRestore", "backingImageRestoreInput", "backupBackingImage", WhenAlways}}},
+	{ID: "setting", Of: Setting{}, ResourceMethods: getPut},
+	{ID: "recurringJob", Of: RecurringJob{}, CollectionMethods: getPost, ResourceMethods: getPutDelete},
+	{ID: "engineImage", Of: EngineImage{}, CollectionMethods: getPost, ResourceMethods: getDelete},
+	{ID: "backingImage", Of: BackingImage{}, CollectionMethods: getPost, ResourceMethods: getDelete, Actions: backingImageActions},
+	{ID: "node", Of: Node{}, ResourceMethods: getPut, Actions: []Action{{"diskUpdate", "diskUpdateInput", "node", WhenAlways}}},
+	{ID: "diskUpdateInput", Of: DiskUpdateInput{}},
+	{ID: "diskInfo", Of: DiskInfo{}},
+	{ID: "kubernetesStatus", Of: KubernetesStatus{}},
+	{ID: "backupTargetListOutput", Of: BackupTargetListOutput{}},
+	{ID: "backupVolumeListOutput", Of: BackupVolumeListOutput{}},
+	{ID: "backupListOutput", Of: BackupListOutput{}},
+	{ID: "snapshotListOutput", Of: SnapshotListOutput{}},
+	{ID: "systemBackup", Of: SystemBackup{}, CollectionMethods: getPost, ResourceMethods: getDelete},
+	{ID: "systemRestore", Of: SystemRestore{}, CollectionMethods: getPost, ResourceMethods: getDelete},
+	{ID: "snapshotCRListOutput", Of: SnapshotCRListOutput{}},
+}

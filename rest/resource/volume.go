@@ -1,0 +1,257 @@
+package resource
+
+import "encoding/json"
+
+// Volume is a volume with everything a client reads about it: wishes, state, engines, replicas and attachment.
+type Volume struct {
+	Resource
+	Name                      string `json:"name" api:"create,required,unique"`
+	Size                      string `json:"size" api:"create,required" default:"100G"`
+	Frontend                  string `json:"frontend" api:"create"`
+	DisableFrontend           bool   `json:"disableFrontend"`
+	FromBackup                string `json:"fromBackup" api:"create"`
+	RestoreVolumeRecurringJob string `json:"restoreVolumeRecurringJob"`
+	DataSource                string `json:"dataSource" api:"create"`
+	CloneMode                 string `json:"cloneMode" api:"create"`
+	DataLocality              string `json:"dataLocality" api:"create" default:"disabled"`
+	// StaleReplicaTimeout is in minutes.
+	StaleReplicaTimeout int    `json:"staleReplicaTimeout" api:"create" default:"2880"`
+	State               string `json:"state"`
+	Robustness          string `json:"robustness"`
+	Image               string `json:"image"`
+	CurrentImage        string `json:"currentImage"`
+	BackingImage        string `json:"backingImage" api:"create"`
+	// Created has the form "2006-01-02 15:04:05 +0000 UTC".
+	Created                         string `json:"created"`
+	LastBackup                      string `json:"lastBackup"`
+	LastBackupAt                    string `json:"lastBackupAt"`
+	LastAttachedBy                  string `json:"lastAttachedBy"`
+	Standby                         bool   `json:"standby" api:"create" default:"false"`
+	RestoreRequired                 bool   `json:"restoreRequired"`
+	RestoreInitiated                bool   `json:"restoreInitiated"`
+	RevisionCounterDisabled         bool   `json:"revisionCounterDisabled" api:"create,required" default:"false"`
+	SnapshotDataIntegrity           string `json:"snapshotDataIntegrity" api:"create" default:"ignored"`
+	UnmapMarkSnapChainRemoved       string `json:"unmapMarkSnapChainRemoved" api:"create,required" default:"ignored"`
+	BackupCompressionMethod         string `json:"backupCompressionMethod" api:"create" default:"lz4"`
+	BackupBlockSize                 string `json:"backupBlockSize"`
+	ReplicaSoftAntiAffinity         string `json:"replicaSoftAntiAffinity" api:"create,required" default:"ignored"`
+	ReplicaZoneSoftAntiAffinity     string `json:"replicaZoneSoftAntiAffinity" api:"create,required" default:"ignored"`
+	ReplicaDiskSoftAntiAffinity     string `json:"replicaDiskSoftAntiAffinity" api:"create,required" default:"ignored"`
+	DataEngine                      string `json:"dataEngine" api:"create,required" default:"v1"`
+	SnapshotMaxCount                int    `json:"snapshotMaxCount"`
+	SnapshotMaxSize                 string `json:"snapshotMaxSize"`
+	ReplicaRebuildingBandwidthLimit int64  `json:"replicaRebuildingBandwidthLimit"`
+	UblkQueueDepth                  int    `json:"ublkQueueDepth"`
+	UblkNumberOfQueue               int    `json:"ublkNumberOfQueue"`
+	NvmeTCPNrIoQueues               int    `json:"nvmeTcpNrIoQueues"`
+	FreezeFilesystemForSnapshot     string `json:"freezeFilesystemForSnapshot"`
+	BackupTargetName                string `json:"backupTargetName"`
+
+	DataLayout   VolumeDataLayout `json:"dataLayout" api:"create" schema:"VolumeDataLayout"`
+	DiskSelector []string         `json:"diskSelector" api:"create"`
+	NodeSelector []string         `json:"nodeSelector" api:"create"`
+	// TopologyRequirement is a list of objects; the schema has always said strings.
+	TopologyRequirement  []TopologyTerm       `json:"topologyRequirement" schema:"array[string]"`
+	RecurringJobSelector []VolumeRecurringJob `json:"recurringJobSelector" api:"create"`
+
+	NumberOfReplicas           int    `json:"numberOfReplicas" api:"create,required" default:"2"`
+	ReplicaAutoBalance         string `json:"replicaAutoBalance"`
+	RebuildConcurrentSyncLimit int    `json:"rebuildConcurrentSyncLimit" api:"create" default:"0"`
+
+	Conditions       map[string]Condition `json:"conditions" schema:"map[volumeCondition]"`
+	KubernetesStatus KubernetesStatus     `json:"kubernetesStatus"`
+	CloneStatus      CloneStatus          `json:"cloneStatus"`
+	// Ready says whether a workload may use the volume now; NotReadyMessage says why not.
+	Ready             bool   `json:"ready"`
+	NotReadyMessage   string `json:"notReadyMessage"`
+	AccessMode        string `json:"accessMode" api:"create" default:"rwo"`
+	ShareEndpoint     string `json:"shareEndpoint"`
+	ShareState        string `json:"shareState"`
+	OfflineRebuilding string `json:"offlineRebuilding"`
+	Migratable        bool   `json:"migratable"`
+	Encrypted         bool   `json:"encrypted"`
+
+	Replicas      []Replica       `json:"replicas"`
+	Controllers   []Controller    `json:"controllers" api:"nullable"`
+	BackupStatus  []BackupStatus  `json:"backupStatus"`
+	RestoreStatus []RestoreStatus `json:"restoreStatus"`
+	// PurgeStatus is null when nothing was purged; the other lists are never null.
+	PurgeStatus      []PurgeStatus    `json:"purgeStatus"`
+	RebuildStatus    []RebuildStatus  `json:"rebuildStatus"`
+	VolumeAttachment VolumeAttachment `json:"volumeAttachment"`
+}
+
+// VolumeDataLayout describes erasure coding, which the v1 data engine does not have: always the zero value.
+type VolumeDataLayout struct {
+	LayoutType string `json:"type" schema:"string"`
+	Mode       string `json:"mode"`
+}
+
+// TopologyTerm limits replicas to a failure domain; an empty part matches any.
+type TopologyTerm struct {
+	Zone   string `json:"zone"`
+	Region string `json:"region"`
+}
+
+// VolumeRecurringJob names a job or a group of jobs that a volume follows.
+type VolumeRecurringJob struct {
+	Resource
+	Name    string `json:"name"`
+	IsGroup bool   `json:"isGroup"`
+}
+
+// MarshalJSON leaves the envelope out where the object is nested in a volume.
+func (j VolumeRecurringJob) MarshalJSON() ([]byte, error) {
+	type bare struct {
+		Name    string `json:"name"`
+		IsGroup bool   `json:"isGroup"`
+	}
+	if j.Type == "" {
+		return json.Marshal(bare{j.Name, j.IsGroup})
+	}
+	type full VolumeRecurringJob
+	return json.Marshal(full(j))
+}
+
+// Replica is one copy of a volume.
+type Replica struct {
+	Name                string `json:"name"`
+	HostID              string `json:"hostId"`
+	Address             string `json:"address"`
+	Running             bool   `json:"running"`
+	Image               string `json:"image"`
+	CurrentImage        string `json:"currentImage"`
+	InstanceManagerName string `json:"instanceManagerName"`
+	DiskID              string `json:"diskID"`
+	DiskPath            string `json:"diskPath"`
+	DataPath            string `json:"dataPath"`
+	// Mode is RW, WO (being rebuilt), ERR, or empty when the engine does not know the replica.
+	Mode       string `json:"mode"`
+	FailedAt   string `json:"failedAt"`
+	DataEngine string `json:"dataEngine"`
+}
+
+// Controller is a volume's engine; there are two while it migrates.
+type Controller struct {
+	Name                string `json:"name"`
+	HostID              string `json:"hostId"`
+	Address             string `json:"address"`
+	Running             bool   `json:"running"`
+	Image               string `json:"image"`
+	CurrentImage        string `json:"currentImage"`
+	InstanceManagerName string `json:"instanceManagerName"`
+	Size                string `json:"size"`
+	ActualSize          string `json:"actualSize"`
+	// Endpoint is where the volume can be used on the engine's node: a device path or a URL.
+	Endpoint                         string `json:"endpoint"`
+	LastRestoredBackup               string `json:"lastRestoredBackup"`
+	RequestedBackupRestore           string `json:"requestedBackupRestore"`
+	IsExpanding                      bool   `json:"isExpanding"`
+	LastExpansionError               string `json:"lastExpansionError"`
+	LastExpansionFailedAt            string `json:"lastExpansionFailedAt"`
+	UnmapMarkSnapChainRemovedEnabled bool   `json:"unmapMarkSnapChainRemovedEnabled"`
+}
+
+// BackupStatus is the progress of one backup of a volume; its ID is the backup's name.
+type BackupStatus struct {
+	ID        string            `json:"id"`
+	Links     map[string]string `json:"links" schema:"-"`
+	Actions   map[string]string `json:"actions" schema:"-"`
+	Snapshot  string            `json:"snapshot"`
+	Progress  int               `json:"progress"`
+	BackupURL string            `json:"backupURL"`
+	Error     string            `json:"error"`
+	State     string            `json:"state"`
+	Replica   string            `json:"replica"`
+	Size      string            `json:"size"`
+}
+
+// RestoreStatus is the progress of restoring one replica.
+type RestoreStatus struct {
+	Resource
+	Replica      string `json:"replica"`
+	IsRestoring  bool   `json:"isRestoring"`
+	LastRestored string `json:"lastRestored"`
+	Progress     int    `json:"progress"`
+	Error        string `json:"error"`
+	Filename     string `json:"filename"`
+	State        string `json:"state"`
+	BackupURL    string `json:"backupURL"`
+}
+
+// PurgeStatus is the progress of merging removed snapshots in one replica.
+type PurgeStatus struct {
+	Resource
+	Error     string `json:"error"`
+	IsPurging bool   `json:"isPurging"`
+	Progress  int    `json:"progress"`
+	Replica   string `json:"replica"`
+	State     string `json:"state"`
+}
+
+// RebuildStatus is the progress of rebuilding one replica, 0 to 100.
+type RebuildStatus struct {
+	Resource
+	Error           string   `json:"error"`
+	IsRebuilding    bool     `json:"isRebuilding"`
+	Progress        int      `json:"progress"`
+	Replica         string   `json:"replica"`
+	State           string   `json:"state"`
+	FromReplicaList []string `json:"fromReplicaList"`
+}
+
+// KubernetesStatus names the objects of Kubernetes that use a volume.
+type KubernetesStatus struct {
+	PVName          string           `json:"pvName"`
+	PVStatus        string           `json:"pvStatus"`
+	Namespace       string           `json:"namespace"`
+	PVCName         string           `json:"pvcName"`
+	LastPVCRefAt    string           `json:"lastPVCRefAt"`
+	WorkloadsStatus []WorkloadStatus `json:"workloadsStatus"`
+	LastPodRefAt    string           `json:"lastPodRefAt"`
+}
+
+// WorkloadStatus is one Pod that uses a volume.
+type WorkloadStatus struct {
+	PodName      string `json:"podName"`
+	PodStatus    string `json:"podStatus"`
+	WorkloadName string `json:"workloadName"`
+	WorkloadType string `json:"workloadType"`
+}
+
+// CloneStatus is the progress of filling a volume from another one.
+type CloneStatus struct {
+	SourceVolume         string `json:"sourceVolume"`
+	Snapshot             string `json:"snapshot"`
+	State                string `json:"state"`
+	AttemptCount         int    `json:"attemptCount"`
+	NextAllowedAttemptAt string `json:"nextAllowedAttemptAt"`
+}
+
+// VolumeAttachment lists who wants a volume where, nested in the volume or as a resource of its own.
+type VolumeAttachment struct {
+	Resource
+	// Attachments maps a ticket's id to the ticket; never null.
+	Attachments map[string]Attachment `json:"attachments"`
+	Volume      string                `json:"volume"`
+}
+
+// Attachment is one ticket.
+type Attachment struct {
+	AttachmentID   string            `json:"attachmentID"`
+	AttachmentType string            `json:"attachmentType"`
+	NodeID         string            `json:"nodeID"`
+	Parameters     map[string]string `json:"parameters"`
+	Satisfied      bool              `json:"satisfied"`
+	Conditions     []Condition       `json:"conditions" schema:"array[longhornCondition]"`
+}
+
+// Condition is an observation with a reason.
+type Condition struct {
+	ConditionType      string `json:"type" schema:"string"`
+	Status             string `json:"status"`
+	LastProbeTime      string `json:"lastProbeTime"`
+	LastTransitionTime string `json:"lastTransitionTime"`
+	Reason             string `json:"reason"`
+	Message            string `json:"message"`
+}
