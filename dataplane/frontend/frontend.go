@@ -42,3 +42,10 @@ type Frontend interface {
 	Stop(out *[]loop.Op)
 	Stopped() bool
 }
+
+// Resumer is implemented by frontends that hold work back when the arena is empty. Buffers may come free by events the
+// frontend does not see (a replica's connection lets go of one), so the core calls Resume at the end of every step;
+// it costs nothing when nothing is held back.
+type Resumer interface {
+	Resume(reqs *[]Request, out *[]loop.Op)
+}

@@ -21,23 +21,30 @@ type Buf uint32
 
 const classShift = 28
 
-// Arena hands out page-aligned buffers from anonymous memory mapped once. It is bounded: Get fails when the budget is
-// used up, and callers then wait for a completion before they take in more work. It is used by one core only and has
-// no lock.
+// Arena hands out page-aligned buffers from anonymous memory. It is bounded: Get fails when the budget is used up, and
+// callers then wait for a completion before they take in more work. It is used by one core only and has no lock.
+//
+// A free buffer is warm (it has been used, so it may hold memory and counts against the budget) or cold (fresh, or its
+// memory was given back). When the budget is short, warm buffers of any size are cooled: a burst of small requests
+// must not leave the arena without room for a large one for ever.
 type Arena struct {
 	budget int
-	mapped int
+	warm   int // payload bytes of buffers in use or warm
 	class  [len(classes)]arenaClass
 }
 
 type arenaClass struct {
-	mem  [][]byte // one mapping per buffer: page of headroom, then payload
+	mem  [][]byte // one slot per buffer: page of headroom, then payload
 	refs []int32
-	free []uint32
+	free []uint32 // warm
+	cold []uint32
 }
 
-// NewArena returns an arena that will map at most budget bytes of payload.
+// NewArena returns an arena that will hold at most budget bytes of payload.
 func NewArena(budget int) *Arena { return &Arena{budget: budget} }
+
+// Budget returns the limit the arena was made with.
+func (a *Arena) Budget() int { return a.budget }
 
 // Get returns a buffer with room for n bytes (at most 1 MiB) and one reference, or false when the budget is used up.
 func (a *Arena) Get(n int) (Buf, bool) {
@@ -51,13 +58,8 @@ func (a *Arena) Get(n int) (Buf, bool) {
 
 func (a *Arena) get(c int) (Buf, bool) {
 	k := &a.class[c]
-	if len(k.free) == 0 {
-		if a.mapped+classes[c] > a.budget {
-			return 0, false
-		}
-		if !a.grow(c) {
-			return 0, false
-		}
+	if len(k.free) == 0 && !a.warmUp(c) {
+		return 0, false
 	}
 	i := k.free[len(k.free)-1]
 	k.free = k.free[:len(k.free)-1]
@@ -65,24 +67,56 @@ func (a *Arena) get(c int) (Buf, bool) {
 	return Buf(uint32(c+1)<<classShift | i), true
 }
 
-// growBytes is mapped at a time: few mappings for small buffers.
+// warmUp puts one cold buffer of class c on its free list, if the budget allows.
+func (a *Arena) warmUp(c int) bool {
+	k := &a.class[c]
+	if a.warm+classes[c] > a.budget && !a.cool(classes[c]) {
+		return false
+	}
+	if len(k.cold) == 0 && !a.grow(c) {
+		return false
+	}
+	last := len(k.cold) - 1
+	k.free = append(k.free, k.cold[last])
+	k.cold = k.cold[:last]
+	a.warm += classes[c]
+	return true
+}
+
+// cool gives the memory of warm free buffers back until another need bytes fit the budget; large ones first, they
+// free most per system call.
+func (a *Arena) cool(need int) bool {
+	for c := len(classes) - 1; c >= 0; c-- {
+		k := &a.class[c]
+		for len(k.free) > 0 && a.warm+need > a.budget {
+			i := k.free[len(k.free)-1]
+			if syscall.Madvise(k.mem[i], syscall.MADV_DONTNEED) != nil {
+				return false
+			}
+			k.free = k.free[:len(k.free)-1]
+			k.cold = append(k.cold, i)
+			a.warm -= classes[c]
+		}
+	}
+	return a.warm+need <= a.budget
+}
+
+// growBytes is mapped at a time: few mappings for small buffers. Mapped and untouched memory costs nothing.
 const growBytes = 256 << 10
 
 func (a *Arena) grow(c int) bool {
 	k := &a.class[c]
 	n := max(1, growBytes/classes[c])
-	n = min(n, (a.budget-a.mapped)/classes[c])
 	slot := pageSize + classes[c]
 	mem, err := syscall.Mmap(-1, 0, n*slot, syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_PRIVATE|syscall.MAP_ANON)
 	if err != nil {
 		return false
 	}
 	for i := range n {
-		k.free = append(k.free, uint32(len(k.mem)))
+		k.cold = append(k.cold, uint32(len(k.mem)))
 		k.mem = append(k.mem, mem[i*slot:(i+1)*slot:(i+1)*slot])
 		k.refs = append(k.refs, 0)
 	}
-	a.mapped += n * classes[c]
 	return true
 }
 
@@ -134,7 +168,8 @@ func (a *Arena) Release(b Buf) {
 func (a *Arena) InUse() int {
 	n := 0
 	for c := range a.class {
-		n += len(a.class[c].mem) - len(a.class[c].free)
+		k := &a.class[c]
+		n += len(k.mem) - len(k.free) - len(k.cold)
 	}
 	return n
 }

@@ -1,0 +1,104 @@
+package loop
+
+import (
+	"testing"
+	"unsafe"
+
+	"pgregory.net/rapid"
+)
+
+func TestArenaKeepsItsBudgetAndItsBuffersApart(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		const budget = 4 << 20
+		a := NewArena(budget)
+		held := map[Buf]byte{}
+		sizes := map[Buf]int{}
+		used := 0
+		for range rapid.IntRange(1, 200).Draw(t, "steps") {
+			if len(held) > 0 && rapid.Bool().Draw(t, "release") {
+				for b, mark := range held {
+					if p := a.Bytes(b); p[0] != mark || p[len(p)-1] != mark {
+						t.Fatalf("buffer %#x was overwritten", b)
+					}
+					a.Release(b)
+					used -= sizes[b]
+					delete(held, b)
+					break
+				}
+				continue
+			}
+			n := rapid.IntRange(1, 1<<20).Draw(t, "size")
+			b, ok := a.Get(n)
+			if !ok {
+				if used+4*n+4096 <= budget {
+					t.Fatalf("no %d bytes with %d of %d in use", n, used, budget)
+				}
+				continue
+			}
+			p := a.Bytes(b)
+			if len(p) < n || uintptr(unsafe.Pointer(&p[0]))%4096 != 0 {
+				t.Fatalf("buffer of %d bytes at %p for %d", len(p), &p[0], n)
+			}
+			if _, twice := held[b]; twice {
+				t.Fatalf("buffer %#x handed out twice", b)
+			}
+			if used += len(p); used > budget {
+				t.Fatalf("%d bytes in use of %d", used, budget)
+			}
+			mark := byte(len(held))
+			p[0], p[len(p)-1] = mark, mark
+			held[b], sizes[b] = mark, len(p)
+		}
+		if a.InUse() != len(held) {
+			t.Fatalf("InUse is %d, %d held", a.InUse(), len(held))
+		}
+	})
+}
+
+func TestArenaGivesALargeBufferAfterABurstOfSmallOnes(t *testing.T) {
+	a := NewArena(2 << 20)
+	var small []Buf
+	for {
+		b, ok := a.Get(4096)
+		if !ok {
+			break
+		}
+		small = append(small, b)
+	}
+	if len(small) != 512 {
+		t.Fatalf("%d buffers of 4 KiB in 2 MiB", len(small))
+	}
+	for _, b := range small {
+		a.Release(b)
+	}
+	if _, ok := a.Get(1 << 20); !ok {
+		t.Fatal("the memory of released small buffers does not come back")
+	}
+}
+
+func TestArenaReferences(t *testing.T) {
+	a := NewArena(1 << 20)
+	b, _ := a.Get(1)
+	a.Retain(b)
+	a.Release(b)
+	if a.InUse() != 1 {
+		t.Fatal("a retained buffer was freed")
+	}
+	a.Release(b)
+	for name, misuse := range map[string]func(){
+		"release of a free buffer": func() { a.Release(b) },
+		"retain of a free buffer":  func() { a.Retain(b) },
+		"use of the zero buffer":   func() { a.Bytes(0) },
+		"a buffer too large":       func() { a.Get(1<<20 + 1) },
+		"before the headroom":      func() { a.Seg(Seg{Buf: b, Off: -Headroom - 1, Len: 1}) },
+	} {
+		func() {
+			defer func() {
+				if recover() == nil {
+					t.Errorf("%s did not panic", name)
+				}
+			}()
+			misuse()
+		}()
+	}
+}
