@@ -1,0 +1,91 @@
+package naming
+
+// Namespace holds every object of the system.
+const Namespace = "longhorn-system"
+
+// Ports. An instance manager gives ports of the range from InstancePortMin to InstancePortMax to its processes.
+const (
+	PortManager           = 9500
+	PortConversionWebhook = 9501
+	PortAdmissionWebhook  = 9502
+	PortRecoveryBackend   = 9503
+	PortProcessManager    = 8500
+	PortProxy             = 8501
+	PortDiskService       = 8502
+	PortInstanceService   = 8503
+	PortBackingImage      = 8000
+	PortBackingImageSync  = 8001
+	PortShareManager      = 9600
+	PortNFS               = 2049
+	PortISCSI             = 3260
+	PortSupportBundle     = 8080
+	PortFrontend          = 80
+	PortFrontendTarget    = 8000
+	PortCSIMetrics        = 8000
+
+	InstancePortMin = 10000
+	InstancePortMax = 20000
+	// EnginePortCount and ReplicaPortCount are how many ports one process takes.
+	EnginePortCount  = 1
+	ReplicaPortCount = 10
+)
+
+// Services and the configurations of the webhooks.
+const (
+	ServiceBackend           = "longhorn-backend"
+	ServiceFrontend          = "longhorn-frontend"
+	ServiceAdmissionWebhook  = "longhorn-admission-webhook"
+	ServiceRecoveryBackend   = "longhorn-recovery-backend"
+	ServiceConversionWebhook = "longhorn-conversion-webhook"
+
+	WebhookValidatorConfiguration = "longhorn-webhook-validator"
+	WebhookMutatorConfiguration   = "longhorn-webhook-mutator"
+	WebhookValidator              = "validator.longhorn.io"
+	WebhookMutator                = "mutator.longhorn.io"
+	WebhookValidationPath         = "/v1/webhook/validation"
+	WebhookMutationPath           = "/v1/webhook/mutation"
+	HealthPath                    = "/v1/healthz"
+)
+
+// Secrets. The last one is made by the user and may be missing.
+const (
+	SecretWebhookCA  = "longhorn-webhook-ca"
+	SecretWebhookTLS = "longhorn-webhook-tls"
+	SecretGRPCTLS    = "longhorn-grpc-tls"
+	// GRPCTLSPeerName is the name peers must have in their certificates.
+	GRPCTLSPeerName = "longhorn-backend.longhorn-system"
+)
+
+// Other objects with fixed names.
+const (
+	ConfigMapDefaultSetting  = "longhorn-default-setting"
+	ConfigMapDefaultResource = "longhorn-default-resource"
+	ConfigMapStorageClass    = "longhorn-storageclass"
+	DefaultSettingKey        = "default-setting.yaml"
+
+	DaemonSetManager         = "longhorn-manager"
+	DaemonSetCSIPlugin       = "longhorn-csi-plugin"
+	DeploymentDriverDeployer = "longhorn-driver-deployer"
+	DeploymentUI             = "longhorn-ui"
+	DeploymentCSIAttacher    = "csi-attacher"
+	DeploymentCSIProvisioner = "csi-provisioner"
+	DeploymentCSIResizer     = "csi-resizer"
+	DeploymentCSISnapshotter = "csi-snapshotter"
+
+	ServiceAccount        = "longhorn-service-account"
+	PriorityClass         = "longhorn-critical"
+	StorageClass          = "longhorn"
+	StaticStorageClass    = "longhorn-static"
+	BackupTarget          = "default"
+	CSIDriver             = "driver.longhorn.io"
+	LeaderElectionLease   = "longhorn-manager-leader"
+	SupportBundleAppLabel = "support-bundle-manager"
+	SupportBundleLabel    = "rancher/supportbundle"
+)
+
+// Containers of the Pods of instance managers.
+const (
+	InstanceManagerContainer      = "instance-manager"
+	LegacyEngineManagerContainer  = "engine-manager"
+	LegacyReplicaManagerContainer = "replica-manager"
+)

@@ -1,0 +1,211 @@
+package naming
+
+import (
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+)
+
+// The hashes below were computed with sha512sum, sha256sum and sha224sum. Those of c3y1huang/research:175-lh-im and
+// :174-lh-im are from published sample objects of the system we are compatible with.
+func TestDerivedNames(t *testing.T) {
+	const uuid = "9d7f4c1e-0000-4000-8000-000000000001"
+	tests := []struct{ what, got, want string }{
+		{"engine image", EngineImageName("longhornio/longhorn-engine:v1.5.0"), "ei-d911131c"},
+		{"engine image, blanks around it", EngineImageName(" ankole/engine:dev\n"), "ei-5c11872e"},
+		{"DaemonSet", EngineImageDaemonSetName("ei-5c11872e"), "engine-image-ei-5c11872e"},
+		{"canonical image", CanonicalImage("registry:5000/ankole/engine:dev"), "registry-5000-ankole-engine-dev"},
+		{"instance manager", InstanceManagerName("ip-10-0-1-113", "c3y1huang/research:175-lh-im"),
+			"instance-manager-b34d5db1fe1e2d52bcfb308be3166cfc"},
+		{"instance manager of another node", InstanceManagerName("ip-10-0-1-105", "c3y1huang/research:175-lh-im"),
+			"instance-manager-8f81ca7c3bf95bbbf656be6ac2d1b7c4"},
+		{"engine manager", LegacyEngineManagerName("node-1", "ankole/instance-manager:dev"),
+			"instance-manager-e-4579ed5ed04ee1584f0a8ca40549c861"},
+		{"replica manager", LegacyReplicaManagerName("node-1", "ankole/instance-manager:dev"),
+			"instance-manager-r-4579ed5ed04ee1584f0a8ca40549c861"},
+		{"image label", InstanceManagerImageLabel("c3y1huang/research:175-lh-im"), "imi-8d41c3a4"},
+		{"image label of an older image", InstanceManagerImageLabel("c3y1huang/research:174-lh-im"), "imi-a1873aa3"},
+		{"share manager image label", ShareManagerImageLabel("ankole/share-manager:dev"), "smi-6b0f4930"},
+		{"PDB", PodDisruptionBudgetName("instance-manager-1"), "instance-manager-1"},
+		{"first engine", EngineName("demo", 0), "demo-e-0"},
+		{"next engine", NextEngineName("demo", "demo-e-9"), "demo-e-10"},
+		{"next engine after a random name", NextEngineName("demo", "demo-e-06d4c77d"), "demo-e-1"},
+		{"next engine after a random name of decimal digits", NextEngineName("demo", "demo-e-12345678"), "demo-e-1"},
+		{"old engine", LegacyEngineName("demo", "06d4c77d"), "demo-e-06d4c77d"},
+		{"replica", ReplicaName("demo", "ca78cab4"), "demo-r-ca78cab4"},
+		{"data directory", ReplicaDataDirectory("demo", "1a2b3c4d"), "demo-1a2b3c4d"},
+		{"share manager Pod", ShareManagerPodName("demo"), "share-manager-demo"},
+		{"share manager ConfigMap", ShareManagerConfigMapName("demo"), "recovery-backend-share-manager-demo"},
+		{"backup volume", BackupVolumeName("demo", "default"), "demo-7ad4b6dd"},
+		{"backing image manager", BackingImageManagerName("ankole/backing-image-manager:dev", uuid),
+			"bim-ea2e71b92102337fe8f78cc7f5b2da0bfeafb66aa9fbea6ce90ba13b"},
+		{"backing image data source", BackingImageDataSourcePodName("iso"), "backing-image-ds-iso"},
+		{"backing image directory", BackingImageDirectory("iso", "01234567"), "iso-01234567"},
+		{"backup of a backing image", BackupBackingImageName("iso", "01234567"), "iso-01234567"},
+		{"orphaned data", OrphanDataName("node-1", "disk-1", "/var/lib/longhorn", uuid, "demo-1a2b3c4d"),
+			"orphan-70f442b50855f12253e5d708ab7aaf69d180575973aef3f7d1e9bc2e64b80ec1"},
+		{"orphaned instance", OrphanInstanceName("demo-e-0", "3f2a9c54", "instance-manager-abc", "v1"),
+			"orphan-a3290c8e7553f8c21ea604f9d2447c6e5477d794abe1cbc39e647b2e77cdadf3"},
+		{"recurring snapshot", RecurringSnapshotName("daily-job", uuid), "daily-jo-" + uuid},
+		{"recurring snapshot of a short job", RecurringSnapshotName("a", uuid), "a-c-" + uuid},
+		{"support bundle", SupportBundleName(time.Date(2026, 3, 4, 5, 6, 7, 0, time.UTC)),
+			"support-bundle-2026-03-04t05-06-07z"},
+		{"support bundle manager", SupportBundleManagerName("support-bundle-x"),
+			"longhorn-support-bundle-manager-support-bundle-x"},
+		{"default disk", DefaultDiskName("7f1c0a"), "default-disk-7f1c0a"},
+		{"ticket", AttachmentTicketID("longhorn-api", ""), "longhorn-api-"},
+		{"secret", VolumeSecretName("demo"), "longhorn-volume-demo"},
+	}
+	for _, test := range tests {
+		if test.got != test.want {
+			t.Errorf("%s: %q, want %q", test.what, test.got, test.want)
+		}
+	}
+	if got := AttachmentTicketID("csi-attacher", strings.Repeat("x", 300)); len(got) != 253 {
+		t.Errorf("a long ticket id has %d characters, want 253", len(got))
+	}
+}
+
+func TestCorrectName(t *testing.T) {
+	tests := []struct{ given, want string }{
+		{"demo", "demo"},
+		{"Demo", "demo"},
+		{strings.Repeat("a", 40), strings.Repeat("a", 40)},
+		{"a-volume-name-that-is-much-longer-than-forty-characters", "a-volume-name-that-is-much-long-730cb05e"},
+		{"A-Volume-Name-That-Is-Much-Longer-Than-Forty-Characters", "a-volume-name-that-is-much-long-f2d13d77"},
+	}
+	for _, test := range tests {
+		if got := CorrectName(test.given); got != test.want {
+			t.Errorf("CorrectName(%q) = %q, want %q", test.given, got, test.want)
+		}
+	}
+}
+
+func TestCorrectedNamesOfLabelsAreVolumeNames(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		name := rapid.StringMatching(`[a-zA-Z][a-zA-Z0-9-]{0,80}[a-z0-9]`).Draw(t, "name")
+		corrected := CorrectName(name)
+		if err := CheckVolumeName(corrected); err != nil {
+			t.Fatalf("CorrectName(%q): %v", name, err)
+		}
+		if again := CorrectName(corrected); again != corrected {
+			t.Fatalf("correcting %q twice gives %q, then %q", name, corrected, again)
+		}
+	})
+}
+
+func TestCheckVolumeName(t *testing.T) {
+	good := []string{"ab", "pvc-9d7f4c1e-0000-4000-8000-000000000001", "0-0", strings.Repeat("v", 40)}
+	bad := []string{"", "a", "-ab", "ab-", "Ab", "a_b", "a.b", "a b", "a/b", "ä-b", strings.Repeat("v", 41), "ab\n"}
+	for _, name := range good {
+		if err := CheckVolumeName(name); err != nil {
+			t.Errorf("%q: %v", name, err)
+		}
+	}
+	for _, name := range bad {
+		if err := CheckVolumeName(name); err == nil {
+			t.Errorf("%q is accepted", name)
+		}
+	}
+	if err := CheckName("a_b.c"); err != nil {
+		t.Errorf("general names may have dots and underscores: %v", err)
+	}
+}
+
+func TestRandomNames(t *testing.T) {
+	patterns := map[string]func() string{
+		`^[0-9a-f]{8}$`:                RandomSuffix,
+		`^backup-[0-9a-f]{16}$`:        RandomBackupName,
+		`^system-backup-[0-9a-f]{16}$`: RandomSystemBackupName,
+		`^snap-[0-9a-f]{16}$`:          RandomSnapshotName,
+	}
+	for pattern, name := range patterns {
+		a, b := name(), name()
+		if !regexp.MustCompile(pattern).MatchString(a) {
+			t.Errorf("%q does not match %s", a, pattern)
+		}
+		if a == b {
+			t.Errorf("two names are equal: %q", a)
+		}
+	}
+	if !IsReplicaDataDirectory(ReplicaDataDirectory("a-b", RandomSuffix())) {
+		t.Error("a replica directory is not recognised")
+	}
+	for _, other := range []string{"lost+found", "demo", "demo-1a2b3c4", "demo-1a2b3c4d.tmp"} {
+		if IsReplicaDataDirectory(other) {
+			t.Errorf("%q is taken for a replica directory", other)
+		}
+	}
+}
+
+func TestPaths(t *testing.T) {
+	tests := []struct{ what, got, want string }{
+		{"engine binary", EngineBinaryInPod("ankole/engine:dev"), "/engine-binaries/ankole-engine-dev/longhorn"},
+		{"replica binary", ReplicaBinaryInPod("ankole/engine:dev"),
+			"/host/var/lib/longhorn/engine-binaries/ankole-engine-dev/longhorn"},
+		{"replica", InHostMount(ReplicaPath("/var/lib/longhorn/", "demo-1a2b3c4d")),
+			"/host/var/lib/longhorn/replicas/demo-1a2b3c4d"},
+		{"disk configuration", DiskConfigPath("/mnt/disk/"), "/mnt/disk/longhorn-disk.cfg"},
+		{"backing image", BackingImagePath("/mnt/disk", "iso", "01234567"), "/mnt/disk/backing-images/iso-01234567"},
+		{"device", DevicePath("demo"), "/dev/longhorn/demo"},
+		{"decrypted device", MappedDevicePath("demo"), "/dev/mapper/demo"},
+		{"iscsi", ISCSIEndpoint("10.0.0.1", "demo"), "iscsi://10.0.0.1:3260/iqn.2019-10.io.longhorn:demo/1"},
+		{"share", ShareEndpoint("10.0.0.1", "demo"), "nfs://10.0.0.1/demo"},
+		{"backup", BackupURL("s3://b@r/", "backup-1", "demo"), "s3://b@r/?backup=backup-1&volume=demo"},
+		{"frontend", EngineFrontend("blockdev"), "tgt-blockdev"},
+		{"frontend iscsi", EngineFrontend("iscsi"), "tgt-iscsi"},
+		{"no frontend", EngineFrontend(""), ""},
+	}
+	for _, test := range tests {
+		if test.got != test.want {
+			t.Errorf("%s: %q, want %q", test.what, test.got, test.want)
+		}
+	}
+}
+
+func TestParseCloneSource(t *testing.T) {
+	tests := []struct {
+		source, volume, snapshot string
+		ok                       bool
+	}{
+		{CloneFromVolume("demo"), "demo", "", true},
+		{CloneFromSnapshot("demo", "snap-1"), "demo", "snap-1", true},
+		{"vol://", "", "", false},
+		{"vol://a/b", "a", "", false},
+		{"snap://a", "a", "", false},
+		{"snap://a/b/c", "a", "b/c", false},
+		{"demo", "", "", false},
+	}
+	for _, test := range tests {
+		volume, snapshot, ok := ParseCloneSource(test.source)
+		if ok != test.ok || ok && (volume != test.volume || snapshot != test.snapshot) {
+			t.Errorf("ParseCloneSource(%q) = %q, %q, %v", test.source, volume, snapshot, ok)
+		}
+	}
+}
+
+func TestLabels(t *testing.T) {
+	labels := InstanceManagerLabels("ip-10-0-1-113", "c3y1huang/research:175-lh-im", "aio")
+	want := map[string]string{
+		"longhorn.io/component":              "instance-manager",
+		"longhorn.io/instance-manager-image": "imi-8d41c3a4",
+		"longhorn.io/instance-manager-type":  "aio",
+		"longhorn.io/managed-by":             "longhorn-manager",
+		"longhorn.io/node":                   "ip-10-0-1-113",
+	}
+	if len(labels) != len(want) {
+		t.Errorf("%d labels, want %d", len(labels), len(want))
+	}
+	for key, value := range want {
+		if labels[key] != value {
+			t.Errorf("label %s = %q, want %q", key, labels[key], value)
+		}
+	}
+	replica := ReplicaLabels("demo", "", "", "")
+	if len(replica) != 1 || replica[LabelVolume] != "demo" {
+		t.Errorf("a replica without a place has labels %v", replica)
+	}
+}

@@ -1,0 +1,211 @@
+package naming
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"regexp"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// MaxNameLength bounds the names of volumes, backing images and recurring jobs: names derived from them get prefixes
+// and suffixes and must still be DNS labels of at most 63 characters.
+const MaxNameLength = 40
+
+var (
+	// namePattern is what names of volumes, backing images, backups, backup targets and recurring jobs look like.
+	namePattern = regexp.MustCompile(`^[a-z0-9][a-z0-9_.-]+$`)
+	dnsLabel    = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]*[a-z0-9])?$`)
+	// dataDirectory recognises a replica directory on a disk.
+	dataDirectory = regexp.MustCompile(`^.*-[a-zA-Z0-9]{8}$`)
+)
+
+// CheckName returns an error unless the name has the form all named objects must have: two or more characters, lower
+// case letters, digits, and `_`, `.`, `-` behind the first one.
+func CheckName(name string) error {
+	if !namePattern.MatchString(name) {
+		return fmt.Errorf("invalid name %q: use two or more characters out of a-z, 0-9, '_', '.', '-', and begin with a letter or digit", name)
+	}
+	return nil
+}
+
+// CheckVolumeName returns an error unless the name is good for a volume: a DNS label of 2 to 40 characters.
+func CheckVolumeName(name string) error {
+	if err := CheckName(name); err != nil {
+		return err
+	}
+	if len(name) > MaxNameLength {
+		return fmt.Errorf("invalid volume name %q: %d characters, at most %d are allowed", name, len(name), MaxNameLength)
+	}
+	if !dnsLabel.MatchString(name) {
+		return fmt.Errorf("invalid volume name %q: use lower case letters, digits and '-', and end with a letter or digit", name)
+	}
+	return nil
+}
+
+// CorrectName makes a name fit: lower case, and if it is longer than MaxNameLength a prefix of it, a dash and eight
+// digits of the SHA-512 of the name as it was given.
+func CorrectName(name string) string {
+	lower := strings.ToLower(name)
+	if len(lower) <= MaxNameLength {
+		return lower
+	}
+	return lower[:MaxNameLength-suffixDigits-1] + "-" + sha512Prefix(name, suffixDigits)
+}
+
+// EngineName returns the name of the engine with a number, 0 for the first.
+func EngineName(volume string, number int) string {
+	return volume + "-e-" + strconv.Itoa(number)
+}
+
+// NextEngineName returns the name of the engine that takes over from another in a live migration: the next number, or
+// 1 if the old name ends in random digits, as older versions named engines.
+func NextEngineName(volume, current string) string {
+	suffix := strings.TrimPrefix(current, volume+"-e-")
+	n, err := strconv.Atoi(suffix)
+	// Eight decimal digits are more likely a random suffix than a volume that was migrated ten million times.
+	if err != nil || n < 0 || len(suffix) >= suffixDigits {
+		return EngineName(volume, 1)
+	}
+	return EngineName(volume, n+1)
+}
+
+// ReplicaName returns the name of a replica, given a RandomSuffix.
+func ReplicaName(volume, suffix string) string {
+	return volume + "-r-" + suffix
+}
+
+// ReplicaDataDirectory returns the name of a replica's directory below <disk>/replicas, given a RandomSuffix (another
+// one than that of the name, since the directory outlives the Replica object in some cases).
+func ReplicaDataDirectory(volume, suffix string) string {
+	return volume + "-" + suffix
+}
+
+// IsReplicaDataDirectory reports whether a directory name looks like that of a replica.
+func IsReplicaDataDirectory(name string) bool {
+	return dataDirectory.MatchString(name)
+}
+
+// EngineImageName returns the name of the EngineImage object of an image reference.
+func EngineImageName(image string) string {
+	return "ei-" + sha512Prefix(strings.TrimSpace(image), suffixDigits)
+}
+
+// EngineImageDaemonSetName returns the name of the DaemonSet, and of its container, that installs an engine image.
+func EngineImageDaemonSetName(engineImageName string) string {
+	return "engine-image-" + engineImageName
+}
+
+// InstanceManagerName returns the name of the instance manager of type aio for a node and an image.
+func InstanceManagerName(node, image string) string {
+	return "instance-manager-" + instanceManagerHash(node, image)
+}
+
+// instanceManagerHash takes 32 of the 128 digits, so that the name stays a DNS label.
+func instanceManagerHash(node, image string) string {
+	return sha512Prefix(node+image, 32)
+}
+
+// InstanceManagerImageLabel returns the value of the label that names the image of an instance manager.
+func InstanceManagerImageLabel(image string) string {
+	return "imi-" + sha512Prefix(CanonicalImage(strings.TrimSpace(image)), suffixDigits)
+}
+
+// PodDisruptionBudgetName returns the name of the PDB of an instance manager.
+func PodDisruptionBudgetName(instanceManager string) string { return instanceManager }
+
+// ShareManagerImageLabel returns the value of the label that names the image of a share manager.
+func ShareManagerImageLabel(image string) string {
+	return "smi-" + sha512Prefix(CanonicalImage(strings.TrimSpace(image)), suffixDigits)
+}
+
+// ShareManagerPodName returns the name of the Pod that exports a volume.
+func ShareManagerPodName(volume string) string { return "share-manager-" + volume }
+
+// ShareManagerConfigMapName returns the name of the ConfigMap with the NFS recovery state of a volume.
+func ShareManagerConfigMapName(volume string) string {
+	return "recovery-backend-share-manager-" + volume
+}
+
+// BackingImageManagerName returns the name of the backing image manager of a disk, and of its Pod.
+func BackingImageManagerName(image, diskUUID string) string {
+	sum := sha256.Sum224([]byte(image + "-" + diskUUID))
+	return "bim-" + hex.EncodeToString(sum[:])
+}
+
+// BackingImageDataSourcePodName returns the name of the Pod that makes the first copy of a backing image.
+func BackingImageDataSourcePodName(backingImage string) string {
+	return "backing-image-ds-" + backingImage
+}
+
+// BackingImageDirectory returns the name of the directory of a copy below <disk>/backing-images.
+func BackingImageDirectory(backingImage, uuid string) string { return backingImage + "-" + uuid }
+
+// BackupVolumeName returns the name of the object for a volume of a backup store.
+func BackupVolumeName(volume, backupTarget string) string {
+	return volume + "-" + sha256Hex(volume + "-" + backupTarget)[:suffixDigits]
+}
+
+// longRandomDigits is the length of the random part of names of backups and snapshots made by the system.
+const longRandomDigits = 16
+
+// RandomBackupName returns a new name for a backup ordered without one.
+func RandomBackupName() string { return "backup-" + RandomHex(longRandomDigits) }
+
+// RandomSystemBackupName returns a new name for the backup of a volume that is part of a system backup.
+func RandomSystemBackupName() string { return "system-backup-" + RandomHex(longRandomDigits) }
+
+// RandomSnapshotName returns a new name for a snapshot ordered without one.
+func RandomSnapshotName() string { return "snap-" + RandomHex(longRandomDigits) }
+
+// BackupBackingImageName returns the name of the backup of a backing image, given a RandomSuffix.
+func BackupBackingImageName(backingImage, suffix string) string { return backingImage + "-" + suffix }
+
+// RecurringSnapshotName returns the name of a snapshot made by a recurring job, given a UUID.
+func RecurringSnapshotName(job, uuid string) string {
+	prefix := job + "-c"
+	return prefix[:min(len(prefix), suffixDigits)] + "-" + uuid
+}
+
+// SupportBundleName returns the name of a bundle ordered at a time.
+func SupportBundleName(at time.Time) string {
+	stamp := strings.ToLower(at.UTC().Format(time.RFC3339))
+	return "support-bundle-" + strings.ReplaceAll(stamp, ":", "-")
+}
+
+// SupportBundleManagerName returns the name of the Deployment that collects a bundle.
+func SupportBundleManagerName(bundle string) string {
+	return "longhorn-support-bundle-manager-" + bundle
+}
+
+// OrphanDataName returns the name of the Orphan object for a replica directory nobody owns.
+func OrphanDataName(node, diskName, diskPath, diskUUID, directory string) string {
+	return "orphan-" + sha256Hex(strings.Join([]string{node, diskName, diskPath, diskUUID, directory}, "-"))
+}
+
+// OrphanInstanceName returns the name of the Orphan object for a process nobody owns. The last part is the data
+// engine of the process.
+func OrphanInstanceName(instance, uuid, instanceManager, dataEngine string) string {
+	return "orphan-" + sha256Hex(strings.Join([]string{instance, uuid, instanceManager, dataEngine}, "-"))
+}
+
+// DefaultDiskName returns the name of the disk made on a node without disks, from the id of its file system.
+func DefaultDiskName(filesystemID string) string { return "default-disk-" + filesystemID }
+
+// AttachmentTicketID returns the id of a ticket, cut to the length of a Kubernetes name.
+func AttachmentTicketID(attacherType, id string) string {
+	ticket := attacherType + "-" + id
+	return ticket[:min(len(ticket), maxTicketID)]
+}
+
+// maxTicketID is the length limit of Kubernetes object names, which tickets were keyed by once.
+const maxTicketID = 253
+
+// VolumeSecretName returns the name of the Secret that holds what the engine of a volume and its replicas show each
+// other.
+func VolumeSecretName(volume string) string { return "longhorn-volume-" + volume }
+
+// VolumeSecretKey is the key of that Secret whose value is 64 hex digits.
+const VolumeSecretKey = "data-secret"
