@@ -1,0 +1,179 @@
+package chain
+
+import (
+	"bytes"
+	"fmt"
+	"math/bits"
+
+	"golang.org/x/sys/unix"
+
+	"ankole.storage/block"
+)
+
+const blockSize = block.Size
+
+// Values of the block map: where the newest data of a block is. Anything else is an index into Chain.layers.
+const (
+	// inNone: in no file of the chain: the backing file, or zeroes.
+	inNone = 0
+	// inHeadOnly: in the head, and certainly in nothing below it, so that punching it reads as zeroes. Blocks in
+	// the head of which that is not known have the head's index instead.
+	inHeadOnly = 255
+)
+
+// maxIndex is the highest layer index: 250 files, of which one more may be a backing file.
+const maxIndex = maxChain + 1
+
+// mapPage is how many blocks one page of the map covers: 16 MiB of volume.
+const mapPage = 4096
+
+// blockMap holds one byte per 4 KiB block of a volume: 256 KiB per GiB. It lives in anonymous memory that costs
+// nothing where nothing was ever written, so an idle sparse volume of any size is cheap.
+type blockMap struct {
+	b      []byte // one per block
+	mapped []byte // the mapping, whole pages
+	// only has a bit per page of the map that may hold inHeadOnly values, so that turning them into an index when
+	// the head is frozen visits nothing else.
+	only []uint64
+}
+
+func newBlockMap(size int64) (*blockMap, error) {
+	m := &blockMap{}
+	return m, m.resize(size)
+}
+
+// resize grows the map to cover size bytes.
+func (m *blockMap) resize(size int64) error {
+	blocks := int(size / blockSize)
+	need := (blocks + mapPage - 1) / mapPage * mapPage
+	if need > len(m.mapped) {
+		if err := m.remap(need); err != nil {
+			return fmt.Errorf("%w: no memory for the block map of %d bytes: %v", ErrNoMemory, need, err)
+		}
+	}
+	m.b = m.mapped[:blocks:blocks]
+	if words := (need/mapPage + 63) / 64; words > len(m.only) {
+		m.only = append(m.only, make([]uint64, words-len(m.only))...)
+	}
+	return nil
+}
+
+func (m *blockMap) remap(need int) error {
+	var mem []byte
+	var err error
+	if m.mapped == nil {
+		mem, err = unix.Mmap(-1, 0, need, unix.PROT_READ|unix.PROT_WRITE,
+			unix.MAP_PRIVATE|unix.MAP_ANONYMOUS|unix.MAP_NORESERVE)
+	} else {
+		mem, err = unix.Mremap(m.mapped, need, unix.MREMAP_MAYMOVE)
+	}
+	if err != nil {
+		return err
+	}
+	// Huge pages would make one written block cost 2 MiB of map. Kernels without them refuse; that is fine too.
+	_ = unix.Madvise(mem, unix.MADV_NOHUGEPAGE)
+	m.mapped = mem
+	return nil
+}
+
+func (m *blockMap) free() {
+	if m.mapped != nil {
+		_ = unix.Munmap(m.mapped)
+	}
+	*m = blockMap{}
+}
+
+// setLower records that a layer below the head has the blocks [first, last). Layers are added bottom-up.
+func (m *blockMap) setLower(first, last int64, index byte) {
+	s := m.b[first:last]
+	for i := range s {
+		s[i] = index
+	}
+}
+
+// raise records that the layer has the blocks [first, last), unless something above it has them already.
+func (m *blockMap) raise(first, last int64, index, head byte) {
+	s := m.b[first:last]
+	for i := range s {
+		switch {
+		case s[i] == inHeadOnly:
+			s[i] = head
+		case s[i] < index:
+			s[i] = index
+		}
+	}
+}
+
+// setHead records that the head has the blocks [first, last). below tells whether something below the chain (a
+// backing file) may hold data there.
+func (m *blockMap) setHead(first, last int64, head byte, below bool) {
+	s := m.b[first:last]
+	if head == 1 && !below {
+		// Nothing is below the head: no block can be anything but free or the head's alone.
+		fill(s, inHeadOnly)
+		m.noteOnly(first, last)
+		return
+	}
+	noted := false
+	for i := range s {
+		switch {
+		case s[i] == inHeadOnly || s[i] == head:
+		case s[i] == inNone && !below:
+			s[i] = inHeadOnly
+			noted = true
+		default:
+			s[i] = head
+		}
+	}
+	if noted {
+		m.noteOnly(first, last)
+	}
+}
+
+func (m *blockMap) noteOnly(first, last int64) {
+	for p := first / mapPage; p <= (last-1)/mapPage; p++ {
+		m.only[p/64] |= 1 << (p % 64)
+	}
+}
+
+// freezeHead turns the head's own values into its index, so that another layer can be put on top.
+func (m *blockMap) freezeHead(head byte) {
+	for w, word := range m.only {
+		for ; word != 0; word &= word - 1 {
+			p := w*64 + bits.TrailingZeros64(word)
+			replace(m.b[min(p*mapPage, len(m.b)):min((p+1)*mapPage, len(m.b))], inHeadOnly, head)
+		}
+		m.only[w] = 0
+	}
+}
+
+// clear records that nothing in the chain has the blocks [first, last).
+func (m *blockMap) clear(first, last int64) {
+	s := m.b[first:last]
+	// Do not touch pages that are clear already: writing would make them cost memory.
+	for i := range s {
+		if s[i] != inNone {
+			s[i] = inNone
+		}
+	}
+}
+
+func fill(s []byte, v byte) {
+	for i := range s {
+		s[i] = v
+	}
+}
+
+func replace(s []byte, from, to byte) {
+	for {
+		i := bytes.IndexByte(s, from)
+		if i < 0 {
+			return
+		}
+		for i < len(s) && s[i] == from {
+			s[i] = to
+			i++
+		}
+		s = s[i:]
+	}
+}

@@ -1,0 +1,236 @@
+package chain
+
+import (
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+
+	"ankole.storage/disk"
+)
+
+// maxChain bounds the live chain and the number of disks in a directory, head included.
+const maxChain = 250
+
+// UUID identifies a volume.
+type UUID = [16]byte
+
+// Options say how a directory is opened.
+type Options struct {
+	// Size is the volume's size in bytes; it is needed only where volume.meta was lost.
+	Size int64
+	// VolumeUUID, unless zero, must equal the one in the member record if there is a valid record.
+	VolumeUUID UUID
+	// BackingFile is a raw file below the bottom layer, "" for none. It overrides the path in volume.meta.
+	BackingFile string
+	// SnapshotMaxCount (2 to 250, 0 means 250) and SnapshotMaxSize (bytes, 0 means no limit) bound Snapshot.
+	SnapshotMaxCount int
+	SnapshotMaxSize  int64
+	// RecoverHead names the head to use where volume.meta was lost and several heads hold data.
+	RecoverHead string
+	// ReadOnly changes nothing in the directory and takes no lock: for tools over a stopped replica.
+	ReadOnly bool
+	// Rand is where stamps come from; nil means the system's random source.
+	Rand io.Reader
+	// Log receives what was found and repaired; nil means nowhere.
+	Log *slog.Logger
+}
+
+func (o *Options) setDefaults() error {
+	if o.SnapshotMaxCount == 0 {
+		o.SnapshotMaxCount = maxChain
+	}
+	if o.SnapshotMaxCount < 2 || o.SnapshotMaxCount > maxChain {
+		return fmt.Errorf("%w: snapshot-max-count %d is outside 2 to %d", ErrInvalid, o.SnapshotMaxCount, maxChain)
+	}
+	if o.SnapshotMaxSize < 0 {
+		return fmt.Errorf("%w: snapshot-max-size %d is negative", ErrInvalid, o.SnapshotMaxSize)
+	}
+	if o.Rand == nil {
+		o.Rand = rand.Reader
+	}
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	return nil
+}
+
+// layer is an open file of the live chain.
+type layer struct {
+	name string
+	file disk.File
+	size int64
+}
+
+// Chain is an open replica directory.
+type Chain struct {
+	fs   disk.Meta
+	dir  string
+	opts Options
+	lock disk.Lock
+
+	vm volumeMeta
+	// disks are all layers of the directory by file name, those of other branches and the head included.
+	disks map[string]*DiskMeta
+	// layers are the files of the live chain from index 1, bottom first; the head is the last. With a backing file
+	// that one is index 1.
+	layers  []layer
+	backing bool
+	m       blockMap
+
+	member *slotFile
+	dirty  *slotFile
+	record Record
+	// recordValid: record was read from, or written to, a sidecar that carries volume.meta's stamp.
+	recordValid bool
+	regions     []Region
+	// regionsKnown: regions is what the log says; otherwise every region must be taken for dirty.
+	regionsKnown bool
+
+	broken error
+	closed bool
+}
+
+// State is the condition of a replica directory, by the names other engines use.
+type State string
+
+// States.
+const (
+	// StateInitial: no directory, or nothing in it yet.
+	StateInitial State = "initial"
+	// StateClosed: well-formed and not open, whether it was closed cleanly or not.
+	StateClosed State = "closed"
+	// StateOpen and StateDirty: open; dirty when volume.meta says so, as it does from Open to Close.
+	StateOpen  State = "open"
+	StateDirty State = "dirty"
+	// StateRebuilding: an incomplete rebuild target.
+	StateRebuilding State = "rebuilding"
+	// StateError: unreadable metadata or a failed disk.
+	StateError State = "error"
+)
+
+// State is the condition of the open chain.
+func (c *Chain) State() State {
+	switch {
+	case c.broken != nil || c.vm.Error != "":
+		return StateError
+	case c.closed:
+		return StateClosed
+	case c.vm.Rebuilding:
+		return StateRebuilding
+	case c.vm.Dirty:
+		return StateDirty
+	}
+	return StateOpen
+}
+
+func (c *Chain) path(name string) string { return c.dir + "/" + name }
+
+func (c *Chain) headIndex() byte { return byte(len(c.layers) - 1) }
+
+func (c *Chain) head() *layer { return &c.layers[len(c.layers)-1] }
+
+// bottomIndex is the index of the lowest layer that is not the backing file.
+func (c *Chain) bottomIndex() int {
+	if c.backing {
+		return 2
+	}
+	return 1
+}
+
+// usable is the error of every operation that must leave something durable.
+func (c *Chain) usable() error {
+	switch {
+	case c.closed:
+		return fmt.Errorf("%w: chain %s is closed", ErrInvalid, c.dir)
+	case c.opts.ReadOnly:
+		return fmt.Errorf("%w: chain %s is open read-only", ErrInvalid, c.dir)
+	case c.broken != nil:
+		return fmt.Errorf("%w: %v", ErrBroken, c.broken)
+	}
+	return nil
+}
+
+// breaks makes err, the failure of a sync, final for the chain.
+func (c *Chain) breaks(err error) error {
+	if err != nil && c.broken == nil {
+		c.broken = err
+		c.opts.Log.Error("replica directory can no longer be made durable", "dir", c.dir, "error", err)
+	}
+	return err
+}
+
+// syncFile syncs a file; a failure breaks the chain.
+func (c *Chain) syncFile(f disk.File) error { return c.breaks(f.Sync()) }
+
+// syncDir syncs the directory; a failure breaks the chain.
+func (c *Chain) syncDir() error { return c.breaks(c.fs.SyncDir(c.dir)) }
+
+// Sync makes every completed write durable: the blocking form of a flush, for tools and tests.
+func (c *Chain) Sync() error {
+	if err := c.usable(); err != nil {
+		return err
+	}
+	return c.syncFile(c.head().file)
+}
+
+// Close syncs the head, records the clean stop and closes every file. All I/O on the chain's handles must have
+// completed. It releases everything even when it fails; the directory then counts as not cleanly stopped.
+func (c *Chain) Close() error {
+	if c.closed {
+		return nil
+	}
+	var err error
+	if !c.opts.ReadOnly && c.broken == nil {
+		if err = c.syncFile(c.head().file); err == nil {
+			vm := c.vm
+			vm.Dirty = false
+			err = c.writeVolumeMeta(&vm)
+		}
+	}
+	return errors.Join(err, c.release())
+}
+
+// release gives back handles, memory and the lock.
+func (c *Chain) release() error {
+	c.closed = true
+	var err error
+	for _, l := range c.layers {
+		if l.file != nil {
+			err = errors.Join(err, l.file.Close())
+		}
+	}
+	for _, s := range []*slotFile{c.member, c.dirty} {
+		if s != nil {
+			err = errors.Join(err, s.file.Close())
+		}
+	}
+	c.m.free()
+	if c.lock != nil {
+		err = errors.Join(err, c.lock.Close())
+	}
+	return err
+}
+
+// Abandon closes files and lock without writing anything: the directory stays as a crash would leave it.
+func (c *Chain) Abandon() error {
+	if c.closed {
+		return nil
+	}
+	return c.release()
+}
+
+// writeVolumeMeta makes v the durable volume.meta and the chain's own copy: the committing step of every change.
+func (c *Chain) writeVolumeMeta(v *volumeMeta) error {
+	if err := c.writeJSON(volumeMetaName, v.encode()); err != nil {
+		return err
+	}
+	c.vm = *v
+	return nil
+}
+
+// writeDiskMeta makes d the durable .meta of a layer.
+func (c *Chain) writeDiskMeta(file string, d *DiskMeta) error {
+	return c.writeJSON(file+metaSuffix, d.encode())
+}

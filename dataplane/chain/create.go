@@ -1,0 +1,277 @@
+package chain
+
+import (
+	"errors"
+	"fmt"
+	"path"
+	"slices"
+	"strings"
+
+	"ankole.storage/disk"
+)
+
+// Spec describes a replica directory to make.
+type Spec struct {
+	// Size is the volume's size in bytes, a positive multiple of 4096.
+	Size       int64
+	VolumeUUID UUID
+	// Self is the replica's own name in the member record.
+	Self        string
+	BackingFile string
+	// Created is the head's creation time, RFC 3339, UTC.
+	Created string
+	// Layers are the snapshots to make as empty sparse files, parents before children; used for rebuild targets.
+	Layers []LayerSpec
+	// HeadParent is the snapshot file below the head, "" for none.
+	HeadParent string
+	// Rebuilding marks the directory as an incomplete rebuild target until FinishRebuild.
+	Rebuilding bool
+}
+
+// LayerSpec describes one snapshot file of a Spec.
+type LayerSpec struct {
+	// File is the image's file name, volume-snap-<name>.img.
+	File string
+	// Size is the apparent size in bytes.
+	Size int64
+	Meta DiskMeta
+}
+
+// Create makes a replica directory; everything is durable when it returns nil. volume.meta comes last, so a crash
+// leaves either a whole directory or one that counts as not there and can be created again. A directory that holds
+// a replica already (any state but StateInitial) is left alone, without an error.
+func Create(fs disk.Meta, dir string, spec Spec, opts Options) error {
+	if err := opts.setDefaults(); err != nil {
+		return err
+	}
+	if err := spec.validate(); err != nil {
+		return err
+	}
+	if err := makeDirectory(fs, dir); err != nil {
+		return fmt.Errorf("create replica directory %s: %w", dir, err)
+	}
+	lock, err := fs.Lock(dir)
+	if err != nil {
+		return fmt.Errorf("create replica directory %s: %w", dir, err)
+	}
+	defer lock.Close() // releases the lock; nothing to lose
+	info, err := Inspect(fs, dir)
+	if err == nil && info.State == StateInitial {
+		if err = refuseRecoverable(fs, dir); err == nil {
+			err = populate(fs, dir, &spec, &opts)
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("create replica directory %s: %w", dir, err)
+	}
+	return nil
+}
+
+// CreateSkeleton makes a directory into an empty copy of another replica's chain, as a rebuild target: every snapshot
+// as a sparse file with its metadata, an empty head, Rebuilding set. What a replica that was there before held is
+// given up: its metadata is first durably marked as incomplete and unknown.
+func CreateSkeleton(fs disk.Meta, dir string, spec Spec, opts Options) error {
+	if err := opts.setDefaults(); err != nil {
+		return err
+	}
+	spec.Rebuilding = true
+	if err := spec.validate(); err != nil {
+		return err
+	}
+	if err := makeDirectory(fs, dir); err != nil {
+		return fmt.Errorf("create rebuild target %s: %w", dir, err)
+	}
+	lock, err := fs.Lock(dir)
+	if err != nil {
+		return fmt.Errorf("create rebuild target %s: %w", dir, err)
+	}
+	defer lock.Close() // releases the lock; nothing to lose
+	if err = markIncomplete(fs, dir, spec.Size); err == nil {
+		err = populate(fs, dir, &spec, &opts)
+	}
+	if err != nil {
+		return fmt.Errorf("create rebuild target %s: %w", dir, err)
+	}
+	return nil
+}
+
+func (s *Spec) validate() error {
+	if err := validateSize(s.Size); err != nil {
+		return err
+	}
+	if len(s.Self) > MaxNameLength {
+		return fmt.Errorf("%w: replica name of %d bytes", ErrInvalid, len(s.Self))
+	}
+	if len(s.Layers) >= maxChain {
+		return fmt.Errorf("%w: %d snapshots; at most %d fit below a head", ErrLimit, len(s.Layers), maxChain-1)
+	}
+	var seen []string
+	for _, l := range s.Layers {
+		if _, ok := snapshotName(l.File); !ok || slices.Contains(seen, l.File) {
+			return fmt.Errorf("%w: layer %q is not a snapshot file or is named twice", ErrInvalid, l.File)
+		}
+		if l.Size < 0 || l.Size > s.Size {
+			return fmt.Errorf("%w: layer %s of %d bytes in a volume of %d", ErrInvalid, l.File, l.Size, s.Size)
+		}
+		if l.Meta.Parent != "" && !slices.Contains(seen, l.Meta.Parent) {
+			return fmt.Errorf("%w: parent %q of layer %s does not precede it", ErrInvalid, l.Meta.Parent, l.File)
+		}
+		seen = append(seen, l.File)
+	}
+	if s.HeadParent != "" && !slices.Contains(seen, s.HeadParent) {
+		return fmt.Errorf("%w: the head's parent %q is not among the layers", ErrInvalid, s.HeadParent)
+	}
+	return nil
+}
+
+// makeDirectory makes dir if it is missing, durably.
+func makeDirectory(fs disk.Meta, dir string) error {
+	err := fs.Mkdir(dir)
+	if err != nil && !errors.Is(err, disk.ErrExists) {
+		return err
+	}
+	// Also when it exists: whoever made it may have crashed before this.
+	return fs.SyncDir(path.Dir(dir))
+}
+
+// refuseRecoverable keeps Create from building over a directory that only lost its volume.meta. Heads of a Create
+// that did not finish hold nothing.
+func refuseRecoverable(fs disk.Meta, dir string) error {
+	names, err := fs.List(dir)
+	if err != nil {
+		return err
+	}
+	for _, name := range names {
+		if !isLayerFile(name) {
+			continue
+		}
+		info, err := fs.Stat(dir + "/" + name)
+		if err != nil {
+			return err
+		}
+		if info.Allocated > 0 {
+			return fmt.Errorf("%w: %s is missing but %s holds data; open the directory to recover it, or remove it",
+				ErrExists, volumeMetaName, name)
+		}
+	}
+	return nil
+}
+
+// populate fills a directory whose volume.meta is missing, empty or marked incomplete, and replaces that at the end.
+func populate(fs disk.Meta, dir string, s *Spec, opts *Options) error {
+	stamp, err := newStamp(opts.Rand)
+	if err != nil {
+		return err
+	}
+	if err := wipe(fs, dir); err != nil {
+		return err
+	}
+	for i := range s.Layers {
+		if err := createLayer(fs, dir, s.Layers[i].File, s.Layers[i].Size, &s.Layers[i].Meta); err != nil {
+			return err
+		}
+	}
+	head := headFile(0)
+	if err := createLayer(fs, dir, head, s.Size, &DiskMeta{Name: head, Parent: s.HeadParent, Created: s.Created}); err != nil {
+		return err
+	}
+	r := Record{VolumeUUID: s.VolumeUUID, Self: s.Self}
+	member, dirty, err := createSidecars(fs, dir, stamp, &r, []Region{})
+	if err != nil {
+		return err
+	}
+	if err := errors.Join(member.file.Close(), dirty.file.Close()); err != nil {
+		return err
+	}
+	if err := fs.SyncDir(dir); err != nil {
+		return err
+	}
+	encrypted := false
+	vm := volumeMeta{Size: s.Size, Head: head, Rebuilding: s.Rebuilding, Parent: s.HeadParent, SectorSize: metaSectorSize,
+		BackingFilePath: s.BackingFile, Encrypted: &encrypted, AnkoleStamp: stamp.String(), AnkoleHead: head}
+	return fs.WriteFileAtomic(dir+"/"+volumeMetaName, vm.encode())
+}
+
+// createLayer makes a sparse image and its metadata, durable but for the image's name.
+func createLayer(fs disk.Meta, dir, file string, size int64, d *DiskMeta) error {
+	f, err := fs.Create(dir+"/"+file, disk.Direct)
+	if err != nil {
+		return err
+	}
+	if err = f.Truncate(size); err == nil {
+		err = f.Sync()
+	}
+	if err = errors.Join(err, f.Close()); err != nil {
+		return err
+	}
+	return fs.WriteFileAtomic(dir+"/"+file+metaSuffix, d.encode())
+}
+
+// markIncomplete durably turns whatever volume.meta says into "an unfinished rebuild target of unknown content", so
+// that no crash on the way leaves something that could be taken for a replica.
+func markIncomplete(fs disk.Meta, dir string, size int64) error {
+	vm := volumeMeta{Size: size, Head: headFile(0), Rebuilding: true, SectorSize: metaSectorSize}
+	return fs.WriteFileAtomic(dir+"/"+volumeMetaName, vm.encode())
+}
+
+// wipe removes every file of the format but volume.meta from a directory.
+func wipe(fs disk.Meta, dir string) error {
+	names, err := fs.List(dir)
+	if err != nil {
+		return err
+	}
+	for _, name := range names {
+		if !ownedName(name) || name == volumeMetaName {
+			continue
+		}
+		if err := removeIfThere(fs, dir+"/"+name); err != nil {
+			return err
+		}
+	}
+	return fs.SyncDir(dir)
+}
+
+// ownedName tells whether a name is one of the format's.
+func ownedName(name string) bool {
+	for _, p := range []string{headPrefix, snapPrefix, volumeMetaName, revisionName, "ankole.", "volume-delta-"} {
+		if strings.HasPrefix(name, p) {
+			return true
+		}
+	}
+	return false
+}
+
+// Remove removes every file of the format from a closed directory, durably, and the directory if nothing else is in it.
+func Remove(fs disk.Meta, dir string) error {
+	lock, err := fs.Lock(dir)
+	if err != nil {
+		return fmt.Errorf("remove replica directory %s: %w", dir, err)
+	}
+	defer lock.Close() // releases the lock; nothing to lose
+	if err := removeAll(fs, dir); err != nil {
+		return fmt.Errorf("remove replica directory %s: %w", dir, err)
+	}
+	return nil
+}
+
+func removeAll(fs disk.Meta, dir string) error {
+	if err := markIncomplete(fs, dir, blockSize); err != nil {
+		return err
+	}
+	if err := wipe(fs, dir); err != nil {
+		return err
+	}
+	if err := fs.Remove(dir + "/" + volumeMetaName); err != nil {
+		return err
+	}
+	if err := fs.SyncDir(dir); err != nil {
+		return err
+	}
+	if names, err := fs.List(dir); err != nil || len(names) > 0 {
+		return err
+	}
+	if err := fs.Remove(dir); err != nil {
+		return err
+	}
+	return fs.SyncDir(path.Dir(dir))
+}

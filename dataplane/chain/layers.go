@@ -1,0 +1,122 @@
+package chain
+
+import (
+	"fmt"
+	"maps"
+
+	"ankole.storage/disk"
+)
+
+// LayerInfo describes a file of the live chain, for a rebuild.
+type LayerInfo struct {
+	File   string
+	Handle int32
+	Size   int64
+	Meta   DiskMeta
+	Head   bool
+}
+
+// LayerList returns the live chain, bottom first, the head last, without the backing file.
+func (c *Chain) LayerList() []LayerInfo {
+	var out []LayerInfo
+	for i := c.bottomIndex(); i < len(c.layers); i++ {
+		l := c.layers[i]
+		d := *c.disks[l.name]
+		d.Labels, d.extra = maps.Clone(d.Labels), nil
+		out = append(out, LayerInfo{File: l.name, Handle: l.file.Handle(), Size: l.size, Meta: d, Head: l.name == c.vm.Head})
+	}
+	return out
+}
+
+// Spec describes the chain as a rebuild target of it is to be made: its snapshots, and what is below the head.
+func (c *Chain) Spec() Spec {
+	s := Spec{Size: c.vm.Size, VolumeUUID: c.record.VolumeUUID, BackingFile: c.opts.BackingFile,
+		Created: c.disks[c.vm.Head].Created, HeadParent: c.disks[c.vm.Head].Parent}
+	for _, l := range c.LayerList() {
+		if !l.Head {
+			s.Layers = append(s.Layers, LayerSpec{File: l.File, Size: l.Size, Meta: l.Meta})
+		}
+	}
+	return s
+}
+
+func (c *Chain) layerIndex(file string) int {
+	for i := c.bottomIndex(); i < len(c.layers); i++ {
+		if c.layers[i].name == file {
+			return i
+		}
+	}
+	return 0
+}
+
+// LayerExtents calls fn for every extent of a file of the live chain, in order. It blocks; a snapshot's extents may
+// be read while I/O goes on.
+func (c *Chain) LayerExtents(file string, fn func(disk.Extent) error) error {
+	i := c.layerIndex(file)
+	if i == 0 {
+		return fmt.Errorf("%w: no layer %q in the live chain", ErrNotFound, file)
+	}
+	return c.eachExtent(&c.layers[i], fn)
+}
+
+// LayerHandle returns the loop handle of a file of the live chain for a rebuild's writes. Snapshots can be written
+// only while the chain is Rebuilding.
+func (c *Chain) LayerHandle(file string) (int32, bool) {
+	if i := c.layerIndex(file); i != 0 {
+		return c.layers[i].file.Handle(), true
+	}
+	return NoHandle, false
+}
+
+// MarkLayerWritten records that a rebuild has written [off, off+n), whole blocks, of a layer. It does not block.
+func (c *Chain) MarkLayerWritten(file string, off, n int64) {
+	c.checkRange(off, n)
+	i := c.layerIndex(file)
+	if i == 0 || off%blockSize != 0 || n%blockSize != 0 {
+		panic(fmt.Sprintf("chain: [%d,+%d) of layer %q was not written by a rebuild", off, n, file))
+	}
+	first, end := off/blockSize, (off+n)/blockSize
+	if i == len(c.layers)-1 {
+		c.m.setHead(first, end, byte(i), c.backing)
+		return
+	}
+	c.m.raise(first, end, byte(i), c.headIndex())
+}
+
+// Rebuilding tells whether the chain is an incomplete rebuild target.
+func (c *Chain) Rebuilding() bool { return c.vm.Rebuilding }
+
+// SetRebuilding marks the chain as an incomplete rebuild target; durable when it returns nil.
+func (c *Chain) SetRebuilding() error {
+	if err := c.usable(); err != nil {
+		return err
+	}
+	if c.vm.Rebuilding {
+		return nil
+	}
+	vm := c.vm
+	vm.Rebuilding = true
+	return c.writeVolumeMeta(&vm)
+}
+
+// FinishRebuild makes everything the rebuild wrote durable and then, durably, clears Rebuilding. The snapshots'
+// handles stay writable until the chain is opened again; nobody may use them.
+func (c *Chain) FinishRebuild() error {
+	if err := c.usable(); err != nil {
+		return err
+	}
+	if !c.vm.Rebuilding {
+		return fmt.Errorf("%w: chain %s is not being rebuilt", ErrInvalid, c.dir)
+	}
+	for i := c.bottomIndex(); i < len(c.layers); i++ {
+		if err := c.syncFile(c.layers[i].file); err != nil {
+			return err
+		}
+	}
+	if err := c.syncDir(); err != nil {
+		return err
+	}
+	vm := c.vm
+	vm.Rebuilding = false
+	return c.writeVolumeMeta(&vm)
+}

@@ -1,0 +1,208 @@
+package chain
+
+import (
+	"encoding/binary"
+	"fmt"
+	"io"
+)
+
+// Bounds of a Record. MaxMembers is one more than the 20 replicas a volume can have: the joiner.
+const (
+	MaxMembers    = 21
+	MaxNameLength = 250
+)
+
+// MemberState is what a replica knows itself to be.
+type MemberState uint8
+
+// Member states. Values are on disk.
+const (
+	// MemberUnknown: nothing is known about this replica's content in relation to others'.
+	MemberUnknown MemberState = iota
+	// MemberRW: a full member of the recorded generation.
+	MemberRW
+	// MemberWO: being rebuilt.
+	MemberWO
+)
+
+// Member is one entry of a generation's member list.
+type Member struct {
+	// Name is the member's data directory name, 1 to 250 bytes.
+	Name string
+	// Flags belong to the membership protocol; the chain keeps them.
+	Flags uint8
+}
+
+// Record is a replica's durable memory of the membership protocol.
+type Record struct {
+	VolumeUUID        UUID
+	Epoch, Generation uint64
+	State             MemberState
+	// Self is the replica's own name, Engine the engine instance that was granted Epoch; at most 250 bytes each.
+	Self, Engine string
+	// Members is the member set of Generation, at most 21.
+	Members []Member
+}
+
+const memberMagic = "ANKMEMBR"
+
+// validate tells whether the record can be stored.
+func (r *Record) validate() error {
+	if len(r.Members) > MaxMembers {
+		return fmt.Errorf("%w: %d members in a record; at most %d fit", ErrLimit, len(r.Members), MaxMembers)
+	}
+	if r.State > MemberWO {
+		return fmt.Errorf("%w: member state %d", ErrInvalid, r.State)
+	}
+	for _, name := range []string{r.Self, r.Engine} {
+		if len(name) > MaxNameLength {
+			return fmt.Errorf("%w: name of %d bytes in a record; at most %d fit", ErrLimit, len(name), MaxNameLength)
+		}
+	}
+	for _, m := range r.Members {
+		if m.Name == "" || len(m.Name) > MaxNameLength {
+			return fmt.Errorf("%w: member name of %d bytes; 1 to %d are possible", ErrInvalid, len(m.Name), MaxNameLength)
+		}
+	}
+	return nil
+}
+
+// encode renders a valid record.
+func (r *Record) encode() []byte {
+	b := make([]byte, 0, 512)
+	b = append(b, r.VolumeUUID[:]...)
+	b = binary.LittleEndian.AppendUint64(b, r.Epoch)
+	b = binary.LittleEndian.AppendUint64(b, r.Generation)
+	b = append(b, byte(r.State), byte(len(r.Members)))
+	b = appendName(b, r.Self)
+	b = appendName(b, r.Engine)
+	for _, m := range r.Members {
+		b = append(b, m.Flags)
+		b = appendName(b, m.Name)
+	}
+	return b
+}
+
+func appendName(b []byte, name string) []byte { return append(append(b, byte(len(name))), name...) }
+
+const recordFixed = 16 + 8 + 8 + 2
+
+// decodeRecord is the inverse of encode.
+func decodeRecord(b []byte) (Record, error) {
+	var r Record
+	if len(b) < recordFixed {
+		return r, fmt.Errorf("%w: member record of %d bytes", ErrCorrupt, len(b))
+	}
+	copy(r.VolumeUUID[:], b)
+	r.Epoch = binary.LittleEndian.Uint64(b[16:])
+	r.Generation = binary.LittleEndian.Uint64(b[24:])
+	r.State = MemberState(b[32])
+	count := int(b[33])
+	b = b[recordFixed:]
+	short := false
+	name := func() string {
+		if len(b) == 0 || len(b) < 1+int(b[0]) {
+			short = true
+			return ""
+		}
+		s := string(b[1 : 1+b[0]])
+		b = b[1+b[0]:]
+		return s
+	}
+	r.Self, r.Engine = name(), name()
+	for range count {
+		if short || len(b) == 0 {
+			short = true
+			break
+		}
+		flags := b[0]
+		b = b[1:]
+		r.Members = append(r.Members, Member{Flags: flags, Name: name()})
+	}
+	if short || len(b) != 0 {
+		return Record{}, fmt.Errorf("%w: member record has a wrong length", ErrCorrupt)
+	}
+	if err := r.validate(); err != nil {
+		return Record{}, fmt.Errorf("%w: member record: %v", ErrCorrupt, err)
+	}
+	return r, nil
+}
+
+// Record returns the member record. It is not valid, which means "unknown" and never "fine", when there is none,
+// when both of its slots are damaged, or when another engine has rewritten volume.meta since.
+func (c *Chain) Record() (Record, bool) {
+	if !c.recordValid {
+		return Record{}, false
+	}
+	r := c.record
+	r.Members = append([]Member(nil), r.Members...)
+	return r, true
+}
+
+// WriteRecord replaces the member record; durable when it returns nil. On a change of generation revision.counter,
+// where it exists, is raised first, so that an engine which knows only the counter sees who is ahead. In a directory
+// without a valid stamp it first gives it a new one, which is one replacement of volume.meta. It may run while I/O
+// goes on, but not beside another metadata operation.
+func (c *Chain) WriteRecord(r Record) error {
+	if err := c.usable(); err != nil {
+		return err
+	}
+	if err := r.validate(); err != nil {
+		return err
+	}
+	r.Members = append([]Member(nil), r.Members...)
+	if !c.recordValid || c.record.Generation != r.Generation {
+		if err := c.raiseRevisionCounter(); err != nil {
+			return err
+		}
+	}
+	if c.member == nil {
+		return c.adopt(r)
+	}
+	if err := c.breaks(c.member.write(r.encode())); err != nil {
+		return err
+	}
+	c.record, c.recordValid = r, true
+	return nil
+}
+
+// adopt gives the directory a new stamp and sidecars. A crash on the way leaves volume.meta without the stamp they
+// carry, so they stay void.
+func (c *Chain) adopt(r Record) error {
+	stamp, err := newStamp(c.opts.Rand)
+	if err != nil {
+		return err
+	}
+	if c.dirty != nil {
+		_ = c.dirty.file.Close() // only read so far; nothing to lose
+		c.dirty = nil
+	}
+	member, dirty, err := createSidecars(c.fs, c.dir, stamp, &r, allDirty)
+	if err != nil {
+		return err
+	}
+	vm := c.vm
+	vm.AnkoleStamp, vm.AnkoleHead = stamp.String(), ""
+	if err = c.syncDir(); err == nil {
+		err = c.writeVolumeMeta(&vm)
+	}
+	if err != nil {
+		_ = member.file.Close()
+		_ = dirty.file.Close()
+		return err
+	}
+	c.member, c.dirty = member, dirty
+	c.record, c.recordValid = r, true
+	c.regions, c.regionsKnown = nil, false
+	return nil
+}
+
+func newStamp(random io.Reader) (Stamp, error) {
+	var s Stamp
+	for s == (Stamp{}) {
+		if _, err := io.ReadFull(random, s[:]); err != nil {
+			return s, fmt.Errorf("draw a stamp: %w", err)
+		}
+	}
+	return s, nil
+}

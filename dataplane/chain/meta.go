@@ -1,0 +1,196 @@
+package chain
+
+import (
+	"bytes"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+)
+
+// SectorSize is what volume.meta says; it has no influence on the layout.
+const metaSectorSize = 512
+
+// maxMetaBytes bounds every JSON file read from a directory: labels are the only part that grows.
+const maxMetaBytes = 1 << 20
+
+// stampKey is the key in volume.meta that binds our sidecars to it. Engines that do not know it drop it when they
+// rewrite the file, and so make the sidecars void.
+const stampKey = "AnkoleStamp"
+
+// ownHeadKey names the head file created under the present stamp: only there is it known that no zeroes were written
+// by preallocation.
+const ownHeadKey = "AnkoleHead"
+
+// Stamp binds sidecar files to a volume.meta. The zero Stamp is none.
+type Stamp [16]byte
+
+// String is the stamp as volume.meta has it.
+func (s Stamp) String() string { return hex.EncodeToString(s[:]) }
+
+// volumeMeta is the content of volume.meta.
+type volumeMeta struct {
+	Size            int64
+	Head            string
+	Dirty           bool
+	Rebuilding      bool
+	Error           string
+	Parent          string
+	SectorSize      int64
+	BackingFilePath string
+	Encrypted       *bool  `json:",omitempty"`
+	AnkoleStamp     string `json:",omitempty"`
+	AnkoleHead      string `json:",omitempty"`
+
+	// extra keeps keys we do not know, so that rewriting the file loses nothing.
+	extra map[string]json.RawMessage
+}
+
+// DiskMeta is the content of a layer's .meta file.
+type DiskMeta struct {
+	// Name is informational and often an older name of the file; never trust it.
+	Name string
+	// Parent is the file below, "" for the bottom layer.
+	Parent      string
+	Removed     bool
+	UserCreated bool
+	// Created is RFC 3339, UTC.
+	Created string
+	Labels  map[string]string
+
+	extra map[string]json.RawMessage
+}
+
+// encodeJSON renders v on one line with a newline, and appends the unknown keys of extra in sorted order.
+func encodeJSON(v any, extra map[string]json.RawMessage) []byte {
+	b, err := json.Marshal(v)
+	if err != nil {
+		panic(fmt.Sprintf("chain: encode %T: %v", v, err)) // plain structs of strings, numbers and booleans
+	}
+	if len(extra) > 0 {
+		b = b[:len(b)-1]
+		for _, k := range slices.Sorted(maps.Keys(extra)) {
+			key, _ := json.Marshal(k)
+			b = append(b, ',')
+			b = append(b, key...)
+			b = append(b, ':')
+			b = append(b, extra[k]...)
+		}
+		b = append(b, '}')
+	}
+	return append(b, '\n')
+}
+
+// decodeJSON fills v from the first JSON value in data and returns the keys that are not in known.
+func decodeJSON(data []byte, v any, known []string) (map[string]json.RawMessage, error) {
+	dec := json.NewDecoder(bytes.NewReader(data))
+	var raw json.RawMessage
+	if err := dec.Decode(&raw); err != nil {
+		return nil, err
+	}
+	if err := json.Unmarshal(raw, v); err != nil {
+		return nil, err
+	}
+	var all map[string]json.RawMessage
+	if err := json.Unmarshal(raw, &all); err != nil {
+		return nil, err
+	}
+	if all == nil {
+		return nil, fmt.Errorf("null instead of an object")
+	}
+	for k := range all {
+		// The decoder matches keys without regard to case, so a differently cased known key was already taken.
+		if slices.ContainsFunc(known, func(n string) bool { return equalFoldASCII(n, k) }) {
+			delete(all, k)
+		}
+	}
+	if len(all) == 0 {
+		all = nil
+	}
+	return all, nil
+}
+
+func equalFoldASCII(a, b string) bool { return bytes.EqualFold([]byte(a), []byte(b)) }
+
+var volumeMetaKeys = []string{"Size", "Head", "Dirty", "Rebuilding", "Error", "Parent", "SectorSize", "BackingFilePath",
+	"Encrypted", stampKey, ownHeadKey}
+
+var diskMetaKeys = []string{"Name", "Parent", "Removed", "UserCreated", "Created", "Labels"}
+
+func (v *volumeMeta) encode() []byte { return encodeJSON(v, v.extra) }
+
+// parseVolumeMeta decodes and checks volume.meta. Empty content is the caller's case.
+func parseVolumeMeta(data []byte) (*volumeMeta, error) {
+	v := &volumeMeta{}
+	extra, err := decodeJSON(data, v, volumeMetaKeys)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %s is not valid JSON: %v", ErrCorrupt, volumeMetaName, err)
+	}
+	v.extra = extra
+	if err := validateSize(v.Size); err != nil {
+		return nil, fmt.Errorf("%w: %s: Size: %w", ErrCorrupt, volumeMetaName, err)
+	}
+	if !isHeadFile(v.Head) {
+		return nil, fmt.Errorf("%w: %s: Head %q is not the name of a head file", ErrCorrupt, volumeMetaName, v.Head)
+	}
+	if err := checkParent(v.Parent); err != nil {
+		return nil, fmt.Errorf("%w: %s: %w", ErrCorrupt, volumeMetaName, err)
+	}
+	return v, nil
+}
+
+// stamp returns the key's value, or the zero Stamp when it is absent or not one.
+func (v *volumeMeta) stamp() Stamp {
+	var s Stamp
+	b, err := hex.DecodeString(v.AnkoleStamp)
+	if err != nil || len(b) != len(s) {
+		return Stamp{}
+	}
+	copy(s[:], b)
+	return s
+}
+
+func (d *DiskMeta) encode() []byte { return encodeJSON(d, d.extra) }
+
+// parseDiskMeta decodes a layer's .meta; every key may be missing.
+func parseDiskMeta(file string, data []byte) (*DiskMeta, error) {
+	d := &DiskMeta{}
+	extra, err := decodeJSON(data, d, diskMetaKeys)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %s%s is not valid JSON: %v", ErrCorrupt, file, metaSuffix, err)
+	}
+	d.extra = extra
+	if err := checkParent(d.Parent); err != nil {
+		return nil, fmt.Errorf("%w: %s%s: %w", ErrCorrupt, file, metaSuffix, err)
+	}
+	d.Name = file
+	return d, nil
+}
+
+// checkParent accepts "" and the file of a snapshot: a head is nobody's parent.
+func checkParent(parent string) error {
+	if parent == "" {
+		return nil
+	}
+	if _, ok := snapshotName(parent); !ok {
+		return fmt.Errorf("Parent %q is not the name of a snapshot file", parent)
+	}
+	return nil
+}
+
+// maxVolumeSize bounds volume sizes: 64 TiB, far above what sparse files of the common file systems hold (16 TiB on
+// ext4), low enough that a corrupted size cannot exhaust memory.
+const maxVolumeSize = 64 << 40
+
+func validateSize(size int64) error {
+	switch {
+	case size <= 0:
+		return fmt.Errorf("%w: volume size %d must be positive", ErrInvalid, size)
+	case size%blockSize != 0:
+		return fmt.Errorf("%w: volume size %d is not a multiple of %d", ErrInvalid, size, blockSize)
+	case size > maxVolumeSize:
+		return fmt.Errorf("%w: volume size %d is above the limit of %d", ErrInvalid, size, int64(maxVolumeSize))
+	}
+	return nil
+}

@@ -1,0 +1,380 @@
+package chain
+
+import (
+	"errors"
+	"fmt"
+	"path"
+	"slices"
+
+	"ankole.storage/disk"
+)
+
+// Open opens a replica directory, clears what a crash left lying about, builds the block map from the files' extents
+// without reading data, and durably marks the directory as in use (Dirty). It takes the directory's lock: ErrInUse
+// if another process has it.
+func Open(fs disk.Meta, dir string, opts Options) (_ *Chain, err error) {
+	if err := opts.setDefaults(); err != nil {
+		return nil, err
+	}
+	c := &Chain{fs: fs, dir: dir, opts: opts, disks: map[string]*DiskMeta{}, layers: make([]layer, 1)}
+	defer func() {
+		if err != nil {
+			err = errors.Join(fmt.Errorf("open replica directory %s: %w", dir, err), c.release())
+		}
+	}()
+	if err := c.lockDirectory(); err != nil {
+		return nil, err
+	}
+	names, err := fs.List(dir)
+	if err != nil {
+		return nil, err
+	}
+	if err := c.loadVolumeMeta(names); err != nil {
+		return nil, err
+	}
+	if err := c.openSidecars(); err != nil {
+		return nil, err
+	}
+	if err := c.loadDisks(names); err != nil {
+		return nil, err
+	}
+	if err := c.openLayers(); err != nil {
+		return nil, err
+	}
+	if err := c.buildMap(); err != nil {
+		return nil, err
+	}
+	return c, c.markInUse()
+}
+
+func (c *Chain) lockDirectory() error {
+	if !c.opts.ReadOnly {
+		lock, err := c.fs.Lock(c.dir)
+		if err != nil {
+			return err
+		}
+		c.lock = lock
+	}
+	info, err := c.fs.Statfs(c.dir)
+	if err != nil {
+		return err
+	}
+	if info.ExtentSizeHint != 0 {
+		return fmt.Errorf("%w: the directory has an extent size hint of %d bytes, which would hide snapshots behind "+
+			"preallocated space; remove it with: xfs_io -c 'extsize 0' %s", disk.ErrUnsupported, info.ExtentSizeHint, c.dir)
+	}
+	return nil
+}
+
+// markInUse is the last step of Open.
+func (c *Chain) markInUse() error {
+	if c.opts.ReadOnly {
+		return nil
+	}
+	vm := c.vm
+	vm.Dirty, vm.Error = true, ""
+	vm.Parent = c.disks[vm.Head].Parent
+	vm.BackingFilePath = c.opts.BackingFile
+	if c.vm.AnkoleStamp != "" && c.member == nil {
+		// The stamp names sidecars that are gone or damaged: forget it rather than let it meet them again.
+		vm.AnkoleStamp, vm.AnkoleHead = "", ""
+	}
+	return c.writeVolumeMeta(&vm)
+}
+
+func (c *Chain) loadVolumeMeta(names []string) error {
+	data, err := c.fs.ReadFile(c.path(volumeMetaName), maxMetaBytes)
+	if err != nil && !isNotFound(err) {
+		return err
+	}
+	if isNotFound(err) || len(data) == 0 {
+		return c.recover(names)
+	}
+	vm, err := parseVolumeMeta(data)
+	if err != nil {
+		return err
+	}
+	c.vm = *vm
+	if c.opts.BackingFile == "" {
+		c.opts.BackingFile = vm.BackingFilePath
+	}
+	return nil
+}
+
+// recover rebuilds volume.meta's content where a crash of an engine that does not sync it lost it. Nothing is
+// written yet; Open's last step does that.
+func (c *Chain) recover(names []string) error {
+	if err := validateSize(c.opts.Size); err != nil {
+		return fmt.Errorf("%s is missing or empty and its size is not given: %w", volumeMetaName, err)
+	}
+	head, err := c.recoverHead(names)
+	if err != nil {
+		return err
+	}
+	c.opts.Log.Warn("volume.meta was lost; it is made anew", "dir", c.dir, "head", head, "size", c.opts.Size)
+	c.vm = volumeMeta{Size: c.opts.Size, Head: head, Dirty: true, SectorSize: metaSectorSize}
+	return nil
+}
+
+// recoverHead chooses the head. Of several, one that is the same file as a snapshot is left from an unfinished
+// rotation, and an empty one holds nothing; if more than one remains, the choice is a person's.
+func (c *Chain) recoverHead(names []string) (string, error) {
+	if c.opts.RecoverHead != "" {
+		if !isHeadFile(c.opts.RecoverHead) || !slices.Contains(names, c.opts.RecoverHead) {
+			return "", fmt.Errorf("%w: there is no head %q", ErrNotFound, c.opts.RecoverHead)
+		}
+		return c.opts.RecoverHead, nil
+	}
+	var heads, full []string
+	for _, name := range names {
+		if !isHeadFile(name) {
+			continue
+		}
+		heads = append(heads, name)
+		info, err := c.fs.Stat(c.path(name))
+		if err != nil {
+			return "", err
+		}
+		if info.Allocated > 0 {
+			full = append(full, name)
+		}
+	}
+	switch {
+	case len(heads) == 0:
+		return "", fmt.Errorf("%w: neither %s nor a head file", ErrNotFound, volumeMetaName)
+	case len(heads) == 1 || len(full) == 0:
+		return heads[0], nil
+	case len(full) == 1:
+		return full[0], nil
+	}
+	return "", fmt.Errorf("%w: %s is missing and several heads hold data (%v); say which one to use", ErrCorrupt, volumeMetaName, full)
+}
+
+// openLayers opens the live chain's files, bottom first.
+func (c *Chain) openLayers() error {
+	live, err := c.liveChain()
+	if err != nil {
+		return err
+	}
+	if err := c.openBacking(); err != nil {
+		return err
+	}
+	for _, name := range live {
+		mode := disk.Direct
+		if c.opts.ReadOnly || name != c.vm.Head && !c.vm.Rebuilding {
+			mode |= disk.ReadOnly
+		}
+		f, err := c.fs.Open(c.path(name), mode)
+		if isNotFound(err) {
+			return fmt.Errorf("%w: %s of the chain is missing", ErrCorrupt, name)
+		}
+		if err != nil {
+			return err
+		}
+		c.layers = append(c.layers, layer{name: name, file: f})
+		info, err := f.Stat()
+		if err != nil {
+			return err
+		}
+		c.head().size = min(info.Size, c.vm.Size)
+	}
+	return c.extendHead()
+}
+
+// extendHead gives the head the volume's size if it is shorter: writes must find it that long after a crash.
+func (c *Chain) extendHead() error {
+	h := c.head()
+	if h.size >= c.vm.Size || c.opts.ReadOnly {
+		return nil
+	}
+	if err := h.file.Truncate(c.vm.Size); err != nil {
+		return err
+	}
+	h.size = c.vm.Size
+	return c.syncFile(h.file)
+}
+
+// openBacking opens the backing file: a raw image, or a directory with exactly one file in it.
+func (c *Chain) openBacking() error {
+	name := c.opts.BackingFile
+	if name == "" {
+		return nil
+	}
+	info, err := c.fs.Stat(name)
+	if err != nil {
+		return fmt.Errorf("backing file: %w", err)
+	}
+	if info.Dir {
+		files, err := c.fs.List(name)
+		if err != nil {
+			return fmt.Errorf("backing file: %w", err)
+		}
+		if len(files) != 1 {
+			return fmt.Errorf("%w: backing directory %s has %d entries instead of one", ErrCorrupt, name, len(files))
+		}
+		name = path.Join(name, files[0])
+		if info, err = c.fs.Stat(name); err != nil {
+			return fmt.Errorf("backing file: %w", err)
+		}
+	}
+	if info.Size > c.vm.Size || info.Size%metaSectorSize != 0 {
+		return fmt.Errorf("%w: backing file %s of %d bytes: at most the volume's %d and a multiple of %d are possible",
+			ErrInvalid, name, info.Size, c.vm.Size, metaSectorSize)
+	}
+	f, err := c.fs.Open(name, disk.ReadOnly|disk.Direct)
+	if err != nil {
+		return fmt.Errorf("backing file: %w", err)
+	}
+	c.backing = true
+	c.layers = append(c.layers, layer{name: name, file: f, size: info.Size})
+	return c.checkRaw(f)
+}
+
+// checkRaw refuses an image in a format with a header, which would be served as if it were the volume's content.
+func (c *Chain) checkRaw(f disk.File) error {
+	head := make([]byte, metaSectorSize)
+	if err := readFull(f, head, 0); err != nil {
+		return err
+	}
+	if string(head[:4]) == "QFI\xfb" {
+		return fmt.Errorf("%w: backing file %s is a qcow2 image; only raw ones can be used", disk.ErrUnsupported, f.Path())
+	}
+	return nil
+}
+
+// buildMap fills the block map from the extents of every layer, bottom first.
+func (c *Chain) buildMap() error {
+	if err := c.m.resize(c.vm.Size); err != nil {
+		return err
+	}
+	unclean := c.vm.Dirty && !c.opts.ReadOnly
+	for i := c.bottomIndex(); i < len(c.layers); i++ {
+		isHead := i == len(c.layers)-1
+		if isHead && unclean {
+			if err := c.punchInterrupted(); err != nil {
+				return err
+			}
+		}
+		err := c.eachExtent(&c.layers[i], func(e disk.Extent) error {
+			first, end := c.blocksOf(e)
+			if isHead {
+				c.m.setHead(first, end, byte(i), c.backing)
+			} else {
+				c.m.setLower(first, end, byte(i))
+			}
+			return nil
+		})
+		if err != nil {
+			return fmt.Errorf("extents of %s: %w", c.layers[i].name, err)
+		}
+	}
+	return nil
+}
+
+// blocksOf returns the blocks that an extent touches: file systems with smaller blocks may allocate less than 4 KiB.
+func (c *Chain) blocksOf(e disk.Extent) (first, end int64) {
+	return e.Off / blockSize, min((e.Off+e.Len+blockSize-1)/blockSize, int64(len(c.m.b)))
+}
+
+// eachExtent calls fn for every extent of a layer within the volume, in order.
+func (c *Chain) eachExtent(l *layer, fn func(disk.Extent) error) error {
+	limit := (c.vm.Size)
+	buf := make([]disk.Extent, 0, disk.ExtentsPerCall)
+	for off, more := int64(0), true; more; {
+		var err error
+		if buf, more, err = l.file.Extents(off, buf[:0]); err != nil {
+			return err
+		}
+		for _, e := range buf {
+			off = e.Off + e.Len
+			if e.Off >= limit {
+				return nil
+			}
+			e.Len = min(e.Len, limit-e.Off)
+			if err := fn(e); err != nil {
+				return err
+			}
+		}
+		if len(buf) == 0 {
+			return nil
+		}
+	}
+	return nil
+}
+
+// punchInterrupted removes unwritten extents from a head that was not stopped cleanly. A direct write into a hole
+// becomes data in a later transaction of the file system, so a crash can leave an allocated piece that reads as
+// zeroes and hides flushed data of the snapshot below. In a head made under the present stamp nothing else makes
+// such extents; in another engine's head they may be zeroes somebody wrote, and only regions our own log names
+// are touched.
+func (c *Chain) punchInterrupted() error {
+	if c.member == nil {
+		return nil
+	}
+	all := c.vm.AnkoleHead == c.vm.Head
+	h := c.head()
+	var holes []disk.Extent
+	err := c.eachExtent(h, func(e disk.Extent) error {
+		if e.Unwritten {
+			holes = append(holes, c.clipToDirty(e, all)...)
+		}
+		return nil
+	})
+	if err != nil || len(holes) == 0 {
+		return err
+	}
+	for _, e := range holes {
+		if err := h.file.Punch(e.Off, e.Len); err != nil {
+			return err
+		}
+	}
+	c.opts.Log.Info("interrupted writes removed from the head", "dir", c.dir, "extents", len(holes))
+	return c.syncFile(h.file)
+}
+
+// clipToDirty returns the parts of an extent that lie in dirty regions.
+func (c *Chain) clipToDirty(e disk.Extent, all bool) []disk.Extent {
+	if all {
+		return []disk.Extent{e}
+	}
+	var out []disk.Extent
+	for _, r := range c.regions {
+		from := max(e.Off, int64(r)*RegionSize)
+		to := min(e.Off+e.Len, (int64(r)+1)*RegionSize)
+		if from < to {
+			out = append(out, disk.Extent{Off: from, Len: to - from, Unwritten: true})
+		}
+	}
+	return out
+}
+
+// Remap looks up the extents of the head again for the blocks of [off, off+n), after a write there has failed. The
+// caller must hold back I/O to the range.
+func (c *Chain) Remap(off, n int64) error {
+	c.checkRange(off, n)
+	end := off + n
+	for off < end {
+		found, _, err := c.head().file.Extents(off, nil)
+		if err != nil {
+			return err
+		}
+		next := end
+		for _, e := range found {
+			if e.Off >= end {
+				break
+			}
+			first, last := c.blocksOf(e)
+			first = max(first, off/blockSize)
+			last = min(last, (end+blockSize-1)/blockSize)
+			if first < last {
+				c.m.setHead(first, last, c.headIndex(), c.backing)
+			}
+			next = e.Off + e.Len
+		}
+		if len(found) < disk.ExtentsPerCall {
+			return nil
+		}
+		off = next
+	}
+	return nil
+}

@@ -1,0 +1,153 @@
+package chain
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/binary"
+	"fmt"
+
+	"ankole.storage/disk"
+)
+
+// Sidecar records are overwritten in place, in two slots by turns, so that neither a full file system nor a torn
+// write can cost the last good record. Both slots are written once when the file is made: afterwards no write to
+// them needs space. docs/format-replica.md has the byte offsets.
+
+// slotSize holds the largest record: 21 members with names of 250 bytes, or 1,024 dirty regions.
+const slotSize = 8192
+
+// slotVersion is the format version of every sidecar.
+const slotVersion = 1
+
+// Offsets in a slot.
+const (
+	slotMagicAt    = 0
+	slotVersionAt  = 8
+	slotLengthAt   = 12
+	slotSequenceAt = 16
+	slotStampAt    = 24
+	slotSumAt      = 40
+	slotPayloadAt  = 72
+
+	maxSlotPayload = slotSize - slotPayloadAt
+)
+
+// slotFile is an open sidecar of two slots.
+type slotFile struct {
+	file  disk.File
+	magic string
+	stamp Stamp
+	// seq is the sequence number of the newest valid slot, which lies in slot seq%2.
+	seq uint64
+}
+
+// encodeSlot returns a whole slot.
+func encodeSlot(magic string, stamp Stamp, seq uint64, payload []byte) []byte {
+	if len(magic) != 8 || len(payload) > maxSlotPayload {
+		panic(fmt.Sprintf("chain: slot %q with a payload of %d bytes", magic, len(payload)))
+	}
+	b := make([]byte, slotSize)
+	copy(b[slotMagicAt:], magic)
+	binary.LittleEndian.PutUint32(b[slotVersionAt:], slotVersion)
+	binary.LittleEndian.PutUint32(b[slotLengthAt:], uint32(len(payload)))
+	binary.LittleEndian.PutUint64(b[slotSequenceAt:], seq)
+	copy(b[slotStampAt:], stamp[:])
+	copy(b[slotPayloadAt:], payload)
+	sum := slotSum(b)
+	copy(b[slotSumAt:], sum[:])
+	return b
+}
+
+// slotSum covers the whole slot with the sum's own field as zeroes.
+func slotSum(b []byte) [sha256.Size]byte {
+	h := sha256.New()
+	h.Write(b[:slotSumAt])
+	var zero [sha256.Size]byte
+	h.Write(zero[:])
+	h.Write(b[slotPayloadAt:])
+	return [sha256.Size]byte(h.Sum(nil))
+}
+
+// decodeSlot checks a slot and returns its sequence number, stamp and payload.
+func decodeSlot(magic string, b []byte) (seq uint64, stamp Stamp, payload []byte, ok bool) {
+	if len(b) != slotSize || string(b[:8]) != magic || binary.LittleEndian.Uint32(b[slotVersionAt:]) != slotVersion {
+		return 0, Stamp{}, nil, false
+	}
+	n := binary.LittleEndian.Uint32(b[slotLengthAt:])
+	sum := slotSum(b)
+	if n > maxSlotPayload || !bytes.Equal(sum[:], b[slotSumAt:slotPayloadAt]) {
+		return 0, Stamp{}, nil, false
+	}
+	copy(stamp[:], b[slotStampAt:])
+	return binary.LittleEndian.Uint64(b[slotSequenceAt:]), stamp, b[slotPayloadAt : slotPayloadAt+int(n)], true
+}
+
+// newestSlot returns the payload with the highest sequence number among the valid slots that carry stamp.
+func newestSlot(magic string, stamp Stamp, data []byte) (seq uint64, payload []byte, ok bool) {
+	for i := range 2 {
+		if len(data) < (i+1)*slotSize {
+			break
+		}
+		s, st, p, good := decodeSlot(magic, data[i*slotSize:(i+1)*slotSize])
+		if good && st == stamp && s%2 == uint64(i) && (!ok || s > seq) {
+			seq, payload, ok = s, p, true
+		}
+	}
+	return seq, payload, ok
+}
+
+// createSlotFile makes name a sidecar whose first record is payload, both slots written, replacing what was there.
+// Durable when it returns, but for the name: the caller syncs the directory.
+func createSlotFile(fs disk.Meta, path, magic string, stamp Stamp, payload []byte) (*slotFile, error) {
+	if err := removeIfThere(fs, path); err != nil {
+		return nil, err
+	}
+	f, err := fs.Create(path, disk.Direct)
+	if err != nil {
+		return nil, err
+	}
+	data := append(encodeSlot(magic, stamp, 2, payload), encodeSlot(magic, stamp, 1, payload)...)
+	if _, err = f.WriteAt(data, 0); err == nil {
+		err = f.Sync()
+	}
+	if err != nil {
+		_ = f.Close()
+		return nil, err
+	}
+	return &slotFile{file: f, magic: magic, stamp: stamp, seq: 2}, nil
+}
+
+// openSlotFile opens a sidecar and returns its newest payload; a nil slotFile without error means that it is void:
+// missing, damaged in both slots, or of another stamp.
+func openSlotFile(fs disk.Meta, path, magic string, stamp Stamp, mode disk.Mode) (*slotFile, []byte, error) {
+	f, err := fs.Open(path, mode|disk.Direct)
+	if isNotFound(err) {
+		return nil, nil, nil
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	data := make([]byte, 2*slotSize)
+	if err := readFull(f, data, 0); err != nil {
+		_ = f.Close()
+		return nil, nil, fmt.Errorf("read %s: %w", path, err)
+	}
+	seq, payload, ok := newestSlot(magic, stamp, data)
+	if !ok {
+		return nil, nil, f.Close()
+	}
+	return &slotFile{file: f, magic: magic, stamp: stamp, seq: seq}, payload, nil
+}
+
+// write replaces the older slot; durable when it returns nil. After an error the newer slot still holds.
+func (s *slotFile) write(payload []byte) error {
+	next := s.seq + 1
+	if _, err := s.file.WriteAt(encodeSlot(s.magic, s.stamp, next, payload), int64(next%2)*slotSize); err != nil {
+		return err
+	}
+	if err := s.file.Sync(); err != nil {
+		return err
+	}
+	s.seq = next
+	return nil
+}

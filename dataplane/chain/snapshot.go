@@ -1,0 +1,318 @@
+package chain
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+
+	"ankole.storage/disk"
+)
+
+// expansionLabel is how other engines recognise the snapshots that expansions make.
+const expansionLabel = "replica-expansion"
+
+// Usage is what snapshot limits are about.
+type Usage struct {
+	// Count is the number of snapshots in every branch that are not marked removed.
+	Count int
+	// Total is the number of all disks: the head, the backing file, removed ones and other branches included.
+	Total int
+	// SizeBytes is what the live chain's snapshots that are not marked removed occupy, HeadBytes what the head does.
+	SizeBytes, HeadBytes int64
+}
+
+// Usage counts what SnapshotMaxCount and SnapshotMaxSize limit.
+func (c *Chain) Usage() (Usage, error) {
+	u := Usage{Total: len(c.disks)}
+	if c.backing {
+		u.Total++
+	}
+	for file, d := range c.disks {
+		if file != c.vm.Head && !d.Removed {
+			u.Count++
+		}
+	}
+	for i := c.bottomIndex(); i < len(c.layers); i++ {
+		info, err := c.layers[i].file.Stat()
+		if err != nil {
+			return u, err
+		}
+		switch {
+		case i == len(c.layers)-1:
+			u.HeadBytes = info.Allocated
+		case !c.disks[c.layers[i].name].Removed:
+			u.SizeBytes += info.Allocated
+		}
+	}
+	return u, nil
+}
+
+// RemainingSnapshots is how many more snapshots SnapshotMaxCount allows.
+func (c *Chain) RemainingSnapshots() (int, error) {
+	u, err := c.Usage()
+	return c.opts.SnapshotMaxCount - u.Count, err
+}
+
+func (c *Chain) checkLimits() error {
+	u, err := c.Usage()
+	if err != nil {
+		return err
+	}
+	switch {
+	case u.Count >= c.opts.SnapshotMaxCount:
+		return fmt.Errorf("%w: %d snapshots, the maximum is %d; delete some", ErrLimit, u.Count, c.opts.SnapshotMaxCount)
+	case u.Total >= maxChain:
+		return fmt.Errorf("%w: %d disks in the directory, the maximum is %d; purge removed snapshots", ErrLimit, u.Total, maxChain)
+	case c.opts.SnapshotMaxSize != 0 && u.HeadBytes > c.opts.SnapshotMaxSize-u.SizeBytes:
+		return fmt.Errorf("%w: snapshots would occupy %d bytes, the maximum is %d; delete some", ErrLimit,
+			u.SizeBytes+u.HeadBytes, c.opts.SnapshotMaxSize)
+	}
+	return nil
+}
+
+// Snapshot freezes the head as a snapshot and puts an empty head on top. Everything written before is durable in the
+// snapshot when it returns nil. created is RFC 3339, UTC. Errors: ErrInvalid, ErrExists, ErrLimit, ErrNoSpace; after
+// them the chain is as it was.
+func (c *Chain) Snapshot(name string, userCreated bool, created string, labels map[string]string) error {
+	if err := c.usable(); err != nil {
+		return err
+	}
+	if err := ValidateSnapshotName(name); err != nil {
+		return err
+	}
+	if err := c.checkLimits(); err != nil {
+		return err
+	}
+	snap := &DiskMeta{UserCreated: userCreated, Created: created, Labels: maps.Clone(labels)}
+	return c.rotate(snapshotFile(name), snap, c.vm.Size, created)
+}
+
+// Expand grows the volume to newSize bytes, a multiple of 4096, by a rotation whose new head has that size. The
+// present size is no change; a smaller one is ErrInvalid.
+func (c *Chain) Expand(newSize int64, created string) error {
+	if err := c.usable(); err != nil {
+		return err
+	}
+	if err := validateSize(newSize); err != nil {
+		return err
+	}
+	switch {
+	case newSize == c.vm.Size:
+		return nil
+	case newSize < c.vm.Size:
+		return fmt.Errorf("%w: the volume has %d bytes and cannot shrink to %d", ErrInvalid, c.vm.Size, newSize)
+	}
+	if total := len(c.disks); total >= maxChain {
+		return fmt.Errorf("%w: %d disks in the directory, the maximum is %d; purge removed snapshots", ErrLimit, total, maxChain)
+	}
+	size := strconv.FormatInt(newSize, 10)
+	snap := &DiskMeta{Created: created, Labels: map[string]string{expansionLabel: size}}
+	// The larger map first: it is the only step that could fail after the commit.
+	if err := c.m.resize(newSize); err != nil {
+		return err
+	}
+	return c.rotate(snapshotFile("expand-"+size), snap, newSize, created)
+}
+
+// rotate turns the head into the layer file snap and puts a new head of the given size on top. Files and names are
+// durable before volume.meta commits; until then the old head keeps its name, so that a crash finds it, and a layer
+// that is the same file as the head is one that was not committed.
+func (c *Chain) rotate(file string, snap *DiskMeta, size int64, created string) error {
+	if c.disks[file] != nil {
+		return fmt.Errorf("%w: snapshot %s is already existing", ErrExists, displayName(file))
+	}
+	names, err := c.fs.List(c.dir)
+	if err != nil {
+		return err
+	}
+	newHead, err := nextHead(names)
+	if err != nil {
+		return err
+	}
+	old := c.vm.Head
+	snap.Name, snap.Parent = file, c.disks[old].Parent
+	head := &DiskMeta{Name: newHead, Parent: file, Created: created}
+	f, err := c.prepareRotation(old, file, snap, newHead, head, size)
+	if err == nil {
+		err = c.commitRotation(newHead, file, size)
+	}
+	if err != nil {
+		c.undoRotation(f, newHead, file)
+		return err
+	}
+	c.applyRotation(f, file, snap, newHead, head)
+	return c.removeOldHead(old)
+}
+
+// prepareRotation makes everything the new state needs, durably, under names the old state does not use.
+func (c *Chain) prepareRotation(old, file string, snap *DiskMeta, newHead string, head *DiskMeta, size int64) (disk.File, error) {
+	// What was written so far becomes the snapshot: durable before the rotation takes effect.
+	if err := c.syncFile(c.head().file); err != nil {
+		return nil, err
+	}
+	// An image, metadata or checksum of this name that is in no chain is rubbish of an earlier attempt.
+	for _, stale := range []string{file, file + metaSuffix, file + checksumSuffix} {
+		if err := removeIfThere(c.fs, c.path(stale)); err != nil {
+			return nil, err
+		}
+	}
+	f, err := c.fs.Create(c.path(newHead), disk.Direct)
+	if err != nil {
+		return nil, err
+	}
+	if err := f.Truncate(size); err != nil {
+		return f, err
+	}
+	if err := c.syncFile(f); err != nil {
+		return f, err
+	}
+	if err := c.fs.WriteFileAtomic(c.path(newHead+metaSuffix), head.encode()); err != nil {
+		return f, c.breaksUnlessFull(err)
+	}
+	if err := c.fs.Link(c.path(old), c.path(file)); err != nil {
+		return f, err
+	}
+	if err := c.fs.WriteFileAtomic(c.path(file+metaSuffix), snap.encode()); err != nil {
+		return f, c.breaksUnlessFull(err)
+	}
+	return f, c.syncDir()
+}
+
+// breaksUnlessFull breaks the chain for any failure that may have been a sync's.
+func (c *Chain) breaksUnlessFull(err error) error {
+	if errors.Is(err, disk.ErrNoSpace) || errors.Is(err, disk.ErrExists) {
+		return err
+	}
+	return c.breaks(err)
+}
+
+func (c *Chain) commitRotation(newHead, file string, size int64) error {
+	vm := c.vm
+	vm.Head, vm.Parent, vm.Size = newHead, file, size
+	if vm.AnkoleStamp != "" {
+		vm.AnkoleHead = newHead
+	}
+	return c.writeVolumeMeta(&vm)
+}
+
+// undoRotation removes what an uncommitted rotation made. If the commit's outcome is unknown the chain is broken and
+// nothing may be removed: either state is whole on disk.
+func (c *Chain) undoRotation(f disk.File, newHead, file string) {
+	if f != nil {
+		_ = f.Close()
+	}
+	if c.broken != nil {
+		return
+	}
+	var err error
+	for _, name := range []string{file, file + metaSuffix, newHead, newHead + metaSuffix} {
+		err = errors.Join(err, removeIfThere(c.fs, c.path(name)))
+	}
+	if err != nil {
+		c.opts.Log.Warn("files of a failed rotation remain; the next open removes them", "dir", c.dir, "error", err)
+	}
+}
+
+// applyRotation takes the committed state over in memory. The old head's handle stays open as the layer's.
+func (c *Chain) applyRotation(f disk.File, file string, snap *DiskMeta, newHead string, head *DiskMeta) {
+	c.m.freezeHead(c.headIndex())
+	delete(c.disks, c.head().name)
+	c.head().name = file
+	c.disks[file], c.disks[newHead] = snap, head
+	c.layers = append(c.layers, layer{name: newHead, file: f, size: c.vm.Size})
+}
+
+// removeOldHead takes the old head's names away. A crash before it leaves a stray head, which Open removes.
+func (c *Chain) removeOldHead(old string) error {
+	for _, name := range []string{old, old + metaSuffix, old + checksumSuffix} {
+		if err := removeIfThere(c.fs, c.path(name)); err != nil {
+			c.opts.Log.Warn("old head remains; the next open removes it", "dir", c.dir, "file", name, "error", err)
+		}
+	}
+	return c.syncDir()
+}
+
+// Snapshot listing.
+
+// SnapshotInfo describes one layer for listings, by snapshot names; the head's is HeadName.
+type SnapshotInfo struct {
+	Name     string
+	Parent   string
+	Children []string
+	Removed  bool
+	// UserCreated tells a user's snapshot from one the system made.
+	UserCreated bool
+	Created     string
+	// SizeBytes is what the layer's file occupies.
+	SizeBytes int64
+	Labels    map[string]string
+}
+
+// Snapshots lists all layers of the directory, every branch and the head included, sorted by name.
+func (c *Chain) Snapshots() ([]SnapshotInfo, error) {
+	out := make([]SnapshotInfo, 0, len(c.disks))
+	for _, file := range slices.Sorted(maps.Keys(c.disks)) {
+		d := c.disks[file]
+		info, err := c.fs.Stat(c.path(file))
+		if err != nil {
+			return nil, err
+		}
+		s := SnapshotInfo{Name: displayName(file), Removed: d.Removed, UserCreated: d.UserCreated, Created: d.Created,
+			SizeBytes: info.Allocated, Labels: maps.Clone(d.Labels)}
+		if d.Parent != "" {
+			s.Parent = displayName(d.Parent)
+		}
+		for _, child := range c.children(file) {
+			s.Children = append(s.Children, displayName(child))
+		}
+		out = append(out, s)
+	}
+	slices.SortFunc(out, func(a, b SnapshotInfo) int { return compareNames(a.Name, b.Name) })
+	return out, nil
+}
+
+// children returns the files whose parent is file, sorted.
+func (c *Chain) children(file string) []string {
+	var out []string
+	for name, d := range c.disks {
+		if d.Parent == file {
+			out = append(out, name)
+		}
+	}
+	slices.Sort(out)
+	return out
+}
+
+func compareNames(a, b string) int {
+	switch {
+	case a < b:
+		return -1
+	case a > b:
+		return 1
+	}
+	return 0
+}
+
+// MarkRemoved marks a snapshot for the next purge; durable when it returns nil, and no change if it was marked.
+func (c *Chain) MarkRemoved(name string) error {
+	if err := c.usable(); err != nil {
+		return err
+	}
+	file := snapshotFile(name)
+	d := c.disks[file]
+	if d == nil {
+		return fmt.Errorf("%w: there is no snapshot %q", ErrNotFound, name)
+	}
+	if d.Removed {
+		return nil
+	}
+	marked := *d
+	marked.Removed = true
+	if err := c.writeDiskMeta(file, &marked); err != nil {
+		return err
+	}
+	*d = marked
+	return nil
+}
