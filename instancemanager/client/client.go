@@ -1,0 +1,178 @@
+// Package client talks to the process service of an instance manager.
+//
+// It is thin: requests and answers are the messages of api/rpc/imrpc. What it adds are typed errors and Watch, which
+// turns list and stream of changes into one sequence that never misses a change.
+package client
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/credentials/insecure"
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/keepalive"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/emptypb"
+
+	"ankole.storage/api/rpc/imrpc"
+)
+
+// Kinds of failure; test with errors.Is. The gRPC status stays reachable with status.FromError.
+var (
+	ErrInvalid     = errors.New("invalid request")
+	ErrNotFound    = errors.New("no such process")
+	ErrExists      = errors.New("process exists")
+	ErrExhausted   = errors.New("no room")
+	ErrUnavailable = errors.New("instance manager unavailable")
+)
+
+var kinds = map[codes.Code]error{
+	codes.InvalidArgument:   ErrInvalid,
+	codes.NotFound:          ErrNotFound,
+	codes.AlreadyExists:     ErrExists,
+	codes.ResourceExhausted: ErrExhausted,
+	codes.Unavailable:       ErrUnavailable,
+	codes.DeadlineExceeded:  ErrUnavailable,
+}
+
+// Error is a failed call.
+type Error struct {
+	Call    string // method and process, for instance "ProcessCreate demo-e-0"
+	Address string
+	Err     error // a gRPC status
+}
+
+func (e *Error) Error() string {
+	return fmt.Sprintf("instance manager %s: %s: %s", e.Address, e.Call, status.Convert(e.Err).Message())
+}
+
+// Unwrap gives the kind and the status.
+func (e *Error) Unwrap() []error {
+	if kind := kinds[status.Code(e.Err)]; kind != nil {
+		return []error{kind, e.Err}
+	}
+	return []error{e.Err}
+}
+
+// GRPCStatus lets status.FromError see through.
+func (e *Error) GRPCStatus() *status.Status { return status.Convert(e.Err) }
+
+// pingInterval finds a peer that vanished; the server allows 10 s and more.
+const pingInterval = 30 * time.Second
+
+// pingTimeout is how long the answer to a ping may take.
+const pingTimeout = 10 * time.Second
+
+// Client is a connection to one instance manager. It connects when needed, and again after a loss.
+type Client struct {
+	address string
+	conn    *grpc.ClientConn
+	rpc     imrpc.ProcessManagerServiceClient
+}
+
+// Dial prepares a client for HOST:PORT. It does not connect yet. A nil config means plaintext; see package mtls.
+func Dial(address string, config *tls.Config) (*Client, error) {
+	transport := insecure.NewCredentials()
+	if config != nil {
+		transport = credentials.NewTLS(config)
+	}
+	conn, err := grpc.NewClient("passthrough:///"+address,
+		grpc.WithTransportCredentials(transport),
+		grpc.WithKeepaliveParams(keepalive.ClientParameters{
+			Time: pingInterval, Timeout: pingTimeout, PermitWithoutStream: true,
+		}))
+	if err != nil {
+		return nil, fmt.Errorf("instance manager %s: %w", address, err)
+	}
+	return &Client{address: address, conn: conn, rpc: imrpc.NewProcessManagerServiceClient(conn)}, nil
+}
+
+// Close closes the connection; calls in flight fail.
+func (c *Client) Close() error { return c.conn.Close() }
+
+// Conn is the connection, for other services at the same address (relayclient.Serve).
+func (c *Client) Conn() *grpc.ClientConn { return c.conn }
+
+// Address is what Dial was given.
+func (c *Client) Address() string { return c.address }
+
+func (c *Client) wrap(call, name string, err error) error {
+	if err == nil {
+		return nil
+	}
+	if name != "" {
+		call += " " + name
+	}
+	return &Error{Call: call, Address: c.address, Err: err}
+}
+
+// ProcessCreate starts a process. The answer may be in state "error". ErrInvalid, ErrExists, ErrExhausted (no ports).
+func (c *Client) ProcessCreate(ctx context.Context, spec *imrpc.ProcessSpec) (*imrpc.ProcessResponse, error) {
+	p, err := c.rpc.ProcessCreate(ctx, &imrpc.ProcessCreateRequest{Spec: spec})
+	return p, c.wrap("ProcessCreate", spec.GetName(), err)
+}
+
+// ProcessDelete asks a process to end; uuid may be empty. It is gone when Get says ErrNotFound or Watch says Deleted.
+func (c *Client) ProcessDelete(ctx context.Context, name, uuid string) (*imrpc.ProcessResponse, error) {
+	p, err := c.rpc.ProcessDelete(ctx, &imrpc.ProcessDeleteRequest{Name: name, Uuid: uuid})
+	return p, c.wrap("ProcessDelete", name, err)
+}
+
+// ProcessGet returns one process; ErrNotFound.
+func (c *Client) ProcessGet(ctx context.Context, name string) (*imrpc.ProcessResponse, error) {
+	p, err := c.rpc.ProcessGet(ctx, &imrpc.ProcessGetRequest{Name: name})
+	return p, c.wrap("ProcessGet", name, err)
+}
+
+// ProcessList returns all processes by name.
+func (c *Client) ProcessList(ctx context.Context) (map[string]*imrpc.ProcessResponse, error) {
+	list, err := c.rpc.ProcessList(ctx, &imrpc.ProcessListRequest{})
+	return list.GetProcesses(), c.wrap("ProcessList", "", err)
+}
+
+// ProcessReplace hands a process over to a new one with another binary. ErrInvalid, ErrNotFound, ErrExists.
+func (c *Client) ProcessReplace(ctx context.Context, spec *imrpc.ProcessSpec) (*imrpc.ProcessResponse, error) {
+	p, err := c.rpc.ProcessReplace(ctx, &imrpc.ProcessReplaceRequest{Spec: spec, TerminateSignal: "SIGHUP"})
+	return p, c.wrap("ProcessReplace", spec.GetName(), err)
+}
+
+// ProcessLog calls line for each line of a process's log until its end.
+func (c *Client) ProcessLog(ctx context.Context, name string, line func(string) error) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	stream, err := c.rpc.ProcessLog(ctx, &imrpc.LogRequest{Name: name})
+	if err != nil {
+		return c.wrap("ProcessLog", name, err)
+	}
+	for {
+		l, err := stream.Recv()
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return c.wrap("ProcessLog", name, err)
+		}
+		if err := line(l.GetLine()); err != nil {
+			return err
+		}
+	}
+}
+
+// VersionGet returns the API versions of the instance manager.
+func (c *Client) VersionGet(ctx context.Context) (*imrpc.VersionResponse, error) {
+	v, err := c.rpc.VersionGet(ctx, &emptypb.Empty{})
+	return v, c.wrap("VersionGet", "", err)
+}
+
+// Check asks the health service.
+func (c *Client) Check(ctx context.Context) error {
+	_, err := healthpb.NewHealthClient(c.conn).Check(ctx, &healthpb.HealthCheckRequest{})
+	return c.wrap("health check", "", err)
+}

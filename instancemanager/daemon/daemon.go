@@ -1,0 +1,129 @@
+// Package daemon is the instance manager as a program: flags and environment into one Config, and Run, which owns
+// everything from the first listener to the last instance.
+package daemon
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"sync"
+
+	"google.golang.org/grpc"
+
+	"ankole.storage/instancemanager/mtls"
+	"ankole.storage/instancemanager/process"
+	"ankole.storage/instancemanager/server"
+	"ankole.storage/instancemanager/witness"
+)
+
+// Run serves until ctx ends or a server fails, stops all instances and returns. A nil error is an orderly stop.
+func Run(ctx context.Context, cfg Config, log *slog.Logger) error {
+	ports, err := cfg.validate()
+	if err != nil {
+		return err
+	}
+	listener, err := server.Listen(ctx, cfg.Listen, cfg.PodIP)
+	if err != nil {
+		return err
+	}
+	defer listener.Close()
+	socket := cfg.WitnessSocket
+	if socket == "" {
+		socket = defaultSocket(listener.Addr())
+	}
+	witnessListener, err := witness.ListenUnix(ctx, socket)
+	if err != nil {
+		return err
+	}
+	defer witnessListener.Close()
+	processes, err := process.New(process.Config{
+		LogsDir:     resolve(cfg.LogsDir),
+		Output:      cfg.Output,
+		Ports:       ports,
+		PodIP:       cfg.PodIP,
+		Environment: cfg.instanceEnvironment(socket),
+		Resolve:     resolve,
+		Log:         log,
+	})
+	if err != nil {
+		return err
+	}
+	relay := witness.NewRelay(log)
+	s := &servers{log: log}
+	s.serve(server.New(cfg.serverTLS(log), server.Processes(processes), relay.RegisterRelay), listener)
+	s.serve(server.New(nil, relay.RegisterWitness), witnessListener)
+	log.Info("instance manager serves", "address", listener.Addr(), "pod", cfg.PodName, "ports", ports, "witness", socket)
+
+	err = s.wait(ctx)
+	// The servers go on until the last instance has ended: an engine may need the witness, a manager wants the events.
+	err = errors.Join(err, processes.Close(context.WithoutCancel(ctx)))
+	s.stop()
+	log.Info("instance manager has stopped")
+	return err
+}
+
+// servers runs gRPC servers; one that ends takes the instance manager with it.
+type servers struct {
+	log     *slog.Logger
+	running []*grpc.Server
+	work    sync.WaitGroup
+	failed  chan error
+}
+
+func (s *servers) serve(server *grpc.Server, listener net.Listener) {
+	if s.failed == nil {
+		s.failed = make(chan error, 1)
+	}
+	s.running = append(s.running, server)
+	s.work.Add(1)
+	go func() {
+		defer s.work.Done()
+		if err := server.Serve(listener); err != nil {
+			select {
+			case s.failed <- fmt.Errorf("server at %s: %w", listener.Addr(), err):
+			default:
+			}
+		}
+	}()
+}
+
+// wait returns when ctx ends (nil) or a server fails.
+func (s *servers) wait(ctx context.Context) error {
+	select {
+	case <-ctx.Done():
+		s.log.Info("instance manager stops all instances", "cause", context.Cause(ctx))
+		return nil
+	case err := <-s.failed:
+		return err
+	}
+}
+
+func (s *servers) stop() {
+	for _, server := range s.running {
+		server.Stop()
+	}
+	s.work.Wait()
+}
+
+// serverTLS returns nil, meaning plaintext, when there are no usable certificates: managers of a cluster without the
+// secret, or with a broken one, talk plaintext as well.
+func (c *Config) serverTLS(log *slog.Logger) *tls.Config {
+	config, err := mtls.Server(resolve(c.TLSDir), log)
+	if err != nil {
+		log.Error("certificates are not usable, serving plaintext", "dir", c.TLSDir, "err", err)
+	}
+	return config
+}
+
+// NewLogger returns the logger of the program: text, to w.
+func NewLogger(w io.Writer, debug bool) *slog.Logger {
+	level := slog.LevelInfo
+	if debug {
+		level = slog.LevelDebug
+	}
+	return slog.New(slog.NewTextHandler(w, &slog.HandlerOptions{Level: level}))
+}

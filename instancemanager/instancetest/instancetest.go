@@ -1,0 +1,175 @@
+// Package instancetest lets a test binary play the instances its tests start.
+//
+// A test package calls Main first thing in its TestMain and starts processes with Binary, a Mode as first argument and
+// Environment. They are real processes: they listen, answer health checks, ignore signals and die.
+package instancetest
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"os/signal"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/health"
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+
+	"ankole.storage/api/rpc/imrpc"
+)
+
+// Modes: what an instance does.
+const (
+	// Serve answers SERVING at --listen and exits 0 on SIGINT.
+	Serve = "serve"
+	// Unhealthy answers NOT_SERVING at --listen and exits 0 on SIGINT.
+	Unhealthy = "unhealthy"
+	// Deaf listens nowhere and exits 0 on SIGINT.
+	Deaf = "deaf"
+	// Stubborn answers SERVING at --listen and ignores SIGINT and SIGHUP.
+	Stubborn = "stubborn"
+	// Unclean answers SERVING at --listen and exits 3 on SIGINT.
+	Unclean = "unclean"
+	// Parent is Serve with a child process of its own that ignores SIGINT; it prints "child PID".
+	Parent = "parent"
+	// Exit ends at once with the status of --status.
+	Exit = "exit"
+	// Env prints its environment, one variable a line, and waits like Deaf.
+	Env = "env"
+	// Print prints --count lines "line 0", "line 1"… and waits like Deaf.
+	Print = "print"
+)
+
+const marker = "ANKOLE_TEST_INSTANCE"
+
+// Environment makes the test binary an instance.
+func Environment() map[string]string { return map[string]string{marker: "1"} }
+
+// Binary is the test binary.
+func Binary(t testing.TB) string {
+	t.Helper()
+	path, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// Spec asks for an instance with ports (0 or more) at host.
+func Spec(t testing.TB, name, mode string, host string, ports int, args ...string) *imrpc.ProcessSpec {
+	t.Helper()
+	s := &imrpc.ProcessSpec{Name: name, Binary: Binary(t), Args: append([]string{mode}, args...),
+		PortCount: int32(ports), Environment: Environment()}
+	if ports > 0 {
+		s.PortArgs = []string{"--listen," + host + ":"}
+	}
+	return s
+}
+
+// Main returns at once in a test process, and never in an instance.
+func Main() {
+	if os.Getenv(marker) != "" {
+		if err := run(os.Args[1], os.Args[2:]); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
+}
+
+func run(mode string, args []string) error {
+	flags := flag.NewFlagSet(mode, flag.ContinueOnError)
+	listen := flags.String("listen", "", "")
+	status := flags.Int("status", 0, "")
+	count := flags.Int("count", 0, "")
+	if err := flags.Parse(args); err != nil {
+		return err
+	}
+	interrupt := make(chan os.Signal, 4)
+	signal.Notify(interrupt, syscall.SIGINT, syscall.SIGHUP)
+	serving := healthpb.HealthCheckResponse_SERVING
+	switch mode {
+	case Exit:
+		os.Exit(*status)
+	case Deaf:
+		<-interrupt
+		return nil
+	case Env:
+		fmt.Println(strings.Join(os.Environ(), "\n"))
+		<-interrupt
+		return nil
+	case Print:
+		for i := range *count {
+			fmt.Println("line", i)
+		}
+		<-interrupt
+		return nil
+	case Unhealthy:
+		serving = healthpb.HealthCheckResponse_NOT_SERVING
+	case Parent:
+		child := exec.Command(os.Args[0], Stubborn, "--listen", "127.0.0.1:0")
+		if err := child.Start(); err != nil {
+			return err
+		}
+		fmt.Println("child", child.Process.Pid)
+	}
+	if *listen == "" {
+		return errors.New("--listen is missing")
+	}
+	l, err := new(net.ListenConfig).Listen(context.Background(), "tcp", *listen)
+	if err != nil {
+		return err
+	}
+	h := health.NewServer()
+	h.SetServingStatus("", serving)
+	s := grpc.NewServer()
+	healthpb.RegisterHealthServer(s, h)
+	go func() {
+		for range interrupt {
+			switch mode {
+			case Stubborn:
+				continue
+			case Unclean:
+				os.Exit(3)
+			}
+			s.Stop()
+		}
+	}()
+	return s.Serve(l)
+}
+
+// Deadline bounds every wait of a test; it is only reached when something is broken.
+const Deadline = 30 * time.Second
+
+// Eventually waits until ok returns true.
+func Eventually(t testing.TB, what string, ok func() bool) {
+	t.Helper()
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	limit := time.After(Deadline)
+	for !ok() {
+		select {
+		case <-tick.C:
+		case <-limit:
+			t.Fatalf("not within %s: %s", Deadline, what)
+		}
+	}
+}
+
+// Alive says whether a process with this number exists and is no zombie.
+func Alive(pid int) bool {
+	stat, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
+	if err != nil {
+		return false
+	}
+	_, rest, ok := strings.Cut(string(stat), ") ")
+	return ok && !strings.HasPrefix(rest, "Z")
+}

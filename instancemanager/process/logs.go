@@ -1,0 +1,222 @@
+package process
+
+import (
+	"bufio"
+	"cmp"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+)
+
+const (
+	// maxLogSize is where a log file becomes <name>.log.1, replacing the one before: at most twice this much per name.
+	maxLogSize = 16 << 20
+	// maxLogFiles bounds the log files of processes that are gone; the oldest go first. A node holds some hundred
+	// instances at most.
+	maxLogFiles = 1000
+	// maxLine bounds one line of a log; longer ones are split.
+	maxLine = 16 << 10
+	// echoBuffer is how many lines may wait for the Pod's output. When nobody reads that, lines are dropped there: an
+	// engine must not stand still for a log.
+	echoBuffer = 1024
+
+	rotatedSuffix = ".1"
+)
+
+// logs holds the log files, one for each name. A replacement shares the file of the process it replaces.
+type logs struct {
+	dir     string
+	maxSize int64
+	echo    *echo
+
+	mu   sync.Mutex
+	open map[string]*logFile
+}
+
+func newLogs(dir string, maxSize int64, output io.Writer, log *slog.Logger) (*logs, error) {
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return nil, fmt.Errorf("create the directory for instance logs: %w; name another one with --logs-dir", err)
+	}
+	return &logs{dir: dir, maxSize: maxSize, echo: newEcho(output, log), open: map[string]*logFile{}}, nil
+}
+
+func (l *logs) path(name string) string { return filepath.Join(l.dir, name+".log") }
+
+// acquire opens the log of a name for appending. Each acquire needs one release.
+func (l *logs) acquire(name string) (*logFile, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	f := l.open[name]
+	if f == nil {
+		l.prune()
+		f = &logFile{owner: l, name: name}
+		if err := f.reopen(); err != nil {
+			return nil, err
+		}
+		l.open[name] = f
+	}
+	f.refs++
+	return f, nil
+}
+
+func (l *logs) release(f *logFile) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if f.refs--; f.refs == 0 {
+		delete(l.open, f.name)
+		f.file.Close()
+	}
+}
+
+// prune removes the oldest logs of names that are not open, once there are too many. The lock is held.
+func (l *logs) prune() {
+	names, err := filepath.Glob(filepath.Join(l.dir, "*.log*"))
+	if err != nil || len(names) <= maxLogFiles {
+		return
+	}
+	age := map[string]int64{}
+	for _, name := range names {
+		if info, err := os.Stat(name); err == nil {
+			age[name] = info.ModTime().UnixNano()
+		}
+	}
+	slices.SortFunc(names, func(a, b string) int { return cmp.Compare(age[a], age[b]) })
+	for _, name := range names[:len(names)-maxLogFiles] {
+		base := strings.TrimSuffix(strings.TrimSuffix(filepath.Base(name), rotatedSuffix), ".log")
+		if l.open[base] == nil {
+			os.Remove(name)
+		}
+	}
+}
+
+// read calls line for each line the log of a name holds, oldest first. It ends at the end of the file.
+func (l *logs) read(name string, line func(string) error) error {
+	found := false
+	for _, path := range []string{l.path(name) + rotatedSuffix, l.path(name)} {
+		f, err := os.Open(path)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return fmt.Errorf("read log of process %s: %w", name, err)
+		}
+		found = true
+		err = eachLine(f, line)
+		f.Close()
+		if err != nil {
+			return err
+		}
+	}
+	if !found {
+		return fmt.Errorf("%w: %s has no log", ErrNotFound, name)
+	}
+	return nil
+}
+
+// eachLine splits r into lines of at most maxLine bytes.
+func eachLine(r io.Reader, line func(string) error) error {
+	b := bufio.NewReaderSize(r, maxLine)
+	for {
+		text, _, err := b.ReadLine()
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		// Protobuf strings are UTF-8; a process may print anything.
+		if err := line(strings.ToValidUTF8(string(text), "\uFFFD")); err != nil {
+			return err
+		}
+	}
+}
+
+// logFile is the log of one name. Lines of several writers do not mix.
+type logFile struct {
+	owner *logs
+	name  string
+	refs  int // under owner.mu
+
+	mu   sync.Mutex
+	file *os.File
+	size int64
+}
+
+func (f *logFile) reopen() error {
+	file, err := os.OpenFile(f.owner.path(f.name), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
+	if err != nil {
+		return fmt.Errorf("open log of process %s: %w", f.name, err)
+	}
+	info, err := file.Stat()
+	if err != nil {
+		file.Close()
+		return fmt.Errorf("open log of process %s: %w", f.name, err)
+	}
+	f.file, f.size = file, info.Size()
+	return nil
+}
+
+// writeLine appends a line and shows it in the Pod's output. A log that cannot be written (disk full) loses the line;
+// the process goes on.
+func (f *logFile) writeLine(line string) error {
+	f.owner.echo.line("[" + f.name + "] " + line + "\n")
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.size > 0 && f.size+int64(len(line)) >= f.owner.maxSize {
+		f.rotate()
+	}
+	n, _ := f.file.WriteString(line + "\n")
+	f.size += int64(n)
+	return nil
+}
+
+func (f *logFile) rotate() {
+	old := f.file
+	path := f.owner.path(f.name)
+	if err := os.Rename(path, path+rotatedSuffix); err != nil {
+		return
+	}
+	if err := f.reopen(); err == nil {
+		old.Close()
+	}
+}
+
+// echo writes lines to the Pod's output from one goroutine, and drops them while that is stuck.
+type echo struct {
+	lines chan string
+	ended chan struct{}
+}
+
+func newEcho(output io.Writer, log *slog.Logger) *echo {
+	e := &echo{lines: make(chan string, echoBuffer), ended: make(chan struct{})}
+	go func() {
+		defer close(e.ended)
+		for line := range e.lines {
+			if _, err := io.WriteString(output, line); err != nil {
+				log.Warn("cannot show the output of instances; it is in their log files", "err", err)
+				output = io.Discard
+			}
+		}
+	}()
+	return e
+}
+
+func (e *echo) line(s string) {
+	select {
+	case e.lines <- s:
+	default:
+	}
+}
+
+// close waits until everything is written. Nobody may call line any more.
+func (e *echo) close() {
+	close(e.lines)
+	<-e.ended
+}

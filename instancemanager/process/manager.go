@@ -1,0 +1,238 @@
+package process
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"sync"
+	"time"
+)
+
+// Config of a Manager. Zero durations and sizes take the defaults.
+type Config struct {
+	// LogsDir receives <process name>.log; it is created.
+	LogsDir string
+	// Output shows the lines of all instances, prefixed with [<name>].
+	Output io.Writer
+	// Ports is where instances get their ports from.
+	Ports PortRange
+	// PodIP replaces wildcard listen addresses; empty: they stay.
+	PodIP string
+	// Environment is given to each instance after the instance manager's own: ANKOLE_WITNESS and the like.
+	Environment []string
+	// Resolve turns a path of the Pod into the one to open.
+	Resolve func(string) string
+	// Log receives what happens to instances.
+	Log *slog.Logger
+
+	// StopTimeout is from the polite signal to SIGKILL.
+	StopTimeout time.Duration
+	// ProbeInterval and ProbeTimeout bound the wait for readiness; a process that is not ready then is stopped.
+	ProbeInterval, ProbeTimeout time.Duration
+	// ReplaceTimeout is how long a replacement may take to be running before the hand-over is begun all the same.
+	ReplaceTimeout time.Duration
+	// MaxLogSize is the size at which a log file is rotated, in bytes.
+	MaxLogSize int64
+}
+
+// Defaults of the reference: probes every 100 ms, 600 of them; 60 s from SIGINT to SIGKILL.
+const (
+	defaultStopTimeout    = 60 * time.Second
+	defaultProbeInterval  = 100 * time.Millisecond
+	defaultProbeTimeout   = 600 * defaultProbeInterval
+	defaultReplaceTimeout = 30 * time.Second
+)
+
+func (c *Config) setDefaults() {
+	setDefault(&c.StopTimeout, defaultStopTimeout)
+	setDefault(&c.ProbeInterval, defaultProbeInterval)
+	setDefault(&c.ProbeTimeout, defaultProbeTimeout)
+	setDefault(&c.ReplaceTimeout, defaultReplaceTimeout)
+	setDefault(&c.MaxLogSize, maxLogSize)
+	if c.Ports == (PortRange{}) {
+		c.Ports = PortRange{Start: 10000, End: 20000}
+	}
+	if c.Output == nil {
+		c.Output = io.Discard
+	}
+	if c.Resolve == nil {
+		c.Resolve = func(path string) string { return path }
+	}
+	if c.Log == nil {
+		c.Log = slog.New(slog.DiscardHandler)
+	}
+}
+
+func setDefault[T comparable](field *T, value T) {
+	var zero T
+	if *field == zero {
+		*field = value
+	}
+}
+
+// Manager owns the instances of one instance manager. Its methods may be called from any goroutine.
+type Manager struct {
+	cfg       Config
+	log       *slog.Logger
+	logs      *logs
+	launcher  *launcher
+	inherited []string
+
+	// running counts the processes that have a goroutine.
+	running sync.WaitGroup
+
+	mu       sync.Mutex
+	ports    *portMap
+	listed   map[string]*Process
+	all      map[*Process]struct{} // listed ones, replacements before their turn, replaced ones until they end
+	revision int64
+	closed   bool
+
+	watchers       map[*Subscription]struct{}
+	watchersClosed bool
+}
+
+// New returns a Manager without processes. Close it.
+func New(cfg Config) (*Manager, error) {
+	cfg.setDefaults()
+	logs, err := newLogs(cfg.LogsDir, cfg.MaxLogSize, cfg.Output, cfg.Log)
+	if err != nil {
+		return nil, err
+	}
+	return &Manager{
+		cfg: cfg, log: cfg.Log, logs: logs, launcher: newLauncher(cfg.Log), inherited: os.Environ(),
+		ports:    newPortMap(cfg.Ports),
+		listed:   map[string]*Process{},
+		all:      map[*Process]struct{}{},
+		watchers: map[*Subscription]struct{}{},
+	}, nil
+}
+
+// Create reserves ports and starts a process. One that cannot be started is listed in state error and returned without
+// an error. Errors: ErrInvalid, ErrExists, ErrNoPorts, ErrClosed.
+func (m *Manager) Create(spec Spec) (Status, error) {
+	if err := spec.check(); err != nil {
+		return Status{}, err
+	}
+	m.mu.Lock()
+	if old := m.listed[spec.Name]; old != nil {
+		defer m.mu.Unlock()
+		return Status{}, fmt.Errorf("%w: %s is %s; delete it first", ErrExists, spec.Name, old.state)
+	}
+	p, err := m.add(spec)
+	if err != nil {
+		defer m.mu.Unlock()
+		return Status{}, err
+	}
+	p.listed = true
+	m.listed[spec.Name] = p
+	m.publish(p, false)
+	m.mu.Unlock()
+
+	p.start()
+	return m.statusOf(p), nil
+}
+
+// add makes a process that is not listed and not started yet. The lock is held.
+func (m *Manager) add(spec Spec) (*Process, error) {
+	if m.closed {
+		return nil, fmt.Errorf("%w: process %s is not started", ErrClosed, spec.Name)
+	}
+	ports, err := m.ports.take(spec.PortCount)
+	if err != nil {
+		return nil, fmt.Errorf("process %s: %w", spec.Name, err)
+	}
+	p := newProcess(m, spec, ports)
+	m.all[p] = struct{}{}
+	m.running.Add(1)
+	return p, nil
+}
+
+// Get returns one process; ErrNotFound.
+func (m *Manager) Get(name string) (Status, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	p, err := m.find(name, "")
+	if err != nil {
+		return Status{}, err
+	}
+	return p.status(), nil
+}
+
+// List returns all processes, in no order, and the revision it shows.
+func (m *Manager) List() ([]Status, int64) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	list := make([]Status, 0, len(m.listed))
+	for _, p := range m.listed {
+		list = append(list, p.status())
+	}
+	return list, m.revision
+}
+
+// Delete asks a process to end and returns at once; a process that has ended already leaves the list right away (the
+// status then says Deleted). Repeating it is harmless; after the stop timeout it kills again. uuid may be empty.
+// Errors: ErrNotFound.
+func (m *Manager) Delete(name, uuid string) (Status, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	p, err := m.find(name, uuid)
+	if err != nil {
+		return Status{}, err
+	}
+	p.deleting = true
+	if p.ended {
+		m.remove(p)
+	} else {
+		p.requestStop(stopRequest{signal: stopSignal, timeout: m.cfg.StopTimeout, why: "deleted"})
+	}
+	return p.status(), nil
+}
+
+// find looks a process up. The lock is held.
+func (m *Manager) find(name, uuid string) (*Process, error) {
+	p := m.listed[name]
+	if p == nil {
+		return nil, fmt.Errorf("%w: %s", ErrNotFound, name)
+	}
+	if uuid != "" && uuid != p.uuid {
+		return nil, fmt.Errorf("%w: %s with UUID %s (the present one has %s)", ErrNotFound, name, uuid, p.uuid)
+	}
+	return p, nil
+}
+
+// remove forgets a process that has ended and frees its ports. The lock is held.
+func (m *Manager) remove(p *Process) {
+	if p.removed {
+		return
+	}
+	p.removed = true
+	m.ports.release(p.ports)
+	delete(m.all, p)
+	if p.listed {
+		delete(m.listed, p.spec.Name)
+	}
+	m.publish(p, true)
+}
+
+func (m *Manager) statusOf(p *Process) Status {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return p.status()
+}
+
+// Log calls line for each line in the log of a process, oldest first, until the end of the file. Logs of processes
+// that are gone can be read too while they are kept. Errors: ErrNotFound, and those of line.
+func (m *Manager) Log(ctx context.Context, name string, line func(string) error) error {
+	if !validName.MatchString(name) {
+		return fmt.Errorf("%w: %q", ErrNotFound, name)
+	}
+	return m.logs.read(name, func(text string) error {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		return line(text)
+	})
+}

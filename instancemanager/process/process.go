@@ -1,0 +1,256 @@
+package process
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"slices"
+	"time"
+
+	"github.com/google/uuid"
+	"golang.org/x/sys/unix"
+)
+
+// State is where a process is in its life; the values are those on the wire.
+type State string
+
+// The states; see the package comment.
+const (
+	Starting State = "starting"
+	Running  State = "running"
+	Stopping State = "stopping"
+	Stopped  State = "stopped"
+	Error    State = "error"
+)
+
+// Status is what can be seen of a process at one moment.
+type Status struct {
+	Spec  Spec
+	State State
+	// ErrorMsg says why a process is in state Error: what exec or wait said ("exit status 1", "signal: killed").
+	ErrorMsg string
+	Ports    PortRange
+	// UUID tells two processes of one name apart.
+	UUID string
+	// Deleted: it has left the list.
+	Deleted bool
+	// Revision of the last change.
+	Revision int64
+}
+
+const (
+	// stopSignal and replaceSignal are the polite ones: finish, hand over.
+	stopSignal    = unix.SIGINT
+	replaceSignal = unix.SIGHUP
+	// drainTimeout is how long the output of an ended process is still read. Its group is dead by then, so more can only
+	// come from a process that left the group and kept the pipe.
+	drainTimeout = 2 * time.Second
+	// maxStopRequests bounds requests on their way to the goroutine of a process, which takes them at once.
+	maxStopRequests = 8
+)
+
+type stopRequest struct {
+	signal  unix.Signal
+	timeout time.Duration // then SIGKILL
+	why     string
+}
+
+// Process is one instance.
+type Process struct {
+	m      *Manager
+	spec   Spec // Environment is dropped once started
+	uuid   string
+	ports  PortRange
+	listen string
+
+	stops chan stopRequest
+
+	// Under m.mu:
+	state    State
+	errorMsg string
+	revision int64
+	listed   bool // known by its name
+	deleting bool // to be removed when it has ended
+	ended    bool
+	removed  bool
+	changed  chan struct{} // closed at the next change of state
+
+	// Owned by run:
+	child *child
+}
+
+func newProcess(m *Manager, spec Spec, ports PortRange) *Process {
+	p := &Process{m: m, spec: spec, uuid: uuid.NewString(), ports: ports, state: Starting,
+		stops: make(chan stopRequest, maxStopRequests), changed: make(chan struct{})}
+	p.spec.PortArgs = slices.Clone(spec.PortArgs)
+	p.spec.Args, p.listen = spec.withPorts(ports, m.cfg.PodIP)
+	return p
+}
+
+// status is called with the lock held. The slices are never changed.
+func (p *Process) status() Status {
+	spec := p.spec
+	spec.Environment = nil
+	return Status{Spec: spec, State: p.state, ErrorMsg: p.errorMsg, Ports: p.ports, UUID: p.uuid,
+		Deleted: p.removed, Revision: p.revision}
+}
+
+// set moves to a state. The lock is held.
+func (p *Process) set(s State, errorMsg string) {
+	if p.state == s && p.errorMsg == errorMsg {
+		return
+	}
+	p.m.log.Info("process changed", "process", p.spec.Name, "uuid", p.uuid, "from", p.state, "to", s, "error", errorMsg)
+	p.state, p.errorMsg = s, errorMsg
+	close(p.changed)
+	p.changed = make(chan struct{})
+	p.m.publish(p, false)
+}
+
+// requestStop asks for the end of a process that has not ended. The lock is held.
+func (p *Process) requestStop(r stopRequest) {
+	p.set(Stopping, p.errorMsg)
+	select {
+	case p.stops <- r:
+	default: // as many are on their way already
+	}
+}
+
+// start launches the process and hands it to its goroutine, which owns it until it has ended.
+func (p *Process) start() {
+	log, output, err := p.launch()
+	if err != nil {
+		p.finish(err)
+		p.m.running.Done()
+		return
+	}
+	go p.run(log, output)
+}
+
+func (p *Process) launch() (*logFile, *os.File, error) {
+	log, err := p.m.logs.acquire(p.spec.Name)
+	if err != nil {
+		return nil, nil, err
+	}
+	output, input, err := os.Pipe()
+	if err != nil {
+		p.m.logs.release(log)
+		return nil, nil, fmt.Errorf("create the output pipe of process %s: %w", p.spec.Name, err)
+	}
+	defer input.Close()
+	cmd := &exec.Cmd{
+		Path:   p.m.cfg.Resolve(p.spec.Binary),
+		Args:   append([]string{p.spec.Binary}, p.spec.Args...),
+		Env:    p.spec.environment(p.m.inherited, p.m.cfg.Environment),
+		Stdout: input,
+		Stderr: input,
+	}
+	if p.child, err = p.m.launcher.start(cmd); err != nil {
+		output.Close()
+		p.m.logs.release(log)
+		// What os says names the real path; everything reported is the Pod's.
+		var path *fs.PathError
+		if errors.As(err, &path) {
+			err = path.Err
+		}
+		return nil, nil, fmt.Errorf("start %s: %w", p.spec.Binary, err)
+	}
+	return log, output, nil
+}
+
+// run looks after a started process until it has ended. It alone signals and reaps.
+func (p *Process) run(log *logFile, output *os.File) {
+	defer p.m.running.Done()
+	drained := make(chan struct{})
+	go func() {
+		defer close(drained)
+		_ = eachLine(output, log.writeLine)
+	}()
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		p.child.awaitEnd()
+	}()
+	ctx, cancel := context.WithCancel(context.Background())
+	ready := make(chan error, 1)
+	if p.ports.Len() == 0 {
+		p.onReady(nil)
+		close(ready)
+	} else {
+		go func() { ready <- probe(ctx, p.listen, p.m.cfg.ProbeInterval, p.m.cfg.ProbeTimeout) }()
+	}
+
+	p.supervise(ended, ready)
+
+	err := p.child.reap()
+	cancel()
+	_ = output.SetReadDeadline(time.Now().Add(drainTimeout))
+	<-drained
+	output.Close()
+	p.m.logs.release(log)
+	<-ready
+	p.finish(err)
+}
+
+// supervise returns when the process has ended. ready is closed once its result has been dealt with.
+func (p *Process) supervise(ended <-chan struct{}, ready chan error) {
+	kill := time.NewTimer(0)
+	<-kill.C
+	defer kill.Stop()
+	probing := ready
+	for {
+		select {
+		case err, ok := <-probing:
+			if ok {
+				p.onReady(err)
+				close(ready) // for the last read of run
+			}
+			probing = nil
+		case r := <-p.stops:
+			p.m.log.Info("signal process", "process", p.spec.Name, "signal", r.signal, "why", r.why)
+			_ = p.child.signal(r.signal)
+			kill.Reset(r.timeout)
+		case <-kill.C:
+			p.m.log.Warn("kill process: it ignored the signal to stop", "process", p.spec.Name)
+			_ = p.child.signal(unix.SIGKILL)
+		case <-ended:
+			return
+		}
+	}
+}
+
+// onReady acts on the result of the readiness probe.
+func (p *Process) onReady(err error) {
+	p.m.mu.Lock()
+	defer p.m.mu.Unlock()
+	if p.state != Starting {
+		return
+	}
+	if err == nil {
+		p.set(Running, "")
+		return
+	}
+	p.errorMsg = err.Error()
+	p.requestStop(stopRequest{signal: stopSignal, timeout: p.m.cfg.StopTimeout, why: err.Error()})
+}
+
+// finish records how the process ended; nil is exit status 0.
+func (p *Process) finish(err error) {
+	p.m.mu.Lock()
+	defer p.m.mu.Unlock()
+	p.ended = true
+	p.spec.Environment = nil
+	if err == nil {
+		p.set(Stopped, p.errorMsg)
+	} else if p.errorMsg != "" {
+		p.set(Error, fmt.Sprintf("%v (%s)", err, p.errorMsg))
+	} else {
+		p.set(Error, err.Error())
+	}
+	if p.deleting {
+		p.m.remove(p)
+	}
+}

@@ -1,0 +1,79 @@
+package process
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+)
+
+// Stop timeouts when the Pod stops. Together they stay below the grace period of 30 s that Kubernetes gives a Pod by
+// default, after which everything is killed without order.
+const (
+	stopEngines  = 12 * time.Second
+	stopReplicas = 12 * time.Second
+)
+
+// killGrace is how long a killed process may take to end: the kernel holds it while it is in an uninterruptible call.
+const killGrace = 4 * time.Second
+
+// Close stops all processes, engines first, then replicas: an engine that ends while its replicas live can flush and
+// leave them clean. Nothing is started any more. It returns when the last process has been reaped; a shorter ctx means
+// less patience before SIGKILL. An error names processes that not even SIGKILL ended in time; the kernel ends them after
+// the caller has exited.
+func (m *Manager) Close(ctx context.Context) error {
+	m.mu.Lock()
+	m.closed = true
+	m.mu.Unlock()
+	err := errors.Join(
+		m.stopAll(ctx, IsEngine, stopEngines),
+		m.stopAll(ctx, func(string) bool { return true }, stopReplicas))
+	m.closeWatchers()
+	if err != nil {
+		return err
+	}
+	m.running.Wait()
+	m.launcher.close()
+	m.logs.echo.close()
+	return nil
+}
+
+// stopAll stops the processes whose names match and waits for them.
+func (m *Manager) stopAll(ctx context.Context, match func(name string) bool, timeout time.Duration) error {
+	timeout = min(timeout, m.cfg.StopTimeout)
+	if deadline, ok := ctx.Deadline(); ok {
+		timeout = max(min(timeout, time.Until(deadline)), 0)
+	}
+	m.mu.Lock()
+	for p := range m.all {
+		if match(p.spec.Name) && !p.ended {
+			p.requestStop(stopRequest{signal: stopSignal, timeout: timeout, why: "the instance manager is stopping"})
+		}
+	}
+	m.mu.Unlock()
+	limit := time.NewTimer(timeout + killGrace)
+	defer limit.Stop()
+	for {
+		name, changed := m.anyLive(match)
+		if changed == nil {
+			return nil
+		}
+		select {
+		case <-changed:
+		case <-limit.C:
+			return fmt.Errorf("process %s does not end although it was killed", name)
+		}
+	}
+}
+
+// anyLive returns one process that has not ended and what closes at its next change; nil if there is none.
+func (m *Manager) anyLive(match func(name string) bool) (string, <-chan struct{}) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for p := range m.all {
+		if match(p.spec.Name) && !p.ended {
+			return p.spec.Name, p.changed
+		}
+	}
+	return "", nil
+}

@@ -1,0 +1,67 @@
+// Package server is the gRPC face of an instance manager: the process service, the health service that kubelets and
+// clients ask, reflection, and the rules every listener of the Pod shares.
+//
+// A server listens on its Pod's address, never on a wildcard: Listen maps one to the other. More services at the
+// neighbouring ports (proxy at +1, disks at +2, instances at +3) are further values of New with other registrations.
+package server
+
+import (
+	"context"
+	"crypto/tls"
+	"fmt"
+	"net"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/keepalive"
+	"google.golang.org/grpc/reflection"
+)
+
+const (
+	// minClientPing is how often a client may ping, with or without calls; more often gets it disconnected.
+	minClientPing = 10 * time.Second
+	// serverPing finds clients that vanished without closing, so that their streams end.
+	serverPing        = 30 * time.Second
+	serverPingTimeout = 20 * time.Second
+	// maxStreams bounds calls in flight of one connection. A manager needs a handful.
+	maxStreams = 1024
+)
+
+// Listen opens a TCP listener. With a Pod address known, a wildcard host in addr means that address.
+func Listen(ctx context.Context, addr, podIP string) (net.Listener, error) {
+	host, port, err := net.SplitHostPort(addr)
+	if err != nil {
+		return nil, fmt.Errorf("listen address %q: %w; want HOST:PORT", addr, err)
+	}
+	if ip := net.ParseIP(host); podIP != "" && (host == "" || ip != nil && ip.IsUnspecified()) {
+		host = podIP
+	}
+	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", net.JoinHostPort(host, port))
+	if err != nil {
+		return nil, fmt.Errorf("listen at %s: %w", net.JoinHostPort(host, port), err)
+	}
+	return listener, nil
+}
+
+// New returns a server with health, reflection and the given services. A nil config means plaintext.
+func New(config *tls.Config, register ...func(grpc.ServiceRegistrar)) *grpc.Server {
+	options := []grpc.ServerOption{
+		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: minClientPing, PermitWithoutStream: true}),
+		grpc.KeepaliveParams(keepalive.ServerParameters{Time: serverPing, Timeout: serverPingTimeout}),
+		grpc.MaxConcurrentStreams(maxStreams),
+		// Stop then returns only after every handler has: no goroutine outlives its owner.
+		grpc.WaitForHandlers(true),
+	}
+	if config != nil {
+		options = append(options, grpc.Creds(credentials.NewTLS(config)))
+	}
+	s := grpc.NewServer(options...)
+	healthpb.RegisterHealthServer(s, health{})
+	for _, r := range register {
+		r(s)
+	}
+	reflection.Register(s)
+	return s
+}
