@@ -1,0 +1,140 @@
+// Package engineclient is how the control plane talks to a running engine.
+//
+// An engine process serves one volume. Controllers and the REST server ask it for its state, have it admit or drop a
+// replica and take snapshots. They do that through Client and never know how the call travels: today a Client dials
+// the engine's own port (Direct); a gRPC proxy in the instance manager and running the engine binary are other
+// implementations of the same interface. Fake is an engine in memory for tests.
+//
+// Replica addresses are written as in Engine objects, "ip:port"; sizes are bytes.
+package engineclient
+
+import (
+	"context"
+	"errors"
+)
+
+// Errors of every implementation, for errors.Is.
+var (
+	// ErrNotFound: the engine has no such replica or snapshot.
+	ErrNotFound = errors.New("not found in the engine")
+	// ErrPrecondition: the engine's state forbids it; the message says what to do.
+	ErrPrecondition = errors.New("refused by the engine")
+	// ErrInvalid: the engine does not accept the argument.
+	ErrInvalid = errors.New("invalid argument for the engine")
+	// ErrUnavailable: the engine cannot be reached, or did not answer in time. Try again later.
+	ErrUnavailable = errors.New("engine unavailable")
+)
+
+// Target names one engine process.
+type Target struct {
+	// Address is "ip:port" of the engine.
+	Address string
+	// Volume and Engine are checked by the engine, so that a reused port never answers for another volume.
+	Volume, Engine string
+}
+
+// Client does operations on engines. Implementations are safe for concurrent use.
+type Client interface {
+	// Get returns the present state.
+	Get(ctx context.Context, t Target) (State, error)
+	// Watch calls observe with the present state at once and again after every change, until ctx ends or the
+	// connection breaks; it never returns nil. Slow observers miss intermediate states, never the last.
+	Watch(ctx context.Context, t Target, observe func(State)) error
+	// ReplicaAdd admits a replica as WO; it is rebuilt in the background and becomes RW or ERR.
+	ReplicaAdd(ctx context.Context, t Target, address string) (State, error)
+	// ReplicaRemove drops a replica. The last RW one is refused with ErrPrecondition.
+	ReplicaRemove(ctx context.Context, t Target, address string) (State, error)
+	// SnapshotCreate takes a snapshot and returns its name; an empty name lets the engine choose one.
+	SnapshotCreate(ctx context.Context, t Target, s SnapshotRequest) (string, error)
+	// Version says what the engine's binary is.
+	Version(ctx context.Context, t Target) (Version, error)
+	// Forget releases what is held for an engine that is gone.
+	Forget(t Target)
+}
+
+// SnapshotRequest describes a snapshot to take.
+type SnapshotRequest struct {
+	Name        string
+	Labels      map[string]string
+	UserCreated bool
+}
+
+// Mode is the state of a replica in its engine.
+type Mode string
+
+// Modes: in sync; being rebuilt; dropped.
+const (
+	ModeRW  Mode = "RW"
+	ModeWO  Mode = "WO"
+	ModeERR Mode = "ERR"
+)
+
+// State is what an engine says of itself.
+type State struct {
+	Volume, Engine string
+	SizeBytes      int64
+	// Frontend is as asked for; FrontendUp says whether users can reach the device; Endpoint where.
+	Frontend   string
+	FrontendUp bool
+	Endpoint   string
+	// Replicas in the order of the engine.
+	Replicas []Replica
+	// Snapshots by name, the head included.
+	Snapshots map[string]Snapshot
+	// Suspended: I/O waits, for SuspendedReason.
+	Suspended       bool
+	SuspendedReason string
+	// Epoch and Generation of the membership protocol.
+	Epoch, Generation int64
+	Counters          Counters
+}
+
+// Replica is a replica as its engine sees it.
+type Replica struct {
+	// Address is "ip:port".
+	Address string
+	// Member is the name of its data directory; empty while it was never connected.
+	Member string
+	Mode   Mode
+	// Error says why the mode is ERR.
+	Error string
+	// Rebuild is the newest rebuild; nil if there was none.
+	Rebuild *Rebuild
+}
+
+// Rebuild is the progress of making a replica equal to the others.
+type Rebuild struct {
+	Running bool
+	// Percent is 0..100.
+	Percent               int
+	DoneBytes, TotalBytes int64
+	// State is in_progress, complete or error.
+	State, Error string
+	// From is the address of the source, "ip:port".
+	From string
+}
+
+// Snapshot is one layer of the volume.
+type Snapshot struct {
+	Name, Parent string
+	Children     []string
+	Removed      bool
+	UserCreated  bool
+	// Created is RFC 3339.
+	Created   string
+	SizeBytes int64
+	Labels    map[string]string
+}
+
+// Counters count since the engine started.
+type Counters struct {
+	Reads, Writes, ReadBytes, WriteBytes, Flushes, Discards uint64
+}
+
+// Version of an engine binary.
+type Version struct {
+	Version, GitCommit, BuildDate                 string
+	CLIAPIVersion, CLIAPIMinVersion               int64
+	ControllerAPIVersion, ControllerAPIMinVersion int64
+	DataFormatVersion, DataFormatMinVersion       int64
+}

@@ -1,0 +1,69 @@
+package engineclient
+
+import (
+	"slices"
+
+	enginev1 "ankole.storage/api/rpc/engine/v1"
+)
+
+// stateFrom reads the engine's message. Unknown modes count as ERR: a replica that cannot be understood is not trusted.
+func stateFrom(s *enginev1.State) State {
+	c := s.GetCounters()
+	out := State{
+		Volume: s.GetVolumeName(), Engine: s.GetInstanceName(), SizeBytes: s.GetSize(),
+		Frontend: s.GetFrontend(), FrontendUp: s.GetFrontendState() == "up", Endpoint: s.GetEndpoint(),
+		Suspended: s.GetSuspended(), SuspendedReason: s.GetSuspendedReason(),
+		Epoch: s.GetEpoch(), Generation: s.GetGeneration(),
+		Counters: Counters{
+			Reads: c.GetReads(), Writes: c.GetWrites(), ReadBytes: c.GetReadBytes(), WriteBytes: c.GetWriteBytes(),
+			Flushes: c.GetFlushes(), Discards: c.GetDiscards(),
+		},
+	}
+	for _, r := range s.GetReplicas() {
+		out.Replicas = append(out.Replicas, Replica{
+			Address: plain(r.GetAddress()), Member: r.GetMember(), Mode: modeFrom(r.GetMode()), Error: r.GetError(),
+			Rebuild: rebuildFrom(r.GetRebuild()),
+		})
+	}
+	if len(s.GetSnapshots()) > 0 {
+		out.Snapshots = make(map[string]Snapshot, len(s.GetSnapshots()))
+	}
+	for name, p := range s.GetSnapshots() {
+		out.Snapshots[name] = snapshotFrom(p)
+	}
+	return out
+}
+
+func modeFrom(m enginev1.Mode) Mode {
+	switch m {
+	case enginev1.Mode_MODE_RW:
+		return ModeRW
+	case enginev1.Mode_MODE_WO:
+		return ModeWO
+	}
+	return ModeERR
+}
+
+func rebuildFrom(r *enginev1.Rebuild) *Rebuild {
+	if r == nil {
+		return nil
+	}
+	return &Rebuild{
+		Running: r.GetRunning(), Percent: int(min(max(r.GetProgress(), 0), 100)), DoneBytes: r.GetDoneBytes(),
+		TotalBytes: r.GetTotalBytes(), State: r.GetState(), Error: r.GetError(), From: plain(r.GetFromAddress()),
+	}
+}
+
+func snapshotFrom(p *enginev1.Snapshot) Snapshot {
+	s := Snapshot{
+		Name: p.GetName(), Parent: p.GetParent(), Removed: p.GetRemoved(), UserCreated: p.GetUserCreated(),
+		Created: p.GetCreated(), SizeBytes: p.GetSize(), Labels: p.GetLabels(),
+	}
+	for child, present := range p.GetChildren() {
+		if present {
+			s.Children = append(s.Children, child)
+		}
+	}
+	slices.Sort(s.Children)
+	return s
+}

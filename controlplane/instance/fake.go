@@ -1,0 +1,42 @@
+package instance
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+
+	"ankole.storage/api/longhorn/v1beta2"
+)
+
+// Fake is a Processes that only notes what it is asked for, for tests.
+type Fake struct {
+	mu sync.Mutex
+	// Orders are "create <instance manager>/<process>" and "delete …", in order.
+	orders  []string
+	Created []Process
+}
+
+// Create implements Processes.
+func (f *Fake) Create(_ context.Context, im *v1beta2.InstanceManager, p Process) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.orders = append(f.orders, fmt.Sprintf("create %s/%s", im.Name, p.Name))
+	f.Created = append(f.Created, p)
+	return nil
+}
+
+// Delete implements Processes.
+func (f *Fake) Delete(_ context.Context, im *v1beta2.InstanceManager, name string) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.orders = append(f.orders, fmt.Sprintf("delete %s/%s", im.Name, name))
+	return nil
+}
+
+// Orders returns what was asked for so far.
+func (f *Fake) Orders() []string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return slices.Clone(f.orders)
+}

@@ -1,0 +1,115 @@
+// Package instance is the state machine that engines and replicas share: the life of one process in an instance
+// manager, as the control plane sees it.
+//
+// Somebody writes spec.desireState (running or stopped) and, for the engine, spec.nodeID. The controller of the kind
+// calls Step, which derives status.currentState from what the instance manager's object reports, and names at most one
+// thing to do: create the process, or delete it. Three rules shape it:
+//
+//   - A process is created only from state stopped. Whoever wants a failed one back asks for stopped first.
+//   - A process that was seen running (status.started) and is not there any more is in error; one that never ran is
+//     just stopped.
+//   - A node that is cut off makes the state unknown, never stopped or error: the process may well be running. Asked to
+//     stop, such an instance counts as stopped all the same, because nobody could stop it and the data path fences it
+//     (a newer epoch); the process is deleted when its node comes back (Strays).
+//
+// The package is pure; Processes is the seam to the instance managers.
+package instance
+
+import (
+	"context"
+	"slices"
+	"strings"
+
+	"ankole.storage/api/longhorn/v1beta2"
+)
+
+// Process is what an instance manager is asked to run.
+type Process struct {
+	Name, Binary string
+	Args         []string
+	// PortCount ports are reserved; the first is appended to PortArgs.
+	PortCount int
+	PortArgs  []string
+	// Environment is write-only: it holds the volume's secret and is never reported back.
+	Environment map[string]string
+}
+
+// Processes creates and deletes processes in instance managers.
+type Processes interface {
+	// Create orders a process; one of that name that exists already is no error.
+	Create(ctx context.Context, im *v1beta2.InstanceManager, p Process) error
+	// Delete orders the end of a process; one that does not exist is no error.
+	Delete(ctx context.Context, im *v1beta2.InstanceManager, name string) error
+}
+
+// Action is what Step asks for.
+type Action int
+
+// Actions.
+const (
+	None Action = iota
+	Create
+	Delete
+)
+
+// Seen is what is known about an instance's process.
+type Seen struct {
+	// Manager is the instance manager that holds or should hold the process, nil if there is none (see Choose).
+	Manager *v1beta2.InstanceManager
+	// Process is the process in Manager, nil if it is not there.
+	Process *v1beta2.InstanceProcess
+	// NodeDown: the node does not answer or is gone.
+	NodeDown bool
+}
+
+// Find returns the process of that name in an instance manager, nil if it is not there.
+func Find(im *v1beta2.InstanceManager, name string) *v1beta2.InstanceProcess {
+	if im == nil {
+		return nil
+	}
+	for _, m := range []map[string]v1beta2.InstanceProcess{im.Status.InstanceEngines, im.Status.InstanceReplicas, im.Status.Instances} {
+		if p, ok := m[name]; ok {
+			return &p
+		}
+	}
+	return nil
+}
+
+// Choose returns the instance manager for an instance: the recorded one while there is a record, else the one of type
+// aio on the node, that of the default image before others.
+func Choose(all []v1beta2.InstanceManager, recorded, node, defaultImage string) *v1beta2.InstanceManager {
+	var found *v1beta2.InstanceManager
+	for i := range all {
+		im := &all[i]
+		if recorded != "" {
+			if im.Name == recorded {
+				return im
+			}
+			continue
+		}
+		if node == "" || im.Spec.NodeID != node || im.Spec.Type != v1beta2.InstanceManagerTypeAllInOne || im.DeletionTimestamp != nil {
+			continue
+		}
+		if found == nil || im.Spec.Image == defaultImage {
+			found = im
+		}
+	}
+	return found
+}
+
+// Strays are running instance managers, other than the chosen one, that hold a process of that name. Such a process
+// outlived a node's absence and must go.
+func Strays(all []v1beta2.InstanceManager, chosen *v1beta2.InstanceManager, name string) []*v1beta2.InstanceManager {
+	var out []*v1beta2.InstanceManager
+	for i := range all {
+		im := &all[i]
+		if (chosen != nil && im.Name == chosen.Name) || im.Status.CurrentState != v1beta2.InstanceManagerStateRunning {
+			continue
+		}
+		if p := Find(im, name); p != nil && p.Status.State != v1beta2.InstanceStateStopping {
+			out = append(out, im)
+		}
+	}
+	slices.SortFunc(out, func(a, b *v1beta2.InstanceManager) int { return strings.Compare(a.Name, b.Name) })
+	return out
+}

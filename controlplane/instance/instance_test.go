@@ -1,0 +1,163 @@
+package instance
+
+import (
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"ankole.storage/api/longhorn/v1beta2"
+)
+
+var now = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+
+var v1Time = metav1.NewTime(now)
+
+func manager(state v1beta2.InstanceManagerState) *v1beta2.InstanceManager {
+	im := &v1beta2.InstanceManager{}
+	im.Name, im.Spec.NodeID, im.Spec.Type = "im-1", "n1", v1beta2.InstanceManagerTypeAllInOne
+	im.Status.CurrentState, im.Status.IP = state, "10.0.0.1"
+	return im
+}
+
+func process(state v1beta2.InstanceState) *v1beta2.InstanceProcess {
+	p := &v1beta2.InstanceProcess{}
+	p.Spec.Name, p.Status.State, p.Status.PortStart, p.Status.UUID = "x", state, 10000, "u1"
+	p.Status.ErrorMsg = "exit status 61"
+	return p
+}
+
+// TestStates is the table of states: what is seen of the instance manager and of the process, for an instance that ran
+// already and for one that did not.
+func TestStates(t *testing.T) {
+	const (
+		running, stopped = v1beta2.InstanceStateRunning, v1beta2.InstanceStateStopped
+		failed, starting = v1beta2.InstanceStateError, v1beta2.InstanceStateStarting
+		stopping         = v1beta2.InstanceStateStopping
+		unknown          = v1beta2.InstanceStateUnknown
+		imRunning        = v1beta2.InstanceManagerStateRunning
+	)
+	deleting := manager(imRunning)
+	deleting.DeletionTimestamp = &v1Time
+	tests := []struct {
+		name                string
+		seen                Seen
+		started, notStarted v1beta2.InstanceState
+	}{
+		{"no manager", Seen{}, failed, stopped},
+		{"node down", Seen{Manager: manager(imRunning), NodeDown: true}, unknown, stopped},
+		{"manager unknown", Seen{Manager: manager(v1beta2.InstanceManagerStateUnknown)}, unknown, stopped},
+		{"manager stopped", Seen{Manager: manager(v1beta2.InstanceManagerStateStopped)}, failed, stopped},
+		{"manager in error", Seen{Manager: manager(v1beta2.InstanceManagerStateError)}, failed, stopped},
+		{"manager being deleted", Seen{Manager: deleting}, failed, stopped},
+		{"manager starting", Seen{Manager: manager(v1beta2.InstanceManagerStateStarting)}, failed, stopped},
+		{"process missing", Seen{Manager: manager(imRunning)}, failed, stopped},
+		{"process starting", Seen{Manager: manager(imRunning), Process: process(starting)}, starting, starting},
+		{"process running", Seen{Manager: manager(imRunning), Process: process(running)}, running, running},
+		{"process stopping", Seen{Manager: manager(imRunning), Process: process(stopping)}, failed, stopping},
+		{"process stopped", Seen{Manager: manager(imRunning), Process: process(stopped)}, failed, stopped},
+		{"process in error", Seen{Manager: manager(imRunning), Process: process(failed)}, failed, failed},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			for _, c := range []struct {
+				started bool
+				want    v1beta2.InstanceState
+			}{{true, tt.started}, {false, tt.notStarted}} {
+				spec := &v1beta2.InstanceSpec{NodeID: "n1"}
+				status := &v1beta2.InstanceStatus{Started: c.started}
+				Step(now, true, spec, status, tt.seen)
+				if status.CurrentState != c.want {
+					t.Errorf("started=%v: state %q, want %q", c.started, status.CurrentState, c.want)
+				}
+			}
+		})
+	}
+}
+
+// TestLife walks an instance through creation, a crash, a stop and a restart.
+func TestLife(t *testing.T) {
+	spec := &v1beta2.InstanceSpec{NodeID: "n1", Image: "img"}
+	status := &v1beta2.InstanceStatus{}
+	im := manager(v1beta2.InstanceManagerStateRunning)
+	step := func(want bool, p *v1beta2.InstanceProcess, action Action, state v1beta2.InstanceState) {
+		t.Helper()
+		if got := Step(now, want, spec, status, Seen{Manager: im, Process: p}); got != action || status.CurrentState != state {
+			t.Fatalf("action %v, state %q; want %v, %q", got, status.CurrentState, action, state)
+		}
+	}
+	step(true, nil, Create, v1beta2.InstanceStateStopped)
+	if !status.Starting || status.InstanceManagerName != "im-1" {
+		t.Fatalf("the intention is not recorded: %+v", status)
+	}
+	step(true, process(v1beta2.InstanceStateStarting), None, v1beta2.InstanceStateStarting)
+	step(true, process(v1beta2.InstanceStateRunning), None, v1beta2.InstanceStateRunning)
+	if !status.Started || status.Starting || status.IP != "10.0.0.1" || status.Port != 10000 || status.CurrentImage != "img" {
+		t.Fatalf("running: %+v", status)
+	}
+	step(true, process(v1beta2.InstanceStateError), None, v1beta2.InstanceStateError)
+	if status.Port != 0 || status.StorageIP != "" || status.CurrentImage != "" {
+		t.Fatalf("addresses kept outside running: %+v", status)
+	}
+	step(true, nil, None, v1beta2.InstanceStateError)
+	step(false, process(v1beta2.InstanceStateError), Delete, v1beta2.InstanceStateError)
+	step(false, nil, None, v1beta2.InstanceStateStopped)
+	if status.InstanceManagerName != "" || status.Started || status.Starting {
+		t.Fatalf("stopped: %+v", status)
+	}
+	step(true, nil, Create, v1beta2.InstanceStateStopped)
+}
+
+func TestFailedStartIsReported(t *testing.T) {
+	status := &v1beta2.InstanceStatus{Starting: true}
+	Step(now, true, &v1beta2.InstanceSpec{}, status, Seen{Manager: manager(v1beta2.InstanceManagerStateRunning), Process: process(v1beta2.InstanceStateError)})
+	c := v1beta2.FindCondition(status.Conditions, v1beta2.InstanceConditionInstanceCreation)
+	if c.Status != v1beta2.ConditionFalse || c.Reason != v1beta2.InstanceReasonInstanceCreationFailure || c.Message != "exit status 61" {
+		t.Errorf("condition %+v", c)
+	}
+}
+
+func TestStopOnALostNodeCounts(t *testing.T) {
+	status := &v1beta2.InstanceStatus{Started: true, CurrentState: v1beta2.InstanceStateRunning, InstanceManagerName: "im-1"}
+	action := Step(now, false, &v1beta2.InstanceSpec{}, status, Seen{Manager: manager(v1beta2.InstanceManagerStateUnknown), NodeDown: true})
+	if action != None || status.CurrentState != v1beta2.InstanceStateStopped || status.InstanceManagerName != "" {
+		t.Fatalf("action %v, %+v", action, status)
+	}
+	// The node is back, and the process with it.
+	im := manager(v1beta2.InstanceManagerStateRunning)
+	im.Status.InstanceEngines = map[string]v1beta2.InstanceProcess{"x": *process(v1beta2.InstanceStateRunning)}
+	if got := Strays([]v1beta2.InstanceManager{*im}, nil, "x"); len(got) != 1 {
+		t.Errorf("the surviving process is no stray: %v", got)
+	}
+	if got := Strays([]v1beta2.InstanceManager{*im}, im, "x"); len(got) != 0 {
+		t.Errorf("the chosen manager's process is a stray: %v", got)
+	}
+}
+
+func TestChoose(t *testing.T) {
+	old, current, other := *manager(v1beta2.InstanceManagerStateRunning), *manager(v1beta2.InstanceManagerStateRunning), *manager(v1beta2.InstanceManagerStateRunning)
+	old.Name, old.Spec.Image = "old", "im:1"
+	current.Name, current.Spec.Image = "current", "im:2"
+	other.Name, other.Spec.NodeID = "other", "n2"
+	legacy := old
+	legacy.Name, legacy.Spec.Type = "legacy", v1beta2.InstanceManagerTypeEngine
+	all := []v1beta2.InstanceManager{legacy, old, current, other}
+	tests := []struct{ name, recorded, node, want string }{
+		{"default image of the node", "", "n1", "current"},
+		{"the recorded one is kept", "legacy", "n1", "legacy"},
+		{"a recorded one that is gone has no substitute", "gone", "n1", ""},
+		{"no node", "", "", ""},
+		{"node without one", "", "n3", ""},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			got := ""
+			if im := Choose(all, tt.recorded, tt.node, "im:2"); im != nil {
+				got = im.Name
+			}
+			if got != tt.want {
+				t.Errorf("Choose = %q, want %q", got, tt.want)
+			}
+		})
+	}
+}

@@ -1,0 +1,133 @@
+package instance
+
+import (
+	"time"
+
+	"ankole.storage/api/longhorn/v1beta2"
+)
+
+// Step brings status up to date and says what to do. want is whether the process should run; image is the one it is
+// started from. When it answers Create, the status already records the intention (starting, instanceManagerName): write
+// it before creating the process.
+func Step(now time.Time, want bool, spec *v1beta2.InstanceSpec, status *v1beta2.InstanceStatus, seen Seen) Action {
+	if !want {
+		status.Started, status.Starting = false, false
+	}
+	state := observe(want, spec, status, seen)
+	status.CurrentState = state
+	switch state {
+	case v1beta2.InstanceStateRunning:
+		fillRunning(want, spec, status, seen)
+	default:
+		status.IP, status.StorageIP, status.Port, status.UUID, status.CurrentImage = "", "", 0, "", ""
+		if seen.Process != nil {
+			// The run's identity is kept, so that one failed run is counted once.
+			status.UUID = seen.Process.Status.UUID
+		}
+	}
+	noteCreation(now, status, seen, state)
+
+	managerRuns := seen.Manager != nil && seen.Manager.Status.CurrentState == v1beta2.InstanceManagerStateRunning &&
+		seen.Manager.DeletionTimestamp == nil && !seen.NodeDown
+	switch {
+	case want && state == v1beta2.InstanceStateStopped && managerRuns:
+		status.Starting = true
+		status.InstanceManagerName = seen.Manager.Name
+		return Create
+	case state == v1beta2.InstanceStateStopped && (!want || seen.Manager == nil):
+		// A recorded manager that is gone must not keep the instance from finding another.
+		status.InstanceManagerName = ""
+	case !want && managerRuns && seen.Process != nil && seen.Process.Status.State != v1beta2.InstanceStateStopping:
+		return Delete
+	}
+	return None
+}
+
+// observe is the table of instance states: what is seen of manager and process gives the state.
+func observe(want bool, spec *v1beta2.InstanceSpec, status *v1beta2.InstanceStatus, seen Seen) v1beta2.InstanceState {
+	ifStarted := func(started, otherwise v1beta2.InstanceState) v1beta2.InstanceState {
+		if status.Started {
+			return started
+		}
+		return otherwise
+	}
+	const (
+		stopped = v1beta2.InstanceStateStopped
+		failed  = v1beta2.InstanceStateError
+		unknown = v1beta2.InstanceStateUnknown
+	)
+	im := seen.Manager
+	switch {
+	case seen.NodeDown:
+		return ifStarted(unknown, stopped)
+	case im == nil:
+		// The node is up and has no manager of that name any more: its processes died with its Pod.
+		return ifStarted(failed, stopped)
+	case want && spec.NodeID != "" && im.Spec.NodeID != spec.NodeID:
+		return failed
+	case im.DeletionTimestamp != nil:
+		return ifStarted(failed, stopped)
+	}
+	switch im.Status.CurrentState {
+	case v1beta2.InstanceManagerStateUnknown:
+		return ifStarted(unknown, stopped)
+	case v1beta2.InstanceManagerStateStarting:
+		if status.Started {
+			return failed
+		}
+		if status.CurrentState == "" || !want {
+			return stopped
+		}
+		return status.CurrentState
+	case v1beta2.InstanceManagerStateRunning:
+	default:
+		return ifStarted(failed, stopped)
+	}
+	if seen.Process == nil {
+		return ifStarted(failed, stopped)
+	}
+	switch state := seen.Process.Status.State; state {
+	case v1beta2.InstanceStateStarting, v1beta2.InstanceStateRunning:
+		return state
+	case v1beta2.InstanceStateStopping:
+		return ifStarted(failed, v1beta2.InstanceStateStopping)
+	case stopped:
+		if want && status.Starting {
+			// It ended by itself before it was ever seen running.
+			return failed
+		}
+		if want {
+			return ifStarted(failed, stopped)
+		}
+		// Ended, but still listed: it is stopped once the manager has dropped it.
+		return v1beta2.InstanceStateStopping
+	}
+	return failed
+}
+
+func fillRunning(want bool, spec *v1beta2.InstanceSpec, status *v1beta2.InstanceStatus, seen Seen) {
+	if want {
+		status.Started, status.Starting = true, false
+	}
+	status.InstanceManagerName = seen.Manager.Name
+	status.IP = seen.Manager.Status.IP
+	status.StorageIP = seen.Manager.Status.IP
+	status.Port = seen.Process.Status.PortStart
+	status.UUID = seen.Process.Status.UUID
+	if status.CurrentImage == "" {
+		status.CurrentImage = spec.Image
+	}
+}
+
+// noteCreation keeps the condition InstanceCreation: False with the process's error when it failed to start.
+func noteCreation(now time.Time, status *v1beta2.InstanceStatus, seen Seen, state v1beta2.InstanceState) {
+	c := v1beta2.Condition{Type: v1beta2.InstanceConditionInstanceCreation, Status: v1beta2.ConditionTrue}
+	switch {
+	case state == v1beta2.InstanceStateError && !status.Started && seen.Process != nil:
+		c.Status, c.Reason = v1beta2.ConditionFalse, v1beta2.InstanceReasonInstanceCreationFailure
+		c.Message = seen.Process.Status.ErrorMsg
+	case state != v1beta2.InstanceStateRunning:
+		return // no news about the creation
+	}
+	status.Conditions, _ = v1beta2.SetCondition(status.Conditions, c, now)
+}
