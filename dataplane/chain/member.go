@@ -35,10 +35,13 @@ type Member struct {
 
 // Record is a replica's durable memory of the membership protocol.
 type Record struct {
-	VolumeUUID        UUID
+	VolumeUUID UUID
+	// Promised is the newest epoch whose engine this replica has answered; engines of older ones are refused.
+	Promised uint64
+	// Epoch is the epoch in which Generation and Members were proposed.
 	Epoch, Generation uint64
 	State             MemberState
-	// Self is the replica's own name, Engine the engine instance that was granted Epoch; at most 250 bytes each.
+	// Self is the replica's own name, Engine the engine instance that was granted Promised; at most 250 bytes each.
 	Self, Engine string
 	// Members is the member set of Generation, at most 21.
 	Members []Member
@@ -71,6 +74,7 @@ func (r *Record) validate() error {
 func (r *Record) encode() []byte {
 	b := make([]byte, 0, 512)
 	b = append(b, r.VolumeUUID[:]...)
+	b = binary.LittleEndian.AppendUint64(b, r.Promised)
 	b = binary.LittleEndian.AppendUint64(b, r.Epoch)
 	b = binary.LittleEndian.AppendUint64(b, r.Generation)
 	b = append(b, byte(r.State), byte(len(r.Members)))
@@ -85,7 +89,7 @@ func (r *Record) encode() []byte {
 
 func appendName(b []byte, name string) []byte { return append(append(b, byte(len(name))), name...) }
 
-const recordFixed = 16 + 8 + 8 + 2
+const recordFixed = 16 + 8 + 8 + 8 + 2
 
 // decodeRecord is the inverse of encode.
 func decodeRecord(b []byte) (Record, error) {
@@ -94,10 +98,11 @@ func decodeRecord(b []byte) (Record, error) {
 		return r, fmt.Errorf("%w: member record of %d bytes", ErrCorrupt, len(b))
 	}
 	copy(r.VolumeUUID[:], b)
-	r.Epoch = binary.LittleEndian.Uint64(b[16:])
-	r.Generation = binary.LittleEndian.Uint64(b[24:])
-	r.State = MemberState(b[32])
-	count := int(b[33])
+	r.Promised = binary.LittleEndian.Uint64(b[16:])
+	r.Epoch = binary.LittleEndian.Uint64(b[24:])
+	r.Generation = binary.LittleEndian.Uint64(b[32:])
+	r.State = MemberState(b[40])
+	count := int(b[41])
 	b = b[recordFixed:]
 	short := false
 	name := func() string {
