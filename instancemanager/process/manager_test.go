@@ -133,7 +133,7 @@ func TestStates(t *testing.T) {
 			change: func(c *Config) { c.ProbeTimeout = 300 * time.Millisecond },
 			want:   []State{Starting, Stopping, Stopped}, msg: "readiness: not serving"},
 		{name: "never healthy", spec: with(instancetest.Unhealthy, 1),
-			change: func(c *Config) { c.ProbeTimeout = 300 * time.Millisecond },
+			change: func(c *Config) { c.ProbeTimeout = 3 * time.Second },
 			want:   []State{Starting, Stopping, Stopped}, msg: "health is NOT_SERVING"},
 		{name: "binary missing", spec: func(*testing.T) Spec { return Spec{Name: "x-r-1", Binary: missing} },
 			want: []State{Starting, Error}, msg: "start " + missing + ": no such file or directory"},

@@ -7,8 +7,10 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/backoff"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/status"
 )
 
 const (
@@ -48,8 +50,8 @@ func probe(ctx context.Context, addr string, interval, total time.Duration) erro
 		if err == nil {
 			err = fmt.Errorf("health is %s", response.GetStatus())
 		}
-		if reason == nil || ctx.Err() == nil {
-			reason = err // the last one that was not only about our own time limit
+		if reason == nil || status.Code(err) != codes.DeadlineExceeded {
+			reason = err // the last one that says more than that time is up
 		}
 		select {
 		case <-ctx.Done():

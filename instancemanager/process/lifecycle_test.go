@@ -1,0 +1,337 @@
+package process
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"ankole.storage/instancemanager/instancetest"
+)
+
+func TestRefusals(t *testing.T) {
+	m := newManager(t, func(c *Config) { c.Ports = PortRange{10000, 10011} })
+	p, err := m.Create(spec(t, "demo-r-1", instancetest.Serve, 10))
+	if err != nil || p.Ports != (PortRange{10000, 10009}) {
+		t.Fatal(p, err)
+	}
+	if _, err := m.Create(spec(t, "demo-r-1", instancetest.Serve, 1)); !errors.Is(err, ErrExists) {
+		t.Errorf("name twice: %v", err)
+	}
+	if _, err := m.Create(spec(t, "demo-r-2", instancetest.Serve, 10)); !errors.Is(err, ErrNoPorts) ||
+		!strings.Contains(err.Error(), "cannot allocate 10 ports") {
+		t.Errorf("port range exhausted: %v", err)
+	}
+	if _, err := m.Get("demo-r-2"); !errors.Is(err, ErrNotFound) {
+		t.Errorf("a refused process is listed: %v", err)
+	}
+	if _, err := m.Delete("demo-r-3", ""); !errors.Is(err, ErrNotFound) {
+		t.Errorf("delete of an unknown process: %v", err)
+	}
+	if _, err := m.Delete("demo-r-1", "another"); !errors.Is(err, ErrNotFound) {
+		t.Errorf("delete with another UUID: %v", err)
+	}
+	if p := await(t, m, "demo-r-1", Running); p.UUID == "" {
+		t.Error("no UUID")
+	}
+	// Two ports are left, and small runs fit.
+	if p, err := m.Create(spec(t, "demo-e-0", instancetest.Serve, 1)); err != nil || p.Ports.Start != 10010 {
+		t.Errorf("%v %v", p, err)
+	}
+}
+
+// TestListed checks what a client sees of a process: the arguments with ports, but never its environment.
+func TestListed(t *testing.T) {
+	m := newManager(t, nil)
+	if _, err := m.Create(spec(t, "demo-r-1", instancetest.Serve, 2, "--count", "3")); err != nil {
+		t.Fatal(err)
+	}
+	p := await(t, m, "demo-r-1", Running)
+	want := []string{instancetest.Serve, "--count", "3", "--listen", m.cfg.PodIP + ":10000"}
+	if !slices.Equal(p.Spec.Args, want) {
+		t.Errorf("arguments %q, want %q", p.Spec.Args, want)
+	}
+	if p.Spec.Environment != nil {
+		t.Error("the environment is given back")
+	}
+	list, revision := m.List()
+	if len(list) != 1 || list[0].UUID != p.UUID || revision != p.Revision || revision == 0 {
+		t.Errorf("list %+v at revision %d", list, revision)
+	}
+}
+
+// TestGroupDies: an instance's own children do not outlive it.
+func TestGroupDies(t *testing.T) {
+	m := newManager(t, nil)
+	if _, err := m.Create(spec(t, "demo-e-0", instancetest.Parent, 1)); err != nil {
+		t.Fatal(err)
+	}
+	await(t, m, "demo-e-0", Running)
+	var child int
+	instancetest.Eventually(t, "the instance names its child", func() bool {
+		lines := readLog(t, m, "demo-e-0")
+		if len(lines) == 0 {
+			return false
+		}
+		var err error
+		child, err = strconv.Atoi(strings.TrimPrefix(lines[0], "child "))
+		return err == nil
+	})
+	if !instancetest.Alive(child) {
+		t.Fatal("the child does not live")
+	}
+	if _, err := m.Delete("demo-e-0", ""); err != nil {
+		t.Fatal(err)
+	}
+	awaitGone(t, m, "demo-e-0")
+	instancetest.Eventually(t, "the child is dead", func() bool { return !instancetest.Alive(child) })
+}
+
+// TestEnvironment: an instance gets the variables of its spec and those of the instance manager, the latter last.
+func TestEnvironment(t *testing.T) {
+	m := newManager(t, func(c *Config) { c.Environment = []string{"ANKOLE_WITNESS=unix:/run/w.sock", "POD_NAME=im"} })
+	s := spec(t, "demo-e-0", instancetest.Env, 0)
+	s.Environment["ANKOLE_VOLUME_SECRET"] = "0123"
+	if _, err := m.Create(s); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"ANKOLE_WITNESS=unix:/run/w.sock", "POD_NAME=im", "ANKOLE_VOLUME_SECRET=0123", "PATH=" + os.Getenv("PATH")} {
+		instancetest.Eventually(t, want, func() bool { return slices.Contains(readLog(t, m, "demo-e-0"), want) })
+	}
+}
+
+func readLog(t *testing.T, m *Manager, name string) []string {
+	t.Helper()
+	var lines []string
+	err := m.Log(context.Background(), name, func(line string) error {
+		lines = append(lines, line)
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return lines
+}
+
+// TestBinaryIsResolved: the path of the Pod is reported, the one behind it is executed.
+func TestBinaryIsResolved(t *testing.T) {
+	m := newManager(t, func(c *Config) {
+		c.Resolve = func(path string) string {
+			if path == "/engine-binaries/x/longhorn" {
+				return instancetest.Binary(t)
+			}
+			return path + ".elsewhere"
+		}
+	})
+	s := spec(t, "demo-e-0", instancetest.Serve, 1)
+	s.Binary = "/engine-binaries/x/longhorn"
+	if _, err := m.Create(s); err != nil {
+		t.Fatal(err)
+	}
+	if p := await(t, m, "demo-e-0", Running, Error); p.State != Running || p.Spec.Binary != s.Binary {
+		t.Errorf("%+v", p)
+	}
+	p, err := m.Create(Spec{Name: "demo-e-1", Binary: "/engine-binaries/y/longhorn"})
+	if err != nil || p.ErrorMsg != "start /engine-binaries/y/longhorn: no such file or directory" {
+		t.Errorf("%q %v", p.ErrorMsg, err)
+	}
+}
+
+// TestDeleteAgainKills: when the polite signal was ignored and the first SIGKILL is still far away, the process stays
+// in state stopping, and another Delete changes nothing but the time.
+func TestDeleteAgain(t *testing.T) {
+	m := newManager(t, func(c *Config) { c.StopTimeout = 300 * time.Millisecond })
+	if _, err := m.Create(spec(t, "demo-r-1", instancetest.Stubborn, 1)); err != nil {
+		t.Fatal(err)
+	}
+	await(t, m, "demo-r-1", Running)
+	for range 2 * maxStopRequests {
+		if p, err := m.Delete("demo-r-1", ""); err != nil || p.State != Stopping {
+			t.Fatalf("%v %v", p.State, err)
+		}
+	}
+	if _, err := m.Create(spec(t, "demo-r-1", instancetest.Serve, 1)); !errors.Is(err, ErrExists) {
+		t.Errorf("create while the old one is stopping: %v", err)
+	}
+	awaitGone(t, m, "demo-r-1")
+}
+
+// TestCloseOrder: engines end before replicas get their signal.
+func TestCloseOrder(t *testing.T) {
+	m, err := New(Config{LogsDir: t.TempDir(), PodIP: hostFor(t), Ports: PortRange{10000, 10099}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	names := []string{"a-r-1", "a-e-0", "b-r-1", "b-e-0", "b-r-2"}
+	for _, name := range names {
+		if _, err := m.Create(spec(t, name, instancetest.Serve, 1)); err != nil {
+			t.Fatal(err)
+		}
+		await(t, m, name, Running)
+	}
+	watch := m.Watch()
+	if err := m.Close(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	var order []string
+	for event := range watch.C {
+		order = append(order, fmt.Sprintf("%s %s", event.Spec.Name, event.State))
+	}
+	engines := max(slices.Index(order, "a-e-0 stopped"), slices.Index(order, "b-e-0 stopped"))
+	for _, name := range []string{"a-r-1", "b-r-1", "b-r-2"} {
+		if i := slices.Index(order, name+" stopping"); i < engines {
+			t.Errorf("%s was asked to stop before the engines had ended: %q", name, order)
+		}
+	}
+	if len(order) != 2*len(names) {
+		t.Errorf("changes: %q", order)
+	}
+	if _, err := m.Create(spec(t, "c-r-1", instancetest.Serve, 1)); !errors.Is(err, ErrClosed) {
+		t.Errorf("create after close: %v", err)
+	}
+}
+
+// TestCloseImpatient: a stubborn instance is killed when there is no time.
+func TestCloseImpatient(t *testing.T) {
+	m, err := New(Config{LogsDir: t.TempDir(), PodIP: hostFor(t)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := m.Create(spec(t, "a-e-0", instancetest.Stubborn, 1)); err != nil {
+		t.Fatal(err)
+	}
+	await(t, m, "a-e-0", Running)
+	ctx, cancel := context.WithTimeout(context.Background(), 100*time.Millisecond)
+	defer cancel()
+	if err := m.Close(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if p, err := m.Get("a-e-0"); err != nil || p.ErrorMsg != "signal: killed" {
+		t.Errorf("%+v %v", p, err)
+	}
+}
+
+// TestSlowWatcher is cut off; the others see everything.
+func TestSlowWatcher(t *testing.T) {
+	m := newManager(t, nil)
+	slow, quick := m.Watch(), m.Watch()
+	defer quick.Cancel()
+	var seen int
+	for i := 0; i*2 <= subscriberBuffer; i++ {
+		// Each round is three changes: starting, error, deleted.
+		if _, err := m.Create(Spec{Name: "x-r-1", Binary: "/missing"}); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := m.Delete("x-r-1", ""); err != nil {
+			t.Fatal(err)
+		}
+		for range 3 {
+			next(t, quick)
+			seen++
+		}
+	}
+	select {
+	case <-slow.Slow:
+	default:
+		t.Fatalf("not cut off after %d changes", seen)
+	}
+	select {
+	case <-quick.Slow:
+		t.Fatal("the quick one was cut off too")
+	default:
+	}
+	slow.Cancel() // harmless
+}
+
+// TestCycles: 200 create and delete cycles, in parallel and one after the other, leave no port, descriptor, goroutine
+// or thread behind.
+func TestCycles(t *testing.T) {
+	m := newManager(t, nil)
+	cycle := func(name string) {
+		if _, err := m.Create(spec(t, name, instancetest.Serve, 2)); err != nil {
+			t.Error(err)
+			return
+		}
+		await(t, m, name, Running)
+		if _, err := m.Delete(name, ""); err != nil {
+			t.Error(err)
+		}
+		awaitGone(t, m, name)
+	}
+	cycle("warm-r-up")
+	goroutines, files := runtime.NumGoroutine(), openFiles(t)
+	var workers sync.WaitGroup
+	for w := range 4 {
+		workers.Go(func() {
+			for i := range 50 {
+				cycle(fmt.Sprintf("v%d-r-%d", w, i))
+			}
+		})
+	}
+	workers.Wait()
+	if m.ports.inUse != 0 || len(m.all) != 0 || len(m.logs.open) != 0 {
+		t.Errorf("left: %d ports, %d processes, %d logs", m.ports.inUse, len(m.all), len(m.logs.open))
+	}
+	instancetest.Eventually(t, "goroutines and descriptors are back at what they were", func() bool {
+		return runtime.NumGoroutine() <= goroutines && openFiles(t) <= files
+	})
+}
+
+func openFiles(t *testing.T) int {
+	entries, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return len(entries)
+}
+
+// TestConcurrentUse throws creates, deletes and replacements of few names at each other; nothing is left behind.
+func TestConcurrentUse(t *testing.T) {
+	other := filepath.Join(t.TempDir(), "other")
+	if out, err := exec.Command("cp", instancetest.Binary(t), other).CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	m := newManager(t, func(c *Config) { c.Ports = PortRange{10000, 10007} })
+	var workers sync.WaitGroup
+	for w := range 4 {
+		workers.Go(func() {
+			for i := range 12 {
+				s := spec(t, fmt.Sprintf("v-r-%d", (w+i)%3), instancetest.Serve, 2)
+				var err error
+				switch (w + i) % 4 {
+				case 0, 1:
+					_, err = m.Create(s)
+				case 2:
+					s.Binary = other
+					_, err = m.Replace(context.Background(), s, "SIGHUP")
+				case 3:
+					_, err = m.Delete(s.Name, "")
+				}
+				if err != nil && !errors.Is(err, ErrExists) && !errors.Is(err, ErrNotFound) && !errors.Is(err, ErrNoPorts) && !errors.Is(err, ErrNotReady) {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	workers.Wait()
+	list, _ := m.List()
+	for _, p := range list {
+		if _, err := m.Delete(p.Spec.Name, p.UUID); err != nil {
+			t.Error(err)
+		}
+	}
+	instancetest.Eventually(t, "no port is taken", func() bool {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		return m.ports.inUse == 0 && len(m.all) == 0
+	})
+}

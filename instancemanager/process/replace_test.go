@@ -1,0 +1,169 @@
+package process
+
+import (
+	"context"
+	"errors"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"ankole.storage/instancemanager/instancetest"
+)
+
+// newBinary returns a second path of the test binary, for another version of an instance.
+func newBinary(t *testing.T) string {
+	path := filepath.Join(t.TempDir(), "longhorn")
+	if out, err := exec.Command("cp", instancetest.Binary(t), path).CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	return path
+}
+
+// TestReplace: the new process takes over name and list; the old one gets SIGHUP and gives its ports back.
+func TestReplace(t *testing.T) {
+	m := newManager(t, nil)
+	if _, err := m.Create(spec(t, "demo-e-0", instancetest.Serve, 1)); err != nil {
+		t.Fatal(err)
+	}
+	old := await(t, m, "demo-e-0", Running)
+	watch := m.Watch()
+	defer watch.Cancel()
+
+	s := spec(t, "demo-e-0", instancetest.Serve, 1)
+	if p, err := m.Replace(context.Background(), s, "SIGHUP"); err != nil || p.UUID != old.UUID {
+		t.Fatalf("with the same binary: %+v %v", p, err)
+	}
+	s.Binary = newBinary(t)
+	p, err := m.Replace(context.Background(), s, "SIGHUP")
+	if err != nil || p.State != Running || p.UUID == old.UUID || p.Ports.Start != old.Ports.Start+1 {
+		t.Fatalf("%+v %v", p, err)
+	}
+	// One event: the name now means the new process. Its start and the old one's end are not shown.
+	if event := next(t, watch); event.UUID != p.UUID || event.State != Running || event.Deleted {
+		t.Errorf("%+v", event)
+	}
+	instancetest.Eventually(t, "the old process has given its port back", func() bool {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		return m.ports.inUse == 1 && len(m.all) == 1
+	})
+	if _, err := m.Delete("demo-e-0", p.UUID); err != nil {
+		t.Fatal(err)
+	}
+	if event := next(t, watch); event.State != Stopping {
+		t.Errorf("%+v", event)
+	}
+}
+
+func TestReplaceRefused(t *testing.T) {
+	m := newManager(t, func(c *Config) { c.ReplaceTimeout = 200 * time.Millisecond })
+	if _, err := m.Create(spec(t, "demo-e-0", instancetest.Serve, 1)); err != nil {
+		t.Fatal(err)
+	}
+	old := await(t, m, "demo-e-0", Running)
+	s := spec(t, "demo-e-0", instancetest.Serve, 1)
+	s.Binary = newBinary(t)
+	unknown, fails, missing := s, s, s
+	unknown.Name = "demo-e-1"
+	fails.Args = []string{instancetest.Exit, "--status", "5"}
+	missing.Binary = "/missing"
+	for _, row := range []struct {
+		spec   Spec
+		signal string
+		want   error
+		says   string
+	}{
+		{s, "SIGTERM", ErrInvalid, "only SIGHUP"},
+		{s, "", ErrInvalid, "only SIGHUP"},
+		{Spec{Name: "demo-e-0"}, "SIGHUP", ErrInvalid, "binary is missing"},
+		{unknown, "SIGHUP", ErrNotFound, "demo-e-1"},
+		{fails, "SIGHUP", ErrNotReady, "exit status 5"},
+		{missing, "SIGHUP", ErrNotReady, "no such file"},
+	} {
+		_, err := m.Replace(context.Background(), row.spec, row.signal)
+		if !errors.Is(err, row.want) || !strings.Contains(err.Error(), row.says) {
+			t.Errorf("%+v with %q: %v", row.spec, row.signal, err)
+		}
+	}
+	if p := await(t, m, "demo-e-0", Running); p.UUID != old.UUID {
+		t.Error("a refused replacement took over")
+	}
+	if m.ports.inUse != 1 || len(m.all) != 1 {
+		t.Errorf("left: %d ports, %d processes", m.ports.inUse, len(m.all))
+	}
+}
+
+// TestReplaceSlowStarter: one that is still starting after the wait takes over all the same.
+func TestReplaceSlowStarter(t *testing.T) {
+	m := newManager(t, func(c *Config) { c.ReplaceTimeout = 200 * time.Millisecond })
+	if _, err := m.Create(spec(t, "demo-e-0", instancetest.Serve, 1)); err != nil {
+		t.Fatal(err)
+	}
+	await(t, m, "demo-e-0", Running)
+	s := spec(t, "demo-e-0", instancetest.Unhealthy, 1)
+	s.Binary = newBinary(t)
+	if p, err := m.Replace(context.Background(), s, "SIGHUP"); err != nil || p.State != Starting || p.Spec.Binary != s.Binary {
+		t.Errorf("%+v %v", p, err)
+	}
+}
+
+// TestReplaceOvertaken: the process to replace is deleted meanwhile.
+func TestReplaceOvertaken(t *testing.T) {
+	m := newManager(t, func(c *Config) { c.ReplaceTimeout = instancetest.Deadline })
+	if _, err := m.Create(spec(t, "demo-e-0", instancetest.Serve, 1)); err != nil {
+		t.Fatal(err)
+	}
+	await(t, m, "demo-e-0", Running)
+	s := spec(t, "demo-e-0", instancetest.Unhealthy, 1)
+	s.Binary = newBinary(t)
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	m.cfg.ReplaceTimeout = time.Second
+	result := make(chan error, 1)
+	go func() {
+		_, err := m.Replace(ctx, s, "SIGHUP")
+		result <- err
+	}()
+	instancetest.Eventually(t, "the replacement has been made", func() bool {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		return len(m.all) == 2
+	})
+	if _, err := m.Delete("demo-e-0", ""); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-result; !errors.Is(err, ErrExists) {
+		t.Errorf("%v", err)
+	}
+	instancetest.Eventually(t, "nothing is left", func() bool {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		return m.ports.inUse == 0 && len(m.all) == 0
+	})
+}
+
+// TestReplaceAbandoned: the client goes away; the replacement is stopped, the old process stays.
+func TestReplaceAbandoned(t *testing.T) {
+	m := newManager(t, func(c *Config) { c.ReplaceTimeout = instancetest.Deadline })
+	if _, err := m.Create(spec(t, "demo-e-0", instancetest.Serve, 1)); err != nil {
+		t.Fatal(err)
+	}
+	old := await(t, m, "demo-e-0", Running)
+	s := spec(t, "demo-e-0", instancetest.Unhealthy, 1)
+	s.Binary = newBinary(t)
+	ctx, cancel := context.WithTimeout(context.Background(), 200*time.Millisecond)
+	defer cancel()
+	if _, err := m.Replace(ctx, s, "SIGHUP"); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("%v", err)
+	}
+	instancetest.Eventually(t, "the replacement is gone", func() bool {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		return len(m.all) == 1
+	})
+	if p, err := m.Get("demo-e-0"); err != nil || p.UUID != old.UUID || p.State != Running {
+		t.Errorf("%+v %v", p, err)
+	}
+}
