@@ -27,7 +27,9 @@ type Request struct {
 	Buf loop.Buf
 }
 
-// Frontend is one way to offer a volume. All methods are called by the engine's core; none blocks.
+// Frontend is one way to offer a volume. All methods are called by the engine's core; none blocks. Within a step they
+// are given the core's own out, which is submitted and emptied between steps: an operation still in out is not
+// submitted, and a frontend may add to it, so that the answers of one step leave in one send.
 type Frontend interface {
 	// Start appends the first operations (accept or receive).
 	Start(out *[]loop.Op)
