@@ -103,9 +103,9 @@ type File interface {
 	// Preallocate reserves space for [off, off+n) as unwritten extents and grows the size to cover it. Existing
 	// data stays. Durable after Sync.
 	Preallocate(off, n int64) error
-	// Extents appends to out the allocated extents that overlap [off, end of file), in order, at most
+	// Extents appends to out the allocated extents in [off, end of file), cut to that range, in order, at most
 	// ExtentsPerCall of them; more tells whether others may follow the last one. Completed writes are included
-	// whether synced or not.
+	// whether synced or not. ErrUnsupported where the file system cannot tell.
 	Extents(off int64, out []Extent) (_ []Extent, more bool, err error)
 	// Stat describes the file as it is now, synced or not.
 	Stat() (Info, error)

@@ -1,0 +1,498 @@
+// Package memdisk implements disk.Meta in memory, with everything a crash can do to a disk.
+//
+// Names and data live twice: as programs see them, and as the medium has them. Crash returns the file system that a
+// machine would find after losing power now: synced data and names are there; of everything else a seeded choice of
+// pieces is, torn at 512-byte sectors; space allocated by an interrupted write may be there as an unwritten extent
+// that reads as zeroes. CrashAfter stops the world before the n-th change, so a test can walk through every step of
+// an operation; Inject makes chosen operations fail, and SetCapacity fills the disk.
+//
+// A simulated loop reaches file contents through File by handle.
+package memdisk
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"path"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"ankole.storage/disk"
+)
+
+// ErrCrashed is what every operation returns after the point set by CrashAfter.
+var ErrCrashed = errors.New("memdisk: machine has crashed")
+
+// firstHandle keeps handles apart from file descriptors in traces.
+const firstHandle = 1000
+
+// FS is a file system. Its root directory is "/" and exists.
+type FS struct {
+	mu      sync.Mutex
+	root    *node
+	files   map[int32]*file
+	next    int32
+	inode   uint64
+	ticks   int64
+	changes int64
+	// budget is how many changes may still happen; negative is without bound.
+	budget   int64
+	rules    []*Rule
+	capacity int64 // pages; 0 is without bound
+	used     int64 // pages
+}
+
+var _ disk.Meta = (*FS)(nil)
+
+// node is a file or a directory.
+type node struct {
+	inode  uint64
+	links  int
+	opened int
+	mtime  int64
+	ctime  int64
+	dir    *directory
+	data   *content
+}
+
+// directory holds names twice and, between the two, what happened since the last sync.
+type directory struct {
+	entries map[string]*node
+	durable map[string]*node
+	log     []nameChange
+	locked  bool
+}
+
+// nameChange is one atomic change of a directory's names: every name gets the node beside it, nil takes it away.
+type nameChange map[string]*node
+
+// New returns an empty file system.
+func New() *FS {
+	fs := &FS{files: map[int32]*file{}, next: firstHandle, budget: -1}
+	fs.root = fs.newNode(true)
+	fs.root.links = 1
+	return fs
+}
+
+func (fs *FS) newNode(dir bool) *node {
+	fs.inode++
+	n := &node{inode: fs.inode}
+	if dir {
+		n.dir = &directory{entries: map[string]*node{}, durable: map[string]*node{}}
+	} else {
+		n.data = newContent()
+	}
+	fs.touch(n, true)
+	return n
+}
+
+func (fs *FS) touch(n *node, content bool) {
+	fs.ticks++
+	n.ctime = fs.ticks
+	if content {
+		n.mtime = fs.ticks
+	}
+}
+
+// walk returns what a path names.
+func (fs *FS) walk(name string) (*node, error) {
+	n := fs.root
+	for _, part := range strings.Split(path.Clean("/"+name), "/") {
+		if part == "" {
+			continue
+		}
+		if n.dir == nil {
+			return nil, disk.ErrNotFound
+		}
+		if n = n.dir.entries[part]; n == nil {
+			return nil, disk.ErrNotFound
+		}
+	}
+	return n, nil
+}
+
+// parent returns the directory that holds a path's last name.
+func (fs *FS) parent(name string) (*directory, string, error) {
+	dir, base := path.Split(path.Clean("/" + name))
+	n, err := fs.walk(dir)
+	if err != nil {
+		return nil, "", err
+	}
+	if n.dir == nil || base == "" {
+		return nil, "", disk.ErrNotFound
+	}
+	return n.dir, base, nil
+}
+
+// apply makes a change of names visible, and durable at the next sync of the directory.
+func (d *directory) apply(fs *FS, c nameChange) {
+	for _, base := range slices.Sorted(maps.Keys(c)) {
+		if old := d.entries[base]; old != nil {
+			old.links--
+			fs.touch(old, false)
+		}
+	}
+	for _, base := range slices.Sorted(maps.Keys(c)) {
+		old, n := d.entries[base], c[base]
+		if n == nil {
+			delete(d.entries, base)
+		} else {
+			d.entries[base] = n
+			n.links++
+			fs.touch(n, false)
+		}
+		if old != nil {
+			fs.release(old)
+		}
+	}
+	d.log = append(d.log, c)
+}
+
+// release frees the space of a node that nothing refers to any more.
+func (fs *FS) release(n *node) {
+	if n.data != nil && n.links == 0 && n.opened == 0 {
+		fs.used -= int64(len(n.data.pages))
+	}
+}
+
+func place(op, name string, err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("%s %s: %w", op, name, err)
+}
+
+// Create implements disk.Meta.
+func (fs *FS) Create(name string, mode disk.Mode) (disk.File, error) {
+	fs.mu.Lock()
+	defer fs.mu.Unlock()
+	return fs.create(name, mode)
+}
+
+func (fs *FS) create(name string, mode disk.Mode) (*file, error) {
+	if err := fs.change(OpCreate, name); err != nil {
+		return nil, err
+	}
+	d, base, err := fs.parent(name)
+	if err != nil {
+		return nil, place("create", name, err)
+	}
+	if d.entries[base] != nil {
+		return nil, place("create", name, disk.ErrExists)
+	}
+	n := fs.newNode(false)
+	d.apply(fs, nameChange{base: n})
+	return fs.openNode(n, name, mode), nil
+}
+
+func (fs *FS) openNode(n *node, name string, mode disk.Mode) *file {
+	f := &file{fs: fs, n: n, name: name, mode: mode, handle: fs.next}
+	fs.files[f.handle] = f
+	fs.next++
+	n.opened++
+	return f
+}
+
+// Open implements disk.Meta.
+func (fs *FS) Open(name string, mode disk.Mode) (disk.File, error) {
+	fs.mu.Lock()
+	defer fs.mu.Unlock()
+	if err := fs.look(OpOpen, name); err != nil {
+		return nil, err
+	}
+	n, err := fs.walk(name)
+	if err != nil {
+		return nil, place("open", name, err)
+	}
+	if n.dir != nil {
+		return nil, fmt.Errorf("open %s: is a directory", name)
+	}
+	return fs.openNode(n, name, mode), nil
+}
+
+// Rename implements disk.Meta.
+func (fs *FS) Rename(from, to string) error {
+	fs.mu.Lock()
+	defer fs.mu.Unlock()
+	return fs.rename(from, to)
+}
+
+func (fs *FS) rename(from, to string) error {
+	if err := fs.change(OpRename, to); err != nil {
+		return err
+	}
+	d, a, b, err := fs.pair(from, to)
+	if err != nil {
+		return place("rename", from, err)
+	}
+	if d.entries[a] == nil {
+		return place("rename", from, disk.ErrNotFound)
+	}
+	if d.entries[a] != d.entries[b] { // two names of one file: nothing happens, as POSIX wants it
+		d.apply(fs, nameChange{a: nil, b: d.entries[a]})
+	}
+	return nil
+}
+
+// pair returns the directory of two names; names of different directories are not needed and refused.
+func (fs *FS) pair(a, b string) (d *directory, baseA, baseB string, err error) {
+	if d, baseA, err = fs.parent(a); err != nil {
+		return nil, "", "", err
+	}
+	other, baseB, err := fs.parent(b)
+	if err == nil && other != d {
+		err = fmt.Errorf("%w: names in different directories", disk.ErrUnsupported)
+	}
+	return d, baseA, baseB, err
+}
+
+// Exchange implements disk.Meta.
+func (fs *FS) Exchange(a, b string) error {
+	fs.mu.Lock()
+	defer fs.mu.Unlock()
+	if err := fs.change(OpRename, b); err != nil {
+		return err
+	}
+	d, x, y, err := fs.pair(a, b)
+	if err != nil {
+		return place("exchange", a, err)
+	}
+	if d.entries[x] == nil || d.entries[y] == nil {
+		return place("exchange", a, disk.ErrNotFound)
+	}
+	d.apply(fs, nameChange{x: d.entries[y], y: d.entries[x]})
+	return nil
+}
+
+// Link implements disk.Meta.
+func (fs *FS) Link(from, to string) error {
+	fs.mu.Lock()
+	defer fs.mu.Unlock()
+	if err := fs.change(OpLink, to); err != nil {
+		return err
+	}
+	n, err := fs.walk(from)
+	if err != nil {
+		return place("link", from, err)
+	}
+	d, base, err := fs.parent(to)
+	switch {
+	case err != nil:
+		return place("link", to, err)
+	case n.dir != nil:
+		return place("link", from, disk.ErrUnsupported)
+	case d.entries[base] != nil:
+		return place("link", to, disk.ErrExists)
+	}
+	d.apply(fs, nameChange{base: n})
+	return nil
+}
+
+// Remove implements disk.Meta.
+func (fs *FS) Remove(name string) error {
+	fs.mu.Lock()
+	defer fs.mu.Unlock()
+	if err := fs.change(OpRemove, name); err != nil {
+		return err
+	}
+	d, base, err := fs.parent(name)
+	if err != nil {
+		return place("remove", name, err)
+	}
+	n := d.entries[base]
+	switch {
+	case n == nil:
+		return place("remove", name, disk.ErrNotFound)
+	case n.dir != nil && len(n.dir.entries) > 0:
+		return fmt.Errorf("remove %s: %w: directory is not empty", name, disk.ErrExists)
+	}
+	d.apply(fs, nameChange{base: nil})
+	return nil
+}
+
+// Mkdir implements disk.Meta.
+func (fs *FS) Mkdir(name string) error {
+	fs.mu.Lock()
+	defer fs.mu.Unlock()
+	if err := fs.change(OpMkdir, name); err != nil {
+		return err
+	}
+	d, base, err := fs.parent(name)
+	if err != nil {
+		return place("mkdir", name, err)
+	}
+	if d.entries[base] != nil {
+		return place("mkdir", name, disk.ErrExists)
+	}
+	d.apply(fs, nameChange{base: fs.newNode(true)})
+	return nil
+}
+
+// List implements disk.Meta.
+func (fs *FS) List(dir string) ([]string, error) {
+	fs.mu.Lock()
+	defer fs.mu.Unlock()
+	if err := fs.look(OpList, dir); err != nil {
+		return nil, err
+	}
+	n, err := fs.walk(dir)
+	if err == nil && n.dir == nil {
+		err = disk.ErrNotFound
+	}
+	if err != nil {
+		return nil, place("list", dir, err)
+	}
+	return slices.Sorted(maps.Keys(n.dir.entries)), nil
+}
+
+// Stat implements disk.Meta.
+func (fs *FS) Stat(name string) (disk.Info, error) {
+	fs.mu.Lock()
+	defer fs.mu.Unlock()
+	if err := fs.look(OpStat, name); err != nil {
+		return disk.Info{}, err
+	}
+	n, err := fs.walk(name)
+	if err != nil {
+		return disk.Info{}, place("stat", name, err)
+	}
+	return n.info(), nil
+}
+
+func (n *node) info() disk.Info {
+	i := disk.Info{Inode: n.inode, Dir: n.dir != nil, Mode: 0o600, MTime: time.Unix(0, n.mtime), CTime: time.Unix(0, n.ctime)}
+	if n.data != nil {
+		i.Size, i.Allocated = n.data.size, int64(len(n.data.pages))*pageSize
+	} else {
+		i.Mode = 0o700
+	}
+	return i
+}
+
+// ReadFile implements disk.Meta.
+func (fs *FS) ReadFile(name string, limit int64) ([]byte, error) {
+	fs.mu.Lock()
+	defer fs.mu.Unlock()
+	if err := fs.look(OpRead, name); err != nil {
+		return nil, err
+	}
+	n, err := fs.walk(name)
+	if err == nil && n.data == nil {
+		err = errors.New("is a directory")
+	}
+	if err != nil {
+		return nil, place("read", name, err)
+	}
+	if n.data.size > limit {
+		return nil, fmt.Errorf("read %s: longer than the %d bytes it may have", name, limit)
+	}
+	p := make([]byte, n.data.size)
+	n.data.read(p, 0)
+	return p, nil
+}
+
+// WriteFileAtomic implements disk.Meta, step by step, so that crashes fall between the steps.
+func (fs *FS) WriteFileAtomic(name string, data []byte) error {
+	fs.mu.Lock()
+	defer fs.mu.Unlock()
+	tmp := name + ".tmp"
+	if d, base, err := fs.parent(tmp); err == nil && d.entries[base] != nil {
+		d.apply(fs, nameChange{base: nil})
+	}
+	f, err := fs.create(tmp, 0)
+	if err != nil {
+		return place("write", name, err)
+	}
+	if _, err = f.writeAt(data, 0); err == nil {
+		err = f.sync()
+	}
+	f.close()
+	if err == nil {
+		err = fs.rename(tmp, name)
+	}
+	if err != nil {
+		if d, base, perr := fs.parent(tmp); perr == nil && fs.budget != 0 {
+			d.apply(fs, nameChange{base: nil})
+		}
+		return place("write", name, err)
+	}
+	return fs.syncDir(path.Dir(name))
+}
+
+// SyncDir implements disk.Meta.
+func (fs *FS) SyncDir(dir string) error {
+	fs.mu.Lock()
+	defer fs.mu.Unlock()
+	return fs.syncDir(dir)
+}
+
+func (fs *FS) syncDir(dir string) error {
+	if err := fs.change(OpSyncDir, dir); err != nil {
+		return err
+	}
+	n, err := fs.walk(dir)
+	if err == nil && n.dir == nil {
+		err = disk.ErrNotFound
+	}
+	if err != nil {
+		return place("sync directory", dir, err)
+	}
+	n.dir.durable = maps.Clone(n.dir.entries)
+	n.dir.log = nil
+	return nil
+}
+
+// lock is a held directory lock.
+type lock struct {
+	fs *FS
+	d  *directory
+}
+
+func (l *lock) Handle() int32 { return -1 }
+
+func (l *lock) Close() error {
+	l.fs.mu.Lock()
+	defer l.fs.mu.Unlock()
+	l.d.locked = false
+	return nil
+}
+
+// Lock implements disk.Meta.
+func (fs *FS) Lock(dir string) (disk.Lock, error) {
+	fs.mu.Lock()
+	defer fs.mu.Unlock()
+	if err := fs.look(OpLock, dir); err != nil {
+		return nil, err
+	}
+	n, err := fs.walk(dir)
+	switch {
+	case err != nil:
+		return nil, place("lock", dir, err)
+	case n.dir == nil:
+		return nil, place("lock", dir, disk.ErrNotFound)
+	case n.dir.locked:
+		return nil, place("lock", dir, disk.ErrInUse)
+	}
+	n.dir.locked = true
+	return &lock{fs: fs, d: n.dir}, nil
+}
+
+// Statfs implements disk.Meta.
+func (fs *FS) Statfs(name string) (disk.FSInfo, error) {
+	fs.mu.Lock()
+	defer fs.mu.Unlock()
+	if err := fs.look(OpStat, name); err != nil {
+		return disk.FSInfo{}, err
+	}
+	if _, err := fs.walk(name); err != nil {
+		return disk.FSInfo{}, place("statfs", name, err)
+	}
+	const unbounded = 1 << 50
+	size := int64(unbounded)
+	if fs.capacity > 0 {
+		size = fs.capacity * pageSize
+	}
+	return disk.FSInfo{Type: "memdisk", SizeBytes: size, FreeBytes: size - fs.used*pageSize, BlockSize: pageSize}, nil
+}
