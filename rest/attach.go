@@ -1,0 +1,262 @@
+package rest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strconv"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/util/retry"
+
+	lh "ankole.storage/api/longhorn/v1beta2"
+	"ankole.storage/controlplane/naming"
+	"ankole.storage/rest/resource"
+)
+
+const (
+	// attachmentPeriod and attachmentTimeout bound the wait for the attachment object of a volume that was created a
+	// moment ago; its controller makes it within milliseconds.
+	attachmentPeriod  = 50 * time.Millisecond
+	attachmentTimeout = 5 * time.Second
+)
+
+func attachVolume(q *request) (any, error) {
+	name := q.params["name"]
+	var in resource.AttachInput
+	if err := q.decode(&in); err != nil {
+		return nil, err
+	}
+	if err := q.server.attach(q.Context(), name, in); err != nil {
+		return nil, fmt.Errorf("unable to attach volume %s to %s: %w", name, in.HostID, err)
+	}
+	return q.volume(name)
+}
+
+// attach checks that the volume can go to the node and files a ticket for it. The controllers do the rest.
+func (s *Server) attach(ctx context.Context, name string, in resource.AttachInput) error {
+	if in.HostID == "" {
+		return errors.New("no node given: set hostId to the name of a node")
+	}
+	p, err := s.volumeParts(ctx, name)
+	if err != nil {
+		return err
+	}
+	var node lh.Node
+	if err := s.get(ctx, in.HostID, &node); err != nil {
+		return err
+	}
+	var images lh.EngineImageList
+	if err := s.list(ctx, &images); err != nil {
+		return fmt.Errorf("listing engine images: %w", err)
+	}
+	if err := checkAttach(p, &node, images.Items); err != nil {
+		return err
+	}
+	ticket := lh.AttachmentTicket{ID: in.AttachmentID, Type: lh.AttacherType(in.AttacherType), NodeID: in.HostID,
+		Parameters: map[string]string{
+			lh.AttachmentParameterDisableFrontend: strconv.FormatBool(in.DisableFrontend),
+			lh.AttachmentParameterLastAttachedBy:  in.AttachedBy,
+		}}
+	if ticket.Type == "" {
+		ticket.Type = lh.AttacherTypeLonghornAPI
+	}
+	return s.updateTickets(ctx, name, true, func(a *lh.VolumeAttachment) (bool, error) {
+		old, exists := a.Spec.AttachmentTickets[ticket.ID]
+		if exists && old.NodeID != ticket.NodeID {
+			return false, fmt.Errorf("the volume is already attached to node %s by the same attachment ticket; detach it there first", old.NodeID)
+		}
+		if exists && old.Parameters[lh.AttachmentParameterDisableFrontend] == ticket.Parameters[lh.AttachmentParameterDisableFrontend] {
+			return false, nil
+		}
+		t := ticket
+		t.Generation = nextGeneration(a, old, exists, t.ID)
+		if a.Spec.AttachmentTickets == nil {
+			a.Spec.AttachmentTickets = map[string]lh.AttachmentTicket{}
+		}
+		a.Spec.AttachmentTickets[t.ID] = t
+		return true, nil
+	})
+}
+
+// nextGeneration numbers a ticket so that the status of an older one with the same id is not taken for its own.
+func nextGeneration(a *lh.VolumeAttachment, old lh.AttachmentTicket, exists bool, id string) int64 {
+	if exists {
+		return old.Generation + 1
+	}
+	if s, ok := a.Status.AttachmentTicketStatuses[id]; ok {
+		return s.Generation + 1
+	}
+	return 0
+}
+
+// checkAttach says why a volume cannot go to a node.
+func checkAttach(p volumeParts, node *lh.Node, images []lh.EngineImage) error {
+	v := p.volume
+	if v.DeletionTimestamp != nil {
+		return errors.New("the volume is being deleted")
+	}
+	if ready := lh.FindCondition(node.Status.Conditions, lh.NodeConditionReady); ready.Status != lh.ConditionTrue {
+		return fmt.Errorf("node %s is not ready (%s %s); choose another node or bring it back", node.Name, ready.Reason, ready.Message)
+	}
+	if lh.IsConditionTrue(v.Status.Conditions, lh.VolumeConditionRestore) {
+		return errors.New("the volume is restoring data; wait until the restore is complete")
+	}
+	if v.Status.RestoreRequired {
+		return errors.New("the volume is waiting to be restored from a backup")
+	}
+	local := v.Spec.DataLocality == lh.DataLocalityBestEffort || v.Spec.DataLocality == lh.DataLocalityStrictLocal
+	placed := []string{}
+	for _, r := range p.replicas {
+		if r.Spec.NodeID != "" {
+			placed = append(placed, r.Spec.NodeID)
+		}
+	}
+	if len(placed) == 0 && !local {
+		scheduled := lh.FindCondition(v.Status.Conditions, lh.VolumeConditionScheduled)
+		return fmt.Errorf("no replica of the volume is scheduled: %s", orText(scheduled.Message, "the scheduler has not placed one yet, retry in a moment"))
+	}
+	return checkImage(v, node.Name, placed, images)
+}
+
+// checkImage says where the volume's engine image is missing: it must be on the engine's node and on one with a replica.
+func checkImage(v *lh.Volume, node string, replicaNodes []string, images []lh.EngineImage) error {
+	want := naming.EngineImageName(v.Spec.Image)
+	for _, image := range images {
+		if image.Name != want && image.Spec.Image != v.Spec.Image {
+			continue
+		}
+		if !image.Status.NodeDeploymentMap[node] {
+			return fmt.Errorf("engine image %s is not deployed on node %s", v.Spec.Image, node)
+		}
+		for _, n := range replicaNodes {
+			if image.Status.NodeDeploymentMap[n] {
+				return nil
+			}
+		}
+		if len(replicaNodes) == 0 {
+			return nil
+		}
+		return fmt.Errorf("engine image %s is not deployed on any node with a replica of the volume", v.Spec.Image)
+	}
+	return fmt.Errorf("engine image %q does not exist", v.Spec.Image)
+}
+
+func detachVolume(q *request) (any, error) {
+	name := q.params["name"]
+	var in resource.DetachInput
+	// An empty body asks for the plain ticket to go, as does one that is not JSON: old clients send anything.
+	if err := q.decode(&in); err != nil && !errors.Is(err, io.EOF) {
+		in = resource.DetachInput{}
+	}
+	if err := q.server.detach(q.Context(), name, in); err != nil {
+		return nil, fmt.Errorf("unable to detach volume %s: %w", name, err)
+	}
+	return q.volume(name)
+}
+
+// detach withdraws one ticket, or all of them.
+func (s *Server) detach(ctx context.Context, name string, in resource.DetachInput) error {
+	var v lh.Volume
+	if err := s.get(ctx, name, &v); err != nil {
+		return err
+	}
+	if v.Status.IsStandby {
+		return fmt.Errorf("cannot detach standby volume %s", name)
+	}
+	err := s.updateTickets(ctx, name, false, func(a *lh.VolumeAttachment) (bool, error) {
+		before := len(a.Spec.AttachmentTickets)
+		if in.ForceDetach {
+			a.Spec.AttachmentTickets = map[string]lh.AttachmentTicket{}
+		}
+		delete(a.Spec.AttachmentTickets, in.AttachmentID)
+		return len(a.Spec.AttachmentTickets) != before, nil
+	})
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	return err
+}
+
+// updateTickets changes the tickets of a volume. change says whether anything is to be written; it runs again when
+// somebody else wrote in between.
+func (s *Server) updateTickets(ctx context.Context, name string, await bool, change func(*lh.VolumeAttachment) (bool, error)) error {
+	return retry.RetryOnConflict(retry.DefaultRetry, func() error {
+		a, err := s.attachment(ctx, name, await)
+		if err != nil {
+			return err
+		}
+		changed, err := change(a)
+		if err != nil || !changed {
+			return err
+		}
+		return s.cfg.Client.Update(ctx, a)
+	})
+}
+
+// attachment reads the attachment object of a volume, waiting for it for a bounded time if asked to.
+func (s *Server) attachment(ctx context.Context, name string, await bool) (*lh.VolumeAttachment, error) {
+	var a lh.VolumeAttachment
+	err := s.get(ctx, name, &a)
+	if !await || !apierrors.IsNotFound(err) {
+		return &a, err
+	}
+	err = wait.PollUntilContextTimeout(ctx, attachmentPeriod, attachmentTimeout, false, func(ctx context.Context) (bool, error) {
+		err := s.get(ctx, name, &a)
+		if apierrors.IsNotFound(err) {
+			return false, nil
+		}
+		return err == nil, err
+	})
+	if errors.Is(err, context.DeadlineExceeded) {
+		return nil, errors.New("the volume has no VolumeAttachment object yet; is a manager leading? Retry in a few seconds")
+	}
+	return &a, err
+}
+
+// orText returns the first text that is not empty.
+func orText(text, otherwise string) string {
+	if text != "" {
+		return text
+	}
+	return otherwise
+}
+
+func listAttachments(q *request) (any, error) {
+	views, err := q.attachmentViews()
+	if err != nil {
+		return nil, err
+	}
+	return collection(q, resource.TypeVolumeAttachment, views), nil
+}
+
+func (q *request) attachmentViews() ([]resource.VolumeAttachment, error) {
+	var all lh.VolumeAttachmentList
+	if err := q.server.list(q.Context(), &all); err != nil {
+		return nil, fmt.Errorf("listing volume attachments: %w", err)
+	}
+	byName(all.Items)
+	var views []resource.VolumeAttachment
+	for i := range all.Items {
+		views = append(views, attachmentView(q, &all.Items[i]))
+	}
+	return views, nil
+}
+
+func getAttachment(q *request) (any, error) {
+	var a lh.VolumeAttachment
+	if err := q.server.get(q.Context(), q.params["name"], &a); err != nil {
+		return nil, fmt.Errorf("failed to get volume attachment %s: %w", q.params["name"], err)
+	}
+	return attachmentView(q, &a), nil
+}
+
+// attachmentView is an attachment as a resource of its own.
+func attachmentView(q *request, a *lh.VolumeAttachment) resource.VolumeAttachment {
+	view := attachmentFields(a.Spec.Volume, a)
+	view.Resource = q.envelope(resource.TypeVolumeAttachment, a.Name, resource.WhenAlways)
+	return view
+}

@@ -1,0 +1,106 @@
+package rest
+
+import (
+	"context"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	lh "ankole.storage/api/longhorn/v1beta2"
+)
+
+// scrapeTimeout bounds one scrape; Prometheus gives up after 10 s by default.
+const scrapeTimeout = 8 * time.Second
+
+var (
+	volumeLabels    = []string{"node", "volume", "pvc", "pvc_namespace"}
+	volumeCapacity  = prometheus.NewDesc("longhorn_volume_capacity_bytes", "Configured size in bytes for this volume", volumeLabels, nil)
+	volumeActual    = prometheus.NewDesc("longhorn_volume_actual_size_bytes", "Space that the head and the snapshots take on each replica", volumeLabels, nil)
+	volumeStateDesc = prometheus.NewDesc("longhorn_volume_state", "1 for the state the volume is in", append(slices.Clone(volumeLabels), "state"), nil)
+	volumeRobust    = prometheus.NewDesc("longhorn_volume_robustness", "1 for the robustness the volume has", append(slices.Clone(volumeLabels), "state"), nil)
+	nodeCount       = prometheus.NewDesc("longhorn_node_count_total", "Number of nodes known", nil, nil)
+	nodeStatus      = prometheus.NewDesc("longhorn_node_status", "1 for a condition that is true", []string{"node", "condition", "condition_reason"}, nil)
+	managerUp       = prometheus.NewDesc("ankole_manager_up", "1 while the manager answers and can read its objects", []string{"node", "version"}, nil)
+)
+
+var (
+	volumeStates = []lh.VolumeState{lh.VolumeStateCreating, lh.VolumeStateAttached, lh.VolumeStateDetached, lh.VolumeStateAttaching,
+		lh.VolumeStateDetaching, lh.VolumeStateDeleting}
+	robustnesses = []lh.VolumeRobustness{lh.VolumeRobustnessUnknown, lh.VolumeRobustnessHealthy, lh.VolumeRobustnessDegraded, lh.VolumeRobustnessFaulted}
+)
+
+// collector computes the metrics when they are scraped. Of volumes and nodes it reports only those that belong to this
+// manager's node, so that every figure comes from exactly one Pod; without a node name it reports all.
+type collector struct {
+	server *Server
+	ctx    context.Context
+}
+
+// serveMetrics answers a scrape from a registry of its own: nothing about the Go runtime, as dashboards expect.
+func (s *Server) serveMetrics(w http.ResponseWriter, r *http.Request) {
+	ctx, cancel := context.WithTimeout(r.Context(), scrapeTimeout)
+	defer cancel()
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(collector{s, ctx})
+	promhttp.HandlerFor(registry, promhttp.HandlerOpts{ErrorHandling: promhttp.ContinueOnError}).ServeHTTP(w, r)
+}
+
+// Describe makes the collector an unchecked one; its metrics depend on the objects.
+func (c collector) Describe(chan<- *prometheus.Desc) {}
+
+// Collect reads the objects. What cannot be read is left out; a scrape never fails for it.
+func (c collector) Collect(out chan<- prometheus.Metric) {
+	cfg := c.server.cfg
+	up := 1.0
+	gauge := func(d *prometheus.Desc, v float64, labels ...string) {
+		out <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
+	}
+	var volumes lh.VolumeList
+	if c.server.list(c.ctx, &volumes) != nil {
+		up = 0
+	}
+	for i := range volumes.Items {
+		v := &volumes.Items[i]
+		owner := orText(v.Status.OwnerID, v.Status.CurrentNodeID)
+		if cfg.NodeName != "" && owner != cfg.NodeName {
+			continue
+		}
+		k := v.Status.KubernetesStatus
+		labels := []string{owner, v.Name, k.PVCName, k.Namespace}
+		gauge(volumeCapacity, float64(v.Spec.Size), labels...)
+		gauge(volumeActual, float64(v.Status.ActualSize), labels...)
+		for _, s := range volumeStates {
+			gauge(volumeStateDesc, one(volumeState(v) == string(s)), append(slices.Clone(labels), string(s))...)
+		}
+		for _, r := range robustnesses {
+			gauge(volumeRobust, one(v.Status.Robustness == r || v.Status.Robustness == "" && r == lh.VolumeRobustnessUnknown), append(slices.Clone(labels), string(r))...)
+		}
+	}
+	var nodes lh.NodeList
+	if c.server.list(c.ctx, &nodes) != nil {
+		up = 0
+	}
+	gauge(nodeCount, float64(len(nodes.Items)))
+	for i := range nodes.Items {
+		n := &nodes.Items[i]
+		if cfg.NodeName != "" && n.Name != cfg.NodeName {
+			continue
+		}
+		for _, condition := range n.Status.Conditions {
+			gauge(nodeStatus, one(condition.Status == lh.ConditionTrue), n.Name, strings.ToLower(condition.Type), condition.Reason)
+		}
+		gauge(nodeStatus, one(n.Spec.AllowScheduling), n.Name, "allowScheduling", "")
+	}
+	gauge(managerUp, up, cfg.NodeName, cfg.Version)
+}
+
+func one(b bool) float64 {
+	if b {
+		return 1
+	}
+	return 0
+}

@@ -1,0 +1,159 @@
+package rest
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/retry"
+
+	lh "ankole.storage/api/longhorn/v1beta2"
+	"ankole.storage/controlplane/setting"
+	"ankole.storage/rest/resource"
+)
+
+// settingValue returns the value of a setting as it holds for the data engine: what is stored, or the default.
+func (s *Server) settingValue(ctx context.Context, name string) (string, error) {
+	var stored lh.Setting
+	err := s.cfg.Reader.Get(ctx, types.NamespacedName{Namespace: s.cfg.Namespace, Name: name}, &stored)
+	if err != nil && !apierrors.IsNotFound(err) {
+		return "", fmt.Errorf("reading setting %s: %w", name, err)
+	}
+	return setting.String(name, stored.Value)
+}
+
+func listSettings(q *request) (any, error) {
+	var stored lh.SettingList
+	if err := q.server.list(q.Context(), &stored); err != nil {
+		return nil, fmt.Errorf("listing settings: %w", err)
+	}
+	byID := map[string]*lh.Setting{}
+	for i := range stored.Items {
+		byID[stored.Items[i].Name] = &stored.Items[i]
+	}
+	definitions := setting.Definitions()
+	slices.SortFunc(definitions, func(a, b setting.Definition) int { return strings.Compare(a.Name, b.Name) })
+	var views []resource.Setting
+	for _, d := range definitions {
+		views = append(views, settingView(q, d, byID[d.Name]))
+	}
+	return collection(q, resource.TypeSetting, views), nil
+}
+
+// getSetting never answers 404 for a name that does not exist: clients tell old and new versions apart by the text.
+func getSetting(q *request) (any, error) {
+	name := q.params["name"]
+	d, err := setting.Lookup(name)
+	if err != nil {
+		return nil, fmt.Errorf("failed to get setting %s: %w", name, err)
+	}
+	var stored lh.Setting
+	switch err := q.server.get(q.Context(), name, &stored); {
+	case apierrors.IsNotFound(err):
+		return settingView(q, d, nil), nil
+	case err != nil:
+		return nil, fmt.Errorf("failed to get setting %s: %w", name, err)
+	}
+	return settingView(q, d, &stored), nil
+}
+
+// settingView shows a setting; one that is not stored has its default and nothing left to apply.
+func settingView(q *request, d setting.Definition, stored *lh.Setting) resource.Setting {
+	out := resource.Setting{Resource: q.envelope(resource.TypeSetting, d.Name, resource.WhenAlways), Name: d.Name, Value: d.Default,
+		Applied: true, Definition: resource.SettingDefinition{DisplayName: d.DisplayName, Description: d.Description,
+			Category: string(d.Category), ValueType: string(d.Type), Required: d.Required, ReadOnly: d.ReadOnly, Default: d.Default,
+			DataEngineSpecific: d.DataEngineSpecific}}
+	if stored != nil {
+		out.Value, out.Applied = stored.Value, stored.Status.Applied
+	}
+	for _, o := range d.Options {
+		n, err := strconv.Atoi(o)
+		if d.Type == setting.TypeInt && err == nil {
+			out.Definition.Options = append(out.Definition.Options, n)
+		} else {
+			out.Definition.Options = append(out.Definition.Options, o)
+		}
+	}
+	if d.Range != nil {
+		addRange(&out.Definition, d)
+	}
+	return out
+}
+
+func addRange(into *resource.SettingDefinition, d setting.Definition) {
+	if d.Type == setting.TypeFloat {
+		into.FloatRange = resource.Bounds{"minimum": float64(d.Range.Minimum)}
+		if d.Range.Maximum != nil {
+			into.FloatRange["maximum"] = float64(*d.Range.Maximum)
+		}
+		return
+	}
+	into.Range = map[string]int64{"minimum": int64(d.Range.Minimum)}
+	if d.Range.Maximum != nil {
+		into.Range["maximum"] = int64(*d.Range.Maximum)
+	}
+}
+
+func updateSetting(q *request) (any, error) {
+	name := q.params["name"]
+	var in resource.SettingInput
+	if err := q.decode(&in); err != nil {
+		return nil, err
+	}
+	if in.Value == nil {
+		return nil, fmt.Errorf("failed to update setting %s: the body has no value; send {\"value\": \"…\"}", name)
+	}
+	d, err := setting.Lookup(name)
+	if err != nil {
+		return nil, fmt.Errorf("failed to update setting %s: %w", name, err)
+	}
+	if d.ReadOnly {
+		return nil, fmt.Errorf("failed to update setting %s: setting %s is read-only", name, name)
+	}
+	value := strings.TrimSpace(*in.Value)
+	if err := setting.Validate(name, value); err != nil {
+		return nil, fmt.Errorf("failed to validate setting %s with invalid value %s: %w", name, shorten(value), err)
+	}
+	stored, err := q.server.storeSetting(q.Context(), name, setting.Normalize(name, value))
+	if err != nil {
+		return nil, fmt.Errorf("failed to update setting %s with invalid value %s: %w", name, shorten(value), err)
+	}
+	return settingView(q, d, stored), nil
+}
+
+// storeSetting writes a value, creating the object when the manager has not done so yet.
+func (s *Server) storeSetting(ctx context.Context, name, value string) (*lh.Setting, error) {
+	var stored *lh.Setting
+	err := retry.RetryOnConflict(retry.DefaultRetry, func() error {
+		stored = &lh.Setting{}
+		err := s.get(ctx, name, stored)
+		if apierrors.IsNotFound(err) {
+			stored = &lh.Setting{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: s.cfg.Namespace}, Value: value}
+			return s.cfg.Client.Create(ctx, stored)
+		}
+		if err != nil || stored.Value == value {
+			return err
+		}
+		stored.Value = value
+		return s.cfg.Client.Update(ctx, stored)
+	})
+	if err != nil {
+		return nil, err
+	}
+	return stored, nil
+}
+
+// maxShown bounds how much of a rejected value a message repeats.
+const maxShown = 256
+
+func shorten(value string) string {
+	if len(value) > maxShown {
+		return value[:maxShown] + "…"
+	}
+	return value
+}

@@ -1,0 +1,260 @@
+package rest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	apiresource "k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	lh "ankole.storage/api/longhorn/v1beta2"
+	"ankole.storage/controlplane/naming"
+	"ankole.storage/rest/resource"
+)
+
+const (
+	// volumeSizeStep is what sizes are rounded up to.
+	volumeSizeStep = 2 << 20
+	// maxVolumeSize keeps the rounding, and twice the size, within 64 bits.
+	maxVolumeSize = math.MaxInt64 / 4
+	// settlePeriod and settleTimeout bound the wait until a cache shows an object that was just created. A client
+	// that creates and then reads must find it; one that is told nothing after the timeout loses only time.
+	settlePeriod  = 20 * time.Millisecond
+	settleTimeout = 2 * time.Second
+)
+
+func listVolumes(q *request) (any, error) {
+	views, err := q.volumeViews()
+	if err != nil {
+		return nil, err
+	}
+	list := collection(q, resource.TypeVolume, views)
+	list.CreateTypes = map[string]string{resource.TypeVolume: q.collectionURL(resource.TypeVolume)}
+	return list, nil
+}
+
+func (q *request) volumeViews() ([]*resource.Volume, error) {
+	var volumes lh.VolumeList
+	if err := q.server.list(q.Context(), &volumes); err != nil {
+		return nil, fmt.Errorf("listing volumes: %w", err)
+	}
+	parts, err := q.server.readParts(q.Context())
+	if err != nil {
+		return nil, err
+	}
+	byName(volumes.Items)
+	var views []*resource.Volume
+	for i := range volumes.Items {
+		views = append(views, volumeView(q, parts.of(&volumes.Items[i])))
+	}
+	return views, nil
+}
+
+func getVolume(q *request) (any, error) { return q.volume(q.params["name"]) }
+
+// volume reads one volume, live, with its parts. A missing one is 404 without a body.
+func (q *request) volume(name string) (*resource.Volume, error) {
+	p, err := q.server.volumeParts(q.Context(), name)
+	if apierrors.IsNotFound(err) {
+		return nil, notFoundEmpty(err)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("failed to get volume %s: %w", name, err)
+	}
+	return volumeView(q, p), nil
+}
+
+// volumeParts reads a volume and its attachment live, and its engines and replicas from the reader.
+func (s *Server) volumeParts(ctx context.Context, name string) (volumeParts, error) {
+	var v lh.Volume
+	if err := s.get(ctx, name, &v); err != nil {
+		return volumeParts{}, err
+	}
+	x, err := s.readParts(ctx)
+	if err != nil {
+		return volumeParts{}, err
+	}
+	p := x.of(&v)
+	var a lh.VolumeAttachment
+	switch err := s.get(ctx, name, &a); {
+	case err == nil:
+		p.attachment = &a
+	case !apierrors.IsNotFound(err):
+		return volumeParts{}, err
+	}
+	return p, nil
+}
+
+func createVolume(q *request) (any, error) {
+	var in resource.Volume
+	if err := q.decode(&in); err != nil {
+		return nil, err
+	}
+	if err := checkStandby(in); err != nil {
+		return nil, err
+	}
+	if err := q.checkTags(in); err != nil {
+		return nil, err
+	}
+	v, err := newVolume(q.server.cfg.Namespace, in)
+	if err == nil {
+		err = q.server.create(q.Context(), v)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("failed to create volume: unable to create volume %s: %w", in.Name, err)
+	}
+	return q.volume(v.Name)
+}
+
+// checkStandby refuses what a standby volume cannot be.
+func checkStandby(in resource.Volume) error {
+	switch {
+	case !in.Standby:
+		return nil
+	case in.Frontend != "":
+		return fmt.Errorf("failed to set frontend for standby volume %s: a standby volume has none until it is activated", in.Name)
+	case in.FromBackup == "":
+		return fmt.Errorf("failed to create standby volume %s without field FromBackup", in.Name)
+	}
+	return nil
+}
+
+// checkTags refuses selectors that no disk or node can ever match.
+func (q *request) checkTags(in resource.Volume) error {
+	if len(in.DiskSelector) == 0 && len(in.NodeSelector) == 0 {
+		return nil
+	}
+	diskTags, nodeTags, err := q.server.tags(q.Context())
+	if err != nil {
+		return err
+	}
+	for _, tag := range in.DiskSelector {
+		if !slices.Contains(diskTags, tag) {
+			return fmt.Errorf("specified disk tag %s does not exist", tag)
+		}
+	}
+	for _, tag := range in.NodeSelector {
+		if !slices.Contains(nodeTags, tag) {
+			return fmt.Errorf("specified node tag %s does not exist", tag)
+		}
+	}
+	return nil
+}
+
+// newVolume converts a client's wish to an object. What is left empty is filled in at admission.
+func newVolume(namespace string, in resource.Volume) (*lh.Volume, error) {
+	name := naming.CorrectName(in.Name)
+	if err := naming.CheckVolumeName(name); err != nil {
+		return nil, err
+	}
+	size, err := parseSize("size", in.Size)
+	if err != nil {
+		return nil, err
+	}
+	if size == 0 && in.Size != "" && in.FromBackup == "" {
+		return nil, fmt.Errorf("failed to parse size %q: it must be larger than zero", in.Size)
+	}
+	snapshotMaxSize, err := parseSize("snapshotMaxSize", in.SnapshotMaxSize)
+	if err != nil {
+		return nil, err
+	}
+	blockSize, err := parseSize("backupBlockSize", in.BackupBlockSize)
+	if err != nil {
+		return nil, err
+	}
+	if in.NumberOfReplicas < 0 {
+		return nil, fmt.Errorf("the number of replicas is %d, it must between 1 to 20", in.NumberOfReplicas)
+	}
+	frontend := lh.VolumeFrontend(in.Frontend)
+	if frontend == lh.VolumeFrontendNone && !in.Standby {
+		frontend = lh.VolumeFrontendBlockDev
+	}
+	v := &lh.Volume{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: namespace, Labels: map[string]string{}}, Spec: lh.VolumeSpec{
+		Standby: in.Standby, AccessMode: lh.AccessMode(in.AccessMode), BackingImage: in.BackingImage,
+		BackupBlockSize: blockSize, BackupCompressionMethod: lh.BackupCompressionMethod(in.BackupCompressionMethod),
+		BackupTargetName: in.BackupTargetName, CloneMode: lh.CloneMode(in.CloneMode), DataEngine: lh.DataEngineType(in.DataEngine),
+		DataLocality: lh.DataLocality(in.DataLocality), DataSource: in.DataSource, DiskSelector: in.DiskSelector,
+		Encrypted: in.Encrypted, FreezeFilesystemForSnapshot: lh.Override(in.FreezeFilesystemForSnapshot),
+		FromBackup: in.FromBackup, Frontend: frontend, Migratable: in.Migratable, NodeSelector: in.NodeSelector,
+		NumberOfReplicas: in.NumberOfReplicas, OfflineRebuilding: lh.Override(in.OfflineRebuilding),
+		RebuildConcurrentSyncLimit:  in.RebuildConcurrentSyncLimit,
+		ReplicaAutoBalance:          lh.ReplicaAutoBalance(in.ReplicaAutoBalance),
+		ReplicaSoftAntiAffinity:     lh.Override(in.ReplicaSoftAntiAffinity),
+		ReplicaZoneSoftAntiAffinity: lh.Override(in.ReplicaZoneSoftAntiAffinity),
+		ReplicaDiskSoftAntiAffinity: lh.Override(in.ReplicaDiskSoftAntiAffinity),
+		RestoreVolumeRecurringJob:   lh.Override(in.RestoreVolumeRecurringJob),
+		RevisionCounterDisabled:     in.RevisionCounterDisabled, Size: size,
+		SnapshotDataIntegrity: lh.SnapshotDataIntegrity(in.SnapshotDataIntegrity),
+		SnapshotMaxCount:      in.SnapshotMaxCount, SnapshotMaxSize: snapshotMaxSize,
+		StaleReplicaTimeout: in.StaleReplicaTimeout, UnmapMarkSnapChainRemoved: lh.Override(in.UnmapMarkSnapChainRemoved),
+	}}
+	for _, t := range in.TopologyRequirement {
+		v.Spec.TopologyRequirement = append(v.Spec.TopologyRequirement, lh.TopologyTerm{Region: t.Region, Zone: t.Zone})
+	}
+	for _, job := range in.RecurringJobSelector {
+		prefix := naming.LabelRecurringJobPrefix
+		if job.IsGroup {
+			prefix = naming.LabelRecurringJobGroupPrefix
+		}
+		v.Labels[prefix+job.Name] = naming.Enabled
+	}
+	return v, nil
+}
+
+// parseSize reads a quantity of bytes ("20Gi", "21474836480"); empty is 0.
+func parseSize(field, text string) (int64, error) {
+	text = strings.TrimSpace(text)
+	if text == "" {
+		return 0, nil
+	}
+	n, err := apiresource.ParseQuantity(text)
+	if err != nil {
+		return 0, fmt.Errorf("failed to parse size %q of field %s: write a number of bytes or a quantity such as 20Gi: %w", text, field, err)
+	}
+	bytes, exact := n.AsInt64()
+	switch {
+	case n.Sign() < 0:
+		return 0, fmt.Errorf("failed to parse size %q of field %s: it must not be negative", text, field)
+	case !exact && n.Cmp(*apiresource.NewQuantity(maxVolumeSize, apiresource.BinarySI)) < 0:
+		bytes = n.Value()
+	case !exact || bytes > maxVolumeSize:
+		return 0, fmt.Errorf("failed to parse size %q of field %s: it is larger than a volume can be (%d bytes)", text, field, int64(maxVolumeSize))
+	}
+	return bytes, nil
+}
+
+func deleteVolume(q *request) (any, error) {
+	name := q.params["name"]
+	var v lh.Volume
+	if err := q.server.get(q.Context(), name, &v); err != nil {
+		return nil, fmt.Errorf("failed to delete volume %s: %w", name, err)
+	}
+	if err := q.server.cfg.Client.Delete(q.Context(), &v); err != nil {
+		return nil, fmt.Errorf("failed to delete volume %s: %w", name, err)
+	}
+	return nil, nil
+}
+
+// create creates an object and waits, for a bounded time, until the reader shows it.
+func (s *Server) create(ctx context.Context, o client.Object) error {
+	if err := s.cfg.Client.Create(ctx, o); err != nil {
+		return err
+	}
+	seen := o.DeepCopyObject().(client.Object)
+	key := client.ObjectKeyFromObject(o)
+	err := wait.PollUntilContextTimeout(ctx, settlePeriod, settleTimeout, true, func(ctx context.Context) (bool, error) {
+		return s.cfg.Reader.Get(ctx, key, seen) == nil, nil
+	})
+	if err != nil && !errors.Is(err, context.DeadlineExceeded) {
+		return err
+	}
+	return nil
+}

@@ -1,0 +1,286 @@
+package rest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	lh "ankole.storage/api/longhorn/v1beta2"
+)
+
+func TestVolumeView(t *testing.T) {
+	objects := cluster(detachedVolume("demo")...)
+	f := newFixture(t, objects...)
+	v := f.get("/v1/volumes/demo")
+	for key, want := range map[string]any{"id": "demo", "type": "volume", "name": "demo", "size": "1073741824", "state": "detached",
+		"robustness": "unknown", "created": "2026-05-03 09:57:48 +0000 UTC", "numberOfReplicas": 1.0, "ready": true,
+		"notReadyMessage": "", "snapshotMaxSize": "0", "purgeStatus": nil} {
+		if v[key] != want {
+			t.Errorf("%s = %#v, want %#v", key, v[key], want)
+		}
+	}
+	for _, key := range []string{"replicas", "controllers", "backupStatus", "restoreStatus", "rebuildStatus", "diskSelector"} {
+		if _, ok := v[key].([]any); !ok {
+			t.Errorf("%s = %#v, want a list", key, v[key])
+		}
+	}
+	r := v["replicas"].([]any)[0].(map[string]any)
+	if r["dataPath"] != "/var/lib/longhorn/replicas/demo-22222222" || r["hostId"] != "node-1" || r["mode"] != "" {
+		t.Errorf("replica: %v", r)
+	}
+	actions := v["actions"].(map[string]any)
+	if len(actions) != 2 || actions["attach"] != f.url+"/v1/volumes/demo?action=attach" {
+		t.Errorf("actions: %v", actions)
+	}
+	list := f.get("/v1/volumes")
+	if list["createTypes"].(map[string]any)["volume"] != f.url+"/v1/volumes" || list["resourceType"] != "volume" {
+		t.Errorf("list: %v", list)
+	}
+}
+
+func TestAttachedVolumeView(t *testing.T) {
+	objects := detachedVolume("demo")
+	v, e := objects[0].(*lh.Volume), objects[1].(*lh.Engine)
+	v.Spec.NodeID, v.Status.CurrentNodeID = "node-1", "node-1"
+	v.Status.State, v.Status.Robustness = lh.VolumeStateAttached, lh.VolumeRobustnessDegraded
+	e.Spec.NodeID = "node-1"
+	e.Spec.ReplicaAddressMap = map[string]string{"demo-r-11111111": "127.0.1.1:10000"}
+	e.Status = lh.EngineStatus{Endpoint: "/dev/longhorn/demo", CurrentSize: 1 << 30,
+		InstanceStatus: lh.InstanceStatus{CurrentState: lh.InstanceStateRunning, IP: "127.0.1.1"},
+		ReplicaModeMap: map[string]lh.ReplicaMode{"demo-r-11111111": lh.ReplicaModeRW},
+		Snapshots:      map[string]lh.SnapshotInfo{"volume-head": {Size: "4096"}, "s1": {Size: "8192"}},
+		RebuildStatus: map[string]lh.RebuildStatus{"tcp://127.0.1.2:10010": {IsRebuilding: true, Progress: 42, State: "in_progress",
+			FromReplicaAddressList: []string{"tcp://127.0.1.1:10000"}}}}
+	f := newFixture(t, cluster(objects...)...)
+	got := f.get("/v1/volumes/demo")
+	c := got["controllers"].([]any)[0].(map[string]any)
+	if c["endpoint"] != "/dev/longhorn/demo" || c["running"] != true || c["actualSize"] != "12288" || c["size"] != "1073741824" {
+		t.Errorf("controller: %v", c)
+	}
+	if r := got["replicas"].([]any)[0].(map[string]any); r["mode"] != "RW" {
+		t.Errorf("replica: %v", r)
+	}
+	rebuild := got["rebuildStatus"].([]any)[0].(map[string]any)
+	if rebuild["progress"] != 42.0 || rebuild["replica"] != "127.0.1.2:10010" || fmt.Sprint(rebuild["fromReplicaList"]) != "[demo-r-11111111]" {
+		t.Errorf("rebuild: %v", rebuild)
+	}
+}
+
+func TestCreateVolume(t *testing.T) {
+	f := newFixture(t, cluster()...)
+	a := f.do("POST", "/v1/volumes", `{"Name":"Demo","size":"20Gi","numberOfReplicas":2,"diskSelector":["ssd"],"nodeSelector":["fast"],
+		"recurringJobSelector":[{"name":"daily","isGroup":false},{"name":"gold","isGroup":true}],"retries":7}`)
+	if a.status != 200 || a.json["id"] != "demo" || a.json["state"] != "creating" || a.json["size"] != "21474836480" || a.json["frontend"] != "blockdev" {
+		t.Fatalf("%d %s", a.status, a.text)
+	}
+	var v lh.Volume
+	f.read("demo", &v)
+	if v.Labels["recurring-job.longhorn.io/daily"] != "enabled" || v.Labels["recurring-job-group.longhorn.io/gold"] != "enabled" {
+		t.Errorf("labels: %v", v.Labels)
+	}
+	f.refused(f.do("POST", "/v1/volumes", `{"name":"demo","size":"1Gi"}`), 500, "already exists")
+	long := strings.Repeat("x", 60)
+	if a := f.do("POST", "/v1/volumes", `{"name":"`+long+`","size":"1Gi"}`); len(a.json["id"].(string)) != 40 {
+		t.Errorf("a long name becomes %v", a.json["id"])
+	}
+}
+
+func TestBadVolumesAreRefused(t *testing.T) {
+	f := newFixture(t, cluster()...)
+	for _, c := range []struct{ fields, message string }{
+		{`"size":"0"`, "must be larger than zero"},
+		{`"size":"-1"`, "must not be negative"},
+		{`"size":"-20Gi"`, "must not be negative"},
+		{`"size":"NaN"`, "failed to parse size"},
+		{`"size":"1e400"`, "failed to parse size"},
+		{`"size":"9223372036854775807"`, "larger than a volume can be"},
+		{`"size":"100000000Ei"`, "larger than a volume can be"},
+		{`"size":"twenty"`, "failed to parse size"},
+		{`"size":"1Gi","numberOfReplicas":-1`, "must between 1 to 20"},
+		{`"size":"1Gi","diskSelector":["nvme"]`, "specified disk tag nvme does not exist"},
+		{`"size":"1Gi","nodeSelector":["big"]`, "specified node tag big does not exist"},
+		{`"size":"1Gi","standby":true,"frontend":"blockdev"`, "failed to set frontend for standby volume"},
+		{`"size":"1Gi","standby":true`, "without field FromBackup"},
+		{`"size":"1Gi","snapshotMaxSize":"x"`, "failed to parse size"},
+	} {
+		f.refused(f.do("POST", "/v1/volumes", `{"name":"demo",`+c.fields+`}`), 500, c.message)
+	}
+	for _, name := range []string{"", "a", "-demo", "demo-", "de.mo", "de_mo", "dé-mo", "../etc", "demo demo"} {
+		f.refused(f.do("POST", "/v1/volumes", fmt.Sprintf(`{"name":%q,"size":"1Gi"}`, name)), 500, "unable to create volume "+name)
+	}
+	if n := len(f.get("/v1/volumes")["data"].([]any)); n != 0 {
+		t.Errorf("%d volumes exist", n)
+	}
+}
+
+// A denial by a webhook reaches the client with its text and status 500.
+func TestDenialsArePassedOn(t *testing.T) {
+	denial := apierrors.NewForbidden(lh.Resource("volumes"), "demo", errors.New("no"))
+	denial.ErrStatus.Message = `admission webhook "validator.longhorn.io" denied the request: replica count 21 must between 1 to 20`
+	f := newFixtureWith(t, interceptor.Funcs{Create: func(context.Context, client.WithWatch, client.Object, ...client.CreateOption) error {
+		return denial
+	}}, func(*Config) {})
+	f.refused(f.do("POST", "/v1/volumes", `{"name":"demo","size":"1Gi","numberOfReplicas":21}`), 500,
+		`failed to create volume: unable to create volume demo: admission webhook "validator.longhorn.io" denied the request: replica count 21`)
+}
+
+func TestDeleteVolume(t *testing.T) {
+	f := newFixture(t, cluster(detachedVolume("demo")...)...)
+	if a := f.do("DELETE", "/v1/volumes/demo?action=anything", ""); a.status != 200 || a.text != "" {
+		t.Errorf("%d %q", a.status, a.text)
+	}
+	f.refused(f.do("DELETE", "/v1/volumes/demo", ""), 404, "failed to delete volume demo")
+}
+
+func TestAttachAndDetach(t *testing.T) {
+	f := newFixture(t, cluster(detachedVolume("demo")...)...)
+	attach := func(body string) answer { return f.do("POST", "/v1/volumes/demo?action=attach", body) }
+	a := attach(`{"hostId":"node-1","attachedBy":"me"}`)
+	if a.status != 200 || a.json["id"] != "demo" {
+		t.Fatalf("%d %s", a.status, a.text)
+	}
+	ticket := a.json["volumeAttachment"].(map[string]any)["attachments"].(map[string]any)[""].(map[string]any)
+	if ticket["attachmentType"] != "longhorn-api" || ticket["nodeID"] != "node-1" || ticket["satisfied"] != false ||
+		fmt.Sprint(ticket["parameters"]) != "map[disableFrontend:false lastAttachedBy:me]" {
+		t.Errorf("ticket: %v", ticket)
+	}
+	var before, after lh.VolumeAttachment
+	f.read("demo", &before)
+	if a := attach(`{"hostId":"node-1"}`); a.status != 200 {
+		t.Errorf("attaching again: %s", a.text)
+	}
+	f.refused(attach(`{"hostId":"node-2"}`), 500, "unable to attach volume demo to node-2: the volume is already attached to node node-1")
+	f.read("demo", &after)
+	if after.ResourceVersion != before.ResourceVersion {
+		t.Error("attaching again, or elsewhere, changed the tickets")
+	}
+	if a := attach(`{"hostId":"node-2","attachmentID":"csi-1","attacherType":"csi-attacher","disableFrontend":true}`); a.status != 200 {
+		t.Errorf("a second ticket: %s", a.text)
+	}
+	if a := f.do("POST", "/v1/volumes/demo?action=detach", `{"attachmentID":"unknown"}`); a.status != 200 {
+		t.Errorf("unknown ticket: %s", a.text)
+	}
+	if a := f.do("POST", "/v1/volumes/demo?action=detach", ``); a.status != 200 {
+		t.Errorf("no body: %s", a.text)
+	}
+	f.read("demo", &after)
+	if len(after.Spec.AttachmentTickets) != 1 || after.Spec.AttachmentTickets["csi-1"].NodeID != "node-2" {
+		t.Errorf("tickets: %v", after.Spec.AttachmentTickets)
+	}
+	if a := f.do("POST", "/v1/volumes/demo?action=detach", `{"forceDetach":true}`); a.status != 200 {
+		t.Errorf("force: %s", a.text)
+	}
+	f.read("demo", &after)
+	if len(after.Spec.AttachmentTickets) != 0 {
+		t.Errorf("tickets: %v", after.Spec.AttachmentTickets)
+	}
+}
+
+// A new ticket with the id of an old one must not be taken for satisfied because the old one was.
+func TestTicketGenerations(t *testing.T) {
+	objects := detachedVolume("demo")
+	objects[3].(*lh.VolumeAttachment).Status.AttachmentTicketStatuses = map[string]lh.AttachmentTicketStatus{"": {Generation: 4, Satisfied: true}}
+	f := newFixture(t, cluster(objects...)...)
+	a := f.do("POST", "/v1/volumes/demo?action=attach", `{"hostId":"node-1"}`)
+	ticket := a.json["volumeAttachment"].(map[string]any)["attachments"].(map[string]any)[""].(map[string]any)
+	var va lh.VolumeAttachment
+	f.read("demo", &va)
+	if va.Spec.AttachmentTickets[""].Generation != 5 || ticket["satisfied"] != false {
+		t.Errorf("generation %d, shown as %v", va.Spec.AttachmentTickets[""].Generation, ticket)
+	}
+}
+
+func TestBadAttachesAreRefused(t *testing.T) {
+	change := func(edit func(v *lh.Volume, r *lh.Replica)) []client.Object {
+		objects := detachedVolume("demo")
+		edit(objects[0].(*lh.Volume), objects[2].(*lh.Replica))
+		return cluster(objects...)
+	}
+	nothing := func(*lh.Volume, *lh.Replica) {}
+	for _, c := range []struct {
+		name    string
+		edit    func(*lh.Volume, *lh.Replica)
+		body    string
+		status  int
+		message string
+	}{
+		{"no node", nothing, `{}`, 500, "no node given"},
+		{"unknown node", nothing, `{"hostId":"node-9"}`, 404, `"node-9" not found`},
+		{"node down", nothing, `{"hostId":"node-3"}`, 500, "node node-3 is not ready (KubernetesNodeNotReady"},
+		{"no body", nothing, ``, 500, "EOF"},
+		{"not scheduled", func(_ *lh.Volume, r *lh.Replica) { r.Spec.NodeID = "" }, `{"hostId":"node-1"}`, 500, "no replica of the volume is scheduled"},
+		{"image unknown", func(v *lh.Volume, _ *lh.Replica) { v.Spec.Image = "other:1" }, `{"hostId":"node-1"}`, 500, "does not exist"},
+		{"image not where the replicas are", func(_ *lh.Volume, r *lh.Replica) { r.Spec.NodeID = "node-3" }, `{"hostId":"node-1"}`, 500, "not deployed on any node with a replica"},
+		{"restoring", func(v *lh.Volume, _ *lh.Replica) {
+			v.Status.Conditions = append(v.Status.Conditions, lh.Condition{Type: lh.VolumeConditionRestore, Status: lh.ConditionTrue})
+		}, `{"hostId":"node-1"}`, 500, "is restoring data"},
+		{"restore pending", func(v *lh.Volume, _ *lh.Replica) { v.Status.RestoreRequired = true }, `{"hostId":"node-1"}`, 500, "waiting to be restored"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			f := newFixture(t, change(c.edit)...)
+			f.refused(f.do("POST", "/v1/volumes/demo?action=attach", c.body), c.status, c.message)
+			var va lh.VolumeAttachment
+			f.read("demo", &va)
+			if len(va.Spec.AttachmentTickets) != 0 {
+				t.Error("a ticket was filed")
+			}
+		})
+	}
+	f := newFixture(t, cluster()...)
+	f.refused(f.do("POST", "/v1/volumes/demo?action=attach", `{"hostId":"node-1"}`), 404, "unable to attach volume demo to node-1")
+}
+
+func TestStandbyCannotBeDetached(t *testing.T) {
+	objects := detachedVolume("demo")
+	objects[0].(*lh.Volume).Status.IsStandby = true
+	f := newFixture(t, cluster(objects...)...)
+	f.refused(f.do("POST", "/v1/volumes/demo?action=detach", `{}`), 500, "cannot detach standby volume demo")
+}
+
+func TestReadyRules(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		edit  func(*lh.Volume, *lh.Replica)
+		ready bool
+	}{
+		{"detached", func(*lh.Volume, *lh.Replica) {}, true},
+		{"detaching", func(v *lh.Volume, _ *lh.Replica) { v.Status.State = lh.VolumeStateDetaching }, false},
+		{"attached", func(v *lh.Volume, _ *lh.Replica) { v.Spec.NodeID, v.Status.State = "node-1", lh.VolumeStateAttached }, true},
+		{"unscheduled", func(v *lh.Volume, r *lh.Replica) { v.Status.Conditions, r.Spec.NodeID = nil, "" }, false},
+		{"unscheduled but allowed", func(_ *lh.Volume, r *lh.Replica) { r.Spec.NodeID = "" }, true},
+		{"faulted", func(v *lh.Volume, _ *lh.Replica) { v.Status.Robustness = lh.VolumeRobustnessFaulted }, false},
+		{"cloning", func(v *lh.Volume, _ *lh.Replica) { v.Spec.DataSource = "vol://other" }, false},
+		{"cloned", func(v *lh.Volume, _ *lh.Replica) {
+			v.Spec.DataSource, v.Status.CloneStatus.State = "vol://other", lh.VolumeCloneStateCopyCompletedUnhealthy
+		}, true},
+		{"restoring", func(v *lh.Volume, _ *lh.Replica) { v.Status.RestoreRequired = true }, false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			objects := detachedVolume("demo")
+			c.edit(objects[0].(*lh.Volume), objects[2].(*lh.Replica))
+			v := newFixture(t, cluster(objects...)...).get("/v1/volumes/demo")
+			if v["ready"] != c.ready || (v["notReadyMessage"] == "") != c.ready {
+				t.Errorf("ready %v, message %q, want %t", v["ready"], v["notReadyMessage"], c.ready)
+			}
+		})
+	}
+}
+
+func TestFaultedVolumesOfferOnlyWhatIsBuilt(t *testing.T) {
+	objects := detachedVolume("demo")
+	objects[0].(*lh.Volume).Status.Robustness = lh.VolumeRobustnessFaulted
+	f := newFixture(t, cluster(objects...)...)
+	if actions := f.get("/v1/volumes/demo")["actions"].(map[string]any); len(actions) != 2 || actions["salvage"] != nil {
+		t.Errorf("actions %v: salvage is not built yet", actions)
+	}
+	if a := f.do(http.MethodPost, "/v1/volumes/demo?action=salvage", `{"names":[]}`); a.status != 404 {
+		t.Errorf("salvage: %d", a.status)
+	}
+}
