@@ -1,0 +1,56 @@
+package setting
+
+import "fmt"
+
+// CPU settings of instance managers of types engine and replica, and the one before them.
+const (
+	GuaranteedEngineCPU         = "guaranteed-engine-cpu"
+	GuaranteedEngineManagerCPU  = "guaranteed-engine-manager-cpu"
+	GuaranteedReplicaManagerCPU = "guaranteed-replica-manager-cpu"
+)
+
+// legacyCPUSumLimit bounds the sum of the two percentages: the sum must be smaller.
+const legacyCPUSumLimit = 40
+
+var legacyDefinitions = []Definition{
+	{
+		Name: GuaranteedEngineCPU, DisplayName: "Guaranteed Engine CPU",
+		Description: "Replaced by one setting for each type of instance manager. Its value, if any, is moved into the nodes when the system is upgraded.",
+		Category:    CategoryDangerZone, Type: TypeDeprecated, ReadOnly: true,
+	},
+	{
+		Name: GuaranteedEngineManagerCPU, DisplayName: "Guaranteed Engine Manager CPU",
+		Description: "Share of the allocatable CPU of a node, in percent, that each instance manager of type engine requests. 0 requests nothing. Together with the share of type replica it must stay below 40. A node can override it.",
+		Category:    CategoryDangerZone, Type: TypeInt, Required: true,
+		Default: "12", Range: between(0, 40), Apply: ApplyWhenIdle,
+	},
+	{
+		Name: GuaranteedReplicaManagerCPU, DisplayName: "Guaranteed Replica Manager CPU",
+		Description: "Share of the allocatable CPU of a node, in percent, that each instance manager of type replica requests. 0 requests nothing. Together with the share of type engine it must stay below 40. A node can override it.",
+		Category:    CategoryDangerZone, Type: TypeInt, Required: true,
+		Default: "12", Range: between(0, 40), Apply: ApplyWhenIdle,
+	},
+}
+
+// checkLegacyCPU refuses a change of one of the two percentages that makes their sum too large. A sum that is stored
+// already stays until one of the two is changed.
+func checkLegacyCPU(name, value string, others Values) error {
+	other := ""
+	switch name {
+	case GuaranteedEngineManagerCPU:
+		other = GuaranteedReplicaManagerCPU
+	case GuaranteedReplicaManagerCPU:
+		other = GuaranteedEngineManagerCPU
+	default:
+		return nil
+	}
+	percent, err := Int(name, value)
+	if err != nil {
+		return err
+	}
+	if sum := percent + others.Int(other); sum >= legacyCPUSumLimit {
+		return fmt.Errorf("the sum of %s and %s is %d and should be smaller than %d; lower one of them first",
+			GuaranteedEngineManagerCPU, GuaranteedReplicaManagerCPU, sum, legacyCPUSumLimit)
+	}
+	return nil
+}
