@@ -1,0 +1,131 @@
+package engine
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
+
+	"ankole.storage/api/longhorn/v1beta2"
+	"ankole.storage/controlplane/instance"
+	"ankole.storage/controlplane/loop"
+	"ankole.storage/controlplane/naming"
+)
+
+// stopAgainAfter is when an order to stop is repeated; the instance manager kills on repetition after 60 s.
+const stopAgainAfter = time.Minute
+
+func decide(now time.Time, e *v1beta2.Engine, s seen) loop.Decision {
+	deleting := e.DeletionTimestamp != nil
+	want := e.Spec.DesireState == v1beta2.InstanceStateRunning && !deleting
+	e.Status.OwnerID = s.Owner
+	if e.Spec.NodeID != "" {
+		e.Status.OwnerID = e.Spec.NodeID
+	}
+	im := instance.Choose(s.Managers, e.Status.InstanceManagerName, e.Spec.NodeID, s.Image)
+	action := instance.Step(now, want, &e.Spec.InstanceSpec, &e.Status.InstanceStatus, instance.Seen{
+		Manager: im, Process: instance.Find(im, e.Name), NodeDown: s.NodeDown,
+	})
+	events := follow(now, e, s)
+	if len(events) > 0 {
+		// What happened is told together with the status that shows it; what to do about it comes in the next step.
+		return loop.Decision{Events: events}
+	}
+	if strays := instance.Strays(s.Managers, im, e.Name); len(strays) > 0 {
+		return stop(e, strays[0], s)
+	}
+	switch action {
+	case instance.Create:
+		// Crash window: the process may be created and the answer lost; the next step finds it, or finds its name taken.
+		return loop.Decision{
+			Do: loop.Call{What: "start engine " + e.Name, Do: func(ctx context.Context) error { return s.Start(ctx, im, e) }},
+			Events: []loop.Event{{Reason: naming.EventStart, Message: "Starting engine " + e.Name + " on node " + e.Spec.NodeID +
+				" with replicas " + list(e.Spec.ReplicaAddressMap)}},
+			FailureReason: naming.EventFailedStarting,
+		}
+	case instance.Delete:
+		return stop(e, im, s)
+	}
+	if deleting && e.Status.CurrentState == v1beta2.InstanceStateStopped {
+		c := e.DeepCopy()
+		if controllerutil.RemoveFinalizer(c, v1beta2.Finalizer) {
+			return loop.Decision{Do: loop.Update{Object: c}}
+		}
+		return loop.Decision{}
+	}
+	if !want && e.Status.CurrentState == v1beta2.InstanceStateStopping {
+		return loop.Decision{After: stopAgainAfter}
+	}
+	if want && e.Status.CurrentState == v1beta2.InstanceStateRunning && s.State != nil {
+		return align(e, s)
+	}
+	return loop.Decision{}
+}
+
+func stop(e *v1beta2.Engine, im *v1beta2.InstanceManager, s seen) loop.Decision {
+	return loop.Decision{
+		Do: loop.Call{What: "stop engine " + e.Name + " in " + im.Name, Do: func(ctx context.Context) error {
+			return s.Processes.Delete(ctx, im, e.Name)
+		}},
+		Events:        []loop.Event{{Reason: naming.EventStop, Message: "Stopping engine " + e.Name + " in " + im.Name}},
+		FailureReason: naming.EventFailedStopping,
+	}
+}
+
+// align makes the engine's replicas those of replicaAddressMap, one order per step. Replicas that are not wanted go first:
+// a replica that comes back at the address of its failed predecessor must not be mistaken for it.
+func align(e *v1beta2.Engine, s seen) loop.Decision {
+	wanted := map[string]string{}
+	for name, address := range e.Spec.ReplicaAddressMap {
+		wanted[address] = name
+	}
+	have := map[string]bool{}
+	for _, r := range s.State.Replicas {
+		have[r.Address] = true
+		if wanted[r.Address] == "" {
+			address := r.Address
+			return loop.Decision{
+				Do: loop.Call{What: "remove replica " + address + " from engine " + e.Name, Do: func(ctx context.Context) error {
+					return s.Remove(ctx, e, address)
+				}},
+				Events: []loop.Event{{Reason: naming.EventDelete, Message: "Removed replica " + nameOf(e, address) + " at " + address + " from the engine"}},
+			}
+		}
+	}
+	for _, name := range sortedKeys(e.Spec.ReplicaAddressMap) {
+		address := e.Spec.ReplicaAddressMap[name]
+		if have[address] || s.Refused[address] != "" {
+			continue
+		}
+		return loop.Decision{
+			// Crash window: the engine may have admitted the replica already; admitting it again changes nothing.
+			Do: loop.Call{What: "add replica " + name + " to engine " + e.Name, Do: func(ctx context.Context) error {
+				return s.Add(ctx, e, address)
+			}},
+			FailureReason: naming.EventFailedRebuilding,
+		}
+	}
+	return loop.Decision{}
+}
+
+func sortedKeys(m map[string]string) []string {
+	keys := make([]string, 0, len(m))
+	for k := range m {
+		keys = append(keys, k)
+	}
+	slices.Sort(keys)
+	return keys
+}
+
+// list names replicas for people.
+func list(m map[string]string) string {
+	out := ""
+	for i, k := range sortedKeys(m) {
+		if i > 0 {
+			out += ", "
+		}
+		out += k
+	}
+	return out
+}

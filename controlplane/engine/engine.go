@@ -1,0 +1,257 @@
+// Package engine runs the processes of engines and keeps them in step with their objects.
+//
+// An engine is the process on a volume's node that offers the device and mirrors its I/O to the replicas. The volume
+// controller writes an Engine's spec: whether and where it runs and which replicas it should have (replicaAddressMap).
+// This package
+//
+//   - starts and stops the process (package instance),
+//   - holds one stream of its state while it runs (Monitor) and copies what matters into the status: modes of replicas,
+//     endpoint, snapshots, progress of rebuilds,
+//   - has the engine admit replicas that are new in replicaAddressMap, which are then rebuilt, and drop those that are
+//     not in it any more.
+//
+// It never writes status.membership: that is the witness record, kept by the relay of the instance managers' questions.
+package engine
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"slices"
+	"strconv"
+
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"ankole.storage/api/longhorn/v1beta2"
+	"ankole.storage/controlplane/engineclient"
+	"ankole.storage/controlplane/instance"
+	"ankole.storage/controlplane/loop"
+	"ankole.storage/controlplane/naming"
+	"ankole.storage/controlplane/replica"
+)
+
+// Config of the reconciler.
+type Config struct {
+	// Namespace of all objects.
+	Namespace string
+	// InstanceManagerImage is the default image: new processes go into its instance managers.
+	InstanceManagerImage string
+	// NodeName is the leader's node, the owner of engines without a node.
+	NodeName string
+	// BlockTransport is given to engines: auto, fuse-loop or nbd-unix; empty means auto.
+	BlockTransport string
+	// ReplicaTimeoutSeconds reads the time an engine waits for a replica's answer.
+	ReplicaTimeoutSeconds func(ctx context.Context) (int, error)
+}
+
+// Reconciler runs engines. Use New.
+type Reconciler struct {
+	cfg       Config
+	client    client.Client
+	processes instance.Processes
+	engines   engineclient.Client
+	monitor   *Monitor
+}
+
+// New returns the reconciler; processes reaches the instance managers, engines the engines.
+func New(cfg Config, processes instance.Processes, engines engineclient.Client) *Reconciler {
+	if cfg.BlockTransport == "" {
+		cfg.BlockTransport = "auto"
+	}
+	return &Reconciler{cfg: cfg, processes: processes, engines: engines, monitor: NewMonitor(engines, cfg.Namespace)}
+}
+
+// SetupWithManager registers it; it runs on the leader.
+func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
+	r.client = mgr.GetClient()
+	if err := mgr.Add(r.monitor); err != nil {
+		return fmt.Errorf("add the engine monitor: %w", err)
+	}
+	return loop.Setup(mgr, r.cfg.Namespace, r.Controller())
+}
+
+// WithClient gives the reconciler its client where there is no manager (tests).
+func (r *Reconciler) WithClient(c client.Client) *Reconciler {
+	r.client = c
+	return r
+}
+
+// Monitor is the streams the reconciler holds (tests).
+func (r *Reconciler) Monitor() *Monitor { return r.monitor }
+
+// seen is what decide looks at besides the engine.
+type seen struct {
+	Managers []v1beta2.InstanceManager
+	NodeDown bool
+	// State is the newest state of the running engine; nil while nothing is known.
+	State *engineclient.State
+	// Refused are the replica addresses the engine refused to admit, and why.
+	Refused map[string]string
+	Image   string
+	Owner   string
+
+	Processes instance.Processes
+	Start     func(ctx context.Context, im *v1beta2.InstanceManager, e *v1beta2.Engine) error
+	Add       func(ctx context.Context, e *v1beta2.Engine, address string) error
+	Remove    func(ctx context.Context, e *v1beta2.Engine, address string) error
+}
+
+// Controller describes the loop, for tests that step it by hand.
+func (r *Reconciler) Controller() loop.Controller[*v1beta2.Engine, seen] {
+	return loop.Controller[*v1beta2.Engine, seen]{
+		Name:       naming.EventSource("engine"),
+		New:        func() *v1beta2.Engine { return &v1beta2.Engine{} },
+		Gather:     r.gather,
+		Decide:     decide,
+		Conditions: conditions,
+		Gone:       func(_ context.Context, key client.ObjectKey) { r.monitor.Drop(key.Name) },
+		Watches: []loop.Watch{
+			loop.Watching(&v1beta2.InstanceManager{}, r.onManager),
+			loop.Watching(&v1beta2.Node{}, r.onNode),
+		},
+		Pokes: r.monitor.Pokes(),
+	}
+}
+
+func conditions(e *v1beta2.Engine) []loop.Condition {
+	var out []loop.Condition
+	for _, c := range e.Status.Conditions {
+		out = append(out, loop.Condition{Type: c.Type, Status: string(c.Status), Reason: c.Reason, Message: c.Message})
+	}
+	return out
+}
+
+func (r *Reconciler) gather(ctx context.Context, e *v1beta2.Engine) (seen, error) {
+	s := seen{
+		Image: r.cfg.InstanceManagerImage, Owner: r.cfg.NodeName, Processes: r.processes,
+		Start: r.start, Add: r.add, Remove: r.remove,
+	}
+	var managers v1beta2.InstanceManagerList
+	if err := r.client.List(ctx, &managers, client.InNamespace(e.Namespace)); err != nil {
+		return s, fmt.Errorf("list instance managers: %w", err)
+	}
+	s.Managers = managers.Items
+	// The node of a process is that of its instance manager; spec.nodeID may have moved on already.
+	node := e.Spec.NodeID
+	if im := instance.Choose(s.Managers, e.Status.InstanceManagerName, node, s.Image); im != nil {
+		node = im.Spec.NodeID
+	}
+	if node != "" {
+		var n v1beta2.Node
+		err := r.client.Get(ctx, client.ObjectKey{Namespace: e.Namespace, Name: node}, &n)
+		if client.IgnoreNotFound(err) != nil {
+			return s, fmt.Errorf("get node %s: %w", node, err)
+		}
+		s.NodeDown = err != nil || instance.NodeDown(&n)
+	}
+	if e.Status.CurrentState != v1beta2.InstanceStateRunning || e.Status.IP == "" {
+		r.monitor.Drop(e.Name)
+		return s, nil
+	}
+	s.State, s.Refused = r.monitor.Watch(target(e), e.Status.UUID, slices.Collect(mapValues(e.Spec.ReplicaAddressMap)))
+	return s, nil
+}
+
+func mapValues(m map[string]string) func(func(string) bool) {
+	return func(yield func(string) bool) {
+		for _, v := range m {
+			if !yield(v) {
+				return
+			}
+		}
+	}
+}
+
+// target names the process of a running engine. Control calls use the Pod's own address, not the storage network's.
+func target(e *v1beta2.Engine) engineclient.Target {
+	return engineclient.Target{
+		Address: net.JoinHostPort(e.Status.IP, strconv.Itoa(e.Status.Port)), Volume: e.Spec.VolumeName, Engine: e.Name,
+	}
+}
+
+// Target names the process of an engine for calls; ok is false while it does not run.
+func Target(e *v1beta2.Engine) (t engineclient.Target, ok bool) {
+	if e.Status.CurrentState != v1beta2.InstanceStateRunning || e.Status.IP == "" || e.Status.Port == 0 {
+		return engineclient.Target{}, false
+	}
+	return target(e), true
+}
+
+func (r *Reconciler) start(ctx context.Context, im *v1beta2.InstanceManager, e *v1beta2.Engine) error {
+	secret, err := replica.VolumeSecret(ctx, r.client, r.cfg.Namespace, e.Spec.VolumeName)
+	if err != nil {
+		return err
+	}
+	timeout := defaultReplicaTimeoutSeconds
+	if r.cfg.ReplicaTimeoutSeconds != nil {
+		if timeout, err = r.cfg.ReplicaTimeoutSeconds(ctx); err != nil {
+			return err
+		}
+	}
+	return r.processes.Create(ctx, im, process(e, im.Status.IP, secret, r.cfg.BlockTransport, timeout))
+}
+
+// defaultReplicaTimeoutSeconds is the default of setting engine-replica-timeout.
+const defaultReplicaTimeoutSeconds = 8
+
+func (r *Reconciler) add(ctx context.Context, e *v1beta2.Engine, address string) error {
+	_, err := r.engines.ReplicaAdd(ctx, target(e), address)
+	r.monitor.Refused(e.Name, address, err)
+	return err
+}
+
+func (r *Reconciler) remove(ctx context.Context, e *v1beta2.Engine, address string) error {
+	_, err := r.engines.ReplicaRemove(ctx, target(e), address)
+	return err
+}
+
+// process describes the engine's process; see docs/architecture.md, "Instances".
+func process(e *v1beta2.Engine, podIP, secret, transport string, replicaTimeoutSeconds int) instance.Process {
+	size := strconv.FormatInt(e.Spec.VolumeSize, 10)
+	args := []string{"--engine-instance-name", e.Name, "--volume-name", e.Spec.VolumeName, "controller", e.Spec.VolumeName}
+	if frontend := naming.EngineFrontend(string(e.Spec.Frontend)); frontend != "" && !e.Spec.DisableFrontend {
+		args = append(args, "--frontend", frontend)
+	}
+	args = append(args, "--size", size, "--current-size", size, "--engine-replica-timeout", strconv.Itoa(replicaTimeoutSeconds))
+	if e.Spec.RevisionCounterDisabled {
+		args = append(args, "--disableRevCounter")
+	}
+	addresses := slices.Sorted(mapValues(e.Spec.ReplicaAddressMap))
+	for _, address := range addresses {
+		args = append(args, "--replica", "tcp://"+address)
+	}
+	return instance.Process{
+		Name: e.Name, Binary: naming.EngineBinaryInPod(e.Spec.Image), Args: args,
+		PortCount: naming.EnginePortCount, PortArgs: []string{"--listen," + podIP + ":"},
+		Environment: map[string]string{
+			"ANKOLE_VOLUME_UUID": replica.VolumeUID(e), "ANKOLE_VOLUME_SECRET": secret, "ANKOLE_BLOCK_TRANSPORT": transport,
+		},
+	}
+}
+
+// onManager wakes the engines that are or should be in an instance manager, and those it holds a stray process of.
+func (r *Reconciler) onManager(im *v1beta2.InstanceManager) []string {
+	names := r.onNodeNamed(im.Spec.NodeID)
+	for name := range im.Status.InstanceEngines {
+		names = append(names, name)
+	}
+	return names
+}
+
+func (r *Reconciler) onNode(n *v1beta2.Node) []string { return r.onNodeNamed(n.Name) }
+
+func (r *Reconciler) onNodeNamed(node string) []string {
+	var list v1beta2.EngineList
+	if err := r.client.List(context.Background(), &list, client.InNamespace(r.cfg.Namespace)); err != nil {
+		return nil // the cache does not fail; an object's own change wakes it too
+	}
+	var out []string
+	for i := range list.Items {
+		e := &list.Items[i]
+		if e.Spec.NodeID == node || e.Status.OwnerID == node {
+			out = append(out, e.Name)
+		}
+	}
+	return out
+}

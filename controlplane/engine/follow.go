@@ -1,0 +1,171 @@
+package engine
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"ankole.storage/api/longhorn/v1beta2"
+	"ankole.storage/controlplane/engineclient"
+	"ankole.storage/controlplane/loop"
+	"ankole.storage/controlplane/naming"
+)
+
+// ConditionIOReady of an Engine is False while the engine holds I/O back (too few replicas or no witness), with the
+// engine's own reason as message. It is our addition.
+const (
+	ConditionIOReady  = "IOReady"
+	ReasonIOSuspended = "Suspended"
+)
+
+// follow copies what the engine says into the status and returns the events for what changed.
+func follow(now time.Time, e *v1beta2.Engine, s seen) []loop.Event {
+	st := &e.Status
+	if st.CurrentState == v1beta2.InstanceStateUnknown {
+		return nil // keep what was known last
+	}
+	if st.CurrentState != v1beta2.InstanceStateRunning {
+		st.ReplicaModeMap, st.ReplicaTransitionTimeMap, st.RebuildStatus = nil, nil, nil
+		st.CurrentReplicaAddressMap, st.Endpoint = nil, ""
+		st.Conditions = slices.DeleteFunc(slices.Clone(st.Conditions), func(c v1beta2.Condition) bool { return c.Type == ConditionIOReady })
+		return nil
+	}
+	if s.State == nil {
+		return nil
+	}
+	st.CurrentSize = s.State.SizeBytes
+	st.SnapshotMaxCount, st.SnapshotMaxSize = e.Spec.SnapshotMaxCount, e.Spec.SnapshotMaxSize
+	st.Endpoint = ""
+	if s.State.FrontendUp {
+		st.Endpoint = s.State.Endpoint
+	}
+	st.Snapshots = snapshots(s.State.Snapshots)
+	setIOReady(now, st, s.State)
+	return followReplicas(now, e, s)
+}
+
+func setIOReady(now time.Time, st *v1beta2.EngineStatus, state *engineclient.State) {
+	c := v1beta2.Condition{Type: ConditionIOReady, Status: v1beta2.ConditionTrue}
+	if state.Suspended {
+		c.Status, c.Reason, c.Message = v1beta2.ConditionFalse, ReasonIOSuspended, "I/O is held back: "+state.SuspendedReason
+	}
+	st.Conditions, _ = v1beta2.SetCondition(st.Conditions, c, now)
+}
+
+// followReplicas brings modes, transition times, addresses and rebuilds up to date.
+func followReplicas(now time.Time, e *v1beta2.Engine, s seen) []loop.Event {
+	st := &e.Status
+	modes, times, addresses := map[string]v1beta2.ReplicaMode{}, map[string]string{}, map[string]string{}
+	rebuilds := map[string]v1beta2.RebuildStatus{}
+	var events []loop.Event
+	note := func(name, address, why string, mode v1beta2.ReplicaMode) {
+		before := st.ReplicaModeMap[name]
+		modes[name], times[name] = mode, st.ReplicaTransitionTimeMap[name]
+		if before != mode || times[name] == "" {
+			times[name] = now.UTC().Format(time.RFC3339)
+		}
+		if ev, ok := transition(name, address, why, before, mode); ok {
+			events = append(events, ev)
+		}
+	}
+	for _, r := range s.State.Replicas {
+		name := nameOf(e, r.Address)
+		note(name, r.Address, r.Error, modeOf(r.Mode))
+		if !strings.HasPrefix(name, v1beta2.UnknownReplicaPrefix) {
+			addresses[name] = r.Address
+		}
+		if r.Rebuild != nil {
+			rebuilds[scheme+r.Address] = rebuild(r.Rebuild)
+		}
+	}
+	for _, name := range sortedKeys(e.Spec.ReplicaAddressMap) {
+		address := e.Spec.ReplicaAddressMap[name]
+		if why := s.Refused[address]; why != "" && modes[name] == "" {
+			// The engine will not have it: for the volume controller that is a failed replica.
+			note(name, address, why, v1beta2.ReplicaModeERR)
+			rebuilds[scheme+address] = v1beta2.RebuildStatus{State: v1beta2.ProcessStateError, Error: why}
+		}
+	}
+	st.ReplicaModeMap, st.ReplicaTransitionTimeMap = modes, times
+	st.CurrentReplicaAddressMap, st.RebuildStatus = addresses, rebuilds
+	return events
+}
+
+// scheme precedes replica addresses in the keys of rebuildStatus, as in the reference.
+const scheme = "tcp://"
+
+// transition says what a change of mode means to people.
+func transition(name, address, why string, before, mode v1beta2.ReplicaMode) (loop.Event, bool) {
+	if before == mode {
+		return loop.Event{}, false
+	}
+	switch mode {
+	case v1beta2.ReplicaModeWO:
+		return loop.Event{Reason: naming.EventRebuilding, Message: fmt.Sprintf("Rebuilding replica %s at %s", name, address)}, true
+	case v1beta2.ReplicaModeRW:
+		if before == v1beta2.ReplicaModeWO {
+			return loop.Event{Reason: naming.EventRebuilt, Message: fmt.Sprintf("Replica %s at %s has been rebuilt", name, address)}, true
+		}
+	case v1beta2.ReplicaModeERR:
+		if why == "" {
+			why = "no reason given"
+		}
+		if before == v1beta2.ReplicaModeWO {
+			return loop.Event{Warning: true, Reason: naming.EventFailedRebuilding, Message: fmt.Sprintf("Failed rebuilding replica %s at %s: %s", name, address, why)}, true
+		}
+		return loop.Event{Warning: true, Reason: naming.EventFaulted, Message: fmt.Sprintf("Replica %s at %s failed: %s", name, address, why)}, true
+	}
+	return loop.Event{}, false
+}
+
+// nameOf finds the replica behind an address: as wanted, else as acknowledged before, else unknown.
+func nameOf(e *v1beta2.Engine, address string) string {
+	for _, m := range []map[string]string{e.Spec.ReplicaAddressMap, e.Status.CurrentReplicaAddressMap} {
+		for _, name := range sortedKeys(m) {
+			if m[name] == address {
+				return name
+			}
+		}
+	}
+	return v1beta2.UnknownReplicaPrefix + address
+}
+
+func modeOf(m engineclient.Mode) v1beta2.ReplicaMode {
+	switch m {
+	case engineclient.ModeRW:
+		return v1beta2.ReplicaModeRW
+	case engineclient.ModeWO:
+		return v1beta2.ReplicaModeWO
+	}
+	return v1beta2.ReplicaModeERR
+}
+
+func rebuild(r *engineclient.Rebuild) v1beta2.RebuildStatus {
+	out := v1beta2.RebuildStatus{Error: r.Error, IsRebuilding: r.Running, Progress: r.Percent, State: r.State}
+	if r.From != "" {
+		out.FromReplicaAddress = scheme + r.From
+		out.FromReplicaAddressList = []string{scheme + r.From}
+	}
+	return out
+}
+
+func snapshots(in map[string]engineclient.Snapshot) map[string]v1beta2.SnapshotInfo {
+	out := make(map[string]v1beta2.SnapshotInfo, len(in))
+	for name, p := range in {
+		children := make(map[string]bool, len(p.Children))
+		for _, c := range p.Children {
+			children[c] = true
+		}
+		labels := p.Labels
+		if labels == nil {
+			labels = map[string]string{}
+		}
+		out[name] = v1beta2.SnapshotInfo{
+			Name: p.Name, Parent: p.Parent, Children: children, Removed: p.Removed, UserCreated: p.UserCreated,
+			Created: p.Created, Size: strconv.FormatInt(p.SizeBytes, 10), Labels: labels,
+		}
+	}
+	return out
+}

@@ -1,0 +1,182 @@
+package replica
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path"
+	"time"
+
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"ankole.storage/api/longhorn/v1beta2"
+	"ankole.storage/controlplane/loop"
+	"ankole.storage/controlplane/naming"
+)
+
+// AgentConfig of the agent of one node.
+type AgentConfig struct {
+	Namespace, NodeName string
+	// Resolve turns a path as a Pod sees it into the one to open (hostpath.Resolve).
+	Resolve func(path string) string
+}
+
+// Agent removes the data of deleted replicas on its own node. It runs in the manager Pod of every node, and its manager's
+// cache needs only the node's own objects. Use NewAgent.
+type Agent struct {
+	cfg    AgentConfig
+	client client.Client
+}
+
+// NewAgent returns the agent of a node.
+func NewAgent(cfg AgentConfig) *Agent { return &Agent{cfg: cfg} }
+
+// SetupWithManager registers it with the manager of the node's own objects.
+func (a *Agent) SetupWithManager(mgr ctrl.Manager) error {
+	a.client = mgr.GetClient()
+	return loop.Setup(mgr, a.cfg.Namespace, a.Controller())
+}
+
+// WithClient gives the agent its client where there is no manager (tests).
+func (a *Agent) WithClient(c client.Client) *Agent {
+	a.client = c
+	return a
+}
+
+// Controller describes the loop, for tests that step it by hand.
+func (a *Agent) Controller() loop.Controller[*v1beta2.Replica, onDisk] {
+	return loop.Controller[*v1beta2.Replica, onDisk]{
+		Name:   naming.EventSource("replica"),
+		New:    func() *v1beta2.Replica { return &v1beta2.Replica{} },
+		Gather: a.gather,
+		Decide: decideRemoval,
+	}
+}
+
+// onDisk is what the agent sees of a replica's directory.
+type onDisk struct {
+	// Mine: the replica is deleted, stopped and on this node.
+	Mine bool
+	// Keep says why the directory is not to be touched; empty if it may go.
+	Keep string
+	// Exists says whether it is there.
+	Exists bool
+	Path   string
+	Remove func(ctx context.Context) error
+}
+
+func (a *Agent) gather(ctx context.Context, rep *v1beta2.Replica) (onDisk, error) {
+	mine := rep.Spec.NodeID == a.cfg.NodeName && rep.DeletionTimestamp != nil &&
+		rep.Status.CurrentState == v1beta2.InstanceStateStopped && rep.Status.InstanceManagerName == ""
+	if !mine {
+		return onDisk{}, nil
+	}
+	s := onDisk{Mine: true, Path: naming.ReplicaPath(rep.Spec.DiskPath, rep.Spec.DataDirectoryName)}
+	if rep.Spec.DataDirectoryName == "" {
+		return s, nil // never had one
+	}
+	var node v1beta2.Node
+	if err := a.client.Get(ctx, client.ObjectKey{Namespace: rep.Namespace, Name: a.cfg.NodeName}, &node); client.IgnoreNotFound(err) != nil {
+		return s, fmt.Errorf("get node %s: %w", a.cfg.NodeName, err)
+	}
+	var others v1beta2.ReplicaList
+	if err := a.client.List(ctx, &others, client.InNamespace(rep.Namespace)); err != nil {
+		return s, fmt.Errorf("list replicas: %w", err)
+	}
+	if s.Keep = keepReason(rep, &node, others.Items); s.Keep != "" {
+		return s, nil
+	}
+	parent := a.cfg.Resolve(naming.InHostMount(path.Join(rep.Spec.DiskPath, naming.ReplicaDirectory)))
+	var err error
+	if s.Exists, err = directoryExists(parent, rep.Spec.DataDirectoryName); err != nil {
+		return s, fmt.Errorf("look for the data of replica %s: %w", rep.Name, err)
+	}
+	s.Remove = func(context.Context) error { return removeDirectory(parent, rep.Spec.DataDirectoryName) }
+	return s, nil
+}
+
+// keepReason says why a replica's directory must stay: what the object names must be, beyond doubt, a replica directory of
+// its volume on a working disk of this node that nobody else uses.
+func keepReason(rep *v1beta2.Replica, node *v1beta2.Node, all []v1beta2.Replica) string {
+	dir := rep.Spec.DataDirectoryName
+	if path.Base(dir) != dir || !naming.IsReplicaDataDirectory(dir) || !hasVolumePrefix(dir, rep.Spec.VolumeName) {
+		return fmt.Sprintf("%q is not the name of a replica directory of volume %s", dir, rep.Spec.VolumeName)
+	}
+	found := false
+	for name, disk := range node.Spec.Disks {
+		status, ok := node.Status.DiskStatus[name]
+		if ok && status.DiskUUID == rep.Spec.DiskID && rep.Spec.DiskID != "" && path.Clean(disk.Path) == path.Clean(rep.Spec.DiskPath) &&
+			v1beta2.IsConditionTrue(status.Conditions, v1beta2.DiskConditionReady) {
+			found = true
+		}
+	}
+	if !found {
+		return fmt.Sprintf("no ready disk of node %s has UUID %s at %s", node.Name, rep.Spec.DiskID, rep.Spec.DiskPath)
+	}
+	for i := range all {
+		o := &all[i]
+		if o.UID != rep.UID && o.Spec.DiskID == rep.Spec.DiskID && o.Spec.DataDirectoryName == dir {
+			return "replica " + o.Name + " uses the same directory"
+		}
+	}
+	return ""
+}
+
+func hasVolumePrefix(dir, volume string) bool {
+	return volume != "" && len(dir) == len(volume)+1+8 && dir[:len(volume)+1] == volume+"-"
+}
+
+func decideRemoval(_ time.Time, rep *v1beta2.Replica, s onDisk) loop.Decision {
+	if !s.Mine {
+		return loop.Decision{}
+	}
+	if s.Keep == "" && s.Exists {
+		// Crash window: a removal that was interrupted leaves part of the directory; the next step removes the rest.
+		return loop.Decision{
+			Do:            loop.Call{What: "remove " + s.Path, Do: s.Remove},
+			FailureReason: naming.EventFailedDeleting,
+			After:         time.Millisecond,
+		}
+	}
+	d := removeFinalizer(rep)
+	if s.Keep != "" && d.Do != nil {
+		d.Events = []loop.Event{{Warning: true, Reason: naming.EventFailedDeleting, Message: "Left " + s.Path + " where it is: " + s.Keep}}
+	}
+	return d
+}
+
+// directoryExists looks without following symbolic links out of the parent. A missing parent means it does not exist.
+func directoryExists(parent, name string) (bool, error) {
+	root, err := os.OpenRoot(parent)
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	defer root.Close()
+	info, err := root.Lstat(name)
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	if !info.IsDir() {
+		return false, fmt.Errorf("%s is not a directory; remove it by hand", path.Join(parent, name))
+	}
+	return true, nil
+}
+
+// removeDirectory cannot leave the parent, whatever links lie in it.
+func removeDirectory(parent, name string) error {
+	root, err := os.OpenRoot(parent)
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	return root.RemoveAll(name)
+}

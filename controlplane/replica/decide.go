@@ -1,0 +1,75 @@
+package replica
+
+import (
+	"context"
+	"time"
+
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
+
+	"ankole.storage/api/longhorn/v1beta2"
+	"ankole.storage/controlplane/instance"
+	"ankole.storage/controlplane/loop"
+	"ankole.storage/controlplane/naming"
+)
+
+func decide(now time.Time, rep *v1beta2.Replica, s seen) loop.Decision {
+	status := &rep.Status.InstanceStatus
+	rep.Status.OwnerID = rep.Spec.NodeID
+	if rep.Spec.NodeID == "" {
+		rep.Status.OwnerID = s.Owner
+	}
+	deleting := rep.DeletionTimestamp != nil
+	// A deleted replica serves on until its engine has dropped it, so that the engine removes it from the membership
+	// in order instead of losing it.
+	want := rep.Spec.DesireState == v1beta2.InstanceStateRunning && (!deleting || s.InUse)
+	im := instance.Choose(s.Managers, status.InstanceManagerName, rep.Spec.NodeID, s.Image)
+	action := instance.Step(now, want, &rep.Spec.InstanceSpec, status, instance.Seen{
+		Manager: im, Process: instance.Find(im, rep.Name), NodeDown: s.NodeDown && rep.Spec.NodeID != "",
+	})
+	if strays := instance.Strays(s.Managers, im, rep.Name); len(strays) > 0 {
+		return stop(rep, strays[0], s)
+	}
+	switch action {
+	case instance.Create:
+		// Crash window: the process may be created and the answer lost; the next step finds it, or finds its name taken.
+		return loop.Decision{
+			Do: loop.Call{What: "start replica " + rep.Name, Do: func(ctx context.Context) error {
+				secret, err := s.Secret(ctx, rep.Spec.VolumeName)
+				if err != nil {
+					return err
+				}
+				return s.Processes.Create(ctx, im, process(rep, im.Status.IP, secret))
+			}},
+			Events:        []loop.Event{{Reason: naming.EventStart, Message: "Starting the process of replica " + rep.Name + " on node " + rep.Spec.NodeID}},
+			FailureReason: naming.EventFailedStarting,
+		}
+	case instance.Delete:
+		return stop(rep, im, s)
+	}
+	if deleting && status.CurrentState == v1beta2.InstanceStateStopped && (rep.Spec.NodeID == "" || s.NodeDown) {
+		// No agent will come for it: it has no data, or the node that has it does not answer.
+		return removeFinalizer(rep)
+	}
+	if !want && status.CurrentState == v1beta2.InstanceStateStopping {
+		return loop.Decision{After: stopAgainAfter}
+	}
+	return loop.Decision{}
+}
+
+func stop(rep *v1beta2.Replica, im *v1beta2.InstanceManager, s seen) loop.Decision {
+	return loop.Decision{
+		Do: loop.Call{What: "stop replica " + rep.Name + " in " + im.Name, Do: func(ctx context.Context) error {
+			return s.Processes.Delete(ctx, im, rep.Name)
+		}},
+		Events:        []loop.Event{{Reason: naming.EventStop, Message: "Stopping the process of replica " + rep.Name + " in " + im.Name}},
+		FailureReason: naming.EventFailedStopping,
+	}
+}
+
+func removeFinalizer(rep *v1beta2.Replica) loop.Decision {
+	c := rep.DeepCopy()
+	if !controllerutil.RemoveFinalizer(c, v1beta2.Finalizer) {
+		return loop.Decision{}
+	}
+	return loop.Decision{Do: loop.Update{Object: c}}
+}

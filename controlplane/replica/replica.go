@@ -1,0 +1,206 @@
+// Package replica runs the processes of replicas and removes their data.
+//
+// A replica is one copy of a volume: a directory <disk>/replicas/<dataDirectoryName> and the process that serves it. The
+// volume controller decides everything about a Replica's spec: where it is, whether its process should run, whether it
+// failed. This package only carries that out, in two reconcilers:
+//
+//   - Reconciler, on the leader: derives status from the instance manager of the replica's node and starts or stops the
+//     process (package instance).
+//   - Agent, on every node: once a deleted Replica of its node is stopped, it removes the data directory and then the
+//     finalizer. If the node is gone, Reconciler removes the finalizer and the directory stays behind as an orphan.
+package replica
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"ankole.storage/api/longhorn/v1beta2"
+	"ankole.storage/controlplane/instance"
+	"ankole.storage/controlplane/loop"
+	"ankole.storage/controlplane/naming"
+)
+
+// Config of the reconciler.
+type Config struct {
+	// Namespace of all objects.
+	Namespace string
+	// InstanceManagerImage is the default image: new processes go into its instance managers.
+	InstanceManagerImage string
+	// NodeName is the leader's node, the owner of replicas that have no place yet.
+	NodeName string
+}
+
+// Reconciler runs replica processes. Use New.
+type Reconciler struct {
+	cfg       Config
+	client    client.Client
+	processes instance.Processes
+}
+
+// New returns the reconciler; processes reaches the instance managers.
+func New(cfg Config, processes instance.Processes) *Reconciler {
+	return &Reconciler{cfg: cfg, processes: processes}
+}
+
+// SetupWithManager registers it; it runs on the leader.
+func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
+	r.client = mgr.GetClient()
+	return loop.Setup(mgr, r.cfg.Namespace, r.Controller())
+}
+
+// seen is what decide looks at besides the replica.
+type seen struct {
+	Managers []v1beta2.InstanceManager
+	// NodeDown: the replica's node is down or gone.
+	NodeDown bool
+	// InUse: a running engine has the replica among its own.
+	InUse bool
+	// Image of the instance managers that new processes go to.
+	Image string
+	// Owner of a replica without a place.
+	Owner     string
+	Processes instance.Processes
+	// Secret reads the volume's secret.
+	Secret func(ctx context.Context, volume string) (string, error)
+}
+
+// Controller describes the loop, for tests that step it by hand.
+func (r *Reconciler) Controller() loop.Controller[*v1beta2.Replica, seen] {
+	return loop.Controller[*v1beta2.Replica, seen]{
+		Name:   naming.EventSource("replica"),
+		New:    func() *v1beta2.Replica { return &v1beta2.Replica{} },
+		Gather: r.gather,
+		Decide: decide,
+		Watches: []loop.Watch{
+			loop.Watching(&v1beta2.InstanceManager{}, r.onManager),
+			loop.Watching(&v1beta2.Node{}, r.onNode),
+			// A deleted replica waits until its engine has let go of it.
+			loop.Watching(&v1beta2.Engine{}, r.onEngine),
+		},
+	}
+}
+
+// WithClient gives the reconciler its client where there is no manager (tests).
+func (r *Reconciler) WithClient(c client.Client) *Reconciler {
+	r.client = c
+	return r
+}
+
+func (r *Reconciler) gather(ctx context.Context, rep *v1beta2.Replica) (seen, error) {
+	s := seen{Image: r.cfg.InstanceManagerImage, Owner: r.cfg.NodeName, Processes: r.processes, Secret: r.secret}
+	var managers v1beta2.InstanceManagerList
+	if err := r.client.List(ctx, &managers, client.InNamespace(rep.Namespace)); err != nil {
+		return s, fmt.Errorf("list instance managers: %w", err)
+	}
+	s.Managers = managers.Items
+	if rep.Spec.NodeID != "" {
+		var node v1beta2.Node
+		err := r.client.Get(ctx, client.ObjectKey{Namespace: rep.Namespace, Name: rep.Spec.NodeID}, &node)
+		switch {
+		case client.IgnoreNotFound(err) != nil:
+			return s, fmt.Errorf("get node %s: %w", rep.Spec.NodeID, err)
+		case err != nil:
+			s.NodeDown = instance.NodeDown(nil)
+		default:
+			s.NodeDown = instance.NodeDown(&node)
+		}
+	}
+	if rep.DeletionTimestamp != nil && rep.Spec.EngineName != "" {
+		var engine v1beta2.Engine
+		err := r.client.Get(ctx, client.ObjectKey{Namespace: rep.Namespace, Name: rep.Spec.EngineName}, &engine)
+		if client.IgnoreNotFound(err) != nil {
+			return s, fmt.Errorf("get engine %s: %w", rep.Spec.EngineName, err)
+		}
+		mode, listed := engine.Status.ReplicaModeMap[rep.Name]
+		s.InUse = err == nil && engine.Status.CurrentState == v1beta2.InstanceStateRunning && listed && mode != v1beta2.ReplicaModeERR
+	}
+	return s, nil
+}
+
+func (r *Reconciler) secret(ctx context.Context, volume string) (string, error) {
+	return VolumeSecret(ctx, r.client, r.cfg.Namespace, volume)
+}
+
+// VolumeSecret reads what the engine and the replicas of a volume show each other: 64 hex digits.
+func VolumeSecret(ctx context.Context, c client.Reader, namespace, volume string) (string, error) {
+	var secret corev1.Secret
+	name := naming.VolumeSecretName(volume)
+	if err := c.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, &secret); err != nil {
+		return "", fmt.Errorf("read secret %s of volume %s: %w", name, volume, err)
+	}
+	value := string(secret.Data[naming.VolumeSecretKey])
+	if len(value) != volumeSecretDigits {
+		return "", fmt.Errorf("secret %s of volume %s: key %s has %d characters, want %d hex digits",
+			name, volume, naming.VolumeSecretKey, len(value), volumeSecretDigits)
+	}
+	return value, nil
+}
+
+// volumeSecretDigits is the length of the secret: 256 bits in hex.
+const volumeSecretDigits = 64
+
+// onManager wakes the replicas on the instance manager's node.
+func (r *Reconciler) onManager(im *v1beta2.InstanceManager) []string {
+	return r.onNodeNamed(im.Spec.NodeID)
+}
+
+func (r *Reconciler) onNode(n *v1beta2.Node) []string { return r.onNodeNamed(n.Name) }
+
+func (r *Reconciler) onNodeNamed(node string) []string {
+	return r.names(client.MatchingLabels{naming.LabelNode: node})
+}
+
+func (r *Reconciler) onEngine(e *v1beta2.Engine) []string {
+	return r.names(client.MatchingLabels{naming.LabelVolume: e.Spec.VolumeName})
+}
+
+func (r *Reconciler) names(labels client.MatchingLabels) []string {
+	var list v1beta2.ReplicaList
+	if err := r.client.List(context.Background(), &list, client.InNamespace(r.cfg.Namespace), labels); err != nil {
+		return nil // the cache does not fail; an object's own change wakes it too
+	}
+	out := make([]string, len(list.Items))
+	for i := range list.Items {
+		out[i] = list.Items[i].Name
+	}
+	return out
+}
+
+// process describes the process that serves a replica; see docs/architecture.md, "Instances".
+func process(rep *v1beta2.Replica, podIP, secret string) instance.Process {
+	args := []string{
+		"--volume-name", rep.Spec.VolumeName,
+		"replica", naming.InHostMount(naming.ReplicaPath(rep.Spec.DiskPath, rep.Spec.DataDirectoryName)),
+		"--size", strconv.FormatInt(rep.Spec.VolumeSize, 10),
+		"--replica-instance-name", rep.Name,
+		"--snapshot-max-count", strconv.Itoa(rep.Spec.SnapshotMaxCount),
+		"--snapshot-max-size", strconv.FormatInt(rep.Spec.SnapshotMaxSize, 10),
+	}
+	if rep.Spec.RevisionCounterDisabled {
+		args = append(args, "--disableRevCounter")
+	}
+	return instance.Process{
+		Name: rep.Name, Binary: naming.ReplicaBinaryInPod(rep.Spec.Image), Args: args,
+		PortCount: naming.ReplicaPortCount, PortArgs: []string{"--listen," + podIP + ":"},
+		Environment: map[string]string{"ANKOLE_VOLUME_UUID": VolumeUID(rep), "ANKOLE_VOLUME_SECRET": secret},
+	}
+}
+
+// VolumeUID is the UID of the Volume that owns an Engine or Replica; the data path knows the volume by it.
+func VolumeUID(o client.Object) string {
+	for _, ref := range o.GetOwnerReferences() {
+		if ref.Kind == "Volume" {
+			return string(ref.UID)
+		}
+	}
+	return ""
+}
+
+// stopAgainAfter is when an order to stop is repeated; the instance manager kills on repetition after 60 s.
+const stopAgainAfter = time.Minute
