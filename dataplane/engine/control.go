@@ -1,0 +1,210 @@
+package engine
+
+import (
+	"errors"
+	"fmt"
+
+	"ankole.storage/block"
+	"ankole.storage/clock"
+	"ankole.storage/dataplane/frontend"
+	"ankole.storage/dataplane/wire"
+)
+
+// Messages posted to the core. Reply functions are called from the core's thread, at most once, and must not block.
+type (
+	// AttachFrontend starts offering the volume; the frontend must have been built with OwnerFrontend.
+	AttachFrontend struct {
+		Frontend frontend.Frontend
+		Reply    func(error)
+	}
+	// DetachFrontend stops offering it. Reply comes when nothing of the frontend is outstanding.
+	DetachFrontend struct{ Reply func(error) }
+	// AddReplica admits a replica and rebuilds it.
+	AddReplica struct {
+		Address string
+		Reply   func(error)
+	}
+	// RemoveReplica drops a replica. The last RW one is refused.
+	RemoveReplica struct {
+		Address string
+		Reply   func(error)
+	}
+	// TakeSnapshot takes a snapshot on all replicas at one point between writes.
+	TakeSnapshot struct {
+		Request wire.SnapshotRequest
+		Reply   func(error)
+	}
+	// Refresh asks for fresh snapshot sizes; the state changes when they arrive.
+	Refresh struct{}
+	// Shutdown ends the engine cleanly: frontend, flush, marks, connections.
+	Shutdown struct{ Reply func(error) }
+)
+
+// Errors of control messages.
+var (
+	// ErrNotFound: no replica with that address.
+	ErrNotFound = errors.New("engine: no such replica")
+	// ErrState: the engine's state forbids it.
+	ErrState = errors.New("engine: not possible now")
+)
+
+func (e *Engine) posted(v any) {
+	e.changed = true
+	switch m := v.(type) {
+	case AttachFrontend:
+		e.attachFrontend(m)
+	case DetachFrontend:
+		e.detachFrontend(m.Reply)
+	case AddReplica:
+		e.addReplica(m.Address, m.Reply)
+	case RemoveReplica:
+		m.Reply(e.removeReplica(m.Address))
+	case TakeSnapshot:
+		e.takeSnapshot(m)
+	case Refresh:
+		e.refreshSnapshots()
+	case Shutdown:
+		e.shutdown(m.Reply)
+	}
+}
+
+func (e *Engine) attachFrontend(m AttachFrontend) {
+	if e.fe != nil {
+		m.Reply(fmt.Errorf("%w: a frontend is attached already", ErrState))
+		return
+	}
+	e.fe = m.Frontend
+	e.fe.SetSize(e.cfg.Size, e.out)
+	e.fe.Start(e.out)
+	m.Reply(nil)
+}
+
+// detachFrontend waits until every request is answered; the waiting itself is a check at each answer (see checkStop).
+func (e *Engine) detachFrontend(reply func(error)) {
+	if e.fe == nil {
+		reply(nil)
+		return
+	}
+	e.fe.Stop(e.out)
+	reply(nil)
+}
+
+func (e *Engine) removeReplica(addr string) error {
+	for _, l := range e.links {
+		if l == nil || l.addr != addr {
+			continue
+		}
+		if l.mode == RW && e.count(RW) == 1 {
+			return fmt.Errorf("%w: %s is the last replica with all data; detach the volume instead", ErrState, addr)
+		}
+		l.removed = true
+		l.fail("removed")
+		l.settle()
+		return nil
+	}
+	return fmt.Errorf("%w: %s", ErrNotFound, addr)
+}
+
+func (e *Engine) takeSnapshot(m TakeSnapshot) {
+	switch {
+	case !e.serving:
+		m.Reply(fmt.Errorf("%w: %s", ErrState, e.why()))
+		return
+	case e.rebuilding() != nil:
+		m.Reply(fmt.Errorf("%w: replica %s is being rebuilt; try again when it is done", ErrState, e.rebuilding().target.addr))
+		return
+	}
+	e.freeze(func() {
+		var first error
+		var asked int
+		for _, l := range e.links {
+			if l == nil || l.mode != RW {
+				continue
+			}
+			asked++
+			e.control(l, &wire.ControlRequest{Snapshot: &m.Request}, func(code block.Code, r *wire.ControlReply) {
+				e.snapshotAnswer(l, code, r, &first)
+				if asked--; asked == 0 {
+					e.thaw()
+					e.refreshSnapshots()
+					m.Reply(first)
+				}
+			})
+		}
+		if asked == 0 {
+			e.thaw()
+			m.Reply(fmt.Errorf("%w: no replica", ErrState))
+		}
+	})
+}
+
+// snapshotAnswer judges one replica's answer: a name that exists or a limit reached is the caller's error, anything else
+// is the replica's.
+func (e *Engine) snapshotAnswer(l *link, code block.Code, r *wire.ControlReply, first *error) {
+	switch code {
+	case block.OK:
+	case block.Exists, block.LimitReached, block.Invalid:
+		*first = fmt.Errorf("%w: %s", code, r.Error)
+	default:
+		l.fail("snapshot failed: " + code.String() + ": " + r.Error)
+		if e.count(RW) == 0 {
+			*first = fmt.Errorf("%w: %s", code, r.Error)
+		}
+	}
+}
+
+// shutdown ends cleanly: no new requests, everything stable, marks cleared, so that the next start compares nothing.
+func (e *Engine) shutdown(reply func(error)) {
+	if e.stopping != nil {
+		return
+	}
+	e.stopping = func() { reply(nil) }
+	if e.fe != nil {
+		e.fe.Stop(e.out)
+	}
+	if !e.serving {
+		e.failBacklog(block.Unavailable)
+		e.hangUp()
+		return
+	}
+	e.freeze(func() {
+		t := e.newTask(wire.Flush)
+		e.internal(t, e.mask(RW), func(t *task) {
+			ok := t.bad|t.full == 0
+			e.freeOf(t)
+			if !ok {
+				e.hangUp()
+				return
+			}
+			e.closeReplicas()
+		})
+	})
+}
+
+func (e *Engine) closeReplicas() {
+	keep := []uint32{}
+	for n, r := range e.dirty.regions {
+		if r.torn {
+			keep = append(keep, n)
+		}
+	}
+	e.controlAll(&wire.ControlRequest{ClearDirty: &wire.ClearDirty{Keep: keep}}, "cannot clear dirty regions", func(bool) {
+		e.controlAll(&wire.ControlRequest{Close: &wire.CloseRequest{}}, "cannot close", func(bool) { e.hangUp() })
+	})
+}
+
+// hangUp closes every connection and reports the end.
+func (e *Engine) hangUp() {
+	e.serving = false
+	e.witnessWait, e.gatherUntil, e.lostSince = clock.Never, clock.Never, clock.Never
+	e.failBacklog(block.Unavailable)
+	e.failHeld()
+	for _, l := range e.links {
+		if l != nil {
+			l.close()
+		}
+	}
+	e.stopped = true
+	e.changed = true
+	e.stopping()
+}

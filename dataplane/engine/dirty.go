@@ -1,0 +1,293 @@
+package engine
+
+import (
+	"encoding/binary"
+	"slices"
+
+	"ankole.storage/block"
+	"ankole.storage/dataplane/loop"
+	"ankole.storage/dataplane/wire"
+)
+
+// DirtyRegion is the grain of the dirty log in bytes: after a crash a marked region is compared between replicas.
+const DirtyRegion = 4 << 20
+
+// Bounds of the dirty log. maxDirty regions (4 GiB) may be marked at once, so that the log fits into one preallocated
+// slot of every replica; above dirtyHigh the oldest flushed ones are cleared down to dirtyLow.
+const (
+	maxDirty  = 1024
+	dirtyHigh = 768
+	dirtyLow  = 512
+)
+
+type regionState uint8
+
+const (
+	marking  regionState = iota // being made durable; writes wait
+	marked                      // writes may go
+	clearing                    // being cleared; writes wait and mark again
+)
+
+// region is one marked piece of the volume.
+type region struct {
+	state   regionState
+	writes  int    // in flight
+	last    uint64 // sequence of the last completed write
+	torn    bool   // a write failed: replicas may differ until the next start compares them
+	waiters []*task
+}
+
+// dirtyLog knows which regions are marked on every replica. The mark is durable before the first write to the region
+// goes to any replica, and is cleared only after a flush begun after the region's last write has succeeded.
+type dirtyLog struct {
+	regions  map[uint32]*region
+	queued   []uint32 // to be marked with the next message
+	busy     bool     // a mark message is under way
+	clears   bool     // a clear message is under way
+	flushing bool     // a flush of the log's own is under way
+	full     []*task  // waiting for room
+	seq      uint64   // completed writes
+	stable   uint64   // writes up to this one are flushed
+}
+
+func (d *dirtyLog) init() { d.regions = map[uint32]*region{} }
+
+func regionOf(off int64) uint32 { return uint32(off / DirtyRegion) }
+
+// ready reports whether the region of t is marked; if not, t is started again when it is. A task never spans regions:
+// pieces are cut at divisors of the region size.
+func (d *dirtyLog) ready(e *Engine, t *task) bool {
+	n := regionOf(t.off)
+	r := d.regions[n]
+	switch {
+	case r == nil && len(d.regions) >= maxDirty:
+		d.full = append(d.full, t)
+		d.shrink(e)
+		return false
+	case r == nil:
+		r = &region{}
+		d.regions[n] = r
+		d.queued = append(d.queued, n)
+	case r.state == marked:
+		return true
+	}
+	r.waiters = append(r.waiters, t)
+	d.mark(e)
+	return false
+}
+
+// mark makes the queued regions durable on every replica that takes writes.
+func (d *dirtyLog) mark(e *Engine) {
+	if d.busy || len(d.queued) == 0 {
+		return
+	}
+	batch := d.queued
+	d.queued = nil
+	d.busy = true
+	t := d.message(e, batch)
+	if t == nil {
+		d.busy = false
+		d.give(e, batch, false)
+		return
+	}
+	e.internal(t, e.mask(RW)|e.mask(WO), func(t *task) {
+		ok := t.ok&e.mask(RW) != 0
+		e.dropEach(t.full|t.bad, "cannot mark dirty regions: "+t.code.String())
+		e.freeOf(t)
+		d.busy = false
+		d.give(e, batch, ok)
+		d.mark(e)
+	})
+}
+
+// message builds the mark message for regions, nil without a buffer.
+func (d *dirtyLog) message(e *Engine, regions []uint32) *task {
+	b, ok := e.arena.Get(4 * len(regions))
+	if !ok {
+		return nil
+	}
+	t := e.newTask(wire.MarkDirty)
+	t.seg, t.bounce = loop.Seg{Buf: b, Len: int32(4 * len(regions))}, true
+	p := e.arena.Seg(t.seg)
+	for i, n := range regions {
+		binary.LittleEndian.PutUint32(p[4*i:], n)
+	}
+	return t
+}
+
+// give lets the writes waiting for batch go, or parks them when no replica is left to mark anything.
+func (d *dirtyLog) give(e *Engine, batch []uint32, ok bool) {
+	for _, n := range batch {
+		r := d.regions[n]
+		waiters := r.waiters
+		r.waiters = nil
+		if ok {
+			r.state = marked
+		} else {
+			delete(d.regions, n)
+		}
+		for _, t := range waiters {
+			if ok {
+				e.startWrite(t)
+			} else {
+				e.park(t)
+			}
+		}
+	}
+}
+
+func (d *dirtyLog) begin(t *task) { d.regions[regionOf(t.off)].writes++ }
+
+// end counts a write down; failed ones leave the region torn.
+func (d *dirtyLog) end(_ *Engine, t *task, failed bool) {
+	r := d.regions[regionOf(t.off)]
+	r.writes--
+	d.seq++
+	r.last = d.seq
+	r.torn = r.torn || failed
+}
+
+// torn reports whether replicas may differ in [off, off+n).
+func (d *dirtyLog) torn(off, n int64) bool {
+	for i := regionOf(off); i <= regionOf(off+n-1); i++ {
+		if r := d.regions[i]; r != nil && r.torn {
+			return true
+		}
+	}
+	return false
+}
+
+// flushBegin returns the mark to hand to flushed when the flush that begins now has succeeded.
+func (d *dirtyLog) flushBegin() uint64 { return d.seq }
+
+// flushed notes that every write completed before the mark is stable on all RW replicas.
+func (d *dirtyLog) flushed(e *Engine, mark uint64) {
+	d.stable = max(d.stable, mark)
+	if len(d.regions) > dirtyHigh || len(d.full) > 0 {
+		d.shrink(e)
+	}
+}
+
+func (d *dirtyLog) clearable(r *region) bool {
+	return r.state == marked && r.writes == 0 && !r.torn && r.last <= d.stable
+}
+
+// shrink clears the regions that were written longest ago and are flushed, or flushes to make some.
+func (d *dirtyLog) shrink(e *Engine) {
+	if d.clears {
+		return
+	}
+	var old []uint32
+	for n, r := range d.regions {
+		if d.clearable(r) {
+			old = append(old, n)
+		}
+	}
+	if len(old) == 0 {
+		d.flushOwn(e)
+		return
+	}
+	slices.SortFunc(old, func(a, b uint32) int { return int(d.regions[a].last) - int(d.regions[b].last) })
+	old = old[:min(len(old), max(1, len(d.regions)-dirtyLow))]
+	d.clear(e, old, func(bool) {})
+}
+
+// clear takes the marks of old away on every replica.
+func (d *dirtyLog) clear(e *Engine, old []uint32, done func(ok bool)) {
+	d.clears = true
+	for _, n := range old {
+		d.regions[n].state = clearing
+	}
+	keep := make([]uint32, 0, len(d.regions))
+	for n, r := range d.regions {
+		if r.state != clearing {
+			keep = append(keep, n)
+		}
+	}
+	slices.Sort(keep)
+	e.controlAll(&wire.ControlRequest{ClearDirty: &wire.ClearDirty{Keep: keep}}, "cannot clear dirty regions", func(ok bool) {
+		d.clears = false
+		for _, n := range old {
+			r := d.regions[n]
+			delete(d.regions, n)
+			for _, t := range r.waiters {
+				e.startWrite(t)
+			}
+		}
+		full := d.full
+		d.full = nil
+		for _, t := range full {
+			e.startWrite(t)
+		}
+		done(ok)
+	})
+}
+
+// flushOwn makes completed writes stable so that their regions can be cleared.
+func (d *dirtyLog) flushOwn(e *Engine) {
+	if d.flushing {
+		return
+	}
+	d.flushing = true
+	t := e.newTask(wire.Flush)
+	mark := d.flushBegin()
+	e.internal(t, e.mask(RW), func(t *task) {
+		ok := t.ok&e.mask(RW) != 0
+		e.dropEach(t.full|t.bad, "flush failed: "+t.code.String())
+		e.freeOf(t)
+		d.flushing = false
+		if ok && d.seq >= mark {
+			d.flushed(e, mark)
+		}
+	})
+}
+
+// markAll makes the whole present log durable on one link: a replica that begins to take writes.
+func (d *dirtyLog) markAll(e *Engine, l *link, done func(ok bool)) {
+	regions := make([]uint32, 0, len(d.regions))
+	for n := range d.regions {
+		regions = append(regions, n)
+	}
+	if len(regions) == 0 {
+		done(true)
+		return
+	}
+	t := d.message(e, regions)
+	if t == nil {
+		done(false)
+		return
+	}
+	e.internal(t, l.bit(), func(t *task) {
+		ok := t.ok != 0
+		e.freeOf(t)
+		done(ok)
+	})
+}
+
+// controlAll sends r to every replica that takes writes; those that refuse are dropped. ok: an RW replica carried it out.
+func (e *Engine) controlAll(r *wire.ControlRequest, what string, done func(ok bool)) {
+	var asked []*link
+	for _, l := range e.links {
+		if l != nil && (l.mode == RW || l.mode == WO) && l.phase == linkReady {
+			asked = append(asked, l)
+		}
+	}
+	left := len(asked)
+	if left == 0 {
+		done(false)
+		return
+	}
+	ok := false
+	for _, l := range asked {
+		e.control(l, r, func(code block.Code, reply *wire.ControlReply) {
+			if code == block.OK {
+				ok = ok || l.mode == RW
+			} else {
+				l.fail(what + ": " + code.String() + ": " + reply.Error)
+			}
+			if left--; left == 0 {
+				done(ok)
+			}
+		})
+	}
+}

@@ -1,0 +1,243 @@
+// Package engine is the engine's step core: it takes requests from a frontend, mirrors writes to every replica, reads
+// from one, and keeps the set of replicas honest through package quorum.
+//
+// A replica is RW (holds every acknowledged write, serves reads), WO (is being rebuilt, receives writes) or ERR
+// (dropped; it comes back only through a rebuild). A write is acknowledged when every RW replica has it, and, if one
+// failed, when the set without it is committed. Requests to the same 4 KiB block are ordered here, so replicas see them
+// in one order. Regions are marked dirty on every replica before the first write to them, so that after a crash only
+// those need comparing.
+//
+// The core is driven by a loop: see Step. Control reaches it as posted messages (control.go). docs/engine.md has the
+// states and invariants.
+package engine
+
+import (
+	"time"
+
+	"ankole.storage/block"
+	"ankole.storage/clock"
+	"ankole.storage/dataplane/frontend"
+	"ankole.storage/dataplane/loop"
+	"ankole.storage/dataplane/quorum"
+)
+
+// Owners of operation tags.
+const (
+	// OwnerFrontend is the tag owner to give to the frontend.
+	OwnerFrontend loop.Owner = 1 + iota
+	ownerLink
+	ownerWitness
+)
+
+// Bounds of the core.
+const (
+	// maxLinks bounds the replicas of a volume: 20 by the API, and room for one being rebuilt.
+	maxLinks = 32
+	// maxTasks bounds operations on replicas in flight, internal ones included. Frontends bound theirs below it.
+	maxTasks = 4096
+	// witnessRetry is how often an unanswered question to the witness is repeated.
+	witnessRetry = time.Second
+	// gatherTimeout is how long a start waits for candidates that do not answer.
+	gatherTimeout = 8 * time.Second
+)
+
+// Witness is the place outside the replicas where membership is recorded. Both methods block and are called away from
+// the loop's thread; they must return within a few seconds.
+type Witness interface {
+	// Read returns the record, the zero record if there is none, or an error if nobody answers.
+	Read() (quorum.WitnessRecord, error)
+	// Swap replaces expected by next and returns the record now held and whether it did.
+	Swap(expected, next quorum.WitnessRecord) (quorum.WitnessRecord, bool, error)
+}
+
+// Config is what an engine needs to know. Addresses are "ip:port" of the replica's first port.
+type Config struct {
+	VolumeName      string
+	VolumeUUID      string
+	Instance        string
+	InstanceManager string
+	Secret          []byte
+	// Size is the volume's size in bytes.
+	Size     int64
+	Replicas []string
+	// ReplicaTimeout is how long a replica may keep requests without any answer before it is dropped; the last one is
+	// given twice as long.
+	ReplicaTimeout time.Duration
+	// NoReplicaTimeout is how long requests wait when no replica is left, before they fail.
+	NoReplicaTimeout time.Duration
+	Arena            *loop.Arena
+	Witness          Witness
+	// Nonce returns fresh random bytes for the handshake.
+	Nonce func() []byte
+	// OnState is called at the end of a step in which the state changed. It must not block.
+	OnState func(State)
+	// Event reports something a person may want to know. It must not block.
+	Event func(e Event)
+}
+
+// Event is one notable happening in a stable text form.
+type Event struct {
+	// Name is a short fixed word, such as "replica-dropped".
+	Name string
+	// Replica is the address concerned, if any.
+	Replica string
+	// Text is the rest.
+	Text string
+}
+
+// Engine is the core.
+type Engine struct {
+	cfg   Config
+	arena *loop.Arena
+	now   clock.Ticks
+	out   *[]loop.Op
+
+	quorum      *quorum.Core
+	witnessWait clock.Ticks // next retry, Never when nothing is open
+	gatherUntil clock.Ticks
+
+	links  []*link
+	byName map[string]*link
+
+	fe       frontend.Frontend
+	feReqs   []frontend.Request
+	requests map[uint64]*request
+	nextReq  uint64
+	backlog  []*task // waiting for a replica or for the start
+	held     []*task // done, waiting for a commit
+
+	tasks    []*task
+	freeTask []uint32
+	ranges   rangeLocks
+	dirty    dirtyLog
+	resync   *resync
+	frozen   int // holders of the write stop (snapshot, rebuild start)
+	onQuiet  []func()
+	writes   int // mirrored writes in flight
+
+	serving   bool
+	lostSince clock.Ticks // when the last replica was lost, Never otherwise
+	rr        int         // next replica to read from
+
+	stopping  func()
+	stopped   bool
+	changed   bool
+	counters  Counters
+	snapshots []Snapshot
+	fatal     string
+	fenced    bool
+}
+
+// New returns an engine that starts to gather its replicas at the first Step.
+func New(cfg Config) *Engine {
+	e := &Engine{
+		cfg: cfg, arena: cfg.Arena, byName: map[string]*link{}, requests: map[uint64]*request{},
+		witnessWait: clock.Never, gatherUntil: clock.Never, lostSince: clock.Never, changed: true,
+	}
+	if e.cfg.OnState == nil {
+		e.cfg.OnState = func(State) {}
+	}
+	if e.cfg.Event == nil {
+		e.cfg.Event = func(Event) {}
+	}
+	e.dirty.init()
+	e.quorum = quorum.New(quorum.Config{Engine: cfg.Instance, InstanceManager: cfg.InstanceManager, Candidates: len(cfg.Replicas)})
+	for _, a := range cfg.Replicas {
+		e.newLink(a)
+	}
+	return e
+}
+
+// Step implements loop.Core.
+func (e *Engine) Step(now clock.Ticks, in []loop.Done, out *[]loop.Op) clock.Ticks {
+	e.now, e.out = now, out
+	for i := range in {
+		e.handle(&in[i])
+	}
+	e.membership()
+	e.timeouts()
+	e.membership()
+	for _, l := range e.links {
+		l.flush()
+	}
+	if e.changed {
+		e.changed = false
+		e.cfg.OnState(e.state())
+	}
+	return e.wake()
+}
+
+// Stopped reports that nothing is outstanding any more after Shutdown.
+func (e *Engine) Stopped() bool { return e.stopped }
+
+func (e *Engine) handle(d *loop.Done) {
+	if d.Kind == loop.Posted {
+		e.posted(d.Value)
+		return
+	}
+	switch loop.OwnerOf(d.Tag) {
+	case OwnerFrontend:
+		if e.fe != nil {
+			e.fe.Handle(e.now, d, &e.feReqs, e.out)
+			e.takeRequests()
+		}
+	case ownerLink:
+		e.linkDone(d)
+	case ownerWitness:
+		e.witnessDone(d)
+	}
+}
+
+func (e *Engine) takeRequests() {
+	for i := range e.feReqs {
+		e.begin(&e.feReqs[i])
+	}
+	e.feReqs = e.feReqs[:0]
+}
+
+func (e *Engine) op(o loop.Op) { *e.out = append(*e.out, o) }
+
+func (e *Engine) event(name, replica, text string) {
+	e.changed = true
+	e.cfg.Event(Event{Name: name, Replica: replica, Text: text})
+}
+
+// timeouts acts on every deadline that has passed.
+func (e *Engine) timeouts() {
+	if e.now >= e.witnessWait {
+		e.witnessWait = clock.Never
+		e.quorum.Retry()
+	}
+	if e.now >= e.gatherUntil {
+		e.gatherUntil = clock.Never
+		e.quorum.GatherTimeout()
+	}
+	for _, l := range e.links {
+		if l != nil && l.deadline() <= e.now {
+			l.fail("no answer within " + e.replicaTimeout().String())
+		}
+	}
+	if e.lostSince != clock.Never && e.now >= e.lostSince.Add(e.cfg.NoReplicaTimeout) {
+		e.failBacklog(block.IOError)
+	}
+}
+
+// wake is the earliest deadline.
+func (e *Engine) wake() clock.Ticks {
+	w := clock.Min(e.witnessWait, e.gatherUntil)
+	for _, l := range e.links {
+		w = clock.Min(w, l.deadline())
+	}
+	if e.lostSince != clock.Never && len(e.backlog) > 0 {
+		w = clock.Min(w, e.lostSince.Add(e.cfg.NoReplicaTimeout))
+	}
+	return w
+}
+
+// replicaTimeout is twice as long for the last replica, so that a stall of the machine does not end the volume.
+func (e *Engine) replicaTimeout() time.Duration {
+	if e.count(RW) <= 1 {
+		return 2 * e.cfg.ReplicaTimeout
+	}
+	return e.cfg.ReplicaTimeout
+}

@@ -1,0 +1,413 @@
+package engine
+
+import (
+	"errors"
+	"math/bits"
+
+	"ankole.storage/block"
+	"ankole.storage/dataplane/frontend"
+	"ankole.storage/dataplane/loop"
+	"ankole.storage/dataplane/wire"
+)
+
+var errFenced = errors.New("fenced: the replica has promised a newer epoch")
+
+// request is a frontend's request while its pieces are under way.
+type request struct {
+	frontend.Request
+	pieces int
+	code   block.Code
+}
+
+// zeroWindow is the piece size of zeroing and discard: one dirty region.
+const zeroWindow = DirtyRegion
+
+// begin splits a request into tasks. Pieces of reads and writes end at multiples of block.MaxTransfer, so that even
+// when widened to whole blocks a piece fits into one frame.
+func (e *Engine) begin(fr *frontend.Request) {
+	r := &request{Request: *fr, pieces: 1}
+	switch r.Kind {
+	case block.Read, block.Write:
+		kind := wire.Read
+		if r.Kind == block.Write {
+			kind = wire.Write
+		}
+		e.windows(r.Off, r.Len, block.MaxTransfer, func(off, n int64) {
+			t := e.piece(r, kind, off, n)
+			t.seg = loop.Seg{Buf: r.Buf, Off: int32(off - r.Off), Len: int32(n)}
+			e.start(t)
+		})
+	case block.Flush:
+		e.start(e.piece(r, wire.Flush, 0, 0))
+	case block.WriteZeroes:
+		e.beginZeroes(r)
+	case block.Discard:
+		// Only whole blocks are given back; the edges keep their content, which discard allows.
+		beg, end := (r.Off+block.Size-1)&^(block.Size-1), (r.Off+r.Len)&^(block.Size-1)
+		if beg < end {
+			e.windows(beg, end-beg, zeroWindow, func(off, n int64) { e.start(e.piece(r, wire.Discard, off, n)) })
+		}
+	default:
+		r.code = block.Invalid
+	}
+	e.pieceDone(r, block.OK)
+}
+
+// beginZeroes writes zeroes at unaligned edges and asks for whole blocks in between.
+func (e *Engine) beginZeroes(r *request) {
+	end := r.Off + r.Len
+	beg, mid := (r.Off+block.Size-1)&^(block.Size-1), end&^(block.Size-1)
+	if beg >= mid {
+		beg, mid = end, end
+	}
+	e.zeroEdge(r, r.Off, beg)
+	if beg < mid {
+		e.windows(beg, mid-beg, zeroWindow, func(off, n int64) { e.start(e.piece(r, wire.WriteZeroes, off, n)) })
+	}
+	e.zeroEdge(r, mid, end)
+}
+
+// zeroEdge writes zeroes over [beg, end), which is shorter than two blocks.
+func (e *Engine) zeroEdge(r *request, beg, end int64) {
+	if beg >= end {
+		return
+	}
+	b, ok := e.arena.Get(int(end - beg))
+	if !ok {
+		r.code = block.Unavailable
+		return
+	}
+	clear(e.arena.Bytes(b)[:end-beg])
+	t := e.piece(r, wire.Write, beg, end-beg)
+	t.seg, t.bounce = loop.Seg{Buf: b, Len: int32(end - beg)}, true
+	e.start(t)
+}
+
+// windows cuts [off, off+n) at multiples of size.
+func (e *Engine) windows(off, n, size int64, f func(off, n int64)) {
+	for n > 0 {
+		k := min(n, size-off%size)
+		f(off, k)
+		off, n = off+k, n-k
+	}
+}
+
+func (e *Engine) piece(r *request, kind wire.Type, off, n int64) *task {
+	t := e.newTask(kind)
+	t.req, t.off, t.n, t.fua = r, off, n, r.FUA
+	r.pieces++
+	return t
+}
+
+// pieceDone counts one piece down; the last one answers the frontend.
+func (e *Engine) pieceDone(r *request, code block.Code) {
+	if code != block.OK && r.code == block.OK {
+		r.code = code
+	}
+	r.pieces--
+	if r.pieces > 0 {
+		return
+	}
+	e.count1(r)
+	if e.fe != nil {
+		e.fe.Complete(r.ID, r.code, e.out)
+	}
+}
+
+// start runs a task from its beginning, or parks it while nothing can be served.
+func (e *Engine) start(t *task) {
+	switch {
+	case e.fatal != "":
+		e.finish(t, block.IOError)
+	case !e.serving || e.mask(RW) == 0 || (e.frozen > 0 && t.writes()):
+		e.backlog = append(e.backlog, t)
+	case t.kind == wire.Flush:
+		e.startFlush(t)
+	case t.kind == wire.Read:
+		t.locked = 1
+		e.ranges.lock(t.off, t.n, false, func() { e.startRead(t) })
+	default:
+		t.locked = 2
+		e.ranges.lock(t.off, t.n, true, func() { e.startWrite(t) })
+	}
+}
+
+// park gives up what the task holds and queues it to start again.
+func (e *Engine) park(t *task) {
+	e.unlock(t)
+	t.asked, t.ok, t.full, t.bad, t.tried = 0, 0, 0, 0, 0
+	e.backlog = append(e.backlog, t)
+}
+
+func (e *Engine) unlock(t *task) {
+	if t.locked != 0 {
+		write := t.locked == 2
+		t.locked = 0
+		e.ranges.unlock(t.off, t.n, write)
+	}
+}
+
+func (e *Engine) retryBacklog() {
+	if !e.serving || e.mask(RW) == 0 {
+		return
+	}
+	tasks := e.backlog
+	e.backlog = nil
+	for _, t := range tasks {
+		e.start(t)
+	}
+}
+
+// failBacklog ends everything that waits for a replica.
+func (e *Engine) failBacklog(code block.Code) {
+	tasks := e.backlog
+	e.backlog = nil
+	for _, t := range tasks {
+		e.finish(t, code)
+	}
+}
+
+// startRead asks the next RW replica in turn. A region in which a write failed everywhere is read from one fixed
+// replica, so that two reads cannot see two outcomes of that write.
+func (e *Engine) startRead(t *task) {
+	mask := e.mask(RW) &^ t.tried
+	if mask == 0 {
+		if e.mask(RW) != 0 {
+			e.finish(t, block.IOError)
+			return
+		}
+		e.park(t)
+		return
+	}
+	pick := bits.TrailingZeros32(mask)
+	if !e.dirty.torn(t.off, t.n) {
+		// The first candidate after the one used last.
+		e.rr++
+		if m := bits.RotateLeft32(mask, -(e.rr % maxLinks)); m != 0 {
+			pick = (bits.TrailingZeros32(m) + e.rr) % maxLinks
+		}
+	}
+	t.ok, t.full, t.bad = 0, 0, 0
+	t.tried |= 1 << pick
+	e.send(t, 1<<pick)
+}
+
+func (e *Engine) readDone(t *task) {
+	if t.ok != 0 {
+		e.hold(t, block.OK)
+		return
+	}
+	if t.code == block.Invalid {
+		e.finish(t, block.Invalid)
+		return
+	}
+	// The replica failed to read: another one may have the data. A replica that cannot read is dropped unless it is
+	// the last; its content is repaired by a rebuild.
+	if e.count(RW) > 1 {
+		e.dropEach((t.bad|t.full)&e.mask(RW), "read failed: "+t.code.String())
+	}
+	e.startRead(t)
+}
+
+// startWrite sends a write to every replica, after its dirty regions are marked and, while a replica is being rebuilt,
+// after its edges are filled up to whole blocks.
+func (e *Engine) startWrite(t *task) {
+	if !e.dirty.ready(e, t) {
+		return
+	}
+	rw := e.mask(RW)
+	if rw == 0 {
+		e.park(t)
+		return
+	}
+	wo := e.mask(WO)
+	if wo != 0 && t.kind == wire.Write && (t.off%block.Size != 0 || t.n%block.Size != 0) {
+		e.widenWrite(t)
+		return
+	}
+	e.mirror(t)
+}
+
+func (e *Engine) mirror(t *task) {
+	rw := e.mask(RW)
+	if rw == 0 {
+		e.park(t)
+		return
+	}
+	e.writes++
+	e.dirty.begin(t)
+	e.send(t, rw|e.mask(WO))
+}
+
+// widenWrite reads the block-aligned surroundings of a write from an RW replica and writes whole blocks: a replica that
+// is being rebuilt does not have the bytes around it.
+func (e *Engine) widenWrite(t *task) {
+	beg, end := widen(t.off, t.n)
+	b, ok := e.arena.Get(int(end - beg))
+	if !ok {
+		e.park(t)
+		return
+	}
+	rd := e.newTask(wire.Read)
+	rd.off, rd.n = beg, end-beg
+	rd.seg, rd.bounce = loop.Seg{Buf: b, Len: int32(end - beg)}, true
+	src := bits.TrailingZeros32(e.mask(RW))
+	e.internal(rd, 1<<src, func(rd *task) {
+		if rd.ok == 0 {
+			e.freeOf(rd)
+			e.startWrite(t)
+			return
+		}
+		wide := rd.seg
+		rd.bounce = false
+		e.freeOf(rd)
+		copy(e.arena.Seg(wide)[t.off-beg:], e.arena.Seg(t.seg))
+		if t.bounce {
+			e.arena.Release(t.seg.Buf)
+		}
+		// The locked range is the widened one already.
+		t.off, t.n, t.seg, t.bounce = beg, end-beg, wide, true
+		e.mirror(t)
+	})
+}
+
+// writeDone judges a write when all replicas have answered.
+func (e *Engine) writeDone(t *task) {
+	e.writes--
+	rw := e.mask(RW)
+	code := block.OK
+	switch {
+	case t.ok&rw != 0:
+		e.dropEach((t.full|t.bad)&(rw|e.mask(WO)), "write failed: "+t.code.String())
+	case t.full&rw != 0:
+		// Everybody who is left is full: the write fails, nobody is dropped for it.
+		e.dropEach(t.bad&rw|(t.full|t.bad)&e.mask(WO), "write failed: "+t.code.String())
+		code = block.NoSpace
+	case t.bad&rw != 0:
+		// Nobody took it. One replica is kept, since dropping all would end the volume for one bad sector.
+		first := t.bad & rw & -(t.bad & rw)
+		e.dropEach(t.bad&rw&^first|(t.full|t.bad)&e.mask(WO), "write failed: "+t.code.String())
+		code = t.code
+	default:
+		e.dirty.end(e, t, true)
+		e.park(t)
+		e.quiet()
+		return
+	}
+	e.dirty.end(e, t, code != block.OK)
+	e.hold(t, code)
+	e.quiet()
+}
+
+func (e *Engine) dropEach(mask uint32, reason string) {
+	for _, l := range e.links {
+		if l != nil && mask&l.bit() != 0 {
+			l.fail(reason)
+		}
+	}
+}
+
+func (e *Engine) startFlush(t *task) {
+	t.ok, t.full, t.bad = 0, 0, 0
+	t.layer = 0
+	mark := e.dirty.flushBegin()
+	t.off = int64(mark)
+	// A replica that is being rebuilt flushes too: when it joins, flushes answered before must hold on it as well.
+	e.send(t, e.mask(RW)|e.mask(WO))
+}
+
+func (e *Engine) flushDone(t *task) {
+	rw := e.mask(RW)
+	if t.ok&rw == 0 {
+		if rw != 0 {
+			// Every replica that is left refused to flush: it has ended itself or is about to.
+			e.dropEach(t.bad, "flush failed: "+t.code.String())
+		}
+		e.park(t)
+		return
+	}
+	e.dropEach((t.full|t.bad)&(rw|e.mask(WO)), "flush failed: "+t.code.String())
+	e.dirty.flushed(e, uint64(t.off))
+	e.hold(t, block.OK)
+}
+
+// hold finishes a task, or keeps it while a member that missed it is still part of the committed set.
+func (e *Engine) hold(t *task, code block.Code) {
+	if e.quorum.Holding() {
+		t.code = code
+		e.held = append(e.held, t)
+		return
+	}
+	e.finish(t, code)
+}
+
+func (e *Engine) releaseHeld() {
+	if e.quorum.Holding() {
+		return
+	}
+	tasks := e.held
+	e.held = nil
+	for _, t := range tasks {
+		e.finish(t, t.code)
+	}
+}
+
+func (e *Engine) failHeld() {
+	tasks := e.held
+	e.held = nil
+	for _, t := range tasks {
+		e.finish(t, block.IOError)
+	}
+}
+
+// finish answers a piece and frees the task.
+func (e *Engine) finish(t *task, code block.Code) {
+	e.unlock(t)
+	r := t.req
+	e.freeOf(t)
+	if r != nil {
+		e.pieceDone(r, code)
+	}
+}
+
+func (e *Engine) count1(r *request) {
+	c := &e.counters
+	switch r.Kind {
+	case block.Read:
+		c.Reads++
+		c.ReadBytes += uint64(r.Len)
+	case block.Write, block.WriteZeroes:
+		c.Writes++
+		c.WriteBytes += uint64(r.Len)
+	case block.Flush:
+		c.Flushes++
+	case block.Discard:
+		c.Discards++
+	}
+}
+
+// quiet calls whoever waits for the end of all writes in flight.
+func (e *Engine) quiet() {
+	if e.writes > 0 || len(e.onQuiet) == 0 {
+		return
+	}
+	fs := e.onQuiet
+	e.onQuiet = nil
+	for _, f := range fs {
+		f()
+	}
+}
+
+// freeze stops new writes and calls f when none is in flight any more. thaw lets them go on.
+func (e *Engine) freeze(f func()) {
+	e.frozen++
+	e.onQuiet = append(e.onQuiet, f)
+	e.quiet()
+}
+
+func (e *Engine) thaw() {
+	e.frozen--
+	if e.frozen == 0 {
+		e.retryBacklog()
+	}
+}

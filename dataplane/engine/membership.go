@@ -1,0 +1,163 @@
+package engine
+
+import (
+	"fmt"
+	"slices"
+
+	"ankole.storage/block"
+	"ankole.storage/clock"
+	"ankole.storage/dataplane/loop"
+	"ankole.storage/dataplane/quorum"
+	"ankole.storage/dataplane/wire"
+)
+
+// witnessResult is what a witness call brings back to the core.
+type witnessResult struct {
+	swap    bool
+	swapped bool
+	record  quorum.WitnessRecord
+	err     error
+}
+
+// membership carries out what the quorum core wants done.
+func (e *Engine) membership() {
+	for {
+		actions := e.quorum.Take()
+		if len(actions) == 0 {
+			return
+		}
+		for i := range actions {
+			e.act(&actions[i])
+		}
+	}
+}
+
+func (e *Engine) act(a *quorum.Action) {
+	switch a.Kind {
+	case quorum.AskWitness:
+		w := e.cfg.Witness
+		e.op(loop.Op{Kind: loop.Call, Tag: loop.Tag(ownerWitness, 0), Fn: func() any {
+			r, err := w.Read()
+			return witnessResult{record: r, err: err}
+		}})
+	case quorum.SwapWitness:
+		w, expected, next := e.cfg.Witness, a.Expected, a.Next
+		e.op(loop.Op{Kind: loop.Call, Tag: loop.Tag(ownerWitness, 0), Fn: func() any {
+			r, ok, err := w.Swap(expected, next)
+			return witnessResult{swap: true, swapped: ok, record: r, err: err}
+		}})
+	case quorum.Contact:
+		e.gatherUntil = e.now.Add(gatherTimeout)
+		for _, l := range e.links {
+			if l != nil {
+				l.mode, l.err = Unknown, ""
+				l.connect()
+			}
+		}
+	case quorum.WriteRecord:
+		e.writeRecord(a.Member, a.Record)
+	case quorum.BeginServing:
+		e.gatherUntil = clock.Never
+		e.beginServing(a)
+	case quorum.Committed:
+		e.committed(a)
+	case quorum.Stop:
+		e.gatherUntil = clock.Never
+		e.fatal, e.fenced = a.Reason, a.Fenced
+		e.serving = false
+		e.event("stopped", "", a.Reason)
+		e.failBacklog(block.IOError)
+		e.failHeld()
+	}
+	e.changed = true
+}
+
+func (e *Engine) witnessDone(d *loop.Done) {
+	r, ok := d.Value.(witnessResult)
+	switch {
+	case !ok:
+		return
+	case r.err != nil:
+		e.event("witness-silent", "", r.err.Error())
+		e.quorum.WitnessUnavailable()
+		e.witnessWait = e.now.Add(witnessRetry)
+	case r.swap:
+		e.quorum.WitnessSwapped(r.swapped, r.record)
+	default:
+		e.quorum.WitnessRead(r.record)
+	}
+}
+
+func recordFrom(m *wire.RecordMessage) quorum.Record {
+	return quorum.Record{Epoch: m.Epoch, Generation: m.Generation, Members: m.Members}
+}
+
+func (e *Engine) recordMessage(r quorum.Record) *wire.RecordMessage {
+	return &wire.RecordMessage{VolumeUUID: e.cfg.VolumeUUID, Epoch: r.Epoch, Generation: r.Generation, Members: r.Members}
+}
+
+func (e *Engine) writeRecord(member string, rec quorum.Record) {
+	l := e.byName[member]
+	if l == nil || l.phase != linkReady {
+		e.quorum.Failed(member)
+		return
+	}
+	e.control(l, &wire.ControlRequest{SetRecord: e.recordMessage(rec)}, func(code block.Code, reply *wire.ControlReply) {
+		if code != block.OK {
+			l.fail(fmt.Sprintf("cannot record its membership: %s: %s", code, reply.Error))
+			return
+		}
+		e.quorum.RecordWritten(member, rec)
+	})
+}
+
+// beginServing makes the committed members RW and everybody else ERR: they hold stale or no data and come back through
+// a rebuild. Regions that were dirty when the last engine ended are compared before anything is served.
+func (e *Engine) beginServing(a *quorum.Action) {
+	dirty := map[uint32]bool{}
+	for _, l := range e.links {
+		if l == nil || l.mode == ERR {
+			continue
+		}
+		if !slices.Contains(a.Members, l.member) {
+			l.fail("stale: not a member of " + a.Record.String())
+			continue
+		}
+		l.mode = RW
+		for _, r := range l.hello.Dirty {
+			dirty[r] = true
+		}
+		for r := int64(0); l.hello.DirtyAll && r*DirtyRegion < e.cfg.Size; r++ {
+			dirty[uint32(r)] = true
+		}
+	}
+	e.event("members", "", a.Record.String())
+	e.startResync(dirty)
+}
+
+// committed releases what waited for the set to be agreed, and promotes a joiner.
+func (e *Engine) committed(a *quorum.Action) {
+	for _, m := range a.Members {
+		l := e.byName[m]
+		if l == nil || l.mode != WO {
+			continue
+		}
+		l.mode = RW
+		e.lostSince = clock.Never
+		if j := l.joining; j != nil {
+			l.joining = nil
+			j.finished()
+		}
+		e.event("replica-joined", l.addr, a.Record.String())
+	}
+	e.event("members", "", a.Record.String())
+	e.releaseHeld()
+}
+
+// serve opens the volume for requests.
+func (e *Engine) serve() {
+	e.serving = true
+	e.changed = true
+	e.retryBacklog()
+	e.refreshSnapshots()
+}

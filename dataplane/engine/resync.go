@@ -1,0 +1,153 @@
+package engine
+
+import (
+	"bytes"
+	"fmt"
+	"math/bits"
+	"slices"
+
+	"ankole.storage/block"
+	"ankole.storage/dataplane/loop"
+	"ankole.storage/dataplane/wire"
+)
+
+// resyncWidth is how many pieces are compared at once: enough to keep every disk busy, few enough to bound memory.
+const resyncWidth = 4
+
+// resync makes the RW replicas identical after an unclean end, before anything is served. Only regions that some
+// replica has marked are compared, a piece of block.MaxTransfer at a time; where hashes differ, the first replica's
+// content is written to the others. Any of the contents would do: a difference can only come from writes that were
+// never acknowledged.
+type resync struct {
+	pieces  []int64 // offsets still to compare
+	total   int
+	running int
+	copied  int64
+}
+
+// startResync compares the marked regions and then serves.
+func (e *Engine) startResync(dirty map[uint32]bool) {
+	r := &resync{}
+	for n := range dirty {
+		beg := int64(n) * DirtyRegion
+		for off := beg; off < min(beg+DirtyRegion, e.cfg.Size); off += block.MaxTransfer {
+			r.pieces = append(r.pieces, off)
+		}
+	}
+	slices.Sort(r.pieces)
+	r.total = len(r.pieces)
+	if e.count(RW) < 2 {
+		r.pieces = nil
+	}
+	e.resync = r
+	if len(r.pieces) > 0 {
+		e.event("comparing", "", fmt.Sprintf("%d dirty regions", len(dirty)))
+	}
+	e.resyncMore()
+}
+
+func (e *Engine) resyncMore() {
+	r := e.resync
+	for r.running < resyncWidth && len(r.pieces) > 0 {
+		off := r.pieces[0]
+		r.pieces = r.pieces[1:]
+		r.running++
+		e.compare(off)
+	}
+	if r.running == 0 {
+		e.resyncEnd()
+	}
+}
+
+func (e *Engine) resyncNext() {
+	e.resync.running--
+	e.resyncMore()
+}
+
+// resyncEnd flushes what was copied, clears the marks and serves.
+func (e *Engine) resyncEnd() {
+	r := e.resync
+	if r.copied > 0 {
+		e.event("compared", "", fmt.Sprintf("%d bytes made identical", r.copied))
+	}
+	t := e.newTask(wire.Flush)
+	e.internal(t, e.mask(RW), func(t *task) {
+		e.dropEach(t.full|t.bad, "flush failed: "+t.code.String())
+		e.freeOf(t)
+		e.controlAll(&wire.ControlRequest{ClearDirty: &wire.ClearDirty{Keep: []uint32{}}}, "cannot clear dirty regions", func(bool) {
+			e.resync = nil
+			e.serve()
+		})
+	})
+}
+
+// compare asks every RW replica for the hash of one piece.
+func (e *Engine) compare(off int64) {
+	n := min(block.MaxTransfer, e.cfg.Size-off)
+	sums := map[uint32][]byte{}
+	t := e.newTask(wire.Hash)
+	t.off, t.n = off, n
+	left := e.mask(RW)
+	order := left
+	t.answer = func(code block.Code, p []byte) {
+		// Answers come one by one; the link is the one whose bit has just left pending.
+		bit := left &^ t.pending
+		left = t.pending
+		if code == block.OK {
+			sums[bit] = bytes.Clone(p)
+		}
+	}
+	e.internal(t, order, func(t *task) {
+		e.dropEach(t.full|t.bad, "cannot hash: "+t.code.String())
+		e.freeOf(t)
+		e.equalise(off, n, sums)
+	})
+}
+
+// equalise copies the piece from the lowest replica to those that differ from it.
+func (e *Engine) equalise(off, n int64, sums map[uint32][]byte) {
+	rw := e.mask(RW)
+	src := uint32(0)
+	var differ uint32
+	for m := rw; m != 0; m &= m - 1 {
+		bit := m & -m
+		switch {
+		case sums[bit] == nil:
+		case src == 0:
+			src = bit
+		case !bytes.Equal(sums[bit], sums[src]):
+			differ |= bit
+		}
+	}
+	if differ == 0 {
+		e.resyncNext()
+		return
+	}
+	b, ok := e.arena.Get(int(n))
+	if !ok {
+		e.dropEach(differ, "no buffer to compare")
+		e.resyncNext()
+		return
+	}
+	rd := e.newTask(wire.Read)
+	rd.off, rd.n, rd.seg, rd.bounce = off, n, loop.Seg{Buf: b, Len: int32(n)}, true
+	e.internal(rd, src, func(rd *task) {
+		if rd.ok == 0 {
+			// The source failed and was dropped: compare the rest again.
+			e.dropEach(src, "cannot read: "+rd.code.String())
+			e.freeOf(rd)
+			e.compare(off)
+			return
+		}
+		wr := e.newTask(wire.Write)
+		wr.off, wr.n, wr.seg, wr.bounce = off, n, rd.seg, true
+		rd.bounce = false
+		e.freeOf(rd)
+		e.resync.copied += n * int64(bits.OnesCount32(differ))
+		e.internal(wr, differ&e.mask(RW), func(wr *task) {
+			e.dropEach(wr.full|wr.bad, "cannot be made identical: "+wr.code.String())
+			e.freeOf(wr)
+			e.resyncNext()
+		})
+	})
+}

@@ -1,0 +1,141 @@
+package engine
+
+import (
+	"fmt"
+
+	"ankole.storage/block"
+	"ankole.storage/dataplane/quorum"
+	"ankole.storage/dataplane/wire"
+)
+
+// State is what can be told about an engine. It is a snapshot: nothing in it is shared with the core.
+type State struct {
+	Size      int64
+	Serving   bool
+	Epoch     uint64
+	Record    quorum.Record
+	Replicas  []Replica
+	Snapshots []Snapshot
+	Counters  Counters
+	// Reason says why nothing is served, or why requests wait; empty otherwise.
+	Reason string
+	// Fatal: the engine will not serve (again); Fenced: because a newer one does.
+	Fatal  bool
+	Fenced bool
+}
+
+// Replica is the state of one replica.
+type Replica struct {
+	// Address is "ip:port" as given.
+	Address string
+	Member  string
+	Mode    Mode
+	Error   string
+	Rebuild *Rebuild
+}
+
+// Rebuild is the progress of a rebuild, kept after its end.
+type Rebuild struct {
+	Running bool
+	// State is "in_progress", "complete" or "error".
+	State    string
+	Progress int
+	// Done and Total count bytes copied and to copy.
+	Done, Total int64
+	Error       string
+	// From is the source's address.
+	From string
+}
+
+// Snapshot is one entry of the chain, the head included under its own name.
+type Snapshot struct {
+	Name, Parent string
+	Children     []string
+	Removed      bool
+	UserCreated  bool
+	Created      string
+	// Size is the number of allocated bytes.
+	Size   int64
+	Labels map[string]string
+}
+
+// HeadName is how the head is listed among the snapshots.
+const HeadName = "volume-head"
+
+// Counters count what the frontend asked for since the engine started.
+type Counters struct {
+	Reads, Writes, ReadBytes, WriteBytes, Flushes, Discards uint64
+}
+
+func (e *Engine) state() State {
+	s := State{Size: e.cfg.Size, Serving: e.serving, Epoch: e.quorum.Epoch(), Record: e.quorum.Record(),
+		Counters: e.counters, Snapshots: e.snapshots, Reason: e.why(), Fatal: e.fatal != "", Fenced: e.fenced}
+	for _, l := range e.links {
+		if l == nil {
+			continue
+		}
+		r := Replica{Address: l.addr, Member: l.member, Mode: l.mode, Error: l.err}
+		if l.rebuild != nil {
+			rb := *l.rebuild
+			r.Rebuild = &rb
+		}
+		s.Replicas = append(s.Replicas, r)
+	}
+	return s
+}
+
+// why explains what the engine waits for.
+func (e *Engine) why() string {
+	switch {
+	case e.fatal != "":
+		return e.fatal
+	case e.serving && e.count(RW) == 0:
+		return "no replica left"
+	case e.serving && e.quorum.Holding():
+		return "waiting for the new set of replicas to be agreed"
+	case e.serving:
+		return ""
+	case e.resync != nil:
+		return fmt.Sprintf("comparing replicas after an unclean end: %d of %d pieces left", len(e.resync.pieces)+e.resync.running, e.resync.total)
+	case e.quorum.Reason() != "":
+		return e.quorum.Reason()
+	}
+	return e.quorum.Phase().String()
+}
+
+// refreshSnapshots asks an RW replica for its chain.
+func (e *Engine) refreshSnapshots() {
+	for _, l := range e.links {
+		if l == nil || l.mode != RW || l.phase != linkReady {
+			continue
+		}
+		e.control(l, &wire.ControlRequest{Describe: &wire.DescribeRequest{}}, func(code block.Code, r *wire.ControlReply) {
+			if code == block.OK {
+				e.snapshots = snapshotsOf(r.Snapshots)
+				e.changed = true
+			}
+		})
+		return
+	}
+}
+
+func snapshotsOf(layers []wire.Layer) []Snapshot {
+	children := map[string][]string{}
+	for _, l := range layers {
+		name := l.Name
+		if name == "" {
+			name = HeadName
+		}
+		children[l.Parent] = append(children[l.Parent], name)
+	}
+	var out []Snapshot
+	for _, l := range layers {
+		s := Snapshot{Name: l.Name, Parent: l.Parent, Children: children[l.Name], Removed: l.Removed,
+			UserCreated: l.UserCreated, Created: l.Created, Size: l.Allocated, Labels: l.Labels}
+		if l.Name == "" {
+			s.Name, s.Children = HeadName, nil
+		}
+		out = append(out, s)
+	}
+	return out
+}

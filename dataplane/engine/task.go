@@ -1,0 +1,221 @@
+package engine
+
+import (
+	"ankole.storage/block"
+	"ankole.storage/dataplane/loop"
+	"ankole.storage/dataplane/wire"
+)
+
+// task is one operation on replicas: a piece of a frontend's request, or something the engine does for itself.
+type task struct {
+	index, gen uint32
+	used       bool
+	kind       wire.Type
+	fua        bool
+	off, n     int64
+	// seg is the payload of a write or the destination of a read.
+	seg   loop.Seg
+	layer uint32
+	req   *request
+	// Links by bit: asked, still pending, and how each answered.
+	asked, pending, ok, full, bad uint32
+	// tried links must not be asked again for this read.
+	tried uint32
+	// locked says which range lock is held: 0 none, 1 shared, 2 exclusive.
+	locked uint8
+	// bounce marks a segment that belongs to the task rather than to a request.
+	bounce bool
+	// region counts: the write is counted in its dirty regions.
+	counted bool
+	// done continues an internal task; answer receives the payload of a single-link one.
+	done   func(t *task)
+	answer func(code block.Code, p []byte)
+	code   block.Code
+}
+
+func (t *task) seg64() int64 { return int64(t.seg.Len) }
+
+func (t *task) id() uint64 { return uint64(t.gen)<<32 | uint64(t.index) }
+
+// writes reports whether the task changes the volume's content.
+func (t *task) writes() bool {
+	return t.kind == wire.Write || t.kind == wire.WriteZeroes || t.kind == wire.Discard
+}
+
+// reads reports whether the answer carries data for the task's segment.
+func (t *task) reads() bool { return t.kind == wire.Read || t.kind == wire.LayerRead }
+
+// newTask takes a task from the pool. Frontends bound their requests, so the pool stays bounded too.
+func (e *Engine) newTask(kind wire.Type) *task {
+	var t *task
+	if n := len(e.freeTask); n > 0 {
+		t = e.tasks[e.freeTask[n-1]]
+		e.freeTask = e.freeTask[:n-1]
+	} else {
+		t = &task{index: uint32(len(e.tasks))}
+		e.tasks = append(e.tasks, t)
+	}
+	*t = task{index: t.index, gen: t.gen + 1, used: true, kind: kind}
+	return t
+}
+
+func (e *Engine) freeOf(t *task) {
+	if t.bounce {
+		e.arena.Release(t.seg.Buf)
+	}
+	t.used, t.req, t.done, t.answer = false, nil, nil, nil
+	e.freeTask = append(e.freeTask, t.index)
+}
+
+// taskOf finds the task a response of link l belongs to, nil if there is none: a replica that answers twice.
+func (e *Engine) taskOf(id uint64, l *link) *task {
+	i := uint32(id)
+	if int(i) >= len(e.tasks) {
+		return nil
+	}
+	t := e.tasks[i]
+	if !t.used || t.gen != uint32(id>>32) || t.pending&l.bit() == 0 {
+		return nil
+	}
+	return t
+}
+
+// send asks the links in mask. The task's result is complete when all have answered.
+func (e *Engine) send(t *task, mask uint32) {
+	h := wire.Header{Type: t.kind, ID: t.id(), Epoch: e.quorum.Epoch(), Off: t.off, Len: t.n, Layer: t.layer}
+	if t.fua {
+		h.Flags |= wire.FUA
+	}
+	payload := !t.reads() && t.seg.Len > 0
+	inHeadroom := false
+	if payload {
+		wire.Prepare(e.arena, &h, t.seg)
+		inHeadroom = wire.EncodeInHeadroom(e.arena, &h, t.seg)
+	}
+	t.asked |= mask
+	t.pending |= mask
+	for _, l := range e.links {
+		if l == nil || mask&l.bit() == 0 {
+			continue
+		}
+		if l.load == 0 {
+			l.heard = e.now
+		}
+		l.load++
+		if payload {
+			e.arena.Retain(t.seg.Buf)
+			l.conn.SendPayload(&h, t.seg, inHeadroom)
+		} else {
+			l.conn.Send(&h)
+		}
+	}
+}
+
+// answered takes the response of one link.
+func (e *Engine) answered(l *link, h *wire.Header, p []byte) {
+	t := e.taskOf(h.ID, l)
+	if t == nil {
+		l.conn.Fail(wire.ErrFrame)
+		return
+	}
+	l.load--
+	t.pending &^= l.bit()
+	switch h.Code {
+	case block.OK:
+		t.ok |= l.bit()
+	case block.NoSpace:
+		t.full |= l.bit()
+	default:
+		t.bad |= l.bit()
+	}
+	t.code = h.Code
+	if h.Code == block.Fenced {
+		// A newer engine holds the epoch there. Whether it is allowed to is for the witness to say.
+		l.conn.Fail(errFenced)
+	}
+	if t.answer != nil {
+		t.answer(h.Code, p)
+	}
+	if t.pending == 0 {
+		e.complete(t)
+	}
+}
+
+// settleLink fails whatever link l still owed an answer for.
+func (e *Engine) settleLink(l *link) {
+	for _, t := range e.tasks {
+		if !t.used || t.pending&l.bit() == 0 {
+			continue
+		}
+		t.pending &^= l.bit()
+		t.bad |= l.bit()
+		t.code = block.Unavailable
+		if t.answer != nil {
+			t.answer(block.Unavailable, nil)
+		}
+		if t.pending == 0 {
+			e.complete(t)
+		}
+	}
+}
+
+// complete routes a task whose links have all answered.
+func (e *Engine) complete(t *task) {
+	if t.done != nil {
+		done := t.done
+		done(t)
+		return
+	}
+	switch {
+	case t.req == nil:
+		e.freeOf(t)
+	case t.kind == wire.Read:
+		e.readDone(t)
+	case t.writes():
+		e.writeDone(t)
+	default:
+		e.flushDone(t)
+	}
+}
+
+// control sends a control request to one link; reply is called once.
+func (e *Engine) control(l *link, r *wire.ControlRequest, reply func(block.Code, *wire.ControlReply)) {
+	if l.phase != linkReady {
+		reply(block.Unavailable, &wire.ControlReply{Error: "replica is not connected"})
+		return
+	}
+	p := wire.Marshal(r)
+	b, ok := e.arena.Get(len(p))
+	if !ok {
+		reply(block.Unavailable, &wire.ControlReply{Error: "no buffer"})
+		return
+	}
+	t := e.newTask(wire.Control)
+	t.seg = loop.Seg{Buf: b, Len: int32(len(p))}
+	t.bounce = true
+	copy(e.arena.Seg(t.seg), p)
+	t.answer = func(code block.Code, p []byte) {
+		r := &wire.ControlReply{}
+		if len(p) > 0 {
+			if err := wire.Unmarshal(p, r); err != nil {
+				code, r.Error = block.Invalid, err.Error()
+			}
+		}
+		if code == block.Unavailable && r.Error == "" {
+			r.Error = l.err
+		}
+		reply(code, r)
+	}
+	e.send(t, l.bit())
+}
+
+// internal starts a task of the engine's own on the links in mask; done owns the task and must free it.
+func (e *Engine) internal(t *task, mask uint32, done func(t *task)) {
+	t.done = done
+	if mask == 0 {
+		t.code = block.Unavailable
+		done(t)
+		return
+	}
+	e.send(t, mask)
+}

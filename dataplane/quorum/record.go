@@ -1,0 +1,101 @@
+// Package quorum decides who belongs to a volume: the membership protocol between one engine, its replicas and the
+// witness. It is pure: no input or output, clock or goroutine; the engine feeds it events and carries out its actions.
+//
+// An epoch is granted by the witness at every engine start and promised by each replica, so that an engine which was
+// replaced can no longer write anywhere. A generation names a set of members. The step from one generation to the next
+// commits when it is durable on all members of the new set and on a majority of the old set or the witness. Writes that
+// a dropped member missed are acknowledged only after the commit; so whoever starts later and hears at least half of the
+// highest recorded set, with the witness, knows every acknowledged write. docs/quorum.md has states, invariants and the
+// reasons; the scenarios in testdata read as a specification.
+package quorum
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// Record is one membership decision as replicas and the witness store it.
+type Record struct {
+	// Epoch is the epoch whose engine proposed the record.
+	Epoch uint64
+	// Generation counts member sets.
+	Generation uint64
+	// Members are the data directory names, sorted.
+	Members []string
+}
+
+// Valid reports whether r names a member set at all.
+func (r Record) Valid() bool { return r.Generation > 0 && len(r.Members) > 0 }
+
+// Compare orders records: a later epoch's proposal was made by an engine that had heard everything committed before it,
+// so the epoch counts first, as a term does in Raft.
+func (r Record) Compare(o Record) int {
+	switch {
+	case r.Epoch != o.Epoch:
+		return cmp(r.Epoch, o.Epoch)
+	default:
+		return cmp(r.Generation, o.Generation)
+	}
+}
+
+func cmp(a, b uint64) int {
+	switch {
+	case a < b:
+		return -1
+	case a > b:
+		return 1
+	}
+	return 0
+}
+
+// Has reports whether m is a member.
+func (r Record) Has(m string) bool { return slices.Contains(r.Members, m) }
+
+// Equal reports whether both records are the same decision.
+func (r Record) Equal(o Record) bool {
+	return r.Epoch == o.Epoch && r.Generation == o.Generation && slices.Equal(r.Members, o.Members)
+}
+
+// String is the stable text form used in scenarios and messages: "e3 g7 {a b}".
+func (r Record) String() string {
+	if !r.Valid() {
+		return "none"
+	}
+	return fmt.Sprintf("e%d g%d {%s}", r.Epoch, r.Generation, strings.Join(r.Members, " "))
+}
+
+// WitnessRecord is what the witness stores: the newest epoch granted and to whom, and a record that may lag behind the
+// replicas' as long as commits had their majority.
+type WitnessRecord struct {
+	// Epoch is the newest epoch granted.
+	Epoch uint64
+	// Engine and InstanceManager say to whom.
+	Engine          string
+	InstanceManager string
+	Record          Record
+}
+
+// Answer is what a replica tells when an engine connects with an epoch it has promised.
+type Answer struct {
+	Member string
+	// Record is the replica's; the zero Record means unknown: none, or void.
+	Record Record
+	// Blank: no data was ever written to it.
+	Blank bool
+	// Rebuilding: an incomplete copy.
+	Rebuilding bool
+}
+
+// fresh reports whether the answering replica certainly has every acknowledged write if r is the highest record: it is a
+// member of r and its own record, old or new, names it as a member. A member that was dropped and is coming back has
+// had its record voided before the copy began, so an old record cannot vouch for it.
+func (a Answer) fresh(r Record) bool {
+	return r.Has(a.Member) && !a.Rebuilding && a.Record.Valid() && a.Record.Has(a.Member)
+}
+
+// majority of n members.
+func majority(n int) int { return n/2 + 1 }
+
+// half of n members, rounded up: what a start needs beside the witness.
+func half(n int) int { return (n + 1) / 2 }

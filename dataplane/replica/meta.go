@@ -1,0 +1,403 @@
+package replica
+
+import (
+	"encoding/binary"
+	"fmt"
+	"path"
+	"slices"
+	"strings"
+
+	"ankole.storage/block"
+	"ankole.storage/dataplane/chain"
+	"ankole.storage/dataplane/loop"
+	"ankole.storage/dataplane/wire"
+	"ankole.storage/disk"
+)
+
+// metaOp is a metadata operation: run blocks and is called away from the loop's thread, done continues on it. An
+// exclusive one has the chain for itself.
+type metaOp struct {
+	name      string
+	exclusive bool
+	s         *session
+	run       func() any
+	done      func(v any)
+}
+
+func (r *Replica) enqueue(m *metaOp) {
+	r.meta = append(r.meta, m)
+	r.startMeta()
+}
+
+// startMeta starts the first operation in the queue. An exclusive one stops new requests and waits for those in flight.
+func (r *Replica) startMeta() {
+	for !r.metaBusy && len(r.meta) > 0 {
+		m := r.meta[0]
+		if m.s.closing() {
+			r.meta = r.meta[1:]
+			r.exclusive = false
+			continue
+		}
+		if m.exclusive {
+			r.exclusive = true
+			if r.inFlight > 0 || r.syncing {
+				return
+			}
+		}
+		r.metaBusy = true
+		r.op(loop.Op{Kind: loop.Call, Tag: loop.Tag(ownerMeta, 0), Fn: m.run})
+	}
+}
+
+func (r *Replica) metaDone(d *loop.Done) {
+	m := r.meta[0]
+	r.meta = r.meta[1:]
+	r.metaBusy, r.exclusive = false, false
+	m.done(d.Value)
+	r.startMeta()
+}
+
+// control carries out a control message or marks regions dirty.
+func (r *Replica) control(s *session, h *wire.Header, payload loop.Seg) {
+	hdr := *h
+	p := slices.Clone(r.arena.Seg(payload))
+	r.release(payload)
+	if h.Type == wire.MarkDirty {
+		r.markDirty(s, &hdr, p)
+		return
+	}
+	var m wire.ControlRequest
+	if err := wire.Unmarshal(p, &m); err != nil {
+		r.reply(s, &hdr, block.Invalid, wire.ControlReply{Error: err.Error()})
+		return
+	}
+	switch {
+	case m.SetRecord != nil:
+		r.setRecord(s, &hdr, m.SetRecord)
+	case m.Snapshot != nil:
+		q := m.Snapshot
+		r.blocking(s, &hdr, true, func() error { return r.chain.Snapshot(q.Name, q.UserCreated, q.Created, q.Labels) })
+	case m.Describe != nil:
+		r.describe(s, &hdr)
+	case m.Extents != nil:
+		r.listExtents(s, &hdr, m.Extents)
+	case m.BeginRebuild != nil:
+		r.beginRebuild(s, &hdr, m.BeginRebuild)
+	case m.FinishRebuild != nil:
+		r.finishRebuild(s, &hdr)
+	case m.ClearDirty != nil:
+		r.clearDirty(s, &hdr, m.ClearDirty)
+	case m.Close != nil:
+		r.reply(s, &hdr, block.OK, wire.ControlReply{})
+	default:
+		r.reply(s, &hdr, block.Invalid, wire.ControlReply{Error: "unknown control message: this replica is older than the engine"})
+	}
+}
+
+func (r *Replica) reply(s *session, h *wire.Header, code block.Code, m wire.ControlReply) {
+	if !s.closing() {
+		s.send(h.Answer(code), wire.Marshal(m))
+	}
+}
+
+// blocking runs f as a metadata operation and answers with its error.
+func (r *Replica) blocking(s *session, h *wire.Header, exclusive bool, f func() error) {
+	r.enqueue(&metaOp{s: s, exclusive: exclusive, run: func() any { return result{err: f()} },
+		done: func(v any) { r.replyErr(s, h, v.(result).err) }})
+}
+
+type result struct {
+	err   error
+	reply wire.ControlReply
+}
+
+func (r *Replica) replyErr(s *session, h *wire.Header, err error) {
+	m := wire.ControlReply{}
+	if err != nil {
+		m.Error = err.Error()
+	}
+	r.reply(s, h, codeOf(err), m)
+	r.checkBroken()
+}
+
+// checkBroken ends the replica when a sync has failed: whatever it would answer next could be wrong.
+func (r *Replica) checkBroken() {
+	if !r.chain.WriteAllowed() {
+		r.fail("the disk failed a sync: its content is no longer known")
+	}
+}
+
+func (r *Replica) setRecord(s *session, h *wire.Header, m *wire.RecordMessage) {
+	rec := r.record
+	rec.Epoch, rec.Generation, rec.State = m.Epoch, m.Generation, chain.MemberRW
+	rec.Members = nil
+	for _, name := range m.Members {
+		rec.Members = append(rec.Members, chain.Member{Name: name})
+	}
+	r.enqueue(&metaOp{s: s, run: func() any { return result{err: r.chain.WriteRecord(rec)} }, done: func(v any) {
+		err := v.(result).err
+		if err == nil {
+			r.record = rec
+		}
+		r.replyErr(s, h, err)
+	}})
+}
+
+// markDirty adds regions to the log.
+func (r *Replica) markDirty(s *session, h *wire.Header, p []byte) {
+	added := false
+	for len(p) >= 4 {
+		n := binary.LittleEndian.Uint32(p)
+		p = p[4:]
+		if !r.dirty[n] {
+			r.dirty[n] = true
+			added = true
+		}
+	}
+	if r.dirtyAll || !added {
+		// Behind whatever is queued, so that the answer still means "durable".
+		r.enqueue(&metaOp{s: s, run: func() any { return nil }, done: func(any) { s.answer(h, block.OK) }})
+		return
+	}
+	r.enqueue(&metaOp{s: s, run: r.writeDirty(r.dirtyList()), done: func(v any) { r.dirtyWritten(s, h, v) }})
+}
+
+func (r *Replica) writeDirty(set []uint32) func() any {
+	regions := make([]chain.Region, len(set))
+	for i, n := range set {
+		regions[i] = chain.Region(n)
+	}
+	return func() any { return result{err: r.chain.WriteDirty(regions)} }
+}
+
+func (r *Replica) dirtyWritten(s *session, h *wire.Header, v any) {
+	err := v.(result).err
+	if err != nil {
+		r.cfg.Event("dirty-log-failed", err.Error())
+	}
+	s.answer(h, codeOf(err))
+	r.checkBroken()
+}
+
+func (r *Replica) clearDirty(s *session, h *wire.Header, m *wire.ClearDirty) {
+	clear(r.dirty)
+	for _, n := range m.Keep {
+		r.dirty[n] = true
+	}
+	r.dirtyAll = false
+	r.enqueue(&metaOp{s: s, run: r.writeDirty(r.dirtyList()), done: func(v any) { r.replyErr(s, h, v.(result).err) }})
+}
+
+// snapshotName returns the snapshot's name of a chain file, "" for a head.
+func snapshotName(file string) string {
+	n, ok := strings.CutPrefix(strings.TrimSuffix(file, ".img"), "volume-snap-")
+	if !ok {
+		return ""
+	}
+	return n
+}
+
+func snapshotFile(name string) string {
+	if name == "" {
+		return ""
+	}
+	return "volume-snap-" + name + ".img"
+}
+
+func (r *Replica) describe(s *session, h *wire.Header) {
+	r.enqueue(&metaOp{s: s, run: func() any { return r.description() }, done: func(v any) {
+		res := v.(result)
+		if res.err != nil {
+			r.replyErr(s, h, res.err)
+			return
+		}
+		r.reply(s, h, block.OK, res.reply)
+	}})
+}
+
+func (r *Replica) description() result {
+	snaps, err := r.chain.Snapshots()
+	if err != nil {
+		return result{err: err}
+	}
+	sizes := map[string]int64{}
+	var res result
+	for _, n := range snaps {
+		l := wire.Layer{Name: n.Name, Parent: n.Parent, Removed: n.Removed, UserCreated: n.UserCreated, Created: n.Created,
+			Labels: n.Labels, Allocated: n.SizeBytes}
+		if n.Name == chain.HeadName {
+			l.Name = ""
+		}
+		sizes[l.Name] = n.SizeBytes
+		res.reply.Snapshots = append(res.reply.Snapshots, l)
+	}
+	d := &wire.ChainDescription{Size: r.chain.Size()}
+	for _, l := range r.chain.LayerList() {
+		name := snapshotName(l.File)
+		d.Layers = append(d.Layers, wire.Layer{Name: name, Size: l.Size, Parent: snapshotName(l.Meta.Parent), Removed: l.Meta.Removed,
+			UserCreated: l.Meta.UserCreated, Created: l.Meta.Created, Labels: l.Meta.Labels, Allocated: sizes[name]})
+	}
+	res.reply.Chain = d
+	return res
+}
+
+// maxRanges bounds an answer to Extents.
+const maxRanges = 4096
+
+// listExtents lists the allocated ranges of a layer. The list is taken once per layer and handed out in pages.
+func (r *Replica) listExtents(s *session, h *wire.Header, m *wire.ExtentsRequest) {
+	layers := r.chain.LayerList()
+	if int(m.Layer) >= len(layers) {
+		r.reply(s, h, block.Invalid, wire.ControlReply{Error: fmt.Sprintf("chain has %d layers, no layer %d", len(layers), m.Layer)})
+		return
+	}
+	if m.Off > 0 && r.exLayer == m.Layer && r.extents != nil {
+		r.pageOfExtents(s, h, m)
+		return
+	}
+	file := layers[m.Layer].File
+	r.enqueue(&metaOp{s: s, run: func() any { return r.scan(file) }, done: func(v any) {
+		res := v.(scanned)
+		if res.err != nil {
+			r.replyErr(s, h, res.err)
+			return
+		}
+		r.extents, r.exLayer = res.ranges, m.Layer
+		r.pageOfExtents(s, h, m)
+	}})
+}
+
+type scanned struct {
+	ranges [][2]int64
+	err    error
+}
+
+func (r *Replica) scan(file string) scanned {
+	ranges := [][2]int64{}
+	err := r.chain.LayerExtents(file, func(e disk.Extent) error {
+		beg, end := widen(e.Off, e.Len)
+		if n := len(ranges); n > 0 && ranges[n-1][1] >= beg {
+			ranges[n-1][1] = max(ranges[n-1][1], end)
+		} else {
+			ranges = append(ranges, [2]int64{beg, end})
+		}
+		return nil
+	})
+	return scanned{ranges, err}
+}
+
+func (r *Replica) pageOfExtents(s *session, h *wire.Header, m *wire.ExtentsRequest) {
+	i, _ := slices.BinarySearchFunc(r.extents, m.Off, func(e [2]int64, off int64) int {
+		if e[1] <= off {
+			return -1
+		}
+		return 1
+	})
+	page := r.extents[i:]
+	next := int64(-1)
+	if len(page) > maxRanges {
+		next = page[maxRanges][0]
+		page = page[:maxRanges]
+	}
+	r.reply(s, h, block.OK, wire.ControlReply{Extents: &wire.ExtentsReply{Ranges: page, Next: next}})
+}
+
+// beginRebuild replaces the directory's content by an empty copy of the described chain and repeats the promise there:
+// the record of the old content is void from then on.
+func (r *Replica) beginRebuild(s *session, h *wire.Header, d *wire.ChainDescription) {
+	spec := chain.Spec{Size: d.Size, VolumeUUID: r.uuid, Self: r.cfg.Member, Rebuilding: true}
+	for i, l := range d.Layers {
+		if i == len(d.Layers)-1 {
+			spec.Created, spec.HeadParent = l.Created, snapshotFile(l.Parent)
+			break
+		}
+		spec.Layers = append(spec.Layers, chain.LayerSpec{File: snapshotFile(l.Name), Size: l.Size, Meta: chain.DiskMeta{
+			Name: snapshotFile(l.Name), Parent: snapshotFile(l.Parent), Removed: l.Removed, UserCreated: l.UserCreated,
+			Created: l.Created, Labels: l.Labels}})
+	}
+	rec := chain.Record{VolumeUUID: r.uuid, Self: r.cfg.Member, Promised: r.record.Promised, Engine: r.record.Engine, State: chain.MemberWO}
+	r.enqueue(&metaOp{s: s, exclusive: true, run: func() any {
+		c, err := r.cfg.Recreate(r.chain, spec)
+		if err == nil {
+			if err = c.WriteRecord(rec); err == nil {
+				err = c.WriteDirty([]chain.Region{})
+			}
+		}
+		return recreated{c, err}
+	}, done: func(v any) {
+		res := v.(recreated)
+		if res.chain == nil {
+			r.fail("cannot begin a rebuild: " + res.err.Error())
+			return
+		}
+		r.adopt(res.chain)
+		r.replyErr(s, h, res.err)
+	}})
+}
+
+type recreated struct {
+	chain *chain.Chain
+	err   error
+}
+
+// finishRebuild first syncs every file while requests go on, so that the part that stops them is short.
+func (r *Replica) finishRebuild(s *session, h *wire.Header) {
+	j := r.newJob(s, h, loop.Seg{})
+	hdr := *h
+	j.next = func(j *job) {
+		code := j.code
+		j.used, j.s, j.next = false, nil, nil
+		r.freeJobs = append(r.freeJobs, j.index)
+		r.inFlight--
+		s.jobs--
+		s.check()
+		if code != block.OK {
+			r.fail("cannot sync a rebuilt file")
+			return
+		}
+		r.blocking(s, &hdr, true, func() error { return r.chain.FinishRebuild() })
+	}
+	j.pending++
+	for _, l := range r.chain.LayerList() {
+		j.pending++
+		r.op(loop.Op{Kind: loop.FileSync, Handle: loop.Handle(l.Handle), Tag: j.tag(opWrite)})
+	}
+	r.step(j)
+}
+
+// runLayer reads or writes one file of the chain for a rebuild.
+func (r *Replica) runLayer(s *session, h *wire.Header, payload loop.Seg) bool {
+	layers := r.chain.LayerList()
+	if int(h.Layer) >= len(layers) || h.Len == 0 || h.Len > block.MaxTransfer || (h.Off|h.Len)%block.Size != 0 || h.Off+h.Len > r.chain.Size() {
+		return r.refuse(s, h, payload)
+	}
+	l := layers[h.Layer]
+	if h.Type == wire.LayerRead {
+		b, ok := r.arena.Get(int(h.Len))
+		if !ok {
+			return false
+		}
+		j := r.newJob(s, h, payload)
+		j.buf, j.base = b, h.Off
+		// Beyond the end of a layer that is shorter than the volume there is nothing to read.
+		clear(r.arena.Bytes(b)[:h.Len])
+		j.next = r.readDone
+		r.fileOp(j, loop.FileRead, l.Handle, h.Off, loop.Seg{Buf: b, Len: int32(h.Len)})
+		return true
+	}
+	if int64(payload.Len) != h.Len || !r.chain.Rebuilding() {
+		return r.refuse(s, h, payload)
+	}
+	j := r.newJob(s, h, payload)
+	j.next = func(j *job) {
+		if j.code == block.OK {
+			r.chain.MarkLayerWritten(l.File, j.h.Off, j.h.Len)
+		}
+		r.finish(j, j.code, loop.Seg{})
+	}
+	r.fileOp(j, loop.FileWrite, l.Handle, h.Off, loop.Seg{Buf: payload.Buf, Len: payload.Len})
+	return true
+}
+
+// Base returns the member name of a replica directory: the last element of its path.
+func Base(dir string) string { return path.Base(dir) }

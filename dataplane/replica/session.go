@@ -1,0 +1,297 @@
+package replica
+
+import (
+	"fmt"
+
+	"ankole.storage/block"
+	"ankole.storage/dataplane/chain"
+	"ankole.storage/dataplane/loop"
+	"ankole.storage/dataplane/wire"
+)
+
+type sessionPhase uint8
+
+const (
+	sessionGreeted sessionPhase = iota
+	sessionPromising
+	sessionOpen
+	sessionClosing
+)
+
+// operations of a connection, in the low byte of its tags.
+const (
+	tagRecv = 1 + iota
+	tagSend
+	tagClose
+)
+
+// session is one connection.
+type session struct {
+	r      *Replica
+	index  int
+	run    uint64
+	phase  sessionPhase
+	conn   *wire.Conn
+	handle loop.Handle
+	nonce  []byte
+	epoch  uint64
+	closed bool // the close has completed
+	jobs   int
+}
+
+func (r *Replica) accept() {
+	r.accepted++
+	r.op(loop.Op{Kind: loop.Accept, Handle: r.cfg.Listener, Tag: loop.Tag(ownerListener, 0)})
+}
+
+func (r *Replica) acceptDone(d *loop.Done) {
+	if d.Errno == loop.Canceled {
+		return
+	}
+	r.accept()
+	if d.Errno != 0 {
+		r.cfg.Event("accept-failed", fmt.Sprintf("errno %d", d.Errno))
+		return
+	}
+	index := -1
+	for i, s := range r.conns {
+		if s == nil {
+			index = i
+			break
+		}
+	}
+	if index < 0 {
+		index = len(r.conns)
+		r.conns = append(r.conns, nil)
+	}
+	s := &session{r: r, index: index, run: r.accepted, handle: d.New}
+	if index >= maxConns || r.dead {
+		r.conns = r.conns[:index]
+		r.op(loop.Op{Kind: loop.Close, Handle: d.New, Tag: loop.Tag(ownerListener, 1)})
+		return
+	}
+	r.conns[index] = s
+	s.conn = wire.NewConn(d.New, index, r.arena, s.tag(tagRecv), s.tag(tagSend))
+	s.nonce = r.cfg.Nonce()
+	s.send(wire.Header{Type: wire.Greeting}, wire.Marshal(wire.GreetingMessage{
+		MinVersion: wire.MinVersion, Version: wire.Version, Nonce: s.nonce, Member: r.cfg.Member}))
+	s.conn.Start(r.out)
+}
+
+func (s *session) tag(what uint64) uint64 {
+	return loop.Tag(ownerConn, s.run<<16|uint64(s.index)<<8|what)
+}
+
+func (r *Replica) connDone(v uint64, d *loop.Done) {
+	index := int(v >> 8 & 0xff)
+	if index >= len(r.conns) || r.conns[index] == nil || r.conns[index].run&(1<<40-1) != v>>16 {
+		return
+	}
+	s := r.conns[index]
+	switch v & 0xff {
+	case tagRecv:
+		s.conn.Received(d, s, r.out)
+	case tagSend:
+		s.conn.Sent(d, r.out)
+	case tagClose:
+		s.closed = true
+	}
+	s.check()
+}
+
+// check ends a session whose connection failed, and forgets one that is down.
+func (s *session) check() {
+	if err := s.conn.Err(); err != nil {
+		s.end(err.Error())
+	}
+	if s.closed && s.conn.Idle() && s.jobs == 0 {
+		s.conn.Free()
+		s.r.conns[s.index] = nil
+	}
+}
+
+func (s *session) closing() bool { return s.phase == sessionClosing }
+
+// end closes the connection. Operations already on the disk go on and are waited for by whoever needs that.
+func (s *session) end(reason string) {
+	if s.phase == sessionClosing {
+		return
+	}
+	if s.phase == sessionOpen {
+		s.r.cfg.Event("session-ended", fmt.Sprintf("epoch %d: %s", s.epoch, reason))
+	}
+	s.phase = sessionClosing
+	if s.conn.Err() == nil {
+		s.conn.Fail(wire.ErrClosed)
+	}
+	s.r.op(loop.Op{Kind: loop.Close, Handle: s.handle, Tag: s.tag(tagClose)})
+}
+
+// PlacePayload implements wire.Handler. The payload of a write is placed so that its block alignment in memory equals
+// that on disk, with room for the whole blocks around it.
+func (s *session) PlacePayload(_ *wire.Conn, h *wire.Header) (loop.Seg, bool) {
+	lead := int32(0)
+	room := int(h.Payload)
+	if h.Type == wire.Write || h.Type == wire.LayerWrite {
+		lead = int32(h.Off % block.Size)
+		room = (int(lead) + room + block.Size - 1) &^ (block.Size - 1)
+		if room > block.MaxTransfer {
+			s.conn.Fail(fmt.Errorf("%w: write of %d bytes at %d covers more than %d", wire.ErrFrame, h.Payload, h.Off, block.MaxTransfer))
+			return loop.Seg{}, false
+		}
+	}
+	b, ok := s.r.arena.Get(room)
+	return loop.Seg{Buf: b, Off: lead, Len: int32(h.Payload)}, ok
+}
+
+// Frame implements wire.Handler.
+func (s *session) Frame(_ *wire.Conn, h *wire.Header, payload loop.Seg) {
+	r := s.r
+	switch {
+	case s.phase == sessionGreeted && h.Type == wire.Hello && payload.Len > 0:
+		s.hello(h, r.arena.Seg(payload))
+		r.release(payload)
+		return
+	case s.phase != sessionOpen || h.IsResponse():
+		s.conn.Fail(fmt.Errorf("%w: unexpected %s", wire.ErrFrame, h.Type))
+		r.release(payload)
+		return
+	}
+	if h.Epoch != s.epoch {
+		s.answer(h, block.Fenced)
+		r.release(payload)
+		return
+	}
+	if r.exclusive || len(r.waiting) > 0 || !r.run(s, h, payload) {
+		r.waiting = append(r.waiting, frame{s, *h, payload})
+	}
+}
+
+// send queues a frame with a small payload.
+func (s *session) send(h wire.Header, p []byte) {
+	b, ok := s.r.arena.Get(len(p))
+	if !ok {
+		s.conn.Fail(fmt.Errorf("no buffer for %s", h.Type))
+		return
+	}
+	seg := loop.Seg{Buf: b, Len: int32(len(p))}
+	copy(s.r.arena.Seg(seg), p)
+	wire.Prepare(s.r.arena, &h, seg)
+	s.conn.SendPayload(&h, seg, wire.EncodeInHeadroom(s.r.arena, &h, seg))
+}
+
+func (s *session) answer(h *wire.Header, code block.Code) {
+	if s.closing() {
+		return
+	}
+	a := h.Answer(code)
+	s.conn.Send(&a)
+}
+
+// hello checks who is there, and on success takes the session over: see the package comment.
+func (s *session) hello(h *wire.Header, p []byte) {
+	var m wire.HelloMessage
+	if err := wire.Unmarshal(p, &m); err != nil {
+		s.conn.Fail(err)
+		return
+	}
+	c := &s.r.cfg
+	switch {
+	case m.Version < wire.MinVersion || m.Version > wire.Version:
+		s.refuse(h, block.Invalid, fmt.Sprintf("protocol version %d is not spoken here", m.Version))
+	case m.VolumeUUID != c.VolumeUUID:
+		s.refuse(h, block.Refused, fmt.Sprintf("this is a replica of volume %s (%s), not of %s (%s)", c.VolumeName, c.VolumeUUID, m.VolumeName, m.VolumeUUID))
+	case !wire.SameProof(m.Proof, wire.EngineProof(c.Secret, c.VolumeUUID, m.Epoch, s.nonce, m.Nonce)):
+		s.refuse(h, block.Refused, "the volume's secret does not match")
+	case s.r.outbids(&m):
+		s.outbid(h)
+	default:
+		for _, o := range s.r.conns {
+			if o != nil && o != s && (o.phase == sessionOpen || o.phase == sessionPromising) {
+				o.end(fmt.Sprintf("engine %s takes over with epoch %d", m.Engine, m.Epoch))
+			}
+		}
+		s.phase = sessionPromising
+		s.epoch = m.Epoch
+		hdr := *h
+		s.r.enqueue(&metaOp{exclusive: true, name: "promise", s: s, run: func() any { return s.r.promise(m) },
+			done: func(v any) { s.promised(&hdr, &m, v) }})
+	}
+}
+
+func (s *session) refuse(h *wire.Header, code block.Code, text string) {
+	s.r.cfg.Event("refused", text)
+	s.send(h.Answer(code), wire.Marshal(wire.HelloReply{Error: text}))
+	s.phase = sessionGreeted
+}
+
+// outbids reports that a newer engine, or another of the same epoch, has been promised already.
+func (r *Replica) outbids(m *wire.HelloMessage) bool {
+	return m.Epoch < r.record.Promised || (m.Epoch == r.record.Promised && r.record.Engine != m.Engine && r.record.Engine != "")
+}
+
+func (s *session) outbid(h *wire.Header) {
+	rec := &s.r.record
+	s.send(h.Answer(block.Fenced), wire.Marshal(wire.HelloReply{Promised: rec.Promised,
+		Error: fmt.Sprintf("epoch %d is promised to engine %s", rec.Promised, rec.Engine)}))
+}
+
+// promiseResult is what promise brings back.
+type promiseResult struct {
+	record chain.Record
+	err    error
+}
+
+// promise makes the epoch durable. It runs away from the loop's thread while nothing is in flight.
+func (r *Replica) promise(m wire.HelloMessage) promiseResult {
+	rec, ok := r.chain.Record()
+	if !ok {
+		rec = chain.Record{VolumeUUID: r.uuid, Self: r.cfg.Member}
+	}
+	if m.Prepared || (m.Epoch == rec.Promised && rec.Engine == m.Engine) {
+		return promiseResult{record: rec}
+	}
+	rec.Promised, rec.Engine = m.Epoch, m.Engine
+	return promiseResult{record: rec, err: r.chain.WriteRecord(rec)}
+}
+
+// promised answers hello. Everybody else's session has ended before the promise was made.
+func (s *session) promised(h *wire.Header, m *wire.HelloMessage, v any) {
+	r := s.r
+	res := v.(promiseResult)
+	if s.closing() {
+		return
+	}
+	if res.err != nil {
+		s.refuse(h, codeOf(res.err), res.err.Error())
+		return
+	}
+	r.record, r.recorded = res.record, true
+	reply := wire.HelloReply{Promised: m.Epoch, Size: r.chain.Size(), Rebuilding: r.chain.Rebuilding(), Blank: r.blank(),
+		Proof: wire.ReplicaProof(r.cfg.Secret, r.cfg.VolumeUUID, m.Epoch, s.nonce, m.Nonce)}
+	if r.record.Generation > 0 {
+		reply.Record = &wire.RecordMessage{VolumeUUID: r.cfg.VolumeUUID, Epoch: r.record.Epoch, Generation: r.record.Generation}
+		for _, m := range r.record.Members {
+			reply.Record.Members = append(reply.Record.Members, m.Name)
+		}
+	}
+	if !reply.Blank {
+		reply.Dirty, reply.DirtyAll = r.dirtyList(), r.dirtyAll
+	}
+	s.phase = sessionOpen
+	r.cfg.Event("session", fmt.Sprintf("engine %s, epoch %d", m.Engine, m.Epoch))
+	s.send(h.Answer(block.OK), wire.Marshal(reply))
+}
+
+// blank reports that the directory has never held anything.
+func (r *Replica) blank() bool {
+	if r.record.Generation > 0 || r.chain.Rebuilding() || len(r.chain.LayerList()) > 1 {
+		return false
+	}
+	for _, e := range r.chain.ReadPlan(0, r.chain.Size(), nil) {
+		if e.Handle != chain.NoHandle {
+			return false
+		}
+	}
+	return true
+}

@@ -1,0 +1,86 @@
+package wire
+
+// ControlRequest is the payload of a Control frame: exactly one field is set. Control operations are rare; they are
+// carried on the data connection so that they are ordered with the writes around them.
+type ControlRequest struct {
+	// SetRecord makes a membership record durable.
+	SetRecord *RecordMessage `json:"setRecord,omitempty"`
+	// Snapshot rotates the head. The engine has no write in flight.
+	Snapshot *SnapshotRequest `json:"snapshot,omitempty"`
+	// Describe asks for the chain: names, metadata, sizes.
+	Describe *DescribeRequest `json:"describe,omitempty"`
+	// Extents asks for the allocated ranges of one layer.
+	Extents *ExtentsRequest `json:"extents,omitempty"`
+	// BeginRebuild turns the directory into an empty copy of the described chain, marked as rebuilding.
+	BeginRebuild *ChainDescription `json:"beginRebuild,omitempty"`
+	// FinishRebuild syncs everything and clears the rebuilding mark.
+	FinishRebuild *FinishRebuild `json:"finishRebuild,omitempty"`
+	// ClearDirty replaces the dirty log by the listed regions.
+	ClearDirty *ClearDirty `json:"clearDirty,omitempty"`
+	// Close marks the directory as cleanly closed: the engine is going away and no write is in flight.
+	Close *CloseRequest `json:"close,omitempty"`
+}
+
+// ControlReply is the payload of the answer. Code in the header tells the result; Error explains it.
+type ControlReply struct {
+	Error string `json:"error,omitempty"`
+	// Chain answers Describe: the live chain; Snapshots lists every branch, the head included.
+	Chain     *ChainDescription `json:"chain,omitempty"`
+	Snapshots []Layer           `json:"snapshots,omitempty"`
+	Extents   *ExtentsReply     `json:"extents,omitempty"`
+}
+
+// SnapshotRequest names the snapshot to take.
+type SnapshotRequest struct {
+	Name        string            `json:"name"`
+	UserCreated bool              `json:"userCreated"`
+	Created     string            `json:"created"`
+	Labels      map[string]string `json:"labels,omitempty"`
+}
+
+// DescribeRequest has no parameters.
+type DescribeRequest struct{}
+
+// FinishRebuild has no parameters.
+type FinishRebuild struct{}
+
+// CloseRequest has no parameters.
+type CloseRequest struct{}
+
+// ClearDirty is the set of regions that stay marked.
+type ClearDirty struct {
+	Keep []uint32 `json:"keep"`
+}
+
+// ChainDescription is a live chain as one replica describes it to another: layers bottom-up, the head last.
+type ChainDescription struct {
+	Size   int64   `json:"size"`
+	Layers []Layer `json:"layers"`
+}
+
+// Layer is one file of a chain.
+type Layer struct {
+	// Name of the snapshot; empty for the head.
+	Name        string            `json:"name"`
+	Size        int64             `json:"size"`
+	Removed     bool              `json:"removed,omitempty"`
+	UserCreated bool              `json:"userCreated,omitempty"`
+	Created     string            `json:"created,omitempty"`
+	Labels      map[string]string `json:"labels,omitempty"`
+	// Allocated bytes, for progress.
+	Allocated int64 `json:"allocated"`
+	// Parent snapshot name; empty for a bottom layer.
+	Parent string `json:"parent,omitempty"`
+}
+
+// ExtentsRequest asks for the extents of layer Layer from byte Off on.
+type ExtentsRequest struct {
+	Layer uint32 `json:"layer"`
+	Off   int64  `json:"off"`
+}
+
+// ExtentsReply lists allocated ranges in order, [start, end) in bytes, 4 KiB aligned. Next is where to go on, or -1.
+type ExtentsReply struct {
+	Ranges [][2]int64 `json:"ranges"`
+	Next   int64      `json:"next"`
+}

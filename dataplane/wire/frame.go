@@ -1,0 +1,163 @@
+// Package wire is the protocol between an engine and its replicas: how frames look and how a connection moves them.
+//
+// A connection carries frames of a 64-byte header and an optional payload in both directions. The replica greets, the
+// engine proves that it knows the volume's secret, the replica proves the same, and from then on the engine sends
+// requests with identifiers of its choice and the replica answers each once, in any order. Header and payload carry
+// CRC-32C checksums: a mismatch ends the connection, since nothing after it can be trusted. docs/format-wire.md has the
+// format in full.
+//
+// Frame (this file) is the codec, Conn (conn.go) the part of a step core that receives and sends frames in batches, the
+// handshake is in hello.go and the rare control messages in control.go.
+package wire
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/crc32"
+
+	"ankole.storage/block"
+)
+
+// Version is the newest protocol version this code speaks; MinVersion the oldest. A peer picks the highest both know.
+const (
+	Version    = 1
+	MinVersion = 1
+)
+
+// HeaderSize is the size of an encoded header.
+const HeaderSize = 64
+
+// magic opens every frame: "AnkW".
+const magic = 0x576b6e41
+
+// MaxPayload bounds the payload of a frame: one block.MaxTransfer. Control payloads are bounded by the same.
+const MaxPayload = block.MaxTransfer
+
+// Type is what a frame asks for or answers.
+type Type uint8
+
+// Frame types. Values are fixed by the format.
+const (
+	// Greeting is the replica's first frame; its payload is a Greeting message.
+	Greeting Type = iota + 1
+	// Hello is the engine's answer and the replica's answer to it.
+	Hello
+	Read
+	Write
+	WriteZeroes
+	Discard
+	Flush
+	// MarkDirty makes the regions listed in the payload durable in the replica's dirty log.
+	MarkDirty
+	// Control carries a JSON message for a rare operation; see control.go.
+	Control
+	// LayerRead and LayerWrite address one file of the chain by index instead of the resolved volume: rebuild.
+	LayerRead
+	LayerWrite
+	// Hash asks for the SHA-256 of the resolved content of a range; the answer's payload is 32 bytes.
+	Hash
+	typeEnd
+)
+
+var typeNames = [...]string{"?", "greeting", "hello", "read", "write", "write-zeroes", "discard", "flush", "mark-dirty",
+	"control", "layer-read", "layer-write", "hash"}
+
+// String names the type in traces and errors.
+func (t Type) String() string {
+	if int(t) < len(typeNames) {
+		return typeNames[t]
+	}
+	return fmt.Sprintf("type(%d)", uint8(t))
+}
+
+// Flags of a frame.
+const (
+	// Response marks an answer.
+	Response uint8 = 1 << iota
+	// FUA asks that the data be on stable storage before the answer.
+	FUA
+	// ToTarget marks a write that a rebuild copies: the replica counts it apart.
+	ToTarget
+)
+
+// Header is a decoded frame header.
+type Header struct {
+	Type  Type
+	Flags uint8
+	// Code is the result in a response.
+	Code block.Code
+	// ID is chosen by the requester; the response repeats it.
+	ID uint64
+	// Epoch of the sender's session. The replica refuses frames of another epoch than the connection's.
+	Epoch uint64
+	// Off and Len are the range in bytes. Len of a read is the number of bytes wanted.
+	Off int64
+	Len int64
+	// Payload is the number of payload bytes that follow; Sum is their CRC-32C.
+	Payload uint32
+	Sum     uint32
+	// Layer is the chain index in LayerRead and LayerWrite, bottom layer 0.
+	Layer uint32
+}
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+// Sum returns the checksum used for payloads: CRC-32C (RFC 3720).
+func Sum(p []byte) uint32 { return crc32.Checksum(p, castagnoli) }
+
+// ErrFrame says that received bytes are no valid frame; the connection must be closed.
+var ErrFrame = errors.New("wire: invalid frame")
+
+// Encode writes h into p, which must have HeaderSize bytes.
+func (h *Header) Encode(p []byte) {
+	_ = p[HeaderSize-1]
+	le := binary.LittleEndian
+	le.PutUint32(p[0:], magic)
+	p[4], p[5], p[6], p[7] = byte(h.Type), h.Flags, byte(h.Code), 0
+	le.PutUint64(p[8:], h.ID)
+	le.PutUint64(p[16:], h.Epoch)
+	le.PutUint64(p[24:], uint64(h.Off))
+	le.PutUint64(p[32:], uint64(h.Len))
+	le.PutUint32(p[40:], h.Payload)
+	le.PutUint32(p[44:], h.Sum)
+	le.PutUint32(p[48:], h.Layer)
+	le.PutUint64(p[52:], 0)
+	le.PutUint32(p[60:], Sum(p[:60]))
+}
+
+// Decode reads a header from p. It checks everything that does not depend on the session: magic, checksum, type,
+// ranges and sizes.
+func (h *Header) Decode(p []byte) error {
+	_ = p[HeaderSize-1]
+	le := binary.LittleEndian
+	if m := le.Uint32(p[0:]); m != magic {
+		return fmt.Errorf("%w: magic %#x", ErrFrame, m)
+	}
+	if le.Uint32(p[60:]) != Sum(p[:60]) {
+		return fmt.Errorf("%w: header checksum", ErrFrame)
+	}
+	*h = Header{
+		Type: Type(p[4]), Flags: p[5], Code: block.Code(p[6]),
+		ID: le.Uint64(p[8:]), Epoch: le.Uint64(p[16:]),
+		Off: int64(le.Uint64(p[24:])), Len: int64(le.Uint64(p[32:])),
+		Payload: le.Uint32(p[40:]), Sum: le.Uint32(p[44:]), Layer: le.Uint32(p[48:]),
+	}
+	switch {
+	case h.Type == 0 || h.Type >= typeEnd:
+		return fmt.Errorf("%w: unknown type %d", ErrFrame, h.Type)
+	case h.Payload > MaxPayload:
+		return fmt.Errorf("%w: %s payload of %d bytes", ErrFrame, h.Type, h.Payload)
+	case h.Off < 0 || h.Len < 0 || h.Off+h.Len < 0:
+		return fmt.Errorf("%w: %s range %d+%d", ErrFrame, h.Type, h.Off, h.Len)
+	}
+	return nil
+}
+
+// IsResponse reports whether the frame is an answer.
+func (h *Header) IsResponse() bool { return h.Flags&Response != 0 }
+
+// Answer returns the header of a response to h.
+func (h *Header) Answer(code block.Code) Header {
+	return Header{Type: h.Type, Flags: Response, Code: code, ID: h.ID, Epoch: h.Epoch, Off: h.Off, Len: h.Len, Layer: h.Layer}
+}

@@ -1,0 +1,120 @@
+package wire
+
+import (
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/json"
+	"fmt"
+)
+
+// SecretSize is the size of a volume's secret in bytes.
+const SecretSize = 32
+
+// NonceSize is the size of each side's nonce.
+const NonceSize = 16
+
+// GreetingMessage is the replica's first word: what it speaks and its nonce.
+type GreetingMessage struct {
+	MinVersion int    `json:"minVersion"`
+	Version    int    `json:"version"`
+	Nonce      []byte `json:"nonce"`
+	// Member is the data directory name the replica serves.
+	Member string `json:"member"`
+}
+
+// HelloMessage is the engine's word: which volume, which epoch, and the proof that it knows the secret.
+type HelloMessage struct {
+	Version    int    `json:"version"`
+	VolumeName string `json:"volumeName"`
+	VolumeUUID string `json:"volumeUUID"`
+	// Engine is the engine's instance name, InstanceManager the instance manager it runs in.
+	Engine          string `json:"engine"`
+	InstanceManager string `json:"instanceManager,omitempty"`
+	// Epoch is made durable by the replica before it answers, unless Prepared.
+	Epoch uint64 `json:"epoch"`
+	// Prepared opens the replica for a coming hand-over: no writes, epoch not raised.
+	Prepared bool   `json:"prepared,omitempty"`
+	Nonce    []byte `json:"nonce"`
+	Proof    []byte `json:"proof"`
+}
+
+// HelloReply is the replica's answer. On Fenced the record tells the newer epoch.
+type HelloReply struct {
+	Proof []byte `json:"proof"`
+	// Promised is the newest epoch the replica has made durable.
+	Promised uint64 `json:"promised"`
+	// Record is the membership record on disk; nil when the directory has none or it is void.
+	Record *RecordMessage `json:"record,omitempty"`
+	// Blank: the directory holds no data yet, so it may found a volume.
+	Blank bool `json:"blank,omitempty"`
+	// Rebuilding: the directory is an incomplete copy.
+	Rebuilding bool  `json:"rebuilding,omitempty"`
+	Size       int64 `json:"size"`
+	// Dirty lists regions whose replicas may differ, as numbers of DirtyRegion-sized pieces.
+	Dirty []uint32 `json:"dirty,omitempty"`
+	// DirtyAll: nothing is known, every region must be compared.
+	DirtyAll bool   `json:"dirtyAll,omitempty"`
+	Error    string `json:"error,omitempty"`
+}
+
+// RecordMessage is a membership record on the wire and in control messages: the set Members of generation Generation as
+// proposed in epoch Epoch.
+type RecordMessage struct {
+	VolumeUUID string   `json:"volumeUUID"`
+	Epoch      uint64   `json:"epoch"`
+	Generation uint64   `json:"generation"`
+	Members    []string `json:"members"`
+}
+
+// proof is HMAC-SHA-256 over role, volume, epoch and both nonces: neither side can replay or reflect the other's.
+func proof(secret []byte, role, volumeUUID string, epoch uint64, replicaNonce, engineNonce []byte) []byte {
+	m := hmac.New(sha256.New, secret)
+	m.Write([]byte("ankole wire 1 " + role + " "))
+	m.Write([]byte(volumeUUID))
+	var e [8]byte
+	binary.LittleEndian.PutUint64(e[:], epoch)
+	m.Write(e[:])
+	m.Write(replicaNonce)
+	m.Write(engineNonce)
+	return m.Sum(nil)
+}
+
+// EngineProof is what an engine sends in HelloMessage.Proof.
+func EngineProof(secret []byte, volumeUUID string, epoch uint64, replicaNonce, engineNonce []byte) []byte {
+	return proof(secret, "engine", volumeUUID, epoch, replicaNonce, engineNonce)
+}
+
+// ReplicaProof is what a replica sends in HelloReply.Proof.
+func ReplicaProof(secret []byte, volumeUUID string, epoch uint64, replicaNonce, engineNonce []byte) []byte {
+	return proof(secret, "replica", volumeUUID, epoch, replicaNonce, engineNonce)
+}
+
+// SameProof compares two proofs in constant time.
+func SameProof(a, b []byte) bool { return hmac.Equal(a, b) }
+
+// Pick returns the protocol version for a peer speaking [peerMin, peerMax], or an error that names both sides' ranges.
+func Pick(peerMin, peerMax int) (int, error) {
+	v := min(peerMax, Version)
+	if v < peerMin || v < MinVersion {
+		return 0, fmt.Errorf("wire: peer speaks versions %d to %d, this binary %d to %d: upgrade the older one", peerMin, peerMax, MinVersion, Version)
+	}
+	return v, nil
+}
+
+// Marshal encodes a handshake or control message.
+func Marshal(v any) []byte {
+	p, err := json.Marshal(v)
+	if err != nil {
+		panic("wire: message cannot be encoded: " + err.Error())
+	}
+	return p
+}
+
+// Unmarshal decodes a handshake or control message.
+func Unmarshal(p []byte, v any) error {
+	if err := json.Unmarshal(p, v); err != nil {
+		return fmt.Errorf("%w: message: %w", ErrFrame, err)
+	}
+	return nil
+}
