@@ -22,9 +22,11 @@ type Request struct {
 	Kind block.Kind
 	// FUA: Write or WriteZeroes must be on stable storage before it completes.
 	FUA bool
-	Off int64
-	Len int64
-	Buf loop.Buf
+	// Unmap: WriteZeroes may be done by giving the space back, wherever the range reads zero then.
+	Unmap bool
+	Off   int64
+	Len   int64
+	Buf   loop.Buf
 }
 
 // Frontend is one way to offer a volume. All methods are called by the engine's core; none blocks. Within a step they

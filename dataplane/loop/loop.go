@@ -23,7 +23,8 @@ const None Handle = -1
 type Kind uint8
 
 // Operation kinds. "Vec" is Op.Vec[:Op.Segs]. Several operations on one file may be in flight and finish in any
-// order; on a connection or device at most one Recv and one Send may be outstanding.
+// order; on a connection at most one Recv and one Send may be outstanding. On a device (FUSE) each Recv takes one message
+// and each Send is one; several Recvs may wait, and are served in order.
 const (
 	// FileRead reads the whole Vec at Off. A file that ends early gives a short N, never an error.
 	FileRead Kind = iota + 1

@@ -247,6 +247,7 @@ func (c *client) command(in []byte, reqs *[]frontend.Request, out *[]loop.Op) bo
 	r := &c.s.requests[slot]
 	r.client, r.cookie, r.off, r.left = c, cookie, int64(off), r.pieces()
 	r.fua = flags&cmdFlagFUA != 0 && (kind == block.Write || kind == block.WriteZeroes)
+	r.unmap = kind == block.WriteZeroes && flags&cmdFlagNoHole == 0
 	if kind == block.Write {
 		c.current = int(slot) + 1
 		return true
@@ -310,7 +311,7 @@ func (s *Server) check(typ, flags uint16, off uint64, size int64) (block.Kind, u
 // emit hands piece p of a request to the engine.
 func (s *Server) emit(slot, p int, reqs *[]frontend.Request) {
 	r := &s.requests[slot]
-	q := frontend.Request{ID: uint64(slot)<<8 | uint64(p), Kind: r.kind, FUA: r.fua, Off: r.off, Len: r.size}
+	q := frontend.Request{ID: uint64(slot)<<8 | uint64(p), Kind: r.kind, FUA: r.fua, Unmap: r.unmap, Off: r.off, Len: r.size}
 	if r.kind == block.Read || r.kind == block.Write {
 		q.Off += int64(p) * block.MaxTransfer
 		q.Len = r.pieceLen(p)

@@ -68,6 +68,7 @@ type request struct {
 	cookie  uint64
 	kind    block.Kind
 	fua     bool
+	unmap   bool
 	code    block.Code // of the first piece that failed
 	off     int64
 	size    int64

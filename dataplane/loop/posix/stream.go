@@ -40,22 +40,25 @@ func (l *Loop) watch(h *handle, out bool) {
 	}
 	h.registered, h.wantOut = true, out
 	if err := unix.EpollCtl(l.epoll, op, int(h.fd), &ev); err != nil {
-		l.fail(h, err.(unix.Errno))
+		h.registered = false
+		l.fail(h, err.(unix.Errno)) // it cannot be watched, so nothing would ever complete what is outstanding
 	}
 }
 
-// fail completes what is outstanding: the descriptor cannot be watched, so nothing would ever complete it.
+// fail completes what is outstanding with errno.
 func (l *Loop) fail(h *handle, errno unix.Errno) {
-	h.registered = false
 	if h.recv.active {
-		l.ready.push(h.recv.done(h, h.recv.n, errno))
+		l.ready.push(h.recv.done(h, 0, errno))
+		for h.nextRecv() {
+			l.ready.push(h.recv.done(h, 0, errno))
+		}
 	}
 	if h.send.active {
 		l.ready.push(h.send.done(h, h.send.n, errno))
 	}
 }
 
-// progressRecv tries the outstanding Recv or Accept.
+// progressRecv tries the outstanding Recv or Accept, and on a device those in line behind it.
 func (l *Loop) progressRecv(h *handle) {
 	s := &h.recv
 	if s.kind == loop.Accept {
@@ -73,7 +76,6 @@ func (l *Loop) progressRecv(h *handle) {
 			if h.stream {
 				l.watch(h, h.wantOut) // the next Recv can then wait for the edge without trying
 			}
-			return
 		case unix.EINTR, unix.ENOENT: // ENOENT: the FUSE request was interrupted before it was read
 			continue
 		case unix.EAGAIN:
@@ -82,6 +84,8 @@ func (l *Loop) progressRecv(h *handle) {
 			return
 		default:
 			l.ready.push(s.done(h, 0, errno))
+		}
+		if !h.nextRecv() {
 			return
 		}
 	}

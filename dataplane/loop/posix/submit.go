@@ -22,6 +22,7 @@ type handle struct {
 	closeTag   uint64
 	recv       side
 	send       side
+	more       []side // further Recvs of a device, behind recv
 }
 
 // side is the one outstanding operation of a direction.
@@ -61,7 +62,7 @@ func (l *Loop) handle(fd loop.Handle) *handle {
 	var h *handle
 	if n := len(l.spare); n > 0 {
 		h, l.spare = l.spare[n-1], l.spare[:n-1]
-		*h = handle{}
+		*h = handle{more: h.more[:0]}
 	} else {
 		h = &handle{}
 	}
@@ -107,6 +108,10 @@ func (l *Loop) submit(op *loop.Op) {
 		h.files++
 		l.files.submit(&t)
 	case loop.Accept, loop.Recv:
+		if h.recv.active && h.known && !h.stream && op.Kind == loop.Recv {
+			l.queueRecv(h, op)
+			return
+		}
 		l.begin(h, &h.recv, op)
 		if op.Kind == loop.Accept || !h.stream || !h.registered || h.readable || h.hangup {
 			l.progressRecv(h)
@@ -136,6 +141,23 @@ func (l *Loop) begin(h *handle, s *side, op *loop.Op) {
 	s.segs = l.resolve(op, &s.iov)
 }
 
+// queueRecv puts another Recv of a device in line.
+func (l *Loop) queueRecv(h *handle, op *loop.Op) {
+	s := side{active: true, kind: op.Kind, tag: op.Tag}
+	s.segs = l.resolve(op, &s.iov)
+	h.more = append(h.more, s)
+}
+
+// nextRecv makes the next Recv in line the outstanding one; false if there is none.
+func (h *handle) nextRecv() bool {
+	if len(h.more) == 0 {
+		return false
+	}
+	h.recv = h.more[0]
+	h.more = append(h.more[:0], h.more[1:]...)
+	return true
+}
+
 // resolve turns an operation's segments into addresses.
 func (l *Loop) resolve(op *loop.Op, iov *[loop.MaxSegs]unix.Iovec) int {
 	n := 0
@@ -151,12 +173,7 @@ func (l *Loop) resolve(op *loop.Op, iov *[loop.MaxSegs]unix.Iovec) int {
 
 // close cancels what is outstanding and closes h once no file operation is in flight on it.
 func (l *Loop) close(h *handle, tag uint64) {
-	if h.recv.active {
-		l.ready.push(h.recv.done(h, h.recv.n, unix.ECANCELED))
-	}
-	if h.send.active {
-		l.ready.push(h.send.done(h, h.send.n, unix.ECANCELED))
-	}
+	l.fail(h, unix.ECANCELED)
 	h.closing, h.closeTag = true, tag
 	if h.files == 0 {
 		l.finishClose(h)
