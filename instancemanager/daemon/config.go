@@ -13,6 +13,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"ankole.storage/hostpath"
 	"ankole.storage/instancemanager/process"
 )
 
@@ -47,7 +48,7 @@ const (
 // logsDir is where logs go unless said otherwise. A Pod without a mount namespace of its own must not write to the
 // log directory of the machine, so there it is the same place below the node's root.
 func logsDir() string {
-	if os.Getenv("ANKOLE_MOUNTS") != "" && resolve(defaultLogsDir) == defaultLogsDir {
+	if os.Getenv("ANKOLE_MOUNTS") != "" && hostpath.Resolve(defaultLogsDir) == defaultLogsDir {
 		return "/host" + defaultLogsDir
 	}
 	return defaultLogsDir

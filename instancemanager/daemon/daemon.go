@@ -14,6 +14,7 @@ import (
 
 	"google.golang.org/grpc"
 
+	"ankole.storage/hostpath"
 	"ankole.storage/instancemanager/mtls"
 	"ankole.storage/instancemanager/process"
 	"ankole.storage/instancemanager/server"
@@ -41,12 +42,12 @@ func Run(ctx context.Context, cfg Config, log *slog.Logger) error {
 	}
 	defer witnessListener.Close()
 	processes, err := process.New(process.Config{
-		LogsDir:     resolve(cfg.LogsDir),
+		LogsDir:     hostpath.Resolve(cfg.LogsDir),
 		Output:      cfg.Output,
 		Ports:       ports,
 		PodIP:       cfg.PodIP,
 		Environment: cfg.instanceEnvironment(socket),
-		Resolve:     resolve,
+		Resolve:     hostpath.Resolve,
 		Log:         log,
 	})
 	if err != nil {
@@ -112,7 +113,7 @@ func (s *servers) stop() {
 // serverTLS returns nil, meaning plaintext, when there are no usable certificates: managers of a cluster without the
 // secret, or with a broken one, talk plaintext as well.
 func (c *Config) serverTLS(log *slog.Logger) *tls.Config {
-	config, err := mtls.Server(resolve(c.TLSDir), log)
+	config, err := mtls.Server(hostpath.Resolve(c.TLSDir), log)
 	if err != nil {
 		log.Error("certificates are not usable, serving plaintext", "dir", c.TLSDir, "err", err)
 	}

@@ -9,6 +9,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"os"
 	"os/exec"
@@ -144,6 +145,12 @@ func run(mode string, args []string) error {
 		}
 	}()
 	return s.Serve(l)
+}
+
+// Host returns a loopback address (of 127.32.0.0 to 127.95.255.255) that nobody else is likely to use, so that tests
+// with fixed ports run beside each other and beside other runs of themselves.
+func Host() string {
+	return fmt.Sprintf("127.%d.%d.%d", 32+rand.IntN(64), rand.IntN(256), 1+rand.IntN(254))
 }
 
 // Deadline bounds every wait of a test; it is only reached when something is broken.

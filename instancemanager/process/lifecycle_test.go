@@ -167,7 +167,7 @@ func TestDeleteAgain(t *testing.T) {
 
 // TestCloseOrder: engines end before replicas get their signal.
 func TestCloseOrder(t *testing.T) {
-	m, err := New(Config{LogsDir: t.TempDir(), PodIP: hostFor(t), Ports: PortRange{10000, 10099}})
+	m, err := New(Config{LogsDir: t.TempDir(), PodIP: instancetest.Host(), Ports: PortRange{10000, 10099}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -202,7 +202,7 @@ func TestCloseOrder(t *testing.T) {
 
 // TestCloseImpatient: a stubborn instance is killed when there is no time.
 func TestCloseImpatient(t *testing.T) {
-	m, err := New(Config{LogsDir: t.TempDir(), PodIP: hostFor(t)})
+	m, err := New(Config{LogsDir: t.TempDir(), PodIP: instancetest.Host()})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -26,7 +26,7 @@ func newManager(t *testing.T, change func(*Config)) *Manager {
 	cfg := Config{
 		LogsDir:     t.TempDir(),
 		Ports:       PortRange{Start: 10000, End: 10099},
-		PodIP:       hostFor(t),
+		PodIP:       instancetest.Host(),
 		StopTimeout: instancetest.Deadline,
 		Log:         slog.New(slog.NewTextHandler(testWriter{t}, nil)),
 	}
@@ -48,15 +48,6 @@ func newManager(t *testing.T, change func(*Config)) *Manager {
 		}
 	})
 	return m
-}
-
-// hostFor gives every test an address of its own in 127.7.0.0/16, so that tests run in parallel on fixed ports.
-func hostFor(t *testing.T) string {
-	sum := 0
-	for _, c := range t.Name() {
-		sum = (sum*31 + int(c)) % 60000
-	}
-	return fmt.Sprintf("127.7.%d.%d", 1+sum/250, 1+sum%250)
 }
 
 type testWriter struct{ t *testing.T }

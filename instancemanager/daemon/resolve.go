@@ -1,4 +1,0 @@
-package daemon
-
-// resolve is hostpath.Resolve.
-func resolve(path string) string { return path }
