@@ -232,7 +232,7 @@ func (c *Chain) openBacking() error {
 
 // checkRaw refuses an image in a format with a header, which would be served as if it were the volume's content.
 func (c *Chain) checkRaw(f disk.File) error {
-	head := make([]byte, metaSectorSize)
+	head := make([]byte, blockSize) // a whole block: direct reads need it on devices with 4 KiB sectors
 	if err := readFull(f, head, 0); err != nil {
 		return err
 	}

@@ -6,6 +6,7 @@ import (
 	"maps"
 	"slices"
 	"strconv"
+	"strings"
 
 	"ankole.storage/disk"
 )
@@ -267,9 +268,10 @@ func (c *Chain) Snapshots() ([]SnapshotInfo, error) {
 		for _, child := range c.children(file) {
 			s.Children = append(s.Children, displayName(child))
 		}
+		slices.Sort(s.Children)
 		out = append(out, s)
 	}
-	slices.SortFunc(out, func(a, b SnapshotInfo) int { return compareNames(a.Name, b.Name) })
+	slices.SortFunc(out, func(a, b SnapshotInfo) int { return strings.Compare(a.Name, b.Name) })
 	return out, nil
 }
 
@@ -283,16 +285,6 @@ func (c *Chain) children(file string) []string {
 	}
 	slices.Sort(out)
 	return out
-}
-
-func compareNames(a, b string) int {
-	switch {
-	case a < b:
-		return -1
-	case a > b:
-		return 1
-	}
-	return 0
 }
 
 // MarkRemoved marks a snapshot for the next purge; durable when it returns nil, and no change if it was marked.

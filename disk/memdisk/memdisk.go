@@ -128,24 +128,28 @@ func (fs *FS) parent(name string) (*directory, string, error) {
 
 // apply makes a change of names visible, and durable at the next sync of the directory.
 func (d *directory) apply(fs *FS, c nameChange) {
-	for _, base := range slices.Sorted(maps.Keys(c)) {
+	var gone []*node
+	for _, base := range slices.Sorted(maps.Keys(c)) { // sorted: times must not depend on the map's order
+		n := c[base]
 		if old := d.entries[base]; old != nil {
 			old.links--
+			gone = append(gone, old)
 			fs.touch(old, false)
 		}
+		if n != nil {
+			n.links++
+			fs.touch(n, false)
+		}
 	}
-	for _, base := range slices.Sorted(maps.Keys(c)) {
-		old, n := d.entries[base], c[base]
+	for base, n := range c {
 		if n == nil {
 			delete(d.entries, base)
 		} else {
 			d.entries[base] = n
-			n.links++
-			fs.touch(n, false)
 		}
-		if old != nil {
-			fs.release(old)
-		}
+	}
+	for _, old := range gone {
+		fs.release(old)
 	}
 	d.log = append(d.log, c)
 }

@@ -1,0 +1,608 @@
+package chain_test
+
+import (
+	"bytes"
+	"fmt"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+
+	"ankole.storage/dataplane/chain"
+	"ankole.storage/disk"
+	"ankole.storage/disk/memdisk"
+)
+
+func TestCreateRefusesBadInput(t *testing.T) {
+	long := strings.Repeat("n", chain.MaxNameLength+1)
+	for name, spec := range map[string]chain.Spec{
+		"zero size":      {},
+		"negative size":  {Size: -4096},
+		"odd size":       {Size: 4097},
+		"absurd size":    {Size: 1 << 62},
+		"long name":      {Size: mib, Self: long},
+		"not a snapshot": {Size: mib, Layers: []chain.LayerSpec{{File: "volume-head-001.img"}}},
+		"path as layer":  {Size: mib, Layers: []chain.LayerSpec{{File: "volume-snap-../x.img"}}},
+		"layer twice":    {Size: mib, Layers: []chain.LayerSpec{{File: "volume-snap-a.img"}, {File: "volume-snap-a.img"}}},
+		"layer too long": {Size: mib, Layers: []chain.LayerSpec{{File: "volume-snap-a.img", Size: 2 * mib}}},
+		"unknown parent": {Size: mib, HeadParent: "volume-snap-a.img"},
+		"parent comes last": {Size: mib, Layers: []chain.LayerSpec{
+			{File: "volume-snap-b.img", Meta: chain.DiskMeta{Parent: "volume-snap-a.img"}}, {File: "volume-snap-a.img"}}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			fs := memdisk.New()
+			err := chain.Create(fs, "/r", spec, chain.Options{})
+			if err == nil {
+				t.Fatal("accepted")
+			}
+			if _, err := fs.Stat("/r"); err == nil {
+				t.Fatal("something was made")
+			}
+		})
+	}
+	fs := memdisk.New()
+	wantErr(t, chain.Create(fs, "/none/r", testSpec(mib), chain.Options{}), chain.ErrNotFound)
+	wantErr(t, chain.Create(fs, "/r", testSpec(mib), chain.Options{SnapshotMaxCount: 1}), chain.ErrInvalid)
+	wantErr(t, chain.Create(fs, "/r", testSpec(mib), chain.Options{SnapshotMaxCount: 251}), chain.ErrInvalid)
+}
+
+func TestCreateOnExistingReplicaIsNoChange(t *testing.T) {
+	w, fs := newWorld(t, 4*mib)
+	w.fill(0, 4096, 7)
+	w.must(w.c.Close())
+	w.must(chain.Create(fs, w.dir, testSpec(8*mib), w.opts))
+	w.open()
+	if w.c.Size() != 4*mib {
+		t.Fatalf("size %d", w.c.Size())
+	}
+	w.wantByte(0, 4096, 7)
+}
+
+func TestFreshVolumeReadsZero(t *testing.T) {
+	w, _ := newWorld(t, 8*mib)
+	w.wantByte(0, 8*mib, 0)
+	if plan := w.c.ReadPlan(512, 1024, nil); !reflect.DeepEqual(plan, []chain.Extent{{Handle: chain.NoHandle, Off: 512, Len: 1024}}) {
+		t.Fatalf("plan %+v", plan)
+	}
+	r, valid := w.c.Record()
+	if !valid || r.VolumeUUID != testUUID || r.State != chain.MemberUnknown || r.Self != "v-1" || r.Epoch != 0 {
+		t.Fatalf("first record %+v, %v", r, valid)
+	}
+	if set, known := w.c.Dirty(); !known || len(set) != 0 {
+		t.Fatalf("first dirty log %v, %v", set, known)
+	}
+}
+
+func TestReadPlanMergesNeighbours(t *testing.T) {
+	w, _ := newWorld(t, 8*mib)
+	w.fill(0, 16384, 1)
+	low := w.c.HeadHandle()
+	w.snapshot("a")
+	w.fill(4096, 4096, 2)
+	high := w.c.HeadHandle()
+	got := w.c.ReadPlan(1024, 20480, []chain.Extent{{Handle: 99}})
+	want := []chain.Extent{{Handle: 99}, {Handle: low, Off: 1024, Len: 3072}, {Handle: high, Off: 4096, Len: 4096},
+		{Handle: low, Off: 8192, Len: 8192}, {Handle: chain.NoHandle, Off: 16384, Len: 5120}}
+	if !reflect.DeepEqual(got, want) {
+		t.Fatalf("plan %+v\nwant %+v", got, want)
+	}
+	if got := w.c.ReadPlan(8*mib, 0, nil); len(got) != 0 {
+		t.Fatalf("plan of nothing %+v", got)
+	}
+}
+
+func TestOutOfRangeIsABug(t *testing.T) {
+	w, _ := newWorld(t, mib)
+	for _, r := range [][2]int64{{-1, 1}, {0, mib + 1}, {mib, 1}, {1 << 62, 1 << 62}, {0, -1}} {
+		func() {
+			defer func() {
+				if recover() == nil {
+					t.Errorf("range %v was accepted", r)
+				}
+			}()
+			w.c.ReadPlan(r[0], r[1], nil)
+		}()
+	}
+}
+
+func TestEdgeBlocks(t *testing.T) {
+	w, _ := newWorld(t, mib)
+	w.fill(8192, 4096, 1) // block 2 is in the head
+	for _, c := range []struct {
+		off, n int64
+		want   []int64
+	}{
+		{0, 4096, nil}, {0, 8192, nil}, {0, 0, nil},
+		{512, 512, []int64{0}},
+		{512, 3584, []int64{0}},
+		{0, 512, []int64{0}},
+		{512, 4096, []int64{0, 4096}},
+		{512, 8192, []int64{0}}, // the last block is in the head
+		{8704, 512, nil},
+		{8704, 4096, []int64{12288}},
+		{4096, 4608, nil},
+	} {
+		edges, n := w.c.EdgeBlocks(c.off, c.n)
+		if got := edges[:n]; !slices.Equal(got, c.want) {
+			t.Errorf("edges of [%d,+%d): %v, want %v", c.off, c.n, got, c.want)
+		}
+	}
+}
+
+func TestSmallWriteKeepsTheRestOfItsBlock(t *testing.T) {
+	w, _ := newWorld(t, mib)
+	w.fill(0, 4096, 1)
+	w.snapshot("a")
+	w.fill(512, 512, 2)
+	w.reopen()
+	w.wantByte(0, 512, 1)
+	w.wantByte(512, 512, 2)
+	w.wantByte(1024, 3072, 1)
+}
+
+func TestZeroPlan(t *testing.T) {
+	w, _ := newWorld(t, mib)
+	w.fill(0, 16384, 1)
+	check := func(off, n int64, want ...chain.ZeroRange) {
+		t.Helper()
+		if got := w.c.ZeroPlan(off, n, nil); !reflect.DeepEqual(got, want) {
+			t.Fatalf("plan %+v, want %+v", got, want)
+		}
+	}
+	check(0, mib, chain.ZeroRange{Off: 0, Len: 16384, Punch: true})
+	check(512, 8192, chain.ZeroRange{Off: 512, Len: 3584}, chain.ZeroRange{Off: 4096, Len: 4096, Punch: true},
+		chain.ZeroRange{Off: 8192, Len: 512})
+	check(32768, 4096)
+	w.snapshot("a")
+	w.fill(4096, 4096, 2)
+	w.fill(32768, 4096, 2)
+	// Below the head's block 1 lies the snapshot's, below block 8 nothing.
+	check(0, mib, chain.ZeroRange{Off: 0, Len: 16384}, chain.ZeroRange{Off: 32768, Len: 4096, Punch: true})
+	w.zero(0, mib)
+	w.wantByte(0, mib, 0)
+	w.reopen()
+	w.wantByte(0, mib, 0)
+	if got, err := w.c.HashAt("a"); err != nil {
+		t.Fatal(err)
+	} else if want, _ := w.c.HashAt(chain.HeadName); got == want {
+		t.Fatal("zeroing the head changed the snapshot")
+	}
+}
+
+func TestDiscardTakesWholeBlocks(t *testing.T) {
+	w, fs := newWorld(t, mib)
+	w.fill(0, 16384, 1)
+	used := fs.Used()
+	for _, n := range []int64{0, 512, 4095, 4096} {
+		if got := w.c.DiscardPlan(512, n, nil); len(got) != 0 {
+			t.Fatalf("discard of [512,+%d): %+v", n, got)
+		}
+	}
+	for _, z := range w.c.DiscardPlan(512, 12000, nil) {
+		w.applyZero(z)
+	}
+	w.wantByte(0, 4096, 1)
+	w.wantByte(4096, 8192, 0)
+	w.wantByte(12288, 4096, 1)
+	if fs.Used() != used-8192 {
+		t.Fatalf("discard gave %d bytes back", used-fs.Used())
+	}
+}
+
+func TestSnapshotsKeepContent(t *testing.T) {
+	w, fs := newWorld(t, 8*mib)
+	var sums [][32]byte
+	for i := range 12 {
+		w.fill(int64(i)*mib/2, mib, byte(i+1))
+		sum, err := w.c.HashAt(chain.HeadName)
+		w.must(err)
+		sums = append(sums, sum)
+		w.snapshot(fmt.Sprint("s", i))
+	}
+	for range 2 {
+		for i, want := range sums {
+			if got, err := w.c.HashAt(fmt.Sprint("s", i)); err != nil || got != want {
+				t.Fatalf("s%d: %v", i, err)
+			}
+		}
+		w.reopen()
+	}
+	w.must(w.c.Close())
+	if n := fs.OpenFiles(); n != 0 {
+		t.Fatalf("%d files left open", n)
+	}
+}
+
+func TestSnapshotRefuses(t *testing.T) {
+	w, _ := newWorld(t, mib)
+	w.snapshot("a")
+	for _, name := range []string{"", ".", "..", "a/b", "-x", "volume-head", "x y", strings.Repeat("x", 226), "é"} {
+		wantErr(t, w.c.Snapshot(name, true, "", nil), chain.ErrInvalid)
+	}
+	wantErr(t, w.c.Snapshot("a", true, "", nil), chain.ErrExists)
+	w.must(w.c.Snapshot(strings.Repeat("x", 225), true, "", nil))
+}
+
+func TestSnapshotLimits(t *testing.T) {
+	w, _ := newWorld(t, mib)
+	w.must(w.c.Close())
+	w.opts.SnapshotMaxCount, w.opts.SnapshotMaxSize = 3, 3*4096
+	w.open()
+	w.fill(0, 8192, 1)
+	w.snapshot("a")
+	w.fill(0, 8192, 1)
+	wantErr(t, w.c.Snapshot("b", true, "", nil), chain.ErrLimit) // 8192 + 8192 > 12288
+	w.must(w.c.MarkRemoved("a"))                                 // does not count any more
+	w.snapshot("b")
+	w.snapshot("c")
+	w.snapshot("d")
+	if left, err := w.c.RemainingSnapshots(); left != 0 || err != nil {
+		t.Fatalf("%d remain, %v", left, err)
+	}
+	wantErr(t, w.c.Snapshot("e", true, "", nil), chain.ErrLimit)
+	u, err := w.c.Usage()
+	if want := (chain.Usage{Count: 3, Total: 5, SizeBytes: 8192}); err != nil || u != want {
+		t.Fatalf("usage %+v, %v", u, err)
+	}
+}
+
+// The chain holds 250 files, head included, and every one of them can be told apart in the map.
+func TestLongestChain(t *testing.T) {
+	w, _ := newWorld(t, 2*mib)
+	for i := range 249 {
+		w.fill(int64(i)*4096, 4096, byte(i+1))
+		w.snapshot(fmt.Sprint("s", i))
+	}
+	wantErr(t, w.c.Snapshot("more", true, "", nil), chain.ErrLimit)
+	wantErr(t, w.c.Expand(4*mib, ""), chain.ErrLimit)
+	w.fill(249*4096, 4096, 250)
+	for range 2 {
+		for i := range 250 {
+			w.wantByte(int64(i)*4096, 4096, byte(i+1))
+		}
+		w.reopen()
+	}
+}
+
+func TestExpand(t *testing.T) {
+	w, _ := newWorld(t, mib)
+	w.fill(0, mib, 1)
+	w.must(w.c.Expand(mib, ""))
+	for _, size := range []int64{0, -4096, mib / 2, mib + 512, 1 << 62} {
+		wantErr(t, w.c.Expand(size, ""), chain.ErrInvalid)
+	}
+	w.must(w.c.Expand(20*mib, "2026-11-21T09:00:00Z"))
+	for range 2 {
+		if w.c.Size() != 20*mib {
+			t.Fatalf("size %d", w.c.Size())
+		}
+		w.wantByte(0, mib, 1)
+		w.wantByte(mib, 19*mib, 0)
+		w.reopen()
+	}
+	w.fill(19*mib, mib, 2)
+	w.wantByte(19*mib, mib, 2)
+	list, err := w.c.Snapshots()
+	w.must(err)
+	if s := list[0]; s.Name != "expand-20971520" || s.UserCreated || s.Labels["replica-expansion"] != "20971520" {
+		t.Fatalf("expansion's snapshot is %+v", s)
+	}
+	wantErr(t, w.c.Expand(mib, ""), chain.ErrInvalid)
+}
+
+func TestSnapshotListing(t *testing.T) {
+	w, _ := newWorld(t, mib)
+	w.fill(0, 4096, 1)
+	w.must(w.c.Snapshot("b", true, "2026-11-21T09:00:00Z", map[string]string{"k": "v"}))
+	w.must(w.c.Snapshot("a", false, "2026-11-21T09:00:01Z", nil))
+	w.fill(0, 8192, 1)
+	w.must(w.c.MarkRemoved("a"))
+	w.must(w.c.MarkRemoved("a"))
+	wantErr(t, w.c.MarkRemoved("c"), chain.ErrNotFound)
+	wantErr(t, w.c.MarkRemoved(chain.HeadName), chain.ErrNotFound)
+	want := []chain.SnapshotInfo{
+		{Name: "a", Parent: "b", Children: []string{"volume-head"}, Removed: true, Created: "2026-11-21T09:00:01Z"},
+		{Name: "b", Children: []string{"a"}, UserCreated: true, Created: "2026-11-21T09:00:00Z", SizeBytes: 4096,
+			Labels: map[string]string{"k": "v"}},
+		{Name: "volume-head", Parent: "a", Created: "2026-11-21T09:00:01Z", SizeBytes: 8192},
+	}
+	for range 2 {
+		got, err := w.c.Snapshots()
+		w.must(err)
+		if !reflect.DeepEqual(got, want) {
+			t.Fatalf("listed %+v\nwant   %+v", got, want)
+		}
+		w.reopen()
+	}
+}
+
+func TestOneOpenerAtATime(t *testing.T) {
+	w, _ := newWorld(t, mib)
+	_, err := chain.Open(w.fs, w.dir, w.opts)
+	wantErr(t, err, chain.ErrInUse)
+	wantErr(t, chain.Create(w.fs, w.dir, testSpec(mib), w.opts), chain.ErrInUse)
+	w.reopen()
+}
+
+func TestForeignVolumeIsRefused(t *testing.T) {
+	w, fs := newWorld(t, mib)
+	w.must(w.c.Close())
+	_, err := chain.Open(fs, w.dir, chain.Options{VolumeUUID: chain.UUID{9}})
+	wantErr(t, err, chain.ErrForeign)
+	if n := fs.OpenFiles(); n != 0 {
+		t.Fatalf("%d files left open", n)
+	}
+	w.open()
+}
+
+func TestDirtyFlagAndStates(t *testing.T) {
+	fs := memdisk.New()
+	state := func(want chain.State) chain.Info {
+		t.Helper()
+		info, err := chain.Inspect(fs, "/r")
+		if err != nil || info.State != want {
+			t.Fatalf("state %s, %v; want %s", info.State, err, want)
+		}
+		return info
+	}
+	state(chain.StateInitial)
+	w := &world{t: t, fs: fs, dir: "/r", opts: testOptions()}
+	w.must(chain.Create(fs, "/r", testSpec(mib), w.opts))
+	if info := state(chain.StateClosed); info.Dirty || info.SizeBytes != mib || !info.RecordValid {
+		t.Fatalf("created: %+v", info)
+	}
+	w.open()
+	if info := state(chain.StateClosed); !info.Dirty || w.c.State() != chain.StateDirty {
+		t.Fatalf("opened: %+v, %s", info, w.c.State())
+	}
+	w.must(w.c.SetRebuilding())
+	if w.c.State() != chain.StateRebuilding {
+		t.Fatal(w.c.State())
+	}
+	w.must(w.c.FinishRebuild())
+	wantErr(t, w.c.FinishRebuild(), chain.ErrInvalid)
+	w.must(w.c.Close())
+	w.must(w.c.Close()) // again is nothing
+	if info := state(chain.StateClosed); info.Dirty || w.c.State() != chain.StateClosed {
+		t.Fatalf("closed: %+v", info)
+	}
+	wantErr(t, w.c.Snapshot("x", true, "", nil), chain.ErrInvalid)
+	w.must(fs.WriteFileAtomic("/r/volume.meta", nil))
+	state(chain.StateInitial)
+	w.must(fs.WriteFileAtomic("/r/volume.meta", []byte("{")))
+	if info, err := chain.Inspect(fs, "/r"); info.State != chain.StateError {
+		t.Fatalf("%+v, %v", info, err)
+	}
+}
+
+// What another engine rewrites without our key makes every sidecar void.
+func TestRewrittenVolumeMetaVoidsSidecars(t *testing.T) {
+	w, fs := newWorld(t, mib)
+	r := chain.Record{VolumeUUID: testUUID, Epoch: 1, State: chain.MemberRW, Self: "v-1"}
+	w.must(w.c.WriteRecord(r))
+	w.must(w.c.WriteDirty([]chain.Region{}))
+	w.must(w.c.Close())
+	stripStamp(t, fs, "/r/volume.meta")
+	w.open()
+	if _, valid := w.c.Record(); valid {
+		t.Fatal("record is still valid")
+	}
+	if _, known := w.c.Dirty(); known {
+		t.Fatal("dirty log is still valid")
+	}
+	wantErr(t, w.c.WriteDirty(nil), chain.ErrInvalid)
+	r.Generation = 8
+	w.must(w.c.WriteRecord(r))
+	if _, known := w.c.Dirty(); known {
+		t.Fatal("adopting a directory made its dirty log known")
+	}
+	w.reopen()
+	if got, valid := w.c.Record(); !valid || !reflect.DeepEqual(got, r) {
+		t.Fatalf("record %+v, %v", got, valid)
+	}
+	w.must(w.c.WriteDirty([]chain.Region{3, 1}))
+	w.reopen()
+	if set, known := w.c.Dirty(); !known || !slices.Equal(set, []chain.Region{3, 1}) {
+		t.Fatalf("dirty %v, %v", set, known)
+	}
+}
+
+func stripStamp(t *testing.T, fs *memdisk.FS, name string) {
+	t.Helper()
+	data, err := fs.ReadFile(name, 1<<20)
+	if err != nil {
+		t.Fatal(err)
+	}
+	i := bytes.Index(data, []byte(`,"AnkoleStamp"`))
+	if i < 0 {
+		t.Fatalf("no stamp in %s", data)
+	}
+	if err := fs.WriteFileAtomic(name, append(data[:i], "}\n"...)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestRecordBounds(t *testing.T) {
+	w, _ := newWorld(t, mib)
+	name := strings.Repeat("n", chain.MaxNameLength)
+	r := chain.Record{VolumeUUID: testUUID, Epoch: 1<<64 - 1, Generation: 1<<64 - 1, State: chain.MemberWO, Self: name, Engine: name}
+	for i := range chain.MaxMembers {
+		r.Members = append(r.Members, chain.Member{Name: name[:chain.MaxNameLength-1] + string(rune('a'+i)), Flags: byte(i)})
+	}
+	w.must(w.c.WriteRecord(r))
+	w.reopen()
+	if got, valid := w.c.Record(); !valid || !reflect.DeepEqual(got, r) {
+		t.Fatal("the largest record does not come back")
+	}
+	for _, bad := range []chain.Record{
+		{Self: name + "n"}, {Engine: name + "n"}, {State: 3}, {Members: []chain.Member{{}}},
+		{Members: append(slices.Clone(r.Members), chain.Member{Name: "x"})}, {Members: []chain.Member{{Name: name + "n"}}},
+	} {
+		if err := w.c.WriteRecord(bad); err == nil {
+			t.Errorf("record %+v was accepted", bad)
+		}
+	}
+	regions := make([]chain.Region, chain.MaxDirtyRegions)
+	for i := range regions {
+		regions[i] = chain.Region(1<<32 - 1 - i)
+	}
+	w.must(w.c.WriteDirty(regions))
+	wantErr(t, w.c.WriteDirty(append(regions, 0)), chain.ErrLimit)
+	w.reopen()
+	if set, known := w.c.Dirty(); !known || !slices.Equal(set, regions) {
+		t.Fatal("the largest dirty log does not come back")
+	}
+}
+
+// A damaged newer slot leaves the older record; two damaged ones leave nothing.
+func TestDamagedSlots(t *testing.T) {
+	w, fs := newWorld(t, mib)
+	for i := range uint64(3) {
+		w.must(w.c.WriteRecord(chain.Record{VolumeUUID: testUUID, Epoch: i + 1, Self: "v-1"}))
+	}
+	w.must(w.c.Close())
+	f, err := fs.Open("/r/ankole.member", 0)
+	w.must(err)
+	for _, wantEpoch := range []uint64{2, 0} {
+		slot := int64(8192) // records 1, 2, 3 have sequence numbers 3, 4, 5; 5 is in slot 1
+		if wantEpoch == 0 {
+			slot = 0
+		}
+		_, err = f.WriteAt([]byte("rot"), slot+8000)
+		w.must(err)
+		w.open()
+		if r, valid := w.c.Record(); r.Epoch != wantEpoch || valid != (wantEpoch != 0) {
+			t.Fatalf("epoch %d, valid %v; want %d", r.Epoch, valid, wantEpoch)
+		}
+		w.must(w.c.Close())
+	}
+	w.must(f.Close())
+}
+
+func TestRevisionCounterIsRaisedOncePerGeneration(t *testing.T) {
+	w, fs := newWorld(t, mib)
+	if _, exists, err := w.c.RevisionCounter(); exists || err != nil {
+		t.Fatalf("%v, %v", exists, err)
+	}
+	w.must(w.c.SetRevisionCounter(5)) // nowhere to write it: no change
+	counter := append([]byte("41"), make([]byte, 4094)...)
+	w.must(fs.WriteFileAtomic("/r/revision.counter", counter))
+	for i, generation := range []uint64{1, 1, 2, 3} {
+		w.must(w.c.WriteRecord(chain.Record{VolumeUUID: testUUID, Generation: generation, Epoch: uint64(i), Self: "v-1"}))
+	}
+	if v, exists, err := w.c.RevisionCounter(); v != 44 || !exists || err != nil {
+		t.Fatalf("%d, %v, %v", v, exists, err)
+	}
+	data, err := fs.ReadFile("/r/revision.counter", 4096)
+	w.must(err)
+	if copy(counter, "44"); !bytes.Equal(data, counter) {
+		t.Fatalf("file holds %q", data)
+	}
+	wantErr(t, w.c.SetRevisionCounter(-1), chain.ErrInvalid)
+	w.must(fs.WriteFileAtomic("/r/revision.counter", []byte("no number")))
+	wantErr(t, w.c.WriteRecord(chain.Record{Generation: 9}), chain.ErrCorrupt)
+}
+
+func TestFailedSyncBreaksTheChain(t *testing.T) {
+	w, fs := newWorld(t, mib)
+	fs.Inject(memdisk.Rule{Op: memdisk.OpSync, Name: "volume-head-*.img", Times: 1, Err: disk.ErrIO})
+	wantErr(t, w.c.Sync(), disk.ErrIO)
+	if w.c.WriteAllowed() || w.c.State() != chain.StateError {
+		t.Fatalf("still writable, state %s", w.c.State())
+	}
+	for _, err := range []error{w.c.Sync(), w.c.Snapshot("a", true, "", nil), w.c.WriteRecord(chain.Record{}), w.c.MarkRemoved("a")} {
+		wantErr(t, err, chain.ErrBroken)
+	}
+	w.must(w.c.Close())
+	if info, err := chain.Inspect(fs, w.dir); err != nil || !info.Dirty {
+		t.Fatalf("a broken chain was recorded as cleanly closed: %+v, %v", info, err)
+	}
+}
+
+// On a full disk metadata still changes, through the reserve file, as often as needed.
+func TestFullDiskKeepsMetadataWritable(t *testing.T) {
+	w, fs := newWorld(t, mib)
+	w.fill(0, 4096, 1)
+	fs.SetCapacity(fs.Used())
+	for range 3 {
+		w.reopen()
+		w.must(w.c.SetRebuilding())
+		w.must(w.c.FinishRebuild())
+		w.must(w.c.WriteRecord(chain.Record{VolumeUUID: testUUID, Epoch: 7, Self: "v-1"}))
+		w.must(w.c.WriteDirty([]chain.Region{1}))
+	}
+	wantErr(t, w.c.Snapshot("a", true, "", nil), chain.ErrNoSpace)
+	wantErr(t, w.write(8192, make([]byte, 4096)), chain.ErrNoSpace)
+	w.must(w.c.Remap(8192, 4096))
+	w.wantByte(0, 4096, 1)
+	w.fill(0, 4096, 2)
+	fs.SetCapacity(0)
+	w.snapshot("a")
+	w.reopen()
+	w.wantByte(0, 4096, 2)
+	if list, err := w.c.Snapshots(); err != nil || len(list) != 2 {
+		t.Fatalf("%v, %v", list, err)
+	}
+}
+
+// After a failed write the map follows what the file system did.
+func TestRemapFollowsTheFile(t *testing.T) {
+	w, fs := newWorld(t, mib)
+	w.fill(0, 65536, 1)
+	w.snapshot("a")
+	f, _ := fs.File(w.c.HeadHandle())
+	_, err := f.WriteAt(bytes.Repeat([]byte{2}, 4096), 8192) // the part of a failed write that arrived
+	w.must(err)
+	w.wantByte(8192, 4096, 1)
+	w.must(w.c.Remap(4096, 16384))
+	w.wantByte(4096, 4096, 1)
+	w.wantByte(8192, 4096, 2)
+	w.wantByte(12288, 4096, 1)
+}
+
+func TestBackingFile(t *testing.T) {
+	fs := memdisk.New()
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	must(fs.Mkdir("/b"))
+	must(fs.WriteFileAtomic("/b/backing", bytes.Repeat([]byte{9}, 6144)))
+	spec := testSpec(mib)
+	spec.BackingFile = "/b"
+	must(chain.Create(fs, "/r", spec, testOptions()))
+	w := &world{t: t, fs: fs, dir: "/r", opts: testOptions()}
+	w.open()
+	for range 2 {
+		w.wantByte(0, 6144, 9)
+		w.wantByte(6144, mib-6144, 0)
+		w.reopen()
+	}
+	w.fill(512, 512, 1)
+	w.zero(4096, 4096) // may not be a hole: the backing file would show
+	w.snapshot("a")
+	w.zero(0, 512)
+	for range 2 {
+		w.wantByte(0, 512, 0)
+		w.wantByte(512, 512, 1)
+		w.wantByte(1024, 3072, 9)
+		w.wantByte(4096, 4096, 0)
+		w.reopen()
+	}
+	if u, err := w.c.Usage(); err != nil || u.Count != 1 || u.Total != 3 {
+		t.Fatalf("usage %+v, %v", u, err)
+	}
+	w.must(w.c.Close())
+	must(fs.WriteFileAtomic("/b/second", nil))
+	_, err := chain.Open(fs, "/r", w.opts)
+	wantErr(t, err, chain.ErrCorrupt)
+	must(fs.Remove("/b/second"))
+	must(fs.WriteFileAtomic("/b/backing", append([]byte("QFI\xfb"), make([]byte, 508)...)))
+	_, err = chain.Open(fs, "/r", w.opts)
+	wantErr(t, err, disk.ErrUnsupported)
+	must(fs.WriteFileAtomic("/b/backing", make([]byte, mib+512)))
+	_, err = chain.Open(fs, "/r", w.opts)
+	wantErr(t, err, chain.ErrInvalid)
+}
