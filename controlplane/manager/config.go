@@ -1,9 +1,82 @@
 package manager
 
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/url"
+	"time"
+)
+
 // Config is everything the process is told from outside.
 type Config struct {
-	// Namespace is where all objects live (env POD_NAMESPACE).
-	Namespace string
-	// NodeName is the node this Pod runs on (env NODE_NAME).
-	NodeName string
+	// EngineImage, InstanceManagerImage and ManagerImage are the default images, e.g. "ankole/engine:dev".
+	EngineImage, InstanceManagerImage, ManagerImage string
+	// ServiceAccount runs the Pods the manager creates.
+	ServiceAccount string
+	// WebhookURL is the base the API server reaches the webhooks at, e.g. "https://127.0.1.1:9502"; empty: through
+	// the Service.
+	WebhookURL string
+	// Listen is the address of REST and metrics, WebhookListen that of the webhooks. Both default to the Pod's
+	// address: a manager never listens on a wildcard.
+	Listen, WebhookListen string
+
+	// PodName, Namespace, PodIP and NodeName say who this process is (downward API).
+	PodName, Namespace, PodIP, NodeName string
+
+	// Version is the version of this program, for setting current-longhorn-version.
+	Version string
 }
+
+const (
+	defaultRESTPort    = "9500"
+	defaultWebhookPort = "9502"
+)
+
+// Complete fills in what follows from the rest and refuses what cannot work.
+func (c Config) Complete() (Config, error) {
+	var errs []error
+	need := func(value, flag string) {
+		if value == "" {
+			errs = append(errs, fmt.Errorf("%s is not set", flag))
+		}
+	}
+	need(c.EngineImage, "--engine-image")
+	need(c.InstanceManagerImage, "--instance-manager-image")
+	need(c.ManagerImage, "--manager-image")
+	need(c.PodName, "environment variable POD_NAME")
+	need(c.Namespace, "environment variable POD_NAMESPACE")
+	need(c.NodeName, "environment variable NODE_NAME")
+	if net.ParseIP(c.PodIP) == nil {
+		errs = append(errs, fmt.Errorf("environment variable POD_IP is %q, which is not an IP address", c.PodIP))
+	}
+	if c.Listen == "" {
+		c.Listen = net.JoinHostPort(c.PodIP, defaultRESTPort)
+	}
+	if c.WebhookListen == "" {
+		c.WebhookListen = net.JoinHostPort(c.PodIP, defaultWebhookPort)
+	}
+	for flag, address := range map[string]string{"--listen": c.Listen, "--webhook-listen": c.WebhookListen} {
+		if host, _, err := net.SplitHostPort(address); err != nil {
+			errs = append(errs, fmt.Errorf("%s %q is not host:port", flag, address))
+		} else if ip := net.ParseIP(host); host == "" || (ip != nil && ip.IsUnspecified()) {
+			errs = append(errs, fmt.Errorf("%s %q is a wildcard; give the Pod's own address", flag, address))
+		}
+	}
+	if c.WebhookURL != "" {
+		if u, err := url.Parse(c.WebhookURL); err != nil || u.Scheme != "https" || u.Host == "" {
+			errs = append(errs, fmt.Errorf("--webhook-url %q is not of the form https://host:port", c.WebhookURL))
+		}
+	}
+	return c, errors.Join(errs...)
+}
+
+// The lease: a leader that dies is replaced within leaseDuration plus one retry (up to 2.2 times retryPeriod, jitter
+// included), which keeps failover below 8 s. A leader that cannot renew for renewDeadline stops its controllers before
+// anybody else may start.
+const (
+	leaseName     = "longhorn-manager-leader"
+	leaseDuration = 5 * time.Second
+	renewDeadline = 3 * time.Second
+	retryPeriod   = time.Second
+)

@@ -1,0 +1,159 @@
+package serving
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"math/big"
+	"net"
+	"slices"
+	"time"
+)
+
+const (
+	authorityLife = 10 * 365 * 24 * time.Hour
+	serverLife    = 365 * 24 * time.Hour
+	// renewBefore is the rest of life at which a certificate is replaced; managers restart or look again well within.
+	renewBefore = 30 * 24 * time.Hour
+	// clockSkew lets a certificate be valid on a machine whose clock is a little behind.
+	clockSkew = time.Hour
+)
+
+// pair is a certificate with its key, both PEM.
+type pair struct{ cert, key []byte }
+
+// newAuthority makes a certificate authority.
+func newAuthority(now time.Time) (pair, error) {
+	template := &x509.Certificate{
+		Subject:               pkix.Name{CommonName: "longhorn-webhook-ca"},
+		NotBefore:             now.Add(-clockSkew),
+		NotAfter:              now.Add(authorityLife),
+		IsCA:                  true,
+		BasicConstraintsValid: true,
+		KeyUsage:              x509.KeyUsageCertSign | x509.KeyUsageDigitalSignature,
+	}
+	return sign(template, nil, nil)
+}
+
+// issue makes a server certificate for names (DNS names and IP addresses).
+func (authority pair) issue(names []string, now time.Time) (pair, error) {
+	parent, err := authority.parse()
+	if err != nil {
+		return pair{}, fmt.Errorf("certificate authority: %w", err)
+	}
+	key, err := parseKey(authority.key)
+	if err != nil {
+		return pair{}, fmt.Errorf("certificate authority: %w", err)
+	}
+	template := &x509.Certificate{
+		Subject:     pkix.Name{CommonName: names[0]},
+		NotBefore:   now.Add(-clockSkew),
+		NotAfter:    now.Add(serverLife),
+		KeyUsage:    x509.KeyUsageDigitalSignature,
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
+	}
+	for _, name := range names {
+		if ip := net.ParseIP(name); ip != nil {
+			template.IPAddresses = append(template.IPAddresses, ip)
+		} else {
+			template.DNSNames = append(template.DNSNames, name)
+		}
+	}
+	return sign(template, parent, key)
+}
+
+// usable tells whether the pair can serve as an authority for some time yet.
+func (authority pair) usable(now time.Time) bool {
+	cert, err := authority.parse()
+	if err != nil || !cert.IsCA {
+		return false
+	}
+	_, err = parseKey(authority.key)
+	return err == nil && now.Add(renewBefore).Before(cert.NotAfter)
+}
+
+// serves tells whether the pair is signed by authority, covers all names and is valid for some time yet.
+func (p pair) serves(names []string, authority pair, now time.Time) bool {
+	cert, err := p.parse()
+	if err != nil || now.Add(renewBefore).After(cert.NotAfter) {
+		return false
+	}
+	parent, err := authority.parse()
+	if err != nil || cert.CheckSignatureFrom(parent) != nil {
+		return false
+	}
+	for _, name := range names {
+		if cert.VerifyHostname(name) != nil {
+			return false
+		}
+	}
+	_, err = parseKey(p.key)
+	return err == nil
+}
+
+// names lists what the certificate is for, sorted; none if it cannot be read.
+func (p pair) names() []string {
+	cert, err := p.parse()
+	if err != nil {
+		return nil
+	}
+	names := slices.Clone(cert.DNSNames)
+	for _, ip := range cert.IPAddresses {
+		names = append(names, ip.String())
+	}
+	slices.Sort(names)
+	return names
+}
+
+func (p pair) parse() (*x509.Certificate, error) {
+	block, _ := pem.Decode(p.cert)
+	if block == nil || block.Type != "CERTIFICATE" {
+		return nil, errors.New("no PEM certificate")
+	}
+	return x509.ParseCertificate(block.Bytes)
+}
+
+func parseKey(text []byte) (*ecdsa.PrivateKey, error) {
+	block, _ := pem.Decode(text)
+	if block == nil {
+		return nil, errors.New("no PEM key")
+	}
+	key, err := x509.ParseECPrivateKey(block.Bytes)
+	if err != nil {
+		return nil, fmt.Errorf("parse key: %w", err)
+	}
+	return key, nil
+}
+
+// sign makes a key and a certificate for template; without parent the certificate signs itself.
+func sign(template, parent *x509.Certificate, parentKey *ecdsa.PrivateKey) (pair, error) {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return pair{}, fmt.Errorf("generate key: %w", err)
+	}
+	serial, err := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 120))
+	if err != nil {
+		return pair{}, fmt.Errorf("serial number: %w", err)
+	}
+	template.SerialNumber = serial
+	if parent == nil {
+		parent, parentKey = template, key
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, parent, &key.PublicKey, parentKey)
+	if err != nil {
+		return pair{}, fmt.Errorf("sign certificate: %w", err)
+	}
+	keyDER, err := x509.MarshalECPrivateKey(key)
+	if err != nil {
+		return pair{}, fmt.Errorf("encode key: %w", err)
+	}
+	return pair{
+		cert: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}),
+		key:  pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: keyDER}),
+	}, nil
+}

@@ -1,0 +1,79 @@
+package serving
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"time"
+
+	"ankole.storage/controlplane/naming"
+)
+
+const (
+	// readHeaderTimeout and maxBodyBytes bound what a client can make the server hold; the API server limits an
+	// object to 3 MiB, and an update carries two.
+	readHeaderTimeout = 10 * time.Second
+	maxBodyBytes      = 8 << 20
+	// shutdownLimit lets reviews in flight finish.
+	shutdownLimit = 3 * time.Second
+)
+
+// Server serves the webhooks. Listen first, then Start.
+type Server struct {
+	// Validation and Mutation answer admission reviews.
+	Validation, Mutation http.Handler
+
+	listener net.Listener
+}
+
+// Listen binds address (host:port) and prepares TLS. The listener queues requests until Start.
+func (s *Server) Listen(address string, keys Keys) error {
+	certificate, err := tls.X509KeyPair(keys.CertificatePEM, keys.KeyPEM)
+	if err != nil {
+		return fmt.Errorf("webhook certificate from Secret %s: %w", naming.SecretWebhookTLS, err)
+	}
+	l, err := net.Listen("tcp", address)
+	if err != nil {
+		return fmt.Errorf("listen for webhooks: %w", err)
+	}
+	s.listener = tls.NewListener(l, &tls.Config{
+		Certificates: []tls.Certificate{certificate},
+		MinVersion:   tls.VersionTLS12,
+		NextProtos:   []string{"h2", "http/1.1"},
+	})
+	return nil
+}
+
+// Start serves until ctx ends.
+func (s *Server) Start(ctx context.Context) error {
+	mux := http.NewServeMux()
+	mux.Handle("POST "+naming.WebhookValidationPath, http.MaxBytesHandler(s.Validation, maxBodyBytes))
+	mux.Handle("POST "+naming.WebhookMutationPath, http.MaxBytesHandler(s.Mutation, maxBodyBytes))
+	mux.HandleFunc("GET "+naming.HealthPath, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusOK) })
+	server := &http.Server{
+		Handler: mux, ReadHeaderTimeout: readHeaderTimeout,
+		BaseContext: func(net.Listener) context.Context { return context.WithoutCancel(ctx) },
+	}
+	slog.Info("serving admission webhooks", "address", s.listener.Addr().String())
+	failed := make(chan error, 1)
+	go func() { failed <- server.Serve(s.listener) }()
+	select {
+	case err := <-failed:
+		return fmt.Errorf("serve webhooks: %w", err)
+	case <-ctx.Done():
+	}
+	grace, cancel := context.WithTimeout(context.WithoutCancel(ctx), shutdownLimit)
+	defer cancel()
+	err := server.Shutdown(grace)
+	if serveErr := <-failed; !errors.Is(serveErr, http.ErrServerClosed) {
+		err = errors.Join(err, serveErr)
+	}
+	return err
+}
+
+// NeedLeaderElection says that followers serve too.
+func (s *Server) NeedLeaderElection() bool { return false }

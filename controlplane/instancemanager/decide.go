@@ -1,0 +1,184 @@
+package instancemanager
+
+import (
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+
+	"ankole.storage/api/longhorn/v1beta2"
+	"ankole.storage/controlplane/loop"
+)
+
+// Processes is what the stream from the Pod says. Engines and Replicas are never nil.
+type Processes struct {
+	Engines, Replicas map[string]v1beta2.InstanceProcess
+	// API and Proxy versions with their minima; 0 as proxy version means that there is no proxy.
+	APIVersion, APIMinVersion, ProxyAPIVersion, ProxyAPIMinVersion int
+}
+
+// seen is what decide knows besides the object.
+type seen struct {
+	// Node is the storage node, KubeNode the Kubernetes node; nil if gone.
+	Node     *v1beta2.Node
+	KubeNode *corev1.Node
+	// Pod and PDB have the object's name; nil if absent.
+	Pod *corev1.Pod
+	PDB *policyv1.PodDisruptionBudget
+	// Processes is nil while the Pod's processes are not being followed.
+	Processes *Processes
+	// DefaultImage is the image new instances use.
+	DefaultImage string
+	Settings     PodSettings
+	// StartNotBefore is the end of the back-off after Pods that ended.
+	StartNotBefore time.Time
+	// DrainPolicy is the value of node-drain-policy; Autoscaler: the cluster autoscaler may remove idle nodes.
+	DrainPolicy string
+	Autoscaler  bool
+	// Drained: the node is being emptied and the drain policy lets this instance manager go.
+	Drained bool
+	// Owner is the node whose manager decides (status.ownerID while the instance manager's own node is down).
+	Owner string
+}
+
+func (s seen) nodeDown() bool {
+	if s.Node == nil || s.KubeNode == nil {
+		return true
+	}
+	ready := v1beta2.FindCondition(s.Node.Status.Conditions, v1beta2.NodeConditionReady)
+	return ready.Status == v1beta2.ConditionFalse &&
+		(ready.Reason == v1beta2.NodeReasonKubernetesNodeGone || ready.Reason == v1beta2.NodeReasonKubernetesNodeNotReady)
+}
+
+func (s seen) cordoned() bool { return s.KubeNode != nil && s.KubeNode.Spec.Unschedulable }
+
+func (s seen) cpuMillis() int64 {
+	var own int
+	if s.Node != nil {
+		own = s.Node.Spec.InstanceManagerCPURequest
+	}
+	var allocatable int64
+	if s.KubeNode != nil {
+		allocatable = s.KubeNode.Status.Allocatable.Cpu().MilliValue()
+	}
+	return CPURequest(own, s.Settings.CPUPercent, allocatable)
+}
+
+// decide is the state machine; docs/controlplane.md has its table.
+func decide(now time.Time, im *v1beta2.InstanceManager, s seen) loop.Decision {
+	if im.DeletionTimestamp != nil {
+		return loop.Decision{} // no finalizer: the Pod follows its owner
+	}
+	observe(now, im, s)
+	if s.nodeDown() {
+		return loop.Decision{}
+	}
+	if im.Spec.Image != s.DefaultImage && !busy(im.Status) && im.Status.CurrentState != v1beta2.InstanceManagerStateUnknown {
+		return loop.Decision{Do: loop.Delete{Object: im}}
+	}
+	if d, done := decidePod(now, im, s); done {
+		return d
+	}
+	return decideBudget(im, s)
+}
+
+// observe writes what is seen into the status.
+func observe(now time.Time, im *v1beta2.InstanceManager, s seen) {
+	st := &im.Status
+	condition := func(kind string, status v1beta2.ConditionStatus, reason, message string) {
+		st.Conditions, _ = v1beta2.SetCondition(st.Conditions,
+			v1beta2.Condition{Type: kind, Status: status, Reason: reason, Message: message}, now)
+	}
+	st.OwnerID = im.Spec.NodeID
+	if s.nodeDown() {
+		st.OwnerID = s.Owner
+		condition(v1beta2.InstanceManagerConditionNodeReady, v1beta2.ConditionFalse,
+			v1beta2.InstanceManagerReasonNodeDown, "node "+im.Spec.NodeID+" does not answer or is gone")
+		if st.CurrentState != v1beta2.InstanceManagerStateError {
+			st.CurrentState = v1beta2.InstanceManagerStateUnknown
+		}
+		return
+	}
+	if s.cordoned() {
+		condition(v1beta2.InstanceManagerConditionNodeReady, v1beta2.ConditionFalse,
+			v1beta2.InstanceManagerReasonNodeUnschedulable, "Kubernetes node "+im.Spec.NodeID+" is cordoned")
+	} else {
+		condition(v1beta2.InstanceManagerConditionNodeReady, v1beta2.ConditionTrue, "", "")
+	}
+	p := stateOf(s.Pod, st.CurrentState, s.Processes != nil)
+	st.CurrentState = p.state
+	condition(v1beta2.InstanceManagerConditionPodReady, p.ready, p.reason, podMessage(s.Pod))
+	if p.state != v1beta2.InstanceManagerStateRunning {
+		st.IP = ""
+		st.InstanceEngines, st.InstanceReplicas, st.Instances = nil, nil, nil
+		return
+	}
+	st.IP = s.Pod.Status.PodIP
+	if s.Processes != nil {
+		st.InstanceEngines, st.InstanceReplicas = s.Processes.Engines, s.Processes.Replicas
+		st.APIVersion, st.APIMinVersion = s.Processes.APIVersion, s.Processes.APIMinVersion
+		st.ProxyAPIVersion, st.ProxyAPIMinVersion = s.Processes.ProxyAPIVersion, s.Processes.ProxyAPIMinVersion
+	}
+	if waiting := drift(s.Pod, s.Settings, s.cpuMillis()); len(waiting) > 0 {
+		condition(v1beta2.InstanceManagerConditionSettingSynced, v1beta2.ConditionFalse,
+			v1beta2.InstanceManagerReasonSettingNotSynced,
+			"waiting for the last instance to stop before applying: "+strings.Join(waiting, ", "))
+	} else {
+		condition(v1beta2.InstanceManagerConditionSettingSynced, v1beta2.ConditionTrue, "", "")
+	}
+}
+
+// podMessage says in words why a Pod does not run.
+func podMessage(pod *corev1.Pod) string {
+	if pod == nil || podReady(pod) {
+		return ""
+	}
+	for _, c := range pod.Status.ContainerStatuses {
+		if t := c.State.Terminated; t != nil {
+			return strings.TrimSpace("container ended: " + t.Reason + " " + t.Message)
+		}
+		if w := c.State.Waiting; w != nil && w.Reason != "" {
+			return strings.TrimSpace("container waits: " + w.Reason + " " + w.Message)
+		}
+	}
+	return pod.Status.Message
+}
+
+// decidePod keeps the Pod: one that ended, or differs from the settings while idle, goes; a missing one comes.
+func decidePod(now time.Time, im *v1beta2.InstanceManager, s seen) (loop.Decision, bool) {
+	switch {
+	case s.Pod != nil && s.Pod.DeletionTimestamp != nil:
+		return loop.Decision{}, true
+	case s.Pod != nil && ended(s.Pod):
+		return loop.Decision{Do: loop.Delete{Object: s.Pod}}, true
+	case s.Pod != nil:
+		// Only a followed Pod is known to be idle.
+		stale := im.Status.CurrentState == v1beta2.InstanceManagerStateRunning && s.Processes != nil && !busy(im.Status) &&
+			len(drift(s.Pod, s.Settings, s.cpuMillis())) > 0
+		if stale && !s.cordoned() {
+			return loop.Decision{Do: loop.Delete{Object: s.Pod}}, true
+		}
+		return loop.Decision{}, im.Status.CurrentState != v1beta2.InstanceManagerStateRunning
+	case s.cordoned():
+		return loop.Decision{}, true
+	case now.Before(s.StartNotBefore):
+		return loop.Decision{After: s.StartNotBefore.Sub(now)}, true
+	}
+	return loop.Decision{
+		Do:            loop.Create{Object: podFor(im, s.Settings, s.cpuMillis())},
+		FailureReason: "FailedCreating",
+	}, true
+}
+
+// decideBudget keeps a disruption budget beside a running Pod, so that a drain waits for its instances, and takes it
+// away when the drain policy is satisfied.
+func decideBudget(im *v1beta2.InstanceManager, s seen) loop.Decision {
+	switch {
+	case s.Drained && s.PDB != nil:
+		return loop.Decision{Do: loop.Delete{Object: s.PDB}}
+	case !s.Drained && s.PDB == nil:
+		return loop.Decision{Do: loop.Create{Object: budgetFor(im)}}
+	}
+	return loop.Decision{}
+}

@@ -1,0 +1,209 @@
+package instancemanager
+
+import (
+	"encoding/json"
+	"math"
+	"strconv"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+
+	"ankole.storage/api/longhorn/v1beta2"
+	"ankole.storage/controlplane/naming"
+	"ankole.storage/controlplane/setting"
+)
+
+// PodSettings are the settings baked into the Pods of instance managers.
+type PodSettings struct {
+	ServiceAccount  string
+	ImagePullPolicy corev1.PullPolicy
+	RegistrySecret  string
+	PriorityClass   string
+	Tolerations     []corev1.Toleration
+	NodeSelector    map[string]string
+	// CPUPercent of a node's allocatable CPU is requested where the Node object does not say otherwise; 0 requests
+	// nothing.
+	CPUPercent float64
+}
+
+// CPURequest returns the CPU request in thousandths of a CPU: the node's own value if not 0, else the percentage of
+// what the Kubernetes node can allocate. 0 means no request.
+func CPURequest(nodeMillis int, percent float64, allocatableMillis int64) int64 {
+	if nodeMillis != 0 {
+		return int64(nodeMillis)
+	}
+	return int64(math.Round(float64(allocatableMillis) * percent / 100))
+}
+
+// Names of the Pod's volumes.
+const (
+	volumeHost     = "host"
+	volumeBinaries = "engine-binaries"
+	volumeSockets  = "unix-domain-socket"
+	volumeTLS      = "longhorn-grpc-tls"
+	volumeDevices  = "dev-longhorn"
+)
+
+// annotationPriorityClass remembers the setting a Pod was made with: the cluster may fill in a default class where the
+// setting is empty, so the Pod's own field does not tell.
+const annotationPriorityClass = naming.LabelPrefix + "last-applied-priority-class"
+
+// livenessProbe numbers of the reference's aio Pod, in seconds.
+const (
+	probeInitialDelay = 3
+	probePeriod       = 5
+	probeTimeout      = 4
+	probeFailures     = 3
+)
+
+// podFor returns the Pod of an instance manager. cpuMillis is the CPU request, 0 for none.
+func podFor(im *v1beta2.InstanceManager, s PodSettings, cpuMillis int64) *corev1.Pod {
+	tolerations, _ := json.Marshal(emptyNotNull(s.Tolerations)) // plain structs always marshal
+	privileged, yes := true, true
+	pod := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: im.Namespace,
+			Name:      im.Name,
+			Labels:    naming.InstanceManagerLabels(im.Spec.NodeID, im.Spec.Image, string(im.Spec.Type)),
+			Annotations: map[string]string{
+				naming.AnnotationLastTolerations: string(tolerations),
+				annotationPriorityClass:          s.PriorityClass,
+			},
+			OwnerReferences: []metav1.OwnerReference{{
+				APIVersion: v1beta2.GroupVersion.String(), Kind: "InstanceManager",
+				Name: im.Name, UID: im.UID, Controller: &yes, BlockOwnerDeletion: &yes,
+			}},
+		},
+		Spec: corev1.PodSpec{
+			NodeName:           im.Spec.NodeID,
+			RestartPolicy:      corev1.RestartPolicyNever,
+			ServiceAccountName: s.ServiceAccount,
+			PriorityClassName:  s.PriorityClass,
+			Tolerations:        s.Tolerations,
+			NodeSelector:       s.NodeSelector,
+			Volumes:            podVolumes(),
+			Containers: []corev1.Container{{
+				Name:            naming.InstanceManagerContainer,
+				Image:           im.Spec.Image,
+				ImagePullPolicy: s.ImagePullPolicy,
+				// The reference listens on a wildcard; here a server listens on its Pod's address only.
+				Args: []string{"instance-manager", "--debug", "daemon", "--listen",
+					"$(POD_IP):" + strconv.Itoa(naming.PortProcessManager)},
+				Env:             podEnvironment(),
+				LivenessProbe:   livenessProbe(),
+				SecurityContext: &corev1.SecurityContext{Privileged: &privileged},
+				VolumeMounts:    podMounts(),
+			}},
+		},
+	}
+	if s.RegistrySecret != "" {
+		pod.Spec.ImagePullSecrets = []corev1.LocalObjectReference{{Name: s.RegistrySecret}}
+	}
+	if cpuMillis > 0 {
+		pod.Spec.Containers[0].Resources.Requests = corev1.ResourceList{
+			corev1.ResourceCPU: *resource.NewMilliQuantity(cpuMillis, resource.DecimalSI),
+		}
+	}
+	return pod
+}
+
+func emptyNotNull(t []corev1.Toleration) []corev1.Toleration {
+	if t == nil {
+		return []corev1.Toleration{}
+	}
+	return t
+}
+
+func podEnvironment() []corev1.EnvVar {
+	field := func(name, path string) corev1.EnvVar {
+		return corev1.EnvVar{Name: name, ValueFrom: &corev1.EnvVarSource{
+			FieldRef: &corev1.ObjectFieldSelector{APIVersion: "v1", FieldPath: path},
+		}}
+	}
+	return []corev1.EnvVar{
+		{Name: "TLS_DIR", Value: naming.TLSFilesInPod},
+		field("POD_IP", "status.podIP"),
+		field("POD_NAME", "metadata.name"),
+		field("NODE_NAME", "spec.nodeName"),
+	}
+}
+
+func livenessProbe() *corev1.Probe {
+	return &corev1.Probe{
+		ProbeHandler: corev1.ProbeHandler{
+			TCPSocket: &corev1.TCPSocketAction{Port: intstr.FromInt32(naming.PortProcessManager)},
+		},
+		InitialDelaySeconds: probeInitialDelay,
+		PeriodSeconds:       probePeriod,
+		TimeoutSeconds:      probeTimeout,
+		FailureThreshold:    probeFailures,
+	}
+}
+
+func podVolumes() []corev1.Volume {
+	host := func(name, path string, kind corev1.HostPathType) corev1.Volume {
+		return corev1.Volume{Name: name, VolumeSource: corev1.VolumeSource{
+			HostPath: &corev1.HostPathVolumeSource{Path: path, Type: &kind},
+		}}
+	}
+	optional := true
+	return []corev1.Volume{
+		host(volumeHost, "/", corev1.HostPathUnset),
+		host(volumeBinaries, naming.EngineBinariesHost+"/", corev1.HostPathUnset),
+		host(volumeSockets, naming.UnixSocketsHost+"/", corev1.HostPathUnset),
+		// Device nodes of volumes; the reference reaches them through the host's root.
+		host(volumeDevices, naming.DeviceDirectory, corev1.HostPathDirectoryOrCreate),
+		{Name: volumeTLS, VolumeSource: corev1.VolumeSource{
+			Secret: &corev1.SecretVolumeSource{SecretName: naming.SecretGRPCTLS, Optional: &optional},
+		}},
+	}
+}
+
+func podMounts() []corev1.VolumeMount {
+	follow := corev1.MountPropagationHostToContainer
+	return []corev1.VolumeMount{
+		{Name: volumeHost, MountPath: naming.HostRootInPod, MountPropagation: &follow},
+		{Name: volumeBinaries, MountPath: naming.EngineBinariesInPod, MountPropagation: &follow},
+		{Name: volumeSockets, MountPath: naming.InHostMount(naming.UnixSocketsHost) + "/"},
+		{Name: volumeDevices, MountPath: naming.DeviceDirectory},
+		{Name: volumeTLS, MountPath: naming.TLSFilesInPod},
+	}
+}
+
+// drift lists the settings whose value differs from what the Pod was made with.
+func drift(pod *corev1.Pod, s PodSettings, cpuMillis int64) []string {
+	wanted := podFor(&v1beta2.InstanceManager{}, s, cpuMillis)
+	var settings []string
+	add := func(differs bool, setting string) {
+		if differs {
+			settings = append(settings, setting)
+		}
+	}
+	add(pod.Annotations[naming.AnnotationLastTolerations] != wanted.Annotations[naming.AnnotationLastTolerations],
+		setting.TaintToleration)
+	add(!sameSelector(pod.Spec.NodeSelector, s.NodeSelector), setting.SystemManagedComponentsNodeSelector)
+	add(cpuOf(pod) != cpuOf(wanted), setting.GuaranteedInstanceManagerCPU)
+	add(pod.Annotations[annotationPriorityClass] != s.PriorityClass, setting.PriorityClass)
+	return settings
+}
+
+func cpuOf(pod *corev1.Pod) int64 {
+	if len(pod.Spec.Containers) == 0 {
+		return 0
+	}
+	return pod.Spec.Containers[0].Resources.Requests.Cpu().MilliValue()
+}
+
+func sameSelector(a, b map[string]string) bool {
+	if len(a) != len(b) {
+		return false
+	}
+	for k, v := range a {
+		if w, ok := b[k]; !ok || v != w {
+			return false
+		}
+	}
+	return true
+}

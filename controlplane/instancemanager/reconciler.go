@@ -1,0 +1,150 @@
+package instancemanager
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"ankole.storage/api/longhorn/v1beta2"
+	"ankole.storage/controlplane/loop"
+	"ankole.storage/controlplane/naming"
+	"ankole.storage/controlplane/setting"
+	"ankole.storage/controlplane/setting/stored"
+)
+
+// Config is what the reconciler is told.
+type Config struct {
+	Namespace string
+	// NodeName is the node this manager runs on.
+	NodeName string
+	// ServiceAccount runs the Pods.
+	ServiceAccount string
+	Connect        Connect
+}
+
+// Reconciler looks after InstanceManager objects; see the package comment.
+type Reconciler struct {
+	cfg     Config
+	client  client.Client
+	streams *streams
+	starts  *starts
+}
+
+// New returns the reconciler; SetupWithManager puts it to work.
+func New(cfg Config) *Reconciler {
+	return &Reconciler{cfg: cfg, streams: newStreams(cfg.Connect), starts: newStarts(time.Now)}
+}
+
+// SetupWithManager registers the controller and its process streams.
+func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
+	r.client = mgr.GetClient()
+	if err := mgr.Add(r.streams); err != nil {
+		return fmt.Errorf("register process streams: %w", err)
+	}
+	return loop.Setup(mgr, r.cfg.Namespace, loop.Controller[*v1beta2.InstanceManager, seen]{
+		Name:       naming.EventSource("instance-manager"),
+		New:        func() *v1beta2.InstanceManager { return &v1beta2.InstanceManager{} },
+		Gather:     r.gather,
+		Decide:     decide,
+		Conditions: conditions,
+		Gone: func(_ context.Context, key client.ObjectKey) {
+			r.streams.drop(key)
+			r.starts.forget(key)
+		},
+		Pokes: r.streams.pokes,
+		Watches: []loop.Watch{
+			loop.Watching(&corev1.Pod{}, loop.ByOwner[*corev1.Pod]("InstanceManager")),
+			loop.Watching(&policyv1.PodDisruptionBudget{}, loop.ByOwner[*policyv1.PodDisruptionBudget]("InstanceManager")),
+			loop.Watching(&v1beta2.Node{}, r.onNode),
+			loop.Watching(&corev1.Node{}, func(n *corev1.Node) []string { return r.managersOn(n.Name) }),
+			loop.Watching(&v1beta2.Setting{}, r.onSetting),
+		},
+	})
+}
+
+func conditions(im *v1beta2.InstanceManager) []loop.Condition {
+	out := make([]loop.Condition, 0, len(im.Status.Conditions))
+	for _, c := range im.Status.Conditions {
+		out = append(out, loop.Condition{Type: c.Type, Status: string(c.Status), Reason: c.Reason, Message: c.Message})
+	}
+	return out
+}
+
+func (r *Reconciler) onSetting(s *v1beta2.Setting) []string {
+	switch s.Name {
+	case setting.DefaultInstanceManagerImage, setting.NodeDrainPolicy, setting.KubernetesClusterAutoscalerEnabled:
+		return r.managersOn("")
+	}
+	if InPod(s.Name) {
+		return r.managersOn("")
+	}
+	return nil
+}
+
+func (r *Reconciler) onNode(n *v1beta2.Node) []string { return r.managersOn(n.Name) }
+
+// managersOn names the instance managers of a node ("" for all), from the cache.
+func (r *Reconciler) managersOn(node string) []string {
+	var list v1beta2.InstanceManagerList
+	if err := r.client.List(context.Background(), &list, client.InNamespace(r.cfg.Namespace)); err != nil {
+		return nil // the cache is stopping
+	}
+	var names []string
+	for _, im := range list.Items {
+		if node == "" || im.Spec.NodeID == node {
+			names = append(names, im.Name)
+		}
+	}
+	return names
+}
+
+func (r *Reconciler) gather(ctx context.Context, im *v1beta2.InstanceManager) (seen, error) {
+	s := seen{Owner: r.cfg.NodeName}
+	var err error
+	if s.Node, err = read(ctx, r.client, im.Namespace, im.Spec.NodeID, &v1beta2.Node{}); err != nil {
+		return seen{}, err
+	}
+	if s.KubeNode, err = read(ctx, r.client, "", im.Spec.NodeID, &corev1.Node{}); err != nil {
+		return seen{}, err
+	}
+	if s.Pod, err = read(ctx, r.client, im.Namespace, im.Name, &corev1.Pod{}); err != nil {
+		return seen{}, err
+	}
+	budget := naming.PodDisruptionBudgetName(im.Name)
+	if s.PDB, err = read(ctx, r.client, im.Namespace, budget, &policyv1.PodDisruptionBudget{}); err != nil {
+		return seen{}, err
+	}
+	key := client.ObjectKeyFromObject(im)
+	if s.Pod != nil && podReady(s.Pod) {
+		s.Processes = r.streams.follow(key, s.Pod.UID, s.Pod.Status.PodIP)
+	} else {
+		r.streams.drop(key)
+	}
+	s.StartNotBefore = r.starts.observe(key, s.Pod)
+	values, err := stored.Read(ctx, r.client, im.Namespace)
+	if err != nil {
+		return seen{}, err
+	}
+	r.gatherSettings(&s, values)
+	s.Drained, err = r.drained(ctx, im, s)
+	return s, err
+}
+
+// read gets an object, or nil if there is none of that name.
+func read[T client.Object](ctx context.Context, r client.Reader, namespace, name string, into T) (T, error) {
+	var none T
+	err := r.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, into)
+	if apierrors.IsNotFound(err) {
+		return none, nil
+	}
+	if err != nil {
+		return none, fmt.Errorf("read %T %s: %w", into, name, err)
+	}
+	return into, nil
+}

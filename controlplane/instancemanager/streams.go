@@ -1,0 +1,199 @@
+package instancemanager
+
+import (
+	"context"
+	"log/slog"
+	"maps"
+	"net"
+	"reflect"
+	"strconv"
+	"sync"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+
+	"ankole.storage/api/longhorn/v1beta2"
+	"ankole.storage/api/rpc/imrpc"
+	"ankole.storage/controlplane/naming"
+	imclient "ankole.storage/instancemanager/client"
+)
+
+const (
+	// pokeBuffer holds wake-ups while the controller is busy; a full buffer only makes a stream wait.
+	pokeBuffer = 256
+	// versionTimeout bounds the question for the API versions after each (re)connection.
+	versionTimeout = 5 * time.Second
+)
+
+// Connect opens a client to an instance manager at host:port; imclient.Dial with the TLS configuration in place.
+type Connect func(address string) (*imclient.Client, error)
+
+// streams keeps one process watch per running Pod and remembers what it said. The leader runs it as a Runnable: all
+// streams end with its context, and Start returns after the last of them.
+type streams struct {
+	connect Connect
+	pokes   chan event.GenericEvent
+
+	mu      sync.Mutex
+	ctx     context.Context // nil before Start and after its end
+	work    sync.WaitGroup
+	current map[client.ObjectKey]*stream
+}
+
+// stream follows the processes of one Pod.
+type stream struct {
+	pod    types.UID
+	cancel context.CancelFunc
+
+	mu        sync.Mutex
+	processes *Processes // nil until the first list
+}
+
+func newStreams(connect Connect) *streams {
+	return &streams{connect: connect, pokes: make(chan event.GenericEvent, pokeBuffer), current: map[client.ObjectKey]*stream{}}
+}
+
+// Start lets streams run until ctx ends.
+func (s *streams) Start(ctx context.Context) error {
+	s.mu.Lock()
+	s.ctx = ctx
+	s.mu.Unlock()
+	<-ctx.Done()
+	s.mu.Lock()
+	s.ctx = nil
+	s.current = map[client.ObjectKey]*stream{}
+	s.mu.Unlock()
+	s.work.Wait()
+	return nil
+}
+
+// follow makes sure the Pod is being watched and returns what is known of its processes; nil if nothing yet.
+func (s *streams) follow(key client.ObjectKey, pod types.UID, ip string) *Processes {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.ctx == nil {
+		return nil
+	}
+	st := s.current[key]
+	if st == nil || st.pod != pod {
+		if st != nil {
+			st.cancel()
+		}
+		ctx, cancel := context.WithCancel(s.ctx)
+		st = &stream{pod: pod, cancel: cancel}
+		s.current[key] = st
+		s.work.Add(1)
+		go func() {
+			defer s.work.Done()
+			s.run(ctx, key, st, net.JoinHostPort(ip, strconv.Itoa(naming.PortProcessManager)))
+		}()
+	}
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	return st.processes
+}
+
+// drop ends the stream of an instance manager that has no running Pod.
+func (s *streams) drop(key client.ObjectKey) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if st := s.current[key]; st != nil {
+		st.cancel()
+		delete(s.current, key)
+	}
+}
+
+func (s *streams) run(ctx context.Context, key client.ObjectKey, st *stream, address string) {
+	log := slog.With("instanceManager", key.Name, "address", address)
+	c, err := s.connect(address)
+	if err != nil {
+		log.Error("cannot follow the instance manager", "err", err)
+		return
+	}
+	defer c.Close()
+	c.Watch(ctx, func(u imclient.Update) {
+		switch {
+		case u.Lost != nil:
+			log.Info("lost the instance manager, trying again", "err", u.Lost)
+		case u.List != nil:
+			versionCtx, cancel := context.WithTimeout(ctx, versionTimeout)
+			version, err := c.VersionGet(versionCtx)
+			cancel()
+			if err != nil {
+				log.Info("no API version from the instance manager", "err", err)
+			}
+			s.publish(ctx, key, st, listed(u.List, version))
+		case u.Changed != nil:
+			s.publish(ctx, key, st, changed(st.processes, u.Changed))
+		}
+	})
+}
+
+// publish stores what is known and wakes the controller if it is news. Only the stream's own goroutine writes.
+func (s *streams) publish(ctx context.Context, key client.ObjectKey, st *stream, p *Processes) {
+	if p == nil || reflect.DeepEqual(p, st.processes) {
+		return
+	}
+	st.mu.Lock()
+	st.processes = p
+	st.mu.Unlock()
+	object := &v1beta2.InstanceManager{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name}}
+	select {
+	case s.pokes <- event.GenericEvent{Object: object}:
+	case <-ctx.Done():
+	}
+}
+
+// listed is what a full list says. Values of Processes are never changed after publishing, so readers share them.
+func listed(list map[string]*imrpc.ProcessResponse, version *imrpc.VersionResponse) *Processes {
+	p := &Processes{
+		Engines: map[string]v1beta2.InstanceProcess{}, Replicas: map[string]v1beta2.InstanceProcess{},
+		APIVersion:         int(version.GetInstanceManagerAPIVersion()),
+		APIMinVersion:      int(version.GetInstanceManagerAPIMinVersion()),
+		ProxyAPIVersion:    int(version.GetInstanceManagerProxyAPIVersion()),
+		ProxyAPIMinVersion: int(version.GetInstanceManagerProxyAPIMinVersion()),
+	}
+	for _, process := range list {
+		p.put(process)
+	}
+	return p
+}
+
+// changed is a copy of before with one process put in or taken out; nil before the first list.
+func changed(before *Processes, process *imrpc.ProcessResponse) *Processes {
+	if before == nil {
+		return nil
+	}
+	p := *before
+	p.Engines, p.Replicas = maps.Clone(before.Engines), maps.Clone(before.Replicas)
+	if process.GetDeleted() {
+		delete(p.Engines, process.GetSpec().GetName())
+		delete(p.Replicas, process.GetSpec().GetName())
+	} else {
+		p.put(process)
+	}
+	return &p
+}
+
+func (p *Processes) put(process *imrpc.ProcessResponse) {
+	name, status := process.GetSpec().GetName(), process.GetStatus()
+	kind, into := v1beta2.InstanceTypeReplica, p.Replicas
+	if isEngineName(name) {
+		kind, into = v1beta2.InstanceTypeEngine, p.Engines
+	}
+	into[name] = v1beta2.InstanceProcess{
+		Spec: v1beta2.InstanceProcessSpec{Name: name, DataEngine: v1beta2.DataEngineTypeV1},
+		Status: v1beta2.InstanceProcessStatus{
+			Type:       kind,
+			State:      v1beta2.InstanceState(status.GetState()),
+			ErrorMsg:   status.GetErrorMsg(),
+			PortStart:  int(status.GetPortStart()),
+			PortEnd:    int(status.GetPortEnd()),
+			Conditions: status.GetConditions(),
+			UUID:       status.GetUuid(),
+		},
+	}
+}

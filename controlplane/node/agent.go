@@ -1,0 +1,125 @@
+package node
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"ankole.storage/api/longhorn/v1beta2"
+	"ankole.storage/controlplane/loop"
+	"ankole.storage/controlplane/naming"
+	"ankole.storage/controlplane/setting"
+	"ankole.storage/controlplane/setting/stored"
+)
+
+// AgentConfig is what the agent of a node is told.
+type AgentConfig struct {
+	Namespace, NodeName, PodName string
+	Host                         Host
+}
+
+// Agent reports the facts of its own node; its manager's cache needs that node's objects and the settings only.
+type Agent struct {
+	cfg    AgentConfig
+	client client.Client
+}
+
+// NewAgent returns the agent of a node.
+func NewAgent(cfg AgentConfig) *Agent { return &Agent{cfg: cfg} }
+
+// SetupWithManager registers the agent with the manager of the node's own objects.
+func (a *Agent) SetupWithManager(mgr ctrl.Manager) error {
+	a.client = mgr.GetClient()
+	return loop.Setup(mgr, a.cfg.Namespace, loop.Controller[*v1beta2.Node, agentSeen]{
+		Name:       naming.EventSource("node"),
+		New:        func() *v1beta2.Node { return &v1beta2.Node{} },
+		Gather:     a.gather,
+		Decide:     decideAgent,
+		Conditions: conditions,
+		Watches:    []loop.Watch{loop.Watching(&corev1.Node{}, loop.BySameName[*corev1.Node]())},
+	})
+}
+
+func (a *Agent) gather(ctx context.Context, n *v1beta2.Node) (agentSeen, error) {
+	s := agentSeen{Facts: map[string]DiskFacts{}}
+	if n.Name != a.cfg.NodeName {
+		return s, fmt.Errorf("the agent of node %s was asked about node %s: its cache is not restricted", a.cfg.NodeName, n.Name)
+	}
+	kube := &corev1.Node{}
+	switch err := a.client.Get(ctx, client.ObjectKey{Name: n.Name}, kube); {
+	case err == nil:
+		s.KubeNode = kube
+	case !apierrors.IsNotFound(err):
+		return s, fmt.Errorf("read Kubernetes node %s: %w", n.Name, err)
+	}
+	for name := range n.Status.DiskStatus {
+		s.Facts[name] = a.cfg.Host.Look(n.Spec.Disks[name].Path, false)
+	}
+	pod := &corev1.Pod{}
+	if err := a.client.Get(ctx, client.ObjectKey{Namespace: a.cfg.Namespace, Name: a.cfg.PodName}, pod); err != nil {
+		pod = nil // only a check of mounts is lost
+	}
+	s.Host = a.cfg.Host.Checks(pod)
+	s.Prepare = func(_ context.Context, path, diskName string) error { return a.cfg.Host.Prepare(path, diskName) }
+	values, err := stored.Read(ctx, a.client, n.Namespace)
+	if err != nil {
+		return s, err
+	}
+	rules := rulesFrom(values)
+	// A node that joined without label gets its disks when the label comes; one whose disks were taken away by its
+	// administrator does not get them back.
+	if rules.LabeledOnly && len(n.Spec.Disks) == 0 || len(n.Spec.Tags) == 0 {
+		if s.Join, err = joinFor(s.KubeNode, rules, a.lookOnlyIfLabeled(rules)); err != nil {
+			slog.Warn("cannot work out what the node should get", "node", n.Name, "err", err)
+			s.Join = joining{}
+		}
+		if !rules.LabeledOnly {
+			s.Join.Disks = nil
+		}
+	}
+	return s, nil
+}
+
+// lookOnlyIfLabeled keeps the agent from making a directory for a disk that will not be made.
+func (a *Agent) lookOnlyIfLabeled(rules joinRules) func(string, bool) DiskFacts {
+	return func(path string, create bool) DiskFacts { return a.cfg.Host.Look(path, create && rules.LabeledOnly) }
+}
+
+func rulesFrom(v setting.Values) joinRules {
+	return joinRules{
+		LabeledOnly:     v.Bool(setting.CreateDefaultDiskLabeledNodes),
+		DataPath:        v.String(setting.DefaultDataPath),
+		ReservedPercent: int64(v.Int(setting.StorageReservedPercentageForDefaultDisk)),
+	}
+}
+
+// Join makes the Node object of this node, with its default disk, if there is none yet.
+func Join(ctx context.Context, c client.Client, cfg AgentConfig) error {
+	err := c.Get(ctx, client.ObjectKey{Namespace: cfg.Namespace, Name: cfg.NodeName}, &v1beta2.Node{})
+	if !apierrors.IsNotFound(err) {
+		return err
+	}
+	kube := &corev1.Node{}
+	if err := c.Get(ctx, client.ObjectKey{Name: cfg.NodeName}, kube); err != nil {
+		return fmt.Errorf("read Kubernetes node %s: %w", cfg.NodeName, err)
+	}
+	values, err := stored.Read(ctx, c, cfg.Namespace)
+	if err != nil {
+		return err
+	}
+	j, err := joinFor(kube, rulesFrom(values), cfg.Host.Look)
+	if err != nil {
+		// The node joins without disks; its administrator adds them when the cause is mended.
+		slog.Warn("node joins without disks", "node", cfg.NodeName, "err", err)
+	}
+	err = c.Create(ctx, newNode(cfg.Namespace, cfg.NodeName, j))
+	if err == nil {
+		slog.Info("node joined", "node", cfg.NodeName, "disks", len(j.Disks))
+	}
+	return client.IgnoreAlreadyExists(err)
+}

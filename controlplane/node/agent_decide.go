@@ -1,0 +1,157 @@
+package node
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"ankole.storage/api/longhorn/v1beta2"
+	"ankole.storage/controlplane/loop"
+)
+
+const (
+	// agentInterval is how often the agent looks at its disks. Nothing is written while nothing has changed.
+	agentInterval = 30 * time.Second
+	// availableGrain is the unit free space is rounded down to, so that ordinary writing does not rewrite the object
+	// all the time.
+	availableGrain = 100 << 20
+)
+
+// DiskFacts is what a look at a disk's directory tells.
+type DiskFacts struct {
+	// Problem is why the rest could not be learnt; empty if it could.
+	Problem string
+	// HasConfig: the configuration file is there. DiskUUID and DiskName are from it.
+	HasConfig          bool
+	DiskUUID, DiskName string
+	// FilesystemID tells file systems of one node apart; FilesystemType is e.g. "ext2/ext3" or "xfs".
+	FilesystemID, FilesystemType string
+	// Maximum and Available are bytes.
+	Maximum, Available int64
+}
+
+// agentSeen is what the agent's decide knows besides the object.
+type agentSeen struct {
+	KubeNode *corev1.Node
+	// Facts has an entry for each disk with a status.
+	Facts map[string]DiskFacts
+	// Host are the conditions about what the host offers.
+	Host []v1beta2.Condition
+	// Join are disks and tags the node should get if it has none.
+	Join joining
+	// Prepare writes a new configuration file into a disk's directory.
+	Prepare func(ctx context.Context, path, diskName string) error
+}
+
+// decideAgent is the agent's part; docs/controlplane.md has its table.
+func decideAgent(now time.Time, n *v1beta2.Node, s agentSeen) loop.Decision {
+	if n.DeletionTimestamp != nil {
+		return loop.Decision{}
+	}
+	for _, c := range s.Host {
+		n.Status.Conditions, _ = v1beta2.SetCondition(n.Status.Conditions, c, now)
+	}
+	holdsPen := v1beta2.IsConditionTrue(n.Status.Conditions, v1beta2.NodeConditionReady)
+	var fresh string
+	for _, name := range slices.Sorted(maps.Keys(n.Status.DiskStatus)) {
+		spec, wanted := n.Spec.Disks[name]
+		facts, looked := s.Facts[name]
+		if !wanted || !looked {
+			continue
+		}
+		d := n.Status.DiskStatus[name]
+		condition := judgeDisk(name, d, facts, n, s.Facts)
+		if fresh == "" && isFresh(name, d, facts, n, s.Facts) {
+			fresh = name
+		}
+		d = report(d, spec, facts)
+		if holdsPen {
+			d.Conditions, _ = v1beta2.SetCondition(d.Conditions, condition, now)
+		}
+		n.Status.DiskStatus[name] = d
+	}
+	if u := joined(n, s.Join); u != nil {
+		return loop.Decision{Do: loop.Update{Object: u}}
+	}
+	if fresh != "" {
+		path := n.Spec.Disks[fresh].Path
+		return loop.Decision{After: time.Millisecond, FailureReason: v1beta2.DiskConditionReady, Do: loop.Call{
+			What: "prepare disk " + fresh + " at " + path,
+			Do:   func(ctx context.Context) error { return s.Prepare(ctx, path, fresh) },
+		}}
+	}
+	return loop.Decision{After: agentInterval}
+}
+
+// report copies facts into a disk's status. What could not be learnt keeps its former value.
+func report(d v1beta2.DiskStatus, spec v1beta2.DiskSpec, f DiskFacts) v1beta2.DiskStatus {
+	d.DiskPath, d.DiskType = spec.Path, v1beta2.DiskTypeFilesystem
+	if f.Problem != "" {
+		return d
+	}
+	d.FilesystemType = f.FilesystemType
+	d.StorageMaximum = f.Maximum
+	d.StorageAvailable = f.Available / availableGrain * availableGrain
+	if d.DiskUUID == "" {
+		d.DiskUUID, d.DiskName = f.DiskUUID, f.DiskName
+	}
+	return d
+}
+
+// judgeDisk says whether a disk can be used.
+func judgeDisk(name string, d v1beta2.DiskStatus, f DiskFacts, n *v1beta2.Node, all map[string]DiskFacts) v1beta2.Condition {
+	no := func(reason, message string) v1beta2.Condition {
+		return v1beta2.Condition{
+			Type: v1beta2.DiskConditionReady, Status: v1beta2.ConditionFalse, Reason: reason, Message: message,
+		}
+	}
+	path := n.Spec.Disks[name].Path
+	switch twin := sameFilesystem(name, n, all); {
+	case f.Problem != "":
+		return no(v1beta2.DiskReasonNoDiskInfo, "disk "+name+" at "+path+" cannot be read: "+f.Problem)
+	case twin != "":
+		return no(v1beta2.DiskReasonDiskFilesystemChanged,
+			"disk "+name+" at "+path+" is on the same file system as disk "+twin+"; is something not mounted?")
+	case !f.HasConfig && d.DiskUUID == "":
+		return no(v1beta2.DiskReasonNoDiskInfo, "disk "+name+" at "+path+" is being prepared")
+	case !f.HasConfig:
+		return no(v1beta2.DiskReasonDiskFilesystemChanged,
+			"the configuration file of disk "+name+" is not at "+path+" any more; is something not mounted?")
+	case f.DiskUUID == "":
+		return no(v1beta2.DiskReasonNoDiskInfo, "the configuration file of disk "+name+" at "+path+" has no diskUUID")
+	case d.DiskUUID != "" && d.DiskUUID != f.DiskUUID:
+		return no(v1beta2.DiskReasonDiskFilesystemChanged,
+			"disk "+name+" at "+path+" is disk "+f.DiskUUID+" now, and was "+d.DiskUUID)
+	}
+	return v1beta2.Condition{Type: v1beta2.DiskConditionReady, Status: v1beta2.ConditionTrue}
+}
+
+// isFresh tells whether the disk has never been used and should get its configuration file.
+func isFresh(name string, d v1beta2.DiskStatus, f DiskFacts, n *v1beta2.Node, all map[string]DiskFacts) bool {
+	return f.Problem == "" && !f.HasConfig && d.DiskUUID == "" && sameFilesystem(name, n, all) == ""
+}
+
+// sameFilesystem returns another disk of the node on the same file system that was there first: one with a UUID before
+// one without, then by name. Empty if there is none.
+func sameFilesystem(name string, n *v1beta2.Node, all map[string]DiskFacts) string {
+	id := all[name].FilesystemID
+	if id == "" || all[name].Problem != "" {
+		return ""
+	}
+	before := func(a, b string) bool {
+		usedA, usedB := n.Status.DiskStatus[a].DiskUUID != "", n.Status.DiskStatus[b].DiskUUID != ""
+		if usedA != usedB {
+			return usedA
+		}
+		return a < b
+	}
+	for _, other := range slices.Sorted(maps.Keys(all)) {
+		if other != name && all[other].Problem == "" && all[other].FilesystemID == id && before(other, name) {
+			return other
+		}
+	}
+	return ""
+}

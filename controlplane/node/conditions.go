@@ -1,0 +1,116 @@
+package node
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"ankole.storage/api/longhorn/v1beta2"
+	"ankole.storage/controlplane/loop"
+)
+
+// kubeletGrace is how long a kubelet may miss its heartbeat before the node counts as down: a restarting kubelet
+// stays within it.
+const kubeletGrace = 10 * time.Second
+
+// readiness says whether the node can be used, from the Kubernetes node and the manager Pod on it (nil if gone).
+// recheck is when to look again although nothing changes (0: no need).
+func readiness(now time.Time, name string, kube *corev1.Node, manager *corev1.Pod) (c v1beta2.Condition, recheck time.Duration) {
+	no := func(reason, format string, args ...any) v1beta2.Condition {
+		return v1beta2.Condition{
+			Type: v1beta2.NodeConditionReady, Status: v1beta2.ConditionFalse,
+			Reason: reason, Message: fmt.Sprintf(format, args...),
+		}
+	}
+	if kube == nil {
+		return no(v1beta2.NodeReasonKubernetesNodeGone, "Kubernetes node %s is gone", name), 0
+	}
+	reason, message, recheck := kubeProblem(now, kube)
+	switch {
+	case reason != "":
+		return no(reason, "%s", message), recheck
+	case manager == nil:
+		return no(v1beta2.NodeReasonManagerPodMissing, "there is no manager Pod on node %s; check the DaemonSet longhorn-manager", name), recheck
+	case !podReady(manager):
+		return no(v1beta2.NodeReasonManagerPodDown, "manager Pod %s on node %s is not ready", manager.Name, name), recheck
+	}
+	return v1beta2.Condition{Type: v1beta2.NodeConditionReady, Status: v1beta2.ConditionTrue}, recheck
+}
+
+// kubeProblem returns what Kubernetes says against a node; an empty reason if nothing.
+func kubeProblem(now time.Time, kube *corev1.Node) (reason, message string, recheck time.Duration) {
+	for _, c := range kube.Status.Conditions {
+		bad := c.Status == corev1.ConditionTrue
+		switch c.Type {
+		case corev1.NodeReady:
+			if bad {
+				continue
+			}
+			if rest := c.LastTransitionTime.Add(kubeletGrace).Sub(now); rest > 0 && c.Status == corev1.ConditionFalse {
+				recheck = rest
+				continue
+			}
+			return v1beta2.NodeReasonKubernetesNodeNotReady,
+				fmt.Sprintf("Kubernetes node %s is not ready: %s", kube.Name, c.Message), 0
+		case corev1.NodeDiskPressure, corev1.NodePIDPressure, corev1.NodeMemoryPressure, corev1.NodeNetworkUnavailable:
+			if bad && reason == "" {
+				reason = v1beta2.NodeReasonKubernetesNodePressure
+				message = fmt.Sprintf("Kubernetes node %s reports %s: %s", kube.Name, c.Type, c.Message)
+			}
+		default:
+			if bad && reason == "" {
+				reason = v1beta2.NodeReasonUnknownNodeConditionTrue
+				message = fmt.Sprintf("Kubernetes node %s reports %s, which is not known: %s", kube.Name, c.Type, c.Message)
+			}
+		}
+	}
+	return reason, message, recheck
+}
+
+func podReady(pod *corev1.Pod) bool {
+	for _, c := range pod.Status.Conditions {
+		if c.Type == corev1.PodReady {
+			return c.Status == corev1.ConditionTrue
+		}
+	}
+	return false
+}
+
+// schedulability says whether new replicas may go to the node.
+func schedulability(kube *corev1.Node, disableOnCordon bool) v1beta2.Condition {
+	c := v1beta2.Condition{Type: v1beta2.NodeConditionSchedulable, Status: v1beta2.ConditionTrue}
+	if kube != nil && kube.Spec.Unschedulable && disableOnCordon {
+		c.Status, c.Reason = v1beta2.ConditionFalse, v1beta2.NodeReasonKubernetesNodeCordoned
+		c.Message = "Kubernetes node " + kube.Name + " is cordoned and setting disable-scheduling-on-cordoned-node is true"
+	}
+	return c
+}
+
+// conditions lists node and disk conditions, for events.
+func conditions(n *v1beta2.Node) []loop.Condition {
+	var out []loop.Condition
+	add := func(of string, list []v1beta2.Condition) {
+		for _, c := range list {
+			out = append(out, loop.Condition{Of: of, Type: c.Type, Status: string(c.Status), Reason: c.Reason, Message: c.Message})
+		}
+	}
+	add("", n.Status.Conditions)
+	for _, name := range slices.Sorted(maps.Keys(n.Status.DiskStatus)) {
+		add("disk "+name, n.Status.DiskStatus[name].Conditions)
+	}
+	return out
+}
+
+// Down tells whether a node is down or deleted in the sense in which it is used everywhere: it is gone, or Kubernetes
+// has lost contact with it. A node whose manager Pod alone is missing is not down: its instances run on.
+func Down(n *v1beta2.Node) bool {
+	if n == nil {
+		return true
+	}
+	c := v1beta2.FindCondition(n.Status.Conditions, v1beta2.NodeConditionReady)
+	return c.Status == v1beta2.ConditionFalse &&
+		(c.Reason == v1beta2.NodeReasonKubernetesNodeGone || c.Reason == v1beta2.NodeReasonKubernetesNodeNotReady)
+}

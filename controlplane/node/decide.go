@@ -1,0 +1,197 @@
+package node
+
+import (
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"ankole.storage/api/longhorn/v1beta2"
+	"ankole.storage/controlplane/loop"
+	"ankole.storage/controlplane/naming"
+	"ankole.storage/controlplane/schedule"
+)
+
+// seen is what the leader's decide knows besides the object.
+type seen struct {
+	// KubeNode and ManagerPod belong to the node of the same name; nil if gone.
+	KubeNode   *corev1.Node
+	ManagerPod *corev1.Pod
+	// Replicas are all replicas that are on this node, or on a disk whose UUID this node reports.
+	Replicas []v1beta2.Replica
+	// Engines on this node.
+	Engines int
+	// DisksElsewhere are the UUIDs of disks that other nodes report as Ready.
+	DisksElsewhere map[string]bool
+	// DefaultManager is the instance manager for the default image on this node, nil if there is none yet.
+	DefaultManager *v1beta2.InstanceManager
+	// DefaultManagerImage is that image.
+	DefaultManagerImage string
+	// DisableOnCordon and Policy are settings.
+	DisableOnCordon bool
+	Policy          schedule.Policy
+}
+
+// decide is the leader's part; docs/controlplane.md has its table.
+func decide(now time.Time, n *v1beta2.Node, s seen) loop.Decision {
+	if n.DeletionTimestamp != nil {
+		return decideDeletion(n, s)
+	}
+	recheck := observe(now, n, s)
+	if r := movedReplica(n, s); r != nil {
+		return loop.Decision{Do: loop.Update{Object: r}}
+	}
+	if s.DefaultManager == nil && s.DefaultManagerImage != "" && s.KubeNode != nil && s.ManagerPod != nil {
+		return loop.Decision{Do: loop.Create{Object: managerFor(n, s.DefaultManagerImage)}}
+	}
+	return loop.Decision{After: recheck}
+}
+
+// decideDeletion lets the object go; the webhook refused the deletion of a node in use already.
+func decideDeletion(n *v1beta2.Node, _ seen) loop.Decision {
+	i := slices.Index(n.Finalizers, v1beta2.Finalizer)
+	if i < 0 {
+		return loop.Decision{}
+	}
+	u := n.DeepCopy()
+	u.Finalizers = slices.Delete(u.Finalizers, i, i+1)
+	return loop.Decision{
+		Do:     loop.Update{Object: u},
+		Events: []loop.Event{{Warning: true, Reason: naming.EventDelete, Message: "node " + n.Name + " is being removed"}},
+	}
+}
+
+// observe writes the leader's fields.
+func observe(now time.Time, n *v1beta2.Node, s seen) (recheck time.Duration) {
+	st := &n.Status
+	ready, recheck := readiness(now, n.Name, s.KubeNode, s.ManagerPod)
+	st.Conditions, _ = v1beta2.SetCondition(st.Conditions, ready, now)
+	st.Conditions, _ = v1beta2.SetCondition(st.Conditions, schedulability(s.KubeNode, s.DisableOnCordon), now)
+	if s.KubeNode != nil {
+		st.Zone = s.KubeNode.Labels[naming.NodeLabelZone]
+		st.Region = s.KubeNode.Labels[naming.NodeLabelRegion]
+	}
+	syncDiskKeys(n)
+	for name, disk := range st.DiskStatus {
+		st.DiskStatus[name] = observeDisk(now, n, name, disk, ready.Status == v1beta2.ConditionTrue, s)
+	}
+	return recheck
+}
+
+// syncDiskKeys gives every disk of the spec a status and drops the status of removed ones. Nobody else adds or removes
+// entries.
+func syncDiskKeys(n *v1beta2.Node) {
+	if n.Status.DiskStatus == nil {
+		n.Status.DiskStatus = map[string]v1beta2.DiskStatus{}
+	}
+	for name := range n.Status.DiskStatus {
+		if _, wanted := n.Spec.Disks[name]; !wanted {
+			delete(n.Status.DiskStatus, name)
+		}
+	}
+	for name, spec := range n.Spec.Disks {
+		if _, present := n.Status.DiskStatus[name]; !present {
+			n.Status.DiskStatus[name] = v1beta2.DiskStatus{DiskPath: spec.Path, DiskType: v1beta2.DiskTypeFilesystem}
+		}
+	}
+}
+
+// observeDisk returns the status of one disk with the leader's fields brought up to date.
+func observeDisk(now time.Time, n *v1beta2.Node, name string, d v1beta2.DiskStatus, nodeReady bool, s seen) v1beta2.DiskStatus {
+	if !nodeReady {
+		d.Conditions, _ = v1beta2.SetCondition(d.Conditions, v1beta2.Condition{
+			Type: v1beta2.DiskConditionReady, Status: v1beta2.ConditionFalse,
+			Reason: v1beta2.DiskReasonNodeNotReady, Message: "node " + n.Name + " is not ready",
+		}, now)
+	}
+	ready := v1beta2.IsConditionTrue(d.Conditions, v1beta2.DiskConditionReady)
+	d.StorageScheduled, d.ScheduledReplica = 0, map[string]int64{}
+	if d.ScheduledBackingImage == nil {
+		d.ScheduledBackingImage = map[string]int64{}
+	}
+	if ready && d.DiskUUID != "" {
+		for i := range s.Replicas {
+			r := &s.Replicas[i]
+			if r.Spec.DiskID == d.DiskUUID {
+				d.ScheduledReplica[r.Name] = r.Spec.VolumeSize
+				d.StorageScheduled += r.Spec.VolumeSize
+			}
+		}
+		for _, size := range d.ScheduledBackingImage {
+			d.StorageScheduled += size
+		}
+	}
+	d.InstanceManagerName = ""
+	if s.DefaultManager != nil {
+		d.InstanceManagerName = s.DefaultManager.Name
+	}
+	d.Conditions, _ = v1beta2.SetCondition(d.Conditions, diskSchedulability(n, name, d, nodeReady, ready, s), now)
+	return d
+}
+
+func diskSchedulability(n *v1beta2.Node, name string, d v1beta2.DiskStatus, nodeReady, diskReady bool, s seen) v1beta2.Condition {
+	no := func(reason, message string) v1beta2.Condition {
+		return v1beta2.Condition{
+			Type: v1beta2.DiskConditionSchedulable, Status: v1beta2.ConditionFalse, Reason: reason, Message: message,
+		}
+	}
+	space := schedule.Disk{
+		Maximum: d.StorageMaximum, Available: d.StorageAvailable,
+		Reserved: n.Spec.Disks[name].StorageReserved, Scheduled: d.StorageScheduled,
+	}
+	switch {
+	case !nodeReady:
+		return no(v1beta2.DiskReasonNodeNotReady, "node "+n.Name+" is not ready")
+	case !diskReady:
+		return no(v1beta2.DiskReasonDiskNotReady, "disk "+name+" is not ready")
+	case !space.Fits(0, 0, s.Policy):
+		return no(v1beta2.DiskReasonDiskPressure, "disk "+name+" at "+d.DiskPath+
+			" has too little free space, or too much of it is promised; free some, add a disk, or see the settings"+
+			" storage-minimal-available-percentage and storage-over-provisioning-percentage")
+	}
+	return v1beta2.Condition{Type: v1beta2.DiskConditionSchedulable, Status: v1beta2.ConditionTrue}
+}
+
+// movedReplica returns a corrected copy of a replica whose disk now belongs to this node, nil if there is none: a disk
+// may be carried from a dead machine to another.
+func movedReplica(n *v1beta2.Node, s seen) *v1beta2.Replica {
+	for name, d := range n.Status.DiskStatus {
+		if d.DiskUUID == "" || s.DisksElsewhere[d.DiskUUID] || !v1beta2.IsConditionTrue(d.Conditions, v1beta2.DiskConditionReady) {
+			continue
+		}
+		path := n.Spec.Disks[name].Path
+		for i := range s.Replicas {
+			r := &s.Replicas[i]
+			if r.Spec.DiskID != d.DiskUUID || r.DeletionTimestamp != nil || (r.Spec.NodeID == n.Name && r.Spec.DiskPath == path) {
+				continue
+			}
+			u := r.DeepCopy()
+			u.Spec.NodeID, u.Spec.DiskPath = n.Name, path
+			return u
+		}
+	}
+	return nil
+}
+
+// managerFor returns the instance manager of a node for an image.
+func managerFor(n *v1beta2.Node, image string) *v1beta2.InstanceManager {
+	yes := true
+	return &v1beta2.InstanceManager{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: n.Namespace,
+			Name:      naming.InstanceManagerName(n.Name, image),
+			Labels:    naming.InstanceManagerLabels(n.Name, image, string(v1beta2.InstanceManagerTypeAllInOne)),
+			OwnerReferences: []metav1.OwnerReference{{
+				APIVersion: v1beta2.GroupVersion.String(), Kind: "Node",
+				Name: n.Name, UID: n.UID, BlockOwnerDeletion: &yes,
+			}},
+		},
+		Spec: v1beta2.InstanceManagerSpec{
+			DataEngine: v1beta2.DataEngineTypeV1,
+			Image:      image,
+			NodeID:     n.Name,
+			Type:       v1beta2.InstanceManagerTypeAllInOne,
+		},
+	}
+}

@@ -1,0 +1,77 @@
+package settingsync
+
+import (
+	"time"
+
+	"ankole.storage/api/longhorn/v1beta2"
+	"ankole.storage/controlplane/loop"
+	"ankole.storage/controlplane/naming"
+	"ankole.storage/controlplane/setting"
+)
+
+// seen is what decide knows besides the object.
+type seen struct {
+	// Override is the value from the ConfigMap and OverrideVersion the version it came with; "" if there is no ConfigMap.
+	// HasOverride: the ConfigMap names this setting.
+	Override, OverrideVersion string
+	HasOverride               bool
+	// Fixed is the value from the manager's flags, if HasFixed.
+	Fixed    string
+	HasFixed bool
+	// Waiting: some component still follows the former value.
+	Waiting bool
+}
+
+// decide keeps the value of one setting and says whether it is applied.
+func decide(_ time.Time, s *v1beta2.Setting, in seen) loop.Decision {
+	if s.DeletionTimestamp != nil {
+		return loop.Decision{}
+	}
+	d, err := setting.Lookup(s.Name)
+	if err != nil {
+		if _, replaced := setting.Replaced[s.Name]; replaced {
+			return loop.Decision{Do: loop.Delete{Object: s}}
+		}
+		return loop.Decision{} // left over from another version: ignored
+	}
+	s.Status.Applied = !in.Waiting
+	if in.HasFixed && d.ReadOnly && s.Value != in.Fixed {
+		return loop.Decision{Do: loop.Update{Object: marked(s, in.Fixed)}}
+	}
+	if marker(s) {
+		// The marker opens a read-only setting for one update; left on, it would keep it open.
+		return loop.Decision{Do: loop.Update{Object: unmarked(s)}}
+	}
+	if in.HasOverride && !in.HasFixed && s.Annotations[naming.AnnotationConfigMapResourceVersion] != in.OverrideVersion {
+		u := s.DeepCopy()
+		u.Value = in.Override
+		annotate(u, naming.AnnotationConfigMapResourceVersion, in.OverrideVersion)
+		return loop.Decision{Do: loop.Update{Object: u}}
+	}
+	return loop.Decision{}
+}
+
+func marker(s *v1beta2.Setting) bool {
+	_, ok := s.Annotations[naming.AnnotationUpdateSetting]
+	return ok
+}
+
+func marked(s *v1beta2.Setting, value string) *v1beta2.Setting {
+	u := s.DeepCopy()
+	u.Value = value
+	annotate(u, naming.AnnotationUpdateSetting, "")
+	return u
+}
+
+func unmarked(s *v1beta2.Setting) *v1beta2.Setting {
+	u := s.DeepCopy()
+	delete(u.Annotations, naming.AnnotationUpdateSetting)
+	return u
+}
+
+func annotate(s *v1beta2.Setting, key, value string) {
+	if s.Annotations == nil {
+		s.Annotations = map[string]string{}
+	}
+	s.Annotations[key] = value
+}

@@ -1,0 +1,104 @@
+package settingsync
+
+import (
+	"context"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"ankole.storage/api/longhorn/v1beta2"
+	"ankole.storage/controlplane/instancemanager"
+	"ankole.storage/controlplane/loop"
+	"ankole.storage/controlplane/naming"
+	"ankole.storage/controlplane/setting"
+	"ankole.storage/controlplane/setting/stored"
+)
+
+// Config is what the reconciler is told.
+type Config struct {
+	Namespace      string
+	ServiceAccount string
+	// Fixed are the values known from the manager's flags, by setting.
+	Fixed map[string]string
+}
+
+// Reconciler looks after Setting objects.
+type Reconciler struct {
+	cfg    Config
+	client client.Client
+}
+
+// New returns the reconciler; SetupWithManager puts it to work.
+func New(cfg Config) *Reconciler { return &Reconciler{cfg: cfg} }
+
+// SetupWithManager registers the controller.
+func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
+	r.client = mgr.GetClient()
+	return loop.Setup(mgr, r.cfg.Namespace, loop.Controller[*v1beta2.Setting, seen]{
+		Name:   naming.EventSource("setting"),
+		New:    func() *v1beta2.Setting { return &v1beta2.Setting{} },
+		Gather: r.gather,
+		Decide: decide,
+		Watches: []loop.Watch{
+			loop.Watching(&corev1.ConfigMap{}, func(cm *corev1.ConfigMap) []string {
+				if cm.Name != naming.ConfigMapDefaultSetting {
+					return nil
+				}
+				return allSettings()
+			}),
+			// An instance manager that took a setting over, or a node whose own CPU request changed.
+			loop.Watching(&v1beta2.InstanceManager{}, func(*v1beta2.InstanceManager) []string {
+				return instancemanager.PodSettingNames()
+			}),
+		},
+	})
+}
+
+func allSettings() []string {
+	var names []string
+	for _, d := range setting.Definitions() {
+		names = append(names, d.Name)
+	}
+	return names
+}
+
+func (r *Reconciler) gather(ctx context.Context, s *v1beta2.Setting) (seen, error) {
+	over, err := readOverrides(ctx, r.client, s.Namespace)
+	if err != nil {
+		return seen{}, err
+	}
+	var in seen
+	in.Override, in.HasOverride = over.values[s.Name]
+	in.OverrideVersion = over.version
+	in.Fixed, in.HasFixed = r.cfg.Fixed[s.Name]
+	if instancemanager.InPod(s.Name) {
+		in.Waiting, err = r.waiting(ctx, s)
+	}
+	return in, err
+}
+
+// waiting tells whether some instance manager's Pod still has another value of the setting.
+func (r *Reconciler) waiting(ctx context.Context, s *v1beta2.Setting) (bool, error) {
+	values, err := stored.Read(ctx, r.client, s.Namespace)
+	if err != nil {
+		return false, err
+	}
+	values[s.Name] = s.Value
+	var pods corev1.PodList
+	err = r.client.List(ctx, &pods, client.InNamespace(s.Namespace),
+		client.MatchingLabels{naming.LabelComponent: naming.ComponentInstanceManager})
+	if err != nil {
+		return false, fmt.Errorf("list Pods of instance managers: %w", err)
+	}
+	settings := instancemanager.SettingsFrom(values, r.cfg.ServiceAccount)
+	for i := range pods.Items {
+		pod := &pods.Items[i]
+		differs, err := instancemanager.Differs(ctx, r.client, pod, settings, s.Name)
+		if err != nil || differs {
+			return differs, err
+		}
+	}
+	return false, nil
+}
