@@ -46,6 +46,10 @@ type Membership struct {
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	Epoch int64 `json:"epoch"`
+	// RecordEpoch is the epoch in which Generation and Members were proposed; it may be older than Epoch.
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	RecordEpoch int64 `json:"recordEpoch"`
 	// Generation counts member sets.
 	// +optional
 	// +kubebuilder:validation:Minimum=0

@@ -51,6 +51,7 @@ var differences = map[string]string{
 
 	"Engine status.membership.volumeUUID":      "part of the witness record",
 	"Engine status.membership.epoch":           "part of the witness record",
+	"Engine status.membership.recordEpoch":     "part of the witness record",
 	"Engine status.membership.generation":      "part of the witness record",
 	"Engine status.membership.members":         "part of the witness record",
 	"Engine status.membership.engine":          "part of the witness record",
