@@ -79,13 +79,25 @@ func (e *Engine) attachFrontend(m AttachFrontend) {
 	m.Reply(nil)
 }
 
-// detachFrontend waits until every request is answered; the waiting itself is a check at each answer (see checkStop).
+// detachFrontend stops the frontend; checkDetached replies when nothing of it is outstanding.
 func (e *Engine) detachFrontend(reply func(error)) {
-	if e.fe == nil {
+	switch {
+	case e.fe == nil:
 		reply(nil)
+	case e.detached != nil:
+		reply(fmt.Errorf("%w: the frontend is being stopped", ErrState))
+	default:
+		e.detached = reply
+		e.fe.Stop(e.out)
+	}
+}
+
+func (e *Engine) checkDetached() {
+	if e.detached == nil || !e.fe.Stopped() {
 		return
 	}
-	e.fe.Stop(e.out)
+	reply := e.detached
+	e.detached, e.fe = nil, nil
 	reply(nil)
 }
 

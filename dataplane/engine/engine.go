@@ -33,8 +33,6 @@ const (
 const (
 	// maxLinks bounds the replicas of a volume: 20 by the API, and room for one being rebuilt.
 	maxLinks = 32
-	// maxTasks bounds operations on replicas in flight, internal ones included. Frontends bound theirs below it.
-	maxTasks = 4096
 	// witnessRetry is how often an unanswered question to the witness is repeated.
 	witnessRetry = time.Second
 	// gatherTimeout is how long a start waits for candidates that do not answer.
@@ -101,10 +99,9 @@ type Engine struct {
 
 	fe       frontend.Frontend
 	feReqs   []frontend.Request
-	requests map[uint64]*request
-	nextReq  uint64
-	backlog  []*task // waiting for a replica or for the start
-	held     []*task // done, waiting for a commit
+	detached func(error) // waits for the frontend to have stopped
+	backlog  []*task     // waiting for a replica or for the start
+	held     []*task     // done, waiting for a commit
 
 	tasks    []*task
 	freeTask []uint32
@@ -131,7 +128,7 @@ type Engine struct {
 // New returns an engine that starts to gather its replicas at the first Step.
 func New(cfg Config) *Engine {
 	e := &Engine{
-		cfg: cfg, arena: cfg.Arena, byName: map[string]*link{}, requests: map[uint64]*request{},
+		cfg: cfg, arena: cfg.Arena, byName: map[string]*link{},
 		witnessWait: clock.Never, gatherUntil: clock.Never, lostSince: clock.Never, changed: true,
 	}
 	if e.cfg.OnState == nil {
@@ -157,6 +154,11 @@ func (e *Engine) Step(now clock.Ticks, in []loop.Done, out *[]loop.Op) clock.Tic
 	e.membership()
 	e.timeouts()
 	e.membership()
+	if r, ok := e.fe.(frontend.Resumer); ok {
+		r.Resume(&e.feReqs, out)
+		e.takeRequests()
+	}
+	e.checkDetached()
 	for _, l := range e.links {
 		l.flush()
 	}

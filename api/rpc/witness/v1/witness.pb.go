@@ -29,16 +29,19 @@ const (
 type Membership struct {
 	state      protoimpl.MessageState `protogen:"open.v1"`
 	VolumeUuid string                 `protobuf:"bytes,1,opt,name=volume_uuid,json=volumeUuid,proto3" json:"volume_uuid,omitempty"`
-	Epoch      int64                  `protobuf:"varint,2,opt,name=epoch,proto3" json:"epoch,omitempty"`
-	Generation int64                  `protobuf:"varint,3,opt,name=generation,proto3" json:"generation,omitempty"`
+	// Newest epoch granted.
+	Epoch      int64 `protobuf:"varint,2,opt,name=epoch,proto3" json:"epoch,omitempty"`
+	Generation int64 `protobuf:"varint,3,opt,name=generation,proto3" json:"generation,omitempty"`
 	// Data directory names, sorted.
 	Members []string `protobuf:"bytes,4,rep,name=members,proto3" json:"members,omitempty"`
 	// Engine instance that holds the epoch.
 	Engine string `protobuf:"bytes,5,opt,name=engine,proto3" json:"engine,omitempty"`
 	// Instance manager (its POD_NAME) the engine runs in.
 	InstanceManager string `protobuf:"bytes,6,opt,name=instance_manager,json=instanceManager,proto3" json:"instance_manager,omitempty"`
-	unknownFields   protoimpl.UnknownFields
-	sizeCache       protoimpl.SizeCache
+	// Epoch in which generation and members were proposed.
+	RecordEpoch   int64 `protobuf:"varint,7,opt,name=record_epoch,json=recordEpoch,proto3" json:"record_epoch,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Membership) Reset() {
@@ -111,6 +114,13 @@ func (x *Membership) GetInstanceManager() string {
 		return x.InstanceManager
 	}
 	return ""
+}
+
+func (x *Membership) GetRecordEpoch() int64 {
+	if x != nil {
+		return x.RecordEpoch
+	}
+	return 0
 }
 
 type GetRequest struct {
@@ -467,7 +477,7 @@ var File_witness_v1_witness_proto protoreflect.FileDescriptor
 
 const file_witness_v1_witness_proto_rawDesc = "" +
 	"\n" +
-	"\x18witness/v1/witness.proto\x12\x11ankole.witness.v1\"\xc0\x01\n" +
+	"\x18witness/v1/witness.proto\x12\x11ankole.witness.v1\"\xe3\x01\n" +
 	"\n" +
 	"Membership\x12\x1f\n" +
 	"\vvolume_uuid\x18\x01 \x01(\tR\n" +
@@ -478,7 +488,8 @@ const file_witness_v1_witness_proto_rawDesc = "" +
 	"generation\x12\x18\n" +
 	"\amembers\x18\x04 \x03(\tR\amembers\x12\x16\n" +
 	"\x06engine\x18\x05 \x01(\tR\x06engine\x12)\n" +
-	"\x10instance_manager\x18\x06 \x01(\tR\x0finstanceManager\"N\n" +
+	"\x10instance_manager\x18\x06 \x01(\tR\x0finstanceManager\x12!\n" +
+	"\frecord_epoch\x18\a \x01(\x03R\vrecordEpoch\"N\n" +
 	"\n" +
 	"GetRequest\x12\x1f\n" +
 	"\vvolume_name\x18\x01 \x01(\tR\n" +

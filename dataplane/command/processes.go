@@ -1,0 +1,138 @@
+package command
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/metadata"
+
+	enginev1 "ankole.storage/api/rpc/engine/v1"
+	"ankole.storage/dataplane/daemon"
+)
+
+func replicaCommand(g *globals) *cobra.Command {
+	var cfg daemon.ReplicaConfig
+	var bytes, maxSize size
+	c := &cobra.Command{Use: "replica DIRECTORY", Short: "Serve a replica directory", Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) (err error) {
+			cfg.Dir, cfg.Size, cfg.SnapshotMaxSize, cfg.VolumeName, cfg.Log = strings.TrimRight(args[0], "/"), int64(bytes), int64(maxSize), g.volume, g.log
+			if cfg.VolumeUUID, cfg.Secret, err = secret(); err != nil {
+				return err
+			}
+			return daemon.RunReplica(cmd.Context(), cfg)
+		}}
+	f := c.Flags()
+	f.StringVar(&cfg.Listen, "listen", "localhost:9502", "address of the control interface; data is served on the next port")
+	f.Var(&bytes, "size", "size of the volume; makes the directory if there is none")
+	f.StringVar(&cfg.Instance, "replica-instance-name", "", "name of this instance")
+	f.StringVar(&cfg.BackingFile, "backing-file", "", "raw file below the bottom layer")
+	f.IntVar(&cfg.SnapshotMaxCount, "snapshot-max-count", 250, "most snapshots, 2 to 250")
+	f.Var(&maxSize, "snapshot-max-size", "most bytes in snapshots, 0 for no limit")
+	ignored(c, "disableRevCounter", "sync-agent-port-count", "unmap-mark-disk-chain-removed", "data-server-protocol")
+	return c
+}
+
+// ignored accepts flags that other engines need and this one does not, so that the same arguments start both.
+func ignored(c *cobra.Command, names ...string) {
+	for _, n := range names {
+		c.Flags().String(n, "", "accepted and ignored: this engine does not need it")
+		c.Flags().Lookup(n).NoOptDefVal = "true"
+		if n == "sync-agent-port-count" || n == "data-server-protocol" {
+			c.Flags().Lookup(n).NoOptDefVal = ""
+		}
+		_ = c.Flags().MarkHidden(n) // the flag exists
+	}
+}
+
+func controllerCommand(g *globals) *cobra.Command {
+	var cfg daemon.EngineConfig
+	var bytes, current, maxSize size
+	var timeout, maxCount int
+	c := &cobra.Command{Use: "controller VOLUME", Short: "Run the engine of a volume", Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) (err error) {
+			cfg.VolumeName, cfg.Instance, cfg.Log = args[0], g.instance, g.log
+			if g.volume != "" && g.volume != args[0] {
+				return fmt.Errorf("--volume-name %s contradicts volume %s", g.volume, args[0])
+			}
+			cfg.Size = int64(bytes)
+			if current > 0 {
+				cfg.Size = int64(current)
+			}
+			cfg.ReplicaTimeout = time.Duration(timeout) * time.Second
+			if err := finishEngineConfig(&cfg); err != nil {
+				return err
+			}
+			return daemon.RunEngine(cmd.Context(), cfg)
+		}}
+	f := c.Flags()
+	f.StringVar(&cfg.Listen, "listen", "localhost:9501", "address of the control interface")
+	f.Var(&bytes, "size", "size of the volume")
+	f.Var(&current, "current-size", "size the volume had last")
+	f.StringVar(&cfg.Frontend, "frontend", "", "how the volume is offered: tgt-blockdev, or nothing")
+	f.StringArrayVar(&cfg.Replicas, "replica", nil, "address of a replica, tcp://ip:port; repeat for each")
+	f.IntVar(&timeout, "engine-replica-timeout", 8, "seconds a replica may keep requests without an answer, 8 to 30")
+	f.DurationVar(&cfg.NoReplicaTimeout, "no-replica-timeout", 30*time.Second, "how long requests wait when no replica is left")
+	f.IntVar(&maxCount, "snapshot-max-count", 250, "most snapshots, 2 to 250")
+	f.Var(&maxSize, "snapshot-max-size", "most bytes in snapshots, 0 for no limit")
+	ignored(c, "disableRevCounter", "salvageRequested", "unmap-mark-snap-chain-removed")
+	for _, n := range []string{"enable-backend", "data-server-protocol", "file-sync-http-client-timeout", "rebuild-sync-concurrent-limit"} {
+		f.String(n, "", "accepted and ignored: this engine does not need it")
+		_ = f.MarkHidden(n) // the flag exists
+	}
+	return c
+}
+
+func finishEngineConfig(cfg *daemon.EngineConfig) (err error) {
+	if cfg.Size <= 0 || cfg.Size%4096 != 0 {
+		return fmt.Errorf("--size %d: must be a positive multiple of 4096", cfg.Size)
+	}
+	if cfg.ReplicaTimeout < 8*time.Second || cfg.ReplicaTimeout > 30*time.Second {
+		cfg.ReplicaTimeout = 8 * time.Second
+	}
+	if len(cfg.Replicas) == 0 {
+		return errors.New("no --replica given")
+	}
+	for i, r := range cfg.Replicas {
+		cfg.Replicas[i] = strings.TrimPrefix(r, "tcp://")
+	}
+	if cfg.VolumeUUID, cfg.Secret, err = secret(); err != nil {
+		return err
+	}
+	cfg.Transport = os.Getenv("ANKOLE_BLOCK_TRANSPORT")
+	cfg.InstanceManager = os.Getenv("POD_NAME")
+	address := os.Getenv("ANKOLE_WITNESS")
+	if address == "" {
+		return errors.New("ANKOLE_WITNESS is not set: engines are started by an instance manager")
+	}
+	cfg.Witness, err = daemon.DialWitness(address, cfg.VolumeName, cfg.VolumeUUID, cfg.Instance)
+	return err
+}
+
+// serverTimeout bounds a simple question to an engine.
+const serverTimeout = time.Minute
+
+func serverVersion(ctx context.Context, g *globals) (*versionNumbers, error) {
+	addr := strings.TrimPrefix(strings.TrimPrefix(g.url, "http://"), "tcp://")
+	conn, err := grpc.NewClient(addr, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		return nil, fmt.Errorf("engine at %s: %w", addr, err)
+	}
+	defer conn.Close()
+	ctx, cancel := context.WithTimeout(metadata.AppendToOutgoingContext(ctx, "volume-name", g.volume, "instance-name", g.instance), serverTimeout)
+	defer cancel()
+	v, err := enginev1.NewEngineClient(conn).Version(ctx, &enginev1.VersionRequest{})
+	if err != nil {
+		return nil, fmt.Errorf("engine at %s: %w", addr, err)
+	}
+	return &versionNumbers{Version: v.Version, GitCommit: v.GitCommit, BuildDate: v.BuildDate,
+		CLIAPIVersion: int(v.CliApiVersion), CLIAPIMinVersion: int(v.CliApiMinVersion),
+		ControllerAPIVersion: int(v.ControllerApiVersion), ControllerAPIMinVersion: int(v.ControllerApiMinVersion),
+		DataFormatVersion: int(v.DataFormatVersion), DataFormatMinVersion: int(v.DataFormatMinVersion)}, nil
+}

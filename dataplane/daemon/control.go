@@ -1,0 +1,78 @@
+package daemon
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/health"
+	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+)
+
+// identity is what callers may name in the metadata keys "volume-name" and "instance-name". A call that names another
+// one has reached the wrong process: addresses are reused.
+type identity struct{ volume, instance string }
+
+func (id identity) check(ctx context.Context) error {
+	md, _ := metadata.FromIncomingContext(ctx)
+	for key, mine := range map[string]string{"volume-name": id.volume, "instance-name": id.instance} {
+		if v := md.Get(key); len(v) > 0 && v[0] != "" && mine != "" && v[0] != mine {
+			return status.Errorf(codes.FailedPrecondition, "incorrect %s %s; this process is %s of volume %s: check its address",
+				map[string]string{"volume-name": "volume name", "instance-name": "instance name"}[key], v[0], id.instance, id.volume)
+		}
+	}
+	return nil
+}
+
+// server is the control interface on an instance's first port.
+type server struct {
+	grpc *grpc.Server
+	done chan struct{}
+}
+
+// stopWait bounds how long calls may go on when the process ends.
+const stopWait = 2 * time.Second
+
+// serveControl serves health, and what register adds, on addr.
+func serveControl(addr string, id identity, register func(*grpc.Server)) (*server, error) {
+	lis, err := net.Listen("tcp", addr)
+	if err != nil {
+		return nil, fmt.Errorf("control interface: %w", err)
+	}
+	s := &server{done: make(chan struct{}), grpc: grpc.NewServer(
+		grpc.UnaryInterceptor(func(ctx context.Context, req any, _ *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
+			if err := id.check(ctx); err != nil {
+				return nil, err
+			}
+			return next(ctx, req)
+		}),
+		grpc.StreamInterceptor(func(srv any, ss grpc.ServerStream, _ *grpc.StreamServerInfo, next grpc.StreamHandler) error {
+			if err := id.check(ss.Context()); err != nil {
+				return err
+			}
+			return next(srv, ss)
+		}))}
+	healthv1.RegisterHealthServer(s.grpc, health.NewServer())
+	if register != nil {
+		register(s.grpc)
+	}
+	go func() {
+		defer close(s.done)
+		_ = s.grpc.Serve(lis) // ends with stop
+	}()
+	return s, nil
+}
+
+func (s *server) stop() {
+	t := time.AfterFunc(stopWait, s.grpc.Stop)
+	s.grpc.GracefulStop()
+	t.Stop()
+	<-s.done
+}
+
+func now() string { return time.Now().UTC().Format(time.RFC3339) }

@@ -1,0 +1,148 @@
+package daemon
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"ankole.storage/dataplane/engine"
+	"ankole.storage/dataplane/frontend/nbd"
+	"ankole.storage/dataplane/loop/posix"
+	"ankole.storage/hostpath"
+)
+
+// Frontends by the names the control plane uses.
+const (
+	FrontendNone     = ""
+	FrontendBlockdev = "tgt-blockdev"
+)
+
+// Transports of a block device.
+const (
+	TransportAuto     = "auto"
+	TransportFUSELoop = "fuse-loop"
+	TransportNBDUnix  = "nbd-unix"
+)
+
+// socketDir is where NBD sockets are made, as the Pod sees it.
+const socketDir = "/host/var/lib/longhorn/unix-domain-socket"
+
+// maxSocketPath is the longest path a unix socket can have.
+const maxSocketPath = 107
+
+// frontendShell owns the blocking half of the frontend in use.
+type frontendShell struct {
+	stop func(p *engineProcess)
+}
+
+// startFrontend brings the frontend up and publishes its endpoint.
+func (p *engineProcess) startFrontend(ctx context.Context, name string) error {
+	switch name {
+	case FrontendNone:
+		p.state.set(func(w *published) { w.frontend, w.up, w.endpoint = name, false, "" })
+		return nil
+	case FrontendBlockdev:
+	default:
+		return fmt.Errorf("frontend %q is not supported: use %s, or none", name, FrontendBlockdev)
+	}
+	transport := p.cfg.Transport
+	if transport == TransportAuto || transport == "" {
+		transport = TransportNBDUnix
+		if err := fuseLoopAvailable(); err == nil {
+			transport = TransportFUSELoop
+		} else {
+			p.cfg.Log.Info("no block device on this host, offering an NBD socket", "reason", err)
+		}
+	}
+	var endpoint string
+	var err error
+	switch transport {
+	case TransportNBDUnix:
+		endpoint, err = p.startNBD(ctx)
+	case TransportFUSELoop:
+		endpoint, err = p.startFUSELoop(ctx)
+	default:
+		err = fmt.Errorf("block transport %q is not known: use %s, %s or %s", transport, TransportAuto, TransportFUSELoop, TransportNBDUnix)
+	}
+	if err != nil {
+		return err
+	}
+	p.state.set(func(w *published) { w.frontend, w.up, w.endpoint = name, true, endpoint })
+	p.cfg.Log.Info("volume is offered", "endpoint", endpoint)
+	return nil
+}
+
+// down takes the frontend away.
+func (f *frontendShell) down(p *engineProcess) {
+	if f.stop != nil {
+		f.stop(p)
+		f.stop = nil
+	}
+	p.state.set(func(w *published) { w.up, w.endpoint = false, "" })
+}
+
+func (p *engineProcess) startNBD(ctx context.Context) (string, error) {
+	path, err := socketPath(p.cfg.VolumeName)
+	if err != nil {
+		return "", err
+	}
+	listener, _, err := posix.Listen("unix", path)
+	if err != nil {
+		return "", err
+	}
+	fe, err := nbd.New(nbd.Config{Owner: engine.OwnerFrontend, Arena: p.arena, Listener: listener, Export: p.cfg.VolumeName, Size: p.cfg.Size})
+	if err != nil {
+		return "", err
+	}
+	if err := p.ask(ctx, func(reply func(error)) any { return engine.AttachFrontend{Frontend: fe, Reply: reply} }); err != nil {
+		return "", err
+	}
+	p.front.stop = func(p *engineProcess) {
+		p.detach()
+		_ = os.Remove(path) // a stale socket is replaced at the next start
+	}
+	return "nbd+unix:///" + p.cfg.VolumeName + "?socket=" + hostView(path), nil
+}
+
+// detachWait bounds how long a frontend may take to let go of its clients.
+const detachWait = 5 * time.Second
+
+func (p *engineProcess) detach() {
+	ctx, cancel := context.WithTimeout(context.Background(), detachWait)
+	defer cancel()
+	if err := p.ask(ctx, func(reply func(error)) any { return engine.DetachFrontend{Reply: reply} }); err != nil {
+		p.cfg.Log.Warn("frontend did not stop in time", "error", err)
+	}
+}
+
+// socketPath returns the real path of the volume's NBD socket. Where the natural place is too deep for a socket address a
+// short name in the system's temporary directory stands for it.
+func socketPath(volume string) (string, error) {
+	dir := hostpath.Resolve(socketDir)
+	p := filepath.Join(dir, volume+".nbd")
+	if len(p) > maxSocketPath {
+		sum := sha256.Sum256([]byte(p))
+		dir = filepath.Join(os.TempDir(), "ankole-sockets")
+		p = filepath.Join(dir, hex.EncodeToString(sum[:8]))
+	}
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return "", fmt.Errorf("directory for NBD sockets: %w", err)
+	}
+	return p, nil
+}
+
+// hostView is a path as a user on the node sees it: without the prefix under which a Pod sees the host's root.
+func hostView(p string) string {
+	if os.Getenv(hostpath.Variable) != "" {
+		return p
+	}
+	if rest, ok := strings.CutPrefix(p, "/host/"); ok {
+		return "/" + rest
+	}
+	return p
+}

@@ -1,0 +1,167 @@
+// Package daemon runs an engine or a replica as a process: it opens what the step core needs (directory, sockets,
+// secret), drives the core with the production loop, serves the control interface, and ends everything in order.
+package daemon
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"path"
+	"strconv"
+
+	"ankole.storage/dataplane/chain"
+	"ankole.storage/dataplane/loop"
+	"ankole.storage/dataplane/loop/posix"
+	"ankole.storage/dataplane/replica"
+	"ankole.storage/dataplane/wire"
+	"ankole.storage/disk"
+	"ankole.storage/disk/osdisk"
+	"ankole.storage/hostpath"
+)
+
+// replicaArena bounds a replica's buffers: 64 requests of the largest size in flight.
+const replicaArena = 96 << 20
+
+// ReplicaConfig is what a replica process is started with.
+type ReplicaConfig struct {
+	// Dir is the replica directory as the Pod sees it.
+	Dir string
+	// Listen is "ip:port" of the first port; the data connection is served on the next one.
+	Listen     string
+	VolumeName string
+	VolumeUUID string
+	Instance   string
+	Secret     []byte
+	// Size in bytes makes the directory if there is none; 0 only opens.
+	Size             int64
+	BackingFile      string
+	SnapshotMaxCount int
+	SnapshotMaxSize  int64
+	Log              *slog.Logger
+}
+
+// ErrDisk ends a replica whose disk failed a sync.
+var ErrDisk = errors.New("replica: the disk failed")
+
+// RunReplica serves a replica directory until ctx ends; then it closes the directory cleanly and returns nil.
+func RunReplica(ctx context.Context, cfg ReplicaConfig) (err error) {
+	uuid, err := replica.ParseUUID(cfg.VolumeUUID)
+	if err != nil {
+		return err
+	}
+	fs := osdisk.New(hostpath.Resolve)
+	opts := chain.Options{Size: cfg.Size, VolumeUUID: uuid, BackingFile: cfg.BackingFile,
+		SnapshotMaxCount: cfg.SnapshotMaxCount, SnapshotMaxSize: cfg.SnapshotMaxSize, Log: cfg.Log}
+	c, err := openDirectory(fs, &cfg, uuid, opts)
+	if err != nil {
+		return err
+	}
+	dir := &directory{fs: fs, dir: cfg.Dir, opts: opts, chain: c}
+	defer func() { err = errors.Join(err, dir.close(errors.Is(err, ErrDisk))) }()
+
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	arena := loop.NewArena(replicaArena)
+	l, err := posix.New(arena, posix.Options{})
+	if err != nil {
+		return err
+	}
+	defer l.Close()
+	data, err := nextPort(cfg.Listen)
+	if err != nil {
+		return err
+	}
+	listener, bound, err := posix.Listen("tcp", data)
+	if err != nil {
+		return err
+	}
+	core, err := replica.New(replica.Config{
+		Member: path.Base(cfg.Dir), VolumeName: cfg.VolumeName, VolumeUUID: cfg.VolumeUUID, Secret: cfg.Secret,
+		Chain: c, Recreate: dir.recreate, Listener: listener, Arena: arena, Nonce: nonce,
+		Exit:  func(reason string) { cancel(fmt.Errorf("%w: %s", ErrDisk, reason)) },
+		Event: func(name, text string) { cfg.Log.Info("replica event", "event", name, "text", text) },
+	})
+	if err != nil {
+		return err
+	}
+	srv, err := serveControl(cfg.Listen, identity{cfg.VolumeName, cfg.Instance}, nil)
+	if err != nil {
+		return err
+	}
+	defer srv.stop()
+	cfg.Log.Info("replica is serving", "directory", cfg.Dir, "data", bound, "size", c.Size(), "state", string(c.State()))
+	err = posix.Run(ctx, l, core)
+	if cause := context.Cause(ctx); errors.Is(cause, ErrDisk) {
+		return cause
+	}
+	if errors.Is(err, context.Canceled) {
+		return nil
+	}
+	return err
+}
+
+func openDirectory(fs disk.Meta, cfg *ReplicaConfig, uuid chain.UUID, opts chain.Options) (*chain.Chain, error) {
+	if cfg.Size > 0 {
+		spec := chain.Spec{Size: cfg.Size, VolumeUUID: uuid, Self: path.Base(cfg.Dir), BackingFile: cfg.BackingFile, Created: now()}
+		if err := chain.Create(fs, cfg.Dir, spec, opts); err != nil {
+			return nil, err
+		}
+	}
+	return chain.Open(fs, cfg.Dir, opts)
+}
+
+// directory keeps hold of the open chain while the core replaces it.
+type directory struct {
+	fs    disk.Meta
+	dir   string
+	opts  chain.Options
+	chain *chain.Chain
+}
+
+// recreate is replica.Config.Recreate.
+func (d *directory) recreate(old *chain.Chain, spec chain.Spec) (*chain.Chain, error) {
+	if err := old.Close(); err != nil {
+		return nil, err
+	}
+	d.chain = nil
+	spec.BackingFile = d.opts.BackingFile
+	if err := chain.CreateSkeleton(d.fs, d.dir, spec, d.opts); err != nil {
+		return nil, err
+	}
+	c, err := chain.Open(d.fs, d.dir, d.opts)
+	d.chain = c
+	return c, err
+}
+
+// close ends the use of the directory. After a disk failure nothing more is written to it.
+func (d *directory) close(failed bool) error {
+	switch {
+	case d.chain == nil:
+		return nil
+	case failed:
+		return d.chain.Abandon()
+	}
+	return d.chain.Close()
+}
+
+// nextPort returns listen with the port after it.
+func nextPort(listen string) (string, error) {
+	host, port, err := net.SplitHostPort(listen)
+	if err != nil {
+		return "", fmt.Errorf("listen address %q: %w", listen, err)
+	}
+	n, err := strconv.Atoi(port)
+	if err != nil || n < 1 || n > 65534 {
+		return "", fmt.Errorf("listen address %q: port must be a number from 1 to 65534", listen)
+	}
+	return net.JoinHostPort(host, strconv.Itoa(n+1)), nil
+}
+
+func nonce() []byte {
+	p := make([]byte, wire.NonceSize)
+	_, _ = rand.Read(p) // never fails
+	return p
+}

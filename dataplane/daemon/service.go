@@ -1,0 +1,122 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"strings"
+
+	"github.com/google/uuid"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	enginev1 "ankole.storage/api/rpc/engine/v1"
+	"ankole.storage/block"
+	"ankole.storage/dataplane/engine"
+	"ankole.storage/dataplane/wire"
+	"ankole.storage/version"
+)
+
+// service is ankole.engine.v1.Engine.
+type service struct {
+	enginev1.UnimplementedEngineServer
+	p *engineProcess
+}
+
+// Get implements enginev1.EngineServer.
+func (s *service) Get(context.Context, *enginev1.GetRequest) (*enginev1.State, error) {
+	v, _ := s.p.state.get()
+	return s.p.message(v), nil
+}
+
+// Watch implements enginev1.EngineServer.
+func (s *service) Watch(_ *enginev1.GetRequest, out grpc.ServerStreamingServer[enginev1.State]) error {
+	for {
+		v, changed := s.p.state.get()
+		if err := out.Send(s.p.message(v)); err != nil {
+			return err
+		}
+		select {
+		case <-changed:
+		case <-out.Context().Done():
+			return nil
+		}
+	}
+}
+
+// address strips the scheme clients put before a replica's address.
+func address(a string) (string, error) {
+	a = strings.TrimPrefix(a, "tcp://")
+	if _, err := nextPort(a); err != nil {
+		return "", status.Error(codes.InvalidArgument, err.Error())
+	}
+	return a, nil
+}
+
+// ReplicaAdd implements enginev1.EngineServer.
+func (s *service) ReplicaAdd(ctx context.Context, r *enginev1.ReplicaAddRequest) (*enginev1.State, error) {
+	addr, err := address(r.Address)
+	if err != nil {
+		return nil, err
+	}
+	err = s.p.ask(ctx, func(reply func(error)) any { return engine.AddReplica{Address: addr, Reply: reply} })
+	return s.answer(ctx, err)
+}
+
+// ReplicaRemove implements enginev1.EngineServer.
+func (s *service) ReplicaRemove(ctx context.Context, r *enginev1.ReplicaRemoveRequest) (*enginev1.State, error) {
+	addr, err := address(r.Address)
+	if err != nil {
+		return nil, err
+	}
+	err = s.p.ask(ctx, func(reply func(error)) any { return engine.RemoveReplica{Address: addr, Reply: reply} })
+	return s.answer(ctx, err)
+}
+
+// SnapshotCreate implements enginev1.EngineServer.
+func (s *service) SnapshotCreate(ctx context.Context, r *enginev1.SnapshotCreateRequest) (*enginev1.SnapshotCreateResponse, error) {
+	name := r.Name
+	if name == "" {
+		name = uuid.NewString()
+	}
+	q := wire.SnapshotRequest{Name: name, UserCreated: r.UserCreated, Created: now(), Labels: r.Labels}
+	err := s.p.ask(ctx, func(reply func(error)) any { return engine.TakeSnapshot{Request: q, Reply: reply} })
+	if err != nil {
+		return nil, statusOf(err)
+	}
+	return &enginev1.SnapshotCreateResponse{Name: name}, nil
+}
+
+// Version implements enginev1.EngineServer.
+func (s *service) Version(context.Context, *enginev1.VersionRequest) (*enginev1.VersionResponse, error) {
+	return &enginev1.VersionResponse{Version: version.Version, GitCommit: version.GitCommit, BuildDate: version.BuildDate,
+		CliApiVersion: version.CLIAPI, CliApiMinVersion: version.CLIAPIMin, ControllerApiVersion: version.ControllerAPI,
+		ControllerApiMinVersion: version.ControllerAPIMin, DataFormatVersion: version.DataFormat, DataFormatMinVersion: version.DataFormatMin}, nil
+}
+
+func (s *service) answer(ctx context.Context, err error) (*enginev1.State, error) {
+	if err != nil {
+		return nil, statusOf(err)
+	}
+	return s.Get(ctx, nil)
+}
+
+// statusOf maps the core's errors to codes.
+func statusOf(err error) error {
+	code := codes.FailedPrecondition
+	switch {
+	case errors.Is(err, engine.ErrNotFound):
+		code = codes.NotFound
+	case errors.Is(err, block.Exists):
+		code = codes.AlreadyExists
+	case errors.Is(err, block.LimitReached):
+		code = codes.ResourceExhausted
+	case errors.Is(err, block.Invalid):
+		code = codes.InvalidArgument
+	case errors.Is(err, context.Canceled):
+		code = codes.Canceled
+	case errors.Is(err, context.DeadlineExceeded):
+		code = codes.DeadlineExceeded
+	}
+	return status.Error(code, err.Error())
+}

@@ -1,0 +1,75 @@
+package daemon
+
+import (
+	"sync"
+
+	enginev1 "ankole.storage/api/rpc/engine/v1"
+	"ankole.storage/dataplane/engine"
+)
+
+// published is what the control interface tells: the core's state and the frontend's.
+type published struct {
+	engine   engine.State
+	frontend string
+	up       bool
+	endpoint string
+}
+
+// watched is a value that many can watch: each watcher gets the newest value after a change, never a backlog.
+type watched struct {
+	mu      sync.Mutex
+	value   published
+	changed chan struct{}
+}
+
+func (w *watched) init() { w.changed = make(chan struct{}) }
+
+func (w *watched) set(f func(*published)) {
+	w.mu.Lock()
+	f(&w.value)
+	close(w.changed)
+	w.changed = make(chan struct{})
+	w.mu.Unlock()
+}
+
+// get returns the value and a channel that is closed at the next change.
+func (w *watched) get() (published, <-chan struct{}) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.value, w.changed
+}
+
+var modes = map[engine.Mode]enginev1.Mode{engine.WO: enginev1.Mode_MODE_WO, engine.RW: enginev1.Mode_MODE_RW, engine.ERR: enginev1.Mode_MODE_ERR}
+
+// message turns the state into its wire form.
+func (p *engineProcess) message(v published) *enginev1.State {
+	s := &v.engine
+	m := &enginev1.State{
+		VolumeName: p.cfg.VolumeName, InstanceName: p.cfg.Instance, Size: s.Size, Frontend: v.frontend, FrontendState: "down",
+		Endpoint: v.endpoint, Snapshots: map[string]*enginev1.Snapshot{}, Suspended: s.Serving && s.Reason != "",
+		Epoch: int64(s.Epoch), Generation: int64(s.Record.Generation),
+		Counters: &enginev1.Counters{Reads: s.Counters.Reads, Writes: s.Counters.Writes, ReadBytes: s.Counters.ReadBytes,
+			WriteBytes: s.Counters.WriteBytes, Flushes: s.Counters.Flushes, Discards: s.Counters.Discards},
+	}
+	m.SuspendedReason = s.Reason
+	if v.up {
+		m.FrontendState = "up"
+	}
+	for _, r := range s.Replicas {
+		out := &enginev1.Replica{Address: "tcp://" + r.Address, Member: r.Member, Mode: modes[r.Mode], Error: r.Error}
+		if b := r.Rebuild; b != nil {
+			out.Rebuild = &enginev1.Rebuild{Running: b.Running, Progress: int32(b.Progress), DoneBytes: b.Done, TotalBytes: b.Total,
+				State: b.State, Error: b.Error, FromAddress: "tcp://" + b.From}
+		}
+		m.Replicas = append(m.Replicas, out)
+	}
+	for _, n := range s.Snapshots {
+		out := &enginev1.Snapshot{Name: n.Name, Parent: n.Parent, Children: map[string]bool{}, Removed: n.Removed,
+			UserCreated: n.UserCreated, Created: n.Created, Size: n.Size, Labels: n.Labels}
+		for _, c := range n.Children {
+			out.Children[c] = true
+		}
+		m.Snapshots[n.Name] = out
+	}
+	return m
+}

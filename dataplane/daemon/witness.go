@@ -1,0 +1,82 @@
+package daemon
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/status"
+
+	witnessv1 "ankole.storage/api/rpc/witness/v1"
+	"ankole.storage/dataplane/engine"
+	"ankole.storage/dataplane/quorum"
+	"ankole.storage/hostpath"
+)
+
+// witnessTimeout bounds one question; the instance manager answers within its own shorter bound.
+const witnessTimeout = 6 * time.Second
+
+// DialWitness returns a witness that asks the instance manager at address ("unix:/path").
+func DialWitness(address, volume, volumeUUID, engineName string) (engine.Witness, error) {
+	if p, ok := strings.CutPrefix(address, "unix:"); ok {
+		address = "unix:" + hostpath.Resolve(p)
+	}
+	conn, err := grpc.NewClient(address, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		return nil, fmt.Errorf("witness at %s: %w", address, err)
+	}
+	return &witness{client: witnessv1.NewWitnessClient(conn), volume: volume, uuid: volumeUUID, engine: engineName}, nil
+}
+
+// witness asks over gRPC.
+type witness struct {
+	client               witnessv1.WitnessClient
+	volume, uuid, engine string
+}
+
+// Read implements engine.Witness.
+func (w *witness) Read() (quorum.WitnessRecord, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), witnessTimeout)
+	defer cancel()
+	m, err := w.client.Get(ctx, &witnessv1.GetRequest{VolumeName: w.volume, EngineName: w.engine})
+	if status.Code(err) == codes.NotFound {
+		return quorum.WitnessRecord{}, nil
+	}
+	if err != nil {
+		return quorum.WitnessRecord{}, err
+	}
+	return w.record(m), nil
+}
+
+// record reads a witness message. One that speaks of another volume says nothing about this one.
+func (w *witness) record(m *witnessv1.Membership) quorum.WitnessRecord {
+	if m == nil || m.VolumeUuid != w.uuid {
+		return quorum.WitnessRecord{}
+	}
+	return quorum.WitnessRecord{Epoch: uint64(m.Epoch), Engine: m.Engine, InstanceManager: m.InstanceManager,
+		Record: quorum.Record{Epoch: uint64(m.RecordEpoch), Generation: uint64(m.Generation), Members: m.Members}}
+}
+
+func (w *witness) message(r quorum.WitnessRecord) *witnessv1.Membership {
+	if r.Epoch == 0 {
+		return nil
+	}
+	return &witnessv1.Membership{VolumeUuid: w.uuid, Epoch: int64(r.Epoch), RecordEpoch: int64(r.Record.Epoch), Generation: int64(r.Record.Generation),
+		Members: r.Record.Members, Engine: r.Engine, InstanceManager: r.InstanceManager}
+}
+
+// Swap implements engine.Witness.
+func (w *witness) Swap(expected, next quorum.WitnessRecord) (quorum.WitnessRecord, bool, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), witnessTimeout)
+	defer cancel()
+	r, err := w.client.CompareAndSwap(ctx, &witnessv1.CompareAndSwapRequest{VolumeName: w.volume, EngineName: w.engine,
+		Expected: w.message(expected), Next: w.message(next)})
+	if err != nil {
+		return quorum.WitnessRecord{}, false, err
+	}
+	return w.record(r.Current), r.Swapped, nil
+}
