@@ -41,6 +41,9 @@ type Transport interface {
 	Caps() Caps
 }
 
+// A Transport may have a method Withdraw(t), called before the frontend is stopped in the ordinary way, and a method
+// Grow(t, size), called after the frontend was told a new size.
+
 // Caps are the abilities in which transports differ.
 type Caps struct {
 	// FUA: the client's WriteAtFUA reaches the device as one FUA write.
@@ -78,6 +81,8 @@ type Rig struct {
 	size   int64
 	done   chan error
 	cancel context.CancelFunc
+	// stopped: the test has stopped the frontend itself.
+	stopped bool
 }
 
 // Up starts a device of size bytes behind tr; tell configures it first. It is stopped, and checked for leaks, when the
@@ -107,6 +112,9 @@ func (r *Rig) down() {
 	defer r.Tr.Down(r.T)
 	defer r.Loop.Close()
 	defer r.cancel()
+	if w, ok := r.Tr.(interface{ Withdraw(t *testing.T) }); ok && !r.stopped {
+		w.Withdraw(r.T)
+	}
 	r.Loop.Post(stopDevice{})
 	select {
 	case err := <-r.done:

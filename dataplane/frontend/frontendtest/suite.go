@@ -285,8 +285,9 @@ func flushFails(t *testing.T, tr Transport) {
 
 func deep(t *testing.T, tr Transport) {
 	depth := tr.Caps().Depth
-	r := Up(t, tr, 16<<20, func(v *Device) { v.Hold = depth })
+	r := Up(t, tr, 16<<20, nil)
 	c := tr.Open(t)
+	r.Do(func(v *Device, _ *[]loop.Op) { v.Hold = depth })
 	var wg sync.WaitGroup
 	for i := range depth {
 		wg.Go(func() {
@@ -362,8 +363,9 @@ func killed(t *testing.T, tr Transport) {
 }
 
 func stopBusy(t *testing.T, tr Transport) {
-	r := Up(t, tr, 8<<20, func(v *Device) { v.Hold = 1 << 30 })
+	r := Up(t, tr, 8<<20, nil)
 	c := tr.Open(t)
+	r.Do(func(v *Device, _ *[]loop.Op) { v.Hold, v.Deepest = 1<<30, 0 })
 	var wg sync.WaitGroup
 	for i := range 8 {
 		wg.Go(func() {
@@ -375,6 +377,7 @@ func stopBusy(t *testing.T, tr Transport) {
 		})
 	}
 	r.Until("requests under way", func(v *Device) bool { return v.Deepest >= 4 })
+	r.stopped = true
 	r.Do(func(v *Device, out *[]loop.Op) { v.stopping = true; v.Frontend.Stop(out) })
 	wg.Wait()
 }

@@ -1,0 +1,133 @@
+package blockdev
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+const (
+	loopControl = "/dev/loop-control"
+	loopMajor   = 7
+	// configureTries bounds the race for a free loop device with other programs: each try lost means that one of
+	// them got one.
+	configureTries = 64
+)
+
+// attachLoop finds a free loop device and puts it on the file.
+func (d *Device) attachLoop() error {
+	// NOFLUSH and no reads: the descriptor is only handed to the loop device.
+	file, err := unix.Open(d.file(), unix.O_RDWR|unix.O_CLOEXEC|unix.O_DIRECT, 0)
+	if err != nil {
+		return fmt.Errorf("open %s: %w", d.file(), err)
+	}
+	defer unix.Close(file)
+	ctl, err := unix.Open(loopControl, unix.O_RDWR|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return fmt.Errorf("open %s: %w", loopControl, err)
+	}
+	defer unix.Close(ctl)
+	cfg := unix.LoopConfig{Fd: uint32(file), Size: uint32(d.cfg.BlockSize)}
+	cfg.Info.Flags = unix.LO_FLAGS_DIRECT_IO
+	copy(cfg.Info.File_name[:len(cfg.Info.File_name)-1], "ankole-"+d.cfg.Volume)
+	for range configureTries {
+		n, err := unix.IoctlRetInt(ctl, unix.LOOP_CTL_GET_FREE)
+		if err != nil {
+			return fmt.Errorf("no free loop device: %w", err)
+		}
+		err = withLoop(n, func(fd int) error { return unix.IoctlLoopConfigure(fd, &cfg) })
+		if errors.Is(err, unix.EBUSY) {
+			continue // somebody was faster
+		}
+		if err != nil {
+			return fmt.Errorf("configure loop device %d: %w", n, err)
+		}
+		d.loop = n
+		return d.checkLoop()
+	}
+	return fmt.Errorf("%d free loop devices were taken by others before they could be configured", configureTries)
+}
+
+// checkLoop makes sure that direct I/O is on: the kernel turns it off without a word when it does not like the file,
+// and then every byte would be cached twice.
+func (d *Device) checkLoop() error {
+	return withLoop(d.loop, func(fd int) error {
+		info, err := unix.IoctlLoopGetStatus64(fd)
+		if err != nil {
+			return err
+		}
+		if info.Flags&unix.LO_FLAGS_DIRECT_IO == 0 {
+			return errors.New("the kernel refuses direct I/O on the loop device")
+		}
+		return nil
+	})
+}
+
+// withLoop opens loop device n for f; where /dev has no node for it (a container's), through a node of its own.
+func withLoop(n int, f func(fd int) error) error {
+	path := "/dev/loop" + strconv.Itoa(n)
+	fd, err := unix.Open(path, unix.O_RDWR|unix.O_CLOEXEC, 0)
+	if errors.Is(err, unix.ENOENT) {
+		if err = unix.Mknod(path, unix.S_IFBLK|0o600, int(unix.Mkdev(loopMajor, uint32(n)))); err == nil || errors.Is(err, unix.EEXIST) {
+			fd, err = unix.Open(path, unix.O_RDWR|unix.O_CLOEXEC, 0)
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("open %s: %w", path, err)
+	}
+	defer unix.Close(fd)
+	return f(fd)
+}
+
+// clearLoop detaches loop device n; one in use is detached when its last user closes it.
+func clearLoop(n int) error {
+	err := withLoop(n, func(fd int) error { return unix.IoctlSetInt(fd, unix.LOOP_CLR_FD, 0) })
+	if errors.Is(err, unix.ENXIO) { // detached already
+		return nil
+	}
+	return err
+}
+
+// makeNode creates the volume's node and checks that it can be opened.
+func (d *Device) makeNode() error {
+	if err := os.MkdirAll(d.cfg.DeviceDir, 0o755); err != nil {
+		return err
+	}
+	path := d.Path()
+	if err := unix.Mknod(path, unix.S_IFBLK|0o660, int(unix.Mkdev(loopMajor, uint32(d.loop)))); err != nil {
+		return fmt.Errorf("create %s: %w", path, err)
+	}
+	d.node = true
+	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return fmt.Errorf("open %s: %w (is %s on a file system mounted nodev?)", path, err, d.cfg.DeviceDir)
+	}
+	unix.Close(fd)
+	return nil
+}
+
+// backing returns the loop devices that lie on path.
+func backing(path string) ([]int, error) {
+	found, err := filepath.Glob("/sys/block/loop*/loop/backing_file")
+	if err != nil {
+		return nil, err
+	}
+	var list []int
+	for _, f := range found {
+		text, err := os.ReadFile(f)
+		if err != nil {
+			continue // detached meanwhile
+		}
+		name := strings.TrimSuffix(strings.TrimSpace(string(text)), " (deleted)")
+		n, err := strconv.Atoi(strings.TrimPrefix(strings.Split(f, "/")[3], "loop"))
+		if err == nil && name == path {
+			list = append(list, n)
+		}
+	}
+	return list, nil
+}

@@ -1,0 +1,94 @@
+package blockdev
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// maxStackedMounts bounds how many dead mounts are taken off one mount point: each belongs to a process that died
+// between its unmount and its mount, so there is hardly ever more than one.
+const maxStackedMounts = 16
+
+// recover removes what a dead predecessor of this volume left: it holds the lock, so whatever is there has no living
+// owner.
+func (d *Device) recover(ctx context.Context) error {
+	loops, err := backing(d.file())
+	if err != nil {
+		return err
+	}
+	if err := d.removeNode(loops); err != nil {
+		return err
+	}
+	for range maxStackedMounts {
+		at, err := mountedAt(d.dir())
+		if err != nil {
+			return err
+		}
+		if !at {
+			break
+		}
+		// The server is dead, so this cannot wait for it; a file system on top of the loop device keeps the dead mount
+		// alive out of sight until it is unmounted too.
+		if err := d.bounded(ctx, "detach the mount of a dead predecessor", func() error {
+			return unix.Unmount(d.dir(), unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW)
+		}); err != nil {
+			return err
+		}
+	}
+	for _, n := range loops {
+		if err := d.bounded(ctx, "detach the loop device of a dead predecessor", func() error { return clearLoop(n) }); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// removeNode removes a node left behind. Anything that is not a loop device's node, or one of a device in use by
+// somebody else, is left alone and in the way.
+func (d *Device) removeNode(ours []int) error {
+	var st unix.Stat_t
+	err := unix.Lstat(d.Path(), &st)
+	if errors.Is(err, unix.ENOENT) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("%s: %w", d.Path(), err)
+	}
+	if st.Mode&unix.S_IFMT != unix.S_IFBLK || unix.Major(st.Rdev) != loopMajor {
+		return fmt.Errorf("%s exists and is no loop device's node; remove it", d.Path())
+	}
+	minor := int(unix.Minor(st.Rdev))
+	for _, n := range ours {
+		if n == minor {
+			return ignoreMissing(os.Remove(d.Path()))
+		}
+	}
+	if _, err := os.Stat(fmt.Sprintf("/sys/block/loop%d/loop/backing_file", minor)); err == nil {
+		return fmt.Errorf("%s is the node of loop device %d, which serves something else; remove the node", d.Path(), minor)
+	}
+	return ignoreMissing(os.Remove(d.Path()))
+}
+
+// mountedAt reports whether something is mounted at dir, without touching it: a dead server would not answer.
+func mountedAt(dir string) (bool, error) {
+	text, err := os.ReadFile("/proc/self/mountinfo")
+	if err != nil {
+		return false, err
+	}
+	for line := range strings.Lines(string(text)) {
+		if f := strings.Fields(line); len(f) > 4 && unescape(f[4]) == dir {
+			return true, nil
+		}
+	}
+	return false, nil
+}
+
+// unescape undoes the octal escapes of mountinfo.
+func unescape(s string) string {
+	return strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`).Replace(s)
+}
