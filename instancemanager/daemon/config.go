@@ -48,13 +48,16 @@ const (
 // logsDir is where logs go unless said otherwise. A Pod without a mount namespace of its own must not write to the
 // log directory of the machine, so there it is the same place below the node's root.
 func logsDir() string {
-	if os.Getenv("ANKOLE_MOUNTS") != "" && hostpath.Resolve(defaultLogsDir) == defaultLogsDir {
+	if hostpath.Check() == nil && os.Getenv(hostpath.Variable) != "" && hostpath.Resolve(defaultLogsDir) == defaultLogsDir {
 		return "/host" + defaultLogsDir
 	}
 	return defaultLogsDir
 }
 
 func (c *Config) validate() (process.PortRange, error) {
+	if err := hostpath.Check(); err != nil {
+		return process.PortRange{}, err
+	}
 	if c.PodIP != "" && net.ParseIP(c.PodIP) == nil {
 		return process.PortRange{}, fmt.Errorf("POD_IP %q is not an IP address", c.PodIP)
 	}
@@ -104,12 +107,15 @@ func Command() *cobra.Command {
 		Short: "Serve until SIGINT or SIGTERM, then stop all instances",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if !cmd.Flags().Changed("logs-dir") {
+				cfg.LogsDir = logsDir()
+			}
 			return Run(cmd.Context(), cfg, NewLogger(cmd.ErrOrStderr(), cfg.Debug))
 		},
 	}
 	flags := daemon.Flags()
 	flags.StringVar(&cfg.Listen, "listen", defaultListen, "address to serve at; a wildcard host means the Pod's address (POD_IP)")
-	flags.StringVar(&cfg.LogsDir, "logs-dir", logsDir(), "directory for the logs of instances")
+	flags.StringVar(&cfg.LogsDir, "logs-dir", defaultLogsDir, "directory for the logs of instances")
 	flags.StringVar(&cfg.PortRange, "port-range", defaultPortRange, "ports for instances, FIRST-LAST")
 	flags.StringVar(&cfg.WitnessSocket, "witness-socket", "", "unix socket where engines ask the witness (default: in the directory for temporary files)")
 	root.AddCommand(daemon)

@@ -15,6 +15,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"ankole.storage/instancemanager/instancetest"
 )
 
@@ -66,6 +68,46 @@ func TestListed(t *testing.T) {
 	list, revision := m.List()
 	if len(list) != 1 || list[0].UUID != p.UUID || revision != p.Revision || revision == 0 {
 		t.Errorf("list %+v at revision %d", list, revision)
+	}
+}
+
+// TestThreadOfCallerEnds: the parent death signal belongs to the thread that forked, so an instance must not be started
+// from the thread of whoever calls Create.
+func TestThreadOfCallerEnds(t *testing.T) {
+	m := newManager(t, nil)
+	thread := make(chan int, 1)
+	onThread := func() {
+		runtime.LockOSThread() // and never unlocked: the thread ends with this goroutine
+		if _, err := m.Create(spec(t, "demo-r-1", instancetest.Serve, 1)); err != nil {
+			t.Error(err)
+		}
+		await(t, m, "demo-r-1", Running)
+		thread <- unix.Gettid()
+	}
+	go func() {
+		runtime.LockOSThread()
+		if unix.Gettid() == os.Getpid() {
+			// The main thread never ends. It is taken now, so this gets another one.
+			go onThread()
+			<-t.Context().Done()
+			return
+		}
+		onThread()
+	}()
+	task := fmt.Sprintf("/proc/self/task/%d", <-thread)
+	instancetest.Eventually(t, "the thread has ended", func() bool {
+		_, err := os.Stat(task)
+		return errors.Is(err, os.ErrNotExist)
+	})
+	watch := m.Watch()
+	defer watch.Cancel()
+	if _, err := m.Delete("demo-r-1", ""); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []State{Stopping, Stopped} {
+		if event := next(t, watch); event.State != want {
+			t.Errorf("%s (%s), want %s", event.State, event.ErrorMsg, want)
+		}
 	}
 }
 

@@ -1,0 +1,314 @@
+package daemon_test
+
+import (
+	"bufio"
+	"context"
+	"io"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+
+	"ankole.storage/api/rpc/imrpc"
+	witnessv1 "ankole.storage/api/rpc/witness/v1"
+	"ankole.storage/instancemanager/client"
+	"ankole.storage/instancemanager/daemon"
+	"ankole.storage/instancemanager/instancetest"
+	"ankole.storage/instancemanager/witness/relayclient"
+)
+
+const daemonMarker = "ANKOLE_TEST_DAEMON"
+
+// TestMain makes the test binary an instance, or the instance manager itself, so that it can be killed.
+func TestMain(m *testing.M) {
+	instancetest.Main()
+	if os.Getenv(daemonMarker) != "" {
+		os.Unsetenv(daemonMarker)
+		ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+		context.AfterFunc(ctx, stop)
+		os.Exit(daemon.Main(ctx))
+	}
+	os.Exit(m.Run())
+}
+
+// program is a running instance manager.
+type program struct {
+	cmd    *exec.Cmd
+	client *client.Client
+	ip     string
+	socket string
+	ended  chan error
+}
+
+// launch starts the instance manager as a Pod would, with a directory for logs, and waits until it serves.
+func launch(t *testing.T, env ...string) *program {
+	t.Helper()
+	return launchWith(t, []string{"--logs-dir", t.TempDir()}, env...)
+}
+
+func launchWith(t *testing.T, flags []string, env ...string) *program {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "im") // short: unix sockets have short paths
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	p := &program{ip: instancetest.Host(), socket: filepath.Join(dir, "w", "s.sock"), ended: make(chan error, 1)}
+	p.cmd = exec.Command(instancetest.Binary(t),
+		append([]string{"--debug", "daemon", "--listen", "0.0.0.0:8500", "--witness-socket", p.socket}, flags...)...)
+	p.cmd.Env = append(append(os.Environ(), daemonMarker+"=1", "POD_IP="+p.ip, "POD_NAME=im-test"), env...)
+	stderr, err := p.cmd.StderrPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.cmd.Stdout = io.Discard
+	if err := p.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	logged := make(chan struct{})
+	go func() {
+		defer close(logged)
+		lines := bufio.NewScanner(stderr)
+		for lines.Scan() {
+			t.Log(lines.Text())
+		}
+	}()
+	go func() {
+		<-logged
+		p.ended <- p.cmd.Wait()
+	}()
+	t.Cleanup(func() {
+		_ = p.cmd.Process.Kill()
+		<-logged
+	})
+	if p.client, err = client.Dial(p.ip+":8500", nil); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { p.client.Close() })
+	instancetest.Eventually(t, "the instance manager serves", func() bool { return p.client.Check(t.Context()) == nil })
+	return p
+}
+
+// create starts an instance and waits until it runs.
+func (p *program) create(t *testing.T, name, mode string, args ...string) {
+	t.Helper()
+	if _, err := p.client.ProcessCreate(t.Context(), instancetest.Spec(t, name, mode, "0.0.0.0", 1, args...)); err != nil {
+		t.Fatal(err)
+	}
+	instancetest.Eventually(t, name+" runs", func() bool {
+		r, err := p.client.ProcessGet(t.Context(), name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return r.GetStatus().GetState() == "running"
+	})
+}
+
+// instances returns the numbers of the processes whose parent is the instance manager.
+func (p *program) instances(t *testing.T) []int {
+	t.Helper()
+	return childrenOf(t, p.cmd.Process.Pid)
+}
+
+func childrenOf(t *testing.T, parent int) []int {
+	t.Helper()
+	stats, err := filepath.Glob("/proc/[0-9]*/stat")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var children []int
+	for _, path := range stats {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			continue // it has ended meanwhile
+		}
+		_, rest, _ := strings.Cut(string(text), ") ")
+		fields := strings.Fields(rest)
+		if len(fields) > 1 && fields[1] == strconv.Itoa(parent) {
+			pid, err := strconv.Atoi(filepath.Base(filepath.Dir(path)))
+			if err != nil {
+				t.Fatal(err)
+			}
+			children = append(children, pid)
+		}
+	}
+	return children
+}
+
+func (p *program) awaitEnd(t *testing.T) error {
+	t.Helper()
+	select {
+	case err := <-p.ended:
+		return err
+	case <-time.After(instancetest.Deadline):
+		t.Fatal("the instance manager does not end")
+		return nil
+	}
+}
+
+func awaitDead(t *testing.T, pids []int) {
+	t.Helper()
+	instancetest.Eventually(t, "all instances are dead", func() bool { return !slices.ContainsFunc(pids, instancetest.Alive) })
+}
+
+// TestKilled: SIGKILL of the instance manager leaves no instance, not even one that ignores signals.
+func TestKilled(t *testing.T) {
+	p := launch(t)
+	p.create(t, "demo-r-1", instancetest.Serve)
+	p.create(t, "demo-r-2", instancetest.Stubborn)
+	p.create(t, "demo-e-0", instancetest.Stubborn)
+	pids := p.instances(t)
+	if len(pids) != 3 {
+		t.Fatalf("instances %v", pids)
+	}
+	if err := p.cmd.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	if err := p.awaitEnd(t); err == nil {
+		t.Error("killed, but it ended well")
+	}
+	awaitDead(t, pids)
+}
+
+// TestStopped: SIGTERM stops the instances and ends with status 0.
+func TestStopped(t *testing.T) {
+	p := launch(t)
+	p.create(t, "demo-r-1", instancetest.Serve)
+	p.create(t, "demo-e-0", instancetest.Serve)
+	pids := p.instances(t)
+	if err := p.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	if err := p.awaitEnd(t); err != nil {
+		t.Error(err)
+	}
+	awaitDead(t, pids)
+	if _, err := os.Lstat(p.socket); err == nil {
+		t.Error("the witness socket is left")
+	}
+}
+
+// TestSecondDaemon: an address in use is refused with a clear message, and the first one is not disturbed.
+func TestSecondDaemon(t *testing.T) {
+	p := launch(t)
+	p.create(t, "demo-r-1", instancetest.Serve)
+	second := exec.Command(instancetest.Binary(t), "daemon", "--listen", "0.0.0.0:8500", "--logs-dir", t.TempDir())
+	second.Env = append(os.Environ(), daemonMarker+"=1", "POD_IP="+p.ip)
+	out, err := second.CombinedOutput()
+	if err == nil || !strings.Contains(string(out), "listen at "+p.ip+":8500: ") {
+		t.Errorf("%v: %s", err, out)
+	}
+	third := exec.Command(instancetest.Binary(t), "daemon", "--listen", "0.0.0.0:8501", "--logs-dir", t.TempDir(), "--witness-socket", p.socket)
+	third.Env = second.Env
+	out, err = third.CombinedOutput()
+	if err == nil || !strings.Contains(string(out), "another instance manager listens at "+p.socket) {
+		t.Errorf("%v: %s", err, out)
+	}
+	if r, err := p.client.ProcessGet(t.Context(), "demo-r-1"); err != nil || r.GetStatus().GetState() != "running" {
+		t.Errorf("%v %v", r, err)
+	}
+}
+
+// TestBadFlags are refused before anything starts.
+func TestBadFlags(t *testing.T) {
+	for _, row := range []struct {
+		args []string
+		env  string
+		says string
+	}{
+		{[]string{"daemon", "--port-range", "9-1"}, "", "port range \"9-1\""},
+		{[]string{"daemon", "--listen", "nowhere"}, "", "want HOST:PORT"},
+		{[]string{"daemon", "--logs-dir", "/dev/null/x", "--listen", "127.0.0.1:0"}, "", "--logs-dir"},
+		{[]string{"daemon", "--logs-dir", ""}, "", "--logs-dir is empty"},
+		{[]string{"daemon"}, "POD_IP=here", "POD_IP \"here\""},
+		{[]string{"daemon"}, "ANKOLE_MOUNTS=x", "ANKOLE_MOUNTS is not a JSON object"},
+		{[]string{"daemon", "extra"}, "", "unknown command"},
+		{[]string{"deamon"}, "", "unknown command"},
+	} {
+		cmd := exec.Command(instancetest.Binary(t), row.args...)
+		cmd.Env = append(os.Environ(), daemonMarker+"=1", row.env)
+		if out, err := cmd.CombinedOutput(); err == nil || !strings.Contains(string(out), row.says) {
+			t.Errorf("%v: %v: %s", row.args, err, out)
+		}
+	}
+}
+
+// TestMounts: with a mount map, binaries and logs are found where it says, and instances inherit it.
+func TestMounts(t *testing.T) {
+	real := t.TempDir()
+	if err := os.MkdirAll(filepath.Join(real, "ankole-engine-dev"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if out, err := exec.Command("cp", instancetest.Binary(t), filepath.Join(real, "ankole-engine-dev", "longhorn")).CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	mounts := `ANKOLE_MOUNTS={"/engine-binaries":"` + real + `","/host":"` + real + `/root"}`
+	p := launchWith(t, nil, mounts)
+	spec := instancetest.Spec(t, "demo-e-0", instancetest.Env, "", 0)
+	spec.Binary = "/engine-binaries/ankole-engine-dev/longhorn"
+	r, err := p.client.ProcessCreate(t.Context(), spec)
+	if err != nil || r.GetStatus().GetState() == "error" {
+		t.Fatal(r, err)
+	}
+	for _, want := range []string{mounts, "POD_IP=" + p.ip, "POD_NAME=im-test", "ANKOLE_WITNESS=unix:" + p.socket} {
+		instancetest.Eventually(t, want, func() bool {
+			found := false
+			if err := p.client.ProcessLog(t.Context(), "demo-e-0", func(l string) error { found = found || l == want; return nil }); err != nil {
+				t.Fatal(err)
+			}
+			return found
+		})
+	}
+	// Without --logs-dir the logs go below the node's root, not to the machine's own directory.
+	if _, err := os.Stat(filepath.Join(real, "root/var/log/instances/demo-e-0.log")); err != nil {
+		t.Error(err)
+	}
+}
+
+// oneRecord is a manager that knows one membership.
+type oneRecord struct{}
+
+func (oneRecord) Get(_ context.Context, r *witnessv1.GetRequest) (*witnessv1.Membership, error) {
+	return &witnessv1.Membership{Epoch: 7, Engine: r.GetEngineName()}, nil
+}
+
+func (oneRecord) CompareAndSwap(_ context.Context, r *witnessv1.CompareAndSwapRequest) (*witnessv1.CompareAndSwapResponse, error) {
+	return &witnessv1.CompareAndSwapResponse{Swapped: true, Current: r.GetNext()}, nil
+}
+
+// TestWitness: a question on the socket that instances are given reaches a manager attached at 8500.
+func TestWitness(t *testing.T) {
+	p := launch(t)
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- relayclient.Serve(ctx, p.client.Conn(), "manager-1", oneRecord{}) }()
+	defer func() {
+		cancel()
+		<-ended
+	}()
+	conn, err := grpc.NewClient("unix:"+p.socket, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	m, err := witnessv1.NewWitnessClient(conn).Get(t.Context(), &witnessv1.GetRequest{VolumeName: "demo", EngineName: "demo-e-0"})
+	if err != nil || m.GetEpoch() != 7 || m.GetEngine() != "demo-e-0" {
+		t.Errorf("%v %v", m, err)
+	}
+	// The process service is not offered on the socket, nor the witness on the network.
+	if _, err := imrpc.NewProcessManagerServiceClient(conn).ProcessList(t.Context(), &imrpc.ProcessListRequest{}); err == nil {
+		t.Error("processes can be listed on the witness socket")
+	}
+	if _, err := witnessv1.NewWitnessClient(p.client.Conn()).Get(t.Context(), &witnessv1.GetRequest{}); err == nil {
+		t.Error("the witness can be asked over the network")
+	}
+}
