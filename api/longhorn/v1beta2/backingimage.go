@@ -44,80 +44,107 @@ const (
 
 // BackingImageSpec is what is wanted of a BackingImage.
 type BackingImageSpec struct {
+	// Checksum is the SHA-512 the image must have, 128 hex digits, or empty.
 	// +optional
 	Checksum string `json:"checksum"`
+	// DataEngine is v1.
 	// +optional
 	// +kubebuilder:default=v1
 	// +kubebuilder:validation:Enum=v1
 	DataEngine DataEngineType `json:"dataEngine,omitempty"`
+	// DiskFileSpecMap are the copies wanted by UUID of the disk.
 	// +optional
 	DiskFileSpecMap map[string]BackingImageDiskFileSpec `json:"diskFileSpecMap,omitzero"`
+	// DiskSelector are the tags a disk must have to take a copy.
 	// +optional
 	DiskSelector []string `json:"diskSelector,omitzero"`
+	// Disks is an older form of diskFileSpecMap.
 	// +optional
 	Disks map[string]string `json:"disks,omitzero"`
+	// MinNumberOfCopies is how many copies are kept even if no replica uses them.
 	// +optional
 	MinNumberOfCopies int `json:"minNumberOfCopies"`
+	// NodeSelector are the tags a node must have to take a copy.
 	// +optional
 	NodeSelector []string `json:"nodeSelector,omitzero"`
+	// Secret is the name of the Secret with the key of an encrypted image. Once set it stays.
 	// +optional
 	Secret string `json:"secret"`
+	// SecretNamespace is the namespace of that Secret. Once set it stays.
 	// +optional
 	SecretNamespace string `json:"secretNamespace"`
+	// SourceParameters depend on sourceType.
 	// +optional
 	SourceParameters map[string]string `json:"sourceParameters,omitzero"`
+	// SourceType says how the first copy is made.
 	// +optional
 	// +kubebuilder:validation:Enum=download;upload;export-from-volume;restore;clone
 	SourceType BackingImageSourceType `json:"sourceType,omitempty"`
 }
 
-// BackingImageDiskFileSpec is part of BackingImage.
+// BackingImageDiskFileSpec is the copy wanted on one disk.
 type BackingImageDiskFileSpec struct {
+	// DataEngine is v1.
 	// +optional
 	// +kubebuilder:validation:Enum=v1
 	DataEngine DataEngineType `json:"dataEngine,omitempty"`
+	// EvictionRequested asks for the copy to leave the disk.
 	// +optional
 	EvictionRequested bool `json:"evictionRequested"`
 }
 
 // BackingImageStatus is what was observed of a BackingImage.
 type BackingImageStatus struct {
+	// Checksum is the SHA-512 of the image.
 	// +optional
 	Checksum string `json:"checksum"`
+	// DiskFileStatusMap are the copies by UUID of the disk.
 	// +optional
 	// +nullable
 	DiskFileStatusMap map[string]BackingImageDiskFileStatus `json:"diskFileStatusMap"`
+	// DiskLastRefAtMap is since when no replica uses a copy, by UUID of the disk.
 	// +optional
 	// +nullable
 	DiskLastRefAtMap map[string]string `json:"diskLastRefAtMap"`
+	// OwnerID is the node whose manager looks after the object.
 	// +optional
 	OwnerID string `json:"ownerID"`
+	// RealSize is how many bytes a copy takes on its disk.
 	// +optional
 	RealSize int64 `json:"realSize"`
+	// Size is how many bytes the file has.
 	// +optional
 	Size int64 `json:"size"`
+	// UUID is eight characters that tell images of the same name apart.
 	// +optional
 	UUID string `json:"uuid"`
+	// VirtualSize is how many bytes a volume needs to hold the image.
 	// +optional
 	VirtualSize int64 `json:"virtualSize"`
 }
 
-// BackingImageDiskFileStatus is part of BackingImage.
+// BackingImageDiskFileStatus is the copy on one disk.
 type BackingImageDiskFileStatus struct {
+	// DataEngine is v1.
 	// +optional
 	// +kubebuilder:validation:Enum=v1
 	DataEngine DataEngineType `json:"dataEngine,omitempty"`
+	// LastStateTransitionTime is when the state last changed (RFC 3339).
 	// +optional
 	LastStateTransitionTime string `json:"lastStateTransitionTime"`
+	// Message says what went wrong, empty if nothing did.
 	// +optional
 	Message string `json:"message"`
+	// Progress goes from 0 to 100.
 	// +optional
 	Progress int `json:"progress"`
+	// State is the phase of the copy.
 	// +optional
 	State BackingImageState `json:"state"`
 }
 
-// BackingImage is one of the stored kinds.
+// BackingImage is a read-only image that volumes can be built upon. Copies of it are kept on the disks where
+// it is used.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status

@@ -13,12 +13,16 @@ const (
 
 // BackupTargetSpec is what is wanted of a BackupTarget.
 type BackupTargetSpec struct {
+	// BackupTargetURL is where the store is: s3, nfs, cifs or azblob. Empty turns it off.
 	// +optional
 	BackupTargetURL string `json:"backupTargetURL"`
+	// CredentialSecret is the name of the Secret with the credentials.
 	// +optional
 	CredentialSecret string `json:"credentialSecret"`
+	// PollInterval is the time between two comparisons, for example 300s; 0 stops them.
 	// +optional
 	PollInterval string `json:"pollInterval"`
+	// SyncRequestedAt asks for a comparison with the store.
 	// +optional
 	// +nullable
 	SyncRequestedAt metav1.Time `json:"syncRequestedAt"`
@@ -26,19 +30,23 @@ type BackupTargetSpec struct {
 
 // BackupTargetStatus is what was observed of a BackupTarget.
 type BackupTargetStatus struct {
+	// Available is true if the store could be reached.
 	// +optional
 	Available bool `json:"available"`
+	// Conditions are the observations about the object.
 	// +optional
 	// +nullable
 	Conditions []Condition `json:"conditions"`
+	// LastSyncedAt is when the object was last compared with the store.
 	// +optional
 	// +nullable
 	LastSyncedAt metav1.Time `json:"lastSyncedAt"`
+	// OwnerID is the node whose manager looks after the object.
 	// +optional
 	OwnerID string `json:"ownerID"`
 }
 
-// BackupTarget is one of the stored kinds.
+// BackupTarget is a backup store: where it is and how to get in.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status

@@ -65,88 +65,118 @@ type Membership struct {
 	InstanceManager string `json:"instanceManager"`
 }
 
-// EngineSpec is what is wanted of a Engine.
+// EngineSpec is what is wanted of an Engine.
 type EngineSpec struct {
 	InstanceSpec `json:",inline"`
 
+	// Active is true on the engine that serves the volume, false on one a live migration prepares.
 	// +optional
 	Active bool `json:"active"`
+	// BackupVolume is the name of the volume in the backup store to restore from.
 	// +optional
 	BackupVolume string `json:"backupVolume"`
+	// DisableFrontend runs the engine without a device.
 	// +optional
 	DisableFrontend bool `json:"disableFrontend"`
+	// Frontend is copied from the volume.
 	// +optional
 	// +kubebuilder:validation:Enum=blockdev;iscsi;""
 	Frontend VolumeFrontend `json:"frontend"`
+	// RebuildConcurrentSyncLimit is how many files a rebuild copies at the same time.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=5
 	RebuildConcurrentSyncLimit int `json:"rebuildConcurrentSyncLimit"`
+	// ReplicaAddressMap are the replicas to connect to: from replica name to storage address and port.
 	// +optional
 	ReplicaAddressMap map[string]string `json:"replicaAddressMap,omitzero"`
+	// RequestedBackupRestore is the name of the backup to restore.
 	// +optional
 	RequestedBackupRestore string `json:"requestedBackupRestore"`
+	// RequestedDataSource is the snapshot to clone from, as snap://volume/snapshot.
 	// +optional
 	RequestedDataSource string `json:"requestedDataSource"`
+	// UnmapMarkSnapChainRemovedEnabled lets a trim give up the newest snapshots.
 	// +optional
 	UnmapMarkSnapChainRemovedEnabled bool `json:"unmapMarkSnapChainRemovedEnabled"`
+	// UpgradedReplicaAddressMap are the replicas of the new image during a live upgrade.
 	// +optional
 	UpgradedReplicaAddressMap map[string]string `json:"upgradedReplicaAddressMap,omitzero"`
 }
 
-// EngineStatus is what was observed of a Engine.
+// EngineStatus is what was observed of an Engine.
 type EngineStatus struct {
 	InstanceStatus `json:",inline"`
 
+	// BackupStatus is the progress of backups by name.
 	// +optional
 	// +nullable
 	BackupStatus map[string]EngineBackupStatus `json:"backupStatus"`
+	// CloneStatus is the progress of a clone by replica address.
 	// +optional
 	// +nullable
 	CloneStatus map[string]SnapshotCloneStatus `json:"cloneStatus"`
+	// CurrentReplicaAddressMap are the replicas the engine was last told to use.
 	// +optional
 	// +nullable
 	CurrentReplicaAddressMap map[string]string `json:"currentReplicaAddressMap"`
+	// CurrentSize is the size in bytes the engine reports.
 	// +optional
 	// +kubebuilder:validation:Type=string
 	CurrentSize int64 `json:"currentSize,string"`
+	// Endpoint is the path of the device or the URL of the target; empty without a frontend.
 	// +optional
 	Endpoint string `json:"endpoint"`
+	// IsExpanding is true while the engine grows its replicas.
 	// +optional
 	IsExpanding bool `json:"isExpanding"`
+	// LastExpansionError says why the last growth failed.
 	// +optional
 	LastExpansionError string `json:"lastExpansionError"`
+	// LastExpansionFailedAt is when it failed.
 	// +optional
 	LastExpansionFailedAt string `json:"lastExpansionFailedAt"`
+	// LastRestoredBackup is the backup restored last, completely.
 	// +optional
 	LastRestoredBackup string `json:"lastRestoredBackup"`
+	// PurgeStatus is the progress of a purge by replica address.
 	// +optional
 	// +nullable
 	PurgeStatus map[string]PurgeStatus `json:"purgeStatus"`
+	// RebuildConcurrentSyncLimit is the limit the engine uses.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	RebuildConcurrentSyncLimit int `json:"rebuildConcurrentSyncLimit"`
+	// RebuildStatus is the progress of rebuilds by replica address.
 	// +optional
 	// +nullable
 	RebuildStatus map[string]RebuildStatus `json:"rebuildStatus"`
+	// ReplicaModeMap is the mode of each replica by name; null until the engine has been asked.
 	// +optional
 	// +nullable
 	ReplicaModeMap map[string]ReplicaMode `json:"replicaModeMap"`
+	// ReplicaTransitionTimeMap is when each replica entered its mode.
 	// +optional
 	ReplicaTransitionTimeMap map[string]string `json:"replicaTransitionTimeMap,omitzero"`
+	// RestoreStatus is the progress of a restore by replica address, as tcp://ip:port.
 	// +optional
 	// +nullable
 	RestoreStatus map[string]RestoreStatus `json:"restoreStatus"`
+	// SnapshotMaxCount is the limit the engine uses.
 	// +optional
 	SnapshotMaxCount int `json:"snapshotMaxCount"`
+	// SnapshotMaxSize is the limit in bytes the engine uses.
 	// +optional
 	// +kubebuilder:validation:Type=string
 	SnapshotMaxSize int64 `json:"snapshotMaxSize,string"`
+	// Snapshots are the layers of the volume by name, volume-head among them.
 	// +optional
 	// +nullable
 	Snapshots map[string]SnapshotInfo `json:"snapshots"`
+	// SnapshotsError says why the layers could not be read.
 	// +optional
 	SnapshotsError string `json:"snapshotsError"`
+	// UnmapMarkSnapChainRemovedEnabled is the value the engine uses.
 	// +optional
 	UnmapMarkSnapChainRemovedEnabled bool `json:"unmapMarkSnapChainRemovedEnabled"`
 	// Membership is the witness record of the volume; see Membership.
@@ -154,111 +184,151 @@ type EngineStatus struct {
 	Membership *Membership `json:"membership,omitempty"`
 }
 
-// EngineBackupStatus is part of Engine.
+// EngineBackupStatus is the progress of one backup.
 type EngineBackupStatus struct {
+	// BackupURL is where the backup lies.
 	// +optional
 	BackupURL string `json:"backupURL"`
+	// Error says what went wrong, empty if nothing did.
 	// +optional
 	Error string `json:"error"`
+	// Progress goes from 0 to 100.
 	// +optional
 	Progress int `json:"progress"`
+	// ReplicaAddress is the replica that uploads.
 	// +optional
 	ReplicaAddress string `json:"replicaAddress"`
+	// SnapshotName is the snapshot backed up.
 	// +optional
 	SnapshotName string `json:"snapshotName"`
+	// State is in_progress, complete or error.
 	// +optional
 	State string `json:"state"`
 }
 
-// SnapshotCloneStatus is part of Engine.
+// SnapshotCloneStatus is the progress of filling one replica with the data of another volume.
 type SnapshotCloneStatus struct {
+	// Error says what went wrong, empty if nothing did.
 	// +optional
 	Error string `json:"error"`
+	// FromReplicaAddress is the replica copied from.
 	// +optional
 	FromReplicaAddress string `json:"fromReplicaAddress"`
+	// IsCloning is true while the copy runs.
 	// +optional
 	IsCloning bool `json:"isCloning"`
+	// Progress goes from 0 to 100.
 	// +optional
 	Progress int `json:"progress"`
+	// SnapshotName is the snapshot copied from.
 	// +optional
 	SnapshotName string `json:"snapshotName"`
+	// State is in_progress, complete or error.
 	// +optional
 	State string `json:"state"`
 }
 
-// PurgeStatus is part of Engine.
+// PurgeStatus is the progress of freeing deleted snapshots in one replica.
 type PurgeStatus struct {
+	// Error says what went wrong; the replica is then failed.
 	// +optional
 	Error string `json:"error"`
+	// IsPurging is true while the purge runs.
 	// +optional
 	IsPurging bool `json:"isPurging"`
+	// Progress goes from 0 to 100.
 	// +optional
 	Progress int `json:"progress"`
+	// State is in_progress, complete or error.
 	// +optional
 	State string `json:"state"`
 }
 
-// RebuildStatus is part of Engine.
+// RebuildStatus is the progress of rebuilding one replica.
 type RebuildStatus struct {
+	// AppliedRebuildingMBps is 0.
 	// +optional
 	AppliedRebuildingMBps int64 `json:"appliedRebuildingMBps"`
+	// Error says what went wrong, empty if nothing did.
 	// +optional
 	Error string `json:"error"`
+	// FromReplicaAddress is a replica copied from; new readers take the list.
 	// +optional
 	FromReplicaAddress string `json:"fromReplicaAddress"`
+	// FromReplicaAddressList are the replicas copied from.
 	// +optional
 	FromReplicaAddressList []string `json:"fromReplicaAddressList,omitzero"`
+	// IsRebuilding is true while the rebuild runs.
 	// +optional
 	IsRebuilding bool `json:"isRebuilding"`
+	// Progress goes from 0 to 100.
 	// +optional
 	Progress int `json:"progress"`
+	// State is in_progress, complete or error.
 	// +optional
 	State string `json:"state"`
 }
 
-// RestoreStatus is part of Engine.
+// RestoreStatus is the progress of restoring a backup into one replica.
 type RestoreStatus struct {
+	// BackupURL is the backup read from.
 	// +optional
 	BackupURL string `json:"backupURL"`
+	// CurrentRestoringBackup is the backup being restored.
 	// +optional
 	CurrentRestoringBackup string `json:"currentRestoringBackup"`
+	// Error says what went wrong; the replica is then failed.
 	// +optional
 	Error string `json:"error"`
+	// FileName is the file being written.
 	// +optional
 	FileName string `json:"filename"`
+	// IsRestoring is true while the restore runs.
 	// +optional
 	IsRestoring bool `json:"isRestoring"`
+	// LastRestored is the backup restored last.
 	// +optional
 	LastRestored string `json:"lastRestored"`
+	// Progress goes from 0 to 100.
 	// +optional
 	Progress int `json:"progress"`
+	// State is in_progress, complete or error.
 	// +optional
 	State string `json:"state"`
 }
 
-// SnapshotInfo is part of Engine.
+// SnapshotInfo is one layer of a volume as its engine sees it.
 type SnapshotInfo struct {
+	// Children are the layers directly above.
 	// +optional
 	// +nullable
 	Children map[string]bool `json:"children"`
+	// Created is when the layer was closed (RFC 3339).
 	// +optional
 	Created string `json:"created"`
+	// Labels were given by who ordered the snapshot.
 	// +optional
 	// +nullable
 	Labels map[string]string `json:"labels"`
+	// Name is the name of the layer.
 	// +optional
 	Name string `json:"name"`
+	// Parent is the layer directly below, empty at the bottom.
 	// +optional
 	Parent string `json:"parent"`
+	// Removed is true if the layer is deleted and waits for its space to be freed.
 	// +optional
 	Removed bool `json:"removed"`
+	// Size is how many bytes the layer takes, as a decimal number.
 	// +optional
 	Size string `json:"size"`
+	// UserCreated is false for layers the system made for itself.
 	// +optional
 	UserCreated bool `json:"usercreated"`
 }
 
-// Engine is one of the stored kinds.
+// Engine is the process that serves the I/O of a volume and mirrors it to the replicas. It runs on the node
+// the volume is attached to.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status

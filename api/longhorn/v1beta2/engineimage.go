@@ -17,52 +17,70 @@ const (
 	EngineImageReasonBinary    = "binary"
 )
 
-// EngineImageSpec is what is wanted of a EngineImage.
+// EngineImageSpec is what is wanted of an EngineImage.
 type EngineImageSpec struct {
+	// Image is the reference of the container image.
 	// +required
 	// +kubebuilder:validation:MinLength=1
 	Image string `json:"image"`
 }
 
-// EngineImageStatus is what was observed of a EngineImage.
+// EngineImageStatus is what was observed of an EngineImage.
 type EngineImageStatus struct {
+	// BuildDate is when the program was built.
 	// +optional
 	BuildDate string `json:"buildDate"`
+	// CLIAPIMinVersion is the oldest command line interface the program still speaks.
 	// +optional
 	CLIAPIMinVersion int `json:"cliAPIMinVersion"`
+	// CLIAPIVersion is the command line interface the program speaks.
 	// +optional
 	CLIAPIVersion int `json:"cliAPIVersion"`
+	// Conditions are the observations about the object.
 	// +optional
 	// +nullable
 	Conditions []Condition `json:"conditions"`
+	// ControllerAPIMinVersion is the oldest interface between engine and replica the program still speaks.
 	// +optional
 	ControllerAPIMinVersion int `json:"controllerAPIMinVersion"`
+	// ControllerAPIVersion is the interface between engine and replica; it decides whether a live upgrade is
+	// possible.
 	// +optional
 	ControllerAPIVersion int `json:"controllerAPIVersion"`
+	// DataFormatMinVersion is the oldest format of replica directories the program can read.
 	// +optional
 	DataFormatMinVersion int `json:"dataFormatMinVersion"`
+	// DataFormatVersion is the format of replica directories the program writes.
 	// +optional
 	DataFormatVersion int `json:"dataFormatVersion"`
+	// GitCommit is the commit the program was built from.
 	// +optional
 	GitCommit string `json:"gitCommit"`
+	// Incompatible is true if this manager cannot work with the program.
 	// +optional
 	Incompatible bool `json:"incompatible"`
+	// NoRefSince is since when nothing uses the image.
 	// +optional
 	NoRefSince string `json:"noRefSince"`
+	// NodeDeploymentMap says for each node whether the program is installed there.
 	// +optional
 	// +nullable
 	NodeDeploymentMap map[string]bool `json:"nodeDeploymentMap"`
+	// OwnerID is the node whose manager looks after the object.
 	// +optional
 	OwnerID string `json:"ownerID"`
+	// RefCount is how many volumes, engines and replicas use the image.
 	// +optional
 	RefCount int `json:"refCount"`
+	// State says whether the program is installed everywhere.
 	// +optional
 	State EngineImageState `json:"state"`
+	// Version is the version the program reports.
 	// +optional
 	Version string `json:"version"`
 }
 
-// EngineImage is one of the stored kinds.
+// EngineImage is a version of the program that engines and replicas run, installed on the nodes.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status

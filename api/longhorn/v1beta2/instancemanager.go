@@ -38,94 +38,123 @@ const (
 	InstanceManagerReasonSettingNotSynced  = "SettingNotSynced"
 )
 
-// InstanceManagerSpec is what is wanted of a InstanceManager.
+// InstanceManagerSpec is what is wanted of an InstanceManager.
 type InstanceManagerSpec struct {
 	LegacyInstanceManagerSpec `json:",inline"`
 
+	// DataEngine is v1.
 	// +optional
 	DataEngine DataEngineType `json:"dataEngine"`
+	// Image is the image of the Pod.
 	// +optional
 	Image string `json:"image"`
+	// NodeID is the node of the Pod.
 	// +optional
 	NodeID string `json:"nodeID"`
+	// Type says which processes the Pod holds.
 	// +optional
 	// +kubebuilder:validation:Enum=aio;engine;replica
 	Type InstanceManagerType `json:"type,omitempty"`
 }
 
-// InstanceManagerStatus is what was observed of a InstanceManager.
+// InstanceManagerStatus is what was observed of an InstanceManager.
 type InstanceManagerStatus struct {
 	LegacyInstanceManagerStatus `json:",inline"`
 
+	// APIMinVersion is the oldest process service the Pod still speaks.
 	// +optional
 	APIMinVersion int `json:"apiMinVersion"`
+	// APIVersion is the process service the Pod speaks.
 	// +optional
 	APIVersion int `json:"apiVersion"`
+	// Conditions are the observations about the object.
 	// +optional
 	// +nullable
 	Conditions []Condition `json:"conditions"`
+	// CurrentState follows the Pod.
 	// +optional
 	CurrentState InstanceManagerState `json:"currentState"`
+	// InstanceEngines are the processes of engines by name.
 	// +optional
 	// +nullable
 	InstanceEngines map[string]InstanceProcess `json:"instanceEngines"`
+	// InstanceReplicas are the processes of replicas by name.
 	// +optional
 	// +nullable
 	InstanceReplicas map[string]InstanceProcess `json:"instanceReplicas"`
+	// IP is the address of the Pod.
 	// +optional
 	IP string `json:"ip"`
+	// OwnerID is the node whose manager looks after the object.
 	// +optional
 	OwnerID string `json:"ownerID"`
+	// ProxyAPIMinVersion is the oldest proxy service the Pod still speaks; 0 means that it has none.
 	// +optional
 	ProxyAPIMinVersion int `json:"proxyApiMinVersion"`
+	// ProxyAPIVersion is the proxy service the Pod speaks; 0 means that it has none.
 	// +optional
 	ProxyAPIVersion int `json:"proxyApiVersion"`
 }
 
-// InstanceProcess is part of InstanceManager.
+// InstanceProcess is one process in an instance manager.
 type InstanceProcess struct {
+	// Spec says which process it is.
 	// +optional
 	Spec InstanceProcessSpec `json:"spec"`
+	// Status is what was reported of it.
 	// +optional
 	Status InstanceProcessStatus `json:"status"`
 }
 
-// InstanceProcessSpec is part of InstanceManager.
+// InstanceProcessSpec says which process it is.
 type InstanceProcessSpec struct {
+	// DataEngine is v1.
 	// +optional
 	DataEngine DataEngineType `json:"dataEngine"`
+	// Name is the name of the Engine or Replica object.
 	// +optional
 	Name string `json:"name"`
 }
 
-// InstanceProcessStatus is part of InstanceManager.
+// InstanceProcessStatus is what the instance manager reports of a process.
 type InstanceProcessStatus struct {
+	// Conditions are observations by name, for example FilesystemReadOnly.
 	// +optional
 	// +nullable
 	Conditions map[string]bool `json:"conditions"`
+	// Endpoint is the device of an engine.
 	// +optional
 	Endpoint string `json:"endpoint"`
+	// ErrorMsg is the last error of the process.
 	// +optional
 	ErrorMsg string `json:"errorMsg"`
+	// Frontend is the name of the frontend of an engine.
 	// +optional
 	Frontend string `json:"frontend"`
+	// Listen is the address the process listens on.
 	// +optional
 	Listen string `json:"listen"`
+	// PortEnd is the last port of the process.
 	// +optional
 	PortEnd int `json:"portEnd"`
+	// PortStart is the first port of the process.
 	// +optional
 	PortStart int `json:"portStart"`
+	// ResourceVersion grows with every report, so that late ones can be told.
 	// +optional
 	ResourceVersion int64 `json:"resourceVersion"`
+	// State is the state of the process.
 	// +optional
 	State InstanceState `json:"state"`
+	// Type says whether it is an engine or a replica.
 	// +optional
 	Type InstanceType `json:"type"`
+	// UUID is the identity of this run of the process.
 	// +optional
 	UUID string `json:"uuid"`
 }
 
-// InstanceManager is one of the stored kinds.
+// InstanceManager is the Pod on a node in which the processes of engines and replicas run.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status

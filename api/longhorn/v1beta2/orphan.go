@@ -36,29 +36,36 @@ const (
 	OrphanReasonDiskChanged     = "DiskChanged"
 )
 
-// OrphanSpec is what is wanted of a Orphan.
+// OrphanSpec is what is wanted of an Orphan.
 type OrphanSpec struct {
+	// DataEngine is v1 for processes.
 	// +optional
 	// +kubebuilder:validation:Enum=v1
 	DataEngine DataEngineType `json:"dataEngine,omitempty"`
+	// NodeID is the node it was found on.
 	// +optional
 	NodeID string `json:"nodeID"`
+	// OrphanType says what was found.
 	// +optional
 	OrphanType OrphanType `json:"orphanType"`
+	// Parameters say where it was found; they depend on the type.
 	// +optional
 	Parameters map[string]string `json:"parameters,omitzero"`
 }
 
-// OrphanStatus is what was observed of a Orphan.
+// OrphanStatus is what was observed of an Orphan.
 type OrphanStatus struct {
+	// Conditions are the observations about the object.
 	// +optional
 	// +nullable
 	Conditions []Condition `json:"conditions"`
+	// OwnerID is the node whose manager looks after the object.
 	// +optional
 	OwnerID string `json:"ownerID"`
 }
 
-// Orphan is one of the stored kinds.
+// Orphan is something nobody owns: a replica directory without a Replica object, or a process without its
+// object. Deleting the Orphan deletes what it stands for.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status

@@ -35,27 +35,37 @@ const RecurringJobGroupDefault = "default"
 
 // RecurringJobSpec is what is wanted of a RecurringJob.
 type RecurringJobSpec struct {
+	// Concurrency is how many volumes are worked on at the same time.
 	// +optional
 	Concurrency int `json:"concurrency"`
+	// Cron is the schedule, a cron line of five fields.
 	// +optional
 	Cron string `json:"cron"`
+	// Groups are the groups the job belongs to; default is that of all volumes without a label.
 	// +optional
 	Groups []string `json:"groups,omitzero"`
+	// Labels are put on the snapshots and backups made.
 	// +optional
 	Labels map[string]string `json:"labels,omitzero"`
+	// Name is the name of the object again.
 	// +optional
 	Name string `json:"name"`
+	// Parameters depend on the task.
 	// +optional
 	Parameters map[string]string `json:"parameters,omitzero"`
+	// Retain is how many results are kept, if they are counted.
 	// +optional
 	Retain int `json:"retain"`
+	// RetainAge is how long results are kept, if they age out, for example 72h.
 	// +optional
 	// +kubebuilder:validation:XValidation:rule="!self.startsWith('-')",message="retainAge must not be negative"
 	RetainAge string `json:"retainAge"`
+	// RetentionPolicy says whether old results are counted or aged out.
 	// +optional
 	// +kubebuilder:default=count-based
 	// +kubebuilder:validation:Enum=count-based;age-based
 	RetentionPolicy RetentionPolicy `json:"retentionPolicy,omitempty"`
+	// Task is what is done.
 	// +optional
 	// +kubebuilder:validation:Enum=snapshot;snapshot-force-create;snapshot-cleanup;snapshot-delete;backup;backup-force-create;filesystem-trim;system-backup
 	Task RecurringJobTask `json:"task,omitempty"`
@@ -63,13 +73,15 @@ type RecurringJobSpec struct {
 
 // RecurringJobStatus is what was observed of a RecurringJob.
 type RecurringJobStatus struct {
+	// ExecutionCount is how often the job has run.
 	// +optional
 	ExecutionCount int `json:"executionCount"`
+	// OwnerID is the node whose manager looks after the object.
 	// +optional
 	OwnerID string `json:"ownerID"`
 }
 
-// RecurringJob is one of the stored kinds.
+// RecurringJob is work done on a schedule for all volumes that carry its label or that of one of its groups.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status

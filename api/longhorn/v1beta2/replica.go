@@ -24,32 +24,47 @@ const (
 type ReplicaSpec struct {
 	InstanceSpec `json:",inline"`
 
+	// Active is false on the second process a live upgrade or migration starts on the same data.
 	// +optional
 	Active bool `json:"active"`
+	// BackingImage is the image below the volume, if any.
 	// +optional
 	BackingImage string `json:"backingImage"`
+	// DataDirectoryName is the name of the directory below the folder replicas of the disk.
 	// +optional
 	DataDirectoryName string `json:"dataDirectoryName"`
+	// DiskID is the UUID of the disk; empty until one was chosen.
 	// +optional
 	DiskID string `json:"diskID"`
+	// DiskPath is the path of the disk on its node.
 	// +optional
 	DiskPath string `json:"diskPath"`
+	// EngineName is the engine the replica serves.
 	// +optional
 	EngineName string `json:"engineName"`
+	// EvictionRequested is true when the replica should leave its disk as soon as another one is in sync.
 	// +optional
 	EvictionRequested bool `json:"evictionRequested"`
+	// FailedAt is when the replica failed; it is cleared when the replica is used again.
 	// +optional
 	FailedAt string `json:"failedAt"`
+	// HardNodeAffinity is the only node the replica may be placed on, if any.
 	// +optional
 	HardNodeAffinity string `json:"hardNodeAffinity"`
+	// HealthyAt is when the replica was first in sync since it was last built. Empty means that its data cannot be
+	// used.
 	// +optional
 	HealthyAt string `json:"healthyAt"`
+	// LastFailedAt is when the replica last failed; it is never cleared.
 	// +optional
 	LastFailedAt string `json:"lastFailedAt"`
+	// LastHealthyAt is when the replica was last in sync; it is never cleared.
 	// +optional
 	LastHealthyAt string `json:"lastHealthyAt"`
+	// RebuildRetryCount counts rebuilds that failed; see MaxRebuildRetryCount.
 	// +optional
 	RebuildRetryCount int `json:"rebuildRetryCount"`
+	// UnmapMarkDiskChainRemovedEnabled lets a trim give up the newest snapshots.
 	// +optional
 	UnmapMarkDiskChainRemovedEnabled bool `json:"unmapMarkDiskChainRemovedEnabled"`
 }
@@ -59,7 +74,8 @@ type ReplicaStatus struct {
 	InstanceStatus `json:",inline"`
 }
 
-// Replica is one of the stored kinds.
+// Replica is one full copy of the data of a volume: a directory on a disk, and a process that serves it to the
+// engine.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status

@@ -4,11 +4,12 @@ import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 // SettingStatus is what was observed of a Setting.
 type SettingStatus struct {
+	// Applied is true once all components follow the value.
 	// +required
 	Applied bool `json:"applied"`
 }
 
-// Setting is one of the stored kinds.
+// Setting is one setting of the whole cluster. Its value is a field of its own, without a spec.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
@@ -21,6 +22,7 @@ type Setting struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
+	// Value is the value as text; package setting knows how to read it.
 	// +required
 	Value  string        `json:"value"`
 	Status SettingStatus `json:"status,omitempty"`

@@ -16,23 +16,28 @@ const (
 
 // ShareManagerSpec is what is wanted of a ShareManager.
 type ShareManagerSpec struct {
+	// Image is the image of the Pod wanted.
 	// +optional
 	Image string `json:"image"`
 }
 
 // ShareManagerStatus is what was observed of a ShareManager.
 type ShareManagerStatus struct {
+	// CurrentImage is the image of the Pod that runs.
 	// +optional
 	CurrentImage string `json:"currentImage"`
+	// Endpoint is the NFS address.
 	// +optional
 	Endpoint string `json:"endpoint"`
+	// OwnerID is the node whose manager looks after the object.
 	// +optional
 	OwnerID string `json:"ownerID"`
+	// State follows the Pod.
 	// +optional
 	State ShareManagerState `json:"state"`
 }
 
-// ShareManager is one of the stored kinds.
+// ShareManager exports a volume over NFS, so that many nodes can use it. It has the name of the volume.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status

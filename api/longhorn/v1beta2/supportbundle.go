@@ -25,36 +25,47 @@ const (
 
 // SupportBundleSpec is what is wanted of a SupportBundle.
 type SupportBundleSpec struct {
+	// Description says what the problem is.
 	// +required
 	Description string `json:"description"`
+	// IssueURL is where the problem is discussed.
 	// +optional
 	// +nullable
 	IssueURL string `json:"issueURL"`
+	// NodeID is the node the collector should run on.
 	// +optional
 	NodeID string `json:"nodeID"`
 }
 
 // SupportBundleStatus is what was observed of a SupportBundle.
 type SupportBundleStatus struct {
+	// Conditions are the observations about the object.
 	// +optional
 	Conditions []Condition `json:"conditions,omitzero"`
+	// FileName is the name of the archive.
 	// +optional
 	FileName string `json:"filename"`
+	// FileSize is how many bytes the archive has.
 	// +optional
 	FileSize int64 `json:"filesize"`
+	// Image is the image of the collector.
 	// +optional
 	Image string `json:"image"`
+	// ManagerIP is the address of the collector.
 	// +optional
 	ManagerIP string `json:"managerIP"`
+	// OwnerID is the node whose manager looks after the object.
 	// +optional
 	OwnerID string `json:"ownerID"`
+	// Progress goes from 0 to 100.
 	// +optional
 	Progress int `json:"progress"`
+	// State is the phase of the collection.
 	// +optional
 	State SupportBundleState `json:"state"`
 }
 
-// SupportBundle is one of the stored kinds.
+// SupportBundle is an archive of logs and objects for somebody who looks into a problem.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status

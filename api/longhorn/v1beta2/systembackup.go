@@ -37,6 +37,7 @@ const (
 
 // SystemBackupSpec is what is wanted of a SystemBackup.
 type SystemBackupSpec struct {
+	// VolumeBackupPolicy says which volumes are backed up as well.
 	// +optional
 	// +nullable
 	VolumeBackupPolicy VolumeBackupPolicy `json:"volumeBackupPolicy"`
@@ -44,29 +45,37 @@ type SystemBackupSpec struct {
 
 // SystemBackupStatus is what was observed of a SystemBackup.
 type SystemBackupStatus struct {
+	// Conditions are the observations about the object.
 	// +optional
 	// +nullable
 	Conditions []Condition `json:"conditions"`
+	// CreatedAt is when the backup was made.
 	// +optional
 	CreatedAt metav1.Time `json:"createdAt,omitzero"`
+	// GitCommit is the commit the manager was built from.
 	// +optional
 	// +nullable
 	GitCommit string `json:"gitCommit"`
+	// LastSyncedAt is when the object was last compared with the store.
 	// +optional
 	// +nullable
 	LastSyncedAt metav1.Time `json:"lastSyncedAt"`
+	// ManagerImage is the image of the manager.
 	// +optional
 	ManagerImage string `json:"managerImage"`
+	// OwnerID is the node whose manager looks after the object.
 	// +optional
 	OwnerID string `json:"ownerID"`
+	// State is the phase of the backup.
 	// +optional
 	State SystemBackupState `json:"state"`
+	// Version is the version of the manager.
 	// +optional
 	// +nullable
 	Version string `json:"version"`
 }
 
-// SystemBackup is one of the stored kinds.
+// SystemBackup is a backup of the objects of the system.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status

@@ -28,24 +28,29 @@ const (
 
 // SystemRestoreSpec is what is wanted of a SystemRestore.
 type SystemRestoreSpec struct {
+	// SystemBackup is the name of the SystemBackup.
 	// +required
 	SystemBackup string `json:"systemBackup"`
 }
 
 // SystemRestoreStatus is what was observed of a SystemRestore.
 type SystemRestoreStatus struct {
+	// Conditions are the observations about the object.
 	// +optional
 	// +nullable
 	Conditions []Condition `json:"conditions"`
+	// OwnerID is the node whose manager looks after the object.
 	// +optional
 	OwnerID string `json:"ownerID"`
+	// SourceURL is where the archive lies.
 	// +optional
 	SourceURL string `json:"sourceURL"`
+	// State is the phase of the restore.
 	// +optional
 	State SystemRestoreState `json:"state"`
 }
 
-// SystemRestore is one of the stored kinds.
+// SystemRestore brings the objects of a system backup back into the cluster.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status

@@ -55,46 +55,59 @@ func (t AttacherType) Priority() int {
 
 // VolumeAttachmentSpec is what is wanted of a VolumeAttachment.
 type VolumeAttachmentSpec struct {
+	// AttachmentTickets are the wishes by id.
 	// +optional
 	AttachmentTickets map[string]AttachmentTicket `json:"attachmentTickets,omitzero"`
+	// Volume is the volume. It cannot be changed.
 	// +required
 	Volume string `json:"volume"`
 }
 
-// AttachmentTicket is part of VolumeAttachment.
+// AttachmentTicket is the wish of one party to have a volume attached to a node.
 type AttachmentTicket struct {
+	// Generation grows when the wish changes.
 	// +optional
 	Generation int64 `json:"generation"`
+	// ID is the key of the ticket again.
 	// +optional
 	ID string `json:"id"`
+	// NodeID is where the volume should be attached.
 	// +optional
 	NodeID string `json:"nodeID"`
+	// Parameters say how; see the keys AttachmentParameter….
 	// +optional
 	Parameters map[string]string `json:"parameters,omitzero"`
+	// Type says who asks; it gives the priority.
 	// +optional
 	Type AttacherType `json:"type"`
 }
 
 // VolumeAttachmentStatus is what was observed of a VolumeAttachment.
 type VolumeAttachmentStatus struct {
+	// AttachmentTicketStatuses are the answers by id of the ticket.
 	// +optional
 	AttachmentTicketStatuses map[string]AttachmentTicketStatus `json:"attachmentTicketStatuses,omitzero"`
 }
 
-// AttachmentTicketStatus is part of VolumeAttachment.
+// AttachmentTicketStatus says whether one ticket has what it wants.
 type AttachmentTicketStatus struct {
+	// Conditions say why a ticket is not satisfied.
 	// +required
 	// +nullable
 	Conditions []Condition `json:"conditions"`
+	// Generation is that of the wish answered. An answer to an older wish does not count.
 	// +optional
 	Generation int64 `json:"generation"`
+	// ID is the id of the ticket.
 	// +optional
 	ID string `json:"id"`
+	// Satisfied is true if the volume is attached as wished.
 	// +required
 	Satisfied bool `json:"satisfied"`
 }
 
-// VolumeAttachment is one of the stored kinds.
+// VolumeAttachment collects who wants a volume attached, where and why. It has the name of the volume; the
+// controller follows the ticket with the highest priority.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
