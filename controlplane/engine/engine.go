@@ -29,20 +29,16 @@ import (
 	"ankole.storage/controlplane/loop"
 	"ankole.storage/controlplane/naming"
 	"ankole.storage/controlplane/replica"
+	"ankole.storage/controlplane/setting"
+	"ankole.storage/controlplane/setting/stored"
 )
 
 // Config of the reconciler.
 type Config struct {
 	// Namespace of all objects.
 	Namespace string
-	// InstanceManagerImage is the default image: new processes go into its instance managers.
-	InstanceManagerImage string
 	// NodeName is the leader's node, the owner of engines without a node.
 	NodeName string
-	// BlockTransport is given to engines: auto, fuse-loop or nbd-unix; empty means auto.
-	BlockTransport string
-	// ReplicaTimeoutSeconds reads the time an engine waits for a replica's answer.
-	ReplicaTimeoutSeconds func(ctx context.Context) (int, error)
 }
 
 // Reconciler runs engines. Use New.
@@ -56,9 +52,6 @@ type Reconciler struct {
 
 // New returns the reconciler; processes reaches the instance managers, engines the engines.
 func New(cfg Config, processes instance.Processes, engines engineclient.Client) *Reconciler {
-	if cfg.BlockTransport == "" {
-		cfg.BlockTransport = "auto"
-	}
 	return &Reconciler{cfg: cfg, processes: processes, engines: engines, monitor: NewMonitor(engines, cfg.Namespace)}
 }
 
@@ -124,9 +117,14 @@ func conditions(e *v1beta2.Engine) []loop.Condition {
 
 func (r *Reconciler) gather(ctx context.Context, e *v1beta2.Engine) (seen, error) {
 	s := seen{
-		Image: r.cfg.InstanceManagerImage, Owner: r.cfg.NodeName, Processes: r.processes,
+		Owner: r.cfg.NodeName, Processes: r.processes,
 		Start: r.start, Add: r.add, Remove: r.remove,
 	}
+	settings, err := stored.Read(ctx, r.client, e.Namespace)
+	if err != nil {
+		return s, err
+	}
+	s.Image = settings.String(setting.DefaultInstanceManagerImage)
 	var managers v1beta2.InstanceManagerList
 	if err := r.client.List(ctx, &managers, client.InNamespace(e.Namespace)); err != nil {
 		return s, fmt.Errorf("list instance managers: %w", err)
@@ -183,17 +181,13 @@ func (r *Reconciler) start(ctx context.Context, im *v1beta2.InstanceManager, e *
 	if err != nil {
 		return err
 	}
-	timeout := defaultReplicaTimeoutSeconds
-	if r.cfg.ReplicaTimeoutSeconds != nil {
-		if timeout, err = r.cfg.ReplicaTimeoutSeconds(ctx); err != nil {
-			return err
-		}
+	settings, err := stored.Read(ctx, r.client, r.cfg.Namespace)
+	if err != nil {
+		return err
 	}
-	return r.processes.Create(ctx, im, process(e, im.Status.IP, secret, r.cfg.BlockTransport, timeout))
+	return r.processes.Create(ctx, im, process(e, im.Status.IP, secret,
+		settings.String(setting.BlockDeviceTransport), settings.Int(setting.EngineReplicaTimeout)))
 }
-
-// defaultReplicaTimeoutSeconds is the default of setting engine-replica-timeout.
-const defaultReplicaTimeoutSeconds = 8
 
 func (r *Reconciler) add(ctx context.Context, e *v1beta2.Engine, address string) error {
 	_, err := r.engines.ReplicaAdd(ctx, target(e), address)

@@ -24,14 +24,14 @@ import (
 	"ankole.storage/controlplane/instance"
 	"ankole.storage/controlplane/loop"
 	"ankole.storage/controlplane/naming"
+	"ankole.storage/controlplane/setting"
+	"ankole.storage/controlplane/setting/stored"
 )
 
 // Config of the reconciler.
 type Config struct {
 	// Namespace of all objects.
 	Namespace string
-	// InstanceManagerImage is the default image: new processes go into its instance managers.
-	InstanceManagerImage string
 	// NodeName is the leader's node, the owner of replicas that have no place yet.
 	NodeName string
 }
@@ -93,7 +93,12 @@ func (r *Reconciler) WithClient(c client.Client) *Reconciler {
 }
 
 func (r *Reconciler) gather(ctx context.Context, rep *v1beta2.Replica) (seen, error) {
-	s := seen{Image: r.cfg.InstanceManagerImage, Owner: r.cfg.NodeName, Processes: r.processes, Secret: r.secret}
+	s := seen{Owner: r.cfg.NodeName, Processes: r.processes, Secret: r.secret}
+	settings, err := stored.Read(ctx, r.client, rep.Namespace)
+	if err != nil {
+		return s, err
+	}
+	s.Image = settings.String(setting.DefaultInstanceManagerImage)
 	var managers v1beta2.InstanceManagerList
 	if err := r.client.List(ctx, &managers, client.InNamespace(rep.Namespace)); err != nil {
 		return s, fmt.Errorf("list instance managers: %w", err)

@@ -1,0 +1,116 @@
+// Package attachment decides where a volume is attached.
+//
+// Everybody who wants a volume attached (CSI, a user, a snapshot to be taken …) puts a ticket into the volume's
+// VolumeAttachment object; the ticket names a node and has a priority by its type. This package alone writes the volume's
+// spec.nodeID, with spec.disableFrontend and spec.lastAttachedBy: the volume follows the best ticket that can be
+// satisfied, and detaches when no ticket wants it where it is. It also tells every ticket whether it is satisfied.
+//
+// decide is pure. docs/volume.md has the rules.
+package attachment
+
+import (
+	"context"
+	"fmt"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"ankole.storage/api/longhorn/v1beta2"
+	"ankole.storage/controlplane/loop"
+	"ankole.storage/controlplane/naming"
+)
+
+// Config of the reconciler.
+type Config struct {
+	// Namespace of all objects.
+	Namespace string
+}
+
+// Reconciler looks after attachments. Use New.
+type Reconciler struct {
+	cfg    Config
+	client client.Client
+}
+
+// New returns the reconciler.
+func New(cfg Config) *Reconciler { return &Reconciler{cfg: cfg} }
+
+// SetupWithManager registers it; it runs on the leader.
+func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
+	r.client = mgr.GetClient()
+	return loop.Setup(mgr, r.cfg.Namespace, r.Controller())
+}
+
+// WithClient gives the reconciler its client where there is no manager (tests).
+func (r *Reconciler) WithClient(c client.Client) *Reconciler {
+	r.client = c
+	return r
+}
+
+// seen is what decide looks at besides the attachment.
+type seen struct {
+	// Volume is nil when it is gone.
+	Volume *v1beta2.Volume
+	Nodes  map[string]*v1beta2.Node
+}
+
+// Controller describes the loop, for tests that step it by hand.
+func (r *Reconciler) Controller() loop.Controller[*v1beta2.VolumeAttachment, seen] {
+	return loop.Controller[*v1beta2.VolumeAttachment, seen]{
+		Name:   naming.EventSource("volume-attachment"),
+		New:    func() *v1beta2.VolumeAttachment { return &v1beta2.VolumeAttachment{} },
+		Gather: r.gather,
+		Decide: decide,
+		Watches: []loop.Watch{
+			loop.Watching(&v1beta2.Volume{}, loop.BySameName[*v1beta2.Volume]()),
+			loop.Watching(&v1beta2.Node{}, r.onNode),
+		},
+	}
+}
+
+func (r *Reconciler) gather(ctx context.Context, a *v1beta2.VolumeAttachment) (seen, error) {
+	s := seen{Nodes: map[string]*v1beta2.Node{}}
+	name := a.Spec.Volume
+	if name == "" {
+		name = a.Name
+	}
+	var v v1beta2.Volume
+	switch err := r.client.Get(ctx, client.ObjectKey{Namespace: a.Namespace, Name: name}, &v); {
+	case err == nil:
+		s.Volume = &v
+	case !apierrors.IsNotFound(err):
+		return s, fmt.Errorf("get volume %s: %w", name, err)
+	}
+	for _, t := range a.Spec.AttachmentTickets {
+		if t.NodeID == "" || s.Nodes[t.NodeID] != nil {
+			continue
+		}
+		var n v1beta2.Node
+		switch err := r.client.Get(ctx, client.ObjectKey{Namespace: a.Namespace, Name: t.NodeID}, &n); {
+		case err == nil:
+			s.Nodes[t.NodeID] = &n
+		case !apierrors.IsNotFound(err):
+			return s, fmt.Errorf("get node %s: %w", t.NodeID, err)
+		}
+	}
+	return s, nil
+}
+
+// onNode wakes the attachments with a ticket for the node.
+func (r *Reconciler) onNode(n *v1beta2.Node) []string {
+	var list v1beta2.VolumeAttachmentList
+	if err := r.client.List(context.Background(), &list, client.InNamespace(r.cfg.Namespace), client.UnsafeDisableDeepCopy); err != nil {
+		return nil // the cache does not fail; the volume's change wakes it too
+	}
+	var out []string
+	for i := range list.Items {
+		for _, t := range list.Items[i].Spec.AttachmentTickets {
+			if t.NodeID == n.Name {
+				out = append(out, list.Items[i].Name)
+				break
+			}
+		}
+	}
+	return out
+}

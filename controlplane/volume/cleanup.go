@@ -1,0 +1,119 @@
+package volume
+
+import (
+	"fmt"
+	"time"
+
+	"ankole.storage/api/longhorn/v1beta2"
+	"ankole.storage/controlplane/loop"
+	"ankole.storage/controlplane/naming"
+	"ankole.storage/controlplane/schedule"
+)
+
+// cleanup deletes one replica that is not needed any more. What may be the last good copy is never deleted: a recorded
+// member stays while it is one, and a failed replica that holds data stays while no other replica is safe.
+func (p *pass) cleanup() loop.Change {
+	if p.v.Status.State != v1beta2.VolumeStateAttached || !p.engineSpeaks() {
+		return nil
+	}
+	inSync := count(p.live(), func(r *v1beta2.Replica) bool { return healthy(r) && p.mode(r) == v1beta2.ReplicaModeRW })
+	for _, r := range p.live() {
+		why := p.superfluous(r, inSync)
+		if why == "" || p.precious(r) {
+			continue
+		}
+		return p.deleteReplica(r, why)
+	}
+	if inSync > p.v.Spec.NumberOfReplicas && !p.rebuilding() {
+		return p.deleteExtra()
+	}
+	return nil
+}
+
+// superfluous says why a replica that serves nobody should go; empty if it should stay.
+func (p *pass) superfluous(r *v1beta2.Replica, inSync int) string {
+	switch {
+	case !r.Spec.Active:
+		return "it is a duplicate that is not used"
+	case r.Spec.FailedAt != "" && r.Spec.RebuildRetryCount >= v1beta2.MaxRebuildRetryCount:
+		return "its rebuild failed too often"
+	case r.Spec.FailedAt != "" && p.stale(r):
+		return "it failed too long ago"
+	case r.Spec.FailedAt != "" && r.Spec.Image != p.engine.Spec.Image:
+		return "it is of another engine image"
+	case r.Spec.NodeID == "" && !hasData(r) && inSync >= p.v.Spec.NumberOfReplicas && !p.anyEvicting() &&
+		(r.Spec.HardNodeAffinity == "" || r.Spec.HardNodeAffinity != p.v.Spec.NodeID):
+		return "it has no place and the volume is complete without it"
+	}
+	return ""
+}
+
+// stale replicas failed longer ago than the volume's timeout; the volume looks again when the next one becomes so.
+func (p *pass) stale(r *v1beta2.Replica) bool {
+	timeout := time.Duration(p.v.Spec.StaleReplicaTimeout) * time.Minute
+	failedAt, err := time.Parse(time.RFC3339, r.Spec.FailedAt)
+	if timeout <= 0 || err != nil {
+		return false
+	}
+	if wait := failedAt.Add(timeout).Sub(p.now); wait > 0 {
+		p.wakeIn(wait)
+		return false
+	}
+	return true
+}
+
+// precious replicas are kept whatever speaks against them.
+func (p *pass) precious(r *v1beta2.Replica) bool {
+	if p.isMember(r) {
+		return true
+	}
+	return hasData(r) && count(p.live(), p.safe) == 0
+}
+
+// safe replicas hold the present data beyond doubt: in sync since their last failure.
+func (p *pass) safe(r *v1beta2.Replica) bool {
+	return healthy(r) && p.mode(r) == v1beta2.ReplicaModeRW && later(r.Spec.LastHealthyAt, r.Spec.LastFailedAt)
+}
+
+func (p *pass) anyEvicting() bool {
+	return count(p.live(), func(r *v1beta2.Replica) bool { return r.Spec.EvictionRequested }) > 0
+}
+
+// deleteExtra gives up one of too many replicas in sync: one being evicted, else, with best-effort locality and a local
+// replica in sync, the remote one that spreads the data least.
+func (p *pass) deleteExtra() loop.Change {
+	stay := count(p.live(), func(r *v1beta2.Replica) bool {
+		return healthy(r) && !r.Spec.EvictionRequested && p.mode(r) == v1beta2.ReplicaModeRW
+	})
+	for _, r := range p.live() {
+		if r.Spec.EvictionRequested && healthy(r) && stay > 0 {
+			return p.deleteReplica(r, "its disk or node is being evicted and the volume is complete without it")
+		}
+	}
+	local := p.localReplica()
+	if p.v.Spec.DataLocality != v1beta2.DataLocalityBestEffort || local == nil || p.mode(local) != v1beta2.ReplicaModeRW {
+		return nil
+	}
+	var extra []schedule.Replica
+	for _, r := range p.live() {
+		if healthy(r) {
+			extra = append(extra, p.scheduleReplica(r))
+		}
+	}
+	name := schedule.Surplus(extra, p.scheduleNodes(), p.v.Spec.NodeID)
+	for _, r := range p.live() {
+		if r.Name == name {
+			return p.deleteReplica(r, "the volume has a replica on its own node instead")
+		}
+	}
+	return nil
+}
+
+// deleteReplica deletes the object; its process serves on until the engine has dropped it, and the node's agent removes the
+// data after that.
+func (p *pass) deleteReplica(r *v1beta2.Replica, why string) loop.Change {
+	p.changeEvents = append(p.changeEvents, loop.Event{
+		Reason: naming.EventDelete, Message: fmt.Sprintf("Deleting replica %s: %s", r.Name, why),
+	})
+	return loop.Delete{Object: r}
+}

@@ -1,0 +1,111 @@
+package volume
+
+import (
+	"time"
+
+	"ankole.storage/api/longhorn/v1beta2"
+	"ankole.storage/controlplane/schedule"
+	"ankole.storage/controlplane/setting"
+)
+
+// This file turns API objects into what the scheduler reads.
+
+func (p *pass) policy() schedule.Policy {
+	v, s := p.v, p.s.Settings
+	out := schedule.Policy{
+		SoftNode:                softOverride(v.Spec.ReplicaSoftAntiAffinity, s.Bool(setting.ReplicaSoftAntiAffinity)),
+		SoftZone:                softOverride(v.Spec.ReplicaZoneSoftAntiAffinity, s.Bool(setting.ReplicaZoneSoftAntiAffinity)),
+		SoftDisk:                softOverride(v.Spec.ReplicaDiskSoftAntiAffinity, s.Bool(setting.ReplicaDiskSoftAntiAffinity)),
+		OverProvisioningPercent: int64(s.Int(setting.StorageOverProvisioningPercentage)),
+		MinimalAvailablePercent: int64(s.Int(setting.StorageMinimalAvailablePercentage)),
+		AllowEmptyNodeSelector:  s.Bool(setting.AllowEmptyNodeSelectorVolume),
+		AllowEmptyDiskSelector:  s.Bool(setting.AllowEmptyDiskSelectorVolume),
+	}
+	balance := v.Spec.ReplicaAutoBalance
+	if balance == "" || balance == v1beta2.ReplicaAutoBalanceIgnored {
+		balance = v1beta2.ReplicaAutoBalance(s.String(setting.ReplicaAutoBalance))
+	}
+	if balance == v1beta2.ReplicaAutoBalanceBestEffort {
+		out.BalancePressurePercent = int64(s.Int(setting.ReplicaAutoBalanceDiskPressurePercentage))
+	}
+	return out
+}
+
+func (p *pass) scheduleVolume() schedule.Volume {
+	v := p.v
+	out := schedule.Volume{
+		Name: v.Name, Size: v.Spec.Size, ActualSize: v.Status.ActualSize,
+		NodeSelector: v.Spec.NodeSelector, DiskSelector: v.Spec.DiskSelector,
+		ReplacementDue: v.Status.Robustness == v1beta2.VolumeRobustnessDegraded && p.replenishWait() <= 0,
+	}
+	for _, t := range v.Spec.TopologyRequirement {
+		out.Topology = append(out.Topology, schedule.Term{Zone: t.Zone, Region: t.Region})
+	}
+	if v.Spec.DataLocality == v1beta2.DataLocalityBestEffort && v.Spec.NodeID != "" && p.localReplica() == nil {
+		out.LocalNode = v.Spec.NodeID
+	}
+	return out
+}
+
+func (p *pass) scheduleReplica(r *v1beta2.Replica) schedule.Replica {
+	failedAt, _ := time.Parse(time.RFC3339, r.Spec.FailedAt) // zero for a replica that has not failed
+	return schedule.Replica{
+		Name: r.Name, NodeID: r.Spec.NodeID, DiskID: r.Spec.DiskID, HardNode: r.Spec.HardNodeAffinity,
+		Deleting: r.DeletionTimestamp != nil, Evicting: r.Spec.EvictionRequested, Failed: r.Spec.FailedAt != "",
+		Reusable: reusable(r), Backoff: p.rebuildPause(r) > 0, FailedAt: failedAt,
+	}
+}
+
+// reusable says of a failed replica that it may be rebuilt from what it has.
+func reusable(r *v1beta2.Replica) bool {
+	return r.Spec.FailedAt != "" && r.Spec.NodeID != "" && r.Spec.DiskID != "" && !r.Spec.EvictionRequested &&
+		r.Spec.RebuildRetryCount < v1beta2.MaxRebuildRetryCount && r.DeletionTimestamp == nil && r.Spec.Active
+}
+
+func (p *pass) scheduleNodes() []schedule.Node {
+	runs := map[string]bool{}
+	image := p.s.Settings.String(setting.DefaultInstanceManagerImage)
+	for i := range p.s.Managers {
+		im := &p.s.Managers[i]
+		if im.Spec.Type == v1beta2.InstanceManagerTypeAllInOne && im.Status.CurrentState == v1beta2.InstanceManagerStateRunning &&
+			im.DeletionTimestamp == nil && (image == "" || im.Spec.Image == image) {
+			runs[im.Spec.NodeID] = true
+		}
+	}
+	out := make([]schedule.Node, 0, len(p.s.Nodes))
+	for i := range p.s.Nodes {
+		n := &p.s.Nodes[i]
+		node := schedule.Node{
+			Name: n.Name, Zone: n.Status.Zone, Region: n.Status.Region,
+			Ready:           v1beta2.IsConditionTrue(n.Status.Conditions, v1beta2.NodeConditionReady),
+			Schedulable:     v1beta2.IsConditionTrue(n.Status.Conditions, v1beta2.NodeConditionSchedulable),
+			AllowScheduling: n.Spec.AllowScheduling && !n.Spec.EvictionRequested, Deleting: n.DeletionTimestamp != nil,
+			Tags: n.Spec.Tags, RunsInstances: runs[n.Name], HasImage: p.s.ImageOn[n.Name],
+		}
+		for name, spec := range n.Spec.Disks {
+			if status, ok := n.Status.DiskStatus[name]; ok && status.DiskUUID != "" {
+				node.Disks = append(node.Disks, scheduleDisk(spec, status))
+			}
+		}
+		out = append(out, node)
+	}
+	return out
+}
+
+func scheduleDisk(spec v1beta2.DiskSpec, status v1beta2.DiskStatus) schedule.Disk {
+	schedulable := v1beta2.FindCondition(status.Conditions, v1beta2.DiskConditionSchedulable)
+	d := schedule.Disk{
+		UUID: status.DiskUUID, Path: spec.Path, Filesystem: status.FilesystemType,
+		Unsupported: spec.DiskType != "" && spec.DiskType != v1beta2.DiskTypeFilesystem,
+		Tags:        spec.Tags, AllowScheduling: spec.AllowScheduling, EvictionRequested: spec.EvictionRequested,
+		Ready:       v1beta2.IsConditionTrue(status.Conditions, v1beta2.DiskConditionReady),
+		Schedulable: schedulable.Status == v1beta2.ConditionTrue,
+		Pressure:    schedulable.Status == v1beta2.ConditionFalse && schedulable.Reason == v1beta2.DiskReasonDiskPressure,
+		Maximum:     status.StorageMaximum, Available: status.StorageAvailable, Reserved: spec.StorageReserved,
+		Scheduled: status.StorageScheduled, ScheduledReplicas: make(map[string]bool, len(status.ScheduledReplica)),
+	}
+	for name := range status.ScheduledReplica {
+		d.ScheduledReplicas[name] = true
+	}
+	return d
+}

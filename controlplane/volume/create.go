@@ -1,0 +1,142 @@
+package volume
+
+import (
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"ankole.storage/api/longhorn/v1beta2"
+	"ankole.storage/controlplane/loop"
+	"ankole.storage/controlplane/naming"
+	"ankole.storage/controlplane/setting"
+)
+
+// belongings makes what every volume has: finalizer, attachment object, secret, engine, and on a new volume its replicas.
+//
+// Crash windows: after each creation the next pass finds the object and makes the next one. Names of engine, attachment
+// and secret are fixed, so nothing is made twice; replicas are counted, and the loop never counts in a cache older than its
+// own last write.
+func (p *pass) belongings() loop.Change {
+	v := p.v
+	if v.Status.State == v1beta2.VolumeStateNew {
+		v.Status.State = v1beta2.VolumeStateCreating
+		v.Status.Robustness = v1beta2.VolumeRobustnessUnknown
+	}
+	if v.Status.CurrentImage == "" {
+		v.Status.CurrentImage = p.image
+	}
+	if c := v.DeepCopy(); addFinalizer(c) {
+		return loop.Update{Object: c}
+	}
+	switch {
+	case p.s.Attachment == nil:
+		return loop.Create{Object: p.newAttachment()}
+	case !p.s.HasSecret:
+		return loop.Create{Object: p.newSecret()}
+	case p.engine == nil:
+		return loop.Create{Object: p.newEngine()}
+	}
+	if v.Status.State != v1beta2.VolumeStateCreating {
+		return nil
+	}
+	if have := len(p.live()); have < v.Spec.NumberOfReplicas {
+		p.changeEvents = []loop.Event{{Reason: naming.EventCreate, Message: fmt.Sprintf("Creating replica %d of %d", have+1, v.Spec.NumberOfReplicas)}}
+		return loop.Create{Object: p.newReplica("", 0)}
+	}
+	return nil
+}
+
+func (p *pass) meta(name string, finalizer bool) metav1.ObjectMeta {
+	m := metav1.ObjectMeta{
+		Namespace: p.v.Namespace, Name: name, Labels: naming.VolumeLabels(p.v.Name),
+		OwnerReferences: []metav1.OwnerReference{{
+			APIVersion: v1beta2.GroupVersion.String(), Kind: "Volume", Name: p.v.Name, UID: p.v.UID,
+		}},
+	}
+	if finalizer {
+		m.Finalizers = []string{v1beta2.Finalizer}
+	}
+	return m
+}
+
+func (p *pass) newAttachment() *v1beta2.VolumeAttachment {
+	return &v1beta2.VolumeAttachment{
+		ObjectMeta: p.meta(p.v.Name, true),
+		Spec:       v1beta2.VolumeAttachmentSpec{Volume: p.v.Name, AttachmentTickets: map[string]v1beta2.AttachmentTicket{}},
+	}
+}
+
+func (p *pass) newSecret() *corev1.Secret {
+	return &corev1.Secret{
+		ObjectMeta: p.meta(naming.VolumeSecretName(p.v.Name), false),
+		Type:       corev1.SecretTypeOpaque,
+		Data:       map[string][]byte{naming.VolumeSecretKey: []byte(p.s.Secret)},
+	}
+}
+
+func (p *pass) instanceSpec() v1beta2.InstanceSpec {
+	v := p.v
+	return v1beta2.InstanceSpec{
+		VolumeName: v.Name, VolumeSize: v.Spec.Size, Image: p.image, DesireState: v1beta2.InstanceStateStopped,
+		RevisionCounterDisabled: v.Spec.RevisionCounterDisabled, SnapshotMaxCount: p.snapshotMaxCount(),
+		SnapshotMaxSize: v.Spec.SnapshotMaxSize, DataEngine: v1beta2.DataEngineTypeV1,
+	}
+}
+
+func (p *pass) snapshotMaxCount() int {
+	if p.v.Spec.SnapshotMaxCount != 0 {
+		return p.v.Spec.SnapshotMaxCount
+	}
+	return p.s.Settings.Int(setting.SnapshotMaxCount)
+}
+
+func (p *pass) trimMarksRemoved() bool {
+	return softOverride(p.v.Spec.UnmapMarkSnapChainRemoved, p.s.Settings.Bool(setting.RemoveSnapshotsDuringFilesystemTrim))
+}
+
+func (p *pass) newEngine() *v1beta2.Engine {
+	return &v1beta2.Engine{
+		ObjectMeta: p.meta(naming.EngineName(p.v.Name, 0), true),
+		Spec: v1beta2.EngineSpec{
+			InstanceSpec: p.instanceSpec(), Active: true, Frontend: p.v.Spec.Frontend, DisableFrontend: p.v.Spec.DisableFrontend,
+			RebuildConcurrentSyncLimit:       p.v.Spec.RebuildConcurrentSyncLimit,
+			UnmapMarkSnapChainRemovedEnabled: p.trimMarksRemoved(), ReplicaAddressMap: map[string]string{},
+		},
+	}
+}
+
+// newReplica describes a replica without a place. retries is where its count of failed rebuilds starts: a replica that
+// replaces another is not worth reusing if its first rebuild fails.
+func (p *pass) newReplica(hardNode string, retries int) *v1beta2.Replica {
+	engine := naming.EngineName(p.v.Name, 0)
+	if p.engine != nil {
+		engine = p.engine.Name
+	}
+	return &v1beta2.Replica{
+		ObjectMeta: p.meta(naming.ReplicaName(p.v.Name, p.s.Suffixes[0]), true),
+		Spec: v1beta2.ReplicaSpec{
+			InstanceSpec: p.instanceSpec(), Active: true, EngineName: engine, BackingImage: p.v.Spec.BackingImage,
+			HardNodeAffinity: hardNode, RebuildRetryCount: retries, UnmapMarkDiskChainRemovedEnabled: p.trimMarksRemoved(),
+		},
+	}
+}
+
+// upgradeDetached gives a detached volume's engine and replicas the image that the volume wants, at once.
+func (p *pass) upgradeDetached() loop.Change {
+	v := p.v
+	if v.Status.CurrentImage == p.image || v.Status.State != v1beta2.VolumeStateDetached || !p.closed() {
+		return nil
+	}
+	if p.engine.Spec.Image != p.image {
+		return p.editEngine(func(s *v1beta2.EngineSpec) { s.Image, s.EngineImage = p.image, "" })
+	}
+	for _, r := range p.live() {
+		if r.Spec.Image != p.image {
+			return editReplica(r, func(s *v1beta2.ReplicaSpec) { s.Image, s.EngineImage = p.image, "" })
+		}
+	}
+	v.Status.CurrentImage = p.image
+	p.events = append(p.events, loop.Event{Reason: naming.EventUpgrade, Message: "Upgraded the engine of the detached volume to " + p.image})
+	return nil
+}

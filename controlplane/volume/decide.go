@@ -1,0 +1,218 @@
+package volume
+
+import (
+	"slices"
+	"time"
+
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
+
+	"ankole.storage/api/longhorn/v1beta2"
+	"ankole.storage/controlplane/instance"
+	"ankole.storage/controlplane/loop"
+	"ankole.storage/controlplane/schedule"
+)
+
+// pass is one judgement of a volume.
+type pass struct {
+	now time.Time
+	// v is the volume; only its status may be edited.
+	v      *v1beta2.Volume
+	s      seen
+	engine *v1beta2.Engine
+	// replicas are the volume's, in order of names; deleted ones too.
+	replicas []*v1beta2.Replica
+	nodes    map[string]*v1beta2.Node
+	image    string
+	// events tell what the status edits of this pass mean; after is when to look again.
+	events []loop.Event
+	after  time.Duration
+	// changeEvents belong to the change that is returned.
+	changeEvents []loop.Event
+}
+
+// decide judges a volume. The steps run in order; the first that wants a change ends the pass, and the next pass sees its
+// effect. Steps before it have brought their part of the status up to date.
+func decide(now time.Time, v *v1beta2.Volume, s seen) loop.Decision {
+	p := newPass(now, v, s)
+	if v.DeletionTimestamp != nil {
+		return p.decision(p.delete())
+	}
+	v.Status.OwnerID = p.owner()
+	v.Status.IsStandby = v.Spec.Standby
+	v.Status.ExpansionRequired = false
+	v.Status.FrontendDisabled = v.Spec.DisableFrontend
+	for _, step := range []func() loop.Change{
+		p.belongings, // finalizer, attachment object, secret, engine, first replicas
+		p.upgradeDetached,
+		p.follow,     // what the engine says of the replicas
+		p.robustness, // and what that means for the volume
+		p.place,      // replicas without a place
+		p.salvage,
+		p.advance,   // the state machine: open, close
+		p.replenish, // attached: failed replicas back, missing ones anew
+		p.cleanup,   // attached: what is not needed any more
+	} {
+		if change := step(); change != nil {
+			return p.decision(change)
+		}
+	}
+	return p.decision(nil)
+}
+
+func newPass(now time.Time, v *v1beta2.Volume, s seen) *pass {
+	p := &pass{now: now, v: v, s: s, engine: s.Engine, nodes: map[string]*v1beta2.Node{}, image: imageOf(v, s.Settings)}
+	for i := range s.Replicas {
+		p.replicas = append(p.replicas, &s.Replicas[i])
+	}
+	for i := range s.Nodes {
+		p.nodes[s.Nodes[i].Name] = &s.Nodes[i]
+	}
+	return p
+}
+
+// decision packs the pass. Events about the status go out with the status; the change then waits for the next pass.
+func (p *pass) decision(change loop.Change) loop.Decision {
+	if len(p.events) > 0 {
+		return loop.Decision{Events: p.events}
+	}
+	return loop.Decision{Do: change, Events: p.changeEvents, After: p.after}
+}
+
+// wakeIn asks for another look after d at the latest.
+func (p *pass) wakeIn(d time.Duration) {
+	if d <= 0 {
+		d = time.Millisecond
+	}
+	if p.after == 0 || d < p.after {
+		p.after = d
+	}
+}
+
+func (p *pass) stamp() string { return p.now.UTC().Format(time.RFC3339) }
+
+// editReplica returns the change of one replica's spec.
+func editReplica(rep *v1beta2.Replica, edit func(*v1beta2.ReplicaSpec)) loop.Change {
+	c := rep.DeepCopy()
+	edit(&c.Spec)
+	return loop.Update{Object: c}
+}
+
+// editEngine returns the change of the engine's spec.
+func (p *pass) editEngine(edit func(*v1beta2.EngineSpec)) loop.Change {
+	c := p.engine.DeepCopy()
+	edit(&c.Spec)
+	return loop.Update{Object: c}
+}
+
+func addFinalizer(o client.Object) bool { return controllerutil.AddFinalizer(o, v1beta2.Finalizer) }
+
+// live are the replicas that are not deleted.
+func (p *pass) live() []*v1beta2.Replica {
+	return slices.DeleteFunc(slices.Clone(p.replicas), func(r *v1beta2.Replica) bool { return r.DeletionTimestamp != nil })
+}
+
+// hasData says whether a replica ever held a full copy. Whether that copy is up to date only the engine knows.
+func hasData(r *v1beta2.Replica) bool { return r.Spec.LastHealthyAt != "" || r.Spec.HealthyAt != "" }
+
+func (p *pass) anyData() bool { return slices.ContainsFunc(p.live(), hasData) }
+
+// usable replicas count towards numberOfReplicas.
+func usable(r *v1beta2.Replica) bool {
+	return r.Spec.FailedAt == "" && !r.Spec.EvictionRequested && r.Spec.Active && r.DeletionTimestamp == nil
+}
+
+// healthy replicas are in sync as far as the control plane was told.
+func healthy(r *v1beta2.Replica) bool {
+	return r.Spec.FailedAt == "" && r.Spec.HealthyAt != "" && r.Spec.Active && r.DeletionTimestamp == nil
+}
+
+func count(rs []*v1beta2.Replica, ok func(*v1beta2.Replica) bool) int {
+	n := 0
+	for _, r := range rs {
+		if ok(r) {
+			n++
+		}
+	}
+	return n
+}
+
+// members are the data directories of the recorded member set; recorded is false before the first start of an engine.
+func (p *pass) members() (members []string, recorded bool) {
+	if p.engine == nil || p.engine.Status.Membership == nil {
+		return nil, false
+	}
+	m := p.engine.Status.Membership
+	if m.VolumeUUID != string(p.v.UID) {
+		return nil, false // the record of another volume is void
+	}
+	return m.Members, true
+}
+
+func (p *pass) isMember(r *v1beta2.Replica) bool {
+	members, _ := p.members()
+	return r.Spec.DataDirectoryName != "" && slices.Contains(members, r.Spec.DataDirectoryName)
+}
+
+// engineSpeaks says whether the engine runs and has reported its replicas.
+func (p *pass) engineSpeaks() bool {
+	return p.engine != nil && p.engine.Status.CurrentState == v1beta2.InstanceStateRunning && p.engine.Status.ReplicaModeMap != nil &&
+		p.engine.Spec.DesireState == v1beta2.InstanceStateRunning
+}
+
+func (p *pass) mode(r *v1beta2.Replica) v1beta2.ReplicaMode {
+	return p.engine.Status.ReplicaModeMap[r.Name]
+}
+
+func (p *pass) nodeDown(name string) bool { return instance.NodeDown(p.nodes[name]) }
+
+// owner is the node status.ownerID names: the attached node, else a stable choice among ready nodes.
+func (p *pass) owner() string {
+	for _, n := range []string{p.v.Status.CurrentNodeID, p.v.Spec.NodeID} {
+		if n != "" && !p.nodeDown(n) {
+			return n
+		}
+	}
+	if have := p.v.Status.OwnerID; have != "" && !p.nodeDown(have) {
+		return have
+	}
+	var up []string
+	for name, n := range p.nodes {
+		if !instance.NodeDown(n) {
+			up = append(up, name)
+		}
+	}
+	if len(up) == 0 {
+		return p.s.Owner
+	}
+	slices.Sort(up)
+	sum := 0
+	for _, b := range []byte(p.v.Name) {
+		sum = sum*31 + int(b)
+	}
+	return up[uint(sum)%uint(len(up))]
+}
+
+// softOverride answers a per-volume override of a setting.
+func softOverride(o v1beta2.Override, setting bool) bool {
+	switch o {
+	case v1beta2.OverrideEnabled:
+		return true
+	case v1beta2.OverrideDisabled:
+		return false
+	}
+	return setting
+}
+
+// request prepares a question to the scheduler about this volume.
+func (p *pass) request(rep schedule.Replica) schedule.Request {
+	req := schedule.Request{
+		Policy: p.policy(), Volume: p.scheduleVolume(), Replica: rep, Nodes: p.scheduleNodes(),
+	}
+	for _, r := range p.replicas {
+		if r.Name != rep.Name {
+			req.Existing = append(req.Existing, p.scheduleReplica(r))
+		}
+	}
+	return req
+}

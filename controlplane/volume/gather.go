@@ -1,0 +1,156 @@
+package volume
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"ankole.storage/api/longhorn/v1beta2"
+	"ankole.storage/controlplane/naming"
+	"ankole.storage/controlplane/setting"
+	"ankole.storage/controlplane/setting/stored"
+)
+
+// seen is everything decide looks at besides the volume. All objects belong to the cache and are only read.
+type seen struct {
+	Settings setting.Values
+	// Engine is the active engine, nil if there is none.
+	Engine *v1beta2.Engine
+	// Engines and Replicas are all of the volume's, by name.
+	Engines    []v1beta2.Engine
+	Replicas   []v1beta2.Replica
+	Attachment *v1beta2.VolumeAttachment
+	HasSecret  bool
+	Nodes      []v1beta2.Node
+	Managers   []v1beta2.InstanceManager
+	// ImageOn are the nodes that have the volume's engine image.
+	ImageOn map[string]bool
+	// Rebuilding counts rebuilding replicas of other volumes per node.
+	Rebuilding map[string]int
+	// Run is what is remembered of the engine's failed runs.
+	Run run
+	// Owner is the node of last resort for status.ownerID.
+	Owner string
+	// Suffixes are fresh random name suffixes, Secret a fresh secret: decide draws no random numbers itself.
+	Suffixes [2]string
+	Secret   string
+}
+
+func (r *Reconciler) gather(ctx context.Context, v *v1beta2.Volume) (seen, error) {
+	s := seen{Owner: r.cfg.NodeName, Suffixes: [2]string{naming.RandomSuffix(), naming.RandomSuffix()}, Secret: freshSecret()}
+	var err error
+	if s.Settings, err = stored.Read(ctx, r.client, v.Namespace); err != nil {
+		return s, err
+	}
+	mine := []client.ListOption{client.InNamespace(v.Namespace), client.MatchingLabels{naming.LabelVolume: v.Name}}
+	if err := r.gatherOwn(ctx, v, &s, mine); err != nil {
+		return s, err
+	}
+	if err := r.gatherCluster(ctx, v, &s); err != nil {
+		return s, err
+	}
+	s.Run = r.runs.observe(time.Now(), v.Name, s.Engine)
+	return s, nil
+}
+
+// gatherOwn reads the volume's own objects.
+func (r *Reconciler) gatherOwn(ctx context.Context, v *v1beta2.Volume, s *seen, mine []client.ListOption) error {
+	var engines v1beta2.EngineList
+	if err := r.client.List(ctx, &engines, mine...); err != nil {
+		return fmt.Errorf("list engines of volume %s: %w", v.Name, err)
+	}
+	var replicas v1beta2.ReplicaList
+	if err := r.client.List(ctx, &replicas, mine...); err != nil {
+		return fmt.Errorf("list replicas of volume %s: %w", v.Name, err)
+	}
+	s.Engines, s.Replicas = engines.Items, replicas.Items
+	slices.SortFunc(s.Engines, func(a, b v1beta2.Engine) int { return strings.Compare(a.Name, b.Name) })
+	slices.SortFunc(s.Replicas, func(a, b v1beta2.Replica) int { return strings.Compare(a.Name, b.Name) })
+	for i := range s.Engines {
+		if s.Engine == nil || s.Engines[i].Spec.Active {
+			s.Engine = &s.Engines[i]
+		}
+	}
+	var attachment v1beta2.VolumeAttachment
+	switch err := r.client.Get(ctx, client.ObjectKeyFromObject(v), &attachment); {
+	case err == nil:
+		s.Attachment = &attachment
+	case !apierrors.IsNotFound(err):
+		return fmt.Errorf("get attachment of volume %s: %w", v.Name, err)
+	}
+	var secret corev1.Secret
+	key := client.ObjectKey{Namespace: v.Namespace, Name: naming.VolumeSecretName(v.Name)}
+	switch err := r.client.Get(ctx, key, &secret); {
+	case err == nil:
+		s.HasSecret = true
+	case !apierrors.IsNotFound(err):
+		return fmt.Errorf("get secret of volume %s: %w", v.Name, err)
+	}
+	return nil
+}
+
+// gatherCluster reads nodes, instance managers, the volume's image and other volumes' rebuilds.
+func (r *Reconciler) gatherCluster(ctx context.Context, v *v1beta2.Volume, s *seen) error {
+	in := client.InNamespace(v.Namespace)
+	var nodes v1beta2.NodeList
+	if err := r.client.List(ctx, &nodes, in); err != nil {
+		return fmt.Errorf("list nodes: %w", err)
+	}
+	var managers v1beta2.InstanceManagerList
+	if err := r.client.List(ctx, &managers, in); err != nil {
+		return fmt.Errorf("list instance managers: %w", err)
+	}
+	s.Nodes, s.Managers = nodes.Items, managers.Items
+	var image v1beta2.EngineImage
+	key := client.ObjectKey{Namespace: v.Namespace, Name: naming.EngineImageName(imageOf(v, s.Settings))}
+	switch err := r.client.Get(ctx, key, &image); {
+	case err == nil:
+		s.ImageOn = image.Status.NodeDeploymentMap
+	case !apierrors.IsNotFound(err):
+		return fmt.Errorf("get engine image %s: %w", key.Name, err)
+	}
+	if v.Status.State != v1beta2.VolumeStateAttached || v.Status.Robustness == v1beta2.VolumeRobustnessHealthy {
+		return nil // only a volume about to rebuild asks what others rebuild
+	}
+	var all v1beta2.ReplicaList
+	if err := r.client.List(ctx, &all, in, client.UnsafeDisableDeepCopy); err != nil {
+		return fmt.Errorf("list replicas: %w", err)
+	}
+	s.Rebuilding = map[string]int{}
+	for i := range all.Items {
+		rep := &all.Items[i]
+		if rep.Spec.VolumeName != v.Name && rebuildingProcess(rep) {
+			s.Rebuilding[rep.Spec.NodeID]++
+		}
+	}
+	return nil
+}
+
+// rebuildingProcess says whether a replica runs to be rebuilt: it had a rebuild ordered and is not in sync yet.
+func rebuildingProcess(rep *v1beta2.Replica) bool {
+	return rep.Spec.DesireState == v1beta2.InstanceStateRunning && rep.Spec.FailedAt == "" && rep.Spec.HealthyAt == "" &&
+		(rep.Spec.RebuildRetryCount != 0 || rep.Spec.LastHealthyAt != "")
+}
+
+// imageOf is the engine image the volume should run.
+func imageOf(v *v1beta2.Volume, settings setting.Values) string {
+	if v.Spec.Image != "" {
+		return v.Spec.Image
+	}
+	return settings.String(setting.DefaultEngineImage)
+}
+
+// freshSecret draws what a volume's engine and replicas show each other: 256 bits in hex.
+func freshSecret() string {
+	var b [32]byte
+	_, _ = rand.Read(b[:]) // never fails: the runtime aborts instead
+	return hex.EncodeToString(b[:])
+}

@@ -1,0 +1,290 @@
+package volume
+
+import (
+	"maps"
+	"net"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"ankole.storage/api/longhorn/v1beta2"
+	"ankole.storage/controlplane/loop"
+	"ankole.storage/controlplane/setting"
+)
+
+const (
+	// openWait bounds the wait for processes of replicas before an engine is started without them: enough for the Pod
+	// of an instance manager to come back.
+	openWait = 45 * time.Second
+	// maxFailedRuns of an engine in a row make the volume faulted.
+	maxFailedRuns = 3
+)
+
+// open starts the replicas, then the engine, and from then on keeps the engine's replica list right. It also brings back
+// an engine that failed: stop it, start again what can be started, start it with everything that may hold data.
+func (p *pass) open() loop.Change {
+	e := p.engine
+	state, desired := e.Status.CurrentState, e.Spec.DesireState
+	off := state == v1beta2.InstanceStateStopped || state == ""
+	switch {
+	case desired == v1beta2.InstanceStateRunning && e.Spec.NodeID != p.v.Spec.NodeID:
+		return p.stopEngine()
+	case desired == v1beta2.InstanceStateRunning && state == v1beta2.InstanceStateError:
+		return p.engineFailed()
+	case desired != v1beta2.InstanceStateRunning && off:
+		return p.startUp()
+	case desired != v1beta2.InstanceStateRunning:
+		return nil // being stopped
+	case off:
+		return p.correctAddresses()
+	case p.engineSpeaks():
+		p.doneWaiting()
+		return p.extend()
+	}
+	return nil
+}
+
+func (p *pass) stopEngine() loop.Change {
+	return p.editEngine(func(s *v1beta2.EngineSpec) { s.DesireState = v1beta2.InstanceStateStopped })
+}
+
+// engineFailed restarts the engine in place, later and later; after maxFailedRuns every replica is marked as failed, which
+// makes the volume faulted: it is detached, and salvage tries again.
+func (p *pass) engineFailed() loop.Change {
+	if p.s.Run.Failures >= maxFailedRuns {
+		return p.failAll("the engine could not be started with it")
+	}
+	if wait := p.s.Run.RetryAt.Sub(p.now); wait > 0 {
+		p.wakeIn(wait)
+		return nil
+	}
+	return p.stopEngine()
+}
+
+func (p *pass) failAll(why string) loop.Change {
+	for _, r := range p.live() {
+		if r.Spec.NodeID == "" || r.Spec.FailedAt != "" {
+			continue
+		}
+		if change := p.fail(r, why); change != nil {
+			return change
+		}
+	}
+	return nil
+}
+
+// candidates are the replicas to give to a starting engine: everything on a node that is not down that may hold data of the
+// recorded member set. The engine tells the fresh from the stale; what it must never be given is a directory without data
+// beside ones with data.
+func (p *pass) candidates() []*v1beta2.Replica {
+	_, recorded := p.members()
+	anyData := p.anyData()
+	var out []*v1beta2.Replica
+	for _, r := range p.live() {
+		if !r.Spec.Active || r.Spec.NodeID == "" || r.Spec.DataDirectoryName == "" || r.Spec.Image != p.engine.Spec.Image || p.nodeDown(r.Spec.NodeID) {
+			continue
+		}
+		first := !recorded && !anyData && r.Spec.FailedAt == ""
+		if p.isMember(r) || hasData(r) || first {
+			out = append(out, r)
+		}
+	}
+	return out
+}
+
+// needed candidates are waited for: recorded members and replicas that have not failed. The others come along if they can.
+func (p *pass) needed(r *v1beta2.Replica) bool { return p.isMember(r) || r.Spec.FailedAt == "" }
+
+// startUp starts the processes of the candidates and then the engine.
+func (p *pass) startUp() loop.Change {
+	var late []string
+	ready := map[string]string{}
+	for _, r := range p.candidates() {
+		state, desired := r.Status.CurrentState, r.Spec.DesireState
+		switch {
+		case desired == v1beta2.InstanceStateRunning && state == v1beta2.InstanceStateError:
+			// Only a stopped process is started. The mark of a failure is left to the engine.
+			return editReplica(r, func(s *v1beta2.ReplicaSpec) { s.DesireState = v1beta2.InstanceStateStopped })
+		case desired != v1beta2.InstanceStateRunning && (state == v1beta2.InstanceStateStopped || state == ""):
+			if p.waited() > openWait {
+				continue // it had its time
+			}
+			return p.startCandidate(r)
+		case desired == v1beta2.InstanceStateRunning && state == v1beta2.InstanceStateRunning && addressOf(r) != "":
+			ready[r.Name] = addressOf(r)
+			continue
+		}
+		if p.needed(r) {
+			late = append(late, r.Name)
+		}
+	}
+	if len(late) > 0 || len(ready) == 0 {
+		message := "waiting for the processes of replicas " + strings.Join(late, ", ")
+		if len(late) == 0 {
+			message = "no replica of the volume is on a node that is up"
+		}
+		waited := p.waiting(message)
+		if waited < openWait {
+			p.wakeIn(openWait - waited + time.Second)
+			return nil
+		}
+		if len(ready) == 0 {
+			return p.failAll("its process could not be started")
+		}
+	}
+	return p.editEngine(func(s *v1beta2.EngineSpec) {
+		s.NodeID, s.DesireState, s.ReplicaAddressMap = p.v.Spec.NodeID, v1beta2.InstanceStateRunning, ready
+		s.Frontend, s.DisableFrontend = p.v.Spec.Frontend, p.v.Spec.DisableFrontend
+		s.SnapshotMaxCount, s.SnapshotMaxSize = p.snapshotMaxCount(), p.v.Spec.SnapshotMaxSize
+		s.RebuildConcurrentSyncLimit = p.v.Spec.RebuildConcurrentSyncLimit
+		s.UnmapMarkSnapChainRemovedEnabled = p.trimMarksRemoved()
+	})
+}
+
+// startCandidate starts a candidate's process. A copy whose rebuild the engine's end interrupted is marked as failed first:
+// the engine alone can say that it was finished after all.
+func (p *pass) startCandidate(r *v1beta2.Replica) loop.Change {
+	interrupted := r.Spec.HealthyAt == "" && r.Spec.FailedAt == "" && p.anyData()
+	return editReplica(r, func(s *v1beta2.ReplicaSpec) {
+		s.DesireState = v1beta2.InstanceStateRunning
+		if interrupted {
+			s.FailedAt, s.LastFailedAt = p.stamp(), p.stamp()
+		}
+	})
+}
+
+// waited is how long this attachment has waited for replicas.
+func (p *pass) waited() time.Duration {
+	c := v1beta2.FindCondition(p.v.Status.Conditions, ConditionWaitForReplicas)
+	since, err := time.Parse(time.RFC3339, c.LastTransitionTime)
+	if c.Status != v1beta2.ConditionTrue || err != nil {
+		return 0
+	}
+	return p.now.Sub(since)
+}
+
+// correctAddresses keeps the list right until the engine's process is created: a replica may have died in between.
+func (p *pass) correctAddresses() loop.Change {
+	ready := map[string]string{}
+	for _, r := range p.candidates() {
+		if r.Spec.DesireState == v1beta2.InstanceStateRunning && r.Status.CurrentState == v1beta2.InstanceStateRunning && addressOf(r) != "" {
+			ready[r.Name] = addressOf(r)
+		}
+	}
+	if maps.Equal(ready, p.engine.Spec.ReplicaAddressMap) {
+		return nil
+	}
+	if len(ready) < len(p.engine.Spec.ReplicaAddressMap) {
+		return p.stopEngine() // back to startUp, which waits for what is missing
+	}
+	return p.editEngine(func(s *v1beta2.EngineSpec) { s.ReplicaAddressMap = ready })
+}
+
+// addressOf is where the engine reaches a replica: the storage network's address and the first port.
+func addressOf(r *v1beta2.Replica) string {
+	if r.Status.StorageIP == "" || r.Status.Port == 0 {
+		return ""
+	}
+	return net.JoinHostPort(r.Status.StorageIP, strconv.Itoa(r.Status.Port))
+}
+
+// extend keeps a running engine's replica list: failed and deleted ones out, then new ones started and in.
+func (p *pass) extend() loop.Change {
+	if change := p.dropAddresses(); change != nil {
+		return change
+	}
+	if change := p.startNew(); change != nil {
+		return change
+	}
+	return p.addAddress()
+}
+
+func (p *pass) dropAddresses() loop.Change {
+	keep := map[string]string{}
+	for _, r := range p.live() {
+		address, ok := p.engine.Spec.ReplicaAddressMap[r.Name]
+		failed := r.Spec.FailedAt != "" && p.mode(r) != v1beta2.ReplicaModeRW && p.mode(r) != v1beta2.ReplicaModeWO
+		if ok && !failed {
+			keep[r.Name] = address
+		}
+	}
+	if len(keep) == len(p.engine.Spec.ReplicaAddressMap) || len(keep) == 0 {
+		// An engine without any replica is of no use; the volume is faulted then and will be closed.
+		return nil
+	}
+	return p.editEngine(func(s *v1beta2.EngineSpec) { s.ReplicaAddressMap = keep })
+}
+
+// startNew starts one replica that is to be rebuilt, within the limits.
+func (p *pass) startNew() loop.Change {
+	if p.rebuilding() {
+		return nil
+	}
+	limit := p.s.Settings.Int(setting.ConcurrentReplicaRebuildPerNodeLimit)
+	for _, r := range p.live() {
+		fit := r.Spec.Active && r.Spec.NodeID != "" && r.Spec.FailedAt == "" && r.Spec.Image == p.engine.Spec.Image &&
+			r.Spec.DesireState != v1beta2.InstanceStateRunning && !p.nodeDown(r.Spec.NodeID) &&
+			(r.Status.CurrentState == v1beta2.InstanceStateStopped || r.Status.CurrentState == "")
+		if !fit {
+			continue
+		}
+		if limit > 0 && p.s.Rebuilding[r.Spec.NodeID] >= limit {
+			p.wakeIn(rebuildLimitPause)
+			continue
+		}
+		return editReplica(r, func(s *v1beta2.ReplicaSpec) { s.DesireState = v1beta2.InstanceStateRunning })
+	}
+	return nil
+}
+
+// rebuildLimitPause is when a volume held back by the rebuild limit of a node looks again.
+const rebuildLimitPause = 5 * time.Second
+
+// rebuilding says whether a replica of this volume is on its way into the engine: one at a time.
+func (p *pass) rebuilding() bool {
+	return slices.ContainsFunc(p.live(), func(r *v1beta2.Replica) bool {
+		_, wanted := p.engine.Spec.ReplicaAddressMap[r.Name]
+		mode := p.mode(r)
+		running := r.Spec.DesireState == v1beta2.InstanceStateRunning && r.Spec.FailedAt == "" && r.Spec.Active
+		return mode == v1beta2.ReplicaModeWO || (wanted && mode == "") || (running && mode == "")
+	})
+}
+
+// addAddress gives the engine a replica whose process runs. The address must not be that of a replica the engine has not
+// dropped yet, or the new one would be taken for the old.
+func (p *pass) addAddress() loop.Change {
+	for _, r := range p.live() {
+		address := addressOf(r)
+		if _, ok := p.engine.Spec.ReplicaAddressMap[r.Name]; ok || address == "" || !r.Spec.Active || r.Spec.FailedAt != "" ||
+			r.Status.CurrentState != v1beta2.InstanceStateRunning || r.Spec.DesireState != v1beta2.InstanceStateRunning {
+			continue
+		}
+		if p.addressTaken(address) {
+			continue
+		}
+		return p.editEngine(func(s *v1beta2.EngineSpec) {
+			s.ReplicaAddressMap = maps.Clone(s.ReplicaAddressMap)
+			if s.ReplicaAddressMap == nil {
+				s.ReplicaAddressMap = map[string]string{}
+			}
+			s.ReplicaAddressMap[r.Name] = address
+		})
+	}
+	return nil
+}
+
+func (p *pass) addressTaken(address string) bool {
+	for _, have := range p.engine.Status.CurrentReplicaAddressMap {
+		if have == address {
+			return true
+		}
+	}
+	for _, have := range p.engine.Spec.ReplicaAddressMap {
+		if have == address {
+			return true
+		}
+	}
+	_, unknown := p.engine.Status.ReplicaModeMap[v1beta2.UnknownReplicaPrefix+address]
+	return unknown
+}

@@ -1,0 +1,92 @@
+package volume
+
+import (
+	"time"
+
+	"ankole.storage/api/longhorn/v1beta2"
+	"ankole.storage/controlplane/loop"
+	"ankole.storage/controlplane/naming"
+	"ankole.storage/controlplane/schedule"
+	"ankole.storage/controlplane/setting"
+)
+
+// placeAgainAfter is when a volume with replicas without a place is looked at again even if nothing has changed.
+const placeAgainAfter = 30 * time.Second
+
+// place gives a replica without a place one, per pass, and keeps condition Scheduled.
+func (p *pass) place() loop.Change {
+	var why schedule.Failure
+	local := false
+	for _, r := range p.live() {
+		if r.Spec.NodeID != "" || (r.Spec.FailedAt != "" && r.Spec.HealthyAt == "") || p.deferred() {
+			continue
+		}
+		ask := p.scheduleReplica(r)
+		if p.v.Spec.DataLocality == v1beta2.DataLocalityStrictLocal {
+			ask.HardNode = p.v.Spec.NodeID
+		}
+		where, reasons := schedule.Place(p.request(ask))
+		if len(reasons) == 0 {
+			return p.assign(r, where, ask.HardNode)
+		}
+		why = schedule.Join(why, reasons)
+		local = local || ask.HardNode != ""
+	}
+	p.noteScheduled(why, local)
+	return nil
+}
+
+// deferred volumes get their only replica on the node they are attached to, which is not known yet.
+func (p *pass) deferred() bool {
+	return p.v.Spec.DataLocality == v1beta2.DataLocalityStrictLocal && p.v.Spec.NodeID == ""
+}
+
+// assign writes a replica's place. The directory's name is drawn here and never changes: the replica is known to engine and
+// witness by it.
+func (p *pass) assign(r *v1beta2.Replica, where schedule.Placement, hardNode string) loop.Change {
+	c := r.DeepCopy()
+	c.Spec.NodeID, c.Spec.DiskID, c.Spec.DiskPath = where.NodeID, where.DiskID, where.DiskPath
+	c.Spec.HardNodeAffinity = hardNode
+	if c.Spec.DataDirectoryName == "" {
+		c.Spec.DataDirectoryName = naming.ReplicaDataDirectory(p.v.Name, p.s.Suffixes[1])
+	}
+	c.Labels = naming.ReplicaLabels(p.v.Name, where.NodeID, where.DiskID, p.v.Spec.BackingImage)
+	return loop.Update{Object: c}
+}
+
+// noteScheduled turns the condition False only for a failure of this pass, and True only when every replica has a place, or
+// when one is enough.
+func (p *pass) noteScheduled(why schedule.Failure, local bool) {
+	v := p.v
+	replicas := p.live()
+	placed := count(replicas, func(r *v1beta2.Replica) bool { return r.Spec.NodeID != "" })
+	usablePlaced := count(replicas, func(r *v1beta2.Replica) bool { return r.Spec.NodeID != "" && r.Spec.FailedAt == "" })
+	complete := len(why) == 0 && placed == len(replicas) && placed >= v.Spec.NumberOfReplicas
+	enough := usablePlaced > 0 && v.Spec.NodeID == "" && p.s.Settings.Bool(setting.AllowVolumeCreationWithDegradedAvailability)
+	switch {
+	case complete || enough:
+		p.setCondition(v1beta2.Condition{Type: v1beta2.VolumeConditionScheduled, Status: v1beta2.ConditionTrue})
+	case len(why) > 0:
+		p.notScheduled(why.String(), local)
+	}
+	if len(why) > 0 {
+		p.wakeIn(placeAgainAfter)
+	}
+}
+
+// notScheduled keeps the first message of a lasting failure, so that the condition does not flicker between reasons.
+func (p *pass) notScheduled(message string, local bool) {
+	reason := v1beta2.VolumeReasonReplicaSchedulingFailure
+	if local {
+		reason = v1beta2.VolumeReasonLocalReplicaSchedulingFailure
+	}
+	have := v1beta2.FindCondition(p.v.Status.Conditions, v1beta2.VolumeConditionScheduled)
+	if have.Status == v1beta2.ConditionFalse && have.Reason == v1beta2.VolumeReasonReplicaSchedulingFailure && have.Message != "" {
+		return
+	}
+	p.setCondition(v1beta2.Condition{Type: v1beta2.VolumeConditionScheduled, Status: v1beta2.ConditionFalse, Reason: reason, Message: message})
+}
+
+func (p *pass) setCondition(c v1beta2.Condition) {
+	p.v.Status.Conditions, _ = v1beta2.SetCondition(p.v.Status.Conditions, c, p.now)
+}

@@ -1,0 +1,101 @@
+package volume
+
+import (
+	"time"
+
+	"ankole.storage/api/longhorn/v1beta2"
+	"ankole.storage/controlplane/loop"
+	"ankole.storage/controlplane/naming"
+	"ankole.storage/controlplane/setting"
+)
+
+// salvage brings a faulted and detached volume back. It takes no risk: the marks of failure are lifted and the volume may be
+// attached again, but the next engine is given every copy and starts only if it finds enough of the recorded members; what
+// goes further is for a person to say. So it waits until at least half of the recorded members are on nodes that are up.
+func (p *pass) salvage() loop.Change {
+	v := p.v
+	if v.Status.Robustness != v1beta2.VolumeRobustnessFaulted || v.Status.State != v1beta2.VolumeStateDetached || !p.closed() {
+		return nil
+	}
+	automatic := p.s.Settings.Bool(setting.AutoSalvage) && !v.Spec.Standby
+	if automatic {
+		if wait := p.s.Run.RetryAt.Sub(p.now); wait > 0 {
+			p.wakeIn(wait)
+			return nil
+		}
+		if !p.enoughReachable() {
+			return nil // woken by nodes and instance managers
+		}
+		for _, r := range p.live() {
+			if p.salvageable(r) {
+				// Crash window: marks lifted one by one; the first is enough for the volume to go on.
+				return editReplica(r, func(s *v1beta2.ReplicaSpec) { s.FailedAt = "" })
+			}
+		}
+	}
+	// A person may have lifted the mark of a replica too.
+	ready := count(p.live(), func(r *v1beta2.Replica) bool {
+		return r.Spec.FailedAt == "" && r.Spec.NodeID != "" && (hasData(r) || !p.anyData()) && p.reachable(r)
+	})
+	if ready == 0 {
+		return nil
+	}
+	v.Status.Robustness = v1beta2.VolumeRobustnessUnknown
+	v.Status.RemountRequestedAt = p.stamp()
+	if automatic {
+		v.Status.LastAutoSalvagedAt = p.stamp()
+		p.tell(true, naming.EventAutoSalvaged, "volume %s is tried again with every replica within reach", v.Name)
+	}
+	return nil
+}
+
+// salvageable replicas are marked as failed, within reach, and hold data, unless nobody does (a volume that never started).
+func (p *pass) salvageable(r *v1beta2.Replica) bool {
+	return r.Spec.FailedAt != "" && r.Spec.NodeID != "" && r.Spec.Active && p.reachable(r) &&
+		(r.Spec.HealthyAt != "" || p.isMember(r) || !p.anyData())
+}
+
+// reachable says whether a replica's process could be started now.
+func (p *pass) reachable(r *v1beta2.Replica) bool {
+	if p.nodeDown(r.Spec.NodeID) {
+		return false
+	}
+	for i := range p.s.Managers {
+		im := &p.s.Managers[i]
+		if im.Spec.NodeID == r.Spec.NodeID && im.Status.CurrentState == v1beta2.InstanceManagerStateRunning && im.DeletionTimestamp == nil {
+			return true
+		}
+	}
+	return false
+}
+
+// enoughReachable: an engine needs answers from half of the recorded members, rounded up; without a record, any replica
+// may do.
+func (p *pass) enoughReachable() bool {
+	members, recorded := p.members()
+	need := 1
+	if recorded {
+		need = max(1, (len(members)+1)/2)
+	}
+	return count(p.live(), func(r *v1beta2.Replica) bool {
+		return r.Spec.NodeID != "" && p.reachable(r) && (!recorded || p.isMember(r))
+	}) >= need
+}
+
+// rebuildPause is how much longer a replica whose last rebuild failed is left alone: 10 s, doubled with each failure.
+func (p *pass) rebuildPause(r *v1beta2.Replica) time.Duration {
+	if r.Spec.FailedAt == "" || r.Spec.HealthyAt != "" || r.Spec.RebuildRetryCount == 0 {
+		return 0
+	}
+	failedAt, err := time.Parse(time.RFC3339, r.Spec.FailedAt)
+	if err != nil {
+		return 0
+	}
+	pause := min(rebuildPauseFirst<<min(r.Spec.RebuildRetryCount-1, v1beta2.MaxRebuildRetryCount), rebuildPauseMost)
+	return max(0, failedAt.Add(pause).Sub(p.now))
+}
+
+const (
+	rebuildPauseFirst = 10 * time.Second
+	rebuildPauseMost  = 5 * time.Minute
+)

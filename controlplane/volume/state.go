@@ -1,0 +1,151 @@
+package volume
+
+import (
+	"time"
+
+	"ankole.storage/api/longhorn/v1beta2"
+	"ankole.storage/controlplane/loop"
+	"ankole.storage/controlplane/naming"
+)
+
+// advance is the state machine. What is wanted (spec.nodeID), where the volume is (status.currentNodeID) and the state give
+// either open or close; docs/volume.md has the table.
+func (p *pass) advance() loop.Change {
+	v := p.v
+	want, have := v.Spec.NodeID, v.Status.CurrentNodeID
+	state := v.Status.State
+	switch {
+	case state == v1beta2.VolumeStateCreating, state == v1beta2.VolumeStateNew:
+		return p.closing()
+	case want == "":
+		return p.closing()
+	case have == "" && state == v1beta2.VolumeStateDetached:
+		if v.Status.CurrentImage != p.image || v.Status.Robustness == v1beta2.VolumeRobustnessFaulted {
+			return nil // upgradeDetached or salvage first
+		}
+		v.Status.State = v1beta2.VolumeStateAttaching
+		return nil
+	case have == "" && state == v1beta2.VolumeStateAttaching:
+		return p.attaching()
+	case have == want && state == v1beta2.VolumeStateAttached:
+		return p.open()
+	}
+	return p.closing()
+}
+
+// closing walks towards detached and stays there.
+func (p *pass) closing() loop.Change {
+	v := p.v
+	change := p.close()
+	if change == nil && p.closed() {
+		if v.Status.State != v1beta2.VolumeStateDetached || v.Status.CurrentNodeID != "" {
+			if v.Status.CurrentNodeID != "" {
+				p.tell(false, naming.EventDetached, "volume %s has been detached", v.Name)
+			}
+			v.Status.CurrentNodeID = ""
+			v.Status.State = v1beta2.VolumeStateDetached
+		}
+		return nil
+	}
+	v.Status.State = v1beta2.VolumeStateDetaching
+	return change
+}
+
+// attaching opens until the engine serves.
+func (p *pass) attaching() loop.Change {
+	if change := p.open(); change != nil {
+		return change
+	}
+	v := p.v
+	if !p.serving() {
+		return nil
+	}
+	v.Status.CurrentNodeID = v.Spec.NodeID
+	v.Status.State = v1beta2.VolumeStateAttached
+	p.tell(false, naming.EventAttached, "volume %s has been attached to %s", v.Name, v.Spec.NodeID)
+	return nil
+}
+
+// serving says whether users can do I/O: the engine runs on the wanted node, has a replica in sync, and its device is up.
+func (p *pass) serving() bool {
+	if !p.engineSpeaks() || p.engine.Spec.NodeID != p.v.Spec.NodeID {
+		return false
+	}
+	rw := count(p.live(), func(r *v1beta2.Replica) bool { return p.mode(r) == v1beta2.ReplicaModeRW })
+	needsDevice := p.v.Spec.Frontend != v1beta2.VolumeFrontendNone && !p.engine.Spec.DisableFrontend
+	return rw > 0 && (!needsDevice || p.engine.Status.Endpoint != "")
+}
+
+// closed says whether no process of the volume runs. States of objects that were never looked at count as stopped.
+func (p *pass) closed() bool {
+	stopped := func(spec v1beta2.InstanceState, state v1beta2.InstanceState) bool {
+		return spec != v1beta2.InstanceStateRunning && (state == v1beta2.InstanceStateStopped || state == "")
+	}
+	if p.engine != nil && !stopped(p.engine.Spec.DesireState, p.engine.Status.CurrentState) {
+		return false
+	}
+	for _, r := range p.replicas {
+		if !stopped(r.Spec.DesireState, r.Status.CurrentState) {
+			return false
+		}
+	}
+	return true
+}
+
+// close stops the engine first and only then the replicas, so that the engine's last writes reach them.
+//
+// Crash windows: each step is found done or not done from specs and states alone.
+func (p *pass) close() loop.Change {
+	v, e := p.v, p.engine
+	if v.Status.Robustness != v1beta2.VolumeRobustnessFaulted {
+		v.Status.Robustness = v1beta2.VolumeRobustnessUnknown
+		v.Status.LastDegradedAt = ""
+	}
+	p.doneWaiting()
+	if e.Spec.DesireState != v1beta2.InstanceStateStopped || e.Spec.NodeID != "" || len(e.Spec.ReplicaAddressMap) > 0 {
+		return p.editEngine(func(s *v1beta2.EngineSpec) {
+			s.DesireState, s.NodeID, s.ReplicaAddressMap = v1beta2.InstanceStateStopped, "", map[string]string{}
+		})
+	}
+	if e.Status.CurrentState != v1beta2.InstanceStateStopped && e.Status.CurrentState != "" {
+		return nil
+	}
+	anyData := p.anyData()
+	for _, r := range p.live() {
+		interrupted := r.Spec.HealthyAt == "" && r.Spec.FailedAt == "" && anyData
+		if r.Spec.DesireState == v1beta2.InstanceStateStopped && !interrupted {
+			continue
+		}
+		return editReplica(r, func(s *v1beta2.ReplicaSpec) {
+			s.DesireState = v1beta2.InstanceStateStopped
+			if !interrupted {
+				return
+			}
+			// A copy that was not finished: the next engine must not take it for one.
+			s.FailedAt, s.LastFailedAt = p.stamp(), p.stamp()
+			if s.NodeID == "" {
+				s.RebuildRetryCount = v1beta2.MaxRebuildRetryCount
+			}
+		})
+	}
+	return nil
+}
+
+// waiting keeps the condition that says which replicas an attachment waits for, and returns how long it has waited.
+func (p *pass) waiting(message string) time.Duration {
+	c := v1beta2.FindCondition(p.v.Status.Conditions, ConditionWaitForReplicas)
+	p.setCondition(v1beta2.Condition{
+		Type: ConditionWaitForReplicas, Status: v1beta2.ConditionTrue, Reason: ReasonReplicasStarting, Message: message,
+	})
+	since, err := time.Parse(time.RFC3339, c.LastTransitionTime)
+	if c.Status != v1beta2.ConditionTrue || err != nil {
+		return 0
+	}
+	return p.now.Sub(since)
+}
+
+func (p *pass) doneWaiting() {
+	if v1beta2.IsConditionTrue(p.v.Status.Conditions, ConditionWaitForReplicas) {
+		p.setCondition(v1beta2.Condition{Type: ConditionWaitForReplicas, Status: v1beta2.ConditionFalse})
+	}
+}

@@ -1,0 +1,118 @@
+// Package volume is the controller of volumes: it makes a volume's engine and replicas, decides where replicas go and
+// which processes run, and keeps the number of good copies where the user wants it.
+//
+// It reads what everybody reports and writes the specs of the volume's Engine and Replica objects; it talks to no process.
+// docs/volume.md has the states, the invariants, the decision table and who owns which field.
+//
+// One rule stands above the others: which copy is up to date is decided by the engine, never here. The engines of a volume
+// run a membership protocol among the replicas; opening a volume gives the engine every replica that may hold data,
+// failed ones included, and the engine answers RW or ERR for each. This package follows that answer.
+//
+// decide and everything it calls are pure. Files: decide.go (order of the steps), create.go, follow.go (from the engine's
+// word to the replicas' marks), place.go (scheduling), state.go, open.go and close.go (the state machine), salvage.go,
+// replenish.go, cleanup.go, delete.go.
+package volume
+
+import (
+	"context"
+
+	corev1 "k8s.io/api/core/v1"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"ankole.storage/api/longhorn/v1beta2"
+	"ankole.storage/controlplane/loop"
+	"ankole.storage/controlplane/naming"
+)
+
+// Config of the reconciler.
+type Config struct {
+	// Namespace of all objects.
+	Namespace string
+	// NodeName is the leader's node, the owner of volumes nobody else could own.
+	NodeName string
+}
+
+// Reconciler looks after volumes. Use New.
+type Reconciler struct {
+	cfg    Config
+	client client.Client
+	runs   *runs
+}
+
+// New returns the reconciler.
+func New(cfg Config) *Reconciler { return &Reconciler{cfg: cfg, runs: newRuns()} }
+
+// SetupWithManager registers it; it runs on the leader.
+func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
+	r.client = mgr.GetClient()
+	return loop.Setup(mgr, r.cfg.Namespace, r.Controller())
+}
+
+// WithClient gives the reconciler its client where there is no manager (tests).
+func (r *Reconciler) WithClient(c client.Client) *Reconciler {
+	r.client = c
+	return r
+}
+
+// Controller describes the loop, for tests that step it by hand.
+func (r *Reconciler) Controller() loop.Controller[*v1beta2.Volume, seen] {
+	return loop.Controller[*v1beta2.Volume, seen]{
+		Name:       naming.EventSource("volume"),
+		New:        func() *v1beta2.Volume { return &v1beta2.Volume{} },
+		Gather:     r.gather,
+		Decide:     decide,
+		Conditions: conditions,
+		Gone:       func(_ context.Context, key client.ObjectKey) { r.runs.forget(key.Name) },
+		Watches: []loop.Watch{
+			loop.Watching(&v1beta2.Engine{}, loop.ByLabel[*v1beta2.Engine](naming.LabelVolume)),
+			loop.Watching(&v1beta2.Replica{}, loop.ByLabel[*v1beta2.Replica](naming.LabelVolume)),
+			loop.Watching(&v1beta2.VolumeAttachment{}, loop.BySameName[*v1beta2.VolumeAttachment]()),
+			loop.Watching(&corev1.Secret{}, loop.ByLabel[*corev1.Secret](naming.LabelVolume)),
+			loop.Watching(&v1beta2.Node{}, func(*v1beta2.Node) []string { return r.unsettled() }),
+			loop.Watching(&v1beta2.InstanceManager{}, func(*v1beta2.InstanceManager) []string { return r.unsettled() }),
+			loop.Watching(&v1beta2.EngineImage{}, func(*v1beta2.EngineImage) []string { return r.unsettled() }),
+			loop.Watching(&v1beta2.Setting{}, func(*v1beta2.Setting) []string { return r.unsettled() }),
+		},
+	}
+}
+
+func conditions(v *v1beta2.Volume) []loop.Condition {
+	var out []loop.Condition
+	for _, c := range v.Status.Conditions {
+		if c.Type == ConditionWaitForReplicas {
+			continue // its True is the bad news; the volume's state tells it already
+		}
+		out = append(out, loop.Condition{Type: c.Type, Status: string(c.Status), Reason: c.Reason, Message: c.Message})
+	}
+	return out
+}
+
+// unsettled names the volumes that a change of nodes, instance managers, images or settings may concern. A detached volume
+// with every replica placed has nothing to do with them, so thousands of those cost nothing.
+func (r *Reconciler) unsettled() []string {
+	var list v1beta2.VolumeList
+	if err := r.client.List(context.Background(), &list, client.InNamespace(r.cfg.Namespace), client.UnsafeDisableDeepCopy); err != nil {
+		return nil // the cache does not fail; unsettled volumes also look again by themselves
+	}
+	var out []string
+	for i := range list.Items {
+		v := &list.Items[i]
+		resting := v.Status.State == v1beta2.VolumeStateDetached && v.Spec.NodeID == "" &&
+			v.Status.Robustness != v1beta2.VolumeRobustnessFaulted &&
+			v1beta2.IsConditionTrue(v.Status.Conditions, v1beta2.VolumeConditionScheduled)
+		healthy := v.Status.State == v1beta2.VolumeStateAttached && v.Status.Robustness == v1beta2.VolumeRobustnessHealthy &&
+			v.Spec.DataLocality != v1beta2.DataLocalityBestEffort
+		if !resting && !healthy {
+			out = append(out, v.Name)
+		}
+	}
+	return out
+}
+
+// ConditionWaitForReplicas of a Volume is True while attaching waits for processes of replicas; its message names them. It
+// is our addition, and its transition time is the clock of that wait.
+const (
+	ConditionWaitForReplicas = "WaitForReplicas"
+	ReasonReplicasStarting   = "ReplicasStarting"
+)
