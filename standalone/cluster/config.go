@@ -1,0 +1,184 @@
+// Package cluster puts the parts of a standalone cluster together: state folder, control plane, process
+// nodes, the manager's objects, and the addresses on loopback that users know.
+//
+// Start-up goes from the ground up (lock, leftovers, ports, etcd and API server, nodes, manager), stopping
+// the other way round, with a bound on every step: whatever hangs, the process ends, and the kernel ends
+// its Pods with it.
+package cluster
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/spf13/pflag"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	"ankole.storage/standalone/node"
+)
+
+// ErrConfig marks a refused flag.
+var ErrConfig = errors.New("bad configuration")
+
+const (
+	host = "127.0.0.1" // of the API server, etcd and the forwarders
+	// maxNodes: addresses .1 to .250 of the node network.
+	maxNodes = 250
+	// DefaultKubeletPort is the usual one; every node has its own address.
+	DefaultKubeletPort = 10250
+	rootDeviceDir      = "/dev/longhorn"
+)
+
+// Config of a standalone cluster. The zero value is not usable; begin with Defaults.
+type Config struct {
+	Dir         string
+	Nodes       int
+	APIPort     int // REST API and UI on 127.0.0.1
+	KubePort    int // Kubernetes API server; 0 keeps or chooses a free one
+	KubeletPort int
+	NodeNetwork string // IPv4 loopback network; node k has its address + k
+	Images      string // directory with one directory per image
+	DeviceDir   string // what Pods see as /dev/longhorn
+	NodeCPU     string // quantity, per node; empty for the machine's
+	NodeMemory  string
+
+	ManagerImage, EngineImage, InstanceManagerImage string
+	ManagerArgs                                     []string
+	NoManager                                       bool
+
+	NodeGrace time.Duration // without heartbeat until a node is NotReady
+	StopGrace time.Duration // bound on every Pod's termination at stop
+
+	ReadyFile     string // gets one JSON line when the cluster is ready
+	Output        string // "text" or "json"
+	UnsafeNoFsync bool
+	APIServerArgs []string
+	ManagerKCMArg []string
+}
+
+// Defaults returns the configuration of a plain `ankole-standalone`.
+func Defaults() Config {
+	return Config{
+		Dir: ".ankole", Nodes: 3, APIPort: 9500, KubeletPort: DefaultKubeletPort, NodeNetwork: "127.0.1.0",
+		ManagerImage: "ankole/manager:dev", EngineImage: "ankole/engine:dev",
+		InstanceManagerImage: "ankole/instance-manager:dev",
+		NodeGrace:            20 * time.Second, StopGrace: 10 * time.Second, Output: "text",
+	}
+}
+
+// Flags binds the configuration to command line flags.
+func (c *Config) Flags(fs *pflag.FlagSet) {
+	fs.StringVar(&c.Dir, "dir", c.Dir, "folder that keeps all state")
+	fs.IntVar(&c.Nodes, "nodes", c.Nodes, "number of storage nodes")
+	fs.IntVar(&c.APIPort, "api-port", c.APIPort, "port on 127.0.0.1 of the REST API and UI")
+	fs.IntVar(&c.KubePort, "kube-port", c.KubePort, "port on 127.0.0.1 of the Kubernetes API server (0: chosen once and kept)")
+	fs.IntVar(&c.KubeletPort, "kubelet-port", c.KubeletPort, "port of each node's kubelet endpoint, on the node's address")
+	fs.StringVar(&c.NodeNetwork, "node-network", c.NodeNetwork, "loopback network of the nodes: node k gets this address plus k")
+	fs.StringVar(&c.Images, "images", c.Images, "directory of container images as directories (default: images/ beside the program's folder, then the built programs themselves)")
+	fs.StringVar(&c.DeviceDir, "device-dir", c.DeviceDir, "directory of the volumes' block devices (default: /dev/longhorn as root, else one per node in --dir)")
+	fs.StringVar(&c.NodeCPU, "node-cpu", c.NodeCPU, "CPUs that each node offers (default: the machine's)")
+	fs.StringVar(&c.NodeMemory, "node-memory", c.NodeMemory, "memory that each node offers (default: the machine's)")
+	fs.StringVar(&c.ManagerImage, "manager-image", c.ManagerImage, "image of the manager")
+	fs.StringVar(&c.EngineImage, "engine-image", c.EngineImage, "default engine image")
+	fs.StringVar(&c.InstanceManagerImage, "instance-manager-image", c.InstanceManagerImage, "image of the instance managers")
+	fs.StringArrayVar(&c.ManagerArgs, "manager-arg", c.ManagerArgs, "further argument of the manager (repeatable)")
+	fs.BoolVar(&c.NoManager, "no-manager", c.NoManager, "start Kubernetes and the nodes only")
+	fs.DurationVar(&c.NodeGrace, "node-grace", c.NodeGrace, "time without heartbeat after which a node is NotReady")
+	fs.DurationVar(&c.StopGrace, "stop-grace", c.StopGrace, "longest time that Pods get to end when the cluster stops")
+	fs.StringVar(&c.ReadyFile, "ready-file", c.ReadyFile, "file that gets one JSON line when the cluster is ready")
+	fs.StringVarP(&c.Output, "output", "o", c.Output, "progress on the terminal: text or json (one line when ready)")
+	fs.BoolVar(&c.UnsafeNoFsync, "unsafe-no-fsync", c.UnsafeNoFsync, "let etcd skip fsync (tests only: a power failure loses the cluster)")
+	fs.StringArrayVar(&c.APIServerArgs, "kube-apiserver-arg", c.APIServerArgs, "further flag of kube-apiserver (repeatable)")
+	fs.StringArrayVar(&c.ManagerKCMArg, "kube-controller-manager-arg", c.ManagerKCMArg, "further flag of kube-controller-manager (repeatable)")
+}
+
+// Validate refuses what cannot work, saying which flag to change.
+func (c *Config) Validate() error {
+	bad := func(format string, args ...any) error {
+		return fmt.Errorf("%w: "+format, append([]any{ErrConfig}, args...)...)
+	}
+	if c.Dir == "" {
+		return bad("--dir is empty; name a folder for the cluster's state")
+	}
+	if c.Nodes < 1 || c.Nodes > maxNodes {
+		return bad("--nodes %d is not between 1 and %d", c.Nodes, maxNodes)
+	}
+	for _, p := range []struct {
+		flag string
+		port int
+		min  int
+	}{{"--api-port", c.APIPort, 1}, {"--kube-port", c.KubePort, 0}, {"--kubelet-port", c.KubeletPort, 1}} {
+		if p.port < p.min || p.port > 65535 {
+			return bad("%s %d is not a port number", p.flag, p.port)
+		}
+	}
+	if !c.NoManager && c.APIPort == c.KubePort {
+		return bad("--api-port and --kube-port are both %d", c.APIPort)
+	}
+	ip := net.ParseIP(c.NodeNetwork).To4()
+	if ip == nil || !ip.IsLoopback() || ip[3] != 0 {
+		return bad("--node-network %q is not an IPv4 loopback network such as 127.0.1.0", c.NodeNetwork)
+	}
+	if ip[1] == 0 && ip[2] == 0 {
+		return bad("--node-network 127.0.0.0 would give node 1 the address 127.0.0.1, which the API server uses; take 127.0.1.0")
+	}
+	if c.NodeGrace < 5*time.Second {
+		return bad("--node-grace %s is below 5s, less than heartbeats allow", c.NodeGrace)
+	}
+	if c.StopGrace < 0 {
+		return bad("--stop-grace %s is negative", c.StopGrace)
+	}
+	if c.Output != "text" && c.Output != "json" {
+		return bad("--output %q is neither text nor json", c.Output)
+	}
+	_, err := c.capacity()
+	return err
+}
+
+// capacity is what each node offers.
+func (c *Config) capacity() (v1.ResourceList, error) {
+	list := node.MachineCapacity()
+	for _, o := range []struct {
+		flag, value string
+		name        v1.ResourceName
+	}{{"--node-cpu", c.NodeCPU, v1.ResourceCPU}, {"--node-memory", c.NodeMemory, v1.ResourceMemory}} {
+		if o.value == "" {
+			continue
+		}
+		q, err := resource.ParseQuantity(o.value)
+		if err != nil || q.Sign() <= 0 {
+			return nil, fmt.Errorf("%w: %s %q is not a positive quantity such as 4 or 8Gi", ErrConfig, o.flag, o.value)
+		}
+		list[o.name] = q
+	}
+	return list, nil
+}
+
+// nodeName and nodeAddress of node k, counted from 1.
+func nodeName(k int) string { return fmt.Sprintf("node-%d", k) }
+
+func (c *Config) nodeAddress(k int) string {
+	ip := net.ParseIP(c.NodeNetwork).To4()
+	return net.IPv4(ip[0], ip[1], ip[2], byte(k)).String()
+}
+
+// deviceDir of node k.
+func (c *Config) deviceDir(stateDir string, k int) string {
+	switch {
+	case c.DeviceDir != "":
+		return c.DeviceDir
+	case os.Geteuid() == 0:
+		return rootDeviceDir
+	}
+	return filepath.Join(stateDir, "nodes", nodeName(k), "dev")
+}
+
+// leaseTimes derives the heartbeat from the grace: a lease is renewed four times within it, so that one lost
+// renewal on a busy machine is no loss of a node.
+func (c *Config) leaseTimes() (renew, length time.Duration) {
+	return c.NodeGrace / 4, c.NodeGrace
+}

@@ -1,0 +1,203 @@
+package cluster
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net"
+	"slices"
+	"strconv"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/discovery"
+	"k8s.io/client-go/discovery/cached/memory"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/informers"
+	corelisters "k8s.io/client-go/listers/core/v1"
+	"k8s.io/client-go/restmapper"
+	podutil "k8s.io/kubernetes/pkg/api/v1/pod"
+	"sigs.k8s.io/yaml"
+
+	"ankole.storage/deploy"
+	"ankole.storage/standalone/forward"
+)
+
+const (
+	fieldManager = "ankole-standalone"
+	managerName  = "longhorn-manager"
+	managerPort  = 9500
+	webhookPort  = 9502
+	// managerTimeout for the manager to be ready on every node.
+	managerTimeout = 3 * time.Minute
+)
+
+// startManager applies the installation's objects, opens the forwarders and waits for the manager.
+func (c *Cluster) startManager(ctx context.Context) error {
+	if !c.manager {
+		return nil
+	}
+	values := deploy.DefaultValues()
+	values.ManagerImage, values.EngineImage, values.InstanceManagerImage =
+		c.cfg.ManagerImage, c.cfg.EngineImage, c.cfg.InstanceManagerImage
+	values.WebhookURL = "https://" + net.JoinHostPort(host, strconv.Itoa(c.ports.webhook))
+	values.ManagerArgs = c.cfg.ManagerArgs
+	if err := c.apply(ctx, values); err != nil {
+		return err
+	}
+	var err error
+	if c.pods, err = watchManagers(c.watches, c, values.Namespace); err != nil {
+		return err
+	}
+	for _, f := range []struct{ listen, to int }{{c.cfg.APIPort, managerPort}, {c.ports.webhook, webhookPort}} {
+		fw, err := forward.Start(net.JoinHostPort(host, strconv.Itoa(f.listen)), func() []string { return c.pods.addresses(f.to) }, c.log)
+		if err != nil {
+			return err
+		}
+		c.forwards = append(c.forwards, fw)
+	}
+	if err := c.waitManager(ctx, values.Namespace); err != nil {
+		return err
+	}
+	c.out.step("manager")
+	return nil
+}
+
+// apply brings the objects into the cluster by server-side apply, so that starting again changes only what
+// differs.
+func (c *Cluster) apply(ctx context.Context, values deploy.Values) error {
+	docs, err := deploy.Render(values)
+	if err != nil {
+		return err
+	}
+	dyn, err := dynamic.NewForConfig(c.rest)
+	if err != nil {
+		return fmt.Errorf("client: %w", err)
+	}
+	disco, err := discovery.NewDiscoveryClientForConfig(c.rest)
+	if err != nil {
+		return fmt.Errorf("client: %w", err)
+	}
+	mapper := restmapper.NewDeferredDiscoveryRESTMapper(memory.NewMemCacheClient(disco))
+	for _, doc := range docs {
+		if err := applyOne(ctx, dyn, mapper, doc); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func applyOne(ctx context.Context, dyn dynamic.Interface, mapper meta.RESTMapper, doc []byte) error {
+	obj := &unstructured.Unstructured{}
+	if err := yaml.Unmarshal(doc, &obj.Object); err != nil {
+		return fmt.Errorf("deploy manifest: %w", err)
+	}
+	gvk := obj.GroupVersionKind()
+	mapping, err := mapper.RESTMapping(gvk.GroupKind(), gvk.Version)
+	if err != nil {
+		return fmt.Errorf("apply %s %s: %w", gvk.Kind, obj.GetName(), err)
+	}
+	data, err := json.Marshal(obj)
+	if err != nil {
+		return fmt.Errorf("apply %s %s: %w", gvk.Kind, obj.GetName(), err)
+	}
+	var r dynamic.ResourceInterface = dyn.Resource(mapping.Resource)
+	if mapping.Scope.Name() == meta.RESTScopeNameNamespace {
+		r = dyn.Resource(mapping.Resource).Namespace(obj.GetNamespace())
+	}
+	force := true
+	_, err = r.Patch(ctx, obj.GetName(), types.ApplyPatchType, data, metav1.PatchOptions{FieldManager: fieldManager, Force: &force})
+	if err != nil {
+		return fmt.Errorf("apply %s %s: %w", gvk.Kind, obj.GetName(), err)
+	}
+	return nil
+}
+
+// waitManager waits until the DaemonSet is ready on all nodes.
+func (c *Cluster) waitManager(ctx context.Context, namespace string) error {
+	err := c.poll(ctx, managerTimeout, func(ctx context.Context) (string, error) {
+		ds, err := c.client.AppsV1().DaemonSets(namespace).Get(ctx, managerName, metav1.GetOptions{})
+		if err != nil {
+			return "", err
+		}
+		s := ds.Status
+		if s.ObservedGeneration < ds.Generation || int(s.DesiredNumberScheduled) < c.cfg.Nodes || s.NumberReady < s.DesiredNumberScheduled {
+			return fmt.Sprintf("manager ready on %d of %d nodes", s.NumberReady, c.cfg.Nodes), nil
+		}
+		return c.pods.allReady(c.cfg.Nodes), nil
+	})
+	if err != nil {
+		return fmt.Errorf("%w; see `kubectl --kubeconfig %s -n %s logs ds/%s`", err, c.dir.Path("kubeconfig"), namespace, managerName)
+	}
+	return nil
+}
+
+// managerPods is a watched list of the manager's Pods.
+type managerPods struct {
+	factory informers.SharedInformerFactory
+	lister  corelisters.PodNamespaceLister
+}
+
+func watchManagers(ctx context.Context, c *Cluster, namespace string) (*managerPods, error) {
+	f := informers.NewSharedInformerFactoryWithOptions(c.client, 0, informers.WithNamespace(namespace),
+		informers.WithTweakListOptions(func(o *metav1.ListOptions) { o.LabelSelector = "app=" + managerName }))
+	m := &managerPods{factory: f, lister: f.Core().V1().Pods().Lister().Pods(namespace)}
+	f.Start(ctx.Done())
+	for kind, ok := range f.WaitForCacheSync(ctx.Done()) {
+		if !ok {
+			return nil, fmt.Errorf("watch %s: %w", kind, context.Cause(ctx))
+		}
+	}
+	return m, nil
+}
+
+func (m *managerPods) wait() { m.factory.Shutdown() }
+
+// addresses lists where a port of the manager is served, ready Pods first. Others come after: while the
+// first manager starts, it needs its own webhooks before it is ready.
+func (m *managerPods) addresses(port int) []string {
+	pods, err := m.lister.List(labels.Everything())
+	if err != nil {
+		return nil
+	}
+	slices.SortFunc(pods, func(a, b *v1.Pod) int {
+		ra, rb := podutil.IsPodReady(a), podutil.IsPodReady(b)
+		switch {
+		case ra && !rb:
+			return -1
+		case rb && !ra:
+			return 1
+		}
+		return 0
+	})
+	var out []string
+	for _, p := range pods {
+		if p.Status.PodIP != "" && p.Status.Phase == v1.PodRunning {
+			out = append(out, net.JoinHostPort(p.Status.PodIP, strconv.Itoa(port)))
+		}
+	}
+	return out
+}
+
+// allReady looks at the Pods themselves: right after a restart the DaemonSet's numbers are those of before.
+func (m *managerPods) allReady(want int) string {
+	pods, err := m.lister.List(labels.Everything())
+	if err != nil {
+		return err.Error()
+	}
+	ready := 0
+	for _, p := range pods {
+		if podutil.IsPodReady(p) && p.DeletionTimestamp == nil {
+			ready++
+		}
+	}
+	if ready < want {
+		return fmt.Sprintf("manager ready on %d of %d nodes", ready, want)
+	}
+	return ""
+}

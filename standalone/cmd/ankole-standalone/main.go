@@ -1,0 +1,60 @@
+// Command ankole-standalone runs a whole cluster in one process: the Kubernetes control plane, process
+// nodes and the manager. See package cluster.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/spf13/cobra"
+
+	"ankole.storage/standalone/cluster"
+)
+
+func main() {
+	if err := command().Execute(); err != nil {
+		fmt.Fprintln(os.Stderr, "ankole-standalone:", err)
+		if errors.Is(err, cluster.ErrConfig) {
+			os.Exit(2)
+		}
+		os.Exit(1)
+	}
+}
+
+func command() *cobra.Command {
+	cfg := cluster.Defaults()
+	cmd := &cobra.Command{
+		Use:           "ankole-standalone",
+		Short:         "Run a storage cluster on this machine: Kubernetes, nodes and manager in one process",
+		Args:          cobra.NoArgs,
+		SilenceUsage:  true,
+		SilenceErrors: true,
+		RunE: func(*cobra.Command, []string) error {
+			ctx, stop := signals()
+			defer stop()
+			return cluster.Run(ctx, cfg, os.Stdout)
+		},
+	}
+	cfg.Flags(cmd.Flags())
+	return cmd
+}
+
+// signals returns a context that ends with the first SIGINT or SIGTERM. A second one ends the process at
+// once, and the kernel its Pods.
+func signals() (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancel(context.Background())
+	ch := make(chan os.Signal, 2)
+	signal.Notify(ch, os.Interrupt, syscall.SIGTERM)
+	go func() {
+		<-ch
+		cancel()
+		<-ch
+		fmt.Fprintln(os.Stderr, "ankole-standalone: second signal, ending at once")
+		os.Exit(1)
+	}()
+	return ctx, cancel
+}

@@ -1,0 +1,117 @@
+// Package control is the socket on which a running standalone cluster takes commands.
+//
+// Tests use it to lose a node. One connection carries one JSON request and one JSON answer:
+//
+//	{"command":"node-kill","node":"node-2"}  ->  {"ok":true}
+package control
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net"
+	"os"
+	"strconv"
+	"sync"
+	"time"
+)
+
+// Commands.
+const (
+	NodeStop  = "node-stop"  // end the node's Pods with their grace, then the node
+	NodeKill  = "node-kill"  // SIGKILL everything of the node, as a power failure
+	NodeStart = "node-start" // bring a stopped or killed node back
+)
+
+const (
+	// SocketName in the state folder.
+	SocketName = "control.sock"
+	// requestTimeout bounds a silent client, maxRequest one that talks too much.
+	requestTimeout = 5 * time.Second
+	maxRequest     = 4 << 10
+)
+
+// Request is what a client sends.
+type Request struct {
+	Command string `json:"command"`
+	Node    string `json:"node"`
+}
+
+// Response is the answer: Error is empty on success.
+type Response struct {
+	OK    bool   `json:"ok"`
+	Error string `json:"error,omitempty"`
+}
+
+// Server answers on the socket of a state folder.
+type Server struct {
+	listener net.Listener
+	dir      *os.File
+	wg       sync.WaitGroup
+	cancel   context.CancelFunc
+}
+
+// Listen serves requests with handle until Close.
+func Listen(stateDir string, handle func(context.Context, Request) error) (*Server, error) {
+	dir, path, err := socketPath(stateDir)
+	if err != nil {
+		return nil, err
+	}
+	_ = os.Remove(path) // left by a killed instance; the folder's lock says that none is alive
+	l, err := net.Listen("unix", path)
+	if err != nil {
+		_ = dir.Close()
+		return nil, fmt.Errorf("control socket: %w", err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	s := &Server{listener: l, dir: dir, cancel: cancel}
+	s.wg.Go(func() { s.accept(ctx, handle) })
+	return s, nil
+}
+
+// socketPath names the socket through a descriptor of its folder: the kernel allows 107 bytes for the path
+// of a socket, which folders of tests easily exceed.
+func socketPath(stateDir string) (*os.File, string, error) {
+	dir, err := os.Open(stateDir)
+	if err != nil {
+		return nil, "", fmt.Errorf("control socket: %w", err)
+	}
+	return dir, "/proc/self/fd/" + strconv.Itoa(int(dir.Fd())) + "/" + SocketName, nil
+}
+
+// Close stops the server and waits for requests under way.
+func (s *Server) Close() {
+	s.cancel()
+	_ = s.listener.Close()
+	s.wg.Wait()
+	_ = s.dir.Close()
+}
+
+func (s *Server) accept(ctx context.Context, handle func(context.Context, Request) error) {
+	for {
+		c, err := s.listener.Accept()
+		if err != nil {
+			return
+		}
+		s.wg.Go(func() { serve(ctx, c, handle) })
+	}
+}
+
+func serve(ctx context.Context, c net.Conn, handle func(context.Context, Request) error) {
+	defer func() { _ = c.Close() }()
+	_ = c.SetReadDeadline(time.Now().Add(requestTimeout))
+	buf := make([]byte, maxRequest)
+	n, err := c.Read(buf)
+	var req Request
+	if err == nil {
+		err = json.Unmarshal(buf[:n], &req)
+	}
+	if err == nil {
+		err = handle(ctx, req)
+	}
+	resp := Response{OK: err == nil}
+	if err != nil {
+		resp.Error = err.Error()
+	}
+	_ = json.NewEncoder(c).Encode(resp)
+}
