@@ -175,15 +175,13 @@ func (c *Chain) prepareRotation(old, file string, snap *DiskMeta, newHead string
 	if err := c.fs.Link(c.path(old), c.path(file)); err != nil {
 		return f, err
 	}
-	if err := c.fs.WriteFileAtomic(c.path(file+metaSuffix), snap.encode()); err != nil {
-		return f, c.breaksUnlessFull(err)
-	}
-	return f, c.syncDir()
+	// This syncs the directory, and with it every name made above.
+	return f, c.breaksUnlessFull(c.fs.WriteFileAtomic(c.path(file+metaSuffix), snap.encode()))
 }
 
 // breaksUnlessFull breaks the chain for any failure that may have been a sync's.
 func (c *Chain) breaksUnlessFull(err error) error {
-	if errors.Is(err, disk.ErrNoSpace) || errors.Is(err, disk.ErrExists) {
+	if err == nil || errors.Is(err, disk.ErrNoSpace) || errors.Is(err, disk.ErrExists) {
 		return err
 	}
 	return c.breaks(err)

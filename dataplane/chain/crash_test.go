@@ -1,0 +1,376 @@
+package chain_test
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"reflect"
+	"slices"
+	"testing"
+
+	"ankole.storage/dataplane/chain"
+	"ankole.storage/disk"
+	"ankole.storage/disk/memdisk"
+)
+
+// Every metadata operation is crashed before each of its changes to the disk, with many choices of what of the
+// unsynced changes survives, and the directory is opened again. It must then be in the state from before the
+// operation or in the one from after it, whole: for our own reader, and for the independent one.
+
+// crashSeeds is how many outcomes of each crash are looked at.
+const crashSeeds = 24
+
+// crashSize is the volume: small, because every outcome is read several times.
+const crashSize = 128 << 10
+
+// view is everything that can be told apart about a replica from outside.
+type view struct {
+	Size     int64
+	Layers   map[string]string // snapshot name -> parent, flags and content
+	Record   chain.Record
+	Valid    bool
+	Dirty    []chain.Region
+	Known    bool
+	Revision int64
+	// Rebuilding is the flag, not the state.
+	Rebuilding bool
+}
+
+func viewOf(t *testing.T, fs disk.Meta, c *chain.Chain) view {
+	t.Helper()
+	v := view{Size: c.Size(), Layers: map[string]string{}, Rebuilding: c.Rebuilding()}
+	list, err := c.Snapshots()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, s := range list {
+		sum, err := c.HashAt(s.Name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		v.Layers[s.Name] = fmt.Sprintf("%s %v %v %v %v %x", s.Parent, s.Removed, s.UserCreated, s.Created, s.Labels, sum)
+	}
+	v.Record, v.Valid = c.Record()
+	v.Dirty, v.Known = c.Dirty()
+	if v.Revision, _, err = c.RevisionCounter(); err != nil {
+		t.Fatal(err)
+	}
+	return v
+}
+
+// crashBase makes a closed directory with some history. Its flushed content must survive everything.
+func crashBase(t *testing.T) *world {
+	w, fs := newWorld(t, crashSize)
+	w.fill(0, 8192, 1)
+	w.snapshot("one")
+	w.fill(4096, 8192, 2)
+	w.snapshot("two")
+	w.fill(512, 512, 3)
+	w.fill(16384, 4096, 4)
+	w.must(fs.WriteFileAtomic("/r/revision.counter", append([]byte("10"), make([]byte, 4094)...)))
+	w.must(w.c.WriteRecord(chain.Record{VolumeUUID: testUUID, Epoch: 4, Generation: 3, State: chain.MemberRW, Self: "v-1",
+		Members: []chain.Member{{Name: "v-1"}}}))
+	w.must(w.c.Close())
+	return w
+}
+
+// copyOf returns the same world on a file system of its own.
+func (w *world) copyOf() *world {
+	// Everything is synced after a clean close, so a crash changes nothing.
+	x := *w
+	x.fs, x.c, x.opts = w.mem().Crash(0), nil, testOptions()
+	return &x
+}
+
+// testEveryCrash runs op at every crash point. prepare, unless nil, runs before op and is not crashed.
+func testEveryCrash(t *testing.T, prepare, op func(w *world) error) {
+	base := crashBase(t)
+	reference := base.copyOf()
+	reference.open()
+	if prepare != nil {
+		reference.must(prepare(reference))
+	}
+	before := viewOf(t, reference.fs, reference.c)
+	reference.must(op(reference))
+	after := viewOf(t, reference.fs, reference.c)
+	reference.must(reference.c.Close())
+
+	seenBefore, seenAfter, steps := 0, 0, int64(0)
+	for done := false; !done; steps++ {
+		w := base.copyOf()
+		w.open()
+		if prepare != nil {
+			w.must(prepare(w))
+		}
+		w.must(w.c.Sync())
+		w.mem().CrashAfter(steps)
+		err := op(w)
+		if done = err == nil; !done && !errors.Is(err, memdisk.ErrCrashed) {
+			t.Fatalf("step %d: %v", steps, err)
+		}
+		for seed := range uint64(crashSeeds) {
+			got := crashAndOpen(t, w, seed, steps)
+			switch {
+			case reflect.DeepEqual(got, after):
+				seenAfter++
+			case reflect.DeepEqual(got, before) && !done:
+				seenBefore++
+			default:
+				t.Fatalf("crash before change %d (done %v), seed %d:\n%+v\nis neither before\n%+v\nnor after\n%+v", steps, done, seed, got, before, after)
+			}
+		}
+	}
+	if steps < 3 || seenBefore == 0 || seenAfter == 0 {
+		t.Fatalf("%d steps, %d times before, %d times after: the test shows nothing", steps, seenBefore, seenAfter)
+	}
+}
+
+// crashAndOpen returns what is found after losing power, and checks that it stays that way.
+func crashAndOpen(t *testing.T, w *world, seed uint64, step int64) view {
+	t.Helper()
+	x := *w
+	x.fs, x.opts = w.mem().Crash(seed), testOptions()
+	x.open()
+	got := viewOf(t, x.fs, x.c)
+	raw, err := readRaw(x.fs, x.dir, false)
+	if err != nil {
+		t.Fatalf("step %d, seed %d: independent reader: %v", step, seed, err)
+	}
+	ours := x.read(0, x.c.Size())
+	if theirs, err := raw.content(*raw.vol.Head); err != nil || !bytes.Equal(ours, theirs) {
+		t.Fatalf("step %d, seed %d: independent reader sees other content (%v)", step, seed, err)
+	}
+	x.must(x.c.Close())
+	x.open()
+	if again := viewOf(t, x.fs, x.c); !reflect.DeepEqual(again, got) {
+		t.Fatalf("step %d, seed %d: opening again changes the state:\n%+v\n%+v", step, seed, got, again)
+	}
+	x.must(x.c.Close())
+	return got
+}
+
+func TestCrashDuringSnapshot(t *testing.T) {
+	testEveryCrash(t, func(w *world) error {
+		w.fill(65536, 8192, 5)
+		return nil
+	}, func(w *world) error {
+		return w.c.Snapshot("three", true, "2026-11-21T10:00:00Z", map[string]string{"a": "b"})
+	})
+}
+
+func TestCrashDuringExpand(t *testing.T) {
+	testEveryCrash(t, nil, func(w *world) error { return w.c.Expand(3*crashSize, "2026-11-21T10:00:00Z") })
+}
+
+func TestCrashDuringMarkRemoved(t *testing.T) {
+	testEveryCrash(t, nil, func(w *world) error { return w.c.MarkRemoved("one") })
+}
+
+func TestCrashDuringRebuildFlags(t *testing.T) {
+	testEveryCrash(t, nil, func(w *world) error { return w.c.SetRebuilding() })
+	testEveryCrash(t, func(w *world) error { return w.c.SetRebuilding() }, func(w *world) error { return w.c.FinishRebuild() })
+}
+
+func TestCrashDuringWriteRecord(t *testing.T) {
+	r := chain.Record{VolumeUUID: testUUID, Epoch: 5, Generation: 3, State: chain.MemberRW, Self: "v-1", Engine: "e-1",
+		Members: []chain.Member{{Name: "v-1"}, {Name: "v-2"}}}
+	testEveryCrash(t, nil, func(w *world) error {
+		// Twice, so that both slots are written.
+		if err := w.c.WriteRecord(r); err != nil {
+			return err
+		}
+		return w.c.WriteRecord(r)
+	})
+}
+
+// A change of generation raises the counter first: a crash between the two is the one state in the middle, and the
+// record, which alone counts for us, is whole in it.
+func TestCrashDuringChangeOfGeneration(t *testing.T) {
+	base := crashBase(t)
+	seen := map[string]int{}
+	for step, done := int64(0), false; !done; step++ {
+		w := base.copyOf()
+		w.open()
+		w.mem().CrashAfter(step)
+		done = w.c.WriteRecord(chain.Record{VolumeUUID: testUUID, Epoch: 4, Generation: 4, Self: "v-1"}) == nil
+		for seed := range uint64(crashSeeds) {
+			v := crashAndOpen(t, w, seed, step)
+			seen[fmt.Sprint(v.Valid, v.Record.Generation, v.Revision)]++
+		}
+	}
+	for _, want := range []string{"true 3 11", "true 3 12", "true 4 12"} {
+		if seen[want] == 0 {
+			t.Errorf("%q was never seen", want)
+		}
+		delete(seen, want)
+	}
+	if len(seen) != 0 {
+		t.Errorf("impossible states %v", seen)
+	}
+}
+
+func TestCrashDuringWriteDirty(t *testing.T) {
+	testEveryCrash(t, func(w *world) error { return w.c.WriteDirty([]chain.Region{1}) },
+		func(w *world) error { return w.c.WriteDirty([]chain.Region{0, 2}) })
+}
+
+// Taking over a foreign directory is one step: no valid record, or the new one with everything unknown but that.
+func TestCrashDuringAdoption(t *testing.T) {
+	testEveryCrash(t, func(w *world) error {
+		w.must(w.c.Close())
+		stripStamp(t, w.mem(), "/r/volume.meta")
+		w.must(w.mem().Remove("/r/revision.counter"))
+		w.must(w.mem().SyncDir("/r"))
+		w.open()
+		return nil
+	}, func(w *world) error { return w.c.WriteRecord(chain.Record{VolumeUUID: testUUID, Epoch: 9, Self: "v-1"}) })
+}
+
+// A crash during Open or Close loses nothing and costs nothing but the next open.
+func TestCrashDuringOpenAndClose(t *testing.T) {
+	base := crashBase(t)
+	reference := base.copyOf()
+	reference.open()
+	want := viewOf(t, reference.fs, reference.c)
+	for step, done := int64(0), false; !done; step++ {
+		w := base.copyOf()
+		w.mem().CrashAfter(step)
+		c, err := chain.Open(w.fs, w.dir, w.opts)
+		if err == nil {
+			done = c.Close() == nil
+		}
+		if n := w.mem().OpenFiles(); n != 0 {
+			t.Fatalf("step %d: %d files left open", step, n)
+		}
+		for seed := range uint64(crashSeeds) {
+			if got := crashAndOpen(t, w, seed, step); !reflect.DeepEqual(got, want) {
+				t.Fatalf("step %d, seed %d: %+v\nwant %+v", step, seed, got, want)
+			}
+		}
+	}
+}
+
+// A replica that is being created is there whole or not at all, and creating it again always works.
+func TestCrashDuringCreate(t *testing.T) {
+	seen := map[chain.State]int{}
+	for step, done := int64(0), false; !done; step++ {
+		fs := memdisk.New()
+		fs.CrashAfter(step)
+		done = chain.Create(fs, "/r", testSpec(crashSize), testOptions()) == nil
+		for seed := range uint64(crashSeeds) {
+			after := fs.Crash(seed)
+			info, err := chain.Inspect(after, "/r")
+			if err != nil || info.State != chain.StateInitial && info.State != chain.StateClosed {
+				t.Fatalf("step %d, seed %d: %+v, %v", step, seed, info, err)
+			}
+			if seen[info.State]++; done && info.State != chain.StateClosed {
+				t.Fatalf("seed %d: state %s after Create returned", seed, info.State)
+			}
+			w := &world{t: t, fs: after, dir: "/r", opts: testOptions()}
+			w.must(chain.Create(after, "/r", testSpec(crashSize), w.opts))
+			w.open()
+			w.wantByte(0, crashSize, 0)
+			w.must(w.c.Close())
+			if _, err := readRaw(after, "/r", false); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if seen[chain.StateInitial] == 0 || seen[chain.StateClosed] == 0 {
+		t.Fatalf("states %v: the test shows nothing", seen)
+	}
+}
+
+// A directory that is turned into a rebuild target is the old replica, or an unfinished target; never something that
+// could be taken for a replica in good standing with other content.
+func TestCrashDuringSkeleton(t *testing.T) {
+	base := crashBase(t)
+	reference := base.copyOf()
+	reference.open()
+	old := viewOf(t, reference.fs, reference.c)
+	spec := reference.c.Spec()
+	spec.Layers = spec.Layers[:1]
+	spec.HeadParent, spec.Size = spec.Layers[0].File, 2*crashSize
+	seen := map[string]int{}
+	for step, done := int64(0), false; !done; step++ {
+		w := base.copyOf()
+		w.mem().CrashAfter(step)
+		done = chain.CreateSkeleton(w.fs, w.dir, spec, w.opts) == nil
+		for seed := range uint64(crashSeeds) {
+			x := *w
+			x.fs, x.opts = w.mem().Crash(seed), testOptions()
+			info, err := chain.Inspect(x.fs, x.dir)
+			x.must(err)
+			if !info.Rebuilding {
+				if done {
+					t.Fatalf("seed %d: not a rebuild target", seed)
+				}
+				seen["old"]++
+				x.open()
+				if got := viewOf(t, x.fs, x.c); !reflect.DeepEqual(got, old) {
+					t.Fatalf("step %d, seed %d: %+v\nwant %+v", step, seed, got, old)
+				}
+				x.must(x.c.Close())
+			}
+			// Whatever is there, it can be made a target.
+			x.must(chain.CreateSkeleton(x.fs, x.dir, spec, x.opts))
+			x.open()
+			if got := x.c.Spec(); x.c.State() != chain.StateRebuilding || !reflect.DeepEqual(got, spec) {
+				t.Fatalf("step %d, seed %d: %s %+v\nwant %+v", step, seed, x.c.State(), got, spec)
+			}
+			x.must(x.c.Close())
+			seen["target"]++
+		}
+	}
+	if seen["old"] == 0 || seen["target"] == 0 {
+		t.Fatalf("%v: the test shows nothing", seen)
+	}
+}
+
+// Removal leaves the old replica, an unfinished rebuild target, or nothing.
+func TestCrashDuringRemove(t *testing.T) {
+	base := crashBase(t)
+	for step, done := int64(0), false; !done; step++ {
+		w := base.copyOf()
+		w.mem().CrashAfter(step)
+		done = chain.Remove(w.fs, w.dir) == nil
+		for seed := range uint64(crashSeeds) {
+			fs := w.mem().Crash(seed)
+			info, err := chain.Inspect(fs, "/r")
+			if err != nil {
+				t.Fatal(err)
+			}
+			names, _ := fs.List("/r")
+			if info.State == chain.StateInitial && len(names) > 0 && slices.ContainsFunc(names, func(n string) bool { return n != "volume.meta" && n != "volume.meta.tmp" }) {
+				t.Fatalf("step %d, seed %d: %v left without a mark", step, seed, names)
+			}
+			if done && info.State != chain.StateInitial {
+				t.Fatalf("seed %d: still %s", seed, info.State)
+			}
+		}
+	}
+}
+
+// Flushed content survives a crash under writes, whatever becomes of the writes after it; in the head's interrupted
+// writes the snapshot below shows through, never zeroes that nobody wrote.
+func TestCrashUnderWrites(t *testing.T) {
+	for seed := range uint64(300) {
+		w, _ := newWorld(t, crashSize)
+		w.fill(0, crashSize, 1)
+		w.snapshot("a")
+		w.fill(0, 65536, 2)
+		w.must(w.c.Sync())
+		w.fill(32768, 65536, 3)
+		x := *w
+		x.fs, x.opts = w.mem().Crash(seed), testOptions()
+		x.open()
+		for off, b := range x.read(0, crashSize) {
+			ok := off < 32768 && b == 2 || off >= 32768 && off < 65536 && (b == 2 || b == 3) ||
+				off >= 65536 && off < 98304 && (b == 1 || b == 3) || off >= 98304 && b == 1
+			if !ok {
+				t.Fatalf("seed %d: byte %d is %d", seed, off, b)
+			}
+		}
+		x.must(x.c.Close())
+	}
+}
