@@ -207,7 +207,7 @@ func (e *Engine) closeReplicas() {
 
 // hangUp closes every connection and reports the end.
 func (e *Engine) hangUp() {
-	e.serving = false
+	e.serving, e.stopped = false, true
 	e.witnessWait, e.gatherUntil, e.lostSince = clock.Never, clock.Never, clock.Never
 	e.failBacklog(block.Unavailable)
 	e.failHeld()
@@ -216,7 +216,6 @@ func (e *Engine) hangUp() {
 			l.close()
 		}
 	}
-	e.stopped = true
 	e.changed = true
 	e.stopping()
 }

@@ -168,6 +168,11 @@ func (l *link) connected(d *loop.Done) {
 // fail drops the replica: mode ERR, connection closed, membership told. Requests it still has are settled when the
 // connection is down.
 func (l *link) fail(reason string) {
+	if l.e.stopped {
+		// Hanging up is not a failure of the replica: the set of members stays as it is.
+		l.close()
+		return
+	}
 	if l.mode == ERR && (l.phase == linkClosing || l.phase == linkClosed) {
 		return
 	}

@@ -132,13 +132,14 @@ func reserveProcs(workers int) {
 	}
 }
 
-// Close waits for workers and closes every handle the loop still knows. No method may be called afterwards.
+// Close waits for workers and closes every listener, connection and device the loop still knows. Files belong to whoever
+// opened them and stay open. No method may be called afterwards.
 func (l *Loop) Close() {
 	l.closeOnce.Do(func() {
 		l.files.close()
 		l.calls.close()
 		for _, h := range l.handles {
-			if h != nil {
+			if h != nil && h.known {
 				unix.Close(int(h.fd))
 			}
 		}

@@ -1,0 +1,78 @@
+package crash
+
+import (
+	"bytes"
+	"math/rand/v2"
+	"testing"
+
+	enginev1 "ankole.storage/api/rpc/engine/v1"
+	"ankole.storage/test/rig"
+)
+
+const mib = 1 << 20
+
+// TestMirror writes at every kind of alignment and reads it back, then again after a clean restart.
+func TestMirror(t *testing.T) {
+	t.Parallel()
+	v := rig.New(t, 3, 64*mib)
+	v.StartEngine()
+	c := v.Dial()
+	model := make([]byte, v.Size)
+	r := rand.New(rand.NewPCG(1, 2))
+	for range 300 {
+		n := 512 * (1 + r.IntN(64))
+		if r.IntN(10) == 0 {
+			n = 512 * (1 + r.IntN(4000))
+		}
+		off := int64(r.IntN(int(v.Size)-n)) &^ 511
+		p := make([]byte, n)
+		for i := range p {
+			p[i] = byte(r.Uint32())
+		}
+		switch r.IntN(6) {
+		case 0:
+			clear(p)
+			if err := c.WriteZeroes(off, int64(n)); err != nil {
+				t.Fatal(err)
+			}
+		default:
+			if _, err := c.WriteAt(p, off); err != nil {
+				t.Fatal(err)
+			}
+		}
+		copy(model[off:], p)
+	}
+	if err := c.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	check(t, v, model)
+	if err := c.Close(); err != nil {
+		t.Fatal(err)
+	}
+	v.StopEngine()
+	v.StartEngine()
+	check(t, v, model)
+	s, err := v.State()
+	if err != nil || rig.Modes(s)[enginev1.Mode_MODE_RW] != 3 {
+		t.Fatalf("after a clean restart: %v %v", s, err)
+	}
+}
+
+// check compares the whole volume with the model, through a connection of its own.
+func check(t *testing.T, v *rig.Volume, model []byte) {
+	t.Helper()
+	c := v.Dial()
+	p := make([]byte, mib)
+	for off := int64(0); off < v.Size; off += mib {
+		if _, err := c.ReadAt(p, off); err != nil {
+			t.Fatalf("read at %d: %v", off, err)
+		}
+		if !bytes.Equal(p, model[off:off+mib]) {
+			for i := range p {
+				if p[i] != model[off+int64(i)] {
+					t.Fatalf("content differs at %d", off+int64(i))
+				}
+			}
+		}
+	}
+}
