@@ -187,7 +187,8 @@ func (c *Chain) adopt(r Record) error {
 		return err
 	}
 	vm := c.vm
-	vm.AnkoleStamp, vm.AnkoleHead = stamp.String(), ""
+	// Open has settled the head's unwritten extents, so from now on it is like one of our own.
+	vm.AnkoleStamp, vm.AnkoleHead = stamp.String(), vm.Head
 	if err = c.syncDir(); err == nil {
 		err = c.writeVolumeMeta(&vm)
 	}

@@ -19,8 +19,8 @@ const maxMetaBytes = 1 << 20
 // rewrite the file, and so make the sidecars void.
 const stampKey = "AnkoleStamp"
 
-// ownHeadKey names the head file created under the present stamp: only there is it known that no zeroes were written
-// by preallocation.
+// ownHeadKey names the head in which unwritten extents can only be interrupted writes: one created, or cleared of
+// other engines' preallocated zeroes, under the present stamp.
 const ownHeadKey = "AnkoleHead"
 
 // Stamp binds sidecar files to a volume.meta. The zero Stamp is none.

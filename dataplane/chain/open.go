@@ -247,12 +247,11 @@ func (c *Chain) buildMap() error {
 	if err := c.m.resize(c.vm.Size); err != nil {
 		return err
 	}
-	unclean := c.vm.Dirty && !c.opts.ReadOnly
 	for i := c.bottomIndex(); i < len(c.layers); i++ {
 		isHead := i == len(c.layers)-1
-		if isHead && unclean {
-			if err := c.punchInterrupted(); err != nil {
-				return err
+		if isHead && !c.opts.ReadOnly {
+			if err := c.settleUnwritten(); err != nil {
+				return fmt.Errorf("unwritten extents of %s: %w", c.layers[i].name, err)
 			}
 		}
 		err := c.eachExtent(&c.layers[i], func(e disk.Extent) error {
@@ -302,50 +301,56 @@ func (c *Chain) eachExtent(l *layer, fn func(disk.Extent) error) error {
 	return nil
 }
 
-// punchInterrupted removes unwritten extents from a head that was not stopped cleanly. A direct write into a hole
-// becomes data in a later transaction of the file system, so a crash can leave an allocated piece that reads as
-// zeroes and hides flushed data of the snapshot below. In a head made under the present stamp nothing else makes
-// such extents; in another engine's head they may be zeroes somebody wrote, and only regions our own log names
-// are touched.
-func (c *Chain) punchInterrupted() error {
-	if c.member == nil {
+// settleUnwritten leaves no unwritten extent of unclear meaning in the head.
+//
+// A direct write into a hole becomes data in a later transaction of the file system, so a crash can leave an
+// allocated piece that reads as zeroes and hides flushed data of the snapshot below. In a head made under the present
+// stamp nothing else makes such extents, and after an unclean stop they are punched. In another engine's head they
+// may be zeroes that somebody wrote: they become written ones before any write of ours, so that the head is like one
+// of our own from then on.
+func (c *Chain) settleUnwritten() error {
+	var settle func(e disk.Extent) error
+	h := c.head()
+	switch {
+	case c.member == nil:
+		settle = func(e disk.Extent) error { return writeZeroes(h.file, e.Off, e.Len) }
+	case c.vm.Dirty && c.vm.AnkoleHead == c.vm.Head:
+		settle = func(e disk.Extent) error { return h.file.Punch(e.Off, e.Len) }
+	default:
 		return nil
 	}
-	all := c.vm.AnkoleHead == c.vm.Head
-	h := c.head()
-	var holes []disk.Extent
+	var unwritten []disk.Extent
 	err := c.eachExtent(h, func(e disk.Extent) error {
 		if e.Unwritten {
-			holes = append(holes, c.clipToDirty(e, all)...)
+			unwritten = append(unwritten, e)
 		}
 		return nil
 	})
-	if err != nil || len(holes) == 0 {
+	if err != nil || len(unwritten) == 0 {
 		return err
 	}
-	for _, e := range holes {
-		if err := h.file.Punch(e.Off, e.Len); err != nil {
+	for _, e := range unwritten {
+		if err := settle(e); err != nil {
 			return err
 		}
 	}
-	c.opts.Log.Info("interrupted writes removed from the head", "dir", c.dir, "extents", len(holes))
+	c.opts.Log.Info("unwritten extents of the head settled", "dir", c.dir, "extents", len(unwritten), "own", c.member != nil)
 	return c.syncFile(h.file)
 }
 
-// clipToDirty returns the parts of an extent that lie in dirty regions.
-func (c *Chain) clipToDirty(e disk.Extent, all bool) []disk.Extent {
-	if all {
-		return []disk.Extent{e}
-	}
-	var out []disk.Extent
-	for _, r := range c.regions {
-		from := max(e.Off, int64(r)*RegionSize)
-		to := min(e.Off+e.Len, (int64(r)+1)*RegionSize)
-		if from < to {
-			out = append(out, disk.Extent{Off: from, Len: to - from, Unwritten: true})
+// zeroChunk is how much writeZeroes writes at a time.
+const zeroChunk = 1 << 20
+
+func writeZeroes(f disk.File, off, n int64) error {
+	zeroes := make([]byte, min(n, zeroChunk))
+	for n > 0 {
+		k := min(n, zeroChunk)
+		if _, err := f.WriteAt(zeroes[:k], off); err != nil {
+			return err
 		}
+		off, n = off+k, n-k
 	}
-	return out
+	return nil
 }
 
 // Remap looks up the extents of the head again for the blocks of [off, off+n), after a write there has failed. The

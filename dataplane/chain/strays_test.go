@@ -1,0 +1,354 @@
+package chain_test
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"ankole.storage/dataplane/chain"
+	"ankole.storage/disk"
+	"ankole.storage/disk/memdisk"
+)
+
+// Directories as crashes and other engines leave them. Each case starts from a closed directory with snapshot "a"
+// (ones in the first two blocks) and head 001 (twos in the second block), volume size 1 MiB.
+
+func strayBase(t *testing.T) (*world, *memdisk.FS) {
+	w, fs := newWorld(t, mib)
+	w.fill(0, 8192, 1)
+	w.snapshot("a")
+	w.fill(4096, 4096, 2)
+	w.must(w.c.Close())
+	return w, fs
+}
+
+func (w *world) put(name, content string) {
+	w.t.Helper()
+	w.must(w.fs.WriteFileAtomic(w.dir+"/"+name, []byte(content)))
+}
+
+// image makes an image file with one written block of fill, or none for fill 0.
+func (w *world) image(name string, fill byte) {
+	w.t.Helper()
+	f, err := w.fs.Create(w.dir+"/"+name, 0)
+	w.must(err)
+	w.must(f.Truncate(mib))
+	if fill != 0 {
+		_, err = f.WriteAt([]byte(strings.Repeat(string(rune(fill)), 4096)), 0)
+		w.must(err)
+	}
+	w.must(f.Close())
+}
+
+const foreignMeta = `{"Size":1048576,"Head":"volume-head-001.img","Dirty":true,"Rebuilding":false,"Error":"","Parent":"volume-snap-a.img","SectorSize":512,"BackingFilePath":""}` + "\n"
+
+func headMeta(parent string) string {
+	return `{"Name":"volume-head-001.img","Parent":"` + parent + `","Removed":false,"UserCreated":false,"Created":"2026-11-21T09:00:00Z","Labels":null}` + "\n"
+}
+
+var ownFiles = []string{"ankole.dirty", "ankole.member", "ankole.reserve", "volume-head-001.img", "volume-head-001.img.meta",
+	"volume-snap-a.img", "volume-snap-a.img.meta", "volume.meta"}
+
+// Leftovers that must be gone after an open, with the content as it was.
+func TestStraysAreRemoved(t *testing.T) {
+	for name, leave := range map[string]func(w *world){
+		"new head, before the links": func(w *world) {
+			w.image("volume-head-002.img", 0)
+			w.put("volume-head-002.img.meta", headMeta("volume-snap-b.img"))
+		},
+		"snapshot linked to the head, not committed": func(w *world) {
+			w.image("volume-head-002.img", 0)
+			w.put("volume-head-002.img.meta", headMeta("volume-snap-b.img"))
+			w.must(w.fs.Link("/r/volume-head-001.img", "/r/volume-snap-b.img"))
+			w.must(w.fs.Link("/r/volume-head-001.img.meta", "/r/volume-snap-b.img.meta"))
+		},
+		"snapshot linked without metadata": func(w *world) {
+			w.must(w.fs.Link("/r/volume-head-001.img", "/r/volume-snap-b.img"))
+		},
+		"old head, after the commit": func(w *world) {
+			w.image("volume-head-000.img", 9)
+			w.put("volume-head-000.img.meta", headMeta(""))
+			w.put("volume-head-000.img.checksum", "{}")
+		},
+		"old head that is the snapshot": func(w *world) {
+			w.must(w.fs.Link("/r/volume-snap-a.img", "/r/volume-head-000.img"))
+		},
+		"temporary files": func(w *world) {
+			w.put("volume.meta.tmp", "{")
+			w.put("volume-snap-a.img.checksum..tmp", "")
+			w.put("ankole.member.tmp", "")
+		},
+		"full restore": func(w *world) {
+			w.put("volume-snap-a.img.snap_tmp", "x")
+			w.put("volume-snap-a.img.snap_tmp.meta", `{"Parent":""}`)
+		},
+		"nothing": func(*world) {},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w, fs := strayBase(t)
+			leave(w)
+			w.open()
+			w.wantByte(0, 4096, 1)
+			w.wantByte(4096, 4096, 2)
+			w.snapshot("b")
+			w.wantByte(4096, 4096, 2)
+			w.must(w.c.Close())
+			names, err := fs.List("/r")
+			w.must(err)
+			want := append(slices.Clone(ownFiles), "volume-snap-b.img", "volume-snap-b.img.meta")
+			want[3], want[4] = "volume-head-002.img", "volume-head-002.img.meta"
+			slices.Sort(want)
+			if !slices.Equal(names, want) {
+				t.Fatalf("files %v\nwant  %v", names, want)
+			}
+		})
+	}
+}
+
+// Files that are none of the format's business stay, and so does metadata that other branches may need.
+func TestUnknownFilesStay(t *testing.T) {
+	w, fs := strayBase(t)
+	for _, name := range []string{"lost+found", "notes.tmp", "volume-delta-backup-1.img", "volume-snap-x.img.meta"} {
+		w.put(name, `{"Parent":""}`)
+	}
+	w.open()
+	w.reopen()
+	list, err := w.c.Snapshots()
+	w.must(err)
+	if len(list) != 2 {
+		t.Fatalf("listed %+v", list)
+	}
+	names, err := fs.List("/r")
+	w.must(err)
+	if len(names) != len(ownFiles)+4 {
+		t.Fatalf("files %v", names)
+	}
+}
+
+func TestLostVolumeMeta(t *testing.T) {
+	for name, c := range map[string]struct {
+		prepare func(w *world, fs *memdisk.FS)
+		opts    func(o *chain.Options)
+		want    error
+	}{
+		"empty":                {func(w *world, fs *memdisk.FS) { w.put("volume.meta", "") }, nil, nil},
+		"missing":              {func(w *world, fs *memdisk.FS) { w.must(fs.Remove("/r/volume.meta")) }, nil, nil},
+		"size not given":       {func(w *world, fs *memdisk.FS) { w.put("volume.meta", "") }, func(o *chain.Options) { o.Size = 0 }, chain.ErrInvalid},
+		"an empty second head": {func(w *world, fs *memdisk.FS) { w.put("volume.meta", ""); w.image("volume-head-000.img", 0) }, nil, nil},
+		"two heads with data": {func(w *world, fs *memdisk.FS) { w.put("volume.meta", ""); w.image("volume-head-000.img", 9) }, nil,
+			chain.ErrCorrupt},
+		"two heads, one chosen": {func(w *world, fs *memdisk.FS) { w.put("volume.meta", ""); w.image("volume-head-000.img", 9) },
+			func(o *chain.Options) { o.RecoverHead = "volume-head-001.img" }, nil},
+		"a head that is not there": {func(w *world, fs *memdisk.FS) { w.put("volume.meta", "") },
+			func(o *chain.Options) { o.RecoverHead = "volume-head-007.img" }, chain.ErrNotFound},
+		"no head either": {func(w *world, fs *memdisk.FS) {
+			w.put("volume.meta", "")
+			w.must(fs.Remove("/r/volume-head-001.img"))
+		}, nil, chain.ErrNotFound},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w, fs := strayBase(t)
+			c.prepare(w, fs)
+			w.opts.Size = mib
+			if c.opts != nil {
+				c.opts(&w.opts)
+			}
+			got, err := chain.Open(fs, "/r", w.opts)
+			if c.want != nil {
+				wantErr(t, err, c.want)
+				if n := fs.OpenFiles(); n != 0 {
+					t.Fatalf("%d files left open", n)
+				}
+				return
+			}
+			w.must(err)
+			w.c = got
+			w.wantByte(0, 4096, 1)
+			w.wantByte(4096, 4096, 2)
+			if _, valid := w.c.Record(); valid {
+				t.Error("the record of a recovered directory is valid")
+			}
+			if _, err := readRaw(fs, "/r", false); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// Contradictions are refused, and refusing changes nothing.
+func TestCorruptDirectories(t *testing.T) {
+	for name, c := range map[string]struct {
+		breakIt func(w *world, fs *memdisk.FS)
+		want    error
+	}{
+		"volume.meta is no JSON": {func(w *world, _ *memdisk.FS) { w.put("volume.meta", "{") }, chain.ErrCorrupt},
+		"volume.meta is null":    {func(w *world, _ *memdisk.FS) { w.put("volume.meta", "null") }, chain.ErrCorrupt},
+		"head outside the directory": {func(w *world, _ *memdisk.FS) {
+			w.put("volume.meta", strings.Replace(foreignMeta, "volume-head-001.img", "../x/volume-head-001.img", 1))
+		}, chain.ErrCorrupt},
+		"head is no head": {func(w *world, _ *memdisk.FS) {
+			w.put("volume.meta", strings.Replace(foreignMeta, "volume-head-001.img", "volume-snap-a.img", 1))
+		}, chain.ErrCorrupt},
+		"size is negative": {func(w *world, _ *memdisk.FS) {
+			w.put("volume.meta", strings.Replace(foreignMeta, "1048576", "-4096", 1))
+		}, chain.ErrCorrupt},
+		"size is absurd": {func(w *world, _ *memdisk.FS) {
+			w.put("volume.meta", strings.Replace(foreignMeta, "1048576", "1152921504606846976", 1))
+		}, chain.ErrCorrupt},
+		"head is missing":            {func(w *world, fs *memdisk.FS) { w.must(fs.Remove("/r/volume-head-001.img")) }, chain.ErrCorrupt},
+		"head's meta is missing":     {func(w *world, fs *memdisk.FS) { w.must(fs.Remove("/r/volume-head-001.img.meta")) }, chain.ErrCorrupt},
+		"snapshot is missing":        {func(w *world, fs *memdisk.FS) { w.must(fs.Remove("/r/volume-snap-a.img")) }, chain.ErrCorrupt},
+		"snapshot's meta is missing": {func(w *world, fs *memdisk.FS) { w.must(fs.Remove("/r/volume-snap-a.img.meta")) }, chain.ErrCorrupt},
+		"snapshot's meta is no JSON": {func(w *world, _ *memdisk.FS) { w.put("volume-snap-a.img.meta", "[]") }, chain.ErrCorrupt},
+		"parent is no snapshot":      {func(w *world, _ *memdisk.FS) { w.put("volume-snap-a.img.meta", `{"Parent":"/etc/passwd"}`) }, chain.ErrCorrupt},
+		"chain runs in a circle":     {func(w *world, _ *memdisk.FS) { w.put("volume-snap-a.img.meta", `{"Parent":"volume-snap-a.img"}`) }, chain.ErrCorrupt},
+		"the head's parent is the head's own file": {func(w *world, fs *memdisk.FS) {
+			w.must(fs.Remove("/r/volume-snap-a.img"))
+			w.must(fs.Link("/r/volume-head-001.img", "/r/volume-snap-a.img"))
+		}, chain.ErrCorrupt},
+		"no directory":   {func(w *world, _ *memdisk.FS) { w.dir = "/none" }, chain.ErrNotFound},
+		"a failing disk": {func(_ *world, fs *memdisk.FS) { fs.Inject(memdisk.Rule{Op: memdisk.OpExtents, Err: disk.ErrIO}) }, disk.ErrIO},
+		"extents unknown": {func(_ *world, fs *memdisk.FS) {
+			fs.Inject(memdisk.Rule{Op: memdisk.OpExtents, Err: disk.ErrUnsupported})
+		}, disk.ErrUnsupported},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w, fs := strayBase(t)
+			c.breakIt(w, fs)
+			before := dump(t, fs)
+			_, err := chain.Open(fs, w.dir, w.opts)
+			wantErr(t, err, c.want)
+			if n := fs.OpenFiles(); n != 0 {
+				t.Errorf("%d files left open", n)
+			}
+			fs.ClearRules()
+			if after := dump(t, fs); after != before {
+				t.Errorf("the refused open changed the directory:\n%s\n%s", before, after)
+			}
+			if lock, err := fs.Lock("/r"); err != nil {
+				t.Errorf("the lock was not given back: %v", err)
+			} else {
+				w.must(lock.Close())
+			}
+		})
+	}
+}
+
+func dump(t *testing.T, fs *memdisk.FS) string {
+	t.Helper()
+	names, err := fs.List("/r")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var b strings.Builder
+	for _, name := range names {
+		data, err := fs.ReadFile("/r/"+name, 2*mib)
+		if err != nil {
+			t.Fatal(err)
+		}
+		b.WriteString(name + " " + strings.Trim(string(data), "\x00\x01\x02") + "\n")
+	}
+	return b.String()
+}
+
+// Keys that are not ours survive our rewriting of a file.
+func TestUnknownKeysSurvive(t *testing.T) {
+	w, fs := strayBase(t)
+	w.put("volume.meta", strings.Replace(foreignMeta, `"Dirty"`, `"Future":{"x":[1,2]},"Encrypted":true,"Dirty"`, 1))
+	w.put("volume-snap-a.img.meta", `{"Parent":"","NewKey":"v"}`)
+	w.open()
+	w.must(w.c.MarkRemoved("a"))
+	w.must(w.c.Close())
+	for name, want := range map[string]string{"volume.meta": `"Future":{"x":[1,2]}`, "volume-snap-a.img.meta": `"NewKey":"v"`} {
+		data, err := fs.ReadFile("/r/"+name, mib)
+		w.must(err)
+		if !strings.Contains(string(data), want) {
+			t.Errorf("%s: %s", name, data)
+		}
+	}
+	if data, _ := fs.ReadFile("/r/volume.meta", mib); !strings.Contains(string(data), `"Encrypted":true`) {
+		t.Errorf("%s", data)
+	}
+}
+
+// A head number of another scheme, and one at the end of the range, are followed by free ones.
+func TestHeadNumbers(t *testing.T) {
+	for from, want := range map[string]string{"volume-head-010.img": "volume-head-011.img", "volume-head-999.img": "volume-head-000.img",
+		"volume-head-1234.img": "volume-head-000.img", "volume-head-7.img": "volume-head-008.img"} {
+		w, fs := strayBase(t)
+		w.must(fs.Rename("/r/volume-head-001.img", "/r/"+from))
+		w.must(fs.Rename("/r/volume-head-001.img.meta", "/r/"+from+".meta"))
+		w.put("volume.meta", strings.Replace(foreignMeta, "volume-head-001.img", from, 1))
+		w.open()
+		w.snapshot("b")
+		info, err := chain.Inspect(fs, "/r")
+		w.must(err)
+		if info.Head != want {
+			t.Errorf("after %s comes %s, want %s", from, info.Head, want)
+		}
+	}
+}
+
+// A layer shorter than the volume reads as zeroes beyond its end, and a head that is too short is extended.
+func TestShortFiles(t *testing.T) {
+	w, fs := strayBase(t)
+	f, err := fs.Open("/r/volume-snap-a.img", 0)
+	w.must(err)
+	w.must(f.Truncate(6144)) // ends inside a block
+	w.must(f.Close())
+	f, err = fs.Open("/r/volume-head-001.img", 0)
+	w.must(err)
+	w.must(f.Truncate(4096))
+	w.must(f.Close())
+	w.open()
+	w.wantByte(0, 6144, 1)
+	w.wantByte(6144, mib-6144, 0)
+	if _, err := readRaw(fs, "/r", false); err != nil {
+		t.Error(err)
+	}
+}
+
+// Zeroes another engine preallocated in its head stay; our own interrupted writes are removed.
+func TestUnwrittenExtents(t *testing.T) {
+	preallocate := func(w *world, fs *memdisk.FS) {
+		f, err := fs.Open("/r/volume-head-001.img", 0)
+		w.must(err)
+		w.must(f.Preallocate(0, 4096))
+		w.must(f.Sync())
+		w.must(f.Close())
+	}
+	t.Run("own head, unclean stop", func(t *testing.T) {
+		w, fs := strayBase(t)
+		w.open()
+		preallocate(w, fs)
+		w.must(w.c.Abandon())
+		w.open()
+		w.wantByte(0, 4096, 1)
+	})
+	t.Run("own head, clean stop", func(t *testing.T) {
+		w, fs := strayBase(t)
+		preallocate(w, fs)
+		w.open()
+		w.wantByte(0, 4096, 0)
+	})
+	t.Run("foreign head", func(t *testing.T) {
+		w, fs := strayBase(t)
+		w.put("volume.meta", foreignMeta)
+		preallocate(w, fs)
+		w.open()
+		w.wantByte(0, 4096, 0)
+		w.must(w.c.WriteRecord(chain.Record{VolumeUUID: testUUID, Self: "v-1"}))
+		w.must(w.c.Abandon())
+		w.open()
+		w.wantByte(0, 4096, 0) // written zeroes by now
+		f, err := fs.Open("/r/volume-head-001.img", 0)
+		w.must(err)
+		w.must(f.Preallocate(65536, 4096)) // as an interrupted write of ours would
+		w.must(w.c.Abandon())
+		w.open()
+		if plan := w.c.ReadPlan(65536, 4096, nil); plan[0].Handle != chain.NoHandle {
+			t.Fatal("our own interrupted write was kept")
+		}
+		w.wantByte(0, 4096, 0)
+	})
+}
