@@ -342,6 +342,8 @@ func TestValidateChange(t *testing.T) {
 		{GuaranteedReplicaManagerCPU, "x", nil, "not a whole number"},
 		// A sum that is stored already does not get in the way of other changes.
 		{AutoSalvage, "false", Values{GuaranteedEngineManagerCPU: "20", GuaranteedReplicaManagerCPU: "20"}, ""},
+		{GuaranteedEngineManagerCPU, "20", Values{GuaranteedEngineManagerCPU: " 20", GuaranteedReplicaManagerCPU: "20"}, ""},
+		{GuaranteedEngineManagerCPU, "21", Values{GuaranteedEngineManagerCPU: "20", GuaranteedReplicaManagerCPU: "20"}, "smaller than 40"},
 		{DisableSnapshotPurge, "true", nil, "cannot both be true"},
 		{DisableSnapshotPurge, "true", Values{AutoCleanupSystemGeneratedSnapshot: "false"}, ""},
 		{DisableSnapshotPurge, "false", nil, ""},

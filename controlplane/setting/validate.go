@@ -27,10 +27,13 @@ func Validate(name, value string) error {
 }
 
 // ValidateChange is Validate, and in addition refuses a value that contradicts the other settings as they are stored.
-// A contradiction that is stored already is not looked for.
+// A contradiction that is stored already is not looked for: writing a stored value once more is no change.
 func ValidateChange(name, value string, stored Values) error {
 	if err := Validate(name, value); err != nil {
 		return err
+	}
+	if before, ok := stored[name]; ok && Normalize(name, before) == Normalize(name, value) {
+		return nil
 	}
 	if err := errors.Join(checkLegacyCPU(name, value, stored), checkPurge(name, value, stored)); err != nil {
 		return invalid(name, value, err)
