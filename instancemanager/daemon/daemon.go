@@ -36,7 +36,8 @@ func Run(ctx context.Context, cfg Config, log *slog.Logger) error {
 	if socket == "" {
 		socket = defaultSocket(listener.Addr())
 	}
-	witnessListener, err := witness.ListenUnix(ctx, socket)
+	// Instances are told the Pod's path and resolve it themselves.
+	witnessListener, err := witness.ListenUnix(ctx, hostpath.Resolve(socket))
 	if err != nil {
 		return err
 	}

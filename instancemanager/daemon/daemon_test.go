@@ -274,6 +274,17 @@ func TestMounts(t *testing.T) {
 	}
 }
 
+// TestUnusableCertificates: managers of the same cluster have the same broken secret, so plaintext is what they talk.
+func TestUnusableCertificates(t *testing.T) {
+	dir := t.TempDir()
+	for _, name := range []string{"ca.crt", "tls.crt", "tls.key"} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte("nothing"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	launch(t, "TLS_DIR="+dir) // waits for a plaintext health check
+}
+
 // oneRecord is a manager that knows one membership.
 type oneRecord struct{}
 

@@ -188,7 +188,7 @@ func TestBinaryIsResolved(t *testing.T) {
 	}
 }
 
-// TestDeleteAgainKills: when the polite signal was ignored and the first SIGKILL is still far away, the process stays
+// TestDeleteAgain: when the polite signal was ignored and the first SIGKILL is still far away, the process stays
 // in state stopping, and another Delete changes nothing but the time.
 func TestDeleteAgain(t *testing.T) {
 	m := newManager(t, func(c *Config) { c.StopTimeout = 300 * time.Millisecond })

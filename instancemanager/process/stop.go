@@ -7,11 +7,11 @@ import (
 	"time"
 )
 
-// Stop timeouts when the Pod stops. Together they stay below the grace period of 30 s that Kubernetes gives a Pod by
-// default, after which everything is killed without order.
+// Stop timeouts when the Pod stops. Together with twice killGrace they stay below the grace period of 30 s that
+// Kubernetes gives a Pod by default, after which everything is killed without order.
 const (
-	stopEngines  = 12 * time.Second
-	stopReplicas = 12 * time.Second
+	stopEngines  = 10 * time.Second
+	stopReplicas = 10 * time.Second
 )
 
 // killGrace is how long a killed process may take to end: the kernel holds it while it is in an uninterruptible call.
