@@ -9,6 +9,8 @@
 //
 //   - spec is what is wanted, status is what was observed; they are written separately (subresource status).
 //   - 64-bit numbers that the schema types as string (sizes mostly) travel as JSON strings; in Go they are int64.
+//     Turn objects into unstructured ones through JSON: runtime.DefaultUnstructuredConverter does not know the tag for
+//     this and writes numbers, which the API server refuses.
 //   - Maps and lists whose schema forbids null are left out when nil and written when empty; nullable ones are written
 //     as null when nil. Enumerations that forbid the empty string are left out when empty, so that a server default or
 //     a webhook can fill them.
