@@ -1,0 +1,97 @@
+package cli
+
+import (
+	"fmt"
+	"io"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/vbauerster/mpb/v8"
+	"github.com/vbauerster/mpb/v8/decor"
+)
+
+// barWidth is the width of a progress bar in characters.
+const barWidth = 30
+
+// unknownPercent is a progress that cannot be measured; a spinner stands for it.
+const unknownPercent = -1
+
+// refreshEvery is how often a drawn line is drawn again: often enough for a spinner, seldom enough to cost nothing.
+const refreshEvery = 120 * time.Millisecond
+
+// printEvery is the least time between two lines where nothing can be drawn: a log wants the course, not every count.
+const printEvery = time.Second
+
+// progress shows how far one thing is: a line that is drawn again and again on a terminal, and elsewhere one line per
+// change.
+type progress struct {
+	w io.Writer
+
+	mu      sync.Mutex
+	text    string
+	percent int
+	printed string
+	last    time.Time
+	frame   int
+	began   time.Time
+	stopped sync.Once
+
+	bars *mpb.Progress
+	bar  *mpb.Bar
+}
+
+// newProgress starts a line. The caller calls stop.
+func newProgress(w io.Writer, terminal bool) *progress {
+	p := &progress{w: w, percent: unknownPercent, began: time.Now()}
+	if terminal {
+		p.bars = mpb.New(mpb.WithOutput(w), mpb.WithRefreshRate(refreshEvery), mpb.WithAutoRefresh())
+		p.bar = p.bars.New(1, mpb.NopStyle(), mpb.BarRemoveOnComplete(),
+			mpb.PrependDecorators(decor.Any(func(decor.Statistics) string { return p.line() })))
+	}
+	return p
+}
+
+// set says where things stand; percent is unknownPercent or 0 to 100.
+func (p *progress) set(percent int, format string, args ...any) {
+	p.mu.Lock()
+	p.text, p.percent = fmt.Sprintf(format, args...), percent
+	line := p.text
+	if percent != unknownPercent {
+		line += fmt.Sprintf(" %d%%", percent)
+	}
+	due := line != p.printed && time.Since(p.last) >= printEvery
+	if due {
+		p.printed, p.last = line, time.Now()
+	}
+	p.mu.Unlock()
+	if p.bars == nil && due {
+		fmt.Fprintln(p.w, line)
+	}
+}
+
+// stop takes the line away.
+func (p *progress) stop() {
+	p.stopped.Do(func() {
+		if p.bars == nil {
+			return
+		}
+		p.bar.Abort(true)
+		p.bars.Wait()
+	})
+}
+
+var spinner = []string{"⠋", "⠙", "⠹", "⠸", "⠼", "⠴", "⠦", "⠧", "⠇", "⠏"}
+
+// line is what a terminal shows.
+func (p *progress) line() string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.frame++
+	seconds := int(time.Since(p.began).Seconds())
+	if p.percent == unknownPercent {
+		return fmt.Sprintf("%s %s (%ds)", spinner[p.frame%len(spinner)], p.text, seconds)
+	}
+	filled := min(max(p.percent, 0), 100) * barWidth / 100
+	return fmt.Sprintf("[%s%s] %3d%% %s (%ds)", strings.Repeat("█", filled), strings.Repeat("░", barWidth-filled), p.percent, p.text, seconds)
+}

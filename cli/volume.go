@@ -1,0 +1,298 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sort"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"ankole.storage/rest/client"
+	"ankole.storage/rest/resource"
+)
+
+// maxVolumeName is the longest name a volume keeps. The server cuts longer ones, which surprises a person.
+const maxVolumeName = 40
+
+func (a *app) volumeCommands() *cobra.Command {
+	c := &cobra.Command{Use: "volume", Aliases: []string{"volumes", "vol"}, Short: "Create, attach, watch and delete volumes"}
+	c.AddCommand(a.volumeCreate(), a.volumeList(), a.volumeGet(), a.volumeAttach(), a.volumeDetach(), a.volumeDelete(), a.volumeWatch())
+	return c
+}
+
+func (a *app) volumeList() *cobra.Command {
+	c := &cobra.Command{Use: "list", Aliases: []string{"ls"}, Short: "List volumes", Args: exactly(),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			api, err := a.client()
+			if err != nil {
+				return err
+			}
+			all, err := api.Volumes(cmd.Context())
+			if err != nil {
+				return err
+			}
+			return show(a, volumeKind(time.Now), all, false)
+		}}
+	a.addOutput(c)
+	return c
+}
+
+func (a *app) volumeGet() *cobra.Command {
+	c := &cobra.Command{Use: "get NAME", Short: "Show one volume", Args: exactly("the volume's name"),
+		ValidArgsFunction: a.completeNames(1, volumeNames),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			api, err := a.client()
+			if err != nil {
+				return err
+			}
+			v, err := api.Volume(cmd.Context(), args[0])
+			if err != nil {
+				return named("volume", args[0], err)
+			}
+			return show(a, volumeKind(time.Now), []volumeRow{*v}, true)
+		}}
+	a.addOutput(c)
+	return c
+}
+
+func (a *app) volumeCreate() *cobra.Command {
+	var spec client.VolumeSpec
+	var w waiting
+	c := &cobra.Command{Use: "create NAME --size SIZE", Short: "Create a volume", Args: exactly("the volume's name"),
+		Example: "  ankole volume create demo --size 1Gi --replicas 3",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			spec.Name = args[0]
+			if len(spec.Name) > maxVolumeName {
+				return usagef("the name %q has %d characters; a volume's name has at most %d", spec.Name, len(spec.Name), maxVolumeName)
+			}
+			if strings.TrimSpace(spec.Size) == "" {
+				return usagef("the size is missing; add for instance --size 1Gi")
+			}
+			if cmd.Flags().Changed("replicas") && (spec.NumberOfReplicas < 1 || spec.NumberOfReplicas > 20) {
+				return usagef("--replicas %d: a volume has 1 to 20 replicas", spec.NumberOfReplicas)
+			}
+			return a.createVolume(cmd.Context(), spec, w)
+		}}
+	f := c.Flags()
+	f.StringVar(&spec.Size, "size", "", "size, for instance 20Gi (rounded up to 2Mi)")
+	f.IntVar(&spec.NumberOfReplicas, "replicas", 0, "number of copies, 1 to 20 (default: setting default-replica-count)")
+	f.StringVar(&spec.DataLocality, "data-locality", "", "disabled, best-effort or strict-local")
+	f.StringSliceVar(&spec.DiskSelector, "disk-tag", nil, "tag that the disks of all replicas carry; may be repeated")
+	f.StringSliceVar(&spec.NodeSelector, "node-tag", nil, "tag that the nodes of all replicas carry; may be repeated")
+	_ = c.RegisterFlagCompletionFunc("data-locality", cobra.FixedCompletions([]string{"disabled", "best-effort", "strict-local"}, cobra.ShellCompDirectiveNoFileComp))
+	w.addTo(c)
+	a.addOutput(c)
+	return c
+}
+
+func (a *app) createVolume(ctx context.Context, spec client.VolumeSpec, w waiting) error {
+	api, err := a.client()
+	if err != nil {
+		return err
+	}
+	v, err := api.CreateVolume(ctx, spec)
+	if err != nil {
+		return err
+	}
+	if w.wait {
+		v, err = a.await(ctx, api, v.Name, w.timeout, "created", func(v *resource.Volume) (bool, error) {
+			// Where replicas go is decided right after the creation; whether they fit is worth the wait.
+			return v.State == "detached" && v.Conditions["Scheduled"].Status != "" || v.State == "attached", nil
+		})
+		if err != nil {
+			return err
+		}
+		if n := note(*v); n != "" {
+			fmt.Fprintf(a.err, "warning: %s\n", n)
+		}
+	}
+	if a.output == outputTable {
+		fmt.Fprintf(a.out, "volume %s created (%s, %d replicas); attach it with: ankole volume attach %s\n", v.Name, sizeText(v.Size), v.NumberOfReplicas, v.Name)
+		return nil
+	}
+	return show(a, volumeKind(time.Now), []volumeRow{*v}, true)
+}
+
+func (a *app) volumeAttach() *cobra.Command {
+	var node string
+	var noFrontend bool
+	var w waiting
+	c := &cobra.Command{Use: "attach NAME", Short: "Attach a volume to a node and print its endpoint", Args: exactly("the volume's name"),
+		Example:           "  ankole volume attach demo --node node-1",
+		ValidArgsFunction: a.completeNames(1, volumeNames),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			api, err := a.client()
+			if err != nil {
+				return err
+			}
+			v, err := a.attachVolume(cmd.Context(), api, args[0], node, noFrontend, w)
+			if err != nil {
+				return err
+			}
+			return a.showAttached(v)
+		}}
+	c.Flags().StringVar(&node, "node", "", "node to attach to (default: the node it is on, or a ready one)")
+	c.Flags().BoolVar(&noFrontend, "disable-frontend", false, "attach for maintenance, without an endpoint")
+	_ = c.RegisterFlagCompletionFunc("node", a.completeNames(0, nodeNames))
+	w.addTo(c)
+	a.addOutput(c)
+	return c
+}
+
+// attachVolume attaches and, if asked to, waits until the endpoint is there.
+func (a *app) attachVolume(ctx context.Context, api *client.Client, name, node string, noFrontend bool, w waiting) (*resource.Volume, error) {
+	v, err := api.Volume(ctx, name)
+	if err != nil {
+		return nil, named("volume", name, err)
+	}
+	if node == "" {
+		if node, err = chooseNode(ctx, api, v); err != nil {
+			return nil, err
+		}
+	}
+	v, err = api.AttachVolume(ctx, name, resource.AttachInput{HostID: node, DisableFrontend: noFrontend, AttachedBy: "ankole"})
+	if client.IsNotFound(err) {
+		return nil, &missing{"node", node}
+	}
+	if err != nil || !w.wait {
+		return v, err
+	}
+	return a.await(ctx, api, name, w.timeout, "attached", func(v *resource.Volume) (bool, error) {
+		if v.Robustness == "faulted" {
+			return false, errors.New("the volume is faulted: none of its replicas can be used; look at them with: ankole replica list " + name)
+		}
+		return v.State == "attached" && (noFrontend || endpoint(*v) != ""), nil
+	})
+}
+
+func (a *app) showAttached(v *resource.Volume) error {
+	if a.output != outputTable {
+		return show(a, volumeKind(time.Now), []volumeRow{*v}, true)
+	}
+	at := endpoint(*v)
+	if at == "" {
+		fmt.Fprintf(a.out, "volume %s is %s; follow it with: ankole volume watch %s\n", v.Name, v.State, v.Name)
+		return nil
+	}
+	fmt.Fprintf(a.out, "volume %s attached to %s, %s\n%s\n", v.Name, attachedTo(*v), v.Robustness, at)
+	return nil
+}
+
+// chooseNode picks where to attach a volume: where it is wanted already, or a ready node with one of its replicas, or
+// any ready node.
+func chooseNode(ctx context.Context, api *client.Client, v *resource.Volume) (string, error) {
+	if t, ok := v.VolumeAttachment.Attachments[""]; ok {
+		return t.NodeID, nil
+	}
+	nodes, err := api.Nodes(ctx)
+	if err != nil {
+		return "", err
+	}
+	var ready []string
+	for _, n := range nodes {
+		if n.Conditions["Ready"].Status == "True" {
+			ready = append(ready, n.Name)
+		}
+	}
+	if len(ready) == 0 {
+		return "", errors.New("no node is ready; look at them with: ankole node list")
+	}
+	holds := func(node string) bool {
+		return slices.ContainsFunc(v.Replicas, func(r resource.Replica) bool { return r.HostID == node && r.FailedAt == "" })
+	}
+	sort.SliceStable(ready, func(i, j int) bool { return holds(ready[i]) && !holds(ready[j]) })
+	return ready[0], nil
+}
+
+func (a *app) volumeDetach() *cobra.Command {
+	var in resource.DetachInput
+	var w waiting
+	c := &cobra.Command{Use: "detach NAME", Short: "Detach a volume", Args: exactly("the volume's name"),
+		ValidArgsFunction: a.completeNames(1, volumeNames),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			api, err := a.client()
+			if err != nil {
+				return err
+			}
+			v, err := api.DetachVolume(cmd.Context(), args[0], in)
+			if err != nil {
+				return named("volume", args[0], err)
+			}
+			if others := sortedKeys(v.VolumeAttachment.Attachments); len(others) > 0 {
+				return fmt.Errorf("volume %s stays attached for %s; withdraw every ticket with --force", args[0], describeTickets(v))
+			}
+			if w.wait {
+				if _, err := a.await(cmd.Context(), api, args[0], w.timeout, "detached", func(v *resource.Volume) (bool, error) {
+					return v.State == "detached", nil
+				}); err != nil {
+					return err
+				}
+			}
+			fmt.Fprintf(a.out, "volume %s detached\n", args[0])
+			return nil
+		}}
+	c.Flags().BoolVar(&in.ForceDetach, "force", false, "withdraw every attachment ticket, those of workloads too")
+	w.addTo(c)
+	return c
+}
+
+func describeTickets(v *resource.Volume) string {
+	var who []string
+	for _, id := range sortedKeys(v.VolumeAttachment.Attachments) {
+		t := v.VolumeAttachment.Attachments[id]
+		who = append(who, fmt.Sprintf("%s on %s", t.AttachmentType, t.NodeID))
+	}
+	return strings.Join(who, ", ")
+}
+
+func (a *app) volumeDelete() *cobra.Command {
+	var w waiting
+	c := &cobra.Command{Use: "delete NAME", Aliases: []string{"rm"}, Short: "Delete a volume and all its data", Args: exactly("the volume's name"),
+		ValidArgsFunction: a.completeNames(1, volumeNames),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			api, err := a.client()
+			if err != nil {
+				return err
+			}
+			if err := api.DeleteVolume(cmd.Context(), args[0]); err != nil {
+				return named("volume", args[0], err)
+			}
+			if w.wait {
+				if err := a.awaitGone(cmd.Context(), api, args[0], w.timeout); err != nil {
+					return err
+				}
+			}
+			fmt.Fprintf(a.out, "volume %s deleted\n", args[0])
+			return nil
+		}}
+	w.addTo(c)
+	return c
+}
+
+func (a *app) volumeWatch() *cobra.Command {
+	c := &cobra.Command{Use: "watch [NAME]", Short: "Print every change of a volume, or of all", Args: atMost(1),
+		ValidArgsFunction: a.completeNames(1, volumeNames),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			api, err := a.client()
+			if err != nil {
+				return err
+			}
+			name := ""
+			if len(args) > 0 {
+				name = args[0]
+				if _, err := api.Volume(cmd.Context(), name); err != nil {
+					return named("volume", name, err)
+				}
+			}
+			err = a.watch(cmd.Context(), api, name)
+			if cmd.Context().Err() != nil {
+				return nil // Interrupting is how a watch ends.
+			}
+			return err
+		}}
+	return c
+}

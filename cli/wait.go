@@ -1,0 +1,157 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"ankole.storage/rest/client"
+	"ankole.storage/rest/resource"
+)
+
+// defaultTimeout is how long --wait waits. Attaching takes a second or two; a minute says that something is wrong.
+const defaultTimeout = time.Minute
+
+// waiting is the flags of commands that can wait.
+type waiting struct {
+	wait    bool
+	timeout time.Duration
+}
+
+func (w *waiting) addTo(c *cobra.Command) {
+	c.Flags().BoolVar(&w.wait, "wait", true, "stay until it is done; --wait=false returns when the order is given")
+	c.Flags().DurationVar(&w.timeout, "timeout", defaultTimeout, "how long to wait")
+}
+
+// await follows a volume, showing its progress, until done answers true; goal is the word for that.
+func (a *app) await(ctx context.Context, api *client.Client, name string, timeout time.Duration, goal string, done func(*resource.Volume) (bool, error)) (*resource.Volume, error) {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	line := newProgress(a.err, a.terminal)
+	defer line.stop()
+	var last *resource.Volume
+	err := api.WaitVolume(ctx, name, func(v *resource.Volume) (bool, error) {
+		if v == nil {
+			// A list read before the creation was seen shows nothing yet.
+			if last == nil {
+				return false, nil
+			}
+			return false, fmt.Errorf("volume %s was deleted before it was %s", name, goal)
+		}
+		last = v
+		ok, err := done(v)
+		if !ok && err == nil {
+			percent, text := describe(v)
+			line.set(percent, "volume %s: %s", name, text)
+		}
+		return ok, err
+	})
+	if errors.Is(err, context.DeadlineExceeded) {
+		if last == nil {
+			return nil, fmt.Errorf("volume %s did not appear within %s; list volumes with: ankole volume list", name, timeout)
+		}
+		_, text := describe(last)
+		return nil, fmt.Errorf("volume %s is not %s after %s: it is %s; follow it with: ankole volume watch %s", name, goal, timeout, text, name)
+	}
+	return last, err
+}
+
+// awaitGone waits until a volume does not exist.
+func (a *app) awaitGone(ctx context.Context, api *client.Client, name string, timeout time.Duration) error {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	line := newProgress(a.err, a.terminal)
+	defer line.stop()
+	err := api.WaitVolume(ctx, name, func(v *resource.Volume) (bool, error) {
+		if v != nil {
+			line.set(unknownPercent, "volume %s: %s", name, v.State)
+		}
+		return v == nil, nil
+	})
+	if errors.Is(err, context.DeadlineExceeded) {
+		return fmt.Errorf("volume %s is not deleted after %s; follow it with: ankole volume watch %s", name, timeout, name)
+	}
+	return err
+}
+
+// describe says in a few words where a volume stands, and how far a rebuild is.
+func describe(v *resource.Volume) (percent int, text string) {
+	percent = unknownPercent
+	text = v.State
+	switch v.State {
+	case "attached":
+		text += ", " + v.Robustness
+		if p, ok := rebuilding(*v); ok {
+			percent = p
+			text += ", rebuilding"
+		}
+	case "attaching":
+		running := 0
+		for _, r := range v.Replicas {
+			if r.Running {
+				running++
+			}
+		}
+		text += fmt.Sprintf(", %d of %d replicas running", running, v.NumberOfReplicas)
+	default:
+		if n := note(*v); n != "" {
+			text += ", " + n
+		}
+	}
+	return percent, text
+}
+
+// watch prints a line for every change of one volume, or of all if name is empty.
+func (a *app) watch(ctx context.Context, api *client.Client, name string) error {
+	printed := map[string]string{}
+	lost := func(err error) error {
+		fmt.Fprintf(a.err, "lost the stream (%v), trying again\n", err)
+		return nil
+	}
+	return api.WatchVolumes(ctx, lost, func(all []resource.Volume) error {
+		seen := map[string]bool{}
+		for _, v := range all {
+			if name != "" && v.Name != name {
+				continue
+			}
+			seen[v.Name] = true
+			a.printChange(printed, v.Name, watchLine(v))
+		}
+		for _, gone := range sortedKeys(printed) {
+			if seen[gone] {
+				continue
+			}
+			a.printChange(printed, gone, "deleted")
+			delete(printed, gone)
+			if gone == name {
+				return client.ErrStop
+			}
+		}
+		return nil
+	})
+}
+
+func (a *app) printChange(printed map[string]string, name, text string) {
+	if printed[name] != text {
+		fmt.Fprintf(a.out, "%s  %s  %s\n", time.Now().Format(time.TimeOnly), name, text)
+	}
+	printed[name] = text
+}
+
+// watchLine is the state of a volume in one line.
+func watchLine(v resource.Volume) string {
+	text := fmt.Sprintf("%-9s  %-8s  replicas %s", v.State, v.Robustness, replicasText(v))
+	if at := attachedTo(v); at != "" {
+		text += "  on " + at
+	}
+	if e := endpoint(v); e != "" {
+		text += "  " + e
+	}
+	if n := note(v); n != "" {
+		text += "  (" + oneLine(n) + ")"
+	}
+	return text
+}

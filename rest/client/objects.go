@@ -1,0 +1,101 @@
+package client
+
+import (
+	"context"
+	"net/http"
+
+	"ankole.storage/rest/resource"
+)
+
+// VolumeSpec is what is wanted of a new volume. What is left out is chosen by the server.
+type VolumeSpec struct {
+	Name string `json:"name"`
+	// Size is a Kubernetes quantity, for instance 20Gi.
+	Size string `json:"size"`
+	// NumberOfReplicas 0 means setting default-replica-count.
+	NumberOfReplicas    int      `json:"numberOfReplicas,omitempty"`
+	Frontend            string   `json:"frontend,omitempty"`
+	DataLocality        string   `json:"dataLocality,omitempty"`
+	AccessMode          string   `json:"accessMode,omitempty"`
+	StaleReplicaTimeout int      `json:"staleReplicaTimeout,omitempty"`
+	DiskSelector        []string `json:"diskSelector,omitempty"`
+	NodeSelector        []string `json:"nodeSelector,omitempty"`
+}
+
+// Volumes lists all volumes.
+func (c *Client) Volumes(ctx context.Context) ([]resource.Volume, error) {
+	return list[resource.Volume](ctx, c, resource.TypeVolume)
+}
+
+// Volume reads one volume.
+func (c *Client) Volume(ctx context.Context, name string) (*resource.Volume, error) {
+	return one[resource.Volume](ctx, c, http.MethodGet, resource.TypeVolume, name, nil)
+}
+
+// CreateVolume orders a volume; it returns at once, before the volume can be used.
+func (c *Client) CreateVolume(ctx context.Context, spec VolumeSpec) (*resource.Volume, error) {
+	var out resource.Volume
+	if err := c.call(ctx, http.MethodPost, c.url(resource.Path(resource.TypeVolume)), spec, &out); err != nil {
+		return nil, err
+	}
+	return &out, nil
+}
+
+// DeleteVolume orders the deletion of a volume and all its data; it returns at once.
+func (c *Client) DeleteVolume(ctx context.Context, name string) error {
+	u, err := c.object(resource.TypeVolume, name)
+	if err != nil {
+		return err
+	}
+	return c.call(ctx, http.MethodDelete, u, nil, nil)
+}
+
+// AttachVolume files an attachment ticket; it returns before the volume is attached.
+func (c *Client) AttachVolume(ctx context.Context, name string, in resource.AttachInput) (*resource.Volume, error) {
+	return action[resource.Volume](ctx, c, resource.TypeVolume, name, resource.ActionAttach, in)
+}
+
+// DetachVolume withdraws an attachment ticket; it returns before the volume is detached.
+func (c *Client) DetachVolume(ctx context.Context, name string, in resource.DetachInput) (*resource.Volume, error) {
+	return action[resource.Volume](ctx, c, resource.TypeVolume, name, resource.ActionDetach, in)
+}
+
+// Nodes lists all nodes.
+func (c *Client) Nodes(ctx context.Context) ([]resource.Node, error) {
+	return list[resource.Node](ctx, c, resource.TypeNode)
+}
+
+// Node reads one node.
+func (c *Client) Node(ctx context.Context, name string) (*resource.Node, error) {
+	return one[resource.Node](ctx, c, http.MethodGet, resource.TypeNode, name, nil)
+}
+
+// UpdateDisks replaces the full set of a node's disks.
+func (c *Client) UpdateDisks(ctx context.Context, name string, in resource.DiskUpdateInput) (*resource.Node, error) {
+	return action[resource.Node](ctx, c, resource.TypeNode, name, resource.ActionDiskUpdate, in)
+}
+
+// Settings lists all settings.
+func (c *Client) Settings(ctx context.Context) ([]resource.Setting, error) {
+	return list[resource.Setting](ctx, c, resource.TypeSetting)
+}
+
+// Setting reads one setting. A name that does not exist is an error other than not found; see the server's message.
+func (c *Client) Setting(ctx context.Context, name string) (*resource.Setting, error) {
+	return one[resource.Setting](ctx, c, http.MethodGet, resource.TypeSetting, name, nil)
+}
+
+// SetSetting changes the value of a setting.
+func (c *Client) SetSetting(ctx context.Context, name, value string) (*resource.Setting, error) {
+	return one[resource.Setting](ctx, c, http.MethodPut, resource.TypeSetting, name, resource.SettingInput{Value: &value})
+}
+
+// EngineImages lists the engine images.
+func (c *Client) EngineImages(ctx context.Context) ([]resource.EngineImage, error) {
+	return list[resource.EngineImage](ctx, c, resource.TypeEngineImage)
+}
+
+// InstanceManagers lists the instance managers.
+func (c *Client) InstanceManagers(ctx context.Context) ([]resource.InstanceManager, error) {
+	return list[resource.InstanceManager](ctx, c, resource.TypeInstanceManager)
+}
