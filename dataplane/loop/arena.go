@@ -30,6 +30,7 @@ const classShift = 28
 type Arena struct {
 	budget int
 	warm   int // payload bytes of buffers in use or warm
+	maps   [][]byte
 	class  [len(classes)]arenaClass
 }
 
@@ -112,6 +113,7 @@ func (a *Arena) grow(c int) bool {
 	if err != nil {
 		return false
 	}
+	a.maps = append(a.maps, mem)
 	for i := range n {
 		k.cold = append(k.cold, uint32(len(k.mem)))
 		k.mem = append(k.mem, mem[i*slot:(i+1)*slot:(i+1)*slot])
@@ -162,6 +164,18 @@ func (a *Arena) Release(b Buf) {
 	case k.refs[i] == 0:
 		k.free = append(k.free, i)
 	}
+}
+
+// Close gives the memory back to the system. No buffer may be used afterwards.
+func (a *Arena) Close() error {
+	var first error
+	for _, m := range a.maps {
+		if err := syscall.Munmap(m); err != nil && first == nil {
+			first = err
+		}
+	}
+	*a = Arena{}
+	return first
 }
 
 // InUse returns the number of buffers handed out.

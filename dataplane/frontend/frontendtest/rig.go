@@ -129,6 +129,8 @@ func (r *Rig) down() {
 	}
 	if n := r.Device.arena.InUse(); n != 0 {
 		r.Errorf("%d buffers are still in use after the stop", n)
+	} else {
+		r.Device.arena.Close()
 	}
 }
 

@@ -223,6 +223,7 @@ func (k *script) stop() {
 	if n := k.arena.InUse(); n != 0 {
 		k.tb.Fatalf("%d buffers are in use after the stop", n)
 	}
+	k.arena.Close()
 }
 
 // Encoders of what clients say.
