@@ -12,13 +12,19 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/leaderelection"
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
 // Leadership is who leads. It is safe for concurrent use.
 type Leadership struct {
 	self   string
 	leader atomic.Value // string: Pod name
+	// cached reads all objects while this process leads; nil otherwise.
+	cached atomic.Pointer[cached]
 }
+
+// cached is the leader's cache.
+type cached struct{ client.Reader }
 
 // Leader returns the name of the leading manager Pod, empty while nobody is known to lead.
 func (l *Leadership) Leader() string {

@@ -1,7 +1,20 @@
 package manager
 
 import (
+	"fmt"
+
 	ctrl "sigs.k8s.io/controller-runtime"
+
+	"ankole.storage/controlplane/attachment"
+	"ankole.storage/controlplane/engine"
+	"ankole.storage/controlplane/engineclient"
+	"ankole.storage/controlplane/engineimage"
+	"ankole.storage/controlplane/instancemanager"
+	"ankole.storage/controlplane/node"
+	"ankole.storage/controlplane/replica"
+	"ankole.storage/controlplane/settingsync"
+	"ankole.storage/controlplane/volume"
+	"ankole.storage/hostpath"
 )
 
 // Reconciler looks after one kind. Every package of a kind has
@@ -16,6 +29,27 @@ type Reconciler interface {
 }
 
 // reconcilers lists everybody's reconcilers, in the order they are set up. A new kind is added here and nowhere else.
-func reconcilers(cfg Config) []Reconciler {
-	return []Reconciler{}
+func (p *process) reconcilers(mgr ctrl.Manager) ([]Reconciler, error) {
+	cfg := p.cfg
+	processes := instancemanager.NewCallers(p.connect)
+	if err := mgr.Add(processes); err != nil {
+		return nil, fmt.Errorf("register the callers of instance managers: %w", err)
+	}
+	engines := &engineclient.Direct{}
+	return []Reconciler{
+		settingsync.New(settingsync.Config{
+			Namespace: cfg.Namespace, ServiceAccount: cfg.ServiceAccount, Fixed: fixedSettings(cfg),
+		}),
+		node.New(cfg.Namespace),
+		engineimage.New(engineimage.Config{
+			Namespace: cfg.Namespace, NodeName: cfg.NodeName, ServiceAccount: cfg.ServiceAccount, Resolve: hostpath.Resolve,
+		}),
+		instancemanager.New(instancemanager.Config{
+			Namespace: cfg.Namespace, NodeName: cfg.NodeName, ServiceAccount: cfg.ServiceAccount, Connect: p.connect,
+		}),
+		volume.New(volume.Config{Namespace: cfg.Namespace, NodeName: cfg.NodeName}),
+		attachment.New(attachment.Config{Namespace: cfg.Namespace}),
+		engine.New(engine.Config{Namespace: cfg.Namespace, NodeName: cfg.NodeName}, processes, engines),
+		replica.New(replica.Config{Namespace: cfg.Namespace, NodeName: cfg.NodeName}, processes),
+	}, nil
 }

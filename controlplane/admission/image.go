@@ -1,0 +1,99 @@
+package admission
+
+import (
+	"context"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"ankole.storage/api/longhorn/v1beta2"
+	"ankole.storage/controlplane/naming"
+	"ankole.storage/controlplane/setting"
+)
+
+var engineImages = kind[*v1beta2.EngineImage]{
+	plural:     "engineimages",
+	create:     func() *v1beta2.EngineImage { return &v1beta2.EngineImage{} },
+	onValidate: deleteOnly,
+	onMutate:   createUpdate,
+	mutator: func(_ context.Context, _ world, r request[*v1beta2.EngineImage]) error {
+		r.new.Spec.Image = strings.TrimSpace(r.new.Spec.Image)
+		if r.created() {
+			r.new.Name = naming.EngineImageName(r.new.Spec.Image)
+			addLabels(r.new, naming.EngineImageLabels(r.new.Name))
+		}
+		addFinalizer(r.new)
+		return nil
+	},
+	checker: func(ctx context.Context, w world, r request[*v1beta2.EngineImage]) error {
+		values, err := w.settings(ctx)
+		if err != nil {
+			return err
+		}
+		return CheckEngineImageDeletion(r.old, values.String(setting.DefaultEngineImage))
+	},
+}
+
+// CheckEngineImageDeletion refuses to delete the default image and images in use.
+func CheckEngineImageDeletion(ei *v1beta2.EngineImage, defaultImage string) error {
+	_, forced := ei.Annotations[naming.AnnotationDeleteEngineImage]
+	switch {
+	case ei.Spec.Image == defaultImage && !forced:
+		return invalid("deleting the default engine image %s (%s) is not allowed", ei.Name, ei.Spec.Image)
+	case ei.Status.RefCount != 0:
+		return invalid("deleting engine image %s (%s) is not allowed while being used: it has %d references",
+			ei.Name, ei.Spec.Image, ei.Status.RefCount)
+	}
+	return nil
+}
+
+var instanceManagers = kind[*v1beta2.InstanceManager]{
+	plural:     "instancemanagers",
+	create:     func() *v1beta2.InstanceManager { return &v1beta2.InstanceManager{} },
+	onValidate: createUpdate,
+	onMutate:   createUpdate,
+	mutator:    mutateInstanceManager,
+	checker: func(_ context.Context, _ world, r request[*v1beta2.InstanceManager]) error {
+		return CheckInstanceManager(r.new)
+	},
+}
+
+func mutateInstanceManager(ctx context.Context, w world, r request[*v1beta2.InstanceManager]) error {
+	im := r.new
+	if im.Spec.DataEngine == "" {
+		im.Spec.DataEngine = v1beta2.DataEngineTypeV1
+	}
+	if !r.created() {
+		return nil
+	}
+	n, err := find(ctx, w, im.Spec.NodeID, &v1beta2.Node{})
+	if err != nil {
+		return err
+	}
+	if n == nil {
+		return invalid("instance manager %s is for node %q, which does not exist", im.Name, im.Spec.NodeID)
+	}
+	addLabels(im, naming.InstanceManagerLabels(im.Spec.NodeID, im.Spec.Image, string(im.Spec.Type)))
+	if len(im.OwnerReferences) == 0 {
+		yes := true
+		im.OwnerReferences = []metav1.OwnerReference{{
+			APIVersion: v1beta2.GroupVersion.String(), Kind: "Node", Name: n.Name, UID: n.UID, BlockOwnerDeletion: &yes,
+		}}
+	}
+	return nil
+}
+
+// CheckInstanceManager refuses an instance manager that lacks what its controller relies on.
+func CheckInstanceManager(im *v1beta2.InstanceManager) error {
+	switch {
+	case im.Labels == nil:
+		return invalid("instance manager %s has no labels", im.Name)
+	case im.OwnerReferences == nil:
+		return invalid("instance manager %s has no owner", im.Name)
+	case im.Spec.Type == "":
+		return invalid("instance manager %s has no type", im.Name)
+	case im.Spec.DataEngine == "":
+		return invalid("instance manager %s has no data engine", im.Name)
+	}
+	return nil
+}

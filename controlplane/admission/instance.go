@@ -1,0 +1,197 @@
+package admission
+
+import (
+	"context"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"ankole.storage/api/longhorn/v1beta2"
+	"ankole.storage/controlplane/naming"
+	"ankole.storage/controlplane/setting"
+)
+
+var engines = kind[*v1beta2.Engine]{
+	plural:     "engines",
+	create:     func() *v1beta2.Engine { return &v1beta2.Engine{} },
+	onValidate: createUpdate,
+	onMutate:   createUpdate,
+	mutator:    mutateEngine,
+	checker:    checkEngineRequest,
+}
+
+var replicas = kind[*v1beta2.Replica]{
+	plural:     "replicas",
+	create:     func() *v1beta2.Replica { return &v1beta2.Replica{} },
+	onValidate: allThree,
+	onMutate:   createUpdate,
+	mutator:    mutateReplica,
+	checker:    checkReplicaRequest,
+}
+
+func mutateInstance(before string, spec *v1beta2.InstanceSpec) {
+	spec.Image = v1beta2.MergeImages(before, spec.Image, spec.EngineImage)
+	spec.EngineImage = spec.Image
+	if spec.DataEngine == "" {
+		spec.DataEngine = v1beta2.DataEngineTypeV1
+	}
+}
+
+func ownedByVolume(v *v1beta2.Volume) metav1.OwnerReference {
+	return metav1.OwnerReference{
+		APIVersion: v1beta2.GroupVersion.String(), Kind: "Volume", Name: v.Name, UID: v.UID,
+	}
+}
+
+func mutateEngine(_ context.Context, _ world, r request[*v1beta2.Engine]) error {
+	before := ""
+	if r.updated() {
+		before = r.old.Spec.Image
+	}
+	mutateInstance(before, &r.new.Spec.InstanceSpec)
+	if r.new.Spec.ReplicaAddressMap == nil {
+		r.new.Spec.ReplicaAddressMap = map[string]string{}
+	}
+	if r.new.Spec.UpgradedReplicaAddressMap == nil {
+		r.new.Spec.UpgradedReplicaAddressMap = map[string]string{}
+	}
+	if r.created() {
+		addLabels(r.new, naming.VolumeLabels(r.new.Spec.VolumeName))
+	}
+	addFinalizer(r.new)
+	return nil
+}
+
+func mutateReplica(_ context.Context, _ world, r request[*v1beta2.Replica]) error {
+	before := ""
+	if r.updated() {
+		before = r.old.Spec.Image
+	}
+	mutateInstance(before, &r.new.Spec.InstanceSpec)
+	s := r.new.Spec
+	addLabels(r.new, map[string]string{
+		naming.LabelVolume:       s.VolumeName,
+		naming.LabelNode:         s.NodeID,
+		naming.LabelDiskUUID:     s.DiskID,
+		naming.LabelBackingImage: s.BackingImage,
+	})
+	addFinalizer(r.new)
+	return nil
+}
+
+// InstanceFacts is what the cluster says about a new engine or replica.
+type InstanceFacts struct {
+	// Volume is the parent, nil if there is none.
+	Volume *v1beta2.Volume
+	// Engines of that volume.
+	Engines int
+	// EngineEnabled is setting v1-data-engine.
+	EngineEnabled bool
+}
+
+// CheckEngine refuses an engine that cannot be (old nil: creation).
+func CheckEngine(old, e *v1beta2.Engine, f InstanceFacts) error {
+	if old != nil {
+		return checkDataEngine("engine "+e.Name, old.Spec.DataEngine, e.Spec.DataEngine)
+	}
+	limit := 1
+	switch {
+	case !f.EngineEnabled:
+		return invalid("engine %s cannot be created while setting v1-data-engine is false", e.Name)
+	case f.Volume == nil:
+		return invalid("engine %s belongs to volume %q, which does not exist", e.Name, e.Spec.VolumeName)
+	case f.Volume.Spec.Migratable:
+		limit = 2
+	}
+	if f.Engines+1 > limit {
+		return invalid("volume %s has %d engines already, engine %s would be too many", f.Volume.Name, f.Engines, e.Name)
+	}
+	return nil
+}
+
+// CheckReplica refuses a replica that cannot be (old nil: creation).
+func CheckReplica(old, r *v1beta2.Replica, f InstanceFacts) error {
+	if old != nil {
+		return checkDataEngine("replica "+r.Name, old.Spec.DataEngine, r.Spec.DataEngine)
+	}
+	if !f.EngineEnabled {
+		return invalid("replica %s cannot be created while setting v1-data-engine is false", r.Name)
+	}
+	return nil
+}
+
+func checkDataEngine(of string, before, after v1beta2.DataEngineType) error {
+	if before != "" && before != after {
+		return invalid("the data engine of %s cannot be changed from %s to %s", of, before, after)
+	}
+	return nil
+}
+
+// CheckReplicaDeletion refuses to delete the last copy of a volume that is to live on. siblings are all replicas of the
+// volume.
+func CheckReplicaDeletion(r *v1beta2.Replica, volume *v1beta2.Volume, siblings []v1beta2.Replica) error {
+	if volume == nil || volume.DeletionTimestamp != nil || r.Spec.HealthyAt == "" || r.DeletionTimestamp != nil {
+		return nil
+	}
+	for i := range siblings {
+		s := &siblings[i]
+		if s.Name != r.Name && s.DeletionTimestamp == nil && s.Spec.HealthyAt != "" && s.Spec.FailedAt == "" && !s.Spec.EvictionRequested {
+			return nil
+		}
+	}
+	// A replica that is itself failed or leaving is no loss while any other copy exists.
+	if r.Spec.FailedAt != "" || r.Spec.EvictionRequested {
+		for i := range siblings {
+			if s := &siblings[i]; s.Name != r.Name && s.DeletionTimestamp == nil && s.Spec.HealthyAt != "" {
+				return nil
+			}
+		}
+	}
+	return forbidden("no other healthy replica available: replica %s is the last copy of volume %s", r.Name, volume.Name)
+}
+
+func (w world) instanceFacts(ctx context.Context, volume string) (f InstanceFacts, err error) {
+	values, err := w.settings(ctx)
+	if err != nil {
+		return f, err
+	}
+	f.EngineEnabled = values.Bool(setting.V1DataEngine)
+	if f.Volume, err = w.volume(ctx, volume); err != nil || f.Volume == nil {
+		return f, err
+	}
+	engines, err := w.enginesOf(ctx, volume)
+	f.Engines = len(engines)
+	return f, err
+}
+
+func checkEngineRequest(ctx context.Context, w world, r request[*v1beta2.Engine]) error {
+	if r.updated() {
+		return CheckEngine(r.old, r.new, InstanceFacts{})
+	}
+	f, err := w.instanceFacts(ctx, r.new.Spec.VolumeName)
+	if err != nil {
+		return err
+	}
+	return CheckEngine(nil, r.new, f)
+}
+
+func checkReplicaRequest(ctx context.Context, w world, r request[*v1beta2.Replica]) error {
+	switch {
+	case r.updated():
+		return CheckReplica(r.old, r.new, InstanceFacts{})
+	case r.created():
+		f, err := w.instanceFacts(ctx, r.new.Spec.VolumeName)
+		if err != nil {
+			return err
+		}
+		return CheckReplica(nil, r.new, f)
+	}
+	volume, err := w.volume(ctx, r.old.Spec.VolumeName)
+	if err != nil {
+		return err
+	}
+	siblings, err := w.replicasOf(ctx, r.old.Spec.VolumeName)
+	if err != nil {
+		return err
+	}
+	return CheckReplicaDeletion(r.old, volume, siblings)
+}

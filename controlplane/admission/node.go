@@ -1,0 +1,267 @@
+package admission
+
+import (
+	"context"
+	"math"
+	"path"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"ankole.storage/api/longhorn/v1beta2"
+	"ankole.storage/controlplane/naming"
+)
+
+var nodes = kind[*v1beta2.Node]{
+	plural:     "nodes",
+	create:     func() *v1beta2.Node { return &v1beta2.Node{} },
+	onValidate: allThree,
+	onMutate:   createUpdate,
+	mutator: func(_ context.Context, _ world, r request[*v1beta2.Node]) error {
+		MutateNode(r.new)
+		return nil
+	},
+	checker: checkNodeRequest,
+}
+
+// maxCPUPercent is the largest share of a node's allocatable CPU an instance manager may request.
+const maxCPUPercent = 40
+
+// NodeFacts is what the cluster says about a Node.
+type NodeFacts struct {
+	// AllocatableMillis is the allocatable CPU of the Kubernetes node; 0 if that is gone.
+	AllocatableMillis int64
+	// Replicas and Engines on the node.
+	Replicas, Engines int
+}
+
+// MutateNode brings tags and disks into their normal form.
+func MutateNode(n *v1beta2.Node) {
+	addFinalizer(n)
+	n.Spec.Tags = sortedTags(n.Spec.Tags)
+	if n.Spec.Disks == nil {
+		n.Spec.Disks = map[string]v1beta2.DiskSpec{}
+	}
+	for name, d := range n.Spec.Disks {
+		d.Tags = sortedTags(d.Tags)
+		if d.DiskType == "" {
+			d.DiskType = v1beta2.DiskTypeFilesystem
+		}
+		n.Spec.Disks[name] = d
+	}
+}
+
+func sortedTags(tags []string) []string {
+	out := append([]string{}, tags...)
+	slices.Sort(out)
+	return slices.Compact(out)
+}
+
+// CheckNode refuses a Node that cannot be (old nil: creation).
+func CheckNode(old, n *v1beta2.Node, f NodeFacts) error {
+	return firstOf(
+		func() error { return checkCPURequest(old, n, f) },
+		func() error { return checkDisks(n) },
+		func() error {
+			if old == nil {
+				return nil
+			}
+			return checkNodeUpdate(old, n)
+		},
+	)
+}
+
+func checkCPURequest(old, n *v1beta2.Node, f NodeFacts) error {
+	for _, request := range []int{n.Spec.InstanceManagerCPURequest, n.Spec.EngineManagerCPURequest, n.Spec.ReplicaManagerCPURequest} {
+		if request < 0 {
+			return invalid("CPU request %d of node %s is not valid: should be greater than or equal to 0", request, n.Name)
+		}
+	}
+	if old == nil || n.Spec.InstanceManagerCPURequest == 0 || f.AllocatableMillis == 0 {
+		return nil
+	}
+	percent := math.Round(float64(n.Spec.InstanceManagerCPURequest) * 100 / float64(f.AllocatableMillis))
+	if percent > maxCPUPercent {
+		return invalid("instanceManagerCPURequest %dm of node %s is %.0f%% of the allocatable CPU: should be less than or equal to %d%%",
+			n.Spec.InstanceManagerCPURequest, n.Name, percent, maxCPUPercent)
+	}
+	return nil
+}
+
+func checkDisks(n *v1beta2.Node) error {
+	paths := map[string]string{}
+	for name, d := range n.Spec.Disks {
+		if d.DiskType != "" && d.DiskType != v1beta2.DiskTypeFilesystem {
+			return invalid("disk %s of node %s: type %s is not supported", name, n.Name, d.DiskType)
+		}
+		if d.DiskDriver != v1beta2.DiskDriverNone {
+			return invalid("disk %s of node %s: a file system takes no disk driver", name, n.Name)
+		}
+		if !path.IsAbs(d.Path) {
+			return invalid("disk %s of node %s: path %q is not absolute", name, n.Name, d.Path)
+		}
+		clean := path.Clean(d.Path)
+		if other, twice := paths[clean]; twice {
+			return invalid("duplicate disk paths on node %s: disks %s and %s are both at %s", n.Name, min(name, other), max(name, other), clean)
+		}
+		paths[clean] = name
+		if d.StorageReserved < 0 {
+			return invalid("storageReserved setting of disk %s on node %s is not valid: %d is negative", name, n.Name, d.StorageReserved)
+		}
+	}
+	return nil
+}
+
+func checkNodeUpdate(old, n *v1beta2.Node) error {
+	if n.Spec.Name == "" {
+		return invalid("the spec of node %s has no name", n.Name)
+	}
+	if n.Spec.EvictionRequested && n.Spec.AllowScheduling {
+		return invalid("need to disable scheduling on node %s for node eviction", n.Name)
+	}
+	if err := checkTags("node "+n.Name, n.Spec.Tags); err != nil {
+		return err
+	}
+	for name, d := range n.Spec.Disks {
+		if d.EvictionRequested && d.AllowScheduling {
+			return invalid("need to disable scheduling on disk %s of node %s for disk eviction", name, n.Name)
+		}
+		if err := checkTags("disk "+name+" of node "+n.Name, d.Tags); err != nil {
+			return err
+		}
+		if was, ok := old.Spec.Disks[name]; ok && was.DiskType != "" && was.DiskType != d.DiskType {
+			return invalid("disk %s of node %s: disk type is not allow to change", name, n.Name)
+		}
+	}
+	return checkDiskSet(old, n)
+}
+
+// checkDiskSet guards changes of disks: the controller must have taken over the last change, and a disk must be empty
+// before it goes.
+func checkDiskSet(old, n *v1beta2.Node) error {
+	if sameDisks(old.Spec.Disks, n.Spec.Disks) {
+		return nil
+	}
+	if !sameKeys(old.Spec.Disks, old.Status.DiskStatus) {
+		return forbidden("spec and status of disks on node %s are being syncing and please retry later", n.Name)
+	}
+	for name, d := range old.Spec.Disks {
+		if _, stays := n.Spec.Disks[name]; stays {
+			continue
+		}
+		if st := old.Status.DiskStatus[name]; d.AllowScheduling || st.StorageScheduled != 0 || len(st.ScheduledReplica) > 0 {
+			return invalid("delete disk on node %s error: Please disable the disk %s and remove all replicas and backing images first", n.Name, name)
+		}
+	}
+	return nil
+}
+
+func sameDisks(a, b map[string]v1beta2.DiskSpec) bool {
+	if len(a) != len(b) {
+		return false
+	}
+	for name, d := range a {
+		e, ok := b[name]
+		if !ok || d.Path != e.Path || d.AllowScheduling != e.AllowScheduling || d.EvictionRequested != e.EvictionRequested ||
+			d.StorageReserved != e.StorageReserved || d.DiskType != e.DiskType || !slices.Equal(d.Tags, e.Tags) {
+			return false
+		}
+	}
+	return true
+}
+
+func sameKeys(spec map[string]v1beta2.DiskSpec, status map[string]v1beta2.DiskStatus) bool {
+	if len(spec) != len(status) {
+		return false
+	}
+	for name := range spec {
+		if _, ok := status[name]; !ok {
+			return false
+		}
+	}
+	return true
+}
+
+func checkTags(of string, tags []string) error {
+	for _, tag := range tags {
+		if problems := validation.IsQualifiedName(tag); len(problems) > 0 {
+			return invalid("at least one error encountered while validating tags of %s: %q: %s", of, tag, problems[0])
+		}
+	}
+	return nil
+}
+
+// CheckNodeDeletion refuses to delete a node that is in use or could be.
+func CheckNodeDeletion(n *v1beta2.Node, f NodeFacts) error {
+	if _, forced := n.Annotations[naming.AnnotationDeleteNode]; forced {
+		return nil
+	}
+	ready := v1beta2.FindCondition(n.Status.Conditions, v1beta2.NodeConditionReady)
+	gone := ready.Status == v1beta2.ConditionFalse &&
+		(ready.Reason == v1beta2.NodeReasonKubernetesNodeGone || ready.Reason == v1beta2.NodeReasonManagerPodMissing)
+	switch {
+	case !gone:
+		return forbidden("could not delete node %s: it is up; remove the Kubernetes node or its manager Pod first", n.Name)
+	case n.Spec.AllowScheduling:
+		return forbidden("could not delete node %s: disable scheduling on it first", n.Name)
+	case f.Replicas > 0 || f.Engines > 0:
+		return forbidden("could not delete node %s: it has %d replicas and %d engines; remove them first", n.Name, f.Replicas, f.Engines)
+	}
+	return nil
+}
+
+func checkNodeRequest(ctx context.Context, w world, r request[*v1beta2.Node]) error {
+	if r.updated() && letGo(r.old, r.new) {
+		return nil
+	}
+	name := r.new
+	if r.deleted() {
+		name = r.old
+	}
+	f, err := w.nodeFacts(ctx, name.Name, r.deleted())
+	if err != nil {
+		return err
+	}
+	switch {
+	case r.deleted():
+		return CheckNodeDeletion(r.old, f)
+	case r.created():
+		return CheckNode(nil, r.new, f)
+	}
+	return CheckNode(r.old, r.new, f)
+}
+
+func (w world) nodeFacts(ctx context.Context, name string, instances bool) (f NodeFacts, err error) {
+	kube := &corev1.Node{}
+	switch err := w.Get(ctx, client.ObjectKey{Name: name}, kube); {
+	case err == nil:
+		f.AllocatableMillis = kube.Status.Allocatable.Cpu().MilliValue()
+	case !apierrors.IsNotFound(err):
+		return f, err
+	}
+	if !instances {
+		return f, nil
+	}
+	replicas, err := w.replicasOf(ctx, "")
+	if err != nil {
+		return f, err
+	}
+	for i := range replicas {
+		if replicas[i].Spec.NodeID == name {
+			f.Replicas++
+		}
+	}
+	engines, err := w.enginesOf(ctx, "")
+	if err != nil {
+		return f, err
+	}
+	for i := range engines {
+		if engines[i].Spec.NodeID == name {
+			f.Engines++
+		}
+	}
+	return f, nil
+}

@@ -1,0 +1,137 @@
+package admission
+
+import (
+	"context"
+
+	schedulingv1 "k8s.io/api/scheduling/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"ankole.storage/api/longhorn/v1beta2"
+	"ankole.storage/controlplane/naming"
+	"ankole.storage/controlplane/setting"
+)
+
+var settings = kind[*v1beta2.Setting]{
+	plural:     "settings",
+	create:     func() *v1beta2.Setting { return &v1beta2.Setting{} },
+	onValidate: allThree,
+	onMutate:   createUpdate,
+	mutator: func(_ context.Context, _ world, r request[*v1beta2.Setting]) error {
+		r.new.Value = setting.Normalize(r.new.Name, r.new.Value)
+		return nil
+	},
+	checker: checkSettingRequest,
+}
+
+// SettingFacts is what the cluster says about a change of a setting.
+type SettingFacts struct {
+	Stored setting.Values
+	// Attached volumes are those whose state is not detached; Nodes the number of storage nodes.
+	Attached, Nodes int
+	// PriorityClassMissing: the value names a priority class that does not exist.
+	PriorityClassMissing bool
+	// Engines is the number of engine processes.
+	Engines int
+}
+
+// CheckSetting refuses values a setting cannot take (old nil: creation).
+func CheckSetting(old, s *v1beta2.Setting, f SettingFacts) error {
+	d, err := setting.Lookup(s.Name)
+	if err != nil {
+		return invalid("%v", err)
+	}
+	if err := setting.ValidateChange(s.Name, s.Value, f.Stored); err != nil {
+		return invalid("failed to validate setting %s with invalid value %s: %v", s.Name, s.Value, err)
+	}
+	if old == nil || setting.Plain(d, old.Value) == setting.Plain(d, s.Value) {
+		return nil
+	}
+	if d.ReadOnly && !marked(old) && !marked(s) {
+		return invalid("setting %s is read-only", s.Name)
+	}
+	wrong := func(format string, args ...any) error {
+		args = append([]any{s.Name, s.Value}, args...)
+		return invalid("failed to validate setting %s with invalid value %s: "+format, args...)
+	}
+	switch {
+	case f.PriorityClassMissing:
+		return wrong("failed to get priority class %s: it does not exist", s.Value)
+	case d.Apply == setting.ApplyRefusedWhileAttached && f.Attached > 0:
+		return wrong("%d volumes are not detached; detach all volumes first", f.Attached)
+	case d.Apply == setting.ApplyFixedByNodes && f.Nodes > 0:
+		return wrong("it cannot be changed once a node has joined")
+	case s.Name == setting.V1DataEngine && setting.Plain(d, s.Value) == "false" && f.Engines > 0:
+		return wrong("cannot apply v1-data-engine setting to Longhorn workloads when there are attached v1 volumes")
+	}
+	return nil
+}
+
+func marked(s *v1beta2.Setting) bool {
+	_, ok := s.Annotations[naming.AnnotationUpdateSetting]
+	return ok
+}
+
+func checkSettingRequest(ctx context.Context, w world, r request[*v1beta2.Setting]) error {
+	if r.deleted() {
+		if _, err := setting.Lookup(r.old.Name); err == nil {
+			return invalid("setting %s cannot be deleted; set its value instead", r.old.Name)
+		}
+		return nil
+	}
+	f, err := w.settingFacts(ctx, r.new)
+	if err != nil {
+		return err
+	}
+	if r.created() {
+		return CheckSetting(nil, r.new, f)
+	}
+	return CheckSetting(r.old, r.new, f)
+}
+
+func (w world) settingFacts(ctx context.Context, s *v1beta2.Setting) (f SettingFacts, err error) {
+	if f.Stored, err = w.settings(ctx); err != nil {
+		return f, err
+	}
+	d, err := setting.Lookup(s.Name)
+	if err != nil {
+		return f, nil // CheckSetting says so
+	}
+	if d.Apply == setting.ApplyRefusedWhileAttached {
+		var volumes v1beta2.VolumeList
+		if err := w.List(ctx, &volumes, client.InNamespace(w.namespace)); err != nil {
+			return f, err
+		}
+		for i := range volumes.Items {
+			if state := volumes.Items[i].Status.State; state != v1beta2.VolumeStateDetached {
+				f.Attached++
+			}
+		}
+	}
+	if d.Apply == setting.ApplyFixedByNodes {
+		var list v1beta2.NodeList
+		if err := w.List(ctx, &list, client.InNamespace(w.namespace)); err != nil {
+			return f, err
+		}
+		f.Nodes = len(list.Items)
+	}
+	if s.Name == setting.V1DataEngine {
+		engines, err := w.enginesOf(ctx, "")
+		if err != nil {
+			return f, err
+		}
+		for i := range engines {
+			if engines[i].Status.CurrentState != v1beta2.InstanceStateStopped || engines[i].Spec.NodeID != "" {
+				f.Engines++
+			}
+		}
+	}
+	if s.Name == setting.PriorityClass && s.Value != "" {
+		err := w.Get(ctx, client.ObjectKey{Name: s.Value}, &schedulingv1.PriorityClass{})
+		f.PriorityClassMissing = apierrors.IsNotFound(err)
+		if client.IgnoreNotFound(err) != nil {
+			return f, err
+		}
+	}
+	return f, nil
+}

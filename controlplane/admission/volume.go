@@ -1,0 +1,314 @@
+package admission
+
+import (
+	"context"
+	"slices"
+
+	"ankole.storage/api/longhorn/v1beta2"
+	"ankole.storage/controlplane/naming"
+	"ankole.storage/controlplane/setting"
+)
+
+// Bounds of a volume's fields.
+const (
+	minReplicas      = 1
+	maxReplicas      = 20
+	minSnapshotCount = 2
+	maxSnapshotCount = 250
+	// luksHeader is what encryption takes from a volume.
+	luksHeader = 16 << 20
+	// cliWithoutCounter is the command line version from which an engine can run without revision counter.
+	cliWithoutCounter = 4
+)
+
+// VolumeFacts is what the cluster says about a volume.
+type VolumeFacts struct {
+	Settings setting.Values
+	// Image is the object of spec.image, nil if there is none.
+	Image *v1beta2.EngineImage
+	// BackingImageVirtualSize of spec.backingImage; BackingImageMissing if there is no such image.
+	BackingImageVirtualSize int64
+	BackingImageMissing     bool
+	// Source is the volume spec.dataSource names, nil if there is none.
+	Source *v1beta2.Volume
+	// BackupTargetMissing: spec.backupTargetName names no object.
+	BackupTargetMissing bool
+	// Replicas and Engines are the volume's own.
+	Replicas []v1beta2.Replica
+	Engines  []v1beta2.Engine
+}
+
+// CheckVolume refuses a volume that cannot be (old nil: creation). Texts start with what is wrong, parts of them are
+// matched by clients.
+func CheckVolume(old, v *v1beta2.Volume, f VolumeFacts) error {
+	if old == nil {
+		return checkNewVolume(v, f)
+	}
+	return checkVolumeUpdate(old, v, f)
+}
+
+func checkNewVolume(v *v1beta2.Volume, f VolumeFacts) error {
+	s := &v.Spec
+	return firstOf(
+		func() error {
+			if err := naming.CheckVolumeName(v.Name); err != nil {
+				return invalid("invalid name %s for volume: %v", v.Name, err)
+			}
+			return nil
+		},
+		func() error { return checkSize(v) },
+		func() error { return checkFields(v, f) },
+		func() error {
+			switch {
+			case s.Image == "":
+				return invalid("volume %s has no engine image; is setting default-engine-image set?", v.Name)
+			case f.Image == nil:
+				return invalid("engine image %s of volume %s does not exist", s.Image, v.Name)
+			case f.Image.Status.Incompatible:
+				return invalid("engine image %s of volume %s is incompatible with this manager", s.Image, v.Name)
+			case s.RevisionCounterDisabled && f.Image.Status.Version != "" && f.Image.Status.CLIAPIVersion < cliWithoutCounter:
+				return invalid("engine image %s of volume %s is too old to run without revision counter", s.Image, v.Name)
+			}
+			return nil
+		},
+		func() error {
+			if !s.Standby && s.Frontend != v1beta2.VolumeFrontendBlockDev && s.Frontend != v1beta2.VolumeFrontendISCSI {
+				return invalid("invalid volume frontend specified: %q of volume %s should be blockdev or iscsi", s.Frontend, v.Name)
+			}
+			return nil
+		},
+		func() error { return checkBackingImage(v, f) },
+		func() error { return checkSource(v, f) },
+		func() error {
+			switch {
+			case s.Encrypted && s.Size <= luksHeader:
+				return invalid("encrypted volume %s needs more than the %d bytes of its LUKS2 header size, not %d", v.Name, luksHeader, s.Size)
+			case !f.Settings.Bool(setting.V1DataEngine):
+				return invalid("volume %s cannot be created while setting v1-data-engine is false", v.Name)
+			}
+			return nil
+		},
+	)
+}
+
+func checkSize(v *v1beta2.Volume) error {
+	switch s := v.Spec.Size; {
+	case s <= 0:
+		return invalid("invalid volume size: %d bytes of volume %s should be positive", s, v.Name)
+	case s%sizeGrain != 0:
+		return invalid("invalid volume size: %d bytes of volume %s is too large", s, v.Name)
+	}
+	return nil
+}
+
+// checkFields holds the rules that apply at creation and later.
+func checkFields(v *v1beta2.Volume, f VolumeFacts) error {
+	s := &v.Spec
+	return firstOf(
+		func() error { return checkReplicaCount(v) },
+		func() error { return checkModes(v) },
+		func() error { return checkOverrides(v) },
+		func() error { return checkSnapshotLimits(v) },
+		func() error {
+			switch {
+			case s.BackupTargetName == "":
+				return invalid("volume %s has no backup target name", v.Name)
+			case f.BackupTargetMissing:
+				return invalid("backup target %s of volume %s does not exist", s.BackupTargetName, v.Name)
+			}
+			return nil
+		},
+		func() error {
+			if pinned := len(s.TopologyRequirement) > 0 && pinsOneZone(s.TopologyRequirement); pinned &&
+				s.ReplicaZoneSoftAntiAffinity != v1beta2.OverrideEnabled && s.NumberOfReplicas > 1 {
+				return invalid("topology requirement pins volume %s to zone %s, so replicaZoneSoftAntiAffinity must be enabled",
+					v.Name, s.TopologyRequirement[0].Zone)
+			}
+			return nil
+		},
+		func() error { return checkBlockSize(v) },
+	)
+}
+
+func checkReplicaCount(v *v1beta2.Volume) error {
+	n := v.Spec.NumberOfReplicas
+	if n < minReplicas || n > maxReplicas {
+		return invalid("number of replicas %d of volume %s must between %d to %d", n, v.Name, minReplicas, maxReplicas)
+	}
+	if v.Spec.DataLocality == v1beta2.DataLocalityStrictLocal && n != 1 {
+		return invalid("number of replica count should be 1 when data locality is strict-local: volume %s has %d", v.Name, n)
+	}
+	return nil
+}
+
+func checkModes(v *v1beta2.Volume) error {
+	s := &v.Spec
+	switch s.DataLocality {
+	case v1beta2.DataLocalityDisabled, v1beta2.DataLocalityBestEffort, v1beta2.DataLocalityStrictLocal:
+	default:
+		return invalid("invalid data locality mode %q of volume %s", s.DataLocality, v.Name)
+	}
+	switch s.AccessMode {
+	case v1beta2.AccessModeReadWriteOnce, v1beta2.AccessModeReadWriteOncePod, v1beta2.AccessModeReadWriteMany:
+	default:
+		return invalid("invalid access mode %q of volume %s", s.AccessMode, v.Name)
+	}
+	switch {
+	case s.DataLocality == v1beta2.DataLocalityStrictLocal && s.AccessMode == v1beta2.AccessModeReadWriteMany && !s.Migratable:
+		return invalid("access mode rwx of volume %s is incompatible with data locality strict-local", v.Name)
+	case s.Migratable && s.AccessMode != v1beta2.AccessModeReadWriteMany:
+		return invalid("migratable volumes are only supported in ReadWriteMany (rwx) access mode: volume %s is %s", v.Name, s.AccessMode)
+	}
+	return nil
+}
+
+// checkOverrides checks the fields that override settings. The schema does so too; objects written before it, and
+// callers that have no schema, are checked here.
+func checkOverrides(v *v1beta2.Volume) error {
+	s := &v.Spec
+	if !slices.Contains([]v1beta2.ReplicaAutoBalance{v1beta2.ReplicaAutoBalanceIgnored, v1beta2.ReplicaAutoBalanceDisabled,
+		v1beta2.ReplicaAutoBalanceLeastEffort, v1beta2.ReplicaAutoBalanceBestEffort}, s.ReplicaAutoBalance) {
+		return invalid("invalid replica auto-balance option %q of volume %s", s.ReplicaAutoBalance, v.Name)
+	}
+	if !slices.Contains([]v1beta2.SnapshotDataIntegrity{v1beta2.SnapshotDataIntegrityIgnored, v1beta2.SnapshotDataIntegrityDisabled,
+		v1beta2.SnapshotDataIntegrityEnabled, v1beta2.SnapshotDataIntegrityFastCheck}, s.SnapshotDataIntegrity) {
+		return invalid("invalid snapshot data integrity %q of volume %s", s.SnapshotDataIntegrity, v.Name)
+	}
+	for _, o := range []struct {
+		field string
+		value v1beta2.Override
+	}{
+		{"unmapMarkSnapChainRemoved", s.UnmapMarkSnapChainRemoved},
+		{"replicaSoftAntiAffinity", s.ReplicaSoftAntiAffinity},
+		{"replicaZoneSoftAntiAffinity", s.ReplicaZoneSoftAntiAffinity},
+		{"replicaDiskSoftAntiAffinity", s.ReplicaDiskSoftAntiAffinity},
+		{"offlineRebuilding", s.OfflineRebuilding},
+		{"restoreVolumeRecurringJob", s.RestoreVolumeRecurringJob},
+		{"freezeFilesystemForSnapshot", s.FreezeFilesystemForSnapshot},
+	} {
+		switch o.value {
+		case v1beta2.OverrideIgnored, v1beta2.OverrideEnabled, v1beta2.OverrideDisabled:
+		default:
+			return invalid("invalid %s %q of volume %s: should be ignored, enabled or disabled", o.field, o.value, v.Name)
+		}
+	}
+	return nil
+}
+
+func checkSnapshotLimits(v *v1beta2.Volume) error {
+	s := &v.Spec
+	if s.SnapshotMaxCount < minSnapshotCount || s.SnapshotMaxCount > maxSnapshotCount {
+		return invalid("snapshot max count should be between %d to %d: volume %s has %d",
+			minSnapshotCount, maxSnapshotCount, v.Name, s.SnapshotMaxCount)
+	}
+	if s.SnapshotMaxSize != 0 && s.SnapshotMaxSize/2 < s.Size {
+		return invalid("snapshot max size %d of volume %s should be 0 or at least twice the volume size %d", s.SnapshotMaxSize, v.Name, s.Size)
+	}
+	return nil
+}
+
+func validBlockSize(n int64) bool {
+	return n == v1beta2.BackupBlockSize2Mi || n == v1beta2.BackupBlockSize16Mi
+}
+
+func checkBlockSize(v *v1beta2.Volume) error {
+	n := v.Spec.BackupBlockSize
+	if !validBlockSize(n) {
+		return invalid("unsupported BackupBlockSize %d of volume %s: should be %d or %d", n, v.Name, v1beta2.BackupBlockSize2Mi, v1beta2.BackupBlockSize16Mi)
+	}
+	if v.Spec.Size%n != 0 {
+		return invalid("unsupported BackupBlockSize %d of volume %s: the volume size %d is not a multiple of it", n, v.Name, v.Spec.Size)
+	}
+	return nil
+}
+
+func checkBackingImage(v *v1beta2.Volume, f VolumeFacts) error {
+	switch {
+	case v.Spec.BackingImage == "":
+		return nil
+	case f.BackingImageMissing:
+		return invalid("backing image %s of volume %s does not exist", v.Spec.BackingImage, v.Name)
+	case f.BackingImageVirtualSize > v.Spec.Size:
+		return invalid("volume size should be larger than the backing image size: volume %s has %d bytes, backing image %s has %d",
+			v.Name, v.Spec.Size, v.Spec.BackingImage, f.BackingImageVirtualSize)
+	}
+	return nil
+}
+
+func checkSource(v *v1beta2.Volume, f VolumeFacts) error {
+	if v.Spec.DataSource == "" {
+		if v.Spec.CloneMode != v1beta2.CloneModeNone {
+			return invalid("volume %s has clone mode %s without a data source", v.Name, v.Spec.CloneMode)
+		}
+		return nil
+	}
+	name, _, ok := naming.ParseCloneSource(v.Spec.DataSource)
+	switch {
+	case !ok:
+		return invalid("failed to verify data source: %q of volume %s should be vol://<volume> or snap://<volume>/<snapshot>", v.Spec.DataSource, v.Name)
+	case f.Source == nil:
+		return invalid("failed to verify data source: volume %s does not exist", name)
+	case f.Source.Spec.Size != v.Spec.Size:
+		return invalid("failed to verify data source: volume %s has %d bytes, its source %s has %d", v.Name, v.Spec.Size, name, f.Source.Spec.Size)
+	case v.Spec.CloneMode != v1beta2.CloneModeFullCopy:
+		return invalid("volume %s has clone mode %q, only full-copy is supported", v.Name, v.Spec.CloneMode)
+	}
+	return nil
+}
+
+func checkVolumeRequest(ctx context.Context, w world, r request[*v1beta2.Volume]) error {
+	switch {
+	case r.deleted():
+		return nil // any volume can be deleted
+	case r.created():
+		f, err := w.volumeFacts(ctx, r.new, false)
+		if err != nil {
+			return err
+		}
+		return CheckVolume(nil, r.new, f)
+	}
+	f, err := w.volumeFacts(ctx, r.new, true)
+	if err != nil {
+		return err
+	}
+	return CheckVolume(r.old, r.new, f)
+}
+
+func (w world) volumeFacts(ctx context.Context, v *v1beta2.Volume, exists bool) (f VolumeFacts, err error) {
+	if f.Settings, err = w.settings(ctx); err != nil {
+		return f, err
+	}
+	if f.Image, err = w.engineImage(ctx, v.Spec.Image); err != nil {
+		return f, err
+	}
+	if v.Spec.BackingImage != "" && !exists {
+		bi, err := find(ctx, w, v.Spec.BackingImage, &v1beta2.BackingImage{})
+		if err != nil {
+			return f, err
+		}
+		f.BackingImageMissing = bi == nil
+		if bi != nil {
+			f.BackingImageVirtualSize = bi.Status.VirtualSize
+		}
+	}
+	if name, _, ok := naming.ParseCloneSource(v.Spec.DataSource); ok && !exists {
+		if f.Source, err = w.volume(ctx, name); err != nil {
+			return f, err
+		}
+	}
+	if v.Spec.BackupTargetName != "" {
+		bt, err := find(ctx, w, v.Spec.BackupTargetName, &v1beta2.BackupTarget{})
+		if err != nil {
+			return f, err
+		}
+		f.BackupTargetMissing = bt == nil
+	}
+	if !exists {
+		return f, nil
+	}
+	if f.Replicas, err = w.replicasOf(ctx, v.Name); err != nil {
+		return f, err
+	}
+	f.Engines, err = w.enginesOf(ctx, v.Name)
+	return f, err
+}

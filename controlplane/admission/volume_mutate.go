@@ -1,0 +1,158 @@
+package admission
+
+import (
+	"context"
+
+	"ankole.storage/api/longhorn/v1beta2"
+	"ankole.storage/controlplane/naming"
+	"ankole.storage/controlplane/setting"
+)
+
+var volumes = kind[*v1beta2.Volume]{
+	plural:     "volumes",
+	create:     func() *v1beta2.Volume { return &v1beta2.Volume{} },
+	onValidate: allThree,
+	onMutate:   createUpdate,
+	mutator: func(ctx context.Context, w world, r request[*v1beta2.Volume]) error {
+		values, err := w.settings(ctx)
+		if err != nil {
+			return err
+		}
+		if r.created() {
+			MutateVolume(nil, r.new, values)
+		} else {
+			MutateVolume(r.old, r.new, values)
+		}
+		return nil
+	},
+	checker: checkVolumeRequest,
+}
+
+// sizeGrain is what volume sizes are a multiple of: the unit of backups.
+const sizeGrain = 2 << 20
+
+// RoundSize rounds a size in bytes up to a multiple of 2 MiB. Sizes that are not positive, or too large to round, stay
+// as they are, for CheckVolume to refuse.
+func RoundSize(size int64) int64 {
+	rounded := (size + sizeGrain - 1) / sizeGrain * sizeGrain
+	if size <= 0 || rounded < size {
+		return size
+	}
+	return rounded
+}
+
+// MutateVolume completes a volume from the settings (old nil: creation).
+func MutateVolume(old, v *v1beta2.Volume, s setting.Values) {
+	if old == nil {
+		completeNewVolume(v, s)
+	}
+	completeVolume(old, v, s)
+	if v.Labels[naming.LabelVolume] != v.Name && v.Name != "" {
+		addLabels(v, naming.VolumeLabels(v.Name))
+	}
+	addLabels(v, map[string]string{
+		naming.LabelBackupTarget:                                                v.Spec.BackupTargetName,
+		naming.LabelSettingPrefix + setting.ReplicaAutoBalance:                  ignoredLabel(string(v.Spec.ReplicaAutoBalance)),
+		naming.LabelSettingPrefix + setting.SnapshotDataIntegrity:               ignoredLabel(string(v.Spec.SnapshotDataIntegrity)),
+		naming.LabelSettingPrefix + setting.RemoveSnapshotsDuringFilesystemTrim: ignoredLabel(string(v.Spec.UnmapMarkSnapChainRemoved)),
+	})
+	addFinalizer(v)
+}
+
+// ignoredLabel is the value of a label that marks volumes which follow a setting; empty takes the label away.
+func ignoredLabel(override string) string {
+	if override == naming.SettingIgnored {
+		return naming.SettingIgnored
+	}
+	return ""
+}
+
+// completeNewVolume fills in what is decided once, at creation.
+func completeNewVolume(v *v1beta2.Volume, s setting.Values) {
+	v.Name = naming.CorrectName(v.Name)
+	if v.Spec.NumberOfReplicas == 0 {
+		v.Spec.NumberOfReplicas = s.Int(setting.DefaultReplicaCount)
+	}
+	if v.Spec.DataLocality == "" {
+		v.Spec.DataLocality = v1beta2.DataLocality(s.String(setting.DefaultDataLocality))
+	}
+	if v.Spec.BackupTargetName == "" {
+		v.Spec.BackupTargetName = naming.BackupTarget
+	}
+	v.Spec.Image = s.String(setting.DefaultEngineImage)
+	v.Spec.EngineImage = v.Spec.Image
+	if v.Spec.BackupCompressionMethod == "" {
+		v.Spec.BackupCompressionMethod = v1beta2.BackupCompressionMethod(s.String(setting.BackupCompressionMethod))
+	}
+	if v.Spec.DataLocality == v1beta2.DataLocalityStrictLocal {
+		v.Spec.RevisionCounterDisabled = true
+	}
+	if source, _, ok := naming.ParseCloneSource(v.Spec.DataSource); ok {
+		addLabels(v, map[string]string{naming.LabelCloneSourceVolume: source})
+	}
+}
+
+// completeVolume fills in what may never be empty.
+func completeVolume(old, v *v1beta2.Volume, s setting.Values) {
+	spec := &v.Spec
+	if old != nil {
+		spec.Image = v1beta2.MergeImages(old.Spec.Image, spec.Image, spec.EngineImage)
+		spec.EngineImage = spec.Image
+		if spec.BackupCompressionMethod == "" {
+			spec.BackupCompressionMethod = v1beta2.BackupCompressionGzip
+		}
+		if spec.Size > old.Spec.Size && spec.SnapshotMaxSize != 0 && spec.SnapshotMaxSize < 2*spec.Size {
+			spec.SnapshotMaxSize = 2 * RoundSize(spec.Size)
+		}
+	}
+	orElse(&spec.AccessMode, v1beta2.AccessModeReadWriteOnce)
+	spec.Size = RoundSize(spec.Size)
+	if spec.SnapshotMaxCount == 0 {
+		spec.SnapshotMaxCount = s.Int(setting.SnapshotMaxCount)
+	}
+	if spec.DataSource != "" {
+		orElse(&spec.CloneMode, v1beta2.CloneModeFullCopy)
+	}
+	orElse(&spec.ReplicaAutoBalance, v1beta2.ReplicaAutoBalanceIgnored)
+	orElse(&spec.SnapshotDataIntegrity, v1beta2.SnapshotDataIntegrityIgnored)
+	if len(spec.TopologyRequirement) > 0 && pinsOneZone(spec.TopologyRequirement) &&
+		(spec.ReplicaZoneSoftAntiAffinity == "" || spec.ReplicaZoneSoftAntiAffinity == v1beta2.OverrideIgnored) {
+		spec.ReplicaZoneSoftAntiAffinity = v1beta2.OverrideEnabled
+	}
+	for _, o := range []*v1beta2.Override{
+		&spec.RestoreVolumeRecurringJob, &spec.UnmapMarkSnapChainRemoved, &spec.ReplicaSoftAntiAffinity,
+		&spec.ReplicaZoneSoftAntiAffinity, &spec.ReplicaDiskSoftAntiAffinity, &spec.FreezeFilesystemForSnapshot,
+		&spec.OfflineRebuilding,
+	} {
+		orElse(o, v1beta2.OverrideIgnored)
+	}
+	if spec.DiskSelector == nil {
+		spec.DiskSelector = []string{}
+	}
+	if spec.NodeSelector == nil {
+		spec.NodeSelector = []string{}
+	}
+	orElse(&spec.DataEngine, v1beta2.DataEngineTypeV1)
+	if spec.BackupBlockSize == 0 {
+		spec.BackupBlockSize = int64(s.Int(setting.DefaultBackupBlockSize)) << 20
+		if spec.Standby {
+			spec.BackupBlockSize = v1beta2.BackupBlockSize2Mi
+		}
+	}
+}
+
+// pinsOneZone tells whether all terms name the same, non-empty zone.
+func pinsOneZone(terms []v1beta2.TopologyTerm) bool {
+	for _, t := range terms {
+		if t.Zone == "" || t.Zone != terms[0].Zone {
+			return false
+		}
+	}
+	return true
+}
+
+func orElse[T ~string](field *T, value T) {
+	if *field == "" {
+		*field = value
+	}
+}

@@ -1,0 +1,184 @@
+package admission
+
+import (
+	"strconv"
+
+	"ankole.storage/api/longhorn/v1beta2"
+	"ankole.storage/controlplane/naming"
+)
+
+// checkVolumeUpdate judges a change of a volume that exists. Fields that did not change are not judged again where the
+// cluster may have moved on since, so that a controller can always take a finalizer away or go on with its work.
+func checkVolumeUpdate(old, v *v1beta2.Volume, f VolumeFacts) error {
+	if v.DeletionTimestamp != nil {
+		return nil
+	}
+	return firstOf(
+		func() error { return checkFixed(old, v) },
+		func() error { return checkResize(old, v, f) },
+		func() error { return checkFieldsIfChanged(old, v, f) },
+		func() error { return checkImageChange(old, v, f) },
+		func() error { return checkPlaceChange(old, v, f) },
+		func() error { return checkSnapshotUse(old, v, f) },
+	)
+}
+
+// checkFixed refuses changes of what is decided at creation.
+func checkFixed(old, v *v1beta2.Volume) error {
+	o, n := &old.Spec, &v.Spec
+	switch {
+	case o.DataSource != n.DataSource:
+		return invalid("the data source of volume %s cannot be changed", v.Name)
+	case o.CloneMode != "" && o.CloneMode != n.CloneMode:
+		return invalid("the clone mode of volume %s cannot be changed", v.Name)
+	case !sameTerms(o.TopologyRequirement, n.TopologyRequirement):
+		return invalid("the topology requirement of volume %s cannot be changed", v.Name)
+	case o.BackupCompressionMethod != "" && o.BackupCompressionMethod != n.BackupCompressionMethod:
+		return invalid("changing backup compression method of volume %s from %s to %s is not supported", v.Name, o.BackupCompressionMethod, n.BackupCompressionMethod)
+	case validBlockSize(o.BackupBlockSize) && o.BackupBlockSize != n.BackupBlockSize:
+		return invalid("changing the backup block size of volume %s is not supported", v.Name)
+	case old.Labels[naming.LabelCloneSourceVolume] != "" &&
+		old.Labels[naming.LabelCloneSourceVolume] != v.Labels[naming.LabelCloneSourceVolume]:
+		return invalid("label %s of volume %s cannot be changed", naming.LabelCloneSourceVolume, v.Name)
+	}
+	return checkDataEngine("volume "+v.Name, o.DataEngine, n.DataEngine)
+}
+
+func sameTerms(a, b []v1beta2.TopologyTerm) bool {
+	if len(a) != len(b) {
+		return false
+	}
+	for i := range a {
+		if a[i] != b[i] {
+			return false
+		}
+	}
+	return true
+}
+
+// checkResize judges a change of size.
+func checkResize(old, v *v1beta2.Volume, f VolumeFacts) error {
+	if old.Spec.Size == v.Spec.Size {
+		return nil
+	}
+	if err := checkSize(v); err != nil {
+		return err
+	}
+	if v.Spec.Size < old.Spec.Size {
+		if !old.Status.ExpansionRequired {
+			return invalid("shrinking volume %s from %d to %d bytes is not supported", v.Name, old.Spec.Size, v.Spec.Size)
+		}
+		return nil // an expansion is being cancelled
+	}
+	detached := old.Status.State == v1beta2.VolumeStateDetached
+	switch {
+	case old.Spec.NodeID == "" && !detached:
+		return forbidden("invalid volume state to expand: volume %s is %s", v.Name, old.Status.State)
+	case old.Status.Robustness == v1beta2.VolumeRobustnessFaulted:
+		return forbidden("volume %s is faulted and cannot be expanded", v.Name)
+	case old.Status.RestoreRequired && !old.Status.IsStandby:
+		return forbidden("volume %s is restoring data and cannot be expanded", v.Name)
+	case old.Status.CloneStatus.State == v1beta2.VolumeCloneStateInitiated:
+		return forbidden("volume %s is being cloned and cannot be expanded", v.Name)
+	}
+	if detached && !v1beta2.IsConditionTrue(old.Status.Conditions, v1beta2.VolumeConditionScheduled) {
+		for i := range f.Replicas {
+			if f.Replicas[i].Spec.NodeID == "" {
+				return forbidden("volume %s has replicas that are not scheduled and cannot be expanded", v.Name)
+			}
+		}
+	}
+	return nil
+}
+
+// checkFieldsIfChanged runs the rules of creation on a change of a field they look at.
+func checkFieldsIfChanged(old, v *v1beta2.Volume, f VolumeFacts) error {
+	o, n := &old.Spec, &v.Spec
+	if o.DataLocality != n.DataLocality && old.Status.State != v1beta2.VolumeStateDetached &&
+		(o.DataLocality == v1beta2.DataLocalityStrictLocal || n.DataLocality == v1beta2.DataLocalityStrictLocal) {
+		return forbidden("data locality of volume %s can be changed from %s to %s only while it is detached", v.Name, o.DataLocality, n.DataLocality)
+	}
+	if o.BackupTargetName == n.BackupTargetName {
+		f.BackupTargetMissing = false // judged when it was set
+	}
+	if o.SnapshotMaxCount == 0 && n.SnapshotMaxCount == 0 {
+		n = n.DeepCopy()
+		n.SnapshotMaxCount = maxSnapshotCount // from before there was a limit
+	}
+	return checkFields(&v1beta2.Volume{ObjectMeta: v.ObjectMeta, Spec: *n, Status: v.Status}, f)
+}
+
+// checkImageChange judges a wanted engine upgrade.
+func checkImageChange(old, v *v1beta2.Volume, f VolumeFacts) error {
+	if old.Spec.Image == v.Spec.Image || v.Spec.Image == old.Status.CurrentImage {
+		return nil // unchanged, or back to the image in use
+	}
+	switch {
+	case v.Spec.Image == "":
+		return invalid("volume %s has no engine image", v.Name)
+	case f.Image == nil:
+		return invalid("engine image %s wanted for volume %s does not exist", v.Spec.Image, v.Name)
+	case f.Image.Status.Incompatible:
+		return invalid("engine image %s wanted for volume %s is incompatible with this manager", v.Spec.Image, v.Name)
+	case f.Image.Status.State != v1beta2.EngineImageStateDeployed:
+		return forbidden("engine image %s wanted for volume %s is not deployed yet", v.Spec.Image, v.Name)
+	}
+	return nil
+}
+
+// checkPlaceChange judges where the volume is attached or migrates to.
+func checkPlaceChange(old, v *v1beta2.Volume, f VolumeFacts) error {
+	o, n := &old.Spec, &v.Spec
+	if o.MigrationNodeID != n.MigrationNodeID && n.MigrationNodeID != "" &&
+		old.Status.CurrentMigrationNodeID != "" && old.Status.CurrentMigrationNodeID != n.MigrationNodeID {
+		return forbidden("volume %s is migrating to node %s; wait for its end before another migration", v.Name, old.Status.CurrentMigrationNodeID)
+	}
+	if n.DataLocality != v1beta2.DataLocalityStrictLocal || n.NodeID == "" || o.NodeID == n.NodeID {
+		return nil
+	}
+	if len(f.Replicas) != 1 {
+		return invalid("strict-local volume %s should have exactly one replica, not %d", v.Name, len(f.Replicas))
+	}
+	if at := f.Replicas[0].Spec.NodeID; at != "" && at != n.NodeID {
+		return invalid("strict-local volume %s has its replica on node %s and cannot be attached to node %s", v.Name, at, n.NodeID)
+	}
+	return nil
+}
+
+// checkSnapshotUse keeps limits on snapshots above what the volume has.
+func checkSnapshotUse(old, v *v1beta2.Volume, f VolumeFacts) error {
+	o, n := &old.Spec, &v.Spec
+	countChanged, sizeChanged := o.SnapshotMaxCount != n.SnapshotMaxCount, o.SnapshotMaxSize != n.SnapshotMaxSize
+	if !countChanged && !sizeChanged {
+		return nil
+	}
+	upgrade := o.SnapshotMaxCount == 0 && n.SnapshotMaxCount == maxSnapshotCount && !sizeChanged
+	if len(f.Engines) > 1 && !upgrade {
+		return forbidden("the snapshot limits of volume %s cannot be changed while it is migrating", v.Name)
+	}
+	for i := range f.Engines {
+		count, size := snapshotUse(&f.Engines[i])
+		if countChanged && n.SnapshotMaxCount < count {
+			return invalid("snapshot max count %d of volume %s is smaller than current usage %d", n.SnapshotMaxCount, v.Name, count)
+		}
+		if sizeChanged && n.SnapshotMaxSize != 0 && n.SnapshotMaxSize < size {
+			return invalid("snapshot max size %d of volume %s is smaller than current usage %d", n.SnapshotMaxSize, v.Name, size)
+		}
+	}
+	return nil
+}
+
+// snapshotUse counts the snapshots that are not removed, and their sizes.
+func snapshotUse(e *v1beta2.Engine) (count int, size int64) {
+	for name, s := range e.Status.Snapshots {
+		if name == v1beta2.VolumeHeadName || s.Removed {
+			continue
+		}
+		count++
+		n, err := strconv.ParseInt(s.Size, 10, 64)
+		if err == nil {
+			size += n
+		}
+	}
+	return count, size
+}

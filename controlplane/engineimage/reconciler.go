@@ -1,0 +1,236 @@
+package engineimage
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os/exec"
+	"sync"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"ankole.storage/api/longhorn/v1beta2"
+	"ankole.storage/controlplane/loop"
+	"ankole.storage/controlplane/naming"
+	"ankole.storage/controlplane/setting"
+	"ankole.storage/controlplane/setting/stored"
+)
+
+// versionTimeout bounds a run of the binary.
+const versionTimeout = 10 * time.Second
+
+// Config is what the reconciler is told.
+type Config struct {
+	Namespace string
+	// NodeName is the node this manager runs on, whose copy of a binary is asked for its version.
+	NodeName       string
+	ServiceAccount string
+	// Resolve turns a path as the Pod sees it into the one to open (hostpath.Resolve).
+	Resolve func(path string) string
+}
+
+// Reconciler looks after EngineImage objects.
+type Reconciler struct {
+	cfg    Config
+	client client.Client
+
+	mu sync.Mutex
+	// versions remembers what binaries said, by object UID.
+	versions map[string]*Versions
+}
+
+// New returns the reconciler; SetupWithManager puts it to work.
+func New(cfg Config) *Reconciler { return &Reconciler{cfg: cfg, versions: map[string]*Versions{}} }
+
+// SetupWithManager registers the controller.
+func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
+	r.client = mgr.GetClient()
+	return loop.Setup(mgr, r.cfg.Namespace, loop.Controller[*v1beta2.EngineImage, seen]{
+		Name:   naming.EventSource("engine-image"),
+		New:    func() *v1beta2.EngineImage { return &v1beta2.EngineImage{} },
+		Gather: r.gather,
+		Decide: decide,
+		Conditions: func(ei *v1beta2.EngineImage) []loop.Condition {
+			var out []loop.Condition
+			for _, c := range ei.Status.Conditions {
+				out = append(out, loop.Condition{Type: c.Type, Status: string(c.Status), Reason: c.Reason, Message: c.Message})
+			}
+			return out
+		},
+		Watches: []loop.Watch{
+			loop.Watching(&appsv1.DaemonSet{}, loop.ByOwner[*appsv1.DaemonSet]("EngineImage")),
+			loop.Watching(&corev1.Pod{}, loop.ByLabel[*corev1.Pod](naming.LabelEngineImage)),
+			loop.Watching(&v1beta2.Node{}, func(*v1beta2.Node) []string { return r.all() }),
+			loop.Watching(&v1beta2.Setting{}, r.onSetting),
+			loop.Watching(&v1beta2.Volume{}, func(v *v1beta2.Volume) []string { return names(v.Spec.Image, v.Status.CurrentImage) }),
+			loop.Watching(&v1beta2.Engine{}, func(e *v1beta2.Engine) []string { return names(e.Spec.Image, e.Status.CurrentImage) }),
+			loop.Watching(&v1beta2.Replica{}, func(p *v1beta2.Replica) []string { return names(p.Spec.Image, p.Status.CurrentImage) }),
+		},
+	})
+}
+
+// names returns the objects of images.
+func names(images ...string) []string {
+	var out []string
+	for _, image := range images {
+		if image != "" {
+			out = append(out, naming.EngineImageName(image))
+		}
+	}
+	return out
+}
+
+func (r *Reconciler) onSetting(s *v1beta2.Setting) []string {
+	switch s.Name {
+	case setting.DefaultEngineImage, setting.TaintToleration, setting.SystemManagedComponentsNodeSelector,
+		setting.PriorityClass, setting.RegistrySecret, setting.SystemManagedPodsImagePullPolicy,
+		setting.EngineImagePodLivenessProbePeriod, setting.EngineImagePodLivenessProbeTimeout,
+		setting.EngineImagePodLivenessProbeFailureThreshold:
+		return r.all()
+	}
+	return nil
+}
+
+func (r *Reconciler) all() []string {
+	var list v1beta2.EngineImageList
+	if err := r.client.List(context.Background(), &list, client.InNamespace(r.cfg.Namespace)); err != nil {
+		return nil // the cache is stopping
+	}
+	var out []string
+	for _, ei := range list.Items {
+		out = append(out, ei.Name)
+	}
+	return out
+}
+
+func (r *Reconciler) gather(ctx context.Context, ei *v1beta2.EngineImage) (seen, error) {
+	values, err := stored.Read(ctx, r.client, ei.Namespace)
+	if err != nil {
+		return seen{}, err
+	}
+	s := seen{
+		Default:   values.String(setting.DefaultEngineImage) == ei.Spec.Image,
+		Settings:  settingsFrom(values, r.cfg.ServiceAccount),
+		Owner:     r.cfg.NodeName,
+		KubeNodes: map[string]*corev1.Node{},
+	}
+	ds := &appsv1.DaemonSet{}
+	key := client.ObjectKey{Namespace: ei.Namespace, Name: naming.EngineImageDaemonSetName(ei.Name)}
+	switch err := r.client.Get(ctx, key, ds); {
+	case err == nil:
+		s.DaemonSet = ds
+	case !apierrors.IsNotFound(err):
+		return seen{}, fmt.Errorf("read DaemonSet %s: %w", key.Name, err)
+	}
+	if err := r.gatherLists(ctx, ei, &s); err != nil {
+		return seen{}, err
+	}
+	r.gatherVersions(ctx, ei, &s)
+	return s, nil
+}
+
+func (r *Reconciler) gatherLists(ctx context.Context, ei *v1beta2.EngineImage, s *seen) error {
+	in := client.InNamespace(ei.Namespace)
+	var pods corev1.PodList
+	var nodes v1beta2.NodeList
+	var kubes corev1.NodeList
+	var volumes v1beta2.VolumeList
+	var engines v1beta2.EngineList
+	var replicas v1beta2.ReplicaList
+	err := errors.Join(
+		r.client.List(ctx, &pods, in, client.MatchingLabels{naming.LabelEngineImage: ei.Name}),
+		r.client.List(ctx, &nodes, in),
+		r.client.List(ctx, &kubes),
+		r.client.List(ctx, &volumes, in, client.UnsafeDisableDeepCopy),
+		r.client.List(ctx, &engines, in, client.UnsafeDisableDeepCopy),
+		r.client.List(ctx, &replicas, in, client.UnsafeDisableDeepCopy),
+	)
+	if err != nil {
+		return fmt.Errorf("list what belongs to engine image %s: %w", ei.Name, err)
+	}
+	s.Pods, s.Nodes = pods.Items, nodes.Items
+	for i := range kubes.Items {
+		s.KubeNodes[kubes.Items[i].Name] = &kubes.Items[i]
+	}
+	uses := func(images ...string) {
+		for _, image := range images {
+			if image == ei.Spec.Image {
+				s.References++
+				return
+			}
+		}
+	}
+	for i := range volumes.Items {
+		uses(volumes.Items[i].Spec.Image, volumes.Items[i].Status.CurrentImage)
+	}
+	for i := range engines.Items {
+		uses(engines.Items[i].Spec.Image, engines.Items[i].Status.CurrentImage)
+	}
+	for i := range replicas.Items {
+		uses(replicas.Items[i].Spec.Image, replicas.Items[i].Status.CurrentImage)
+	}
+	return nil
+}
+
+// gatherVersions asks the binary once it is installed on this node.
+func (r *Reconciler) gatherVersions(ctx context.Context, ei *v1beta2.EngineImage, s *seen) {
+	r.mu.Lock()
+	s.Versions = r.versions[string(ei.UID)]
+	r.mu.Unlock()
+	if s.Versions != nil {
+		return
+	}
+	if !deploymentMap(*s)[r.cfg.NodeName] {
+		s.VersionsProblem = "it is not yet on node " + r.cfg.NodeName
+		return
+	}
+	v, err := askVersion(ctx, r.cfg.Resolve(naming.InHostMount(naming.EngineBinaryOnHost(ei.Spec.Image))))
+	if err != nil {
+		s.VersionsProblem = err.Error()
+		return
+	}
+	s.Versions = v
+	r.mu.Lock()
+	r.versions[string(ei.UID)] = v
+	r.mu.Unlock()
+}
+
+// askVersion runs `binary version --client-only`.
+func askVersion(ctx context.Context, binary string) (*Versions, error) {
+	ctx, cancel := context.WithTimeout(ctx, versionTimeout)
+	defer cancel()
+	out, err := exec.CommandContext(ctx, binary, "version", "--client-only").Output()
+	if err != nil {
+		return nil, fmt.Errorf("%s version --client-only: %w", binary, err)
+	}
+	return parseVersions(out)
+}
+
+func parseVersions(out []byte) (*Versions, error) {
+	var answer struct {
+		ClientVersion *Versions `json:"clientVersion"`
+	}
+	if err := json.Unmarshal(out, &answer); err != nil {
+		return nil, fmt.Errorf("the version is not JSON: %w", err)
+	}
+	if answer.ClientVersion == nil || answer.ClientVersion.Version == "" {
+		return nil, errors.New("the answer holds no clientVersion")
+	}
+	return answer.ClientVersion, nil
+}
+
+// NewObject returns the EngineImage object of an image.
+func NewObject(namespace, image string) *v1beta2.EngineImage {
+	ei := &v1beta2.EngineImage{}
+	ei.Namespace, ei.Name = namespace, naming.EngineImageName(image)
+	ei.Labels = naming.EngineImageLabels(ei.Name)
+	ei.Finalizers = []string{v1beta2.Finalizer}
+	ei.Spec.Image = image
+	return ei
+}

@@ -1,0 +1,105 @@
+package instancemanager
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"strconv"
+	"sync"
+	"time"
+
+	"ankole.storage/api/longhorn/v1beta2"
+	"ankole.storage/api/rpc/imrpc"
+	"ankole.storage/controlplane/instance"
+	"ankole.storage/controlplane/naming"
+	imclient "ankole.storage/instancemanager/client"
+)
+
+// callTimeout bounds one order to an instance manager. Starting and stopping go on after the answer.
+const callTimeout = 10 * time.Second
+
+// Callers orders processes from instance managers; it implements instance.Processes. The leader runs it as a Runnable, whose
+// end closes the connections.
+type Callers struct {
+	connect Connect
+
+	mu      sync.Mutex
+	clients map[string]*imclient.Client // by address
+}
+
+var _ instance.Processes = (*Callers)(nil)
+
+// NewCallers returns it without any connection.
+func NewCallers(connect Connect) *Callers {
+	return &Callers{connect: connect, clients: map[string]*imclient.Client{}}
+}
+
+// Start waits for ctx to end and closes all connections.
+func (c *Callers) Start(ctx context.Context) error {
+	<-ctx.Done()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var errs []error
+	for address, cl := range c.clients {
+		errs = append(errs, cl.Close())
+		delete(c.clients, address)
+	}
+	return errors.Join(errs...)
+}
+
+func (c *Callers) client(im *v1beta2.InstanceManager) (*imclient.Client, error) {
+	if im.Status.CurrentState != v1beta2.InstanceManagerStateRunning || im.Status.IP == "" {
+		return nil, fmt.Errorf("instance manager %s is not running (%s)", im.Name, im.Status.CurrentState)
+	}
+	address := net.JoinHostPort(im.Status.IP, strconv.Itoa(naming.PortProcessManager))
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if cl := c.clients[address]; cl != nil {
+		return cl, nil
+	}
+	cl, err := c.connect(address)
+	if err != nil {
+		return nil, err
+	}
+	c.clients[address] = cl
+	return cl, nil
+}
+
+// Create orders a process; one of that name that exists already is no error.
+func (c *Callers) Create(ctx context.Context, im *v1beta2.InstanceManager, p instance.Process) error {
+	cl, err := c.client(im)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	answer, err := cl.ProcessCreate(ctx, &imrpc.ProcessSpec{
+		Name: p.Name, Binary: p.Binary, Args: p.Args,
+		PortCount: int32(p.PortCount), PortArgs: p.PortArgs,
+		Environment: p.Environment,
+	})
+	switch {
+	case errors.Is(err, imclient.ErrExists):
+		return nil
+	case err != nil:
+		return err
+	case answer.GetStatus().GetState() == string(v1beta2.InstanceStateError):
+		return fmt.Errorf("instance manager %s: process %s did not start: %s", im.Name, p.Name, answer.GetStatus().GetErrorMsg())
+	}
+	return nil
+}
+
+// Delete orders the end of a process; one that does not exist is no error.
+func (c *Callers) Delete(ctx context.Context, im *v1beta2.InstanceManager, name string) error {
+	cl, err := c.client(im)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	if _, err := cl.ProcessDelete(ctx, name, ""); !errors.Is(err, imclient.ErrNotFound) {
+		return err
+	}
+	return nil
+}

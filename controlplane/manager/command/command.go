@@ -1,0 +1,64 @@
+// Package command is the command line of the manager program.
+package command
+
+import (
+	"fmt"
+	"log/slog"
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"ankole.storage/controlplane/manager"
+	"ankole.storage/controlplane/naming"
+	"ankole.storage/version"
+)
+
+// New returns the root command.
+func New() *cobra.Command {
+	root := &cobra.Command{
+		Use:           "manager",
+		Short:         "Control plane of the storage system",
+		Version:       version.Version,
+		SilenceUsage:  true,
+		SilenceErrors: true,
+	}
+	root.AddCommand(daemon())
+	return root
+}
+
+func daemon() *cobra.Command {
+	var cfg manager.Config
+	var level string
+	c := &cobra.Command{
+		Use:   "daemon",
+		Short: "Run the manager of one node",
+		Long: `Run the manager of one node until SIGTERM.
+
+The environment says who this process is: POD_NAME, POD_NAMESPACE, POD_IP and NODE_NAME (downward API).
+The API server is found as usual: KUBECONFIG, else the Pod's service account.`,
+		Args: cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error {
+			var l slog.Level
+			if err := l.UnmarshalText([]byte(level)); err != nil {
+				return fmt.Errorf("--log-level %q is not one of debug, info, warn, error", level)
+			}
+			slog.SetDefault(slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: l})))
+			cfg.PodName, cfg.Namespace = os.Getenv("POD_NAME"), os.Getenv("POD_NAMESPACE")
+			cfg.PodIP, cfg.NodeName = os.Getenv("POD_IP"), os.Getenv("NODE_NAME")
+			if cfg.Version == "" {
+				cfg.Version = version.Version
+			}
+			return manager.Run(c.Context(), cfg)
+		},
+	}
+	f := c.Flags()
+	f.StringVar(&cfg.EngineImage, "engine-image", "", "default engine image")
+	f.StringVar(&cfg.InstanceManagerImage, "instance-manager-image", "", "image of instance managers")
+	f.StringVar(&cfg.ManagerImage, "manager-image", "", "image of this program")
+	f.StringVar(&cfg.ServiceAccount, "service-account", naming.ServiceAccount, "service account of the Pods it creates")
+	f.StringVar(&cfg.WebhookURL, "webhook-url", "", "base URL at which the API server reaches the webhooks; empty: through the Service")
+	f.StringVar(&cfg.Listen, "listen", "", "address of REST and metrics (default ${POD_IP}:9500)")
+	f.StringVar(&cfg.WebhookListen, "webhook-listen", "", "address of the webhooks (default ${POD_IP}:9502)")
+	f.StringVar(&level, "log-level", "info", "debug, info, warn or error")
+	return c
+}

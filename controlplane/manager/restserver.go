@@ -1,0 +1,74 @@
+package manager
+
+import (
+	"context"
+	"net"
+	"net/http"
+	"strconv"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"ankole.storage/controlplane/naming"
+	"ankole.storage/rest"
+)
+
+// lookupTimeout bounds the search for the leader's address while a request waits.
+const lookupTimeout = 2 * time.Second
+
+// serveREST serves /v1, metrics and health on every node. Requests go to the leader, whose cache answers them; while
+// nobody leads they are answered here from live reads.
+func (p *process) serveREST(ctx context.Context) error {
+	s, err := rest.New(rest.Config{
+		Client: p.live, Live: p.live, Reader: reader{p},
+		Namespace:   p.cfg.Namespace,
+		EngineImage: p.cfg.EngineImage,
+		NodeName:    p.cfg.NodeName,
+		Version:     p.cfg.Version,
+		Leader:      p.leaderFor,
+	})
+	if err != nil {
+		return err
+	}
+	l, err := p.listen(ctx)
+	if err != nil {
+		return err
+	}
+	return s.Serve(ctx, l)
+}
+
+// leaderFor names the manager that should serve a request; nil for this one.
+func (p *process) leaderFor(r *http.Request) *rest.Target {
+	name := p.who.Leader()
+	if name == "" || name == p.cfg.PodName {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(r.Context(), lookupTimeout)
+	defer cancel()
+	pod := &corev1.Pod{}
+	if err := p.live.Get(ctx, client.ObjectKey{Namespace: p.cfg.Namespace, Name: name}, pod); err != nil || pod.Status.PodIP == "" {
+		return nil
+	}
+	return &rest.Target{Host: net.JoinHostPort(pod.Status.PodIP, strconv.Itoa(naming.PortManager))}
+}
+
+// reader reads from the leader's cache while this process leads, else live.
+type reader struct{ p *process }
+
+func (r reader) now() client.Reader {
+	if c := r.p.who.cached.Load(); c != nil {
+		return c.Reader
+	}
+	return r.p.live
+}
+
+// Get reads one object.
+func (r reader) Get(ctx context.Context, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
+	return r.now().Get(ctx, key, o, opts...)
+}
+
+// List reads a list.
+func (r reader) List(ctx context.Context, list client.ObjectList, opts ...client.ListOption) error {
+	return r.now().List(ctx, list, opts...)
+}

@@ -1,0 +1,218 @@
+package manager
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"time"
+
+	"github.com/go-logr/logr"
+	"golang.org/x/sync/errgroup"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/rest"
+	"k8s.io/klog/v2"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/config"
+	"sigs.k8s.io/controller-runtime/pkg/metrics/server"
+
+	"ankole.storage/controlplane/admission"
+	"ankole.storage/controlplane/admission/serving"
+	"ankole.storage/controlplane/naming"
+	"ankole.storage/controlplane/node"
+	"ankole.storage/controlplane/replica"
+	"ankole.storage/controlplane/witness"
+	"ankole.storage/hostpath"
+	imclient "ankole.storage/instancemanager/client"
+	"ankole.storage/instancemanager/mtls"
+)
+
+const (
+	// apiQPS and apiBurst bound what one manager asks of the API server.
+	apiQPS   = 100
+	apiBurst = 200
+	// stopLimit bounds the orderly end of controllers; a lease lost must be free of its old leader soon.
+	stopLimit = 3 * time.Second
+)
+
+// process is one manager process with what its parts share.
+type process struct {
+	cfg    Config
+	api    *rest.Config
+	scheme *runtime.Scheme
+	// live reads and writes past every cache.
+	live client.WithWatch
+	who  *Leadership
+	// connect opens clients to instance managers.
+	connect func(address string) (*imclient.Client, error)
+	agent   node.AgentConfig
+}
+
+// Run is the manager process. It returns when ctx ends, after everything it started has stopped.
+func Run(ctx context.Context, cfg Config) error {
+	cfg, err := cfg.Complete()
+	if err != nil {
+		return err
+	}
+	if err := hostpath.Check(); err != nil {
+		return err
+	}
+	log := logr.FromSlogHandler(slog.Default().Handler())
+	ctrl.SetLogger(log)
+	klog.SetLogger(log)
+	p, err := newProcess(cfg)
+	if err != nil {
+		return err
+	}
+	return p.run(ctx)
+}
+
+func newProcess(cfg Config) (*process, error) {
+	api, err := config.GetConfig()
+	if err != nil {
+		return nil, fmt.Errorf("find the API server: %w", err)
+	}
+	api.QPS, api.Burst = apiQPS, apiBurst
+	scheme, err := newScheme()
+	if err != nil {
+		return nil, fmt.Errorf("register kinds: %w", err)
+	}
+	live, err := client.NewWithWatch(api, client.Options{Scheme: scheme})
+	if err != nil {
+		return nil, fmt.Errorf("client of the API server: %w", err)
+	}
+	tlsConfig, err := mtls.Client(hostpath.Resolve(naming.TLSFilesInPod), slog.Default())
+	if err != nil {
+		return nil, err
+	}
+	return &process{
+		cfg: cfg, api: api, scheme: scheme, live: live,
+		who: &Leadership{self: cfg.PodName},
+		connect: func(address string) (*imclient.Client, error) {
+			return imclient.Dial(address, tlsConfig)
+		},
+		agent: node.AgentConfig{
+			Namespace: cfg.Namespace, NodeName: cfg.NodeName, PodName: cfg.PodName,
+			Host: node.Host{Resolve: hostpath.Resolve},
+		},
+	}, nil
+}
+
+// run starts the parts in the order in which they need each other.
+func (p *process) run(ctx context.Context) error {
+	if err := persist(ctx, "install the CRDs", func(ctx context.Context) error { return installCRDs(ctx, p.live) }); err != nil {
+		return ended(ctx, err)
+	}
+	var keys serving.Keys
+	err := persist(ctx, "make keys for the webhooks", func(ctx context.Context) (err error) {
+		keys, err = serving.EnsureKeys(ctx, p.live, p.cfg.Namespace, serving.Names(p.cfg.Namespace, p.cfg.WebhookURL), time.Now())
+		return err
+	})
+	if err != nil {
+		return ended(ctx, err)
+	}
+	hooks := admission.NewServer(p.live, p.cfg.Namespace)
+	if err := hooks.Listen(p.cfg.WebhookListen, keys); err != nil {
+		return err
+	}
+	group, ctx := errgroup.WithContext(ctx)
+	group.Go(func() error { return hooks.Start(ctx) })
+	// REST answers health checks from here on: only a ready Pod gets the webhooks' reviews, those of the next steps
+	// included.
+	group.Go(func() error { return p.serveREST(ctx) })
+	group.Go(func() error { return p.afterWebhooks(ctx, keys) })
+	return ended(ctx, group.Wait())
+}
+
+// ended hides that a process was asked to end.
+func ended(ctx context.Context, err error) error {
+	if ctx.Err() != nil && errors.Is(err, context.Canceled) {
+		return nil
+	}
+	return err
+}
+
+func (p *process) afterWebhooks(ctx context.Context, keys serving.Keys) error {
+	err := persist(ctx, "register the webhooks", func(ctx context.Context) error {
+		return serving.Register(ctx, p.live, p.cfg.Namespace, p.cfg.WebhookURL, keys.AuthorityPEM, admission.Rules())
+	})
+	if err != nil {
+		return err
+	}
+	if err := bootstrap(ctx, p.live, p.cfg, p.agent); err != nil {
+		return err
+	}
+	group, ctx := errgroup.WithContext(ctx)
+	group.Go(func() error { return p.runNode(ctx) })
+	group.Go(func() error { return elect(ctx, p.cfg, p.api, p.who, p.lead) })
+	return group.Wait()
+}
+
+// runNode runs what every manager does for its own node.
+func (p *process) runNode(ctx context.Context) error {
+	options := p.options()
+	options.Cache = nodeCache(p.cfg)
+	mgr, err := ctrl.NewManager(p.api, options)
+	if err != nil {
+		return fmt.Errorf("manager of the node's objects: %w", err)
+	}
+	parts := []Reconciler{
+		node.NewAgent(p.agent),
+		replica.NewAgent(replica.AgentConfig{Namespace: p.cfg.Namespace, NodeName: p.cfg.NodeName, Resolve: hostpath.Resolve}),
+		&witness.Relay{
+			Name:    p.cfg.PodName,
+			Handler: witness.Handler{Client: p.live, Namespace: p.cfg.Namespace},
+			Connect: p.connect,
+		},
+	}
+	return start(ctx, mgr, parts)
+}
+
+// lead runs the controllers until ctx ends.
+func (p *process) lead(ctx context.Context) error {
+	options := p.options()
+	options.Cache = leaderCache(p.cfg)
+	mgr, err := ctrl.NewManager(p.api, options)
+	if err != nil {
+		return fmt.Errorf("manager of all objects: %w", err)
+	}
+	parts, err := p.reconcilers(mgr)
+	if err != nil {
+		return err
+	}
+	p.who.cached.Store(&cached{Reader: mgr.GetClient()})
+	defer p.who.cached.Store(nil)
+	return start(ctx, mgr, parts)
+}
+
+func (p *process) options() ctrl.Options {
+	limit := stopLimit
+	return ctrl.Options{
+		Scheme:                  p.scheme,
+		Metrics:                 server.Options{BindAddress: "0"}, // served by package rest
+		HealthProbeBindAddress:  "0",
+		LeaderElection:          false, // see elect: only the leader builds a manager of all objects
+		GracefulShutdownTimeout: &limit,
+	}
+}
+
+func start(ctx context.Context, mgr ctrl.Manager, parts []Reconciler) error {
+	for _, part := range parts {
+		if err := part.SetupWithManager(mgr); err != nil {
+			return err
+		}
+	}
+	return mgr.Start(ctx)
+}
+
+// listen binds the REST address.
+func (p *process) listen(ctx context.Context) (net.Listener, error) {
+	var lc net.ListenConfig
+	l, err := lc.Listen(ctx, "tcp", p.cfg.Listen)
+	if err != nil {
+		return nil, fmt.Errorf("listen for REST: %w", err)
+	}
+	return l, nil
+}

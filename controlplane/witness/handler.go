@@ -1,0 +1,128 @@
+// Package witness answers the engines' questions to the witness from the API server.
+//
+// The witness record of a volume, the newest member set its engines agreed on, is field status.membership of the
+// Engine object. It decides which copies of the data count, so it is read past every cache and written only by
+// compare-and-swap: the object's resource version makes the swap atomic, and the record's own volume, epoch and
+// generation must be what the caller expects.
+package witness
+
+import (
+	"context"
+	"slices"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"ankole.storage/api/longhorn/v1beta2"
+	witnessv1 "ankole.storage/api/rpc/witness/v1"
+)
+
+// swapAttempts bounds how often a swap is tried again because somebody else wrote another part of the object's status
+// in between. The engine controller writes a few times a second at most.
+const swapAttempts = 8
+
+// Handler answers from the objects of one namespace. Client must read live; it implements relayclient.Handler.
+type Handler struct {
+	Client    client.Client
+	Namespace string
+}
+
+// Get returns the record; NOT_FOUND if there is none.
+func (h Handler) Get(ctx context.Context, q *witnessv1.GetRequest) (*witnessv1.Membership, error) {
+	e, err := h.engine(ctx, q.GetEngineName(), q.GetVolumeName())
+	if err != nil {
+		return nil, err
+	}
+	if e.Status.Membership == nil {
+		return nil, status.Errorf(codes.NotFound, "engine %s has no membership record", e.Name)
+	}
+	return toWire(e.Status.Membership), nil
+}
+
+// CompareAndSwap records Next if the record is the expected one.
+func (h Handler) CompareAndSwap(ctx context.Context, q *witnessv1.CompareAndSwapRequest) (*witnessv1.CompareAndSwapResponse, error) {
+	if err := valid(q); err != nil {
+		return nil, err
+	}
+	for range swapAttempts {
+		e, err := h.engine(ctx, q.GetEngineName(), q.GetVolumeName())
+		if err != nil {
+			return nil, err
+		}
+		if !equal(e.Status.Membership, q.GetExpected()) {
+			return &witnessv1.CompareAndSwapResponse{Current: toWire(e.Status.Membership)}, nil
+		}
+		e.Status.Membership = fromWire(q.GetNext())
+		err = h.Client.Status().Update(ctx, e)
+		switch {
+		case err == nil:
+			return &witnessv1.CompareAndSwapResponse{Swapped: true, Current: toWire(e.Status.Membership)}, nil
+		case !apierrors.IsConflict(err):
+			return nil, unavailable(err)
+		}
+	}
+	return nil, status.Errorf(codes.Unavailable, "engine %s changes too fast", q.GetEngineName())
+}
+
+// valid refuses a request that no correct engine sends.
+func valid(q *witnessv1.CompareAndSwapRequest) error {
+	next, expected := q.GetNext(), q.GetExpected()
+	switch {
+	case next == nil || next.GetVolumeUuid() == "":
+		return status.Error(codes.InvalidArgument, "the next record is missing or names no volume")
+	case next.GetEpoch() < 0 || next.GetGeneration() < 0:
+		return status.Error(codes.InvalidArgument, "epoch and generation must not be negative")
+	case expected != nil && expected.GetVolumeUuid() == next.GetVolumeUuid() &&
+		(next.GetEpoch() < expected.GetEpoch() || next.GetGeneration() < expected.GetGeneration()):
+		return status.Error(codes.InvalidArgument, "epoch and generation must not go back")
+	}
+	return nil
+}
+
+// engine reads an Engine object live.
+func (h Handler) engine(ctx context.Context, name, volume string) (*v1beta2.Engine, error) {
+	e := &v1beta2.Engine{}
+	err := h.Client.Get(ctx, client.ObjectKey{Namespace: h.Namespace, Name: name}, e)
+	switch {
+	case apierrors.IsNotFound(err):
+		// Not NOT_FOUND, which would mean: no record yet.
+		return nil, status.Errorf(codes.FailedPrecondition, "there is no engine %s", name)
+	case err != nil:
+		return nil, unavailable(err)
+	case e.Spec.VolumeName != volume:
+		return nil, status.Errorf(codes.InvalidArgument, "engine %s belongs to volume %s, not to %s", name, e.Spec.VolumeName, volume)
+	}
+	return e, nil
+}
+
+// unavailable says that this manager cannot answer now; the relay asks another one.
+func unavailable(err error) error { return status.Error(codes.Unavailable, err.Error()) }
+
+func equal(have *v1beta2.Membership, expected *witnessv1.Membership) bool {
+	if have == nil || expected == nil {
+		return have == nil && expected == nil
+	}
+	return have.VolumeUUID == expected.GetVolumeUuid() && have.Epoch == expected.GetEpoch() &&
+		have.Generation == expected.GetGeneration()
+}
+
+func toWire(m *v1beta2.Membership) *witnessv1.Membership {
+	if m == nil {
+		return nil
+	}
+	return &witnessv1.Membership{
+		VolumeUuid: m.VolumeUUID, Epoch: m.Epoch, RecordEpoch: m.RecordEpoch, Generation: m.Generation,
+		Members: slices.Clone(m.Members), Engine: m.Engine, InstanceManager: m.InstanceManager,
+	}
+}
+
+func fromWire(m *witnessv1.Membership) *v1beta2.Membership {
+	members := slices.Clone(m.GetMembers())
+	slices.Sort(members)
+	return &v1beta2.Membership{
+		VolumeUUID: m.GetVolumeUuid(), Epoch: m.GetEpoch(), RecordEpoch: m.GetRecordEpoch(), Generation: m.GetGeneration(),
+		Members: members, Engine: m.GetEngine(), InstanceManager: m.GetInstanceManager(),
+	}
+}
