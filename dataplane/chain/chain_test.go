@@ -75,6 +75,25 @@ func (w *world) must(err error) {
 // mem is the file system as a memdisk.
 func (w *world) mem() *memdisk.FS { return w.fs.(*memdisk.FS) }
 
+// handleFile is what a loop can do with a handle.
+type handleFile interface {
+	WriteAt(p []byte, off int64) (int, error)
+	Punch(off, n int64) error
+}
+
+func (w *world) byHandle(h int32) handleFile {
+	w.t.Helper()
+	m, ok := w.fs.(*memdisk.FS)
+	if !ok {
+		return fdFile(h)
+	}
+	f, ok := m.File(h)
+	if !ok {
+		w.t.Fatalf("handle %d is not open", h)
+	}
+	return f
+}
+
 // write does what a core does for a write: widen the edges, write to the head, mark.
 func (w *world) write(off int64, data []byte) error {
 	from, to := off, off+int64(len(data))
@@ -89,10 +108,7 @@ func (w *world) write(off int64, data []byte) error {
 		}
 	}
 	copy(whole[off-from:], data)
-	f, ok := w.mem().File(w.c.HeadHandle())
-	if !ok {
-		w.t.Fatal("the head's handle is not open")
-	}
+	f := w.byHandle(w.c.HeadHandle())
 	if _, err := f.WriteAt(whole, from); err != nil {
 		return err
 	}
@@ -119,7 +135,7 @@ func (w *world) applyZero(z chain.ZeroRange) {
 		w.fill(z.Off, z.Len, 0)
 		return
 	}
-	f, _ := w.mem().File(w.c.HeadHandle())
+	f := w.byHandle(w.c.HeadHandle())
 	w.must(f.Punch(z.Off, z.Len))
 	w.c.MarkPunched(z.Off, z.Len)
 }
@@ -158,11 +174,7 @@ func wantErr(t *testing.T, err, want error) {
 // writeHead writes whole blocks to the head of a chain on the machine's file system.
 func writeHead(t *testing.T, c *chain.Chain, off int64, n int, fill byte) {
 	t.Helper()
-	buf := alignedBuffer(n)
-	for i := range buf {
-		buf[i] = fill
-	}
-	if err := pwriteAll(int(c.HeadHandle()), buf, off); err != nil {
+	if _, err := fdFile(c.HeadHandle()).WriteAt(bytes.Repeat([]byte{fill}, n), off); err != nil {
 		t.Fatal(err)
 	}
 	c.MarkWritten(off, int64(n))

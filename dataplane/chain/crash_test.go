@@ -223,7 +223,9 @@ func TestCrashDuringAdoption(t *testing.T) {
 		w.must(w.mem().SyncDir("/r"))
 		w.open()
 		return nil
-	}, func(w *world) error { return w.c.WriteRecord(chain.Record{VolumeUUID: testUUID, Epoch: 9, Self: "v-1"}) })
+	}, func(w *world) error {
+		return w.c.WriteRecord(chain.Record{VolumeUUID: testUUID, Epoch: 9, Self: "v-1"})
+	})
 }
 
 // A crash during Open or Close loses nothing and costs nothing but the next open.

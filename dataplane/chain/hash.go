@@ -37,7 +37,7 @@ func (c *Chain) HashAt(snapshot string) ([sha256.Size]byte, error) {
 		return [sha256.Size]byte{}, err
 	}
 	defer view.closeView()
-	h, buf := sha256.New(), make([]byte, hashChunk)
+	h, buf := sha256.New(), make([]byte, min(hashChunk, view.vm.Size))
 	for off := int64(0); off < view.vm.Size; off += hashChunk {
 		p := buf[:min(hashChunk, view.vm.Size-off)]
 		if _, err := view.ReadAt(p, off); err != nil {

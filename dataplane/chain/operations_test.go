@@ -425,7 +425,7 @@ func stripStamp(t *testing.T, fs *memdisk.FS, name string) {
 func TestRecordBounds(t *testing.T) {
 	w, _ := newWorld(t, mib)
 	name := strings.Repeat("n", chain.MaxNameLength)
-	r := chain.Record{VolumeUUID: testUUID, Epoch: 1<<64 - 1, Generation: 1<<64 - 1, State: chain.MemberWO, Self: name, Engine: name}
+	r := chain.Record{VolumeUUID: testUUID, Promised: 1<<64 - 1, Epoch: 1<<64 - 1, Generation: 1<<64 - 1, State: chain.MemberWO, Self: name, Engine: name}
 	for i := range chain.MaxMembers {
 		r.Members = append(r.Members, chain.Member{Name: name[:chain.MaxNameLength-1] + string(rune('a'+i)), Flags: byte(i)})
 	}

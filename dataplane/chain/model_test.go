@@ -1,0 +1,140 @@
+package chain_test
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"fmt"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"ankole.storage/dataplane/chain"
+	"ankole.storage/disk/memdisk"
+)
+
+// The chain against a model that keeps every version of the volume as plain bytes.
+
+type model struct {
+	*world
+	head []byte
+	// snaps holds the sum of every snapshot's content.
+	snaps map[string][32]byte
+	// removed are snapshots marked for purge.
+	removed map[string]bool
+	next    int
+}
+
+const modelSize = 32 << 10
+
+func TestChainAgainstModel(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		fs := memdisk.New()
+		w := &world{t: t, fs: fs, dir: "/r", opts: testOptions()}
+		w.must(chain.Create(fs, w.dir, testSpec(modelSize), w.opts))
+		w.open()
+		m := &model{world: w, head: make([]byte, modelSize), snaps: map[string][32]byte{}, removed: map[string]bool{}}
+		rt.Repeat(map[string]func(*rapid.T){
+			"":         m.check,
+			"write":    m.opWrite,
+			"zero":     m.opZero,
+			"discard":  m.opDiscard,
+			"snapshot": m.opSnapshot,
+			"expand":   m.opExpand,
+			"remove":   m.opMarkRemoved,
+			"reopen":   func(*rapid.T) { m.reopen() },
+			"crash":    m.opCrash,
+		})
+		m.must(m.c.Close())
+		if n := m.mem().OpenFiles(); n != 0 {
+			rt.Fatalf("%d files left open", n)
+		}
+	})
+}
+
+func (m *model) drawRange(t *rapid.T) (off, n int64) {
+	sectors := int64(len(m.head)) / 512
+	first := rapid.Int64Range(0, sectors-1).Draw(t, "first")
+	return first * 512, rapid.Int64Range(1, min(sectors-first, 40)).Draw(t, "sectors") * 512
+}
+
+func (m *model) opWrite(t *rapid.T) {
+	off, n := m.drawRange(t)
+	b := rapid.Byte().Draw(t, "byte")
+	m.fill(off, n, b)
+	copy(m.head[off:], bytes.Repeat([]byte{b}, int(n)))
+}
+
+func (m *model) opZero(t *rapid.T) {
+	off, n := m.drawRange(t)
+	m.zero(off, n)
+	clear(m.head[off : off+n])
+}
+
+func (m *model) opDiscard(t *rapid.T) {
+	off, n := m.drawRange(t)
+	for _, z := range m.c.DiscardPlan(off, n, nil) {
+		m.applyZero(z)
+	}
+	if first, end := (off+4095)/4096*4096, (off+n)/4096*4096; first < end {
+		clear(m.head[first:end])
+	}
+}
+
+func (m *model) opSnapshot(t *rapid.T) {
+	m.next++
+	name := fmt.Sprint("s", m.next)
+	m.snapshot(name)
+	m.snaps[name] = sha256.Sum256(m.head)
+}
+
+func (m *model) opExpand(t *rapid.T) {
+	if len(m.head) >= 4*modelSize {
+		t.Skip("large enough")
+	}
+	size := len(m.head) + 4096*rapid.IntRange(1, 5).Draw(t, "blocks")
+	m.must(m.c.Expand(int64(size), ""))
+	m.snaps[fmt.Sprint("expand-", size)] = sha256.Sum256(m.head)
+	m.head = append(m.head, make([]byte, size-len(m.head))...)
+}
+
+func (m *model) opMarkRemoved(t *rapid.T) {
+	if m.next == 0 {
+		t.Skip("no snapshot")
+	}
+	name := fmt.Sprint("s", rapid.IntRange(1, m.next).Draw(t, "snapshot"))
+	m.must(m.c.MarkRemoved(name))
+	m.removed[name] = true
+}
+
+func (m *model) opCrash(t *rapid.T) {
+	m.must(m.c.Sync())
+	m.fs = m.mem().Crash(rapid.Uint64().Draw(t, "seed"))
+	m.open()
+}
+
+func (m *model) check(t *rapid.T) {
+	got := m.read(0, m.c.Size())
+	if !bytes.Equal(got, m.head) {
+		t.Fatal("the head reads other content than was written")
+	}
+	for name, want := range m.snaps {
+		if sum, err := m.c.HashAt(name); err != nil || sum != want {
+			t.Fatalf("snapshot %s has other content (%v)", name, err)
+		}
+	}
+	list, err := m.c.Snapshots()
+	m.must(err)
+	if len(list) != len(m.snaps)+1 {
+		t.Fatalf("%d layers listed, want %d", len(list), len(m.snaps)+1)
+	}
+	for _, s := range list {
+		if s.Removed != m.removed[s.Name] {
+			t.Fatalf("%+v, but removed is %v", s, m.removed[s.Name])
+		}
+	}
+	raw, err := readRaw(m.fs, m.dir, false)
+	m.must(err)
+	if theirs, err := raw.content(*raw.vol.Head); err != nil || !bytes.Equal(theirs, m.head) {
+		t.Fatalf("the independent reader sees other content (%v)", err)
+	}
+}
