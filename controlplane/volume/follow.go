@@ -154,7 +154,8 @@ func (p *pass) robustness() loop.Change {
 
 func (p *pass) judgeRobustness() v1beta2.VolumeRobustness {
 	v := p.v
-	if p.engineSpeaks() {
+	engaged := v.Spec.NodeID != "" && (v.Status.State == v1beta2.VolumeStateAttached || v.Status.State == v1beta2.VolumeStateAttaching)
+	if engaged && p.engineSpeaks() {
 		rw := count(p.live(), func(r *v1beta2.Replica) bool { return r.Spec.Active && p.mode(r) == v1beta2.ReplicaModeRW })
 		switch {
 		case rw >= v.Spec.NumberOfReplicas:
@@ -166,7 +167,6 @@ func (p *pass) judgeRobustness() v1beta2.VolumeRobustness {
 	if v.Status.Robustness == v1beta2.VolumeRobustnessFaulted {
 		return v1beta2.VolumeRobustnessFaulted // until salvage finds a way
 	}
-	engaged := v.Status.State == v1beta2.VolumeStateAttached || v.Status.State == v1beta2.VolumeStateAttaching
 	replicas := p.live()
 	failed := count(replicas, func(r *v1beta2.Replica) bool { return r.Spec.FailedAt != "" })
 	placed := count(replicas, func(r *v1beta2.Replica) bool { return r.Spec.NodeID != "" })

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -57,7 +56,7 @@ func (r *Reconciler) gather(ctx context.Context, v *v1beta2.Volume) (seen, error
 	if err := r.gatherCluster(ctx, v, &s); err != nil {
 		return s, err
 	}
-	s.Run = r.runs.observe(time.Now(), v.Name, s.Engine)
+	s.Run = r.runs.observe(r.cfg.Now(), v.Name, s.Engine)
 	return s, nil
 }
 

@@ -96,11 +96,7 @@ func (p *pass) closed() bool {
 //
 // Crash windows: each step is found done or not done from specs and states alone.
 func (p *pass) close() loop.Change {
-	v, e := p.v, p.engine
-	if v.Status.Robustness != v1beta2.VolumeRobustnessFaulted {
-		v.Status.Robustness = v1beta2.VolumeRobustnessUnknown
-		v.Status.LastDegradedAt = ""
-	}
+	e := p.engine
 	p.doneWaiting()
 	if e.Spec.DesireState != v1beta2.InstanceStateStopped || e.Spec.NodeID != "" || len(e.Spec.ReplicaAddressMap) > 0 {
 		return p.editEngine(func(s *v1beta2.EngineSpec) {

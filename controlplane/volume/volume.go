@@ -15,6 +15,7 @@ package volume
 
 import (
 	"context"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -31,6 +32,8 @@ type Config struct {
 	Namespace string
 	// NodeName is the leader's node, the owner of volumes nobody else could own.
 	NodeName string
+	// Now is the clock; nil means time.Now.
+	Now func() time.Time
 }
 
 // Reconciler looks after volumes. Use New.
@@ -41,7 +44,12 @@ type Reconciler struct {
 }
 
 // New returns the reconciler.
-func New(cfg Config) *Reconciler { return &Reconciler{cfg: cfg, runs: newRuns()} }
+func New(cfg Config) *Reconciler {
+	if cfg.Now == nil {
+		cfg.Now = time.Now
+	}
+	return &Reconciler{cfg: cfg, runs: newRuns()}
+}
 
 // SetupWithManager registers it; it runs on the leader.
 func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
@@ -63,6 +71,7 @@ func (r *Reconciler) Controller() loop.Controller[*v1beta2.Volume, seen] {
 		Gather:     r.gather,
 		Decide:     decide,
 		Conditions: conditions,
+		Now:        r.cfg.Now,
 		Gone:       func(_ context.Context, key client.ObjectKey) { r.runs.forget(key.Name) },
 		Watches: []loop.Watch{
 			loop.Watching(&v1beta2.Engine{}, loop.ByLabel[*v1beta2.Engine](naming.LabelVolume)),

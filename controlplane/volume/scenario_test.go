@@ -1,0 +1,487 @@
+package volume_test
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"ankole.storage/api/longhorn/v1beta2"
+)
+
+// checkSafe holds what must never be broken: unless the volume is deleted, the newest acknowledged content is on some
+// disk, and no directory of a present member was removed.
+func (w *world) checkSafe() {
+	w.t.Helper()
+	v := w.volume("v")
+	if v == nil || v.DeletionTimestamp != nil || w.latest == 0 {
+		return
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	found := false
+	for dir, c := range w.disks {
+		found = found || (c.content == w.latest && !w.removed(dir, c))
+	}
+	if !found {
+		w.t.Fatalf("the newest data is gone\n%s", w.dump())
+	}
+}
+
+// expect describes the volume shortly and compares.
+func (w *world) expect(want string) {
+	w.t.Helper()
+	v := w.volume("v")
+	got := "gone"
+	if v != nil {
+		got = fmt.Sprintf("%s %s at %q", v.Status.State, v.Status.Robustness, v.Status.CurrentNodeID)
+	}
+	if got != want {
+		w.t.Fatalf("volume is %s, want %s\n%s", got, want, w.dump())
+	}
+}
+
+// modes counts the replicas of the running engine by mode.
+func (w *world) modes() map[v1beta2.ReplicaMode]int {
+	out := map[v1beta2.ReplicaMode]int{}
+	for _, m := range w.engine().Status.ReplicaModeMap {
+		out[m]++
+	}
+	return out
+}
+
+// heal ends rebuilds until the volume has what it wants, letting time pass.
+func (w *world) heal(limit time.Duration) {
+	w.t.Helper()
+	for end := w.now.Add(limit); w.now.Before(end); {
+		w.settle()
+		w.rebuilt()
+		w.settle()
+		v := w.volume("v")
+		if v.Status.State == v1beta2.VolumeStateAttached && v.Status.Robustness == v1beta2.VolumeRobustnessHealthy {
+			return
+		}
+		w.now = w.now.Add(15 * time.Second)
+	}
+	w.t.Fatalf("the volume does not heal\n%s", w.dump())
+}
+
+func (w *world) killProcess(match func(*proc) bool) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, key := range slices.Sorted(maps.Keys(w.procs)) {
+		if p := w.procs[key]; p.state == v1beta2.InstanceStateRunning && match(p) {
+			w.end(key, "signal: killed")
+			return true
+		}
+	}
+	return false
+}
+
+func isEngine(p *proc) bool  { return slices.Contains(p.args, "controller") }
+func isReplica(p *proc) bool { return !isEngine(p) }
+
+// killManager ends an instance manager with all its processes.
+func (w *world) killManager(node string) {
+	w.mu.Lock()
+	for _, key := range slices.Sorted(maps.Keys(w.procs)) {
+		if w.procs[key].node == node {
+			w.end(key, "")
+		}
+	}
+	w.mu.Unlock()
+	w.setManager(node, v1beta2.InstanceManagerStateError)
+}
+
+func (w *world) setManager(node string, state v1beta2.InstanceManagerState) {
+	var im v1beta2.InstanceManager
+	must(w.t, w.c.Get(context.Background(), client.ObjectKey{Namespace: ns, Name: "im-" + node}, &im))
+	im.Status.CurrentState = state
+	if state != v1beta2.InstanceManagerStateRunning && state != v1beta2.InstanceManagerStateUnknown {
+		im.Status.InstanceEngines, im.Status.InstanceReplicas = nil, nil
+	}
+	must(w.t, w.c.Status().Update(context.Background(), &im))
+}
+
+// cut takes a node off the network; its processes go on for themselves.
+func (w *world) cut(node string) {
+	w.mu.Lock()
+	w.down[node] = true
+	w.detect()
+	w.mu.Unlock()
+	w.setNode(node, v1beta2.ConditionFalse, v1beta2.NodeReasonKubernetesNodeNotReady)
+	w.setManager(node, v1beta2.InstanceManagerStateUnknown)
+}
+
+func (w *world) mend(node string) {
+	w.mu.Lock()
+	delete(w.down, node)
+	for _, m := range w.engines {
+		if m.proc.node == node {
+			m.publish()
+		}
+	}
+	w.detect()
+	w.mu.Unlock()
+	w.setNode(node, v1beta2.ConditionTrue, "")
+	w.setManager(node, v1beta2.InstanceManagerStateRunning)
+}
+
+func (w *world) setNode(node string, ready v1beta2.ConditionStatus, reason string) {
+	var n v1beta2.Node
+	must(w.t, w.c.Get(context.Background(), client.ObjectKey{Namespace: ns, Name: node}, &n))
+	n.Status.Conditions, _ = v1beta2.SetCondition(n.Status.Conditions, v1beta2.Condition{Type: v1beta2.NodeConditionReady, Status: ready, Reason: reason}, w.now)
+	must(w.t, w.c.Status().Update(context.Background(), &n))
+}
+
+// attached brings a world with an attached healthy volume of three replicas.
+func attached(t fataler, dir string, nodes, replicas int) *world {
+	w := newWorld(t, dir, nodes)
+	w.newVolume(replicas, nil)
+	w.settle()
+	w.ticket("ui", "n1", v1beta2.AttacherTypeLonghornAPI)
+	w.settle()
+	return w
+}
+
+func TestCreateAttachDetachAttachElsewhereDelete(t *testing.T) {
+	w := newWorld(t, t.TempDir(), 3)
+	w.newVolume(3, nil)
+	w.settle()
+	w.expect(`detached unknown at ""`)
+	used := map[string]bool{}
+	for _, r := range w.replicas() {
+		used[r.Spec.NodeID] = true
+	}
+	if len(used) != 3 {
+		t.Fatalf("replicas are not on three nodes\n%s", w.dump())
+	}
+	w.ticket("ui", "n1", v1beta2.AttacherTypeLonghornAPI)
+	w.settle()
+	w.expect(`attached healthy at "n1"`)
+	w.ticket("ui", "n2", v1beta2.AttacherTypeLonghornAPI)
+	w.settle()
+	w.expect(`attached healthy at "n2"`)
+	w.ticket("ui", "", "")
+	w.settle()
+	w.expect(`detached unknown at ""`)
+	if len(w.procs) != 0 {
+		t.Fatalf("processes left after detaching\n%s", w.dump())
+	}
+	must(t, w.c.Delete(context.Background(), w.volume("v")))
+	w.settle()
+	w.expect("gone")
+	for dir, c := range w.disks {
+		if !w.removed(dir, c) {
+			t.Errorf("directory %s is left on %s", dir, c.node)
+		}
+	}
+	if n := len(w.replicas()); n != 0 {
+		t.Errorf("%d replica objects left", n)
+	}
+}
+
+func TestLostReplicaProcessIsRebuiltWhereItIs(t *testing.T) {
+	w := attached(t, t.TempDir(), 3, 3)
+	before := names(w)
+	w.killProcess(func(p *proc) bool { return isReplica(p) && p.node == "n3" })
+	w.settle()
+	w.expect(`attached degraded at "n1"`)
+	if m := w.modes(); m[v1beta2.ReplicaModeRW] != 2 || m[v1beta2.ReplicaModeWO] != 1 {
+		t.Fatalf("modes %v\n%s", m, w.dump())
+	}
+	w.rebuilt()
+	w.settle()
+	w.expect(`attached healthy at "n1"`)
+	if after := names(w); !slices.Equal(before, after) {
+		t.Errorf("replicas changed from %v to %v although the failed one could be reused", before, after)
+	}
+}
+
+func names(w *world) []string {
+	var out []string
+	for _, r := range w.replicas() {
+		out = append(out, r.Name)
+	}
+	slices.Sort(out)
+	return out
+}
+
+func TestLostNodeIsReplacedAfterTheWaitInterval(t *testing.T) {
+	w := attached(t, t.TempDir(), 4, 3)
+	var victim string
+	for _, r := range w.replicas() {
+		if r.Spec.NodeID != "n1" {
+			victim = r.Spec.NodeID
+		}
+	}
+	w.cut(victim)
+	w.settle()
+	w.expect(`attached degraded at "n1"`)
+	w.advance(9*time.Minute, time.Minute)
+	if len(w.replicas()) != 3 {
+		t.Fatalf("replaced before the wait interval\n%s", w.dump())
+	}
+	w.advance(2*time.Minute, 30*time.Second)
+	if len(w.replicas()) != 4 {
+		t.Fatalf("not replaced after the wait interval\n%s", w.dump())
+	}
+	w.rebuilt()
+	w.settle()
+	w.expect(`attached healthy at "n1"`)
+	w.mend(victim)
+	w.settle()
+	w.advance(40*time.Minute, 5*time.Minute)
+	if len(w.replicas()) != 3 {
+		t.Fatalf("the stale replica is still there\n%s", w.dump())
+	}
+	for dir, c := range w.disks {
+		if c.node == victim && !w.removed(dir, c) {
+			t.Errorf("the stale replica's directory %s is left on %s", dir, victim)
+		}
+	}
+}
+
+func TestCrashedEngineIsRestartedInPlace(t *testing.T) {
+	w := attached(t, t.TempDir(), 3, 3)
+	w.killProcess(isEngine)
+	w.settle()
+	w.expect(`attached healthy at "n1"`)
+	for _, r := range w.replicas() {
+		if r.Spec.LastFailedAt != "" {
+			t.Errorf("replica %s was marked as failed for the engine's crash", r.Name)
+		}
+	}
+}
+
+func TestEverythingKilledAtOnceComesBackWithoutRebuild(t *testing.T) {
+	w := attached(t, t.TempDir(), 3, 3)
+	for round := range 3 {
+		for _, n := range []string{"n1", "n2", "n3"} {
+			w.killManager(n)
+		}
+		w.settle()
+		for _, n := range []string{"n3", "n1", "n2"} {
+			w.setManager(n, v1beta2.InstanceManagerStateRunning)
+			w.settle()
+		}
+		w.expect(`attached healthy at "n1"`)
+		if m := w.modes(); m[v1beta2.ReplicaModeRW] != 3 {
+			t.Fatalf("round %d: modes %v\n%s", round, m, w.dump())
+		}
+	}
+}
+
+func TestLostInstanceManagerOfTheEngine(t *testing.T) {
+	w := attached(t, t.TempDir(), 3, 3)
+	w.killManager("n1")
+	w.settle()
+	w.setManager("n1", v1beta2.InstanceManagerStateRunning)
+	w.settle()
+	w.heal(5 * time.Minute)
+	w.expect(`attached healthy at "n1"`)
+}
+
+func TestEngineNodeLostMovesOnlyByTicket(t *testing.T) {
+	w := attached(t, t.TempDir(), 4, 3)
+	w.cut("n1")
+	w.advance(2*time.Minute, 30*time.Second)
+	if v := w.volume("v"); v.Status.CurrentNodeID != "n1" {
+		t.Fatalf("the volume left its node without a ticket\n%s", w.dump())
+	}
+	w.ticket("ui", "n2", v1beta2.AttacherTypeLonghornAPI)
+	w.advance(2*time.Minute, 10*time.Second)
+	w.expect(`attached degraded at "n2"`)
+	w.mend("n1")
+	w.settle()
+	for key, p := range w.procs {
+		if isEngine(p) && p.node == "n1" {
+			t.Errorf("the old engine %s still runs", key)
+		}
+	}
+	w.heal(20 * time.Minute)
+	w.expect(`attached healthy at "n2"`)
+}
+
+func TestStaleReplicaIsGivenToTheEngineAndRebuilt(t *testing.T) {
+	w := attached(t, t.TempDir(), 3, 3)
+	w.cut("n3")
+	w.settle()
+	w.ticket("ui", "", "")
+	w.settle()
+	w.expect(`detached unknown at ""`)
+	w.mend("n3")
+	w.settle()
+	w.ticket("ui", "n2", v1beta2.AttacherTypeLonghornAPI)
+	w.settle()
+	// Nobody but the engine knows that the third copy is stale.
+	if m := w.modes(); m[v1beta2.ReplicaModeRW] != 2 || m[v1beta2.ReplicaModeWO] != 1 {
+		t.Fatalf("modes %v\n%s", m, w.dump())
+	}
+	w.heal(time.Minute)
+}
+
+func TestFaultedVolumeComesBackByItself(t *testing.T) {
+	w := attached(t, t.TempDir(), 3, 2)
+	for _, r := range w.replicas() {
+		node := r.Spec.NodeID
+		if node != "n1" {
+			w.cut(node)
+		}
+	}
+	w.killProcess(func(p *proc) bool { return isReplica(p) && p.node == "n1" })
+	w.settle()
+	if v := w.volume("v"); v.Status.Robustness != v1beta2.VolumeRobustnessFaulted && v.Status.LastAutoSalvagedAt == "" {
+		t.Fatalf("not faulted with no copy left\n%s", w.dump())
+	}
+	for _, n := range []string{"n1", "n2", "n3"} {
+		if w.down[n] {
+			w.mend(n)
+		}
+	}
+	w.heal(20 * time.Minute)
+	if v := w.volume("v"); v.Status.LastAutoSalvagedAt == "" || v.Status.RemountRequestedAt == "" {
+		t.Errorf("salvage is not recorded: %+v", v.Status)
+	}
+}
+
+func TestNoPlaceForAReplicaIsToldAndMended(t *testing.T) {
+	w := newWorld(t, t.TempDir(), 2)
+	w.newVolume(3, nil)
+	w.settle()
+	// One replica with a place is enough while detached; once attached, the missing one shows.
+	w.ticket("ui", "n1", v1beta2.AttacherTypeLonghornAPI)
+	w.settle()
+	v := w.volume("v")
+	c := v1beta2.FindCondition(v.Status.Conditions, v1beta2.VolumeConditionScheduled)
+	if c.Status != v1beta2.ConditionFalse || c.Reason != v1beta2.VolumeReasonReplicaSchedulingFailure || c.Message == "" {
+		t.Fatalf("condition %+v", c)
+	}
+	w.expect(`attached degraded at "n1"`)
+}
+
+func TestFewerCopiesThanWantedAreAddedAfterTheNumberWasRaised(t *testing.T) {
+	w := attached(t, t.TempDir(), 3, 1)
+	v := w.volume("v")
+	v.Spec.NumberOfReplicas = 3
+	must(t, w.c.Update(context.Background(), v))
+	w.heal(10 * time.Minute)
+	if n := len(w.replicas()); n != 3 {
+		t.Fatalf("%d replicas\n%s", n, w.dump())
+	}
+}
+
+func TestBestEffortLocalityMovesAReplica(t *testing.T) {
+	w := newWorld(t, t.TempDir(), 4)
+	w.newVolume(2, func(s *v1beta2.VolumeSpec) { s.DataLocality = v1beta2.DataLocalityBestEffort })
+	w.settle()
+	used := map[string]bool{}
+	for _, r := range w.replicas() {
+		used[r.Spec.NodeID] = true
+	}
+	free := ""
+	for _, n := range []string{"n4", "n3", "n2", "n1"} {
+		if !used[n] {
+			free = n
+		}
+	}
+	w.ticket("ui", free, v1beta2.AttacherTypeLonghornAPI)
+	w.settle()
+	for range 4 {
+		w.rebuilt()
+		w.settle()
+	}
+	w.expect(fmt.Sprintf("attached healthy at %q", free))
+	local := 0
+	for _, r := range w.replicas() {
+		if r.Spec.NodeID == free {
+			local++
+		}
+	}
+	if local != 1 || len(w.replicas()) != 2 {
+		t.Fatalf("%d local of %d replicas\n%s", local, len(w.replicas()), w.dump())
+	}
+}
+
+func TestEvictedReplicaIsReplacedAndRemoved(t *testing.T) {
+	w := attached(t, t.TempDir(), 4, 3)
+	r := w.replicas()[0]
+	r.Spec.EvictionRequested = true
+	must(t, w.c.Update(context.Background(), &r))
+	for range 4 {
+		w.settle()
+		w.rebuilt()
+	}
+	w.settle()
+	w.expect(`attached healthy at "n1"`)
+	for _, have := range w.replicas() {
+		if have.Name == r.Name {
+			t.Fatalf("the evicted replica is still there\n%s", w.dump())
+		}
+	}
+}
+
+// TestAnyFaultsHeal draws faults, moves and pauses. Whatever happens, checkSafe holds after each step of each reconciler, and
+// once the faults are over the volume is attached, healthy and holds the newest data.
+func TestAnyFaultsHeal(t *testing.T) {
+	dir := t.TempDir()
+	run := 0
+	rapid.Check(t, func(t *rapid.T) {
+		run++
+		w := attached(t, fmt.Sprintf("%s/%d", dir, run), 4, rapid.IntRange(1, 3).Draw(t, "replicas"))
+		nodes := []string{"n1", "n2", "n3", "n4"}
+		for range rapid.IntRange(1, 12).Draw(t, "faults") {
+			node := rapid.SampledFrom(nodes).Draw(t, "node")
+			switch rapid.SampledFrom([]string{"replica", "engine", "manager", "cut", "mend", "move", "wait", "rebuilt"}).Draw(t, "what") {
+			case "replica":
+				w.killProcess(func(p *proc) bool { return isReplica(p) && p.node == node })
+			case "engine":
+				w.killProcess(isEngine)
+			case "manager":
+				if !w.down[node] {
+					w.killManager(node)
+					w.settle()
+					w.setManager(node, v1beta2.InstanceManagerStateRunning)
+				}
+			case "cut":
+				if !w.down[node] {
+					w.cut(node)
+				}
+			case "mend":
+				if w.down[node] {
+					w.mend(node)
+				}
+			case "move":
+				w.ticket("ui", node, v1beta2.AttacherTypeLonghornAPI)
+			case "wait":
+				w.advance(time.Duration(rapid.IntRange(1, 30).Draw(t, "minutes"))*time.Minute, 5*time.Minute)
+			case "rebuilt":
+				w.rebuilt()
+			}
+			if rapid.Bool().Draw(t, "settle") {
+				w.settle()
+			}
+		}
+		for _, n := range nodes {
+			if w.down[n] {
+				w.mend(n)
+			}
+		}
+		w.heal(3 * time.Hour)
+		want := w.volume("v").Spec.NumberOfReplicas
+		got := 0
+		for dir, c := range w.disks {
+			if c.content == w.latest && !w.removed(dir, c) {
+				got++
+			}
+		}
+		if got < want {
+			t.Fatalf("%d of %d copies hold the newest data\n%s", got, want, w.dump())
+		}
+	})
+}

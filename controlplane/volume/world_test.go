@@ -1,0 +1,339 @@
+package volume_test
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/go-logr/logr"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/tools/record"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"ankole.storage/api/longhorn/v1beta2"
+	"ankole.storage/controlplane/attachment"
+	"ankole.storage/controlplane/engine"
+	"ankole.storage/controlplane/engineclient"
+	"ankole.storage/controlplane/instance"
+	"ankole.storage/controlplane/loop"
+	"ankole.storage/controlplane/naming"
+	"ankole.storage/controlplane/replica"
+	"ankole.storage/controlplane/volume"
+)
+
+const (
+	ns        = "longhorn-system"
+	image     = "ankole/engine:test"
+	imImage   = "ankole/instance-manager:test"
+	worldSize = int64(1) << 30
+)
+
+// fataler is what *testing.T and *rapid.T have in common.
+type fataler interface {
+	Helper()
+	Fatalf(format string, args ...any)
+	Logf(format string, args ...any)
+}
+
+// world is a cluster for the reconcilers of the volume half: a fake API server, nodes with instance managers whose processes
+// are entries in a map, and engines that follow the rules of the membership protocol in the small (engines_test.go). The
+// node agents delete from real directories.
+type world struct {
+	t    fataler
+	c    client.Client
+	now  time.Time
+	dir  string
+	recs []reconciler
+
+	mu sync.Mutex
+	// procs by "<instance manager>/<name>".
+	procs map[string]*proc
+	// disks by data directory name.
+	disks   map[string]*copyOf
+	engines map[string]*engineModel // by address
+	nextID  int
+	// latest is the newest acknowledged content of the volume.
+	latest int
+	down   map[string]bool
+	events *record.FakeRecorder
+}
+
+// proc is a running or ended process.
+type proc struct {
+	im, name, node string
+	state          v1beta2.InstanceState
+	uuid           string
+	port           int
+	env            map[string]string
+	args           []string
+	err            string
+}
+
+// copyOf is the content of a replica directory and the membership record in it.
+type copyOf struct {
+	node       string
+	content    int
+	generation int64
+	members    []string
+}
+
+type reconciler struct {
+	kind string
+	list func() []string
+	r    reconcile.Reconciler
+}
+
+func init() { log.SetLogger(logr.Discard()) }
+
+func newWorld(t fataler, dir string, nodes int) *world {
+	scheme := runtime.NewScheme()
+	must(t, corev1.AddToScheme(scheme))
+	must(t, v1beta2.AddToScheme(scheme))
+	w := &world{
+		t: t, now: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC), dir: dir, procs: map[string]*proc{}, disks: map[string]*copyOf{},
+		engines: map[string]*engineModel{}, down: map[string]bool{}, events: record.NewFakeRecorder(10000),
+	}
+	w.c = fake.NewClientBuilder().WithScheme(scheme).WithStatusSubresource(
+		&v1beta2.Volume{}, &v1beta2.Engine{}, &v1beta2.Replica{}, &v1beta2.VolumeAttachment{}, &v1beta2.Node{},
+		&v1beta2.InstanceManager{}, &v1beta2.EngineImage{}).Build()
+	for i := 1; i <= nodes; i++ {
+		w.addNode(fmt.Sprintf("n%d", i))
+	}
+	w.create(&v1beta2.Setting{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "default-engine-image"}, Value: image})
+	w.create(&v1beta2.Setting{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "default-instance-manager-image"}, Value: imImage})
+	ei := &v1beta2.EngineImage{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: naming.EngineImageName(image)}, Spec: v1beta2.EngineImageSpec{Image: image}}
+	w.create(ei)
+	ei.Status.NodeDeploymentMap = map[string]bool{}
+	for i := 1; i <= nodes; i++ {
+		ei.Status.NodeDeploymentMap[fmt.Sprintf("n%d", i)] = true
+	}
+	must(t, w.c.Status().Update(context.Background(), ei))
+	w.controllers(nodes)
+	return w
+}
+
+func must(t fataler, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatalf("%v", err)
+	}
+}
+
+func (w *world) create(o client.Object) {
+	w.t.Helper()
+	must(w.t, w.c.Create(context.Background(), o))
+}
+
+func (w *world) clock() time.Time { return w.now }
+
+// controllers sets up every reconciler of the volume half, and the agents.
+func (w *world) controllers(nodes int) {
+	add(w, "Volume", &v1beta2.VolumeList{}, volume.New(volume.Config{Namespace: ns, NodeName: "n1", Now: w.clock}).WithClient(w.c).Controller())
+	add(w, "VolumeAttachment", &v1beta2.VolumeAttachmentList{}, attachment.New(attachment.Config{Namespace: ns}).WithClient(w.c).Controller())
+	er := engine.New(engine.Config{Namespace: ns, NodeName: "n1"}, w, w).WithClient(w.c)
+	go func() { // drains wake-ups: settle looks at every engine anyway; ends with the test process
+		for range er.Monitor().Pokes() {
+		}
+	}()
+	add(w, "Engine", &v1beta2.EngineList{}, er.Controller())
+	add(w, "Replica", &v1beta2.ReplicaList{}, replica.New(replica.Config{Namespace: ns, NodeName: "n1"}, w).WithClient(w.c).Controller())
+	for i := 1; i <= nodes; i++ {
+		node := fmt.Sprintf("n%d", i)
+		a := replica.NewAgent(replica.AgentConfig{Namespace: ns, NodeName: node, Resolve: func(p string) string { return filepath.Join(w.dir, node, p) }})
+		c := a.WithClient(w.c).Controller()
+		add(w, "agent "+node, &v1beta2.ReplicaList{}, c)
+	}
+}
+
+func add[T client.Object, G any](w *world, kind string, list client.ObjectList, c loop.Controller[T, G]) {
+	c.Now = w.clock
+	r, err := loop.NewReconciler(c, w.c, w.events)
+	must(w.t, err)
+	w.recs = append(w.recs, reconciler{kind: kind, r: r, list: func() []string {
+		l := list.DeepCopyObject().(client.ObjectList)
+		must(w.t, w.c.List(context.Background(), l, client.InNamespace(ns)))
+		var names []string
+		must(w.t, meta.EachListItem(l, func(o runtime.Object) error {
+			names = append(names, o.(client.Object).GetName())
+			return nil
+		}))
+		return names
+	}})
+}
+
+func (w *world) addNode(name string) {
+	n := &v1beta2.Node{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: name}, Spec: v1beta2.NodeSpec{
+		Name: name, AllowScheduling: true, Disks: map[string]v1beta2.DiskSpec{"d": {Path: "/data", AllowScheduling: true, DiskType: v1beta2.DiskTypeFilesystem}},
+	}}
+	w.create(n)
+	n.Status.Conditions = conditions(v1beta2.NodeConditionReady, v1beta2.NodeConditionSchedulable)
+	n.Status.DiskStatus = map[string]v1beta2.DiskStatus{"d": {
+		DiskUUID: "disk-" + name, DiskPath: "/data", FilesystemType: "ext4", StorageMaximum: 100 << 30, StorageAvailable: 90 << 30,
+		Conditions: conditions(v1beta2.DiskConditionReady, v1beta2.DiskConditionSchedulable),
+	}}
+	must(w.t, w.c.Status().Update(context.Background(), n))
+	im := &v1beta2.InstanceManager{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "im-" + name}, Spec: v1beta2.InstanceManagerSpec{
+		NodeID: name, Image: imImage, Type: v1beta2.InstanceManagerTypeAllInOne,
+	}}
+	w.create(im)
+	im.Status.CurrentState, im.Status.IP = v1beta2.InstanceManagerStateRunning, "10.0.0."+name[1:]
+	must(w.t, w.c.Status().Update(context.Background(), im))
+}
+
+func conditions(types ...string) []v1beta2.Condition {
+	var out []v1beta2.Condition
+	for _, c := range types {
+		out = append(out, v1beta2.Condition{Type: c, Status: v1beta2.ConditionTrue})
+	}
+	return out
+}
+
+// settle runs every reconciler until none changes anything.
+func (w *world) settle() {
+	w.t.Helper()
+	quiet := 0
+	for range 400 {
+		w.listening()
+		w.report()
+		before := w.fingerprint()
+		for _, rec := range w.recs {
+			for _, name := range rec.list() {
+				if node, ok := strings.CutPrefix(rec.kind, "agent "); ok && w.down[node] {
+					continue
+				}
+				_, err := rec.r.Reconcile(context.Background(), ctrl.Request{NamespacedName: client.ObjectKey{Namespace: ns, Name: name}})
+				if err != nil {
+					w.t.Logf("%s %s: %v", rec.kind, name, err)
+				}
+				w.checkSafe()
+			}
+		}
+		w.report()
+		// One quiet round may only mean that a write lost a race or that a stream was just opened.
+		if quiet++; w.fingerprint() != before || !w.listening() {
+			quiet = 0
+		}
+		if quiet == 3 {
+			return
+		}
+	}
+	w.t.Fatalf("the world does not settle:\n%s", w.dump())
+}
+
+// advance lets time pass in steps, settling after each.
+func (w *world) advance(d, step time.Duration) {
+	w.t.Helper()
+	for end := w.now.Add(d); w.now.Before(end); {
+		w.now = w.now.Add(step)
+		w.settle()
+	}
+}
+
+func (w *world) fingerprint() string {
+	var b strings.Builder
+	for _, l := range []client.ObjectList{&v1beta2.VolumeList{}, &v1beta2.VolumeAttachmentList{}, &v1beta2.EngineList{}, &v1beta2.ReplicaList{}, &v1beta2.InstanceManagerList{}} {
+		must(w.t, w.c.List(context.Background(), l))
+		must(w.t, meta.EachListItem(l, func(o runtime.Object) error {
+			fmt.Fprintf(&b, "%T %s %s\n", o, o.(client.Object).GetName(), o.(client.Object).GetResourceVersion())
+			return nil
+		}))
+	}
+	return b.String()
+}
+
+func (w *world) dump() string {
+	var b strings.Builder
+	v := w.volume("v")
+	if v != nil {
+		fmt.Fprintf(&b, "volume node=%q at=%q state=%s robustness=%s conditions=%v\n", v.Spec.NodeID, v.Status.CurrentNodeID, v.Status.State, v.Status.Robustness, v.Status.Conditions)
+	}
+	var engines v1beta2.EngineList
+	must(w.t, w.c.List(context.Background(), &engines))
+	for _, e := range engines.Items {
+		fmt.Fprintf(&b, "engine %s node=%q desire=%s state=%s map=%v modes=%v membership=%v\n", e.Name, e.Spec.NodeID, e.Spec.DesireState, e.Status.CurrentState, e.Spec.ReplicaAddressMap, e.Status.ReplicaModeMap, e.Status.Membership)
+	}
+	for _, r := range w.replicas() {
+		fmt.Fprintf(&b, "replica %s node=%q desire=%s state=%s failed=%q healthy=%q lastHealthy=%q retries=%d dir=%s deleted=%v\n", r.Name, r.Spec.NodeID, r.Spec.DesireState, r.Status.CurrentState, r.Spec.FailedAt, r.Spec.HealthyAt, r.Spec.LastHealthyAt, r.Spec.RebuildRetryCount, r.Spec.DataDirectoryName, r.DeletionTimestamp != nil)
+	}
+	for _, name := range slices.Sorted(maps.Keys(w.procs)) {
+		fmt.Fprintf(&b, "process %s %s\n", name, w.procs[name].state)
+	}
+	for _, name := range slices.Sorted(maps.Keys(w.disks)) {
+		fmt.Fprintf(&b, "directory %s on %s content=%d of %d generation=%d\n", name, w.disks[name].node, w.disks[name].content, w.latest, w.disks[name].generation)
+	}
+	fmt.Fprintf(&b, "down %v\n", w.down)
+	return b.String()
+}
+
+func (w *world) volume(name string) *v1beta2.Volume {
+	var v v1beta2.Volume
+	if err := w.c.Get(context.Background(), client.ObjectKey{Namespace: ns, Name: name}, &v); err != nil {
+		return nil
+	}
+	return &v
+}
+
+func (w *world) engine() *v1beta2.Engine {
+	var e v1beta2.Engine
+	must(w.t, w.c.Get(context.Background(), client.ObjectKey{Namespace: ns, Name: "v-e-0"}, &e))
+	return &e
+}
+
+func (w *world) replicas() []v1beta2.Replica {
+	var l v1beta2.ReplicaList
+	must(w.t, w.c.List(context.Background(), &l))
+	return l.Items
+}
+
+func (w *world) newVolume(replicas int, edit func(*v1beta2.VolumeSpec)) {
+	v := &v1beta2.Volume{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "v", UID: "uid-v"}, Spec: v1beta2.VolumeSpec{
+		Size: worldSize, NumberOfReplicas: replicas, Frontend: v1beta2.VolumeFrontendBlockDev, Image: image, StaleReplicaTimeout: 30,
+	}}
+	if edit != nil {
+		edit(&v.Spec)
+	}
+	w.create(v)
+}
+
+// ticket wants the volume on a node; an empty node withdraws the ticket.
+func (w *world) ticket(id, node string, kind v1beta2.AttacherType) {
+	w.t.Helper()
+	var a v1beta2.VolumeAttachment
+	must(w.t, w.c.Get(context.Background(), client.ObjectKey{Namespace: ns, Name: "v"}, &a))
+	if a.Spec.AttachmentTickets == nil {
+		a.Spec.AttachmentTickets = map[string]v1beta2.AttachmentTicket{}
+	}
+	if node == "" {
+		delete(a.Spec.AttachmentTickets, id)
+	} else {
+		a.Spec.AttachmentTickets[id] = v1beta2.AttachmentTicket{ID: id, NodeID: node, Type: kind, Generation: 1}
+	}
+	must(w.t, w.c.Update(context.Background(), &a))
+}
+
+var (
+	_ instance.Processes  = (*world)(nil)
+	_ engineclient.Client = (*world)(nil)
+)
+
+func (w *world) path(node, dir string) string {
+	return filepath.Join(w.dir, node, "host", "data", "replicas", dir)
+}
+
+func (w *world) removed(dir string, c *copyOf) bool {
+	_, err := os.Stat(w.path(c.node, dir))
+	return os.IsNotExist(err)
+}
