@@ -55,7 +55,7 @@ const (
 	// LayerRead and LayerWrite address one file of the chain by index instead of the resolved volume: rebuild.
 	LayerRead
 	LayerWrite
-	// Hash asks for the SHA-256 of the resolved content of a range; the answer's payload is 32 bytes.
+	// Hash asks for the XXH3-128 hash of the resolved content of a range; the answer's payload is 16 bytes.
 	Hash
 	typeEnd
 )
