@@ -78,6 +78,10 @@ type Chain struct {
 	layers  []layer
 	backing bool
 	m       blockMap
+	// size and rebuilding are volume.meta's, for the data path: they change only while I/O is held back, whereas vm
+	// may be replaced beside it.
+	size       int64
+	rebuilding bool
 
 	member *slotFile
 	dirty  *slotFile
@@ -226,8 +230,16 @@ func (c *Chain) writeVolumeMeta(v *volumeMeta) error {
 	if err := c.writeJSON(volumeMetaName, v.encode()); err != nil {
 		return err
 	}
-	c.vm = *v
+	c.setVolume(v)
 	return nil
+}
+
+// setVolume takes over a volume.meta. It writes nothing the data path reads unless that changes.
+func (c *Chain) setVolume(v *volumeMeta) {
+	c.vm = *v
+	if c.size != v.Size || c.rebuilding != v.Rebuilding {
+		c.size, c.rebuilding = v.Size, v.Rebuilding
+	}
 }
 
 // writeDiskMeta makes d the durable .meta of a layer.

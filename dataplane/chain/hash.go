@@ -67,6 +67,7 @@ func (c *Chain) at(snapshot string) (*Chain, error) {
 	if v.vm.Size = info.Size / blockSize * blockSize; v.vm.Size == 0 {
 		return nil, fmt.Errorf("%w: %s is empty", ErrCorrupt, file)
 	}
+	v.size = v.vm.Size
 	if err = v.openLayers(); err == nil {
 		err = v.buildMap()
 	}

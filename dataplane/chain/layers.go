@@ -3,6 +3,7 @@ package chain
 import (
 	"fmt"
 	"maps"
+	"slices"
 
 	"ankole.storage/disk"
 )
@@ -16,7 +17,8 @@ type LayerInfo struct {
 	Head   bool
 }
 
-// LayerList returns the live chain, bottom first, the head last, without the backing file.
+// LayerList returns the live chain, bottom first, the head last, without the backing file. It copies the metadata and
+// must not run beside a metadata operation; per I/O there is Layer.
 func (c *Chain) LayerList() []LayerInfo {
 	var out []LayerInfo
 	for i := c.bottomIndex(); i < len(c.layers); i++ {
@@ -59,6 +61,22 @@ func (c *Chain) LayerExtents(file string, fn func(disk.Extent) error) error {
 	return c.eachExtent(&c.layers[i], fn)
 }
 
+// Layers returns how many files the live chain has, without the backing file.
+func (c *Chain) Layers() int { return len(c.layers) - c.bottomIndex() }
+
+// Layer returns the file name, handle and size of layer i of the live chain, 0 being the bottom and Layers()-1 the
+// head. It does not block or allocate.
+func (c *Chain) Layer(i int) (file string, handle int32, size int64) {
+	l := &c.layers[c.bottomIndex()+i]
+	return l.name, l.file.Handle(), l.size
+}
+
+// Empty tells whether nothing was ever written to the volume: there is no snapshot, no backing file, and no block in
+// the head, also none that was punched since Open. It does not block, and does not look at the whole map.
+func (c *Chain) Empty() bool {
+	return len(c.layers) == 2 && !c.backing && !slices.ContainsFunc(c.m.only, func(word uint64) bool { return word != 0 })
+}
+
 // LayerHandle returns the loop handle of a file of the live chain for a rebuild's writes. Snapshots can be written
 // only while the chain is Rebuilding.
 func (c *Chain) LayerHandle(file string) (int32, bool) {
@@ -84,7 +102,7 @@ func (c *Chain) MarkLayerWritten(file string, off, n int64) {
 }
 
 // Rebuilding tells whether the chain is an incomplete rebuild target.
-func (c *Chain) Rebuilding() bool { return c.vm.Rebuilding }
+func (c *Chain) Rebuilding() bool { return c.rebuilding }
 
 // SetRebuilding marks the chain as an incomplete rebuild target; durable when it returns nil.
 func (c *Chain) SetRebuilding() error {

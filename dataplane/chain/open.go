@@ -94,7 +94,7 @@ func (c *Chain) loadVolumeMeta(names []string) error {
 	if err != nil {
 		return err
 	}
-	c.vm = *vm
+	c.setVolume(vm)
 	if c.opts.BackingFile == "" {
 		c.opts.BackingFile = vm.BackingFilePath
 	}
@@ -112,7 +112,7 @@ func (c *Chain) recover(names []string) error {
 		return err
 	}
 	c.opts.Log.Warn("volume.meta was lost; it is made anew", "dir", c.dir, "head", head, "size", c.opts.Size)
-	c.vm = volumeMeta{Size: c.opts.Size, Head: head, Dirty: true, SectorSize: metaSectorSize}
+	c.setVolume(&volumeMeta{Size: c.opts.Size, Head: head, Dirty: true, SectorSize: metaSectorSize})
 	return nil
 }
 
@@ -277,7 +277,7 @@ func (c *Chain) blocksOf(e disk.Extent) (first, end int64) {
 
 // eachExtent calls fn for every extent of a layer within the volume, in order.
 func (c *Chain) eachExtent(l *layer, fn func(disk.Extent) error) error {
-	limit := (c.vm.Size)
+	limit := c.size
 	buf := make([]disk.Extent, 0, disk.ExtentsPerCall)
 	for off, more := int64(0), true; more; {
 		var err error

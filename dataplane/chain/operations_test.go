@@ -64,12 +64,35 @@ func TestFreshVolumeReadsZero(t *testing.T) {
 	if plan := w.c.ReadPlan(512, 1024, nil); !reflect.DeepEqual(plan, []chain.Extent{{Handle: chain.NoHandle, Off: 512, Len: 1024}}) {
 		t.Fatalf("plan %+v", plan)
 	}
+	if !w.c.Empty() {
+		t.Fatal("a fresh volume is not empty")
+	}
 	r, valid := w.c.Record()
 	if !valid || r.VolumeUUID != testUUID || r.State != chain.MemberUnknown || r.Self != "v-1" || r.Epoch != 0 {
 		t.Fatalf("first record %+v, %v", r, valid)
 	}
 	if set, known := w.c.Dirty(); !known || len(set) != 0 {
 		t.Fatalf("first dirty log %v, %v", set, known)
+	}
+}
+
+func TestEmpty(t *testing.T) {
+	w, _ := newWorld(t, 64*mib)
+	w.fill(40*mib, 4096, 0)
+	for range 2 {
+		if w.c.Empty() {
+			t.Fatal("a written block of zeroes is nothing")
+		}
+		w.reopen()
+	}
+	w.zero(40*mib, 4096)
+	w.reopen()
+	if !w.c.Empty() {
+		t.Fatal("after a hole was punched where the only block was, something is left")
+	}
+	w.snapshot("a")
+	if w.c.Empty() {
+		t.Fatal("a volume with a snapshot is empty")
 	}
 }
 

@@ -13,12 +13,13 @@ type Extent struct {
 const NoHandle int32 = -1
 
 // Size returns the volume's size in bytes, a multiple of 4096.
-func (c *Chain) Size() int64 { return c.vm.Size }
+func (c *Chain) Size() int64 { return c.size }
 
 // HeadHandle returns the loop handle of the head, where every write goes. It changes with Snapshot and Expand.
 func (c *Chain) HeadHandle() int32 { return c.head().file.Handle() }
 
-// WriteAllowed tells whether writes may be sent to the head: the chain is open for writing and no sync has failed.
+// WriteAllowed tells whether writes may be sent to the head: the chain is open for writing and no sync has failed. It
+// is settled when a metadata operation has returned; it must not be asked while one runs.
 func (c *Chain) WriteAllowed() bool { return c.broken == nil && !c.opts.ReadOnly && !c.closed }
 
 // ReadPlan appends to out where the bytes [off, off+n) of the volume are, in order and without gaps; neighbouring
@@ -180,7 +181,7 @@ func (c *Chain) MarkPunched(off, n int64) {
 
 // checkRange asserts what callers have checked against Size: a range outside the volume is a bug, not an input.
 func (c *Chain) checkRange(off, n int64) {
-	if off < 0 || n < 0 || off > c.vm.Size || n > c.vm.Size-off {
-		panic(fmt.Sprintf("chain: range [%d,+%d) is outside the volume of %d bytes", off, n, c.vm.Size))
+	if off < 0 || n < 0 || off > c.size || n > c.size-off {
+		panic(fmt.Sprintf("chain: range [%d,+%d) is outside the volume of %d bytes", off, n, c.size))
 	}
 }
