@@ -81,6 +81,9 @@ func EnsureExist(ctx context.Context, c client.Client, namespace string, fixed m
 			continue
 		}
 		s := newSetting(namespace, d, over, fixed)
+		if d.Required && s.Value == "" {
+			continue // e.g. the image of a component that is not installed
+		}
 		if err := c.Create(ctx, s); err != nil && !apierrors.IsAlreadyExists(err) {
 			return fmt.Errorf("create setting %s: %w", d.Name, err)
 		}
