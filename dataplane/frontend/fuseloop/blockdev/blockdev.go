@@ -17,6 +17,8 @@ package blockdev
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"os"
@@ -34,8 +36,8 @@ import (
 type Config struct {
 	// Volume names the device node and the file behind it.
 	Volume string
-	// RunDir is a directory for mount points and locks, private to this host and kept across restarts of the
-	// process, for instance /run/ankole.
+	// RunDir is a directory for mount points and locks, kept across restarts of the process. The default lies under
+	// /run/ankole and belongs to DeviceDir: whoever makes nodes in one directory shares the locks.
 	RunDir string
 	// DeviceDir is where the node appears, for instance /dev/longhorn.
 	DeviceDir string
@@ -53,6 +55,10 @@ func (c *Config) validate() error {
 	}
 	if c.Timeout == 0 {
 		c.Timeout = defaultTimeout
+	}
+	if c.RunDir == "" {
+		sum := sha256.Sum256([]byte(filepath.Clean(c.DeviceDir)))
+		c.RunDir = filepath.Join("/run/ankole", hex.EncodeToString(sum[:8]))
 	}
 	switch {
 	case c.Volume == "" || c.Volume == "." || c.Volume == ".." || strings.ContainsAny(c.Volume, "/,\x00") || len(c.Volume) > 200:
