@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"ankole.storage/dataplane/engine"
+	"ankole.storage/dataplane/frontend/fuseloop/blockdev"
 	"ankole.storage/dataplane/frontend/nbd"
 	"ankole.storage/dataplane/loop/posix"
 	"ankole.storage/hostpath"
@@ -53,7 +54,7 @@ func (p *engineProcess) startFrontend(ctx context.Context, name string) error {
 	transport := p.cfg.Transport
 	if transport == TransportAuto || transport == "" {
 		transport = TransportNBDUnix
-		if err := fuseLoopAvailable(); err == nil {
+		if err := blockdev.Available(); err == nil {
 			transport = TransportFUSELoop
 		} else {
 			p.cfg.Log.Info("no block device on this host, offering an NBD socket", "reason", err)
