@@ -53,6 +53,8 @@ type Config struct {
 	NodeGrace time.Duration // without heartbeat until a node is NotReady
 	StopGrace time.Duration // bound on every Pod's termination at stop
 
+	// ExitWithStdin stops the cluster when standard input ends, so that a test that dies takes it along.
+	ExitWithStdin bool
 	ReadyFile     string // gets one JSON line when the cluster is ready
 	Output        string // "text" or "json"
 	UnsafeNoFsync bool
@@ -90,6 +92,7 @@ func (c *Config) Flags(fs *pflag.FlagSet) {
 	fs.DurationVar(&c.NodeGrace, "node-grace", c.NodeGrace, "time without heartbeat after which a node is NotReady")
 	fs.DurationVar(&c.StopGrace, "stop-grace", c.StopGrace, "longest time that Pods get to end when the cluster stops")
 	fs.StringVar(&c.ReadyFile, "ready-file", c.ReadyFile, "file that gets one JSON line when the cluster is ready")
+	fs.BoolVar(&c.ExitWithStdin, "exit-with-stdin", c.ExitWithStdin, "stop when standard input ends")
 	fs.StringVarP(&c.Output, "output", "o", c.Output, "progress on the terminal: text or json (one line when ready)")
 	fs.BoolVar(&c.UnsafeNoFsync, "unsafe-no-fsync", c.UnsafeNoFsync, "let etcd skip fsync (tests only: a power failure loses the cluster)")
 	fs.StringArrayVar(&c.APIServerArgs, "kube-apiserver-arg", c.APIServerArgs, "further flag of kube-apiserver (repeatable)")

@@ -41,6 +41,9 @@ func controllerManagerArgs(cfg Config, creds *credentials) []string {
 		"--root-ca-file=" + cfg.PKI.CAFile(),
 		"--cluster-signing-cert-file=" + cfg.PKI.CAPair().CertFile,
 		"--cluster-signing-key-file=" + cfg.PKI.CAPair().KeyFile,
+		// The defaults, meant to spare a shared API server, cost seconds at every start.
+		"--kube-api-qps=500",
+		"--kube-api-burst=1000",
 		"--node-monitor-period=1s",
 		fmt.Sprintf("--node-monitor-grace-period=%s", cfg.NodeGrace),
 		"--profiling=false",

@@ -99,6 +99,8 @@ func (a *Agent) Kill() {
 	a.mu.Lock()
 	a.stopping = true
 	a.mu.Unlock()
+	a.cancel() // first, or the workers would see the deaths and act on them
+	process.KillMarked(a.cfg.marker())
 	a.end()
 }
 

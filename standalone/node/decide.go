@@ -34,7 +34,7 @@ func decide(policy v1.RestartPolicy, recs []*record, ending bool, now time.Time)
 		return p
 	}
 	for _, r := range recs {
-		if r.killing {
+		if r.killing && !r.hard {
 			p.wakeAt(r.killAt)
 		}
 	}
@@ -59,7 +59,7 @@ func (p *plan) stopAll(recs []*record) {
 		}
 		p.done = false
 		main = main || !r.sidecar()
-		if r.killing {
+		if r.killing && !r.hard {
 			p.wakeAt(r.killAt)
 		}
 	}

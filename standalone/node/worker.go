@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"maps"
 	"os"
 	"sync"
 	"syscall"
@@ -38,6 +39,7 @@ type worker struct {
 	events  chan func()
 	ended   chan struct{}
 	wg      sync.WaitGroup
+	seen    *v1.Pod // as of the last step
 	vols    volumes
 	report  *reporter
 	recs    []*record
@@ -51,7 +53,7 @@ type worker struct {
 
 func newWorker(a *Agent, pod *v1.Pod, after <-chan struct{}) *worker {
 	w := &worker{
-		a: a, uid: pod.UID, pod: pod, after: after,
+		a: a, uid: pod.UID, pod: pod, seen: pod, after: after,
 		log:     a.cfg.Log.With("pod", pod.Namespace+"/"+pod.Name),
 		wakeup:  make(chan struct{}, 1),
 		events:  make(chan func(), eventQueue),
@@ -122,7 +124,7 @@ func (w *worker) run(ctx context.Context) {
 	}
 	timer := time.NewTimer(0)
 	defer timer.Stop()
-	for {
+	for ctx.Err() == nil {
 		wake, done := w.step(inner)
 		if done {
 			return
@@ -171,6 +173,10 @@ func (w *worker) begin(ctx context.Context) bool {
 func (w *worker) step(ctx context.Context) (wake time.Time, done bool) {
 	pod, gone, stop := w.snapshot()
 	now := time.Now()
+	if !maps.Equal(pod.Labels, w.seen.Labels) || !maps.Equal(pod.Annotations, w.seen.Annotations) {
+		w.dirty = true // files made from them change
+	}
+	w.seen = pod
 	w.deadline(pod, now)
 	ending := gone || stop != nil || pod.DeletionTimestamp != nil || w.verdict != nil
 	w.hurry(pod, gone, stop, now)
@@ -178,14 +184,19 @@ func (w *worker) step(ctx context.Context) (wake time.Time, done bool) {
 	for _, r := range p.kill {
 		w.kill(ctx, pod, r, w.grace(pod, gone, stop), "Stopping container "+r.spec.Name)
 	}
-	if len(p.start) > 0 && w.prepare(ctx, pod, now) {
-		for _, r := range p.start {
-			w.start(ctx, pod, r)
-		}
-	} else if w.ready && !ending {
+	if len(p.start) > 0 && !w.prepare(ctx, pod, now) {
+		p.start = nil // until retryAt
+	}
+	for _, r := range p.start {
+		w.start(ctx, pod, r)
+	}
+	if w.ready && !ending {
 		w.refreshVolumes(ctx, pod, now)
 	}
 	w.enforce(now)
+	if len(p.start) > 0 || len(p.kill) > 0 {
+		p.wakeAt(now) // the state changed: decide again
+	}
 	if stop != nil {
 		return p.wake, p.done
 	}
@@ -193,9 +204,6 @@ func (w *worker) step(ctx context.Context) (wake time.Time, done bool) {
 		w.status = pod.Status // ended in an earlier life of the node: what was reported stands
 	} else {
 		w.status = w.a.statusOf(pod, &w.status, w.recs, w.verdict, ending, time.Now())
-	}
-	if len(p.start) > 0 || len(p.kill) > 0 {
-		p.wakeAt(now) // the state changed: decide again
 	}
 	if gone && p.done {
 		return p.wake, true

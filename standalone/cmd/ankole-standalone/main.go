@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/signal"
 	"syscall"
@@ -36,6 +37,10 @@ func command() *cobra.Command {
 		RunE: func(*cobra.Command, []string) error {
 			ctx, stop := signals()
 			defer stop()
+			if cfg.ExitWithStdin {
+				// Ends with the process: a read from a terminal or pipe cannot be called off.
+				go func() { _, _ = io.Copy(io.Discard, os.Stdin); stop() }()
+			}
 			return cluster.Run(ctx, cfg, os.Stdout)
 		},
 	}
