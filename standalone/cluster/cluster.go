@@ -26,12 +26,14 @@ import (
 
 // Cluster is a running standalone cluster.
 type Cluster struct {
-	cfg   Config
-	out   *progress
-	log   *slog.Logger
-	logs  io.Closer
-	dir   *statedir.Dir
-	ports ports
+	cfg  Config
+	out  *progress
+	log  *slog.Logger
+	logs io.Closer
+	// stderr is given back at the end.
+	stderr *stderrGuard
+	dir    *statedir.Dir
+	ports  ports
 
 	spawner  *process.Spawner
 	pki      *pki.Store
@@ -130,7 +132,9 @@ func (c *Cluster) openLog() error {
 	f := kube.RotatedLog(c.dir.Path("logs", "standalone.log"))
 	c.logs = f
 	c.log = slog.New(slog.NewTextHandler(f, nil))
-	return nil
+	var err error
+	c.stderr, err = guardStderr(c.dir.Path("logs", "stderr.log"))
+	return err
 }
 
 // choosePorts finds out before anything starts whether the addresses are free, to name the flag that
@@ -284,6 +288,9 @@ func (c *Cluster) stop() {
 	}
 	if c.logs != nil {
 		_ = c.logs.Close()
+	}
+	if c.stderr != nil {
+		c.stderr.restore()
 	}
 	_ = c.dir.Close()
 	c.out.line("stopped in %.1f s; the state stays in %s", time.Since(began).Seconds(), filepath.Clean(c.cfg.Dir))

@@ -57,7 +57,7 @@ func (c *Cluster) startManager(ctx context.Context) error {
 	for _, f := range []struct{ listen, to int }{{c.cfg.APIPort, managerPort}, {c.ports.webhook, webhookPort}} {
 		fw, err := forward.Start(net.JoinHostPort(host, strconv.Itoa(f.listen)), func() []string { return c.pods.addresses(f.to) }, c.log)
 		if err != nil {
-			return err
+			return fmt.Errorf("%w (see --api-port)", err)
 		}
 		c.forwards = append(c.forwards, fw)
 	}
