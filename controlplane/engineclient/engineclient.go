@@ -62,11 +62,12 @@ type SnapshotRequest struct {
 // Mode is the state of a replica in its engine.
 type Mode string
 
-// Modes: in sync; being rebuilt; dropped.
+// Modes: not judged yet (the engine is still making contact); in sync; being rebuilt; dropped.
 const (
-	ModeRW  Mode = "RW"
-	ModeWO  Mode = "WO"
-	ModeERR Mode = "ERR"
+	ModePending Mode = ""
+	ModeRW      Mode = "RW"
+	ModeWO      Mode = "WO"
+	ModeERR     Mode = "ERR"
 )
 
 // State is what an engine says of itself.

@@ -6,7 +6,7 @@ import (
 	enginev1 "ankole.storage/api/rpc/engine/v1"
 )
 
-// stateFrom reads the engine's message. Unknown modes count as ERR: a replica that cannot be understood is not trusted.
+// stateFrom reads the engine's message. Modes of a later version count as ERR: a replica that cannot be understood is not trusted.
 func stateFrom(s *enginev1.State) State {
 	c := s.GetCounters()
 	out := State{
@@ -20,8 +20,12 @@ func stateFrom(s *enginev1.State) State {
 		},
 	}
 	for _, r := range s.GetReplicas() {
+		mode := modeFrom(r.GetMode())
+		if mode == ModePending && r.GetRebuild().GetRunning() {
+			mode = ModeWO
+		}
 		out.Replicas = append(out.Replicas, Replica{
-			Address: plain(r.GetAddress()), Member: r.GetMember(), Mode: modeFrom(r.GetMode()), Error: r.GetError(),
+			Address: plain(r.GetAddress()), Member: r.GetMember(), Mode: mode, Error: r.GetError(),
 			Rebuild: rebuildFrom(r.GetRebuild()),
 		})
 	}
@@ -40,6 +44,8 @@ func modeFrom(m enginev1.Mode) Mode {
 		return ModeRW
 	case enginev1.Mode_MODE_WO:
 		return ModeWO
+	case enginev1.Mode_MODE_UNSPECIFIED:
+		return ModePending
 	}
 	return ModeERR
 }
