@@ -72,6 +72,9 @@ func followReplicas(now time.Time, e *v1beta2.Engine, s seen) []loop.Event {
 	}
 	for _, r := range s.State.Replicas {
 		name := nameOf(e, r.Address)
+		if r.Mode == engineclient.ModePending {
+			continue // no news: the engine will judge it
+		}
 		note(name, r.Address, r.Error, modeOf(r.Mode))
 		if !strings.HasPrefix(name, v1beta2.UnknownReplicaPrefix) {
 			addresses[name] = r.Address
