@@ -1,0 +1,31 @@
+# The entry points. Each is one script, so that it can be run and read without make.
+
+.DEFAULT_GOAL := help
+.PHONY: help build run test e2e bench lint generate clean
+
+help: ## show this
+	@sed -n 's/^\([a-z0-9]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 18
+
+build: ## build the programs into bin/
+	@tools/build.sh
+
+run: ## build, start a cluster on this machine and show it (DEMO=0: only the cluster)
+	@exec tools/run.sh
+
+test: ## check everything: format, linters, unit, property and integration tests, end to end
+	@exec tools/test.sh
+
+e2e: ## the slower tests: many seeds of the simulator, many crashes, clusters of real processes
+	@exec tools/test.sh build slow e2e
+
+bench: ## measure volumes against the raw disk, side by side
+	@exec tools/bench.sh
+
+lint: ## format, vet, staticcheck, known vulnerabilities, rules about the repository
+	@exec tools/test.sh format vet staticcheck vulnerabilities tidy
+
+generate: ## regenerate protobuf code, deep copies and CRDs
+	@exec tools/generate.sh
+
+clean: ## remove what was built and measured (the cluster's state in .ankole stays)
+	rm -rf bin bench/results

@@ -1,0 +1,110 @@
+package tidy
+
+import (
+	"go/ast"
+	"go/token"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+// cores are the packages of step cores. Whoever drives them decides what runs when; the simulator relies on it.
+var cores = []string{
+	"dataplane/engine", "dataplane/replica", "dataplane/wire", "dataplane/quorum", "dataplane/rebuild", "dataplane/chain",
+	"dataplane/frontend", "dataplane/frontend/nbd", "dataplane/frontend/fuseloop",
+}
+
+// coreExceptions are keyed by file and what it does.
+var coreExceptions = exceptions{
+	"dataplane/chain/chain.go imports crypto/rand": "only the default source of stamps; Options.Rand injects another, and the simulator does",
+}
+
+func TestStepCores(t *testing.T) {
+	t.Parallel()
+	r := newRule(t, "a step core has no goroutine, channel, lock, clock or blocking call inside, so that the same code is fast under the production loop and deterministic in the simulator", coreExceptions)
+	seen := map[string]bool{}
+	for _, s := range sources(t) {
+		if !slices.Contains(cores, s.dir()) || s.test {
+			continue
+		}
+		seen[s.dir()] = true
+		unsteppable(s, func(n ast.Node, what string) { r.broken(s.name+" "+what, "%s: %s", s.at(n), what) })
+	}
+	for _, c := range cores {
+		if !seen[c] {
+			t.Errorf("%s has no Go files: take it out of the table or correct it", c)
+		}
+	}
+}
+
+// unsteppable finds what a step core must not contain.
+func unsteppable(s *source, found func(n ast.Node, what string)) {
+	for _, imp := range s.ast.Imports {
+		name, _ := strconv.Unquote(imp.Path.Value)
+		if under(name, []string{"sync", "net", "context", "math/rand", "crypto/rand"}) && name != "net/netip" || name == "os" {
+			found(imp, "imports "+name)
+		}
+	}
+	ast.Inspect(s.ast, func(n ast.Node) bool {
+		switch n := n.(type) {
+		case *ast.GoStmt:
+			found(n, "starts a goroutine")
+		case *ast.ChanType:
+			found(n, "uses a channel")
+		case *ast.SelectStmt:
+			found(n, "waits in a select")
+		case *ast.SendStmt:
+			found(n, "sends on a channel")
+		case *ast.UnaryExpr:
+			if n.Op == token.ARROW {
+				found(n, "receives from a channel")
+			}
+		}
+		if name, ok := selector(n, "time"); ok && slices.Contains(wallClock, name) {
+			found(n, "uses time."+name)
+		}
+		return true
+	})
+}
+
+// TestSleeps: tests wait for conditions.
+func TestSleeps(t *testing.T) {
+	t.Parallel()
+	r := newRule(t, "a sleep is too short on a slow machine and too long on a fast one; wait for a condition with a deadline", exceptions{})
+	for _, s := range sources(t) {
+		if !s.test && !strings.HasPrefix(s.dir(), "test") && !strings.HasSuffix(s.dir(), "test") {
+			continue
+		}
+		ast.Inspect(s.ast, func(n ast.Node) bool {
+			if name, ok := selector(n, "time"); ok && name == "Sleep" {
+				r.broken(s.name, "%s: sleeps", s.at(n))
+			}
+			return true
+		})
+	}
+}
+
+// TestSkips: a test that does not run says why.
+func TestSkips(t *testing.T) {
+	t.Parallel()
+	r := newRule(t, "whoever reads the result of a run must see what was not tested, and why", exceptions{})
+	for _, s := range sources(t) {
+		ast.Inspect(s.ast, func(n ast.Node) bool {
+			call, ok := n.(*ast.CallExpr)
+			if !ok {
+				return true
+			}
+			sel, ok := call.Fun.(*ast.SelectorExpr)
+			if ok && (sel.Sel.Name == "SkipNow" || sel.Sel.Name == "Skip" && len(call.Args) == 0 && isTestVariable(sel.X)) {
+				r.broken(s.name, "%s: skips without a reason", s.at(n))
+			}
+			return true
+		})
+	}
+}
+
+func isTestVariable(x ast.Expr) bool {
+	id, ok := x.(*ast.Ident)
+	return ok && slices.Contains([]string{"t", "tb", "b", "f"}, id.Name)
+}

@@ -1,0 +1,131 @@
+package tidy
+
+import (
+	"bytes"
+	"net/url"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// maxFile is the size in bytes above which a file is not a source.
+const maxFile = 1 << 20
+
+// leftovers are names of files that tools leave behind.
+var leftovers = []string{".orig", ".rej", ".bak", ".swp", "~", ".tmp", ".prof", ".pprof", ".test", ".out", ".log", ".DS_Store", ".exe", ".so", ".a", ".o"}
+
+func TestStrayFiles(t *testing.T) {
+	t.Parallel()
+	r := newRule(t, "everybody who clones pays for every byte, for ever", exceptions{})
+	for _, name := range files(t) {
+		fi, err := os.Stat(filepath.Join(root, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		testdata := strings.Contains(name, "testdata/")
+		if fi.Size() > maxFile && !testdata {
+			r.broken(name, "%s has %d bytes, more than %d", name, fi.Size(), maxFile)
+		}
+		if slices.ContainsFunc(leftovers, func(s string) bool { return strings.HasSuffix(name, s) }) {
+			r.broken(name, "%s looks like a leftover; remove it", name)
+		}
+		if !testdata && isBinary(t, name) {
+			r.broken(name, "%s is a binary; keep the source it is made of", name)
+		}
+	}
+}
+
+// isBinary looks for a NUL byte at the beginning, as git does.
+func isBinary(t *testing.T, name string) bool {
+	t.Helper()
+	return bytes.IndexByte([]byte(read(t, name)[:min(8000, len(read(t, name)))]), 0) >= 0
+}
+
+// unwelcome are texts that say nothing to a reader of the repository.
+var unwelcome = []struct {
+	pattern *regexp.Regexp
+	why     string
+}{
+	{regexp.MustCompile(`/(work|home|Users)/[a-z]+/|(?:^|[^\w./-])/root/[a-z.]|/tmp/bash`), "a path of one person's machine"},
+	{regexp.MustCompile(`\b(DESIGN|ACCEPTANCE|STYLE|READINGS|TESTBEDS)(\.md\b| §)`), "a document that is not in the repository; say what holds, or link to a page of docs/"},
+	{regexp.MustCompile(`(?i)\b(issue|ticket|task|phase) #?[0-9]+\b(?: of the plan)?`), "how the work was organised; say what is missing, and list it in docs/limitations.md"},
+	{regexp.MustCompile(`(?i)\b(a|the|my) colleagues?\b|\bsub-?agents?\b|\bcoding assistant\b`), "who did the work"},
+	{regexp.MustCompile(`(?m)^(<{7}|>{7}) `), "an unresolved conflict"},
+}
+
+// unwelcomeExceptions are keyed by file and text.
+var unwelcomeExceptions = exceptions{
+	"tidy/stray_test.go": "holds the patterns",
+}
+
+func TestUnwelcomeWords(t *testing.T) {
+	t.Parallel()
+	r := newRule(t, "the repository stands alone: whoever reads it has nothing else", unwelcomeExceptions)
+	patterns := slices.Clone(unwelcome)
+	for _, host := range packageHosts() {
+		patterns = append(patterns, struct {
+			pattern *regexp.Regexp
+			why     string
+		}{regexp.MustCompile(regexp.QuoteMeta(host)), "a package server that only this machine's configuration names"})
+	}
+	for _, name := range files(t) {
+		if isBinary(t, name) || strings.HasSuffix(name, "go.sum") || strings.HasSuffix(name, "LICENSE") {
+			continue
+		}
+		text := read(t, name)
+		for _, u := range patterns {
+			for _, at := range u.pattern.FindAllStringIndex(text, -1) {
+				line := 1 + strings.Count(text[:at[0]], "\n")
+				key := name
+				if _, ok := unwelcomeExceptions[key]; !ok {
+					key = name + " " + text[at[0]:at[1]]
+				}
+				r.broken(key, "%s:%d: %q is %s", name, line, text[at[0]:at[1]], u.why)
+			}
+		}
+	}
+}
+
+// publicHosts may be named: everybody can reach them.
+var publicHosts = []string{"proxy.golang.org", "sum.golang.org", "registry.npmjs.org", "deb.debian.org", "security.debian.org"}
+
+// packageHosts are the servers from which this machine takes packages.
+func packageHosts() []string {
+	var urls []string
+	if out, err := command("go", "env", "GOPROXY", "GOSUMDB"); err == nil {
+		urls = strings.FieldsFunc(string(out), func(r rune) bool { return r == ',' || r == '|' || r == '\n' || r == ' ' })
+	}
+	lists, _ := filepath.Glob("/etc/apt/sources.list.d/*") // the pattern is well formed
+	home, _ := os.UserHomeDir()
+	for _, file := range append(lists, "/etc/apt/sources.list", filepath.Join(home, ".npmrc")) {
+		data, err := os.ReadFile(file)
+		if err != nil {
+			continue
+		}
+		for _, word := range strings.FieldsFunc(string(data), func(r rune) bool { return r == ' ' || r == '\n' || r == '=' }) {
+			urls = append(urls, word)
+		}
+	}
+	var hosts []string
+	for _, s := range urls {
+		u, err := url.Parse(s)
+		if err != nil || u.Host == "" || slices.Contains(publicHosts, u.Hostname()) || slices.Contains(hosts, u.Hostname()) {
+			continue
+		}
+		hosts = append(hosts, u.Hostname())
+	}
+	return hosts
+}
+
+func TestGeneratedFilesAreFresh(t *testing.T) {
+	t.Parallel()
+	if _, err := command("sh", "-c", "command -v protoc"); err != nil {
+		t.Skip("protoc is not installed (Debian package protobuf-compiler), so generated files are not compared with their sources")
+	}
+	if out, err := command("sh", "tools/generate.sh", "check"); err != nil {
+		t.Errorf("%v\n%.4000s", err, out)
+	}
+}

@@ -1,0 +1,41 @@
+# What the scripts in this folder share. Source it; it sets root (unless the caller did) and bin and turns cgo off, so that programs are static
+# and every step uses one build cache, with or without a C compiler on the machine.
+
+root=${root:-$(cd "$(dirname "$0")/.." && pwd)}
+bin=$root/bin
+export CGO_ENABLED=0
+
+now() { date +%s%N | cut -b1-13; }
+
+# seconds <milliseconds of the beginning>: the time since then, such as 12.3 s.
+seconds() {
+	ms=$(($(now) - $1))
+	printf '%d.%d s' $((ms / 1000)) $((ms % 1000 / 100))
+}
+
+need_go() {
+	command -v go >/dev/null || {
+		echo "Go is missing; install Go $(sed -n 's/^go //p' "$root/go.mod") or newer from https://go.dev/dl/" >&2
+		exit 1
+	}
+}
+
+# need_programs <program=package…>: makes sure that programs of the distribution are there. Installs what is missing as
+# root on a machine with apt, and says what to install otherwise.
+need_programs() {
+	missing=
+	for pair; do
+		PATH=$PATH:/usr/sbin:/sbin command -v "${pair%%=*}" >/dev/null || missing="$missing ${pair#*=}"
+	done
+	[ -n "$missing" ] || return 0
+	if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
+		echo "installing$missing"
+		DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $missing </dev/null >/dev/null || {
+			DEBIAN_FRONTEND=noninteractive apt-get update -qq </dev/null
+			DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $missing </dev/null >/dev/null
+		}
+		return
+	fi
+	echo "missing:$missing; install with: sudo apt-get install$missing" >&2
+	return 1
+}
