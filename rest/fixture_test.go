@@ -9,20 +9,13 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
-	"time"
 
-	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	lh "ankole.storage/api/longhorn/v1beta2"
-	"ankole.storage/controlplane/naming"
+	"ankole.storage/rest/resttest"
 )
-
-const testImage = "ankole/engine:dev"
 
 // fixture is a server on a fake API server.
 type fixture struct {
@@ -32,11 +25,6 @@ type fixture struct {
 	url    string
 }
 
-// object fills in what every stored object has.
-func meta(name string) metav1.ObjectMeta {
-	return metav1.ObjectMeta{Name: name, Namespace: lh.Namespace, CreationTimestamp: metav1.NewTime(time.Date(2026, 5, 3, 9, 57, 48, 0, time.UTC))}
-}
-
 func newFixture(t *testing.T, objects ...client.Object) *fixture {
 	t.Helper()
 	return newFixtureWith(t, interceptor.Funcs{}, func(*Config) {}, objects...)
@@ -44,15 +32,8 @@ func newFixture(t *testing.T, objects ...client.Object) *fixture {
 
 func newFixtureWith(t *testing.T, funcs interceptor.Funcs, change func(*Config), objects ...client.Object) *fixture {
 	t.Helper()
-	scheme := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{lh.AddToScheme, corev1.AddToScheme} {
-		if err := add(scheme); err != nil {
-			t.Fatal(err)
-		}
-	}
-	c := fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).
-		WithStatusSubresource(&lh.Volume{}, &lh.Node{}, &lh.VolumeAttachment{}, &lh.EngineImage{}).WithInterceptorFuncs(funcs).Build()
-	cfg := Config{Client: c, EngineImage: testImage, Logger: slog.New(slog.DiscardHandler)}
+	c := resttest.Client(t, funcs, objects...)
+	cfg := Config{Client: c, EngineImage: resttest.Image, Logger: slog.New(slog.DiscardHandler)}
 	change(&cfg)
 	s, err := New(cfg)
 	if err != nil {
@@ -136,44 +117,4 @@ func (f *fixture) read(name string, into client.Object) {
 	if err := f.client.Get(context.Background(), client.ObjectKey{Namespace: lh.Namespace, Name: name}, into); err != nil {
 		f.t.Fatal(err)
 	}
-}
-
-func readyNode(name string) *lh.Node {
-	return &lh.Node{ObjectMeta: meta(name),
-		Spec: lh.NodeSpec{Name: name, AllowScheduling: true, Tags: []string{"fast"}, Disks: map[string]lh.DiskSpec{
-			"disk-1": {Path: "/var/lib/longhorn", DiskType: lh.DiskTypeFilesystem, AllowScheduling: true, Tags: []string{"ssd"}}}},
-		Status: lh.NodeStatus{Conditions: []lh.Condition{{Type: lh.NodeConditionReady, Status: lh.ConditionTrue}},
-			DiskStatus: map[string]lh.DiskStatus{"disk-1": {DiskUUID: "uuid-" + name, StorageMaximum: 100 << 30, StorageAvailable: 50 << 30}}}}
-}
-
-func downNode(name string) *lh.Node {
-	n := readyNode(name)
-	n.Status.Conditions = []lh.Condition{{Type: lh.NodeConditionReady, Status: lh.ConditionFalse, Reason: lh.NodeReasonKubernetesNodeNotReady}}
-	return n
-}
-
-func deployedImage(nodes ...string) *lh.EngineImage {
-	e := &lh.EngineImage{ObjectMeta: meta(naming.EngineImageName(testImage)), Spec: lh.EngineImageSpec{Image: testImage},
-		Status: lh.EngineImageStatus{State: lh.EngineImageStateDeployed, NodeDeploymentMap: map[string]bool{}}}
-	for _, n := range nodes {
-		e.Status.NodeDeploymentMap[n] = true
-	}
-	return e
-}
-
-// detachedVolume is a volume with one scheduled replica on node-1, and its attachment object.
-func detachedVolume(name string) []client.Object {
-	return []client.Object{
-		&lh.Volume{ObjectMeta: meta(name), Spec: lh.VolumeSpec{Size: 1 << 30, NumberOfReplicas: 1, Image: testImage, Frontend: lh.VolumeFrontendBlockDev},
-			Status: lh.VolumeStatus{State: lh.VolumeStateDetached, Robustness: lh.VolumeRobustnessUnknown,
-				Conditions: []lh.Condition{{Type: lh.VolumeConditionScheduled, Status: lh.ConditionTrue}}}},
-		&lh.Engine{ObjectMeta: meta(name + "-e-0"), Spec: lh.EngineSpec{Active: true, InstanceSpec: lh.InstanceSpec{VolumeName: name, Image: testImage}}},
-		&lh.Replica{ObjectMeta: meta(name + "-r-11111111"), Spec: lh.ReplicaSpec{Active: true, DiskID: "uuid-node-1", DiskPath: "/var/lib/longhorn/",
-			DataDirectoryName: name + "-22222222", InstanceSpec: lh.InstanceSpec{VolumeName: name, NodeID: "node-1", Image: testImage, DataEngine: lh.DataEngineTypeV1}}},
-		&lh.VolumeAttachment{ObjectMeta: meta(name), Spec: lh.VolumeAttachmentSpec{Volume: name}},
-	}
-}
-
-func cluster(more ...client.Object) []client.Object {
-	return append([]client.Object{readyNode("node-1"), readyNode("node-2"), downNode("node-3"), deployedImage("node-1", "node-2")}, more...)
 }

@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"ankole.storage/rest/resource"
+	"ankole.storage/rest/resttest"
 )
 
 func TestDiscovery(t *testing.T) {
@@ -68,7 +69,7 @@ func TestSchemaDocument(t *testing.T) {
 }
 
 func TestRouting(t *testing.T) {
-	f := newFixture(t, cluster(detachedVolume("demo")...)...)
+	f := newFixture(t, resttest.Cluster(resttest.Volume("demo")...)...)
 	for _, c := range []struct {
 		method, path string
 		status       int
@@ -104,7 +105,7 @@ func TestRouting(t *testing.T) {
 }
 
 func TestLinksFollowTheRequest(t *testing.T) {
-	f := newFixture(t, cluster(detachedVolume("demo")...)...)
+	f := newFixture(t, resttest.Cluster(resttest.Volume("demo")...)...)
 	for _, c := range []struct {
 		name    string
 		headers []string
@@ -138,7 +139,7 @@ func TestLinksFollowTheRequest(t *testing.T) {
 }
 
 func TestBadBodies(t *testing.T) {
-	f := newFixture(t, cluster()...)
+	f := newFixture(t, resttest.Cluster()...)
 	for _, c := range []struct{ body, message string }{
 		{"", "EOF"},
 		{"   \n", "EOF"},
@@ -214,7 +215,7 @@ func TestExpectContinueIsAnsweredAtOnce(t *testing.T) {
 }
 
 func TestExplorer(t *testing.T) {
-	f := newFixture(t, cluster(detachedVolume("demo")...)...)
+	f := newFixture(t, resttest.Cluster(resttest.Volume("demo")...)...)
 	browser := []string{"User-Agent", "Mozilla/5.0", "Accept", "text/html,*/*"}
 	for _, c := range []struct {
 		path    string
@@ -240,7 +241,7 @@ func TestExplorer(t *testing.T) {
 }
 
 func TestCrossSiteChangesAreRefused(t *testing.T) {
-	f := newFixture(t, cluster()...)
+	f := newFixture(t, resttest.Cluster()...)
 	a := f.do("POST", "/v1/volumes", `{"name":"demo"}`, "Origin", "https://evil.example", "Sec-Fetch-Site", "cross-site")
 	f.refused(a, 403, "page of another site")
 	if a := f.do("GET", "/v1/volumes", "", "Origin", "https://evil.example"); a.status != 200 {

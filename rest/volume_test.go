@@ -13,10 +13,11 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	lh "ankole.storage/api/longhorn/v1beta2"
+	"ankole.storage/rest/resttest"
 )
 
 func TestVolumeView(t *testing.T) {
-	objects := cluster(detachedVolume("demo")...)
+	objects := resttest.Cluster(resttest.Volume("demo")...)
 	f := newFixture(t, objects...)
 	v := f.get("/v1/volumes/demo")
 	for key, want := range map[string]any{"id": "demo", "type": "volume", "name": "demo", "size": "1073741824", "state": "detached",
@@ -46,7 +47,7 @@ func TestVolumeView(t *testing.T) {
 }
 
 func TestAttachedVolumeView(t *testing.T) {
-	objects := detachedVolume("demo")
+	objects := resttest.Volume("demo")
 	v, e := objects[0].(*lh.Volume), objects[1].(*lh.Engine)
 	v.Spec.NodeID, v.Status.CurrentNodeID = "node-1", "node-1"
 	v.Status.State, v.Status.Robustness = lh.VolumeStateAttached, lh.VolumeRobustnessDegraded
@@ -58,7 +59,7 @@ func TestAttachedVolumeView(t *testing.T) {
 		Snapshots:      map[string]lh.SnapshotInfo{"volume-head": {Size: "4096"}, "s1": {Size: "8192"}},
 		RebuildStatus: map[string]lh.RebuildStatus{"tcp://127.0.1.2:10010": {IsRebuilding: true, Progress: 42, State: "in_progress",
 			FromReplicaAddressList: []string{"tcp://127.0.1.1:10000"}}}}
-	f := newFixture(t, cluster(objects...)...)
+	f := newFixture(t, resttest.Cluster(objects...)...)
 	got := f.get("/v1/volumes/demo")
 	c := got["controllers"].([]any)[0].(map[string]any)
 	if c["endpoint"] != "/dev/longhorn/demo" || c["running"] != true || c["actualSize"] != "12288" || c["size"] != "1073741824" {
@@ -74,7 +75,7 @@ func TestAttachedVolumeView(t *testing.T) {
 }
 
 func TestCreateVolume(t *testing.T) {
-	f := newFixture(t, cluster()...)
+	f := newFixture(t, resttest.Cluster()...)
 	a := f.do("POST", "/v1/volumes", `{"Name":"Demo","size":"20Gi","numberOfReplicas":2,"diskSelector":["ssd"],"nodeSelector":["fast"],
 		"recurringJobSelector":[{"name":"daily","isGroup":false},{"name":"gold","isGroup":true}],"retries":7}`)
 	if a.status != 200 || a.json["id"] != "demo" || a.json["state"] != "creating" || a.json["size"] != "21474836480" || a.json["frontend"] != "blockdev" {
@@ -93,7 +94,7 @@ func TestCreateVolume(t *testing.T) {
 }
 
 func TestBadVolumesAreRefused(t *testing.T) {
-	f := newFixture(t, cluster()...)
+	f := newFixture(t, resttest.Cluster()...)
 	for _, c := range []struct{ fields, message string }{
 		{`"size":"0"`, "must be larger than zero"},
 		{`"size":"-1"`, "must not be negative"},
@@ -132,7 +133,7 @@ func TestDenialsArePassedOn(t *testing.T) {
 }
 
 func TestDeleteVolume(t *testing.T) {
-	f := newFixture(t, cluster(detachedVolume("demo")...)...)
+	f := newFixture(t, resttest.Cluster(resttest.Volume("demo")...)...)
 	if a := f.do("DELETE", "/v1/volumes/demo?action=anything", ""); a.status != 200 || a.text != "" {
 		t.Errorf("%d %q", a.status, a.text)
 	}
@@ -140,7 +141,7 @@ func TestDeleteVolume(t *testing.T) {
 }
 
 func TestAttachAndDetach(t *testing.T) {
-	f := newFixture(t, cluster(detachedVolume("demo")...)...)
+	f := newFixture(t, resttest.Cluster(resttest.Volume("demo")...)...)
 	attach := func(body string) answer { return f.do("POST", "/v1/volumes/demo?action=attach", body) }
 	a := attach(`{"hostId":"node-1","attachedBy":"me"}`)
 	if a.status != 200 || a.json["id"] != "demo" {
@@ -185,9 +186,9 @@ func TestAttachAndDetach(t *testing.T) {
 
 // A new ticket with the id of an old one must not be taken for satisfied because the old one was.
 func TestTicketGenerations(t *testing.T) {
-	objects := detachedVolume("demo")
+	objects := resttest.Volume("demo")
 	objects[3].(*lh.VolumeAttachment).Status.AttachmentTicketStatuses = map[string]lh.AttachmentTicketStatus{"": {Generation: 4, Satisfied: true}}
-	f := newFixture(t, cluster(objects...)...)
+	f := newFixture(t, resttest.Cluster(objects...)...)
 	a := f.do("POST", "/v1/volumes/demo?action=attach", `{"hostId":"node-1"}`)
 	ticket := a.json["volumeAttachment"].(map[string]any)["attachments"].(map[string]any)[""].(map[string]any)
 	var va lh.VolumeAttachment
@@ -199,9 +200,9 @@ func TestTicketGenerations(t *testing.T) {
 
 func TestBadAttachesAreRefused(t *testing.T) {
 	change := func(edit func(v *lh.Volume, r *lh.Replica)) []client.Object {
-		objects := detachedVolume("demo")
+		objects := resttest.Volume("demo")
 		edit(objects[0].(*lh.Volume), objects[2].(*lh.Replica))
-		return cluster(objects...)
+		return resttest.Cluster(objects...)
 	}
 	nothing := func(*lh.Volume, *lh.Replica) {}
 	for _, c := range []struct {
@@ -233,14 +234,14 @@ func TestBadAttachesAreRefused(t *testing.T) {
 			}
 		})
 	}
-	f := newFixture(t, cluster()...)
+	f := newFixture(t, resttest.Cluster()...)
 	f.refused(f.do("POST", "/v1/volumes/demo?action=attach", `{"hostId":"node-1"}`), 404, "unable to attach volume demo to node-1")
 }
 
 func TestStandbyCannotBeDetached(t *testing.T) {
-	objects := detachedVolume("demo")
+	objects := resttest.Volume("demo")
 	objects[0].(*lh.Volume).Status.IsStandby = true
-	f := newFixture(t, cluster(objects...)...)
+	f := newFixture(t, resttest.Cluster(objects...)...)
 	f.refused(f.do("POST", "/v1/volumes/demo?action=detach", `{}`), 500, "cannot detach standby volume demo")
 }
 
@@ -263,9 +264,9 @@ func TestReadyRules(t *testing.T) {
 		{"restoring", func(v *lh.Volume, _ *lh.Replica) { v.Status.RestoreRequired = true }, false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			objects := detachedVolume("demo")
+			objects := resttest.Volume("demo")
 			c.edit(objects[0].(*lh.Volume), objects[2].(*lh.Replica))
-			v := newFixture(t, cluster(objects...)...).get("/v1/volumes/demo")
+			v := newFixture(t, resttest.Cluster(objects...)...).get("/v1/volumes/demo")
 			if v["ready"] != c.ready || (v["notReadyMessage"] == "") != c.ready {
 				t.Errorf("ready %v, message %q, want %t", v["ready"], v["notReadyMessage"], c.ready)
 			}
@@ -274,9 +275,9 @@ func TestReadyRules(t *testing.T) {
 }
 
 func TestFaultedVolumesOfferOnlyWhatIsBuilt(t *testing.T) {
-	objects := detachedVolume("demo")
+	objects := resttest.Volume("demo")
 	objects[0].(*lh.Volume).Status.Robustness = lh.VolumeRobustnessFaulted
-	f := newFixture(t, cluster(objects...)...)
+	f := newFixture(t, resttest.Cluster(objects...)...)
 	if actions := f.get("/v1/volumes/demo")["actions"].(map[string]any); len(actions) != 2 || actions["salvage"] != nil {
 		t.Errorf("actions %v: salvage is not built yet", actions)
 	}
