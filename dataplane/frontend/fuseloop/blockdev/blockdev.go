@@ -47,7 +47,11 @@ type Config struct {
 	Timeout time.Duration
 }
 
-const defaultTimeout = 10 * time.Second
+const (
+	defaultTimeout = 10 * time.Second
+	// lockSuffix makes a lock file's name of a volume's. The files stay: removing one could split a lock in two.
+	lockSuffix = ".lock"
+)
 
 func (c *Config) validate() error {
 	if c.BlockSize == 0 {
@@ -85,9 +89,11 @@ type Device struct {
 	late    []chan struct{} // steps that outlived their bound
 }
 
-func (d *Device) dir() string      { return filepath.Join(d.cfg.RunDir, "fuse", d.cfg.Volume) }
-func (d *Device) file() string     { return filepath.Join(d.dir(), d.cfg.Volume) }
-func (d *Device) lockPath() string { return filepath.Join(d.cfg.RunDir, "fuse", d.cfg.Volume+".lock") }
+func (d *Device) dir() string  { return filepath.Join(d.cfg.RunDir, "fuse", d.cfg.Volume) }
+func (d *Device) file() string { return filepath.Join(d.dir(), d.cfg.Volume) }
+func (d *Device) lockPath() string {
+	return filepath.Join(d.cfg.RunDir, "fuse", d.cfg.Volume+lockSuffix)
+}
 
 // Path is the node of the device.
 func (d *Device) Path() string { return filepath.Join(d.cfg.DeviceDir, d.cfg.Volume) }
@@ -128,18 +134,11 @@ func Open(ctx context.Context, cfg Config) (*Device, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, err
 	}
-	d := &Device{cfg: cfg, fuse: -1, loop: -1}
-	if err := os.MkdirAll(filepath.Dir(d.dir()), 0o700); err != nil {
-		return nil, fmt.Errorf("block device %s: %w", cfg.Volume, err)
-	}
-	if err := d.takeLock(); err != nil {
+	d, err := lockAndRecover(ctx, cfg)
+	if err != nil {
 		return nil, err
 	}
-	err := d.recover(ctx)
-	if err == nil {
-		err = os.MkdirAll(d.dir(), 0o700)
-	}
-	if err == nil {
+	if err = os.MkdirAll(d.dir(), 0o700); err == nil {
 		err = d.mount()
 	}
 	if err != nil {

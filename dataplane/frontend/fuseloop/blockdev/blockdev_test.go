@@ -233,6 +233,35 @@ func alignedPage() []byte {
 	return p
 }
 
+func TestSweepTakesTheDeadAndLeavesTheLiving(t *testing.T) {
+	needDevices(t)
+	dir := t.TempDir()
+	cfg := blockdev.Config{Volume: "vol", DeviceDir: filepath.Join(dir, "dev")}
+	living, err := blockdev.Open(t.Context(), blockdev.Config{Volume: "living", DeviceDir: cfg.DeviceDir})
+	if err != nil {
+		t.Fatal(err)
+	}
+	dead, err := blockdev.Open(t.Context(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dead.Abandon()
+	if err := blockdev.Sweep(t.Context(), cfg.DeviceDir); err != nil {
+		t.Error(err)
+	}
+	mounts, err := os.ReadFile("/proc/self/mountinfo")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := strings.Count(string(mounts), " "+filepath.Dir(dead.MountPoint())+"/"); n != 1 {
+		t.Errorf("%d mounts are there, want that of the living", n)
+	}
+	if err := living.Close(t.Context(), false); err != nil {
+		t.Error(err)
+	}
+	os.RemoveAll(filepath.Dir(filepath.Dir(living.MountPoint())))
+}
+
 func TestADeadServersDeviceInUseGoesWhenItsUserGoes(t *testing.T) {
 	needDevices(t)
 	needTool(t, "mkfs.ext4", "e2fsprogs")

@@ -5,10 +5,60 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"strings"
 
 	"golang.org/x/sys/unix"
 )
+
+// Recover removes node, loop device and mount of a volume whose server died. It returns ErrInUse if one lives.
+func Recover(ctx context.Context, cfg Config) error {
+	if err := cfg.validate(); err != nil {
+		return err
+	}
+	d, err := lockAndRecover(ctx, cfg)
+	if err != nil {
+		return err
+	}
+	return d.Close(ctx, false)
+}
+
+// Sweep recovers every volume that was ever a block device in deviceDir and whose server is dead. Whoever starts
+// servers calls it when one has died, or at its own start.
+func Sweep(ctx context.Context, deviceDir string) error {
+	cfg := Config{Volume: "any", DeviceDir: deviceDir}
+	if err := cfg.validate(); err != nil {
+		return err
+	}
+	locks, err := filepath.Glob(filepath.Join(cfg.RunDir, "fuse", "*"+lockSuffix))
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, l := range locks {
+		cfg.Volume = strings.TrimSuffix(filepath.Base(l), lockSuffix)
+		if err := Recover(ctx, cfg); !errors.Is(err, ErrInUse) {
+			errs = append(errs, err)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// lockAndRecover returns a device that is locked and of which nothing is left from before.
+func lockAndRecover(ctx context.Context, cfg Config) (*Device, error) {
+	d := &Device{cfg: cfg, fuse: -1, loop: -1}
+	if err := os.MkdirAll(filepath.Dir(d.dir()), 0o700); err != nil {
+		return nil, fmt.Errorf("block device %s: %w", cfg.Volume, err)
+	}
+	if err := d.takeLock(); err != nil {
+		return nil, err
+	}
+	if err := d.recover(ctx); err != nil {
+		d.lock.Close()
+		return nil, fmt.Errorf("block device %s: %w", cfg.Volume, err)
+	}
+	return d, nil
+}
 
 // maxStackedMounts bounds how many dead mounts are taken off one mount point: each belongs to a process that died
 // between its unmount and its mount, so there is hardly ever more than one.

@@ -1,0 +1,12 @@
+package blockdev
+
+import "golang.org/x/sys/unix"
+
+// Abandon leaves everything as a killed process would.
+func (d *Device) Abandon() {
+	unix.Close(d.fuse)
+	d.lock.Close()
+}
+
+// MountPoint is where the file system is mounted.
+func (d *Device) MountPoint() string { return d.dir() }
