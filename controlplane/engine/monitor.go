@@ -21,6 +21,9 @@ const (
 	// progress reaches the object at most once a second, the growth of the head every ten.
 	progressEvery = time.Second
 	sizesEvery    = 10 * time.Second
+	// suspendGrace is how long I/O must be held back before it is told: agreeing on a new set of replicas holds it back
+	// for a moment each time.
+	suspendGrace = 2 * time.Second
 	// rewatchFirst and rewatchMost bound the pause before a broken stream is opened again.
 	rewatchFirst = 100 * time.Millisecond
 	rewatchMost  = 5 * time.Second
@@ -48,6 +51,7 @@ type watch struct {
 
 	latest, published *engineclient.State
 	publishedAt       time.Time
+	suspendedSince    time.Time // zero while I/O flows
 	timer             *time.Timer
 	refused           map[string]string
 }
@@ -156,17 +160,19 @@ func (m *Monitor) follow(ctx context.Context, w *watch) {
 func (m *Monitor) observe(ctx context.Context, w *watch, s engineclient.State) {
 	m.mu.Lock()
 	w.latest = &s
+	switch {
+	case !s.Suspended:
+		w.suspendedSince = time.Time{}
+	case w.suspendedSince.IsZero():
+		w.suspendedSince = time.Now()
+	}
 	wait, changed := urgency(w.published, &s)
 	if !changed || ctx.Err() != nil {
 		m.mu.Unlock()
 		return
 	}
 	if wait -= time.Since(w.publishedAt); wait > 0 {
-		if w.timer == nil {
-			w.timer = time.AfterFunc(wait, func() { m.publish(ctx, w) })
-		} else {
-			w.timer.Reset(wait)
-		}
+		m.publishIn(ctx, w, wait)
 		m.mu.Unlock()
 		return
 	}
@@ -180,9 +186,23 @@ func (m *Monitor) publish(ctx context.Context, w *watch) {
 		m.mu.Unlock()
 		return
 	}
-	w.published, w.publishedAt = w.latest, time.Now()
+	told := *w.latest
+	if left := suspendGrace - time.Since(w.suspendedSince); told.Suspended && left > 0 {
+		told.Suspended, told.SuspendedReason = false, ""
+		m.publishIn(ctx, w, left)
+	}
+	w.published, w.publishedAt = &told, time.Now()
 	m.mu.Unlock()
 	m.poke(ctx, w.target.Engine)
+}
+
+// publishIn publishes later. The caller holds the lock.
+func (m *Monitor) publishIn(ctx context.Context, w *watch, wait time.Duration) {
+	if w.timer == nil {
+		w.timer = time.AfterFunc(wait, func() { m.publish(ctx, w) })
+		return
+	}
+	w.timer.Reset(wait)
 }
 
 func (m *Monitor) poke(ctx context.Context, engine string) {

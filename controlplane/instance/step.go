@@ -25,7 +25,7 @@ func Step(now time.Time, want bool, spec *v1beta2.InstanceSpec, status *v1beta2.
 			status.UUID = seen.Process.Status.UUID
 		}
 	}
-	noteCreation(now, status, seen, state)
+	noteCreation(now, want, status, seen, state)
 
 	managerRuns := seen.Manager != nil && seen.Manager.Status.CurrentState == v1beta2.InstanceManagerStateRunning &&
 		seen.Manager.DeletionTimestamp == nil && !seen.NodeDown
@@ -120,10 +120,10 @@ func fillRunning(want bool, spec *v1beta2.InstanceSpec, status *v1beta2.Instance
 }
 
 // noteCreation keeps the condition InstanceCreation: False with the process's error when it failed to start.
-func noteCreation(now time.Time, status *v1beta2.InstanceStatus, seen Seen, state v1beta2.InstanceState) {
+func noteCreation(now time.Time, want bool, status *v1beta2.InstanceStatus, seen Seen, state v1beta2.InstanceState) {
 	c := v1beta2.Condition{Type: v1beta2.InstanceConditionInstanceCreation, Status: v1beta2.ConditionTrue}
 	switch {
-	case state == v1beta2.InstanceStateError && !status.Started && seen.Process != nil:
+	case want && state == v1beta2.InstanceStateError && !status.Started && seen.Process != nil:
 		c.Status, c.Reason = v1beta2.ConditionFalse, v1beta2.InstanceReasonInstanceCreationFailure
 		c.Message = seen.Process.Status.ErrorMsg
 	case state != v1beta2.InstanceStateRunning:
