@@ -1,0 +1,100 @@
+package e2e
+
+import (
+	"context"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+
+	"ankole.storage/rest/resource"
+)
+
+// badInput feeds wrong values to the API: each is refused with a message that says why, and nothing changes.
+func badInput(t *testing.T, c *cluster) {
+	c.create("victim", 64*mib, 3)
+	defer c.remove("victim")
+	base := strings.TrimSuffix(c.API, "/v1") + "/v1"
+	for _, r := range []struct{ name, method, path, body, want string }{
+		{"size not a number", "POST", "/volumes", `{"name":"bad","size":"many"}`, "size"},
+		{"negative size", "POST", "/volumes", `{"name":"bad","size":"-1Gi"}`, "size"},
+		{"size over every disk", "POST", "/volumes", `{"name":"bad","size":"100Pi"}`, ""},
+		{"name not a DNS label", "POST", "/volumes", `{"name":"Bad_Name!","size":"64Mi"}`, "name"},
+		{"no name", "POST", "/volumes", `{"size":"64Mi"}`, "name"},
+		{"21 replicas", "POST", "/volumes", `{"name":"bad","size":"64Mi","numberOfReplicas":21}`, "between 1 to 20"},
+		{"-1 replicas", "POST", "/volumes", `{"name":"bad","size":"64Mi","numberOfReplicas":-1}`, ""},
+		{"unknown locality", "POST", "/volumes", `{"name":"bad","size":"64Mi","dataLocality":"disable"}`, "data locality"},
+		{"body is not JSON", "POST", "/volumes", `{{{`, ""},
+		{"empty body", "POST", "/volumes", ``, "EOF"},
+		{"name taken", "POST", "/volumes", `{"name":"victim","size":"64Mi"}`, "already exist"},
+		{"attach to an unknown node", "POST", "/volumes/victim?action=attach", `{"hostId":"nowhere"}`, "nowhere"},
+		{"attach to no node", "POST", "/volumes/victim?action=attach", `{}`, ""},
+		{"unknown action", "POST", "/volumes/victim?action=explode", `{}`, ""},
+		{"unknown setting", "PUT", "/settings/no-such-setting", `{"value":"1"}`, "no-such-setting"},
+		{"setting out of range", "PUT", "/settings/default-replica-count", `{"value":"21"}`, "with invalid value"},
+		{"setting not a number", "PUT", "/settings/replica-replenishment-wait-interval", `{"value":"soon"}`, "with invalid value"},
+		{"read-only setting", "PUT", "/settings/current-longhorn-version", `{"value":"9"}`, "read-only"},
+	} {
+		t.Run(r.name, func(t *testing.T) {
+			status, body := call(t, r.method, base+r.path, strings.NewReader(r.body))
+			if status < 400 {
+				t.Fatalf("accepted with %d: %s", status, body)
+			}
+			if !strings.Contains(body, r.want) {
+				t.Errorf("answer %d %q does not mention %q", status, body, r.want)
+			}
+		})
+	}
+	t.Run("100 MB body", func(t *testing.T) {
+		status, body := call(t, "POST", base+"/volumes", io.LimitReader(zeroes{}, 100<<20))
+		if status < 400 {
+			t.Errorf("accepted with %d: %.200s", status, body)
+		}
+	})
+	t.Run("attach twice to two nodes", func(t *testing.T) {
+		outer := c.t
+		c.t = t
+		defer func() { c.t = outer }()
+		c.attach("victim", "node-1", 3)
+		_, err := c.rest.AttachVolume(context.Background(), "victim", resource.AttachInput{HostID: "node-2", AttachmentID: ""})
+		if err == nil {
+			t.Error("the same ticket was moved to another node while attached")
+		}
+		if v := c.volume("victim"); v.State != "attached" || v.Controllers[0].HostID != "node-1" {
+			t.Errorf("volume is %s on %s after a refused attach", v.State, v.Controllers[0].HostID)
+		}
+	})
+	volumes, err := c.rest.Volumes(context.Background())
+	if err != nil || len(volumes) != 1 {
+		t.Errorf("bad input left volumes behind: %d %v", len(volumes), err)
+	}
+}
+
+type zeroes struct{}
+
+// Read implements io.Reader: spaces without end, which a JSON decoder would take in for ever.
+func (zeroes) Read(p []byte) (int, error) {
+	for i := range p {
+		p[i] = ' '
+	}
+	return len(p), nil
+}
+
+func call(t *testing.T, method, url string, body io.Reader) (int, string) {
+	t.Helper()
+	req, err := http.NewRequestWithContext(context.Background(), method, url, body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	res, err := http.DefaultClient.Do(req)
+	if err != nil {
+		// A server may hang up on a body that is too long before it was sent.
+		return http.StatusRequestEntityTooLarge, err.Error()
+	}
+	defer res.Body.Close()
+	p, err := io.ReadAll(io.LimitReader(res.Body, 1<<20))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return res.StatusCode, string(p)
+}

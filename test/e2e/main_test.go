@@ -1,0 +1,372 @@
+package e2e
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	longhorn "ankole.storage/api/longhorn/v1beta2"
+	"ankole.storage/test/rig"
+)
+
+// TestCluster runs the scenarios that leave a cluster whole, one after the other on one cluster.
+func TestCluster(t *testing.T) {
+	t.Parallel()
+	c := start(t)
+	for _, s := range []struct {
+		name string
+		run  func(*testing.T, *cluster)
+	}{
+		{"A1", scenarioA1}, {"A2", scenarioA2}, {"F1", scenarioF1}, {"BadInput", badInput},
+	} {
+		t.Run(s.name, func(t *testing.T) {
+			outer := c.t
+			c.t = t
+			defer func() { c.t = outer }()
+			s.run(t, c)
+		})
+	}
+}
+
+// scenarioA1: one aio instance manager per node, running, and the columns kubectl shows.
+func scenarioA1(t *testing.T, c *cluster) {
+	c.eventually("three aio instance managers run", func(ctx context.Context) error {
+		var list longhorn.InstanceManagerList
+		if err := c.kube.List(ctx, &list, client.InNamespace(namespace)); err != nil {
+			return err
+		}
+		nodes := map[string]bool{}
+		for _, m := range list.Items {
+			if m.Spec.Type != "aio" {
+				t.Fatalf("instance manager %s has type %s", m.Name, m.Spec.Type)
+			}
+			if m.Status.CurrentState == "running" {
+				nodes[m.Spec.NodeID] = true
+			}
+		}
+		if len(list.Items) != 3 || len(nodes) != 3 {
+			return fmt.Errorf("%d instance managers, running on %d nodes", len(list.Items), len(nodes))
+		}
+		return nil
+	})
+	ks, err := kubernetes.NewForConfig(c.RESTConfig(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	raw, err := ks.RESTClient().Get().AbsPath("/apis/longhorn.io/v1beta2/namespaces/"+namespace+"/instancemanagers").
+		SetHeader("Accept", "application/json;as=Table;v=v1;g=meta.k8s.io").DoRaw(context.Background())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var table struct {
+		ColumnDefinitions []struct{ Name string }
+	}
+	if err := json.Unmarshal(raw, &table); err != nil {
+		t.Fatal(err)
+	}
+	var columns []string
+	for _, d := range table.ColumnDefinitions {
+		columns = append(columns, d.Name)
+	}
+	if want := []string{"Name", "State", "Type", "Node", "Age"}; !slices.Equal(columns, want) {
+		t.Errorf("kubectl get lhim prints %v, want %v", columns, want)
+	}
+}
+
+// scenarioA2: processes are listed in instanceEngines and instanceReplicas, never in instances.
+func scenarioA2(t *testing.T, c *cluster) {
+	c.create("a2", 64*mib, 3)
+	c.attach("a2", "node-1", 3)
+	defer c.remove("a2")
+	c.eventually("instances are listed", func(ctx context.Context) error {
+		var list longhorn.InstanceManagerList
+		if err := c.kube.List(ctx, &list, client.InNamespace(namespace)); err != nil {
+			return err
+		}
+		engines, replicas := 0, 0
+		for _, m := range list.Items {
+			s := m.Status
+			if len(s.Instances) > 0 {
+				t.Fatalf("%s uses the old field instances: %v", m.Name, s.Instances)
+			}
+			for name, e := range s.InstanceEngines {
+				if !strings.HasPrefix(name, "a2-") {
+					continue
+				}
+				engines++
+				if e.Spec.Name != name || e.Status.State != "running" || e.Status.Type != "engine" || e.Status.PortStart == 0 || e.Status.PortEnd != e.Status.PortStart {
+					return fmt.Errorf("engine %s: %+v", name, e)
+				}
+			}
+			for name, r := range s.InstanceReplicas {
+				if !strings.HasPrefix(name, "a2-") {
+					continue
+				}
+				replicas++
+				if r.Spec.Name != name || r.Status.State != "running" || r.Status.Type != "replica" || r.Status.PortEnd-r.Status.PortStart < 1 {
+					return fmt.Errorf("replica %s: %+v", name, r)
+				}
+			}
+			if s.IP == "" || s.OwnerID != m.Spec.NodeID || s.APIVersion != 4 || s.APIMinVersion != 1 || s.ProxyAPIVersion != 0 {
+				return fmt.Errorf("%s: ip %q owner %q api %d/%d proxy %d", m.Name, s.IP, s.OwnerID, s.APIVersion, s.APIMinVersion, s.ProxyAPIVersion)
+			}
+		}
+		if engines != 1 || replicas != 3 {
+			return fmt.Errorf("%d engines, %d replicas", engines, replicas)
+		}
+		return nil
+	})
+}
+
+// remove deletes a volume and waits until it is gone, its directories included.
+func (c *cluster) remove(name string) {
+	c.t.Helper()
+	dirs := c.replicaDirs(name)
+	if err := c.rest.DeleteVolume(context.Background(), name); err != nil {
+		c.t.Fatal(err)
+	}
+	c.eventually("delete "+name, func(ctx context.Context) error {
+		var v longhorn.Volume
+		err := c.kube.Get(ctx, types.NamespacedName{Namespace: namespace, Name: name}, &v)
+		if client.IgnoreNotFound(err) != nil {
+			return err
+		}
+		if err == nil {
+			return fmt.Errorf("state %s, finalizers %v", v.Status.State, v.Finalizers)
+		}
+		for _, d := range dirs {
+			if _, err := os.Stat(d); err == nil {
+				return fmt.Errorf("%s is still there", d)
+			}
+		}
+		return nil
+	})
+}
+
+// scenarioF1: create, attach, make a file system, write, detach, attach elsewhere, read the same.
+func scenarioF1(t *testing.T, c *cluster) {
+	c.create("f1", 256*mib, 3)
+	defer c.remove("f1")
+	endpoint := c.attach("f1", "node-1", 3)
+	var before [32]byte
+	if strings.HasPrefix(endpoint, "/") {
+		before = withMount(t, c.Info.Dir, endpoint, true)
+	} else {
+		t.Logf("no block device here (%s): writing content without a file system", endpoint)
+		before = fillDevice(t, c, endpoint)
+	}
+	c.detach("f1")
+	endpoint = c.attach("f1", "node-2", 3)
+	var after [32]byte
+	if strings.HasPrefix(endpoint, "/") {
+		after = withMount(t, c.Info.Dir, endpoint, false)
+	} else {
+		after = hashDevice(t, c, endpoint)
+	}
+	if before != after {
+		t.Fatalf("checksum %x on node-1, %x on node-2", before, after)
+	}
+	c.detach("f1")
+	c.identical("f1", 3)
+}
+
+// withMount mounts the device (after mkfs, if fresh), writes a file or reads it back, and returns its checksum.
+func withMount(t *testing.T, dir, device string, fresh bool) [32]byte {
+	t.Helper()
+	if fresh {
+		if out, err := exec.Command("mkfs.ext4", "-q", device).CombinedOutput(); err != nil {
+			t.Fatalf("mkfs.ext4 %s: %v: %s", device, err, out)
+		}
+	}
+	at := filepath.Join(dir, "mnt-"+filepath.Base(device))
+	if err := os.MkdirAll(at, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Mount(device, at, "ext4", 0, ""); err != nil {
+		t.Fatalf("mount %s: %v", device, err)
+	}
+	defer func() {
+		if err := unix.Unmount(at, 0); err != nil {
+			t.Errorf("unmount %s: %v", at, err)
+		}
+	}()
+	file := filepath.Join(at, "data")
+	if fresh {
+		p := make([]byte, 32*mib)
+		r := rand.NewChaCha8([32]byte{1})
+		_, _ = r.Read(p) // never fails
+		if err := os.WriteFile(file, p, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		unix.Sync()
+	}
+	p, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return sha256.Sum256(p)
+}
+
+func fillDevice(t *testing.T, c *cluster, endpoint string) [32]byte {
+	t.Helper()
+	d := c.device(endpoint)
+	defer d.Close()
+	p := make([]byte, 32*mib)
+	r := rand.NewChaCha8([32]byte{1})
+	_, _ = r.Read(p) // never fails
+	for off := 0; off < len(p); off += mib {
+		if _, err := d.WriteAt(p[off:off+mib], int64(off)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := d.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	return sha256.Sum256(p)
+}
+
+func hashDevice(t *testing.T, c *cluster, endpoint string) [32]byte {
+	t.Helper()
+	d := c.device(endpoint)
+	defer d.Close()
+	p := make([]byte, 32*mib)
+	for off := 0; off < len(p); off += mib {
+		if _, err := d.ReadAt(p[off:off+mib], int64(off)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return sha256.Sum256(p)
+}
+
+// TestF2 kills a replica process, an instance manager and a node under I/O: no error, degraded, rebuilt by itself,
+// identical in the end.
+func TestF2(t *testing.T) {
+	t.Parallel()
+	c := start(t)
+	if _, err := c.rest.SetSetting(context.Background(), "replica-replenishment-wait-interval", "5"); err != nil {
+		t.Fatal(err)
+	}
+	c.create("f2", 64*mib, 3)
+	endpoint := c.attach("f2", "node-1", 3)
+	d := c.device(endpoint)
+	w := rig.NewWriter(d, 64*mib, 2)
+	stop := make(chan struct{})
+	done := w.Run(stop)
+	for _, loss := range []struct {
+		name string
+		do   func()
+		undo func()
+	}{
+		{"replica process", func() { c.kill(c.directoryOn("f2", "node-3")) }, func() {}},
+		{"instance manager", func() { c.kill("daemon\x00--listen\x00" + c.Nodes[1].Address) }, func() {}},
+		{"node", func() { c.KillNode(t, 3) }, func() { c.StartNode(t, 3) }},
+	} {
+		w.AwaitMore(t, 300)
+		t.Logf("losing a %s after %d writes", loss.name, w.Ops())
+		loss.do()
+		c.eventually("volume is degraded after losing a "+loss.name, func(ctx context.Context) error {
+			v, err := c.rest.Volume(ctx, "f2")
+			if err == nil && v.Robustness != "degraded" {
+				err = fmt.Errorf("robustness %s", v.Robustness)
+			}
+			return err
+		})
+		w.AwaitMore(t, 300)
+		loss.undo()
+		c.awaitUsable("f2", "node-1", 3)
+		c.eventually("volume is healthy after losing a "+loss.name, func(ctx context.Context) error {
+			v, err := c.rest.Volume(ctx, "f2")
+			if err == nil && v.Robustness != "healthy" {
+				err = fmt.Errorf("robustness %s", v.Robustness)
+			}
+			return err
+		})
+	}
+	w.AwaitMore(t, 300)
+	close(stop)
+	if err := <-done; err != nil {
+		t.Fatalf("the writer saw an error: %v", err)
+	}
+	w.Verify(t, d)
+	if err := d.Close(); err != nil {
+		t.Fatal(err)
+	}
+	c.detach("f2")
+	c.identical("f2", 3)
+}
+
+// directoryOn returns the data directory name of the volume's replica on a node.
+func (c *cluster) directoryOn(volume, node string) string {
+	c.t.Helper()
+	var list longhorn.ReplicaList
+	if err := c.kube.List(context.Background(), &list, client.InNamespace(namespace)); err != nil {
+		c.t.Fatal(err)
+	}
+	for _, r := range list.Items {
+		if r.Spec.VolumeName == volume && r.Spec.NodeID == node && r.Spec.FailedAt == "" {
+			return r.Spec.DataDirectoryName
+		}
+	}
+	c.t.Fatalf("volume %s has no replica on %s", volume, node)
+	return ""
+}
+
+// f4Rounds is how often everything is killed.
+const f4Rounds = 20
+
+// TestF4 kills everything at once under a journalling writer that flushes, and starts again: every flushed write is there,
+// the volume attaches, and in the end the replicas are identical.
+func TestF4(t *testing.T) {
+	t.Parallel()
+	rounds := f4Rounds
+	if testing.Short() {
+		rounds = 2
+	}
+	c := start(t)
+	c.create("f4", 64*mib, 3)
+	c.attach("f4", "node-1", 3)
+	rng := rand.New(rand.NewPCG(uint64(os.Getpid()), 4))
+	var w *rig.Writer
+	version := uint64(0)
+	for round := range rounds {
+		d := c.device(c.awaitUsable("f4", "node-1", 3))
+		if w == nil {
+			w = rig.NewWriter(d, 64*mib, rng.Uint64())
+		}
+		w.Device = d
+		w.Verify(t, d)
+		kill := time.AfterFunc(time.Duration(50+rng.IntN(500))*time.Millisecond, c.Kill9)
+		var err error
+		for err == nil {
+			version++
+			err = w.Step(version)
+		}
+		kill.Stop()
+		c.Kill9()
+		_ = d.Close() // its device is gone
+		c.Restart(t)
+		c.connect()
+		t.Logf("round %d: %d writes and %d flushes so far", round+1, w.Ops(), w.Flushes())
+	}
+	d := c.device(c.awaitUsable("f4", "node-1", 3))
+	w.Verify(t, d)
+	if err := d.Close(); err != nil {
+		t.Fatal(err)
+	}
+	c.detach("f4")
+	c.identical("f4", 3)
+}

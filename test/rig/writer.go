@@ -1,0 +1,179 @@
+package rig
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/binary"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"time"
+)
+
+// Device is a volume as its user sees it.
+type Device interface {
+	ReadAt(p []byte, off int64) (int, error)
+	WriteAt(p []byte, off int64) (int, error)
+	Flush() error
+}
+
+// Writer writes blocks that carry their own number and version, and remembers which version of each was written, and
+// which was covered by a flush that succeeded.
+type Writer struct {
+	// Device is what is written to; it may be exchanged between steps.
+	Device Device
+	blocks int
+	rng    *rand.Rand
+
+	mu      sync.Mutex
+	written []uint64 // last version acknowledged, or sent and failed
+	stable  []uint64 // last version acknowledged before a flush began that succeeded
+	// Flushes and Ops count what succeeded.
+	flushes int
+	ops     int
+}
+
+const (
+	blockSize = 4096
+	mib       = 1 << 20
+)
+
+// NewWriter returns a writer for a volume of zeroes.
+func NewWriter(d Device, size int64, seed uint64) *Writer {
+	n := int(size / blockSize)
+	return &Writer{Device: d, blocks: n, rng: rand.New(rand.NewPCG(seed, 1)), written: make([]uint64, n), stable: make([]uint64, n)}
+}
+
+// fill makes the content of a block's version.
+func fill(p []byte, block int, version uint64) {
+	binary.LittleEndian.PutUint64(p[0:], uint64(block))
+	binary.LittleEndian.PutUint64(p[8:], version)
+	s := sha256.Sum256(p[:16])
+	for i := 16; i < len(p); i += len(s) {
+		copy(p[i:], s[:])
+	}
+}
+
+// versionOf reads a block back: 0 for a block of zeroes, an error for anything no writer ever wrote.
+func versionOf(p []byte, block int) (uint64, error) {
+	if bytes.Count(p, []byte{0}) == len(p) {
+		return 0, nil
+	}
+	version := binary.LittleEndian.Uint64(p[8:])
+	want := make([]byte, len(p))
+	fill(want, block, version)
+	if !bytes.Equal(p, want) {
+		return 0, fmt.Errorf("block %d holds something that was never written whole", block)
+	}
+	return version, nil
+}
+
+// Step writes one to eight neighbouring blocks, and flushes now and then. It returns the first error.
+func (w *Writer) Step(version uint64) error {
+	n := 1 + w.rng.IntN(8)
+	first := w.rng.IntN(w.blocks - n)
+	p := make([]byte, n*blockSize)
+	for i := range n {
+		fill(p[i*blockSize:(i+1)*blockSize], first+i, version)
+	}
+	w.mu.Lock()
+	for i := range n {
+		w.written[first+i] = version
+	}
+	w.mu.Unlock()
+	if _, err := w.Device.WriteAt(p, int64(first)*blockSize); err != nil {
+		return err
+	}
+	w.mu.Lock()
+	w.ops++
+	w.mu.Unlock()
+	if w.rng.IntN(16) != 0 {
+		return nil
+	}
+	w.mu.Lock()
+	before := append([]uint64(nil), w.written...)
+	w.mu.Unlock()
+	if err := w.Device.Flush(); err != nil {
+		return err
+	}
+	w.mu.Lock()
+	w.stable = before
+	w.flushes++
+	w.mu.Unlock()
+	return nil
+}
+
+// Verify reads everything through c and checks that no flushed version is lost and nothing was made up.
+func (w *Writer) Verify(t testing.TB, c Device) {
+	t.Helper()
+	p := make([]byte, mib)
+	for off := 0; off < w.blocks*blockSize; off += mib {
+		if _, err := c.ReadAt(p, int64(off)); err != nil {
+			t.Fatal(err)
+		}
+		for i := 0; i < mib; i += blockSize {
+			b := (off + i) / blockSize
+			v, err := versionOf(p[i:i+blockSize], b)
+			switch {
+			case err != nil:
+				t.Fatal(err)
+			case v < w.stable[b]:
+				t.Fatalf("block %d: version %d was flushed, found %d", b, w.stable[b], v)
+			case v > w.written[b]:
+				t.Fatalf("block %d: found version %d, never wrote more than %d", b, v, w.written[b])
+			}
+			// What is read now is what the next round builds on.
+			w.written[b], w.stable[b] = max(v, w.stable[b]), v
+		}
+	}
+}
+
+// Run writes until stop is closed, flushes, and reports the first error.
+func (w *Writer) Run(stop <-chan struct{}) <-chan error {
+	done := make(chan error, 1)
+	go func() {
+		for version := uint64(1); ; version++ {
+			select {
+			case <-stop:
+				done <- w.Device.Flush()
+				return
+			default:
+			}
+			if err := w.Step(version); err != nil {
+				done <- err
+				return
+			}
+		}
+	}()
+	return done
+}
+
+// Ops returns how many writes have succeeded.
+func (w *Writer) Ops() int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.ops
+}
+
+// Flushes returns how many flushes have succeeded.
+func (w *Writer) Flushes() int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.flushes
+}
+
+// AwaitMore waits until n more writes have succeeded.
+func (w *Writer) AwaitMore(t testing.TB, n int) {
+	t.Helper()
+	n += w.Ops()
+	deadline := time.Now().Add(2 * time.Minute)
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for w.Ops() < n {
+		if time.Now().After(deadline) {
+			t.Fatalf("writer is stuck at %d of %d operations", w.Ops(), n)
+		}
+		<-tick.C
+	}
+}
