@@ -32,9 +32,9 @@ const mapPage = 4096
 type blockMap struct {
 	b      []byte // one per block
 	mapped []byte // the mapping, whole pages
-	// only has a bit per page of the map that may hold inHeadOnly values, so that turning them into an index when
-	// the head is frozen visits nothing else.
-	only []uint64
+	// used has a bit per page of the map that may hold anything, only per page that may hold inHeadOnly values, so
+	// that passes over the map visit nothing else.
+	used, only []uint64
 }
 
 func newBlockMap(size int64) (*blockMap, error) {
@@ -54,6 +54,7 @@ func (m *blockMap) resize(size int64) error {
 	m.b = m.mapped[:blocks:blocks]
 	if words := (need/mapPage + 63) / 64; words > len(m.only) {
 		m.only = append(m.only, make([]uint64, words-len(m.only))...)
+		m.used = append(m.used, make([]uint64, words-len(m.used))...)
 	}
 	return nil
 }
@@ -85,15 +86,14 @@ func (m *blockMap) free() {
 
 // setLower records that a layer below the head has the blocks [first, last). Layers are added bottom-up.
 func (m *blockMap) setLower(first, last int64, index byte) {
-	s := m.b[first:last]
-	for i := range s {
-		s[i] = index
-	}
+	fill(m.b[first:last], index)
+	note(m.used, first, last)
 }
 
 // raise records that the layer has the blocks [first, last), unless something above it has them already.
 func (m *blockMap) raise(first, last int64, index, head byte) {
 	s := m.b[first:last]
+	note(m.used, first, last)
 	for i := range s {
 		switch {
 		case s[i] == inHeadOnly:
@@ -108,10 +108,11 @@ func (m *blockMap) raise(first, last int64, index, head byte) {
 // backing file) may hold data there.
 func (m *blockMap) setHead(first, last int64, head byte, below bool) {
 	s := m.b[first:last]
+	note(m.used, first, last)
 	if head == 1 && !below {
 		// Nothing is below the head: no block can be anything but free or the head's alone.
 		fill(s, inHeadOnly)
-		m.noteOnly(first, last)
+		note(m.only, first, last)
 		return
 	}
 	noted := false
@@ -126,25 +127,42 @@ func (m *blockMap) setHead(first, last int64, head byte, below bool) {
 		}
 	}
 	if noted {
-		m.noteOnly(first, last)
+		note(m.only, first, last)
 	}
 }
 
-func (m *blockMap) noteOnly(first, last int64) {
+// note sets the bits of the map's pages that hold the blocks [first, last).
+func note(set []uint64, first, last int64) {
 	for p := first / mapPage; p <= (last-1)/mapPage; p++ {
-		m.only[p/64] |= 1 << (p % 64)
+		set[p/64] |= 1 << (p % 64)
+	}
+}
+
+// pages calls fn with the blocks of every page in set.
+func (m *blockMap) pages(set []uint64, fn func(s []byte)) {
+	for w, word := range set {
+		for ; word != 0; word &= word - 1 {
+			p := w*64 + bits.TrailingZeros64(word)
+			fn(m.b[min(p*mapPage, len(m.b)):min((p+1)*mapPage, len(m.b))])
+		}
 	}
 }
 
 // freezeHead turns the head's own values into its index, so that another layer can be put on top.
 func (m *blockMap) freezeHead(head byte) {
-	for w, word := range m.only {
-		for ; word != 0; word &= word - 1 {
-			p := w*64 + bits.TrailingZeros64(word)
-			replace(m.b[min(p*mapPage, len(m.b)):min((p+1)*mapPage, len(m.b))], inHeadOnly, head)
+	m.pages(m.only, func(s []byte) { replace(s, inHeadOnly, head) })
+	clear(m.only)
+}
+
+// merge gives the layer at index and the one above it the same index, and everything above that one less.
+func (m *blockMap) merge(index byte) {
+	m.pages(m.used, func(s []byte) {
+		for i, v := range s {
+			if v > index && v != inHeadOnly {
+				s[i] = v - 1
+			}
 		}
-		m.only[w] = 0
-	}
+	})
 }
 
 // clear records that nothing in the chain has the blocks [first, last).

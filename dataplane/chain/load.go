@@ -2,6 +2,7 @@ package chain
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -43,8 +44,7 @@ func (c *Chain) loadDisks(names []string) error {
 	if err := c.checkStrays(strays, live); err != nil {
 		return err
 	}
-	c.dropHeadless(names, live)
-	return c.removeStrays(strays)
+	return c.removeStrays(append(strays, c.dropImageless(names, live)...))
 }
 
 // findStrays lists the files that no finished operation leaves: temporary files, heads other than volume.meta's, and
@@ -90,14 +90,21 @@ func (c *Chain) checkStrays(strays, live []string) error {
 	return nil
 }
 
-// dropHeadless forgets layers of other branches whose image is missing: nothing can be read from them.
-func (c *Chain) dropHeadless(names, live []string) {
-	for file := range c.disks {
-		if !slices.Contains(names, file) && !slices.Contains(live, file) {
-			c.opts.Log.Warn("metadata without an image file ignored", "dir", c.dir, "file", file+metaSuffix)
-			delete(c.disks, file)
+// dropImageless forgets layers of other branches whose image is missing: nothing can be read from them. It returns
+// the metadata files that an interrupted removal left.
+func (c *Chain) dropImageless(names, live []string) (strays []string) {
+	for _, file := range slices.Sorted(maps.Keys(c.disks)) {
+		if slices.Contains(names, file) || slices.Contains(live, file) {
+			continue
 		}
+		if c.disks[file].Removed {
+			strays = append(strays, file+metaSuffix)
+		} else {
+			c.opts.Log.Warn("metadata without an image file ignored", "dir", c.dir, "file", file+metaSuffix)
+		}
+		delete(c.disks, file)
 	}
+	return strays
 }
 
 func (c *Chain) removeStrays(strays []string) error {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"crypto/sha256"
 	"fmt"
+	"strings"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -17,8 +18,9 @@ import (
 type model struct {
 	*world
 	head []byte
-	// snaps holds the sum of every snapshot's content.
-	snaps map[string][32]byte
+	// snaps holds every snapshot's content, sums its sum.
+	snaps map[string][]byte
+	sums  map[string][32]byte
 	// removed are snapshots marked for purge.
 	removed map[string]bool
 	next    int
@@ -32,7 +34,7 @@ func TestChainAgainstModel(t *testing.T) {
 		w := &world{t: t, fs: fs, dir: "/r", opts: testOptions()}
 		w.must(chain.Create(fs, w.dir, testSpec(modelSize), w.opts))
 		w.open()
-		m := &model{world: w, head: make([]byte, modelSize), snaps: map[string][32]byte{}, removed: map[string]bool{}}
+		m := &model{world: w, head: make([]byte, modelSize), snaps: map[string][]byte{}, sums: map[string][32]byte{}, removed: map[string]bool{}}
 		rt.Repeat(map[string]func(*rapid.T){
 			"":         m.check,
 			"write":    m.opWrite,
@@ -41,6 +43,8 @@ func TestChainAgainstModel(t *testing.T) {
 			"snapshot": m.opSnapshot,
 			"expand":   m.opExpand,
 			"remove":   m.opMarkRemoved,
+			"revert":   m.opRevert,
+			"purge":    m.opPurge,
 			"reopen":   func(*rapid.T) { m.reopen() },
 			"crash":    m.opCrash,
 		})
@@ -84,7 +88,67 @@ func (m *model) opSnapshot(t *rapid.T) {
 	m.next++
 	name := fmt.Sprint("s", m.next)
 	m.snapshot(name)
-	m.snaps[name] = sha256.Sum256(m.head)
+	m.remember(name)
+}
+
+func (m *model) remember(name string) {
+	m.snaps[name] = bytes.Clone(m.head)
+	m.sums[name] = sha256.Sum256(m.head)
+}
+
+func (m *model) opRevert(t *rapid.T) {
+	if m.next == 0 {
+		t.Skip("no snapshot")
+	}
+	name := fmt.Sprint("s", rapid.IntRange(1, m.next).Draw(t, "snapshot"))
+	err := m.c.Revert(name, "")
+	switch content := m.snaps[name]; {
+	case content == nil:
+		wantErr(m.t, err, chain.ErrNotFound)
+	case m.removed[name]:
+		wantErr(m.t, err, chain.ErrInvalid)
+	default:
+		m.must(err)
+		clear(m.head)
+		copy(m.head, content)
+	}
+}
+
+// opPurge purges while other things happen in between.
+func (m *model) opPurge(t *rapid.T) {
+	p, err := m.c.NewPurge()
+	m.must(err)
+	for name := range m.snaps {
+		if strings.HasPrefix(name, "expand-") {
+			m.removed[name] = true
+		}
+	}
+	for step, more := p.Next(); more; step, more = p.Next() {
+		for done := false; !done; {
+			done, err = p.Work(&step)
+			m.must(err)
+			m.opWrite(t)
+		}
+		m.must(p.Finish(&step))
+	}
+	if got := p.Progress(); got != 100 {
+		t.Fatalf("a purge that is done is at %d percent", got)
+	}
+	list, err := m.c.Snapshots()
+	m.must(err)
+	left := map[string]bool{}
+	for _, s := range list {
+		left[s.Name] = true
+		if s.Removed && len(s.Children) < 2 && s.Children[0] != chain.HeadName {
+			t.Fatalf("%+v is still there", s)
+		}
+	}
+	for name := range m.removed {
+		if !left[name] {
+			delete(m.removed, name)
+			delete(m.snaps, name)
+		}
+	}
 }
 
 func (m *model) opExpand(t *rapid.T) {
@@ -93,7 +157,7 @@ func (m *model) opExpand(t *rapid.T) {
 	}
 	size := len(m.head) + 4096*rapid.IntRange(1, 5).Draw(t, "blocks")
 	m.must(m.c.Expand(int64(size), ""))
-	m.snaps[fmt.Sprint("expand-", size)] = sha256.Sum256(m.head)
+	m.remember(fmt.Sprint("expand-", size))
 	m.head = append(m.head, make([]byte, size-len(m.head))...)
 }
 
@@ -102,6 +166,10 @@ func (m *model) opMarkRemoved(t *rapid.T) {
 		t.Skip("no snapshot")
 	}
 	name := fmt.Sprint("s", rapid.IntRange(1, m.next).Draw(t, "snapshot"))
+	if m.snaps[name] == nil {
+		wantErr(m.t, m.c.MarkRemoved(name), chain.ErrNotFound)
+		return
+	}
 	m.must(m.c.MarkRemoved(name))
 	m.removed[name] = true
 }
@@ -117,7 +185,10 @@ func (m *model) check(t *rapid.T) {
 	if !bytes.Equal(got, m.head) {
 		t.Fatal("the head reads other content than was written")
 	}
-	for name, want := range m.snaps {
+	for name, want := range m.sums {
+		if m.snaps[name] == nil || m.removed[name] {
+			continue
+		}
 		if sum, err := m.c.HashAt(name); err != nil || sum != want {
 			t.Fatalf("snapshot %s has other content (%v)", name, err)
 		}

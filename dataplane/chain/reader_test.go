@@ -119,7 +119,8 @@ func (r *rawReplica) checkFiles() error {
 		if err != nil {
 			return err
 		}
-		if other := inodes[info.Inode]; other != "" {
+		// A purge that was interrupted at its last step leaves a removed layer and the one above it as one file.
+		if other := inodes[info.Inode]; other != "" && (other != *r.disks[name].Parent || !*r.disks[other].Removed) {
 			return fmt.Errorf("%s and %s of the chain are one file", name, other)
 		}
 		inodes[info.Inode] = name
