@@ -3,11 +3,11 @@ package admission
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"log/slog"
 
 	admissionv1 "k8s.io/api/admission/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	webhook "sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 
@@ -54,14 +54,15 @@ func (w world) reviewMutation(ctx context.Context, req webhook.Request) webhook.
 	return webhook.PatchResponseFromRaw(req.Object.Raw, text)
 }
 
-// withStatusOf encodes the completed object, with the status left as it was sent: the patch is about the rest.
+// withStatusOf encodes the completed object, with the status left as it was sent: the patch is about the rest. It goes
+// through JSON and not through the unstructured converter, which does not know numbers that travel as strings.
 func withStatusOf(sent []byte, completed client.Object) ([]byte, error) {
-	fields, err := runtime.DefaultUnstructuredConverter.ToUnstructured(completed)
+	text, err := json.Marshal(completed)
 	if err != nil {
 		return nil, err
 	}
-	var original map[string]any
-	if err := json.Unmarshal(sent, &original); err != nil {
+	var fields, original map[string]json.RawMessage
+	if err := errors.Join(json.Unmarshal(text, &fields), json.Unmarshal(sent, &original)); err != nil {
 		return nil, err
 	}
 	delete(fields, "status")

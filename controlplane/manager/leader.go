@@ -12,6 +12,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/leaderelection"
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
@@ -24,7 +25,10 @@ type Leadership struct {
 }
 
 // cached is the leader's cache.
-type cached struct{ client.Reader }
+type cached struct {
+	client.Reader
+	informers cache.Informers
+}
 
 // Leader returns the name of the leading manager Pod, empty while nobody is known to lead.
 func (l *Leadership) Leader() string {

@@ -8,9 +8,11 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"ankole.storage/controlplane/naming"
+	"ankole.storage/controlplane/node"
 	"ankole.storage/rest"
 )
 
@@ -27,6 +29,7 @@ func (p *process) serveREST(ctx context.Context) error {
 		NodeName:    p.cfg.NodeName,
 		Version:     p.cfg.Version,
 		Leader:      p.leaderFor,
+		Informers:   p.informers,
 	})
 	if err != nil {
 		return err
@@ -47,10 +50,19 @@ func (p *process) leaderFor(r *http.Request) *rest.Target {
 	ctx, cancel := context.WithTimeout(r.Context(), lookupTimeout)
 	defer cancel()
 	pod := &corev1.Pod{}
-	if err := p.live.Get(ctx, client.ObjectKey{Namespace: p.cfg.Namespace, Name: name}, pod); err != nil || pod.Status.PodIP == "" {
-		return nil
+	err := p.live.Get(ctx, client.ObjectKey{Namespace: p.cfg.Namespace, Name: name}, pod)
+	if err != nil || !node.PodReady(pod) {
+		return nil // the leader has just died: live reads serve as well until there is a new one
 	}
 	return &rest.Target{Host: net.JoinHostPort(pod.Status.PodIP, strconv.Itoa(naming.PortManager))}
+}
+
+// informers tell the streams of REST about changes, on the leader.
+func (p *process) informers() cache.Informers {
+	if c := p.who.cached.Load(); c != nil {
+		return c.informers
+	}
+	return nil
 }
 
 // reader reads from the leader's cache while this process leads, else live.

@@ -16,6 +16,7 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/config"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	"ankole.storage/controlplane/admission"
@@ -182,8 +183,16 @@ func (p *process) lead(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	p.who.cached.Store(&cached{Reader: mgr.GetClient()})
-	defer p.who.cached.Store(nil)
+	// Runnables start once the caches are filled; before that REST goes on reading live.
+	err = mgr.Add(manager.RunnableFunc(func(ctx context.Context) error {
+		p.who.cached.Store(&cached{Reader: mgr.GetClient(), informers: mgr.GetCache()})
+		defer p.who.cached.Store(nil)
+		<-ctx.Done()
+		return nil
+	}))
+	if err != nil {
+		return fmt.Errorf("register the cache for REST: %w", err)
+	}
 	return start(ctx, mgr, parts)
 }
 

@@ -34,7 +34,7 @@ func readiness(now time.Time, name string, kube *corev1.Node, manager *corev1.Po
 		return no(reason, "%s", message), recheck
 	case manager == nil:
 		return no(v1beta2.NodeReasonManagerPodMissing, "there is no manager Pod on node %s; check the DaemonSet longhorn-manager", name), recheck
-	case !podReady(manager):
+	case !PodReady(manager):
 		return no(v1beta2.NodeReasonManagerPodDown, "manager Pod %s on node %s is not ready", manager.Name, name), recheck
 	}
 	return v1beta2.Condition{Type: v1beta2.NodeConditionReady, Status: v1beta2.ConditionTrue}, recheck
@@ -70,7 +70,11 @@ func kubeProblem(now time.Time, kube *corev1.Node) (reason, message string, rech
 	return reason, message, recheck
 }
 
-func podReady(pod *corev1.Pod) bool {
+// PodReady tells whether a Pod has the condition Ready, and is not about to end.
+func PodReady(pod *corev1.Pod) bool {
+	if pod.DeletionTimestamp != nil {
+		return false
+	}
 	for _, c := range pod.Status.Conditions {
 		if c.Type == corev1.PodReady {
 			return c.Status == corev1.ConditionTrue

@@ -128,7 +128,7 @@ func (r *Reconciler) managerPod(ctx context.Context, n *v1beta2.Node) (*corev1.P
 	var found *corev1.Pod
 	for i := range pods.Items {
 		p := &pods.Items[i]
-		if p.Spec.NodeName == n.Name && (found == nil || podReady(p)) {
+		if p.Spec.NodeName == n.Name && (found == nil || PodReady(p)) {
 			found = p
 		}
 	}

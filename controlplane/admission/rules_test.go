@@ -1,0 +1,282 @@
+package admission
+
+import (
+	"errors"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"ankole.storage/api/longhorn/v1beta2"
+	"ankole.storage/controlplane/setting"
+)
+
+func storedSetting(name, value string, annotations ...string) *v1beta2.Setting {
+	s := &v1beta2.Setting{ObjectMeta: metav1.ObjectMeta{Name: name}, Value: value}
+	for _, a := range annotations {
+		s.Annotations = map[string]string{a: ""}
+	}
+	return s
+}
+
+func TestSettings(t *testing.T) {
+	const marker = "longhorn.io/update-setting-from-longhorn"
+	for _, tt := range []struct {
+		name     string
+		old, new *v1beta2.Setting
+		facts    SettingFacts
+		want     string
+	}{
+		{"create", nil, storedSetting("auto-salvage", "true"), SettingFacts{}, ""},
+		{"unknown", nil, storedSetting("no-such", "x"), SettingFacts{}, "setting no-such is not supported"},
+		{"replaced", nil, storedSetting("backup-target", "x"), SettingFacts{}, "setting backup-target is not supported"},
+		{"not a bool", nil, storedSetting("auto-salvage", "yes"), SettingFacts{}, "auto-salvage with invalid value yes"},
+		{"too large", nil, storedSetting("guaranteed-instance-manager-cpu", "41"), SettingFacts{}, "should be less than or equal to 40"},
+		{"too small", nil, storedSetting("default-replica-count", "0"), SettingFacts{}, "should be greater than or equal to 1"},
+		{"bad toleration", nil, storedSetting("taint-toleration", "k=v:Sometimes"), SettingFacts{}, "invalid effect"},
+		{"read-only", storedSetting("default-engine-image", "a"), storedSetting("default-engine-image", "b"), SettingFacts{}, "is read-only"},
+		{"read-only, by the manager", storedSetting("default-engine-image", "a"), storedSetting("default-engine-image", "b", marker), SettingFacts{}, ""},
+		{"read-only, same value", storedSetting("default-engine-image", "a"), storedSetting("default-engine-image", "a"), SettingFacts{}, ""},
+		{"priority class missing", storedSetting("priority-class", ""), storedSetting("priority-class", "high"),
+			SettingFacts{PriorityClassMissing: true}, "failed to get priority class "},
+		{"storage network while attached", storedSetting("storage-network", ""), storedSetting("storage-network", "a/b"),
+			SettingFacts{Attached: 1}, "storage-network with invalid value a/b"},
+		{"storage network while detached", storedSetting("storage-network", ""), storedSetting("storage-network", "a/b"), SettingFacts{}, ""},
+		{"data path with nodes", storedSetting("default-data-path", "/a"), storedSetting("default-data-path", "/b"), SettingFacts{Nodes: 1}, "once a node has joined"},
+		{"engine off with engines", storedSetting("v1-data-engine", "true"), storedSetting("v1-data-engine", "false"), SettingFacts{Engines: 1},
+			"cannot apply v1-data-engine setting to Longhorn workloads when there are attached v1 volumes"},
+	} {
+		tt.facts.Stored = setting.Values{}
+		expect(t, tt.name, CheckSetting(tt.old, tt.new, tt.facts), tt.want)
+	}
+}
+
+func nodeWith(edit ...func(*v1beta2.Node)) *v1beta2.Node {
+	n := &v1beta2.Node{ObjectMeta: metav1.ObjectMeta{Name: "n"}}
+	n.Spec.Name = "n"
+	n.Spec.Disks = map[string]v1beta2.DiskSpec{"d": {Path: "/a", DiskType: "filesystem"}}
+	n.Status.DiskStatus = map[string]v1beta2.DiskStatus{"d": {}}
+	for _, e := range edit {
+		e(n)
+	}
+	return n
+}
+
+func TestNodes(t *testing.T) {
+	disk := func(name string, d v1beta2.DiskSpec) func(*v1beta2.Node) {
+		return func(n *v1beta2.Node) { n.Spec.Disks[name] = d }
+	}
+	for _, tt := range []struct {
+		name  string
+		state func(*v1beta2.Node) // of old and new
+		edit  func(*v1beta2.Node)
+		facts NodeFacts
+		want  string
+	}{
+		{"nothing", nil, nil, NodeFacts{}, ""},
+		{"no name", nil, func(n *v1beta2.Node) { n.Spec.Name = "" }, NodeFacts{}, "has no name"},
+		{"evict while scheduling", nil, func(n *v1beta2.Node) { n.Spec.EvictionRequested, n.Spec.AllowScheduling = true, true }, NodeFacts{},
+			"need to disable scheduling on node n for node eviction"},
+		{"evict a disk while scheduling", nil, disk("d", v1beta2.DiskSpec{Path: "/a", DiskType: "filesystem", EvictionRequested: true, AllowScheduling: true}),
+			NodeFacts{}, "need to disable scheduling on disk d"},
+		{"bad tag", nil, func(n *v1beta2.Node) { n.Spec.Tags = []string{"a b"} }, NodeFacts{}, "at least one error encountered while validating tags"},
+		{"bad disk tag", nil, disk("d", v1beta2.DiskSpec{Path: "/a", DiskType: "filesystem", Tags: []string{"!"}}), NodeFacts{},
+			"at least one error encountered while validating tags"},
+		{"negative CPU", nil, func(n *v1beta2.Node) { n.Spec.InstanceManagerCPURequest = -1 }, NodeFacts{}, "greater than or equal to 0"},
+		{"40 % of the CPU", nil, func(n *v1beta2.Node) { n.Spec.InstanceManagerCPURequest = 3200 }, NodeFacts{AllocatableMillis: 8000}, ""},
+		{"41 % of the CPU", nil, func(n *v1beta2.Node) { n.Spec.InstanceManagerCPURequest = 3280 }, NodeFacts{AllocatableMillis: 8000},
+			"should be less than or equal to 40"},
+		{"any CPU of a node that is gone", nil, func(n *v1beta2.Node) { n.Spec.InstanceManagerCPURequest = 99999 }, NodeFacts{}, ""},
+		{"negative reserve", nil, disk("d", v1beta2.DiskSpec{Path: "/a", DiskType: "filesystem", StorageReserved: -1}), NodeFacts{},
+			"storageReserved setting of disk d"},
+		{"same path twice", nil, disk("e", v1beta2.DiskSpec{Path: "/a/", DiskType: "filesystem"}), NodeFacts{}, "duplicate disk paths on node"},
+		{"block disk", nil, disk("e", v1beta2.DiskSpec{Path: "/dev/sdx", DiskType: "block"}), NodeFacts{}, "not supported"},
+		{"disk driver", nil, disk("e", v1beta2.DiskSpec{Path: "/e", DiskDriver: "aio"}), NodeFacts{}, "no disk driver"},
+		{"relative path", nil, disk("e", v1beta2.DiskSpec{Path: "e"}), NodeFacts{}, "not absolute"},
+		{"add a disk", nil, disk("e", v1beta2.DiskSpec{Path: "/e", DiskType: "filesystem"}), NodeFacts{}, ""},
+		{"add a disk before the last change is taken over", func(n *v1beta2.Node) { n.Status.DiskStatus = nil },
+			disk("e", v1beta2.DiskSpec{Path: "/e", DiskType: "filesystem"}), NodeFacts{}, "being syncing and please retry later"},
+		{"remove an empty, disabled disk", nil, func(n *v1beta2.Node) { delete(n.Spec.Disks, "d") }, NodeFacts{}, ""},
+		{"remove a disk in use", func(n *v1beta2.Node) { n.Status.DiskStatus["d"] = v1beta2.DiskStatus{StorageScheduled: 1} },
+			func(n *v1beta2.Node) { delete(n.Spec.Disks, "d") }, NodeFacts{}, "Please disable the disk d"},
+		{"remove an enabled disk", disk("d", v1beta2.DiskSpec{Path: "/a", DiskType: "filesystem", AllowScheduling: true}),
+			func(n *v1beta2.Node) { delete(n.Spec.Disks, "d") }, NodeFacts{}, "disable the disk"},
+	} {
+		old := nodeWith()
+		if tt.state != nil {
+			tt.state(old)
+		}
+		n := old.DeepCopy()
+		if tt.edit != nil {
+			tt.edit(n)
+		}
+		expect(t, tt.name, CheckNode(old, n, tt.facts), tt.want)
+	}
+}
+
+func TestNodeDeletion(t *testing.T) {
+	ready := func(status v1beta2.ConditionStatus, reason string) func(*v1beta2.Node) {
+		return func(n *v1beta2.Node) {
+			n.Status.Conditions = []v1beta2.Condition{{Type: "Ready", Status: status, Reason: reason}}
+		}
+	}
+	for _, tt := range []struct {
+		name  string
+		node  *v1beta2.Node
+		facts NodeFacts
+		want  string
+	}{
+		{"gone and empty", nodeWith(ready("False", "KubernetesNodeGone")), NodeFacts{}, ""},
+		{"manager missing and empty", nodeWith(ready("False", "ManagerPodMissing")), NodeFacts{}, ""},
+		{"up", nodeWith(ready("True", "")), NodeFacts{}, "could not delete node n"},
+		{"only not ready", nodeWith(ready("False", "KubernetesNodeNotReady")), NodeFacts{}, "could not delete node n"},
+		{"schedulable", nodeWith(ready("False", "KubernetesNodeGone"), func(n *v1beta2.Node) { n.Spec.AllowScheduling = true }),
+			NodeFacts{}, "disable scheduling"},
+		{"with replicas", nodeWith(ready("False", "KubernetesNodeGone")), NodeFacts{Replicas: 1}, "could not delete node n"},
+		{"forced", nodeWith(ready("True", ""), func(n *v1beta2.Node) {
+			n.Annotations = map[string]string{"longhorn.io/delete-node-from-longhorn": ""}
+		}), NodeFacts{Replicas: 1}, ""},
+	} {
+		expect(t, tt.name, CheckNodeDeletion(tt.node, tt.facts), tt.want)
+	}
+}
+
+func TestEnginesAndReplicas(t *testing.T) {
+	e := &v1beta2.Engine{ObjectMeta: metav1.ObjectMeta{Name: "v-e-0"}}
+	volume := &v1beta2.Volume{ObjectMeta: metav1.ObjectMeta{Name: "v"}}
+	migratable := volume.DeepCopy()
+	migratable.Spec.Migratable = true
+	expect(t, "first engine", CheckEngine(nil, e, InstanceFacts{Volume: volume, EngineEnabled: true}), "")
+	expect(t, "second engine", CheckEngine(nil, e, InstanceFacts{Volume: volume, Engines: 1, EngineEnabled: true}), "too many")
+	expect(t, "second engine of a migration", CheckEngine(nil, e, InstanceFacts{Volume: migratable, Engines: 1, EngineEnabled: true}), "")
+	expect(t, "third engine", CheckEngine(nil, e, InstanceFacts{Volume: migratable, Engines: 2, EngineEnabled: true}), "too many")
+	expect(t, "engine of no volume", CheckEngine(nil, e, InstanceFacts{EngineEnabled: true}), "does not exist")
+	expect(t, "engines off", CheckEngine(nil, e, InstanceFacts{Volume: volume}), "v1-data-engine")
+	expect(t, "replica with engines off", CheckReplica(nil, &v1beta2.Replica{}, InstanceFacts{}), "v1-data-engine")
+
+	copyOf := func(name string, healthy, failed, evicting bool) v1beta2.Replica {
+		r := v1beta2.Replica{ObjectMeta: metav1.ObjectMeta{Name: name}}
+		if healthy {
+			r.Spec.HealthyAt = "t"
+		}
+		if failed {
+			r.Spec.FailedAt = "t"
+		}
+		r.Spec.EvictionRequested = evicting
+		return r
+	}
+	good, second := copyOf("a", true, false, false), copyOf("b", true, false, false)
+	failed, evicting, empty := copyOf("c", true, true, false), copyOf("d", true, false, true), copyOf("e", false, false, false)
+	deleting := volume.DeepCopy()
+	deleting.DeletionTimestamp = &metav1.Time{}
+	const last = "no other healthy replica available"
+	for _, tt := range []struct {
+		name     string
+		replica  v1beta2.Replica
+		volume   *v1beta2.Volume
+		siblings []v1beta2.Replica
+		want     string
+	}{
+		{"one of two", good, volume, []v1beta2.Replica{good, second}, ""},
+		{"the only one", good, volume, []v1beta2.Replica{good}, last},
+		{"beside a failed one", good, volume, []v1beta2.Replica{good, failed}, last},
+		{"beside an evicting one", good, volume, []v1beta2.Replica{good, evicting}, last},
+		{"beside an empty one", good, volume, []v1beta2.Replica{good, empty}, last},
+		{"failed beside a good one", failed, volume, []v1beta2.Replica{good, failed}, ""},
+		{"failed, the last data", failed, volume, []v1beta2.Replica{failed, empty}, last},
+		{"without data", empty, volume, []v1beta2.Replica{empty}, ""},
+		{"of a volume being deleted", good, deleting, []v1beta2.Replica{good}, ""},
+		{"of no volume", good, nil, nil, ""},
+	} {
+		expect(t, tt.name, CheckReplicaDeletion(&tt.replica, tt.volume, tt.siblings), tt.want)
+	}
+}
+
+func TestEngineImageDeletion(t *testing.T) {
+	ei := &v1beta2.EngineImage{ObjectMeta: metav1.ObjectMeta{Name: "ei-1"}}
+	ei.Spec.Image = "i"
+	expect(t, "free", CheckEngineImageDeletion(ei, "other"), "")
+	expect(t, "default", CheckEngineImageDeletion(ei, "i"), "the default engine image")
+	ei.Status.RefCount = 2
+	expect(t, "used", CheckEngineImageDeletion(ei, "other"), "while being used")
+	ei.Status.RefCount, ei.Annotations = 0, map[string]string{"longhorn.io/delete-engine-image-from-longhorn": ""}
+	expect(t, "default, forced", CheckEngineImageDeletion(ei, "i"), "")
+}
+
+func TestAttachments(t *testing.T) {
+	attachment := func(tickets ...v1beta2.AttachmentTicket) *v1beta2.VolumeAttachment {
+		va := &v1beta2.VolumeAttachment{ObjectMeta: metav1.ObjectMeta{Name: "v"}}
+		va.Spec.Volume = "v"
+		va.Spec.AttachmentTickets = map[string]v1beta2.AttachmentTicket{}
+		for _, t := range tickets {
+			va.Spec.AttachmentTickets[t.ID] = t
+		}
+		return va
+	}
+	csi := func(id, node string) v1beta2.AttachmentTicket {
+		return v1beta2.AttachmentTicket{ID: id, NodeID: node, Type: v1beta2.AttacherTypeCSI}
+	}
+	wrongKey := attachment()
+	wrongKey.Spec.AttachmentTickets["x"] = csi("y", "n")
+	other := attachment()
+	other.Spec.Volume = "w"
+	migratable := &v1beta2.Volume{}
+	migratable.Spec.Migratable, migratable.Status.State = true, v1beta2.VolumeStateAttached
+	detached := migratable.DeepCopy()
+	detached.Status.State = v1beta2.VolumeStateDetached
+	local := &v1beta2.Volume{}
+	local.Spec.DataLocality = v1beta2.DataLocalityStrictLocal
+	onN1 := []v1beta2.Replica{replicaOn("n1")}
+	for _, tt := range []struct {
+		name     string
+		old, new *v1beta2.VolumeAttachment
+		facts    AttachmentFacts
+		want     string
+	}{
+		{"create", nil, attachment(csi("a", "n1")), AttachmentFacts{}, ""},
+		{"key and id differ", nil, wrongKey, AttachmentFacts{}, "key and id must be equal"},
+		{"another volume", attachment(), other, AttachmentFacts{}, "cannot be changed"},
+		{"two tickets, plain volume", attachment(), attachment(csi("a", "n1"), csi("b", "n2")), AttachmentFacts{Volume: &v1beta2.Volume{}}, ""},
+		{"migration", attachment(), attachment(csi("a", "n1"), csi("b", "n2")), AttachmentFacts{Volume: migratable}, ""},
+		{"migration of a detached volume", attachment(), attachment(csi("a", "n1"), csi("b", "n2")), AttachmentFacts{Volume: detached}, "starts from an attached volume"},
+		{"three nodes", attachment(), attachment(csi("a", "n1"), csi("b", "n2"), csi("c", "n3")), AttachmentFacts{Volume: migratable}, "two nodes at a time"},
+		{"strict-local at its replica", attachment(), attachment(csi("a", "n1")), AttachmentFacts{Volume: local, Replicas: onN1}, ""},
+		{"strict-local elsewhere", attachment(), attachment(csi("a", "n2")), AttachmentFacts{Volume: local, Replicas: onN1}, "strict-local"},
+	} {
+		expect(t, tt.name, CheckAttachment(tt.old, tt.new, tt.facts), tt.want)
+	}
+}
+
+func TestTicketGenerations(t *testing.T) {
+	old := &v1beta2.VolumeAttachment{}
+	old.Spec.AttachmentTickets = map[string]v1beta2.AttachmentTicket{
+		"same": {ID: "same", NodeID: "n1", Generation: 3}, "moved": {ID: "moved", NodeID: "n1", Generation: 3},
+	}
+	old.Status.AttachmentTicketStatuses = map[string]v1beta2.AttachmentTicketStatus{"back": {ID: "back", Generation: 7}}
+	va := old.DeepCopy()
+	va.Spec.AttachmentTickets["same"] = v1beta2.AttachmentTicket{ID: "same", NodeID: "n1", Generation: 99}
+	va.Spec.AttachmentTickets["moved"] = v1beta2.AttachmentTicket{ID: "moved", NodeID: "n2"}
+	va.Spec.AttachmentTickets["back"] = v1beta2.AttachmentTicket{ID: "back", NodeID: "n1"}
+	va.Spec.AttachmentTickets["new"] = v1beta2.AttachmentTicket{ID: "new", NodeID: "n1", Generation: -4}
+	bumpGenerations(old, va)
+	for id, want := range map[string]int64{"same": 3, "moved": 4, "back": 8, "new": 0} {
+		if got := va.Spec.AttachmentTickets[id].Generation; got != want {
+			t.Errorf("ticket %s has generation %d, want %d", id, got, want)
+		}
+	}
+}
+
+func TestRejectionCodes(t *testing.T) {
+	for _, tt := range []struct {
+		err    error
+		reason metav1.StatusReason
+		code   int32
+	}{
+		{invalid("x"), "Invalid", 422},
+		{forbidden("x"), "Forbidden", 403},
+		{errors.New("cannot read"), "InternalError", 500},
+	} {
+		if r := asRejection(tt.err); r.Reason != tt.reason || r.Code() != tt.code {
+			t.Errorf("%v: %s %d", tt.err, r.Reason, r.Code())
+		}
+	}
+}

@@ -1,0 +1,254 @@
+package admission
+
+import (
+	"strings"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"ankole.storage/api/longhorn/v1beta2"
+	"ankole.storage/controlplane/setting"
+)
+
+const gib = int64(1 << 30)
+
+var defaults = setting.Values{setting.DefaultEngineImage: "ankole/engine:dev"}
+
+func deployed() *v1beta2.EngineImage {
+	ei := &v1beta2.EngineImage{}
+	ei.Status.State, ei.Status.Version, ei.Status.CLIAPIVersion = v1beta2.EngineImageStateDeployed, "v", 12
+	return ei
+}
+
+// newVolume is a volume as the mutation leaves it.
+func newVolume(edit ...func(*v1beta2.Volume)) *v1beta2.Volume {
+	v := &v1beta2.Volume{ObjectMeta: metav1.ObjectMeta{Name: "demo"}}
+	v.Spec.Size, v.Spec.Frontend = gib, v1beta2.VolumeFrontendBlockDev
+	MutateVolume(nil, v, defaults)
+	for _, e := range edit {
+		e(v)
+	}
+	return v
+}
+
+// expect compares a refusal with the part of its text that is wanted; "" means accepted.
+func expect(t *testing.T, name string, err error, want string) {
+	t.Helper()
+	if (err == nil) != (want == "") || (err != nil && !strings.Contains(err.Error(), want)) {
+		t.Errorf("%s: %v, want %q", name, err, want)
+	}
+}
+
+func TestNewVolumes(t *testing.T) {
+	set := func(edit func(*v1beta2.VolumeSpec)) func(*v1beta2.Volume) {
+		return func(v *v1beta2.Volume) { edit(&v.Spec) }
+	}
+	for _, tt := range []struct {
+		name  string
+		edit  func(*v1beta2.Volume)
+		facts func(*VolumeFacts)
+		want  string
+	}{
+		{"as mutated", set(func(*v1beta2.VolumeSpec) {}), nil, ""},
+		{"name with capitals", func(v *v1beta2.Volume) { v.Name = "Demo" }, nil, "invalid name"},
+		{"name of one letter", func(v *v1beta2.Volume) { v.Name = "d" }, nil, "invalid name"},
+		{"name too long", func(v *v1beta2.Volume) { v.Name = strings.Repeat("d", 41) }, nil, "invalid name"},
+		{"name with a dot", func(v *v1beta2.Volume) { v.Name = "de.mo" }, nil, "invalid name"},
+		{"no name", func(v *v1beta2.Volume) { v.Name = "" }, nil, "invalid name"},
+		{"size 0", set(func(s *v1beta2.VolumeSpec) { s.Size = 0 }), nil, "should be positive"},
+		{"negative size", set(func(s *v1beta2.VolumeSpec) { s.Size = -1 }), nil, "should be positive"},
+		{"size that cannot be rounded", set(func(s *v1beta2.VolumeSpec) { s.Size = RoundSize(1<<63 - 1) }), nil, "too large"},
+		{"0 replicas", set(func(s *v1beta2.VolumeSpec) { s.NumberOfReplicas = 0 }), nil, "must between 1 to 20"},
+		{"21 replicas", set(func(s *v1beta2.VolumeSpec) { s.NumberOfReplicas = 21 }), nil, "must between 1 to 20"},
+		{"20 replicas", set(func(s *v1beta2.VolumeSpec) { s.NumberOfReplicas = 20 }), nil, ""},
+		{"strict-local, 2 replicas", set(func(s *v1beta2.VolumeSpec) { s.DataLocality, s.NumberOfReplicas = "strict-local", 2 }), nil,
+			"number of replica count should be 1 when data locality is strict-local"},
+		{"strict-local rwx", set(func(s *v1beta2.VolumeSpec) {
+			s.DataLocality, s.NumberOfReplicas, s.AccessMode = "strict-local", 1, "rwx"
+		}), nil, "incompatible with data locality"},
+		{"locality", set(func(s *v1beta2.VolumeSpec) { s.DataLocality = "near" }), nil, "invalid data locality mode"},
+		{"access mode", set(func(s *v1beta2.VolumeSpec) { s.AccessMode = "rox" }), nil, "invalid access mode"},
+		{"migratable rwo", set(func(s *v1beta2.VolumeSpec) { s.Migratable = true }), nil, "migratable volumes are only supported in ReadWriteMany"},
+		{"migratable rwx", set(func(s *v1beta2.VolumeSpec) { s.Migratable, s.AccessMode = true, "rwx" }), nil, ""},
+		{"frontend", set(func(s *v1beta2.VolumeSpec) { s.Frontend = "nvmf" }), nil, "invalid volume frontend specified"},
+		{"no frontend", set(func(s *v1beta2.VolumeSpec) { s.Frontend = "" }), nil, "invalid volume frontend specified"},
+		{"standby without frontend", set(func(s *v1beta2.VolumeSpec) { s.Frontend, s.Standby = "", true }), nil, ""},
+		{"auto-balance", set(func(s *v1beta2.VolumeSpec) { s.ReplicaAutoBalance = "x" }), nil, "invalid replica auto-balance option"},
+		{"override", set(func(s *v1beta2.VolumeSpec) { s.ReplicaSoftAntiAffinity = "yes" }), nil, "invalid replicaSoftAntiAffinity"},
+		{"snapshot count 1", set(func(s *v1beta2.VolumeSpec) { s.SnapshotMaxCount = 1 }), nil, "snapshot max count should be between 2 to 250"},
+		{"snapshot count 251", set(func(s *v1beta2.VolumeSpec) { s.SnapshotMaxCount = 251 }), nil, "snapshot max count should be between 2 to 250"},
+		{"snapshot size below twice", set(func(s *v1beta2.VolumeSpec) { s.SnapshotMaxSize = 2*gib - 2 }), nil, "snapshot max size"},
+		{"snapshot size of twice", set(func(s *v1beta2.VolumeSpec) { s.SnapshotMaxSize = 2 * gib }), nil, ""},
+		{"block size", set(func(s *v1beta2.VolumeSpec) { s.BackupBlockSize = 4 << 20 }), nil, "unsupported BackupBlockSize"},
+		{"size no multiple of the block size", set(func(s *v1beta2.VolumeSpec) { s.BackupBlockSize, s.Size = 16<<20, gib+2<<20 }), nil,
+			"unsupported BackupBlockSize"},
+		{"encrypted and tiny", set(func(s *v1beta2.VolumeSpec) { s.Encrypted, s.Size = true, 16<<20 }), nil, "LUKS2 header size"},
+		{"clone mode without source", set(func(s *v1beta2.VolumeSpec) { s.CloneMode = "full-copy" }), nil, "without a data source"},
+		{"source malformed", set(func(s *v1beta2.VolumeSpec) { s.DataSource = "demo2" }), nil, "failed to verify data source"},
+		{"source missing", set(func(s *v1beta2.VolumeSpec) { s.DataSource = "vol://other" }), nil, "failed to verify data source"},
+		{"source of another size", set(func(s *v1beta2.VolumeSpec) { s.DataSource = "vol://other" }),
+			func(f *VolumeFacts) { f.Source = &v1beta2.Volume{} }, "failed to verify data source"},
+		{"pinned to a zone, hard", set(func(s *v1beta2.VolumeSpec) {
+			s.TopologyRequirement, s.ReplicaZoneSoftAntiAffinity = []v1beta2.TopologyTerm{{Zone: "z"}}, "disabled"
+		}), nil, "replicaZoneSoftAntiAffinity must be enabled"},
+		{"no image", set(func(s *v1beta2.VolumeSpec) { s.Image = "" }), nil, "no engine image"},
+		{"image unknown", nil, func(f *VolumeFacts) { f.Image = nil }, "does not exist"},
+		{"image incompatible", nil, func(f *VolumeFacts) { f.Image.Status.Incompatible = true }, "incompatible"},
+		{"image too old for no counter", set(func(s *v1beta2.VolumeSpec) { s.RevisionCounterDisabled = true }),
+			func(f *VolumeFacts) { f.Image.Status.CLIAPIVersion = 3 }, "too old"},
+		{"backing image unknown", set(func(s *v1beta2.VolumeSpec) { s.BackingImage = "iso" }),
+			func(f *VolumeFacts) { f.BackingImageMissing = true }, "does not exist"},
+		{"backing image larger", set(func(s *v1beta2.VolumeSpec) { s.BackingImage = "iso" }),
+			func(f *VolumeFacts) { f.BackingImageVirtualSize = 2 * gib }, "volume size should be larger than the backing image size"},
+		{"backup target unknown", nil, func(f *VolumeFacts) { f.BackupTargetMissing = true }, "does not exist"},
+		{"engine disabled", nil, func(f *VolumeFacts) { f.Settings = setting.Values{setting.V1DataEngine: "false"} }, "v1-data-engine"},
+	} {
+		v, f := newVolume(), VolumeFacts{Settings: defaults, Image: deployed()}
+		if tt.edit != nil {
+			tt.edit(v)
+		}
+		if tt.facts != nil {
+			tt.facts(&f)
+		}
+		expect(t, tt.name, CheckVolume(nil, v, f), tt.want)
+	}
+}
+
+func TestVolumeUpdates(t *testing.T) {
+	attached := func(v *v1beta2.Volume) { v.Status.State, v.Spec.NodeID = v1beta2.VolumeStateAttached, "n1" }
+	detached := func(v *v1beta2.Volume) { v.Status.State = v1beta2.VolumeStateDetached }
+	engine := func(snapshots ...string) func(*VolumeFacts) {
+		return func(f *VolumeFacts) {
+			e := v1beta2.Engine{}
+			e.Status.Snapshots = map[string]v1beta2.SnapshotInfo{"volume-head": {Size: "999"}, "gone": {Removed: true}}
+			for _, s := range snapshots {
+				e.Status.Snapshots[s] = v1beta2.SnapshotInfo{Size: "1073741824"}
+			}
+			f.Engines = append(f.Engines, e)
+		}
+	}
+	for _, tt := range []struct {
+		name  string
+		state func(*v1beta2.Volume)
+		edit  func(*v1beta2.Volume)
+		facts func(*VolumeFacts)
+		want  string
+	}{
+		{"nothing", attached, func(*v1beta2.Volume) {}, nil, ""},
+		{"grow attached", attached, func(v *v1beta2.Volume) { v.Spec.Size *= 2 }, nil, ""},
+		{"grow detached", detached, func(v *v1beta2.Volume) { v.Spec.Size *= 2 }, nil, ""},
+		{"grow while detaching", func(v *v1beta2.Volume) { v.Status.State = "detaching" },
+			func(v *v1beta2.Volume) { v.Spec.Size *= 2 }, nil, "invalid volume state to expand"},
+		{"grow faulted", func(v *v1beta2.Volume) { attached(v); v.Status.Robustness = "faulted" },
+			func(v *v1beta2.Volume) { v.Spec.Size *= 2 }, nil, "faulted"},
+		{"shrink", detached, func(v *v1beta2.Volume) { v.Spec.Size /= 2 }, nil, "shrinking"},
+		{"cancel an expansion", func(v *v1beta2.Volume) { attached(v); v.Status.ExpansionRequired = true },
+			func(v *v1beta2.Volume) { v.Spec.Size /= 2 }, nil, ""},
+		{"grow with unscheduled replicas", detached, func(v *v1beta2.Volume) { v.Spec.Size *= 2 },
+			func(f *VolumeFacts) { f.Replicas = []v1beta2.Replica{{}} }, "not scheduled"},
+		{"replica count", attached, func(v *v1beta2.Volume) { v.Spec.NumberOfReplicas = 21 }, nil, "must between 1 to 20"},
+		{"data source", detached, func(v *v1beta2.Volume) { v.Spec.DataSource = "vol://x" }, nil, "cannot be changed"},
+		{"topology", detached, func(v *v1beta2.Volume) { v.Spec.TopologyRequirement = []v1beta2.TopologyTerm{{Zone: "a"}} }, nil, "cannot be changed"},
+		{"compression", detached, func(v *v1beta2.Volume) { v.Spec.BackupCompressionMethod = "gzip" }, nil,
+			"changing backup compression method"},
+		{"block size", detached, func(v *v1beta2.Volume) { v.Spec.BackupBlockSize = 16 << 20 }, nil, "not supported"},
+		{"data engine", detached, func(v *v1beta2.Volume) { v.Spec.DataEngine = "v2" }, nil, "cannot be changed"},
+		{"to strict-local while attached", attached, func(v *v1beta2.Volume) { v.Spec.DataLocality, v.Spec.NumberOfReplicas = "strict-local", 1 }, nil,
+			"only while it is detached"},
+		{"to best-effort while attached", attached, func(v *v1beta2.Volume) { v.Spec.DataLocality = "best-effort" }, nil, ""},
+		{"image not deployed", attached, func(v *v1beta2.Volume) { v.Spec.Image = "new" },
+			func(f *VolumeFacts) { f.Image.Status.State = v1beta2.EngineImageStateDeploying }, "not deployed"},
+		{"image missing", attached, func(v *v1beta2.Volume) { v.Spec.Image = "new" }, func(f *VolumeFacts) { f.Image = nil }, "does not exist"},
+		{"image back to the one in use", func(v *v1beta2.Volume) { attached(v); v.Status.CurrentImage = "old" },
+			func(v *v1beta2.Volume) { v.Spec.Image = "old" }, func(f *VolumeFacts) { f.Image = nil }, ""},
+		{"attach strict-local elsewhere", func(v *v1beta2.Volume) { detached(v); v.Spec.DataLocality, v.Spec.NumberOfReplicas = "strict-local", 1 },
+			func(v *v1beta2.Volume) { v.Spec.NodeID = "n2" },
+			func(f *VolumeFacts) { f.Replicas = []v1beta2.Replica{replicaOn("n1")} }, "cannot be attached"},
+		{"second migration", func(v *v1beta2.Volume) { attached(v); v.Status.CurrentMigrationNodeID = "n2" },
+			func(v *v1beta2.Volume) { v.Spec.MigrationNodeID = "n3" }, nil, "is migrating"},
+		{"snapshot count below use", attached, func(v *v1beta2.Volume) { v.Spec.SnapshotMaxCount = 2 }, engine("a", "b", "c"), "smaller than current usage 3"},
+		{"snapshot count at use", attached, func(v *v1beta2.Volume) { v.Spec.SnapshotMaxCount = 3 }, engine("a", "b", "c"), ""},
+		{"snapshot size below use", attached, func(v *v1beta2.Volume) { v.Spec.SnapshotMaxSize = 2 * gib }, engine("a", "b", "c"), "smaller than current usage"},
+		{"snapshot count with two engines", attached, func(v *v1beta2.Volume) { v.Spec.SnapshotMaxCount = 100 },
+			func(f *VolumeFacts) { engine()(f); engine()(f) }, "migrating"},
+		{"backup target vanished, unchanged", attached, func(v *v1beta2.Volume) { v.Spec.NodeID = "" },
+			func(f *VolumeFacts) { f.BackupTargetMissing = true }, ""},
+		{"being deleted", func(v *v1beta2.Volume) { attached(v); v.DeletionTimestamp = &metav1.Time{} },
+			func(v *v1beta2.Volume) { v.Spec.Size = 0; v.Finalizers = nil }, func(f *VolumeFacts) { f.Image = nil }, ""},
+	} {
+		old := newVolume(tt.state)
+		v, f := old.DeepCopy(), VolumeFacts{Settings: defaults, Image: deployed()}
+		tt.edit(v)
+		if tt.facts != nil {
+			tt.facts(&f)
+		}
+		expect(t, tt.name, CheckVolume(old, v, f), tt.want)
+	}
+}
+
+func replicaOn(node string) v1beta2.Replica {
+	r := v1beta2.Replica{}
+	r.Spec.NodeID = node
+	return r
+}
+
+func TestVolumeMutation(t *testing.T) {
+	v := &v1beta2.Volume{ObjectMeta: metav1.ObjectMeta{Name: "Demo"}}
+	v.Spec.Size = 3 << 20
+	v.Spec.Image = "mine"
+	MutateVolume(nil, v, setting.Values{
+		setting.DefaultEngineImage: "e", setting.DefaultReplicaCount: `{"v1":"2"}`, setting.SnapshotMaxCount: "7",
+		setting.BackupCompressionMethod: "gzip",
+	})
+	s := v.Spec
+	if v.Name != "demo" || s.Size != 4<<20 || s.NumberOfReplicas != 2 || s.DataLocality != "disabled" || s.AccessMode != "rwo" ||
+		s.Image != "e" || s.EngineImage != "e" || s.BackupTargetName != "default" || s.BackupCompressionMethod != "gzip" ||
+		s.SnapshotMaxCount != 7 || s.ReplicaAutoBalance != "ignored" || s.OfflineRebuilding != "ignored" || s.DataEngine != "v1" ||
+		s.BackupBlockSize != 2<<20 || s.NodeSelector == nil || s.DiskSelector == nil {
+		t.Errorf("spec %+v", s)
+	}
+	for label, want := range map[string]string{
+		"longhornvolume": "demo", "backup-target": "default",
+		"setting.longhorn.io/replica-auto-balance":                    "ignored",
+		"setting.longhorn.io/snapshot-data-integrity":                 "ignored",
+		"setting.longhorn.io/remove-snapshots-during-filesystem-trim": "ignored",
+	} {
+		if v.Labels[label] != want {
+			t.Errorf("label %s = %q, want %q", label, v.Labels[label], want)
+		}
+	}
+	if len(v.Finalizers) != 1 || v.Finalizers[0] != "longhorn.io" {
+		t.Errorf("finalizers %v", v.Finalizers)
+	}
+	again := v.DeepCopy()
+	MutateVolume(v, again, defaults)
+	if again.Spec.Size != v.Spec.Size || again.Spec.Image != "e" || len(again.Finalizers) != 1 || again.Spec.NumberOfReplicas != 2 {
+		t.Errorf("an update changed %+v", again.Spec)
+	}
+	again.Spec.ReplicaAutoBalance = "best-effort"
+	again.Spec.EngineImage = "new"
+	MutateVolume(v, again, defaults)
+	if _, ok := again.Labels["setting.longhorn.io/replica-auto-balance"]; ok || again.Spec.Image != "new" {
+		t.Errorf("labels %v, image %q", again.Labels, again.Spec.Image)
+	}
+	grown := v.DeepCopy()
+	v.Spec.SnapshotMaxSize, grown.Spec.SnapshotMaxSize, grown.Spec.Size = 8<<20, 8<<20, 100<<20
+	MutateVolume(v, grown, defaults)
+	if grown.Spec.SnapshotMaxSize != 200<<20 {
+		t.Errorf("snapshot max size %d after growth", grown.Spec.SnapshotMaxSize)
+	}
+	pinned := &v1beta2.Volume{}
+	pinned.Spec.TopologyRequirement = []v1beta2.TopologyTerm{{Zone: "z"}, {Zone: "z", Region: "r"}}
+	MutateVolume(nil, pinned, defaults)
+	if pinned.Spec.ReplicaZoneSoftAntiAffinity != "enabled" {
+		t.Error("a volume pinned to one zone cannot be spread over zones")
+	}
+}
+
+func TestRoundSize(t *testing.T) {
+	for in, want := range map[int64]int64{1: 2 << 20, 2 << 20: 2 << 20, 2<<20 + 1: 4 << 20, 0: 0, -5: -5, 1<<63 - 1: 1<<63 - 1} {
+		if got := RoundSize(in); got != want {
+			t.Errorf("RoundSize(%d) = %d, want %d", in, got, want)
+		}
+	}
+}

@@ -1,0 +1,129 @@
+package instancemanager
+
+import (
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"ankole.storage/api/longhorn/v1beta2"
+	"ankole.storage/api/rpc/imrpc"
+)
+
+func process(name, state string) *imrpc.ProcessResponse {
+	return &imrpc.ProcessResponse{
+		Spec:   &imrpc.ProcessSpec{Name: name},
+		Status: &imrpc.ProcessStatus{State: state, PortStart: 10000, PortEnd: 10009, Uuid: "u"},
+	}
+}
+
+func TestProcessesAreSortedByKindAndNeverChangedInPlace(t *testing.T) {
+	list := listed(map[string]*imrpc.ProcessResponse{
+		"demo-e-0": process("demo-e-0", "running"), "demo-e-x-r-12345678": process("demo-e-x-r-12345678", "running"),
+	}, &imrpc.VersionResponse{InstanceManagerAPIVersion: 4, InstanceManagerAPIMinVersion: 1})
+	if _, ok := list.Engines["demo-e-0"]; !ok || len(list.Engines) != 1 {
+		t.Errorf("engines %v", list.Engines)
+	}
+	r, ok := list.Replicas["demo-e-x-r-12345678"]
+	if !ok || r.Status.Type != v1beta2.InstanceTypeReplica || r.Status.PortStart != 10000 || r.Status.PortEnd != 10009 {
+		t.Errorf("replicas %v", list.Replicas)
+	}
+	stopped := changed(list, process("demo-e-0", "stopped"))
+	gone := process("demo-e-0", "stopped")
+	gone.Deleted = true
+	after := changed(stopped, gone)
+	if list.Engines["demo-e-0"].Status.State != v1beta2.InstanceStateRunning || stopped.Engines["demo-e-0"].Status.State != v1beta2.InstanceStateStopped {
+		t.Error("a change went into an older value, which readers may hold")
+	}
+	if len(after.Engines) != 0 || after.APIVersion != 4 {
+		t.Errorf("after the deletion: %+v", after)
+	}
+	if changed(nil, process("demo-e-0", "running")) != nil {
+		t.Error("a change before the first list makes a list of one, which lies about the others")
+	}
+}
+
+func TestIsEngineName(t *testing.T) {
+	for name, want := range map[string]bool{
+		"demo-e-0": true, "demo-e-06d4c77d": true, "a-r-b-e-1": true,
+		"demo-r-ca78cab4": false, "demo-e-x-r-12345678": false, "-e-0": false, "demo": false, "demo-e-": false,
+	} {
+		if got := isEngineName(name); got != want {
+			t.Errorf("isEngineName(%q) = %v", name, got)
+		}
+	}
+}
+
+func TestBackOff(t *testing.T) {
+	clock := time.Unix(0, 0)
+	s := newStarts(func() time.Time { return clock })
+	key := client.ObjectKey{Name: "im"}
+	pod := func(uid string, ready bool) *corev1.Pod {
+		p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{UID: types.UID(uid)}}
+		p.Status = corev1.PodStatus{Phase: corev1.PodRunning, PodIP: "1.2.3.4", ContainerStatuses: []corev1.ContainerStatus{{Ready: ready}}}
+		return p
+	}
+	if got := s.observe(key, nil); !got.IsZero() {
+		t.Fatalf("the first Pod waits until %v", got)
+	}
+	for i, want := range []time.Duration{1, 2, 4, 8, 16, 32, 64, 120, 120} {
+		s.observe(key, pod(string(rune('a'+i)), false))
+		if got := s.observe(key, nil).Sub(clock); got != want*time.Second {
+			t.Fatalf("after %d Pods that ended the next waits %v, want %v", i+1, got, want*time.Second)
+		}
+	}
+	s.observe(key, pod("good", true))
+	clock = clock.Add(settledAfter + time.Second)
+	s.observe(key, pod("good", true))
+	if got := s.observe(key, nil); !got.IsZero() {
+		t.Fatalf("a Pod that ran long did not end the back-off: %v", got)
+	}
+}
+
+func TestMayDrain(t *testing.T) {
+	replica := func(volume, node string, healthy bool) v1beta2.Replica {
+		r := v1beta2.Replica{}
+		r.Spec.VolumeName, r.Spec.NodeID, r.Spec.Active = volume, node, true
+		if healthy {
+			r.Spec.HealthyAt = "t"
+		}
+		return r
+	}
+	engineOn := func(node string) []v1beta2.Engine {
+		e := v1beta2.Engine{}
+		e.Spec.NodeID = node
+		return []v1beta2.Engine{e}
+	}
+	both := map[string]bool{"n1": true, "n2": true}
+	last := []v1beta2.Replica{replica("v", "n1", true)}
+	two := []v1beta2.Replica{replica("v", "n1", true), replica("v", "n2", true)}
+	stopped := []v1beta2.Replica{replica("v", "n1", true)}
+	stopped[0].Status.CurrentState = v1beta2.InstanceStateStopped
+	const lastBlocks = "block-if-contains-last-replica"
+	for _, tt := range []struct {
+		name, policy string
+		engines      []v1beta2.Engine
+		replicas     []v1beta2.Replica
+		protected    map[string]bool
+		want         bool
+	}{
+		{"empty node", lastBlocks, nil, nil, both, true},
+		{"engine on the node", drainAlways, engineOn("n1"), nil, both, false},
+		{"engine elsewhere", lastBlocks, engineOn("n2"), nil, both, true},
+		{"last replica", lastBlocks, nil, last, both, false},
+		{"last replica, always", drainAlways, nil, last, both, true},
+		{"copy on a protected node", lastBlocks, nil, two, both, true},
+		{"copy on a node that may be drained too", lastBlocks, nil, two, map[string]bool{"n1": true}, false},
+		{"eviction wanted, copy elsewhere", drainEviction, nil, two, both, false},
+		{"stopped last replica may go", drainIfStopped, nil, stopped, both, true},
+		{"running last replica may not", drainIfStopped, nil, last, both, false},
+		{"never started replica holds nothing", lastBlocks, nil, []v1beta2.Replica{replica("v", "n1", false)}, both, true},
+	} {
+		if got := mayDrain("n1", tt.policy, tt.engines, tt.replicas, tt.protected); got != tt.want {
+			t.Errorf("%s: %v, want %v", tt.name, got, tt.want)
+		}
+	}
+}

@@ -1,0 +1,198 @@
+package node
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"ankole.storage/api/longhorn/v1beta2"
+)
+
+// readyNode holds the pen in the agent's hand and has two disks.
+func readyNode() *v1beta2.Node {
+	n := &v1beta2.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}}
+	n.Spec.Disks = map[string]v1beta2.DiskSpec{"a": {Path: "/a"}, "b": {Path: "/b"}}
+	n.Spec.Tags = []string{"t"}
+	n.Status.Conditions = []v1beta2.Condition{{Type: "Ready", Status: "True"}}
+	n.Status.DiskStatus = map[string]v1beta2.DiskStatus{"a": {DiskUUID: "ua"}, "b": {DiskUUID: "ub"}}
+	return n
+}
+
+func facts(uuid, fs string) DiskFacts {
+	return DiskFacts{HasConfig: uuid != "", DiskUUID: uuid, FilesystemID: fs, FilesystemType: "xfs", Maximum: 1000 << 20, Available: 555 << 20}
+}
+
+func TestAgentJudgesDisks(t *testing.T) {
+	for _, tt := range []struct {
+		name    string
+		a, b    DiskFacts
+		edit    func(*v1beta2.Node)
+		reason  string // of disk a, "" = Ready
+		prepare string // disk that gets a configuration file
+	}{
+		{name: "fine", a: facts("ua", "1"), b: facts("ub", "2")},
+		{name: "unreadable", a: DiskFacts{Problem: "no such directory"}, b: facts("ub", "2"), reason: "NoDiskInfo"},
+		{name: "configuration gone", a: facts("", "1"), b: facts("ub", "2"), reason: "DiskFilesystemChanged"},
+		{name: "another disk is mounted there", a: facts("ux", "1"), b: facts("ub", "2"), reason: "DiskFilesystemChanged"},
+		{name: "configuration without UUID", a: DiskFacts{HasConfig: true, FilesystemID: "1"}, b: facts("ub", "2"),
+			edit: func(n *v1beta2.Node) { n.Status.DiskStatus["a"] = v1beta2.DiskStatus{} }, reason: "NoDiskInfo"},
+		{name: "fresh", a: facts("", "1"), b: facts("ub", "2"),
+			edit: func(n *v1beta2.Node) { n.Status.DiskStatus["a"] = v1beta2.DiskStatus{} }, reason: "NoDiskInfo", prepare: "a"},
+		{name: "fresh, but on the file system of another disk", a: facts("", "2"), b: facts("ub", "2"),
+			edit: func(n *v1beta2.Node) { n.Status.DiskStatus["a"] = v1beta2.DiskStatus{} }, reason: "DiskFilesystemChanged"},
+		{name: "adopted", a: facts("u-old", "1"), b: facts("ub", "2"),
+			edit: func(n *v1beta2.Node) { n.Status.DiskStatus["a"] = v1beta2.DiskStatus{} }},
+		{name: "first of two on one file system", a: facts("ua", "2"), b: facts("ub", "2")},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			n := readyNode()
+			if tt.edit != nil {
+				tt.edit(n)
+			}
+			prepared := ""
+			s := agentSeen{
+				Facts:   map[string]DiskFacts{"a": tt.a, "b": tt.b},
+				Prepare: func(_ context.Context, path, disk string) error { prepared = disk; return nil },
+			}
+			d := decideAgent(now, n, s)
+			c := diskCondition(n, "a", "Ready")
+			if (c.Status == v1beta2.ConditionTrue) != (tt.reason == "") || c.Reason != tt.reason {
+				t.Errorf("Ready %s/%s (%s), want reason %q", c.Status, c.Reason, c.Message, tt.reason)
+			}
+			if (d.Do != nil) != (tt.prepare != "") {
+				t.Fatalf("does %v, want to prepare %q", d.Do, tt.prepare)
+			}
+			if d.Do != nil && !strings.Contains(d.Do.String(), "prepare disk "+tt.prepare) {
+				t.Errorf("does %v (prepared %q)", d.Do, prepared)
+			}
+		})
+	}
+}
+
+func TestAgentReportsRoundedSpaceAndKeepsTheUUID(t *testing.T) {
+	n := readyNode()
+	n.Status.DiskStatus["a"] = v1beta2.DiskStatus{DiskUUID: "ua", StorageScheduled: 7}
+	decideAgent(now, n, agentSeen{Facts: map[string]DiskFacts{"a": facts("other", "1"), "b": facts("ub", "2")}})
+	d := n.Status.DiskStatus["a"]
+	if d.StorageAvailable != 500<<20 || d.StorageMaximum != 1000<<20 || d.FilesystemType != "xfs" || d.DiskPath != "/a" {
+		t.Errorf("disk %+v", d)
+	}
+	if d.DiskUUID != "ua" {
+		t.Error("the UUID of a known disk was replaced by what happens to be mounted")
+	}
+	if d.StorageScheduled != 7 {
+		t.Error("the agent changed a field of the leader")
+	}
+}
+
+func TestAgentWithoutThePenLeavesReadyAlone(t *testing.T) {
+	n := readyNode()
+	n.Status.Conditions[0].Status = v1beta2.ConditionFalse
+	d := n.Status.DiskStatus["a"]
+	d.Conditions = []v1beta2.Condition{{Type: "Ready", Status: "False", Reason: "NodeNotReady"}}
+	n.Status.DiskStatus["a"] = d
+	decideAgent(now, n, agentSeen{Facts: map[string]DiskFacts{"a": facts("ua", "1"), "b": facts("ub", "2")}})
+	if c := diskCondition(n, "a", "Ready"); c.Reason != "NodeNotReady" {
+		t.Fatalf("Ready %+v, want what the leader wrote", c)
+	}
+}
+
+func TestJoin(t *testing.T) {
+	look := func(path string, create bool) DiskFacts {
+		if path == "/missing" {
+			return DiskFacts{Problem: "no such directory"}
+		}
+		return DiskFacts{FilesystemID: "f" + strings.Trim(path, "/"), Maximum: 1000}
+	}
+	labelled := func(value string, annotations map[string]string) *corev1.Node {
+		return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n", Annotations: annotations,
+			Labels: map[string]string{"node.longhorn.io/create-default-disk": value}}}
+	}
+	config := func(text string) map[string]string {
+		return map[string]string{"node.longhorn.io/default-disks-config": text}
+	}
+	rules := joinRules{DataPath: "/data/", ReservedPercent: 30}
+	only := joinRules{LabeledOnly: true, DataPath: "/data/", ReservedPercent: 30}
+	for _, tt := range []struct {
+		name  string
+		kube  *corev1.Node
+		rules joinRules
+		disks string // name path reserved
+		fails bool
+	}{
+		{"default", &corev1.Node{}, rules, "default-disk-fdata /data 300", false},
+		{"labels needed, none", &corev1.Node{}, only, "", false},
+		{"labels needed, true", labelled("true", nil), only, "default-disk-fdata /data 300", false},
+		{"labels needed, config", labelled("config", config(`[{"path":"/x/","name":"fast","storageReserved":5}]`)), only, "fast /x 5", false},
+		{"config without name", labelled("config", config(`[{"path":"/x"}]`)), only, "default-disk-fx /x 0", false},
+		{"config that is no JSON", labelled("config", config(`path: /x`)), only, "", true},
+		{"config with a missing directory", labelled("config", config(`[{"path":"/missing"}]`)), only, "", true},
+		{"config with two disks on one file system", labelled("config", config(`[{"path":"/x"},{"path":"/x"}]`)), only, "", true},
+		{"default directory fails", &corev1.Node{}, joinRules{DataPath: "/missing"}, "", true},
+	} {
+		j, err := joinFor(tt.kube, tt.rules, look)
+		if (err != nil) != tt.fails {
+			t.Errorf("%s: error %v", tt.name, err)
+			continue
+		}
+		got := ""
+		for name, d := range j.Disks {
+			got += name + " " + d.Path + " " + strconv.FormatInt(d.StorageReserved, 10)
+		}
+		if got != tt.disks {
+			t.Errorf("%s: disks %q, want %q", tt.name, got, tt.disks)
+		}
+	}
+}
+
+func TestAnEmptiedNodeDoesNotGetItsDefaultDiskBackByLackOfLabels(t *testing.T) {
+	n := readyNode()
+	if joined(n, joining{Disks: map[string]v1beta2.DiskSpec{"x": {}}, Tags: []string{"y"}}) != nil {
+		t.Error("a node with disks and tags was given others")
+	}
+	n.Spec.Disks, n.Spec.Tags = nil, nil
+	u := joined(n, joining{Disks: map[string]v1beta2.DiskSpec{"x": {}}, Tags: []string{"y"}})
+	if u == nil || len(u.Spec.Disks) != 1 || len(u.Spec.Tags) != 1 || n.Spec.Disks != nil {
+		t.Errorf("joined %+v", u)
+	}
+}
+
+func TestHostPreparesADiskOnce(t *testing.T) {
+	root := t.TempDir()
+	h := Host{Resolve: func(p string) string { return filepath.Join(root, p) }}
+	if f := h.Look("/data", false); f.Problem == "" {
+		t.Fatal("a directory that does not exist has facts")
+	}
+	if f := h.Look("/data", true); f.Problem != "" || f.HasConfig || f.Maximum <= 0 || f.FilesystemID == "" {
+		t.Fatalf("fresh disk: %+v", f)
+	}
+	if err := h.Prepare("/data", "d"); err != nil {
+		t.Fatal(err)
+	}
+	first := h.Look("/data", false)
+	if !first.HasConfig || len(first.DiskUUID) != 36 || first.DiskName != "d" {
+		t.Fatalf("prepared disk: %+v", first)
+	}
+	if err := h.Prepare("/data", "e"); err != nil {
+		t.Fatal(err)
+	}
+	if again := h.Look("/data", false); again.DiskUUID != first.DiskUUID || again.DiskName != first.DiskName {
+		t.Fatalf("preparing twice changed the disk: %+v", again)
+	}
+	entries, err := os.ReadDir(filepath.Join(root, "host", "data"))
+	if err != nil || len(entries) != 2 {
+		t.Fatalf("left in the directory: %v, %v", entries, err)
+	}
+	if err := os.WriteFile(filepath.Join(root, "host", "data", "longhorn-disk.cfg"), []byte("{"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if f := h.Look("/data", false); !strings.Contains(f.Problem, "not valid JSON") {
+		t.Fatalf("a corrupt configuration file: %+v", f)
+	}
+}

@@ -1,0 +1,218 @@
+package node
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"ankole.storage/api/longhorn/v1beta2"
+	"ankole.storage/controlplane/schedule"
+)
+
+var now = time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
+
+const gib = int64(1 << 30)
+
+func kube(edit ...func(*corev1.Node)) *corev1.Node {
+	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1", Labels: map[string]string{
+		"topology.kubernetes.io/zone": "z", "topology.kubernetes.io/region": "r",
+	}}}
+	n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}
+	for _, e := range edit {
+		e(n)
+	}
+	return n
+}
+
+func managerPod(ready corev1.ConditionStatus) *corev1.Pod {
+	return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "longhorn-manager-x"},
+		Status: corev1.PodStatus{Conditions: []corev1.PodCondition{{Type: corev1.PodReady, Status: ready}}}}
+}
+
+func with(kind corev1.NodeConditionType, status corev1.ConditionStatus, since time.Time) func(*corev1.Node) {
+	return func(n *corev1.Node) {
+		for i := range n.Status.Conditions {
+			if n.Status.Conditions[i].Type == kind {
+				n.Status.Conditions[i].Status = status
+				n.Status.Conditions[i].LastTransitionTime = metav1.Time{Time: since}
+				return
+			}
+		}
+		n.Status.Conditions = append(n.Status.Conditions, corev1.NodeCondition{Type: kind, Status: status})
+	}
+}
+
+func TestReadiness(t *testing.T) {
+	long, justNow := now.Add(-time.Minute), now.Add(-time.Second)
+	up := managerPod(corev1.ConditionTrue)
+	for _, tt := range []struct {
+		name    string
+		kube    *corev1.Node
+		manager *corev1.Pod
+		reason  string // "" = True
+		recheck time.Duration
+	}{
+		{"fine", kube(), up, "", 0},
+		{"gone", nil, up, "KubernetesNodeGone", 0},
+		{"manager missing", kube(), nil, "ManagerPodMissing", 0},
+		{"manager not ready", kube(), managerPod(corev1.ConditionFalse), "ManagerPodDown", 0},
+		{"kubelet silent", kube(with(corev1.NodeReady, corev1.ConditionUnknown, justNow)), up, "KubernetesNodeNotReady", 0},
+		{"not ready for long", kube(with(corev1.NodeReady, corev1.ConditionFalse, long)), up, "KubernetesNodeNotReady", 0},
+		{"not ready just now", kube(with(corev1.NodeReady, corev1.ConditionFalse, justNow)), up, "", kubeletGrace - time.Second},
+		{"node down goes before manager down", kube(with(corev1.NodeReady, corev1.ConditionUnknown, long)),
+			managerPod(corev1.ConditionFalse), "KubernetesNodeNotReady", 0},
+		{"disk pressure", kube(with(corev1.NodeDiskPressure, corev1.ConditionTrue, long)), up, "KubernetesNodePressure", 0},
+		{"no network", kube(with(corev1.NodeNetworkUnavailable, corev1.ConditionTrue, long)), up, "KubernetesNodePressure", 0},
+		{"no pressure", kube(with(corev1.NodeMemoryPressure, corev1.ConditionFalse, long)), up, "", 0},
+		{"unknown trouble", kube(with("KernelDeadlock", corev1.ConditionTrue, long)), up, "UnknownNodeConditionTrue", 0},
+	} {
+		c, recheck := readiness(now, "n1", tt.kube, tt.manager)
+		if (c.Status == v1beta2.ConditionTrue) != (tt.reason == "") || c.Reason != tt.reason {
+			t.Errorf("%s: %s/%s, want reason %q", tt.name, c.Status, c.Reason, tt.reason)
+		}
+		if recheck != tt.recheck {
+			t.Errorf("%s: looks again after %v, want %v", tt.name, recheck, tt.recheck)
+		}
+		if c.Status == v1beta2.ConditionFalse && c.Message == "" {
+			t.Errorf("%s: no message", tt.name)
+		}
+	}
+}
+
+// storageNode has disk d, reported Ready by its agent: 100 GiB, 90 available, 10 reserved.
+func storageNode() *v1beta2.Node {
+	n := &v1beta2.Node{ObjectMeta: metav1.ObjectMeta{Namespace: "longhorn-system", Name: "n1", UID: "u"}}
+	n.Spec.Disks = map[string]v1beta2.DiskSpec{"d": {Path: "/data", AllowScheduling: true, StorageReserved: 10 * gib}}
+	n.Status.DiskStatus = map[string]v1beta2.DiskStatus{"d": {
+		DiskUUID: "uuid-d", DiskPath: "/data", StorageMaximum: 100 * gib, StorageAvailable: 90 * gib,
+		Conditions: []v1beta2.Condition{{Type: "Ready", Status: "True"}},
+	}}
+	return n
+}
+
+func healthy() seen {
+	return seen{
+		KubeNode: kube(), ManagerPod: managerPod(corev1.ConditionTrue),
+		DefaultManager: &v1beta2.InstanceManager{ObjectMeta: metav1.ObjectMeta{Name: "im"}}, DefaultManagerImage: "i",
+		Policy:          schedule.Policy{OverProvisioningPercent: 100, MinimalAvailablePercent: 25},
+		DisableOnCordon: true,
+	}
+}
+
+func replica(name, node, disk string, size int64) v1beta2.Replica {
+	r := v1beta2.Replica{ObjectMeta: metav1.ObjectMeta{Name: name}}
+	r.Spec.NodeID, r.Spec.DiskID, r.Spec.DiskPath, r.Spec.VolumeSize = node, disk, "/data", size
+	return r
+}
+
+func diskCondition(n *v1beta2.Node, disk, kind string) v1beta2.Condition {
+	return v1beta2.FindCondition(n.Status.DiskStatus[disk].Conditions, kind)
+}
+
+func TestLeaderWritesItsFields(t *testing.T) {
+	n, s := storageNode(), healthy()
+	s.Replicas = []v1beta2.Replica{replica("r1", "n1", "uuid-d", 5*gib), replica("r2", "n1", "uuid-d", 7*gib), replica("r3", "n1", "other", gib)}
+	if d := decide(now, n, s); d.Do != nil {
+		t.Fatalf("does %v", d.Do)
+	}
+	if n.Status.Zone != "z" || n.Status.Region != "r" {
+		t.Errorf("zone %q, region %q", n.Status.Zone, n.Status.Region)
+	}
+	d := n.Status.DiskStatus["d"]
+	if d.StorageScheduled != 12*gib || len(d.ScheduledReplica) != 2 || d.ScheduledReplica["r2"] != 7*gib || d.InstanceManagerName != "im" {
+		t.Errorf("disk %+v", d)
+	}
+	if c := diskCondition(n, "d", "Schedulable"); c.Status != v1beta2.ConditionTrue {
+		t.Errorf("Schedulable: %+v", c)
+	}
+	if d.StorageMaximum != 100*gib || d.DiskUUID != "uuid-d" {
+		t.Error("the leader changed a field of the agent")
+	}
+}
+
+func TestDiskSchedulability(t *testing.T) {
+	for _, tt := range []struct {
+		name   string
+		edit   func(*v1beta2.Node, *seen)
+		reason string // "" = True
+		ready  v1beta2.ConditionStatus
+	}{
+		{"fine", func(*v1beta2.Node, *seen) {}, "", "True"},
+		{"node not ready", func(_ *v1beta2.Node, s *seen) { s.ManagerPod = nil }, "NodeNotReady", "False"},
+		{"disk not ready", func(n *v1beta2.Node, _ *seen) {
+			d := n.Status.DiskStatus["d"]
+			d.Conditions = []v1beta2.Condition{{Type: "Ready", Status: "False"}}
+			n.Status.DiskStatus["d"] = d
+		}, "DiskNotReady", "False"},
+		{"at the limit of free space", func(n *v1beta2.Node, _ *seen) {
+			d := n.Status.DiskStatus["d"]
+			d.StorageAvailable = 25 * gib
+			n.Status.DiskStatus["d"] = d
+		}, "DiskPressure", "True"},
+		{"promised to the limit", func(_ *v1beta2.Node, s *seen) {
+			s.Replicas = []v1beta2.Replica{replica("r", "n1", "uuid-d", 90*gib)}
+		}, "", "True"},
+		{"promised too much", func(_ *v1beta2.Node, s *seen) {
+			s.Replicas = []v1beta2.Replica{replica("r", "n1", "uuid-d", 90*gib+1)}
+		}, "DiskPressure", "True"},
+	} {
+		n, s := storageNode(), healthy()
+		tt.edit(n, &s)
+		decide(now, n, s)
+		c := diskCondition(n, "d", "Schedulable")
+		if (c.Status == v1beta2.ConditionTrue) != (tt.reason == "") || c.Reason != tt.reason {
+			t.Errorf("%s: Schedulable %s/%s, want reason %q", tt.name, c.Status, c.Reason, tt.reason)
+		}
+		if got := diskCondition(n, "d", "Ready").Status; got != tt.ready {
+			t.Errorf("%s: Ready %s, want %s", tt.name, got, tt.ready)
+		}
+		if tt.ready == "False" && (n.Status.DiskStatus["d"].StorageScheduled != 0 || len(n.Status.DiskStatus["d"].ScheduledReplica) != 0) {
+			t.Errorf("%s: a disk that is not ready counts replicas", tt.name)
+		}
+	}
+}
+
+func TestDiskEntriesFollowTheSpec(t *testing.T) {
+	n, s := storageNode(), healthy()
+	n.Spec.Disks["new"] = v1beta2.DiskSpec{Path: "/new"}
+	delete(n.Spec.Disks, "d")
+	decide(now, n, s)
+	if len(n.Status.DiskStatus) != 1 || n.Status.DiskStatus["new"].DiskPath != "/new" {
+		t.Fatalf("disk status %+v", n.Status.DiskStatus)
+	}
+}
+
+func TestLeaderChanges(t *testing.T) {
+	for _, tt := range []struct {
+		name string
+		edit func(*v1beta2.Node, *seen)
+		do   string
+	}{
+		{"instance manager missing", func(_ *v1beta2.Node, s *seen) { s.DefaultManager = nil }, "create *v1beta2.InstanceManager"},
+		{"instance manager missing, nobody could run it", func(_ *v1beta2.Node, s *seen) { s.DefaultManager, s.ManagerPod = nil, nil }, ""},
+		{"disk came from another node", func(_ *v1beta2.Node, s *seen) {
+			s.Replicas = []v1beta2.Replica{replica("r", "dead", "uuid-d", gib)}
+		}, "update *v1beta2.Replica r"},
+		{"disk is on another node too", func(_ *v1beta2.Node, s *seen) {
+			s.Replicas = []v1beta2.Replica{replica("r", "other", "uuid-d", gib)}
+			s.DisksElsewhere = map[string]bool{"uuid-d": true}
+		}, ""},
+		{"being deleted", func(n *v1beta2.Node, _ *seen) {
+			n.DeletionTimestamp, n.Finalizers = &metav1.Time{Time: now}, []string{v1beta2.Finalizer}
+		}, "update *v1beta2.Node longhorn-system/n1"},
+	} {
+		n, s := storageNode(), healthy()
+		tt.edit(n, &s)
+		d := decide(now, n, s)
+		got := ""
+		if d.Do != nil {
+			got = d.Do.String()
+		}
+		if (got == "") != (tt.do == "") || !strings.HasPrefix(got, tt.do) {
+			t.Errorf("%s: does %q, want %q", tt.name, got, tt.do)
+		}
+	}
+}
