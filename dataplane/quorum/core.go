@@ -29,41 +29,6 @@ var phaseNames = [...]string{"asking", "granting", "gathering", "committing", "s
 // String names the phase.
 func (p Phase) String() string { return phaseNames[p] }
 
-// ActionKind is what the engine must do.
-type ActionKind uint8
-
-// Actions.
-const (
-	// AskWitness: read the witness; answer with WitnessRead or WitnessUnavailable.
-	AskWitness ActionKind = iota + 1
-	// SwapWitness: compare-and-swap Expected to Next; answer with WitnessSwapped or WitnessUnavailable.
-	SwapWitness
-	// Contact: connect to every candidate with Epoch (again, if it was raised); answer each with Answered or Silent.
-	Contact
-	// WriteRecord: make Record durable on Member; answer with RecordWritten, or Failed.
-	WriteRecord
-	// BeginServing: Members serve from now on.
-	BeginServing
-	// Committed: the set Members is committed; held acknowledgements of writes that only the dropped ones missed may go.
-	Committed
-	// Stop: Reason says why; the engine must not acknowledge anything any more.
-	Stop
-)
-
-// Action is one thing to do.
-type Action struct {
-	Kind     ActionKind
-	Epoch    uint64
-	Expected WitnessRecord
-	Next     WitnessRecord
-	Member   string
-	Record   Record
-	Members  []string
-	Reason   string
-	// Fenced: the reason is a newer engine.
-	Fenced bool
-}
-
 // Config identifies the engine.
 type Config struct {
 	Engine          string
@@ -80,6 +45,8 @@ type Core struct {
 	actions []Action
 
 	epoch   uint64
+	wanted  uint64        // epoch of the grant asked for last
+	floor   uint64        // newest epoch that a replica is known to have promised to somebody else
 	witness WitnessRecord // as last known
 	before  WitnessRecord // as read before this engine's epoch
 	void    bool
@@ -93,16 +60,8 @@ type Core struct {
 	live      []string // members still usable in this epoch, sorted
 	joiner    string
 	prop      *proposal
-}
-
-// proposal is a record on its way to being committed.
-type proposal struct {
-	rec     Record
-	durable []string
-	// joiner is written last, after everybody else in the set has the record.
-	joiner        string
-	joinerWritten bool
-	witnessed     bool
+	// leaked are proposals superseded since the last commit: somebody may hold one of them.
+	leaked []proposal
 }
 
 // New returns a core that first asks the witness.
@@ -159,21 +118,22 @@ func (c *Core) WitnessRead(w WitnessRecord) {
 	if c.phase != Asking {
 		return
 	}
-	if c.epoch != 0 && w.Epoch > c.epoch {
+	if own := w.Epoch == c.wanted && w.Engine == c.cfg.Engine; c.epoch != 0 && w.Epoch > c.epoch && !own {
 		c.stop(true, "engine %s of epoch %d has taken over from epoch %d", w.Engine, w.Epoch, c.epoch)
 		return
 	}
+	c.grant(w)
+}
+
+// grant swaps an epoch into the witness, which holds w: newer than any epoch granted or promised that is known.
+func (c *Core) grant(w WitnessRecord) {
 	if c.epoch == 0 {
 		c.before = w
 	}
 	c.witness = w
-	c.grant(w.Epoch + 1)
-}
-
-// grant swaps the epoch into the witness.
-func (c *Core) grant(epoch uint64) {
 	c.phase = Granting
-	c.swapTo(WitnessRecord{Epoch: epoch, Engine: c.cfg.Engine, InstanceManager: c.cfg.InstanceManager, Record: c.witness.Record})
+	c.wanted = max(w.Epoch, c.epoch, c.floor) + 1
+	c.swapTo(WitnessRecord{Epoch: c.wanted, Engine: c.cfg.Engine, InstanceManager: c.cfg.InstanceManager, Record: w.Record})
 }
 
 func (c *Core) swapTo(next WitnessRecord) {
@@ -219,26 +179,27 @@ func (c *Core) noteWitness() {
 
 // informWitness brings a lagging witness up to the committed record; nothing waits for it.
 func (c *Core) informWitness() {
-	if c.phase == Serving && !c.swap && !c.witness.Record.Equal(c.committed) && c.witness.Epoch == c.epoch {
+	if c.phase == Serving && !c.swap && !c.witness.Record.Equal(c.committed) {
 		c.proposeToWitness(c.committed)
 	}
 }
 
+// proposeToWitness asks the witness to hold r. A witness that was set back while this engine serves learns its epoch anew.
 func (c *Core) proposeToWitness(r Record) {
-	next := c.witness
-	next.Record = r
-	c.swapTo(next)
+	if c.prop != nil && c.prop.rec.Equal(r) {
+		c.prop.witnessSent = true
+	}
+	c.swapTo(WitnessRecord{Epoch: c.epoch, Engine: c.cfg.Engine, InstanceManager: c.cfg.InstanceManager, Record: r})
 }
 
 func (c *Core) swapRefused(current WitnessRecord) {
-	if current.Epoch > c.epoch && c.epoch != 0 {
+	if newer := current.Epoch > c.epoch || (current.Epoch == c.epoch && current.Engine != c.cfg.Engine); newer && c.epoch != 0 {
 		c.stop(true, "engine %s of epoch %d has taken over from epoch %d", current.Engine, current.Epoch, c.epoch)
 		return
 	}
 	if c.phase == Granting {
 		// Somebody else was granted an epoch in between. Whoever comes last wins, so ask for the next one.
-		c.before = current
-		c.grant(current.Epoch + 1)
+		c.grant(current)
 		return
 	}
 	c.noteWitness()
@@ -284,19 +245,19 @@ func (c *Core) Silent() {
 	c.tryStart(false)
 }
 
-// Outbid reports that a replica has promised epoch, at least as new as this engine's. Either a newer engine exists,
-// then the witness knows it, or the witness has forgotten: its record is void and a higher epoch must be granted.
+// Outbid reports that a replica has promised epoch, at least as new as this engine's, to another engine. Either a newer
+// engine exists, then the witness knows it, or the witness has forgotten: its record is void and a higher epoch must be
+// granted. Several replicas of one round may say so.
 func (c *Core) Outbid(epoch uint64) {
-	if c.phase != Gathering {
-		c.stop(true, "a replica has promised epoch %d, this engine has %d", epoch, c.epoch)
-		return
-	}
-	c.void = true
-	if epoch > c.witness.Epoch {
-		c.witness.Epoch = c.epoch
-		c.grant(epoch + 1)
-	} else {
+	switch c.phase {
+	case Asking, Granting:
+		c.floor = max(c.floor, epoch)
+	case Gathering:
+		c.void = true
+		c.floor = max(c.floor, epoch)
 		c.ask()
+	default:
+		c.stop(true, "a replica has promised epoch %d, this engine has %d", epoch, c.epoch)
 	}
 }
 
@@ -313,8 +274,13 @@ func (c *Core) tryStart(timeUp bool) {
 		return
 	}
 	d := Decide(c.before, c.void, c.answers)
-	if d.Verdict == Refuse {
+	switch missing := c.cfg.Candidates - len(c.answers); {
+	case d.Verdict == Refuse:
 		c.stop(false, "%s", d.Reason)
+		return
+	case d.Verdict == Found && missing > 0:
+		// Whoever is silent may hold the data.
+		c.stop(false, "nobody knows the volume's members yet, so every replica must answer; silent: %d", missing)
 		return
 	}
 	c.committed = d.Base
@@ -322,158 +288,3 @@ func (c *Core) tryStart(timeUp bool) {
 	c.phase = Committing
 	c.propose("")
 }
-
-// propose starts a proposal for the live set, plus a joiner.
-func (c *Core) propose(joiner string) {
-	if len(c.live) == 0 {
-		return
-	}
-	members := slices.Clone(c.live)
-	if joiner != "" {
-		members = append(members, joiner)
-		slices.Sort(members)
-	}
-	gen := c.committed.Generation
-	if c.prop != nil {
-		gen = c.prop.rec.Generation
-	}
-	c.prop = &proposal{rec: Record{Epoch: c.epoch, Generation: gen + 1, Members: members}, joiner: joiner}
-	for _, m := range c.live {
-		c.do(Action{Kind: WriteRecord, Member: m, Record: c.prop.rec})
-	}
-	if !c.swap && !c.majorityReachable() {
-		c.proposeToWitness(c.prop.rec)
-	}
-}
-
-// majorityReachable reports whether the live members of the old set are a majority of it, so that no witness is needed.
-func (c *Core) majorityReachable() bool {
-	if !c.committed.Valid() {
-		return true
-	}
-	n := 0
-	for _, m := range c.live {
-		if c.committed.Has(m) {
-			n++
-		}
-	}
-	return n >= majority(len(c.committed.Members))
-}
-
-// RecordWritten reports that rec is durable on member.
-func (c *Core) RecordWritten(member string, rec Record) {
-	p := c.prop
-	if p == nil || !p.rec.Equal(rec) || slices.Contains(p.durable, member) {
-		return
-	}
-	p.durable = append(p.durable, member)
-	c.tryCommit()
-}
-
-// tryCommit writes the joiner when everybody else is done, and commits when the rule holds.
-func (c *Core) tryCommit() {
-	p := c.prop
-	for _, m := range p.rec.Members {
-		if m != p.joiner && !slices.Contains(p.durable, m) {
-			return
-		}
-	}
-	if !p.witnessed && !c.oldMajority() {
-		if !c.swap {
-			c.proposeToWitness(p.rec)
-		}
-		return
-	}
-	if p.joiner != "" && !slices.Contains(p.durable, p.joiner) {
-		if !p.joinerWritten {
-			p.joinerWritten = true
-			c.do(Action{Kind: WriteRecord, Member: p.joiner, Record: p.rec})
-		}
-		return
-	}
-	c.commit()
-}
-
-// oldMajority reports whether the proposal is durable on a majority of the committed set.
-func (c *Core) oldMajority() bool {
-	if !c.committed.Valid() {
-		return true
-	}
-	n := 0
-	for _, m := range c.prop.durable {
-		if c.committed.Has(m) {
-			n++
-		}
-	}
-	return n >= majority(len(c.committed.Members))
-}
-
-func (c *Core) commit() {
-	p := c.prop
-	c.committed = p.rec
-	c.prop = nil
-	if p.joiner != "" {
-		c.live = slices.Clone(p.rec.Members)
-		c.joiner = ""
-	}
-	members := slices.Clone(c.live)
-	if c.phase == Committing {
-		c.phase = Serving
-		c.do(Action{Kind: BeginServing, Record: c.committed, Members: members})
-	} else {
-		c.do(Action{Kind: Committed, Record: c.committed, Members: members})
-	}
-	c.informWitness()
-	if c.joiner != "" {
-		c.propose(c.joiner)
-	}
-}
-
-// Failed reports that a member (or joiner) can no longer be used. The rest go on without it.
-func (c *Core) Failed(member string) {
-	if c.phase != Committing && c.phase != Serving {
-		return
-	}
-	if member == c.joiner {
-		c.joiner = ""
-	}
-	i := slices.Index(c.live, member)
-	if i < 0 {
-		if c.prop != nil && c.prop.joiner == member {
-			c.supersede()
-		}
-		return
-	}
-	c.live = slices.Delete(c.live, i, i+1)
-	if len(c.live) == 0 {
-		c.reason = "no replica left"
-		if c.phase == Committing {
-			c.stop(false, "the last replica failed before the volume could start")
-		}
-		return
-	}
-	c.supersede()
-}
-
-// supersede replaces the proposal under way by one for the present live set. A joiner that was part of it is proposed
-// again afterwards.
-func (c *Core) supersede() {
-	if c.prop != nil && c.prop.joiner != "" && c.joiner == c.prop.joiner {
-		c.joiner = c.prop.joiner
-	}
-	c.propose("")
-}
-
-// Join proposes a rebuilt replica as a member. It is a member once Committed names it.
-func (c *Core) Join(member string) {
-	if c.phase != Serving || slices.Contains(c.live, member) {
-		return
-	}
-	c.joiner = member
-	if c.prop == nil {
-		c.propose(member)
-	}
-}
-
-// Live returns the members in use, sorted.
-func (c *Core) Live() []string { return slices.Clone(c.live) }

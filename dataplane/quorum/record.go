@@ -3,7 +3,8 @@
 //
 // An epoch is granted by the witness at every engine start and promised by each replica, so that an engine which was
 // replaced can no longer write anywhere. A generation names a set of members. The step from one generation to the next
-// commits when it is durable on all members of the new set and on a majority of the old set or the witness. Writes that
+// commits when it is durable on all members of the new set and on the witness, or on a majority of the old set and of every
+// other record that somebody may hold; the first one of an epoch always needs the witness. Writes that
 // a dropped member missed are acknowledged only after the commit; so whoever starts later and hears at least half of the
 // highest recorded set, with the witness, knows every acknowledged write. docs/quorum.md has states, invariants and the
 // reasons; the scenarios in testdata read as a specification.

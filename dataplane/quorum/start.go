@@ -34,8 +34,12 @@ type Decision struct {
 
 // Decide applies the start rule to what was heard. witness is the record before this engine's epoch was granted;
 // void says that some replica has promised a newer epoch than the witness ever granted, so that the witness must have
-// lost its memory (a restored cluster state) and cannot vouch for anything: then every member of the highest record is needed.
+// lost its memory (a restored cluster state) and cannot vouch for anything: then every member of the highest record is
+// needed. A record of such an epoch says the same.
 func Decide(witness WitnessRecord, void bool, answers []Answer) Decision {
+	for _, a := range answers {
+		void = void || (a.Record.Valid() && a.Record.Epoch > witness.Epoch)
+	}
 	base := Record{}
 	if !void {
 		base = witness.Record

@@ -1,0 +1,73 @@
+package quorum
+
+import (
+	"fmt"
+	"strings"
+)
+
+// ActionKind is what the engine must do.
+type ActionKind uint8
+
+// Actions.
+const (
+	// AskWitness: read the witness; answer with WitnessRead or WitnessUnavailable.
+	AskWitness ActionKind = iota + 1
+	// SwapWitness: compare-and-swap Expected to Next; answer with WitnessSwapped or WitnessUnavailable.
+	SwapWitness
+	// Contact: connect to every candidate with Epoch (again, if it was raised); answer each with Answered or Silent.
+	Contact
+	// WriteRecord: make Record durable on Member; answer with RecordWritten, or Failed.
+	WriteRecord
+	// BeginServing: Members serve from now on.
+	BeginServing
+	// Committed: the set Members is committed; held acknowledgements of writes that only the dropped ones missed may go.
+	Committed
+	// Stop: Reason says why; the engine must not acknowledge anything any more.
+	Stop
+)
+
+// Action is one thing to do.
+type Action struct {
+	Kind     ActionKind
+	Epoch    uint64
+	Expected WitnessRecord
+	Next     WitnessRecord
+	Member   string
+	Record   Record
+	Members  []string
+	Reason   string
+	// Fenced: the reason is a newer engine.
+	Fenced bool
+}
+
+// String is the stable text form used in scenarios and traces.
+func (a Action) String() string {
+	switch a.Kind {
+	case AskWitness:
+		return "ask the witness"
+	case SwapWitness:
+		return fmt.Sprintf("swap the witness: %s => %s", a.Expected, a.Next)
+	case Contact:
+		return fmt.Sprintf("contact the replicas with epoch %d", a.Epoch)
+	case WriteRecord:
+		return fmt.Sprintf("write %s to %s", a.Record, a.Member)
+	case BeginServing:
+		return fmt.Sprintf("serve %s from %s", a.Record, strings.Join(a.Members, " "))
+	case Committed:
+		return fmt.Sprintf("committed %s", a.Record)
+	case Stop:
+		if a.Fenced {
+			return "stop, fenced: " + a.Reason
+		}
+		return "stop: " + a.Reason
+	}
+	return fmt.Sprintf("action %d", a.Kind)
+}
+
+// String is the stable text form: "epoch 3 of e1, e2 g7 {a b}".
+func (w WitnessRecord) String() string {
+	if w.Epoch == 0 {
+		return "nothing"
+	}
+	return fmt.Sprintf("epoch %d of %s, %s", w.Epoch, w.Engine, w.Record)
+}

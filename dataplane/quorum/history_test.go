@@ -1,0 +1,293 @@
+package quorum
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// history is the world around cores: a witness and replicas that keep what was made durable on them, and engines whose
+// questions and messages are answered, lost or delayed one by one. Scenarios tell it what happens next.
+type history struct {
+	witness WitnessRecord
+	saved   WitnessRecord
+	nodes   map[string]*node
+	engines map[string]*player
+	out     []string
+}
+
+// node is a replica's durable memory.
+type node struct {
+	name       string
+	promised   uint64
+	to         string // the engine promised to
+	rec        Record
+	blank      bool
+	rebuilding bool
+}
+
+// player is an engine and what it has asked for.
+type player struct {
+	name     string
+	core     *Core
+	question *Action // to the witness
+	delayed  *Action // a swap that is still on its way although the engine has given it up
+	writes   map[string][]Record
+	status   string
+}
+
+func newHistory() *history {
+	return &history{nodes: map[string]*node{}, engines: map[string]*player{}}
+}
+
+func (h *history) say(format string, args ...any) { h.out = append(h.out, fmt.Sprintf(format, args...)) }
+
+// do carries out one line and returns what came of it.
+func (h *history) do(line string) (string, error) {
+	h.out = nil
+	f := strings.Fields(line)
+	var err error
+	switch f[0] {
+	case "replicas":
+		err = h.addReplicas(f[1:])
+	case "engine":
+		err = h.addEngine(f[1:])
+	case "start":
+		err = h.start(f[1], f[2:])
+	case "witness":
+		err = h.setWitness(f[1:])
+	case "show":
+		h.show()
+	default:
+		p := h.engines[f[0]]
+		if p == nil || len(f) < 2 {
+			return "", fmt.Errorf("what is %q?", line)
+		}
+		err = h.step(p, f[1], f[2:])
+		h.settle(p)
+	}
+	return strings.Join(h.out, "\n"), err
+}
+
+func (h *history) addReplicas(names []string) error {
+	for _, name := range names {
+		name, kind, _ := strings.Cut(name, "=")
+		h.nodes[name] = &node{name: name, blank: kind == "" || kind == "blank"}
+	}
+	return nil
+}
+
+func (h *history) addEngine(f []string) error {
+	p := &player{name: f[0], writes: map[string][]Record{}}
+	n := 0
+	if _, err := fmt.Sscanf(f[1], "candidates=%d", &n); err != nil {
+		return err
+	}
+	p.core = New(Config{Engine: p.name, InstanceManager: "im", Candidates: n})
+	h.engines[p.name] = p
+	h.settle(p)
+	return nil
+}
+
+// start lets an engine start from replicas that all answer, without telling the steps; founding.txt has them.
+func (h *history) start(name string, members []string) error {
+	if err := h.addEngine([]string{name, fmt.Sprintf("candidates=%d", len(members))}); err != nil {
+		return err
+	}
+	p := h.engines[name]
+	for _, s := range [][]string{{"reads"}, {"swaps"}, append([]string{"hears"}, members...), append([]string{"writes"}, members...), {"swaps"}} {
+		if err := h.step(p, s[0], s[1:]); err != nil {
+			return err
+		}
+		h.settle(p)
+	}
+	h.out = h.out[len(h.out)-1:]
+	return nil
+}
+
+func (h *history) setWitness(f []string) error {
+	switch f[0] {
+	case "saved":
+		h.saved = h.witness
+	case "restored":
+		h.witness = h.saved
+		h.say("the witness holds %s", h.witness)
+	default:
+		return fmt.Errorf("witness saved or restored, not %q", f[0])
+	}
+	return nil
+}
+
+func (h *history) show() {
+	h.say("witness: %s", h.witness)
+	for _, name := range sortedKeys(h.nodes) {
+		n := h.nodes[name]
+		extra := ""
+		if n.rebuilding {
+			extra = ", rebuilding"
+		}
+		h.say("%s: promised %d, %s%s", name, n.promised, n.rec, extra)
+	}
+}
+
+// settle notes what the core wants, and how it stands if that has changed.
+func (h *history) settle(p *player) {
+	for _, a := range p.core.Take() {
+		h.say("%s", a)
+		switch a.Kind {
+		case AskWitness, SwapWitness:
+			p.question = &a
+		case WriteRecord:
+			p.writes[a.Member] = append(p.writes[a.Member], a.Record)
+		}
+	}
+	status := p.core.Phase().String()
+	if p.core.Phase() == Serving {
+		status += " " + strings.Join(p.core.Live(), " ")
+		if len(p.core.Live()) == 0 {
+			status += "nobody"
+		}
+		if p.core.Holding() {
+			status += ", holding"
+		}
+	}
+	if status != p.status {
+		p.status = status
+		h.say("(%s is %s)", p.name, status)
+	}
+}
+
+func (h *history) step(p *player, what string, args []string) error {
+	switch what {
+	case "reads", "swaps", "silent", "delayed", "arrives":
+		return h.witnessStep(p, what, slices.Contains(args, "lost"))
+	case "retries":
+		p.core.Retry()
+	case "timeout":
+		p.core.GatherTimeout()
+	case "hears", "misses", "writes", "loses", "rebuilds", "joins":
+		lost := slices.Contains(args, "lost")
+		for _, m := range args {
+			if m == "lost" {
+				continue
+			}
+			if h.nodes[m] == nil {
+				return fmt.Errorf("no replica %q", m)
+			}
+			if err := h.replicaStep(p, what, h.nodes[m], lost); err != nil {
+				return err
+			}
+		}
+	default:
+		return fmt.Errorf("%s cannot %q", p.name, what)
+	}
+	return nil
+}
+
+// swap carries out a compare-and-swap.
+func (h *history) swap(a *Action) bool {
+	ok := h.witness.Epoch == a.Expected.Epoch && h.witness.Record.Equal(a.Expected.Record)
+	if ok {
+		h.witness = a.Next
+	}
+	return ok
+}
+
+func (h *history) witnessStep(p *player, what string, lost bool) error {
+	q := p.question
+	if what == "arrives" {
+		if p.delayed == nil {
+			return fmt.Errorf("%s has no swap on its way", p.name)
+		}
+		h.say("the late swap is carried out: %v", h.swap(p.delayed))
+		p.delayed = nil
+		return nil
+	}
+	if q == nil || (what == "reads") != (q.Kind == AskWitness) && what != "silent" {
+		return fmt.Errorf("%s has not asked for that", p.name)
+	}
+	p.question = nil
+	switch {
+	case what == "reads":
+		p.core.WitnessRead(h.witness)
+	case what == "delayed":
+		p.delayed = q
+		p.core.WitnessUnavailable()
+	case what == "silent":
+		p.core.WitnessUnavailable()
+	default:
+		ok := h.swap(q)
+		if lost {
+			p.core.WitnessUnavailable()
+			return nil
+		}
+		if !ok {
+			h.say("refused: the witness holds %s", h.witness)
+		}
+		p.core.WitnessSwapped(ok, h.witness)
+	}
+	return nil
+}
+
+func (h *history) replicaStep(p *player, what string, n *node, lost bool) error {
+	switch what {
+	case "hears":
+		if !n.promise(p) {
+			p.core.Outbid(n.promised)
+			return nil
+		}
+		p.core.Answered(Answer{Member: n.name, Record: n.rec, Blank: n.blank && !n.rec.Valid(), Rebuilding: n.rebuilding})
+	case "misses":
+		p.core.Silent()
+	case "loses":
+		p.writes[n.name] = nil
+		p.core.Failed(n.name)
+	case "rebuilds":
+		if !n.promise(p) {
+			return fmt.Errorf("%s has promised epoch %d", n.name, n.promised)
+		}
+		n.rec, n.rebuilding = Record{}, true
+	case "joins":
+		n.rebuilding = false
+		p.core.Join(n.name)
+	case "writes":
+		w := p.writes[n.name]
+		if len(w) == 0 {
+			return fmt.Errorf("nothing is on its way from %s to %s", p.name, n.name)
+		}
+		if n.promised != p.core.Epoch() || n.to != p.name {
+			h.say("%s refuses: it has promised epoch %d", n.name, n.promised)
+			p.writes[n.name] = nil
+			p.core.Failed(n.name)
+			return nil
+		}
+		p.writes[n.name] = w[1:]
+		n.rec, n.blank = w[0], false
+		if lost {
+			p.writes[n.name] = nil
+			p.core.Failed(n.name)
+			return nil
+		}
+		p.core.RecordWritten(n.name, w[0])
+	}
+	return nil
+}
+
+// promise makes the engine's epoch durable, or refuses.
+func (n *node) promise(p *player) bool {
+	e := p.core.Epoch()
+	if e < n.promised || (e == n.promised && n.to != p.name) {
+		return false
+	}
+	n.promised, n.to = e, p.name
+	return true
+}
+
+func sortedKeys[V any](m map[string]V) []string {
+	var out []string
+	for k := range m {
+		out = append(out, k)
+	}
+	slices.Sort(out)
+	return out
+}

@@ -1,0 +1,185 @@
+package quorum
+
+import "slices"
+
+// proposal is a record on its way to being committed.
+type proposal struct {
+	rec     Record
+	durable []string
+	// sent and witnessSent say who was told of the record, and so may hold it.
+	sent        []string
+	witnessSent bool
+	// joiner is written last, after everybody else in the set has the record.
+	joiner        string
+	joinerWritten bool
+	witnessed     bool
+}
+
+// propose starts a proposal for the live set, plus a joiner.
+func (c *Core) propose(joiner string) {
+	if len(c.live) == 0 {
+		return
+	}
+	members := slices.Clone(c.live)
+	if joiner != "" {
+		members = append(members, joiner)
+		slices.Sort(members)
+	}
+	gen := c.committed.Generation
+	if c.prop != nil {
+		gen = c.prop.rec.Generation
+	}
+	if c.prop != nil && len(c.prop.sent) > 0 {
+		c.leaked = append(c.leaked, *c.prop)
+	}
+	c.prop = &proposal{rec: Record{Epoch: c.epoch, Generation: gen + 1, Members: members}, joiner: joiner}
+	for _, m := range c.live {
+		c.writeRecord(m)
+	}
+	if !c.swap && !c.agreedBy(c.live) {
+		c.proposeToWitness(c.prop.rec)
+	}
+}
+
+// writeRecord sends the proposal to a member.
+func (c *Core) writeRecord(member string) {
+	c.prop.sent = append(c.prop.sent, member)
+	c.do(Action{Kind: WriteRecord, Member: member, Record: c.prop.rec})
+}
+
+// RecordWritten reports that rec is durable on member.
+func (c *Core) RecordWritten(member string, rec Record) {
+	p := c.prop
+	if c.phase == Stopped || p == nil || !p.rec.Equal(rec) || slices.Contains(p.durable, member) {
+		return
+	}
+	p.durable = append(p.durable, member)
+	c.tryCommit()
+}
+
+// tryCommit writes the joiner when everybody else is done, and commits when the rule holds.
+func (c *Core) tryCommit() {
+	p := c.prop
+	for _, m := range p.rec.Members {
+		if m != p.joiner && !slices.Contains(p.durable, m) {
+			return
+		}
+	}
+	if !p.witnessed && !c.agreedBy(p.durable) {
+		if !c.swap {
+			c.proposeToWitness(p.rec)
+		}
+		return
+	}
+	if p.joiner != "" && !slices.Contains(p.durable, p.joiner) {
+		if !p.joinerWritten {
+			p.joinerWritten = true
+			c.writeRecord(p.joiner)
+		}
+		return
+	}
+	c.commit()
+}
+
+// agreedBy reports whether a proposal durable on members needs no witness: nobody who starts later, with the witness as it
+// is, can find enough members of another record without hearing of this one.
+//
+// The first record of an epoch always needs the witness. Replicas that were not heard may hold proposals of earlier engines
+// that nobody knows of; only the witness outbids those, whoever is heard next.
+func (c *Core) agreedBy(members []string) bool {
+	if c.phase == Committing || !outvotes(members, c.committed) {
+		return false
+	}
+	for i := range c.leaked {
+		if l := &c.leaked[i]; !outvotes(members, l.rec) && !l.takenBack(members) {
+			return false
+		}
+	}
+	return true
+}
+
+// outvotes reports whether members hold a majority of r, so that no start from r can miss them all.
+func outvotes(members []string, r Record) bool {
+	n := 0
+	for _, m := range members {
+		if r.Has(m) {
+			n++
+		}
+	}
+	return n >= majority(len(r.Members))
+}
+
+// takenBack reports whether everybody who was told of the proposal is among members, who hold a later one.
+func (p *proposal) takenBack(members []string) bool {
+	return !p.witnessSent && !slices.ContainsFunc(p.sent, func(m string) bool { return !slices.Contains(members, m) })
+}
+
+func (c *Core) commit() {
+	p := c.prop
+	c.committed = p.rec
+	c.prop, c.leaked = nil, nil
+	if p.joiner != "" {
+		c.live = slices.Clone(p.rec.Members)
+		c.joiner = ""
+	}
+	members := slices.Clone(c.live)
+	if c.phase == Committing {
+		c.phase = Serving
+		c.do(Action{Kind: BeginServing, Record: c.committed, Members: members})
+	} else {
+		c.do(Action{Kind: Committed, Record: c.committed, Members: members})
+	}
+	c.informWitness()
+	if c.joiner != "" {
+		c.propose(c.joiner)
+	}
+}
+
+// Failed reports that a member (or joiner) can no longer be used. The rest go on without it.
+func (c *Core) Failed(member string) {
+	if c.phase != Committing && c.phase != Serving {
+		return
+	}
+	if member == c.joiner {
+		c.joiner = ""
+	}
+	i := slices.Index(c.live, member)
+	if i < 0 {
+		if c.prop != nil && c.prop.joiner == member {
+			c.supersede()
+		}
+		return
+	}
+	c.live = slices.Delete(c.live, i, i+1)
+	if len(c.live) == 0 {
+		c.reason = "no replica left"
+		if c.phase == Committing {
+			c.stop(false, "the last replica failed before the volume could start")
+		}
+		return
+	}
+	c.supersede()
+}
+
+// supersede replaces the proposal under way by one for the present live set. A joiner that was part of it is proposed
+// again afterwards.
+func (c *Core) supersede() {
+	if c.prop != nil && c.prop.joiner != "" && c.joiner == c.prop.joiner {
+		c.joiner = c.prop.joiner
+	}
+	c.propose("")
+}
+
+// Join proposes a rebuilt replica as a member. It is a member once Committed names it.
+func (c *Core) Join(member string) {
+	if c.phase != Serving || slices.Contains(c.live, member) {
+		return
+	}
+	c.joiner = member
+	if c.prop == nil {
+		c.propose(member)
+	}
+}
+
+// Live returns the members in use, sorted.
+func (c *Core) Live() []string { return slices.Clone(c.live) }
