@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
-	"slices"
 	"testing"
 
 	"ankole.storage/dataplane/chain"
@@ -286,7 +285,7 @@ func TestCrashDuringCreate(t *testing.T) {
 	}
 }
 
-// A directory that is turned into a rebuild target is the old replica, or an unfinished target; never something that
+// A directory that is turned into a rebuild target is the old replica, nothing, or the target; never something that
 // could be taken for a replica in good standing with other content.
 func TestCrashDuringSkeleton(t *testing.T) {
 	base := crashBase(t)
@@ -306,7 +305,18 @@ func TestCrashDuringSkeleton(t *testing.T) {
 			x.fs, x.opts = w.mem().Crash(outcome(step, seed)), testOptions()
 			info, err := chain.Inspect(x.fs, x.dir)
 			x.must(err)
-			if !info.Rebuilding {
+			switch {
+			case info.State == chain.StateInitial && !done:
+				seen["nothing"]++
+				_, err := chain.Open(x.fs, x.dir, x.opts)
+				wantErr(t, err, chain.ErrCorrupt)
+				if seed%2 == 0 { // a new replica can be made of it as well
+					x.must(chain.Create(x.fs, x.dir, testSpec(crashSize), x.opts))
+					x.open()
+					x.wantByte(0, crashSize, 0)
+					x.must(x.c.Close())
+				}
+			case !info.Rebuilding:
 				if done {
 					t.Fatalf("seed %d: not a rebuild target", seed)
 				}
@@ -327,14 +337,17 @@ func TestCrashDuringSkeleton(t *testing.T) {
 			seen["target"]++
 		}
 	}
-	if seen["old"] == 0 || seen["target"] == 0 {
+	if seen["old"] == 0 || seen["target"] == 0 || seen["nothing"] == 0 {
 		t.Fatalf("%v: the test shows nothing", seen)
 	}
 }
 
-// Removal leaves the old replica, an unfinished rebuild target, or nothing.
+// Removal leaves the old replica or nothing, and what is left of the files is never taken for a replica.
 func TestCrashDuringRemove(t *testing.T) {
 	base := crashBase(t)
+	reference := base.copyOf()
+	reference.open()
+	old := viewOf(t, reference.fs, reference.c)
 	for step, done := int64(0), false; !done; step++ {
 		w := base.copyOf()
 		w.mem().CrashAfter(step)
@@ -345,9 +358,16 @@ func TestCrashDuringRemove(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			names, _ := fs.List("/r")
-			if info.State == chain.StateInitial && len(names) > 0 && slices.ContainsFunc(names, func(n string) bool { return n != "volume.meta" && n != "volume.meta.tmp" }) {
-				t.Fatalf("step %d, seed %d: %v left without a mark", step, seed, names)
+			if info.State != chain.StateInitial {
+				x := *w
+				x.fs, x.opts = fs, testOptions()
+				x.open()
+				if got := viewOf(t, fs, x.c); !reflect.DeepEqual(got, old) {
+					t.Fatalf("step %d, seed %d: %+v\nwant %+v", step, seed, got, old)
+				}
+				x.must(x.c.Close())
+			} else if c, err := chain.Open(fs, "/r", chain.Options{Size: crashSize}); err == nil {
+				t.Fatalf("step %d, seed %d: what is left opens as a replica in state %s", step, seed, c.State())
 			}
 			if done && info.State != chain.StateInitial {
 				t.Fatalf("seed %d: still %s", seed, info.State)

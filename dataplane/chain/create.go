@@ -39,7 +39,7 @@ type LayerSpec struct {
 
 // Create makes a replica directory; everything is durable when it returns nil. volume.meta comes last, so a crash
 // leaves either a whole directory or one that counts as not there and can be created again. A directory that holds
-// a replica already (any state but StateInitial) is left alone, without an error.
+// a replica already is left alone, without an error; so is one that only lost its volume.meta, which Open recovers.
 func Create(fs disk.Meta, dir string, spec Spec, opts Options) error {
 	if err := opts.setDefaults(); err != nil {
 		return err
@@ -55,11 +55,9 @@ func Create(fs disk.Meta, dir string, spec Spec, opts Options) error {
 		return fmt.Errorf("create replica directory %s: %w", dir, err)
 	}
 	defer lock.Close() // releases the lock; nothing to lose
-	info, err := Inspect(fs, dir)
-	if err == nil && info.State == StateInitial {
-		if err = refuseRecoverable(fs, dir); err == nil {
-			err = populate(fs, dir, &spec, &opts)
-		}
+	empty, err := holdsNothing(fs, dir)
+	if err == nil && empty {
+		err = populate(fs, dir, &spec, &opts)
 	}
 	if err != nil {
 		return fmt.Errorf("create replica directory %s: %w", dir, err)
@@ -69,7 +67,7 @@ func Create(fs disk.Meta, dir string, spec Spec, opts Options) error {
 
 // CreateSkeleton makes a directory into an empty copy of another replica's chain, as a rebuild target: every snapshot
 // as a sparse file with its metadata, an empty head, Rebuilding set. What a replica that was there before held is
-// given up: its metadata is first durably marked as incomplete and unknown.
+// given up: its metadata is first durably marked as incomplete, and a crash before the end leaves StateInitial.
 func CreateSkeleton(fs disk.Meta, dir string, spec Spec, opts Options) error {
 	if err := opts.setDefaults(); err != nil {
 		return err
@@ -134,27 +132,31 @@ func makeDirectory(fs disk.Meta, dir string) error {
 	return fs.SyncDir(path.Dir(dir))
 }
 
-// refuseRecoverable keeps Create from building over a directory that only lost its volume.meta. Heads of a Create
-// that did not finish hold nothing.
-func refuseRecoverable(fs disk.Meta, dir string) error {
+// holdsNothing tells whether a directory may be filled: it has no volume.meta, or one that says the directory is
+// incomplete, and in the first case no layer with data in it. Layers of a Create that did not finish hold nothing.
+func holdsNothing(fs disk.Meta, dir string) (bool, error) {
+	data, err := fs.ReadFile(dir+"/"+volumeMetaName, maxMetaBytes)
+	if err != nil && !isNotFound(err) {
+		return false, err
+	}
+	if err == nil && len(data) > 0 {
+		vm, err := parseVolumeMeta(data)
+		return err == nil && vm.AnkoleIncomplete, err
+	}
 	names, err := fs.List(dir)
 	if err != nil {
-		return err
+		return false, err
 	}
 	for _, name := range names {
 		if !isLayerFile(name) {
 			continue
 		}
 		info, err := fs.Stat(dir + "/" + name)
-		if err != nil {
-			return err
-		}
-		if info.Allocated > 0 {
-			return fmt.Errorf("%w: %s is missing but %s holds data; open the directory to recover it, or remove it",
-				ErrExists, volumeMetaName, name)
+		if err != nil || info.Allocated > 0 {
+			return false, err
 		}
 	}
-	return nil
+	return true, nil
 }
 
 // populate fills a directory whose volume.meta is missing, empty or marked incomplete, and replaces that at the end.
@@ -207,10 +209,10 @@ func createLayer(fs disk.Meta, dir, file string, size int64, d *DiskMeta) error 
 	return fs.WriteFileAtomic(dir+"/"+file+metaSuffix, d.encode())
 }
 
-// markIncomplete durably turns whatever volume.meta says into "an unfinished rebuild target of unknown content", so
-// that no crash on the way leaves something that could be taken for a replica.
+// markIncomplete durably turns whatever volume.meta says into "holds nothing", so that no crash on the way leaves
+// something that could be taken for a replica. To engines that do not know our key it is an unfinished rebuild target.
 func markIncomplete(fs disk.Meta, dir string, size int64) error {
-	vm := volumeMeta{Size: size, Head: headFile(0), Rebuilding: true, SectorSize: metaSectorSize}
+	vm := volumeMeta{Size: size, Head: headFile(0), Rebuilding: true, SectorSize: metaSectorSize, AnkoleIncomplete: true}
 	return fs.WriteFileAtomic(dir+"/"+volumeMetaName, vm.encode())
 }
 

@@ -153,7 +153,8 @@ type Info struct {
 	RecordValid bool
 }
 
-// Inspect reads a directory without locking or changing it. A directory that is missing or empty is StateInitial;
+// Inspect reads a directory without locking or changing it. A directory that is missing, empty or
+// incomplete is StateInitial;
 // unreadable metadata gives StateError and the reason.
 func Inspect(fs disk.Meta, dir string) (Info, error) {
 	data, err := fs.ReadFile(dir+"/"+volumeMetaName, maxMetaBytes)
@@ -166,6 +167,9 @@ func Inspect(fs disk.Meta, dir string) (Info, error) {
 	vm, err := parseVolumeMeta(data)
 	if err != nil {
 		return Info{State: StateError}, err
+	}
+	if vm.AnkoleIncomplete {
+		return Info{State: StateInitial}, nil
 	}
 	info := Info{State: StateClosed, SizeBytes: vm.Size, Head: vm.Head, Parent: vm.Parent, Dirty: vm.Dirty, Rebuilding: vm.Rebuilding}
 	c := &Chain{fs: fs, dir: dir, vm: *vm, opts: Options{ReadOnly: true}}

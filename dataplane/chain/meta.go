@@ -23,6 +23,9 @@ const stampKey = "AnkoleStamp"
 // other engines' preallocated zeroes, under the present stamp.
 const ownHeadKey = "AnkoleHead"
 
+// incompleteKey marks a directory that is being emptied or made into a rebuild target: it counts as holding nothing.
+const incompleteKey = "AnkoleIncomplete"
+
 // Stamp binds sidecar files to a volume.meta. The zero Stamp is none.
 type Stamp [16]byte
 
@@ -42,6 +45,8 @@ type volumeMeta struct {
 	Encrypted       *bool  `json:",omitempty"`
 	AnkoleStamp     string `json:",omitempty"`
 	AnkoleHead      string `json:",omitempty"`
+	// AnkoleIncomplete: the directory is being emptied or filled and holds no replica.
+	AnkoleIncomplete bool `json:",omitempty"`
 
 	// extra keeps keys we do not know, so that rewriting the file loses nothing.
 	extra map[string]json.RawMessage
@@ -114,7 +119,7 @@ func decodeJSON(data []byte, v any, known []string) (map[string]json.RawMessage,
 func equalFoldASCII(a, b string) bool { return bytes.EqualFold([]byte(a), []byte(b)) }
 
 var volumeMetaKeys = []string{"Size", "Head", "Dirty", "Rebuilding", "Error", "Parent", "SectorSize", "BackingFilePath",
-	"Encrypted", stampKey, ownHeadKey}
+	"Encrypted", stampKey, ownHeadKey, incompleteKey}
 
 var diskMetaKeys = []string{"Name", "Parent", "Removed", "UserCreated", "Created", "Labels"}
 

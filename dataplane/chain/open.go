@@ -94,6 +94,9 @@ func (c *Chain) loadVolumeMeta(names []string) error {
 	if err != nil {
 		return err
 	}
+	if vm.AnkoleIncomplete {
+		return fmt.Errorf("%w: the directory was being emptied or made into a rebuild target when it was left; create it again", ErrCorrupt)
+	}
 	c.setVolume(vm)
 	if c.opts.BackingFile == "" {
 		c.opts.BackingFile = vm.BackingFilePath
