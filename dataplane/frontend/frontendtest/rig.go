@@ -134,6 +134,13 @@ func (r *Rig) down() {
 	}
 }
 
+// StopDevice stops the frontend at once, whatever is under way, as an engine does that has to go.
+func (r *Rig) StopDevice() {
+	r.Helper()
+	r.stopped = true
+	r.Do(func(v *Device, out *[]loop.Op) { v.stopping = true; v.Frontend.Stop(out) })
+}
+
 // Do runs f on the device's thread and waits for it.
 func (r *Rig) Do(f func(v *Device, out *[]loop.Op)) {
 	r.Helper()

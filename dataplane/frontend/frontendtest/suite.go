@@ -377,8 +377,7 @@ func stopBusy(t *testing.T, tr Transport) {
 		})
 	}
 	r.Until("requests under way", func(v *Device) bool { return v.Deepest >= 4 })
-	r.stopped = true
-	r.Do(func(v *Device, out *[]loop.Op) { v.stopping = true; v.Frontend.Stop(out) })
+	r.StopDevice()
 	wg.Wait()
 }
 

@@ -48,6 +48,8 @@ const (
 	smallSize = 16 << 10
 	// copyLimit is the largest write that is copied into a buffer of its own size, to keep the large one.
 	copyLimit = 128 << 10
+	// minArena holds the answers and the buffers of one receive.
+	minArena = 2 * block.MaxTransfer
 	// answerSize is room for the answer of any request without data: the longest is a directory.
 	answerSize = 512
 )
@@ -91,6 +93,8 @@ func New(cfg Config) (*Frontend, error) {
 	switch {
 	case cfg.Arena == nil || cfg.Device < 0:
 		return nil, fmt.Errorf("fuse file %q: needs an arena and a mounted device", cfg.File)
+	case cfg.Arena.Budget() < minArena:
+		return nil, fmt.Errorf("fuse file %q: an arena of %d bytes cannot take in one request; %d can", cfg.File, cfg.Arena.Budget(), minArena)
 	case cfg.File == "" || len(cfg.File) > maxFileName:
 		return nil, fmt.Errorf("fuse file name of %d bytes: 1 to %d", len(cfg.File), maxFileName)
 	case cfg.Size <= 0 || cfg.Size%block.SectorSize != 0:

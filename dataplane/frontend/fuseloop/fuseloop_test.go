@@ -341,11 +341,12 @@ func TestANewSizeIsSeen(t *testing.T) {
 }
 
 func TestConfigIsChecked(t *testing.T) {
-	a := loop.NewArena(1 << 20)
+	a := loop.NewArena(4 << 20)
 	for name, c := range map[string]Config{
 		"no arena":      {Size: 512, File: "v"},
 		"no device":     {Arena: a, Device: loop.None, Size: 512, File: "v"},
 		"no name":       {Arena: a, Size: 512},
+		"a small arena": {Arena: loop.NewArena(1 << 20), Size: 512, File: "v"},
 		"a long name":   {Arena: a, Size: 512, File: strings.Repeat("x", 256)},
 		"no size":       {Arena: a, File: "v"},
 		"an odd size":   {Arena: a, File: "v", Size: 1000},

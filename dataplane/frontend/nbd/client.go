@@ -230,7 +230,7 @@ func (c *client) command(in []byte, reqs *[]frontend.Request, out *[]loop.Op) bo
 	if bad != 0 {
 		return c.refuse(typ, cookie, size, bad, out)
 	}
-	if c.inFlight >= c.s.cfg.MaxInFlight {
+	if c.inFlight >= c.s.cfg.MaxInFlight || c.s.first != nil && c.s.first != c {
 		c.hold(true)
 		return false
 	}
@@ -239,9 +239,11 @@ func (c *client) command(in []byte, reqs *[]frontend.Request, out *[]loop.Op) bo
 	}
 	slot, ok := c.s.slot(kind, size)
 	if !ok {
+		c.s.first = c
 		c.hold(true)
 		return false
 	}
+	c.s.first = nil
 	c.from += requestHeader
 	c.inFlight++
 	r := &c.s.requests[slot]
@@ -327,6 +329,9 @@ func (c *client) disconnect(out *[]loop.Op) {
 		return
 	}
 	c.hold(false)
+	if c.s.first == c {
+		c.s.first = nil
+	}
 	c.closing = true
 	*out = append(*out, loop.Op{Kind: loop.Close, Handle: c.conn, Tag: c.s.tag(tagClose, c.index, 0)})
 }

@@ -43,6 +43,8 @@ const (
 	maxExportName   = 255
 	// rxSize is the receive buffer of a client: some fifteen 4 KiB writes or two thousand reads per system call.
 	rxSize = 64 << 10
+	// reserve is what clients hold besides their requests, rounded up.
+	reserve = 2 << 20
 	// txSize is the buffer for answers without data and for the negotiation.
 	txSize = 4 << 10
 )
@@ -54,9 +56,10 @@ type Server struct {
 	clients   []*client // by index; nil is free
 	requests  []request
 	freeReq   []uint32
-	pending   int // pieces given to the engine and not completed
-	held      int // clients held back
-	turn      int // who is resumed first, so that nobody starves
+	pending   int     // pieces given to the engine and not completed
+	held      int     // clients held back
+	first     *client // waits for buffers; the others start nothing before it, so that a large request gets its turn
+	turn      int     // who is resumed first, so that nobody starves
 	accepting bool
 	listening bool
 	stopping  bool
@@ -104,6 +107,8 @@ func New(cfg Config) (*Server, error) {
 		return nil, fmt.Errorf("nbd export %q: needs an arena and a listening socket", cfg.Export)
 	case cfg.Size <= 0 || cfg.Size%block.SectorSize != 0:
 		return nil, fmt.Errorf("nbd export %q: size %d is not a positive multiple of %d", cfg.Export, cfg.Size, block.SectorSize)
+	case cfg.Arena.Budget() < MaxRequest+reserve:
+		return nil, fmt.Errorf("nbd export %q: an arena of %d bytes cannot hold one request of %d", cfg.Export, cfg.Arena.Budget(), MaxRequest)
 	case len(cfg.Export) > maxExportName:
 		return nil, fmt.Errorf("nbd export name of %d bytes: at most %d", len(cfg.Export), maxExportName)
 	case cfg.MaxClients < 1 || cfg.MaxClients > 1<<12 || cfg.MaxInFlight < 1:

@@ -3,12 +3,14 @@ package nbd
 import (
 	"bytes"
 	"encoding/binary"
+	"slices"
 	"strings"
 	"testing"
 
 	"pgregory.net/rapid"
 
 	"ankole.storage/block"
+	"ankole.storage/dataplane/frontend"
 	"ankole.storage/dataplane/loop"
 )
 
@@ -331,6 +333,35 @@ func TestWithoutBuffersRequestsWaitAndGoOnByResume(t *testing.T) {
 	k.stop()
 }
 
+func TestALargeRequestGetsItsTurnAmongSmallOnes(t *testing.T) {
+	k := newScript(t, nil)
+	small, large := k.ready(), k.connect()
+	k.say(large, intoTransmission())
+	large.got = nil
+	k.auto = false
+	for i := range 40 { // 40 MiB of 48 are taken
+		k.say(small, requestBytes(0, cmdRead, uint64(i), 0, 1<<20, nil))
+	}
+	k.say(large, requestBytes(0, cmdRead, 99, 0, 32<<20, nil))
+	served := func(r frontend.Request) bool { return r.Off == 31<<20 } // only the large one reaches there
+	for i := range 1000 {
+		k.say(small, requestBytes(0, cmdRead, uint64(100+i), 0, 1<<20, nil)) // asks on and on
+		if len(k.reqs) == 0 {
+			t.Fatal("nothing is under way")
+		}
+		r := k.reqs[0]
+		k.reqs = k.reqs[1:]
+		k.complete(&r, block.OK)
+		k.run()
+		small.got = nil
+		if slices.ContainsFunc(k.reqs, served) {
+			k.stop()
+			return
+		}
+	}
+	t.Fatal("1000 small requests were served while a large one waited")
+}
+
 func TestTooManyClientsAreTurnedAway(t *testing.T) {
 	k := newScript(t, func(c *Config) { c.MaxClients = 2 })
 	a, b, c := k.connect(), k.connect(), k.connect()
@@ -435,11 +466,12 @@ func TestFlagsReachTheEngine(t *testing.T) {
 }
 
 func TestConfigIsChecked(t *testing.T) {
-	a := loop.NewArena(1 << 20)
+	a := loop.NewArena(64 << 20)
 	for name, c := range map[string]Config{
 		"no arena":        {Size: 512},
 		"no listener":     {Arena: a, Listener: loop.None, Size: 512},
 		"no size":         {Arena: a},
+		"a small arena":   {Arena: loop.NewArena(MaxRequest), Size: 512},
 		"a size of 1000":  {Arena: a, Size: 1000},
 		"a negative size": {Arena: a, Size: -512},
 		"a long name":     {Arena: a, Size: 512, Export: strings.Repeat("x", 256)},

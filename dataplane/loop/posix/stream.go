@@ -153,7 +153,7 @@ func (l *Loop) accept(h *handle) {
 		fd, _, err := unix.Accept4(int(h.fd), unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC)
 		switch err {
 		case nil:
-			noDelay(fd)
+			tuneTCP(fd)
 			d := h.recv.done(h, 0, 0)
 			d.New = loop.Handle(fd)
 			l.ready.push(d)
@@ -176,9 +176,22 @@ func (l *Loop) accept(h *handle) {
 	}
 }
 
-// noDelay turns Nagle's algorithm off; it fails harmlessly on sockets that are not TCP.
-func noDelay(fd int) {
-	_ = unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_NODELAY, 1)
+// A silent peer is given up after about a minute: the machine behind it is gone, or the network is.
+const (
+	keepIdleSeconds     = 30
+	keepIntervalSeconds = 10
+	keepProbes          = 3
+)
+
+// tuneTCP turns Nagle's algorithm off and keep-alive on; it fails harmlessly on sockets that are not TCP.
+func tuneTCP(fd int) {
+	if unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_NODELAY, 1) != nil {
+		return
+	}
+	_ = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_KEEPALIVE, 1)
+	_ = unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_KEEPIDLE, keepIdleSeconds)
+	_ = unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_KEEPINTVL, keepIntervalSeconds)
+	_ = unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_KEEPCNT, keepProbes)
 }
 
 // connectRetries bounds a connect to a silent address: SYNs at 0, 1 and 3 s, given up after 7 s.
@@ -199,7 +212,7 @@ func (l *Loop) connect(op *loop.Op) {
 		return
 	}
 	if family != unix.AF_UNIX {
-		noDelay(fd)
+		tuneTCP(fd)
 		_ = unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_SYNCNT, connectRetries)
 	}
 	err = unix.Connect(fd, sa)

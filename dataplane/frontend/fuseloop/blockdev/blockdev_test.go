@@ -112,6 +112,31 @@ func TestAFileSystemLivesOnTheDevice(t *testing.T) {
 	sh(t, "fsck.ext4", "-fn", dev)
 }
 
+// TestTearDownIsBoundedWhileTheVolumeHangs: an engine without replicas answers nothing, and must still be able to go.
+func TestTearDownIsBoundedWhileTheVolumeHangs(t *testing.T) {
+	tr := newTransport(t)
+	tr.cfg.Timeout = 300 * time.Millisecond
+	r := frontendtest.Up(t, tr, 8<<20, nil)
+	c := tr.Open(t)
+	r.Do(func(v *frontendtest.Device, _ *[]loop.Op) { v.Hold, v.Deepest = 1<<30, 0 })
+	failed := make(chan error, 1)
+	go func() {
+		_, err := c.WriteAt(alignedPage(), 0)
+		failed <- err
+	}()
+	r.Until("a write under way", func(v *frontendtest.Device) bool { return v.Deepest > 0 })
+	start := time.Now()
+	_ = tr.dev.Withdraw(t.Context()) // may succeed as far as it goes, or report what hangs
+	if d := time.Since(start); d > 10*time.Second {
+		t.Errorf("Withdraw took %v with steps of at most %v", d, tr.cfg.Timeout)
+	}
+	r.StopDevice()
+	if err := <-failed; !errors.Is(err, unix.EIO) {
+		t.Errorf("the hanging write ended with %v", err)
+	}
+	tr.cfg.Timeout = 0
+}
+
 func TestDiscardLimitsAreThoseOfTheVolume(t *testing.T) {
 	tr := newTransport(t)
 	tr.cfg.BlockSize = 4096
