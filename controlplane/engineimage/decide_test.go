@@ -1,0 +1,179 @@
+package engineimage
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"ankole.storage/api/longhorn/v1beta2"
+	"ankole.storage/controlplane/setting"
+)
+
+var now = time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
+
+func object() *v1beta2.EngineImage {
+	ei := NewObject("longhorn-system", "ankole/engine:dev")
+	ei.UID = "u"
+	return ei
+}
+
+func node(name string, ready v1beta2.ConditionStatus) v1beta2.Node {
+	n := v1beta2.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}
+	n.Status.Conditions = []v1beta2.Condition{{Type: v1beta2.NodeConditionReady, Status: ready}}
+	return n
+}
+
+func podOn(node string, ready corev1.ConditionStatus) corev1.Pod {
+	p := corev1.Pod{}
+	p.Spec.NodeName = node
+	p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: ready}}
+	return p
+}
+
+// world has the image on two nodes of two.
+func world(ei *v1beta2.EngineImage) seen {
+	s := seen{
+		Nodes: []v1beta2.Node{node("n1", "True"), node("n2", "True")},
+		KubeNodes: map[string]*corev1.Node{
+			"n1": {ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"disk": "fast"}}}, "n2": {},
+		},
+		Pods:     []corev1.Pod{podOn("n1", "True"), podOn("n2", "True")},
+		Versions: &Versions{Version: "v1", GitCommit: "c", CLIAPIVersion: 12, CLIAPIMinVersion: 8},
+		Settings: settingsFrom(setting.Values{}, "sa"),
+		Default:  true, Owner: "n1",
+	}
+	s.DaemonSet = daemonSetFor(ei, s.Settings)
+	return s
+}
+
+func TestDecide(t *testing.T) {
+	const deploying, deployed = v1beta2.EngineImageStateDeploying, v1beta2.EngineImageStateDeployed
+	for _, tt := range []struct {
+		name   string
+		edit   func(*v1beta2.EngineImage, *seen)
+		state  v1beta2.EngineImageState
+		ready  v1beta2.ConditionStatus
+		reason string
+		do     string
+		after  time.Duration
+	}{
+		{"settled", nil, deployed, "True", "", "", 0},
+		{"new", func(_ *v1beta2.EngineImage, s *seen) { s.DaemonSet, s.Pods, s.Versions = nil, nil, nil },
+			deploying, "False", "daemonSet", "create *v1.DaemonSet", 0},
+		{"partly deployed", func(_ *v1beta2.EngineImage, s *seen) { s.Pods[1] = podOn("n2", "False") }, deploying, "False", "daemonSet", "", 0},
+		{"missing on a node that is down", func(_ *v1beta2.EngineImage, s *seen) {
+			s.Pods, s.Nodes[1] = s.Pods[:1], node("n2", "False")
+		}, deployed, "True", "", "", 0},
+		{"missing on a node not selected", func(ei *v1beta2.EngineImage, s *seen) {
+			s.Pods, s.Settings.nodeSelector = s.Pods[:1], map[string]string{"disk": "fast"}
+			s.DaemonSet = daemonSetFor(ei, s.Settings)
+		}, deployed, "True", "", "", 0},
+		{"no node yet", func(_ *v1beta2.EngineImage, s *seen) { s.Nodes, s.Pods = nil, nil }, deploying, "False", "daemonSet", "", 0},
+		{"version not told", func(_ *v1beta2.EngineImage, s *seen) { s.Versions, s.VersionsProblem = nil, "exec failed" },
+			deploying, "False", "daemonSet", "", versionRetry},
+		{"too old", func(_ *v1beta2.EngineImage, s *seen) { s.Versions.CLIAPIVersion, s.Versions.CLIAPIMinVersion = 2, 1 }, deployed, "False", "binary", "", 0},
+		{"too new", func(_ *v1beta2.EngineImage, s *seen) { s.Versions.CLIAPIVersion, s.Versions.CLIAPIMinVersion = 20, 13 }, deployed, "False", "binary", "", 0},
+		{"probe settings changed", func(_ *v1beta2.EngineImage, s *seen) { s.Settings.probePeriod = 9 }, deployed, "True", "", "update *v1.DaemonSet", 0},
+		{"unused, just now", func(_ *v1beta2.EngineImage, s *seen) { s.Default = false }, deployed, "True", "", "", removeAfter},
+		{"unused for an hour", func(ei *v1beta2.EngineImage, s *seen) {
+			s.Default, ei.Status.NoRefSince = false, now.Add(-removeAfter).Format(time.RFC3339)
+		}, deployed, "True", "", "delete *v1beta2.EngineImage", 0},
+		{"in use", func(_ *v1beta2.EngineImage, s *seen) { s.Default, s.References = false, 1 }, deployed, "True", "", "", 0},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			ei := object()
+			s := world(ei)
+			if tt.edit != nil {
+				tt.edit(ei, &s)
+			}
+			d := decide(now, ei, s)
+			c := v1beta2.FindCondition(ei.Status.Conditions, "ready")
+			if ei.Status.State != tt.state || c.Status != tt.ready || c.Reason != tt.reason {
+				t.Errorf("state %s, ready %s/%s (%s)", ei.Status.State, c.Status, c.Reason, c.Message)
+			}
+			do := ""
+			if d.Do != nil {
+				do = d.Do.String()
+			}
+			if (do == "") != (tt.do == "") || !strings.HasPrefix(do, tt.do) || d.After != tt.after {
+				t.Errorf("does %q after %v, want %q after %v", do, d.After, tt.do, tt.after)
+			}
+		})
+	}
+}
+
+func TestReferencesAreCountedAndDated(t *testing.T) {
+	ei := object()
+	s := world(ei)
+	s.Default, s.References = false, 3
+	decide(now, ei, s)
+	if ei.Status.RefCount != 3 || ei.Status.NoRefSince != "" {
+		t.Fatalf("status %+v", ei.Status)
+	}
+	s.References = 0
+	decide(now, ei, s)
+	since := ei.Status.NoRefSince
+	decide(now.Add(time.Minute), ei, s)
+	if since != now.Format(time.RFC3339) || ei.Status.NoRefSince != since {
+		t.Fatalf("no references since %q, then %q", since, ei.Status.NoRefSince)
+	}
+}
+
+func TestDeletedObjectIsReleased(t *testing.T) {
+	ei := object()
+	ei.DeletionTimestamp = &metav1.Time{Time: now}
+	d := decide(now, ei, world(ei))
+	if d.Do == nil || !strings.HasPrefix(d.Do.String(), "update *v1beta2.EngineImage") {
+		t.Fatalf("does %v", d.Do)
+	}
+	ei.Finalizers = nil
+	if d := decide(now, ei, world(ei)); d.Do != nil {
+		t.Fatalf("does %v", d.Do)
+	}
+}
+
+func TestDaemonSetSettlesOnServerDefaults(t *testing.T) {
+	ei := object()
+	s := settingsFrom(setting.Values{}, "sa")
+	ds := daemonSetFor(ei, s)
+	// What the API server fills in must not look like a difference.
+	ds.Spec.Template.Spec.DNSPolicy = corev1.DNSClusterFirst
+	ds.Spec.Template.Spec.Tolerations = nil
+	ds.Spec.Template.Spec.Containers[0].LivenessProbe.SuccessThreshold = 1
+	if u := corrected(ds, ei, s); u != nil {
+		t.Fatalf("corrects %+v", u.Spec.Template.Spec)
+	}
+	if ds.Name != "engine-image-ei-5c11872e" || ds.Spec.Template.Spec.Containers[0].Name != ds.Name {
+		t.Errorf("name %s", ds.Name)
+	}
+	if got := ds.Spec.Template.Spec.Volumes[0].HostPath.Path; got != "/var/lib/longhorn/engine-binaries/ankole-engine-dev" {
+		t.Errorf("installs into %s", got)
+	}
+}
+
+func TestVersionIsAskedOfTheBinary(t *testing.T) {
+	script := func(text string) string {
+		path := filepath.Join(t.TempDir(), "longhorn")
+		if err := os.WriteFile(path, []byte("#!/bin/sh\n"+text), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	v, err := askVersion(t.Context(), script(`[ "$*" = "version --client-only" ] && echo '{"clientVersion":{"version":"v9","cliAPIVersion":12},"serverVersion":null}'`))
+	if err != nil || v.Version != "v9" || v.CLIAPIVersion != 12 {
+		t.Fatalf("%+v, %v", v, err)
+	}
+	for name, path := range map[string]string{
+		"not there": filepath.Join(t.TempDir(), "none"), "fails": script("exit 3"), "garbage": script("echo hello"),
+		"empty": script("true"), "nothing of the client": script("echo '{}'"),
+	} {
+		if v, err := askVersion(t.Context(), path); err == nil {
+			t.Errorf("%s: %+v", name, v)
+		}
+	}
+}

@@ -1,0 +1,111 @@
+package settingsync
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+
+	"ankole.storage/api/longhorn/v1beta2"
+	"ankole.storage/controlplane/loop"
+	"ankole.storage/controlplane/setting"
+)
+
+const (
+	mark    = "longhorn.io/update-setting-from-longhorn"
+	version = "longhorn.io/configmap-resource-version"
+)
+
+func object(name, value string, annotations map[string]string) *v1beta2.Setting {
+	return &v1beta2.Setting{ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: annotations}, Value: value}
+}
+
+func TestDecide(t *testing.T) {
+	for _, tt := range []struct {
+		name    string
+		object  *v1beta2.Setting
+		in      seen
+		value   string // of the update; "-" for none
+		applied bool
+	}{
+		{"settled", object("auto-salvage", "true", nil), seen{}, "-", true},
+		{"waiting", object("priority-class", "x", nil), seen{Waiting: true}, "-", false},
+		{"fixed by a flag", object("default-engine-image", "old", nil), seen{HasFixed: true, Fixed: "new"}, "new", true},
+		{"fixed already", object("default-engine-image", "new", nil), seen{HasFixed: true, Fixed: "new"}, "-", true},
+		{"marker left over", object("default-engine-image", "new", map[string]string{mark: ""}), seen{HasFixed: true, Fixed: "new"}, "new", true},
+		{"ConfigMap changed", object("auto-salvage", "true", map[string]string{version: "1"}),
+			seen{HasOverride: true, Override: "false", OverrideVersion: "2"}, "false", true},
+		{"ConfigMap taken over, then edited", object("auto-salvage", "true", map[string]string{version: "2"}),
+			seen{HasOverride: true, Override: "false", OverrideVersion: "2"}, "-", true},
+		{"ConfigMap silent", object("auto-salvage", "true", nil), seen{OverrideVersion: "2"}, "-", true},
+		{"unknown", object("other", "x", nil), seen{}, "-", false},
+	} {
+		d := decide(time.Time{}, tt.object, tt.in)
+		got := "-"
+		if d.Do != nil {
+			got = d.Do.(loop.Update).Object.(*v1beta2.Setting).Value
+		}
+		if got != tt.value || tt.object.Status.Applied != tt.applied {
+			t.Errorf("%s: updates to %q, applied %v", tt.name, got, tt.object.Status.Applied)
+		}
+	}
+	d := decide(time.Time{}, object("backup-target", "x", nil), seen{})
+	if d.Do == nil || !strings.HasPrefix(d.Do.String(), "delete") {
+		t.Errorf("a replaced setting: does %v", d.Do)
+	}
+}
+
+func TestAFixedValueIsWrittenOnceWithTheMarkerAndOnceWithout(t *testing.T) {
+	s := object("default-engine-image", "old", nil)
+	in := seen{HasFixed: true, Fixed: "new"}
+	for i, wantMarker := range []bool{true, false} {
+		d := decide(time.Time{}, s, in)
+		if d.Do == nil {
+			t.Fatalf("step %d does nothing", i)
+		}
+		s = d.Do.(loop.Update).Object.(*v1beta2.Setting)
+		if _, ok := s.Annotations[mark]; ok != wantMarker || s.Value != "new" {
+			t.Fatalf("step %d: %+v", i, s)
+		}
+	}
+	if d := decide(time.Time{}, s, in); d.Do != nil {
+		t.Fatalf("does not settle: %v", d.Do)
+	}
+}
+
+func TestEnsureExist(t *testing.T) {
+	scheme := runtime.NewScheme()
+	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, v1beta2.AddToScheme} {
+		if err := add(scheme); err != nil {
+			t.Fatal(err)
+		}
+	}
+	cm := &corev1.ConfigMap{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "longhorn-default-setting"},
+		Data: map[string]string{"default-setting.yaml": "auto-salvage: false\ndefault-replica-count: 2\n" +
+			"storage-minimal-available-percentage: 900\nno-such: 1\npriority-class:\n"},
+	}
+	kept := &v1beta2.Setting{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "log-level"}, Value: "Debug"}
+	c := fake.NewClientBuilder().WithScheme(scheme).WithObjects(cm, kept).Build()
+	if err := EnsureExist(t.Context(), c, "ns", map[string]string{setting.DefaultEngineImage: "e"}); err != nil {
+		t.Fatal(err)
+	}
+	for name, want := range map[string]string{
+		"auto-salvage": "false", "default-replica-count": `{"v1":"2"}`, "storage-minimal-available-percentage": "25",
+		"log-level": "Debug", "default-engine-image": "e", "priority-class": "", "node-drain-policy": "block-if-contains-last-replica",
+	} {
+		var s v1beta2.Setting
+		if err := c.Get(t.Context(), client.ObjectKey{Namespace: "ns", Name: name}, &s); err != nil || s.Value != want {
+			t.Errorf("%s = %q, want %q (%v)", name, s.Value, want, err)
+		}
+	}
+	if _, err := parseOverrides("- a\n- b"); err == nil {
+		t.Error("a list counts as a map of settings")
+	}
+}

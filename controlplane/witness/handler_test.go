@@ -1,0 +1,132 @@
+package witness
+
+import (
+	"context"
+	"testing"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	"ankole.storage/api/longhorn/v1beta2"
+	witnessv1 "ankole.storage/api/rpc/witness/v1"
+)
+
+// handler over one Engine object; hooks may disturb.
+func handler(t *testing.T, record *v1beta2.Membership, hooks interceptor.Funcs) Handler {
+	t.Helper()
+	scheme := runtime.NewScheme()
+	if err := v1beta2.AddToScheme(scheme); err != nil {
+		t.Fatal(err)
+	}
+	e := &v1beta2.Engine{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "v-e-0"}}
+	e.Spec.VolumeName = "v"
+	e.Status.Membership = record
+	c := fake.NewClientBuilder().WithScheme(scheme).WithObjects(e).WithStatusSubresource(e).WithInterceptorFuncs(hooks).Build()
+	return Handler{Client: c, Namespace: "ns"}
+}
+
+func record(uuid string, epoch, generation int64, members ...string) *witnessv1.Membership {
+	return &witnessv1.Membership{VolumeUuid: uuid, Epoch: epoch, RecordEpoch: epoch, Generation: generation, Members: members, Engine: "v-e-0"}
+}
+
+func swap(h Handler, expected, next *witnessv1.Membership) (*witnessv1.CompareAndSwapResponse, error) {
+	return h.CompareAndSwap(context.Background(), &witnessv1.CompareAndSwapRequest{
+		VolumeName: "v", EngineName: "v-e-0", Expected: expected, Next: next,
+	})
+}
+
+func TestSwap(t *testing.T) {
+	stored := fromWire(record("u", 3, 5, "b", "a"))
+	for _, tt := range []struct {
+		name     string
+		stored   *v1beta2.Membership
+		expected *witnessv1.Membership
+		next     *witnessv1.Membership
+		swapped  bool
+		code     codes.Code
+	}{
+		{"first record", nil, nil, record("u", 1, 1, "a"), true, codes.OK},
+		{"first record, but there is one", stored, nil, record("u", 1, 1, "a"), false, codes.OK},
+		{"expected record, but there is none", nil, record("u", 3, 5), record("u", 4, 5), false, codes.OK},
+		{"next epoch", stored, record("u", 3, 5), record("u", 4, 5, "a", "b"), true, codes.OK},
+		{"next generation", stored, record("u", 3, 5), record("u", 3, 6, "a"), true, codes.OK},
+		{"stale epoch", stored, record("u", 2, 5), record("u", 4, 5), false, codes.OK},
+		{"stale generation", stored, record("u", 3, 4), record("u", 3, 6), false, codes.OK},
+		{"another volume's record", stored, record("w", 3, 5), record("u", 4, 5), false, codes.OK},
+		{"epoch goes back", stored, record("u", 3, 5), record("u", 2, 6), false, codes.InvalidArgument},
+		{"generation goes back", stored, record("u", 3, 5), record("u", 4, 4), false, codes.InvalidArgument},
+		{"no next record", stored, record("u", 3, 5), nil, false, codes.InvalidArgument},
+	} {
+		h := handler(t, tt.stored, interceptor.Funcs{})
+		r, err := swap(h, tt.expected, tt.next)
+		if status.Code(err) != tt.code || r.GetSwapped() != tt.swapped {
+			t.Errorf("%s: swapped %v, %v", tt.name, r.GetSwapped(), err)
+			continue
+		}
+		got, err := h.Get(t.Context(), &witnessv1.GetRequest{VolumeName: "v", EngineName: "v-e-0"})
+		want := toWire(tt.stored)
+		if tt.swapped {
+			want = tt.next
+		}
+		if want == nil {
+			if status.Code(err) != codes.NotFound {
+				t.Errorf("%s: reading no record: %v", tt.name, err)
+			}
+			continue
+		}
+		if err != nil || got.GetEpoch() != want.GetEpoch() || got.GetGeneration() != want.GetGeneration() ||
+			got.GetRecordEpoch() != want.GetRecordEpoch() || len(got.GetMembers()) != len(want.GetMembers()) {
+			t.Errorf("%s: record %v, want %v (%v)", tt.name, got, want, err)
+		}
+		if tt.code == codes.OK && r.GetCurrent().GetEpoch() != want.GetEpoch() {
+			t.Errorf("%s: answer shows %v", tt.name, r.GetCurrent())
+		}
+	}
+}
+
+func TestAWriterInBetweenIsNoSwapOfOursLost(t *testing.T) {
+	writes := 0
+	hooks := interceptor.Funcs{SubResourceUpdate: func(ctx context.Context, c client.Client, sub string, o client.Object, opts ...client.SubResourceUpdateOption) error {
+		writes++
+		if writes == 1 { // somebody updates another part of the status first
+			e := &v1beta2.Engine{}
+			if err := c.Get(ctx, client.ObjectKeyFromObject(o), e); err != nil {
+				return err
+			}
+			e.Status.Endpoint = "/dev/longhorn/v"
+			if err := c.SubResource(sub).Update(ctx, e); err != nil {
+				return err
+			}
+		}
+		return c.SubResource(sub).Update(ctx, o, opts...)
+	}}
+	h := handler(t, nil, hooks)
+	r, err := swap(h, nil, record("u", 1, 1, "a"))
+	if err != nil || !r.GetSwapped() {
+		t.Fatalf("swapped %v, %v", r.GetSwapped(), err)
+	}
+	e := &v1beta2.Engine{}
+	if err := h.Client.Get(t.Context(), client.ObjectKey{Namespace: "ns", Name: "v-e-0"}, e); err != nil {
+		t.Fatal(err)
+	}
+	if e.Status.Endpoint == "" || e.Status.Membership == nil {
+		t.Fatalf("one of the two writes is lost: %+v", e.Status)
+	}
+}
+
+func TestQuestionsAboutNoSuchEngine(t *testing.T) {
+	h := handler(t, nil, interceptor.Funcs{})
+	_, err := h.Get(t.Context(), &witnessv1.GetRequest{VolumeName: "v", EngineName: "v-e-9"})
+	if status.Code(err) != codes.FailedPrecondition {
+		t.Errorf("unknown engine: %v; NOT_FOUND would mean that there is no record yet", err)
+	}
+	_, err = h.Get(t.Context(), &witnessv1.GetRequest{VolumeName: "w", EngineName: "v-e-0"})
+	if status.Code(err) != codes.InvalidArgument {
+		t.Errorf("engine of another volume: %v", err)
+	}
+}
