@@ -129,12 +129,59 @@ func (c *Cluster) waitManager(ctx context.Context, namespace string) error {
 		if s.ObservedGeneration < ds.Generation || int(s.DesiredNumberScheduled) < c.cfg.Nodes || s.NumberReady < s.DesiredNumberScheduled {
 			return fmt.Sprintf("manager ready on %d of %d nodes", s.NumberReady, c.cfg.Nodes), nil
 		}
-		return c.pods.allReady(c.cfg.Nodes), nil
+		if missing := c.pods.allReady(c.cfg.Nodes); missing != "" {
+			return missing, nil
+		}
+		return c.storageMissing(ctx, namespace)
 	})
 	if err != nil {
 		return fmt.Errorf("%w; see `kubectl --kubeconfig %s -n %s logs ds/%s`", err, c.dir.Path("kubeconfig"), namespace, managerName)
 	}
 	return nil
+}
+
+// storageMissing says what a volume would still wait for: the engine image on every node, and an instance manager there.
+// It is empty when the first command of a user will work.
+func (c *Cluster) storageMissing(ctx context.Context, namespace string) (string, error) {
+	images, err := c.states(ctx, namespace, "engineimages", func(s status) bool { return s.State == "deployed" })
+	if err != nil || images < 1 {
+		return "the engine image is being installed on the nodes", err
+	}
+	running, err := c.states(ctx, namespace, "instancemanagers", func(s status) bool { return s.CurrentState == "running" })
+	if err != nil || running < c.cfg.Nodes {
+		return fmt.Sprintf("instance managers run on %d of %d nodes", running, c.cfg.Nodes), err
+	}
+	return "", nil
+}
+
+// status is the part of an object's status that says how far it is.
+type status struct {
+	State        string `json:"state"`
+	CurrentState string `json:"currentState"`
+}
+
+// states counts the objects of a kind whose status is good.
+func (c *Cluster) states(ctx context.Context, namespace, plural string, good func(status) bool) (int, error) {
+	data, err := c.client.Discovery().RESTClient().Get().
+		AbsPath("/apis/longhorn.io/v1beta2/namespaces/" + namespace + "/" + plural).DoRaw(ctx)
+	if err != nil {
+		return 0, fmt.Errorf("list %s: %w", plural, err)
+	}
+	var list struct {
+		Items []struct {
+			Status status `json:"status"`
+		} `json:"items"`
+	}
+	if err := json.Unmarshal(data, &list); err != nil {
+		return 0, fmt.Errorf("list %s: %w", plural, err)
+	}
+	n := 0
+	for _, o := range list.Items {
+		if good(o.Status) {
+			n++
+		}
+	}
+	return n, nil
 }
 
 // managerPods is a watched list of the manager's Pods.

@@ -1,0 +1,84 @@
+package statedir
+
+import (
+	"errors"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+func TestOnlyOne(t *testing.T) {
+	path := t.TempDir()
+	d, err := Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	link := filepath.Join(t.TempDir(), "link")
+	if err := os.Symlink(path, link); err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range []string{path, link} {
+		_, err = Open(p)
+		if !errors.Is(err, ErrInUse) || !strings.Contains(err.Error(), strconv.Itoa(os.Getpid())) || !strings.Contains(err.Error(), "--dir") {
+			t.Errorf("%s: error %v must be ErrInUse, name the pid and say what to do", p, err)
+		}
+	}
+	if err := d.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if d, err = Open(link); err != nil {
+		t.Fatalf("after Close: %v", err)
+	}
+	if d.Path() != path {
+		t.Errorf("path %s, want the one behind the link, %s", d.Path(), path)
+	}
+	_ = d.Close()
+}
+
+func TestPortsAreKept(t *testing.T) {
+	path := t.TempDir()
+	d, err := Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	a, err := d.Port("a", "127.0.0.1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := d.Port("b", "127.0.0.1")
+	if err != nil || a == b {
+		t.Fatalf("ports %d and %d, %v", a, b, err)
+	}
+	_ = d.Close()
+	if d, err = Open(path); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = d.Close() }()
+	if again, err := d.Port("a", "127.0.0.1"); again != a || err != nil {
+		t.Errorf("port moved from %d to %d, %v", a, again, err)
+	}
+	if err := os.WriteFile(d.Path("ports.json"), []byte("{"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := d.Port("a", "127.0.0.1"); err == nil || !strings.Contains(err.Error(), "ports.json") {
+		t.Errorf("a broken file gives %v", err)
+	}
+}
+
+func TestCheckPort(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	port := l.Addr().(*net.TCPAddr).Port
+	if err := CheckPort("127.0.0.1", port, "--the-flag"); err == nil || !strings.Contains(err.Error(), "--the-flag") {
+		t.Errorf("error %v must name the flag", err)
+	}
+	_ = l.Close()
+	if err := CheckPort("127.0.0.1", port, "--the-flag"); err != nil {
+		t.Error(err)
+	}
+}
