@@ -50,8 +50,9 @@ type Config struct {
 	Live client.Reader
 	// Reader serves lists and joins; a cache where there is one. Default: Live.
 	Reader client.Reader
-	// Informers tell the streams when something changed. Without them streams look once a period.
-	Informers cache.Informers
+	// Informers returns what tells streams of changes, or nil while there is nothing: then they look once a second. It is
+	// asked for every stream, since caches come and go with the leadership. May be nil.
+	Informers func() cache.Informers
 	// Namespace holds the objects. Default: longhorn-system.
 	Namespace string
 	// EngineImage is the default engine image, used until setting default-engine-image is filled.

@@ -10,6 +10,7 @@ import (
 
 	"github.com/gorilla/websocket"
 	toolscache "k8s.io/client-go/tools/cache"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	lh "ankole.storage/api/longhorn/v1beta2"
@@ -198,35 +199,48 @@ func (s *Server) watch(ctx context.Context, kinds []client.Object) <-chan struct
 	if len(kinds) == 0 {
 		return changed
 	}
-	if s.cfg.Informers == nil {
-		s.streams.wg.Go(func() {
-			ticker := time.NewTicker(pollPeriod)
-			defer ticker.Stop()
-			for {
-				select {
-				case <-ctx.Done():
-					return
-				case <-ticker.C:
-					poke()
-				}
-			}
-		})
-		return changed
+	var informers cache.Informers
+	if s.cfg.Informers != nil {
+		informers = s.cfg.Informers()
 	}
-	for _, kind := range kinds {
-		informer, err := s.cfg.Informers.GetInformer(ctx, kind)
-		if err != nil {
-			s.cfg.Logger.Warn("stream without change notices", "kind", fmt.Sprintf("%T", kind), "err", err)
-			continue
-		}
-		registration, err := informer.AddEventHandler(toolscache.ResourceEventHandlerFuncs{
-			AddFunc:    func(any) { poke() },
-			UpdateFunc: func(any, any) { poke() },
-			DeleteFunc: func(any) { poke() },
-		})
-		if err == nil {
-			context.AfterFunc(ctx, func() { _ = informer.RemoveEventHandler(registration) })
-		}
+	if informers == nil || !s.subscribe(ctx, informers, kinds, poke) {
+		s.streams.wg.Go(func() { pokeEvery(ctx, pollPeriod, poke) })
 	}
 	return changed
+}
+
+// subscribe has poke called on every change of the kinds until the context ends. It reports whether it could.
+func (s *Server) subscribe(ctx context.Context, informers cache.Informers, kinds []client.Object, poke func()) bool {
+	handler := toolscache.ResourceEventHandlerFuncs{
+		AddFunc:    func(any) { poke() },
+		UpdateFunc: func(any, any) { poke() },
+		DeleteFunc: func(any) { poke() },
+	}
+	for _, kind := range kinds {
+		informer, err := informers.GetInformer(ctx, kind, cache.BlockUntilSynced(false))
+		var registration toolscache.ResourceEventHandlerRegistration
+		if err == nil {
+			registration, err = informer.AddEventHandler(handler)
+		}
+		if err != nil {
+			s.cfg.Logger.Warn("no change notices for a stream, looking once a second instead", "kind", fmt.Sprintf("%T", kind), "err", err)
+			return false
+		}
+		context.AfterFunc(ctx, func() { _ = informer.RemoveEventHandler(registration) })
+	}
+	return true
+}
+
+// pokeEvery calls poke again and again until the context ends.
+func pokeEvery(ctx context.Context, period time.Duration, poke func()) {
+	ticker := time.NewTicker(period)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+			poke()
+		}
+	}
 }

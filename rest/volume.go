@@ -101,6 +101,9 @@ func createVolume(q *request) (any, error) {
 	if err := checkStandby(in); err != nil {
 		return nil, err
 	}
+	if err := checkChoices(in); err != nil {
+		return nil, fmt.Errorf("failed to create volume: unable to create volume %s: %w", in.Name, err)
+	}
 	if err := q.checkTags(in); err != nil {
 		return nil, err
 	}
@@ -123,6 +126,37 @@ func checkStandby(in resource.Volume) error {
 		return fmt.Errorf("failed to set frontend for standby volume %s: a standby volume has none until it is activated", in.Name)
 	case in.FromBackup == "":
 		return fmt.Errorf("failed to create standby volume %s without field FromBackup", in.Name)
+	}
+	return nil
+}
+
+// checkChoices refuses words that are none of a field's choices. The API server would refuse them too, but in words that
+// clients do not know. Empty means the default everywhere.
+func checkChoices(in resource.Volume) error {
+	override := []string{"ignored", "enabled", "disabled"}
+	for _, c := range []struct {
+		what, value string
+		choices     []string
+	}{
+		{"data locality mode", in.DataLocality, []string{"disabled", "best-effort", "strict-local"}},
+		{"access mode", in.AccessMode, []string{"rwo", "rwx", "rwop"}},
+		{"volume frontend specified", in.Frontend, []string{"blockdev", "iscsi"}},
+		{"replica auto balance option", in.ReplicaAutoBalance, []string{"ignored", "disabled", "least-effort", "best-effort"}},
+		{"snapshot data integrity", in.SnapshotDataIntegrity, []string{"ignored", "disabled", "enabled", "fast-check"}},
+		{"backup compression method", in.BackupCompressionMethod, []string{"none", "lz4", "gzip"}},
+		{"data engine", in.DataEngine, []string{"v1"}},
+		{"clone mode", in.CloneMode, []string{"full-copy"}},
+		{"unmap mark snapshot chain removed option", in.UnmapMarkSnapChainRemoved, override},
+		{"replica soft anti-affinity option", in.ReplicaSoftAntiAffinity, override},
+		{"replica zone soft anti-affinity option", in.ReplicaZoneSoftAntiAffinity, override},
+		{"replica disk soft anti-affinity option", in.ReplicaDiskSoftAntiAffinity, override},
+		{"freeze filesystem for snapshot option", in.FreezeFilesystemForSnapshot, override},
+		{"restore volume recurring job option", in.RestoreVolumeRecurringJob, override},
+		{"offline rebuilding option", in.OfflineRebuilding, override},
+	} {
+		if c.value != "" && !slices.Contains(c.choices, c.value) {
+			return fmt.Errorf("invalid %s: %q; use one of %s", c.what, c.value, strings.Join(c.choices, ", "))
+		}
 	}
 	return nil
 }

@@ -109,6 +109,11 @@ func TestBadVolumesAreRefused(t *testing.T) {
 		{`"size":"1Gi","nodeSelector":["big"]`, "specified node tag big does not exist"},
 		{`"size":"1Gi","standby":true,"frontend":"blockdev"`, "failed to set frontend for standby volume"},
 		{`"size":"1Gi","standby":true`, "without field FromBackup"},
+		{`"size":"1Gi","dataLocality":"near"`, "invalid data locality mode"},
+		{`"size":"1Gi","accessMode":"rw"`, "invalid access mode"},
+		{`"size":"1Gi","frontend":"nvmf"`, "invalid volume frontend specified"},
+		{`"size":"1Gi","replicaSoftAntiAffinity":"true"`, "invalid replica soft anti-affinity option"},
+		{`"size":"1Gi","dataEngine":"v2"`, "invalid data engine"},
 		{`"size":"1Gi","snapshotMaxSize":"x"`, "failed to parse size"},
 	} {
 		f.refused(f.do("POST", "/v1/volumes", `{"name":"demo",`+c.fields+`}`), 500, c.message)

@@ -200,8 +200,11 @@ func (r *run) until(ctx context.Context, goal string, timeout time.Duration, hol
 			return false, nil
 		}
 		last = v
+		if holds(v) {
+			return true, nil
+		}
 		line.Set(-1, fmt.Sprintf("volume %s: %s, %s", v.Name, v.State, v.Robustness))
-		return holds(v), nil
+		return false, nil
 	})
 	if errors.Is(err, context.DeadlineExceeded) {
 		if last == nil {
