@@ -49,7 +49,7 @@ type Config struct {
 
 const (
 	defaultTimeout = 10 * time.Second
-	// lockSuffix makes a lock file's name of a volume's. The files stay: removing one could split a lock in two.
+	// lockSuffix makes a lock file's name of a volume's.
 	lockSuffix = ".lock"
 )
 
@@ -148,21 +148,40 @@ func Open(ctx context.Context, cfg Config) (*Device, error) {
 	return d, nil
 }
 
+// lockTries bounds the race with owners that remove the lock file as they go.
+const lockTries = 100
+
 // takeLock locks the volume for the life of this process, whatever way that ends.
 func (d *Device) takeLock() error {
-	f, err := os.OpenFile(d.lockPath(), os.O_RDWR|os.O_CREATE, 0o600)
-	if err != nil {
-		return fmt.Errorf("block device %s: %w", d.cfg.Volume, err)
-	}
-	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
-		f.Close()
-		if errors.Is(err, unix.EWOULDBLOCK) {
-			return fmt.Errorf("block device %s: %w; stop it first", d.cfg.Volume, ErrInUse)
+	for range lockTries {
+		f, err := os.OpenFile(d.lockPath(), os.O_RDWR|os.O_CREATE, 0o600)
+		if err != nil {
+			return fmt.Errorf("block device %s: %w", d.cfg.Volume, err)
 		}
-		return fmt.Errorf("block device %s: lock %s: %w", d.cfg.Volume, d.lockPath(), err)
+		if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+			f.Close()
+			if errors.Is(err, unix.EWOULDBLOCK) {
+				return fmt.Errorf("block device %s: %w; stop it first", d.cfg.Volume, ErrInUse)
+			}
+			return fmt.Errorf("block device %s: lock %s: %w", d.cfg.Volume, d.lockPath(), err)
+		}
+		if current(f, d.lockPath()) {
+			d.lock = f
+			return nil
+		}
+		f.Close() // its owner removed it between our open and our lock
 	}
-	d.lock = f
-	return nil
+	return fmt.Errorf("block device %s: %s comes and goes; try again", d.cfg.Volume, d.lockPath())
+}
+
+// current reports whether path still names the open file f.
+func current(f *os.File, path string) bool {
+	a, err := f.Stat()
+	if err != nil {
+		return false
+	}
+	b, err := os.Lstat(path)
+	return err == nil && os.SameFile(a, b)
 }
 
 func (d *Device) mount() error {
@@ -225,10 +244,13 @@ func (d *Device) Close(ctx context.Context, started bool) error {
 		return err
 	}
 	err := d.Withdraw(ctx)
-	if rm := os.Remove(d.dir()); err == nil && ignoreMissing(rm) != nil {
-		err = fmt.Errorf("block device %s: %w", d.cfg.Volume, rm)
+	if err != nil {
+		return err // the lock file stays and says that something may be left
 	}
-	return err
+	if err := ignoreMissing(os.Remove(d.dir())); err != nil {
+		return fmt.Errorf("block device %s: %w", d.cfg.Volume, err)
+	}
+	return ignoreMissing(os.Remove(d.lockPath()))
 }
 
 func (d *Device) removeOwnNode() error {

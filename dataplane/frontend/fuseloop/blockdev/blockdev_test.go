@@ -10,6 +10,8 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -31,6 +33,9 @@ func nothingLeft(t *testing.T, cfg blockdev.Config) {
 	}
 	if strings.Contains(string(mounts), cfg.RunDir) {
 		t.Errorf("a mount under %s is left", cfg.RunDir)
+	}
+	if _, err := os.Lstat(filepath.Join(cfg.RunDir, "fuse", cfg.Volume+".lock")); err == nil {
+		t.Errorf("the lock file is left")
 	}
 	if _, err := os.Lstat(filepath.Join(cfg.DeviceDir, cfg.Volume)); err == nil {
 		t.Errorf("the node is left")
@@ -325,6 +330,40 @@ func backingFiles() string {
 		b.Write(text)
 	}
 	return b.String()
+}
+
+func TestOneLockWhileOwnersComeAndGo(t *testing.T) {
+	needDevices(t)
+	cfg := victimConfig(t.TempDir())
+	var owners, entered atomic.Int32
+	var wg sync.WaitGroup
+	for range 4 {
+		wg.Go(func() {
+			for range 25 {
+				d, err := blockdev.Open(t.Context(), cfg)
+				if errors.Is(err, blockdev.ErrInUse) {
+					continue
+				}
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				if owners.Add(1) != 1 {
+					t.Error("two owners at once")
+				}
+				entered.Add(1)
+				owners.Add(-1)
+				if err := d.Close(t.Context(), false); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	if entered.Load() < 2 {
+		t.Errorf("only %d owners in a hundred tries", entered.Load())
+	}
+	nothingLeft(t, cfg)
 }
 
 func TestWhatIsInTheWayIsLeftAlone(t *testing.T) {
