@@ -116,10 +116,12 @@ func updateSetting(q *request) (any, error) {
 		return nil, fmt.Errorf("failed to update setting %s: setting %s is read-only", name, name)
 	}
 	value := strings.TrimSpace(*in.Value)
-	if err := setting.Validate(name, value); err != nil {
+	// What counts is the form that is stored; a refusal shows the one that was sent.
+	normal := setting.Normalize(name, value)
+	if err := setting.Validate(name, value); err != nil && setting.Validate(name, normal) != nil {
 		return nil, fmt.Errorf("failed to validate setting %s with invalid value %s: %w", name, shorten(value), err)
 	}
-	stored, err := q.server.storeSetting(q.Context(), name, setting.Normalize(name, value))
+	stored, err := q.server.storeSetting(q.Context(), name, normal)
 	if err != nil {
 		return nil, fmt.Errorf("failed to update setting %s with invalid value %s: %w", name, shorten(value), err)
 	}
