@@ -124,6 +124,10 @@ func (s *Spec) validate() error {
 
 // makeDirectory makes dir if it is missing, durably.
 func makeDirectory(fs disk.Meta, dir string) error {
+	// A directory inherits the hint of the one it is made in.
+	if err := checkFileSystem(fs, path.Dir(dir)); err != nil {
+		return err
+	}
 	err := fs.Mkdir(dir)
 	if err != nil && !errors.Is(err, disk.ErrExists) {
 		return err

@@ -55,13 +55,18 @@ func (c *Chain) lockDirectory() error {
 		}
 		c.lock = lock
 	}
-	info, err := c.fs.Statfs(c.dir)
+	return checkFileSystem(c.fs, c.dir)
+}
+
+// checkFileSystem refuses directories whose files would not be what a chain takes them for.
+func checkFileSystem(fs disk.Meta, dir string) error {
+	info, err := fs.Statfs(dir)
 	if err != nil {
 		return err
 	}
 	if info.ExtentSizeHint != 0 {
-		return fmt.Errorf("%w: the directory has an extent size hint of %d bytes, which would hide snapshots behind "+
-			"preallocated space; remove it with: xfs_io -c 'extsize 0' %s", disk.ErrUnsupported, info.ExtentSizeHint, c.dir)
+		return fmt.Errorf("%w: directory %s has an extent size hint of %d bytes, which would hide snapshots behind "+
+			"preallocated space; remove it with: xfs_io -c 'extsize 0' %s", disk.ErrUnsupported, dir, info.ExtentSizeHint, dir)
 	}
 	return nil
 }
