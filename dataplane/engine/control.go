@@ -125,44 +125,68 @@ func (e *Engine) takeSnapshot(m TakeSnapshot) {
 	case e.rebuilding() != nil:
 		m.Reply(fmt.Errorf("%w: replica %s is being rebuilt; try again when it is done", ErrState, e.rebuilding().target.addr))
 		return
+	case e.snapshotting:
+		m.Reply(fmt.Errorf("%w: another snapshot is being taken", ErrState))
+		return
 	}
-	e.freeze(func() {
-		var first error
-		var asked int
-		for _, l := range e.links {
-			if l == nil || l.mode != RW {
-				continue
-			}
-			asked++
-			e.control(l, &wire.ControlRequest{Snapshot: &m.Request}, func(code block.Code, r *wire.ControlReply) {
-				e.snapshotAnswer(l, code, r, &first)
-				if asked--; asked == 0 {
-					e.thaw()
-					e.refreshSnapshots()
-					m.Reply(first)
-				}
-			})
-		}
-		if asked == 0 {
-			e.thaw()
-			m.Reply(fmt.Errorf("%w: no replica", ErrState))
-		}
-	})
+	e.snapshotting = true
+	e.freeze(func() { e.snapshotAll(m) })
 }
 
-// snapshotAnswer judges one replica's answer: a name that exists or a limit reached is the caller's error, anything else
-// is the replica's.
-func (e *Engine) snapshotAnswer(l *link, code block.Code, r *wire.ControlReply, first *error) {
-	switch code {
-	case block.OK:
-	case block.Exists, block.LimitReached, block.Invalid:
-		*first = fmt.Errorf("%w: %s", code, r.Error)
-	default:
-		l.fail("snapshot failed: " + code.String() + ": " + r.Error)
-		if e.count(RW) == 0 {
-			*first = fmt.Errorf("%w: %s", code, r.Error)
+// snapshotAll runs while no write is in flight.
+func (e *Engine) snapshotAll(m TakeSnapshot) {
+	var all []*link
+	for _, l := range e.links {
+		if l != nil && l.mode == RW {
+			all = append(all, l)
 		}
 	}
+	done := func(err error) {
+		e.snapshotting = false
+		e.thaw()
+		e.refreshSnapshots()
+		m.Reply(err)
+	}
+	if len(all) == 0 {
+		done(fmt.Errorf("%w: no replica", ErrState))
+		return
+	}
+	left, taken := len(all), false
+	refused := map[*link]error{}
+	for _, l := range all {
+		e.control(l, &wire.ControlRequest{Snapshot: &m.Request}, func(code block.Code, r *wire.ControlReply) {
+			taken = taken || code == block.OK
+			if code != block.OK {
+				refused[l] = fmt.Errorf("%w: %s", code, r.Error)
+				e.snapshotRefused(l, code, r)
+			}
+			if left--; left == 0 {
+				done(e.snapshotResult(taken, refused))
+			}
+		})
+	}
+}
+
+// snapshotRefused drops a replica that failed. A name that exists or a limit reached may be the caller's error: that is judged
+// when all have answered.
+func (e *Engine) snapshotRefused(l *link, code block.Code, r *wire.ControlReply) {
+	switch code {
+	case block.Exists, block.LimitReached, block.Invalid:
+	default:
+		l.fail("snapshot failed: " + code.String() + ": " + r.Error)
+	}
+}
+
+// snapshotResult is the outcome for the caller. Where some replicas have taken the snapshot those that refused it have
+// another chain and must be rebuilt.
+func (e *Engine) snapshotResult(taken bool, refused map[*link]error) error {
+	for l, err := range refused {
+		if !taken {
+			return err
+		}
+		l.fail("snapshot taken elsewhere, not here: " + err.Error())
+	}
+	return nil
 }
 
 // shutdown ends cleanly: no new requests, everything stable, marks cleared, so that the next start compares nothing.
@@ -181,7 +205,7 @@ func (e *Engine) shutdown(reply func(error)) {
 	}
 	e.freeze(func() {
 		t := e.newTask(wire.Flush)
-		e.internal(t, e.mask(RW), func(t *task) {
+		e.internal(t, e.mask(RW)|e.mask(WO), func(t *task) {
 			ok := t.bad|t.full == 0
 			e.freeOf(t)
 			if !ok {

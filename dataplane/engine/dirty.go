@@ -231,13 +231,20 @@ func (d *dirtyLog) flushOwn(e *Engine) {
 	d.flushing = true
 	t := e.newTask(wire.Flush)
 	mark := d.flushBegin()
-	e.internal(t, e.mask(RW), func(t *task) {
+	// A replica that is being rebuilt too: it may have joined by the time its regions are cleared.
+	e.internal(t, e.mask(RW)|e.mask(WO), func(t *task) {
 		ok := t.ok&e.mask(RW) != 0
 		e.dropEach(t.full|t.bad, "flush failed: "+t.code.String())
 		e.freeOf(t)
 		d.flushing = false
-		if ok && d.seq >= mark {
+		if ok {
 			d.flushed(e, mark)
+			return
+		}
+		full := d.full
+		d.full = nil
+		for _, t := range full {
+			e.park(t)
 		}
 	})
 }

@@ -110,7 +110,9 @@ type Engine struct {
 	resync   *resync
 	frozen   int // holders of the write stop (snapshot, rebuild start)
 	onQuiet  []func()
-	writes   int // mirrored writes in flight
+	// snapshotting: from the request for a snapshot to its end.
+	snapshotting bool
+	writes       int // mirrored writes in flight
 
 	serving   bool
 	lostSince clock.Ticks // when the last replica was lost, Never otherwise
@@ -154,6 +156,9 @@ func (e *Engine) Step(now clock.Ticks, in []loop.Done, out *[]loop.Op) clock.Tic
 	e.membership()
 	e.timeouts()
 	e.membership()
+	if len(e.backlog) > 0 && e.frozen == 0 {
+		e.retryBacklog() // a buffer or a replica may have come
+	}
 	if r, ok := e.fe.(frontend.Resumer); ok {
 		r.Resume(&e.feReqs, out)
 		e.takeRequests()
@@ -221,6 +226,7 @@ func (e *Engine) timeouts() {
 	}
 	if e.lostSince != clock.Never && e.now >= e.lostSince.Add(e.cfg.NoReplicaTimeout) {
 		e.failBacklog(block.IOError)
+		e.failHeld()
 	}
 }
 
@@ -230,7 +236,7 @@ func (e *Engine) wake() clock.Ticks {
 	for _, l := range e.links {
 		w = clock.Min(w, l.deadline())
 	}
-	if e.lostSince != clock.Never && len(e.backlog) > 0 {
+	if e.lostSince != clock.Never && len(e.backlog)+len(e.held) > 0 {
 		w = clock.Min(w, e.lostSince.Add(e.cfg.NoReplicaTimeout))
 	}
 	return w

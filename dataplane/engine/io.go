@@ -135,7 +135,7 @@ func (e *Engine) start(t *task) {
 // park gives up what the task holds and queues it to start again.
 func (e *Engine) park(t *task) {
 	e.unlock(t)
-	t.asked, t.ok, t.full, t.bad, t.tried = 0, 0, 0, 0, 0
+	t.asked, t.ok, t.full, t.bad, t.tried, t.code = 0, 0, 0, 0, 0, block.OK
 	e.backlog = append(e.backlog, t)
 }
 
@@ -187,7 +187,7 @@ func (e *Engine) startRead(t *task) {
 			pick = (bits.TrailingZeros32(m) + e.rr) % maxLinks
 		}
 	}
-	t.ok, t.full, t.bad = 0, 0, 0
+	t.ok, t.full, t.bad, t.code = 0, 0, 0, block.OK
 	t.tried |= 1 << pick
 	e.send(t, 1<<pick)
 }
@@ -212,6 +212,10 @@ func (e *Engine) readDone(t *task) {
 // startWrite sends a write to every replica, after its dirty regions are marked and, while a replica is being rebuilt,
 // after its edges are filled up to whole blocks.
 func (e *Engine) startWrite(t *task) {
+	if e.frozen > 0 {
+		e.park(t) // it was waiting for a lock, a mark or the blocks around it when writes were stopped
+		return
+	}
 	if !e.dirty.ready(e, t) {
 		return
 	}
@@ -254,7 +258,13 @@ func (e *Engine) widenWrite(t *task) {
 	src := bits.TrailingZeros32(e.mask(RW))
 	e.internal(rd, 1<<src, func(rd *task) {
 		if rd.ok == 0 {
+			bad, code := rd.full|rd.bad, rd.code
 			e.freeOf(rd)
+			if e.count(RW) <= 1 && e.mask(RW)&bad != 0 {
+				e.finish(t, code) // the last replica is kept, and cannot be asked for ever
+				return
+			}
+			e.dropEach(bad, "read failed: "+code.String())
 			e.startWrite(t)
 			return
 		}
@@ -265,9 +275,9 @@ func (e *Engine) widenWrite(t *task) {
 		if t.bounce {
 			e.arena.Release(t.seg.Buf)
 		}
-		// The locked range is the widened one already.
+		// The locked range is the widened one already. Meanwhile the region may have been cleared or writes stopped.
 		t.off, t.n, t.seg, t.bounce = beg, end-beg, wide, true
-		e.mirror(t)
+		e.startWrite(t)
 	})
 }
 
@@ -321,7 +331,7 @@ func (e *Engine) flushDone(t *task) {
 	if t.ok&rw == 0 {
 		if rw != 0 {
 			// Every replica that is left refused to flush: it has ended itself or is about to.
-			e.dropEach(t.bad, "flush failed: "+t.code.String())
+			e.dropEach(t.full|t.bad, "flush failed: "+t.code.String())
 		}
 		e.park(t)
 		return
@@ -333,6 +343,10 @@ func (e *Engine) flushDone(t *task) {
 
 // hold finishes a task, or keeps it while a member that missed it is still part of the committed set.
 func (e *Engine) hold(t *task, code block.Code) {
+	if e.fatal != "" {
+		e.finish(t, block.IOError)
+		return
+	}
 	if e.quorum.Holding() {
 		t.code = code
 		e.held = append(e.held, t)

@@ -2,7 +2,6 @@ package engine
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 
 	"ankole.storage/block"
@@ -243,12 +242,12 @@ func (e *Engine) forget(l *link) {
 		delete(e.byName, l.member)
 	}
 	e.links[l.index] = nil
-	e.links = slices.DeleteFunc(e.links, func(x *link) bool { return x == nil && e.trailing() })
+	// Slots in the middle keep their place, since indices are in tags.
+	for n := len(e.links); n > 0 && e.links[n-1] == nil; n-- {
+		e.links = e.links[:n-1]
+	}
 	e.changed = true
 }
-
-// trailing reports whether the last slot is empty. Slots in the middle keep their place, since indices are in tags.
-func (e *Engine) trailing() bool { return e.links[len(e.links)-1] == nil }
 
 // deadline is when the link must have made progress.
 func (l *link) deadline() clock.Ticks {
@@ -320,6 +319,9 @@ func (l *link) greeted(p []byte) error {
 	v, err := wire.Pick(g.MinVersion, g.Version)
 	if err != nil {
 		return err
+	}
+	if len(g.Nonce) != wire.NonceSize || g.Member == "" {
+		return fmt.Errorf("%w: greeting of member %q with a nonce of %d bytes", wire.ErrFrame, g.Member, len(g.Nonce))
 	}
 	if o := l.e.byName[g.Member]; o != nil && o != l && o.phase != linkClosed && o.mode != ERR {
 		return fmt.Errorf("replica %s is served at %s already", g.Member, o.addr)

@@ -158,6 +158,9 @@ func (e *Engine) committed(a *quorum.Action) {
 func (e *Engine) serve() {
 	e.serving = true
 	e.changed = true
+	if e.count(RW) == 0 && e.lostSince == clock.Never {
+		e.lostSince = e.now // the last one failed while regions were compared
+	}
 	e.retryBacklog()
 	e.refreshSnapshots()
 }

@@ -60,6 +60,15 @@ func (e *Engine) addReplica(addr string, reply func(error)) {
 		}
 		e.forget(l)
 	}
+	if e.quorum.Holding() {
+		// The replica may still be a member: its copy is worth keeping until the set without it is agreed.
+		reply(fmt.Errorf("%w: %s", ErrState, e.why()))
+		return
+	}
+	if e.snapshotting {
+		reply(fmt.Errorf("%w: a snapshot is being taken; try again", ErrState))
+		return
+	}
 	if e.rebuilding() != nil {
 		reply(fmt.Errorf("replica %s is being rebuilt: one at a time", e.rebuilding().target.addr))
 		return
@@ -134,6 +143,8 @@ func (j *rebuildJob) ready() {
 		case j.dead:
 		case code != block.OK || r.Chain == nil:
 			j.fail("source cannot describe its chain: %s: %s", code, r.Error)
+		case j.e.quorum.Holding():
+			j.fail("the set of replicas is changing")
 		default:
 			j.prepare(r.Chain)
 		}
@@ -210,7 +221,9 @@ func (j *rebuildJob) moreCopies() {
 		j.running++
 		j.copy(piece)
 	}
-	if layer, off, ok := j.plan.NeedExtents(); ok && !j.listing && !j.dead {
+	// A layer is listed when the ones below it are complete: a discard that the target resolves before it knows what lies
+	// below has then left its trace in the source's head, which is listed last.
+	if layer, off, ok := j.plan.NeedExtents(); ok && !j.listing && !j.dead && (off > 0 || j.running == 0) {
 		j.list(layer, off)
 	}
 	if j.plan.CopyDone() && j.running == 0 && !j.listing && j.stage == stageCopying {

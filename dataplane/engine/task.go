@@ -1,6 +1,8 @@
 package engine
 
 import (
+	"fmt"
+
 	"ankole.storage/block"
 	"ankole.storage/dataplane/loop"
 	"ankole.storage/dataplane/wire"
@@ -118,6 +120,10 @@ func (e *Engine) answered(l *link, h *wire.Header, p []byte) {
 		l.conn.Fail(wire.ErrFrame)
 		return
 	}
+	if h.Type != t.kind || (h.Code == block.OK && t.reads() && int64(h.Payload) != t.seg64()) {
+		l.conn.Fail(fmt.Errorf("%w: %s answered by %s with %d bytes", wire.ErrFrame, t.kind, h.Type, h.Payload))
+		return
+	}
 	l.load--
 	t.pending &^= l.bit()
 	switch h.Code {
@@ -128,7 +134,10 @@ func (e *Engine) answered(l *link, h *wire.Header, p []byte) {
 	default:
 		t.bad |= l.bit()
 	}
-	t.code = h.Code
+	if h.Code != block.OK {
+		// The last failure counts: an answer of OK that comes later, from a replica that does not count, must not hide it.
+		t.code = h.Code
+	}
 	if h.Code == block.Fenced {
 		// A newer engine holds the epoch there. Whether it is allowed to is for the witness to say.
 		l.conn.Fail(errFenced)

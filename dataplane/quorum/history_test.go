@@ -40,7 +40,9 @@ func newHistory() *history {
 	return &history{nodes: map[string]*node{}, engines: map[string]*player{}}
 }
 
-func (h *history) say(format string, args ...any) { h.out = append(h.out, fmt.Sprintf(format, args...)) }
+func (h *history) say(format string, args ...any) {
+	h.out = append(h.out, fmt.Sprintf(format, args...))
+}
 
 // do carries out one line and returns what came of it.
 func (h *history) do(line string) (string, error) {
