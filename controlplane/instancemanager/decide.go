@@ -9,6 +9,7 @@ import (
 
 	"ankole.storage/api/longhorn/v1beta2"
 	"ankole.storage/controlplane/loop"
+	"ankole.storage/controlplane/naming"
 )
 
 // Processes is what the stream from the Pod says. Engines and Replicas are never nil.
@@ -131,7 +132,14 @@ func observe(now time.Time, im *v1beta2.InstanceManager, s seen) {
 
 // podMessage says in words why a Pod does not run.
 func podMessage(pod *corev1.Pod) string {
-	if pod == nil || podReady(pod) {
+	if pod == nil {
+		return ""
+	}
+	if podReady(pod) {
+		if StorageIP(pod) == "" {
+			return "the Pod has no address on the storage network (interface " + naming.StorageNetworkInterface +
+				"); does the network of setting storage-network exist?"
+		}
 		return ""
 	}
 	for _, c := range pod.Status.ContainerStatuses {
@@ -153,9 +161,7 @@ func decidePod(now time.Time, im *v1beta2.InstanceManager, s seen) (loop.Decisio
 	case s.Pod != nil && ended(s.Pod):
 		return loop.Decision{Do: loop.Delete{Object: s.Pod}}, true
 	case s.Pod != nil:
-		// Only a followed Pod is known to be idle.
-		stale := im.Status.CurrentState == v1beta2.InstanceManagerStateRunning && s.Processes != nil && !busy(im.Status) &&
-			len(drift(s.Pod, s.Settings, s.cpuMillis())) > 0
+		stale := idle(im, s) && len(drift(s.Pod, s.Settings, s.cpuMillis())) > 0
 		if stale && !s.cordoned() {
 			return loop.Decision{Do: loop.Delete{Object: s.Pod}}, true
 		}
@@ -169,6 +175,15 @@ func decidePod(now time.Time, im *v1beta2.InstanceManager, s seen) (loop.Decisio
 		Do:            loop.Create{Object: podFor(im, s.Settings, s.cpuMillis())},
 		FailureReason: "FailedCreating",
 	}, true
+}
+
+// idle tells whether the Pod is known to hold no process that runs. A Pod without an address on its storage network
+// never was given any.
+func idle(im *v1beta2.InstanceManager, s seen) bool {
+	if podReady(s.Pod) && StorageIP(s.Pod) == "" {
+		return true
+	}
+	return im.Status.CurrentState == v1beta2.InstanceManagerStateRunning && s.Processes != nil && !busy(im.Status)
 }
 
 // decideBudget keeps a disruption budget beside a running Pod, so that a drain waits for its instances, and takes it

@@ -115,6 +115,15 @@ func TestDecide(t *testing.T) {
 		{"settings differ, idleness not known", up, func(_ *v1beta2.InstanceManager, s *seen) {
 			s.Settings.CPUPercent, s.Processes = 20, nil
 		}, up, "", "Running", 0},
+		{"storage network set, idle", up, func(_ *v1beta2.InstanceManager, s *seen) { s.Settings.StorageNetwork = "a/b" },
+			up, "delete *v1.Pod", "Running", 0},
+		{"no address on the storage network", starting, func(im *v1beta2.InstanceManager, s *seen) {
+			s.Settings.StorageNetwork = "a/b"
+			s.Pod.Annotations[naming.AnnotationNetworks] = networksAnnotation("a/b")
+		}, starting, "", "Starting", 0},
+		{"no address on a storage network that is unset again", starting, func(im *v1beta2.InstanceManager, s *seen) {
+			s.Pod.Annotations[naming.AnnotationNetworks] = networksAnnotation("a/b")
+		}, starting, "delete *v1.Pod", "Starting", 0},
 		{"no budget yet", up, func(_ *v1beta2.InstanceManager, s *seen) { s.PDB = nil },
 			up, "create *v1.PodDisruptionBudget", "Running", 0},
 		{"drained", up, func(_ *v1beta2.InstanceManager, s *seen) { s.Drained, s.KubeNode.Spec.Unschedulable = true, true },
@@ -262,5 +271,33 @@ func TestPodIsTheOneOfTheProposal(t *testing.T) {
 	}
 	if podFor(im, PodSettings{}, 0).Spec.Containers[0].Resources.Requests != nil {
 		t.Error("a CPU request of 0 must request nothing")
+	}
+}
+
+func TestStorageIP(t *testing.T) {
+	if got := networksAnnotation("kube-system/data"); got != `[{"namespace":"kube-system","name":"data","interface":"lhnet1"}]` {
+		t.Errorf("annotation %s", got)
+	}
+	if got := networksAnnotation(""); got != "" {
+		t.Errorf("annotation of no network %s", got)
+	}
+	status := `[{"name":"k8s","interface":"eth0","ips":["10.0.0.1"]},{"name":"kube-system/data","interface":"lhnet1","ips":["192.168.0.7"]}]`
+	asked := naming.AnnotationNetworks
+	for _, tt := range []struct {
+		name        string
+		annotations map[string]string
+		want        string
+	}{
+		{"not asked for", nil, "10.0.0.1"},
+		{"not asked for, there all the same", map[string]string{naming.AnnotationNetworkStatus: status}, "10.0.0.1"},
+		{"asked for and got", map[string]string{asked: "x", naming.AnnotationNetworkStatus: status}, "192.168.0.7"},
+		{"asked for and got, old annotation", map[string]string{asked: "x", naming.AnnotationNetworkStatusOld: status}, "192.168.0.7"},
+		{"asked for, not got", map[string]string{asked: "x"}, ""},
+		{"asked for, garbage", map[string]string{asked: "x", naming.AnnotationNetworkStatus: "{"}, ""},
+	} {
+		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Annotations: tt.annotations}, Status: corev1.PodStatus{PodIP: "10.0.0.1"}}
+		if got := StorageIP(pod); got != tt.want {
+			t.Errorf("%s: %q, want %q", tt.name, got, tt.want)
+		}
 	}
 }

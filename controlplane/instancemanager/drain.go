@@ -21,9 +21,11 @@ func isEngineName(process string) bool { return engineName.MatchString(process) 
 // Values of setting node-drain-policy.
 const (
 	drainAlways    = "always-allow"
-	drainEviction  = "block-for-eviction"
 	drainIfStopped = "allow-if-replica-is-stopped"
-	// The two policies that end in -if-contains-last-replica ask the same here: a copy elsewhere.
+	// DrainEviction and DrainEvictionOfLast move replicas away from a cordoned node.
+	DrainEviction       = "block-for-eviction"
+	DrainEvictionOfLast = "block-for-eviction-if-contains-last-replica"
+	// The default, block-if-contains-last-replica, and DrainEvictionOfLast ask the same of a drain: a copy elsewhere.
 )
 
 // drained tells whether the disruption budget may go: the node is being emptied, or the autoscaler may remove it, and
@@ -40,17 +42,26 @@ func (r *Reconciler) drained(ctx context.Context, im *v1beta2.InstanceManager, s
 	if err := r.client.List(ctx, &replicas, client.InNamespace(im.Namespace)); err != nil {
 		return false, fmt.Errorf("list replicas: %w", err)
 	}
+	protected, err := ProtectedNodes(ctx, r.client, im.Namespace)
+	if err != nil {
+		return false, err
+	}
+	return mayDrain(im.Spec.NodeID, s.DrainPolicy, engines.Items, replicas.Items, protected), nil
+}
+
+// ProtectedNodes are the nodes whose instance manager has a disruption budget: a drain does not take their replicas away.
+func ProtectedNodes(ctx context.Context, r client.Reader, namespace string) (map[string]bool, error) {
 	var budgets policyv1.PodDisruptionBudgetList
-	err := r.client.List(ctx, &budgets, client.InNamespace(im.Namespace),
+	err := r.List(ctx, &budgets, client.InNamespace(namespace),
 		client.MatchingLabels{naming.LabelComponent: naming.ComponentInstanceManager})
 	if err != nil {
-		return false, fmt.Errorf("list disruption budgets: %w", err)
+		return nil, fmt.Errorf("list disruption budgets: %w", err)
 	}
 	protected := map[string]bool{}
 	for _, b := range budgets.Items {
 		protected[b.Labels[naming.LabelOnNode]] = true
 	}
-	return mayDrain(im.Spec.NodeID, s.DrainPolicy, engines.Items, replicas.Items, protected), nil
+	return protected, nil
 }
 
 // mayDrain applies the drain policy to one node. protected are the nodes whose instance manager has a budget.
@@ -68,7 +79,7 @@ func mayDrain(node, policy string, engines []v1beta2.Engine, replicas []v1beta2.
 		if rep.Spec.NodeID != node {
 			continue
 		}
-		if policy == drainEviction {
+		if policy == DrainEviction {
 			return false
 		}
 		if policy == drainIfStopped && rep.Status.CurrentState == v1beta2.InstanceStateStopped {
@@ -77,15 +88,15 @@ func mayDrain(node, policy string, engines []v1beta2.Engine, replicas []v1beta2.
 		if rep.Spec.HealthyAt == "" && rep.Spec.FailedAt == "" {
 			continue // never started: holds nothing
 		}
-		if !copyElsewhere(rep, replicas, protected) {
+		if !CopyElsewhere(rep, replicas, protected) {
 			return false
 		}
 	}
 	return true
 }
 
-// copyElsewhere tells whether the volume has a healthy replica on another node that a drain would not take away.
-func copyElsewhere(of *v1beta2.Replica, replicas []v1beta2.Replica, protected map[string]bool) bool {
+// CopyElsewhere tells whether the volume has a healthy replica on another node that a drain would not take away.
+func CopyElsewhere(of *v1beta2.Replica, replicas []v1beta2.Replica, protected map[string]bool) bool {
 	for i := range replicas {
 		r := &replicas[i]
 		if r.Spec.VolumeName == of.Spec.VolumeName && r.Spec.NodeID != of.Spec.NodeID && r.Spec.Active &&

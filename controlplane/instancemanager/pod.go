@@ -23,6 +23,8 @@ type PodSettings struct {
 	PriorityClass   string
 	Tolerations     []corev1.Toleration
 	NodeSelector    map[string]string
+	// StorageNetwork is namespace/name of a NetworkAttachmentDefinition; empty for the cluster's network.
+	StorageNetwork string
 	// CPUPercent of a node's allocatable CPU is requested where the Node object does not say otherwise; 0 requests
 	// nothing.
 	CPUPercent float64
@@ -97,6 +99,9 @@ func podFor(im *v1beta2.InstanceManager, s PodSettings, cpuMillis int64) *corev1
 				VolumeMounts:    podMounts(),
 			}},
 		},
+	}
+	if networks := networksAnnotation(s.StorageNetwork); networks != "" {
+		pod.Annotations[naming.AnnotationNetworks] = networks
 	}
 	if s.RegistrySecret != "" {
 		pod.Spec.ImagePullSecrets = []corev1.LocalObjectReference{{Name: s.RegistrySecret}}
@@ -186,6 +191,7 @@ func drift(pod *corev1.Pod, s PodSettings, cpuMillis int64) []string {
 	add(!sameSelector(pod.Spec.NodeSelector, s.NodeSelector), setting.SystemManagedComponentsNodeSelector)
 	add(cpuOf(pod) != cpuOf(wanted), setting.GuaranteedInstanceManagerCPU)
 	add(pod.Annotations[annotationPriorityClass] != s.PriorityClass, setting.PriorityClass)
+	add(pod.Annotations[naming.AnnotationNetworks] != wanted.Annotations[naming.AnnotationNetworks], setting.StorageNetwork)
 	return settings
 }
 

@@ -15,7 +15,7 @@ import (
 // podSettingNames are the settings that are baked into Pods; drift is reported under these names.
 var podSettingNames = []string{
 	setting.TaintToleration, setting.SystemManagedComponentsNodeSelector,
-	setting.GuaranteedInstanceManagerCPU, setting.PriorityClass,
+	setting.GuaranteedInstanceManagerCPU, setting.PriorityClass, setting.StorageNetwork,
 }
 
 // PodSettingNames returns the settings that take effect when an instance manager's Pod is made anew.
@@ -36,6 +36,7 @@ func SettingsFrom(v setting.Values, serviceAccount string) PodSettings {
 		PriorityClass:   v.String(setting.PriorityClass),
 		Tolerations:     tolerations,
 		NodeSelector:    selector,
+		StorageNetwork:  v.String(setting.StorageNetwork),
 		CPUPercent:      v.Float(setting.GuaranteedInstanceManagerCPU),
 	}
 }

@@ -29,7 +29,7 @@ func stateOf(pod *corev1.Pod, before v1beta2.InstanceManagerState, followed bool
 		return podState{v1beta2.InstanceManagerStateStarting, no, v1beta2.InstanceManagerReasonPodStarting}
 	case pod.Status.Phase != corev1.PodRunning:
 		return podState{v1beta2.InstanceManagerStateError, no, v1beta2.InstanceManagerReasonPodFailed}
-	case !podReady(pod):
+	case !podReady(pod), StorageIP(pod) == "":
 		return podState{v1beta2.InstanceManagerStateStarting, no, v1beta2.InstanceManagerReasonPodStarting}
 	case !followed && before != v1beta2.InstanceManagerStateRunning:
 		return podState{v1beta2.InstanceManagerStateStarting, no, v1beta2.InstanceManagerReasonPodStarting}

@@ -117,7 +117,7 @@ func TestMayDrain(t *testing.T) {
 		{"last replica, always", drainAlways, nil, last, both, true},
 		{"copy on a protected node", lastBlocks, nil, two, both, true},
 		{"copy on a node that may be drained too", lastBlocks, nil, two, map[string]bool{"n1": true}, false},
-		{"eviction wanted, copy elsewhere", drainEviction, nil, two, both, false},
+		{"eviction wanted, copy elsewhere", DrainEviction, nil, two, both, false},
 		{"stopped last replica may go", drainIfStopped, nil, stopped, both, true},
 		{"running last replica may not", drainIfStopped, nil, last, both, false},
 		{"never started replica holds nothing", lastBlocks, nil, []v1beta2.Replica{replica("v", "n1", false)}, both, true},

@@ -23,8 +23,10 @@ type Decision struct {
 	After time.Duration
 }
 
-// Event is a Kubernetes event on the reconciled object. Reasons come from package naming.
+// Event is a Kubernetes event. Reasons come from package naming.
 type Event struct {
+	// On is the object it is about; nil means the reconciled one.
+	On client.Object
 	// Warning selects the type Warning instead of Normal.
 	Warning bool
 	Reason  string

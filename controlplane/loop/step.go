@@ -135,7 +135,11 @@ func (m *memory) pace(ctx context.Context, delay time.Duration) ctrl.Result {
 
 func (r *Reconciler[T, G]) record(object T, events ...Event) {
 	for _, e := range events {
-		r.events.Event(object, e.kind(), e.Reason, e.Message)
+		var about client.Object = object
+		if e.On != nil {
+			about = e.On
+		}
+		r.events.Event(about, e.kind(), e.Reason, e.Message)
 	}
 }
 

@@ -22,6 +22,11 @@ type seen struct {
 	Replicas []v1beta2.Replica
 	// Engines on this node.
 	Engines int
+	// Siblings are all replicas of the volumes that have one in Replicas.
+	Siblings []v1beta2.Replica
+	// DrainPolicy is the value of node-drain-policy; Protected are the nodes a drain does not empty.
+	DrainPolicy string
+	Protected   map[string]bool
 	// DisksElsewhere are the UUIDs of disks that other nodes report as Ready.
 	DisksElsewhere map[string]bool
 	// DefaultManager is the instance manager for the default image on this node, nil if there is none yet.
@@ -41,6 +46,9 @@ func decide(now time.Time, n *v1beta2.Node, s seen) loop.Decision {
 	recheck := observe(now, n, s)
 	if r := movedReplica(n, s); r != nil {
 		return loop.Decision{Do: loop.Update{Object: r}}
+	}
+	if d, evicts := decideEviction(n, s); evicts {
+		return d
 	}
 	if s.DefaultManager == nil && s.DefaultManagerImage != "" && s.KubeNode != nil && s.ManagerPod != nil {
 		return loop.Decision{Do: loop.Create{Object: managerFor(n, s.DefaultManagerImage)}}
@@ -72,6 +80,7 @@ func observe(now time.Time, n *v1beta2.Node, s seen) (recheck time.Duration) {
 		st.Zone = s.KubeNode.Labels[naming.NodeLabelZone]
 		st.Region = s.KubeNode.Labels[naming.NodeLabelRegion]
 	}
+	st.AutoEvicting = autoEvicting(n, s)
 	syncDiskKeys(n)
 	for name, disk := range st.DiskStatus {
 		st.DiskStatus[name] = observeDisk(now, n, name, disk, ready.Status == v1beta2.ConditionTrue, s)

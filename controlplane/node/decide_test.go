@@ -216,3 +216,57 @@ func TestLeaderChanges(t *testing.T) {
 		}
 	}
 }
+
+func TestEviction(t *testing.T) {
+	evictNode := func(n *v1beta2.Node, _ *seen) { n.Spec.EvictionRequested = true }
+	cordon := func(policy string) func(*v1beta2.Node, *seen) {
+		return func(_ *v1beta2.Node, s *seen) { s.KubeNode.Spec.Unschedulable, s.DrainPolicy = true, policy }
+	}
+	for _, tt := range []struct {
+		name     string
+		edit     func(*v1beta2.Node, *seen)
+		evicting bool // before
+		event    string
+		auto     bool
+	}{
+		{"nobody asks", func(*v1beta2.Node, *seen) {}, false, "", false},
+		{"the node", evictNode, false, "EvictionUserRequested", false},
+		{"the node, already", evictNode, true, "", false},
+		{"the node still takes replicas", func(n *v1beta2.Node, _ *seen) { n.Spec.EvictionRequested, n.Spec.AllowScheduling = true, true }, false, "", false},
+		{"the disk", func(n *v1beta2.Node, _ *seen) {
+			n.Spec.Disks["d"] = v1beta2.DiskSpec{Path: "/data", EvictionRequested: true}
+		},
+			false, "EvictionUserRequested", false},
+		{"no longer", func(*v1beta2.Node, *seen) {}, true, "EvictionCanceled", false},
+		{"node down", func(n *v1beta2.Node, s *seen) {
+			evictNode(n, s)
+			s.KubeNode = kube(with(corev1.NodeReady, corev1.ConditionUnknown, now))
+		}, true, "EvictionCanceled", false},
+		{"cordoned, default policy", cordon("block-if-contains-last-replica"), false, "", false},
+		{"cordoned, evict", cordon("block-for-eviction"), false, "EvictionAutomatic", true},
+		{"cordoned, evict the last", cordon("block-for-eviction-if-contains-last-replica"), false, "EvictionAutomatic", true},
+		{"cordoned, evict the last, copy elsewhere", func(n *v1beta2.Node, s *seen) {
+			cordon("block-for-eviction-if-contains-last-replica")(n, s)
+			other := replica("r2", "n2", "x", gib)
+			other.Spec.Active, other.Spec.HealthyAt = true, "t"
+			s.Siblings, s.Protected = []v1beta2.Replica{other}, map[string]bool{"n2": true}
+		}, false, "", false},
+	} {
+		n, s := storageNode(), healthy()
+		r := replica("r1", "n1", "uuid-d", gib)
+		r.Spec.EvictionRequested = tt.evicting
+		s.Replicas = []v1beta2.Replica{r}
+		tt.edit(n, &s)
+		d := decide(now, n, s)
+		event := ""
+		if len(d.Events) > 0 {
+			event = d.Events[0].Reason
+			if d.Events[0].On == nil || d.Events[0].On.GetName() != "r1" {
+				t.Errorf("%s: the event is about %v", tt.name, d.Events[0].On)
+			}
+		}
+		if event != tt.event || (d.Do != nil) != (tt.event != "") || n.Status.AutoEvicting != tt.auto {
+			t.Errorf("%s: event %q, does %v, auto %v", tt.name, event, d.Do, n.Status.AutoEvicting)
+		}
+	}
+}

@@ -10,6 +10,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"ankole.storage/api/longhorn/v1beta2"
+	"ankole.storage/controlplane/instancemanager"
 	"ankole.storage/controlplane/loop"
 	"ankole.storage/controlplane/naming"
 	"ankole.storage/controlplane/schedule"
@@ -68,7 +69,7 @@ func (r *Reconciler) onReplica(rep *v1beta2.Replica) []string {
 
 func (r *Reconciler) onSetting(s *v1beta2.Setting) []string {
 	switch s.Name {
-	case setting.DisableSchedulingOnCordonedNode, setting.StorageOverProvisioningPercentage,
+	case setting.NodeDrainPolicy, setting.DisableSchedulingOnCordonedNode, setting.StorageOverProvisioningPercentage,
 		setting.StorageMinimalAvailablePercentage, setting.DefaultInstanceManagerImage:
 	default:
 		return nil
@@ -96,6 +97,7 @@ func (r *Reconciler) gather(ctx context.Context, n *v1beta2.Node) (seen, error) 
 	}
 	s := seen{
 		DefaultManagerImage: values.String(setting.DefaultInstanceManagerImage),
+		DrainPolicy:         values.String(setting.NodeDrainPolicy),
 		DisableOnCordon:     values.Bool(setting.DisableSchedulingOnCordonedNode),
 		Policy: schedule.Policy{
 			OverProvisioningPercent: int64(values.Int(setting.StorageOverProvisioningPercentage)),
@@ -167,10 +169,21 @@ func (r *Reconciler) gatherReplicas(ctx context.Context, n *v1beta2.Node, s *see
 	if err := r.client.List(ctx, &replicas, client.InNamespace(n.Namespace)); err != nil {
 		return fmt.Errorf("list replicas: %w", err)
 	}
+	volumes := map[string]bool{}
 	for _, rep := range replicas.Items {
 		if rep.Spec.NodeID == n.Name || own[rep.Spec.DiskID] {
 			s.Replicas = append(s.Replicas, rep)
+			volumes[rep.Spec.VolumeName] = true
 		}
+	}
+	for _, rep := range replicas.Items {
+		if volumes[rep.Spec.VolumeName] {
+			s.Siblings = append(s.Siblings, rep)
+		}
+	}
+	var err error
+	if s.Protected, err = instancemanager.ProtectedNodes(ctx, r.client, n.Namespace); err != nil {
+		return err
 	}
 	var engines v1beta2.EngineList
 	if err := r.client.List(ctx, &engines, client.InNamespace(n.Namespace)); err != nil {
