@@ -68,7 +68,7 @@ func Defaults() Config {
 		Dir: ".ankole", Nodes: 3, APIPort: 9500, KubeletPort: DefaultKubeletPort, NodeNetwork: "127.0.1.0",
 		ManagerImage: "ankole/manager:dev", EngineImage: "ankole/engine:dev",
 		InstanceManagerImage: "ankole/instance-manager:dev",
-		NodeGrace:            20 * time.Second, StopGrace: 10 * time.Second, Output: "text",
+		NodeGrace:            20 * time.Second, StopGrace: 25 * time.Second, Output: "text",
 	}
 }
 

@@ -1,11 +1,17 @@
 package standalonetest
 
 import (
+	"bytes"
+	"net/http"
 	"strings"
 	"testing"
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/remotecommand"
+	utilexec "k8s.io/client-go/util/exec"
 )
 
 // TestEnvironment: the downward API, references, ConfigMaps and Secrets.
@@ -183,5 +189,72 @@ func secretVolume(name string, optional bool) option {
 			Secret: &v1.SecretVolumeSource{SecretName: name, Optional: &optional}}})
 		c := &p.Spec.Containers[0]
 		c.VolumeMounts = append(c.VolumeMounts, v1.VolumeMount{Name: "keys", MountPath: "/keys"})
+	}
+}
+
+// TestExec: `kubectl exec` runs in the container's environment and reports the exit code.
+func TestExec(t *testing.T) {
+	t.Parallel()
+	s := newSpace(t)
+	s.pod("box", nil, podIP)
+	p := s.waitPod("box", "is ready", ready)
+	for _, tc := range []struct {
+		script, in, out string
+		code            int
+	}{
+		{"echo $POD_IP", "", p.Status.PodIP + "\n", 0},
+		{"cat; exit 5", "typed", "typed", 5},
+	} {
+		out, err := s.exec("box", []string{"sh", "-c", tc.script}, tc.in)
+		code := 0
+		if exit, ok := err.(utilexec.CodeExitError); ok {
+			code = exit.Code
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		if out != tc.out || code != tc.code {
+			t.Errorf("%s: %q and code %d, want %q and %d", tc.script, out, code, tc.out, tc.code)
+		}
+	}
+}
+
+func (s *space) exec(pod string, command []string, in string) (string, error) {
+	s.t.Helper()
+	req := s.client.CoreV1().RESTClient().Post().Resource("pods").Namespace(s.name).Name(pod).SubResource("exec").
+		VersionedParams(&v1.PodExecOptions{Container: "main", Command: command, Stdin: true, Stdout: true, Stderr: true}, scheme.ParameterCodec)
+	ex, err := remotecommand.NewWebSocketExecutor(s.c.RESTConfig(s.t), "GET", req.URL().String())
+	if err != nil {
+		return "", err
+	}
+	var out, errs bytes.Buffer
+	err = ex.StreamWithContext(s.t.Context(), remotecommand.StreamOptions{Stdin: strings.NewReader(in), Stdout: &out, Stderr: &errs})
+	return out.String() + errs.String(), err
+}
+
+// TestKubeletEndpointIsClosed to all but the API server, the cluster's administrator included.
+func TestKubeletEndpointIsClosed(t *testing.T) {
+	t.Parallel()
+	s := newSpace(t)
+	cfg := s.c.RESTConfig(t)
+	url := "https://" + s.c.Nodes[0].Address + ":10250/pods"
+	admin, err := rest.HTTPClientFor(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp, err := admin.Get(url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = resp.Body.Close()
+	if resp.StatusCode != http.StatusForbidden {
+		t.Errorf("the administrator got %s", resp.Status)
+	}
+	anonymous, err := rest.HTTPClientFor(rest.AnonymousClientConfig(cfg))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if resp, err := anonymous.Get(url); err == nil {
+		_ = resp.Body.Close()
+		t.Errorf("a client without certificate got %s", resp.Status)
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/signal"
 	"syscall"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -48,18 +49,26 @@ func command() *cobra.Command {
 	return cmd
 }
 
-// signals returns a context that ends with the first SIGINT or SIGTERM. A second one ends the process at
-// once, and the kernel its Pods.
+// impatience is how long after the first signal another one counts as a second: senders that signal a whole
+// process group often reach its members twice.
+const impatience = time.Second
+
+// signals returns a context that ends with the first SIGINT or SIGTERM. A later one ends the process at once,
+// and the kernel its Pods.
 func signals() (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancel(context.Background())
 	ch := make(chan os.Signal, 2)
 	signal.Notify(ch, os.Interrupt, syscall.SIGTERM)
 	go func() {
 		<-ch
+		first := time.Now()
 		cancel()
-		<-ch
-		fmt.Fprintln(os.Stderr, "ankole-standalone: second signal, ending at once")
-		os.Exit(1)
+		for range ch {
+			if time.Since(first) > impatience {
+				fmt.Println("second signal: ending at once")
+				os.Exit(1)
+			}
+		}
 	}()
 	return ctx, cancel
 }
