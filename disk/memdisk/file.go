@@ -32,8 +32,11 @@ func (fs *FS) OpenFiles() int {
 	return len(fs.files)
 }
 
+// Handle implements disk.File.
 func (f *file) Handle() int32 { return f.handle }
-func (f *file) Path() string  { return f.name }
+
+// Path implements disk.File.
+func (f *file) Path() string { return f.name }
 
 // check refuses what a real file would refuse.
 func (f *file) check(off, n int64, write bool) error {

@@ -17,8 +17,11 @@ type file struct {
 	direct bool
 }
 
+// Handle implements disk.File.
 func (f *file) Handle() int32 { return int32(f.fd) }
-func (f *file) Path() string  { return f.name }
+
+// Path implements disk.File.
+func (f *file) Path() string { return f.name }
 
 // Buffers for direct access by callers whose memory is not page-aligned.
 const (

@@ -257,8 +257,11 @@ func openDir(real string) (fd int, err error) {
 // lock is an flock on the directory itself: nothing to create or to leave behind.
 type lock struct{ fd int }
 
+// Handle implements disk.Lock.
 func (l *lock) Handle() int32 { return int32(l.fd) }
-func (l *lock) Close() error  { return wrap("unlock", "directory", unix.Close(l.fd)) }
+
+// Close implements disk.Lock.
+func (l *lock) Close() error { return wrap("unlock", "directory", unix.Close(l.fd)) }
 
 // Lock implements disk.Meta.
 func (s *FS) Lock(dir string) (disk.Lock, error) {

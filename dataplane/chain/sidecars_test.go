@@ -1,0 +1,166 @@
+package chain_test
+
+import (
+	"bytes"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+
+	"ankole.storage/dataplane/chain"
+	"ankole.storage/disk/memdisk"
+)
+
+// What another engine rewrites without our key makes every sidecar void.
+func TestRewrittenVolumeMetaVoidsSidecars(t *testing.T) {
+	w, fs := newWorld(t, mib)
+	r := chain.Record{VolumeUUID: testUUID, Epoch: 1, State: chain.MemberRW, Self: "v-1"}
+	w.must(w.c.WriteRecord(r))
+	w.must(w.c.WriteDirty([]chain.Region{}))
+	w.must(w.c.Close())
+	stripStamp(t, fs, "/r/volume.meta")
+	w.open()
+	if _, valid := w.c.Record(); valid {
+		t.Fatal("record is still valid")
+	}
+	if _, known := w.c.Dirty(); known {
+		t.Fatal("dirty log is still valid")
+	}
+	wantErr(t, w.c.WriteDirty(nil), chain.ErrInvalid)
+	r.Generation = 8
+	w.must(w.c.WriteRecord(r))
+	if _, known := w.c.Dirty(); known {
+		t.Fatal("adopting a directory made its dirty log known")
+	}
+	w.reopen()
+	if got, valid := w.c.Record(); !valid || !reflect.DeepEqual(got, r) {
+		t.Fatalf("record %+v, %v", got, valid)
+	}
+	w.must(w.c.WriteDirty([]chain.Region{3, 1}))
+	w.reopen()
+	if set, known := w.c.Dirty(); !known || !slices.Equal(set, []chain.Region{3, 1}) {
+		t.Fatalf("dirty %v, %v", set, known)
+	}
+}
+
+func stripStamp(t *testing.T, fs *memdisk.FS, name string) {
+	t.Helper()
+	data, err := fs.ReadFile(name, 1<<20)
+	if err != nil {
+		t.Fatal(err)
+	}
+	i := bytes.Index(data, []byte(`,"AnkoleStamp"`))
+	if i < 0 {
+		t.Fatalf("no stamp in %s", data)
+	}
+	if err := fs.WriteFileAtomic(name, append(data[:i], "}\n"...)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestRecordBounds(t *testing.T) {
+	w, _ := newWorld(t, mib)
+	name := strings.Repeat("n", chain.MaxNameLength)
+	r := chain.Record{VolumeUUID: testUUID, Promised: 1<<64 - 1, Epoch: 1<<64 - 1, Generation: 1<<64 - 1, State: chain.MemberWO, Self: name, Engine: name}
+	for i := range chain.MaxMembers {
+		r.Members = append(r.Members, chain.Member{Name: name[:chain.MaxNameLength-1] + string(rune('a'+i)), Flags: byte(i)})
+	}
+	w.must(w.c.WriteRecord(r))
+	w.reopen()
+	if got, valid := w.c.Record(); !valid || !reflect.DeepEqual(got, r) {
+		t.Fatal("the largest record does not come back")
+	}
+	for _, bad := range []chain.Record{
+		{Self: name + "n"}, {Engine: name + "n"}, {State: 3}, {Members: []chain.Member{{}}},
+		{Members: append(slices.Clone(r.Members), chain.Member{Name: "x"})}, {Members: []chain.Member{{Name: name + "n"}}},
+	} {
+		if err := w.c.WriteRecord(bad); err == nil {
+			t.Errorf("record %+v was accepted", bad)
+		}
+	}
+	regions := make([]chain.Region, chain.MaxDirtyRegions)
+	for i := range regions {
+		regions[i] = chain.Region(1<<32 - 1 - i)
+	}
+	w.must(w.c.WriteDirty(regions))
+	wantErr(t, w.c.WriteDirty(append(regions, 0)), chain.ErrLimit)
+	w.reopen()
+	if set, known := w.c.Dirty(); !known || !slices.Equal(set, regions) {
+		t.Fatal("the largest dirty log does not come back")
+	}
+}
+
+// A damaged newer slot leaves the older record; two damaged ones leave nothing.
+func TestDamagedSlots(t *testing.T) {
+	w, fs := newWorld(t, mib)
+	for i := range uint64(3) {
+		w.must(w.c.WriteRecord(chain.Record{VolumeUUID: testUUID, Epoch: i + 1, Self: "v-1"}))
+	}
+	w.must(w.c.Close())
+	f, err := fs.Open("/r/ankole.member", 0)
+	w.must(err)
+	for _, wantEpoch := range []uint64{2, 0} {
+		slot := int64(8192) // records 1, 2, 3 have sequence numbers 3, 4, 5; 5 is in slot 1
+		if wantEpoch == 0 {
+			slot = 0
+		}
+		_, err = f.WriteAt([]byte("rot"), slot+8000)
+		w.must(err)
+		w.open()
+		if r, valid := w.c.Record(); r.Epoch != wantEpoch || valid != (wantEpoch != 0) {
+			t.Fatalf("epoch %d, valid %v; want %d", r.Epoch, valid, wantEpoch)
+		}
+		w.must(w.c.Close())
+	}
+	w.must(f.Close())
+}
+
+func TestRevisionCounterIsRaisedOncePerGeneration(t *testing.T) {
+	w, fs := newWorld(t, mib)
+	if _, exists, err := w.c.RevisionCounter(); exists || err != nil {
+		t.Fatalf("%v, %v", exists, err)
+	}
+	w.must(w.c.SetRevisionCounter(5)) // nowhere to write it: no change
+	counter := append([]byte("41"), make([]byte, 4094)...)
+	w.must(fs.WriteFileAtomic("/r/revision.counter", counter))
+	for i, generation := range []uint64{1, 1, 2, 3} {
+		w.must(w.c.WriteRecord(chain.Record{VolumeUUID: testUUID, Generation: generation, Epoch: uint64(i), Self: "v-1"}))
+	}
+	if v, exists, err := w.c.RevisionCounter(); v != 44 || !exists || err != nil {
+		t.Fatalf("%d, %v, %v", v, exists, err)
+	}
+	data, err := fs.ReadFile("/r/revision.counter", 4096)
+	w.must(err)
+	if copy(counter, "44"); !bytes.Equal(data, counter) {
+		t.Fatalf("file holds %q", data)
+	}
+	wantErr(t, w.c.SetRevisionCounter(-1), chain.ErrInvalid)
+	w.must(fs.WriteFileAtomic("/r/revision.counter", []byte("no number")))
+	wantErr(t, w.c.WriteRecord(chain.Record{Generation: 9}), chain.ErrCorrupt)
+}
+
+// On a full disk metadata still changes, through the reserve file, as often as needed.
+func TestFullDiskKeepsMetadataWritable(t *testing.T) {
+	w, fs := newWorld(t, mib)
+	w.fill(0, 4096, 1)
+	fs.SetCapacity(fs.Used())
+	for range 3 {
+		w.reopen()
+		w.must(w.c.SetRebuilding())
+		w.must(w.c.FinishRebuild())
+		w.must(w.c.WriteRecord(chain.Record{VolumeUUID: testUUID, Epoch: 7, Self: "v-1"}))
+		w.must(w.c.WriteDirty([]chain.Region{1}))
+	}
+	wantErr(t, w.c.Snapshot("a", true, "", nil), chain.ErrNoSpace)
+	wantErr(t, w.write(8192, make([]byte, 4096)), chain.ErrNoSpace)
+	w.must(w.c.Remap(8192, 4096))
+	w.wantByte(0, 4096, 1)
+	w.fill(0, 4096, 2)
+	fs.SetCapacity(0)
+	w.snapshot("a")
+	w.reopen()
+	w.wantByte(0, 4096, 2)
+	if list, err := w.c.Snapshots(); err != nil || len(list) != 2 {
+		t.Fatalf("%v, %v", list, err)
+	}
+}
