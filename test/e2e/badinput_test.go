@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"net/http"
 	"strings"
@@ -18,7 +19,6 @@ func badInput(t *testing.T, c *cluster) {
 	for _, r := range []struct{ name, method, path, body, want string }{
 		{"size not a number", "POST", "/volumes", `{"name":"bad","size":"many"}`, "size"},
 		{"negative size", "POST", "/volumes", `{"name":"bad","size":"-1Gi"}`, "size"},
-		{"size over every disk", "POST", "/volumes", `{"name":"bad","size":"100Pi"}`, ""},
 		{"name not a DNS label", "POST", "/volumes", `{"name":"Bad_Name!","size":"64Mi"}`, "name"},
 		{"no name", "POST", "/volumes", `{"size":"64Mi"}`, "name"},
 		{"21 replicas", "POST", "/volumes", `{"name":"bad","size":"64Mi","numberOfReplicas":21}`, "between 1 to 20"},
@@ -51,6 +51,7 @@ func badInput(t *testing.T, c *cluster) {
 			t.Errorf("accepted with %d: %.200s", status, body)
 		}
 	})
+	t.Run("size over every disk", func(t *testing.T) { tooLarge(t, c) })
 	t.Run("attach twice to two nodes", func(t *testing.T) {
 		outer := c.t
 		c.t = t
@@ -67,6 +68,30 @@ func badInput(t *testing.T, c *cluster) {
 	volumes, err := c.rest.Volumes(context.Background())
 	if err != nil || len(volumes) != 1 {
 		t.Errorf("bad input left volumes behind: %d %v", len(volumes), err)
+	}
+}
+
+// tooLarge: a volume that no disk can hold is taken in, since disks may be added, but it says at once why it cannot be used,
+// and attaching it is refused with the reason.
+func tooLarge(t *testing.T, c *cluster) {
+	outer := c.t
+	c.t = t
+	defer func() { c.t = outer }()
+	c.create("huge", 1<<50, 3)
+	defer c.remove("huge")
+	c.eventually("condition Scheduled tells that there is no room", func(ctx context.Context) error {
+		v, err := c.rest.Volume(ctx, "huge")
+		if err != nil {
+			return err
+		}
+		if s := v.Conditions["Scheduled"]; s.Status != "False" || !strings.Contains(s.Message, "insufficient storage") {
+			return fmt.Errorf("Scheduled is %q: %s", s.Status, s.Message)
+		}
+		return nil
+	})
+	_, err := c.rest.AttachVolume(context.Background(), "huge", resource.AttachInput{HostID: "node-1"})
+	if err == nil || !strings.Contains(err.Error(), "unable to attach volume") {
+		t.Errorf("attach: %v", err)
 	}
 }
 

@@ -342,7 +342,10 @@ func TestF4(t *testing.T) {
 	rng := rand.New(rand.NewPCG(uint64(os.Getpid()), 4))
 	var w *rig.Writer
 	version := uint64(0)
+	epoch := int64(0)
 	for round := range rounds {
+		// What the API tells right after a restart is from before it, until a new engine has been granted its epoch.
+		epoch = c.awaitEpoch("f4", epoch+1)
 		d := c.device(c.awaitUsable("f4", "node-1", 3))
 		if w == nil {
 			w = rig.NewWriter(d, 64*mib, rng.Uint64())
@@ -362,6 +365,7 @@ func TestF4(t *testing.T) {
 		c.connect()
 		t.Logf("round %d: %d writes and %d flushes so far", round+1, w.Ops(), w.Flushes())
 	}
+	c.awaitEpoch("f4", epoch+1)
 	d := c.device(c.awaitUsable("f4", "node-1", 3))
 	w.Verify(t, d)
 	if err := d.Close(); err != nil {
@@ -369,4 +373,23 @@ func TestF4(t *testing.T) {
 	}
 	c.detach("f4")
 	c.identical("f4", 3)
+}
+
+// awaitEpoch waits until an engine of the volume serves with at least the given epoch, and returns its epoch.
+func (c *cluster) awaitEpoch(volume string, atLeast int64) (epoch int64) {
+	c.t.Helper()
+	c.eventually(fmt.Sprintf("epoch %d of %s", atLeast, volume), func(ctx context.Context) error {
+		var list longhorn.EngineList
+		if err := c.kube.List(ctx, &list, client.InNamespace(namespace)); err != nil {
+			return err
+		}
+		for _, e := range list.Items {
+			if m := e.Status.Membership; e.Spec.VolumeName == volume && m != nil && m.Epoch >= atLeast && e.Status.CurrentState == "running" {
+				epoch = m.Epoch
+				return nil
+			}
+		}
+		return fmt.Errorf("no engine is that new")
+	})
+	return epoch
 }
