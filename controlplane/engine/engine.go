@@ -19,6 +19,7 @@ import (
 	"net"
 	"slices"
 	"strconv"
+	"time"
 
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -39,6 +40,8 @@ type Config struct {
 	Namespace string
 	// NodeName is the leader's node, the owner of engines without a node.
 	NodeName string
+	// RewatchMost bounds the pause before a broken stream of an engine is opened again; 0 means five seconds.
+	RewatchMost time.Duration
 }
 
 // Reconciler runs engines. Use New.
@@ -52,7 +55,7 @@ type Reconciler struct {
 
 // New returns the reconciler; processes reaches the instance managers, engines the engines.
 func New(cfg Config, processes instance.Processes, engines engineclient.Client) *Reconciler {
-	return &Reconciler{cfg: cfg, processes: processes, engines: engines, monitor: NewMonitor(engines, cfg.Namespace)}
+	return &Reconciler{cfg: cfg, processes: processes, engines: engines, monitor: NewMonitor(engines, cfg.Namespace, cfg.RewatchMost)}
 }
 
 // SetupWithManager registers it; it runs on the leader.

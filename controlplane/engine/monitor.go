@@ -24,7 +24,7 @@ const (
 	// suspendGrace is how long I/O must be held back before it is told: agreeing on a new set of replicas holds it back
 	// for a moment each time.
 	suspendGrace = 2 * time.Second
-	// rewatchFirst and rewatchMost bound the pause before a broken stream is opened again.
+	// rewatchFirst and rewatchMost bound the pause before a broken stream is opened again; the latter is a default.
 	rewatchFirst = 100 * time.Millisecond
 	rewatchMost  = 5 * time.Second
 	// pokesBuffer holds wake-ups while the controller's queue takes them; the queue merges them by name.
@@ -36,6 +36,7 @@ type Monitor struct {
 	engines   engineclient.Client
 	namespace string
 	pokes     chan event.GenericEvent
+	pauseMost time.Duration
 
 	mu      sync.Mutex
 	watches map[string]*watch
@@ -57,9 +58,13 @@ type watch struct {
 }
 
 // NewMonitor returns a monitor without streams. Add it to a controller manager, which stops it.
-func NewMonitor(engines engineclient.Client, namespace string) *Monitor {
+// pauseMost bounds the pause before a broken stream is opened again; 0 means five seconds.
+func NewMonitor(engines engineclient.Client, namespace string, pauseMost time.Duration) *Monitor {
+	if pauseMost == 0 {
+		pauseMost = rewatchMost
+	}
 	return &Monitor{
-		engines: engines, namespace: namespace,
+		engines: engines, namespace: namespace, pauseMost: pauseMost,
 		pokes: make(chan event.GenericEvent, pokesBuffer), watches: map[string]*watch{},
 	}
 }
@@ -138,10 +143,11 @@ func (m *Monitor) drop(engine string) {
 }
 
 func (m *Monitor) follow(ctx context.Context, w *watch) {
-	pause := rewatchFirst
+	first := min(rewatchFirst, m.pauseMost)
+	pause := first
 	for ctx.Err() == nil {
 		err := m.engines.Watch(ctx, w.target, func(s engineclient.State) {
-			pause = rewatchFirst
+			pause = first
 			m.observe(ctx, w, s)
 		})
 		if ctx.Err() != nil {
@@ -152,7 +158,7 @@ func (m *Monitor) follow(ctx context.Context, w *watch) {
 		case <-ctx.Done():
 		case <-time.After(pause):
 		}
-		pause = min(2*pause, rewatchMost)
+		pause = min(2*pause, m.pauseMost)
 	}
 }
 

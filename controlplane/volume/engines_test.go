@@ -292,7 +292,7 @@ func (m *engineModel) publish() {
 
 // listening says whether every reachable engine's stream is open.
 func (w *world) listening() bool {
-	for deadline := time.Now().Add(20 * time.Millisecond); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(3 * time.Millisecond); time.Now().Before(deadline); time.Sleep(200 * time.Microsecond) {
 		w.mu.Lock()
 		ok := true
 		for _, m := range w.engines {

@@ -2,8 +2,10 @@ package volume_test
 
 import (
 	"context"
+	"flag"
 	"fmt"
 	"maps"
+	"os"
 	"slices"
 	"testing"
 	"time"
@@ -150,6 +152,7 @@ func attached(t fataler, dir string, nodes, replicas int) *world {
 }
 
 func TestCreateAttachDetachAttachElsewhereDelete(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, t.TempDir(), 3)
 	w.newVolume(3, nil)
 	w.settle()
@@ -187,6 +190,7 @@ func TestCreateAttachDetachAttachElsewhereDelete(t *testing.T) {
 }
 
 func TestLostReplicaProcessIsRebuiltWhereItIs(t *testing.T) {
+	t.Parallel()
 	w := attached(t, t.TempDir(), 3, 3)
 	before := names(w)
 	w.killProcess(func(p *proc) bool { return isReplica(p) && p.node == "n3" })
@@ -213,6 +217,7 @@ func names(w *world) []string {
 }
 
 func TestLostNodeIsReplacedAfterTheWaitInterval(t *testing.T) {
+	t.Parallel()
 	w := attached(t, t.TempDir(), 4, 3)
 	var victim string
 	for _, r := range w.replicas() {
@@ -248,6 +253,7 @@ func TestLostNodeIsReplacedAfterTheWaitInterval(t *testing.T) {
 }
 
 func TestCrashedEngineIsRestartedInPlace(t *testing.T) {
+	t.Parallel()
 	w := attached(t, t.TempDir(), 3, 3)
 	w.killProcess(isEngine)
 	w.settle()
@@ -260,6 +266,7 @@ func TestCrashedEngineIsRestartedInPlace(t *testing.T) {
 }
 
 func TestEverythingKilledAtOnceComesBackWithoutRebuild(t *testing.T) {
+	t.Parallel()
 	w := attached(t, t.TempDir(), 3, 3)
 	for round := range 3 {
 		for _, n := range []string{"n1", "n2", "n3"} {
@@ -278,6 +285,7 @@ func TestEverythingKilledAtOnceComesBackWithoutRebuild(t *testing.T) {
 }
 
 func TestLostInstanceManagerOfTheEngine(t *testing.T) {
+	t.Parallel()
 	w := attached(t, t.TempDir(), 3, 3)
 	w.killManager("n1")
 	w.settle()
@@ -288,6 +296,7 @@ func TestLostInstanceManagerOfTheEngine(t *testing.T) {
 }
 
 func TestEngineNodeLostMovesOnlyByTicket(t *testing.T) {
+	t.Parallel()
 	w := attached(t, t.TempDir(), 4, 3)
 	w.cut("n1")
 	w.advance(2*time.Minute, 30*time.Second)
@@ -309,6 +318,7 @@ func TestEngineNodeLostMovesOnlyByTicket(t *testing.T) {
 }
 
 func TestStaleReplicaIsGivenToTheEngineAndRebuilt(t *testing.T) {
+	t.Parallel()
 	w := attached(t, t.TempDir(), 3, 3)
 	w.cut("n3")
 	w.settle()
@@ -327,6 +337,7 @@ func TestStaleReplicaIsGivenToTheEngineAndRebuilt(t *testing.T) {
 }
 
 func TestFaultedVolumeComesBackByItself(t *testing.T) {
+	t.Parallel()
 	w := attached(t, t.TempDir(), 3, 2)
 	for _, r := range w.replicas() {
 		node := r.Spec.NodeID
@@ -351,6 +362,7 @@ func TestFaultedVolumeComesBackByItself(t *testing.T) {
 }
 
 func TestNoPlaceForAReplicaIsToldAndMended(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, t.TempDir(), 2)
 	w.newVolume(3, nil)
 	w.settle()
@@ -366,6 +378,7 @@ func TestNoPlaceForAReplicaIsToldAndMended(t *testing.T) {
 }
 
 func TestFewerCopiesThanWantedAreAddedAfterTheNumberWasRaised(t *testing.T) {
+	t.Parallel()
 	w := attached(t, t.TempDir(), 3, 1)
 	v := w.volume("v")
 	v.Spec.NumberOfReplicas = 3
@@ -377,6 +390,7 @@ func TestFewerCopiesThanWantedAreAddedAfterTheNumberWasRaised(t *testing.T) {
 }
 
 func TestBestEffortLocalityMovesAReplica(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, t.TempDir(), 4)
 	w.newVolume(2, func(s *v1beta2.VolumeSpec) { s.DataLocality = v1beta2.DataLocalityBestEffort })
 	w.settle()
@@ -409,6 +423,7 @@ func TestBestEffortLocalityMovesAReplica(t *testing.T) {
 }
 
 func TestEvictedReplicaIsReplacedAndRemoved(t *testing.T) {
+	t.Parallel()
 	w := attached(t, t.TempDir(), 4, 3)
 	r := w.replicas()[0]
 	r.Spec.EvictionRequested = true
@@ -424,6 +439,22 @@ func TestEvictedReplicaIsReplacedAndRemoved(t *testing.T) {
 			t.Fatalf("the evicted replica is still there\n%s", w.dump())
 		}
 	}
+}
+
+// drawnRuns is how many fault schedules are drawn unless -rapid.checks says otherwise: each is a cluster's life of some
+// hundred steps.
+const drawnRuns = "12"
+
+func TestMain(m *testing.M) {
+	flag.Parse()
+	given := false
+	flag.Visit(func(f *flag.Flag) { given = given || f.Name == "rapid.checks" })
+	if !given {
+		if err := flag.Set("rapid.checks", drawnRuns); err != nil {
+			panic(err)
+		}
+	}
+	os.Exit(m.Run())
 }
 
 // TestAnyFaultsHeal draws faults, moves and pauses. Whatever happens, checkSafe holds after each step of each reconciler, and

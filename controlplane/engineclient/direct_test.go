@@ -1,0 +1,188 @@
+package engineclient_test
+
+import (
+	"context"
+	"errors"
+	"net"
+	"reflect"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+
+	enginev1 "ankole.storage/api/rpc/engine/v1"
+	"ankole.storage/controlplane/engineclient"
+)
+
+// server is an engine that answers from fields.
+type server struct {
+	enginev1.UnimplementedEngineServer
+	mu     sync.Mutex
+	meta   metadata.MD
+	states chan *enginev1.State
+	err    error
+	added  string
+}
+
+func (s *server) note(ctx context.Context) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.meta, _ = metadata.FromIncomingContext(ctx)
+	return s.err
+}
+
+func (s *server) Get(ctx context.Context, _ *enginev1.GetRequest) (*enginev1.State, error) {
+	return full(), s.note(ctx)
+}
+
+func (s *server) ReplicaAdd(ctx context.Context, r *enginev1.ReplicaAddRequest) (*enginev1.State, error) {
+	s.added = r.GetAddress()
+	return full(), s.note(ctx)
+}
+
+func (s *server) Watch(_ *enginev1.GetRequest, stream grpc.ServerStreamingServer[enginev1.State]) error {
+	for st := range s.states {
+		if err := stream.Send(st); err != nil {
+			return err
+		}
+	}
+	return status.Error(codes.Unavailable, "shutting down")
+}
+
+func full() *enginev1.State {
+	return &enginev1.State{
+		VolumeName: "v", InstanceName: "v-e-0", Size: 1 << 30, Frontend: "tgt-blockdev", FrontendState: "up", Endpoint: "/dev/longhorn/v",
+		Replicas: []*enginev1.Replica{
+			{Address: "tcp://10.0.0.1:10000", Member: "v-aaaaaaaa", Mode: enginev1.Mode_MODE_RW},
+			{Address: "tcp://10.0.0.2:10000", Mode: enginev1.Mode_MODE_WO, Rebuild: &enginev1.Rebuild{Running: true, Progress: 150, State: "in_progress", FromAddress: "tcp://10.0.0.1:10000"}},
+			{Address: "tcp://10.0.0.3:10000", Mode: enginev1.Mode_MODE_UNSPECIFIED},
+			{Address: "tcp://10.0.0.4:10000", Mode: enginev1.Mode(77), Error: "from the future"},
+		},
+		Snapshots: map[string]*enginev1.Snapshot{"volume-head": {Name: "volume-head", Parent: "s", Size: 4096},
+			"s": {Name: "s", Children: map[string]bool{"volume-head": true, "gone": false}, UserCreated: true}},
+		Suspended: true, SuspendedReason: "no witness", Epoch: 3, Generation: 4,
+	}
+}
+
+func serve(t *testing.T, s *server) (engineclient.Target, *engineclient.Direct) {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	g := grpc.NewServer()
+	enginev1.RegisterEngineServer(g, s)
+	done := make(chan struct{})
+	go func() { defer close(done); _ = g.Serve(l) }() // ends with Stop
+	d := &engineclient.Direct{}
+	t.Cleanup(func() { d.Close(); g.Stop(); <-done })
+	return engineclient.Target{Address: l.Addr().String(), Volume: "v", Engine: "v-e-0"}, d
+}
+
+func TestGetTranslatesTheState(t *testing.T) {
+	s := &server{}
+	target, d := serve(t, s)
+	got, err := d.Get(t.Context(), target)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []engineclient.Replica{
+		{Address: "10.0.0.1:10000", Member: "v-aaaaaaaa", Mode: engineclient.ModeRW},
+		{Address: "10.0.0.2:10000", Mode: engineclient.ModeWO, Rebuild: &engineclient.Rebuild{Running: true, Percent: 100, State: "in_progress", From: "10.0.0.1:10000"}},
+		{Address: "10.0.0.3:10000", Mode: engineclient.ModePending},
+		{Address: "10.0.0.4:10000", Mode: engineclient.ModeERR, Error: "from the future"},
+	}
+	if !reflect.DeepEqual(got.Replicas, want) {
+		t.Errorf("replicas %+v, want %+v", got.Replicas, want)
+	}
+	if !got.FrontendUp || got.Endpoint != "/dev/longhorn/v" || !got.Suspended || got.Generation != 4 || got.SizeBytes != 1<<30 {
+		t.Errorf("state %+v", got)
+	}
+	if p := got.Snapshots["s"]; !reflect.DeepEqual(p.Children, []string{"volume-head"}) || !p.UserCreated {
+		t.Errorf("snapshot %+v", p)
+	}
+	if s.meta.Get("volume-name")[0] != "v" || s.meta.Get("instance-name")[0] != "v-e-0" {
+		t.Errorf("identity was not sent: %v", s.meta)
+	}
+}
+
+func TestErrorsAreTyped(t *testing.T) {
+	tests := []struct {
+		code codes.Code
+		want error
+	}{
+		{codes.NotFound, engineclient.ErrNotFound}, {codes.FailedPrecondition, engineclient.ErrPrecondition},
+		{codes.InvalidArgument, engineclient.ErrInvalid}, {codes.Unavailable, engineclient.ErrUnavailable},
+		{codes.DeadlineExceeded, engineclient.ErrUnavailable}, {codes.Internal, engineclient.ErrUnavailable},
+	}
+	for _, tt := range tests {
+		s := &server{err: status.Error(tt.code, "because")}
+		target, d := serve(t, s)
+		_, err := d.ReplicaAdd(t.Context(), target, "10.0.0.9:10000")
+		if !errors.Is(err, tt.want) || !strings.Contains(err.Error(), "because") || !strings.Contains(err.Error(), "v-e-0") {
+			t.Errorf("%v: %v, want %v", tt.code, err, tt.want)
+		}
+		if s.added != "tcp://10.0.0.9:10000" {
+			t.Errorf("address sent as %q", s.added)
+		}
+	}
+}
+
+func TestNobodyListening(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	address := l.Addr().String()
+	l.Close()
+	var d engineclient.Direct
+	defer d.Close()
+	if _, err := d.Get(t.Context(), engineclient.Target{Address: address}); !errors.Is(err, engineclient.ErrUnavailable) {
+		t.Errorf("error %v, want ErrUnavailable", err)
+	}
+}
+
+func TestWatchDeliversUntilTheEnd(t *testing.T) {
+	s := &server{states: make(chan *enginev1.State, 2)}
+	target, d := serve(t, s)
+	s.states <- &enginev1.State{Generation: 1}
+	s.states <- &enginev1.State{Generation: 2}
+	close(s.states)
+	var seen []int64
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	err := d.Watch(ctx, target, func(st engineclient.State) { seen = append(seen, st.Generation) })
+	if !errors.Is(err, engineclient.ErrUnavailable) || !reflect.DeepEqual(seen, []int64{1, 2}) {
+		t.Errorf("saw %v, ended with %v", seen, err)
+	}
+	d.Forget(target)
+	d.Forget(target) // twice does no harm
+}
+
+func TestFakeBehavesAsAnEngine(t *testing.T) {
+	var f engineclient.Fake
+	target := engineclient.Target{Address: "a", Engine: "e"}
+	f.Set("a", engineclient.State{Engine: "e", Replicas: []engineclient.Replica{{Address: "r1", Mode: engineclient.ModeRW}}})
+	if _, err := f.ReplicaRemove(t.Context(), target, "r1"); !errors.Is(err, engineclient.ErrPrecondition) {
+		t.Errorf("the last replica was removed: %v", err)
+	}
+	st, err := f.ReplicaAdd(t.Context(), target, "r2")
+	if err != nil || len(st.Replicas) != 2 || st.Replicas[1].Mode != engineclient.ModeWO {
+		t.Errorf("add: %+v, %v", st, err)
+	}
+	if _, err := f.ReplicaRemove(t.Context(), target, "r3"); !errors.Is(err, engineclient.ErrNotFound) {
+		t.Errorf("unknown replica: %v", err)
+	}
+	if _, err := f.Get(t.Context(), engineclient.Target{Address: "a", Engine: "other"}); !errors.Is(err, engineclient.ErrPrecondition) {
+		t.Errorf("another engine's call was answered: %v", err)
+	}
+	f.Break("a")
+	if _, err := f.Get(t.Context(), target); !errors.Is(err, engineclient.ErrUnavailable) {
+		t.Errorf("a broken engine answered: %v", err)
+	}
+}

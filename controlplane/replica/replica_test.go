@@ -1,0 +1,203 @@
+package replica
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"ankole.storage/api/longhorn/v1beta2"
+	"ankole.storage/controlplane/instance"
+)
+
+var now = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+
+func rep() *v1beta2.Replica {
+	r := &v1beta2.Replica{ObjectMeta: metav1.ObjectMeta{Name: "v-r-11111111", UID: "u1", Finalizers: []string{v1beta2.Finalizer},
+		OwnerReferences: []metav1.OwnerReference{{Kind: "Volume", Name: "v", UID: "uid-v"}}}}
+	r.Spec.VolumeName, r.Spec.VolumeSize, r.Spec.NodeID, r.Spec.Image = "v", 1<<30, "n1", "img:1"
+	r.Spec.DiskID, r.Spec.DiskPath, r.Spec.DataDirectoryName = "disk-1", "/data", "v-22222222"
+	r.Spec.SnapshotMaxCount, r.Spec.DesireState = 250, v1beta2.InstanceStateRunning
+	return r
+}
+
+func managers(p *v1beta2.InstanceProcess) []v1beta2.InstanceManager {
+	im := v1beta2.InstanceManager{ObjectMeta: metav1.ObjectMeta{Name: "im-1"}}
+	im.Spec.NodeID, im.Spec.Type = "n1", v1beta2.InstanceManagerTypeAllInOne
+	im.Status.CurrentState, im.Status.IP = v1beta2.InstanceManagerStateRunning, "10.0.0.1"
+	if p != nil {
+		im.Status.InstanceReplicas = map[string]v1beta2.InstanceProcess{"v-r-11111111": *p}
+	}
+	return []v1beta2.InstanceManager{im}
+}
+
+func runningProcess() *v1beta2.InstanceProcess {
+	return &v1beta2.InstanceProcess{Status: v1beta2.InstanceProcessStatus{State: v1beta2.InstanceStateRunning, PortStart: 10000, UUID: "run"}}
+}
+
+func TestDecide(t *testing.T) {
+	deleted := func(r *v1beta2.Replica) { r.DeletionTimestamp = &metav1.Time{Time: now} }
+	stopped := func(r *v1beta2.Replica) { r.Spec.DesireState = v1beta2.InstanceStateStopped }
+	tests := []struct {
+		name string
+		edit func(*v1beta2.Replica)
+		seen seen
+		want string
+	}{
+		{"start", nil, seen{Managers: managers(nil)}, "start replica v-r-11111111"},
+		{"runs", nil, seen{Managers: managers(runningProcess())}, ""},
+		{"no manager yet", nil, seen{}, ""},
+		{"stop", stopped, seen{Managers: managers(runningProcess())}, "stop replica v-r-11111111 in im-1"},
+		{"nothing on a lost node", nil, seen{Managers: managers(nil), NodeDown: true}, ""},
+		{"deleted, but its engine still uses it", deleted, seen{Managers: managers(runningProcess()), InUse: true}, ""},
+		{"deleted and dropped by its engine", deleted, seen{Managers: managers(runningProcess())}, "stop replica v-r-11111111 in im-1"},
+		{"deleted and stopped: the agent removes the data", deleted, seen{Managers: managers(nil)}, ""},
+		{"deleted on a lost node", deleted, seen{NodeDown: true}, "update *v1beta2.Replica v-r-11111111"},
+		{"deleted without a place", func(r *v1beta2.Replica) { deleted(r); r.Spec.NodeID = "" }, seen{}, "update *v1beta2.Replica v-r-11111111"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			r := rep()
+			if tt.edit != nil {
+				tt.edit(r)
+			}
+			got := ""
+			if d := decide(now, r, tt.seen); d.Do != nil {
+				got = d.Do.String()
+			}
+			if got != tt.want {
+				t.Errorf("wants %q, want %q", got, tt.want)
+			}
+		})
+	}
+}
+
+func TestProcessIsAsTheArchitectureSays(t *testing.T) {
+	r := rep()
+	r.Spec.RevisionCounterDisabled = true
+	p := process(r, "10.0.0.1", "secret")
+	want := []string{
+		"--volume-name", "v", "replica", "/host/data/replicas/v-22222222", "--size", "1073741824",
+		"--replica-instance-name", "v-r-11111111", "--snapshot-max-count", "250", "--snapshot-max-size", "0", "--disableRevCounter",
+	}
+	if !slices.Equal(p.Args, want) || p.Binary != "/host/var/lib/longhorn/engine-binaries/img-1/longhorn" || p.PortCount != 10 {
+		t.Errorf("process %+v", p)
+	}
+	if p.Environment["ANKOLE_VOLUME_UUID"] != "uid-v" || p.Environment["ANKOLE_VOLUME_SECRET"] != "secret" {
+		t.Errorf("environment %v", p.Environment)
+	}
+}
+
+func node() *v1beta2.Node {
+	n := &v1beta2.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}}
+	n.Spec.Disks = map[string]v1beta2.DiskSpec{"d": {Path: "/data/"}}
+	n.Status.DiskStatus = map[string]v1beta2.DiskStatus{"d": {DiskUUID: "disk-1",
+		Conditions: []v1beta2.Condition{{Type: v1beta2.DiskConditionReady, Status: v1beta2.ConditionTrue}}}}
+	return n
+}
+
+// TestWhatMayBeRemoved: only what is a replica directory of the volume beyond doubt.
+func TestWhatMayBeRemoved(t *testing.T) {
+	tests := []struct {
+		name string
+		edit func(*v1beta2.Replica, *v1beta2.Node, *[]v1beta2.Replica)
+		keep string // part of the reason, empty: may go
+	}{
+		{"its own directory", func(*v1beta2.Replica, *v1beta2.Node, *[]v1beta2.Replica) {}, ""},
+		{"path upwards", func(r *v1beta2.Replica, _ *v1beta2.Node, _ *[]v1beta2.Replica) {
+			r.Spec.DataDirectoryName = "../v-22222222"
+		}, "not the name"},
+		{"absolute path", func(r *v1beta2.Replica, _ *v1beta2.Node, _ *[]v1beta2.Replica) { r.Spec.DataDirectoryName = "/etc" }, "not the name"},
+		{"other name", func(r *v1beta2.Replica, _ *v1beta2.Node, _ *[]v1beta2.Replica) { r.Spec.DataDirectoryName = "backups" }, "not the name"},
+		{"directory of another volume", func(r *v1beta2.Replica, _ *v1beta2.Node, _ *[]v1beta2.Replica) {
+			r.Spec.DataDirectoryName = "w-22222222"
+		}, "not the name"},
+		{"directory of a volume with a longer name", func(r *v1beta2.Replica, _ *v1beta2.Node, _ *[]v1beta2.Replica) {
+			r.Spec.DataDirectoryName = "v-w-22222222"
+		}, "not the name"},
+		{"disk exchanged", func(_ *v1beta2.Replica, n *v1beta2.Node, _ *[]v1beta2.Replica) {
+			n.Status.DiskStatus["d"] = v1beta2.DiskStatus{DiskUUID: "disk-2", Conditions: n.Status.DiskStatus["d"].Conditions}
+		}, "no ready disk"},
+		{"disk elsewhere", func(r *v1beta2.Replica, _ *v1beta2.Node, _ *[]v1beta2.Replica) { r.Spec.DiskPath = "/other" }, "no ready disk"},
+		{"disk not ready", func(_ *v1beta2.Replica, n *v1beta2.Node, _ *[]v1beta2.Replica) {
+			n.Status.DiskStatus["d"] = v1beta2.DiskStatus{DiskUUID: "disk-1"}
+		}, "no ready disk"},
+		{"shared with a duplicate", func(r *v1beta2.Replica, _ *v1beta2.Node, all *[]v1beta2.Replica) {
+			other := *r
+			other.Name, other.UID = "v-r-33333333", "u2"
+			*all = append(*all, other)
+		}, "uses the same directory"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			r, n := rep(), node()
+			all := []v1beta2.Replica{*r}
+			tt.edit(r, n, &all)
+			got := keepReason(r, n, all)
+			if (got == "") != (tt.keep == "") || !strings.Contains(got, tt.keep) {
+				t.Errorf("keepReason = %q, want %q", got, tt.keep)
+			}
+		})
+	}
+}
+
+func TestRemovalDoesNotFollowLinks(t *testing.T) {
+	parent, outside := t.TempDir(), t.TempDir()
+	keep := filepath.Join(outside, "keep")
+	for _, err := range []error{
+		os.WriteFile(keep, nil, 0o600), os.MkdirAll(filepath.Join(parent, "v-22222222", "sub"), 0o700),
+		os.Symlink(outside, filepath.Join(parent, "v-22222222", "out")), os.Symlink(outside, filepath.Join(parent, "v-33333333")),
+	} {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if ok, err := directoryExists(parent, "v-33333333"); err == nil {
+		t.Errorf("a symbolic link counts as a replica directory: %v", ok)
+	}
+	if ok, err := directoryExists(parent, "v-22222222"); !ok || err != nil {
+		t.Errorf("directory not found: %v, %v", ok, err)
+	}
+	if err := removeDirectory(parent, "v-22222222"); err != nil {
+		t.Fatal(err)
+	}
+	if ok, err := directoryExists(parent, "v-22222222"); ok || err != nil {
+		t.Errorf("directory is still there: %v, %v", ok, err)
+	}
+	if _, err := os.Stat(keep); err != nil {
+		t.Errorf("a file outside was removed: %v", err)
+	}
+	if ok, err := directoryExists(filepath.Join(parent, "none"), "v-22222222"); ok || err != nil {
+		t.Errorf("missing parent: %v, %v", ok, err)
+	}
+}
+
+func TestRemovalThenFinalizer(t *testing.T) {
+	removed := false
+	r := rep()
+	s := onDisk{Mine: true, Exists: true, Path: "/data/replicas/v-22222222", Remove: func(context.Context) error { removed = true; return nil }}
+	if d := decideRemoval(now, r, s); d.Do == nil || d.Do.String() != "remove /data/replicas/v-22222222" {
+		t.Fatalf("wants %v", d.Do)
+	}
+	if removed {
+		t.Error("deciding removed the data")
+	}
+	s.Exists = false
+	if d := decideRemoval(now, r, s); d.Do == nil || !strings.HasPrefix(d.Do.String(), "update") || len(d.Events) != 0 {
+		t.Errorf("after the removal: %+v", d)
+	}
+	s.Exists, s.Keep = true, "because"
+	if d := decideRemoval(now, r, s); d.Do == nil || !strings.HasPrefix(d.Do.String(), "update") || len(d.Events) != 1 {
+		t.Errorf("with a reason to keep: %+v", d)
+	}
+	if d := decideRemoval(now, r, onDisk{}); d.Do != nil {
+		t.Errorf("a replica that is not ours: %v", d.Do)
+	}
+}
+
+var _ instance.Processes = (*instance.Fake)(nil)
