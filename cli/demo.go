@@ -32,5 +32,5 @@ and verifies every checksum. Run again, it verifies the files of the last time f
 // demoProgress is a line of progress for the demonstration.
 type demoProgress struct{ line *progress }
 
-func (p demoProgress) Set(percent int, text string) { p.line.set(percent, "      %s", text) }
+func (p demoProgress) Set(percent int, text string) { p.line.set(percent, "%s", text) }
 func (p demoProgress) Stop()                        { p.line.stop() }

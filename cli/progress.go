@@ -58,7 +58,7 @@ func (p *progress) set(percent int, format string, args ...any) {
 	p.text, p.percent = fmt.Sprintf(format, args...), percent
 	line := p.text
 	if percent != unknownPercent {
-		line += fmt.Sprintf(" %d%%", percent)
+		line = fmt.Sprintf("[%3d%%] %s", percent, line)
 	}
 	due := line != p.printed && time.Since(p.last) >= printEvery
 	if due {

@@ -109,6 +109,9 @@ func createVolume(q *request) (any, error) {
 	}
 	v, err := newVolume(q.server.cfg.Namespace, in)
 	if err == nil {
+		err = q.server.checkRoom(q.Context(), v.Spec.Size)
+	}
+	if err == nil {
 		err = q.server.create(q.Context(), v)
 	}
 	if err != nil {

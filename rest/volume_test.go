@@ -109,6 +109,7 @@ func TestBadVolumesAreRefused(t *testing.T) {
 		{`"size":"1Gi","nodeSelector":["big"]`, "specified node tag big does not exist"},
 		{`"size":"1Gi","standby":true,"frontend":"blockdev"`, "failed to set frontend for standby volume"},
 		{`"size":"1Gi","standby":true`, "without field FromBackup"},
+		{`"size":"100Pi"`, "can never be placed: the largest that any disk could hold is"},
 		{`"size":"1Gi","dataLocality":"near"`, "invalid data locality mode"},
 		{`"size":"1Gi","accessMode":"rw"`, "invalid access mode"},
 		{`"size":"1Gi","frontend":"nvmf"`, "invalid volume frontend specified"},
@@ -288,5 +289,27 @@ func TestFaultedVolumesOfferOnlyWhatIsBuilt(t *testing.T) {
 	}
 	if a := f.do(http.MethodPost, "/v1/volumes/demo?action=salvage", `{"names":[]}`); a.status != 404 {
 		t.Errorf("salvage: %d", a.status)
+	}
+}
+
+func TestDiskLimit(t *testing.T) {
+	for _, c := range []struct {
+		disk lh.DiskStatus
+		want int64
+	}{
+		{lh.DiskStatus{}, 1<<63 - 1},
+		{lh.DiskStatus{StorageMaximum: 1 << 30}, 1000 << 30},
+		{lh.DiskStatus{StorageMaximum: 1 << 40, FilesystemType: "ext2/ext3"}, 16<<40 - 1},
+		{lh.DiskStatus{StorageMaximum: 1 << 40, FilesystemType: "xfs"}, 1000 << 40},
+		{lh.DiskStatus{StorageMaximum: 1 << 62, FilesystemType: "xfs"}, 1<<63 - 1},
+	} {
+		if got := diskLimit(c.disk); got != c.want {
+			t.Errorf("%+v: %d, want %d", c.disk, got, c.want)
+		}
+	}
+	// A volume that has no room now is accepted and waits for it.
+	f := newFixture(t, resttest.Cluster()...)
+	if a := f.do("POST", "/v1/volumes", `{"name":"big","size":"1Ti"}`); a.status != 200 {
+		t.Errorf("%d %s", a.status, a.text)
 	}
 }

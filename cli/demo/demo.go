@@ -235,7 +235,10 @@ func (r *run) attach(ctx context.Context) error {
 	if _, err := r.Client.AttachVolume(ctx, r.Volume, resource.AttachInput{HostID: node, AttachedBy: "ankole demo"}); err != nil {
 		return err
 	}
-	v, err = r.until(ctx, "attached", readyTimeout, func(v *resource.Volume) bool { return v.State == "attached" && endpointOf(v) != "" })
+	// An endpoint alone can be that of an engine that is gone; robustness is known only of one that answers.
+	v, err = r.until(ctx, "attached", readyTimeout, func(v *resource.Volume) bool {
+		return v.State == "attached" && endpointOf(v) != "" && (v.Robustness == "healthy" || v.Robustness == "degraded")
+	})
 	if err != nil {
 		return err
 	}

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"golang.org/x/sys/unix"
 )
@@ -33,7 +34,11 @@ type image struct {
 func newImage(d device, endpoint string) *image { return &image{d, endpoint} }
 
 func (i *image) Describe() string {
-	return "as an ext4 image copied through " + i.endpoint + " (no root needed)"
+	kind := "the block device " + i.endpoint
+	if strings.HasPrefix(i.endpoint, "nbd") {
+		kind = "its NBD socket"
+	}
+	return "as an ext4 image copied through " + kind
 }
 
 func (i *image) Close() error { return i.dev.Close() }
