@@ -213,10 +213,10 @@ func TestDiscardTakesWholeBlocks(t *testing.T) {
 }
 
 func TestSnapshotsKeepContent(t *testing.T) {
-	w, fs := newWorld(t, 8*mib)
+	w, fs := newWorld(t, mib)
 	var sums [][32]byte
 	for i := range 12 {
-		w.fill(int64(i)*mib/2, mib, byte(i+1))
+		w.fill(int64(i)*mib/16, mib/8, byte(i+1))
 		sum, err := w.c.HashAt(chain.HeadName)
 		w.must(err)
 		sums = append(sums, sum)

@@ -210,7 +210,7 @@ func TestCrashDuringPurge(t *testing.T) {
 		w.open()
 		w.mem().CrashAfter(step)
 		done = w.c.Purge(nil) == nil
-		for seed := range uint64(4 * crashSeeds) {
+		for seed := range uint64(2 * crashSeeds) {
 			x := *w
 			x.fs, x.opts = w.mem().Crash(outcome(step, seed)), testOptions()
 			x.open()
