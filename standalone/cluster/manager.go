@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net"
+	"net/http"
 	"slices"
 	"strconv"
 	"time"
@@ -35,6 +36,8 @@ const (
 	webhookPort  = 9502
 	// managerTimeout for the manager to be ready on every node.
 	managerTimeout = 3 * time.Minute
+	// healthTimeout of one question to a manager.
+	healthTimeout = 2 * time.Second
 )
 
 // startManager applies the installation's objects, opens the forwarders and waits for the manager.
@@ -118,21 +121,23 @@ func applyOne(ctx context.Context, dyn dynamic.Interface, mapper meta.RESTMapper
 	return nil
 }
 
-// waitManager waits until the DaemonSet is ready on all nodes.
+// waitManager waits until the manager answers on all nodes, with the command line it was given last. The
+// API's word alone does not do: right after a restart it is that of before.
 func (c *Cluster) waitManager(ctx context.Context, namespace string) error {
 	err := c.poll(ctx, managerTimeout, func(ctx context.Context) (string, error) {
 		ds, err := c.client.AppsV1().DaemonSets(namespace).Get(ctx, managerName, metav1.GetOptions{})
 		if err != nil {
 			return "", err
 		}
-		s := ds.Status
-		if s.ObservedGeneration < ds.Generation || int(s.DesiredNumberScheduled) < c.cfg.Nodes || s.NumberReady < s.DesiredNumberScheduled {
-			return fmt.Sprintf("manager ready on %d of %d nodes", s.NumberReady, c.cfg.Nodes), nil
+		if s := ds.Status; s.ObservedGeneration < ds.Generation || int(s.UpdatedNumberScheduled) < c.cfg.Nodes {
+			return fmt.Sprintf("manager started on %d of %d nodes", s.UpdatedNumberScheduled, c.cfg.Nodes), nil
 		}
-		if missing := c.pods.allReady(c.cfg.Nodes); missing != "" {
-			return missing, nil
+		for k := 1; k <= c.cfg.Nodes; k++ {
+			if !c.pods.readyOn(nodeName(k)) || !healthy(ctx, c.cfg.nodeAddress(k)) {
+				return "manager not ready on " + nodeName(k), nil
+			}
 		}
-		return c.storageMissing(ctx, namespace)
+		return "", nil
 	})
 	if err != nil {
 		return fmt.Errorf("%w; see `kubectl --kubeconfig %s -n %s logs ds/%s`", err, c.dir.Path("kubeconfig"), namespace, managerName)
@@ -140,48 +145,21 @@ func (c *Cluster) waitManager(ctx context.Context, namespace string) error {
 	return nil
 }
 
-// storageMissing says what a volume would still wait for: the engine image on every node, and an instance manager there.
-// It is empty when the first command of a user will work.
-func (c *Cluster) storageMissing(ctx context.Context, namespace string) (string, error) {
-	images, err := c.states(ctx, namespace, "engineimages", func(s status) bool { return s.State == "deployed" })
-	if err != nil || images < 1 {
-		return "the engine image is being installed on the nodes", err
-	}
-	running, err := c.states(ctx, namespace, "instancemanagers", func(s status) bool { return s.CurrentState == "running" })
-	if err != nil || running < c.cfg.Nodes {
-		return fmt.Sprintf("instance managers run on %d of %d nodes", running, c.cfg.Nodes), err
-	}
-	return "", nil
-}
-
-// status is the part of an object's status that says how far it is.
-type status struct {
-	State        string `json:"state"`
-	CurrentState string `json:"currentState"`
-}
-
-// states counts the objects of a kind whose status is good.
-func (c *Cluster) states(ctx context.Context, namespace, plural string, good func(status) bool) (int, error) {
-	data, err := c.client.Discovery().RESTClient().Get().
-		AbsPath("/apis/longhorn.io/v1beta2/namespaces/" + namespace + "/" + plural).DoRaw(ctx)
+// healthy asks the manager on a node's address.
+func healthy(ctx context.Context, addr string) bool {
+	ctx, cancel := context.WithTimeout(ctx, healthTimeout)
+	defer cancel()
+	url := "http://" + net.JoinHostPort(addr, strconv.Itoa(managerPort)) + "/v1/healthz"
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
-		return 0, fmt.Errorf("list %s: %w", plural, err)
+		return false
 	}
-	var list struct {
-		Items []struct {
-			Status status `json:"status"`
-		} `json:"items"`
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return false
 	}
-	if err := json.Unmarshal(data, &list); err != nil {
-		return 0, fmt.Errorf("list %s: %w", plural, err)
-	}
-	n := 0
-	for _, o := range list.Items {
-		if good(o.Status) {
-			n++
-		}
-	}
-	return n, nil
+	_ = resp.Body.Close()
+	return resp.StatusCode == http.StatusOK
 }
 
 // managerPods is a watched list of the manager's Pods.
@@ -231,20 +209,16 @@ func (m *managerPods) addresses(port int) []string {
 	return out
 }
 
-// allReady looks at the Pods themselves: right after a restart the DaemonSet's numbers are those of before.
-func (m *managerPods) allReady(want int) string {
+// readyOn says whether a Pod on the node is ready.
+func (m *managerPods) readyOn(node string) bool {
 	pods, err := m.lister.List(labels.Everything())
 	if err != nil {
-		return err.Error()
+		return false
 	}
-	ready := 0
 	for _, p := range pods {
-		if podutil.IsPodReady(p) && p.DeletionTimestamp == nil {
-			ready++
+		if p.Spec.NodeName == node && podutil.IsPodReady(p) && p.DeletionTimestamp == nil {
+			return true
 		}
 	}
-	if ready < want {
-		return fmt.Sprintf("manager ready on %d of %d nodes", ready, want)
-	}
-	return ""
+	return false
 }

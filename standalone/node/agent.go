@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"slices"
 	"sync"
 	"time"
@@ -90,9 +91,19 @@ func (a *Agent) Stop(grace time.Duration) {
 		w.stop(grace)
 	}
 	a.mu.Unlock()
-	a.pods.Wait()
+	stopped := make(chan struct{})
+	go func() { a.pods.Wait(); close(stopped) }()
+	select {
+	case <-stopped:
+	case <-time.After(grace + killTime):
+		a.cfg.Log.Error("Pods do not end, not even by SIGKILL; leaving them to the kernel")
+	}
 	a.end()
 }
+
+// killTime is how long processes may take to end after SIGKILL: one that waits in the kernel for a hung
+// device may take for ever.
+const killTime = 5 * time.Second
 
 // Kill ends the node as a power failure would: every process of every Pod at once, and no word to the API.
 func (a *Agent) Kill() {
@@ -197,6 +208,7 @@ func (a *Agent) forget(ctx context.Context, w *worker) {
 	a.release(pod)
 	if gone && ctx.Err() == nil {
 		w.cleanup()
+		defer a.pruneLogs()
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -233,6 +245,38 @@ func (a *Agent) forgetOld(present []*v1.Pod) {
 		if !known[e.Name()] {
 			_ = os.RemoveAll(a.cfg.dir("pods", e.Name()))
 		}
+	}
+}
+
+// keepLogs is how many folders of logs a node keeps of Pods that are gone.
+const keepLogs = 50
+
+// pruneLogs removes the oldest logs of Pods that are gone.
+func (a *Agent) pruneLogs() {
+	entries, err := os.ReadDir(a.cfg.dir("logs"))
+	if err != nil {
+		return
+	}
+	live := map[string]bool{}
+	a.mu.Lock()
+	for _, w := range a.workers {
+		pod, _, _ := w.snapshot()
+		live[filepath.Base(a.logDir(pod.Namespace, pod.Name))] = true
+	}
+	a.mu.Unlock()
+	type old struct {
+		name string
+		at   time.Time
+	}
+	var gone []old
+	for _, e := range entries {
+		if fi, err := e.Info(); err == nil && !live[e.Name()] {
+			gone = append(gone, old{e.Name(), fi.ModTime()})
+		}
+	}
+	slices.SortFunc(gone, func(x, y old) int { return y.at.Compare(x.at) })
+	for _, o := range gone[min(keepLogs, len(gone)):] {
+		_ = os.RemoveAll(a.cfg.dir("logs", o.name))
 	}
 }
 

@@ -135,7 +135,7 @@ func (a *Agent) containerLogs(w http.ResponseWriter, r *http.Request) {
 		path = podlog.PreviousPath(path)
 		opts.Follow = false
 	}
-	if _, err := os.Stat(path); err != nil {
+	if _, err := os.Stat(path); err != nil || (opts.Previous && neverRestarted(pod, container)) {
 		http.Error(w, fmt.Sprintf("container %q in pod %q has no log yet (previous: %t)", container, pod.Name, opts.Previous),
 			http.StatusBadRequest)
 		return
@@ -146,6 +146,18 @@ func (a *Agent) containerLogs(w http.ResponseWriter, r *http.Request) {
 	if err := crilogs.ReadLogs(r.Context(), path, container, readOptions(opts, time.Now()), live, out, out); err != nil && r.Context().Err() == nil {
 		a.cfg.Log.Warn("reading a container log failed", "path", path, "error", err)
 	}
+}
+
+// neverRestarted says that a previous log can only be that of another Pod which had the name before.
+func neverRestarted(pod *v1.Pod, container string) bool {
+	for _, list := range [][]v1.ContainerStatus{pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses} {
+		for i := range list {
+			if list[i].Name == container {
+				return list[i].RestartCount == 0
+			}
+		}
+	}
+	return true
 }
 
 // aliveness answers the one question that the log reader has for a container runtime while it follows.

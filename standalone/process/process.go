@@ -94,10 +94,18 @@ func (s *Spawner) run() {
 	}
 }
 
-// Close stops the spawner.
+// closeTime bounds the wait for processes that SIGKILL does not end, because they wait in the kernel.
+const closeTime = 5 * time.Second
+
+// Close stops the spawner and waits for its processes, which the kernel then kills.
 func (s *Spawner) Close() {
 	s.once.Do(func() { close(s.quit) })
-	s.wg.Wait()
+	done := make(chan struct{})
+	go func() { s.wg.Wait(); close(done) }()
+	select {
+	case <-done:
+	case <-time.After(closeTime):
+	}
 }
 
 // Start starts a process in its own process group.
