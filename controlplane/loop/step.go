@@ -3,6 +3,7 @@ package loop
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -10,7 +11,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/log"
 )
 
 const (
@@ -64,11 +64,10 @@ func (r *Reconciler[T, G]) apply(ctx context.Context, mem *memory, object, wante
 		mem.writes = 0
 		return ctrl.Result{RequeueAfter: d.After}, nil
 	}
-	logger := log.FromContext(ctx)
 	pending, err := d.Do.apply(ctx, r.client)
 	if lostRace(d.Do, err) {
-		logger.V(1).Info("lost a race, looking again", "change", d.Do.String(), "reason", err.Error())
-		return mem.pace(ctx, staleRetry), nil
+		r.log(object).Debug("lost a race, looking again", "change", d.Do.String(), "reason", err)
+		return r.pace(object, mem, staleRetry), nil
 	}
 	if err != nil {
 		if d.FailureReason != "" {
@@ -76,7 +75,7 @@ func (r *Reconciler[T, G]) apply(ctx context.Context, mem *memory, object, wante
 		}
 		return ctrl.Result{}, fmt.Errorf("%s: %w", d.Do, err)
 	}
-	logger.Info("applied", "change", d.Do.String())
+	r.log(object).Info("applied", "change", d.Do.String())
 	r.record(object, d.Events...)
 	if _, isCall := d.Do.(Call); isCall {
 		after := d.After
@@ -85,7 +84,7 @@ func (r *Reconciler[T, G]) apply(ctx context.Context, mem *memory, object, wante
 		}
 		return ctrl.Result{RequeueAfter: after}, nil
 	}
-	return r.wrote(ctx, mem, pending), nil
+	return r.wrote(object, mem, pending), nil
 }
 
 func (r *Reconciler[T, G]) writeStatus(ctx context.Context, mem *memory, object, wanted T, d Decision) (ctrl.Result, error) {
@@ -102,35 +101,39 @@ func (r *Reconciler[T, G]) writeStatus(ctx context.Context, mem *memory, object,
 	change := UpdateStatus{Object: wanted}
 	pending, err := change.apply(ctx, r.client)
 	if lostRace(change, err) {
-		return mem.pace(ctx, staleRetry), nil
+		return r.pace(object, mem, staleRetry), nil
 	}
 	if err != nil {
 		return ctrl.Result{}, fmt.Errorf("%s: %w", change, err)
 	}
-	log.FromContext(ctx).V(1).Info("status written")
+	r.log(object).Debug("status written")
 	r.record(object, events...)
-	return r.wrote(ctx, mem, pending), nil
+	return r.wrote(object, mem, pending), nil
 }
 
 // wrote notes a write and says when to look again.
-func (r *Reconciler[T, G]) wrote(ctx context.Context, mem *memory, pending *expectation) ctrl.Result {
+func (r *Reconciler[T, G]) wrote(object T, mem *memory, pending *expectation) ctrl.Result {
 	if pending != nil {
 		pending.since = time.Now()
 	}
 	mem.pending = pending
-	return mem.pace(ctx, again)
+	return r.pace(object, mem, again)
 }
 
 // pace counts a write (or a lost one) and gives the delay to the next step: delay, or a pause when the object is
 // restless.
-func (m *memory) pace(ctx context.Context, delay time.Duration) ctrl.Result {
+func (r *Reconciler[T, G]) pace(object T, m *memory, delay time.Duration) ctrl.Result {
 	m.writes++
 	if m.writes < restlessAfter {
 		return ctrl.Result{RequeueAfter: delay}
 	}
 	m.writes = 0
-	log.FromContext(ctx).Info("object does not settle, slowing down; two writers may disagree about it", "writes", restlessAfter)
+	r.log(object).Warn("object does not settle, slowing down; two writers may disagree about it", "writes", restlessAfter)
 	return ctrl.Result{RequeueAfter: restlessPause}
+}
+
+func (r *Reconciler[T, G]) log(object T) *slog.Logger {
+	return slog.With("controller", r.Name, "object", object.GetName())
 }
 
 func (r *Reconciler[T, G]) record(object T, events ...Event) {

@@ -60,7 +60,7 @@ func Run(ctx context.Context, cfg Config) error {
 	if err := hostpath.Check(); err != nil {
 		return err
 	}
-	log := logr.FromSlogHandler(slog.Default().Handler())
+	log := logr.FromSlogHandler(atLeast{slog.Default().Handler(), slog.LevelWarn})
 	ctrl.SetLogger(log)
 	klog.SetLogger(log)
 	p, err := newProcess(cfg)
@@ -224,4 +224,25 @@ func (p *process) listen(ctx context.Context) (net.Listener, error) {
 		return nil, fmt.Errorf("listen for REST: %w", err)
 	}
 	return l, nil
+}
+
+// atLeast passes on records of a level and above: the libraries' own progress is of no use to an operator.
+type atLeast struct {
+	slog.Handler
+	level slog.Level
+}
+
+// Enabled tells whether a record of the level is wanted.
+func (h atLeast) Enabled(ctx context.Context, level slog.Level) bool {
+	return level >= h.level && h.Handler.Enabled(ctx, level)
+}
+
+// WithAttrs keeps the limit.
+func (h atLeast) WithAttrs(attrs []slog.Attr) slog.Handler {
+	return atLeast{h.Handler.WithAttrs(attrs), h.level}
+}
+
+// WithGroup keeps the limit.
+func (h atLeast) WithGroup(name string) slog.Handler {
+	return atLeast{h.Handler.WithGroup(name), h.level}
 }

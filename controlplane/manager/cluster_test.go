@@ -1,0 +1,293 @@
+package manager
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"ankole.storage/api/longhorn/v1beta2"
+	"ankole.storage/controlplane/naming"
+	"ankole.storage/testcluster"
+)
+
+// clusterDeadline bounds every wait; a healthy cluster needs a few seconds.
+const clusterDeadline = 90 * time.Second
+
+func eventually(t *testing.T, what string, check func(context.Context) error) {
+	t.Helper()
+	var last error
+	err := wait.PollUntilContextTimeout(t.Context(), 100*time.Millisecond, clusterDeadline, true, func(ctx context.Context) (bool, error) {
+		last = check(ctx)
+		return last == nil, nil
+	})
+	if err != nil {
+		t.Fatalf("%s: %v (last: %v)", what, err, last)
+	}
+}
+
+// TestCluster looks at the infrastructure controllers on a real API server with real processes.
+func TestCluster(t *testing.T) {
+	if testing.Short() {
+		t.Skip("starts a cluster; not with -short")
+	}
+	c := testcluster.Start(t, testcluster.Options{Nodes: 2, Manager: true})
+	scheme, err := newScheme()
+	if err != nil {
+		t.Fatal(err)
+	}
+	kube, err := client.New(c.RESTConfig(t), client.Options{Scheme: scheme})
+	if err != nil {
+		t.Fatal(err)
+	}
+	k := &cluster{Client: kube}
+	t.Run("infrastructure comes up", k.testComesUp)
+	t.Run("CRDs are not written again", k.testInstallingTwice)
+	t.Run("webhooks complete and refuse", k.testWebhooks)
+	t.Run("a Pod that ends is replaced", k.testPodReplaced)
+	t.Run("a CPU setting reaches idle Pods", k.testCPUSetting)
+	t.Run("the leader hands over", k.testFailover)
+}
+
+type cluster struct{ client.Client }
+
+func (k *cluster) get(ctx context.Context, name string, o client.Object) error {
+	return k.Get(ctx, client.ObjectKey{Namespace: naming.Namespace, Name: name}, o)
+}
+
+func (k *cluster) managers(ctx context.Context) ([]v1beta2.InstanceManager, error) {
+	var list v1beta2.InstanceManagerList
+	err := k.List(ctx, &list, client.InNamespace(naming.Namespace))
+	return list.Items, err
+}
+
+// allRunning checks that both nodes have their instance manager running.
+func (k *cluster) allRunning(ctx context.Context) error {
+	list, err := k.managers(ctx)
+	if err != nil {
+		return err
+	}
+	if len(list) != 2 {
+		return fmt.Errorf("%d instance managers", len(list))
+	}
+	for _, im := range list {
+		if im.Status.CurrentState != v1beta2.InstanceManagerStateRunning || im.Status.APIVersion == 0 || im.Status.IP == "" {
+			return fmt.Errorf("%s: %+v", im.Name, im.Status)
+		}
+	}
+	return nil
+}
+
+func (k *cluster) testComesUp(t *testing.T) {
+	eventually(t, "instance managers run", k.allRunning)
+	eventually(t, "nodes and disks are ready", func(ctx context.Context) error {
+		for i := 1; i <= 2; i++ {
+			n := &v1beta2.Node{}
+			if err := k.get(ctx, testcluster.NodeName(i), n); err != nil {
+				return err
+			}
+			ok := v1beta2.IsConditionTrue(n.Status.Conditions, "Ready") && v1beta2.IsConditionTrue(n.Status.Conditions, "Schedulable") &&
+				len(n.Status.DiskStatus) == 1
+			for _, d := range n.Status.DiskStatus {
+				ok = ok && v1beta2.IsConditionTrue(d.Conditions, "Ready") && len(d.DiskUUID) == 36 && d.StorageMaximum > 0 && d.InstanceManagerName != ""
+			}
+			if !ok {
+				return fmt.Errorf("node %s: %+v", n.Name, n.Status)
+			}
+		}
+		return nil
+	})
+	eventually(t, "the engine image is deployed", func(ctx context.Context) error {
+		ei := &v1beta2.EngineImage{}
+		if err := k.get(ctx, naming.EngineImageName("ankole/engine:dev"), ei); err != nil {
+			return err
+		}
+		if ei.Status.State != v1beta2.EngineImageStateDeployed || len(ei.Status.NodeDeploymentMap) != 2 || ei.Status.CLIAPIVersion == 0 {
+			return fmt.Errorf("%+v", ei.Status)
+		}
+		return nil
+	})
+	eventually(t, "each instance manager has a budget", func(ctx context.Context) error {
+		list, err := k.managers(ctx)
+		if err != nil {
+			return err
+		}
+		for _, im := range list {
+			if err := k.get(ctx, im.Name, &policyv1.PodDisruptionBudget{}); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+func (k *cluster) testInstallingTwice(t *testing.T) {
+	versions := func() string {
+		var list apiextensionsv1.CustomResourceDefinitionList
+		if err := k.List(t.Context(), &list, client.HasLabels{naming.LabelCRD}); err != nil {
+			t.Fatal(err)
+		}
+		if len(list.Items) < 20 {
+			t.Fatalf("only %d CRDs carry the label", len(list.Items))
+		}
+		var all []string
+		for _, crd := range list.Items {
+			all = append(all, crd.Name+"="+crd.ResourceVersion)
+		}
+		return strings.Join(all, " ")
+	}
+	before := versions()
+	if err := installCRDs(t.Context(), k); err != nil {
+		t.Fatal(err)
+	}
+	if after := versions(); after != before {
+		t.Fatalf("installing again wrote CRDs:\n%s\n%s", before, after)
+	}
+}
+
+func (k *cluster) testWebhooks(t *testing.T) {
+	v := &v1beta2.Volume{ObjectMeta: metav1.ObjectMeta{Namespace: naming.Namespace, Name: "hooked"}}
+	v.Spec.Size, v.Spec.Frontend, v.Spec.NumberOfReplicas = 3<<20, v1beta2.VolumeFrontendBlockDev, 1
+	if err := k.Create(t.Context(), v); err != nil {
+		t.Fatal(err)
+	}
+	if v.Spec.Size != 4<<20 || v.Spec.Image != "ankole/engine:dev" || v.Labels["longhornvolume"] != "hooked" || v.Finalizers[0] != "longhorn.io" {
+		t.Errorf("created volume: %+v", v)
+	}
+	refused := func(what string, err error, code int32, text string) {
+		t.Helper()
+		status, ok := err.(apierrors.APIStatus)
+		if !ok || status.Status().Code != code || !strings.Contains(err.Error(), text) ||
+			!strings.Contains(err.Error(), `admission webhook "validator.longhorn.io" denied the request`) {
+			t.Errorf("%s: %v, want code %d and %q", what, err, code, text)
+		}
+	}
+	for name, size := range map[string]int64{"zero": 0, "negative": -1} {
+		w := &v1beta2.Volume{ObjectMeta: metav1.ObjectMeta{Namespace: naming.Namespace, Name: name}}
+		w.Spec.Size, w.Spec.Frontend = size, v1beta2.VolumeFrontendBlockDev
+		refused("size "+name, k.Create(t.Context(), w), 422, "invalid volume size")
+	}
+	n := &v1beta2.Node{}
+	if err := k.get(t.Context(), testcluster.NodeName(1), n); err != nil {
+		t.Fatal(err)
+	}
+	refused("deleting a node that is up", k.Delete(t.Context(), n), 403, "could not delete node")
+	ei := &v1beta2.EngineImage{ObjectMeta: metav1.ObjectMeta{Namespace: naming.Namespace, Name: naming.EngineImageName("ankole/engine:dev")}}
+	refused("deleting the default image", k.Delete(t.Context(), ei), 422, "the default engine image")
+	s := &v1beta2.Setting{}
+	if err := k.get(t.Context(), "auto-salvage", s); err != nil {
+		t.Fatal(err)
+	}
+	refused("deleting a setting", k.Delete(t.Context(), s), 422, "cannot be deleted")
+	s.Value = "perhaps"
+	refused("a value out of the set", k.Update(t.Context(), s), 422, "auto-salvage with invalid value perhaps")
+	if err := k.Delete(t.Context(), v); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the volume is gone", func(ctx context.Context) error {
+		if err := k.get(ctx, "hooked", &v1beta2.Volume{}); !apierrors.IsNotFound(err) {
+			return fmt.Errorf("still there: %v", err)
+		}
+		return nil
+	})
+}
+
+func (k *cluster) testPodReplaced(t *testing.T) {
+	list, err := k.managers(t.Context())
+	if err != nil || len(list) == 0 {
+		t.Fatalf("%d instance managers, %v", len(list), err)
+	}
+	pod := &corev1.Pod{}
+	if err := k.get(t.Context(), list[0].Name, pod); err != nil {
+		t.Fatal(err)
+	}
+	if err := k.Delete(t.Context(), pod, client.GracePeriodSeconds(0)); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "a new Pod runs", func(ctx context.Context) error {
+		now := &corev1.Pod{}
+		if err := k.get(ctx, pod.Name, now); err != nil {
+			return err
+		}
+		if now.UID == pod.UID {
+			return fmt.Errorf("still the old Pod")
+		}
+		return k.allRunning(ctx)
+	})
+}
+
+func (k *cluster) testCPUSetting(t *testing.T) {
+	set := func(value string) {
+		s := &v1beta2.Setting{}
+		if err := k.get(t.Context(), "guaranteed-instance-manager-cpu", s); err != nil {
+			t.Fatal(err)
+		}
+		s.Value = value
+		if err := k.Update(t.Context(), s); err != nil {
+			t.Fatal(err)
+		}
+		if want := `{"v1":"` + value + `"}`; s.Value != want {
+			t.Errorf("stored as %s, want %s", s.Value, want)
+		}
+	}
+	set("0")
+	eventually(t, "no Pod requests CPU, and the setting is applied", func(ctx context.Context) error {
+		list, err := k.managers(ctx)
+		if err != nil {
+			return err
+		}
+		for _, im := range list {
+			pod := &corev1.Pod{}
+			if err := k.get(ctx, im.Name, pod); err != nil {
+				return err
+			}
+			if r := pod.Spec.Containers[0].Resources.Requests; len(r) != 0 {
+				return fmt.Errorf("%s requests %v", im.Name, r)
+			}
+		}
+		s := &v1beta2.Setting{}
+		if err := k.get(ctx, "guaranteed-instance-manager-cpu", s); err != nil {
+			return err
+		}
+		if !s.Status.Applied {
+			return fmt.Errorf("not applied")
+		}
+		return k.allRunning(ctx)
+	})
+}
+
+func (k *cluster) testFailover(t *testing.T) {
+	holder := func(ctx context.Context) string {
+		lease := &coordinationv1.Lease{}
+		if err := k.get(ctx, leaseName, lease); err != nil || lease.Spec.HolderIdentity == nil {
+			return ""
+		}
+		return *lease.Spec.HolderIdentity
+	}
+	old := holder(t.Context())
+	pod := &corev1.Pod{}
+	if err := k.get(t.Context(), old, pod); err != nil {
+		t.Fatalf("the holder %q of the lease is no Pod: %v", old, err)
+	}
+	if err := k.Delete(t.Context(), pod); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "another manager leads", func(ctx context.Context) error {
+		if now := holder(ctx); now == "" || now == old {
+			return fmt.Errorf("lease held by %q", now)
+		}
+		return nil
+	})
+	// The new leader works: it replaces a Pod.
+	k.testPodReplaced(t)
+}
