@@ -30,6 +30,8 @@ const classShift = 28
 type Arena struct {
 	budget int
 	warm   int // payload bytes of buffers in use or warm
+	used   int // payload bytes of buffers in use
+	peak   int // the most of used since the last Trim
 	maps   [][]byte
 	class  [len(classes)]arenaClass
 }
@@ -65,13 +67,15 @@ func (a *Arena) get(c int) (Buf, bool) {
 	i := k.free[len(k.free)-1]
 	k.free = k.free[:len(k.free)-1]
 	k.refs[i] = 1
+	a.used += classes[c]
+	a.peak = max(a.peak, a.used)
 	return Buf(uint32(c+1)<<classShift | i), true
 }
 
 // warmUp puts one cold buffer of class c on its free list, if the budget allows.
 func (a *Arena) warmUp(c int) bool {
 	k := &a.class[c]
-	if a.warm+classes[c] > a.budget && !a.cool(classes[c]) {
+	if a.warm+classes[c] > a.budget && !a.cool(a.budget-classes[c]) {
 		return false
 	}
 	if len(k.cold) == 0 && !a.grow(c) {
@@ -84,12 +88,12 @@ func (a *Arena) warmUp(c int) bool {
 	return true
 }
 
-// cool gives the memory of warm free buffers back until another need bytes fit the budget; large ones first, they
-// free most per system call.
-func (a *Arena) cool(need int) bool {
+// cool gives the memory of warm free buffers back until at most limit bytes are warm; large ones first, they free most
+// per system call.
+func (a *Arena) cool(limit int) bool {
 	for c := len(classes) - 1; c >= 0; c-- {
 		k := &a.class[c]
-		for len(k.free) > 0 && a.warm+need > a.budget {
+		for len(k.free) > 0 && a.warm > limit {
 			i := k.free[len(k.free)-1]
 			if syscall.Madvise(k.mem[i], syscall.MADV_DONTNEED) != nil {
 				return false
@@ -99,8 +103,21 @@ func (a *Arena) cool(need int) bool {
 			a.warm -= classes[c]
 		}
 	}
-	return a.warm+need <= a.budget
+	return a.warm <= limit
 }
+
+// keepWarm is what Trim leaves: the buffers of a few small requests, which cost more to fault in than to keep.
+const keepWarm = 256 << 10
+
+// Trim gives the memory back that was not needed since the last Trim. A loop calls it every few seconds, so that the
+// buffers of a burst do not stay with a process that has become idle.
+func (a *Arena) Trim() {
+	a.cool(max(keepWarm, a.peak))
+	a.peak = a.used
+}
+
+// Slack reports whether a later Trim could give memory back.
+func (a *Arena) Slack() bool { return a.warm > max(keepWarm, a.used) }
 
 // growBytes is mapped at a time: few mappings for small buffers. Mapped and untouched memory costs nothing.
 const growBytes = 256 << 10
@@ -163,6 +180,7 @@ func (a *Arena) Release(b Buf) {
 		panic("loop: release of a free buffer")
 	case k.refs[i] == 0:
 		k.free = append(k.free, i)
+		a.used -= classes[int(b>>classShift)-1]
 	}
 }
 

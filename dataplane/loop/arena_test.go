@@ -76,6 +76,43 @@ func TestArenaGivesALargeBufferAfterABurstOfSmallOnes(t *testing.T) {
 	}
 }
 
+func TestArenaTrimKeepsWhatIsNeeded(t *testing.T) {
+	a := NewArena(64 << 20)
+	burst := func(n int) (held []Buf) {
+		for range n {
+			b, ok := a.Get(1 << 20)
+			if !ok {
+				t.Fatal("no buffer")
+			}
+			a.Bytes(b)[0] = 1
+			held = append(held, b)
+		}
+		return held
+	}
+	release := func(held []Buf) {
+		for _, b := range held {
+			a.Release(b)
+		}
+	}
+	release(burst(32))
+	a.Trim() // the burst was since the last one: it may come again
+	if a.warm != 32<<20 || !a.Slack() {
+		t.Fatalf("%d bytes warm after a busy period", a.warm)
+	}
+	held := burst(3)
+	a.Trim() // the period began with nothing in use and saw three
+	if a.warm != 3<<20 || a.Slack() {
+		t.Fatalf("%d bytes warm after a quiet period", a.warm)
+	}
+	release(held)
+	a.Trim()
+	a.Trim()
+	if a.warm > keepWarm || a.Slack() {
+		t.Fatalf("%d bytes warm after an idle period", a.warm)
+	}
+	release(burst(64)) // everything can be had again
+}
+
 func TestArenaReferences(t *testing.T) {
 	a := NewArena(1 << 20)
 	b, _ := a.Get(1)

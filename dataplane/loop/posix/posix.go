@@ -33,12 +33,15 @@ type Options struct {
 	Callers int
 	// WorkerIdle is how long an unused worker is kept. Default 5 s.
 	WorkerIdle time.Duration
+	// TrimEvery is how often buffers that were not needed meanwhile give their memory back. Default 5 s.
+	TrimEvery time.Duration
 }
 
 const (
 	defaultWorkers    = 16
 	defaultCallers    = 4
 	defaultWorkerIdle = 5 * time.Second
+	defaultTrimEvery  = 5 * time.Second
 	// maxWorkers bounds both pools: more threads than this only queue in the kernel instead of in the loop.
 	maxWorkers = 256
 )
@@ -53,9 +56,12 @@ func (o *Options) defaults() error {
 	if o.WorkerIdle == 0 {
 		o.WorkerIdle = defaultWorkerIdle
 	}
-	if o.Workers < 1 || o.Workers > maxWorkers || o.Callers < 1 || o.Callers > maxWorkers || o.WorkerIdle < 0 {
-		return fmt.Errorf("loop: workers (%d) and callers (%d) must be 1 to %d, idle time (%v) positive",
-			o.Workers, o.Callers, maxWorkers, o.WorkerIdle)
+	if o.TrimEvery == 0 {
+		o.TrimEvery = defaultTrimEvery
+	}
+	if o.TrimEvery < 0 || o.Workers < 1 || o.Workers > maxWorkers || o.Callers < 1 || o.Callers > maxWorkers || o.WorkerIdle < 0 {
+		return fmt.Errorf("loop: workers (%d) and callers (%d) must be 1 to %d, times (%v, %v) positive",
+			o.Workers, o.Callers, maxWorkers, o.WorkerIdle, o.TrimEvery)
 	}
 	return nil
 }
@@ -68,8 +74,11 @@ type Loop struct {
 	files *pool
 	calls *pool
 
-	handles []*handle // by descriptor
-	spare   []*handle
+	handles  []*handle // by descriptor
+	spare    []*handle
+	trim     time.Duration
+	nextTrim clock.Ticks
+
 	stalled []*handle // listeners waiting for descriptors or memory to come free
 	ready   queue
 	busy    int // Reaps answered without looking at epoll
@@ -96,7 +105,7 @@ func New(arena *loop.Arena, opts Options) (*Loop, error) {
 		unix.Close(ep)
 		return nil, fmt.Errorf("loop: cannot create an event descriptor: %w", err)
 	}
-	l := &Loop{arena: arena, epoll: ep}
+	l := &Loop{arena: arena, epoll: ep, trim: opts.TrimEvery}
 	l.inbox.efd = efd
 	// Edge-triggered and never read: every write is a new edge, which saves a read per wake-up.
 	ev := unix.EpollEvent{Events: unix.EPOLLIN | unix.EPOLLET, Fd: int32(efd)}
@@ -191,6 +200,7 @@ func (l *Loop) wait(wait time.Duration) {
 		deadline = l.Now().Add(wait)
 	}
 	for {
+		l.trimArena()
 		switch {
 		case wait == 0:
 			l.poll(0)
@@ -206,6 +216,14 @@ func (l *Loop) wait(wait time.Duration) {
 				return
 			}
 		}
+	}
+}
+
+// trimArena is called before the loop blocks, when there is time for it.
+func (l *Loop) trimArena() {
+	if now := l.Now(); now >= l.nextTrim {
+		l.nextTrim = now.Add(l.trim)
+		l.arena.Trim()
 	}
 }
 
@@ -230,6 +248,9 @@ const stalledRetry = 100 * time.Millisecond
 func (l *Loop) poll(wait time.Duration) {
 	if len(l.stalled) > 0 && (wait < 0 || wait > stalledRetry) {
 		wait = stalledRetry
+	}
+	if l.arena.Slack() && (wait < 0 || wait > l.trim) {
+		wait = l.trim
 	}
 	n := l.epollWait(wait)
 	for i := range n {

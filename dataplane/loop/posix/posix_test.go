@@ -197,6 +197,27 @@ func TestSteadyStateDoesNotAllocate(t *testing.T) {
 	}
 }
 
+func TestAnIdleLoopGivesMemoryBack(t *testing.T) {
+	arena := loop.NewArena(16 << 20)
+	l, err := posix.New(arena, posix.Options{TrimEvery: 5 * time.Millisecond})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	b, _ := arena.Get(1 << 20)
+	arena.Release(b)
+	if !arena.Slack() {
+		t.Fatal("a released buffer is no slack: the test proves nothing")
+	}
+	var done [1]loop.Done
+	for deadline := time.Now().Add(10 * time.Second); arena.Slack(); {
+		if time.Now().After(deadline) {
+			t.Fatal("the memory was not given back")
+		}
+		l.Reap(done[:], 20*time.Millisecond)
+	}
+}
+
 func TestListenRefusesALiveSocketAndTakesAStaleOne(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "s")
 	h, _, err := posix.Listen("unix", path)
