@@ -19,6 +19,7 @@ func badInput(t *testing.T, c *cluster) {
 	for _, r := range []struct{ name, method, path, body, want string }{
 		{"size not a number", "POST", "/volumes", `{"name":"bad","size":"many"}`, "size"},
 		{"negative size", "POST", "/volumes", `{"name":"bad","size":"-1Gi"}`, "size"},
+		{"size over every file system", "POST", "/volumes", `{"name":"bad","size":"100Pi"}`, "can never be placed"},
 		{"name not a DNS label", "POST", "/volumes", `{"name":"Bad_Name!","size":"64Mi"}`, "name"},
 		{"no name", "POST", "/volumes", `{"size":"64Mi"}`, "name"},
 		{"21 replicas", "POST", "/volumes", `{"name":"bad","size":"64Mi","numberOfReplicas":21}`, "between 1 to 20"},
@@ -77,7 +78,7 @@ func tooLarge(t *testing.T, c *cluster) {
 	outer := c.t
 	c.t = t
 	defer func() { c.t = outer }()
-	c.create("huge", 1<<50, 3)
+	c.create("huge", 8<<40, 3)
 	defer c.remove("huge")
 	c.eventually("condition Scheduled tells that there is no room", func(ctx context.Context) error {
 		v, err := c.rest.Volume(ctx, "huge")
