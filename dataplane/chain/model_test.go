@@ -183,7 +183,11 @@ func (m *model) opCrash(t *rapid.T) {
 func (m *model) check(t *rapid.T) {
 	got := m.read(0, m.c.Size())
 	if !bytes.Equal(got, m.head) {
-		t.Fatal("the head reads other content than was written")
+		i := 0
+		for i < len(m.head) && got[i] == m.head[i] {
+			i++
+		}
+		t.Fatalf("the head of %d bytes reads other content than was written, first at %d: %#x, not %#x", len(m.head), i, got[i], m.head[i])
 	}
 	for name, want := range m.sums {
 		if m.snaps[name] == nil || m.removed[name] {

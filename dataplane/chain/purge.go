@@ -303,7 +303,7 @@ func (c *Chain) prunePiece(s *PurgeStep) (done bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	defer f.Close() // the holes are only space; nothing is lost with them
+	defer f.Close() // synced below
 	for _, e := range extents {
 		s.next = e.Off + e.Len
 		first, end := (e.Off+blockSize-1)/blockSize*blockSize, (e.Off+e.Len)/blockSize*blockSize
@@ -314,7 +314,9 @@ func (c *Chain) prunePiece(s *PurgeStep) (done bool, err error) {
 			return false, err
 		}
 	}
-	return !more, nil
+	// A hole that a crash could fill again must not be taken for one: where the next open finds nothing below the
+	// head, zeroing punches the head.
+	return !more, c.syncFile(f)
 }
 
 // replaceChild gives the source's file, into which the child was copied, the child's place. The child's metadata

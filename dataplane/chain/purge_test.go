@@ -262,6 +262,27 @@ func TestCrashAfterPrune(t *testing.T) {
 	}
 }
 
+// What was pruned does not come back through a hole that is punched into the head later.
+func TestCrashAfterPruneAndZero(t *testing.T) {
+	for seed := range uint64(100) {
+		w, _ := newWorld(t, crashSize)
+		w.fill(0, 32768, 1)
+		w.snapshot("a")
+		w.fill(0, 16384, 2)
+		w.must(w.c.MarkRemoved("a"))
+		w.must(w.c.Purge(nil))
+		w.reopen()
+		w.zero(0, 16384)
+		w.must(w.c.Sync())
+		x := *w
+		x.fs, x.opts = w.mem().Crash(seed), testOptions()
+		x.open()
+		x.wantByte(0, 16384, 0)
+		x.wantByte(16384, 16384, 1)
+		x.must(x.c.Close())
+	}
+}
+
 func TestRevert(t *testing.T) {
 	w := purgeWorld(t)
 	want := hashes(t, w.c, "s0", "s1", "s2", "s3", "s4")
