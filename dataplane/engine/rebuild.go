@@ -364,7 +364,7 @@ func (j *rebuildJob) finish() {
 
 // sourceLost ends rebuilds that copy from l: the control plane adds the target again and another source is taken.
 func (e *Engine) sourceLost(l *link) {
-	if j := e.rebuilding(); j != nil && j.source == l && !j.dead && j.stage != stageJoining && e.quorum.Phase() == quorum.Serving {
+	if j := e.rebuilding(); j != nil && j.source == l && !j.dead && (j.stage != stageJoining || e.count(RW) == 0) && e.quorum.Phase() == quorum.Serving {
 		j.fail("its source %s was lost", l.addr)
 	}
 }

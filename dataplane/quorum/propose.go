@@ -152,6 +152,8 @@ func (c *Core) Failed(member string) {
 	}
 	c.live = slices.Delete(c.live, i, i+1)
 	if len(c.live) == 0 {
+		// Nobody is left to agree on anything: a joiner that still gets the record must not bring the failed members back.
+		c.prop, c.joiner = nil, ""
 		c.reason = "no replica left"
 		if c.phase == Committing {
 			c.stop(false, "the last replica failed before the volume could start")
@@ -172,7 +174,7 @@ func (c *Core) supersede() {
 
 // Join proposes a rebuilt replica as a member. It is a member once Committed names it.
 func (c *Core) Join(member string) {
-	if c.phase != Serving || slices.Contains(c.live, member) {
+	if c.phase != Serving || len(c.live) == 0 || slices.Contains(c.live, member) {
 		return
 	}
 	c.joiner = member

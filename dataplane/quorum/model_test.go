@@ -1,0 +1,518 @@
+package quorum
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// world is a small volume with everything that can happen to it: replicas with durable memory, engines driven by real
+// cores, messages under way, one witness. It is copied at each step, so that every continuation can be tried.
+//
+// Data is a set of numbered writes per replica. A write is acknowledged as package engine does it: when every replica in
+// use has it, and, if one failed, when the set without it is committed.
+type world struct {
+	witness WitnessRecord
+	disks   []disk
+	engines []*engine
+	writes  int    // given out so far
+	acked   uint16 // by number
+	limits  limits
+	err     error
+}
+
+// limits bound a search.
+type limits struct {
+	engines, writes, joins, faults int
+}
+
+type disk struct {
+	promised   uint64
+	to         int // the engine promised to
+	session    int // the engine connected, -1 for none
+	rec        Record
+	rebuilding bool
+	has        uint16
+}
+
+type linkState uint8
+
+const (
+	closed linkState = iota
+	contacting
+	open
+	broken // the engine has not noticed yet
+)
+
+type message struct {
+	write int // -1: rec
+	rec   Record
+}
+
+type link struct {
+	state linkState
+	queue []message
+}
+
+type engine struct {
+	core     *Core
+	alive    bool
+	question *Action
+	retry    bool
+	links    []link
+	began    bool
+	rw, wo   uint16
+	write    int // under way, -1 for none
+	pending  uint16
+	ok       uint16
+	held     bool
+}
+
+// event is one thing that may happen next.
+type event struct {
+	engine int
+	what   string
+	at     int // replica, -1 for none
+	do     func(w *world)
+}
+
+// String tells the event as a line of a history.
+func (e event) String() string {
+	if e.at < 0 {
+		return fmt.Sprintf("e%d %s", e.engine, e.what)
+	}
+	return fmt.Sprintf("e%d %s", e.engine, strings.ReplaceAll(e.what, "*", replicaName(e.at)))
+}
+
+func newWorld(replicas int, l limits) *world {
+	w := &world{limits: l}
+	for range replicas {
+		w.disks = append(w.disks, disk{to: -1, session: -1})
+	}
+	w.start()
+	for !w.engines[0].began {
+		usual, _ := w.events()
+		usual[0].do(w) // the undisturbed beginning
+	}
+	return w
+}
+
+func replicaName(i int) string { return string(rune('a' + i)) }
+
+func replicaIndex(name string) int { return int(name[0] - 'a') }
+
+func (w *world) start() {
+	e := &engine{alive: true, write: -1, links: make([]link, len(w.disks))}
+	e.core = New(Config{Engine: fmt.Sprintf("e%d", len(w.engines)), Candidates: len(w.disks)})
+	w.engines = append(w.engines, e)
+	w.act(len(w.engines) - 1)
+}
+
+func (w *world) fail(format string, args ...any) {
+	if w.err == nil {
+		w.err = fmt.Errorf(format, args...)
+	}
+}
+
+// act carries out what an engine's core wants, and checks what it decided.
+func (w *world) act(k int) {
+	e := w.engines[k]
+	for actions := e.core.Take(); len(actions) > 0; actions = e.core.Take() {
+		for i := range actions {
+			w.one(k, &actions[i])
+		}
+	}
+	if e.core.Phase() == Committing || e.core.Phase() == Serving {
+		for _, m := range e.core.Live() {
+			if d := &w.disks[replicaIndex(m)]; w.acked&^d.has != 0 && !e.began {
+				w.fail("e%d starts from %s, which misses acknowledged writes %b", k, m, w.acked&^d.has)
+			}
+		}
+	}
+	w.settleWrite(k)
+}
+
+func (w *world) one(k int, a *Action) {
+	e := w.engines[k]
+	switch a.Kind {
+	case AskWitness, SwapWitness:
+		e.question = a
+	case Contact:
+		for i := range e.links {
+			w.hangUp(k, i)
+			e.links[i] = link{state: contacting}
+		}
+	case WriteRecord:
+		i := replicaIndex(a.Member)
+		switch e.links[i].state {
+		case open:
+			e.links[i].queue = append(e.links[i].queue, message{write: -1, rec: a.Record})
+		case broken: // it will be noticed
+		default:
+			e.core.Failed(a.Member)
+		}
+	case BeginServing:
+		e.began = true
+		e.rw = set(a.Members)
+	case Committed:
+		e.rw = set(a.Members)
+		e.wo &^= e.rw
+	case Stop:
+		e.alive = false
+	}
+}
+
+func set(members []string) uint16 {
+	var m uint16
+	for _, name := range members {
+		m |= 1 << replicaIndex(name)
+	}
+	return m
+}
+
+func (w *world) hangUp(k, i int) {
+	if w.disks[i].session == k {
+		w.disks[i].session = -1
+	}
+	w.engines[k].links[i] = link{}
+}
+
+// settleWrite acknowledges a write, or gives it up.
+func (w *world) settleWrite(k int) {
+	e := w.engines[k]
+	if e.write < 0 || e.pending != 0 || !e.alive {
+		return
+	}
+	switch {
+	case e.ok&e.rw == 0:
+		e.write = -1
+	case e.core.Holding():
+	default:
+		n := e.write
+		e.write = -1
+		w.acked |= 1 << n
+		for i := range w.disks {
+			if e.rw&(1<<i) != 0 && w.disks[i].has&(1<<n) == 0 {
+				w.fail("e%d acknowledges write %d, which %s misses", k, n, replicaName(i))
+			}
+		}
+		// It may do so late, after a successor has begun, but only what that one has heard of.
+		for x, o := range w.engines {
+			for i := range w.disks {
+				if o.core.Epoch() > e.core.Epoch() && o.began && o.rw&(1<<i) != 0 && w.disks[i].has&(1<<n) == 0 {
+					w.fail("e%d acknowledges write %d, which %s misses, where e%d of a later epoch serves", k, n, replicaName(i), x)
+				}
+			}
+		}
+	}
+}
+
+// lost: the engine notices that a replica is gone.
+func (w *world) lost(k, i int) {
+	e := w.engines[k]
+	w.hangUp(k, i)
+	bit := uint16(1) << i
+	e.pending &^= bit
+	e.rw &^= bit
+	e.wo &^= bit
+	e.core.Failed(replicaName(i))
+}
+
+// started is what happens to a new engine.
+const started = "is started"
+
+// events lists everything that can happen next, and what can go wrong.
+func (w *world) events() (usual, faults []event) {
+	for k := range w.engines {
+		u, f := w.engineEvents(k)
+		usual, faults = append(usual, u...), append(faults, f...)
+	}
+	if len(w.engines) < w.limits.engines {
+		usual = append(usual, event{len(w.engines), started, -1, func(w *world) { w.start() }})
+	}
+	return usual, faults
+}
+
+func (w *world) engineEvents(k int) (ok, faults []event) {
+	at := -1
+	add := func(what string, do func(w *world, e *engine)) {
+		ok = append(ok, event{k, what, at, func(w *world) { do(w, w.engines[k]); w.act(k) }})
+	}
+	fault := func(what string, do func(w *world, e *engine)) {
+		faults = append(faults, event{k, what, at, func(w *world) {
+			w.limits.faults--
+			do(w, w.engines[k])
+			w.act(k)
+		}})
+	}
+	e := w.engines[k]
+	for at = range e.links {
+		w.linkEvents(k, at, add, fault)
+	}
+	at = -1
+	if !e.alive {
+		return ok, faults
+	}
+	if e.question != nil {
+		add("is answered by the witness", func(w *world, e *engine) { w.answer(e, false) })
+		fault("loses the witness's answer", func(w *world, e *engine) { w.answer(e, true) })
+		fault("loses its question to the witness", func(w *world, e *engine) {
+			e.question, e.retry = nil, true
+			e.core.WitnessUnavailable()
+		})
+	}
+	if e.retry {
+		add("asks the witness again", func(w *world, e *engine) { e.retry = false; e.core.Retry() })
+	}
+	if e.began && e.write < 0 && e.rw != 0 && w.writes < w.limits.writes {
+		add("writes", func(w *world, e *engine) { w.begin(e) })
+	}
+	fault("dies", func(w *world, e *engine) { e.alive, e.question = false, nil })
+	return ok, faults
+}
+
+type adder func(what string, do func(w *world, e *engine))
+
+func (w *world) linkEvents(k, i int, add, fault adder) {
+	e, d := w.engines[k], &w.disks[i]
+	mine := d.session == k
+	cut := func(w *world, e *engine) { w.hangUp(k, i); e.links[i].state = broken }
+	switch state := e.links[i].state; {
+	case state == contacting && e.alive:
+		add("reaches *", func(w *world, e *engine) { w.reach(k, i, false) })
+		fault("does not reach *", func(w *world, e *engine) { e.links[i].state = closed; e.core.Silent() })
+		fault("reaches * but not back", func(w *world, e *engine) { w.reach(k, i, true) })
+	case state == open && mine && len(e.links[i].queue) > 0:
+		add("is served by *", func(w *world, e *engine) { w.deliver(k, i, false) })
+		fault("is served by * but not told", func(w *world, e *engine) { w.deliver(k, i, true) })
+		fault("is cut off from *", cut)
+	case state == open && mine && e.alive:
+		fault("is cut off from *", cut)
+		if d.rebuilding && e.wo&(1<<i) != 0 {
+			add("has copied everything to *", func(w *world, e *engine) { w.rebuilt(k, i) })
+		}
+	case (state == open || state == broken) && e.alive:
+		add("notices that * is gone", func(w *world, e *engine) { w.lost(k, i) })
+	case state == closed && e.alive && e.began && w.limits.joins > 0 && e.wo == 0 && e.write < 0 && e.rw != 0 &&
+		!e.core.Holding() && d.promised <= e.core.Epoch():
+		add("begins to rebuild *", func(w *world, e *engine) { w.rebuild(k, i) })
+	}
+}
+
+func (w *world) answer(e *engine, lost bool) {
+	q := e.question
+	e.question = nil
+	ok := q.Kind == SwapWitness && w.witness.Epoch == q.Expected.Epoch && w.witness.Record.Equal(q.Expected.Record)
+	if ok {
+		w.witness = q.Next
+	}
+	switch {
+	case lost:
+		e.retry = true
+		e.core.WitnessUnavailable()
+	case q.Kind == AskWitness:
+		e.core.WitnessRead(w.witness)
+	default:
+		e.core.WitnessSwapped(ok, w.witness)
+	}
+}
+
+// promise is the replica's side of a handshake.
+func (w *world) promise(k, i int) bool {
+	d, epoch := &w.disks[i], w.engines[k].core.Epoch()
+	if epoch < d.promised || (epoch == d.promised && d.to != k) {
+		return false
+	}
+	d.promised, d.to, d.session = epoch, k, k
+	return true
+}
+
+func (w *world) reach(k, i int, lost bool) {
+	e, d := w.engines[k], &w.disks[i]
+	promised := w.promise(k, i)
+	switch {
+	case lost:
+		w.hangUp(k, i)
+		e.core.Silent()
+	case !promised:
+		e.links[i].state = closed
+		e.core.Outbid(d.promised)
+	default:
+		e.links[i].state = open
+		e.core.Answered(Answer{Member: replicaName(i), Record: d.rec, Rebuilding: d.rebuilding, Blank: !d.rec.Valid() && d.has == 0})
+	}
+}
+
+// deliver lets the replica carry out the next message. A dead engine's messages may still be on their way.
+func (w *world) deliver(k, i int, lost bool) {
+	e, d := w.engines[k], &w.disks[i]
+	q := &e.links[i].queue
+	m := (*q)[0]
+	*q = slices.Clone((*q)[1:])
+	if m.write < 0 {
+		d.rec = m.rec
+	} else {
+		d.has |= 1 << m.write
+	}
+	switch {
+	case lost:
+		w.hangUp(k, i)
+		e.links[i].state = broken
+	case !e.alive:
+	case m.write < 0:
+		e.core.RecordWritten(replicaName(i), m.rec)
+	default:
+		e.pending &^= 1 << i
+		e.ok |= 1 << i
+	}
+}
+
+func (w *world) begin(e *engine) {
+	e.write, e.ok, e.pending = w.writes, 0, e.rw|e.wo
+	w.writes++
+	for i := range e.links {
+		if e.pending&(1<<i) != 0 && e.links[i].state == open {
+			e.links[i].queue = append(e.links[i].queue, message{write: e.write})
+		}
+	}
+}
+
+func (w *world) rebuild(k, i int) {
+	w.limits.joins--
+	if w.promise(k, i) {
+		d := &w.disks[i]
+		d.rec, d.rebuilding, d.has = Record{}, true, 0
+		w.engines[k].links[i] = link{state: open}
+		w.engines[k].wo |= 1 << i
+	}
+}
+
+func (w *world) rebuilt(k, i int) {
+	e, d := w.engines[k], &w.disks[i]
+	for s := range w.disks {
+		if e.rw&(1<<s) != 0 && w.disks[s].session == k {
+			d.has |= w.disks[s].has
+			d.rebuilding = false
+			e.core.Join(replicaName(i))
+			return
+		}
+	}
+	w.lost(k, i)
+}
+
+func (w *world) clone() *world {
+	c := *w
+	c.disks = slices.Clone(w.disks)
+	c.engines = make([]*engine, len(w.engines))
+	for k, e := range w.engines {
+		x := *e
+		x.core = e.core.clone()
+		x.links = slices.Clone(e.links)
+		for i := range x.links {
+			x.links[i].queue = slices.Clone(x.links[i].queue)
+		}
+		c.engines[k] = &x
+	}
+	return &c
+}
+
+// clone copies a core. Slices that are only ever replaced are shared.
+func (c *Core) clone() *Core {
+	x := *c
+	x.actions = nil
+	x.answers = slices.Clone(c.answers)
+	x.live = slices.Clone(c.live)
+	x.leaked = slices.Clone(c.leaked)
+	if c.prop != nil {
+		p := *c.prop
+		p.durable, p.sent = slices.Clone(p.durable), slices.Clone(p.sent)
+		x.prop = &p
+	}
+	return &x
+}
+
+// key tells worlds apart that can go on differently.
+type key struct{ b []byte }
+
+func (k *key) num(n ...int) {
+	for _, n := range n {
+		k.b = append(k.b, byte(n), byte(n>>8))
+	}
+}
+
+func (k *key) flags(f ...bool) {
+	for _, f := range f {
+		k.num(map[bool]int{false: 0, true: 1}[f])
+	}
+}
+
+func (k *key) rec(r Record) { k.num(int(r.Epoch), int(r.Generation), int(set(r.Members))) }
+
+func (k *key) witness(w WitnessRecord) {
+	k.num(int(w.Epoch))
+	k.b = append(k.b, w.Engine...)
+	k.rec(w.Record)
+}
+
+func (w *world) key() []byte {
+	k := &key{}
+	k.witness(w.witness)
+	for _, d := range w.disks {
+		k.num(int(d.promised), d.to, d.session, int(d.has))
+		k.rec(d.rec)
+		k.flags(d.rebuilding)
+	}
+	k.num(w.writes, int(w.acked), w.limits.engines, w.limits.writes, w.limits.joins, w.limits.faults)
+	for _, e := range w.engines {
+		k.flags(e.alive, e.began)
+		k.num(int(e.core.epoch))
+		for _, l := range e.links {
+			k.num(int(l.state), len(l.queue))
+			for _, m := range l.queue {
+				k.num(m.write)
+				k.rec(m.rec)
+			}
+		}
+		if e.alive {
+			k.engine(e)
+		}
+	}
+	return k.b
+}
+
+func (k *key) engine(e *engine) {
+	c := e.core
+	if e.question != nil {
+		k.num(int(e.question.Kind))
+		k.witness(e.question.Expected)
+		k.witness(e.question.Next)
+	}
+	k.flags(e.retry, c.void, c.swap, c.asked)
+	k.num(int(e.rw), int(e.wo), e.write, int(e.pending), int(e.ok), int(c.phase), int(c.wanted), int(c.floor), c.silent)
+	k.witness(c.witness)
+	k.witness(c.before)
+	k.rec(c.committed)
+	k.num(int(set(c.live)), len(c.leaked))
+	k.b = append(k.b, c.joiner...)
+	for _, l := range c.leaked {
+		k.proposal(&l)
+	}
+	// The order of answers makes no difference.
+	answers := slices.Clone(c.answers)
+	slices.SortFunc(answers, func(a, b Answer) int { return strings.Compare(a.Member, b.Member) })
+	for _, a := range answers {
+		k.b = append(k.b, a.Member...)
+		k.rec(a.Record)
+		k.flags(a.Rebuilding, a.Blank)
+	}
+	if c.prop != nil {
+		k.proposal(c.prop)
+	}
+}
+
+func (k *key) proposal(p *proposal) {
+	k.rec(p.rec)
+	k.num(int(set(p.durable)), int(set(p.sent)))
+	k.b = append(k.b, p.joiner...)
+	k.flags(p.witnessSent, p.joinerWritten, p.witnessed)
+}
