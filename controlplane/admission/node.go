@@ -34,6 +34,9 @@ const maxCPUPercent = 40
 type NodeFacts struct {
 	// AllocatableMillis is the allocatable CPU of the Kubernetes node; 0 if that is gone.
 	AllocatableMillis int64
+	// LegacyEnginePercent and LegacyReplicaPercent are the settings guaranteed-engine-manager-cpu and
+	// guaranteed-replica-manager-cpu.
+	LegacyEnginePercent, LegacyReplicaPercent int
 	// Replicas and Engines on the node.
 	Replicas, Engines int
 }
@@ -80,8 +83,11 @@ func checkCPURequest(old, n *v1beta2.Node, f NodeFacts) error {
 			return invalid("CPU request %d of node %s is not valid: should be greater than or equal to 0", request, n.Name)
 		}
 	}
-	if old == nil || n.Spec.InstanceManagerCPURequest == 0 || f.AllocatableMillis == 0 {
+	if old == nil || f.AllocatableMillis == 0 {
 		return nil
+	}
+	if err := checkLegacyCPURequests(old, n, f); err != nil || n.Spec.InstanceManagerCPURequest == 0 {
+		return err
 	}
 	percent := math.Round(float64(n.Spec.InstanceManagerCPURequest) * 100 / float64(f.AllocatableMillis))
 	if percent > maxCPUPercent {
@@ -243,7 +249,7 @@ func (w world) nodeFacts(ctx context.Context, name string, instances bool) (f No
 		return f, err
 	}
 	if !instances {
-		return f, nil
+		return f, w.legacyCPUFacts(ctx, &f)
 	}
 	replicas, err := w.replicasOf(ctx, "")
 	if err != nil {

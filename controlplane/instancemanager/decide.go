@@ -75,6 +75,9 @@ func decide(now time.Time, im *v1beta2.InstanceManager, s seen) loop.Decision {
 	if s.nodeDown() {
 		return loop.Decision{}
 	}
+	if legacy(im) {
+		return decideLegacy(im, s)
+	}
 	if im.Spec.Image != s.DefaultImage && !busy(im.Status) && im.Status.CurrentState != v1beta2.InstanceManagerStateUnknown {
 		return loop.Decision{Do: loop.Delete{Object: im}}
 	}
@@ -118,6 +121,9 @@ func observe(now time.Time, im *v1beta2.InstanceManager, s seen) {
 	st.IP = s.Pod.Status.PodIP
 	if s.Processes != nil {
 		st.InstanceEngines, st.InstanceReplicas = s.Processes.Engines, s.Processes.Replicas
+		if legacy(im) {
+			legacyInstances(st, s.Processes)
+		}
 		st.APIVersion, st.APIMinVersion = s.Processes.APIVersion, s.Processes.APIMinVersion
 		st.ProxyAPIVersion, st.ProxyAPIMinVersion = s.Processes.ProxyAPIVersion, s.Processes.ProxyAPIMinVersion
 	}

@@ -3,6 +3,7 @@ package manager
 import (
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"net/url"
 	"time"
@@ -23,6 +24,9 @@ type Config struct {
 
 	// PodName, Namespace, PodIP and NodeName say who this process is (downward API).
 	PodName, Namespace, PodIP, NodeName string
+
+	// LogLevel, if not nil, is made to follow setting log-level.
+	LogLevel *slog.LevelVar
 
 	// Version is the version of this program, for setting current-longhorn-version.
 	Version string

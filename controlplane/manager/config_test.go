@@ -1,6 +1,7 @@
 package manager
 
 import (
+	"log/slog"
 	"strings"
 	"testing"
 )
@@ -39,6 +40,17 @@ func TestConfig(t *testing.T) {
 	for _, want := range []string{"--engine-image", "--manager-image", "POD_NAME", "NODE_NAME", "POD_IP"} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("an empty configuration: %v does not name %s", err, want)
+		}
+	}
+}
+
+func TestLevelOf(t *testing.T) {
+	for value, want := range map[string]slog.Level{
+		"Info": slog.LevelInfo, "debug": slog.LevelDebug, "Trace": slog.LevelDebug, "Warn": slog.LevelWarn,
+		"Error": slog.LevelError, "Panic": slog.LevelError, "": slog.LevelInfo,
+	} {
+		if got := levelOf(value); got != want {
+			t.Errorf("levelOf(%q) = %v, want %v", value, got, want)
 		}
 	}
 }

@@ -106,11 +106,7 @@ func (p *process) run(ctx context.Context) error {
 	if err := persist(ctx, "install the CRDs", func(ctx context.Context) error { return installCRDs(ctx, p.live) }); err != nil {
 		return ended(ctx, err)
 	}
-	var keys serving.Keys
-	err := persist(ctx, "make keys for the webhooks", func(ctx context.Context) (err error) {
-		keys, err = serving.EnsureKeys(ctx, p.live, p.cfg.Namespace, serving.Names(p.cfg.Namespace, p.cfg.WebhookURL), time.Now())
-		return err
-	})
+	keys, err := p.webhookKeys(ctx)
 	if err != nil {
 		return ended(ctx, err)
 	}
@@ -120,6 +116,7 @@ func (p *process) run(ctx context.Context) error {
 	}
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return hooks.Start(ctx) })
+	group.Go(func() error { return p.keepKeys(ctx, hooks) })
 	// REST answers health checks from here on: only a ready Pod gets the webhooks' reviews, those of the next steps
 	// included.
 	group.Go(func() error { return p.serveREST(ctx) })
@@ -136,10 +133,7 @@ func ended(ctx context.Context, err error) error {
 }
 
 func (p *process) afterWebhooks(ctx context.Context, keys serving.Keys) error {
-	err := persist(ctx, "register the webhooks", func(ctx context.Context) error {
-		return serving.Register(ctx, p.live, p.cfg.Namespace, p.cfg.WebhookURL, keys.AuthorityPEM, admission.Rules())
-	})
-	if err != nil {
+	if err := p.registerWebhooks(ctx, keys); err != nil {
 		return err
 	}
 	if err := bootstrap(ctx, p.live, p.cfg, p.agent); err != nil {
@@ -167,6 +161,9 @@ func (p *process) runNode(ctx context.Context) error {
 			Handler: witness.Handler{Client: p.live, Namespace: p.cfg.Namespace},
 			Connect: p.connect,
 		},
+	}
+	if p.cfg.LogLevel != nil {
+		parts = append(parts, logLevel{p.cfg.LogLevel})
 	}
 	return start(ctx, mgr, parts)
 }

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"sync/atomic"
 	"time"
 
 	"ankole.storage/controlplane/naming"
@@ -27,23 +28,33 @@ type Server struct {
 	// Validation and Mutation answer admission reviews.
 	Validation, Mutation http.Handler
 
-	listener net.Listener
+	listener    net.Listener
+	certificate atomic.Pointer[tls.Certificate]
+}
+
+// SetKeys takes over keys for the connections to come.
+func (s *Server) SetKeys(keys Keys) error {
+	certificate, err := tls.X509KeyPair(keys.CertificatePEM, keys.KeyPEM)
+	if err != nil {
+		return fmt.Errorf("webhook certificate from Secret %s: %w", naming.SecretWebhookTLS, err)
+	}
+	s.certificate.Store(&certificate)
+	return nil
 }
 
 // Listen binds address (host:port) and prepares TLS. The listener queues requests until Start.
 func (s *Server) Listen(address string, keys Keys) error {
-	certificate, err := tls.X509KeyPair(keys.CertificatePEM, keys.KeyPEM)
-	if err != nil {
-		return fmt.Errorf("webhook certificate from Secret %s: %w", naming.SecretWebhookTLS, err)
+	if err := s.SetKeys(keys); err != nil {
+		return err
 	}
 	l, err := net.Listen("tcp", address)
 	if err != nil {
 		return fmt.Errorf("listen for webhooks: %w", err)
 	}
 	s.listener = tls.NewListener(l, &tls.Config{
-		Certificates: []tls.Certificate{certificate},
-		MinVersion:   tls.VersionTLS12,
-		NextProtos:   []string{"h2", "http/1.1"},
+		GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return s.certificate.Load(), nil },
+		MinVersion:     tls.VersionTLS12,
+		NextProtos:     []string{"h2", "http/1.1"},
 	})
 	return nil
 }
@@ -74,6 +85,3 @@ func (s *Server) Start(ctx context.Context) error {
 	}
 	return err
 }
-
-// NeedLeaderElection says that followers serve too.
-func (s *Server) NeedLeaderElection() bool { return false }

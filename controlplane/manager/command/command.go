@@ -38,8 +38,10 @@ The environment says who this process is: POD_NAME, POD_NAMESPACE, POD_IP and NO
 The API server is found as usual: KUBECONFIG, else the Pod's service account.`,
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
-			var l slog.Level
-			if err := l.UnmarshalText([]byte(level)); err != nil {
+			l := &slog.LevelVar{}
+			if level == "" {
+				cfg.LogLevel = l
+			} else if err := l.UnmarshalText([]byte(level)); err != nil {
 				return fmt.Errorf("--log-level %q is not one of debug, info, warn, error", level)
 			}
 			slog.SetDefault(slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: l})))
@@ -59,6 +61,6 @@ The API server is found as usual: KUBECONFIG, else the Pod's service account.`,
 	f.StringVar(&cfg.WebhookURL, "webhook-url", "", "base URL at which the API server reaches the webhooks; empty: through the Service")
 	f.StringVar(&cfg.Listen, "listen", "", "address of REST and metrics (default ${POD_IP}:9500)")
 	f.StringVar(&cfg.WebhookListen, "webhook-listen", "", "address of the webhooks (default ${POD_IP}:9502)")
-	f.StringVar(&level, "log-level", "info", "debug, info, warn or error")
+	f.StringVar(&level, "log-level", "", "debug, info, warn or error; empty: follow setting log-level")
 	return c
 }

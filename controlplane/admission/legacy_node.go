@@ -1,0 +1,40 @@
+package admission
+
+import (
+	"context"
+	"math"
+
+	"ankole.storage/api/longhorn/v1beta2"
+	"ankole.storage/controlplane/setting"
+)
+
+func (w world) legacyCPUFacts(ctx context.Context, f *NodeFacts) error {
+	values, err := w.settings(ctx)
+	if err != nil {
+		return err
+	}
+	f.LegacyEnginePercent = values.Int(setting.GuaranteedEngineManagerCPU)
+	f.LegacyReplicaPercent = values.Int(setting.GuaranteedReplicaManagerCPU)
+	return nil
+}
+
+// checkLegacyCPURequests judges the requests for instance managers of types engine and replica together: each at most 40 %
+// of the allocatable CPU, both below 40 %; the one that is 0 counts with its setting. Stored values stay until changed.
+func checkLegacyCPURequests(old, n *v1beta2.Node, f NodeFacts) error {
+	engine, replica := n.Spec.EngineManagerCPURequest, n.Spec.ReplicaManagerCPURequest
+	if engine == old.Spec.EngineManagerCPURequest && replica == old.Spec.ReplicaManagerCPURequest || engine == 0 && replica == 0 {
+		return nil
+	}
+	percent := func(millis, setting int) float64 {
+		if millis == 0 {
+			return float64(setting)
+		}
+		return math.Round(float64(millis) * 100 / float64(f.AllocatableMillis))
+	}
+	e, r := percent(engine, f.LegacyEnginePercent), percent(replica, f.LegacyReplicaPercent)
+	if e > maxCPUPercent || r > maxCPUPercent || e+r >= maxCPUPercent {
+		return invalid("CPU requests of node %s for engine managers (%.0f%%) and replica managers (%.0f%%) together should be smaller than %d%% of the allocatable CPU",
+			n.Name, e, r, maxCPUPercent)
+	}
+	return nil
+}

@@ -1,0 +1,54 @@
+package manager
+
+import (
+	"context"
+	"log/slog"
+	"time"
+
+	"ankole.storage/controlplane/admission"
+	"ankole.storage/controlplane/admission/serving"
+)
+
+// keysInterval is how often the webhook keys are looked at. They are renewed a month before their end.
+const keysInterval = 12 * time.Hour
+
+// webhookKeys returns the keys to serve webhooks with, renewed where they must be.
+func (p *process) webhookKeys(ctx context.Context) (keys serving.Keys, err error) {
+	err = persist(ctx, "make keys for the webhooks", func(ctx context.Context) (err error) {
+		names := serving.Names(p.cfg.Namespace, p.cfg.WebhookURL)
+		keys, err = serving.EnsureKeys(ctx, p.live, p.cfg.Namespace, names, time.Now())
+		return err
+	})
+	return keys, err
+}
+
+// registerWebhooks tells the API server about them.
+func (p *process) registerWebhooks(ctx context.Context, keys serving.Keys) error {
+	return persist(ctx, "register the webhooks", func(ctx context.Context) error {
+		return serving.Register(ctx, p.live, p.cfg.Namespace, p.cfg.WebhookURL, keys.AuthorityPEM, admission.Rules())
+	})
+}
+
+// keepKeys renews the keys of a manager that runs for years.
+func (p *process) keepKeys(ctx context.Context, hooks *serving.Server) error {
+	tick := time.NewTicker(keysInterval)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+		}
+		keys, err := p.webhookKeys(ctx)
+		if err != nil {
+			return ended(ctx, err)
+		}
+		if err := hooks.SetKeys(keys); err != nil {
+			slog.Error("cannot take over new webhook keys; the former ones are served", "err", err)
+			continue
+		}
+		if err := p.registerWebhooks(ctx, keys); err != nil {
+			return ended(ctx, err)
+		}
+	}
+}
