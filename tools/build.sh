@@ -17,9 +17,20 @@ if commit=$(git -C "$root" rev-parse HEAD 2>/dev/null); then
 	ldflags="$ldflags -X ankole.storage/version.GitCommit=$commit -X ankole.storage/version.BuildDate=$date"
 fi
 
+# What the Kubernetes components linked into standalone say of themselves; without it they are v0.0.0-master, which
+# clients that check versions refuse. Its symbol tables would be a third of the program.
+kubernetes() {
+	kube=$(sed -n 's|^[[:space:]]*k8s.io/kubernetes \(v[0-9.]*\)$|\1|p' "$root/standalone/go.mod")
+	minor=${kube#v1.}
+	base=k8s.io/component-base/version
+	echo "-s -w -X $base.gitVersion=$kube -X $base.gitMajor=1 -X $base.gitMinor=${minor%%.*} -X $base.gitTreeState=clean"
+}
+
 build() { # build <program>
+	more=
 	case $1 in
 	ankole-standalone)
+		more=$(kubernetes)
 		module=standalone
 		what="$1 (Kubernetes linked in; minutes the first time)"
 		;;
@@ -31,7 +42,7 @@ build() { # build <program>
 	began=$(now)
 	printf 'building %-18s' "$1"
 	[ "$what" = "$1" ] || [ -x "$bin/$1" ] || printf ' %s' "${what#* }"
-	if out=$(go -C "$root/$module" build -buildvcs=false -ldflags "$ldflags" -o "$bin/$1" "./cmd/$1" 2>&1); then
+	if out=$(go -C "$root/$module" build -buildvcs=false -ldflags "$ldflags $more" -o "$bin/$1" "./cmd/$1" 2>&1); then
 		printf ' %s\n' "$(seconds "$began")"
 	else
 		printf ' FAILED\n%s\n' "$out" >&2
@@ -39,9 +50,15 @@ build() { # build <program>
 	fi
 }
 
-need_go
-began=$(now)
-for program in $programs; do
-	build "$program"
-done
-echo "built in $(seconds "$began"): $bin"
+# A function is read to its end before it runs, so that a script that is edited or checked out meanwhile goes on as it was.
+main() {
+	need_go
+	began_all=$(now)
+	for program in $programs; do
+		build "$program"
+	done
+	echo "built in $(seconds "$began_all"): $bin"
+	exit
+}
+
+main

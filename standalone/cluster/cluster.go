@@ -97,6 +97,7 @@ func (c *Cluster) start(ctx context.Context) error {
 	if n := process.KillMarked(process.Marker(c.dir.Path())); n > 0 {
 		c.out.line("ended %d processes left by an instance that was killed", n)
 	}
+	c.sweepDevices()
 	if c.images, err = c.cfg.images(c.dir); err != nil {
 		return err
 	}
@@ -283,6 +284,7 @@ func (c *Cluster) stop() {
 		c.spawner.Close()
 	}
 	process.KillMarked(process.Marker(c.dir.Path()))
+	c.sweepDevices()
 	if c.cfg.ReadyFile != "" {
 		_ = os.Remove(c.cfg.ReadyFile)
 	}

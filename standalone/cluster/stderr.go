@@ -10,7 +10,7 @@ import (
 
 // stderrGuard keeps the terminal for our own lines: some of the libraries write to standard error whatever
 // one tells them. Their lines go to a file; a crash of the process is still shown.
-type stderrGuard struct{ saved int }
+type stderrGuard struct{ terminal *os.File }
 
 func guardStderr(path string) (*stderrGuard, error) {
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600)
@@ -29,8 +29,8 @@ func guardStderr(path string) (*stderrGuard, error) {
 	if err := unix.Dup3(int(f.Fd()), unix.Stderr, 0); err != nil {
 		return nil, fmt.Errorf("logs: redirect standard error: %w", err)
 	}
-	return &stderrGuard{saved}, nil
+	return &stderrGuard{terminal}, nil
 }
 
 // restore gives standard error back.
-func (g *stderrGuard) restore() { _ = unix.Dup3(g.saved, unix.Stderr, 0) }
+func (g *stderrGuard) restore() { _ = unix.Dup3(int(g.terminal.Fd()), unix.Stderr, 0) }

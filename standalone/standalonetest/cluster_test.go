@@ -108,6 +108,7 @@ func TestKill9LeavesNoOrphans(t *testing.T) {
 	s := ownCluster(t, testcluster.Options{Nodes: 1})
 	s.pod("family", []string{"spawn"})
 	grand := grandchild(t, s, "family")
+	s.waitPod("family", "is known to run", ready)
 	parent := parentOf(t, s)
 	s.c.Kill9()
 	waitDead(t, parent)
@@ -156,6 +157,7 @@ func TestNodeLoss(t *testing.T) {
 	s := ownCluster(t, testcluster.Options{Nodes: 2, NodeGrace: 6 * time.Second})
 	s.pod("victim", []string{"spawn"}, on("node-2"))
 	pid := grandchild(t, s, "victim")
+	s.waitPod("victim", "is known to run", ready)
 	s.c.KillNode(t, 2)
 	if alive(pid) {
 		t.Error("a process of the killed node is alive")

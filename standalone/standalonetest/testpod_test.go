@@ -58,6 +58,8 @@ func testpod(args []string) int {
 		return spawn()
 	case "api": // ask the API server with the Pod's own credentials
 		return askAPI()
+	case "daemon": // play the manager
+		return serveManager(args)
 	case "linger": // keep running as grandchild
 		select {}
 	}
