@@ -11,6 +11,7 @@ package testcluster
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -29,6 +30,8 @@ import (
 
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
+
+	"ankole.storage/dataplane/frontend/fuseloop/blockdev"
 )
 
 const (
@@ -274,6 +277,7 @@ func (c *Cluster) finish(t testing.TB) {
 	if err := c.stop(); err != nil {
 		t.Errorf("%v", err)
 	}
+	c.sweepDevices(t)
 	if t.Failed() {
 		t.Logf("output of %s:\n%s", ProgramName, c.output.String())
 		t.Logf("end of its log:\n%s", fileTail(filepath.Join(c.Dir, "logs", "standalone.log")))
@@ -336,6 +340,20 @@ func (c *Cluster) RESTConfig(t testing.TB) *rest.Config {
 	}
 	cfg.QPS = -1
 	return cfg
+}
+
+// sweepDevices removes block devices whose engines were killed together with the cluster.
+func (c *Cluster) sweepDevices(t testing.TB) {
+	if blockdev.Available() != nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), stopTimeout)
+	defer cancel()
+	for _, n := range c.Nodes {
+		if err := blockdev.Sweep(ctx, n.Devices); err != nil {
+			t.Errorf("block devices are left in %s: %v", n.Devices, err)
+		}
+	}
 }
 
 // tailBuffer keeps the end of an output.

@@ -35,6 +35,8 @@ const (
 	maxLinks = 32
 	// witnessRetry is how often an unanswered question to the witness is repeated.
 	witnessRetry = time.Second
+	// sizesEvery is how often sizes of snapshots and head are asked for while the volume is written to.
+	sizesEvery = 30 * time.Second
 	// gatherTimeout is how long a start waits for candidates that do not answer.
 	gatherTimeout = 8 * time.Second
 )
@@ -123,8 +125,11 @@ type Engine struct {
 	changed   bool
 	counters  Counters
 	snapshots []Snapshot
-	fatal     string
-	fenced    bool
+	// sizesAt and sizesWrites are when the sizes were asked for last, and how many writes there were by then.
+	sizesAt     clock.Ticks
+	sizesWrites uint64
+	fatal       string
+	fenced      bool
 }
 
 // New returns an engine that starts to gather its replicas at the first Step.
@@ -224,15 +229,26 @@ func (e *Engine) timeouts() {
 			l.fail("no answer within " + e.replicaTimeout().String())
 		}
 	}
+	if e.sizesDue() <= e.now {
+		e.refreshSnapshots()
+	}
 	if e.lostSince != clock.Never && e.now >= e.lostSince.Add(e.cfg.NoReplicaTimeout) {
 		e.failBacklog(block.IOError)
 		e.failHeld()
 	}
 }
 
+// sizesDue is when the sizes should be asked for again: not at all while nothing was written since.
+func (e *Engine) sizesDue() clock.Ticks {
+	if !e.serving || e.counters.Writes == e.sizesWrites {
+		return clock.Never
+	}
+	return e.sizesAt.Add(sizesEvery)
+}
+
 // wake is the earliest deadline.
 func (e *Engine) wake() clock.Ticks {
-	w := clock.Min(e.witnessWait, e.gatherUntil)
+	w := clock.Min(clock.Min(e.witnessWait, e.gatherUntil), e.sizesDue())
 	for _, l := range e.links {
 		w = clock.Min(w, l.deadline())
 	}

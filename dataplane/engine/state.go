@@ -105,6 +105,7 @@ func (e *Engine) why() string {
 
 // refreshSnapshots asks an RW replica for its chain.
 func (e *Engine) refreshSnapshots() {
+	e.sizesAt, e.sizesWrites = e.now, e.counters.Writes
 	for _, l := range e.links {
 		if l == nil || l.mode != RW || l.phase != linkReady {
 			continue
