@@ -39,43 +39,49 @@ quiet() {
 	exit 0
 }
 
-if [ "$demo" != 0 ]; then
-	need_programs mkfs.ext4=e2fsprogs debugfs=e2fsprogs || {
-		echo "the demonstration needs them; without it: make run DEMO=0" >&2
-		exit 1
-	}
-fi
-"$root/tools/build.sh"
+# Read to its end before it runs, so that editing the script does not disturb a cluster that is up.
+main() {
+	if [ "$demo" != 0 ]; then
+		need_programs mkfs.ext4=e2fsprogs debugfs=e2fsprogs || {
+			echo "the demonstration needs them; without it: make run DEMO=0" >&2
+			exit 1
+		}
+	fi
+	"$root/tools/build.sh"
 
-work=$(mktemp -d)
-trap end EXIT
-trap quiet INT TERM
-mkfifo "$work/stdin"
-# A session of its own keeps Ctrl-C for this script, which stops things in order.
-setsid "$bin/ankole" standalone --dir "$dir" --nodes "${NODES:-3}" --api-port "$port" \
-	--ready-file "$work/ready" --exit-with-stdin "$@" <"$work/stdin" &
-cluster=$!
-exec 3>"$work/stdin"
+	work=$(mktemp -d)
+	trap end EXIT
+	trap quiet INT TERM
+	mkfifo "$work/stdin"
+	# A session of its own keeps Ctrl-C for this script, which stops things in order.
+	setsid "$bin/ankole" standalone --dir "$dir" --nodes "${NODES:-3}" --api-port "$port" \
+		--ready-file "$work/ready" --exit-with-stdin "$@" <"$work/stdin" &
+	cluster=$!
+	exec 3>"$work/stdin"
 
-until [ -s "$work/ready" ]; do
-	kill -0 "$cluster" 2>/dev/null || exit 1
-	sleep 0.1
-done
+	until [ -s "$work/ready" ]; do
+		kill -0 "$cluster" 2>/dev/null || exit 1
+		sleep 0.1
+	done
 
-if [ "$demo" != 0 ]; then
-	echo
-	"$bin/ankole" --server "http://127.0.0.1:$port" demo 3>&- &
-	show=$!
-	result=0
-	wait "$show" || result=$?
-	show=
-	[ "$demo" != only ] || exit "$result"
-	[ "$result" = 0 ] || echo "the demonstration failed (status $result); the cluster goes on for a look at it" >&2
-	echo
-fi
-cat <<END
+	if [ "$demo" != 0 ]; then
+		echo
+		"$bin/ankole" --server "http://127.0.0.1:$port" demo 3>&- &
+		show=$!
+		result=0
+		wait "$show" || result=$?
+		show=
+		[ "$demo" != only ] || exit "$result"
+		[ "$result" = 0 ] || echo "the demonstration failed (status $result); the cluster goes on for a look at it" >&2
+		echo
+	fi
+	cat <<END
 The cluster is up. In another terminal:
   export PATH=$bin:\$PATH KUBECONFIG=$dir/kubeconfig
 REST API http://127.0.0.1:$port/v1, state in $dir. Ctrl-C stops everything; the volumes' data stays.
 END
-wait "$cluster"
+	wait "$cluster"
+	exit
+}
+
+main "$@"

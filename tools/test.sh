@@ -129,21 +129,27 @@ phase() { # phase <name>
 	printf '%-16s %-7s %s\n' "$1" "$result" "$(seconds "$began")" | tee -a "$work/summary"
 }
 
-[ $# -gt 0 ] || set -- build format vet staticcheck vulnerabilities unit modules tidy e2e
-for name; do
-	command -v "do_$name" >/dev/null || {
-		echo "unknown phase $name; see tools/test.sh" >&2
-		exit 2
-	}
-done
-start=$(now)
-for name; do
-	phase "$name"
-done
-printf '\n== summary\n'
-cat "$work/summary"
-if [ "$failures" -gt 0 ]; then
-	echo "FAIL: $failures of $# phases, $(seconds "$start")"
-	exit 1
-fi
-echo "PASS: $# phases, $(seconds "$start")"
+# Read to its end before it runs, so that editing the script does not disturb a run.
+main() {
+	[ $# -gt 0 ] || set -- build format vet staticcheck vulnerabilities unit modules tidy e2e
+	for name; do
+		command -v "do_$name" >/dev/null || {
+			echo "unknown phase $name; see tools/test.sh" >&2
+			exit 2
+		}
+	done
+	start=$(now)
+	for name; do
+		phase "$name"
+	done
+	printf '\n== summary\n'
+	cat "$work/summary"
+	if [ "$failures" -gt 0 ]; then
+		echo "FAIL: $failures of $# phases, $(seconds "$start")"
+		exit 1
+	fi
+	echo "PASS: $# phases, $(seconds "$start")"
+	exit
+}
+
+main "$@"
