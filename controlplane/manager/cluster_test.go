@@ -41,7 +41,7 @@ func TestCluster(t *testing.T) {
 	if testing.Short() {
 		t.Skip("starts a cluster; not with -short")
 	}
-	c := testcluster.Start(t, testcluster.Options{Nodes: 2, Manager: true})
+	c := testcluster.Start(t, testcluster.Options{Nodes: 2, Manager: true, NodeGrace: 5 * time.Second})
 	scheme, err := newScheme()
 	if err != nil {
 		t.Fatal(err)
@@ -57,6 +57,7 @@ func TestCluster(t *testing.T) {
 	t.Run("a Pod that ends is replaced", k.testPodReplaced)
 	t.Run("a CPU setting reaches idle Pods", k.testCPUSetting)
 	t.Run("the leader hands over", k.testFailover)
+	t.Run("a node is lost and comes back", func(t *testing.T) { k.testNodeLoss(t, c) })
 }
 
 type cluster struct{ client.Client }
@@ -266,15 +267,17 @@ func (k *cluster) testCPUSetting(t *testing.T) {
 	})
 }
 
-func (k *cluster) testFailover(t *testing.T) {
-	holder := func(ctx context.Context) string {
-		lease := &coordinationv1.Lease{}
-		if err := k.get(ctx, leaseName, lease); err != nil || lease.Spec.HolderIdentity == nil {
-			return ""
-		}
-		return *lease.Spec.HolderIdentity
+// holder is the Pod that holds the lease.
+func (k *cluster) holder(ctx context.Context) string {
+	lease := &coordinationv1.Lease{}
+	if err := k.get(ctx, leaseName, lease); err != nil || lease.Spec.HolderIdentity == nil {
+		return ""
 	}
-	old := holder(t.Context())
+	return *lease.Spec.HolderIdentity
+}
+
+func (k *cluster) testFailover(t *testing.T) {
+	old := k.holder(t.Context())
 	pod := &corev1.Pod{}
 	if err := k.get(t.Context(), old, pod); err != nil {
 		t.Fatalf("the holder %q of the lease is no Pod: %v", old, err)
@@ -283,11 +286,65 @@ func (k *cluster) testFailover(t *testing.T) {
 		t.Fatal(err)
 	}
 	eventually(t, "another manager leads", func(ctx context.Context) error {
-		if now := holder(ctx); now == "" || now == old {
+		if now := k.holder(ctx); now == "" || now == old {
 			return fmt.Errorf("lease held by %q", now)
 		}
 		return nil
 	})
 	// The new leader works: it replaces a Pod.
 	k.testPodReplaced(t)
+}
+
+// testNodeLoss kills the node of the leader.
+func (k *cluster) testNodeLoss(t *testing.T, c *testcluster.Cluster) {
+	old := k.holder(t.Context())
+	pod := &corev1.Pod{}
+	if err := k.get(t.Context(), old, pod); err != nil {
+		t.Fatal(err)
+	}
+	lost := 1
+	if pod.Spec.NodeName == testcluster.NodeName(2) {
+		lost = 2
+	}
+	name := testcluster.NodeName(lost)
+	c.KillNode(t, lost)
+	eventually(t, "the other node leads and reports the loss", func(ctx context.Context) error {
+		n := &v1beta2.Node{}
+		if err := k.get(ctx, name, n); err != nil {
+			return err
+		}
+		ready := v1beta2.FindCondition(n.Status.Conditions, "Ready")
+		if ready.Reason != v1beta2.NodeReasonKubernetesNodeNotReady {
+			return fmt.Errorf("Ready %+v", ready)
+		}
+		for _, d := range n.Status.DiskStatus {
+			if r := v1beta2.FindCondition(d.Conditions, "Ready"); r.Reason != v1beta2.DiskReasonNodeNotReady {
+				return fmt.Errorf("disk Ready %+v", r)
+			}
+		}
+		im := &v1beta2.InstanceManager{}
+		if err := k.get(ctx, naming.InstanceManagerName(name, "ankole/instance-manager:dev"), im); err != nil {
+			return err
+		}
+		if im.Status.CurrentState != v1beta2.InstanceManagerStateUnknown || im.Status.OwnerID == name {
+			return fmt.Errorf("instance manager %s, owner %s", im.Status.CurrentState, im.Status.OwnerID)
+		}
+		return nil
+	})
+	c.StartNode(t, lost)
+	eventually(t, "the node is back", func(ctx context.Context) error {
+		n := &v1beta2.Node{}
+		if err := k.get(ctx, name, n); err != nil {
+			return err
+		}
+		if !v1beta2.IsConditionTrue(n.Status.Conditions, "Ready") {
+			return fmt.Errorf("%+v", n.Status.Conditions)
+		}
+		for _, d := range n.Status.DiskStatus {
+			if !v1beta2.IsConditionTrue(d.Conditions, "Ready") || !v1beta2.IsConditionTrue(d.Conditions, "Schedulable") {
+				return fmt.Errorf("disk %+v", d.Conditions)
+			}
+		}
+		return k.allRunning(ctx)
+	})
 }

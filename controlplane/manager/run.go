@@ -31,9 +31,11 @@ import (
 )
 
 const (
-	// apiQPS and apiBurst bound what one manager asks of the API server.
-	apiQPS   = 100
-	apiBurst = 200
+	// apiQPS and apiBurst bound what one client of a manager asks of the API server a second. They are far above what
+	// ordinary work needs, since a review that waits here is a write that fails elsewhere; the server has its own
+	// fairness.
+	apiQPS   = 1000
+	apiBurst = 2000
 	// stopLimit bounds the orderly end of controllers; a lease lost must be free of its old leader soon.
 	stopLimit = 3 * time.Second
 )

@@ -20,8 +20,6 @@ type seen struct {
 	ManagerPod *corev1.Pod
 	// Replicas are all replicas that are on this node, or on a disk whose UUID this node reports.
 	Replicas []v1beta2.Replica
-	// Engines on this node.
-	Engines int
 	// Siblings are all replicas of the volumes that have one in Replicas.
 	Siblings []v1beta2.Replica
 	// DrainPolicy is the value of node-drain-policy; Protected are the nodes a drain does not empty.
@@ -41,7 +39,7 @@ type seen struct {
 // decide is the leader's part; docs/controlplane.md has its table.
 func decide(now time.Time, n *v1beta2.Node, s seen) loop.Decision {
 	if n.DeletionTimestamp != nil {
-		return decideDeletion(n, s)
+		return decideDeletion(n)
 	}
 	recheck := observe(now, n, s)
 	if r := movedReplica(n, s); r != nil {
@@ -57,7 +55,7 @@ func decide(now time.Time, n *v1beta2.Node, s seen) loop.Decision {
 }
 
 // decideDeletion lets the object go; the webhook refused the deletion of a node in use already.
-func decideDeletion(n *v1beta2.Node, _ seen) loop.Decision {
+func decideDeletion(n *v1beta2.Node) loop.Decision {
 	i := slices.Index(n.Finalizers, v1beta2.Finalizer)
 	if i < 0 {
 		return loop.Decision{}

@@ -81,10 +81,10 @@ func (r *Reconciler) onSetting(s *v1beta2.Setting) []string {
 	return names
 }
 
-// all lists the nodes from the cache.
+// all lists the nodes from the cache, to look at only.
 func (r *Reconciler) all() []v1beta2.Node {
 	var list v1beta2.NodeList
-	if err := r.client.List(context.Background(), &list, client.InNamespace(r.namespace)); err != nil {
+	if err := r.client.List(context.Background(), &list, client.InNamespace(r.namespace), client.UnsafeDisableDeepCopy); err != nil {
 		return nil // the cache is stopping
 	}
 	return list.Items
@@ -166,7 +166,8 @@ func (r *Reconciler) gatherReplicas(ctx context.Context, n *v1beta2.Node, s *see
 		}
 	}
 	var replicas v1beta2.ReplicaList
-	if err := r.client.List(ctx, &replicas, client.InNamespace(n.Namespace)); err != nil {
+	// The items are shared with the cache: decide copies the one it changes.
+	if err := r.client.List(ctx, &replicas, client.InNamespace(n.Namespace), client.UnsafeDisableDeepCopy); err != nil {
 		return fmt.Errorf("list replicas: %w", err)
 	}
 	volumes := map[string]bool{}
@@ -176,22 +177,15 @@ func (r *Reconciler) gatherReplicas(ctx context.Context, n *v1beta2.Node, s *see
 			volumes[rep.Spec.VolumeName] = true
 		}
 	}
-	for _, rep := range replicas.Items {
-		if volumes[rep.Spec.VolumeName] {
-			s.Siblings = append(s.Siblings, rep)
+	if s.KubeNode != nil && s.KubeNode.Spec.Unschedulable { // only then the drain policy is asked
+		for _, rep := range replicas.Items {
+			if volumes[rep.Spec.VolumeName] {
+				s.Siblings = append(s.Siblings, rep)
+			}
 		}
-	}
-	var err error
-	if s.Protected, err = instancemanager.ProtectedNodes(ctx, r.client, n.Namespace); err != nil {
-		return err
-	}
-	var engines v1beta2.EngineList
-	if err := r.client.List(ctx, &engines, client.InNamespace(n.Namespace)); err != nil {
-		return fmt.Errorf("list engines: %w", err)
-	}
-	for _, e := range engines.Items {
-		if e.Spec.NodeID == n.Name {
-			s.Engines++
+		var err error
+		if s.Protected, err = instancemanager.ProtectedNodes(ctx, r.client, n.Namespace); err != nil {
+			return err
 		}
 	}
 	return nil
