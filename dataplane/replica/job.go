@@ -20,8 +20,9 @@ type job struct {
 	// buf holds what is read, or the blocks around an unaligned write; base is the volume offset of its start.
 	buf  loop.Buf
 	base int64
-	// pending operations, and the worst result so far.
+	// pending operations, and the worst result so far. Reads must bring as many bytes as were wanted.
 	pending int
+	wanted  int64
 	code    block.Code
 	// next continues when nothing is pending.
 	next  func(j *job)
@@ -149,6 +150,11 @@ func (r *Replica) read(s *session, h *wire.Header) bool {
 
 // readDone answers with the part of the blocks that was asked for, or hashes it first.
 func (r *Replica) readDone(j *job) {
+	if j.wanted != 0 && j.h.Type != wire.LayerRead {
+		// A file is shorter than it was when it was opened: what the buffer held before must not be taken for its content.
+		r.cfg.Event("io-error", "a file ends early")
+		j.code = block.IOError
+	}
 	if j.code != block.OK {
 		r.finish(j, j.code, loop.Seg{})
 		return
@@ -183,6 +189,9 @@ func (r *Replica) fileOp(j *job, kind loop.Kind, handle int32, off int64, seg lo
 	}
 	op := loop.Op{Kind: kind, Handle: loop.Handle(handle), Off: off, Tag: j.tag(what)}
 	op.Add(seg)
+	if kind == loop.FileRead {
+		j.wanted += int64(seg.Len)
+	}
 	j.pending++
 	r.op(op)
 }
@@ -201,6 +210,9 @@ func (r *Replica) jobDone(v uint64, d *loop.Done) {
 		if j.code == block.IOError {
 			r.cfg.Event("io-error", d.Kind.String())
 		}
+	}
+	if d.Kind == loop.FileRead {
+		j.wanted -= int64(d.N)
 	}
 	if d.Kind != loop.Call {
 		r.step(j)
@@ -242,7 +254,7 @@ func (r *Replica) hash(j *job, seg loop.Seg) {
 }
 
 func (r *Replica) hashed(j *job, sum []byte) {
-	b, ok := r.arena.Get(len(sum))
+	b, ok := r.arena.GetReserved(len(sum))
 	if !ok {
 		r.finish(j, block.Unavailable, loop.Seg{})
 		return
@@ -269,7 +281,7 @@ func sum(p []byte) []byte {
 // write writes whole blocks to the head. The engine lets no two writes to one block be in flight, so the blocks at the
 // edges of an unaligned one can be read, completed and written back.
 func (r *Replica) write(s *session, h *wire.Header, payload loop.Seg) bool {
-	if !r.chain.WriteAllowed() {
+	if !r.writable {
 		s.answer(h, block.IOError)
 		r.release(payload)
 		return true
@@ -280,7 +292,7 @@ func (r *Replica) write(s *session, h *wire.Header, payload loop.Seg) bool {
 		r.writeHead(j, payload.Buf, beg, end-beg)
 		return true
 	}
-	b, ok := r.arena.Get(2 * block.Size)
+	b, ok := r.arena.GetReserved(2 * block.Size)
 	if !ok {
 		return false
 	}
@@ -301,6 +313,9 @@ func (r *Replica) write(s *session, h *wire.Header, payload loop.Seg) bool {
 // edgesRead completes the payload to whole blocks. The payload lies at its block offset in its buffer, so the bytes
 // before and after it are the job's to fill.
 func (r *Replica) edgesRead(j *job) {
+	if j.wanted != 0 {
+		j.code = block.IOError
+	}
 	if j.code != block.OK {
 		r.finish(j, j.code, loop.Seg{})
 		return

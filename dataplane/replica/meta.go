@@ -10,6 +10,7 @@ import (
 	"ankole.storage/block"
 	"ankole.storage/dataplane/chain"
 	"ankole.storage/dataplane/loop"
+	"ankole.storage/dataplane/quorum"
 	"ankole.storage/dataplane/wire"
 	"ankole.storage/disk"
 )
@@ -53,6 +54,7 @@ func (r *Replica) metaDone(d *loop.Done) {
 	m := r.meta[0]
 	r.meta = r.meta[1:]
 	r.metaBusy, r.exclusive = false, false
+	r.writable = r.chain.WriteAllowed()
 	m.done(d.Value)
 	r.startMeta()
 }
@@ -60,6 +62,10 @@ func (r *Replica) metaDone(d *loop.Done) {
 // control carries out a control message or marks regions dirty.
 func (r *Replica) control(s *session, h *wire.Header, payload loop.Seg) {
 	hdr := *h
+	if payload.Len == 0 {
+		r.reply(s, &hdr, block.Invalid, wire.ControlReply{Error: "empty message"})
+		return
+	}
 	p := slices.Clone(r.arena.Seg(payload))
 	r.release(payload)
 	if h.Type == wire.MarkDirty {
@@ -122,12 +128,25 @@ func (r *Replica) replyErr(s *session, h *wire.Header, err error) {
 
 // checkBroken ends the replica when a sync has failed: whatever it would answer next could be wrong.
 func (r *Replica) checkBroken() {
-	if !r.chain.WriteAllowed() {
+	if !r.writable {
 		r.fail("the disk failed a sync: its content is no longer known")
 	}
 }
 
 func (r *Replica) setRecord(s *session, h *wire.Header, m *wire.RecordMessage) {
+	old := quorum.Record{Epoch: r.record.Epoch, Generation: r.record.Generation}
+	next := quorum.Record{Epoch: m.Epoch, Generation: m.Generation, Members: m.Members}
+	switch {
+	case m.VolumeUUID != r.cfg.VolumeUUID:
+		r.reply(s, h, block.Refused, wire.ControlReply{Error: "record of another volume"})
+		return
+	case m.Epoch != s.epoch || !next.Valid() || !next.Has(r.cfg.Member):
+		r.reply(s, h, block.Invalid, wire.ControlReply{Error: fmt.Sprintf("record %s in a session of epoch %d with %s", next, s.epoch, r.cfg.Member)})
+		return
+	case next.Compare(old) < 0:
+		r.reply(s, h, block.Stale, wire.ControlReply{Error: fmt.Sprintf("record %s is older than %d in epoch %d", next, old.Generation, old.Epoch)})
+		return
+	}
 	rec := r.record
 	rec.Epoch, rec.Generation, rec.State = m.Epoch, m.Generation, chain.MemberRW
 	rec.Members = nil
@@ -145,6 +164,13 @@ func (r *Replica) setRecord(s *session, h *wire.Header, m *wire.RecordMessage) {
 
 // markDirty adds regions to the log.
 func (r *Replica) markDirty(s *session, h *wire.Header, p []byte) {
+	last := uint32((r.chain.Size() - 1) / chain.RegionSize)
+	for i := 0; i < len(p); i += 4 {
+		if len(p)%4 != 0 || binary.LittleEndian.Uint32(p[i:]) > last {
+			s.answer(h, block.Invalid)
+			return
+		}
+	}
 	added := false
 	for len(p) >= 4 {
 		n := binary.LittleEndian.Uint32(p)
@@ -246,16 +272,15 @@ const maxRanges = 4096
 
 // listExtents lists the allocated ranges of a layer. The list is taken once per layer and handed out in pages.
 func (r *Replica) listExtents(s *session, h *wire.Header, m *wire.ExtentsRequest) {
-	layers := r.chain.LayerList()
-	if int(m.Layer) >= len(layers) {
-		r.reply(s, h, block.Invalid, wire.ControlReply{Error: fmt.Sprintf("chain has %d layers, no layer %d", len(layers), m.Layer)})
+	if n := r.chain.Layers(); int(m.Layer) >= n {
+		r.reply(s, h, block.Invalid, wire.ControlReply{Error: fmt.Sprintf("chain has %d layers, no layer %d", n, m.Layer)})
 		return
 	}
 	if m.Off > 0 && r.exLayer == m.Layer && r.extents != nil {
 		r.pageOfExtents(s, h, m)
 		return
 	}
-	file := layers[m.Layer].File
+	file, _, _ := r.chain.Layer(int(m.Layer))
 	r.enqueue(&metaOp{s: s, run: func() any { return r.scan(file) }, done: func(v any) {
 		res := v.(scanned)
 		if res.err != nil {
@@ -358,20 +383,20 @@ func (r *Replica) finishRebuild(s *session, h *wire.Header) {
 		r.blocking(s, &hdr, true, func() error { return r.chain.FinishRebuild() })
 	}
 	j.pending++
-	for _, l := range r.chain.LayerList() {
+	for i := range r.chain.Layers() {
+		_, handle, _ := r.chain.Layer(i)
 		j.pending++
-		r.op(loop.Op{Kind: loop.FileSync, Handle: loop.Handle(l.Handle), Tag: j.tag(opWrite)})
+		r.op(loop.Op{Kind: loop.FileSync, Handle: loop.Handle(handle), Tag: j.tag(opWrite)})
 	}
 	r.step(j)
 }
 
 // runLayer reads or writes one file of the chain for a rebuild.
 func (r *Replica) runLayer(s *session, h *wire.Header, payload loop.Seg) bool {
-	layers := r.chain.LayerList()
-	if int(h.Layer) >= len(layers) || h.Len == 0 || h.Len > block.MaxTransfer || (h.Off|h.Len)%block.Size != 0 || h.Off+h.Len > r.chain.Size() {
+	if int(h.Layer) >= r.chain.Layers() || h.Len == 0 || h.Len > block.MaxTransfer || (h.Off|h.Len)%block.Size != 0 || h.Off+h.Len > r.chain.Size() {
 		return r.refuse(s, h, payload)
 	}
-	l := layers[h.Layer]
+	file, handle, _ := r.chain.Layer(int(h.Layer))
 	if h.Type == wire.LayerRead {
 		b, ok := r.arena.Get(int(h.Len))
 		if !ok {
@@ -382,7 +407,7 @@ func (r *Replica) runLayer(s *session, h *wire.Header, payload loop.Seg) bool {
 		// Beyond the end of a layer that is shorter than the volume there is nothing to read.
 		clear(r.arena.Bytes(b)[:h.Len])
 		j.next = r.readDone
-		r.fileOp(j, loop.FileRead, l.Handle, h.Off, loop.Seg{Buf: b, Len: int32(h.Len)})
+		r.fileOp(j, loop.FileRead, handle, h.Off, loop.Seg{Buf: b, Len: int32(h.Len)})
 		return true
 	}
 	if int64(payload.Len) != h.Len || !r.chain.Rebuilding() {
@@ -391,11 +416,11 @@ func (r *Replica) runLayer(s *session, h *wire.Header, payload loop.Seg) bool {
 	j := r.newJob(s, h, payload)
 	j.next = func(j *job) {
 		if j.code == block.OK {
-			r.chain.MarkLayerWritten(l.File, j.h.Off, j.h.Len)
+			r.chain.MarkLayerWritten(file, j.h.Off, j.h.Len)
 		}
 		r.finish(j, j.code, loop.Seg{})
 	}
-	r.fileOp(j, loop.FileWrite, l.Handle, h.Off, loop.Seg{Buf: payload.Buf, Len: payload.Len})
+	r.fileOp(j, loop.FileWrite, handle, h.Off, loop.Seg{Buf: payload.Buf, Len: payload.Len})
 	return true
 }
 

@@ -38,6 +38,12 @@ const (
 const (
 	// maxConns bounds connections: one engine, its predecessor during a take-over, and strangers who are refused.
 	maxConns = 32
+	// maxStrangers of them may be there without having said hello.
+	maxStrangers = 8
+	// maxHello bounds the first message of a peer that may be anybody.
+	maxHello = 16 << 10
+	// arenaReserve is kept for answers and control messages: headers of maxJobs answers, lists of extents.
+	arenaReserve = 8 << 20
 	// maxJobs bounds requests being carried out; more wait in their connection.
 	maxJobs = 1024
 )
@@ -82,6 +88,8 @@ type Replica struct {
 
 	meta     []*metaOp
 	metaBusy bool
+	// writable is the chain's answer as of the last metadata operation: while one runs the chain must not be asked.
+	writable bool
 
 	record   chain.Record
 	recorded bool
@@ -118,6 +126,7 @@ func New(cfg Config) (*Replica, error) {
 		cfg.Event = func(string, string) {}
 	}
 	r := &Replica{cfg: cfg, arena: cfg.Arena, uuid: uuid, dirty: map[uint32]bool{}}
+	cfg.Arena.Reserve(min(arenaReserve, cfg.Arena.Budget()/4))
 	z, ok := cfg.Arena.Get(block.MaxTransfer)
 	if !ok {
 		return nil, errors.New("replica: arena has no room for a buffer of zeroes")
@@ -130,7 +139,7 @@ func New(cfg Config) (*Replica, error) {
 
 // adopt takes over an opened chain.
 func (r *Replica) adopt(c *chain.Chain) {
-	r.chain = c
+	r.chain, r.writable = c, c.WriteAllowed()
 	r.extents, r.exLayer = nil, 0
 	r.record, r.recorded = c.Record()
 	clear(r.dirty)

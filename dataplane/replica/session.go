@@ -66,16 +66,38 @@ func (r *Replica) acceptDone(d *loop.Done) {
 	}
 	s := &session{r: r, index: index, run: r.accepted, handle: d.New}
 	if index >= maxConns || r.dead {
-		r.conns = r.conns[:index]
+		if index == len(r.conns)-1 {
+			r.conns = r.conns[:index]
+		}
 		r.op(loop.Op{Kind: loop.Close, Handle: d.New, Tag: loop.Tag(ownerListener, 1)})
 		return
 	}
 	r.conns[index] = s
+	r.limitStrangers()
 	s.conn = wire.NewConn(d.New, index, r.arena, s.tag(tagRecv), s.tag(tagSend))
 	s.nonce = r.cfg.Nonce()
 	s.send(wire.Header{Type: wire.Greeting}, wire.Marshal(wire.GreetingMessage{
 		MinVersion: wire.MinVersion, Version: wire.Version, Nonce: s.nonce, Member: r.cfg.Member}))
 	s.conn.Start(r.out)
+}
+
+// limitStrangers ends the oldest connection that has not shown that it knows the secret, if there are too many: nobody can
+// keep the engine out by holding connections open.
+func (r *Replica) limitStrangers() {
+	var oldest *session
+	n := 0
+	for _, s := range r.conns {
+		if s == nil || s.phase != sessionGreeted {
+			continue
+		}
+		n++
+		if oldest == nil || s.run < oldest.run {
+			oldest = s
+		}
+	}
+	if n > maxStrangers {
+		oldest.end("too many connections that have not said hello")
+	}
 }
 
 func (s *session) tag(what uint64) uint64 {
@@ -130,6 +152,14 @@ func (s *session) end(reason string) {
 // PlacePayload implements wire.Handler. The payload of a write is placed so that its block alignment in memory equals
 // that on disk, with room for the whole blocks around it.
 func (s *session) PlacePayload(_ *wire.Conn, h *wire.Header) (loop.Seg, bool) {
+	switch {
+	case s.phase == sessionGreeted && (h.Type != wire.Hello || h.Payload > maxHello):
+		s.conn.Fail(fmt.Errorf("%w: %s of %d bytes instead of a hello", wire.ErrFrame, h.Type, h.Payload))
+		return loop.Seg{}, false
+	case s.phase == sessionOpen && len(s.r.waiting) > 0:
+		// Whoever waits for a buffer comes first: payloads that can only wait behind it must not take the last ones.
+		return loop.Seg{}, false
+	}
 	lead := int32(0)
 	room := int(h.Payload)
 	if h.Type == wire.Write || h.Type == wire.LayerWrite {
@@ -169,7 +199,7 @@ func (s *session) Frame(_ *wire.Conn, h *wire.Header, payload loop.Seg) {
 
 // send queues a frame with a small payload.
 func (s *session) send(h wire.Header, p []byte) {
-	b, ok := s.r.arena.Get(len(p))
+	b, ok := s.r.arena.GetReserved(len(p))
 	if !ok {
 		s.conn.Fail(fmt.Errorf("no buffer for %s", h.Type))
 		return
@@ -199,11 +229,15 @@ func (s *session) hello(h *wire.Header, p []byte) {
 	switch {
 	case m.Version < wire.MinVersion || m.Version > wire.Version:
 		s.refuse(h, block.Invalid, fmt.Sprintf("protocol version %d is not spoken here", m.Version))
+	case len(m.Nonce) != wire.NonceSize:
+		s.refuse(h, block.Invalid, fmt.Sprintf("nonce of %d bytes", len(m.Nonce)))
+	case m.Prepared:
+		s.refuse(h, block.Invalid, "preparing a hand-over is not supported yet")
 	case m.VolumeUUID != c.VolumeUUID:
 		s.refuse(h, block.Refused, fmt.Sprintf("this is a replica of volume %s (%s), not of %s (%s)", c.VolumeName, c.VolumeUUID, m.VolumeName, m.VolumeUUID))
 	case !wire.SameProof(m.Proof, wire.EngineProof(c.Secret, c.VolumeUUID, m.Epoch, s.nonce, m.Nonce)):
 		s.refuse(h, block.Refused, "the volume's secret does not match")
-	case s.r.outbids(&m):
+	case outbids(&s.r.record, &m):
 		s.outbid(h)
 	default:
 		for _, o := range s.r.conns {
@@ -226,8 +260,8 @@ func (s *session) refuse(h *wire.Header, code block.Code, text string) {
 }
 
 // outbids reports that a newer engine, or another of the same epoch, has been promised already.
-func (r *Replica) outbids(m *wire.HelloMessage) bool {
-	return m.Epoch < r.record.Promised || (m.Epoch == r.record.Promised && r.record.Engine != m.Engine && r.record.Engine != "")
+func outbids(rec *chain.Record, m *wire.HelloMessage) bool {
+	return m.Epoch < rec.Promised || (m.Epoch == rec.Promised && rec.Engine != m.Engine && rec.Engine != "")
 }
 
 func (s *session) outbid(h *wire.Header) {
@@ -239,6 +273,7 @@ func (s *session) outbid(h *wire.Header) {
 // promiseResult is what promise brings back.
 type promiseResult struct {
 	record chain.Record
+	outbid bool
 	err    error
 }
 
@@ -248,25 +283,40 @@ func (r *Replica) promise(m wire.HelloMessage) promiseResult {
 	if !ok {
 		rec = chain.Record{VolumeUUID: r.uuid, Self: r.cfg.Member}
 	}
-	if m.Prepared || (m.Epoch == rec.Promised && rec.Engine == m.Engine) {
+	if outbids(&rec, &m) {
+		// Another engine's promise was on its way to the disk when this one asked.
+		return promiseResult{record: rec, outbid: true}
+	}
+	if m.Epoch == rec.Promised && rec.Engine == m.Engine {
 		return promiseResult{record: rec}
 	}
 	rec.Promised, rec.Engine = m.Epoch, m.Engine
-	return promiseResult{record: rec, err: r.chain.WriteRecord(rec)}
+	if err := r.chain.WriteRecord(rec); err != nil {
+		return promiseResult{err: err}
+	}
+	return promiseResult{record: rec}
 }
 
 // promised answers hello. Everybody else's session has ended before the promise was made.
 func (s *session) promised(h *wire.Header, m *wire.HelloMessage, v any) {
 	r := s.r
 	res := v.(promiseResult)
-	if s.closing() {
-		return
+	if res.err == nil {
+		// Even if nobody is there to be told: the promise is on the disk.
+		r.record, r.recorded = res.record, true
 	}
-	if res.err != nil {
+	switch {
+	case s.closing():
+		return
+	case res.err != nil:
 		s.refuse(h, codeOf(res.err), res.err.Error())
+		r.checkBroken()
+		return
+	case res.outbid:
+		s.phase = sessionGreeted
+		s.outbid(h)
 		return
 	}
-	r.record, r.recorded = res.record, true
 	reply := wire.HelloReply{Promised: m.Epoch, Size: r.chain.Size(), Rebuilding: r.chain.Rebuilding(), Blank: r.blank(),
 		Proof: wire.ReplicaProof(r.cfg.Secret, r.cfg.VolumeUUID, m.Epoch, s.nonce, m.Nonce)}
 	if r.record.Generation > 0 {
@@ -285,13 +335,5 @@ func (s *session) promised(h *wire.Header, m *wire.HelloMessage, v any) {
 
 // blank reports that the directory has never held anything.
 func (r *Replica) blank() bool {
-	if r.record.Generation > 0 || r.chain.Rebuilding() || len(r.chain.LayerList()) > 1 {
-		return false
-	}
-	for _, e := range r.chain.ReadPlan(0, r.chain.Size(), nil) {
-		if e.Handle != chain.NoHandle {
-			return false
-		}
-	}
-	return true
+	return r.record.Generation == 0 && !r.chain.Rebuilding() && r.chain.Empty()
 }
