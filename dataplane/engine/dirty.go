@@ -102,7 +102,7 @@ func (d *dirtyLog) mark(e *Engine) {
 
 // message builds the mark message for regions, nil without a buffer.
 func (d *dirtyLog) message(e *Engine, regions []uint32) *task {
-	b, ok := e.arena.Get(4 * len(regions))
+	b, ok := e.arena.GetReserved(4 * len(regions))
 	if !ok {
 		return nil
 	}

@@ -33,6 +33,8 @@ const (
 const (
 	// maxLinks bounds the replicas of a volume: 20 by the API, and room for one being rebuilt.
 	maxLinks = 32
+	// arenaReserve is kept from the frontend for what its requests need on the way: a rebuild's pieces, edges of writes, messages.
+	arenaReserve = 24 << 20
 	// witnessRetry is how often an unanswered question to the witness is repeated.
 	witnessRetry = time.Second
 	// sizesEvery is how often sizes of snapshots and head are asked for while the volume is written to.
@@ -144,6 +146,7 @@ func New(cfg Config) *Engine {
 	if e.cfg.Event == nil {
 		e.cfg.Event = func(Event) {}
 	}
+	cfg.Arena.Reserve(min(arenaReserve, cfg.Arena.Budget()/4))
 	e.dirty.init()
 	e.quorum = quorum.New(quorum.Config{Engine: cfg.Instance, InstanceManager: cfg.InstanceManager, Candidates: len(cfg.Replicas)})
 	for _, a := range cfg.Replicas {

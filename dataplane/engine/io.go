@@ -72,7 +72,7 @@ func (e *Engine) zeroEdge(r *request, beg, end int64) {
 	if beg >= end {
 		return
 	}
-	b, ok := e.arena.Get(int(end - beg))
+	b, ok := e.arena.GetReserved(int(end - beg))
 	if !ok {
 		r.code = block.Unavailable
 		return
@@ -247,7 +247,7 @@ func (e *Engine) mirror(t *task) {
 // is being rebuilt does not have the bytes around it.
 func (e *Engine) widenWrite(t *task) {
 	beg, end := widen(t.off, t.n)
-	b, ok := e.arena.Get(int(end - beg))
+	b, ok := e.arena.GetReserved(int(end - beg))
 	if !ok {
 		e.park(t)
 		return

@@ -284,7 +284,7 @@ func (l *link) PlacePayload(_ *wire.Conn, h *wire.Header) (loop.Seg, bool) {
 			return t.seg, true
 		}
 	}
-	b, ok := l.e.arena.Get(int(h.Payload))
+	b, ok := l.e.arena.GetReserved(int(h.Payload))
 	return loop.Seg{Buf: b, Len: int32(h.Payload)}, ok
 }
 
@@ -340,7 +340,7 @@ func (l *link) greeted(p []byte) error {
 
 // sendMessage queues a frame with a small payload.
 func (l *link) sendMessage(h *wire.Header, p []byte) {
-	b, ok := l.e.arena.Get(len(p))
+	b, ok := l.e.arena.GetReserved(len(p))
 	if !ok {
 		l.conn.Fail(fmt.Errorf("no buffer for %s", h.Type))
 		return

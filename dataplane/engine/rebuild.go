@@ -265,7 +265,7 @@ func (j *rebuildJob) transfer(p rebuild.Piece, unlock func()) {
 		j.running--
 		j.more()
 	}
-	b, ok := e.arena.Get(int(p.Len))
+	b, ok := e.arena.GetReserved(int(p.Len))
 	if j.dead || !ok {
 		if ok {
 			e.arena.Release(b)

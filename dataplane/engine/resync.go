@@ -123,7 +123,7 @@ func (e *Engine) equalise(off, n int64, sums map[uint32][]byte) {
 		e.resyncNext()
 		return
 	}
-	b, ok := e.arena.Get(int(n))
+	b, ok := e.arena.GetReserved(int(n))
 	if !ok {
 		e.dropEach(differ, "no buffer to compare")
 		e.resyncNext()

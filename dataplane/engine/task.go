@@ -194,7 +194,7 @@ func (e *Engine) control(l *link, r *wire.ControlRequest, reply func(block.Code,
 		return
 	}
 	p := wire.Marshal(r)
-	b, ok := e.arena.Get(len(p))
+	b, ok := e.arena.GetReserved(len(p))
 	if !ok {
 		reply(block.Unavailable, &wire.ControlReply{Error: "no buffer"})
 		return

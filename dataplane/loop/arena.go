@@ -28,12 +28,13 @@ const classShift = 28
 // memory was given back). When the budget is short, warm buffers of any size are cooled: a burst of small requests
 // must not leave the arena without room for a large one for ever.
 type Arena struct {
-	budget int
-	warm   int // payload bytes of buffers in use or warm
-	used   int // payload bytes of buffers in use
-	peak   int // the most of used since the last Trim
-	maps   [][]byte
-	class  [len(classes)]arenaClass
+	budget  int
+	reserve int // part of the budget that only GetReserved may use
+	warm    int // payload bytes of buffers in use or warm
+	used    int // payload bytes of buffers in use
+	peak    int // the most of used since the last Trim
+	maps    [][]byte
+	class   [len(classes)]arenaClass
 }
 
 type arenaClass struct {
@@ -49,19 +50,29 @@ func NewArena(budget int) *Arena { return &Arena{budget: budget} }
 // Budget returns the limit the arena was made with.
 func (a *Arena) Budget() int { return a.budget }
 
+// Reserve keeps n bytes of the budget for GetReserved. Answers and control messages come from there: payloads may use up
+// everything else, and can only be let go of when they are answered.
+func (a *Arena) Reserve(n int) { a.reserve = n }
+
 // Get returns a buffer with room for n bytes (at most 1 MiB) and one reference, or false when the budget is used up.
-func (a *Arena) Get(n int) (Buf, bool) {
+func (a *Arena) Get(n int) (Buf, bool) { return a.get(n, a.budget-a.reserve) }
+
+// GetReserved is Get, and may use the reserve too. Its callers bound what they hold.
+func (a *Arena) GetReserved(n int) (Buf, bool) { return a.get(n, a.budget) }
+
+func classOf(n int) int {
 	for c := range classes {
 		if n <= classes[c] {
-			return a.get(c)
+			return c
 		}
 	}
 	panic(fmt.Sprintf("loop: no buffer of %d bytes", n))
 }
 
-func (a *Arena) get(c int) (Buf, bool) {
+func (a *Arena) get(n, limit int) (Buf, bool) {
+	c := classOf(n)
 	k := &a.class[c]
-	if len(k.free) == 0 && !a.warmUp(c) {
+	if a.used+classes[c] > limit || (len(k.free) == 0 && !a.warmUp(c)) {
 		return 0, false
 	}
 	i := k.free[len(k.free)-1]

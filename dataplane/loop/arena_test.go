@@ -139,3 +139,47 @@ func TestArenaReferences(t *testing.T) {
 		}()
 	}
 }
+
+func TestArenaKeepsItsReserve(t *testing.T) {
+	a := NewArena(4 << 20)
+	a.Reserve(1 << 20)
+	var held []Buf
+	for b, ok := a.Get(1 << 20); ok; b, ok = a.Get(1 << 20) {
+		held = append(held, b)
+	}
+	if len(held) != 3 {
+		t.Fatalf("%d MiB for payloads of 4 with a reserve of 1", len(held))
+	}
+	if _, ok := a.Get(1); ok {
+		t.Fatal("a payload got into the reserve")
+	}
+	b, ok := a.GetReserved(4096)
+	if !ok {
+		t.Fatal("the reserve is not there when it is needed")
+	}
+	a.Release(b)
+	// The kind of buffer that was released must not matter: what is free counts, not what is warm.
+	a.Release(held[0])
+	if _, ok := a.Get(4096); !ok {
+		t.Fatal("no buffer although one was released")
+	}
+}
+
+// A warm free buffer is no way around the limit.
+func TestArenaReserveHoldsForWarmBuffers(t *testing.T) {
+	a := NewArena(8 << 10)
+	x, _ := a.Get(4096)
+	y, _ := a.Get(4096)
+	a.Release(x)
+	a.Release(y)
+	a.Reserve(4096)
+	if _, ok := a.Get(4096); !ok {
+		t.Fatal("no buffer")
+	}
+	if _, ok := a.Get(4096); ok {
+		t.Fatal("a warm buffer of the reserve was handed out")
+	}
+	if _, ok := a.GetReserved(4096); !ok {
+		t.Fatal("the reserve is gone")
+	}
+}

@@ -228,9 +228,9 @@ func (c *Conn) headerRoom() []byte {
 		c.sealTx()
 	}
 	if c.tx == 0 {
-		b, ok := c.arena.Get(txSize)
+		b, ok := c.arena.GetReserved(txSize)
 		if !ok {
-			panic("wire: arena exhausted by headers; owners must bound requests in flight")
+			panic("wire: arena exhausted by headers; owners must keep a reserve and bound requests in flight")
 		}
 		c.tx, c.txBeg, c.txEnd = b, 0, 0
 	}
