@@ -124,7 +124,11 @@ func applyOne(ctx context.Context, dyn dynamic.Interface, mapper meta.RESTMapper
 // waitManager waits until the manager answers on all nodes, with the command line it was given last. The
 // API's word alone does not do: right after a restart it is that of before.
 func (c *Cluster) waitManager(ctx context.Context, namespace string) error {
-	err := c.poll(ctx, managerTimeout, func(ctx context.Context) (string, error) {
+	dyn, err := dynamic.NewForConfig(c.rest)
+	if err != nil {
+		return fmt.Errorf("client: %w", err)
+	}
+	err = c.poll(ctx, managerTimeout, func(ctx context.Context) (string, error) {
 		ds, err := c.client.AppsV1().DaemonSets(namespace).Get(ctx, managerName, metav1.GetOptions{})
 		if err != nil {
 			return "", err
@@ -137,7 +141,7 @@ func (c *Cluster) waitManager(ctx context.Context, namespace string) error {
 				return "manager not ready on " + nodeName(k), nil
 			}
 		}
-		return "", nil
+		return c.storageMissing(ctx, dyn, namespace)
 	})
 	if err != nil {
 		return fmt.Errorf("%w; see `kubectl --kubeconfig %s -n %s logs ds/%s`", err, c.dir.Path("kubeconfig"), namespace, managerName)
