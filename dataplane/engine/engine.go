@@ -12,6 +12,7 @@
 package engine
 
 import (
+	"fmt"
 	"time"
 
 	"ankole.storage/block"
@@ -94,6 +95,9 @@ type Engine struct {
 	now   clock.Ticks
 	out   *[]loop.Op
 
+	// identity is this process: an engine that was started again has the same instance name, and after a restored witness it
+	// could be granted the same epoch.
+	identity    string
 	quorum      *quorum.Core
 	witnessWait clock.Ticks // next retry, Never when nothing is open
 	gatherUntil clock.Ticks
@@ -146,6 +150,7 @@ func New(cfg Config) *Engine {
 	if e.cfg.Event == nil {
 		e.cfg.Event = func(Event) {}
 	}
+	e.identity = fmt.Sprintf("%s#%x", cfg.Instance, cfg.Nonce()[:4])
 	cfg.Arena.Reserve(min(arenaReserve, cfg.Arena.Budget()/4))
 	e.dirty.init()
 	e.quorum = quorum.New(quorum.Config{Engine: cfg.Instance, InstanceManager: cfg.InstanceManager, Candidates: len(cfg.Replicas)})

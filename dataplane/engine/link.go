@@ -330,7 +330,7 @@ func (l *link) greeted(p []byte) error {
 	l.e.byName[g.Member] = l
 	l.theirs, l.nonce = g.Nonce, l.e.cfg.Nonce()
 	c := &l.e.cfg
-	m := wire.HelloMessage{Version: v, VolumeName: c.VolumeName, VolumeUUID: c.VolumeUUID, Engine: c.Instance,
+	m := wire.HelloMessage{Version: v, VolumeName: c.VolumeName, VolumeUUID: c.VolumeUUID, Engine: l.e.identity,
 		InstanceManager: c.InstanceManager, Epoch: l.e.quorum.Epoch(), Nonce: l.nonce,
 		Proof: wire.EngineProof(c.Secret, c.VolumeUUID, l.e.quorum.Epoch(), l.theirs, l.nonce)}
 	l.sendMessage(&wire.Header{Type: wire.Hello, Epoch: l.e.quorum.Epoch()}, wire.Marshal(m))

@@ -93,7 +93,10 @@ func (c *Conn) Free() {
 		c.arena.Release(s.Buf)
 	}
 	c.queue, c.inFlight, c.pending = nil, 0, 0
-	c.sealTx()
+	if c.tx != 0 {
+		c.arena.Release(c.tx)
+		c.tx = 0
+	}
 	if c.rx != 0 {
 		c.arena.Release(c.rx)
 		c.rx = 0

@@ -28,7 +28,7 @@ type HelloMessage struct {
 	Version    int    `json:"version"`
 	VolumeName string `json:"volumeName"`
 	VolumeUUID string `json:"volumeUUID"`
-	// Engine is the engine's instance name, InstanceManager the instance manager it runs in.
+	// Engine names the engine's process: its instance name and something random. InstanceManager is where it runs.
 	Engine          string `json:"engine"`
 	InstanceManager string `json:"instanceManager,omitempty"`
 	// Epoch is made durable by the replica before it answers, unless Prepared.

@@ -1,0 +1,137 @@
+package wire
+
+import (
+	"bytes"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"reflect"
+	"testing"
+
+	"pgregory.net/rapid"
+)
+
+func TestPickVersion(t *testing.T) {
+	for _, c := range []struct {
+		min, max, want int
+	}{
+		{Version, Version, Version},
+		{MinVersion, Version + 5, Version}, // a newer peer that still speaks ours
+		{Version + 1, Version + 5, 0},      // too new
+		{0, MinVersion - 1, 0},             // too old
+		{3, 1, 0},                          // nonsense
+	} {
+		v, err := Pick(c.min, c.max)
+		if v != c.want || (err == nil) != (c.want != 0) {
+			t.Errorf("a peer of %d to %d: %d, %v; want %d", c.min, c.max, v, err, c.want)
+		}
+	}
+}
+
+// Two proofs are equal only if everything that they prove is.
+func TestProofsDiffer(t *testing.T) {
+	type input struct {
+		secret, uuid, theirs, mine string
+		epoch                      uint64
+	}
+	base := input{"secret", "uuid", "0123456789abcdef", "fedcba9876543210", 7}
+	engine := func(i input) string {
+		return hex.EncodeToString(EngineProof([]byte(i.secret), i.uuid, i.epoch, []byte(i.theirs), []byte(i.mine)))
+	}
+	replica := func(i input) string {
+		return hex.EncodeToString(ReplicaProof([]byte(i.secret), i.uuid, i.epoch, []byte(i.theirs), []byte(i.mine)))
+	}
+	seen := map[string]string{engine(base): "the engine's", replica(base): "the replica's"}
+	if len(seen) != 2 {
+		t.Error("a proof can be sent back to where it came from")
+	}
+	for name, change := range map[string]func(*input){
+		"another secret":        func(i *input) { i.secret = "Secret" },
+		"another volume":        func(i *input) { i.uuid = "uuiD" },
+		"another epoch":         func(i *input) { i.epoch++ },
+		"another replica nonce": func(i *input) { i.theirs = "0123456789abcdeF" },
+		"another engine nonce":  func(i *input) { i.mine = "Fedcba9876543210" },
+		"nonces swapped":        func(i *input) { i.theirs, i.mine = i.mine, i.theirs },
+	} {
+		i := base
+		change(&i)
+		for _, p := range []string{engine(i), replica(i)} {
+			if other, ok := seen[p]; ok {
+				t.Errorf("%s gives the same proof as %s", name, other)
+			}
+			seen[p] = name
+		}
+	}
+	if !SameProof([]byte("x"), []byte("x")) || SameProof([]byte("x"), []byte("y")) || SameProof(nil, []byte("x")) {
+		t.Error("SameProof does not compare")
+	}
+}
+
+// The proof is part of the format.
+func TestProofBytes(t *testing.T) {
+	got := hex.EncodeToString(EngineProof(make([]byte, SecretSize), "6f2c9a56-93d3-4b7c-9a5e-2d1f0c6b7a88", 2, make([]byte, NonceSize), make([]byte, NonceSize)))
+	const want = "6761dcbdb1b96dbe7be6ea45d46756df6b311a0dee43f3e6c9e0b29ca2e14618"
+	if got != want {
+		t.Errorf("proof %s, the format says %s", got, want)
+	}
+}
+
+func roundTrip[T any](t *testing.T) {
+	t.Helper()
+	gen := rapid.Make[T]()
+	rapid.Check(t, func(t *rapid.T) {
+		in := gen.Draw(t, "message")
+		p := Marshal(in)
+		var out T
+		if err := Unmarshal(p, &out); err != nil {
+			t.Fatalf("%s: %v", p, err)
+		}
+		if again := Marshal(out); !bytes.Equal(again, p) {
+			t.Fatalf("%s came back as %s", p, again)
+		}
+	})
+}
+
+func TestMessagesRoundTrip(t *testing.T) {
+	t.Run("greeting", roundTrip[GreetingMessage])
+	t.Run("hello", roundTrip[HelloMessage])
+	t.Run("reply", roundTrip[HelloReply])
+	t.Run("control", roundTrip[ControlRequest])
+	t.Run("control reply", roundTrip[ControlReply])
+}
+
+// An older peer does not know newer fields and must not stumble over them.
+func TestUnknownFieldsAreIgnored(t *testing.T) {
+	var m HelloMessage
+	if err := Unmarshal([]byte(`{"version":1,"epoch":3,"later":{"x":[1]}}`), &m); err != nil || m.Epoch != 3 {
+		t.Errorf("%+v, %v", m, err)
+	}
+}
+
+// Epochs must not lose digits on the way through JSON.
+func TestLargeNumbersKeepTheirDigits(t *testing.T) {
+	in := HelloMessage{Epoch: 1<<63 + 12345}
+	var out HelloMessage
+	if err := Unmarshal(Marshal(in), &out); err != nil || out.Epoch != in.Epoch {
+		t.Errorf("epoch %d became %d, %v", in.Epoch, out.Epoch, err)
+	}
+}
+
+func FuzzMessages(f *testing.F) {
+	f.Add([]byte(`{"minVersion":1,"version":1,"nonce":"AAAA","member":"a"}`))
+	f.Add(Marshal(HelloReply{Record: &RecordMessage{Members: []string{"a"}}, Dirty: []uint32{1}}))
+	f.Add(Marshal(ControlRequest{Snapshot: &SnapshotRequest{Name: "s", Labels: map[string]string{"a": "b"}}}))
+	f.Add([]byte(`{"nonce":"`))
+	f.Add([]byte(`[[[[[[`))
+	f.Fuzz(func(t *testing.T, p []byte) {
+		for _, v := range []any{&GreetingMessage{}, &HelloMessage{}, &HelloReply{}, &ControlRequest{}, &ControlReply{}} {
+			err := Unmarshal(p, v)
+			if err != nil && !errors.Is(err, ErrFrame) {
+				t.Fatalf("error of another kind: %v", err)
+			}
+			if err == nil && !json.Valid(p) {
+				t.Fatalf("%q was taken for a %s", p, reflect.TypeOf(v))
+			}
+		}
+	})
+}
