@@ -21,8 +21,6 @@ import (
 )
 
 const (
-	// volumeSizeStep is what sizes are rounded up to.
-	volumeSizeStep = 2 << 20
 	// maxVolumeSize keeps the rounding, and twice the size, within 64 bits.
 	maxVolumeSize = math.MaxInt64 / 4
 	// settlePeriod and settleTimeout bound the wait until a cache shows an object that was just created. A client
