@@ -12,6 +12,9 @@ import (
 	"ankole.storage/controlplane/naming"
 )
 
+// followRetry is how soon a running Pod that could not be followed is tried again; its stream usually wakes us earlier.
+const followRetry = 5 * time.Second
+
 // Processes is what the stream from the Pod says. Engines and Replicas are never nil.
 type Processes struct {
 	Engines, Replicas map[string]v1beta2.InstanceProcess
@@ -81,10 +84,14 @@ func decide(now time.Time, im *v1beta2.InstanceManager, s seen) loop.Decision {
 	if im.Spec.Image != s.DefaultImage && !busy(im.Status) && im.Status.CurrentState != v1beta2.InstanceManagerStateUnknown {
 		return loop.Decision{Do: loop.Delete{Object: im}}
 	}
-	if d, done := decidePod(now, im, s); done {
-		return d
+	d, done := decidePod(now, im, s)
+	if !done {
+		d = decideBudget(im, s)
 	}
-	return decideBudget(im, s)
+	if d.Do == nil && s.Pod != nil && podReady(s.Pod) && s.Processes == nil {
+		d.After = followRetry
+	}
+	return d
 }
 
 // observe writes what is seen into the status.

@@ -86,9 +86,9 @@ func TestDecide(t *testing.T) {
 		{"Pod not ready", up, func(_ *v1beta2.InstanceManager, s *seen) { s.Pod.Status.ContainerStatuses[0].Ready = false },
 			starting, "", "Starting", 0},
 		{"Pod runs, processes not known yet", starting, func(_ *v1beta2.InstanceManager, s *seen) { s.Processes = nil },
-			starting, "", "Starting", 0},
+			starting, "", "Starting", followRetry},
 		{"Pod runs, stream lost by a new leader", up, func(_ *v1beta2.InstanceManager, s *seen) { s.Processes = nil },
-			up, "", "Running", 0},
+			up, "", "Running", followRetry},
 		{"Pod being deleted", up, func(_ *v1beta2.InstanceManager, s *seen) { s.Pod.DeletionTimestamp = &metav1.Time{Time: now} },
 			failed, "", "Deleting", 0},
 		{"Pod failed", up, func(_ *v1beta2.InstanceManager, s *seen) { s.Pod.Status.Phase = corev1.PodFailed },
@@ -114,7 +114,7 @@ func TestDecide(t *testing.T) {
 		}, up, "", "Running", 0},
 		{"settings differ, idleness not known", up, func(_ *v1beta2.InstanceManager, s *seen) {
 			s.Settings.CPUPercent, s.Processes = 20, nil
-		}, up, "", "Running", 0},
+		}, up, "", "Running", followRetry},
 		{"storage network set, idle", up, func(_ *v1beta2.InstanceManager, s *seen) { s.Settings.StorageNetwork = "a/b" },
 			up, "delete *v1.Pod", "Running", 0},
 		{"no address on the storage network", starting, func(im *v1beta2.InstanceManager, s *seen) {

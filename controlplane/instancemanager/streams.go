@@ -41,6 +41,8 @@ type streams struct {
 	ctx     context.Context // nil before Start and after its end
 	work    sync.WaitGroup
 	current map[client.ObjectKey]*stream
+	// early are those asked for before Start; the manager starts controllers and Runnables in no order.
+	early map[client.ObjectKey]bool
 }
 
 // stream follows the processes of one Pod.
@@ -53,14 +55,22 @@ type stream struct {
 }
 
 func newStreams(connect Connect) *streams {
-	return &streams{connect: connect, pokes: make(chan event.GenericEvent, pokeBuffer), current: map[client.ObjectKey]*stream{}}
+	return &streams{
+		connect: connect, pokes: make(chan event.GenericEvent, pokeBuffer),
+		current: map[client.ObjectKey]*stream{}, early: map[client.ObjectKey]bool{},
+	}
 }
 
 // Start lets streams run until ctx ends.
 func (s *streams) Start(ctx context.Context) error {
 	s.mu.Lock()
 	s.ctx = ctx
+	early := s.early
+	s.early = map[client.ObjectKey]bool{}
 	s.mu.Unlock()
+	for key := range early {
+		s.poke(ctx, key)
+	}
 	<-ctx.Done()
 	s.mu.Lock()
 	s.ctx = nil
@@ -75,6 +85,7 @@ func (s *streams) follow(key client.ObjectKey, pod types.UID, ip string) *Proces
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.ctx == nil {
+		s.early[key] = true
 		return nil
 	}
 	st := s.current[key]
@@ -111,6 +122,11 @@ func (s *streams) run(ctx context.Context, key client.ObjectKey, st *stream, add
 	c, err := s.connect(address)
 	if err != nil {
 		log.Error("cannot follow the instance manager", "err", err)
+		s.mu.Lock()
+		if s.current[key] == st {
+			delete(s.current, key) // the next look tries again
+		}
+		s.mu.Unlock()
 		return
 	}
 	defer c.Close()
@@ -140,6 +156,11 @@ func (s *streams) publish(ctx context.Context, key client.ObjectKey, st *stream,
 	st.mu.Lock()
 	st.processes = p
 	st.mu.Unlock()
+	s.poke(ctx, key)
+}
+
+// poke wakes the controller for one object.
+func (s *streams) poke(ctx context.Context, key client.ObjectKey) {
 	object := &v1beta2.InstanceManager{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name}}
 	select {
 	case s.pokes <- event.GenericEvent{Object: object}:

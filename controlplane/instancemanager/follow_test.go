@@ -1,0 +1,152 @@
+package instancemanager
+
+import (
+	"context"
+	"errors"
+	"net"
+	"strconv"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/protobuf/types/known/emptypb"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"ankole.storage/api/rpc/imrpc"
+	"ankole.storage/controlplane/naming"
+	imclient "ankole.storage/instancemanager/client"
+)
+
+// imServer is an instance manager with one process, over real gRPC.
+type imServer struct {
+	imrpc.UnimplementedProcessManagerServiceServer
+	events chan *imrpc.ProcessResponse
+}
+
+func (s *imServer) VersionGet(context.Context, *emptypb.Empty) (*imrpc.VersionResponse, error) {
+	return &imrpc.VersionResponse{InstanceManagerAPIVersion: 4, InstanceManagerAPIMinVersion: 1}, nil
+}
+
+func (s *imServer) ProcessList(context.Context, *imrpc.ProcessListRequest) (*imrpc.ProcessListResponse, error) {
+	return &imrpc.ProcessListResponse{Processes: map[string]*imrpc.ProcessResponse{"v-r-12345678": process("v-r-12345678", "running")}}, nil
+}
+
+func (s *imServer) ProcessWatch(_ *emptypb.Empty, stream imrpc.ProcessManagerService_ProcessWatchServer) error {
+	if err := stream.SendHeader(nil); err != nil {
+		return err
+	}
+	for {
+		select {
+		case <-stream.Context().Done():
+			return nil
+		case e, ok := <-s.events:
+			if !ok {
+				return errors.New("end of the test's stream")
+			}
+			if err := stream.Send(e); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+// serveIM starts the server and returns a Connect that reaches it, whatever the port asked for.
+func serveIM(t *testing.T) (*imServer, Connect) {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &imServer{events: make(chan *imrpc.ProcessResponse)}
+	g := grpc.NewServer()
+	imrpc.RegisterProcessManagerServiceServer(g, s)
+	done := make(chan error, 1)
+	go func() { done <- g.Serve(l) }()
+	t.Cleanup(func() { g.Stop(); <-done })
+	return s, func(address string) (*imclient.Client, error) {
+		if _, port, _ := net.SplitHostPort(address); port != strconv.Itoa(naming.PortProcessManager) {
+			return nil, errors.New("asked for " + address)
+		}
+		return imclient.Dial(l.Addr().String(), nil)
+	}
+}
+
+// poked waits for a wake-up of the object.
+func poked(t *testing.T, s *streams, key client.ObjectKey) {
+	t.Helper()
+	select {
+	case e := <-s.pokes:
+		if client.ObjectKeyFromObject(e.Object) != key {
+			t.Fatalf("woke %v", client.ObjectKeyFromObject(e.Object))
+		}
+	case <-time.After(10 * time.Second):
+		t.Fatal("nobody was woken")
+	}
+}
+
+func TestStreamsFollowOnePod(t *testing.T) {
+	server, connect := serveIM(t)
+	s := newStreams(connect)
+	key := client.ObjectKey{Namespace: "ns", Name: "im"}
+	// The controller may look before the streams may run.
+	if s.follow(key, "pod-1", "127.0.0.1") != nil {
+		t.Fatal("something is known before any stream")
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- s.Start(ctx) }()
+	poked(t, s, key)
+	if s.follow(key, "pod-1", "127.0.0.1") != nil {
+		t.Fatal("something is known before the list")
+	}
+	poked(t, s, key)
+	p := s.follow(key, "pod-1", "127.0.0.1")
+	if p == nil || len(p.Replicas) != 1 || p.APIVersion != 4 {
+		t.Fatalf("after the list: %+v", p)
+	}
+	server.events <- process("v-e-0", "starting")
+	poked(t, s, key)
+	if p = s.follow(key, "pod-1", "127.0.0.1"); p.Engines["v-e-0"].Status.State != "starting" || len(p.Replicas) != 1 {
+		t.Fatalf("after the event: %+v", p)
+	}
+	// Another Pod of the same object is another world.
+	if s.follow(key, "pod-2", "127.0.0.1") != nil {
+		t.Fatal("a new Pod is taken for the old one")
+	}
+	poked(t, s, key)
+	if p = s.follow(key, "pod-2", "127.0.0.1"); p == nil || len(p.Engines) != 0 {
+		t.Fatalf("new Pod: %+v", p)
+	}
+	s.drop(key)
+	stop()
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+	if s.follow(key, "pod-3", "127.0.0.1") != nil {
+		t.Fatal("follows after its end")
+	}
+}
+
+func TestAFailedConnectionIsTriedAgain(t *testing.T) {
+	calls := make(chan struct{}, 10)
+	s := newStreams(func(string) (*imclient.Client, error) {
+		calls <- struct{}{}
+		return nil, errors.New("bad certificate")
+	})
+	ctx, stop := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- s.Start(ctx) }()
+	defer func() { stop(); <-done }()
+	key := client.ObjectKey{Namespace: "ns", Name: "im"}
+	deadline := time.After(10 * time.Second)
+	for seen := 0; seen < 2; {
+		s.follow(key, "pod", "127.0.0.1")
+		select {
+		case <-calls:
+			seen++
+		case <-deadline:
+			t.Fatalf("connected %d times", seen)
+		case <-time.After(10 * time.Millisecond):
+		}
+	}
+}
