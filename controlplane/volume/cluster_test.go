@@ -98,21 +98,6 @@ func (r *real) replicas(volume string) []v1beta2.Replica {
 	return l.Items
 }
 
-// awaitState waits for state and robustness on a node.
-func (r *real) awaitState(volume, node string, robustness v1beta2.VolumeRobustness) {
-	r.t.Helper()
-	r.eventually(fmt.Sprintf("volume %s %s on %s", volume, robustness, node), func() error {
-		var v v1beta2.Volume
-		if err := r.get(&v, volume); err != nil {
-			return err
-		}
-		if v.Status.State != v1beta2.VolumeStateAttached || v.Status.CurrentNodeID != node || v.Status.Robustness != robustness {
-			return fmt.Errorf("%s %s on %q", v.Status.State, v.Status.Robustness, v.Status.CurrentNodeID)
-		}
-		return nil
-	})
-}
-
 func (r *real) dump() string {
 	var out string
 	var vs v1beta2.VolumeList
@@ -130,36 +115,85 @@ func (r *real) dump() string {
 	return out
 }
 
+// newVolume creates a volume and waits until it can be attached.
+func (r *real) newVolume(name string, replicas int) {
+	r.t.Helper()
+	r.eventually("create the volume", func() error { // the default backup target must exist first
+		return r.c.Create(context.Background(), &v1beta2.Volume{
+			ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: name},
+			Spec:       v1beta2.VolumeSpec{Size: 64 << 20, NumberOfReplicas: replicas, Frontend: v1beta2.VolumeFrontendBlockDev, StaleReplicaTimeout: 1},
+		})
+	})
+	r.await(name, "detached", func(v *v1beta2.Volume) bool { return v.Status.State == v1beta2.VolumeStateDetached })
+}
+
+// await waits for something about a volume.
+func (r *real) await(volume, what string, ok func(*v1beta2.Volume) bool) {
+	r.t.Helper()
+	r.eventually("volume "+volume+" "+what, func() error {
+		var v v1beta2.Volume
+		if err := r.get(&v, volume); err != nil || ok(&v) {
+			return err
+		}
+		return fmt.Errorf("%s %s on %q", v.Status.State, v.Status.Robustness, v.Status.CurrentNodeID)
+	})
+}
+
+// awaitState waits for state and robustness on a node.
+func (r *real) awaitState(volume, node string, robustness v1beta2.VolumeRobustness) {
+	r.t.Helper()
+	r.await(volume, string(robustness)+" on "+node, func(v *v1beta2.Volume) bool {
+		return v.Status.State == v1beta2.VolumeStateAttached && v.Status.CurrentNodeID == node && v.Status.Robustness == robustness
+	})
+}
+
+// holder is the number of a node from 2 on with a replica of the volume.
+func (r *real) holder(volume string) int {
+	r.t.Helper()
+	for _, rep := range r.replicas(volume) {
+		for k := 2; k <= len(r.Nodes); k++ {
+			if rep.Spec.NodeID == testcluster.NodeName(k) {
+				return k
+			}
+		}
+	}
+	r.t.Fatalf("no replica of volume %s outside node 1\n%s", volume, r.dump())
+	return 0
+}
+
+// removed deletes a volume and waits until no object, directory or device of it is left.
+func (r *real) removed(volume string) {
+	r.t.Helper()
+	must(r.t, r.c.Delete(context.Background(), &v1beta2.Volume{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: volume}}))
+	r.eventually("nothing left of volume "+volume, func() error {
+		var v v1beta2.Volume
+		if err := client.IgnoreNotFound(r.get(&v, volume)); err != nil || v.Name != "" {
+			return fmt.Errorf("volume %s: %w", v.Status.State, err)
+		}
+		for _, n := range r.Nodes {
+			dirs, err := filepath.Glob(filepath.Join(n.Root, "var/lib/longhorn/replicas", volume+"-*"))
+			if err != nil || len(dirs) > 0 {
+				return fmt.Errorf("data left on %s: %v %w", n.Name, dirs, err)
+			}
+			if _, err := os.Lstat(filepath.Join(n.Devices, volume)); err == nil {
+				return fmt.Errorf("the device is left on %s", n.Name)
+			}
+		}
+		return nil
+	})
+}
+
 // TestRealNodeLoss: the loss of a node with a replica, of the node with the engine, and the end of a volume, on real processes.
 func TestRealNodeLoss(t *testing.T) {
 	r := startReal(t, 4)
 	var wait v1beta2.Setting
 	r.change(&wait, "replica-replenishment-wait-interval", func() { wait.Value = "5" })
-	r.eventually("create the volume", func() error { // the default backup target must exist first
-		return r.c.Create(context.Background(), &v1beta2.Volume{
-			ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "real"},
-			Spec:       v1beta2.VolumeSpec{Size: 64 << 20, NumberOfReplicas: 3, Frontend: v1beta2.VolumeFrontendBlockDev, StaleReplicaTimeout: 1},
-		})
-	})
-	r.eventually("volume detached", func() error {
-		var v v1beta2.Volume
-		if err := r.get(&v, "real"); err != nil || v.Status.State == v1beta2.VolumeStateDetached {
-			return err
-		}
-		return fmt.Errorf("state %q", v.Status.State)
-	})
+	r.newVolume("real", 3)
 	r.attach("real", "node-1")
 	r.awaitState("real", "node-1", v1beta2.VolumeRobustnessHealthy)
 
 	// A node without the engine is lost: its replica is replaced on the node that is free.
-	victim := 0
-	for _, rep := range r.replicas("real") {
-		for k := 2; k <= 4; k++ {
-			if rep.Spec.NodeID == testcluster.NodeName(k) {
-				victim = k
-			}
-		}
-	}
+	victim := r.holder("real")
 	r.KillNode(t, victim)
 	r.awaitState("real", "node-1", v1beta2.VolumeRobustnessDegraded)
 	r.awaitState("real", "node-1", v1beta2.VolumeRobustnessHealthy)
@@ -170,21 +204,11 @@ func TestRealNodeLoss(t *testing.T) {
 
 	// The engine's node is lost: the volume stays until its ticket moves.
 	r.KillNode(t, 1)
-	r.eventually("robustness unknown", func() error {
-		var v v1beta2.Volume
-		if err := r.get(&v, "real"); err != nil || v.Status.Robustness == v1beta2.VolumeRobustnessUnknown {
-			return err
-		}
-		return fmt.Errorf("robustness %s", v.Status.Robustness)
-	})
+	r.await("real", "of unknown robustness", func(v *v1beta2.Volume) bool { return v.Status.Robustness == v1beta2.VolumeRobustnessUnknown })
 	to := testcluster.NodeName(victim) // up again
 	r.attach("real", to)
-	r.eventually("attached to "+to, func() error {
-		var v v1beta2.Volume
-		if err := r.get(&v, "real"); err != nil || (v.Status.State == v1beta2.VolumeStateAttached && v.Status.CurrentNodeID == to) {
-			return err
-		}
-		return fmt.Errorf("%s on %q", v.Status.State, v.Status.CurrentNodeID)
+	r.await("real", "attached to "+to, func(v *v1beta2.Volume) bool {
+		return v.Status.State == v1beta2.VolumeStateAttached && v.Status.CurrentNodeID == to
 	})
 	r.StartNode(t, 1)
 	r.awaitState("real", to, v1beta2.VolumeRobustnessHealthy)
@@ -194,22 +218,24 @@ func TestRealNodeLoss(t *testing.T) {
 		}
 		return nil
 	})
+	r.removed("real")
+}
 
-	must(t, r.c.Delete(context.Background(), &v1beta2.Volume{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "real"}}))
-	r.eventually("nothing left", func() error {
-		var v v1beta2.Volume
-		if err := client.IgnoreNotFound(r.get(&v, "real")); err != nil || v.Name != "" {
-			return fmt.Errorf("volume %s: %w", v.Status.State, err)
-		}
-		for _, n := range r.Nodes {
-			dirs, err := filepath.Glob(filepath.Join(n.Root, "var/lib/longhorn/replicas/real-*"))
-			if err != nil || len(dirs) > 0 {
-				return fmt.Errorf("data left on %s: %v %w", n.Name, dirs, err)
-			}
-			if entries, err := os.ReadDir(n.Devices); err == nil && len(entries) > 0 {
-				return fmt.Errorf("device %s is left on %s", entries[0].Name(), n.Name)
-			}
-		}
-		return nil
+// TestRealLastReplicaLost: a volume loses the node with its only replica, and comes back with it.
+func TestRealLastReplicaLost(t *testing.T) {
+	r := startReal(t, 2)
+	r.newVolume("single", 1)
+	k := 1
+	if r.replicas("single")[0].Spec.NodeID == testcluster.NodeName(1) {
+		k = 2
+	}
+	r.attach("single", testcluster.NodeName(k))
+	r.awaitState("single", testcluster.NodeName(k), v1beta2.VolumeRobustnessHealthy)
+	r.KillNode(t, 3-k)
+	r.await("single", "faulted", func(v *v1beta2.Volume) bool { return v.Status.Robustness == v1beta2.VolumeRobustnessFaulted })
+	r.StartNode(t, 3-k)
+	r.awaitState("single", testcluster.NodeName(k), v1beta2.VolumeRobustnessHealthy)
+	r.await("single", "marked as salvaged", func(v *v1beta2.Volume) bool {
+		return v.Status.LastAutoSalvagedAt != "" && v.Status.RemountRequestedAt != ""
 	})
 }

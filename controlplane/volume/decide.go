@@ -29,6 +29,11 @@ type pass struct {
 	after  time.Duration
 	// changeEvents belong to the change that is returned.
 	changeEvents []loop.Event
+	// noPlace says why a replica found no place in this pass (empty: none did not), unplaced by which categories;
+	// unplacedLocal: one that had to go to a certain node.
+	noPlace       string
+	unplaced      schedule.Failure
+	unplacedLocal bool
 }
 
 // decide judges a volume. The steps run in order; the first that wants a change ends the pass, and the next pass sees its
@@ -49,6 +54,7 @@ func decide(now time.Time, v *v1beta2.Volume, s seen) loop.Decision {
 		p.robustness, // and what that means for the volume
 		p.place,      // replicas without a place
 		p.salvage,
+		p.maintain,  // detached: attach for work that needs an engine
 		p.advance,   // the state machine: open, close
 		p.replenish, // attached: failed replicas back, missing ones anew
 		p.cleanup,   // attached: what is not needed any more
@@ -57,6 +63,7 @@ func decide(now time.Time, v *v1beta2.Volume, s seen) loop.Decision {
 			return p.decision(change)
 		}
 	}
+	p.noteScheduled()
 	return p.decision(nil)
 }
 

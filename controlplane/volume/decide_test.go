@@ -40,7 +40,9 @@ func fixture() (*v1beta2.Volume, *seen) {
 	e.Status.Membership = &v1beta2.Membership{VolumeUUID: "uid-v", Generation: 2, Members: []string{"v-aaaaaaaa", "v-bbbbbbbb"}}
 	s := &seen{
 		Settings: setting.Values{setting.DefaultInstanceManagerImage: "im:1"}, Engine: e, Engines: []v1beta2.Engine{*e},
-		Attachment: &v1beta2.VolumeAttachment{}, HasSecret: true, ImageOn: map[string]bool{"n1": true, "n2": true, "n3": true},
+		Attachment: &v1beta2.VolumeAttachment{Spec: v1beta2.VolumeAttachmentSpec{AttachmentTickets: map[string]v1beta2.AttachmentTicket{
+			"ui": {ID: "ui", NodeID: "n1", Type: v1beta2.AttacherTypeLonghornAPI},
+		}}}, HasSecret: true, ImageOn: map[string]bool{"n1": true, "n2": true, "n3": true},
 		Suffixes: [2]string{"11111111", "22222222"}, Secret: strings.Repeat("0", 64),
 	}
 	for _, n := range []string{"n1", "n2", "n3"} {

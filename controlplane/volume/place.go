@@ -15,8 +15,6 @@ const placeAgainAfter = 30 * time.Second
 
 // place gives a replica without a place one, per pass, and keeps condition Scheduled.
 func (p *pass) place() loop.Change {
-	var why schedule.Failure
-	local := false
 	for _, r := range p.live() {
 		if r.Spec.NodeID != "" || (r.Spec.FailedAt != "" && r.Spec.HealthyAt == "") || p.deferred() {
 			continue
@@ -25,14 +23,17 @@ func (p *pass) place() loop.Change {
 		if p.v.Spec.DataLocality == v1beta2.DataLocalityStrictLocal {
 			ask.HardNode = p.v.Spec.NodeID
 		}
-		where, reasons := schedule.Place(p.request(ask))
-		if len(reasons) == 0 {
+		where, why := schedule.Place(p.request(ask))
+		if len(why) == 0 {
 			return p.assign(r, where, ask.HardNode)
 		}
-		why = schedule.Join(why, reasons)
-		local = local || ask.HardNode != ""
+		p.unplaced = schedule.Join(p.unplaced, why)
+		p.unplacedLocal = p.unplacedLocal || ask.HardNode != ""
 	}
-	p.noteScheduled(why, local)
+	if len(p.unplaced) > 0 {
+		p.noPlace = p.unplaced.String()
+		p.wakeIn(placeAgainAfter)
+	}
 	return nil
 }
 
@@ -54,37 +55,34 @@ func (p *pass) assign(r *v1beta2.Replica, where schedule.Placement, hardNode str
 	return loop.Update{Object: c}
 }
 
-// noteScheduled turns the condition False only for a failure of this pass, and True only when every replica has a place, or
-// when one is enough.
-func (p *pass) noteScheduled(why schedule.Failure, local bool) {
+// noteScheduled concludes a pass that wants no change: condition Scheduled turns False only for a failure of this pass, and
+// True only when every replica has a place, or when one is enough.
+func (p *pass) noteScheduled() {
 	v := p.v
 	replicas := p.live()
 	placed := count(replicas, func(r *v1beta2.Replica) bool { return r.Spec.NodeID != "" })
 	usablePlaced := count(replicas, func(r *v1beta2.Replica) bool { return r.Spec.NodeID != "" && r.Spec.FailedAt == "" })
-	complete := len(why) == 0 && placed == len(replicas) && placed >= v.Spec.NumberOfReplicas
+	complete := p.noPlace == "" && placed == len(replicas) && placed >= v.Spec.NumberOfReplicas
 	enough := usablePlaced > 0 && v.Spec.NodeID == "" && p.s.Settings.Bool(setting.AllowVolumeCreationWithDegradedAvailability)
 	switch {
 	case complete || enough:
 		p.setCondition(v1beta2.Condition{Type: v1beta2.VolumeConditionScheduled, Status: v1beta2.ConditionTrue})
-	case len(why) > 0:
-		p.notScheduled(why.String(), local)
-	}
-	if len(why) > 0 {
-		p.wakeIn(placeAgainAfter)
+	case p.noPlace != "":
+		p.notScheduled()
 	}
 }
 
 // notScheduled keeps the first message of a lasting failure, so that the condition does not flicker between reasons.
-func (p *pass) notScheduled(message string, local bool) {
+func (p *pass) notScheduled() {
 	reason := v1beta2.VolumeReasonReplicaSchedulingFailure
-	if local {
+	if p.unplacedLocal {
 		reason = v1beta2.VolumeReasonLocalReplicaSchedulingFailure
 	}
 	have := v1beta2.FindCondition(p.v.Status.Conditions, v1beta2.VolumeConditionScheduled)
 	if have.Status == v1beta2.ConditionFalse && have.Reason == v1beta2.VolumeReasonReplicaSchedulingFailure && have.Message != "" {
 		return
 	}
-	p.setCondition(v1beta2.Condition{Type: v1beta2.VolumeConditionScheduled, Status: v1beta2.ConditionFalse, Reason: reason, Message: message})
+	p.setCondition(v1beta2.Condition{Type: v1beta2.VolumeConditionScheduled, Status: v1beta2.ConditionFalse, Reason: reason, Message: p.noPlace})
 }
 
 func (p *pass) setCondition(c v1beta2.Condition) {

@@ -109,7 +109,7 @@ func (p *pass) addReplica(hardNode, prefix string) loop.Change {
 		if message == string(schedule.ReasonGeneric) {
 			message = string(schedule.ReasonDisksUnavailable)
 		}
-		p.notScheduled(prefix+message, hardNode != "")
+		p.noPlace, p.unplacedLocal = prefix+message, hardNode != ""
 		p.wakeIn(placeAgainAfter)
 		return nil
 	}

@@ -516,3 +516,84 @@ func TestAnyFaultsHeal(t *testing.T) {
 		}
 	})
 }
+
+func TestEvictionOfADetachedVolume(t *testing.T) {
+	t.Parallel()
+	w := attached(t, t.TempDir(), 4, 3)
+	w.ticket("ui", "", "")
+	w.settle()
+	w.expect(`detached unknown at ""`)
+	r := w.replicas()[0]
+	r.Spec.EvictionRequested = true
+	must(t, w.c.Update(context.Background(), &r))
+	for range 4 {
+		w.settle()
+		w.rebuilt()
+	}
+	w.settle()
+	w.expect(`detached unknown at ""`)
+	if slices.Contains(names(w), r.Name) || len(w.replicas()) != 3 {
+		t.Fatalf("the evicted replica was not moved\n%s", w.dump())
+	}
+}
+
+func TestOfflineRebuilding(t *testing.T) {
+	t.Parallel()
+	w := attached(t, t.TempDir(), 3, 3)
+	w.cut("n3")
+	w.settle()
+	w.ticket("ui", "", "")
+	w.settle()
+	w.mend("n3")
+	w.settle()
+	w.expect(`detached unknown at ""`)
+	v := w.volume("v")
+	v.Spec.OfflineRebuilding = v1beta2.OverrideEnabled
+	must(t, w.c.Update(context.Background(), v))
+	w.settle()
+	if c := v1beta2.FindCondition(w.volume("v").Status.Conditions, v1beta2.VolumeConditionOfflineRebuilding); c.Status != v1beta2.ConditionTrue {
+		t.Fatalf("condition %+v\n%s", c, w.dump())
+	}
+	w.rebuilt()
+	w.settle()
+	w.expect(`detached unknown at ""`)
+	for dir, c := range w.disks {
+		if c.content != w.latest {
+			t.Errorf("directory %s holds content %d of %d", dir, c.content, w.latest)
+		}
+	}
+}
+
+func TestLocalReplicaWithoutAPlaceIsToldOnce(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, t.TempDir(), 3)
+	w.newVolume(2, func(s *v1beta2.VolumeSpec) { s.DataLocality = v1beta2.DataLocalityBestEffort })
+	w.settle()
+	free := ""
+	for _, n := range []string{"n1", "n2", "n3"} {
+		if !slices.ContainsFunc(w.replicas(), func(r v1beta2.Replica) bool { return r.Spec.NodeID == n }) {
+			free = n
+		}
+	}
+	var n v1beta2.Node
+	must(t, w.c.Get(context.Background(), client.ObjectKey{Namespace: ns, Name: free}, &n))
+	n.Spec.AllowScheduling = false
+	must(t, w.c.Update(context.Background(), &n))
+	w.ticket("ui", free, v1beta2.AttacherTypeLonghornAPI)
+	w.settle()
+	w.expect(fmt.Sprintf("attached healthy at %q", free))
+	c := v1beta2.FindCondition(w.volume("v").Status.Conditions, v1beta2.VolumeConditionScheduled)
+	if c.Status != v1beta2.ConditionFalse || c.Reason != v1beta2.VolumeReasonLocalReplicaSchedulingFailure || len(w.replicas()) != 2 {
+		t.Fatalf("condition %+v\n%s", c, w.dump())
+	}
+	n.Spec.AllowScheduling = true
+	must(t, w.c.Update(context.Background(), &n))
+	for range 4 {
+		w.settle()
+		w.rebuilt()
+	}
+	w.settle()
+	if !v1beta2.IsConditionTrue(w.volume("v").Status.Conditions, v1beta2.VolumeConditionScheduled) {
+		t.Fatalf("mended, but still not scheduled\n%s", w.dump())
+	}
+}

@@ -1,0 +1,124 @@
+package volume
+
+import (
+	"maps"
+	"slices"
+
+	"ankole.storage/api/longhorn/v1beta2"
+	"ankole.storage/controlplane/loop"
+	"ankole.storage/controlplane/naming"
+	"ankole.storage/controlplane/schedule"
+	"ankole.storage/controlplane/setting"
+)
+
+// maintain attaches a volume that nobody uses when it has work that needs an engine: replicas to move off a disk that is
+// being evicted, or missing ones to rebuild (if the volume or the setting asks for that). It does so by a ticket of its
+// own, which goes as soon as the work is done or a workload wants the volume.
+func (p *pass) maintain() loop.Change {
+	evict := p.anyEvicting() && p.anyData()
+	rebuild := p.offlineRebuilding()
+	for _, job := range []struct {
+		kind   v1beta2.AttacherType
+		wanted bool
+	}{
+		{v1beta2.AttacherTypeVolumeEviction, evict}, {v1beta2.AttacherTypeVolumeRebuilding, rebuild},
+	} {
+		wanted := job.wanted && p.v.Status.Robustness != v1beta2.VolumeRobustnessFaulted && !p.inUse()
+		if change := p.ticket(job.kind, wanted); change != nil {
+			return change
+		}
+	}
+	p.noteOfflineRebuilding(rebuild)
+	return nil
+}
+
+// inUse says whether somebody else has a ticket.
+func (p *pass) inUse() bool {
+	for _, t := range p.s.Attachment.Spec.AttachmentTickets {
+		if t.Type != v1beta2.AttacherTypeVolumeEviction && t.Type != v1beta2.AttacherTypeVolumeRebuilding {
+			return true
+		}
+	}
+	return false
+}
+
+// offlineRebuilding says whether a volume that nobody uses lacks replicas and is to be mended now.
+func (p *pass) offlineRebuilding() bool {
+	v := p.v
+	enabled := softOverride(v.Spec.OfflineRebuilding, p.s.Settings.Bool(setting.OfflineReplicaRebuilding))
+	return enabled && !v.Spec.Standby && p.anyData() && count(p.live(), healthy) < v.Spec.NumberOfReplicas && p.mendable()
+}
+
+// mendable says whether attaching would help: a rebuild is under way, or there is a replica to rebuild or a place for one.
+func (p *pass) mendable() bool {
+	underway := count(p.live(), func(r *v1beta2.Replica) bool {
+		return usable(r) && r.Spec.HealthyAt == "" && r.Spec.NodeID != "" && !p.nodeDown(r.Spec.NodeID)
+	})
+	if underway > 0 || schedule.Reuse(p.request(schedule.Replica{})) != "" {
+		return true
+	}
+	req := p.request(schedule.Replica{})
+	req.Volume.ReplacementDue = true
+	_, why := schedule.Place(req)
+	return len(why) == 0
+}
+
+// ticket puts this controller's ticket of a kind in or takes it out.
+func (p *pass) ticket(kind v1beta2.AttacherType, wanted bool) loop.Change {
+	id := naming.AttachmentTicketID(string(kind), p.v.Name)
+	have, there := p.s.Attachment.Spec.AttachmentTickets[id]
+	misplaced := there && wanted && p.nodeDown(have.NodeID)
+	if there == wanted && !misplaced {
+		return nil
+	}
+	a := p.s.Attachment.DeepCopy()
+	a.Spec.AttachmentTickets = maps.Clone(a.Spec.AttachmentTickets)
+	if !wanted {
+		delete(a.Spec.AttachmentTickets, id)
+		return loop.Update{Object: a}
+	}
+	node := p.maintenanceNode()
+	if node == "" || (misplaced && node == have.NodeID) {
+		return nil // nowhere to go; woken when a node comes back
+	}
+	if a.Spec.AttachmentTickets == nil {
+		a.Spec.AttachmentTickets = map[string]v1beta2.AttachmentTicket{}
+	}
+	a.Spec.AttachmentTickets[id] = v1beta2.AttachmentTicket{
+		ID: id, NodeID: node, Type: kind,
+		Parameters: map[string]string{v1beta2.AttachmentParameterDisableFrontend: v1beta2.AttachmentParameterAny},
+	}
+	return loop.Update{Object: a}
+}
+
+// maintenanceNode is where the volume is, or the node of one of its replicas: an engine beside its data is cheapest.
+func (p *pass) maintenanceNode() string {
+	if n := p.v.Spec.NodeID; n != "" && !p.nodeDown(n) {
+		return n
+	}
+	var up []string
+	for _, r := range p.live() {
+		if n := r.Spec.NodeID; n != "" && p.reachable(r) && v1beta2.IsConditionTrue(p.nodes[n].Status.Conditions, v1beta2.NodeConditionReady) {
+			up = append(up, n)
+		}
+	}
+	if len(up) == 0 {
+		return ""
+	}
+	return slices.Min(up)
+}
+
+// noteOfflineRebuilding tells that a volume is attached only to be mended. The condition appears with the first such time.
+func (p *pass) noteOfflineRebuilding(wanted bool) {
+	id := naming.AttachmentTicketID(string(v1beta2.AttacherTypeVolumeRebuilding), p.v.Name)
+	_, there := p.s.Attachment.Spec.AttachmentTickets[id]
+	have := v1beta2.FindCondition(p.v.Status.Conditions, v1beta2.VolumeConditionOfflineRebuilding)
+	switch {
+	case wanted && there:
+		p.setCondition(v1beta2.Condition{
+			Type: v1beta2.VolumeConditionOfflineRebuilding, Status: v1beta2.ConditionTrue, Reason: v1beta2.VolumeReasonOfflineRebuildingInProgress,
+		})
+	case have.Status == v1beta2.ConditionTrue:
+		p.setCondition(v1beta2.Condition{Type: v1beta2.VolumeConditionOfflineRebuilding, Status: v1beta2.ConditionFalse})
+	}
+}
