@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"hash/maphash"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -90,23 +91,72 @@ func TestEveryOrder(t *testing.T) {
 	}
 }
 
+// fate is what an engine of a random history meets: which replicas it cannot reach at its start, and whether the witness is
+// away once it serves. Drawing single events alike would hardly ever bring about a partition.
+type fate struct {
+	away        uint16
+	witnessAway bool
+}
+
+func drawFate(r *rand.Rand, replicas int) fate {
+	f := fate{witnessAway: r.IntN(2) == 0}
+	for i := range replicas {
+		if r.IntN(3) == 0 {
+			f.away |= 1 << i
+		}
+	}
+	return f
+}
+
+// allows reports whether the event fits the engine's fate.
+func (f fate) allows(w *world, e event) bool {
+	switch e.what {
+	case reaches:
+		return f.away&(1<<e.at) == 0
+	case doesNotReach:
+		return f.away&(1<<e.at) != 0
+	case witnessAnswers:
+		return !f.witnessAway || !w.engines[e.engine].began
+	}
+	return true
+}
+
 // draw chooses the next event: a fault in trouble of a hundred cases, and a further engine mostly when there is none.
-func draw(r *rand.Rand, w *world, trouble int) (event, bool) {
+func draw(r *rand.Rand, w *world, fates []fate, trouble int) (event, bool) {
 	alive := false
 	for _, e := range w.engines {
 		alive = alive || e.alive
 	}
 	usual, faults := w.events()
-	if r.IntN(100) < trouble && w.limits.faults > 0 && len(faults) > 0 {
-		return faults[r.IntN(len(faults))], true
-	}
+	misfit := func(e event) bool { return !fates[e.engine].allows(w, e) }
 	if n := len(usual); n > 1 && usual[n-1].what == started && alive && r.IntN(20) > 0 {
 		usual = usual[:n-1]
+	}
+	for _, e := range faults {
+		if e.what == doesNotReach {
+			usual = append(usual, e)
+		}
+	}
+	usual, faults = slices.DeleteFunc(usual, misfit), slices.DeleteFunc(faults, misfit)
+	if len(faults) > 0 && (r.IntN(100) < trouble || len(usual) == 0) {
+		return faults[r.IntN(len(faults))], true
 	}
 	if len(usual) == 0 {
 		return event{}, false
 	}
 	return usual[r.IntN(len(usual))], true
+}
+
+// loseLast leaves the volume without its last replica: rebuilds come early then.
+func (w *world) loseLast() {
+	last := len(w.disks) - 1
+	w.hangUp(0, last)
+	w.lost(0, last)
+	w.act(0)
+	for w.engines[0].core.Holding() {
+		usual, _ := w.events()
+		usual[0].do(w)
+	}
 }
 
 // TestRandomHistories goes deeper than every order can: long histories of three replicas and many engines, each event
@@ -120,11 +170,18 @@ func TestRandomHistories(t *testing.T) {
 	served := uint64(0)
 	for seed := range histories {
 		r := rand.New(rand.NewPCG(seed, 1))
-		w := newWorld(2+int(seed%2), limits{engines: 6, writes: 8, joins: 3, faults: 40})
+		w := newWorld(2+int(seed%2), limits{engines: 6, writes: 8, joins: 3, faults: 1000})
+		if seed%4 == 0 {
+			w.loseLast()
+		}
+		var fates []fate
+		for range w.limits.engines {
+			fates = append(fates, drawFate(r, len(w.disks)))
+		}
 		trouble := []int{3, 10, 25}[seed/2%3]
 		var path []event
 		for range length {
-			e, ok := draw(r, w, trouble)
+			e, ok := draw(r, w, fates, trouble)
 			if !ok {
 				break
 			}

@@ -114,19 +114,12 @@ func (w *world) fail(format string, args ...any) {
 	}
 }
 
-// act carries out what an engine's core wants, and checks what it decided.
+// act carries out what an engine's core wants.
 func (w *world) act(k int) {
 	e := w.engines[k]
 	for actions := e.core.Take(); len(actions) > 0; actions = e.core.Take() {
 		for i := range actions {
 			w.one(k, &actions[i])
-		}
-	}
-	if e.core.Phase() == Committing || e.core.Phase() == Serving {
-		for _, m := range e.core.Live() {
-			if d := &w.disks[replicaIndex(m)]; w.acked&^d.has != 0 && !e.began {
-				w.fail("e%d starts from %s, which misses acknowledged writes %b", k, m, w.acked&^d.has)
-			}
 		}
 	}
 	w.settleWrite(k)
@@ -154,6 +147,11 @@ func (w *world) one(k int, a *Action) {
 	case BeginServing:
 		e.began = true
 		e.rw = set(a.Members)
+		for _, m := range a.Members {
+			if d := &w.disks[replicaIndex(m)]; w.acked&^d.has != 0 {
+				w.fail("e%d starts from %s, which misses acknowledged writes %b", k, m, w.acked&^d.has)
+			}
+		}
 	case Committed:
 		e.rw = set(a.Members)
 		e.wo &^= e.rw
@@ -218,8 +216,13 @@ func (w *world) lost(k, i int) {
 	e.core.Failed(replicaName(i))
 }
 
-// started is what happens to a new engine.
-const started = "is started"
+// Events that a random history treats apart.
+const (
+	started        = "is started"
+	reaches        = "reaches *"
+	doesNotReach   = "does not reach *"
+	witnessAnswers = "is answered by the witness"
+)
 
 // events lists everything that can happen next, and what can go wrong.
 func (w *world) events() (usual, faults []event) {
@@ -254,7 +257,7 @@ func (w *world) engineEvents(k int) (ok, faults []event) {
 		return ok, faults
 	}
 	if e.question != nil {
-		add("is answered by the witness", func(w *world, e *engine) { w.answer(e, false) })
+		add(witnessAnswers, func(w *world, e *engine) { w.answer(e, false) })
 		fault("loses the witness's answer", func(w *world, e *engine) { w.answer(e, true) })
 		fault("loses its question to the witness", func(w *world, e *engine) {
 			e.question, e.retry = nil, true
@@ -279,8 +282,8 @@ func (w *world) linkEvents(k, i int, add, fault adder) {
 	cut := func(w *world, e *engine) { w.hangUp(k, i); e.links[i].state = broken }
 	switch state := e.links[i].state; {
 	case state == contacting && e.alive:
-		add("reaches *", func(w *world, e *engine) { w.reach(k, i, false) })
-		fault("does not reach *", func(w *world, e *engine) { e.links[i].state = closed; e.core.Silent() })
+		add(reaches, func(w *world, e *engine) { w.reach(k, i, false) })
+		fault(doesNotReach, func(w *world, e *engine) { e.links[i].state = closed; e.core.Silent() })
 		fault("reaches * but not back", func(w *world, e *engine) { w.reach(k, i, true) })
 	case state == open && mine && len(e.links[i].queue) > 0:
 		add("is served by *", func(w *world, e *engine) { w.deliver(k, i, false) })
