@@ -39,6 +39,21 @@ quiet() {
 	exit 0
 }
 
+# await_nodes waits until every node takes replicas: the manager is up before it has looked at the disks. A cluster where
+# some never do is still a cluster to look at.
+await_nodes() {
+	tries=600
+	until [ "$("$bin/ankole" --server "http://127.0.0.1:$port" node list 2>/dev/null | awk 'NR > 1 && $2 == "yes" && $3 == "yes"' | wc -l)" -ge "${NODES:-3}" ]; do
+		kill -0 "$cluster" 2>/dev/null || exit 1
+		tries=$((tries - 1))
+		[ "$tries" -gt 0 ] || {
+			echo "not every node takes replicas; see: ankole node list" >&2
+			return 0
+		}
+		sleep 0.1
+	done
+}
+
 # Read to its end before it runs, so that editing the script does not disturb a cluster that is up.
 main() {
 	if [ "$demo" != 0 ]; then
@@ -63,6 +78,7 @@ main() {
 		kill -0 "$cluster" 2>/dev/null || exit 1
 		sleep 0.1
 	done
+	await_nodes
 
 	if [ "$demo" != 0 ]; then
 		echo
