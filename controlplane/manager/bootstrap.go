@@ -37,7 +37,11 @@ func persist(ctx context.Context, what string, step func(context.Context) error)
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
-		slog.Warn("cannot "+what+" yet, trying again", "err", err, "in", wait)
+		level := slog.LevelWarn
+		if apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) {
+			level = slog.LevelDebug // another manager was faster
+		}
+		slog.Log(ctx, level, "cannot "+what+" yet, trying again", "err", err, "in", wait)
 		pause(ctx, wait)
 		wait = min(2*wait, bootRetryMost)
 	}

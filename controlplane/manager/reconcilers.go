@@ -1,9 +1,11 @@
 package manager
 
 import (
+	"context"
 	"fmt"
 
 	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
 
 	"ankole.storage/controlplane/attachment"
 	"ankole.storage/controlplane/engine"
@@ -36,6 +38,14 @@ func (p *process) reconcilers(mgr ctrl.Manager) ([]Reconciler, error) {
 		return nil, fmt.Errorf("register the callers of instance managers: %w", err)
 	}
 	engines := &engineclient.Direct{}
+	err := mgr.Add(manager.RunnableFunc(func(ctx context.Context) error {
+		<-ctx.Done()
+		engines.Close()
+		return nil
+	}))
+	if err != nil {
+		return nil, fmt.Errorf("register the clients of engines: %w", err)
+	}
 	return []Reconciler{
 		settingsync.New(settingsync.Config{
 			Namespace: cfg.Namespace, ServiceAccount: cfg.ServiceAccount, Fixed: fixedSettings(cfg),
