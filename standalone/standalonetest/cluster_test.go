@@ -6,6 +6,7 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
@@ -119,18 +120,30 @@ func TestKill9LeavesNoOrphans(t *testing.T) {
 	s.waitPod("family", "runs again", func(p *v1.Pod) bool { return ready(p) && main0(p).RestartCount == 1 })
 }
 
-// parentOf finds the first process of the only container of a cluster by its marker.
+// parentOf finds the first process of the only container of a cluster: the only child of the cluster's process.
 func parentOf(t *testing.T, s *space) int {
 	t.Helper()
-	out, err := exec.Command("pgrep", "-P", strconv.Itoa(s.c.PID)).Output()
+	stats, err := filepath.Glob("/proc/[0-9]*/stat")
 	if err != nil {
-		t.Fatalf("children of the cluster's process: %v", err)
-	}
-	var pid int
-	if _, err := fmt.Sscan(string(out), &pid); err != nil {
 		t.Fatal(err)
 	}
-	return pid
+	for _, path := range stats {
+		data, err := os.ReadFile(path)
+		if err != nil {
+			continue // ended meanwhile
+		}
+		text := string(data)
+		var state string
+		var pid, parent int
+		if _, err := fmt.Sscan(text, &pid); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := fmt.Sscan(text[strings.LastIndexByte(text, ')')+1:], &state, &parent); err == nil && parent == s.c.PID {
+			return pid
+		}
+	}
+	t.Fatalf("process %d has no child", s.c.PID)
+	return 0
 }
 
 // TestStopIsBounded: Pods that ignore SIGTERM do not hold up the end for longer than --stop-grace.

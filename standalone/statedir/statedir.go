@@ -69,7 +69,7 @@ func Open(path string) (*Dir, error) {
 			"stop that one (Ctrl-C in its terminal, or kill %s), or choose another folder with --dir and other "+
 			"addresses with --api-port and --node-network", ErrInUse, abs, holder, holder)
 	}
-	if err := f.Truncate(0); err == nil {
+	if err = f.Truncate(0); err == nil {
 		_, err = f.WriteAt([]byte(strconv.Itoa(os.Getpid())+"\n"), 0)
 	}
 	if err != nil {
