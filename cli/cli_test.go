@@ -196,6 +196,16 @@ func TestErrorsNameTheNextStep(t *testing.T) {
 		{"volume create x1 --size 1Gi --replicas 21", 2, "1 to 20 replicas"},
 		{"volume create x1 --size 1Gi --replicas many", 2, "invalid argument"},
 		{"volume create a-name-that-is-longer-than-forty-characters --size 1Gi", 2, "at most 40"},
+		{"volume scale demo --replicas 2", 1, "invalid volume state to update replica count"},
+		{"volume scale nope --replicas 2", 1, "volume nope not found"},
+		{"volume scale demo", 2, "1 to 20 replicas"},
+		{"volume salvage", 2, "the volume's name is missing"},
+		{"volume salvage nope", 1, "volume nope not found"},
+		{"volume salvage demo", 1, "invalid robustness state to salvage"},
+		{"replica delete demo", 2, "the replica's name is missing"},
+		{"replica delete nope x", 1, "volume nope not found"},
+		{"replica delete demo x", 1, "replica x not found; list replicas with: ankole replica list demo"},
+		{"replica delete demo busy-r-11111111", 1, "belongs to volume busy"},
 		{"volume lst", 2, "or list?"},
 		{"volme list", 2, "did you mean volume?"},
 		{"volume list extra", 2, `unexpected argument "extra"`},
@@ -319,6 +329,27 @@ func TestSettingSet(t *testing.T) {
 	}
 }
 
+func TestRepair(t *testing.T) {
+	objects := resttest.Volume("demo")
+	objects[0].(*lh.Volume).Status.Robustness = lh.VolumeRobustnessFaulted
+	objects[2].(*lh.Replica).Spec.FailedAt = "2026-05-03T10:00:00Z"
+	attached := resttest.Volume("busy")
+	resttest.Attach(attached, "node-1", "/dev/longhorn/busy")
+	b := newBed(t, resttest.Cluster(append(objects, attached...)...)...)
+	if r := b.run("volume", "salvage", "demo"); r.status != 0 || !strings.Contains(r.out, "may start again with 1 replicas") {
+		t.Errorf("%+v", r)
+	}
+	if r := b.run("volume", "scale", "busy", "--replicas", "2", "--wait=false"); r.status != 0 || r.out != "volume busy has 2 replicas\n" {
+		t.Errorf("%+v", r)
+	}
+	if r := b.run("volume", "scale", "busy", "--replicas", "2", "--timeout", "300ms"); r.status != 1 || !strings.Contains(r.err, "volume busy is not in sync after 300ms: it is attached, healthy") {
+		t.Errorf("%+v", r)
+	}
+	if r := b.run("replica", "delete", "busy", "busy-r-11111111"); r.status != 0 || !strings.Contains(r.out, "deleted") {
+		t.Errorf("%+v", r)
+	}
+}
+
 func TestWatch(t *testing.T) {
 	b := newBed(t, cluster()...)
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
@@ -386,6 +417,8 @@ func TestCompletion(t *testing.T) {
 		{[]string{"volume", "list", "-o", ""}, "wide json yaml name"},
 		{[]string{"setting", "set", "default-rep"}, "default-replica-count"},
 		{[]string{"volume", "get", "demo", ""}, ""},
+		{[]string{"replica", "delete", "b"}, "busy"},
+		{[]string{"replica", "delete", "busy", ""}, "busy-r-11111111"},
 	} {
 		r := b.run(append([]string{"__complete"}, c.args...)...)
 		var got []string

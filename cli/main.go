@@ -17,6 +17,7 @@ import (
 	"golang.org/x/term"
 
 	"ankole.storage/rest/client"
+	"ankole.storage/rest/resource"
 )
 
 // Exit statuses.
@@ -228,6 +229,17 @@ func (a *app) completeNames(max int, names func(context.Context, *client.Client)
 func volumeNames(ctx context.Context, c *client.Client) ([]string, error) {
 	all, err := c.Volumes(ctx)
 	return namesOf(all, func(v volumeRow) string { return v.Name }), err
+}
+
+// replicaNames gives the names of a volume's replicas.
+func replicaNames(volume string) func(context.Context, *client.Client) ([]string, error) {
+	return func(ctx context.Context, c *client.Client) ([]string, error) {
+		v, err := c.Volume(ctx, volume)
+		if err != nil {
+			return nil, err
+		}
+		return namesOf(v.Replicas, func(r resource.Replica) string { return r.Name }), nil
+	}
 }
 
 func nodeNames(ctx context.Context, c *client.Client) ([]string, error) {

@@ -34,7 +34,7 @@ func (a *app) replicaCommands() *cobra.Command {
 			return show(a, replicaKind, rows, false)
 		}}
 	a.addOutput(list)
-	c.AddCommand(list)
+	c.AddCommand(list, a.replicaDelete())
 	return c
 }
 

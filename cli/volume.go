@@ -20,7 +20,8 @@ const maxVolumeName = 40
 
 func (a *app) volumeCommands() *cobra.Command {
 	c := &cobra.Command{Use: "volume", Aliases: []string{"volumes", "vol"}, Short: "Create, attach, watch and delete volumes"}
-	c.AddCommand(a.volumeCreate(), a.volumeList(), a.volumeGet(), a.volumeAttach(), a.volumeDetach(), a.volumeDelete(), a.volumeWatch())
+	c.AddCommand(a.volumeCreate(), a.volumeList(), a.volumeGet(), a.volumeAttach(), a.volumeDetach(), a.volumeDelete(), a.volumeWatch(),
+		a.volumeScale(), a.volumeSalvage())
 	return c
 }
 

@@ -55,7 +55,7 @@ func (s *Server) table() []route {
 		{path: "/v1/volumes", methods: map[string]handler{http.MethodGet: listVolumes, http.MethodPost: createVolume}},
 		{path: "/v1/volumes/{name}",
 			methods: map[string]handler{http.MethodGet: getVolume, http.MethodDelete: deleteVolume},
-			actions: map[string]handler{resource.ActionAttach: attachVolume, resource.ActionDetach: detachVolume}},
+			actions: volumeHandlers},
 		{path: "/v1/volumeattachments", methods: get(listAttachments)},
 		{path: "/v1/volumeattachments/{name}", methods: get(getAttachment)},
 		{path: "/v1/nodes", methods: get(listNodes)},
@@ -74,6 +74,19 @@ func (s *Server) table() []route {
 		{path: "/v1/ws/{stream}", raw: s.serveStream},
 		{path: "/v1/ws/{period}/{stream}", raw: s.serveStream},
 	}
+}
+
+// volumeHandlers are the actions of volumes that are built.
+var volumeHandlers = map[string]handler{
+	resource.ActionAttach:               attachVolume,
+	resource.ActionDetach:               detachVolume,
+	resource.ActionSalvage:              salvageVolume,
+	resource.ActionReplicaRemove:        removeReplica,
+	resource.ActionUpdateReplicaCount:   updateReplicaCount,
+	"updateDataLocality":                updateDataLocality,
+	"updateReplicaSoftAntiAffinity":     updateNodeAffinity,
+	"updateReplicaZoneSoftAntiAffinity": updateZoneAffinity,
+	"updateReplicaDiskSoftAntiAffinity": updateDiskAffinity,
 }
 
 // served reports whether an action of a type has a handler; only such actions are offered.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/http"
 	"strings"
 	"testing"
 
@@ -37,7 +36,7 @@ func TestVolumeView(t *testing.T) {
 		t.Errorf("replica: %v", r)
 	}
 	actions := v["actions"].(map[string]any)
-	if len(actions) != 2 || actions["attach"] != f.url+"/v1/volumes/demo?action=attach" {
+	if len(actions) != 7 || actions["expand"] != nil || actions["updateReplicaCount"] != nil || actions["attach"] != f.url+"/v1/volumes/demo?action=attach" {
 		t.Errorf("actions: %v", actions)
 	}
 	list := f.get("/v1/volumes")
@@ -277,18 +276,6 @@ func TestReadyRules(t *testing.T) {
 				t.Errorf("ready %v, message %q, want %t", v["ready"], v["notReadyMessage"], c.ready)
 			}
 		})
-	}
-}
-
-func TestFaultedVolumesOfferOnlyWhatIsBuilt(t *testing.T) {
-	objects := resttest.Volume("demo")
-	objects[0].(*lh.Volume).Status.Robustness = lh.VolumeRobustnessFaulted
-	f := newFixture(t, resttest.Cluster(objects...)...)
-	if actions := f.get("/v1/volumes/demo")["actions"].(map[string]any); len(actions) != 2 || actions["salvage"] != nil {
-		t.Errorf("actions %v: salvage is not built yet", actions)
-	}
-	if a := f.do(http.MethodPost, "/v1/volumes/demo?action=salvage", `{"names":[]}`); a.status != 404 {
-		t.Errorf("salvage: %d", a.status)
 	}
 }
 

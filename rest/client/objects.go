@@ -60,6 +60,21 @@ func (c *Client) DetachVolume(ctx context.Context, name string, in resource.Deta
 	return action[resource.Volume](ctx, c, resource.TypeVolume, name, resource.ActionDetach, in)
 }
 
+// UpdateReplicaCount changes the number of replicas of an attached volume; it returns before they are built or removed.
+func (c *Client) UpdateReplicaCount(ctx context.Context, name string, count int) (*resource.Volume, error) {
+	return action[resource.Volume](ctx, c, resource.TypeVolume, name, resource.ActionUpdateReplicaCount, resource.UpdateReplicaCountInput{ReplicaCount: count})
+}
+
+// RemoveReplica deletes a replica of a volume, if it is not the last good one; another is built in its place.
+func (c *Client) RemoveReplica(ctx context.Context, volume, replica string) (*resource.Volume, error) {
+	return action[resource.Volume](ctx, c, resource.TypeVolume, volume, resource.ActionReplicaRemove, resource.ReplicaRemoveInput{Name: replica})
+}
+
+// SalvageVolume lifts the failure marks of replicas of a faulted, detached volume.
+func (c *Client) SalvageVolume(ctx context.Context, name string, replicas []string) (*resource.Volume, error) {
+	return action[resource.Volume](ctx, c, resource.TypeVolume, name, resource.ActionSalvage, resource.SalvageInput{Names: replicas})
+}
+
 // Nodes lists all nodes.
 func (c *Client) Nodes(ctx context.Context) ([]resource.Node, error) {
 	return list[resource.Node](ctx, c, resource.TypeNode)

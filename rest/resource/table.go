@@ -58,11 +58,14 @@ const (
 	TypeTag              = "tag"
 )
 
-// Names of the actions that are served.
+// Names of actions used outside this table.
 const (
-	ActionAttach     = "attach"
-	ActionDetach     = "detach"
-	ActionDiskUpdate = "diskUpdate"
+	ActionAttach             = "attach"
+	ActionDetach             = "detach"
+	ActionSalvage            = "salvage"
+	ActionReplicaRemove      = "replicaRemove"
+	ActionUpdateReplicaCount = "updateReplicaCount"
+	ActionDiskUpdate         = "diskUpdate"
 )
 
 var (

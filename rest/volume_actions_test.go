@@ -1,0 +1,147 @@
+package rest
+
+import (
+	"fmt"
+	"testing"
+
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	lh "ankole.storage/api/longhorn/v1beta2"
+	"ankole.storage/rest/resource"
+	"ankole.storage/rest/resttest"
+)
+
+// Every action that is built is in the table of types, and so has its states.
+func TestBuiltActionsAreDeclared(t *testing.T) {
+	declared := map[string]bool{}
+	volume, _ := resource.Lookup(resource.TypeVolume)
+	for _, a := range volume.Actions {
+		declared[a.Name] = true
+	}
+	for name := range volumeHandlers {
+		if !declared[name] {
+			t.Errorf("%s is served but not declared", name)
+		}
+	}
+}
+
+// second adds another replica, on node-2, to the objects of a volume.
+func second(objects []client.Object) []client.Object {
+	r := objects[2].DeepCopyObject().(*lh.Replica)
+	r.Name, r.Spec.NodeID, r.Spec.DiskID = "demo-r-33333333", "node-2", "uuid-node-2"
+	return append(objects, r)
+}
+
+func attached() []client.Object {
+	objects := resttest.Volume("demo")
+	resttest.Attach(objects, "node-1", "/dev/longhorn/demo")
+	objects[0].(*lh.Volume).Spec.DataLocality = lh.DataLocalityDisabled
+	objects[2].(*lh.Replica).Spec.HealthyAt = "2026-05-03T10:00:00Z"
+	return objects
+}
+
+func TestUpdateReplicaCount(t *testing.T) {
+	f := newFixture(t, resttest.Cluster(attached()...)...)
+	post := func(body string) answer { return f.do("POST", "/v1/volumes/demo?action=updateReplicaCount", body) }
+	if a := post(`{"replicaCount":3}`); a.status != 200 || a.json["numberOfReplicas"] != 3.0 {
+		t.Fatalf("%d %s", a.status, a.text)
+	}
+	for _, count := range []int{0, -1, 21} {
+		f.refused(post(fmt.Sprintf(`{"replicaCount":%d}`, count)), 500, "must between 1 to 20")
+	}
+	detached := newFixture(t, resttest.Cluster(resttest.Volume("demo")...)...)
+	detached.refused(detached.do("POST", "/v1/volumes/demo?action=updateReplicaCount", `{"replicaCount":3}`), 500, "invalid volume state to update replica count")
+	detached.refused(detached.do("POST", "/v1/volumes/nope?action=updateReplicaCount", `{"replicaCount":3}`), 404, "not found")
+	for name, edit := range map[string]func(*lh.Volume){
+		"should be 1 when data locality is strict-local": func(v *lh.Volume) { v.Spec.DataLocality = lh.DataLocalityStrictLocal },
+		"being upgraded":   func(v *lh.Volume) { v.Status.CurrentImage = "older" },
+		"during migration": func(v *lh.Volume) { v.Spec.MigrationNodeID = "node-2" },
+	} {
+		objects := attached()
+		edit(objects[0].(*lh.Volume))
+		g := newFixture(t, resttest.Cluster(objects...)...)
+		g.refused(g.do("POST", "/v1/volumes/demo?action=updateReplicaCount", `{"replicaCount":3}`), 500, name)
+	}
+}
+
+func TestUpdateWishes(t *testing.T) {
+	f := newFixture(t, resttest.Cluster(attached()...)...)
+	var before, after lh.Volume
+	for _, c := range []struct{ action, field, value string }{
+		{"updateDataLocality", "dataLocality", "best-effort"},
+		{"updateReplicaSoftAntiAffinity", "replicaSoftAntiAffinity", "enabled"},
+		{"updateReplicaZoneSoftAntiAffinity", "replicaZoneSoftAntiAffinity", "disabled"},
+		{"updateReplicaDiskSoftAntiAffinity", "replicaDiskSoftAntiAffinity", "ignored"},
+	} {
+		body := fmt.Sprintf(`{%q:%q}`, c.field, c.value)
+		if a := f.do("POST", "/v1/volumes/demo?action="+c.action, body); a.status != 200 || a.json[c.field] != c.value {
+			t.Errorf("%s: %d %s", c.action, a.status, a.text)
+		}
+		f.read("demo", &before)
+		if a := f.do("POST", "/v1/volumes/demo?action="+c.action, body); a.status != 200 {
+			t.Errorf("%s again: %s", c.action, a.text)
+		}
+		if f.read("demo", &after); after.ResourceVersion != before.ResourceVersion {
+			t.Errorf("%s with the same value wrote the volume", c.action)
+		}
+		f.refused(f.do("POST", "/v1/volumes/demo?action="+c.action, fmt.Sprintf(`{%q:"nonsense"}`, c.field)), 500, "invalid")
+		f.refused(f.do("POST", "/v1/volumes/demo?action="+c.action, `{}`), 500, "invalid")
+	}
+	f.refused(f.do("POST", "/v1/volumes/demo?action=updateDataLocality", `{"dataLocality":"strict-local"}`), 500, "detach it first")
+}
+
+func TestReplicaRemove(t *testing.T) {
+	f := newFixture(t, resttest.Cluster(second(attached())...)...)
+	post := func(volume, replica string) answer {
+		return f.do("POST", "/v1/volumes/"+volume+"?action=replicaRemove", `{"name":"`+replica+`"}`)
+	}
+	if a := post("demo", "demo-r-33333333"); a.status != 200 || len(a.json["replicas"].([]any)) != 1 {
+		t.Fatalf("%d %s", a.status, a.text)
+	}
+	f.refused(post("demo", "demo-r-11111111"), 500, "no other healthy replica available")
+	f.refused(post("demo", "demo-r-33333333"), 404, "failed to remove replica demo-r-33333333")
+	f.refused(post("nope", "demo-r-11111111"), 404, "not found")
+	other := newFixture(t, resttest.Cluster(append(resttest.Volume("demo"), resttest.Volume("other")...)...)...)
+	other.refused(other.do("POST", "/v1/volumes/demo?action=replicaRemove", `{"name":"other-r-11111111"}`), 500, "belongs to volume other")
+}
+
+func TestSalvage(t *testing.T) {
+	faulted := func(edit func(v *lh.Volume, first, second *lh.Replica)) *fixture {
+		objects := second(resttest.Volume("demo"))
+		v, one, two := objects[0].(*lh.Volume), objects[2].(*lh.Replica), objects[4].(*lh.Replica)
+		v.Status.Robustness = lh.VolumeRobustnessFaulted
+		one.Spec.FailedAt, two.Spec.FailedAt = "2026-05-03T10:00:00Z", "2026-05-03T10:00:00Z"
+		edit(v, one, two)
+		return newFixture(t, resttest.Cluster(objects...)...)
+	}
+	const both = `{"names":["demo-r-11111111","demo-r-33333333"]}`
+	f := faulted(func(*lh.Volume, *lh.Replica, *lh.Replica) {})
+	if actions := f.get("/v1/volumes/demo")["actions"].(map[string]any); len(actions) != 3 || actions["salvage"] == nil {
+		t.Errorf("a faulted volume offers %v", actions)
+	}
+	if a := f.do("POST", "/v1/volumes/demo?action=salvage", `{"names":["demo-r-11111111"]}`); a.status != 200 {
+		t.Fatal(a.text)
+	}
+	var one, two lh.Replica
+	f.read("demo-r-11111111", &one)
+	f.read("demo-r-33333333", &two)
+	if one.Spec.FailedAt != "" || two.Spec.FailedAt == "" {
+		t.Errorf("marks: %q, %q", one.Spec.FailedAt, two.Spec.FailedAt)
+	}
+	for text, edit := range map[string]func(v *lh.Volume, first, second *lh.Replica){
+		"invalid volume state to salvage":     func(v *lh.Volume, _, _ *lh.Replica) { v.Status.State = lh.VolumeStateDetaching },
+		"invalid robustness state to salvage": func(v *lh.Volume, _, _ *lh.Replica) { v.Status.Robustness = lh.VolumeRobustnessUnknown },
+		"its node node-3 is down":             func(_ *lh.Volume, _, two *lh.Replica) { two.Spec.NodeID = "node-3" },
+		"does not exist":                      func(_ *lh.Volume, _, two *lh.Replica) { two.Spec.NodeID = "node-9" },
+		"is not on node node-2":               func(_ *lh.Volume, _, two *lh.Replica) { two.Spec.DiskID = "uuid-node-1" },
+		"is not a replica of volume demo":     func(_ *lh.Volume, _, two *lh.Replica) { two.Spec.VolumeName = "other" },
+	} {
+		g := faulted(edit)
+		g.refused(g.do("POST", "/v1/volumes/demo?action=salvage", both), 500, text)
+		g.read("demo-r-11111111", &one)
+		if one.Spec.FailedAt == "" {
+			t.Errorf("%s: one of the marks was lifted", text)
+		}
+	}
+	f.refused(faulted(func(*lh.Volume, *lh.Replica, *lh.Replica) {}).do("POST", "/v1/volumes/demo?action=salvage", `{}`), 500, "no replica named")
+}
