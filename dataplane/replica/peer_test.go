@@ -1,0 +1,253 @@
+package replica_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"ankole.storage/block"
+	"ankole.storage/clock"
+	"ankole.storage/dataplane/loop"
+	"ankole.storage/dataplane/wire"
+	"ankole.storage/sim"
+)
+
+// The identity of the simulator's volume.
+const volumeUUID = "6f2c9a56-93d3-4b7c-9a5e-2d1f0c6b7a88"
+
+var secret = make([]byte, wire.SecretSize)
+
+// patience is simulated time: what takes longer does not happen.
+const patience = time.Minute
+
+// rig is one replica in a simulated world.
+type rig struct {
+	t *testing.T
+	w *sim.World
+	v *sim.Volume
+	r *sim.Replica
+}
+
+const volumeSize = 16 << 20
+
+func newRig(t *testing.T) *rig { return newSeededRig(t, 1) }
+
+func newSeededRig(t *testing.T, seed uint64) *rig {
+	w := sim.NewWorld(seed)
+	v := sim.NewVolume(w, 1, volumeSize)
+	t.Cleanup(v.Close)
+	return &rig{t, w, v, v.Replicas[0]}
+}
+
+func (g *rig) until(what string, cond func() bool) {
+	g.t.Helper()
+	if !g.w.Until(patience, cond) {
+		g.t.Fatalf("%s: did not happen; the replica says:\n%s", what, strings.Join(g.v.Log, "\n"))
+	}
+}
+
+// peer speaks the wire protocol by hand.
+type peer struct {
+	g      *rig
+	proc   *sim.Process
+	arena  *loop.Arena
+	conn   *wire.Conn
+	nonce  []byte
+	theirs []byte
+	epoch  uint64
+	nextID uint64
+	open   map[uint64]*answer
+	raw    []byte // sent as it is once connected
+	hello  *answer
+	gone   bool
+}
+
+// answer is what came back for a request.
+type answer struct {
+	done    bool
+	h       wire.Header
+	payload []byte
+}
+
+const (
+	tagConnect = 1 + iota
+	tagRecv
+	tagSend
+)
+
+func (g *rig) connect() *peer {
+	host, port := "", 0
+	i := strings.LastIndexByte(g.r.Addr(), ':')
+	host = g.r.Addr()[:i]
+	if _, err := fmt.Sscanf(g.r.Addr()[i+1:], "%d", &port); err != nil {
+		g.t.Fatal(err)
+	}
+	p := &peer{g: g, arena: loop.NewArena(64 << 20), open: map[uint64]*answer{}, nonce: []byte("0123456789abcdef")}
+	g.t.Cleanup(func() { _ = p.arena.Close() })
+	p.proc = g.w.Spawn("peer", p.arena, nil)
+	p.proc.Run(p)
+	p.proc.Post(func(out *[]loop.Op) {
+		*out = append(*out, loop.Op{Kind: loop.Connect, Addr: fmt.Sprintf("tcp:%s:%d", host, port+1), Tag: tagConnect})
+	})
+	return p
+}
+
+// Step implements loop.Core.
+func (p *peer) Step(_ clock.Ticks, in []loop.Done, out *[]loop.Op) clock.Ticks {
+	for i := range in {
+		d := &in[i]
+		switch {
+		case d.Kind == loop.Posted:
+			d.Value.(func(*[]loop.Op))(out)
+		case d.Tag == tagConnect:
+			if d.Errno != 0 {
+				p.gone = true
+				continue
+			}
+			p.conn = wire.NewConn(d.New, 0, p.arena, tagRecv, tagSend)
+			p.conn.Start(out)
+		case d.Tag == tagRecv:
+			p.conn.Received(d, p, out)
+		case d.Tag == tagSend:
+			p.conn.Sent(d, out)
+		}
+	}
+	if p.conn != nil {
+		p.gone = p.gone || p.conn.Err() != nil
+		p.conn.Flush(out)
+	}
+	return clock.Never
+}
+
+// PlacePayload implements wire.Handler.
+func (p *peer) PlacePayload(_ *wire.Conn, h *wire.Header) (loop.Seg, bool) {
+	b, ok := p.arena.Get(int(h.Payload))
+	return loop.Seg{Buf: b, Len: int32(h.Payload)}, ok
+}
+
+// Frame implements wire.Handler.
+func (p *peer) Frame(_ *wire.Conn, h *wire.Header, payload loop.Seg) {
+	var data []byte
+	if payload.Len > 0 {
+		data = append(data, p.arena.Seg(payload)...)
+		p.arena.Release(payload.Buf)
+	}
+	switch {
+	case h.Type == wire.Greeting:
+		var m wire.GreetingMessage
+		if err := wire.Unmarshal(data, &m); err != nil {
+			p.g.t.Error(err)
+		}
+		p.theirs = m.Nonce
+	case h.Type == wire.Hello:
+		*p.hello = answer{true, *h, data}
+	default:
+		if a := p.open[h.ID]; a == nil || a.done {
+			p.g.t.Errorf("answer %+v to nothing that was asked", *h)
+		} else {
+			*a = answer{true, *h, data}
+		}
+	}
+}
+
+// send queues a frame; it goes with the next step.
+func (p *peer) send(h wire.Header, payload []byte) {
+	p.proc.Post(func(*[]loop.Op) {
+		if p.conn == nil || p.conn.Err() != nil {
+			return
+		}
+		if len(payload) == 0 {
+			p.conn.Send(&h)
+			return
+		}
+		b, ok := p.arena.Get(len(payload))
+		if !ok {
+			panic("peer: arena too small")
+		}
+		seg := loop.Seg{Buf: b, Len: int32(len(payload))}
+		copy(p.arena.Seg(seg), payload)
+		wire.Prepare(p.arena, &h, seg)
+		p.conn.SendPayload(&h, seg, wire.EncodeInHeadroom(p.arena, &h, seg))
+	})
+}
+
+// request sends a request of the session and returns where its answer will be.
+func (p *peer) request(h wire.Header, payload []byte) *answer {
+	p.nextID++
+	h.ID, h.Epoch = p.nextID, p.epoch
+	a := &answer{}
+	p.open[h.ID] = a
+	p.send(h, payload)
+	return a
+}
+
+// ask sends a request and waits for its answer.
+func (p *peer) ask(h wire.Header, payload []byte) *answer {
+	p.g.t.Helper()
+	a := p.request(h, payload)
+	p.g.until("answer to "+h.Type.String(), func() bool { return a.done || p.gone })
+	if !a.done {
+		p.g.t.Fatalf("connection ended instead of an answer to %s: %v", h.Type, p.conn.Err())
+	}
+	return a
+}
+
+// sayHello does the handshake as change wants it. ok is false when the replica hung up instead of answering.
+func (p *peer) sayHello(epoch uint64, engine string, change func(*wire.HelloMessage)) (code block.Code, r wire.HelloReply, ok bool) {
+	p.g.t.Helper()
+	p.g.until("greeting", func() bool { return p.theirs != nil || p.gone })
+	p.epoch = epoch
+	m := wire.HelloMessage{Version: wire.Version, VolumeName: "sim", VolumeUUID: volumeUUID, Engine: engine, Epoch: epoch, Nonce: p.nonce,
+		Proof: wire.EngineProof(secret, volumeUUID, epoch, p.theirs, p.nonce)}
+	if change != nil {
+		change(&m)
+	}
+	p.hello = &answer{}
+	p.send(wire.Header{Type: wire.Hello, Epoch: epoch}, wire.Marshal(m))
+	p.g.until("answer to hello", func() bool { return p.hello.done || p.gone })
+	if !p.hello.done {
+		return 0, r, false
+	}
+	if err := wire.Unmarshal(p.hello.payload, &r); err != nil {
+		p.g.t.Fatal(err)
+	}
+	return p.hello.h.Code, r, true
+}
+
+// engine connects and is answered.
+func (g *rig) engine(epoch uint64, name string) *peer {
+	g.t.Helper()
+	p := g.connect()
+	code, r, ok := p.sayHello(epoch, name, nil)
+	if !ok || code != block.OK {
+		g.t.Fatalf("epoch %d of %s: %s %s", epoch, name, code, r.Error)
+	}
+	if !wire.SameProof(r.Proof, wire.ReplicaProof(secret, volumeUUID, epoch, p.theirs, p.nonce)) {
+		g.t.Fatal("the replica cannot prove that it knows the secret")
+	}
+	return p
+}
+
+// control asks a control request.
+func (p *peer) control(q wire.ControlRequest) (block.Code, wire.ControlReply) {
+	p.g.t.Helper()
+	a := p.ask(wire.Header{Type: wire.Control}, wire.Marshal(q))
+	var r wire.ControlReply
+	if err := wire.Unmarshal(a.payload, &r); err != nil {
+		p.g.t.Fatal(err)
+	}
+	return a.h.Code, r
+}
+
+// alive checks that the replica still serves a new engine.
+func (g *rig) alive(epoch uint64) {
+	g.t.Helper()
+	if !g.r.Alive() {
+		g.t.Fatalf("the replica died:\n%s", strings.Join(g.v.Log, "\n"))
+	}
+	p := g.engine(epoch, "probe")
+	if a := p.ask(wire.Header{Type: wire.Read, Len: 4096}, nil); a.h.Code != block.OK {
+		g.t.Fatalf("read: %s", a.h.Code)
+	}
+}

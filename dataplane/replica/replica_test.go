@@ -1,0 +1,323 @@
+package replica_test
+
+import (
+	"bytes"
+	"math/rand/v2"
+	"strings"
+	"testing"
+
+	"ankole.storage/block"
+	"ankole.storage/dataplane/loop"
+	"ankole.storage/dataplane/wire"
+)
+
+// Whatever a stranger sends, the connection is closed, nobody is harmed and the next engine is served.
+func TestGarbageOnTheDataPort(t *testing.T) {
+	big := wire.Header{Type: wire.Hello, Payload: wire.MaxPayload}
+	write := wire.Header{Type: wire.Write, Len: 4096, Payload: 4096}
+	var bigHello, strayWrite [wire.HeaderSize]byte
+	big.Encode(bigHello[:])
+	write.Encode(strayWrite[:])
+	random := make([]byte, 4096)
+	for i, r := 0, rand.New(rand.NewPCG(1, 2)); i < len(random); i++ {
+		random[i] = byte(r.Uint32())
+	}
+	for name, p := range map[string][]byte{
+		"http":               []byte("GET / HTTP/1.1\r\nHost: replica\r\nUser-Agent: a long enough name to fill a header\r\n\r\n"),
+		"zeroes":             make([]byte, 4096),
+		"random":             random,
+		"hello of 1 MiB":     bigHello[:],
+		"write before hello": strayWrite[:],
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := newRig(t)
+			c := g.connect()
+			g.until("greeting", func() bool { return c.theirs != nil })
+			c.proc.Post(func(out *[]loop.Op) {
+				b, _ := c.arena.Get(len(p))
+				copy(c.arena.Bytes(b), p)
+				op := loop.Op{Kind: loop.Send, Handle: c.conn.Handle, Tag: 99}
+				op.Add(loop.Seg{Buf: b, Len: int32(len(p))})
+				*out = append(*out, op)
+			})
+			g.until("connection closed", func() bool { return c.gone })
+			g.alive(1)
+		})
+	}
+}
+
+func TestHandshakeRefused(t *testing.T) {
+	for name, c := range map[string]struct {
+		change func(*wire.HelloMessage)
+		code   block.Code
+		says   string
+	}{
+		"wrong secret":              {func(m *wire.HelloMessage) { m.Proof[0] ^= 1 }, block.Refused, "secret"},
+		"no proof":                  {func(m *wire.HelloMessage) { m.Proof = nil }, block.Refused, "secret"},
+		"another epoch than proved": {func(m *wire.HelloMessage) { m.Epoch++ }, block.Refused, "secret"},
+		"wrong volume":              {func(m *wire.HelloMessage) { m.VolumeUUID = "00000000-93d3-4b7c-9a5e-2d1f0c6b7a88" }, block.Refused, "replica of volume"},
+		"too new":                   {func(m *wire.HelloMessage) { m.Version = wire.Version + 1 }, block.Invalid, "version"},
+		"short nonce":               {func(m *wire.HelloMessage) { m.Nonce = m.Nonce[:3] }, block.Invalid, "nonce"},
+		"hand-over":                 {func(m *wire.HelloMessage) { m.Prepared = true }, block.Invalid, "hand-over"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := newRig(t)
+			// The engine that is there must not notice.
+			e := g.engine(1, "e1")
+			code, r, ok := g.connect().sayHello(5, "intruder", c.change)
+			if !ok || code != c.code || !strings.Contains(r.Error, c.says) || r.Proof != nil || r.Record != nil {
+				t.Errorf("%v %s: %+v", ok, code, r)
+			}
+			if a := e.ask(wire.Header{Type: wire.Read, Len: 4096}, nil); a.h.Code != block.OK || e.gone {
+				t.Errorf("the engine was disturbed: %s", a.h.Code)
+			}
+		})
+	}
+}
+
+// An older epoch is refused, and so is another engine of the same one; the same engine may come again.
+func TestOlderEpochIsFenced(t *testing.T) {
+	g := newRig(t)
+	e5 := g.engine(5, "e5")
+	for _, c := range []struct {
+		epoch  uint64
+		engine string
+	}{{4, "e4"}, {1, "e5"}, {5, "twin"}} {
+		code, r, ok := g.connect().sayHello(c.epoch, c.engine, nil)
+		if !ok || code != block.Fenced || r.Promised != 5 {
+			t.Errorf("epoch %d of %s: %v %s, promised %d", c.epoch, c.engine, ok, code, r.Promised)
+		}
+	}
+	if a := e5.ask(wire.Header{Type: wire.Read, Len: 4096}, nil); a.h.Code != block.OK {
+		t.Errorf("the engine was disturbed: %s", a.h.Code)
+	}
+	again := g.engine(5, "e5")
+	g.until("first connection ended", func() bool { return e5.gone })
+	again.ask(wire.Header{Type: wire.Read, Len: 4096}, nil)
+
+	// The promise is durable.
+	g.r.Kill()
+	g.r.Disk.Crash()
+	g.r.Start()
+	if code, _, _ := g.connect().sayHello(4, "e4", nil); code != block.Fenced {
+		t.Errorf("after a loss of power epoch 4 is answered %s", code)
+	}
+	g.engine(6, "e6")
+}
+
+// A frame of another epoch than the session's changes nothing.
+func TestFrameOfAnotherEpoch(t *testing.T) {
+	g := newRig(t)
+	e := g.engine(3, "e")
+	e.epoch = 2
+	if a := e.ask(wire.Header{Type: wire.Write, Len: 4096}, bytes.Repeat([]byte{9}, 4096)); a.h.Code != block.Fenced {
+		t.Errorf("answered %s", a.h.Code)
+	}
+	e.epoch = 3
+	if a := e.ask(wire.Header{Type: wire.Read, Len: 4096}, nil); !bytes.Equal(a.payload, make([]byte, 4096)) {
+		t.Error("the write was carried out")
+	}
+}
+
+// When a new epoch is answered nothing of the old one can happen any more, however many writes were in flight.
+func TestNothingLandsAfterTheNewEpochIsAnswered(t *testing.T) {
+	for seed := range uint64(30) {
+		g := newSeededRig(t, seed)
+		old := g.engine(1, "old")
+		for i := range 64 {
+			old.request(wire.Header{Type: wire.Write, Off: int64(i) * 65536, Len: 65536}, bytes.Repeat([]byte{byte(i + 1)}, 65536))
+		}
+		g.w.Until(g.w.Between(1, 2000*1000), func() bool { return false })
+		e := g.engine(2, "new")
+		first := content(e)
+		// Whatever is still under way has all the time it wants.
+		g.w.Until(patience, func() bool { return false })
+		if second := content(e); !bytes.Equal(first, second) {
+			t.Fatalf("seed %d: the content changed after the new engine was answered", seed)
+		}
+		if !old.gone {
+			t.Error("the old engine is still connected")
+		}
+		g.v.Close()
+	}
+}
+
+func content(e *peer) []byte {
+	var all []byte
+	for off := int64(0); off < 64*65536; off += block.MaxTransfer {
+		all = append(all, e.ask(wire.Header{Type: wire.Read, Off: off, Len: block.MaxTransfer}, nil).payload...)
+	}
+	return all
+}
+
+// Requests that make no sense are refused one by one; the session goes on.
+func TestInvalidRequests(t *testing.T) {
+	g := newRig(t)
+	e := g.engine(1, "e")
+	page := make([]byte, 4096)
+	for name, c := range map[string]struct {
+		h       wire.Header
+		payload []byte
+	}{
+		"read beyond the end":           {wire.Header{Type: wire.Read, Off: volumeSize, Len: 4096}, nil},
+		"read across the end":           {wire.Header{Type: wire.Read, Off: volumeSize - 512, Len: 4096}, nil},
+		"read of nothing":               {wire.Header{Type: wire.Read}, nil},
+		"unaligned read":                {wire.Header{Type: wire.Read, Off: 100, Len: 512}, nil},
+		"read of an odd length":         {wire.Header{Type: wire.Read, Len: 100}, nil},
+		"read of too much":              {wire.Header{Type: wire.Read, Len: block.MaxTransfer + 512}, nil},
+		"read that widens to too much":  {wire.Header{Type: wire.Read, Off: 512, Len: block.MaxTransfer}, nil},
+		"write beyond the end":          {wire.Header{Type: wire.Write, Off: volumeSize, Len: 4096}, page},
+		"write of another length":       {wire.Header{Type: wire.Write, Len: 8192}, page},
+		"write without data":            {wire.Header{Type: wire.Write, Len: 4096}, nil},
+		"unaligned zeroes":              {wire.Header{Type: wire.WriteZeroes, Off: 512, Len: 4096}, nil},
+		"zeroes beyond a region":        {wire.Header{Type: wire.WriteZeroes, Len: 8 << 20}, nil},
+		"unaligned discard":             {wire.Header{Type: wire.Discard, Off: 512, Len: 4096}, nil},
+		"layer that is not there":       {wire.Header{Type: wire.LayerRead, Layer: 7, Len: 4096}, nil},
+		"layer write outside a rebuild": {wire.Header{Type: wire.LayerWrite, Len: 4096}, page},
+		"mark beyond the end":           {wire.Header{Type: wire.MarkDirty}, []byte{255, 255, 0, 0}},
+		"mark of three bytes":           {wire.Header{Type: wire.MarkDirty}, []byte{0, 0, 0}},
+		"empty control message":         {wire.Header{Type: wire.Control}, nil},
+		"control message of nothing":    {wire.Header{Type: wire.Control}, []byte("{}")},
+		"control message in Latin":      {wire.Header{Type: wire.Control}, []byte("quid agis")},
+	} {
+		if a := e.ask(c.h, c.payload); a.h.Code != block.Invalid {
+			t.Errorf("%s: %s", name, a.h.Code)
+		}
+	}
+	if e.gone {
+		t.Fatal("the session ended")
+	}
+	g.alive(2)
+}
+
+// Frames that no correct peer sends end the connection.
+func TestFramesThatEndTheSession(t *testing.T) {
+	for name, h := range map[string]wire.Header{
+		"an answer":       {Type: wire.Read, Flags: wire.Response},
+		"oversized write": {Type: wire.Write, Off: 512, Len: block.MaxTransfer},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := newRig(t)
+			e := g.engine(1, "e")
+			var p []byte
+			if h.Type == wire.Write {
+				p = make([]byte, h.Len)
+			}
+			e.send(h, p)
+			g.until("connection ended", func() bool { return e.gone })
+			g.alive(2)
+		})
+	}
+}
+
+// Records: of this volume, of the session's epoch, naming this replica, and never backwards.
+func TestRecords(t *testing.T) {
+	g := newRig(t)
+	e := g.engine(2, "e")
+	set := func(uuid string, epoch, gen uint64, members ...string) block.Code {
+		code, _ := e.control(wire.ControlRequest{SetRecord: &wire.RecordMessage{VolumeUUID: uuid, Epoch: epoch, Generation: gen, Members: members}})
+		return code
+	}
+	for _, c := range []struct {
+		name string
+		got  block.Code
+		want block.Code
+	}{
+		{"good", set(volumeUUID, 2, 5, "r0", "r1"), block.OK},
+		{"the same again", set(volumeUUID, 2, 5, "r0", "r1"), block.OK},
+		{"older", set(volumeUUID, 2, 4, "r0", "r1"), block.Stale},
+		{"another epoch", set(volumeUUID, 3, 6, "r0"), block.Invalid},
+		{"of others", set(volumeUUID, 2, 6, "r1"), block.Invalid},
+		{"of nobody", set(volumeUUID, 2, 6), block.Invalid},
+		{"another volume", set("00000000-93d3-4b7c-9a5e-2d1f0c6b7a88", 2, 6, "r0"), block.Refused},
+	} {
+		if c.got != c.want {
+			t.Errorf("%s: %s, want %s", c.name, c.got, c.want)
+		}
+	}
+	// It is durable when it is answered.
+	g.r.Kill()
+	g.r.Disk.Crash()
+	g.r.Start()
+	_, r, _ := g.connect().sayHello(3, "e3", nil)
+	if r.Record == nil || r.Record.Generation != 5 || r.Record.Epoch != 2 || len(r.Record.Members) != 2 || r.Blank {
+		t.Errorf("after a loss of power the replica tells %+v", r.Record)
+	}
+}
+
+// Marks are durable when they are answered, and told to the next engine.
+func TestDirtyMarks(t *testing.T) {
+	g := newRig(t)
+	e := g.engine(1, "e")
+	e.control(wire.ControlRequest{SetRecord: &wire.RecordMessage{VolumeUUID: volumeUUID, Epoch: 1, Generation: 1, Members: []string{"r0"}}})
+	e.control(wire.ControlRequest{ClearDirty: &wire.ClearDirty{Keep: []uint32{}}})
+	if a := e.ask(wire.Header{Type: wire.MarkDirty}, []byte{3, 0, 0, 0, 1, 0, 0, 0}); a.h.Code != block.OK {
+		t.Fatal(a.h.Code)
+	}
+	g.r.Kill()
+	g.r.Disk.Crash()
+	g.r.Start()
+	_, r, _ := g.connect().sayHello(2, "e2", nil)
+	if len(r.Dirty) != 2 || r.Dirty[0] != 1 || r.Dirty[1] != 3 || r.DirtyAll {
+		t.Errorf("told %v, all %v", r.Dirty, r.DirtyAll)
+	}
+}
+
+// Strangers who hold connections open do not keep the engine out.
+func TestStrangersDoNotKeepTheEngineOut(t *testing.T) {
+	g := newRig(t)
+	var strangers []*peer
+	for range 100 {
+		strangers = append(strangers, g.connect())
+	}
+	g.until("everybody greeted or turned away", func() bool {
+		for _, s := range strangers {
+			if s.theirs == nil && !s.gone {
+				return false
+			}
+		}
+		return true
+	})
+	g.alive(1)
+}
+
+// What was flushed survives a loss of power; unaligned writes keep what is around them.
+func TestFlushedWritesSurvive(t *testing.T) {
+	g := newRig(t)
+	e := g.engine(1, "e")
+	e.ask(wire.Header{Type: wire.Write, Off: 4096, Len: 12288}, bytes.Repeat([]byte{1}, 12288))
+	e.ask(wire.Header{Type: wire.Write, Off: 4096 + 512, Len: 8192}, bytes.Repeat([]byte{2}, 8192))
+	if a := e.ask(wire.Header{Type: wire.Flush}, nil); a.h.Code != block.OK {
+		t.Fatal(a.h.Code)
+	}
+	g.r.Kill()
+	g.r.Disk.Crash()
+	g.r.Start()
+	e = g.engine(2, "e2")
+	got := e.ask(wire.Header{Type: wire.Read, Off: 4096, Len: 12288}, nil).payload
+	want := append(bytes.Repeat([]byte{1}, 512), bytes.Repeat([]byte{2}, 8192)...)
+	want = append(want, bytes.Repeat([]byte{1}, 12288-512-8192)...)
+	if !bytes.Equal(got, want) {
+		t.Error("flushed data is gone or mixed up")
+	}
+}
+
+// A full disk is told as such; nothing else of the replica fails.
+func TestFullDisk(t *testing.T) {
+	g := newRig(t)
+	e := g.engine(1, "e")
+	e.ask(wire.Header{Type: wire.Write, Len: 4096}, bytes.Repeat([]byte{1}, 4096))
+	g.r.Disk.FS.SetCapacity(g.r.Disk.FS.Used())
+	if a := e.ask(wire.Header{Type: wire.Write, Off: 1 << 20, Len: 65536}, make([]byte, 65536)); a.h.Code != block.NoSpace {
+		t.Errorf("write: %s", a.h.Code)
+	}
+	if a := e.ask(wire.Header{Type: wire.Write, Len: 4096}, bytes.Repeat([]byte{2}, 4096)); a.h.Code != block.OK {
+		t.Errorf("overwrite: %s", a.h.Code)
+	}
+	if a := e.ask(wire.Header{Type: wire.Read, Len: 4096}, nil); a.h.Code != block.OK || a.payload[0] != 2 {
+		t.Errorf("read: %s", a.h.Code)
+	}
+	if a := e.ask(wire.Header{Type: wire.MarkDirty}, []byte{2, 0, 0, 0}); a.h.Code != block.OK {
+		t.Errorf("mark: %s", a.h.Code)
+	}
+}
