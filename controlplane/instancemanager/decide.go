@@ -81,7 +81,7 @@ func decide(now time.Time, im *v1beta2.InstanceManager, s seen) loop.Decision {
 	if legacy(im) {
 		return decideLegacy(im, s)
 	}
-	if im.Spec.Image != s.DefaultImage && !busy(im.Status) && im.Status.CurrentState != v1beta2.InstanceManagerStateUnknown {
+	if im.Spec.Image != s.DefaultImage && !mayWork(im, s) {
 		return loop.Decision{Do: loop.Delete{Object: im}}
 	}
 	d, done := decidePod(now, im, s)
@@ -188,6 +188,11 @@ func decidePod(now time.Time, im *v1beta2.InstanceManager, s seen) (loop.Decisio
 		Do:            loop.Create{Object: podFor(im, s.Settings, s.cpuMillis())},
 		FailureReason: "FailedCreating",
 	}, true
+}
+
+// mayWork tells whether a process runs, or may run unknown to us: in a Pod that runs and is not followed.
+func mayWork(im *v1beta2.InstanceManager, s seen) bool {
+	return busy(im.Status) || (s.Pod != nil && podReady(s.Pod) && s.Processes == nil)
 }
 
 // idle tells whether the Pod is known to hold no process that runs. A Pod without an address on its storage network
