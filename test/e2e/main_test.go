@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -31,7 +32,7 @@ func TestCluster(t *testing.T) {
 		name string
 		run  func(*testing.T, *cluster)
 	}{
-		{"A1", scenarioA1}, {"A2", scenarioA2}, {"F1", scenarioF1}, {"BadInput", badInput},
+		{"A1", scenarioA1}, {"A2", scenarioA2}, {"F1", scenarioF1}, {"P7", promiseP7}, {"BadInput", badInput},
 	} {
 		t.Run(s.name, func(t *testing.T) {
 			outer := c.t
@@ -182,6 +183,42 @@ func scenarioF1(t *testing.T, c *cluster) {
 	}
 	c.detach("f1")
 	c.identical("f1", 3)
+}
+
+// promiseP7: I/O goes on while every manager is killed again and again, and a replica is lost meanwhile; afterwards
+// everything heals by itself.
+func promiseP7(t *testing.T, c *cluster) {
+	if _, err := c.rest.SetSetting(context.Background(), "replica-replenishment-wait-interval", "5"); err != nil {
+		t.Fatal(err)
+	}
+	c.create("p7", 64*mib, 3)
+	defer c.remove("p7")
+	d := c.device(c.attach("p7", "node-1", 3))
+	w := rig.NewWriter(d, 64*mib, 7)
+	stop := make(chan struct{})
+	done := w.Run(stop)
+	victim := c.directoryOn("p7", "node-2")
+	for range 3 {
+		for _, pid := range holding(c.Info.Dir, "manager\x00daemon\x00--engine-image") {
+			_ = syscall.Kill(pid, syscall.SIGKILL) // it may have ended
+		}
+		w.AwaitMore(t, 200)
+	}
+	c.kill(victim)
+	w.AwaitMore(t, 500)
+	// The API may still tell what was before: wait for the set without the replica, and then for the one with it again.
+	c.awaitMembership("p7", "a set with the replica rebuilt", func(m *longhorn.Membership) bool { return m.Generation >= 3 && len(m.Members) == 3 })
+	c.awaitUsable("p7", "node-1", 3)
+	close(stop)
+	if err := <-done; err != nil {
+		t.Fatalf("the writer saw an error: %v", err)
+	}
+	w.Verify(t, d)
+	if err := d.Close(); err != nil {
+		t.Fatal(err)
+	}
+	c.detach("p7")
+	c.identical("p7", 3)
 }
 
 // withMount mounts the device (after mkfs, if fresh), writes a file or reads it back, and returns its checksum.
@@ -375,21 +412,27 @@ func TestF4(t *testing.T) {
 	c.identical("f4", 3)
 }
 
-// awaitEpoch waits until an engine of the volume serves with at least the given epoch, and returns its epoch.
-func (c *cluster) awaitEpoch(volume string, atLeast int64) (epoch int64) {
+// awaitEpoch waits until an engine of the volume runs with at least the given epoch, and returns its epoch.
+func (c *cluster) awaitEpoch(volume string, atLeast int64) int64 {
 	c.t.Helper()
-	c.eventually(fmt.Sprintf("epoch %d of %s", atLeast, volume), func(ctx context.Context) error {
+	return c.awaitMembership(volume, fmt.Sprintf("epoch %d", atLeast), func(m *longhorn.Membership) bool { return m.Epoch >= atLeast }).Epoch
+}
+
+// awaitMembership waits until the witness's record of the volume satisfies cond while its engine runs.
+func (c *cluster) awaitMembership(volume, what string, cond func(*longhorn.Membership) bool) (found *longhorn.Membership) {
+	c.t.Helper()
+	c.eventually(what+" of "+volume, func(ctx context.Context) error {
 		var list longhorn.EngineList
 		if err := c.kube.List(ctx, &list, client.InNamespace(namespace)); err != nil {
 			return err
 		}
 		for _, e := range list.Items {
-			if m := e.Status.Membership; e.Spec.VolumeName == volume && m != nil && m.Epoch >= atLeast && e.Status.CurrentState == "running" {
-				epoch = m.Epoch
+			if m := e.Status.Membership; e.Spec.VolumeName == volume && m != nil && cond(m) && e.Status.CurrentState == "running" {
+				found = m
 				return nil
 			}
 		}
-		return fmt.Errorf("no engine is that new")
+		return fmt.Errorf("no engine has it yet: %+v", list.Items)
 	})
-	return epoch
+	return found
 }
