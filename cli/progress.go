@@ -43,7 +43,7 @@ type progress struct {
 
 // newProgress starts a line. The caller calls stop.
 func newProgress(w io.Writer, terminal bool) *progress {
-	p := &progress{w: w, percent: unknownPercent, began: time.Now()}
+	p := &progress{w: w, text: "looking", percent: unknownPercent, began: time.Now()}
 	if terminal {
 		p.bars = mpb.New(mpb.WithOutput(w), mpb.WithRefreshRate(refreshEvery), mpb.WithAutoRefresh())
 		p.bar = p.bars.New(1, mpb.NopStyle(), mpb.BarRemoveOnComplete(),

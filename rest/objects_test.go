@@ -347,8 +347,18 @@ func TestForwarding(t *testing.T) {
 	if a := follower.do("GET", "/v1/healthz", ""); a.status != 200 {
 		t.Errorf("health is the follower's own matter: %d", a.status)
 	}
+	if seen.Get(headerForwarded) == "" {
+		t.Error("a relayed request is not marked")
+	}
+	if a := follower.do("GET", "/v1/volumes/demo", "", headerForwarded, "yes"); a.status != 404 {
+		t.Errorf("a request relayed once was relayed again: %d", a.status)
+	}
+	// With the leader gone the follower, which knows no volume, answers by itself what can be sent again.
 	spy.Close()
-	follower.refused(follower.do("GET", "/v1/volumes", ""), 500, "the leading manager does not answer")
+	if a := follower.do("GET", "/v1/volumes/demo", ""); a.status != 404 {
+		t.Errorf("%d %s", a.status, a.text)
+	}
+	follower.refused(follower.do("POST", "/v1/volumes", `{"name":"demo","size":"1Gi"}`), 500, "the leading manager does not answer")
 }
 
 // authorizer refuses everybody without the right token.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"net/http"
 	"net/http/httputil"
 	"net/url"
@@ -144,13 +145,17 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			q.fail(err)
 			return
 		}
-		if s.cfg.Leader != nil {
-			if target := s.cfg.Leader(r); target != nil {
-				s.forward(w, r, target)
-				return
-			}
+		if target := s.leader(r); target != nil {
+			s.forward(w, r, target, func() { s.serve(q, found) })
+			return
 		}
 	}
+	s.serve(q, found)
+}
+
+// serve answers a request here.
+func (s *Server) serve(q *request, found *route) {
+	w, r := q.writer, q.Request
 	if found.raw != nil {
 		if r.Method != http.MethodGet {
 			w.WriteHeader(http.StatusMethodNotAllowed)
@@ -217,22 +222,43 @@ func (s *Server) redirect(w http.ResponseWriter, r *http.Request, path string) {
 	http.Redirect(w, r, to.String(), http.StatusMovedPermanently)
 }
 
-// forward relays the request, the caller's identity included, to another manager.
-func (s *Server) forward(w http.ResponseWriter, r *http.Request, target *Target) {
+// headerForwarded marks a request that a manager has relayed. It is served where it arrives: two managers that take each
+// other for the leader, while the leadership moves, must not play ball with it.
+const headerForwarded = "X-Ankole-Forwarded"
+
+// leader returns the manager that should serve the request, nil for this one.
+func (s *Server) leader(r *http.Request) *Target {
+	if s.cfg.Leader == nil || r.Header.Get(headerForwarded) != "" {
+		return nil
+	}
+	return s.cfg.Leader(r)
+}
+
+// forward relays the request, the caller's identity included, to another manager. If that one cannot be reached, a request
+// without a body is served here; one with a body cannot be sent twice and is refused.
+func (s *Server) forward(w http.ResponseWriter, r *http.Request, target *Target, here func()) {
 	proxy := httputil.ReverseProxy{
+		Transport: s.transport,
 		Rewrite: func(p *httputil.ProxyRequest) {
 			p.SetURL(&url.URL{Scheme: "http", Host: target.Host})
 			p.Out.Host = r.Host
+			p.Out.Header.Set(headerForwarded, "yes")
 			for _, name := range forwardedHeaders {
 				if v, ok := p.In.Header[http.CanonicalHeaderKey(name)]; ok {
 					p.Out.Header[http.CanonicalHeaderKey(name)] = v
 				}
 			}
 		},
-		ErrorHandler: func(w http.ResponseWriter, r *http.Request, err error) {
+		ErrorHandler: func(w http.ResponseWriter, _ *http.Request, err error) {
+			var op *net.OpError
+			unsent := errors.As(err, &op) && op.Op == "dial"
+			if unsent && (r.Method == http.MethodGet || r.Method == http.MethodDelete) {
+				here()
+				return
+			}
 			q := &request{Request: r, server: s, writer: w}
 			q.base, q.self = s.baseURL(r)
-			q.fail(errors.New("the leading manager does not answer, retry in a few seconds: " + err.Error()))
+			q.fail(fmt.Errorf("the leading manager does not answer, retry in a few seconds: %w", err))
 		},
 	}
 	proxy.ServeHTTP(w, r)

@@ -26,6 +26,10 @@ const (
 	idleTimeout = 90 * time.Second
 	// maxHeaderBytes is ample for cookies and bearer tokens.
 	maxHeaderBytes = 64 << 10
+	// leaderDialTimeout bounds the attempt to reach a leader whose node may have died without a word.
+	leaderDialTimeout = 2 * time.Second
+	// leaderConnections are kept open to the leader.
+	leaderConnections = 16
 	// shutdownTimeout is how long requests under way may go on after the context ended.
 	shutdownTimeout = 5 * time.Second
 )
@@ -84,6 +88,7 @@ type Server struct {
 	routes      []route
 	streams     streams
 	crossOrigin *http.CrossOriginProtection
+	transport   *http.Transport
 }
 
 // New checks the configuration and returns a server; Serve runs it.
@@ -109,7 +114,8 @@ func New(cfg Config) (*Server, error) {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
-	s := &Server{cfg: cfg, crossOrigin: http.NewCrossOriginProtection()}
+	s := &Server{cfg: cfg, crossOrigin: http.NewCrossOriginProtection(), transport: &http.Transport{
+		DialContext: (&net.Dialer{Timeout: leaderDialTimeout}).DialContext, IdleConnTimeout: idleTimeout, MaxIdleConnsPerHost: leaderConnections}}
 	s.routes = s.table()
 	return s, nil
 }
@@ -150,5 +156,6 @@ func (s *Server) Serve(ctx context.Context, listeners ...net.Listener) error {
 	}
 	wg.Wait()
 	s.streams.wait()
+	s.transport.CloseIdleConnections()
 	return err
 }
