@@ -95,7 +95,8 @@ func references(text string) []string {
 	})
 }
 
-// exists reports whether there is a test of that name; of TestX/case whether case is written beside TestX.
+// exists reports whether there is a test of that name; of TestX/case whether a case that begins so is written
+// beside TestX.
 func exists(t *testing.T, all map[string][]string, ref string) bool {
 	t.Helper()
 	if prefix, ok := strings.CutSuffix(ref, "…"); ok {
@@ -108,7 +109,7 @@ func exists(t *testing.T, all map[string][]string, ref string) bool {
 	}
 	name, sub, _ := strings.Cut(ref, "/")
 	for _, file := range all[name] {
-		if sub == "" || strings.Contains(read(t, file), `"`+sub+`"`) {
+		if sub == "" || regexp.MustCompile(`"`+sub+`[" ]`).MatchString(read(t, file)) {
 			return true
 		}
 	}

@@ -33,24 +33,41 @@ func TestFileSize(t *testing.T) {
 	}
 }
 
-// longFunctions are longer than allowed, keyed by file and name.
-var longFunctions = exceptions{}
-
-// tables returns how many lines of a test are tables of cases: they are read as data.
-func tables(s *source, f *ast.FuncDecl) int {
+// tables returns how many lines of a test are tables of cases, which are read as data, and subtests, which are functions
+// of their own.
+func tables(s *source, f ast.Node) int {
 	if !s.test {
 		return 0
 	}
 	lines := 0
 	ast.Inspect(f, func(n ast.Node) bool {
-		lit, ok := n.(*ast.CompositeLit)
-		if ok {
-			lines += s.span(lit) - 1
+		switch n := n.(type) {
+		case *ast.CompositeLit:
+			lines += s.span(n) - 1
+			return false
+		case *ast.CallExpr:
+			if sub := subtest(n); sub != nil {
+				lines += s.span(sub) - 1
+				return false
+			}
 		}
-		return !ok
+		return true
 	})
 	return lines
 }
+
+// subtest returns the function that a call of t.Run is given, nil of other calls.
+func subtest(call *ast.CallExpr) *ast.FuncLit {
+	sel, ok := call.Fun.(*ast.SelectorExpr)
+	if !ok || sel.Sel.Name != "Run" || len(call.Args) != 2 {
+		return nil
+	}
+	lit, _ := call.Args[1].(*ast.FuncLit) // nil of a function with a name
+	return lit
+}
+
+// longFunctions are longer than allowed, keyed by file and name.
+var longFunctions = exceptions{}
 
 func TestFunctionSize(t *testing.T) {
 	t.Parallel()
@@ -64,9 +81,20 @@ func TestFunctionSize(t *testing.T) {
 			if !ok || f.Body == nil {
 				continue
 			}
-			if n := s.span(f) - tables(s, f); n > maxFunction {
-				r.broken(s.name+" "+f.Name.Name, "%s: %s has %d lines, more than %d", s.at(f), f.Name.Name, n, maxFunction)
+			check := func(n ast.Node, lines int) {
+				if lines > maxFunction {
+					r.broken(s.name+" "+f.Name.Name, "%s: %s has %d lines, more than %d", s.at(n), f.Name.Name, lines, maxFunction)
+				}
 			}
+			check(f, s.span(f)-tables(s, f))
+			ast.Inspect(f, func(n ast.Node) bool {
+				if call, ok := n.(*ast.CallExpr); ok && s.test {
+					if sub := subtest(call); sub != nil {
+						check(sub, s.span(sub)-tables(s, sub.Body))
+					}
+				}
+				return true
+			})
 		}
 	}
 }
