@@ -182,6 +182,7 @@ func (j *rebuildJob) mirror() {
 			j.fail("cannot mark dirty regions")
 		default:
 			j.target.mode = WO
+			j.e.changed = true
 			j.stage = stageCopying
 		}
 		j.e.thaw()

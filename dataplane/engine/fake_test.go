@@ -1,0 +1,272 @@
+package engine_test
+
+import (
+	"crypto/sha256"
+	"encoding/binary"
+	"fmt"
+	"testing"
+
+	"ankole.storage/block"
+	"ankole.storage/clock"
+	"ankole.storage/dataplane/engine"
+	"ankole.storage/dataplane/loop"
+	"ankole.storage/dataplane/wire"
+	"ankole.storage/sim"
+)
+
+// fake is a replica whose every answer a test decides. It keeps its content in memory, and checks what every replica may
+// expect of an engine: no write to a region that is not marked, no mark taken away without a flush after the last write.
+type fake struct {
+	t     *testing.T
+	w     *sim.World
+	name  string
+	proc  *sim.Process
+	arena *loop.Arena
+	conn  *wire.Conn
+	nonce []byte
+	// script decides the result of a request; hold keeps it unanswered until release.
+	script func(h *wire.Header) (code block.Code, hold bool)
+	held   []func(out *[]loop.Op)
+	// Answers to hello and greeting may be spoilt.
+	secret []byte
+	reply  wire.HelloReply
+	spoil  func(h *wire.Header)
+
+	pages     map[int64][]byte
+	record    *wire.RecordMessage
+	marked    map[uint32]bool
+	lastWrite map[uint32]int
+	writes    int
+	flushed   int
+	mostMarks int
+	log       []string
+}
+
+func newFake(g *rig, name string) *fake {
+	f := &fake{t: g.t, w: g.w, name: name, arena: loop.NewArena(64 << 20), secret: secret, nonce: make([]byte, wire.NonceSize),
+		pages: map[int64][]byte{}, marked: map[uint32]bool{}, lastWrite: map[uint32]int{}}
+	g.t.Cleanup(func() { _ = f.arena.Close() })
+	f.reply = wire.HelloReply{Size: g.size, Blank: true}
+	f.proc = g.w.Spawn(name, f.arena, nil)
+	f.proc.Listen("tcp:" + name + ":11")
+	f.proc.Run(f)
+	f.proc.Post(func(out *[]loop.Op) { *out = append(*out, loop.Op{Kind: loop.Accept, Handle: 1, Tag: 1}) })
+	return f
+}
+
+func (f *fake) addr() string { return f.name + ":10" }
+
+// Step implements loop.Core.
+func (f *fake) Step(_ clock.Ticks, in []loop.Done, out *[]loop.Op) clock.Ticks {
+	for i := range in {
+		d := &in[i]
+		switch {
+		case d.Kind == loop.Posted:
+			d.Value.(func(*[]loop.Op))(out)
+		case d.Kind == loop.Accept:
+			*out = append(*out, loop.Op{Kind: loop.Accept, Handle: 1, Tag: 1})
+			f.conn = wire.NewConn(d.New, 0, f.arena, 2|uint64(d.New)<<8, 3|uint64(d.New)<<8)
+			f.conn.Start(out)
+			f.send(wire.Header{Type: wire.Greeting}, wire.Marshal(wire.GreetingMessage{MinVersion: 1, Version: 1, Nonce: f.nonce, Member: f.name}))
+		case f.conn == nil || d.Tag>>8 != uint64(f.conn.Handle):
+		case d.Kind == loop.Recv:
+			f.conn.Received(d, f, out)
+		case d.Kind == loop.Send:
+			f.conn.Sent(d, out)
+		}
+	}
+	if f.conn != nil {
+		f.conn.Flush(out)
+	}
+	return clock.Never
+}
+
+// PlacePayload implements wire.Handler.
+func (f *fake) PlacePayload(_ *wire.Conn, h *wire.Header) (loop.Seg, bool) {
+	b, ok := f.arena.Get(int(h.Payload))
+	return loop.Seg{Buf: b, Len: int32(h.Payload)}, ok
+}
+
+func (f *fake) send(h wire.Header, p []byte) {
+	if len(p) == 0 {
+		f.conn.Send(&h)
+		return
+	}
+	b, _ := f.arena.Get(len(p))
+	seg := loop.Seg{Buf: b, Len: int32(len(p))}
+	copy(f.arena.Seg(seg), p)
+	wire.Prepare(f.arena, &h, seg)
+	f.conn.SendPayload(&h, seg, wire.EncodeInHeadroom(f.arena, &h, seg))
+}
+
+// Frame implements wire.Handler.
+func (f *fake) Frame(_ *wire.Conn, h *wire.Header, payload loop.Seg) {
+	var p []byte
+	if payload.Len > 0 {
+		p = append(p, f.arena.Seg(payload)...)
+		f.arena.Release(payload.Buf)
+	}
+	if h.Type == wire.Hello {
+		var m wire.HelloMessage
+		if err := wire.Unmarshal(p, &m); err != nil {
+			f.t.Error(err)
+		}
+		r := f.reply
+		r.Promised, r.Record = m.Epoch, f.record
+		r.Proof = wire.ReplicaProof(f.secret, m.VolumeUUID, m.Epoch, f.nonce, m.Nonce)
+		f.send(h.Answer(block.OK), wire.Marshal(r))
+		return
+	}
+	f.log = append(f.log, fmt.Sprintf("%s %d+%d", h.Type, h.Off, h.Len))
+	code, hold := block.OK, false
+	if f.script != nil {
+		code, hold = f.script(h)
+	}
+	hdr := *h
+	f.check(&hdr, p)
+	answer := func(*[]loop.Op) { f.answer(&hdr, p, code) }
+	if hold {
+		f.held = append(f.held, answer)
+		return
+	}
+	answer(nil)
+}
+
+// check holds the engine to the rules of the dirty log.
+func (f *fake) check(h *wire.Header, p []byte) {
+	switch h.Type {
+	case wire.Write, wire.WriteZeroes, wire.Discard:
+		r := uint32(h.Off / engine.DirtyRegion)
+		if !f.marked[r] && len(f.marked) > 0 {
+			f.t.Errorf("%s: %s to region %d, which is not marked", f.name, h.Type, r)
+		}
+		f.writes++
+		f.lastWrite[r] = f.writes
+	case wire.Flush:
+		f.flushed = f.writes
+	}
+}
+
+func (f *fake) mark(p []byte) {
+	for ; len(p) >= 4; p = p[4:] {
+		f.marked[binary.LittleEndian.Uint32(p)] = true
+	}
+	f.mostMarks = max(f.mostMarks, len(f.marked))
+}
+
+func (f *fake) clear(keep []uint32) {
+	left := map[uint32]bool{}
+	for _, r := range keep {
+		left[r] = true
+	}
+	for r := range f.marked {
+		if !left[r] && f.lastWrite[r] > f.flushed {
+			f.t.Errorf("%s: mark of region %d taken away, but write %d to it came after the last flush (%d)", f.name, r, f.lastWrite[r], f.flushed)
+		}
+	}
+	f.marked = left
+}
+
+func (f *fake) answer(h *wire.Header, p []byte, code block.Code) {
+	a := h.Answer(code)
+	if f.spoil != nil {
+		f.spoil(&a)
+	}
+	var out []byte
+	if code == block.OK {
+		out = f.carryOut(h, p)
+	}
+	if h.Type == wire.Control && code != block.OK {
+		out = wire.Marshal(wire.ControlReply{Error: "as the test wants it"})
+	}
+	f.send(a, out)
+}
+
+func (f *fake) carryOut(h *wire.Header, p []byte) []byte {
+	switch h.Type {
+	case wire.Read, wire.LayerRead:
+		return f.read(h.Off, h.Len)
+	case wire.Hash:
+		s := sha256.Sum256(f.read(h.Off, h.Len))
+		return s[:]
+	case wire.Write, wire.LayerWrite:
+		f.write(h.Off, p)
+	case wire.WriteZeroes, wire.Discard:
+		f.write(h.Off, make([]byte, h.Len))
+	case wire.MarkDirty:
+		f.mark(p)
+	case wire.Control:
+		return f.control(p)
+	}
+	return nil
+}
+
+func (f *fake) control(p []byte) []byte {
+	var q wire.ControlRequest
+	if err := wire.Unmarshal(p, &q); err != nil {
+		f.t.Error(err)
+	}
+	var r wire.ControlReply
+	switch {
+	case q.SetRecord != nil:
+		f.record = q.SetRecord
+	case q.ClearDirty != nil:
+		f.clear(q.ClearDirty.Keep)
+	case q.Describe != nil:
+		r.Chain = &wire.ChainDescription{Size: f.reply.Size, Layers: []wire.Layer{{Size: f.reply.Size, Allocated: 4096}}}
+	case q.Extents != nil:
+		r.Extents = &wire.ExtentsReply{Next: -1}
+		for off := range f.pages {
+			r.Extents.Ranges = append(r.Extents.Ranges, [2]int64{off, off + block.Size})
+		}
+	case q.BeginRebuild != nil:
+		f.pages, f.record = map[int64][]byte{}, nil
+	}
+	return wire.Marshal(r)
+}
+
+func (f *fake) read(off, n int64) []byte {
+	out := make([]byte, 0, n)
+	for n > 0 {
+		page := f.pages[off&^(block.Size-1)]
+		if page == nil {
+			page = make([]byte, block.Size)
+		}
+		k := min(n, block.Size-off%block.Size)
+		out = append(out, page[off%block.Size:][:k]...)
+		off, n = off+k, n-k
+	}
+	return out
+}
+
+func (f *fake) write(off int64, p []byte) {
+	for len(p) > 0 {
+		at := off &^ (block.Size - 1)
+		if f.pages[at] == nil {
+			f.pages[at] = make([]byte, block.Size)
+		}
+		k := copy(f.pages[at][off-at:], p)
+		off, p = off+int64(k), p[k:]
+	}
+}
+
+// release answers what was held.
+func (f *fake) release() {
+	held := f.held
+	f.held, f.script = nil, nil
+	for _, h := range held {
+		f.proc.Post(h)
+	}
+}
+
+// seen counts requests of a type.
+func (f *fake) seen(typ wire.Type) int {
+	n := 0
+	for _, l := range f.log {
+		var name string
+		if _, err := fmt.Sscan(l, &name); err == nil && name == typ.String() {
+			n++
+		}
+	}
+	return n
+}

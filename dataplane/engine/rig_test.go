@@ -1,0 +1,196 @@
+package engine_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"ankole.storage/block"
+	"ankole.storage/clock"
+	"ankole.storage/dataplane/engine"
+	"ankole.storage/dataplane/frontend"
+	"ankole.storage/dataplane/loop"
+	"ankole.storage/dataplane/wire"
+	"ankole.storage/sim"
+)
+
+const volumeUUID = "6f2c9a56-93d3-4b7c-9a5e-2d1f0c6b7a88"
+
+var secret = make([]byte, wire.SecretSize)
+
+const (
+	patience         = time.Minute
+	replicaTimeout   = 8 * time.Second
+	noReplicaTimeout = 30 * time.Second
+)
+
+// rig is a real engine core among fake replicas on simulated time.
+type rig struct {
+	t       *testing.T
+	w       *sim.World
+	size    int64
+	fakes   []*fake
+	witness sim.Witness
+	proc    *sim.Process
+	arena   *loop.Arena
+	front   *front
+	state   engine.State
+	events  []string
+}
+
+func newRig(t *testing.T, replicas int, size int64) *rig {
+	g := &rig{t: t, w: sim.NewWorld(1), size: size}
+	for i := range replicas {
+		g.fakes = append(g.fakes, newFake(g, string(rune('a'+i))))
+	}
+	return g
+}
+
+// start starts the engine and waits until it serves.
+func (g *rig) start() *rig {
+	g.t.Helper()
+	g.launch()
+	g.until("engine serves", func() bool { return g.state.Serving })
+	return g
+}
+
+func (g *rig) launch() {
+	g.arena = loop.NewArena(128 << 20)
+	g.t.Cleanup(func() { _ = g.arena.Close() })
+	g.proc = g.w.Spawn("engine", g.arena, nil)
+	var addrs []string
+	for _, f := range g.fakes {
+		addrs = append(addrs, f.addr())
+	}
+	core := engine.New(engine.Config{VolumeName: "v", VolumeUUID: volumeUUID, Instance: "e", InstanceManager: "im", Secret: secret, Size: g.size,
+		Replicas: addrs, ReplicaTimeout: replicaTimeout, NoReplicaTimeout: noReplicaTimeout, Arena: g.arena, Witness: &g.witness,
+		Nonce:   func() []byte { return []byte("fedcba9876543210") },
+		OnState: func(s engine.State) { g.state = s },
+		Event:   func(e engine.Event) { g.events = append(g.events, fmt.Sprintf("%s %s %s", e.Name, e.Replica, e.Text)) }})
+	g.proc.Run(core)
+	g.front = &front{arena: g.arena, open: map[uint64]*call{}, tag: loop.Tag(engine.OwnerFrontend, 1)}
+	g.front.signal, g.front.handle = g.proc.NewSignal()
+	g.proc.Post(engine.AttachFrontend{Frontend: g.front, Reply: func(error) {}})
+}
+
+func (g *rig) until(what string, cond func() bool) {
+	g.t.Helper()
+	if !g.w.Until(patience, cond) {
+		g.t.Fatalf("%s: did not happen\nstate %+v\nevents:\n  %s", what, g.state, strings.Join(g.events, "\n  "))
+	}
+}
+
+// pass lets time pass and checks that cond does not come about meanwhile.
+func (g *rig) never(what string, d time.Duration, cond func() bool) {
+	g.t.Helper()
+	if g.w.Until(d, cond) {
+		g.t.Fatalf("%s\nevents:\n  %s", what, strings.Join(g.events, "\n  "))
+	}
+}
+
+func (g *rig) modes() string {
+	var out []string
+	for _, r := range g.state.Replicas {
+		out = append(out, r.Member+"="+r.Mode.String())
+	}
+	return strings.Join(out, " ")
+}
+
+func (g *rig) expectModes(want string) {
+	g.t.Helper()
+	if got := g.modes(); got != want {
+		g.t.Fatalf("replicas are %s, want %s\nevents:\n  %s", got, want, strings.Join(g.events, "\n  "))
+	}
+}
+
+// call is one request of the volume's user.
+type call struct {
+	req  frontend.Request
+	data []byte
+	done bool
+	code block.Code
+}
+
+func (g *rig) begin(kind block.Kind, off, n int64, data []byte) *call {
+	c := &call{req: frontend.Request{Kind: kind, Off: off, Len: n}, data: data}
+	g.front.queue = append(g.front.queue, c)
+	g.front.signal.Raise()
+	return c
+}
+
+func (g *rig) write(off int64, fill byte, n int) *call {
+	p := make([]byte, n)
+	for i := range p {
+		p[i] = fill
+	}
+	return g.begin(block.Write, off, int64(n), p)
+}
+
+func (g *rig) finish(c *call) block.Code {
+	g.t.Helper()
+	g.until(c.req.Kind.String()+" answered", func() bool { return c.done })
+	return c.code
+}
+
+func (g *rig) read(off, n int64) (*call, block.Code) {
+	g.t.Helper()
+	c := g.begin(block.Read, off, n, make([]byte, n))
+	return c, g.finish(c)
+}
+
+// front is a frontend whose user is the test.
+type front struct {
+	arena  *loop.Arena
+	signal *sim.Signal
+	handle loop.Handle
+	tag    uint64
+	queue  []*call
+	open   map[uint64]*call
+	next   uint64
+	stop   bool
+}
+
+func (f *front) Start(out *[]loop.Op) {
+	*out = append(*out, loop.Op{Kind: loop.Recv, Handle: f.handle, Tag: f.tag})
+}
+
+func (f *front) Handle(_ clock.Ticks, _ *loop.Done, reqs *[]frontend.Request, out *[]loop.Op) {
+	for _, c := range f.queue {
+		f.next++
+		c.req.ID = f.next
+		if c.data != nil {
+			b, ok := f.arena.Get(len(c.data))
+			if !ok {
+				panic("arena too small for the test")
+			}
+			c.req.Buf = b
+			copy(f.arena.Bytes(b), c.data)
+		}
+		f.open[f.next] = c
+		*reqs = append(*reqs, c.req)
+	}
+	f.queue = nil
+	if !f.stop {
+		f.Start(out)
+	}
+}
+
+func (f *front) Complete(id uint64, code block.Code, _ *[]loop.Op) {
+	c := f.open[id]
+	if c == nil {
+		panic("completed twice")
+	}
+	delete(f.open, id)
+	if c.data != nil {
+		if c.req.Kind == block.Read {
+			copy(c.data, f.arena.Bytes(c.req.Buf))
+		}
+		f.arena.Release(c.req.Buf)
+	}
+	c.done, c.code = true, code
+}
+
+func (f *front) SetSize(int64, *[]loop.Op) {}
+func (f *front) Stop(*[]loop.Op)           { f.stop = true }
+func (f *front) Stopped() bool             { return f.stop }
