@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"slices"
@@ -71,6 +72,8 @@ type world struct {
 	latest int
 	down   map[string]bool
 	events *record.FakeRecorder
+	// rng, if set, lets reconcilers run unevenly: some several times before others run once, as real ones do.
+	rng *rand.Rand
 	// writes to the API server so far.
 	writes atomic.Int64
 }
@@ -208,24 +211,16 @@ func conditions(types ...string) []v1beta2.Condition {
 // settle runs every reconciler until none changes anything.
 func (w *world) settle() {
 	w.t.Helper()
-	quiet := 0
-	for range 400 {
+	quiet, enough := 0, 3
+	if w.rng != nil {
+		enough = 8 // an uneven round may leave out who has something to do
+	}
+	for range 1000 {
 		w.listening()
 		before := w.writes.Load()
 		w.report()
-		for _, rec := range w.recs {
-			for _, name := range rec.list() {
-				if node, ok := strings.CutPrefix(rec.kind, "agent "); ok && w.down[node] {
-					continue
-				}
-				_, err := rec.r.Reconcile(context.Background(), ctrl.Request{NamespacedName: client.ObjectKey{Namespace: ns, Name: name}})
-				if err != nil {
-					w.t.Logf("%s %s: %v", rec.kind, name, err)
-				}
-				if strings.HasPrefix(rec.kind, "agent") {
-					w.checkSafe()
-				}
-			}
+		for _, rec := range w.turns() {
+			w.run(rec)
 		}
 		w.report()
 		w.checkSafe()
@@ -233,11 +228,43 @@ func (w *world) settle() {
 		if quiet++; w.writes.Load() != before || !w.listening() {
 			quiet = 0
 		}
-		if quiet == 3 {
+		if quiet == enough {
 			return
 		}
 	}
 	w.t.Fatalf("the world does not settle:\n%s", w.dump())
+}
+
+// turns are the reconcilers in the order of one round.
+func (w *world) turns() []reconciler {
+	if w.rng == nil {
+		return w.recs
+	}
+	var out []reconciler
+	for _, rec := range w.recs {
+		for range w.rng.IntN(4) {
+			out = append(out, rec)
+		}
+	}
+	w.rng.Shuffle(len(out), func(i, j int) { out[i], out[j] = out[j], out[i] })
+	return out
+}
+
+// run gives every object of a kind one step.
+func (w *world) run(rec reconciler) {
+	w.t.Helper()
+	if node, ok := strings.CutPrefix(rec.kind, "agent "); ok && w.down[node] {
+		return
+	}
+	for _, name := range rec.list() {
+		_, err := rec.r.Reconcile(context.Background(), ctrl.Request{NamespacedName: client.ObjectKey{Namespace: ns, Name: name}})
+		if err != nil {
+			w.t.Logf("%s %s: %v", rec.kind, name, err)
+		}
+	}
+	if strings.HasPrefix(rec.kind, "agent") {
+		w.checkSafe()
+	}
 }
 
 // advance lets time pass in steps, settling after each.
