@@ -206,7 +206,8 @@ func (s *session) fail(err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.err == nil {
-		s.err = fmt.Errorf("nbd connection lost: %w", err)
+		// Only the text of the cause: a reset connection is an errno too, but not one the server answered with.
+		s.err = fmt.Errorf("nbd connection lost: %v", err)
 	}
 	for i := range s.calls {
 		if c := &s.calls[i]; c.waiting {
