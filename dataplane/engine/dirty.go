@@ -172,6 +172,17 @@ func (d *dirtyLog) clearable(r *region) bool {
 	return r.state == marked && r.writes == 0 && !r.torn && r.last <= d.stable
 }
 
+// stuck reports that no flush will ever make room: writes to every marked region have failed, as on full disks. Waiting
+// requests are told so instead of being kept for ever; the next start compares the regions and frees the log.
+func (d *dirtyLog) stuck() bool {
+	for _, r := range d.regions {
+		if !r.torn || r.writes > 0 || r.state != marked {
+			return false
+		}
+	}
+	return true
+}
+
 // shrink clears the regions that were written longest ago and are flushed, or flushes to make some.
 func (d *dirtyLog) shrink(e *Engine) {
 	if d.clears {
@@ -182,6 +193,14 @@ func (d *dirtyLog) shrink(e *Engine) {
 		if d.clearable(r) {
 			old = append(old, n)
 		}
+	}
+	if len(old) == 0 && d.stuck() {
+		full := d.full
+		d.full = nil
+		for _, t := range full {
+			e.finish(t, block.NoSpace)
+		}
+		return
 	}
 	if len(old) == 0 {
 		d.flushOwn(e)

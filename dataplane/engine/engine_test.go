@@ -365,6 +365,36 @@ func TestDirtyLogIsBounded(t *testing.T) {
 	}
 }
 
+// A log full of regions in which writes have failed leaves no room. Requests are told so, none waits for ever, and the
+// volume stays readable and writable where the log has marks.
+func TestLogFullOfFailedWrites(t *testing.T) {
+	const regions = 1030
+	g := newRig(t, 2, regions*engine.DirtyRegion).start()
+	for _, f := range g.fakes {
+		f.script = answerWith(wire.Write, block.NoSpace)
+	}
+	var calls []*call
+	for i := range regions {
+		calls = append(calls, g.write(int64(i)*engine.DirtyRegion, 1, 512))
+	}
+	for _, c := range calls {
+		if code := g.finish(c); code != block.NoSpace {
+			t.Fatal(code)
+		}
+	}
+	g.expectModes("a=RW b=RW")
+	for _, f := range g.fakes {
+		f.script = nil
+	}
+	last := calls[0]
+	if code := g.finish(g.write(last.req.Off, 2, 512)); code != block.OK {
+		t.Errorf("write where there is a mark: %s", code)
+	}
+	if _, code := g.read((regions-1)*engine.DirtyRegion, 512); code != block.OK {
+		t.Errorf("read: %s", code)
+	}
+}
+
 // Writes to the same block reach every replica in one order; the last one asked for wins nowhere differently.
 func TestSameBlockSameOrder(t *testing.T) {
 	g := newRig(t, 3, 16*mib).start()

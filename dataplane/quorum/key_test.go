@@ -1,0 +1,92 @@
+package quorum
+
+import (
+	"slices"
+	"strings"
+)
+
+// key tells worlds apart that can go on differently.
+type key struct{ b []byte }
+
+func (k *key) num(n ...int) {
+	for _, n := range n {
+		k.b = append(k.b, byte(n), byte(n>>8))
+	}
+}
+
+func (k *key) flags(f ...bool) {
+	for _, f := range f {
+		k.num(map[bool]int{false: 0, true: 1}[f])
+	}
+}
+
+func (k *key) rec(r Record) { k.num(int(r.Epoch), int(r.Generation), int(set(r.Members))) }
+
+func (k *key) witness(w WitnessRecord) {
+	k.num(int(w.Epoch))
+	k.b = append(k.b, w.Engine...)
+	k.rec(w.Record)
+}
+
+func (w *world) key() []byte {
+	k := &key{}
+	k.witness(w.witness)
+	for _, d := range w.disks {
+		k.num(int(d.promised), d.to, d.session, int(d.has))
+		k.rec(d.rec)
+		k.flags(d.rebuilding)
+	}
+	k.num(w.writes, w.limits.engines, w.limits.writes, w.limits.joins, w.limits.faults)
+	for _, e := range w.engines {
+		k.flags(e.alive, e.began)
+		k.num(int(e.core.epoch), int(e.acked))
+		for _, l := range e.links {
+			k.num(int(l.state), len(l.queue))
+			for _, m := range l.queue {
+				k.num(m.write)
+				k.rec(m.rec)
+			}
+		}
+		if e.alive {
+			k.engine(e)
+		}
+	}
+	return k.b
+}
+
+func (k *key) engine(e *engine) {
+	c := e.core
+	if e.question != nil {
+		k.num(int(e.question.Kind))
+		k.witness(e.question.Expected)
+		k.witness(e.question.Next)
+	}
+	k.flags(e.retry, c.void, c.swap, c.asked)
+	k.num(int(e.rw), int(e.wo), e.write, int(e.pending), int(e.ok), int(c.phase), int(c.wanted), int(c.floor), c.silent)
+	k.witness(c.witness)
+	k.witness(c.before)
+	k.rec(c.committed)
+	k.num(int(set(c.live)), len(c.leaked))
+	k.b = append(k.b, c.joiner...)
+	for _, l := range c.leaked {
+		k.proposal(&l)
+	}
+	// The order of answers makes no difference.
+	answers := slices.Clone(c.answers)
+	slices.SortFunc(answers, func(a, b Answer) int { return strings.Compare(a.Member, b.Member) })
+	for _, a := range answers {
+		k.b = append(k.b, a.Member...)
+		k.rec(a.Record)
+		k.flags(a.Rebuilding, a.Blank)
+	}
+	if c.prop != nil {
+		k.proposal(c.prop)
+	}
+}
+
+func (k *key) proposal(p *proposal) {
+	k.rec(p.rec)
+	k.num(int(set(p.durable)), int(set(p.sent)))
+	k.b = append(k.b, p.joiner...)
+	k.flags(p.witnessSent, p.joinerWritten, p.witnessed)
+}
