@@ -19,16 +19,6 @@ import (
 	"ankole.storage/rest/resource"
 )
 
-// nodeInput is what PUT reads. A key that is left out counts as its zero value; the two older CPU keys are taken too.
-type nodeInput struct {
-	AllowScheduling           bool     `json:"allowScheduling"`
-	EvictionRequested         bool     `json:"evictionRequested"`
-	Tags                      []string `json:"tags"`
-	InstanceManagerCPURequest int      `json:"instanceManagerCPURequest"`
-	EngineManagerCPURequest   *int     `json:"engineManagerCPURequest"`
-	ReplicaManagerCPURequest  *int     `json:"replicaManagerCPURequest"`
-}
-
 func listNodes(q *request) (any, error) {
 	views, err := q.nodeViews()
 	if err != nil {
@@ -113,7 +103,7 @@ func diskView(d lh.DiskSpec, s lh.DiskStatus) resource.DiskInfo {
 }
 
 func updateNode(q *request) (any, error) {
-	var in nodeInput
+	var in resource.NodeInput
 	if err := q.decode(&in); err != nil {
 		return nil, err
 	}

@@ -127,7 +127,7 @@ func (q *request) decode(into any) error {
 	if len(body) > maxBodyBytes {
 		return q.tooLong()
 	}
-	return decodeJSON(body, into)
+	return resource.Decode(body, into)
 }
 
 // tooLong drains the body as far as is reasonable and returns the refusal.
@@ -137,15 +137,4 @@ func (q *request) tooLong() error {
 		_, _ = io.CopyN(io.Discard, q.Body, maxDrainBytes)
 	}
 	return fmt.Errorf("the request body is longer than %d bytes, which no request of this API needs; send a JSON object", maxBodyBytes)
-}
-
-// decodeJSON decodes one JSON object. An empty text is io.EOF, whose message clients know.
-func decodeJSON(text []byte, into any) error {
-	if len(bytes.TrimSpace(text)) == 0 {
-		return io.EOF
-	}
-	if err := json.Unmarshal(text, into); err != nil {
-		return fmt.Errorf("the request body is not the JSON object expected: %w", err)
-	}
-	return nil
 }

@@ -251,35 +251,3 @@ func TestCrossSiteChangesAreRefused(t *testing.T) {
 		t.Errorf("a page behind a proxy is refused: %d %s", a.status, a.text)
 	}
 }
-
-// FuzzDecode: no body makes the decoder panic, and what it accepts it decodes the same way again.
-func FuzzDecode(f *testing.F) {
-	for _, seed := range []string{`{}`, `{"Name":"demo","SIZE":"1Gi"}`, `{"name":null}`, `[]`, `{"disks":{"a":{"path":"/x"}}}`, "\x00", `{"name":"\ud800"}`} {
-		f.Add([]byte(seed))
-	}
-	f.Fuzz(func(t *testing.T, body []byte) {
-		for _, into := range []func() any{
-			func() any { return &resource.Volume{} },
-			func() any { return &resource.DiskUpdateInput{} },
-			func() any { return &resource.AttachInput{} },
-			func() any { return &nodeInput{} },
-		} {
-			first := into()
-			if decodeJSON(body, first) != nil {
-				continue
-			}
-			text, err := encode(first)
-			if err != nil {
-				t.Fatalf("decoded %q but cannot encode it: %v", body, err)
-			}
-			second := into()
-			if err := decodeJSON(text, second); err != nil {
-				t.Fatalf("own output %q is refused: %v", text, err)
-			}
-			again, err := encode(second)
-			if err != nil || string(again) != string(text) {
-				t.Fatalf("%q decodes to something else the second time: %q", text, again)
-			}
-		}
-	})
-}

@@ -18,6 +18,17 @@ type Node struct {
 	AutoEvicting              bool `json:"autoEvicting"`
 }
 
+// NodeInput is what PUT of a node reads. A key that is left out counts as its zero value; the two older CPU keys, in
+// milli-CPU, are taken too and left alone when they are missing.
+type NodeInput struct {
+	AllowScheduling           bool     `json:"allowScheduling"`
+	EvictionRequested         bool     `json:"evictionRequested"`
+	Tags                      []string `json:"tags"`
+	InstanceManagerCPURequest int      `json:"instanceManagerCPURequest"`
+	EngineManagerCPURequest   *int     `json:"engineManagerCPURequest,omitempty"`
+	ReplicaManagerCPURequest  *int     `json:"replicaManagerCPURequest,omitempty"`
+}
+
 // DiskInfo is one disk of a node. The storage figures are bytes.
 type DiskInfo struct {
 	Path                      string               `json:"path"`
