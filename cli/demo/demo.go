@@ -17,6 +17,8 @@ import (
 const (
 	// readyTimeout bounds the wait for nodes, volume and endpoint.
 	readyTimeout = 2 * time.Minute
+	// fullTimeout is how long full disks are waited for.
+	fullTimeout = 15 * time.Second
 	// rebuildTimeout bounds the wait for the rebuild of a volume of 1 GiB.
 	rebuildTimeout = 5 * time.Minute
 	// warmUp is how long the writer runs before the replica is killed, coolDown how long it goes on afterwards.
@@ -117,22 +119,23 @@ func (r *run) waitForNodes(ctx context.Context) error {
 	defer cancel()
 	line := r.NewProgress()
 	defer line.Stop()
+	fullSince := time.Time{}
 	for {
 		nodes, err := r.Client.Nodes(ctx)
-		ready, waiting := []string{}, 0
-		for _, n := range nodes {
-			switch {
-			case n.Conditions["Ready"].Status == "True" && usable(n):
-				ready = append(ready, n.Name)
-			default:
-				waiting++
-			}
-		}
+		ready, waiting, full := judgeNodes(nodes)
 		if err == nil && len(ready) > 0 && (waiting == 0 || len(ready) >= r.Replicas) {
 			line.Stop()
 			r.replicas = min(r.Replicas, len(ready))
 			r.tell("%s", strings.Join(ready, ", "))
 			return nil
+		}
+		// A disk takes a moment to be measured. One that is still full after that will not empty itself.
+		if full == "" || len(ready) > 0 {
+			fullSince = time.Time{}
+		} else if fullSince.IsZero() {
+			fullSince = time.Now()
+		} else if time.Since(fullSince) > fullTimeout {
+			return fmt.Errorf("no disk takes replicas: %s\nmake room, or accept fuller disks with: ankole setting set storage-minimal-available-percentage 5", full)
 		}
 		line.Set(-1, fmt.Sprintf("%d nodes ready, %d not yet", len(ready), waiting))
 		if err := pause(ctx, lookEvery); err != nil {
@@ -141,14 +144,25 @@ func (r *run) waitForNodes(ctx context.Context) error {
 	}
 }
 
-// usable reports whether a node has a disk that takes replicas.
-func usable(n resource.Node) bool {
-	for _, d := range n.Disks {
-		if d.Conditions["Schedulable"].Status == "True" {
-			return true
+// judgeNodes tells nodes that can hold replicas from those that cannot yet; full says why the disk of a ready node takes
+// none.
+func judgeNodes(nodes []resource.Node) (ready []string, waiting int, full string) {
+	for _, n := range nodes {
+		takes := false
+		for _, d := range n.Disks {
+			c := d.Conditions["Schedulable"]
+			takes = takes || c.Status == "True"
+			if n.Conditions["Ready"].Status == "True" && c.Status == "False" && c.Reason == "DiskPressure" {
+				full = fmt.Sprintf("%s of node %s: %s", d.Path, n.Name, c.Message)
+			}
+		}
+		if n.Conditions["Ready"].Status == "True" && takes {
+			ready = append(ready, n.Name)
+		} else {
+			waiting++
 		}
 	}
-	return false
+	return ready, waiting, full
 }
 
 // pause waits, or returns the context's error.

@@ -268,6 +268,21 @@ func TestParseNBD(t *testing.T) {
 	}
 }
 
+func TestJudgeNodes(t *testing.T) {
+	node := func(name, ready, schedulable, reason string) resource.Node {
+		return resource.Node{Name: name, Conditions: map[string]resource.Condition{"Ready": {Status: ready}}, Disks: map[string]resource.DiskInfo{
+			"d": {Path: "/data", Conditions: map[string]resource.Condition{"Schedulable": {Status: schedulable, Reason: reason, Message: "90% used"}}}}}
+	}
+	ready, waiting, full := judgeNodes([]resource.Node{node("a", "True", "True", ""), node("b", "True", "False", "DiskPressure"),
+		node("c", "False", "False", "NodeNotReady"), {Name: "d"}})
+	if strings.Join(ready, " ") != "a" || waiting != 3 || full != "/data of node b: 90% used" {
+		t.Errorf("%v, %d, %q", ready, waiting, full)
+	}
+	if _, _, full := judgeNodes([]resource.Node{node("c", "False", "False", "DiskPressure")}); full != "" {
+		t.Errorf("the disk of a node that is not ready counts as full: %q", full)
+	}
+}
+
 // A process is a replica's only if it runs the replica verb on the replica's own directory.
 func TestReplicaPID(t *testing.T) {
 	proc := t.TempDir()
