@@ -60,7 +60,7 @@ func daemonSetFor(ei *v1beta2.EngineImage, s podSettings) *appsv1.DaemonSet {
 	labels := naming.EngineImageLabels(ei.Name)
 	yes, grace := true, int64(gracePeriod)
 	all := intstr.FromString("100%")
-	privileged := true
+	privileged, create := true, corev1.HostPathDirectoryOrCreate
 	pod := corev1.PodSpec{
 		ServiceAccountName:            s.serviceAccount,
 		PriorityClassName:             s.priorityClass,
@@ -68,7 +68,7 @@ func daemonSetFor(ei *v1beta2.EngineImage, s podSettings) *appsv1.DaemonSet {
 		NodeSelector:                  s.nodeSelector,
 		TerminationGracePeriodSeconds: &grace,
 		Volumes: []corev1.Volume{{Name: dataVolume, VolumeSource: corev1.VolumeSource{
-			HostPath: &corev1.HostPathVolumeSource{Path: path.Dir(naming.EngineBinaryOnHost(ei.Spec.Image))},
+			HostPath: &corev1.HostPathVolumeSource{Path: path.Dir(naming.EngineBinaryOnHost(ei.Spec.Image)), Type: &create},
 		}}},
 		Containers: []corev1.Container{{
 			Name:            naming.EngineImageDaemonSetName(ei.Name),

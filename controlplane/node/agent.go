@@ -118,6 +118,10 @@ func Join(ctx context.Context, c client.Client, cfg AgentConfig) error {
 		slog.Warn("node joins without disks", "node", cfg.NodeName, "err", err)
 	}
 	err = c.Create(ctx, newNode(cfg.Namespace, cfg.NodeName, j))
+	if apierrors.IsInvalid(err) {
+		slog.Warn("node joins without the disks and tags it asks for, which are refused", "node", cfg.NodeName, "err", err)
+		err = c.Create(ctx, newNode(cfg.Namespace, cfg.NodeName, joining{}))
+	}
 	if err == nil {
 		slog.Info("node joined", "node", cfg.NodeName, "disks", len(j.Disks))
 	}

@@ -73,15 +73,15 @@ func decideAgent(now time.Time, n *v1beta2.Node, s agentSeen) loop.Decision {
 		}
 		n.Status.DiskStatus[name] = d
 	}
-	if u := joined(n, s.Join); u != nil {
-		return loop.Decision{Do: loop.Update{Object: u}}
-	}
 	if fresh != "" {
 		path := n.Spec.Disks[fresh].Path
 		return loop.Decision{After: time.Millisecond, FailureReason: v1beta2.DiskConditionReady, Do: loop.Call{
 			What: "prepare disk " + fresh + " at " + path,
 			Do:   func(ctx context.Context) error { return s.Prepare(ctx, path, fresh) },
 		}}
+	}
+	if u := joined(n, s.Join); u != nil {
+		return loop.Decision{Do: loop.Update{Object: u}}
 	}
 	return loop.Decision{After: agentInterval}
 }

@@ -9,7 +9,13 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"ankole.storage/api/longhorn/v1beta2"
 )
@@ -194,5 +200,35 @@ func TestHostPreparesADiskOnce(t *testing.T) {
 	}
 	if f := h.Look("/data", false); !strings.Contains(f.Problem, "not valid JSON") {
 		t.Fatalf("a corrupt configuration file: %+v", f)
+	}
+}
+
+func TestANodeJoinsEvenIfWhatItAsksForIsRefused(t *testing.T) {
+	scheme := runtime.NewScheme()
+	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, v1beta2.AddToScheme} {
+		if err := add(scheme); err != nil {
+			t.Fatal(err)
+		}
+	}
+	kube := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n", Annotations: map[string]string{
+		"node.longhorn.io/default-node-tags": `["not a tag"]`,
+	}}}
+	refuse := interceptor.Funcs{Create: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.CreateOption) error {
+		if n, ok := o.(*v1beta2.Node); ok && len(n.Spec.Tags) > 0 {
+			return apierrors.NewInvalid(v1beta2.GroupVersion.WithKind("Node").GroupKind(), n.Name, nil)
+		}
+		return c.Create(ctx, o, opts...)
+	}}
+	c := fake.NewClientBuilder().WithScheme(scheme).WithObjects(kube).WithInterceptorFuncs(refuse).Build()
+	root := t.TempDir()
+	cfg := AgentConfig{Namespace: "ns", NodeName: "n", Host: Host{Resolve: func(p string) string { return filepath.Join(root, p) }}}
+	for range 2 { // the second time finds it
+		if err := Join(t.Context(), c, cfg); err != nil {
+			t.Fatal(err)
+		}
+	}
+	n := &v1beta2.Node{}
+	if err := c.Get(t.Context(), client.ObjectKey{Namespace: "ns", Name: "n"}, n); err != nil || !n.Spec.AllowScheduling || n.Spec.Name != "n" {
+		t.Fatalf("node %+v, %v", n.Spec, err)
 	}
 }
