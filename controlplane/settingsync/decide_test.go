@@ -1,16 +1,19 @@
 package settingsync
 
 import (
+	"context"
 	"strings"
 	"testing"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"ankole.storage/api/longhorn/v1beta2"
 	"ankole.storage/controlplane/loop"
@@ -89,16 +92,22 @@ func TestEnsureExist(t *testing.T) {
 	cm := &corev1.ConfigMap{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "longhorn-default-setting"},
 		Data: map[string]string{"default-setting.yaml": "auto-salvage: false\ndefault-replica-count: 2\n" +
-			"storage-minimal-available-percentage: 900\nno-such: 1\npriority-class:\n"},
+			"storage-minimal-available-percentage: 900\nno-such: 1\npriority-class:\ndisable-snapshot-purge: true\n"},
 	}
 	kept := &v1beta2.Setting{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "log-level"}, Value: "Debug"}
-	c := fake.NewClientBuilder().WithScheme(scheme).WithObjects(cm, kept).Build()
+	refuse := interceptor.Funcs{Create: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.CreateOption) error {
+		if s, ok := o.(*v1beta2.Setting); ok && s.Name == "disable-snapshot-purge" && s.Value == "true" {
+			return apierrors.NewInvalid(v1beta2.GroupVersion.WithKind("Setting").GroupKind(), s.Name, nil)
+		}
+		return c.Create(ctx, o, opts...)
+	}}
+	c := fake.NewClientBuilder().WithScheme(scheme).WithObjects(cm, kept).WithInterceptorFuncs(refuse).Build()
 	if err := EnsureExist(t.Context(), c, "ns", map[string]string{setting.DefaultEngineImage: "e"}); err != nil {
 		t.Fatal(err)
 	}
 	for name, want := range map[string]string{
 		"auto-salvage": "false", "default-replica-count": `{"v1":"2"}`, "storage-minimal-available-percentage": "25",
-		"log-level": "Debug", "default-engine-image": "e", "priority-class": "", "node-drain-policy": "block-if-contains-last-replica",
+		"log-level": "Debug", "default-engine-image": "e", "priority-class": "", "disable-snapshot-purge": "false", "node-drain-policy": "block-if-contains-last-replica",
 	} {
 		var s v1beta2.Setting
 		if err := c.Get(t.Context(), client.ObjectKey{Namespace: "ns", Name: name}, &s); err != nil || s.Value != want {

@@ -84,7 +84,13 @@ func EnsureExist(ctx context.Context, c client.Client, namespace string, fixed m
 		if d.Required && s.Value == "" {
 			continue // e.g. the image of a component that is not installed
 		}
-		if err := c.Create(ctx, s); err != nil && !apierrors.IsAlreadyExists(err) {
+		err := c.Create(ctx, s)
+		if apierrors.IsInvalid(err) && s.Value != d.Default {
+			// E.g. it contradicts another setting. The system starts with the default, and the user reads why.
+			slog.Warn("default from the ConfigMap is refused, the built-in one is used", "setting", d.Name, "err", err)
+			err = c.Create(ctx, newSetting(namespace, d, overrides{}, fixed))
+		}
+		if err != nil && !apierrors.IsAlreadyExists(err) {
 			return fmt.Errorf("create setting %s: %w", d.Name, err)
 		}
 	}
