@@ -67,10 +67,11 @@ type Config struct {
 
 // ControlPlane is a running control plane.
 type ControlPlane struct {
-	cfg  Config
-	etcd *etcdServer
-	api  *component
-	rest *component // controller manager and scheduler, which stop before the API server
+	cfg   Config
+	etcd  *etcdServer
+	guard *component // watches etcd
+	api   *component
+	rest  *component // controller manager and scheduler, which stop before the API server
 
 	mu     sync.Mutex
 	failed error
@@ -134,7 +135,7 @@ func (c *ControlPlane) fail(name string, err error) {
 	if c.failed != nil {
 		return
 	}
-	c.failed = fmt.Errorf("%s ended: %w (see %s)", name, err, filepath.Join(c.cfg.LogDir, "kubernetes.log"))
+	c.failed = fmt.Errorf("%s ended: %w (see the logs in %s)", name, err, c.cfg.LogDir)
 	close(c.down)
 }
 
@@ -158,7 +159,7 @@ func (c *ControlPlane) Stop() {
 	for _, g := range []struct {
 		name string
 		c    *component
-	}{{"controllers and scheduler", c.rest}, {"kube-apiserver", c.api}} {
+	}{{"controllers and scheduler", c.rest}, {"kube-apiserver", c.api}, {"watch over etcd", c.guard}} {
 		if g.c == nil {
 			continue
 		}

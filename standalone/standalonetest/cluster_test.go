@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -250,4 +251,55 @@ func TestRefusals(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestDamagedState: files that cannot be read are named, with what to do, and stay as they are.
+func TestDamagedState(t *testing.T) {
+	t.Parallel()
+	c := testcluster.Start(t, testcluster.Options{Nodes: 1, Images: images()})
+	c.Stop(t)
+	args := slices.DeleteFunc(c.Arguments(), func(a string) bool { return a == "--exit-with-stdin" })
+	for _, tc := range []struct {
+		pattern string
+		want    []string
+	}{
+		{"etcd/member/wal/*.wal", []string{"etcd cannot serve the data in", filepath.Join(c.Dir, "etcd"), "move the folder away"}},
+		{"etcd/member/snap/db", []string{"etcd cannot serve the data in", filepath.Join(c.Dir, "etcd"), "move the folder away"}},
+		{"pki/ca.crt", []string{"certificates", filepath.Join(c.Dir, "pki"), "remove the directory"}},
+		{"ports.json", []string{"ports.json", "remove it"}},
+	} {
+		files, err := filepath.Glob(filepath.Join(c.Dir, tc.pattern))
+		if err != nil || len(files) == 0 {
+			t.Fatalf("no file %s, %v", tc.pattern, err)
+		}
+		file := files[0]
+		good, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		bad := append([]byte(strings.Repeat("garbage!", 1024)), good...)[:max(len(good), 64)]
+		if err := os.WriteFile(file, bad, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		program, err := testcluster.Program()
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), waitTimeout)
+		out, err := exec.CommandContext(ctx, program, args...).CombinedOutput()
+		timedOut := ctx.Err() != nil
+		cancel()
+		if err == nil || timedOut {
+			t.Errorf("%s: was not refused: %v\n%s", tc.pattern, err, out)
+		}
+		for _, w := range tc.want {
+			if !strings.Contains(string(out), w) {
+				t.Errorf("%s: message %q does not say %q", tc.pattern, out, w)
+			}
+		}
+		if err := os.WriteFile(file, good, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	c.Restart(t)
 }
