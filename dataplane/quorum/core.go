@@ -115,7 +115,11 @@ func (c *Core) ask() {
 // WitnessRead reports what the witness holds; the zero record when it holds nothing.
 func (c *Core) WitnessRead(w WitnessRecord) {
 	c.asked = false
-	if c.phase != Asking {
+	switch {
+	case c.phase == Serving && c.overtaken(w):
+		c.stop(true, "engine %s of epoch %d has taken over from epoch %d", w.Engine, w.Epoch, c.epoch)
+		return
+	case c.phase != Asking:
 		return
 	}
 	if own := w.Epoch == c.wanted && w.Engine == c.cfg.Engine; c.epoch != 0 && w.Epoch > c.epoch && !own {
@@ -192,8 +196,21 @@ func (c *Core) proposeToWitness(r Record) {
 	c.swapTo(WitnessRecord{Epoch: c.epoch, Engine: c.cfg.Engine, InstanceManager: c.cfg.InstanceManager, Record: r})
 }
 
+// overtaken reports that the witness has granted an epoch to another engine since.
+func (c *Core) overtaken(w WitnessRecord) bool {
+	return w.Epoch > c.epoch || (w.Epoch == c.epoch && w.Engine != c.cfg.Engine)
+}
+
+// askWhy reads the witness when the last replica is gone: perhaps a newer engine has taken them all.
+func (c *Core) askWhy() {
+	if c.phase == Serving && len(c.live) == 0 && !c.asked && !c.swap {
+		c.asked = true
+		c.do(Action{Kind: AskWitness})
+	}
+}
+
 func (c *Core) swapRefused(current WitnessRecord) {
-	if newer := current.Epoch > c.epoch || (current.Epoch == c.epoch && current.Engine != c.cfg.Engine); newer && c.epoch != 0 {
+	if c.overtaken(current) && c.epoch != 0 {
 		c.stop(true, "engine %s of epoch %d has taken over from epoch %d", current.Engine, current.Epoch, c.epoch)
 		return
 	}
@@ -223,7 +240,10 @@ func (c *Core) Retry() {
 		// The lost swap may have been carried out, so read again before the next one.
 		c.ask()
 	case Committing, Serving:
-		c.noteWitness()
+		c.askWhy()
+		if !c.asked {
+			c.noteWitness()
+		}
 	}
 }
 

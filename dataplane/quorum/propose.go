@@ -155,6 +155,7 @@ func (c *Core) Failed(member string) {
 		// Nobody is left to agree on anything: a joiner that still gets the record must not bring the failed members back.
 		c.prop, c.joiner = nil, ""
 		c.reason = "no replica left"
+		c.askWhy()
 		if c.phase == Committing {
 			c.stop(false, "the last replica failed before the volume could start")
 		}
