@@ -87,8 +87,9 @@ func (c *Cluster) apply(ctx context.Context, values deploy.Values) error {
 		return fmt.Errorf("client: %w", err)
 	}
 	mapper := restmapper.NewDeferredDiscoveryRESTMapper(memory.NewMemCacheClient(disco))
-	// Namespaces come first in docs; the defaults must be there before a manager starts, but need theirs.
-	for _, doc := range append(docs[:1:1], append([][]byte{defaultSettings(values.Namespace)}, docs[1:]...)...) {
+	// The namespace comes first; the defaults must be there before a manager starts.
+	docs = slices.Insert(docs, 1, defaultSettings(values.Namespace))
+	for _, doc := range docs {
 		if err := applyOne(ctx, dyn, mapper, doc); err != nil {
 			return err
 		}
