@@ -109,7 +109,7 @@ func (e *Engine) removeReplica(addr string) error {
 		if l.mode == RW && e.count(RW) == 1 {
 			return fmt.Errorf("%w: %s is the last replica with all data; detach the volume instead", ErrState, addr)
 		}
-		l.removed = true
+		l.removed, l.again = true, false
 		l.fail("removed")
 		l.settle()
 		return nil

@@ -310,6 +310,25 @@ func TestNoRebuildBeforeTheDropIsAgreed(t *testing.T) {
 	}
 }
 
+// A witness that was set back: replicas have promised epochs that it never granted. The engine gathers again with a higher one, and
+// whoever had answered before is counted once.
+func TestStartAfterTheWitnessWasSetBack(t *testing.T) {
+	for _, promised := range [][]uint64{{7, 0, 0}, {7, 7, 0}, {7, 9, 8}, {0, 0, 7}} {
+		t.Run(fmt.Sprint(promised), func(t *testing.T) {
+			g := newRig(t, 3, 16*mib)
+			rec := &wire.RecordMessage{VolumeUUID: volumeUUID, Epoch: 7, Generation: 3, Members: []string{"a", "b", "c"}}
+			for i, f := range g.fakes {
+				f.record, f.reply.Blank, f.promised = rec, false, promised[i]
+			}
+			g.start()
+			g.expectModes("a=RW b=RW c=RW")
+			if g.state.Epoch <= 7 {
+				t.Errorf("epoch %d", g.state.Epoch)
+			}
+		})
+	}
+}
+
 // Regions dirty at an unclean end are made identical before anything is served; others are not looked at.
 func TestResync(t *testing.T) {
 	g := newRig(t, 2, 64*mib)

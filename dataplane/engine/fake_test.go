@@ -34,6 +34,7 @@ type fake struct {
 
 	pages     map[int64][]byte
 	record    *wire.RecordMessage
+	promised  uint64 // to somebody else
 	marked    map[uint32]bool
 	lastWrite map[uint32]int
 	writes    int
@@ -110,6 +111,10 @@ func (f *fake) Frame(_ *wire.Conn, h *wire.Header, payload loop.Seg) {
 		var m wire.HelloMessage
 		if err := wire.Unmarshal(p, &m); err != nil {
 			f.t.Error(err)
+		}
+		if m.Epoch <= f.promised {
+			f.send(h.Answer(block.Fenced), wire.Marshal(wire.HelloReply{Promised: f.promised}))
+			return
 		}
 		r := f.reply
 		r.Promised, r.Record = m.Epoch, f.record

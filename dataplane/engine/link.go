@@ -172,8 +172,8 @@ func (l *link) fail(reason string) {
 		l.close()
 		return
 	}
-	if l.mode == ERR && (l.phase == linkClosing || l.phase == linkClosed) {
-		return
+	if l.again || (l.mode == ERR && (l.phase == linkClosing || l.phase == linkClosed)) {
+		return // it is being closed already, perhaps to be contacted again
 	}
 	gathering := l.mode == Unknown && (l.e.quorum.Phase() == quorum.Gathering)
 	member := l.member
