@@ -11,6 +11,8 @@ import (
 	"net"
 	"path"
 	"strconv"
+	"sync"
+	"time"
 
 	"ankole.storage/dataplane/chain"
 	"ankole.storage/dataplane/loop"
@@ -62,8 +64,11 @@ func RunReplica(ctx context.Context, cfg ReplicaConfig) (err error) {
 	dir := &directory{fs: fs, dir: cfg.Dir, opts: opts, chain: c}
 	defer func() { err = errors.Join(err, dir.close(errors.Is(err, ErrDisk))) }()
 
-	ctx, cancel := context.WithCancelCause(ctx)
+	run, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer cancel(nil)
+	sessions := &lingering{idle: make(chan struct{})}
+	sessions.set(0)
+	defer context.AfterFunc(ctx, func() { sessions.wait(run); cancel(nil) })()
 	arena := loop.NewArena(replicaArena)
 	l, err := posix.New(arena, posix.Options{})
 	if err != nil {
@@ -81,8 +86,9 @@ func RunReplica(ctx context.Context, cfg ReplicaConfig) (err error) {
 	core, err := replica.New(replica.Config{
 		Member: path.Base(cfg.Dir), VolumeName: cfg.VolumeName, VolumeUUID: cfg.VolumeUUID, Secret: cfg.Secret,
 		Chain: c, Recreate: dir.recreate, Listener: listener, Arena: arena, Nonce: nonce,
-		Exit:  func(reason string) { cancel(fmt.Errorf("%w: %s", ErrDisk, reason)) },
-		Event: func(name, text string) { cfg.Log.Info("replica event", "event", name, "text", text) },
+		Exit:     func(reason string) { cancel(fmt.Errorf("%w: %s", ErrDisk, reason)) },
+		Sessions: sessions.set,
+		Event:    func(name, text string) { cfg.Log.Info("replica event", "event", name, "text", text) },
 	})
 	if err != nil {
 		return err
@@ -93,14 +99,53 @@ func RunReplica(ctx context.Context, cfg ReplicaConfig) (err error) {
 	}
 	defer srv.stop()
 	cfg.Log.Info("replica is serving", "directory", cfg.Dir, "data", bound, "size", c.Size(), "state", string(c.State()))
-	err = posix.Run(ctx, l, core)
-	if cause := context.Cause(ctx); errors.Is(cause, ErrDisk) {
+	err = posix.Run(run, l, core)
+	if cause := context.Cause(run); errors.Is(cause, ErrDisk) {
 		return cause
 	}
 	if errors.Is(err, context.Canceled) {
 		return nil
 	}
 	return err
+}
+
+// lingerWait is how long a replica that is asked to end waits for its engine to end first. When a whole cluster stops,
+// everything is asked at once; a replica that goes first would be dropped from the set and have to be rebuilt.
+const lingerWait = 3 * time.Second
+
+// lingering knows whether an engine has a session.
+type lingering struct {
+	mu   sync.Mutex
+	idle chan struct{} // closed while open is 0
+}
+
+func (s *lingering) set(open int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	select {
+	case <-s.idle:
+		if open > 0 {
+			s.idle = make(chan struct{})
+		}
+	default:
+		if open == 0 {
+			close(s.idle)
+		}
+	}
+}
+
+// wait returns when no engine has a session, after lingerWait, or when ctx ends.
+func (s *lingering) wait(ctx context.Context) {
+	s.mu.Lock()
+	idle := s.idle
+	s.mu.Unlock()
+	t := time.NewTimer(lingerWait)
+	defer t.Stop()
+	select {
+	case <-idle:
+	case <-t.C:
+	case <-ctx.Done():
+	}
 }
 
 func openDirectory(fs disk.Meta, cfg *ReplicaConfig, uuid chain.UUID, opts chain.Options) (*chain.Chain, error) {

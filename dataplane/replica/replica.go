@@ -64,6 +64,8 @@ type Config struct {
 	Nonce func() []byte
 	// Exit ends the process because the disk failed it. It must not block.
 	Exit func(reason string)
+	// Sessions tells how many engines have a session now, one or none but for a moment. It must not block.
+	Sessions func(open int)
 	// Event reports something a person may want to know. It must not block.
 	Event func(name, text string)
 }
@@ -79,6 +81,7 @@ type Replica struct {
 
 	conns    []*session
 	accepted uint64
+	open     int // sessions
 	jobs     []*job
 	freeJobs []uint32
 	inFlight int
@@ -121,6 +124,9 @@ func New(cfg Config) (*Replica, error) {
 	uuid, err := ParseUUID(cfg.VolumeUUID)
 	if err != nil {
 		return nil, err
+	}
+	if cfg.Sessions == nil {
+		cfg.Sessions = func(int) {}
 	}
 	if cfg.Event == nil {
 		cfg.Event = func(string, string) {}

@@ -140,6 +140,8 @@ func (s *session) end(reason string) {
 		return
 	}
 	if s.phase == sessionOpen {
+		s.r.open--
+		s.r.cfg.Sessions(s.r.open)
 		s.r.cfg.Event("session-ended", fmt.Sprintf("epoch %d: %s", s.epoch, reason))
 	}
 	s.phase = sessionClosing
@@ -329,6 +331,8 @@ func (s *session) promised(h *wire.Header, m *wire.HelloMessage, v any) {
 		reply.Dirty, reply.DirtyAll = r.dirtyList(), r.dirtyAll
 	}
 	s.phase = sessionOpen
+	r.open++
+	r.cfg.Sessions(r.open)
 	r.cfg.Event("session", fmt.Sprintf("engine %s, epoch %d", m.Engine, m.Epoch))
 	s.send(h.Answer(block.OK), wire.Marshal(reply))
 }

@@ -246,6 +246,21 @@ func (r *Replica) Stop() {
 	}
 }
 
+// StopEverything asks every process to end, replicas first, and then waits for all of them.
+func (v *Volume) StopEverything() {
+	v.t.Helper()
+	for _, r := range v.Replicas {
+		r.proc.kill(syscall.SIGTERM)
+	}
+	v.StopEngine()
+	for _, r := range v.Replicas {
+		<-r.proc.done
+		if !r.proc.cmd.ProcessState.Success() {
+			v.t.Errorf("replica %s: %s", r.Name, r.proc.cmd.ProcessState)
+		}
+	}
+}
+
 // KillAll kills every process at once.
 func (v *Volume) KillAll() {
 	var all []*process
