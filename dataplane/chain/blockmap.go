@@ -21,9 +21,6 @@ const (
 	inHeadOnly = 255
 )
 
-// maxIndex is the highest layer index: 250 files, of which one more may be a backing file.
-const maxIndex = maxChain + 1
-
 // mapPage is how many blocks one page of the map covers: 16 MiB of volume.
 const mapPage = 4096
 
@@ -35,11 +32,6 @@ type blockMap struct {
 	// used has a bit per page of the map that may hold anything, only per page that may hold inHeadOnly values, so
 	// that passes over the map visit nothing else.
 	used, only []uint64
-}
-
-func newBlockMap(size int64) (*blockMap, error) {
-	m := &blockMap{}
-	return m, m.resize(size)
 }
 
 // resize grows the map to cover size bytes.

@@ -179,7 +179,7 @@ func checkParent(parent string) error {
 		return nil
 	}
 	if _, ok := snapshotName(parent); !ok {
-		return fmt.Errorf("Parent %q is not the name of a snapshot file", parent)
+		return fmt.Errorf("parent %q is not the name of a snapshot file", parent)
 	}
 	return nil
 }

@@ -27,8 +27,6 @@ type task struct {
 	locked uint8
 	// bounce marks a segment that belongs to the task rather than to a request.
 	bounce bool
-	// region counts: the write is counted in its dirty regions.
-	counted bool
 	// done continues an internal task; answer receives the payload of a single-link one.
 	done   func(t *task)
 	answer func(code block.Code, p []byte)

@@ -58,7 +58,6 @@ type peer struct {
 	epoch  uint64
 	nextID uint64
 	open   map[uint64]*answer
-	raw    []byte // sent as it is once connected
 	hello  *answer
 	gone   bool
 }

@@ -106,7 +106,6 @@ type Replica struct {
 	zeroes  loop.Buf // a buffer of zeroes, shared by every zeroing write
 	zeroSum []byte   // hash of a piece of zeroes
 	plan    []chain.Extent
-	zplan   []chain.ZeroRange
 	extents []([2]int64) // of the layer listed last
 	exLayer uint32
 	dead    bool

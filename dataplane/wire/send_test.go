@@ -12,13 +12,12 @@ import (
 
 // pair is a sending and a receiving connection with a line between them that holds back and splits what is sent.
 type pair struct {
-	t      *rapid.T
-	arena  *loop.Arena
-	tx     *Conn
-	txOut  []loop.Op
-	rx     *receiver
-	line   []byte
-	shared loop.Buf
+	t     *rapid.T
+	arena *loop.Arena
+	tx    *Conn
+	txOut []loop.Op
+	rx    *receiver
+	line  []byte
 }
 
 // pump completes one send and delivers some of what is on the line.

@@ -71,8 +71,6 @@ const (
 	maxOptionData = 8 << 10
 	// maxOptions bounds the haggling of one connection; real clients send fewer than ten options.
 	maxOptions = 128
-	// maxPieces is how many requests of block.MaxTransfer the largest NBD request becomes.
-	maxPieces = MaxRequest / block.MaxTransfer
 )
 
 // errno is the error value of a reply. NBD knows few; what has no value of its own is an I/O error.
