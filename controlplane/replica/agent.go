@@ -62,6 +62,8 @@ type onDisk struct {
 	Mine bool
 	// Keep says why the directory is not to be touched; empty if it may go.
 	Keep string
+	// MayPass: the disk is one of the node's and only not ready at the moment, so the reason may go away.
+	MayPass bool
 	// Exists says whether it is there.
 	Exists bool
 	Path   string
@@ -86,7 +88,7 @@ func (a *Agent) gather(ctx context.Context, rep *v1beta2.Replica) (onDisk, error
 	if err := a.client.List(ctx, &others, client.InNamespace(rep.Namespace)); err != nil {
 		return s, fmt.Errorf("list replicas: %w", err)
 	}
-	if s.Keep = keepReason(rep, &node, others.Items); s.Keep != "" {
+	if s.Keep, s.MayPass = keepReason(rep, &node, others.Items); s.Keep != "" {
 		return s, nil
 	}
 	parent := a.cfg.Resolve(naming.InHostMount(path.Join(rep.Spec.DiskPath, naming.ReplicaDirectory)))
@@ -99,39 +101,52 @@ func (a *Agent) gather(ctx context.Context, rep *v1beta2.Replica) (onDisk, error
 }
 
 // keepReason says why a replica's directory must stay: what the object names must be, beyond doubt, a replica directory of
-// its volume on a working disk of this node that nobody else uses.
-func keepReason(rep *v1beta2.Replica, node *v1beta2.Node, all []v1beta2.Replica) string {
+// its volume on a working disk of this node that nobody else uses. mayPass: a disk at that path is wanted on the node but
+// not ready, as right after the node came up.
+func keepReason(rep *v1beta2.Replica, node *v1beta2.Node, all []v1beta2.Replica) (reason string, mayPass bool) {
 	dir := rep.Spec.DataDirectoryName
 	if path.Base(dir) != dir || !naming.IsReplicaDataDirectory(dir) || !hasVolumePrefix(dir, rep.Spec.VolumeName) {
-		return fmt.Sprintf("%q is not the name of a replica directory of volume %s", dir, rep.Spec.VolumeName)
+		return fmt.Sprintf("%q is not the name of a replica directory of volume %s", dir, rep.Spec.VolumeName), false
 	}
 	found := false
 	for name, disk := range node.Spec.Disks {
-		status, ok := node.Status.DiskStatus[name]
-		if ok && status.DiskUUID == rep.Spec.DiskID && rep.Spec.DiskID != "" && path.Clean(disk.Path) == path.Clean(rep.Spec.DiskPath) &&
-			v1beta2.IsConditionTrue(status.Conditions, v1beta2.DiskConditionReady) {
-			found = true
+		if path.Clean(disk.Path) != path.Clean(rep.Spec.DiskPath) || rep.Spec.DiskID == "" {
+			continue
 		}
+		status := node.Status.DiskStatus[name]
+		ready := v1beta2.IsConditionTrue(status.Conditions, v1beta2.DiskConditionReady)
+		found = found || ready && status.DiskUUID == rep.Spec.DiskID
+		mayPass = mayPass || !ready
 	}
 	if !found {
-		return fmt.Sprintf("no ready disk of node %s has UUID %s at %s", node.Name, rep.Spec.DiskID, rep.Spec.DiskPath)
+		return fmt.Sprintf("no ready disk of node %s has UUID %s at %s", node.Name, rep.Spec.DiskID, rep.Spec.DiskPath), mayPass
 	}
 	for i := range all {
 		o := &all[i]
 		if o.UID != rep.UID && o.Spec.DiskID == rep.Spec.DiskID && o.Spec.DataDirectoryName == dir {
-			return "replica " + o.Name + " uses the same directory"
+			return "replica " + o.Name + " uses the same directory", false
 		}
 	}
-	return ""
+	return "", false
 }
 
 func hasVolumePrefix(dir, volume string) bool {
 	return volume != "" && len(dir) == len(volume)+1+8 && dir[:len(volume)+1] == volume+"-"
 }
 
-func decideRemoval(_ time.Time, rep *v1beta2.Replica, s onDisk) loop.Decision {
+// How long a removal waits for a disk that is not ready, and how often it looks. A disk that stays away keeps the data, but
+// not the volume's deletion.
+const (
+	diskWait  = 2 * time.Minute
+	diskRetry = 2 * time.Second
+)
+
+func decideRemoval(now time.Time, rep *v1beta2.Replica, s onDisk) loop.Decision {
 	if !s.Mine {
 		return loop.Decision{}
+	}
+	if s.Keep != "" && s.MayPass && now.Sub(rep.DeletionTimestamp.Time) < diskWait {
+		return loop.Decision{After: diskRetry}
 	}
 	if s.Keep == "" && s.Exists {
 		// Crash window: a removal that was interrupted leaves part of the directory; the next step removes the rest.

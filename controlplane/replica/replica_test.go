@@ -138,7 +138,10 @@ func TestWhatMayBeRemoved(t *testing.T) {
 			r, n := rep(), node()
 			all := []v1beta2.Replica{*r}
 			tt.edit(r, n, &all)
-			got := keepReason(r, n, all)
+			got, mayPass := keepReason(r, n, all)
+			if want := tt.name == "disk not ready"; mayPass != want {
+				t.Errorf("may pass: %v, want %v", mayPass, want)
+			}
 			if (got == "") != (tt.keep == "") || !strings.Contains(got, tt.keep) {
 				t.Errorf("keepReason = %q, want %q", got, tt.keep)
 			}
@@ -194,6 +197,15 @@ func TestRemovalThenFinalizer(t *testing.T) {
 	s.Exists, s.Keep = true, "because"
 	if d := decideRemoval(now, r, s); d.Do == nil || !strings.HasPrefix(d.Do.String(), "update") || len(d.Events) != 1 {
 		t.Errorf("with a reason to keep: %+v", d)
+	}
+	s.MayPass = true
+	deleted := metav1.NewTime(now.Add(-time.Second))
+	r.DeletionTimestamp = &deleted
+	if d := decideRemoval(now, r, s); d.Do != nil || d.After == 0 {
+		t.Errorf("with a disk that is not ready yet: %+v", d)
+	}
+	if d := decideRemoval(now.Add(time.Hour), r, s); d.Do == nil {
+		t.Error("a disk that stays away holds the deletion up for ever")
 	}
 	if d := decideRemoval(now, r, onDisk{}); d.Do != nil {
 		t.Errorf("a replica that is not ours: %v", d.Do)
