@@ -42,7 +42,7 @@ func testpod(args []string) int {
 	case "stubborn": // ignore SIGTERM
 		signal.Ignore(syscall.SIGTERM)
 		fmt.Println("serving")
-		select {}
+		forever()
 	case "http": // http ADDR FILE: healthy while FILE exists
 		return serveHTTP(args[1], args[2])
 	case "env":
@@ -61,7 +61,7 @@ func testpod(args []string) int {
 	case "daemon": // play the manager
 		return serveManager(args)
 	case "linger": // keep running as grandchild
-		select {}
+		forever()
 	}
 	fmt.Fprintln(os.Stderr, "testpod: unknown role", args[0])
 	return 2
@@ -163,4 +163,11 @@ func askAPI() int {
 	}
 	fmt.Println("I am", review.Status.UserInfo.Username)
 	return 0
+}
+
+// forever waits in the kernel: without cgo a program whose goroutines all wait for each other is ended as a deadlock.
+func forever() {
+	for {
+		_ = syscall.Pause() // returns on a signal that is handled
+	}
 }
