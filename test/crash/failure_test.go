@@ -72,13 +72,13 @@ func TestKillEverything(t *testing.T) {
 		w.Verify(t, c)
 		rebuilt += rebuildMissing(t, v)
 		var err error
-		kill := time.AfterFunc(time.Duration(20+rng.IntN(250))*time.Millisecond, v.KillAll)
+		killed := make(chan struct{})
+		time.AfterFunc(time.Duration(20+rng.IntN(250))*time.Millisecond, func() { defer close(killed); v.KillAll() })
 		for err == nil {
 			version++
 			err = w.Step(version)
 		}
-		kill.Stop()
-		v.KillAll()
+		<-killed // only then may anything be started again
 		for _, r := range v.Replicas {
 			r.Start()
 		}

@@ -389,14 +389,14 @@ func TestF4(t *testing.T) {
 		}
 		w.Device = d
 		w.Verify(t, d)
-		kill := time.AfterFunc(time.Duration(50+rng.IntN(500))*time.Millisecond, c.Kill9)
+		killed := make(chan struct{})
+		time.AfterFunc(time.Duration(50+rng.IntN(500))*time.Millisecond, func() { defer close(killed); c.Kill9() })
 		var err error
 		for err == nil {
 			version++
 			err = w.Step(version)
 		}
-		kill.Stop()
-		c.Kill9()
+		<-killed // only then may the cluster be started again
 		_ = d.Close() // its device is gone
 		c.Restart(t)
 		c.connect()
