@@ -396,7 +396,7 @@ func TestF4(t *testing.T) {
 			version++
 			err = w.Step(version)
 		}
-		<-killed // only then may the cluster be started again
+		<-killed      // only then may the cluster be started again
 		_ = d.Close() // its device is gone
 		c.Restart(t)
 		c.connect()
