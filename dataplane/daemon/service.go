@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"strings"
+	"time"
 
 	"github.com/google/uuid"
 	"google.golang.org/grpc"
@@ -17,14 +18,21 @@ import (
 	"ankole.storage/version"
 )
 
+// refreshWait bounds how long Get waits for a replica to tell its sizes.
+const refreshWait = 2 * time.Second
+
 // service is ankole.engine.v1.Engine.
 type service struct {
 	enginev1.UnimplementedEngineServer
 	p *engineProcess
 }
 
-// Get implements enginev1.EngineServer.
-func (s *service) Get(context.Context, *enginev1.GetRequest) (*enginev1.State, error) {
+// Get implements enginev1.EngineServer. Sizes are asked for, so that they are those of now; where nothing is served the last
+// ones known are told.
+func (s *service) Get(ctx context.Context, _ *enginev1.GetRequest) (*enginev1.State, error) {
+	ask, cancel := context.WithTimeout(ctx, refreshWait)
+	defer cancel()
+	_ = s.p.ask(ask, func(reply func(error)) any { return engine.Refresh{Reply: reply} })
 	v, _ := s.p.state.get()
 	return s.p.message(v), nil
 }
@@ -87,11 +95,28 @@ func (s *service) SnapshotCreate(ctx context.Context, r *enginev1.SnapshotCreate
 	return &enginev1.SnapshotCreateResponse{Name: name}, nil
 }
 
+// SnapshotRemove implements enginev1.EngineServer.
+func (s *service) SnapshotRemove(ctx context.Context, r *enginev1.SnapshotRemoveRequest) (*enginev1.State, error) {
+	return s.do(ctx, func(reply func(error)) any { return engine.RemoveSnapshot{Name: r.Name, Reply: reply} })
+}
+
+// SnapshotPurge implements enginev1.EngineServer.
+func (s *service) SnapshotPurge(ctx context.Context, r *enginev1.SnapshotPurgeRequest) (*enginev1.State, error) {
+	return s.do(ctx, func(reply func(error)) any {
+		return engine.PurgeSnapshots{SkipIfRunning: r.SkipIfInProgress, Reply: reply}
+	})
+}
+
 // Version implements enginev1.EngineServer.
 func (s *service) Version(context.Context, *enginev1.VersionRequest) (*enginev1.VersionResponse, error) {
 	return &enginev1.VersionResponse{Version: version.Version, GitCommit: version.GitCommit, BuildDate: version.BuildDate,
 		CliApiVersion: version.CLIAPI, CliApiMinVersion: version.CLIAPIMin, ControllerApiVersion: version.ControllerAPI,
 		ControllerApiMinVersion: version.ControllerAPIMin, DataFormatVersion: version.DataFormat, DataFormatMinVersion: version.DataFormatMin}, nil
+}
+
+// do asks the core for something and answers with the state afterwards.
+func (s *service) do(ctx context.Context, message func(reply func(error)) any) (*enginev1.State, error) {
+	return s.answer(ctx, s.p.ask(ctx, message))
 }
 
 func (s *service) answer(ctx context.Context, err error) (*enginev1.State, error) {
@@ -109,7 +134,7 @@ func statusOf(err error) error {
 		code = codes.NotFound
 	case errors.Is(err, block.Exists):
 		code = codes.AlreadyExists
-	case errors.Is(err, block.LimitReached):
+	case errors.Is(err, block.LimitReached), errors.Is(err, block.NoSpace):
 		code = codes.ResourceExhausted
 	case errors.Is(err, block.Invalid):
 		code = codes.InvalidArgument

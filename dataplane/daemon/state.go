@@ -61,6 +61,9 @@ func (p *engineProcess) message(v published) *enginev1.State {
 			out.Rebuild = &enginev1.Rebuild{Running: b.Running, Progress: int32(b.Progress), DoneBytes: b.Done, TotalBytes: b.Total,
 				State: b.State, Error: b.Error, FromAddress: "tcp://" + b.From}
 		}
+		if b := r.Purge; b != nil {
+			out.Purge = &enginev1.Purge{Running: b.Running, Progress: int32(b.Progress), State: b.State, Error: b.Error}
+		}
 		m.Replicas = append(m.Replicas, out)
 	}
 	for _, n := range s.Snapshots {
@@ -70,6 +73,7 @@ func (p *engineProcess) message(v published) *enginev1.State {
 			out.Children[c] = true
 		}
 		m.Snapshots[n.Name] = out
+		m.ActualSize += n.Size
 	}
 	return m
 }

@@ -29,27 +29,24 @@ type (
 		Address string
 		Reply   func(error)
 	}
-	// TakeSnapshot takes a snapshot on all replicas at one point between writes.
-	TakeSnapshot struct {
-		Request wire.SnapshotRequest
-		Reply   func(error)
-	}
-	// Refresh asks for fresh snapshot sizes; the state changes when they arrive.
-	Refresh struct{}
+	// Refresh asks for fresh snapshot sizes; the state has them when it replies.
+	Refresh struct{ Reply func(error) }
 	// Shutdown ends the engine cleanly: frontend, flush, marks, connections.
 	Shutdown struct{ Reply func(error) }
 )
 
 // Errors of control messages.
 var (
-	// ErrNotFound: no replica with that address.
-	ErrNotFound = errors.New("engine: no such replica")
+	// ErrNotFound: no replica with that address, or no snapshot of that name.
+	ErrNotFound = errors.New("engine: not found")
 	// ErrState: the engine's state forbids it.
 	ErrState = errors.New("engine: not possible now")
 )
 
 func (e *Engine) posted(v any) {
-	e.changed = true
+	if _, asks := v.(Refresh); !asks {
+		e.changed = true
+	}
 	switch m := v.(type) {
 	case AttachFrontend:
 		e.attachFrontend(m)
@@ -61,8 +58,12 @@ func (e *Engine) posted(v any) {
 		m.Reply(e.removeReplica(m.Address))
 	case TakeSnapshot:
 		e.takeSnapshot(m)
+	case RemoveSnapshot:
+		e.removeSnapshot(m)
+	case PurgeSnapshots:
+		e.startPurge(m)
 	case Refresh:
-		e.refreshSnapshots()
+		e.refreshThen(m.Reply)
 	case Shutdown:
 		e.shutdown(m.Reply)
 	}
@@ -117,78 +118,6 @@ func (e *Engine) removeReplica(addr string) error {
 	return fmt.Errorf("%w: %s", ErrNotFound, addr)
 }
 
-func (e *Engine) takeSnapshot(m TakeSnapshot) {
-	switch {
-	case !e.serving:
-		m.Reply(fmt.Errorf("%w: %s", ErrState, e.why()))
-		return
-	case e.rebuilding() != nil:
-		m.Reply(fmt.Errorf("%w: replica %s is being rebuilt; try again when it is done", ErrState, e.rebuilding().target.addr))
-		return
-	case e.snapshotting:
-		m.Reply(fmt.Errorf("%w: another snapshot is being taken", ErrState))
-		return
-	}
-	e.snapshotting = true
-	e.freeze(func() { e.snapshotAll(m) })
-}
-
-// snapshotAll runs while no write is in flight.
-func (e *Engine) snapshotAll(m TakeSnapshot) {
-	var all []*link
-	for _, l := range e.links {
-		if l != nil && l.mode == RW {
-			all = append(all, l)
-		}
-	}
-	done := func(err error) {
-		e.snapshotting = false
-		e.thaw()
-		e.refreshSnapshots()
-		m.Reply(err)
-	}
-	if len(all) == 0 {
-		done(fmt.Errorf("%w: no replica", ErrState))
-		return
-	}
-	left, taken := len(all), false
-	refused := map[*link]error{}
-	for _, l := range all {
-		e.control(l, &wire.ControlRequest{Snapshot: &m.Request}, func(code block.Code, r *wire.ControlReply) {
-			taken = taken || code == block.OK
-			if code != block.OK {
-				refused[l] = fmt.Errorf("%w: %s", code, r.Error)
-				e.snapshotRefused(l, code, r)
-			}
-			if left--; left == 0 {
-				done(e.snapshotResult(taken, refused))
-			}
-		})
-	}
-}
-
-// snapshotRefused drops a replica that failed. A name that exists or a limit reached may be the caller's error: that is judged
-// when all have answered.
-func (e *Engine) snapshotRefused(l *link, code block.Code, r *wire.ControlReply) {
-	switch code {
-	case block.Exists, block.LimitReached, block.Invalid:
-	default:
-		l.fail("snapshot failed: " + code.String() + ": " + r.Error)
-	}
-}
-
-// snapshotResult is the outcome for the caller. Where some replicas have taken the snapshot those that refused it have
-// another chain and must be rebuilt.
-func (e *Engine) snapshotResult(taken bool, refused map[*link]error) error {
-	for l, err := range refused {
-		if !taken {
-			return err
-		}
-		l.fail("snapshot taken elsewhere, not here: " + err.Error())
-	}
-	return nil
-}
-
 // shutdown ends cleanly: no new requests, everything stable, marks cleared, so that the next start compares nothing.
 func (e *Engine) shutdown(reply func(error)) {
 	if e.stopping != nil {
@@ -233,6 +162,7 @@ func (e *Engine) closeReplicas() {
 func (e *Engine) hangUp() {
 	e.serving, e.stopped = false, true
 	e.witnessWait, e.gatherUntil, e.lostSince = clock.Never, clock.Never, clock.Never
+	e.purge = nil
 	e.failBacklog(block.Unavailable)
 	e.failHeld()
 	for _, l := range e.links {

@@ -110,6 +110,7 @@ type Engine struct {
 	detached func(error) // waits for the frontend to have stopped
 	backlog  []*task     // waiting for a replica or for the start
 	held     []*task     // done, waiting for a commit
+	onAgreed []func(err error)
 
 	tasks    []*task
 	freeTask []uint32
@@ -118,8 +119,9 @@ type Engine struct {
 	resync   *resync
 	frozen   int // holders of the write stop (snapshot, rebuild start)
 	onQuiet  []func()
-	// snapshotting: from the request for a snapshot to its end.
-	snapshotting bool
+	// changing is the change of the replicas' chains that is under way, empty for none; purge the purge that is.
+	changing string
+	purge    *purging
 	writes       int // mirrored writes in flight
 
 	serving   bool
@@ -177,6 +179,7 @@ func (e *Engine) Step(now clock.Ticks, in []loop.Done, out *[]loop.Op) clock.Tic
 		e.takeRequests()
 	}
 	e.checkDetached()
+	e.purgeMore()
 	for _, l := range e.links {
 		l.flush()
 	}

@@ -40,6 +40,8 @@ type fake struct {
 	writes    int
 	flushed   int
 	mostMarks int
+	pieces    int // of a purge, before it is done
+	controls  []wire.ControlRequest
 	log       []string
 }
 
@@ -212,7 +214,15 @@ func (f *fake) control(p []byte) []byte {
 		f.t.Error(err)
 	}
 	var r wire.ControlReply
+	f.controls = append(f.controls, q)
 	switch {
+	case q.Purge != nil:
+		r.Purge = &wire.PurgeReply{Changed: q.Purge.Begin}
+		if !q.Purge.Begin {
+			if f.pieces--; f.pieces <= 0 {
+				r.Purge.Done = true
+			}
+		}
 	case q.SetRecord != nil:
 		f.record = q.SetRecord
 	case q.ClearDirty != nil:

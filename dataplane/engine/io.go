@@ -364,6 +364,7 @@ func (e *Engine) releaseHeld() {
 	for _, t := range tasks {
 		e.finish(t, t.code)
 	}
+	e.agreed(nil)
 }
 
 func (e *Engine) failHeld() {
@@ -372,6 +373,7 @@ func (e *Engine) failHeld() {
 	for _, t := range tasks {
 		e.finish(t, block.IOError)
 	}
+	e.agreed(errNotAgreed)
 }
 
 // finish answers a piece and frees the task.

@@ -69,6 +69,7 @@ type link struct {
 	again   bool        // connect again once closed
 	joining *rebuildJob
 	rebuild *Rebuild // progress of the last rebuild
+	purge   *Purge   // progress of the last purge
 }
 
 func (e *Engine) newLink(addr string) *link {

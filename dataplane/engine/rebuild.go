@@ -65,8 +65,8 @@ func (e *Engine) addReplica(addr string, reply func(error)) {
 		reply(fmt.Errorf("%w: %s", ErrState, e.why()))
 		return
 	}
-	if e.snapshotting {
-		reply(fmt.Errorf("%w: a snapshot is being taken; try again", ErrState))
+	if e.changing != "" {
+		reply(fmt.Errorf("%w: %s is under way; try again", ErrState, e.changing))
 		return
 	}
 	if e.rebuilding() != nil {

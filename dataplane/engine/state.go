@@ -2,6 +2,7 @@ package engine
 
 import (
 	"fmt"
+	"reflect"
 
 	"ankole.storage/block"
 	"ankole.storage/dataplane/quorum"
@@ -32,6 +33,18 @@ type Replica struct {
 	Mode    Mode
 	Error   string
 	Rebuild *Rebuild
+	Purge   *Purge
+}
+
+// Purge is the progress of a replica's purge, kept after its end.
+type Purge struct {
+	Running bool
+	// State is "in_progress", "complete" or "error".
+	State    string
+	Progress int
+	Error    string
+	// asked: it works on a piece.
+	asked bool
 }
 
 // Rebuild is the progress of a rebuild, kept after its end.
@@ -79,6 +92,10 @@ func (e *Engine) state() State {
 			rb := *l.rebuild
 			r.Rebuild = &rb
 		}
+		if l.purge != nil {
+			p := *l.purge
+			r.Purge = &p
+		}
 		s.Replicas = append(s.Replicas, r)
 	}
 	return s
@@ -104,20 +121,28 @@ func (e *Engine) why() string {
 }
 
 // refreshSnapshots asks an RW replica for its chain.
-func (e *Engine) refreshSnapshots() {
+func (e *Engine) refreshSnapshots() { e.refreshThen(func(error) {}) }
+
+// refreshThen does so and replies when the state has the answer.
+func (e *Engine) refreshThen(reply func(error)) {
 	e.sizesAt, e.sizesWrites = e.now, e.counters.Writes
 	for _, l := range e.links {
 		if l == nil || l.mode != RW || l.phase != linkReady {
 			continue
 		}
 		e.control(l, &wire.ControlRequest{Describe: &wire.DescribeRequest{}}, func(code block.Code, r *wire.ControlReply) {
-			if code == block.OK {
-				e.snapshots = snapshotsOf(r.Snapshots)
-				e.changed = true
+			if code != block.OK {
+				reply(fmt.Errorf("%w: replica %s cannot describe its chain: %s", code, l.addr, r.Error))
+				return
 			}
+			if s := snapshotsOf(r.Snapshots); !reflect.DeepEqual(s, e.snapshots) {
+				e.snapshots, e.changed = s, true
+			}
+			reply(nil)
 		})
 		return
 	}
+	reply(fmt.Errorf("%w: %s", ErrState, e.why()))
 }
 
 func snapshotsOf(layers []wire.Layer) []Snapshot {

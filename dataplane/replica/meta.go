@@ -54,6 +54,9 @@ func (r *Replica) metaDone(d *loop.Done) {
 	m := r.meta[0]
 	r.meta = r.meta[1:]
 	r.metaBusy, r.exclusive = false, false
+	if m.exclusive {
+		r.extents = nil // of a chain that may be another one now
+	}
 	r.writable = r.chain.WriteAllowed()
 	m.done(d.Value)
 	r.startMeta()
@@ -93,6 +96,17 @@ func (r *Replica) control(s *session, h *wire.Header, payload loop.Seg) {
 		r.finishRebuild(s, &hdr)
 	case m.ClearDirty != nil:
 		r.clearDirty(s, &hdr, m.ClearDirty)
+	case m.RemoveSnapshot != nil:
+		name := m.RemoveSnapshot.Name
+		r.blocking(s, &hdr, false, func() error { return r.removeSnapshot(name) })
+	case m.Purge != nil:
+		r.purgePiece(s, &hdr, m.Purge)
+	case m.Revert != nil:
+		q := m.Revert
+		r.blocking(s, &hdr, true, func() error { return r.chain.Revert(q.Name, q.Created) })
+	case m.Expand != nil:
+		q := m.Expand
+		r.blocking(s, &hdr, true, func() error { return r.chain.Expand(q.Size, q.Created) })
 	case m.Close != nil:
 		r.reply(s, &hdr, block.OK, wire.ControlReply{})
 	default:
@@ -258,7 +272,11 @@ func (r *Replica) description() result {
 		res.reply.Snapshots = append(res.reply.Snapshots, l)
 	}
 	d := &wire.ChainDescription{Size: r.chain.Size()}
-	for _, l := range r.chain.LayerList() {
+	layers := r.chain.LayerList()
+	if d.HeadEmpty, err = r.empty(layers[len(layers)-1].File); err != nil {
+		return result{err: err}
+	}
+	for _, l := range layers {
 		name := snapshotName(l.File)
 		d.Layers = append(d.Layers, wire.Layer{Name: name, Size: l.Size, Parent: snapshotName(l.Meta.Parent), Removed: l.Meta.Removed,
 			UserCreated: l.Meta.UserCreated, Created: l.Meta.Created, Labels: l.Meta.Labels, Allocated: sizes[name]})

@@ -108,6 +108,7 @@ type Replica struct {
 	plan    []chain.Extent
 	extents []([2]int64) // of the layer listed last
 	exLayer uint32
+	purge   purging
 	dead    bool
 }
 
@@ -146,6 +147,7 @@ func New(cfg Config) (*Replica, error) {
 func (r *Replica) adopt(c *chain.Chain) {
 	r.chain, r.writable = c, c.WriteAllowed()
 	r.extents, r.exLayer = nil, 0
+	r.purge = purging{}
 	r.record, r.recorded = c.Record()
 	clear(r.dirty)
 	regions, known := c.Dirty()

@@ -17,6 +17,11 @@ type ControlRequest struct {
 	FinishRebuild *FinishRebuild `json:"finishRebuild,omitempty"`
 	// ClearDirty replaces the dirty log by the listed regions.
 	ClearDirty *ClearDirty `json:"clearDirty,omitempty"`
+	// RemoveSnapshot, Purge, Revert and Expand change the chain: see snapshot.go.
+	RemoveSnapshot *RemoveSnapshot `json:"removeSnapshot,omitempty"`
+	Purge          *PurgeRequest   `json:"purge,omitempty"`
+	Revert         *RevertRequest  `json:"revert,omitempty"`
+	Expand         *ExpandRequest  `json:"expand,omitempty"`
 	// Close marks the directory as cleanly closed: the engine is going away and no write is in flight.
 	Close *CloseRequest `json:"close,omitempty"`
 }
@@ -28,6 +33,7 @@ type ControlReply struct {
 	Chain     *ChainDescription `json:"chain,omitempty"`
 	Snapshots []Layer           `json:"snapshots,omitempty"`
 	Extents   *ExtentsReply     `json:"extents,omitempty"`
+	Purge     *PurgeReply       `json:"purge,omitempty"`
 }
 
 // SnapshotRequest names the snapshot to take.
@@ -56,6 +62,8 @@ type ClearDirty struct {
 type ChainDescription struct {
 	Size   int64   `json:"size"`
 	Layers []Layer `json:"layers"`
+	// HeadEmpty: the head has no block yet.
+	HeadEmpty bool `json:"headEmpty,omitempty"`
 }
 
 // Layer is one file of a chain.

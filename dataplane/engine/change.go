@@ -1,0 +1,157 @@
+package engine
+
+import (
+	"errors"
+	"fmt"
+
+	"ankole.storage/block"
+	"ankole.storage/dataplane/wire"
+)
+
+// A change of the chain (a snapshot, an expansion, …) is made by every RW replica, at one point between writes where it
+// matters. All refuse: nothing has changed, and the caller gets the error. Some refuse: their chains differ from the
+// others' now, so they are dropped. Some never answered: nobody knows, and their connection is lost anyway. The caller is
+// answered when the set of replicas that made the change is agreed, because until then the next start might choose one
+// that did not.
+type change struct {
+	// what it is, for messages: "snapshot x".
+	what    string
+	request *wire.ControlRequest
+	// between: no write is in flight meanwhile.
+	between bool
+	// made runs when the outcome is known and a replica has made the change, before writes go on.
+	made func()
+	// done gets the outcome.
+	done func(err error)
+}
+
+// errNotAgreed: the engine ended, or failed everything, before the set was agreed.
+var errNotAgreed = errors.New("engine: the set of replicas that carried it out was not agreed; look at the state before trying again")
+
+// mayChange tells whether a change of the chain can be made now.
+func (e *Engine) mayChange() error {
+	switch {
+	case e.stopping != nil:
+		return fmt.Errorf("%w: the engine is shutting down", ErrState)
+	case !e.serving || e.mask(RW) == 0:
+		return fmt.Errorf("%w: %s", ErrState, e.why())
+	case e.rebuilding() != nil:
+		return fmt.Errorf("%w: replica %s is being rebuilt; try again when it is done", ErrState, e.rebuilding().target.addr)
+	case e.changing != "":
+		return fmt.Errorf("%w: %s is under way; try again", ErrState, e.changing)
+	}
+	return nil
+}
+
+// change makes c, or tells why not.
+func (e *Engine) change(c *change) {
+	if err := e.mayChange(); err != nil {
+		c.done(err)
+		return
+	}
+	e.changing = c.what
+	if !c.between {
+		e.changeAll(c)
+		return
+	}
+	done := c.done
+	c.done = func(err error) {
+		e.thaw()
+		done(err)
+	}
+	e.freeze(func() { e.changeAll(c) })
+}
+
+// verdict is one replica's answer.
+type verdict struct {
+	l   *link
+	err error
+}
+
+// changeAll asks every RW replica.
+func (e *Engine) changeAll(c *change) {
+	var all []*link
+	for _, l := range e.links {
+		if l != nil && l.mode == RW {
+			all = append(all, l)
+		}
+	}
+	if len(all) == 0 {
+		e.changing = ""
+		c.done(fmt.Errorf("%w: no replica left", ErrState))
+		return
+	}
+	var verdicts []verdict
+	for _, l := range all {
+		e.control(l, c.request, func(code block.Code, r *wire.ControlReply) {
+			v := verdict{l: l}
+			if code != block.OK {
+				v.err = refusal(code, r.Error)
+			}
+			if verdicts = append(verdicts, v); len(verdicts) == len(all) {
+				e.changeDone(c, verdicts)
+			}
+		})
+	}
+}
+
+// refusal is the error of an answer. A refusal keeps its code; what is not there is ErrNotFound.
+func refusal(code block.Code, text string) error {
+	if text == "" {
+		text = "no reason given"
+	}
+	if code == block.NotFound {
+		return fmt.Errorf("%w: %w: %s", ErrNotFound, code, text)
+	}
+	return fmt.Errorf("%w: %s", code, text)
+}
+
+// changeDone judges when all have answered.
+func (e *Engine) changeDone(c *change, verdicts []verdict) {
+	made := false
+	var err error
+	for _, v := range verdicts {
+		made = made || v.err == nil
+		// The reason that helps most: not that of a replica that was lost on the way.
+		if v.err != nil && (err == nil || errors.Is(err, block.Unavailable)) {
+			err = v.err
+		}
+	}
+	if made {
+		for _, v := range verdicts {
+			if v.err != nil {
+				v.l.fail(fmt.Sprintf("%s was carried out elsewhere, not here: %v", c.what, v.err))
+			}
+		}
+		err = nil
+		if c.made != nil {
+			c.made()
+		}
+	}
+	e.changing = ""
+	e.changed = true
+	c.done(err)
+}
+
+// whenAgreed replies to the caller of a change with err, after the set of replicas that made it is agreed.
+func (e *Engine) whenAgreed(reply func(error), err error) {
+	switch {
+	case err != nil:
+		reply(err)
+	case e.fatal != "":
+		reply(errNotAgreed)
+	case e.quorum.Holding():
+		e.onAgreed = append(e.onAgreed, reply)
+	default:
+		reply(nil)
+	}
+}
+
+// agreed answers everybody who waits for the set.
+func (e *Engine) agreed(err error) {
+	waiting := e.onAgreed
+	e.onAgreed = nil
+	for _, reply := range waiting {
+		reply(err)
+	}
+}

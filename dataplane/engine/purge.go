@@ -1,0 +1,118 @@
+package engine
+
+import (
+	"fmt"
+
+	"ankole.storage/block"
+	"ankole.storage/dataplane/wire"
+)
+
+// purging is a purge under way. Every RW replica merges its own files, a bounded piece per request of the engine, so that
+// reads and writes go on in between, and the engine can pause or give up at any time. A replica that joins meanwhile has to
+// wait for the next purge. A replica whose purge fails keeps its chain as it is and stays: what a reader sees is the same everywhere all the time.
+type purging struct {
+	// waiting counts requests for pieces that are not answered.
+	waiting int
+}
+
+// startPurge begins a purge, and replies when every replica knows what goes.
+func (e *Engine) startPurge(m PurgeSnapshots) {
+	if e.purge != nil {
+		if m.SkipIfRunning {
+			m.Reply(nil)
+			return
+		}
+		m.Reply(fmt.Errorf("%w: a purge is under way", ErrState))
+		return
+	}
+	p := &purging{}
+	// The snapshots that the system made are marked everywhere before any of them goes anywhere: the next start must never
+	// see one that is a snapshot to some replicas and gone from others.
+	e.change(&change{what: "the beginning of a purge", request: &wire.ControlRequest{Purge: &wire.PurgeRequest{Begin: true}}, made: func() {
+		e.purge = p
+		e.event("purging", "", "")
+		for _, l := range e.links {
+			if l == nil {
+				continue
+			}
+			l.purge = nil
+			if l.mode == RW {
+				l.purge = &Purge{Running: true, State: "in_progress"}
+			}
+		}
+	}, done: m.Reply})
+}
+
+// purgeMore asks every replica that waits for it for its next piece. It is called at the end of every step; a purge pauses
+// while the chains are changed or copied.
+func (e *Engine) purgeMore() {
+	p := e.purge
+	if p == nil || e.changing != "" || e.frozen > 0 || e.stopping != nil || e.rebuilding() != nil {
+		return
+	}
+	if e.fatal != "" {
+		e.endPurge(e.fatal)
+		return
+	}
+	left := 0
+	for _, l := range e.links {
+		if l == nil || l.mode != RW || l.phase != linkReady || l.purge == nil || !l.purge.Running {
+			continue
+		}
+		left++
+		if !l.purge.asked {
+			e.purgePiece(l)
+		}
+	}
+	if left == 0 && p.waiting == 0 {
+		e.endPurge("")
+	}
+}
+
+// purgePiece asks one replica for a piece.
+func (e *Engine) purgePiece(l *link) {
+	p, s := e.purge, l.purge
+	p.waiting++
+	s.asked = true
+	e.control(l, &wire.ControlRequest{Purge: &wire.PurgeRequest{}}, func(code block.Code, r *wire.ControlReply) {
+		p.waiting--
+		s.asked = false
+		switch {
+		case code != block.OK || r.Purge == nil:
+			s.end("error", refusal(code, r.Error).Error())
+			e.event("purge-failed", l.addr, s.Error)
+		case r.Purge.Done:
+			s.end("complete", "")
+		default:
+			e.changed = e.changed || s.Progress != r.Purge.Progress
+			s.Progress = r.Purge.Progress
+		}
+		if !s.Running {
+			e.changed = true
+		}
+		if e.serving && (!s.Running || (r.Purge != nil && r.Purge.Changed)) {
+			e.refreshSnapshots()
+		}
+	})
+}
+
+func (p *Purge) end(state, reason string) {
+	p.Running, p.State, p.Error = false, state, reason
+	if reason == "" {
+		p.Progress = 100
+	}
+}
+
+// endPurge ends the purge; reason says why it could not be finished.
+func (e *Engine) endPurge(reason string) {
+	e.purge = nil
+	e.changed = true
+	for _, l := range e.links {
+		if l == nil || reason == "" || (l.purge != nil && !l.purge.Running) {
+			continue
+		}
+		l.purge = &Purge{}
+		l.purge.end("error", reason)
+	}
+	e.event("purged", "", reason)
+}

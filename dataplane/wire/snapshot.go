@@ -1,0 +1,34 @@
+package wire
+
+// RemoveSnapshot marks a snapshot as removed: the next purge gives its space back.
+type RemoveSnapshot struct {
+	Name string `json:"name"`
+}
+
+// PurgeRequest is one bounded piece of a purge. The engine asks for the next piece when it has the answer, so that it
+// decides how fast a purge goes and when it pauses.
+type PurgeRequest struct {
+	// Begin marks the snapshots that the system made as removed and plans anew; nothing is merged yet.
+	Begin bool `json:"begin,omitempty"`
+}
+
+// PurgeReply answers a piece.
+type PurgeReply struct {
+	// Done: nothing is left to do. Changed: the chain has another shape than before the piece.
+	Done    bool `json:"done,omitempty"`
+	Changed bool `json:"changed,omitempty"`
+	// Progress in percent.
+	Progress int `json:"progress"`
+}
+
+// RevertRequest makes the volume's content what it was at a snapshot. The engine has no request in flight.
+type RevertRequest struct {
+	Name    string `json:"name"`
+	Created string `json:"created"`
+}
+
+// ExpandRequest grows the volume. The engine has no write in flight. A replica that has the size already succeeds.
+type ExpandRequest struct {
+	Size    int64  `json:"size"`
+	Created string `json:"created"`
+}
