@@ -122,7 +122,7 @@ type Engine struct {
 	// changing is the change of the replicas' chains that is under way, empty for none; purge the purge that is.
 	changing string
 	purge    *purging
-	writes       int // mirrored writes in flight
+	writes   int // mirrored writes in flight
 
 	serving   bool
 	lostSince clock.Ticks // when the last replica was lost, Never otherwise
