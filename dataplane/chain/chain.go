@@ -92,6 +92,9 @@ type Chain struct {
 	// regionsKnown: regions is what the log says; otherwise every region must be taken for dirty.
 	regionsKnown bool
 
+	// voided counts how often the checksums of a file were voided.
+	voided map[string]int
+
 	broken error
 	closed bool
 }

@@ -112,6 +112,9 @@ func (c *Chain) SetRebuilding() error {
 	if c.vm.Rebuilding {
 		return nil
 	}
+	if err := c.voidAllChecksums(); err != nil {
+		return err
+	}
 	vm := c.vm
 	vm.Rebuilding = true
 	return c.writeVolumeMeta(&vm)

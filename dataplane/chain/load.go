@@ -62,6 +62,12 @@ func (c *Chain) findStrays(names []string, headInode uint64) ([]string, error) {
 			}
 		case isHeadFile(file) && file != c.vm.Head:
 			strays = append(strays, name)
+		case strings.HasSuffix(name, sumsSuffix):
+			// Other engines remove a snapshot without knowing this file.
+			image := strings.TrimSuffix(name, sumsSuffix)
+			if _, ok := snapshotName(image); ok && !slices.Contains(names, image) {
+				strays = append(strays, name)
+			}
 		case isSnap:
 			info, err := c.fs.Stat(c.path(name))
 			if err != nil {
@@ -70,7 +76,7 @@ func (c *Chain) findStrays(names []string, headInode uint64) ([]string, error) {
 			if info.Inode != headInode {
 				continue
 			}
-			for _, n := range []string{name, name + metaSuffix, name + checksumSuffix} {
+			for _, n := range []string{name, name + metaSuffix, name + checksumSuffix, name + sumsSuffix} {
 				if slices.Contains(names, n) {
 					strays = append(strays, n)
 				}

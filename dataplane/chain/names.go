@@ -16,6 +16,7 @@ const (
 	imageSuffix      = ".img"
 	metaSuffix       = ".meta"
 	checksumSuffix   = ".checksum"
+	sumsSuffix       = ".sums"
 	tmpSuffix        = ".tmp"
 	restoreTmpSuffix = ".snap_tmp"
 	memberName       = "ankole.member"

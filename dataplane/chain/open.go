@@ -16,7 +16,7 @@ func Open(fs disk.Meta, dir string, opts Options) (_ *Chain, err error) {
 	if err := opts.setDefaults(); err != nil {
 		return nil, err
 	}
-	c := &Chain{fs: fs, dir: dir, opts: opts, disks: map[string]*DiskMeta{}, layers: make([]layer, 1)}
+	c := &Chain{fs: fs, dir: dir, opts: opts, disks: map[string]*DiskMeta{}, layers: make([]layer, 1), voided: map[string]int{}}
 	defer func() {
 		if err != nil {
 			err = errors.Join(fmt.Errorf("open replica directory %s: %w", dir, err), c.release())
@@ -37,6 +37,12 @@ func Open(fs disk.Meta, dir string, opts Options) (_ *Chain, err error) {
 	}
 	if err := c.loadDisks(names); err != nil {
 		return nil, err
+	}
+	if c.vm.Rebuilding && !opts.ReadOnly {
+		// A rebuild writes to the snapshots of a chain that is opened like this.
+		if err := c.voidAllChecksums(); err != nil {
+			return nil, err
+		}
 	}
 	if err := c.openLayers(); err != nil {
 		return nil, err

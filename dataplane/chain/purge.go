@@ -184,20 +184,6 @@ func (c *Chain) Purge(progress func(percent int)) error {
 	return nil
 }
 
-// voidChecksum durably removes the checksum of a file before its first byte changes.
-func (c *Chain) voidChecksum(file string) error {
-	_, err := c.fs.Stat(c.path(file + checksumSuffix))
-	if isNotFound(err) {
-		return nil
-	}
-	if err == nil {
-		if err = c.fs.Remove(c.path(file + checksumSuffix)); err == nil {
-			err = c.syncDir()
-		}
-	}
-	return err
-}
-
 // openPair opens the two files of a step, the first for writing, and makes it as long as the second.
 func (c *Chain) openPair(write, read string) (w, r disk.File, err error) {
 	if w, err = c.fs.Open(c.path(write), disk.Direct); err != nil {
@@ -367,7 +353,7 @@ func (c *Chain) mergeLayers(i int) {
 // removeLeaf removes a layer that no other refers to and that is not open. Metadata goes after the image, durably: an
 // image without any would never be looked at again, while metadata without an image is cleared by the next open.
 func (c *Chain) removeLeaf(file string) error {
-	for _, name := range []string{file + checksumSuffix, file} {
+	for _, name := range []string{file + checksumSuffix, file + sumsSuffix, file} {
 		if err := removeIfThere(c.fs, c.path(name)); err != nil {
 			return err
 		}

@@ -154,7 +154,7 @@ func (c *Chain) prepareRotation(old, file string, snap *DiskMeta, newHead string
 		return nil, err
 	}
 	// An image, metadata or checksum of this name that is in no chain is rubbish of an earlier attempt.
-	for _, stale := range []string{file, file + metaSuffix, file + checksumSuffix} {
+	for _, stale := range []string{file, file + metaSuffix, file + checksumSuffix, file + sumsSuffix} {
 		if err := removeIfThere(c.fs, c.path(stale)); err != nil {
 			return nil, err
 		}

@@ -1,0 +1,150 @@
+package chain
+
+import (
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"ankole.storage/disk"
+)
+
+// Integrity is how much is done about the checksums of snapshots, by the values of the setting snapshot-data-integrity.
+type Integrity string
+
+// Modes.
+const (
+	// IntegrityDisabled: no checksums are computed.
+	IntegrityDisabled Integrity = "disabled"
+	// IntegrityEnabled: every file is read and compared with its checksums, which finds rot.
+	IntegrityEnabled Integrity = "enabled"
+	// IntegrityFastCheck: only files without valid checksums are read.
+	IntegrityFastCheck Integrity = "fast-check"
+)
+
+// ParseIntegrity checks a setting's value.
+func ParseIntegrity(s string) (Integrity, error) {
+	switch i := Integrity(s); i {
+	case IntegrityDisabled, IntegrityEnabled, IntegrityFastCheck:
+		return i, nil
+	}
+	return "", fmt.Errorf("%w: snapshot data integrity %q; use disabled, enabled or fast-check", ErrInvalid, s)
+}
+
+// Checksum is the content of a snapshot's .checksum file, which other engines read and write too.
+type Checksum struct {
+	// Method is "crc64": CRC-64 (ISO) over the whole apparent file, holes being zeroes.
+	Method string `json:"method"`
+	// Checksum is 16 lower-case hexadecimal digits.
+	Checksum string `json:"checksum"`
+	// ChangeTime is the change time (ctime) of the image that the checksum holds for, as Go prints a time.
+	ChangeTime string `json:"change_time"`
+	// LastHashedAt is RFC 3339; absent where a file was copied together with its checksum.
+	LastHashedAt string `json:"last_hashed_at,omitempty"`
+	// SilentlyCorrupted: the file was read again and no longer had this checksum, though nobody had changed it.
+	SilentlyCorrupted bool `json:"silently_corrupted"`
+}
+
+const checksumMethod = "crc64"
+
+// changeTimeLayout is how Go prints a time, and so how the file has it.
+const changeTimeLayout = "2006-01-02 15:04:05.999999999 -0700 MST"
+
+// maxChecksumBytes bounds the file: five short values.
+const maxChecksumBytes = 4096
+
+// changeTime renders a change time. Engines compare the text, in their own zone, which in their Pods is UTC.
+func changeTime(t time.Time) string { return t.UTC().String() }
+
+// parseChecksum decodes a .checksum file. Content that is not one is ErrCorrupt, for the caller to take for "unknown".
+func parseChecksum(data []byte) (Checksum, error) {
+	var s Checksum
+	if err := json.Unmarshal(data, &s); err != nil {
+		return Checksum{}, fmt.Errorf("%w: checksum file: %v", ErrCorrupt, err)
+	}
+	if raw, err := hex.DecodeString(s.Checksum); err != nil || len(raw) != 8 || s.Method != checksumMethod {
+		return Checksum{}, fmt.Errorf("%w: checksum file with method %.20q and checksum %.20q", ErrCorrupt, s.Method, s.Checksum)
+	}
+	return s, nil
+}
+
+func (s *Checksum) encode() []byte { return encodeJSON(s, nil) }
+
+// holdsFor tells whether the image has not changed since. The instant counts, not the zone it is written in.
+func (s *Checksum) holdsFor(image disk.Info) bool {
+	t, err := time.Parse(changeTimeLayout, s.ChangeTime)
+	return err == nil && t.Equal(image.CTime)
+}
+
+// Checksum returns what is recorded about a snapshot's file. valid is false where nothing is known: no record, a damaged
+// one, or one from before the file's last change.
+func (c *Chain) Checksum(snapshot string) (s Checksum, valid bool, err error) {
+	file := snapshotFile(snapshot)
+	if c.disks[file] == nil {
+		return s, false, fmt.Errorf("%w: there is no snapshot %q", ErrNotFound, snapshot)
+	}
+	return c.readChecksum(file)
+}
+
+func (c *Chain) readChecksum(file string) (Checksum, bool, error) {
+	size, err := c.fs.Stat(c.path(file + checksumSuffix))
+	if isNotFound(err) || err == nil && size.Size > maxChecksumBytes {
+		return Checksum{}, false, nil
+	}
+	if err != nil {
+		return Checksum{}, false, err
+	}
+	data, err := c.fs.ReadFile(c.path(file+checksumSuffix), maxChecksumBytes)
+	if err != nil {
+		return Checksum{}, false, err
+	}
+	s, err := parseChecksum(data)
+	if err != nil {
+		c.opts.Log.Warn("checksum file ignored", "dir", c.dir, "file", file, "error", err)
+		return Checksum{}, false, nil
+	}
+	info, err := c.fs.Stat(c.path(file))
+	if err != nil {
+		return Checksum{}, false, err
+	}
+	return s, s.holdsFor(info), nil
+}
+
+func (c *Chain) writeChecksum(file string, s *Checksum) error {
+	return c.breaksUnlessFull(c.fs.WriteFileAtomic(c.path(file+checksumSuffix), s.encode()))
+}
+
+// voidChecksum durably removes what is recorded about a file's content, before its first byte changes.
+func (c *Chain) voidChecksum(file string) error {
+	c.voided[file]++ // a computation that is under way must not record what it has seen
+	removed := false
+	for _, name := range []string{file + checksumSuffix, file + sumsSuffix} {
+		_, err := c.fs.Stat(c.path(name))
+		if isNotFound(err) {
+			continue
+		}
+		if err == nil {
+			err = c.fs.Remove(c.path(name))
+		}
+		if err != nil {
+			return err
+		}
+		removed = true
+	}
+	if !removed {
+		return nil
+	}
+	return c.syncDir()
+}
+
+// voidAllChecksums is voidChecksum for every layer, before a rebuild writes to any of them.
+func (c *Chain) voidAllChecksums() error {
+	for _, file := range slices.Sorted(maps.Keys(c.disks)) {
+		if err := c.voidChecksum(file); err != nil {
+			return err
+		}
+	}
+	return nil
+}
