@@ -120,6 +120,16 @@ func New(t testing.TB, n int, size int64) *Volume {
 	return v
 }
 
+// SetBinary makes processes that are started from now on run another engine program; "" changes nothing.
+func (v *Volume) SetBinary(path string) {
+	if path != "" {
+		v.binary = path
+	}
+}
+
+// Secret is the volume's secret in hexadecimal digits.
+func (v *Volume) Secret() string { return v.secret }
+
 func (v *Volume) close() {
 	if v.conn != nil {
 		_ = v.conn.Close()
@@ -405,6 +415,7 @@ type Witness struct {
 	record  *witnessv1.Membership
 	Swaps   int
 	offline bool
+	onSwap  func(*witnessv1.Membership)
 }
 
 func startWitness(t testing.TB, path string) *Witness {
@@ -429,6 +440,13 @@ func (v *Volume) Witness() *Witness { return v.witness }
 func (w *Witness) SetOffline(off bool) {
 	w.mu.Lock()
 	w.offline = off
+	w.mu.Unlock()
+}
+
+// OnSwap has f called with every new record before anybody else learns of it. f must not call the witness.
+func (w *Witness) OnSwap(f func(*witnessv1.Membership)) {
+	w.mu.Lock()
+	w.onSwap = f
 	w.mu.Unlock()
 }
 
@@ -466,6 +484,9 @@ func (w *Witness) CompareAndSwap(_ context.Context, r *witnessv1.CompareAndSwapR
 	if same {
 		w.record = r.Next
 		w.Swaps++
+		if w.onSwap != nil {
+			w.onSwap(w.record)
+		}
 	}
 	return &witnessv1.CompareAndSwapResponse{Swapped: same, Current: w.record}, nil
 }

@@ -1,0 +1,115 @@
+package powerloss
+
+import (
+	"flag"
+	"math/rand/v2"
+	"os"
+	"slices"
+	"strconv"
+	"sync"
+	"testing"
+	"time"
+
+	"ankole.storage/test/powerdisk"
+)
+
+// trials is how many moments of each long history are tried.
+var trials = flag.Int("trials", 25, "moments tried of each recorded history")
+
+// seed begins every random choice. The kernel and the scheduler have a say too: the same seed makes a similar history, not
+// the same.
+func seed(t *testing.T) uint64 {
+	s := uint64(os.Getpid())
+	if v := os.Getenv("SEED"); v != "" {
+		n, err := strconv.ParseUint(v, 10, 64)
+		if err != nil {
+			t.Fatalf("SEED=%q: %v", v, err)
+		}
+		s = n
+	}
+	t.Logf("SEED=%d", s)
+	return s
+}
+
+// TestMoments records a volume's life and tries moments of it: those right after an acknowledgement, and others.
+func TestMoments(t *testing.T) {
+	needDisks(t)
+	for _, fs := range []string{"ext4", "xfs"} {
+		t.Run(fs, func(t *testing.T) {
+			s := seed(t)
+			r := record(t, plan{fs: fs, replicas: 3, size: 8 * mib, seed: s, ops: 120, faults: true})
+			r.try(t, sample(r, *trials, s))
+		})
+	}
+}
+
+// sample draws moments of a history, half of them right after something was acknowledged.
+func sample(r *recording, n int, seed uint64) []trial {
+	rng := rand.New(rand.NewPCG(seed, 5))
+	var list []trial
+	for i := range n {
+		at := 1 + rng.IntN(len(r.events))
+		if i%2 == 0 {
+			at = r.acknowledged[rng.IntN(len(r.acknowledged))]
+		}
+		list = append(list, r.trial(at, rng))
+	}
+	slices.SortFunc(list, func(a, b trial) int { return a.at - b.at })
+	return list
+}
+
+func (r *recording) trial(at int, rng *rand.Rand) trial {
+	x := trial{at: at, seed: rng.Uint64()}
+	for range r.disks {
+		x.keep = append(x.keep, powerdisk.AnySurvival(rng))
+	}
+	return x
+}
+
+// parallelBeds is how many states are tried at once. Each waits a good deal for the kernel.
+const parallelBeds = 3
+
+// try tries states, in order of time, on several beds. The first violation ends it.
+func (r *recording) try(t *testing.T, list []trial) {
+	t.Helper()
+	began := time.Now()
+	if err := r.firstViolation(t, list); err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("%s: %d states tried in %v, no violation", r.fs, len(list), time.Since(began).Round(time.Millisecond))
+}
+
+func (r *recording) firstViolation(t *testing.T, list []trial) error {
+	t.Helper()
+	found := make(chan error, parallelBeds)
+	stop := make(chan struct{})
+	var once sync.Once
+	var wg sync.WaitGroup
+	for k := range parallelBeds {
+		b := newBed(t, r)
+		wg.Go(func() {
+			for i := k; i < len(list) && !closed(stop); i += parallelBeds {
+				if err := b.try(list[i]); err != nil {
+					found <- violation{list[i], err}
+					once.Do(func() { close(stop) })
+					return
+				}
+			}
+		})
+	}
+	wg.Wait()
+	select {
+	case err := <-found:
+		return err
+	default:
+		return nil
+	}
+}
+
+// violation is a state that must not be.
+type violation struct {
+	trial trial
+	err   error
+}
+
+func (v violation) Error() string { return v.trial.String() + ":\n" + v.err.Error() }
