@@ -55,6 +55,7 @@ func controllerCommand(g *globals) *cobra.Command {
 	var cfg daemon.EngineConfig
 	var bytes, current, maxSize size
 	var timeout, maxCount int
+	var exact time.Duration
 	c := &cobra.Command{Use: "controller VOLUME", Short: "Run the engine of a volume", Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) (err error) {
 			cfg.VolumeName, cfg.Instance, cfg.Log = args[0], g.instance, g.log
@@ -69,6 +70,9 @@ func controllerCommand(g *globals) *cobra.Command {
 			if err := finishEngineConfig(&cfg); err != nil {
 				return err
 			}
+			if exact > 0 {
+				cfg.ReplicaTimeout = exact
+			}
 			return daemon.RunEngine(cmd.Context(), cfg)
 		}}
 	f := c.Flags()
@@ -82,6 +86,11 @@ func controllerCommand(g *globals) *cobra.Command {
 	f.IntVar(&maxCount, "snapshot-max-count", 250, "most snapshots, 2 to 250")
 	f.Var(&maxSize, "snapshot-max-size", "most bytes in snapshots, 0 for no limit")
 	ignored(c, "disableRevCounter", "salvageRequested", "unmap-mark-snap-chain-removed")
+	f.DurationVar(&exact, "replica-timeout", 0, "for tests, which cannot wait that long: instead of --engine-replica-timeout")
+	f.DurationVar(&cfg.GatherTimeout, "gather-timeout", 0, "for tests: how long a start waits for silent replicas")
+	for _, n := range []string{"replica-timeout", "gather-timeout"} {
+		_ = f.MarkHidden(n) // the flag exists
+	}
 	for _, n := range []string{"enable-backend", "data-server-protocol", "file-sync-http-client-timeout", "rebuild-sync-concurrent-limit"} {
 		f.String(n, "", "accepted and ignored: this engine does not need it")
 		_ = f.MarkHidden(n) // the flag exists

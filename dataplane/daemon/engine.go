@@ -38,6 +38,7 @@ type EngineConfig struct {
 	Transport        string
 	ReplicaTimeout   time.Duration
 	NoReplicaTimeout time.Duration
+	GatherTimeout    time.Duration // 0 is the engine's own
 	Witness          engine.Witness
 	Log              *slog.Logger
 }
@@ -78,7 +79,7 @@ func RunEngine(ctx context.Context, cfg EngineConfig) error {
 	core := engine.New(engine.Config{
 		VolumeName: cfg.VolumeName, VolumeUUID: cfg.VolumeUUID, Instance: cfg.Instance, InstanceManager: cfg.InstanceManager,
 		Secret: cfg.Secret, Size: cfg.Size, Replicas: cfg.Replicas, ReplicaTimeout: cfg.ReplicaTimeout,
-		NoReplicaTimeout: cfg.NoReplicaTimeout, Arena: arena, Witness: cfg.Witness, Nonce: nonce, OnState: p.onState,
+		NoReplicaTimeout: cfg.NoReplicaTimeout, GatherTimeout: cfg.GatherTimeout, Arena: arena, Witness: cfg.Witness, Nonce: nonce, OnState: p.onState,
 		Event: func(e engine.Event) {
 			cfg.Log.Info("engine event", "event", e.Name, "replica", e.Replica, "text", e.Text)
 		},

@@ -68,7 +68,9 @@ type Config struct {
 	ReplicaTimeout time.Duration
 	// NoReplicaTimeout is how long requests wait when no replica is left, before they fail.
 	NoReplicaTimeout time.Duration
-	Arena            *loop.Arena
+	// GatherTimeout is how long a start waits for candidates that do not answer; 0 means 8 s.
+	GatherTimeout time.Duration
+	Arena         *loop.Arena
 	Witness          Witness
 	// Nonce returns fresh random bytes for the handshake.
 	Nonce func() []byte
@@ -145,6 +147,9 @@ func New(cfg Config) *Engine {
 	e := &Engine{
 		cfg: cfg, arena: cfg.Arena, byName: map[string]*link{},
 		witnessWait: clock.Never, gatherUntil: clock.Never, lostSince: clock.Never, changed: true,
+	}
+	if e.cfg.GatherTimeout == 0 {
+		e.cfg.GatherTimeout = gatherTimeout
 	}
 	if e.cfg.OnState == nil {
 		e.cfg.OnState = func(State) {}

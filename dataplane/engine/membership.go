@@ -47,7 +47,7 @@ func (e *Engine) act(a *quorum.Action) {
 			return witnessResult{swap: true, swapped: ok, record: r, err: err}
 		}})
 	case quorum.Contact:
-		e.gatherUntil = e.now.Add(gatherTimeout)
+		e.gatherUntil = e.now.Add(e.cfg.GatherTimeout)
 		for _, l := range e.links {
 			if l != nil {
 				l.mode, l.err = Unknown, ""

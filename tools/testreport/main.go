@@ -1,5 +1,6 @@
 // Command testreport reads what `go test -json` prints and tells a person what came of it: a line per package in the
 // form of `go test`, the whole output of every test that failed, the reason of every test that was skipped, and the sum.
+// A line that a test logs with "sum: " at its beginning is shown whatever becomes of the test.
 //
 //	go test -json ./... | testreport [-v]
 //
@@ -44,6 +45,9 @@ type event struct {
 
 // maxLine bounds one event: a test may log a long line, but not a gigabyte.
 const maxLine = 16 << 20
+
+// sumMark begins what a test wants to say about itself, after the place where testing.T.Log says it was.
+const sumMark = ": sum: "
 
 // report collects results by package.
 type report struct {
@@ -109,6 +113,9 @@ func (r *report) take(e event) {
 	switch {
 	case e.Action == "output":
 		p.output[e.Test] = append(p.output[e.Test], e.Output)
+		if _, line, ok := strings.Cut(e.Output, sumMark); ok {
+			fmt.Fprint(r.w, "     \t"+line)
+		}
 	case e.Test != "":
 		r.test(p, e)
 	default:

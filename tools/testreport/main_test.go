@@ -23,6 +23,14 @@ func TestReport(t *testing.T) {
 			not:  []string{"noise"},
 		},
 		{
+			name: "but for their sum",
+			in: `{"Action":"output","Package":"a","Test":"TestX","Output":"    x_test.go:1: sum: 20 rounds\n"}
+{"Action":"pass","Package":"a","Test":"TestX","Elapsed":0.1}
+{"Action":"pass","Package":"a","Elapsed":0.2}`,
+			ok:   true,
+			want: []string{"\t20 rounds\n", "ok  \ta"},
+		},
+		{
 			name: "a failed test is shown whole and named at the end",
 			in: `{"Action":"output","Package":"a","Test":"TestX","Output":"why\n"}
 {"Action":"fail","Package":"a","Test":"TestX"}

@@ -1,0 +1,335 @@
+package crash
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	enginev1 "ankole.storage/api/rpc/engine/v1"
+	"ankole.storage/test/rig"
+)
+
+// rounds is how many rounds a plain test run makes, over all rigs; ROUNDS overrides it.
+const rounds = 18
+
+// Timeouts of the engines under test, short so that a round is: a replica that says nothing is dropped after the first.
+var engineFlags = []string{"--replica-timeout", "1500ms", "--gather-timeout", "2s", "--no-replica-timeout", "5s"}
+
+// rigs are the volumes that rounds are made on. They share the machine, each has its own rounds.
+var rigs = []struct {
+	name string
+	cfg  rig.Config
+	seed uint64
+}{
+	{"network", rig.Config{Replicas: 3, Size: 16 * mib, Network: true, Disk: 96 * mib}, 1},
+	{"device", rig.Config{Replicas: 3, Size: 16 * mib, Transport: "fuse-loop"}, 2},
+	{"pair", rig.Config{Replicas: 2, Size: 16 * mib, Network: true, Disk: 96 * mib}, 3},
+}
+
+// number reads a number from the environment.
+func number(t *testing.T, name string, otherwise uint64) uint64 {
+	t.Helper()
+	s := os.Getenv(name)
+	if s == "" {
+		return otherwise
+	}
+	n, err := strconv.ParseUint(s, 0, 64)
+	if err != nil {
+		t.Fatalf("%s=%q is not a number", name, s)
+	}
+	return n
+}
+
+// TestRounds runs volumes under writers that know what every sector may hold, and does something terrible to them again
+// and again. After every round the volume must be whole: nothing acknowledged is lost, nothing is made up, and the
+// replicas are identical at every layer.
+//
+// ROUNDS sets how many, SEED what happens, FAULT one fault by name.
+func TestRounds(t *testing.T) {
+	seed := number(t, "SEED", uint64(time.Now().UnixNano()))
+	n := int(number(t, "ROUNDS", rounds))
+	if testing.Short() {
+		n = len(rigs)
+	}
+	totals := make([]*run, len(rigs))
+	began := time.Now()
+	t.Run("rigs", func(t *testing.T) {
+		for i, c := range rigs {
+			t.Run(c.name, func(t *testing.T) {
+				t.Parallel()
+				totals[i] = runRounds(t, c.cfg, c.name, seed, seed+c.seed, (n+len(rigs)-1-i)/len(rigs))
+			})
+		}
+	})
+	report(t, totals, seed, time.Since(began))
+}
+
+// report prints the summary of all rigs in one line.
+func report(t *testing.T, runs []*run, seed uint64, took time.Duration) {
+	tally := map[string]int{}
+	var c rig.Counts
+	n, violations, rebuilds := 0, 0, 0
+	for _, r := range runs {
+		if r == nil {
+			continue
+		}
+		for k, v := range r.tally {
+			tally[k] += v
+			n += v
+		}
+		c.Add(r.j.Counts())
+		violations += len(r.j.Violations())
+		rebuilds += r.rebuilds
+	}
+	var by []string
+	for _, k := range slices.Sorted(maps.Keys(tally)) {
+		by = append(by, fmt.Sprintf("%s %d", k, tally[k]))
+	}
+	line := fmt.Sprintf("sum: crash rounds: %d in %.0f s, seed %d (%s); %d writes, %d of zeroes, %d discards, %d flushes, %d verified reads, %d errors as allowed, %d whole passes, %d rebuilds, %d violations",
+		n, took.Seconds(), seed, strings.Join(by, ", "), c.Writes, c.Zeroes, c.Discards, c.Flushes, c.Reads, c.Errors, c.Verified, rebuilds, violations)
+	t.Log(line)
+}
+
+// run is one volume and its rounds.
+type run struct {
+	t        *testing.T
+	v        *rig.Volume
+	j        *rig.Journal
+	rng      *rand.Rand
+	conn     rig.Target
+	tally    map[string]int
+	rebuilds int
+	engine   *rig.Engine // the one the journal writes to
+	round    int
+	cfg      rig.Config
+}
+
+func runRounds(t *testing.T, cfg rig.Config, name string, base, seed uint64, n int) *run {
+	cfg.EngineFlags = engineFlags
+	v, err := rig.Open(t, cfg)
+	if errors.Is(err, rig.ErrNoNetwork) || errors.Is(err, rig.ErrNoDisk) || err == nil && cfg.Transport == "fuse-loop" && !blockDevices(t) {
+		t.Logf("on a machine without: %v; cuts and full disks are left out", err)
+		cfg.Network, cfg.Disk, cfg.Transport = false, 0, ""
+		v, err = rig.Open(t, cfg)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := &run{t: t, v: v, j: rig.NewJournal(cfg.Size, seed), tally: map[string]int{}, cfg: cfg}
+	t.Cleanup(func() {
+		r.j.Tolerate(rig.AnyError)
+		v.KillAll() // whoever waits for an engine learns that it is gone
+		r.j.End()
+	})
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Logf("round %d of seed %d failed; again: SEED=%d ROUNDS=%d go test ./test/crash -count=1 -v -run 'TestRounds/rigs/%s'", r.round, base, base, len(rigs)*r.round, name)
+		}
+	})
+	r.startEngine()
+	for r.round = 1; r.round <= n && !t.Failed(); r.round++ {
+		r.rng = rand.New(rand.NewPCG(seed, uint64(r.round)))
+		f := r.choose()
+		began := time.Now()
+		r.j.Mark("round %d: %s", r.round, f.name)
+		r.progress(20 + r.rng.IntN(300))
+		f.do(r)
+		r.heal()
+		r.check()
+		r.tally[f.name]++
+		t.Logf("round %d: %s, %.1f s", r.round, f.name, time.Since(began).Seconds())
+	}
+	return r
+}
+
+// choose picks what happens next among what this volume can suffer.
+func (r *run) choose() fault {
+	sum := 0
+	var can []fault
+	only := os.Getenv("FAULT")
+	for _, f := range faults {
+		if (only == "" || only == f.name) && f.possible(r.cfg) {
+			can = append(can, f)
+			sum += f.weight
+		}
+	}
+	if len(can) == 0 {
+		r.t.Skipf("FAULT=%s cannot happen to this volume", only)
+	}
+	k := r.rng.IntN(sum)
+	for _, f := range can {
+		if k -= f.weight; k < 0 {
+			return f
+		}
+	}
+	panic("not reached: the weights add up")
+}
+
+// startEngine starts an engine on one of the nodes, waits until it serves, and gives it to the journal.
+func (r *run) startEngine() {
+	r.t.Helper()
+	var last string
+	rig.Await(r.t, "an engine that serves", func() bool {
+		e := r.v.NewEngine(r.v.EngineHosts[len(last)%2])
+		rig.Await(r.t, "engine "+e.Name, func() bool { return e.Up() || !e.Alive() })
+		if !e.Alive() {
+			last = e.Log()
+		}
+		return e.Alive()
+	})
+	r.use(r.v.Engine())
+}
+
+// use points the journal to an engine that serves.
+func (r *run) use(e *rig.Engine) {
+	r.t.Helper()
+	c, err := e.Target()
+	if err != nil {
+		r.t.Fatalf("%v\n%s", err, e.Log())
+	}
+	if r.conn != nil {
+		_ = r.conn.Close() // it may be broken
+	}
+	r.conn = c
+	r.j.Mark("engine %s serves", e.Name)
+	r.j.Use(c, e != r.engine)
+	r.engine = e
+}
+
+// progress waits until n more requests have succeeded.
+func (r *run) progress(n int) {
+	r.t.Helper()
+	n += r.j.Counts().Ops()
+	rig.Await(r.t, "progress of the writer", func() bool { return r.j.Counts().Ops() >= n || len(r.j.Violations()) > 0 })
+	r.judge()
+}
+
+// judge fails the round if the journal has found something.
+func (r *run) judge() {
+	r.t.Helper()
+	if v := r.j.Violations(); len(v) > 0 {
+		r.t.Fatalf("round %d:\n%s", r.round, strings.Join(v, "\n"))
+	}
+}
+
+// state asks the engine for its state, an empty one if it does not answer.
+func (r *run) state() *enginev1.State {
+	s, err := r.v.State()
+	if err != nil {
+		return &enginev1.State{}
+	}
+	return s
+}
+
+// heal does what a control plane does: whatever died is started again, what is missing is rebuilt.
+func (r *run) heal() {
+	r.t.Helper()
+	r.v.Heal()
+	r.v.Witness().SetOffline(false)
+	for _, x := range r.v.Replicas {
+		if x.Alive() {
+			x.Signal(syscall.SIGCONT)
+		}
+		if x.Disk != nil {
+			if err := x.Disk.Free(); err != nil {
+				r.t.Fatal(err)
+			}
+		}
+	}
+	for _, x := range r.v.Replicas {
+		if !x.Alive() {
+			x.Start()
+		}
+	}
+	e := r.v.Engine()
+	if e.Alive() {
+		e.Signal(syscall.SIGCONT)
+	}
+	if rw := rig.Modes(r.state())[enginev1.Mode_MODE_RW]; !e.Alive() || rw == 0 {
+		e.Kill()
+		r.startEngine()
+	}
+	r.rebuilds += len(r.v.Replicas) - rig.Modes(r.state())[enginev1.Mode_MODE_RW]
+	rig.Await(r.t, "all replicas in the set", r.complete)
+	r.j.Tolerate(nil)
+}
+
+// complete adds whoever is missing, and reports whether nobody is.
+func (r *run) complete() bool {
+	r.t.Helper()
+	s, err := r.v.State()
+	if err != nil {
+		return false
+	}
+	rw := 0
+	for _, x := range r.v.Replicas {
+		switch x.Mode(s) {
+		case enginev1.Mode_MODE_RW:
+			rw++
+		case enginev1.Mode_MODE_WO:
+		default:
+			if !x.Alive() {
+				r.t.Fatalf("replica %s ended by itself:\n%s", x.Name, x.Log())
+			}
+			r.forget(s)
+			_ = r.add(x) // asked again until it is RW
+		}
+	}
+	return rw == len(r.v.Replicas)
+}
+
+// forget removes entries of addresses where no replica is any more.
+func (r *run) forget(s *enginev1.State) {
+	for _, e := range s.Replicas {
+		known := slices.ContainsFunc(r.v.Replicas, func(x *rig.Replica) bool { return "tcp://"+x.Addr == e.Address })
+		if !known {
+			ctx, cancel := deadline()
+			_, _ = r.v.Control().ReplicaRemove(ctx, &enginev1.ReplicaRemoveRequest{Address: e.Address}) // tried again
+			cancel()
+		}
+	}
+}
+
+// add asks the engine to rebuild a replica.
+func (r *run) add(x *rig.Replica) error {
+	ctx, cancel := deadline()
+	defer cancel()
+	_, err := r.v.Control().ReplicaAdd(ctx, &enginev1.ReplicaAddRequest{Address: "tcp://" + x.Addr})
+	return err
+}
+
+// check holds the writer still and looks at everything: the content through a new connection, and the replicas' files.
+func (r *run) check() {
+	r.t.Helper()
+	if r.j.Idle() {
+		r.use(r.v.Engine())
+	}
+	r.progress(50) // the volume is usable
+	if !r.j.Pause() {
+		r.t.Fatalf("a request of the writer hangs\n%s", r.v.Engine().Log())
+	}
+	c, err := r.v.Engine().Target()
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	defer c.Close()
+	if err := errors.Join(r.j.Verify(c), c.Flush()); err != nil {
+		r.t.Fatal(err)
+	}
+	r.judge()
+	if err := rig.Compare(r.v.Replicas...); err != nil {
+		r.t.Fatalf("round %d: %v", r.round, err)
+	}
+	r.j.Resume()
+	if r.j.Idle() {
+		r.use(r.v.Engine())
+	}
+}

@@ -1,0 +1,182 @@
+package rig
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+
+	enginev1 "ankole.storage/api/rpc/engine/v1"
+	"ankole.storage/bench/nbdclient"
+)
+
+// Engine is one engine process.
+type Engine struct {
+	v    *Volume
+	Name string
+	Addr string
+	Host *Host
+	proc *process
+	conn *grpc.ClientConn
+}
+
+// NewEngine starts an engine on a host with the given replicas (all, without arguments) and does not wait. It becomes the
+// volume's engine; the one before is left alone.
+func (v *Volume) NewEngine(h *Host, replicas ...*Replica) *Engine {
+	v.t.Helper()
+	if len(replicas) == 0 {
+		replicas = v.Replicas
+	}
+	e := &Engine{v: v, Name: fmt.Sprintf("vol-e-%d", len(v.engines)+1), Addr: h.address(v.t), Host: h}
+	args := []string{"--engine-instance-name", e.Name, "--volume-name", v.Name, "controller", v.Name,
+		"--frontend", "tgt-blockdev", "--size", fmt.Sprint(v.Size), "--listen", e.Addr}
+	args = append(args, v.cfg.EngineFlags...)
+	for _, r := range replicas {
+		args = append(args, "--replica", "tcp://"+r.Addr)
+	}
+	e.proc = v.spawn(h, e.Name, 0, args...)
+	dial := func(ctx context.Context, addr string) (net.Conn, error) { return v.dial(ctx, addr) }
+	conn, err := grpc.NewClient("passthrough:///"+e.Addr, grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithContextDialer(dial))
+	if err != nil {
+		v.t.Fatal(err)
+	}
+	e.conn = conn
+	v.engine, v.Addr = e, e.Addr
+	v.engines = append(v.engines, e)
+	return e
+}
+
+// Engine returns the volume's newest engine.
+func (v *Volume) Engine() *Engine { return v.engine }
+
+// SpawnEngine starts a new engine on the first engine host and does not wait.
+func (v *Volume) SpawnEngine(replicas ...*Replica) {
+	v.t.Helper()
+	v.NewEngine(v.EngineHosts[0], replicas...)
+}
+
+// StartEngine starts a new engine with the given replicas (all, without arguments) and waits until the volume is offered.
+func (v *Volume) StartEngine(replicas ...*Replica) {
+	v.t.Helper()
+	v.SpawnEngine(replicas...)
+	v.engine.AwaitUp()
+}
+
+// AwaitUp waits until the engine offers the volume.
+func (e *Engine) AwaitUp() {
+	e.v.t.Helper()
+	e.v.await("engine", e.proc, e.Up)
+}
+
+// Up reports whether the engine offers the volume.
+func (e *Engine) Up() bool {
+	s, err := e.State()
+	return err == nil && s.FrontendState == "up"
+}
+
+// Alive reports whether the process runs.
+func (e *Engine) Alive() bool { return e != nil && e.proc.alive() }
+
+// Signal sends a signal.
+func (e *Engine) Signal(s syscall.Signal) { e.proc.kill(s) }
+
+// Kill sends SIGKILL and waits for the end.
+func (e *Engine) Kill() { e.proc.end() }
+
+// Log returns the end of what the engine has said.
+func (e *Engine) Log() string { return e.proc.log.String() }
+
+// Exit waits for the engine's end and returns its exit status.
+func (e *Engine) Exit() int {
+	e.v.t.Helper()
+	Await(e.v.t, "end of engine "+e.Name, func() bool { return !e.proc.alive() })
+	return e.proc.cmd.ProcessState.ExitCode()
+}
+
+// Control is a client of the engine's control interface.
+func (e *Engine) Control() enginev1.EngineClient { return enginev1.NewEngineClient(e.conn) }
+
+// stateTimeout bounds a question to an engine that may be stopped or cut off.
+const stateTimeout = 5 * time.Second
+
+// State asks the engine for its state.
+func (e *Engine) State() (*enginev1.State, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), stateTimeout)
+	defer cancel()
+	return e.Control().Get(ctx, &enginev1.GetRequest{})
+}
+
+// EngineExit waits for the engine's end and returns its exit status and log.
+func (v *Volume) EngineExit() (int, string) {
+	v.t.Helper()
+	return v.engine.Exit(), v.engine.Log()
+}
+
+// StopEngine ends the engine cleanly.
+func (v *Volume) StopEngine() {
+	v.t.Helper()
+	v.engine.proc.kill(syscall.SIGINT)
+	if code, log := v.EngineExit(); code != 0 {
+		v.t.Fatalf("engine ended with %d\n%s", code, log)
+	}
+}
+
+// KillEngine sends SIGKILL to the engine.
+func (v *Volume) KillEngine() { v.engine.Kill() }
+
+// EnginePid returns the engine's process number.
+func (v *Volume) EnginePid() int { return v.engine.proc.cmd.Process.Pid }
+
+// Control is a client of the engine's control interface.
+func (v *Volume) Control() enginev1.EngineClient { return v.engine.Control() }
+
+// State asks the engine for its state.
+func (v *Volume) State() (*enginev1.State, error) { return v.engine.State() }
+
+// Await waits until the engine's state satisfies cond.
+func (v *Volume) Await(what string, cond func(*enginev1.State) bool) {
+	v.t.Helper()
+	v.await(what, v.engine.proc, func() bool { s, err := v.State(); return err == nil && cond(s) })
+}
+
+// Rebuild adds a started replica and waits until it is RW.
+func (v *Volume) Rebuild(r *Replica) {
+	v.t.Helper()
+	ctx, cancel := waitContext()
+	defer cancel()
+	if _, err := v.Control().ReplicaAdd(ctx, &enginev1.ReplicaAddRequest{Address: "tcp://" + r.Addr}); err != nil {
+		v.t.Fatalf("add %s: %v", r.Name, err)
+	}
+	v.Await("rebuild of "+r.Name, func(s *enginev1.State) bool {
+		for _, x := range s.Replicas {
+			if x.Address != "tcp://"+r.Addr {
+				continue
+			}
+			if x.Mode == enginev1.Mode_MODE_ERR {
+				v.t.Fatalf("rebuild of %s: %s", r.Name, x.Error)
+			}
+			return x.Mode == enginev1.Mode_MODE_RW
+		}
+		return false
+	})
+}
+
+// Dial connects to the volume's NBD socket.
+func (v *Volume) Dial() *nbdclient.Client {
+	v.t.Helper()
+	c, err := v.engine.dialNBD()
+	if err != nil {
+		v.t.Fatal(err)
+	}
+	v.t.Cleanup(func() { _ = c.Close() })
+	return c
+}
+
+func (e *Engine) dialNBD() (*nbdclient.Client, error) {
+	return nbdclient.Dial(context.Background(), "unix:"+filepath.Join(e.Host.Dir, e.v.Name+".nbd"), nbdclient.Options{Export: e.v.Name})
+}

@@ -1,0 +1,115 @@
+package rig
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"ankole.storage/dataplane/frontend/fuseloop/blockdev"
+)
+
+// Host is a node: a place for processes with an address, a way to the witness, and block devices of its own. Without
+// namespaces all hosts share the machine's loopback address.
+type Host struct {
+	Name string
+	Addr string
+	// Dir holds what the host's processes leave outside the replica directory: sockets and device nodes.
+	Dir string
+	// Witness is the host's way to the witness.
+	Witness *Relay
+	ns      *namespace
+	net     *Network
+	port    int
+}
+
+// firstPort is where a host with an address of its own starts to count.
+const firstPort = 10000
+
+func (v *Volume) newHost(name string) *Host {
+	v.t.Helper()
+	h := &Host{Name: name, Addr: "127.0.0.1", Dir: filepath.Join(v.Dir, name), port: firstPort}
+	if err := os.MkdirAll(filepath.Join(h.Dir, "dev"), 0o700); err != nil {
+		v.t.Fatal(err)
+	}
+	if v.net != nil {
+		if err := v.net.join(h); err != nil {
+			v.t.Fatal(err)
+		}
+	}
+	h.Witness = v.witness.relay(v.t, filepath.Join(h.Dir, "witness.sock"))
+	v.hosts = append(v.hosts, h)
+	return h
+}
+
+// environment is what the host's processes get to know about it.
+func (h *Host) environment(v *Volume) []string {
+	return []string{"ANKOLE_VOLUME_UUID=" + v.UUID, "ANKOLE_VOLUME_SECRET=" + v.secret,
+		"ANKOLE_WITNESS=unix:" + filepath.Join(h.Dir, "witness.sock"), "ANKOLE_BLOCK_TRANSPORT=" + v.cfg.Transport, "POD_NAME=" + h.Name,
+		fmt.Sprintf(`ANKOLE_MOUNTS={"/host/var/lib/longhorn/unix-domain-socket": %q, "/dev/longhorn": %q}`, h.Dir, h.devices())}
+}
+
+func (h *Host) devices() string { return filepath.Join(h.Dir, "dev") }
+
+// address returns an address for a process and the next port for its data.
+func (h *Host) address(t testing.TB) string {
+	t.Helper()
+	if h.ns == nil {
+		return fmt.Sprintf("%s:%d", h.Addr, ports(t))
+	}
+	// Never the same twice: a connection that is cut off may still hold the old one.
+	h.port += 10
+	return fmt.Sprintf("%s:%d", h.Addr, h.port)
+}
+
+// Cut makes everything vanish that the other hosts send to h, and that h sends to them unless oneWay.
+func (h *Host) Cut(t testing.TB, oneWay bool, others ...*Host) {
+	t.Helper()
+	var from []string
+	for _, o := range others {
+		from = append(from, o.Addr)
+		if !oneWay {
+			o.Cut(t, true, h)
+		}
+	}
+	if err := h.ns.run("nft", "add element inet rig cut { "+strings.Join(from, ", ")+" }"); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Others are all hosts of the volume but h.
+func (h *Host) Others() []*Host {
+	var out []*Host
+	for _, o := range h.net.hosts {
+		if o != h {
+			out = append(out, o)
+		}
+	}
+	return out
+}
+
+// Heal ends every cut of the volume's network.
+func (v *Volume) Heal() {
+	v.t.Helper()
+	if v.net == nil {
+		return
+	}
+	for _, h := range v.net.hosts {
+		if err := h.ns.run("nft", "flush set inet rig cut"); err != nil {
+			v.t.Fatal(err)
+		}
+	}
+}
+
+// sweepDevices removes block devices whose engine was killed.
+func (h *Host) sweepDevices() error { return sweepDevices(h.devices()) }
+
+func sweepDevices(dir string) error {
+	if blockdev.Available() != nil {
+		return nil
+	}
+	ctx, cancel := waitContext()
+	defer cancel()
+	return blockdev.Sweep(ctx, dir)
+}
