@@ -71,7 +71,7 @@ type Config struct {
 	// GatherTimeout is how long a start waits for candidates that do not answer; 0 means 8 s.
 	GatherTimeout time.Duration
 	Arena         *loop.Arena
-	Witness          Witness
+	Witness       Witness
 	// Nonce returns fresh random bytes for the handshake.
 	Nonce func() []byte
 	// OnState is called at the end of a step in which the state changed. It must not block.
