@@ -63,6 +63,9 @@ func (f *file) ReadAt(p []byte, off int64) (int, error) {
 	if err := f.check(off, int64(len(p)), false); err != nil {
 		return 0, err
 	}
+	if f.n.isBad(off, int64(len(p))) {
+		return 0, place("read", f.name, disk.ErrIO)
+	}
 	n := max(min(int64(len(p)), f.n.data.size-off), 0)
 	f.n.data.read(p[:n], off)
 	if n < int64(len(p)) {
@@ -89,6 +92,7 @@ func (f *file) writeAt(p []byte, off int64) (int, error) {
 		return 0, err
 	}
 	f.n.data.write(p, off)
+	f.n.mend(off, int64(len(p)))
 	f.fs.touch(f.n, true)
 	return len(p), nil
 }

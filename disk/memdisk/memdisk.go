@@ -55,6 +55,8 @@ type node struct {
 	ctime  int64
 	dir    *directory
 	data   *content
+	// bad pages cannot be read until they are written.
+	bad map[int64]bool
 }
 
 // directory holds names twice and, between the two, what happened since the last sync.

@@ -28,3 +28,36 @@ func (fs *FS) Rot(name string, off, n int64) error {
 	}
 	return nil
 }
+
+// Unreadable makes the pages of [off, off+n) of a file give errors until they are written.
+func (fs *FS) Unreadable(name string, off, n int64) error {
+	fs.mu.Lock()
+	defer fs.mu.Unlock()
+	node, err := fs.walk(name)
+	if err != nil {
+		return place("damage", name, err)
+	}
+	if node.bad == nil {
+		node.bad = map[int64]bool{}
+	}
+	for i := off / pageSize; i*pageSize < off+n; i++ {
+		node.bad[i] = true
+	}
+	return nil
+}
+
+func (n *node) isBad(off, length int64) bool {
+	for i := off / pageSize; len(n.bad) > 0 && i*pageSize < off+length; i++ {
+		if n.bad[i] {
+			return true
+		}
+	}
+	return false
+}
+
+// mend is what writing does to a bad page: the medium puts it elsewhere.
+func (n *node) mend(off, length int64) {
+	for i := off / pageSize; len(n.bad) > 0 && i*pageSize < off+length; i++ {
+		delete(n.bad, i)
+	}
+}
