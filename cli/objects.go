@@ -7,7 +7,7 @@ import (
 )
 
 func (a *app) replicaCommands() *cobra.Command {
-	c := &cobra.Command{Use: "replica", Aliases: []string{"replicas"}, Short: "Look at the copies of volumes"}
+	c := &cobra.Command{Use: "replica", Aliases: []string{"replicas"}, Short: "Look at the copies of volumes, also without a cluster"}
 	list := &cobra.Command{Use: "list [VOLUME]", Aliases: []string{"ls"}, Short: "List the replicas of a volume, or of all", Args: atMost(1),
 		ValidArgsFunction: a.completeNames(1, volumeNames),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -34,7 +34,7 @@ func (a *app) replicaCommands() *cobra.Command {
 			return show(a, replicaKind, rows, false)
 		}}
 	a.addOutput(list)
-	c.AddCommand(list, a.replicaDelete())
+	c.AddCommand(list, a.replicaDelete(), a.replicaInspect(), a.replicaHash(), a.replicaExport(), a.replicaCheck())
 	return c
 }
 

@@ -31,7 +31,7 @@ var walls = []wall{
 	{from: []string{"cmd/engine", "cmd/instance-manager"}, far: true, forbid: kubernetes,
 		why: "the data plane outlives the control plane: I/O goes on while Kubernetes is down or being upgraded, and an engine stays small"},
 	{from: []string{"cmd/ankole", "cli/...", "rest/client"}, far: true, forbid: kubernetes,
-		why: "the command line talks to the /v1 API and to nothing else; a cluster in one process is a program of its own"},
+		why: "the command line talks to the /v1 API, and reads replica directories, and nothing else; a cluster in one process is a program of its own"},
 	{from: []string{"rest/resource"}, forbid: []string{"k8s.io", "sigs.k8s.io", "ours"}, but: []string{"ours/rest/resource"},
 		why: "the shapes of the API are shared by server and clients, and clients stay small"},
 	{from: []string{"controlplane/..."}, far: true, forbid: []string{"ours/dataplane"},

@@ -82,6 +82,9 @@ type Chain struct {
 	// may be replaced beside it.
 	size       int64
 	rebuilding bool
+	// skipUnwritten: read-only, and the head's unwritten extents are interrupted writes, which an open for writing
+	// would punch: they count as holes.
+	skipUnwritten bool
 
 	member *slotFile
 	dirty  *slotFile

@@ -64,7 +64,11 @@ func (c *Chain) at(snapshot string) (*Chain, error) {
 	v := &Chain{fs: c.fs, dir: c.dir, opts: c.opts, vm: c.vm, disks: c.disks, layers: make([]layer, 1)}
 	v.opts.ReadOnly = true
 	v.vm.Head = file
-	if v.vm.Size = info.Size / blockSize * blockSize; v.vm.Size == 0 {
+	v.skipUnwritten = c.skipUnwritten && snapshot == HeadName
+	if snapshot != HeadName { // the head's file may have been cut short; the volume has the size volume.meta says
+		v.vm.Size = info.Size / blockSize * blockSize
+	}
+	if v.vm.Size == 0 {
 		return nil, fmt.Errorf("%w: %s is empty", ErrCorrupt, file)
 	}
 	v.size = v.vm.Size

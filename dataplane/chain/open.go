@@ -35,6 +35,7 @@ func Open(fs disk.Meta, dir string, opts Options) (_ *Chain, err error) {
 	if err := c.openSidecars(); err != nil {
 		return nil, err
 	}
+	c.skipUnwritten = c.opts.ReadOnly && c.interruptedWrites()
 	if err := c.loadDisks(names); err != nil {
 		return nil, err
 	}
@@ -268,7 +269,11 @@ func (c *Chain) buildMap() error {
 				return fmt.Errorf("unwritten extents of %s: %w", c.layers[i].name, err)
 			}
 		}
+		skip := isHead && c.skipUnwritten
 		err := c.eachExtent(&c.layers[i], func(e disk.Extent) error {
+			if skip && e.Unwritten {
+				return nil // the next open for writing punches it
+			}
 			first, end := c.blocksOf(e)
 			if isHead {
 				c.m.setHead(first, end, byte(i), c.backing)
@@ -328,7 +333,7 @@ func (c *Chain) settleUnwritten() error {
 	switch {
 	case c.member == nil:
 		settle = func(e disk.Extent) error { return writeZeroes(h.file, e.Off, e.Len) }
-	case c.vm.Dirty && c.vm.AnkoleHead == c.vm.Head:
+	case c.interruptedWrites():
 		settle = func(e disk.Extent) error { return h.file.Punch(e.Off, e.Len) }
 	default:
 		return nil
@@ -350,6 +355,11 @@ func (c *Chain) settleUnwritten() error {
 	}
 	c.opts.Log.Info("unwritten extents of the head settled", "dir", c.dir, "extents", len(unwritten), "own", c.member != nil)
 	return c.syncFile(h.file)
+}
+
+// interruptedWrites tells whether an unwritten extent of the head can only be a write that an unclean stop cut short.
+func (c *Chain) interruptedWrites() bool {
+	return c.member != nil && c.vm.Dirty && c.vm.AnkoleHead == c.vm.Head
 }
 
 // zeroChunk is how much writeZeroes writes at a time.

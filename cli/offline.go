@@ -1,0 +1,296 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"ankole.storage/dataplane/offline"
+	"ankole.storage/disk"
+)
+
+// The commands of this file need no cluster: they read replica directories.
+
+// offlineFlags are what all of them take.
+type offlineFlags struct {
+	backing, size, head string
+}
+
+func (f *offlineFlags) add(c *cobra.Command) {
+	c.Flags().StringVar(&f.backing, "backing-file", "", "raw image below the volume, where the recorded path does not exist here")
+	c.Flags().StringVar(&f.size, "size", "", "the volume's size, where volume.meta is lost")
+	c.Flags().StringVar(&f.head, "head", "", "the head's file name, where volume.meta is lost and there are several")
+}
+
+func (f *offlineFlags) options() (offline.Options, error) {
+	o := offline.Options{BackingFile: f.backing, Head: f.head}
+	if f.size != "" {
+		n, err := parseBytes(f.size)
+		if err != nil {
+			return o, err
+		}
+		o.SizeBytes = n
+	}
+	return o, nil
+}
+
+// open opens a directory; the caller closes it.
+func (f *offlineFlags) open(dir string) (*offline.Directory, error) {
+	o, err := f.options()
+	if err != nil {
+		return nil, err
+	}
+	return offline.Open(dir, o)
+}
+
+// parseBytes reads a size such as 10Gi or 1073741824.
+func parseBytes(text string) (int64, error) {
+	number, unit := strings.TrimSpace(text), int64(1)
+	for i, u := range units[1:] {
+		if rest, ok := strings.CutSuffix(strings.TrimSuffix(number, "B"), u); ok {
+			number, unit = rest, int64(1)<<(10*(i+1))
+			break
+		}
+	}
+	n, err := strconv.ParseInt(number, 10, 64)
+	if err != nil || n <= 0 || n > (1<<63-1)/unit {
+		return 0, usagef("size %q: give bytes, or a whole number with Ki, Mi, Gi or Ti", text)
+	}
+	return n * unit, nil
+}
+
+// structured adds -o json|yaml to a command whose table is no list of objects.
+func (a *app) structured(c *cobra.Command) {
+	formats := []string{outputJSON, outputYAML}
+	c.Flags().StringVarP(&a.output, "output", "o", outputTable, "format: "+strings.Join(formats, ", ")+" (default text)")
+	_ = c.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(formats, cobra.ShellCompDirectiveNoFileComp))
+	c.PreRunE = func(*cobra.Command, []string) error {
+		if a.output != outputTable && !slices.Contains(formats, a.output) {
+			return usagef("unknown output format %q; use one of %s", a.output, strings.Join(formats, ", "))
+		}
+		return nil
+	}
+}
+
+func (a *app) replicaInspect() *cobra.Command {
+	var f offlineFlags
+	c := &cobra.Command{Use: "inspect DIR", Short: "Explain a replica directory, without a cluster",
+		Long: `Explain a replica directory: its chain of snapshots, what it remembers of the other replicas, and what is wrong with it.
+Nothing is changed. The directory may be of a reference engine.`,
+		Args: exactly("the replica's directory"),
+		RunE: func(_ *cobra.Command, args []string) error {
+			d, err := f.open(args[0])
+			if err != nil {
+				return err
+			}
+			defer d.Close() // only a lock
+			r, err := d.Inspect()
+			if err != nil {
+				return err
+			}
+			if a.output != outputTable {
+				return a.encode(r)
+			}
+			return writeReport(a.out, r)
+		}}
+	f.add(c)
+	a.structured(c)
+	return c
+}
+
+func (a *app) replicaHash() *cobra.Command {
+	var f offlineFlags
+	var snapshot string
+	var all bool
+	c := &cobra.Command{Use: "hash DIR [--snapshot NAME | --all]", Short: "Print the SHA-256 of a volume's content, from a replica directory",
+		Args: exactly("the replica's directory"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			d, err := f.open(args[0])
+			if err != nil {
+				return err
+			}
+			defer d.Close() // only a lock
+			a.warnOfContent(d)
+			names := []string{snapshot}
+			if all {
+				if names, err = d.Snapshots(); err != nil {
+					return err
+				}
+			}
+			sums, err := a.hashes(cmd.Context(), d, names)
+			if err != nil {
+				return err
+			}
+			if a.output != outputTable {
+				if all {
+					return a.encode(sums)
+				}
+				return a.encode(sums[0])
+			}
+			for _, s := range sums {
+				fmt.Fprintf(a.out, "%s  %s\n", s.SHA256, s.Snapshot)
+			}
+			return nil
+		}}
+	f.add(c)
+	c.Flags().StringVar(&snapshot, "snapshot", offline.Head, "the snapshot to look at")
+	c.Flags().BoolVar(&all, "all", false, "every snapshot, and the head")
+	c.MarkFlagsMutuallyExclusive("snapshot", "all")
+	a.structured(c)
+	return c
+}
+
+func (a *app) hashes(ctx context.Context, d *offline.Directory, names []string) ([]offline.Sum, error) {
+	p := a.slow()
+	defer p.stop()
+	var sums []offline.Sum
+	for _, name := range names {
+		one, err := d.Hash(ctx, name, bytesOf(p, "reading "+name))
+		if err != nil {
+			return nil, err
+		}
+		sums = append(sums, one)
+	}
+	return sums, nil
+}
+
+// slow is a progress that says nothing before there is something to wait for.
+func (a *app) slow() *progress {
+	p := newProgress(a.err, a.terminal)
+	p.last = p.began
+	return p
+}
+
+// bytesOf shows a long operation's progress on p.
+func bytesOf(p *progress, what string) offline.Progress {
+	return func(done, total int64) {
+		percent := 100
+		if total > 0 {
+			percent = int(float64(done) / float64(total) * 100)
+		}
+		p.set(percent, "%s, %s of %s", what, size(done), size(total))
+	}
+}
+
+// warnOfContent says on the error stream where a directory's content is not the volume's.
+func (a *app) warnOfContent(d *offline.Directory) {
+	if r, err := d.Inspect(); err == nil && (r.State == offline.StateRebuilding || r.Membership.State == "WO") {
+		fmt.Fprintf(a.err, "warning: %s was being rebuilt and is not complete; what it holds is not the volume's content\n", d.Path)
+	}
+}
+
+func (a *app) replicaExport() *cobra.Command {
+	var f offlineFlags
+	var snapshot string
+	var o offline.ExportOptions
+	c := &cobra.Command{Use: "export DIR [--snapshot NAME] FILE", Short: "Copy a volume's content out of a replica directory, as an image",
+		Args: exactly("the replica's directory", "the image to write"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if !slices.Contains(offline.Formats, o.Format) {
+				return usagef("unknown image format %q; use one of %s", o.Format, strings.Join(offline.Formats, ", "))
+			}
+			d, err := f.open(args[0])
+			if err != nil {
+				return err
+			}
+			defer d.Close() // only a lock
+			a.warnOfContent(d)
+			p := a.slow()
+			defer p.stop()
+			o.Progress = bytesOf(p, "copying "+snapshot)
+			done, err := d.Export(cmd.Context(), snapshot, args[1], o)
+			if err != nil {
+				return err
+			}
+			p.stop()
+			if a.output != outputTable {
+				return a.encode(done)
+			}
+			fmt.Fprintf(a.out, "%s written: %s of %s, %s, occupies %s\n", done.File, done.Snapshot, d.Path, size(done.SizeBytes), size(done.AllocatedBytes))
+			return nil
+		}}
+	f.add(c)
+	c.Flags().StringVar(&snapshot, "snapshot", offline.Head, "the snapshot to copy")
+	c.Flags().StringVar(&o.Format, "format", offline.FormatRaw, "format: "+strings.Join(offline.Formats, ", "))
+	c.Flags().BoolVar(&o.Force, "force", false, "replace a file that is there")
+	_ = c.RegisterFlagCompletionFunc("format", cobra.FixedCompletions(offline.Formats, cobra.ShellCompDirectiveNoFileComp))
+	a.structured(c)
+	return c
+}
+
+// errFound is the error of a check that found something: the report has said what.
+var errFound = errors.New("the check found errors")
+
+// checkResult is the structured output of a check.
+type checkResult struct {
+	*offline.CheckReport
+	Other    *offline.CheckReport `json:"other,omitempty"`
+	Compared []offline.Comparison `json:"compared,omitempty"`
+}
+
+func (a *app) replicaCheck() *cobra.Command {
+	var f offlineFlags
+	var other string
+	c := &cobra.Command{Use: "check DIR [--compare DIR]", Short: "Check a replica directory, and compare it with another one",
+		Long: `Check a replica directory: its form, that every file can be read, and checksums where they are recorded. With --compare also
+whether another replica has the same content at every snapshot that both have. Nothing is changed. The exit status is 1 if
+something is wrong.`,
+		Args: exactly("the replica's directory"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return a.check(cmd.Context(), &f, args[0], other)
+		}}
+	f.add(c)
+	c.Flags().StringVar(&other, "compare", "", "another replica of the same volume")
+	a.structured(c)
+	return c
+}
+
+func (a *app) check(ctx context.Context, f *offlineFlags, dir, other string) error {
+	d, err := f.open(dir)
+	if err != nil {
+		return err
+	}
+	defer d.Close() // only a lock
+	p := a.slow()
+	defer p.stop()
+	var all checkResult
+	if all.CheckReport, err = d.Check(ctx, bytesOf(p, "reading "+dir)); err != nil {
+		return err
+	}
+	failed := all.Failed()
+	if other != "" {
+		o, err := f.open(other)
+		if err != nil {
+			return err
+		}
+		defer o.Close() // only a lock
+		if all.Other, err = o.Check(ctx, bytesOf(p, "reading "+other)); err != nil {
+			return err
+		}
+		failed = failed || all.Other.Failed()
+		if all.Compared, err = offline.Compare(ctx, d, o, bytesOf(p, "comparing")); err != nil {
+			if !failed || errors.Is(err, context.Canceled) || errors.Is(err, disk.ErrNotFound) {
+				return err
+			}
+			fmt.Fprintf(a.err, "not compared: %v\n", err)
+		}
+		failed = failed || slices.ContainsFunc(all.Compared, func(c offline.Comparison) bool {
+			return c.In == offline.InBoth && !c.Equal && !c.Explained
+		})
+	}
+	p.stop()
+	if a.output != outputTable {
+		err = a.encode(all)
+	} else {
+		err = writeCheck(a.out, all)
+	}
+	if err == nil && failed {
+		err = errFound
+	}
+	return err
+}
