@@ -60,6 +60,10 @@ func (e *Engine) posted(v any) {
 		e.takeSnapshot(m)
 	case RemoveSnapshot:
 		e.removeSnapshot(m)
+	case Expand:
+		e.expand(m)
+	case Revert:
+		e.revert(m)
 	case PurgeSnapshots:
 		e.startPurge(m)
 	case Refresh:
@@ -75,7 +79,7 @@ func (e *Engine) attachFrontend(m AttachFrontend) {
 		return
 	}
 	e.fe = m.Frontend
-	e.fe.SetSize(e.cfg.Size, e.out)
+	e.fe.SetSize(e.agreedSize, e.out)
 	e.fe.Start(e.out)
 	m.Reply(nil)
 }

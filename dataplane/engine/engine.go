@@ -60,7 +60,8 @@ type Config struct {
 	Instance        string
 	InstanceManager string
 	Secret          []byte
-	// Size is the volume's size in bytes.
+	// Size is the volume's size in bytes as it was known last. If the replicas have more, an expansion was under way and is
+	// finished; if all of them have less, they are not what they should be.
 	Size     int64
 	Replicas []string
 	// ReplicaTimeout is how long a replica may keep requests without any answer before it is dropped; the last one is
@@ -122,9 +123,12 @@ type Engine struct {
 	frozen   int // holders of the write stop (snapshot, rebuild start)
 	onQuiet  []func()
 	// changing is the change of the replicas' chains that is under way, empty for none; purge the purge that is.
-	changing string
-	purge    *purging
-	writes   int // mirrored writes in flight
+	changing  string
+	expansion Expansion
+	// size is what every RW replica has, agreedSize what users are told.
+	size, agreedSize int64
+	purge            *purging
+	writes           int // mirrored writes in flight
 
 	serving   bool
 	lostSince clock.Ticks // when the last replica was lost, Never otherwise
@@ -159,6 +163,7 @@ func New(cfg Config) *Engine {
 	}
 	e.identity = fmt.Sprintf("%s#%x", cfg.Instance, cfg.Nonce()[:4])
 	cfg.Arena.Reserve(min(arenaReserve, cfg.Arena.Budget()/4))
+	e.size, e.agreedSize = cfg.Size, cfg.Size
 	e.dirty.init()
 	e.quorum = quorum.New(quorum.Config{Engine: cfg.Instance, InstanceManager: cfg.InstanceManager, Candidates: len(cfg.Replicas)})
 	for _, a := range cfg.Replicas {

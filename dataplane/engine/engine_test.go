@@ -193,17 +193,17 @@ func TestStartRefused(t *testing.T) {
 		spoil func(f *fake)
 		says  string
 	}{
-		"wrong secret":    {func(f *fake) { f.secret = []byte("another") }, ""},
-		"another size":    {func(f *fake) { f.reply.Size, f.reply.Blank = 4096, false }, ""},
-		"short nonce":     {func(f *fake) { f.nonce = []byte("x") }, ""},
-		"nobody is there": {func(f *fake) { f.proc.Kill() }, ""},
+		"wrong secret":    {func(f *fake) { f.secret = []byte("another") }, "no replica answered"},
+		"smaller":         {func(f *fake) { f.reply.Size, f.reply.Blank = 4096, false }, "every replica has 4096 bytes"},
+		"short nonce":     {func(f *fake) { f.nonce = []byte("x") }, "no replica answered"},
+		"nobody is there": {func(f *fake) { f.proc.Kill() }, "no replica answered"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			g := newRig(t, 1, 16*mib)
 			c.spoil(g.fakes[0])
 			g.launch()
 			g.until("engine gives up", func() bool { return g.state.Fatal })
-			if g.state.Serving || g.state.Reason == "" || !strings.Contains(g.state.Reason, "no replica answered") {
+			if g.state.Serving || g.state.Reason == "" || !strings.Contains(g.state.Reason, c.says) {
 				t.Errorf("reason %q", g.state.Reason)
 			}
 			if c := g.write(0, 1, 4096); g.finish(c) != block.IOError {

@@ -376,9 +376,6 @@ func (l *link) welcomed(h *wire.Header, p []byte) error {
 		l.joining.ready()
 		return nil
 	}
-	if r.Size != c.Size && !r.Blank {
-		return fmt.Errorf("replica is %d bytes, the volume %d", r.Size, c.Size)
-	}
 	a := quorum.Answer{Member: l.member, Blank: r.Blank, Rebuilding: r.Rebuilding}
 	if r.Record != nil && r.Record.VolumeUUID == c.VolumeUUID {
 		a.Record = recordFrom(r.Record)

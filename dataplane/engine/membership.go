@@ -62,14 +62,19 @@ func (e *Engine) act(a *quorum.Action) {
 	case quorum.Committed:
 		e.committed(a)
 	case quorum.Stop:
-		e.gatherUntil = clock.Never
-		e.fatal, e.fenced = a.Reason, a.Fenced
-		e.serving = false
-		e.event("stopped", "", a.Reason)
-		e.failBacklog(block.IOError)
-		e.failHeld()
+		e.stop(a.Reason, a.Fenced)
 	}
 	e.changed = true
+}
+
+// stop ends service for good.
+func (e *Engine) stop(reason string, fenced bool) {
+	e.gatherUntil = clock.Never
+	e.fatal, e.fenced = reason, fenced
+	e.serving = false
+	e.event("stopped", "", reason)
+	e.failBacklog(block.IOError)
+	e.failHeld()
 }
 
 func (e *Engine) witnessDone(d *loop.Done) {
@@ -114,7 +119,7 @@ func (e *Engine) writeRecord(member string, rec quorum.Record) {
 // beginServing makes the committed members RW and everybody else ERR: they hold stale or no data and come back through
 // a rebuild. Regions that were dirty when the last engine ended are compared before anything is served.
 func (e *Engine) beginServing(a *quorum.Action) {
-	dirty := map[uint32]bool{}
+	dirty, all := map[uint32]bool{}, false
 	for _, l := range e.links {
 		if l == nil || l.mode == ERR {
 			continue
@@ -127,12 +132,15 @@ func (e *Engine) beginServing(a *quorum.Action) {
 		for _, r := range l.hello.Dirty {
 			dirty[r] = true
 		}
-		for r := int64(0); l.hello.DirtyAll && r*DirtyRegion < e.cfg.Size; r++ {
-			dirty[uint32(r)] = true
-		}
+		all = all || l.hello.DirtyAll
 	}
 	e.event("members", "", a.Record.String())
-	e.startResync(dirty)
+	e.reconcile(func() {
+		for r := int64(0); all && r*DirtyRegion < e.size; r++ {
+			dirty[uint32(r)] = true
+		}
+		e.startResync(dirty)
+	})
 }
 
 // committed releases what waited for the set to be agreed, and promotes a joiner.
@@ -156,8 +164,11 @@ func (e *Engine) committed(a *quorum.Action) {
 
 // serve opens the volume for requests.
 func (e *Engine) serve() {
+	if e.stopped || e.fatal != "" {
+		return // it ended while regions were compared
+	}
 	e.serving = true
-	e.changed = true
+	e.announceSize()
 	if e.count(RW) == 0 && e.lostSince == clock.Never {
 		e.lostSince = e.now // the last one failed while regions were compared
 	}

@@ -157,7 +157,7 @@ func (j *rebuildJob) prepare(desc *wire.ChainDescription) {
 	for i, l := range desc.Layers {
 		allocated[i] = l.Allocated
 	}
-	j.plan = rebuild.New(j.e.cfg.Size, allocated)
+	j.plan = rebuild.New(j.e.size, allocated)
 	j.e.control(j.target, &wire.ControlRequest{BeginRebuild: desc}, func(code block.Code, r *wire.ControlReply) {
 		switch {
 		case j.dead:

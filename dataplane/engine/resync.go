@@ -30,7 +30,7 @@ func (e *Engine) startResync(dirty map[uint32]bool) {
 	r := &resync{}
 	for n := range dirty {
 		beg := int64(n) * DirtyRegion
-		for off := beg; off < min(beg+DirtyRegion, e.cfg.Size); off += block.MaxTransfer {
+		for off := beg; off < min(beg+DirtyRegion, e.size); off += block.MaxTransfer {
 			r.pieces = append(r.pieces, off)
 		}
 	}
@@ -83,7 +83,7 @@ func (e *Engine) resyncEnd() {
 
 // compare asks every RW replica for the hash of one piece.
 func (e *Engine) compare(off int64) {
-	n := min(block.MaxTransfer, e.cfg.Size-off)
+	n := min(block.MaxTransfer, e.size-off)
 	sums := map[uint32][]byte{}
 	t := e.newTask(wire.Hash)
 	t.off, t.n = off, n

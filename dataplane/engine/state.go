@@ -18,6 +18,7 @@ type State struct {
 	Replicas  []Replica
 	Snapshots []Snapshot
 	Counters  Counters
+	Expansion Expansion
 	// Reason says why nothing is served, or why requests wait; empty otherwise.
 	Reason string
 	// Fatal: the engine will not serve (again); Fenced: because a newer one does.
@@ -81,7 +82,7 @@ type Counters struct {
 }
 
 func (e *Engine) state() State {
-	s := State{Size: e.cfg.Size, Serving: e.serving, Epoch: e.quorum.Epoch(), Record: e.quorum.Record(),
+	s := State{Size: e.agreedSize, Expansion: e.expansion, Serving: e.serving, Epoch: e.quorum.Epoch(), Record: e.quorum.Record(),
 		Counters: e.counters, Snapshots: e.snapshots, Reason: e.why(), Fatal: e.fatal != "", Fenced: e.fenced}
 	for _, l := range e.links {
 		if l == nil {

@@ -1,0 +1,185 @@
+package engine
+
+import (
+	"fmt"
+	"slices"
+
+	"ankole.storage/dataplane/wire"
+)
+
+// An engine can end while a change of the chain has reached some replicas and not the others. Nobody was told that it
+// succeeded, so the next start may finish it or undo it, but must leave every replica with the same snapshots. What has to
+// agree is what a user can see: the size, and the snapshots of the live chain that are not marked removed, in order. Removed
+// ones are merged by each replica for itself and count for nothing.
+//
+//	found                                               made the same by
+//	sizes differ                                        expanding the smaller ones
+//	a snapshot is removed here and not there            marking it removed there
+//	a snapshot below the head is unknown elsewhere      marking it removed: nobody was told of it
+//	heads stand on different snapshots, and some head   reverting the others to the snapshot below the empty head:
+//	is empty                                            a replica that has just reverted has nothing in its head
+//	anything else                                       dropping what differs from the first: no interrupted change does that
+
+// view is a replica's chain as it describes it.
+type view struct {
+	size      int64
+	headEmpty bool
+	// live are the snapshots of the live chain that are not removed, bottom-up.
+	live []string
+	// below is the snapshot directly below the head, removed or not; empty without one.
+	below string
+	// known says of every snapshot, of other branches too, whether it is marked removed.
+	known map[string]bool
+	// created is when the head was made; expansions repeated elsewhere take the time over.
+	created string
+}
+
+func viewOf(r *wire.ControlReply) view {
+	v := view{size: r.Chain.Size, headEmpty: r.Chain.HeadEmpty, known: map[string]bool{}}
+	for _, l := range r.Snapshots {
+		if l.Name != "" {
+			v.known[l.Name] = l.Removed
+		}
+	}
+	for _, l := range r.Chain.Layers {
+		if l.Name == "" {
+			v.created = l.Created
+			continue
+		}
+		v.below = l.Name
+		if !l.Removed {
+			v.live = append(v.live, l.Name)
+		}
+	}
+	return v
+}
+
+// top is the snapshot the volume's content stands on, "" for none.
+func (v view) top() string {
+	if len(v.live) == 0 {
+		return ""
+	}
+	return v.live[len(v.live)-1]
+}
+
+// repair is what one replica has to do to agree with the others. At most one field is set; the zero repair is nothing.
+type repair struct {
+	request *wire.ControlRequest
+	// drop says why the replica cannot be made to agree.
+	drop string
+}
+
+// repairs returns what each replica has to do next, nil when all agree. It is asked again with what they describe
+// afterwards.
+func repairs(views []view) []repair {
+	out := make([]repair, len(views))
+	for _, rule := range []func([]view, []repair) bool{expandSmaller, spreadRemovals, forgetUnknown, revertOthers} {
+		if rule(views, out) {
+			return out
+		}
+	}
+	return nil
+}
+
+func expandSmaller(views []view, out []repair) bool {
+	largest := slices.MaxFunc(views, func(a, b view) int { return int(min(max(a.size-b.size, -1), 1)) })
+	found := false
+	for i, v := range views {
+		if v.size < largest.size {
+			out[i].request = &wire.ControlRequest{Expand: &wire.ExpandRequest{Size: largest.size, Created: largest.created}}
+			found = true
+		}
+	}
+	return found
+}
+
+// remove asks replica i to mark a snapshot removed.
+func (r *repair) remove(name string) {
+	r.request = &wire.ControlRequest{RemoveSnapshot: &wire.RemoveSnapshot{Name: name}}
+}
+
+// spreadRemovals marks what is removed somewhere, one snapshot at a time.
+func spreadRemovals(views []view, out []repair) bool {
+	found := false
+	for i := range views {
+		for _, name := range sortedNames(views[i].known) {
+			if !views[i].known[name] && slices.ContainsFunc(views, func(o view) bool { return o.known[name] }) {
+				out[i].remove(name)
+				found = true
+				break
+			}
+		}
+	}
+	return found
+}
+
+// forgetUnknown gives up a snapshot that was being taken: it lies directly below the head, and another replica does not have
+// it.
+func forgetUnknown(views []view, out []repair) bool {
+	found := false
+	for i := range views {
+		name := views[i].top()
+		if name == "" || name != views[i].below {
+			continue
+		}
+		if slices.ContainsFunc(views, func(o view) bool { _, ok := o.known[name]; return !ok }) {
+			out[i].remove(name)
+			found = true
+		}
+	}
+	return found
+}
+
+// revertOthers finishes a revert, or drops what differs.
+func revertOthers(views []view, out []repair) bool {
+	first := views[0].live
+	if !slices.ContainsFunc(views, func(v view) bool { return !slices.Equal(v.live, first) }) {
+		return false
+	}
+	model, reverted := 0, false
+	for i := range views {
+		if canFollow(views, i) {
+			model, reverted = i, true
+			break
+		}
+	}
+	for i := range views {
+		switch {
+		case slices.Equal(views[i].live, views[model].live):
+		case reverted:
+			out[i].request = &wire.ControlRequest{Revert: &wire.RevertRequest{Name: views[model].top(), Created: views[model].created}}
+		default:
+			out[i].drop = fmt.Sprintf("its snapshots %v differ from %v of another member", views[i].live, views[model].live)
+		}
+	}
+	return true
+}
+
+// canFollow tells whether replica i may have just reverted, and all others can do the same.
+func canFollow(views []view, i int) bool {
+	top := views[i].top()
+	if top == "" {
+		return false
+	}
+	for _, v := range views {
+		if slices.Equal(v.live, views[i].live) {
+			if !v.headEmpty {
+				return false
+			}
+			continue
+		}
+		if removed, ok := v.known[top]; !ok || removed {
+			return false
+		}
+	}
+	return true
+}
+
+func sortedNames(m map[string]bool) []string {
+	names := make([]string, 0, len(m))
+	for n := range m {
+		names = append(names, n)
+	}
+	slices.Sort(names)
+	return names
+}

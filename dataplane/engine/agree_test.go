@@ -1,0 +1,272 @@
+package engine
+
+import (
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+
+	"ankole.storage/dataplane/wire"
+)
+
+// model is a replica's chain in the little that repairs look at: snapshots by name, each with its parent.
+type model struct {
+	size   int64
+	parent map[string]string
+	gone   map[string]bool
+	head   string // what the head stands on
+	filled bool   // the head holds something
+}
+
+func newModel() *model {
+	return &model{size: 1, parent: map[string]string{}, gone: map[string]bool{}}
+}
+
+func (m *model) clone() *model {
+	c := *m
+	c.parent, c.gone = maps.Clone(m.parent), maps.Clone(m.gone)
+	return &c
+}
+
+func (m *model) view() view {
+	v := view{size: m.size, headEmpty: !m.filled, known: map[string]bool{}, below: m.head}
+	for n := range m.parent {
+		v.known[n] = m.gone[n]
+	}
+	for n := m.head; n != ""; n = m.parent[n] {
+		if !m.gone[n] {
+			v.live = append([]string{n}, v.live...)
+		}
+	}
+	return v
+}
+
+// do carries out a request as a replica does.
+func (m *model) do(q *wire.ControlRequest) {
+	switch {
+	case q.Snapshot != nil:
+		m.parent[q.Snapshot.Name] = m.head
+		m.head, m.filled = q.Snapshot.Name, false
+	case q.Expand != nil:
+		if q.Expand.Size != m.size {
+			name := fmt.Sprintf("expand-%d", q.Expand.Size)
+			m.parent[name] = m.head
+			m.head, m.filled, m.size = name, false, q.Expand.Size
+		}
+	case q.RemoveSnapshot != nil:
+		m.gone[q.RemoveSnapshot.Name] = true
+	case q.Revert != nil:
+		m.head, m.filled = q.Revert.Name, false
+	case q.Purge != nil && q.Purge.Begin:
+		for n := range m.parent {
+			m.gone[n] = m.gone[n] || strings.HasPrefix(n, "expand-")
+		}
+	case q.Purge != nil:
+		m.merge()
+	}
+}
+
+// merge drops one removed snapshot that is not directly below the head, as a purge does.
+func (m *model) merge() {
+	for _, n := range slices.Sorted(maps.Keys(m.parent)) {
+		children := 0
+		for _, p := range m.parent {
+			if p == n {
+				children++
+			}
+		}
+		if !m.gone[n] || n == m.head || children > 1 {
+			continue
+		}
+		for c, p := range m.parent {
+			if p == n {
+				m.parent[c] = m.parent[n]
+			}
+		}
+		delete(m.parent, n)
+		delete(m.gone, n)
+		return
+	}
+}
+
+// settle carries repairs out until there are none; who is dropped takes a copy of the first one left. It returns how many
+// were dropped.
+func settle(t *testing.T, ms []*model) int {
+	t.Helper()
+	dropped := map[int]bool{}
+	for round := 0; ; round++ {
+		if round > maxRepairs {
+			t.Fatal("repairs do not come to an end")
+		}
+		var at []int
+		var views []view
+		for i, m := range ms {
+			if !dropped[i] {
+				at, views = append(at, i), append(views, m.view())
+			}
+		}
+		todo := repairs(views)
+		if todo == nil {
+			break
+		}
+		for k, r := range todo {
+			switch {
+			case r.drop != "":
+				dropped[at[k]] = true
+			case r.request != nil:
+				ms[at[k]].do(r.request)
+			}
+		}
+	}
+	return len(dropped)
+}
+
+// Every change, interrupted after any number of replicas and followed by whatever a purge had done, ends in agreement
+// without anybody being dropped, and never loses a snapshot that the user was told of.
+func TestInterruptedChangesAgreeAgain(t *testing.T) {
+	for seed := range uint64(3000) {
+		rng := rand.New(rand.NewPCG(seed, 1))
+		ms := []*model{newModel(), newModel(), newModel()}
+		told := map[string]bool{} // snapshots the user knows
+		all := func(q *wire.ControlRequest) {
+			for _, m := range ms {
+				m.do(q)
+			}
+		}
+		fill := func() {
+			if rng.IntN(2) == 0 {
+				for _, m := range ms {
+					m.filled = true
+				}
+			}
+		}
+		next := 0
+		request := func() *wire.ControlRequest {
+			names := sortedNames(told)
+			pick := func() string {
+				if len(names) == 0 {
+					return ""
+				}
+				return names[rng.IntN(len(names))]
+			}
+			switch n := rng.IntN(10); {
+			case n < 5 || len(names) == 0:
+				next++
+				return &wire.ControlRequest{Snapshot: &wire.SnapshotRequest{Name: fmt.Sprintf("s%d", next)}}
+			case n < 7:
+				return &wire.ControlRequest{RemoveSnapshot: &wire.RemoveSnapshot{Name: pick()}}
+			case n < 8:
+				return &wire.ControlRequest{Expand: &wire.ExpandRequest{Size: ms[0].size + 1}}
+			case n < 9:
+				return &wire.ControlRequest{Purge: &wire.PurgeRequest{Begin: true}}
+			}
+			return &wire.ControlRequest{Revert: &wire.RevertRequest{Name: pick()}}
+		}
+		note := func(q *wire.ControlRequest) {
+			if q.Snapshot != nil {
+				told[q.Snapshot.Name] = true
+			}
+			if q.RemoveSnapshot != nil {
+				delete(told, q.RemoveSnapshot.Name)
+			}
+		}
+		purgeSome := func() {
+			for _, m := range ms {
+				for range rng.IntN(3) {
+					m.do(&wire.ControlRequest{Purge: &wire.PurgeRequest{}})
+				}
+			}
+		}
+		for range rng.IntN(12) {
+			q := request()
+			all(q)
+			note(q)
+			fill()
+			purgeSome()
+		}
+		// The last one reaches only some.
+		q := request()
+		reached := 0
+		for _, m := range ms {
+			if rng.IntN(2) == 0 {
+				m.do(q)
+				reached++
+			}
+		}
+		if q.RemoveSnapshot != nil && reached > 0 {
+			delete(told, q.RemoveSnapshot.Name)
+		}
+		before := fmt.Sprintf("%+v\n%+v\n%+v\n%+v", *ms[0], *ms[1], *ms[2], q)
+		if n := settle(t, ms); n > 0 {
+			t.Fatalf("seed %d: %d replicas dropped after %d of 3 did it\n%s", seed, n, reached, before)
+		}
+		for name := range told {
+			for i, m := range ms {
+				if _, ok := m.parent[name]; !ok || m.gone[name] {
+					t.Fatalf("seed %d: replica %d has lost snapshot %s\n%s", seed, i, name, before)
+				}
+			}
+		}
+		for _, m := range ms[1:] {
+			if m.size != ms[0].size || m.view().top() != ms[0].view().top() {
+				t.Fatalf("seed %d: sizes or heads differ\n%s", seed, before)
+			}
+		}
+	}
+}
+
+func TestRepairs(t *testing.T) {
+	v := func(live, known string) view {
+		out := view{size: 8, known: map[string]bool{}, headEmpty: strings.Contains(known, "empty")}
+		for n := range strings.FieldsSeq(strings.TrimSuffix(known, "empty")) {
+			name, gone := strings.CutSuffix(n, "-")
+			out.known[name] = gone
+		}
+		for n := range strings.FieldsSeq(live) {
+			out.live, out.below = append(out.live, n), n
+		}
+		return out
+	}
+	larger := v("a", "a")
+	larger.size = 16
+	for name, c := range map[string]struct {
+		views []view
+		want  string
+	}{
+		"equal":                   {[]view{v("a b", "a b"), v("a b", "a b c-")}, ""},
+		"one replica":             {[]view{v("a b", "a b")}, ""},
+		"expanded here only":      {[]view{v("a", "a"), larger}, "expand "},
+		"removed here only":       {[]view{v("a", "a b-"), v("a b", "a b")}, " remove b"},
+		"taken here only":         {[]view{v("a b", "a b"), v("a", "a")}, "remove b "},
+		"reverted here only":      {[]view{v("a", "a b empty"), v("a b", "a b")}, " revert a"},
+		"both heads empty":        {[]view{v("a b", "a b empty"), v("a", "a b empty")}, " revert b"},
+		"reverted by two of it":   {[]view{v("a b", "a b"), v("a", "a b empty"), v("a", "a b empty")}, "revert a  "},
+		"nobody can have been":    {[]view{v("a", "a b"), v("a b", "a b")}, " drop"},
+		"an old one is missing":   {[]view{v("a b", "a b"), v("b", "b")}, " drop"},
+		"reverted to nothing":     {[]view{v("", "a empty"), v("a", "a")}, " drop"},
+		"not all of them empty":   {[]view{v("a", "a b empty"), v("a", "a b"), v("a b", "a b")}, "  drop"},
+		"a branch not known here": {[]view{v("a", "a"), v("a", "a x")}, ""},
+	} {
+		var got []string
+		for _, r := range repairs(c.views) {
+			s := ""
+			switch {
+			case r.drop != "":
+				s = "drop"
+			case r.request == nil:
+			case r.request.Expand != nil:
+				s = "expand"
+			case r.request.RemoveSnapshot != nil:
+				s = "remove " + r.request.RemoveSnapshot.Name
+			case r.request.Revert != nil:
+				s = "revert " + r.request.Revert.Name
+			}
+			got = append(got, s)
+		}
+		if strings.Join(got, " ") != c.want {
+			t.Errorf("%s: %q, want %q", name, strings.Join(got, " "), c.want)
+		}
+	}
+}
