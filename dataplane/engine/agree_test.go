@@ -24,12 +24,6 @@ func newModel() *model {
 	return &model{size: 1, parent: map[string]string{}, gone: map[string]bool{}}
 }
 
-func (m *model) clone() *model {
-	c := *m
-	c.parent, c.gone = maps.Clone(m.parent), maps.Clone(m.gone)
-	return &c
-}
-
 func (m *model) view() view {
 	v := view{size: m.size, headEmpty: !m.filled, known: map[string]bool{}, below: m.head}
 	for n := range m.parent {
@@ -123,94 +117,84 @@ func settle(t *testing.T, ms []*model) int {
 	return len(dropped)
 }
 
+// history makes random changes on all replicas of a volume, as an engine does.
+type history struct {
+	rng  *rand.Rand
+	ms   []*model
+	told map[string]bool // snapshots the user knows
+	next int
+}
+
+func (h *history) request() *wire.ControlRequest {
+	names := sortedNames(h.told)
+	pick := func() string { return names[h.rng.IntN(len(names))] }
+	switch n := h.rng.IntN(10); {
+	case n < 5 || len(names) == 0:
+		h.next++
+		return &wire.ControlRequest{Snapshot: &wire.SnapshotRequest{Name: fmt.Sprintf("s%d", h.next)}}
+	case n < 7:
+		return &wire.ControlRequest{RemoveSnapshot: &wire.RemoveSnapshot{Name: pick()}}
+	case n < 8:
+		return &wire.ControlRequest{Expand: &wire.ExpandRequest{Size: h.ms[0].size + 1}}
+	case n < 9:
+		return &wire.ControlRequest{Purge: &wire.PurgeRequest{Begin: true}}
+	}
+	return &wire.ControlRequest{Revert: &wire.RevertRequest{Name: pick()}}
+}
+
+// everywhere carries a change out on all replicas, tells the user, and lets some content and some pieces of a purge follow.
+func (h *history) everywhere() {
+	q := h.request()
+	filled := h.rng.IntN(2) == 0
+	for _, m := range h.ms {
+		m.do(q)
+		m.filled = m.filled || filled
+		for range h.rng.IntN(3) {
+			m.do(&wire.ControlRequest{Purge: &wire.PurgeRequest{}})
+		}
+	}
+	if q.Snapshot != nil {
+		h.told[q.Snapshot.Name] = true
+	}
+	if q.RemoveSnapshot != nil {
+		delete(h.told, q.RemoveSnapshot.Name)
+	}
+}
+
+// interrupted carries a change out on some replicas and tells nobody.
+func (h *history) interrupted() *wire.ControlRequest {
+	q := h.request()
+	for _, m := range h.ms {
+		if h.rng.IntN(2) == 0 {
+			m.do(q)
+			if q.RemoveSnapshot != nil {
+				delete(h.told, q.RemoveSnapshot.Name)
+			}
+		}
+	}
+	return q
+}
+
 // Every change, interrupted after any number of replicas and followed by whatever a purge had done, ends in agreement
 // without anybody being dropped, and never loses a snapshot that the user was told of.
 func TestInterruptedChangesAgreeAgain(t *testing.T) {
 	for seed := range uint64(3000) {
-		rng := rand.New(rand.NewPCG(seed, 1))
-		ms := []*model{newModel(), newModel(), newModel()}
-		told := map[string]bool{} // snapshots the user knows
-		all := func(q *wire.ControlRequest) {
-			for _, m := range ms {
-				m.do(q)
-			}
+		h := &history{rng: rand.New(rand.NewPCG(seed, 1)), told: map[string]bool{}, ms: []*model{newModel(), newModel(), newModel()}}
+		for range h.rng.IntN(12) {
+			h.everywhere()
 		}
-		fill := func() {
-			if rng.IntN(2) == 0 {
-				for _, m := range ms {
-					m.filled = true
-				}
-			}
+		q := h.interrupted()
+		before := fmt.Sprintf("%+v\n%+v\n%+v\n%+v", *h.ms[0], *h.ms[1], *h.ms[2], q)
+		if n := settle(t, h.ms); n > 0 {
+			t.Fatalf("seed %d: %d replicas dropped\n%s", seed, n, before)
 		}
-		next := 0
-		request := func() *wire.ControlRequest {
-			names := sortedNames(told)
-			pick := func() string {
-				if len(names) == 0 {
-					return ""
-				}
-				return names[rng.IntN(len(names))]
-			}
-			switch n := rng.IntN(10); {
-			case n < 5 || len(names) == 0:
-				next++
-				return &wire.ControlRequest{Snapshot: &wire.SnapshotRequest{Name: fmt.Sprintf("s%d", next)}}
-			case n < 7:
-				return &wire.ControlRequest{RemoveSnapshot: &wire.RemoveSnapshot{Name: pick()}}
-			case n < 8:
-				return &wire.ControlRequest{Expand: &wire.ExpandRequest{Size: ms[0].size + 1}}
-			case n < 9:
-				return &wire.ControlRequest{Purge: &wire.PurgeRequest{Begin: true}}
-			}
-			return &wire.ControlRequest{Revert: &wire.RevertRequest{Name: pick()}}
-		}
-		note := func(q *wire.ControlRequest) {
-			if q.Snapshot != nil {
-				told[q.Snapshot.Name] = true
-			}
-			if q.RemoveSnapshot != nil {
-				delete(told, q.RemoveSnapshot.Name)
-			}
-		}
-		purgeSome := func() {
-			for _, m := range ms {
-				for range rng.IntN(3) {
-					m.do(&wire.ControlRequest{Purge: &wire.PurgeRequest{}})
-				}
-			}
-		}
-		for range rng.IntN(12) {
-			q := request()
-			all(q)
-			note(q)
-			fill()
-			purgeSome()
-		}
-		// The last one reaches only some.
-		q := request()
-		reached := 0
-		for _, m := range ms {
-			if rng.IntN(2) == 0 {
-				m.do(q)
-				reached++
-			}
-		}
-		if q.RemoveSnapshot != nil && reached > 0 {
-			delete(told, q.RemoveSnapshot.Name)
-		}
-		before := fmt.Sprintf("%+v\n%+v\n%+v\n%+v", *ms[0], *ms[1], *ms[2], q)
-		if n := settle(t, ms); n > 0 {
-			t.Fatalf("seed %d: %d replicas dropped after %d of 3 did it\n%s", seed, n, reached, before)
-		}
-		for name := range told {
-			for i, m := range ms {
+		for i, m := range h.ms {
+			for name := range h.told {
 				if _, ok := m.parent[name]; !ok || m.gone[name] {
 					t.Fatalf("seed %d: replica %d has lost snapshot %s\n%s", seed, i, name, before)
 				}
 			}
-		}
-		for _, m := range ms[1:] {
-			if m.size != ms[0].size || m.view().top() != ms[0].view().top() {
+			if m.size != h.ms[0].size || m.view().top() != h.ms[0].view().top() {
 				t.Fatalf("seed %d: sizes or heads differ\n%s", seed, before)
 			}
 		}
