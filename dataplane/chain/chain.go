@@ -94,6 +94,9 @@ type Chain struct {
 	regions     []Region
 	// regionsKnown: regions is what the log says; otherwise every region must be taken for dirty.
 	regionsKnown bool
+	// absentFile is nil where there is no valid sidecar; absent are its entries that count.
+	absentFile *slotFile
+	absent     []Absent
 
 	// voided counts how often the checksums of a file were voided.
 	voided map[string]int
@@ -211,7 +214,7 @@ func (c *Chain) release() error {
 			err = errors.Join(err, l.file.Close())
 		}
 	}
-	for _, s := range []*slotFile{c.member, c.dirty} {
+	for _, s := range []*slotFile{c.member, c.dirty, c.absentFile} {
 		if s != nil {
 			err = errors.Join(err, s.file.Close())
 		}

@@ -186,7 +186,11 @@ func populate(fs disk.Meta, dir string, s *Spec, opts *Options) error {
 	if err != nil {
 		return err
 	}
-	if err := errors.Join(member.file.Close(), dirty.file.Close()); err != nil {
+	absent, err := createAbsent(fs, dir, stamp, s.Size)
+	if err != nil {
+		return errors.Join(err, member.file.Close(), dirty.file.Close())
+	}
+	if err := errors.Join(member.file.Close(), dirty.file.Close(), absent.file.Close()); err != nil {
 		return err
 	}
 	if err := fs.SyncDir(dir); err != nil {

@@ -79,6 +79,9 @@ func (c *Chain) WriteDirty(set []Region) error {
 	if c.dirty == nil {
 		return fmt.Errorf("%w: the directory has no stamp yet; write a record first", ErrInvalid)
 	}
+	if err := c.regionsLeave(set); err != nil {
+		return err
+	}
 	set = slices.Clone(set) // keeps nil nil
 	if err := c.breaks(c.dirty.write(encodeRegions(set))); err != nil {
 		return err

@@ -173,3 +173,38 @@ func TestSidecarLayout(t *testing.T) {
 		t.Errorf("magic %s", dirtyMagic)
 	}
 }
+
+func FuzzAbsent(f *testing.F) {
+	f.Add(encodeAbsent(nil))
+	f.Add(encodeAbsent([]Absent{{Member: "a", Since: RecordID{1, 2}, Structure: Structure{9}, First: "s", Gone: true, Changed: []string{"x", "y"},
+		Regions: RegionSet{Shift: 1, Bits: []byte{1, 2, 3}}}, {Member: "b", AllChanged: true}}))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		entries, err := decodeAbsent(data)
+		if err != nil {
+			if !errors.Is(err, ErrCorrupt) {
+				t.Fatalf("error %v is not ErrCorrupt", err)
+			}
+			return
+		}
+		if !bytes.Equal(encodeAbsent(entries), data) {
+			t.Fatalf("%x decodes to %+v, which encodes to %x", data, entries, encodeAbsent(entries))
+		}
+	})
+}
+
+// The layout of ankole.absent is fixed as well.
+func TestAbsentLayout(t *testing.T) {
+	got := encodeAbsent([]Absent{{Member: "v-2", Since: RecordID{0x0102, 0x0304}, Structure: Structure{0xaa, 15: 0xbb}, First: "s", Gone: true,
+		Changed: []string{"t"}, Regions: RegionSet{Shift: 1, Bits: []byte{0x81}}}})
+	want := []byte("\x01\x03v-2\x02\x01\x00\x00\x00\x00\x00\x00\x04\x03\x00\x00\x00\x00\x00\x00\xaa\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\xbb" +
+		"\x01s\x01\x01\x00\x01t\x01\x01\x00\x00\x00\x81")
+	if !bytes.Equal(got, want) {
+		t.Errorf("entry %x\nwant  %x", got, want)
+	}
+	if n := absentSlotSize(1 << 30); n != 36864 {
+		t.Errorf("slot of %d bytes for 1 GiB", n)
+	}
+	if n := absentSlotSize(maxVolumeSize); absentBits(n) < maxAbsentBits || len(encodeAbsent(make([]Absent, MaxAbsent)))+MaxAbsent*(absentFixed+maxAbsentBits) > n+1000 {
+		t.Errorf("slot of %d bytes for the largest volume", n)
+	}
+}

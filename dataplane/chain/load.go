@@ -37,6 +37,7 @@ func (c *Chain) loadDisks(names []string) error {
 		}
 		c.disks[file] = d
 	}
+	c.settleAbsent()
 	live, err := c.liveChain()
 	if err != nil {
 		return err

@@ -164,11 +164,14 @@ func (c *Chain) WriteRecord(r Record) error {
 	if c.member == nil {
 		return c.adopt(r)
 	}
+	if err := c.beginAbsences(&r); err != nil {
+		return err
+	}
 	if err := c.breaks(c.member.write(r.encode())); err != nil {
 		return err
 	}
 	c.record, c.recordValid = r, true
-	return nil
+	return c.endAbsences()
 }
 
 // adopt gives the directory a new stamp and sidecars. A crash on the way leaves volume.meta without the stamp they
@@ -181,6 +184,10 @@ func (c *Chain) adopt(r Record) error {
 	if c.dirty != nil {
 		_ = c.dirty.file.Close() // only read so far; nothing to lose
 		c.dirty = nil
+	}
+	if c.absentFile != nil {
+		_ = c.absentFile.file.Close()
+		c.absentFile, c.absent = nil, nil
 	}
 	member, dirty, err := createSidecars(c.fs, c.dir, stamp, &r, allDirty)
 	if err != nil {

@@ -218,6 +218,9 @@ func matchSize(source, child disk.File) error {
 // coalescePiece copies what the child has into the source. Until the source takes the child's place the child still
 // hides what is copied, so a crash does no harm.
 func (c *Chain) coalescePiece(s *PurgeStep) (done bool, err error) {
+	if err := c.layersChange(s.Source, s.Target); err != nil {
+		return false, err
+	}
 	if s.next == 0 {
 		if err := c.voidChecksum(s.Source); err != nil {
 			return false, err
@@ -280,6 +283,9 @@ func (c *Chain) prunePiece(s *PurgeStep) (done bool, err error) {
 	if err := c.syncFile(c.head().file); err != nil {
 		return false, err
 	}
+	if err := c.layersChange(s.Source); err != nil {
+		return false, err
+	}
 	if s.next == 0 {
 		if err := c.voidChecksum(s.Source); err != nil {
 			return false, err
@@ -308,6 +314,9 @@ func (c *Chain) prunePiece(s *PurgeStep) (done bool, err error) {
 // replaceChild gives the source's file, into which the child was copied, the child's place. The child's metadata
 // commits; before that both names may be the same file, which reads the same.
 func (c *Chain) replaceChild(source, child string) error {
+	if err := c.layersChange(source, child); err != nil {
+		return err
+	}
 	if err := c.voidChecksum(child); err != nil {
 		return err
 	}
@@ -353,6 +362,9 @@ func (c *Chain) mergeLayers(i int) {
 // removeLeaf removes a layer that no other refers to and that is not open. Metadata goes after the image, durably: an
 // image without any would never be looked at again, while metadata without an image is cleared by the next open.
 func (c *Chain) removeLeaf(file string) error {
+	if err := c.layerGoes(file); err != nil {
+		return err
+	}
 	for _, name := range []string{file + checksumSuffix, file + sumsSuffix, file} {
 		if err := removeIfThere(c.fs, c.path(name)); err != nil {
 			return err

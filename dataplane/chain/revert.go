@@ -35,6 +35,9 @@ func (c *Chain) Revert(name, created string) error {
 	old := c.vm.Head
 	next, err := c.prepareRevert(file, newHead, created)
 	if err == nil {
+		err = c.headGoes()
+	}
+	if err == nil {
 		err = c.commitRotation(newHead, file, c.vm.Size)
 	}
 	if err != nil {

@@ -122,7 +122,10 @@ func (c *Chain) openSidecars() error {
 			return err
 		}
 	}
-	return nil
+	if member == nil {
+		return nil
+	}
+	return c.openAbsent(stamp, mode)
 }
 
 // checkVolume refuses a directory whose valid record names another volume.

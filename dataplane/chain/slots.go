@@ -37,16 +37,22 @@ type slotFile struct {
 	file  disk.File
 	magic string
 	stamp Stamp
+	// size is that of a slot.
+	size int
 	// seq is the sequence number of the newest valid slot, which lies in slot seq%2.
 	seq uint64
 }
 
-// encodeSlot returns a whole slot.
+// encodeSlot returns a whole slot of the usual size.
 func encodeSlot(magic string, stamp Stamp, seq uint64, payload []byte) []byte {
-	if len(magic) != 8 || len(payload) > maxSlotPayload {
+	return encodeSlotOf(slotSize, magic, stamp, seq, payload)
+}
+
+func encodeSlotOf(size int, magic string, stamp Stamp, seq uint64, payload []byte) []byte {
+	if len(magic) != 8 || len(payload) > size-slotPayloadAt {
 		panic(fmt.Sprintf("chain: slot %q with a payload of %d bytes", magic, len(payload)))
 	}
-	b := make([]byte, slotSize)
+	b := make([]byte, size)
 	copy(b[slotMagicAt:], magic)
 	binary.LittleEndian.PutUint32(b[slotVersionAt:], slotVersion)
 	binary.LittleEndian.PutUint32(b[slotLengthAt:], uint32(len(payload)))
@@ -70,12 +76,12 @@ func slotSum(b []byte) [sha256.Size]byte {
 
 // decodeSlot checks a slot and returns its sequence number, stamp and payload.
 func decodeSlot(magic string, b []byte) (seq uint64, stamp Stamp, payload []byte, ok bool) {
-	if len(b) != slotSize || string(b[:8]) != magic || binary.LittleEndian.Uint32(b[slotVersionAt:]) != slotVersion {
+	if len(b) <= slotPayloadAt || string(b[:8]) != magic || binary.LittleEndian.Uint32(b[slotVersionAt:]) != slotVersion {
 		return 0, Stamp{}, nil, false
 	}
 	n := binary.LittleEndian.Uint32(b[slotLengthAt:])
 	sum := slotSum(b)
-	if n > maxSlotPayload || !bytes.Equal(sum[:], b[slotSumAt:slotPayloadAt]) {
+	if int64(n) > int64(len(b)-slotPayloadAt) || !bytes.Equal(sum[:], b[slotSumAt:slotPayloadAt]) {
 		return 0, Stamp{}, nil, false
 	}
 	copy(stamp[:], b[slotStampAt:])
@@ -84,11 +90,15 @@ func decodeSlot(magic string, b []byte) (seq uint64, stamp Stamp, payload []byte
 
 // newestSlot returns the payload with the highest sequence number among the valid slots that carry stamp.
 func newestSlot(magic string, stamp Stamp, data []byte) (seq uint64, payload []byte, ok bool) {
+	return newestSlotOf(slotSize, magic, stamp, data)
+}
+
+func newestSlotOf(size int, magic string, stamp Stamp, data []byte) (seq uint64, payload []byte, ok bool) {
 	for i := range 2 {
-		if len(data) < (i+1)*slotSize {
+		if len(data) < (i+1)*size {
 			break
 		}
-		s, st, p, good := decodeSlot(magic, data[i*slotSize:(i+1)*slotSize])
+		s, st, p, good := decodeSlot(magic, data[i*size:(i+1)*size])
 		if good && st == stamp && s%2 == uint64(i) && (!ok || s > seq) {
 			seq, payload, ok = s, p, true
 		}
@@ -99,6 +109,10 @@ func newestSlot(magic string, stamp Stamp, data []byte) (seq uint64, payload []b
 // createSlotFile makes name a sidecar whose first record is payload, both slots written, replacing what was there.
 // Durable when it returns, but for the name: the caller syncs the directory.
 func createSlotFile(fs disk.Meta, path, magic string, stamp Stamp, payload []byte) (*slotFile, error) {
+	return createSlotFileOf(slotSize, fs, path, magic, stamp, payload)
+}
+
+func createSlotFileOf(size int, fs disk.Meta, path, magic string, stamp Stamp, payload []byte) (*slotFile, error) {
 	if err := removeIfThere(fs, path); err != nil {
 		return nil, err
 	}
@@ -106,7 +120,7 @@ func createSlotFile(fs disk.Meta, path, magic string, stamp Stamp, payload []byt
 	if err != nil {
 		return nil, err
 	}
-	data := append(encodeSlot(magic, stamp, 2, payload), encodeSlot(magic, stamp, 1, payload)...)
+	data := append(encodeSlotOf(size, magic, stamp, 2, payload), encodeSlotOf(size, magic, stamp, 1, payload)...)
 	if _, err = f.WriteAt(data, 0); err == nil {
 		err = f.Sync()
 	}
@@ -114,12 +128,16 @@ func createSlotFile(fs disk.Meta, path, magic string, stamp Stamp, payload []byt
 		_ = f.Close()
 		return nil, err
 	}
-	return &slotFile{file: f, magic: magic, stamp: stamp, seq: 2}, nil
+	return &slotFile{file: f, magic: magic, stamp: stamp, size: size, seq: 2}, nil
 }
 
 // openSlotFile opens a sidecar and returns its newest payload; a nil slotFile without error means that it is void:
 // missing, damaged in both slots, or of another stamp.
 func openSlotFile(fs disk.Meta, path, magic string, stamp Stamp, mode disk.Mode) (*slotFile, []byte, error) {
+	return openSlotFileOf(slotSize, fs, path, magic, stamp, mode)
+}
+
+func openSlotFileOf(size int, fs disk.Meta, path, magic string, stamp Stamp, mode disk.Mode) (*slotFile, []byte, error) {
 	f, err := fs.Open(path, mode|disk.Direct)
 	if isNotFound(err) {
 		return nil, nil, nil
@@ -127,22 +145,22 @@ func openSlotFile(fs disk.Meta, path, magic string, stamp Stamp, mode disk.Mode)
 	if err != nil {
 		return nil, nil, err
 	}
-	data := make([]byte, 2*slotSize)
+	data := make([]byte, 2*size)
 	if err := readFull(f, data, 0); err != nil {
 		_ = f.Close()
 		return nil, nil, fmt.Errorf("read %s: %w", path, err)
 	}
-	seq, payload, ok := newestSlot(magic, stamp, data)
+	seq, payload, ok := newestSlotOf(size, magic, stamp, data)
 	if !ok {
 		return nil, nil, f.Close()
 	}
-	return &slotFile{file: f, magic: magic, stamp: stamp, seq: seq}, payload, nil
+	return &slotFile{file: f, magic: magic, stamp: stamp, size: size, seq: seq}, payload, nil
 }
 
 // write replaces the older slot; durable when it returns nil. After an error the newer slot still holds.
 func (s *slotFile) write(payload []byte) error {
 	next := s.seq + 1
-	if _, err := s.file.WriteAt(encodeSlot(s.magic, s.stamp, next, payload), int64(next%2)*slotSize); err != nil {
+	if _, err := s.file.WriteAt(encodeSlotOf(s.size, s.magic, s.stamp, next, payload), int64(next%2)*int64(s.size)); err != nil {
 		return err
 	}
 	if err := s.file.Sync(); err != nil {

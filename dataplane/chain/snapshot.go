@@ -137,6 +137,9 @@ func (c *Chain) rotate(file string, snap *DiskMeta, size int64, created string) 
 	head := &DiskMeta{Name: newHead, Parent: file, Created: created}
 	f, err := c.prepareRotation(old, file, snap, newHead, head, size)
 	if err == nil {
+		err = c.headBecomes(file)
+	}
+	if err == nil {
 		err = c.commitRotation(newHead, file, size)
 	}
 	if err != nil {

@@ -139,7 +139,8 @@ func (e *Engine) shutdown(reply func(error)) {
 	e.freeze(func() {
 		t := e.newTask(wire.Flush)
 		e.internal(t, e.mask(RW)|e.mask(WO), func(t *task) {
-			ok := t.bad|t.full == 0
+			// Marks are all that says where a replica differs that has failed and is still a member.
+			ok := t.bad|t.full == 0 && !e.quorum.Holding()
 			e.freeOf(t)
 			if !ok {
 				e.hangUp()

@@ -38,7 +38,9 @@ type region struct {
 }
 
 // dirtyLog knows which regions are marked on every replica. The mark is durable before the first write to the region
-// goes to any replica, and is cleared only after a flush begun after the region's last write has succeeded.
+// goes to any replica. It is cleared only after a flush begun after the region's last write, and never while a replica has
+// failed that is still a member: each replica keeps account of what it misses only from the record on that drops it, and
+// until then the mark is all that says where it may differ.
 type dirtyLog struct {
 	regions  map[uint32]*region
 	queued   []uint32 // to be marked with the next message
@@ -185,8 +187,12 @@ func (d *dirtyLog) stuck() bool {
 
 // shrink clears the regions that were written longest ago and are flushed, or flushes to make some.
 func (d *dirtyLog) shrink(e *Engine) {
-	if d.clears {
+	if e.mask(RW) == 0 {
+		d.parkFull(e)
 		return
+	}
+	if d.clears || e.quorum.Holding() {
+		return // agreed goes on
 	}
 	var old []uint32
 	for n, r := range d.regions {
@@ -242,6 +248,22 @@ func (d *dirtyLog) clear(e *Engine, old []uint32, done func(ok bool)) {
 	})
 }
 
+// agreed goes on with what had to wait for the set of replicas to be agreed.
+func (d *dirtyLog) agreed(e *Engine) {
+	if len(d.regions) > dirtyHigh || len(d.full) > 0 {
+		d.shrink(e)
+	}
+}
+
+// parkFull gives up waiting for room: no replica is left to make any.
+func (d *dirtyLog) parkFull(e *Engine) {
+	full := d.full
+	d.full = nil
+	for _, t := range full {
+		e.park(t)
+	}
+}
+
 // flushOwn makes completed writes stable so that their regions can be cleared.
 func (d *dirtyLog) flushOwn(e *Engine) {
 	if d.flushing {
@@ -260,11 +282,7 @@ func (d *dirtyLog) flushOwn(e *Engine) {
 			d.flushed(e, mark)
 			return
 		}
-		full := d.full
-		d.full = nil
-		for _, t := range full {
-			e.park(t)
-		}
+		d.parkFull(e)
 	})
 }
 

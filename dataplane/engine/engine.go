@@ -122,6 +122,8 @@ type Engine struct {
 	resync   *resync
 	frozen   int // holders of the write stop (snapshot, rebuild start)
 	onQuiet  []func()
+	// onSettled waits until no drop is open.
+	onSettled []func()
 	// changing is the change of the replicas' chains that is under way, empty for none; purge the purge that is.
 	changing  string
 	expansion Expansion

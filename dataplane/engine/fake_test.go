@@ -42,6 +42,7 @@ type fake struct {
 	mostMarks int
 	pieces    int // of a purge, before it is done
 	controls  []wire.ControlRequest
+	cleared   int
 	log       []string
 }
 
@@ -162,6 +163,7 @@ func (f *fake) mark(p []byte) {
 }
 
 func (f *fake) clear(keep []uint32) {
+	f.cleared++
 	left := map[uint32]bool{}
 	for _, r := range keep {
 		left[r] = true

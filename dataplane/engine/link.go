@@ -194,6 +194,9 @@ func (l *link) fail(reason string) {
 		l.e.quorum.Failed(member)
 	}
 	l.e.sourceLost(l)
+	if l.e.count(RW) == 0 {
+		l.e.settled() // nothing will be agreed any more: whoever waits for it finds nobody
+	}
 	if l.e.serving && l.e.count(RW) == 0 && l.e.lostSince == clock.Never {
 		l.e.lostSince = l.e.now
 		l.e.event("no-replica-left", "", fmt.Sprintf("requests wait up to %s", l.e.cfg.NoReplicaTimeout))

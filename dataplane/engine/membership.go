@@ -160,6 +160,7 @@ func (e *Engine) committed(a *quorum.Action) {
 	}
 	e.event("members", "", a.Record.String())
 	e.releaseHeld()
+	e.settled()
 }
 
 // serve opens the volume for requests.

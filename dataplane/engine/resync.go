@@ -64,7 +64,8 @@ func (e *Engine) resyncNext() {
 	e.resyncMore()
 }
 
-// resyncEnd flushes what was copied, clears the marks and serves.
+// resyncEnd flushes what was copied, clears the marks and serves. A replica that fails on the way is dropped first: see
+// dirtyLog.
 func (e *Engine) resyncEnd() {
 	r := e.resync
 	if r.copied > 0 {
@@ -74,11 +75,32 @@ func (e *Engine) resyncEnd() {
 	e.internal(t, e.mask(RW), func(t *task) {
 		e.dropEach(t.full|t.bad, "flush failed: "+t.code.String())
 		e.freeOf(t)
-		e.controlAll(&wire.ControlRequest{ClearDirty: &wire.ClearDirty{Keep: []uint32{}}}, "cannot clear dirty regions", func(bool) {
-			e.resync = nil
-			e.serve()
+		e.whenSettled(func() {
+			e.controlAll(&wire.ControlRequest{ClearDirty: &wire.ClearDirty{Keep: []uint32{}}}, "cannot clear dirty regions", func(bool) {
+				e.resync = nil
+				e.serve()
+			})
 		})
 	})
+}
+
+// whenSettled calls f when no drop is open any more, at once if none is or if no replica is left that could agree to one.
+func (e *Engine) whenSettled(f func()) {
+	e.onSettled = append(e.onSettled, f)
+	e.settled()
+}
+
+// settled continues what waits for the set of replicas to be agreed.
+func (e *Engine) settled() {
+	if e.quorum.Holding() && e.count(RW) > 0 {
+		return
+	}
+	fs := e.onSettled
+	e.onSettled = nil
+	for _, f := range fs {
+		f()
+	}
+	e.dirty.agreed(e)
 }
 
 // compare asks every RW replica for the hash of one piece.

@@ -1,0 +1,457 @@
+package chain
+
+import (
+	"crypto/sha256"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"slices"
+
+	"ankole.storage/disk"
+)
+
+// A replica that was dropped comes back with the content it had. What has changed since is known by the members that
+// stayed: each keeps, per absent member, an Absent entry in the sidecar ankole.absent. It says which record was the last
+// one here to name the member, and from then on collects every region that leaves the dirty log, and every layer whose
+// file changes otherwise. Together with the regions in the dirty logs of both that is all in which the two can differ.
+//
+// The rule that makes it true is one line in WriteDirty: a region is in every entry, durably, before it leaves the log.
+// An entry that is lost costs a comparison of everything; one that says too little would cost data, so whatever is
+// doubtful (a sidecar that is void, a set that overflows) ends the entry or widens it.
+//
+// A replica that is being rebuilt keeps an entry of the same kind about itself: what its content was when its record was
+// made void, and what it has written on its own. An interrupted rebuild goes on from there.
+
+// Bounds of ankole.absent.
+const (
+	// MaxAbsent is how many members are remembered; the longest absent one is forgotten first.
+	MaxAbsent = 8
+	// maxAbsentBits is the most a bitmap may take: 4 MiB a bit up to volumes of 1 TiB, coarser above.
+	maxAbsentBits = 32 << 10
+	// maxChangedBytes bounds the names of changed layers in an entry; above it all layers count as changed.
+	maxChangedBytes = 3 << 10
+	// absentFixed is room for everything in an entry but its bitmap.
+	absentFixed = 4 << 10
+)
+
+const (
+	absentName  = "ankole.absent"
+	absentMagic = "ANKABSNT"
+)
+
+// RecordID names a membership record.
+type RecordID struct{ Epoch, Generation uint64 }
+
+// ID names the record; the zero RecordID stands for none.
+func (r *Record) ID() RecordID { return RecordID{r.Epoch, r.Generation} }
+
+// Structure identifies the names and the order of the live chain's snapshots.
+type Structure [16]byte
+
+// Absent is what is known about the differences to a member that is not there.
+type Absent struct {
+	Member string
+	// Since is the last record here that named the member.
+	Since RecordID
+	// Structure is the live chain's at that time.
+	Structure Structure
+	// First is the snapshot that the head of that time has become, "" while it is the head.
+	First string
+	// Gone: the head of that time is no longer part of the chain.
+	Gone bool
+	// Changed are snapshots made since, or whose files have changed since, HeadName for the head itself. AllChanged: they
+	// were too many to list.
+	Changed    []string
+	AllChanged bool
+	// Regions have left the dirty log since.
+	Regions RegionSet
+}
+
+// clone returns an independent copy.
+func (a *Absent) clone() Absent {
+	b := *a
+	b.Changed, b.Regions = slices.Clone(a.Changed), a.Regions.Clone()
+	return b
+}
+
+// HasChanged reports whether a snapshot's file may be another one than it was, whatever the regions say.
+func (a *Absent) HasChanged(name string) bool { return a.AllChanged || slices.Contains(a.Changed, name) }
+
+// change adds a snapshot to the changed ones and tells whether that is news.
+func (a *Absent) change(name string) bool {
+	if a.HasChanged(name) {
+		return false
+	}
+	n := len(name) + 1
+	for _, c := range a.Changed {
+		n += len(c) + 1
+	}
+	if n > maxChangedBytes {
+		a.Changed, a.AllChanged = nil, true
+	} else {
+		a.Changed = append(a.Changed, name)
+	}
+	return true
+}
+
+const (
+	absentGone = 1 << iota
+	absentAllChanged
+)
+
+// encodeAbsent renders the entries.
+func encodeAbsent(entries []Absent) []byte {
+	b := []byte{byte(len(entries))}
+	for i := range entries {
+		a := &entries[i]
+		b = appendName(b, a.Member)
+		b = binary.LittleEndian.AppendUint64(b, a.Since.Epoch)
+		b = binary.LittleEndian.AppendUint64(b, a.Since.Generation)
+		b = append(b, a.Structure[:]...)
+		b = appendName(b, a.First)
+		flags := byte(0)
+		if a.Gone {
+			flags |= absentGone
+		}
+		if a.AllChanged {
+			flags |= absentAllChanged
+		}
+		b = append(b, flags)
+		b = binary.LittleEndian.AppendUint16(b, uint16(len(a.Changed)))
+		for _, name := range a.Changed {
+			b = appendName(b, name)
+		}
+		b = append(b, a.Regions.Shift)
+		b = binary.LittleEndian.AppendUint32(b, uint32(len(a.Regions.Bits)))
+		b = append(b, a.Regions.Bits...)
+	}
+	return b
+}
+
+// absentReader takes an encoded sidecar apart; short is set where it ends too early.
+type absentReader struct {
+	b     []byte
+	short bool
+}
+
+func (r *absentReader) take(n int) []byte {
+	if n > len(r.b) {
+		r.b, r.short = nil, true
+		return make([]byte, min(n, 16)) // callers take at most 16 bytes without having checked the length
+	}
+	p := r.b[:n]
+	r.b = r.b[n:]
+	return p
+}
+
+func (r *absentReader) name() string { return string(r.take(int(r.take(1)[0]))) }
+
+// decodeAbsent is the inverse of encodeAbsent.
+func decodeAbsent(b []byte) ([]Absent, error) {
+	r := &absentReader{b: b}
+	n := int(r.take(1)[0])
+	if n > MaxAbsent {
+		return nil, fmt.Errorf("%w: %d absent members", ErrCorrupt, n)
+	}
+	var entries []Absent
+	for range n {
+		a := Absent{Member: r.name()}
+		a.Since.Epoch = binary.LittleEndian.Uint64(r.take(8))
+		a.Since.Generation = binary.LittleEndian.Uint64(r.take(8))
+		a.Structure = Structure(r.take(16))
+		a.First = r.name()
+		flags := r.take(1)[0]
+		a.Gone, a.AllChanged = flags&absentGone != 0, flags&absentAllChanged != 0
+		for range binary.LittleEndian.Uint16(r.take(2)) {
+			if r.short {
+				break
+			}
+			a.Changed = append(a.Changed, r.name())
+		}
+		a.Regions.Shift = r.take(1)[0]
+		bits := int64(binary.LittleEndian.Uint32(r.take(4)))
+		if r.short || bits > int64(len(r.b)) || a.Regions.Shift > maxShift || a.Member == "" || flags > absentGone|absentAllChanged {
+			return nil, fmt.Errorf("%w: entry of absent member %q", ErrCorrupt, a.Member)
+		}
+		if bits > 0 {
+			a.Regions.Bits = slices.Clone(r.take(int(bits)))
+		}
+		entries = append(entries, a)
+	}
+	if r.short || len(r.b) != 0 {
+		return nil, fmt.Errorf("%w: list of absent members has a wrong length", ErrCorrupt)
+	}
+	return entries, nil
+}
+
+// absentSlotSize is the size of a slot that holds MaxAbsent entries of a volume of size bytes.
+func absentSlotSize(size int64) int {
+	bits := min(maxAbsentBits, (size/RegionSize/8+64)&^63)
+	return (slotPayloadAt + 1 + MaxAbsent*(absentFixed+int(bits)) + blockSize - 1) &^ (blockSize - 1)
+}
+
+// absentBits is the room for one bitmap in slots of that size.
+func absentBits(slot int) int { return (slot-slotPayloadAt-1)/MaxAbsent - absentFixed }
+
+// createAbsent makes an empty sidecar, durable but for its name.
+func createAbsent(fs disk.Meta, dir string, stamp Stamp, size int64) (*slotFile, error) {
+	return createSlotFileOf(absentSlotSize(size), fs, dir+"/"+absentName, absentMagic, stamp, encodeAbsent(nil))
+}
+
+// openAbsent reads the entries. Whatever is wrong with them, they are forgotten: that costs a comparison later. Entries of
+// members that the record names were left by a crash: before the record without them was written, or after the one that
+// names them again.
+func (c *Chain) openAbsent(stamp Stamp, mode disk.Mode) error {
+	info, err := c.fs.Stat(c.path(absentName))
+	if isNotFound(err) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	size := int(info.Size / 2)
+	if size%blockSize != 0 || absentBits(size) < 1 || size > absentSlotSize(maxVolumeSize) {
+		return nil
+	}
+	f, payload, err := openSlotFileOf(size, c.fs, c.path(absentName), absentMagic, stamp, mode)
+	if err != nil || f == nil {
+		return err
+	}
+	c.absentFile = f
+	entries, err := decodeAbsent(payload)
+	if err != nil {
+		c.opts.Log.Warn("list of absent members is damaged and forgotten", "dir", c.dir, "error", err)
+		return nil
+	}
+	c.absent = c.withoutNamed(entries, &c.record)
+	return nil
+}
+
+// settleAbsent corrects what a crash between an entry and the change it announced has left: called when the layers are
+// known.
+func (c *Chain) settleAbsent() {
+	for i := range c.absent {
+		a := &c.absent[i]
+		if a.First != "" && !a.Gone && c.disks[snapshotFile(a.First)] == nil {
+			a.First = "" // the rotation was not committed
+		}
+	}
+}
+
+// withoutNamed returns the entries that count beside record r: of members it does not name, and the replica's own while r
+// is void.
+func (c *Chain) withoutNamed(entries []Absent, r *Record) []Absent {
+	return slices.DeleteFunc(slices.Clone(entries), func(a Absent) bool {
+		if a.Member == r.Self {
+			return r.Generation > 0
+		}
+		return r.has(a.Member)
+	})
+}
+
+func (r *Record) has(member string) bool {
+	return slices.ContainsFunc(r.Members, func(m Member) bool { return m.Name == member })
+}
+
+// Absent returns the entry of a member, the replica's own name for its own.
+func (c *Chain) Absent(member string) (Absent, bool) {
+	for i := range c.absent {
+		if c.absent[i].Member == member {
+			return c.absent[i].clone(), true
+		}
+	}
+	return Absent{}, false
+}
+
+// Structure identifies the present live chain. It must not run beside a metadata operation.
+func (c *Chain) Structure() Structure {
+	h := sha256.New()
+	for i := c.bottomIndex(); i < len(c.layers)-1; i++ {
+		h.Write([]byte(c.layers[i].name + "\n"))
+	}
+	return Structure(h.Sum(nil)[:16])
+}
+
+// beginAbsences is the first half of a new record: entries for the members it no longer names are durable before it takes
+// effect.
+func (c *Chain) beginAbsences(next *Record) error {
+	if !c.recordValid || c.record.Generation == 0 || next.Generation == 0 {
+		return nil
+	}
+	entries := slices.Clone(c.absent)
+	for _, m := range c.record.Members {
+		if m.Name == c.record.Self || next.has(m.Name) {
+			continue
+		}
+		entries = slices.DeleteFunc(entries, func(a Absent) bool { return a.Member == m.Name })
+		entries = append(entries, Absent{Member: m.Name, Since: c.record.ID(), Structure: c.Structure()})
+	}
+	if len(entries) == len(c.absent) && slices.EqualFunc(entries, c.absent, func(a, b Absent) bool { return a.Member == b.Member && a.Since == b.Since }) {
+		return nil
+	}
+	return c.writeAbsent(entries[max(0, len(entries)-MaxAbsent):])
+}
+
+// endAbsences is the second half: members that the record names are there again.
+func (c *Chain) endAbsences() error {
+	left := c.withoutNamed(c.absent, &c.record)
+	if len(left) == len(c.absent) {
+		return nil
+	}
+	return c.writeAbsent(left)
+}
+
+// writeAbsent makes entries durable. A directory whose sidecar is missing gets one; without room for it the entries are
+// lost, which a full comparison makes good.
+func (c *Chain) writeAbsent(entries []Absent) error {
+	if c.absentFile == nil {
+		if len(entries) == 0 {
+			c.absent = nil
+			return nil
+		}
+		f, err := createAbsent(c.fs, c.dir, c.vm.stamp(), c.vm.Size)
+		if errors.Is(err, disk.ErrNoSpace) {
+			c.opts.Log.Warn("no room to remember what an absent replica misses; it will be compared in full", "dir", c.dir)
+			c.absent = nil
+			return removeIfThere(c.fs, c.path(absentName))
+		}
+		if err != nil {
+			return c.breaks(err)
+		}
+		c.absentFile = f
+		if err := c.syncDir(); err != nil {
+			return err
+		}
+	}
+	payload := encodeAbsent(entries)
+	// Both slots: were the newer one damaged later, the older one must not be found to know less.
+	for range 2 {
+		if err := c.breaks(c.absentFile.write(payload)); err != nil {
+			return err
+		}
+	}
+	c.absent = entries
+	return nil
+}
+
+// editAbsent changes every entry by fn, which tells whether it changed anything, and makes that durable.
+func (c *Chain) editAbsent(fn func(a *Absent) bool) error {
+	if len(c.absent) == 0 {
+		return nil
+	}
+	entries, changed := make([]Absent, len(c.absent)), false
+	for i := range c.absent {
+		entries[i] = c.absent[i].clone()
+		changed = fn(&entries[i]) || changed
+	}
+	if !changed {
+		return nil
+	}
+	return c.writeAbsent(entries)
+}
+
+// regionsLeave puts the regions that are in the dirty log and not in next into every entry. nil is every region.
+func (c *Chain) regionsLeave(next []Region) error {
+	if len(c.absent) == 0 || next == nil {
+		return nil
+	}
+	stay := make(map[Region]bool, len(next))
+	for _, r := range next {
+		stay[r] = true
+	}
+	limit := absentBits(c.absentFile.size)
+	return c.editAbsent(func(a *Absent) bool {
+		if !c.regionsKnown {
+			a.Regions.AddAll(c.vm.Size, limit)
+			return true
+		}
+		changed := false
+		for _, r := range c.regions {
+			if !stay[r] && !a.Regions.Has(r) {
+				a.Regions.Add(r, limit)
+				changed = true
+			}
+		}
+		return changed
+	})
+}
+
+// headBecomes notes, before it happens, that the head becomes a snapshot.
+func (c *Chain) headBecomes(file string) error {
+	c.settleAbsent() // an earlier attempt may have failed
+	name := displayName(file)
+	return c.editAbsent(func(a *Absent) bool {
+		if a.First == "" && !a.Gone && !a.HasChanged(HeadName) {
+			a.First = name
+			return true
+		}
+		return a.change(name)
+	})
+}
+
+// headGoes notes, before it happens, that the head is given up.
+func (c *Chain) headGoes() error {
+	return c.editAbsent(func(a *Absent) bool {
+		if a.First != "" || a.Gone {
+			return false
+		}
+		a.Gone = true
+		return true
+	})
+}
+
+// layersChange notes, before it happens, that the files of snapshots change or go.
+func (c *Chain) layersChange(files ...string) error {
+	return c.editAbsent(func(a *Absent) bool {
+		changed := false
+		for _, f := range files {
+			changed = a.change(displayName(f)) || changed
+		}
+		return changed
+	})
+}
+
+// layerGoes notes, before it happens, that a snapshot is removed.
+func (c *Chain) layerGoes(file string) error {
+	name := displayName(file)
+	return c.editAbsent(func(a *Absent) bool {
+		gone := a.First == name && !a.Gone
+		a.Gone = a.Gone || gone
+		return a.change(name) || gone
+	})
+}
+
+// VoidForRebuild makes the record void, because the replica is about to become the copy of another one, and remembers in
+// the replica's own entry what its content is: base is kept over any number of interrupted rebuilds. fresh are the
+// snapshots that will be made anew, HeadName for a new head; they are never taken for what they were at the base. What is
+// known about other absent members is forgotten: the regions that leave the others' logs meanwhile are not seen here.
+func (c *Chain) VoidForRebuild(void Record, first string, fresh []string) error {
+	if err := c.usable(); err != nil {
+		return err
+	}
+	own := Absent{Member: void.Self, Since: c.record.ID(), Structure: c.Structure()}
+	known := c.recordValid && c.record.Generation > 0
+	if a, ok := c.Absent(void.Self); ok && !known {
+		own, known = a, true
+	}
+	var entries []Absent
+	if known {
+		if first != "" && own.First == "" && !own.Gone && !own.HasChanged(HeadName) {
+			own.First = first
+		}
+		for _, name := range fresh {
+			own.change(name)
+		}
+		entries = []Absent{own}
+	}
+	if err := c.writeAbsent(entries); err != nil {
+		return err
+	}
+	void.Epoch, void.Generation, void.Members, void.State = 0, 0, nil, MemberWO
+	if err := c.WriteRecord(void); err != nil {
+		return err
+	}
+	// Whatever it wrote alone goes from the log, which is the engine's from now on, into its own entry.
+	return c.WriteDirty([]Region{})
+}
+
