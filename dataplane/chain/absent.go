@@ -75,7 +75,9 @@ func (a *Absent) clone() Absent {
 }
 
 // HasChanged reports whether a snapshot's file may be another one than it was, whatever the regions say.
-func (a *Absent) HasChanged(name string) bool { return a.AllChanged || slices.Contains(a.Changed, name) }
+func (a *Absent) HasChanged(name string) bool {
+	return a.AllChanged || slices.Contains(a.Changed, name)
+}
 
 // change adds a snapshot to the changed ones and tells whether that is news.
 func (a *Absent) change(name string) bool {
@@ -454,4 +456,3 @@ func (c *Chain) VoidForRebuild(void Record, first string, fresh []string) error 
 	// Whatever it wrote alone goes from the log, which is the engine's from now on, into its own entry.
 	return c.WriteDirty([]Region{})
 }
-
