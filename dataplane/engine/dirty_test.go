@@ -1,0 +1,145 @@
+package engine_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"ankole.storage/block"
+	"ankole.storage/dataplane/engine"
+	"ankole.storage/dataplane/wire"
+)
+
+// Marks come before writes, are taken away only after a flush that began later, and never exceed the log (checked by the
+// fake at every request). More regions than the log holds are written in the end.
+func TestDirtyLogIsBounded(t *testing.T) {
+	const regions = 1500
+	g := newRig(t, 2, regions*engine.DirtyRegion).start()
+	var calls []*call
+	for i := range regions {
+		calls = append(calls, g.write(int64(i)*engine.DirtyRegion, 1, 512))
+		if i%100 == 50 {
+			calls = append(calls, g.begin(block.Flush, 0, 0, nil))
+		}
+		// A region in constant use.
+		calls = append(calls, g.write(8192, byte(i), 512))
+	}
+	for _, c := range calls {
+		if code := g.finish(c); code != block.OK {
+			t.Fatal(code)
+		}
+	}
+	for _, f := range g.fakes {
+		if f.mostMarks > 1024 {
+			t.Errorf("%s was told of %d regions at once", f.name, f.mostMarks)
+		}
+		if f.mostMarks < 1000 {
+			t.Errorf("%s never had more than %d marks: the bound was not tried", f.name, f.mostMarks)
+		}
+	}
+}
+
+// A log full of regions in which writes have failed leaves no room. Requests are told so, none waits for ever, and the
+// volume stays readable and writable where the log has marks.
+func TestLogFullOfFailedWrites(t *testing.T) {
+	const regions = 1030
+	g := newRig(t, 2, regions*engine.DirtyRegion).start()
+	for _, f := range g.fakes {
+		f.script = answerWith(wire.Write, block.NoSpace)
+	}
+	var calls []*call
+	for i := range regions {
+		calls = append(calls, g.write(int64(i)*engine.DirtyRegion, 1, 512))
+	}
+	for _, c := range calls {
+		if code := g.finish(c); code != block.NoSpace {
+			t.Fatal(code)
+		}
+	}
+	g.expectModes("a=RW b=RW")
+	for _, f := range g.fakes {
+		f.script = nil
+	}
+	last := calls[0]
+	if code := g.finish(g.write(last.req.Off, 2, 512)); code != block.OK {
+		t.Errorf("write where there is a mark: %s", code)
+	}
+	if _, code := g.read((regions-1)*engine.DirtyRegion, 512); code != block.OK {
+		t.Errorf("read: %s", code)
+	}
+}
+
+// clears counts the requests that take marks away.
+func (f *fake) clears() int { return f.cleared }
+
+// A flush that one replica failed must not take marks away before the set without that replica is agreed: until then the
+// marks are all that says where it differs.
+func TestMarksStayUntilTheDropIsAgreed(t *testing.T) {
+	const regions = 900
+	g := newRig(t, 2, regions*engine.DirtyRegion).start()
+	before := g.fakes[0].clears()
+	var calls []*call
+	for i := range regions {
+		calls = append(calls, g.write(int64(i)*engine.DirtyRegion, 1, 512))
+	}
+	for _, c := range calls {
+		if code := g.finish(c); code != block.OK {
+			t.Fatal(code)
+		}
+	}
+	g.witness.Down = true
+	g.fakes[1].script = answerWith(wire.Flush, block.IOError)
+	flush := g.begin(block.Flush, 0, 0, nil)
+	g.until("b is dropped", func() bool { return g.modes() == "a=RW b=ERR" })
+	g.never("marks were taken away, and b is still a member", time.Minute, func() bool { return g.fakes[0].clears() > before || flush.done })
+	g.witness.Down = false
+	if code := g.finish(flush); code != block.OK {
+		t.Fatal(code)
+	}
+	g.until("marks are taken away", func() bool { return g.fakes[0].clears() > before })
+}
+
+// The same at a clean end: the replica keeps its marks.
+func TestCleanEndWithAnOpenDropKeepsMarks(t *testing.T) {
+	g := newRig(t, 2, 16*mib).start()
+	before := g.fakes[0].clears()
+	g.finish(g.write(0, 1, 4096))
+	g.witness.Down = true
+	g.fakes[1].script = answerWith(wire.Write, block.IOError)
+	g.write(0, 2, 4096)
+	g.until("b is dropped", func() bool { return g.modes() == "a=RW b=ERR" })
+	done := false
+	g.proc.Post(engine.Shutdown{Reply: func(error) { done = true }})
+	g.until("the end", func() bool { return done })
+	if g.fakes[0].clears() > before {
+		t.Error("marks were taken away, and b is still a member")
+	}
+}
+
+// Compared regions stay marked until a replica that failed meanwhile is dropped for good.
+func TestResyncKeepsMarksOfAFailedMember(t *testing.T) {
+	g := newRig(t, 3, 64*mib)
+	rec := &wire.RecordMessage{VolumeUUID: volumeUUID, Epoch: 1, Generation: 1, Members: []string{"a", "b", "c"}}
+	for _, f := range g.fakes {
+		f.record, f.reply.Blank, f.reply.Dirty = rec, false, []uint32{1}
+	}
+	w, _ := g.witness.Read()
+	next := w
+	next.Epoch = 1
+	if _, ok, err := g.witness.Swap(w, next); !ok || err != nil {
+		t.Fatal(ok, err)
+	}
+	g.fakes[1].script = func(h *wire.Header) (block.Code, bool) {
+		if h.Type == wire.Hash {
+			g.witness.Down = true
+			g.fakes[2].proc.Kill()
+			return block.IOError, false
+		}
+		return block.OK, false
+	}
+	g.launch()
+	g.until("two have failed", func() bool { return strings.Count(g.modes(), "ERR") == 2 })
+	g.never("served or cleared before the drop is agreed", time.Minute, func() bool { return g.state.Serving || g.fakes[0].clears() > 0 })
+	g.witness.Down = false
+	g.until("served", func() bool { return g.state.Serving && g.fakes[0].clears() > 0 })
+}
