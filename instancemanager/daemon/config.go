@@ -110,7 +110,8 @@ func Command() *cobra.Command {
 			if !cmd.Flags().Changed("logs-dir") {
 				cfg.LogsDir = logsDir()
 			}
-			return Run(cmd.Context(), cfg, NewLogger(cmd.ErrOrStderr(), cfg.Debug))
+			log, level := NewLogger(cmd.ErrOrStderr(), cfg.Debug)
+			return Run(cmd.Context(), cfg, log, level)
 		},
 	}
 	flags := daemon.Flags()

@@ -17,24 +17,26 @@ import (
 	"ankole.storage/hostpath"
 	"ankole.storage/instancemanager/mtls"
 	"ankole.storage/instancemanager/process"
+	"ankole.storage/instancemanager/proxy"
 	"ankole.storage/instancemanager/server"
 	"ankole.storage/instancemanager/witness"
 )
 
-// Run serves until ctx ends or a server fails, stops all instances and returns. A nil error is an orderly stop.
-func Run(ctx context.Context, cfg Config, log *slog.Logger) error {
+// Run serves until ctx ends or a server fails, stops all instances and returns. A nil error is an orderly stop. level is
+// that of log, for managers to change.
+func Run(ctx context.Context, cfg Config, log *slog.Logger, level *slog.LevelVar) error {
 	ports, err := cfg.validate()
 	if err != nil {
 		return err
 	}
-	listener, err := server.Listen(ctx, cfg.Listen, cfg.PodIP)
+	listeners, err := cfg.listen(ctx, 0, server.ProxyPort, server.InstancePort)
 	if err != nil {
 		return err
 	}
-	defer listener.Close()
+	defer closeAll(listeners)
 	socket := cfg.WitnessSocket
 	if socket == "" {
-		socket = defaultSocket(listener.Addr())
+		socket = defaultSocket(listeners[0].Addr())
 	}
 	// Instances are told the Pod's path and resolve it themselves.
 	witnessListener, err := witness.ListenUnix(ctx, hostpath.Resolve(socket))
@@ -55,10 +57,16 @@ func Run(ctx context.Context, cfg Config, log *slog.Logger) error {
 		return err
 	}
 	relay := witness.NewRelay(log)
+	engines := &proxy.Engines{}
+	defer engines.Close()
+	tlsConfig := cfg.serverTLS(log)
 	s := &servers{log: log}
-	s.serve(server.New(cfg.serverTLS(log), server.Processes(processes), relay.RegisterRelay), listener)
+	s.serve(server.New(tlsConfig, server.Processes(processes), relay.RegisterRelay), listeners[0])
+	s.serve(server.NewWith(engines.ServerOptions(), tlsConfig, engines.Register), listeners[1])
+	s.serve(server.New(tlsConfig, server.Instances(processes, level)), listeners[2])
 	s.serve(server.New(nil, relay.RegisterWitness), witnessListener)
-	log.Info("instance manager serves", "address", listener.Addr(), "pod", cfg.PodName, "ports", ports, "witness", socket)
+	log.Info("instance manager serves", "address", listeners[0].Addr(), "proxy", listeners[1].Addr(), "instances", listeners[2].Addr(),
+		"pod", cfg.PodName, "ports", ports, "witness", socket)
 
 	err = s.wait(ctx)
 	// The servers go on until the last instance has ended: an engine may need the witness, a manager wants the events.
@@ -121,11 +129,36 @@ func (c *Config) serverTLS(log *slog.Logger) *tls.Config {
 	return config
 }
 
-// NewLogger returns the logger of the program: text, to w.
-func NewLogger(w io.Writer, debug bool) *slog.Logger {
-	level := slog.LevelInfo
-	if debug {
-		level = slog.LevelDebug
+// listen opens listeners as many ports above --listen as the offsets say: all of them or none.
+func (c *Config) listen(ctx context.Context, offsets ...int) ([]net.Listener, error) {
+	var opened []net.Listener
+	for _, n := range offsets {
+		addr, err := server.Neighbour(c.Listen, n)
+		if err != nil {
+			closeAll(opened)
+			return nil, fmt.Errorf("--listen: %w", err)
+		}
+		l, err := server.Listen(ctx, addr, c.PodIP)
+		if err != nil {
+			closeAll(opened)
+			return nil, err
+		}
+		opened = append(opened, l)
 	}
-	return slog.New(slog.NewTextHandler(w, &slog.HandlerOptions{Level: level}))
+	return opened, nil
+}
+
+func closeAll(listeners []net.Listener) {
+	for _, l := range listeners {
+		_ = l.Close() // closed already if a server has had it
+	}
+}
+
+// NewLogger returns the logger of the program, text to w, and its level.
+func NewLogger(w io.Writer, debug bool) (*slog.Logger, *slog.LevelVar) {
+	level := &slog.LevelVar{}
+	if debug {
+		level.Set(slog.LevelDebug)
+	}
+	return slog.New(slog.NewTextHandler(w, &slog.HandlerOptions{Level: level})), level
 }

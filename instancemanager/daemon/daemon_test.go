@@ -207,7 +207,7 @@ func TestSecondDaemon(t *testing.T) {
 	if err == nil || !strings.Contains(string(out), "listen at "+p.ip+":8500: ") {
 		t.Errorf("%v: %s", err, out)
 	}
-	third := exec.Command(instancetest.Binary(t), "daemon", "--listen", "0.0.0.0:8501", "--logs-dir", t.TempDir(), "--witness-socket", p.socket)
+	third := exec.Command(instancetest.Binary(t), "daemon", "--listen", "0.0.0.0:8510", "--logs-dir", t.TempDir(), "--witness-socket", p.socket)
 	third.Env = second.Env
 	out, err = third.CombinedOutput()
 	if err == nil || !strings.Contains(string(out), "another instance manager listens at "+p.socket) {

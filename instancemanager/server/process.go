@@ -15,13 +15,19 @@ import (
 	"ankole.storage/instancemanager/process"
 )
 
-// API versions of this instance manager. A proxy version of 0 says that there is none: clients then run the engine
-// binary or talk to the engine themselves.
+// API versions of this instance manager. From API version 4 on there is an instance service, from proxy version 5 on the
+// proxy checks the names of engine and volume.
 const (
 	APIVersion         = 4
 	APIMinVersion      = 1
-	ProxyAPIVersion    = 0
-	ProxyAPIMinVersion = 0
+	ProxyAPIVersion    = 5
+	ProxyAPIMinVersion = 1
+)
+
+// Offsets of the other services' ports from the process service's.
+const (
+	ProxyPort    = 1
+	InstancePort = 3
 )
 
 // Processes serves ProcessManagerService from a process.Manager.

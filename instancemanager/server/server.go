@@ -9,7 +9,9 @@ import (
 	"context"
 	"crypto/tls"
 	"fmt"
+	"math"
 	"net"
+	"strconv"
 	"time"
 
 	"google.golang.org/grpc"
@@ -45,8 +47,29 @@ func Listen(ctx context.Context, addr, podIP string) (net.Listener, error) {
 	return listener, nil
 }
 
+// Neighbour returns the address n ports above addr, "HOST:PORT". Port 0, any free one, has no neighbours and stays.
+func Neighbour(addr string, n int) (string, error) {
+	host, port, err := net.SplitHostPort(addr)
+	if err != nil {
+		return "", fmt.Errorf("listen address %q: %w; want HOST:PORT", addr, err)
+	}
+	first, err := strconv.ParseUint(port, 10, 16)
+	if err != nil || int(first)+n > math.MaxUint16 {
+		return "", fmt.Errorf("listen address %q: there is no port %d above %s", addr, n, port)
+	}
+	if first == 0 {
+		return addr, nil
+	}
+	return net.JoinHostPort(host, strconv.Itoa(int(first)+n)), nil
+}
+
 // New returns a server with health, reflection and the given services. A nil config means plaintext.
 func New(config *tls.Config, register ...func(grpc.ServiceRegistrar)) *grpc.Server {
+	return NewWith(nil, config, register...)
+}
+
+// NewWith is New with further options.
+func NewWith(further []grpc.ServerOption, config *tls.Config, register ...func(grpc.ServiceRegistrar)) *grpc.Server {
 	options := []grpc.ServerOption{
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: minClientPing, PermitWithoutStream: true}),
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: serverPing, Timeout: serverPingTimeout}),
@@ -57,7 +80,7 @@ func New(config *tls.Config, register ...func(grpc.ServiceRegistrar)) *grpc.Serv
 	if config != nil {
 		options = append(options, grpc.Creds(credentials.NewTLS(config)))
 	}
-	s := grpc.NewServer(options...)
+	s := grpc.NewServer(append(options, further...)...)
 	healthpb.RegisterHealthServer(s, health{})
 	for _, r := range register {
 		r(s)

@@ -229,7 +229,7 @@ func TestVersion(t *testing.T) {
 	conn, _ := start(t, nil)
 	v, err := imrpc.NewProcessManagerServiceClient(conn).VersionGet(t.Context(), &emptypb.Empty{})
 	if err != nil || v.GetInstanceManagerAPIVersion() != 4 || v.GetInstanceManagerAPIMinVersion() != 1 ||
-		v.GetInstanceManagerProxyAPIVersion() != 0 || v.GetInstanceManagerProxyAPIMinVersion() != 0 {
+		v.GetInstanceManagerProxyAPIVersion() != 5 || v.GetInstanceManagerProxyAPIMinVersion() != 1 {
 		t.Errorf("%v %v", v, err)
 	}
 }

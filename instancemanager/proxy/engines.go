@@ -1,0 +1,111 @@
+// Package proxy is the engine proxy of an instance manager: managers ask it, at the port after the process service, for
+// operations on engines, so that they need neither a way into the network of the data nor an engine binary of the engine's
+// version.
+//
+// Two services do the same work. imrpc.ProxyEngineService has the methods and messages that clients of the reference know;
+// each call runs against the engine at the address it names. ankole.engine.v1.Engine, the engine's own service with its
+// stream of states, is passed on as it is to the engine named by the metadata key "engine-address".
+//
+// The engine checks whom it is asked for: names of volume and engine travel as metadata and an engine of another name
+// refuses. A name that is empty is not checked.
+package proxy
+
+import (
+	"fmt"
+	"net"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/connectivity"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/status"
+)
+
+const (
+	// idleTimeout closes the connection to an engine that nobody asks for any more.
+	idleTimeout = 5 * time.Minute
+	// maxMessage bounds an engine's answer: 250 snapshots with labels and 20 replicas stay far below.
+	maxMessage = 4 << 20
+	// sweepAt is the number of connections at which those to engines that are gone are looked for; a node runs at most some
+	// hundreds of engines.
+	sweepAt = 256
+)
+
+// Engines are connections to engines by address. The zero value is ready; Close it.
+type Engines struct {
+	mu    sync.Mutex
+	conns map[string]*grpc.ClientConn
+}
+
+// conn returns the connection to "ip:port". It connects when it is used, and again after a loss.
+func (e *Engines) conn(address string) (*grpc.ClientConn, error) {
+	if err := checkAddress(address); err != nil {
+		return nil, err
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if c := e.conns[address]; c != nil {
+		return c, nil
+	}
+	if len(e.conns) >= sweepAt {
+		e.sweep()
+	}
+	c, err := grpc.NewClient("passthrough:///"+address,
+		grpc.WithTransportCredentials(insecure.NewCredentials()), // engines serve plain text, as the reference's do
+		grpc.WithIdleTimeout(idleTimeout),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxMessage)))
+	if err != nil {
+		return nil, status.Errorf(codes.InvalidArgument, "engine address %q: %v", address, err)
+	}
+	if e.conns == nil {
+		e.conns = map[string]*grpc.ClientConn{}
+	}
+	e.conns[address] = c
+	return c, nil
+}
+
+// sweep closes what is not connected. Calls in flight have a connection, or are about to fail. The lock is held.
+func (e *Engines) sweep() {
+	for address, c := range e.conns {
+		if s := c.GetState(); s == connectivity.Idle || s == connectivity.TransientFailure {
+			_ = c.Close() // nothing is outstanding
+			delete(e.conns, address)
+		}
+	}
+}
+
+// Close closes every connection; calls in flight fail.
+func (e *Engines) Close() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for _, c := range e.conns {
+		_ = c.Close() // as in sweep
+	}
+	e.conns = nil
+}
+
+// checkAddress wants IP:PORT: names would be looked up, and nothing here has one.
+func checkAddress(address string) error {
+	host, port, err := net.SplitHostPort(address)
+	if err == nil && net.ParseIP(host) != nil {
+		if n, err := strconv.ParseUint(port, 10, 16); err == nil && n > 0 {
+			return nil
+		}
+	}
+	return status.Errorf(codes.InvalidArgument, "engine address %q: want IP:PORT", address)
+}
+
+// scheme is what engines put before replica addresses; clients may leave it out.
+const scheme = "tcp://"
+
+func replicaAddress(address string) (string, error) {
+	plain := strings.TrimPrefix(address, scheme)
+	if err := checkAddress(plain); err != nil {
+		return "", fmt.Errorf("replica: %w", err)
+	}
+	return scheme + plain, nil
+}
