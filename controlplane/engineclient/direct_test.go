@@ -19,8 +19,8 @@ import (
 	"ankole.storage/controlplane/engineclient"
 )
 
-// server is an engine that answers from fields.
-type server struct {
+// engineStub is an engine that answers from fields.
+type engineStub struct {
 	enginev1.UnimplementedEngineServer
 	mu     sync.Mutex
 	meta   metadata.MD
@@ -29,23 +29,23 @@ type server struct {
 	added  string
 }
 
-func (s *server) note(ctx context.Context) error {
+func (s *engineStub) note(ctx context.Context) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.meta, _ = metadata.FromIncomingContext(ctx)
 	return s.err
 }
 
-func (s *server) Get(ctx context.Context, _ *enginev1.GetRequest) (*enginev1.State, error) {
+func (s *engineStub) Get(ctx context.Context, _ *enginev1.GetRequest) (*enginev1.State, error) {
 	return full(), s.note(ctx)
 }
 
-func (s *server) ReplicaAdd(ctx context.Context, r *enginev1.ReplicaAddRequest) (*enginev1.State, error) {
+func (s *engineStub) ReplicaAdd(ctx context.Context, r *enginev1.ReplicaAddRequest) (*enginev1.State, error) {
 	s.added = r.GetAddress()
 	return full(), s.note(ctx)
 }
 
-func (s *server) Watch(_ *enginev1.GetRequest, stream grpc.ServerStreamingServer[enginev1.State]) error {
+func (s *engineStub) Watch(_ *enginev1.GetRequest, stream grpc.ServerStreamingServer[enginev1.State]) error {
 	for st := range s.states {
 		if err := stream.Send(st); err != nil {
 			return err
@@ -69,7 +69,7 @@ func full() *enginev1.State {
 	}
 }
 
-func serve(t *testing.T, s *server) (engineclient.Target, *engineclient.Direct) {
+func serve(t *testing.T, s *engineStub) (engineclient.Target, *engineclient.Direct) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -79,13 +79,13 @@ func serve(t *testing.T, s *server) (engineclient.Target, *engineclient.Direct) 
 	enginev1.RegisterEngineServer(g, s)
 	done := make(chan struct{})
 	go func() { defer close(done); _ = g.Serve(l) }() // ends with Stop
-	d := &engineclient.Direct{}
+	d := engineclient.NewDirect()
 	t.Cleanup(func() { d.Close(); g.Stop(); <-done })
 	return engineclient.Target{Address: l.Addr().String(), Volume: "v", Engine: "v-e-0"}, d
 }
 
 func TestGetTranslatesTheState(t *testing.T) {
-	s := &server{}
+	s := &engineStub{}
 	target, d := serve(t, s)
 	got, err := d.Get(t.Context(), target)
 	if err != nil {
@@ -121,7 +121,7 @@ func TestErrorsAreTyped(t *testing.T) {
 		{codes.DeadlineExceeded, engineclient.ErrUnavailable}, {codes.Internal, engineclient.ErrUnavailable},
 	}
 	for _, tt := range tests {
-		s := &server{err: status.Error(tt.code, "because")}
+		s := &engineStub{err: status.Error(tt.code, "because")}
 		target, d := serve(t, s)
 		_, err := d.ReplicaAdd(t.Context(), target, "10.0.0.9:10000")
 		if !errors.Is(err, tt.want) || !strings.Contains(err.Error(), "because") || !strings.Contains(err.Error(), "v-e-0") {
@@ -140,7 +140,7 @@ func TestNobodyListening(t *testing.T) {
 	}
 	address := l.Addr().String()
 	l.Close()
-	var d engineclient.Direct
+	d := engineclient.NewDirect()
 	defer d.Close()
 	if _, err := d.Get(t.Context(), engineclient.Target{Address: address}); !errors.Is(err, engineclient.ErrUnavailable) {
 		t.Errorf("error %v, want ErrUnavailable", err)
@@ -148,7 +148,7 @@ func TestNobodyListening(t *testing.T) {
 }
 
 func TestWatchDeliversUntilTheEnd(t *testing.T) {
-	s := &server{states: make(chan *enginev1.State, 2)}
+	s := &engineStub{states: make(chan *enginev1.State, 2)}
 	target, d := serve(t, s)
 	s.states <- &enginev1.State{Generation: 1}
 	s.states <- &enginev1.State{Generation: 2}

@@ -1,9 +1,9 @@
 // Package engineclient is how the control plane talks to a running engine.
 //
 // An engine process serves one volume. Controllers and the REST server ask it for its state, have it admit or drop a
-// replica and take snapshots. They do that through Client and never know how the call travels: today a Client dials
-// the engine's own port (Direct); a gRPC proxy in the instance manager and running the engine binary are other
-// implementations of the same interface. Fake is an engine in memory for tests.
+// replica and take snapshots. They do that through Client and never know how the call travels: Router sends it through the
+// gRPC proxy of the engine's instance manager (Proxy), or, where that has none, to the engine's own port (Direct). Fake is an
+// engine in memory for tests.
 //
 // Replica addresses are written as in Engine objects, "ip:port"; sizes are bytes.
 package engineclient
@@ -31,6 +31,8 @@ type Target struct {
 	Address string
 	// Volume and Engine are checked by the engine, so that a reused port never answers for another volume.
 	Volume, Engine string
+	// InstanceManager is the name of the InstanceManager object that it runs in: the way to it.
+	InstanceManager string
 }
 
 // Client does operations on engines. Implementations are safe for concurrent use.

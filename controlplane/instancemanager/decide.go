@@ -12,7 +12,8 @@ import (
 	"ankole.storage/controlplane/naming"
 )
 
-// followRetry is how soon a running Pod that could not be followed is tried again; its stream usually wakes us earlier.
+// followRetry is how soon a running Pod that could not be followed, or whose proxy does not answer, is tried again; its stream
+// usually wakes us earlier.
 const followRetry = 5 * time.Second
 
 // Processes is what the stream from the Pod says. Engines and Replicas are never nil.
@@ -32,6 +33,8 @@ type seen struct {
 	PDB *policyv1.PodDisruptionBudget
 	// Processes is nil while the Pod's processes are not being followed.
 	Processes *Processes
+	// ProxyDown: the Pod has a proxy that does not answer.
+	ProxyDown bool
 	// DefaultImage is the image new instances use.
 	DefaultImage string
 	Settings     PodSettings
@@ -88,7 +91,7 @@ func decide(now time.Time, im *v1beta2.InstanceManager, s seen) loop.Decision {
 	if !done {
 		d = decideBudget(im, s)
 	}
-	if d.Do == nil && s.Pod != nil && podReady(s.Pod) && s.Processes == nil {
+	if d.Do == nil && s.Pod != nil && podReady(s.Pod) && (s.Processes == nil || s.ProxyDown) {
 		d.After = followRetry
 	}
 	return d

@@ -3,6 +3,7 @@ package instancemanager
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -12,6 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"ankole.storage/api/longhorn/v1beta2"
+	"ankole.storage/controlplane/engineclient"
 	"ankole.storage/controlplane/loop"
 	"ankole.storage/controlplane/naming"
 	"ankole.storage/controlplane/setting"
@@ -26,6 +28,8 @@ type Config struct {
 	// ServiceAccount runs the Pods.
 	ServiceAccount string
 	Connect        Connect
+	// Proxies holds the connections to the proxies of running instance managers.
+	Proxies *engineclient.Proxies
 }
 
 // Reconciler looks after InstanceManager objects; see the package comment.
@@ -55,6 +59,7 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 		Conditions: conditions,
 		Gone: func(_ context.Context, key client.ObjectKey) {
 			r.streams.drop(key)
+			r.cfg.Proxies.Drop(key.Name)
 			r.starts.forget(key)
 		},
 		Pokes: r.streams.pokes,
@@ -125,7 +130,9 @@ func (r *Reconciler) gather(ctx context.Context, im *v1beta2.InstanceManager) (s
 		s.Processes = r.streams.follow(key, s.Pod.UID, s.Pod.Status.PodIP)
 	} else {
 		r.streams.drop(key)
+		r.cfg.Proxies.Drop(key.Name)
 	}
+	s.ProxyDown = s.Processes != nil && !r.proxyAlive(ctx, im.Name, s.Pod, s.Processes.ProxyAPIVersion)
 	s.StartNotBefore = r.starts.observe(key, s.Pod)
 	values, err := stored.Read(ctx, r.client, im.Namespace)
 	if err != nil {
@@ -134,6 +141,16 @@ func (r *Reconciler) gather(ctx context.Context, im *v1beta2.InstanceManager) (s
 	r.gatherSettings(&s, values)
 	s.Drained, err = r.drained(ctx, im, s)
 	return s, err
+}
+
+// proxyAlive keeps the connection to the proxy of a running Pod, if it has one. A dead proxy costs calls to engines and nothing
+// else, so it does not stop the look at the instance manager.
+func (r *Reconciler) proxyAlive(ctx context.Context, name string, pod *corev1.Pod, version int) bool {
+	err := r.cfg.Proxies.Ensure(ctx, engineclient.Manager{Name: name, Pod: string(pod.UID), IP: pod.Status.PodIP, ProxyAPIVersion: version})
+	if err != nil {
+		slog.Warn("no engine can be reached through this instance manager, trying again", "instanceManager", name, "err", err)
+	}
+	return err == nil
 }
 
 // read gets an object, or nil if there is none of that name.

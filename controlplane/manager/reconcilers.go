@@ -37,10 +37,12 @@ func (p *process) reconcilers(mgr ctrl.Manager) ([]Reconciler, error) {
 	if err := mgr.Add(processes); err != nil {
 		return nil, fmt.Errorf("register the callers of instance managers: %w", err)
 	}
-	engines := &engineclient.Direct{}
+	direct, proxies := engineclient.NewDirect(), engineclient.NewProxies(p.dial)
+	engines := engineclient.NewRouter(proxies, direct)
 	err := mgr.Add(manager.RunnableFunc(func(ctx context.Context) error {
 		<-ctx.Done()
-		engines.Close()
+		proxies.Close()
+		direct.Close()
 		return nil
 	}))
 	if err != nil {
@@ -55,7 +57,7 @@ func (p *process) reconcilers(mgr ctrl.Manager) ([]Reconciler, error) {
 			Namespace: cfg.Namespace, NodeName: cfg.NodeName, ServiceAccount: cfg.ServiceAccount, Resolve: hostpath.Resolve,
 		}),
 		instancemanager.New(instancemanager.Config{
-			Namespace: cfg.Namespace, NodeName: cfg.NodeName, ServiceAccount: cfg.ServiceAccount, Connect: p.connect,
+			Namespace: cfg.Namespace, NodeName: cfg.NodeName, ServiceAccount: cfg.ServiceAccount, Connect: p.connect, Proxies: proxies,
 		}),
 		volume.New(volume.Config{Namespace: cfg.Namespace, NodeName: cfg.NodeName}),
 		attachment.New(attachment.Config{Namespace: cfg.Namespace}),

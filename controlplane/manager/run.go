@@ -10,6 +10,7 @@ import (
 
 	"github.com/go-logr/logr"
 	"golang.org/x/sync/errgroup"
+	"google.golang.org/grpc"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/rest"
 	"k8s.io/klog/v2"
@@ -50,7 +51,9 @@ type process struct {
 	who  *Leadership
 	// connect opens clients to instance managers.
 	connect func(address string) (*imclient.Client, error)
-	agent   node.AgentConfig
+	// dial opens connections to their other services.
+	dial  func(address string) (*grpc.ClientConn, error)
+	agent node.AgentConfig
 }
 
 // Run is the manager process. It returns when ctx ends, after everything it started has stopped.
@@ -96,6 +99,7 @@ func newProcess(cfg Config) (*process, error) {
 		connect: func(address string) (*imclient.Client, error) {
 			return imclient.Dial(address, tlsConfig)
 		},
+		dial: func(address string) (*grpc.ClientConn, error) { return imclient.Conn(address, tlsConfig) },
 		agent: node.AgentConfig{
 			Namespace: cfg.Namespace, NodeName: cfg.NodeName, PodName: cfg.PodName,
 			Host: node.Host{Resolve: hostpath.Resolve},

@@ -79,6 +79,15 @@ type Client struct {
 
 // Dial prepares a client for HOST:PORT. It does not connect yet. A nil config means plaintext; see package mtls.
 func Dial(address string, config *tls.Config) (*Client, error) {
+	conn, err := Conn(address, config)
+	if err != nil {
+		return nil, err
+	}
+	return &Client{address: address, conn: conn, rpc: imrpc.NewProcessManagerServiceClient(conn)}, nil
+}
+
+// Conn prepares a connection to any service of an instance manager; as Dial.
+func Conn(address string, config *tls.Config) (*grpc.ClientConn, error) {
 	transport := insecure.NewCredentials()
 	if config != nil {
 		transport = credentials.NewTLS(config)
@@ -91,7 +100,7 @@ func Dial(address string, config *tls.Config) (*Client, error) {
 	if err != nil {
 		return nil, fmt.Errorf("instance manager %s: %w", address, err)
 	}
-	return &Client{address: address, conn: conn, rpc: imrpc.NewProcessManagerServiceClient(conn)}, nil
+	return conn, nil
 }
 
 // Close closes the connection; calls in flight fail.

@@ -1,0 +1,139 @@
+package engineclient
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+
+	enginev1 "ankole.storage/api/rpc/engine/v1"
+)
+
+const (
+	// callTimeout bounds one call: every operation of the engine answers at once and works on in the background, except
+	// a snapshot, which waits for writes under way.
+	callTimeout = 20 * time.Second
+	// maxStateBytes bounds a received state: 250 snapshots with labels and 20 replicas stay far below.
+	maxStateBytes = 4 << 20
+
+	keyVolume = "volume-name"
+	keyEngine = "instance-name"
+)
+
+// way is how calls for a target travel: a connection, and metadata that it needs.
+type way interface {
+	to(t Target) (conn *grpc.ClientConn, pairs []string, err error)
+}
+
+// calls implements the operations of Client for every way that ends at the engine's own service.
+type calls struct{ way }
+
+// call does one unary call with identity, deadline and typed errors.
+func call[R any](ctx context.Context, d calls, t Target, what string, f func(context.Context, enginev1.EngineClient) (R, error)) (R, error) {
+	var zero R
+	conn, pairs, err := d.to(t)
+	if err != nil {
+		return zero, err
+	}
+	ctx, cancel := context.WithTimeout(identity(ctx, t, pairs), callTimeout)
+	defer cancel()
+	r, err := f(ctx, enginev1.NewEngineClient(conn))
+	if err != nil {
+		return zero, typed(t, what, err)
+	}
+	return r, nil
+}
+
+func identity(ctx context.Context, t Target, pairs []string) context.Context {
+	return metadata.AppendToOutgoingContext(ctx, append([]string{keyVolume, t.Volume, keyEngine, t.Engine}, pairs...)...)
+}
+
+// typed marks an error once, at its source.
+func typed(t Target, what string, err error) error {
+	kind := ErrUnavailable
+	switch status.Code(err) {
+	case codes.NotFound:
+		kind = ErrNotFound
+	case codes.FailedPrecondition, codes.AlreadyExists, codes.Aborted, codes.ResourceExhausted:
+		kind = ErrPrecondition
+	case codes.InvalidArgument, codes.OutOfRange, codes.Unimplemented:
+		kind = ErrInvalid
+	}
+	return fmt.Errorf("%s on engine %s of volume %s at %s: %w: %s", what, t.Engine, t.Volume, t.Address, kind, status.Convert(err).Message())
+}
+
+// Get implements Client.
+func (d calls) Get(ctx context.Context, t Target) (State, error) {
+	s, err := call(ctx, d, t, "get state", func(ctx context.Context, c enginev1.EngineClient) (*enginev1.State, error) {
+		return c.Get(ctx, &enginev1.GetRequest{})
+	})
+	return stateFrom(s), err
+}
+
+// Watch implements Client.
+func (d calls) Watch(ctx context.Context, t Target, observe func(State)) error {
+	conn, pairs, err := d.to(t)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithCancel(identity(ctx, t, pairs))
+	defer cancel()
+	stream, err := enginev1.NewEngineClient(conn).Watch(ctx, &enginev1.GetRequest{})
+	if err != nil {
+		return typed(t, "watch state", err)
+	}
+	for {
+		s, err := stream.Recv()
+		if err != nil {
+			return typed(t, "watch state", err)
+		}
+		observe(stateFrom(s))
+	}
+}
+
+// ReplicaAdd implements Client.
+func (d calls) ReplicaAdd(ctx context.Context, t Target, address string) (State, error) {
+	s, err := call(ctx, d, t, "add replica "+address, func(ctx context.Context, c enginev1.EngineClient) (*enginev1.State, error) {
+		return c.ReplicaAdd(ctx, &enginev1.ReplicaAddRequest{Address: scheme + address})
+	})
+	return stateFrom(s), err
+}
+
+// ReplicaRemove implements Client.
+func (d calls) ReplicaRemove(ctx context.Context, t Target, address string) (State, error) {
+	s, err := call(ctx, d, t, "remove replica "+address, func(ctx context.Context, c enginev1.EngineClient) (*enginev1.State, error) {
+		return c.ReplicaRemove(ctx, &enginev1.ReplicaRemoveRequest{Address: scheme + address})
+	})
+	return stateFrom(s), err
+}
+
+// SnapshotCreate implements Client.
+func (d calls) SnapshotCreate(ctx context.Context, t Target, s SnapshotRequest) (string, error) {
+	r, err := call(ctx, d, t, "create snapshot", func(ctx context.Context, c enginev1.EngineClient) (*enginev1.SnapshotCreateResponse, error) {
+		return c.SnapshotCreate(ctx, &enginev1.SnapshotCreateRequest{Name: s.Name, Labels: s.Labels, UserCreated: s.UserCreated})
+	})
+	return r.GetName(), err
+}
+
+// Version implements Client.
+func (d calls) Version(ctx context.Context, t Target) (Version, error) {
+	v, err := call(ctx, d, t, "get version", func(ctx context.Context, c enginev1.EngineClient) (*enginev1.VersionResponse, error) {
+		return c.Version(ctx, &enginev1.VersionRequest{})
+	})
+	return Version{
+		Version: v.GetVersion(), GitCommit: v.GetGitCommit(), BuildDate: v.GetBuildDate(),
+		CLIAPIVersion: v.GetCliApiVersion(), CLIAPIMinVersion: v.GetCliApiMinVersion(),
+		ControllerAPIVersion: v.GetControllerApiVersion(), ControllerAPIMinVersion: v.GetControllerApiMinVersion(),
+		DataFormatVersion: v.GetDataFormatVersion(), DataFormatMinVersion: v.GetDataFormatMinVersion(),
+	}, err
+}
+
+// scheme is what engines put before replica addresses.
+const scheme = "tcp://"
+
+func plain(address string) string { return strings.TrimPrefix(address, scheme) }

@@ -1,0 +1,89 @@
+package engineclient
+
+import "context"
+
+// Router sends each call the way that the engine's instance manager offers: through its proxy, or, where the API version says
+// that it has none, by the fallback. A proxy that is only down is an error and no reason for the fallback.
+type Router struct {
+	proxies  *Proxies
+	proxy    *Proxy
+	fallback Client
+}
+
+var _ Client = (*Router)(nil)
+
+// NewRouter returns a client that chooses between the proxies and fallback.
+func NewRouter(proxies *Proxies, fallback Client) *Router {
+	return &Router{proxies: proxies, proxy: NewProxy(proxies), fallback: fallback}
+}
+
+func (r *Router) choose(t Target) (Client, error) {
+	m, err := r.proxies.find(t.InstanceManager)
+	switch {
+	case err != nil:
+		return nil, err
+	case m.ProxyAPIVersion == 0:
+		return r.fallback, nil
+	}
+	return r.proxy, nil
+}
+
+// Get implements Client.
+func (r *Router) Get(ctx context.Context, t Target) (State, error) {
+	c, err := r.choose(t)
+	if err != nil {
+		return State{}, err
+	}
+	return c.Get(ctx, t)
+}
+
+// Watch implements Client.
+func (r *Router) Watch(ctx context.Context, t Target, observe func(State)) error {
+	c, err := r.choose(t)
+	if err != nil {
+		return err
+	}
+	return c.Watch(ctx, t, observe)
+}
+
+// ReplicaAdd implements Client.
+func (r *Router) ReplicaAdd(ctx context.Context, t Target, address string) (State, error) {
+	c, err := r.choose(t)
+	if err != nil {
+		return State{}, err
+	}
+	return c.ReplicaAdd(ctx, t, address)
+}
+
+// ReplicaRemove implements Client.
+func (r *Router) ReplicaRemove(ctx context.Context, t Target, address string) (State, error) {
+	c, err := r.choose(t)
+	if err != nil {
+		return State{}, err
+	}
+	return c.ReplicaRemove(ctx, t, address)
+}
+
+// SnapshotCreate implements Client.
+func (r *Router) SnapshotCreate(ctx context.Context, t Target, s SnapshotRequest) (string, error) {
+	c, err := r.choose(t)
+	if err != nil {
+		return "", err
+	}
+	return c.SnapshotCreate(ctx, t, s)
+}
+
+// Version implements Client.
+func (r *Router) Version(ctx context.Context, t Target) (Version, error) {
+	c, err := r.choose(t)
+	if err != nil {
+		return Version{}, err
+	}
+	return c.Version(ctx, t)
+}
+
+// Forget implements Client.
+func (r *Router) Forget(t Target) {
+	r.proxy.Forget(t)
+	r.fallback.Forget(t)
+}

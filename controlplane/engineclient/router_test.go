@@ -1,0 +1,171 @@
+package engineclient_test
+
+import (
+	"context"
+	"errors"
+	"net"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+
+	"ankole.storage/controlplane/engineclient"
+	"ankole.storage/instancemanager/proxy"
+	"ankole.storage/instancemanager/server"
+)
+
+// managers plays the proxies of instance managers: dial knows them by IP.
+type managers struct {
+	address map[string]string
+	dials   atomic.Int64
+}
+
+func (m *managers) dial(address string) (*grpc.ClientConn, error) {
+	m.dials.Add(1)
+	ip, _, err := net.SplitHostPort(address)
+	if err != nil {
+		return nil, err
+	}
+	return grpc.NewClient("passthrough:///"+m.address[ip], grpc.WithTransportCredentials(insecure.NewCredentials()))
+}
+
+// serveProxy starts a real proxy server and returns its address and how to stop it.
+func serveProxy(t *testing.T) (string, func()) {
+	t.Helper()
+	engines := &proxy.Engines{}
+	s := server.NewWith(engines.ServerOptions(), nil, engines.Register)
+	return serveGRPC(t, s, engines.Close)
+}
+
+func serveGRPC(t *testing.T, s *grpc.Server, closing func()) (string, func()) {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan struct{})
+	go func() { defer close(done); _ = s.Serve(l) }() // ends with Stop
+	var stopped atomic.Bool
+	stop := func() {
+		if stopped.CompareAndSwap(false, true) {
+			s.Stop()
+			<-done
+			closing()
+		}
+	}
+	t.Cleanup(stop)
+	return l.Addr().String(), stop
+}
+
+// TestRouter: through the proxy where there is one; by the fallback only where the API version says that there is none.
+func TestRouter(t *testing.T) {
+	s := &engineStub{}
+	target, direct := serve(t, s)
+	address, stop := serveProxy(t)
+	ms := &managers{address: map[string]string{"10.0.0.1": address}}
+	proxies := engineclient.NewProxies(ms.dial)
+	defer proxies.Close()
+	fallback := &counted{Client: direct}
+	router := engineclient.NewRouter(proxies, fallback)
+	ctx := t.Context()
+
+	target.InstanceManager = "im-1"
+	if _, err := router.Get(ctx, target); !errors.Is(err, engineclient.ErrUnavailable) || !strings.Contains(err.Error(), "im-1") {
+		t.Errorf("unknown instance manager: %v", err)
+	}
+	with := engineclient.Manager{Name: "im-1", Pod: "p1", IP: "10.0.0.1", ProxyAPIVersion: 5}
+	if err := proxies.Ensure(ctx, with); err != nil {
+		t.Fatal(err)
+	}
+	state, err := router.Get(ctx, target)
+	if err != nil || state.Volume != "v" || fallback.calls != 0 {
+		t.Fatalf("%+v %v, %d calls by the fallback", state, err, fallback.calls)
+	}
+	if s.meta.Get("volume-name")[0] != "v" || s.meta.Get("instance-name")[0] != "v-e-0" {
+		t.Errorf("the proxy did not pass the identity on: %v", s.meta)
+	}
+	if st, err := router.ReplicaAdd(ctx, target, "10.0.0.9:10000"); err != nil || len(st.Replicas) != 4 || s.added != "tcp://10.0.0.9:10000" {
+		t.Errorf("%+v %v %s", st, err, s.added)
+	}
+
+	stop()
+	if err := proxies.Ensure(ctx, with); !errors.Is(err, engineclient.ErrUnavailable) {
+		t.Errorf("a dead proxy is taken for alive: %v", err)
+	}
+	if _, err := router.Get(ctx, target); !errors.Is(err, engineclient.ErrUnavailable) || fallback.calls != 0 {
+		t.Errorf("a proxy that is down: %v, %d calls by the fallback", err, fallback.calls)
+	}
+
+	dials := ms.dials.Load()
+	if err := proxies.Ensure(ctx, engineclient.Manager{Name: "im-1", Pod: "p2", IP: "10.0.0.1"}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := router.Get(ctx, target); err != nil || fallback.calls != 1 || ms.dials.Load() != dials {
+		t.Errorf("without a proxy: %v, %d calls by the fallback, %d connections made", err, fallback.calls, ms.dials.Load()-dials)
+	}
+}
+
+// TestOneConnectionPerManager: looking again makes none, another Pod does, a dead one is made again.
+func TestOneConnectionPerManager(t *testing.T) {
+	first, stop := serveProxy(t)
+	ms := &managers{address: map[string]string{"10.0.0.1": first}}
+	proxies := engineclient.NewProxies(ms.dial)
+	defer proxies.Close()
+	m := engineclient.Manager{Name: "im-1", Pod: "p1", IP: "10.0.0.1", ProxyAPIVersion: 5}
+	look := func(wantErr bool, dials int64) {
+		t.Helper()
+		if err := proxies.Ensure(t.Context(), m); (err != nil) != wantErr || ms.dials.Load() != dials {
+			t.Errorf("%v, %d connections made so far, want %d", err, ms.dials.Load(), dials)
+		}
+	}
+	look(false, 1)
+	look(false, 1)
+	stop()
+	look(true, 1) // found dead, dropped
+	second, _ := serveProxy(t)
+	ms.address["10.0.0.1"] = second
+	look(false, 2)
+	m.Pod = "p2"
+	look(false, 3)
+	proxies.Drop("im-1")
+	look(false, 4)
+}
+
+// TestPeerWithoutPing is asked by the health service.
+func TestPeerWithoutPing(t *testing.T) {
+	g := grpc.NewServer()
+	health := &healthy{}
+	healthpb.RegisterHealthServer(g, health)
+	address, _ := serveGRPC(t, g, func() {})
+	ms := &managers{address: map[string]string{"10.0.0.1": address}}
+	proxies := engineclient.NewProxies(ms.dial)
+	defer proxies.Close()
+	if err := proxies.Ensure(t.Context(), engineclient.Manager{Name: "im-1", IP: "10.0.0.1", ProxyAPIVersion: 1}); err != nil || health.asked.Load() != 1 {
+		t.Errorf("%v, health asked %d times", err, health.asked.Load())
+	}
+}
+
+type healthy struct {
+	healthpb.UnimplementedHealthServer
+	asked atomic.Int64
+}
+
+func (h *healthy) Check(context.Context, *healthpb.HealthCheckRequest) (*healthpb.HealthCheckResponse, error) {
+	h.asked.Add(1)
+	return &healthpb.HealthCheckResponse{Status: healthpb.HealthCheckResponse_SERVING}, nil
+}
+
+// counted counts calls of Get.
+type counted struct {
+	engineclient.Client
+	calls int
+}
+
+func (c *counted) Get(ctx context.Context, t engineclient.Target) (engineclient.State, error) {
+	c.calls++
+	return c.Client.Get(ctx, t)
+}
+
