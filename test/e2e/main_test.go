@@ -122,7 +122,7 @@ func scenarioA2(t *testing.T, c *cluster) {
 					return fmt.Errorf("replica %s: %+v", name, r)
 				}
 			}
-			if s.IP == "" || s.OwnerID != m.Spec.NodeID || s.APIVersion != 4 || s.APIMinVersion != 1 || s.ProxyAPIVersion != 0 {
+			if s.IP == "" || s.OwnerID != m.Spec.NodeID || s.APIVersion != 4 || s.APIMinVersion != 1 || s.ProxyAPIVersion != 5 || s.ProxyAPIMinVersion != 1 {
 				return fmt.Errorf("%s: ip %q owner %q api %d/%d proxy %d", m.Name, s.IP, s.OwnerID, s.APIVersion, s.APIMinVersion, s.ProxyAPIVersion)
 			}
 		}
