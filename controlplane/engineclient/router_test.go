@@ -168,4 +168,3 @@ func (c *counted) Get(ctx context.Context, t engineclient.Target) (engineclient.
 	c.calls++
 	return c.Client.Get(ctx, t)
 }
-
