@@ -71,9 +71,11 @@ func RunEngine(ctx context.Context, cfg EngineConfig) error {
 		return err
 	}
 	defer l.Close()
-	// The loop outlives ctx: a clean shutdown goes through it.
+	// The loop outlives ctx and whatever is fatal: the frontend is taken down through it.
 	run, fatal := context.WithCancelCause(context.Background())
 	defer fatal(nil)
+	spin, stop := context.WithCancel(context.Background())
+	defer stop()
 	p := &engineProcess{cfg: cfg, loop: l, arena: arena, fatal: fatal, start: make(chan struct{})}
 	p.state.init()
 	core := engine.New(engine.Config{
@@ -92,13 +94,16 @@ func RunEngine(ctx context.Context, cfg EngineConfig) error {
 	}
 	defer srv.stop()
 	ended := make(chan error, 1)
-	go func() { ended <- posix.Run(run, l, core) }()
+	go func() { err := posix.Run(spin, l, core); fatal(err); ended <- err }()
 	cfg.Log.Info("engine is starting", "volume", cfg.VolumeName, "replicas", cfg.Replicas)
-	return p.supervise(ctx, run, ended)
+	p.supervise(ctx, run)
+	stop()
+	return p.outcome(context.Cause(run), <-ended)
 }
 
-// supervise brings the frontend up when the volume serves, and everything down at the end.
-func (p *engineProcess) supervise(ctx, run context.Context, ended <-chan error) error {
+// supervise brings the frontend up when the volume serves, and down at the end, while the core still runs: it answers
+// what comes in with errors then, and lets its clients go.
+func (p *engineProcess) supervise(ctx, run context.Context) {
 	select {
 	case <-p.start:
 		if err := p.startFrontend(ctx, p.cfg.Frontend); err != nil {
@@ -115,14 +120,17 @@ func (p *engineProcess) supervise(ctx, run context.Context, ended <-chan error) 
 	case <-run.Done():
 		p.front.down(p)
 	}
-	err := <-ended
-	if cause := context.Cause(run); cause != nil && !errors.Is(cause, context.Canceled) {
-		return cause
-	}
-	if errors.Is(err, context.Canceled) {
+}
+
+// outcome is what the process ends with: the fatal reason, or what ended the loop by itself.
+func (p *engineProcess) outcome(fatal, loop error) error {
+	switch {
+	case fatal != nil && !errors.Is(fatal, context.Canceled):
+		return fatal
+	case errors.Is(loop, context.Canceled):
 		return nil
 	}
-	return err
+	return loop
 }
 
 // onState is called from the loop's thread.

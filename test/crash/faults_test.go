@@ -49,6 +49,14 @@ var faults = []fault{
 	{"killed while rebuilding", 3, always, killWhileRebuilding},
 	{"killed while a snapshot is taken", 2, always, killWhileSnapshot},
 	{"witness away, replica killed", 2, three, killWithoutWitness},
+	{"replica cut off", 2, networked, cutReplica},
+	{"replica cut off one way", 2, networked, cutOneWay},
+	{"replica cut off shortly", 2, networked, cutShortly},
+	{"engine cut off and replaced", 3, networked, cutEngine},
+	{"engine cut off with one replica and replaced", 3, threeByNet, split},
+	{"disk of one full", 2, smallDisks, fillOne},
+	{"disks of all full", 2, smallDisks, fillAll},
+	{"disk of a rebuild's target full", 1, smallDisks, fillTarget},
 }
 
 // rest is a bounded random time that a fault lasts.
@@ -135,16 +143,11 @@ func replaceStoppedEngine(r *run) {
 	r.j.Tolerate(rig.AnyError)
 	old := r.v.Engine()
 	old.Signal(syscall.SIGSTOP)
-	r.j.Abandon()
-	r.v.NewEngine(r.other(old.Host)).AwaitUp()
-	r.conn = nil // still in use by those who were abandoned
-	r.use(r.v.Engine())
+	r.replace(old)
 	r.progress(50)
 	old.Signal(syscall.SIGCONT)
 	r.progress(50)
-	if code := old.Exit(); code == 0 {
-		r.t.Fatalf("round %d: engine %s ended with success after it was replaced\n%s", r.round, old.Name, old.Log())
-	}
+	r.awaitReplaced(old)
 }
 
 // other is the node where the engine is not.

@@ -29,9 +29,9 @@ var rigs = []struct {
 	cfg  rig.Config
 	seed uint64
 }{
-	{"network", rig.Config{Replicas: 3, Size: 16 * mib, Network: true, Disk: 96 * mib}, 1},
+	{"network", rig.Config{Replicas: 3, Size: 16 * mib, Network: true, Disk: 128 * mib}, 1},
 	{"device", rig.Config{Replicas: 3, Size: 16 * mib, Transport: "fuse-loop"}, 2},
-	{"pair", rig.Config{Replicas: 2, Size: 16 * mib, Network: true, Disk: 96 * mib}, 3},
+	{"pair", rig.Config{Replicas: 2, Size: 16 * mib, Network: true, Disk: 128 * mib}, 3},
 }
 
 // number reads a number from the environment.
@@ -76,7 +76,7 @@ func TestRounds(t *testing.T) {
 func report(t *testing.T, runs []*run, seed uint64, took time.Duration) {
 	tally := map[string]int{}
 	var c rig.Counts
-	n, violations, rebuilds := 0, 0, 0
+	n, violations, rebuilds, answered, stale := 0, 0, 0, 0, 0
 	for _, r := range runs {
 		if r == nil {
 			continue
@@ -88,13 +88,15 @@ func report(t *testing.T, runs []*run, seed uint64, took time.Duration) {
 		c.Add(r.j.Counts())
 		violations += len(r.j.Violations())
 		rebuilds += r.rebuilds
+		answered += r.answered
+		stale += r.stale
 	}
 	var by []string
 	for _, k := range slices.Sorted(maps.Keys(tally)) {
 		by = append(by, fmt.Sprintf("%s %d", k, tally[k]))
 	}
-	line := fmt.Sprintf("sum: crash rounds: %d in %.0f s, seed %d (%s); %d writes, %d of zeroes, %d discards, %d flushes, %d verified reads, %d errors as allowed, %d whole passes, %d rebuilds, %d violations",
-		n, took.Seconds(), seed, strings.Join(by, ", "), c.Writes, c.Zeroes, c.Discards, c.Flushes, c.Reads, c.Errors, c.Verified, rebuilds, violations)
+	line := fmt.Sprintf("sum: crash rounds: %d in %.0f s, seed %d (%s); %d writes, %d of zeroes, %d discards, %d flushes, %d verified reads, %d errors as allowed, %d whole passes, %d rebuilds, %d reads answered by replaced engines, %d of them stale, %d violations",
+		n, took.Seconds(), seed, strings.Join(by, ", "), c.Writes, c.Zeroes, c.Discards, c.Flushes, c.Reads, c.Errors, c.Verified, rebuilds, answered, stale, violations)
 	t.Log(line)
 }
 
@@ -107,9 +109,11 @@ type run struct {
 	conn     rig.Target
 	tally    map[string]int
 	rebuilds int
-	engine   *rig.Engine // the one the journal writes to
-	round    int
-	cfg      rig.Config
+	// answered counts reads that an engine answered after it was replaced, stale those with what was no longer true.
+	answered, stale int
+	engine          *rig.Engine // the one the journal writes to
+	round           int
+	cfg             rig.Config
 }
 
 func runRounds(t *testing.T, cfg rig.Config, name string, base, seed uint64, n int) *run {
