@@ -78,6 +78,8 @@ func FuzzRecord(f *testing.F) {
 	r := Record{VolumeUUID: UUID{1}, Promised: 4, Epoch: 2, Generation: 3, State: MemberRW, Self: "a", Engine: "e", Members: []Member{{Name: "a"}, {Name: "b", Flags: 1}}}
 	f.Add(r.encode())
 	f.Add(make([]byte, recordFixed+2))
+	r.Replaces = []string{"c", "d"}
+	f.Add(r.encode())
 	f.Fuzz(func(t *testing.T, data []byte) {
 		r, err := decodeRecord(data)
 		if err != nil {

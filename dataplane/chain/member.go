@@ -10,6 +10,9 @@ import (
 const (
 	MaxMembers    = 21
 	MaxNameLength = 250
+	// MaxReplaces is a whole set lost but for one, and a joiner given up. All of them fit in a slot if the names are not
+	// longer than 170 bytes; the control plane's are a third of that.
+	MaxReplaces = MaxMembers
 )
 
 // MemberState is what a replica knows itself to be.
@@ -45,6 +48,8 @@ type Record struct {
 	Self, Engine string
 	// Members is the member set of Generation, at most 21.
 	Members []Member
+	// Replaces are names that competing records have beside Members, at most 21; none once the record is agreed.
+	Replaces []string
 }
 
 const memberMagic = "ANKMEMBR"
@@ -54,6 +59,9 @@ func (r *Record) validate() error {
 	if len(r.Members) > MaxMembers {
 		return fmt.Errorf("%w: %d members in a record; at most %d fit", ErrLimit, len(r.Members), MaxMembers)
 	}
+	if len(r.Replaces) > MaxReplaces {
+		return fmt.Errorf("%w: %d replaced names in a record; at most %d fit", ErrLimit, len(r.Replaces), MaxReplaces)
+	}
 	if r.State > MemberWO {
 		return fmt.Errorf("%w: member state %d", ErrInvalid, r.State)
 	}
@@ -62,10 +70,18 @@ func (r *Record) validate() error {
 			return fmt.Errorf("%w: name of %d bytes in a record; at most %d fit", ErrLimit, len(name), MaxNameLength)
 		}
 	}
+	for _, name := range r.Replaces {
+		if name == "" || len(name) > MaxNameLength {
+			return fmt.Errorf("%w: replaced name of %d bytes; 1 to %d are possible", ErrInvalid, len(name), MaxNameLength)
+		}
+	}
 	for _, m := range r.Members {
 		if m.Name == "" || len(m.Name) > MaxNameLength {
 			return fmt.Errorf("%w: member name of %d bytes; 1 to %d are possible", ErrInvalid, len(m.Name), MaxNameLength)
 		}
+	}
+	if n := len(r.encode()); n > maxSlotPayload {
+		return fmt.Errorf("%w: a record of %d bytes; %d fit", ErrLimit, n, maxSlotPayload)
 	}
 	return nil
 }
@@ -83,6 +99,12 @@ func (r *Record) encode() []byte {
 	for _, m := range r.Members {
 		b = append(b, m.Flags)
 		b = appendName(b, m.Name)
+	}
+	if len(r.Replaces) > 0 {
+		b = append(b, byte(len(r.Replaces)))
+		for _, name := range r.Replaces {
+			b = appendName(b, name)
+		}
 	}
 	return b
 }
@@ -124,6 +146,14 @@ func decodeRecord(b []byte) (Record, error) {
 		b = b[1:]
 		r.Members = append(r.Members, Member{Flags: flags, Name: name()})
 	}
+	if !short && len(b) > 0 {
+		replaced := int(b[0])
+		b = b[1:]
+		short = replaced == 0
+		for range replaced {
+			r.Replaces = append(r.Replaces, name())
+		}
+	}
 	if short || len(b) != 0 {
 		return Record{}, fmt.Errorf("%w: member record has a wrong length", ErrCorrupt)
 	}
@@ -141,6 +171,7 @@ func (c *Chain) Record() (Record, bool) {
 	}
 	r := c.record
 	r.Members = append([]Member(nil), r.Members...)
+	r.Replaces = append([]string(nil), r.Replaces...)
 	return r, true
 }
 
@@ -156,6 +187,7 @@ func (c *Chain) WriteRecord(r Record) error {
 		return err
 	}
 	r.Members = append([]Member(nil), r.Members...)
+	r.Replaces = append([]string(nil), r.Replaces...)
 	if !c.recordValid || c.record.Generation != r.Generation {
 		if err := c.raiseRevisionCounter(); err != nil {
 			return err

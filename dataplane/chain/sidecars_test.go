@@ -62,6 +62,9 @@ func TestRecordBounds(t *testing.T) {
 	w, _ := newWorld(t, mib)
 	name := strings.Repeat("n", chain.MaxNameLength)
 	r := chain.Record{VolumeUUID: testUUID, Promised: 1<<64 - 1, Epoch: 1<<64 - 1, Generation: 1<<64 - 1, State: chain.MemberWO, Self: name, Engine: name}
+	for i := range 8 {
+		r.Replaces = append(r.Replaces, name[1:]+string(rune('A'+i)))
+	}
 	for i := range chain.MaxMembers {
 		r.Members = append(r.Members, chain.Member{Name: name[:chain.MaxNameLength-1] + string(rune('a'+i)), Flags: byte(i)})
 	}
@@ -73,9 +76,11 @@ func TestRecordBounds(t *testing.T) {
 	for _, bad := range []chain.Record{
 		{Self: name + "n"}, {Engine: name + "n"}, {State: 3}, {Members: []chain.Member{{}}},
 		{Members: append(slices.Clone(r.Members), chain.Member{Name: "x"})}, {Members: []chain.Member{{Name: name + "n"}}},
+		{Replaces: []string{""}}, {Replaces: []string{name + "n"}}, {Replaces: make([]string, 256)},
+		{Self: name, Engine: name, Members: r.Members, Replaces: append(slices.Clone(r.Replaces), name, name)},
 	} {
 		if err := w.c.WriteRecord(bad); err == nil {
-			t.Errorf("record %+v was accepted", bad)
+			t.Errorf("record of %q with %d members and %d replaced was accepted", bad.Self, len(bad.Members), len(bad.Replaces))
 		}
 	}
 	regions := make([]chain.Region, chain.MaxDirtyRegions)

@@ -166,7 +166,7 @@ func (e *Engine) closeReplicas() {
 // hangUp closes every connection and reports the end.
 func (e *Engine) hangUp() {
 	e.serving, e.stopped = false, true
-	e.witnessWait, e.gatherUntil, e.lostSince = clock.Never, clock.Never, clock.Never
+	e.witnessWait, e.gatherUntil, e.leaseOver, e.lostSince = clock.Never, clock.Never, clock.Never, clock.Never
 	e.purge = nil
 	e.failBacklog(block.Unavailable)
 	e.failHeld()

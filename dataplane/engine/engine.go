@@ -71,8 +71,10 @@ type Config struct {
 	NoReplicaTimeout time.Duration
 	// GatherTimeout is how long a start waits for candidates that do not answer; 0 means 8 s.
 	GatherTimeout time.Duration
-	Arena         *loop.Arena
-	Witness       Witness
+	// Lease is how long reads may be answered after the last proof that nobody has taken over; 0 means the default.
+	Lease   time.Duration
+	Arena   *loop.Arena
+	Witness Witness
 	// Nonce returns fresh random bytes for the handshake.
 	Nonce func() []byte
 	// OnState is called at the end of a step in which the state changed. It must not block.
@@ -104,6 +106,8 @@ type Engine struct {
 	quorum      *quorum.Core
 	witnessWait clock.Ticks // next retry, Never when nothing is open
 	gatherUntil clock.Ticks
+	lastPromise clock.Ticks // when a replica promised the epoch last
+	leaseOver   clock.Ticks // the end of another engine's lease
 
 	links  []*link
 	byName map[string]*link
@@ -152,7 +156,10 @@ type Engine struct {
 func New(cfg Config) *Engine {
 	e := &Engine{
 		cfg: cfg, arena: cfg.Arena, byName: map[string]*link{},
-		witnessWait: clock.Never, gatherUntil: clock.Never, lostSince: clock.Never, changed: true,
+		witnessWait: clock.Never, gatherUntil: clock.Never, leaseOver: clock.Never, lostSince: clock.Never, changed: true,
+	}
+	if e.cfg.Lease == 0 {
+		e.cfg.Lease = quorum.DefaultLease
 	}
 	if e.cfg.GatherTimeout == 0 {
 		e.cfg.GatherTimeout = gatherTimeout
@@ -247,6 +254,10 @@ func (e *Engine) timeouts() {
 		e.gatherUntil = clock.Never
 		e.quorum.GatherTimeout()
 	}
+	if e.now >= e.leaseOver {
+		e.leaseOver = clock.Never
+		e.quorum.LeaseOver()
+	}
 	for _, l := range e.links {
 		if l != nil && l.deadline() <= e.now {
 			l.fail("no answer within " + e.replicaTimeout().String())
@@ -271,7 +282,7 @@ func (e *Engine) sizesDue() clock.Ticks {
 
 // wake is the earliest deadline.
 func (e *Engine) wake() clock.Ticks {
-	w := clock.Min(clock.Min(e.witnessWait, e.gatherUntil), e.sizesDue())
+	w := clock.Min(clock.Min(e.witnessWait, e.gatherUntil), clock.Min(e.leaseOver, e.sizesDue()))
 	for _, l := range e.links {
 		w = clock.Min(w, l.deadline())
 	}

@@ -383,6 +383,7 @@ func (l *link) welcomed(h *wire.Header, p []byte) error {
 	if r.Record != nil && r.Record.VolumeUUID == c.VolumeUUID {
 		a.Record = recordFrom(r.Record)
 	}
+	l.e.lastPromise = l.e.now
 	l.e.quorum.Answered(a)
 	return nil
 }

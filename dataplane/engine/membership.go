@@ -56,6 +56,10 @@ func (e *Engine) act(a *quorum.Action) {
 		}
 	case quorum.WriteRecord:
 		e.writeRecord(a.Member, a.Record)
+	case quorum.WaitLease:
+		e.gatherUntil = clock.Never
+		e.leaseOver = e.lastPromise.Add(quorum.SuccessorWait(e.cfg.Lease))
+		e.event("waiting-for-lease", "", a.Reason)
 	case quorum.BeginServing:
 		e.gatherUntil = clock.Never
 		e.beginServing(a)
@@ -94,11 +98,11 @@ func (e *Engine) witnessDone(d *loop.Done) {
 }
 
 func recordFrom(m *wire.RecordMessage) quorum.Record {
-	return quorum.Record{Epoch: m.Epoch, Generation: m.Generation, Members: m.Members}
+	return quorum.Record{Epoch: m.Epoch, Generation: m.Generation, Members: m.Members, Replaces: m.Replaces}
 }
 
 func (e *Engine) recordMessage(r quorum.Record) *wire.RecordMessage {
-	return &wire.RecordMessage{VolumeUUID: e.cfg.VolumeUUID, Epoch: r.Epoch, Generation: r.Generation, Members: r.Members}
+	return &wire.RecordMessage{VolumeUUID: e.cfg.VolumeUUID, Epoch: r.Epoch, Generation: r.Generation, Members: r.Members, Replaces: r.Replaces}
 }
 
 func (e *Engine) writeRecord(member string, rec quorum.Record) {

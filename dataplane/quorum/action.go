@@ -18,6 +18,8 @@ const (
 	Contact
 	// WriteRecord: make Record durable on Member; answer with RecordWritten, or Failed.
 	WriteRecord
+	// WaitLease: wait until the lease of an engine that may still read has ended, then say LeaseOver.
+	WaitLease
 	// BeginServing: Members serve from now on.
 	BeginServing
 	// Committed: the set Members is committed; held acknowledgements of writes that only the dropped ones missed may go.
@@ -48,9 +50,11 @@ func (a Action) String() string {
 	case SwapWitness:
 		return fmt.Sprintf("swap the witness: %s => %s", a.Expected, a.Next)
 	case Contact:
-		return fmt.Sprintf("contact the replicas with epoch %d", a.Epoch)
+		return "contact the replicas with epoch " + EpochText(a.Epoch)
 	case WriteRecord:
 		return fmt.Sprintf("write %s to %s", a.Record, a.Member)
+	case WaitLease:
+		return "wait for the end of the lease: " + a.Reason
 	case BeginServing:
 		return fmt.Sprintf("serve %s from %s", a.Record, strings.Join(a.Members, " "))
 	case Committed:
@@ -69,5 +73,5 @@ func (w WitnessRecord) String() string {
 	if w.Epoch == 0 {
 		return "nothing"
 	}
-	return fmt.Sprintf("epoch %d of %s, %s", w.Epoch, w.Engine, w.Record)
+	return fmt.Sprintf("epoch %s of %s, %s", EpochText(w.Epoch), w.Engine, w.Record)
 }

@@ -16,6 +16,8 @@ const (
 	Granting
 	// Gathering: replicas are being contacted with the epoch.
 	Gathering
+	// Waiting: an engine that may still answer reads must lose its lease first; nothing is proposed yet.
+	Waiting
 	// Committing: the first proposal of this epoch is under way; nothing is served yet.
 	Committing
 	// Serving: a committed set exists.
@@ -24,7 +26,7 @@ const (
 	Stopped
 )
 
-var phaseNames = [...]string{"asking", "granting", "gathering", "committing", "serving", "stopped"}
+var phaseNames = [...]string{"asking", "granting", "gathering", "waiting", "committing", "serving", "stopped"}
 
 // String names the phase.
 func (p Phase) String() string { return phaseNames[p] }
@@ -56,8 +58,11 @@ type Core struct {
 	answers []Answer
 	silent  int
 
+	witnessAt Time // when the witness was asked last that still named this engine
+
 	committed Record
 	live      []string // members still usable in this epoch, sorted
+	replaced  []string // whom the base and what it replaced name, until the first commit
 	joiner    string
 	prop      *proposal
 	// leaked are proposals superseded since the last commit: somebody may hold one of them.
@@ -117,13 +122,13 @@ func (c *Core) WitnessRead(w WitnessRecord) {
 	c.asked = false
 	switch {
 	case c.phase == Serving && c.overtaken(w):
-		c.stop(true, "engine %s of epoch %d has taken over from epoch %d", w.Engine, w.Epoch, c.epoch)
+		c.stop(true, "engine %s of epoch %s has taken over from epoch %s", w.Engine, EpochText(w.Epoch), EpochText(c.epoch))
 		return
 	case c.phase != Asking:
 		return
 	}
 	if own := w.Epoch == c.wanted && w.Engine == c.cfg.Engine; c.epoch != 0 && w.Epoch > c.epoch && !own {
-		c.stop(true, "engine %s of epoch %d has taken over from epoch %d", w.Engine, w.Epoch, c.epoch)
+		c.stop(true, "engine %s of epoch %s has taken over from epoch %s", w.Engine, EpochText(w.Epoch), EpochText(c.epoch))
 		return
 	}
 	c.grant(w)
@@ -136,7 +141,7 @@ func (c *Core) grant(w WitnessRecord) {
 	}
 	c.witness = w
 	c.phase = Granting
-	c.wanted = max(w.Epoch, c.epoch, c.floor) + 1
+	c.wanted = (granted(max(w.Epoch, c.epoch, c.floor)) + 1) * GrantStep
 	c.swapTo(WitnessRecord{Epoch: c.wanted, Engine: c.cfg.Engine, InstanceManager: c.cfg.InstanceManager, Record: w.Record})
 }
 
@@ -193,7 +198,8 @@ func (c *Core) proposeToWitness(r Record) {
 	if c.prop != nil && c.prop.rec.Equal(r) {
 		c.prop.witnessSent = true
 	}
-	c.swapTo(WitnessRecord{Epoch: c.epoch, Engine: c.cfg.Engine, InstanceManager: c.cfg.InstanceManager, Record: r})
+	// Whom a record replaces is nothing to the witness: what it holds outbids them all.
+	c.swapTo(WitnessRecord{Epoch: c.epoch, Engine: c.cfg.Engine, InstanceManager: c.cfg.InstanceManager, Record: r.agreed()})
 }
 
 // overtaken reports that the witness has granted an epoch to another engine since.
@@ -211,7 +217,7 @@ func (c *Core) askWhy() {
 
 func (c *Core) swapRefused(current WitnessRecord) {
 	if c.overtaken(current) && c.epoch != 0 {
-		c.stop(true, "engine %s of epoch %d has taken over from epoch %d", current.Engine, current.Epoch, c.epoch)
+		c.stop(true, "engine %s of epoch %s has taken over from epoch %s", current.Engine, EpochText(current.Epoch), EpochText(c.epoch))
 		return
 	}
 	if c.phase == Granting {
@@ -277,7 +283,7 @@ func (c *Core) Outbid(epoch uint64) {
 		c.floor = max(c.floor, epoch)
 		c.ask()
 	default:
-		c.stop(true, "a replica has promised epoch %d, this engine has %d", epoch, c.epoch)
+		c.stop(true, "a replica has promised epoch %s, this engine has %s", EpochText(epoch), EpochText(c.epoch))
 	}
 }
 
@@ -293,7 +299,7 @@ func (c *Core) tryStart(timeUp bool) {
 	if !timeUp && len(c.answers)+c.silent < c.cfg.Candidates {
 		return
 	}
-	d := Decide(c.before, c.void, c.answers)
+	d := Decide(Known{Witness: c.before, Void: c.void, Answers: c.answers})
 	switch missing := c.cfg.Candidates - len(c.answers); {
 	case d.Verdict == Refuse:
 		c.stop(false, "%s", d.Reason)
@@ -305,6 +311,26 @@ func (c *Core) tryStart(timeUp bool) {
 	}
 	c.committed = d.Base
 	c.live = slices.Clone(d.Fresh)
+	c.replaced = d.Replaces
+	if why := c.oldReader(d.Base); why != "" {
+		// Before anything is proposed: a record shows whoever finds it that all engines before have lost their leases.
+		c.phase = Waiting
+		c.reason = "an engine that was replaced may still answer reads until its lease ends; " + why
+		c.do(Action{Kind: WaitLease, Reason: why})
+		return
+	}
+	c.firstProposal()
+}
+
+func (c *Core) firstProposal() {
+	c.reason = ""
 	c.phase = Committing
 	c.propose("")
+}
+
+// LeaseOver ends the wait asked for by WaitLease.
+func (c *Core) LeaseOver() {
+	if c.phase == Waiting {
+		c.firstProposal()
+	}
 }

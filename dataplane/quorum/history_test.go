@@ -3,7 +3,9 @@ package quorum
 import (
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
+	"time"
 )
 
 // history is the world around cores: a witness and replicas that keep what was made durable on them, and engines whose
@@ -13,8 +15,12 @@ type history struct {
 	saved   WitnessRecord
 	nodes   map[string]*node
 	engines map[string]*player
+	now     Time
 	out     []string
 }
+
+// term is the lease in scenarios.
+const term = 10 * time.Second
 
 // node is a replica's durable memory.
 type node struct {
@@ -34,10 +40,15 @@ type player struct {
 	delayed  *Action // a swap that is still on its way although the engine has given it up
 	writes   map[string][]Record
 	status   string
+	im       string
+	// confirmed is when the last question was sent that each replica has answered; asked, when the witness was.
+	confirmed map[string]Time
+	asked     Time
+	promised  Time // when a replica last answered
 }
 
 func newHistory() *history {
-	return &history{nodes: map[string]*node{}, engines: map[string]*player{}}
+	return &history{now: 1, nodes: map[string]*node{}, engines: map[string]*player{}}
 }
 
 func (h *history) say(format string, args ...any) {
@@ -58,6 +69,9 @@ func (h *history) do(line string) (string, error) {
 		err = h.start(f[1], f[2:])
 	case "witness":
 		err = h.setWitness(f[1:])
+	case "time":
+		d, e := time.ParseDuration(f[1])
+		h.now, err = h.now+Time(d), e
 	case "show":
 		h.show()
 	default:
@@ -80,12 +94,20 @@ func (h *history) addReplicas(names []string) error {
 }
 
 func (h *history) addEngine(f []string) error {
-	p := &player{name: f[0], writes: map[string][]Record{}}
+	p := &player{name: f[0], writes: map[string][]Record{}, im: "x", confirmed: map[string]Time{}}
 	n := 0
-	if _, err := fmt.Sscanf(f[1], "candidates=%d", &n); err != nil {
-		return err
+	for _, a := range f[1:] {
+		k, v, _ := strings.Cut(a, "=")
+		switch k {
+		case "candidates":
+			n, _ = strconv.Atoi(v)
+		case "im":
+			p.im = v
+		default:
+			return fmt.Errorf("what is %q?", a)
+		}
 	}
-	p.core = New(Config{Engine: p.name, InstanceManager: "im", Candidates: n})
+	p.core = New(Config{Engine: p.name, InstanceManager: p.im, Candidates: n})
 	h.engines[p.name] = p
 	h.settle(p)
 	return nil
@@ -93,7 +115,11 @@ func (h *history) addEngine(f []string) error {
 
 // start lets an engine start from replicas that all answer, without telling the steps; founding.txt has them.
 func (h *history) start(name string, members []string) error {
-	if err := h.addEngine([]string{name, fmt.Sprintf("candidates=%d", len(members))}); err != nil {
+	im := "im=x"
+	if n := len(members) - 1; strings.HasPrefix(members[n], "im=") {
+		im, members = members[n], members[:n]
+	}
+	if err := h.addEngine([]string{name, fmt.Sprintf("candidates=%d", len(members)), im}); err != nil {
 		return err
 	}
 	p := h.engines[name]
@@ -128,7 +154,7 @@ func (h *history) show() {
 		if n.rebuilding {
 			extra = ", rebuilding"
 		}
-		h.say("%s: promised %d, %s%s", name, n.promised, n.rec, extra)
+		h.say("%s: promised %s, %s%s", name, EpochText(n.promised), n.rec, extra)
 	}
 }
 
@@ -138,7 +164,7 @@ func (h *history) settle(p *player) {
 		h.say("%s", a)
 		switch a.Kind {
 		case AskWitness, SwapWitness:
-			p.question = &a
+			p.question, p.asked = &a, h.now
 		case WriteRecord:
 			p.writes[a.Member] = append(p.writes[a.Member], a.Record)
 		}
@@ -165,9 +191,19 @@ func (h *history) step(p *player, what string, args []string) error {
 		return h.witnessStep(p, what, slices.Contains(args, "lost"))
 	case "retries":
 		p.core.Retry()
+	case "lease":
+		h.lease(p)
+	case "asks":
+		p.core.AskForLease()
+	case "waits":
+		if p.core.Phase() != Waiting {
+			return fmt.Errorf("%s is not waiting", p.name)
+		}
+		h.now = max(h.now, p.promised+Time(SuccessorWait(term)))
+		p.core.LeaseOver()
 	case "timeout":
 		p.core.GatherTimeout()
-	case "hears", "misses", "writes", "loses", "rebuilds", "joins":
+	case "hears", "misses", "writes", "loses", "rebuilds", "joins", "pings":
 		lost := slices.Contains(args, "lost")
 		for _, m := range args {
 			if m == "lost" {
@@ -211,6 +247,7 @@ func (h *history) witnessStep(p *player, what string, lost bool) error {
 	p.question = nil
 	switch {
 	case what == "reads":
+		p.core.WitnessConfirmed(p.asked, h.witness)
 		p.core.WitnessRead(h.witness)
 	case what == "delayed":
 		p.delayed = q
@@ -226,6 +263,7 @@ func (h *history) witnessStep(p *player, what string, lost bool) error {
 		if !ok {
 			h.say("refused: the witness holds %s", h.witness)
 		}
+		p.core.WitnessConfirmed(p.asked, h.witness)
 		p.core.WitnessSwapped(ok, h.witness)
 	}
 	return nil
@@ -238,6 +276,7 @@ func (h *history) replicaStep(p *player, what string, n *node, lost bool) error 
 			p.core.Outbid(n.promised)
 			return nil
 		}
+		p.promised, p.confirmed[n.name] = h.now, h.now
 		p.core.Answered(Answer{Member: n.name, Record: n.rec, Blank: n.blank && !n.rec.Valid(), Rebuilding: n.rebuilding})
 	case "misses":
 		p.core.Silent()
@@ -246,19 +285,25 @@ func (h *history) replicaStep(p *player, what string, n *node, lost bool) error 
 		p.core.Failed(n.name)
 	case "rebuilds":
 		if !n.promise(p) {
-			return fmt.Errorf("%s has promised epoch %d", n.name, n.promised)
+			return fmt.Errorf("%s has promised epoch %s", n.name, EpochText(n.promised))
 		}
 		n.rec, n.rebuilding = Record{}, true
 	case "joins":
 		n.rebuilding = false
 		p.core.Join(n.name)
+	case "pings":
+		if n.promised == p.core.Epoch() && n.to == p.name {
+			p.confirmed[n.name] = h.now
+		} else {
+			h.say("%s refuses: it has promised epoch %s", n.name, EpochText(n.promised))
+		}
 	case "writes":
 		w := p.writes[n.name]
 		if len(w) == 0 {
 			return fmt.Errorf("nothing is on its way from %s to %s", p.name, n.name)
 		}
 		if n.promised != p.core.Epoch() || n.to != p.name {
-			h.say("%s refuses: it has promised epoch %d", n.name, n.promised)
+			h.say("%s refuses: it has promised epoch %s", n.name, EpochText(n.promised))
 			p.writes[n.name] = nil
 			p.core.Failed(n.name)
 			return nil
@@ -270,9 +315,23 @@ func (h *history) replicaStep(p *player, what string, n *node, lost bool) error 
 			p.core.Failed(n.name)
 			return nil
 		}
+		p.confirmed[n.name] = h.now
 		p.core.RecordWritten(n.name, w[0])
 	}
 	return nil
+}
+
+// lease tells what an engine may answer now.
+func (h *history) lease(p *player) {
+	end := p.core.LeaseEnd(term, func(m string) Time { return p.confirmed[m] })
+	switch left := time.Duration(end - h.now); {
+	case p.core.Holding():
+		h.say("reads are held")
+	case left > 0:
+		h.say("reads are answered for another %s", left)
+	default:
+		h.say("reads wait for a confirmation")
+	}
 }
 
 // promise makes the engine's epoch durable, or refuses.

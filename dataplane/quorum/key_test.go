@@ -20,7 +20,9 @@ func (k *key) flags(f ...bool) {
 	}
 }
 
-func (k *key) rec(r Record) { k.num(int(r.Epoch), int(r.Generation), int(set(r.Members))) }
+func (k *key) rec(r Record) {
+	k.num(int(r.Epoch), int(r.Generation), int(set(r.Members)), int(set(r.Replaces)))
+}
 
 func (k *key) witness(w WitnessRecord) {
 	k.num(int(w.Epoch))
@@ -66,6 +68,7 @@ func (k *key) engine(e *engine) {
 	k.witness(c.witness)
 	k.witness(c.before)
 	k.rec(c.committed)
+	k.num(int(set(c.replaced)))
 	k.num(int(set(c.live)), len(c.leaked))
 	k.b = append(k.b, c.joiner...)
 	for _, l := range c.leaked {

@@ -32,13 +32,23 @@ func (c *Core) propose(joiner string) {
 	if c.prop != nil && len(c.prop.sent) > 0 {
 		c.leaked = append(c.leaked, *c.prop)
 	}
-	c.prop = &proposal{rec: Record{Epoch: c.epoch, Generation: gen + 1, Members: members}, joiner: joiner}
+	rec := Record{Epoch: c.epoch, Generation: gen + 1, Members: members, Replaces: without(c.competitors(), members)}
+	c.prop = &proposal{rec: rec, joiner: joiner}
 	for _, m := range c.live {
 		c.writeRecord(m)
 	}
 	if !c.swap && !c.agreedBy(c.live) {
 		c.proposeToWitness(c.prop.rec)
 	}
+}
+
+// competitors are all whom a record names that somebody may start from instead of the one being proposed.
+func (c *Core) competitors() []string {
+	all := union(c.committed.Members, c.replaced)
+	for i := range c.leaked {
+		all = union(all, c.leaked[i].rec.Members)
+	}
+	return all
 }
 
 // writeRecord sends the proposal to a member.
@@ -116,8 +126,14 @@ func (p *proposal) takenBack(members []string) bool {
 
 func (c *Core) commit() {
 	p := c.prop
-	c.committed = p.rec
-	c.prop, c.leaked = nil, nil
+	c.committed = p.rec.agreed()
+	c.prop, c.leaked, c.replaced = nil, nil, nil
+	if len(p.rec.Replaces) > 0 {
+		// Nothing waits for this: it spares a start with a void witness from asking whoever was dropped.
+		for _, m := range c.committed.Members {
+			c.do(Action{Kind: WriteRecord, Member: m, Record: c.committed})
+		}
+	}
 	if p.joiner != "" {
 		c.live = slices.Clone(p.rec.Members)
 		c.joiner = ""

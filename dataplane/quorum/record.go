@@ -24,6 +24,9 @@ type Record struct {
 	Generation uint64
 	// Members are the data directory names, sorted.
 	Members []string
+	// Replaces are those whom a record that this one competes with names and this one does not, sorted: members being
+	// dropped, a joiner given up. Empty once the record is agreed. A start that cannot trust the witness asks them too.
+	Replaces []string
 }
 
 // Valid reports whether r names a member set at all.
@@ -53,18 +56,44 @@ func cmp(a, b uint64) int {
 // Has reports whether m is a member.
 func (r Record) Has(m string) bool { return slices.Contains(r.Members, m) }
 
-// Equal reports whether both records are the same decision.
+// Equal reports whether both records are the same decision, agreed or not.
 func (r Record) Equal(o Record) bool {
 	return r.Epoch == o.Epoch && r.Generation == o.Generation && slices.Equal(r.Members, o.Members)
 }
 
-// String is the stable text form used in scenarios and messages: "e3 g7 {a b}".
+// String is the stable text form used in scenarios and messages: "e3 g7 {a b}", and "e3 g7 {a b} not {c}" while c is
+// being replaced.
 func (r Record) String() string {
 	if !r.Valid() {
 		return "none"
 	}
-	return fmt.Sprintf("e%d g%d {%s}", r.Epoch, r.Generation, strings.Join(r.Members, " "))
+	s := fmt.Sprintf("e%s g%d {%s}", EpochText(r.Epoch), r.Generation, strings.Join(r.Members, " "))
+	if len(r.Replaces) > 0 {
+		s += fmt.Sprintf(" not {%s}", strings.Join(r.Replaces, " "))
+	}
+	return s
 }
+
+// agreed is the record as it is kept after its commit.
+func (r Record) agreed() Record {
+	r.Replaces = nil
+	return r
+}
+
+// GrantStep is the distance between epochs granted by the witness. The numbers between are for engines that take over
+// without it. A thousand, so that the number as it is stored (2001) can be read by a person as grant 2, takeover 1.
+const GrantStep = 1000
+
+// EpochText is how an epoch is written for people: "2", or "2.1" for the first takeover after the second grant.
+func EpochText(epoch uint64) string {
+	if epoch%GrantStep == 0 {
+		return fmt.Sprint(epoch / GrantStep)
+	}
+	return fmt.Sprintf("%d.%d", epoch/GrantStep, epoch%GrantStep)
+}
+
+// granted is the number of the grant an epoch belongs to.
+func granted(epoch uint64) uint64 { return epoch / GrantStep }
 
 // WitnessRecord is what the witness stores: the newest epoch granted and to whom, and a record that may lag behind the
 // replicas' as long as commits had their majority.
@@ -100,3 +129,6 @@ func majority(n int) int { return n/2 + 1 }
 
 // half of n members, rounded up: what a start needs beside the witness.
 func half(n int) int { return (n + 1) / 2 }
+
+// joined lists names for a person.
+func joined(names []string) string { return strings.Join(names, ", ") }

@@ -19,6 +19,16 @@ const (
 	Serve
 )
 
+// Known is what a start has to go by.
+type Known struct {
+	// Witness is the record before this engine's epoch was granted.
+	Witness WitnessRecord
+	// Void says that some replica has promised a newer epoch than the witness ever granted, so that the witness must have
+	// lost its memory (a restored cluster state) and cannot vouch for anything.
+	Void    bool
+	Answers []Answer
+}
+
 // Decision is the outcome of the start rule.
 type Decision struct {
 	Verdict Verdict
@@ -28,32 +38,27 @@ type Decision struct {
 	Fresh []string
 	// Stale are answering replicas that must be rebuilt first, sorted.
 	Stale []string
+	// Replaces is for the first proposal's record.
+	Replaces []string
 	// Reason explains Refuse.
 	Reason string
 }
 
-// Decide applies the start rule to what was heard. witness is the record before this engine's epoch was granted;
-// void says that some replica has promised a newer epoch than the witness ever granted, so that the witness must have
-// lost its memory (a restored cluster state) and cannot vouch for anything: then every member of the highest record is
-// needed. A record of such an epoch says the same.
-func Decide(witness WitnessRecord, void bool, answers []Answer) Decision {
-	for _, a := range answers {
-		void = void || (a.Record.Valid() && a.Record.Epoch > witness.Epoch)
+// Decide applies the start rule. With a void witness, or without one, nobody vouches for the highest record heard: every
+// member of it is needed, and, while it is not known to be agreed, everybody whom it replaces, since one of those may
+// know of another record that was agreed instead.
+func Decide(k Known) Decision {
+	for _, a := range k.Answers {
+		k.Void = k.Void || (a.Record.Valid() && granted(a.Record.Epoch) > granted(k.Witness.Epoch))
 	}
-	base := Record{}
-	if !void {
-		base = witness.Record
-	}
-	for _, a := range answers {
-		if a.Record.Valid() && a.Record.Compare(base) > 0 {
-			base = a.Record
-		}
-	}
+	base := k.base()
 	if !base.Valid() {
-		return decideFounding(answers)
+		return decideFounding(k.Answers)
 	}
 	d := Decision{Base: base}
-	for _, a := range answers {
+	heard := map[string]bool{}
+	for _, a := range k.Answers {
+		heard[a.Member] = a.Record.Valid() && !a.Rebuilding
 		if a.fresh(base) {
 			d.Fresh = append(d.Fresh, a.Member)
 		} else {
@@ -62,30 +67,65 @@ func Decide(witness WitnessRecord, void bool, answers []Answer) Decision {
 	}
 	slices.Sort(d.Fresh)
 	slices.Sort(d.Stale)
-	need := half(len(base.Members))
-	if void {
+	need, missing := half(len(base.Members)), without(base.Members, d.Fresh)
+	if k.Void {
 		need = len(base.Members)
+		for _, m := range base.Replaces {
+			if !heard[m] {
+				missing = append(missing, m)
+			}
+		}
 	}
-	if len(d.Fresh) < need {
-		d.Reason = refusal(d, need, void)
+	if len(d.Fresh) < need || (k.Void && len(missing) > 0) {
+		d.Reason = refusal(d, need, missing, k.Void)
 		return d
 	}
 	d.Verdict = Serve
+	d.Replaces = without(union(base.Members, base.Replaces), d.Fresh)
 	return d
 }
 
-func refusal(d Decision, need int, void bool) string {
-	var missing []string
-	for _, m := range d.Base.Members {
-		if !slices.Contains(d.Fresh, m) {
-			missing = append(missing, m)
+// base is the highest record of the witness and all answers. If somebody knows that it was agreed, it is.
+func (k *Known) base() Record {
+	base := Record{}
+	if !k.Void {
+		base = k.Witness.Record
+	}
+	for _, a := range k.Answers {
+		if !a.Record.Valid() {
+			continue
+		}
+		if c := a.Record.Compare(base); c > 0 || (c == 0 && len(a.Record.Replaces) < len(base.Replaces)) {
+			base = a.Record
 		}
 	}
-	why := ""
-	if void {
-		why = " because the witness is older than the replicas"
+	return base
+}
+
+// without returns the sorted members of a that are not in b.
+func without(a, b []string) []string {
+	var out []string
+	for _, m := range a {
+		if !slices.Contains(b, m) {
+			out = append(out, m)
+		}
 	}
-	return fmt.Sprintf("record %s needs %d of its members%s, heard %d; missing: %s", d.Base, need, why, len(d.Fresh), strings.Join(missing, ", "))
+	return out
+}
+
+// union returns the members of a and b, sorted.
+func union(a, b []string) []string {
+	out := append(slices.Clone(a), without(b, a)...)
+	slices.Sort(out)
+	return out
+}
+
+func refusal(d Decision, need int, missing []string, void bool) string {
+	if void {
+		return fmt.Sprintf("record %s needs all of its members and of those it replaces because the witness is older than the replicas; missing: %s",
+			d.Base, joined(missing))
+	}
+	return fmt.Sprintf("record %s needs %d of its members, heard %d; missing: %s", d.Base, need, len(d.Fresh), joined(missing))
 }
 
 // decideFounding handles a volume without any record: blank replicas found it; one directory with data of unknown

@@ -163,7 +163,7 @@ func (r *Replica) setRecord(s *session, h *wire.Header, m *wire.RecordMessage) {
 	}
 	rec := r.record
 	rec.Epoch, rec.Generation, rec.State = m.Epoch, m.Generation, chain.MemberRW
-	rec.Members = nil
+	rec.Members, rec.Replaces = nil, m.Replaces
 	for _, name := range m.Members {
 		rec.Members = append(rec.Members, chain.Member{Name: name})
 	}

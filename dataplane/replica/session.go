@@ -322,7 +322,8 @@ func (s *session) promised(h *wire.Header, m *wire.HelloMessage, v any) {
 	reply := wire.HelloReply{Promised: m.Epoch, Size: r.chain.Size(), Rebuilding: r.chain.Rebuilding(), Blank: r.blank(),
 		Proof: wire.ReplicaProof(r.cfg.Secret, r.cfg.VolumeUUID, m.Epoch, s.nonce, m.Nonce)}
 	if r.record.Generation > 0 {
-		reply.Record = &wire.RecordMessage{VolumeUUID: r.cfg.VolumeUUID, Epoch: r.record.Epoch, Generation: r.record.Generation}
+		reply.Record = &wire.RecordMessage{VolumeUUID: r.cfg.VolumeUUID, Epoch: r.record.Epoch, Generation: r.record.Generation,
+			Replaces: r.record.Replaces}
 		for _, m := range r.record.Members {
 			reply.Record.Members = append(reply.Record.Members, m.Name)
 		}

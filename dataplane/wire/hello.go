@@ -65,6 +65,8 @@ type RecordMessage struct {
 	Epoch      uint64   `json:"epoch"`
 	Generation uint64   `json:"generation"`
 	Members    []string `json:"members"`
+	// Replaces names those whom a competing record names and this one does not; empty once the record is agreed.
+	Replaces []string `json:"replaces,omitempty"`
 }
 
 // proof is HMAC-SHA-256 over role, volume, epoch and both nonces: neither side can replay or reflect the other's.
