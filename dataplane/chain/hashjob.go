@@ -127,6 +127,9 @@ func (h *Hash) Progress() int {
 	return int(100 * h.next / h.info.Size)
 }
 
+// Position is how much of the file was gone through, in bytes; holes count.
+func (h *Hash) Position() int64 { return min(h.next, h.info.Size) }
+
 // Work does a bounded piece and tells whether that was all. It may run beside I/O, but not beside another metadata
 // operation.
 func (h *Hash) Work() (done bool, err error) {

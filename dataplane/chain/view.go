@@ -19,7 +19,7 @@ type View struct {
 	at    *Chain
 	file  string
 	inode uint64
-	// sums of the layers, opened when they are first asked for; nil: void.
+	// sums of the layers, opened when they are first asked for.
 	sums map[string]openedSums
 }
 
@@ -193,7 +193,7 @@ func (v *View) sumsOf(l *layer) (*sumsReader, error) {
 		return nil, err
 	}
 	s, err := v.c.openSums(l.name, info.Size, disk.ReadOnly)
-	if err == nil {
+	if s != nil { // void ones may be computed in a moment
 		v.sums[l.name] = openedSums{s, voids}
 	}
 	return s, err

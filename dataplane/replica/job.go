@@ -94,6 +94,9 @@ func (r *Replica) run(s *session, h *wire.Header, payload loop.Seg) bool {
 		r.joinSync(r.newJob(s, h, payload))
 		return true
 	}
+	if h.Flags&wire.AtView != 0 {
+		return r.runView(s, h, payload)
+	}
 	if h.Off > r.chain.Size() || h.Len > r.chain.Size()-h.Off || h.Len == 0 || (h.Off|h.Len)%block.SectorSize != 0 {
 		return r.refuse(s, h, payload)
 	}

@@ -34,7 +34,7 @@ func (r *Replica) enqueue(m *metaOp) {
 func (r *Replica) startMeta() {
 	for !r.metaBusy && len(r.meta) > 0 {
 		m := r.meta[0]
-		if m.s.closing() {
+		if m.s != nil && m.s.closing() {
 			r.meta = r.meta[1:]
 			r.exclusive = false
 			continue
@@ -107,6 +107,14 @@ func (r *Replica) control(s *session, h *wire.Header, payload loop.Seg) {
 	case m.Expand != nil:
 		q := m.Expand
 		r.blocking(s, &hdr, true, func() error { return r.chain.Expand(q.Size, q.Created) })
+	case m.OpenView != nil:
+		r.openView(s, &hdr, m.OpenView)
+	case m.CloseView != nil:
+		r.closeView(s, &hdr)
+	case m.Verify != nil:
+		r.verify(s, &hdr, m.Verify)
+	case m.HashSnapshot != nil:
+		r.hashSnapshot(s, &hdr, m.HashSnapshot)
 	case m.Close != nil:
 		r.reply(s, &hdr, block.OK, wire.ControlReply{})
 	default:

@@ -108,6 +108,7 @@ type Replica struct {
 	plan    []chain.Extent
 	extents []([2]int64) // of the layer listed last
 	exLayer uint32
+	scrub   scrubbing
 	purge   purging
 	dead    bool
 }
@@ -145,6 +146,9 @@ func New(cfg Config) (*Replica, error) {
 
 // adopt takes over an opened chain.
 func (r *Replica) adopt(c *chain.Chain) {
+	if err := r.scrub.close(); err != nil {
+		r.cfg.Event("view-failed", err.Error())
+	}
 	r.chain, r.writable = c, c.WriteAllowed()
 	r.extents, r.exLayer = nil, 0
 	r.purge = purging{}

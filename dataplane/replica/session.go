@@ -129,6 +129,7 @@ func (s *session) check() {
 	if s.closed && s.conn.Idle() && s.jobs == 0 {
 		s.conn.Free()
 		s.r.conns[s.index] = nil
+		s.r.leaveView(s)
 	}
 }
 

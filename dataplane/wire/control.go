@@ -22,6 +22,11 @@ type ControlRequest struct {
 	Purge          *PurgeRequest   `json:"purge,omitempty"`
 	Revert         *RevertRequest  `json:"revert,omitempty"`
 	Expand         *ExpandRequest  `json:"expand,omitempty"`
+	// OpenView, CloseView, Verify and HashSnapshot serve scrubs: see scrub.go.
+	OpenView     *OpenView     `json:"openView,omitempty"`
+	CloseView    *CloseView    `json:"closeView,omitempty"`
+	Verify       *Verify       `json:"verify,omitempty"`
+	HashSnapshot *HashSnapshot `json:"hashSnapshot,omitempty"`
 	// Close marks the directory as cleanly closed: the engine is going away and no write is in flight.
 	Close *CloseRequest `json:"close,omitempty"`
 }
@@ -34,6 +39,9 @@ type ControlReply struct {
 	Snapshots []Layer           `json:"snapshots,omitempty"`
 	Extents   *ExtentsReply     `json:"extents,omitempty"`
 	Purge     *PurgeReply       `json:"purge,omitempty"`
+	View      *ViewReply        `json:"view,omitempty"`
+	Verify    *VerifyReply      `json:"verify,omitempty"`
+	Hash      *HashReply        `json:"hash,omitempty"`
 }
 
 // SnapshotRequest names the snapshot to take.

@@ -79,6 +79,8 @@ const (
 	FUA
 	// ToTarget marks a write that a rebuild copies: the replica counts it apart.
 	ToTarget
+	// AtView marks a read, write or hash of the snapshot that was opened with OpenView: a scrub's. A write repairs.
+	AtView
 )
 
 // Header is a decoded frame header.

@@ -1,0 +1,244 @@
+package replica
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+
+	"ankole.storage/block"
+	"ankole.storage/dataplane/chain"
+	"ankole.storage/dataplane/loop"
+	"ankole.storage/dataplane/wire"
+)
+
+// scrubbing is what a scrub holds open: the view of one snapshot, and a computation of checksums.
+type scrubbing struct {
+	// view belongs to the session of. Both change on the loop's thread, at the end of an exclusive operation.
+	view *chain.View
+	of   *session
+	// hash is touched by metadata operations only, of which one runs at a time; what says what it computes.
+	hash *chain.Hash
+	what wire.HashSnapshot
+}
+
+// close gives everything back. Nothing may be in flight.
+func (c *scrubbing) close() error {
+	var err error
+	if c.hash != nil {
+		err = c.hash.Close()
+	}
+	if c.view != nil {
+		err = errors.Join(err, c.view.Close())
+	}
+	*c = scrubbing{}
+	return err
+}
+
+// opened is the result of opening a view.
+type opened struct {
+	view *chain.View
+	err  error
+}
+
+// openView opens a snapshot for the session, instead of what was open before.
+func (r *Replica) openView(s *session, h *wire.Header, m *wire.OpenView) {
+	r.enqueue(&metaOp{name: "open view", exclusive: true, s: s, run: func() any {
+		if old := r.scrub.view; old != nil {
+			if err := old.Close(); err != nil {
+				return opened{err: err}
+			}
+		}
+		v, err := r.chain.OpenView(m.Snapshot)
+		return opened{v, err}
+	}, done: func(v any) {
+		res := v.(opened)
+		r.scrub.view, r.scrub.of = res.view, s
+		if res.err != nil {
+			r.scrub.of = nil
+			r.replyErr(s, h, res.err)
+			return
+		}
+		r.reply(s, h, block.OK, wire.ControlReply{View: &wire.ViewReply{Size: res.view.Size()}})
+		if s.closing() {
+			r.leaveView(s)
+		}
+	}})
+}
+
+// replies answers with the result of a metadata operation.
+func (r *Replica) replies(s *session, h *wire.Header) func(v any) {
+	return func(v any) {
+		res := v.(result)
+		if res.err != nil {
+			r.replyErr(s, h, res.err)
+			return
+		}
+		r.reply(s, h, block.OK, res.reply)
+	}
+}
+
+func (r *Replica) closeView(s *session, h *wire.Header) {
+	r.dropView(s, s, func(err error) { r.replyErr(s, h, err) })
+}
+
+// leaveView closes what a session that has ended had open.
+func (r *Replica) leaveView(s *session) {
+	if r.scrub.of == s {
+		r.dropView(nil, s, func(err error) {
+			if err != nil {
+				r.cfg.Event("view-failed", err.Error())
+			}
+		})
+	}
+}
+
+// dropView closes the view if it belongs to the session of. It is done for the session by, nil for nobody.
+func (r *Replica) dropView(by, of *session, done func(error)) {
+	r.enqueue(&metaOp{name: "close view", exclusive: true, s: by, run: func() any {
+		if r.scrub.of != of || r.scrub.view == nil {
+			return opened{view: r.scrub.view}
+		}
+		return opened{err: r.scrub.view.Close()}
+	}, done: func(v any) {
+		res := v.(opened)
+		if r.scrub.view = res.view; res.view == nil {
+			r.scrub.of = nil
+		}
+		done(res.err)
+	}})
+}
+
+var errNoView = fmt.Errorf("%w: no snapshot is open here", chain.ErrInvalid)
+
+func (r *Replica) verify(s *session, h *wire.Header, m *wire.Verify) {
+	r.enqueue(&metaOp{name: "verify", s: s, run: func() any {
+		v := r.scrub.view
+		switch {
+		case v == nil || r.scrub.of != s:
+			return result{err: errNoView}
+		case m.Off < 0 || m.Len <= 0 || m.Len > wire.MaxPayload || m.Off > v.Size() || m.Len > v.Size()-m.Off:
+			return result{err: fmt.Errorf("%w: range [%d,+%d) of %d bytes", chain.ErrInvalid, m.Off, m.Len, v.Size())}
+		}
+		verdict, rot, err := v.Verify(m.Off, m.Len)
+		return result{err: err, reply: wire.ControlReply{Verify: &wire.VerifyReply{Verdict: verdict.String(), Rot: rotOf(rot)}}}
+	}, done: r.replies(s, h)})
+}
+
+func rotOf(list []chain.LayerRot) []wire.Rot {
+	var out []wire.Rot
+	for _, l := range list {
+		out = append(out, wire.Rot{Snapshot: l.Snapshot, Off: l.Off, Len: l.Len, Unreadable: l.Unreadable})
+	}
+	return out
+}
+
+// hashSnapshot does one piece of a computation, beside I/O.
+func (r *Replica) hashSnapshot(s *session, h *wire.Header, m *wire.HashSnapshot) {
+	r.enqueue(&metaOp{name: "hash", s: s, run: func() any {
+		reply, err := r.scrub.hashPiece(r.chain, m)
+		return result{err: err, reply: wire.ControlReply{Hash: reply}}
+	}, done: r.replies(s, h)})
+}
+
+// hashPiece begins the computation, or goes on with it, or ends it.
+func (c *scrubbing) hashPiece(ch *chain.Chain, m *wire.HashSnapshot) (*wire.HashReply, error) {
+	if c.hash != nil && (c.what.Snapshot != m.Snapshot || c.what.Rehash != m.Rehash) {
+		if err := c.endHash(); err != nil {
+			return nil, err
+		}
+	}
+	if c.hash == nil {
+		h, err := ch.NewHash(m.Snapshot, m.Rehash)
+		if err != nil {
+			return nil, err
+		}
+		c.hash, c.what = h, *m
+	}
+	done, err := c.hash.Work()
+	if err == nil && !done {
+		return &wire.HashReply{Progress: c.hash.Progress(), Read: c.hash.Position()}, nil
+	}
+	reply := &wire.HashReply{Done: true, Progress: 100, Read: c.hash.Position()}
+	if err == nil {
+		var res chain.HashResult
+		res, err = c.hash.Finish(m.At)
+		reply.Checksum, reply.Reused, reply.Corrupted = res.Checksum, res.Reused, res.Corrupted
+		for _, rot := range res.Rot {
+			reply.Rot = append(reply.Rot, wire.Rot{Snapshot: m.Snapshot, Off: rot.Off, Len: rot.Len, Unreadable: rot.Unreadable})
+		}
+	}
+	return reply, errors.Join(err, c.endHash())
+}
+
+func (c *scrubbing) endHash() error {
+	h := c.hash
+	c.hash, c.what = nil, wire.HashSnapshot{}
+	return h.Close()
+}
+
+// runView carries out a request on the open view. false: no buffer now, try again later.
+func (r *Replica) runView(s *session, h *wire.Header, payload loop.Seg) bool {
+	v := r.scrub.view
+	if v == nil || r.scrub.of != s || h.Len <= 0 || h.Len > block.MaxTransfer || (h.Off|h.Len)%block.Size != 0 ||
+		h.Off > v.Size() || h.Len > v.Size()-h.Off {
+		return r.refuse(s, h, payload)
+	}
+	switch h.Type {
+	case wire.Read, wire.Hash:
+		return r.readView(s, h, v)
+	case wire.Write:
+		if int64(payload.Len) == h.Len {
+			r.repair(s, h, payload)
+			return true
+		}
+	}
+	return r.refuse(s, h, payload)
+}
+
+func (r *Replica) readView(s *session, h *wire.Header, v *chain.View) bool {
+	r.plan = v.ReadPlan(h.Off, h.Len, r.plan[:0])
+	if h.Type == wire.Hash && len(r.plan) == 1 && r.plan[0].Handle == chain.NoHandle && h.Len == block.MaxTransfer {
+		return r.zeroHash(s, h)
+	}
+	b, ok := r.arena.Get(int(h.Len))
+	if !ok {
+		return false
+	}
+	j := r.newJob(s, h, loop.Seg{})
+	j.buf, j.base = b, h.Off
+	j.next = r.readDone
+	j.pending++
+	r.readPlan(j, r.plan, b, 0)
+	r.step(j)
+	return true
+}
+
+// repair makes the open snapshot read the payload, while nothing else is in flight.
+func (r *Replica) repair(s *session, h *wire.Header, payload loop.Seg) {
+	hdr, data := *h, bytes.Clone(r.arena.Seg(payload))
+	r.release(payload)
+	v := r.scrub.view
+	r.enqueue(&metaOp{name: "repair", exclusive: true, s: s, run: func() any {
+		if r.scrub.view != v {
+			return repaired{err: errNoView}
+		}
+		w, err := v.Repair(hdr.Off, data)
+		return repaired{w, err}
+	}, done: func(v any) {
+		res := v.(repaired)
+		for _, w := range res.written {
+			r.cfg.Event("repaired", fmt.Sprintf("%d bytes at %d", w.Len, w.Off))
+		}
+		if res.err != nil {
+			r.cfg.Event("repair-failed", res.err.Error())
+		}
+		s.answer(&hdr, codeOf(res.err))
+		r.checkBroken()
+	}})
+}
+
+// repaired is the result of a repair.
+type repaired struct {
+	written []chain.Rot
+	err     error
+}
