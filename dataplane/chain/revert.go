@@ -2,7 +2,6 @@ package chain
 
 import (
 	"errors"
-	"fmt"
 	"maps"
 )
 
@@ -11,19 +10,10 @@ import (
 // handle of the chain is another one afterwards. Errors: ErrNotFound, ErrInvalid for a snapshot marked removed or a
 // chain being rebuilt, ErrNoSpace; after them the chain is as it was.
 func (c *Chain) Revert(name, created string) error {
-	if err := c.usable(); err != nil {
+	if err := c.CheckRevert(name); err != nil {
 		return err
 	}
 	file := snapshotFile(name)
-	d := c.disks[file]
-	switch {
-	case d == nil:
-		return fmt.Errorf("%w: there is no snapshot %q", ErrNotFound, name)
-	case d.Removed:
-		return fmt.Errorf("%w: snapshot %q is marked removed and may be purged at any time; choose another one", ErrInvalid, name)
-	case c.rebuilding:
-		return fmt.Errorf("%w: chain %s is being rebuilt", ErrInvalid, c.dir)
-	}
 	names, err := c.fs.List(c.dir)
 	if err != nil {
 		return err

@@ -77,13 +77,7 @@ func (c *Chain) checkLimits() error {
 // snapshot when it returns nil. created is RFC 3339, UTC. Errors: ErrInvalid, ErrExists, ErrLimit, ErrNoSpace; after
 // them the chain is as it was.
 func (c *Chain) Snapshot(name string, userCreated bool, created string, labels map[string]string) error {
-	if err := c.usable(); err != nil {
-		return err
-	}
-	if err := ValidateSnapshotName(name); err != nil {
-		return err
-	}
-	if err := c.checkLimits(); err != nil {
+	if err := c.CheckSnapshot(name); err != nil {
 		return err
 	}
 	snap := &DiskMeta{UserCreated: userCreated, Created: created, Labels: maps.Clone(labels)}
@@ -93,20 +87,8 @@ func (c *Chain) Snapshot(name string, userCreated bool, created string, labels m
 // Expand grows the volume to newSize bytes, a multiple of 4096, by a rotation whose new head has that size. The
 // present size is no change; a smaller one is ErrInvalid.
 func (c *Chain) Expand(newSize int64, created string) error {
-	if err := c.usable(); err != nil {
+	if err := c.CheckExpand(newSize); err != nil || newSize == c.vm.Size {
 		return err
-	}
-	if err := validateSize(newSize); err != nil {
-		return err
-	}
-	switch {
-	case newSize == c.vm.Size:
-		return nil
-	case newSize < c.vm.Size:
-		return fmt.Errorf("%w: the volume has %d bytes and cannot shrink to %d", ErrInvalid, c.vm.Size, newSize)
-	}
-	if total := len(c.disks); total >= maxChain {
-		return fmt.Errorf("%w: %d disks in the directory, the maximum is %d; purge removed snapshots", ErrLimit, total, maxChain)
 	}
 	size := strconv.FormatInt(newSize, 10)
 	snap := &DiskMeta{Created: created, Labels: map[string]string{expansionLabel: size}}

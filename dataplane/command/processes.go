@@ -66,6 +66,10 @@ func controllerCommand(g *globals) *cobra.Command {
 			if current > 0 {
 				cfg.Size = int64(current)
 			}
+			cfg.Options.SnapshotMaxCount, cfg.Options.SnapshotMaxSize = maxCount, int64(maxSize)
+			if err := cfg.Options.Validate(); err != nil {
+				return err
+			}
 			cfg.ReplicaTimeout = time.Duration(timeout) * time.Second
 			if err := finishEngineConfig(&cfg); err != nil {
 				return err
@@ -85,7 +89,8 @@ func controllerCommand(g *globals) *cobra.Command {
 	f.DurationVar(&cfg.NoReplicaTimeout, "no-replica-timeout", 30*time.Second, "how long requests wait when no replica is left")
 	f.IntVar(&maxCount, "snapshot-max-count", 250, "most snapshots, 2 to 250")
 	f.Var(&maxSize, "snapshot-max-size", "most bytes in snapshots, 0 for no limit")
-	ignored(c, "disableRevCounter", "salvageRequested", "unmap-mark-snap-chain-removed")
+	f.BoolVar(&cfg.Options.UnmapMarkSnapChainRemoved, "unmap-mark-snap-chain-removed", false, "kept for clients that ask for it")
+	ignored(c, "disableRevCounter", "salvageRequested")
 	f.DurationVar(&exact, "replica-timeout", 0, "for tests, which cannot wait that long: instead of --engine-replica-timeout")
 	f.DurationVar(&cfg.GatherTimeout, "gather-timeout", 0, "for tests: how long a start waits for silent replicas")
 	for _, n := range []string{"replica-timeout", "gather-timeout"} {

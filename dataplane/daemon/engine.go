@@ -32,6 +32,8 @@ type EngineConfig struct {
 	// Size in bytes.
 	Size     int64
 	Replicas []string // "ip:port"
+	// Options of the volume at the start.
+	Options engine.Options
 	// Frontend is "tgt-blockdev" or "" (none).
 	Frontend string
 	// Transport is how a block device is offered: "auto", "fuse-loop" or "nbd-unix".
@@ -80,7 +82,7 @@ func RunEngine(ctx context.Context, cfg EngineConfig) error {
 	p.state.init()
 	core := engine.New(engine.Config{
 		VolumeName: cfg.VolumeName, VolumeUUID: cfg.VolumeUUID, Instance: cfg.Instance, InstanceManager: cfg.InstanceManager,
-		Secret: cfg.Secret, Size: cfg.Size, Replicas: cfg.Replicas, ReplicaTimeout: cfg.ReplicaTimeout,
+		Secret: cfg.Secret, Size: cfg.Size, Replicas: cfg.Replicas, Options: cfg.Options, ReplicaTimeout: cfg.ReplicaTimeout,
 		NoReplicaTimeout: cfg.NoReplicaTimeout, GatherTimeout: cfg.GatherTimeout, Arena: arena, Witness: cfg.Witness, Nonce: nonce, OnState: p.onState,
 		Event: func(e engine.Event) {
 			cfg.Log.Info("engine event", "event", e.Name, "replica", e.Replica, "text", e.Text)

@@ -4,10 +4,12 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"time"
 
 	"ankole.storage/dataplane/engine"
@@ -38,11 +40,19 @@ const maxSocketPath = 107
 
 // frontendShell owns the blocking half of the frontend in use.
 type frontendShell struct {
+	mu   sync.Mutex
 	stop func(p *engineProcess)
+	// grown tells the user that the volume has another size, nil where there is no way to.
+	grown func(ctx context.Context) error
 }
 
 // startFrontend brings the frontend up and publishes its endpoint.
 func (p *engineProcess) startFrontend(ctx context.Context, name string) error {
+	p.front.mu.Lock()
+	defer p.front.mu.Unlock()
+	if p.front.stop != nil {
+		return errors.New("a frontend is up already: shut it down first")
+	}
 	switch name {
 	case FrontendNone:
 		p.state.set(func(w *published) { w.frontend, w.up, w.endpoint = name, false, "" })
@@ -80,9 +90,15 @@ func (p *engineProcess) startFrontend(ctx context.Context, name string) error {
 
 // down takes the frontend away.
 func (f *frontendShell) down(p *engineProcess) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.takeDown(p)
+}
+
+func (f *frontendShell) takeDown(p *engineProcess) {
 	if f.stop != nil {
 		f.stop(p)
-		f.stop = nil
+		f.stop, f.grown = nil, nil
 	}
 	p.state.set(func(w *published) { w.up, w.endpoint = false, "" })
 }
@@ -96,7 +112,7 @@ func (p *engineProcess) startNBD(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	fe, err := nbd.New(nbd.Config{Owner: engine.OwnerFrontend, Arena: p.arena, Listener: listener, Export: p.cfg.VolumeName, Size: p.cfg.Size})
+	fe, err := nbd.New(nbd.Config{Owner: engine.OwnerFrontend, Arena: p.arena, Listener: listener, Export: p.cfg.VolumeName, Size: p.size()})
 	if err != nil {
 		return "", err
 	}

@@ -24,7 +24,7 @@ func (p *engineProcess) startFUSELoop(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("block device of volume %s: %w", p.cfg.VolumeName, err)
 	}
-	fe, err := fuseloop.New(fuseloop.Config{Owner: engine.OwnerFrontend, Arena: p.arena, Device: dev.Handle(), File: p.cfg.VolumeName, Size: p.cfg.Size})
+	fe, err := fuseloop.New(fuseloop.Config{Owner: engine.OwnerFrontend, Arena: p.arena, Device: dev.Handle(), File: p.cfg.VolumeName, Size: p.size()})
 	if err != nil {
 		return "", errors.Join(err, dev.Close(ctx, false))
 	}
@@ -32,8 +32,9 @@ func (p *engineProcess) startFUSELoop(ctx context.Context) (string, error) {
 		return "", errors.Join(err, dev.Close(ctx, false))
 	}
 	p.front.stop = func(p *engineProcess) { p.stopFUSELoop(dev) }
+	p.front.grown = dev.Resize
 	if err := dev.Expose(ctx); err != nil {
-		p.front.down(p)
+		p.front.takeDown(p)
 		return "", fmt.Errorf("block device of volume %s: %w", p.cfg.VolumeName, err)
 	}
 	return dev.Path(), nil

@@ -52,6 +52,9 @@ func (p *engineProcess) message(v published) *enginev1.State {
 			WriteBytes: s.Counters.WriteBytes, Flushes: s.Counters.Flushes, Discards: s.Counters.Discards},
 	}
 	m.SuspendedReason = s.Reason
+	m.Expanding, m.LastExpansionError, m.LastExpansionFailedAt = s.Expansion.Running, s.Expansion.Error, s.Expansion.FailedAt
+	m.Options = &enginev1.Options{SnapshotMaxCount: int32(s.Options.SnapshotMaxCount), SnapshotMaxSize: s.Options.SnapshotMaxSize,
+		UnmapMarkSnapChainRemoved: s.Options.UnmapMarkSnapChainRemoved}
 	if v.up {
 		m.FrontendState = "up"
 	}

@@ -19,6 +19,11 @@ type change struct {
 	request *wire.ControlRequest
 	// between: no write is in flight meanwhile.
 	between bool
+	// check asks everybody whether they would refuse before anybody begins: limits are judged by what each occupies, and that
+	// may differ without any of them being wrong.
+	check bool
+	// notFound: who does not know what it is about has nothing to do.
+	notFound bool
 	// made runs when the outcome is known and a replica has made the change, before writes go on.
 	made func()
 	// done gets the outcome.
@@ -51,7 +56,7 @@ func (e *Engine) change(c *change) {
 	}
 	e.changing = c.what
 	if !c.between {
-		e.changeAll(c)
+		e.checkAll(c)
 		return
 	}
 	done := c.done
@@ -59,7 +64,27 @@ func (e *Engine) change(c *change) {
 		e.thaw()
 		done(err)
 	}
-	e.freeze(func() { e.changeAll(c) })
+	e.freeze(func() { e.checkAll(c) })
+}
+
+// checkAll asks every RW replica whether it would refuse, if that is wanted, and goes on if none would.
+func (e *Engine) checkAll(c *change) {
+	if !c.check {
+		e.changeAll(c)
+		return
+	}
+	q := *c.request
+	q.Check = true
+	e.askAll(&q, func(verdicts []verdict) {
+		for _, v := range verdicts {
+			if isRefusal(v.err) {
+				e.changing = ""
+				c.done(v.err)
+				return
+			}
+		}
+		e.changeAll(c)
+	})
 }
 
 // verdict is one replica's answer.
@@ -68,8 +93,24 @@ type verdict struct {
 	err error
 }
 
-// changeAll asks every RW replica.
+// isRefusal tells a refusal that is the caller's to deal with from a failure that is the replica's own: that one fails again
+// when it comes to it, and is dropped then.
+func isRefusal(err error) bool {
+	for _, code := range []block.Code{block.Invalid, block.Exists, block.NotFound, block.LimitReached, block.NoSpace} {
+		if errors.Is(err, code) {
+			return true
+		}
+	}
+	return false
+}
+
+// changeAll makes every RW replica do it.
 func (e *Engine) changeAll(c *change) {
+	e.askAll(c.request, func(verdicts []verdict) { e.changeDone(c, verdicts) })
+}
+
+// askAll sends a request to every RW replica.
+func (e *Engine) askAll(q *wire.ControlRequest, done func(verdicts []verdict)) {
 	var all []*link
 	for _, l := range e.links {
 		if l != nil && l.mode == RW {
@@ -77,22 +118,39 @@ func (e *Engine) changeAll(c *change) {
 		}
 	}
 	if len(all) == 0 {
-		e.changing = ""
-		c.done(fmt.Errorf("%w: no replica left", ErrState))
+		done(nil)
 		return
 	}
 	var verdicts []verdict
 	for _, l := range all {
-		e.control(l, c.request, func(code block.Code, r *wire.ControlReply) {
+		e.control(l, q, func(code block.Code, r *wire.ControlReply) {
 			v := verdict{l: l}
 			if code != block.OK {
 				v.err = refusal(code, r.Error)
 			}
 			if verdicts = append(verdicts, v); len(verdicts) == len(all) {
-				e.changeDone(c, verdicts)
+				done(verdicts)
 			}
 		})
 	}
+}
+
+// outcome tells whether anybody carried it out, and the reason of those who did not that helps most: not that of a replica
+// that was lost on the way. With notFound, not to know what it is about is no reason where others do.
+func outcome(verdicts []verdict, notFound bool) (made bool, err error) {
+	for _, v := range verdicts {
+		made = made || v.err == nil
+		if v.err != nil && (err == nil || errors.Is(err, block.Unavailable)) {
+			err = v.err
+		}
+	}
+	if len(verdicts) == 0 {
+		err = fmt.Errorf("%w: no replica left", ErrState)
+	}
+	if made && notFound && errors.Is(err, ErrNotFound) {
+		err = nil
+	}
+	return made, err
 }
 
 // refusal is the error of an answer. A refusal keeps its code; what is not there is ErrNotFound.
@@ -108,18 +166,10 @@ func refusal(code block.Code, text string) error {
 
 // changeDone judges when all have answered.
 func (e *Engine) changeDone(c *change, verdicts []verdict) {
-	made := false
-	var err error
-	for _, v := range verdicts {
-		made = made || v.err == nil
-		// The reason that helps most: not that of a replica that was lost on the way.
-		if v.err != nil && (err == nil || errors.Is(err, block.Unavailable)) {
-			err = v.err
-		}
-	}
+	made, err := outcome(verdicts, c.notFound)
 	if made {
 		for _, v := range verdicts {
-			if v.err != nil {
+			if v.err != nil && !(c.notFound && errors.Is(v.err, ErrNotFound)) {
 				v.l.fail(fmt.Sprintf("%s was carried out elsewhere, not here: %v", c.what, v.err))
 			}
 		}

@@ -60,6 +60,8 @@ func (e *Engine) posted(v any) {
 		e.takeSnapshot(m)
 	case RemoveSnapshot:
 		e.removeSnapshot(m)
+	case SetOptions:
+		e.setOptions(m)
 	case Expand:
 		e.expand(m)
 	case Revert:

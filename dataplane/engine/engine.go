@@ -64,6 +64,8 @@ type Config struct {
 	// finished; if all of them have less, they are not what they should be.
 	Size     int64
 	Replicas []string
+	// Options of the volume; the zero value means the defaults.
+	Options Options
 	// ReplicaTimeout is how long a replica may keep requests without any answer before it is dropped; the last one is
 	// given twice as long.
 	ReplicaTimeout time.Duration
@@ -131,6 +133,7 @@ type Engine struct {
 	// changing is the change of the replicas' chains that is under way, empty for none; purge the purge that is.
 	changing  string
 	expansion Expansion
+	options   Options
 	// size is what every RW replica has, agreedSize what users are told.
 	size, agreedSize int64
 	purge            *purging
@@ -172,7 +175,10 @@ func New(cfg Config) *Engine {
 	}
 	e.identity = fmt.Sprintf("%s#%x", cfg.Instance, cfg.Nonce()[:4])
 	cfg.Arena.Reserve(min(arenaReserve, cfg.Arena.Budget()/4))
-	e.size, e.agreedSize = cfg.Size, cfg.Size
+	e.size, e.agreedSize, e.options = cfg.Size, cfg.Size, cfg.Options
+	if e.options.SnapshotMaxCount == 0 {
+		e.options.SnapshotMaxCount = maxSnapshotCount
+	}
 	e.dirty.init()
 	e.quorum = quorum.New(quorum.Config{Engine: cfg.Instance, InstanceManager: cfg.InstanceManager, Candidates: len(cfg.Replicas)})
 	for _, a := range cfg.Replicas {

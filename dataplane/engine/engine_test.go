@@ -2,6 +2,7 @@ package engine_test
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -375,7 +376,8 @@ func TestSameBlockSameOrder(t *testing.T) {
 	}
 }
 
-// A snapshot taken by some and refused by others would leave two chains: who refused is dropped.
+// A snapshot taken by some and not by others would leave two chains: who failed is dropped. A limit that one replica has
+// reached is found out before anybody takes it.
 func TestSnapshotTakenByAllOrNone(t *testing.T) {
 	take := func(g *rig) error {
 		var err error
@@ -387,6 +389,11 @@ func TestSnapshotTakenByAllOrNone(t *testing.T) {
 	t.Run("some", func(t *testing.T) {
 		g := newRig(t, 2, 16*mib).start()
 		g.fakes[1].script = answerWith(wire.Control, block.LimitReached)
+		if err := take(g); !errors.Is(err, block.LimitReached) {
+			t.Errorf("one replica is at its limit: %v", err)
+		}
+		g.expectModes("a=RW b=RW")
+		g.fakes[1].script = answerWith(wire.Control, block.IOError)
 		if err := take(g); err != nil {
 			t.Error(err)
 		}

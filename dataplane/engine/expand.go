@@ -52,7 +52,7 @@ func (e *Engine) expand(m Expand) {
 		}
 		m.Reply(err)
 	}
-	e.change(&change{what: fmt.Sprintf("expansion to %d bytes", m.Size), between: true,
+	e.change(&change{what: fmt.Sprintf("expansion to %d bytes", m.Size), between: true, check: true,
 		request: &wire.ControlRequest{Expand: &wire.ExpandRequest{Size: m.Size, Created: m.Created}},
 		made: func() {
 			e.setSize(m.Size)
@@ -86,7 +86,7 @@ func (e *Engine) revert(m Revert) {
 		m.Reply(fmt.Errorf("%w: a purge is under way; revert when it has ended", ErrState))
 		return
 	}
-	e.change(&change{what: "revert to snapshot " + m.Name, between: true,
+	e.change(&change{what: "revert to snapshot " + m.Name, between: true, check: true,
 		request: &wire.ControlRequest{Revert: &wire.RevertRequest{Name: m.Name, Created: m.Created}},
 		made:    e.refreshSnapshots, done: func(err error) { e.whenAgreed(m.Reply, err) }})
 }

@@ -155,6 +155,7 @@ func (e *Engine) committed(a *quorum.Action) {
 			continue
 		}
 		l.mode = RW
+		e.pushLimits(l)
 		e.lostSince = clock.Never
 		if j := l.joining; j != nil {
 			l.joining = nil

@@ -37,6 +37,9 @@ func (e *Engine) reconcileRound(round int, done func()) {
 			return
 		}
 		e.setSize(views[0].size)
+		for _, l := range all {
+			e.pushLimits(l)
+		}
 		done()
 	})
 }

@@ -28,7 +28,7 @@ type (
 )
 
 func (e *Engine) takeSnapshot(m TakeSnapshot) {
-	e.change(&change{what: "snapshot " + m.Request.Name, between: true, request: &wire.ControlRequest{Snapshot: &m.Request},
+	e.change(&change{what: "snapshot " + m.Request.Name, between: true, check: true, request: &wire.ControlRequest{Snapshot: &m.Request},
 		made: e.refreshSnapshots, done: func(err error) { e.whenAgreed(m.Reply, err) }})
 }
 
@@ -37,6 +37,6 @@ func (e *Engine) removeSnapshot(m RemoveSnapshot) {
 		m.Reply(fmt.Errorf("%w: %s is what the volume holds now, not a snapshot", block.Invalid, HeadName))
 		return
 	}
-	e.change(&change{what: "removal of snapshot " + m.Name, request: &wire.ControlRequest{RemoveSnapshot: &wire.RemoveSnapshot{Name: m.Name}},
+	e.change(&change{what: "removal of snapshot " + m.Name, notFound: true, request: &wire.ControlRequest{RemoveSnapshot: &wire.RemoveSnapshot{Name: m.Name}},
 		made: e.refreshSnapshots, done: func(err error) { e.whenAgreed(m.Reply, err) }})
 }

@@ -69,9 +69,14 @@ func TestRemoveSnapshot(t *testing.T) {
 	g.expectModes("a=RW b=RW c=RW")
 	g.fakes[0].script, g.fakes[1].script = nil, nil
 	if err := g.remove("other"); err != nil {
+		t.Fatalf("two of three have removed it, the third has nothing to remove: %v", err)
+	}
+	g.expectModes("a=RW b=RW c=RW")
+	g.fakes[2].script = controls(func() (block.Code, bool) { return block.IOError, false })
+	if err := g.remove("third"); err != nil {
 		t.Fatalf("two of three have removed it: %v", err)
 	}
-	g.until("who refused is dropped", func() bool { return g.modes() == "a=RW b=RW c=ERR" })
+	g.until("who failed is dropped", func() bool { return g.modes() == "a=RW b=RW c=ERR" })
 }
 
 // The caller of a change hears of it only when the set that made it is agreed: before that the next start might choose a

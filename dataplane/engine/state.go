@@ -19,6 +19,7 @@ type State struct {
 	Snapshots []Snapshot
 	Counters  Counters
 	Expansion Expansion
+	Options   Options
 	// Reason says why nothing is served, or why requests wait; empty otherwise.
 	Reason string
 	// Fatal: the engine will not serve (again); Fenced: because a newer one does.
@@ -82,7 +83,7 @@ type Counters struct {
 }
 
 func (e *Engine) state() State {
-	s := State{Size: e.agreedSize, Expansion: e.expansion, Serving: e.serving, Epoch: e.quorum.Epoch(), Record: e.quorum.Record(),
+	s := State{Size: e.agreedSize, Expansion: e.expansion, Options: e.options, Serving: e.serving, Epoch: e.quorum.Epoch(), Record: e.quorum.Record(),
 		Counters: e.counters, Snapshots: e.snapshots, Reason: e.why(), Fatal: e.fatal != "", Fenced: e.fenced}
 	for _, l := range e.links {
 		if l == nil {

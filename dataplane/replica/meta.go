@@ -83,6 +83,8 @@ func (r *Replica) control(s *session, h *wire.Header, payload loop.Seg) {
 	switch {
 	case m.SetRecord != nil:
 		r.setRecord(s, &hdr, m.SetRecord)
+	case m.Check:
+		r.blocking(s, &hdr, false, func() error { return r.check(&m) })
 	case m.Snapshot != nil:
 		q := m.Snapshot
 		r.blocking(s, &hdr, true, func() error { return r.chain.Snapshot(q.Name, q.UserCreated, q.Created, q.Labels) })
@@ -115,6 +117,9 @@ func (r *Replica) control(s *session, h *wire.Header, payload loop.Seg) {
 		r.verify(s, &hdr, m.Verify)
 	case m.HashSnapshot != nil:
 		r.hashSnapshot(s, &hdr, m.HashSnapshot)
+	case m.SetLimits != nil:
+		q := m.SetLimits
+		r.blocking(s, &hdr, false, func() error { return r.chain.SetLimits(q.MaxCount, q.MaxSize) })
 	case m.Close != nil:
 		r.reply(s, &hdr, block.OK, wire.ControlReply{})
 	default:

@@ -18,6 +18,19 @@ func (r *Replica) removeSnapshot(name string) error {
 	return r.chain.MarkRemoved(name)
 }
 
+// check tells whether a change would be refused.
+func (r *Replica) check(m *wire.ControlRequest) error {
+	switch {
+	case m.Snapshot != nil:
+		return r.chain.CheckSnapshot(m.Snapshot.Name)
+	case m.Revert != nil:
+		return r.chain.CheckRevert(m.Revert.Name)
+	case m.Expand != nil:
+		return r.chain.CheckExpand(m.Expand.Size)
+	}
+	return nil
+}
+
 // purging is a purge of the chain, one piece at a time. It is touched by metadata operations only, of which one runs at a time.
 type purging struct {
 	plan *chain.Purge

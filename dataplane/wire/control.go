@@ -1,8 +1,10 @@
 package wire
 
-// ControlRequest is the payload of a Control frame: exactly one field is set. Control operations are rare; they are
+// ControlRequest is the payload of a Control frame: exactly one field is set, Check aside. Control operations are rare; they are
 // carried on the data connection so that they are ordered with the writes around them.
 type ControlRequest struct {
+	// Check, with Snapshot, Revert or Expand: only tell whether it would be refused.
+	Check bool `json:"check,omitempty"`
 	// SetRecord makes a membership record durable.
 	SetRecord *RecordMessage `json:"setRecord,omitempty"`
 	// Snapshot rotates the head. The engine has no write in flight.
@@ -27,6 +29,8 @@ type ControlRequest struct {
 	CloseView    *CloseView    `json:"closeView,omitempty"`
 	Verify       *Verify       `json:"verify,omitempty"`
 	HashSnapshot *HashSnapshot `json:"hashSnapshot,omitempty"`
+	// SetLimits changes what Snapshot refuses.
+	SetLimits *SnapshotLimits `json:"setLimits,omitempty"`
 	// Close marks the directory as cleanly closed: the engine is going away and no write is in flight.
 	Close *CloseRequest `json:"close,omitempty"`
 }

@@ -32,3 +32,10 @@ type ExpandRequest struct {
 	Size    int64  `json:"size"`
 	Created string `json:"created"`
 }
+
+// SnapshotLimits bound the snapshots of a volume.
+type SnapshotLimits struct {
+	// MaxCount is 2 to 250, MaxSize bytes, 0 for no limit.
+	MaxCount int   `json:"maxCount"`
+	MaxSize  int64 `json:"maxSize"`
+}
