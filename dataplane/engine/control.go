@@ -68,6 +68,10 @@ func (e *Engine) posted(v any) {
 		e.revert(m)
 	case PurgeSnapshots:
 		e.startPurge(m)
+	case Scrub:
+		e.startScrub(m)
+	case CancelScrub:
+		e.cancelScrub(m.Reply)
 	case Refresh:
 		e.refreshThen(m.Reply)
 	case Shutdown:

@@ -137,7 +137,10 @@ type Engine struct {
 	// size is what every RW replica has, agreedSize what users are told.
 	size, agreedSize int64
 	purge            *purging
-	writes           int // mirrored writes in flight
+	// scrub is the scrub under way, scrubbed what is known about it or the last one.
+	scrub    *scrubJob
+	scrubbed *Scrubbing
+	writes   int // mirrored writes in flight
 
 	serving   bool
 	lostSince clock.Ticks // when the last replica was lost, Never otherwise
@@ -205,6 +208,7 @@ func (e *Engine) Step(now clock.Ticks, in []loop.Done, out *[]loop.Op) clock.Tic
 	}
 	e.checkDetached()
 	e.purgeMore()
+	e.scrubMore()
 	for _, l := range e.links {
 		l.flush()
 	}
@@ -289,6 +293,7 @@ func (e *Engine) sizesDue() clock.Ticks {
 // wake is the earliest deadline.
 func (e *Engine) wake() clock.Ticks {
 	w := clock.Min(clock.Min(e.witnessWait, e.gatherUntil), clock.Min(e.leaseOver, e.sizesDue()))
+	w = clock.Min(w, e.scrubDue())
 	for _, l := range e.links {
 		w = clock.Min(w, l.deadline())
 	}

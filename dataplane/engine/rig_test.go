@@ -2,6 +2,7 @@ package engine_test
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -27,10 +28,12 @@ const (
 
 // rig is a real engine core among fake replicas on simulated time.
 type rig struct {
-	t       *testing.T
-	w       *sim.World
-	size    int64
-	fakes   []*fake
+	t     *testing.T
+	w     *sim.World
+	size  int64
+	fakes []*fake
+	// real are addresses of replicas that are none.
+	real    []string
 	witness sim.Witness
 	proc    *sim.Process
 	arena   *loop.Arena
@@ -59,7 +62,7 @@ func (g *rig) launch() {
 	g.arena = loop.NewArena(128 << 20)
 	g.t.Cleanup(func() { _ = g.arena.Close() })
 	g.proc = g.w.Spawn("engine", g.arena, nil)
-	var addrs []string
+	addrs := slices.Clone(g.real)
 	for _, f := range g.fakes {
 		addrs = append(addrs, f.addr())
 	}

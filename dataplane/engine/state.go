@@ -18,6 +18,8 @@ type State struct {
 	Replicas  []Replica
 	Snapshots []Snapshot
 	Counters  Counters
+	// Scrub is the scrub under way or the last one, nil if there was none.
+	Scrub     *Scrubbing
 	Expansion Expansion
 	Options   Options
 	// Reason says why nothing is served, or why requests wait; empty otherwise.
@@ -85,6 +87,7 @@ type Counters struct {
 func (e *Engine) state() State {
 	s := State{Size: e.agreedSize, Expansion: e.expansion, Options: e.options, Serving: e.serving, Epoch: e.quorum.Epoch(), Record: e.quorum.Record(),
 		Counters: e.counters, Snapshots: e.snapshots, Reason: e.why(), Fatal: e.fatal != "", Fenced: e.fenced}
+	s.Scrub = e.scrubbed.clone()
 	for _, l := range e.links {
 		if l == nil {
 			continue

@@ -27,6 +27,8 @@ type task struct {
 	locked uint8
 	// bounce marks a segment that belongs to the task rather than to a request.
 	bounce bool
+	// view: on the snapshot that a scrub has opened, not on the head.
+	view bool
 	// done continues an internal task; answer receives the payload of a single-link one.
 	done   func(t *task)
 	answer func(code block.Code, p []byte)
@@ -85,6 +87,9 @@ func (e *Engine) send(t *task, mask uint32) {
 	h := wire.Header{Type: t.kind, ID: t.id(), Epoch: e.quorum.Epoch(), Off: t.off, Len: t.n, Layer: t.layer}
 	if t.fua {
 		h.Flags |= wire.FUA
+	}
+	if t.view {
+		h.Flags |= wire.AtView
 	}
 	payload := !t.reads() && t.seg.Len > 0
 	inHeadroom := false

@@ -6,6 +6,7 @@ import (
 
 	"ankole.storage/block"
 	"ankole.storage/dataplane/wire"
+	"ankole.storage/disk/memdisk"
 )
 
 func filled(fill byte, n int) []byte { return bytes.Repeat([]byte{fill}, n) }
@@ -56,6 +57,9 @@ func (p *peer) verify(off, n int64) wire.VerifyReply {
 	p.g.t.Helper()
 	return *p.mustControl(wire.ControlRequest{Verify: &wire.Verify{Off: off, Len: n}}).Verify
 }
+
+// disk is where the replica's directory is.
+func (g *rig) disk() *memdisk.FS { return g.r.Disk.FS }
 
 const snapshotImage = "/replicas/r0/volume-snap-a.img"
 
@@ -114,8 +118,8 @@ func TestView(t *testing.T) {
 // Rot is found by the replica that has it, and goes away when the right content is written.
 func TestRotIsFoundAndRepaired(t *testing.T) {
 	for name, damage := range map[string]func(g *rig) error{
-		"other bytes": func(g *rig) error { return g.r.Disk.FS.Rot(snapshotImage, 100, 1) },
-		"unreadable":  func(g *rig) error { return g.r.Disk.FS.Unreadable(snapshotImage, 100, 1) },
+		"other bytes": func(g *rig) error { return g.disk().Rot(snapshotImage, 100, 1) },
+		"unreadable":  func(g *rig) error { return g.disk().Unreadable(snapshotImage, 100, 1) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			g, p := snapshotted(t)
@@ -162,13 +166,13 @@ func TestRotIsFoundAndRepaired(t *testing.T) {
 // What a scrub holds open goes with its session, and a rebuild takes it away.
 func TestViewEndsWithItsSession(t *testing.T) {
 	g, p := snapshotted(t)
-	files := g.r.Disk.FS.OpenFiles()
+	files := g.disk().OpenFiles()
 	p.mustControl(wire.ControlRequest{OpenView: &wire.OpenView{Snapshot: "a"}})
-	if g.r.Disk.FS.OpenFiles() == files {
+	if g.disk().OpenFiles() == files {
 		t.Fatal("a view opens no file: the test shows nothing")
 	}
 	q := g.engine(2, "f")
-	g.until("view closed", func() bool { return g.r.Disk.FS.OpenFiles() == files })
+	g.until("view closed", func() bool { return g.disk().OpenFiles() == files })
 	if a := q.ask(wire.Header{Type: wire.Read, Flags: wire.AtView, Len: block.Size}, nil); a.h.Code != block.Invalid {
 		t.Fatalf("the view of another session: %s", a.h.Code)
 	}
@@ -181,7 +185,7 @@ func TestViewEndsWithItsSession(t *testing.T) {
 	if code, _ := q.control(wire.ControlRequest{HashSnapshot: &wire.HashSnapshot{Snapshot: "a"}}); code != block.Invalid {
 		t.Fatalf("checksums of a rebuild target: %s", code)
 	}
-	if n := g.r.Disk.FS.OpenFiles(); n != files {
+	if n := g.disk().OpenFiles(); n != files {
 		t.Fatalf("%d files open, not %d", n, files)
 	}
 }

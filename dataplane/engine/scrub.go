@@ -1,0 +1,326 @@
+package engine
+
+import (
+	"fmt"
+	"maps"
+	"math/bits"
+	"slices"
+	"time"
+
+	"ankole.storage/block"
+	"ankole.storage/clock"
+	"ankole.storage/dataplane/wire"
+)
+
+// A scrub looks for rot in snapshots and puts it right. Replicas may have chains of other shapes, so what is compared is
+// the content at a snapshot, as a reader would see it, piece by piece. Where replicas differ, each is asked what its own
+// checksums say, decide judges, and the losers get the winner's content. Snapshots are taken from the oldest to the
+// newest: a repair writes to the snapshot's own file, so what an older one lacks must be there first.
+//
+// A scrub pauses while chains are changed or copied, keeps to a bandwidth, and changes nothing it is not sure of.
+
+// ScrubMode is how much a scrub reads, by the values of the setting snapshot-data-integrity.
+type ScrubMode string
+
+// Modes.
+const (
+	// ScrubEnabled compares every snapshot on all replicas, and computes checksums that do not hold.
+	ScrubEnabled ScrubMode = "enabled"
+	// ScrubFastCheck computes checksums that do not hold; it compares a snapshot only if that finds something wrong.
+	ScrubFastCheck ScrubMode = "fast-check"
+)
+
+type (
+	// Scrub begins a scrub. Reply comes when it has begun, or cannot; progress is in the state.
+	Scrub struct {
+		// Snapshot is the one to scrub, empty for all that are not marked removed.
+		Snapshot string
+		Mode     ScrubMode
+		// BytesPerSecond bounds what is read from each replica; 0 means 64 MiB.
+		BytesPerSecond int64
+		// At is the time to record beside checksums, RFC 3339, UTC.
+		At    string
+		Reply func(error)
+	}
+	// CancelScrub ends a scrub after the pieces under way. Reply comes at once.
+	CancelScrub struct{ Reply func(error) }
+)
+
+// Bounds of a scrub.
+const (
+	// scrubBandwidth leaves most of a disk to the volume's user.
+	scrubBandwidth = 64 << 20
+	// maxFindings bounds the list kept in the state; the counters go on.
+	maxFindings = 100
+	// scrubRestarts bounds how often a snapshot is begun again because the set of replicas changed.
+	scrubRestarts = 16
+)
+
+// Scrubbing is the progress of a scrub, kept after its end.
+type Scrubbing struct {
+	Running bool
+	// State is "in_progress", "complete", "cancelled" or "error".
+	State    string
+	Error    string
+	Mode     ScrubMode
+	Snapshot string // the one under way
+	// Done and Total count snapshots, Compared bytes compared.
+	Done, Total int
+	Compared    int64
+	// Repaired counts pieces of copies that were put right, Unrepaired differences and damage left as they are.
+	Repaired, Unrepaired int
+	// Findings are the first of them.
+	Findings []Finding
+	// Checksums of the snapshots by name, then by replica address; "" where the file is damaged.
+	Checksums map[string]map[string]string
+}
+
+func (s *Scrubbing) clone() *Scrubbing {
+	if s == nil {
+		return nil
+	}
+	c := *s
+	c.Findings = slices.Clone(s.Findings)
+	c.Checksums = map[string]map[string]string{}
+	for name, sums := range s.Checksums {
+		c.Checksums[name] = maps.Clone(sums)
+	}
+	return &c
+}
+
+// Finding is damage to one replica's copy of a piece.
+type Finding struct {
+	Replica, Snapshot string
+	Off, Len          int64
+	Repaired          bool
+	Text              string
+}
+
+// scrubJob is a scrub under way.
+type scrubJob struct {
+	e      *Engine
+	req    Scrub
+	status *Scrubbing
+	queue  []string
+	// The snapshot under way: its size, the replicas whose views are open, what is next.
+	name    string
+	size    int64
+	members []*link
+	next    int64
+	stage   scrubStage
+	rehash  bool
+	suspect bool // checksums have shown damage: compare
+	starts  int
+	// waiting counts answers that are outstanding; the job goes on when there are none.
+	waiting int
+	due     clock.Ticks
+	cancel  bool
+}
+
+type scrubStage uint8
+
+const (
+	scrubIdle scrubStage = iota
+	scrubHashing
+	scrubOpening
+	scrubComparing
+	scrubClosing
+	scrubRehashing
+)
+
+func (e *Engine) startScrub(m Scrub) {
+	switch {
+	case e.scrub != nil:
+		m.Reply(fmt.Errorf("%w: a scrub is under way", ErrState))
+		return
+	case e.stopping != nil:
+		m.Reply(fmt.Errorf("%w: the engine is shutting down", ErrState))
+		return
+	case !e.serving || e.mask(RW) == 0:
+		m.Reply(fmt.Errorf("%w: %s", ErrState, e.why()))
+		return
+	case m.Mode != ScrubEnabled && m.Mode != ScrubFastCheck:
+		m.Reply(fmt.Errorf("%w: scrub mode %q; use enabled or fast-check", block.Invalid, m.Mode))
+		return
+	}
+	if m.BytesPerSecond <= 0 {
+		m.BytesPerSecond = scrubBandwidth
+	}
+	j := &scrubJob{e: e, req: m, due: clock.Never, status: &Scrubbing{Running: true, State: "in_progress", Mode: m.Mode,
+		Checksums: map[string]map[string]string{}}}
+	e.scrub = j
+	j.waiting++
+	e.control(e.firstRW(), &wire.ControlRequest{Describe: &wire.DescribeRequest{}}, func(code block.Code, r *wire.ControlReply) {
+		j.waiting--
+		err := error(nil)
+		if code != block.OK {
+			err = refusal(code, r.Error)
+		} else if j.queue = oldestFirst(r.Snapshots); m.Snapshot != "" {
+			if !slices.Contains(j.queue, m.Snapshot) {
+				err = fmt.Errorf("%w: there is no snapshot %q, or it is marked removed", ErrNotFound, m.Snapshot)
+			}
+			j.queue = []string{m.Snapshot}
+		}
+		if err != nil {
+			e.scrub = nil
+			m.Reply(err)
+			return
+		}
+		j.status.Total = len(j.queue)
+		e.scrubbed, e.changed = j.status, true
+		e.event("scrubbing", "", fmt.Sprintf("%d snapshots, mode %s", len(j.queue), m.Mode))
+		m.Reply(nil)
+	})
+}
+
+func (e *Engine) firstRW() *link { return e.links[bits.TrailingZeros32(e.mask(RW))] }
+
+// oldestFirst orders the snapshots of all branches so that each comes after what it is based on.
+func oldestFirst(layers []wire.Layer) (names []string) {
+	parents := map[string]string{}
+	for _, l := range layers {
+		parents[l.Name] = l.Parent
+	}
+	depth := func(name string) (n int) {
+		for ; parents[name] != "" && n <= len(layers); name = parents[name] {
+			n++
+		}
+		return n
+	}
+	for _, l := range layers {
+		if l.Name != "" && !l.Removed {
+			names = append(names, l.Name)
+		}
+	}
+	slices.SortStableFunc(names, func(a, b string) int { return depth(a) - depth(b) })
+	return names
+}
+
+func (e *Engine) cancelScrub(reply func(error)) {
+	if e.scrub == nil {
+		reply(fmt.Errorf("%w: no scrub is under way", ErrNotFound))
+		return
+	}
+	e.scrub.cancel = true
+	reply(nil)
+}
+
+// scrubMore continues the scrub; it is called at the end of every step.
+func (e *Engine) scrubMore() {
+	j := e.scrub
+	for more := true; more && j != nil && e.scrub == j && j.waiting == 0; {
+		more = e.scrubStep(j)
+	}
+}
+
+// scrubStep does what is next, if it is time; nothing is outstanding. It tells whether there may be more to do at once.
+func (e *Engine) scrubStep(j *scrubJob) bool {
+	switch {
+	case e.fatal != "" || e.stopping != nil:
+		j.end("error", "the engine has stopped")
+	case j.cancel:
+		j.closeViews(func() { j.end("cancelled", "") })
+	case e.changing != "" || e.frozen > 0 || e.rebuilding() != nil || !e.serving || e.mask(RW) == 0:
+		j.due = clock.Never // a change is waited for, not a time
+		return false
+	case j.due != clock.Never && j.due > e.now:
+		return false
+	default:
+		j.due = clock.Never
+		j.step()
+	}
+	return true
+}
+
+// scrubDue is when the scrub may go on.
+func (e *Engine) scrubDue() clock.Ticks {
+	if e.scrub == nil || e.scrub.waiting > 0 {
+		return clock.Never
+	}
+	return e.scrub.due
+}
+
+// pace makes the next step wait for as long as n bytes may take.
+func (j *scrubJob) pace(n int64) {
+	j.due = j.e.now.Add(time.Duration(float64(n) / float64(j.req.BytesPerSecond) * float64(time.Second)))
+}
+
+func (j *scrubJob) end(state, reason string) {
+	j.e.scrub = nil
+	j.e.changed = true
+	s := j.status
+	s.Running, s.State, s.Error, s.Snapshot = false, state, reason, ""
+	j.e.event("scrubbed", "", fmt.Sprintf("%s: %d of %d snapshots, %d bytes compared, %d repaired, %d not %s", state, s.Done, s.Total,
+		s.Compared, s.Repaired, s.Unrepaired, reason))
+}
+
+// step does what is next. Nothing is outstanding.
+func (j *scrubJob) step() {
+	if j.stage == scrubComparing && !slices.Equal(j.members, j.e.withMode(RW)) {
+		// A replica came or went: what was compared without it says nothing about it.
+		j.restart()
+		return
+	}
+	switch j.stage {
+	case scrubIdle:
+		j.begin()
+	case scrubHashing, scrubRehashing:
+		j.hashMore()
+	case scrubOpening:
+		j.open()
+	case scrubComparing:
+		j.compare()
+	case scrubClosing:
+		j.closeViews(func() { j.stage, j.members, j.rehash = scrubRehashing, j.e.withMode(RW), false })
+	}
+}
+
+// begin takes the next snapshot.
+func (j *scrubJob) begin() {
+	if len(j.queue) == 0 {
+		j.end("complete", "")
+		return
+	}
+	j.name, j.queue = j.queue[0], j.queue[1:]
+	j.status.Snapshot, j.e.changed = j.name, true
+	j.starts, j.suspect = 0, false
+	j.first()
+}
+
+// first is where a snapshot begins: what is compared needs no reading of its own, unless there is nothing to compare with.
+func (j *scrubJob) first() {
+	j.members, j.next = j.e.withMode(RW), 0
+	j.stage, j.rehash = scrubOpening, false
+	if j.req.Mode == ScrubFastCheck && !j.suspect || len(j.members) < 2 {
+		j.stage, j.rehash = scrubHashing, j.req.Mode == ScrubEnabled
+	}
+}
+
+func (j *scrubJob) restart() {
+	if j.starts++; j.starts > scrubRestarts {
+		j.closeViews(func() { j.end("error", "the set of replicas keeps changing; try again later") })
+		return
+	}
+	j.closeViews(j.first)
+}
+
+// skip leaves the snapshot for a reason that is worth telling.
+func (j *scrubJob) skip(l *link, text string) {
+	j.find(Finding{Replica: l.addr, Snapshot: j.name, Text: text})
+	j.closeViews(j.finished)
+}
+
+func (j *scrubJob) finished() {
+	j.stage = scrubIdle
+	j.status.Done++
+	j.e.changed = true
+}
+
+func (e *Engine) withMode(m Mode) (out []*link) {
+	for _, l := range e.links {
+		if l != nil && l.mode == m && l.phase == linkReady {
+			out = append(out, l)
+		}
+	}
+	return out
+}

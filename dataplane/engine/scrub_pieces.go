@@ -1,0 +1,285 @@
+package engine
+
+import (
+	"bytes"
+	"fmt"
+	"slices"
+
+	"ankole.storage/block"
+	"ankole.storage/dataplane/loop"
+	"ankole.storage/dataplane/wire"
+)
+
+// each asks every member and calls done with the answers, in order, when all are there.
+func (j *scrubJob) each(q *wire.ControlRequest, done func(codes []block.Code, replies []*wire.ControlReply)) {
+	codes, replies := make([]block.Code, len(j.members)), make([]*wire.ControlReply, len(j.members))
+	left := len(j.members)
+	if left == 0 {
+		done(nil, nil)
+		return
+	}
+	j.waiting++
+	for i, l := range j.members {
+		j.e.control(l, q, func(code block.Code, r *wire.ControlReply) {
+			codes[i], replies[i] = code, r
+			if left--; left == 0 {
+				j.waiting--
+				done(codes, replies)
+			}
+		})
+	}
+}
+
+func (j *scrubJob) open() {
+	j.each(&wire.ControlRequest{OpenView: &wire.OpenView{Snapshot: j.name}}, func(codes []block.Code, replies []*wire.ControlReply) {
+		if len(j.members) == 0 || slices.Contains(codes, block.Unavailable) {
+			j.restart()
+			return
+		}
+		for i, l := range j.members {
+			switch {
+			case codes[i] == block.NotFound || codes[i] == block.Invalid:
+				// It was removed since the list was made.
+				j.closeViews(j.finished)
+				return
+			case codes[i] != block.OK || replies[i].View == nil:
+				j.skip(l, "cannot open the snapshot: "+refusal(codes[i], replies[i].Error).Error())
+				return
+			case replies[i].View.Size != replies[0].View.Size:
+				j.skip(l, fmt.Sprintf("the snapshot has %d bytes, elsewhere %d", replies[i].View.Size, replies[0].View.Size))
+				return
+			}
+		}
+		j.size, j.stage = replies[0].View.Size, scrubComparing
+	})
+}
+
+// closeViews closes what may be open, then goes on.
+func (j *scrubJob) closeViews(then func()) {
+	j.each(&wire.ControlRequest{CloseView: &wire.CloseView{}}, func([]block.Code, []*wire.ControlReply) { then() })
+}
+
+// compare asks all members for the hash of the next piece.
+func (j *scrubJob) compare() {
+	if j.next >= j.size {
+		j.stage = scrubClosing
+		j.step()
+		return
+	}
+	off, n := j.next, min(block.MaxTransfer, j.size-j.next)
+	j.next += n
+	j.pace(n)
+	j.sums(off, n, func(copies []copyOf) {
+		j.status.Compared += n
+		for i := range copies {
+			if copies[i].sum == nil || !bytes.Equal(copies[i].sum, copies[0].sum) {
+				j.judge(off, n, copies)
+				return
+			}
+		}
+	})
+}
+
+// sums asks for the hash of a piece at the snapshot.
+func (j *scrubJob) sums(off, n int64, done func(copies []copyOf)) {
+	t := j.task(wire.Hash, off, n)
+	copies := make([]copyOf, len(j.members))
+	asked := j.mask(j.members)
+	left := asked
+	t.answer = func(code block.Code, p []byte) {
+		bit := left &^ t.pending // the answer is of the one that has just left
+		left = t.pending
+		if i := slices.IndexFunc(j.members, func(l *link) bool { return l.bit() == bit }); i >= 0 && code == block.OK {
+			copies[i].sum = bytes.Clone(p)
+		}
+	}
+	j.waiting++
+	j.e.internal(t, asked, func(t *task) {
+		j.waiting--
+		j.e.freeOf(t)
+		if slices.ContainsFunc(j.members, func(l *link) bool { return l.phase != linkReady }) {
+			return // a replica was lost; the next step begins again
+		}
+		done(copies)
+	})
+}
+
+func (j *scrubJob) task(kind wire.Type, off, n int64) *task {
+	t := j.e.newTask(kind)
+	t.off, t.n, t.view = off, n, true
+	return t
+}
+
+func (j *scrubJob) mask(links []*link) (m uint32) {
+	for _, l := range links {
+		m |= l.readyBit()
+	}
+	return m
+}
+
+// judge asks what the members' checksums say about a piece of which they have different content.
+func (j *scrubJob) judge(off, n int64, copies []copyOf) {
+	j.each(&wire.ControlRequest{Verify: &wire.Verify{Off: off, Len: n}}, func(codes []block.Code, replies []*wire.ControlReply) {
+		where := make([]string, len(copies))
+		for i := range copies {
+			copies[i].verdict = wire.VerdictUnknown
+			if codes[i] == block.OK && replies[i].Verify != nil {
+				copies[i].verdict = replies[i].Verify.Verdict
+				where[i] = describeRot(replies[i].Verify.Rot)
+			}
+		}
+		d := decide(copies)
+		if d.source < 0 {
+			for i, l := range j.members {
+				j.find(Finding{Replica: l.addr, Snapshot: j.name, Off: off, Len: n,
+					Text: fmt.Sprintf("%s; this copy is %s%s", d.why, condition(&copies[i]), where[i])})
+			}
+			return
+		}
+		if len(d.repair) > 0 {
+			j.repair(off, n, copies, where, d)
+		}
+	})
+}
+
+func condition(c *copyOf) string {
+	if c.sum == nil {
+		return "unreadable"
+	}
+	return c.verdict
+}
+
+func describeRot(rot []wire.Rot) string {
+	var b bytes.Buffer
+	for _, r := range rot {
+		how := "wrong"
+		if r.Unreadable {
+			how = "unreadable"
+		}
+		fmt.Fprintf(&b, ", %s in [%d,+%d) of the file of %s", how, r.Off, r.Len, r.Snapshot)
+	}
+	return b.String()
+}
+
+// repair writes the source's content to the others, and looks whether they have it then.
+func (j *scrubJob) repair(off, n int64, copies []copyOf, where []string, d decision) {
+	e := j.e
+	source, targets := j.members[d.source], []*link{}
+	for _, i := range d.repair {
+		targets = append(targets, j.members[i])
+	}
+	failed := func(text string) {
+		for _, i := range d.repair {
+			j.find(Finding{Replica: j.members[i].addr, Snapshot: j.name, Off: off, Len: n,
+				Text: condition(&copies[i]) + where[i] + "; not repaired from " + source.addr + ": " + text})
+		}
+	}
+	b, ok := e.arena.GetReserved(int(n))
+	if !ok {
+		failed("no buffer")
+		return
+	}
+	rd := j.task(wire.Read, off, n)
+	rd.seg, rd.bounce = loop.Seg{Buf: b, Len: int32(n)}, true
+	j.waiting++
+	e.internal(rd, j.mask([]*link{source}), func(rd *task) {
+		if rd.ok == 0 {
+			j.waiting--
+			failed("it cannot be read: " + rd.code.String())
+			e.freeOf(rd)
+			return
+		}
+		wr := j.task(wire.Write, off, n)
+		wr.seg, wr.bounce, rd.bounce = rd.seg, true, false
+		e.freeOf(rd)
+		e.internal(wr, j.mask(targets), func(wr *task) {
+			j.waiting--
+			text := wr.code.String()
+			e.freeOf(wr)
+			j.sums(off, n, func(after []copyOf) {
+				for _, i := range d.repair {
+					f := Finding{Replica: j.members[i].addr, Snapshot: j.name, Off: off, Len: n, Repaired: bytes.Equal(after[i].sum, copies[d.source].sum)}
+					f.Text = condition(&copies[i]) + where[i] + "; repaired from " + source.addr
+					if !f.Repaired {
+						f.Text = condition(&copies[i]) + where[i] + "; not repaired from " + source.addr + ": " + text
+					}
+					j.find(f)
+				}
+			})
+		})
+	})
+}
+
+// find notes damage.
+func (j *scrubJob) find(f Finding) {
+	s := j.status
+	if f.Repaired {
+		s.Repaired++
+	} else {
+		s.Unrepaired++
+	}
+	if len(s.Findings) < maxFindings {
+		s.Findings = append(s.Findings, f)
+	}
+	name := "rot"
+	if f.Repaired {
+		name = "rot-repaired"
+	}
+	j.e.event(name, f.Replica, fmt.Sprintf("snapshot %s, [%d,+%d): %s", f.Snapshot, f.Off, f.Len, f.Text))
+}
+
+// hashMore asks the members for the next piece of computing their checksums, until all are done.
+func (j *scrubJob) hashMore() {
+	j.members = slices.DeleteFunc(slices.Clone(j.members), func(l *link) bool { return l.mode != RW || l.phase != linkReady })
+	if len(j.members) == 0 {
+		j.hashed()
+		return
+	}
+	q := &wire.HashSnapshot{Snapshot: j.name, Rehash: j.rehash, At: j.req.At}
+	j.each(&wire.ControlRequest{HashSnapshot: q}, func(codes []block.Code, replies []*wire.ControlReply) {
+		var left []*link
+		for i, l := range j.members {
+			switch r := replies[i].Hash; {
+			case codes[i] == block.Unavailable:
+			case codes[i] != block.OK || r == nil:
+				j.find(Finding{Replica: l.addr, Snapshot: j.name, Text: "checksums cannot be computed: " + refusal(codes[i], replies[i].Error).Error()})
+			case !r.Done:
+				left = append(left, l)
+			default:
+				j.hashedOn(l, r)
+			}
+		}
+		j.members = left
+		j.pace(hashPiece)
+	})
+}
+
+// hashPiece is how much a replica reads per piece of a computation.
+const hashPiece = 8 << 20
+
+func (j *scrubJob) hashedOn(l *link, r *wire.HashReply) {
+	sums := j.status.Checksums[j.name]
+	if sums == nil {
+		sums = map[string]string{}
+		j.status.Checksums[j.name] = sums
+	}
+	sums[l.addr] = r.Checksum
+	if !r.Corrupted {
+		return
+	}
+	sums[l.addr] = ""
+	if j.stage == scrubHashing && len(j.e.withMode(RW)) > 1 {
+		j.suspect = true
+		return
+	}
+	j.find(Finding{Replica: l.addr, Snapshot: j.name, Text: "the file contradicts its checksum" + describeRot(r.Rot)})
+}
+
+// hashed is the end of a computation: of the snapshot, or before it is compared.
+func (j *scrubJob) hashed() {
+	if j.stage == scrubHashing && j.suspect && len(j.e.withMode(RW)) > 1 {
+		j.first()
+		return
+	}
+	j.finished()
+}
