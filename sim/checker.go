@@ -7,121 +7,176 @@ import (
 	"ankole.storage/clock"
 )
 
-// entry is one write to one sector: when it began, when it was acknowledged (Never while it is not), and when somebody
-// first read it.
+// entry is one write to one sector: when it began, when it was over (Never while it is not), and when somebody first read
+// it. It has its effect at one moment in between.
 type entry struct {
-	write           uint64
-	begin, end      clock.Ticks
-	seen            clock.Ticks
-	zero            bool // the write made the sector zero
-	flushed, failed bool
+	write      uint64
+	begin, end clock.Ticks
+	seen       clock.Ticks
+	zero       bool // the write made the sector zero
+	flushed    bool
+	// optional writes may have had no effect: they failed, were never answered, or were not flushed when power was lost.
+	optional, failed bool
+}
+
+// sector is the register of one sector.
+type sector struct {
+	entries []entry
+	// open: it is on the list of sectors with writes that are not known to be stable.
+	open bool
 }
 
 // Checker knows, sector by sector, which writes a read may return: the register is linearizable while power holds. After a
 // loss of power an unflushed write may be gone, a flushed one never.
 type Checker struct {
-	sectors [][]entry
-	// Reads and Writes count what was checked.
-	Reads, Writes int
-	// Err is the first violation.
+	sectors []sector
+	// open lists the sectors that a flush concerns, touched all that were ever written: most of a volume never is.
+	open, touched []int64
+	powerLost     clock.Ticks // the last time
+	// Reads, Writes and Flushes count what was checked.
+	Reads, Writes, Flushes int
+	// Err is the first violation, At the sector it was found in.
 	Err error
+	At  int64
 }
 
 // NewChecker returns a checker of a volume of zeroes.
 func NewChecker(size int64) *Checker {
-	c := &Checker{sectors: make([][]entry, size/block.SectorSize)}
-	for i := range c.sectors {
-		c.sectors[i] = []entry{{zero: true, flushed: true}}
-	}
-	return c
+	return &Checker{sectors: make([]sector, size/block.SectorSize), At: -1, powerLost: -1}
 }
 
-func (c *Checker) each(off, n int64, f func(s *[]entry, sector int64)) {
-	for s := off / block.SectorSize; s < (off+n)/block.SectorSize; s++ {
-		f(&c.sectors[s], s)
+// initial is what a sector holds that nobody has written.
+var initial = entry{zero: true, flushed: true}
+
+func (c *Checker) each(off, n int64, f func(s *sector, i int64)) {
+	for i := off / block.SectorSize; i < (off+n)/block.SectorSize; i++ {
+		f(&c.sectors[i], i)
 	}
 }
 
 // Begin notes a write that is being sent.
 func (c *Checker) Begin(now clock.Ticks, write uint64, off, n int64, zero bool) {
-	c.each(off, n, func(s *[]entry, _ int64) {
-		*s = append(*s, entry{write: write, begin: now, end: clock.Never, seen: clock.Never, zero: zero})
+	c.each(off, n, func(s *sector, i int64) {
+		if s.entries == nil {
+			s.entries = append(make([]entry, 0, 4), initial)
+			c.touched = append(c.touched, i)
+		}
+		s.entries = append(s.entries, entry{write: write, begin: now, end: clock.Never, seen: clock.Never, zero: zero})
+		if !s.open {
+			s.open = true
+			c.open = append(c.open, i)
+		}
 	})
 }
 
-// End notes that it was acknowledged, or failed: then it may take effect or not, at any time.
-func (c *Checker) End(now clock.Ticks, write uint64, off, n int64, ok, fua bool) {
+// End notes that it was acknowledged.
+func (c *Checker) End(now clock.Ticks, write uint64, off, n int64, fua bool) {
 	c.Writes++
-	c.each(off, n, func(s *[]entry, _ int64) {
-		for i := range *s {
-			if e := &(*s)[i]; e.write == write {
-				if ok {
-					e.end = now
-					e.flushed = e.flushed || fua
-				} else {
-					e.failed = true
-				}
-			}
+	c.each(off, n, func(s *sector, _ int64) {
+		if e := s.find(write); e != nil {
+			e.end = min(e.end, now)
+			// A replica may have answered before the loss of power that took the write from it.
+			e.optional = e.optional && !fua && e.begin <= c.powerLost
+			e.flushed = e.flushed || fua
 		}
-		c.prune(s)
+		if fua {
+			s.prune()
+		}
 	})
+}
+
+// Maybe notes that a write is over, and that it may have had no effect: it failed, or was never answered and can have none
+// any more. It may still be acknowledged, by an engine whose answer is late.
+func (c *Checker) Maybe(now clock.Ticks, write uint64, off, n int64) {
+	c.each(off, n, func(s *sector, _ int64) {
+		if e := s.find(write); e != nil && e.end == clock.Never {
+			e.end, e.optional, e.failed = now, true, true
+		}
+	})
+}
+
+func (s *sector) find(write uint64) *entry {
+	for i := range s.entries {
+		if s.entries[i].write == write {
+			return &s.entries[i]
+		}
+	}
+	return nil
 }
 
 // prune forgets writes that no read can return any more: those that ended before another acknowledged one began, unless a
 // loss of power could still bring them back.
-func (c *Checker) prune(s *[]entry) {
+func (s *sector) prune() {
 	stable := -1
-	for i, e := range *s {
-		if e.flushed && e.end != clock.Never && (stable < 0 || e.begin > (*s)[stable].begin) {
+	for i := range s.entries {
+		if e := &s.entries[i]; e.flushed && !e.optional && (stable < 0 || e.begin > s.entries[stable].begin) {
 			stable = i
 		}
 	}
 	if stable < 0 {
 		return
 	}
-	limit := (*s)[stable].begin
-	out := (*s)[:0]
-	for i, e := range *s {
-		if i == stable || e.end >= limit {
+	limit := s.entries[stable].begin
+	out := s.entries[:0]
+	for i := range s.entries {
+		if e := s.entries[i]; i == stable || e.end >= limit {
 			out = append(out, e)
 		}
 	}
-	*s = out
+	s.entries = out
 }
 
 // Flushed notes a flush that succeeded: writes acknowledged before it began are stable.
 func (c *Checker) Flushed(began clock.Ticks) {
-	for i := range c.sectors {
-		for j := range c.sectors[i] {
-			if e := &c.sectors[i][j]; e.end <= began {
+	c.Flushes++
+	left := c.open[:0]
+	for _, i := range c.open {
+		s := &c.sectors[i]
+		s.open = false
+		for j := range s.entries {
+			e := &s.entries[j]
+			if e.end <= began {
 				e.flushed = true
+				// What survived a loss of power, and was read, is there to stay.
+				e.optional = e.optional && (e.failed || e.seen > began)
 			}
+			s.open = s.open || !e.flushed
 		}
-		c.prune(&c.sectors[i])
+		s.prune()
+		if s.open {
+			left = append(left, i)
+		}
 	}
+	c.open = left
 }
 
 // Read checks what a read that began at began and ends now has returned.
 func (c *Checker) Read(began, now clock.Ticks, off int64, data []byte) {
 	c.Reads++
-	c.each(off, int64(len(data)), func(s *[]entry, sector int64) {
-		p := data[(sector*block.SectorSize - off):][:block.SectorSize]
-		w, ok := unstamp(p, sector)
+	c.each(off, int64(len(data)), func(s *sector, i int64) {
+		p := data[(i*block.SectorSize - off):][:block.SectorSize]
+		w, ok := unstamp(p, i)
 		if !ok {
-			c.fail("sector %d holds a mixture that nobody wrote", sector)
+			c.fail(i, "sector %d holds a mixture that nobody wrote", i)
 			return
 		}
-		e := pick(*s, w)
+		if s.entries == nil {
+			if w != 0 {
+				c.fail(i, "sector %d: read write %d, and nobody has written there", i, w)
+			}
+			return
+		}
+		e := s.pick(w)
 		if e == nil {
-			c.fail("sector %d: read write %d, which was overwritten long ago or never made", sector, w)
+			c.fail(i, "sector %d: read write %d, which was overwritten long ago or never made", i, w)
 			return
 		}
 		// Nothing acknowledged or seen before this read began may have been written entirely after e.
-		for i := range *s {
-			o := &(*s)[i]
-			if e.end < o.begin && min(o.end, o.seen) < began {
-				c.fail("sector %d: read write %d [%d,%d], but write %d [%d,%d] (seen %d) came after it and before the read [%d,%d]",
-					sector, w, e.begin, e.end, o.write, o.begin, o.end, o.seen, began, now)
+		for j := range s.entries {
+			o := &s.entries[j]
+			if e.end < o.begin && (o.seen < began || !o.optional && o.end < began) {
+				c.fail(i, "sector %d: read write %d [%d,%d], but write %d [%d,%d] (seen %d) came after it and before the read [%d,%d]",
+					i, w, e.begin, e.end, o.write, o.begin, o.end, o.seen, began, now)
 				return
 			}
 		}
@@ -130,10 +185,10 @@ func (c *Checker) Read(began, now clock.Ticks, off int64, data []byte) {
 }
 
 // pick finds the entry a read value stands for: zeroes may come from several.
-func pick(s []entry, w uint64) *entry {
+func (s *sector) pick(w uint64) *entry {
 	var best *entry
-	for i := range s {
-		e := &s[i]
+	for i := range s.entries {
+		e := &s.entries[i]
 		if (w != 0 && e.write == w && !e.zero) || (w == 0 && e.zero) {
 			if best == nil || e.begin > best.begin {
 				best = e
@@ -143,21 +198,23 @@ func pick(s []entry, w uint64) *entry {
 	return best
 }
 
-// PowerLost forgets what reads have seen and makes everything unflushed uncertain.
-func (c *Checker) PowerLost() {
-	for i := range c.sectors {
-		for j := range c.sectors[i] {
-			e := &c.sectors[i][j]
-			if !e.flushed {
-				e.end = clock.Never
-			}
+// PowerLost forgets what reads have seen and makes everything unflushed uncertain. That includes writes still
+// under way.
+func (c *Checker) PowerLost(now clock.Ticks) {
+	c.powerLost = now
+	for _, i := range c.touched {
+		s := &c.sectors[i]
+		for j := range s.entries {
+			e := &s.entries[j]
+			e.optional = e.optional || !e.flushed
 			e.seen = clock.Never
 		}
 	}
 }
 
-func (c *Checker) fail(format string, args ...any) {
+// fail notes the first violation; at is the sector concerned, -1 for none.
+func (c *Checker) fail(at int64, format string, args ...any) {
 	if c.Err == nil {
-		c.Err = fmt.Errorf(format, args...)
+		c.Err, c.At = fmt.Errorf(format, args...), at
 	}
 }

@@ -11,7 +11,6 @@ import (
 
 // Front is a frontend whose users are simulated clients.
 type Front struct {
-	p      *Process
 	arena  *loop.Arena
 	signal *Signal
 	handle loop.Handle
@@ -28,9 +27,10 @@ type Call struct {
 	FUA  bool
 	Off  int64
 	Len  int64
-	Data []byte
-	// Done is called with the result when the engine answers; Data then holds what was read.
-	Done func(code block.Code)
+	// Fill makes the data of a write.
+	Fill func(p []byte)
+	// Done is called with the result when the engine answers; data is what was read, valid until it returns.
+	Done func(code block.Code, data []byte)
 	buf  loop.Buf
 }
 
@@ -38,7 +38,7 @@ type Call struct {
 const owner = loop.Owner(1)
 
 func newFront(p *Process, arena *loop.Arena) *Front {
-	f := &Front{p: p, arena: arena, open: map[uint64]*Call{}, tag: loop.Tag(owner, 1)}
+	f := &Front{arena: arena, open: map[uint64]*Call{}, tag: loop.Tag(owner, 1)}
 	f.signal, f.handle = p.NewSignal()
 	return f
 }
@@ -67,7 +67,9 @@ func (f *Front) Handle(_ clock.Ticks, _ *loop.Done, reqs *[]frontend.Request, ou
 				panic("sim: arena too small for the clients")
 			}
 			r.Buf, c.buf = b, b
-			copy(f.arena.Bytes(b), c.Data)
+			if c.Fill != nil {
+				c.Fill(f.arena.Bytes(b)[:c.Len])
+			}
 		}
 		f.open[r.ID] = c
 		*reqs = append(*reqs, r)
@@ -82,16 +84,16 @@ func (f *Front) Handle(_ clock.Ticks, _ *loop.Done, reqs *[]frontend.Request, ou
 func (f *Front) Complete(id uint64, code block.Code, _ *[]loop.Op) {
 	c := f.open[id]
 	delete(f.open, id)
+	var data []byte
 	if c.buf != 0 {
-		if c.Kind == block.Read {
-			copy(c.Data, f.arena.Bytes(c.buf))
-		} else {
-			// The buffer is ours again: spoil it, so that somebody who still sends from it is found out.
-			clear(f.arena.Bytes(c.buf)[:c.Len])
-		}
+		data = f.arena.Bytes(c.buf)[:c.Len]
+	}
+	c.Done(code, data)
+	if c.buf != 0 {
+		// The buffer is ours again: spoil it, so that somebody who still sends from it is found out.
+		clear(data)
 		f.arena.Release(c.buf)
 	}
-	c.Done(code)
 }
 
 // SetSize implements frontend.Frontend.
@@ -101,9 +103,9 @@ func (f *Front) SetSize(int64, *[]loop.Op) {}
 func (f *Front) Stop(*[]loop.Op) { f.stop = true }
 
 // Stopped implements frontend.Frontend.
-func (f *Front) Stopped() bool { return f.stop }
+func (f *Front) Stopped() bool { return f.stop && len(f.open) == 0 }
 
-// sector content: every sector of a write carries the write's number and its own.
+// stamp makes sector content: every sector of a write carries the write's number and its own.
 func stamp(p []byte, write uint64, first int64) {
 	for i := 0; i+block.SectorSize <= len(p); i += block.SectorSize {
 		s := p[i : i+block.SectorSize]
@@ -114,12 +116,16 @@ func stamp(p []byte, write uint64, first int64) {
 	}
 }
 
-// read returns which write a sector holds, 0 for zeroes; ok is false for content nobody wrote.
+// unstamp returns which write a sector holds, 0 for zeroes; ok is false for content nobody wrote.
 func unstamp(s []byte, sector int64) (write uint64, ok bool) {
 	write = binary.LittleEndian.Uint64(s)
+	n := uint64(sector)
+	if write == 0 {
+		n = 0
+	}
+	s = s[:block.SectorSize]
 	for j := 0; j < len(s); j += 16 {
-		w, n := binary.LittleEndian.Uint64(s[j:]), binary.LittleEndian.Uint64(s[j+8:])
-		if w != write || (w != 0 && n != uint64(sector)) || (w == 0 && n != 0) {
+		if binary.LittleEndian.Uint64(s[j:]) != write || binary.LittleEndian.Uint64(s[j+8:]) != n {
 			return 0, false
 		}
 	}

@@ -14,31 +14,58 @@ import (
 type Disk struct {
 	w  *World
 	FS *memdisk.FS
+	// slow is added to every operation.
+	slow time.Duration
 }
 
-// NewDisk returns an empty disk.
-func (w *World) NewDisk() *Disk { return &Disk{w: w, FS: memdisk.New()} }
+func newFS() *memdisk.FS { return memdisk.New() }
 
 // Crash loses whatever was not synced, at random.
 func (d *Disk) Crash() { d.FS = d.FS.Crash(d.w.Rand.Uint64()) }
 
+// diskOp is an operation that the kernel has accepted.
+type diskOp struct {
+	loop.Op
+	over bool
+}
+
 func (d *Disk) submit(p *Process, o loop.Op) {
-	fs := d.FS
+	fs, x := d.FS, &diskOp{Op: o}
+	p.disk = append(p.disk, x)
 	lo, hi := 10*time.Microsecond, 200*time.Microsecond
 	if o.Kind == loop.FileSync {
 		lo, hi = 50*time.Microsecond, time.Millisecond
 	}
-	d.w.After(d.w.Between(lo, hi), func() {
-		// An operation that the kernel has accepted is carried out even if its process dies meanwhile, unless the
-		// node lost power: then its file system is another one by now.
-		if d.FS != fs || (!p.alive && d.w.Rand.IntN(2) == 0) {
+	d.w.After(d.w.Between(lo, hi)+d.slow, func() {
+		if x.over {
 			return
 		}
-		done := loop.Done{Kind: o.Kind, Handle: o.Handle, Tag: o.Tag}
-		n, err := perform(fs, p.arena, &o)
+		x.over = true
+		done := loop.Done{Kind: x.Kind, Handle: x.Handle, Tag: x.Tag}
+		n, err := perform(fs, p.arena, &x.Op)
 		done.N, done.Errno = n, errno(err)
 		p.done(done)
+		p.forget()
 	})
+}
+
+// forget drops operations that are over from the list.
+func (p *Process) forget() {
+	for len(p.disk) > 0 && p.disk[0].over {
+		p.disk = p.disk[1:]
+	}
+}
+
+// settle ends what is in flight when the process dies: the kernel may have carried it out or not. The process's files and
+// locks are given back afterwards, so nothing of it comes later.
+func (p *Process) settle() {
+	for _, x := range p.disk {
+		if !x.over && p.w.Rand.IntN(2) == 0 {
+			_, _ = perform(p.node.Disk.FS, p.arena, &x.Op) // nobody is left to be told
+		}
+		x.over = true
+	}
+	p.disk = nil
 }
 
 func perform(fs *memdisk.FS, arena *loop.Arena, o *loop.Op) (n int, err error) {

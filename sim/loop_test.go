@@ -28,7 +28,7 @@ type loopWorld struct {
 func newLoopWorld() *loopWorld {
 	w := NewWorld(1)
 	arena := loop.NewArena(64 << 20)
-	k := &loopWorld{w: w, arena: arena, p: w.Spawn("suite", arena, w.NewDisk())}
+	k := &loopWorld{w: w, arena: arena, p: w.Spawn("suite", arena, w.NewNode("suite"))}
 	k.p.Run(k)
 	return k
 }
@@ -75,7 +75,7 @@ func (k *loopWorld) Excuses() map[string]string {
 
 func (k *loopWorld) File(t *testing.T) loop.Handle {
 	k.n++
-	f, err := k.p.disk.FS.Create(fmt.Sprintf("/file%d", k.n), disk.Direct)
+	f, err := k.p.node.Disk.FS.Create(fmt.Sprintf("/file%d", k.n), disk.Direct)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -10,30 +10,79 @@ import (
 	"ankole.storage/dataplane/loop"
 )
 
-// errnoReset and errnoRefused are what the kernel says.
+// What the kernel says of connections.
 const (
 	errnoReset   loop.Errno = 104
+	errnoTimeout loop.Errno = 110
 	errnoRefused loop.Errno = 111
 )
+
+// connectTimeout is how long a connection attempt into nothing lasts.
+const connectTimeout = 5 * time.Second
+
+// way is the network from one node to another.
+type way struct {
+	// blocked paths deliver nothing; what is sent waits, as TCP makes it wait.
+	blocked int
+	// slow is added to every chunk's way.
+	slow time.Duration
+	held []func()
+}
+
+// way returns the way from a to b; a node reaches itself whatever happens.
+func (w *World) way(a, b *Node) *way {
+	k := [2]int{a.index, b.index}
+	p := w.ways[k]
+	if p == nil {
+		p = &way{}
+		w.ways[k] = p
+	}
+	return p
+}
+
+// block cuts the way from a to b until the returned function is called.
+func (w *World) block(a, b *Node) (heal func()) {
+	if a == b {
+		return func() {}
+	}
+	p := w.way(a, b)
+	p.blocked++
+	return func() {
+		if p.blocked--; p.blocked > 0 {
+			return
+		}
+		held := p.held
+		p.held = nil
+		for _, f := range held {
+			f()
+		}
+	}
+}
+
+// reachable tells whether a's packets reach b.
+func (w *World) reachable(a, b *Node) bool {
+	return !a.off && !b.off && w.way(a, b).blocked == 0
+}
 
 // conn is one end of a connection. Bytes keep their order; each chunk takes its own time, never overtaking.
 type conn struct {
 	p       *Process
 	h       loop.Handle
 	peer    *conn
-	inbox   []byte
+	inbox   [][]byte
+	head    int         // bytes of inbox[0] taken already
 	arrival clock.Ticks // of the last chunk on its way to this end
 	eof     bool
 	broken  bool
 	closed  bool
-	recvOp  *loop.Op
-	sendOp  *loop.Op
+	// missed: something was sent here after the machine had lost power.
+	missed bool
+	recvOp *loop.Op
+	sendOp *loop.Op
 }
 
 func sorted(m map[loop.Handle]*conn) []*conn {
-	out := slices.Collect(maps.Values(m))
-	slices.SortFunc(out, func(a, b *conn) int { return cmp.Compare(a.h, b.h) })
-	return out
+	return slices.SortedFunc(maps.Values(m), func(a, b *conn) int { return cmp.Compare(a.h, b.h) })
 }
 
 func (p *Process) newConn() *conn {
@@ -45,21 +94,46 @@ func (p *Process) newConn() *conn {
 
 func (p *Process) connect(o loop.Op) {
 	w := p.w
-	w.After(w.Between(10*time.Microsecond, 100*time.Microsecond), func() {
-		if !p.alive {
+	finished := false
+	fail := func(e loop.Errno) {
+		if !finished {
+			finished = true
+			p.done(loop.Done{Kind: loop.Connect, Tag: o.Tag, New: loop.None, Errno: e})
+		}
+	}
+	var try func()
+	try = func() {
+		if !p.alive || finished {
 			return
 		}
 		server := w.listeners[o.Addr]
-		if server == nil {
-			p.done(loop.Done{Kind: loop.Connect, Tag: o.Tag, New: loop.None, Errno: errnoRefused})
-			return
+		node := w.nodeAt(o.Addr)
+		switch {
+		case node != nil && (!w.reachable(p.node, node) || !w.reachable(node, p.node)):
+			w.After(200*time.Millisecond, try) // the next SYN
+		case server == nil:
+			fail(errnoRefused)
+		default:
+			finished = true
+			a, b := p.newConn(), &conn{p: server}
+			a.peer, b.peer = b, a
+			p.done(loop.Done{Kind: loop.Connect, Tag: o.Tag, New: a.h})
+			server.pending = append(server.pending, b)
+			server.matchAccepts()
 		}
-		a, b := p.newConn(), &conn{p: server}
-		a.peer, b.peer = b, a
-		p.done(loop.Done{Kind: loop.Connect, Tag: o.Tag, New: a.h})
-		server.pending = append(server.pending, b)
-		server.matchAccepts()
-	})
+	}
+	w.After(w.Between(10*time.Microsecond, 100*time.Microsecond), try)
+	w.After(connectTimeout, func() { fail(errnoTimeout) })
+}
+
+// nodeAt returns the node an address "tcp:<node>:<port>" is on, nil for none.
+func (w *World) nodeAt(addr string) *Node {
+	for _, n := range w.nodes {
+		if len(addr) > 5+len(n.Name) && addr[4:4+len(n.Name)] == n.Name && addr[4+len(n.Name)] == ':' {
+			return n
+		}
+	}
+	return nil
 }
 
 func (p *Process) matchAccepts() {
@@ -91,18 +165,16 @@ func (c *conn) deliver() {
 	switch {
 	case len(c.inbox) > 0:
 		// Any part of what has arrived may be handed over at once.
-		limit := len(c.inbox)
-		if c.p.w.Rand.IntN(4) == 0 {
+		limit := len(c.inbox[0]) - c.head
+		switch c.p.w.Rand.IntN(8) {
+		case 0:
 			limit = 1 + c.p.w.Rand.IntN(limit)
+		case 1, 2, 3:
+		default:
+			limit = 1 << 30
 		}
 		for _, s := range o.Vec[:o.Segs] {
-			k := copy(c.p.arena.Seg(s), c.inbox[:min(limit, len(c.inbox))])
-			c.inbox = c.inbox[k:]
-			limit -= k
-			d.N += k
-			if limit == 0 {
-				break
-			}
+			d.N += c.take(c.p.arena.Seg(s), &limit)
 		}
 	case c.broken:
 		d.Errno = errnoReset
@@ -112,6 +184,22 @@ func (c *conn) deliver() {
 	}
 	c.recvOp = nil
 	c.p.done(d)
+}
+
+// take moves up to limit arrived bytes to p.
+func (c *conn) take(p []byte, limit *int) (n int) {
+	for len(c.inbox) > 0 && n < len(p) && *limit > 0 {
+		first := c.inbox[0]
+		k := copy(p[n:min(len(p), n+*limit)], first[c.head:])
+		n += k
+		*limit -= k
+		if c.head += k; c.head == len(first) {
+			c.p.w.recycle(first)
+			c.inbox = c.inbox[1:]
+			c.head = 0
+		}
+	}
+	return n
 }
 
 func (c *conn) send(o loop.Op) {
@@ -129,12 +217,16 @@ func (c *conn) send(o loop.Op) {
 			return
 		}
 		// The bytes are taken now, not when the operation was submitted: a buffer that is changed too early shows.
-		var chunk []byte
+		n := 0
+		for i := range o.Vec[:o.Segs] {
+			n += int(o.Vec[i].Len)
+		}
+		chunk := w.chunk(n)
 		for _, s := range o.Vec[:o.Segs] {
 			chunk = append(chunk, c.p.arena.Seg(s)...)
 		}
-		d.N = len(chunk)
-		c.transmit(func(peer *conn) { peer.inbox = append(peer.inbox, chunk...) })
+		d.N = n
+		c.transmit(func(peer *conn) { peer.inbox = append(peer.inbox, chunk) })
 		c.p.done(d)
 	})
 }
@@ -142,9 +234,26 @@ func (c *conn) send(o loop.Op) {
 // transmit lets something happen at the peer after everything sent before.
 func (c *conn) transmit(f func(peer *conn)) {
 	w, peer := c.p.w, c.peer
-	at := max(peer.arrival, w.now.Add(w.latency()))
+	d := w.latency()
+	if c.p.node != peer.p.node {
+		road := w.way(c.p.node, peer.p.node)
+		if road.blocked > 0 {
+			road.held = append(road.held, func() { c.transmit(f) })
+			return
+		}
+		d += road.slow
+	}
+	at := max(peer.arrival, w.now.Add(d))
 	peer.arrival = at
 	w.After(at.Sub(w.now), func() {
+		switch {
+		case peer.p.node.off:
+			peer.missed = true
+			return
+		case !peer.p.alive && peer.p.node.forgot(peer):
+			peer.reset() // the machine is back and knows nothing of this connection
+			return
+		}
 		f(peer)
 		if peer.p.alive && peer.h != 0 {
 			peer.deliver()
@@ -152,10 +261,52 @@ func (c *conn) transmit(f func(peer *conn)) {
 	})
 }
 
+// forgot takes an end that died with the node's power, and whose peer has not been told, off the list.
+func (n *Node) forgot(c *conn) bool {
+	i := slices.Index(n.ghosts, c)
+	if i >= 0 {
+		n.ghosts = slices.Delete(n.ghosts, i, i+1)
+	}
+	return i >= 0
+}
+
+// PowerOff ends every process of the node without a word to anybody and loses what its disk had not synced, at random.
+func (n *Node) PowerOff(processes ...*Process) {
+	n.off = true
+	for _, p := range processes {
+		p.vanish()
+	}
+	n.Disk.Crash()
+}
+
+// PowerOn lets the node work again. Who sends to what ran there before is told now.
+func (n *Node) PowerOn() {
+	n.off = false
+	ghosts := n.ghosts
+	n.ghosts = nil
+	for _, c := range ghosts {
+		if c.missed {
+			c.reset()
+		} else {
+			n.ghosts = append(n.ghosts, c)
+		}
+	}
+}
+
 // reset breaks the connection from this side: the process died.
 func (c *conn) reset() {
 	c.closed = true
 	c.transmit(func(peer *conn) { peer.broken = true })
+}
+
+// cut breaks the connection for both ends, in the middle of the stream.
+func (c *conn) cut() {
+	for _, e := range []*conn{c, c.peer} {
+		e.broken = true
+		if e.h != 0 {
+			e.deliver()
+		}
+	}
 }
 
 func (p *Process) closeHandle(o loop.Op) {

@@ -2,270 +2,203 @@ package sim
 
 import (
 	"fmt"
+	"runtime/debug"
 	"time"
 
 	"ankole.storage/block"
 	"ankole.storage/clock"
 )
 
-// Result is what one seed came to.
+// Result is what one play of a plan came to.
 type Result struct {
-	Seed                    uint64
+	Plan                    Plan
 	Hash                    uint64
 	Operations, Faults      int
 	Dropped, Rebuilt, Steps int
-	Err                     error
-	// Log is the end of the history, for a report.
-	Log []string
-}
-
-// Options of a run. The zero value is the usual one.
-type Options struct {
-	// Replicas, default 3.
-	Replicas int
-	// Size of the volume in bytes, default 8 MiB: two dirty regions.
-	Size int64
-	// Time is how long faults go on in simulated time, default 3 s.
-	Time time.Duration
-	// Faults forbidden by name; see Atlas.
-	Without map[string]bool
-}
-
-func (o *Options) defaults() {
-	if o.Replicas == 0 {
-		o.Replicas = 3
-	}
-	if o.Size == 0 {
-		o.Size = 8 << 20
-	}
-	if o.Time == 0 {
-		o.Time = 3 * time.Second
-	}
-}
-
-// client is one user of the volume: it has at most one request at a time.
-type client struct {
-	r    *run
-	busy bool
+	// Simulated is how much time passed in it.
+	Simulated time.Duration
+	// By counts the faults by name.
+	By  map[string]int
+	Err error
+	// At is the offset in bytes that Err is about, -1 for none.
+	At int64
+	// History is the end of what happened, reduced to what concerns At if that is known.
+	History []string
 }
 
 // run is one simulation.
 type run struct {
-	o        Options
-	w        *World
-	v        *Volume
-	check    *Checker
-	clients  []*client
-	writes   uint64
-	faults   int
+	plan    Plan
+	w       *World
+	v       *Volume
+	check   *Checker
+	clients []*client
+	writes  uint64
+	// requests counts what clients have asked for; history has all of it.
+	requests int
+	history  []Request
+	faults   map[string]int
+	// undo ends the faults that last.
+	undo     map[int]func()
 	faulting bool
-	// incarnation counts engines: answers of an earlier one are not awaited.
-	incarnation int
+	// hot counts reasons for clients to be in a hurry; pause is how long they wait otherwise.
+	hot   int
+	pause time.Duration
 }
 
-// clientCount is how many clients use the volume at once.
-const clientCount = 6
+// Run plays the plan of a seed.
+func Run(seed uint64) Result { return PlanFor(seed).Play() }
 
-// Run simulates one seed.
-func Run(seed uint64, o Options) Result {
-	o.defaults()
-	w := NewWorld(seed)
-	r := &run{o: o, w: w, check: NewChecker(o.Size), faulting: true}
-	r.v = NewVolume(w, o.Replicas, o.Size)
+// Play simulates a plan.
+func (p Plan) Play() Result {
+	w := NewWorld(p.Seed)
+	r := &run{plan: p, w: w, check: NewChecker(p.Size), faults: map[string]int{}, undo: map[int]func(){}, faulting: true}
+	r.v = NewVolume(w, p.Replicas, p.Size)
+	r.v.Timeouts = p.Timeouts
 	defer r.v.Close()
-	r.v.StartEngine()
-	for range clientCount {
-		r.clients = append(r.clients, &client{r: r})
+	r.v.Serves, r.v.Gone = r.settle, r.engineGone
+	for i, n := range r.v.Nodes {
+		n.drift = p.Drift[i]
+		n.epoch = clock.Ticks(i) * clock.Ticks(time.Hour)
 	}
-	err := r.play()
-	res := Result{Seed: seed, Hash: w.Hash(), Operations: r.check.Reads + r.check.Writes, Faults: r.faults, Steps: w.Steps,
-		Dropped: r.v.Dropped, Rebuilt: r.v.Rebuilt, Err: err, Log: r.v.Log}
+	for i := range p.Clients {
+		r.clients = append(r.clients, &client{r: r, n: i, rnd: stream(p.Seed, 16+uint64(i))})
+	}
+	err := r.guarded()
+	res := Result{Plan: p, Hash: w.Hash(), Operations: r.check.Reads + r.check.Writes + r.check.Flushes, By: r.faults, Steps: w.Steps,
+		Simulated: time.Duration(w.Now()), Dropped: r.v.Dropped, Rebuilt: r.v.Rebuilt, Err: err, At: -1}
+	for _, n := range r.faults {
+		res.Faults += n
+	}
+	if err != nil {
+		if r.check.At >= 0 {
+			res.At = r.check.At * block.SectorSize
+		}
+		res.History = r.report(res.At)
+	}
 	return res
+}
+
+// healTime is how long a volume may take to become healthy when nothing is wrong any more: a gathering with a silent replica
+// (8 s), a witness asked again and a few rebuilds that end in timeouts (16 s for the last replica).
+const healTime = 2 * time.Minute
+
+// guarded plays, and takes a panic of a core for the violation that it is.
+func (r *run) guarded() (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("panic: %v\n%s", p, debug.Stack())
+		}
+	}()
+	return r.play()
 }
 
 // play lets clients and faults loose, then heals everything and looks at what is left.
 func (r *run) play() error {
-	w := r.w
-	heal := func() {}
+	w, p := r.w, &r.plan
+	r.pause = p.Time * time.Duration(p.Clients) / time.Duration(p.Operations)
+	var heal func()
 	heal = func() {
-		r.heal()
-		w.After(w.Between(5*time.Millisecond, 40*time.Millisecond), heal)
+		r.v.Heal()
+		w.After(w.Between(5*time.Millisecond, p.HealEvery), heal)
 	}
 	heal()
 	for _, c := range r.clients {
-		c.next()
+		c.act()
 	}
-	r.nextFault()
-	end := w.Now().Add(r.o.Time)
-	if !w.Until(r.o.Time*4, func() bool { return r.check.Err != nil || w.Now() >= end }) {
-		return fmt.Errorf("nothing happens any more at %s", time.Duration(w.Now()))
-	}
+	r.schedule()
+	r.chores()
+	end := w.Now().Add(p.Time)
+	w.Until(p.Time, func() bool { return r.check.Err != nil || w.Now() >= end })
 	r.faulting = false
-	const healTime = 5 * time.Minute
+	r.endFaults()
 	if !w.Until(healTime, func() bool { return r.check.Err != nil || (r.v.Healthy() && r.idle()) }) {
-		return fmt.Errorf("volume did not become healthy within %s: %s", healTime, r.v.state.Reason)
+		return r.stuck()
 	}
-	if r.check.Err != nil {
-		return r.check.Err
+	for _, c := range Checks {
+		if r.check.Err != nil {
+			break
+		}
+		if err := c.Do(r); err != nil {
+			return fmt.Errorf("%s: %w", c.Name, err)
+		}
 	}
-	if err := r.readAll(); err != nil {
-		return err
-	}
-	return r.identical()
+	return r.check.Err
 }
+
+func (r *run) stuck() error {
+	why := "no engine"
+	if e := r.v.Current; e != nil {
+		why = fmt.Sprintf("%s: %s", e.Name, e.state.Reason)
+		for _, x := range e.state.Replicas {
+			why += fmt.Sprintf("; %s %s %s", x.Address, x.Mode, x.Error)
+		}
+	}
+	if r.v.Healthy() {
+		why += "; clients still wait for answers"
+	}
+	return fmt.Errorf("not healthy %s after the last fault has ended: %s", healTime, why)
+}
+
+// busy tells whether clients should go on.
+func (r *run) busy() bool { return r.faulting && r.requests < r.plan.Operations }
 
 func (r *run) idle() bool {
 	for _, c := range r.clients {
-		if c.busy {
+		if c.waits != nil {
 			return false
 		}
 	}
 	return true
 }
 
-func (r *run) heal() {
-	before := r.v.starts
-	r.v.Heal()
-	if r.v.starts != before {
-		r.engineReplaced()
+// engineGone lets clients go on without an engine.
+func (r *run) engineGone(e *EngineProcess) {
+	for _, c := range r.clients {
+		c.engineGone(e)
 	}
 }
 
-// engineReplaced lets clients go on with the new engine: what they had asked the old one may or may not have happened.
-func (r *run) engineReplaced() {
-	r.incarnation++
+// settle ends the requests of engines that were replaced: what they have not done when their successor serves they cannot do
+// any more.
+func (r *run) settle(e *EngineProcess) {
+	for i := range r.history {
+		if q := &r.history[i]; q.Write > 0 && q.Ended == clock.Never && q.Engine != e {
+			from, to := q.wrote()
+			r.check.Maybe(r.w.Now(), q.Write, from, to-from)
+		}
+	}
+}
+
+// hurry wakes every client and lets it go on without long pauses for d.
+func (r *run) hurry(d time.Duration) {
+	r.hot++
+	r.w.After(d, func() { r.hot-- })
 	for _, c := range r.clients {
-		if c.busy {
-			c.busy = false
+		if c.waits == nil {
 			c.later()
 		}
 	}
 }
 
-func (c *client) later() {
-	c.r.w.After(c.r.w.Between(10*time.Microsecond, 3*time.Millisecond), c.next)
-}
+// choreTime is how long an operator waits for an answer: an engine that dies gives none.
+const choreTime = 3 * time.Second
 
-// next sends one random request.
-func (c *client) next() {
-	r := c.r
-	if c.busy || !r.faulting {
-		return
-	}
-	if !r.v.proc.Alive() {
-		c.later()
-		return
-	}
-	c.busy = true
-	call := &Call{Off: r.offset(), Len: block.SectorSize * int64(1+r.w.Rand.IntN(24))}
-	if r.w.Rand.IntN(20) == 0 {
-		call.Len = block.SectorSize * int64(1+r.w.Rand.IntN(512))
-	}
-	call.Len = min(call.Len, r.o.Size-call.Off)
-	began, engine := r.w.Now(), r.incarnation
-	switch n := r.w.Rand.IntN(20); {
-	case n < 9:
-		c.read(call, began, engine)
-	case n < 17:
-		call.Kind, call.FUA = block.Write, r.w.Rand.IntN(8) == 0
-		c.write(call, began, engine)
-	case n < 18:
-		call.Kind = block.WriteZeroes
-		c.write(call, began, engine)
-	default:
-		call.Kind, call.Off, call.Len = block.Flush, 0, 0
-		c.send(call, engine, func(code block.Code) {
-			if code == block.OK {
-				r.check.Flushed(began)
+// chores lets an operator do something now and then, one thing at a time.
+func (r *run) chores() {
+	rnd := stream(r.plan.Seed, 2)
+	var busyUntil clock.Ticks
+	for range r.plan.Chores {
+		at, own := time.Duration(rnd.Int64N(int64(r.plan.Time))), stream(rnd.Uint64(), 3)
+		r.w.After(at, func() {
+			if r.w.Now() < busyUntil || !r.faulting || len(Chores) == 0 {
+				return
+			}
+			c := choose(own, Chores, func(c *Chore) int { return c.Weight })
+			busyUntil = r.w.Now().Add(choreTime)
+			if !c.Do(r, own, func() { busyUntil = 0 }) {
+				busyUntil = 0
 			}
 		})
 	}
-}
-
-// offset prefers few places, so that requests collide.
-func (r *run) offset() int64 {
-	sectors := r.o.Size / block.SectorSize
-	if r.w.Rand.IntN(3) > 0 {
-		return block.SectorSize * (r.w.Rand.Int64N(8)*(sectors/8) + r.w.Rand.Int64N(64))
-	}
-	return block.SectorSize * r.w.Rand.Int64N(sectors)
-}
-
-func (c *client) read(call *Call, began clock.Ticks, engine int) {
-	call.Kind, call.Data = block.Read, make([]byte, call.Len)
-	c.send(call, engine, func(code block.Code) {
-		if code == block.OK {
-			c.r.check.Read(began, c.r.w.Now(), call.Off, call.Data)
-		}
-	})
-}
-
-func (c *client) write(call *Call, began clock.Ticks, engine int) {
-	r := c.r
-	r.writes++
-	id := r.writes
-	if call.Kind == block.Write {
-		call.Data = make([]byte, call.Len)
-		stamp(call.Data, id, call.Off/block.SectorSize)
-	}
-	r.check.Begin(began, id, call.Off, call.Len, call.Kind == block.WriteZeroes)
-	c.send(call, engine, func(code block.Code) {
-		r.check.End(r.w.Now(), id, call.Off, call.Len, code == block.OK, call.FUA)
-	})
-}
-
-func (c *client) send(call *Call, engine int, answer func(block.Code)) {
-	call.Done = func(code block.Code) {
-		if c.r.incarnation != engine {
-			return // the client has given this engine up
-		}
-		answer(code)
-		c.busy = false
-		c.later()
-	}
-	c.r.v.front.Submit(call)
-}
-
-// readAll reads the whole volume against the checker.
-func (r *run) readAll() error {
-	const piece = 64 << 10
-	for off := int64(0); off < r.o.Size && r.check.Err == nil; off += piece {
-		done := false
-		began := r.w.Now()
-		call := &Call{Kind: block.Read, Off: off, Len: piece, Data: make([]byte, piece)}
-		call.Done = func(code block.Code) {
-			done = true
-			if code != block.OK {
-				r.check.fail("read at %d of a healthy volume: %s", off, code)
-				return
-			}
-			r.check.Read(began, r.w.Now(), off, call.Data)
-		}
-		r.v.front.Submit(call)
-		if !r.w.Until(time.Minute, func() bool { return done }) {
-			return fmt.Errorf("read at %d of a healthy volume hangs", off)
-		}
-	}
-	return r.check.Err
-}
-
-// identical compares the content of all replicas.
-func (r *run) identical() error {
-	var first [32]byte
-	name := ""
-	for _, x := range r.v.Replicas {
-		if x.Broken != nil {
-			return fmt.Errorf("replica %s is beyond repair: %w", x.Name, x.Broken)
-		}
-		sum, err := x.chain.HashAt("volume-head")
-		switch {
-		case err != nil:
-			return err
-		case name == "":
-			first, name = sum, x.Name
-		case sum != first:
-			return fmt.Errorf("replica %s differs from %s although both are RW", x.Name, name)
-		}
-	}
-	return nil
 }

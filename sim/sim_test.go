@@ -1,65 +1,118 @@
 package sim
 
 import (
+	"fmt"
 	"os"
+	"runtime"
+	"runtime/debug"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 )
 
 // seeds is how many seeds a plain test run tries; SEEDS overrides it.
-const seeds = 25
+const seeds = 300
 
-func count(t *testing.T) (first, n uint64) {
+// number reads an environment variable.
+func number(t *testing.T, name string, otherwise uint64) uint64 {
 	t.Helper()
-	n = seeds
-	if s := os.Getenv("SEEDS"); s != "" {
-		v, err := strconv.ParseUint(s, 10, 64)
-		if err != nil {
-			t.Fatalf("SEEDS=%q is not a number", s)
-		}
-		n = v
+	s := os.Getenv(name)
+	if s == "" {
+		return otherwise
 	}
-	if s := os.Getenv("SEED"); s != "" {
-		v, err := strconv.ParseUint(s, 10, 64)
-		if err != nil {
-			t.Fatalf("SEED=%q is not a number", s)
-		}
-		return v, 1
+	v, err := strconv.ParseUint(s, 10, 64)
+	if err != nil {
+		t.Fatalf("%s=%q is not a number", name, s)
 	}
-	return 1, n
+	return v
 }
 
-// TestSeeds runs random histories with faults and checks every read, and that replicas end up identical.
+// TestMain trades memory for time: a simulation makes much garbage of little size.
+func TestMain(m *testing.M) {
+	debug.SetGCPercent(400)
+	os.Exit(m.Run())
+}
+
+// TestSeeds runs random histories with faults and checks every read, and what must hold in the end.
 func TestSeeds(t *testing.T) {
-	first, n := count(t)
-	var ops, faults, rebuilt, violations int
-	for seed := first; seed < first+n; seed++ {
-		r := Run(seed, Options{})
-		ops += r.Operations
-		faults += r.Faults
-		rebuilt += r.Rebuilt
-		if r.Err != nil {
-			violations++
-			t.Errorf("seed %d: %v\nrepeat with: SEED=%d go test ./sim -run TestSeeds\n%s", seed, r.Err, seed, strings.Join(r.Log, "\n"))
-			if violations == 3 {
-				break
-			}
-		}
+	first, n := number(t, "FROM", 1), number(t, "SEEDS", seeds)
+	if s := number(t, "SEED", 0); s > 0 {
+		first, n = s, 1
 	}
-	t.Logf("%d seeds, %d operations, %d faults, %d rebuilds, %d violations", n, ops, faults, rebuilt, violations)
-	if faults == 0 || rebuilt == 0 {
+	total := soak(t, first, n)
+	t.Log(total)
+	if n >= seeds && (total.faults == 0 || total.rebuilt == 0) {
 		t.Error("nothing was tried: no fault or no rebuild in any seed")
+	}
+}
+
+type totals struct {
+	seeds, operations, faults, rebuilt, violations int
+	by                                             map[string]int
+}
+
+func (s *totals) String() string {
+	return fmt.Sprintf("%d seeds, %d operations, %d faults, %d rebuilds, %d violations %v", s.seeds, s.operations, s.faults, s.rebuilt, s.violations, s.by)
+}
+
+// maxViolations ends a soak: one defect shows in many seeds.
+const maxViolations = 3
+
+// soak plays n seeds on all processors.
+func soak(t *testing.T, first, n uint64) *totals {
+	t.Helper()
+	todo := make(chan uint64)
+	sum := &totals{by: map[string]int{}}
+	var mu sync.Mutex
+	var wg sync.WaitGroup
+	for range runtime.GOMAXPROCS(0) {
+		wg.Go(func() {
+			for seed := range todo {
+				r := Run(seed)
+				mu.Lock()
+				sum.add(t, &r)
+				mu.Unlock()
+			}
+		})
+	}
+	for seed := first; seed < first+n; seed++ {
+		mu.Lock()
+		enough := sum.violations >= maxViolations
+		mu.Unlock()
+		if enough {
+			break
+		}
+		todo <- seed
+	}
+	close(todo)
+	wg.Wait()
+	return sum
+}
+
+func (s *totals) add(t *testing.T, r *Result) {
+	s.seeds++
+	s.operations += r.Operations
+	s.faults += r.Faults
+	s.rebuilt += r.Rebuilt
+	for k, n := range r.By {
+		s.by[k] += n
+	}
+	if r.Err != nil {
+		s.violations++
+		t.Errorf("seed %d: %v\nrepeat with: make sim SEED=%d\n%s\n%s", r.Plan.Seed, r.Err, r.Plan.Seed, &r.Plan, strings.Join(r.History, "\n"))
 	}
 }
 
 // TestSameSeedSameHistory is what makes a seed a reproduction.
 func TestSameSeedSameHistory(t *testing.T) {
-	a, b := Run(42, Options{}), Run(42, Options{})
-	if a.Hash != b.Hash || a.Steps != b.Steps {
-		t.Fatalf("seed 42 gave two histories: %x after %d steps, %x after %d", a.Hash, a.Steps, b.Hash, b.Steps)
-	}
-	if c := Run(43, Options{}); c.Hash == a.Hash {
-		t.Fatal("another seed gave the same history")
+	for _, seed := range []uint64{42, 43, longEvery} {
+		a, b := Run(seed), Run(seed)
+		if a.Hash != b.Hash || a.Steps != b.Steps {
+			t.Fatalf("seed %d gave two histories: %x after %d steps, %x after %d", seed, a.Hash, a.Steps, b.Hash, b.Steps)
+		}
+		if c := Run(seed + 1); c.Hash == a.Hash {
+			t.Fatal("another seed gave the same history")
+		}
 	}
 }

@@ -2,14 +2,13 @@ package sim
 
 import (
 	"fmt"
-	"path"
+	"slices"
+	"strings"
 	"time"
 
-	"ankole.storage/dataplane/chain"
+	"ankole.storage/clock"
 	"ankole.storage/dataplane/engine"
 	"ankole.storage/dataplane/loop"
-	"ankole.storage/dataplane/quorum"
-	"ankole.storage/dataplane/replica"
 )
 
 const (
@@ -21,42 +20,71 @@ const (
 
 var secret = make([]byte, 32)
 
-// Volume is a volume under simulation.
+// Volume is a volume under simulation: its machines and processes, and what a control plane does for it.
 type Volume struct {
 	W        *World
 	Size     int64
+	Timeouts Timeouts
+	// Nodes are the machines of the replicas and one more.
+	Nodes    []*Node
 	Replicas []*Replica
 	Witness  *Witness
-	engine   *engine.Engine
-	proc     *Process
-	front    *Front
-	state    engine.State
-	starts   int
-	arenas   []*loop.Arena
+	// Engines are those that live; the last one started is Current.
+	Engines []*EngineProcess
+	Current *EngineProcess
+	// Serves is called when an engine begins to serve, Gone when it has ended.
+	Serves, Gone func(e *EngineProcess)
+	starts       int
+	arenas       []*loop.Arena
+	// spare arenas belonged to processes that are dead.
+	spare []*loop.Arena
 	// Dropped counts replicas dropped, Rebuilt rebuilds completed.
 	Dropped, Rebuilt int
-	// Log keeps the last events for a report.
-	Log []string
+	// lines keeps the last events for a report.
+	lines []Line
+	// cut tells since when a node is out of the control plane's reach.
+	cut map[*Node]clock.Ticks
 }
 
-// Replica is a replica on a node of its own.
-type Replica struct {
-	v     *Volume
-	Name  string
-	Disk  *Disk
-	port  int
-	proc  *Process
-	chain *chain.Chain
-	// Broken says why it cannot be started: its disk is beyond repair.
-	Broken error
+// Timeouts of an engine.
+type Timeouts struct {
+	// Replica and NoReplica are those of engine.Config.
+	Replica, NoReplica time.Duration
 }
 
-// NewVolume makes n replicas and starts them.
+// Line is one line of a history.
+type Line struct {
+	At   clock.Ticks
+	Text string
+}
+
+// String is the line for people.
+func (l Line) String() string { return fmt.Sprintf("%14s %s", time.Duration(l.At), l.Text) }
+
+// maxLog bounds what is kept of a history.
+const maxLog = 400
+
+// EngineProcess is an engine, its frontend and what it tells of itself.
+type EngineProcess struct {
+	*Process
+	core  *engine.Engine
+	front *Front
+	state engine.State
+	// served: it has begun to serve. replaced: a later one has.
+	served, replaced bool
+}
+
+// NewVolume makes n replicas, each on a node of its own, and starts them.
 func NewVolume(w *World, n int, size int64) *Volume {
-	v := &Volume{W: w, Size: size, Witness: &Witness{}}
+	v := &Volume{W: w, Size: size, Timeouts: Timeouts{8 * time.Second, 30 * time.Second}, Witness: &Witness{w: w}, cut: map[*Node]clock.Ticks{}}
 	for i := range n {
-		r := &Replica{v: v, Name: fmt.Sprintf("r%d", i), Disk: w.NewDisk()}
+		node := w.NewNode(fmt.Sprintf("r%d", i))
+		v.Nodes = append(v.Nodes, node)
+		r := &Replica{v: v, Name: node.Name, Node: node, Disk: node.Disk}
 		v.Replicas = append(v.Replicas, r)
+	}
+	v.Nodes = append(v.Nodes, w.NewNode("x"))
+	for _, r := range v.Replicas {
 		r.Start()
 	}
 	return v
@@ -73,29 +101,45 @@ func (v *Volume) Close() {
 }
 
 func (v *Volume) log(format string, args ...any) {
-	line := fmt.Sprintf("%12s ", time.Duration(v.W.now)) + fmt.Sprintf(format, args...)
-	v.W.note("%s;", line)
-	if len(v.Log) > 200 {
-		v.Log = v.Log[1:]
+	text := fmt.Sprintf(format, args...)
+	v.W.note(uint64(v.W.now))
+	v.W.noteString(text)
+	if len(v.lines) >= maxLog {
+		v.lines = append(v.lines[:0], v.lines[maxLog/2:]...)
 	}
-	v.Log = append(v.Log, line)
+	v.lines = append(v.lines, Line{v.W.now, text})
 }
 
+// History is what happened lately, a line each.
+func (v *Volume) History() string {
+	var b strings.Builder
+	for _, l := range v.lines {
+		fmt.Fprintln(&b, l)
+	}
+	return b.String()
+}
+
+// arena returns an arena for a new process: mapping memory anew for each would take longer than all it does.
 func (v *Volume) arena() *loop.Arena {
+	if n := len(v.spare); n > 0 {
+		a := v.spare[n-1]
+		v.spare = v.spare[:n-1]
+		a.Reset()
+		return a
+	}
 	a := loop.NewArena(arenaBytes)
 	v.arenas = append(v.arenas, a)
 	return a
 }
 
+// nonce makes random bytes for a handshake.
 func (w *World) nonce() []byte {
 	p := make([]byte, 16)
-	for i := range p {
-		p[i] = byte(w.Rand.Uint32())
-	}
+	_, _ = worldRand{w}.Read(p)
 	return p
 }
 
-// rand makes the world a source of random bytes for stamps.
+// worldRand makes the world a source of random bytes for stamps.
 type worldRand struct{ w *World }
 
 // Read implements io.Reader.
@@ -106,190 +150,94 @@ func (r worldRand) Read(p []byte) (int, error) {
 	return len(p), nil
 }
 
-const dir = "/replicas/"
-
-// Addr is the replica's control address; a new one after each start, as in a cluster.
-func (r *Replica) Addr() string { return fmt.Sprintf("%s:%d", r.Name, r.port) }
-
-// Alive reports whether the process runs.
-func (r *Replica) Alive() bool { return r.proc != nil && r.proc.alive }
-
-// Start starts the replica's process.
-func (r *Replica) Start() {
-	v := r.v
-	uuid, _ := replica.ParseUUID(volumeUUID) // a constant
-	opts := chain.Options{Size: v.Size, VolumeUUID: uuid, Rand: worldRand{v.W}}
-	fs := r.Disk.FS
-	_ = fs.Mkdir("/replicas") // may exist
-	_ = fs.SyncDir("/")
-	at := dir + r.Name
-	spec := chain.Spec{Size: v.Size, VolumeUUID: uuid, Self: r.Name, Created: "2026-01-01T00:00:00Z"}
-	if err := chain.Create(fs, at, spec, opts); err != nil {
-		r.Broken = err
-		v.log("%s cannot be created: %v", r.Name, err)
-		return
-	}
-	c, err := chain.Open(fs, at, opts)
-	if err != nil {
-		r.Broken = err
-		v.log("%s cannot be opened: %v", r.Name, err)
-		return
-	}
-	r.chain = c
-	r.port += 10
-	arena := v.arena()
-	p := v.W.Spawn(r.Name, arena, r.Disk)
-	r.proc = p
-	core, err := replica.New(replica.Config{Member: path.Base(at), VolumeName: volumeName, VolumeUUID: volumeUUID, Secret: secret,
-		Chain: c, Listener: p.Listen(fmt.Sprintf("tcp:%s:%d", r.Name, r.port+1)), Arena: arena, Nonce: v.W.nonce,
-		Recreate: func(old *chain.Chain, spec chain.Spec) (*chain.Chain, error) {
-			if err := old.Close(); err != nil {
-				return nil, err
-			}
-			if err := chain.CreateSkeleton(fs, at, spec, opts); err != nil {
-				return nil, err
-			}
-			c, err := chain.Open(fs, at, opts)
-			r.chain = c
-			return c, err
-		},
-		Exit:  func(reason string) { v.log("%s exits: %s", r.Name, reason); r.Kill() },
-		Event: func(name, text string) { v.log("%s %s: %s", r.Name, name, text) },
-	})
-	if err != nil {
-		panic(err)
-	}
-	p.Run(core)
-}
-
-// Kill ends the replica's process at once.
-func (r *Replica) Kill() {
-	if !r.Alive() {
-		return
-	}
-	r.proc.Kill()
-	if r.chain != nil {
-		_ = r.chain.Abandon() // the lock ends with the process; nothing is written
-		r.chain = nil
-	}
-}
-
-// StartEngine starts an engine with every replica that runs.
-func (v *Volume) StartEngine() {
+// StartEngine starts an engine on a node with every replica that is known to run.
+func (v *Volume) StartEngine(node *Node) {
 	v.starts++
 	arena := v.arena()
 	name := fmt.Sprintf("e%d", v.starts)
-	v.proc = v.W.Spawn(name, arena, nil)
-	v.state = engine.State{}
+	e := &EngineProcess{Process: v.W.Spawn(name, arena, node)}
 	var addrs []string
 	for _, r := range v.Replicas {
 		if r.Alive() {
 			addrs = append(addrs, r.Addr())
 		}
 	}
-	p := v.proc
-	v.engine = engine.New(engine.Config{VolumeName: volumeName, VolumeUUID: volumeUUID, Instance: name, InstanceManager: "im", Secret: secret,
-		Size: v.Size, Replicas: addrs, ReplicaTimeout: 8 * time.Second, NoReplicaTimeout: 30 * time.Second, Arena: arena,
-		Witness: v.Witness, Nonce: v.W.nonce,
-		OnState: func(s engine.State) {
-			if v.proc == p {
-				v.state = s
-			}
-		},
-		Event: func(e engine.Event) {
-			switch e.Name {
-			case "replica-dropped":
-				v.Dropped++
-			case "rebuilt":
-				v.Rebuilt++
-			}
-			v.log("%s %s %s: %s", name, e.Name, e.Replica, e.Text)
-		},
+	e.core = engine.New(engine.Config{VolumeName: volumeName, VolumeUUID: volumeUUID, Instance: name,
+		InstanceManager: "im-" + node.Name, Secret: secret, Size: v.Size, Replicas: addrs,
+		ReplicaTimeout: v.Timeouts.Replica, NoReplicaTimeout: v.Timeouts.NoReplica, Arena: arena,
+		Witness: &witnessCalls{Witness: v.Witness, p: e.Process}, Nonce: v.W.nonce,
+		OnState: func(s engine.State) { v.changed(e, s) },
+		Event:   func(ev engine.Event) { v.event(name, ev) },
 	})
-	v.log("%s starts with %v", name, addrs)
-	p.Run(v.engine)
-	v.front = newFront(p, arena)
-	p.Post(engine.AttachFrontend{Frontend: v.front, Reply: func(error) {}})
+	v.log("%s starts on %s with %v", name, node.Name, addrs)
+	v.Current = e
+	v.Engines = append(v.Engines, e)
+	e.Run(e.core)
+	e.front = newFront(e.Process, arena)
+	e.Post(engine.AttachFrontend{Frontend: e.front, Reply: func(error) {}})
 }
 
-// KillEngine ends the engine's process at once.
-func (v *Volume) KillEngine() {
-	if v.proc != nil {
-		v.proc.Kill()
-	}
-}
-
-// Witness is a witness that always answers.
-type Witness struct {
-	record quorum.WitnessRecord
-	// Down makes it answer nobody.
-	Down bool
-}
-
-// Read implements engine.Witness.
-func (w *Witness) Read() (quorum.WitnessRecord, error) {
-	if w.Down {
-		return quorum.WitnessRecord{}, fmt.Errorf("witness is down")
-	}
-	return w.record, nil
-}
-
-// Swap implements engine.Witness.
-func (w *Witness) Swap(expected, next quorum.WitnessRecord) (quorum.WitnessRecord, bool, error) {
-	if w.Down {
-		return quorum.WitnessRecord{}, false, fmt.Errorf("witness is down")
-	}
-	same := expected.Epoch == w.record.Epoch && expected.Record.Equal(w.record.Record)
-	if same {
-		w.record = next
-	}
-	return w.record, same, nil
-}
-
-// Heal does what the control plane would: it starts dead replicas, adds those the engine has dropped, and starts an engine
-// where none runs. It makes at most one change.
-func (v *Volume) Heal() {
-	for _, r := range v.Replicas {
-		if !r.Alive() && r.Broken == nil {
-			r.Start()
-			return
+func (v *Volume) changed(e *EngineProcess, s engine.State) {
+	e.state = s
+	if s.Serving && !e.served {
+		e.served = true
+		for _, o := range v.Engines {
+			if o == e {
+				break
+			}
+			o.replaced = true
+		}
+		if v.Serves != nil {
+			v.Serves(e)
 		}
 	}
-	if !v.proc.Alive() || v.state.Fatal {
-		v.KillEngine()
-		v.StartEngine()
+}
+
+func (v *Volume) event(name string, e engine.Event) {
+	switch e.Name {
+	case "replica-dropped":
+		v.Dropped++
+	case "rebuilt":
+		v.Rebuilt++
+	}
+	v.log("%s %s %s: %s", name, e.Name, e.Replica, e.Text)
+}
+
+// KillEngine ends an engine's process at once.
+func (v *Volume) KillEngine(e *EngineProcess) {
+	if e == nil || !e.Alive() {
 		return
 	}
-	if !v.state.Serving {
-		return
-	}
-	busy := false
-	modes := map[string]engine.Mode{}
-	for _, x := range v.state.Replicas {
-		modes[x.Address] = x.Mode
-		busy = busy || x.Mode == engine.WO || (x.Mode == engine.Unknown && x.Rebuild != nil)
-	}
-	for _, r := range v.Replicas {
-		if m := modes[r.Addr()]; r.Alive() && !busy && m != engine.RW {
-			v.proc.Post(engine.AddReplica{Address: r.Addr(), Reply: func(error) {}})
-			return
-		}
+	e.Kill()
+	v.gone(e)
+}
+
+func (v *Volume) gone(e *EngineProcess) {
+	v.spare = append(v.spare, e.arena)
+	v.Engines = slices.DeleteFunc(v.Engines, func(o *EngineProcess) bool { return o == e })
+	if v.Gone != nil {
+		v.Gone(e)
 	}
 }
 
-// Healthy reports that every replica that can is RW.
-func (v *Volume) Healthy() bool {
-	if v.proc == nil || !v.proc.Alive() || !v.state.Serving {
-		return false
-	}
-	rw := map[string]bool{}
-	for _, x := range v.state.Replicas {
-		rw[x.Address] = x.Mode == engine.RW
-	}
-	for _, r := range v.Replicas {
-		if r.Broken == nil && !rw[r.Addr()] {
-			return false
+// PowerOff takes a node's power, and with it everything that runs there.
+func (v *Volume) PowerOff(n *Node) {
+	var processes []*Process
+	var engines []*EngineProcess
+	for _, e := range v.Engines {
+		if e.node == n && e.alive {
+			engines = append(engines, e)
+			processes = append(processes, e.Process)
 		}
 	}
-	return true
+	for _, r := range v.Replicas {
+		if r.Node == n && r.Alive() {
+			processes = append(processes, r.proc)
+			defer r.abandon()
+		}
+	}
+	n.PowerOff(processes...)
+	for _, e := range engines {
+		v.gone(e)
+	}
 }

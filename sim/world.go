@@ -2,38 +2,48 @@
 //
 // The cores are the real ones: engine, replica, quorum, wire and chain. Only the loop below them is different: a heap of
 // events stands for time, memory disks that can lose what was not synced stand for disks, byte queues for connections.
-// Clients write and read at random while processes are killed and nodes lose power; a checker knows what each read may
-// return. The same seed gives the same history, so a violation is a command that anyone can repeat.
+// Clients write and read at random while faults of the Atlas come and go; checkers know what each read may return and
+// what must be true in the end. The same seed gives the same history, so a violation is a command that anyone can repeat.
+//
+// To add to it: Actions are what clients ask for, Chores what operators do beside them, Atlas what goes wrong, Checks
+// what must hold when all is healed. docs/simulation.md has them in tables.
 package sim
 
 import (
-	"container/heap"
-	"fmt"
-	"hash"
-	"hash/fnv"
+	"math/bits"
 	"math/rand/v2"
 	"time"
 
 	"ankole.storage/clock"
-	"ankole.storage/dataplane/loop"
 )
 
 // World is simulated time and everything in it.
 type World struct {
+	// Rand decides how long everything takes. What clients do and which faults come is drawn elsewhere, so that leaving
+	// one out changes little else.
 	Rand  *rand.Rand
 	now   clock.Ticks
 	queue events
 	seq   uint64
-	trace hash.Hash64
+	trace uint64
 	// Steps counts core steps, for reports.
 	Steps int
 
+	nodes     []*Node
+	ways      map[[2]int]*way
 	listeners map[string]*Process
+	spawned   uint64
+	chunks    [maxChunkClass][][]byte
+}
+
+// stream returns the generator for one purpose of a seed.
+func stream(seed, purpose uint64) *rand.Rand {
+	return rand.New(rand.NewPCG(seed, 0x616e6b6f6c65^purpose<<48))
 }
 
 // NewWorld returns an empty world.
 func NewWorld(seed uint64) *World {
-	return &World{Rand: rand.New(rand.NewPCG(seed, 0x616e6b6f6c65)), trace: fnv.New64a(), listeners: map[string]*Process{}}
+	return &World{Rand: stream(seed, 0), listeners: map[string]*Process{}, ways: map[[2]int]*way{}}
 }
 
 type event struct {
@@ -42,47 +52,85 @@ type event struct {
 	fn  func()
 }
 
+// before: equal times keep the order in which they were made.
+func (e *event) before(o *event) bool { return e.at < o.at || (e.at == o.at && e.seq < o.seq) }
+
+// events is a binary heap; container/heap would allocate for every event.
 type events []event
 
-// Len implements heap.Interface.
-func (q events) Len() int { return len(q) }
-
-// Less implements heap.Interface: equal times keep the order in which they were made.
-func (q events) Less(i, j int) bool {
-	return q[i].at < q[j].at || (q[i].at == q[j].at && q[i].seq < q[j].seq)
+func (q *events) push(e event) {
+	h := append(*q, e)
+	i := len(h) - 1
+	for i > 0 {
+		up := (i - 1) / 2
+		if !e.before(&h[up]) {
+			break
+		}
+		h[i] = h[up]
+		i = up
+	}
+	h[i] = e
+	*q = h
 }
 
-// Swap implements heap.Interface.
-func (q events) Swap(i, j int) { q[i], q[j] = q[j], q[i] }
-
-// Push implements heap.Interface.
-func (q *events) Push(x any) { *q = append(*q, x.(event)) }
-
-// Pop implements heap.Interface.
-func (q *events) Pop() any {
-	old := *q
-	e := old[len(old)-1]
-	*q = old[:len(old)-1]
-	return e
+func (q *events) pop() event {
+	h := *q
+	top, e := h[0], h[len(h)-1]
+	h[len(h)-1] = event{}
+	h = h[:len(h)-1]
+	*q = h
+	if len(h) == 0 {
+		return top
+	}
+	i := 0
+	for {
+		c := 2*i + 1
+		if c >= len(h) {
+			break
+		}
+		if c+1 < len(h) && h[c+1].before(&h[c]) {
+			c++
+		}
+		if !h[c].before(&e) {
+			break
+		}
+		h[i] = h[c]
+		i = c
+	}
+	h[i] = e
+	return top
 }
 
 // After calls fn when d has passed.
 func (w *World) After(d time.Duration, fn func()) {
 	w.seq++
-	heap.Push(&w.queue, event{w.now.Add(d), w.seq, fn})
+	w.queue.push(event{w.now.Add(d), w.seq, fn})
 }
 
 // Now is the simulated time.
 func (w *World) Now() clock.Ticks { return w.now }
 
 // Hash identifies the history so far.
-func (w *World) Hash() uint64 { return w.trace.Sum64() }
+func (w *World) Hash() uint64 { return w.trace }
 
-func (w *World) note(format string, args ...any) { fmt.Fprintf(w.trace, format, args...) }
+// note adds to the history's hash.
+func (w *World) note(v uint64) {
+	hi, lo := bits.Mul64(w.trace^v^0x9e3779b97f4a7c15, 0xd6e8feb86659fd93)
+	w.trace = hi ^ lo ^ bits.RotateLeft64(w.trace, 23)
+}
+
+func (w *World) noteString(s string) {
+	w.note(uint64(len(s)))
+	for i := range len(s) {
+		w.note(uint64(s[i]))
+	}
+}
 
 // Between returns a random duration.
-func (w *World) Between(a, b time.Duration) time.Duration {
-	return a + time.Duration(w.Rand.Int64N(int64(b-a)+1))
+func (w *World) Between(a, b time.Duration) time.Duration { return between(w.Rand, a, b) }
+
+func between(r *rand.Rand, a, b time.Duration) time.Duration {
+	return a + time.Duration(r.Int64N(int64(b-a)+1))
 }
 
 // Until runs events until cond holds. It reports false when nothing is left to happen, or when limit has passed.
@@ -92,185 +140,31 @@ func (w *World) Until(limit time.Duration, cond func() bool) bool {
 		if len(w.queue) == 0 || w.queue[0].at > end {
 			return false
 		}
-		e := heap.Pop(&w.queue).(event)
+		e := w.queue.pop()
 		w.now = e.at
 		e.fn()
 	}
 	return true
 }
 
-// Process is one core with its loop. Killing it drops everything it had outstanding.
-type Process struct {
-	w     *World
-	Name  string
-	core  loop.Core
-	arena *loop.Arena
-	disk  *Disk
-	alive bool
+// maxChunkClass bounds the pool of bytes in flight: 2 MiB is more than any batch of frames.
+const maxChunkClass = 22
 
-	in      []loop.Done
-	queued  bool // a step is in the event queue
-	wakeSeq int
-	conns   map[loop.Handle]*conn
-	next    loop.Handle
-	accepts []loop.Op // outstanding accepts
-	pending []*conn   // connections nobody has accepted yet
-	address string
-	signals map[loop.Handle]*Signal
-}
-
-// firstConn keeps connection handles apart from file handles.
-const firstConn = 1 << 20
-
-// Spawn starts a core. d may be nil.
-func (w *World) Spawn(name string, arena *loop.Arena, d *Disk) *Process {
-	return &Process{w: w, Name: name, arena: arena, disk: d, alive: true, conns: map[loop.Handle]*conn{}, next: firstConn,
-		signals: map[loop.Handle]*Signal{}}
-}
-
-// Run gives the process its core and lets it make its first step.
-func (p *Process) Run(c loop.Core) {
-	p.core = c
-	p.wake()
-}
-
-// Alive reports whether the process has not been killed.
-func (p *Process) Alive() bool { return p.alive }
-
-// Kill ends the process at once: its connections break, its disk operations may or may not have happened.
-func (p *Process) Kill() {
-	if !p.alive {
-		return
-	}
-	p.alive = false
-	p.w.note("kill %s;", p.Name)
-	if p.w.listeners[p.address] == p {
-		delete(p.w.listeners, p.address)
-	}
-	for _, c := range sorted(p.conns) {
-		c.reset()
-	}
-	for _, c := range p.pending {
-		c.reset()
-	}
-}
-
-// Listen makes the process accept connections to address; the handle is for Accept.
-func (p *Process) Listen(address string) loop.Handle {
-	p.address = address
-	p.w.listeners[address] = p
-	return 1
-}
-
-// Post implements loop.Poster.
-func (p *Process) Post(v any) { p.done(loop.Done{Kind: loop.Posted, Value: v}) }
-
-// done hands a completion to the core.
-func (p *Process) done(d loop.Done) {
-	if !p.alive {
-		return
-	}
-	p.in = append(p.in, d)
-	p.wake()
-}
-
-func (p *Process) wake() {
-	if p.queued {
-		return
-	}
-	p.queued = true
-	p.w.After(time.Microsecond, p.step)
-}
-
-func (p *Process) step() {
-	p.queued = false
-	if !p.alive || p.core == nil {
-		return
-	}
-	in := p.in
-	p.in = nil
-	for i := range in {
-		p.w.note("%s %d %d %d %d;", p.Name, p.w.now, in[i].Kind, in[i].Tag, in[i].N)
-	}
-	var out []loop.Op
-	p.w.Steps++
-	wake := p.core.Step(p.w.now, in, &out)
-	for i := range out {
-		p.submit(&out[i])
-	}
-	if wake != clock.Never {
-		p.wakeSeq++
-		seq := p.wakeSeq
-		p.w.After(max(time.Microsecond, wake.Sub(p.w.now)), func() {
-			if p.wakeSeq == seq {
-				p.wake()
-			}
-		})
-	}
-}
-
-func (p *Process) submit(op *loop.Op) {
-	o := *op
-	switch o.Kind {
-	case loop.FileRead, loop.FileWrite, loop.FileSync, loop.FilePunch:
-		p.disk.submit(p, o)
-	case loop.Call:
-		p.w.After(p.w.Between(20*time.Microsecond, 500*time.Microsecond), func() {
-			if p.alive {
-				p.done(loop.Done{Kind: loop.Call, Tag: o.Tag, Value: o.Fn()})
-			}
-		})
-	case loop.Accept:
-		p.accepts = append(p.accepts, o)
-		p.matchAccepts()
-	case loop.Connect:
-		p.connect(o)
-	case loop.Recv:
-		if s := p.signals[o.Handle]; s != nil {
-			s.recv(p, o)
-			return
+// chunk returns an empty slice with room for n bytes.
+func (w *World) chunk(n int) []byte {
+	c := bits.Len(uint(max(n, 64) - 1))
+	if c < maxChunkClass {
+		if free := w.chunks[c]; len(free) > 0 {
+			w.chunks[c] = free[:len(free)-1]
+			return free[len(free)-1][:0]
 		}
-		p.conns[o.Handle].recv(o)
-	case loop.Send:
-		p.conns[o.Handle].send(o)
-	case loop.Close:
-		p.closeHandle(o)
-	default:
-		panic("sim: cannot submit " + o.Kind.String())
 	}
+	return make([]byte, 0, 1<<c)
 }
 
-// Signal is a handle whose Recv completes when somebody raises it: how simulated clients reach a frontend.
-type Signal struct {
-	raised bool
-	op     *loop.Op
-	p      *Process
-}
-
-// NewSignal returns a signal of the process and its handle.
-func (p *Process) NewSignal() (*Signal, loop.Handle) {
-	p.next++
-	s := &Signal{}
-	p.signals[p.next] = s
-	return s, p.next
-}
-
-func (s *Signal) recv(p *Process, o loop.Op) {
-	s.p, s.op = p, &o
-	s.fire()
-}
-
-// Raise completes the outstanding or the next Recv.
-func (s *Signal) Raise() {
-	s.raised = true
-	s.fire()
-}
-
-func (s *Signal) fire() {
-	if s.op == nil || !s.raised {
-		return
+// recycle takes a chunk back.
+func (w *World) recycle(p []byte) {
+	if c := bits.Len(uint(cap(p) - 1)); c < maxChunkClass && cap(p) == 1<<c {
+		w.chunks[c] = append(w.chunks[c], p)
 	}
-	o := s.op
-	s.op, s.raised = nil, false
-	s.p.done(loop.Done{Kind: loop.Recv, Handle: o.Handle, Tag: o.Tag, N: 1})
 }

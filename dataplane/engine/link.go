@@ -327,11 +327,12 @@ func (l *link) greeted(p []byte) error {
 	if len(g.Nonce) != wire.NonceSize || g.Member == "" {
 		return fmt.Errorf("%w: greeting of member %q with a nonce of %d bytes", wire.ErrFrame, g.Member, len(g.Nonce))
 	}
-	if o := l.e.byName[g.Member]; o != nil && o != l && o.phase != linkClosed && o.mode != ERR {
+	if o := l.e.otherLink(g.Member, l); o != nil && l.joining == nil {
 		return fmt.Errorf("replica %s is served at %s already", g.Member, o.addr)
+	} else if o == nil {
+		l.e.byName[g.Member] = l
 	}
 	l.member = g.Member
-	l.e.byName[g.Member] = l
 	l.theirs, l.nonce = g.Nonce, l.e.cfg.Nonce()
 	c := &l.e.cfg
 	m := wire.HelloMessage{Version: v, VolumeName: c.VolumeName, VolumeUUID: c.VolumeUUID, Engine: l.e.identity,
@@ -339,6 +340,14 @@ func (l *link) greeted(p []byte) error {
 		Proof: wire.EngineProof(c.Secret, c.VolumeUUID, l.e.quorum.Epoch(), l.theirs, l.nonce)}
 	l.sendMessage(&wire.Header{Type: wire.Hello, Epoch: l.e.quorum.Epoch()}, wire.Marshal(m))
 	l.phase = linkHello
+	return nil
+}
+
+// otherLink returns the link other than l that a member is reached by, nil if there is none.
+func (e *Engine) otherLink(member string, l *link) *link {
+	if o := e.byName[member]; o != nil && o != l && o.phase != linkClosed && o.mode != ERR {
+		return o
+	}
 	return nil
 }
 
@@ -371,6 +380,11 @@ func (l *link) welcomed(h *wire.Header, p []byte) error {
 	}
 	if !wire.SameProof(r.Proof, wire.ReplicaProof(c.Secret, c.VolumeUUID, l.e.quorum.Epoch(), l.theirs, l.nonce)) {
 		return fmt.Errorf("replica does not know the volume's secret")
+	}
+	if o := l.e.otherLink(l.member, l); o != nil {
+		// Only one process can have the directory: the other one is gone, and nothing was sent to it since that would have told.
+		o.fail(fmt.Sprintf("its directory is served at %s now", l.addr))
+		return fmt.Errorf("replica %s was served at %s until now: try again", l.member, o.addr)
 	}
 	l.hello = r
 	l.phase = linkReady

@@ -183,3 +183,32 @@ func TestArenaReserveHoldsForWarmBuffers(t *testing.T) {
 		t.Fatal("the reserve is gone")
 	}
 }
+
+func TestResetTakesEveryBufferBack(t *testing.T) {
+	a := NewArena(4 << 20)
+	a.Reserve(2 << 20)
+	for range 2 {
+		if b, ok := a.Get(1 << 20); !ok {
+			t.Fatal("no room")
+		} else {
+			a.Retain(b)
+			a.Bytes(b)[4711] = 1
+		}
+	}
+	if _, ok := a.Get(4096); ok {
+		t.Fatal("the reserve was handed out")
+	}
+	a.Reset()
+	if n := a.InUse(); n != 0 {
+		t.Fatalf("%d buffers are in use after Reset", n)
+	}
+	for i := range 4 {
+		b, ok := a.Get(1 << 20)
+		if !ok {
+			t.Fatalf("only %d buffers after Reset", i)
+		}
+		if a.Bytes(b)[4711] != 0 {
+			t.Fatal("a buffer is not zero after Reset")
+		}
+	}
+}

@@ -43,7 +43,7 @@ func newSeededRig(t *testing.T, seed uint64) *rig {
 func (g *rig) until(what string, cond func() bool) {
 	g.t.Helper()
 	if !g.w.Until(patience, cond) {
-		g.t.Fatalf("%s: did not happen; the replica says:\n%s", what, strings.Join(g.v.Log, "\n"))
+		g.t.Fatalf("%s: did not happen; the replica says:\n%s", what, g.v.History())
 	}
 }
 
@@ -243,7 +243,7 @@ func (p *peer) control(q wire.ControlRequest) (block.Code, wire.ControlReply) {
 func (g *rig) alive(epoch uint64) {
 	g.t.Helper()
 	if !g.r.Alive() {
-		g.t.Fatalf("the replica died:\n%s", strings.Join(g.v.Log, "\n"))
+		g.t.Fatalf("the replica died:\n%s", g.v.History())
 	}
 	p := g.engine(epoch, "probe")
 	if a := p.ask(wire.Header{Type: wire.Read, Len: 4096}, nil); a.h.Code != block.OK {

@@ -1,7 +1,6 @@
 package memdisk
 
 import (
-	"maps"
 	"math/rand/v2"
 	"slices"
 
@@ -11,6 +10,8 @@ import (
 const (
 	pageSize   = 4096
 	sectorSize = 512
+	// leafPages is how many pages one leaf of a file's table covers: 1 MiB, so that a sparse file costs little.
+	leafPages = 256
 )
 
 // page is an allocated piece of a file. Pages are replaced, never changed, once they may be on the medium too.
@@ -18,52 +19,130 @@ type page struct {
 	b [pageSize]byte
 	// written is false for space that was only preallocated.
 	written bool
+	// shared pages belong to more than one file system, since a crash was looked at: they are not used again.
+	shared bool
+}
+
+// leaf is the part of a file's table for leafPages pages.
+type leaf struct {
+	pages [leafPages]*page
+	// undo has what was there at the last sync, for the pages marked in changed; nil was a hole.
+	undo    [leafPages]*page
+	changed [leafPages / 64]uint64
+	// lost marks changes that a failed sync has forgotten: the next one does not make them durable.
+	lost [leafPages / 64]uint64
 }
 
 // content is a file's data as programs see it, and what is needed to say what the medium has.
 type content struct {
-	size  int64
-	pages map[int64]*page
-	// durableSize and undo are the state of the last sync, the latter for pages changed since: nil was a hole.
+	size   int64
+	leaves []*leaf // nil is a hole that has not changed
+	count  int64   // pages allocated
+	// durableSize is the size at the last sync; dirty lists the pages changed since.
 	durableSize int64
-	undo        map[int64]*page
+	dirty       []int64
+	spare       *pool
 }
 
-func newContent() *content {
-	return &content{pages: map[int64]*page{}, undo: map[int64]*page{}}
+// pool keeps pages for use again: most of a simulation's memory.
+type pool struct{ pages []*page }
+
+// maxSpare bounds a pool.
+const maxSpare = 4096
+
+func (p *pool) get() *page {
+	if n := len(p.pages); n > 0 {
+		pg := p.pages[n-1]
+		p.pages = p.pages[:n-1]
+		return pg
+	}
+	return &page{}
 }
 
-// own returns page i for changing, allocated if it was not.
-func (c *content) own(i int64) *page {
-	old := c.pages[i]
-	if _, changed := c.undo[i]; !changed {
-		c.undo[i] = old
-		p := &page{}
-		if old != nil {
-			*p = *old
+// put takes a page back that nobody can see any more.
+func (p *pool) put(pg *page) {
+	if pg != nil && !pg.shared && len(p.pages) < maxSpare {
+		p.pages = append(p.pages, pg)
+	}
+}
+
+func newContent(spare *pool) *content { return &content{spare: spare} }
+
+func (c *content) leaf(i int64) (*leaf, int) {
+	n := int(i / leafPages)
+	if n >= len(c.leaves) {
+		c.leaves = append(c.leaves, make([]*leaf, n+1-len(c.leaves))...)
+	}
+	if c.leaves[n] == nil {
+		c.leaves[n] = &leaf{}
+	}
+	return c.leaves[n], int(i % leafPages)
+}
+
+// page returns page i, nil for a hole.
+func (c *content) page(i int64) *page {
+	if n := int(i / leafPages); n < len(c.leaves) && c.leaves[n] != nil {
+		return c.leaves[n].pages[i%leafPages]
+	}
+	return nil
+}
+
+// change notes that page i is about to differ from the medium and returns whether it already did.
+func (c *content) change(l *leaf, at int, i int64) bool {
+	w, bit := at/64, uint64(1)<<(at%64)
+	l.lost[w] &^= bit
+	if l.changed[w]&bit != 0 {
+		return true
+	}
+	l.changed[w] |= bit
+	l.undo[at] = l.pages[at]
+	c.dirty = append(c.dirty, i)
+	return false
+}
+
+// own returns page i for changing, allocated if it was not. With all set its content does not matter.
+func (c *content) own(i int64, all bool) *page {
+	l, at := c.leaf(i)
+	old := l.pages[at]
+	if c.change(l, at, i) && old != nil {
+		return old
+	}
+	p := c.spare.get()
+	p.written = false
+	switch {
+	case old == nil:
+		c.count++
+		if !all {
+			clear(p.b[:])
 		}
-		c.pages[i] = p
-		return p
+	case all:
+		p.written = old.written
+	default:
+		p.b, p.written = old.b, old.written
 	}
-	if old == nil {
-		c.pages[i] = &page{}
-	}
-	return c.pages[i]
+	l.pages[at] = p
+	return p
 }
 
 // drop makes page i a hole.
 func (c *content) drop(i int64) {
-	if _, changed := c.undo[i]; !changed {
-		c.undo[i] = c.pages[i]
+	l, at := c.leaf(i)
+	old := l.pages[at]
+	if old == nil {
+		return
 	}
-	delete(c.pages, i)
+	if c.change(l, at, i) && old != l.undo[at] {
+		c.spare.put(old)
+	}
+	l.pages[at] = nil
+	c.count--
 }
 
 func (c *content) read(p []byte, off int64) {
 	for len(p) > 0 {
 		i, at := off/pageSize, off%pageSize
 		n := min(int64(len(p)), pageSize-at)
-		if pg := c.pages[i]; pg != nil {
+		if pg := c.page(i); pg != nil {
 			copy(p[:n], pg.b[at:at+n])
 		} else {
 			clear(p[:n])
@@ -76,7 +155,7 @@ func (c *content) read(p []byte, off int64) {
 func (c *content) missing(off, n int64) int64 {
 	var count int64
 	for i := off / pageSize; i*pageSize < off+n; i++ {
-		if c.pages[i] == nil {
+		if c.page(i) == nil {
 			count++
 		}
 	}
@@ -88,7 +167,7 @@ func (c *content) write(p []byte, off int64) {
 	for len(p) > 0 {
 		i, at := off/pageSize, off%pageSize
 		n := min(int64(len(p)), pageSize-at)
-		pg := c.own(i)
+		pg := c.own(i, n == pageSize)
 		pg.written = true
 		copy(pg.b[at:], p[:n])
 		p, off = p[n:], off+n
@@ -97,34 +176,37 @@ func (c *content) write(p []byte, off int64) {
 
 // zero makes the part [from, to) of an allocated page zero.
 func (c *content) zero(i, from, to int64) {
-	if c.pages[i] != nil && from < to {
-		clear(c.own(i).b[from:to])
+	if c.page(i) != nil && from < to {
+		clear(c.own(i, false).b[from:to])
 	}
 }
 
 // punch makes a range a hole, in whole pages; parts of pages become zeroes.
 func (c *content) punch(off, n int64) {
-	first, last := off/pageSize, (off+n-1)/pageSize
-	for _, i := range c.pagesIn(first, last) {
+	c.each(off/pageSize, (off+n-1)/pageSize, func(i int64, _ *page) bool {
 		from, to := max(off-i*pageSize, 0), min(off+n-i*pageSize, pageSize)
 		if from == 0 && to == pageSize {
 			c.drop(i)
 		} else {
 			c.zero(i, from, to)
 		}
-	}
+		return true
+	})
 }
 
-// pagesIn returns the numbers of the allocated pages in [first, last], in order.
-func (c *content) pagesIn(first, last int64) []int64 {
-	var out []int64
-	for i := range c.pages {
-		if i >= first && i <= last {
-			out = append(out, i)
+// each calls fn for the allocated pages in [first, last], in order, until it returns false.
+func (c *content) each(first, last int64, fn func(i int64, p *page) bool) {
+	for n := first / leafPages; n <= last/leafPages && n < int64(len(c.leaves)); n++ {
+		l := c.leaves[n]
+		if l == nil {
+			continue
+		}
+		for at := max(first-n*leafPages, 0); at < leafPages && n*leafPages+at <= last; at++ {
+			if p := l.pages[at]; p != nil && !fn(n*leafPages+at, p) {
+				return
+			}
 		}
 	}
-	slices.Sort(out)
-	return out
 }
 
 func (c *content) truncate(size int64) {
@@ -136,60 +218,98 @@ func (c *content) truncate(size int64) {
 
 func (c *content) preallocate(off, n int64) {
 	for i := off / pageSize; i*pageSize < off+n; i++ {
-		if c.pages[i] == nil {
-			c.own(i)
+		if c.page(i) == nil {
+			c.own(i, false)
 		}
 	}
 	c.size = max(c.size, off+n)
 }
 
+// sync makes the content durable, but for what an earlier failed sync has forgotten.
 func (c *content) sync() {
 	c.durableSize = c.size
-	c.undo = map[int64]*page{}
+	left := c.dirty[:0]
+	for _, i := range c.dirty {
+		l, at := c.leaf(i)
+		w, bit := at/64, uint64(1)<<(at%64)
+		if l.lost[w]&bit != 0 {
+			left = append(left, i)
+			continue
+		}
+		if l.changed[w] &^= bit; l.undo[at] != l.pages[at] {
+			c.spare.put(l.undo[at])
+		}
+		l.undo[at] = nil
+	}
+	c.dirty = left
+}
+
+// forget is what a failed sync does: the system takes everything for written, and it is not.
+func (c *content) forget() {
+	for n, l := range c.leaves {
+		if l != nil {
+			c.leaves[n].lost = l.changed
+		}
+	}
 }
 
 // extents returns what is allocated in [off, size), at most max pieces.
-func (c *content) extents(off int64, out []disk.Extent, limit int) ([]disk.Extent, bool) {
+func (c *content) extents(off int64, out []disk.Extent, limit int) (_ []disk.Extent, more bool) {
 	start := len(out)
-	for _, i := range c.pagesIn(off/pageSize, (c.size-1)/pageSize) {
-		e := disk.Extent{Off: max(i*pageSize, off), Unwritten: !c.pages[i].written}
+	c.each(off/pageSize, (c.size-1)/pageSize, func(i int64, p *page) bool {
+		e := disk.Extent{Off: max(i*pageSize, off), Unwritten: !p.written}
 		e.Len = min((i+1)*pageSize, c.size) - e.Off
 		if e.Len <= 0 {
-			continue
+			return true
 		}
 		if k := len(out) - 1; k >= start && out[k].Off+out[k].Len == e.Off && out[k].Unwritten == e.Unwritten {
 			out[k].Len += e.Len
-			continue
+			return true
 		}
 		if len(out)-start == limit {
-			return out, true
+			more = true
+			return false
 		}
 		out = append(out, e)
-	}
-	return out, false
+		return true
+	})
+	return out, more
 }
 
 // afterCrash returns what the medium may hold.
-func (c *content) afterCrash(r *rand.Rand) *content {
-	n := newContent()
+func (c *content) afterCrash(r *rand.Rand, spare *pool) *content {
+	n := newContent(spare)
 	n.size = c.durableSize
 	if r.IntN(2) == 0 {
 		n.size = c.size
 	}
-	for _, i := range slices.Sorted(maps.Keys(c.pages)) {
-		if _, changed := c.undo[i]; !changed {
-			n.pages[i] = c.pages[i]
+	last := (n.size - 1) / pageSize // pages beyond the end are gone
+	keep := func(i int64, p *page) {
+		if p != nil && n.size > 0 && i <= last {
+			l, at := n.leaf(i)
+			l.pages[at] = p
+			n.count++
 		}
 	}
-	for _, i := range slices.Sorted(maps.Keys(c.undo)) {
-		if p := survivor(r, c.undo[i], c.pages[i]); p != nil {
-			n.pages[i] = p
+	for k, l := range c.leaves {
+		if l == nil {
+			continue
+		}
+		for at, p := range l.pages {
+			if p != nil && l.changed[at/64]>>(at%64)&1 == 0 {
+				p.shared = true
+				keep(int64(k*leafPages+at), p)
+			}
 		}
 	}
-	for i := range n.pages {
-		if i*pageSize >= n.size {
-			delete(n.pages, i)
+	changed := slices.Clone(c.dirty)
+	slices.Sort(changed)
+	for _, i := range changed {
+		l, at := c.leaf(i)
+		if l.undo[at] != nil {
+			l.undo[at].shared = true
 		}
+		keep(i, survivor(r, l.undo[at], l.pages[at]))
 	}
 	n.durableSize = n.size
 	return n

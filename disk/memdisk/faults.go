@@ -139,12 +139,12 @@ func (fs *FS) Crash(seed uint64) *FS {
 	fs.mu.Lock()
 	defer fs.mu.Unlock()
 	n := &FS{files: map[int32]*file{}, next: firstHandle, budget: -1, inode: fs.inode, ticks: fs.ticks, capacity: fs.capacity}
-	c := &crash{r: rand.New(rand.NewPCG(seed, 0)), copies: map[*node]*node{}}
+	c := &crash{r: rand.New(rand.NewPCG(seed, 0)), copies: map[*node]*node{}, spare: &n.spare}
 	n.root = c.node(fs.root)
 	n.root.links = 1
 	for _, k := range c.copies {
 		if k.data != nil {
-			n.used += int64(len(k.data.pages))
+			n.used += k.data.count
 		}
 	}
 	return n
@@ -154,6 +154,7 @@ func (fs *FS) Crash(seed uint64) *FS {
 type crash struct {
 	r      *rand.Rand
 	copies map[*node]*node
+	spare  *pool
 }
 
 func (c *crash) node(old *node) *node {
@@ -163,7 +164,7 @@ func (c *crash) node(old *node) *node {
 	n := &node{inode: old.inode, mtime: old.mtime, ctime: old.ctime}
 	c.copies[old] = n
 	if old.data != nil {
-		n.data = old.data.afterCrash(c.r)
+		n.data = old.data.afterCrash(c.r, c.spare)
 		return n
 	}
 	n.dir = &directory{entries: map[string]*node{}}

@@ -135,9 +135,9 @@ func (f *file) resize(op Op, fn func()) error {
 	if err := f.check(0, 0, true); err != nil {
 		return err
 	}
-	before := len(f.n.data.pages)
+	before := f.n.data.count
 	fn()
-	f.fs.used += int64(len(f.n.data.pages) - before)
+	f.fs.used += f.n.data.count - before
 	f.fs.touch(f.n, true)
 	return nil
 }

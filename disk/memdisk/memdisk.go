@@ -42,6 +42,7 @@ type FS struct {
 	rules    []*Rule
 	capacity int64 // pages; 0 is without bound
 	used     int64 // pages
+	spare    pool
 }
 
 var _ disk.Meta = (*FS)(nil)
@@ -84,7 +85,7 @@ func (fs *FS) newNode(dir bool) *node {
 	if dir {
 		n.dir = &directory{entries: map[string]*node{}, durable: map[string]*node{}}
 	} else {
-		n.data = newContent()
+		n.data = newContent(&fs.spare)
 	}
 	fs.touch(n, true)
 	return n
@@ -159,7 +160,7 @@ func (d *directory) apply(fs *FS, c nameChange) {
 // release frees the space of a node that nothing refers to any more.
 func (fs *FS) release(n *node) {
 	if n.data != nil && n.links == 0 && n.opened == 0 {
-		fs.used -= int64(len(n.data.pages))
+		fs.used -= n.data.count
 	}
 }
 
@@ -370,7 +371,7 @@ func (fs *FS) Stat(name string) (disk.Info, error) {
 func (n *node) info() disk.Info {
 	i := disk.Info{Inode: n.inode, Dir: n.dir != nil, Mode: 0o600, MTime: time.Unix(0, n.mtime), CTime: time.Unix(0, n.ctime)}
 	if n.data != nil {
-		i.Size, i.Allocated = n.data.size, int64(len(n.data.pages))*pageSize
+		i.Size, i.Allocated = n.data.size, n.data.count*pageSize
 	} else {
 		i.Mode = 0o700
 	}

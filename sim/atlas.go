@@ -1,0 +1,156 @@
+package sim
+
+import (
+	"math/rand/v2"
+	"time"
+)
+
+// Fault is one thing that may go wrong.
+type Fault struct {
+	Name   string
+	Weight int
+	// Longest is the longest time it lasts, 0 for what is over at once.
+	Longest time.Duration
+	// Do makes it happen, choosing with rnd; false: it cannot happen now. undo ends a fault that lasts.
+	Do func(r *run, rnd *rand.Rand) (undo func(), ok bool)
+	// Survived says why the promise holds through it, and what bounds it.
+	Survived string
+}
+
+// Atlas lists the faults. It names only what the promise says must be survived, so every violation is a defect.
+var Atlas []Fault
+
+func init() {
+	Atlas = []Fault{
+		{"kill-replica", 6, 0, killReplica, "the others have everything; it comes back through a rebuild or, with the engine gone too, as a member"},
+		{"kill-engine", 4, 0, killEngine, "dirty regions are compared at the next start"},
+		{"kill-all", 3, 0, killAll, "what was written is in the files, marked dirty"},
+		{"power-node", 4, 2 * time.Second, powerNode, "what was flushed is on every member's disk; what was not may be gone"},
+		{"power-all", 3, time.Second, powerAll, "what was flushed is on every member's disk; what was not may be gone"},
+		{"witness-down", 2, 5 * time.Second, witnessDown, "what needs the witness is held"},
+	}
+}
+
+func killReplica(r *run, rnd *rand.Rand) (func(), bool) {
+	x := pick(rnd, r.v.Replicas...)
+	if !x.Alive() {
+		return nil, false
+	}
+	x.Kill()
+	return nil, true
+}
+
+func killEngine(r *run, _ *rand.Rand) (func(), bool) {
+	e := r.v.Current
+	if e == nil || !e.Alive() {
+		return nil, false
+	}
+	r.v.KillEngine(e)
+	return nil, true
+}
+
+func killAll(r *run, _ *rand.Rand) (func(), bool) {
+	for _, e := range append([]*EngineProcess(nil), r.v.Engines...) {
+		r.v.KillEngine(e)
+	}
+	for _, x := range r.v.Replicas {
+		x.Kill()
+	}
+	return nil, true
+}
+
+// powerNode takes the power of one machine. Unflushed writes that only others still have may be gone with it if the engine
+// dies before it has dropped the replica: nobody can tell later who was ahead.
+func powerNode(r *run, rnd *rand.Rand) (func(), bool) {
+	n := pick(rnd, r.v.Nodes...)
+	if n.off {
+		return nil, false
+	}
+	r.powerOff(n)
+	return n.PowerOn, true
+}
+
+func powerAll(r *run, _ *rand.Rand) (func(), bool) {
+	var off []*Node
+	for _, n := range r.v.Nodes {
+		if !n.off {
+			off = append(off, n)
+			r.powerOff(n)
+		}
+	}
+	return func() {
+		for _, n := range off {
+			n.PowerOn()
+		}
+	}, len(off) > 0
+}
+
+func (r *run) powerOff(n *Node) {
+	r.v.PowerOff(n)
+	r.check.PowerLost(r.w.Now())
+}
+
+func witnessDown(r *run, _ *rand.Rand) (func(), bool) {
+	r.v.Witness.down++
+	return func() { r.v.Witness.down-- }, true
+}
+
+// schedule plants the faults of the plan. Clients are in a hurry when something goes wrong and when it ends: a fault that
+// nobody notices finds nothing.
+func (r *run) schedule() {
+	p := &r.plan
+	window := time.Millisecond
+	if n := len(p.Faults); n > 0 {
+		window = time.Duration(p.Operations/(2*n*p.Clients)+1) * time.Millisecond
+	}
+	for i, f := range p.Faults {
+		r.w.After(max(0, f.At-window/4), func() {
+			if r.faulting {
+				r.hurry(window)
+			}
+		})
+		r.w.After(f.At, func() { r.inject(i, &f, window) })
+	}
+}
+
+func (r *run) inject(i int, f *Planned, window time.Duration) {
+	if !r.faulting {
+		return
+	}
+	for j := range Atlas {
+		a := &Atlas[j]
+		if a.Name != f.Name {
+			continue
+		}
+		undo, ok := a.Do(r, stream(f.Seed, 0))
+		if !ok {
+			return
+		}
+		r.faults[a.Name]++
+		r.v.log("fault %s", f.Name)
+		if undo == nil {
+			return
+		}
+		r.undo[i] = undo
+		r.w.After(f.For, func() {
+			if r.endFault(i); r.faulting {
+				r.hurry(window)
+			}
+		})
+	}
+}
+
+func (r *run) endFault(i int) {
+	if undo := r.undo[i]; undo != nil {
+		delete(r.undo, i)
+		undo()
+		r.v.log("fault %s ends", r.plan.Faults[i].Name)
+	}
+}
+
+// endFaults ends everything that is still wrong.
+func (r *run) endFaults() {
+	for i := range r.plan.Faults {
+		r.endFault(i)
+	}
+}

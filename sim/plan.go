@@ -1,0 +1,122 @@
+package sim
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"time"
+)
+
+// Plan is everything that a seed decides beforehand. A plan can be changed and played again: that is how a failing
+// history is made shorter.
+type Plan struct {
+	Seed     uint64
+	Replicas int
+	// Size of the volume in bytes.
+	Size    int64
+	Clients int
+	// Operations is how many requests clients make, about.
+	Operations int
+	// Time is how long faults come, in simulated time.
+	Time time.Duration
+	// HealEvery is how often the control plane looks, at most.
+	HealEvery time.Duration
+	Timeouts  Timeouts
+	// Drift is how much faster the clock of each node goes than the world's, in parts per thousand.
+	Drift []int64
+	// Faults in order of time.
+	Faults []Planned
+	// Chores is how many times an operator does something beside the clients.
+	Chores int
+	// Skip leaves requests out, by number.
+	Skip map[uint64]bool
+}
+
+// Planned is a fault that is to come.
+type Planned struct {
+	At time.Duration
+	// Name of the fault in the Atlas.
+	Name string
+	// For is how long it lasts, where it lasts.
+	For time.Duration
+	// Seed decides the rest: which node, how slow.
+	Seed uint64
+}
+
+// longEvery is how many seeds there are to a long one, which makes ten times as many requests.
+const longEvery = 50
+
+// maxDrift bounds how much clocks differ, in parts per thousand: leases rely on a bound.
+const maxDrift = 5
+
+// PlanFor returns the plan of a seed.
+func PlanFor(seed uint64) Plan {
+	r := stream(seed, 1)
+	p := Plan{
+		Seed: seed, Replicas: pick(r, 3, 3, 3, 3, 3, 2, 2, 2, 1), Clients: 1 + r.IntN(6), Operations: 300 + r.IntN(500),
+		Size:      pick[int64](r, 1<<20, 4<<20, 4<<20+12<<10, 8<<20, 8<<20, 12<<20-4<<10),
+		HealEvery: pick(r, 20*time.Millisecond, 40*time.Millisecond, 300*time.Millisecond),
+		Timeouts: Timeouts{Replica: pick(r, 200*time.Millisecond, time.Second, 8*time.Second),
+			NoReplica: pick(r, 500*time.Millisecond, 5*time.Second, 30*time.Second)},
+	}
+	for range p.Replicas + 1 {
+		p.Drift = append(p.Drift, r.Int64N(2*maxDrift+1)-maxDrift)
+	}
+	faults, second := 2+r.IntN(9), int64(time.Second)
+	if seed%longEvery == 0 {
+		p.Operations *= 10
+		faults *= 8
+	}
+	p.Chores = r.IntN(4) * faults / 8
+	p.Time = time.Duration(int64(faults) * (second/50 + r.Int64N(second)))
+	for range faults {
+		p.Faults = append(p.Faults, planFault(r, p.Time))
+	}
+	slices.SortStableFunc(p.Faults, func(a, b Planned) int { return int(a.At - b.At) })
+	return p
+}
+
+func planFault(r *rand.Rand, end time.Duration) Planned {
+	f := choose(r, Atlas, func(f *Fault) int { return f.Weight })
+	p := Planned{At: time.Duration(r.Int64N(int64(end))), Name: f.Name, Seed: r.Uint64()}
+	if f.Longest > 0 {
+		// Short ones are as interesting as long ones: spread over the orders of magnitude.
+		p.For = time.Duration(float64(f.Longest) / float64(int64(1)<<r.IntN(12)) * (0.5 + r.Float64()/2))
+	}
+	return p
+}
+
+func pick[T any](r *rand.Rand, of ...T) T { return of[r.IntN(len(of))] }
+
+// choose picks one of a table by weight.
+func choose[T any](r *rand.Rand, of []T, weight func(*T) int) *T {
+	total := 0
+	for i := range of {
+		total += weight(&of[i])
+	}
+	n := r.IntN(total)
+	for i := range of {
+		if n -= weight(&of[i]); n < 0 {
+			return &of[i]
+		}
+	}
+	panic("sim: nothing to choose")
+}
+
+// String describes the plan for a report.
+func (p *Plan) String() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%d replicas, %d bytes, %d clients, %d requests, replica timeout %s, no-replica timeout %s, heals every %s, drift %v‰",
+		p.Replicas, p.Size, p.Clients, p.Operations, p.Timeouts.Replica, p.Timeouts.NoReplica, p.HealEvery, p.Drift)
+	if len(p.Skip) > 0 {
+		fmt.Fprintf(&b, ", %d requests left out", len(p.Skip))
+	}
+	for _, f := range p.Faults {
+		fmt.Fprintf(&b, "\n  at %s %s", f.At, f.Name)
+		if f.For > 0 {
+			fmt.Fprintf(&b, " for %s", f.For)
+		}
+	}
+	return b.String()
+}

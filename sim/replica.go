@@ -1,0 +1,111 @@
+package sim
+
+import (
+	"fmt"
+	"path"
+
+	"ankole.storage/dataplane/chain"
+	"ankole.storage/dataplane/replica"
+)
+
+// Replica is a replica on a node of its own.
+type Replica struct {
+	v     *Volume
+	Name  string
+	Node  *Node
+	Disk  *Disk // the node's
+	port  int
+	proc  *Process
+	chain *chain.Chain
+	// Broken says why the last start failed; it is tried again.
+	Broken error
+}
+
+const replicaDir = "/replicas/"
+
+// Addr is the replica's control address; a new one after each start, as in a cluster.
+func (r *Replica) Addr() string { return fmt.Sprintf("%s:%d", r.Name, r.port) }
+
+// Alive reports whether the process runs.
+func (r *Replica) Alive() bool { return r.proc != nil && r.proc.alive }
+
+// Chain is the open directory, nil while the process does not run.
+func (r *Replica) Chain() *chain.Chain { return r.chain }
+
+func (r *Replica) options() (chain.Options, chain.Spec) {
+	uuid, _ := replica.ParseUUID(volumeUUID) // a constant
+	return chain.Options{Size: r.v.Size, VolumeUUID: uuid, Rand: worldRand{r.v.W}},
+		chain.Spec{Size: r.v.Size, VolumeUUID: uuid, Self: r.Name, Created: created}
+}
+
+// created is when everything simulated was made.
+const created = "2026-01-01T00:00:00Z"
+
+func (r *Replica) open() (*chain.Chain, error) {
+	fs := r.Node.Disk.FS
+	opts, spec := r.options()
+	_ = fs.Mkdir("/replicas") // may exist
+	if err := fs.SyncDir("/"); err != nil {
+		return nil, err
+	}
+	if err := chain.Create(fs, replicaDir+r.Name, spec, opts); err != nil {
+		return nil, err
+	}
+	return chain.Open(fs, replicaDir+r.Name, opts)
+}
+
+// Start starts the replica's process.
+func (r *Replica) Start() {
+	v := r.v
+	was := r.Broken
+	if r.chain, r.Broken = r.open(); r.Broken != nil {
+		if was == nil || was.Error() != r.Broken.Error() {
+			v.log("%s cannot start: %v", r.Name, r.Broken)
+		}
+		return
+	}
+	fs, at := r.Node.Disk.FS, replicaDir+r.Name
+	opts, _ := r.options()
+	r.port += 10
+	arena := v.arena()
+	p := v.W.Spawn(r.Name, arena, r.Node)
+	r.proc = p
+	core, err := replica.New(replica.Config{Member: path.Base(at), VolumeName: volumeName, VolumeUUID: volumeUUID, Secret: secret,
+		Chain: r.chain, Listener: p.Listen(fmt.Sprintf("tcp:%s:%d", r.Name, r.port+1)), Arena: arena, Nonce: v.W.nonce,
+		Recreate: func(old *chain.Chain, spec chain.Spec) (*chain.Chain, error) {
+			r.chain = nil
+			if err := old.Close(); err != nil {
+				return nil, err
+			}
+			if err := chain.CreateSkeleton(fs, at, spec, opts); err != nil {
+				return nil, err
+			}
+			c, err := chain.Open(fs, at, opts)
+			r.chain = c
+			return c, err
+		},
+		Exit:  func(reason string) { v.log("%s exits: %s", r.Name, reason); r.Kill() },
+		Event: func(name, text string) { v.log("%s %s: %s", r.Name, name, text) },
+	})
+	if err != nil {
+		panic(err)
+	}
+	p.Run(core)
+}
+
+// Kill ends the replica's process at once.
+func (r *Replica) Kill() {
+	if r.Alive() {
+		r.proc.Kill()
+		r.abandon()
+	}
+}
+
+// abandon gives back what a dead process held: its locks end with it, and nothing is written.
+func (r *Replica) abandon() {
+	r.v.spare = append(r.v.spare, r.proc.arena)
+	if r.chain != nil {
+		_ = r.chain.Abandon() // nothing is written
+		r.chain = nil
+	}
+}

@@ -1,0 +1,97 @@
+package sim
+
+import (
+	"errors"
+	"time"
+
+	"ankole.storage/dataplane/quorum"
+)
+
+// Witness is the record in the cluster's API. The zero value is an empty one that answers everybody at once.
+type Witness struct {
+	// Down makes it answer nobody.
+	Down   bool
+	w      *World
+	record quorum.WitnessRecord
+	// backup is a record as it was a while ago, for a restore.
+	backup quorum.WitnessRecord
+	// down witnesses answer nobody; lossy ones lose one answer in two of what they carry out; slow is added to answers.
+	down  int
+	lossy bool
+	slow  time.Duration
+	// cut nodes do not reach it.
+	cut map[*Node]int
+}
+
+// witnessTimeout is when a caller gives up; a swap may be carried out later.
+const witnessTimeout = 3 * time.Second
+
+var (
+	errWitnessDown = errors.New("witness is down")
+	errWitnessLost = errors.New("witness did not answer in time")
+)
+
+// Read implements engine.Witness.
+func (w *Witness) Read() (quorum.WitnessRecord, error) {
+	if w.Down {
+		return quorum.WitnessRecord{}, errWitnessDown
+	}
+	return w.record, nil
+}
+
+// Swap implements engine.Witness.
+func (w *Witness) Swap(expected, next quorum.WitnessRecord) (quorum.WitnessRecord, bool, error) {
+	if w.Down {
+		return quorum.WitnessRecord{}, false, errWitnessDown
+	}
+	same := expected.Epoch == w.record.Epoch && expected.Record.Equal(w.record.Record)
+	if same {
+		w.backup, w.record = w.record, next
+	}
+	return w.record, same, nil
+}
+
+// witnessCalls is the witness as one engine reaches it.
+type witnessCalls struct {
+	*Witness
+	p *Process
+}
+
+// reach decides what becomes of a call: it may not arrive, or arrive and have no answer.
+func (c *witnessCalls) reach() (arrives, answers bool) {
+	if c.Down || c.down > 0 || c.cut[c.p.node] > 0 {
+		c.p.answerDelay = c.w.Between(time.Millisecond, witnessTimeout)
+		return false, false
+	}
+	c.p.answerDelay = c.slow
+	if c.lossy && c.w.Rand.IntN(2) == 0 {
+		c.p.answerDelay = witnessTimeout
+		return c.w.Rand.IntN(2) == 0, false
+	}
+	return true, true
+}
+
+// Read implements engine.Witness.
+func (c *witnessCalls) Read() (quorum.WitnessRecord, error) {
+	if arrives, answers := c.reach(); !arrives || !answers {
+		return quorum.WitnessRecord{}, errWitnessDown
+	}
+	return c.record, nil
+}
+
+// Swap implements engine.Witness.
+func (c *witnessCalls) Swap(expected, next quorum.WitnessRecord) (quorum.WitnessRecord, bool, error) {
+	arrives, answers := c.reach()
+	if !arrives {
+		if c.lossy && c.w.Rand.IntN(2) == 0 {
+			// It is on its way still, and arrives after the caller has given up.
+			c.w.After(c.w.Between(0, 2*witnessTimeout), func() { _, _, _ = c.Witness.Swap(expected, next) })
+		}
+		return quorum.WitnessRecord{}, false, errWitnessDown
+	}
+	record, swapped, err := c.Witness.Swap(expected, next)
+	if !answers {
+		return quorum.WitnessRecord{}, false, errWitnessLost
+	}
+	return record, swapped, err
+}
