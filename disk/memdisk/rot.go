@@ -17,12 +17,13 @@ func (fs *FS) Rot(name string, off, n int64) error {
 	for end := off + n; off < end; {
 		i, at := off/pageSize, off%pageSize
 		k := min(end-off, pageSize-at)
-		if old := node.data.pages[i]; old != nil {
-			p := *old
+		if old := node.data.page(i); old != nil {
+			p := &page{b: old.b, written: old.written}
 			for j := at; j < at+k; j++ {
 				p.b[j] = ^p.b[j]
 			}
-			node.data.pages[i] = &p
+			l, slot := node.data.leaf(i)
+			l.pages[slot] = p
 		}
 		off += k
 	}
