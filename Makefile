@@ -1,7 +1,7 @@
 # The entry points. Each is one script, so that it can be run and read without make.
 
 .DEFAULT_GOAL := help
-.PHONY: help build run test e2e bench lint generate clean
+.PHONY: help build run test sim e2e bench lint generate clean
 
 help: ## show this
 	@sed -n 's/^\([a-z0-9]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 18
@@ -14,6 +14,9 @@ run: ## build, start a cluster on this machine and show it (DEMO=0: only the clu
 
 test: ## check everything: format, linters, unit, property and integration tests, end to end
 	@exec tools/test.sh
+
+sim: ## simulate the data path: SEEDS=1000 FROM=1, or one SEED=…
+	@exec tools/sim.sh
 
 e2e: ## the slower tests: many seeds of the simulator, many crashes, clusters of real processes
 	@exec tools/test.sh build slow e2e
