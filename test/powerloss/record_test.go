@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -29,6 +30,8 @@ type recording struct {
 	history      *History
 	snapshots    []*snapshot
 	acknowledged []int // moments after something was acknowledged
+	offered      int   // the volume was offered for the first time
+	unfounded    atomic.Int32
 }
 
 // snapshot is a snapshot that was acknowledged.
@@ -92,6 +95,7 @@ func record(t *testing.T, p plan) *recording {
 		x.Start()
 	}
 	v.StartEngine()
+	r.offered = j.Note(nil)
 	r.workload(p)
 	v.StopEngine()
 	for _, x := range v.Replicas {
@@ -147,10 +151,13 @@ func (r *recorder) workload(p plan) {
 	r.write(p.ops, func() { r.snapshot("busy") })
 	if p.faults {
 		victim := v.Replicas[1]
+		// Without the witness the replicas' own records are all that says who was dropped.
+		v.Witness().SetOffline(true)
 		r.write(p.ops, func() {
 			victim.Kill()
 			v.Await("degraded", func(s *enginev1.State) bool { return rig.Modes(s)[enginev1.Mode_MODE_RW] == p.replicas-1 })
 		})
+		v.Witness().SetOffline(false)
 		r.write(p.ops, func() { victim.Start(); v.Rebuild(victim) })
 		r.write(p.ops, v.KillAll)
 		for _, x := range v.Replicas {

@@ -13,8 +13,11 @@ import (
 	"ankole.storage/test/powerdisk"
 )
 
-// trials is how many moments of each long history are tried.
-var trials = flag.Int("trials", 25, "moments tried of each recorded history")
+var (
+	trials = flag.Int("trials", 25, "moments tried of each long history")
+	// deep adds what takes minutes.
+	deep = flag.Bool("deep", false, "also try every moment of short histories, and deliberate bugs")
+)
 
 // seed begins every random choice. The kernel and the scheduler have a say too: the same seed makes a similar history, not
 // the same.
@@ -41,6 +44,33 @@ func TestMoments(t *testing.T) {
 			r.try(t, sample(r, *trials, s))
 		})
 	}
+}
+
+// TestEveryMoment records a short life and tries each of its moments.
+func TestEveryMoment(t *testing.T) {
+	needDisks(t)
+	if !*deep {
+		t.Skip("tries some hundred states; run with -deep")
+	}
+	for _, fs := range []string{"ext4", "xfs"} {
+		t.Run(fs, func(t *testing.T) {
+			s := seed(t)
+			r := record(t, plan{fs: fs, replicas: 2, size: 8 * mib, seed: s, ops: 12})
+			r.try(t, every(r, s))
+		})
+	}
+}
+
+// every lists all moments at which a disk or the witness changed or something was acknowledged.
+func every(r *recording, seed uint64) []trial {
+	rng := rand.New(rand.NewPCG(seed, 6))
+	var list []trial
+	for at := 1; at <= len(r.events); at++ {
+		if e := &r.events[at-1]; e.Kind != powerdisk.Note || e.Note != nil || slices.Contains(r.acknowledged, at) {
+			list = append(list, r.trial(at, rng))
+		}
+	}
+	return list
 }
 
 // sample draws moments of a history, half of them right after something was acknowledged.
@@ -76,7 +106,7 @@ func (r *recording) try(t *testing.T, list []trial) {
 	if err := r.firstViolation(t, list); err != nil {
 		t.Fatal(err)
 	}
-	t.Logf("%s: %d states tried in %v, no violation", r.fs, len(list), time.Since(began).Round(time.Millisecond))
+	t.Logf("%s: %d states tried in %v, no violation; in %d the volume was never begun", r.fs, len(list), time.Since(began).Round(time.Millisecond), r.unfounded.Load())
 }
 
 func (r *recording) firstViolation(t *testing.T, list []trial) error {

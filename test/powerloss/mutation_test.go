@@ -1,0 +1,93 @@
+package powerloss
+
+import (
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// mutation takes one care out of the engine program.
+type mutation struct {
+	name, file string
+	// old is a piece of the file, new what stands there instead.
+	old, new string
+	fs       string
+}
+
+var mutations = []mutation{
+	{name: "a flush is answered without a sync", file: "dataplane/loop/posix/pool.go", fs: "ext4",
+		old: "_, _, e := unix.Syscall(unix.SYS_FDATASYNC, uintptr(t.handle), 0, 0)\n\t\t\treturn e", new: "return 0"},
+	{name: "a FUA write is not synced", file: "dataplane/replica/job.go", fs: "ext4",
+		old: "if j.h.Flags&wire.FUA != 0 {", new: "if j.h.Flags&wire.FUA != 0 && r == nil {"},
+	{name: "a flush joins a sync that began before its writes ended", file: "dataplane/replica/sync.go", fs: "ext4",
+		old: "r.syncNext = append(r.syncNext, j)\n", new: "if r.syncing {\n\t\tr.syncNow = append(r.syncNow, j)\n\t\treturn\n\t}\n\tr.syncNext = append(r.syncNext, j)\n"},
+	{name: "a record is written and not synced", file: "dataplane/chain/slots.go", fs: "ext4",
+		old: "if err := s.file.Sync(); err != nil {", new: "if err := error(nil); err != nil {"},
+	{name: "dirty regions are not marked", file: "dataplane/chain/dirty.go", fs: "ext4",
+		old: "if err := c.breaks(c.dirty.write(encodeRegions(set))); err != nil {", new: "if err := error(nil); err != nil {"},
+	{name: "a rename of metadata is not synced", file: "disk/osdisk/osdisk.go", fs: "ext4",
+		old: "return s.SyncDir(path.Dir(name))\n", new: "return nil\n"},
+	{name: "directories are not synced", file: "disk/osdisk/osdisk.go", fs: "ext4",
+		old: "err = unix.Fsync(fd)\n", new: "err = nil\n"},
+	{name: "metadata is renamed into place without a sync", file: "disk/osdisk/osdisk.go", fs: "xfs",
+		old: "err = f.Sync()", new: "err = nil"},
+}
+
+// TestMissingSyncsAreNoticed builds engines that lack one care each, records what they do, and looks for a state that
+// shows it. It is what says that the other tests of this package can fail.
+func TestMissingSyncsAreNoticed(t *testing.T) {
+	needDisks(t)
+	if !*deep {
+		t.Skip("builds a program for each mutation; run with -deep")
+	}
+	for _, m := range mutations {
+		t.Run(strings.ReplaceAll(m.name, " ", "_"), func(t *testing.T) {
+			s := seed(t)
+			r := record(t, plan{fs: m.fs, binary: m.build(t), replicas: 2, size: 8 * mib, seed: s, ops: 24})
+			list := every(r, s)
+			err := r.firstViolation(t, list)
+			if err == nil {
+				t.Fatalf("not noticed in %d states", len(list))
+			}
+			line, rest, _ := strings.Cut(err.Error(), "\n")
+			t.Logf("noticed: %s\n%.300s", line, rest)
+		})
+	}
+}
+
+// build makes the engine program with the mutation and returns its path.
+func (m mutation) build(t *testing.T) string {
+	t.Helper()
+	root, err := filepath.Abs("../..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	source := filepath.Join(root, m.file)
+	text, err := os.ReadFile(source)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := strings.Count(string(text), m.old); n != 1 {
+		t.Fatalf("%s holds the text to replace %d times; say it anew:\n%s", m.file, n, m.old)
+	}
+	dir := t.TempDir()
+	mutated, overlay, out := filepath.Join(dir, "mutated.go"), filepath.Join(dir, "overlay.json"), filepath.Join(dir, "engine")
+	replace, err := json.Marshal(map[string]map[string]string{"Replace": {source: mutated}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for path, data := range map[string][]byte{mutated: []byte(strings.Replace(string(text), m.old, m.new, 1)), overlay: replace} {
+		if err := os.WriteFile(path, data, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	c := exec.Command("go", "build", "-overlay", overlay, "-o", out, "./cmd/engine")
+	c.Dir = root
+	if msg, err := c.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, msg)
+	}
+	return out
+}
