@@ -13,7 +13,7 @@
 #   modules          tests of the nested modules (tools, standalone)
 #   tidy             rules about the repository itself
 #   e2e              clusters of real processes (test/e2e)
-#   slow             more seeds of the simulator, more crashes
+#   slow             more seeds of the simulator, more crashes, more losses of power, file systems on volumes
 #
 # PARALLEL bounds how many test binaries run at once (default 2).
 set -u
@@ -113,6 +113,8 @@ do_slow() {
 	failed=0
 	SEEDS=300 gotest . -count=1 ./sim || failed=1
 	ROUNDS=210 gotest . -count=1 ./test/crash || failed=1
+	gotest . -count=1 ./test/powerloss -deep -trials 250 || failed=1
+	gotest . -count=1 ./test/filesystem -deep || failed=1
 	return $failed
 }
 

@@ -184,6 +184,10 @@ func (b *bed) checkDirectory(at int, dir string, content []byte, snapshots bool)
 	return err
 }
 
+// engineHost is where engines run: a successor on the same node knows that its predecessor is dead and does not wait for
+// the end of its lease.
+const engineHost = "node-a"
+
 // startWait bounds each wait for a process inside this one.
 const startWait = 60 * time.Second
 
@@ -214,7 +218,7 @@ func (b *bed) serve(at int, dirs []string, log *slog.Logger) (content []byte, se
 			return nil, nil, fmt.Errorf("replica %d: %w", i, err)
 		}
 	}
-	cfg := daemon.EngineConfig{VolumeName: b.name(), VolumeUUID: b.r.volume.UUID, Instance: "after", InstanceManager: "im", Listen: addr(len(dirs)), Secret: secret,
+	cfg := daemon.EngineConfig{VolumeName: b.name(), VolumeUUID: b.r.volume.UUID, Instance: "after", InstanceManager: engineHost, Listen: addr(len(dirs)), Secret: secret,
 		Size: b.r.size, Replicas: replicas, Frontend: daemon.FrontendBlockdev, Transport: daemon.TransportNBDUnix, ReplicaTimeout: 8 * time.Second,
 		NoReplicaTimeout: 5 * time.Second, Witness: &witness{record: b.r.witness(at)}, Log: log.With("engine", "after")}
 	p := spawn(func(ctx context.Context) error { return daemon.RunEngine(ctx, cfg) })
