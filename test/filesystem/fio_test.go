@@ -3,6 +3,7 @@ package filesystem
 import (
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
 )
 
@@ -18,7 +19,7 @@ func TestFioVerifies(t *testing.T) {
 	each(t, func(t *testing.T, fs fileSystem) {
 		m := mount(t, fs, 3)
 		common := []string{"--rw=randrw", "--size=24M", "--bsrange=512-64k", "--bs_unaligned=0", "--verify=crc32c", "--verify_fatal=1", "--verify_backlog=64",
-			"--time_based", "--runtime=8", "--thread=0", "--group_reporting", "--error_dump=1"}
+			"--time_based", "--runtime=8", "--thread=0", "--group_reporting", "--verify_state_save=0"}
 		jobs := [][]string{
 			append([]string{fio, "--name=direct", "--filename=" + filepath.Join(m.dir, "direct"), "--direct=1", "--ioengine=libaio", "--iodepth=8"}, common...),
 			append([]string{fio, "--name=cached", "--filename=" + filepath.Join(m.dir, "cached"), "--ioengine=psync", "--fsync=16"}, common...),
@@ -39,8 +40,14 @@ func TestFioVerifies(t *testing.T) {
 			m.lose(i, func() { m.snapshot([]string{"a", "b"}[i]) })
 		}
 		for range jobs {
-			if e := <-ends; e.err != nil {
+			e := <-ends
+			if e.err != nil {
 				t.Errorf("%v\n%s", e.err, e.out)
+			}
+			for line := range strings.Lines(string(e.out)) {
+				if l := strings.TrimSpace(line); strings.HasPrefix(l, "READ:") || strings.HasPrefix(l, "WRITE:") {
+					t.Log(l)
+				}
 			}
 		}
 		m.end()
