@@ -75,8 +75,10 @@ func valid(q *witnessv1.CompareAndSwapRequest) error {
 	case next.GetEpoch() < 0 || next.GetGeneration() < 0:
 		return status.Error(codes.InvalidArgument, "epoch and generation must not be negative")
 	case expected != nil && expected.GetVolumeUuid() == next.GetVolumeUuid() &&
-		(next.GetEpoch() < expected.GetEpoch() || next.GetGeneration() < expected.GetGeneration()):
-		return status.Error(codes.InvalidArgument, "epoch and generation must not go back")
+		(next.GetEpoch() < expected.GetEpoch() || next.GetRecordEpoch() < expected.GetRecordEpoch() ||
+			next.GetRecordEpoch() == expected.GetRecordEpoch() && next.GetGeneration() < expected.GetGeneration()):
+		// A later epoch may begin at a lower generation than a proposal of an earlier one that was never agreed.
+		return status.Error(codes.InvalidArgument, "epochs must not go back, nor the generation within one")
 	}
 	return nil
 }
@@ -105,7 +107,7 @@ func equal(have *v1beta2.Membership, expected *witnessv1.Membership) bool {
 		return have == nil && expected == nil
 	}
 	return have.VolumeUUID == expected.GetVolumeUuid() && have.Epoch == expected.GetEpoch() &&
-		have.Generation == expected.GetGeneration()
+		have.RecordEpoch == expected.GetRecordEpoch() && have.Generation == expected.GetGeneration()
 }
 
 func toWire(m *v1beta2.Membership) *witnessv1.Membership {

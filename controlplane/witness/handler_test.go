@@ -57,9 +57,11 @@ func TestSwap(t *testing.T) {
 		{"next generation", stored, record("u", 3, 5), record("u", 3, 6, "a"), true, codes.OK},
 		{"stale epoch", stored, record("u", 2, 5), record("u", 4, 5), false, codes.OK},
 		{"stale generation", stored, record("u", 3, 4), record("u", 3, 6), false, codes.OK},
+		{"generation of another epoch", stored, func() *witnessv1.Membership { m := record("u", 3, 5); m.RecordEpoch = 2; return m }(), record("u", 4, 5), false, codes.OK},
 		{"another volume's record", stored, record("w", 3, 5), record("u", 4, 5), false, codes.OK},
 		{"epoch goes back", stored, record("u", 3, 5), record("u", 2, 6), false, codes.InvalidArgument},
-		{"generation goes back", stored, record("u", 3, 5), record("u", 4, 4), false, codes.InvalidArgument},
+		{"generation goes back", stored, record("u", 3, 5), record("u", 3, 4), false, codes.InvalidArgument},
+		{"lower generation of a later epoch", stored, record("u", 3, 5), record("u", 4, 4), true, codes.OK},
 		{"no next record", stored, record("u", 3, 5), nil, false, codes.InvalidArgument},
 	} {
 		h := handler(t, tt.stored, interceptor.Funcs{})

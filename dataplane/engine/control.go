@@ -24,7 +24,7 @@ type (
 		Address string
 		Reply   func(error)
 	}
-	// RemoveReplica drops a replica. The last RW one is refused.
+	// RemoveReplica drops a replica and replies when the set without it is agreed. The last RW one is refused.
 	RemoveReplica struct {
 		Address string
 		Reply   func(error)
@@ -55,7 +55,8 @@ func (e *Engine) posted(v any) {
 	case AddReplica:
 		e.addReplica(m.Address, m.Reply)
 	case RemoveReplica:
-		m.Reply(e.removeReplica(m.Address))
+		// Until the set without it is agreed the replica counts, and its data must not be deleted.
+		e.whenAgreed(m.Reply, e.removeReplica(m.Address))
 	case TakeSnapshot:
 		e.takeSnapshot(m)
 	case RemoveSnapshot:
@@ -173,6 +174,7 @@ func (e *Engine) closeReplicas() {
 func (e *Engine) hangUp() {
 	e.serving, e.stopped = false, true
 	e.witnessWait, e.gatherUntil, e.leaseOver, e.lostSince = clock.Never, clock.Never, clock.Never, clock.Never
+	e.leaseCheck = clock.Never
 	e.purge = nil
 	e.failBacklog(block.Unavailable)
 	e.failHeld()

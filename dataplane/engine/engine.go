@@ -15,7 +15,6 @@ import (
 	"fmt"
 	"time"
 
-	"ankole.storage/block"
 	"ankole.storage/clock"
 	"ankole.storage/dataplane/frontend"
 	"ankole.storage/dataplane/loop"
@@ -111,6 +110,11 @@ type Engine struct {
 	lastPromise clock.Ticks // when a replica promised the epoch last
 	leaseOver   clock.Ticks // the end of another engine's lease
 
+	// leaseEnd is when this engine's own lease ends, as far as it has been worked out; leaseNews: something was confirmed
+	// since. leaseCheck is when to ask the witness, Never when nobody waits.
+	leaseEnd, leaseCheck clock.Ticks
+	leaseNews            bool
+
 	links  []*link
 	byName map[string]*link
 
@@ -162,7 +166,7 @@ type Engine struct {
 func New(cfg Config) *Engine {
 	e := &Engine{
 		cfg: cfg, arena: cfg.Arena, byName: map[string]*link{},
-		witnessWait: clock.Never, gatherUntil: clock.Never, leaseOver: clock.Never, lostSince: clock.Never, changed: true,
+		witnessWait: clock.Never, gatherUntil: clock.Never, leaseOver: clock.Never, leaseCheck: clock.Never, lostSince: clock.Never, changed: true,
 	}
 	if e.cfg.Lease == 0 {
 		e.cfg.Lease = quorum.DefaultLease
@@ -205,6 +209,9 @@ func (e *Engine) Step(now clock.Ticks, in []loop.Done, out *[]loop.Op) clock.Tic
 	if r, ok := e.fe.(frontend.Resumer); ok {
 		r.Resume(&e.feReqs, out)
 		e.takeRequests()
+	}
+	if e.leaseNews && len(e.held) > 0 {
+		e.releaseHeld()
 	}
 	e.checkDetached()
 	e.purgeMore()
@@ -264,6 +271,9 @@ func (e *Engine) timeouts() {
 		e.gatherUntil = clock.Never
 		e.quorum.GatherTimeout()
 	}
+	if e.now >= e.leaseCheck {
+		e.checkLease()
+	}
 	if e.now >= e.leaseOver {
 		e.leaseOver = clock.Never
 		e.quorum.LeaseOver()
@@ -277,8 +287,10 @@ func (e *Engine) timeouts() {
 		e.refreshSnapshots()
 	}
 	if e.lostSince != clock.Never && e.now >= e.lostSince.Add(e.cfg.NoReplicaTimeout) {
-		e.failBacklog(block.IOError)
-		e.failHeld()
+		// The replicas may be well again, each after a restart of its own. This engine cannot take them back: it does not know
+		// what became of its last writes there. The next one compares them.
+		e.lostSince = clock.Never
+		e.stop(fmt.Sprintf("no replica left for %s; another engine can start when enough of them are back", e.cfg.NoReplicaTimeout), false)
 	}
 }
 
@@ -292,12 +304,12 @@ func (e *Engine) sizesDue() clock.Ticks {
 
 // wake is the earliest deadline.
 func (e *Engine) wake() clock.Ticks {
-	w := clock.Min(clock.Min(e.witnessWait, e.gatherUntil), clock.Min(e.leaseOver, e.sizesDue()))
+	w := clock.Min(clock.Min(e.witnessWait, e.gatherUntil), clock.Min(clock.Min(e.leaseOver, e.leaseCheck), e.sizesDue()))
 	w = clock.Min(w, e.scrubDue())
 	for _, l := range e.links {
 		w = clock.Min(w, l.deadline())
 	}
-	if e.lostSince != clock.Never && len(e.backlog)+len(e.held) > 0 {
+	if e.lostSince != clock.Never {
 		w = clock.Min(w, e.lostSince.Add(e.cfg.NoReplicaTimeout))
 	}
 	return w

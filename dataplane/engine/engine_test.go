@@ -223,6 +223,26 @@ func TestNoReplicaLeft(t *testing.T) {
 	if code := g.finish(c); code != block.IOError {
 		t.Fatal(code)
 	}
+	g.until("the engine gives up", func() bool { return g.state.Fatal && !g.state.Fenced })
+}
+
+// A replica that is removed counts until the set without it is agreed, and so long nobody is told that it is gone.
+func TestRemovedWhenAgreed(t *testing.T) {
+	g := newRig(t, 2, 16*mib).start()
+	g.witness.Down = true
+	done := false
+	g.proc.Post(engine.RemoveReplica{Address: g.fakes[1].addr(), Reply: func(err error) { done = err == nil }})
+	g.until("b is dropped", func() bool { return g.modes() == "a=RW b=ERR" || g.modes() == "a=RW" })
+	g.never("told before it is agreed", 3*time.Second, func() bool { return done })
+	g.witness.Down = false
+	g.until("told", func() bool { return done })
+}
+
+// An idle engine that has lost its only replica ends too, so that another one can start when the replica is back.
+func TestIdleEngineWithoutReplicasEnds(t *testing.T) {
+	g := newRig(t, 1, 16*mib).start()
+	g.fakes[0].proc.Kill()
+	g.until("the engine gives up", func() bool { return g.state.Fatal })
 }
 
 // A write that was taken by one and is held for the set to be agreed must not wait for ever when that one fails too.

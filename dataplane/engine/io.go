@@ -94,7 +94,7 @@ func (e *Engine) windows(off, n, size int64, f func(off, n int64)) {
 
 func (e *Engine) piece(r *request, kind wire.Type, off, n int64) *task {
 	t := e.newTask(kind)
-	t.req, t.off, t.n, t.fua = r, off, n, r.FUA
+	t.req, t.off, t.n, t.fua, t.arrived = r, off, n, r.FUA, e.now
 	r.pieces++
 	return t
 }
@@ -125,6 +125,7 @@ func (e *Engine) start(t *task) {
 		e.startFlush(t)
 	case t.kind == wire.Read:
 		t.locked = 1
+		e.useLease()
 		e.ranges.lock(t.off, t.n, false, func() { e.startRead(t) })
 	default:
 		t.locked = 2
@@ -347,7 +348,7 @@ func (e *Engine) hold(t *task, code block.Code) {
 		e.finish(t, block.IOError)
 		return
 	}
-	if e.quorum.Holding() {
+	if !e.answerable(t) {
 		t.code = code
 		e.held = append(e.held, t)
 		return
@@ -362,6 +363,10 @@ func (e *Engine) releaseHeld() {
 	tasks := e.held
 	e.held = nil
 	for _, t := range tasks {
+		if !e.answerable(t) {
+			e.held = append(e.held, t)
+			continue
+		}
 		e.finish(t, t.code)
 	}
 	e.agreed(nil)

@@ -55,21 +55,25 @@ type link struct {
 	phase linkPhase
 	mode  Mode
 	// run counts connection attempts; completions of earlier ones are recognised by it.
-	run     uint64
-	member  string
-	err     string
-	conn    *wire.Conn
-	handle  loop.Handle
-	nonce   []byte
-	theirs  []byte
-	hello   wire.HelloReply
-	load    int         // requests in flight
-	heard   clock.Ticks // last time anything was received, or the first request after idleness was sent
-	removed bool        // forget it once closed
-	again   bool        // connect again once closed
-	joining *rebuildJob
-	rebuild *Rebuild // progress of the last rebuild
-	purge   *Purge   // progress of the last purge
+	run    uint64
+	member string
+	err    string
+	conn   *wire.Conn
+	handle loop.Handle
+	nonce  []byte
+	theirs []byte
+	hello  wire.HelloReply
+	load   int         // requests in flight
+	heard  clock.Ticks // last time anything was received, or the first request after idleness was sent
+	// confirmedAt is when the last request was sent that it has answered in this session; pinging: one was sent for that alone.
+	confirmedAt clock.Ticks
+	pinging     bool
+	helloAt     clock.Ticks
+	removed     bool // forget it once closed
+	again       bool // connect again once closed
+	joining     *rebuildJob
+	rebuild     *Rebuild // progress of the last rebuild
+	purge       *Purge   // progress of the last purge
 }
 
 func (e *Engine) newLink(addr string) *link {
@@ -104,6 +108,7 @@ func (l *link) connect() {
 		return
 	}
 	l.run++
+	l.confirmedAt, l.pinging = 0, false
 	l.phase = linkConnecting
 	l.heard = l.e.now
 	l.e.op(loop.Op{Kind: loop.Connect, Addr: "tcp:" + dataAddress(l.addr), Tag: l.tag(tagConnect)})
@@ -339,7 +344,7 @@ func (l *link) greeted(p []byte) error {
 		InstanceManager: c.InstanceManager, Epoch: l.e.quorum.Epoch(), Nonce: l.nonce,
 		Proof: wire.EngineProof(c.Secret, c.VolumeUUID, l.e.quorum.Epoch(), l.theirs, l.nonce)}
 	l.sendMessage(&wire.Header{Type: wire.Hello, Epoch: l.e.quorum.Epoch()}, wire.Marshal(m))
-	l.phase = linkHello
+	l.phase, l.helloAt = linkHello, l.e.now
 	return nil
 }
 
@@ -388,6 +393,7 @@ func (l *link) welcomed(h *wire.Header, p []byte) error {
 	}
 	l.hello = r
 	l.phase = linkReady
+	l.confirmed(l.helloAt)
 	l.e.changed = true
 	if l.joining != nil {
 		l.joining.ready()

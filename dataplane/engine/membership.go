@@ -17,6 +17,7 @@ type witnessResult struct {
 	swapped bool
 	record  quorum.WitnessRecord
 	err     error
+	sent    quorum.Time
 }
 
 // membership carries out what the quorum core wants done.
@@ -35,16 +36,16 @@ func (e *Engine) membership() {
 func (e *Engine) act(a *quorum.Action) {
 	switch a.Kind {
 	case quorum.AskWitness:
-		w := e.cfg.Witness
+		w, sent := e.cfg.Witness, quorum.Time(e.now)
 		e.op(loop.Op{Kind: loop.Call, Tag: loop.Tag(ownerWitness, 0), Fn: func() any {
 			r, err := w.Read()
-			return witnessResult{record: r, err: err}
+			return witnessResult{record: r, err: err, sent: sent}
 		}})
 	case quorum.SwapWitness:
-		w, expected, next := e.cfg.Witness, a.Expected, a.Next
+		w, expected, next, sent := e.cfg.Witness, a.Expected, a.Next, quorum.Time(e.now)
 		e.op(loop.Op{Kind: loop.Call, Tag: loop.Tag(ownerWitness, 0), Fn: func() any {
 			r, ok, err := w.Swap(expected, next)
-			return witnessResult{swap: true, swapped: ok, record: r, err: err}
+			return witnessResult{swap: true, swapped: ok, record: r, err: err, sent: sent}
 		}})
 	case quorum.Contact:
 		e.gatherUntil = e.now.Add(e.cfg.GatherTimeout)
@@ -91,10 +92,17 @@ func (e *Engine) witnessDone(d *loop.Done) {
 		e.quorum.WitnessUnavailable()
 		e.witnessWait = e.now.Add(witnessRetry)
 	case r.swap:
+		e.confirmedByWitness(&r)
 		e.quorum.WitnessSwapped(r.swapped, r.record)
 	default:
+		e.confirmedByWitness(&r)
 		e.quorum.WitnessRead(r.record)
 	}
+}
+
+func (e *Engine) confirmedByWitness(r *witnessResult) {
+	e.quorum.WitnessConfirmed(r.sent, r.record)
+	e.leaseNews = true
 }
 
 func recordFrom(m *wire.RecordMessage) quorum.Record {

@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"ankole.storage/block"
+	"ankole.storage/clock"
 	"ankole.storage/dataplane/loop"
 	"ankole.storage/dataplane/wire"
 )
@@ -15,6 +16,8 @@ type task struct {
 	kind       wire.Type
 	fua        bool
 	off, n     int64
+	// arrived is when the frontend asked, sent when the replicas were asked last.
+	arrived, sent clock.Ticks
 	// seg is the payload of a write or the destination of a read.
 	seg   loop.Seg
 	layer uint32
@@ -97,6 +100,7 @@ func (e *Engine) send(t *task, mask uint32) {
 		wire.Prepare(e.arena, &h, t.seg)
 		inHeadroom = wire.EncodeInHeadroom(e.arena, &h, t.seg)
 	}
+	t.sent = e.now
 	t.asked |= mask
 	t.pending |= mask
 	for _, l := range e.links {
@@ -144,6 +148,8 @@ func (e *Engine) answered(l *link, h *wire.Header, p []byte) {
 	if h.Code == block.Fenced {
 		// A newer engine holds the epoch there. Whether it is allowed to is for the witness to say.
 		l.conn.Fail(errFenced)
+	} else {
+		l.confirmed(t.sent)
 	}
 	if t.answer != nil {
 		t.answer(h.Code, p)

@@ -120,7 +120,7 @@ func (r *Replica) control(s *session, h *wire.Header, payload loop.Seg) {
 	case m.SetLimits != nil:
 		q := m.SetLimits
 		r.blocking(s, &hdr, false, func() error { return r.chain.SetLimits(q.MaxCount, q.MaxSize) })
-	case m.Close != nil:
+	case m.Close != nil, m.Ping != nil:
 		r.reply(s, &hdr, block.OK, wire.ControlReply{})
 	default:
 		r.reply(s, &hdr, block.Invalid, wire.ControlReply{Error: "unknown control message: this replica is older than the engine"})

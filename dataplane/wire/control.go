@@ -31,6 +31,8 @@ type ControlRequest struct {
 	HashSnapshot *HashSnapshot `json:"hashSnapshot,omitempty"`
 	// SetLimits changes what Snapshot refuses.
 	SetLimits *SnapshotLimits `json:"setLimits,omitempty"`
+	// Ping asks for an answer and nothing else: it shows that the session still stands.
+	Ping *PingRequest `json:"ping,omitempty"`
 	// Close marks the directory as cleanly closed: the engine is going away and no write is in flight.
 	Close *CloseRequest `json:"close,omitempty"`
 }
@@ -61,6 +63,9 @@ type DescribeRequest struct{}
 
 // FinishRebuild has no parameters.
 type FinishRebuild struct{}
+
+// PingRequest has no parameters.
+type PingRequest struct{}
 
 // CloseRequest has no parameters.
 type CloseRequest struct{}
