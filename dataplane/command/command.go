@@ -1,6 +1,7 @@
-// Package command is the command line of the engine binary: the processes `controller` and `replica`, `version`, and
-// `install`, which puts the binary where instance managers find it. Verbs and flags are those clients of the reference
-// know.
+// Package command is the command line of the engine binary: the processes `controller` and `replica`, the verbs by which a
+// running engine is asked for something, and `install`, which puts the binary where instance managers find it. Verbs, flags
+// and the JSON they print are those clients of the reference know; with an instance manager that has no proxy they are how
+// a manager reaches engines.
 package command
 
 import (
@@ -56,7 +57,9 @@ func Main(args []string) int {
 	f.StringVar(&g.instance, "engine-instance-name", "", "engine instance the call is for")
 	f.StringVar(&g.url, "url", "http://localhost:9501", "address of the engine")
 	f.BoolVar(&g.debug, "debug", false, "log more")
-	root.AddCommand(replicaCommand(g), controllerCommand(g), versionCommand(g), installCommand())
+	root.AddCommand(replicaCommand(g), controllerCommand(g), versionCommand(g), installCommand(), snapshotCommands(g))
+	root.AddCommand(volumeCommands(g)...)
+	root.AddCommand(replicaCommands(g)...)
 	root.SetArgs(args)
 	return exitStatus(root.ExecuteContext(ctx))
 }
@@ -143,7 +146,7 @@ func versionCommand(g *globals) *cobra.Command {
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			out := versionOutput{ClientVersion: ownVersion()}
 			if !clientOnly {
-				v, err := serverVersion(cmd.Context(), g)
+				v, err := serverVersion(cmd, g)
 				if err != nil {
 					return err
 				}

@@ -9,9 +9,6 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials/insecure"
-	"google.golang.org/grpc/metadata"
 
 	enginev1 "ankole.storage/api/rpc/engine/v1"
 	"ankole.storage/dataplane/daemon"
@@ -35,19 +32,20 @@ func replicaCommand(g *globals) *cobra.Command {
 	f.StringVar(&cfg.BackingFile, "backing-file", "", "raw file below the bottom layer")
 	f.IntVar(&cfg.SnapshotMaxCount, "snapshot-max-count", 250, "most snapshots, 2 to 250")
 	f.Var(&maxSize, "snapshot-max-size", "most bytes in snapshots, 0 for no limit")
-	ignored(c, "disableRevCounter", "sync-agent-port-count", "unmap-mark-disk-chain-removed", "data-server-protocol")
+	ignored(c, "disableRevCounter", "sync-agent-port-count=", "unmap-mark-disk-chain-removed", "data-server-protocol=")
 	return c
 }
 
-// ignored accepts flags that other engines need and this one does not, so that the same arguments start both.
+// ignored accepts flags that other engines need and this one does not. A name that ends in "=" takes a value; the others are
+// switches.
 func ignored(c *cobra.Command, names ...string) {
 	for _, n := range names {
-		c.Flags().String(n, "", "accepted and ignored: this engine does not need it")
-		c.Flags().Lookup(n).NoOptDefVal = "true"
-		if n == "sync-agent-port-count" || n == "data-server-protocol" {
-			c.Flags().Lookup(n).NoOptDefVal = ""
+		name, value := strings.CutSuffix(n, "=")
+		c.Flags().String(name, "", "accepted and ignored: this engine does not need it")
+		if !value {
+			c.Flags().Lookup(name).NoOptDefVal = "true"
 		}
-		_ = c.Flags().MarkHidden(n) // the flag exists
+		_ = c.Flags().MarkHidden(name) // the flag exists
 	}
 }
 
@@ -96,7 +94,7 @@ func controllerCommand(g *globals) *cobra.Command {
 	for _, n := range []string{"replica-timeout", "gather-timeout"} {
 		_ = f.MarkHidden(n) // the flag exists
 	}
-	for _, n := range []string{"enable-backend", "data-server-protocol", "file-sync-http-client-timeout", "rebuild-sync-concurrent-limit"} {
+	for _, n := range []string{"enable-backend", "data-server-protocol=", "file-sync-http-client-timeout", "rebuild-sync-concurrent-limit"} {
 		f.String(n, "", "accepted and ignored: this engine does not need it")
 		_ = f.MarkHidden(n) // the flag exists
 	}
@@ -132,21 +130,17 @@ func finishEngineConfig(cfg *daemon.EngineConfig) (err error) {
 // serverTimeout bounds a simple question to an engine.
 const serverTimeout = time.Minute
 
-func serverVersion(ctx context.Context, g *globals) (*versionNumbers, error) {
-	addr := strings.TrimPrefix(strings.TrimPrefix(g.url, "http://"), "tcp://")
-	conn, err := grpc.NewClient(addr, grpc.WithTransportCredentials(insecure.NewCredentials()))
-	if err != nil {
-		return nil, fmt.Errorf("engine at %s: %w", addr, err)
-	}
-	defer conn.Close()
-	ctx, cancel := context.WithTimeout(metadata.AppendToOutgoingContext(ctx, "volume-name", g.volume, "instance-name", g.instance), serverTimeout)
-	defer cancel()
-	v, err := enginev1.NewEngineClient(conn).Version(ctx, &enginev1.VersionRequest{})
-	if err != nil {
-		return nil, fmt.Errorf("engine at %s: %w", addr, err)
-	}
-	return &versionNumbers{Version: v.Version, GitCommit: v.GitCommit, BuildDate: v.BuildDate,
-		CLIAPIVersion: int(v.CliApiVersion), CLIAPIMinVersion: int(v.CliApiMinVersion),
-		ControllerAPIVersion: int(v.ControllerApiVersion), ControllerAPIMinVersion: int(v.ControllerApiMinVersion),
-		DataFormatVersion: int(v.DataFormatVersion), DataFormatMinVersion: int(v.DataFormatMinVersion)}, nil
+func serverVersion(cmd *cobra.Command, g *globals) (v *versionNumbers, err error) {
+	err = g.ask(cmd, serverTimeout, func(ctx context.Context, c enginev1.EngineClient) error {
+		a, err := c.Version(ctx, &enginev1.VersionRequest{})
+		if err != nil {
+			return err
+		}
+		v = &versionNumbers{Version: a.Version, GitCommit: a.GitCommit, BuildDate: a.BuildDate,
+			CLIAPIVersion: int(a.CliApiVersion), CLIAPIMinVersion: int(a.CliApiMinVersion),
+			ControllerAPIVersion: int(a.ControllerApiVersion), ControllerAPIMinVersion: int(a.ControllerApiMinVersion),
+			DataFormatVersion: int(a.DataFormatVersion), DataFormatMinVersion: int(a.DataFormatMinVersion)}
+		return nil
+	})
+	return v, err
 }
