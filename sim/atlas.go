@@ -20,14 +20,31 @@ type Fault struct {
 // Atlas lists the faults. It names only what the promise says must be survived, so every violation is a defect.
 var Atlas []Fault
 
+const second = time.Second
+
 func init() {
 	Atlas = []Fault{
-		{"kill-replica", 6, 0, killReplica, "the others have everything; it comes back through a rebuild or, with the engine gone too, as a member"},
-		{"kill-engine", 4, 0, killEngine, "dirty regions are compared at the next start"},
-		{"kill-all", 3, 0, killAll, "what was written is in the files, marked dirty"},
-		{"power-node", 4, 2 * time.Second, powerNode, "what was flushed is on every member's disk; what was not may be gone"},
-		{"power-all", 3, time.Second, powerAll, "what was flushed is on every member's disk; what was not may be gone"},
-		{"witness-down", 2, 5 * time.Second, witnessDown, "what needs the witness is held"},
+		{"kill-replica", 6, 0, killReplica, "the others have everything"},
+		{"kill-engine", 4, 0, killEngine, "regions written to are compared at the next start"},
+		{"kill-all", 3, 0, killAll, "what was written is in the files, and its regions are marked"},
+		{"power-node", 4, 2 * second, powerNode, "what was flushed is on every member's disk; what was not may be gone"},
+		{"power-all", 3, second, powerAll, "what was flushed is on every member's disk; what was not may be gone"},
+		{"disk-read-errors", 2, second, diskReads, "another replica has the data; on the last one reads fail"},
+		{"disk-write-errors", 2, second, diskWrites, "another replica takes the write; with one left it fails"},
+		{"disk-sync-fails", 2, second, diskSyncs, "the replica ends itself; a flush counts only what is stable on those that stay"},
+		{"disk-full", 2, 3 * second, diskFull, "another replica takes the write; where all are full it fails, and everything can be read"},
+		{"disk-slow", 2, 3 * second, diskSlow, "it is waited for, or the replica is dropped"},
+		{"net-pair", 3, 5 * second, netPair, "who is silent is dropped, if enough members or the witness agree"},
+		{"net-one-way", 2, 5 * second, netOneWay, "as above"},
+		{"net-slow", 2, 2 * second, netSlow, "it is waited for, or the replica is dropped"},
+		{"net-cut", 3, 0, netCut, "a broken connection drops the replica"},
+		{"isolate-node", 3, 6 * second, isolateNode, "an engine that was replaced acknowledges nothing"},
+		{"stall-node", 2, 6 * second, stallNode, "an engine that wakes up replaced acknowledges nothing"},
+		{"freeze-engine", 2, 3 * second, freezeEngine, "nothing is lost by waiting"},
+		{"freeze-replica", 2, 10 * second, freezeReplica, "it is waited for, or dropped"},
+		{"witness-down", 2, 5 * second, witnessDown, "what needs the witness is held"},
+		{"witness-slow", 1, 5 * second, witnessSlow, "what needs the witness is held"},
+		{"witness-lossy", 2, 5 * second, witnessLossy, "a swap that was carried out shows when it is asked for again; a late one is refused"},
 	}
 }
 
@@ -88,11 +105,6 @@ func powerAll(r *run, _ *rand.Rand) (func(), bool) {
 func (r *run) powerOff(n *Node) {
 	r.v.PowerOff(n)
 	r.check.PowerLost(r.w.Now())
-}
-
-func witnessDown(r *run, _ *rand.Rand) (func(), bool) {
-	r.v.Witness.down++
-	return func() { r.v.Witness.down-- }, true
 }
 
 // schedule plants the faults of the plan. Clients are in a hurry when something goes wrong and when it ends: a fault that

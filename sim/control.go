@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"slices"
 	"time"
 
 	"ankole.storage/dataplane/engine"
@@ -78,8 +79,14 @@ func (v *Volume) place() *Node {
 	return can[v.W.Rand.IntN(len(can))]
 }
 
-// addReplica lets the engine rebuild one replica that it has dropped.
+// addReplica lets the engine forget a replica that is no longer where it was, or rebuild one that it has dropped.
 func (v *Volume) addReplica(e *EngineProcess) {
+	for _, x := range e.state.Replicas {
+		if x.Mode == engine.ERR && !slices.ContainsFunc(v.Replicas, func(r *Replica) bool { return r.Addr() == x.Address }) {
+			e.Post(engine.RemoveReplica{Address: x.Address, Reply: func(error) {}})
+			return
+		}
+	}
 	busy := false
 	for _, x := range e.state.Replicas {
 		busy = busy || x.Mode == engine.WO || (x.Mode == engine.Unknown && x.Rebuild != nil)

@@ -18,7 +18,7 @@ const (
 )
 
 // connectTimeout is how long a connection attempt into nothing lasts.
-const connectTimeout = 5 * time.Second
+const connectTimeout = 7 * time.Second
 
 // way is the network from one node to another.
 type way struct {

@@ -48,8 +48,8 @@ type Process struct {
 	core  loop.Core
 	arena *loop.Arena
 	alive bool
-	// frozen processes make no steps: SIGSTOP, or a machine that stalls.
-	frozen bool
+	// frozen counts what keeps the process from making steps: SIGSTOP, or a machine that stalls.
+	frozen int
 
 	in      []loop.Done
 	spare   []loop.Done
@@ -119,11 +119,11 @@ func (p *Process) end(each func(*conn)) {
 }
 
 // Freeze stops the process where it is; Thaw lets it go on. What completes meanwhile waits.
-func (p *Process) Freeze() { p.frozen = true }
+func (p *Process) Freeze() { p.frozen++ }
 
 // Thaw ends Freeze.
 func (p *Process) Thaw() {
-	p.frozen = false
+	p.frozen--
 	p.wake()
 }
 
@@ -156,7 +156,7 @@ func (p *Process) wake() {
 
 func (p *Process) step() {
 	p.queued = false
-	if !p.alive || p.core == nil || p.frozen {
+	if !p.alive || p.core == nil || p.frozen > 0 {
 		return
 	}
 	in := p.in

@@ -41,6 +41,8 @@ type run struct {
 	// undo ends the faults that last.
 	undo     map[int]func()
 	faulting bool
+	// sickDisks counts disks that give errors.
+	sickDisks int
 	// hot counts reasons for clients to be in a hurry; pause is how long they wait otherwise.
 	hot   int
 	pause time.Duration

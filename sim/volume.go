@@ -76,7 +76,7 @@ type EngineProcess struct {
 
 // NewVolume makes n replicas, each on a node of its own, and starts them.
 func NewVolume(w *World, n int, size int64) *Volume {
-	v := &Volume{W: w, Size: size, Timeouts: Timeouts{8 * time.Second, 30 * time.Second}, Witness: &Witness{w: w}, cut: map[*Node]clock.Ticks{}}
+	v := &Volume{W: w, Size: size, Timeouts: Timeouts{8 * time.Second, 30 * time.Second}, Witness: &Witness{w: w, cut: map[*Node]int{}}, cut: map[*Node]clock.Ticks{}}
 	for i := range n {
 		node := w.NewNode(fmt.Sprintf("r%d", i))
 		v.Nodes = append(v.Nodes, node)

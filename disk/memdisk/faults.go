@@ -1,10 +1,8 @@
 package memdisk
 
 import (
-	"fmt"
 	"maps"
 	"math/rand/v2"
-	"path"
 	"slices"
 )
 
@@ -32,35 +30,6 @@ const (
 	OpPunch       Op = "punch"
 	OpPreallocate Op = "preallocate"
 )
-
-// Rule makes operations fail.
-type Rule struct {
-	// Op is the operation, "" any.
-	Op Op
-	// Name is a path.Match pattern for the last part of the path, "" any.
-	Name string
-	// Skip lets that many matching operations pass first; Times is how often the rule then applies, 0 for ever.
-	Skip, Times int
-	// Err is what the operation returns, disk.ErrIO or disk.ErrNoSpace as a rule. Nothing else happens: what a failed
-	// sync should have made durable stays as it was, to be kept or lost at a crash.
-	Err error
-
-	spent bool
-}
-
-// Inject adds a rule. The first one that matches an operation applies.
-func (fs *FS) Inject(r Rule) {
-	fs.mu.Lock()
-	defer fs.mu.Unlock()
-	fs.rules = append(fs.rules, &r)
-}
-
-// ClearRules removes all rules.
-func (fs *FS) ClearRules() {
-	fs.mu.Lock()
-	defer fs.mu.Unlock()
-	fs.rules = nil
-}
 
 // SetCapacity bounds the space for file contents to n bytes; 0 lifts the bound.
 func (fs *FS) SetCapacity(n int64) {
@@ -109,28 +78,6 @@ func (fs *FS) change(op Op, name string) error {
 	}
 	fs.changes++
 	return fs.fault(op, name)
-}
-
-func (fs *FS) fault(op Op, name string) error {
-	for _, r := range fs.rules {
-		if r.spent || r.Op != "" && r.Op != op {
-			continue
-		}
-		if ok, err := path.Match(r.Name, path.Base(name)); r.Name != "" && (err != nil || !ok) {
-			continue
-		}
-		if r.Skip > 0 {
-			r.Skip--
-			continue
-		}
-		if r.Times > 0 {
-			if r.Times--; r.Times == 0 {
-				r.spent = true
-			}
-		}
-		return fmt.Errorf("%s %s: injected: %w", op, name, r.Err)
-	}
-	return nil
 }
 
 // Crash returns the file system that is found after losing power now, by a choice that seed determines. fs itself

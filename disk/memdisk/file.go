@@ -1,6 +1,7 @@
 package memdisk
 
 import (
+	"errors"
 	"fmt"
 	"io"
 
@@ -116,6 +117,9 @@ func (f *file) Sync() error {
 
 func (f *file) sync() error {
 	if err := f.fs.change(OpSync, f.name); err != nil {
+		if errors.Is(err, errForgotten) {
+			f.n.data.forget()
+		}
 		return err
 	}
 	if err := f.check(0, 0, false); err != nil {

@@ -1,0 +1,145 @@
+package sim
+
+import (
+	"math/rand/v2"
+	"time"
+)
+
+// pair chooses two nodes; the engine's is one of them as a rule.
+func (r *run) pair(rnd *rand.Rand) (a, b *Node) {
+	a = r.central(rnd)
+	for b == nil || b == a {
+		b = pick(rnd, r.v.Nodes...)
+	}
+	return a, b
+}
+
+// central chooses a node, the engine's as a rule.
+func (r *run) central(rnd *rand.Rand) *Node {
+	if e := r.v.Current; e != nil && rnd.IntN(4) > 0 {
+		return e.node
+	}
+	return pick(rnd, r.v.Nodes...)
+}
+
+func netPair(r *run, rnd *rand.Rand) (func(), bool) {
+	a, b := r.pair(rnd)
+	r.v.log("%s and %s do not reach each other", a.Name, b.Name)
+	return both(r.w.block(a, b), r.w.block(b, a)), true
+}
+
+func netOneWay(r *run, rnd *rand.Rand) (func(), bool) {
+	a, b := r.pair(rnd)
+	if rnd.IntN(2) == 0 {
+		a, b = b, a
+	}
+	r.v.log("%s does not reach %s", a.Name, b.Name)
+	return r.w.block(a, b), true
+}
+
+func both(all ...func()) func() {
+	return func() {
+		for _, f := range all {
+			f()
+		}
+	}
+}
+
+func netSlow(r *run, rnd *rand.Rand) (func(), bool) {
+	a, b := r.pair(rnd)
+	slow := time.Duration(1<<rnd.IntN(10)) * time.Millisecond
+	r.w.way(a, b).slow += slow
+	r.v.log("%s reaches %s in %s", a.Name, b.Name, slow)
+	return func() { r.w.way(a, b).slow -= slow }, true
+}
+
+// netCut breaks one of the engine's connections in the middle of the stream.
+func netCut(r *run, rnd *rand.Rand) (func(), bool) {
+	e := r.v.Current
+	if e == nil || !e.alive || len(e.conns) == 0 {
+		return nil, false
+	}
+	c := pick(rnd, sorted(e.conns)...)
+	c.cut()
+	return nil, true
+}
+
+// isolateNode takes a node out of the reach of all others and of the control plane, which replaces its engine after a while.
+// What runs there goes on.
+func isolateNode(r *run, rnd *rand.Rand) (func(), bool) {
+	n := r.central(rnd)
+	r.v.log("%s is cut off", n.Name)
+	undo := []func(){r.hide(n)}
+	for _, o := range r.v.Nodes {
+		undo = append(undo, r.w.block(n, o), r.w.block(o, n))
+	}
+	return both(undo...), true
+}
+
+// hide takes a node out of the control plane's reach, and the witness out of the node's.
+func (r *run) hide(n *Node) (undo func()) {
+	r.v.Witness.cut[n]++
+	return func() { r.v.Witness.cut[n]-- }
+}
+
+// stallNode lets a node stand still, until after its engine was replaced perhaps.
+func stallNode(r *run, rnd *rand.Rand) (func(), bool) {
+	n := r.central(rnd)
+	r.v.log("%s stands still", n.Name)
+	undo := []func(){r.hide(n)}
+	for _, e := range r.v.Engines {
+		if e.node == n {
+			undo = append(undo, freeze(e.Process))
+		}
+	}
+	for _, x := range r.v.Replicas {
+		if x.Node == n && x.Alive() {
+			undo = append(undo, freeze(x.proc))
+		}
+	}
+	return both(undo...), true
+}
+
+func freeze(p *Process) (undo func()) {
+	p.Freeze()
+	return p.Thaw
+}
+
+func freezeEngine(r *run, _ *rand.Rand) (func(), bool) {
+	if e := r.v.Current; e != nil && e.alive {
+		return freeze(e.Process), true
+	}
+	return nil, false
+}
+
+func freezeReplica(r *run, rnd *rand.Rand) (func(), bool) {
+	x := pick(rnd, r.v.Replicas...)
+	if !x.Alive() {
+		return nil, false
+	}
+	r.v.log("%s stands still", x.Name)
+	return freeze(x.proc), true
+}
+
+func witnessDown(r *run, _ *rand.Rand) (func(), bool) {
+	r.v.Witness.down++
+	return func() { r.v.Witness.down-- }, true
+}
+
+func witnessSlow(r *run, rnd *rand.Rand) (func(), bool) {
+	w := r.v.Witness
+	if w.slow > 0 {
+		return nil, false
+	}
+	w.slow = time.Duration(1<<rnd.IntN(11)) * time.Millisecond
+	return func() { w.slow = 0 }, true
+}
+
+func witnessLossy(r *run, _ *rand.Rand) (func(), bool) {
+	w := r.v.Witness
+	if w.lossy {
+		return nil, false
+	}
+	w.lossy = true
+	return func() { w.lossy = false }, true
+}
