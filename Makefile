@@ -1,7 +1,7 @@
 # The entry points. Each is one script, so that it can be run and read without make.
 
 .DEFAULT_GOAL := help
-.PHONY: help build run test sim e2e bench lint generate clean
+.PHONY: help build run test sim fuzz e2e bench lint generate clean
 
 help: ## show this
 	@sed -n 's/^\([a-z0-9]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 18
@@ -20,6 +20,9 @@ sim: ## simulate the data path: SEEDS=1000 FROM=1, or one SEED=…
 
 e2e: ## the slower tests: many seeds of the simulator, many crashes, clusters of real processes
 	@exec tools/test.sh build slow e2e
+
+fuzz: ## fuzz every decoder for a while (FUZZTIME=10s each, FUZZ=pattern of names)
+	@exec tools/fuzz.sh
 
 bench: ## measure volumes against the raw disk, side by side
 	@exec tools/bench.sh

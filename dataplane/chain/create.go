@@ -93,6 +93,9 @@ func CreateSkeleton(fs disk.Meta, dir string, spec Spec, opts Options) error {
 	return nil
 }
 
+// Validate tells whether a directory can be made to the specification; ErrInvalid or ErrLimit if not.
+func (s *Spec) Validate() error { return s.validate() }
+
 func (s *Spec) validate() error {
 	if err := validateSize(s.Size); err != nil {
 		return err

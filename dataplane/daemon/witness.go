@@ -49,16 +49,22 @@ func (w *witness) Read() (quorum.WitnessRecord, error) {
 	if err != nil {
 		return quorum.WitnessRecord{}, err
 	}
-	return w.record(m), nil
+	return w.record(m)
 }
 
-// record reads a witness message. One that speaks of another volume says nothing about this one.
-func (w *witness) record(m *witnessv1.Membership) quorum.WitnessRecord {
+// record reads a witness message. One that speaks of another volume says nothing about this one. Numbers below zero, as
+// only a hand can have written them, would be taken for the highest there are: they are an error, and the engine goes on
+// as without a witness.
+func (w *witness) record(m *witnessv1.Membership) (quorum.WitnessRecord, error) {
 	if m == nil || m.VolumeUuid != w.uuid {
-		return quorum.WitnessRecord{}
+		return quorum.WitnessRecord{}, nil
+	}
+	if min(m.Epoch, m.RecordEpoch, m.Generation) < 0 {
+		return quorum.WitnessRecord{}, fmt.Errorf("the witness holds epoch %d, record of epoch %d, generation %d, which cannot be; correct status.membership of engine %s",
+			m.Epoch, m.RecordEpoch, m.Generation, w.engine)
 	}
 	return quorum.WitnessRecord{Epoch: uint64(m.Epoch), Engine: m.Engine, InstanceManager: m.InstanceManager,
-		Record: quorum.Record{Epoch: uint64(m.RecordEpoch), Generation: uint64(m.Generation), Members: m.Members}}
+		Record: quorum.Record{Epoch: uint64(m.RecordEpoch), Generation: uint64(m.Generation), Members: m.Members}}, nil
 }
 
 func (w *witness) message(r quorum.WitnessRecord) *witnessv1.Membership {
@@ -78,5 +84,6 @@ func (w *witness) Swap(expected, next quorum.WitnessRecord) (quorum.WitnessRecor
 	if err != nil {
 		return quorum.WitnessRecord{}, false, err
 	}
-	return w.record(r.Current), r.Swapped, nil
+	current, err := w.record(r.Current)
+	return current, r.Swapped && err == nil, err
 }

@@ -371,6 +371,10 @@ func (r *Replica) beginRebuild(s *session, h *wire.Header, d *wire.ChainDescript
 			Name: snapshotFile(l.Name), Parent: snapshotFile(l.Parent), Removed: l.Removed, UserCreated: l.UserCreated,
 			Created: l.Created, Labels: l.Labels}})
 	}
+	if err := spec.Validate(); err != nil {
+		r.replyErr(s, h, err) // before what the directory holds is given up
+		return
+	}
 	rec := chain.Record{VolumeUUID: r.uuid, Self: r.cfg.Member, Promised: r.record.Promised, Engine: r.record.Engine, State: chain.MemberWO}
 	r.enqueue(&metaOp{s: s, exclusive: true, run: func() any {
 		c, err := r.cfg.Recreate(r.chain, spec)

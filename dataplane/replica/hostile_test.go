@@ -1,0 +1,62 @@
+package replica_test
+
+import (
+	"bytes"
+	"encoding/binary"
+	"testing"
+	"time"
+
+	"ankole.storage/block"
+	"ankole.storage/dataplane/wire"
+	"ankole.storage/disk"
+	"ankole.storage/disk/memdisk"
+)
+
+// A failed sync says that the disk's content is no longer known: the flush fails, the replica ends, and nothing is
+// acknowledged by a sync that is tried again.
+func TestFailedSyncEndsTheReplica(t *testing.T) {
+	g := newRig(t)
+	e := g.engine(1, "e")
+	e.ask(wire.Header{Type: wire.Write, Len: 4096}, bytes.Repeat([]byte{1}, 4096))
+	g.r.Disk.FS.Inject(memdisk.Rule{Op: memdisk.OpSync, Name: "volume-head-*", Times: 1, Err: disk.ErrIO})
+	first, second := e.request(wire.Header{Type: wire.Flush}, nil), e.request(wire.Header{Type: wire.Flush}, nil)
+	if !g.w.Until(5*time.Second, func() bool { return !g.r.Alive() }) {
+		t.Fatal("the replica goes on after a failed sync")
+	}
+	for _, a := range []*answer{first, second} {
+		if a.done && a.h.Code == block.OK {
+			t.Error("a flush was acknowledged after a failed sync")
+		}
+	}
+}
+
+// FuzzRequests sends one request with any fields and payload in a session that has said hello. Whatever it is, the
+// replica answers or ends the session, and goes on serving.
+func FuzzRequests(f *testing.F) {
+	for typ := wire.Read; typ <= wire.Hash+1; typ++ {
+		f.Add(uint8(typ), uint8(0), int64(4096), int64(4096), uint32(0), []byte{})
+		f.Add(uint8(typ), uint8(wire.FUA), int64(512), int64(512), uint32(1), make([]byte, 512))
+	}
+	for _, m := range []wire.ControlRequest{
+		{}, {Describe: &wire.DescribeRequest{}}, {Extents: &wire.ExtentsRequest{Layer: 1 << 31, Off: -1}},
+		{Snapshot: &wire.SnapshotRequest{Name: "../x", Labels: map[string]string{"": ""}}},
+		{Snapshot: &wire.SnapshotRequest{Name: "s"}}, {FinishRebuild: &wire.FinishRebuild{}},
+		{ClearDirty: &wire.ClearDirty{Keep: []uint32{1 << 31}}},
+		{SetRecord: &wire.RecordMessage{VolumeUUID: volumeUUID, Epoch: 1, Generation: 1, Members: []string{""}}},
+		{BeginRebuild: &wire.ChainDescription{Size: 4096, Layers: []wire.Layer{{Name: "a", Parent: "a", Size: -1}}}},
+		{BeginRebuild: &wire.ChainDescription{Size: 1 << 20, Layers: []wire.Layer{{Size: 1 << 20}}}},
+	} {
+		f.Add(uint8(wire.Control), uint8(0), int64(0), int64(0), uint32(0), wire.Marshal(m))
+	}
+	f.Add(uint8(wire.MarkDirty), uint8(0), int64(0), int64(0), uint32(0), binary.LittleEndian.AppendUint32(nil, 1<<31))
+	f.Fuzz(func(t *testing.T, typ, flags uint8, off, n int64, layer uint32, payload []byte) {
+		if len(payload) > wire.MaxPayload || wire.Type(typ) == wire.Greeting || wire.Type(typ) == wire.Hello {
+			return // the peer of these tests takes answers of the latter for its own handshake's
+		}
+		g := newRig(t)
+		e := g.engine(1, "e")
+		a := e.request(wire.Header{Type: wire.Type(typ), Flags: flags, Off: off, Len: n, Layer: layer}, payload)
+		g.until("answer", func() bool { return a.done || e.gone || !g.r.Alive() })
+		g.alive(2)
+	})
+}
