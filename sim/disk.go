@@ -20,6 +20,9 @@ type Disk struct {
 
 func newFS() *memdisk.FS { return memdisk.New() }
 
+// Slow adds by to every operation that begins from now on.
+func (d *Disk) Slow(by time.Duration) { d.slow = by }
+
 // Crash loses whatever was not synced, at random.
 func (d *Disk) Crash() { d.FS = d.FS.Crash(d.w.Rand.Uint64()) }
 

@@ -399,3 +399,17 @@ func TestCrashUnderWrites(t *testing.T) {
 		x.must(x.c.Close())
 	}
 }
+
+// A snapshot that was reported taken holds what was written before it, flushed or not, whatever power does next.
+func TestSnapshotMakesWritesDurable(t *testing.T) {
+	for seed := range uint64(crashSeeds) {
+		w, _ := newWorld(t, crashSize)
+		w.fill(0, 65536, 1)
+		w.snapshot("a")
+		x := *w
+		x.fs, x.opts = w.mem().Crash(seed), testOptions()
+		x.open()
+		x.wantByte(0, 65536, 1)
+		x.must(x.c.Close())
+	}
+}

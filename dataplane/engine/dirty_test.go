@@ -143,3 +143,22 @@ func TestResyncKeepsMarksOfAFailedMember(t *testing.T) {
 	g.witness.Down = false
 	g.until("served", func() bool { return g.state.Serving && g.fakes[0].clears() > 0 })
 }
+
+// Where nobody flushes the engine does so itself before it takes marks away: the fake knows which writes were flushed.
+func TestMarksOutliveUnflushedWrites(t *testing.T) {
+	const regions = 1100
+	g := newRig(t, 2, regions*engine.DirtyRegion).start()
+	before := g.fakes[0].clears()
+	var calls []*call
+	for i := range regions {
+		calls = append(calls, g.write(int64(i)*engine.DirtyRegion, 1, 512))
+	}
+	for _, c := range calls {
+		if code := g.finish(c); code != block.OK {
+			t.Fatal(code)
+		}
+	}
+	if g.fakes[0].clears() == before {
+		t.Error("no mark was taken away: nothing was tried")
+	}
+}

@@ -314,6 +314,27 @@ func TestRebuild(t *testing.T) {
 	}
 }
 
+// What a rebuild copies from the head stands still meanwhile: a write that came between reading and writing a piece would
+// be undone on the target.
+func TestHeadIsCopiedUnderLock(t *testing.T) {
+	g := newRig(t, 1, 4*mib).start()
+	g.finish(g.write(0, 1, 8192))
+	target := newFake(g, "x")
+	target.script = holding(wire.LayerWrite)
+	g.proc.Post(engine.AddReplica{Address: target.addr(), Reply: func(error) {}})
+	g.until("rebuild copies", func() bool { return len(target.held) > 0 })
+	c := g.write(4096, 2, 4096)
+	g.never("written where a piece is being copied", time.Second, func() bool { return c.done })
+	target.release()
+	if code := g.finish(c); code != block.OK {
+		t.Fatal(code)
+	}
+	g.until("x is RW", func() bool { return g.modes() == "a=RW x=RW" })
+	if !bytes.Equal(target.read(0, 8192), g.fakes[0].read(0, 8192)) {
+		t.Error("x differs")
+	}
+}
+
 // While the set without a replica is not agreed its copy is worth keeping: it must not be wiped for a rebuild.
 func TestNoRebuildBeforeTheDropIsAgreed(t *testing.T) {
 	g := newRig(t, 2, 4*mib).start()

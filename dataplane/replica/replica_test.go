@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"strings"
 	"testing"
+	"time"
 
 	"ankole.storage/block"
 	"ankole.storage/dataplane/loop"
@@ -139,6 +140,20 @@ func TestNothingLandsAfterTheNewEpochIsAnswered(t *testing.T) {
 			t.Error("the old engine is still connected")
 		}
 		g.v.Close()
+	}
+}
+
+// The same where it can be told apart surely: writes that the disk keeps for long.
+func TestNewEpochWaitsForSlowWrites(t *testing.T) {
+	g := newRig(t)
+	old := g.engine(1, "old")
+	g.r.Disk.Slow(5 * time.Second)
+	old.request(wire.Header{Type: wire.Write, Len: 4096}, bytes.Repeat([]byte{1}, 4096))
+	old.ask(wire.Header{Type: wire.Read, Off: 4096, Len: 4096}, nil) // nothing to read: answered when the write has begun
+	g.r.Disk.Slow(0)
+	e := g.engine(2, "new")
+	if a := e.ask(wire.Header{Type: wire.Read, Len: 4096}, nil); a.h.Code != block.OK || a.payload[0] != 1 {
+		t.Errorf("the new engine was answered before an older write had ended: %s", a.h.Code)
 	}
 }
 

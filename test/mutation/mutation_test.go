@@ -38,8 +38,10 @@ type mutation struct {
 	// pkg and test are what must notice; says is a pattern of what the failing test prints.
 	pkg, test string
 	says      *regexp.Regexp
-	quick     bool
-	edits     []edit
+	// args are further arguments of the test.
+	args  []string
+	quick bool
+	edits []edit
 }
 
 // edit replaces a text that occurs exactly once in a file.
@@ -102,6 +104,8 @@ func (m *mutation) set(line string) (err error) {
 		}
 	case key == "says":
 		m.says, err = regexp.Compile(value)
+	case key == "args":
+		m.args = strings.Fields(value)
 	case key == "quick":
 		m.quick = value == "yes"
 	default:
@@ -207,7 +211,8 @@ func (m *mutation) mustBeCaught(t *testing.T) {
 	}
 	ctx, stop := context.WithTimeout(t.Context(), bound)
 	defer stop()
-	cmd := exec.CommandContext(ctx, "go", "test", "-overlay", overlay, "-count=1", "-timeout", "2m", "-run", "^"+m.test+"$", m.pkg)
+	args := append([]string{"test", "-overlay", overlay, "-count=1", "-timeout", "2m", "-run", "^" + m.test + "$", m.pkg}, m.args...)
+	cmd := exec.CommandContext(ctx, "go", args...)
 	cmd.Dir = root
 	cmd.WaitDelay = 10 * time.Second
 	out, err := cmd.CombinedOutput()
@@ -227,6 +232,7 @@ func (m *mutation) mustBeCaught(t *testing.T) {
 	case !m.says.Match(out):
 		t.Fatalf("%s fails, but does not say %q:\n%s", m.test, m.says, out)
 	}
+	t.Logf("noticed:\n%s", bytes.Join(bytes.SplitN(out, []byte("\n"), 7)[:min(6, bytes.Count(out, []byte("\n")))], []byte("\n")))
 }
 
 // table is the generated part of the page.
