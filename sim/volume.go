@@ -38,8 +38,8 @@ type Volume struct {
 	arenas       []*loop.Arena
 	// spare arenas belonged to processes that are dead.
 	spare []*loop.Arena
-	// Dropped counts replicas dropped, Rebuilt rebuilds completed.
-	Dropped, Rebuilt int
+	// Dropped counts replicas dropped, Rebuilt rebuilds completed, Repaired changes of a chain that a start made the same.
+	Dropped, Rebuilt, Repaired int
 	// lines keeps the last events for a report.
 	lines []Line
 	// cut tells since when a node is out of the control plane's reach.
@@ -197,6 +197,8 @@ func (v *Volume) event(name string, e engine.Event) {
 	switch e.Name {
 	case "replica-dropped":
 		v.Dropped++
+	case "unfinished-change":
+		v.Repaired++
 	case "rebuilt":
 		v.Rebuilt++
 	}

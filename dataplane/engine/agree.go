@@ -18,6 +18,7 @@ import (
 //	a snapshot below the head is unknown elsewhere      marking it removed: nobody was told of it
 //	heads stand on different snapshots, and some head   reverting the others to the snapshot below the empty head:
 //	is empty                                            a replica that has just reverted has nothing in its head
+//	a snapshot that a revert made for itself           marking it removed
 //	anything else                                       dropping what differs from the first: no interrupted change does that
 
 // view is a replica's chain as it describes it.
@@ -30,6 +31,8 @@ type view struct {
 	below string
 	// known says of every snapshot, of other branches too, whether it is marked removed.
 	known map[string]bool
+	// reverts are snapshots that reverts have made for themselves and not taken away again.
+	reverts []string
 	// created is when the head was made; expansions repeated elsewhere take the time over.
 	created string
 }
@@ -39,6 +42,9 @@ func viewOf(r *wire.ControlReply) view {
 	for _, l := range r.Snapshots {
 		if l.Name != "" {
 			v.known[l.Name] = l.Removed
+			if _, ok := l.Labels[revertLabel]; ok && !l.Removed {
+				v.reverts = append(v.reverts, l.Name)
+			}
 		}
 	}
 	for _, l := range r.Chain.Layers {
@@ -73,7 +79,7 @@ type repair struct {
 // afterwards.
 func repairs(views []view) []repair {
 	out := make([]repair, len(views))
-	for _, rule := range []func([]view, []repair) bool{expandSmaller, spreadRemovals, forgetUnknown, revertOthers} {
+	for _, rule := range []func([]view, []repair) bool{expandSmaller, spreadRemovals, forgetUnknown, revertOthers, clearReverts} {
 		if rule(views, out) {
 			return out
 		}
@@ -153,6 +159,18 @@ func revertOthers(views []view, out []repair) bool {
 		}
 	}
 	return true
+}
+
+// clearReverts takes away what an interrupted revert has left, when all agree on what came of it.
+func clearReverts(views []view, out []repair) bool {
+	found := false
+	for i := range views {
+		if len(views[i].reverts) > 0 {
+			out[i].remove(views[i].reverts[0])
+			found = true
+		}
+	}
+	return found
 }
 
 // canFollow tells whether replica i may have just reverted, and all others can do the same.

@@ -18,10 +18,13 @@ type model struct {
 	gone   map[string]bool
 	head   string // what the head stands on
 	filled bool   // the head holds something
+	// data stands for what a reader sees, now and at each snapshot.
+	data int
+	at   map[string]int
 }
 
 func newModel() *model {
-	return &model{size: 1, parent: map[string]string{}, gone: map[string]bool{}}
+	return &model{size: 1, parent: map[string]string{}, gone: map[string]bool{}, at: map[string]int{}}
 }
 
 func (m *model) view() view {
@@ -41,18 +44,18 @@ func (m *model) view() view {
 func (m *model) do(q *wire.ControlRequest) {
 	switch {
 	case q.Snapshot != nil:
-		m.parent[q.Snapshot.Name] = m.head
+		m.parent[q.Snapshot.Name], m.at[q.Snapshot.Name] = m.head, m.data
 		m.head, m.filled = q.Snapshot.Name, false
 	case q.Expand != nil:
 		if q.Expand.Size != m.size {
 			name := fmt.Sprintf("expand-%d", q.Expand.Size)
-			m.parent[name] = m.head
+			m.parent[name], m.at[name] = m.head, m.data
 			m.head, m.filled, m.size = name, false, q.Expand.Size
 		}
 	case q.RemoveSnapshot != nil:
 		m.gone[q.RemoveSnapshot.Name] = true
 	case q.Revert != nil:
-		m.head, m.filled = q.Revert.Name, false
+		m.head, m.filled, m.data = q.Revert.Name, false, m.at[q.Revert.Name]
 	case q.Purge != nil && q.Purge.Begin:
 		for n := range m.parent {
 			m.gone[n] = m.gone[n] || strings.HasPrefix(n, "expand-")
@@ -125,45 +128,60 @@ type history struct {
 	next int
 }
 
-func (h *history) request() *wire.ControlRequest {
+// request returns the steps of a random change.
+func (h *history) request() []*wire.ControlRequest {
 	names := sortedNames(h.told)
 	pick := func() string { return names[h.rng.IntN(len(names))] }
 	switch n := h.rng.IntN(10); {
 	case n < 5 || len(names) == 0:
 		h.next++
-		return &wire.ControlRequest{Snapshot: &wire.SnapshotRequest{Name: fmt.Sprintf("s%d", h.next)}}
+		return []*wire.ControlRequest{{Snapshot: &wire.SnapshotRequest{Name: fmt.Sprintf("s%d", h.next)}}}
 	case n < 7:
-		return &wire.ControlRequest{RemoveSnapshot: &wire.RemoveSnapshot{Name: pick()}}
+		return []*wire.ControlRequest{{RemoveSnapshot: &wire.RemoveSnapshot{Name: pick()}}}
 	case n < 8:
-		return &wire.ControlRequest{Expand: &wire.ExpandRequest{Size: h.ms[0].size + 1}}
+		return []*wire.ControlRequest{{Expand: &wire.ExpandRequest{Size: h.ms[0].size + 1}}}
 	case n < 9:
-		return &wire.ControlRequest{Purge: &wire.PurgeRequest{Begin: true}}
+		return []*wire.ControlRequest{{Purge: &wire.PurgeRequest{Begin: true}}}
 	}
-	return &wire.ControlRequest{Revert: &wire.RevertRequest{Name: pick()}}
+	h.next++
+	before := fmt.Sprintf("revert-%d", h.next)
+	return []*wire.ControlRequest{{Snapshot: &wire.SnapshotRequest{Name: before}}, {Revert: &wire.RevertRequest{Name: pick()}},
+		{RemoveSnapshot: &wire.RemoveSnapshot{Name: before}}}
 }
 
 // everywhere carries a change out on all replicas, tells the user, and lets some content and some pieces of a purge follow.
 func (h *history) everywhere() {
-	q := h.request()
+	steps := h.request()
 	filled := h.rng.IntN(2) == 0
+	h.next++
 	for _, m := range h.ms {
-		m.do(q)
-		m.filled = m.filled || filled
+		for _, q := range steps {
+			m.do(q)
+		}
+		if filled {
+			m.filled, m.data = true, h.next
+		}
 		for range h.rng.IntN(3) {
 			m.do(&wire.ControlRequest{Purge: &wire.PurgeRequest{}})
 		}
 	}
-	if q.Snapshot != nil {
+	if q := steps[0]; q.Snapshot != nil && len(steps) == 1 {
 		h.told[q.Snapshot.Name] = true
-	}
-	if q.RemoveSnapshot != nil {
+	} else if q.RemoveSnapshot != nil {
 		delete(h.told, q.RemoveSnapshot.Name)
 	}
 }
 
-// interrupted carries a change out on some replicas and tells nobody.
+// interrupted carries the last step of a change out on some replicas and tells nobody.
 func (h *history) interrupted() *wire.ControlRequest {
-	q := h.request()
+	steps := h.request()
+	steps = steps[:1+h.rng.IntN(len(steps))]
+	for _, q := range steps[:len(steps)-1] {
+		for _, m := range h.ms {
+			m.do(q)
+		}
+	}
+	q := steps[len(steps)-1]
 	for _, m := range h.ms {
 		if h.rng.IntN(2) == 0 {
 			m.do(q)
@@ -194,8 +212,8 @@ func TestInterruptedChangesAgreeAgain(t *testing.T) {
 					t.Fatalf("seed %d: replica %d has lost snapshot %s\n%s", seed, i, name, before)
 				}
 			}
-			if m.size != h.ms[0].size || m.view().top() != h.ms[0].view().top() {
-				t.Fatalf("seed %d: sizes or heads differ\n%s", seed, before)
+			if m.size != h.ms[0].size || m.view().top() != h.ms[0].view().top() || m.data != h.ms[0].data {
+				t.Fatalf("seed %d: sizes, heads or contents differ\n%s", seed, before)
 			}
 		}
 	}

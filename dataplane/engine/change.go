@@ -22,6 +22,8 @@ type change struct {
 	// check asks everybody whether they would refuse before anybody begins: limits are judged by what each occupies, and that
 	// may differ without any of them being wrong.
 	check bool
+	// checkOnly: that is all that is wanted.
+	checkOnly bool
 	// notFound: who does not know what it is about has nothing to do.
 	notFound bool
 	// made runs when the outcome is known and a replica has made the change, before writes go on.
@@ -69,7 +71,7 @@ func (e *Engine) change(c *change) {
 
 // checkAll asks every RW replica whether it would refuse, if that is wanted, and goes on if none would.
 func (e *Engine) checkAll(c *change) {
-	if !c.check {
+	if !c.check && !c.checkOnly {
 		e.changeAll(c)
 		return
 	}
@@ -82,6 +84,10 @@ func (e *Engine) checkAll(c *change) {
 				c.done(v.err)
 				return
 			}
+		}
+		if c.checkOnly {
+			c.done(nil)
+			return
 		}
 		e.changeAll(c)
 	})

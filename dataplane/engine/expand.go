@@ -86,7 +86,74 @@ func (e *Engine) revert(m Revert) {
 		m.Reply(fmt.Errorf("%w: a purge is under way; revert when it has ended", ErrState))
 		return
 	}
-	e.change(&change{what: "revert to snapshot " + m.Name, between: true, check: true,
-		request: &wire.ControlRequest{Revert: &wire.RevertRequest{Name: m.Name, Created: m.Created}},
-		made:    e.refreshSnapshots, done: func(err error) { e.whenAgreed(m.Reply, err) }})
+	e.checkRevert(m)
+}
+
+// revertLabel marks the snapshot that a revert makes for itself; its value is the snapshot reverted to.
+const revertLabel = "ankole-revert"
+
+// A revert could be interrupted when some heads are new and empty and others still hold what was to be given up, without
+// any sign of which is which: the snapshot to revert to may be the one below the head already. So it begins with a snapshot of
+// its own, after which every head is empty, and whether a replica has reverted shows in what its head stands on (agree.go).
+// What was given up stays in that snapshot, marked removed, until the next purge.
+func (e *Engine) checkRevert(m Revert) {
+	if err := e.mayChange(); err != nil {
+		m.Reply(err)
+		return
+	}
+	before := fmt.Sprintf("revert-%x", e.cfg.Nonce()[:8])
+	e.changing = "revert to snapshot " + m.Name
+	end := func(err error) {
+		e.changing = ""
+		e.thaw()
+		e.refreshSnapshots()
+		e.whenAgreed(m.Reply, err)
+	}
+	revert := &wire.ControlRequest{Revert: &wire.RevertRequest{Name: m.Name, Created: m.Created}}
+	steps := []*change{
+		{request: &wire.ControlRequest{Snapshot: &wire.SnapshotRequest{Name: before, Created: m.Created,
+			Labels: map[string]string{revertLabel: m.Name}}}, check: true},
+		{request: revert},
+		{request: &wire.ControlRequest{RemoveSnapshot: &wire.RemoveSnapshot{Name: before}}},
+	}
+	e.freeze(func() {
+		e.checkAll(&change{request: revert, checkOnly: true, done: func(err error) {
+			if err != nil {
+				end(err)
+				return
+			}
+			e.changeSteps(m, steps, end)
+		}})
+	})
+}
+
+// changeSteps makes one change after the other. Where one fails the last one still has to be made: it takes away what the first
+// one has left.
+func (e *Engine) changeSteps(m Revert, steps []*change, end func(error)) {
+	var first error
+	var next func(i int)
+	next = func(i int) {
+		if i == len(steps) {
+			end(first)
+			return
+		}
+		c := steps[i]
+		c.what = "revert to snapshot " + m.Name
+		c.done = func(err error) {
+			e.changing = c.what
+			if err != nil && first == nil {
+				first = err
+			}
+			switch {
+			case err == nil:
+				next(i + 1)
+			case i == 1:
+				next(len(steps) - 1)
+			default:
+				end(first)
+			}
+		}
+		e.checkAll(c)
+	}
+	next(0)
 }
