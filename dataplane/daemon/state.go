@@ -51,7 +51,7 @@ func (p *engineProcess) message(v published) *enginev1.State {
 		Counters: &enginev1.Counters{Reads: s.Counters.Reads, Writes: s.Counters.Writes, ReadBytes: s.Counters.ReadBytes,
 			WriteBytes: s.Counters.WriteBytes, Flushes: s.Counters.Flushes, Discards: s.Counters.Discards},
 	}
-	m.SuspendedReason = s.Reason
+	m.SuspendedReason, m.Scrub = s.Reason, scrubMessage(s.Scrub)
 	m.Expanding, m.LastExpansionError, m.LastExpansionFailedAt = s.Expansion.Running, s.Expansion.Error, s.Expansion.FailedAt
 	m.Options = &enginev1.Options{SnapshotMaxCount: int32(s.Options.SnapshotMaxCount), SnapshotMaxSize: s.Options.SnapshotMaxSize,
 		UnmapMarkSnapChainRemoved: s.Options.UnmapMarkSnapChainRemoved}

@@ -148,7 +148,7 @@ type Engine struct {
 
 	serving   bool
 	lostSince clock.Ticks // when the last replica was lost, Never otherwise
-	rr        int         // next replica to read from
+	rr        int         // replica that was read from last
 
 	stopping  func()
 	stopped   bool

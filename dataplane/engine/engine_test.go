@@ -125,11 +125,26 @@ func TestLastReplicaIsKept(t *testing.T) {
 	}
 }
 
+// Reads take turns: every replica does its share.
+func TestReadsTakeTurns(t *testing.T) {
+	g := newRig(t, 3, 16*mib).start()
+	for range 30 {
+		if _, code := g.read(0, 4096); code != block.OK {
+			t.Fatal(code)
+		}
+	}
+	for _, f := range g.fakes {
+		if n := f.seen(wire.Read); n != 10 {
+			t.Errorf("%s was asked %d times", f.name, n)
+		}
+	}
+}
+
 // A read that fails is made elsewhere, and the replica is dropped; the last one is kept.
 func TestReadErrorFallsOver(t *testing.T) {
 	g := newRig(t, 2, 16*mib).start()
 	g.finish(g.write(0, 5, 8192))
-	g.fakes[0].script = answerWith(wire.Read, block.IOError)
+	g.fakes[0].script = answerWith(wire.Read, block.Corrupt)
 	for range 2 { // reads take turns
 		c, code := g.read(0, 8192)
 		if code != block.OK || !bytes.Equal(c.data, bytes.Repeat([]byte{5}, 8192)) {

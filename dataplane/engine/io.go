@@ -183,10 +183,9 @@ func (e *Engine) startRead(t *task) {
 	pick := bits.TrailingZeros32(mask)
 	if !e.dirty.torn(t.off, t.n) {
 		// The first candidate after the one used last.
-		e.rr++
-		if m := bits.RotateLeft32(mask, -(e.rr % maxLinks)); m != 0 {
-			pick = (bits.TrailingZeros32(m) + e.rr) % maxLinks
-		}
+		next := e.rr + 1
+		pick = (bits.TrailingZeros32(bits.RotateLeft32(mask, -next)) + next) % maxLinks
+		e.rr = pick
 	}
 	t.ok, t.full, t.bad, t.code = 0, 0, 0, block.OK
 	t.tried |= 1 << pick
@@ -195,6 +194,9 @@ func (e *Engine) startRead(t *task) {
 
 func (e *Engine) readDone(t *task) {
 	if t.ok != 0 {
+		if t.heal != 0 {
+			e.heal(t.heal, t.off, t.n)
+		}
 		e.hold(t, block.OK)
 		return
 	}
@@ -202,10 +204,12 @@ func (e *Engine) readDone(t *task) {
 		e.finish(t, block.Invalid)
 		return
 	}
-	// The replica failed to read: another one may have the data. A replica that cannot read is dropped unless it is
-	// the last; its content is repaired by a rebuild.
-	if e.count(RW) > 1 {
-		e.dropEach((t.bad|t.full)&e.mask(RW), "read failed: "+t.code.String())
+	// The replica failed to read: another one may have the data. What a disk cannot read is written again once it is
+	// known; any other replica that cannot read is dropped unless it is the last, and repaired by a rebuild.
+	if bad := (t.bad | t.full) & e.mask(RW); e.mayHeal(t, bad) {
+		t.heal |= bad
+	} else if e.count(RW) > 1 {
+		e.dropEach(bad, "read failed: "+t.code.String())
 	}
 	e.startRead(t)
 }

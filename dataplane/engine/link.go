@@ -74,6 +74,7 @@ type link struct {
 	joining     *rebuildJob
 	rebuild     *Rebuild // progress of the last rebuild
 	purge       *Purge   // progress of the last purge
+	heals       int      // ranges that its disk could not read and that were written again
 }
 
 func (e *Engine) newLink(addr string) *link {

@@ -26,6 +26,8 @@ type task struct {
 	asked, pending, ok, full, bad uint32
 	// tried links must not be asked again for this read.
 	tried uint32
+	// heal are links whose disks could not read this.
+	heal uint32
 	// locked says which range lock is held: 0 none, 1 shared, 2 exclusive.
 	locked uint8
 	// bounce marks a segment that belongs to the task rather than to a request.

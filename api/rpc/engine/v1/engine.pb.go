@@ -144,7 +144,9 @@ type State struct {
 	LastExpansionFailedAt string   `protobuf:"bytes,16,opt,name=last_expansion_failed_at,json=lastExpansionFailedAt,proto3" json:"last_expansion_failed_at,omitempty"`
 	Options               *Options `protobuf:"bytes,17,opt,name=options,proto3" json:"options,omitempty"`
 	// Bytes that all files of one replica occupy, head and every branch: the sum of the sizes in `snapshots`.
-	ActualSize    int64 `protobuf:"varint,18,opt,name=actual_size,json=actualSize,proto3" json:"actual_size,omitempty"`
+	ActualSize int64 `protobuf:"varint,18,opt,name=actual_size,json=actualSize,proto3" json:"actual_size,omitempty"`
+	// The scrub under way or the last one, kept after its end.
+	Scrub         *Scrub `protobuf:"bytes,30,opt,name=scrub,proto3" json:"scrub,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -303,6 +305,13 @@ func (x *State) GetActualSize() int64 {
 		return x.ActualSize
 	}
 	return 0
+}
+
+func (x *State) GetScrub() *Scrub {
+	if x != nil {
+		return x.Scrub
+	}
+	return nil
 }
 
 type Replica struct {
@@ -1319,6 +1328,374 @@ func (*FrontendShutdownRequest) Descriptor() ([]byte, []int) {
 	return file_engine_v1_engine_proto_rawDescGZIP(), []int{18}
 }
 
+type ScrubStartRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Empty: all snapshots that are not marked removed.
+	Snapshot string `protobuf:"bytes,1,opt,name=snapshot,proto3" json:"snapshot,omitempty"`
+	// "enabled": compare all copies; "fast-check": only compute checksums that do not hold, and compare where one shows damage.
+	Mode string `protobuf:"bytes,2,opt,name=mode,proto3" json:"mode,omitempty"`
+	// What is read from each replica at most; 0: 64 MiB.
+	BytesPerSecond int64 `protobuf:"varint,3,opt,name=bytes_per_second,json=bytesPerSecond,proto3" json:"bytes_per_second,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
+}
+
+func (x *ScrubStartRequest) Reset() {
+	*x = ScrubStartRequest{}
+	mi := &file_engine_v1_engine_proto_msgTypes[19]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ScrubStartRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ScrubStartRequest) ProtoMessage() {}
+
+func (x *ScrubStartRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_engine_v1_engine_proto_msgTypes[19]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ScrubStartRequest.ProtoReflect.Descriptor instead.
+func (*ScrubStartRequest) Descriptor() ([]byte, []int) {
+	return file_engine_v1_engine_proto_rawDescGZIP(), []int{19}
+}
+
+func (x *ScrubStartRequest) GetSnapshot() string {
+	if x != nil {
+		return x.Snapshot
+	}
+	return ""
+}
+
+func (x *ScrubStartRequest) GetMode() string {
+	if x != nil {
+		return x.Mode
+	}
+	return ""
+}
+
+func (x *ScrubStartRequest) GetBytesPerSecond() int64 {
+	if x != nil {
+		return x.BytesPerSecond
+	}
+	return 0
+}
+
+type ScrubCancelRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ScrubCancelRequest) Reset() {
+	*x = ScrubCancelRequest{}
+	mi := &file_engine_v1_engine_proto_msgTypes[20]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ScrubCancelRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ScrubCancelRequest) ProtoMessage() {}
+
+func (x *ScrubCancelRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_engine_v1_engine_proto_msgTypes[20]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ScrubCancelRequest.ProtoReflect.Descriptor instead.
+func (*ScrubCancelRequest) Descriptor() ([]byte, []int) {
+	return file_engine_v1_engine_proto_rawDescGZIP(), []int{20}
+}
+
+// Scrub is the progress and result of a scrub.
+type Scrub struct {
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	Running bool                   `protobuf:"varint,1,opt,name=running,proto3" json:"running,omitempty"`
+	// "in_progress", "complete", "cancelled", "error"
+	State string `protobuf:"bytes,2,opt,name=state,proto3" json:"state,omitempty"`
+	Error string `protobuf:"bytes,3,opt,name=error,proto3" json:"error,omitempty"`
+	Mode  string `protobuf:"bytes,4,opt,name=mode,proto3" json:"mode,omitempty"`
+	// The snapshot under way.
+	Snapshot       string `protobuf:"bytes,5,opt,name=snapshot,proto3" json:"snapshot,omitempty"`
+	SnapshotsDone  int32  `protobuf:"varint,6,opt,name=snapshots_done,json=snapshotsDone,proto3" json:"snapshots_done,omitempty"`
+	SnapshotsTotal int32  `protobuf:"varint,7,opt,name=snapshots_total,json=snapshotsTotal,proto3" json:"snapshots_total,omitempty"`
+	ComparedBytes  int64  `protobuf:"varint,8,opt,name=compared_bytes,json=comparedBytes,proto3" json:"compared_bytes,omitempty"`
+	// Pieces of copies that were put right, and damage that was left as it is.
+	Repaired   int32 `protobuf:"varint,9,opt,name=repaired,proto3" json:"repaired,omitempty"`
+	Unrepaired int32 `protobuf:"varint,10,opt,name=unrepaired,proto3" json:"unrepaired,omitempty"`
+	// The first 100 of them.
+	Findings []*Finding `protobuf:"bytes,11,rep,name=findings,proto3" json:"findings,omitempty"`
+	// Checksums of the snapshots' files, by snapshot.
+	Checksums     map[string]*Checksums `protobuf:"bytes,12,rep,name=checksums,proto3" json:"checksums,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Scrub) Reset() {
+	*x = Scrub{}
+	mi := &file_engine_v1_engine_proto_msgTypes[21]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Scrub) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Scrub) ProtoMessage() {}
+
+func (x *Scrub) ProtoReflect() protoreflect.Message {
+	mi := &file_engine_v1_engine_proto_msgTypes[21]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Scrub.ProtoReflect.Descriptor instead.
+func (*Scrub) Descriptor() ([]byte, []int) {
+	return file_engine_v1_engine_proto_rawDescGZIP(), []int{21}
+}
+
+func (x *Scrub) GetRunning() bool {
+	if x != nil {
+		return x.Running
+	}
+	return false
+}
+
+func (x *Scrub) GetState() string {
+	if x != nil {
+		return x.State
+	}
+	return ""
+}
+
+func (x *Scrub) GetError() string {
+	if x != nil {
+		return x.Error
+	}
+	return ""
+}
+
+func (x *Scrub) GetMode() string {
+	if x != nil {
+		return x.Mode
+	}
+	return ""
+}
+
+func (x *Scrub) GetSnapshot() string {
+	if x != nil {
+		return x.Snapshot
+	}
+	return ""
+}
+
+func (x *Scrub) GetSnapshotsDone() int32 {
+	if x != nil {
+		return x.SnapshotsDone
+	}
+	return 0
+}
+
+func (x *Scrub) GetSnapshotsTotal() int32 {
+	if x != nil {
+		return x.SnapshotsTotal
+	}
+	return 0
+}
+
+func (x *Scrub) GetComparedBytes() int64 {
+	if x != nil {
+		return x.ComparedBytes
+	}
+	return 0
+}
+
+func (x *Scrub) GetRepaired() int32 {
+	if x != nil {
+		return x.Repaired
+	}
+	return 0
+}
+
+func (x *Scrub) GetUnrepaired() int32 {
+	if x != nil {
+		return x.Unrepaired
+	}
+	return 0
+}
+
+func (x *Scrub) GetFindings() []*Finding {
+	if x != nil {
+		return x.Findings
+	}
+	return nil
+}
+
+func (x *Scrub) GetChecksums() map[string]*Checksums {
+	if x != nil {
+		return x.Checksums
+	}
+	return nil
+}
+
+// Finding is damage to one replica's copy.
+type Finding struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// tcp://ip:port
+	Address       string `protobuf:"bytes,1,opt,name=address,proto3" json:"address,omitempty"`
+	Snapshot      string `protobuf:"bytes,2,opt,name=snapshot,proto3" json:"snapshot,omitempty"`
+	Offset        int64  `protobuf:"varint,3,opt,name=offset,proto3" json:"offset,omitempty"`
+	Length        int64  `protobuf:"varint,4,opt,name=length,proto3" json:"length,omitempty"`
+	Repaired      bool   `protobuf:"varint,5,opt,name=repaired,proto3" json:"repaired,omitempty"`
+	Text          string `protobuf:"bytes,6,opt,name=text,proto3" json:"text,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Finding) Reset() {
+	*x = Finding{}
+	mi := &file_engine_v1_engine_proto_msgTypes[22]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Finding) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Finding) ProtoMessage() {}
+
+func (x *Finding) ProtoReflect() protoreflect.Message {
+	mi := &file_engine_v1_engine_proto_msgTypes[22]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Finding.ProtoReflect.Descriptor instead.
+func (*Finding) Descriptor() ([]byte, []int) {
+	return file_engine_v1_engine_proto_rawDescGZIP(), []int{22}
+}
+
+func (x *Finding) GetAddress() string {
+	if x != nil {
+		return x.Address
+	}
+	return ""
+}
+
+func (x *Finding) GetSnapshot() string {
+	if x != nil {
+		return x.Snapshot
+	}
+	return ""
+}
+
+func (x *Finding) GetOffset() int64 {
+	if x != nil {
+		return x.Offset
+	}
+	return 0
+}
+
+func (x *Finding) GetLength() int64 {
+	if x != nil {
+		return x.Length
+	}
+	return 0
+}
+
+func (x *Finding) GetRepaired() bool {
+	if x != nil {
+		return x.Repaired
+	}
+	return false
+}
+
+func (x *Finding) GetText() string {
+	if x != nil {
+		return x.Text
+	}
+	return ""
+}
+
+type Checksums struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// CRC-64 of the file by replica (tcp://ip:port), 16 hexadecimal digits, empty where the file is damaged.
+	ByAddress     map[string]string `protobuf:"bytes,1,rep,name=by_address,json=byAddress,proto3" json:"by_address,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Checksums) Reset() {
+	*x = Checksums{}
+	mi := &file_engine_v1_engine_proto_msgTypes[23]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Checksums) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Checksums) ProtoMessage() {}
+
+func (x *Checksums) ProtoReflect() protoreflect.Message {
+	mi := &file_engine_v1_engine_proto_msgTypes[23]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Checksums.ProtoReflect.Descriptor instead.
+func (*Checksums) Descriptor() ([]byte, []int) {
+	return file_engine_v1_engine_proto_rawDescGZIP(), []int{23}
+}
+
+func (x *Checksums) GetByAddress() map[string]string {
+	if x != nil {
+		return x.ByAddress
+	}
+	return nil
+}
+
 type VersionRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -1327,7 +1704,7 @@ type VersionRequest struct {
 
 func (x *VersionRequest) Reset() {
 	*x = VersionRequest{}
-	mi := &file_engine_v1_engine_proto_msgTypes[19]
+	mi := &file_engine_v1_engine_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1339,7 +1716,7 @@ func (x *VersionRequest) String() string {
 func (*VersionRequest) ProtoMessage() {}
 
 func (x *VersionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_engine_v1_engine_proto_msgTypes[19]
+	mi := &file_engine_v1_engine_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1352,7 +1729,7 @@ func (x *VersionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VersionRequest.ProtoReflect.Descriptor instead.
 func (*VersionRequest) Descriptor() ([]byte, []int) {
-	return file_engine_v1_engine_proto_rawDescGZIP(), []int{19}
+	return file_engine_v1_engine_proto_rawDescGZIP(), []int{24}
 }
 
 type VersionResponse struct {
@@ -1372,7 +1749,7 @@ type VersionResponse struct {
 
 func (x *VersionResponse) Reset() {
 	*x = VersionResponse{}
-	mi := &file_engine_v1_engine_proto_msgTypes[20]
+	mi := &file_engine_v1_engine_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1384,7 +1761,7 @@ func (x *VersionResponse) String() string {
 func (*VersionResponse) ProtoMessage() {}
 
 func (x *VersionResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_engine_v1_engine_proto_msgTypes[20]
+	mi := &file_engine_v1_engine_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1397,7 +1774,7 @@ func (x *VersionResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VersionResponse.ProtoReflect.Descriptor instead.
 func (*VersionResponse) Descriptor() ([]byte, []int) {
-	return file_engine_v1_engine_proto_rawDescGZIP(), []int{20}
+	return file_engine_v1_engine_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *VersionResponse) GetVersion() string {
@@ -1469,7 +1846,7 @@ const file_engine_v1_engine_proto_rawDesc = "" +
 	"\n" +
 	"\x16engine/v1/engine.proto\x12\x10ankole.engine.v1\"\f\n" +
 	"\n" +
-	"GetRequest\"\xad\x06\n" +
+	"GetRequest\"\xdc\x06\n" +
 	"\x05State\x12\x1f\n" +
 	"\vvolume_name\x18\x01 \x01(\tR\n" +
 	"volumeName\x12#\n" +
@@ -1493,7 +1870,8 @@ const file_engine_v1_engine_proto_rawDesc = "" +
 	"\x18last_expansion_failed_at\x18\x10 \x01(\tR\x15lastExpansionFailedAt\x123\n" +
 	"\aoptions\x18\x11 \x01(\v2\x19.ankole.engine.v1.OptionsR\aoptions\x12\x1f\n" +
 	"\vactual_size\x18\x12 \x01(\x03R\n" +
-	"actualSize\x1aX\n" +
+	"actualSize\x12-\n" +
+	"\x05scrub\x18\x1e \x01(\v2\x17.ankole.engine.v1.ScrubR\x05scrub\x1aX\n" +
 	"\x0eSnapshotsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x120\n" +
 	"\x05value\x18\x02 \x01(\v2\x1a.ankole.engine.v1.SnapshotR\x05value:\x028\x01\"\xe1\x01\n" +
@@ -1577,7 +1955,44 @@ const file_engine_v1_engine_proto_rawDesc = "" +
 	"\x1e_unmap_mark_snap_chain_removed\"2\n" +
 	"\x14FrontendStartRequest\x12\x1a\n" +
 	"\bfrontend\x18\x01 \x01(\tR\bfrontend\"\x19\n" +
-	"\x17FrontendShutdownRequest\"\x10\n" +
+	"\x17FrontendShutdownRequest\"m\n" +
+	"\x11ScrubStartRequest\x12\x1a\n" +
+	"\bsnapshot\x18\x01 \x01(\tR\bsnapshot\x12\x12\n" +
+	"\x04mode\x18\x02 \x01(\tR\x04mode\x12(\n" +
+	"\x10bytes_per_second\x18\x03 \x01(\x03R\x0ebytesPerSecond\"\x14\n" +
+	"\x12ScrubCancelRequest\"\x88\x04\n" +
+	"\x05Scrub\x12\x18\n" +
+	"\arunning\x18\x01 \x01(\bR\arunning\x12\x14\n" +
+	"\x05state\x18\x02 \x01(\tR\x05state\x12\x14\n" +
+	"\x05error\x18\x03 \x01(\tR\x05error\x12\x12\n" +
+	"\x04mode\x18\x04 \x01(\tR\x04mode\x12\x1a\n" +
+	"\bsnapshot\x18\x05 \x01(\tR\bsnapshot\x12%\n" +
+	"\x0esnapshots_done\x18\x06 \x01(\x05R\rsnapshotsDone\x12'\n" +
+	"\x0fsnapshots_total\x18\a \x01(\x05R\x0esnapshotsTotal\x12%\n" +
+	"\x0ecompared_bytes\x18\b \x01(\x03R\rcomparedBytes\x12\x1a\n" +
+	"\brepaired\x18\t \x01(\x05R\brepaired\x12\x1e\n" +
+	"\n" +
+	"unrepaired\x18\n" +
+	" \x01(\x05R\n" +
+	"unrepaired\x125\n" +
+	"\bfindings\x18\v \x03(\v2\x19.ankole.engine.v1.FindingR\bfindings\x12D\n" +
+	"\tchecksums\x18\f \x03(\v2&.ankole.engine.v1.Scrub.ChecksumsEntryR\tchecksums\x1aY\n" +
+	"\x0eChecksumsEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x121\n" +
+	"\x05value\x18\x02 \x01(\v2\x1b.ankole.engine.v1.ChecksumsR\x05value:\x028\x01\"\x9f\x01\n" +
+	"\aFinding\x12\x18\n" +
+	"\aaddress\x18\x01 \x01(\tR\aaddress\x12\x1a\n" +
+	"\bsnapshot\x18\x02 \x01(\tR\bsnapshot\x12\x16\n" +
+	"\x06offset\x18\x03 \x01(\x03R\x06offset\x12\x16\n" +
+	"\x06length\x18\x04 \x01(\x03R\x06length\x12\x1a\n" +
+	"\brepaired\x18\x05 \x01(\bR\brepaired\x12\x12\n" +
+	"\x04text\x18\x06 \x01(\tR\x04text\"\x94\x01\n" +
+	"\tChecksums\x12I\n" +
+	"\n" +
+	"by_address\x18\x01 \x03(\v2*.ankole.engine.v1.Checksums.ByAddressEntryR\tbyAddress\x1a<\n" +
+	"\x0eByAddressEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x10\n" +
 	"\x0eVersionRequest\"\x9a\x03\n" +
 	"\x0fVersionResponse\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\tR\aversion\x12\x1d\n" +
@@ -1595,7 +2010,7 @@ const file_engine_v1_engine_proto_rawDesc = "" +
 	"\x10MODE_UNSPECIFIED\x10\x00\x12\v\n" +
 	"\aMODE_WO\x10\x01\x12\v\n" +
 	"\aMODE_RW\x10\x02\x12\f\n" +
-	"\bMODE_ERR\x10\x032\x8f\b\n" +
+	"\bMODE_ERR\x10\x032\xa9\t\n" +
 	"\x06Engine\x12<\n" +
 	"\x03Get\x12\x1c.ankole.engine.v1.GetRequest\x1a\x17.ankole.engine.v1.State\x12@\n" +
 	"\x05Watch\x12\x1c.ankole.engine.v1.GetRequest\x1a\x17.ankole.engine.v1.State0\x01\x12J\n" +
@@ -1610,7 +2025,10 @@ const file_engine_v1_engine_proto_rawDesc = "" +
 	"\n" +
 	"OptionsSet\x12#.ankole.engine.v1.OptionsSetRequest\x1a\x17.ankole.engine.v1.State\x12P\n" +
 	"\rFrontendStart\x12&.ankole.engine.v1.FrontendStartRequest\x1a\x17.ankole.engine.v1.State\x12V\n" +
-	"\x10FrontendShutdown\x12).ankole.engine.v1.FrontendShutdownRequest\x1a\x17.ankole.engine.v1.State\x12N\n" +
+	"\x10FrontendShutdown\x12).ankole.engine.v1.FrontendShutdownRequest\x1a\x17.ankole.engine.v1.State\x12J\n" +
+	"\n" +
+	"ScrubStart\x12#.ankole.engine.v1.ScrubStartRequest\x1a\x17.ankole.engine.v1.State\x12L\n" +
+	"\vScrubCancel\x12$.ankole.engine.v1.ScrubCancelRequest\x1a\x17.ankole.engine.v1.State\x12N\n" +
 	"\aVersion\x12 .ankole.engine.v1.VersionRequest\x1a!.ankole.engine.v1.VersionResponseB+Z)ankole.storage/api/rpc/engine/v1;enginev1b\x06proto3"
 
 var (
@@ -1626,7 +2044,7 @@ func file_engine_v1_engine_proto_rawDescGZIP() []byte {
 }
 
 var file_engine_v1_engine_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_engine_v1_engine_proto_msgTypes = make([]protoimpl.MessageInfo, 25)
+var file_engine_v1_engine_proto_msgTypes = make([]protoimpl.MessageInfo, 32)
 var file_engine_v1_engine_proto_goTypes = []any{
 	(Mode)(0),                       // 0: ankole.engine.v1.Mode
 	(*GetRequest)(nil),              // 1: ankole.engine.v1.GetRequest
@@ -1648,56 +2066,72 @@ var file_engine_v1_engine_proto_goTypes = []any{
 	(*OptionsSetRequest)(nil),       // 17: ankole.engine.v1.OptionsSetRequest
 	(*FrontendStartRequest)(nil),    // 18: ankole.engine.v1.FrontendStartRequest
 	(*FrontendShutdownRequest)(nil), // 19: ankole.engine.v1.FrontendShutdownRequest
-	(*VersionRequest)(nil),          // 20: ankole.engine.v1.VersionRequest
-	(*VersionResponse)(nil),         // 21: ankole.engine.v1.VersionResponse
-	nil,                             // 22: ankole.engine.v1.State.SnapshotsEntry
-	nil,                             // 23: ankole.engine.v1.Snapshot.ChildrenEntry
-	nil,                             // 24: ankole.engine.v1.Snapshot.LabelsEntry
-	nil,                             // 25: ankole.engine.v1.SnapshotCreateRequest.LabelsEntry
+	(*ScrubStartRequest)(nil),       // 20: ankole.engine.v1.ScrubStartRequest
+	(*ScrubCancelRequest)(nil),      // 21: ankole.engine.v1.ScrubCancelRequest
+	(*Scrub)(nil),                   // 22: ankole.engine.v1.Scrub
+	(*Finding)(nil),                 // 23: ankole.engine.v1.Finding
+	(*Checksums)(nil),               // 24: ankole.engine.v1.Checksums
+	(*VersionRequest)(nil),          // 25: ankole.engine.v1.VersionRequest
+	(*VersionResponse)(nil),         // 26: ankole.engine.v1.VersionResponse
+	nil,                             // 27: ankole.engine.v1.State.SnapshotsEntry
+	nil,                             // 28: ankole.engine.v1.Snapshot.ChildrenEntry
+	nil,                             // 29: ankole.engine.v1.Snapshot.LabelsEntry
+	nil,                             // 30: ankole.engine.v1.SnapshotCreateRequest.LabelsEntry
+	nil,                             // 31: ankole.engine.v1.Scrub.ChecksumsEntry
+	nil,                             // 32: ankole.engine.v1.Checksums.ByAddressEntry
 }
 var file_engine_v1_engine_proto_depIdxs = []int32{
 	3,  // 0: ankole.engine.v1.State.replicas:type_name -> ankole.engine.v1.Replica
-	22, // 1: ankole.engine.v1.State.snapshots:type_name -> ankole.engine.v1.State.SnapshotsEntry
+	27, // 1: ankole.engine.v1.State.snapshots:type_name -> ankole.engine.v1.State.SnapshotsEntry
 	8,  // 2: ankole.engine.v1.State.counters:type_name -> ankole.engine.v1.Counters
 	5,  // 3: ankole.engine.v1.State.options:type_name -> ankole.engine.v1.Options
-	0,  // 4: ankole.engine.v1.Replica.mode:type_name -> ankole.engine.v1.Mode
-	6,  // 5: ankole.engine.v1.Replica.rebuild:type_name -> ankole.engine.v1.Rebuild
-	4,  // 6: ankole.engine.v1.Replica.purge:type_name -> ankole.engine.v1.Purge
-	23, // 7: ankole.engine.v1.Snapshot.children:type_name -> ankole.engine.v1.Snapshot.ChildrenEntry
-	24, // 8: ankole.engine.v1.Snapshot.labels:type_name -> ankole.engine.v1.Snapshot.LabelsEntry
-	25, // 9: ankole.engine.v1.SnapshotCreateRequest.labels:type_name -> ankole.engine.v1.SnapshotCreateRequest.LabelsEntry
-	7,  // 10: ankole.engine.v1.State.SnapshotsEntry.value:type_name -> ankole.engine.v1.Snapshot
-	1,  // 11: ankole.engine.v1.Engine.Get:input_type -> ankole.engine.v1.GetRequest
-	1,  // 12: ankole.engine.v1.Engine.Watch:input_type -> ankole.engine.v1.GetRequest
-	9,  // 13: ankole.engine.v1.Engine.ReplicaAdd:input_type -> ankole.engine.v1.ReplicaAddRequest
-	10, // 14: ankole.engine.v1.Engine.ReplicaRemove:input_type -> ankole.engine.v1.ReplicaRemoveRequest
-	11, // 15: ankole.engine.v1.Engine.SnapshotCreate:input_type -> ankole.engine.v1.SnapshotCreateRequest
-	13, // 16: ankole.engine.v1.Engine.SnapshotRemove:input_type -> ankole.engine.v1.SnapshotRemoveRequest
-	14, // 17: ankole.engine.v1.Engine.SnapshotPurge:input_type -> ankole.engine.v1.SnapshotPurgeRequest
-	15, // 18: ankole.engine.v1.Engine.SnapshotRevert:input_type -> ankole.engine.v1.SnapshotRevertRequest
-	16, // 19: ankole.engine.v1.Engine.Expand:input_type -> ankole.engine.v1.ExpandRequest
-	17, // 20: ankole.engine.v1.Engine.OptionsSet:input_type -> ankole.engine.v1.OptionsSetRequest
-	18, // 21: ankole.engine.v1.Engine.FrontendStart:input_type -> ankole.engine.v1.FrontendStartRequest
-	19, // 22: ankole.engine.v1.Engine.FrontendShutdown:input_type -> ankole.engine.v1.FrontendShutdownRequest
-	20, // 23: ankole.engine.v1.Engine.Version:input_type -> ankole.engine.v1.VersionRequest
-	2,  // 24: ankole.engine.v1.Engine.Get:output_type -> ankole.engine.v1.State
-	2,  // 25: ankole.engine.v1.Engine.Watch:output_type -> ankole.engine.v1.State
-	2,  // 26: ankole.engine.v1.Engine.ReplicaAdd:output_type -> ankole.engine.v1.State
-	2,  // 27: ankole.engine.v1.Engine.ReplicaRemove:output_type -> ankole.engine.v1.State
-	12, // 28: ankole.engine.v1.Engine.SnapshotCreate:output_type -> ankole.engine.v1.SnapshotCreateResponse
-	2,  // 29: ankole.engine.v1.Engine.SnapshotRemove:output_type -> ankole.engine.v1.State
-	2,  // 30: ankole.engine.v1.Engine.SnapshotPurge:output_type -> ankole.engine.v1.State
-	2,  // 31: ankole.engine.v1.Engine.SnapshotRevert:output_type -> ankole.engine.v1.State
-	2,  // 32: ankole.engine.v1.Engine.Expand:output_type -> ankole.engine.v1.State
-	2,  // 33: ankole.engine.v1.Engine.OptionsSet:output_type -> ankole.engine.v1.State
-	2,  // 34: ankole.engine.v1.Engine.FrontendStart:output_type -> ankole.engine.v1.State
-	2,  // 35: ankole.engine.v1.Engine.FrontendShutdown:output_type -> ankole.engine.v1.State
-	21, // 36: ankole.engine.v1.Engine.Version:output_type -> ankole.engine.v1.VersionResponse
-	24, // [24:37] is the sub-list for method output_type
-	11, // [11:24] is the sub-list for method input_type
-	11, // [11:11] is the sub-list for extension type_name
-	11, // [11:11] is the sub-list for extension extendee
-	0,  // [0:11] is the sub-list for field type_name
+	22, // 4: ankole.engine.v1.State.scrub:type_name -> ankole.engine.v1.Scrub
+	0,  // 5: ankole.engine.v1.Replica.mode:type_name -> ankole.engine.v1.Mode
+	6,  // 6: ankole.engine.v1.Replica.rebuild:type_name -> ankole.engine.v1.Rebuild
+	4,  // 7: ankole.engine.v1.Replica.purge:type_name -> ankole.engine.v1.Purge
+	28, // 8: ankole.engine.v1.Snapshot.children:type_name -> ankole.engine.v1.Snapshot.ChildrenEntry
+	29, // 9: ankole.engine.v1.Snapshot.labels:type_name -> ankole.engine.v1.Snapshot.LabelsEntry
+	30, // 10: ankole.engine.v1.SnapshotCreateRequest.labels:type_name -> ankole.engine.v1.SnapshotCreateRequest.LabelsEntry
+	23, // 11: ankole.engine.v1.Scrub.findings:type_name -> ankole.engine.v1.Finding
+	31, // 12: ankole.engine.v1.Scrub.checksums:type_name -> ankole.engine.v1.Scrub.ChecksumsEntry
+	32, // 13: ankole.engine.v1.Checksums.by_address:type_name -> ankole.engine.v1.Checksums.ByAddressEntry
+	7,  // 14: ankole.engine.v1.State.SnapshotsEntry.value:type_name -> ankole.engine.v1.Snapshot
+	24, // 15: ankole.engine.v1.Scrub.ChecksumsEntry.value:type_name -> ankole.engine.v1.Checksums
+	1,  // 16: ankole.engine.v1.Engine.Get:input_type -> ankole.engine.v1.GetRequest
+	1,  // 17: ankole.engine.v1.Engine.Watch:input_type -> ankole.engine.v1.GetRequest
+	9,  // 18: ankole.engine.v1.Engine.ReplicaAdd:input_type -> ankole.engine.v1.ReplicaAddRequest
+	10, // 19: ankole.engine.v1.Engine.ReplicaRemove:input_type -> ankole.engine.v1.ReplicaRemoveRequest
+	11, // 20: ankole.engine.v1.Engine.SnapshotCreate:input_type -> ankole.engine.v1.SnapshotCreateRequest
+	13, // 21: ankole.engine.v1.Engine.SnapshotRemove:input_type -> ankole.engine.v1.SnapshotRemoveRequest
+	14, // 22: ankole.engine.v1.Engine.SnapshotPurge:input_type -> ankole.engine.v1.SnapshotPurgeRequest
+	15, // 23: ankole.engine.v1.Engine.SnapshotRevert:input_type -> ankole.engine.v1.SnapshotRevertRequest
+	16, // 24: ankole.engine.v1.Engine.Expand:input_type -> ankole.engine.v1.ExpandRequest
+	17, // 25: ankole.engine.v1.Engine.OptionsSet:input_type -> ankole.engine.v1.OptionsSetRequest
+	18, // 26: ankole.engine.v1.Engine.FrontendStart:input_type -> ankole.engine.v1.FrontendStartRequest
+	19, // 27: ankole.engine.v1.Engine.FrontendShutdown:input_type -> ankole.engine.v1.FrontendShutdownRequest
+	20, // 28: ankole.engine.v1.Engine.ScrubStart:input_type -> ankole.engine.v1.ScrubStartRequest
+	21, // 29: ankole.engine.v1.Engine.ScrubCancel:input_type -> ankole.engine.v1.ScrubCancelRequest
+	25, // 30: ankole.engine.v1.Engine.Version:input_type -> ankole.engine.v1.VersionRequest
+	2,  // 31: ankole.engine.v1.Engine.Get:output_type -> ankole.engine.v1.State
+	2,  // 32: ankole.engine.v1.Engine.Watch:output_type -> ankole.engine.v1.State
+	2,  // 33: ankole.engine.v1.Engine.ReplicaAdd:output_type -> ankole.engine.v1.State
+	2,  // 34: ankole.engine.v1.Engine.ReplicaRemove:output_type -> ankole.engine.v1.State
+	12, // 35: ankole.engine.v1.Engine.SnapshotCreate:output_type -> ankole.engine.v1.SnapshotCreateResponse
+	2,  // 36: ankole.engine.v1.Engine.SnapshotRemove:output_type -> ankole.engine.v1.State
+	2,  // 37: ankole.engine.v1.Engine.SnapshotPurge:output_type -> ankole.engine.v1.State
+	2,  // 38: ankole.engine.v1.Engine.SnapshotRevert:output_type -> ankole.engine.v1.State
+	2,  // 39: ankole.engine.v1.Engine.Expand:output_type -> ankole.engine.v1.State
+	2,  // 40: ankole.engine.v1.Engine.OptionsSet:output_type -> ankole.engine.v1.State
+	2,  // 41: ankole.engine.v1.Engine.FrontendStart:output_type -> ankole.engine.v1.State
+	2,  // 42: ankole.engine.v1.Engine.FrontendShutdown:output_type -> ankole.engine.v1.State
+	2,  // 43: ankole.engine.v1.Engine.ScrubStart:output_type -> ankole.engine.v1.State
+	2,  // 44: ankole.engine.v1.Engine.ScrubCancel:output_type -> ankole.engine.v1.State
+	26, // 45: ankole.engine.v1.Engine.Version:output_type -> ankole.engine.v1.VersionResponse
+	31, // [31:46] is the sub-list for method output_type
+	16, // [16:31] is the sub-list for method input_type
+	16, // [16:16] is the sub-list for extension type_name
+	16, // [16:16] is the sub-list for extension extendee
+	0,  // [0:16] is the sub-list for field type_name
 }
 
 func init() { file_engine_v1_engine_proto_init() }
@@ -1712,7 +2146,7 @@ func file_engine_v1_engine_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_engine_v1_engine_proto_rawDesc), len(file_engine_v1_engine_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   25,
+			NumMessages:   32,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

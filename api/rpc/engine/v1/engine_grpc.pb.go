@@ -38,6 +38,8 @@ const (
 	Engine_OptionsSet_FullMethodName       = "/ankole.engine.v1.Engine/OptionsSet"
 	Engine_FrontendStart_FullMethodName    = "/ankole.engine.v1.Engine/FrontendStart"
 	Engine_FrontendShutdown_FullMethodName = "/ankole.engine.v1.Engine/FrontendShutdown"
+	Engine_ScrubStart_FullMethodName       = "/ankole.engine.v1.Engine/ScrubStart"
+	Engine_ScrubCancel_FullMethodName      = "/ankole.engine.v1.Engine/ScrubCancel"
 	Engine_Version_FullMethodName          = "/ankole.engine.v1.Engine/Version"
 )
 
@@ -70,6 +72,10 @@ type EngineClient interface {
 	// FrontendStart offers the volume, FrontendShutdown takes it away; replicas stay connected.
 	FrontendStart(ctx context.Context, in *FrontendStartRequest, opts ...grpc.CallOption) (*State, error)
 	FrontendShutdown(ctx context.Context, in *FrontendShutdownRequest, opts ...grpc.CallOption) (*State, error)
+	// ScrubStart begins to look for rot in snapshots and to repair it, in the background; progress and findings are in State.
+	ScrubStart(ctx context.Context, in *ScrubStartRequest, opts ...grpc.CallOption) (*State, error)
+	// ScrubCancel ends a scrub after the pieces under way. NOT_FOUND: none is under way.
+	ScrubCancel(ctx context.Context, in *ScrubCancelRequest, opts ...grpc.CallOption) (*State, error)
 	// Version says what the binary is.
 	Version(ctx context.Context, in *VersionRequest, opts ...grpc.CallOption) (*VersionResponse, error)
 }
@@ -211,6 +217,26 @@ func (c *engineClient) FrontendShutdown(ctx context.Context, in *FrontendShutdow
 	return out, nil
 }
 
+func (c *engineClient) ScrubStart(ctx context.Context, in *ScrubStartRequest, opts ...grpc.CallOption) (*State, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(State)
+	err := c.cc.Invoke(ctx, Engine_ScrubStart_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *engineClient) ScrubCancel(ctx context.Context, in *ScrubCancelRequest, opts ...grpc.CallOption) (*State, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(State)
+	err := c.cc.Invoke(ctx, Engine_ScrubCancel_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *engineClient) Version(ctx context.Context, in *VersionRequest, opts ...grpc.CallOption) (*VersionResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(VersionResponse)
@@ -250,6 +276,10 @@ type EngineServer interface {
 	// FrontendStart offers the volume, FrontendShutdown takes it away; replicas stay connected.
 	FrontendStart(context.Context, *FrontendStartRequest) (*State, error)
 	FrontendShutdown(context.Context, *FrontendShutdownRequest) (*State, error)
+	// ScrubStart begins to look for rot in snapshots and to repair it, in the background; progress and findings are in State.
+	ScrubStart(context.Context, *ScrubStartRequest) (*State, error)
+	// ScrubCancel ends a scrub after the pieces under way. NOT_FOUND: none is under way.
+	ScrubCancel(context.Context, *ScrubCancelRequest) (*State, error)
 	// Version says what the binary is.
 	Version(context.Context, *VersionRequest) (*VersionResponse, error)
 	mustEmbedUnimplementedEngineServer()
@@ -297,6 +327,12 @@ func (UnimplementedEngineServer) FrontendStart(context.Context, *FrontendStartRe
 }
 func (UnimplementedEngineServer) FrontendShutdown(context.Context, *FrontendShutdownRequest) (*State, error) {
 	return nil, status.Error(codes.Unimplemented, "method FrontendShutdown not implemented")
+}
+func (UnimplementedEngineServer) ScrubStart(context.Context, *ScrubStartRequest) (*State, error) {
+	return nil, status.Error(codes.Unimplemented, "method ScrubStart not implemented")
+}
+func (UnimplementedEngineServer) ScrubCancel(context.Context, *ScrubCancelRequest) (*State, error) {
+	return nil, status.Error(codes.Unimplemented, "method ScrubCancel not implemented")
 }
 func (UnimplementedEngineServer) Version(context.Context, *VersionRequest) (*VersionResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Version not implemented")
@@ -531,6 +567,42 @@ func _Engine_FrontendShutdown_Handler(srv interface{}, ctx context.Context, dec 
 	return interceptor(ctx, in, info, handler)
 }
 
+func _Engine_ScrubStart_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ScrubStartRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(EngineServer).ScrubStart(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Engine_ScrubStart_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(EngineServer).ScrubStart(ctx, req.(*ScrubStartRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Engine_ScrubCancel_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ScrubCancelRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(EngineServer).ScrubCancel(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Engine_ScrubCancel_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(EngineServer).ScrubCancel(ctx, req.(*ScrubCancelRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _Engine_Version_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(VersionRequest)
 	if err := dec(in); err != nil {
@@ -599,6 +671,14 @@ var Engine_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "FrontendShutdown",
 			Handler:    _Engine_FrontendShutdown_Handler,
+		},
+		{
+			MethodName: "ScrubStart",
+			Handler:    _Engine_ScrubStart_Handler,
+		},
+		{
+			MethodName: "ScrubCancel",
+			Handler:    _Engine_ScrubCancel_Handler,
 		},
 		{
 			MethodName: "Version",
