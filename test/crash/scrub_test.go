@@ -44,19 +44,7 @@ func TestRotInASnapshot(t *testing.T) {
 	if err := c.Flush(); err != nil {
 		t.Fatal(err)
 	}
-	scrub := func() *enginev1.Scrub {
-		t.Helper()
-		if _, err := v.Control().ScrubStart(ctx, &enginev1.ScrubStartRequest{Mode: "enabled", BytesPerSecond: 1 << 30}); err != nil {
-			t.Fatal(err)
-		}
-		v.Await("end of the scrub", func(s *enginev1.State) bool { return s.Scrub != nil && !s.Scrub.Running })
-		s, err := v.State()
-		if err != nil {
-			t.Fatal(err)
-		}
-		return s.Scrub
-	}
-	if s := scrub(); s.State != "complete" || s.SnapshotsDone != 2 || s.Repaired+s.Unrepaired != 0 {
+	if s := scrub(t, v); s.State != "complete" || s.SnapshotsDone != 2 || s.Repaired+s.Unrepaired != 0 {
 		t.Fatalf("%v", s)
 	}
 	want, err := rig.Content(v.Replicas[0].Dir)
@@ -72,7 +60,7 @@ func TestRotInASnapshot(t *testing.T) {
 	if got, err := rig.Content(bad.Dir); err != nil || reflect.DeepEqual(got, want) {
 		t.Fatalf("the damage cannot be seen: %v", err)
 	}
-	s := scrub()
+	s := scrub(t, v)
 	if s.State != "complete" || s.Unrepaired != 0 || s.Repaired < 2 {
 		t.Fatalf("%v", s)
 	}
@@ -88,12 +76,26 @@ func TestRotInASnapshot(t *testing.T) {
 			t.Errorf("%s: content is not what it was (%v)", x.Name, err)
 		}
 	}
-	if s := scrub(); s.Repaired+s.Unrepaired != 0 {
+	if s := scrub(t, v); s.Repaired+s.Unrepaired != 0 {
 		t.Fatalf("after the repair: %v", s)
 	}
 	if err := c.Close(); err != nil {
 		t.Fatal(err)
 	}
+}
+
+// scrub scrubs all snapshots and returns what was found.
+func scrub(t *testing.T, v *rig.Volume) *enginev1.Scrub {
+	t.Helper()
+	if _, err := v.Control().ScrubStart(context.Background(), &enginev1.ScrubStartRequest{Mode: "enabled", BytesPerSecond: 1 << 30}); err != nil {
+		t.Fatal(err)
+	}
+	v.Await("end of the scrub", func(s *enginev1.State) bool { return s.Scrub != nil && !s.Scrub.Running })
+	s, err := v.State()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s.Scrub
 }
 
 // flip inverts a few bytes of a file.
