@@ -28,6 +28,7 @@ type Disk struct {
 	mu      sync.Mutex
 	image   *Image
 	journal *Journal
+	broken  bool
 }
 
 // Options of a disk.
@@ -78,6 +79,13 @@ func (d *Disk) Snapshot() *Image {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.image.Clone()
+}
+
+// FailSyncs makes every flush fail from now on, as a disk does that has lost what it was given.
+func (d *Disk) FailSyncs() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.broken = true
 }
 
 // Exchange gives an unmounted disk another content, and another journal or none.

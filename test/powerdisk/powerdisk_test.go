@@ -1,13 +1,17 @@
 package powerdisk
 
 import (
+	"bufio"
 	"bytes"
 	"errors"
 	"fmt"
 	"math/rand/v2"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -305,5 +309,104 @@ func TestSweepRemovesWhatADeadProcessLeft(t *testing.T) {
 	r.lock, err = os.Open(os.TempDir())
 	if err != nil {
 		t.Fatal(err)
+	}
+}
+
+// TestMain turns the test binary into a process that is killed in the middle of an unmount.
+func TestMain(m *testing.M) {
+	if os.Getenv("ANKOLE_POWERDISK_VICTIM") != "" {
+		if err := victim(); err != nil {
+			fmt.Println(err)
+			os.Exit(1)
+		}
+	}
+	os.Exit(m.Run())
+}
+
+// victim waits for a flush that its own disk never answers.
+func victim() error {
+	r, err := Begin()
+	if err != nil {
+		return err
+	}
+	d, err := r.Open("a", Options{Image: NewImage(32 * mib)})
+	if err != nil {
+		return err
+	}
+	if err := d.Format("ext4"); err != nil {
+		return err
+	}
+	if _, err := d.Mount("ext4"); err != nil {
+		return err
+	}
+	if _, err := unix.Write(d.wake[1], []byte{0}); err != nil { // the server goes away
+		return err
+	}
+	if err := <-d.done; err != nil {
+		return err
+	}
+	fmt.Println(r.dir)
+	return d.Unmount()
+}
+
+// TestSweepEndsAProcessThatWaitsForItself kills a process whose thread waits for its own disk, so that it cannot end.
+func TestSweepEndsAProcessThatWaitsForItself(t *testing.T) {
+	begin(t)
+	c := exec.Command(os.Args[0])
+	c.Env = append(os.Environ(), "ANKOLE_POWERDISK_VICTIM=1")
+	out, err := c.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Start(); err != nil {
+		t.Fatal(err)
+	}
+	line, err := bufio.NewReader(out).ReadString('\n')
+	if dir := strings.TrimSpace(line); err != nil || !filepath.IsAbs(dir) {
+		t.Fatalf("the victim says %q, %v", line, err)
+	}
+	await(t, "a thread that waits for the disk", func() bool { return threads(c.Process.Pid, "D") > 0 })
+	if err := c.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	await(t, "the end of the others", func() bool { return dying(strings.TrimSpace(line)) })
+	if n := threads(c.Process.Pid, "D"); n == 0 {
+		t.Error("the victim ended by itself: this test shows nothing")
+	}
+	if err := Sweep(); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Wait(); err == nil || !strings.Contains(err.Error(), "killed") {
+		t.Errorf("the victim ended with %v", err)
+	}
+	if _, err := os.Stat(strings.TrimSpace(line)); !os.IsNotExist(err) {
+		t.Errorf("its directory is still there: %v", err)
+	}
+}
+
+// threads counts the threads of a process in a state.
+func threads(pid int, state string) (n int) {
+	stats, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", pid)) // the pattern is well formed
+	for _, f := range stats {
+		text, err := os.ReadFile(f)
+		if _, rest, _ := strings.Cut(string(text), ") "); err == nil && strings.HasPrefix(rest, state) {
+			n++
+		}
+	}
+	return n
+}
+
+func await(t *testing.T, what string, cond func() bool) {
+	t.Helper()
+	deadline := time.NewTimer(time.Minute)
+	defer deadline.Stop()
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for !cond() {
+		select {
+		case <-deadline.C:
+			t.Fatalf("%s: not within a minute", what)
+		case <-tick.C:
+		}
 	}
 }

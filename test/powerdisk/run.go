@@ -19,6 +19,9 @@ import (
 // Variable is the environment variable by which the processes of a run are found when the run itself was killed.
 const Variable = "ANKOLE_POWERDISK"
 
+// pidName is the file with the owner's process number.
+const pidName = "pid"
+
 // labelPrefix begins the name of every mount and loop device.
 const labelPrefix = "powerdisk:"
 
@@ -44,6 +47,9 @@ func Begin() (*Run, error) {
 	// Locked before it has a name that a sweep looks for.
 	dir, err := os.MkdirTemp(top(), "new-")
 	if err != nil {
+		return nil, err
+	}
+	if err := os.WriteFile(filepath.Join(dir, pidName), []byte(strconv.Itoa(os.Getpid())), 0o600); err != nil {
 		return nil, err
 	}
 	r := &Run{}
@@ -95,6 +101,9 @@ func Sweep() error {
 	var errs []error
 	for _, dir := range runs {
 		lock, err := lockDir(dir)
+		if errors.Is(err, unix.EWOULDBLOCK) && dying(dir) {
+			lock, err = abandon(dir)
+		}
 		if errors.Is(err, unix.EWOULDBLOCK) || errors.Is(err, os.ErrNotExist) {
 			continue
 		}

@@ -102,6 +102,13 @@ func (s *server) handle(m *message) {
 		}
 		s.change(m, Event{Kind: Zero, Off: off, Len: n})
 	case opFsync:
+		s.d.mu.Lock()
+		broken := s.d.broken
+		s.d.mu.Unlock()
+		if broken {
+			_ = answer(s.fd, m.unique, unix.EIO, nil)
+			return
+		}
 		s.now = append(s.now, reply{unique: m.unique, event: -1, covers: s.answered, sync: true})
 		s.answered = nil
 	default:

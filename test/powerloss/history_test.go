@@ -91,7 +91,7 @@ func (h *History) certain(at int) int {
 // write that was flushed, or one that came after it.
 func (h *History) Check(at int, content []byte) error {
 	certain := h.certain(at)
-	for s, ops := range h.sectors {
+	for s, ops := range h.sectors[:len(content)/sectorSize] {
 		if err := checkSector(ops, at, certain, int64(s), content[s*sectorSize:][:sectorSize]); err != nil {
 			return err
 		}

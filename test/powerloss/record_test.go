@@ -24,12 +24,15 @@ import (
 type recording struct {
 	fs           string
 	volume       *rig.Volume
-	size         int64
+	size         int64 // before it grew
+	grown        int64 // after it grew; the same where it does not
+	growing      int   // the moment before it was asked to
 	events       []powerdisk.Event
 	disks        []*powerdisk.Image // before the first event
 	history      *History
 	snapshots    []*snapshot
 	acknowledged []int // moments after something was acknowledged
+	larger       int   // it was told that the volume is larger; never where it does not grow
 	offered      int   // the volume was offered for the first time
 	unfounded    atomic.Int32
 }
@@ -38,6 +41,7 @@ type recording struct {
 type snapshot struct {
 	name       string
 	begin, end int
+	removed    int               // the moment before its removal was asked for
 	hash       [sha256.Size]byte // of its content
 }
 
@@ -53,6 +57,8 @@ type plan struct {
 	seed     uint64
 	// ops is how many writes each stage makes.
 	ops int
+	// changes adds a snapshot that is removed and purged, and an expansion.
+	changes bool
 	// faults adds a killed replica, its rebuild, and a kill of everything.
 	faults bool
 }
@@ -65,7 +71,11 @@ func diskSize(fs string) int64 {
 	return 64 * mib
 }
 
-const writers = 3
+const (
+	writers = 3
+	// growth is what an expansion adds: a region of the dirty log.
+	growth = 4 * mib
+)
 
 // recorder drives a workload.
 type recorder struct {
@@ -74,6 +84,7 @@ type recorder struct {
 	journal *powerdisk.Journal
 	disks   []*powerdisk.Disk
 	stages  uint64
+	now     int64 // the volume's size
 	seed    uint64
 }
 
@@ -82,7 +93,12 @@ func record(t *testing.T, p plan) *recording {
 	t.Helper()
 	began := time.Now()
 	j := &powerdisk.Journal{}
-	r := &recorder{recording: &recording{fs: p.fs, size: p.size, history: newHistory(j, p.size)}, t: t, journal: j, seed: p.seed}
+	rec := &recording{fs: p.fs, size: p.size, grown: p.size, growing: never, larger: never}
+	if p.changes {
+		rec.grown += growth
+	}
+	rec.history = newHistory(j, rec.grown)
+	r := &recorder{recording: rec, t: t, journal: j, seed: p.seed, now: p.size}
 	v := rig.New(t, 0, p.size)
 	v.SetBinary(p.binary)
 	r.volume = v
@@ -166,9 +182,48 @@ func (r *recorder) workload(p plan) {
 		v.StartEngine()
 		r.rebuildMissing()
 	}
+	if p.changes {
+		r.change(p.ops)
+	}
 	r.write(p.ops, nil)
 	r.snapshot("late")
 	r.write(p.ops/2, nil)
+}
+
+// change removes a snapshot, purges it and expands the volume, all under load.
+func (r *recorder) change(ops int) {
+	r.t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	v := r.volume
+	r.snapshot("doomed")
+	doomed := r.snapshots[len(r.snapshots)-1]
+	r.write(ops, nil)
+	r.write(ops, func() {
+		doomed.removed = r.journal.Note(nil)
+		if _, err := v.Control().SnapshotRemove(ctx, &enginev1.SnapshotRemoveRequest{Name: "doomed"}); err != nil {
+			r.t.Fatal(err)
+		}
+		if _, err := v.Control().SnapshotPurge(ctx, &enginev1.SnapshotPurgeRequest{}); err != nil {
+			r.t.Fatal(err)
+		}
+		v.Await("purge", func(s *enginev1.State) bool {
+			for _, x := range s.Replicas {
+				if x.Purge == nil || x.Purge.State != "complete" {
+					return false
+				}
+			}
+			return true
+		})
+	})
+	r.write(ops, func() {
+		r.growing = r.journal.Note(nil)
+		if _, err := v.Control().Expand(ctx, &enginev1.ExpandRequest{Size: r.grown}); err != nil {
+			r.t.Fatal(err)
+		}
+		r.larger = r.journal.Note(nil)
+	})
+	r.now = r.grown
 }
 
 // rebuildMissing brings back replicas that the engine dropped when they were killed a moment before it was.
@@ -193,8 +248,9 @@ func (r *recorder) write(ops int, beside func()) {
 	var wg sync.WaitGroup
 	for k := range writers {
 		r.stages++
-		w := &writer{h: r.history, c: r.volume.Dial(), rng: rand.New(rand.NewPCG(r.seed, r.stages)), size: r.size}
+		w := &writer{h: r.history, c: r.volume.Dial(), rng: rand.New(rand.NewPCG(r.seed, r.stages)), size: r.now}
 		wg.Go(func() {
+			defer w.c.Close() // the engine may be dead
 			for i := 0; i < ops/writers || !closed(done); i++ {
 				if err := w.step(); err != nil {
 					return // the engine was killed
@@ -225,10 +281,14 @@ func closed(c <-chan struct{}) bool {
 // in the end.
 func (r *recorder) snapshot(name string) {
 	r.t.Helper()
-	s := &snapshot{name: name}
+	s := &snapshot{name: name, removed: never}
 	if name != "busy" {
-		content := make([]byte, r.size)
-		if _, err := r.volume.Dial().ReadAt(content, 0); err != nil {
+		content := make([]byte, r.now)
+		c := r.volume.Dial()
+		if _, err := c.ReadAt(content, 0); err != nil {
+			r.t.Fatal(err)
+		}
+		if err := c.Close(); err != nil {
 			r.t.Fatal(err)
 		}
 		s.hash = sha256.Sum256(content)
@@ -251,6 +311,9 @@ func (r *recorder) hashBusy() {
 	}
 	defer c.Close() // read only
 	for _, s := range r.snapshots {
+		if s.removed != never {
+			continue
+		}
 		sum, err := c.HashAt(s.name)
 		if err != nil {
 			r.t.Fatal(err)
@@ -271,6 +334,9 @@ func (r *recorder) moments() []int {
 	}
 	for _, s := range r.snapshots {
 		list = append(list, s.end+1)
+	}
+	if r.larger != never {
+		list = append(list, r.larger+1)
 	}
 	for i, e := range r.events {
 		if _, ok := e.Note.(swap); ok {
@@ -319,7 +385,7 @@ func (w *writer) step() error {
 	var err error
 	var o *op
 	switch w.rng.IntN(12) {
-	case 0:
+	case 0, 4: // often, so that one is sent while another is under way
 		return w.h.flushed(w.c.Flush)
 	case 1:
 		o = w.h.begin(true, false, off, n)

@@ -127,6 +127,9 @@ func (b *bed) check(at int, dirs []string) error {
 	if err != nil {
 		return fmt.Errorf("%w\n%s", err, log.String())
 	}
+	if n := int64(len(content)); n != b.r.grown && (n != b.r.size || b.r.larger < at) || n > b.r.size && at <= b.r.growing {
+		return fmt.Errorf("the volume has %d bytes; it grew from %d to %d bytes between events %d and %d", n, b.r.size, b.r.grown, b.r.growing, b.r.larger)
+	}
 	if err := b.r.history.Check(at, content); err != nil {
 		return err
 	}
@@ -149,6 +152,9 @@ func (b *bed) checkDirectory(at int, dir string, content []byte, snapshots bool)
 		return err
 	}
 	defer c.Close() // read only
+	if c.Size() != int64(len(content)) {
+		return fmt.Errorf("%s has %d bytes, the volume %d", filepath.Base(dir), c.Size(), len(content))
+	}
 	got := make([]byte, len(content))
 	if _, err := c.ReadAt(got, 0); err != nil {
 		return err
@@ -165,7 +171,7 @@ func (b *bed) checkDirectory(at int, dir string, content []byte, snapshots bool)
 	}
 	var there []*snapshot
 	for _, s := range b.r.snapshots {
-		if s.end >= at {
+		if s.end >= at || s.removed < at {
 			continue
 		}
 		if !have["volume-snap-"+s.name+".img"] {
@@ -246,7 +252,7 @@ func (b *bed) read(ctx context.Context, p *inside, control string) ([]byte, []st
 		return nil, nil, err
 	}
 	defer c.Close()
-	content := make([]byte, b.r.size)
+	content := make([]byte, c.Size())
 	if _, err := c.ReadAt(content, 0); err != nil {
 		return nil, nil, err
 	}

@@ -40,7 +40,7 @@ func TestMoments(t *testing.T) {
 	for _, fs := range []string{"ext4", "xfs"} {
 		t.Run(fs, func(t *testing.T) {
 			s := seed(t)
-			r := record(t, plan{fs: fs, replicas: 3, size: 8 * mib, seed: s, ops: 120, faults: true})
+			r := record(t, plan{fs: fs, replicas: 3, size: 8 * mib, seed: s, ops: 120, changes: true, faults: true})
 			r.try(t, sample(r, *trials, s))
 		})
 	}
@@ -55,7 +55,7 @@ func TestEveryMoment(t *testing.T) {
 	for _, fs := range []string{"ext4", "xfs"} {
 		t.Run(fs, func(t *testing.T) {
 			s := seed(t)
-			r := record(t, plan{fs: fs, replicas: 2, size: 8 * mib, seed: s, ops: 12})
+			r := record(t, plan{fs: fs, replicas: 2, size: 8 * mib, seed: s, ops: 12, changes: true})
 			r.try(t, every(r, s))
 		})
 	}
