@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"time"
 
@@ -15,18 +16,32 @@ import (
 // nobody is left to give it, but /dev/fuse stays open until the last thread has gone. Somebody else has to break the
 // connection.
 
-// dying reports whether the owner of a run has been killed and has threads left that do not end.
+// dying reports whether the owner of a run has been killed and has threads left that do not end: it is a zombie with a
+// lock, or its first thread is the one that waits and has a kill pending.
 func dying(dir string) bool {
 	pid, err := os.ReadFile(filepath.Join(dir, pidName))
 	if err != nil {
 		return false
 	}
-	stat, err := os.ReadFile("/proc/" + string(pid) + "/stat")
+	status, err := os.ReadFile("/proc/" + string(pid) + "/status")
 	if err != nil {
 		return false
 	}
-	_, rest, _ := strings.Cut(string(stat), ") ") // the name is in parentheses and may hold anything
-	return strings.HasPrefix(rest, "Z") || strings.HasPrefix(rest, "X")
+	for line := range strings.Lines(string(status)) {
+		key, value, _ := strings.Cut(strings.TrimSpace(line), ":\t")
+		switch key {
+		case "State":
+			if strings.HasPrefix(value, "Z") || strings.HasPrefix(value, "X") {
+				return true
+			}
+		case "SigPnd", "ShdPnd":
+			pending, err := strconv.ParseUint(value, 16, 64)
+			if err == nil && pending&(1<<(unix.SIGKILL-1)) != 0 {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // abandon breaks the connections of a run's disks and takes its lock when the owner has ended.
