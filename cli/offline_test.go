@@ -143,6 +143,33 @@ func TestReplicaCheck(t *testing.T) {
 	}
 }
 
+func TestReplicaRepair(t *testing.T) {
+	dir, source := replicaDirectory(t), replicaDirectory(t)
+	f, err := os.OpenFile(dir+"/volume-snap-before-upgrade.img", os.O_RDWR, 0)
+	must(t, err)
+	_, err = f.WriteAt([]byte("rot"), 12345)
+	must(t, err)
+	must(t, f.Close())
+	must(t, os.Rename(source, filepath.Join(filepath.Dir(dir), "source")))
+	run := func(more ...string) result {
+		return runIn(t, filepath.Dir(dir), append([]string{"replica", "check", replicaName, "--repair-from", "source"}, more...)...)
+	}
+	r := run()
+	if r.status != exitError || !strings.Contains(r.err, "nothing was changed") {
+		t.Errorf("without consent: status %d, %s", r.status, r.err)
+	}
+	golden(t, "replica-repair", r.out)
+	if r := run("--yes"); r.status != exitOK || !strings.Contains(r.out, "repaired") {
+		t.Errorf("status %d, %s%s", r.status, r.out, r.err)
+	}
+	if r := run("-o", "json"); r.status != exitOK || !strings.Contains(r.out, `"items": []`) {
+		t.Errorf("nothing to do: status %d, %s%s", r.status, r.out, r.err)
+	}
+	if r := runIn(t, filepath.Dir(dir), "replica", "check", replicaName, "--compare", "source"); r.status != exitOK {
+		t.Errorf("afterwards: status %d, %s%s", r.status, r.out, r.err)
+	}
+}
+
 func FuzzParseBytes(f *testing.F) {
 	for _, s := range []string{"1", "10Gi", "10GiB", "1.5Gi", "-1", "", "9223372036854775807", "8Ei", " 4 Ki "} {
 		f.Add(s)

@@ -9,9 +9,10 @@ cd "$root"
 
 need_go
 failed=
-git ls-files --cached --others --exclude-standard '*_test.go' | grep -v ^standalone/ |
-	xargs grep -Ho '^func Fuzz[A-Za-z0-9_]*' | sed 's|/[^/]*:func |:|' | sort | grep -E "${FUZZ:-.}" >"${list:=$(mktemp)}"
+list=$(mktemp)
 trap 'rm -f "$list"' EXIT
+git ls-files --cached --others --exclude-standard '*_test.go' | grep -v ^standalone/ |
+	xargs grep -Ho '^func Fuzz[A-Za-z0-9_]*' | sed 's|/[^/]*:func |:|' | sort | grep -E "${FUZZ:-.}" >"$list"
 began_all=$(now)
 while IFS=: read -r dir name; do
 	began=$(now)

@@ -185,3 +185,18 @@ func (s *Survey) LiveChain(head string) ([]string, error) {
 // At returns a read-only chain of what the volume was at a snapshot of any branch, or is at the head for HeadName. It
 // holds no lock, has files and memory of its own, and is given back by Close. ErrNotFound if there is no such snapshot.
 func (c *Chain) At(snapshot string) (*Chain, error) { return c.at(snapshot) }
+
+// WriteHead writes whole blocks to the head the blocking way, for tools. Durable after Sync.
+func (c *Chain) WriteHead(p []byte, off int64) error {
+	if err := c.usable(); err != nil {
+		return err
+	}
+	if n := int64(len(p)); off < 0 || n == 0 || (off|n)%blockSize != 0 || off > c.size || n > c.size-off {
+		return fmt.Errorf("%w: write of [%d,+%d) to a head of %d bytes", ErrInvalid, off, n, c.size)
+	}
+	if _, err := c.head().file.WriteAt(p, off); err != nil {
+		return err
+	}
+	c.MarkWritten(off, int64(len(p)))
+	return nil
+}

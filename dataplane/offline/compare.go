@@ -3,11 +3,13 @@ package offline
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 
 	"ankole.storage/block"
 	"ankole.storage/dataplane/chain"
+	"ankole.storage/disk"
 )
 
 // maxListedRanges bounds the differing ranges a report lists: enough to see a pattern.
@@ -55,7 +57,7 @@ func Compare(ctx context.Context, a, b *Directory, progress Progress) ([]Compari
 		return nil, err
 	}
 	defer cb.Close() // read-only: nothing to lose
-	names, theirs := orderedNames(ca), orderedNames(cb)
+	names, theirs := comparedNames(ca, cb)
 	var out []Comparison
 	for i, name := range names {
 		if !slices.Contains(theirs, name) {
@@ -74,6 +76,20 @@ func Compare(ctx context.Context, a, b *Directory, progress Progress) ([]Compari
 		}
 	}
 	return out, nil
+}
+
+// comparedNames returns the names of both, without the snapshots that either is about to remove: a purge may already have
+// taken away what only those read.
+func comparedNames(a, b *chain.Chain) (names, theirs []string) {
+	removed := map[string]bool{}
+	for _, c := range []*chain.Chain{a, b} {
+		list, err := c.Snapshots()
+		for _, s := range list {
+			removed[s.Name] = removed[s.Name] || s.Removed && err == nil
+		}
+	}
+	going := func(name string) bool { return removed[name] }
+	return slices.DeleteFunc(orderedNames(a), going), slices.DeleteFunc(orderedNames(b), going)
 }
 
 // share turns the progress of step i of n into that of the whole.
@@ -136,7 +152,8 @@ func dirtyTest(a, b *chain.Chain) func(Range) bool {
 	}
 }
 
-// differences calls fn for each block, or run of blocks, that differs within the size both have, with b's content.
+// differences calls fn for each block, or run of blocks, that differs within the size both have, with b's content. What
+// cannot be read in a differs; b must be readable.
 func differences(ctx context.Context, a, b *chain.Chain, progress Progress, fn func(r Range, want []byte) error) error {
 	size := min(a.Size(), b.Size())
 	other := make([]byte, min(chunk, size))
@@ -145,13 +162,16 @@ func differences(ctx context.Context, a, b *chain.Chain, progress Progress, fn f
 			return nil
 		}
 		q := other[:len(p)]
-		if _, err := a.ReadAt(p, off); err != nil {
-			return err
-		}
 		if _, err := b.ReadAt(q, off); err != nil {
 			return err
 		}
-		differ := func(i int) bool { return !bytes.Equal(p[i:i+block.Size], q[i:i+block.Size]) }
+		lost, err := readWhatCan(a, p, off)
+		if err != nil {
+			return err
+		}
+		differ := func(i int) bool {
+			return lost[i/block.Size] || !bytes.Equal(p[i:i+block.Size], q[i:i+block.Size])
+		}
 		for i := 0; i < len(p); {
 			end := i
 			for end < len(p) && differ(end) {
@@ -166,6 +186,21 @@ func differences(ctx context.Context, a, b *chain.Chain, progress Progress, fn f
 		}
 		return nil
 	})
+}
+
+// readWhatCan fills p and tells which of its blocks the disk does not give back.
+func readWhatCan(c *chain.Chain, p []byte, off int64) (lost []bool, err error) {
+	lost = make([]bool, (len(p)+block.Size-1)/block.Size)
+	if _, err := c.ReadAt(p, off); !errors.Is(err, disk.ErrIO) {
+		return lost, err
+	}
+	for i := 0; i < len(p); i += block.Size {
+		_, err := c.ReadAt(p[i:i+block.Size], off+int64(i))
+		if lost[i/block.Size] = errors.Is(err, disk.ErrIO); err != nil && !lost[i/block.Size] {
+			return lost, err
+		}
+	}
+	return lost, nil
 }
 
 // isHole tells whether a range is in no file.

@@ -1,0 +1,195 @@
+package offline_test
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"ankole.storage/dataplane/chain"
+	"ankole.storage/dataplane/offline"
+	"ankole.storage/disk"
+	"ankole.storage/disk/memdisk"
+)
+
+// rotten is a directory like small, with other bytes in a snapshot and in the head.
+func rotten(t *testing.T) *memdisk.FS {
+	fs := small(t)
+	spoil := func(name string, off int64) {
+		change(t, fs, name, func(f disk.File) error { _, err := f.WriteAt([]byte{0xee}, off); return errors.Join(err, f.Sync()) })
+	}
+	spoil(aFile, 100)
+	spoil(bFile, 9000)
+	spoil(head, 5000)
+	return fs
+}
+
+func sums(t *testing.T, fs disk.Meta) string {
+	t.Helper()
+	d := offline.On(fs, "/r", offline.Options{})
+	names, err := d.Snapshots()
+	must(t, err)
+	var out []string
+	for _, name := range names {
+		s, err := d.Hash(t.Context(), name, nil)
+		must(t, err)
+		out = append(out, fmt.Sprint(s))
+	}
+	return strings.Join(out, "\n")
+}
+
+func plan(t *testing.T, damaged, source disk.Meta) *offline.RepairPlan {
+	t.Helper()
+	p, err := offline.PlanRepair(t.Context(), offline.On(damaged, "/r", offline.Options{}), offline.On(source, "/r", offline.Options{}), false, nil)
+	must(t, err)
+	return p
+}
+
+// A repair makes every snapshot and the head what the source has, and writes to nothing but what differs.
+func TestRepair(t *testing.T) {
+	damaged, source := rotten(t), small(t)
+	before, want := source.Changes(), sums(t, source)
+	p := plan(t, damaged, source)
+	if fmt.Sprint(p.Items) != "[{a 4096} {b 8192} {volume-head 12288}]" || len(p.Warnings) != 0 {
+		t.Errorf("plan %+v", p)
+	}
+	var done int64
+	must(t, p.Run(t.Context(), func(n, _ int64) { done = n }))
+	if got := sums(t, damaged); got != want {
+		t.Errorf("content\n%s\nwant\n%s", got, want)
+	}
+	// The head and the second snapshot read their rot from below: repairing that repairs them.
+	if done != 3*4096 {
+		t.Errorf("%d bytes written, want three blocks", done)
+	}
+	if source.Changes() != before {
+		t.Error("the source was changed")
+	}
+	info, err := chain.Inspect(damaged, "/r")
+	must(t, err)
+	if info.Rebuilding || info.Dirty || !info.RecordValid || info.Record.Generation != 3 {
+		t.Errorf("afterwards the directory is %+v", info)
+	}
+	if p := plan(t, damaged, source); len(p.Items) != 0 {
+		t.Errorf("still to do: %+v", p.Items)
+	}
+}
+
+// A block that the disk no longer gives back is repaired like one with other content.
+func TestRepairOfUnreadableBlocks(t *testing.T) {
+	damaged, source := small(t), small(t)
+	damaged.Unreadable(aFile, 0, 512)
+	p := plan(t, damaged, source)
+	if len(p.Items) != 3 {
+		t.Errorf("plan %+v", p)
+	}
+	must(t, p.Run(t.Context(), nil))
+	if got, want := sums(t, damaged), sums(t, source); got != want {
+		t.Errorf("content\n%s\nwant\n%s", got, want)
+	}
+}
+
+// A crash at any step leaves a directory that either counts as being rebuilt or whose snapshots can be repaired again; a
+// second run then ends what the first began.
+func TestCrashDuringRepair(t *testing.T) {
+	source := small(t)
+	want := sums(t, source)
+	crashed := 0
+	for step, done := int64(0), false; !done; step++ {
+		damaged := rotten(t)
+		p := plan(t, damaged, source)
+		damaged.CrashAfter(step)
+		err := p.Run(t.Context(), nil)
+		done = err == nil
+		if !done && !errors.Is(err, memdisk.ErrCrashed) {
+			t.Fatalf("step %d: %v", step, err)
+		}
+		for seed := range uint64(4) {
+			left := damaged.Crash(seed)
+			info, err := chain.Inspect(left, "/r")
+			must(t, err)
+			if !info.Rebuilding && headIsMixed(t, left) {
+				t.Fatalf("step %d, seed %d: a half repaired head counts as a replica", step, seed)
+			}
+			if info.Rebuilding {
+				crashed++
+			}
+			must(t, plan(t, left, source).Run(t.Context(), nil))
+			if got := sums(t, left); got != want {
+				t.Fatalf("step %d, seed %d: content\n%s\nwant\n%s", step, seed, got, want)
+			}
+		}
+	}
+	if crashed == 0 {
+		t.Error("no crash came while the head was being repaired: nothing was shown")
+	}
+}
+
+// headIsMixed tells whether the head's own block is neither the rotten nor the right one.
+func headIsMixed(t *testing.T, fs disk.Meta) bool {
+	t.Helper()
+	c, err := chain.Open(fs, "/r", chain.Options{ReadOnly: true})
+	must(t, err)
+	defer c.Close()
+	p := make([]byte, 4096)
+	_, err = c.ReadAt(p, 4096)
+	must(t, err)
+	other := 0
+	for i, b := range p {
+		if b != 3 && !(i == 5000-4096 && b == 0xee) {
+			other++
+		}
+	}
+	return other > 0
+}
+
+func TestRepairRefuses(t *testing.T) {
+	for _, c := range []struct {
+		name            string
+		damaged, source func(fs *memdisk.FS) error
+		says            string
+	}{
+		{"source is being rebuilt", nil, func(fs *memdisk.FS) error {
+			edit(t, fs, "/r/volume.meta", `"Rebuilding":false`, `"Rebuilding":true`)
+			return nil
+		}, "cannot be a source"},
+		{"source is damaged", nil, func(fs *memdisk.FS) error { return fs.Remove(aFile) }, "damaged"},
+		{"source is older", func(fs *memdisk.FS) error { return record(fs, chain.Record{VolumeUUID: ownUUID, Generation: 9}) }, nil, "--force"},
+		{"another volume", nil, func(fs *memdisk.FS) error { return record(fs, chain.Record{VolumeUUID: chain.UUID{9}, Generation: 3}) }, "of volume 09000000"},
+		{"another size", func(fs *memdisk.FS) error {
+			c, err := chain.Open(fs, "/r", chain.Options{})
+			if err != nil {
+				return err
+			}
+			return errors.Join(c.Expand(1<<20, ""), c.Close())
+		}, nil, "rebuild"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			damaged, source := rotten(t), small(t)
+			if c.damaged != nil {
+				must(t, c.damaged(damaged))
+			}
+			if c.source != nil {
+				must(t, c.source(source))
+			}
+			before := damaged.Changes()
+			_, err := offline.PlanRepair(t.Context(), offline.On(damaged, "/r", offline.Options{}), offline.On(source, "/r", offline.Options{}), false, nil)
+			if !errors.Is(err, offline.ErrRefused) || !strings.Contains(err.Error(), c.says) {
+				t.Errorf("error %v, want %q", err, c.says)
+			}
+			if damaged.Changes() != before {
+				t.Error("the directory was changed")
+			}
+		})
+	}
+}
+
+// record replaces the membership record.
+func record(fs *memdisk.FS, r chain.Record) error {
+	c, err := chain.Open(fs, "/r", chain.Options{})
+	if err != nil {
+		return err
+	}
+	r.State = chain.MemberRW
+	return errors.Join(c.WriteRecord(r), c.Close())
+}
