@@ -119,6 +119,7 @@ func finishEngineConfig(cfg *daemon.EngineConfig) (err error) {
 	}
 	cfg.Transport = os.Getenv("ANKOLE_BLOCK_TRANSPORT")
 	cfg.InstanceManager = os.Getenv("POD_NAME")
+	cfg.Keeper = strings.TrimPrefix(os.Getenv("ANKOLE_KEEPER"), "unix:")
 	address := os.Getenv("ANKOLE_WITNESS")
 	if address == "" {
 		return errors.New("ANKOLE_WITNESS is not set: engines are started by an instance manager")

@@ -37,7 +37,9 @@ type EngineConfig struct {
 	// Frontend is "tgt-blockdev" or "" (none).
 	Frontend string
 	// Transport is how a block device is offered: "auto", "fuse-loop" or "nbd-unix".
-	Transport        string
+	Transport string
+	// Keeper is the instance manager's socket that keeps block devices over the death of an engine; empty: none does.
+	Keeper           string
 	ReplicaTimeout   time.Duration
 	NoReplicaTimeout time.Duration
 	GatherTimeout    time.Duration // 0 is the engine's own

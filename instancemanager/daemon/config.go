@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -73,7 +74,7 @@ func (c *Config) validate() (process.PortRange, error) {
 
 // instanceEnvironment is what every instance gets on top of the inherited variables.
 func (c *Config) instanceEnvironment(socket string) []string {
-	env := []string{"ANKOLE_WITNESS=unix:" + socket}
+	env := []string{"ANKOLE_WITNESS=unix:" + socket, "ANKOLE_KEEPER=unix:" + keeperSocket(socket)}
 	if c.PodIP != "" {
 		env = append(env, "POD_IP="+c.PodIP)
 	}
@@ -89,6 +90,9 @@ func defaultSocket(addr net.Addr) string {
 	sum := sha256.Sum256([]byte(addr.String()))
 	return filepath.Join(os.TempDir(), "ankole-witness-"+strconv.Itoa(os.Geteuid()), hex.EncodeToString(sum[:4])+".sock")
 }
+
+// keeperSocket lies beside the witness socket, in the same directory of the owner alone.
+func keeperSocket(witness string) string { return strings.TrimSuffix(witness, ".sock") + ".dev" }
 
 // Command is the command line: instance-manager [--debug] [--tls-dir DIR] daemon [flags].
 func Command() *cobra.Command {

@@ -10,11 +10,13 @@ import (
 	"io"
 	"log/slog"
 	"net"
+	"os"
 	"sync"
 
 	"google.golang.org/grpc"
 
 	"ankole.storage/hostpath"
+	"ankole.storage/instancemanager/keeper"
 	"ankole.storage/instancemanager/mtls"
 	"ankole.storage/instancemanager/process"
 	"ankole.storage/instancemanager/proxy"
@@ -44,6 +46,11 @@ func Run(ctx context.Context, cfg Config, log *slog.Logger, level *slog.LevelVar
 		return err
 	}
 	defer witnessListener.Close()
+	devices, err := listenDevices(hostpath.Resolve(keeperSocket(socket)))
+	if err != nil {
+		return err
+	}
+	defer devices.Close()
 	processes, err := process.New(process.Config{
 		LogsDir:     hostpath.Resolve(cfg.LogsDir),
 		Output:      cfg.Output,
@@ -60,11 +67,12 @@ func Run(ctx context.Context, cfg Config, log *slog.Logger, level *slog.LevelVar
 	engines := &proxy.Engines{}
 	defer engines.Close()
 	tlsConfig := cfg.serverTLS(log)
-	s := &servers{log: log}
+	s := &servers{log: log, failed: make(chan error, 1)}
 	s.serve(server.New(tlsConfig, server.Processes(processes), relay.RegisterRelay), listeners[0])
 	s.serve(server.NewWith(engines.ServerOptions(), tlsConfig, engines.Register), listeners[1])
 	s.serve(server.New(tlsConfig, server.Instances(processes, level)), listeners[2])
 	s.serve(server.New(nil, relay.RegisterWitness), witnessListener)
+	s.keep(keeper.NewServer(log, 0), devices)
 	log.Info("instance manager serves", "address", listeners[0].Addr(), "proxy", listeners[1].Addr(), "instances", listeners[2].Addr(),
 		"pod", cfg.PodName, "ports", ports, "witness", socket)
 
@@ -82,21 +90,37 @@ type servers struct {
 	running []*grpc.Server
 	work    sync.WaitGroup
 	failed  chan error
+	cancel  context.CancelFunc // of the keeper
 }
 
 func (s *servers) serve(server *grpc.Server, listener net.Listener) {
-	if s.failed == nil {
-		s.failed = make(chan error, 1)
-	}
 	s.running = append(s.running, server)
 	s.work.Add(1)
 	go func() {
 		defer s.work.Done()
 		if err := server.Serve(listener); err != nil {
-			select {
-			case s.failed <- fmt.Errorf("server at %s: %w", listener.Addr(), err):
-			default:
-			}
+			s.fail(fmt.Errorf("server at %s: %w", listener.Addr(), err))
+		}
+	}()
+}
+
+// fail tells wait about the first failure.
+func (s *servers) fail(err error) {
+	select {
+	case s.failed <- err:
+	default:
+	}
+}
+
+// keep runs the keeper of block devices until stop.
+func (s *servers) keep(k *keeper.Server, l *net.UnixListener) {
+	ctx, cancel := context.WithCancel(context.Background())
+	s.cancel = cancel
+	s.work.Add(1)
+	go func() {
+		defer s.work.Done()
+		if err := k.Serve(ctx, l); err != nil {
+			s.fail(err)
 		}
 	}()
 }
@@ -116,6 +140,7 @@ func (s *servers) stop() {
 	for _, server := range s.running {
 		server.Stop()
 	}
+	s.cancel()
 	s.work.Wait()
 }
 
@@ -146,6 +171,15 @@ func (c *Config) listen(ctx context.Context, offsets ...int) ([]net.Listener, er
 		opened = append(opened, l)
 	}
 	return opened, nil
+}
+
+// listenDevices opens the keeper's socket. What a killed instance manager left is replaced: the witness socket, which is held
+// already, shows that no other one lives.
+func listenDevices(path string) (*net.UnixListener, error) {
+	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return nil, fmt.Errorf("socket for devices: %w", err)
+	}
+	return keeper.Listen(path)
 }
 
 func closeAll(listeners []net.Listener) {

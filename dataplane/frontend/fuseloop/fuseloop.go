@@ -9,10 +9,16 @@
 // FALLOCATE get a real answer always. Requests beyond the size a file reports are not stopped by the kernel when they
 // write, so they are checked here. The attributes are never cached, so that a new size is seen.
 //
+// A server that was killed leaves requests behind that the kernel has handed out and nobody will answer. Its successor on the
+// same connection (Config.Resume) asks for them to be sent again before anything else; they come with a mark in their
+// identifiers, which is repeated in the answers. Doing one of them a second time is harmless: it was never answered, so
+// nothing later may depend on it having been done only once, and the engine before can no longer write anywhere.
+//
 // Buffers: each receive offers a small buffer with the request's header in its headroom and a large one behind it. A
 // write of up to 16 KiB is received where the engine can use it; one above 128 KiB is completed in the large buffer,
 // which is then handed on; those between are copied once. Every request can be served with the two buffers it came in
-// on, so no request that was read from the kernel ever waits for memory; the next receive does.
+// on, so no request that was read from the kernel ever waits for memory; the next receive does. Every page of a receive
+// is touched before the kernel is asked to fill it: with a kill pending it would fail the request rather than fault a page in.
 package fuseloop
 
 import (
@@ -35,6 +41,8 @@ type Config struct {
 	File string
 	// Size of the volume in bytes, a multiple of block.SectorSize.
 	Size int64
+	// Resume says that another server has had the connection before: it is set up, and what that one left is asked for.
+	Resume bool
 	// MaxInFlight bounds unanswered requests. Default 256.
 	MaxInFlight int
 }
@@ -42,8 +50,10 @@ type Config struct {
 const (
 	defaultInFlight = 256
 	maxFileName     = 255
-	// receives is how many requests are taken in per step.
+	// receives is how many requests are taken in per step when many come; a quiet frontend keeps the buffers of one.
 	receives = 4
+	// page is what is touched at once.
+	page = 4096
 	// smallSize is received in place; most requests are no larger.
 	smallSize = 16 << 10
 	// copyLimit is the largest write that is copied into a buffer of its own size, to keep the large one.
@@ -66,6 +76,7 @@ type Frontend struct {
 	pending int // requests with the engine
 	sends   int
 	flags   uint64 // negotiated
+	resend  bool   // the kernel has not been asked yet for what a predecessor left
 	gone    bool   // the file system was unmounted, or the connection aborted
 	closing bool
 	closed  bool
@@ -102,7 +113,7 @@ func New(cfg Config) (*Frontend, error) {
 	case cfg.MaxInFlight < receives || cfg.MaxInFlight*answerSize > block.MaxTransfer:
 		return nil, fmt.Errorf("fuse file %q: %d requests in flight is out of range", cfg.File, cfg.MaxInFlight)
 	}
-	f := &Frontend{cfg: cfg, size: cfg.Size, slots: make([]request, cfg.MaxInFlight)}
+	f := &Frontend{cfg: cfg, size: cfg.Size, slots: make([]request, cfg.MaxInFlight), resend: cfg.Resume}
 	for i := range f.slots {
 		f.free = append(f.free, uint32(i))
 	}
@@ -125,10 +136,13 @@ func (f *Frontend) Start(out *[]loop.Op) { f.receive(out) }
 
 // Resume implements frontend.Resumer.
 func (f *Frontend) Resume(_ *[]frontend.Request, out *[]loop.Op) {
-	if f.waiting < receives && !f.closing && !f.gone {
+	if f.waiting < f.wanted() && !f.closing && !f.gone {
 		f.receive(out)
 	}
 }
+
+// wanted is how many receives should be there: one for the first request of a quiet time, more while there are many.
+func (f *Frontend) wanted() int { return max(1, min(receives, f.pending)) }
 
 // receive submits the receives that are not, as far as buffers and request slots go: each needs one slot for what it
 // brings.
@@ -139,9 +153,17 @@ func (f *Frontend) receive(out *[]loop.Op) {
 			return
 		}
 	}
+	if f.resend {
+		f.resend = false
+		f.askAgain(out)
+	}
 	for i := range f.recv {
 		r := &f.recv[i]
 		if r.busy {
+			continue
+		}
+		if f.waiting >= f.wanted() {
+			f.drop(r)
 			continue
 		}
 		if f.closing || f.gone || f.waiting >= len(f.free) || !f.equip(r) {
@@ -156,21 +178,52 @@ func (f *Frontend) receive(out *[]loop.Op) {
 	}
 }
 
-// equip gets the buffers a receive lacks.
+// equip gets the buffers a receive lacks, resident.
 func (f *Frontend) equip(r *intake) bool {
 	ok := true
 	if r.small == 0 {
 		if r.small, ok = f.cfg.Arena.Get(smallSize); !ok {
 			return false
 		}
+		touch(f.cfg.Arena.Seg(loop.Seg{Buf: r.small, Off: -requestHeader, Len: requestHeader + smallSize}))
 	}
 	if r.large == 0 {
 		if r.large, ok = f.cfg.Arena.Get(block.MaxTransfer); !ok {
 			r.large = 0
 			return false
 		}
+		touch(f.cfg.Arena.Bytes(r.large)[:block.MaxTransfer])
 	}
 	return true
+}
+
+// touch makes the memory of p resident.
+func touch(p []byte) {
+	for i := 0; i < len(p); i += page {
+		p[i] = 0
+	}
+	p[len(p)-1] = 0
+}
+
+// drop gives an intake's buffers back.
+func (f *Frontend) drop(r *intake) {
+	for _, b := range []*loop.Buf{&r.small, &r.large} {
+		if *b != 0 {
+			f.cfg.Arena.Release(*b)
+			*b = 0
+		}
+	}
+}
+
+// askAgain has the kernel send again what a predecessor took and did not answer. A kernel that cannot (before 6.9) refuses
+// the message, and nothing else happens.
+func (f *Frontend) askAgain(out *[]loop.Op) {
+	slot := f.take(0)
+	p := f.answerBytes(slot)
+	ne.PutUint32(p, outHeader)
+	ne.PutUint32(p[4:], notifyResend)
+	ne.PutUint64(p[8:], 0) // a message of its own, no answer
+	f.send(slot, loop.Seg{Buf: f.answers, Off: int32(slot) * answerSize, Len: outHeader}, out)
 }
 
 // Handle implements frontend.Frontend.
@@ -293,15 +346,11 @@ func (f *Frontend) clean() {
 	if !f.Stopped() {
 		return
 	}
-	drop := func(b *loop.Buf) {
-		if *b != 0 {
-			f.cfg.Arena.Release(*b)
-			*b = 0
-		}
-	}
 	for i := range f.recv {
-		drop(&f.recv[i].small)
-		drop(&f.recv[i].large)
+		f.drop(&f.recv[i])
 	}
-	drop(&f.answers)
+	if f.answers != 0 {
+		f.cfg.Arena.Release(f.answers)
+		f.answers = 0
+	}
 }

@@ -47,6 +47,7 @@ const (
 	openNoFlush         = 1 << 5
 	openParallelWrites  = 1 << 6
 	fileOpenFlags       = openDirectIO | openNoFlush | openParallelWrites
+	notifyResend        = 7
 	setattrSize         = 1 << 3
 	fallocKeepSize      = 0x01
 	fallocPunch         = 0x02

@@ -22,7 +22,8 @@ type script struct {
 	errors  map[uint64]int32
 	auto    bool
 	unique  uint64
-	kept    []byte // the last write the engine was given
+	notices [][]byte // messages of the server's own
+	kept    []byte   // the last write the engine was given
 }
 
 const testSize = 1<<30 + 512
@@ -145,6 +146,10 @@ func (k *script) reply(op *loop.Op) {
 		k.tb.Fatalf("malformed answer % x", m[:min(len(m), 32)])
 	}
 	unique := ne.Uint64(m[8:])
+	if unique == 0 {
+		k.notices = append(k.notices, m)
+		return
+	}
 	if _, twice := k.errors[unique]; twice {
 		k.tb.Fatalf("second answer to %d", unique)
 	}

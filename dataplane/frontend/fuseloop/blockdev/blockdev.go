@@ -11,6 +11,9 @@
 //	          (now the frontend is stopped, which closes Device)
 //	Close     whatever Withdraw could not do, and the lock
 //
+// A device whose server was killed while somebody else kept /dev/fuse open is not dead: Adopt, with that descriptor, takes the
+// place of Open and Expose.
+//
 // Every step is bounded in time. What the kernel makes wait for the frontend ends at the latest when the frontend
 // stops, because closing /dev/fuse aborts the connection.
 package blockdev

@@ -95,14 +95,10 @@ func clearLoop(n int) error {
 
 // makeNode creates the volume's node and checks that it can be opened.
 func (d *Device) makeNode() error {
-	if err := os.MkdirAll(d.cfg.DeviceDir, 0o755); err != nil {
+	if err := d.createNode(); err != nil {
 		return err
 	}
 	path := d.Path()
-	if err := unix.Mknod(path, unix.S_IFBLK|0o660, int(unix.Mkdev(loopMajor, uint32(d.loop)))); err != nil {
-		return fmt.Errorf("create %s: %w", path, err)
-	}
-	d.node = true
 	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return fmt.Errorf("open %s: %w (is %s on a file system mounted nodev?)", path, err, d.cfg.DeviceDir)

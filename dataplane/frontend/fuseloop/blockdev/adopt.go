@@ -1,0 +1,114 @@
+package blockdev
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+
+	"golang.org/x/sys/unix"
+)
+
+// Kept is what a successor has to know of a device, beside its descriptor of /dev/fuse. It is kept as JSON.
+type Kept struct {
+	// Loop is the number of the loop device.
+	Loop int `json:"loop"`
+}
+
+// Kept returns it for an exposed device.
+func (d *Device) Kept() Kept { return Kept{Loop: d.loop} }
+
+// Duplicate returns a second descriptor of the device's /dev/fuse. The caller closes it. It must be called before the frontend is
+// stopped.
+func (d *Device) Duplicate() (int, error) {
+	fd, err := unix.FcntlInt(uintptr(d.fuse), unix.F_DUPFD_CLOEXEC, 0)
+	if err != nil {
+		return -1, fmt.Errorf("block device %s: duplicate its descriptor: %w", d.cfg.Volume, err)
+	}
+	return fd, nil
+}
+
+// Adopt takes over the device of a server that was killed. fuse is its /dev/fuse, which belongs to the device from then on, in
+// case of an error too. Start the frontend on Handle next, with Resume.
+//
+// If it is not what it was (mount or loop device are gone, another one has its node), the error says so and nothing is changed: then
+// Open removes what is left and begins anew.
+func Adopt(ctx context.Context, cfg Config, kept Kept, fuse int) (*Device, error) {
+	d, err := adopt(cfg, kept, fuse)
+	if err != nil {
+		unix.Close(fuse)
+		return nil, err
+	}
+	if err := d.bounded(ctx, "create the device node", d.restoreNode); err != nil {
+		unix.Close(fuse)
+		d.lock.Close()
+		return nil, err
+	}
+	return d, nil
+}
+
+func adopt(cfg Config, kept Kept, fuse int) (*Device, error) {
+	if err := cfg.validate(); err != nil {
+		return nil, err
+	}
+	d := &Device{cfg: cfg, fuse: fuse, loop: kept.Loop, mounted: true}
+	if err := d.takeLock(); err != nil {
+		return nil, err
+	}
+	if err := d.checkKept(); err != nil {
+		d.lock.Close()
+		return nil, fmt.Errorf("block device %s: cannot be taken over: %w", cfg.Volume, err)
+	}
+	return d, nil
+}
+
+// checkKept makes sure that mount and loop device are what they were. It asks nothing of the file system, which nobody serves.
+func (d *Device) checkKept() error {
+	at, err := mountedAt(d.dir())
+	if err != nil {
+		return err
+	}
+	if !at {
+		return fmt.Errorf("nothing is mounted at %s any more", d.dir())
+	}
+	loops, err := backing(d.file())
+	if err != nil {
+		return err
+	}
+	if !slices.Contains(loops, d.loop) {
+		return fmt.Errorf("loop device %d does not lie on %s any more", d.loop, d.file())
+	}
+	if err := unix.SetNonblock(d.fuse, true); err != nil {
+		return fmt.Errorf("descriptor: %w", err)
+	}
+	return nil
+}
+
+// restoreNode makes the node again if somebody has removed it.
+func (d *Device) restoreNode() error {
+	var st unix.Stat_t
+	err := unix.Lstat(d.Path(), &st)
+	switch {
+	case errors.Is(err, unix.ENOENT):
+		return d.createNode()
+	case err != nil:
+		return err
+	case st.Mode&unix.S_IFMT != unix.S_IFBLK || st.Rdev != unix.Mkdev(loopMajor, uint32(d.loop)):
+		return fmt.Errorf("%s is not the node of loop device %d; remove it", d.Path(), d.loop)
+	}
+	d.node = true
+	return nil
+}
+
+// createNode creates the volume's node.
+func (d *Device) createNode() error {
+	if err := os.MkdirAll(d.cfg.DeviceDir, 0o755); err != nil {
+		return err
+	}
+	if err := unix.Mknod(d.Path(), unix.S_IFBLK|0o660, int(unix.Mkdev(loopMajor, uint32(d.loop)))); err != nil {
+		return fmt.Errorf("create %s: %w", d.Path(), err)
+	}
+	d.node = true
+	return nil
+}

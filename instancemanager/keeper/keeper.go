@@ -1,0 +1,221 @@
+// Package keeper lets a block device outlive the engine process that serves it.
+//
+// The kernel ends a FUSE connection when the last descriptor of it is closed, and the device on it fails for good. So an
+// engine gives a duplicate of its descriptor, with what its successor has to know, to the instance manager. When the
+// engine dies without having taken leave, the descriptor stays open and the kernel lets I/O wait; the next engine of the
+// volume takes it over, asks the kernel to send again what was not answered, and goes on.
+//
+//	engine ── Keep(volume, state, descriptor), connection stays open ──> instance manager
+//	engine ── dies; the connection ends ──> the device is an orphan
+//	engine' ── Take(volume) ──> state and descriptor; the connection stays open
+//	engine' ── Drop, or a clean end ──> the instance manager closes its duplicate
+//
+// An orphan that nobody takes within OrphanWait is given up: its I/O fails then, instead of hanging for ever.
+//
+// Messages are JSON, one in each direction per packet of a unix socket (SOCK_SEQPACKET), the descriptor beside it. The
+// socket belongs to the owner of the instance manager alone.
+package keeper
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// OrphanWait is how long a device without an engine is kept: longer than a control plane needs to start another engine, with
+// a change of its leader or an upgrade of the managers in between.
+const OrphanWait = 5 * time.Minute
+
+// Bounds.
+const (
+	// maxMessage holds any message: names and a few numbers.
+	maxMessage = 16 << 10
+	// answerTimeout bounds one exchange; the instance manager answers from memory.
+	answerTimeout = 5 * time.Second
+)
+
+// Errors of Take and Keep.
+var (
+	// ErrNone: no device of that volume is kept.
+	ErrNone = errors.New("no device is kept")
+	// ErrInUse: a living engine has the device.
+	ErrInUse = errors.New("the device belongs to a living engine")
+)
+
+const (
+	opKeep = "keep"
+	opTake = "take"
+	opDrop = "drop"
+)
+
+// request is what an engine says.
+type request struct {
+	Op     string          `json:"op"`
+	Volume string          `json:"volume"`
+	State  json.RawMessage `json:"state,omitempty"`
+}
+
+// answer is what it is told; Kind names the sentinel error.
+type answer struct {
+	Error string          `json:"error,omitempty"`
+	Kind  string          `json:"kind,omitempty"`
+	State json.RawMessage `json:"state,omitempty"`
+}
+
+const (
+	kindNone  = "none"
+	kindInUse = "in use"
+)
+
+// Held is a device that the instance manager keeps for this process. Whoever holds it closes it: by Drop when the device is
+// gone, or by dying.
+type Held struct {
+	conn   *net.UnixConn
+	volume string
+}
+
+// Keep hands a duplicate of fd and its state, which is JSON of the caller's own, to the instance manager at socket.
+func Keep(socket, volume string, state json.RawMessage, fd int) (*Held, error) {
+	conn, err := dial(socket)
+	if err != nil {
+		return nil, err
+	}
+	h := &Held{conn: conn, volume: volume}
+	if _, _, err := h.ask(request{Op: opKeep, Volume: volume, State: state}, fd); err != nil {
+		conn.Close()
+		return nil, fmt.Errorf("keep the device of volume %s: %w", volume, err)
+	}
+	return h, nil
+}
+
+// Take takes over the device of a volume whose engine has died. The descriptor is the caller's to close. Errors: ErrNone,
+// ErrInUse.
+func Take(socket, volume string) (h *Held, state json.RawMessage, fd int, err error) {
+	conn, err := dial(socket)
+	if err != nil {
+		return nil, nil, -1, err
+	}
+	h = &Held{conn: conn, volume: volume}
+	a, fd, err := h.ask(request{Op: opTake, Volume: volume}, -1)
+	if err == nil && fd < 0 {
+		err = errors.New("the answer has no descriptor")
+	}
+	if err != nil {
+		conn.Close()
+		return nil, nil, -1, fmt.Errorf("take over the device of volume %s: %w", volume, err)
+	}
+	return h, a.State, fd, nil
+}
+
+// Update replaces the state.
+func (h *Held) Update(state json.RawMessage) error {
+	_, _, err := h.ask(request{Op: opKeep, Volume: h.volume, State: state}, -1)
+	return err
+}
+
+// Drop gives the device up: the instance manager closes its duplicate.
+func (h *Held) Drop() error {
+	defer h.conn.Close()
+	_, _, err := h.ask(request{Op: opDrop, Volume: h.volume}, -1)
+	return err
+}
+
+func dial(socket string) (*net.UnixConn, error) {
+	conn, err := net.DialUnix("unixpacket", nil, &net.UnixAddr{Name: socket, Net: "unixpacket"})
+	if err != nil {
+		return nil, fmt.Errorf("instance manager's socket for devices: %w", err)
+	}
+	return conn, nil
+}
+
+// ask sends one request, with a descriptor unless fd is -1, and returns the answer with its descriptor, or -1.
+func (h *Held) ask(r request, fd int) (answer, int, error) {
+	if err := h.conn.SetDeadline(time.Now().Add(answerTimeout)); err != nil {
+		return answer{}, -1, err
+	}
+	defer h.conn.SetDeadline(time.Time{}) // it stays open and silent from now on
+	if err := send(h.conn, r, fd); err != nil {
+		return answer{}, -1, err
+	}
+	var a answer
+	got, err := receive(h.conn, &a)
+	switch {
+	case err != nil:
+		return answer{}, -1, err
+	case a.Error != "":
+		if got >= 0 {
+			unix.Close(got)
+		}
+		return answer{}, -1, a.err()
+	}
+	return a, got, nil
+}
+
+func (a *answer) err() error {
+	switch a.Kind {
+	case kindNone:
+		return fmt.Errorf("%w: %s", ErrNone, a.Error)
+	case kindInUse:
+		return fmt.Errorf("%w: %s", ErrInUse, a.Error)
+	}
+	return errors.New(a.Error)
+}
+
+func send(conn *net.UnixConn, v any, fd int) error {
+	p, err := json.Marshal(v)
+	if err != nil {
+		return err
+	}
+	if len(p) > maxMessage {
+		return fmt.Errorf("message of %d bytes, at most %d are possible", len(p), maxMessage)
+	}
+	var rights []byte
+	if fd >= 0 {
+		rights = unix.UnixRights(fd)
+	}
+	_, _, err = conn.WriteMsgUnix(p, rights, nil)
+	return err
+}
+
+// receive reads one message and its descriptor, -1 without; further descriptors are closed.
+func receive(conn *net.UnixConn, v any) (fd int, err error) {
+	p, rights := make([]byte, maxMessage), make([]byte, unix.CmsgSpace(4*4))
+	n, rn, flags, _, err := conn.ReadMsgUnix(p, rights)
+	if err != nil {
+		return -1, err
+	}
+	fd = -1
+	messages, _ := unix.ParseSocketControlMessage(rights[:rn])
+	for i := range messages {
+		fds, _ := unix.ParseUnixRights(&messages[i])
+		for _, f := range fds {
+			if fd < 0 {
+				fd = f
+				unix.CloseOnExec(f)
+			} else {
+				unix.Close(f)
+			}
+		}
+	}
+	switch {
+	case n == 0:
+		err = errClosed
+	case flags&(unix.MSG_TRUNC|unix.MSG_CTRUNC) != 0:
+		err = errors.New("a message is too long")
+	default:
+		err = json.Unmarshal(p[:n], v)
+	}
+	if err != nil && fd >= 0 {
+		unix.Close(fd)
+		fd = -1
+	}
+	return fd, err
+}
+
+// errClosed: the peer has closed the connection.
+var errClosed = fmt.Errorf("connection closed: %w", os.ErrClosed)

@@ -1,0 +1,188 @@
+package keeper
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// start runs a server and returns its socket.
+func start(t *testing.T, wait time.Duration) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "keep") // short: unix sockets have short paths
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	path := filepath.Join(dir, "k.sock")
+	l, err := Listen(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- NewServer(slog.New(slog.DiscardHandler), wait).Serve(ctx, l) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+	return path
+}
+
+// pipe returns a descriptor to keep, and a reader that ends when the last duplicate of it is closed.
+func pipe(t *testing.T) (w, r *os.File) {
+	t.Helper()
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { r.Close(); w.Close() })
+	return w, r
+}
+
+// eof waits for the end of r.
+func eof(t *testing.T, r *os.File) {
+	t.Helper()
+	if err := r.SetReadDeadline(time.Now().Add(20 * time.Second)); err != nil {
+		t.Fatal(err)
+	}
+	if n, err := r.Read(make([]byte, 1)); n != 0 || errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("the descriptor is still open: %d %v", n, err)
+	}
+}
+
+// orphaned ends an engine as a kill does, and waits until the server knows.
+func orphaned(t *testing.T, socket, volume string, h *Held) (*Held, json.RawMessage, int) {
+	t.Helper()
+	h.conn.Close()
+	for deadline := time.Now().Add(20 * time.Second); ; {
+		next, state, fd, err := Take(socket, volume)
+		if err == nil {
+			return next, state, fd
+		}
+		if !errors.Is(err, ErrInUse) || time.Now().After(deadline) {
+			t.Fatal(err)
+		}
+	}
+}
+
+// TestSuccessorTakesOver: whatever becomes of the first engine's descriptor, its successor's is the same file, with the state.
+func TestSuccessorTakesOver(t *testing.T) {
+	socket := start(t, 0)
+	w, r := pipe(t)
+	first, err := Keep(socket, "demo", json.RawMessage(`{"loop":3}`), int(w.Fd()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := first.Update(json.RawMessage(`{"loop":4}`)); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, _, err := Take(socket, "demo"); !errors.Is(err, ErrInUse) {
+		t.Errorf("a living engine's device: %v", err)
+	}
+	if _, err := Keep(socket, "demo", nil, int(w.Fd())); !errors.Is(err, ErrInUse) {
+		t.Errorf("a living engine's device is replaced: %v", err)
+	}
+	w.Close()
+	second, state, fd := orphaned(t, socket, "demo", first)
+	if string(state) != `{"loop":4}` {
+		t.Errorf("state %s", state)
+	}
+	taken := os.NewFile(uintptr(fd), "taken")
+	if _, err := taken.WriteString("x"); err != nil {
+		t.Error(err)
+	}
+	if n, err := r.Read(make([]byte, 1)); n != 1 || err != nil {
+		t.Errorf("%d %v", n, err)
+	}
+	taken.Close()
+	// And again: the instance manager has kept its own.
+	third, _, fd := orphaned(t, socket, "demo", second)
+	os.NewFile(uintptr(fd), "taken").Close()
+	if err := third.Drop(); err != nil {
+		t.Fatal(err)
+	}
+	eof(t, r)
+	if _, _, _, err := Take(socket, "demo"); !errors.Is(err, ErrNone) {
+		t.Errorf("after the drop: %v", err)
+	}
+}
+
+// TestOrphanIsGivenUp: a device that nobody takes is closed, so that its I/O fails instead of hanging for ever.
+func TestOrphanIsGivenUp(t *testing.T) {
+	socket := start(t, time.Millisecond)
+	w, r := pipe(t)
+	h, err := Keep(socket, "demo", nil, int(w.Fd()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.Close()
+	h.conn.Close()
+	eof(t, r)
+}
+
+// TestEndClosesAll: the end of the instance manager ends what it keeps.
+func TestEndClosesAll(t *testing.T) {
+	w, r := pipe(t)
+	t.Run("server", func(t *testing.T) {
+		if _, err := Keep(start(t, 0), "demo", nil, int(w.Fd())); err != nil {
+			t.Fatal(err)
+		}
+		w.Close()
+	})
+	eof(t, r)
+}
+
+// TestBadMessages change nothing and leave no descriptor open.
+func TestBadMessages(t *testing.T) {
+	socket := start(t, 0)
+	w, r := pipe(t)
+	for _, row := range []struct {
+		r    request
+		fd   int
+		says string
+	}{
+		{request{Op: "fly", Volume: "demo"}, int(w.Fd()), "unknown request"},
+		{request{Op: opKeep, Volume: "demo"}, -1, "descriptor"},
+		{request{Op: opKeep}, int(w.Fd()), "no volume"},
+		{request{Op: opDrop, Volume: "demo"}, -1, "demo"},
+	} {
+		conn, err := dial(socket)
+		if err != nil {
+			t.Fatal(err)
+		}
+		h := &Held{conn: conn}
+		if _, _, err := h.ask(row.r, row.fd); err == nil || !strings.Contains(err.Error(), row.says) {
+			t.Errorf("%+v: %v", row.r, err)
+		}
+		conn.Close()
+	}
+	garbage, err := dial(socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := send(garbage, "not a request", int(w.Fd())); err != nil {
+		t.Fatal(err)
+	}
+	garbage.Close()
+	if _, err := Keep(socket, "demo", json.RawMessage(`"`+strings.Repeat("x", maxMessage)+`"`), int(w.Fd())); err == nil {
+		t.Error("a message that is too long is sent")
+	}
+	w.Close()
+	eof(t, r)
+	if _, _, _, err := Take(socket, "demo"); !errors.Is(err, ErrNone) {
+		t.Errorf("something is kept: %v", err)
+	}
+	if _, err := Keep(filepath.Join(filepath.Dir(socket), "no.sock"), "demo", nil, 0); !errors.As(err, new(*net.OpError)) {
+		t.Errorf("no instance manager: %v", err)
+	}
+}

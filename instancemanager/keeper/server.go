@@ -1,0 +1,204 @@
+package keeper
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// maxConnections bounds engines of one node; one more is refused.
+const maxConnections = 4096
+
+// Server keeps descriptors for engines.
+type Server struct {
+	log *slog.Logger
+	// wait is OrphanWait, or less in tests.
+	wait time.Duration
+
+	mu     sync.Mutex
+	kept   map[string]*device
+	conns  map[*net.UnixConn]struct{}
+	closed bool
+	work   sync.WaitGroup
+}
+
+// device is one descriptor.
+type device struct {
+	fd    int
+	state json.RawMessage
+	// owner is the connection of the engine that serves it, nil for an orphan, which ends when the timer fires.
+	owner *net.UnixConn
+	timer *time.Timer
+}
+
+// NewServer returns a server that keeps nothing yet. wait 0 means OrphanWait.
+func NewServer(log *slog.Logger, wait time.Duration) *Server {
+	if wait == 0 {
+		wait = OrphanWait
+	}
+	return &Server{log: log, wait: wait, kept: map[string]*device{}, conns: map[*net.UnixConn]struct{}{}}
+}
+
+// Listen opens the socket at path, which must not exist, for the owner alone; the directory is the owner's alone already.
+func Listen(path string) (*net.UnixListener, error) {
+	l, err := net.ListenUnix("unixpacket", &net.UnixAddr{Name: path, Net: "unixpacket"})
+	if err != nil {
+		return nil, fmt.Errorf("socket for devices: %w", err)
+	}
+	if err := unix.Chmod(path, 0o600); err != nil {
+		l.Close()
+		return nil, fmt.Errorf("socket for devices: %w", err)
+	}
+	return l, nil
+}
+
+// Serve answers engines until ctx ends, then closes every descriptor and returns.
+func (s *Server) Serve(ctx context.Context, l *net.UnixListener) error {
+	stop := context.AfterFunc(ctx, func() { l.Close() })
+	defer stop()
+	defer s.close()
+	for {
+		conn, err := l.AcceptUnix()
+		if err != nil {
+			if ctx.Err() != nil || errors.Is(err, net.ErrClosed) {
+				return nil
+			}
+			return fmt.Errorf("socket for devices: %w", err)
+		}
+		if !s.admit(conn) {
+			conn.Close()
+			continue
+		}
+		go func() {
+			defer s.work.Done()
+			s.serve(conn)
+		}()
+	}
+}
+
+func (s *Server) admit(conn *net.UnixConn) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed || len(s.conns) >= maxConnections {
+		return false
+	}
+	s.conns[conn] = struct{}{}
+	s.work.Add(1)
+	return true
+}
+
+// serve answers one engine until its connection ends. What it owned then is an orphan.
+func (s *Server) serve(conn *net.UnixConn) {
+	for {
+		var r request
+		fd, err := receive(conn, &r)
+		if err != nil {
+			break
+		}
+		a, out := s.handle(conn, &r, fd)
+		if send(conn, a, out) != nil {
+			break
+		}
+	}
+	s.mu.Lock()
+	delete(s.conns, conn)
+	for volume, d := range s.kept {
+		if d.owner == conn {
+			s.orphan(volume, d)
+		}
+	}
+	s.mu.Unlock()
+	conn.Close()
+}
+
+// orphan lets a device wait for its next engine. The lock is held.
+func (s *Server) orphan(volume string, d *device) {
+	d.owner = nil
+	if s.closed {
+		return
+	}
+	s.log.Warn("engine ended without taking its block device down; I/O waits for the next engine", "volume", volume, "most", s.wait)
+	d.timer = time.AfterFunc(s.wait, func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if s.kept[volume] == d && d.owner == nil {
+			s.log.Error("no engine came for a block device: its I/O fails now", "volume", volume, "waited", s.wait)
+			s.forget(volume)
+		}
+	})
+}
+
+// forget closes a descriptor. The lock is held.
+func (s *Server) forget(volume string) {
+	d := s.kept[volume]
+	if d.timer != nil {
+		d.timer.Stop()
+	}
+	unix.Close(d.fd)
+	delete(s.kept, volume)
+}
+
+// handle carries a request out. The descriptor that came with it is used or closed; the one returned stays the server's.
+func (s *Server) handle(conn *net.UnixConn, r *request, fd int) (a answer, out int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	out = -1
+	used := false
+	defer func() {
+		if fd >= 0 && !used {
+			unix.Close(fd)
+		}
+	}()
+	d := s.kept[r.Volume]
+	switch {
+	case r.Volume == "" || s.closed:
+		a.Error = "no volume is named, or the instance manager is stopping"
+	case d != nil && d.owner != nil && d.owner != conn:
+		a.Error, a.Kind = "volume "+r.Volume, kindInUse
+	case r.Op == opKeep && d != nil && d.owner == conn && fd < 0:
+		d.state = r.State
+	case r.Op == opKeep && fd >= 0:
+		if d != nil {
+			s.forget(r.Volume) // of a device that its engine could not go on with
+		}
+		s.kept[r.Volume] = &device{fd: fd, state: r.State, owner: conn}
+		used = true
+	case r.Op == opTake && d != nil:
+		if d.timer != nil {
+			d.timer.Stop()
+			d.timer = nil
+		}
+		d.owner = conn
+		a.State, out = d.state, d.fd
+	case r.Op == opTake || (r.Op == opDrop && d == nil):
+		a.Error, a.Kind = "volume "+r.Volume, kindNone
+	case r.Op == opDrop:
+		s.forget(r.Volume)
+	default:
+		a.Error = fmt.Sprintf("unknown request %q, or its descriptor is missing", r.Op)
+	}
+	return a, out
+}
+
+// close ends everything: what is on the descriptors fails.
+func (s *Server) close() {
+	s.mu.Lock()
+	s.closed = true
+	for conn := range s.conns {
+		conn.Close()
+	}
+	s.mu.Unlock()
+	s.work.Wait()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for volume := range s.kept {
+		s.forget(volume)
+	}
+}
