@@ -1,13 +1,16 @@
 package rig
 
 import (
+	"context"
 	"fmt"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
 	"ankole.storage/dataplane/frontend/fuseloop/blockdev"
+	"ankole.storage/instancemanager/keeper"
 )
 
 // Host is a node: a place for processes with an address, a way to the witness, and block devices of its own. Without
@@ -22,6 +25,8 @@ type Host struct {
 	ns      *namespace
 	net     *Network
 	port    int
+	// unkeep ends the host's keeper; nil without one.
+	unkeep func()
 }
 
 // firstPort is where a host with an address of its own starts to count.
@@ -38,16 +43,43 @@ func (v *Volume) newHost(name string) *Host {
 			v.t.Fatal(err)
 		}
 	}
+	if v.cfg.Keep {
+		h.keep(v.t)
+	}
 	h.Witness = v.witness.relay(v.t, filepath.Join(h.Dir, "witness.sock"))
 	v.hosts = append(v.hosts, h)
 	return h
 }
 
+// keep runs the host's keeper of block devices until the test ends.
+func (h *Host) keep(t testing.TB) {
+	t.Helper()
+	l, err := keeper.Listen(h.keeperSocket())
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- keeper.NewServer(slog.New(slog.DiscardHandler), 0).Serve(ctx, l) }()
+	h.unkeep = func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+func (h *Host) keeperSocket() string { return filepath.Join(h.Dir, "devices.sock") }
+
 // environment is what the host's processes get to know about it.
 func (h *Host) environment(v *Volume) []string {
-	return []string{"ANKOLE_VOLUME_UUID=" + v.UUID, "ANKOLE_VOLUME_SECRET=" + v.secret,
+	env := []string{"ANKOLE_VOLUME_UUID=" + v.UUID, "ANKOLE_VOLUME_SECRET=" + v.secret,
 		"ANKOLE_WITNESS=unix:" + filepath.Join(h.Dir, "witness.sock"), "ANKOLE_BLOCK_TRANSPORT=" + v.cfg.Transport, "POD_NAME=" + h.Name,
 		fmt.Sprintf(`ANKOLE_MOUNTS={"/host/var/lib/longhorn/unix-domain-socket": %q, "/dev/longhorn": %q}`, h.Dir, h.devices())}
+	if h.unkeep != nil {
+		env = append(env, "ANKOLE_KEEPER=unix:"+h.keeperSocket())
+	}
+	return env
 }
 
 func (h *Host) devices() string { return filepath.Join(h.Dir, "dev") }

@@ -41,6 +41,8 @@ type Config struct {
 	Network bool
 	// Disk is the size of a small file system for each replica; 0 leaves them in the temporary directory.
 	Disk int64
+	// Keep has every engine host keep block devices over the death of an engine, as an instance manager does.
+	Keep bool
 	// EngineFlags are added to every engine's command line.
 	EngineFlags []string
 }
@@ -147,6 +149,9 @@ func (v *Volume) close() {
 		_ = e.conn.Close()
 	}
 	for _, h := range v.hosts {
+		if h.unkeep != nil {
+			h.unkeep()
+		}
 		if err := h.sweepDevices(); err != nil {
 			v.t.Errorf("block devices of %s: %v", h.Name, err)
 		}

@@ -1,0 +1,75 @@
+package crash
+
+import (
+	"math/rand/v2"
+	"slices"
+	"syscall"
+	"testing"
+	"time"
+
+	"ankole.storage/dataplane/frontend/fuseloop/blockdev"
+	"ankole.storage/test/rig"
+)
+
+// keepRounds is how many engines are killed under one device; KEEP_ROUNDS overrides it.
+const keepRounds = 5
+
+// TestF3DeviceStays kills the engine under writers on its block device, again and again, and starts another: the device
+// stays, whoever has it open gets no error, only a pause, and nothing acknowledged is lost. It prints the pauses.
+func TestF3DeviceStays(t *testing.T) {
+	if err := blockdev.Available(); err != nil {
+		t.Skip("no block devices here:", err)
+	}
+	t.Parallel()
+	seed := number(t, "SEED", uint64(time.Now().UnixNano()))
+	t.Logf("seed %d", seed)
+	rng := rand.New(rand.NewPCG(seed, 3))
+	v, err := rig.Open(t, rig.Config{Replicas: 2, Size: 32 * mib, Transport: "fuse-loop", Keep: true, EngineFlags: engineFlags})
+	if err != nil {
+		t.Fatal(err)
+	}
+	v.StartEngine()
+	target, err := v.Engine().Target()
+	if err != nil {
+		t.Fatal(err)
+	}
+	j := rig.NewJournal(v.Size, seed)
+	j.Use(target, true)
+	var pauses []time.Duration
+	for range int(number(t, "KEEP_ROUNDS", keepRounds)) {
+		before := j.Counts().Ops()
+		goal := before + 50 + rng.IntN(400)
+		rig.Await(t, "requests go on", func() bool { return j.Counts().Ops() > goal || len(j.Violations()) > 0 })
+		began := time.Now()
+		v.KillEngine()
+		v.SpawnEngine()
+		at := j.Counts().Ops()
+		rig.Await(t, "requests go on after the kill", func() bool { return j.Counts().Ops() > at+16 || len(j.Violations()) > 0 })
+		pauses = append(pauses, time.Since(began))
+		v.Engine().AwaitUp()
+		if bad := j.Violations(); len(bad) > 0 {
+			t.Fatalf("violations: %q", bad)
+		}
+	}
+	if !j.Pause() {
+		t.Fatal("requests hang")
+	}
+	if err := j.Verify(target); err != nil {
+		t.Fatal(err)
+	}
+	j.End()
+	counts := j.Counts()
+	if bad := j.Violations(); len(bad) > 0 || counts.Errors > 0 {
+		t.Errorf("%d errors, violations %q", counts.Errors, bad)
+	}
+	slices.Sort(pauses)
+	t.Logf("%d engines killed under %d requests; from the kill to the next answers: median %v, longest %v",
+		len(pauses), counts.Ops(), pauses[len(pauses)/2].Round(time.Millisecond), pauses[len(pauses)-1].Round(time.Millisecond))
+	if err := target.Close(); err != nil {
+		t.Error(err)
+	}
+	v.StopEngine()
+	for _, r := range v.Replicas {
+		r.Signal(syscall.SIGINT)
+	}
+}
