@@ -64,23 +64,15 @@ func (r *Replica) Start() {
 		}
 		return
 	}
-	fs, at := r.Node.Disk.FS, replicaDir+r.Name
-	opts, _ := r.options()
+	at := replicaDir + r.Name
 	r.port += 10
 	arena := v.arena()
 	p := v.W.Spawn(r.Name, arena, r.Node)
 	r.proc = p
 	core, err := replica.New(replica.Config{Member: path.Base(at), VolumeName: volumeName, VolumeUUID: volumeUUID, Secret: secret,
 		Chain: r.chain, Listener: p.Listen(fmt.Sprintf("tcp:%s:%d", r.Name, r.port+1)), Arena: arena, Nonce: v.W.nonce,
-		Recreate: func(old *chain.Chain, spec chain.Spec) (*chain.Chain, error) {
-			r.chain = nil
-			if err := old.Close(); err != nil {
-				return nil, err
-			}
-			if err := chain.CreateSkeleton(fs, at, spec, opts); err != nil {
-				return nil, err
-			}
-			c, err := chain.Open(fs, at, opts)
+		Recreate: func(old *chain.Chain, shape chain.Shape) (*chain.Chain, error) {
+			c, err := chain.Reshape(old, shape)
 			r.chain = c
 			return c, err
 		},

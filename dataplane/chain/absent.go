@@ -53,6 +53,8 @@ type Absent struct {
 	Member string
 	// Since is the last record here that named the member.
 	Since RecordID
+	// Before is the agreed record that Since was to replace, if Since was never agreed: the member may have missed it.
+	Before RecordID
 	// Structure is the live chain's at that time.
 	Structure Structure
 	// First is the snapshot that the head of that time has become, "" while it is the head.
@@ -109,6 +111,8 @@ func encodeAbsent(entries []Absent) []byte {
 		b = appendName(b, a.Member)
 		b = binary.LittleEndian.AppendUint64(b, a.Since.Epoch)
 		b = binary.LittleEndian.AppendUint64(b, a.Since.Generation)
+		b = binary.LittleEndian.AppendUint64(b, a.Before.Epoch)
+		b = binary.LittleEndian.AppendUint64(b, a.Before.Generation)
 		b = append(b, a.Structure[:]...)
 		b = appendName(b, a.First)
 		flags := byte(0)
@@ -160,6 +164,8 @@ func decodeAbsent(b []byte) ([]Absent, error) {
 		a := Absent{Member: r.name()}
 		a.Since.Epoch = binary.LittleEndian.Uint64(r.take(8))
 		a.Since.Generation = binary.LittleEndian.Uint64(r.take(8))
+		a.Before.Epoch = binary.LittleEndian.Uint64(r.take(8))
+		a.Before.Generation = binary.LittleEndian.Uint64(r.take(8))
 		a.Structure = Structure(r.take(16))
 		a.First = r.name()
 		flags := r.take(1)[0]
@@ -286,12 +292,23 @@ func (c *Chain) beginAbsences(next *Record) error {
 			continue
 		}
 		entries = slices.DeleteFunc(entries, func(a Absent) bool { return a.Member == m.Name })
-		entries = append(entries, Absent{Member: m.Name, Since: c.record.ID(), Structure: c.Structure()})
+		a := Absent{Member: m.Name, Since: c.record.ID(), Structure: c.Structure()}
+		if len(c.record.Replaces) > 0 {
+			a.Before = c.agreed
+		}
+		entries = append(entries, a)
 	}
 	if len(entries) == len(c.absent) && slices.EqualFunc(entries, c.absent, func(a, b Absent) bool { return a.Member == b.Member && a.Since == b.Since }) {
 		return nil
 	}
 	return c.writeAbsent(entries[max(0, len(entries)-MaxAbsent):])
+}
+
+// noteAgreed remembers the last record that names nobody it competes with.
+func (c *Chain) noteAgreed() {
+	if c.recordValid && c.record.Generation > 0 && len(c.record.Replaces) == 0 {
+		c.agreed = c.record.ID()
+	}
 }
 
 // endAbsences is the second half: members that the record names are there again.

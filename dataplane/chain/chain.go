@@ -97,6 +97,8 @@ type Chain struct {
 	// absentFile is nil where there is no valid sidecar; absent are its entries that count.
 	absentFile *slotFile
 	absent     []Absent
+	// agreed is the last record written or read that had no competitor left.
+	agreed RecordID
 
 	// voided counts how often the checksums of a file were voided.
 	voided map[string]int

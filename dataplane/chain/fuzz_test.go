@@ -196,9 +196,10 @@ func FuzzAbsent(f *testing.F) {
 
 // The layout of ankole.absent is fixed as well.
 func TestAbsentLayout(t *testing.T) {
-	got := encodeAbsent([]Absent{{Member: "v-2", Since: RecordID{0x0102, 0x0304}, Structure: Structure{0xaa, 15: 0xbb}, First: "s", Gone: true,
+	got := encodeAbsent([]Absent{{Member: "v-2", Since: RecordID{0x0102, 0x0304}, Before: RecordID{0x0506, 0x0708}, Structure: Structure{0xaa, 15: 0xbb}, First: "s", Gone: true,
 		Changed: []string{"t"}, Regions: RegionSet{Shift: 1, Bits: []byte{0x81}}}})
-	want := []byte("\x01\x03v-2\x02\x01\x00\x00\x00\x00\x00\x00\x04\x03\x00\x00\x00\x00\x00\x00\xaa\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\xbb" +
+	want := []byte("\x01\x03v-2\x02\x01\x00\x00\x00\x00\x00\x00\x04\x03\x00\x00\x00\x00\x00\x00" +
+		"\x06\x05\x00\x00\x00\x00\x00\x00\x08\x07\x00\x00\x00\x00\x00\x00\xaa\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\xbb" +
 		"\x01s\x01\x01\x00\x01t\x01\x01\x00\x00\x00\x81")
 	if !bytes.Equal(got, want) {
 		t.Errorf("entry %x\nwant  %x", got, want)

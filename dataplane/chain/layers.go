@@ -141,3 +141,51 @@ func (c *Chain) FinishRebuild() error {
 	vm.Rebuilding = false
 	return c.writeVolumeMeta(&vm)
 }
+
+// LayerFile returns the file of layer i of the live chain, for reading it beside I/O. It does not block.
+func (c *Chain) LayerFile(i int) disk.File { return c.layers[c.bottomIndex()+i].file }
+
+// Below prepares to find out which blocks of [off, off+n), whole blocks, the layers below the head have. It does not
+// block; find does, and may run beside I/O but not beside metadata operations. SetBelow takes its result over.
+func (c *Chain) Below(off, n int64) (find func() ([]byte, error)) {
+	c.checkRange(off, n)
+	lower := slices.Clone(c.layers[c.bottomIndex() : len(c.layers)-1])
+	first := byte(c.bottomIndex())
+	return func() ([]byte, error) {
+		top := make([]byte, n/blockSize)
+		for i := range lower {
+			extents, _, err := lower[i].file.Extents(off, nil)
+			if err != nil {
+				return nil, err
+			}
+			for _, e := range extents {
+				for b := max(e.Off, off) / blockSize; b*blockSize < min(e.Off+e.Len, off+n); b++ {
+					top[b-off/blockSize] = first + byte(i)
+				}
+			}
+		}
+		return top, nil
+	}
+}
+
+// SetBelow records which layer below the head is the topmost to have each block from off on, after a rebuild has punched
+// one of them, or the head if punched is set. It does not block.
+func (c *Chain) SetBelow(off int64, top []byte, punched bool) {
+	at, head := off/blockSize, c.headIndex()
+	for i, v := range top {
+		b := at + int64(i)
+		switch m := c.m.b[b]; {
+		case !punched && (m == inHeadOnly || m == head):
+			// Whether something is below decides how zeroes are made.
+			c.m.b[b] = inNone
+			if v != inNone {
+				c.m.setLower(b, b+1, v)
+			}
+			c.m.setHead(b, b+1, head, c.backing)
+		case v == inNone:
+			c.m.clear(b, b+1)
+		default:
+			c.m.setLower(b, b+1, v)
+		}
+	}
+}

@@ -203,6 +203,7 @@ func (c *Chain) WriteRecord(r Record) error {
 		return err
 	}
 	c.record, c.recordValid = r, true
+	c.noteAgreed()
 	return c.endAbsences()
 }
 

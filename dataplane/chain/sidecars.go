@@ -125,6 +125,7 @@ func (c *Chain) openSidecars() error {
 	if member == nil {
 		return nil
 	}
+	c.noteAgreed()
 	return c.openAbsent(stamp, mode)
 }
 

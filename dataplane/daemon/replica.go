@@ -167,16 +167,9 @@ type directory struct {
 }
 
 // recreate is replica.Config.Recreate.
-func (d *directory) recreate(old *chain.Chain, spec chain.Spec) (*chain.Chain, error) {
-	if err := old.Close(); err != nil {
-		return nil, err
-	}
-	d.chain = nil
-	spec.BackingFile = d.opts.BackingFile
-	if err := chain.CreateSkeleton(d.fs, d.dir, spec, d.opts); err != nil {
-		return nil, err
-	}
-	c, err := chain.Open(d.fs, d.dir, d.opts)
+func (d *directory) recreate(old *chain.Chain, shape chain.Shape) (*chain.Chain, error) {
+	shape.BackingFile = d.opts.BackingFile
+	c, err := chain.Reshape(old, shape)
 	d.chain = c
 	return c, err
 }

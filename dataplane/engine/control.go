@@ -24,6 +24,8 @@ type (
 		Address string
 		Reply   func(error)
 	}
+	// SetRebuildBudget bounds what rebuilds send, in bytes per second; 0 means no bound. It holds at once.
+	SetRebuildBudget struct{ BytesPerSecond int64 }
 	// RemoveReplica drops a replica and replies when the set without it is agreed. The last RW one is refused.
 	RemoveReplica struct {
 		Address string
@@ -54,6 +56,8 @@ func (e *Engine) posted(v any) {
 		e.detachFrontend(m.Reply)
 	case AddReplica:
 		e.addReplica(m.Address, m.Reply)
+	case SetRebuildBudget:
+		e.rebuildBudget = max(0, m.BytesPerSecond)
 	case RemoveReplica:
 		// Until the set without it is agreed the replica counts, and its data must not be deleted.
 		e.whenAgreed(m.Reply, e.removeReplica(m.Address))

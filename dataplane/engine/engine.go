@@ -73,9 +73,11 @@ type Config struct {
 	// GatherTimeout is how long a start waits for candidates that do not answer; 0 means 8 s.
 	GatherTimeout time.Duration
 	// Lease is how long reads may be answered after the last proof that nobody has taken over; 0 means the default.
-	Lease   time.Duration
-	Arena   *loop.Arena
-	Witness Witness
+	Lease time.Duration
+	// RebuildBudget bounds what a rebuild sends, in bytes per second; 0 means no bound. SetRebuildBudget changes it.
+	RebuildBudget int64
+	Arena         *loop.Arena
+	Witness       Witness
 	// Nonce returns fresh random bytes for the handshake.
 	Nonce func() []byte
 	// OnState is called at the end of a step in which the state changed. It must not block.
@@ -146,6 +148,10 @@ type Engine struct {
 	scrubbed *Scrubbing
 	writes   int // mirrored writes in flight
 
+	// foreground counts pieces of the frontend's requests that are not answered; rebuildBudget is in bytes per second.
+	foreground    int
+	rebuildBudget int64
+
 	serving   bool
 	lostSince clock.Ticks // when the last replica was lost, Never otherwise
 	rr        int         // replica that was read from last
@@ -186,6 +192,7 @@ func New(cfg Config) *Engine {
 	if e.options.SnapshotMaxCount == 0 {
 		e.options.SnapshotMaxCount = maxSnapshotCount
 	}
+	e.rebuildBudget = cfg.RebuildBudget
 	e.dirty.init()
 	e.quorum = quorum.New(quorum.Config{Engine: cfg.Instance, InstanceManager: cfg.InstanceManager, Candidates: len(cfg.Replicas)})
 	for _, a := range cfg.Replicas {
@@ -214,6 +221,7 @@ func (e *Engine) Step(now clock.Ticks, in []loop.Done, out *[]loop.Op) clock.Tic
 		e.releaseHeld()
 	}
 	e.checkDetached()
+	e.rebuildMore()
 	e.purgeMore()
 	e.scrubMore()
 	for _, l := range e.links {
@@ -305,7 +313,7 @@ func (e *Engine) sizesDue() clock.Ticks {
 // wake is the earliest deadline.
 func (e *Engine) wake() clock.Ticks {
 	w := clock.Min(clock.Min(e.witnessWait, e.gatherUntil), clock.Min(clock.Min(e.leaseOver, e.leaseCheck), e.sizesDue()))
-	w = clock.Min(w, e.scrubDue())
+	w = clock.Min(w, clock.Min(e.scrubDue(), e.rebuildDue()))
 	for _, l := range e.links {
 		w = clock.Min(w, l.deadline())
 	}

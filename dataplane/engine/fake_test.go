@@ -198,6 +198,12 @@ func (f *fake) carryOut(h *wire.Header, p []byte) []byte {
 	case wire.Hash:
 		s := sha256.Sum256(f.read(h.Off, h.Len))
 		return s[:]
+	case wire.LayerHash:
+		return f.layerSums(h.Off, h.Len)
+	case wire.LayerPunch:
+		for off := h.Off; off < h.Off+h.Len; off += block.Size {
+			delete(f.pages, off)
+		}
 	case wire.Write, wire.LayerWrite:
 		f.write(h.Off, p)
 	case wire.WriteZeroes, wire.Discard:
@@ -237,9 +243,26 @@ func (f *fake) control(p []byte) []byte {
 			r.Extents.Ranges = append(r.Extents.Ranges, [2]int64{off, off + block.Size})
 		}
 	case q.BeginRebuild != nil:
-		f.pages, f.record = map[int64][]byte{}, nil
+		f.record = nil
+	case q.Regions != nil:
+		r.Regions = &wire.RegionsReply{}
 	}
 	return wire.Marshal(r)
+}
+
+// layerSums is the answer to LayerHash.
+func (f *fake) layerSums(off, n int64) []byte {
+	out := make([]byte, wire.LayerSumsSize)
+	for b := range n / block.Size {
+		if f.pages[off+b*block.Size] != nil {
+			out[b/8] |= 1 << (b % 8)
+		}
+	}
+	for at := int64(0); at < n; at += wire.SumChunk {
+		s := sha256.Sum256(f.read(off+at, min(wire.SumChunk, n-at)))
+		copy(out[wire.SumBlocks+at/wire.SumChunk*wire.SumSize:], s[:wire.SumSize])
+	}
+	return out
 }
 
 func (f *fake) read(off, n int64) []byte {

@@ -96,6 +96,7 @@ func (e *Engine) piece(r *request, kind wire.Type, off, n int64) *task {
 	t := e.newTask(kind)
 	t.req, t.off, t.n, t.fua, t.arrived = r, off, n, r.FUA, e.now
 	r.pieces++
+	e.foreground++
 	return t
 }
 
@@ -245,7 +246,11 @@ func (e *Engine) mirror(t *task) {
 	}
 	e.writes++
 	e.dirty.begin(t)
-	e.send(t, rw|e.mask(WO))
+	wo := e.mask(WO)
+	if j := e.rebuilding(); wo != 0 && j != nil && t.kind != wire.Write {
+		j.zeroed(t.off, t.n)
+	}
+	e.send(t, rw|wo)
 }
 
 // widenWrite reads the block-aligned surroundings of a write from an RW replica and writes whole blocks: a replica that
@@ -391,6 +396,7 @@ func (e *Engine) finish(t *task, code block.Code) {
 	r := t.req
 	e.freeOf(t)
 	if r != nil {
+		e.foreground--
 		e.pieceDone(r, code)
 	}
 }

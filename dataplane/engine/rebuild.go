@@ -3,23 +3,26 @@ package engine
 import (
 	"bytes"
 	"fmt"
-	"math/bits"
+	"slices"
 
 	"ankole.storage/block"
-	"ankole.storage/dataplane/loop"
+	"ankole.storage/clock"
 	"ankole.storage/dataplane/quorum"
 	"ankole.storage/dataplane/rebuild"
 	"ankole.storage/dataplane/wire"
 )
 
-// rebuildWidth is how many pieces are copied or compared at once.
-const rebuildWidth = 8
-
-// rebuildJob brings one replica from nothing to RW while the volume is in use.
+// rebuildJob brings one replica to RW while the volume is in use.
 type rebuildJob struct {
-	e       *Engine
-	target  *link
-	source  *link
+	e      *Engine
+	target *link
+	// source is nil while another one is being looked for; tried are those that have failed.
+	source *link
+	tried  uint32
+	// shape is what the source's chain was at the beginning: whoever takes over must have the same.
+	shape *wire.ChainDescription
+	// same: source and target can differ in known regions only.
+	same    bool
 	plan    *rebuild.Plan
 	running int
 	listing bool
@@ -27,12 +30,17 @@ type rebuildJob struct {
 	dead    bool
 	status  *Rebuild
 	reply   func(error)
+	// again are ranges whose comparison at the end has to be repeated with another source.
+	again [][2]int64
+	// paceAt is when the next piece may begin, by the bandwidth budget.
+	paceAt clock.Ticks
 }
 
 type rebuildStage uint8
 
 const (
 	stageConnecting rebuildStage = iota
+	stageSurveying
 	stagePreparing
 	stageCopying
 	stageVerifying
@@ -116,7 +124,7 @@ func (j *rebuildJob) abort(reason string) {
 func (j *rebuildJob) finished() {
 	j.dead = true
 	j.status.Running, j.status.State, j.status.Progress = false, "complete", 100
-	j.e.event("rebuilt", j.target.addr, "")
+	j.e.event("rebuilt", j.target.addr, fmt.Sprintf("%d bytes sent of %d looked at", j.status.Sent, j.status.Done))
 	j.e.refreshSnapshots()
 }
 
@@ -128,37 +136,114 @@ func (j *rebuildJob) fail(format string, args ...any) {
 
 // ready begins the rebuild once the target has promised the epoch.
 func (j *rebuildJob) ready() {
-	j.stage = stagePreparing
-	rw := j.e.mask(RW)
-	if rw == 0 {
+	j.stage = stageSurveying
+	if j.e.mask(RW) == 0 {
 		j.fail("no replica to copy from")
 		return
 	}
-	j.source = j.e.links[bits.TrailingZeros32(rw)]
-	j.status.From = j.source.addr
 	j.answer(nil)
-	j.e.event("rebuilding", j.target.addr, "from "+j.source.addr)
-	j.e.control(j.source, &wire.ControlRequest{Describe: &wire.DescribeRequest{}}, func(code block.Code, r *wire.ControlReply) {
-		switch {
-		case j.dead:
-		case code != block.OK || r.Chain == nil:
-			j.fail("source cannot describe its chain: %s: %s", code, r.Error)
-		case j.e.quorum.Holding():
-			j.fail("the set of replicas is changing")
-		default:
-			j.prepare(r.Chain)
-		}
-	})
+	if p := j.e.purge; p != nil && p.waiting > 0 {
+		return // its pieces still change the files; survey is called when they are done
+	}
+	j.survey()
 }
 
-// prepare makes the target an empty copy of the chain and lets it take part in writes.
-func (j *rebuildJob) prepare(desc *wire.ChainDescription) {
-	allocated := make([]int64, len(desc.Layers))
-	for i, l := range desc.Layers {
-		allocated[i] = l.Allocated
+// survey asks everybody for the chain, and for what is known about the target's absence.
+func (j *rebuildJob) survey() {
+	j.stage = stagePreparing
+	asked := []*link{j.target}
+	for _, l := range j.e.links {
+		if l != nil && l.mode == RW && l.phase == linkReady {
+			asked = append(asked, l)
+		}
 	}
-	j.plan = rebuild.New(j.e.size, allocated)
-	j.e.control(j.target, &wire.ControlRequest{BeginRebuild: desc}, func(code block.Code, r *wire.ControlReply) {
+	answers := map[*link]*wire.ControlReply{}
+	left := len(asked)
+	for _, l := range asked {
+		j.e.control(l, &wire.ControlRequest{Describe: &wire.DescribeRequest{Absent: j.target.member}}, func(code block.Code, r *wire.ControlReply) {
+			if code == block.OK && r.Chain != nil {
+				answers[l] = r
+			}
+			if left--; left == 0 && !j.dead {
+				j.choose(asked[1:], answers)
+			}
+		})
+	}
+}
+
+// base is the content that the target still has, but for what its own marks say: that of the record it holds, or of the one
+// it held when an earlier attempt made it void. Without one nothing is known about it.
+func (j *rebuildJob) base(r *wire.ControlReply) (ref wire.RecordRef, structure []byte, known bool) {
+	h := &j.target.hello
+	switch {
+	case h.DirtyAll:
+		return ref, nil, false
+	case h.Record != nil && h.Record.Generation > 0:
+		return wire.RecordRef{Epoch: h.Record.Epoch, Generation: h.Record.Generation}, r.Chain.Structure, h.Record.VolumeUUID == j.e.cfg.VolumeUUID
+	case r.Absent != nil:
+		return r.Absent.Since, r.Absent.Structure, true
+	}
+	return ref, nil, false
+}
+
+// choose takes the source: one whose account of the target's absence begins where the target's content stands, of these the
+// one with the least to do.
+func (j *rebuildJob) choose(candidates []*link, answers map[*link]*wire.ControlReply) {
+	t := answers[j.target]
+	if t == nil {
+		j.fail("it cannot describe its chain")
+		return
+	}
+	base, structure, known := j.base(t)
+	for _, l := range candidates {
+		r := answers[l]
+		if r == nil || l.mode != RW {
+			continue
+		}
+		same := known && r.Absent != nil && (r.Absent.Since == base || r.Absent.Before == base) && bytes.Equal(r.Absent.Structure, structure)
+		if j.source == nil || (same && !j.same) || (same == j.same && l.load < j.source.load) {
+			j.source, j.same = l, same
+		}
+	}
+	switch {
+	case j.source == nil:
+		j.fail("no replica to copy from can describe its chain")
+	case j.e.quorum.Holding():
+		j.fail("the set of replicas is changing")
+	default:
+		j.prepare(answers[j.source], t)
+	}
+}
+
+// side is what a description says to rebuild.Arrange. A record that holds means that nothing has become of the files since.
+func side(r *wire.ControlReply, entry bool) rebuild.Side {
+	var s rebuild.Side
+	for _, l := range r.Chain.Layers[:len(r.Chain.Layers)-1] {
+		s.Names = append(s.Names, l.Name)
+	}
+	if a := r.Absent; a != nil && entry {
+		s.First, s.Gone, s.Changed, s.AllChanged = a.First, a.Gone, a.Changed, a.AllChanged
+	}
+	return s
+}
+
+// prepare gives the target the shape of the source's chain.
+func (j *rebuildJob) prepare(from, to *wire.ControlReply) {
+	j.status.From = j.source.addr
+	j.shape = from.Chain
+	h := &j.target.hello
+	source, target := side(from, true), side(to, h.Record == nil || h.Record.Generation == 0)
+	target.Blank = h.Blank
+	a := rebuild.Arrange(source, target, j.same)
+	j.status.Delta = j.same && a.Delta()
+	layers := make([]rebuild.Layer, len(j.shape.Layers))
+	for i, l := range j.shape.Layers {
+		layers[i] = rebuild.Layer{Mode: a.Modes[i], Size: l.Size, Allocated: l.Allocated}
+	}
+	j.plan = rebuild.New(j.e.size, layers, !j.status.Delta)
+	j.e.event("rebuilding", j.target.addr, fmt.Sprintf("from %s, layers %v", j.source.addr, a.Modes))
+	begin := &wire.BeginRebuild{ChainDescription: *j.shape, HeadBecomes: a.HeadBecomes, NewHead: a.NewHead, Untouched: a.Untouched(&source)}
+	j.e.control(j.target, &wire.ControlRequest{BeginRebuild: begin}, func(code block.Code, r *wire.ControlReply) {
 		switch {
 		case j.dead:
 		case code != block.OK:
@@ -169,8 +254,51 @@ func (j *rebuildJob) prepare(desc *wire.ChainDescription) {
 	})
 }
 
-// mirror runs while no write is in flight: whatever is written from here on reaches the target.
+// mirror runs while no write is in flight: whatever is written from here on reaches the target. What the two may differ in
+// is known from here on as well.
 func (j *rebuildJob) mirror() {
+	if j.dead || j.source == nil {
+		j.fail("its source was lost")
+		j.e.thaw()
+		return
+	}
+	if !j.same {
+		j.join()
+		return
+	}
+	left := 2
+	for _, l := range []*link{j.source, j.target} {
+		j.e.control(l, &wire.ControlRequest{Regions: &wire.RegionsRequest{Member: j.target.member}}, func(code block.Code, r *wire.ControlReply) {
+			if code != block.OK || r.Regions == nil {
+				j.fail("%s cannot say what has changed: %s: %s", l.addr, code, r.Error)
+			} else if !j.dead {
+				j.differs(r.Regions)
+			}
+			if left--; left == 0 {
+				j.join()
+			}
+		})
+	}
+}
+
+// differs adds what one side knows.
+func (j *rebuildJob) differs(r *wire.RegionsReply) {
+	if r.All {
+		j.plan.Differs(0, j.e.size)
+	}
+	for _, n := range r.Dirty {
+		j.plan.Differs(int64(n)*DirtyRegion, DirtyRegion)
+	}
+	grain := int64(DirtyRegion) << min(r.Shift, 24)
+	for n := range int64(len(r.Bits)) * 8 {
+		if r.Bits[n/8]&(1<<(n%8)) != 0 && n*grain < j.e.size {
+			j.plan.Differs(n*grain, grain)
+		}
+	}
+}
+
+// join lets the target take part in writes.
+func (j *rebuildJob) join() {
 	if j.dead {
 		j.e.thaw()
 		return
@@ -190,163 +318,12 @@ func (j *rebuildJob) mirror() {
 	})
 }
 
-// more keeps rebuildWidth pieces under way.
-func (j *rebuildJob) more() {
-	j.progress()
-	switch {
-	case j.dead:
-	case j.stage == stageCopying:
-		j.moreCopies()
-	case j.stage == stageVerifying:
-		j.moreVerifies()
+// zeroed notes that zeroes or a discard reach the target while it does not know everything below its head: what it makes of
+// them may differ from the source, and is compared when the rest is complete.
+func (j *rebuildJob) zeroed(off, n int64) {
+	if j.plan != nil && !j.plan.AtHead() {
+		j.plan.Differs(off, n)
 	}
-}
-
-func (j *rebuildJob) progress() {
-	if j.plan == nil || j.dead {
-		return
-	}
-	p, done, total := j.plan.Progress()
-	if p != j.status.Progress {
-		j.e.changed = true
-	}
-	j.status.Progress, j.status.Done, j.status.Total = p, done, total
-}
-
-func (j *rebuildJob) moreCopies() {
-	for j.running < rebuildWidth && !j.dead {
-		piece, ok := j.plan.Next()
-		if !ok {
-			break
-		}
-		j.running++
-		j.copy(piece)
-	}
-	// A layer is listed when the ones below it are complete: a discard that the target resolves before it knows what lies
-	// below has then left its trace in the source's head, which is listed last.
-	if layer, off, ok := j.plan.NeedExtents(); ok && !j.listing && !j.dead && (off > 0 || j.running == 0) {
-		j.list(layer, off)
-	}
-	if j.plan.CopyDone() && j.running == 0 && !j.listing && j.stage == stageCopying {
-		j.stage = stageVerifying
-		j.moreVerifies()
-	}
-}
-
-func (j *rebuildJob) list(layer uint32, off int64) {
-	j.listing = true
-	j.e.control(j.source, &wire.ControlRequest{Extents: &wire.ExtentsRequest{Layer: layer, Off: off}}, func(code block.Code, r *wire.ControlReply) {
-		j.listing = false
-		switch {
-		case j.dead:
-		case code != block.OK || r.Extents == nil:
-			j.fail("source cannot list its extents: %s: %s", code, r.Error)
-		default:
-			j.plan.Extents(r.Extents.Ranges, r.Extents.Next)
-			j.moreCopies()
-		}
-	})
-}
-
-// copy moves one piece. The head's are locked against writes meanwhile.
-func (j *rebuildJob) copy(p rebuild.Piece) {
-	if !p.Head {
-		j.transfer(p, func() {})
-		return
-	}
-	j.e.ranges.lock(p.Off, p.Len, true, func() {
-		j.transfer(p, func() { j.e.ranges.unlock(p.Off, p.Len, true) })
-	})
-}
-
-func (j *rebuildJob) transfer(p rebuild.Piece, unlock func()) {
-	e := j.e
-	done := func() {
-		unlock()
-		j.running--
-		j.more()
-	}
-	b, ok := e.arena.GetReserved(int(p.Len))
-	if j.dead || !ok {
-		if ok {
-			e.arena.Release(b)
-		}
-		j.fail("no buffer to copy with")
-		done()
-		return
-	}
-	rd := e.newTask(wire.LayerRead)
-	rd.layer, rd.off, rd.n, rd.bounce = p.Layer, p.Off, p.Len, true
-	rd.seg = loop.Seg{Buf: b, Len: int32(p.Len)}
-	e.internal(rd, j.source.readyBit(), func(rd *task) {
-		if rd.ok == 0 || j.dead {
-			j.fail("source cannot be read: %s", rd.code)
-			e.freeOf(rd)
-			done()
-			return
-		}
-		wr := e.newTask(wire.LayerWrite)
-		wr.layer, wr.off, wr.n, wr.seg, wr.bounce = p.Layer, p.Off, p.Len, rd.seg, true
-		rd.bounce = false
-		e.freeOf(rd)
-		e.internal(wr, j.target.readyBit(), func(wr *task) {
-			if wr.ok == 0 {
-				j.fail("target cannot be written: %s", wr.code)
-			} else {
-				j.plan.Copied(p.Len)
-			}
-			e.freeOf(wr)
-			done()
-		})
-	})
-}
-
-func (l *link) readyBit() uint32 {
-	if l.phase != linkReady {
-		return 0
-	}
-	return l.bit()
-}
-
-func (j *rebuildJob) moreVerifies() {
-	for j.running < rebuildWidth && !j.dead {
-		off, n, ok := j.plan.NextVerify()
-		if !ok {
-			break
-		}
-		j.running++
-		j.e.ranges.lock(off, n, true, func() { j.verify(off, n) })
-	}
-	if j.running == 0 && !j.dead && j.stage == stageVerifying {
-		j.stage = stageFinishing
-		j.finish()
-	}
-}
-
-// verify compares one range of source and target by hash.
-func (j *rebuildJob) verify(off, n int64) {
-	e := j.e
-	t := e.newTask(wire.Hash)
-	t.off, t.n = off, n
-	var sums [][]byte
-	t.answer = func(code block.Code, p []byte) {
-		if code == block.OK {
-			sums = append(sums, bytes.Clone(p))
-		}
-	}
-	e.internal(t, j.source.readyBit()|j.target.readyBit(), func(t *task) {
-		switch {
-		case j.dead:
-		case len(sums) != 2:
-			j.fail("cannot be compared: %s", t.code)
-		case !bytes.Equal(sums[0], sums[1]):
-			j.fail("content differs from %s at %d after the copy", j.source.addr, off)
-		}
-		e.freeOf(t)
-		e.ranges.unlock(off, n, true)
-		j.running--
-		j.more()
-	})
 }
 
 // finish makes the target complete on its disk, then proposes it as a member.
@@ -363,9 +340,45 @@ func (j *rebuildJob) finish() {
 	})
 }
 
-// sourceLost ends rebuilds that copy from l: the control plane adds the target again and another source is taken.
+// sourceLost lets another replica take over where l was copied from.
 func (e *Engine) sourceLost(l *link) {
-	if j := e.rebuilding(); j != nil && j.source == l && !j.dead && (j.stage != stageJoining || e.count(RW) == 0) && e.quorum.Phase() == quorum.Serving {
-		j.fail("its source %s was lost", l.addr)
+	j := e.rebuilding()
+	if j == nil || j.source != l || j.dead || e.quorum.Phase() != quorum.Serving || (j.stage >= stageFinishing && e.count(RW) > 0) {
+		return
 	}
+	j.takeOver("it was lost")
+}
+
+// takeOver goes on with another source. What was copied stays: the replicas of a volume hold the same.
+func (j *rebuildJob) takeOver(reason string) {
+	old := j.source
+	j.tried |= old.bit()
+	j.source = nil
+	for _, l := range j.e.links {
+		if l == nil || l.mode != RW || l.phase != linkReady || j.tried&l.bit() != 0 {
+			continue
+		}
+		if j.stage < stageCopying {
+			break // nothing was copied yet: beginning again costs nothing
+		}
+		j.e.event("source-replaced", j.target.addr, fmt.Sprintf("%s follows %s: %s", l.addr, old.addr, reason))
+		j.e.control(l, &wire.ControlRequest{Describe: &wire.DescribeRequest{}}, func(code block.Code, r *wire.ControlReply) {
+			switch {
+			case j.dead:
+			case code != block.OK || r.Chain == nil || !sameShape(r.Chain, j.shape):
+				j.fail("its source %s was lost (%s), and the chain of %s is another one", old.addr, reason, l.addr)
+			default:
+				j.source = l
+				j.status.From = l.addr
+				j.more()
+			}
+		})
+		return
+	}
+	j.fail("its source %s failed: %s", old.addr, reason)
+}
+
+// sameShape reports whether pieces of one chain are the same pieces of the other.
+func sameShape(a, b *wire.ChainDescription) bool {
+	return a.Size == b.Size && slices.EqualFunc(a.Layers, b.Layers, func(a, b wire.Layer) bool { return a.Name == b.Name && a.Size == b.Size })
 }

@@ -57,9 +57,11 @@ type Rebuild struct {
 	// State is "in_progress", "complete" or "error".
 	State    string
 	Progress int
-	// Done and Total count bytes copied and to copy.
-	Done, Total int64
-	Error       string
+	// Done and Total count bytes copied or compared and those to copy or compare; Sent those that were sent to the replica.
+	Done, Total, Sent int64
+	// Delta: only what has changed while the replica was away is looked at.
+	Delta bool
+	Error string
 	// From is the source's address.
 	From string
 }

@@ -1,72 +1,184 @@
-// Package rebuild plans how the content of a good replica reaches a new one: which pieces of which layer to copy, in
-// what order, and how far it is. It is pure; package engine carries the plan out.
+// Package rebuild plans how the content of a good replica reaches one that has none, an old one, or an unknown one: what
+// becomes of the files it has, which pieces of which layer to compare or to copy, in what order, and how far it is. It is
+// pure; package engine carries the plan out.
 //
-// The target takes part in writes (mode WO) from the moment its empty chain exists, so only what was there before has to
-// be copied. Layers below the head never change and are copied without hindering anybody. The head is copied piece by
+// The target takes part in writes (mode WO) from the moment its chain has the right shape, so only what was there before has
+// to be copied. Layers below the head never change and are copied without hindering anybody. The head is copied piece by
 // piece under the range lock that orders writes: a piece is either copied before a write to it, and the write then goes
-// to both, or after it. At the end the whole volume is compared by hash before the target may serve.
+// to both, or after it. At the end content is compared as a reader sees it before the target may serve. docs/rebuild.md has
+// the states and the reasons.
 package rebuild
 
-import "ankole.storage/block"
+import (
+	"math/bits"
 
-// PieceSize is the most that is copied at once.
+	"ankole.storage/block"
+)
+
+// PieceSize is the most that is copied or compared at once.
 const PieceSize = block.MaxTransfer
 
-// Piece is one range of one layer to copy.
+// Piece is one range of one layer.
 type Piece struct {
 	Layer uint32
 	Off   int64
 	Len   int64
 	// Head says that the range must be locked against writes.
 	Head bool
+	// Compare says that source and target are asked for sums first; otherwise the piece is copied as it is.
+	Compare bool
 }
 
-// Plan walks the layers of a chain bottom-up. Extents are given to it page by page as the source lists them.
+// Layer is one layer to bring about.
+type Layer struct {
+	Mode Mode
+	// Size is the file's in bytes, Allocated what of it the source has.
+	Size, Allocated int64
+}
+
+// Plan walks the layers of a chain bottom-up. Extents are given to it page by page as the replicas list them.
 type Plan struct {
-	layers []int64 // allocated bytes per layer, for progress
-	size   int64   // of the volume
+	layers []Layer
+	size   int64 // of the volume
 	layer  int
-	next   int64 // where the next page of extents of the present layer begins, -1 when listed
+	begun  bool // the present layer's pieces or listing are prepared
+	next   int64
+	target bool // the target is being listed
 	ranges [][2]int64
+	pieces pieceSet // of layers that are compared
+	retry  []Piece
+	delta  pieceSet // where source and target may differ at all; of use with Regions and for the verification
+	all    bool     // the whole volume is verified
 	done   int64
 	total  int64
-	verify int64 // offset of the next piece to compare
+	verify int64 // number of the next piece to verify
 }
 
-// New returns a plan for layers with the given allocated sizes; the last one is the head.
-func New(size int64, allocated []int64) *Plan {
-	p := &Plan{layers: allocated, size: size}
-	for _, n := range allocated {
-		p.total += n
+// pieceSet is a set of pieces of PieceSize.
+type pieceSet []uint64
+
+func newPieceSet(size int64) pieceSet { return make(pieceSet, size/PieceSize/64+1) }
+
+func (s pieceSet) add(off, n int64) {
+	for p := off / PieceSize; p*PieceSize < off+n; p++ {
+		s[p/64] |= 1 << (p % 64)
+	}
+}
+
+// from returns the first piece at or after p, -1 without one.
+func (s pieceSet) from(p int64) int64 {
+	p = max(p, 0)
+	for w := p / 64; w < int64(len(s)); w++ {
+		word := s[w]
+		if w == p/64 {
+			word &= ^uint64(0) << (p % 64)
+		}
+		if word != 0 {
+			return w*64 + int64(bits.TrailingZeros64(word))
+		}
+	}
+	return -1
+}
+
+func (s pieceSet) count() (n int64) {
+	for _, w := range s {
+		n += int64(bits.OnesCount64(w))
+	}
+	return n
+}
+
+// New returns a plan for layers, the last one being the head. all: everything is verified at the end, otherwise what Differs
+// was told of.
+func New(size int64, layers []Layer, all bool) *Plan {
+	p := &Plan{layers: layers, size: size, delta: newPieceSet(size), all: all}
+	for _, l := range layers {
+		if l.Mode == Copy || l.Mode == Compare {
+			p.total += l.Allocated
+		}
 	}
 	return p
 }
 
-// NeedExtents reports which page of extents is wanted before Next can go on.
-func (p *Plan) NeedExtents() (layer uint32, off int64, ok bool) {
-	p.advance()
-	if p.layer >= len(p.layers) || len(p.ranges) > 0 {
-		return 0, 0, false
+// Differs adds a range of the volume in which source and target may differ. It has no effect on layers that were begun, but
+// on the verification.
+func (p *Plan) Differs(off, n int64) {
+	before := p.delta.count()
+	p.delta.add(off, min(n, p.size-off))
+	for _, l := range p.layers[p.layer:] {
+		if l.Mode == Regions {
+			p.total += (p.delta.count() - before) * PieceSize
+		}
 	}
-	return uint32(p.layer), p.next, true
+}
+
+// AtHead reports whether the head has been begun.
+func (p *Plan) AtHead() bool { return p.layer >= len(p.layers)-1 && p.begun }
+
+// NeedExtents reports which page of extents is wanted before Next can go on, of the target or of the source.
+func (p *Plan) NeedExtents() (layer uint32, off int64, target, ok bool) {
+	p.advance()
+	if !p.begun || len(p.ranges) > 0 || len(p.retry) > 0 || p.next < 0 {
+		return 0, 0, false, false
+	}
+	return uint32(p.layer), p.next, p.target, true
 }
 
 // advance moves to the next layer when the present one is listed and handed out.
 func (p *Plan) advance() {
-	for p.layer < len(p.layers) && len(p.ranges) == 0 && p.next < 0 {
+	for p.layer < len(p.layers) && p.begun && len(p.ranges) == 0 && len(p.retry) == 0 && p.next < 0 && p.pieces.from(0) < 0 {
 		p.layer++
+		p.begun, p.pieces, p.target = false, nil, false
+	}
+}
+
+// Waiting reports that the next layer has to be begun, which may happen when everything handed out before is done: a discard
+// that the target resolves before it knows what lies below has then left its trace in the source's head, which is last.
+func (p *Plan) Waiting() bool {
+	p.advance()
+	return p.layer < len(p.layers) && !p.begun && len(p.retry) == 0
+}
+
+// Begin begins the next layer.
+func (p *Plan) Begin() {
+	l := p.layers[p.layer]
+	p.begun, p.next = true, -1
+	switch l.Mode {
+	case Regions:
+		p.pieces = append(pieceSet(nil), p.delta...)
+	case Compare:
+		p.pieces, p.next = newPieceSet(p.size), 0
+	case Copy:
 		p.next = 0
 	}
 }
 
 // Extents adds a page: ranges of the layer asked for, and where the next page begins, -1 at the end.
 func (p *Plan) Extents(ranges [][2]int64, next int64) {
-	p.ranges = append(p.ranges, ranges...)
 	p.next = next
+	if p.layers[p.layer].Mode == Copy {
+		p.ranges = append(p.ranges, ranges...)
+		return
+	}
+	for _, r := range ranges {
+		p.pieces.add(r[0], min(r[1], p.size)-r[0])
+	}
+	if next < 0 && !p.target {
+		p.target, p.next = true, 0
+	}
 }
 
-// Next returns the next piece to copy. ok false means that extents are needed, or that everything is handed out.
+// Next returns the next piece. ok false means that extents are needed, that lower layers must be completed first, or that
+// everything is handed out.
 func (p *Plan) Next() (piece Piece, ok bool) {
+	if n := len(p.retry); n > 0 {
+		piece = p.retry[n-1]
+		p.retry = p.retry[:n-1]
+		return piece, true
+	}
+	if !p.begun {
+		return Piece{}, false
+	}
+	head := p.layer == len(p.layers)-1
 	for len(p.ranges) > 0 {
 		r := &p.ranges[0]
 		if r[0] >= r[1] {
@@ -74,36 +186,57 @@ func (p *Plan) Next() (piece Piece, ok bool) {
 			continue
 		}
 		n := min(r[1]-r[0], PieceSize-r[0]%PieceSize)
-		piece = Piece{Layer: uint32(p.layer), Off: r[0], Len: n, Head: p.layer == len(p.layers)-1}
+		piece = Piece{Layer: uint32(p.layer), Off: r[0], Len: n, Head: head}
 		r[0] += n
 		return piece, true
 	}
-	return Piece{}, false
+	if p.pieces == nil || p.next >= 0 {
+		return Piece{}, false
+	}
+	for {
+		n := p.pieces.from(0)
+		if n < 0 {
+			return Piece{}, false
+		}
+		p.pieces[n/64] &^= 1 << (n % 64)
+		off := n * PieceSize
+		if end := min(off+PieceSize, p.layers[p.layer].Size); off < end {
+			return Piece{Layer: uint32(p.layer), Off: off, Len: end - off, Head: head, Compare: true}, true
+		}
+	}
 }
 
-// Copied counts a piece as done.
+// Retry hands a piece out again.
+func (p *Plan) Retry(piece Piece) { p.retry = append(p.retry, piece) }
+
+// Copied counts bytes of pieces that are done.
 func (p *Plan) Copied(n int64) { p.done += n }
 
 // CopyDone reports that every piece was handed out.
 func (p *Plan) CopyDone() bool {
 	p.advance()
-	return p.layer >= len(p.layers) && len(p.ranges) == 0
+	return p.layer >= len(p.layers) && len(p.ranges) == 0 && len(p.retry) == 0
 }
 
 // NextVerify returns the next range of the volume to compare by hash.
 func (p *Plan) NextVerify() (off, n int64, ok bool) {
-	if p.verify >= p.size {
+	if !p.all {
+		if p.verify = p.delta.from(p.verify); p.verify < 0 {
+			p.verify = p.size/PieceSize + 1
+		}
+	}
+	off = p.verify * PieceSize
+	if off >= p.size {
 		return 0, 0, false
 	}
-	off, n = p.verify, min(PieceSize, p.size-p.verify)
-	p.verify += n
-	return off, n, true
+	p.verify++
+	return off, min(PieceSize, p.size-off), true
 }
 
 // verifyShare is the part of the progress bar that stands for the final comparison, in percent.
 const verifyShare = 20
 
-// Progress returns percent, bytes copied and bytes to copy. It reaches 100 only when the target has joined.
+// Progress returns percent, bytes done and bytes to do. It reaches 100 only when the target has joined.
 func (p *Plan) Progress() (percent int, done, total int64) {
 	total = max(p.total, p.done)
 	copied := 100 - verifyShare
@@ -113,9 +246,6 @@ func (p *Plan) Progress() (percent int, done, total int64) {
 	if !p.CopyDone() {
 		return copied, p.done, total
 	}
-	verified := verifyShare
-	if p.size > 0 {
-		verified = int(p.verify * (verifyShare - 1) / p.size)
-	}
+	verified := int(p.verify * PieceSize * (verifyShare - 1) / max(p.size, 1))
 	return 100 - verifyShare + min(verified, verifyShare-1), p.done, total
 }

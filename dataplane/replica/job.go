@@ -88,7 +88,7 @@ func (r *Replica) run(s *session, h *wire.Header, payload loop.Seg) bool {
 	case wire.Control, wire.MarkDirty:
 		r.control(s, h, payload)
 		return true
-	case wire.LayerRead, wire.LayerWrite:
+	case wire.LayerRead, wire.LayerWrite, wire.LayerHash, wire.LayerPunch:
 		return r.runLayer(s, h, payload)
 	case wire.Flush:
 		r.joinSync(r.newJob(s, h, payload))
@@ -224,6 +224,10 @@ func (r *Replica) jobDone(v uint64, d *loop.Done) {
 	switch v := d.Value.(type) {
 	case []byte:
 		r.hashed(j, v)
+	case summed:
+		r.summedUp(j, v)
+	case below:
+		r.foundBelow(j, v)
 	case remapped:
 		if v.err != nil {
 			r.fail("cannot look up extents after a failed write: " + v.err.Error())

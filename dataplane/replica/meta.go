@@ -89,7 +89,9 @@ func (r *Replica) control(s *session, h *wire.Header, payload loop.Seg) {
 		q := m.Snapshot
 		r.blocking(s, &hdr, true, func() error { return r.chain.Snapshot(q.Name, q.UserCreated, q.Created, q.Labels) })
 	case m.Describe != nil:
-		r.describe(s, &hdr)
+		r.describe(s, &hdr, m.Describe.Absent)
+	case m.Regions != nil:
+		r.regions(s, &hdr, m.Regions.Member)
 	case m.Extents != nil:
 		r.listExtents(s, &hdr, m.Extents)
 	case m.BeginRebuild != nil:
@@ -257,8 +259,8 @@ func snapshotFile(name string) string {
 	return "volume-snap-" + name + ".img"
 }
 
-func (r *Replica) describe(s *session, h *wire.Header) {
-	r.enqueue(&metaOp{s: s, run: func() any { return r.description() }, done: func(v any) {
+func (r *Replica) describe(s *session, h *wire.Header, absent string) {
+	r.enqueue(&metaOp{s: s, run: func() any { return r.description(absent) }, done: func(v any) {
 		res := v.(result)
 		if res.err != nil {
 			r.replyErr(s, h, res.err)
@@ -268,7 +270,7 @@ func (r *Replica) describe(s *session, h *wire.Header) {
 	}})
 }
 
-func (r *Replica) description() result {
+func (r *Replica) description(absent string) result {
 	snaps, err := r.chain.Snapshots()
 	if err != nil {
 		return result{err: err}
@@ -284,7 +286,9 @@ func (r *Replica) description() result {
 		sizes[l.Name] = n.SizeBytes
 		res.reply.Snapshots = append(res.reply.Snapshots, l)
 	}
-	d := &wire.ChainDescription{Size: r.chain.Size()}
+	structure := r.chain.Structure()
+	d := &wire.ChainDescription{Size: r.chain.Size(), Structure: structure[:]}
+	res.reply.Absent = r.absence(absent)
 	layers := r.chain.LayerList()
 	if d.HeadEmpty, err = r.empty(layers[len(layers)-1].File); err != nil {
 		return result{err: err}
@@ -356,107 +360,6 @@ func (r *Replica) pageOfExtents(s *session, h *wire.Header, m *wire.ExtentsReque
 		page = page[:maxRanges]
 	}
 	r.reply(s, h, block.OK, wire.ControlReply{Extents: &wire.ExtentsReply{Ranges: page, Next: next}})
-}
-
-// beginRebuild replaces the directory's content by an empty copy of the described chain and repeats the promise there:
-// the record of the old content is void from then on.
-func (r *Replica) beginRebuild(s *session, h *wire.Header, d *wire.ChainDescription) {
-	spec := chain.Spec{Size: d.Size, VolumeUUID: r.uuid, Self: r.cfg.Member, Rebuilding: true}
-	for i, l := range d.Layers {
-		if i == len(d.Layers)-1 {
-			spec.Created, spec.HeadParent = l.Created, snapshotFile(l.Parent)
-			break
-		}
-		spec.Layers = append(spec.Layers, chain.LayerSpec{File: snapshotFile(l.Name), Size: l.Size, Meta: chain.DiskMeta{
-			Name: snapshotFile(l.Name), Parent: snapshotFile(l.Parent), Removed: l.Removed, UserCreated: l.UserCreated,
-			Created: l.Created, Labels: l.Labels}})
-	}
-	if err := spec.Validate(); err != nil {
-		r.replyErr(s, h, err) // before what the directory holds is given up
-		return
-	}
-	rec := chain.Record{VolumeUUID: r.uuid, Self: r.cfg.Member, Promised: r.record.Promised, Engine: r.record.Engine, State: chain.MemberWO}
-	r.enqueue(&metaOp{s: s, exclusive: true, run: func() any {
-		c, err := r.cfg.Recreate(r.chain, spec)
-		if err == nil {
-			if err = c.WriteRecord(rec); err == nil {
-				err = c.WriteDirty([]chain.Region{})
-			}
-		}
-		return recreated{c, err}
-	}, done: func(v any) {
-		res := v.(recreated)
-		if res.chain == nil {
-			r.fail("cannot begin a rebuild: " + res.err.Error())
-			return
-		}
-		r.adopt(res.chain)
-		r.replyErr(s, h, res.err)
-	}})
-}
-
-type recreated struct {
-	chain *chain.Chain
-	err   error
-}
-
-// finishRebuild first syncs every file while requests go on, so that the part that stops them is short.
-func (r *Replica) finishRebuild(s *session, h *wire.Header) {
-	j := r.newJob(s, h, loop.Seg{})
-	hdr := *h
-	j.next = func(j *job) {
-		code := j.code
-		j.used, j.s, j.next = false, nil, nil
-		r.freeJobs = append(r.freeJobs, j.index)
-		r.inFlight--
-		s.jobs--
-		s.check()
-		if code != block.OK {
-			r.fail("cannot sync a rebuilt file")
-			return
-		}
-		r.blocking(s, &hdr, true, func() error { return r.chain.FinishRebuild() })
-	}
-	j.pending++
-	for i := range r.chain.Layers() {
-		_, handle, _ := r.chain.Layer(i)
-		j.pending++
-		r.op(loop.Op{Kind: loop.FileSync, Handle: loop.Handle(handle), Tag: j.tag(opWrite)})
-	}
-	r.step(j)
-}
-
-// runLayer reads or writes one file of the chain for a rebuild.
-func (r *Replica) runLayer(s *session, h *wire.Header, payload loop.Seg) bool {
-	if int(h.Layer) >= r.chain.Layers() || h.Len == 0 || h.Len > block.MaxTransfer || (h.Off|h.Len)%block.Size != 0 || h.Off+h.Len > r.chain.Size() {
-		return r.refuse(s, h, payload)
-	}
-	file, handle, _ := r.chain.Layer(int(h.Layer))
-	if h.Type == wire.LayerRead {
-		b, ok := r.arena.Get(int(h.Len))
-		if !ok {
-			return false
-		}
-		j := r.newJob(s, h, payload)
-		j.buf, j.base = b, h.Off
-		// Beyond the end of a layer that is shorter than the volume there is nothing to read.
-		clear(r.arena.Bytes(b)[:h.Len])
-		j.next = r.readDone
-		r.fileOp(j, loop.FileRead, handle, h.Off, loop.Seg{Buf: b, Len: int32(h.Len)})
-		return true
-	}
-	if int64(payload.Len) != h.Len || !r.chain.Rebuilding() {
-		return r.refuse(s, h, payload)
-	}
-	j := r.newJob(s, h, payload)
-	j.next = func(j *job) {
-		if j.code == block.OK {
-			r.chain.MarkLayerWritten(file, j.h.Off, j.h.Len)
-		}
-		r.finish(j, j.code, loop.Seg{})
-	}
-	r.fileOp(j, loop.FileWrite, handle, h.Off, loop.Seg{Buf: payload.Buf, Len: payload.Len})
-	return true
 }
 
 // Base returns the member name of a replica directory: the last element of its path.

@@ -56,8 +56,9 @@ type Config struct {
 	VolumeUUID string
 	Secret     []byte
 	Chain      *chain.Chain
-	// Recreate closes the present chain and returns an empty copy of spec in its place. It blocks.
-	Recreate func(old *chain.Chain, spec chain.Spec) (*chain.Chain, error)
+	// Recreate gives the present chain another shape and returns it, opened again. A chain beside an error is as it was, or
+	// somewhere on the way; nil means that it cannot be opened. It blocks.
+	Recreate func(old *chain.Chain, shape chain.Shape) (*chain.Chain, error)
 	Listener loop.Handle
 	Arena    *loop.Arena
 	// Nonce returns fresh random bytes for the handshake.

@@ -178,7 +178,7 @@ func TestViewEndsWithItsSession(t *testing.T) {
 	}
 	q.mustControl(wire.ControlRequest{OpenView: &wire.OpenView{Snapshot: "a"}})
 	d := q.mustControl(wire.ControlRequest{Describe: &wire.DescribeRequest{}})
-	q.mustControl(wire.ControlRequest{BeginRebuild: d.Chain})
+	q.mustControl(wire.ControlRequest{BeginRebuild: &wire.BeginRebuild{ChainDescription: *d.Chain}})
 	if a := q.ask(wire.Header{Type: wire.Read, Flags: wire.AtView, Len: block.Size}, nil); a.h.Code != block.Invalid {
 		t.Fatalf("a view of a chain that is gone: %s", a.h.Code)
 	}

@@ -13,8 +13,10 @@ type ControlRequest struct {
 	Describe *DescribeRequest `json:"describe,omitempty"`
 	// Extents asks for the allocated ranges of one layer.
 	Extents *ExtentsRequest `json:"extents,omitempty"`
-	// BeginRebuild turns the directory into an empty copy of the described chain, marked as rebuilding.
-	BeginRebuild *ChainDescription `json:"beginRebuild,omitempty"`
+	// Regions asks where the replica may differ from a member that is not there, or from the rest of them.
+	Regions *RegionsRequest `json:"regions,omitempty"`
+	// BeginRebuild gives the directory the shape of the described chain, marked as rebuilding.
+	BeginRebuild *BeginRebuild `json:"beginRebuild,omitempty"`
 	// FinishRebuild syncs everything and clears the rebuilding mark.
 	FinishRebuild *FinishRebuild `json:"finishRebuild,omitempty"`
 	// ClearDirty replaces the dirty log by the listed regions.
@@ -48,6 +50,9 @@ type ControlReply struct {
 	View      *ViewReply        `json:"view,omitempty"`
 	Verify    *VerifyReply      `json:"verify,omitempty"`
 	Hash      *HashReply        `json:"hash,omitempty"`
+	// Absent answers Describe where the replica has an entry of the member asked for.
+	Absent  *AbsentReply  `json:"absent,omitempty"`
+	Regions *RegionsReply `json:"regions,omitempty"`
 }
 
 // SnapshotRequest names the snapshot to take.
@@ -58,8 +63,10 @@ type SnapshotRequest struct {
 	Labels      map[string]string `json:"labels,omitempty"`
 }
 
-// DescribeRequest has no parameters.
-type DescribeRequest struct{}
+// DescribeRequest may ask for the entry of an absent member; a replica's own name for its own.
+type DescribeRequest struct {
+	Absent string `json:"absent,omitempty"`
+}
 
 // FinishRebuild has no parameters.
 type FinishRebuild struct{}
@@ -77,8 +84,10 @@ type ClearDirty struct {
 
 // ChainDescription is a live chain as one replica describes it to another: layers bottom-up, the head last.
 type ChainDescription struct {
-	Size   int64   `json:"size"`
-	Layers []Layer `json:"layers"`
+	// Structure identifies names and order of the snapshots.
+	Structure []byte  `json:"structure,omitempty"`
+	Size      int64   `json:"size"`
+	Layers    []Layer `json:"layers"`
 	// HeadEmpty: the head has no block yet.
 	HeadEmpty bool `json:"headEmpty,omitempty"`
 }

@@ -57,11 +57,15 @@ const (
 	LayerWrite
 	// Hash asks for the XXH3-128 hash of the resolved content of a range; the answer's payload is 16 bytes.
 	Hash
+	// LayerHash asks what one file of the chain holds in a range: which blocks, and hashes of them; see LayerSums.
+	LayerHash
+	// LayerPunch makes holes in one file of a rebuild target.
+	LayerPunch
 	typeEnd
 )
 
 var typeNames = [...]string{"?", "greeting", "hello", "read", "write", "write-zeroes", "discard", "flush", "mark-dirty",
-	"control", "layer-read", "layer-write", "hash"}
+	"control", "layer-read", "layer-write", "hash", "layer-hash", "layer-punch"}
 
 // String names the type in traces and errors.
 func (t Type) String() string {
@@ -99,7 +103,7 @@ type Header struct {
 	// Payload is the number of payload bytes that follow; Sum is their CRC-32C.
 	Payload uint32
 	Sum     uint32
-	// Layer is the chain index in LayerRead and LayerWrite, bottom layer 0.
+	// Layer is the chain index in LayerRead, LayerWrite, LayerHash and LayerPunch, bottom layer 0.
 	Layer uint32
 }
 

@@ -1,0 +1,244 @@
+package chain
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	"ankole.storage/disk"
+)
+
+// Shape is what a rebuild target's files are to become: the chain of Spec, with what can be kept of the present one.
+type Shape struct {
+	Spec
+	// HeadBecomes is the snapshot file that the present head turns into, as a rotation would; "" where it stays the head.
+	// NewHead gives the present head up instead.
+	HeadBecomes string
+	NewHead     bool
+	// Untouched are snapshot files that the rebuild will not write to: their checksums stay.
+	Untouched []string
+}
+
+// Kept returns the snapshots of the live chain that a target of these layers keeps: those of the same name, if they are in
+// the same order. It must not run beside a metadata operation.
+func (c *Chain) Kept(layers []LayerSpec) []string {
+	var kept []string
+	at := -1
+	for _, l := range c.LayerList() {
+		i := slices.IndexFunc(layers, func(s LayerSpec) bool { return s.File == l.File })
+		switch {
+		case l.Head || i < 0:
+		case i <= at:
+			return nil
+		default:
+			at = i
+			kept = append(kept, l.File)
+		}
+	}
+	return kept
+}
+
+// Reshape makes the directory of an open chain a rebuild target of shape s and opens it again: it keeps the snapshots it has,
+// makes those it lacks as empty sparse files, turns the head into a snapshot where asked to, and removes all other files.
+// The content of what is kept is not looked at. Only where names are in another order than before everything is made anew.
+//
+// The record must have been made void before (VoidForRebuild), since a crash on the way leaves some mixture of the two
+// shapes, which opens and is Rebuilding. I/O is held back. old is closed in any case; beside an error the chain returned is
+// as it was or somewhere on the way, nil if it cannot be opened.
+func Reshape(old *Chain, s Shape) (*Chain, error) {
+	opts := old.opts
+	opts.BackingFile = s.BackingFile
+	failed := old.reshape(&s)
+	err := old.Close()
+	if failed == nil && err == nil && old.conflicts(&s) {
+		failed = CreateSkeleton(old.fs, old.dir, s.Spec, opts)
+	}
+	if err != nil {
+		return nil, errors.Join(failed, err)
+	}
+	c, err := Open(old.fs, old.dir, opts)
+	if err != nil {
+		return nil, errors.Join(failed, err)
+	}
+	return c, failed
+}
+
+// conflicts reports that the live chain has a layer of the shape which cannot be kept.
+func (c *Chain) conflicts(s *Shape) bool {
+	kept := c.Kept(s.Layers)
+	return slices.ContainsFunc(s.Layers, func(l LayerSpec) bool { return c.layerIndex(l.File) != 0 && !slices.Contains(kept, l.File) })
+}
+
+func (c *Chain) reshape(s *Shape) error {
+	if err := c.usable(); err != nil {
+		return err
+	}
+	s.Rebuilding = true
+	if err := s.Validate(); err != nil {
+		return err
+	}
+	if s.HeadBecomes != "" && !slices.ContainsFunc(s.Layers, func(l LayerSpec) bool { return l.File == s.HeadBecomes }) {
+		return fmt.Errorf("%w: the head cannot become %q, which is not part of the chain to make", ErrInvalid, s.HeadBecomes)
+	}
+	if err := c.syncFile(c.head().file); err != nil {
+		return err
+	}
+	if err := c.SetRebuilding(); err != nil || c.conflicts(s) {
+		return err
+	}
+	kept := c.Kept(s.Layers)
+	for i := range s.Layers {
+		l := &s.Layers[i]
+		var err error
+		switch {
+		case slices.Contains(kept, l.File):
+			err = c.keepLayer(l, slices.Contains(s.Untouched, l.File))
+		case l.File != s.HeadBecomes:
+			err = c.freshLayer(l)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return c.reshapeHead(s)
+}
+
+// freshLayer makes an empty layer in place of anything of its name, which is in no chain that will be read again.
+func (c *Chain) freshLayer(l *LayerSpec) error {
+	if err := c.removeFiles(l.File); err != nil {
+		return err
+	}
+	delete(c.disks, l.File)
+	return c.breaksUnlessFull(createLayer(c.fs, c.dir, l.File, l.Size, &l.Meta))
+}
+
+// keepLayer gives a layer that stays its size and metadata.
+func (c *Chain) keepLayer(l *LayerSpec, untouched bool) error {
+	if !untouched {
+		if err := c.voidChecksum(l.File); err != nil {
+			return c.breaks(err)
+		}
+	}
+	f := &c.layers[c.layerIndex(l.File)]
+	if f.size != l.Size {
+		w, err := c.fs.Open(c.path(l.File), disk.Direct)
+		if err != nil {
+			return err
+		}
+		defer w.Close() // synced below
+		if err := w.Truncate(l.Size); err != nil {
+			return err
+		}
+		if err := c.syncFile(w); err != nil {
+			return err
+		}
+	}
+	d := l.Meta
+	d.extra = c.disks[l.File].extra
+	return c.writeDiskMeta(l.File, &d)
+}
+
+// reshapeHead gives the head its place, commits, and removes what is left over.
+func (c *Chain) reshapeHead(s *Shape) error {
+	old, head := c.vm.Head, c.vm.Head
+	if s.HeadBecomes != "" || s.NewHead {
+		names, err := c.fs.List(c.dir)
+		if err != nil {
+			return err
+		}
+		if head, err = nextHead(names); err != nil {
+			return err
+		}
+		if err := createLayer(c.fs, c.dir, head, s.Size, &DiskMeta{Name: head, Parent: s.HeadParent, Created: s.Created}); err != nil {
+			return c.breaksUnlessFull(err)
+		}
+	} else if err := c.stayHead(s); err != nil {
+		return err
+	}
+	if s.HeadBecomes != "" {
+		if err := c.linkHead(s); err != nil {
+			return err
+		}
+	}
+	if err := c.syncDir(); err != nil {
+		return err
+	}
+	vm := c.vm
+	vm.Head, vm.Parent, vm.Size, vm.BackingFilePath = head, s.HeadParent, s.Size, s.BackingFile
+	if vm.AnkoleStamp != "" {
+		vm.AnkoleHead = head
+	}
+	if err := c.writeVolumeMeta(&vm); err != nil {
+		return err
+	}
+	if head != old {
+		if err := c.removeOldHead(old); err != nil {
+			return err
+		}
+	}
+	return c.removeUnnamed(s)
+}
+
+// stayHead adapts the head to the volume's size and to what will be below it.
+func (c *Chain) stayHead(s *Shape) error {
+	h := c.head()
+	if h.size != s.Size {
+		if err := h.file.Truncate(s.Size); err != nil {
+			return err
+		}
+		if err := c.syncFile(h.file); err != nil {
+			return err
+		}
+	}
+	d := *c.disks[c.vm.Head]
+	d.Parent, d.Created = s.HeadParent, s.Created
+	return c.writeDiskMeta(c.vm.Head, &d)
+}
+
+// linkHead gives the present head the name of the snapshot it becomes. Until the commit the two names are one file, which
+// the next open recognises.
+func (c *Chain) linkHead(s *Shape) error {
+	l := &s.Layers[slices.IndexFunc(s.Layers, func(l LayerSpec) bool { return l.File == s.HeadBecomes })]
+	if err := c.removeFiles(l.File); err != nil {
+		return err
+	}
+	if h := c.head(); h.size != l.Size {
+		if err := h.file.Truncate(l.Size); err != nil {
+			return err
+		}
+		if err := c.syncFile(h.file); err != nil {
+			return err
+		}
+	}
+	if err := c.fs.Link(c.path(c.vm.Head), c.path(l.File)); err != nil {
+		return err
+	}
+	return c.breaksUnlessFull(c.fs.WriteFileAtomic(c.path(l.File+metaSuffix), l.Meta.encode()))
+}
+
+// removeFiles removes whatever a snapshot of this name has.
+func (c *Chain) removeFiles(file string) error {
+	for _, name := range []string{file, file + metaSuffix, file + checksumSuffix, file + sumsSuffix} {
+		if err := removeIfThere(c.fs, c.path(name)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// removeUnnamed removes the snapshots that are not part of the shape, of other branches too.
+func (c *Chain) removeUnnamed(s *Shape) error {
+	names, err := c.fs.List(c.dir)
+	if err != nil {
+		return err
+	}
+	for _, name := range names {
+		if _, snap := snapshotName(name); !snap || slices.ContainsFunc(s.Layers, func(l LayerSpec) bool { return l.File == name }) {
+			continue
+		}
+		if err := c.removeLeaf(name); err != nil {
+			return err
+		}
+	}
+	return c.syncDir()
+}
