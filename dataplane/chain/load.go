@@ -37,7 +37,6 @@ func (c *Chain) loadDisks(names []string) error {
 		}
 		c.disks[file] = d
 	}
-	c.settleAbsent()
 	live, err := c.liveChain()
 	if err != nil {
 		return err
@@ -45,7 +44,9 @@ func (c *Chain) loadDisks(names []string) error {
 	if err := c.checkStrays(strays, live); err != nil {
 		return err
 	}
-	return c.removeStrays(append(strays, c.dropImageless(names, live)...))
+	strays = append(strays, c.dropImageless(names, live)...)
+	c.settleAbsent()
+	return c.removeStrays(strays)
 }
 
 // findStrays lists the files that no finished operation leaves: temporary files, heads other than volume.meta's, and

@@ -48,9 +48,10 @@ func (c *Chain) Kept(layers []LayerSpec) []string {
 func Reshape(old *Chain, s Shape) (*Chain, error) {
 	opts := old.opts
 	opts.BackingFile = s.BackingFile
-	failed := old.reshape(&s)
+	anew := !old.closed && old.conflicts(&s)
+	failed := old.reshape(&s, anew)
 	err := old.Close()
-	if failed == nil && err == nil && old.conflicts(&s) {
+	if failed == nil && err == nil && anew {
 		failed = CreateSkeleton(old.fs, old.dir, s.Spec, opts)
 	}
 	if err != nil {
@@ -69,7 +70,8 @@ func (c *Chain) conflicts(s *Shape) bool {
 	return slices.ContainsFunc(s.Layers, func(l LayerSpec) bool { return c.layerIndex(l.File) != 0 && !slices.Contains(kept, l.File) })
 }
 
-func (c *Chain) reshape(s *Shape) error {
+// reshape does what Reshape says, but for a directory to be made anew: that one is only marked.
+func (c *Chain) reshape(s *Shape, anew bool) error {
 	if err := c.usable(); err != nil {
 		return err
 	}
@@ -83,7 +85,7 @@ func (c *Chain) reshape(s *Shape) error {
 	if err := c.syncFile(c.head().file); err != nil {
 		return err
 	}
-	if err := c.SetRebuilding(); err != nil || c.conflicts(s) {
+	if err := c.SetRebuilding(); err != nil || anew {
 		return err
 	}
 	kept := c.Kept(s.Layers)
