@@ -33,7 +33,7 @@ func TestFailedSyncEndsTheReplica(t *testing.T) {
 // FuzzRequests sends one request with any fields and payload in a session that has said hello. Whatever it is, the
 // replica answers or ends the session, and goes on serving.
 func FuzzRequests(f *testing.F) {
-	for typ := wire.Read; typ <= wire.Hash+1; typ++ {
+	for typ := wire.Read; typ <= wire.LayerPunch+1; typ++ {
 		f.Add(uint8(typ), uint8(0), int64(4096), int64(4096), uint32(0), []byte{})
 		f.Add(uint8(typ), uint8(wire.FUA), int64(512), int64(512), uint32(1), make([]byte, 512))
 	}
@@ -43,8 +43,9 @@ func FuzzRequests(f *testing.F) {
 		{Snapshot: &wire.SnapshotRequest{Name: "s"}}, {FinishRebuild: &wire.FinishRebuild{}},
 		{ClearDirty: &wire.ClearDirty{Keep: []uint32{1 << 31}}},
 		{SetRecord: &wire.RecordMessage{VolumeUUID: volumeUUID, Epoch: 1, Generation: 1, Members: []string{""}}},
-		{BeginRebuild: &wire.ChainDescription{Size: 4096, Layers: []wire.Layer{{Name: "a", Parent: "a", Size: -1}}}},
-		{BeginRebuild: &wire.ChainDescription{Size: 1 << 20, Layers: []wire.Layer{{Size: 1 << 20}}}},
+		{BeginRebuild: &wire.BeginRebuild{ChainDescription: wire.ChainDescription{Size: 4096, Layers: []wire.Layer{{Name: "a", Parent: "a", Size: -1}}}}},
+		{BeginRebuild: &wire.BeginRebuild{ChainDescription: wire.ChainDescription{Size: 1 << 20, Layers: []wire.Layer{{Size: 1 << 20}}}, HeadBecomes: "../x"}},
+		{Describe: &wire.DescribeRequest{Absent: "nobody"}}, {Regions: &wire.RegionsRequest{Member: ""}},
 	} {
 		f.Add(uint8(wire.Control), uint8(0), int64(0), int64(0), uint32(0), wire.Marshal(m))
 	}
