@@ -113,7 +113,7 @@ do_slow() {
 	failed=0
 	SEEDS=300 gotest . -count=1 ./sim || failed=1
 	ROUNDS=210 gotest . -count=1 ./test/crash || failed=1
-	gotest . -count=1 ./test/powerloss -deep -trials 250 || failed=1
+	gotest . -count=1 ./test/powerloss -deep -trials 150 || failed=1
 	gotest . -count=1 ./test/filesystem -deep || failed=1
 	MUTATIONS=all gotest . -count=1 -run 'TestMutations$' ./test/mutation || failed=1
 	FUZZTIME=${FUZZTIME:-3s} tools/fuzz.sh || failed=1

@@ -194,7 +194,7 @@ func (b *bed) checkDirectory(at int, dir string, content []byte, snapshots bool)
 // the end of its lease.
 const engineHost = "node-a"
 
-// startWait bounds each wait for a process inside this one.
+// startWait bounds each wait for a process inside this one, and its waits for replicas: a machine that stalls is no violation.
 const startWait = 60 * time.Second
 
 // serve runs replicas and an engine inside this process, as the programs would, reads the whole volume, and ends them
@@ -225,8 +225,8 @@ func (b *bed) serve(at int, dirs []string, log *slog.Logger) (content []byte, se
 		}
 	}
 	cfg := daemon.EngineConfig{VolumeName: b.name(), VolumeUUID: b.r.volume.UUID, Instance: "after", InstanceManager: engineHost, Listen: addr(len(dirs)), Secret: secret,
-		Size: b.r.size, Replicas: replicas, Frontend: daemon.FrontendBlockdev, Transport: daemon.TransportNBDUnix, ReplicaTimeout: 8 * time.Second,
-		NoReplicaTimeout: 5 * time.Second, Witness: &witness{record: b.r.witness(at)}, Log: log.With("engine", "after")}
+		Size: b.r.size, Replicas: replicas, Frontend: daemon.FrontendBlockdev, Transport: daemon.TransportNBDUnix, ReplicaTimeout: startWait,
+		NoReplicaTimeout: startWait, Witness: &witness{record: b.r.witness(at)}, Log: log.With("engine", "after")}
 	p := spawn(func(ctx context.Context) error { return daemon.RunEngine(ctx, cfg) })
 	ends = append(ends, p.end)
 	return b.read(ctx, p, cfg.Listen)
