@@ -21,7 +21,7 @@ sim: ## simulate the data path: SEEDS=1000 FROM=1, or one SEED=…
 e2e: ## the slower tests: many seeds of the simulator, many crashes, clusters of real processes
 	@exec tools/test.sh build slow e2e
 
-fuzz: ## fuzz every decoder for a while (FUZZTIME=10s each, FUZZ=pattern of names)
+fuzz: ## fuzz every decoder for a while (FUZZTIME=10s each, FUZZ=pattern of folder:target)
 	@exec tools/fuzz.sh
 
 bench: ## measure volumes against the raw disk, side by side

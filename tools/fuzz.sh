@@ -2,7 +2,7 @@
 # Runs every fuzz target of the main module for a while. A failing input is left in testdata/fuzz beside its target, from
 # where every later test run repeats it.
 #
-# FUZZTIME is how long each target runs (default 10s), FUZZ a pattern of targets' names (default all).
+# FUZZTIME is how long each target runs (default 10s), FUZZ a pattern of <folder>:<target> (default all).
 set -eu
 . "$(dirname "$0")/lib.sh"
 cd "$root"

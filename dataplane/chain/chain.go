@@ -167,6 +167,14 @@ func (c *Chain) usable() error {
 	return nil
 }
 
+// readable is the error of operations that only read: they work on a chain that is open read-only too.
+func (c *Chain) readable() error {
+	if c.opts.ReadOnly && !c.closed {
+		return nil
+	}
+	return c.usable()
+}
+
 // breaks makes err, the failure of a sync, final for the chain.
 func (c *Chain) breaks(err error) error {
 	if err != nil && c.broken == nil {

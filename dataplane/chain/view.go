@@ -31,7 +31,7 @@ type openedSums struct {
 
 // OpenView opens a snapshot. The head, and snapshots that are marked removed and may lose their content, have no view.
 func (c *Chain) OpenView(snapshot string) (*View, error) {
-	if err := c.usable(); err != nil {
+	if err := c.readable(); err != nil {
 		return nil, err
 	}
 	file := snapshotFile(snapshot)
@@ -104,7 +104,7 @@ type LayerRot struct {
 // every file that has something there, so n should be no more than a few pieces. It may run beside I/O, but not beside
 // another metadata operation.
 func (v *View) Verify(off, n int64) (Verdict, []LayerRot, error) {
-	if err := v.c.usable(); err != nil {
+	if err := v.c.readable(); err != nil {
 		return VerdictUnknown, nil, err
 	}
 	v.at.checkRange(off, n)

@@ -7,6 +7,7 @@ import (
 	"hash/crc64"
 	"io"
 	"slices"
+	"strings"
 	"time"
 
 	"ankole.storage/dataplane/chain"
@@ -78,7 +79,53 @@ func (d *Directory) Check(ctx context.Context, progress Progress) (*CheckReport,
 			return r, err
 		}
 	}
-	return r, nil
+	return r, rd.sums(ctx)
+}
+
+// sums compares snapshots with the checksums per piece that our engines keep, where they are in force.
+func (rd *reader) sums(ctx context.Context) error {
+	if !slices.ContainsFunc(rd.s.Names, func(n string) bool { return strings.HasSuffix(n, sumsSuffix) }) {
+		return nil
+	}
+	c, err := rd.d.open()
+	if err != nil {
+		rd.add(Note, rd.d.Path, "checksums per piece were not compared: %v", err)
+		return nil
+	}
+	defer c.Close() // read-only: nothing to lose
+	seen := map[string]bool{}
+	for _, name := range orderedNames(c) {
+		if err := rd.sumsAt(ctx, c, name, seen); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// sumsAt verifies what is read at a snapshot. A rotten piece of an older layer is told once.
+func (rd *reader) sumsAt(ctx context.Context, c *chain.Chain, name string, seen map[string]bool) error {
+	if !slices.Contains(rd.s.Names, chain.SnapshotFile(name)+sumsSuffix) {
+		return nil
+	}
+	v, err := c.OpenView(name)
+	if err != nil {
+		return nil // the head, or one that is being removed
+	}
+	defer v.Close() // read-only: nothing to lose
+	return eachChunk(ctx, v.Size(), nil, func(off int64, p []byte) error {
+		_, rot, err := v.Verify(off, int64(len(p)))
+		if err != nil {
+			return fmt.Errorf("checksums of %s in %s: %w", name, rd.d.Path, err)
+		}
+		for _, bad := range rot {
+			if key := fmt.Sprint(bad.Snapshot, bad.Off); !seen[key] {
+				seen[key] = true
+				rd.add(Error, chain.SnapshotFile(bad.Snapshot), "%d bytes at %d do not match their checksum: the disk has rotted; repair it from another replica",
+					bad.Len, bad.Off)
+			}
+		}
+		return nil
+	})
 }
 
 // reader reads the files of a directory one after the other.

@@ -16,6 +16,7 @@ import (
 const (
 	metaSuffix     = ".meta"
 	checksumSuffix = ".checksum"
+	sumsSuffix     = ".sums"
 	volumeMeta     = "volume.meta"
 	// maxChecksumBytes bounds a checksum file: a few fields of JSON.
 	maxChecksumBytes = 64 << 10

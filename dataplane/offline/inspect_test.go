@@ -348,3 +348,38 @@ func FuzzDirectory(f *testing.F) {
 		}
 	})
 }
+
+// The checksums per piece say where rot is, also where a purge or another tool has taken the whole file's checksum away.
+func TestPieceChecksums(t *testing.T) {
+	fs := small(t)
+	c, err := chain.Open(fs, "/r", chain.Options{})
+	must(t, err)
+	h, err := c.NewHash("a", false)
+	must(t, err)
+	for done := false; !done; {
+		done, err = h.Work()
+		must(t, err)
+	}
+	_, err = h.Finish("2026-11-21T11:00:00Z")
+	must(t, err)
+	must(t, c.Close())
+	check := func() *offline.CheckReport {
+		t.Helper()
+		before := fs.Changes()
+		r, err := offline.On(fs, "/r", offline.Options{}).Check(t.Context(), nil)
+		must(t, err)
+		if fs.Changes() != before {
+			t.Error("the directory was changed")
+		}
+		return r
+	}
+	if r := check(); r.Failed() {
+		t.Errorf("before: %+v", r.Problems)
+	}
+	must(t, fs.Rot(aFile, 4096, 1))
+	must(t, fs.Remove(aFile+".checksum"))
+	r := check()
+	if len(r.Problems) != 1 || !strings.Contains(r.Problems[0].Text, "65536 bytes at 0 do not match") || r.Problems[0].Object != "volume-snap-a.img" {
+		t.Errorf("rot: %+v", r.Problems)
+	}
+}
