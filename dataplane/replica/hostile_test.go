@@ -30,6 +30,26 @@ func TestFailedSyncEndsTheReplica(t *testing.T) {
 	}
 }
 
+// A write that asks for it is on stable storage when it is answered, without a flush.
+func TestFUAWritesSurvive(t *testing.T) {
+	g := newRig(t)
+	e := g.engine(1, "e")
+	for _, n := range []int64{4096, 512} { // whole and widened
+		if a := e.ask(wire.Header{Type: wire.Write, Flags: wire.FUA, Off: 8192 + n, Len: n}, bytes.Repeat([]byte{7}, int(n))); a.h.Code != block.OK {
+			t.Fatal(a.h.Code)
+		}
+	}
+	g.r.Kill()
+	g.r.Disk.Crash()
+	g.r.Start()
+	e = g.engine(2, "e2")
+	for _, n := range []int64{4096, 512} {
+		if a := e.ask(wire.Header{Type: wire.Read, Off: 8192 + n, Len: n}, nil); !bytes.Equal(a.payload, bytes.Repeat([]byte{7}, int(n))) {
+			t.Errorf("FUA write of %d bytes is gone", n)
+		}
+	}
+}
+
 // FuzzRequests sends one request with any fields and payload in a session that has said hello. Whatever it is, the
 // replica answers or ends the session, and goes on serving.
 func FuzzRequests(f *testing.F) {
