@@ -127,12 +127,7 @@ func runRounds(t *testing.T, cfg rig.Config, name string, base, seed uint64, n i
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := &run{t: t, v: v, j: rig.NewJournal(cfg.Size, seed), tally: map[string]int{}, cfg: cfg}
-	t.Cleanup(func() {
-		r.j.Tolerate(rig.AnyError)
-		v.KillAll() // whoever waits for an engine learns that it is gone
-		r.j.End()
-	})
+	r := newRun(t, v, cfg, seed)
 	t.Cleanup(func() {
 		if t.Failed() {
 			t.Logf("round %d of seed %d failed; again: SEED=%d ROUNDS=%d go test ./test/crash -count=1 -v -run 'TestRounds/rigs/%s'", r.round, base, base, len(rigs)*r.round, name)
@@ -151,6 +146,17 @@ func runRounds(t *testing.T, cfg rig.Config, name string, base, seed uint64, n i
 		r.tally[f.name]++
 		t.Logf("round %d: %s, %.1f s", r.round, f.name, time.Since(began).Seconds())
 	}
+	return r
+}
+
+// newRun puts a writer beside a volume; they end with the test.
+func newRun(t *testing.T, v *rig.Volume, cfg rig.Config, seed uint64) *run {
+	r := &run{t: t, v: v, j: rig.NewJournal(cfg.Size, seed), tally: map[string]int{}, cfg: cfg, rng: rand.New(rand.NewPCG(seed, 0))}
+	t.Cleanup(func() {
+		r.j.Tolerate(rig.AnyError)
+		v.KillAll() // whoever waits for an engine learns that it is gone
+		r.j.End()
+	})
 	return r
 }
 

@@ -39,7 +39,7 @@ func (v *Volume) NewEngine(h *Host, replicas ...*Replica) *Engine {
 	for _, r := range replicas {
 		args = append(args, "--replica", "tcp://"+r.Addr)
 	}
-	e.proc = v.spawn(h, e.Name, 0, args...)
+	e.proc = v.spawn(h, e.Name, 0, nil, args...)
 	dial := func(ctx context.Context, addr string) (net.Conn, error) { return v.dial(ctx, addr) }
 	conn, err := grpc.NewClient("passthrough:///"+e.Addr, grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithContextDialer(dial))
 	if err != nil {
@@ -53,6 +53,9 @@ func (v *Volume) NewEngine(h *Host, replicas ...*Replica) *Engine {
 
 // Engine returns the volume's newest engine.
 func (v *Volume) Engine() *Engine { return v.engine }
+
+// SetEngine makes an engine that was started before the volume's engine again.
+func (v *Volume) SetEngine(e *Engine) { v.engine, v.Addr = e, e.Addr }
 
 // SpawnEngine starts a new engine on the first engine host and does not wait.
 func (v *Volume) SpawnEngine(replicas ...*Replica) {

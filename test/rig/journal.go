@@ -186,6 +186,23 @@ func (j *Journal) Idle() bool {
 	return j.parked == workers
 }
 
+// Stuck reports whether every worker is in a request.
+func (j *Journal) Stuck() bool {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	before := j.counts
+	if j.busy < workers {
+		return false
+	}
+	j.mu.Unlock()
+	<-time.After(stuckFor)
+	j.mu.Lock()
+	return j.busy == workers && j.counts == before
+}
+
+// stuckFor is how long nothing must have been answered: far more than a request takes.
+const stuckFor = 500 * time.Millisecond
+
 // Violations returns what must not have happened.
 func (j *Journal) Violations() []string {
 	j.mu.Lock()

@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"syscall"
 	"testing"
 	"time"
@@ -34,7 +35,7 @@ func (l logFile) String() string {
 
 // spawn starts the engine's binary on a host, with at most files descriptors if that is not 0. Its output is appended to the
 // log of that name.
-func (v *Volume) spawn(h *Host, name string, files int, args ...string) *process {
+func (v *Volume) spawn(h *Host, name string, files int, env []string, args ...string) *process {
 	v.t.Helper()
 	p := &process{name: name, done: make(chan struct{}), log: logFile(filepath.Join(v.Dir, "logs", name+".log"))}
 	out, err := os.OpenFile(string(p.log), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
@@ -47,7 +48,7 @@ func (v *Volume) spawn(h *Host, name string, files int, args ...string) *process
 		p.cmd = exec.Command("prlimit", append([]string{fmt.Sprintf("--nofile=%d", files), v.binary}, args...)...)
 	}
 	p.cmd.Stdout, p.cmd.Stderr = out, out
-	p.cmd.Env = append(os.Environ(), h.environment(v)...)
+	p.cmd.Env = slices.Concat(os.Environ(), h.environment(v), env)
 	// The kernel counts the end of the thread that started it as the parent's; do has threads that stay.
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 	h.ns.do(func() { err = p.cmd.Start() })

@@ -1,8 +1,11 @@
 package rig
 
 import (
+	"context"
 	"fmt"
+	"net"
 	"path/filepath"
+	"strconv"
 	"syscall"
 
 	enginev1 "ankole.storage/api/rpc/engine/v1"
@@ -23,6 +26,8 @@ type Replica struct {
 	Host *Host
 	// Disk is the small file system the directory is on, nil without.
 	Disk *Disk
+	// Env is added to the environment of processes started from now on.
+	Env  []string
 	proc *process
 }
 
@@ -37,15 +42,45 @@ func (v *Volume) AddReplica(name string) *Replica {
 func (r *Replica) Start() *Replica {
 	r.v.t.Helper()
 	r.Spawn(0)
-	r.v.await("replica "+r.Name, r.proc, func() bool { return r.v.listening(r.Addr) })
+	r.v.await("replica "+r.Name, r.proc, r.Listening)
 	return r
+}
+
+// Listening reports whether the replica accepts connections.
+func (r *Replica) Listening() bool { return r.v.listening(r.Addr) }
+
+// Imitate returns another replica on the same directory and host, which is not one of the volume's.
+func (v *Volume) Imitate(r *Replica) *Replica {
+	return &Replica{v: v, Name: r.Name + "-again", Dir: r.Dir, Host: r.Host}
+}
+
+// DialControl connects to a replica's control port.
+func (v *Volume) DialControl(r *Replica) (net.Conn, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), stateTimeout)
+	defer cancel()
+	return v.dial(ctx, r.Addr)
+}
+
+// DialData connects to a replica's data port.
+func (v *Volume) DialData(r *Replica) (net.Conn, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), stateTimeout)
+	defer cancel()
+	host, port, err := net.SplitHostPort(r.Addr)
+	if err != nil {
+		return nil, err
+	}
+	n, err := strconv.Atoi(port)
+	if err != nil {
+		return nil, err
+	}
+	return v.dial(ctx, net.JoinHostPort(host, strconv.Itoa(n+1)))
 }
 
 // Spawn starts the replica's process and does not wait. files bounds its file descriptors; 0 leaves them as they are.
 func (r *Replica) Spawn(files int) {
 	r.v.t.Helper()
 	r.Addr = r.Host.address(r.v.t)
-	r.proc = r.v.spawn(r.Host, r.Name, files, "--volume-name", r.v.Name, "replica", r.Dir, "--size", fmt.Sprint(r.v.Size), "--listen", r.Addr,
+	r.proc = r.v.spawn(r.Host, r.Name, files, r.Env, "--volume-name", r.v.Name, "replica", r.Dir, "--size", fmt.Sprint(r.v.Size), "--listen", r.Addr,
 		"--replica-instance-name", r.Name+"-r")
 }
 
