@@ -91,7 +91,8 @@ func controllerCommand(g *globals) *cobra.Command {
 	ignored(c, "disableRevCounter", "salvageRequested")
 	f.DurationVar(&exact, "replica-timeout", 0, "for tests, which cannot wait that long: instead of --engine-replica-timeout")
 	f.DurationVar(&cfg.GatherTimeout, "gather-timeout", 0, "for tests: how long a start waits for silent replicas")
-	for _, n := range []string{"replica-timeout", "gather-timeout"} {
+	f.DurationVar(&cfg.Lease, "lease", 0, "for tests: how long reads may be answered without proof that nobody has taken over")
+	for _, n := range []string{"replica-timeout", "gather-timeout", "lease"} {
 		_ = f.MarkHidden(n) // the flag exists
 	}
 	for _, n := range []string{"enable-backend", "data-server-protocol=", "file-sync-http-client-timeout", "rebuild-sync-concurrent-limit"} {

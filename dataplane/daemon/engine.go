@@ -43,6 +43,7 @@ type EngineConfig struct {
 	ReplicaTimeout   time.Duration
 	NoReplicaTimeout time.Duration
 	GatherTimeout    time.Duration // 0 is the engine's own
+	Lease            time.Duration // 0 is the engine's own
 	Witness          engine.Witness
 	Log              *slog.Logger
 }
@@ -85,7 +86,7 @@ func RunEngine(ctx context.Context, cfg EngineConfig) error {
 	core := engine.New(engine.Config{
 		VolumeName: cfg.VolumeName, VolumeUUID: cfg.VolumeUUID, Instance: cfg.Instance, InstanceManager: cfg.InstanceManager,
 		Secret: cfg.Secret, Size: cfg.Size, Replicas: cfg.Replicas, Options: cfg.Options, ReplicaTimeout: cfg.ReplicaTimeout,
-		NoReplicaTimeout: cfg.NoReplicaTimeout, GatherTimeout: cfg.GatherTimeout, Arena: arena, Witness: cfg.Witness, Nonce: nonce, OnState: p.onState,
+		NoReplicaTimeout: cfg.NoReplicaTimeout, GatherTimeout: cfg.GatherTimeout, Lease: cfg.Lease, Arena: arena, Witness: cfg.Witness, Nonce: nonce, OnState: p.onState,
 		Event: func(e engine.Event) {
 			cfg.Log.Info("engine event", "event", e.Name, "replica", e.Replica, "text", e.Text)
 		},

@@ -3,6 +3,7 @@ package crash
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"syscall"
 	"testing"
@@ -48,6 +49,7 @@ var faults = []fault{
 	{"engine stopped and replaced", 2, always, replaceStoppedEngine},
 	{"killed while rebuilding", 3, always, killWhileRebuilding},
 	{"killed while a snapshot is taken", 2, always, killWhileSnapshot},
+	{"killed while purging", 2, always, killWhilePurging},
 	{"witness away, replica killed", 2, three, killWithoutWitness},
 	{"replica cut off", 2, networked, cutReplica},
 	{"replica cut off one way", 2, networked, cutOneWay},
@@ -202,6 +204,12 @@ func killWhileSnapshot(r *run) {
 		done <- err
 	}()
 	r.rest(0, 20*time.Millisecond)
+	r.killSomething()
+	r.j.Mark("snapshot %s: %v", name, <-done)
+}
+
+// killSomething kills a replica, the engine or all.
+func (r *run) killSomething() {
 	switch r.rng.IntN(3) {
 	case 0:
 		killReplica(r)
@@ -210,7 +218,22 @@ func killWhileSnapshot(r *run) {
 	case 2:
 		killAll(r)
 	}
-	r.j.Mark("snapshot %s: %v", name, <-done)
+}
+
+// killWhilePurging removes a snapshot, made first if there is none, and kills somebody while its space is given back.
+func killWhilePurging(r *run) {
+	names := slices.DeleteFunc(slices.Sorted(maps.Keys(r.state().Snapshots)), func(n string) bool { return n == "volume-head" })
+	if len(names) == 0 {
+		names = []string{fmt.Sprintf("round-%d", r.round)}
+		r.snapshot(names[0])
+		r.progress(300)
+	}
+	name := names[r.rng.IntN(len(names))]
+	r.j.Mark("purge of %s", name)
+	call(r, "remove "+name, grpcless(r.v.Control().SnapshotRemove), &enginev1.SnapshotRemoveRequest{Name: name})
+	call(r, "purge", grpcless(r.v.Control().SnapshotPurge), &enginev1.SnapshotPurgeRequest{})
+	r.rest(0, 100*time.Millisecond)
+	r.killSomething()
 }
 
 // killWithoutWitness: three go to two without anybody's help.

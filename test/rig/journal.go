@@ -35,6 +35,8 @@ type Journal struct {
 	tolerate   func(error) bool
 	violations []string
 	counts     Counts
+	// during collects, while a snapshot is taken, the versions that are being written, by sector; nil otherwise.
+	during map[int][]uint64
 
 	workers sync.WaitGroup
 }
@@ -320,6 +322,9 @@ func (j *Journal) plan(worker int, rng *rand.Rand) request {
 	}
 	for i := r.first; i < r.first+r.n; i++ {
 		j.sectors[i].maybe = append(j.sectors[i].maybe, r.version)
+		if j.during != nil {
+			j.during[i] = append(j.during[i], r.version)
+		}
 	}
 	return r
 }
