@@ -21,7 +21,7 @@ type LayerHash struct {
 }
 
 // Content reads a replica directory, which may be in use as long as nothing is written, and returns the content at every
-// layer of its chain, bottom first. It reads the files by itself, so that it shares no mistake with the replica.
+// layer of its chain that is not marked as removed, bottom first. It reads the files by itself, so that it shares no mistake with the replica.
 func Content(dir string) ([]LayerHash, error) {
 	var vm struct {
 		Size       int64
@@ -35,12 +35,17 @@ func Content(dir string) ([]LayerHash, error) {
 		return nil, fmt.Errorf("%s: is being rebuilt", dir)
 	}
 	var files []string
+	removed := map[string]bool{}
 	for f := vm.Head; f != ""; {
 		files = append(files, f)
-		var m struct{ Parent string }
+		var m struct {
+			Parent  string
+			Removed bool
+		}
 		if err := readJSON(filepath.Join(dir, f+".meta"), &m); err != nil {
 			return nil, err
 		}
+		removed[f] = m.Removed
 		if f = m.Parent; len(files) > maxLayers {
 			return nil, fmt.Errorf("%s: the chain is a ring", dir)
 		}
@@ -51,6 +56,9 @@ func Content(dir string) ([]LayerHash, error) {
 	for _, f := range files {
 		if err := overlay(view, filepath.Join(dir, f)); err != nil {
 			return nil, err
+		}
+		if removed[f] {
+			continue // a purge moves what is above into it, as far as it got
 		}
 		// The head's number counts the snapshots a replica has seen, which a rebuilt one has not.
 		out = append(out, LayerHash{File: strings.TrimRight(f, "0123456789.img"), Sum: sha256.Sum256(view)})
