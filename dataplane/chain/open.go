@@ -334,7 +334,11 @@ func (c *Chain) settleUnwritten() error {
 	case c.member == nil:
 		settle = func(e disk.Extent) error { return writeZeroes(h.file, e.Off, e.Len) }
 	case c.interruptedWrites():
-		settle = func(e disk.Extent) error { return h.file.Punch(e.Off, e.Len) }
+		// Whole blocks: on a file system with smaller ones a part of one may have been written.
+		settle = func(e disk.Extent) error {
+			first, end := c.blocksOf(e)
+			return h.file.Punch(first*blockSize, (end-first)*blockSize)
+		}
 	default:
 		return nil
 	}
@@ -377,33 +381,63 @@ func writeZeroes(f disk.File, off, n int64) error {
 	return nil
 }
 
-// Remap looks up the extents of the head again for the blocks of [off, off+n), after a write there has failed. The
-// caller must hold back I/O to the range.
+// Remap finds out which blocks of [off, off+n) are in the head now, after a write there has failed. One of which only a
+// part was written, or for which space was allocated and nothing written (on a file system that filled up meanwhile), is
+// punched: it reads as zeroes and would hide what is below. Blocks that were in the head before stay there. The caller
+// must hold back I/O to the range.
 func (c *Chain) Remap(off, n int64) error {
 	c.checkRange(off, n)
-	end := off + n
-	for off < end {
-		found, _, err := c.head().file.Extents(off, nil)
-		if err != nil {
-			return err
-		}
-		next := end
-		for _, e := range found {
-			if e.Off >= end {
-				break
+	if n == 0 {
+		return nil
+	}
+	first, last := off/blockSize, (off+n-1)/blockSize+1
+	found, err := c.foundIn(c.head().file, first, last)
+	if err != nil {
+		return err
+	}
+	for i, f := range found {
+		b := first + int64(i)
+		switch {
+		case c.inHead(b) || !f.allocated:
+		case f.written == blockSize:
+			c.m.setHead(b, b+1, c.headIndex(), c.backing)
+		default:
+			if err := c.head().file.Punch(b*blockSize, blockSize); err != nil {
+				return err
 			}
-			first, last := c.blocksOf(e)
-			first = max(first, off/blockSize)
-			last = min(last, (end+blockSize-1)/blockSize)
-			if first < last {
-				c.m.setHead(first, last, c.headIndex(), c.backing)
-			}
-			next = e.Off + e.Len
 		}
-		if len(found) < disk.ExtentsPerCall {
-			return nil
-		}
-		off = next
 	}
 	return nil
+}
+
+// blockFound is what a file has of a block: space, and bytes written to it.
+type blockFound struct {
+	allocated bool
+	written   int64
+}
+
+// foundIn looks up what a file has of the blocks [first, last).
+func (c *Chain) foundIn(f disk.File, first, last int64) ([]blockFound, error) {
+	out := make([]blockFound, last-first)
+	for off, more := first*blockSize, true; more && off < last*blockSize; {
+		var found []disk.Extent
+		var err error
+		if found, more, err = f.Extents(off, nil); err != nil {
+			return nil, err
+		}
+		for _, e := range found {
+			for b := max(e.Off/blockSize, first); b < last && b*blockSize < e.Off+e.Len; b++ {
+				x := &out[b-first]
+				x.allocated = true
+				if !e.Unwritten {
+					x.written += min(e.Off+e.Len, (b+1)*blockSize) - max(e.Off, b*blockSize)
+				}
+			}
+			off = max(off, e.Off+e.Len)
+		}
+		if len(found) == 0 {
+			break
+		}
+	}
+	return out, nil
 }

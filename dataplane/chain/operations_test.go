@@ -429,6 +429,28 @@ func TestRemapFollowsTheFile(t *testing.T) {
 	w.wantByte(12288, 4096, 1)
 }
 
+// A failed write may leave space without content, as a file system does that fills up in the middle: what is below must
+// show through, at once and after a clean stop.
+func TestRemapLeavesNoUnwrittenExtent(t *testing.T) {
+	w, fs := newWorld(t, mib)
+	w.fill(0, 65536, 1)
+	w.snapshot("a")
+	w.fill(32768, 4096, 3)
+	f, _ := fs.File(w.c.HeadHandle())
+	w.must(f.Preallocate(8192, 8192))
+	_, err := f.WriteAt(bytes.Repeat([]byte{2}, 4096), 8192)
+	w.must(err)
+	w.must(w.c.Remap(4096, 40960))
+	for range 2 {
+		w.wantByte(4096, 4096, 1)
+		w.wantByte(8192, 4096, 2)
+		w.wantByte(12288, 4096, 1)
+		w.wantByte(32768, 4096, 3)
+		w.must(w.c.Close())
+		w.open()
+	}
+}
+
 func TestBackingFile(t *testing.T) {
 	fs := memdisk.New()
 	must := func(err error) {

@@ -34,7 +34,8 @@ func newDisk(image string, size int64) (*Disk, error) {
 		return nil, err
 	}
 	// No blocks for root: the replica runs as root, and full has to mean full.
-	if out, err := exec.Command("mkfs.ext4", "-q", "-F", "-m", "0", image).CombinedOutput(); err != nil {
+	// Blocks as large as those of the file systems that replicas live on, though a small one would have smaller.
+	if out, err := exec.Command("mkfs.ext4", "-q", "-F", "-m", "0", "-b", "4096", image).CombinedOutput(); err != nil {
 		return nil, fmt.Errorf("%w: mkfs.ext4: %w: %s", ErrNoDisk, err, out)
 	}
 	dev, err := attachLoop(f)
