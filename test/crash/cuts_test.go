@@ -119,6 +119,9 @@ func (r *run) probe(old *rig.Engine) {
 	answered, stale := r.j.Probe(c, probeTime)
 	r.answered += answered
 	r.stale += stale
+	if stale > 0 {
+		r.t.Fatalf("round %d: engine %s was replaced and answered %d reads, %d of them with what is no longer true\n%s", r.round, old.Name, answered, stale, old.Log())
+	}
 	r.j.Mark("engine %s answered %d reads, %d of them with what is no longer true", old.Name, answered, stale)
 	r.j.Resume()
 }
