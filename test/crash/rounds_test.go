@@ -21,7 +21,7 @@ import (
 const rounds = 18
 
 // Timeouts of the engines under test, short so that a round is: a replica that says nothing is dropped after the first.
-var engineFlags = []string{"--replica-timeout", "1500ms", "--gather-timeout", "2s", "--no-replica-timeout", "10s", "--lease", "1s"}
+var engineFlags = []string{"--replica-timeout", "2500ms", "--gather-timeout", "2s", "--no-replica-timeout", "30s", "--lease", "1s"}
 
 // rigs are the volumes that rounds are made on. They share the machine, each has its own rounds.
 var rigs = []struct {

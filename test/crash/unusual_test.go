@@ -14,7 +14,7 @@ import (
 	"ankole.storage/test/rig"
 )
 
-// under starts a volume with a writer on it, without faults of its own.
+// under starts a volume with a writer on it. Its engines have the timeouts of production.
 func under(t *testing.T, cfg rig.Config) *run {
 	t.Helper()
 	r := idle(t, cfg)
@@ -25,7 +25,7 @@ func under(t *testing.T, cfg rig.Config) *run {
 // idle starts the replicas of a volume, and a writer that has nothing to write to yet.
 func idle(t *testing.T, cfg rig.Config) *run {
 	t.Helper()
-	cfg.Size, cfg.EngineFlags = 16*mib, append(cfg.EngineFlags, engineFlags...)
+	cfg.Size = 16 * mib
 	v, err := rig.Open(t, cfg)
 	if errors.Is(err, rig.ErrNoNetwork) || errors.Is(err, rig.ErrNoDisk) {
 		t.Skip(err)
@@ -255,6 +255,9 @@ func TestWitnessAwayAndBack(t *testing.T) {
 // does not have to find out.
 func TestDeadHostIsNoticed(t *testing.T) {
 	t.Parallel()
+	if os.Getenv("ROUNDS") == "" {
+		t.Skip("takes more than a minute; ROUNDS=1 runs it, as tools/test.sh slow does")
+	}
 	r := under(t, rig.Config{Replicas: 3, Network: true})
 	r.progress(100)
 	if !r.j.Pause() {

@@ -24,7 +24,7 @@ import (
 )
 
 // wait bounds every wait for a condition.
-const wait = 60 * time.Second
+const wait = 2 * time.Minute
 
 func waitContext() (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.Background(), wait)
