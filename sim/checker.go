@@ -33,6 +33,8 @@ type Checker struct {
 	// open lists the sectors that a flush concerns, touched all that were ever written: most of a volume never is.
 	open, touched []int64
 	powerLost     clock.Ticks // the last time
+	// Oldest tells when the oldest read began that may still be answered: what it may return is not forgotten.
+	Oldest func() clock.Ticks
 	// Reads, Writes and Flushes count what was checked.
 	Reads, Writes, Flushes int
 	// Err is the first violation, At the sector it was found in.
@@ -42,7 +44,8 @@ type Checker struct {
 
 // NewChecker returns a checker of a volume of zeroes.
 func NewChecker(size int64) *Checker {
-	return &Checker{sectors: make([]sector, size/block.SectorSize), At: -1, powerLost: -1}
+	return &Checker{sectors: make([]sector, size/block.SectorSize), At: -1, powerLost: -1,
+		Oldest: func() clock.Ticks { return clock.Never }}
 }
 
 // initial is what a sector holds that nobody has written.
@@ -72,6 +75,10 @@ func (c *Checker) Begin(now clock.Ticks, write uint64, off, n int64, zero bool) 
 // End notes that it was acknowledged.
 func (c *Checker) End(now clock.Ticks, write uint64, off, n int64, fua bool) {
 	c.Writes++
+	var oldest clock.Ticks
+	if fua {
+		oldest = c.Oldest()
+	}
 	c.each(off, n, func(s *sector, _ int64) {
 		if e := s.find(write); e != nil {
 			e.end = min(e.end, now)
@@ -80,7 +87,7 @@ func (c *Checker) End(now clock.Ticks, write uint64, off, n int64, fua bool) {
 			e.flushed = e.flushed || fua
 		}
 		if fua {
-			s.prune()
+			s.prune(oldest)
 		}
 	})
 }
@@ -104,12 +111,12 @@ func (s *sector) find(write uint64) *entry {
 	return nil
 }
 
-// prune forgets writes that no read can return any more: those that ended before another acknowledged one began, unless a
-// loss of power could still bring them back.
-func (s *sector) prune() {
+// prune forgets writes that no read can return any more, the oldest still open included: those that ended before another
+// acknowledged one began, unless a loss of power could still bring them back.
+func (s *sector) prune(oldest clock.Ticks) {
 	stable := -1
 	for i := range s.entries {
-		if e := &s.entries[i]; e.flushed && !e.optional && (stable < 0 || e.begin > s.entries[stable].begin) {
+		if e := &s.entries[i]; e.flushed && !e.optional && e.end < oldest && (stable < 0 || e.begin > s.entries[stable].begin) {
 			stable = i
 		}
 	}
@@ -129,6 +136,7 @@ func (s *sector) prune() {
 // Flushed notes a flush that succeeded: writes acknowledged before it began are stable.
 func (c *Checker) Flushed(began clock.Ticks) {
 	c.Flushes++
+	oldest := c.Oldest()
 	left := c.open[:0]
 	for _, i := range c.open {
 		s := &c.sectors[i]
@@ -142,7 +150,7 @@ func (c *Checker) Flushed(began clock.Ticks) {
 			}
 			s.open = s.open || !e.flushed
 		}
-		s.prune()
+		s.prune(oldest)
 		if s.open {
 			left = append(left, i)
 		}

@@ -2,13 +2,9 @@ package sim
 
 import (
 	"slices"
-	"time"
 
 	"ankole.storage/dataplane/engine"
 )
-
-// replaceAfter is how long an engine may be out of the control plane's reach before another is started elsewhere.
-const replaceAfter = time.Second
 
 // Heal does what the control plane would: it starts dead replicas, adds those the engine has dropped, ends engines that were
 // replaced, and starts one where none runs or none can be reached. It makes at most one change, of what it can reach.
@@ -38,17 +34,9 @@ func (v *Volume) Heal() {
 		return
 	}
 	if v.reached(e.node) && e.state.Serving {
-		if excuseNoReplica && e.state.Reason == "no replica left" {
-			v.KillEngine(e)
-			return
-		}
 		v.addReplica(e)
 	}
 }
-
-// excuseNoReplica: an engine that has lost its last replica goes on for ever, so it is ended here. Once it ends itself, or takes the
-// replica back, this has to go.
-const excuseNoReplica = true
 
 // reached tells whether the control plane reaches a node.
 func (v *Volume) reached(n *Node) bool { return !n.off && v.Witness.cut[n] == 0 }
@@ -62,7 +50,7 @@ func (v *Volume) givenUp(n *Node) bool {
 	if _, ok := v.cut[n]; !ok {
 		v.cut[n] = v.W.now
 	}
-	return v.W.now >= v.cut[n].Add(replaceAfter)
+	return v.W.now >= v.cut[n].Add(v.ReplaceAfter)
 }
 
 // place chooses a node for an engine.

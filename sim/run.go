@@ -37,7 +37,9 @@ type run struct {
 	// requests counts what clients have asked for; history has all of it.
 	requests int
 	history  []Request
-	faults   map[string]int
+	// reads lists those reads in it that may be open.
+	reads  []int
+	faults map[string]int
 	// undo ends the faults that last.
 	undo     map[int]func()
 	faulting bool
@@ -56,8 +58,9 @@ func (p Plan) Play() Result {
 	w := NewWorld(p.Seed)
 	r := &run{plan: p, w: w, check: NewChecker(p.Size), faults: map[string]int{}, undo: map[int]func(){}, faulting: true}
 	r.v = NewVolume(w, p.Replicas, p.Size)
-	r.v.Timeouts = p.Timeouts
+	r.v.Timeouts, r.v.ReplaceAfter = p.Timeouts, p.ReplaceAfter
 	defer r.v.Close()
+	r.check.Oldest = r.oldestRead
 	r.v.Serves, r.v.Gone = r.settle, r.engineGone
 	for i, n := range r.v.Nodes {
 		n.drift = p.Drift[i]
@@ -145,6 +148,19 @@ func (r *run) stuck() error {
 // busy tells whether clients should go on.
 func (r *run) busy() bool { return r.faulting && r.requests < r.plan.Operations }
 
+// oldestRead tells when the oldest read began that a living engine owes an answer to.
+func (r *run) oldestRead() clock.Ticks {
+	oldest, left := clock.Never, r.reads[:0]
+	for _, k := range r.reads {
+		if q := &r.history[k]; q.Ended == clock.Never && q.Engine.alive {
+			oldest = min(oldest, q.Began)
+			left = append(left, k)
+		}
+	}
+	r.reads = left
+	return oldest
+}
+
 func (r *run) idle() bool {
 	for _, c := range r.clients {
 		if c.waits != nil {
@@ -162,13 +178,16 @@ func (r *run) engineGone(e *EngineProcess) {
 }
 
 // settle ends the requests of engines that were replaced: what they have not done when their successor serves they cannot do
-// any more.
+// any more. The clients are told.
 func (r *run) settle(e *EngineProcess) {
 	for i := range r.history {
 		if q := &r.history[i]; q.Write > 0 && q.Ended == clock.Never && q.Engine != e {
 			from, to := q.wrote()
 			r.check.Maybe(r.w.Now(), q.Write, from, to-from)
 		}
+	}
+	for _, c := range r.clients {
+		c.replaced(e)
 	}
 }
 

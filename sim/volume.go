@@ -25,6 +25,8 @@ type Volume struct {
 	W        *World
 	Size     int64
 	Timeouts Timeouts
+	// ReplaceAfter is how long an engine may be out of the control plane's reach before another is started elsewhere.
+	ReplaceAfter time.Duration
 	// Nodes are the machines of the replicas and one more.
 	Nodes    []*Node
 	Replicas []*Replica
@@ -48,8 +50,8 @@ type Volume struct {
 
 // Timeouts of an engine.
 type Timeouts struct {
-	// Replica and NoReplica are those of engine.Config.
-	Replica, NoReplica time.Duration
+	// Those of engine.Config.
+	Replica, NoReplica, Lease time.Duration
 }
 
 // Line is one line of a history.
@@ -70,13 +72,13 @@ type EngineProcess struct {
 	core  *engine.Engine
 	front *Front
 	state engine.State
-	// served: it has begun to serve. replaced: a later one has.
-	served, replaced bool
+	// served: it has begun to serve.
+	served bool
 }
 
 // NewVolume makes n replicas, each on a node of its own, and starts them.
 func NewVolume(w *World, n int, size int64) *Volume {
-	v := &Volume{W: w, Size: size, Timeouts: Timeouts{8 * time.Second, 30 * time.Second}, Witness: &Witness{w: w, cut: map[*Node]int{}}, cut: map[*Node]clock.Ticks{}}
+	v := &Volume{W: w, Size: size, Timeouts: Timeouts{Replica: 8 * time.Second, NoReplica: 30 * time.Second}, ReplaceAfter: time.Second, Witness: &Witness{w: w, cut: map[*Node]int{}}, cut: map[*Node]clock.Ticks{}}
 	for i := range n {
 		node := w.NewNode(fmt.Sprintf("r%d", i))
 		v.Nodes = append(v.Nodes, node)
@@ -164,7 +166,7 @@ func (v *Volume) StartEngine(node *Node) {
 	}
 	e.core = engine.New(engine.Config{VolumeName: volumeName, VolumeUUID: volumeUUID, Instance: name,
 		InstanceManager: "im-" + node.Name, Secret: secret, Size: v.Size, Replicas: addrs,
-		ReplicaTimeout: v.Timeouts.Replica, NoReplicaTimeout: v.Timeouts.NoReplica, Arena: arena,
+		ReplicaTimeout: v.Timeouts.Replica, NoReplicaTimeout: v.Timeouts.NoReplica, Lease: v.Timeouts.Lease, Arena: arena,
 		Witness: &witnessCalls{Witness: v.Witness, p: e.Process}, Nonce: v.W.nonce,
 		OnState: func(s engine.State) { v.changed(e, s) },
 		Event:   func(ev engine.Event) { v.event(name, ev) },
@@ -181,12 +183,6 @@ func (v *Volume) changed(e *EngineProcess, s engine.State) {
 	e.state = s
 	if s.Serving && !e.served {
 		e.served = true
-		for _, o := range v.Engines {
-			if o == e {
-				break
-			}
-			o.replaced = true
-		}
 		if v.Serves != nil {
 			v.Serves(e)
 		}

@@ -20,6 +20,7 @@ type Action struct {
 var Actions []Action
 
 func init() {
+	// The first one is the read.
 	Actions = []Action{
 		{"read", 9, func(c *client, rnd *rand.Rand) { c.read(c.extent(rnd)) }},
 		{"write", 8, func(c *client, rnd *rand.Rand) {
@@ -104,7 +105,11 @@ func (c *client) act() {
 	c.made++
 	r.requests++
 	c.leave = r.plan.Skip[uint64(c.n)<<32|c.made]
-	choose(c.rnd, Actions, func(a *Action) int { return a.Weight }).Do(c, c.rnd)
+	a := choose(c.rnd, Actions, func(a *Action) int { return a.Weight })
+	if c.engine != r.v.Current && c.rnd.IntN(4) > 0 {
+		a = &Actions[0] // an engine that was replaced is most dangerous to who reads
+	}
+	a.Do(c, c.rnd)
 }
 
 // choose finds an engine: some clients hold on to one that was replaced for as long as it lives.
@@ -125,6 +130,19 @@ func (c *client) engineGone(e *EngineProcess) {
 		c.engine, c.waits = nil, nil
 		c.later()
 	}
+}
+
+// replaced is told when another engine serves: half of the clients go there, and nobody waits any longer for what the old one
+// may never answer.
+func (c *client) replaced(by *EngineProcess) {
+	if c.engine == nil || c.engine == by {
+		return
+	}
+	if c.rnd.IntN(2) == 0 {
+		c.engine = by
+	}
+	c.waits = nil
+	c.later()
 }
 
 // later makes the next request after a pause: short while something is going wrong, longer in between.
@@ -148,15 +166,12 @@ func (c *client) sleep(d time.Duration) {
 
 func (c *client) read(off, n int64) {
 	r, began := c.r, c.r.w.Now()
-	c.send(&Call{Kind: block.Read, Off: off, Len: n}, 0, func(e *EngineProcess, code block.Code, data []byte) {
-		if code == block.OK && !(e.replaced && excuseReplacedReads) {
+	c.send(&Call{Kind: block.Read, Off: off, Len: n}, 0, func(code block.Code, data []byte) {
+		if code == block.OK {
 			r.check.Read(began, r.w.Now(), off, data)
 		}
 	})
 }
-
-// excuseReplacedReads: an engine that was replaced may answer stale reads until engines have a lease for reading.
-const excuseReplacedReads = true
 
 // write sends a write of any kind.
 func (c *client) write(kind block.Kind, off, n int64, fua bool) {
@@ -171,7 +186,7 @@ func (c *client) write(kind block.Kind, off, n int64, fua bool) {
 	if !c.leave {
 		r.check.Begin(began, id, from, to-from, kind != block.Write)
 	}
-	c.send(call, id, func(_ *EngineProcess, code block.Code, _ []byte) {
+	c.send(call, id, func(code block.Code, _ []byte) {
 		if code == block.OK {
 			r.check.End(r.w.Now(), id, from, to-from, fua)
 		} else {
@@ -182,7 +197,7 @@ func (c *client) write(kind block.Kind, off, n int64, fua bool) {
 
 func (c *client) flush() {
 	r, began := c.r, c.r.w.Now()
-	c.send(&Call{Kind: block.Flush}, 0, func(_ *EngineProcess, code block.Code, _ []byte) {
+	c.send(&Call{Kind: block.Flush}, 0, func(code block.Code, _ []byte) {
 		if code == block.OK {
 			r.check.Flushed(began)
 		}
@@ -191,7 +206,7 @@ func (c *client) flush() {
 
 // send asks the client's engine. answer is called even if the client has turned to another engine meanwhile: what is
 // acknowledged is acknowledged, whoever does it.
-func (c *client) send(call *Call, write uint64, answer func(*EngineProcess, block.Code, []byte)) {
+func (c *client) send(call *Call, write uint64, answer func(block.Code, []byte)) {
 	if c.leave {
 		c.later()
 		return
@@ -201,16 +216,28 @@ func (c *client) send(call *Call, write uint64, answer func(*EngineProcess, bloc
 	k := len(r.history)
 	r.history = append(r.history, Request{Began: r.w.Now(), Ended: clock.Never, Client: c.n, Engine: e, Kind: call.Kind, FUA: call.FUA,
 		Off: call.Off, Len: call.Len, Write: write})
+	if call.Kind == block.Read {
+		r.reads = append(r.reads, k)
+	}
 	call.Done = func(code block.Code, data []byte) {
 		q := &r.history[k]
 		q.Ended, q.Code = r.w.Now(), code
-		answer(e, code, data)
+		answer(code, data)
 		if c.waits == call {
 			c.waits = nil
 			c.later()
 		}
 	}
 	e.front.Submit(call)
+	if e != r.v.Current {
+		// It may never answer: the next request need not wait for that.
+		r.w.After(between(c.rnd, time.Millisecond, 20*time.Millisecond), func() {
+			if c.waits == call {
+				c.waits = nil
+				c.later()
+			}
+		})
+	}
 }
 
 // Request is one request, for reports.
