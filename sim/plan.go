@@ -29,6 +29,8 @@ type Plan struct {
 	Faults []Planned
 	// Chores is how many times an operator does something beside the clients.
 	Chores int
+	// Bug is a mistake made on purpose, to see that it is found.
+	Bug Bug
 	// Skip leaves requests out, by number.
 	Skip map[uint64]bool
 }
@@ -44,6 +46,14 @@ type Planned struct {
 	Seed uint64
 }
 
+// Bug is a mistake in what is simulated around the cores. Checkers that do not find it would not find its like in the cores.
+type Bug string
+
+const (
+	// bugUnequalLeases: every second engine believes that its lease lasts an hour.
+	bugUnequalLeases Bug = "unequal leases"
+)
+
 // longEvery is how many seeds there are to a long one, which makes ten times as many requests.
 const longEvery = 50
 
@@ -58,7 +68,7 @@ func PlanFor(seed uint64) Plan {
 		Size:         pick[int64](r, 1<<20, 4<<20, 4<<20+12<<10, 8<<20, 8<<20, 12<<20-4<<10),
 		HealEvery:    pick(r, 20*time.Millisecond, 40*time.Millisecond, 300*time.Millisecond),
 		ReplaceAfter: pick(r, 50*time.Millisecond, 200*time.Millisecond, time.Second),
-		Timeouts: Timeouts{Replica: pick(r, 200*time.Millisecond, time.Second, 8*time.Second, 8*time.Second),
+		Timeouts: Timeouts{Replica: pick(r, 200*time.Millisecond, time.Second, 8*time.Second, 30*time.Second),
 			NoReplica: pick(r, 500*time.Millisecond, 5*time.Second, 30*time.Second),
 			Lease:     pick(r, 50*time.Millisecond, 500*time.Millisecond, 2*time.Second, 10*time.Second)},
 	}

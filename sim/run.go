@@ -58,7 +58,7 @@ func (p Plan) Play() Result {
 	w := NewWorld(p.Seed)
 	r := &run{plan: p, w: w, check: NewChecker(p.Size), faults: map[string]int{}, undo: map[int]func(){}, faulting: true}
 	r.v = NewVolume(w, p.Replicas, p.Size)
-	r.v.Timeouts, r.v.ReplaceAfter = p.Timeouts, p.ReplaceAfter
+	r.v.Timeouts, r.v.ReplaceAfter, r.v.Bug = p.Timeouts, p.ReplaceAfter, p.Bug
 	defer r.v.Close()
 	r.check.Oldest = r.oldestRead
 	r.v.Serves, r.v.Gone = r.settle, r.engineGone

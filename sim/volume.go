@@ -27,6 +27,8 @@ type Volume struct {
 	Timeouts Timeouts
 	// ReplaceAfter is how long an engine may be out of the control plane's reach before another is started elsewhere.
 	ReplaceAfter time.Duration
+	// Bug is a mistake made on purpose.
+	Bug Bug
 	// Nodes are the machines of the replicas and one more.
 	Nodes    []*Node
 	Replicas []*Replica
@@ -166,7 +168,7 @@ func (v *Volume) StartEngine(node *Node) {
 	}
 	e.core = engine.New(engine.Config{VolumeName: volumeName, VolumeUUID: volumeUUID, Instance: name,
 		InstanceManager: "im-" + node.Name, Secret: secret, Size: v.Size, Replicas: addrs,
-		ReplicaTimeout: v.Timeouts.Replica, NoReplicaTimeout: v.Timeouts.NoReplica, Lease: v.Timeouts.Lease, Arena: arena,
+		ReplicaTimeout: v.Timeouts.Replica, NoReplicaTimeout: v.Timeouts.NoReplica, Lease: v.lease(), Arena: arena,
 		Witness: &witnessCalls{Witness: v.Witness, p: e.Process}, Nonce: v.W.nonce,
 		OnState: func(s engine.State) { v.changed(e, s) },
 		Event:   func(ev engine.Event) { v.event(name, ev) },
@@ -177,6 +179,14 @@ func (v *Volume) StartEngine(node *Node) {
 	e.Run(e.core)
 	e.front = newFront(e.Process, arena)
 	e.Post(engine.AttachFrontend{Frontend: e.front, Reply: func(error) {}})
+}
+
+// lease is what the next engine is told.
+func (v *Volume) lease() time.Duration {
+	if v.Bug == bugUnequalLeases && v.starts%2 == 1 {
+		return time.Hour
+	}
+	return v.Timeouts.Lease
 }
 
 func (v *Volume) changed(e *EngineProcess, s engine.State) {

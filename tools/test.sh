@@ -111,7 +111,7 @@ do_e2e() {
 
 do_slow() {
 	failed=0
-	SEEDS=300 gotest . -count=1 ./sim || failed=1
+	SEEDS=20000 gotest . -count=1 -timeout 40m ./sim || failed=1
 	ROUNDS=210 gotest . -count=1 ./test/crash || failed=1
 	gotest . -count=1 ./test/powerloss -deep -trials 150 || failed=1
 	gotest . -count=1 ./test/filesystem -deep || failed=1

@@ -392,6 +392,7 @@ func (l *link) welcomed(h *wire.Header, p []byte) error {
 		o.fail(fmt.Sprintf("its directory is served at %s now", l.addr))
 		return fmt.Errorf("replica %s was served at %s until now: try again", l.member, o.addr)
 	}
+	l.e.byName[l.member] = l
 	l.hello = r
 	l.phase = linkReady
 	l.confirmed(l.helloAt)
