@@ -51,7 +51,7 @@ func ignored(c *cobra.Command, names ...string) {
 
 func controllerCommand(g *globals) *cobra.Command {
 	var cfg daemon.EngineConfig
-	var bytes, current, maxSize size
+	var bytes, current, maxSize, budget size
 	var timeout, maxCount int
 	var exact time.Duration
 	c := &cobra.Command{Use: "controller VOLUME", Short: "Run the engine of a volume", Args: cobra.ExactArgs(1),
@@ -64,6 +64,7 @@ func controllerCommand(g *globals) *cobra.Command {
 			if current > 0 {
 				cfg.Size = int64(current)
 			}
+			cfg.RebuildBudget = int64(budget)
 			cfg.Options.SnapshotMaxCount, cfg.Options.SnapshotMaxSize = maxCount, int64(maxSize)
 			if err := cfg.Options.Validate(); err != nil {
 				return err
@@ -85,6 +86,7 @@ func controllerCommand(g *globals) *cobra.Command {
 	f.StringArrayVar(&cfg.Replicas, "replica", nil, "address of a replica, tcp://ip:port; repeat for each")
 	f.IntVar(&timeout, "engine-replica-timeout", 8, "seconds a replica may keep requests without an answer, 8 to 30")
 	f.DurationVar(&cfg.NoReplicaTimeout, "no-replica-timeout", 30*time.Second, "how long requests wait when no replica is left")
+	f.Var(&budget, "rebuild-bandwidth", "most bytes per second that a rebuild sends, 0 for no limit")
 	f.IntVar(&maxCount, "snapshot-max-count", 250, "most snapshots, 2 to 250")
 	f.Var(&maxSize, "snapshot-max-size", "most bytes in snapshots, 0 for no limit")
 	f.BoolVar(&cfg.Options.UnmapMarkSnapChainRemoved, "unmap-mark-snap-chain-removed", false, "kept for clients that ask for it")

@@ -42,10 +42,12 @@ type EngineConfig struct {
 	Keeper           string
 	ReplicaTimeout   time.Duration
 	NoReplicaTimeout time.Duration
-	GatherTimeout    time.Duration // 0 is the engine's own
-	Lease            time.Duration // 0 is the engine's own
-	Witness          engine.Witness
-	Log              *slog.Logger
+	// RebuildBudget bounds what a rebuild sends, in bytes per second; 0 means no bound.
+	RebuildBudget int64
+	GatherTimeout time.Duration // 0 is the engine's own
+	Lease         time.Duration // 0 is the engine's own
+	Witness       engine.Witness
+	Log           *slog.Logger
 }
 
 // Errors that end an engine.
@@ -85,7 +87,7 @@ func RunEngine(ctx context.Context, cfg EngineConfig) error {
 	p.state.init()
 	core := engine.New(engine.Config{
 		VolumeName: cfg.VolumeName, VolumeUUID: cfg.VolumeUUID, Instance: cfg.Instance, InstanceManager: cfg.InstanceManager,
-		Secret: cfg.Secret, Size: cfg.Size, Replicas: cfg.Replicas, Options: cfg.Options, ReplicaTimeout: cfg.ReplicaTimeout,
+		Secret: cfg.Secret, Size: cfg.Size, Replicas: cfg.Replicas, Options: cfg.Options, RebuildBudget: cfg.RebuildBudget, ReplicaTimeout: cfg.ReplicaTimeout,
 		NoReplicaTimeout: cfg.NoReplicaTimeout, GatherTimeout: cfg.GatherTimeout, Lease: cfg.Lease, Arena: arena, Witness: cfg.Witness, Nonce: nonce, OnState: p.onState,
 		Event: func(e engine.Event) {
 			cfg.Log.Info("engine event", "event", e.Name, "replica", e.Replica, "text", e.Text)

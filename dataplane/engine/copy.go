@@ -62,11 +62,16 @@ func (e *Engine) rebuildMore() {
 	j := e.rebuilding()
 	switch {
 	case j == nil:
-	case j.stage == stageSurveying && (e.purge == nil || e.purge.waiting == 0):
+	case j.stage == stageSurveying && e.settledFiles():
 		j.survey()
 	case j.stage == stageCopying || j.stage == stageVerifying:
 		j.more()
 	}
+}
+
+// settledFiles reports that nothing of the engine's own changes the files: no piece of a purge, no mending.
+func (e *Engine) settledFiles() bool {
+	return (e.purge == nil || e.purge.waiting == 0) && e.mending == nil
 }
 
 // rebuildDue is when the budget lets the rebuild go on.

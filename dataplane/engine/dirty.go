@@ -33,7 +33,8 @@ type region struct {
 	state   regionState
 	writes  int    // in flight
 	last    uint64 // sequence of the last completed write
-	torn    bool   // a write failed: replicas may differ until the next start compares them
+	torn    bool   // a write failed: replicas may differ until they are compared
+	tears   int    // how many have failed
 	waiters []*task
 }
 
@@ -50,6 +51,7 @@ type dirtyLog struct {
 	full     []*task  // waiting for room
 	seq      uint64   // completed writes
 	stable   uint64   // writes up to this one are flushed
+	mendable []uint32 // torn regions in which writes succeed again
 }
 
 func (d *dirtyLog) init() { d.regions = map[uint32]*region{} }
@@ -146,7 +148,13 @@ func (d *dirtyLog) end(_ *Engine, t *task, failed bool) {
 	r.writes--
 	d.seq++
 	r.last = d.seq
-	r.torn = r.torn || failed
+	switch {
+	case failed:
+		r.torn = true
+		r.tears++
+	case r.torn && !slices.Contains(d.mendable, regionOf(t.off)):
+		d.mendable = append(d.mendable, regionOf(t.off))
+	}
 }
 
 // torn reports whether replicas may differ in [off, off+n).
@@ -174,8 +182,7 @@ func (d *dirtyLog) clearable(r *region) bool {
 	return r.state == marked && r.writes == 0 && !r.torn && r.last <= d.stable
 }
 
-// stuck reports that no flush will ever make room: writes to every marked region have failed, as on full disks. Waiting
-// requests are told so instead of being kept for ever; the next start compares the regions and frees the log.
+// stuck reports that no flush will ever make room: writes to every marked region have failed, as on full disks.
 func (d *dirtyLog) stuck() bool {
 	for _, r := range d.regions {
 		if !r.torn || r.writes > 0 || r.state != marked {
@@ -201,11 +208,7 @@ func (d *dirtyLog) shrink(e *Engine) {
 		}
 	}
 	if len(old) == 0 && d.stuck() {
-		full := d.full
-		d.full = nil
-		for _, t := range full {
-			e.finish(t, block.NoSpace)
-		}
+		d.mendOne(e)
 		return
 	}
 	if len(old) == 0 {
@@ -215,6 +218,32 @@ func (d *dirtyLog) shrink(e *Engine) {
 	slices.SortFunc(old, func(a, b uint32) int { return int(d.regions[a].last) - int(d.regions[b].last) })
 	old = old[:min(len(old), max(1, len(d.regions)-dirtyLow))]
 	d.clear(e, old, func(bool) {})
+}
+
+// mendOne makes room where every region is torn. If even that is not possible, because the disks are still full, waiting
+// requests are told so instead of being kept for ever.
+func (d *dirtyLog) mendOne(e *Engine) {
+	if e.mending != nil {
+		return // mended calls again
+	}
+	n, ok := d.lowestTorn()
+	if ok && e.rebuilding() == nil {
+		e.mend(n, func(ok bool) { d.mended(e, ok) })
+		return
+	}
+	d.mended(e, false)
+}
+
+func (d *dirtyLog) mended(e *Engine, ok bool) {
+	if ok {
+		d.shrink(e)
+		return
+	}
+	full := d.full
+	d.full = nil
+	for _, t := range full {
+		e.finish(t, block.NoSpace)
+	}
 }
 
 // clear takes the marks of old away on every replica.

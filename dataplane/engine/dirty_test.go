@@ -1,6 +1,7 @@
 package engine_test
 
 import (
+	"bytes"
 	"strings"
 	"testing"
 	"time"
@@ -59,6 +60,10 @@ func TestLogFullOfFailedWrites(t *testing.T) {
 	g.expectModes("a=RW b=RW")
 	for _, f := range g.fakes {
 		f.script = nil
+	}
+	// Space is back: the log makes room by comparing what is torn, and a write to a new region succeeds.
+	if code := g.finish(g.write((regions-1)*engine.DirtyRegion, 3, 512)); code != block.OK {
+		t.Errorf("write where there is no mark: %s", code)
 	}
 	last := calls[0]
 	if code := g.finish(g.write(last.req.Off, 2, 512)); code != block.OK {
@@ -161,4 +166,46 @@ func TestMarksOutliveUnflushedWrites(t *testing.T) {
 	if g.fakes[0].clears() == before {
 		t.Error("no mark was taken away: nothing was tried")
 	}
+}
+
+// A region in which a write has failed is made identical as soon as writes succeed there again; new failures keep it torn.
+func TestTornRegionIsMended(t *testing.T) {
+	g := newRig(t, 2, 16*mib).start()
+	g.finish(g.write(4*mib, 1, 8192))
+	tear := func() {
+		for _, f := range g.fakes {
+			f.script = answerWith(wire.Write, block.NoSpace)
+		}
+		if code := g.finish(g.write(5*mib, 2, 4096)); code != block.NoSpace {
+			t.Fatal(code)
+		}
+	}
+	tear()
+	g.fakes[1].write(5*mib, bytes.Repeat([]byte{2}, 2048)) // a part of it arrived there
+	g.fakes[0].script, g.fakes[1].script = nil, nil
+	if code := g.finish(g.write(6*mib, 3, 4096)); code != block.OK {
+		t.Fatal(code)
+	}
+	same := func() bool { return bytes.Equal(g.fakes[0].read(4*mib, 4*mib), g.fakes[1].read(4*mib, 4*mib)) }
+	g.until("made identical", same)
+	if p := g.fakes[0].read(5*mib, 1); p[0] != 0 {
+		t.Error("the content changed under the reader")
+	}
+	g.expectModes("a=RW b=RW")
+	tear()
+	g.fakes[1].write(5*mib, bytes.Repeat([]byte{2}, 2048))
+	g.fakes[0].script = nil
+	g.fakes[1].script = func(h *wire.Header) (block.Code, bool) { // full wherever it does not have the block yet
+		if h.Type == wire.Write && h.Len == mib {
+			return block.NoSpace, false
+		}
+		return block.OK, false
+	}
+	if code := g.finish(g.write(6*mib, 4, 4096)); code != block.OK {
+		t.Fatal(code)
+	}
+	g.never("made identical without space, or dropped for it", time.Second, func() bool { return same() || g.modes() != "a=RW b=RW" })
+	g.fakes[1].script = nil
+	g.finish(g.write(6*mib, 5, 4096))
+	g.until("made identical when space is back", same)
 }

@@ -150,6 +150,7 @@ type Engine struct {
 
 	// foreground counts pieces of the frontend's requests that are not answered; rebuildBudget is in bytes per second.
 	foreground    int
+	mending       *mending
 	rebuildBudget int64
 
 	serving   bool
@@ -222,6 +223,7 @@ func (e *Engine) Step(now clock.Ticks, in []loop.Done, out *[]loop.Op) clock.Tic
 	}
 	e.checkDetached()
 	e.rebuildMore()
+	e.mendMore()
 	e.purgeMore()
 	e.scrubMore()
 	for _, l := range e.links {

@@ -142,10 +142,9 @@ func (j *rebuildJob) ready() {
 		return
 	}
 	j.answer(nil)
-	if p := j.e.purge; p != nil && p.waiting > 0 {
-		return // its pieces still change the files; survey is called when they are done
+	if j.e.settledFiles() {
+		j.survey() // otherwise rebuildMore does it
 	}
-	j.survey()
 }
 
 // survey asks everybody for the chain, and for what is known about the target's absence.
