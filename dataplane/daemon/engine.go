@@ -73,6 +73,7 @@ type engineProcess struct {
 // RunEngine runs an engine until ctx ends, then shuts it down cleanly.
 func RunEngine(ctx context.Context, cfg EngineConfig) error {
 	arena := loop.NewArena(engineArena)
+	defer func() { _ = arena.Close() }() // after the loop, whose workers use it; a caller may run many
 	l, err := posix.New(arena, posix.Options{})
 	if err != nil {
 		return err

@@ -70,6 +70,7 @@ func RunReplica(ctx context.Context, cfg ReplicaConfig) (err error) {
 	sessions.set(0)
 	defer context.AfterFunc(ctx, func() { sessions.wait(run); cancel(nil) })()
 	arena := loop.NewArena(replicaArena)
+	defer func() { _ = arena.Close() }() // after the loop, whose workers use it; a caller may run many
 	l, err := posix.New(arena, posix.Options{})
 	if err != nil {
 		return err
