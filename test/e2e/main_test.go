@@ -32,7 +32,7 @@ func TestCluster(t *testing.T) {
 		name string
 		run  func(*testing.T, *cluster)
 	}{
-		{"A1", scenarioA1}, {"A2", scenarioA2}, {"F1", scenarioF1}, {"P7", promiseP7}, {"BadInput", badInput},
+		{"A1", scenarioA1}, {"A2", scenarioA2}, {"F1", scenarioF1}, {"F3", scenarioF3}, {"P7", promiseP7}, {"BadInput", badInput},
 	} {
 		t.Run(s.name, func(t *testing.T) {
 			outer := c.t
@@ -344,6 +344,42 @@ func TestF2(t *testing.T) {
 	}
 	c.detach("f2")
 	c.identical("f2", 3)
+}
+
+// f3Rounds is how often the engine is killed. The control plane restarts an engine that keeps dying later and later, and gives
+// it up after the third time in a row; one that has run well in between counts anew.
+const f3Rounds = 2
+
+// scenarioF3: the engine process is killed under a writer on the block device. The device stays, the writer sees no error, I/O goes
+// on with the next engine.
+func scenarioF3(t *testing.T, c *cluster) {
+	c.create("f3", 64*mib, 3)
+	endpoint := c.attach("f3", "node-2", 3)
+	defer c.remove("f3")
+	if strings.HasPrefix(endpoint, "nbd+unix:") {
+		t.Skipf("the endpoint is %s: only a block device outlives its engine, and this host offers none", endpoint)
+	}
+	d := c.device(endpoint)
+	w := rig.NewWriter(d, 64*mib, 3)
+	stop := make(chan struct{})
+	done := w.Run(stop)
+	for round := range f3Rounds {
+		w.AwaitMore(t, 300)
+		c.kill("--engine-instance-name\x00f3-e-0")
+		w.AwaitMore(t, 300)
+		c.awaitUsable("f3", "node-2", 3)
+		t.Logf("round %d: I/O goes on after %d writes", round+1, w.Ops())
+	}
+	close(stop)
+	if err := <-done; err != nil {
+		t.Fatalf("the writer saw an error: %v", err)
+	}
+	w.Verify(t, d)
+	if err := d.Close(); err != nil {
+		t.Fatal(err)
+	}
+	c.detach("f3")
+	c.identical("f3", 3)
 }
 
 // directoryOn returns the data directory name of the volume's replica on a node.
