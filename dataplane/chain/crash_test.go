@@ -139,7 +139,7 @@ func crashAndOpen(t *testing.T, w *world, seed uint64, step int64) view {
 		t.Fatalf("step %d, seed %d: independent reader: %v", step, seed, err)
 	}
 	ours := x.read(0, x.c.Size())
-	if theirs, err := raw.content(*raw.vol.Head); err != nil || !bytes.Equal(ours, theirs) {
+	if theirs, err := raw.Content(raw.Head); err != nil || !bytes.Equal(ours, theirs) {
 		t.Fatalf("step %d, seed %d: independent reader sees other content (%v)", step, seed, err)
 	}
 	x.must(x.c.Close())

@@ -246,7 +246,7 @@ func wipe(fs disk.Meta, dir string) error {
 
 // ownedName tells whether a name is one of the format's.
 func ownedName(name string) bool {
-	for _, p := range []string{headPrefix, snapPrefix, volumeMetaName, revisionName, "ankole.", "volume-delta-"} {
+	for _, p := range []string{headPrefix, snapPrefix, volumeMetaName, revisionName, "ankole.", deltaPrefix} {
 		if strings.HasPrefix(name, p) {
 			return true
 		}

@@ -45,8 +45,47 @@ func (c *Chain) loadDisks(names []string) error {
 		return err
 	}
 	strays = append(strays, c.dropImageless(names, live)...)
+	if !slices.Contains(names, importName) {
+		c.settleAbsent()
+		return c.removeStrays(strays)
+	}
+	uncommitted, err := c.findUncommitted(names, live)
+	if err != nil {
+		return err
+	}
 	c.settleAbsent()
-	return c.removeStrays(strays)
+	// The import's own name tells that a snapshot was not committed, so it must stay for as long as that one is there.
+	if err := c.removeStrays(append(strays, uncommitted...)); err != nil {
+		return err
+	}
+	return c.removeStrays([]string{importName})
+}
+
+// findUncommitted forgets snapshots outside the live chain that are the same file as the one an import was writing, and
+// returns their files.
+func (c *Chain) findUncommitted(names, live []string) (strays []string, err error) {
+	own, err := c.fs.Stat(c.path(importName))
+	if err != nil {
+		return nil, err
+	}
+	for _, name := range names {
+		if _, ok := snapshotName(name); !ok || slices.Contains(live, name) {
+			continue
+		}
+		info, err := c.fs.Stat(c.path(name))
+		if isNotFound(err) {
+			continue // a stray that is listed already
+		}
+		if err != nil {
+			return nil, err
+		}
+		if info.Inode != own.Inode {
+			continue
+		}
+		delete(c.disks, name)
+		strays = append(strays, name, name+metaSuffix)
+	}
+	return strays, nil
 }
 
 // findStrays lists the files that no finished operation leaves: temporary files, heads other than volume.meta's, and
@@ -99,13 +138,15 @@ func (c *Chain) checkStrays(strays, live []string) error {
 }
 
 // dropImageless forgets layers of other branches whose image is missing: nothing can be read from them. It returns
-// the metadata files that an interrupted removal left.
+// the metadata files that an interrupted removal left, or a rotation that was not committed: beside the head, with nothing
+// on it. Other engines would stumble over them.
 func (c *Chain) dropImageless(names, live []string) (strays []string) {
 	for _, file := range slices.Sorted(maps.Keys(c.disks)) {
 		if slices.Contains(names, file) || slices.Contains(live, file) {
 			continue
 		}
-		if c.disks[file].Removed {
+		rotated := c.disks[file].Parent == c.disks[c.vm.Head].Parent && len(c.children(file)) == 0
+		if c.disks[file].Removed || rotated {
 			strays = append(strays, file+metaSuffix)
 		} else {
 			c.opts.Log.Warn("metadata without an image file ignored", "dir", c.dir, "file", file+metaSuffix)

@@ -47,6 +47,8 @@ func TestChainAgainstModel(t *testing.T) {
 			"purge":    m.opPurge,
 			"reopen":   func(*rapid.T) { m.reopen() },
 			"crash":    m.opCrash,
+			"hash":     m.opHash,
+			"verify":   m.opVerify,
 		})
 		m.must(m.c.Close())
 		if n := m.mem().OpenFiles(); n != 0 {
@@ -174,6 +176,37 @@ func (m *model) opMarkRemoved(t *rapid.T) {
 	m.removed[name] = true
 }
 
+// opHash computes a snapshot's checksums; the independent reader looks whether they are right for as long as they hold.
+func (m *model) opHash(t *rapid.T) {
+	if m.next == 0 {
+		t.Skip("no snapshot")
+	}
+	name := fmt.Sprint("s", rapid.IntRange(1, m.next).Draw(t, "snapshot"))
+	r, err := m.c.Hash(name, rapid.Bool().Draw(t, "rehash"), hashedAt)
+	if m.snaps[name] == nil {
+		wantErr(m.t, err, chain.ErrNotFound)
+		return
+	}
+	if m.must(err); r.Corrupted {
+		t.Fatalf("%s: %+v", name, r)
+	}
+}
+
+// opVerify: whatever has happened, nothing that nobody damaged is ever seen as rotten.
+func (m *model) opVerify(t *rapid.T) {
+	for name := range m.snaps {
+		if m.removed[name] {
+			continue
+		}
+		v := m.view(name)
+		verdict, rot, err := v.Verify(0, v.Size())
+		if m.must(err); verdict == chain.VerdictRotten {
+			t.Fatalf("%s: %+v", name, rot)
+		}
+		m.must(v.Close())
+	}
+}
+
 func (m *model) opCrash(t *rapid.T) {
 	m.must(m.c.Sync())
 	m.fs = m.mem().Crash(rapid.Uint64().Draw(t, "seed"))
@@ -209,7 +242,7 @@ func (m *model) check(t *rapid.T) {
 	}
 	raw, err := readRaw(m.fs, m.dir, false)
 	m.must(err)
-	if theirs, err := raw.content(*raw.vol.Head); err != nil || !bytes.Equal(theirs, m.head) {
+	if theirs, err := raw.Content(raw.Head); err != nil || !bytes.Equal(theirs, m.head) {
 		t.Fatalf("the independent reader sees other content (%v)", err)
 	}
 }

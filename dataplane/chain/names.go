@@ -19,6 +19,7 @@ const (
 	sumsSuffix       = ".sums"
 	tmpSuffix        = ".tmp"
 	restoreTmpSuffix = ".snap_tmp"
+	deltaPrefix      = "volume-delta-"
 	memberName       = "ankole.member"
 	dirtyName        = "ankole.dirty"
 	reserveName      = "ankole.reserve"

@@ -110,7 +110,7 @@ func TestOnMachineFileSystem(t *testing.T) {
 		w.wantByte(15*mib+1024, 3072, 0)
 		raw, err := readRaw(w.fs, w.dir, false)
 		w.must(err)
-		if got, err := raw.content(*raw.vol.Head); err != nil || string(got) != string(w.read(0, w.c.Size())) {
+		if got, err := raw.Content(raw.Head); err != nil || string(got) != string(w.read(0, w.c.Size())) {
 			t.Fatalf("the independent reader sees other content (%v)", err)
 		}
 		w.reopen()

@@ -220,7 +220,7 @@ func TestCrashDuringPurge(t *testing.T) {
 			}
 			raw, err := readRaw(x.fs, x.dir, false)
 			x.must(err)
-			if theirs, err := raw.content(*raw.vol.Head); err != nil || !bytes.Equal(theirs, x.read(0, crashSize)) {
+			if theirs, err := raw.Content(raw.Head); err != nil || !bytes.Equal(theirs, x.read(0, crashSize)) {
 				t.Fatalf("step %d, seed %d: the independent reader sees other content (%v)", step, seed, err)
 			}
 			x.must(x.c.Purge(nil))

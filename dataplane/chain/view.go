@@ -288,7 +288,7 @@ func (v *View) differing(off int64, data []byte) (out []Rot, err error) {
 func (v *View) expect(f disk.File, off int64, data []byte, written []Rot) error {
 	c := v.c
 	c.voided[v.file]++
-	if err := v.dropSums(); err != nil {
+	if err := errors.Join(c.layersChange(v.file), v.dropSums()); err != nil {
 		return err
 	}
 	if _, err := c.fs.Stat(c.path(v.file + checksumSuffix)); err == nil {

@@ -1,0 +1,100 @@
+package chain_test
+
+import (
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+
+	"ankole.storage/dataplane/chain"
+)
+
+// reads are the methods that change nothing on the disk, and those whose changes are made durable by others.
+const reads = `Chain.Absent Chain.At Chain.CheckExpand Chain.CheckRevert Chain.CheckSnapshot Chain.Checksum Chain.Dirty
+Chain.DiscardPlan Chain.EdgeBlocks Chain.Empty Chain.HashAt Chain.HeadHandle Chain.Layer Chain.LayerExtents Chain.LayerHandle
+Chain.LayerList Chain.Layers Chain.MarkLayerWritten Chain.MarkPunched Chain.MarkWritten Chain.NewPurge Chain.OpenView
+Chain.ReadAt Chain.ReadPlan Chain.Rebuilding Chain.Record Chain.RemainingSnapshots Chain.Remap Chain.RevisionCounter
+Chain.SetLimits Chain.Size Chain.Snapshots Chain.Spec Chain.State Chain.Structure Chain.Usage Chain.WriteAllowed
+Chain.ZeroPlan Chain.Abandon Chain.Sync Purge.Next Purge.Progress Hash.Close Hash.Position Hash.Progress View.Close
+View.ReadAt View.ReadPlan View.Size View.Verify`
+
+// crashed says which test crashes a method before each of its changes, with any choice of lost writes.
+var crashed = map[string]string{
+	"Chain.Snapshot":           "TestCrashDuringSnapshot",
+	"Chain.Expand":             "TestCrashDuringExpand",
+	"Chain.Revert":             "TestCrashDuringRevert",
+	"Chain.MarkRemoved":        "TestCrashDuringMarkRemoved",
+	"Chain.Purge":              "TestCrashDuringPurge",
+	"Purge.Work":               "TestCrashDuringPurge",
+	"Purge.Finish":             "TestCrashDuringPurge",
+	"Chain.Close":              "TestCrashDuringOpenAndClose",
+	"Chain.SetRebuilding":      "TestCrashDuringRebuildFlags",
+	"Chain.FinishRebuild":      "TestCrashDuringRebuildFlags",
+	"Chain.VoidForRebuild":     "TestCrashWhileTheRecordIsMadeVoid",
+	"Chain.WriteRecord":        "TestCrashDuringWriteRecord",
+	"Chain.WriteDirty":         "TestCrashDuringWriteDirty",
+	"Chain.SetRevisionCounter": "TestCrashDuringSetRevisionCounter",
+	"Chain.NewHash":            "TestCrashDuringHash",
+	"Chain.Hash":               "TestCrashDuringHash",
+	"Hash.Work":                "TestCrashDuringHash",
+	"Hash.Finish":              "TestCrashDuringHash",
+	"View.Repair":              "TestCrashDuringRepair",
+	"Chain.NewImport":          "TestCrashDuringImport",
+	"Import.WriteAt":           "TestCrashDuringImport",
+	"Import.Finish":            "TestCrashDuringImport",
+	"Import.Close":             "TestCrashDuringImport",
+}
+
+// A method that changes a directory without a test that crashes it at every step is not done.
+func TestEveryChangeIsCrashed(t *testing.T) {
+	files, err := filepath.Glob("*_test.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var tests strings.Builder
+	for _, f := range files {
+		data, err := os.ReadFile(f)
+		if err != nil {
+			t.Fatal(err)
+		}
+		tests.Write(data)
+	}
+	known := map[string]bool{}
+	for _, name := range strings.Fields(reads) {
+		known[name] = true
+	}
+	for _, v := range []any{&chain.Chain{}, &chain.Purge{}, &chain.Hash{}, &chain.View{}, &chain.Import{}} {
+		typ := reflect.TypeOf(v)
+		for i := range typ.NumMethod() {
+			name := typ.Elem().Name() + "." + typ.Method(i).Name
+			test := crashed[name]
+			switch {
+			case test == "" && !known[name]:
+				t.Errorf("%s is neither a read nor crashed by a test", name)
+			case test != "" && !strings.Contains(tests.String(), "\nfunc "+test+"("):
+				t.Errorf("%s: there is no %s", name, test)
+			}
+		}
+	}
+}
+
+func TestCrashDuringSetRevisionCounter(t *testing.T) {
+	base := crashBase(t)
+	seen := map[int64]int{}
+	for step, done := int64(0), false; !done; step++ {
+		w := base.copyOf()
+		w.open()
+		w.mem().CrashAfter(step)
+		done = w.c.SetRevisionCounter(4711) == nil
+		for seed := range uint64(crashSeeds) {
+			v := crashAndOpen(t, w, seed, step)
+			if seen[v.Revision]++; done && v.Revision != 4711 {
+				t.Fatalf("seed %d: %d after the end", seed, v.Revision)
+			}
+		}
+	}
+	if len(seen) != 2 || seen[4711] == 0 {
+		t.Fatalf("%v", seen)
+	}
+}
