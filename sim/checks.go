@@ -14,13 +14,15 @@ type Check struct {
 	Do   func(r *run) error
 }
 
+const identical = "identical replicas"
+
 // Checks are made in this order; the last ones end the engine.
 var Checks []Check
 
 func init() {
 	Checks = []Check{
 		{"content", (*run).checkContent},
-		{"identical replicas", (*run).checkIdentical},
+		{identical, (*run).checkIdentical},
 	}
 }
 

@@ -52,6 +52,14 @@ type Bug string
 const (
 	// bugUnequalLeases: every second engine believes that its lease lasts an hour.
 	bugUnequalLeases Bug = "unequal leases"
+	// bugLyingDisks: syncs of data succeed and do nothing.
+	bugLyingDisks Bug = "lying disks"
+	// bugForgetfulWitness: the witness swaps whatever it holds.
+	bugForgetfulWitness Bug = "forgetful witness"
+	// bugRottenHead: one replica's data is damaged before the end.
+	bugRottenHead Bug = "rotten head"
+	// bugNoControlPlane: nobody starts what has died.
+	bugNoControlPlane Bug = "no control plane"
 )
 
 // longEvery is how many seeds there are to a long one, which makes ten times as many requests.

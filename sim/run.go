@@ -22,6 +22,8 @@ type Result struct {
 	Err error
 	// At is the offset in bytes that Err is about, -1 for none.
 	At int64
+	// Requests are the numbers of all requests, in order.
+	Requests []uint64
 	// History is the end of what happened, reduced to what concerns At if that is known.
 	History []string
 }
@@ -69,6 +71,7 @@ func (p Plan) Play() Result {
 	for i := range p.Clients {
 		r.clients = append(r.clients, &client{r: r, n: i, rnd: stream(p.Seed, 16+uint64(i))})
 	}
+	r.plant(p.Bug)
 	err := r.guarded()
 	res := Result{Plan: p, Hash: w.Hash(), Operations: r.check.Reads + r.check.Writes + r.check.Flushes, By: r.faults, Steps: w.Steps,
 		Simulated: time.Duration(w.Now()), Dropped: r.v.Dropped, Rebuilt: r.v.Rebuilt, Err: err, At: -1}
@@ -80,6 +83,9 @@ func (p Plan) Play() Result {
 			res.At = r.check.At * block.SectorSize
 		}
 		res.History = r.report(res.At)
+		for i := range r.history {
+			res.Requests = append(res.Requests, r.history[i].ID)
+		}
 	}
 	return res
 }
@@ -87,6 +93,22 @@ func (p Plan) Play() Result {
 // healTime is how long a volume may take to become healthy when nothing is wrong any more: a gathering with a silent replica
 // (8 s), a witness asked again and a few rebuilds that end in timeouts (16 s for the last replica).
 const healTime = 2 * time.Minute
+
+// plant makes the mistakes of a bug.
+func (r *run) plant(b Bug) {
+	for _, n := range r.v.Nodes {
+		n.Disk.lies = b == bugLyingDisks
+	}
+	r.v.Witness.forgets = b == bugForgetfulWitness
+}
+
+// rot damages data of one replica.
+func (r *run) rot() {
+	x := r.v.Replicas[0]
+	for _, l := range x.chain.LayerList() {
+		_ = x.Disk.FS.Rot(replicaDir+x.Name+"/"+l.File, 0, r.plan.Size) // a layer without data is fine
+	}
+}
 
 // guarded plays, and takes a panic of a core for the violation that it is.
 func (r *run) guarded() (err error) {
@@ -104,7 +126,9 @@ func (r *run) play() error {
 	r.pause = p.Time * time.Duration(p.Clients) / time.Duration(p.Operations)
 	var heal func()
 	heal = func() {
-		r.v.Heal()
+		if p.Bug != bugNoControlPlane || w.Now() < clock.Ticks(p.Time)/2 {
+			r.v.Heal()
+		}
 		w.After(w.Between(5*time.Millisecond, p.HealEvery), heal)
 	}
 	heal()
@@ -121,6 +145,9 @@ func (r *run) play() error {
 		return r.stuck()
 	}
 	for _, c := range Checks {
+		if p.Bug == bugRottenHead && c.Name == identical {
+			r.rot()
+		}
 		if r.check.Err != nil {
 			break
 		}

@@ -20,6 +20,7 @@ func TestIdleEngineLetsGoOfAReplicaThatMoved(t *testing.T) {
 	if !w.Until(time.Minute, v.Healthy) {
 		t.Fatalf("does not start\n%s", v.History())
 	}
+	w.Until(10*time.Second, func() bool { return false }) // nothing is under way any more
 	x := v.Replicas[0]
 	if v.Current.node == x.Node {
 		x = v.Replicas[1] // the engine lives on

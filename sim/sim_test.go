@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 )
 
 // seeds is how many seeds a plain test run tries; SEEDS overrides it.
@@ -31,8 +32,15 @@ func number(t *testing.T, name string, otherwise uint64) uint64 {
 // TestMain trades memory for time: a simulation makes much garbage of little size.
 func TestMain(m *testing.M) {
 	debug.SetGCPercent(400)
-	os.Exit(m.Run())
+	code := m.Run()
+	if summary != "" {
+		fmt.Println(summary)
+	}
+	os.Exit(code)
 }
+
+// summary is the last line that a run of seeds prints.
+var summary string
 
 // TestSeeds runs random histories with faults and checks every read, and what must hold in the end.
 func TestSeeds(t *testing.T) {
@@ -41,7 +49,8 @@ func TestSeeds(t *testing.T) {
 		first, n = s, 1
 	}
 	total := soak(t, first, n)
-	t.Log(total)
+	t.Logf("faults: %v", total.by)
+	summary = total.String()
 	if n >= seeds && (total.faults == 0 || total.rebuilt == 0) {
 		t.Error("nothing was tried: no fault or no rebuild in any seed")
 	}
@@ -53,8 +62,11 @@ type totals struct {
 }
 
 func (s *totals) String() string {
-	return fmt.Sprintf("%d seeds, %d operations, %d faults, %d rebuilds, %d violations %v", s.seeds, s.operations, s.faults, s.rebuilt, s.violations, s.by)
+	return fmt.Sprintf("%d seeds, %d operations, %d faults, %d rebuilds, %d violations", s.seeds, s.operations, s.faults, s.rebuilt, s.violations)
 }
+
+// progressEvery is how many seeds there are to a line of progress.
+const progressEvery = 1000
 
 // maxViolations ends a soak: one defect shows in many seeds.
 const maxViolations = 3
@@ -91,7 +103,9 @@ func soak(t *testing.T, first, n uint64) *totals {
 }
 
 func (s *totals) add(t *testing.T, r *Result) {
-	s.seeds++
+	if s.seeds++; s.seeds%progressEvery == 0 {
+		fmt.Println(s)
+	}
 	s.operations += r.Operations
 	s.faults += r.Faults
 	s.rebuilt += r.Rebuilt
@@ -100,8 +114,21 @@ func (s *totals) add(t *testing.T, r *Result) {
 	}
 	if r.Err != nil {
 		s.violations++
-		t.Errorf("seed %d: %v\nrepeat with: make sim SEED=%d\n%s\n%s", r.Plan.Seed, r.Err, r.Plan.Seed, &r.Plan, strings.Join(r.History, "\n"))
+		short := shortened(r, shrinkPlays)
+		t.Errorf("seed %d: %v\nrepeat with: make sim SEED=%d\n%s\nshortened: %v\n%s\n%s", r.Plan.Seed, r.Err, r.Plan.Seed, &r.Plan,
+			short.Err, &short.Plan, strings.Join(short.History, "\n"))
 	}
+}
+
+// Bounds of shortening a history: a report late is worth less than one a little longer.
+const (
+	shrinkPlays = 400
+	shrinkTime  = time.Minute
+)
+
+func shortened(r *Result, plays int) Result {
+	end := time.Now().Add(shrinkTime)
+	return r.Plan.Shrink(plays, func() bool { return time.Now().After(end) })
 }
 
 // TestSameSeedSameHistory is what makes a seed a reproduction.

@@ -104,13 +104,16 @@ func (c *client) act() {
 	}
 	c.made++
 	r.requests++
-	c.leave = r.plan.Skip[uint64(c.n)<<32|c.made]
+	c.leave = r.plan.Skip[c.id()]
 	a := choose(c.rnd, Actions, func(a *Action) int { return a.Weight })
 	if c.engine != r.v.Current && c.rnd.IntN(4) > 0 {
 		a = &Actions[0] // an engine that was replaced is most dangerous to who reads
 	}
 	a.Do(c, c.rnd)
 }
+
+// id is the number of the request being made.
+func (c *client) id() uint64 { return uint64(c.n)<<32 | c.made }
 
 // choose finds an engine: some clients hold on to one that was replaced for as long as it lives.
 func (c *client) choose() {
@@ -214,7 +217,7 @@ func (c *client) send(call *Call, write uint64, answer func(block.Code, []byte))
 	e, r := c.engine, c.r
 	c.waits = call
 	k := len(r.history)
-	r.history = append(r.history, Request{Began: r.w.Now(), Ended: clock.Never, Client: c.n, Engine: e, Kind: call.Kind, FUA: call.FUA,
+	r.history = append(r.history, Request{ID: c.id(), Began: r.w.Now(), Ended: clock.Never, Client: c.n, Engine: e, Kind: call.Kind, FUA: call.FUA,
 		Off: call.Off, Len: call.Len, Write: write})
 	if call.Kind == block.Read {
 		r.reads = append(r.reads, k)
@@ -242,6 +245,7 @@ func (c *client) send(call *Call, write uint64, answer func(block.Code, []byte))
 
 // Request is one request, for reports.
 type Request struct {
+	ID           uint64 // by which a plan can leave it out
 	Began, Ended clock.Ticks
 	Client       int
 	Engine       *EngineProcess
