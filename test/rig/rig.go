@@ -122,7 +122,7 @@ func Open(t testing.TB, cfg Config) (*Volume, error) {
 	for i := range cfg.Replicas {
 		r := v.AddReplica(fmt.Sprintf("vol-%08d", i))
 		if cfg.Disk > 0 {
-			if r.Disk, err = newDisk(filepath.Join(v.Dir, r.Name+".img"), cfg.Disk); err != nil {
+			if r.Disk, err = newDisk(r.Name, cfg.Disk); err != nil {
 				return nil, err
 			}
 			r.Dir = filepath.Join(r.Disk.Path(), r.Name)
@@ -157,6 +157,11 @@ func (v *Volume) close() {
 		}
 	}
 	for _, r := range v.Replicas {
+		if v.t.Failed() {
+			if err := r.Disk.keep(filepath.Join(v.Dir, r.Name+".img")); err != nil {
+				v.t.Logf("disk of %s is not kept: %v", r.Name, err)
+			}
+		}
 		r.Disk.close()
 	}
 	v.net.close()
