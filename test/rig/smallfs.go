@@ -147,7 +147,11 @@ func (d *Disk) keep(path string) error {
 	if d == nil {
 		return nil
 	}
-	if err := unix.Syncfs(d.fd); err != nil {
+	root, err := os.Open(d.Path()) // the descriptor of a mount is good for paths only
+	if err != nil {
+		return err
+	}
+	if err := errors.Join(unix.Syncfs(int(root.Fd())), root.Close()); err != nil {
 		return err
 	}
 	out, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
