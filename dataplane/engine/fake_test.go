@@ -43,6 +43,7 @@ type fake struct {
 	pieces    int // of a purge, before it is done
 	controls  []wire.ControlRequest
 	cleared   int
+	heldCode  block.Code // what held requests are answered with, once it is set
 	log       []string
 }
 
@@ -132,7 +133,12 @@ func (f *fake) Frame(_ *wire.Conn, h *wire.Header, payload loop.Seg) {
 	}
 	hdr := *h
 	f.check(&hdr, p)
-	answer := func(*[]loop.Op) { f.answer(&hdr, p, code) }
+	answer := func(*[]loop.Op) {
+		if f.heldCode != block.OK {
+			code = f.heldCode
+		}
+		f.answer(&hdr, p, code)
+	}
 	if hold {
 		f.held = append(f.held, answer)
 		return
