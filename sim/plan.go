@@ -88,7 +88,7 @@ func PlanFor(seed uint64) Plan {
 		p.Operations *= 10
 		faults *= 8
 	}
-	p.Chores = r.IntN(4) * faults / 8
+	p.Chores = r.IntN(4) * faults / 2
 	p.Time = time.Duration(int64(faults) * (second/50 + r.Int64N(second)))
 	for range faults {
 		p.Faults = append(p.Faults, planFault(r, p.Time))

@@ -17,6 +17,8 @@ type Result struct {
 	Dropped, Rebuilt, Steps int
 	// Simulated is how much time passed in it.
 	Simulated time.Duration
+	// Chores counts what operators were told is done, by name.
+	Chores map[string]int
 	// By counts the faults by name.
 	By  map[string]int
 	Err error
@@ -42,6 +44,10 @@ type run struct {
 	// reads lists those reads in it that may be open.
 	reads  []int
 	faults map[string]int
+	// taken are the acknowledged snapshots that were not removed, expanded is the largest size that was acknowledged.
+	taken    map[string]taken
+	managed  map[string]int
+	expanded int64
 	// undo ends the faults that last.
 	undo     map[int]func()
 	faulting bool
@@ -58,7 +64,7 @@ func Run(seed uint64) Result { return PlanFor(seed).Play() }
 // Play simulates a plan.
 func (p Plan) Play() Result {
 	w := NewWorld(p.Seed)
-	r := &run{plan: p, w: w, check: NewChecker(p.Size), faults: map[string]int{}, undo: map[int]func(){}, faulting: true}
+	r := &run{plan: p, w: w, check: NewChecker(p.Size), faults: map[string]int{}, managed: map[string]int{}, taken: map[string]taken{}, undo: map[int]func(){}, faulting: true}
 	r.v = NewVolume(w, p.Replicas, p.Size)
 	r.v.Timeouts, r.v.ReplaceAfter, r.v.Bug = p.Timeouts, p.ReplaceAfter, p.Bug
 	defer r.v.Close()
@@ -73,7 +79,7 @@ func (p Plan) Play() Result {
 	}
 	r.plant(p.Bug)
 	err := r.guarded()
-	res := Result{Plan: p, Hash: w.Hash(), Operations: r.check.Reads + r.check.Writes + r.check.Flushes, By: r.faults, Steps: w.Steps,
+	res := Result{Plan: p, Hash: w.Hash(), Operations: r.check.Reads + r.check.Writes + r.check.Flushes, By: r.faults, Chores: r.managed, Steps: w.Steps,
 		Simulated: time.Duration(w.Now()), Dropped: r.v.Dropped, Rebuilt: r.v.Rebuilt, Err: err, At: -1}
 	for _, n := range r.faults {
 		res.Faults += n
