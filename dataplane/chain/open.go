@@ -269,11 +269,13 @@ func (c *Chain) buildMap() error {
 				return fmt.Errorf("unwritten extents of %s: %w", c.layers[i].name, err)
 			}
 		}
-		skip := isHead && c.skipUnwritten
-		err := c.eachExtent(&c.layers[i], func(e disk.Extent) error {
-			if skip && e.Unwritten {
-				return nil // the next open for writing punches it
+		if isHead && c.skipUnwritten {
+			if err := c.mapWritten(i); err != nil {
+				return fmt.Errorf("extents of %s: %w", c.layers[i].name, err)
 			}
+			continue
+		}
+		err := c.eachExtent(&c.layers[i], func(e disk.Extent) error {
 			first, end := c.blocksOf(e)
 			if isHead {
 				c.m.setHead(first, end, byte(i), c.backing)
@@ -284,6 +286,29 @@ func (c *Chain) buildMap() error {
 		})
 		if err != nil {
 			return fmt.Errorf("extents of %s: %w", c.layers[i].name, err)
+		}
+	}
+	return nil
+}
+
+// mapWritten enters the head into the map but for the blocks that interrupted writes have touched: settleUnwritten will
+// punch them at the next open for writing.
+func (c *Chain) mapWritten(head int) error {
+	interrupted := map[int64]bool{}
+	for pass := range 2 {
+		err := c.eachExtent(&c.layers[head], func(e disk.Extent) error {
+			first, end := c.blocksOf(e)
+			for b := first; b < end && e.Unwritten == (pass == 0); b++ {
+				if pass == 0 {
+					interrupted[b] = true
+				} else if !interrupted[b] {
+					c.m.setHead(b, b+1, byte(head), c.backing)
+				}
+			}
+			return nil
+		})
+		if err != nil {
+			return err
 		}
 	}
 	return nil
