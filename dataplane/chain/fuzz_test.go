@@ -80,6 +80,8 @@ func FuzzRecord(f *testing.F) {
 	f.Add(make([]byte, recordFixed+2))
 	r.Replaces = []string{"c", "d"}
 	f.Add(r.encode())
+	r.Replaces, r.Agreed = nil, true
+	f.Add(r.encode())
 	f.Fuzz(func(t *testing.T, data []byte) {
 		r, err := decodeRecord(data)
 		if err != nil {

@@ -50,6 +50,8 @@ type Record struct {
 	Members []Member
 	// Replaces are names that competing records have beside Members, at most 21; none once the record is agreed.
 	Replaces []string
+	// Agreed: the set is known to be committed. Then Replaces is empty.
+	Agreed bool
 }
 
 const memberMagic = "ANKMEMBR"
@@ -69,6 +71,9 @@ func (r *Record) validate() error {
 		if len(name) > MaxNameLength {
 			return fmt.Errorf("%w: name of %d bytes in a record; at most %d fit", ErrLimit, len(name), MaxNameLength)
 		}
+	}
+	if r.Agreed && len(r.Replaces) > 0 {
+		return fmt.Errorf("%w: an agreed record replaces nobody", ErrInvalid)
 	}
 	for _, name := range r.Replaces {
 		if name == "" || len(name) > MaxNameLength {
@@ -100,7 +105,7 @@ func (r *Record) encode() []byte {
 		b = append(b, m.Flags)
 		b = appendName(b, m.Name)
 	}
-	if len(r.Replaces) > 0 {
+	if len(r.Replaces) > 0 || r.Agreed {
 		b = append(b, byte(len(r.Replaces)))
 		for _, name := range r.Replaces {
 			b = appendName(b, name)
@@ -149,7 +154,7 @@ func decodeRecord(b []byte) (Record, error) {
 	if !short && len(b) > 0 {
 		replaced := int(b[0])
 		b = b[1:]
-		short = replaced == 0
+		r.Agreed = replaced == 0
 		for range replaced {
 			r.Replaces = append(r.Replaces, name())
 		}

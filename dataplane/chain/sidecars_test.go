@@ -76,7 +76,7 @@ func TestRecordBounds(t *testing.T) {
 	for _, bad := range []chain.Record{
 		{Self: name + "n"}, {Engine: name + "n"}, {State: 3}, {Members: []chain.Member{{}}},
 		{Members: append(slices.Clone(r.Members), chain.Member{Name: "x"})}, {Members: []chain.Member{{Name: name + "n"}}},
-		{Replaces: []string{""}}, {Replaces: []string{name + "n"}}, {Replaces: make([]string, 256)},
+		{Agreed: true, Replaces: []string{"a"}}, {Replaces: []string{""}}, {Replaces: []string{name + "n"}}, {Replaces: make([]string, 256)},
 		{Self: name, Engine: name, Members: r.Members, Replaces: append(slices.Clone(r.Replaces), name, name)},
 	} {
 		if err := w.c.WriteRecord(bad); err == nil {

@@ -87,6 +87,8 @@ func controllerCommand(g *globals) *cobra.Command {
 	f.IntVar(&timeout, "engine-replica-timeout", 8, "seconds a replica may keep requests without an answer, 8 to 30")
 	f.DurationVar(&cfg.NoReplicaTimeout, "no-replica-timeout", 30*time.Second, "how long requests wait when no replica is left")
 	f.Var(&budget, "rebuild-bandwidth", "most bytes per second that a rebuild sends, 0 for no limit")
+	f.StringArrayVar(&cfg.AcceptDataLoss, "accept-data-loss", nil,
+		"data directory of a replica to start from if the volume cannot start otherwise; what only other replicas have is lost; repeat for each")
 	f.IntVar(&maxCount, "snapshot-max-count", 250, "most snapshots, 2 to 250")
 	f.Var(&maxSize, "snapshot-max-size", "most bytes in snapshots, 0 for no limit")
 	f.BoolVar(&cfg.Options.UnmapMarkSnapChainRemoved, "unmap-mark-snap-chain-removed", false, "kept for clients that ask for it")

@@ -42,6 +42,8 @@ type EngineConfig struct {
 	Keeper           string
 	ReplicaTimeout   time.Duration
 	NoReplicaTimeout time.Duration
+	// AcceptDataLoss names members (data directories) to start from if the volume cannot start otherwise.
+	AcceptDataLoss []string
 	// RebuildBudget bounds what a rebuild sends, in bytes per second; 0 means no bound.
 	RebuildBudget int64
 	GatherTimeout time.Duration // 0 is the engine's own
@@ -88,6 +90,7 @@ func RunEngine(ctx context.Context, cfg EngineConfig) error {
 	p.state.init()
 	core := engine.New(engine.Config{
 		VolumeName: cfg.VolumeName, VolumeUUID: cfg.VolumeUUID, Instance: cfg.Instance, InstanceManager: cfg.InstanceManager,
+		Trust:  cfg.AcceptDataLoss,
 		Secret: cfg.Secret, Size: cfg.Size, Replicas: cfg.Replicas, Options: cfg.Options, RebuildBudget: cfg.RebuildBudget, ReplicaTimeout: cfg.ReplicaTimeout,
 		NoReplicaTimeout: cfg.NoReplicaTimeout, GatherTimeout: cfg.GatherTimeout, Lease: cfg.Lease, Arena: arena, Witness: cfg.Witness, Nonce: nonce, OnState: p.onState,
 		Event: func(e engine.Event) {

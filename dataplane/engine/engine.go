@@ -76,8 +76,10 @@ type Config struct {
 	Lease time.Duration
 	// RebuildBudget bounds what a rebuild sends, in bytes per second; 0 means no bound. SetRebuildBudget changes it.
 	RebuildBudget int64
-	Arena         *loop.Arena
-	Witness       Witness
+	// Trust names members whose data a person wants to go on with if the start is refused otherwise.
+	Trust   []string
+	Arena   *loop.Arena
+	Witness Witness
 	// Nonce returns fresh random bytes for the handshake.
 	Nonce func() []byte
 	// OnState is called at the end of a step in which the state changed. It must not block.
@@ -104,7 +106,7 @@ type Engine struct {
 	out   *[]loop.Op
 
 	// identity is this process: an engine that was started again has the same instance name, and after a restored witness it
-	// could be granted the same epoch.
+	// could be granted the same epoch. Behind the "@" is the instance manager: replicas keep the name, and a takeover asks for it.
 	identity    string
 	quorum      *quorum.Core
 	witnessWait clock.Ticks // next retry, Never when nothing is open
@@ -187,7 +189,7 @@ func New(cfg Config) *Engine {
 	if e.cfg.Event == nil {
 		e.cfg.Event = func(Event) {}
 	}
-	e.identity = fmt.Sprintf("%s#%x", cfg.Instance, cfg.Nonce()[:4])
+	e.identity = fmt.Sprintf("%s#%x@%s", cfg.Instance, cfg.Nonce()[:4], cfg.InstanceManager)
 	cfg.Arena.Reserve(min(arenaReserve, cfg.Arena.Budget()/4))
 	e.size, e.agreedSize, e.options = cfg.Size, cfg.Size, cfg.Options
 	if e.options.SnapshotMaxCount == 0 {
@@ -195,7 +197,8 @@ func New(cfg Config) *Engine {
 	}
 	e.rebuildBudget = cfg.RebuildBudget
 	e.dirty.init()
-	e.quorum = quorum.New(quorum.Config{Engine: cfg.Instance, InstanceManager: cfg.InstanceManager, Candidates: len(cfg.Replicas)})
+	e.quorum = quorum.New(quorum.Config{Engine: cfg.Instance, InstanceManager: cfg.InstanceManager, Candidates: len(cfg.Replicas),
+		Trust: cfg.Trust, Takeover: true})
 	for _, a := range cfg.Replicas {
 		e.newLink(a)
 	}
@@ -275,7 +278,11 @@ func (e *Engine) event(name, replica, text string) {
 func (e *Engine) timeouts() {
 	if e.now >= e.witnessWait {
 		e.witnessWait = clock.Never
-		e.quorum.Retry()
+		if p := e.quorum.Phase(); p == quorum.Probing || p == quorum.Gathering {
+			e.witnessWait = e.now.Add(witnessRetry) // a takeover is tried meanwhile
+		} else {
+			e.quorum.Retry()
+		}
 	}
 	if e.now >= e.gatherUntil {
 		e.gatherUntil = clock.Never

@@ -32,19 +32,20 @@ type fake struct {
 	reply  wire.HelloReply
 	spoil  func(h *wire.Header)
 
-	pages     map[int64][]byte
-	record    *wire.RecordMessage
-	promised  uint64 // to somebody else
-	marked    map[uint32]bool
-	lastWrite map[uint32]int
-	writes    int
-	flushed   int
-	mostMarks int
-	pieces    int // of a purge, before it is done
-	controls  []wire.ControlRequest
-	cleared   int
-	heldCode  block.Code // what held requests are answered with, once it is set
-	log       []string
+	pages      map[int64][]byte
+	record     *wire.RecordMessage
+	promised   uint64 // to somebody else
+	marked     map[uint32]bool
+	lastWrite  map[uint32]int
+	writes     int
+	flushed    int
+	mostMarks  int
+	pieces     int // of a purge, before it is done
+	controls   []wire.ControlRequest
+	cleared    int
+	heldCode   block.Code // what held requests are answered with, once it is set
+	log        []string
+	promisedTo string
 }
 
 func newFake(g *rig, name string) *fake {
@@ -115,6 +116,13 @@ func (f *fake) Frame(_ *wire.Conn, h *wire.Header, payload loop.Seg) {
 		var m wire.HelloMessage
 		if err := wire.Unmarshal(p, &m); err != nil {
 			f.t.Error(err)
+		}
+		if m.Prepared {
+			r := f.reply
+			r.Promised, r.PromisedTo, r.Record = f.promised, f.promisedTo, f.record
+			r.Proof = wire.ReplicaProof(f.secret, m.VolumeUUID, m.Epoch, f.nonce, m.Nonce)
+			f.send(h.Answer(block.OK), wire.Marshal(r))
+			return
 		}
 		if m.Epoch <= f.promised {
 			f.send(h.Answer(block.Fenced), wire.Marshal(wire.HelloReply{Promised: f.promised}))

@@ -34,6 +34,7 @@ const (
 	linkConnecting
 	linkGreeting // connected, waiting for the greeting
 	linkHello    // hello sent
+	linkProbed   // told what it has promised; nothing is promised to us
 	linkReady
 	linkClosing // close submitted, waiting until nothing is outstanding
 	linkClosed
@@ -55,20 +56,22 @@ type link struct {
 	phase linkPhase
 	mode  Mode
 	// run counts connection attempts; completions of earlier ones are recognised by it.
-	run    uint64
-	member string
-	err    string
-	conn   *wire.Conn
-	handle loop.Handle
-	nonce  []byte
-	theirs []byte
-	hello  wire.HelloReply
-	load   int         // requests in flight
-	heard  clock.Ticks // last time anything was received, or the first request after idleness was sent
+	run     uint64
+	member  string
+	err     string
+	conn    *wire.Conn
+	handle  loop.Handle
+	nonce   []byte
+	theirs  []byte
+	version int
+	hello   wire.HelloReply
+	load    int         // requests in flight
+	heard   clock.Ticks // last time anything was received, or the first request after idleness was sent
 	// confirmedAt is when the last request was sent that it has answered in this session; pinging: one was sent for that alone.
 	confirmedAt clock.Ticks
 	pinging     bool
 	helloAt     clock.Ticks
+	probing     bool // ask what it has promised, no more
 	removed     bool // forget it once closed
 	again       bool // connect again once closed
 	joining     *rebuildJob
@@ -182,7 +185,8 @@ func (l *link) fail(reason string) {
 	if l.again || (l.mode == ERR && (l.phase == linkClosing || l.phase == linkClosed)) {
 		return // it is being closed already, perhaps to be contacted again
 	}
-	gathering := l.mode == Unknown && (l.e.quorum.Phase() == quorum.Gathering)
+	phase := l.e.quorum.Phase()
+	gathering := l.mode == Unknown && (phase == quorum.Gathering || (phase == quorum.Probing && l.phase != linkProbed))
 	member := l.member
 	if l.mode != ERR {
 		l.err = reason
@@ -215,7 +219,7 @@ func (l *link) close() {
 		l.phase = linkClosed
 	case linkConnecting:
 		l.phase = linkClosing
-	case linkGreeting, linkHello, linkReady:
+	case linkGreeting, linkHello, linkProbed, linkReady:
 		l.phase = linkClosing
 		if l.conn.Err() == nil {
 			l.conn.Fail(wire.ErrClosed)
@@ -339,14 +343,43 @@ func (l *link) greeted(p []byte) error {
 		l.e.byName[g.Member] = l
 	}
 	l.member = g.Member
-	l.theirs, l.nonce = g.Nonce, l.e.cfg.Nonce()
-	c := &l.e.cfg
-	m := wire.HelloMessage{Version: v, VolumeName: c.VolumeName, VolumeUUID: c.VolumeUUID, Engine: l.e.identity,
-		InstanceManager: c.InstanceManager, Epoch: l.e.quorum.Epoch(), Nonce: l.nonce,
-		Proof: wire.EngineProof(c.Secret, c.VolumeUUID, l.e.quorum.Epoch(), l.theirs, l.nonce)}
-	l.sendMessage(&wire.Header{Type: wire.Hello, Epoch: l.e.quorum.Epoch()}, wire.Marshal(m))
-	l.phase, l.helloAt = linkHello, l.e.now
+	l.theirs, l.version = g.Nonce, v
+	l.sayHello()
 	return nil
+}
+
+// sayHello asks for the promise of this engine's epoch, or only for what the replica has promised.
+func (l *link) sayHello() {
+	c, epoch := &l.e.cfg, l.e.quorum.Epoch()
+	l.nonce = c.Nonce()
+	m := wire.HelloMessage{Version: l.version, VolumeName: c.VolumeName, VolumeUUID: c.VolumeUUID, Engine: l.e.identity,
+		InstanceManager: c.InstanceManager, Epoch: epoch, Prepared: l.probing, Nonce: l.nonce,
+		Proof: wire.EngineProof(c.Secret, c.VolumeUUID, epoch, l.theirs, l.nonce)}
+	l.sendMessage(&wire.Header{Type: wire.Hello, Epoch: epoch}, wire.Marshal(m))
+	l.phase, l.helloAt, l.heard = linkHello, l.e.now, l.e.now
+}
+
+// told handles the answer to a hello that promises nothing.
+func (l *link) told(r *wire.HelloReply) {
+	l.phase = linkProbed
+	_, im, _ := cutLast(r.PromisedTo, "@")
+	l.e.quorum.Told(quorum.Probed{Answer: l.answer(r), Promised: r.Promised, InstanceManager: im})
+}
+
+// cutLast cuts s at the last separator.
+func cutLast(s, sep string) (before, after string, found bool) {
+	if i := strings.LastIndex(s, sep); i >= 0 {
+		return s[:i], s[i+len(sep):], true
+	}
+	return s, "", false
+}
+
+func (l *link) answer(r *wire.HelloReply) quorum.Answer {
+	a := quorum.Answer{Member: l.member, Blank: r.Blank, Rebuilding: r.Rebuilding}
+	if r.Record != nil && r.Record.VolumeUUID == l.e.cfg.VolumeUUID {
+		a.Record = recordFrom(r.Record)
+	}
+	return a
 }
 
 // otherLink returns the link other than l that a member is reached by, nil if there is none.
@@ -392,6 +425,10 @@ func (l *link) welcomed(h *wire.Header, p []byte) error {
 		o.fail(fmt.Sprintf("its directory is served at %s now", l.addr))
 		return fmt.Errorf("replica %s was served at %s until now: try again", l.member, o.addr)
 	}
+	if l.probing {
+		l.told(&r)
+		return nil
+	}
 	l.e.byName[l.member] = l
 	l.hello = r
 	l.phase = linkReady
@@ -401,12 +438,8 @@ func (l *link) welcomed(h *wire.Header, p []byte) error {
 		l.joining.ready()
 		return nil
 	}
-	a := quorum.Answer{Member: l.member, Blank: r.Blank, Rebuilding: r.Rebuilding}
-	if r.Record != nil && r.Record.VolumeUUID == c.VolumeUUID {
-		a.Record = recordFrom(r.Record)
-	}
 	l.e.lastPromise = l.e.now
-	l.e.quorum.Answered(a)
+	l.e.quorum.Answered(l.answer(&r))
 	return nil
 }
 

@@ -47,11 +47,23 @@ func (e *Engine) act(a *quorum.Action) {
 			r, ok, err := w.Swap(expected, next)
 			return witnessResult{swap: true, swapped: ok, record: r, err: err, sent: sent}
 		}})
+	case quorum.Probe:
+		e.gatherUntil = e.now.Add(e.cfg.GatherTimeout)
+		for _, l := range e.links {
+			if l != nil {
+				l.mode, l.err, l.probing = Unknown, "", true
+				l.connect()
+			}
+		}
 	case quorum.Contact:
 		e.gatherUntil = e.now.Add(e.cfg.GatherTimeout)
 		for _, l := range e.links {
 			if l != nil {
-				l.mode, l.err = Unknown, ""
+				l.mode, l.err, l.probing = Unknown, "", false
+				if l.phase == linkProbed {
+					l.sayHello()
+					continue
+				}
 				l.connect()
 			}
 		}
@@ -106,11 +118,11 @@ func (e *Engine) confirmedByWitness(r *witnessResult) {
 }
 
 func recordFrom(m *wire.RecordMessage) quorum.Record {
-	return quorum.Record{Epoch: m.Epoch, Generation: m.Generation, Members: m.Members, Replaces: m.Replaces}
+	return quorum.Record{Epoch: m.Epoch, Generation: m.Generation, Members: m.Members, Replaces: m.Replaces, Agreed: m.Agreed}
 }
 
 func (e *Engine) recordMessage(r quorum.Record) *wire.RecordMessage {
-	return &wire.RecordMessage{VolumeUUID: e.cfg.VolumeUUID, Epoch: r.Epoch, Generation: r.Generation, Members: r.Members, Replaces: r.Replaces}
+	return &wire.RecordMessage{VolumeUUID: e.cfg.VolumeUUID, Epoch: r.Epoch, Generation: r.Generation, Members: r.Members, Replaces: r.Replaces, Agreed: r.Agreed}
 }
 
 func (e *Engine) writeRecord(member string, rec quorum.Record) {
@@ -141,10 +153,16 @@ func (e *Engine) beginServing(a *quorum.Action) {
 			continue
 		}
 		l.mode = RW
+		if l.hello.Rebuilding {
+			e.finishCopy(l)
+		}
 		for _, r := range l.hello.Dirty {
 			dirty[r] = true
 		}
 		all = all || l.hello.DirtyAll
+	}
+	if a.Reason != "" {
+		e.event("data-loss-accepted", "", a.Reason)
 	}
 	e.event("members", "", a.Record.String())
 	e.reconcile(func() {
@@ -152,6 +170,15 @@ func (e *Engine) beginServing(a *quorum.Action) {
 			dirty[uint32(r)] = true
 		}
 		e.startResync(dirty)
+	})
+}
+
+// finishCopy makes an incomplete copy that a person trusts a complete one.
+func (e *Engine) finishCopy(l *link) {
+	e.control(l, &wire.ControlRequest{FinishRebuild: &wire.FinishRebuild{}}, func(code block.Code, r *wire.ControlReply) {
+		if code != block.OK {
+			l.fail("cannot end its rebuild: " + r.Error)
+		}
 	})
 }
 

@@ -16,11 +16,13 @@ const (
 	SwapWitness
 	// Contact: connect to every candidate with Epoch (again, if it was raised); answer each with Answered or Silent.
 	Contact
+	// Probe: ask every candidate what it has promised, and promise nothing; answer each with Told or Silent.
+	Probe
 	// WriteRecord: make Record durable on Member; answer with RecordWritten, or Failed.
 	WriteRecord
 	// WaitLease: wait until the lease of an engine that may still read has ended, then say LeaseOver.
 	WaitLease
-	// BeginServing: Members serve from now on.
+	// BeginServing: Members serve from now on. A Reason says that a person accepted the loss of data for it.
 	BeginServing
 	// Committed: the set Members is committed; held acknowledgements of writes that only the dropped ones missed may go.
 	Committed
@@ -49,6 +51,8 @@ func (a Action) String() string {
 		return "ask the witness"
 	case SwapWitness:
 		return fmt.Sprintf("swap the witness: %s => %s", a.Expected, a.Next)
+	case Probe:
+		return "ask the replicas what they have promised"
 	case Contact:
 		return "contact the replicas with epoch " + EpochText(a.Epoch)
 	case WriteRecord:
@@ -56,7 +60,11 @@ func (a Action) String() string {
 	case WaitLease:
 		return "wait for the end of the lease: " + a.Reason
 	case BeginServing:
-		return fmt.Sprintf("serve %s from %s", a.Record, strings.Join(a.Members, " "))
+		s := fmt.Sprintf("serve %s from %s", a.Record, strings.Join(a.Members, " "))
+		if a.Reason != "" {
+			s += "; " + a.Reason
+		}
+		return s
 	case Committed:
 		return fmt.Sprintf("committed %s", a.Record)
 	case Stop:

@@ -12,6 +12,8 @@ type Phase uint8
 const (
 	// Asking: reading the witness.
 	Asking Phase = iota
+	// Probing: the witness is silent; the replicas are asked whether this engine can take over without it.
+	Probing
 	// Granting: swapping this engine's epoch into the witness.
 	Granting
 	// Gathering: replicas are being contacted with the epoch.
@@ -26,7 +28,7 @@ const (
 	Stopped
 )
 
-var phaseNames = [...]string{"asking", "granting", "gathering", "waiting", "committing", "serving", "stopped"}
+var phaseNames = [...]string{"asking", "probing", "granting", "gathering", "waiting", "committing", "serving", "stopped"}
 
 // String names the phase.
 func (p Phase) String() string { return phaseNames[p] }
@@ -37,6 +39,11 @@ type Config struct {
 	InstanceManager string
 	// Candidates is the number of replicas that will be contacted.
 	Candidates int
+	// Takeover allows a start without the witness; see takeover.go.
+	Takeover bool
+	// Trust names members whose data a person wants to go on with if the start rule refuses, and so accepts the loss of what
+	// only others have. Empty for none.
+	Trust []string
 }
 
 // Core is the protocol's state. Feed it events; take actions with Take.
@@ -58,10 +65,14 @@ type Core struct {
 	answers []Answer
 	silent  int
 
+	probes   []Probed
+	takeover bool // the epoch was not granted by the witness
+
 	witnessAt Time // when the witness was asked last that still named this engine
 
 	committed Record
 	live      []string // members still usable in this epoch, sorted
+	word      string   // why a person's word was needed for the start
 	replaced  []string // whom the base and what it replaced name, until the first commit
 	joiner    string
 	prop      *proposal
@@ -199,7 +210,7 @@ func (c *Core) proposeToWitness(r Record) {
 		c.prop.witnessSent = true
 	}
 	// Whom a record replaces is nothing to the witness: what it holds outbids them all.
-	c.swapTo(WitnessRecord{Epoch: c.epoch, Engine: c.cfg.Engine, InstanceManager: c.cfg.InstanceManager, Record: r.agreed()})
+	c.swapTo(WitnessRecord{Epoch: c.epoch, Engine: c.cfg.Engine, InstanceManager: c.cfg.InstanceManager, Record: Record{Epoch: r.Epoch, Generation: r.Generation, Members: r.Members}})
 }
 
 // overtaken reports that the witness has granted an epoch to another engine since.
@@ -234,6 +245,7 @@ func (c *Core) WitnessUnavailable() {
 	if c.phase == Asking || c.phase == Granting {
 		c.reason = "the witness does not answer: is a manager running?"
 	}
+	c.probe()
 }
 
 // Retry repeats the question to the witness that is still open; the engine calls it at intervals of its choice.
@@ -264,11 +276,14 @@ func (c *Core) Answered(a Answer) {
 
 // Silent reports that one candidate cannot be reached or refused.
 func (c *Core) Silent() {
-	if c.phase != Gathering {
-		return
+	switch c.phase {
+	case Gathering:
+		c.silent++
+		c.tryStart(false)
+	case Probing:
+		c.silent++
+		c.tryTakeover(false)
 	}
-	c.silent++
-	c.tryStart(false)
 }
 
 // Outbid reports that a replica has promised epoch, at least as new as this engine's, to another engine. Either a newer
@@ -278,7 +293,13 @@ func (c *Core) Outbid(epoch uint64) {
 	switch c.phase {
 	case Asking, Granting:
 		c.floor = max(c.floor, epoch)
+	case Probing:
 	case Gathering:
+		if c.takeover {
+			c.floor = max(c.floor, epoch)
+			c.abandon("a replica has promised epoch " + EpochText(epoch) + " meanwhile")
+			return
+		}
 		c.void = true
 		c.floor = max(c.floor, epoch)
 		c.ask()
@@ -289,8 +310,11 @@ func (c *Core) Outbid(epoch uint64) {
 
 // GatherTimeout ends the wait for silent candidates.
 func (c *Core) GatherTimeout() {
-	if c.phase == Gathering {
+	switch c.phase {
+	case Gathering:
 		c.tryStart(true)
+	case Probing:
+		c.tryTakeover(true)
 	}
 }
 
@@ -299,14 +323,20 @@ func (c *Core) tryStart(timeUp bool) {
 	if !timeUp && len(c.answers)+c.silent < c.cfg.Candidates {
 		return
 	}
-	d := Decide(Known{Witness: c.before, Void: c.void, Answers: c.answers})
-	switch missing := c.cfg.Candidates - len(c.answers); {
-	case d.Verdict == Refuse:
+	if c.takeover {
+		if why := complete(c.answers, c.cfg.Candidates); why != "" {
+			c.abandon(why)
+			return
+		}
+	}
+	d := Decide(Known{Witness: c.before, Void: c.void || c.takeover, Answers: c.answers, Silent: c.cfg.Candidates - len(c.answers)})
+	if d.Verdict == Refuse && len(c.cfg.Trust) > 0 {
+		refused := d.Reason
+		d = trust(d.Base, c.answers, c.cfg.Trust)
+		c.word = fmt.Sprintf("a person trusts %s; without that: %s", joined(c.cfg.Trust), refused)
+	}
+	if d.Verdict == Refuse {
 		c.stop(false, "%s", d.Reason)
-		return
-	case d.Verdict == Found && missing > 0:
-		// Whoever is silent may hold the data.
-		c.stop(false, "nobody knows the volume's members yet, so every replica must answer; silent: %d", missing)
 		return
 	}
 	c.committed = d.Base

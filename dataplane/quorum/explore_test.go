@@ -40,7 +40,11 @@ func (s *search) run(w *world) error {
 	s.seen[h] = struct{}{}
 	usual, faults := w.events()
 	if w.limits.faults > 0 {
-		usual = append(usual, faults...)
+		for _, f := range faults {
+			if only := w.limits.only; len(only) == 0 || slices.Contains(only, f.what) {
+				usual = append(usual, f)
+			}
+		}
 	}
 	for _, e := range usual {
 		next := w.clone()
@@ -71,6 +75,10 @@ func TestEveryOrder(t *testing.T) {
 		{"two replicas and a rebuild", 2, limits{engines: 2, writes: 1, joins: 1, faults: 1}, false},
 		{"two replicas, two faults", 2, limits{engines: 2, writes: 1, faults: 2}, false},
 		{"three replicas, engines race", 3, limits{engines: 2, writes: 1}, false},
+		{"two replicas, a read and a lease", 2, limits{engines: 2, writes: 1, faults: 1, reads: 1, ticks: 1, only: []string{doesNotReach}}, false},
+		{"two replicas, a takeover", 2, limits{engines: 3, writes: 1, faults: 2, only: []string{doesNotReach, witnessSilent}, takeover: true, places: true}, true},
+		{"two replicas, a read, a lease, a rebuild", 2, limits{engines: 2, writes: 1, joins: 1, faults: 1, reads: 1, ticks: 1}, true},
+		{"two replicas, a read, a lease, three engines", 2, limits{engines: 3, writes: 1, faults: 1, reads: 1, ticks: 1, only: []string{doesNotReach}, places: true}, true},
 		{"three replicas, one fault", 3, limits{engines: 2, writes: 1, faults: 1}, true},
 		{"two replicas, three engines", 2, limits{engines: 3, writes: 1, faults: 1}, true},
 		{"two replicas, a rebuild, two faults", 2, limits{engines: 2, writes: 1, joins: 1, faults: 2}, true},
@@ -96,16 +104,23 @@ func TestEveryOrder(t *testing.T) {
 type fate struct {
 	away        uint16
 	witnessAway bool
+	// silentFirst: the witness does not answer the engine's first question, so that it tries to take over.
+	silentFirst bool
 }
 
 func drawFate(r *rand.Rand, replicas int) fate {
-	f := fate{witnessAway: r.IntN(2) == 0}
+	f := fate{witnessAway: r.IntN(2) == 0, silentFirst: r.IntN(2) == 0}
 	for i := range replicas {
 		if r.IntN(3) == 0 {
 			f.away |= 1 << i
 		}
 	}
 	return f
+}
+
+// unheard reports that the engine has asked its first question, and nobody is going to answer it.
+func (f fate) unheard(e *engine) bool {
+	return f.silentFirst && e.core.cfg.Takeover && e.core.phase == Asking && e.core.wanted == 0 && len(e.core.probes) == 0
 }
 
 // allows reports whether the event fits the engine's fate.
@@ -116,6 +131,9 @@ func (f fate) allows(w *world, e event) bool {
 	case doesNotReach:
 		return f.away&(1<<e.at) != 0
 	case witnessAnswers:
+		if f.unheard(w.engines[e.engine]) {
+			return false
+		}
 		return !f.witnessAway || !w.engines[e.engine].began
 	}
 	return true
@@ -129,11 +147,11 @@ func draw(r *rand.Rand, w *world, fates []fate, trouble int) (event, bool) {
 	}
 	usual, faults := w.events()
 	misfit := func(e event) bool { return !fates[e.engine].allows(w, e) }
-	if n := len(usual); n > 1 && usual[n-1].what == started && alive && r.IntN(20) > 0 {
-		usual = usual[:n-1]
+	if alive && r.IntN(20) > 0 {
+		usual = slices.DeleteFunc(usual, func(e event) bool { return e.what == started || e.what == startedInPlace })
 	}
 	for _, e := range faults {
-		if e.what == doesNotReach {
+		if e.what == doesNotReach || (e.what == witnessSilent && fates[e.engine].unheard(w.engines[e.engine])) {
 			usual = append(usual, e)
 		}
 	}
@@ -167,10 +185,10 @@ func TestRandomHistories(t *testing.T) {
 	if *long {
 		histories = 100000
 	}
-	served := uint64(0)
+	served, tookOver := uint64(0), 0
 	for seed := range histories {
 		r := rand.New(rand.NewPCG(seed, 1))
-		w := newWorld(2+int(seed%2), limits{engines: 6, writes: 8, joins: 3, faults: 1000})
+		w := newWorld(2+int(seed%2), limits{engines: 6, writes: 8, joins: 3, faults: 1000, reads: 20, ticks: 12, places: seed%2 == 0, takeover: seed%2 == 0})
 		if seed%4 == 0 {
 			w.loseLast()
 		}
@@ -195,8 +213,15 @@ func TestRandomHistories(t *testing.T) {
 			if e.began {
 				served++
 			}
+			if e.began && e.core.takeover {
+				tookOver++
+			}
 		}
 	}
+	if tookOver < 20 {
+		t.Fatalf("engines took over %d times in %d histories: too few to show anything", tookOver, histories)
+	}
+	t.Logf("%d later engines served, %d of them after a takeover", served, tookOver)
 	if served < histories/4 {
 		t.Fatalf("later engines served %d times in %d histories: too few to show anything", served, histories)
 	}

@@ -96,6 +96,8 @@ func (h *history) addReplicas(names []string) error {
 func (h *history) addEngine(f []string) error {
 	p := &player{name: f[0], writes: map[string][]Record{}, im: "x", confirmed: map[string]Time{}}
 	n := 0
+	var trust []string
+	takeover := true
 	for _, a := range f[1:] {
 		k, v, _ := strings.Cut(a, "=")
 		switch k {
@@ -103,11 +105,15 @@ func (h *history) addEngine(f []string) error {
 			n, _ = strconv.Atoi(v)
 		case "im":
 			p.im = v
+		case "takeover":
+			takeover = v != "no"
+		case "trust":
+			trust = strings.Split(v, ",")
 		default:
 			return fmt.Errorf("what is %q?", a)
 		}
 	}
-	p.core = New(Config{Engine: p.name, InstanceManager: p.im, Candidates: n})
+	p.core = New(Config{Engine: p.name, InstanceManager: p.im, Candidates: n, Trust: trust, Takeover: takeover})
 	h.engines[p.name] = p
 	h.settle(p)
 	return nil
@@ -123,11 +129,14 @@ func (h *history) start(name string, members []string) error {
 		return err
 	}
 	p := h.engines[name]
-	for _, s := range [][]string{{"reads"}, {"swaps"}, append([]string{"hears"}, members...), append([]string{"writes"}, members...), {"swaps"}} {
+	for _, s := range [][]string{{"reads"}, {"swaps"}, append([]string{"hears"}, members...), append([]string{"writes"}, members...), {"swaps"}, append([]string{"writes"}, members...)} {
 		if err := h.step(p, s[0], s[1:]); err != nil {
 			return err
 		}
 		h.settle(p)
+	}
+	for len(h.out) > 1 && !strings.HasPrefix(h.out[len(h.out)-1], "(") {
+		h.out = h.out[:len(h.out)-1]
 	}
 	h.out = h.out[len(h.out)-1:]
 	return nil
@@ -203,7 +212,7 @@ func (h *history) step(p *player, what string, args []string) error {
 		p.core.LeaseOver()
 	case "timeout":
 		p.core.GatherTimeout()
-	case "hears", "misses", "writes", "loses", "rebuilds", "joins", "pings":
+	case "probes", "hears", "misses", "writes", "loses", "rebuilds", "joins", "pings":
 		lost := slices.Contains(args, "lost")
 		for _, m := range args {
 			if m == "lost" {
@@ -271,13 +280,19 @@ func (h *history) witnessStep(p *player, what string, lost bool) error {
 
 func (h *history) replicaStep(p *player, what string, n *node, lost bool) error {
 	switch what {
+	case "probes":
+		q := Probed{Answer: n.answer(), Promised: n.promised}
+		if o := h.engines[n.to]; o != nil {
+			q.InstanceManager = o.im
+		}
+		p.core.Told(q)
 	case "hears":
 		if !n.promise(p) {
 			p.core.Outbid(n.promised)
 			return nil
 		}
 		p.promised, p.confirmed[n.name] = h.now, h.now
-		p.core.Answered(Answer{Member: n.name, Record: n.rec, Blank: n.blank && !n.rec.Valid(), Rebuilding: n.rebuilding})
+		p.core.Answered(n.answer())
 	case "misses":
 		p.core.Silent()
 	case "loses":
@@ -299,6 +314,13 @@ func (h *history) replicaStep(p *player, what string, n *node, lost bool) error 
 		}
 	case "writes":
 		w := p.writes[n.name]
+		for len(w) > 0 && w[0].Agreed && n.promised == p.core.Epoch() && n.to == p.name {
+			n.rec, w = w[0], w[1:] // nobody waits for it
+			p.writes[n.name] = w
+			if len(w) == 0 {
+				return nil
+			}
+		}
 		if len(w) == 0 {
 			return fmt.Errorf("nothing is on its way from %s to %s", p.name, n.name)
 		}
@@ -319,6 +341,10 @@ func (h *history) replicaStep(p *player, what string, n *node, lost bool) error 
 		p.core.RecordWritten(n.name, w[0])
 	}
 	return nil
+}
+
+func (n *node) answer() Answer {
+	return Answer{Member: n.name, Record: n.rec, Blank: n.blank && !n.rec.Valid(), Rebuilding: n.rebuilding}
 }
 
 // lease tells what an engine may answer now.

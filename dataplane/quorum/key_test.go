@@ -22,6 +22,7 @@ func (k *key) flags(f ...bool) {
 
 func (k *key) rec(r Record) {
 	k.num(int(r.Epoch), int(r.Generation), int(set(r.Members)), int(set(r.Replaces)))
+	k.flags(r.Agreed)
 }
 
 func (k *key) witness(w WitnessRecord) {
@@ -33,6 +34,7 @@ func (k *key) witness(w WitnessRecord) {
 func (w *world) key() []byte {
 	k := &key{}
 	k.witness(w.witness)
+	k.num(int(w.now), w.limits.reads, w.limits.ticks)
 	for _, d := range w.disks {
 		k.num(int(d.promised), d.to, d.session, int(d.has))
 		k.rec(d.rec)
@@ -43,9 +45,9 @@ func (w *world) key() []byte {
 		k.flags(e.alive, e.began)
 		k.num(int(e.core.epoch), int(e.acked))
 		for _, l := range e.links {
-			k.num(int(l.state), len(l.queue))
+			k.num(int(l.state), len(l.queue), int(l.confirmed))
 			for _, m := range l.queue {
-				k.num(m.write)
+				k.num(m.write, int(m.sent))
 				k.rec(m.rec)
 			}
 		}
@@ -63,7 +65,9 @@ func (k *key) engine(e *engine) {
 		k.witness(e.question.Expected)
 		k.witness(e.question.Next)
 	}
-	k.flags(e.retry, c.void, c.swap, c.asked)
+	r := &e.read
+	k.num(r.at, int(r.arrived), int(r.needs), int(r.has), e.im, int(e.asked), int(e.promised), int(e.until), int(c.witnessAt))
+	k.flags(r.done, e.retry, c.void, c.swap, c.asked)
 	k.num(int(e.rw), int(e.wo), e.write, int(e.pending), int(e.ok), int(c.phase), int(c.wanted), int(c.floor), c.silent)
 	k.witness(c.witness)
 	k.witness(c.before)
@@ -77,6 +81,11 @@ func (k *key) engine(e *engine) {
 	// The order of answers makes no difference.
 	answers := slices.Clone(c.answers)
 	slices.SortFunc(answers, func(a, b Answer) int { return strings.Compare(a.Member, b.Member) })
+	for _, p := range c.probes {
+		answers = append(answers, p.Answer)
+		k.num(int(p.Promised))
+	}
+	k.flags(c.takeover)
 	for _, a := range answers {
 		k.b = append(k.b, a.Member...)
 		k.rec(a.Record)
@@ -92,4 +101,35 @@ func (k *key) proposal(p *proposal) {
 	k.num(int(set(p.durable)), int(set(p.sent)))
 	k.b = append(k.b, p.joiner...)
 	k.flags(p.witnessSent, p.joinerWritten, p.witnessed)
+}
+
+func (w *world) clone() *world {
+	c := *w
+	c.disks = slices.Clone(w.disks)
+	c.engines = make([]*engine, len(w.engines))
+	for k, e := range w.engines {
+		x := *e
+		x.core = e.core.clone()
+		x.links = slices.Clone(e.links)
+		for i := range x.links {
+			x.links[i].queue = slices.Clone(x.links[i].queue)
+		}
+		c.engines[k] = &x
+	}
+	return &c
+}
+
+// clone copies a core. Slices that are only ever replaced are shared.
+func (c *Core) clone() *Core {
+	x := *c
+	x.actions = nil
+	x.answers, x.probes = slices.Clone(c.answers), slices.Clone(c.probes)
+	x.live = slices.Clone(c.live)
+	x.leaked = slices.Clone(c.leaked)
+	if c.prop != nil {
+		p := *c.prop
+		p.durable, p.sent = slices.Clone(p.durable), slices.Clone(p.sent)
+		x.prop = &p
+	}
+	return &x
 }

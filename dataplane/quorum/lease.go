@@ -78,7 +78,7 @@ func (c *Core) oldReader(base Record) string {
 	switch {
 	case len(silent) == 0:
 		return ""
-	case c.before.Epoch != 0 && granted(c.before.Epoch) == granted(base.Epoch) && c.before.InstanceManager == c.cfg.InstanceManager && !c.void:
+	case c.before.Epoch != 0 && granted(c.before.Epoch) == granted(base.Epoch) && c.before.InstanceManager == c.cfg.InstanceManager && c.cfg.InstanceManager != "" && !c.void:
 		return ""
 	}
 	return "silent: " + joined(silent)

@@ -13,6 +13,7 @@ import (
 // use has it, and, if one failed, when the set without it is committed.
 type world struct {
 	witness WitnessRecord
+	now     Time
 	disks   []disk
 	engines []*engine
 	writes  int // given out so far
@@ -23,6 +24,14 @@ type world struct {
 // limits bound a search.
 type limits struct {
 	engines, writes, joins, faults int
+	// reads and ticks: reads begun, and how often time passes. A lease is leaseTicks long.
+	reads, ticks int
+	// only these faults, if there are any.
+	only []string
+	// takeover lets engines start without the witness.
+	takeover bool
+	// places: engines may be started where the last one ran.
+	places bool
 }
 
 type disk struct {
@@ -38,19 +47,28 @@ type linkState uint8
 
 const (
 	closed linkState = iota
+	probing
 	contacting
 	open
 	broken // the engine has not noticed yet
 )
 
 type message struct {
-	write int // -1: rec
+	write int // -1: rec, -2: a read, -3: a ping
 	rec   Record
+	sent  Time
 }
 
+const (
+	aRecord = -1 - iota
+	aRead
+	aPing
+)
+
 type link struct {
-	state linkState
-	queue []message
+	state     linkState
+	queue     []message
+	confirmed Time
 }
 
 type engine struct {
@@ -65,6 +83,11 @@ type engine struct {
 	pending  uint16
 	ok       uint16
 	acked    uint16
+	read     read
+	im       int
+	asked    Time // when the witness was
+	promised Time // when a replica last did
+	until    Time // the end of the wait for another's lease, 0 for none
 }
 
 // event is one thing that may happen next.
@@ -84,11 +107,11 @@ func (e event) String() string {
 }
 
 func newWorld(replicas int, l limits) *world {
-	w := &world{limits: l}
+	w := &world{limits: l, now: 1}
 	for range replicas {
 		w.disks = append(w.disks, disk{to: -1, session: -1})
 	}
-	w.start()
+	w.start(0)
 	for !w.engines[0].began {
 		usual, _ := w.events()
 		usual[0].do(w) // the undisturbed beginning
@@ -100,9 +123,15 @@ func replicaName(i int) string { return string(rune('a' + i)) }
 
 func replicaIndex(name string) int { return int(name[0] - 'a') }
 
-func (w *world) start() {
-	e := &engine{alive: true, write: -1, links: make([]link, len(w.disks))}
-	e.core = New(Config{Engine: fmt.Sprintf("e%d", len(w.engines)), Candidates: len(w.disks)})
+// start starts an engine in an instance manager, which ends the one it runs already.
+func (w *world) start(im int) {
+	for _, o := range w.engines {
+		if o.im == im {
+			o.alive, o.question = false, nil
+		}
+	}
+	e := &engine{alive: true, write: -1, links: make([]link, len(w.disks)), im: im, read: read{at: -1}}
+	e.core = New(Config{Engine: fmt.Sprintf("e%d", len(w.engines)), InstanceManager: fmt.Sprintf("im%d", im), Candidates: len(w.disks), Takeover: w.limits.takeover})
 	w.engines = append(w.engines, e)
 	w.act(len(w.engines) - 1)
 }
@@ -122,13 +151,21 @@ func (w *world) act(k int) {
 		}
 	}
 	w.settleWrite(k)
+	w.settleRead(k)
 }
 
 func (w *world) one(k int, a *Action) {
 	e := w.engines[k]
 	switch a.Kind {
 	case AskWitness, SwapWitness:
-		e.question = a
+		e.question, e.asked = a, w.now
+	case WaitLease:
+		e.until = e.promised + Time(SuccessorWait(leaseTicks))
+	case Probe:
+		for i := range e.links {
+			w.hangUp(k, i)
+			e.links[i] = link{state: probing}
+		}
 	case Contact:
 		for i := range e.links {
 			w.hangUp(k, i)
@@ -136,9 +173,16 @@ func (w *world) one(k int, a *Action) {
 		}
 	case WriteRecord:
 		i := replicaIndex(a.Member)
+		if a.Record.Agreed {
+			// Nothing waits for it, and it matters only to a start with a void witness, which is told in scenarios.
+			if d := &w.disks[i]; d.session == k && len(e.links[i].queue) == 0 {
+				d.rec = a.Record
+			}
+			return
+		}
 		switch e.links[i].state {
 		case open:
-			e.links[i].queue = append(e.links[i].queue, message{write: -1, rec: a.Record})
+			e.links[i].queue = append(e.links[i].queue, message{write: aRecord, rec: a.Record, sent: w.now})
 		case broken: // it will be noticed
 		default:
 			e.core.Failed(a.Member)
@@ -185,6 +229,9 @@ func (w *world) hangUp(k, i int) {
 		w.disks[i].session = -1
 	}
 	w.engines[k].links[i] = link{}
+	if r := &w.engines[k].read; r.at == i && !r.done {
+		*r = read{at: -1}
+	}
 }
 
 // settleWrite acknowledges a write, or gives it up.
@@ -231,8 +278,10 @@ func (w *world) lost(k, i int) {
 // Events that a random history treats apart.
 const (
 	started        = "is started"
+	startedInPlace = "is started in its predecessor's place"
 	reaches        = "reaches *"
 	doesNotReach   = "does not reach *"
+	witnessSilent  = "loses its question to the witness"
 	witnessAnswers = "is answered by the witness"
 )
 
@@ -242,8 +291,14 @@ func (w *world) events() (usual, faults []event) {
 		u, f := w.engineEvents(k)
 		usual, faults = append(usual, u...), append(faults, f...)
 	}
-	if len(w.engines) < w.limits.engines {
-		usual = append(usual, event{len(w.engines), started, -1, func(w *world) { w.start() }})
+	if w.limits.ticks > 0 {
+		usual = append(usual, event{0, "time passes", -1, func(w *world) { w.limits.ticks--; w.now++ }})
+	}
+	if n := len(w.engines); n < w.limits.engines {
+		if last := w.engines[n-1]; w.limits.places && last.alive {
+			usual = append(usual, event{n, startedInPlace, -1, func(w *world) { w.start(w.engines[n-1].im) }})
+		}
+		usual = append(usual, event{n, started, -1, func(w *world) { w.start(n) }})
 	}
 	return usual, faults
 }
@@ -271,13 +326,17 @@ func (w *world) engineEvents(k int) (ok, faults []event) {
 	if e.question != nil {
 		add(witnessAnswers, func(w *world, e *engine) { w.answer(e, false) })
 		fault("loses the witness's answer", func(w *world, e *engine) { w.answer(e, true) })
-		fault("loses its question to the witness", func(w *world, e *engine) {
+		fault(witnessSilent, func(w *world, e *engine) {
 			e.question, e.retry = nil, true
 			e.core.WitnessUnavailable()
 		})
 	}
 	if e.retry {
 		add("asks the witness again", func(w *world, e *engine) { e.retry = false; e.core.Retry() })
+	}
+	w.readEvents(e, add)
+	if e.until != 0 && w.now >= e.until {
+		add("has waited long enough", func(w *world, e *engine) { e.until = 0; e.core.LeaseOver() })
 	}
 	if e.began && e.write < 0 && e.rw != 0 && w.writes < w.limits.writes {
 		add("writes", func(w *world, e *engine) { w.begin(e) })
@@ -291,8 +350,14 @@ type adder func(what string, do func(w *world, e *engine))
 func (w *world) linkEvents(k, i int, add, fault adder) {
 	e, d := w.engines[k], &w.disks[i]
 	mine := d.session == k
+	if e.links[i].state == open && e.alive && e.began && e.read.at < 0 && w.limits.reads > 0 && e.rw&(1<<i) != 0 {
+		add("reads from *", func(w *world, e *engine) { w.beginRead(k, i) })
+	}
 	cut := func(w *world, e *engine) { w.hangUp(k, i); e.links[i].state = broken }
 	switch state := e.links[i].state; {
+	case state == probing && e.alive:
+		add(reaches, func(w *world, e *engine) { w.tell(k, i) })
+		fault(doesNotReach, func(w *world, e *engine) { e.links[i].state = closed; e.core.Silent() })
 	case state == contacting && e.alive:
 		add(reaches, func(w *world, e *engine) { w.reach(k, i, false) })
 		fault(doesNotReach, func(w *world, e *engine) { e.links[i].state = closed; e.core.Silent() })
@@ -317,6 +382,9 @@ func (w *world) linkEvents(k, i int, add, fault adder) {
 func (w *world) answer(e *engine, lost bool) {
 	q := e.question
 	e.question = nil
+	if !lost {
+		defer func() { e.core.WitnessConfirmed(e.asked, w.witness) }()
+	}
 	ok := q.Kind == SwapWitness && w.witness.Epoch == q.Expected.Epoch && w.witness.Record.Equal(q.Expected.Record)
 	if ok {
 		w.witness = q.Next
@@ -353,9 +421,15 @@ func (w *world) reach(k, i int, lost bool) {
 		e.links[i].state = closed
 		e.core.Outbid(d.promised)
 	default:
-		e.links[i].state = open
-		e.core.Answered(Answer{Member: replicaName(i), Record: d.rec, Rebuilding: d.rebuilding, Blank: !d.rec.Valid() && d.has == 0})
+		e.links[i].state, e.links[i].confirmed = open, w.now
+		e.promised = w.now
+		e.core.Answered(w.answerOf(i))
 	}
+}
+
+func (w *world) answerOf(i int) Answer {
+	d := &w.disks[i]
+	return Answer{Member: replicaName(i), Record: d.rec, Rebuilding: d.rebuilding, Blank: !d.rec.Valid() && d.has == 0}
 }
 
 // deliver lets the replica carry out the next message. A dead engine's messages may still be on their way.
@@ -364,18 +438,25 @@ func (w *world) deliver(k, i int, lost bool) {
 	q := &e.links[i].queue
 	m := (*q)[0]
 	*q = slices.Clone((*q)[1:])
-	if m.write < 0 {
+	switch {
+	case m.write == aRecord:
 		d.rec = m.rec
-	} else {
+	case m.write >= 0:
 		d.has |= 1 << m.write
+	}
+	if !lost {
+		e.links[i].confirmed = max(e.links[i].confirmed, m.sent)
 	}
 	switch {
 	case lost:
 		w.hangUp(k, i)
 		e.links[i].state = broken
 	case !e.alive:
-	case m.write < 0:
+	case m.write == aRecord:
 		e.core.RecordWritten(replicaName(i), m.rec)
+	case m.write == aRead:
+		e.read.done, e.read.has = true, d.has
+	case m.write == aPing:
 	default:
 		e.pending &^= 1 << i
 		e.ok |= 1 << i
@@ -387,7 +468,7 @@ func (w *world) begin(e *engine) {
 	w.writes++
 	for i := range e.links {
 		if e.pending&(1<<i) != 0 && e.links[i].state == open {
-			e.links[i].queue = append(e.links[i].queue, message{write: e.write})
+			e.links[i].queue = append(e.links[i].queue, message{write: e.write, sent: w.now})
 		}
 	}
 }
@@ -397,7 +478,7 @@ func (w *world) rebuild(k, i int) {
 	if w.promise(k, i) {
 		d := &w.disks[i]
 		d.rec, d.rebuilding, d.has = Record{}, true, 0
-		w.engines[k].links[i] = link{state: open}
+		w.engines[k].links[i] = link{state: open, confirmed: w.now}
 		w.engines[k].wo |= 1 << i
 	}
 }
@@ -413,35 +494,4 @@ func (w *world) rebuilt(k, i int) {
 		}
 	}
 	w.lost(k, i)
-}
-
-func (w *world) clone() *world {
-	c := *w
-	c.disks = slices.Clone(w.disks)
-	c.engines = make([]*engine, len(w.engines))
-	for k, e := range w.engines {
-		x := *e
-		x.core = e.core.clone()
-		x.links = slices.Clone(e.links)
-		for i := range x.links {
-			x.links[i].queue = slices.Clone(x.links[i].queue)
-		}
-		c.engines[k] = &x
-	}
-	return &c
-}
-
-// clone copies a core. Slices that are only ever replaced are shared.
-func (c *Core) clone() *Core {
-	x := *c
-	x.actions = nil
-	x.answers = slices.Clone(c.answers)
-	x.live = slices.Clone(c.live)
-	x.leaked = slices.Clone(c.leaked)
-	if c.prop != nil {
-		p := *c.prop
-		p.durable, p.sent = slices.Clone(p.durable), slices.Clone(p.sent)
-		x.prop = &p
-	}
-	return &x
 }

@@ -95,9 +95,9 @@ func (c *Core) tryCommit() {
 // is, can find enough members of another record without hearing of this one.
 //
 // The first record of an epoch always needs the witness. Replicas that were not heard may hold proposals of earlier engines
-// that nobody knows of; only the witness outbids those, whoever is heard next.
+// that nobody knows of; only the witness outbids those, whoever is heard next. A takeover has heard everybody.
 func (c *Core) agreedBy(members []string) bool {
-	if c.phase == Committing || !outvotes(members, c.committed) {
+	if (c.phase == Committing && !c.takeover) || !outvotes(members, c.committed) {
 		return false
 	}
 	for i := range c.leaked {
@@ -126,13 +126,13 @@ func (p *proposal) takenBack(members []string) bool {
 
 func (c *Core) commit() {
 	p := c.prop
-	c.committed = p.rec.agreed()
+	c.committed = p.rec
+	c.committed.Replaces = nil
 	c.prop, c.leaked, c.replaced = nil, nil, nil
-	if len(p.rec.Replaces) > 0 {
-		// Nothing waits for this: it spares a start with a void witness from asking whoever was dropped.
-		for _, m := range c.committed.Members {
-			c.do(Action{Kind: WriteRecord, Member: m, Record: c.committed})
-		}
+	// Nothing waits for this. It shows that a witness which knows nothing of it has forgotten, and spares a start with such
+	// a witness from asking whoever was dropped.
+	for _, m := range c.committed.Members {
+		c.do(Action{Kind: WriteRecord, Member: m, Record: c.committed.agreed()})
 	}
 	if p.joiner != "" {
 		c.live = slices.Clone(p.rec.Members)
@@ -141,7 +141,7 @@ func (c *Core) commit() {
 	members := slices.Clone(c.live)
 	if c.phase == Committing {
 		c.phase = Serving
-		c.do(Action{Kind: BeginServing, Record: c.committed, Members: members})
+		c.do(Action{Kind: BeginServing, Record: c.committed, Members: members, Reason: c.word})
 	} else {
 		c.do(Action{Kind: Committed, Record: c.committed, Members: members})
 	}

@@ -27,6 +27,9 @@ type Record struct {
 	// Replaces are those whom a record that this one competes with names and this one does not, sorted: members being
 	// dropped, a joiner given up. Empty once the record is agreed. A start that cannot trust the witness asks them too.
 	Replaces []string
+	// Agreed: known to be committed. It is written again for that when it is, and nothing waits for it; so a record without
+	// it may be committed too.
+	Agreed bool
 }
 
 // Valid reports whether r names a member set at all.
@@ -71,12 +74,15 @@ func (r Record) String() string {
 	if len(r.Replaces) > 0 {
 		s += fmt.Sprintf(" not {%s}", strings.Join(r.Replaces, " "))
 	}
+	if r.Agreed {
+		s += " agreed"
+	}
 	return s
 }
 
 // agreed is the record as it is kept after its commit.
 func (r Record) agreed() Record {
-	r.Replaces = nil
+	r.Replaces, r.Agreed = nil, true
 	return r
 }
 
@@ -129,6 +135,3 @@ func majority(n int) int { return n/2 + 1 }
 
 // half of n members, rounded up: what a start needs beside the witness.
 func half(n int) int { return (n + 1) / 2 }
-
-// joined lists names for a person.
-func joined(names []string) string { return strings.Join(names, ", ") }

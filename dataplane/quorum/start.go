@@ -1,9 +1,7 @@
 package quorum
 
 import (
-	"fmt"
 	"slices"
-	"strings"
 )
 
 // Verdict is what a start may do.
@@ -27,6 +25,8 @@ type Known struct {
 	// lost its memory (a restored cluster state) and cannot vouch for anything.
 	Void    bool
 	Answers []Answer
+	// Silent is how many candidates did not answer.
+	Silent int
 }
 
 // Decision is the outcome of the start rule.
@@ -49,11 +49,11 @@ type Decision struct {
 // know of another record that was agreed instead.
 func Decide(k Known) Decision {
 	for _, a := range k.Answers {
-		k.Void = k.Void || (a.Record.Valid() && granted(a.Record.Epoch) > granted(k.Witness.Epoch))
+		k.Void = k.Void || a.Record.shows(k.Witness)
 	}
 	base := k.base()
 	if !base.Valid() {
-		return decideFounding(k.Answers)
+		return decideFounding(k.Answers, k.Silent)
 	}
 	d := Decision{Base: base}
 	heard := map[string]bool{}
@@ -77,7 +77,7 @@ func Decide(k Known) Decision {
 		}
 	}
 	if len(d.Fresh) < need || (k.Void && len(missing) > 0) {
-		d.Reason = refusal(d, need, missing, k.Void)
+		d.Reason = refusal(&k, base, need, missing)
 		return d
 	}
 	d.Verdict = Serve
@@ -95,11 +95,18 @@ func (k *Known) base() Record {
 		if !a.Record.Valid() {
 			continue
 		}
-		if c := a.Record.Compare(base); c > 0 || (c == 0 && len(a.Record.Replaces) < len(base.Replaces)) {
+		if c := a.Record.Compare(base); c > 0 || (c == 0 && a.Record.Agreed) {
 			base = a.Record
 		}
 	}
 	return base
+}
+
+// shows reports whether the record proves that the witness has forgotten something: it was never told of the epoch, or not of
+// its first record, without which nothing of that epoch is agreed. The second holds even after other starts have raised
+// the witness's epoch.
+func (r Record) shows(w WitnessRecord) bool {
+	return r.Valid() && (granted(r.Epoch) > granted(w.Epoch) || (r.Agreed && granted(r.Epoch) > granted(w.Record.Epoch)))
 }
 
 // without returns the sorted members of a that are not in b.
@@ -118,38 +125,4 @@ func union(a, b []string) []string {
 	out := append(slices.Clone(a), without(b, a)...)
 	slices.Sort(out)
 	return out
-}
-
-func refusal(d Decision, need int, missing []string, void bool) string {
-	if void {
-		return fmt.Sprintf("record %s needs all of its members and of those it replaces because the witness is older than the replicas; missing: %s",
-			d.Base, joined(missing))
-	}
-	return fmt.Sprintf("record %s needs %d of its members, heard %d; missing: %s", d.Base, need, len(d.Fresh), joined(missing))
-}
-
-// decideFounding handles a volume without any record: blank replicas found it; one directory with data of unknown
-// history may be taken as it is only if it is alone, since nobody can tell which of several is ahead.
-func decideFounding(answers []Answer) Decision {
-	var blank, unknown []string
-	for _, a := range answers {
-		switch {
-		case a.Rebuilding:
-		case a.Blank:
-			blank = append(blank, a.Member)
-		default:
-			unknown = append(unknown, a.Member)
-		}
-	}
-	slices.Sort(blank)
-	slices.Sort(unknown)
-	switch {
-	case len(unknown) == 1:
-		return Decision{Verdict: Found, Fresh: unknown, Stale: blank}
-	case len(unknown) > 1:
-		return Decision{Reason: fmt.Sprintf("directories %s hold data of unknown history: name the one to trust", strings.Join(unknown, ", "))}
-	case len(blank) > 0:
-		return Decision{Verdict: Found, Fresh: blank}
-	}
-	return Decision{Reason: "no replica answered"}
 }

@@ -178,7 +178,7 @@ func (r *Replica) setRecord(s *session, h *wire.Header, m *wire.RecordMessage) {
 	}
 	rec := r.record
 	rec.Epoch, rec.Generation, rec.State = m.Epoch, m.Generation, chain.MemberRW
-	rec.Members, rec.Replaces = nil, m.Replaces
+	rec.Members, rec.Replaces, rec.Agreed = nil, m.Replaces, m.Agreed
 	for _, name := range m.Members {
 		rec.Members = append(rec.Members, chain.Member{Name: name})
 	}

@@ -59,7 +59,6 @@ func TestHandshakeRefused(t *testing.T) {
 		"wrong volume":              {func(m *wire.HelloMessage) { m.VolumeUUID = "00000000-93d3-4b7c-9a5e-2d1f0c6b7a88" }, block.Refused, "replica of volume"},
 		"too new":                   {func(m *wire.HelloMessage) { m.Version = wire.Version + 1 }, block.Invalid, "version"},
 		"short nonce":               {func(m *wire.HelloMessage) { m.Nonce = m.Nonce[:3] }, block.Invalid, "nonce"},
-		"hand-over":                 {func(m *wire.HelloMessage) { m.Prepared = true }, block.Invalid, "hand-over"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			g := newRig(t)
@@ -74,6 +73,34 @@ func TestHandshakeRefused(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A hello that only asks tells everything, promises nothing and disturbs nobody; another one on the same connection activates it.
+func TestPreparedHelloPromisesNothing(t *testing.T) {
+	g := newRig(t)
+	e := g.engine(1, "e1#1@im")
+	e.control(wire.ControlRequest{SetRecord: &wire.RecordMessage{VolumeUUID: volumeUUID, Epoch: 1, Generation: 1, Members: []string{g.r.Name}}})
+	next := g.connect()
+	code, r, ok := next.sayHello(0, "next", func(m *wire.HelloMessage) { m.Prepared = true })
+	if !ok || code != block.OK || r.Promised != 1 || r.PromisedTo != "e1#1@im" || r.Record == nil || r.Record.Generation != 1 {
+		t.Fatalf("%v %s: %+v", ok, code, r)
+	}
+	if a := e.ask(wire.Header{Type: wire.Read, Len: 4096}, nil); a.h.Code != block.OK || e.gone {
+		t.Errorf("the engine was disturbed: %s", a.h.Code)
+	}
+	if code, _, ok := next.sayHello(2, "next", nil); !ok || code != block.OK {
+		t.Fatalf("activation: %v %s", ok, code)
+	}
+	g.until("the engine before is gone", func() bool { return e.gone })
+	if a := next.ask(wire.Header{Type: wire.Read, Len: 4096}, nil); a.h.Code != block.OK {
+		t.Errorf("read: %s", a.h.Code)
+	}
+	other := g.connect()
+	if code, _, ok := other.sayHello(0, "other", func(m *wire.HelloMessage) { m.Prepared = true }); !ok || code != block.OK {
+		t.Fatalf("%v %s", ok, code)
+	}
+	other.request(wire.Header{Type: wire.Read, Len: 4096}, nil)
+	g.until("who is only prepared may not read", func() bool { return other.gone })
 }
 
 // An older epoch is refused, and so is another engine of the same one; the same engine may come again.

@@ -36,7 +36,9 @@ type session struct {
 	nonce  []byte
 	epoch  uint64
 	closed bool // the close has completed
-	jobs   int
+	// prepared: it knows the secret and has asked what there is.
+	prepared bool
+	jobs     int
 }
 
 func (r *Replica) accept() {
@@ -87,7 +89,7 @@ func (r *Replica) limitStrangers() {
 	var oldest *session
 	n := 0
 	for _, s := range r.conns {
-		if s == nil || s.phase != sessionGreeted {
+		if s == nil || s.phase != sessionGreeted || s.prepared {
 			continue
 		}
 		n++
@@ -234,12 +236,12 @@ func (s *session) hello(h *wire.Header, p []byte) {
 		s.refuse(h, block.Invalid, fmt.Sprintf("protocol version %d is not spoken here", m.Version))
 	case len(m.Nonce) != wire.NonceSize:
 		s.refuse(h, block.Invalid, fmt.Sprintf("nonce of %d bytes", len(m.Nonce)))
-	case m.Prepared:
-		s.refuse(h, block.Invalid, "preparing a hand-over is not supported yet")
 	case m.VolumeUUID != c.VolumeUUID:
 		s.refuse(h, block.Refused, fmt.Sprintf("this is a replica of volume %s (%s), not of %s (%s)", c.VolumeName, c.VolumeUUID, m.VolumeName, m.VolumeUUID))
 	case !wire.SameProof(m.Proof, wire.EngineProof(c.Secret, c.VolumeUUID, m.Epoch, s.nonce, m.Nonce)):
 		s.refuse(h, block.Refused, "the volume's secret does not match")
+	case m.Prepared:
+		s.prepare(h, &m)
 	case outbids(&s.r.record, &m):
 		s.outbid(h)
 	default:
@@ -254,6 +256,21 @@ func (s *session) hello(h *wire.Header, p []byte) {
 		s.r.enqueue(&metaOp{exclusive: true, name: "promise", s: s, run: func() any { return s.r.promise(m) },
 			done: func(v any) { s.promised(&hdr, &m, v) }})
 	}
+}
+
+// prepare tells what the directory holds and has promised. Nothing changes, and whoever has a session keeps it; the caller
+// can activate its connection with another hello.
+func (s *session) prepare(h *wire.Header, m *wire.HelloMessage) {
+	r, hdr, hello := s.r, *h, *m
+	s.prepared = true
+	r.enqueue(&metaOp{name: "prepare", s: s, run: func() any { return nil }, done: func(any) {
+		if s.closing() {
+			return
+		}
+		reply := s.welcome(&hello)
+		reply.Promised, reply.PromisedTo = r.record.Promised, r.record.Engine
+		s.send(hdr.Answer(block.OK), wire.Marshal(reply))
+	}})
 }
 
 func (s *session) refuse(h *wire.Header, code block.Code, text string) {
@@ -320,11 +337,22 @@ func (s *session) promised(h *wire.Header, m *wire.HelloMessage, v any) {
 		s.outbid(h)
 		return
 	}
+	reply := s.welcome(m)
+	s.phase = sessionOpen
+	r.open++
+	r.cfg.Sessions(r.open)
+	r.cfg.Event("session", fmt.Sprintf("engine %s, epoch %d", m.Engine, m.Epoch))
+	s.send(h.Answer(block.OK), wire.Marshal(reply))
+}
+
+// welcome describes the directory to an engine.
+func (s *session) welcome(m *wire.HelloMessage) wire.HelloReply {
+	r := s.r
 	reply := wire.HelloReply{Promised: m.Epoch, Size: r.chain.Size(), Rebuilding: r.chain.Rebuilding(), Blank: r.blank(),
 		Proof: wire.ReplicaProof(r.cfg.Secret, r.cfg.VolumeUUID, m.Epoch, s.nonce, m.Nonce)}
 	if r.record.Generation > 0 {
 		reply.Record = &wire.RecordMessage{VolumeUUID: r.cfg.VolumeUUID, Epoch: r.record.Epoch, Generation: r.record.Generation,
-			Replaces: r.record.Replaces}
+			Replaces: r.record.Replaces, Agreed: r.record.Agreed}
 		for _, m := range r.record.Members {
 			reply.Record.Members = append(reply.Record.Members, m.Name)
 		}
@@ -332,11 +360,7 @@ func (s *session) promised(h *wire.Header, m *wire.HelloMessage, v any) {
 	if !reply.Blank {
 		reply.Dirty, reply.DirtyAll = r.dirtyList(), r.dirtyAll
 	}
-	s.phase = sessionOpen
-	r.open++
-	r.cfg.Sessions(r.open)
-	r.cfg.Event("session", fmt.Sprintf("engine %s, epoch %d", m.Engine, m.Epoch))
-	s.send(h.Answer(block.OK), wire.Marshal(reply))
+	return reply
 }
 
 // blank reports that the directory has never held anything.

@@ -33,7 +33,8 @@ type HelloMessage struct {
 	InstanceManager string `json:"instanceManager,omitempty"`
 	// Epoch is made durable by the replica before it answers, unless Prepared.
 	Epoch uint64 `json:"epoch"`
-	// Prepared opens the replica for a coming hand-over: no writes, epoch not raised.
+	// Prepared asks what the replica has promised and recorded, and promises nothing. A second hello on the same connection,
+	// with an epoch and without it, activates the session.
 	Prepared bool   `json:"prepared,omitempty"`
 	Nonce    []byte `json:"nonce"`
 	Proof    []byte `json:"proof"`
@@ -44,6 +45,8 @@ type HelloReply struct {
 	Proof []byte `json:"proof"`
 	// Promised is the newest epoch the replica has made durable.
 	Promised uint64 `json:"promised"`
+	// PromisedTo is the engine process it was promised to, as HelloMessage.Engine; only in the answer to a prepared hello.
+	PromisedTo string `json:"promisedTo,omitempty"`
 	// Record is the membership record on disk; nil when the directory has none or it is void.
 	Record *RecordMessage `json:"record,omitempty"`
 	// Blank: the directory holds no data yet, so it may found a volume.
@@ -67,6 +70,8 @@ type RecordMessage struct {
 	Members    []string `json:"members"`
 	// Replaces names those whom a competing record names and this one does not; empty once the record is agreed.
 	Replaces []string `json:"replaces,omitempty"`
+	// Agreed: known to be committed.
+	Agreed bool `json:"agreed,omitempty"`
 }
 
 // proof is HMAC-SHA-256 over role, volume, epoch and both nonces: neither side can replay or reflect the other's.

@@ -1,0 +1,125 @@
+package quorum
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// refusal says what a start lacks: which members are missing, what everybody who answered has, and what can be done.
+func refusal(k *Known, base Record, need int, missing []string) string {
+	var b strings.Builder
+	if k.Void {
+		fmt.Fprintf(&b, "the witness is older than the replicas, so record %s needs all of its members and of those it replaces", base)
+	} else {
+		fmt.Fprintf(&b, "record %s needs %d of its members", base, need)
+	}
+	fmt.Fprintf(&b, "; missing: %s; heard: %s", joined(missing), heard(k.Answers))
+	b.WriteString("; start what is missing, or accept the loss of what only they have with --accept-data-loss MEMBER")
+	return b.String()
+}
+
+// heard lists the answers in a stable order.
+func heard(answers []Answer) string {
+	if len(answers) == 0 {
+		return "nobody"
+	}
+	var out []string
+	for _, a := range answers {
+		out = append(out, a.String())
+	}
+	slices.Sort(out)
+	return joined(out)
+}
+
+// String is what the replica is worth: "a (e3 g7 {a b})", "b (blank)".
+func (a Answer) String() string {
+	what := "unknown history"
+	switch {
+	case a.Rebuilding:
+		what = "incomplete copy"
+	case a.Record.Valid():
+		what = a.Record.String()
+	case a.Blank:
+		what = "blank"
+	}
+	return fmt.Sprintf("%s (%s)", a.Member, what)
+}
+
+// joined lists names for a person.
+func joined(names []string) string { return strings.Join(names, ", ") }
+
+// trust decides as a person has: only the members named count. Of several the highest record is the base; a directory
+// without a record, or an incomplete copy, can only be trusted alone, since nothing says how it relates to others.
+func trust(base Record, answers []Answer, names []string) Decision {
+	d := Decision{Base: base}
+	var chosen []Answer
+	for _, a := range answers {
+		if slices.Contains(names, a.Member) {
+			chosen = append(chosen, a)
+		} else {
+			d.Stale = append(d.Stale, a.Member)
+		}
+	}
+	if missing := without(names, members(chosen)); len(missing) > 0 {
+		return Decision{Reason: fmt.Sprintf("%s is to be trusted and does not answer; heard: %s", joined(missing), heard(answers))}
+	}
+	best := (&Known{Void: true, Answers: chosen}).base()
+	for _, a := range chosen {
+		switch {
+		case a.Blank && !a.Record.Valid():
+			return Decision{Reason: fmt.Sprintf("%s is to be trusted and holds nothing; heard: %s", a.Member, heard(answers))}
+		case len(chosen) == 1, a.fresh(best):
+			d.Fresh = append(d.Fresh, a.Member)
+		case !a.Record.Valid() || a.Rebuilding:
+			return Decision{Reason: fmt.Sprintf("%s can only be trusted alone: nothing says how old it is; name one member; heard: %s", a, heard(answers))}
+		default:
+			d.Stale = append(d.Stale, a.Member)
+		}
+	}
+	slices.Sort(d.Fresh)
+	slices.Sort(d.Stale)
+	d.Verdict = Serve
+	d.Replaces = without(union(base.Members, base.Replaces), d.Fresh)
+	return d
+}
+
+func members(answers []Answer) []string {
+	var out []string
+	for _, a := range answers {
+		out = append(out, a.Member)
+	}
+	return out
+}
+
+// decideFounding handles a volume without any record: blank replicas found it; one directory with data of unknown
+// history may be taken as it is only if it is alone, since nobody can tell which of several is ahead. Whoever is silent may
+// hold the data.
+func decideFounding(answers []Answer, silent int) Decision {
+	var blank, unknown []string
+	for _, a := range answers {
+		switch {
+		case a.Rebuilding:
+		case a.Blank:
+			blank = append(blank, a.Member)
+		default:
+			unknown = append(unknown, a.Member)
+		}
+	}
+	slices.Sort(blank)
+	slices.Sort(unknown)
+	switch {
+	case len(answers) == 0:
+		return Decision{Reason: fmt.Sprintf("no replica answered of %d", silent)}
+	case len(unknown) > 1:
+		return Decision{Reason: fmt.Sprintf("nobody knows the volume's members, and %s hold data of unknown history: name the one to go on with by --accept-data-loss MEMBER",
+			joined(unknown))}
+	case silent > 0:
+		return Decision{Reason: fmt.Sprintf("nobody knows the volume's members yet, so every replica must answer; silent: %d; heard: %s", silent, heard(answers))}
+	case len(unknown) == 1:
+		return Decision{Verdict: Found, Fresh: unknown, Stale: blank}
+	case len(blank) > 0:
+		return Decision{Verdict: Found, Fresh: blank}
+	}
+	return Decision{Reason: "no replica holds a usable copy; heard: " + heard(answers)}
+}
