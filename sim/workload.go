@@ -60,7 +60,6 @@ type client struct {
 	// waits is the request it waits for, nil for none; asleep counts its pauses.
 	waits  *Call
 	asleep int
-	idle   bool
 	next   int64 // where a sequential writer goes on
 	// leave: the request is left out, see Plan.Skip.
 	leave bool

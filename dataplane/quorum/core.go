@@ -189,7 +189,7 @@ func (c *Core) noteWitness() {
 		if c.witness.Record.Equal(c.prop.rec) {
 			c.prop.witnessed = true
 			c.tryCommit()
-		} else if !c.swap {
+		} else if !c.swap && c.mayWitness() {
 			c.proposeToWitness(c.prop.rec)
 		}
 		return

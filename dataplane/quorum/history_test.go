@@ -24,11 +24,13 @@ const term = 10 * time.Second
 
 // node is a replica's durable memory.
 type node struct {
-	name       string
-	promised   uint64
-	to         string // the engine promised to
-	rec        Record
-	blank      bool
+	name     string
+	promised uint64
+	to       string // the engine promised to
+	rec      Record
+	blank    bool
+	// empty: nobody can have written to it, since no engine has served from it.
+	empty      bool
 	rebuilding bool
 }
 
@@ -88,7 +90,7 @@ func (h *history) do(line string) (string, error) {
 func (h *history) addReplicas(names []string) error {
 	for _, name := range names {
 		name, kind, _ := strings.Cut(name, "=")
-		h.nodes[name] = &node{name: name, blank: kind == "" || kind == "blank"}
+		h.nodes[name] = &node{name: name, blank: kind == "" || kind == "blank", empty: kind == "" || kind == "blank"}
 	}
 	return nil
 }
@@ -176,6 +178,10 @@ func (h *history) settle(p *player) {
 			p.question, p.asked = &a, h.now
 		case WriteRecord:
 			p.writes[a.Member] = append(p.writes[a.Member], a.Record)
+		case BeginServing:
+			for _, m := range a.Members {
+				h.nodes[m].empty = false
+			}
 		}
 	}
 	status := p.core.Phase().String()
@@ -344,7 +350,7 @@ func (h *history) replicaStep(p *player, what string, n *node, lost bool) error 
 }
 
 func (n *node) answer() Answer {
-	return Answer{Member: n.name, Record: n.rec, Blank: n.blank && !n.rec.Valid(), Rebuilding: n.rebuilding}
+	return Answer{Member: n.name, Record: n.rec, Blank: n.blank && !n.rec.Valid(), Empty: n.empty, Rebuilding: n.rebuilding}
 }
 
 // lease tells what an engine may answer now.

@@ -89,7 +89,7 @@ func (k *key) engine(e *engine) {
 	for _, a := range answers {
 		k.b = append(k.b, a.Member...)
 		k.rec(a.Record)
-		k.flags(a.Rebuilding, a.Blank)
+		k.flags(a.Rebuilding, a.Blank, a.Empty)
 	}
 	if c.prop != nil {
 		k.proposal(c.prop)

@@ -429,7 +429,7 @@ func (w *world) reach(k, i int, lost bool) {
 
 func (w *world) answerOf(i int) Answer {
 	d := &w.disks[i]
-	return Answer{Member: replicaName(i), Record: d.rec, Rebuilding: d.rebuilding, Blank: !d.rec.Valid() && d.has == 0}
+	return Answer{Member: replicaName(i), Record: d.rec, Rebuilding: d.rebuilding, Blank: !d.rec.Valid() && d.has == 0, Empty: d.has == 0}
 }
 
 // deliver lets the replica carry out the next message. A dead engine's messages may still be on their way.

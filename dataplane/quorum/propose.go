@@ -37,9 +37,17 @@ func (c *Core) propose(joiner string) {
 	for _, m := range c.live {
 		c.writeRecord(m)
 	}
-	if !c.swap && !c.agreedBy(c.live) {
+	if !c.swap && !c.agreedBy(c.live) && c.mayWitness() {
 		c.proposeToWitness(c.prop.rec)
 	}
+}
+
+// mayWitness reports whether the witness may learn of the proposal already. The record that founds a volume goes there last,
+// when all members have it: then a witness without a record says that nothing was ever agreed, and a volume whose
+// beginning was cut off can begin anew; see Decide.
+func (c *Core) mayWitness() bool {
+	founding := c.phase == Committing && !c.void && !c.before.Record.Valid()
+	return !founding || len(c.prop.durable) == len(c.prop.rec.Members)
 }
 
 // competitors are all whom a record names that somebody may start from instead of the one being proposed.

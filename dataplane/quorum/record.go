@@ -117,8 +117,10 @@ type Answer struct {
 	Member string
 	// Record is the replica's; the zero Record means unknown: none, or void.
 	Record Record
-	// Blank: no data was ever written to it.
+	// Blank: it has no record, and no data was ever written to it.
 	Blank bool
+	// Empty: no data was ever written to it, whatever record it has.
+	Empty bool
 	// Rebuilding: an incomplete copy.
 	Rebuilding bool
 }

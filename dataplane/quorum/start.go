@@ -52,8 +52,17 @@ func Decide(k Known) Decision {
 		k.Void = k.Void || a.Record.shows(k.Witness)
 	}
 	base := k.base()
-	if !base.Valid() {
+	switch {
+	case !base.Valid():
 		return decideFounding(k.Answers, k.Silent)
+	case k.neverBegun():
+		d := Decision{Verdict: Found, Base: base}
+		for _, a := range k.Answers {
+			d.Fresh = append(d.Fresh, a.Member)
+		}
+		slices.Sort(d.Fresh)
+		d.Replaces = without(union(base.Members, base.Replaces), d.Fresh)
+		return d
 	}
 	d := Decision{Base: base}
 	heard := map[string]bool{}
@@ -83,6 +92,13 @@ func Decide(k Known) Decision {
 	d.Verdict = Serve
 	d.Replaces = without(union(base.Members, base.Replaces), d.Fresh)
 	return d
+}
+
+// neverBegun reports that records were proposed and none was ever agreed: the witness, which has the first one before
+// anything is served, holds none. Everybody must answer; that nothing was written anywhere is asked for as well, in case the witness was set
+// back to a time before the volume began.
+func (k *Known) neverBegun() bool {
+	return !k.Void && k.Silent == 0 && !k.Witness.Record.Valid() && !slices.ContainsFunc(k.Answers, func(a Answer) bool { return !a.Empty || a.Rebuilding })
 }
 
 // base is the highest record of the witness and all answers. If somebody knows that it was agreed, it is.

@@ -349,6 +349,7 @@ func (s *session) promised(h *wire.Header, m *wire.HelloMessage, v any) {
 func (s *session) welcome(m *wire.HelloMessage) wire.HelloReply {
 	r := s.r
 	reply := wire.HelloReply{Promised: m.Epoch, Size: r.chain.Size(), Rebuilding: r.chain.Rebuilding(), Blank: r.blank(),
+		Empty: r.chain.Empty() && !r.chain.Rebuilding(),
 		Proof: wire.ReplicaProof(r.cfg.Secret, r.cfg.VolumeUUID, m.Epoch, s.nonce, m.Nonce)}
 	if r.record.Generation > 0 {
 		reply.Record = &wire.RecordMessage{VolumeUUID: r.cfg.VolumeUUID, Epoch: r.record.Epoch, Generation: r.record.Generation,

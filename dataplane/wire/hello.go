@@ -51,6 +51,8 @@ type HelloReply struct {
 	Record *RecordMessage `json:"record,omitempty"`
 	// Blank: the directory holds no data yet, so it may found a volume.
 	Blank bool `json:"blank,omitempty"`
+	// Empty: no data was ever written to the directory, whatever record it has.
+	Empty bool `json:"empty,omitempty"`
 	// Rebuilding: the directory is an incomplete copy.
 	Rebuilding bool  `json:"rebuilding,omitempty"`
 	Size       int64 `json:"size"`

@@ -7,7 +7,6 @@ import (
 	"math/rand/v2"
 	"path/filepath"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -33,8 +32,6 @@ type recording struct {
 	snapshots    []*snapshot
 	acknowledged []int // moments after something was acknowledged
 	larger       int   // it was told that the volume is larger; never where it does not grow
-	offered      int   // the volume was offered for the first time
-	unfounded    atomic.Int32
 }
 
 // snapshot is a snapshot that was acknowledged.
@@ -111,7 +108,6 @@ func record(t *testing.T, p plan) *recording {
 		x.Start()
 	}
 	v.StartEngine()
-	r.offered = j.Note(nil)
 	r.workload(p)
 	v.StopEngine()
 	for _, x := range v.Replicas {

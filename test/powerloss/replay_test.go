@@ -118,12 +118,6 @@ func (b *bed) each(f func(i int) error) error {
 func (b *bed) check(at int, dirs []string) error {
 	var log lockedBuffer
 	content, serving, err := b.serve(at, dirs, slog.New(slog.NewTextHandler(&log, nil)))
-	if errors.Is(err, daemon.ErrNoReplica) && at <= b.r.offered {
-		// The founding record is in the witness and not yet on the replicas. Nothing was ever promised; the volume has to be
-		// made again.
-		b.r.unfounded.Add(1)
-		return nil
-	}
 	if err != nil {
 		return fmt.Errorf("%w\n%s", err, log.String())
 	}
