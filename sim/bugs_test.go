@@ -21,12 +21,6 @@ func TestBugsAreFound(t *testing.T) {
 			p.Faults = []Planned{{At: 500 * time.Millisecond, Name: "power-all", For: time.Millisecond, Seed: p.Seed}}
 			p.Time = time.Second
 		}},
-		{bugForgetfulWitness, "", func(p *Plan) {
-			p.Faults = []Planned{{At: 300 * time.Millisecond, Name: "isolate-node", For: 3 * time.Second, Seed: p.Seed},
-				{At: 301 * time.Millisecond, Name: "isolate-node", For: 2 * time.Second, Seed: p.Seed + 1}}
-			p.Time, p.Replicas, p.Timeouts.Replica = 4*time.Second, 2, 200*time.Millisecond
-			p.Drift = p.Drift[:3]
-		}},
 		{bugRottenHead, "differ at", func(p *Plan) { p.Time = time.Second }},
 		{bugNoControlPlane, "not healthy", func(p *Plan) {
 			p.Faults = []Planned{{At: 500 * time.Millisecond, Name: "kill-replica", Seed: p.Seed}}

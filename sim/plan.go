@@ -54,8 +54,6 @@ const (
 	bugUnequalLeases Bug = "unequal leases"
 	// bugLyingDisks: syncs of data succeed and do nothing.
 	bugLyingDisks Bug = "lying disks"
-	// bugForgetfulWitness: the witness swaps whatever it holds.
-	bugForgetfulWitness Bug = "forgetful witness"
 	// bugRottenHead: one replica's data is damaged before the end.
 	bugRottenHead Bug = "rotten head"
 	// bugNoControlPlane: nobody starts what has died.

@@ -105,7 +105,6 @@ func (r *run) plant(b Bug) {
 	for _, n := range r.v.Nodes {
 		n.Disk.lies = b == bugLyingDisks
 	}
-	r.v.Witness.forgets = b == bugForgetfulWitness
 }
 
 // rot damages data of one replica.

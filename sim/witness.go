@@ -10,11 +10,9 @@ import (
 // Witness is the record in the cluster's API. The zero value is an empty one that answers everybody at once.
 type Witness struct {
 	// Down makes it answer nobody.
-	Down bool
-	// forgets: it compares nothing, see bugForgetfulWitness.
-	forgets bool
-	w       *World
-	record  quorum.WitnessRecord
+	Down   bool
+	w      *World
+	record quorum.WitnessRecord
 	// backup is a record as it was a while ago, for a restore.
 	backup quorum.WitnessRecord
 	// down witnesses answer nobody; lossy ones lose one answer in two of what they carry out; slow is added to answers.
@@ -46,7 +44,7 @@ func (w *Witness) Swap(expected, next quorum.WitnessRecord) (quorum.WitnessRecor
 	if w.Down {
 		return quorum.WitnessRecord{}, false, errWitnessDown
 	}
-	same := w.forgets || expected.Epoch == w.record.Epoch && expected.Record.Equal(w.record.Record)
+	same := expected.Epoch == w.record.Epoch && expected.Record.Equal(w.record.Record)
 	if same {
 		w.backup, w.record = w.record, next
 	}
