@@ -154,8 +154,14 @@ func (r *Replica) adopt(c *chain.Chain) {
 	r.extents, r.exLayer = nil, 0
 	r.purge = purging{}
 	r.record, r.recorded = c.Record()
+	r.loadDirty()
+}
+
+// loadDirty takes the dirty log from the chain. What a session that has ended had queued is dropped, so at the beginning of the
+// next one the log is what is on the disk and nothing else. No metadata operation may be running.
+func (r *Replica) loadDirty() {
 	clear(r.dirty)
-	regions, known := c.Dirty()
+	regions, known := r.chain.Dirty()
 	// Unknown: another engine used the directory, or none has yet.
 	r.dirtyAll = !known
 	for _, n := range regions {

@@ -2,12 +2,14 @@ package replica_test
 
 import (
 	"bytes"
+	"encoding/binary"
 	"math/rand/v2"
 	"strings"
 	"testing"
 	"time"
 
 	"ankole.storage/block"
+	"ankole.storage/dataplane/chain"
 	"ankole.storage/dataplane/loop"
 	"ankole.storage/dataplane/wire"
 )
@@ -181,6 +183,39 @@ func TestNewEpochWaitsForSlowWrites(t *testing.T) {
 	e := g.engine(2, "new")
 	if a := e.ask(wire.Header{Type: wire.Read, Len: 4096}, nil); a.h.Code != block.OK || a.payload[0] != 1 {
 		t.Errorf("the new engine was answered before an older write had ended: %s", a.h.Code)
+	}
+}
+
+// TestDirtyLogOfANewSession: what an ended session had queued is not done, and so is not in the log that its successor is told, or
+// a mark that was never made durable would be taken for one that is.
+func TestDirtyLogOfANewSession(t *testing.T) {
+	dropped := 0
+	for seed := range uint64(30) {
+		g := newSeededRig(t, seed)
+		old := g.engine(1, "old")
+		if code, r := old.control(wire.ControlRequest{SetRecord: &wire.RecordMessage{VolumeUUID: volumeUUID, Epoch: 1, Generation: 1, Members: []string{g.r.Name}}}); code != block.OK {
+			t.Fatal(code, r.Error)
+		}
+		for n := range volumeSize / chain.RegionSize {
+			old.request(wire.Header{Type: wire.MarkDirty}, binary.LittleEndian.AppendUint32(nil, uint32(n)))
+		}
+		g.w.Until(g.w.Between(1, 1000*1000), func() bool { return false })
+		p := g.connect()
+		code, told, ok := p.sayHello(2, "new", nil)
+		if !ok || code != block.OK {
+			t.Fatalf("seed %d: %s %s", seed, code, told.Error)
+		}
+		durable, known := g.r.Chain().Dirty()
+		if !known || told.DirtyAll || len(durable) != len(told.Dirty) {
+			t.Fatalf("seed %d: the new engine was told %v, all %v; on the disk are %v, known %v", seed, told.Dirty, told.DirtyAll, durable, known)
+		}
+		if len(durable) < volumeSize/chain.RegionSize {
+			dropped++
+		}
+		g.v.Close()
+	}
+	if dropped == 0 {
+		t.Error("no mark was ever dropped with its session: the test shows nothing")
 	}
 }
 

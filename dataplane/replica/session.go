@@ -337,6 +337,7 @@ func (s *session) promised(h *wire.Header, m *wire.HelloMessage, v any) {
 		s.outbid(h)
 		return
 	}
+	r.loadDirty()
 	reply := s.welcome(m)
 	s.phase = sessionOpen
 	r.open++
