@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"ankole.storage/block"
+	"ankole.storage/clock"
 	"ankole.storage/dataplane/loop"
 	"ankole.storage/dataplane/wire"
 )
@@ -31,10 +32,11 @@ const (
 // region is one marked piece of the volume.
 type region struct {
 	state   regionState
-	writes  int    // in flight
-	last    uint64 // sequence of the last completed write
-	torn    bool   // a write failed: replicas may differ until they are compared
-	tears   int    // how many have failed
+	writes  int         // in flight
+	last    uint64      // sequence of the last completed write
+	at      clock.Ticks // when it completed
+	torn    bool        // a write failed: replicas may differ until they are compared
+	tears   int         // how many have failed
 	waiters []*task
 }
 
@@ -52,9 +54,12 @@ type dirtyLog struct {
 	seq      uint64   // completed writes
 	stable   uint64   // writes up to this one are flushed
 	mendable []uint32 // torn regions in which writes succeed again
+	// settled: no region is left that could be settled; looked is when that was looked for last.
+	settled bool
+	looked  clock.Ticks
 }
 
-func (d *dirtyLog) init() { d.regions = map[uint32]*region{} }
+func (d *dirtyLog) init() { d.regions, d.settled = map[uint32]*region{}, true }
 
 func regionOf(off int64) uint32 { return uint32(off / DirtyRegion) }
 
@@ -143,11 +148,14 @@ func (d *dirtyLog) give(e *Engine, batch []uint32, ok bool) {
 func (d *dirtyLog) begin(t *task) { d.regions[regionOf(t.off)].writes++ }
 
 // end counts a write down; failed ones leave the region torn.
-func (d *dirtyLog) end(_ *Engine, t *task, failed bool) {
+func (d *dirtyLog) end(e *Engine, t *task, failed bool) {
 	r := d.regions[regionOf(t.off)]
 	r.writes--
 	d.seq++
-	r.last = d.seq
+	r.last, r.at = d.seq, e.now
+	if d.settled {
+		d.settled, d.looked = false, e.now
+	}
 	switch {
 	case failed:
 		r.torn = true

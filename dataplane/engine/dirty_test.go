@@ -209,3 +209,69 @@ func TestTornRegionIsMended(t *testing.T) {
 	g.finish(g.write(6*mib, 5, 4096))
 	g.until("made identical when space is back", same)
 }
+
+// Regions that nobody writes to for a while lose their marks, by a flush of the log's own if need be; one in use keeps its, and
+// one where a write has failed. A quiet volume with nothing left to do is left alone.
+func TestQuietRegionsAreSettled(t *testing.T) {
+	g := newRig(t, 2, 16*engine.DirtyRegion).start()
+	marked := func(want ...uint32) func() bool {
+		return func() bool {
+			for _, f := range g.fakes {
+				if len(f.marked) != len(want) {
+					return false
+				}
+				for _, n := range want {
+					if !f.marked[n] {
+						return false
+					}
+				}
+			}
+			return true
+		}
+	}
+	for i := range int64(4) {
+		if code := g.finish(g.write(i*engine.DirtyRegion, 1, 512)); code != block.OK {
+			t.Fatal(code)
+		}
+	}
+	if !marked(0, 1, 2, 3)() {
+		t.Fatal("not marked")
+	}
+	pass := func(d time.Duration) {
+		over := false
+		g.w.After(d, func() { over = true })
+		g.w.Until(d, func() bool { return over })
+	}
+	pass(50 * time.Second)
+	if !marked(0, 1, 2, 3)() {
+		t.Errorf("marks %v: some of regions that were just written to are gone", g.fakes[0].marked)
+	}
+	for range 30 { // region 3 is in use
+		pass(5 * time.Second)
+		if code := g.finish(g.write(3*engine.DirtyRegion, 2, 512)); code != block.OK {
+			t.Fatal(code)
+		}
+	}
+	if !marked(3)() {
+		t.Errorf("marks %v, want region 3's alone", g.fakes[0].marked)
+	}
+	pass(3 * time.Minute)
+	if !marked()() {
+		t.Errorf("marks %v, want none", g.fakes[0].marked)
+	}
+	cleared := g.fakes[0].cleared
+	pass(10 * time.Minute)
+	if g.fakes[0].cleared != cleared {
+		t.Error("marks of a quiet volume are taken away again")
+	}
+	for _, f := range g.fakes {
+		f.script = answerWith(wire.Write, block.NoSpace)
+	}
+	if code := g.finish(g.write(5*engine.DirtyRegion, 1, 512)); code != block.NoSpace {
+		t.Fatal(code)
+	}
+	pass(5 * time.Minute)
+	if !marked(5)() {
+		t.Errorf("marks %v, want that of the region where a write has failed", g.fakes[0].marked)
+	}
+}

@@ -303,6 +303,9 @@ func (e *Engine) timeouts() {
 	if e.sizesDue() <= e.now {
 		e.refreshSnapshots()
 	}
+	if e.settleDue() <= e.now {
+		e.dirty.settle(e)
+	}
 	if e.lostSince != clock.Never && e.now >= e.lostSince.Add(e.cfg.NoReplicaTimeout) {
 		// The replicas may be well again, each after a restart of its own. This engine cannot take them back: it does not know
 		// what became of its last writes there. The next one compares them.
@@ -322,7 +325,7 @@ func (e *Engine) sizesDue() clock.Ticks {
 // wake is the earliest deadline.
 func (e *Engine) wake() clock.Ticks {
 	w := clock.Min(clock.Min(e.witnessWait, e.gatherUntil), clock.Min(clock.Min(e.leaseOver, e.leaseCheck), e.sizesDue()))
-	w = clock.Min(w, clock.Min(e.scrubDue(), e.rebuildDue()))
+	w = clock.Min(w, clock.Min(e.settleDue(), clock.Min(e.scrubDue(), e.rebuildDue())))
 	for _, l := range e.links {
 		w = clock.Min(w, l.deadline())
 	}
