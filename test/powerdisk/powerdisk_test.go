@@ -86,11 +86,11 @@ func TestImageIsItsModel(t *testing.T) {
 func TestOnlyWhatAFlushCoversIsCertain(t *testing.T) {
 	data := func(b byte) []byte { return bytes.Repeat([]byte{b}, 2*SectorSize) }
 	events := []Event{
-		0: {Kind: Write, Off: 0, Len: 1024, Data: data(1)},
-		1: {Kind: Write, Off: 1024, Len: 1024, Data: data(2)}, // not answered when the flush was sent
+		0: {Kind: Write, Off: superblockEnd, Len: 1024, Data: data(1)},
+		1: {Kind: Write, Off: superblockEnd + 1024, Len: 1024, Data: data(2)}, // not answered when the flush was sent
 		2: {Kind: Sync, Covers: []int{0}},
 		3: {Kind: Note},
-		4: {Kind: Zero, Off: 0, Len: 512},
+		4: {Kind: Zero, Off: superblockEnd, Len: 512},
 	}
 	for at, c := range []struct{ nothing, everything [4]byte }{
 		{},
@@ -100,7 +100,7 @@ func TestOnlyWhatAFlushCoversIsCertain(t *testing.T) {
 		{nothing: [4]byte{1, 1, 0, 0}, everything: [4]byte{1, 1, 2, 2}},
 		{nothing: [4]byte{1, 1, 0, 0}, everything: [4]byte{0, 1, 2, 2}},
 	} {
-		r := NewReplay(events, []*Image{NewImage(4096)})
+		r := NewReplay(events, []*Image{NewImage(2 * superblockEnd)})
 		r.Advance(at)
 		for s, want := range map[Survival][4]byte{Nothing: c.nothing, Everything: c.everything} {
 			if got := sectors(r.State(0, s, nil)); got != want {
@@ -108,7 +108,7 @@ func TestOnlyWhatAFlushCoversIsCertain(t *testing.T) {
 			}
 		}
 	}
-	r := NewReplay(events, []*Image{NewImage(4096)})
+	r := NewReplay(events, []*Image{NewImage(2 * superblockEnd)})
 	r.Advance(2)
 	rng, seen := rand.New(rand.NewPCG(3, 4)), map[[4]byte]bool{}
 	for range 400 {
@@ -119,10 +119,25 @@ func TestOnlyWhatAFlushCoversIsCertain(t *testing.T) {
 	}
 }
 
-// sectors returns the first byte of each of the first four sectors.
+// TestSuperblockIsNotTorn: a write to the first block is there or not.
+func TestSuperblockIsNotTorn(t *testing.T) {
+	r := NewReplay([]Event{{Kind: Write, Off: 1024, Len: 1024, Data: bytes.Repeat([]byte{1}, 1024)}}, []*Image{NewImage(superblockEnd)})
+	r.Advance(1)
+	rng, seen := rand.New(rand.NewPCG(3, 4)), map[[2]byte]int{}
+	for range 400 {
+		var p [1024]byte
+		r.State(0, Half, rng).Read(p[:], 1024)
+		seen[[2]byte{p[0], p[SectorSize]}]++
+	}
+	if len(seen) != 2 || seen[[2]byte{0, 0}] == 0 || seen[[2]byte{1, 1}] == 0 {
+		t.Errorf("halves of the superblock: %v", seen)
+	}
+}
+
+// sectors returns the first byte of each of four sectors after the first block.
 func sectors(m *Image) (s [4]byte) {
 	var p [2048]byte
-	m.Read(p[:], 0)
+	m.Read(p[:], superblockEnd)
 	for i := range s {
 		s[i] = p[i*SectorSize]
 	}

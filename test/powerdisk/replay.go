@@ -129,10 +129,19 @@ func AnySurvival(rng *rand.Rand) Survival {
 	return Survival(rng.IntN(int(survivals)))
 }
 
+// superblockEnd is where the block ends that is never torn. ext4 writes its superblock, two sectors with a checksum over both, in place
+// and beside its journal, and cannot be mounted when one of them is missing. That is between the file system and its disk, and
+// disks whose blocks are torn below 4 KiB are not made any more.
+const superblockEnd = 4096
+
 // tear applies some sectors of a write only.
 func tear(m *Image, e *Event, rng *rand.Rand) {
 	sectors := int(e.Len / SectorSize)
 	if sectors < 2 {
+		return
+	}
+	if e.Off < superblockEnd {
+		apply(m, e)
 		return
 	}
 	from, to := 0, sectors
