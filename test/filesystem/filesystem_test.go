@@ -161,6 +161,22 @@ func TestEveryKindOfAccessUnderFaults(t *testing.T) {
 	})
 }
 
+// rebuildStale adds replicas again that the engine dropped when it was killed a moment after them.
+func (m *mounted) rebuildStale() {
+	m.t.Helper()
+	s, err := m.State()
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	for _, r := range m.Replicas {
+		if r.Mode(s) != enginev1.Mode_MODE_RW {
+			r.Kill()
+			r.Start() // as one that comes back, at another address
+			m.Rebuild(r)
+		}
+	}
+}
+
 // TestSyncedFilesSurviveTheEndOfEverything kills engine and replicas at once while files are written and synced: those that
 // were are there when the volume is started again, and the file system recovers.
 func TestSyncedFilesSurviveTheEndOfEverything(t *testing.T) {
@@ -184,6 +200,7 @@ func TestSyncedFilesSurviveTheEndOfEverything(t *testing.T) {
 				r.Start()
 			}
 			m.StartEngine()
+			m.rebuildStale()
 			m.remount()
 			for k := range last + 1 {
 				got, err := os.ReadFile(filepath.Join(dir, numbered(k)))
