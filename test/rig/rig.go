@@ -69,20 +69,23 @@ type Volume struct {
 	Addr        string    // of the engine's control interface
 }
 
+// build makes the engine program, in one place for all tests of this user, so that nothing piles up; renaming it there disturbs
+// nobody who runs the one before.
 var build = sync.OnceValues(func() (string, error) {
 	if b := os.Getenv("ANKOLE_ENGINE"); b != "" {
 		return b, nil
 	}
-	dir, err := os.MkdirTemp("", "ankole-engine-")
-	if err != nil {
+	dir := filepath.Join(os.TempDir(), fmt.Sprintf("ankole-engine-%d", os.Geteuid()))
+	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return "", err
 	}
 	out := filepath.Join(dir, "engine")
-	c := exec.Command("go", "build", "-o", out, "ankole.storage/cmd/engine")
+	own := fmt.Sprintf("%s.%d", out, os.Getpid())
+	c := exec.Command("go", "build", "-o", own, "ankole.storage/cmd/engine")
 	if msg, err := c.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("go build: %w: %s", err, msg)
 	}
-	return out, nil
+	return out, os.Rename(own, out)
 })
 
 // New makes a volume with n replicas, all started, and no engine yet. It is offered on an NBD socket.
