@@ -27,47 +27,12 @@ func addReplicaCommand(g *globals) *cobra.Command {
 				return errors.New("--restore: backup and restore are not built yet")
 			}
 			return g.ask(cmd, 0, func(ctx context.Context, c enginev1.EngineClient) error {
-				return addReplica(ctx, c, withScheme(args[0]))
+				return enginev1.AddReplica(ctx, c, withScheme(args[0]))
 			})
 		}}
 	c.Flags().BoolVar(&restore, "restore", false, "the volume is being restored")
 	ignored(c, "size=", "current-size=", "fast-sync", "sync-local=", "file-sync-http-client-timeout=", "grpc-timeout-seconds=", "replica-instance-name=")
 	return c
-}
-
-func addReplica(ctx context.Context, c enginev1.EngineClient, address string) error {
-	if _, err := c.ReplicaAdd(ctx, &enginev1.ReplicaAddRequest{Address: address}); err != nil {
-		return err
-	}
-	watch, err := c.Watch(ctx, &enginev1.GetRequest{})
-	if err != nil {
-		return err
-	}
-	for {
-		state, err := watch.Recv()
-		if err != nil {
-			return err
-		}
-		r := find(state, address)
-		switch {
-		case r == nil:
-			return fmt.Errorf("replica %s was removed while it was rebuilt", address)
-		case r.GetMode() == enginev1.Mode_MODE_RW:
-			return nil
-		case r.GetMode() == enginev1.Mode_MODE_ERR && !r.GetRebuild().GetRunning():
-			return fmt.Errorf("replica %s was not rebuilt: %s", address, strings.TrimSpace(r.GetError()+" "+r.GetRebuild().GetError()))
-		}
-	}
-}
-
-// find returns the replica at address, nil if the engine has none.
-func find(s *enginev1.State, address string) *enginev1.Replica {
-	for _, r := range s.GetReplicas() {
-		if r.GetAddress() == address {
-			return r
-		}
-	}
-	return nil
 }
 
 func verifyReplicaCommand(g *globals) *cobra.Command {
@@ -79,7 +44,7 @@ func verifyReplicaCommand(g *globals) *cobra.Command {
 					return err
 				}
 				// The engine verifies the content before it gives this mode.
-				if r := find(state, withScheme(args[0])); r.GetMode() != enginev1.Mode_MODE_RW {
+				if r := state.Find(withScheme(args[0])); r.GetMode() != enginev1.Mode_MODE_RW {
 					return fmt.Errorf("replica %s is not in mode RW (%s)", withScheme(args[0]), modeName(r.GetMode()))
 				}
 				return nil

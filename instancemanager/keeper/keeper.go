@@ -112,12 +112,6 @@ func Take(socket, volume string) (h *Held, state json.RawMessage, fd int, err er
 	return h, a.State, fd, nil
 }
 
-// Update replaces the state.
-func (h *Held) Update(state json.RawMessage) error {
-	_, _, err := h.ask(request{Op: opKeep, Volume: h.volume, State: state}, -1)
-	return err
-}
-
 // Drop gives the device up: the instance manager closes its duplicate.
 func (h *Held) Drop() error {
 	defer h.conn.Close()

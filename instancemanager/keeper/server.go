@@ -162,8 +162,6 @@ func (s *Server) handle(conn *net.UnixConn, r *request, fd int) (a answer, out i
 		a.Error = "no volume is named, or the instance manager is stopping"
 	case d != nil && d.owner != nil && d.owner != conn:
 		a.Error, a.Kind = "volume "+r.Volume, kindInUse
-	case r.Op == opKeep && d != nil && d.owner == conn && fd < 0:
-		d.state = r.State
 	case r.Op == opKeep && fd >= 0:
 		if d != nil {
 			s.forget(r.Volume) // of a device that its engine could not go on with

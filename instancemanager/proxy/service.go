@@ -2,8 +2,8 @@ package proxy
 
 import (
 	"context"
+	"errors"
 	"strconv"
-	"strings"
 	"time"
 
 	"google.golang.org/grpc"
@@ -192,39 +192,11 @@ func (s *service) ReplicaAdd(ctx context.Context, r *imrpc.EngineReplicaAddReque
 		return nil, err
 	}
 	defer cancel()
-	if _, err := c.ReplicaAdd(ctx, &enginev1.ReplicaAddRequest{Address: address}); err != nil {
-		return nil, err
+	err = enginev1.AddReplica(ctx, c, address)
+	if errors.Is(err, enginev1.ErrNotRebuilt) {
+		err = status.Error(codes.Aborted, err.Error())
 	}
-	watch, err := c.Watch(ctx, &enginev1.GetRequest{})
-	if err != nil {
-		return nil, err
-	}
-	for {
-		state, err := watch.Recv()
-		if err != nil {
-			return nil, err
-		}
-		if over, err := added(state, address); over {
-			return &emptypb.Empty{}, err
-		}
-	}
-}
-
-// added reports whether the rebuild of the replica at address is over, and how it ended.
-func added(state *enginev1.State, address string) (bool, error) {
-	for _, p := range state.GetReplicas() {
-		if p.GetAddress() != address {
-			continue
-		}
-		switch {
-		case p.GetMode() == enginev1.Mode_MODE_RW:
-			return true, nil
-		case p.GetMode() == enginev1.Mode_MODE_ERR && !p.GetRebuild().GetRunning():
-			return true, status.Errorf(codes.Aborted, "replica %s was not rebuilt: %s", address, strings.TrimSpace(p.GetError()+" "+p.GetRebuild().GetError()))
-		}
-		return false, nil
-	}
-	return true, status.Errorf(codes.Aborted, "replica %s was removed while it was rebuilt", address)
+	return done(s, err)
 }
 
 func (s *service) ReplicaVerifyRebuild(ctx context.Context, r *imrpc.EngineReplicaVerifyRebuildRequest) (*emptypb.Empty, error) {
@@ -236,10 +208,8 @@ func (s *service) ReplicaVerifyRebuild(ctx context.Context, r *imrpc.EngineRepli
 	if err != nil {
 		return nil, err
 	}
-	for _, p := range state.GetReplicas() {
-		if p.GetAddress() == address && p.GetMode() == enginev1.Mode_MODE_RW {
-			return &emptypb.Empty{}, nil // the engine verifies before it gives this mode
-		}
+	if state.Find(address).GetMode() == enginev1.Mode_MODE_RW {
+		return &emptypb.Empty{}, nil // the engine verifies before it gives this mode
 	}
 	return nil, status.Errorf(codes.FailedPrecondition, "replica %s is not in mode RW", address)
 }

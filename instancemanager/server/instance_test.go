@@ -4,10 +4,8 @@ import (
 	"context"
 	"errors"
 	"io"
-	"log/slog"
 	"strings"
 	"testing"
-	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -16,35 +14,13 @@ import (
 
 	"ankole.storage/api/rpc/imrpc"
 	"ankole.storage/instancemanager/instancetest"
-	"ankole.storage/instancemanager/process"
 	"ankole.storage/instancemanager/server"
 )
 
 // both serves process and instance service of one manager, and returns clients of both.
 func both(t *testing.T) (imrpc.ProcessManagerServiceClient, imrpc.InstanceServiceClient) {
 	t.Helper()
-	m, err := process.New(process.Config{LogsDir: t.TempDir(), PodIP: instancetest.Host(),
-		Ports: process.PortRange{Start: 10000, End: 10099}, Log: slog.New(slog.DiscardHandler)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	l, err := server.Listen(t.Context(), "127.0.0.1:0", "")
-	if err != nil {
-		t.Fatal(err)
-	}
-	s := server.New(nil, server.Processes(m), server.Instances(m, &slog.LevelVar{}))
-	ended := make(chan error, 1)
-	go func() { ended <- s.Serve(l) }()
-	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
-		defer cancel()
-		if err := m.Close(ctx); err != nil {
-			t.Error(err)
-		}
-		s.Stop()
-		<-ended
-	})
-	conn := dial(t, l.Addr().String())
+	conn, _ := start(t, nil)
 	return imrpc.NewProcessManagerServiceClient(conn), imrpc.NewInstanceServiceClient(conn)
 }
 

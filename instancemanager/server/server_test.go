@@ -30,7 +30,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// start serves a process manager and returns a connection to it and its address.
+// start serves the processes and instances of one process manager and returns a connection to it and its address.
 func start(t *testing.T, config *tls.Config) (*grpc.ClientConn, string) {
 	t.Helper()
 	m, err := process.New(process.Config{LogsDir: t.TempDir(), PodIP: instancetest.Host(),
@@ -42,7 +42,7 @@ func start(t *testing.T, config *tls.Config) (*grpc.ClientConn, string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := server.New(config, server.Processes(m))
+	s := server.New(config, server.Processes(m), server.Instances(m, &slog.LevelVar{}))
 	ended := make(chan error, 1)
 	go func() { ended <- s.Serve(l) }()
 	t.Cleanup(func() {
