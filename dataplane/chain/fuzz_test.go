@@ -82,6 +82,8 @@ func FuzzRecord(f *testing.F) {
 	f.Add(r.encode())
 	r.Replaces, r.Agreed = nil, true
 	f.Add(r.encode())
+	r.Self = strings.Repeat("x", 255)
+	f.Add(r.encode())
 	f.Fuzz(func(t *testing.T, data []byte) {
 		r, err := decodeRecord(data)
 		if err != nil {

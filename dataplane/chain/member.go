@@ -137,8 +137,9 @@ func decodeRecord(b []byte) (Record, error) {
 			short = true
 			return ""
 		}
-		s := string(b[1 : 1+b[0]])
-		b = b[1+b[0]:]
+		n := 1 + int(b[0])
+		s := string(b[1:n])
+		b = b[n:]
 		return s
 	}
 	r.Self, r.Engine = name(), name()

@@ -195,6 +195,20 @@ func (p *peer) ask(h wire.Header, payload []byte) *answer {
 // sayHello does the handshake as change wants it. ok is false when the replica hung up instead of answering.
 func (p *peer) sayHello(epoch uint64, engine string, change func(*wire.HelloMessage)) (code block.Code, r wire.HelloReply, ok bool) {
 	p.g.t.Helper()
+	p.beginHello(epoch, engine, change)
+	p.g.until("answer to hello", func() bool { return p.hello.done || p.gone })
+	if !p.hello.done {
+		return 0, r, false
+	}
+	if err := wire.Unmarshal(p.hello.payload, &r); err != nil {
+		p.g.t.Fatal(err)
+	}
+	return p.hello.h.Code, r, true
+}
+
+// beginHello sends the hello as soon as the replica has said its greeting.
+func (p *peer) beginHello(epoch uint64, engine string, change func(*wire.HelloMessage)) {
+	p.g.t.Helper()
 	p.g.until("greeting", func() bool { return p.theirs != nil || p.gone })
 	p.epoch = epoch
 	m := wire.HelloMessage{Version: wire.Version, VolumeName: "sim", VolumeUUID: volumeUUID, Engine: engine, Epoch: epoch, Nonce: p.nonce,
@@ -204,14 +218,6 @@ func (p *peer) sayHello(epoch uint64, engine string, change func(*wire.HelloMess
 	}
 	p.hello = &answer{}
 	p.send(wire.Header{Type: wire.Hello, Epoch: epoch}, wire.Marshal(m))
-	p.g.until("answer to hello", func() bool { return p.hello.done || p.gone })
-	if !p.hello.done {
-		return 0, r, false
-	}
-	if err := wire.Unmarshal(p.hello.payload, &r); err != nil {
-		p.g.t.Fatal(err)
-	}
-	return p.hello.h.Code, r, true
 }
 
 // engine connects and is answered.

@@ -136,6 +136,32 @@ func TestOlderEpochIsFenced(t *testing.T) {
 }
 
 // A frame of another epoch than the session's changes nothing.
+// Two engines say hello at the same moment. Whichever comes first, and wherever the first promise has got to when the other
+// one asks: the newer engine is always let in, so a duel has a winner.
+func TestTheNewerOfTwoIsLetIn(t *testing.T) {
+	for seed := uint64(1); seed <= 40; seed++ {
+		g := newSeededRig(t, seed)
+		newer, older := g.connect(), g.connect()
+		g.until("greetings", func() bool { return newer.theirs != nil && older.theirs != nil })
+		first, second := func() { newer.beginHello(6, "e6", nil) }, func() { older.beginHello(5, "e5", nil) }
+		if seed%2 == 0 {
+			first, second = second, first
+		}
+		first()
+		second()
+		g.until("the newer engine's session", func() bool { return newer.hello.done || newer.gone })
+		if newer.gone || newer.hello.h.Code != block.OK {
+			t.Fatalf("seed %d: the newer engine is refused (connection gone: %v)\n%s", seed, newer.gone, g.v.History())
+		}
+		g.until("the older engine is refused or ended", func() bool {
+			return older.gone || older.hello.done && older.hello.h.Code == block.Fenced
+		})
+		if a := newer.ask(wire.Header{Type: wire.Read, Len: 4096}, nil); a.h.Code != block.OK {
+			t.Errorf("seed %d: the newer engine is answered %s", seed, a.h.Code)
+		}
+	}
+}
+
 func TestFrameOfAnotherEpoch(t *testing.T) {
 	g := newRig(t)
 	e := g.engine(3, "e")

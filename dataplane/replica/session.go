@@ -35,7 +35,8 @@ type session struct {
 	handle loop.Handle
 	nonce  []byte
 	epoch  uint64
-	closed bool // the close has completed
+	engine string // who said hello, once it has been taken in
+	closed bool   // the close has completed
 	// prepared: it knows the secret and has asked what there is.
 	prepared bool
 	jobs     int
@@ -243,15 +244,20 @@ func (s *session) hello(h *wire.Header, p []byte) {
 	case m.Prepared:
 		s.prepare(h, &m)
 	case outbids(&s.r.record, &m):
-		s.outbid(h)
+		s.outbid(h, s.r.record.Promised, s.r.record.Engine)
 	default:
+		if o := s.r.promising(); o != nil && outbidden(o.epoch, o.engine, &m) {
+			// It is as good as promised. Ending that session for one that is refused a moment later would leave nobody.
+			s.outbid(h, o.epoch, o.engine)
+			return
+		}
 		for _, o := range s.r.conns {
 			if o != nil && o != s && (o.phase == sessionOpen || o.phase == sessionPromising) {
 				o.end(fmt.Sprintf("engine %s takes over with epoch %d", m.Engine, m.Epoch))
 			}
 		}
 		s.phase = sessionPromising
-		s.epoch = m.Epoch
+		s.epoch, s.engine = m.Epoch, m.Engine
 		hdr := *h
 		s.r.enqueue(&metaOp{exclusive: true, name: "promise", s: s, run: func() any { return s.r.promise(m) },
 			done: func(v any) { s.promised(&hdr, &m, v) }})
@@ -279,15 +285,29 @@ func (s *session) refuse(h *wire.Header, code block.Code, text string) {
 	s.phase = sessionGreeted
 }
 
-// outbids reports that a newer engine, or another of the same epoch, has been promised already.
-func outbids(rec *chain.Record, m *wire.HelloMessage) bool {
-	return m.Epoch < rec.Promised || (m.Epoch == rec.Promised && rec.Engine != m.Engine && rec.Engine != "")
+// promising returns the session whose promise is on its way to the disk, nil if there is none.
+func (r *Replica) promising() *session {
+	for _, s := range r.conns {
+		if s != nil && s.phase == sessionPromising {
+			return s
+		}
+	}
+	return nil
 }
 
-func (s *session) outbid(h *wire.Header) {
-	rec := &s.r.record
-	s.send(h.Answer(block.Fenced), wire.Marshal(wire.HelloReply{Promised: rec.Promised,
-		Error: fmt.Sprintf("epoch %d is promised to engine %s", rec.Promised, rec.Engine)}))
+// outbids reports that a newer engine, or another of the same epoch, has been promised already.
+func outbids(rec *chain.Record, m *wire.HelloMessage) bool {
+	return outbidden(rec.Promised, rec.Engine, m)
+}
+
+func outbidden(epoch uint64, engine string, m *wire.HelloMessage) bool {
+	return m.Epoch < epoch || (m.Epoch == epoch && engine != m.Engine && engine != "")
+}
+
+// outbid refuses an engine because of the one that has the promise.
+func (s *session) outbid(h *wire.Header, epoch uint64, engine string) {
+	s.send(h.Answer(block.Fenced), wire.Marshal(wire.HelloReply{Promised: epoch,
+		Error: fmt.Sprintf("epoch %d is promised to engine %s", epoch, engine)}))
 }
 
 // promiseResult is what promise brings back.
@@ -334,7 +354,7 @@ func (s *session) promised(h *wire.Header, m *wire.HelloMessage, v any) {
 		return
 	case res.outbid:
 		s.phase = sessionGreeted
-		s.outbid(h)
+		s.outbid(h, r.record.Promised, r.record.Engine)
 		return
 	}
 	r.loadDirty()
