@@ -1,0 +1,62 @@
+package rig
+
+import (
+	"bytes"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// Commits of this project that tests build programs of, to meet what is older.
+const (
+	// BeforeProxy is the last commit whose instance manager served neither the proxy nor the instance service.
+	BeforeProxy = "4269badcc592cb3fd761b42d8f3127f33119d567"
+)
+
+// exitUnavailable is tools/frozen.sh's way to say that this clone cannot give a commit.
+const exitUnavailable = 3
+
+// Frozen builds programs (of cmd/) as they were at an earlier commit of this project, or finds them built, and returns the
+// directory they are in. In a clone that does not have the commit the test is skipped and says so.
+func Frozen(t testing.TB, commit string, programs ...string) string {
+	t.Helper()
+	script, err := fromRoot("tools/frozen.sh")
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := filepath.Join(filepath.Dir(filepath.Dir(script)), "bin", "frozen", commit)
+	c := exec.Command("sh", append([]string{script, commit, out}, programs...)...)
+	var said bytes.Buffer
+	c.Stderr = &said
+	dir, err := c.Output()
+	var exit *exec.ExitError
+	if errors.As(err, &exit) && exit.ExitCode() == exitUnavailable {
+		t.Skipf("not tested: %s", strings.TrimSpace(said.String()))
+	}
+	if err != nil {
+		t.Fatalf("programs of commit %s: %v\n%s", commit, err, &said)
+	}
+	return strings.TrimSpace(string(dir))
+}
+
+// fromRoot finds a file of the repository from a test's folder, in whichever module that is.
+func fromRoot(name string) (string, error) {
+	dir, err := os.Getwd()
+	if err != nil {
+		return "", err
+	}
+	for {
+		p := filepath.Join(dir, name)
+		if _, err := os.Stat(p); err == nil {
+			return p, nil
+		}
+		up := filepath.Dir(dir)
+		if up == dir {
+			return "", errors.New(name + " is in no folder above the test's")
+		}
+		dir = up
+	}
+}
