@@ -1,11 +1,13 @@
 package sim
 
 import (
+	"errors"
 	"fmt"
 	"path"
 
 	"ankole.storage/dataplane/chain"
 	"ankole.storage/dataplane/replica"
+	"ankole.storage/disk"
 )
 
 // Replica is a replica on a node of its own.
@@ -17,6 +19,7 @@ type Replica struct {
 	port  int
 	proc  *Process
 	chain *chain.Chain
+	other bool // the second process on a directory
 	// Broken says why the last start failed; it is tried again.
 	Broken error
 }
@@ -58,7 +61,11 @@ func (r *Replica) open() (*chain.Chain, error) {
 func (r *Replica) Start() {
 	v := r.v
 	was := r.Broken
-	if r.chain, r.Broken = r.open(); r.Broken != nil {
+	r.chain, r.Broken = r.open()
+	if r.other && errors.Is(r.Broken, disk.ErrInUse) {
+		r.Broken = nil // standby
+	}
+	if r.Broken != nil {
 		if was == nil || was.Error() != r.Broken.Error() {
 			v.log("%s cannot start: %v", r.Name, r.Broken)
 		}
@@ -70,7 +77,7 @@ func (r *Replica) Start() {
 	p := v.W.Spawn(r.Name, arena, r.Node)
 	r.proc = p
 	core, err := replica.New(replica.Config{Member: path.Base(at), VolumeName: volumeName, VolumeUUID: volumeUUID, Secret: secret,
-		Chain: r.chain, Listener: p.Listen(fmt.Sprintf("tcp:%s:%d", r.Name, r.port+1)), Arena: arena, Nonce: v.W.nonce,
+		Chain: r.chain, Directory: (*directory)(r), Listener: p.Listen(fmt.Sprintf("tcp:%s:%d", r.Name, r.port+1)), Arena: arena, Nonce: v.W.nonce,
 		Recreate: func(old *chain.Chain, shape chain.Shape) (*chain.Chain, error) {
 			c, err := chain.Reshape(old, shape)
 			r.chain = c
@@ -83,6 +90,32 @@ func (r *Replica) Start() {
 		panic(err)
 	}
 	p.Run(core)
+}
+
+// Other returns a second replica process on the same directory, which is standby if the first one has it when it is started.
+// It is not one of the volume's.
+func (r *Replica) Other() *Replica {
+	return &Replica{v: r.v, Name: r.Name, Node: r.Node, Disk: r.Disk, port: r.port + 5, other: true}
+}
+
+// directory is a replica's directory as replica.Directory. Nobody waits for a lock here.
+type directory Replica
+
+// Acquire implements replica.Directory.
+func (d *directory) Acquire() (c *chain.Chain, err error) {
+	d.chain, err = (*Replica)(d).open()
+	return d.chain, err
+}
+
+// Release implements replica.Directory.
+func (d *directory) Release(c *chain.Chain) error {
+	d.chain = nil
+	return c.Close()
+}
+
+// Inspect implements replica.Directory.
+func (d *directory) Inspect() (chain.Info, error) {
+	return chain.Inspect(d.Node.Disk.FS, replicaDir+d.Name)
 }
 
 // Kill ends the replica's process at once.

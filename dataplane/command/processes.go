@@ -32,6 +32,7 @@ func replicaCommand(g *globals) *cobra.Command {
 	f.StringVar(&cfg.BackingFile, "backing-file", "", "raw file below the bottom layer")
 	f.IntVar(&cfg.SnapshotMaxCount, "snapshot-max-count", 250, "most snapshots, 2 to 250")
 	f.Var(&maxSize, "snapshot-max-size", "most bytes in snapshots, 0 for no limit")
+	f.BoolVar(&cfg.Standby, "standby", false, "if another process has the directory, wait to take it over instead of refusing: for a live upgrade")
 	ignored(c, "disableRevCounter", "sync-agent-port-count=", "unmap-mark-disk-chain-removed", "data-server-protocol=")
 	return c
 }

@@ -42,7 +42,9 @@ type ReplicaConfig struct {
 	BackingFile      string
 	SnapshotMaxCount int
 	SnapshotMaxSize  int64
-	Log              *slog.Logger
+	// Standby: if another process has the directory, serve as standby instead of refusing. Part of a live upgrade.
+	Standby bool
+	Log     *slog.Logger
 }
 
 // ErrDisk ends a replica whose disk failed a sync.
@@ -58,10 +60,14 @@ func RunReplica(ctx context.Context, cfg ReplicaConfig) (err error) {
 	opts := chain.Options{Size: cfg.Size, VolumeUUID: uuid, BackingFile: cfg.BackingFile,
 		SnapshotMaxCount: cfg.SnapshotMaxCount, SnapshotMaxSize: cfg.SnapshotMaxSize, Log: cfg.Log}
 	c, err := openDirectory(fs, &cfg, uuid, opts)
+	if cfg.Standby && errors.Is(err, disk.ErrInUse) {
+		cfg.Log.Info("another process has the directory: standby", "directory", cfg.Dir)
+		c, err = nil, nil
+	}
 	if err != nil {
 		return err
 	}
-	dir := &directory{fs: fs, dir: cfg.Dir, opts: opts, chain: c}
+	dir := &directory{fs: fs, dir: cfg.Dir, opts: opts, chain: c, quit: ctx.Done()}
 	defer func() { err = errors.Join(err, dir.close(errors.Is(err, ErrDisk))) }()
 
 	run, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
@@ -86,7 +92,7 @@ func RunReplica(ctx context.Context, cfg ReplicaConfig) (err error) {
 	}
 	core, err := replica.New(replica.Config{
 		Member: path.Base(cfg.Dir), VolumeName: cfg.VolumeName, VolumeUUID: cfg.VolumeUUID, Secret: cfg.Secret,
-		Chain: c, Recreate: dir.recreate, Listener: listener, Arena: arena, Nonce: nonce,
+		Chain: c, Directory: dir, Recreate: dir.recreate, Listener: listener, Arena: arena, Nonce: nonce,
 		Exit:     func(reason string) { cancel(fmt.Errorf("%w: %s", ErrDisk, reason)) },
 		Sessions: sessions.set,
 		Event:    func(name, text string) { cfg.Log.Info("replica event", "event", name, "text", text) },
@@ -99,7 +105,7 @@ func RunReplica(ctx context.Context, cfg ReplicaConfig) (err error) {
 		return err
 	}
 	defer srv.stop()
-	cfg.Log.Info("replica is serving", "directory", cfg.Dir, "data", bound, "size", c.Size(), "state", string(c.State()))
+	cfg.Log.Info("replica is serving", "directory", cfg.Dir, "data", bound, "standby", c == nil)
 	err = posix.Run(run, l, core)
 	if cause := context.Cause(run); errors.Is(cause, ErrDisk) {
 		return cause
@@ -157,33 +163,6 @@ func openDirectory(fs disk.Meta, cfg *ReplicaConfig, uuid chain.UUID, opts chain
 		}
 	}
 	return chain.Open(fs, cfg.Dir, opts)
-}
-
-// directory keeps hold of the open chain while the core replaces it.
-type directory struct {
-	fs    disk.Meta
-	dir   string
-	opts  chain.Options
-	chain *chain.Chain
-}
-
-// recreate is replica.Config.Recreate.
-func (d *directory) recreate(old *chain.Chain, shape chain.Shape) (*chain.Chain, error) {
-	shape.BackingFile = d.opts.BackingFile
-	c, err := chain.Reshape(old, shape)
-	d.chain = c
-	return c, err
-}
-
-// close ends the use of the directory. After a disk failure nothing more is written to it.
-func (d *directory) close(failed bool) error {
-	switch {
-	case d.chain == nil:
-		return nil
-	case failed:
-		return d.chain.Abandon()
-	}
-	return d.chain.Close()
 }
 
 // nextPort returns listen with the port after it.

@@ -32,7 +32,7 @@ func (r *Replica) enqueue(m *metaOp) {
 
 // startMeta starts the first operation in the queue. An exclusive one stops new requests and waits for those in flight.
 func (r *Replica) startMeta() {
-	for !r.metaBusy && len(r.meta) > 0 {
+	for !r.metaBusy && len(r.meta) > 0 && !r.dead {
 		m := r.meta[0]
 		if m.s != nil && m.s.closing() {
 			r.meta = r.meta[1:]
@@ -57,7 +57,9 @@ func (r *Replica) metaDone(d *loop.Done) {
 	if m.exclusive {
 		r.extents = nil // of a chain that may be another one now
 	}
-	r.writable = r.chain.WriteAllowed()
+	if r.chain != nil {
+		r.writable = r.chain.WriteAllowed()
+	}
 	m.done(d.Value)
 	r.startMeta()
 }
@@ -122,6 +124,10 @@ func (r *Replica) control(s *session, h *wire.Header, payload loop.Seg) {
 	case m.SetLimits != nil:
 		q := m.SetLimits
 		r.blocking(s, &hdr, false, func() error { return r.chain.SetLimits(q.MaxCount, q.MaxSize) })
+	case m.Release != nil:
+		r.releaseDirectory(s, &hdr)
+	case m.Keep != nil:
+		r.keep(s, &hdr)
 	case m.Close != nil, m.Ping != nil:
 		r.reply(s, &hdr, block.OK, wire.ControlReply{})
 	default:

@@ -55,7 +55,10 @@ type Config struct {
 	VolumeName string
 	VolumeUUID string
 	Secret     []byte
-	Chain      *chain.Chain
+	// Chain is the open directory; nil: another process has it, and this one begins as standby.
+	Chain *chain.Chain
+	// Directory gives it up and takes it again; nil where that cannot be done.
+	Directory Directory
 	// Recreate gives the present chain another shape and returns it, opened again. A chain beside an error is as it was, or
 	// somewhere on the way; nil means that it cannot be opened. It blocks.
 	Recreate func(old *chain.Chain, shape chain.Shape) (*chain.Chain, error)
@@ -89,6 +92,9 @@ type Replica struct {
 	// waiting frames came while the chain was being changed or no buffer was free.
 	waiting   []frame
 	exclusive bool // a metadata operation wants, or has, the chain for itself
+
+	hold       holding
+	givingBack bool
 
 	meta     []*metaOp
 	metaBusy bool
@@ -141,6 +147,13 @@ func New(cfg Config) (*Replica, error) {
 	}
 	r.zeroes = z
 	r.zeroSum = sum(cfg.Arena.Bytes(z)[:block.MaxTransfer])
+	if cfg.Chain == nil {
+		if cfg.Directory == nil {
+			return nil, errors.New("replica: neither an open directory nor a way to one")
+		}
+		r.hold, r.writable = standby, true
+		return r, nil
+	}
 	r.adopt(cfg.Chain)
 	return r, nil
 }

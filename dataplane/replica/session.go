@@ -138,6 +138,13 @@ func (s *session) check() {
 
 func (s *session) closing() bool { return s.phase == sessionClosing }
 
+// checkTrial gives a directory back that was taken for a session which did not come about.
+func (s *session) checkTrial() {
+	if s.phase != sessionOpen {
+		s.r.giveBack("no session came of it")
+	}
+}
+
 // end closes the connection. Operations already on the disk go on and are waited for by whoever needs that.
 func (s *session) end(reason string) {
 	if s.phase == sessionClosing {
@@ -147,6 +154,7 @@ func (s *session) end(reason string) {
 		s.r.open--
 		s.r.cfg.Sessions(s.r.open)
 		s.r.cfg.Event("session-ended", fmt.Sprintf("epoch %d: %s", s.epoch, reason))
+		s.r.giveBack(reason)
 	}
 	s.phase = sessionClosing
 	if s.conn.Err() == nil {
@@ -243,7 +251,7 @@ func (s *session) hello(h *wire.Header, p []byte) {
 		s.refuse(h, block.Refused, "the volume's secret does not match")
 	case m.Prepared:
 		s.prepare(h, &m)
-	case outbids(&s.r.record, &m):
+	case s.r.chain != nil && outbids(&s.r.record, &m):
 		s.outbid(h, s.r.record.Promised, s.r.record.Engine)
 	default:
 		if o := s.r.promising(); o != nil && outbidden(o.epoch, o.engine, &m) {
@@ -262,21 +270,6 @@ func (s *session) hello(h *wire.Header, p []byte) {
 		s.r.enqueue(&metaOp{exclusive: true, name: "promise", s: s, run: func() any { return s.r.promise(m) },
 			done: func(v any) { s.promised(&hdr, &m, v) }})
 	}
-}
-
-// prepare tells what the directory holds and has promised. Nothing changes, and whoever has a session keeps it; the caller
-// can activate its connection with another hello.
-func (s *session) prepare(h *wire.Header, m *wire.HelloMessage) {
-	r, hdr, hello := s.r, *h, *m
-	s.prepared = true
-	r.enqueue(&metaOp{name: "prepare", s: s, run: func() any { return nil }, done: func(any) {
-		if s.closing() {
-			return
-		}
-		reply := s.welcome(&hello)
-		reply.Promised, reply.PromisedTo = r.record.Promised, r.record.Engine
-		s.send(hdr.Answer(block.OK), wire.Marshal(reply))
-	}})
 }
 
 func (s *session) refuse(h *wire.Header, code block.Code, text string) {
@@ -312,14 +305,23 @@ func (s *session) outbid(h *wire.Header, epoch uint64, engine string) {
 
 // promiseResult is what promise brings back.
 type promiseResult struct {
-	record chain.Record
-	outbid bool
-	err    error
+	// acquired is the chain if it was opened for this.
+	acquired *chain.Chain
+	record   chain.Record
+	outbid   bool
+	err      error
 }
 
 // promise makes the epoch durable. It runs away from the loop's thread while nothing is in flight.
-func (r *Replica) promise(m wire.HelloMessage) promiseResult {
-	rec, ok := r.chain.Record()
+func (r *Replica) promise(m wire.HelloMessage) (res promiseResult) {
+	c, acquired, err := r.opening()
+	if err != nil {
+		return promiseResult{err: err}
+	}
+	if acquired {
+		defer func() { res.acquired = c }()
+	}
+	rec, ok := c.Record()
 	if !ok {
 		rec = chain.Record{VolumeUUID: r.uuid, Self: r.cfg.Member}
 	}
@@ -331,7 +333,7 @@ func (r *Replica) promise(m wire.HelloMessage) promiseResult {
 		return promiseResult{record: rec}
 	}
 	rec.Promised, rec.Engine = m.Epoch, m.Engine
-	if err := r.chain.WriteRecord(rec); err != nil {
+	if err := c.WriteRecord(rec); err != nil {
 		return promiseResult{err: err}
 	}
 	return promiseResult{record: rec}
@@ -341,6 +343,11 @@ func (r *Replica) promise(m wire.HelloMessage) promiseResult {
 func (s *session) promised(h *wire.Header, m *wire.HelloMessage, v any) {
 	r := s.r
 	res := v.(promiseResult)
+	if res.acquired != nil {
+		r.adopt(res.acquired)
+		r.hold = onTrial
+		defer s.checkTrial()
+	}
 	if res.err == nil {
 		// Even if nobody is there to be told: the promise is on the disk.
 		r.record, r.recorded = res.record, true
@@ -372,17 +379,23 @@ func (s *session) welcome(m *wire.HelloMessage) wire.HelloReply {
 	reply := wire.HelloReply{Promised: m.Epoch, Size: r.chain.Size(), Rebuilding: r.chain.Rebuilding(), Blank: r.blank(),
 		Empty: r.chain.Empty() && !r.chain.Rebuilding(),
 		Proof: wire.ReplicaProof(r.cfg.Secret, r.cfg.VolumeUUID, m.Epoch, s.nonce, m.Nonce)}
-	if r.record.Generation > 0 {
-		reply.Record = &wire.RecordMessage{VolumeUUID: r.cfg.VolumeUUID, Epoch: r.record.Epoch, Generation: r.record.Generation,
-			Replaces: r.record.Replaces, Agreed: r.record.Agreed}
-		for _, m := range r.record.Members {
-			reply.Record.Members = append(reply.Record.Members, m.Name)
-		}
-	}
+	reply.Trial, reply.Record = r.hold == onTrial, r.recordMessage(&r.record)
 	if !reply.Blank {
 		reply.Dirty, reply.DirtyAll = r.dirtyList(), r.dirtyAll
 	}
 	return reply
+}
+
+// recordMessage is the record as it is told, nil if it names no set.
+func (r *Replica) recordMessage(rec *chain.Record) *wire.RecordMessage {
+	if rec.Generation == 0 {
+		return nil
+	}
+	m := &wire.RecordMessage{VolumeUUID: r.cfg.VolumeUUID, Epoch: rec.Epoch, Generation: rec.Generation, Replaces: rec.Replaces, Agreed: rec.Agreed}
+	for _, member := range rec.Members {
+		m.Members = append(m.Members, member.Name)
+	}
+	return m
 }
 
 // blank reports that the directory has never held anything.

@@ -35,6 +35,9 @@ type ControlRequest struct {
 	SetLimits *SnapshotLimits `json:"setLimits,omitempty"`
 	// Ping asks for an answer and nothing else: it shows that the session still stands.
 	Ping *PingRequest `json:"ping,omitempty"`
+	// Release and Keep pass the directory to another process: see upgrade.go.
+	Release *ReleaseRequest `json:"release,omitempty"`
+	Keep    *KeepRequest    `json:"keep,omitempty"`
 	// Close marks the directory as cleanly closed: the engine is going away and no write is in flight.
 	Close *CloseRequest `json:"close,omitempty"`
 }

@@ -21,7 +21,7 @@ import (
 
 // Version is the newest protocol version this code speaks; MinVersion the oldest. A peer picks the highest both know.
 const (
-	Version    = 1
+	Version    = 2
 	MinVersion = 1
 )
 

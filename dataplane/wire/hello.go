@@ -53,6 +53,10 @@ type HelloReply struct {
 	Blank bool `json:"blank,omitempty"`
 	// Empty: no data was ever written to the directory, whatever record it has.
 	Empty bool `json:"empty,omitempty"`
+	// Standby: another process may have the directory, and what is told is what it says now. Trial: the replica gives it back
+	// when this session ends, unless it is told to keep it.
+	Standby bool `json:"standby,omitempty"`
+	Trial   bool `json:"trial,omitempty"`
 	// Rebuilding: the directory is an incomplete copy.
 	Rebuilding bool  `json:"rebuilding,omitempty"`
 	Size       int64 `json:"size"`

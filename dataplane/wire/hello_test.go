@@ -121,6 +121,10 @@ func FuzzMessages(f *testing.F) {
 	f.Add([]byte(`{"minVersion":1,"version":1,"nonce":"AAAA","member":"a"}`))
 	f.Add(Marshal(HelloReply{Record: &RecordMessage{Members: []string{"a"}}, Dirty: []uint32{1}}))
 	f.Add(Marshal(ControlRequest{Snapshot: &SnapshotRequest{Name: "s", Labels: map[string]string{"a": "b"}}}))
+	f.Add(Marshal(HelloReply{Standby: true, DirtyAll: true, Promised: 7, PromisedTo: "e@im"}))
+	f.Add(Marshal(HelloReply{Trial: true}))
+	f.Add(Marshal(ControlRequest{Release: &ReleaseRequest{}}))
+	f.Add(Marshal(ControlRequest{Keep: &KeepRequest{}}))
 	f.Add([]byte(`{"nonce":"`))
 	f.Add([]byte(`[[[[[[`))
 	f.Fuzz(func(t *testing.T, p []byte) {

@@ -1,0 +1,147 @@
+package replica
+
+import (
+	"errors"
+
+	"ankole.storage/block"
+	"ankole.storage/dataplane/chain"
+	"ankole.storage/dataplane/wire"
+)
+
+// A live upgrade runs two processes on one directory; whoever has its lock may use it. A process without it is standby: it
+// answers prepared hellos from what the directory says at that moment, and an activating one makes it take the lock and open
+// the directory. It has that on trial then: unless the engine says keep, the directory is given back when the session ends,
+// so that an upgrade which is given up half way leaves nothing behind. docs/upgrade.md has the whole.
+
+// holding is how the process stands to its directory.
+type holding uint8
+
+const (
+	inUse holding = iota
+	standby
+	onTrial
+)
+
+// Directory is how a replica gives up its directory and takes it again. All methods block and are called one at a time, away
+// from the loop's thread.
+type Directory interface {
+	// Acquire takes the lock, which it may wait for a little, and opens the directory.
+	Acquire() (*chain.Chain, error)
+	// Release closes c cleanly and gives up the lock. After an error the directory must not be used any more by this process.
+	Release(c *chain.Chain) error
+	// Inspect reads the directory of another process, and prepares what makes Acquire fast.
+	Inspect() (chain.Info, error)
+}
+
+// prepare tells what the directory holds and has promised. Nothing changes, and whoever has a session keeps it; the caller
+// can activate its connection with another hello.
+func (s *session) prepare(h *wire.Header, m *wire.HelloMessage) {
+	r, hdr, hello := s.r, *h, *m
+	s.prepared = true
+	r.enqueue(&metaOp{name: "prepare", s: s, run: r.inspect, done: func(v any) {
+		if s.closing() {
+			return
+		}
+		seen := v.(inspected)
+		if seen.err != nil {
+			s.refuse(&hdr, codeOf(seen.err), seen.err.Error())
+			return
+		}
+		reply := s.describeStandby(&hello, &seen.info)
+		if r.chain != nil {
+			reply = s.welcome(&hello)
+			reply.Promised, reply.PromisedTo = r.record.Promised, r.record.Engine
+		}
+		s.send(hdr.Answer(block.OK), wire.Marshal(reply))
+	}})
+}
+
+type inspected struct {
+	info chain.Info
+	err  error
+}
+
+// inspect reads the directory if another process may have it.
+func (r *Replica) inspect() any {
+	if r.chain != nil {
+		return inspected{}
+	}
+	info, err := r.cfg.Directory.Inspect()
+	return inspected{info, err}
+}
+
+// describeStandby is welcome for a directory that is not open here.
+func (s *session) describeStandby(m *wire.HelloMessage, info *chain.Info) wire.HelloReply {
+	reply := wire.HelloReply{Standby: true, Size: info.SizeBytes, Rebuilding: info.Rebuilding, DirtyAll: true,
+		Proof: wire.ReplicaProof(s.r.cfg.Secret, s.r.cfg.VolumeUUID, m.Epoch, s.nonce, m.Nonce)}
+	if info.RecordValid {
+		reply.Promised, reply.PromisedTo = info.Record.Promised, info.Record.Engine
+		reply.Record = s.r.recordMessage(&info.Record)
+	}
+	return reply
+}
+
+// opening is what activating a session begins with: the chain, taken first where it is not open.
+func (r *Replica) opening() (c *chain.Chain, acquired bool, err error) {
+	if r.chain != nil {
+		return r.chain, false, nil
+	}
+	c, err = r.cfg.Directory.Acquire()
+	return c, err == nil, err
+}
+
+// giveBack returns a directory on trial whose session has ended. Whatever it had on the disk completes first.
+func (r *Replica) giveBack(reason string) {
+	if r.hold != onTrial || r.givingBack || r.dead {
+		return
+	}
+	r.givingBack = true
+	r.cfg.Event("standby", "the directory is given back: "+reason)
+	r.enqueue(&metaOp{name: "give back", exclusive: true, run: r.letGo, done: func(v any) {
+		r.givingBack = false
+		r.released(v.(result).err)
+	}})
+}
+
+// letGo closes the chain. Nothing is in flight.
+func (r *Replica) letGo() any {
+	return result{err: errors.Join(r.scrub.close(), r.cfg.Directory.Release(r.chain))}
+}
+
+// released makes the process standby. A directory that could not be closed is left by ending the process.
+func (r *Replica) released(err error) {
+	r.chain, r.hold, r.writable = nil, standby, true
+	r.extents, r.exLayer, r.purge = nil, 0, purging{}
+	if err != nil {
+		r.fail("the directory could not be closed: " + err.Error())
+	}
+}
+
+// releaseDirectory carries out an engine's wish to hand the directory to another process. The session is over with it; the
+// connection can be activated again.
+func (r *Replica) releaseDirectory(s *session, h *wire.Header) {
+	if r.cfg.Directory == nil {
+		r.reply(s, h, block.Invalid, wire.ControlReply{Error: "this replica cannot give its directory up"})
+		return
+	}
+	r.enqueue(&metaOp{name: "release", exclusive: true, s: s, run: r.letGo, done: func(v any) {
+		err := v.(result).err
+		r.released(err)
+		r.reply(s, h, codeOf(err), wire.ControlReply{})
+		if err == nil && !s.closing() {
+			r.open--
+			r.cfg.Sessions(r.open)
+			s.phase, s.prepared = sessionGreeted, true
+			r.cfg.Event("standby", "the directory is released by "+s.engine)
+		}
+	}})
+}
+
+// keep ends the trial.
+func (r *Replica) keep(s *session, h *wire.Header) {
+	if r.hold == onTrial && !r.givingBack {
+		r.hold = inUse
+		r.cfg.Event("kept", "the directory belongs to this process")
+	}
+	r.reply(s, h, block.OK, wire.ControlReply{})
+}

@@ -1,0 +1,151 @@
+package replica_test
+
+import (
+	"bytes"
+	"strings"
+	"testing"
+
+	"ankole.storage/block"
+	"ankole.storage/dataplane/wire"
+)
+
+// second starts another process on the directory, and returns a rig whose connections go to it.
+func (g *rig) second() *rig {
+	g.t.Helper()
+	r := g.r.Other()
+	r.Start()
+	g.t.Cleanup(r.Kill)
+	if r.Broken != nil {
+		g.t.Fatal(r.Broken)
+	}
+	return &rig{g.t, g.w, g.v, r}
+}
+
+func (p *peer) must(q wire.ControlRequest) {
+	p.g.t.Helper()
+	if code, r := p.control(q); code != block.OK {
+		p.g.t.Fatalf("%+v: %s %s", q, code, r.Error)
+	}
+}
+
+func prepared(m *wire.HelloMessage) { m.Prepared = true }
+
+var (
+	release = wire.ControlRequest{Release: &wire.ReleaseRequest{}}
+	keep    = wire.ControlRequest{Keep: &wire.KeepRequest{}}
+)
+
+// founded is an engine with a session, whose replica has a record and a block of nines.
+func (g *rig) founded() *peer {
+	g.t.Helper()
+	e := g.engine(1, "e1#1@im")
+	e.must(wire.ControlRequest{SetRecord: &wire.RecordMessage{VolumeUUID: volumeUUID, Epoch: 1, Generation: 1, Members: []string{g.r.Name}}})
+	e.write(9)
+	return e
+}
+
+func (p *peer) write(b byte) {
+	p.g.t.Helper()
+	if a := p.ask(wire.Header{Type: wire.Write, Flags: wire.FUA, Len: 4096}, bytes.Repeat([]byte{b}, 4096)); a.h.Code != block.OK {
+		p.g.t.Fatalf("write: %s", a.h.Code)
+	}
+}
+
+func (p *peer) reads(b byte) {
+	p.g.t.Helper()
+	if a := p.ask(wire.Header{Type: wire.Read, Len: 4096}, nil); !bytes.Equal(a.payload, bytes.Repeat([]byte{b}, 4096)) {
+		p.g.t.Fatalf("read: %s, not the %ds written before", a.h.Code, b)
+	}
+}
+
+// A standby tells what the directory says, gets it when it is released, and has it on trial: it goes back when the session
+// ends, and stays once the engine has said keep.
+func TestDirectoryPassesOver(t *testing.T) {
+	old := newRig(t)
+	e1 := old.founded()
+	next := old.second()
+	e2 := next.connect()
+	code, r, ok := e2.sayHello(0, "e2#1@im", prepared)
+	if !ok || code != block.OK || !r.Standby || r.Promised != 1 || r.PromisedTo != "e1#1@im" || r.Record == nil || r.Record.Generation != 1 || r.Size != volumeSize {
+		t.Fatalf("prepared: %v %s %+v", ok, code, r)
+	}
+	if code, r, _ := e2.sayHello(2, "e2#1@im", nil); code == block.OK || !strings.Contains(r.Error, "in use") {
+		t.Fatalf("activated while the directory is in use: %s %+v", code, r)
+	}
+	e1.reads(9)
+	e1.must(release)
+	if code, r, _ := e2.sayHello(2, "e2#1@im", nil); code != block.OK || !r.Trial || r.Promised != 2 {
+		t.Fatalf("activation after the release: %s %+v", code, r)
+	}
+	e2.reads(9)
+	e2.write(7)
+
+	// The old engine, on the connection it has, while the other one is still there.
+	if code, r, _ := e1.sayHello(3, "e1#1@im", nil); code == block.OK || !strings.Contains(r.Error, "in use") {
+		t.Fatalf("taken back from a session: %s %+v", code, r)
+	}
+	e2.hangUp()
+	e1.untilAnswered(4, "e1#1@im")
+	e1.reads(7)
+	e1.must(keep)
+	e1.hangUp()
+	if code, r, _ := next.connect().sayHello(5, "e2#1@im", nil); code == block.OK || !strings.Contains(r.Error, "in use") {
+		t.Fatalf("activated although the other process keeps the directory: %s %+v", code, r)
+	}
+}
+
+// An engine that is outbid does not keep the directory from the one that outbid it.
+func TestStandbyThatIsOutbidGivesTheDirectoryBack(t *testing.T) {
+	old := newRig(t)
+	e1 := old.founded()
+	next := old.second()
+	e1.must(release)
+	if code, r, _ := next.connect().sayHello(1, "late#1@im", nil); code != block.Fenced || r.Promised != 1 {
+		t.Fatalf("an epoch that is promised to another engine: %s %+v", code, r)
+	}
+	e1.untilAnswered(2, "e1#1@im")
+	e1.reads(9)
+}
+
+// A released connection is good for a hello and nothing else.
+func TestReleasedSessionIsOver(t *testing.T) {
+	g := newRig(t)
+	e := g.founded()
+	e.must(release)
+	e.request(wire.Header{Type: wire.Read, Len: 4096}, nil)
+	g.until("the connection is closed", func() bool { return e.gone })
+	g.engine(2, "e2").reads(9)
+}
+
+// Writes that are on the disk when a session on trial ends are complete before the directory is somebody else's.
+func TestTrialEndsWithItsWrites(t *testing.T) {
+	for seed := uint64(1); seed <= 20; seed++ {
+		old := newSeededRig(t, seed)
+		e1 := old.founded()
+		next := old.second()
+		e1.must(release)
+		e2 := next.engine(2, "e2#1@im")
+		for i := range int64(20) {
+			e2.request(wire.Header{Type: wire.Write, Off: i * 4096, Len: 4096}, bytes.Repeat([]byte{5}, 4096))
+		}
+		e2.hangUp()
+		e1.untilAnswered(3, "e1#1@im")
+		first := e1.ask(wire.Header{Type: wire.Read, Len: 20 * 4096}, nil)
+		for range 5 {
+			if a := e1.ask(wire.Header{Type: wire.Read, Len: 20 * 4096}, nil); !bytes.Equal(a.payload, first.payload) {
+				t.Fatalf("seed %d: the content still changes", seed)
+			}
+		}
+	}
+}
+
+// untilAnswered repeats a hello until the directory is there.
+func (p *peer) untilAnswered(epoch uint64, engine string) {
+	p.g.t.Helper()
+	p.g.until("hello of "+engine, func() bool {
+		code, _, ok := p.sayHello(epoch, engine, nil)
+		return ok && code == block.OK
+	})
+}
+
+func (p *peer) hangUp() { p.proc.Kill() }
