@@ -110,7 +110,7 @@ The command talks to a cluster's API: ` + client.DefaultServer + ` unless --serv
 		}
 		return &usageError{err}
 	})
-	root.AddCommand(a.volumeCommands(), a.replicaCommands(), a.nodeCommands(), a.settingCommands(), a.standaloneCommand(),
+	root.AddCommand(a.volumeCommands(), a.engineCommands(), a.replicaCommands(), a.nodeCommands(), a.settingCommands(), a.standaloneCommand(),
 		a.demoCommand(), a.versionCommand())
 	refuseStrangers(root)
 	return root

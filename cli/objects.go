@@ -34,7 +34,7 @@ func (a *app) replicaCommands() *cobra.Command {
 			return show(a, replicaKind, rows, false)
 		}}
 	a.addOutput(list)
-	c.AddCommand(list, a.replicaDelete(), a.replicaInspect(), a.replicaHash(), a.replicaExport(), a.replicaCheck())
+	c.AddCommand(list, a.replicaLogs(), a.replicaDelete(), a.replicaInspect(), a.replicaHash(), a.replicaExport(), a.replicaCheck())
 	return c
 }
 

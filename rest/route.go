@@ -71,6 +71,7 @@ func (s *Server) table() []route {
 		{path: "/v1/engineimages/{name}", methods: map[string]handler{http.MethodGet: getEngineImage, http.MethodDelete: deleteEngineImage}},
 		{path: "/v1/instancemanagers", methods: get(listInstanceManagers)},
 		{path: "/v1/instancemanagers/{name}", methods: get(getInstanceManager)},
+		{path: "/v1/instancelogs/{name}", raw: s.serveLog},
 		{path: "/v1/events", methods: get(listEvents)},
 		{path: "/v1/ws/{stream}", raw: s.serveStream},
 		{path: "/v1/ws/{period}/{stream}", raw: s.serveStream},

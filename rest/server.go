@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	lh "ankole.storage/api/longhorn/v1beta2"
+	imclient "ankole.storage/instancemanager/client"
 )
 
 // Limits of the server.
@@ -70,6 +71,8 @@ type Config struct {
 	// Leader gives the base URL of the manager that should serve a request instead, or nil to serve it here. It is
 	// the seam for followers; without it every request is served here.
 	Leader func(r *http.Request) *Target
+	// Connect opens a client to the instance manager at an address, for the logs of instances. Nil: those are refused.
+	Connect func(address string) (*imclient.Client, error)
 	// Logger gets one line per refused request. Default: slog.Default.
 	Logger *slog.Logger
 	// Now gives the time. Default: time.Now.

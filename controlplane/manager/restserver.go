@@ -30,6 +30,7 @@ func (p *process) serveREST(ctx context.Context) error {
 		Version:     p.cfg.Version,
 		Leader:      p.leaderFor,
 		Informers:   p.informers,
+		Connect:     p.connect,
 	})
 	if err != nil {
 		return err

@@ -152,11 +152,20 @@ func (c *Client) ProcessReplace(ctx context.Context, spec *imrpc.ProcessSpec) (*
 	return p, c.wrap("ProcessReplace", spec.GetName(), err)
 }
 
-// ProcessLog calls line for each line of a process's log until its end.
-func (c *Client) ProcessLog(ctx context.Context, name string, line func(string) error) error {
+// LogOptions say which part of a log is wanted.
+type LogOptions struct {
+	// Follow goes on with lines as they come, until the process has ended.
+	Follow bool
+	// Tail begins with the last so many lines; 0 begins with the first.
+	Tail int64
+}
+
+// ProcessLog calls line for each line of a process's log until its end. An instance manager that does not know the options
+// sends the whole log, once. Errors: ErrNotFound; ErrExhausted (too many readers), and those of line.
+func (c *Client) ProcessLog(ctx context.Context, name string, o LogOptions, line func(string) error) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	stream, err := c.rpc.ProcessLog(ctx, &imrpc.LogRequest{Name: name})
+	stream, err := c.rpc.ProcessLog(ctx, &imrpc.LogRequest{Name: name, Follow: o.Follow, Tail: o.Tail})
 	if err != nil {
 		return c.wrap("ProcessLog", name, err)
 	}

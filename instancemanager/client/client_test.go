@@ -103,13 +103,13 @@ func TestCallsAndErrors(t *testing.T) {
 	}
 	instancetest.Eventually(t, "the log has both lines", func() bool {
 		var lines []string
-		if err := c.ProcessLog(ctx, "demo-r-1", func(l string) error { lines = append(lines, l); return nil }); err != nil {
+		if err := c.ProcessLog(ctx, "demo-r-1", client.LogOptions{}, func(l string) error { lines = append(lines, l); return nil }); err != nil {
 			t.Fatal(err)
 		}
 		return strings.Join(lines, ",") == "line 0,line 1"
 	})
 	enough := errors.New("enough")
-	if err := c.ProcessLog(ctx, "demo-r-1", func(string) error { return enough }); !errors.Is(err, enough) {
+	if err := c.ProcessLog(ctx, "demo-r-1", client.LogOptions{}, func(string) error { return enough }); !errors.Is(err, enough) {
 		t.Errorf("log cut short: %v", err)
 	}
 	if v, err := c.VersionGet(ctx); err != nil || v.GetInstanceManagerAPIVersion() != server.APIVersion {

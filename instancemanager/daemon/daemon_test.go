@@ -262,7 +262,7 @@ func TestMounts(t *testing.T) {
 	for _, want := range []string{mounts, "POD_IP=" + p.ip, "POD_NAME=im-test", "ANKOLE_WITNESS=unix:" + p.socket} {
 		instancetest.Eventually(t, want, func() bool {
 			found := false
-			if err := p.client.ProcessLog(t.Context(), "demo-e-0", func(l string) error { found = found || l == want; return nil }); err != nil {
+			if err := p.client.ProcessLog(t.Context(), "demo-e-0", client.LogOptions{}, func(l string) error { found = found || l == want; return nil }); err != nil {
 				t.Fatal(err)
 			}
 			return found

@@ -45,6 +45,8 @@ const (
 	Exit = "exit"
 	// Env prints its environment, one variable a line, and waits like Deaf.
 	Env = "env"
+	// Echo prints "ready", and the name of each signal: hangup, and interrupt, which ends it with status 0.
+	Echo = "echo"
 	// Print prints --count lines "line 0", "line 1"… and waits like Deaf.
 	Print = "print"
 )
@@ -107,6 +109,14 @@ func run(mode string, args []string) error {
 		fmt.Println(strings.Join(os.Environ(), "\n"))
 		<-interrupt
 		return nil
+	case Echo:
+		fmt.Println("ready")
+		for sig := range interrupt {
+			fmt.Println(sig)
+			if sig == syscall.SIGINT {
+				return nil
+			}
+		}
 	case Print:
 		for i := range *count {
 			fmt.Println("line", i)

@@ -154,7 +154,7 @@ func TestEnvironment(t *testing.T) {
 func readLog(t *testing.T, m *Manager, name string) []string {
 	t.Helper()
 	var lines []string
-	err := m.Log(context.Background(), name, func(line string) error {
+	err := m.Log(context.Background(), name, LogOptions{}, func(line string) error {
 		lines = append(lines, line)
 		return nil
 	})

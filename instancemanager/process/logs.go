@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -36,8 +35,9 @@ type logs struct {
 	maxSize int64
 	echo    *echo
 
-	mu   sync.Mutex
-	open map[string]*logFile
+	mu      sync.Mutex
+	open    map[string]*logFile
+	readers int
 }
 
 func newLogs(dir string, maxSize int64, output io.Writer, log *slog.Logger) (*logs, error) {
@@ -71,7 +71,7 @@ func (l *logs) release(f *logFile) {
 	defer l.mu.Unlock()
 	if f.refs--; f.refs == 0 {
 		delete(l.open, f.name)
-		f.file.Close()
+		f.close()
 	}
 }
 
@@ -94,30 +94,6 @@ func (l *logs) prune() {
 			os.Remove(name)
 		}
 	}
-}
-
-// read calls line for each line the log of a name holds, oldest first. It ends at the end of the file.
-func (l *logs) read(name string, line func(string) error) error {
-	found := false
-	for _, path := range []string{l.path(name) + rotatedSuffix, l.path(name)} {
-		f, err := os.Open(path)
-		if errors.Is(err, fs.ErrNotExist) {
-			continue
-		}
-		if err != nil {
-			return fmt.Errorf("read log of process %s: %w", name, err)
-		}
-		found = true
-		err = eachLine(f, line)
-		f.Close()
-		if err != nil {
-			return err
-		}
-	}
-	if !found {
-		return fmt.Errorf("%w: %s has no log", ErrNotFound, name)
-	}
-	return nil
 }
 
 // eachLine splits r into lines of at most maxLine bytes.
@@ -147,6 +123,28 @@ type logFile struct {
 	mu   sync.Mutex
 	file *os.File
 	size int64
+	// rotations counts those since it was opened; closed says that nobody writes any more. Those who wait for either, or for
+	// a line, do so on news, which is nil while nobody does.
+	rotations int
+	closed    bool
+	news      chan struct{}
+}
+
+// close ends the writing. Followers read what is left.
+func (f *logFile) close() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.file.Close()
+	f.closed = true
+	f.tell()
+}
+
+// tell wakes those who wait for news. The lock is held.
+func (f *logFile) tell() {
+	if f.news != nil {
+		close(f.news)
+		f.news = nil
+	}
 }
 
 func (f *logFile) reopen() error {
@@ -174,6 +172,7 @@ func (f *logFile) writeLine(line string) error {
 	}
 	n, _ := f.file.WriteString(line + "\n")
 	f.size += int64(n)
+	f.tell()
 	return nil
 }
 
@@ -185,6 +184,7 @@ func (f *logFile) rotate() {
 	}
 	if err := f.reopen(); err == nil {
 		old.Close()
+		f.rotations++
 	}
 }
 

@@ -55,10 +55,10 @@ func TestLog(t *testing.T) {
 	instancetest.Eventually(t, "the Pod's output has it", func() bool {
 		return strings.Count(output.String(), "[demo-r-1] line 2\n") == 2
 	})
-	if err := m.Log(t.Context(), "demo-r-2", nil); !errors.Is(err, ErrNotFound) {
+	if err := m.Log(t.Context(), "demo-r-2", LogOptions{}, nil); !errors.Is(err, ErrNotFound) {
 		t.Errorf("log of an unknown process: %v", err)
 	}
-	if err := m.Log(t.Context(), "../demo", nil); !errors.Is(err, ErrNotFound) {
+	if err := m.Log(t.Context(), "../demo", LogOptions{}, nil); !errors.Is(err, ErrNotFound) {
 		t.Errorf("log of a path: %v", err)
 	}
 }
@@ -83,7 +83,7 @@ func TestLogRotation(t *testing.T) {
 	}
 	l.release(f)
 	var got []string
-	if err := l.read("demo-r-1", func(line string) error { got = append(got, line); return nil }); err != nil {
+	if err := l.read(t.Context(), "demo-r-1", LogOptions{}, func(line string) error { got = append(got, line); return nil }); err != nil {
 		t.Fatal(err)
 	}
 	if len(got) < 100 || got[len(got)-1] != "line 499" {

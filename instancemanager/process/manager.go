@@ -223,16 +223,12 @@ func (m *Manager) statusOf(p *Process) Status {
 	return p.status()
 }
 
-// Log calls line for each line in the log of a process, oldest first, until the end of the file. Logs of processes
-// that are gone can be read too while they are kept. Errors: ErrNotFound, and those of line.
-func (m *Manager) Log(ctx context.Context, name string, line func(string) error) error {
+// Log calls line for each line in the log of a process, oldest first, until the end of the file, or with Follow until the
+// process has ended. Logs of processes that are gone can be read too while they are kept. Errors: ErrNotFound, ErrTooMany,
+// and those of ctx and line.
+func (m *Manager) Log(ctx context.Context, name string, o LogOptions, line func(string) error) error {
 	if !validName.MatchString(name) {
 		return fmt.Errorf("%w: %q", ErrNotFound, name)
 	}
-	return m.logs.read(name, func(text string) error {
-		if err := ctx.Err(); err != nil {
-			return err
-		}
-		return line(text)
-	})
+	return m.logs.read(ctx, name, o, line)
 }

@@ -97,9 +97,7 @@ func (s *instances) InstanceLog(r *imrpc.InstanceLogRequest, stream grpc.ServerS
 	if err := onlyV1(r.GetBackendStoreDriver(), r.GetDataEngine()); err != nil {
 		return err
 	}
-	return toStatus(s.m.Log(stream.Context(), r.GetName(), func(line string) error {
-		return stream.Send(&imrpc.LogResponse{Line: line})
-	}))
+	return sendLog(s.m, r.GetName(), process.LogOptions{}, stream)
 }
 
 // InstanceWatch sends a hint at once and one after every change. Hints that nobody has read yet are merged, so that a client

@@ -68,9 +68,7 @@ func (s *processes) ProcessList(context.Context, *imrpc.ProcessListRequest) (*im
 }
 
 func (s *processes) ProcessLog(r *imrpc.LogRequest, stream grpc.ServerStreamingServer[imrpc.LogResponse]) error {
-	return toStatus(s.m.Log(stream.Context(), r.GetName(), func(line string) error {
-		return stream.Send(&imrpc.LogResponse{Line: line})
-	}))
+	return sendLog(s.m, r.GetName(), process.LogOptions{Follow: r.GetFollow(), Tail: r.GetTail()}, stream)
 }
 
 // ProcessWatch sends the response header when the subscription stands; a client that lists after it misses nothing.
@@ -150,6 +148,7 @@ func toStatus(err error) error {
 		{process.ErrNotFound, codes.NotFound},
 		{process.ErrExists, codes.AlreadyExists},
 		{process.ErrNoPorts, codes.ResourceExhausted},
+		{process.ErrTooMany, codes.ResourceExhausted},
 		{process.ErrClosed, codes.Unavailable},
 		{process.ErrNotReady, codes.Internal},
 		{context.Canceled, codes.Canceled},

@@ -1,5 +1,8 @@
 package resource
 
+// HeaderLogError is the trailer of a log that broke off; it says why.
+const HeaderLogError = "X-Ankole-Log-Error"
+
 // Resource is the envelope of every object: identity, schema id, links and possible actions.
 //
 // At the top level Type, Links and Actions are always set. An object nested in another one keeps the zero value,

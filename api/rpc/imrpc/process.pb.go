@@ -501,8 +501,12 @@ func (x *ProcessListResponse) GetRevision() int64 {
 }
 
 type LogRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Name  string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	// Sends lines as they come, until the process has ended.
+	Follow bool `protobuf:"varint,1000,opt,name=follow,proto3" json:"follow,omitempty"`
+	// Sends the last so many lines only; 0 means all.
+	Tail          int64 `protobuf:"varint,1001,opt,name=tail,proto3" json:"tail,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -542,6 +546,20 @@ func (x *LogRequest) GetName() string {
 		return x.Name
 	}
 	return ""
+}
+
+func (x *LogRequest) GetFollow() bool {
+	if x != nil {
+		return x.Follow
+	}
+	return false
+}
+
+func (x *LogRequest) GetTail() int64 {
+	if x != nil {
+		return x.Tail
+	}
+	return 0
 }
 
 type LogResponse struct {
@@ -780,10 +798,12 @@ const file_imrpc_process_proto_rawDesc = "" +
 	"\brevision\x18\xe8\a \x01(\x03R\brevision\x1aN\n" +
 	"\x0eProcessesEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12&\n" +
-	"\x05value\x18\x02 \x01(\v2\x10.ProcessResponseR\x05value:\x028\x01\" \n" +
+	"\x05value\x18\x02 \x01(\v2\x10.ProcessResponseR\x05value:\x028\x01\"N\n" +
 	"\n" +
 	"LogRequest\x12\x12\n" +
-	"\x04name\x18\x01 \x01(\tR\x04name\"'\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x17\n" +
+	"\x06follow\x18\xe8\a \x01(\bR\x06follow\x12\x13\n" +
+	"\x04tail\x18\xe9\a \x01(\x03R\x04tail\"'\n" +
 	"\vLogResponse\x12\x12\n" +
 	"\x04line\x18\x02 \x01(\tR\x04lineJ\x04\b\x01\x10\x02\"d\n" +
 	"\x15ProcessReplaceRequest\x12 \n" +
