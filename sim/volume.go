@@ -43,7 +43,8 @@ type Volume struct {
 	// spare arenas belonged to processes that are dead.
 	spare []*loop.Arena
 	// Dropped counts replicas dropped, Rebuilt rebuilds completed, Repaired changes of a chain that a start made the same.
-	Dropped, Rebuilt, Repaired int
+	// Unequal those rebuilds that ended in other content than their source's.
+	Dropped, Rebuilt, Repaired, Unequal int
 	// lines keeps the last events for a report.
 	lines []Line
 	// cut tells since when a node is out of the control plane's reach.
@@ -207,6 +208,8 @@ func (v *Volume) event(name string, e engine.Event) {
 		v.Repaired++
 	case "rebuilt":
 		v.Rebuilt++
+	case "rebuild-differs":
+		v.Unequal++
 	}
 	v.log("%s %s %s: %s", name, e.Name, e.Replica, e.Text)
 }

@@ -151,8 +151,10 @@ type Engine struct {
 	writes   int // mirrored writes in flight
 
 	// foreground counts pieces of the frontend's requests that are not answered; rebuildBudget is in bytes per second.
-	foreground    int
-	mending       *mending
+	foreground int
+	mending    *mending
+	// doubted are members whose last rebuild ended in other content than its source has: the next one compares everything.
+	doubted       map[string]bool
 	rebuildBudget int64
 
 	serving   bool
@@ -174,7 +176,7 @@ type Engine struct {
 // New returns an engine that starts to gather its replicas at the first Step.
 func New(cfg Config) *Engine {
 	e := &Engine{
-		cfg: cfg, arena: cfg.Arena, byName: map[string]*link{},
+		cfg: cfg, arena: cfg.Arena, byName: map[string]*link{}, doubted: map[string]bool{},
 		witnessWait: clock.Never, gatherUntil: clock.Never, leaseOver: clock.Never, leaseCheck: clock.Never, lostSince: clock.Never, changed: true,
 	}
 	if e.cfg.Lease == 0 {

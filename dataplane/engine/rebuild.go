@@ -123,6 +123,7 @@ func (j *rebuildJob) abort(reason string) {
 // finished is called when the target has become a member.
 func (j *rebuildJob) finished() {
 	j.dead = true
+	delete(j.e.doubted, j.target.member)
 	j.status.Running, j.status.State, j.status.Progress = false, "complete", 100
 	j.e.event("rebuilt", j.target.addr, fmt.Sprintf("%d bytes sent of %d looked at", j.status.Sent, j.status.Done))
 	j.e.refreshSnapshots()
@@ -175,7 +176,7 @@ func (j *rebuildJob) survey() {
 func (j *rebuildJob) base(r *wire.ControlReply) (ref wire.RecordRef, structure []byte, known bool) {
 	h := &j.target.hello
 	switch {
-	case h.DirtyAll:
+	case h.DirtyAll || j.e.doubted[j.target.member]:
 		return ref, nil, false
 	case h.Record != nil && h.Record.Generation > 0:
 		return wire.RecordRef{Epoch: h.Record.Epoch, Generation: h.Record.Generation}, r.Chain.Structure, h.Record.VolumeUUID == j.e.cfg.VolumeUUID
@@ -219,6 +220,9 @@ func side(r *wire.ControlReply, entry bool) rebuild.Side {
 	var s rebuild.Side
 	for _, l := range r.Chain.Layers[:len(r.Chain.Layers)-1] {
 		s.Names = append(s.Names, l.Name)
+		if l.Removed {
+			s.Removed = append(s.Removed, l.Name)
+		}
 	}
 	if a := r.Absent; a != nil && entry {
 		s.First, s.Gone, s.Changed, s.AllChanged = a.First, a.Gone, a.Changed, a.AllChanged

@@ -28,6 +28,9 @@ func (m Mode) String() string { return [...]string{"skip", "regions", "compare",
 // become of them since the content that both had.
 type Side struct {
 	Names []string
+	// Removed are those that a user no longer reads. Only what is read at the other layers is the same in all replicas: a removed
+	// layer loses what the layer above it holds, and that is not the same everywhere.
+	Removed []string
 	// First is the snapshot that the head of that time became, "" while it is the head; Gone: it is neither.
 	First string
 	Gone  bool
@@ -100,10 +103,36 @@ func Arrange(source, target Side, same bool) Arrangement {
 			a.Modes[i] = Copy
 		}
 	}
+	a.together(&source)
 	if heir < len(source.Names) {
 		a.HeadBecomes = source.Names[heir]
 	}
 	return a
+}
+
+// together gives removed layers and the first layer above them that is read the same mode. Source and target read the same
+// there, outside of what is known to differ, but may have it in different ones of these files: one of them alone cannot be
+// made equal.
+func (a *Arrangement) together(source *Side) {
+	first := 0
+	for i := range a.Modes {
+		if i < len(source.Names) && slices.Contains(source.Removed, source.Names[i]) {
+			continue
+		}
+		group := a.Modes[first : i+1]
+		most := Skip
+		for _, m := range group {
+			if m != Copy {
+				most = max(most, m)
+			}
+		}
+		for k, m := range group {
+			if m != Copy {
+				group[k] = most
+			}
+		}
+		first = i + 1
+	}
 }
 
 // heirMode is for the layer that the target's head becomes.

@@ -220,6 +220,11 @@ func TestArrange(t *testing.T) {
 		"interrupted, after a snapshot":     {source: Side{Names: []string{"a", "b"}, First: "b"}, target: Side{Names: []string{"a", "b"}, First: "b", Changed: []string{HeadName}}, same: true, modes: []Mode{Skip, Regions, Compare}},
 		"interrupted, new layers":           {source: Side{Names: []string{"b", "c"}, First: "b", Changed: []string{"c"}}, target: Side{Names: []string{"b", "c"}, First: "b", Changed: []string{"c", HeadName}}, same: true, modes: []Mode{Regions, Compare, Compare}},
 		"interrupted, and another snapshot": {source: Side{Names: []string{"b", "c"}, First: "b", Changed: []string{"c"}}, target: Side{Names: []string{"b"}, First: "b", Changed: []string{HeadName}}, same: true, modes: []Mode{Regions, Compare, Copy}, becomes: "c"},
+		"removed below the head":            {source: Side{Names: []string{"a", "b"}, Removed: []string{"b"}}, target: Side{Names: []string{"a", "b"}}, same: true, modes: []Mode{Skip, Regions, Regions}},
+		"removed, a snapshot since":         {source: Side{Names: []string{"a", "b"}, Removed: []string{"a"}, First: "b"}, target: Side{Names: []string{"a"}}, same: true, modes: []Mode{Regions, Regions, Copy}, becomes: "b"},
+		"removed and pruned since":          {source: Side{Names: []string{"a"}, Removed: []string{"a"}, Changed: []string{"a"}}, target: Side{Names: []string{"a"}}, same: true, modes: []Mode{Compare, Compare}},
+		"removed below a snapshot":          {source: Side{Names: []string{"a", "b"}, Removed: []string{"a"}}, target: Side{Names: []string{"a", "b"}}, same: true, modes: []Mode{Skip, Skip, Regions}},
+		"removed below a new layer":         {source: Side{Names: []string{"a", "b"}, Removed: []string{"a", "b"}, First: "b"}, target: Side{Names: []string{"a"}}, same: true, modes: []Mode{Regions, Regions, Copy}, becomes: "b"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			a := Arrange(c.source, c.target, c.same)
