@@ -134,8 +134,12 @@ func (e *Engine) start(t *task) {
 	}
 }
 
-// park gives up what the task holds and queues it to start again.
+// park gives up what the task holds and queues it to start again, which never comes once the engine has stopped.
 func (e *Engine) park(t *task) {
+	if e.fatal != "" {
+		e.finish(t, block.IOError)
+		return
+	}
 	e.unlock(t)
 	t.asked, t.ok, t.full, t.bad, t.tried, t.code = 0, 0, 0, 0, 0, block.OK
 	e.backlog = append(e.backlog, t)

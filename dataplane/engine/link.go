@@ -177,7 +177,7 @@ func (l *link) connected(d *loop.Done) {
 // fail drops the replica: mode ERR, connection closed, membership told. Requests it still has are settled when the
 // connection is down.
 func (l *link) fail(reason string) {
-	if l.e.stopped {
+	if l.e.stopped || l.e.fatal != "" {
 		// Hanging up is not a failure of the replica: the set of members stays as it is.
 		l.close()
 		return

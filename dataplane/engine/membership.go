@@ -84,7 +84,8 @@ func (e *Engine) act(a *quorum.Action) {
 	e.changed = true
 }
 
-// stop ends service for good.
+// stop ends service for good. The connections end too, so that what is under way is answered now and not when a replica that says
+// nothing is given up: the frontend lets go of its clients only when it owes them nothing.
 func (e *Engine) stop(reason string, fenced bool) {
 	e.gatherUntil = clock.Never
 	e.fatal, e.fenced = reason, fenced
@@ -92,6 +93,17 @@ func (e *Engine) stop(reason string, fenced bool) {
 	e.event("stopped", "", reason)
 	e.failBacklog(block.IOError)
 	e.failHeld()
+	for _, l := range e.links {
+		if l == nil {
+			continue
+		}
+		if j := l.joining; j != nil {
+			l.joining = nil
+			j.abort(reason)
+		}
+		l.again = false
+		l.close()
+	}
 }
 
 func (e *Engine) witnessDone(d *loop.Done) {

@@ -73,15 +73,11 @@ func (r *run) mend(old *rig.Engine) {
 	r.awaitReplaced(old)
 }
 
-// awaitReplaced waits for the end of an engine that was replaced: it has to say so. That its frontend sometimes does not
-// stop in time before is logged, and is known (see docs/crashes.md).
+// awaitReplaced waits for the end of an engine that was replaced: it has to say so, and to let its clients go first.
 func (r *run) awaitReplaced(old *rig.Engine) {
 	r.t.Helper()
-	if code := old.Exit(); code == 0 {
+	if code := old.Exit(); code == 0 || strings.Contains(old.Log(), "did not stop in time") {
 		r.t.Fatalf("round %d: engine %s was replaced and ended with %d\n%s", r.round, old.Name, code, old.Log())
-	}
-	if strings.Contains(old.Log(), "did not stop in time") {
-		r.t.Logf("round %d: engine %s ended with a request of its frontend unanswered", r.round, old.Name)
 	}
 }
 

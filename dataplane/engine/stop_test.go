@@ -1,0 +1,72 @@
+package engine_test
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"ankole.storage/block"
+	"ankole.storage/dataplane/engine"
+	"ankole.storage/dataplane/quorum"
+	"ankole.storage/dataplane/wire"
+)
+
+// An engine that was replaced answers everything it has taken in, wherever that was waiting, and does not wait for
+// replicas that say nothing: its frontend is taken down with all answered.
+func TestReplacedEngineAnswersEverything(t *testing.T) {
+	for name, kinds := range map[string][]wire.Type{
+		"reads":      {wire.Read},
+		"writes":     {wire.Write},
+		"marks":      {wire.MarkDirty},
+		"flushes":    {wire.Flush},
+		"everything": {wire.Read, wire.Write, wire.MarkDirty, wire.Flush, wire.Control},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := newRig(t, 3, 64*mib).start()
+			g.finish(g.write(0, 1, 4096))
+			for _, f := range g.fakes[1:] {
+				f.script = func(h *wire.Header) (block.Code, bool) { return block.OK, slices.Contains(kinds, h.Type) }
+			}
+			var calls []*call
+			for i := range int64(6) {
+				calls = append(calls, g.write(i/2*4096, 2, 4096), g.write(8*mib+i*4*mib, 3, 512), g.begin(block.Flush, 0, 0, nil),
+					g.begin(block.Read, i*4096, 4096, make([]byte, 4096)), g.begin(block.WriteZeroes, i*mib+512, 2*mib, nil))
+			}
+			g.never("everything is answered before", 100*time.Millisecond, func() bool { return allDone(calls) })
+			now, err := g.witness.Read()
+			if err != nil {
+				t.Fatal(err)
+			}
+			next := now
+			next.Epoch += quorum.GrantStep
+			if _, ok, _ := g.witness.Swap(now, next); !ok {
+				t.Fatal("the witness did not take the other engine's record")
+			}
+			g.fakes[0].script = func(*wire.Header) (block.Code, bool) { return block.Fenced, false }
+			calls = append(calls, g.write(4096, 4, 4096), g.begin(block.Flush, 0, 0, nil))
+			g.until("the engine gives up", func() bool { return g.state.Fenced })
+			g.never("a request stays unanswered", time.Second, func() bool { return false })
+			for i, c := range calls {
+				if !c.done {
+					t.Errorf("call %d, %s of %d at %d, was never answered", i, c.req.Kind, c.req.Len, c.req.Off)
+				}
+			}
+			late := g.write(0, 5, 4096)
+			if code := g.finish(late); code != block.IOError {
+				t.Errorf("a replaced engine answers %s", code)
+			}
+			detached := false
+			g.proc.Post(engine.DetachFrontend{Reply: func(error) { detached = true }})
+			g.until("the frontend is gone", func() bool { return detached })
+		})
+	}
+}
+
+func allDone(calls []*call) bool {
+	for _, c := range calls {
+		if !c.done {
+			return false
+		}
+	}
+	return true
+}
