@@ -45,6 +45,10 @@ const (
 	Send
 	// Close cancels what is outstanding on the handle (those complete with Canceled, before Close does) and closes it.
 	Close
+	// Release cancels what is outstanding on a listener, connection or device, as Close does, and forgets the handle without
+	// closing it: it is as if the loop had never seen it, and another process may go on with it. A Send that is cancelled tells in N
+	// how much of it was sent; a Recv that is cancelled has received nothing.
+	Release
 	// Call runs Fn away from the loop's thread (inline in the simulator) for rare blocking work: opening,
 	// renaming, metadata. Done.Value is its result.
 	Call
@@ -54,7 +58,7 @@ const (
 
 // String names the kind in traces.
 func (k Kind) String() string {
-	names := [...]string{"?", "file-read", "file-write", "file-sync", "file-punch", "accept", "connect", "recv", "send", "close", "call", "posted"}
+	names := [...]string{"?", "file-read", "file-write", "file-sync", "file-punch", "accept", "connect", "recv", "send", "close", "release", "call", "posted"}
 	if int(k) < len(names) {
 		return names[k]
 	}

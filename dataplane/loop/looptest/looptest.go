@@ -49,6 +49,8 @@ func Run(t *testing.T, make func(t *testing.T) World) {
 		{"vectors of a send arrive in order", streamVectors},
 		{"close cancels a receive and a send first", streamCloseCancels},
 		{"close cancels an accept", acceptClose},
+		{"release cancels, tells what was sent and leaves the connection open", streamRelease},
+		{"release of a listener leaves it open", acceptRelease},
 		{"a listener accepts many connections", acceptMany},
 		{"connect to nobody fails", connectRefused},
 		{"connect to nonsense fails", connectNonsense},

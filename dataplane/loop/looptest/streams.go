@@ -141,6 +141,68 @@ func streamCloseCancels(d *driver) {
 	}
 }
 
+func streamRelease(d *driver) {
+	s, c := d.pair()
+	const n = 1 << 20
+	w, r := d.fill(n, 8), d.fill(n, 0)
+	var send loop.Op
+	send.Kind, send.Handle = loop.Send, s
+	for range loop.MaxSegs {
+		send.Add(seg(w, 0, n)) // nobody reads: more than socket buffers hold
+	}
+	tags := d.submit(op(loop.Recv, s, 0, seg(r, 0, 4096)), send, op(loop.Release, s, 0))
+	for len(d.got) < 3 {
+		d.reap()
+	}
+	sent := 0
+	for i, x := range d.got {
+		switch last := i == 2; {
+		case last != (x.Tag == tags[2]) || last && x.Errno != 0:
+			d.Fatalf("Release completed before what it cancels, or failed: %+v", d.got)
+		case !last && x.Errno != loop.Canceled, x.Tag == tags[0] && x.N != 0:
+			d.Fatalf("%+v, want Canceled", x)
+		case x.Tag == tags[1]:
+			sent = x.N
+		}
+	}
+	d.got = nil
+	// The connection goes on where it was, in both directions.
+	rest := loop.Op{Kind: loop.Send, Handle: s}
+	for at := sent; at < loop.MaxSegs*n; {
+		k := min(n-at%n, loop.MaxSegs*n-at)
+		rest.Add(seg(w, at%n, k))
+		at += k
+	}
+	tag := d.submit(rest)[0]
+	for range loop.MaxSegs {
+		d.recvAll(c, r, n)
+		d.check(r, 0, n, 8)
+	}
+	if got := d.wait(tag); got.Errno != 0 {
+		d.Fatalf("the rest could not be sent: %+v", got)
+	}
+	d.must(op(loop.Send, c, 0, seg(w, 0, 100)))
+	d.recvAll(s, r, 100)
+	d.check(r, 0, 100, 8)
+}
+
+func acceptRelease(d *driver) {
+	l, addr := d.Listen(d.T)
+	tags := d.submit(op(loop.Accept, l, 0))
+	d.quiet("accept without a peer")
+	d.must(op(loop.Release, l, 0))
+	if c := d.wait(tags[0]); c.Errno != loop.Canceled {
+		d.Fatalf("accept gave %+v, want Canceled", c)
+	}
+	con := d.submit(loop.Op{Kind: loop.Connect, Addr: addr})[0]
+	if a := d.must(op(loop.Accept, l, 0)); a.New < 0 {
+		d.Fatalf("accept gave %+v", a)
+	}
+	if c := d.wait(con); c.Errno != 0 {
+		d.Fatalf("connect gave %+v", c)
+	}
+}
+
 func acceptClose(d *driver) {
 	l, addr := d.Listen(d.T)
 	tags := d.submit(op(loop.Accept, l, 0))

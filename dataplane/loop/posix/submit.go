@@ -121,6 +121,8 @@ func (l *Loop) submit(op *loop.Op) {
 		l.progressSend(h)
 	case loop.Close:
 		l.close(h, op.Tag)
+	case loop.Release:
+		l.release(h, op.Tag)
 	default:
 		panic("loop: cannot submit " + op.Kind.String())
 	}
@@ -192,6 +194,18 @@ func (l *Loop) finishClose(h *handle) {
 		return
 	}
 	l.files.submit(&task{kind: loop.Close, handle: fd, tag: tag})
+}
+
+// release cancels what is outstanding and forgets h, open as it is. Only handles that are polled are released: nothing of
+// theirs is with a worker.
+func (l *Loop) release(h *handle, tag uint64) {
+	l.fail(h, unix.ECANCELED)
+	if h.registered {
+		unix.EpollCtl(l.epoll, unix.EPOLL_CTL_DEL, int(h.fd), nil) // it fails for a descriptor that is closed only
+	}
+	l.unstall(h)
+	l.forget(h)
+	l.ready.push(loop.Done{Kind: loop.Release, Handle: h.fd, Tag: tag})
 }
 
 func (l *Loop) unstall(h *handle) {
