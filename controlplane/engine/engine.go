@@ -168,7 +168,7 @@ func mapValues(m map[string]string) func(func(string) bool) {
 func target(e *v1beta2.Engine) engineclient.Target {
 	return engineclient.Target{
 		Address: net.JoinHostPort(e.Status.IP, strconv.Itoa(e.Status.Port)), Volume: e.Spec.VolumeName, Engine: e.Name,
-		InstanceManager: e.Status.InstanceManagerName,
+		InstanceManager: e.Status.InstanceManagerName, Image: e.Status.CurrentImage,
 	}
 }
 

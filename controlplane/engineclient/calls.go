@@ -30,7 +30,7 @@ type way interface {
 	to(t Target) (conn *grpc.ClientConn, pairs []string, err error)
 }
 
-// calls implements the operations of Client for every way that ends at the engine's own service.
+// calls implements the operations of EngineClient for every way that ends at the engine's own service.
 type calls struct{ way }
 
 // call does one unary call with identity, deadline and typed errors.
@@ -55,16 +55,24 @@ func identity(ctx context.Context, t Target, pairs []string) context.Context {
 
 // typed marks an error once, at its source.
 func typed(t Target, what string, err error) error {
-	kind := ErrUnavailable
-	switch status.Code(err) {
+	return failed(t, what, kindOf(status.Code(err)), status.Convert(err).Message())
+}
+
+func failed(t Target, what string, kind error, why string) error {
+	return fmt.Errorf("%s on engine %s of volume %s at %s: %w: %s", what, t.Engine, t.Volume, t.Address, kind, why)
+}
+
+// kindOf is the kind of an engine's code, however it came.
+func kindOf(c codes.Code) error {
+	switch c {
 	case codes.NotFound:
-		kind = ErrNotFound
+		return ErrNotFound
 	case codes.FailedPrecondition, codes.AlreadyExists, codes.Aborted, codes.ResourceExhausted:
-		kind = ErrPrecondition
+		return ErrPrecondition
 	case codes.InvalidArgument, codes.OutOfRange, codes.Unimplemented:
-		kind = ErrInvalid
+		return ErrInvalid
 	}
-	return fmt.Errorf("%s on engine %s of volume %s at %s: %w: %s", what, t.Engine, t.Volume, t.Address, kind, status.Convert(err).Message())
+	return ErrUnavailable
 }
 
 // Get implements Client.
@@ -131,6 +139,84 @@ func (d calls) Version(ctx context.Context, t Target) (Version, error) {
 		ControllerAPIVersion: v.GetControllerApiVersion(), ControllerAPIMinVersion: v.GetControllerApiMinVersion(),
 		DataFormatVersion: v.GetDataFormatVersion(), DataFormatMinVersion: v.GetDataFormatMinVersion(),
 	}, err
+}
+
+// order does a call of which only the failure matters: what it changed is in the engine's state.
+func order(ctx context.Context, d calls, t Target, what string, f func(context.Context, enginev1.EngineClient) (*enginev1.State, error)) error {
+	_, err := call(ctx, d, t, what, f)
+	return err
+}
+
+// Expand implements EngineClient.
+func (d calls) Expand(ctx context.Context, t Target, sizeBytes int64) error {
+	return order(ctx, d, t, "expand", func(ctx context.Context, c enginev1.EngineClient) (*enginev1.State, error) {
+		return c.Expand(ctx, &enginev1.ExpandRequest{Size: sizeBytes})
+	})
+}
+
+// FrontendStart implements EngineClient.
+func (d calls) FrontendStart(ctx context.Context, t Target, frontend string) error {
+	return order(ctx, d, t, "start frontend "+frontend, func(ctx context.Context, c enginev1.EngineClient) (*enginev1.State, error) {
+		return c.FrontendStart(ctx, &enginev1.FrontendStartRequest{Frontend: frontend})
+	})
+}
+
+// FrontendShutdown implements EngineClient.
+func (d calls) FrontendShutdown(ctx context.Context, t Target) error {
+	return order(ctx, d, t, "shut the frontend down", func(ctx context.Context, c enginev1.EngineClient) (*enginev1.State, error) {
+		return c.FrontendShutdown(ctx, &enginev1.FrontendShutdownRequest{})
+	})
+}
+
+// OptionsSet implements EngineClient.
+func (d calls) OptionsSet(ctx context.Context, t Target, o Options) error {
+	r := &enginev1.OptionsSetRequest{SnapshotMaxSize: o.SnapshotMaxSizeBytes, UnmapMarkSnapChainRemoved: o.UnmapMarkSnapChainRemoved}
+	if o.SnapshotMaxCount != nil {
+		n := int32(*o.SnapshotMaxCount)
+		r.SnapshotMaxCount = &n
+	}
+	return order(ctx, d, t, "set options", func(ctx context.Context, c enginev1.EngineClient) (*enginev1.State, error) {
+		return c.OptionsSet(ctx, r)
+	})
+}
+
+// SnapshotRevert implements EngineClient.
+func (d calls) SnapshotRevert(ctx context.Context, t Target, name string) error {
+	return order(ctx, d, t, "revert to snapshot "+name, func(ctx context.Context, c enginev1.EngineClient) (*enginev1.State, error) {
+		return c.SnapshotRevert(ctx, &enginev1.SnapshotRevertRequest{Name: name})
+	})
+}
+
+// SnapshotRemove implements EngineClient.
+func (d calls) SnapshotRemove(ctx context.Context, t Target, name string) error {
+	return order(ctx, d, t, "remove snapshot "+name, func(ctx context.Context, c enginev1.EngineClient) (*enginev1.State, error) {
+		return c.SnapshotRemove(ctx, &enginev1.SnapshotRemoveRequest{Name: name})
+	})
+}
+
+// SnapshotPurge implements EngineClient.
+func (d calls) SnapshotPurge(ctx context.Context, t Target, skipIfInProgress bool) error {
+	return order(ctx, d, t, "purge snapshots", func(ctx context.Context, c enginev1.EngineClient) (*enginev1.State, error) {
+		return c.SnapshotPurge(ctx, &enginev1.SnapshotPurgeRequest{SkipIfInProgress: skipIfInProgress})
+	})
+}
+
+// ReplicaVerifyRebuild implements EngineClient: the engine verifies the content before it gives mode RW.
+func (d calls) ReplicaVerifyRebuild(ctx context.Context, t Target, address string) error {
+	state, err := d.Get(ctx, t)
+	if err != nil {
+		return err
+	}
+	what := "verify replica " + address
+	for _, r := range state.Replicas {
+		if r.Address == address {
+			if r.Mode != ModeRW {
+				return failed(t, what, ErrPrecondition, fmt.Sprintf("it is not in mode RW (%s)", r.Mode))
+			}
+			return nil
+		}
+	}
+	return failed(t, what, ErrNotFound, "the engine has no such replica")
 }
 
 // scheme is what engines put before replica addresses.

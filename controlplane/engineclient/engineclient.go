@@ -1,9 +1,11 @@
 // Package engineclient is how the control plane talks to a running engine.
 //
 // An engine process serves one volume. Controllers and the REST server ask it for its state, have it admit or drop a
-// replica and take snapshots. They do that through Client and never know how the call travels: Router sends it through the
-// gRPC proxy of the engine's instance manager (Proxy), or, where that has none, to the engine's own port (Direct). Fake is an
-// engine in memory for tests.
+// replica and take snapshots. They do that through Client, or EngineClient, which has the rest too, and never know how the call
+// travels: Router sends it through the gRPC proxy of the engine's instance manager (Proxy), or, where that has none, has the
+// engine binary run on the engine's node (Binary). Fake is an engine in memory for tests.
+//
+// BackupTargetBinaryClient browses backup targets, which takes no engine, only the binary.
 //
 // Replica addresses are written as in Engine objects, "ip:port"; sizes are bytes.
 package engineclient
@@ -33,9 +35,11 @@ type Target struct {
 	Volume, Engine string
 	// InstanceManager is the name of the InstanceManager object that it runs in: the way to it.
 	InstanceManager string
+	// Image is the engine image of the process, whose binary can ask it.
+	Image string
 }
 
-// Client does operations on engines. Implementations are safe for concurrent use.
+// Client is what controllers have engines do. Implementations are safe for concurrent use.
 type Client interface {
 	// Get returns the present state.
 	Get(ctx context.Context, t Target) (State, error)
@@ -52,6 +56,34 @@ type Client interface {
 	Version(ctx context.Context, t Target) (Version, error)
 	// Forget releases what is held for an engine that is gone.
 	Forget(t Target)
+}
+
+// EngineClient does every operation on engines; progress of what works on after the answer is in State. Implementations are
+// safe for concurrent use.
+type EngineClient interface {
+	Client
+	// Expand makes the volume sizeBytes large; the present size changes nothing.
+	Expand(ctx context.Context, t Target, sizeBytes int64) error
+	// FrontendStart offers the volume ("tgt-blockdev", "tgt-iscsi"); FrontendShutdown ends that, replicas stay connected.
+	FrontendStart(ctx context.Context, t Target, frontend string) error
+	FrontendShutdown(ctx context.Context, t Target) error
+	// OptionsSet changes the options that are not nil.
+	OptionsSet(ctx context.Context, t Target, o Options) error
+	// SnapshotRevert makes the content what it was at a snapshot. The frontend must be down.
+	SnapshotRevert(ctx context.Context, t Target, name string) error
+	// SnapshotRemove marks a snapshot as removed; the next purge gives its space back.
+	SnapshotRemove(ctx context.Context, t Target, name string) error
+	// SnapshotPurge begins to give space back. One under way is ErrPrecondition, or nothing to do with skipIfInProgress.
+	SnapshotPurge(ctx context.Context, t Target, skipIfInProgress bool) error
+	// ReplicaVerifyRebuild fails with ErrPrecondition unless the replica is RW.
+	ReplicaVerifyRebuild(ctx context.Context, t Target, address string) error
+}
+
+// Options of a running volume; nil stays as it is.
+type Options struct {
+	SnapshotMaxCount          *int
+	SnapshotMaxSizeBytes      *int64
+	UnmapMarkSnapChainRemoved *bool
 }
 
 // SnapshotRequest describes a snapshot to take.
@@ -80,6 +112,11 @@ type State struct {
 	Frontend   string
 	FrontendUp bool
 	Endpoint   string
+	// Expanding: a larger size is being agreed on; LastExpansionError says why the last time failed.
+	Expanding          bool
+	LastExpansionError string
+	// Options as they are; all set, unless the engine does not say.
+	Options Options
 	// Replicas in the order of the engine.
 	Replicas []Replica
 	// Snapshots by name, the head included.
@@ -103,6 +140,17 @@ type Replica struct {
 	Error string
 	// Rebuild is the newest rebuild; nil if there was none.
 	Rebuild *Rebuild
+	// Purge is the newest purge of its snapshots; nil if there was none.
+	Purge *Purge
+}
+
+// Purge is the progress of giving back the space of removed snapshots.
+type Purge struct {
+	Running bool
+	// Percent is 0..100.
+	Percent int
+	// State is in_progress, complete or error.
+	State, Error string
 }
 
 // Rebuild is the progress of making a replica equal to the others.

@@ -25,8 +25,8 @@ const pingTimeout = 3 * time.Second
 type Manager struct {
 	// Name is the InstanceManager object's. Pod is the UID of its Pod: another Pod is another proxy.
 	Name, Pod string
-	// IP is the Pod's.
-	IP string
+	// IP is the Pod's, Node where it runs.
+	IP, Node string
 	// ProxyAPIVersion as the instance manager reports it; 0: it has no proxy.
 	ProxyAPIVersion int
 }

@@ -12,7 +12,7 @@ type Proxy struct {
 	proxies *Proxies
 }
 
-var _ Client = (*Proxy)(nil)
+var _ EngineClient = (*Proxy)(nil)
 
 // NewProxy returns a client that uses the connections of proxies.
 func NewProxy(proxies *Proxies) *Proxy {

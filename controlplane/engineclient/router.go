@@ -7,17 +7,17 @@ import "context"
 type Router struct {
 	proxies  *Proxies
 	proxy    *Proxy
-	fallback Client
+	fallback EngineClient
 }
 
-var _ Client = (*Router)(nil)
+var _ EngineClient = (*Router)(nil)
 
 // NewRouter returns a client that chooses between the proxies and fallback.
-func NewRouter(proxies *Proxies, fallback Client) *Router {
+func NewRouter(proxies *Proxies, fallback EngineClient) *Router {
 	return &Router{proxies: proxies, proxy: NewProxy(proxies), fallback: fallback}
 }
 
-func (r *Router) choose(t Target) (Client, error) {
+func (r *Router) choose(t Target) (EngineClient, error) {
 	m, err := r.proxies.find(t.InstanceManager)
 	switch {
 	case err != nil:
@@ -80,6 +80,78 @@ func (r *Router) Version(ctx context.Context, t Target) (Version, error) {
 		return Version{}, err
 	}
 	return c.Version(ctx, t)
+}
+
+// Expand implements EngineClient.
+func (r *Router) Expand(ctx context.Context, t Target, sizeBytes int64) error {
+	c, err := r.choose(t)
+	if err != nil {
+		return err
+	}
+	return c.Expand(ctx, t, sizeBytes)
+}
+
+// FrontendStart implements EngineClient.
+func (r *Router) FrontendStart(ctx context.Context, t Target, frontend string) error {
+	c, err := r.choose(t)
+	if err != nil {
+		return err
+	}
+	return c.FrontendStart(ctx, t, frontend)
+}
+
+// FrontendShutdown implements EngineClient.
+func (r *Router) FrontendShutdown(ctx context.Context, t Target) error {
+	c, err := r.choose(t)
+	if err != nil {
+		return err
+	}
+	return c.FrontendShutdown(ctx, t)
+}
+
+// OptionsSet implements EngineClient.
+func (r *Router) OptionsSet(ctx context.Context, t Target, o Options) error {
+	c, err := r.choose(t)
+	if err != nil {
+		return err
+	}
+	return c.OptionsSet(ctx, t, o)
+}
+
+// SnapshotRevert implements EngineClient.
+func (r *Router) SnapshotRevert(ctx context.Context, t Target, name string) error {
+	c, err := r.choose(t)
+	if err != nil {
+		return err
+	}
+	return c.SnapshotRevert(ctx, t, name)
+}
+
+// SnapshotRemove implements EngineClient.
+func (r *Router) SnapshotRemove(ctx context.Context, t Target, name string) error {
+	c, err := r.choose(t)
+	if err != nil {
+		return err
+	}
+	return c.SnapshotRemove(ctx, t, name)
+}
+
+// SnapshotPurge implements EngineClient.
+func (r *Router) SnapshotPurge(ctx context.Context, t Target, skipIfInProgress bool) error {
+	c, err := r.choose(t)
+	if err != nil {
+		return err
+	}
+	return c.SnapshotPurge(ctx, t, skipIfInProgress)
+}
+
+// ReplicaVerifyRebuild implements EngineClient.
+func (r *Router) ReplicaVerifyRebuild(ctx context.Context, t Target, address string) error {
+	c, err := r.choose(t)
+	if err != nil {
+		return err
+	}
+	return c.ReplicaVerifyRebuild(ctx, t, address)
 }
 
 // Forget implements Client.

@@ -14,6 +14,7 @@ func stateFrom(s *enginev1.State) State {
 		Frontend: s.GetFrontend(), FrontendUp: s.GetFrontendState() == "up", Endpoint: s.GetEndpoint(),
 		Suspended: s.GetSuspended(), SuspendedReason: s.GetSuspendedReason(),
 		Epoch: s.GetEpoch(), Generation: s.GetGeneration(),
+		Expanding: s.GetExpanding(), LastExpansionError: s.GetLastExpansionError(), Options: optionsFrom(s.GetOptions()),
 		Counters: Counters{
 			Reads: c.GetReads(), Writes: c.GetWrites(), ReadBytes: c.GetReadBytes(), WriteBytes: c.GetWriteBytes(),
 			Flushes: c.GetFlushes(), Discards: c.GetDiscards(),
@@ -26,7 +27,7 @@ func stateFrom(s *enginev1.State) State {
 		}
 		out.Replicas = append(out.Replicas, Replica{
 			Address: plain(r.GetAddress()), Member: r.GetMember(), Mode: mode, Error: r.GetError(),
-			Rebuild: rebuildFrom(r.GetRebuild()),
+			Rebuild: rebuildFrom(r.GetRebuild()), Purge: purgeFrom(r.GetPurge()),
 		})
 	}
 	if len(s.GetSnapshots()) > 0 {
@@ -58,6 +59,21 @@ func rebuildFrom(r *enginev1.Rebuild) *Rebuild {
 		Running: r.GetRunning(), Percent: int(min(max(r.GetProgress(), 0), 100)), DoneBytes: r.GetDoneBytes(),
 		TotalBytes: r.GetTotalBytes(), State: r.GetState(), Error: r.GetError(), From: plain(r.GetFromAddress()),
 	}
+}
+
+func purgeFrom(p *enginev1.Purge) *Purge {
+	if p == nil {
+		return nil
+	}
+	return &Purge{Running: p.GetRunning(), Percent: int(min(max(p.GetProgress(), 0), 100)), State: p.GetState(), Error: p.GetError()}
+}
+
+func optionsFrom(o *enginev1.Options) Options {
+	if o == nil {
+		return Options{}
+	}
+	count, size, unmap := int(o.GetSnapshotMaxCount()), o.GetSnapshotMaxSize(), o.GetUnmapMarkSnapChainRemoved()
+	return Options{SnapshotMaxCount: &count, SnapshotMaxSizeBytes: &size, UnmapMarkSnapChainRemoved: &unmap}
 }
 
 func snapshotFrom(p *enginev1.Snapshot) Snapshot {

@@ -146,7 +146,9 @@ func (r *Reconciler) gather(ctx context.Context, im *v1beta2.InstanceManager) (s
 // proxyAlive keeps the connection to the proxy of a running Pod, if it has one. A dead proxy costs calls to engines and nothing
 // else, so it does not stop the look at the instance manager.
 func (r *Reconciler) proxyAlive(ctx context.Context, name string, pod *corev1.Pod, version int) bool {
-	err := r.cfg.Proxies.Ensure(ctx, engineclient.Manager{Name: name, Pod: string(pod.UID), IP: pod.Status.PodIP, ProxyAPIVersion: version})
+	err := r.cfg.Proxies.Ensure(ctx, engineclient.Manager{
+		Name: name, Pod: string(pod.UID), IP: pod.Status.PodIP, Node: pod.Spec.NodeName, ProxyAPIVersion: version,
+	})
 	if err != nil {
 		slog.Warn("no engine can be reached through this instance manager, trying again", "instanceManager", name, "err", err)
 	}

@@ -9,6 +9,7 @@ import (
 
 	"ankole.storage/controlplane/attachment"
 	"ankole.storage/controlplane/engine"
+	"ankole.storage/controlplane/enginebinary"
 	"ankole.storage/controlplane/engineclient"
 	"ankole.storage/controlplane/engineimage"
 	"ankole.storage/controlplane/instancemanager"
@@ -37,12 +38,13 @@ func (p *process) reconcilers(mgr ctrl.Manager) ([]Reconciler, error) {
 	if err := mgr.Add(processes); err != nil {
 		return nil, fmt.Errorf("register the callers of instance managers: %w", err)
 	}
-	direct, proxies := engineclient.NewDirect(), engineclient.NewProxies(p.dial)
-	engines := engineclient.NewRouter(proxies, direct)
+	proxies := engineclient.NewProxies(p.dial)
+	binary := engineclient.NewBinary(&enginebinary.Remote{Client: p.managers, Address: managerOn(mgr.GetClient(), cfg.Namespace)}, proxies, cfg.EngineImage)
+	engines := engineclient.NewRouter(proxies, binary)
 	err := mgr.Add(manager.RunnableFunc(func(ctx context.Context) error {
 		<-ctx.Done()
 		proxies.Close()
-		direct.Close()
+		binary.Close()
 		return nil
 	}))
 	if err != nil {

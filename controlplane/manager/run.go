@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"net/http"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -22,6 +23,7 @@ import (
 
 	"ankole.storage/controlplane/admission"
 	"ankole.storage/controlplane/admission/serving"
+	"ankole.storage/controlplane/enginebinary"
 	"ankole.storage/controlplane/naming"
 	"ankole.storage/controlplane/node"
 	"ankole.storage/controlplane/replica"
@@ -54,6 +56,8 @@ type process struct {
 	// dial opens connections to their other services.
 	dial  func(address string) (*grpc.ClientConn, error)
 	agent node.AgentConfig
+	// managers asks the managers of other nodes.
+	managers *http.Client
 }
 
 // Run is the manager process. It returns when ctx ends, after everything it started has stopped.
@@ -117,6 +121,9 @@ func (p *process) run(ctx context.Context) error {
 		return ended(ctx, err)
 	}
 	hooks := admission.NewServer(p.live, p.cfg.Namespace)
+	hooks.Managers = enginebinary.Handler(enginebinary.NewLocal(hostpath.Resolve))
+	p.managers = hooks.ManagerClient()
+	defer p.managers.CloseIdleConnections()
 	if err := hooks.Listen(p.cfg.WebhookListen, keys); err != nil {
 		return err
 	}

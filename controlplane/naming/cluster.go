@@ -45,6 +45,8 @@ const (
 	WebhookValidationPath         = "/v1/webhook/validation"
 	WebhookMutationPath           = "/v1/webhook/mutation"
 	HealthPath                    = "/v1/healthz"
+	// ManagerPath is what managers ask each other, at the webhooks' port.
+	ManagerPath = "/v1/manager/"
 )
 
 // Secrets. The last one is made by the user and may be missing.

@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
@@ -37,10 +38,22 @@ func (g *globals) ask(cmd *cobra.Command, timeout time.Duration, f func(context.
 	}
 	err = f(ctx, enginev1.NewEngineClient(conn))
 	if s, ok := status.FromError(err); ok && err != nil {
-		return fmt.Errorf("engine at %s: %s", address, s.Message())
+		return &coded{s.Code(), fmt.Errorf("engine at %s: %s", address, s.Message())}
+	}
+	if errors.Is(err, enginev1.ErrNotRebuilt) {
+		return &coded{codes.Aborted, err}
 	}
 	return err
 }
+
+// coded is an error with the engine's code. It is printed on a line of its own before the reason, so that a program that runs
+// the binary learns the kind of failure without reading prose.
+type coded struct {
+	code codes.Code
+	error
+}
+
+func (c *coded) Unwrap() error { return c.error }
 
 // engineAddress is what --url names: a URL or just "ip:port".
 func engineAddress(url string) string {

@@ -72,6 +72,9 @@ func exitStatus(err error) int {
 		fmt.Fprintln(os.Stderr, "error:", err)
 		return exitNoReplica
 	}
+	if c := (*coded)(nil); errors.As(err, &c) {
+		fmt.Fprintln(os.Stderr, "code:", c.code)
+	}
 	fmt.Fprintln(os.Stderr, "error:", err)
 	return 1
 }

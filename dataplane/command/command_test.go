@@ -244,18 +244,20 @@ func TestRefusals(t *testing.T) {
 	e := &engine{}
 	url := serve(t, e)
 	for _, row := range []struct{ args, says string }{
+		{"--volume-name other info", "code: FailedPrecondition\nerror: engine at "},
 		{"--volume-name other info", "not of other"},
-		{"--url 127.0.0.1:1 info", "127.0.0.1:1"},
+		{"--url 127.0.0.1:1 info", "code: Unavailable\nerror: engine at 127.0.0.1:1"},
 		{"expand", "size"},
 		{"expand --size much", "not a size"},
 		{"frontend", "--help"},
 		{"unmap-mark-snap", "--enable or --disable"},
 		{"unmap-mark-snap --enable --disable", "--enable or --disable"},
 		{"update-replica 10.0.0.1:1 --mode RW", "only ERR"},
-		{"verify-rebuild 10.0.0.2:10010", "not in mode RW (WO)"},
+		{"verify-rebuild 10.0.0.2:10010", "code: FailedPrecondition\nerror: replica tcp://10.0.0.2:10010 is not in mode RW (WO)"},
 		{"verify-rebuild 10.0.0.9:10010", "not in mode RW"},
 		{"snapshots create s1 --label nothing", "key=value"},
-		{"snapshots rm gone s2", "no snapshot gone"},
+		{"snapshots rm gone s2", "code: NotFound\nerror: engine at "},
+		{"snapshots rm gone", "no snapshot gone"},
 		{"add-replica 10.0.0.1:1 --restore", "not built yet"},
 		{"fly", "unknown command"},
 	} {
@@ -285,6 +287,7 @@ func TestAddWaits(t *testing.T) {
 	}{
 		{[]*enginev1.State{at(enginev1.Mode_MODE_UNSPECIFIED, ""), at(enginev1.Mode_MODE_WO, ""), at(enginev1.Mode_MODE_RW, "")}, ""},
 		{[]*enginev1.State{at(enginev1.Mode_MODE_WO, ""), at(enginev1.Mode_MODE_ERR, "disk is full")}, "disk is full"},
+		{[]*enginev1.State{at(enginev1.Mode_MODE_WO, ""), at(enginev1.Mode_MODE_ERR, "")}, "code: Aborted\n"},
 		{[]*enginev1.State{at(enginev1.Mode_MODE_WO, ""), {}}, "removed"},
 		{nil, "the engine ends"},
 	} {

@@ -8,6 +8,7 @@ import (
 	"text/tabwriter"
 
 	"github.com/spf13/cobra"
+	"google.golang.org/grpc/codes"
 
 	enginev1 "ankole.storage/api/rpc/engine/v1"
 )
@@ -45,7 +46,7 @@ func verifyReplicaCommand(g *globals) *cobra.Command {
 				}
 				// The engine verifies the content before it gives this mode.
 				if r := state.Find(withScheme(args[0])); r.GetMode() != enginev1.Mode_MODE_RW {
-					return fmt.Errorf("replica %s is not in mode RW (%s)", withScheme(args[0]), modeName(r.GetMode()))
+					return &coded{codes.FailedPrecondition, fmt.Errorf("replica %s is not in mode RW (%s)", withScheme(args[0]), modeName(r.GetMode()))}
 				}
 				return nil
 			})

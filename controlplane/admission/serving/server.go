@@ -27,18 +27,20 @@ const (
 type Server struct {
 	// Validation and Mutation answer admission reviews.
 	Validation, Mutation http.Handler
+	// Managers answers requests of other managers, below naming.ManagerPath; nil: none.
+	Managers http.Handler
 
-	listener    net.Listener
-	certificate atomic.Pointer[tls.Certificate]
+	listener net.Listener
+	identity atomic.Pointer[identity]
 }
 
 // SetKeys takes over keys for the connections to come.
 func (s *Server) SetKeys(keys Keys) error {
-	certificate, err := tls.X509KeyPair(keys.CertificatePEM, keys.KeyPEM)
+	i, err := newIdentity(keys)
 	if err != nil {
-		return fmt.Errorf("webhook certificate from Secret %s: %w", naming.SecretWebhookTLS, err)
+		return err
 	}
-	s.certificate.Store(&certificate)
+	s.identity.Store(i)
 	return nil
 }
 
@@ -52,9 +54,10 @@ func (s *Server) Listen(address string, keys Keys) error {
 		return fmt.Errorf("listen for webhooks: %w", err)
 	}
 	s.listener = tls.NewListener(l, &tls.Config{
-		GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return s.certificate.Load(), nil },
+		GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return &s.identity.Load().certificate, nil },
 		MinVersion:     tls.VersionTLS12,
 		NextProtos:     []string{"h2", "http/1.1"},
+		ClientAuth:     tls.RequestClientCert, // the API server shows none, managers do; see onlyManagers
 	})
 	return nil
 }
@@ -65,6 +68,9 @@ func (s *Server) Start(ctx context.Context) error {
 	mux.Handle("POST "+naming.WebhookValidationPath, http.MaxBytesHandler(s.Validation, maxBodyBytes))
 	mux.Handle("POST "+naming.WebhookMutationPath, http.MaxBytesHandler(s.Mutation, maxBodyBytes))
 	mux.HandleFunc("GET "+naming.HealthPath, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusOK) })
+	if s.Managers != nil {
+		mux.Handle(naming.ManagerPath, s.onlyManagers(s.Managers))
+	}
 	server := &http.Server{
 		Handler: mux, ReadHeaderTimeout: readHeaderTimeout,
 		BaseContext: func(net.Listener) context.Context { return context.WithoutCancel(ctx) },

@@ -69,19 +69,20 @@ func full() *enginev1.State {
 	}
 }
 
-func serve(t *testing.T, s *engineStub) (engineclient.Target, *engineclient.Direct) {
+// serve runs the engine and a proxy in front of it.
+func serve(t *testing.T, s *engineStub) (engineclient.Target, *engineclient.Proxy) {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
 	g := grpc.NewServer()
 	enginev1.RegisterEngineServer(g, s)
-	done := make(chan struct{})
-	go func() { defer close(done); _ = g.Serve(l) }() // ends with Stop
-	d := engineclient.NewDirect()
-	t.Cleanup(func() { d.Close(); g.Stop(); <-done })
-	return engineclient.Target{Address: l.Addr().String(), Volume: "v", Engine: "v-e-0"}, d
+	address, _ := serveGRPC(t, g, func() {})
+	front, _ := serveProxy(t)
+	ms := &managers{address: map[string]string{"10.0.0.1": front}}
+	proxies := engineclient.NewProxies(ms.dial)
+	t.Cleanup(proxies.Close)
+	if err := proxies.Ensure(t.Context(), engineclient.Manager{Name: "im", IP: "10.0.0.1", ProxyAPIVersion: 5}); err != nil {
+		t.Fatal(err)
+	}
+	return engineclient.Target{Address: address, Volume: "v", Engine: "v-e-0", InstanceManager: "im", Image: "img"}, engineclient.NewProxy(proxies)
 }
 
 func TestGetTranslatesTheState(t *testing.T) {
@@ -140,9 +141,9 @@ func TestNobodyListening(t *testing.T) {
 	}
 	address := l.Addr().String()
 	l.Close()
-	d := engineclient.NewDirect()
-	defer d.Close()
-	if _, err := d.Get(t.Context(), engineclient.Target{Address: address}); !errors.Is(err, engineclient.ErrUnavailable) {
+	target, d := serve(t, &engineStub{})
+	target.Address = address
+	if _, err := d.Get(t.Context(), target); !errors.Is(err, engineclient.ErrUnavailable) {
 		t.Errorf("error %v, want ErrUnavailable", err)
 	}
 }

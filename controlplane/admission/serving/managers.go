@@ -1,0 +1,79 @@
+package serving
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"net/http"
+	"time"
+
+	"ankole.storage/controlplane/naming"
+)
+
+// Managers know each other by the webhooks' keys: nobody but a manager can read the Secrets, and the authority signs nothing
+// but what managers serve with.
+
+// identity is what a manager shows, and whom it believes.
+type identity struct {
+	certificate tls.Certificate
+	authority   *x509.CertPool
+}
+
+func newIdentity(keys Keys) (*identity, error) {
+	certificate, err := tls.X509KeyPair(keys.CertificatePEM, keys.KeyPEM)
+	if err != nil {
+		return nil, fmt.Errorf("webhook certificate from Secret %s: %w", naming.SecretWebhookTLS, err)
+	}
+	i := &identity{certificate: certificate, authority: x509.NewCertPool()}
+	if !i.authority.AppendCertsFromPEM(keys.AuthorityPEM) {
+		return nil, fmt.Errorf("Secret %s holds no certificate", naming.SecretWebhookCA)
+	}
+	return i, nil
+}
+
+// verify returns an error unless the peer is a manager. The handshake has proved that it holds the certificate's key.
+func (i *identity) verify(chain []*x509.Certificate) error {
+	if len(chain) == 0 {
+		return errors.New("no certificate shown; this is for managers only")
+	}
+	_, err := chain[0].Verify(x509.VerifyOptions{Roots: i.authority, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageAny}})
+	if err != nil {
+		return fmt.Errorf("not the certificate of a manager: %w", err)
+	}
+	return nil
+}
+
+// onlyManagers refuses everybody else.
+func (s *Server) onlyManagers(h http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if err := s.identity.Load().verify(r.TLS.PeerCertificates); err != nil {
+			http.Error(w, err.Error(), http.StatusForbidden)
+			return
+		}
+		h.ServeHTTP(w, r)
+	})
+}
+
+const (
+	// managerIdle closes connections to managers that nobody uses; managerHandshake bounds the beginning of one.
+	managerIdle      = 5 * time.Minute
+	managerHandshake = 10 * time.Second
+)
+
+// ManagerClient returns a client for other managers' servers, by whatever address. It shows the keys that s holds at the
+// time, and believes those who hold keys of the same authority.
+func (s *Server) ManagerClient() *http.Client {
+	return &http.Client{Transport: &http.Transport{
+		ForceAttemptHTTP2: true, IdleConnTimeout: managerIdle, TLSHandshakeTimeout: managerHandshake,
+		TLSClientConfig: &tls.Config{
+			MinVersion: tls.VersionTLS12,
+			GetClientCertificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
+				return &s.identity.Load().certificate, nil
+			},
+			// Managers are asked by the addresses of their Pods, which no certificate names: verify replaces the standard check.
+			InsecureSkipVerify: true,
+			VerifyConnection:   func(c tls.ConnectionState) error { return s.identity.Load().verify(c.PeerCertificates) },
+		},
+	}}
+}
