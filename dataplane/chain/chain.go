@@ -102,6 +102,8 @@ type Chain struct {
 
 	// voided counts how often the checksums of a file were voided.
 	voided map[string]int
+	// hashLock is held on the folder around the directory while a checksum is computed: see hashlock.go.
+	hashLock disk.Lock
 
 	broken error
 	closed bool
@@ -230,6 +232,7 @@ func (c *Chain) release() error {
 		}
 	}
 	c.m.free()
+	err = errors.Join(err, c.unlockHash())
 	if c.lock != nil {
 		err = errors.Join(err, c.lock.Close())
 	}

@@ -67,13 +67,14 @@ type Hash struct {
 	extents []disk.Extent
 	bad     []Rot
 	partial bool // something could not be read
+	locked  bool // the disk's lock is held
 }
 
 // hashPiece is how much one Work call reads at most, so that it ends soon.
 const hashPiece = 8 << 20
 
 // NewHash begins to compute the checksums of a snapshot's file. Without rehash, checksums that still hold are the result
-// at once. Nothing else may hash the same snapshot meanwhile.
+// at once. Otherwise the disk's lock is held until Close; ErrInUse if somebody else has it.
 func (c *Chain) NewHash(snapshot string, rehash bool) (*Hash, error) {
 	if err := c.usable(); err != nil {
 		return nil, err
@@ -110,6 +111,9 @@ func (h *Hash) begin(rehash bool) (err error) {
 	if !rehash && h.holds && (h.old != nil || stamp == Stamp{}) {
 		h.reused, h.done = true, true
 		return nil
+	}
+	if err := h.lock(); err != nil {
+		return err
 	}
 	h.zeroes, h.buf = newZeroRun(), make([]byte, SumPiece)
 	if stamp != (Stamp{}) {
@@ -339,6 +343,10 @@ func (h *Hash) Close() error {
 			err = errors.Join(err, removeIfThere(h.c.fs, h.new.path))
 		}
 		h.new = nil
+	}
+	if h.locked {
+		h.locked = false
+		err = errors.Join(err, h.c.unlockHash())
 	}
 	return err
 }

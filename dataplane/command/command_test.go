@@ -125,6 +125,31 @@ func (e *engine) SnapshotPurge(ctx context.Context, r *enginev1.SnapshotPurgeReq
 	return e.order(ctx, "purge")
 }
 
+func (e *engine) SnapshotHash(ctx context.Context, r *enginev1.SnapshotHashRequest) (*enginev1.SnapshotHashState, error) {
+	verb := "hash "
+	if r.GetRehash() {
+		verb = "rehash "
+	}
+	_, err := e.order(ctx, verb+r.GetName())
+	return &enginev1.SnapshotHashState{}, err
+}
+
+func (e *engine) SnapshotHashCancel(ctx context.Context, r *enginev1.SnapshotHashCancelRequest) (*enginev1.SnapshotHashState, error) {
+	_, err := e.order(ctx, "no hash "+r.GetName())
+	return &enginev1.SnapshotHashState{}, err
+}
+
+func (e *engine) SnapshotHashStatus(ctx context.Context, r *enginev1.SnapshotHashStatusRequest) (*enginev1.SnapshotHashState, error) {
+	if r.GetName() != "s1" {
+		return nil, status.Errorf(codes.NotFound, "nothing is known of %s", r.GetName())
+	}
+	return &enginev1.SnapshotHashState{Name: "s1", Running: true, ByAddress: map[string]*enginev1.ReplicaHash{
+		"tcp://10.0.0.1:10000": {State: "complete", Checksum: "00c0ffee00c0ffee"},
+		"tcp://10.0.0.2:10010": {State: "in_progress", Progress: 40},
+		"tcp://10.0.0.3:10020": {State: "complete", Checksum: "0123456789abcdef", SilentlyCorrupted: true},
+		"tcp://10.0.0.4:10030": {State: "error", Error: "cancelled"}}}, e.check(ctx)
+}
+
 func (e *engine) SnapshotRevert(ctx context.Context, r *enginev1.SnapshotRevertRequest) (*enginev1.State, error) {
 	return e.order(ctx, "revert "+r.GetName())
 }
@@ -187,6 +212,7 @@ func TestOutput(t *testing.T) {
 	for file, args := range map[string]string{
 		"info.json": "info", "ls-replica.txt": "ls", "rebuild-status.json": "replica-rebuild-status", "snapshots.txt": "snapshots",
 		"snapshot-ls.txt": "snapshot ls", "snapshot-info.json": "snapshots info", "purge-status.json": "snapshots purge-status",
+		"hash-status.json": "snapshots hash-status s1",
 	} {
 		out, errs, ok := run(t, append([]string{"--volume-name", "demo", "--engine-instance-name", "demo-e-0", "--url", address}, strings.Fields(args)...)...)
 		if !ok {
@@ -227,6 +253,9 @@ func TestOrders(t *testing.T) {
 		{"snapshots rm s1 s2", "remove snapshot s1, remove snapshot s2", ""},
 		{"snapshots purge", "purge", ""},
 		{"snapshots purge --skip-if-in-progress", "purge or skip", ""},
+		{"snapshots hash s1", "hash s1", ""},
+		{"snapshot hash s1 --rehash", "rehash s1", ""},
+		{"snapshots hash-cancel s1", "no hash s1", ""},
 		{"verify-rebuild-replica 10.0.0.1:10000 --replica-instance-name demo-r-1", "", ""},
 	} {
 		e.mu.Lock()
@@ -258,6 +287,8 @@ func TestRefusals(t *testing.T) {
 		{"snapshots create s1 --label nothing", "key=value"},
 		{"snapshots rm gone s2", "code: NotFound\nerror: engine at "},
 		{"snapshots rm gone", "no snapshot gone"},
+		{"snapshots hash", "accepts 1 arg"},
+		{"snapshots hash-status s9", "nothing is known of s9"},
 		{"add-replica 10.0.0.1:1 --restore", "not built yet"},
 		{"fly", "unknown command"},
 	} {

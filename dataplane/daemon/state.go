@@ -52,6 +52,10 @@ func (p *engineProcess) message(v published) *enginev1.State {
 			WriteBytes: s.Counters.WriteBytes, Flushes: s.Counters.Flushes, Discards: s.Counters.Discards},
 	}
 	m.SuspendedReason, m.Scrub = s.Reason, scrubMessage(s.Scrub)
+	m.Hashes = map[string]*enginev1.SnapshotHashState{}
+	for i := range s.Hashes {
+		m.Hashes[s.Hashes[i].Snapshot] = hashMessage(&s.Hashes[i])
+	}
 	m.Expanding, m.LastExpansionError, m.LastExpansionFailedAt = s.Expansion.Running, s.Expansion.Error, s.Expansion.FailedAt
 	m.Options = &enginev1.Options{SnapshotMaxCount: int32(s.Options.SnapshotMaxCount), SnapshotMaxSize: s.Options.SnapshotMaxSize,
 		UnmapMarkSnapChainRemoved: s.Options.UnmapMarkSnapChainRemoved}

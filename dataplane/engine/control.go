@@ -46,7 +46,9 @@ var (
 )
 
 func (e *Engine) posted(v any) {
-	if _, asks := v.(Refresh); !asks {
+	switch v.(type) {
+	case Refresh, AskHash, HashLocks: // change nothing
+	default:
 		e.changed = true
 	}
 	switch m := v.(type) {
@@ -77,6 +79,14 @@ func (e *Engine) posted(v any) {
 		e.startScrub(m)
 	case CancelScrub:
 		e.cancelScrub(m.Reply)
+	case HashSnapshot:
+		e.hashSnapshot(m)
+	case CancelHash:
+		m.Reply(e.cancelHash(m.Name, "cancelled"))
+	case AskHash:
+		e.askHash(m)
+	case HashLocks:
+		e.hashLocks(m)
 	case Refresh:
 		e.refreshThen(m.Reply)
 	case Shutdown:

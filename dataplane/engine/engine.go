@@ -148,7 +148,9 @@ type Engine struct {
 	// scrub is the scrub under way, scrubbed what is known about it or the last one.
 	scrub    *scrubJob
 	scrubbed *Scrubbing
-	writes   int // mirrored writes in flight
+	// hashes are the checksums of single snapshots that are asked for, those that have ended last.
+	hashes []*hashing
+	writes int // mirrored writes in flight
 
 	// foreground counts pieces of the frontend's requests that are not answered; rebuildBudget is in bytes per second.
 	foreground int

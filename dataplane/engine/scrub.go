@@ -114,7 +114,11 @@ type scrubJob struct {
 	// waiting counts answers that are outstanding; the job goes on when there are none.
 	waiting int
 	due     clock.Ticks
-	cancel  bool
+	// cancel: end, for the reason why.
+	cancel bool
+	why    string
+	// hash is the request that this is for, nil for a scrub.
+	hash *hashing
 }
 
 type scrubStage uint8
@@ -130,6 +134,9 @@ const (
 
 func (e *Engine) startScrub(m Scrub) {
 	switch {
+	case e.scrub != nil && e.scrub.hash != nil:
+		m.Reply(fmt.Errorf("%w: the checksum of snapshot %s is being computed; try again", ErrState, e.scrub.hash.Snapshot))
+		return
 	case e.scrub != nil:
 		m.Reply(fmt.Errorf("%w: a scrub is under way", ErrState))
 		return
@@ -197,7 +204,7 @@ func oldestFirst(layers []wire.Layer) (names []string) {
 }
 
 func (e *Engine) cancelScrub(reply func(error)) {
-	if e.scrub == nil {
+	if e.scrub == nil || e.scrub.hash != nil {
 		reply(fmt.Errorf("%w: no scrub is under way", ErrNotFound))
 		return
 	}
@@ -207,6 +214,7 @@ func (e *Engine) cancelScrub(reply func(error)) {
 
 // scrubMore continues the scrub; it is called at the end of every step.
 func (e *Engine) scrubMore() {
+	e.nextHash()
 	j := e.scrub
 	for more := true; more && j != nil && e.scrub == j && j.waiting == 0; {
 		more = e.scrubStep(j)
@@ -219,7 +227,7 @@ func (e *Engine) scrubStep(j *scrubJob) bool {
 	case e.fatal != "" || e.stopping != nil:
 		j.end("error", "the engine has stopped")
 	case j.cancel:
-		j.closeViews(func() { j.end("cancelled", "") })
+		j.endHashes(func() { j.closeViews(func() { j.end("cancelled", j.why) }) })
 	case e.changing != "" || e.frozen > 0 || e.rebuilding() != nil || !e.serving || e.mask(RW) == 0:
 		j.due = clock.Never // a change is waited for, not a time
 		return false
@@ -250,6 +258,11 @@ func (j *scrubJob) end(state, reason string) {
 	j.e.changed = true
 	s := j.status
 	s.Running, s.State, s.Error, s.Snapshot = false, state, reason, ""
+	if j.hash != nil {
+		j.e.endHash(j.hash, reason)
+		j.e.event("hashed", "", fmt.Sprintf("snapshot %s: %s, %d repaired, %d not %s", j.hash.Snapshot, state, s.Repaired, s.Unrepaired, reason))
+		return
+	}
 	j.e.event("scrubbed", "", fmt.Sprintf("%s: %d of %d snapshots, %d bytes compared, %d repaired, %d not %s", state, s.Done, s.Total,
 		s.Compared, s.Repaired, s.Unrepaired, reason))
 }
@@ -285,6 +298,9 @@ func (j *scrubJob) begin() {
 	j.status.Snapshot, j.e.changed = j.name, true
 	j.starts, j.suspect = 0, false
 	j.first()
+	if j.hash != nil {
+		j.hash.began(j.members)
+	}
 }
 
 // first is where a snapshot begins: what is compared needs no reading of its own, unless there is nothing to compare with.
@@ -292,7 +308,7 @@ func (j *scrubJob) first() {
 	j.members, j.next = j.e.withMode(RW), 0
 	j.stage, j.rehash = scrubOpening, false
 	if j.req.Mode == ScrubFastCheck && !j.suspect || len(j.members) < 2 {
-		j.stage, j.rehash = scrubHashing, j.req.Mode == ScrubEnabled
+		j.stage, j.rehash = scrubHashing, j.req.Mode == ScrubEnabled || j.hash != nil && j.hash.Rehash
 	}
 }
 

@@ -59,6 +59,15 @@ func (j *scrubJob) closeViews(then func()) {
 	j.each(&wire.ControlRequest{CloseView: &wire.CloseView{}}, func([]block.Code, []*wire.ControlReply) { then() })
 }
 
+// endHashes tells members that the computation they have begun will not go on, which frees their disks' locks.
+func (j *scrubJob) endHashes(then func()) {
+	if j.stage != scrubHashing && j.stage != scrubRehashing {
+		then()
+		return
+	}
+	j.each(&wire.ControlRequest{CancelHash: &wire.CancelHash{}}, func([]block.Code, []*wire.ControlReply) { then() })
+}
+
 // compare asks all members for the hash of the next piece.
 func (j *scrubJob) compare() {
 	if j.next >= j.size {
@@ -224,6 +233,9 @@ func (j *scrubJob) find(f Finding) {
 	name := "rot"
 	if f.Repaired {
 		name = "rot-repaired"
+		if j.hash != nil {
+			j.hash.set(f.Replica, func(s *HashStatus) { s.Repaired++ })
+		}
 	}
 	j.e.event(name, f.Replica, fmt.Sprintf("snapshot %s, [%d,+%d): %s", f.Snapshot, f.Off, f.Len, f.Text))
 }
@@ -238,20 +250,41 @@ func (j *scrubJob) hashMore() {
 	q := &wire.HashSnapshot{Snapshot: j.name, Rehash: j.rehash, At: j.req.At}
 	j.each(&wire.ControlRequest{HashSnapshot: q}, func(codes []block.Code, replies []*wire.ControlReply) {
 		var left []*link
+		waiting := true
 		for i, l := range j.members {
 			switch r := replies[i].Hash; {
 			case codes[i] == block.Unavailable:
 			case codes[i] != block.OK || r == nil:
-				j.find(Finding{Replica: l.addr, Snapshot: j.name, Text: "checksums cannot be computed: " + refusal(codes[i], replies[i].Error).Error()})
+				j.hashFailed(l, refusal(codes[i], replies[i].Error).Error())
 			case !r.Done:
 				left = append(left, l)
+				waiting = waiting && r.Waiting
+				j.hashGoesOn(l, r)
 			default:
 				j.hashedOn(l, r)
 			}
 		}
 		j.members = left
 		j.pace(hashPiece)
+		if len(left) > 0 && waiting {
+			j.due = j.e.now.Add(hashRetry)
+		}
 	})
+}
+
+func (j *scrubJob) hashFailed(l *link, text string) {
+	j.find(Finding{Replica: l.addr, Snapshot: j.name, Text: "checksums cannot be computed: " + text})
+	if j.hash != nil {
+		j.hash.set(l.addr, func(s *HashStatus) { s.State, s.Error = "error", text })
+	}
+}
+
+func (j *scrubJob) hashGoesOn(l *link, r *wire.HashReply) {
+	if j.hash == nil || j.hash.Replicas[l.addr].Progress == r.Progress {
+		return
+	}
+	j.e.changed = true
+	j.hash.set(l.addr, func(s *HashStatus) { s.State, s.Progress = "in_progress", r.Progress })
 }
 
 // hashPiece is how much a replica reads per piece of a computation.
@@ -264,6 +297,11 @@ func (j *scrubJob) hashedOn(l *link, r *wire.HashReply) {
 		j.status.Checksums[j.name] = sums
 	}
 	sums[l.addr] = r.Checksum
+	if j.hash != nil {
+		j.hash.set(l.addr, func(s *HashStatus) {
+			s.State, s.Progress, s.Checksum, s.Corrupted = "complete", 100, r.Checksum, r.Corrupted
+		})
+	}
 	if !r.Corrupted {
 		return
 	}
@@ -277,9 +315,19 @@ func (j *scrubJob) hashedOn(l *link, r *wire.HashReply) {
 
 // hashed is the end of a computation: of the snapshot, or before it is compared.
 func (j *scrubJob) hashed() {
-	if j.stage == scrubHashing && j.suspect && len(j.e.withMode(RW)) > 1 {
+	if j.stage == scrubHashing && (j.suspect || j.differ()) && len(j.e.withMode(RW)) > 1 {
+		j.suspect = true
 		j.first()
 		return
 	}
 	j.finished()
+}
+
+// differ tells whether the checksums that were computed are not all the same: rot older than the first checksum shows only so.
+func (j *scrubJob) differ() bool {
+	seen := map[string]bool{}
+	for _, sum := range j.status.Checksums[j.name] {
+		seen[sum] = true
+	}
+	return len(seen) > 1
 }

@@ -25,9 +25,11 @@ type scrubRig struct {
 	v *sim.Volume
 }
 
-func newScrubRig(t *testing.T, replicas int) *scrubRig {
-	g := &scrubRig{rig: &rig{t: t, w: sim.NewWorld(1), size: scrubSize}}
-	g.v = sim.NewVolume(g.w, replicas, scrubSize)
+func newScrubRig(t *testing.T, replicas int) *scrubRig { return newScrubRigOf(t, replicas, scrubSize) }
+
+func newScrubRigOf(t *testing.T, replicas int, size int64) *scrubRig {
+	g := &scrubRig{rig: &rig{t: t, w: sim.NewWorld(1), size: size}}
+	g.v = sim.NewVolume(g.w, replicas, size)
 	t.Cleanup(g.v.Close)
 	for _, r := range g.v.Replicas {
 		g.real = append(g.real, r.Addr())

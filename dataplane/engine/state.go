@@ -19,7 +19,9 @@ type State struct {
 	Snapshots []Snapshot
 	Counters  Counters
 	// Scrub is the scrub under way or the last one, nil if there was none.
-	Scrub     *Scrubbing
+	Scrub *Scrubbing
+	// Hashes are the checksums of single snapshots: those asked for, and the last ones that have ended.
+	Hashes    []Hashing
 	Expansion Expansion
 	Options   Options
 	// Reason says why nothing is served, or why requests wait; empty otherwise.
@@ -90,6 +92,9 @@ func (e *Engine) state() State {
 	s := State{Size: e.agreedSize, Expansion: e.expansion, Options: e.options, Serving: e.serving, Epoch: e.quorum.Epoch(), Record: e.quorum.Record(),
 		Counters: e.counters, Snapshots: e.snapshots, Reason: e.why(), Fatal: e.fatal != "", Fenced: e.fenced}
 	s.Scrub = e.scrubbed.clone()
+	for _, h := range e.hashes {
+		s.Hashes = append(s.Hashes, h.clone())
+	}
 	for _, l := range e.links {
 		if l == nil {
 			continue
@@ -147,6 +152,7 @@ func (e *Engine) refreshThen(reply func(error)) {
 			if s := snapshotsOf(r.Snapshots); !reflect.DeepEqual(s, e.snapshots) {
 				e.snapshots, e.changed = s, true
 			}
+			e.cancelGone()
 			reply(nil)
 		})
 		return

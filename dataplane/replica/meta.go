@@ -121,6 +121,10 @@ func (r *Replica) control(s *session, h *wire.Header, payload loop.Seg) {
 		r.verify(s, &hdr, m.Verify)
 	case m.HashSnapshot != nil:
 		r.hashSnapshot(s, &hdr, m.HashSnapshot)
+	case m.CancelHash != nil:
+		r.cancelHash(s, &hdr)
+	case m.HashLock != nil:
+		r.hashLock(s, &hdr)
 	case m.SetLimits != nil:
 		q := m.SetLimits
 		r.blocking(s, &hdr, false, func() error { return r.chain.SetLimits(q.MaxCount, q.MaxSize) })

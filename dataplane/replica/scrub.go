@@ -16,9 +16,10 @@ type scrubbing struct {
 	// view belongs to the session of. Both change on the loop's thread, at the end of an exclusive operation.
 	view *chain.View
 	of   *session
-	// hash is touched by metadata operations only, of which one runs at a time; what says what it computes.
+	// hash is touched by metadata operations only, of which one runs at a time; what says what it computes, by whose it is.
 	hash *chain.Hash
 	what wire.HashSnapshot
+	by   *session
 }
 
 // close gives everything back. Nothing may be in flight.
@@ -60,7 +61,7 @@ func (r *Replica) openView(s *session, h *wire.Header, m *wire.OpenView) {
 		}
 		r.reply(s, h, block.OK, wire.ControlReply{View: &wire.ViewReply{Size: res.view.Size()}})
 		if s.closing() {
-			r.leaveView(s)
+			r.leave(s)
 		}
 	}})
 }
@@ -81,8 +82,15 @@ func (r *Replica) closeView(s *session, h *wire.Header) {
 	r.dropView(s, s, func(err error) { r.replyErr(s, h, err) })
 }
 
-// leaveView closes what a session that has ended had open.
-func (r *Replica) leaveView(s *session) {
+// leave closes what a session that has ended had open.
+func (r *Replica) leave(s *session) {
+	if s.hashed {
+		r.enqueue(&metaOp{name: "cancel hash", run: func() any { return result{err: r.scrub.leaveHash(s)} }, done: func(v any) {
+			if err := v.(result).err; err != nil {
+				r.cfg.Event("hash-failed", err.Error())
+			}
+		}})
+	}
 	if r.scrub.of == s {
 		r.dropView(nil, s, func(err error) {
 			if err != nil {
@@ -134,25 +142,42 @@ func rotOf(list []chain.LayerRot) []wire.Rot {
 
 // hashSnapshot does one piece of a computation, beside I/O.
 func (r *Replica) hashSnapshot(s *session, h *wire.Header, m *wire.HashSnapshot) {
+	s.hashed = true
 	r.enqueue(&metaOp{name: "hash", s: s, run: func() any {
-		reply, err := r.scrub.hashPiece(r.chain, m)
+		reply, err := r.scrub.hashPiece(r.chain, s, m)
 		return result{err: err, reply: wire.ControlReply{Hash: reply}}
 	}, done: r.replies(s, h)})
 }
 
-// hashPiece begins the computation, or goes on with it, or ends it.
-func (c *scrubbing) hashPiece(ch *chain.Chain, m *wire.HashSnapshot) (*wire.HashReply, error) {
-	if c.hash != nil && (c.what.Snapshot != m.Snapshot || c.what.Rehash != m.Rehash) {
+// cancelHash ends the session's computation and so frees the disk's lock.
+func (r *Replica) cancelHash(s *session, h *wire.Header) {
+	r.blocking(s, h, false, func() error { return r.scrub.leaveHash(s) })
+}
+
+// hashLock tells whether anybody computes a checksum on this disk.
+func (r *Replica) hashLock(s *session, h *wire.Header) {
+	r.enqueue(&metaOp{name: "hash lock", s: s, run: func() any {
+		locked, err := r.chain.HashLocked()
+		return result{err: err, reply: wire.ControlReply{HashLock: &wire.HashLockReply{Locked: locked}}}
+	}, done: r.replies(s, h)})
+}
+
+// hashPiece begins the computation, or goes on with it, or ends it. One session's takes the place of another's.
+func (c *scrubbing) hashPiece(ch *chain.Chain, s *session, m *wire.HashSnapshot) (*wire.HashReply, error) {
+	if c.hash != nil && (c.by != s || c.what.Snapshot != m.Snapshot || c.what.Rehash != m.Rehash) {
 		if err := c.endHash(); err != nil {
 			return nil, err
 		}
 	}
 	if c.hash == nil {
 		h, err := ch.NewHash(m.Snapshot, m.Rehash)
+		if errors.Is(err, chain.ErrInUse) {
+			return &wire.HashReply{Waiting: true}, nil
+		}
 		if err != nil {
 			return nil, err
 		}
-		c.hash, c.what = h, *m
+		c.hash, c.what, c.by = h, *m, s
 	}
 	done, err := c.hash.Work()
 	if err == nil && !done {
@@ -172,8 +197,16 @@ func (c *scrubbing) hashPiece(ch *chain.Chain, m *wire.HashSnapshot) (*wire.Hash
 
 func (c *scrubbing) endHash() error {
 	h := c.hash
-	c.hash, c.what = nil, wire.HashSnapshot{}
+	c.hash, c.what, c.by = nil, wire.HashSnapshot{}, nil
 	return h.Close()
+}
+
+// leaveHash ends the computation if it is the session's.
+func (c *scrubbing) leaveHash(s *session) error {
+	if c.hash == nil || c.by != s {
+		return nil
+	}
+	return c.endHash()
 }
 
 // runView carries out a request on the open view. false: no buffer now, try again later.

@@ -39,7 +39,9 @@ type session struct {
 	closed bool   // the close has completed
 	// prepared: it knows the secret and has asked what there is.
 	prepared bool
-	jobs     int
+	// hashed: it has asked for checksums, and may have left a computation behind.
+	hashed bool
+	jobs   int
 }
 
 func (r *Replica) accept() {
@@ -132,7 +134,7 @@ func (s *session) check() {
 	if s.closed && s.conn.Idle() && s.jobs == 0 {
 		s.conn.Free()
 		s.r.conns[s.index] = nil
-		s.r.leaveView(s)
+		s.r.leave(s)
 	}
 }
 

@@ -26,11 +26,13 @@ type ControlRequest struct {
 	Purge          *PurgeRequest   `json:"purge,omitempty"`
 	Revert         *RevertRequest  `json:"revert,omitempty"`
 	Expand         *ExpandRequest  `json:"expand,omitempty"`
-	// OpenView, CloseView, Verify and HashSnapshot serve scrubs: see scrub.go.
+	// OpenView to HashLock serve scrubs and checksums: see scrub.go.
 	OpenView     *OpenView     `json:"openView,omitempty"`
 	CloseView    *CloseView    `json:"closeView,omitempty"`
 	Verify       *Verify       `json:"verify,omitempty"`
 	HashSnapshot *HashSnapshot `json:"hashSnapshot,omitempty"`
+	CancelHash   *CancelHash   `json:"cancelHash,omitempty"`
+	HashLock     *HashLock     `json:"hashLock,omitempty"`
 	// SetLimits changes what Snapshot refuses.
 	SetLimits *SnapshotLimits `json:"setLimits,omitempty"`
 	// Ping asks for an answer and nothing else: it shows that the session still stands.
@@ -53,6 +55,7 @@ type ControlReply struct {
 	View      *ViewReply        `json:"view,omitempty"`
 	Verify    *VerifyReply      `json:"verify,omitempty"`
 	Hash      *HashReply        `json:"hash,omitempty"`
+	HashLock  *HashLockReply    `json:"hashLock,omitempty"`
 	// Absent answers Describe where the replica has an entry of the member asked for.
 	Absent  *AbsentReply  `json:"absent,omitempty"`
 	Regions *RegionsReply `json:"regions,omitempty"`

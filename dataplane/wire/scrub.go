@@ -59,6 +59,8 @@ type HashSnapshot struct {
 // HashReply answers a piece.
 type HashReply struct {
 	Done bool `json:"done,omitempty"`
+	// Waiting: nothing was done, since another checksum is being computed on the replica's disk.
+	Waiting bool `json:"waiting,omitempty"`
 	// Progress in percent.
 	Progress int `json:"progress"`
 	// Read is how many bytes of the file the computation has gone through.
@@ -69,4 +71,15 @@ type HashReply struct {
 	Reused    bool  `json:"reused,omitempty"`
 	Corrupted bool  `json:"corrupted,omitempty"`
 	Rot       []Rot `json:"rot,omitempty"`
+}
+
+// CancelHash ends the computation that the session has begun; without one it succeeds.
+type CancelHash struct{}
+
+// HashLock asks whether a checksum is being computed on the replica's disk, for whatever volume.
+type HashLock struct{}
+
+// HashLockReply answers it.
+type HashLockReply struct {
+	Locked bool `json:"locked"`
 }

@@ -106,6 +106,18 @@ func (e *engine) SnapshotPurge(ctx context.Context, r *enginev1.SnapshotPurgeReq
 	return e.note(ctx, "SnapshotPurge", r)
 }
 
+func (e *engine) SnapshotHash(ctx context.Context, r *enginev1.SnapshotHashRequest) (*enginev1.SnapshotHashState, error) {
+	_, err := e.note(ctx, "SnapshotHash", r)
+	return &enginev1.SnapshotHashState{}, err
+}
+
+func (e *engine) SnapshotHashStatus(ctx context.Context, r *enginev1.SnapshotHashStatusRequest) (*enginev1.SnapshotHashState, error) {
+	_, err := e.note(ctx, "SnapshotHashStatus", r)
+	return &enginev1.SnapshotHashState{ByAddress: map[string]*enginev1.ReplicaHash{
+		"tcp://10.0.0.1:10000": {State: "complete", Progress: 100, Checksum: "00c0ffee00c0ffee", SilentlyCorrupted: true},
+		"tcp://10.0.0.2:10000": {State: "error", Error: "cancelled"}}}, err
+}
+
 func (e *engine) SnapshotRevert(ctx context.Context, r *enginev1.SnapshotRevertRequest) (*enginev1.State, error) {
 	return e.note(ctx, "SnapshotRevert", r)
 }
@@ -205,6 +217,19 @@ func TestOperations(t *testing.T) {
 		{"SnapshotPurge", func(ctx context.Context) error {
 			return empty(c.SnapshotPurge(ctx, &imrpc.EngineSnapshotPurgeRequest{ProxyEngineRequest: e, SkipIfInProgress: true}))
 		}, []string{"SnapshotPurge skip_if_in_progress=true"}},
+		{"SnapshotHash", func(ctx context.Context) error {
+			return empty(c.SnapshotHash(ctx, &imrpc.EngineSnapshotHashRequest{ProxyEngineRequest: e, SnapshotName: "s1", Rehash: true}))
+		}, []string{"SnapshotHash name=s1 rehash=true"}},
+		{"SnapshotHashStatus", func(ctx context.Context) error {
+			s, err := c.SnapshotHashStatus(ctx, &imrpc.EngineSnapshotHashStatusRequest{ProxyEngineRequest: e, SnapshotName: "s1"})
+			want := &imrpc.EngineSnapshotHashStatusProxyResponse{Status: map[string]*ptypes.SnapshotHashStatusResponse{
+				"tcp://10.0.0.1:10000": {State: "complete", Checksum: "00c0ffee00c0ffee", SilentlyCorrupted: true},
+				"tcp://10.0.0.2:10000": {State: "error", Error: "cancelled"}}}
+			if err == nil && !proto.Equal(s, want) {
+				err = errors.New("told " + s.String())
+			}
+			return err
+		}, []string{"SnapshotHashStatus name=s1"}},
 		{"VolumeSnapshot", func(ctx context.Context) error {
 			s, err := c.VolumeSnapshot(ctx, &imrpc.EngineVolumeSnapshotRequest{ProxyEngineRequest: e, SnapshotVolume: &ptypes.VolumeSnapshotRequest{Name: "s3"}})
 			if err == nil && s.GetSnapshot().GetName() != "s3!" {

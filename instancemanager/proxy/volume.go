@@ -90,6 +90,28 @@ func (s *service) SnapshotRemove(ctx context.Context, r *imrpc.EngineSnapshotRem
 	}))
 }
 
+// SnapshotHash returns when the engine has taken the request; a second one while it waits or is under way changes nothing.
+func (s *service) SnapshotHash(ctx context.Context, r *imrpc.EngineSnapshotHashRequest) (*emptypb.Empty, error) {
+	return done(call(ctx, s, r.GetProxyEngineRequest(), func(ctx context.Context, c enginev1.EngineClient) (*enginev1.SnapshotHashState, error) {
+		return c.SnapshotHash(ctx, &enginev1.SnapshotHashRequest{Name: r.GetSnapshotName(), Rehash: r.GetRehash()})
+	}))
+}
+
+func (s *service) SnapshotHashStatus(ctx context.Context, r *imrpc.EngineSnapshotHashStatusRequest) (*imrpc.EngineSnapshotHashStatusProxyResponse, error) {
+	state, err := call(ctx, s, r.GetProxyEngineRequest(), func(ctx context.Context, c enginev1.EngineClient) (*enginev1.SnapshotHashState, error) {
+		return c.SnapshotHashStatus(ctx, &enginev1.SnapshotHashStatusRequest{Name: r.GetSnapshotName()})
+	})
+	if err != nil {
+		return nil, err
+	}
+	out := &imrpc.EngineSnapshotHashStatusProxyResponse{Status: map[string]*ptypes.SnapshotHashStatusResponse{}}
+	for address, h := range state.GetByAddress() {
+		out.Status[address] = &ptypes.SnapshotHashStatusResponse{State: h.GetState(), Checksum: h.GetChecksum(), Error: h.GetError(),
+			SilentlyCorrupted: h.GetSilentlyCorrupted()}
+	}
+	return out, nil
+}
+
 func (s *service) SnapshotPurge(ctx context.Context, r *imrpc.EngineSnapshotPurgeRequest) (*emptypb.Empty, error) {
 	return done(call(ctx, s, r.GetProxyEngineRequest(), func(ctx context.Context, c enginev1.EngineClient) (*enginev1.State, error) {
 		return c.SnapshotPurge(ctx, &enginev1.SnapshotPurgeRequest{SkipIfInProgress: r.GetSkipIfInProgress()})

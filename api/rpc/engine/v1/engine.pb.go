@@ -146,7 +146,9 @@ type State struct {
 	// Bytes that all files of one replica occupy, head and every branch: the sum of the sizes in `snapshots`.
 	ActualSize int64 `protobuf:"varint,18,opt,name=actual_size,json=actualSize,proto3" json:"actual_size,omitempty"`
 	// The scrub under way or the last one, kept after its end.
-	Scrub         *Scrub `protobuf:"bytes,30,opt,name=scrub,proto3" json:"scrub,omitempty"`
+	Scrub *Scrub `protobuf:"bytes,30,opt,name=scrub,proto3" json:"scrub,omitempty"`
+	// Checksums of single snapshots by snapshot: those asked for, and the last ten that have ended well and ten that have not.
+	Hashes        map[string]*SnapshotHashState `protobuf:"bytes,31,rep,name=hashes,proto3" json:"hashes,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -310,6 +312,13 @@ func (x *State) GetActualSize() int64 {
 func (x *State) GetScrub() *Scrub {
 	if x != nil {
 		return x.Scrub
+	}
+	return nil
+}
+
+func (x *State) GetHashes() map[string]*SnapshotHashState {
+	if x != nil {
+		return x.Hashes
 	}
 	return nil
 }
@@ -1696,6 +1705,388 @@ func (x *Checksums) GetByAddress() map[string]string {
 	return nil
 }
 
+type SnapshotHashRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Name  string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	// Read the files even where their checksums still hold: finds rot.
+	Rehash        bool `protobuf:"varint,2,opt,name=rehash,proto3" json:"rehash,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SnapshotHashRequest) Reset() {
+	*x = SnapshotHashRequest{}
+	mi := &file_engine_v1_engine_proto_msgTypes[24]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SnapshotHashRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SnapshotHashRequest) ProtoMessage() {}
+
+func (x *SnapshotHashRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_engine_v1_engine_proto_msgTypes[24]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SnapshotHashRequest.ProtoReflect.Descriptor instead.
+func (*SnapshotHashRequest) Descriptor() ([]byte, []int) {
+	return file_engine_v1_engine_proto_rawDescGZIP(), []int{24}
+}
+
+func (x *SnapshotHashRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *SnapshotHashRequest) GetRehash() bool {
+	if x != nil {
+		return x.Rehash
+	}
+	return false
+}
+
+type SnapshotHashStatusRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SnapshotHashStatusRequest) Reset() {
+	*x = SnapshotHashStatusRequest{}
+	mi := &file_engine_v1_engine_proto_msgTypes[25]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SnapshotHashStatusRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SnapshotHashStatusRequest) ProtoMessage() {}
+
+func (x *SnapshotHashStatusRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_engine_v1_engine_proto_msgTypes[25]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SnapshotHashStatusRequest.ProtoReflect.Descriptor instead.
+func (*SnapshotHashStatusRequest) Descriptor() ([]byte, []int) {
+	return file_engine_v1_engine_proto_rawDescGZIP(), []int{25}
+}
+
+func (x *SnapshotHashStatusRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+type SnapshotHashCancelRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SnapshotHashCancelRequest) Reset() {
+	*x = SnapshotHashCancelRequest{}
+	mi := &file_engine_v1_engine_proto_msgTypes[26]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SnapshotHashCancelRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SnapshotHashCancelRequest) ProtoMessage() {}
+
+func (x *SnapshotHashCancelRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_engine_v1_engine_proto_msgTypes[26]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SnapshotHashCancelRequest.ProtoReflect.Descriptor instead.
+func (*SnapshotHashCancelRequest) Descriptor() ([]byte, []int) {
+	return file_engine_v1_engine_proto_rawDescGZIP(), []int{26}
+}
+
+func (x *SnapshotHashCancelRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+type SnapshotHashLockStateRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SnapshotHashLockStateRequest) Reset() {
+	*x = SnapshotHashLockStateRequest{}
+	mi := &file_engine_v1_engine_proto_msgTypes[27]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SnapshotHashLockStateRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SnapshotHashLockStateRequest) ProtoMessage() {}
+
+func (x *SnapshotHashLockStateRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_engine_v1_engine_proto_msgTypes[27]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SnapshotHashLockStateRequest.ProtoReflect.Descriptor instead.
+func (*SnapshotHashLockStateRequest) Descriptor() ([]byte, []int) {
+	return file_engine_v1_engine_proto_rawDescGZIP(), []int{27}
+}
+
+type SnapshotHashLockStateResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// By replica (tcp://ip:port).
+	LockedByAddress map[string]bool `protobuf:"bytes,1,rep,name=locked_by_address,json=lockedByAddress,proto3" json:"locked_by_address,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"varint,2,opt,name=value"`
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
+}
+
+func (x *SnapshotHashLockStateResponse) Reset() {
+	*x = SnapshotHashLockStateResponse{}
+	mi := &file_engine_v1_engine_proto_msgTypes[28]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SnapshotHashLockStateResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SnapshotHashLockStateResponse) ProtoMessage() {}
+
+func (x *SnapshotHashLockStateResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_engine_v1_engine_proto_msgTypes[28]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SnapshotHashLockStateResponse.ProtoReflect.Descriptor instead.
+func (*SnapshotHashLockStateResponse) Descriptor() ([]byte, []int) {
+	return file_engine_v1_engine_proto_rawDescGZIP(), []int{28}
+}
+
+func (x *SnapshotHashLockStateResponse) GetLockedByAddress() map[string]bool {
+	if x != nil {
+		return x.LockedByAddress
+	}
+	return nil
+}
+
+// SnapshotHashState is the progress or result of a snapshot's checksum.
+type SnapshotHashState struct {
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	Name   string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	Rehash bool                   `protobuf:"varint,2,opt,name=rehash,proto3" json:"rehash,omitempty"`
+	// Also while it waits for its turn.
+	Running bool `protobuf:"varint,3,opt,name=running,proto3" json:"running,omitempty"`
+	// By replica (tcp://ip:port): those that were RW when it began.
+	ByAddress     map[string]*ReplicaHash `protobuf:"bytes,4,rep,name=by_address,json=byAddress,proto3" json:"by_address,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SnapshotHashState) Reset() {
+	*x = SnapshotHashState{}
+	mi := &file_engine_v1_engine_proto_msgTypes[29]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SnapshotHashState) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SnapshotHashState) ProtoMessage() {}
+
+func (x *SnapshotHashState) ProtoReflect() protoreflect.Message {
+	mi := &file_engine_v1_engine_proto_msgTypes[29]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SnapshotHashState.ProtoReflect.Descriptor instead.
+func (*SnapshotHashState) Descriptor() ([]byte, []int) {
+	return file_engine_v1_engine_proto_rawDescGZIP(), []int{29}
+}
+
+func (x *SnapshotHashState) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *SnapshotHashState) GetRehash() bool {
+	if x != nil {
+		return x.Rehash
+	}
+	return false
+}
+
+func (x *SnapshotHashState) GetRunning() bool {
+	if x != nil {
+		return x.Running
+	}
+	return false
+}
+
+func (x *SnapshotHashState) GetByAddress() map[string]*ReplicaHash {
+	if x != nil {
+		return x.ByAddress
+	}
+	return nil
+}
+
+type ReplicaHash struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// "in_progress", "complete", "error"
+	State string `protobuf:"bytes,1,opt,name=state,proto3" json:"state,omitempty"`
+	// 0..100
+	Progress int32 `protobuf:"varint,2,opt,name=progress,proto3" json:"progress,omitempty"`
+	// CRC-64 of the file as it was read, 16 hexadecimal digits; empty where it cannot be read.
+	Checksum string `protobuf:"bytes,3,opt,name=checksum,proto3" json:"checksum,omitempty"`
+	Error    string `protobuf:"bytes,4,opt,name=error,proto3" json:"error,omitempty"`
+	// The file contradicts a checksum that still holds, or cannot be read, and could not be put right.
+	SilentlyCorrupted bool `protobuf:"varint,5,opt,name=silently_corrupted,json=silentlyCorrupted,proto3" json:"silently_corrupted,omitempty"`
+	// Pieces that were put right from another replica.
+	Repaired      int32 `protobuf:"varint,6,opt,name=repaired,proto3" json:"repaired,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReplicaHash) Reset() {
+	*x = ReplicaHash{}
+	mi := &file_engine_v1_engine_proto_msgTypes[30]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReplicaHash) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReplicaHash) ProtoMessage() {}
+
+func (x *ReplicaHash) ProtoReflect() protoreflect.Message {
+	mi := &file_engine_v1_engine_proto_msgTypes[30]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReplicaHash.ProtoReflect.Descriptor instead.
+func (*ReplicaHash) Descriptor() ([]byte, []int) {
+	return file_engine_v1_engine_proto_rawDescGZIP(), []int{30}
+}
+
+func (x *ReplicaHash) GetState() string {
+	if x != nil {
+		return x.State
+	}
+	return ""
+}
+
+func (x *ReplicaHash) GetProgress() int32 {
+	if x != nil {
+		return x.Progress
+	}
+	return 0
+}
+
+func (x *ReplicaHash) GetChecksum() string {
+	if x != nil {
+		return x.Checksum
+	}
+	return ""
+}
+
+func (x *ReplicaHash) GetError() string {
+	if x != nil {
+		return x.Error
+	}
+	return ""
+}
+
+func (x *ReplicaHash) GetSilentlyCorrupted() bool {
+	if x != nil {
+		return x.SilentlyCorrupted
+	}
+	return false
+}
+
+func (x *ReplicaHash) GetRepaired() int32 {
+	if x != nil {
+		return x.Repaired
+	}
+	return 0
+}
+
 type VersionRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -1704,7 +2095,7 @@ type VersionRequest struct {
 
 func (x *VersionRequest) Reset() {
 	*x = VersionRequest{}
-	mi := &file_engine_v1_engine_proto_msgTypes[24]
+	mi := &file_engine_v1_engine_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1716,7 +2107,7 @@ func (x *VersionRequest) String() string {
 func (*VersionRequest) ProtoMessage() {}
 
 func (x *VersionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_engine_v1_engine_proto_msgTypes[24]
+	mi := &file_engine_v1_engine_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1729,7 +2120,7 @@ func (x *VersionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VersionRequest.ProtoReflect.Descriptor instead.
 func (*VersionRequest) Descriptor() ([]byte, []int) {
-	return file_engine_v1_engine_proto_rawDescGZIP(), []int{24}
+	return file_engine_v1_engine_proto_rawDescGZIP(), []int{31}
 }
 
 type VersionResponse struct {
@@ -1749,7 +2140,7 @@ type VersionResponse struct {
 
 func (x *VersionResponse) Reset() {
 	*x = VersionResponse{}
-	mi := &file_engine_v1_engine_proto_msgTypes[25]
+	mi := &file_engine_v1_engine_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1761,7 +2152,7 @@ func (x *VersionResponse) String() string {
 func (*VersionResponse) ProtoMessage() {}
 
 func (x *VersionResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_engine_v1_engine_proto_msgTypes[25]
+	mi := &file_engine_v1_engine_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1774,7 +2165,7 @@ func (x *VersionResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VersionResponse.ProtoReflect.Descriptor instead.
 func (*VersionResponse) Descriptor() ([]byte, []int) {
-	return file_engine_v1_engine_proto_rawDescGZIP(), []int{25}
+	return file_engine_v1_engine_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *VersionResponse) GetVersion() string {
@@ -1846,7 +2237,7 @@ const file_engine_v1_engine_proto_rawDesc = "" +
 	"\n" +
 	"\x16engine/v1/engine.proto\x12\x10ankole.engine.v1\"\f\n" +
 	"\n" +
-	"GetRequest\"\xdc\x06\n" +
+	"GetRequest\"\xf9\a\n" +
 	"\x05State\x12\x1f\n" +
 	"\vvolume_name\x18\x01 \x01(\tR\n" +
 	"volumeName\x12#\n" +
@@ -1871,10 +2262,14 @@ const file_engine_v1_engine_proto_rawDesc = "" +
 	"\aoptions\x18\x11 \x01(\v2\x19.ankole.engine.v1.OptionsR\aoptions\x12\x1f\n" +
 	"\vactual_size\x18\x12 \x01(\x03R\n" +
 	"actualSize\x12-\n" +
-	"\x05scrub\x18\x1e \x01(\v2\x17.ankole.engine.v1.ScrubR\x05scrub\x1aX\n" +
+	"\x05scrub\x18\x1e \x01(\v2\x17.ankole.engine.v1.ScrubR\x05scrub\x12;\n" +
+	"\x06hashes\x18\x1f \x03(\v2#.ankole.engine.v1.State.HashesEntryR\x06hashes\x1aX\n" +
 	"\x0eSnapshotsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x120\n" +
-	"\x05value\x18\x02 \x01(\v2\x1a.ankole.engine.v1.SnapshotR\x05value:\x028\x01\"\xe1\x01\n" +
+	"\x05value\x18\x02 \x01(\v2\x1a.ankole.engine.v1.SnapshotR\x05value:\x028\x01\x1a^\n" +
+	"\vHashesEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x129\n" +
+	"\x05value\x18\x02 \x01(\v2#.ankole.engine.v1.SnapshotHashStateR\x05value:\x028\x01\"\xe1\x01\n" +
 	"\aReplica\x12\x18\n" +
 	"\aaddress\x18\x01 \x01(\tR\aaddress\x12\x16\n" +
 	"\x06member\x18\x02 \x01(\tR\x06member\x12*\n" +
@@ -1992,7 +2387,36 @@ const file_engine_v1_engine_proto_rawDesc = "" +
 	"by_address\x18\x01 \x03(\v2*.ankole.engine.v1.Checksums.ByAddressEntryR\tbyAddress\x1a<\n" +
 	"\x0eByAddressEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x10\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"A\n" +
+	"\x13SnapshotHashRequest\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x16\n" +
+	"\x06rehash\x18\x02 \x01(\bR\x06rehash\"/\n" +
+	"\x19SnapshotHashStatusRequest\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\"/\n" +
+	"\x19SnapshotHashCancelRequest\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\"\x1e\n" +
+	"\x1cSnapshotHashLockStateRequest\"\xd5\x01\n" +
+	"\x1dSnapshotHashLockStateResponse\x12p\n" +
+	"\x11locked_by_address\x18\x01 \x03(\v2D.ankole.engine.v1.SnapshotHashLockStateResponse.LockedByAddressEntryR\x0flockedByAddress\x1aB\n" +
+	"\x14LockedByAddressEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\bR\x05value:\x028\x01\"\x89\x02\n" +
+	"\x11SnapshotHashState\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x16\n" +
+	"\x06rehash\x18\x02 \x01(\bR\x06rehash\x12\x18\n" +
+	"\arunning\x18\x03 \x01(\bR\arunning\x12Q\n" +
+	"\n" +
+	"by_address\x18\x04 \x03(\v22.ankole.engine.v1.SnapshotHashState.ByAddressEntryR\tbyAddress\x1a[\n" +
+	"\x0eByAddressEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x123\n" +
+	"\x05value\x18\x02 \x01(\v2\x1d.ankole.engine.v1.ReplicaHashR\x05value:\x028\x01\"\xbc\x01\n" +
+	"\vReplicaHash\x12\x14\n" +
+	"\x05state\x18\x01 \x01(\tR\x05state\x12\x1a\n" +
+	"\bprogress\x18\x02 \x01(\x05R\bprogress\x12\x1a\n" +
+	"\bchecksum\x18\x03 \x01(\tR\bchecksum\x12\x14\n" +
+	"\x05error\x18\x04 \x01(\tR\x05error\x12-\n" +
+	"\x12silently_corrupted\x18\x05 \x01(\bR\x11silentlyCorrupted\x12\x1a\n" +
+	"\brepaired\x18\x06 \x01(\x05R\brepaired\"\x10\n" +
 	"\x0eVersionRequest\"\x9a\x03\n" +
 	"\x0fVersionResponse\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\tR\aversion\x12\x1d\n" +
@@ -2010,7 +2434,7 @@ const file_engine_v1_engine_proto_rawDesc = "" +
 	"\x10MODE_UNSPECIFIED\x10\x00\x12\v\n" +
 	"\aMODE_WO\x10\x01\x12\v\n" +
 	"\aMODE_RW\x10\x02\x12\f\n" +
-	"\bMODE_ERR\x10\x032\xa9\t\n" +
+	"\bMODE_ERR\x10\x032\xcf\f\n" +
 	"\x06Engine\x12<\n" +
 	"\x03Get\x12\x1c.ankole.engine.v1.GetRequest\x1a\x17.ankole.engine.v1.State\x12@\n" +
 	"\x05Watch\x12\x1c.ankole.engine.v1.GetRequest\x1a\x17.ankole.engine.v1.State0\x01\x12J\n" +
@@ -2028,7 +2452,11 @@ const file_engine_v1_engine_proto_rawDesc = "" +
 	"\x10FrontendShutdown\x12).ankole.engine.v1.FrontendShutdownRequest\x1a\x17.ankole.engine.v1.State\x12J\n" +
 	"\n" +
 	"ScrubStart\x12#.ankole.engine.v1.ScrubStartRequest\x1a\x17.ankole.engine.v1.State\x12L\n" +
-	"\vScrubCancel\x12$.ankole.engine.v1.ScrubCancelRequest\x1a\x17.ankole.engine.v1.State\x12N\n" +
+	"\vScrubCancel\x12$.ankole.engine.v1.ScrubCancelRequest\x1a\x17.ankole.engine.v1.State\x12Z\n" +
+	"\fSnapshotHash\x12%.ankole.engine.v1.SnapshotHashRequest\x1a#.ankole.engine.v1.SnapshotHashState\x12f\n" +
+	"\x12SnapshotHashStatus\x12+.ankole.engine.v1.SnapshotHashStatusRequest\x1a#.ankole.engine.v1.SnapshotHashState\x12f\n" +
+	"\x12SnapshotHashCancel\x12+.ankole.engine.v1.SnapshotHashCancelRequest\x1a#.ankole.engine.v1.SnapshotHashState\x12x\n" +
+	"\x15SnapshotHashLockState\x12..ankole.engine.v1.SnapshotHashLockStateRequest\x1a/.ankole.engine.v1.SnapshotHashLockStateResponse\x12N\n" +
 	"\aVersion\x12 .ankole.engine.v1.VersionRequest\x1a!.ankole.engine.v1.VersionResponseB+Z)ankole.storage/api/rpc/engine/v1;enginev1b\x06proto3"
 
 var (
@@ -2044,94 +2472,117 @@ func file_engine_v1_engine_proto_rawDescGZIP() []byte {
 }
 
 var file_engine_v1_engine_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_engine_v1_engine_proto_msgTypes = make([]protoimpl.MessageInfo, 32)
+var file_engine_v1_engine_proto_msgTypes = make([]protoimpl.MessageInfo, 42)
 var file_engine_v1_engine_proto_goTypes = []any{
-	(Mode)(0),                       // 0: ankole.engine.v1.Mode
-	(*GetRequest)(nil),              // 1: ankole.engine.v1.GetRequest
-	(*State)(nil),                   // 2: ankole.engine.v1.State
-	(*Replica)(nil),                 // 3: ankole.engine.v1.Replica
-	(*Purge)(nil),                   // 4: ankole.engine.v1.Purge
-	(*Options)(nil),                 // 5: ankole.engine.v1.Options
-	(*Rebuild)(nil),                 // 6: ankole.engine.v1.Rebuild
-	(*Snapshot)(nil),                // 7: ankole.engine.v1.Snapshot
-	(*Counters)(nil),                // 8: ankole.engine.v1.Counters
-	(*ReplicaAddRequest)(nil),       // 9: ankole.engine.v1.ReplicaAddRequest
-	(*ReplicaRemoveRequest)(nil),    // 10: ankole.engine.v1.ReplicaRemoveRequest
-	(*SnapshotCreateRequest)(nil),   // 11: ankole.engine.v1.SnapshotCreateRequest
-	(*SnapshotCreateResponse)(nil),  // 12: ankole.engine.v1.SnapshotCreateResponse
-	(*SnapshotRemoveRequest)(nil),   // 13: ankole.engine.v1.SnapshotRemoveRequest
-	(*SnapshotPurgeRequest)(nil),    // 14: ankole.engine.v1.SnapshotPurgeRequest
-	(*SnapshotRevertRequest)(nil),   // 15: ankole.engine.v1.SnapshotRevertRequest
-	(*ExpandRequest)(nil),           // 16: ankole.engine.v1.ExpandRequest
-	(*OptionsSetRequest)(nil),       // 17: ankole.engine.v1.OptionsSetRequest
-	(*FrontendStartRequest)(nil),    // 18: ankole.engine.v1.FrontendStartRequest
-	(*FrontendShutdownRequest)(nil), // 19: ankole.engine.v1.FrontendShutdownRequest
-	(*ScrubStartRequest)(nil),       // 20: ankole.engine.v1.ScrubStartRequest
-	(*ScrubCancelRequest)(nil),      // 21: ankole.engine.v1.ScrubCancelRequest
-	(*Scrub)(nil),                   // 22: ankole.engine.v1.Scrub
-	(*Finding)(nil),                 // 23: ankole.engine.v1.Finding
-	(*Checksums)(nil),               // 24: ankole.engine.v1.Checksums
-	(*VersionRequest)(nil),          // 25: ankole.engine.v1.VersionRequest
-	(*VersionResponse)(nil),         // 26: ankole.engine.v1.VersionResponse
-	nil,                             // 27: ankole.engine.v1.State.SnapshotsEntry
-	nil,                             // 28: ankole.engine.v1.Snapshot.ChildrenEntry
-	nil,                             // 29: ankole.engine.v1.Snapshot.LabelsEntry
-	nil,                             // 30: ankole.engine.v1.SnapshotCreateRequest.LabelsEntry
-	nil,                             // 31: ankole.engine.v1.Scrub.ChecksumsEntry
-	nil,                             // 32: ankole.engine.v1.Checksums.ByAddressEntry
+	(Mode)(0),                             // 0: ankole.engine.v1.Mode
+	(*GetRequest)(nil),                    // 1: ankole.engine.v1.GetRequest
+	(*State)(nil),                         // 2: ankole.engine.v1.State
+	(*Replica)(nil),                       // 3: ankole.engine.v1.Replica
+	(*Purge)(nil),                         // 4: ankole.engine.v1.Purge
+	(*Options)(nil),                       // 5: ankole.engine.v1.Options
+	(*Rebuild)(nil),                       // 6: ankole.engine.v1.Rebuild
+	(*Snapshot)(nil),                      // 7: ankole.engine.v1.Snapshot
+	(*Counters)(nil),                      // 8: ankole.engine.v1.Counters
+	(*ReplicaAddRequest)(nil),             // 9: ankole.engine.v1.ReplicaAddRequest
+	(*ReplicaRemoveRequest)(nil),          // 10: ankole.engine.v1.ReplicaRemoveRequest
+	(*SnapshotCreateRequest)(nil),         // 11: ankole.engine.v1.SnapshotCreateRequest
+	(*SnapshotCreateResponse)(nil),        // 12: ankole.engine.v1.SnapshotCreateResponse
+	(*SnapshotRemoveRequest)(nil),         // 13: ankole.engine.v1.SnapshotRemoveRequest
+	(*SnapshotPurgeRequest)(nil),          // 14: ankole.engine.v1.SnapshotPurgeRequest
+	(*SnapshotRevertRequest)(nil),         // 15: ankole.engine.v1.SnapshotRevertRequest
+	(*ExpandRequest)(nil),                 // 16: ankole.engine.v1.ExpandRequest
+	(*OptionsSetRequest)(nil),             // 17: ankole.engine.v1.OptionsSetRequest
+	(*FrontendStartRequest)(nil),          // 18: ankole.engine.v1.FrontendStartRequest
+	(*FrontendShutdownRequest)(nil),       // 19: ankole.engine.v1.FrontendShutdownRequest
+	(*ScrubStartRequest)(nil),             // 20: ankole.engine.v1.ScrubStartRequest
+	(*ScrubCancelRequest)(nil),            // 21: ankole.engine.v1.ScrubCancelRequest
+	(*Scrub)(nil),                         // 22: ankole.engine.v1.Scrub
+	(*Finding)(nil),                       // 23: ankole.engine.v1.Finding
+	(*Checksums)(nil),                     // 24: ankole.engine.v1.Checksums
+	(*SnapshotHashRequest)(nil),           // 25: ankole.engine.v1.SnapshotHashRequest
+	(*SnapshotHashStatusRequest)(nil),     // 26: ankole.engine.v1.SnapshotHashStatusRequest
+	(*SnapshotHashCancelRequest)(nil),     // 27: ankole.engine.v1.SnapshotHashCancelRequest
+	(*SnapshotHashLockStateRequest)(nil),  // 28: ankole.engine.v1.SnapshotHashLockStateRequest
+	(*SnapshotHashLockStateResponse)(nil), // 29: ankole.engine.v1.SnapshotHashLockStateResponse
+	(*SnapshotHashState)(nil),             // 30: ankole.engine.v1.SnapshotHashState
+	(*ReplicaHash)(nil),                   // 31: ankole.engine.v1.ReplicaHash
+	(*VersionRequest)(nil),                // 32: ankole.engine.v1.VersionRequest
+	(*VersionResponse)(nil),               // 33: ankole.engine.v1.VersionResponse
+	nil,                                   // 34: ankole.engine.v1.State.SnapshotsEntry
+	nil,                                   // 35: ankole.engine.v1.State.HashesEntry
+	nil,                                   // 36: ankole.engine.v1.Snapshot.ChildrenEntry
+	nil,                                   // 37: ankole.engine.v1.Snapshot.LabelsEntry
+	nil,                                   // 38: ankole.engine.v1.SnapshotCreateRequest.LabelsEntry
+	nil,                                   // 39: ankole.engine.v1.Scrub.ChecksumsEntry
+	nil,                                   // 40: ankole.engine.v1.Checksums.ByAddressEntry
+	nil,                                   // 41: ankole.engine.v1.SnapshotHashLockStateResponse.LockedByAddressEntry
+	nil,                                   // 42: ankole.engine.v1.SnapshotHashState.ByAddressEntry
 }
 var file_engine_v1_engine_proto_depIdxs = []int32{
 	3,  // 0: ankole.engine.v1.State.replicas:type_name -> ankole.engine.v1.Replica
-	27, // 1: ankole.engine.v1.State.snapshots:type_name -> ankole.engine.v1.State.SnapshotsEntry
+	34, // 1: ankole.engine.v1.State.snapshots:type_name -> ankole.engine.v1.State.SnapshotsEntry
 	8,  // 2: ankole.engine.v1.State.counters:type_name -> ankole.engine.v1.Counters
 	5,  // 3: ankole.engine.v1.State.options:type_name -> ankole.engine.v1.Options
 	22, // 4: ankole.engine.v1.State.scrub:type_name -> ankole.engine.v1.Scrub
-	0,  // 5: ankole.engine.v1.Replica.mode:type_name -> ankole.engine.v1.Mode
-	6,  // 6: ankole.engine.v1.Replica.rebuild:type_name -> ankole.engine.v1.Rebuild
-	4,  // 7: ankole.engine.v1.Replica.purge:type_name -> ankole.engine.v1.Purge
-	28, // 8: ankole.engine.v1.Snapshot.children:type_name -> ankole.engine.v1.Snapshot.ChildrenEntry
-	29, // 9: ankole.engine.v1.Snapshot.labels:type_name -> ankole.engine.v1.Snapshot.LabelsEntry
-	30, // 10: ankole.engine.v1.SnapshotCreateRequest.labels:type_name -> ankole.engine.v1.SnapshotCreateRequest.LabelsEntry
-	23, // 11: ankole.engine.v1.Scrub.findings:type_name -> ankole.engine.v1.Finding
-	31, // 12: ankole.engine.v1.Scrub.checksums:type_name -> ankole.engine.v1.Scrub.ChecksumsEntry
-	32, // 13: ankole.engine.v1.Checksums.by_address:type_name -> ankole.engine.v1.Checksums.ByAddressEntry
-	7,  // 14: ankole.engine.v1.State.SnapshotsEntry.value:type_name -> ankole.engine.v1.Snapshot
-	24, // 15: ankole.engine.v1.Scrub.ChecksumsEntry.value:type_name -> ankole.engine.v1.Checksums
-	1,  // 16: ankole.engine.v1.Engine.Get:input_type -> ankole.engine.v1.GetRequest
-	1,  // 17: ankole.engine.v1.Engine.Watch:input_type -> ankole.engine.v1.GetRequest
-	9,  // 18: ankole.engine.v1.Engine.ReplicaAdd:input_type -> ankole.engine.v1.ReplicaAddRequest
-	10, // 19: ankole.engine.v1.Engine.ReplicaRemove:input_type -> ankole.engine.v1.ReplicaRemoveRequest
-	11, // 20: ankole.engine.v1.Engine.SnapshotCreate:input_type -> ankole.engine.v1.SnapshotCreateRequest
-	13, // 21: ankole.engine.v1.Engine.SnapshotRemove:input_type -> ankole.engine.v1.SnapshotRemoveRequest
-	14, // 22: ankole.engine.v1.Engine.SnapshotPurge:input_type -> ankole.engine.v1.SnapshotPurgeRequest
-	15, // 23: ankole.engine.v1.Engine.SnapshotRevert:input_type -> ankole.engine.v1.SnapshotRevertRequest
-	16, // 24: ankole.engine.v1.Engine.Expand:input_type -> ankole.engine.v1.ExpandRequest
-	17, // 25: ankole.engine.v1.Engine.OptionsSet:input_type -> ankole.engine.v1.OptionsSetRequest
-	18, // 26: ankole.engine.v1.Engine.FrontendStart:input_type -> ankole.engine.v1.FrontendStartRequest
-	19, // 27: ankole.engine.v1.Engine.FrontendShutdown:input_type -> ankole.engine.v1.FrontendShutdownRequest
-	20, // 28: ankole.engine.v1.Engine.ScrubStart:input_type -> ankole.engine.v1.ScrubStartRequest
-	21, // 29: ankole.engine.v1.Engine.ScrubCancel:input_type -> ankole.engine.v1.ScrubCancelRequest
-	25, // 30: ankole.engine.v1.Engine.Version:input_type -> ankole.engine.v1.VersionRequest
-	2,  // 31: ankole.engine.v1.Engine.Get:output_type -> ankole.engine.v1.State
-	2,  // 32: ankole.engine.v1.Engine.Watch:output_type -> ankole.engine.v1.State
-	2,  // 33: ankole.engine.v1.Engine.ReplicaAdd:output_type -> ankole.engine.v1.State
-	2,  // 34: ankole.engine.v1.Engine.ReplicaRemove:output_type -> ankole.engine.v1.State
-	12, // 35: ankole.engine.v1.Engine.SnapshotCreate:output_type -> ankole.engine.v1.SnapshotCreateResponse
-	2,  // 36: ankole.engine.v1.Engine.SnapshotRemove:output_type -> ankole.engine.v1.State
-	2,  // 37: ankole.engine.v1.Engine.SnapshotPurge:output_type -> ankole.engine.v1.State
-	2,  // 38: ankole.engine.v1.Engine.SnapshotRevert:output_type -> ankole.engine.v1.State
-	2,  // 39: ankole.engine.v1.Engine.Expand:output_type -> ankole.engine.v1.State
-	2,  // 40: ankole.engine.v1.Engine.OptionsSet:output_type -> ankole.engine.v1.State
-	2,  // 41: ankole.engine.v1.Engine.FrontendStart:output_type -> ankole.engine.v1.State
-	2,  // 42: ankole.engine.v1.Engine.FrontendShutdown:output_type -> ankole.engine.v1.State
-	2,  // 43: ankole.engine.v1.Engine.ScrubStart:output_type -> ankole.engine.v1.State
-	2,  // 44: ankole.engine.v1.Engine.ScrubCancel:output_type -> ankole.engine.v1.State
-	26, // 45: ankole.engine.v1.Engine.Version:output_type -> ankole.engine.v1.VersionResponse
-	31, // [31:46] is the sub-list for method output_type
-	16, // [16:31] is the sub-list for method input_type
-	16, // [16:16] is the sub-list for extension type_name
-	16, // [16:16] is the sub-list for extension extendee
-	0,  // [0:16] is the sub-list for field type_name
+	35, // 5: ankole.engine.v1.State.hashes:type_name -> ankole.engine.v1.State.HashesEntry
+	0,  // 6: ankole.engine.v1.Replica.mode:type_name -> ankole.engine.v1.Mode
+	6,  // 7: ankole.engine.v1.Replica.rebuild:type_name -> ankole.engine.v1.Rebuild
+	4,  // 8: ankole.engine.v1.Replica.purge:type_name -> ankole.engine.v1.Purge
+	36, // 9: ankole.engine.v1.Snapshot.children:type_name -> ankole.engine.v1.Snapshot.ChildrenEntry
+	37, // 10: ankole.engine.v1.Snapshot.labels:type_name -> ankole.engine.v1.Snapshot.LabelsEntry
+	38, // 11: ankole.engine.v1.SnapshotCreateRequest.labels:type_name -> ankole.engine.v1.SnapshotCreateRequest.LabelsEntry
+	23, // 12: ankole.engine.v1.Scrub.findings:type_name -> ankole.engine.v1.Finding
+	39, // 13: ankole.engine.v1.Scrub.checksums:type_name -> ankole.engine.v1.Scrub.ChecksumsEntry
+	40, // 14: ankole.engine.v1.Checksums.by_address:type_name -> ankole.engine.v1.Checksums.ByAddressEntry
+	41, // 15: ankole.engine.v1.SnapshotHashLockStateResponse.locked_by_address:type_name -> ankole.engine.v1.SnapshotHashLockStateResponse.LockedByAddressEntry
+	42, // 16: ankole.engine.v1.SnapshotHashState.by_address:type_name -> ankole.engine.v1.SnapshotHashState.ByAddressEntry
+	7,  // 17: ankole.engine.v1.State.SnapshotsEntry.value:type_name -> ankole.engine.v1.Snapshot
+	30, // 18: ankole.engine.v1.State.HashesEntry.value:type_name -> ankole.engine.v1.SnapshotHashState
+	24, // 19: ankole.engine.v1.Scrub.ChecksumsEntry.value:type_name -> ankole.engine.v1.Checksums
+	31, // 20: ankole.engine.v1.SnapshotHashState.ByAddressEntry.value:type_name -> ankole.engine.v1.ReplicaHash
+	1,  // 21: ankole.engine.v1.Engine.Get:input_type -> ankole.engine.v1.GetRequest
+	1,  // 22: ankole.engine.v1.Engine.Watch:input_type -> ankole.engine.v1.GetRequest
+	9,  // 23: ankole.engine.v1.Engine.ReplicaAdd:input_type -> ankole.engine.v1.ReplicaAddRequest
+	10, // 24: ankole.engine.v1.Engine.ReplicaRemove:input_type -> ankole.engine.v1.ReplicaRemoveRequest
+	11, // 25: ankole.engine.v1.Engine.SnapshotCreate:input_type -> ankole.engine.v1.SnapshotCreateRequest
+	13, // 26: ankole.engine.v1.Engine.SnapshotRemove:input_type -> ankole.engine.v1.SnapshotRemoveRequest
+	14, // 27: ankole.engine.v1.Engine.SnapshotPurge:input_type -> ankole.engine.v1.SnapshotPurgeRequest
+	15, // 28: ankole.engine.v1.Engine.SnapshotRevert:input_type -> ankole.engine.v1.SnapshotRevertRequest
+	16, // 29: ankole.engine.v1.Engine.Expand:input_type -> ankole.engine.v1.ExpandRequest
+	17, // 30: ankole.engine.v1.Engine.OptionsSet:input_type -> ankole.engine.v1.OptionsSetRequest
+	18, // 31: ankole.engine.v1.Engine.FrontendStart:input_type -> ankole.engine.v1.FrontendStartRequest
+	19, // 32: ankole.engine.v1.Engine.FrontendShutdown:input_type -> ankole.engine.v1.FrontendShutdownRequest
+	20, // 33: ankole.engine.v1.Engine.ScrubStart:input_type -> ankole.engine.v1.ScrubStartRequest
+	21, // 34: ankole.engine.v1.Engine.ScrubCancel:input_type -> ankole.engine.v1.ScrubCancelRequest
+	25, // 35: ankole.engine.v1.Engine.SnapshotHash:input_type -> ankole.engine.v1.SnapshotHashRequest
+	26, // 36: ankole.engine.v1.Engine.SnapshotHashStatus:input_type -> ankole.engine.v1.SnapshotHashStatusRequest
+	27, // 37: ankole.engine.v1.Engine.SnapshotHashCancel:input_type -> ankole.engine.v1.SnapshotHashCancelRequest
+	28, // 38: ankole.engine.v1.Engine.SnapshotHashLockState:input_type -> ankole.engine.v1.SnapshotHashLockStateRequest
+	32, // 39: ankole.engine.v1.Engine.Version:input_type -> ankole.engine.v1.VersionRequest
+	2,  // 40: ankole.engine.v1.Engine.Get:output_type -> ankole.engine.v1.State
+	2,  // 41: ankole.engine.v1.Engine.Watch:output_type -> ankole.engine.v1.State
+	2,  // 42: ankole.engine.v1.Engine.ReplicaAdd:output_type -> ankole.engine.v1.State
+	2,  // 43: ankole.engine.v1.Engine.ReplicaRemove:output_type -> ankole.engine.v1.State
+	12, // 44: ankole.engine.v1.Engine.SnapshotCreate:output_type -> ankole.engine.v1.SnapshotCreateResponse
+	2,  // 45: ankole.engine.v1.Engine.SnapshotRemove:output_type -> ankole.engine.v1.State
+	2,  // 46: ankole.engine.v1.Engine.SnapshotPurge:output_type -> ankole.engine.v1.State
+	2,  // 47: ankole.engine.v1.Engine.SnapshotRevert:output_type -> ankole.engine.v1.State
+	2,  // 48: ankole.engine.v1.Engine.Expand:output_type -> ankole.engine.v1.State
+	2,  // 49: ankole.engine.v1.Engine.OptionsSet:output_type -> ankole.engine.v1.State
+	2,  // 50: ankole.engine.v1.Engine.FrontendStart:output_type -> ankole.engine.v1.State
+	2,  // 51: ankole.engine.v1.Engine.FrontendShutdown:output_type -> ankole.engine.v1.State
+	2,  // 52: ankole.engine.v1.Engine.ScrubStart:output_type -> ankole.engine.v1.State
+	2,  // 53: ankole.engine.v1.Engine.ScrubCancel:output_type -> ankole.engine.v1.State
+	30, // 54: ankole.engine.v1.Engine.SnapshotHash:output_type -> ankole.engine.v1.SnapshotHashState
+	30, // 55: ankole.engine.v1.Engine.SnapshotHashStatus:output_type -> ankole.engine.v1.SnapshotHashState
+	30, // 56: ankole.engine.v1.Engine.SnapshotHashCancel:output_type -> ankole.engine.v1.SnapshotHashState
+	29, // 57: ankole.engine.v1.Engine.SnapshotHashLockState:output_type -> ankole.engine.v1.SnapshotHashLockStateResponse
+	33, // 58: ankole.engine.v1.Engine.Version:output_type -> ankole.engine.v1.VersionResponse
+	40, // [40:59] is the sub-list for method output_type
+	21, // [21:40] is the sub-list for method input_type
+	21, // [21:21] is the sub-list for extension type_name
+	21, // [21:21] is the sub-list for extension extendee
+	0,  // [0:21] is the sub-list for field type_name
 }
 
 func init() { file_engine_v1_engine_proto_init() }
@@ -2146,7 +2597,7 @@ func file_engine_v1_engine_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_engine_v1_engine_proto_rawDesc), len(file_engine_v1_engine_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   32,
+			NumMessages:   42,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

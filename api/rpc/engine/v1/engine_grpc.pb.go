@@ -26,21 +26,25 @@ import (
 const _ = grpc.SupportPackageIsVersion9
 
 const (
-	Engine_Get_FullMethodName              = "/ankole.engine.v1.Engine/Get"
-	Engine_Watch_FullMethodName            = "/ankole.engine.v1.Engine/Watch"
-	Engine_ReplicaAdd_FullMethodName       = "/ankole.engine.v1.Engine/ReplicaAdd"
-	Engine_ReplicaRemove_FullMethodName    = "/ankole.engine.v1.Engine/ReplicaRemove"
-	Engine_SnapshotCreate_FullMethodName   = "/ankole.engine.v1.Engine/SnapshotCreate"
-	Engine_SnapshotRemove_FullMethodName   = "/ankole.engine.v1.Engine/SnapshotRemove"
-	Engine_SnapshotPurge_FullMethodName    = "/ankole.engine.v1.Engine/SnapshotPurge"
-	Engine_SnapshotRevert_FullMethodName   = "/ankole.engine.v1.Engine/SnapshotRevert"
-	Engine_Expand_FullMethodName           = "/ankole.engine.v1.Engine/Expand"
-	Engine_OptionsSet_FullMethodName       = "/ankole.engine.v1.Engine/OptionsSet"
-	Engine_FrontendStart_FullMethodName    = "/ankole.engine.v1.Engine/FrontendStart"
-	Engine_FrontendShutdown_FullMethodName = "/ankole.engine.v1.Engine/FrontendShutdown"
-	Engine_ScrubStart_FullMethodName       = "/ankole.engine.v1.Engine/ScrubStart"
-	Engine_ScrubCancel_FullMethodName      = "/ankole.engine.v1.Engine/ScrubCancel"
-	Engine_Version_FullMethodName          = "/ankole.engine.v1.Engine/Version"
+	Engine_Get_FullMethodName                   = "/ankole.engine.v1.Engine/Get"
+	Engine_Watch_FullMethodName                 = "/ankole.engine.v1.Engine/Watch"
+	Engine_ReplicaAdd_FullMethodName            = "/ankole.engine.v1.Engine/ReplicaAdd"
+	Engine_ReplicaRemove_FullMethodName         = "/ankole.engine.v1.Engine/ReplicaRemove"
+	Engine_SnapshotCreate_FullMethodName        = "/ankole.engine.v1.Engine/SnapshotCreate"
+	Engine_SnapshotRemove_FullMethodName        = "/ankole.engine.v1.Engine/SnapshotRemove"
+	Engine_SnapshotPurge_FullMethodName         = "/ankole.engine.v1.Engine/SnapshotPurge"
+	Engine_SnapshotRevert_FullMethodName        = "/ankole.engine.v1.Engine/SnapshotRevert"
+	Engine_Expand_FullMethodName                = "/ankole.engine.v1.Engine/Expand"
+	Engine_OptionsSet_FullMethodName            = "/ankole.engine.v1.Engine/OptionsSet"
+	Engine_FrontendStart_FullMethodName         = "/ankole.engine.v1.Engine/FrontendStart"
+	Engine_FrontendShutdown_FullMethodName      = "/ankole.engine.v1.Engine/FrontendShutdown"
+	Engine_ScrubStart_FullMethodName            = "/ankole.engine.v1.Engine/ScrubStart"
+	Engine_ScrubCancel_FullMethodName           = "/ankole.engine.v1.Engine/ScrubCancel"
+	Engine_SnapshotHash_FullMethodName          = "/ankole.engine.v1.Engine/SnapshotHash"
+	Engine_SnapshotHashStatus_FullMethodName    = "/ankole.engine.v1.Engine/SnapshotHashStatus"
+	Engine_SnapshotHashCancel_FullMethodName    = "/ankole.engine.v1.Engine/SnapshotHashCancel"
+	Engine_SnapshotHashLockState_FullMethodName = "/ankole.engine.v1.Engine/SnapshotHashLockState"
+	Engine_Version_FullMethodName               = "/ankole.engine.v1.Engine/Version"
 )
 
 // EngineClient is the client API for Engine service.
@@ -76,6 +80,16 @@ type EngineClient interface {
 	ScrubStart(ctx context.Context, in *ScrubStartRequest, opts ...grpc.CallOption) (*State, error)
 	// ScrubCancel ends a scrub after the pieces under way. NOT_FOUND: none is under way.
 	ScrubCancel(ctx context.Context, in *ScrubCancelRequest, opts ...grpc.CallOption) (*State, error)
+	// SnapshotHash asks every RW replica for the checksum of its copy of a snapshot, in the background: see docs/engine.md. Asked
+	// again while it waits or is under way it succeeds and changes nothing. NOT_FOUND: no such snapshot, or it is marked removed.
+	// RESOURCE_EXHAUSTED: 250 wait already.
+	SnapshotHash(ctx context.Context, in *SnapshotHashRequest, opts ...grpc.CallOption) (*SnapshotHashState, error)
+	// SnapshotHashStatus tells the progress or result, as State does. NOT_FOUND: not asked for, or so long ago that it is forgotten.
+	SnapshotHashStatus(ctx context.Context, in *SnapshotHashStatusRequest, opts ...grpc.CallOption) (*SnapshotHashState, error)
+	// SnapshotHashCancel ends it after the pieces under way. NOT_FOUND: it neither waits nor is under way.
+	SnapshotHashCancel(ctx context.Context, in *SnapshotHashCancelRequest, opts ...grpc.CallOption) (*SnapshotHashState, error)
+	// SnapshotHashLockState tells on which replicas' disks checksums are being computed, for whatever volume.
+	SnapshotHashLockState(ctx context.Context, in *SnapshotHashLockStateRequest, opts ...grpc.CallOption) (*SnapshotHashLockStateResponse, error)
 	// Version says what the binary is.
 	Version(ctx context.Context, in *VersionRequest, opts ...grpc.CallOption) (*VersionResponse, error)
 }
@@ -237,6 +251,46 @@ func (c *engineClient) ScrubCancel(ctx context.Context, in *ScrubCancelRequest, 
 	return out, nil
 }
 
+func (c *engineClient) SnapshotHash(ctx context.Context, in *SnapshotHashRequest, opts ...grpc.CallOption) (*SnapshotHashState, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(SnapshotHashState)
+	err := c.cc.Invoke(ctx, Engine_SnapshotHash_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *engineClient) SnapshotHashStatus(ctx context.Context, in *SnapshotHashStatusRequest, opts ...grpc.CallOption) (*SnapshotHashState, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(SnapshotHashState)
+	err := c.cc.Invoke(ctx, Engine_SnapshotHashStatus_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *engineClient) SnapshotHashCancel(ctx context.Context, in *SnapshotHashCancelRequest, opts ...grpc.CallOption) (*SnapshotHashState, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(SnapshotHashState)
+	err := c.cc.Invoke(ctx, Engine_SnapshotHashCancel_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *engineClient) SnapshotHashLockState(ctx context.Context, in *SnapshotHashLockStateRequest, opts ...grpc.CallOption) (*SnapshotHashLockStateResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(SnapshotHashLockStateResponse)
+	err := c.cc.Invoke(ctx, Engine_SnapshotHashLockState_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *engineClient) Version(ctx context.Context, in *VersionRequest, opts ...grpc.CallOption) (*VersionResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(VersionResponse)
@@ -280,6 +334,16 @@ type EngineServer interface {
 	ScrubStart(context.Context, *ScrubStartRequest) (*State, error)
 	// ScrubCancel ends a scrub after the pieces under way. NOT_FOUND: none is under way.
 	ScrubCancel(context.Context, *ScrubCancelRequest) (*State, error)
+	// SnapshotHash asks every RW replica for the checksum of its copy of a snapshot, in the background: see docs/engine.md. Asked
+	// again while it waits or is under way it succeeds and changes nothing. NOT_FOUND: no such snapshot, or it is marked removed.
+	// RESOURCE_EXHAUSTED: 250 wait already.
+	SnapshotHash(context.Context, *SnapshotHashRequest) (*SnapshotHashState, error)
+	// SnapshotHashStatus tells the progress or result, as State does. NOT_FOUND: not asked for, or so long ago that it is forgotten.
+	SnapshotHashStatus(context.Context, *SnapshotHashStatusRequest) (*SnapshotHashState, error)
+	// SnapshotHashCancel ends it after the pieces under way. NOT_FOUND: it neither waits nor is under way.
+	SnapshotHashCancel(context.Context, *SnapshotHashCancelRequest) (*SnapshotHashState, error)
+	// SnapshotHashLockState tells on which replicas' disks checksums are being computed, for whatever volume.
+	SnapshotHashLockState(context.Context, *SnapshotHashLockStateRequest) (*SnapshotHashLockStateResponse, error)
 	// Version says what the binary is.
 	Version(context.Context, *VersionRequest) (*VersionResponse, error)
 	mustEmbedUnimplementedEngineServer()
@@ -333,6 +397,18 @@ func (UnimplementedEngineServer) ScrubStart(context.Context, *ScrubStartRequest)
 }
 func (UnimplementedEngineServer) ScrubCancel(context.Context, *ScrubCancelRequest) (*State, error) {
 	return nil, status.Error(codes.Unimplemented, "method ScrubCancel not implemented")
+}
+func (UnimplementedEngineServer) SnapshotHash(context.Context, *SnapshotHashRequest) (*SnapshotHashState, error) {
+	return nil, status.Error(codes.Unimplemented, "method SnapshotHash not implemented")
+}
+func (UnimplementedEngineServer) SnapshotHashStatus(context.Context, *SnapshotHashStatusRequest) (*SnapshotHashState, error) {
+	return nil, status.Error(codes.Unimplemented, "method SnapshotHashStatus not implemented")
+}
+func (UnimplementedEngineServer) SnapshotHashCancel(context.Context, *SnapshotHashCancelRequest) (*SnapshotHashState, error) {
+	return nil, status.Error(codes.Unimplemented, "method SnapshotHashCancel not implemented")
+}
+func (UnimplementedEngineServer) SnapshotHashLockState(context.Context, *SnapshotHashLockStateRequest) (*SnapshotHashLockStateResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method SnapshotHashLockState not implemented")
 }
 func (UnimplementedEngineServer) Version(context.Context, *VersionRequest) (*VersionResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Version not implemented")
@@ -603,6 +679,78 @@ func _Engine_ScrubCancel_Handler(srv interface{}, ctx context.Context, dec func(
 	return interceptor(ctx, in, info, handler)
 }
 
+func _Engine_SnapshotHash_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(SnapshotHashRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(EngineServer).SnapshotHash(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Engine_SnapshotHash_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(EngineServer).SnapshotHash(ctx, req.(*SnapshotHashRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Engine_SnapshotHashStatus_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(SnapshotHashStatusRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(EngineServer).SnapshotHashStatus(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Engine_SnapshotHashStatus_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(EngineServer).SnapshotHashStatus(ctx, req.(*SnapshotHashStatusRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Engine_SnapshotHashCancel_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(SnapshotHashCancelRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(EngineServer).SnapshotHashCancel(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Engine_SnapshotHashCancel_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(EngineServer).SnapshotHashCancel(ctx, req.(*SnapshotHashCancelRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Engine_SnapshotHashLockState_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(SnapshotHashLockStateRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(EngineServer).SnapshotHashLockState(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Engine_SnapshotHashLockState_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(EngineServer).SnapshotHashLockState(ctx, req.(*SnapshotHashLockStateRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _Engine_Version_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(VersionRequest)
 	if err := dec(in); err != nil {
@@ -679,6 +827,22 @@ var Engine_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "ScrubCancel",
 			Handler:    _Engine_ScrubCancel_Handler,
+		},
+		{
+			MethodName: "SnapshotHash",
+			Handler:    _Engine_SnapshotHash_Handler,
+		},
+		{
+			MethodName: "SnapshotHashStatus",
+			Handler:    _Engine_SnapshotHashStatus_Handler,
+		},
+		{
+			MethodName: "SnapshotHashCancel",
+			Handler:    _Engine_SnapshotHashCancel_Handler,
+		},
+		{
+			MethodName: "SnapshotHashLockState",
+			Handler:    _Engine_SnapshotHashLockState_Handler,
 		},
 		{
 			MethodName: "Version",
