@@ -113,18 +113,6 @@ func (r *Replica) control(s *session, h *wire.Header, payload loop.Seg) {
 	case m.Expand != nil:
 		q := m.Expand
 		r.blocking(s, &hdr, true, func() error { return r.chain.Expand(q.Size, q.Created) })
-	case m.OpenView != nil:
-		r.openView(s, &hdr, m.OpenView)
-	case m.CloseView != nil:
-		r.closeView(s, &hdr)
-	case m.Verify != nil:
-		r.verify(s, &hdr, m.Verify)
-	case m.HashSnapshot != nil:
-		r.hashSnapshot(s, &hdr, m.HashSnapshot)
-	case m.CancelHash != nil:
-		r.cancelHash(s, &hdr)
-	case m.HashLock != nil:
-		r.hashLock(s, &hdr)
 	case m.SetLimits != nil:
 		q := m.SetLimits
 		r.blocking(s, &hdr, false, func() error { return r.chain.SetLimits(q.MaxCount, q.MaxSize) })
@@ -134,7 +122,7 @@ func (r *Replica) control(s *session, h *wire.Header, payload loop.Seg) {
 		r.keep(s, &hdr)
 	case m.Close != nil, m.Ping != nil:
 		r.reply(s, &hdr, block.OK, wire.ControlReply{})
-	default:
+	case !r.scrubControl(s, &hdr, &m):
 		r.reply(s, &hdr, block.Invalid, wire.ControlReply{Error: "unknown control message: this replica is older than the engine"})
 	}
 }

@@ -35,6 +35,27 @@ func (c *scrubbing) close() error {
 	return err
 }
 
+// scrubControl carries out what serves scrubs and checksums; false: the message is none of these.
+func (r *Replica) scrubControl(s *session, h *wire.Header, m *wire.ControlRequest) bool {
+	switch {
+	case m.OpenView != nil:
+		r.openView(s, h, m.OpenView)
+	case m.CloseView != nil:
+		r.closeView(s, h)
+	case m.Verify != nil:
+		r.verify(s, h, m.Verify)
+	case m.HashSnapshot != nil:
+		r.hashSnapshot(s, h, m.HashSnapshot)
+	case m.CancelHash != nil:
+		r.cancelHash(s, h)
+	case m.HashLock != nil:
+		r.hashLock(s, h)
+	default:
+		return false
+	}
+	return true
+}
+
 // opened is the result of opening a view.
 type opened struct {
 	view *chain.View
