@@ -33,6 +33,7 @@ func TestMain(m *testing.M) {
 	instancetest.Main()
 	if os.Getenv(daemonMarker) != "" {
 		os.Unsetenv(daemonMarker)
+		reportUsage()
 		ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 		context.AfterFunc(ctx, stop)
 		os.Exit(daemon.Main(ctx))

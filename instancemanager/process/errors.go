@@ -14,8 +14,8 @@ var (
 	ErrNoPorts = errors.New("no free ports")
 	// ErrClosed marks a request to a Manager that is stopping.
 	ErrClosed = errors.New("the instance manager is stopping")
-	// ErrTooMany marks a request beyond a bound on clients.
-	ErrTooMany = errors.New("too many clients")
+	// ErrTooMany marks a request beyond a bound on processes or on clients.
+	ErrTooMany = errors.New("too many")
 	// ErrNotReady marks a replacement that did not get to state running.
 	ErrNotReady = errors.New("replacement process failed")
 )

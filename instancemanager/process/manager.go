@@ -111,7 +111,7 @@ func New(cfg Config) (*Manager, error) {
 }
 
 // Create reserves ports and starts a process. One that cannot be started is listed in state error and returned without
-// an error. Errors: ErrInvalid, ErrExists, ErrNoPorts, ErrClosed.
+// an error. Errors: ErrInvalid, ErrExists, ErrNoPorts, ErrTooMany, ErrClosed.
 func (m *Manager) Create(spec Spec) (Status, error) {
 	if err := spec.check(); err != nil {
 		return Status{}, err
@@ -135,10 +135,17 @@ func (m *Manager) Create(spec Spec) (Status, error) {
 	return m.statusOf(p), nil
 }
 
+// maxProcesses bounds what a client can have started and left: the default range of ports is enough for 1000 replicas, and
+// four times as many fit a list of 4 MiB, which is what clients of gRPC take by default.
+const maxProcesses = 4000
+
 // add makes a process that is not listed and not started yet. The lock is held.
 func (m *Manager) add(spec Spec) (*Process, error) {
 	if m.closed {
 		return nil, fmt.Errorf("%w: process %s is not started", ErrClosed, spec.Name)
+	}
+	if len(m.all) >= maxProcesses {
+		return nil, fmt.Errorf("%w: process %s is not started, there are %d, which is the limit; delete unused ones", ErrTooMany, spec.Name, maxProcesses)
 	}
 	ports, err := m.ports.take(spec.PortCount)
 	if err != nil {
@@ -195,7 +202,7 @@ func (m *Manager) Delete(name, uuid string) (Status, error) {
 func (m *Manager) find(name, uuid string) (*Process, error) {
 	p := m.listed[name]
 	if p == nil {
-		return nil, fmt.Errorf("%w: %s", ErrNotFound, name)
+		return nil, fmt.Errorf("%w: %.255s", ErrNotFound, name)
 	}
 	if uuid != "" && uuid != p.uuid {
 		return nil, fmt.Errorf("%w: %s with UUID %s (the present one has %s)", ErrNotFound, name, uuid, p.uuid)
@@ -227,8 +234,8 @@ func (m *Manager) statusOf(p *Process) Status {
 // process has ended. Logs of processes that are gone can be read too while they are kept. Errors: ErrNotFound, ErrTooMany,
 // and those of ctx and line.
 func (m *Manager) Log(ctx context.Context, name string, o LogOptions, line func(string) error) error {
-	if !validName.MatchString(name) {
-		return fmt.Errorf("%w: %q", ErrNotFound, name)
+	if len(name) > maxNameLen || !validName.MatchString(name) {
+		return fmt.Errorf("%w: %.64q", ErrNotFound, name)
 	}
 	return m.logs.read(ctx, name, o, line)
 }

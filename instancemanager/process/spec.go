@@ -32,6 +32,9 @@ const (
 	// maxArgs and maxVariables are far above what an engine needs (about 20 arguments, one per replica more).
 	maxArgs      = 1024
 	maxVariables = 256
+	// maxArgsSize bounds arguments and variables together, in bytes: they are kept and sent to every client that lists. The
+	// kernel takes no single one over 128 KiB.
+	maxArgsSize = 128 << 10
 )
 
 // validName is a file name without surprises; the names of Kubernetes objects are a subset.
@@ -63,6 +66,8 @@ func (s *Spec) check() error {
 	case len(s.Environment) > maxVariables:
 		return fmt.Errorf("%w: process %s: %d environment variables, at most %d are allowed",
 			ErrInvalid, s.Name, len(s.Environment), maxVariables)
+	case s.size() > maxArgsSize:
+		return fmt.Errorf("%w: process %s: arguments and environment of %d bytes, at most %d are allowed", ErrInvalid, s.Name, s.size(), maxArgsSize)
 	}
 	for _, arg := range slices.Concat([]string{s.Binary}, s.Args, s.PortArgs) {
 		if strings.ContainsRune(arg, 0) {
@@ -78,6 +83,18 @@ func (s *Spec) check() error {
 		}
 	}
 	return nil
+}
+
+// size is that of all texts but the name.
+func (s *Spec) size() int {
+	n := len(s.Binary)
+	for _, arg := range slices.Concat(s.Args, s.PortArgs) {
+		n += len(arg)
+	}
+	for key, value := range s.Environment {
+		n += len(key) + len(value)
+	}
+	return n
 }
 
 // withPorts returns the arguments with the port arguments appended, and the address the process listens at with its

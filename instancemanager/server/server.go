@@ -12,6 +12,8 @@ import (
 	"math"
 	"net"
 	"strconv"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"google.golang.org/grpc"
@@ -29,6 +31,11 @@ const (
 	serverPingTimeout = 20 * time.Second
 	// maxStreams bounds calls in flight of one connection. A manager needs a handful.
 	maxStreams = 1024
+	// maxMessage bounds a request, in bytes; gRPC answers ResourceExhausted to a longer one. The largest real one is a process
+	// with a few dozen arguments.
+	maxMessage = 1 << 20
+	// maxConnections bounds clients of one port: some ten managers, each with a connection, and people. Each costs about 50 kB.
+	maxConnections = 2048
 )
 
 // Listen opens a TCP listener. With a Pod address known, a wildcard host in addr means that address.
@@ -44,7 +51,41 @@ func Listen(ctx context.Context, addr, podIP string) (net.Listener, error) {
 	if err != nil {
 		return nil, fmt.Errorf("listen at %s: %w", net.JoinHostPort(host, port), err)
 	}
-	return listener, nil
+	return &boundedListener{Listener: listener}, nil
+}
+
+// boundedListener closes connections beyond maxConnections as soon as they are made, so that clients that do not leave cannot use
+// up memory and descriptors, which instances need too.
+type boundedListener struct {
+	net.Listener
+	open atomic.Int64
+}
+
+// Accept implements net.Listener.
+func (l *boundedListener) Accept() (net.Conn, error) {
+	for {
+		conn, err := l.Listener.Accept()
+		if err != nil {
+			return nil, err
+		}
+		if l.open.Add(1) <= maxConnections {
+			return &countedConn{Conn: conn, gone: sync.OnceFunc(func() { l.open.Add(-1) })}, nil
+		}
+		l.open.Add(-1)
+		conn.Close()
+	}
+}
+
+// countedConn gives its place back when it is closed.
+type countedConn struct {
+	net.Conn
+	gone func()
+}
+
+// Close implements net.Conn.
+func (c *countedConn) Close() error {
+	c.gone()
+	return c.Conn.Close()
 }
 
 // Neighbour returns the address n ports above addr, "HOST:PORT". Port 0, any free one, has no neighbours and stays.
@@ -74,6 +115,7 @@ func NewWith(further []grpc.ServerOption, config *tls.Config, register ...func(g
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: minClientPing, PermitWithoutStream: true}),
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: serverPing, Timeout: serverPingTimeout}),
 		grpc.MaxConcurrentStreams(maxStreams),
+		grpc.MaxRecvMsgSize(maxMessage),
 		// Stop then returns only after every handler has: no goroutine outlives its owner.
 		grpc.WaitForHandlers(true),
 	}
