@@ -44,6 +44,9 @@ type client struct {
 	sendTag uint64
 	sendAt  int
 	seq     uint32
+	vec     [loop.MaxSegs]loop.Seg // of the outstanding send
+	segs    uint8
+	carry   []byte // bytes that go before everything else: what a hand-over has left unsent
 
 	inFlight  int
 	receiving bool
@@ -51,6 +54,9 @@ type client struct {
 	held      bool // waits for a buffer, a request slot or room in tx
 	closing   bool
 	gone      bool
+	// released: the loop does not know the connection; releasing: it is being told to forget it.
+	released  bool
+	releasing bool
 }
 
 func (c *client) bytes() []byte { return c.s.cfg.Arena.Bytes(c.rx)[c.from:c.to] }
@@ -58,7 +64,7 @@ func (c *client) bytes() []byte { return c.s.cfg.Arena.Bytes(c.rx)[c.from:c.to] 
 // received takes the bytes of a Recv and reads on.
 func (c *client) received(d *loop.Done, reqs *[]frontend.Request, out *[]loop.Op) {
 	c.receiving = false
-	if c.closing {
+	if c.closing || c.releasing && d.Errno == loop.Canceled {
 		return
 	}
 	if d.Errno != 0 || d.N == 0 {
@@ -93,6 +99,9 @@ func (c *client) took(r *request, n int64, reqs *[]frontend.Request) {
 
 // advance reads what is in the receive buffer as far as possible and then asks for more.
 func (c *client) advance(reqs *[]frontend.Request, out *[]loop.Op) {
+	if c.s.suspended || c.releasing {
+		return
+	}
 	c.hold(false)
 	for !c.closing && c.step(reqs, out) {
 	}
@@ -168,7 +177,7 @@ func (c *client) skipPayload(in []byte, out *[]loop.Op) bool {
 
 // room reports whether tx can take n more bytes; if not, the client is held back until a send is done.
 func (c *client) room(n int) bool {
-	if c.queued+n > txSize {
+	if c.queued+n > txSize || len(c.carry) > 0 {
 		c.hold(true)
 		return false
 	}
@@ -177,7 +186,7 @@ func (c *client) room(n int) bool {
 
 // receive asks for more input: the rest of the current write's payload in place, and whatever follows.
 func (c *client) receive(out *[]loop.Op) {
-	if c.receiving {
+	if c.receiving || c.s.suspended || c.releasing {
 		return
 	}
 	if c.from == c.to {
@@ -205,7 +214,7 @@ func (c *client) receive(out *[]loop.Op) {
 	if whole {
 		op.Add(loop.Seg{Buf: c.rx, Off: int32(c.to), Len: int32(rxSize - c.to)})
 	}
-	c.receiving = true
+	c.receiving, c.released = true, false
 	*out = append(*out, op)
 }
 

@@ -13,6 +13,7 @@ package nbd
 
 import (
 	"fmt"
+	"slices"
 
 	"ankole.storage/block"
 	"ankole.storage/clock"
@@ -63,6 +64,7 @@ type Server struct {
 	accepting bool
 	listening bool
 	stopping  bool
+	handing
 }
 
 // request is one NBD request in progress. It becomes pieces of at most block.MaxTransfer.
@@ -125,6 +127,8 @@ const (
 	tagClose
 	tagTurnAway
 	tagListener
+	tagRelease
+	tagReleaseListener
 )
 
 func (s *Server) tag(what int, client int, seq uint32) uint64 {
@@ -132,13 +136,20 @@ func (s *Server) tag(what int, client int, seq uint32) uint64 {
 }
 
 // Start implements frontend.Frontend.
-func (s *Server) Start(out *[]loop.Op) { s.accept(out) }
+func (s *Server) Start(out *[]loop.Op) {
+	s.accept(out)
+	for _, c := range s.clients {
+		if c != nil {
+			c.goOn(out) // of a server that was imported
+		}
+	}
+}
 
 func (s *Server) accept(out *[]loop.Op) {
-	if s.accepting || s.stopping {
+	if s.accepting || s.stopping || s.suspended || s.releasing {
 		return
 	}
-	s.accepting = true
+	s.accepting, s.released = true, false
 	*out = append(*out, loop.Op{Kind: loop.Accept, Handle: s.cfg.Listener, Tag: s.tag(tagAccept, 0, 0)})
 }
 
@@ -153,6 +164,8 @@ func (s *Server) Handle(_ clock.Ticks, d *loop.Done, reqs *[]frontend.Request, o
 		s.accept(out)
 	case tagListener:
 		s.listening = false
+	case tagReleaseListener:
+		s.listenerReleased(out)
 	default:
 		c = s.clients[value>>32&0xffff]
 		switch what {
@@ -160,11 +173,14 @@ func (s *Server) Handle(_ clock.Ticks, d *loop.Done, reqs *[]frontend.Request, o
 			c.received(d, reqs, out)
 		case tagSend:
 			c.sendDone(d, out)
+		case tagRelease:
+			c.forgotten(out)
 		case tagClose:
 			c.closed()
 			s.accept(out)
 		}
 	}
+	s.letGo(out)
 	s.Resume(reqs, out)
 }
 
@@ -174,35 +190,39 @@ func (s *Server) accepted(d *loop.Done, out *[]loop.Op) {
 	if d.Errno != 0 {
 		return // the listener is closed or broken; the loop itself retries what passes
 	}
-	index := -1
-	for i, c := range s.clients {
-		if c == nil {
-			index = i
-			break
-		}
+	index := slices.Index(s.clients, nil)
+	var c *client
+	if index >= 0 && !s.stopping {
+		c = s.admit(d.New, index)
 	}
-	var rx, tx loop.Buf
-	room := index >= 0 && !s.stopping
-	if room {
-		if rx, room = s.cfg.Arena.Get(rxSize); room {
-			if tx, room = s.cfg.Arena.Get(txSize); !room {
-				s.cfg.Arena.Release(rx)
-			}
-		}
-	}
-	if !room {
+	if c == nil {
 		*out = append(*out, loop.Op{Kind: loop.Close, Handle: d.New, Tag: s.tag(tagTurnAway, 0, 0)})
 		return
 	}
-	c := &client{s: s, index: index, conn: d.New, rx: rx, tx: tx}
-	s.clients[index] = c
 	c.greet(out)
 	s.accept(out)
 }
 
+// admit makes a client of a connection, nil without memory. What it needs comes from the reserve, since there are few clients: the
+// requests of others, perhaps of a volume that does not answer, must not keep a new one from being heard.
+func (s *Server) admit(conn loop.Handle, index int) *client {
+	rx, ok := s.cfg.Arena.GetReserved(rxSize)
+	if !ok {
+		return nil
+	}
+	tx, ok := s.cfg.Arena.GetReserved(txSize)
+	if !ok {
+		s.cfg.Arena.Release(rx)
+		return nil
+	}
+	c := &client{s: s, index: index, conn: conn, rx: rx, tx: tx}
+	s.clients[index] = c
+	return c
+}
+
 // Resume implements frontend.Resumer.
 func (s *Server) Resume(reqs *[]frontend.Request, out *[]loop.Op) {
-	if s.held == 0 {
+	if s.held == 0 || s.suspended {
 		return
 	}
 	for i := range s.clients {
@@ -226,15 +246,15 @@ func (s *Server) Complete(id uint64, code block.Code, out *[]loop.Op) {
 	if len(r.bufs) > 0 && (r.kind == block.Write || c.gone) {
 		s.drop(r, piece)
 	}
-	if r.left > 0 {
-		return
-	}
-	if c.gone {
+	switch {
+	case r.left > 0:
+	case c.gone:
 		s.free(slot)
-		return
+	default:
+		c.replies = append(c.replies, slot)
+		c.send(out)
 	}
-	c.replies = append(c.replies, slot)
-	c.send(out)
+	s.letGo(out)
 }
 
 // SetSize implements frontend.Frontend. Clients connected already keep the size they were told; the protocol has no

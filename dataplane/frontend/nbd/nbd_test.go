@@ -422,3 +422,25 @@ func FuzzServer(f *testing.F) {
 		k.stop()
 	})
 }
+
+// A client is heard also when the requests of others have used up the memory: what it needs for that is reserved.
+func TestFullMemoryTurnsNobodyAway(t *testing.T) {
+	k := newScript(t, nil)
+	k.arena.Reserve(5<<20 - rxSize - txSize) // nothing is left beside whole megabytes
+	k.auto = false
+	a := k.ready()
+	for i := range uint64(60) {
+		k.say(a, requestBytes(0, cmdRead, i, 0, 1<<20, nil))
+	}
+	if len(k.reqs) > 48 {
+		t.Fatal("the memory is not used up: the test proves nothing")
+	}
+	b := k.connect()
+	if b.closed || len(b.got) == 0 {
+		t.Fatalf("closed %v after %d bytes", b.closed, len(b.got))
+	}
+	k.auto = true
+	k.engine()
+	k.run()
+	k.stop()
+}

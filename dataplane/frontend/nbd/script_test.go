@@ -35,6 +35,11 @@ type peer struct {
 	got    []byte
 	recv   *loop.Op
 	closed bool
+	// lazy peers take only room bytes of what is sent; the send waits for more.
+	lazy bool
+	room int
+	send *loop.Op
+	sent int
 }
 
 const (
@@ -118,6 +123,8 @@ func (k *script) perform() {
 			k.send(&op)
 		case loop.Close:
 			k.close(&op)
+		case loop.Release:
+			k.release(&op)
 		}
 	}
 	k.out = k.out[:0]
@@ -126,6 +133,15 @@ func (k *script) perform() {
 func (k *script) send(op *loop.Op) {
 	k.sends++
 	p := k.peers[op.Handle]
+	if p.lazy {
+		if p.send != nil || p.closed {
+			k.tb.Fatal("a second send, or one on a closed connection")
+		}
+		own := *op
+		p.send, p.sent = &own, 0
+		k.trickle(p)
+		return
+	}
 	n := 0
 	for _, s := range op.Vec[:op.Segs] {
 		p.got = append(p.got, k.arena.Seg(s)...)
@@ -137,6 +153,56 @@ func (k *script) send(op *loop.Op) {
 	k.done = append(k.done, loop.Done{Kind: loop.Send, Handle: op.Handle, N: n, Tag: op.Tag})
 }
 
+// trickle sends to a lazy peer as much as it takes.
+func (k *script) trickle(p *peer) {
+	if p.send == nil {
+		return
+	}
+	op, at := p.send, 0
+	for _, s := range op.Vec[:op.Segs] {
+		b := k.arena.Seg(s)
+		if skip := max(0, p.sent-at); skip < len(b) {
+			n := min(p.room, len(b)-skip)
+			p.got = append(p.got, b[skip:skip+n]...)
+			p.sent += n
+			p.room -= n
+		}
+		at += len(b)
+	}
+	if p.sent == at {
+		p.send = nil
+		k.done = append(k.done, loop.Done{Kind: loop.Send, Handle: p.h, N: at, Tag: op.Tag})
+	}
+}
+
+// release forgets a handle, as the loop does.
+func (k *script) release(op *loop.Op) {
+	if op.Handle == testListener {
+		if k.accept != nil {
+			k.done = append(k.done, loop.Done{Kind: loop.Accept, Handle: testListener, Errno: loop.Canceled, Tag: k.accept.Tag})
+			k.accept = nil
+		}
+	} else {
+		p := k.peers[op.Handle]
+		if p.closed {
+			k.tb.Fatal("released after it was closed")
+		}
+		k.cancel(p)
+	}
+	k.done = append(k.done, loop.Done{Kind: loop.Release, Handle: op.Handle, Tag: op.Tag})
+}
+
+func (k *script) cancel(p *peer) {
+	if p.recv != nil {
+		k.done = append(k.done, loop.Done{Kind: loop.Recv, Handle: p.h, Errno: loop.Canceled, Tag: p.recv.Tag})
+		p.recv = nil
+	}
+	if p.send != nil {
+		k.done = append(k.done, loop.Done{Kind: loop.Send, Handle: p.h, Errno: loop.Canceled, N: p.sent, Tag: p.send.Tag})
+		p.send = nil
+	}
+}
+
 func (k *script) close(op *loop.Op) {
 	if op.Handle == testListener {
 		k.gone, k.accept = true, nil
@@ -146,10 +212,7 @@ func (k *script) close(op *loop.Op) {
 			k.tb.Fatal("closed twice")
 		}
 		p.closed = true
-		if p.recv != nil {
-			k.done = append(k.done, loop.Done{Kind: loop.Recv, Handle: p.h, Errno: loop.Canceled, Tag: p.recv.Tag})
-			p.recv = nil
-		}
+		k.cancel(p)
 	}
 	k.done = append(k.done, loop.Done{Kind: loop.Close, Handle: op.Handle, Tag: op.Tag})
 }
