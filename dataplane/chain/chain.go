@@ -104,6 +104,8 @@ type Chain struct {
 	voided map[string]int
 	// hashLock is held on the folder around the directory while a checksum is computed: see hashlock.go.
 	hashLock disk.Lock
+	// pins counts the open views that keep a snapshot from being purged.
+	pins map[string]int
 
 	broken error
 	closed bool

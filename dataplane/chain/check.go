@@ -30,6 +30,9 @@ func (c *Chain) CheckExpand(newSize int64) error {
 	if newSize < c.vm.Size {
 		return fmt.Errorf("%w: the volume has %d bytes and cannot shrink to %d", ErrInvalid, c.vm.Size, newSize)
 	}
+	if newSize > c.vm.Size && c.ImportMark() != "" {
+		return fmt.Errorf("%w: the volume is being filled from outside (%s); expand it afterwards", ErrInvalid, c.ImportMark())
+	}
 	if total := len(c.disks); newSize > c.vm.Size && total >= maxChain {
 		return fmt.Errorf("%w: %d disks in the directory, the maximum is %d; purge removed snapshots", ErrLimit, total, maxChain)
 	}
@@ -49,6 +52,8 @@ func (c *Chain) CheckRevert(name string) error {
 		return fmt.Errorf("%w: snapshot %q is marked removed and may be purged at any time; choose another one", ErrInvalid, name)
 	case c.rebuilding:
 		return fmt.Errorf("%w: chain %s is being rebuilt", ErrInvalid, c.dir)
+	case c.ImportMark() != "":
+		return fmt.Errorf("%w: the volume is being filled from outside (%s); revert afterwards", ErrInvalid, c.ImportMark())
 	}
 	return nil
 }

@@ -17,7 +17,7 @@ Chain.LayerList Chain.Layers Chain.MarkLayerWritten Chain.MarkPunched Chain.Mark
 Chain.ReadAt Chain.ReadPlan Chain.Rebuilding Chain.Record Chain.RemainingSnapshots Chain.Remap Chain.RevisionCounter
 Chain.SetLimits Chain.Size Chain.Snapshots Chain.Spec Chain.State Chain.Structure Chain.Usage Chain.WriteAllowed
 Chain.ZeroPlan Chain.Abandon Chain.Sync Purge.Next Purge.Progress Hash.Close Hash.Position Hash.Progress View.Close
-View.ReadAt View.ReadPlan View.Size View.Verify`
+View.ReadAt View.ReadPlan View.Size View.Verify View.Pin View.Ranges View.Repaired Chain.ImportMark`
 
 // crashed says which test crashes a method before each of its changes, with any choice of lost writes.
 var crashed = map[string]string{
@@ -40,6 +40,7 @@ var crashed = map[string]string{
 	"Hash.Work":                "TestCrashDuringHash",
 	"Hash.Finish":              "TestCrashDuringHash",
 	"View.Repair":              "TestCrashDuringRepair",
+	"Chain.SetImportMark":      "TestCrashDuringSetImportMark",
 	"Chain.NewImport":          "TestCrashDuringImport",
 	"Import.WriteAt":           "TestCrashDuringImport",
 	"Import.Finish":            "TestCrashDuringImport",

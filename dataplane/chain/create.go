@@ -24,6 +24,8 @@ type Spec struct {
 	Layers []LayerSpec
 	// HeadParent is the snapshot file below the head, "" for none.
 	HeadParent string
+	// HeadLabels are the head's, see SetImportMark.
+	HeadLabels map[string]string
 	// Rebuilding marks the directory as an incomplete rebuild target until FinishRebuild.
 	Rebuilding bool
 }
@@ -181,7 +183,7 @@ func populate(fs disk.Meta, dir string, s *Spec, opts *Options) error {
 		}
 	}
 	head := headFile(0)
-	if err := createLayer(fs, dir, head, s.Size, &DiskMeta{Name: head, Parent: s.HeadParent, Created: s.Created}); err != nil {
+	if err := createLayer(fs, dir, head, s.Size, &DiskMeta{Name: head, Parent: s.HeadParent, Created: s.Created, Labels: s.HeadLabels}); err != nil {
 		return err
 	}
 	r := Record{VolumeUUID: s.VolumeUUID, Self: s.Self}

@@ -33,7 +33,8 @@ func (c *Chain) LayerList() []LayerInfo {
 // Spec describes the chain as a rebuild target of it is to be made: its snapshots, and what is below the head.
 func (c *Chain) Spec() Spec {
 	s := Spec{Size: c.vm.Size, VolumeUUID: c.record.VolumeUUID, BackingFile: c.opts.BackingFile,
-		Created: c.disks[c.vm.Head].Created, HeadParent: c.disks[c.vm.Head].Parent}
+		Created: c.disks[c.vm.Head].Created, HeadParent: c.disks[c.vm.Head].Parent,
+		HeadLabels: maps.Clone(c.disks[c.vm.Head].Labels)}
 	for _, l := range c.LayerList() {
 		if !l.Head {
 			s.Layers = append(s.Layers, LayerSpec{File: l.File, Size: l.Size, Meta: l.Meta})

@@ -16,7 +16,7 @@ func Open(fs disk.Meta, dir string, opts Options) (_ *Chain, err error) {
 	if err := opts.setDefaults(); err != nil {
 		return nil, err
 	}
-	c := &Chain{fs: fs, dir: dir, opts: opts, disks: map[string]*DiskMeta{}, layers: make([]layer, 1), voided: map[string]int{}}
+	c := &Chain{fs: fs, dir: dir, opts: opts, disks: map[string]*DiskMeta{}, layers: make([]layer, 1), voided: map[string]int{}, pins: map[string]int{}}
 	defer func() {
 		if err != nil {
 			err = errors.Join(fmt.Errorf("open replica directory %s: %w", dir, err), c.release())

@@ -78,7 +78,7 @@ func (c *Chain) NewPurge() (*Purge, error) {
 func (p *Purge) Progress() int {
 	left := 0
 	for file, d := range p.c.disks {
-		if d.Removed && !p.pruned[file] && len(p.c.children(file)) < 2 {
+		if d.Removed && !p.pruned[file] && p.c.pins[file] == 0 && len(p.c.children(file)) < 2 {
 			left++
 		}
 	}
@@ -89,12 +89,12 @@ func (p *Purge) Progress() int {
 }
 
 // Next returns the next step, false when nothing is left to do. The snapshot behind the head comes last; one with
-// several children is left for when it has fewer.
+// several children is left for when it has fewer, one that is pinned (View.Pin) for the next purge.
 func (p *Purge) Next() (PurgeStep, bool) {
 	c := p.c
 	var last PurgeStep
 	for _, file := range slices.Sorted(maps.Keys(c.disks)) {
-		if !c.disks[file].Removed || isHeadFile(file) {
+		if !c.disks[file].Removed || isHeadFile(file) || c.pins[file] > 0 {
 			continue
 		}
 		children := c.children(file)
@@ -119,7 +119,7 @@ func (p *Purge) valid(s *PurgeStep) error {
 	if s.Target == "" {
 		want = nil
 	}
-	if d == nil || !d.Removed || !slices.Equal(children, want) || (s.Action == PurgePrune) != (s.Target == p.c.vm.Head) {
+	if d == nil || !d.Removed || p.c.pins[s.Source] > 0 || !slices.Equal(children, want) || (s.Action == PurgePrune) != (s.Target == p.c.vm.Head) {
 		return fmt.Errorf("%w: the chain has changed since the purge of %s was planned; ask for the next step", ErrInvalid, s.Source)
 	}
 	return nil

@@ -151,7 +151,7 @@ func (c *Chain) reshapeHead(s *Shape) error {
 		if head, err = nextHead(names); err != nil {
 			return err
 		}
-		if err := createLayer(c.fs, c.dir, head, s.Size, &DiskMeta{Name: head, Parent: s.HeadParent, Created: s.Created}); err != nil {
+		if err := createLayer(c.fs, c.dir, head, s.Size, &DiskMeta{Name: head, Parent: s.HeadParent, Created: s.Created, Labels: s.HeadLabels}); err != nil {
 			return c.breaksUnlessFull(err)
 		}
 	} else if err := c.stayHead(s); err != nil {
@@ -193,7 +193,7 @@ func (c *Chain) stayHead(s *Shape) error {
 		}
 	}
 	d := *c.disks[c.vm.Head]
-	d.Parent, d.Created = s.HeadParent, s.Created
+	d.Parent, d.Created, d.Labels = s.HeadParent, s.Created, s.HeadLabels
 	return c.writeDiskMeta(c.vm.Head, &d)
 }
 

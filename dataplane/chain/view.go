@@ -21,6 +21,8 @@ type View struct {
 	inode uint64
 	// sums of the layers, opened when they are first asked for.
 	sums map[string]openedSums
+	// pinned: purges leave the snapshot alone.
+	pinned bool
 }
 
 // openedSums are a layer's sums, and how often they had been voided when they were opened.
@@ -56,6 +58,7 @@ func (c *Chain) OpenView(snapshot string) (*View, error) {
 
 // Close gives back what the view holds. No I/O on its handles may be under way.
 func (v *View) Close() error {
+	v.unpin()
 	return errors.Join(v.dropSums(), v.at.release())
 }
 

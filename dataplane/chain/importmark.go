@@ -1,0 +1,52 @@
+package chain
+
+import (
+	"fmt"
+	"maps"
+)
+
+// Content that comes from outside through ordinary writes (a clone) is in the head, and incomplete, until it becomes a snapshot. The
+// head says so: a label in its metadata, durable before the first write. Taking the snapshot makes a head without the label, so
+// that one step makes the content complete and takes the mark away. Other engines ignore labels of a head and keep them.
+
+// importLabel marks a head that is being filled. Its value says from where.
+const importLabel = "ankole-import"
+
+// maxImportMark bounds the mark's value.
+const maxImportMark = 4 << 10
+
+// SetImportMark durably marks the head as incomplete content; what says from where, and "" takes the mark away.
+func (c *Chain) SetImportMark(what string) error {
+	if err := c.usable(); err != nil {
+		return err
+	}
+	if len(what) > maxImportMark {
+		return fmt.Errorf("%w: import mark of %d bytes; at most %d", ErrInvalid, len(what), maxImportMark)
+	}
+	if c.ImportMark() == what {
+		return nil
+	}
+	d := *c.disks[c.vm.Head]
+	d.Labels = maps.Clone(d.Labels)
+	if what == "" {
+		delete(d.Labels, importLabel)
+	} else {
+		if d.Labels == nil {
+			d.Labels = map[string]string{}
+		}
+		d.Labels[importLabel] = what
+	}
+	if err := c.writeDiskMeta(c.vm.Head, &d); err != nil {
+		return err
+	}
+	c.disks[c.vm.Head] = &d
+	return nil
+}
+
+// ImportMark is the head's mark, "" where it has none.
+func (c *Chain) ImportMark() string {
+	if d := c.disks[c.vm.Head]; d != nil {
+		return d.Labels[importLabel]
+	}
+	return ""
+}
