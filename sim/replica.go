@@ -77,7 +77,7 @@ func (r *Replica) Start() {
 	p := v.W.Spawn(r.Name, arena, r.Node)
 	r.proc = p
 	core, err := replica.New(replica.Config{Member: path.Base(at), VolumeName: volumeName, VolumeUUID: volumeUUID, Secret: secret,
-		Chain: r.chain, Directory: (*directory)(r), Listener: p.Listen(fmt.Sprintf("tcp:%s:%d", r.Name, r.port+1)), Arena: arena, Nonce: v.W.nonce,
+		Chain: r.chain, Directory: (*directory)(r), Listener: p.Listen(fmt.Sprintf("tcp:%s:%d", r.Name, r.port+1)), Arena: arena, Nonce: v.W.nonce, Unix: v.W.Unix,
 		Recreate: func(old *chain.Chain, shape chain.Shape) (*chain.Chain, error) {
 			c, err := chain.Reshape(old, shape)
 			r.chain = c

@@ -110,6 +110,9 @@ func (w *World) After(d time.Duration, fn func()) {
 // Now is the simulated time.
 func (w *World) Now() clock.Ticks { return w.now }
 
+// Unix is the time of day in seconds since 1970: the world begins on 1 January 2026.
+func (w *World) Unix() int64 { return 1767225600 + int64(time.Duration(w.now)/time.Second) }
+
 // Hash identifies the history so far.
 func (w *World) Hash() uint64 { return w.trace }
 

@@ -76,3 +76,6 @@ func (s *server) stop() {
 }
 
 func now() string { return time.Now().UTC().Format(time.RFC3339) }
+
+// unixNow is the machine's clock as grants use it.
+func unixNow() int64 { return time.Now().Unix() }

@@ -92,7 +92,7 @@ func RunReplica(ctx context.Context, cfg ReplicaConfig) (err error) {
 	}
 	core, err := replica.New(replica.Config{
 		Member: path.Base(cfg.Dir), VolumeName: cfg.VolumeName, VolumeUUID: cfg.VolumeUUID, Secret: cfg.Secret,
-		Chain: c, Directory: dir, Recreate: dir.recreate, Listener: listener, Arena: arena, Nonce: nonce,
+		Chain: c, Directory: dir, Recreate: dir.recreate, Listener: listener, Arena: arena, Nonce: nonce, Unix: unixNow,
 		Exit:     func(reason string) { cancel(fmt.Errorf("%w: %s", ErrDisk, reason)) },
 		Sessions: sessions.set,
 		Event:    func(name, text string) { cfg.Log.Info("replica event", "event", name, "text", text) },

@@ -83,6 +83,13 @@ func (r *Replica) control(s *session, h *wire.Header, payload loop.Seg) {
 		return
 	}
 	switch {
+	case s.reader && m.ViewExtents == nil && m.Ping == nil:
+		r.reply(s, &hdr, block.Refused, wire.ControlReply{Error: "a reader's session is for reading its snapshot and nothing else"})
+	case m.ViewExtents != nil:
+		r.viewExtents(s, &hdr, m.ViewExtents)
+	case m.ImportMark != nil:
+		what := m.ImportMark.What
+		r.blocking(s, &hdr, false, func() error { return r.chain.SetImportMark(what) })
 	case m.SetRecord != nil:
 		r.setRecord(s, &hdr, m.SetRecord)
 	case m.Check:
@@ -345,19 +352,24 @@ func (r *Replica) scan(file string) scanned {
 }
 
 func (r *Replica) pageOfExtents(s *session, h *wire.Header, m *wire.ExtentsRequest) {
-	i, _ := slices.BinarySearchFunc(r.extents, m.Off, func(e [2]int64, off int64) int {
+	r.reply(s, h, block.OK, wire.ControlReply{Extents: pageOf(r.extents, m.Off)})
+}
+
+// pageOf returns the ranges from off on, as many as fit into an answer.
+func pageOf(ranges [][2]int64, off int64) *wire.ExtentsReply {
+	i, _ := slices.BinarySearchFunc(ranges, off, func(e [2]int64, off int64) int {
 		if e[1] <= off {
 			return -1
 		}
 		return 1
 	})
-	page := r.extents[i:]
+	page := ranges[i:]
 	next := int64(-1)
 	if len(page) > maxRanges {
 		next = page[maxRanges][0]
 		page = page[:maxRanges]
 	}
-	r.reply(s, h, block.OK, wire.ControlReply{Extents: &wire.ExtentsReply{Ranges: page, Next: next}})
+	return &wire.ExtentsReply{Ranges: page, Next: next}
 }
 
 // Base returns the member name of a replica directory: the last element of its path.

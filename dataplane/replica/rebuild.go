@@ -38,7 +38,7 @@ func (r *Replica) beginRebuild(s *session, h *wire.Header, b *wire.BeginRebuild)
 	shape.Spec = chain.Spec{Size: b.Size, VolumeUUID: r.uuid, Self: r.cfg.Member, Rebuilding: true}
 	for i, l := range b.Layers {
 		if i == len(b.Layers)-1 {
-			shape.Created, shape.HeadParent = l.Created, snapshotFile(l.Parent)
+			shape.Created, shape.HeadParent, shape.HeadLabels = l.Created, snapshotFile(l.Parent), l.Labels
 			break
 		}
 		shape.Layers = append(shape.Layers, chain.LayerSpec{File: snapshotFile(l.Name), Size: l.Size, Meta: chain.DiskMeta{

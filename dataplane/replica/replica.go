@@ -66,6 +66,8 @@ type Config struct {
 	Arena    *loop.Arena
 	// Nonce returns fresh random bytes for the handshake.
 	Nonce func() []byte
+	// Unix is the machine's clock in seconds since 1970, for the end of grants; nil: nobody is granted anything.
+	Unix func() int64
 	// Exit ends the process because the disk failed it. It must not block.
 	Exit func(reason string)
 	// Sessions tells how many engines have a session now, one or none but for a moment. It must not block.
@@ -160,9 +162,10 @@ func New(cfg Config) (*Replica, error) {
 
 // adopt takes over an opened chain.
 func (r *Replica) adopt(c *chain.Chain) {
-	if err := r.scrub.close(); err != nil {
+	if err := r.closeViews(); err != nil {
 		r.cfg.Event("view-failed", err.Error())
 	}
+	r.endReaders("the directory is given another shape")
 	r.chain, r.writable = c, c.WriteAllowed()
 	r.extents, r.exLayer = nil, 0
 	r.purge = purging{}

@@ -11,27 +11,26 @@ import (
 	"ankole.storage/dataplane/wire"
 )
 
-// scrubbing is what a scrub holds open: the view of one snapshot, and a computation of checksums.
+// scrubbing is a computation of checksums that is under way. It is touched by metadata operations only, of which one runs at a
+// time; what says what it computes, by whose it is.
 type scrubbing struct {
-	// view belongs to the session of. Both change on the loop's thread, at the end of an exclusive operation.
-	view *chain.View
-	of   *session
-	// hash is touched by metadata operations only, of which one runs at a time; what says what it computes, by whose it is.
 	hash *chain.Hash
 	what wire.HashSnapshot
 	by   *session
 }
 
-// close gives everything back. Nothing may be in flight.
-func (c *scrubbing) close() error {
+// closeViews gives back everything that is open on the chain. Nothing may be in flight.
+func (r *Replica) closeViews() error {
 	var err error
-	if c.hash != nil {
-		err = c.hash.Close()
+	if r.scrub.hash != nil {
+		err = r.scrub.endHash()
 	}
-	if c.view != nil {
-		err = errors.Join(err, c.view.Close())
+	for _, s := range r.conns {
+		if s != nil && s.view != nil {
+			err = errors.Join(err, s.view.Close())
+			s.view, s.ranges = nil, nil
+		}
 	}
-	*c = scrubbing{}
 	return err
 }
 
@@ -65,8 +64,8 @@ type opened struct {
 // openView opens a snapshot for the session, instead of what was open before.
 func (r *Replica) openView(s *session, h *wire.Header, m *wire.OpenView) {
 	r.enqueue(&metaOp{name: "open view", exclusive: true, s: s, run: func() any {
-		if old := r.scrub.view; old != nil {
-			if err := old.Close(); err != nil {
+		if s.view != nil {
+			if err := s.view.Close(); err != nil {
 				return opened{err: err}
 			}
 		}
@@ -74,9 +73,8 @@ func (r *Replica) openView(s *session, h *wire.Header, m *wire.OpenView) {
 		return opened{v, err}
 	}, done: func(v any) {
 		res := v.(opened)
-		r.scrub.view, r.scrub.of = res.view, s
+		s.view = res.view
 		if res.err != nil {
-			r.scrub.of = nil
 			r.replyErr(s, h, res.err)
 			return
 		}
@@ -100,10 +98,10 @@ func (r *Replica) replies(s *session, h *wire.Header) func(v any) {
 }
 
 func (r *Replica) closeView(s *session, h *wire.Header) {
-	r.dropView(s, s, func(err error) { r.replyErr(s, h, err) })
+	r.dropView(s, s, true, func(err error) { r.replyErr(s, h, err) })
 }
 
-// leave closes what a session that has ended had open.
+// leave closes what a session that has ended had open: no request of it is left that could read there.
 func (r *Replica) leave(s *session) {
 	if s.hashed {
 		r.enqueue(&metaOp{name: "cancel hash", run: func() any { return result{err: r.scrub.leaveHash(s)} }, done: func(v any) {
@@ -112,28 +110,26 @@ func (r *Replica) leave(s *session) {
 			}
 		}})
 	}
-	if r.scrub.of == s {
-		r.dropView(nil, s, func(err error) {
-			if err != nil {
-				r.cfg.Event("view-failed", err.Error())
-			}
-		})
+	if s.view == nil {
+		return
 	}
+	r.dropView(nil, s, false, func(err error) {
+		if err != nil {
+			r.cfg.Event("view-failed", err.Error())
+		}
+	})
 }
 
-// dropView closes the view if it belongs to the session of. It is done for the session by, nil for nobody.
-func (r *Replica) dropView(by, of *session, done func(error)) {
-	r.enqueue(&metaOp{name: "close view", exclusive: true, s: by, run: func() any {
-		if r.scrub.of != of || r.scrub.view == nil {
-			return opened{view: r.scrub.view}
+// dropView closes the view of a session. It is done for the session by, nil for nobody.
+func (r *Replica) dropView(by, of *session, exclusive bool, done func(error)) {
+	r.enqueue(&metaOp{name: "close view", exclusive: exclusive, s: by, run: func() any {
+		if of.view == nil {
+			return result{}
 		}
-		return opened{err: r.scrub.view.Close()}
+		return result{err: of.view.Close()}
 	}, done: func(v any) {
-		res := v.(opened)
-		if r.scrub.view = res.view; res.view == nil {
-			r.scrub.of = nil
-		}
-		done(res.err)
+		of.view, of.ranges = nil, nil
+		done(v.(result).err)
 	}})
 }
 
@@ -141,9 +137,9 @@ var errNoView = fmt.Errorf("%w: no snapshot is open here", chain.ErrInvalid)
 
 func (r *Replica) verify(s *session, h *wire.Header, m *wire.Verify) {
 	r.enqueue(&metaOp{name: "verify", s: s, run: func() any {
-		v := r.scrub.view
+		v := s.view
 		switch {
-		case v == nil || r.scrub.of != s:
+		case v == nil:
 			return result{err: errNoView}
 		case m.Off < 0 || m.Len <= 0 || m.Len > wire.MaxPayload || m.Off > v.Size() || m.Len > v.Size()-m.Off:
 			return result{err: fmt.Errorf("%w: range [%d,+%d) of %d bytes", chain.ErrInvalid, m.Off, m.Len, v.Size())}
@@ -232,8 +228,8 @@ func (c *scrubbing) leaveHash(s *session) error {
 
 // runView carries out a request on the open view. false: no buffer now, try again later.
 func (r *Replica) runView(s *session, h *wire.Header, payload loop.Seg) bool {
-	v := r.scrub.view
-	if v == nil || r.scrub.of != s || h.Len <= 0 || h.Len > block.MaxTransfer || (h.Off|h.Len)%block.Size != 0 ||
+	v := s.view
+	if v == nil || h.Len <= 0 || h.Len > block.MaxTransfer || (h.Off|h.Len)%block.Size != 0 ||
 		h.Off > v.Size() || h.Len > v.Size()-h.Off {
 		return r.refuse(s, h, payload)
 	}
@@ -271,15 +267,20 @@ func (r *Replica) readView(s *session, h *wire.Header, v *chain.View) bool {
 func (r *Replica) repair(s *session, h *wire.Header, payload loop.Seg) {
 	hdr, data := *h, bytes.Clone(r.arena.Seg(payload))
 	r.release(payload)
-	v := r.scrub.view
+	view := s.view
 	r.enqueue(&metaOp{name: "repair", exclusive: true, s: s, run: func() any {
-		if r.scrub.view != v {
+		if s.view != view {
 			return repaired{err: errNoView}
 		}
-		w, err := v.Repair(hdr.Off, data)
+		w, err := view.Repair(hdr.Off, data)
 		return repaired{w, err}
 	}, done: func(v any) {
 		res := v.(repaired)
+		for _, o := range r.conns {
+			if o != nil && o.view != nil {
+				o.view.Repaired(view, res.written)
+			}
+		}
 		for _, w := range res.written {
 			r.cfg.Event("repaired", fmt.Sprintf("%d bytes at %d", w.Len, w.Off))
 		}

@@ -15,6 +15,9 @@ const (
 	sessionGreeted sessionPhase = iota
 	sessionPromising
 	sessionOpen
+	// sessionOpening: a reader's snapshot is being opened; sessionReading: it may be read.
+	sessionOpening
+	sessionReading
 	sessionClosing
 )
 
@@ -41,6 +44,11 @@ type session struct {
 	prepared bool
 	// hashed: it has asked for checksums, and may have left a computation behind.
 	hashed bool
+	// reader: it may read the snapshot that view shows, and nothing else.
+	reader bool
+	// view is the snapshot that is open here, nil without one; ranges is where a reader's has data.
+	view   *chain.View
+	ranges [][2]int64
 	jobs   int
 }
 
@@ -172,7 +180,10 @@ func (s *session) PlacePayload(_ *wire.Conn, h *wire.Header) (loop.Seg, bool) {
 	case s.phase == sessionGreeted && (h.Type != wire.Hello || h.Payload > maxHello):
 		s.conn.Fail(fmt.Errorf("%w: %s of %d bytes instead of a hello", wire.ErrFrame, h.Type, h.Payload))
 		return loop.Seg{}, false
-	case s.phase == sessionOpen && len(s.r.waiting) > 0:
+	case s.phase == sessionReading && h.Payload > maxHello:
+		s.conn.Fail(fmt.Errorf("%w: %s of %d bytes from a reader", wire.ErrFrame, h.Type, h.Payload))
+		return loop.Seg{}, false
+	case (s.phase == sessionOpen || s.phase == sessionReading) && len(s.r.waiting) > 0:
 		// Whoever waits for a buffer comes first: payloads that can only wait behind it must not take the last ones.
 		return loop.Seg{}, false
 	}
@@ -198,13 +209,18 @@ func (s *session) Frame(_ *wire.Conn, h *wire.Header, payload loop.Seg) {
 		s.hello(h, r.arena.Seg(payload))
 		r.release(payload)
 		return
-	case s.phase != sessionOpen || h.IsResponse():
+	case (s.phase != sessionOpen && s.phase != sessionReading) || h.IsResponse():
 		s.conn.Fail(fmt.Errorf("%w: unexpected %s", wire.ErrFrame, h.Type))
 		r.release(payload)
 		return
 	}
 	if h.Epoch != s.epoch {
 		s.answer(h, block.Fenced)
+		r.release(payload)
+		return
+	}
+	if s.reader && !readerMay(h) {
+		s.answer(h, block.Refused)
 		r.release(payload)
 		return
 	}
@@ -249,6 +265,8 @@ func (s *session) hello(h *wire.Header, p []byte) {
 		s.refuse(h, block.Invalid, fmt.Sprintf("nonce of %d bytes", len(m.Nonce)))
 	case m.VolumeUUID != c.VolumeUUID:
 		s.refuse(h, block.Refused, fmt.Sprintf("this is a replica of volume %s (%s), not of %s (%s)", c.VolumeName, c.VolumeUUID, m.VolumeName, m.VolumeUUID))
+	case m.Reader != nil:
+		s.admitReader(h, &m)
 	case !wire.SameProof(m.Proof, wire.EngineProof(c.Secret, c.VolumeUUID, m.Epoch, s.nonce, m.Nonce)):
 		s.refuse(h, block.Refused, "the volume's secret does not match")
 	case m.Prepared:

@@ -33,6 +33,9 @@ type ControlRequest struct {
 	HashSnapshot *HashSnapshot `json:"hashSnapshot,omitempty"`
 	CancelHash   *CancelHash   `json:"cancelHash,omitempty"`
 	HashLock     *HashLock     `json:"hashLock,omitempty"`
+	// ViewExtents serves readers, ImportMark clones: see reader.go.
+	ViewExtents *ViewExtents `json:"viewExtents,omitempty"`
+	ImportMark  *ImportMark  `json:"importMark,omitempty"`
 	// SetLimits changes what Snapshot refuses.
 	SetLimits *SnapshotLimits `json:"setLimits,omitempty"`
 	// Ping asks for an answer and nothing else: it shows that the session still stands.

@@ -20,6 +20,7 @@ import (
 )
 
 // Version is the newest protocol version this code speaks; MinVersion the oldest. A peer picks the highest both know.
+// Version 2 added read-only sessions (reader.go) and marks of incomplete content.
 const (
 	Version    = 2
 	MinVersion = 1

@@ -35,9 +35,11 @@ type HelloMessage struct {
 	Epoch uint64 `json:"epoch"`
 	// Prepared asks what the replica has promised and recorded, and promises nothing. A second hello on the same connection,
 	// with an epoch and without it, activates the session.
-	Prepared bool   `json:"prepared,omitempty"`
-	Nonce    []byte `json:"nonce"`
-	Proof    []byte `json:"proof"`
+	Prepared bool `json:"prepared,omitempty"`
+	// Reader asks for a read-only session on one snapshot instead; Epoch is 0 then.
+	Reader *Grant `json:"reader,omitempty"`
+	Nonce  []byte `json:"nonce"`
+	Proof  []byte `json:"proof"`
 }
 
 // HelloReply is the replica's answer. On Fenced the record tells the newer epoch.
@@ -58,8 +60,9 @@ type HelloReply struct {
 	Standby bool `json:"standby,omitempty"`
 	Trial   bool `json:"trial,omitempty"`
 	// Rebuilding: the directory is an incomplete copy.
-	Rebuilding bool  `json:"rebuilding,omitempty"`
-	Size       int64 `json:"size"`
+	Rebuilding bool `json:"rebuilding,omitempty"`
+	// Size of the volume in bytes, or of the snapshot, where a reader asks.
+	Size int64 `json:"size"`
 	// Dirty lists regions whose replicas may differ, as numbers of DirtyRegion-sized pieces.
 	Dirty []uint32 `json:"dirty,omitempty"`
 	// DirtyAll: nothing is known, every region must be compared.

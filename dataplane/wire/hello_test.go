@@ -139,3 +139,41 @@ func FuzzMessages(f *testing.F) {
 		}
 	})
 }
+
+// A grant's key depends on everything that it grants, and a reader's proof is nobody else's.
+func TestGrantKeysDiffer(t *testing.T) {
+	base := Grant{Snapshot: "s", For: "target", Expires: 100}
+	key := func(g Grant, secret, uuid string) string { return hex.EncodeToString(g.Key([]byte(secret), uuid)) }
+	seen := map[string]string{key(base, "secret", "uuid"): "the grant"}
+	for name, k := range map[string]string{
+		"another secret":   key(base, "Secret", "uuid"),
+		"another volume":   key(base, "secret", "uuiD"),
+		"another snapshot": key(Grant{"S", "target", 100}, "secret", "uuid"),
+		"another reader":   key(Grant{"s", "targeT", 100}, "secret", "uuid"),
+		"another end":      key(Grant{"s", "target", 101}, "secret", "uuid"),
+		"shifted texts":    key(Grant{"st", "arget", 100}, "secret", "uuid"),
+		"no grant":         hex.EncodeToString([]byte("secret")),
+	} {
+		if other, ok := seen[k]; ok {
+			t.Errorf("%s gives the same key as %s", name, other)
+		}
+		seen[k] = name
+	}
+	n1, n2 := []byte("0123456789abcdef"), []byte("fedcba9876543210")
+	k := base.Key([]byte("secret"), "uuid")
+	if p := ReaderProof(k, "uuid", n1, n2); SameProof(p, EngineProof(k, "uuid", 0, n1, n2)) || SameProof(p, ReplicaProof(k, "uuid", 0, n1, n2)) {
+		t.Error("a reader's proof is good for another role")
+	}
+}
+
+// Key and proof are part of the format.
+func TestGrantBytes(t *testing.T) {
+	g := Grant{Snapshot: "snap", For: "9d7a1c0e-5c1b-4a52-8d5e-0c8f4ec1a4b2", Expires: 1790000000}
+	k := g.Key(make([]byte, SecretSize), "6f2c9a56-93d3-4b7c-9a5e-2d1f0c6b7a88")
+	p := ReaderProof(k, "6f2c9a56-93d3-4b7c-9a5e-2d1f0c6b7a88", make([]byte, NonceSize), make([]byte, NonceSize))
+	const wantKey, wantProof = "6d320a78fb80193cbc88b85291002b05274047a47cc7ade0fe2c5dfe61952b60",
+		"4f56f945f242fe53d4dab3e18d70342bea05b70c7e081378799071a8663d621b"
+	if hex.EncodeToString(k) != wantKey || hex.EncodeToString(p) != wantProof {
+		t.Errorf("key %x, proof %x; the format says %s, %s", k, p, wantKey, wantProof)
+	}
+}

@@ -1,0 +1,115 @@
+package replica
+
+import (
+	"errors"
+	"fmt"
+
+	"ankole.storage/block"
+	"ankole.storage/dataplane/chain"
+	"ankole.storage/dataplane/wire"
+)
+
+// maxReaders bounds read-only sessions: each holds a map of its snapshot and some files.
+const maxReaders = 8
+
+// A reader is the engine of another volume that copies a snapshot of this one. The engine of this volume has granted it that, and only
+// that: it promises nothing, ends no session, outlives a change of epoch, and can change nothing. Its snapshot is pinned: a purge
+// leaves it alone while it is read.
+
+// admitReader checks a reader's grant and opens the snapshot.
+func (s *session) admitReader(h *wire.Header, m *wire.HelloMessage) {
+	c, g := &s.r.cfg, m.Reader
+	key := g.Key(c.Secret, c.VolumeUUID)
+	switch {
+	case m.Version < wire.ReaderVersion:
+		s.refuse(h, block.Invalid, fmt.Sprintf("read-only sessions need protocol version %d", wire.ReaderVersion))
+		return
+	case !wire.SameProof(m.Proof, wire.ReaderProof(key, c.VolumeUUID, s.nonce, m.Nonce)):
+		s.refuse(h, block.Refused, "the grant does not hold here: it is for something else, or of another volume")
+		return
+	case c.Unix == nil || c.Unix() > g.Expires:
+		s.refuse(h, block.Refused, fmt.Sprintf("the grant to read snapshot %s has expired: ask the volume's engine for another one", g.Snapshot))
+		return
+	case s.r.readers() >= maxReaders:
+		s.refuse(h, block.LimitReached, fmt.Sprintf("%d sessions read here already; try later, or another replica", maxReaders))
+		return
+	}
+	s.phase, s.reader = sessionOpening, true
+	hdr, nonce := *h, m.Nonce
+	s.r.enqueue(&metaOp{name: "open view", s: s, run: func() any { return s.r.openReader(g.Snapshot) }, done: func(v any) {
+		res := v.(readerView)
+		s.view, s.ranges = res.view, res.ranges
+		switch {
+		case s.closing():
+			s.r.leave(s)
+		case res.err != nil:
+			s.reader = false
+			s.refuse(&hdr, codeOf(res.err), res.err.Error())
+		default:
+			s.phase, s.epoch = sessionReading, 0
+			s.r.cfg.Event("reader", fmt.Sprintf("volume %s reads snapshot %s", g.For, g.Snapshot))
+			s.send(hdr.Answer(block.OK), wire.Marshal(wire.HelloReply{Size: res.view.Size(),
+				Proof: wire.ReplicaProof(key, c.VolumeUUID, 0, s.nonce, nonce)}))
+		}
+	}})
+}
+
+// readerView is a snapshot that was opened for a reader.
+type readerView struct {
+	view   *chain.View
+	ranges [][2]int64
+	err    error
+}
+
+// openReader opens and pins a snapshot, and lists what it holds. It blocks.
+func (r *Replica) openReader(snapshot string) readerView {
+	v, err := r.chain.OpenView(snapshot)
+	if err != nil {
+		return readerView{err: err}
+	}
+	v.Pin()
+	ranges, err := v.Ranges()
+	if err != nil {
+		return readerView{err: errors.Join(err, v.Close())}
+	}
+	return readerView{view: v, ranges: ranges}
+}
+
+// readers counts read-only sessions.
+func (r *Replica) readers() (n int) {
+	for _, s := range r.conns {
+		if s != nil && s.reader && !s.closing() {
+			n++
+		}
+	}
+	return n
+}
+
+// endReaders ends them all.
+func (r *Replica) endReaders(reason string) {
+	for _, s := range r.conns {
+		if s != nil && s.reader {
+			s.end(reason)
+		}
+	}
+}
+
+// readerMay tells whether a request is one of those that a reader may send at all.
+func readerMay(h *wire.Header) bool {
+	switch h.Type {
+	case wire.Read, wire.Hash:
+		return h.Flags&wire.AtView != 0
+	case wire.Control:
+		return true // looked at more closely when it is decoded
+	}
+	return false
+}
+
+// viewExtents lists where a reader's snapshot has data.
+func (r *Replica) viewExtents(s *session, h *wire.Header, m *wire.ViewExtents) {
+	if !s.reader {
+		r.reply(s, h, block.Invalid, wire.ControlReply{Error: "this session is not a reader's"})
+		return
+	}
+	r.reply(s, h, block.OK, wire.ControlReply{Extents: pageOf(s.ranges, m.Off)})
+}

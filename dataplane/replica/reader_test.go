@@ -1,0 +1,197 @@
+package replica_test
+
+import (
+	"bytes"
+	"slices"
+	"strings"
+	"testing"
+
+	"ankole.storage/block"
+	"ankole.storage/dataplane/wire"
+)
+
+func (g *rig) grant(snapshot string) wire.Grant {
+	return wire.Grant{Snapshot: snapshot, For: "9d7a1c0e-5c1b-4a52-8d5e-0c8f4ec1a4b2", Expires: g.w.Unix() + 60}
+}
+
+// readerHello connects and asks to read, as change wants it.
+func (g *rig) readerHello(grant wire.Grant, change func(*wire.HelloMessage)) (*peer, block.Code, wire.HelloReply, bool) {
+	g.t.Helper()
+	p := g.connect()
+	g.until("greeting", func() bool { return p.theirs != nil || p.gone })
+	code, r, ok := p.sayHello(0, "", func(m *wire.HelloMessage) {
+		m.Reader = &grant
+		m.Proof = wire.ReaderProof(grant.Key(secret, volumeUUID), volumeUUID, p.theirs, p.nonce)
+		if change != nil {
+			change(m)
+		}
+	})
+	return p, code, r, ok
+}
+
+func (g *rig) reader(snapshot string) *peer {
+	g.t.Helper()
+	grant := g.grant(snapshot)
+	p, code, r, ok := g.readerHello(grant, nil)
+	if !ok || code != block.OK || r.Size != volumeSize {
+		g.t.Fatalf("%v %s: %+v", ok, code, r)
+	}
+	if !wire.SameProof(r.Proof, wire.ReplicaProof(grant.Key(secret, volumeUUID), volumeUUID, 0, p.theirs, p.nonce)) {
+		g.t.Fatal("the replica cannot prove that it knows the secret")
+	}
+	return p
+}
+
+// A reader sees the snapshot it was granted, beside the engine, which does not notice; whatever else it asks is refused.
+func TestReader(t *testing.T) {
+	g, e := snapshotted(t)
+	p := g.reader("a")
+	at := wire.Header{Type: wire.Read, Flags: wire.AtView, Len: 3 * block.Size}
+	want := append(filled(2, 2*block.Size), filled(1, block.Size)...)
+	if got := p.mustAsk(at, nil); !bytes.Equal(got, want) {
+		t.Fatalf("the reader reads %x", got[0])
+	}
+	if r := p.mustControl(wire.ControlRequest{ViewExtents: &wire.ViewExtents{}}); !slices.Equal(r.Extents.Ranges, [][2]int64{{0, 3 * block.Size}}) || r.Extents.Next != -1 {
+		t.Fatalf("%+v", r.Extents)
+	}
+	if r := p.mustControl(wire.ControlRequest{ViewExtents: &wire.ViewExtents{Off: 3 * block.Size}}); len(r.Extents.Ranges) != 0 {
+		t.Fatalf("%+v", r.Extents)
+	}
+	p.mustControl(wire.ControlRequest{Ping: &wire.PingRequest{}})
+	for typ := wire.Read; typ <= wire.LayerPunch; typ++ {
+		if typ == wire.Control {
+			continue
+		}
+		if a := p.ask(wire.Header{Type: typ, Len: block.Size, Flags: wire.FUA}, nil); a.h.Code != block.Refused {
+			t.Errorf("%s: %s", typ, a.h.Code)
+		}
+	}
+	if a := p.ask(wire.Header{Type: wire.Write, Len: block.Size, Flags: wire.AtView}, filled(9, block.Size)); a.h.Code != block.Refused {
+		t.Errorf("a repair: %s", a.h.Code)
+	}
+	for name, q := range map[string]wire.ControlRequest{
+		"snapshot":     {Snapshot: &wire.SnapshotRequest{Name: "x"}},
+		"another view": {OpenView: &wire.OpenView{Snapshot: "a"}},
+		"close view":   {CloseView: &wire.CloseView{}},
+		"mark":         {ImportMark: &wire.ImportMark{What: "x"}},
+		"purge":        {Purge: &wire.PurgeRequest{Begin: true}},
+		"describe":     {Describe: &wire.DescribeRequest{}},
+		"check":        {Check: true, Expand: &wire.ExpandRequest{Size: 1 << 30}},
+	} {
+		if code, _ := p.control(q); code != block.Refused {
+			t.Errorf("%s: %s", name, code)
+		}
+	}
+	e.mustAsk(wire.Header{Type: wire.Write, Len: block.Size}, filled(5, block.Size))
+	if got := p.mustAsk(at, nil); !bytes.Equal(got, want) {
+		t.Fatal("a write to the head reached the snapshot")
+	}
+	if code, _ := e.control(wire.ControlRequest{ViewExtents: &wire.ViewExtents{}}); code != block.Invalid {
+		t.Errorf("an engine lists a reader's ranges: %s", code)
+	}
+}
+
+// A reader is let in by its grant and by nothing else, and learns nothing before.
+func TestReaderIsRefused(t *testing.T) {
+	for name, c := range map[string]struct {
+		grant  func(*wire.Grant)
+		change func(*wire.HelloMessage)
+		code   block.Code
+		says   string
+	}{
+		"expired":             {grant: func(g *wire.Grant) { g.Expires -= 120 }, code: block.Refused, says: "expired"},
+		"no such snapshot":    {grant: func(g *wire.Grant) { g.Snapshot = "b" }, code: block.NotFound, says: "no snapshot"},
+		"the head":            {grant: func(g *wire.Grant) { g.Snapshot = "volume-head" }, code: block.NotFound, says: "no snapshot"},
+		"another snapshot":    {change: func(m *wire.HelloMessage) { m.Reader.Snapshot = "b" }, code: block.Refused, says: "grant"},
+		"a longer life":       {change: func(m *wire.HelloMessage) { m.Reader.Expires++ }, code: block.Refused, says: "grant"},
+		"another volume":      {change: func(m *wire.HelloMessage) { m.Reader.For = "x" }, code: block.Refused, says: "grant"},
+		"no proof":            {change: func(m *wire.HelloMessage) { m.Proof = nil }, code: block.Refused, says: "grant"},
+		"version 1":           {change: func(m *wire.HelloMessage) { m.Version = 1 }, code: block.Invalid, says: "version"},
+		"a replica elsewhere": {change: func(m *wire.HelloMessage) { m.VolumeUUID = "x" }, code: block.Refused, says: "replica of volume"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g, e := snapshotted(t)
+			grant := g.grant("a")
+			if c.grant != nil {
+				c.grant(&grant)
+			}
+			p, code, r, ok := g.readerHello(grant, c.change)
+			if !ok || code != c.code || !strings.Contains(r.Error, c.says) || r.Proof != nil {
+				t.Errorf("%v %s: %+v", ok, code, r)
+			}
+			p.request(wire.Header{Type: wire.Read, Flags: wire.AtView, Len: block.Size}, nil)
+			g.until("who was refused may not read", func() bool { return p.gone })
+			if a := e.ask(wire.Header{Type: wire.Read, Len: 4096}, nil); a.h.Code != block.OK || e.gone {
+				t.Errorf("the engine was disturbed: %s", a.h.Code)
+			}
+		})
+	}
+}
+
+// The key of a grant is no secret of the volume: nobody becomes an engine with it.
+func TestGrantMakesNoEngine(t *testing.T) {
+	g, _ := snapshotted(t)
+	grant := g.grant("a")
+	p := g.connect()
+	g.until("greeting", func() bool { return p.theirs != nil })
+	code, _, ok := p.sayHello(7, "intruder", func(m *wire.HelloMessage) {
+		m.Proof = wire.EngineProof(grant.Key(secret, volumeUUID), volumeUUID, 7, p.theirs, p.nonce)
+	})
+	if !ok || code != block.Refused {
+		t.Fatalf("%v %s", ok, code)
+	}
+}
+
+// A reader outlives a change of engine, a snapshot, a revert and a purge of what it reads; its session ends with a rebuild.
+func TestReaderSeesItThrough(t *testing.T) {
+	g, e := snapshotted(t)
+	files := g.disk().OpenFiles()
+	p := g.reader("a")
+	want := append(filled(2, 2*block.Size), filled(1, block.Size)...)
+	check := func(when string) {
+		t.Helper()
+		if got := p.mustAsk(wire.Header{Type: wire.Read, Flags: wire.AtView, Len: 3 * block.Size}, nil); !bytes.Equal(got, want) {
+			t.Fatalf("%s the reader reads %x", when, got[0])
+		}
+	}
+	e.mustControl(wire.ControlRequest{Snapshot: &wire.SnapshotRequest{Name: "b", UserCreated: true}})
+	e.mustAsk(wire.Header{Type: wire.Write, Len: 3 * block.Size}, filled(6, 3*block.Size))
+	check("after a snapshot")
+	e.mustControl(wire.ControlRequest{RemoveSnapshot: &wire.RemoveSnapshot{Name: "a"}})
+	e.mustControl(wire.ControlRequest{Purge: &wire.PurgeRequest{Begin: true}})
+	for i := 0; !e.mustControl(wire.ControlRequest{Purge: &wire.PurgeRequest{}}).Purge.Done; i++ {
+		if i > 100 {
+			t.Fatal("the purge does not end")
+		}
+	}
+	check("after a purge")
+	f := g.engine(2, "f")
+	check("under another engine")
+	f.mustControl(wire.ControlRequest{Revert: &wire.RevertRequest{Name: "b"}})
+	check("after a revert")
+	d := f.mustControl(wire.ControlRequest{Describe: &wire.DescribeRequest{}})
+	f.mustControl(wire.ControlRequest{BeginRebuild: &wire.BeginRebuild{ChainDescription: *d.Chain}})
+	g.until("the session ends with the chain", func() bool { return p.gone })
+	g.until("everything is closed", func() bool { return g.disk().OpenFiles() <= files+1 })
+}
+
+// Only so many read at once, and who goes makes room.
+func TestReadersAreBounded(t *testing.T) {
+	g, e := snapshotted(t)
+	files := g.disk().OpenFiles()
+	var all []*peer
+	for range 8 {
+		all = append(all, g.reader("a"))
+	}
+	if _, code, r, ok := g.readerHello(g.grant("a"), nil); !ok || code != block.LimitReached {
+		t.Fatalf("%v %s %+v", ok, code, r)
+	}
+	for _, p := range all {
+		p.proc.Kill()
+	}
+	g.until("files are closed", func() bool { return g.disk().OpenFiles() == files })
+	g.reader("a")
+	if a := e.ask(wire.Header{Type: wire.Read, Len: 4096}, nil); a.h.Code != block.OK {
+		t.Fatal(a.h.Code)
+	}
+}
