@@ -54,6 +54,8 @@ func (s *session) admitReader(h *wire.Header, m *wire.HelloMessage) {
 	}})
 }
 
+var errStandby = fmt.Errorf("%w: another process has the directory; ask that one", chain.ErrInvalid)
+
 // readerView is a snapshot that was opened for a reader.
 type readerView struct {
 	view   *chain.View
@@ -63,6 +65,9 @@ type readerView struct {
 
 // openReader opens and pins a snapshot, and lists what it holds. It blocks.
 func (r *Replica) openReader(snapshot string) readerView {
+	if r.chain == nil {
+		return readerView{err: errStandby}
+	}
 	v, err := r.chain.OpenView(snapshot)
 	if err != nil {
 		return readerView{err: err}

@@ -19,12 +19,17 @@ type scrubbing struct {
 	by   *session
 }
 
+// close gives up the computation.
+func (c *scrubbing) close() error {
+	if c.hash == nil {
+		return nil
+	}
+	return c.endHash()
+}
+
 // closeViews gives back everything that is open on the chain. Nothing may be in flight.
 func (r *Replica) closeViews() error {
-	var err error
-	if r.scrub.hash != nil {
-		err = r.scrub.endHash()
-	}
+	err := r.scrub.close()
 	for _, s := range r.conns {
 		if s != nil && s.view != nil {
 			err = errors.Join(err, s.view.Close())

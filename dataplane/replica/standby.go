@@ -103,13 +103,16 @@ func (r *Replica) giveBack(reason string) {
 	}})
 }
 
-// letGo closes the chain. Nothing is in flight.
+// letGo closes the chain. Nothing is in flight. Views are closed by released: they belong to sessions, of which only the loop's thread
+// knows.
 func (r *Replica) letGo() any {
 	return result{err: errors.Join(r.scrub.close(), r.cfg.Directory.Release(r.chain))}
 }
 
 // released makes the process standby. A directory that could not be closed is left by ending the process.
 func (r *Replica) released(err error) {
+	err = errors.Join(err, r.closeViews())
+	r.endReaders("another process takes the directory over")
 	r.chain, r.hold, r.writable = nil, standby, true
 	r.extents, r.exLayer, r.purge = nil, 0, purging{}
 	if err != nil {
