@@ -34,7 +34,41 @@ func (s *service) Get(ctx context.Context, _ *enginev1.GetRequest) (*enginev1.St
 	defer cancel()
 	_ = s.p.ask(ask, func(reply func(error)) any { return engine.Refresh{Reply: reply} })
 	v, _ := s.p.state.get()
+	// Requests that are counted do not change the state that is published: watchers would hear of nothing else.
+	if c, _, err := s.measure(ask); err == nil {
+		v.engine.Counters = c
+	}
 	return s.p.message(v), nil
+}
+
+// measure asks the core what it has counted.
+func (s *service) measure(ctx context.Context) (c engine.Counters, r engine.Rates, err error) {
+	type figures struct {
+		c engine.Counters
+		r engine.Rates
+	}
+	got := make(chan figures, 1)
+	err = s.p.ask(ctx, func(reply func(error)) any {
+		return engine.Measure{Reply: func(c engine.Counters, r engine.Rates) {
+			got <- figures{c, r}
+			reply(nil)
+		}}
+	})
+	if err != nil {
+		return c, r, err
+	}
+	f := <-got
+	return f.c, f.r, nil
+}
+
+// Metrics implements enginev1.EngineServer.
+func (s *service) Metrics(ctx context.Context, _ *enginev1.MetricsRequest) (*enginev1.MetricsResponse, error) {
+	_, r, err := s.measure(ctx)
+	if err != nil {
+		return nil, statusOf(err)
+	}
+	return &enginev1.MetricsResponse{Reads: r.Reads, Writes: r.Writes, ReadBytes: r.ReadBytes, WriteBytes: r.WriteBytes,
+		ReadLatencyNanos: uint64(r.ReadLatency), WriteLatencyNanos: uint64(r.WriteLatency)}, nil
 }
 
 // Watch implements enginev1.EngineServer.

@@ -49,7 +49,8 @@ func (p *engineProcess) message(v published) *enginev1.State {
 		Endpoint: v.endpoint, Snapshots: map[string]*enginev1.Snapshot{}, Suspended: s.Serving && s.Reason != "",
 		Epoch: int64(s.Epoch), Generation: int64(s.Record.Generation),
 		Counters: &enginev1.Counters{Reads: s.Counters.Reads, Writes: s.Counters.Writes, ReadBytes: s.Counters.ReadBytes,
-			WriteBytes: s.Counters.WriteBytes, Flushes: s.Counters.Flushes, Discards: s.Counters.Discards},
+			WriteBytes: s.Counters.WriteBytes, Flushes: s.Counters.Flushes, Discards: s.Counters.Discards,
+			ReadNanos: s.Counters.ReadNanos, WriteNanos: s.Counters.WriteNanos},
 	}
 	m.SuspendedReason, m.Scrub = s.Reason, scrubMessage(s.Scrub)
 	m.Hashes = map[string]*enginev1.SnapshotHashState{}
@@ -58,7 +59,8 @@ func (p *engineProcess) message(v published) *enginev1.State {
 	}
 	m.Expanding, m.LastExpansionError, m.LastExpansionFailedAt = s.Expansion.Running, s.Expansion.Error, s.Expansion.FailedAt
 	m.Options = &enginev1.Options{SnapshotMaxCount: int32(s.Options.SnapshotMaxCount), SnapshotMaxSize: s.Options.SnapshotMaxSize,
-		UnmapMarkSnapChainRemoved: s.Options.UnmapMarkSnapChainRemoved}
+		UnmapMarkSnapChainRemoved: s.Options.UnmapMarkSnapChainRemoved,
+		RebuildBandwidth:          s.RebuildBudget, RebuildConcurrency: int32(max(1, s.Options.RebuildConcurrency))}
 	if v.up {
 		m.FrontendState = "up"
 	}

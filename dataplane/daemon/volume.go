@@ -36,6 +36,14 @@ func (s *service) OptionsSet(ctx context.Context, r *enginev1.OptionsSetRequest)
 			n := int(*r.SnapshotMaxCount)
 			m.SnapshotMaxCount = &n
 		}
+		if r.RebuildConcurrency != nil {
+			n := int(*r.RebuildConcurrency)
+			if n == 0 {
+				n = -1 // for the core that is the default; who sets it means a number
+			}
+			m.RebuildConcurrency = &n
+		}
+		m.RebuildBudget = r.RebuildBandwidth
 		return m
 	})
 }

@@ -47,7 +47,7 @@ var (
 
 func (e *Engine) posted(v any) {
 	switch v.(type) {
-	case Refresh, AskHash, HashLocks: // change nothing
+	case Refresh, AskHash, HashLocks, Measure: // change nothing
 	default:
 		e.changed = true
 	}
@@ -87,6 +87,8 @@ func (e *Engine) posted(v any) {
 		e.askHash(m)
 	case HashLocks:
 		e.hashLocks(m)
+	case Measure:
+		e.measure(m)
 	case Refresh:
 		e.refreshThen(m.Reply)
 	case Shutdown:

@@ -12,12 +12,22 @@ import (
 	"ankole.storage/dataplane/wire"
 )
 
-// Pieces that are copied or compared at once: so many while nobody uses the volume, and so few while somebody does, that a
-// request never waits behind many of them.
+// Pieces that are copied or compared at once: so many while nobody uses the volume, and so few, for each that the option
+// RebuildConcurrency allows, while somebody does, that a request never waits behind many of them. Ten at most, of 1 MiB each, leave
+// most of the arena's reserve to others.
 const (
 	rebuildWidth     = 8
 	rebuildWidthBusy = 2
 )
+
+// width is how many pieces may be under way now.
+func (j *rebuildJob) width() int {
+	busy := rebuildWidthBusy * max(1, j.e.options.RebuildConcurrency)
+	if j.e.foreground > 0 {
+		return busy
+	}
+	return max(rebuildWidth, busy)
+}
 
 // more keeps pieces under way.
 func (j *rebuildJob) more() {
@@ -44,11 +54,7 @@ func (j *rebuildJob) progress() {
 
 // free reports whether another piece may begin: requests of the volume's user come first, and the budget is kept.
 func (j *rebuildJob) free() bool {
-	width := rebuildWidth
-	if j.e.foreground > 0 {
-		width = rebuildWidthBusy
-	}
-	return j.running < width && !j.dead && j.source != nil && j.e.now >= j.paceAt
+	return j.running < j.width() && !j.dead && j.source != nil && j.e.now >= j.paceAt
 }
 
 // pace takes n bytes from the budget.

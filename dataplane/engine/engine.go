@@ -167,6 +167,7 @@ type Engine struct {
 	stopped   bool
 	changed   bool
 	counters  Counters
+	seconds   seconds
 	snapshots []Snapshot
 	// sizesAt and sizesWrites are when the sizes were asked for last, and how many writes there were by then.
 	sizesAt     clock.Ticks

@@ -5,6 +5,7 @@ import (
 	"math/bits"
 
 	"ankole.storage/block"
+	"ankole.storage/clock"
 	"ankole.storage/dataplane/frontend"
 	"ankole.storage/dataplane/loop"
 	"ankole.storage/dataplane/wire"
@@ -15,8 +16,9 @@ var errFenced = errors.New("fenced: the replica has promised a newer epoch")
 // request is a frontend's request while its pieces are under way.
 type request struct {
 	frontend.Request
-	pieces int
-	code   block.Code
+	pieces  int
+	code    block.Code
+	arrived clock.Ticks
 }
 
 // zeroWindow is the piece size of zeroing and discard: one dirty region.
@@ -25,7 +27,7 @@ const zeroWindow = DirtyRegion
 // begin splits a request into tasks. Pieces of reads and writes end at multiples of block.MaxTransfer, so that even
 // when widened to whole blocks a piece fits into one frame.
 func (e *Engine) begin(fr *frontend.Request) {
-	r := &request{Request: *fr, pieces: 1}
+	r := &request{Request: *fr, pieces: 1, arrived: e.now}
 	switch r.Kind {
 	case block.Read, block.Write:
 		kind := wire.Read
@@ -109,7 +111,7 @@ func (e *Engine) pieceDone(r *request, code block.Code) {
 	if r.pieces > 0 {
 		return
 	}
-	e.count1(r)
+	e.countRequest(r)
 	if e.fe != nil {
 		e.fe.Complete(r.ID, r.code, e.out)
 	}
@@ -402,22 +404,6 @@ func (e *Engine) finish(t *task, code block.Code) {
 	if r != nil {
 		e.foreground--
 		e.pieceDone(r, code)
-	}
-}
-
-func (e *Engine) count1(r *request) {
-	c := &e.counters
-	switch r.Kind {
-	case block.Read:
-		c.Reads++
-		c.ReadBytes += uint64(r.Len)
-	case block.Write, block.WriteZeroes:
-		c.Writes++
-		c.WriteBytes += uint64(r.Len)
-	case block.Flush:
-		c.Flushes++
-	case block.Discard:
-		c.Discards++
 	}
 }
 

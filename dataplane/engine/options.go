@@ -15,6 +15,8 @@ type Options struct {
 	// UnmapMarkSnapChainRemoved is kept for clients that ask for it. Discard gives back only what the head holds and no
 	// snapshot needs, so that there is nothing for it to switch.
 	UnmapMarkSnapChainRemoved bool
+	// RebuildConcurrency is how many of a rebuild's steps go on at once, 1 to 5; 0 means 1.
+	RebuildConcurrency int
 }
 
 // Bounds of SnapshotMaxCount, those of the setting.
@@ -23,12 +25,18 @@ const (
 	maxSnapshotCount = 250
 )
 
+// maxRebuildConcurrency is that of the setting replica-rebuild-concurrent-sync-limit.
+const maxRebuildConcurrency = 5
+
 // SetOptions changes the fields that are not nil, on every replica.
 type SetOptions struct {
 	SnapshotMaxCount          *int
 	SnapshotMaxSize           *int64
 	UnmapMarkSnapChainRemoved *bool
-	Reply                     func(error)
+	RebuildConcurrency        *int
+	// RebuildBudget bounds what rebuilds send, in bytes per second; 0 means no bound.
+	RebuildBudget *int64
+	Reply         func(error)
 }
 
 // Validate returns an error that is block.Invalid for a value out of range.
@@ -38,6 +46,9 @@ func (o *Options) Validate() error {
 	}
 	if o.SnapshotMaxSize < 0 {
 		return fmt.Errorf("%w: snapshot-max-size %d is negative", block.Invalid, o.SnapshotMaxSize)
+	}
+	if o.RebuildConcurrency < 0 || o.RebuildConcurrency > maxRebuildConcurrency {
+		return fmt.Errorf("%w: rebuild concurrency %d is outside 1 to %d", block.Invalid, o.RebuildConcurrency, maxRebuildConcurrency)
 	}
 	return nil
 }
@@ -53,11 +64,21 @@ func (e *Engine) setOptions(m SetOptions) {
 	if m.UnmapMarkSnapChainRemoved != nil {
 		o.UnmapMarkSnapChainRemoved = *m.UnmapMarkSnapChainRemoved
 	}
-	if err := o.Validate(); err != nil {
+	if m.RebuildConcurrency != nil {
+		o.RebuildConcurrency = *m.RebuildConcurrency
+	}
+	err := o.Validate()
+	if m.RebuildBudget != nil && *m.RebuildBudget < 0 {
+		err = fmt.Errorf("%w: rebuild bandwidth %d is negative; 0 means no bound", block.Invalid, *m.RebuildBudget)
+	}
+	if err != nil {
 		m.Reply(err)
 		return
 	}
 	e.options = o
+	if m.RebuildBudget != nil {
+		e.rebuildBudget = *m.RebuildBudget
+	}
 	for _, l := range e.links {
 		if l != nil && l.mode == RW {
 			e.pushLimits(l)

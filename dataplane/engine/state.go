@@ -24,6 +24,8 @@ type State struct {
 	Hashes    []Hashing
 	Expansion Expansion
 	Options   Options
+	// RebuildBudget bounds what rebuilds send, in bytes per second, 0 for no bound.
+	RebuildBudget int64
 	// Reason says why nothing is served, or why requests wait; empty otherwise.
 	Reason string
 	// Fatal: the engine will not serve (again); Fenced: because a newer one does.
@@ -83,13 +85,8 @@ type Snapshot struct {
 // HeadName is how the head is listed among the snapshots.
 const HeadName = "volume-head"
 
-// Counters count what the frontend asked for since the engine started.
-type Counters struct {
-	Reads, Writes, ReadBytes, WriteBytes, Flushes, Discards uint64
-}
-
 func (e *Engine) state() State {
-	s := State{Size: e.agreedSize, Expansion: e.expansion, Options: e.options, Serving: e.serving, Epoch: e.quorum.Epoch(), Record: e.quorum.Record(),
+	s := State{Size: e.agreedSize, Expansion: e.expansion, Options: e.options, RebuildBudget: e.rebuildBudget, Serving: e.serving, Epoch: e.quorum.Epoch(), Record: e.quorum.Record(),
 		Counters: e.counters, Snapshots: e.snapshots, Reason: e.why(), Fatal: e.fatal != "", Fenced: e.fenced}
 	s.Scrub = e.scrubbed.clone()
 	for _, h := range e.hashes {

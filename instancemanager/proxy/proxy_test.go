@@ -82,6 +82,11 @@ func (e *engine) Version(ctx context.Context, r *enginev1.VersionRequest) (*engi
 	return &enginev1.VersionResponse{Version: "v9", CliApiVersion: 10, DataFormatVersion: 1}, err
 }
 
+func (e *engine) Metrics(ctx context.Context, r *enginev1.MetricsRequest) (*enginev1.MetricsResponse, error) {
+	_, err := e.note(ctx, "Metrics", r)
+	return &enginev1.MetricsResponse{Reads: 1, Writes: 2, ReadBytes: 3, WriteBytes: 4, ReadLatencyNanos: 5, WriteLatencyNanos: 6}, err
+}
+
 func (e *engine) ReplicaAdd(ctx context.Context, r *enginev1.ReplicaAddRequest) (*enginev1.State, error) {
 	return e.note(ctx, "ReplicaAdd", r)
 }
@@ -208,6 +213,15 @@ func TestOperations(t *testing.T) {
 		{"VolumeSnapshotMaxSizeSet to none", func(ctx context.Context) error {
 			return empty(c.VolumeSnapshotMaxSizeSet(ctx, &imrpc.EngineVolumeSnapshotMaxSizeSetRequest{ProxyEngineRequest: e, Size: &ptypes.VolumeSnapshotMaxSizeSetRequest{}}))
 		}, []string{"OptionsSet snapshot_max_size=0"}},
+		{"ReplicaRebuildingQosSet", func(ctx context.Context) error {
+			return empty(c.ReplicaRebuildingQosSet(ctx, &imrpc.EngineReplicaRebuildingQosSetRequest{ProxyEngineRequest: e, QosLimitMbps: 3}))
+		}, []string{"OptionsSet rebuild_bandwidth=3145728"}},
+		{"ReplicaRebuildingQosSet to none", func(ctx context.Context) error {
+			return empty(c.ReplicaRebuildingQosSet(ctx, &imrpc.EngineReplicaRebuildingQosSetRequest{ProxyEngineRequest: e}))
+		}, []string{"OptionsSet rebuild_bandwidth=0"}},
+		{"ReplicaRebuildConcurrentSyncLimitSet", func(ctx context.Context) error {
+			return empty(c.ReplicaRebuildConcurrentSyncLimitSet(ctx, &imrpc.EngineReplicaRebuildConcurrentSyncLimitSetRequest{ProxyEngineRequest: e, Limit: 5}))
+		}, []string{"OptionsSet rebuild_concurrency=5"}},
 		{"SnapshotRevert", func(ctx context.Context) error {
 			return empty(c.SnapshotRevert(ctx, &imrpc.EngineSnapshotRevertRequest{ProxyEngineRequest: e, Name: "s1"}))
 		}, []string{"SnapshotRevert name=s1"}},
@@ -261,7 +275,7 @@ func TestOperations(t *testing.T) {
 func TestState(t *testing.T) {
 	r := newRig(t)
 	r.state = &enginev1.State{VolumeName: "demo", Size: 1 << 30, Frontend: "tgt-blockdev", FrontendState: "up", Endpoint: "/dev/longhorn/demo",
-		Expanding: true, LastExpansionError: "full", Options: &enginev1.Options{SnapshotMaxCount: 9, SnapshotMaxSize: 10, UnmapMarkSnapChainRemoved: true},
+		Expanding: true, LastExpansionError: "full", Options: &enginev1.Options{SnapshotMaxCount: 9, SnapshotMaxSize: 10, UnmapMarkSnapChainRemoved: true, RebuildConcurrency: 3},
 		Replicas: []*enginev1.Replica{
 			{Address: "tcp://10.0.0.1:10000", Mode: enginev1.Mode_MODE_RW, Purge: &enginev1.Purge{Running: true, Progress: 40, State: "in_progress"}},
 			{Address: "tcp://10.0.0.2:10000", Mode: enginev1.Mode_MODE_WO, Rebuild: &enginev1.Rebuild{Running: true, Progress: 50, State: "in_progress", FromAddress: "tcp://10.0.0.1:10000"}},
@@ -297,8 +311,12 @@ func TestState(t *testing.T) {
 		t.Errorf("%v %v", version, err)
 	}
 	metrics, err := r.c.MetricsGet(t.Context(), e)
-	if err != nil || metrics.GetMetrics() == nil {
+	if err != nil || !proto.Equal(metrics.GetMetrics(), &ptypes.Metrics{ReadThroughput: 3, WriteThroughput: 4, ReadLatency: 5, WriteLatency: 6, ReadIOPS: 1, WriteIOPS: 2}) {
 		t.Errorf("%v %v", metrics, err)
+	}
+	limit, err := r.c.ReplicaRebuildConcurrentSyncLimitGet(t.Context(), e)
+	if err != nil || limit.GetLimit() != 3 {
+		t.Errorf("%v %v", limit, err)
 	}
 	if _, err := r.c.ReplicaVerifyRebuild(t.Context(), &imrpc.EngineReplicaVerifyRebuildRequest{ProxyEngineRequest: e, ReplicaAddress: "10.0.0.1:10000"}); err != nil {
 		t.Error(err)
@@ -367,6 +385,14 @@ func TestRefusals(t *testing.T) {
 			_, err := c.ReplicaModeUpdate(ctx, &imrpc.EngineReplicaModeUpdateRequest{ProxyEngineRequest: e, ReplicaAddress: "10.0.0.1:1", Mode: ptypes.ReplicaMode_RW})
 			return err
 		}, codes.InvalidArgument, "RW"},
+		{"a negative bandwidth", func(ctx context.Context) error {
+			_, err := c.ReplicaRebuildingQosSet(ctx, &imrpc.EngineReplicaRebuildingQosSetRequest{ProxyEngineRequest: e, QosLimitMbps: -1})
+			return err
+		}, codes.InvalidArgument, "qos_limit_mbps -1"},
+		{"more than fits", func(ctx context.Context) error {
+			_, err := c.ReplicaRebuildingQosSet(ctx, &imrpc.EngineReplicaRebuildingQosSetRequest{ProxyEngineRequest: e, QosLimitMbps: 1 << 60})
+			return err
+		}, codes.InvalidArgument, "MiB"},
 		{"replica without a port", func(ctx context.Context) error {
 			_, err := c.ReplicaAdd(ctx, &imrpc.EngineReplicaAddRequest{ProxyEngineRequest: e, ReplicaAddress: "10.0.0.1"})
 			return err

@@ -25,13 +25,12 @@ const (
 
 // Register serves imrpc.ProxyEngineService.
 func (e *Engines) Register(s grpc.ServiceRegistrar) {
-	imrpc.RegisterProxyEngineServiceServer(s, &service{engines: e, rates: &rates{}})
+	imrpc.RegisterProxyEngineServiceServer(s, &service{engines: e})
 }
 
 type service struct {
 	imrpc.UnimplementedProxyEngineServiceServer
 	engines *Engines
-	rates   *rates
 }
 
 // target is the engine a request is for: a client of it, and the context with identity and deadline of calls to it.

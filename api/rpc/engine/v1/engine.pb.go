@@ -491,8 +491,12 @@ type Options struct {
 	SnapshotMaxSize int64 `protobuf:"varint,2,opt,name=snapshot_max_size,json=snapshotMaxSize,proto3" json:"snapshot_max_size,omitempty"`
 	// Kept and shown for the control plane; see docs/engine.md.
 	UnmapMarkSnapChainRemoved bool `protobuf:"varint,3,opt,name=unmap_mark_snap_chain_removed,json=unmapMarkSnapChainRemoved,proto3" json:"unmap_mark_snap_chain_removed,omitempty"`
-	unknownFields             protoimpl.UnknownFields
-	sizeCache                 protoimpl.SizeCache
+	// What rebuilds send at most, bytes per second; 0: no bound.
+	RebuildBandwidth int64 `protobuf:"varint,4,opt,name=rebuild_bandwidth,json=rebuildBandwidth,proto3" json:"rebuild_bandwidth,omitempty"`
+	// How many of a rebuild's steps go on at once, 1 to 5.
+	RebuildConcurrency int32 `protobuf:"varint,5,opt,name=rebuild_concurrency,json=rebuildConcurrency,proto3" json:"rebuild_concurrency,omitempty"`
+	unknownFields      protoimpl.UnknownFields
+	sizeCache          protoimpl.SizeCache
 }
 
 func (x *Options) Reset() {
@@ -544,6 +548,20 @@ func (x *Options) GetUnmapMarkSnapChainRemoved() bool {
 		return x.UnmapMarkSnapChainRemoved
 	}
 	return false
+}
+
+func (x *Options) GetRebuildBandwidth() int64 {
+	if x != nil {
+		return x.RebuildBandwidth
+	}
+	return 0
+}
+
+func (x *Options) GetRebuildConcurrency() int32 {
+	if x != nil {
+		return x.RebuildConcurrency
+	}
+	return 0
 }
 
 // Rebuild progress of a WO replica; also kept after the end.
@@ -744,13 +762,16 @@ func (x *Snapshot) GetLabels() map[string]string {
 }
 
 type Counters struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Reads         uint64                 `protobuf:"varint,1,opt,name=reads,proto3" json:"reads,omitempty"`
-	Writes        uint64                 `protobuf:"varint,2,opt,name=writes,proto3" json:"writes,omitempty"`
-	ReadBytes     uint64                 `protobuf:"varint,3,opt,name=read_bytes,json=readBytes,proto3" json:"read_bytes,omitempty"`
-	WriteBytes    uint64                 `protobuf:"varint,4,opt,name=write_bytes,json=writeBytes,proto3" json:"write_bytes,omitempty"`
-	Flushes       uint64                 `protobuf:"varint,5,opt,name=flushes,proto3" json:"flushes,omitempty"`
-	Discards      uint64                 `protobuf:"varint,6,opt,name=discards,proto3" json:"discards,omitempty"`
+	state      protoimpl.MessageState `protogen:"open.v1"`
+	Reads      uint64                 `protobuf:"varint,1,opt,name=reads,proto3" json:"reads,omitempty"`
+	Writes     uint64                 `protobuf:"varint,2,opt,name=writes,proto3" json:"writes,omitempty"`
+	ReadBytes  uint64                 `protobuf:"varint,3,opt,name=read_bytes,json=readBytes,proto3" json:"read_bytes,omitempty"`
+	WriteBytes uint64                 `protobuf:"varint,4,opt,name=write_bytes,json=writeBytes,proto3" json:"write_bytes,omitempty"`
+	Flushes    uint64                 `protobuf:"varint,5,opt,name=flushes,proto3" json:"flushes,omitempty"`
+	Discards   uint64                 `protobuf:"varint,6,opt,name=discards,proto3" json:"discards,omitempty"`
+	// How long those requests took altogether.
+	ReadNanos     uint64 `protobuf:"varint,7,opt,name=read_nanos,json=readNanos,proto3" json:"read_nanos,omitempty"`
+	WriteNanos    uint64 `protobuf:"varint,8,opt,name=write_nanos,json=writeNanos,proto3" json:"write_nanos,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -827,6 +848,142 @@ func (x *Counters) GetDiscards() uint64 {
 	return 0
 }
 
+func (x *Counters) GetReadNanos() uint64 {
+	if x != nil {
+		return x.ReadNanos
+	}
+	return 0
+}
+
+func (x *Counters) GetWriteNanos() uint64 {
+	if x != nil {
+		return x.WriteNanos
+	}
+	return 0
+}
+
+type MetricsRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *MetricsRequest) Reset() {
+	*x = MetricsRequest{}
+	mi := &file_engine_v1_engine_proto_msgTypes[8]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *MetricsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*MetricsRequest) ProtoMessage() {}
+
+func (x *MetricsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_engine_v1_engine_proto_msgTypes[8]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use MetricsRequest.ProtoReflect.Descriptor instead.
+func (*MetricsRequest) Descriptor() ([]byte, []int) {
+	return file_engine_v1_engine_proto_rawDescGZIP(), []int{8}
+}
+
+// What was done in the last whole second.
+type MetricsResponse struct {
+	state      protoimpl.MessageState `protogen:"open.v1"`
+	Reads      uint64                 `protobuf:"varint,1,opt,name=reads,proto3" json:"reads,omitempty"`
+	Writes     uint64                 `protobuf:"varint,2,opt,name=writes,proto3" json:"writes,omitempty"`
+	ReadBytes  uint64                 `protobuf:"varint,3,opt,name=read_bytes,json=readBytes,proto3" json:"read_bytes,omitempty"`
+	WriteBytes uint64                 `protobuf:"varint,4,opt,name=write_bytes,json=writeBytes,proto3" json:"write_bytes,omitempty"`
+	// Averages of the requests that were answered in it, nanoseconds; 0 without one.
+	ReadLatencyNanos  uint64 `protobuf:"varint,5,opt,name=read_latency_nanos,json=readLatencyNanos,proto3" json:"read_latency_nanos,omitempty"`
+	WriteLatencyNanos uint64 `protobuf:"varint,6,opt,name=write_latency_nanos,json=writeLatencyNanos,proto3" json:"write_latency_nanos,omitempty"`
+	unknownFields     protoimpl.UnknownFields
+	sizeCache         protoimpl.SizeCache
+}
+
+func (x *MetricsResponse) Reset() {
+	*x = MetricsResponse{}
+	mi := &file_engine_v1_engine_proto_msgTypes[9]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *MetricsResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*MetricsResponse) ProtoMessage() {}
+
+func (x *MetricsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_engine_v1_engine_proto_msgTypes[9]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use MetricsResponse.ProtoReflect.Descriptor instead.
+func (*MetricsResponse) Descriptor() ([]byte, []int) {
+	return file_engine_v1_engine_proto_rawDescGZIP(), []int{9}
+}
+
+func (x *MetricsResponse) GetReads() uint64 {
+	if x != nil {
+		return x.Reads
+	}
+	return 0
+}
+
+func (x *MetricsResponse) GetWrites() uint64 {
+	if x != nil {
+		return x.Writes
+	}
+	return 0
+}
+
+func (x *MetricsResponse) GetReadBytes() uint64 {
+	if x != nil {
+		return x.ReadBytes
+	}
+	return 0
+}
+
+func (x *MetricsResponse) GetWriteBytes() uint64 {
+	if x != nil {
+		return x.WriteBytes
+	}
+	return 0
+}
+
+func (x *MetricsResponse) GetReadLatencyNanos() uint64 {
+	if x != nil {
+		return x.ReadLatencyNanos
+	}
+	return 0
+}
+
+func (x *MetricsResponse) GetWriteLatencyNanos() uint64 {
+	if x != nil {
+		return x.WriteLatencyNanos
+	}
+	return 0
+}
+
 type ReplicaAddRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Address       string                 `protobuf:"bytes,1,opt,name=address,proto3" json:"address,omitempty"`
@@ -836,7 +993,7 @@ type ReplicaAddRequest struct {
 
 func (x *ReplicaAddRequest) Reset() {
 	*x = ReplicaAddRequest{}
-	mi := &file_engine_v1_engine_proto_msgTypes[8]
+	mi := &file_engine_v1_engine_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -848,7 +1005,7 @@ func (x *ReplicaAddRequest) String() string {
 func (*ReplicaAddRequest) ProtoMessage() {}
 
 func (x *ReplicaAddRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_engine_v1_engine_proto_msgTypes[8]
+	mi := &file_engine_v1_engine_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -861,7 +1018,7 @@ func (x *ReplicaAddRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReplicaAddRequest.ProtoReflect.Descriptor instead.
 func (*ReplicaAddRequest) Descriptor() ([]byte, []int) {
-	return file_engine_v1_engine_proto_rawDescGZIP(), []int{8}
+	return file_engine_v1_engine_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *ReplicaAddRequest) GetAddress() string {
@@ -880,7 +1037,7 @@ type ReplicaRemoveRequest struct {
 
 func (x *ReplicaRemoveRequest) Reset() {
 	*x = ReplicaRemoveRequest{}
-	mi := &file_engine_v1_engine_proto_msgTypes[9]
+	mi := &file_engine_v1_engine_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -892,7 +1049,7 @@ func (x *ReplicaRemoveRequest) String() string {
 func (*ReplicaRemoveRequest) ProtoMessage() {}
 
 func (x *ReplicaRemoveRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_engine_v1_engine_proto_msgTypes[9]
+	mi := &file_engine_v1_engine_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -905,7 +1062,7 @@ func (x *ReplicaRemoveRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReplicaRemoveRequest.ProtoReflect.Descriptor instead.
 func (*ReplicaRemoveRequest) Descriptor() ([]byte, []int) {
-	return file_engine_v1_engine_proto_rawDescGZIP(), []int{9}
+	return file_engine_v1_engine_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *ReplicaRemoveRequest) GetAddress() string {
@@ -926,7 +1083,7 @@ type SnapshotCreateRequest struct {
 
 func (x *SnapshotCreateRequest) Reset() {
 	*x = SnapshotCreateRequest{}
-	mi := &file_engine_v1_engine_proto_msgTypes[10]
+	mi := &file_engine_v1_engine_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -938,7 +1095,7 @@ func (x *SnapshotCreateRequest) String() string {
 func (*SnapshotCreateRequest) ProtoMessage() {}
 
 func (x *SnapshotCreateRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_engine_v1_engine_proto_msgTypes[10]
+	mi := &file_engine_v1_engine_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -951,7 +1108,7 @@ func (x *SnapshotCreateRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SnapshotCreateRequest.ProtoReflect.Descriptor instead.
 func (*SnapshotCreateRequest) Descriptor() ([]byte, []int) {
-	return file_engine_v1_engine_proto_rawDescGZIP(), []int{10}
+	return file_engine_v1_engine_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *SnapshotCreateRequest) GetName() string {
@@ -984,7 +1141,7 @@ type SnapshotCreateResponse struct {
 
 func (x *SnapshotCreateResponse) Reset() {
 	*x = SnapshotCreateResponse{}
-	mi := &file_engine_v1_engine_proto_msgTypes[11]
+	mi := &file_engine_v1_engine_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -996,7 +1153,7 @@ func (x *SnapshotCreateResponse) String() string {
 func (*SnapshotCreateResponse) ProtoMessage() {}
 
 func (x *SnapshotCreateResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_engine_v1_engine_proto_msgTypes[11]
+	mi := &file_engine_v1_engine_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1009,7 +1166,7 @@ func (x *SnapshotCreateResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SnapshotCreateResponse.ProtoReflect.Descriptor instead.
 func (*SnapshotCreateResponse) Descriptor() ([]byte, []int) {
-	return file_engine_v1_engine_proto_rawDescGZIP(), []int{11}
+	return file_engine_v1_engine_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *SnapshotCreateResponse) GetName() string {
@@ -1028,7 +1185,7 @@ type SnapshotRemoveRequest struct {
 
 func (x *SnapshotRemoveRequest) Reset() {
 	*x = SnapshotRemoveRequest{}
-	mi := &file_engine_v1_engine_proto_msgTypes[12]
+	mi := &file_engine_v1_engine_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1040,7 +1197,7 @@ func (x *SnapshotRemoveRequest) String() string {
 func (*SnapshotRemoveRequest) ProtoMessage() {}
 
 func (x *SnapshotRemoveRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_engine_v1_engine_proto_msgTypes[12]
+	mi := &file_engine_v1_engine_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1053,7 +1210,7 @@ func (x *SnapshotRemoveRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SnapshotRemoveRequest.ProtoReflect.Descriptor instead.
 func (*SnapshotRemoveRequest) Descriptor() ([]byte, []int) {
-	return file_engine_v1_engine_proto_rawDescGZIP(), []int{12}
+	return file_engine_v1_engine_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *SnapshotRemoveRequest) GetName() string {
@@ -1073,7 +1230,7 @@ type SnapshotPurgeRequest struct {
 
 func (x *SnapshotPurgeRequest) Reset() {
 	*x = SnapshotPurgeRequest{}
-	mi := &file_engine_v1_engine_proto_msgTypes[13]
+	mi := &file_engine_v1_engine_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1085,7 +1242,7 @@ func (x *SnapshotPurgeRequest) String() string {
 func (*SnapshotPurgeRequest) ProtoMessage() {}
 
 func (x *SnapshotPurgeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_engine_v1_engine_proto_msgTypes[13]
+	mi := &file_engine_v1_engine_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1098,7 +1255,7 @@ func (x *SnapshotPurgeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SnapshotPurgeRequest.ProtoReflect.Descriptor instead.
 func (*SnapshotPurgeRequest) Descriptor() ([]byte, []int) {
-	return file_engine_v1_engine_proto_rawDescGZIP(), []int{13}
+	return file_engine_v1_engine_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *SnapshotPurgeRequest) GetSkipIfInProgress() bool {
@@ -1117,7 +1274,7 @@ type SnapshotRevertRequest struct {
 
 func (x *SnapshotRevertRequest) Reset() {
 	*x = SnapshotRevertRequest{}
-	mi := &file_engine_v1_engine_proto_msgTypes[14]
+	mi := &file_engine_v1_engine_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1129,7 +1286,7 @@ func (x *SnapshotRevertRequest) String() string {
 func (*SnapshotRevertRequest) ProtoMessage() {}
 
 func (x *SnapshotRevertRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_engine_v1_engine_proto_msgTypes[14]
+	mi := &file_engine_v1_engine_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1142,7 +1299,7 @@ func (x *SnapshotRevertRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SnapshotRevertRequest.ProtoReflect.Descriptor instead.
 func (*SnapshotRevertRequest) Descriptor() ([]byte, []int) {
-	return file_engine_v1_engine_proto_rawDescGZIP(), []int{14}
+	return file_engine_v1_engine_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *SnapshotRevertRequest) GetName() string {
@@ -1162,7 +1319,7 @@ type ExpandRequest struct {
 
 func (x *ExpandRequest) Reset() {
 	*x = ExpandRequest{}
-	mi := &file_engine_v1_engine_proto_msgTypes[15]
+	mi := &file_engine_v1_engine_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1174,7 +1331,7 @@ func (x *ExpandRequest) String() string {
 func (*ExpandRequest) ProtoMessage() {}
 
 func (x *ExpandRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_engine_v1_engine_proto_msgTypes[15]
+	mi := &file_engine_v1_engine_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1187,7 +1344,7 @@ func (x *ExpandRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExpandRequest.ProtoReflect.Descriptor instead.
 func (*ExpandRequest) Descriptor() ([]byte, []int) {
-	return file_engine_v1_engine_proto_rawDescGZIP(), []int{15}
+	return file_engine_v1_engine_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *ExpandRequest) GetSize() int64 {
@@ -1202,13 +1359,15 @@ type OptionsSetRequest struct {
 	SnapshotMaxCount          *int32                 `protobuf:"varint,1,opt,name=snapshot_max_count,json=snapshotMaxCount,proto3,oneof" json:"snapshot_max_count,omitempty"`
 	SnapshotMaxSize           *int64                 `protobuf:"varint,2,opt,name=snapshot_max_size,json=snapshotMaxSize,proto3,oneof" json:"snapshot_max_size,omitempty"`
 	UnmapMarkSnapChainRemoved *bool                  `protobuf:"varint,3,opt,name=unmap_mark_snap_chain_removed,json=unmapMarkSnapChainRemoved,proto3,oneof" json:"unmap_mark_snap_chain_removed,omitempty"`
+	RebuildBandwidth          *int64                 `protobuf:"varint,4,opt,name=rebuild_bandwidth,json=rebuildBandwidth,proto3,oneof" json:"rebuild_bandwidth,omitempty"`
+	RebuildConcurrency        *int32                 `protobuf:"varint,5,opt,name=rebuild_concurrency,json=rebuildConcurrency,proto3,oneof" json:"rebuild_concurrency,omitempty"`
 	unknownFields             protoimpl.UnknownFields
 	sizeCache                 protoimpl.SizeCache
 }
 
 func (x *OptionsSetRequest) Reset() {
 	*x = OptionsSetRequest{}
-	mi := &file_engine_v1_engine_proto_msgTypes[16]
+	mi := &file_engine_v1_engine_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1220,7 +1379,7 @@ func (x *OptionsSetRequest) String() string {
 func (*OptionsSetRequest) ProtoMessage() {}
 
 func (x *OptionsSetRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_engine_v1_engine_proto_msgTypes[16]
+	mi := &file_engine_v1_engine_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1233,7 +1392,7 @@ func (x *OptionsSetRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OptionsSetRequest.ProtoReflect.Descriptor instead.
 func (*OptionsSetRequest) Descriptor() ([]byte, []int) {
-	return file_engine_v1_engine_proto_rawDescGZIP(), []int{16}
+	return file_engine_v1_engine_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *OptionsSetRequest) GetSnapshotMaxCount() int32 {
@@ -1257,6 +1416,20 @@ func (x *OptionsSetRequest) GetUnmapMarkSnapChainRemoved() bool {
 	return false
 }
 
+func (x *OptionsSetRequest) GetRebuildBandwidth() int64 {
+	if x != nil && x.RebuildBandwidth != nil {
+		return *x.RebuildBandwidth
+	}
+	return 0
+}
+
+func (x *OptionsSetRequest) GetRebuildConcurrency() int32 {
+	if x != nil && x.RebuildConcurrency != nil {
+		return *x.RebuildConcurrency
+	}
+	return 0
+}
+
 type FrontendStartRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Frontend      string                 `protobuf:"bytes,1,opt,name=frontend,proto3" json:"frontend,omitempty"`
@@ -1266,7 +1439,7 @@ type FrontendStartRequest struct {
 
 func (x *FrontendStartRequest) Reset() {
 	*x = FrontendStartRequest{}
-	mi := &file_engine_v1_engine_proto_msgTypes[17]
+	mi := &file_engine_v1_engine_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1278,7 +1451,7 @@ func (x *FrontendStartRequest) String() string {
 func (*FrontendStartRequest) ProtoMessage() {}
 
 func (x *FrontendStartRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_engine_v1_engine_proto_msgTypes[17]
+	mi := &file_engine_v1_engine_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1291,7 +1464,7 @@ func (x *FrontendStartRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FrontendStartRequest.ProtoReflect.Descriptor instead.
 func (*FrontendStartRequest) Descriptor() ([]byte, []int) {
-	return file_engine_v1_engine_proto_rawDescGZIP(), []int{17}
+	return file_engine_v1_engine_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *FrontendStartRequest) GetFrontend() string {
@@ -1309,7 +1482,7 @@ type FrontendShutdownRequest struct {
 
 func (x *FrontendShutdownRequest) Reset() {
 	*x = FrontendShutdownRequest{}
-	mi := &file_engine_v1_engine_proto_msgTypes[18]
+	mi := &file_engine_v1_engine_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1321,7 +1494,7 @@ func (x *FrontendShutdownRequest) String() string {
 func (*FrontendShutdownRequest) ProtoMessage() {}
 
 func (x *FrontendShutdownRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_engine_v1_engine_proto_msgTypes[18]
+	mi := &file_engine_v1_engine_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1334,7 +1507,7 @@ func (x *FrontendShutdownRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FrontendShutdownRequest.ProtoReflect.Descriptor instead.
 func (*FrontendShutdownRequest) Descriptor() ([]byte, []int) {
-	return file_engine_v1_engine_proto_rawDescGZIP(), []int{18}
+	return file_engine_v1_engine_proto_rawDescGZIP(), []int{20}
 }
 
 type ScrubStartRequest struct {
@@ -1351,7 +1524,7 @@ type ScrubStartRequest struct {
 
 func (x *ScrubStartRequest) Reset() {
 	*x = ScrubStartRequest{}
-	mi := &file_engine_v1_engine_proto_msgTypes[19]
+	mi := &file_engine_v1_engine_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1363,7 +1536,7 @@ func (x *ScrubStartRequest) String() string {
 func (*ScrubStartRequest) ProtoMessage() {}
 
 func (x *ScrubStartRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_engine_v1_engine_proto_msgTypes[19]
+	mi := &file_engine_v1_engine_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1376,7 +1549,7 @@ func (x *ScrubStartRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ScrubStartRequest.ProtoReflect.Descriptor instead.
 func (*ScrubStartRequest) Descriptor() ([]byte, []int) {
-	return file_engine_v1_engine_proto_rawDescGZIP(), []int{19}
+	return file_engine_v1_engine_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *ScrubStartRequest) GetSnapshot() string {
@@ -1408,7 +1581,7 @@ type ScrubCancelRequest struct {
 
 func (x *ScrubCancelRequest) Reset() {
 	*x = ScrubCancelRequest{}
-	mi := &file_engine_v1_engine_proto_msgTypes[20]
+	mi := &file_engine_v1_engine_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1420,7 +1593,7 @@ func (x *ScrubCancelRequest) String() string {
 func (*ScrubCancelRequest) ProtoMessage() {}
 
 func (x *ScrubCancelRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_engine_v1_engine_proto_msgTypes[20]
+	mi := &file_engine_v1_engine_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1433,7 +1606,7 @@ func (x *ScrubCancelRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ScrubCancelRequest.ProtoReflect.Descriptor instead.
 func (*ScrubCancelRequest) Descriptor() ([]byte, []int) {
-	return file_engine_v1_engine_proto_rawDescGZIP(), []int{20}
+	return file_engine_v1_engine_proto_rawDescGZIP(), []int{22}
 }
 
 // Scrub is the progress and result of a scrub.
@@ -1462,7 +1635,7 @@ type Scrub struct {
 
 func (x *Scrub) Reset() {
 	*x = Scrub{}
-	mi := &file_engine_v1_engine_proto_msgTypes[21]
+	mi := &file_engine_v1_engine_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1474,7 +1647,7 @@ func (x *Scrub) String() string {
 func (*Scrub) ProtoMessage() {}
 
 func (x *Scrub) ProtoReflect() protoreflect.Message {
-	mi := &file_engine_v1_engine_proto_msgTypes[21]
+	mi := &file_engine_v1_engine_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1487,7 +1660,7 @@ func (x *Scrub) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Scrub.ProtoReflect.Descriptor instead.
 func (*Scrub) Descriptor() ([]byte, []int) {
-	return file_engine_v1_engine_proto_rawDescGZIP(), []int{21}
+	return file_engine_v1_engine_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *Scrub) GetRunning() bool {
@@ -1590,7 +1763,7 @@ type Finding struct {
 
 func (x *Finding) Reset() {
 	*x = Finding{}
-	mi := &file_engine_v1_engine_proto_msgTypes[22]
+	mi := &file_engine_v1_engine_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1602,7 +1775,7 @@ func (x *Finding) String() string {
 func (*Finding) ProtoMessage() {}
 
 func (x *Finding) ProtoReflect() protoreflect.Message {
-	mi := &file_engine_v1_engine_proto_msgTypes[22]
+	mi := &file_engine_v1_engine_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1615,7 +1788,7 @@ func (x *Finding) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Finding.ProtoReflect.Descriptor instead.
 func (*Finding) Descriptor() ([]byte, []int) {
-	return file_engine_v1_engine_proto_rawDescGZIP(), []int{22}
+	return file_engine_v1_engine_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *Finding) GetAddress() string {
@@ -1670,7 +1843,7 @@ type Checksums struct {
 
 func (x *Checksums) Reset() {
 	*x = Checksums{}
-	mi := &file_engine_v1_engine_proto_msgTypes[23]
+	mi := &file_engine_v1_engine_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1682,7 +1855,7 @@ func (x *Checksums) String() string {
 func (*Checksums) ProtoMessage() {}
 
 func (x *Checksums) ProtoReflect() protoreflect.Message {
-	mi := &file_engine_v1_engine_proto_msgTypes[23]
+	mi := &file_engine_v1_engine_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1695,7 +1868,7 @@ func (x *Checksums) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Checksums.ProtoReflect.Descriptor instead.
 func (*Checksums) Descriptor() ([]byte, []int) {
-	return file_engine_v1_engine_proto_rawDescGZIP(), []int{23}
+	return file_engine_v1_engine_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *Checksums) GetByAddress() map[string]string {
@@ -1716,7 +1889,7 @@ type SnapshotHashRequest struct {
 
 func (x *SnapshotHashRequest) Reset() {
 	*x = SnapshotHashRequest{}
-	mi := &file_engine_v1_engine_proto_msgTypes[24]
+	mi := &file_engine_v1_engine_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1728,7 +1901,7 @@ func (x *SnapshotHashRequest) String() string {
 func (*SnapshotHashRequest) ProtoMessage() {}
 
 func (x *SnapshotHashRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_engine_v1_engine_proto_msgTypes[24]
+	mi := &file_engine_v1_engine_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1741,7 +1914,7 @@ func (x *SnapshotHashRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SnapshotHashRequest.ProtoReflect.Descriptor instead.
 func (*SnapshotHashRequest) Descriptor() ([]byte, []int) {
-	return file_engine_v1_engine_proto_rawDescGZIP(), []int{24}
+	return file_engine_v1_engine_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *SnapshotHashRequest) GetName() string {
@@ -1767,7 +1940,7 @@ type SnapshotHashStatusRequest struct {
 
 func (x *SnapshotHashStatusRequest) Reset() {
 	*x = SnapshotHashStatusRequest{}
-	mi := &file_engine_v1_engine_proto_msgTypes[25]
+	mi := &file_engine_v1_engine_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1779,7 +1952,7 @@ func (x *SnapshotHashStatusRequest) String() string {
 func (*SnapshotHashStatusRequest) ProtoMessage() {}
 
 func (x *SnapshotHashStatusRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_engine_v1_engine_proto_msgTypes[25]
+	mi := &file_engine_v1_engine_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1792,7 +1965,7 @@ func (x *SnapshotHashStatusRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SnapshotHashStatusRequest.ProtoReflect.Descriptor instead.
 func (*SnapshotHashStatusRequest) Descriptor() ([]byte, []int) {
-	return file_engine_v1_engine_proto_rawDescGZIP(), []int{25}
+	return file_engine_v1_engine_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *SnapshotHashStatusRequest) GetName() string {
@@ -1811,7 +1984,7 @@ type SnapshotHashCancelRequest struct {
 
 func (x *SnapshotHashCancelRequest) Reset() {
 	*x = SnapshotHashCancelRequest{}
-	mi := &file_engine_v1_engine_proto_msgTypes[26]
+	mi := &file_engine_v1_engine_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1823,7 +1996,7 @@ func (x *SnapshotHashCancelRequest) String() string {
 func (*SnapshotHashCancelRequest) ProtoMessage() {}
 
 func (x *SnapshotHashCancelRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_engine_v1_engine_proto_msgTypes[26]
+	mi := &file_engine_v1_engine_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1836,7 +2009,7 @@ func (x *SnapshotHashCancelRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SnapshotHashCancelRequest.ProtoReflect.Descriptor instead.
 func (*SnapshotHashCancelRequest) Descriptor() ([]byte, []int) {
-	return file_engine_v1_engine_proto_rawDescGZIP(), []int{26}
+	return file_engine_v1_engine_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *SnapshotHashCancelRequest) GetName() string {
@@ -1854,7 +2027,7 @@ type SnapshotHashLockStateRequest struct {
 
 func (x *SnapshotHashLockStateRequest) Reset() {
 	*x = SnapshotHashLockStateRequest{}
-	mi := &file_engine_v1_engine_proto_msgTypes[27]
+	mi := &file_engine_v1_engine_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1866,7 +2039,7 @@ func (x *SnapshotHashLockStateRequest) String() string {
 func (*SnapshotHashLockStateRequest) ProtoMessage() {}
 
 func (x *SnapshotHashLockStateRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_engine_v1_engine_proto_msgTypes[27]
+	mi := &file_engine_v1_engine_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1879,7 +2052,7 @@ func (x *SnapshotHashLockStateRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SnapshotHashLockStateRequest.ProtoReflect.Descriptor instead.
 func (*SnapshotHashLockStateRequest) Descriptor() ([]byte, []int) {
-	return file_engine_v1_engine_proto_rawDescGZIP(), []int{27}
+	return file_engine_v1_engine_proto_rawDescGZIP(), []int{29}
 }
 
 type SnapshotHashLockStateResponse struct {
@@ -1892,7 +2065,7 @@ type SnapshotHashLockStateResponse struct {
 
 func (x *SnapshotHashLockStateResponse) Reset() {
 	*x = SnapshotHashLockStateResponse{}
-	mi := &file_engine_v1_engine_proto_msgTypes[28]
+	mi := &file_engine_v1_engine_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1904,7 +2077,7 @@ func (x *SnapshotHashLockStateResponse) String() string {
 func (*SnapshotHashLockStateResponse) ProtoMessage() {}
 
 func (x *SnapshotHashLockStateResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_engine_v1_engine_proto_msgTypes[28]
+	mi := &file_engine_v1_engine_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1917,7 +2090,7 @@ func (x *SnapshotHashLockStateResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SnapshotHashLockStateResponse.ProtoReflect.Descriptor instead.
 func (*SnapshotHashLockStateResponse) Descriptor() ([]byte, []int) {
-	return file_engine_v1_engine_proto_rawDescGZIP(), []int{28}
+	return file_engine_v1_engine_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *SnapshotHashLockStateResponse) GetLockedByAddress() map[string]bool {
@@ -1942,7 +2115,7 @@ type SnapshotHashState struct {
 
 func (x *SnapshotHashState) Reset() {
 	*x = SnapshotHashState{}
-	mi := &file_engine_v1_engine_proto_msgTypes[29]
+	mi := &file_engine_v1_engine_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1954,7 +2127,7 @@ func (x *SnapshotHashState) String() string {
 func (*SnapshotHashState) ProtoMessage() {}
 
 func (x *SnapshotHashState) ProtoReflect() protoreflect.Message {
-	mi := &file_engine_v1_engine_proto_msgTypes[29]
+	mi := &file_engine_v1_engine_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1967,7 +2140,7 @@ func (x *SnapshotHashState) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SnapshotHashState.ProtoReflect.Descriptor instead.
 func (*SnapshotHashState) Descriptor() ([]byte, []int) {
-	return file_engine_v1_engine_proto_rawDescGZIP(), []int{29}
+	return file_engine_v1_engine_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *SnapshotHashState) GetName() string {
@@ -2017,7 +2190,7 @@ type ReplicaHash struct {
 
 func (x *ReplicaHash) Reset() {
 	*x = ReplicaHash{}
-	mi := &file_engine_v1_engine_proto_msgTypes[30]
+	mi := &file_engine_v1_engine_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2029,7 +2202,7 @@ func (x *ReplicaHash) String() string {
 func (*ReplicaHash) ProtoMessage() {}
 
 func (x *ReplicaHash) ProtoReflect() protoreflect.Message {
-	mi := &file_engine_v1_engine_proto_msgTypes[30]
+	mi := &file_engine_v1_engine_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2042,7 +2215,7 @@ func (x *ReplicaHash) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReplicaHash.ProtoReflect.Descriptor instead.
 func (*ReplicaHash) Descriptor() ([]byte, []int) {
-	return file_engine_v1_engine_proto_rawDescGZIP(), []int{30}
+	return file_engine_v1_engine_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *ReplicaHash) GetState() string {
@@ -2095,7 +2268,7 @@ type VersionRequest struct {
 
 func (x *VersionRequest) Reset() {
 	*x = VersionRequest{}
-	mi := &file_engine_v1_engine_proto_msgTypes[31]
+	mi := &file_engine_v1_engine_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2107,7 +2280,7 @@ func (x *VersionRequest) String() string {
 func (*VersionRequest) ProtoMessage() {}
 
 func (x *VersionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_engine_v1_engine_proto_msgTypes[31]
+	mi := &file_engine_v1_engine_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2120,7 +2293,7 @@ func (x *VersionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VersionRequest.ProtoReflect.Descriptor instead.
 func (*VersionRequest) Descriptor() ([]byte, []int) {
-	return file_engine_v1_engine_proto_rawDescGZIP(), []int{31}
+	return file_engine_v1_engine_proto_rawDescGZIP(), []int{33}
 }
 
 type VersionResponse struct {
@@ -2140,7 +2313,7 @@ type VersionResponse struct {
 
 func (x *VersionResponse) Reset() {
 	*x = VersionResponse{}
-	mi := &file_engine_v1_engine_proto_msgTypes[32]
+	mi := &file_engine_v1_engine_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2152,7 +2325,7 @@ func (x *VersionResponse) String() string {
 func (*VersionResponse) ProtoMessage() {}
 
 func (x *VersionResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_engine_v1_engine_proto_msgTypes[32]
+	mi := &file_engine_v1_engine_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2165,7 +2338,7 @@ func (x *VersionResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VersionResponse.ProtoReflect.Descriptor instead.
 func (*VersionResponse) Descriptor() ([]byte, []int) {
-	return file_engine_v1_engine_proto_rawDescGZIP(), []int{32}
+	return file_engine_v1_engine_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *VersionResponse) GetVersion() string {
@@ -2281,11 +2454,13 @@ const file_engine_v1_engine_proto_rawDesc = "" +
 	"\arunning\x18\x01 \x01(\bR\arunning\x12\x1a\n" +
 	"\bprogress\x18\x02 \x01(\x05R\bprogress\x12\x14\n" +
 	"\x05state\x18\x03 \x01(\tR\x05state\x12\x14\n" +
-	"\x05error\x18\x04 \x01(\tR\x05error\"\xa5\x01\n" +
+	"\x05error\x18\x04 \x01(\tR\x05error\"\x83\x02\n" +
 	"\aOptions\x12,\n" +
 	"\x12snapshot_max_count\x18\x01 \x01(\x05R\x10snapshotMaxCount\x12*\n" +
 	"\x11snapshot_max_size\x18\x02 \x01(\x03R\x0fsnapshotMaxSize\x12@\n" +
-	"\x1dunmap_mark_snap_chain_removed\x18\x03 \x01(\bR\x19unmapMarkSnapChainRemoved\"\xce\x01\n" +
+	"\x1dunmap_mark_snap_chain_removed\x18\x03 \x01(\bR\x19unmapMarkSnapChainRemoved\x12+\n" +
+	"\x11rebuild_bandwidth\x18\x04 \x01(\x03R\x10rebuildBandwidth\x12/\n" +
+	"\x13rebuild_concurrency\x18\x05 \x01(\x05R\x12rebuildConcurrency\"\xce\x01\n" +
 	"\aRebuild\x12\x18\n" +
 	"\arunning\x18\x01 \x01(\bR\arunning\x12\x1a\n" +
 	"\bprogress\x18\x02 \x01(\x05R\bprogress\x12\x1d\n" +
@@ -2310,7 +2485,7 @@ const file_engine_v1_engine_proto_rawDesc = "" +
 	"\x05value\x18\x02 \x01(\bR\x05value:\x028\x01\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xae\x01\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xee\x01\n" +
 	"\bCounters\x12\x14\n" +
 	"\x05reads\x18\x01 \x01(\x04R\x05reads\x12\x16\n" +
 	"\x06writes\x18\x02 \x01(\x04R\x06writes\x12\x1d\n" +
@@ -2319,7 +2494,21 @@ const file_engine_v1_engine_proto_rawDesc = "" +
 	"\vwrite_bytes\x18\x04 \x01(\x04R\n" +
 	"writeBytes\x12\x18\n" +
 	"\aflushes\x18\x05 \x01(\x04R\aflushes\x12\x1a\n" +
-	"\bdiscards\x18\x06 \x01(\x04R\bdiscards\"-\n" +
+	"\bdiscards\x18\x06 \x01(\x04R\bdiscards\x12\x1d\n" +
+	"\n" +
+	"read_nanos\x18\a \x01(\x04R\treadNanos\x12\x1f\n" +
+	"\vwrite_nanos\x18\b \x01(\x04R\n" +
+	"writeNanos\"\x10\n" +
+	"\x0eMetricsRequest\"\xdd\x01\n" +
+	"\x0fMetricsResponse\x12\x14\n" +
+	"\x05reads\x18\x01 \x01(\x04R\x05reads\x12\x16\n" +
+	"\x06writes\x18\x02 \x01(\x04R\x06writes\x12\x1d\n" +
+	"\n" +
+	"read_bytes\x18\x03 \x01(\x04R\treadBytes\x12\x1f\n" +
+	"\vwrite_bytes\x18\x04 \x01(\x04R\n" +
+	"writeBytes\x12,\n" +
+	"\x12read_latency_nanos\x18\x05 \x01(\x04R\x10readLatencyNanos\x12.\n" +
+	"\x13write_latency_nanos\x18\x06 \x01(\x04R\x11writeLatencyNanos\"-\n" +
 	"\x11ReplicaAddRequest\x12\x18\n" +
 	"\aaddress\x18\x01 \x01(\tR\aaddress\"0\n" +
 	"\x14ReplicaRemoveRequest\x12\x18\n" +
@@ -2340,14 +2529,18 @@ const file_engine_v1_engine_proto_rawDesc = "" +
 	"\x15SnapshotRevertRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\"#\n" +
 	"\rExpandRequest\x12\x12\n" +
-	"\x04size\x18\x01 \x01(\x03R\x04size\"\x8d\x02\n" +
+	"\x04size\x18\x01 \x01(\x03R\x04size\"\xa3\x03\n" +
 	"\x11OptionsSetRequest\x121\n" +
 	"\x12snapshot_max_count\x18\x01 \x01(\x05H\x00R\x10snapshotMaxCount\x88\x01\x01\x12/\n" +
 	"\x11snapshot_max_size\x18\x02 \x01(\x03H\x01R\x0fsnapshotMaxSize\x88\x01\x01\x12E\n" +
-	"\x1dunmap_mark_snap_chain_removed\x18\x03 \x01(\bH\x02R\x19unmapMarkSnapChainRemoved\x88\x01\x01B\x15\n" +
+	"\x1dunmap_mark_snap_chain_removed\x18\x03 \x01(\bH\x02R\x19unmapMarkSnapChainRemoved\x88\x01\x01\x120\n" +
+	"\x11rebuild_bandwidth\x18\x04 \x01(\x03H\x03R\x10rebuildBandwidth\x88\x01\x01\x124\n" +
+	"\x13rebuild_concurrency\x18\x05 \x01(\x05H\x04R\x12rebuildConcurrency\x88\x01\x01B\x15\n" +
 	"\x13_snapshot_max_countB\x14\n" +
 	"\x12_snapshot_max_sizeB \n" +
-	"\x1e_unmap_mark_snap_chain_removed\"2\n" +
+	"\x1e_unmap_mark_snap_chain_removedB\x14\n" +
+	"\x12_rebuild_bandwidthB\x16\n" +
+	"\x14_rebuild_concurrency\"2\n" +
 	"\x14FrontendStartRequest\x12\x1a\n" +
 	"\bfrontend\x18\x01 \x01(\tR\bfrontend\"\x19\n" +
 	"\x17FrontendShutdownRequest\"m\n" +
@@ -2434,7 +2627,7 @@ const file_engine_v1_engine_proto_rawDesc = "" +
 	"\x10MODE_UNSPECIFIED\x10\x00\x12\v\n" +
 	"\aMODE_WO\x10\x01\x12\v\n" +
 	"\aMODE_RW\x10\x02\x12\f\n" +
-	"\bMODE_ERR\x10\x032\xcf\f\n" +
+	"\bMODE_ERR\x10\x032\x9f\r\n" +
 	"\x06Engine\x12<\n" +
 	"\x03Get\x12\x1c.ankole.engine.v1.GetRequest\x1a\x17.ankole.engine.v1.State\x12@\n" +
 	"\x05Watch\x12\x1c.ankole.engine.v1.GetRequest\x1a\x17.ankole.engine.v1.State0\x01\x12J\n" +
@@ -2457,6 +2650,7 @@ const file_engine_v1_engine_proto_rawDesc = "" +
 	"\x12SnapshotHashStatus\x12+.ankole.engine.v1.SnapshotHashStatusRequest\x1a#.ankole.engine.v1.SnapshotHashState\x12f\n" +
 	"\x12SnapshotHashCancel\x12+.ankole.engine.v1.SnapshotHashCancelRequest\x1a#.ankole.engine.v1.SnapshotHashState\x12x\n" +
 	"\x15SnapshotHashLockState\x12..ankole.engine.v1.SnapshotHashLockStateRequest\x1a/.ankole.engine.v1.SnapshotHashLockStateResponse\x12N\n" +
+	"\aMetrics\x12 .ankole.engine.v1.MetricsRequest\x1a!.ankole.engine.v1.MetricsResponse\x12N\n" +
 	"\aVersion\x12 .ankole.engine.v1.VersionRequest\x1a!.ankole.engine.v1.VersionResponseB+Z)ankole.storage/api/rpc/engine/v1;enginev1b\x06proto3"
 
 var (
@@ -2472,7 +2666,7 @@ func file_engine_v1_engine_proto_rawDescGZIP() []byte {
 }
 
 var file_engine_v1_engine_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_engine_v1_engine_proto_msgTypes = make([]protoimpl.MessageInfo, 42)
+var file_engine_v1_engine_proto_msgTypes = make([]protoimpl.MessageInfo, 44)
 var file_engine_v1_engine_proto_goTypes = []any{
 	(Mode)(0),                             // 0: ankole.engine.v1.Mode
 	(*GetRequest)(nil),                    // 1: ankole.engine.v1.GetRequest
@@ -2483,103 +2677,107 @@ var file_engine_v1_engine_proto_goTypes = []any{
 	(*Rebuild)(nil),                       // 6: ankole.engine.v1.Rebuild
 	(*Snapshot)(nil),                      // 7: ankole.engine.v1.Snapshot
 	(*Counters)(nil),                      // 8: ankole.engine.v1.Counters
-	(*ReplicaAddRequest)(nil),             // 9: ankole.engine.v1.ReplicaAddRequest
-	(*ReplicaRemoveRequest)(nil),          // 10: ankole.engine.v1.ReplicaRemoveRequest
-	(*SnapshotCreateRequest)(nil),         // 11: ankole.engine.v1.SnapshotCreateRequest
-	(*SnapshotCreateResponse)(nil),        // 12: ankole.engine.v1.SnapshotCreateResponse
-	(*SnapshotRemoveRequest)(nil),         // 13: ankole.engine.v1.SnapshotRemoveRequest
-	(*SnapshotPurgeRequest)(nil),          // 14: ankole.engine.v1.SnapshotPurgeRequest
-	(*SnapshotRevertRequest)(nil),         // 15: ankole.engine.v1.SnapshotRevertRequest
-	(*ExpandRequest)(nil),                 // 16: ankole.engine.v1.ExpandRequest
-	(*OptionsSetRequest)(nil),             // 17: ankole.engine.v1.OptionsSetRequest
-	(*FrontendStartRequest)(nil),          // 18: ankole.engine.v1.FrontendStartRequest
-	(*FrontendShutdownRequest)(nil),       // 19: ankole.engine.v1.FrontendShutdownRequest
-	(*ScrubStartRequest)(nil),             // 20: ankole.engine.v1.ScrubStartRequest
-	(*ScrubCancelRequest)(nil),            // 21: ankole.engine.v1.ScrubCancelRequest
-	(*Scrub)(nil),                         // 22: ankole.engine.v1.Scrub
-	(*Finding)(nil),                       // 23: ankole.engine.v1.Finding
-	(*Checksums)(nil),                     // 24: ankole.engine.v1.Checksums
-	(*SnapshotHashRequest)(nil),           // 25: ankole.engine.v1.SnapshotHashRequest
-	(*SnapshotHashStatusRequest)(nil),     // 26: ankole.engine.v1.SnapshotHashStatusRequest
-	(*SnapshotHashCancelRequest)(nil),     // 27: ankole.engine.v1.SnapshotHashCancelRequest
-	(*SnapshotHashLockStateRequest)(nil),  // 28: ankole.engine.v1.SnapshotHashLockStateRequest
-	(*SnapshotHashLockStateResponse)(nil), // 29: ankole.engine.v1.SnapshotHashLockStateResponse
-	(*SnapshotHashState)(nil),             // 30: ankole.engine.v1.SnapshotHashState
-	(*ReplicaHash)(nil),                   // 31: ankole.engine.v1.ReplicaHash
-	(*VersionRequest)(nil),                // 32: ankole.engine.v1.VersionRequest
-	(*VersionResponse)(nil),               // 33: ankole.engine.v1.VersionResponse
-	nil,                                   // 34: ankole.engine.v1.State.SnapshotsEntry
-	nil,                                   // 35: ankole.engine.v1.State.HashesEntry
-	nil,                                   // 36: ankole.engine.v1.Snapshot.ChildrenEntry
-	nil,                                   // 37: ankole.engine.v1.Snapshot.LabelsEntry
-	nil,                                   // 38: ankole.engine.v1.SnapshotCreateRequest.LabelsEntry
-	nil,                                   // 39: ankole.engine.v1.Scrub.ChecksumsEntry
-	nil,                                   // 40: ankole.engine.v1.Checksums.ByAddressEntry
-	nil,                                   // 41: ankole.engine.v1.SnapshotHashLockStateResponse.LockedByAddressEntry
-	nil,                                   // 42: ankole.engine.v1.SnapshotHashState.ByAddressEntry
+	(*MetricsRequest)(nil),                // 9: ankole.engine.v1.MetricsRequest
+	(*MetricsResponse)(nil),               // 10: ankole.engine.v1.MetricsResponse
+	(*ReplicaAddRequest)(nil),             // 11: ankole.engine.v1.ReplicaAddRequest
+	(*ReplicaRemoveRequest)(nil),          // 12: ankole.engine.v1.ReplicaRemoveRequest
+	(*SnapshotCreateRequest)(nil),         // 13: ankole.engine.v1.SnapshotCreateRequest
+	(*SnapshotCreateResponse)(nil),        // 14: ankole.engine.v1.SnapshotCreateResponse
+	(*SnapshotRemoveRequest)(nil),         // 15: ankole.engine.v1.SnapshotRemoveRequest
+	(*SnapshotPurgeRequest)(nil),          // 16: ankole.engine.v1.SnapshotPurgeRequest
+	(*SnapshotRevertRequest)(nil),         // 17: ankole.engine.v1.SnapshotRevertRequest
+	(*ExpandRequest)(nil),                 // 18: ankole.engine.v1.ExpandRequest
+	(*OptionsSetRequest)(nil),             // 19: ankole.engine.v1.OptionsSetRequest
+	(*FrontendStartRequest)(nil),          // 20: ankole.engine.v1.FrontendStartRequest
+	(*FrontendShutdownRequest)(nil),       // 21: ankole.engine.v1.FrontendShutdownRequest
+	(*ScrubStartRequest)(nil),             // 22: ankole.engine.v1.ScrubStartRequest
+	(*ScrubCancelRequest)(nil),            // 23: ankole.engine.v1.ScrubCancelRequest
+	(*Scrub)(nil),                         // 24: ankole.engine.v1.Scrub
+	(*Finding)(nil),                       // 25: ankole.engine.v1.Finding
+	(*Checksums)(nil),                     // 26: ankole.engine.v1.Checksums
+	(*SnapshotHashRequest)(nil),           // 27: ankole.engine.v1.SnapshotHashRequest
+	(*SnapshotHashStatusRequest)(nil),     // 28: ankole.engine.v1.SnapshotHashStatusRequest
+	(*SnapshotHashCancelRequest)(nil),     // 29: ankole.engine.v1.SnapshotHashCancelRequest
+	(*SnapshotHashLockStateRequest)(nil),  // 30: ankole.engine.v1.SnapshotHashLockStateRequest
+	(*SnapshotHashLockStateResponse)(nil), // 31: ankole.engine.v1.SnapshotHashLockStateResponse
+	(*SnapshotHashState)(nil),             // 32: ankole.engine.v1.SnapshotHashState
+	(*ReplicaHash)(nil),                   // 33: ankole.engine.v1.ReplicaHash
+	(*VersionRequest)(nil),                // 34: ankole.engine.v1.VersionRequest
+	(*VersionResponse)(nil),               // 35: ankole.engine.v1.VersionResponse
+	nil,                                   // 36: ankole.engine.v1.State.SnapshotsEntry
+	nil,                                   // 37: ankole.engine.v1.State.HashesEntry
+	nil,                                   // 38: ankole.engine.v1.Snapshot.ChildrenEntry
+	nil,                                   // 39: ankole.engine.v1.Snapshot.LabelsEntry
+	nil,                                   // 40: ankole.engine.v1.SnapshotCreateRequest.LabelsEntry
+	nil,                                   // 41: ankole.engine.v1.Scrub.ChecksumsEntry
+	nil,                                   // 42: ankole.engine.v1.Checksums.ByAddressEntry
+	nil,                                   // 43: ankole.engine.v1.SnapshotHashLockStateResponse.LockedByAddressEntry
+	nil,                                   // 44: ankole.engine.v1.SnapshotHashState.ByAddressEntry
 }
 var file_engine_v1_engine_proto_depIdxs = []int32{
 	3,  // 0: ankole.engine.v1.State.replicas:type_name -> ankole.engine.v1.Replica
-	34, // 1: ankole.engine.v1.State.snapshots:type_name -> ankole.engine.v1.State.SnapshotsEntry
+	36, // 1: ankole.engine.v1.State.snapshots:type_name -> ankole.engine.v1.State.SnapshotsEntry
 	8,  // 2: ankole.engine.v1.State.counters:type_name -> ankole.engine.v1.Counters
 	5,  // 3: ankole.engine.v1.State.options:type_name -> ankole.engine.v1.Options
-	22, // 4: ankole.engine.v1.State.scrub:type_name -> ankole.engine.v1.Scrub
-	35, // 5: ankole.engine.v1.State.hashes:type_name -> ankole.engine.v1.State.HashesEntry
+	24, // 4: ankole.engine.v1.State.scrub:type_name -> ankole.engine.v1.Scrub
+	37, // 5: ankole.engine.v1.State.hashes:type_name -> ankole.engine.v1.State.HashesEntry
 	0,  // 6: ankole.engine.v1.Replica.mode:type_name -> ankole.engine.v1.Mode
 	6,  // 7: ankole.engine.v1.Replica.rebuild:type_name -> ankole.engine.v1.Rebuild
 	4,  // 8: ankole.engine.v1.Replica.purge:type_name -> ankole.engine.v1.Purge
-	36, // 9: ankole.engine.v1.Snapshot.children:type_name -> ankole.engine.v1.Snapshot.ChildrenEntry
-	37, // 10: ankole.engine.v1.Snapshot.labels:type_name -> ankole.engine.v1.Snapshot.LabelsEntry
-	38, // 11: ankole.engine.v1.SnapshotCreateRequest.labels:type_name -> ankole.engine.v1.SnapshotCreateRequest.LabelsEntry
-	23, // 12: ankole.engine.v1.Scrub.findings:type_name -> ankole.engine.v1.Finding
-	39, // 13: ankole.engine.v1.Scrub.checksums:type_name -> ankole.engine.v1.Scrub.ChecksumsEntry
-	40, // 14: ankole.engine.v1.Checksums.by_address:type_name -> ankole.engine.v1.Checksums.ByAddressEntry
-	41, // 15: ankole.engine.v1.SnapshotHashLockStateResponse.locked_by_address:type_name -> ankole.engine.v1.SnapshotHashLockStateResponse.LockedByAddressEntry
-	42, // 16: ankole.engine.v1.SnapshotHashState.by_address:type_name -> ankole.engine.v1.SnapshotHashState.ByAddressEntry
+	38, // 9: ankole.engine.v1.Snapshot.children:type_name -> ankole.engine.v1.Snapshot.ChildrenEntry
+	39, // 10: ankole.engine.v1.Snapshot.labels:type_name -> ankole.engine.v1.Snapshot.LabelsEntry
+	40, // 11: ankole.engine.v1.SnapshotCreateRequest.labels:type_name -> ankole.engine.v1.SnapshotCreateRequest.LabelsEntry
+	25, // 12: ankole.engine.v1.Scrub.findings:type_name -> ankole.engine.v1.Finding
+	41, // 13: ankole.engine.v1.Scrub.checksums:type_name -> ankole.engine.v1.Scrub.ChecksumsEntry
+	42, // 14: ankole.engine.v1.Checksums.by_address:type_name -> ankole.engine.v1.Checksums.ByAddressEntry
+	43, // 15: ankole.engine.v1.SnapshotHashLockStateResponse.locked_by_address:type_name -> ankole.engine.v1.SnapshotHashLockStateResponse.LockedByAddressEntry
+	44, // 16: ankole.engine.v1.SnapshotHashState.by_address:type_name -> ankole.engine.v1.SnapshotHashState.ByAddressEntry
 	7,  // 17: ankole.engine.v1.State.SnapshotsEntry.value:type_name -> ankole.engine.v1.Snapshot
-	30, // 18: ankole.engine.v1.State.HashesEntry.value:type_name -> ankole.engine.v1.SnapshotHashState
-	24, // 19: ankole.engine.v1.Scrub.ChecksumsEntry.value:type_name -> ankole.engine.v1.Checksums
-	31, // 20: ankole.engine.v1.SnapshotHashState.ByAddressEntry.value:type_name -> ankole.engine.v1.ReplicaHash
+	32, // 18: ankole.engine.v1.State.HashesEntry.value:type_name -> ankole.engine.v1.SnapshotHashState
+	26, // 19: ankole.engine.v1.Scrub.ChecksumsEntry.value:type_name -> ankole.engine.v1.Checksums
+	33, // 20: ankole.engine.v1.SnapshotHashState.ByAddressEntry.value:type_name -> ankole.engine.v1.ReplicaHash
 	1,  // 21: ankole.engine.v1.Engine.Get:input_type -> ankole.engine.v1.GetRequest
 	1,  // 22: ankole.engine.v1.Engine.Watch:input_type -> ankole.engine.v1.GetRequest
-	9,  // 23: ankole.engine.v1.Engine.ReplicaAdd:input_type -> ankole.engine.v1.ReplicaAddRequest
-	10, // 24: ankole.engine.v1.Engine.ReplicaRemove:input_type -> ankole.engine.v1.ReplicaRemoveRequest
-	11, // 25: ankole.engine.v1.Engine.SnapshotCreate:input_type -> ankole.engine.v1.SnapshotCreateRequest
-	13, // 26: ankole.engine.v1.Engine.SnapshotRemove:input_type -> ankole.engine.v1.SnapshotRemoveRequest
-	14, // 27: ankole.engine.v1.Engine.SnapshotPurge:input_type -> ankole.engine.v1.SnapshotPurgeRequest
-	15, // 28: ankole.engine.v1.Engine.SnapshotRevert:input_type -> ankole.engine.v1.SnapshotRevertRequest
-	16, // 29: ankole.engine.v1.Engine.Expand:input_type -> ankole.engine.v1.ExpandRequest
-	17, // 30: ankole.engine.v1.Engine.OptionsSet:input_type -> ankole.engine.v1.OptionsSetRequest
-	18, // 31: ankole.engine.v1.Engine.FrontendStart:input_type -> ankole.engine.v1.FrontendStartRequest
-	19, // 32: ankole.engine.v1.Engine.FrontendShutdown:input_type -> ankole.engine.v1.FrontendShutdownRequest
-	20, // 33: ankole.engine.v1.Engine.ScrubStart:input_type -> ankole.engine.v1.ScrubStartRequest
-	21, // 34: ankole.engine.v1.Engine.ScrubCancel:input_type -> ankole.engine.v1.ScrubCancelRequest
-	25, // 35: ankole.engine.v1.Engine.SnapshotHash:input_type -> ankole.engine.v1.SnapshotHashRequest
-	26, // 36: ankole.engine.v1.Engine.SnapshotHashStatus:input_type -> ankole.engine.v1.SnapshotHashStatusRequest
-	27, // 37: ankole.engine.v1.Engine.SnapshotHashCancel:input_type -> ankole.engine.v1.SnapshotHashCancelRequest
-	28, // 38: ankole.engine.v1.Engine.SnapshotHashLockState:input_type -> ankole.engine.v1.SnapshotHashLockStateRequest
-	32, // 39: ankole.engine.v1.Engine.Version:input_type -> ankole.engine.v1.VersionRequest
-	2,  // 40: ankole.engine.v1.Engine.Get:output_type -> ankole.engine.v1.State
-	2,  // 41: ankole.engine.v1.Engine.Watch:output_type -> ankole.engine.v1.State
-	2,  // 42: ankole.engine.v1.Engine.ReplicaAdd:output_type -> ankole.engine.v1.State
-	2,  // 43: ankole.engine.v1.Engine.ReplicaRemove:output_type -> ankole.engine.v1.State
-	12, // 44: ankole.engine.v1.Engine.SnapshotCreate:output_type -> ankole.engine.v1.SnapshotCreateResponse
-	2,  // 45: ankole.engine.v1.Engine.SnapshotRemove:output_type -> ankole.engine.v1.State
-	2,  // 46: ankole.engine.v1.Engine.SnapshotPurge:output_type -> ankole.engine.v1.State
-	2,  // 47: ankole.engine.v1.Engine.SnapshotRevert:output_type -> ankole.engine.v1.State
-	2,  // 48: ankole.engine.v1.Engine.Expand:output_type -> ankole.engine.v1.State
-	2,  // 49: ankole.engine.v1.Engine.OptionsSet:output_type -> ankole.engine.v1.State
-	2,  // 50: ankole.engine.v1.Engine.FrontendStart:output_type -> ankole.engine.v1.State
-	2,  // 51: ankole.engine.v1.Engine.FrontendShutdown:output_type -> ankole.engine.v1.State
-	2,  // 52: ankole.engine.v1.Engine.ScrubStart:output_type -> ankole.engine.v1.State
-	2,  // 53: ankole.engine.v1.Engine.ScrubCancel:output_type -> ankole.engine.v1.State
-	30, // 54: ankole.engine.v1.Engine.SnapshotHash:output_type -> ankole.engine.v1.SnapshotHashState
-	30, // 55: ankole.engine.v1.Engine.SnapshotHashStatus:output_type -> ankole.engine.v1.SnapshotHashState
-	30, // 56: ankole.engine.v1.Engine.SnapshotHashCancel:output_type -> ankole.engine.v1.SnapshotHashState
-	29, // 57: ankole.engine.v1.Engine.SnapshotHashLockState:output_type -> ankole.engine.v1.SnapshotHashLockStateResponse
-	33, // 58: ankole.engine.v1.Engine.Version:output_type -> ankole.engine.v1.VersionResponse
-	40, // [40:59] is the sub-list for method output_type
-	21, // [21:40] is the sub-list for method input_type
+	11, // 23: ankole.engine.v1.Engine.ReplicaAdd:input_type -> ankole.engine.v1.ReplicaAddRequest
+	12, // 24: ankole.engine.v1.Engine.ReplicaRemove:input_type -> ankole.engine.v1.ReplicaRemoveRequest
+	13, // 25: ankole.engine.v1.Engine.SnapshotCreate:input_type -> ankole.engine.v1.SnapshotCreateRequest
+	15, // 26: ankole.engine.v1.Engine.SnapshotRemove:input_type -> ankole.engine.v1.SnapshotRemoveRequest
+	16, // 27: ankole.engine.v1.Engine.SnapshotPurge:input_type -> ankole.engine.v1.SnapshotPurgeRequest
+	17, // 28: ankole.engine.v1.Engine.SnapshotRevert:input_type -> ankole.engine.v1.SnapshotRevertRequest
+	18, // 29: ankole.engine.v1.Engine.Expand:input_type -> ankole.engine.v1.ExpandRequest
+	19, // 30: ankole.engine.v1.Engine.OptionsSet:input_type -> ankole.engine.v1.OptionsSetRequest
+	20, // 31: ankole.engine.v1.Engine.FrontendStart:input_type -> ankole.engine.v1.FrontendStartRequest
+	21, // 32: ankole.engine.v1.Engine.FrontendShutdown:input_type -> ankole.engine.v1.FrontendShutdownRequest
+	22, // 33: ankole.engine.v1.Engine.ScrubStart:input_type -> ankole.engine.v1.ScrubStartRequest
+	23, // 34: ankole.engine.v1.Engine.ScrubCancel:input_type -> ankole.engine.v1.ScrubCancelRequest
+	27, // 35: ankole.engine.v1.Engine.SnapshotHash:input_type -> ankole.engine.v1.SnapshotHashRequest
+	28, // 36: ankole.engine.v1.Engine.SnapshotHashStatus:input_type -> ankole.engine.v1.SnapshotHashStatusRequest
+	29, // 37: ankole.engine.v1.Engine.SnapshotHashCancel:input_type -> ankole.engine.v1.SnapshotHashCancelRequest
+	30, // 38: ankole.engine.v1.Engine.SnapshotHashLockState:input_type -> ankole.engine.v1.SnapshotHashLockStateRequest
+	9,  // 39: ankole.engine.v1.Engine.Metrics:input_type -> ankole.engine.v1.MetricsRequest
+	34, // 40: ankole.engine.v1.Engine.Version:input_type -> ankole.engine.v1.VersionRequest
+	2,  // 41: ankole.engine.v1.Engine.Get:output_type -> ankole.engine.v1.State
+	2,  // 42: ankole.engine.v1.Engine.Watch:output_type -> ankole.engine.v1.State
+	2,  // 43: ankole.engine.v1.Engine.ReplicaAdd:output_type -> ankole.engine.v1.State
+	2,  // 44: ankole.engine.v1.Engine.ReplicaRemove:output_type -> ankole.engine.v1.State
+	14, // 45: ankole.engine.v1.Engine.SnapshotCreate:output_type -> ankole.engine.v1.SnapshotCreateResponse
+	2,  // 46: ankole.engine.v1.Engine.SnapshotRemove:output_type -> ankole.engine.v1.State
+	2,  // 47: ankole.engine.v1.Engine.SnapshotPurge:output_type -> ankole.engine.v1.State
+	2,  // 48: ankole.engine.v1.Engine.SnapshotRevert:output_type -> ankole.engine.v1.State
+	2,  // 49: ankole.engine.v1.Engine.Expand:output_type -> ankole.engine.v1.State
+	2,  // 50: ankole.engine.v1.Engine.OptionsSet:output_type -> ankole.engine.v1.State
+	2,  // 51: ankole.engine.v1.Engine.FrontendStart:output_type -> ankole.engine.v1.State
+	2,  // 52: ankole.engine.v1.Engine.FrontendShutdown:output_type -> ankole.engine.v1.State
+	2,  // 53: ankole.engine.v1.Engine.ScrubStart:output_type -> ankole.engine.v1.State
+	2,  // 54: ankole.engine.v1.Engine.ScrubCancel:output_type -> ankole.engine.v1.State
+	32, // 55: ankole.engine.v1.Engine.SnapshotHash:output_type -> ankole.engine.v1.SnapshotHashState
+	32, // 56: ankole.engine.v1.Engine.SnapshotHashStatus:output_type -> ankole.engine.v1.SnapshotHashState
+	32, // 57: ankole.engine.v1.Engine.SnapshotHashCancel:output_type -> ankole.engine.v1.SnapshotHashState
+	31, // 58: ankole.engine.v1.Engine.SnapshotHashLockState:output_type -> ankole.engine.v1.SnapshotHashLockStateResponse
+	10, // 59: ankole.engine.v1.Engine.Metrics:output_type -> ankole.engine.v1.MetricsResponse
+	35, // 60: ankole.engine.v1.Engine.Version:output_type -> ankole.engine.v1.VersionResponse
+	41, // [41:61] is the sub-list for method output_type
+	21, // [21:41] is the sub-list for method input_type
 	21, // [21:21] is the sub-list for extension type_name
 	21, // [21:21] is the sub-list for extension extendee
 	0,  // [0:21] is the sub-list for field type_name
@@ -2590,14 +2788,14 @@ func file_engine_v1_engine_proto_init() {
 	if File_engine_v1_engine_proto != nil {
 		return
 	}
-	file_engine_v1_engine_proto_msgTypes[16].OneofWrappers = []any{}
+	file_engine_v1_engine_proto_msgTypes[18].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_engine_v1_engine_proto_rawDesc), len(file_engine_v1_engine_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   42,
+			NumMessages:   44,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

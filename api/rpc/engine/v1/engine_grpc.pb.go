@@ -44,6 +44,7 @@ const (
 	Engine_SnapshotHashStatus_FullMethodName    = "/ankole.engine.v1.Engine/SnapshotHashStatus"
 	Engine_SnapshotHashCancel_FullMethodName    = "/ankole.engine.v1.Engine/SnapshotHashCancel"
 	Engine_SnapshotHashLockState_FullMethodName = "/ankole.engine.v1.Engine/SnapshotHashLockState"
+	Engine_Metrics_FullMethodName               = "/ankole.engine.v1.Engine/Metrics"
 	Engine_Version_FullMethodName               = "/ankole.engine.v1.Engine/Version"
 )
 
@@ -90,6 +91,8 @@ type EngineClient interface {
 	SnapshotHashCancel(ctx context.Context, in *SnapshotHashCancelRequest, opts ...grpc.CallOption) (*SnapshotHashState, error)
 	// SnapshotHashLockState tells on which replicas' disks checksums are being computed, for whatever volume.
 	SnapshotHashLockState(ctx context.Context, in *SnapshotHashLockStateRequest, opts ...grpc.CallOption) (*SnapshotHashLockStateResponse, error)
+	// Metrics tells what the volume's users did in the last whole second.
+	Metrics(ctx context.Context, in *MetricsRequest, opts ...grpc.CallOption) (*MetricsResponse, error)
 	// Version says what the binary is.
 	Version(ctx context.Context, in *VersionRequest, opts ...grpc.CallOption) (*VersionResponse, error)
 }
@@ -291,6 +294,16 @@ func (c *engineClient) SnapshotHashLockState(ctx context.Context, in *SnapshotHa
 	return out, nil
 }
 
+func (c *engineClient) Metrics(ctx context.Context, in *MetricsRequest, opts ...grpc.CallOption) (*MetricsResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(MetricsResponse)
+	err := c.cc.Invoke(ctx, Engine_Metrics_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *engineClient) Version(ctx context.Context, in *VersionRequest, opts ...grpc.CallOption) (*VersionResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(VersionResponse)
@@ -344,6 +357,8 @@ type EngineServer interface {
 	SnapshotHashCancel(context.Context, *SnapshotHashCancelRequest) (*SnapshotHashState, error)
 	// SnapshotHashLockState tells on which replicas' disks checksums are being computed, for whatever volume.
 	SnapshotHashLockState(context.Context, *SnapshotHashLockStateRequest) (*SnapshotHashLockStateResponse, error)
+	// Metrics tells what the volume's users did in the last whole second.
+	Metrics(context.Context, *MetricsRequest) (*MetricsResponse, error)
 	// Version says what the binary is.
 	Version(context.Context, *VersionRequest) (*VersionResponse, error)
 	mustEmbedUnimplementedEngineServer()
@@ -409,6 +424,9 @@ func (UnimplementedEngineServer) SnapshotHashCancel(context.Context, *SnapshotHa
 }
 func (UnimplementedEngineServer) SnapshotHashLockState(context.Context, *SnapshotHashLockStateRequest) (*SnapshotHashLockStateResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method SnapshotHashLockState not implemented")
+}
+func (UnimplementedEngineServer) Metrics(context.Context, *MetricsRequest) (*MetricsResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method Metrics not implemented")
 }
 func (UnimplementedEngineServer) Version(context.Context, *VersionRequest) (*VersionResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Version not implemented")
@@ -751,6 +769,24 @@ func _Engine_SnapshotHashLockState_Handler(srv interface{}, ctx context.Context,
 	return interceptor(ctx, in, info, handler)
 }
 
+func _Engine_Metrics_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(MetricsRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(EngineServer).Metrics(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Engine_Metrics_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(EngineServer).Metrics(ctx, req.(*MetricsRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _Engine_Version_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(VersionRequest)
 	if err := dec(in); err != nil {
@@ -843,6 +879,10 @@ var Engine_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "SnapshotHashLockState",
 			Handler:    _Engine_SnapshotHashLockState_Handler,
+		},
+		{
+			MethodName: "Metrics",
+			Handler:    _Engine_Metrics_Handler,
 		},
 		{
 			MethodName: "Version",
