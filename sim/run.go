@@ -146,7 +146,7 @@ func (r *run) play() error {
 	w.Until(p.Time, func() bool { return r.check.Err != nil || w.Now() >= end })
 	r.faulting = false
 	r.endFaults()
-	if !w.Until(healTime, func() bool { return r.check.Err != nil || (r.v.Healthy() && r.idle()) }) {
+	if !r.settled() {
 		return r.stuck()
 	}
 	for _, c := range Checks {
@@ -161,6 +161,27 @@ func (r *run) play() error {
 		}
 	}
 	return r.check.Err
+}
+
+// settled waits until everything is healthy and idle, and stays so: an engine that was not asked anything for a while may not have
+// heard yet that it lost a replica, so a flush has to reach all of them.
+func (r *run) settled() bool {
+	end := r.w.Now().Add(healTime)
+	ready := func() bool { return r.check.Err != nil || (r.v.Healthy() && r.idle()) }
+	for r.w.Until(time.Duration(end-r.w.Now()), ready) {
+		if r.check.Err != nil {
+			return true
+		}
+		asked, flushed := r.v.Current, false
+		asked.front.Submit(&Call{Kind: block.Flush, Done: func(code block.Code, _ []byte) { flushed = code == block.OK }})
+		if !r.w.Until(time.Duration(end-r.w.Now()), func() bool { return flushed || r.check.Err != nil || !r.v.Healthy() || r.v.Current != asked }) {
+			return false
+		}
+		if flushed && ready() && r.v.Current == asked {
+			return true
+		}
+	}
+	return false
 }
 
 func (r *run) stuck() error {
