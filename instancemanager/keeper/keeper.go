@@ -119,6 +119,43 @@ func (h *Held) Drop() error {
 	return err
 }
 
+// Give parts with a device that goes on in another process: the descriptor of the connection stands for the device, which has an
+// owner as long as it is open anywhere. It is the caller's to close.
+func (h *Held) Give() (int, error) {
+	f, err := h.conn.File()
+	if err != nil {
+		return -1, fmt.Errorf("device of volume %s: connection to the instance manager: %w", h.volume, err)
+	}
+	defer f.Close()
+	fd, err := unix.FcntlInt(f.Fd(), unix.F_DUPFD_CLOEXEC, 0)
+	if err != nil {
+		return -1, fmt.Errorf("device of volume %s: connection to the instance manager: %w", h.volume, err)
+	}
+	h.conn.Close()
+	return fd, nil
+}
+
+// Receive goes on with a device that was given away. It takes the descriptor over; in case of an error it is the caller's still.
+func Receive(fd int, volume string) (*Held, error) {
+	own, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0)
+	if err != nil {
+		return nil, fmt.Errorf("device of volume %s: connection to the instance manager: %w", volume, err)
+	}
+	f := os.NewFile(uintptr(own), "keeper")
+	defer f.Close()
+	c, err := net.FileConn(f)
+	if err != nil {
+		return nil, fmt.Errorf("device of volume %s: connection to the instance manager: %w", volume, err)
+	}
+	conn, ok := c.(*net.UnixConn)
+	if !ok {
+		c.Close()
+		return nil, fmt.Errorf("device of volume %s: what should lead to the instance manager is no unix socket", volume)
+	}
+	unix.Close(fd)
+	return &Held{conn: conn, volume: volume}, nil
+}
+
 func dial(socket string) (*net.UnixConn, error) {
 	conn, err := net.DialUnix("unixpacket", nil, &net.UnixAddr{Name: socket, Net: "unixpacket"})
 	if err != nil {

@@ -183,3 +183,46 @@ func TestBadMessages(t *testing.T) {
 		t.Errorf("no instance manager: %v", err)
 	}
 }
+
+// TestOwnerPassesOver: a device that is given to another process has an owner at every moment, and one that dies orphans it.
+func TestOwnerPassesOver(t *testing.T) {
+	socket := start(t, 0)
+	w, r := pipe(t)
+	first, err := Keep(socket, "demo", json.RawMessage(`{}`), int(w.Fd()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.Close()
+	fd, err := first.Give()
+	if err != nil {
+		t.Fatal(err)
+	}
+	owned := func(when string) {
+		t.Helper()
+		if _, _, _, err := Take(socket, "demo"); !errors.Is(err, ErrInUse) {
+			t.Errorf("%s: %v", when, err)
+		}
+	}
+	owned("given away")
+	second, err := Receive(fd, "demo")
+	if err != nil {
+		t.Fatal(err)
+	}
+	owned("received")
+	third, _, taken := orphaned(t, socket, "demo", second)
+	os.NewFile(uintptr(taken), "taken").Close()
+	if fd, err = third.Give(); err != nil {
+		t.Fatal(err)
+	}
+	last, err := Receive(fd, "demo")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := last.Drop(); err != nil {
+		t.Fatal(err)
+	}
+	eof(t, r)
+	if _, err := Receive(int(r.Fd()), "demo"); err == nil {
+		t.Error("a pipe passes for a connection")
+	}
+}

@@ -34,6 +34,7 @@ func Run(t *testing.T, make func(t *testing.T) Transport) {
 		{"a client that dies leaves nothing behind", killed},
 		{"a stop with requests under way ends", stopBusy},
 		{"the volume grows", grows},
+		{"another frontend goes on under load", handedOver},
 	}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) { c.run(t, make(t)) })

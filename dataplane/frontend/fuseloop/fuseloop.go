@@ -80,6 +80,7 @@ type Frontend struct {
 	gone    bool   // the file system was unmounted, or the connection aborted
 	closing bool
 	closed  bool
+	handing
 }
 
 // intake is one receive: the buffers it offers.
@@ -125,6 +126,7 @@ const (
 	tagRecv = iota + 1
 	tagSend
 	tagClose
+	tagRelease
 )
 
 func (f *Frontend) tag(what int, index int) uint64 {
@@ -147,6 +149,9 @@ func (f *Frontend) wanted() int { return max(1, min(receives, f.pending)) }
 // receive submits the receives that are not, as far as buffers and request slots go: each needs one slot for what it
 // brings.
 func (f *Frontend) receive(out *[]loop.Op) {
+	if f.suspended || f.releasing {
+		return
+	}
 	if f.answers == 0 {
 		var ok bool
 		if f.answers, ok = f.cfg.Arena.Get(len(f.slots) * answerSize); !ok {
@@ -169,7 +174,7 @@ func (f *Frontend) receive(out *[]loop.Op) {
 		if f.closing || f.gone || f.waiting >= len(f.free) || !f.equip(r) {
 			return
 		}
-		r.busy = true
+		r.busy, f.released = true, false
 		f.waiting++
 		op := loop.Op{Kind: loop.Recv, Handle: f.cfg.Device, Tag: f.tag(tagRecv, i)}
 		op.Add(loop.Seg{Buf: r.small, Off: -requestHeader, Len: requestHeader + smallSize})
@@ -235,6 +240,9 @@ func (f *Frontend) Handle(_ clock.Ticks, d *loop.Done, reqs *[]frontend.Request,
 		f.waiting--
 		r := &f.recv[index]
 		r.busy = false
+		if f.releasing && d.Errno == loop.Canceled {
+			return // the kernel keeps what comes
+		}
 		if d.Errno != 0 || d.N == 0 {
 			f.gone = true // unmounted, aborted or closing: nothing more comes
 			return
@@ -246,9 +254,12 @@ func (f *Frontend) Handle(_ clock.Ticks, d *loop.Done, reqs *[]frontend.Request,
 		f.sends--
 		f.release(uint32(index))
 		f.receive(out)
+	case tagRelease:
+		f.forgotten(out)
 	case tagClose:
 		f.closed = true
 	}
+	f.letGo(out)
 	f.clean()
 }
 
@@ -261,6 +272,7 @@ func (f *Frontend) Complete(id uint64, code block.Code, out *[]loop.Op) {
 		f.cfg.Arena.Release(r.buf)
 		r.buf = 0
 	}
+	defer f.letGo(out)
 	if f.closing || f.gone {
 		f.release(slot)
 		f.clean()
@@ -298,6 +310,7 @@ func (f *Frontend) send(slot uint32, seg loop.Seg, out *[]loop.Op) {
 	op := loop.Op{Kind: loop.Send, Handle: f.cfg.Device, Tag: f.tag(tagSend, int(slot))}
 	op.Add(seg)
 	f.sends++
+	f.released = false
 	*out = append(*out, op)
 }
 

@@ -112,6 +112,12 @@ func (k *script) perform() {
 		case loop.Send:
 			k.reply(&op)
 			k.done = append(k.done, loop.Done{Kind: loop.Send, Handle: op.Handle, Tag: op.Tag})
+		case loop.Release:
+			for _, r := range k.recvs {
+				k.done = append(k.done, loop.Done{Kind: loop.Recv, Handle: op.Handle, Errno: loop.Canceled, Tag: r.Tag})
+			}
+			k.recvs = nil
+			k.done = append(k.done, loop.Done{Kind: loop.Release, Handle: op.Handle, Tag: op.Tag})
 		case loop.Close:
 			for _, r := range k.recvs {
 				k.done = append(k.done, loop.Done{Kind: loop.Recv, Handle: op.Handle, Errno: loop.Canceled, Tag: r.Tag})
