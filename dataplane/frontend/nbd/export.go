@@ -37,6 +37,7 @@ const maxUnsent = 16 << 20
 type serverState struct {
 	Version int    `json:"version"`
 	Export  string `json:"export"`
+	Size    int64  `json:"size"`
 }
 
 // clientState is where a connection stands, beside its unread bytes.
@@ -84,7 +85,6 @@ type handing struct {
 	suspended bool
 	// released: the loop does not know the listener; releasing: it is being told to forget it.
 	released, releasing bool
-	exported            bool
 }
 
 // Suspend implements frontend.Exporter.
@@ -232,7 +232,7 @@ func (c *client) leftOver() []byte {
 
 // Export implements frontend.Exporter.
 func (s *Server) Export() frontend.Export {
-	x := frontend.Export{Transport: Transport, State: mustJSON(serverState{Version: exportVersion, Export: s.cfg.Export})}
+	x := frontend.Export{Transport: Transport, State: mustJSON(serverState{Version: exportVersion, Export: s.cfg.Export, Size: s.size})}
 	x.Descriptors = append(x.Descriptors, frontend.Descriptor{Kind: kindListener, FD: int(s.cfg.Listener)})
 	for _, c := range s.clients {
 		if c == nil {
@@ -243,7 +243,7 @@ func (s *Server) Export() frontend.Export {
 		c.hold(false)
 		c.closed()
 	}
-	s.exported, s.stopping, s.listening, s.first = true, true, false, nil
+	s.stopping, s.listening, s.first = true, false, nil
 	return x
 }
 
@@ -275,8 +275,8 @@ func (c *client) state() (clientState, []byte) {
 // ErrExport: what should be imported is no export of an NBD server, or not one that this server can go on with.
 var ErrExport = errors.New("nbd: cannot be imported")
 
-// Import returns a server that goes on where another one was exported; cfg.Listener is that of the export. The descriptors
-// are the server's once it is returned, and the caller's in case of an error.
+// Import returns a server that goes on where another one was exported. Listener and size are those of the export, whatever cfg
+// says. The descriptors are the server's once it is returned, and the caller's in case of an error.
 func Import(cfg Config, x frontend.Export) (*Server, error) {
 	var st serverState
 	if x.Transport != Transport {
@@ -289,7 +289,7 @@ func Import(cfg Config, x frontend.Export) (*Server, error) {
 		return nil, fmt.Errorf("%w: version %d of export %q; this is version %d of %q", ErrExport, st.Version, st.Export, exportVersion, cfg.Export)
 	}
 	var clients []frontend.Descriptor
-	cfg.Listener = loop.None
+	cfg.Listener, cfg.Size = loop.None, st.Size
 	for _, d := range x.Descriptors {
 		switch {
 		case d.Kind == kindListener && cfg.Listener == loop.None:

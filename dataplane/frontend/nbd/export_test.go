@@ -31,7 +31,7 @@ func (k *script) takeOver() {
 	}
 	x := k.export()
 	k.arena = loop.NewArena(48 << 20)
-	s, err := Import(Config{Owner: 3, Arena: k.arena, Export: "vol", Size: testSize}, x)
+	s, err := Import(Config{Owner: 3, Arena: k.arena, Export: "vol"}, x)
 	if err != nil {
 		k.tb.Fatal(err)
 	}
@@ -386,15 +386,16 @@ func TestSuspendedServerStops(t *testing.T) {
 
 func TestImportRefusesNonsense(t *testing.T) {
 	client := func(state string, unread int) frontend.Export {
-		return frontend.Export{Transport: Transport, State: []byte(`{"version":1,"export":"vol"}`), Descriptors: []frontend.Descriptor{
+		return frontend.Export{Transport: Transport, State: []byte(`{"version":1,"export":"vol","size":67108864}`), Descriptors: []frontend.Descriptor{
 			{Kind: kindListener, FD: testListener}, {Kind: kindClient, FD: 1, State: []byte(state), Unread: make([]byte, unread)}}}
 	}
 	good := client(`{"phase":"transmission"}`, 100)
 	for name, x := range map[string]frontend.Export{
 		"another frontend":        {Transport: "fuse-loop"},
 		"no state":                {Transport: Transport},
-		"another version":         {Transport: Transport, State: []byte(`{"version":2,"export":"vol"}`)},
-		"another volume":          {Transport: Transport, State: []byte(`{"version":1,"export":"other"}`)},
+		"another version":         {Transport: Transport, State: []byte(`{"version":2,"export":"vol","size":67108864}`)},
+		"another volume":          {Transport: Transport, State: []byte(`{"version":1,"export":"other","size":67108864}`)},
+		"no size":                 {Transport: Transport, State: []byte(`{"version":1,"export":"vol"}`), Descriptors: good.Descriptors},
 		"no listener":             {Transport: Transport, State: good.State},
 		"two listeners":           {Transport: Transport, State: good.State, Descriptors: []frontend.Descriptor{good.Descriptors[0], good.Descriptors[0]}},
 		"an unknown descriptor":   {Transport: Transport, State: good.State, Descriptors: []frontend.Descriptor{good.Descriptors[0], {Kind: "eye"}}},
@@ -413,7 +414,7 @@ func TestImportRefusesNonsense(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			arena := loop.NewArena(48 << 20)
 			defer arena.Close()
-			if _, err := Import(Config{Owner: 3, Arena: arena, Export: "vol", Size: testSize}, x); !errors.Is(err, ErrExport) {
+			if _, err := Import(Config{Owner: 3, Arena: arena, Export: "vol"}, x); !errors.Is(err, ErrExport) {
 				t.Fatalf("imported with %v", err)
 			}
 			if n := arena.InUse(); n != 0 {
@@ -423,7 +424,7 @@ func TestImportRefusesNonsense(t *testing.T) {
 	}
 	arena := loop.NewArena(48 << 20)
 	defer arena.Close()
-	if _, err := Import(Config{Owner: 3, Arena: arena, Export: "vol", Size: testSize}, good); err != nil {
+	if _, err := Import(Config{Owner: 3, Arena: arena, Export: "vol"}, good); err != nil {
 		t.Fatal(err)
 	}
 }
