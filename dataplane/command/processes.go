@@ -88,6 +88,7 @@ func controllerCommand(g *globals) *cobra.Command {
 	f.IntVar(&timeout, "engine-replica-timeout", 8, "seconds a replica may keep requests without an answer, 8 to 30")
 	f.DurationVar(&cfg.NoReplicaTimeout, "no-replica-timeout", 30*time.Second, "how long requests wait when no replica is left")
 	f.Var(&budget, "rebuild-bandwidth", "most bytes per second that a rebuild sends, 0 for no limit")
+	f.IntVar(&cfg.Options.RebuildConcurrency, "rebuild-sync-concurrent-limit", 1, "how many of a rebuild's steps go on at once, 1 to 5")
 	f.StringArrayVar(&cfg.AcceptDataLoss, "accept-data-loss", nil,
 		"data directory of a replica to start from if the volume cannot start otherwise; what only other replicas have is lost; repeat for each")
 	f.IntVar(&maxCount, "snapshot-max-count", 250, "most snapshots, 2 to 250")
@@ -100,7 +101,7 @@ func controllerCommand(g *globals) *cobra.Command {
 	for _, n := range []string{"replica-timeout", "gather-timeout", "lease"} {
 		_ = f.MarkHidden(n) // the flag exists
 	}
-	for _, n := range []string{"enable-backend", "data-server-protocol=", "file-sync-http-client-timeout", "rebuild-sync-concurrent-limit"} {
+	for _, n := range []string{"enable-backend", "data-server-protocol=", "file-sync-http-client-timeout"} {
 		f.String(n, "", "accepted and ignored: this engine does not need it")
 		_ = f.MarkHidden(n) // the flag exists
 	}

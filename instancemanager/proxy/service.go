@@ -15,6 +15,7 @@ import (
 	enginev1 "ankole.storage/api/rpc/engine/v1"
 	"ankole.storage/api/rpc/imrpc"
 	"ankole.storage/api/rpc/ptypes"
+	"ankole.storage/instancemanager/remount"
 )
 
 // Deadlines of calls to engines, the reference's clients' own; a client may ask for less.
@@ -25,12 +26,15 @@ const (
 
 // Register serves imrpc.ProxyEngineService.
 func (e *Engines) Register(s grpc.ServiceRegistrar) {
-	imrpc.RegisterProxyEngineServiceServer(s, &service{engines: e})
+	imrpc.RegisterProxyEngineServiceServer(s, &service{engines: e, remount: remount.Volume})
 }
 
 type service struct {
 	imrpc.UnimplementedProxyEngineServiceServer
 	engines *Engines
+	// remount is replaced by tests.
+	remount  func(volume string) error
+	remounts remounts
 }
 
 // target is the engine a request is for: a client of it, and the context with identity and deadline of calls to it.
