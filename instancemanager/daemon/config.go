@@ -74,7 +74,7 @@ func (c *Config) validate() (process.PortRange, error) {
 
 // instanceEnvironment is what every instance gets on top of the inherited variables.
 func (c *Config) instanceEnvironment(socket string) []string {
-	env := []string{"ANKOLE_WITNESS=unix:" + socket, "ANKOLE_KEEPER=unix:" + keeperSocket(socket)}
+	env := []string{"ANKOLE_WITNESS=unix:" + socket, "ANKOLE_KEEPER=unix:" + keeperSocket(socket), "ANKOLE_HANDOVER=" + handOverDir(socket)}
 	if c.PodIP != "" {
 		env = append(env, "POD_IP="+c.PodIP)
 	}
@@ -93,6 +93,9 @@ func defaultSocket(addr net.Addr) string {
 
 // keeperSocket lies beside the witness socket, in the same directory of the owner alone.
 func keeperSocket(witness string) string { return strings.TrimSuffix(witness, ".sock") + ".dev" }
+
+// handOverDir lies there too: engines make sockets in it at which their successors find them.
+func handOverDir(witness string) string { return strings.TrimSuffix(witness, ".sock") + ".up" }
 
 // Command is the command line: instance-manager [--debug] [--tls-dir DIR] daemon [flags].
 func Command() *cobra.Command {

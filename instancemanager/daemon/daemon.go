@@ -51,6 +51,10 @@ func Run(ctx context.Context, cfg Config, log *slog.Logger, level *slog.LevelVar
 		return err
 	}
 	defer devices.Close()
+	if err := makeHandOverDir(hostpath.Resolve(handOverDir(socket))); err != nil {
+		return err
+	}
+	defer os.RemoveAll(hostpath.Resolve(handOverDir(socket)))
 	processes, err := process.New(process.Config{
 		LogsDir:     hostpath.Resolve(cfg.LogsDir),
 		Output:      cfg.Output,
@@ -180,6 +184,18 @@ func listenDevices(path string) (*net.UnixListener, error) {
 		return nil, fmt.Errorf("socket for devices: %w", err)
 	}
 	return keeper.Listen(path)
+}
+
+// makeHandOverDir makes the directory for the sockets of engines, empty: those of a killed instance manager's engines, which died
+// with it, are not kept.
+func makeHandOverDir(path string) error {
+	if err := os.RemoveAll(path); err != nil {
+		return fmt.Errorf("directory for live upgrades: %w", err)
+	}
+	if err := os.Mkdir(path, 0o700); err != nil {
+		return fmt.Errorf("directory for live upgrades: %w", err)
+	}
+	return nil
 }
 
 func closeAll(listeners []net.Listener) {

@@ -93,6 +93,7 @@ func run(mode string, args []string) error {
 	listen := flags.String("listen", "", "")
 	status := flags.Int("status", 0, "")
 	count := flags.Int("count", 0, "")
+	flags.Bool("upgrade", false, "")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/google/uuid"
@@ -76,6 +77,7 @@ type Process struct {
 	deleting bool // to be removed when it has ended
 	ended    bool
 	removed  bool
+	said     string        // the last line it has printed
 	changed  chan struct{} // closed at the next change of state
 
 	// Owned by run:
@@ -167,7 +169,10 @@ func (p *Process) run(log *logFile, output *os.File) {
 	drained := make(chan struct{})
 	go func() {
 		defer close(drained)
-		_ = eachLine(output, log.writeLine)
+		_ = eachLine(output, func(line string) error {
+			p.heard(line)
+			return log.writeLine(line)
+		})
 	}()
 	ended := make(chan struct{})
 	go func() {
@@ -193,6 +198,19 @@ func (p *Process) run(log *logFile, output *os.File) {
 	p.m.logs.release(log)
 	<-ready
 	p.finish(err)
+}
+
+// maxSaid bounds what is kept of the last line.
+const maxSaid = 1 << 10
+
+// heard keeps the last line: what a process says before it fails is the reason, as far as whoever waits for it is concerned.
+func (p *Process) heard(line string) {
+	if line = strings.TrimSpace(line); line == "" {
+		return
+	}
+	p.m.mu.Lock()
+	p.said = line[:min(len(line), maxSaid)]
+	p.m.mu.Unlock()
 }
 
 // supervise returns when the process has ended. ready is closed once its result has been dealt with.

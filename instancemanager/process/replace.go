@@ -4,12 +4,19 @@ import (
 	"context"
 	"fmt"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // Replace starts a second process under the name of a listed one, with another binary and on ports of its own, waits
-// until it is running, and then signals the first one (SIGHUP) to hand over and end. With the same binary nothing
-// happens and the present process is returned. A replacement still starting after Config.ReplaceTimeout takes over all
-// the same: it may be waiting for what the first one holds.
+// until it is running, and then signals the first one (SIGHUP) to end. With the same binary nothing happens and the present
+// process is returned.
+//
+// An engine with --upgrade takes the volume over from the first one before it is running (docs/upgrade.md): the signal only ends a
+// process that has nothing left to do. Until it is running the first one may serve still, or again, so nothing but its running
+// makes it take over: not Config.ReplaceTimeout, after which it is stopped, and a caller who goes away cannot stop it any more.
+// Any other replacement that is still starting after Config.ReplaceTimeout takes over all the same: it may be waiting for what
+// the first one holds.
 //
 // The first one is out of the list from then on; its ports come back when it has ended, at the latest after the stop
 // timeout. Until the swap the second one is not seen in List and Watch.
@@ -39,6 +46,9 @@ func (m *Manager) Replace(ctx context.Context, spec Spec, signal string) (Status
 		return Status{}, err
 	}
 	p.start()
+	if spec.takesOver() {
+		ctx = context.WithoutCancel(ctx)
+	}
 	if err := p.awaitTakeover(ctx, m.cfg.ReplaceTimeout); err != nil {
 		m.discard(p, err.Error())
 		return Status{}, err
@@ -46,30 +56,40 @@ func (m *Manager) Replace(ctx context.Context, spec Spec, signal string) (Status
 	return m.swap(old, p)
 }
 
-// awaitTakeover returns nil when the process is running, or still starting after the timeout.
+// awaitTakeover returns nil when the process is running, or still starting after the timeout unless it takes a volume over.
 func (p *Process) awaitTakeover(ctx context.Context, timeout time.Duration) error {
 	timer := time.NewTimer(timeout)
 	defer timer.Stop()
 	for {
 		p.m.mu.Lock()
-		state, errorMsg, changed := p.state, p.errorMsg, p.changed
+		state, errorMsg, said, changed := p.state, p.errorMsg, p.said, p.changed
 		p.m.mu.Unlock()
 		switch state {
 		case Running:
 			return nil
 		case Starting:
 		default:
-			return fmt.Errorf("%w: %s became %s: %s", ErrNotReady, p.spec.Name, state, errorMsg)
+			return fmt.Errorf("%w: %s became %s: %s; it said last: %s", ErrNotReady, p.spec.Name, state, errorMsg, orNothing(said))
 		}
 		select {
 		case <-changed:
 		case <-timer.C:
+			if p.spec.takesOver() {
+				return fmt.Errorf("%w: %s has not taken over within %s; it said last: %s", ErrNotReady, p.spec.Name, timeout, orNothing(said))
+			}
 			p.m.log.Warn("replacement is still starting; it takes over all the same", "process", p.spec.Name)
 			return nil
 		case <-ctx.Done():
 			return fmt.Errorf("replace process %s: %w", p.spec.Name, ctx.Err())
 		}
 	}
+}
+
+func orNothing(said string) string {
+	if said == "" {
+		return "nothing"
+	}
+	return said
 }
 
 // swap puts p in the place of old, if old is still there.
@@ -93,14 +113,19 @@ func (m *Manager) swap(old, p *Process) (Status, error) {
 	return p.status(), nil
 }
 
-// discard stops a replacement that will not take over.
+// discard stops a replacement that will not take over. An engine that hangs on the way is killed: asked politely it might take
+// the volume's frontend down that it had been given; killed, it leaves it to the next engine.
 func (m *Manager) discard(p *Process, why string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	p.deleting = true
 	if p.ended {
 		m.remove(p)
-	} else {
-		p.requestStop(stopRequest{signal: stopSignal, timeout: m.cfg.StopTimeout, why: why})
+		return
 	}
+	r := stopRequest{signal: stopSignal, timeout: m.cfg.StopTimeout, why: why}
+	if p.spec.takesOver() {
+		r.signal = unix.SIGKILL
+	}
+	p.requestStop(r)
 }

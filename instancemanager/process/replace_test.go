@@ -58,7 +58,7 @@ func TestReplace(t *testing.T) {
 }
 
 func TestReplaceRefused(t *testing.T) {
-	m := newManager(t, func(c *Config) { c.ReplaceTimeout = 200 * time.Millisecond })
+	m := newManager(t, func(c *Config) { c.ReplaceTimeout = instancetest.Deadline })
 	if _, err := m.Create(spec(t, "demo-e-0", instancetest.Serve, 1)); err != nil {
 		t.Fatal(err)
 	}
@@ -165,5 +165,50 @@ func TestReplaceAbandoned(t *testing.T) {
 	})
 	if p, err := m.Get("demo-e-0"); err != nil || p.UUID != old.UUID || p.State != Running {
 		t.Errorf("%+v %v", p, err)
+	}
+}
+
+// TestReplaceByHandOver: an engine that takes a volume over has it when it is running and not before, whatever the caller does.
+func TestReplaceByHandOver(t *testing.T) {
+	m := newManager(t, nil)
+	if _, err := m.Create(spec(t, "demo-e-0", instancetest.Serve, 1)); err != nil {
+		t.Fatal(err)
+	}
+	old := await(t, m, "demo-e-0", Running)
+	hangs := spec(t, "demo-e-0", instancetest.Unhealthy, 1, "--upgrade")
+	hangs.Binary = newBinary(t)
+	refuses := spec(t, "demo-e-0", instancetest.Serve, 1, "--upgrade")
+	refuses.Binary, refuses.PortArgs = hangs.Binary, nil
+	stubborn := spec(t, "demo-e-0", instancetest.Deaf, 1, "--upgrade")
+	stubborn.Binary = hangs.Binary
+	for _, row := range []struct {
+		spec Spec
+		wait time.Duration
+		says string
+	}{
+		{hangs, 300 * time.Millisecond, "has not taken over within 300ms; it said last: nothing"},
+		{stubborn, 300 * time.Millisecond, "has not taken over"},
+		{refuses, instancetest.Deadline, "exit status 1; it said last: --listen is missing"},
+	} {
+		m.cfg.ReplaceTimeout = row.wait
+		if _, err := m.Replace(context.Background(), row.spec, "SIGHUP"); !errors.Is(err, ErrNotReady) || !strings.Contains(err.Error(), row.says) {
+			t.Errorf("%v, want %q", err, row.says)
+		}
+		if p, err := m.Get("demo-e-0"); err != nil || p.UUID != old.UUID || p.State != Running {
+			t.Errorf("the old one is %+v, %v", p, err)
+		}
+	}
+	instancetest.Eventually(t, "the replacements are gone", func() bool {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		return len(m.all) == 1 && m.ports.inUse == 1
+	})
+	m.cfg.ReplaceTimeout = instancetest.Deadline
+	gone, cancel := context.WithCancel(context.Background())
+	cancel()
+	good := spec(t, "demo-e-0", instancetest.Serve, 1, "--upgrade")
+	good.Binary = hangs.Binary
+	if p, err := m.Replace(gone, good, "SIGHUP"); err != nil || p.UUID == old.UUID || p.State != Running {
+		t.Errorf("with a caller who has gone: %+v %v", p, err)
 	}
 }

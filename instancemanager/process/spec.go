@@ -43,7 +43,7 @@ var validName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]*$`)
 var validVariable = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
 
 // reservedVariables are set by the instance manager for each instance.
-var reservedVariables = []string{"ANKOLE_WITNESS", "ANKOLE_KEEPER", "ANKOLE_MOUNTS", "POD_IP", "POD_NAME"}
+var reservedVariables = []string{"ANKOLE_WITNESS", "ANKOLE_KEEPER", "ANKOLE_HANDOVER", "ANKOLE_MOUNTS", "POD_IP", "POD_NAME"}
 
 // check finds what can never be started.
 func (s *Spec) check() error {
@@ -84,6 +84,12 @@ func (s *Spec) check() error {
 	}
 	return nil
 }
+
+// handOverArg tells an engine to take the volume over from the one that runs. The name is the reference's.
+const handOverArg = "--upgrade"
+
+// takesOver reports whether the process is an engine that is to take a volume over from another one while it is in use.
+func (s *Spec) takesOver() bool { return slices.Contains(s.Args, handOverArg) }
 
 // size is that of all texts but the name.
 func (s *Spec) size() int {
