@@ -91,6 +91,16 @@ func (e *Engine) posted(v any) {
 		e.measure(m)
 	case Refresh:
 		e.refreshThen(m.Reply)
+	case HandOver:
+		e.handOver(m)
+	case Stay:
+		e.stay(m.Reason)
+	case Prepare:
+		e.prepare(m.Reply)
+	case Succeed:
+		e.succeed(m)
+	case Own:
+		e.own()
 	case Shutdown:
 		e.shutdown(m.Reply)
 	}
@@ -147,6 +157,11 @@ func (e *Engine) removeReplica(addr string) error {
 
 // shutdown ends cleanly: no new requests, everything stable, marks cleared, so that the next start compares nothing.
 func (e *Engine) shutdown(reply func(error)) {
+	e.stay("the engine is shutting down")
+	if e.leaving != nil || e.stopped {
+		reply(nil) // it has given its replicas away
+		return
+	}
 	if e.stopping != nil {
 		return
 	}
@@ -175,13 +190,7 @@ func (e *Engine) shutdown(reply func(error)) {
 }
 
 func (e *Engine) closeReplicas() {
-	keep := []uint32{}
-	for n, r := range e.dirty.regions {
-		if r.torn {
-			keep = append(keep, n)
-		}
-	}
-	e.controlAll(&wire.ControlRequest{ClearDirty: &wire.ClearDirty{Keep: keep}}, "cannot clear dirty regions", func(bool) {
+	e.controlAll(&wire.ControlRequest{ClearDirty: &wire.ClearDirty{Keep: e.dirty.torned()}}, "cannot clear dirty regions", func(bool) {
 		e.controlAll(&wire.ControlRequest{Close: &wire.CloseRequest{}}, "cannot close", func(bool) { e.hangUp() })
 	})
 }

@@ -76,6 +76,8 @@ type Config struct {
 	Lease time.Duration
 	// RebuildBudget bounds what a rebuild sends, in bytes per second; 0 means no bound. SetRebuildBudget changes it.
 	RebuildBudget int64
+	// Successor: this engine is to replace one that lives; see handover.go. Its replicas are asked and nothing more until Succeed.
+	Successor bool
 	// Trust names members whose data a person wants to go on with if the start is refused otherwise.
 	Trust   []string
 	Arena   *loop.Arena
@@ -163,6 +165,13 @@ type Engine struct {
 	lostSince clock.Ticks // when the last replica was lost, Never otherwise
 	rr        int         // replica that was read from last
 
+	// leaving is a hand-over to a successor that is under way. The others are a successor's: what it waits for, and whether the
+	// volume is its own.
+	leaving    *leaving
+	onPrepared func(members, missing []string)
+	onServing  func(error)
+	owner      bool
+
 	stopping  func()
 	stopped   bool
 	changed   bool
@@ -203,7 +212,8 @@ func New(cfg Config) *Engine {
 	e.rebuildBudget = cfg.RebuildBudget
 	e.dirty.init()
 	e.quorum = quorum.New(quorum.Config{Engine: cfg.Instance, InstanceManager: cfg.InstanceManager, Candidates: len(cfg.Replicas),
-		Trust: cfg.Trust, Takeover: true})
+		Trust: cfg.Trust, Takeover: true, Successor: cfg.Successor})
+	e.owner = !cfg.Successor
 	for _, a := range cfg.Replicas {
 		e.newLink(a)
 	}
@@ -230,6 +240,8 @@ func (e *Engine) Step(now clock.Ticks, in []loop.Done, out *[]loop.Op) clock.Tic
 		e.releaseHeld()
 	}
 	e.checkDetached()
+	e.leaveMore()
+	e.prepareMore()
 	e.rebuildMore()
 	e.mendMore()
 	e.purgeMore()

@@ -186,7 +186,7 @@ func (l *link) fail(reason string) {
 		return // it is being closed already, perhaps to be contacted again
 	}
 	phase := l.e.quorum.Phase()
-	gathering := l.mode == Unknown && (phase == quorum.Gathering || (phase == quorum.Probing && l.phase != linkProbed))
+	gathering := l.mode == Unknown && (phase == quorum.Gathering || ((phase == quorum.Probing || phase == quorum.Preparing) && l.phase != linkProbed))
 	member := l.member
 	if l.mode != ERR {
 		l.err = reason
@@ -435,6 +435,7 @@ func (l *link) welcomed(h *wire.Header, p []byte) error {
 	l.confirmed(l.helloAt)
 	l.e.changed = true
 	if l.joining != nil {
+		l.keep()
 		l.joining.ready()
 		return nil
 	}

@@ -104,6 +104,7 @@ func (e *Engine) stop(reason string, fenced bool) {
 		l.again = false
 		l.close()
 	}
+	e.succeeded(fmt.Errorf("%w: %s", ErrState, reason))
 }
 
 func (e *Engine) witnessDone(d *loop.Done) {
@@ -225,6 +226,10 @@ func (e *Engine) serve() {
 	if e.count(RW) == 0 && e.lostSince == clock.Never {
 		e.lostSince = e.now // the last one failed while regions were compared
 	}
+	if e.owner {
+		e.own()
+	}
 	e.retryBacklog()
 	e.refreshSnapshots()
+	e.succeeded(nil)
 }

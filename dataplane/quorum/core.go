@@ -14,6 +14,9 @@ const (
 	Asking Phase = iota
 	// Probing: the witness is silent; the replicas are asked whether this engine can take over without it.
 	Probing
+	// Preparing: this engine is to succeed one that still serves; the replicas are asked as in Probing, and then it waits for
+	// Succeed.
+	Preparing
 	// Granting: swapping this engine's epoch into the witness.
 	Granting
 	// Gathering: replicas are being contacted with the epoch.
@@ -28,7 +31,7 @@ const (
 	Stopped
 )
 
-var phaseNames = [...]string{"asking", "probing", "granting", "gathering", "waiting", "committing", "serving", "stopped"}
+var phaseNames = [...]string{"asking", "probing", "preparing", "granting", "gathering", "waiting", "committing", "serving", "stopped"}
 
 // String names the phase.
 func (p Phase) String() string { return phaseNames[p] }
@@ -41,6 +44,8 @@ type Config struct {
 	Candidates int
 	// Takeover allows a start without the witness; see takeover.go.
 	Takeover bool
+	// Successor: an engine that lives will let go of the volume for this one; see Succeed. Nothing is asked of the witness.
+	Successor bool
 	// Trust names members whose data a person wants to go on with if the start rule refuses, and so accepts the loss of what
 	// only others have. Empty for none.
 	Trust []string
@@ -80,10 +85,15 @@ type Core struct {
 	leaked []proposal
 }
 
-// New returns a core that first asks the witness.
+// New returns a core that first asks the witness, or a successor's, which first asks the replicas.
 func New(cfg Config) *Core {
 	c := &Core{cfg: cfg}
-	c.ask()
+	if cfg.Successor {
+		c.phase = Preparing
+		c.do(Action{Kind: Probe})
+	} else {
+		c.ask()
+	}
 	return c
 }
 
@@ -283,6 +293,8 @@ func (c *Core) Silent() {
 	case Probing:
 		c.silent++
 		c.tryTakeover(false)
+	case Preparing:
+		c.silent++
 	}
 }
 
@@ -293,8 +305,13 @@ func (c *Core) Outbid(epoch uint64) {
 	switch c.phase {
 	case Asking, Granting:
 		c.floor = max(c.floor, epoch)
-	case Probing:
+	case Probing, Preparing:
 	case Gathering:
+		if c.takeover && c.cfg.Successor {
+			// An engine elsewhere has replaced the one before: it is not this one's to outbid.
+			c.stop(true, "a replica has promised epoch %s meanwhile", EpochText(epoch))
+			return
+		}
 		if c.takeover {
 			c.floor = max(c.floor, epoch)
 			c.abandon("a replica has promised epoch " + EpochText(epoch) + " meanwhile")
@@ -315,6 +332,8 @@ func (c *Core) GatherTimeout() {
 		c.tryStart(true)
 	case Probing:
 		c.tryTakeover(true)
+	case Preparing:
+		c.silent = c.cfg.Candidates - len(c.probes)
 	}
 }
 

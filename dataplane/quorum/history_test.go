@@ -99,7 +99,7 @@ func (h *history) addEngine(f []string) error {
 	p := &player{name: f[0], writes: map[string][]Record{}, im: "x", confirmed: map[string]Time{}}
 	n := 0
 	var trust []string
-	takeover := true
+	takeover, successor := true, false
 	for _, a := range f[1:] {
 		k, v, _ := strings.Cut(a, "=")
 		switch k {
@@ -109,13 +109,15 @@ func (h *history) addEngine(f []string) error {
 			p.im = v
 		case "takeover":
 			takeover = v != "no"
+		case "successor":
+			successor = true
 		case "trust":
 			trust = strings.Split(v, ",")
 		default:
 			return fmt.Errorf("what is %q?", a)
 		}
 	}
-	p.core = New(Config{Engine: p.name, InstanceManager: p.im, Candidates: n, Trust: trust, Takeover: takeover})
+	p.core = New(Config{Engine: p.name, InstanceManager: p.im, Candidates: n, Trust: trust, Takeover: takeover, Successor: successor})
 	h.engines[p.name] = p
 	h.settle(p)
 	return nil
@@ -218,6 +220,12 @@ func (h *history) step(p *player, what string, args []string) error {
 		p.core.LeaseOver()
 	case "timeout":
 		p.core.GatherTimeout()
+	case "succeeds":
+		o := h.engines[args[0]]
+		if _, all := p.core.Prepared(); !all {
+			return fmt.Errorf("%s is not prepared", p.name)
+		}
+		p.core.Succeed(o.core.Epoch())
 	case "probes", "hears", "misses", "writes", "loses", "rebuilds", "joins", "pings":
 		lost := slices.Contains(args, "lost")
 		for _, m := range args {

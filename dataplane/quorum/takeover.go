@@ -1,6 +1,9 @@
 package quorum
 
-import "fmt"
+import (
+	"fmt"
+	"slices"
+)
 
 // A takeover starts an engine without the witness. The replicas themselves are asked what they have promised, and to whom;
 // that promises nothing. If the newest promise was made to an engine under the same instance manager, and everybody who
@@ -33,10 +36,46 @@ func (c *Core) probe() {
 
 // Told reports a replica's answer to Probe.
 func (c *Core) Told(p Probed) {
-	if c.phase == Probing {
+	switch c.phase {
+	case Probing:
 		c.probes = append(c.probes, p)
 		c.tryTakeover(false)
+	case Preparing:
+		c.probes = append(c.probes, p)
 	}
+}
+
+// Prepared returns the members that have answered a successor, sorted, and whether all have who will.
+func (c *Core) Prepared() (heard []string, all bool) {
+	for _, p := range c.probes {
+		heard = append(heard, p.Member)
+	}
+	slices.Sort(heard)
+	return heard, c.phase != Preparing || len(c.probes)+c.silent >= c.cfg.Candidates
+}
+
+// Succeed lets a prepared successor begin: the engine of the given epoch has let go of the volume, and answers nothing any
+// more. It is a takeover in which the engine before says itself what the takeover rule would have to find out: that it ran
+// here, what was promised last, and that its lease is void. All the rest is asked again when the replicas answer the new
+// epoch. Where a sub-epoch is not possible the witness is asked for one.
+func (c *Core) Succeed(epoch uint64) {
+	if c.phase != Preparing {
+		return
+	}
+	if (epoch+1)%GrantStep == 0 {
+		c.epoch = epoch // a newer one than that is somebody else's
+		c.ask()
+		return
+	}
+	c.contactAs(epoch + 1)
+}
+
+// contactAs contacts the replicas with a sub-epoch.
+func (c *Core) contactAs(epoch uint64) {
+	c.epoch, c.takeover = epoch, true
+	c.phase = Gathering
+	c.answers, c.silent = nil, 0
+	c.do(Action{Kind: Contact, Epoch: c.epoch})
 }
 
 // tryTakeover decides when everybody has spoken, or time is up.
@@ -65,10 +104,7 @@ func (c *Core) tryTakeover(timeUp bool) {
 		c.abandon(why)
 		return
 	}
-	c.epoch, c.takeover = newest.Promised+1, true
-	c.phase = Gathering
-	c.answers, c.silent = nil, 0
-	c.do(Action{Kind: Contact, Epoch: c.epoch})
+	c.contactAs(newest.Promised + 1)
 }
 
 // complete says what is missing for a takeover, or nothing: all members of the highest record, and nobody whom it replaces
@@ -86,11 +122,14 @@ func complete(answers []Answer, candidates int) string {
 	return ""
 }
 
-// abandon gives a takeover up and waits for the witness again.
+// abandon gives a takeover up and waits for the witness again. A successor ends: the engine before takes the volume back.
 func (c *Core) abandon(why string) {
 	c.reason = "the witness does not answer, and without it: " + why
 	// What was promised to this attempt must be outbid like anybody else's.
 	c.floor = max(c.floor, c.epoch)
 	c.epoch, c.takeover = 0, false
 	c.phase = Asking
+	if c.cfg.Successor {
+		c.stop(false, "the volume cannot be taken over: %s", why)
+	}
 }

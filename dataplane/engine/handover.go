@@ -1,0 +1,307 @@
+package engine
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"ankole.storage/block"
+	"ankole.storage/clock"
+	"ankole.storage/dataplane/frontend"
+	"ankole.storage/dataplane/quorum"
+	"ankole.storage/dataplane/wire"
+)
+
+// This file is an engine's part of a live upgrade, as docs/upgrade.md has it in whole. The one that leaves is told HandOver: it
+// lets its frontend pause, finishes what it has, leaves nothing to compare, and has the replicas release their directories.
+// The one that comes was made with Config.Successor: it has Prepared itself, is told Succeed when the other one has left, and
+// Own when the volume is its own for good.
+
+// Messages of a live upgrade, posted to the core.
+type (
+	// HandOver gives the volume away. An error without Left: nothing has changed, for the reason given. Otherwise the engine
+	// has ended; an error beside Left says that a replica did not release its directory.
+	HandOver struct {
+		// Members are those that the successor has reached.
+		Members []string
+		// Draining is called when the engine begins to leave, and only then. It must not block.
+		Draining func()
+		Reply    func(*Left, error)
+	}
+	// Stay gives a hand-over up that takes too long. The one who asked for it is answered.
+	Stay struct{ Reason string }
+	// Prepare replies when a successor has reached its replicas, or could not: the members it has reached, and why not others.
+	Prepare struct {
+		Reply func(members []string, missing []string)
+	}
+	// Succeed lets a successor begin after Left. It replies when the volume could be served.
+	Succeed struct {
+		Left  Left
+		Reply func(error)
+	}
+	// Own makes a successor keep the replicas' directories: nobody takes the volume back any more.
+	Own struct{}
+)
+
+// Left is what an engine leaves.
+type Left struct {
+	Epoch         uint64
+	Record        quorum.Record
+	Size          int64
+	Options       Options
+	RebuildBudget int64
+	Counters      Counters
+	// Export is what the frontend gives away, nil without one.
+	Export *frontend.Export
+}
+
+type leaveStage uint8
+
+const (
+	leaveDraining leaveStage = iota
+	leaveFlushing
+	leaveReleasing
+)
+
+// leaving is a hand-over under way.
+type leaving struct {
+	HandOver
+	stage leaveStage
+}
+
+// handing is what e.changing says meanwhile.
+const handing = "a live upgrade"
+
+// cannotLeave tells why the volume cannot be given to a successor that has reached the given members, nil if it can.
+func (e *Engine) cannotLeave(members []string) error {
+	switch err := e.mayChange(); {
+	case err != nil && e.changing != handing:
+		return err
+	case !e.serving || e.why() != "":
+		return fmt.Errorf("%w: %s", ErrState, e.why())
+	case e.purge != nil:
+		return fmt.Errorf("%w: a purge of snapshots is under way; try again when it is done", ErrState)
+	case e.expansion.Running:
+		return fmt.Errorf("%w: the volume is being expanded; try again when it is done", ErrState)
+	}
+	if f, ok := e.fe.(frontend.Exporter); e.fe != nil && (!ok || f == nil) {
+		return fmt.Errorf("%w: this kind of frontend cannot be given to another process: detach the volume to upgrade it", ErrState)
+	}
+	for _, l := range e.links {
+		if l != nil && l.mode == RW && l.version < wire.ReleaseVersion {
+			return fmt.Errorf("%w: replica %s runs a program that knows no live upgrade: detach the volume to upgrade it", ErrState, l.addr)
+		}
+	}
+	theirs := slices.Sorted(slices.Values(members))
+	if ours := e.quorum.Record().Members; !slices.Equal(ours, theirs) || e.count(RW) != len(ours) {
+		return fmt.Errorf("%w: the volume's members are %s, the new engine has reached %s", ErrState, listed(ours), listed(theirs))
+	}
+	return nil
+}
+
+func listed(names []string) string {
+	if len(names) == 0 {
+		return "nobody"
+	}
+	return strings.Join(names, ", ")
+}
+
+func (e *Engine) handOver(m HandOver) {
+	if e.leaving != nil {
+		m.Reply(nil, fmt.Errorf("%w: another engine is taking the volume over", ErrState))
+		return
+	}
+	if err := e.cannotLeave(m.Members); err != nil {
+		m.Reply(nil, err)
+		return
+	}
+	e.event("handing-over", "", "requests under way are finished, no others are taken in")
+	m.Draining()
+	e.leaving = &leaving{HandOver: m}
+	e.changing = handing
+	if e.scrub != nil {
+		e.scrub.cancel = true
+	}
+	if f, ok := e.fe.(frontend.Exporter); ok {
+		f.Suspend(e.out)
+	}
+}
+
+// leaveMore continues a hand-over; it is called at the end of every step.
+func (e *Engine) leaveMore() {
+	v := e.leaving
+	if v == nil || v.stage != leaveDraining {
+		return
+	}
+	if e.fatal != "" {
+		e.stay(e.fatal)
+		return
+	}
+	f, ok := e.fe.(frontend.Exporter)
+	if (ok && !f.Suspended()) || e.foreground > 0 || e.scrub != nil || e.busy() {
+		return
+	}
+	if !e.mayLeave(v) {
+		return // a replica was lost meanwhile
+	}
+	v.stage = leaveFlushing
+	e.freeze(func() { e.leaveFlush(v) })
+}
+
+// busy reports whether anything is asked of a replica.
+func (e *Engine) busy() bool {
+	return slices.ContainsFunc(e.tasks, func(t *task) bool { return t.used })
+}
+
+// leaveFlush makes everything stable and takes the marks away, so that the successor has nothing to compare.
+func (e *Engine) leaveFlush(v *leaving) {
+	mark := e.dirty.flushBegin()
+	e.internal(e.newTask(wire.Flush), e.mask(RW), func(t *task) {
+		bad := t.bad | t.full
+		e.freeOf(t)
+		e.dropEach(bad, "flush failed")
+		if e.mayLeave(v) {
+			e.dirty.clearAll(e, mark, func() { e.leaveRelease(v) })
+		}
+	})
+}
+
+// mayLeave asks again whether the hand-over can go on, and gives it up if not.
+func (e *Engine) mayLeave(v *leaving) bool {
+	if e.leaving != v {
+		return false
+	}
+	err := e.cannotLeave(v.Members)
+	if err != nil {
+		e.stay(err.Error())
+	}
+	return err == nil
+}
+
+// leaveRelease has every replica give its directory up. From here on there is no way back for this core.
+func (e *Engine) leaveRelease(v *leaving) {
+	if !e.mayLeave(v) {
+		return
+	}
+	v.stage = leaveReleasing
+	left := &Left{Epoch: e.quorum.Epoch(), Record: e.quorum.Record(), Size: e.agreedSize, Options: e.options,
+		RebuildBudget: e.rebuildBudget, Counters: e.counters}
+	if f, ok := e.fe.(frontend.Exporter); ok {
+		x := f.Export()
+		left.Export, e.fe = &x, nil
+	}
+	e.serving, e.stopped = false, true
+	asked, answered := 0, 0
+	var failed []string
+	for _, l := range e.links {
+		if l == nil || l.mode != RW {
+			continue
+		}
+		asked++
+		e.control(l, &wire.ControlRequest{Release: &wire.ReleaseRequest{}}, func(code block.Code, r *wire.ControlReply) {
+			if code != block.OK {
+				failed = append(failed, fmt.Sprintf("%s: %s %s", l.addr, code, r.Error))
+			}
+			if answered++; answered == asked {
+				e.left(v, left, failed)
+			}
+		})
+	}
+}
+
+// left ends the core.
+func (e *Engine) left(v *leaving, left *Left, failed []string) {
+	if e.leaving != v {
+		return
+	}
+	e.stopping = func() {
+		e.leaving = nil
+		if len(failed) > 0 {
+			v.Reply(left, fmt.Errorf("%w: not released: %s", ErrState, strings.Join(failed, "; ")))
+			return
+		}
+		v.Reply(left, nil)
+	}
+	e.hangUp()
+}
+
+// stay gives a hand-over up while the replicas are still this engine's.
+func (e *Engine) stay(reason string) {
+	v := e.leaving
+	if v == nil || v.stage == leaveReleasing {
+		return // it ends when every replica has answered or is given up
+	}
+	e.leaving, e.changing = nil, ""
+	e.event("stays", "", reason)
+	if f, ok := e.fe.(frontend.Exporter); ok {
+		f.Continue(e.out)
+	}
+	if v.stage == leaveFlushing {
+		e.thaw()
+	}
+	v.Reply(nil, fmt.Errorf("%w: %s", ErrState, reason))
+}
+
+// prepare answers when everybody has who will.
+func (e *Engine) prepare(reply func(members, missing []string)) {
+	e.onPrepared = reply
+	e.prepareMore()
+}
+
+func (e *Engine) prepareMore() {
+	if e.onPrepared == nil {
+		return
+	}
+	heard, all := e.quorum.Prepared()
+	if !all {
+		return
+	}
+	e.gatherUntil = clock.Never
+	var missing []string
+	for _, l := range e.links {
+		if l != nil && l.phase != linkProbed {
+			missing = append(missing, l.addr+": "+l.err)
+		}
+	}
+	reply := e.onPrepared
+	e.onPrepared = nil
+	reply(heard, missing)
+}
+
+func (e *Engine) succeed(m Succeed) {
+	l := &m.Left
+	e.size, e.agreedSize, e.options, e.rebuildBudget, e.counters = l.Size, l.Size, l.Options, l.RebuildBudget, l.Counters
+	e.onServing = m.Reply
+	e.quorum.Succeed(l.Epoch)
+}
+
+// succeeded tells a successor's owner how its start came out.
+func (e *Engine) succeeded(err error) {
+	if reply := e.onServing; reply != nil {
+		e.onServing = nil
+		reply(err)
+	}
+}
+
+// own has the replicas keep their directories. One that is lost meanwhile is dropped like any other.
+func (e *Engine) own() {
+	e.owner = true
+	for _, l := range e.links {
+		if l == nil || l.phase != linkReady {
+			continue
+		}
+		l.keep()
+		if e.cfg.Successor && l.mode == RW {
+			e.pushLimits(l)
+		}
+	}
+}
+
+// keep ends the trial of a replica that has just taken its directory.
+func (l *link) keep() {
+	if !l.hello.Trial || !l.e.owner {
+		return
+	}
+	l.hello.Trial = false
+	l.e.control(l, &wire.ControlRequest{Keep: &wire.KeepRequest{}}, func(block.Code, *wire.ControlReply) {})
+}
