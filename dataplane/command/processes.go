@@ -91,6 +91,7 @@ func controllerCommand(g *globals) *cobra.Command {
 	f.IntVar(&cfg.Options.RebuildConcurrency, "rebuild-sync-concurrent-limit", 1, "how many of a rebuild's steps go on at once, 1 to 5")
 	f.StringArrayVar(&cfg.AcceptDataLoss, "accept-data-loss", nil,
 		"data directory of a replica to start from if the volume cannot start otherwise; what only other replicas have is lost; repeat for each")
+	f.BoolVar(&cfg.Upgrade, "upgrade", false, "take the volume over from the engine of the same instance that runs in this instance manager")
 	f.IntVar(&maxCount, "snapshot-max-count", 250, "most snapshots, 2 to 250")
 	f.Var(&maxSize, "snapshot-max-size", "most bytes in snapshots, 0 for no limit")
 	f.BoolVar(&cfg.Options.UnmapMarkSnapChainRemoved, "unmap-mark-snap-chain-removed", false, "kept for clients that ask for it")
@@ -127,6 +128,7 @@ func finishEngineConfig(cfg *daemon.EngineConfig) (err error) {
 	cfg.Transport = os.Getenv("ANKOLE_BLOCK_TRANSPORT")
 	cfg.InstanceManager = os.Getenv("POD_NAME")
 	cfg.Keeper = strings.TrimPrefix(os.Getenv("ANKOLE_KEEPER"), "unix:")
+	cfg.Handover = os.Getenv("ANKOLE_HANDOVER")
 	address := os.Getenv("ANKOLE_WITNESS")
 	if address == "" {
 		return errors.New("ANKOLE_WITNESS is not set: engines are started by an instance manager")

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"sync"
 	"time"
 
 	"google.golang.org/grpc"
@@ -31,20 +32,31 @@ func (id identity) check(ctx context.Context) error {
 
 // server is the control interface on an instance's first port.
 type server struct {
-	grpc *grpc.Server
-	done chan struct{}
+	grpc   *grpc.Server
+	health *health.Server
+	done   chan struct{}
+	once   sync.Once
+}
+
+// ready tells the instance manager whether the process can be used.
+func (s *server) ready(yes bool) {
+	status := healthv1.HealthCheckResponse_NOT_SERVING
+	if yes {
+		status = healthv1.HealthCheckResponse_SERVING
+	}
+	s.health.SetServingStatus("", status)
 }
 
 // stopWait bounds how long calls may go on when the process ends.
 const stopWait = 2 * time.Second
 
-// serveControl serves health, and what register adds, on addr.
+// serveControl serves health, and what register adds, on addr. It is ready from the beginning; see ready.
 func serveControl(addr string, id identity, register func(*grpc.Server)) (*server, error) {
 	lis, err := net.Listen("tcp", addr)
 	if err != nil {
 		return nil, fmt.Errorf("control interface: %w", err)
 	}
-	s := &server{done: make(chan struct{}), grpc: grpc.NewServer(
+	s := &server{done: make(chan struct{}), health: health.NewServer(), grpc: grpc.NewServer(
 		grpc.UnaryInterceptor(func(ctx context.Context, req any, _ *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
 			if err := id.check(ctx); err != nil {
 				return nil, err
@@ -57,7 +69,7 @@ func serveControl(addr string, id identity, register func(*grpc.Server)) (*serve
 			}
 			return next(srv, ss)
 		}))}
-	healthv1.RegisterHealthServer(s.grpc, health.NewServer())
+	healthv1.RegisterHealthServer(s.grpc, s.health)
 	if register != nil {
 		register(s.grpc)
 	}
@@ -68,10 +80,13 @@ func serveControl(addr string, id identity, register func(*grpc.Server)) (*serve
 	return s, nil
 }
 
+// stop ends the interface. It may be called more than once.
 func (s *server) stop() {
-	t := time.AfterFunc(stopWait, s.grpc.Stop)
-	s.grpc.GracefulStop()
-	t.Stop()
+	s.once.Do(func() {
+		t := time.AfterFunc(stopWait, s.grpc.Stop)
+		s.grpc.GracefulStop()
+		t.Stop()
+	})
 	<-s.done
 }
 

@@ -39,7 +39,11 @@ type EngineConfig struct {
 	// Transport is how a block device is offered: "auto", "fuse-loop" or "nbd-unix".
 	Transport string
 	// Keeper is the instance manager's socket that keeps block devices over the death of an engine; empty: none does.
-	Keeper           string
+	Keeper string
+	// Handover is the instance manager's directory for sockets on which engines can be asked to hand over; empty: none can.
+	Handover string
+	// Upgrade: take the volume over from the engine of this instance that runs.
+	Upgrade          bool
 	ReplicaTimeout   time.Duration
 	NoReplicaTimeout time.Duration
 	// AcceptDataLoss names members (data directories) to start from if the volume cannot start otherwise.
@@ -63,40 +67,23 @@ var (
 // engineProcess is a running engine.
 type engineProcess struct {
 	cfg   EngineConfig
-	loop  *posix.Loop
-	arena *loop.Arena
 	state watched
 	front frontendShell
-	fatal context.CancelCauseFunc
-	once  sync.Once
-	start chan struct{} // closed when the volume serves for the first time
+	srv   *server
+	// loop and arena are those of the present life. They change while front.mu is held and no frontend is up.
+	loop  *posix.Loop
+	arena *loop.Arena
+
+	mu   sync.Mutex
+	life *life // nil between two lives
+	// asks are engines that want to take the volume over.
+	asks chan asking
 }
 
-// RunEngine runs an engine until ctx ends, then shuts it down cleanly.
+// RunEngine runs an engine until ctx ends, then shuts it down cleanly; or until another engine has taken the volume over.
 func RunEngine(ctx context.Context, cfg EngineConfig) error {
-	arena := loop.NewArena(engineArena)
-	defer func() { _ = arena.Close() }() // after the loop, whose workers use it; a caller may run many
-	l, err := posix.New(arena, posix.Options{})
-	if err != nil {
-		return err
-	}
-	defer l.Close()
-	// The loop outlives ctx and whatever is fatal: the frontend is taken down through it.
-	run, fatal := context.WithCancelCause(context.Background())
-	defer fatal(nil)
-	spin, stop := context.WithCancel(context.Background())
-	defer stop()
-	p := &engineProcess{cfg: cfg, loop: l, arena: arena, fatal: fatal, start: make(chan struct{})}
+	p := &engineProcess{cfg: cfg, asks: make(chan asking)}
 	p.state.init()
-	core := engine.New(engine.Config{
-		VolumeName: cfg.VolumeName, VolumeUUID: cfg.VolumeUUID, Instance: cfg.Instance, InstanceManager: cfg.InstanceManager,
-		Trust:  cfg.AcceptDataLoss,
-		Secret: cfg.Secret, Size: cfg.Size, Replicas: cfg.Replicas, Options: cfg.Options, RebuildBudget: cfg.RebuildBudget, ReplicaTimeout: cfg.ReplicaTimeout,
-		NoReplicaTimeout: cfg.NoReplicaTimeout, GatherTimeout: cfg.GatherTimeout, Lease: cfg.Lease, Arena: arena, Witness: cfg.Witness, Nonce: nonce, OnState: p.onState,
-		Event: func(e engine.Event) {
-			cfg.Log.Info("engine event", "event", e.Name, "replica", e.Replica, "text", e.Text)
-		},
-	})
 	srv, err := serveControl(cfg.Listen, identity{cfg.VolumeName, cfg.Instance}, func(s *grpc.Server) {
 		enginev1.RegisterEngineServer(s, &service{p: p})
 	})
@@ -104,56 +91,50 @@ func RunEngine(ctx context.Context, cfg EngineConfig) error {
 		return err
 	}
 	defer srv.stop()
-	ended := make(chan error, 1)
-	go func() { err := posix.Run(spin, l, core); fatal(err); ended <- err }()
-	cfg.Log.Info("engine is starting", "volume", cfg.VolumeName, "replicas", cfg.Replicas)
-	p.supervise(ctx, run)
-	stop()
-	return p.outcome(context.Cause(run), <-ended)
-}
-
-// supervise brings the frontend up when the volume serves, and down at the end, while the core still runs: it answers
-// what comes in with errors then, and lets its clients go.
-func (p *engineProcess) supervise(ctx, run context.Context) {
-	select {
-	case <-p.start:
-		if err := p.startFrontend(ctx, p.cfg.Frontend); err != nil {
-			p.cfg.Log.Error("frontend cannot start", "error", err)
-			p.fatal(err)
+	p.srv = srv
+	defer p.end()
+	if cfg.Upgrade {
+		srv.ready(false)
+		if err := p.takeOver(ctx); err != nil {
+			return err
 		}
-	case <-ctx.Done():
-	case <-run.Done():
+		srv.ready(true)
+	} else if err := p.begin(nil); err != nil {
+		return err
 	}
-	select {
-	case <-ctx.Done():
-		p.shutdown()
-		p.fatal(nil)
-	case <-run.Done():
-		p.front.down(p)
-	}
+	defer p.listen()()
+	cfg.Log.Info("engine is starting", "volume", cfg.VolumeName, "replicas", cfg.Replicas)
+	return p.supervise(ctx)
 }
 
-// outcome is what the process ends with: the fatal reason, or what ended the loop by itself.
-func (p *engineProcess) outcome(fatal, loop error) error {
-	switch {
-	case fatal != nil && !errors.Is(fatal, context.Canceled):
-		return fatal
-	case errors.Is(loop, context.Canceled):
-		return nil
-	}
-	return loop
-}
-
-// onState is called from the loop's thread.
-func (p *engineProcess) onState(s engine.State) {
-	p.state.set(func(w *published) { w.engine = s })
-	switch {
-	case s.Fenced:
-		p.fatal(fmt.Errorf("%w: %s", ErrFenced, s.Reason))
-	case s.Fatal:
-		p.fatal(fmt.Errorf("%w: %s", ErrNoReplica, s.Reason))
-	case s.Serving:
-		p.once.Do(func() { close(p.start) })
+// supervise brings the frontend up when the volume serves, hands the volume over when it is asked to, and takes the frontend
+// down at the end, while the core still runs: it answers what comes in with errors then, and lets its clients go.
+func (p *engineProcess) supervise(ctx context.Context) error {
+	for {
+		l := p.current()
+		start := l.start
+		if l.offered {
+			start = nil
+		}
+		select {
+		case <-start:
+			l.offered = true
+			if err := l.offer(ctx); err != nil {
+				p.cfg.Log.Error("frontend cannot start", "error", err)
+				l.fatal(err)
+			}
+		case a := <-p.asks:
+			if taken, err := p.handOver(ctx, a); taken || err != nil {
+				return err
+			}
+		case <-ctx.Done():
+			p.shutdown()
+			l.fatal(nil)
+			return l.outcome()
+		case <-l.ctx.Done():
+			p.front.down(p)
+			return l.outcome()
+		}
 	}
 }
 
@@ -169,13 +150,27 @@ func (p *engineProcess) shutdown() {
 	}
 }
 
+// errBetween: nobody is there to be asked.
+var errBetween = fmt.Errorf("%w: the volume is being handed over to another engine; ask again", engine.ErrState)
+
 // ask posts a message to the core and waits for its reply.
 func (p *engineProcess) ask(ctx context.Context, message func(reply func(error)) any) error {
+	l := p.current()
+	if l == nil {
+		return errBetween
+	}
 	done := make(chan error, 1)
-	p.loop.Post(message(func(err error) { done <- err }))
+	l.loop.Post(message(func(err error) { done <- err }))
 	select {
 	case err := <-done:
 		return err
+	case <-l.ended:
+		select {
+		case err := <-done:
+			return err
+		default:
+			return errBetween
+		}
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"ankole.storage/dataplane/engine"
+	"ankole.storage/dataplane/frontend"
 	"ankole.storage/dataplane/frontend/fuseloop/blockdev"
 	"ankole.storage/dataplane/frontend/nbd"
 	"ankole.storage/dataplane/loop/posix"
@@ -44,6 +45,11 @@ type frontendShell struct {
 	stop func(p *engineProcess)
 	// grown tells the user that the volume has another size, nil where there is no way to.
 	grown func(ctx context.Context) error
+	// export adds what the blocking half holds to what the core has given away, and forgets it without closing anything on
+	// the host. nil: this frontend cannot be given to another process.
+	export func(x *frontend.Export)
+	// name is what the control plane calls the one that is up.
+	name string
 }
 
 // startFrontend brings the frontend up and publishes its endpoint.
@@ -83,9 +89,15 @@ func (p *engineProcess) startFrontend(ctx context.Context, name string) error {
 	if err != nil {
 		return err
 	}
+	p.offered(name, endpoint)
+	return nil
+}
+
+// offered publishes that a frontend is up.
+func (p *engineProcess) offered(name, endpoint string) {
+	p.front.name = name
 	p.state.set(func(w *published) { w.frontend, w.up, w.endpoint = name, true, endpoint })
 	p.cfg.Log.Info("volume is offered", "endpoint", endpoint)
-	return nil
 }
 
 // down takes the frontend away.
@@ -98,10 +110,13 @@ func (f *frontendShell) down(p *engineProcess) {
 func (f *frontendShell) takeDown(p *engineProcess) {
 	if f.stop != nil {
 		f.stop(p)
-		f.stop, f.grown = nil, nil
+		f.forget()
 	}
 	p.state.set(func(w *published) { w.up, w.endpoint = false, "" })
 }
+
+// forget leaves a frontend alone: it is gone, or another process has it.
+func (f *frontendShell) forget() { f.stop, f.grown, f.export, f.name = nil, nil, nil, "" }
 
 func (p *engineProcess) startNBD(ctx context.Context) (string, error) {
 	path, err := socketPath(p.cfg.VolumeName)

@@ -50,8 +50,12 @@ func (s *service) OptionsSet(ctx context.Context, r *enginev1.OptionsSetRequest)
 
 // FrontendStart implements enginev1.EngineServer.
 func (s *service) FrontendStart(ctx context.Context, r *enginev1.FrontendStartRequest) (*enginev1.State, error) {
+	l := s.p.current()
+	if l == nil {
+		return nil, statusOf(errBetween)
+	}
 	select {
-	case <-s.p.start:
+	case <-l.start:
 	default:
 		return nil, status.Error(codes.FailedPrecondition, "the volume is not served yet; try again")
 	}

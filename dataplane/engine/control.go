@@ -107,8 +107,8 @@ func (e *Engine) posted(v any) {
 }
 
 func (e *Engine) attachFrontend(m AttachFrontend) {
-	if e.fe != nil {
-		m.Reply(fmt.Errorf("%w: a frontend is attached already", ErrState))
+	if e.fe != nil || e.leaving != nil {
+		m.Reply(fmt.Errorf("%w: a frontend is attached already, or the volume is being handed over", ErrState))
 		return
 	}
 	e.fe = m.Frontend
@@ -122,6 +122,8 @@ func (e *Engine) detachFrontend(reply func(error)) {
 	switch {
 	case e.fe == nil:
 		reply(nil)
+	case e.leaving != nil:
+		reply(fmt.Errorf("%w: the volume is being handed over", ErrState))
 	case e.detached != nil:
 		reply(fmt.Errorf("%w: the frontend is being stopped", ErrState))
 	default:

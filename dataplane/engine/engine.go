@@ -65,6 +65,8 @@ type Config struct {
 	Replicas []string
 	// Options of the volume; the zero value means the defaults.
 	Options Options
+	// Counters go on from here.
+	Counters Counters
 	// ReplicaTimeout is how long a replica may keep requests without any answer before it is dropped; the last one is
 	// given twice as long.
 	ReplicaTimeout time.Duration
@@ -209,7 +211,7 @@ func New(cfg Config) *Engine {
 	if e.options.SnapshotMaxCount == 0 {
 		e.options.SnapshotMaxCount = maxSnapshotCount
 	}
-	e.rebuildBudget = cfg.RebuildBudget
+	e.rebuildBudget, e.counters = cfg.RebuildBudget, cfg.Counters
 	e.dirty.init()
 	e.quorum = quorum.New(quorum.Config{Engine: cfg.Instance, InstanceManager: cfg.InstanceManager, Candidates: len(cfg.Replicas),
 		Trust: cfg.Trust, Takeover: true, Successor: cfg.Successor})

@@ -190,7 +190,7 @@ func (e *Engine) leaveRelease(v *leaving) {
 		x := f.Export()
 		left.Export, e.fe = &x, nil
 	}
-	e.serving, e.stopped = false, true
+	e.serving = false
 	asked, answered := 0, 0
 	var failed []string
 	for _, l := range e.links {
@@ -207,6 +207,11 @@ func (e *Engine) leaveRelease(v *leaving) {
 			}
 		})
 	}
+}
+
+// released reports that the replicas are not this engine's any more: losing one is no failure of it.
+func (e *Engine) released() bool {
+	return e.stopped || (e.leaving != nil && e.leaving.stage == leaveReleasing)
 }
 
 // left ends the core.

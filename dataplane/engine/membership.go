@@ -218,7 +218,7 @@ func (e *Engine) committed(a *quorum.Action) {
 
 // serve opens the volume for requests.
 func (e *Engine) serve() {
-	if e.stopped || e.fatal != "" {
+	if e.released() || e.fatal != "" {
 		return // it ended while regions were compared
 	}
 	e.serving = true

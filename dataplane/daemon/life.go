@@ -1,0 +1,126 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+
+	"ankole.storage/dataplane/engine"
+	"ankole.storage/dataplane/handover"
+	"ankole.storage/dataplane/loop"
+	"ankole.storage/dataplane/loop/posix"
+)
+
+// life is one run of an engine's core, with a loop and memory of its own: nothing that was under way in one reaches the next.
+// A process has a second one only if it gave the volume away and had to take it back.
+type life struct {
+	p     *engineProcess
+	loop  *posix.Loop
+	arena *loop.Arena
+	// ctx ends when the core cannot go on, with the reason; fatal ends it. The loop outlives it: the frontend is taken down
+	// through it.
+	ctx   context.Context
+	fatal context.CancelCauseFunc
+	stop  context.CancelFunc
+	// start is closed when the volume serves for the first time; ended when the loop does not run any more, for err.
+	start   chan struct{}
+	once    sync.Once
+	ended   chan struct{}
+	err     error
+	offered bool
+	// offer brings the frontend up.
+	offer func(ctx context.Context) error
+}
+
+// begin starts a life. After a hand-over that failed it goes on with what the one before has left, and front.mu is held.
+func (p *engineProcess) begin(left *engine.Left) error {
+	cfg := &p.cfg
+	arena := loop.NewArena(engineArena)
+	l, err := posix.New(arena, posix.Options{})
+	if err != nil {
+		return errors.Join(err, arena.Close())
+	}
+	v := &life{p: p, loop: l, arena: arena, start: make(chan struct{}), ended: make(chan struct{})}
+	v.offer = func(ctx context.Context) error { return p.startFrontend(ctx, cfg.Frontend) }
+	v.ctx, v.fatal = context.WithCancelCause(context.Background())
+	var spin context.Context
+	spin, v.stop = context.WithCancel(context.Background())
+	ec := engine.Config{
+		VolumeName: cfg.VolumeName, VolumeUUID: cfg.VolumeUUID, Instance: cfg.Instance, InstanceManager: cfg.InstanceManager,
+		Trust:  cfg.AcceptDataLoss,
+		Secret: cfg.Secret, Size: cfg.Size, Replicas: cfg.Replicas, Options: cfg.Options, RebuildBudget: cfg.RebuildBudget, ReplicaTimeout: cfg.ReplicaTimeout,
+		NoReplicaTimeout: cfg.NoReplicaTimeout, GatherTimeout: cfg.GatherTimeout, Lease: cfg.Lease, Arena: arena, Witness: cfg.Witness, Nonce: nonce,
+		OnState: v.onState,
+		Event: func(e engine.Event) {
+			cfg.Log.Info("engine event", "event", e.Name, "replica", e.Replica, "text", e.Text)
+		},
+	}
+	if ec.Successor = cfg.Upgrade && left == nil; ec.Successor {
+		ec.GatherTimeout = handover.PrepareTime
+	}
+	if left != nil {
+		// A person's word was for the first start.
+		ec.Size, ec.Options, ec.RebuildBudget, ec.Counters, ec.Trust = left.Size, left.Options, left.RebuildBudget, left.Counters, nil
+	}
+	core := engine.New(ec)
+	p.loop, p.arena = l, arena
+	p.mu.Lock()
+	p.life = v
+	p.mu.Unlock()
+	go func() {
+		v.err = posix.Run(spin, l, core)
+		v.fatal(v.err)
+		close(v.ended)
+	}()
+	return nil
+}
+
+func (p *engineProcess) current() *life {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.life
+}
+
+// end ends the present life, if there is one, and waits for it.
+func (p *engineProcess) end() {
+	p.mu.Lock()
+	v := p.life
+	p.life = nil
+	p.mu.Unlock()
+	if v == nil {
+		return
+	}
+	v.stop()
+	<-v.ended
+	v.fatal(nil)
+	v.loop.Close()
+	_ = v.arena.Close() // after the loop, whose workers use it; a caller may run many engines
+}
+
+// outcome is what the process ends with: the fatal reason, or what ended the loop by itself.
+func (l *life) outcome() error {
+	l.stop()
+	<-l.ended
+	fatal := context.Cause(l.ctx)
+	switch {
+	case fatal != nil && !errors.Is(fatal, context.Canceled):
+		return fatal
+	case errors.Is(l.err, context.Canceled):
+		return nil
+	}
+	return l.err
+}
+
+// onState is called from the loop's thread.
+func (l *life) onState(s engine.State) {
+	l.p.state.set(func(w *published) { w.engine = s })
+	switch {
+	case s.Fenced:
+		l.fatal(fmt.Errorf("%w: %s", ErrFenced, s.Reason))
+	case s.Fatal:
+		l.fatal(fmt.Errorf("%w: %s", ErrNoReplica, s.Reason))
+	case s.Serving:
+		l.once.Do(func() { close(l.start) })
+	}
+}

@@ -1,0 +1,315 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/signal"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"ankole.storage/dataplane/engine"
+	"ankole.storage/dataplane/frontend"
+	"ankole.storage/dataplane/handover"
+	"ankole.storage/hostpath"
+	"ankole.storage/version"
+)
+
+// This file is the old engine's side of a live upgrade; succeed.go is the new one's, docs/upgrade.md has both.
+
+const (
+	// askWait bounds the first word of whoever connects.
+	askWait = 5 * time.Second
+	// sendWait bounds a message: the peer reads at once, or is given up.
+	sendWait = 2 * time.Second
+	// lingerTime is how long an engine that has handed over waits for the SIGHUP that tells it to end. Until then the instance
+	// manager lists it, and its end would look like the volume's.
+	lingerTime = time.Minute
+)
+
+// asking is an engine that wants to take the volume over.
+type asking struct {
+	conn *handover.Conn
+	ask  *handover.Ask
+	done chan struct{} // closed when it was answered
+}
+
+// listen lets other engines ask for the volume until the function returned is called. Without it the volume works as well; it
+// can only not be upgraded while it is attached.
+func (p *engineProcess) listen() (stop func()) {
+	if p.cfg.Handover == "" {
+		return func() {}
+	}
+	l, err := handover.Listen(handover.Socket(hostpath.Resolve(p.cfg.Handover), p.cfg.Instance))
+	if err != nil {
+		p.cfg.Log.Warn("no live upgrade of this engine is possible", "error", err)
+		return func() {}
+	}
+	quit := make(chan struct{})
+	var work sync.WaitGroup
+	work.Go(func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				if !errors.Is(err, net.ErrClosed) {
+					p.cfg.Log.Warn("no live upgrade of this engine is possible any more", "error", err)
+				}
+				return
+			}
+			p.hear(c, quit)
+		}
+	})
+	return func() {
+		close(quit)
+		if err := l.Close(); err != nil {
+			p.cfg.Log.Warn("socket for live upgrades is not removed", "error", err)
+		}
+		work.Wait()
+	}
+}
+
+// hear takes the first word of one engine and waits until it is answered: one at a time.
+func (p *engineProcess) hear(c *handover.Conn, quit <-chan struct{}) {
+	defer c.Close()
+	m, err := c.Receive(time.Now().Add(askWait))
+	if err != nil || m.Ask == nil {
+		p.cfg.Log.Warn("somebody connected for a live upgrade and did not ask", "error", err)
+		return
+	}
+	a := asking{conn: c, ask: m.Ask, done: make(chan struct{})}
+	select {
+	case p.asks <- a:
+		<-a.done
+	case <-quit:
+	}
+}
+
+// identityOf refuses engines that are not this one's successor.
+func (p *engineProcess) identityOf(a *handover.Ask) error {
+	c := &p.cfg
+	switch {
+	case a.VolumeUUID != c.VolumeUUID || a.Engine != c.Instance:
+		return fmt.Errorf("engine %s of volume %s (%s) runs here, not %s of %s (%s)", c.Instance, c.VolumeName, c.VolumeUUID, a.Engine, a.VolumeName, a.VolumeUUID)
+	case a.InstanceManager != c.InstanceManager:
+		return fmt.Errorf("it runs in instance manager %q, this engine in %q", a.InstanceManager, c.InstanceManager)
+	}
+	return a.Speaks()
+}
+
+// handOver gives the volume to the engine that asks. taken: it has it, and this process ends. Otherwise this engine serves as
+// before, perhaps after it has taken the volume back; an error says that it cannot.
+func (p *engineProcess) handOver(ctx context.Context, a asking) (taken bool, err error) {
+	defer close(a.done)
+	log := p.cfg.Log.With("members", a.ask.Members, "build", a.ask.Build)
+	hangup := make(chan os.Signal, 1)
+	signal.Notify(hangup, syscall.SIGHUP)
+	defer signal.Stop(hangup)
+	p.front.mu.Lock()
+	left, name, err := p.leave(ctx, a)
+	if left == nil {
+		p.front.mu.Unlock()
+		log.Info("live upgrade is refused", "reason", err)
+		_ = a.conn.Send(handover.Message{Refused: &handover.Refused{Reason: err.Error()}}, time.Now().Add(sendWait)) // it may be gone
+		return false, p.struck(hangup)
+	}
+	p.end()
+	if p.front.export != nil {
+		p.front.export(left.Export)
+	}
+	p.front.forget()
+	if err == nil {
+		err = p.give(a.conn, left, name)
+	}
+	if err == nil {
+		p.front.mu.Unlock()
+		log.Info("volume is handed over")
+		closeExport(left.Export)
+		p.linger(ctx, hangup)
+		return true, nil
+	}
+	log.Warn("live upgrade has failed: taking the volume back", "reason", err)
+	err = p.takeBack(left, name)
+	p.front.mu.Unlock()
+	return false, errors.Join(err, p.struck(hangup))
+}
+
+// struck ends the process as SIGHUP does, if it came while it could not be told what it meant.
+func (p *engineProcess) struck(hangup <-chan os.Signal) error {
+	select {
+	case <-hangup:
+		return errors.New("engine: SIGHUP")
+	default:
+		return nil
+	}
+}
+
+// leave has the core let go of the volume. left is nil if it did not, and the error says why; both mean that a replica did not
+// release its directory.
+func (p *engineProcess) leave(ctx context.Context, a asking) (left *engine.Left, name string, err error) {
+	if err := p.identityOf(a.ask); err != nil {
+		return nil, "", err
+	}
+	l := p.current()
+	if p.front.stop != nil && p.front.export == nil {
+		return nil, "", errors.New("the frontend that is up cannot be given to another process: detach the volume to upgrade it")
+	}
+	if err := at("asked"); err != nil {
+		return nil, "", err
+	}
+	draining := make(chan struct{})
+	type outcome struct {
+		left *engine.Left
+		err  error
+	}
+	done := make(chan outcome, 1)
+	l.loop.Post(engine.HandOver{Members: a.ask.Members, Draining: func() { close(draining) },
+		Reply: func(left *engine.Left, err error) { done <- outcome{left, err} }})
+	over := time.NewTimer(handover.DrainTime)
+	defer over.Stop()
+	for {
+		select {
+		case o := <-done:
+			return o.left, p.front.name, o.err
+		case <-draining:
+			draining = nil
+			over.Reset(handover.DrainTime)
+			_ = a.conn.Send(handover.Message{Draining: &handover.Draining{}}, time.Now().Add(sendWait)) // Offer will tell
+		case <-over.C:
+			l.loop.Post(engine.Stay{Reason: "requests under way were not answered within " + handover.DrainTime.String() + "; try again"})
+		case <-ctx.Done():
+			l.loop.Post(engine.Stay{Reason: "the engine is asked to end"})
+			ctx = context.WithoutCancel(ctx)
+		case <-l.ended:
+			select {
+			case o := <-done:
+				return o.left, p.front.name, o.err
+			default:
+				return nil, "", fmt.Errorf("the engine has ended: %w", l.outcome())
+			}
+		}
+	}
+}
+
+// give offers the volume and returns nil when the other one has taken it. After an error it has not, and never will.
+func (p *engineProcess) give(c *handover.Conn, left *engine.Left, name string) error {
+	if err := at("left"); err != nil {
+		return err
+	}
+	pidfd, pid, err := c.Peer()
+	if err != nil {
+		return fmt.Errorf("the new engine's process: %w", err)
+	}
+	defer unix.Close(pidfd)
+	deadline := time.Now().Add(handover.TakeTime)
+	err = c.Send(handover.Message{Offer: offer(left, name)}, deadline)
+	if err == nil {
+		err = at("offered")
+	}
+	if err == nil {
+		if err = takenFrom(c, deadline); err == nil {
+			return nil
+		}
+	}
+	// It must not take it any more. What it said before this is heard.
+	if derr := c.Deaf(); derr != nil {
+		err = errors.Join(err, derr)
+	}
+	if last := takenFrom(c, time.Now().Add(sendWait)); last == nil {
+		return nil
+	}
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		// It may hang with sessions that keep the replicas' directories.
+		p.cfg.Log.Warn("the new engine does not take the volume: it is killed", "process", pid)
+		if kerr := unix.PidfdSendSignal(pidfd, unix.SIGKILL, nil, 0); kerr != nil {
+			err = errors.Join(err, kerr)
+		}
+	}
+	_ = c.Send(handover.Message{Refused: &handover.Refused{Reason: "the volume is taken back"}}, time.Now().Add(sendWait)) // it may be gone
+	return err
+}
+
+// takenFrom waits for Taken.
+func takenFrom(c *handover.Conn, deadline time.Time) error {
+	m, err := c.Receive(deadline)
+	switch {
+	case errors.Is(err, io.EOF):
+		return errors.New("the new engine has ended")
+	case err != nil:
+		return fmt.Errorf("no word that the volume is taken: %w", err)
+	case m.Taken != nil:
+		return nil
+	case m.Failed != nil:
+		return errors.New(m.Failed.Reason)
+	}
+	return errors.New("the new engine has said something else than that the volume is taken")
+}
+
+func offer(left *engine.Left, name string) *handover.Offer {
+	o, c := &left.Options, &left.Counters
+	return &handover.Offer{Epoch: left.Epoch, Generation: left.Record.Generation, Members: left.Record.Members, Size: left.Size,
+		Options: handover.Options{SnapshotMaxCount: o.SnapshotMaxCount, SnapshotMaxSize: o.SnapshotMaxSize,
+			UnmapMarkSnapChainRemoved: o.UnmapMarkSnapChainRemoved, RebuildBudget: left.RebuildBudget},
+		Counters: handover.Counters{Reads: c.Reads, Writes: c.Writes, ReadBytes: c.ReadBytes, WriteBytes: c.WriteBytes, Flushes: c.Flushes,
+			Discards: c.Discards},
+		Frontend: name, Export: left.Export}
+}
+
+// takeBack begins a new life with the replicas that were released, and offers the frontend again when it serves.
+func (p *engineProcess) takeBack(left *engine.Left, name string) error {
+	if err := p.begin(left); err != nil {
+		return err
+	}
+	p.current().offer = func(ctx context.Context) error { return p.offerExport(ctx, name, left.Export) }
+	return nil
+}
+
+// offerExport brings up a frontend that was given away, here or by another process.
+func (p *engineProcess) offerExport(ctx context.Context, name string, x *frontend.Export) error {
+	p.front.mu.Lock()
+	defer p.front.mu.Unlock()
+	if x == nil {
+		return nil
+	}
+	attach, err := p.importFrontend(name, x)
+	if err != nil {
+		return err
+	}
+	return attach(ctx)
+}
+
+// linger keeps the process, which owns nothing any more, until it is told to end.
+func (p *engineProcess) linger(ctx context.Context, hangup <-chan os.Signal) {
+	p.srv.stop()
+	t := time.NewTimer(lingerTime)
+	defer t.Stop()
+	select {
+	case <-hangup:
+	case <-t.C:
+	case <-ctx.Done():
+	}
+}
+
+// closeExport closes this process's descriptors of a frontend that another one has.
+func closeExport(x *frontend.Export) {
+	if x == nil {
+		return
+	}
+	for _, d := range x.Descriptors {
+		unix.Close(d.FD)
+	}
+}
+
+// importFrontend makes a frontend of the transport from what another one has given away, without touching anything on the host;
+// attach begins to serve it. Both are called with front.mu held.
+func (p *engineProcess) importFrontend(name string, x *frontend.Export) (attach func(ctx context.Context) error, err error) {
+	return nil, fmt.Errorf("frontend %s by transport %q cannot be taken over", name, x.Transport)
+}
+
+// build names this program.
+func build() string { return version.Version + " " + version.GitCommit }
