@@ -5,11 +5,13 @@ import (
 	"fmt"
 	"net"
 	"path/filepath"
+	"slices"
 	"syscall"
 	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 
 	enginev1 "ankole.storage/api/rpc/engine/v1"
 	"ankole.storage/bench/nbdclient"
@@ -32,14 +34,37 @@ func (v *Volume) NewEngine(h *Host, replicas ...*Replica) *Engine {
 	if len(replicas) == 0 {
 		replicas = v.Replicas
 	}
-	e := &Engine{v: v, Name: fmt.Sprintf("vol-e-%d", len(v.engines)+1), Addr: h.address(v.t), Host: h}
-	args := []string{"--engine-instance-name", e.Name, "--volume-name", v.Name, "controller", v.Name,
-		"--frontend", "tgt-blockdev", "--size", fmt.Sprint(v.Size), "--listen", e.Addr}
-	args = append(args, v.cfg.EngineFlags...)
+	return v.launch(h, fmt.Sprintf("vol-e-%d", len(v.engines)+1), nil, replicas)
+}
+
+// Upgrade starts a successor of the volume's engine with the given replicas, under the same name, and does not wait. The volume's
+// engine stays what it is; see SetEngine. env is added to its environment.
+func (v *Volume) Upgrade(env []string, replicas ...*Replica) *Engine {
+	v.t.Helper()
+	old := v.engine
+	e := v.launch(old.Host, old.Name, env, replicas, "--upgrade")
+	v.SetEngine(old)
+	return e
+}
+
+func (v *Volume) launch(h *Host, name string, env []string, replicas []*Replica, flags ...string) *Engine {
+	v.t.Helper()
+	e := &Engine{v: v, Name: name, Addr: h.address(v.t), Host: h}
+	args := []string{"--engine-instance-name", e.Name, "--volume-name", v.Name, "controller", v.Name, "--size", fmt.Sprint(v.Size), "--listen", e.Addr}
+	if !v.cfg.NoFrontend {
+		args = append(args, "--frontend", "tgt-blockdev")
+	}
+	args = slices.Concat(args, v.cfg.EngineFlags, flags)
 	for _, r := range replicas {
 		args = append(args, "--replica", "tcp://"+r.Addr)
 	}
-	e.proc = v.spawn(h, e.Name, 0, nil, args...)
+	logName := name
+	for _, o := range v.engines {
+		if o.Name == name {
+			logName += "-again" // of one instance name, so that neither's end hides the other's
+		}
+	}
+	e.proc = v.spawn(h, logName, 0, slices.Concat(v.EngineEnv, env), args...)
 	dial := func(ctx context.Context, addr string) (net.Conn, error) { return v.dial(ctx, addr) }
 	conn, err := grpc.NewClient("passthrough:///"+e.Addr, grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithContextDialer(dial))
 	if err != nil {
@@ -49,6 +74,14 @@ func (v *Volume) NewEngine(h *Host, replicas ...*Replica) *Engine {
 	v.engine, v.Addr = e, e.Addr
 	v.engines = append(v.engines, e)
 	return e
+}
+
+// Serves reports whether the engine is ready, as an instance manager asks: a successor is when it has the volume.
+func (e *Engine) Serves() bool {
+	ctx, cancel := context.WithTimeout(context.Background(), stateTimeout)
+	defer cancel()
+	r, err := healthpb.NewHealthClient(e.conn).Check(ctx, &healthpb.HealthCheckRequest{})
+	return err == nil && r.Status == healthpb.HealthCheckResponse_SERVING
 }
 
 // Engine returns the volume's newest engine.

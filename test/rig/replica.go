@@ -27,8 +27,10 @@ type Replica struct {
 	// Disk is the small file system the directory is on, nil without.
 	Disk *Disk
 	// Env is added to the environment of processes started from now on.
-	Env  []string
-	proc *process
+	Env []string
+	// Standby lets processes started from now on be standby if another one has the directory.
+	Standby bool
+	proc    *process
 }
 
 // AddReplica adds a replica with a directory of its own; Start starts it.
@@ -80,8 +82,11 @@ func (v *Volume) DialData(r *Replica) (net.Conn, error) {
 func (r *Replica) Spawn(files int) {
 	r.v.t.Helper()
 	r.Addr = r.Host.address(r.v.t)
-	r.proc = r.v.spawn(r.Host, r.Name, files, r.Env, "--volume-name", r.v.Name, "replica", r.Dir, "--size", fmt.Sprint(r.v.Size), "--listen", r.Addr,
-		"--replica-instance-name", r.Name+"-r")
+	args := []string{"--volume-name", r.v.Name, "replica", r.Dir, "--size", fmt.Sprint(r.v.Size), "--listen", r.Addr, "--replica-instance-name", r.Name + "-r"}
+	if r.Standby {
+		args = append(args, "--standby")
+	}
+	r.proc = r.v.spawn(r.Host, r.Name, files, r.Env, args...)
 }
 
 // Kill sends SIGKILL and waits for the end.

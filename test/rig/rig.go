@@ -43,6 +43,8 @@ type Config struct {
 	Disk int64
 	// Keep has every engine host keep block devices over the death of an engine, as an instance manager does.
 	Keep bool
+	// NoFrontend: the volume is not offered.
+	NoFrontend bool
 	// EngineFlags are added to every engine's command line.
 	EngineFlags []string
 }
@@ -64,9 +66,11 @@ type Volume struct {
 	Replicas []*Replica
 	// EngineHosts are two nodes where an engine can run; the first is used unless a test says otherwise.
 	EngineHosts []*Host
-	engine      *Engine
-	engines     []*Engine // all that were ever started
-	Addr        string    // of the engine's control interface
+	// EngineEnv is added to the environment of engines started from now on.
+	EngineEnv []string
+	engine    *Engine
+	engines   []*Engine // all that were ever started
+	Addr      string    // of the engine's control interface
 }
 
 // build makes the engine program, in one place for all tests of this user, so that nothing piles up; renaming it there disturbs
