@@ -5,8 +5,11 @@ package daemon
 import (
 	"fmt"
 	"os"
+	"runtime"
 	"strings"
 	"syscall"
+
+	"golang.org/x/sys/unix"
 )
 
 // at does at the named place what ANKOLE_STOP_AT says: "place:die", "place:stop" (SIGSTOP) or "place:refuse". It is compiled
@@ -21,7 +24,10 @@ func at(place string) error {
 		_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
 		select {}
 	case "stop":
-		_ = syscall.Kill(os.Getpid(), syscall.SIGSTOP)
+		// To this thread, so that it stops here and not a little later.
+		runtime.LockOSThread()
+		_ = unix.Tgkill(os.Getpid(), syscall.Gettid(), syscall.SIGSTOP)
+		runtime.UnlockOSThread()
 	case "refuse":
 		return fmt.Errorf("refused at %q for a test", place)
 	}

@@ -4,8 +4,10 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"syscall"
 	"time"
 
@@ -120,6 +122,13 @@ func (e *Engine) Alive() bool { return e != nil && e.proc.alive() }
 
 // Signal sends a signal.
 func (e *Engine) Signal(s syscall.Signal) { e.proc.kill(s) }
+
+// Stopped reports whether the process was stopped by a signal and has not been continued.
+func (e *Engine) Stopped() bool {
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", e.proc.cmd.Process.Pid))
+	_, state, ok := strings.Cut(string(b), ") ")
+	return err == nil && ok && strings.HasPrefix(state, "T")
+}
 
 // Kill sends SIGKILL and waits for the end.
 func (e *Engine) Kill() { e.proc.end() }

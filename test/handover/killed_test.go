@@ -1,0 +1,155 @@
+package handover_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	enginev1 "ankole.storage/api/rpc/engine/v1"
+	"ankole.storage/test/rig"
+)
+
+// Who has the volume at the end of a hand-over that went wrong.
+const (
+	theOld    = "old"
+	theNew    = "new"
+	nobody    = "nobody"    // an engine has crashed: another one can be started
+	untouched = "untouched" // the old one, which did not even pause
+)
+
+// Both engines at each step, as docs/upgrade.md has it.
+var failures = []struct {
+	side, place, what string
+	end               string
+}{
+	{theNew, "prepared", "refuse", untouched},
+	{theNew, "prepared", "die", untouched},
+	{theNew, "prepared", "stop", theNew},
+	{theNew, "asked-for", "refuse", theOld},
+	{theNew, "asked-for", "die", theOld},
+	{theNew, "asked-for", "stop", theOld},
+	{theNew, "offered-to", "refuse", theOld},
+	{theNew, "offered-to", "die", theOld},
+	{theNew, "offered-to", "stop", theOld},
+	{theNew, "ready", "refuse", theOld},
+	{theNew, "ready", "die", theOld},
+	{theNew, "ready", "stop", theOld},
+	{theNew, "taken", "refuse", nobody},
+	{theNew, "taken", "die", nobody},
+	{theNew, "taken", "stop", theNew},
+	{theOld, "asked", "refuse", untouched},
+	{theOld, "asked", "die", nobody},
+	{theOld, "asked", "stop", theOld},
+	{theOld, "left", "refuse", theOld},
+	{theOld, "left", "die", nobody},
+	{theOld, "left", "stop", theOld},
+	{theOld, "offered", "refuse", theOld},
+	{theOld, "offered", "die", theNew},
+	{theOld, "offered", "stop", theNew},
+}
+
+// hang is how long a process that was stopped stays so where the other one must notice: longer than it waits for anything.
+const hang = 15 * time.Second
+
+func TestFailures(t *testing.T) {
+	for _, f := range failures {
+		t.Run(fmt.Sprintf("%s at %s %s", f.side, f.place, f.what), func(t *testing.T) {
+			t.Parallel()
+			p := failing(t, f.side, f.place+":"+f.what)
+			before := p.epoch(p.old)
+			env := []string(nil)
+			if f.side == theNew {
+				env = []string{"ANKOLE_STOP_AT=" + f.place + ":" + f.what}
+			}
+			p.new = p.v.Upgrade(env, p.next...)
+			if f.what == "stop" {
+				p.resume(f.side)
+			}
+			p.ends(f.end, before)
+		})
+	}
+}
+
+// failing is a place whose old engine fails if that is the side.
+func failing(t *testing.T, side, at string) *place {
+	p := &place{t: t, v: open(t, rig.Config{Replicas: 2, Size: 16 << 20, NoFrontend: true})}
+	if side == theOld {
+		p.v.EngineEnv = []string{"ANKOLE_STOP_AT=" + at}
+	}
+	p.v.SpawnEngine()
+	p.v.EngineEnv = nil
+	p.old = p.v.Engine()
+	serves(t, "old engine", p.old)
+	p.next = standbys(p.v)
+	return p
+}
+
+func (p *place) epoch(e *rig.Engine) int64 {
+	p.t.Helper()
+	s, err := e.State()
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	return s.Epoch
+}
+
+// resume waits until the engine has stopped itself, leaves it so, and lets it go on.
+func (p *place) resume(side string) {
+	p.t.Helper()
+	stopped := p.old
+	if side == theNew {
+		stopped = p.new
+	}
+	rig.Await(p.t, "the engine stops itself", func() bool { return stopped.Stopped() || !stopped.Alive() })
+	time.AfterFunc(hang, func() { stopped.Signal(syscall.SIGCONT) })
+}
+
+// ends checks who has the volume, that the other one has not, and that it can be used.
+func (p *place) ends(end string, before int64) {
+	p.t.Helper()
+	switch end {
+	case untouched, theOld:
+		rig.Await(p.t, "the new engine ends", func() bool { return !p.new.Alive() })
+		if p.new.Exit() == 0 {
+			p.t.Errorf("the new engine ended with 0:\n%s", p.new.Log())
+		}
+		serves(p.t, "old engine", p.old)
+		if e := p.epoch(p.old); (e == before) != (end == untouched) {
+			p.t.Errorf("the old engine has epoch %d, it had %d", e, before)
+		}
+		p.useful(p.old)
+	case theNew:
+		rig.Await(p.t, "the new engine serves", p.new.Serves)
+		p.old.Signal(syscall.SIGHUP)
+		_ = p.old.Exit()
+		p.useful(p.new)
+	case nobody:
+		rig.Await(p.t, "the new engine ends", func() bool { return !p.new.Alive() })
+		p.old.Signal(syscall.SIGHUP)
+		_ = p.old.Exit()
+		p.v.NewEngine(p.old.Host, p.next...)
+		if strings.Contains(p.v.Engine().Name, p.old.Name) {
+			p.t.Fatal("the rig has given the same name again")
+		}
+		serves(p.t, "an engine that is started afterwards", p.v.Engine())
+		p.useful(p.v.Engine())
+	}
+}
+
+// useful has the engine change the volume on every replica, which fails if it does not have it.
+func (p *place) useful(e *rig.Engine) {
+	p.t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	if _, err := e.Control().SnapshotCreate(ctx, &enginev1.SnapshotCreateRequest{Name: "after"}); err != nil {
+		p.t.Fatalf("%v\n%s", err, e.Log())
+	}
+	if s, err := e.State(); err != nil || rig.Modes(s)[enginev1.Mode_MODE_RW] != 2 {
+		p.t.Fatalf("%+v, %v", s, err)
+	}
+	p.v.SetEngine(e)
+	p.v.StopEngine()
+}
