@@ -137,6 +137,10 @@ func (e *Engine) refreshSnapshots() { e.refreshThen(func(error) {}) }
 // refreshThen does so and replies when the state has the answer.
 func (e *Engine) refreshThen(reply func(error)) {
 	e.sizesAt, e.sizesWrites = e.now, e.counters.Writes
+	if e.leaving != nil {
+		reply(fmt.Errorf("%w: the volume is being handed over", ErrState))
+		return
+	}
 	for _, l := range e.links {
 		if l == nil || l.mode != RW || l.phase != linkReady {
 			continue

@@ -2,6 +2,7 @@ package replica
 
 import (
 	"errors"
+	"slices"
 
 	"ankole.storage/block"
 	"ankole.storage/dataplane/chain"
@@ -135,9 +136,22 @@ func (r *Replica) releaseDirectory(s *session, h *wire.Header) {
 			r.open--
 			r.cfg.Sessions(r.open)
 			s.phase, s.prepared = sessionGreeted, true
+			r.forgetRequests(s)
 			r.cfg.Event("standby", "the directory is released by "+s.engine)
 		}
 	}})
+}
+
+// forgetRequests drops what a session that is over has asked for and was not begun: it must not meet a directory that is not
+// open, or one that was opened for somebody else.
+func (r *Replica) forgetRequests(s *session) {
+	r.meta = slices.DeleteFunc(r.meta, func(m *metaOp) bool { return m.s == s })
+	r.waiting = slices.DeleteFunc(r.waiting, func(f frame) bool {
+		if f.s == s {
+			r.release(f.payload)
+		}
+		return f.s == s
+	})
 }
 
 // keep ends the trial.

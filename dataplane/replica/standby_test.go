@@ -117,6 +117,26 @@ func TestReleasedSessionIsOver(t *testing.T) {
 	g.engine(2, "e2").reads(9)
 }
 
+// What was asked behind a release is not carried out on a directory that is gone.
+func TestRequestsBehindARelease(t *testing.T) {
+	g := newRig(t)
+	e := g.founded()
+	answers := []*answer{e.request(wire.Header{Type: wire.Control}, wire.Marshal(release))}
+	for range 3 {
+		answers = append(answers, e.request(wire.Header{Type: wire.Control}, wire.Marshal(wire.ControlRequest{Describe: &wire.DescribeRequest{}})),
+			e.request(wire.Header{Type: wire.Read, Len: 4096}, nil))
+	}
+	g.until("the release is answered, or who asks for more is hung up on", func() bool { return answers[0].done || e.gone })
+	for _, a := range answers[1:] {
+		if a.done {
+			t.Errorf("%s was answered with %s", a.h.Type, a.h.Code)
+		}
+	}
+	e = g.connect()
+	e.untilAnswered(2, "e1#1@im")
+	e.reads(9)
+}
+
 // Writes that are on the disk when a session on trial ends are complete before the directory is somebody else's.
 func TestTrialEndsWithItsWrites(t *testing.T) {
 	for seed := uint64(1); seed <= 20; seed++ {

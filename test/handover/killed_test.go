@@ -8,6 +8,9 @@ import (
 	"testing"
 	"time"
 
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
 	enginev1 "ankole.storage/api/rpc/engine/v1"
 	"ankole.storage/test/rig"
 )
@@ -68,7 +71,7 @@ func TestFailures(t *testing.T) {
 			if f.what == "stop" {
 				p.resume(f.side)
 			}
-			p.ends(f.end, before)
+			p.ends(f.end, f.side, before)
 		})
 	}
 }
@@ -108,7 +111,7 @@ func (p *place) resume(side string) {
 }
 
 // ends checks who has the volume, that the other one has not, and that it can be used.
-func (p *place) ends(end string, before int64) {
+func (p *place) ends(end, side string, before int64) {
 	p.t.Helper()
 	switch end {
 	case untouched, theOld:
@@ -116,10 +119,10 @@ func (p *place) ends(end string, before int64) {
 		if p.new.Exit() == 0 {
 			p.t.Errorf("the new engine ended with 0:\n%s", p.new.Log())
 		}
-		serves(p.t, "old engine", p.old)
-		if e := p.epoch(p.old); (e == before) != (end == untouched) {
-			p.t.Errorf("the old engine has epoch %d, it had %d", e, before)
-		}
+		rig.Await(p.t, "the old engine serves, with a new epoch if it has paused", func() bool {
+			s, err := p.old.State()
+			return err == nil && rig.Modes(s)[enginev1.Mode_MODE_RW] == 2 && (s.Epoch == before) == (end == untouched)
+		})
 		p.useful(p.old)
 	case theNew:
 		rig.Await(p.t, "the new engine serves", p.new.Serves)
@@ -130,7 +133,12 @@ func (p *place) ends(end string, before int64) {
 		rig.Await(p.t, "the new engine ends", func() bool { return !p.new.Alive() })
 		p.old.Signal(syscall.SIGHUP)
 		_ = p.old.Exit()
-		p.v.NewEngine(p.old.Host, p.next...)
+		// Whichever processes have the directories, or any where none has.
+		replicas := p.next
+		if side == theOld {
+			replicas = p.v.Replicas
+		}
+		p.v.NewEngine(p.old.Host, replicas...)
 		if strings.Contains(p.v.Engine().Name, p.old.Name) {
 			p.t.Fatal("the rig has given the same name again")
 		}
@@ -139,16 +147,18 @@ func (p *place) ends(end string, before int64) {
 	}
 }
 
-// useful has the engine change the volume on every replica, which fails if it does not have it.
+// useful has the engine change the volume, which fails if it does not have it.
 func (p *place) useful(e *rig.Engine) {
 	p.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
-	if _, err := e.Control().SnapshotCreate(ctx, &enginev1.SnapshotCreateRequest{Name: "after"}); err != nil {
+	var err error
+	rig.Await(p.t, "a snapshot", func() bool {
+		_, err = e.Control().SnapshotCreate(ctx, &enginev1.SnapshotCreateRequest{Name: "after"})
+		return err == nil || status.Code(err) != codes.FailedPrecondition
+	})
+	if err != nil {
 		p.t.Fatalf("%v\n%s", err, e.Log())
-	}
-	if s, err := e.State(); err != nil || rig.Modes(s)[enginev1.Mode_MODE_RW] != 2 {
-		p.t.Fatalf("%+v, %v", s, err)
 	}
 	p.v.SetEngine(e)
 	p.v.StopEngine()
