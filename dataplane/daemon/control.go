@@ -23,7 +23,7 @@ func (id identity) check(ctx context.Context) error {
 	md, _ := metadata.FromIncomingContext(ctx)
 	for key, mine := range map[string]string{"volume-name": id.volume, "instance-name": id.instance} {
 		if v := md.Get(key); len(v) > 0 && v[0] != "" && mine != "" && v[0] != mine {
-			return status.Errorf(codes.FailedPrecondition, "incorrect %s %s; this process is %s of volume %s: check its address",
+			return status.Errorf(codes.FailedPrecondition, "incorrect %s %.128s; this process is %s of volume %s: check its address",
 				map[string]string{"volume-name": "volume name", "instance-name": "instance name"}[key], v[0], id.instance, id.volume)
 		}
 	}

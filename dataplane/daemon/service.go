@@ -177,5 +177,12 @@ func statusOf(err error) error {
 	case errors.Is(err, context.DeadlineExceeded):
 		code = codes.DeadlineExceeded
 	}
-	return status.Error(code, err.Error())
+	text := err.Error()
+	if len(text) > maxErrorText {
+		text = strings.ToValidUTF8(text[:maxErrorText], "") + "…"
+	}
+	return status.Error(code, text)
 }
+
+// maxErrorText bounds what is told of an error: it may quote names that were sent to us, of any length.
+const maxErrorText = 2048

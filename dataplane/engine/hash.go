@@ -88,9 +88,15 @@ type hashing struct {
 	failed bool
 }
 
+// clone is what is told. Nobody's part is complete before all are: what differs is still looked at, and put right.
 func (h *hashing) clone() Hashing {
 	c := h.Hashing
 	c.Replicas = maps.Clone(h.Replicas)
+	for addr, s := range c.Replicas {
+		if h.Running && s.State == "complete" {
+			c.Replicas[addr] = HashStatus{State: "in_progress", Progress: s.Progress, Repaired: s.Repaired}
+		}
+	}
 	return c
 }
 
@@ -150,7 +156,7 @@ func (e *Engine) hashSnapshot(m HashSnapshot) {
 			return
 		}
 		if !slices.Contains(oldestFirst(r.Snapshots), m.Name) {
-			m.Reply(fmt.Errorf("%w: there is no snapshot %q, or it is marked removed", ErrNotFound, m.Name))
+			m.Reply(fmt.Errorf("%w: there is no snapshot %.128q, or it is marked removed", ErrNotFound, m.Name))
 			return
 		}
 		e.addHash(m)
@@ -235,7 +241,7 @@ func (e *Engine) cancelHash(name, reason string) error {
 	h := e.hashOf(name)
 	switch {
 	case h == nil || h.ended:
-		return fmt.Errorf("%w: no checksum of snapshot %q is being computed or waited for", ErrNotFound, name)
+		return fmt.Errorf("%w: no checksum of snapshot %.128q is being computed or waited for", ErrNotFound, name)
 	case h.job == nil:
 		e.endHash(h, reason)
 	default:
@@ -249,7 +255,7 @@ func (e *Engine) askHash(m AskHash) {
 		m.Reply(h.clone(), nil)
 		return
 	}
-	m.Reply(Hashing{}, fmt.Errorf("%w: no checksum of snapshot %q was asked for since the engine started, or it was too long ago; ask for it",
+	m.Reply(Hashing{}, fmt.Errorf("%w: no checksum of snapshot %.128q was asked for since the engine started, or it was too long ago; ask for it",
 		ErrNotFound, m.Name))
 }
 

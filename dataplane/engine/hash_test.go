@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"ankole.storage/block"
 	"ankole.storage/dataplane/engine"
@@ -120,8 +121,11 @@ func TestHashQueue(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	g.until("a checksum without a lock in its way", func() bool { return g.hashing("a").Replicas[g.real[1]].State == "complete" })
-	g.never("a disk is used while it is locked", 10_000_000_000, func() bool { return g.hashing("a").Replicas[g.real[0]].State == "complete" })
+	g.until("a checksum without a lock in its way", func() bool { return g.hashing("a").Replicas[g.real[1]].Progress == 100 })
+	g.never("a disk is used while it is locked", 10*time.Second, func() bool {
+		h := g.hashing("a")
+		return !h.Running || h.Replicas[g.real[0]].Progress > 0 || h.Replicas[g.real[1]].State != "in_progress"
+	})
 	if h := g.hashing("b"); !h.Running || len(h.Replicas) != 2 || h.Replicas[g.real[1]].State != "in_progress" {
 		t.Fatalf("%+v", h)
 	}
@@ -213,7 +217,7 @@ func TestHashOfALostReplica(t *testing.T) {
 	if err := g.askHash("a", false); err != nil {
 		t.Fatal(err)
 	}
-	g.until("one part", func() bool { return g.hashing("a").Replicas[g.real[0]].State == "complete" })
+	g.until("one part", func() bool { return g.hashing("a").Replicas[g.real[0]].Progress == 100 })
 	g.damage(lock.Close())
 	g.v.Replicas[1].Kill()
 	g.until("the end", func() bool { return !g.hashing("a").Running })

@@ -164,7 +164,7 @@ func (e *Engine) startScrub(m Scrub) {
 			err = refusal(code, r.Error)
 		} else if j.queue = oldestFirst(r.Snapshots); m.Snapshot != "" {
 			if !slices.Contains(j.queue, m.Snapshot) {
-				err = fmt.Errorf("%w: there is no snapshot %q, or it is marked removed", ErrNotFound, m.Snapshot)
+				err = fmt.Errorf("%w: there is no snapshot %.128q, or it is marked removed", ErrNotFound, m.Snapshot)
 			}
 			j.queue = []string{m.Snapshot}
 		}

@@ -3,6 +3,7 @@ package proxy
 import (
 	"context"
 
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/emptypb"
@@ -74,4 +75,8 @@ func (s *service) SPDKBackingImageGet(context.Context, *imrpc.SPDKBackingImageGe
 
 func (s *service) SPDKBackingImageList(context.Context, *emptypb.Empty) (*imrpc.SPDKBackingImageListResponse, error) {
 	return nil, errSPDK
+}
+
+func (s *service) SPDKBackingImageWatch(*emptypb.Empty, grpc.ServerStreamingServer[emptypb.Empty]) error {
+	return errSPDK
 }

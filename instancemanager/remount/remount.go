@@ -56,19 +56,31 @@ func Volume(name string) error {
 	if _, err := os.Stat(process); err != nil {
 		process = ownProcess
 	}
-	text, err := os.ReadFile(filepath.Join(process, "mountinfo"))
-	if err != nil {
-		return fmt.Errorf("list of mounts: %w", err)
-	}
-	list, err := parse(string(text))
-	if err != nil {
-		return err
-	}
-	m, change, err := choose(name, ofDevices(list, numbers(name)))
+	m, change, err := look(process, name)
 	if err != nil || !change {
 		return err
 	}
-	return inNamespaceOf(process, func() error { return m.writable(name) })
+	if err := inNamespaceOf(process, func() error { return m.writable(name) }); err != nil {
+		return err
+	}
+	// The kernel may have agreed and changed nothing.
+	if m, change, err = look(process, name); err == nil && change {
+		err = m.refused(name, errors.New("it stays read-only"))
+	}
+	return err
+}
+
+// look finds the mount through which the volume's file system can be made writable, and tells whether it has to be.
+func look(process, name string) (m mount, change bool, err error) {
+	text, err := os.ReadFile(filepath.Join(process, "mountinfo"))
+	if err != nil {
+		return m, false, fmt.Errorf("list of mounts: %w", err)
+	}
+	list, err := parse(string(text))
+	if err != nil {
+		return m, false, err
+	}
+	return choose(name, ofDevices(list, numbers(name)))
 }
 
 // numbers are the device numbers of the volume's block devices that are there.
@@ -91,8 +103,12 @@ type mount struct {
 	options, super []string
 }
 
-func (m *mount) readOnly() bool      { return slices.Contains(m.options, "ro") }
-func (m *mount) superReadOnly() bool { return slices.Contains(m.super, "ro") }
+func (m *mount) readOnly() bool { return slices.Contains(m.options, "ro") }
+
+// superReadOnly: ext4 of recent kernels says emergency_ro after errors, and does not let go of that.
+func (m *mount) superReadOnly() bool {
+	return slices.Contains(m.super, "ro") || slices.Contains(m.super, "emergency_ro")
+}
 
 // parse reads a mountinfo file: see proc_pid_mountinfo(5).
 func parse(text string) (list []mount, err error) {
@@ -154,12 +170,15 @@ func (m *mount) writable(name string) error {
 	for _, o := range m.options {
 		flags |= kept[o]
 	}
-	err := unix.Mount("", m.target, "", flags, "")
-	if err != nil {
-		return fmt.Errorf("volume %s: its file system at %s %w: %w; if it has found errors, stop its users, check it and mount it again",
-			name, m.target, ErrRefused, err)
+	if err := unix.Mount("", m.target, "", flags, ""); err != nil {
+		return m.refused(name, err)
 	}
 	return nil
+}
+
+func (m *mount) refused(name string, err error) error {
+	return fmt.Errorf("volume %s: its file system at %s %w: %w; if it has found errors, stop its users, check it and mount it again",
+		name, m.target, ErrRefused, err)
 }
 
 // inNamespaceOf runs f on a thread of its own in the mount namespace of a process. The thread ends with it: it must not run

@@ -92,6 +92,9 @@ var build = sync.OnceValues(func() (string, error) {
 	return out, os.Rename(own, out)
 })
 
+// EngineProgram returns the path of the engine program.
+func EngineProgram() (string, error) { return build() }
+
 // New makes a volume with n replicas, all started, and no engine yet. It is offered on an NBD socket.
 func New(t testing.TB, n int, size int64) *Volume {
 	t.Helper()
