@@ -31,6 +31,8 @@ type Options struct {
 	RecoverHead string
 	// ReadOnly changes nothing in the directory and takes no lock: for tools over a stopped replica.
 	ReadOnly bool
+	// Boot names the machine's run, zero where it is not known.
+	Boot Boot
 	// Rand is where stamps come from; nil means the system's random source.
 	Rand io.Reader
 	// Log receives what was found and repaired; nil means nowhere.
@@ -94,6 +96,8 @@ type Chain struct {
 	regions     []Region
 	// regionsKnown: regions is what the log says; otherwise every region must be taken for dirty.
 	regionsKnown bool
+	// regionsBoot is when the first of them was marked.
+	regionsBoot Boot
 	// absentFile is nil where there is no valid sidecar; absent are its entries that count.
 	absentFile *slotFile
 	absent     []Absent

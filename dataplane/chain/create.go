@@ -187,7 +187,7 @@ func populate(fs disk.Meta, dir string, s *Spec, opts *Options) error {
 		return err
 	}
 	r := Record{VolumeUUID: s.VolumeUUID, Self: s.Self}
-	member, dirty, err := createSidecars(fs, dir, stamp, &r, []Region{})
+	member, dirty, err := createSidecars(fs, dir, stamp, &r, []Region{}, Boot{})
 	if err != nil {
 		return err
 	}

@@ -25,38 +25,57 @@ const (
 	dirtyKindAll = 1
 )
 
-// encodeRegions renders a set; nil means all.
-func encodeRegions(set []Region) []byte {
+// Boot names the run of a machine, from power on to power off. The zero value is an unknown one.
+type Boot [16]byte
+
+// encodeRegions renders a set; nil means all. The boot is left out if it is not known.
+func encodeRegions(set []Region, boot Boot) []byte {
 	b := binary.LittleEndian.AppendUint32(nil, RegionSize)
+	kind := uint32(dirtyKindSet)
 	if set == nil {
-		return binary.LittleEndian.AppendUint32(binary.LittleEndian.AppendUint32(b, dirtyKindAll), 0)
+		kind = dirtyKindAll
 	}
-	b = binary.LittleEndian.AppendUint32(b, dirtyKindSet)
+	b = binary.LittleEndian.AppendUint32(b, kind)
 	b = binary.LittleEndian.AppendUint32(b, uint32(len(set)))
 	for _, r := range set {
 		b = binary.LittleEndian.AppendUint32(b, uint32(r))
 	}
-	return b
+	if boot == (Boot{}) {
+		return b
+	}
+	return append(b, boot[:]...)
 }
 
 // decodeRegions is the inverse of encodeRegions; known is false for "all".
-func decodeRegions(b []byte) (set []Region, known bool, err error) {
+func decodeRegions(b []byte) (set []Region, known bool, boot Boot, err error) {
 	if len(b) < 12 || binary.LittleEndian.Uint32(b) != RegionSize {
-		return nil, false, fmt.Errorf("%w: dirty log of %d bytes or of another region size", ErrCorrupt, len(b))
+		return nil, false, boot, fmt.Errorf("%w: dirty log of %d bytes or of another region size", ErrCorrupt, len(b))
 	}
 	kind, n := binary.LittleEndian.Uint32(b[4:]), binary.LittleEndian.Uint32(b[8:])
 	b = b[12:]
+	wrong := kind > dirtyKindAll || n > MaxDirtyRegions || kind == dirtyKindAll && n > 0
+	if at := int(n) * 4; !wrong && len(b) == at+len(boot) {
+		boot, b = Boot(b[at:]), b[:at]
+		wrong = boot == Boot{}
+	}
 	switch {
-	case kind == dirtyKindAll && n == 0 && len(b) == 0:
-		return nil, false, nil
-	case kind != dirtyKindSet || n > MaxDirtyRegions || len(b) != int(n)*4:
-		return nil, false, fmt.Errorf("%w: dirty log with a wrong length", ErrCorrupt)
+	case wrong || len(b) != int(n)*4:
+		return nil, false, Boot{}, fmt.Errorf("%w: dirty log with a wrong length", ErrCorrupt)
+	case kind == dirtyKindAll:
+		return nil, false, boot, nil
 	}
 	set = make([]Region, n)
 	for i := range set {
 		set[i] = Region(binary.LittleEndian.Uint32(b[4*i:]))
 	}
-	return set, true, nil
+	return set, true, boot, nil
+}
+
+// PowerLost reports that the machine has lost power since the regions in the log were marked. What was written there and not
+// flushed may be gone, though other replicas may have it. It may say so of regions that lost nothing; where the log or the
+// machine does not tell its boot it says no.
+func (c *Chain) PowerLost() bool {
+	return (len(c.regions) > 0 || !c.regionsKnown) && c.regionsBoot != Boot{} && c.opts.Boot != Boot{} && c.regionsBoot != c.opts.Boot
 }
 
 // Dirty returns the regions that the log names. known is false where nothing is known, as after another engine has
@@ -83,9 +102,13 @@ func (c *Chain) WriteDirty(set []Region) error {
 		return err
 	}
 	set = slices.Clone(set) // keeps nil nil
-	if err := c.breaks(c.dirty.write(encodeRegions(set))); err != nil {
+	boot := c.regionsBoot
+	if len(c.regions) == 0 && c.regionsKnown {
+		boot = c.opts.Boot // what was lost before was put right, or nothing was
+	}
+	if err := c.breaks(c.dirty.write(encodeRegions(set, boot))); err != nil {
 		return err
 	}
-	c.regions, c.regionsKnown = set, set != nil
+	c.regions, c.regionsKnown, c.regionsBoot = set, set != nil, boot
 	return nil
 }

@@ -99,18 +99,19 @@ func FuzzRecord(f *testing.F) {
 }
 
 func FuzzDirtyLog(f *testing.F) {
-	f.Add(encodeRegions(nil))
-	f.Add(encodeRegions([]Region{}))
-	f.Add(encodeRegions([]Region{1, 2, 3}))
+	f.Add(encodeRegions(nil, Boot{}))
+	f.Add(encodeRegions([]Region{}, Boot{1}))
+	f.Add(encodeRegions([]Region{1, 2, 3}, Boot{}))
+	f.Add(encodeRegions([]Region{1, 2, 3}, Boot{1}))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		set, known, err := decodeRegions(data)
+		set, known, boot, err := decodeRegions(data)
 		if err != nil {
 			if !errors.Is(err, ErrCorrupt) {
 				t.Fatalf("error %v is not ErrCorrupt", err)
 			}
 			return
 		}
-		if known != (set != nil) || !bytes.Equal(encodeRegions(set), data) {
+		if known != (set != nil) || !bytes.Equal(encodeRegions(set, boot), data) {
 			t.Fatalf("%x decodes to %v, %v", data, set, known)
 		}
 	})
@@ -163,7 +164,7 @@ func TestSidecarLayout(t *testing.T) {
 	if got := r.encode(); !bytes.Equal(got, want) {
 		t.Errorf("record %x\nwant   %x", got, want)
 	}
-	if got, want := encodeRegions([]Region{7}), []byte{0, 0, 64, 0, 0, 0, 0, 0, 1, 0, 0, 0, 7, 0, 0, 0}; !bytes.Equal(got, want) {
+	if got, want := encodeRegions([]Region{7}, Boot{}), []byte{0, 0, 64, 0, 0, 0, 0, 0, 1, 0, 0, 0, 7, 0, 0, 0}; !bytes.Equal(got, want) {
 		t.Errorf("regions %x, want %x", got, want)
 	}
 	slot := encodeSlot(memberMagic, Stamp{0xaa, 15: 0xbb}, 5, []byte("pay"))

@@ -138,6 +138,7 @@ func (c *Chain) FinishRebuild() error {
 	if err := c.syncDir(); err != nil {
 		return err
 	}
+	c.regionsBoot = c.opts.Boot // whatever was lost before is there again; the next mark makes that durable
 	vm := c.vm
 	vm.Rebuilding = false
 	return c.writeVolumeMeta(&vm)

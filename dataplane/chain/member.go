@@ -228,7 +228,7 @@ func (c *Chain) adopt(r Record) error {
 		_ = c.absentFile.file.Close()
 		c.absentFile, c.absent = nil, nil
 	}
-	member, dirty, err := createSidecars(c.fs, c.dir, stamp, &r, allDirty)
+	member, dirty, err := createSidecars(c.fs, c.dir, stamp, &r, allDirty, c.opts.Boot)
 	if err != nil {
 		return err
 	}
@@ -245,7 +245,7 @@ func (c *Chain) adopt(r Record) error {
 	}
 	c.member, c.dirty = member, dirty
 	c.record, c.recordValid = r, true
-	c.regions, c.regionsKnown = nil, false
+	c.regions, c.regionsKnown, c.regionsBoot = nil, false, c.opts.Boot
 	return nil
 }
 

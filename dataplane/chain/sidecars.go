@@ -13,11 +13,11 @@ const reserveSize = 4096
 
 // createSidecars makes all sidecars of a stamp, durable but for their names. A nil record means one of state
 // MemberUnknown without a volume.
-func createSidecars(fs disk.Meta, dir string, stamp Stamp, r *Record, regions []Region) (member, dirty *slotFile, err error) {
+func createSidecars(fs disk.Meta, dir string, stamp Stamp, r *Record, regions []Region, boot Boot) (member, dirty *slotFile, err error) {
 	if member, err = createSlotFile(fs, dir+"/"+memberName, memberMagic, stamp, r.encode()); err != nil {
 		return nil, nil, err
 	}
-	if dirty, err = createSlotFile(fs, dir+"/"+dirtyName, dirtyMagic, stamp, encodeRegions(regions)); err != nil {
+	if dirty, err = createSlotFile(fs, dir+"/"+dirtyName, dirtyMagic, stamp, encodeRegions(regions, boot)); err != nil {
 		_ = member.file.Close()
 		return nil, nil, err
 	}
@@ -118,7 +118,7 @@ func (c *Chain) openSidecars() error {
 	}
 	c.dirty = dirty
 	if dirty != nil {
-		if c.regions, c.regionsKnown, err = decodeRegions(payload); err != nil {
+		if c.regions, c.regionsKnown, c.regionsBoot, err = decodeRegions(payload); err != nil {
 			return err
 		}
 	}

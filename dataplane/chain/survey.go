@@ -115,7 +115,7 @@ func (s *Survey) readSidecars(c *Chain) {
 	}
 	payload, why = c.surveySlots(s.Names, dirtyName, dirtyMagic)
 	if s.RegionsWhy = why; why == "" {
-		set, known, err := decodeRegions(payload)
+		set, known, _, err := decodeRegions(payload)
 		switch {
 		case err != nil:
 			s.RegionsWhy = err.Error()

@@ -9,8 +9,10 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"os"
 	"path"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -58,7 +60,7 @@ func RunReplica(ctx context.Context, cfg ReplicaConfig) (err error) {
 	}
 	fs := osdisk.New(hostpath.Resolve)
 	opts := chain.Options{Size: cfg.Size, VolumeUUID: uuid, BackingFile: cfg.BackingFile,
-		SnapshotMaxCount: cfg.SnapshotMaxCount, SnapshotMaxSize: cfg.SnapshotMaxSize, Log: cfg.Log}
+		SnapshotMaxCount: cfg.SnapshotMaxCount, SnapshotMaxSize: cfg.SnapshotMaxSize, Boot: boot(), Log: cfg.Log}
 	c, err := openDirectory(fs, &cfg, uuid, opts)
 	if cfg.Standby && errors.Is(err, disk.ErrInUse) {
 		cfg.Log.Info("another process has the directory: standby", "directory", cfg.Dir)
@@ -176,6 +178,18 @@ func nextPort(listen string) (string, error) {
 		return "", fmt.Errorf("listen address %q: port must be a number from 1 to 65534", listen)
 	}
 	return net.JoinHostPort(host, strconv.Itoa(n+1)), nil
+}
+
+// boot is the kernel's name for the time since the machine was started, zero if it does not tell.
+func boot() (b chain.Boot) {
+	data, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	if err != nil {
+		return chain.Boot{}
+	}
+	if b, err = replica.ParseUUID(strings.TrimSpace(string(data))); err != nil {
+		return chain.Boot{}
+	}
+	return b
 }
 
 func nonce() []byte {

@@ -15,9 +15,10 @@ import (
 const resyncWidth = 4
 
 // resync makes the RW replicas identical after an unclean end, before anything is served. Only regions that some
-// replica has marked are compared, a piece of block.MaxTransfer at a time; where hashes differ, the first replica's
-// content is written to the others. Any of the contents would do: a difference can only come from writes that were
-// never acknowledged.
+// replica has marked are compared, a piece of block.MaxTransfer at a time; where hashes differ, one replica's content is
+// written to the others. A difference comes from writes that were never acknowledged, or that were never flushed and are gone
+// where power was lost. So the first replica that did not lose it is taken: somebody may have read there since what the others
+// have no more.
 type resync struct {
 	pieces  []int64 // offsets still to compare
 	total   int
@@ -126,18 +127,25 @@ func (e *Engine) compare(off int64) {
 	})
 }
 
-// equalise copies the piece from the lowest replica to those that differ from it.
+// believed chooses whose content is taken among the links in mask: the first that kept its power, else the first.
+func (e *Engine) believed(mask uint32) uint32 {
+	for _, l := range e.links {
+		if l != nil && mask&l.bit() != 0 && !l.hello.PowerLost {
+			return l.bit()
+		}
+	}
+	return mask & -mask
+}
+
+// equalise copies the piece from one replica to those that differ from it.
 func (e *Engine) equalise(off, n int64, sums map[uint32][]byte) {
-	rw := e.mask(RW)
-	src := uint32(0)
-	var differ uint32
-	for m := rw; m != 0; m &= m - 1 {
-		bit := m & -m
-		switch {
-		case sums[bit] == nil:
-		case src == 0:
-			src = bit
-		case !bytes.Equal(sums[bit], sums[src]):
+	var told, differ uint32
+	for bit := range sums {
+		told |= bit & e.mask(RW)
+	}
+	src := e.believed(told)
+	for m := told; m != 0; m &= m - 1 {
+		if bit := m & -m; !bytes.Equal(sums[bit], sums[src]) {
 			differ |= bit
 		}
 	}

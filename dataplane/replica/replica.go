@@ -107,6 +107,8 @@ type Replica struct {
 	recorded bool
 	dirty    map[uint32]bool
 	dirtyAll bool
+	// powerLost: the machine has lost power since what is marked at the beginning of the session was.
+	powerLost bool
 
 	syncing  bool
 	syncNow  []*job
@@ -179,7 +181,7 @@ func (r *Replica) loadDirty() {
 	clear(r.dirty)
 	regions, known := r.chain.Dirty()
 	// Unknown: another engine used the directory, or none has yet.
-	r.dirtyAll = !known
+	r.dirtyAll, r.powerLost = !known, r.chain.PowerLost()
 	for _, n := range regions {
 		r.dirty[uint32(n)] = true
 	}

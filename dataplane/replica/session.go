@@ -401,7 +401,7 @@ func (s *session) welcome(m *wire.HelloMessage) wire.HelloReply {
 		Proof: wire.ReplicaProof(r.cfg.Secret, r.cfg.VolumeUUID, m.Epoch, s.nonce, m.Nonce)}
 	reply.Trial, reply.Record = r.hold == onTrial, r.recordMessage(&r.record)
 	if !reply.Blank {
-		reply.Dirty, reply.DirtyAll = r.dirtyList(), r.dirtyAll
+		reply.Dirty, reply.DirtyAll, reply.PowerLost = r.dirtyList(), r.dirtyAll, r.powerLost
 	}
 	return reply
 }

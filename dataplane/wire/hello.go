@@ -66,8 +66,10 @@ type HelloReply struct {
 	// Dirty lists regions whose replicas may differ, as numbers of DirtyRegion-sized pieces.
 	Dirty []uint32 `json:"dirty,omitempty"`
 	// DirtyAll: nothing is known, every region must be compared.
-	DirtyAll bool   `json:"dirtyAll,omitempty"`
-	Error    string `json:"error,omitempty"`
+	DirtyAll bool `json:"dirtyAll,omitempty"`
+	// PowerLost: its machine has lost power since Dirty was marked, so that unflushed writes there may be gone.
+	PowerLost bool   `json:"powerLost,omitempty"`
+	Error     string `json:"error,omitempty"`
 }
 
 // RecordMessage is a membership record on the wire and in control messages: the set Members of generation Generation as

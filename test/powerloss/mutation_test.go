@@ -30,7 +30,7 @@ var mutations = []mutation{
 	{name: "a flush joins a sync that began before its writes ended", file: "dataplane/replica/sync.go", fs: "ext4", ops: 120,
 		old: "r.syncNext = append(r.syncNext, j)\n", new: "if r.syncing {\n\t\tr.syncNow = append(r.syncNow, j)\n\t\treturn\n\t}\n\tr.syncNext = append(r.syncNext, j)\n"},
 	{name: "dirty regions are not marked", file: "dataplane/chain/dirty.go", fs: "ext4",
-		old: "if err := c.breaks(c.dirty.write(encodeRegions(set))); err != nil {", new: "if err := error(nil); err != nil {"},
+		old: "if err := c.breaks(c.dirty.write(encodeRegions(set, boot))); err != nil {", new: "if err := error(nil); err != nil {"},
 	{name: "directories are not synced", file: "disk/osdisk/osdisk.go", fs: "ext4",
 		old: "err = unix.Fsync(fd)\n", new: "err = nil\n"},
 	{name: "metadata is renamed into place without a sync", file: "disk/osdisk/osdisk.go", fs: "xfs",
