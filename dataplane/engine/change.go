@@ -22,6 +22,8 @@ type change struct {
 	// check asks everybody whether they would refuse before anybody begins: limits are judged by what each occupies, and that
 	// may differ without any of them being wrong.
 	check bool
+	// mends: what a write that failed has left different is made the same first, since the change would freeze it.
+	mends bool
 	// checkOnly: that is all that is wanted.
 	checkOnly bool
 	// notFound: who does not know what it is about has nothing to do.
@@ -66,7 +68,23 @@ func (e *Engine) change(c *change) {
 		e.thaw()
 		done(err)
 	}
-	e.freeze(func() { e.checkAll(c) })
+	if !c.mends {
+		e.freeze(func() { e.checkAll(c) })
+		return
+	}
+	// Most of it is done beside writes, and what they tear meanwhile when they are stopped.
+	e.mendAll(func() {
+		e.freeze(func() {
+			e.mendAll(func() {
+				if err := e.errTorn(); err != nil && e.mask(RW) != 0 {
+					e.changing = ""
+					c.done(err)
+					return
+				}
+				e.checkAll(c)
+			})
+		})
+	})
 }
 
 // checkAll asks every RW replica whether it would refuse, if that is wanted, and goes on if none would.

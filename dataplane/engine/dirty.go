@@ -158,10 +158,11 @@ func (d *dirtyLog) end(e *Engine, t *task, failed bool) {
 	}
 	switch {
 	case failed:
+		e.changed = e.changed || !r.torn
 		r.torn = true
 		r.tears++
-	case r.torn && !slices.Contains(d.mendable, regionOf(t.off)):
-		d.mendable = append(d.mendable, regionOf(t.off))
+	case r.torn:
+		d.mendLater(regionOf(t.off))
 	}
 }
 
@@ -243,8 +244,8 @@ func (d *dirtyLog) shrink(e *Engine) {
 // mendOne makes room where every region is torn. If even that is not possible, because the disks are still full, waiting
 // requests are told so instead of being kept for ever.
 func (d *dirtyLog) mendOne(e *Engine) {
-	if e.mending != nil {
-		return // mended calls again
+	if e.mending != nil || e.frozen > 0 {
+		return // mended or thaw calls again
 	}
 	n, ok := d.lowestTorn()
 	if ok && e.rebuilding() == nil {

@@ -161,6 +161,7 @@ type Engine struct {
 	mending    *mending
 	// doubted are members whose last rebuild ended in other content than its source has: the next one compares everything.
 	doubted       map[string]bool
+	onMended      []func()
 	rebuildBudget int64
 
 	serving   bool

@@ -52,7 +52,7 @@ func (e *Engine) expand(m Expand) {
 		}
 		m.Reply(err)
 	}
-	e.change(&change{what: fmt.Sprintf("expansion to %d bytes", m.Size), between: true, check: true,
+	e.change(&change{what: fmt.Sprintf("expansion to %d bytes", m.Size), between: true, check: true, mends: true,
 		request: &wire.ControlRequest{Expand: &wire.ExpandRequest{Size: m.Size, Created: m.Created}},
 		made: func() {
 			e.setSize(m.Size)

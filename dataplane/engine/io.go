@@ -430,5 +430,6 @@ func (e *Engine) thaw() {
 	e.frozen--
 	if e.frozen == 0 {
 		e.retryBacklog()
+		e.dirty.agreed(e)
 	}
 }

@@ -19,7 +19,7 @@ func (e *Engine) settleDue() clock.Ticks {
 	return e.dirty.looked.Add(settleAfter)
 }
 
-// settle takes away the marks of regions that nobody has written to for a while. If some of them are not flushed yet, a flush of
+// settle takes away the marks of regions that nobody has written to for a while, and has torn ones mended. If some of them are not flushed yet, a flush of
 // the log's own goes first and the next look takes them.
 func (d *dirtyLog) settle(e *Engine) {
 	d.looked = e.now
@@ -31,12 +31,18 @@ func (d *dirtyLog) settle(e *Engine) {
 	for n, r := range d.regions {
 		switch {
 		case r.torn:
+			left = true
 		case r.state != marked || r.writes > 0 || e.now < r.at.Add(settleAfter):
 			left = true
 		case d.clearable(r):
 			old = append(old, n)
 		default:
 			unflushed, left = true, true
+		}
+	}
+	for _, n := range d.tornRegions() {
+		if e.now >= d.regions[n].at.Add(settleAfter) {
+			d.mendLater(n) // there may be space again
 		}
 	}
 	d.settled = !left

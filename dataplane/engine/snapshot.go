@@ -28,7 +28,7 @@ type (
 )
 
 func (e *Engine) takeSnapshot(m TakeSnapshot) {
-	e.change(&change{what: "snapshot " + m.Request.Name, between: true, check: true, request: &wire.ControlRequest{Snapshot: &m.Request},
+	e.change(&change{what: "snapshot " + m.Request.Name, between: true, check: true, mends: true, request: &wire.ControlRequest{Snapshot: &m.Request},
 		made: e.refreshSnapshots, done: func(err error) { e.whenAgreed(m.Reply, err) }})
 }
 

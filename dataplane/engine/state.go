@@ -26,6 +26,8 @@ type State struct {
 	Options   Options
 	// RebuildBudget bounds what rebuilds send, in bytes per second, 0 for no bound.
 	RebuildBudget int64
+	// Torn counts regions of the dirty log in which a write has failed, so that replicas may differ until they are mended.
+	Torn int
 	// Reason says why nothing is served, or why requests wait; empty otherwise.
 	Reason string
 	// Fatal: the engine will not serve (again); Fenced: because a newer one does.
@@ -88,6 +90,7 @@ const HeadName = "volume-head"
 func (e *Engine) state() State {
 	s := State{Size: e.agreedSize, Expansion: e.expansion, Options: e.options, RebuildBudget: e.rebuildBudget, Serving: e.serving, Epoch: e.quorum.Epoch(), Record: e.quorum.Record(),
 		Counters: e.counters, Snapshots: e.snapshots, Reason: e.why(), Fatal: e.fatal != "", Fenced: e.fenced}
+	s.Torn = len(e.dirty.tornRegions())
 	s.Scrub = e.scrubbed.clone()
 	for _, h := range e.hashes {
 		s.Hashes = append(s.Hashes, h.clone())
