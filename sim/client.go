@@ -19,6 +19,8 @@ type Front struct {
 	open   map[uint64]*Call
 	nextID uint64
 	stop   bool
+	// suspended: nothing is taken in; listening: the signal is waited for.
+	suspended, listening bool
 }
 
 // Call is one request of a client.
@@ -53,11 +55,15 @@ func (f *Front) Submit(c *Call) {
 func (f *Front) Start(out *[]loop.Op) { f.listen(out) }
 
 func (f *Front) listen(out *[]loop.Op) {
+	f.listening = true
 	*out = append(*out, loop.Op{Kind: loop.Recv, Handle: f.handle, Tag: f.tag})
 }
 
 // Handle implements frontend.Frontend.
 func (f *Front) Handle(_ clock.Ticks, _ *loop.Done, reqs *[]frontend.Request, out *[]loop.Op) {
+	if f.listening = false; f.suspended {
+		return
+	}
 	for _, c := range f.queue {
 		f.nextID++
 		r := frontend.Request{ID: f.nextID, Kind: c.Kind, FUA: c.FUA, Off: c.Off, Len: c.Len}

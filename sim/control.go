@@ -18,7 +18,7 @@ func (v *Volume) Heal() {
 		}
 	}
 	for _, e := range v.Engines {
-		if e != v.Current && v.reached(e.node) {
+		if e != v.Current && v.reached(e.node) && (v.upgrade == nil || e != v.upgrade.new) {
 			v.KillEngine(e)
 			return
 		}

@@ -36,6 +36,9 @@ type Volume struct {
 	// Engines are those that live; the last one started is Current.
 	Engines []*EngineProcess
 	Current *EngineProcess
+	// Others are second processes on directories, for as long as they live; upgrade is the live upgrade under way.
+	Others  []*Replica
+	upgrade *upgrade
 	// Serves is called when an engine begins to serve, Gone when it has ended.
 	Serves, Gone func(e *EngineProcess)
 	starts       int
@@ -97,12 +100,21 @@ func NewVolume(w *World, n int, size int64) *Volume {
 
 // Close gives memory back.
 func (v *Volume) Close() {
-	for _, r := range v.Replicas {
+	for _, r := range v.all() {
 		r.Kill()
 	}
 	for _, a := range v.arenas {
 		_ = a.Close() // the end of a simulation
 	}
+}
+
+// all are the replicas' processes, those of a live upgrade too.
+func (v *Volume) all() []*Replica {
+	all := slices.Concat(v.Replicas, v.Others)
+	if v.upgrade != nil {
+		all = append(all, v.upgrade.next...)
+	}
+	return slices.DeleteFunc(all, func(r *Replica) bool { return r == nil || !r.Alive() })
 }
 
 func (v *Volume) log(format string, args ...any) {
@@ -157,29 +169,37 @@ func (r worldRand) Read(p []byte) (int, error) {
 
 // StartEngine starts an engine on a node with every replica that is known to run.
 func (v *Volume) StartEngine(node *Node) {
-	v.starts++
-	arena := v.arena()
-	name := fmt.Sprintf("e%d", v.starts)
-	e := &EngineProcess{Process: v.W.Spawn(name, arena, node)}
 	var addrs []string
 	for _, r := range v.Replicas {
 		if r.Alive() {
 			addrs = append(addrs, r.Addr())
 		}
 	}
-	e.core = engine.New(engine.Config{VolumeName: volumeName, VolumeUUID: volumeUUID, Instance: name,
+	e := v.newEngine(node, addrs, func(*engine.Config) {})
+	v.Current = e
+	v.Engines = append(v.Engines, e)
+	e.Run(e.core)
+	e.front = newFront(e.Process, e.arena)
+	e.Post(engine.AttachFrontend{Frontend: e.front, Reply: func(error) {}})
+}
+
+// newEngine makes an engine's process that does nothing yet.
+func (v *Volume) newEngine(node *Node, addrs []string, change func(c *engine.Config)) *EngineProcess {
+	v.starts++
+	arena := v.arena()
+	name := fmt.Sprintf("e%d", v.starts)
+	e := &EngineProcess{Process: v.W.Spawn(name, arena, node)}
+	c := engine.Config{VolumeName: volumeName, VolumeUUID: volumeUUID, Instance: name,
 		InstanceManager: "im-" + node.Name, Secret: secret, Size: v.Size, Replicas: addrs,
 		ReplicaTimeout: v.Timeouts.Replica, NoReplicaTimeout: v.Timeouts.NoReplica, Lease: v.lease(), Arena: arena,
 		Witness: &witnessCalls{Witness: v.Witness, p: e.Process}, Nonce: v.W.nonce,
 		OnState: func(s engine.State) { v.changed(e, s) },
 		Event:   func(ev engine.Event) { v.event(name, ev) },
-	})
+	}
+	change(&c)
+	e.core = engine.New(c)
 	v.log("%s starts on %s with %v", name, node.Name, addrs)
-	v.Current = e
-	v.Engines = append(v.Engines, e)
-	e.Run(e.core)
-	e.front = newFront(e.Process, arena)
-	e.Post(engine.AttachFrontend{Frontend: e.front, Reply: func(error) {}})
+	return e
 }
 
 // lease is what the next engine is told.
@@ -241,8 +261,8 @@ func (v *Volume) PowerOff(n *Node) {
 			processes = append(processes, e.Process)
 		}
 	}
-	for _, r := range v.Replicas {
-		if r.Node == n && r.Alive() {
+	for _, r := range v.all() {
+		if r.Node == n {
 			processes = append(processes, r.proc)
 			defer r.abandon()
 		}

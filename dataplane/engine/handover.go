@@ -244,7 +244,7 @@ func (e *Engine) stay(reason string) {
 	if v.stage == leaveFlushing {
 		e.thaw()
 	}
-	v.Reply(nil, fmt.Errorf("%w: %s", ErrState, reason))
+	v.Reply(nil, fmt.Errorf("%w: %s", ErrState, strings.TrimPrefix(reason, ErrState.Error()+": ")))
 }
 
 // prepare answers when everybody has who will.
