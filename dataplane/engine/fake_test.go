@@ -46,10 +46,11 @@ type fake struct {
 	heldCode   block.Code // what held requests are answered with, once it is set
 	log        []string
 	promisedTo string
+	version    int // of the protocol
 }
 
 func newFake(g *rig, name string) *fake {
-	f := &fake{t: g.t, w: g.w, name: name, arena: loop.NewArena(64 << 20), secret: secret, nonce: make([]byte, wire.NonceSize),
+	f := &fake{t: g.t, w: g.w, name: name, arena: loop.NewArena(64 << 20), secret: secret, version: wire.Version, nonce: make([]byte, wire.NonceSize),
 		pages: map[int64][]byte{}, marked: map[uint32]bool{}, lastWrite: map[uint32]int{}}
 	g.t.Cleanup(func() { _ = f.arena.Close() })
 	f.reply = wire.HelloReply{Size: g.size, Blank: true}
@@ -73,7 +74,7 @@ func (f *fake) Step(_ clock.Ticks, in []loop.Done, out *[]loop.Op) clock.Ticks {
 			*out = append(*out, loop.Op{Kind: loop.Accept, Handle: 1, Tag: 1})
 			f.conn = wire.NewConn(d.New, 0, f.arena, 2|uint64(d.New)<<8, 3|uint64(d.New)<<8)
 			f.conn.Start(out)
-			f.send(wire.Header{Type: wire.Greeting}, wire.Marshal(wire.GreetingMessage{MinVersion: 1, Version: 1, Nonce: f.nonce, Member: f.name}))
+			f.send(wire.Header{Type: wire.Greeting}, wire.Marshal(wire.GreetingMessage{MinVersion: 1, Version: f.version, Nonce: f.nonce, Member: f.name}))
 		case f.conn == nil || d.Tag>>8 != uint64(f.conn.Handle):
 		case d.Kind == loop.Recv:
 			f.conn.Received(d, f, out)

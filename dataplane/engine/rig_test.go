@@ -40,6 +40,8 @@ type rig struct {
 	front   *front
 	state   engine.State
 	events  []string
+	// giving is the frontend if it is to be one that can be given away.
+	giving *giving
 }
 
 func newRig(t *testing.T, replicas int, size int64) *rig {
@@ -74,7 +76,11 @@ func (g *rig) launch() {
 	g.proc.Run(core)
 	g.front = &front{arena: g.arena, open: map[uint64]*call{}, tag: loop.Tag(engine.OwnerFrontend, 1)}
 	g.front.signal, g.front.handle = g.proc.NewSignal()
-	g.proc.Post(engine.AttachFrontend{Frontend: g.front, Reply: func(error) {}})
+	var f frontend.Frontend = g.front
+	if g.giving != nil {
+		g.giving.front, f = g.front, g.giving
+	}
+	g.proc.Post(engine.AttachFrontend{Frontend: f, Reply: func(error) {}})
 }
 
 func (g *rig) until(what string, cond func() bool) {

@@ -1,0 +1,171 @@
+package engine_test
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"ankole.storage/block"
+	"ankole.storage/dataplane/engine"
+	"ankole.storage/dataplane/frontend"
+	"ankole.storage/dataplane/loop"
+	"ankole.storage/dataplane/wire"
+)
+
+// leave asks the engine to hand over to a successor that has reached the members, and returns how it came out.
+func (g *rig) leave(members ...string) (draining bool, left *engine.Left, err error) {
+	g.t.Helper()
+	done := false
+	g.proc.Post(engine.HandOver{Members: members, Draining: func() { draining = true },
+		Reply: func(l *engine.Left, e error) { done, left, err = true, l, e }})
+	g.until("the hand-over is answered", func() bool { return done })
+	return draining, left, err
+}
+
+// giving is a frontend that can be given away. It is suspended when the test says so.
+type giving struct {
+	*front
+	suspended, continued bool
+	slow                 bool
+}
+
+func (f *giving) Suspend(*[]loop.Op)      { f.suspended = true }
+func (f *giving) Suspended() bool         { return f.suspended && !f.slow }
+func (f *giving) Continue(*[]loop.Op)     { f.continued = true }
+func (f *giving) Export() frontend.Export { return frontend.Export{Transport: "test"} }
+
+// While something is under way that cannot pass the engine says so, and goes on as if nobody had asked.
+func TestHandOverRefused(t *testing.T) {
+	both := []string{"a", "b"}
+	for name, c := range map[string]struct {
+		before, after func(g *rig)
+		members       []string
+		says          string
+	}{
+		"a member was not reached": {members: []string{"a"}, says: "the volume's members are a, b, the new engine has reached a"},
+		"somebody else was too":    {members: []string{"a", "b", "c"}, says: "has reached a, b, c"},
+		"nobody was reached":       {says: "has reached nobody"},
+		"an old replica":           {before: func(g *rig) { g.fakes[1].version = 1 }, members: both, says: "detach the volume"},
+		"a frontend that stays":    {before: func(g *rig) { g.giving = nil }, members: both, says: "frontend"},
+		"a snapshot is under way":  {after: (*rig).snapshotForEver, members: both, says: "snapshot s is under way"},
+		"a purge is under way":     {after: (*rig).purgeForEver, members: both, says: "purge"},
+		"no replica is left":       {after: (*rig).loseAll, members: both, says: "no replica left"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := newRig(t, 2, 16*mib)
+			g.giving = &giving{}
+			if c.before != nil {
+				c.before(g)
+			}
+			g.start()
+			if c.after != nil {
+				c.after(g)
+			}
+			draining, left, err := g.leave(c.members...)
+			if left != nil || draining || !errors.Is(err, engine.ErrState) || !strings.Contains(err.Error(), c.says) {
+				t.Errorf("draining %v, left %v: %v", draining, left, err)
+			}
+			if g.giving != nil && g.giving.suspended {
+				t.Error("the frontend was paused")
+			}
+		})
+	}
+}
+
+// controlsForEver makes a replica answer no control message any more.
+func (g *rig) controlsForEver() {
+	g.fakes[0].script = func(h *wire.Header) (block.Code, bool) { return block.OK, h.Type == wire.Control }
+}
+
+func (g *rig) snapshotForEver() {
+	g.controlsForEver()
+	g.proc.Post(engine.TakeSnapshot{Request: wire.SnapshotRequest{Name: "s"}, Reply: func(error) {}})
+}
+
+func (g *rig) purgeForEver() {
+	g.fakes[0].pieces, g.fakes[1].pieces = 1000000, 1000000
+	begun := false
+	g.proc.Post(engine.PurgeSnapshots{Reply: func(error) { begun = true }})
+	g.until("the purge begins", func() bool { return begun })
+}
+
+func (g *rig) loseAll() {
+	for _, f := range g.fakes {
+		f.proc.Kill()
+	}
+	g.until("the replicas are lost", func() bool { return strings.Contains(g.state.Reason, "no replica") })
+}
+
+// A hand-over that takes too long is given up, and requests go on, with marks for what they write.
+func TestHandOverGivenUp(t *testing.T) {
+	g := newRig(t, 2, 16*mib)
+	g.giving = &giving{}
+	g.start()
+	g.finish(g.write(0, 1, 4096))
+	g.giving.slow = true
+	var err error
+	done := false
+	g.proc.Post(engine.HandOver{Members: []string{"a", "b"}, Draining: func() {}, Reply: func(_ *engine.Left, e error) { done, err = true, e }})
+	g.never("it is answered before the frontend is paused", time.Second, func() bool { return done })
+	g.proc.Post(engine.TakeSnapshot{Request: wire.SnapshotRequest{Name: "s"}, Reply: func(e error) {
+		if !errors.Is(e, engine.ErrState) {
+			t.Errorf("a snapshot meanwhile: %v", e)
+		}
+	}})
+	g.proc.Post(engine.Stay{Reason: "too slow"})
+	g.until("the hand-over is given up", func() bool { return done })
+	if err == nil || !strings.Contains(err.Error(), "too slow") || !g.giving.continued {
+		t.Errorf("%v, the frontend goes on: %v", err, g.giving.continued)
+	}
+	if code := g.finish(g.write(4096, 2, 4096)); code != 0 {
+		t.Errorf("write: %s", code)
+	}
+}
+
+// The same when the marks are being taken away already: what is written afterwards is marked again, which the replicas check.
+func TestHandOverGivenUpLate(t *testing.T) {
+	g := newRig(t, 2, 16*mib)
+	g.giving = &giving{}
+	g.start()
+	g.finish(g.write(0, 1, 4096))
+	g.finish(g.write(8*mib, 1, 4096))
+	g.controlsForEver()
+	var err error
+	done := false
+	g.proc.Post(engine.HandOver{Members: []string{"a", "b"}, Draining: func() {}, Reply: func(_ *engine.Left, e error) { done, err = true, e }})
+	g.until("marks are taken away", func() bool { return g.fakes[1].cleared > 1 })
+	g.proc.Post(engine.Stay{Reason: "too slow"})
+	g.until("the hand-over is given up", func() bool { return done && err != nil })
+	g.fakes[0].release()
+	for i := range int64(3) {
+		if code := g.finish(g.write(i*4*mib, 2, 4096)); code != 0 {
+			t.Errorf("write: %s", code)
+		}
+	}
+	for _, f := range g.fakes {
+		if len(f.marked) != 3 {
+			t.Errorf("%s: marked %v", f.name, f.marked)
+		}
+	}
+}
+
+// Everything is flushed and no mark is left when the replicas are released; requests that were taken in are answered before.
+func TestHandOverLeavesNothing(t *testing.T) {
+	g := newRig(t, 2, 16*mib)
+	g.giving = &giving{}
+	g.start()
+	w := g.write(0, 1, 4096)
+	draining, left, err := g.leave("b", "a")
+	if err != nil || !draining || left == nil || left.Export == nil || left.Size != 16*mib || left.Epoch != g.state.Epoch || left.Counters.Writes != 1 {
+		t.Fatalf("draining %v, left %+v: %v", draining, left, err)
+	}
+	if !w.done || w.code != 0 {
+		t.Error("the write was not answered")
+	}
+	for _, f := range g.fakes {
+		if last := f.controls[len(f.controls)-1]; last.Release == nil || len(f.marked) > 0 || f.flushed != f.writes {
+			t.Errorf("%s: last asked for %+v, marked %v, %d of %d writes flushed", f.name, last, f.marked, f.flushed, f.writes)
+		}
+	}
+}
