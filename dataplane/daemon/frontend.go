@@ -131,14 +131,24 @@ func (p *engineProcess) startNBD(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	if err := p.ask(ctx, func(reply func(error)) any { return engine.AttachFrontend{Frontend: fe, Reply: reply} }); err != nil {
+	if err := p.attach(ctx, fe); err != nil {
 		return "", err
 	}
+	p.holdNBD(path)
+	return nbdEndpoint(p.cfg.VolumeName, path), nil
+}
+
+// holdNBD notes how the NBD server that is attached is taken down, and that it can be given away: all it has are its sockets.
+func (p *engineProcess) holdNBD(path string) {
 	p.front.stop = func(p *engineProcess) {
 		p.detach()
 		_ = os.Remove(path) // a stale socket is replaced at the next start
 	}
-	return "nbd+unix:///" + p.cfg.VolumeName + "?socket=" + hostView(path), nil
+	p.front.export = func(*frontend.Export) {}
+}
+
+func nbdEndpoint(volume, path string) string {
+	return "nbd+unix:///" + volume + "?socket=" + hostView(path)
 }
 
 // detachWait bounds how long a frontend may take to let go of its clients.

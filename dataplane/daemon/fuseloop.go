@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"ankole.storage/dataplane/engine"
+	"ankole.storage/dataplane/frontend"
 	"ankole.storage/dataplane/frontend/fuseloop"
 	"ankole.storage/dataplane/frontend/fuseloop/blockdev"
 	"ankole.storage/hostpath"
@@ -46,11 +47,10 @@ func (p *engineProcess) startFUSELoop(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", errors.Join(err, dev.Close(ctx, false))
 	}
-	if err := p.ask(ctx, func(reply func(error)) any { return engine.AttachFrontend{Frontend: fe, Reply: reply} }); err != nil {
+	if err := p.attach(ctx, fe); err != nil {
 		return "", errors.Join(err, dev.Close(ctx, false))
 	}
-	p.front.stop = func(p *engineProcess) { p.stopFUSELoop(dev) }
-	p.front.grown = dev.Resize
+	p.holdFUSE(dev)
 	if adopted {
 		// The volume may have grown when the engine before was killed.
 		if err := dev.Resize(ctx); err != nil {
@@ -64,6 +64,13 @@ func (p *engineProcess) startFUSELoop(ctx context.Context) (string, error) {
 	}
 	p.keepDevice(dev)
 	return dev.Path(), nil
+}
+
+// holdFUSE notes how the block device that is attached is taken down, resized and given away.
+func (p *engineProcess) holdFUSE(dev *fuseDevice) {
+	p.front.stop = func(p *engineProcess) { p.stopFUSELoop(dev) }
+	p.front.grown = dev.Resize
+	p.front.export = func(x *frontend.Export) { p.giveFUSE(dev, x) }
 }
 
 // adoptDevice takes over the device of an engine that was killed, nil if none is kept or it is not what it was.

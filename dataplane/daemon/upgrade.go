@@ -305,11 +305,5 @@ func closeExport(x *frontend.Export) {
 	}
 }
 
-// importFrontend makes a frontend of the transport from what another one has given away, without touching anything on the host;
-// attach begins to serve it. Both are called with front.mu held.
-func (p *engineProcess) importFrontend(name string, x *frontend.Export) (attach func(ctx context.Context) error, err error) {
-	return nil, fmt.Errorf("frontend %s by transport %q cannot be taken over", name, x.Transport)
-}
-
 // build names this program.
 func build() string { return version.Version + " " + version.GitCommit }

@@ -42,21 +42,16 @@ func Adopt(ctx context.Context, cfg Config, kept Kept, fuse int) (*Device, error
 	}
 	if err := d.bounded(ctx, "create the device node", d.restoreNode); err != nil {
 		unix.Close(fuse)
-		d.lock.Close()
+		unix.Close(d.lock)
 		return nil, err
 	}
 	return d, nil
 }
 
 // Give parts with a device that goes on in another process, or in another life of this one: what Receive has to know of it, and
-// a descriptor of the volume's lock, which is held as long as either is open. The device must not be used any more; nothing on the
-// host has changed. An error leaves the device as it was.
-func (d *Device) Give() (kept Kept, lock int, err error) {
-	if lock, err = unix.FcntlInt(d.lock.Fd(), unix.F_DUPFD_CLOEXEC, 0); err != nil {
-		return Kept{}, -1, fmt.Errorf("block device %s: duplicate the lock: %w", d.cfg.Volume, err)
-	}
-	return d.Kept(), lock, d.lock.Close()
-}
+// the descriptor of the volume's lock, which is held as long as any duplicate is open. The device must not be used any more;
+// nothing on the host has changed.
+func (d *Device) Give() (kept Kept, lock int) { return d.Kept(), d.lock }
 
 // Receive goes on with a device that was given away, without touching anything on the host. fuse, its /dev/fuse, and lock belong
 // to the device once it is returned, and to the caller in case of an error. Start the frontend on Handle next.
@@ -64,16 +59,14 @@ func Receive(cfg Config, kept Kept, fuse, lock int) (*Device, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, err
 	}
-	d := &Device{cfg: cfg, fuse: fuse, loop: kept.Loop, mounted: true, node: true}
-	// A lock that is taken already says nothing new to whoever holds it, and is refused to everybody else.
+	d := &Device{cfg: cfg, fuse: fuse, loop: kept.Loop, lock: lock, mounted: true, node: true}
+	// A lock that is held already says nothing new to whoever holds it, and is refused to everybody else.
 	if err := unix.Flock(lock, unix.LOCK_EX|unix.LOCK_NB); err != nil {
 		return nil, fmt.Errorf("block device %s: %w: %w", cfg.Volume, ErrInUse, err)
 	}
-	var mine, there unix.Stat_t
-	if err := errors.Join(unix.Fstat(lock, &mine), unix.Lstat(d.lockPath(), &there)); err != nil || mine.Dev != there.Dev || mine.Ino != there.Ino {
-		return nil, errors.Join(fmt.Errorf("block device %s: what should be its lock is another file than %s", cfg.Volume, d.lockPath()), err)
+	if !current(lock, d.lockPath()) {
+		return nil, fmt.Errorf("block device %s: what should be its lock is another file than %s", cfg.Volume, d.lockPath())
 	}
-	d.lock = os.NewFile(uintptr(lock), d.lockPath())
 	return d, nil
 }
 
@@ -86,7 +79,7 @@ func adopt(cfg Config, kept Kept, fuse int) (*Device, error) {
 		return nil, err
 	}
 	if err := d.checkKept(); err != nil {
-		d.lock.Close()
+		unix.Close(d.lock)
 		return nil, fmt.Errorf("block device %s: cannot be taken over: %w", cfg.Volume, err)
 	}
 	return d, nil

@@ -84,7 +84,7 @@ var ErrInUse = errors.New("another process serves this volume as a block device"
 // Device is a block device being set up, in use or torn down. Its methods are called one at a time.
 type Device struct {
 	cfg     Config
-	lock    *os.File
+	lock    int // of the lock file; whoever has it open holds the lock
 	fuse    int // /dev/fuse; belongs to the frontend from the moment it starts
 	mounted bool
 	loop    int // number of the loop device, -1 without
@@ -145,7 +145,7 @@ func Open(ctx context.Context, cfg Config) (*Device, error) {
 		err = d.mount()
 	}
 	if err != nil {
-		d.lock.Close()
+		unix.Close(d.lock)
 		return nil, fmt.Errorf("block device %s: %w", cfg.Volume, err)
 	}
 	return d, nil
@@ -157,34 +157,30 @@ const lockTries = 100
 // takeLock locks the volume for the life of this process, whatever way that ends.
 func (d *Device) takeLock() error {
 	for range lockTries {
-		f, err := os.OpenFile(d.lockPath(), os.O_RDWR|os.O_CREATE, 0o600)
+		fd, err := unix.Open(d.lockPath(), unix.O_RDWR|unix.O_CREAT|unix.O_CLOEXEC, 0o600)
 		if err != nil {
-			return fmt.Errorf("block device %s: %w", d.cfg.Volume, err)
+			return fmt.Errorf("block device %s: open %s: %w", d.cfg.Volume, d.lockPath(), err)
 		}
-		if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
-			f.Close()
+		if err := unix.Flock(fd, unix.LOCK_EX|unix.LOCK_NB); err != nil {
+			unix.Close(fd)
 			if errors.Is(err, unix.EWOULDBLOCK) {
 				return fmt.Errorf("block device %s: %w; stop it first", d.cfg.Volume, ErrInUse)
 			}
 			return fmt.Errorf("block device %s: lock %s: %w", d.cfg.Volume, d.lockPath(), err)
 		}
-		if current(f, d.lockPath()) {
-			d.lock = f
+		if current(fd, d.lockPath()) {
+			d.lock = fd
 			return nil
 		}
-		f.Close() // its owner removed it between our open and our lock
+		unix.Close(fd) // its owner removed it between our open and our lock
 	}
 	return fmt.Errorf("block device %s: %s comes and goes; try again", d.cfg.Volume, d.lockPath())
 }
 
-// current reports whether path still names the open file f.
-func current(f *os.File, path string) bool {
-	a, err := f.Stat()
-	if err != nil {
-		return false
-	}
-	b, err := os.Lstat(path)
-	return err == nil && os.SameFile(a, b)
+// current reports whether path still names the open file.
+func current(fd int, path string) bool {
+	var mine, there unix.Stat_t
+	return unix.Fstat(fd, &mine) == nil && unix.Lstat(path, &there) == nil && mine.Dev == there.Dev && mine.Ino == there.Ino
 }
 
 func (d *Device) mount() error {
@@ -239,7 +235,7 @@ func (d *Device) Withdraw(ctx context.Context) error {
 // Close finishes what Withdraw could not and releases the lock; the frontend must have stopped. started says that one
 // was ever started on Handle, and so has closed it.
 func (d *Device) Close(ctx context.Context, started bool) error {
-	defer d.lock.Close()
+	defer unix.Close(d.lock)
 	if !started && d.fuse >= 0 {
 		unix.Close(d.fuse)
 	}

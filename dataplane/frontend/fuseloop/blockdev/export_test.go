@@ -5,7 +5,7 @@ import "golang.org/x/sys/unix"
 // Abandon leaves everything as a killed process would.
 func (d *Device) Abandon() {
 	unix.Close(d.fuse)
-	d.lock.Close()
+	unix.Close(d.lock)
 }
 
 // MountPoint is where the file system is mounted.

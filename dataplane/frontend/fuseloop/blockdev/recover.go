@@ -54,7 +54,7 @@ func lockAndRecover(ctx context.Context, cfg Config) (*Device, error) {
 		return nil, err
 	}
 	if err := d.recover(ctx); err != nil {
-		d.lock.Close()
+		unix.Close(d.lock)
 		return nil, fmt.Errorf("block device %s: %w", cfg.Volume, err)
 	}
 	return d, nil

@@ -1,0 +1,68 @@
+package handover_test
+
+import (
+	"errors"
+	"testing"
+
+	"ankole.storage/dataplane/frontend/fuseloop/blockdev"
+	"ankole.storage/test/rig"
+)
+
+// transports are the frontends that can be given away.
+var transports = []string{"nbd-unix", "fuse-loop"}
+
+// withFrontend prepares a volume that is offered by a transport.
+func withFrontend(t *testing.T, transport string) *place {
+	t.Helper()
+	if transport == "fuse-loop" {
+		if err := blockdev.Available(); err != nil {
+			t.Skip(err)
+		}
+	}
+	return prepare(t, rig.Config{Replicas: 2, Size: 64 << 20, Transport: transport, Keep: true})
+}
+
+// A volume that is written to goes from engine to engine; whoever uses it keeps the connection or the open device, and sees no
+// error. In the end the device is taken down as if nothing had been.
+func TestFrontendsPassOver(t *testing.T) {
+	for _, transport := range transports {
+		t.Run(transport, func(t *testing.T) {
+			p := withFrontend(t, transport)
+			p.old.AwaitUp()
+			d, err := p.old.Target()
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer d.Close()
+			w := rig.NewWriter(d, p.v.Size, 1)
+			stop := make(chan struct{})
+			done := w.Run(stop)
+			for i := range 5 {
+				w.AwaitMore(t, 50)
+				p.new = p.v.Upgrade(nil, p.next...)
+				p.taken()
+				p.new.AwaitUp()
+				for _, r := range p.v.Replicas {
+					r.Stop()
+				}
+				p.v.Replicas, p.old = p.next, p.new
+				p.next = standbys(p.v)
+				select {
+				case err := <-done:
+					t.Fatalf("upgrade %d: %v", i, err)
+				default:
+				}
+			}
+			w.AwaitMore(t, 50)
+			close(stop)
+			if err := <-done; err != nil {
+				t.Fatal(err)
+			}
+			w.Verify(t, d)
+			if err := d.Close(); err != nil && !errors.Is(err, errors.ErrUnsupported) {
+				t.Error(err)
+			}
+			p.v.StopEngine()
+		})
+	}
+}
