@@ -66,3 +66,69 @@ func TestFrontendsPassOver(t *testing.T) {
 		})
 	}
 }
+
+// An upgrade that fails leaves the old engine serving, with the very connection and device that it had given away.
+func TestFrontendsComeBack(t *testing.T) {
+	for _, transport := range transports {
+		for _, at := range []string{"prepared:refuse", "asked-for:die", "offered-to:refuse", "offered-to:die", "ready:die"} {
+			t.Run(transport+" "+at, func(t *testing.T) {
+				t.Parallel()
+				p := withFrontend(t, transport)
+				p.old.AwaitUp()
+				d, err := p.old.Target()
+				if err != nil {
+					t.Fatal(err)
+				}
+				w := rig.NewWriter(d, p.v.Size, 1)
+				stop := make(chan struct{})
+				done := w.Run(stop)
+				w.AwaitMore(t, 50)
+				p.new = p.v.Upgrade([]string{"ANKOLE_STOP_AT=" + at}, p.next...)
+				if code := p.new.Exit(); code == 0 {
+					t.Errorf("the new engine ended with 0\n%s", p.new.Log())
+				}
+				w.AwaitMore(t, 50)
+				close(stop)
+				if err := <-done; err != nil {
+					t.Fatalf("%v\n%s", err, p.old.Log())
+				}
+				w.Verify(t, d)
+				if err := d.Close(); err != nil {
+					t.Error(err)
+				}
+				p.v.StopEngine()
+			})
+		}
+	}
+}
+
+// After an upgrade the block device is kept for the new engine as it was for the old one: when that is killed, the next one
+// goes on with it.
+func TestDeviceIsKeptAfterHandOver(t *testing.T) {
+	p := withFrontend(t, "fuse-loop")
+	p.old.AwaitUp()
+	d, err := p.old.Target()
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := rig.NewWriter(d, p.v.Size, 1)
+	stop := make(chan struct{})
+	done := w.Run(stop)
+	w.AwaitMore(t, 50)
+	p.new = p.v.Upgrade(nil, p.next...)
+	p.taken()
+	p.new.AwaitUp()
+	w.AwaitMore(t, 50)
+	p.v.KillEngine()
+	p.v.StartEngine(p.next...)
+	w.AwaitMore(t, 50)
+	close(stop)
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+	w.Verify(t, d)
+	if err := d.Close(); err != nil {
+		t.Error(err)
+	}
+	p.v.StopEngine()
+}
