@@ -119,6 +119,9 @@ func TestDeviceIsKeptAfterHandOver(t *testing.T) {
 	p.taken()
 	p.new.AwaitUp()
 	w.AwaitMore(t, 50)
+	if !p.new.Host.DeviceOwned(p.v.Name) {
+		t.Fatal("the keeper takes the device for one without an engine, and will give it up")
+	}
 	p.v.KillEngine()
 	p.v.StartEngine(p.next...)
 	w.AwaitMore(t, 50)

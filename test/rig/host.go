@@ -2,12 +2,15 @@ package rig
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"golang.org/x/sys/unix"
 
 	"ankole.storage/dataplane/frontend/fuseloop/blockdev"
 	"ankole.storage/instancemanager/keeper"
@@ -69,6 +72,16 @@ func (h *Host) keep(t testing.TB) {
 			t.Error(err)
 		}
 	}
+}
+
+// DeviceOwned reports whether the keeper knows a living engine of a volume's device. If it does not, the device is lost by asking.
+func (h *Host) DeviceOwned(volume string) bool {
+	held, _, fd, err := keeper.Take(h.keeperSocket(), volume)
+	if err == nil {
+		unix.Close(fd)
+		err = held.Drop()
+	}
+	return errors.Is(err, keeper.ErrInUse)
 }
 
 func (h *Host) keeperSocket() string { return filepath.Join(h.Dir, "devices.sock") }
