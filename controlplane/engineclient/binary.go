@@ -209,6 +209,29 @@ func (b *Binary) SnapshotPurge(ctx context.Context, t Target, skipIfInProgress b
 	return err
 }
 
+// SnapshotHash implements EngineClient.
+func (b *Binary) SnapshotHash(ctx context.Context, t Target, name string, rehash bool) error {
+	verb := []string{"snapshots", "hash"}
+	if rehash {
+		verb = append(verb, "--rehash")
+	}
+	_, err := b.simple(ctx, t, "hash snapshot "+name, append(verb, "--", name)...)
+	return err
+}
+
+// SnapshotHashStatus implements EngineClient.
+func (b *Binary) SnapshotHashStatus(ctx context.Context, t Target, name string) (map[string]Hash, error) {
+	printed, err := read[map[string]Hash](ctx, b, t, "snapshots", "hash-status", "--", name)
+	if err != nil {
+		return nil, err
+	}
+	out := make(map[string]Hash, len(printed))
+	for address, h := range printed {
+		out[plain(address)] = h
+	}
+	return out, nil
+}
+
 // ReplicaVerifyRebuild implements EngineClient.
 func (b *Binary) ReplicaVerifyRebuild(ctx context.Context, t Target, address string) error {
 	_, err := b.simple(ctx, t, "verify replica "+address, "verify-rebuild-replica", scheme+address)

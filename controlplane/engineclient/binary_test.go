@@ -29,7 +29,7 @@ type printer struct {
 
 var printed = map[string]string{
 	"info": "info.json", "ls-replica": "ls-replica.txt", "replica-rebuild-status": "rebuild-status.json",
-	"snapshots info": "snapshot-info.json", "snapshots purge-status": "purge-status.json",
+	"snapshots info": "snapshot-info.json", "snapshots hash-status -- s1": "hash-status.json", "snapshots purge-status": "purge-status.json",
 }
 
 func (p *printer) Run(ctx context.Context, node string, r enginebinary.Request) (enginebinary.Result, error) {
@@ -115,6 +115,20 @@ func TestBinaryState(t *testing.T) {
 	}
 }
 
+// TestBinaryHashes: what hash-status prints.
+func TestBinaryHashes(t *testing.T) {
+	target, b := oldManager(t, &printer{t: t})
+	got, err := b.SnapshotHashStatus(t.Context(), target, "s1")
+	want := map[string]engineclient.Hash{
+		"10.0.0.1:10000": {State: "complete", Checksum: "00c0ffee00c0ffee"}, "10.0.0.2:10010": {State: "in_progress"},
+		"10.0.0.3:10020": {State: "complete", Checksum: "0123456789abcdef", SilentlyCorrupted: true},
+		"10.0.0.4:10030": {State: "error", Error: "cancelled"},
+	}
+	if err != nil || !reflect.DeepEqual(got, want) {
+		t.Errorf("%+v %v, want %+v", got, err, want)
+	}
+}
+
 // TestBinaryOrders is the table of what is run for each operation.
 func TestBinaryOrders(t *testing.T) {
 	yes, no, n := true, false, 5
@@ -158,6 +172,9 @@ func TestBinaryOrders(t *testing.T) {
 		}},
 		{"snapshots purge --skip-if-in-progress", func(c context.Context, b *engineclient.Binary, t engineclient.Target) error {
 			return b.SnapshotPurge(c, t, true)
+		}},
+		{"snapshots hash --rehash -- s1", func(c context.Context, b *engineclient.Binary, t engineclient.Target) error {
+			return b.SnapshotHash(c, t, "s1", true)
 		}},
 		{"verify-rebuild-replica tcp://10.0.0.1:10000", func(c context.Context, b *engineclient.Binary, t engineclient.Target) error {
 			return b.ReplicaVerifyRebuild(c, t, "10.0.0.1:10000")

@@ -201,6 +201,29 @@ func (d calls) SnapshotPurge(ctx context.Context, t Target, skipIfInProgress boo
 	})
 }
 
+// SnapshotHash implements EngineClient.
+func (d calls) SnapshotHash(ctx context.Context, t Target, name string, rehash bool) error {
+	_, err := call(ctx, d, t, "hash snapshot "+name, func(ctx context.Context, c enginev1.EngineClient) (*enginev1.SnapshotHashState, error) {
+		return c.SnapshotHash(ctx, &enginev1.SnapshotHashRequest{Name: name, Rehash: rehash})
+	})
+	return err
+}
+
+// SnapshotHashStatus implements EngineClient.
+func (d calls) SnapshotHashStatus(ctx context.Context, t Target, name string) (map[string]Hash, error) {
+	s, err := call(ctx, d, t, "get the checksums of snapshot "+name, func(ctx context.Context, c enginev1.EngineClient) (*enginev1.SnapshotHashState, error) {
+		return c.SnapshotHashStatus(ctx, &enginev1.SnapshotHashStatusRequest{Name: name})
+	})
+	if err != nil {
+		return nil, err
+	}
+	out := map[string]Hash{}
+	for address, h := range s.GetByAddress() {
+		out[plain(address)] = Hash{State: h.GetState(), Checksum: h.GetChecksum(), Error: h.GetError(), SilentlyCorrupted: h.GetSilentlyCorrupted()}
+	}
+	return out, nil
+}
+
 // ReplicaVerifyRebuild implements EngineClient: the engine verifies the content before it gives mode RW.
 func (d calls) ReplicaVerifyRebuild(ctx context.Context, t Target, address string) error {
 	state, err := d.Get(ctx, t)
@@ -216,7 +239,7 @@ func (d calls) ReplicaVerifyRebuild(ctx context.Context, t Target, address strin
 			return nil
 		}
 	}
-	return failed(t, what, ErrNotFound, "the engine has no such replica")
+	return failed(t, what, ErrPrecondition, "the engine has no such replica")
 }
 
 // scheme is what engines put before replica addresses.

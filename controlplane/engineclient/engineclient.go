@@ -75,6 +75,10 @@ type EngineClient interface {
 	SnapshotRemove(ctx context.Context, t Target, name string) error
 	// SnapshotPurge begins to give space back. One under way is ErrPrecondition, or nothing to do with skipIfInProgress.
 	SnapshotPurge(ctx context.Context, t Target, skipIfInProgress bool) error
+	// SnapshotHash begins to compute the checksum of a snapshot on every replica in sync; SnapshotHashStatus tells the progress
+	// or result by replica address. ErrNotFound: no such snapshot; not asked for, or forgotten.
+	SnapshotHash(ctx context.Context, t Target, name string, rehash bool) error
+	SnapshotHashStatus(ctx context.Context, t Target, name string) (map[string]Hash, error)
 	// ReplicaVerifyRebuild fails with ErrPrecondition unless the replica is RW.
 	ReplicaVerifyRebuild(ctx context.Context, t Target, address string) error
 }
@@ -142,6 +146,16 @@ type Replica struct {
 	Rebuild *Rebuild
 	// Purge is the newest purge of its snapshots; nil if there was none.
 	Purge *Purge
+}
+
+// Hash is the checksum of a snapshot on one replica.
+type Hash struct {
+	// State is in_progress, complete or error.
+	State string
+	// Checksum is that of the file, 16 hexadecimal digits; empty until it is known.
+	Checksum, Error string
+	// SilentlyCorrupted: the file is not what was written, and could not be put right.
+	SilentlyCorrupted bool
 }
 
 // Purge is the progress of giving back the space of removed snapshots.

@@ -145,6 +145,24 @@ func (r *Router) SnapshotPurge(ctx context.Context, t Target, skipIfInProgress b
 	return c.SnapshotPurge(ctx, t, skipIfInProgress)
 }
 
+// SnapshotHash implements EngineClient.
+func (r *Router) SnapshotHash(ctx context.Context, t Target, name string, rehash bool) error {
+	c, err := r.choose(t)
+	if err != nil {
+		return err
+	}
+	return c.SnapshotHash(ctx, t, name, rehash)
+}
+
+// SnapshotHashStatus implements EngineClient.
+func (r *Router) SnapshotHashStatus(ctx context.Context, t Target, name string) (map[string]Hash, error) {
+	c, err := r.choose(t)
+	if err != nil {
+		return nil, err
+	}
+	return c.SnapshotHashStatus(ctx, t, name)
+}
+
 // ReplicaVerifyRebuild implements EngineClient.
 func (r *Router) ReplicaVerifyRebuild(ctx context.Context, t Target, address string) error {
 	c, err := r.choose(t)

@@ -1,0 +1,345 @@
+package e2e
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	longhorn "ankole.storage/api/longhorn/v1beta2"
+	"ankole.storage/controlplane/engine"
+	"ankole.storage/controlplane/enginebinary"
+	"ankole.storage/controlplane/engineclient"
+	"ankole.storage/test/rig"
+	"ankole.storage/testcluster"
+)
+
+// TestC3 runs instance managers of before the proxy under the present managers: volumes attach, lose a replica and rebuild it,
+// and every operation on engines works, all by the engine binary on the engine's node.
+func TestC3(t *testing.T) {
+	t.Parallel()
+	frozen := rig.Frozen(t, rig.BeforeProxy, "instance-manager")
+	images := t.TempDir()
+	makeImage(t, images, "ankole-instance-manager-dev", filepath.Join(frozen, "instance-manager"), "instance-manager")
+	c := &cluster{Cluster: testcluster.Start(t, testcluster.Options{Manager: true, Images: images, NodeGrace: 10 * time.Second}), t: t}
+	c.connect()
+	t.Cleanup(func() {
+		if t.Failed() {
+			c.dump()
+		}
+	})
+	if _, err := c.rest.SetSetting(context.Background(), "replica-replenishment-wait-interval", "5"); err != nil {
+		t.Fatal(err)
+	}
+	c.create("c3", 64*mib, 3)
+	d := c.device(c.attach("c3", "node-1", 3))
+	for _, m := range c.managers() {
+		if m.Status.ProxyAPIVersion != 0 || m.Status.APIVersion != 4 {
+			t.Fatalf("%s reports API %d and proxy %d: not the build that was meant", m.Name, m.Status.APIVersion, m.Status.ProxyAPIVersion)
+		}
+		for _, port := range []string{"8501", "8503"} {
+			if conn, err := net.Dial("tcp", net.JoinHostPort(m.Status.IP, port)); err == nil {
+				conn.Close()
+				t.Errorf("port %s of %s is open: this tests nothing", port, m.Name)
+			}
+		}
+	}
+	w := rig.NewWriter(d, 64*mib, 3)
+	stop := make(chan struct{})
+	done := w.Run(stop)
+	w.AwaitMore(t, 200)
+	c.kill(c.directoryOn("c3", "node-3"))
+	c.awaitMembership("c3", "a set with the replica rebuilt", func(m *longhorn.Membership) bool { return m.Generation >= 3 && len(m.Members) == 3 })
+	c.awaitUsable("c3", "node-1", 3)
+	close(stop)
+	if err := <-done; err != nil {
+		t.Fatalf("the writer saw an error: %v", err)
+	}
+	w.Verify(t, d)
+	if err := d.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if n := sum(c.proxyConnections()); n != 0 {
+		t.Errorf("%d connections to proxies that do not exist", n)
+	}
+	everyOperation(t, c, "c3")
+	c.detach("c3")
+	c.identical("c3", 3)
+}
+
+// scenarioC3 does by the proxy what TestC3 does by the binary.
+func scenarioC3(t *testing.T, c *cluster) {
+	c.create("c3", 64*mib, 3)
+	defer c.remove("c3")
+	c.attach("c3", "node-1", 3)
+	everyOperation(t, c, "c3")
+	c.detach("c3")
+}
+
+// scenarioC2: one connection to the proxy of each instance manager, however often it is used; one that died is made anew.
+func scenarioC2(t *testing.T, c *cluster) {
+	c.create("c2", 64*mib, 2)
+	c.attach("c2", "node-1", 2)
+	one := func(ctx context.Context) error {
+		for address, n := range c.proxyConnections() {
+			if n != 1 {
+				return fmt.Errorf("%d connections to %s", n, address)
+			}
+		}
+		return nil
+	}
+	c.eventually("one connection to each proxy", one)
+	pods := c.pods()
+	c.kill("daemon\x00--listen\x00" + c.Nodes[2].Address)
+	c.eventually("another Pod on node-3", func(context.Context) error {
+		now := c.pods()
+		if now["node-3"] == "" || now["node-3"] == pods["node-3"] {
+			return fmt.Errorf("process %q", now["node-3"])
+		}
+		return nil
+	})
+	c.eventually("one connection to each proxy again", one)
+	c.awaitUsable("c2", "node-1", 2)
+	c.detach("c2")
+	c.remove("c2")
+}
+
+// pods names the process of each node's instance manager.
+func (c *cluster) pods() map[string]string {
+	out := map[string]string{}
+	for _, n := range c.Nodes {
+		for _, pid := range holding(c.Info.Dir, "daemon\x00--listen\x00"+n.Address+":8500") {
+			out[n.Name] = strconv.Itoa(pid)
+		}
+	}
+	return out
+}
+
+// proxyConnections counts the established connections to the proxy of each node.
+func (c *cluster) proxyConnections() map[string]int {
+	c.t.Helper()
+	out := map[string]int{}
+	names := map[string]string{}
+	for _, n := range c.Nodes {
+		address := net.JoinHostPort(n.Address, "8501")
+		out[address] = 0
+		ip := net.ParseIP(n.Address).To4()
+		names[fmt.Sprintf("%02X%02X%02X%02X:%04X", ip[3], ip[2], ip[1], ip[0], 8501)] = address
+	}
+	table, err := os.ReadFile("/proc/net/tcp")
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	const remote, state, established = 2, 3, "01"
+	for line := range strings.Lines(string(table)) {
+		f := strings.Fields(line)
+		if len(f) > state && names[f[remote]] != "" && f[state] == established {
+			out[names[f[remote]]]++
+		}
+	}
+	return out
+}
+
+func sum(m map[string]int) (n int) {
+	for _, v := range m {
+		n += v
+	}
+	return n
+}
+
+// managers lists the instance managers.
+func (c *cluster) managers() []longhorn.InstanceManager {
+	c.t.Helper()
+	var list longhorn.InstanceManagerList
+	if err := c.kube.List(context.Background(), &list, client.InNamespace(namespace)); err != nil {
+		c.t.Fatal(err)
+	}
+	return list.Items
+}
+
+// makeImage makes a directory that stands for a container image of one program.
+func makeImage(t *testing.T, images, name, program, command string) {
+	t.Helper()
+	dir := filepath.Join(images, name)
+	if err := os.MkdirAll(filepath.Join(dir, "bin"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(program, filepath.Join(dir, "bin", command)); err != nil {
+		t.Fatal(err)
+	}
+	text, err := json.Marshal(map[string][]string{"entrypoint": {}, "cmd": {command}, "env": {}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "image.json"), text, 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// onNodes runs engine binaries as the managers of a cluster's nodes do.
+type onNodes map[string]*enginebinary.Local
+
+func (n onNodes) Run(ctx context.Context, node string, r enginebinary.Request) (enginebinary.Result, error) {
+	l := n[node]
+	if l == nil {
+		return enginebinary.Result{}, fmt.Errorf("there is no node %q", node)
+	}
+	return l.Run(ctx, r)
+}
+
+// engineClient returns what managers use, and the engine of a volume.
+func (c *cluster) engineClient(volume string) (engineclient.EngineClient, engineclient.Target) {
+	c.t.Helper()
+	proxies := engineclient.NewProxies(func(address string) (*grpc.ClientConn, error) {
+		return grpc.NewClient("passthrough:///"+address, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	})
+	c.t.Cleanup(proxies.Close)
+	for _, m := range c.managers() {
+		err := proxies.Ensure(context.Background(), engineclient.Manager{
+			Name: m.Name, IP: m.Status.IP, Node: m.Spec.NodeID, ProxyAPIVersion: m.Status.ProxyAPIVersion})
+		if err != nil {
+			c.t.Fatal(err)
+		}
+	}
+	runner := onNodes{}
+	for _, n := range c.Nodes {
+		runner[n.Name] = enginebinary.NewLocal(func(path string) string { return filepath.Join(n.Root, path) })
+	}
+	binary := engineclient.NewBinary(runner, proxies, "ankole/engine:dev")
+	c.t.Cleanup(binary.Close)
+	var list longhorn.EngineList
+	if err := c.kube.List(context.Background(), &list, client.InNamespace(namespace)); err != nil {
+		c.t.Fatal(err)
+	}
+	for i := range list.Items {
+		if e := &list.Items[i]; e.Spec.VolumeName == volume {
+			if t, ok := engine.Target(e); ok {
+				return engineclient.NewRouter(proxies, binary), t
+			}
+		}
+	}
+	c.t.Fatalf("volume %s has no running engine", volume)
+	return nil, engineclient.Target{}
+}
+
+// everyOperation does each operation of EngineClient on an attached volume with three replicas in sync.
+func everyOperation(t *testing.T, c *cluster, volume string) {
+	e, target := c.engineClient(volume)
+	ctx, cancel := context.WithTimeout(context.Background(), wait)
+	defer cancel()
+	must := func(what string, err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatalf("%s: %v", what, err)
+		}
+	}
+	state := func(what string, holds func(engineclient.State) bool) engineclient.State {
+		t.Helper()
+		var s engineclient.State
+		c.eventually(what, func(ctx context.Context) error {
+			var err error
+			if s, err = e.Get(ctx, target); err == nil && !holds(s) {
+				err = fmt.Errorf("state %+v", s)
+			}
+			return err
+		})
+		return s
+	}
+	has := func(name string) func(engineclient.State) bool {
+		return func(s engineclient.State) bool { _, ok := s.Snapshots[name]; return ok }
+	}
+	v, err := e.Version(ctx, target)
+	if must("version", err); v.CLIAPIVersion == 0 || v.DataFormatVersion == 0 {
+		t.Errorf("version %+v", v)
+	}
+	s := state("three replicas in sync", func(s engineclient.State) bool {
+		return s.Volume == volume && s.FrontendUp && len(s.Replicas) == 3 && s.Replicas[0].Mode == "RW" && s.Replicas[1].Mode == "RW" && s.Replicas[2].Mode == "RW"
+	})
+	replica := s.Replicas[2].Address
+	must("verify rebuild", e.ReplicaVerifyRebuild(ctx, target, replica))
+	if err := e.ReplicaVerifyRebuild(ctx, target, "127.0.0.1:1"); !errors.Is(err, engineclient.ErrPrecondition) {
+		t.Errorf("a replica that does not exist is verified: %v", err)
+	}
+	stranger := target
+	stranger.Volume = "other"
+	if err := e.SnapshotPurge(ctx, stranger, true); !errors.Is(err, engineclient.ErrPrecondition) {
+		t.Errorf("an engine of another volume: %v", err)
+	}
+	for _, name := range []string{"s1", "s2"} {
+		got, err := e.SnapshotCreate(ctx, target, engineclient.SnapshotRequest{Name: name, Labels: map[string]string{"of": "the test"}, UserCreated: true})
+		if must("snapshot", err); got != name {
+			t.Errorf("snapshot %s is called %q", name, got)
+		}
+	}
+	s = state("snapshot s2", has("s2"))
+	if p := s.Snapshots["s2"]; p.Parent != "s1" || p.Labels["of"] != "the test" || !p.UserCreated || p.Created == "" {
+		t.Errorf("snapshot %+v", p)
+	}
+	must("hash", e.SnapshotHash(ctx, target, "s2", false))
+	c.eventually("checksums of s2 on three replicas", func(ctx context.Context) error {
+		h, err := e.SnapshotHashStatus(ctx, target, "s2")
+		if err == nil && (len(h) != 3 || h[replica].State != "complete" || h[replica].Checksum == "") {
+			err = fmt.Errorf("%+v", h)
+		}
+		return err
+	})
+	if _, err := e.SnapshotHashStatus(ctx, target, "none"); !errors.Is(err, engineclient.ErrNotFound) {
+		t.Errorf("checksums of no snapshot: %v", err)
+	}
+	must("remove s1", e.SnapshotRemove(ctx, target, "s1"))
+	if err := e.SnapshotRemove(ctx, target, "none"); !errors.Is(err, engineclient.ErrNotFound) {
+		t.Errorf("remove no snapshot: %v", err)
+	}
+	must("purge", e.SnapshotPurge(ctx, target, true))
+	state("s1 gone", func(s engineclient.State) bool { return !has("s1")(s) && has("s2")(s) })
+	yes := true
+	must("options", e.OptionsSet(ctx, target, engineclient.Options{UnmapMarkSnapChainRemoved: &yes}))
+	state("option set", func(s engineclient.State) bool {
+		return s.Options.UnmapMarkSnapChainRemoved != nil && *s.Options.UnmapMarkSnapChainRemoved
+	})
+	if err := e.SnapshotRevert(ctx, target, "s2"); !errors.Is(err, engineclient.ErrPrecondition) {
+		t.Errorf("revert under a frontend: %v", err)
+	}
+	must("frontend down", e.FrontendShutdown(ctx, target))
+	state("frontend down", func(s engineclient.State) bool { return !s.FrontendUp })
+	must("revert", e.SnapshotRevert(ctx, target, "s2"))
+	must("frontend up", e.FrontendStart(ctx, target, "tgt-blockdev"))
+	state("frontend up", func(s engineclient.State) bool { return s.FrontendUp && s.Endpoint != "" })
+	if err := e.FrontendStart(ctx, target, "tgt-nonsense"); err == nil {
+		t.Error("a frontend that does not exist was started")
+	}
+	must("expand to the present size", e.Expand(ctx, target, s.SizeBytes))
+	if err := e.Expand(ctx, target, s.SizeBytes/2); err == nil {
+		t.Error("the volume was made smaller")
+	}
+	seen := 0
+	watch, stop := context.WithCancel(ctx)
+	err = e.Watch(watch, target, func(engineclient.State) { seen++; stop() })
+	if !errors.Is(err, engineclient.ErrUnavailable) || seen == 0 {
+		t.Errorf("watch: %d states, %v", seen, err)
+	}
+	// Out of the engine's set and back; the controller may bring it back first, which is no error.
+	_, err = e.ReplicaRemove(ctx, target, replica)
+	must("remove replica", err)
+	_, err = e.ReplicaAdd(ctx, target, replica)
+	must("add replica", err)
+	state("the replica is back in sync", func(s engineclient.State) bool {
+		for _, r := range s.Replicas {
+			if r.Address == replica && r.Mode == engineclient.ModeRW {
+				return true
+			}
+		}
+		return false
+	})
+}
