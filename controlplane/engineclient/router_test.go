@@ -111,6 +111,31 @@ func TestRouter(t *testing.T) {
 	}
 }
 
+// TestProxyVersions is the table of the proxy versions there are, and those to come: 0 alone means the binary, and no connection.
+func TestProxyVersions(t *testing.T) {
+	g := grpc.NewServer()
+	enginev1.RegisterEngineServer(g, &engineStub{})
+	engine, _ := serveGRPC(t, g, func() {})
+	address, _ := serveProxy(t)
+	for version := range 9 {
+		ms := &managers{address: map[string]string{"10.0.0.1": address}}
+		proxies := engineclient.NewProxies(ms.dial)
+		fallback := &counted{}
+		if err := proxies.Ensure(t.Context(), engineclient.Manager{Name: "im", IP: "10.0.0.1", ProxyAPIVersion: version}); err != nil {
+			t.Fatal(err)
+		}
+		_, err := engineclient.NewRouter(proxies, fallback).Get(t.Context(), engineclient.Target{Address: engine, InstanceManager: "im"})
+		binary, connections := 0, int64(1)
+		if version == 0 {
+			binary, connections = 1, 0
+		}
+		if err != nil || fallback.calls != binary || ms.dials.Load() != connections {
+			t.Errorf("version %d: %v, %d calls by the binary, %d connections", version, err, fallback.calls, ms.dials.Load())
+		}
+		proxies.Close()
+	}
+}
+
 // TestOneConnectionPerManager: looking again makes none, another Pod does, a dead one is made again.
 func TestOneConnectionPerManager(t *testing.T) {
 	first, stop := serveProxy(t)

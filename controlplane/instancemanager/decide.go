@@ -1,6 +1,7 @@
 package instancemanager
 
 import (
+	"slices"
 	"strings"
 	"time"
 
@@ -35,6 +36,8 @@ type seen struct {
 	Processes *Processes
 	// ProxyDown: the Pod has a proxy that does not answer.
 	ProxyDown bool
+	// CertificateProblem: the secret for the connections to the Pod is there and cannot be used.
+	CertificateProblem error
 	// DefaultImage is the image new instances use.
 	DefaultImage string
 	Settings     PodSettings
@@ -120,6 +123,7 @@ func observe(now time.Time, im *v1beta2.InstanceManager, s seen) {
 	} else {
 		condition(v1beta2.InstanceManagerConditionNodeReady, v1beta2.ConditionTrue, "", "")
 	}
+	observeCertificates(condition, st, s.CertificateProblem)
 	p := stateOf(s.Pod, st.CurrentState, s.Processes != nil)
 	st.CurrentState = p.state
 	condition(v1beta2.InstanceManagerConditionPodReady, p.ready, p.reason, podMessage(s.Pod))
@@ -136,6 +140,7 @@ func observe(now time.Time, im *v1beta2.InstanceManager, s seen) {
 		}
 		st.APIVersion, st.APIMinVersion = s.Processes.APIVersion, s.Processes.APIMinVersion
 		st.ProxyAPIVersion, st.ProxyAPIMinVersion = s.Processes.ProxyAPIVersion, s.Processes.ProxyAPIMinVersion
+		observeVersions(condition, s.Processes)
 	}
 	if waiting := drift(s.Pod, s.Settings, s.cpuMillis()); len(waiting) > 0 {
 		condition(v1beta2.InstanceManagerConditionSettingSynced, v1beta2.ConditionFalse,
@@ -143,6 +148,20 @@ func observe(now time.Time, im *v1beta2.InstanceManager, s seen) {
 			"waiting for the last instance to stop before applying: "+strings.Join(waiting, ", "))
 	} else {
 		condition(v1beta2.InstanceManagerConditionSettingSynced, v1beta2.ConditionTrue, "", "")
+	}
+}
+
+// observeCertificates tells of a secret that cannot be used: connections are then plaintext, or go on with what it was before.
+func observeCertificates(condition func(kind string, status v1beta2.ConditionStatus, reason, message string),
+	st *v1beta2.InstanceManagerStatus, problem error) {
+	const kind = v1beta2.InstanceManagerConditionCertificateUsable
+	told := slices.ContainsFunc(st.Conditions, func(c v1beta2.Condition) bool { return c.Type == kind })
+	switch {
+	case problem != nil:
+		condition(kind, v1beta2.ConditionFalse, v1beta2.InstanceManagerReasonBadSecret,
+			"Secret "+naming.SecretGRPCTLS+" cannot be used; correct it or delete it: "+problem.Error())
+	case told:
+		condition(kind, v1beta2.ConditionTrue, "", "")
 	}
 }
 

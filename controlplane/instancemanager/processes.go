@@ -68,6 +68,9 @@ func (c *Callers) client(im *v1beta2.InstanceManager) (*imclient.Client, error) 
 
 // Create orders a process; one of that name that exists already is no error.
 func (c *Callers) Create(ctx context.Context, im *v1beta2.InstanceManager, p instance.Process) error {
+	if err := incompatible(im.Status.APIVersion, im.Status.APIMinVersion); err != nil {
+		return fmt.Errorf("instance manager %s cannot be used: %w", im.Name, err)
+	}
 	cl, err := c.client(im)
 	if err != nil {
 		return err

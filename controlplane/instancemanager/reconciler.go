@@ -11,6 +11,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	ctrlmanager "sigs.k8s.io/controller-runtime/pkg/manager"
 
 	"ankole.storage/api/longhorn/v1beta2"
 	"ankole.storage/controlplane/engineclient"
@@ -30,6 +31,10 @@ type Config struct {
 	Connect        Connect
 	// Proxies holds the connections to the proxies of running instance managers.
 	Proxies *engineclient.Proxies
+	// Saw, unless nil, is told which Pod has an address.
+	Saw func(ip, uid string)
+	// Certificates, unless nil, says why the certificates for talking to instance managers cannot be used.
+	Certificates func() error
 }
 
 // Reconciler looks after InstanceManager objects; see the package comment.
@@ -51,6 +56,9 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 	if err := mgr.Add(r.streams); err != nil {
 		return fmt.Errorf("register process streams: %w", err)
 	}
+	if err := mgr.Add(ctrlmanager.RunnableFunc(r.watchCertificates)); err != nil {
+		return fmt.Errorf("register the look at certificates: %w", err)
+	}
 	return loop.Setup(mgr, r.cfg.Namespace, loop.Controller[*v1beta2.InstanceManager, seen]{
 		Name:       naming.EventSource("instance-manager"),
 		New:        func() *v1beta2.InstanceManager { return &v1beta2.InstanceManager{} },
@@ -71,6 +79,31 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 			loop.Watching(&v1beta2.Setting{}, r.onSetting),
 		},
 	})
+}
+
+// certificatesEvery is how often certificates are looked at: as seldom as kubelets change the files of a Secret or less would do.
+const certificatesEvery = 10 * time.Second
+
+// watchCertificates has all instance managers looked at when certificates become unusable, or usable again.
+func (r *Reconciler) watchCertificates(ctx context.Context) error {
+	if r.cfg.Certificates == nil {
+		return nil
+	}
+	tick := time.NewTicker(certificatesEvery)
+	defer tick.Stop()
+	for bad := r.cfg.Certificates() != nil; ; {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+		}
+		if now := r.cfg.Certificates() != nil; now != bad {
+			bad = now
+			for _, name := range r.managersOn("") {
+				r.streams.poke(ctx, client.ObjectKey{Namespace: r.cfg.Namespace, Name: name})
+			}
+		}
+	}
 }
 
 func conditions(im *v1beta2.InstanceManager) []loop.Condition {
@@ -126,7 +159,13 @@ func (r *Reconciler) gather(ctx context.Context, im *v1beta2.InstanceManager) (s
 		return seen{}, err
 	}
 	key := client.ObjectKeyFromObject(im)
+	if r.cfg.Certificates != nil {
+		s.CertificateProblem = r.cfg.Certificates()
+	}
 	if s.Pod != nil && podReady(s.Pod) {
+		if r.cfg.Saw != nil {
+			r.cfg.Saw(s.Pod.Status.PodIP, string(s.Pod.UID))
+		}
 		s.Processes = r.streams.follow(key, s.Pod.UID, s.Pod.Status.PodIP)
 	} else {
 		r.streams.drop(key)

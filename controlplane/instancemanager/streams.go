@@ -10,6 +10,8 @@ import (
 	"sync"
 	"time"
 
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -24,8 +26,10 @@ import (
 const (
 	// pokeBuffer holds wake-ups while the controller is busy; a full buffer only makes a stream wait.
 	pokeBuffer = 256
-	// versionTimeout bounds the question for the API versions after each (re)connection.
+	// versionTimeout bounds the question for the API versions after each (re)connection, versionPause is the wait before it is asked
+	// again.
 	versionTimeout = 5 * time.Second
+	versionPause   = time.Second
 )
 
 // Connect opens a client to an instance manager at host:port; imclient.Dial with the TLS configuration in place.
@@ -135,17 +139,39 @@ func (s *streams) run(ctx context.Context, key client.ObjectKey, st *stream, add
 		case u.Lost != nil:
 			log.Info("lost the instance manager, trying again", "err", u.Lost)
 		case u.List != nil:
-			versionCtx, cancel := context.WithTimeout(ctx, versionTimeout)
-			version, err := c.VersionGet(versionCtx)
-			cancel()
+			version, err := versionOf(ctx, c, log)
 			if err != nil {
-				log.Info("no API version from the instance manager", "err", err)
+				return // the stream ends
 			}
 			s.publish(ctx, key, st, listed(u.List, version))
 		case u.Changed != nil:
 			s.publish(ctx, key, st, changed(st.processes, u.Changed))
 		}
 	})
+}
+
+// versionOf asks for the API versions until they are known: without an answer nobody can tell whether there is a proxy, and to take
+// the engine binary because of a lost answer would be wrong.
+func versionOf(ctx context.Context, c *imclient.Client, log *slog.Logger) (*imrpc.VersionResponse, error) {
+	for {
+		asked, cancel := context.WithTimeout(ctx, versionTimeout)
+		version, err := c.VersionGet(asked)
+		cancel()
+		switch {
+		case err == nil:
+			return version, nil
+		case ctx.Err() != nil:
+			return nil, ctx.Err()
+		case status.Code(err) == codes.Unimplemented:
+			return &imrpc.VersionResponse{InstanceManagerAPIVersion: 1, InstanceManagerAPIMinVersion: 1}, nil
+		}
+		log.Info("no API version from the instance manager, asking again", "err", err)
+		select {
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		case <-time.After(versionPause):
+		}
+	}
 }
 
 // publish stores what is known and wakes the controller if it is news. Only the stream's own goroutine writes.
@@ -200,7 +226,7 @@ func changed(before *Processes, process *imrpc.ProcessResponse) *Processes {
 }
 
 func (p *Processes) put(process *imrpc.ProcessResponse) {
-	name, status := process.GetSpec().GetName(), process.GetStatus()
+	name, st := process.GetSpec().GetName(), process.GetStatus()
 	kind, into := v1beta2.InstanceTypeReplica, p.Replicas
 	if isEngineName(name) {
 		kind, into = v1beta2.InstanceTypeEngine, p.Engines
@@ -209,12 +235,12 @@ func (p *Processes) put(process *imrpc.ProcessResponse) {
 		Spec: v1beta2.InstanceProcessSpec{Name: name, DataEngine: v1beta2.DataEngineTypeV1},
 		Status: v1beta2.InstanceProcessStatus{
 			Type:       kind,
-			State:      v1beta2.InstanceState(status.GetState()),
-			ErrorMsg:   status.GetErrorMsg(),
-			PortStart:  int(status.GetPortStart()),
-			PortEnd:    int(status.GetPortEnd()),
-			Conditions: status.GetConditions(),
-			UUID:       status.GetUuid(),
+			State:      v1beta2.InstanceState(st.GetState()),
+			ErrorMsg:   st.GetErrorMsg(),
+			PortStart:  int(st.GetPortStart()),
+			PortEnd:    int(st.GetPortEnd()),
+			Conditions: st.GetConditions(),
+			UUID:       st.GetUuid(),
 		},
 	}
 }

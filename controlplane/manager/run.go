@@ -56,6 +56,9 @@ type process struct {
 	// dial opens connections to their other services.
 	dial  func(address string) (*grpc.ClientConn, error)
 	agent node.AgentConfig
+	// certificates and dialer secure both.
+	certificates *mtls.Source
+	dialer       *mtls.Dialer
 	// managers asks the managers of other nodes.
 	managers *http.Client
 }
@@ -93,17 +96,15 @@ func newProcess(cfg Config) (*process, error) {
 	if err != nil {
 		return nil, fmt.Errorf("client of the API server: %w", err)
 	}
-	tlsConfig, err := mtls.Client(hostpath.Resolve(naming.TLSFilesInPod), slog.Default())
-	if err != nil {
-		return nil, err
-	}
+	certificates := mtls.Open(hostpath.Resolve(naming.TLSFilesInPod), slog.Default())
+	dialer := mtls.NewDialer(certificates, slog.Default())
 	return &process{
-		cfg: cfg, api: api, scheme: scheme, live: live,
+		cfg: cfg, api: api, scheme: scheme, live: live, certificates: certificates, dialer: dialer,
 		who: &Leadership{self: cfg.PodName},
 		connect: func(address string) (*imclient.Client, error) {
-			return imclient.Dial(address, tlsConfig)
+			return imclient.Dial(address, dialer)
 		},
-		dial: func(address string) (*grpc.ClientConn, error) { return imclient.Conn(address, tlsConfig) },
+		dial: func(address string) (*grpc.ClientConn, error) { return imclient.Conn(address, dialer) },
 		agent: node.AgentConfig{
 			Namespace: cfg.Namespace, NodeName: cfg.NodeName, PodName: cfg.PodName,
 			Host: node.Host{Resolve: hostpath.Resolve},
@@ -130,6 +131,7 @@ func (p *process) run(ctx context.Context) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return hooks.Start(ctx) })
 	group.Go(func() error { return p.keepKeys(ctx, hooks) })
+	group.Go(func() error { p.certificates.Keep(ctx); return nil })
 	// REST answers health checks from here on: only a ready Pod gets the webhooks' reviews, those of the next steps
 	// included.
 	group.Go(func() error { return p.serveREST(ctx) })
@@ -172,7 +174,7 @@ func (p *process) runNode(ctx context.Context) error {
 		&witness.Relay{
 			Name:    p.cfg.PodName,
 			Handler: witness.Handler{Client: p.live, Namespace: p.cfg.Namespace},
-			Connect: p.connect,
+			Connect: p.connect, Saw: p.dialer.Pod,
 		},
 	}
 	if p.cfg.LogLevel != nil {

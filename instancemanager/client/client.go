@@ -6,7 +6,6 @@ package client
 
 import (
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -14,7 +13,6 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/keepalive"
@@ -22,6 +20,7 @@ import (
 	"google.golang.org/protobuf/types/known/emptypb"
 
 	"ankole.storage/api/rpc/imrpc"
+	"ankole.storage/instancemanager/mtls"
 )
 
 // Kinds of failure; test with errors.Is. The gRPC status stays reachable with status.FromError.
@@ -77,9 +76,9 @@ type Client struct {
 	rpc     imrpc.ProcessManagerServiceClient
 }
 
-// Dial prepares a client for HOST:PORT. It does not connect yet. A nil config means plaintext; see package mtls.
-func Dial(address string, config *tls.Config) (*Client, error) {
-	conn, err := Conn(address, config)
+// Dial prepares a client for HOST:PORT. It does not connect yet. Without a dialer it speaks plaintext; see package mtls.
+func Dial(address string, d *mtls.Dialer) (*Client, error) {
+	conn, err := Conn(address, d)
 	if err != nil {
 		return nil, err
 	}
@@ -87,13 +86,10 @@ func Dial(address string, config *tls.Config) (*Client, error) {
 }
 
 // Conn prepares a connection to any service of an instance manager; as Dial.
-func Conn(address string, config *tls.Config) (*grpc.ClientConn, error) {
-	transport := insecure.NewCredentials()
-	if config != nil {
-		transport = credentials.NewTLS(config)
-	}
+func Conn(address string, d *mtls.Dialer) (*grpc.ClientConn, error) {
 	conn, err := grpc.NewClient("passthrough:///"+address,
-		grpc.WithTransportCredentials(transport),
+		grpc.WithContextDialer(d.Dial),
+		grpc.WithTransportCredentials(insecure.NewCredentials()), // the dialer's connections are secured already
 		grpc.WithKeepaliveParams(keepalive.ClientParameters{
 			Time: pingInterval, Timeout: pingTimeout, PermitWithoutStream: true,
 		}))

@@ -4,7 +4,6 @@ package daemon
 
 import (
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -70,13 +69,14 @@ func Run(ctx context.Context, cfg Config, log *slog.Logger, level *slog.LevelVar
 	relay := witness.NewRelay(log)
 	engines := &proxy.Engines{}
 	defer engines.Close()
-	tlsConfig := cfg.serverTLS(log)
+	certificates := mtls.Open(hostpath.Resolve(cfg.TLSDir), log)
+	secure := certificates.Server()
 	s := &servers{log: log, failed: make(chan error, 1)}
-	s.serve(server.New(tlsConfig, server.Processes(processes), relay.RegisterRelay), listeners[0])
-	s.serve(server.NewWith(engines.ServerOptions(), tlsConfig, engines.Register), listeners[1])
-	s.serve(server.New(tlsConfig, server.Instances(processes, level)), listeners[2])
+	s.serve(server.New(secure, server.Processes(processes), relay.RegisterRelay), listeners[0])
+	s.serve(server.NewWith(engines.ServerOptions(), secure, engines.Register), listeners[1])
+	s.serve(server.New(secure, server.Instances(processes, level)), listeners[2])
 	s.serve(server.New(nil, relay.RegisterWitness), witnessListener)
-	s.keep(keeper.NewServer(log, 0), devices)
+	s.keep(keeper.NewServer(log, 0), devices, certificates)
 	log.Info("instance manager serves", "address", listeners[0].Addr(), "proxy", listeners[1].Addr(), "instances", listeners[2].Addr(),
 		"pod", cfg.PodName, "ports", ports, "witness", socket)
 
@@ -94,7 +94,7 @@ type servers struct {
 	running []*grpc.Server
 	work    sync.WaitGroup
 	failed  chan error
-	cancel  context.CancelFunc // of the keeper
+	cancel  context.CancelFunc // of what keep runs
 }
 
 func (s *servers) serve(server *grpc.Server, listener net.Listener) {
@@ -116,10 +116,11 @@ func (s *servers) fail(err error) {
 	}
 }
 
-// keep runs the keeper of block devices until stop.
-func (s *servers) keep(k *keeper.Server, l *net.UnixListener) {
+// keep runs the keeper of block devices, and looks for certificates, until stop.
+func (s *servers) keep(k *keeper.Server, l *net.UnixListener, certificates *mtls.Source) {
 	ctx, cancel := context.WithCancel(context.Background())
 	s.cancel = cancel
+	s.work.Go(func() { certificates.Keep(ctx) })
 	s.work.Add(1)
 	go func() {
 		defer s.work.Done()
@@ -146,16 +147,6 @@ func (s *servers) stop() {
 	}
 	s.cancel()
 	s.work.Wait()
-}
-
-// serverTLS returns nil, meaning plaintext, when there are no usable certificates: managers of a cluster without the
-// secret, or with a broken one, talk plaintext as well.
-func (c *Config) serverTLS(log *slog.Logger) *tls.Config {
-	config, err := mtls.Server(hostpath.Resolve(c.TLSDir), log)
-	if err != nil {
-		log.Error("certificates are not usable, serving plaintext", "dir", c.TLSDir, "err", err)
-	}
-	return config
 }
 
 // listen opens listeners as many ports above --listen as the offsets say: all of them or none.

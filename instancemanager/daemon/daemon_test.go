@@ -23,6 +23,7 @@ import (
 	"ankole.storage/instancemanager/client"
 	"ankole.storage/instancemanager/daemon"
 	"ankole.storage/instancemanager/instancetest"
+	"ankole.storage/instancemanager/mtls"
 	"ankole.storage/instancemanager/witness/relayclient"
 )
 
@@ -58,6 +59,12 @@ func launch(t *testing.T, env ...string) *program {
 
 func launchWith(t *testing.T, flags []string, env ...string) *program {
 	t.Helper()
+	return launchSecured(t, nil, flags, env...)
+}
+
+// launchSecured is launchWith, with a client that uses d.
+func launchSecured(t *testing.T, d *mtls.Dialer, flags []string, env ...string) *program {
+	t.Helper()
 	dir, err := os.MkdirTemp("", "im") // short: unix sockets have short paths
 	if err != nil {
 		t.Fatal(err)
@@ -91,7 +98,7 @@ func launchWith(t *testing.T, flags []string, env ...string) *program {
 		_ = p.cmd.Process.Kill()
 		<-logged
 	})
-	if p.client, err = client.Dial(p.ip+":8500", nil); err != nil {
+	if p.client, err = client.Dial(p.ip+":8500", d); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { p.client.Close() })

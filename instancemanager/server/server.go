@@ -7,7 +7,6 @@ package server
 
 import (
 	"context"
-	"crypto/tls"
 	"fmt"
 	"math"
 	"net"
@@ -104,13 +103,13 @@ func Neighbour(addr string, n int) (string, error) {
 	return net.JoinHostPort(host, strconv.Itoa(int(first)+n)), nil
 }
 
-// New returns a server with health, reflection and the given services. A nil config means plaintext.
-func New(config *tls.Config, register ...func(grpc.ServiceRegistrar)) *grpc.Server {
-	return NewWith(nil, config, register...)
+// New returns a server with health, reflection and the given services. Without credentials it speaks plaintext; see package mtls.
+func New(secure credentials.TransportCredentials, register ...func(grpc.ServiceRegistrar)) *grpc.Server {
+	return NewWith(nil, secure, register...)
 }
 
 // NewWith is New with further options.
-func NewWith(further []grpc.ServerOption, config *tls.Config, register ...func(grpc.ServiceRegistrar)) *grpc.Server {
+func NewWith(further []grpc.ServerOption, secure credentials.TransportCredentials, register ...func(grpc.ServiceRegistrar)) *grpc.Server {
 	options := []grpc.ServerOption{
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: minClientPing, PermitWithoutStream: true}),
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: serverPing, Timeout: serverPingTimeout}),
@@ -119,8 +118,8 @@ func NewWith(further []grpc.ServerOption, config *tls.Config, register ...func(g
 		// Stop then returns only after every handler has: no goroutine outlives its owner.
 		grpc.WaitForHandlers(true),
 	}
-	if config != nil {
-		options = append(options, grpc.Creds(credentials.NewTLS(config)))
+	if secure != nil {
+		options = append(options, grpc.Creds(secure))
 	}
 	s := grpc.NewServer(append(options, further...)...)
 	healthpb.RegisterHealthServer(s, health{})

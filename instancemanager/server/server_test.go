@@ -2,7 +2,6 @@ package server_test
 
 import (
 	"context"
-	"crypto/tls"
 	"fmt"
 	"log/slog"
 	"net"
@@ -13,6 +12,7 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	reflectionpb "google.golang.org/grpc/reflection/grpc_reflection_v1"
@@ -31,7 +31,7 @@ func TestMain(m *testing.M) {
 }
 
 // start serves the processes and instances of one process manager and returns a connection to it and its address.
-func start(t *testing.T, config *tls.Config, options ...grpc.ServerOption) (*grpc.ClientConn, string) {
+func start(t *testing.T, secure credentials.TransportCredentials, options ...grpc.ServerOption) (*grpc.ClientConn, string) {
 	t.Helper()
 	m, err := process.New(process.Config{LogsDir: t.TempDir(), PodIP: instancetest.Host(),
 		Ports: process.PortRange{Start: 10000, End: 10099}, Log: slog.New(slog.DiscardHandler)})
@@ -42,7 +42,7 @@ func start(t *testing.T, config *tls.Config, options ...grpc.ServerOption) (*grp
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := server.NewWith(options, config, server.Processes(m), server.Instances(m, &slog.LevelVar{}))
+	s := server.NewWith(options, secure, server.Processes(m), server.Instances(m, &slog.LevelVar{}))
 	ended := make(chan error, 1)
 	go func() { ended <- s.Serve(l) }()
 	t.Cleanup(func() {

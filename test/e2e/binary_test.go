@@ -302,7 +302,14 @@ func everyOperation(t *testing.T, c *cluster, volume string) {
 		t.Errorf("remove no snapshot: %v", err)
 	}
 	must("purge", e.SnapshotPurge(ctx, target, true))
-	state("s1 gone", func(s engineclient.State) bool { return !has("s1")(s) && has("s2")(s) })
+	state("s1 gone, no purge under way", func(s engineclient.State) bool {
+		for _, r := range s.Replicas {
+			if r.Purge != nil && r.Purge.Running {
+				return false
+			}
+		}
+		return !has("s1")(s) && has("s2")(s)
+	})
 	yes := true
 	must("options", e.OptionsSet(ctx, target, engineclient.Options{UnmapMarkSnapChainRemoved: &yes}))
 	state("option set", func(s engineclient.State) bool {

@@ -33,7 +33,7 @@ func TestCluster(t *testing.T) {
 		run  func(*testing.T, *cluster)
 	}{
 		{"A1", scenarioA1}, {"A2", scenarioA2}, {"F1", scenarioF1}, {"F3", scenarioF3}, {"P7", promiseP7}, {"BadInput", badInput},
-		{"C2", scenarioC2}, {"C3", scenarioC3},
+		{"C2", scenarioC2}, {"C3", scenarioC3}, {"C9", scenarioC9},
 	} {
 		t.Run(s.name, func(t *testing.T) {
 			outer := c.t

@@ -24,6 +24,10 @@ const (
 	InstanceManagerConditionNodeReady     = "NodeReady"
 	InstanceManagerConditionPodReady      = "PodReady"
 	InstanceManagerConditionSettingSynced = "SettingSynced"
+	// InstanceManagerConditionCompatible is our addition: manager and instance manager speak a version in common.
+	InstanceManagerConditionCompatible = "Compatible"
+	// InstanceManagerConditionCertificateUsable is our addition. It is there since certificates could not be used.
+	InstanceManagerConditionCertificateUsable = "CertificateUsable"
 )
 
 // Reasons of the conditions of an InstanceManager.
@@ -36,6 +40,8 @@ const (
 	InstanceManagerReasonPodStarting       = "Starting"
 	InstanceManagerReasonPodRunning        = "Running"
 	InstanceManagerReasonSettingNotSynced  = "SettingNotSynced"
+	InstanceManagerReasonBadSecret         = "BadSecret"
+	InstanceManagerReasonIncompatible      = "Incompatible"
 )
 
 // InstanceManagerSpec is what is wanted of an InstanceManager.

@@ -1,0 +1,171 @@
+package daemon_test
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"log/slog"
+	"strings"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/credentials/insecure"
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+
+	"ankole.storage/instancemanager/client"
+	"ankole.storage/instancemanager/instancetest"
+	"ankole.storage/instancemanager/mtls"
+	"ankole.storage/instancemanager/mtls/mtlstest"
+)
+
+var services = map[string]string{"process": ":8500", "proxy": ":8501", "instance": ":8503"}
+
+func dialer(dir string) *mtls.Dialer {
+	log := slog.New(slog.DiscardHandler)
+	return mtls.NewDialer(mtls.Open(dir, log), log)
+}
+
+// ask makes a connection of its own and one call.
+func ask(t *testing.T, address string, c credentials.TransportCredentials, options ...grpc.DialOption) error {
+	t.Helper()
+	conn, err := grpc.NewClient("passthrough:///"+address, append(options, grpc.WithTransportCredentials(c))...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	_, err = healthpb.NewHealthClient(conn).Check(ctx, &healthpb.HealthCheckRequest{})
+	return err
+}
+
+func askBy(t *testing.T, address, dir string) error {
+	return ask(t, address, insecure.NewCredentials(), grpc.WithContextDialer(dialer(dir).Dial))
+}
+
+// TestC9 is the table of who is served, at each of the three services, with the secret and without. A server's
+// reason for refusing a certificate may be lost with the connection; it is in its log.
+func TestC9(t *testing.T) {
+	t.Parallel()
+	ours, foreign, dir := mtlstest.NewAuthority(t), mtlstest.NewAuthority(t), t.TempDir()
+	ours.Write(t, dir, mtlstest.Named(mtls.PeerName, ""))
+	secured := launchSecured(t, dialer(dir), []string{"--logs-dir", t.TempDir()}, "TLS_DIR="+dir)
+	plain := launch(t)
+	for _, row := range []struct {
+		name string
+		by   *mtlstest.Authority
+		cert *x509.Certificate
+		ok   bool
+	}{
+		{"the secret", ours, mtlstest.Named(mtls.PeerName, ""), true},
+		{"the name as common name", ours, mtlstest.Named("", mtls.PeerName), true},
+		{"another name", ours, mtlstest.Named("longhorn-backend.other", ""), false},
+		{"an expired certificate", ours, mtlstest.Expired(mtls.PeerName), false},
+		{"another authority's", foreign, mtlstest.Named(mtls.PeerName, ""), false},
+	} {
+		mine := t.TempDir()
+		row.by.Write(t, mine, row.cert)
+		ours.Trust(t, mine)
+		for service, port := range services {
+			if err := askBy(t, secured.ip+port, mine); (err == nil) != row.ok {
+				t.Errorf("%s service, %s: %v", service, row.name, err)
+			}
+		}
+	}
+	stranger, nothing := t.TempDir(), t.TempDir()
+	foreign.Write(t, stranger, mtlstest.Named(mtls.PeerName, ""))
+	for service, port := range services {
+		if err := askBy(t, secured.ip+port, stranger); err == nil || !strings.Contains(err.Error(), "certificate of the peer") {
+			t.Errorf("%s service, a client that trusts another authority: %v", service, err)
+		}
+		if err := ask(t, secured.ip+port, insecure.NewCredentials()); err == nil {
+			t.Errorf("%s service serves plaintext", service)
+		}
+		if err := ask(t, secured.ip+port, credentials.NewTLS(&tls.Config{InsecureSkipVerify: true})); err == nil {
+			t.Errorf("%s service serves a client without a certificate", service)
+		}
+		for name, dir := range map[string]string{"with the secret": dir, "without": nothing} {
+			if err := askBy(t, plain.ip+port, dir); err != nil {
+				t.Errorf("%s service without the secret, a client %s: %v", service, name, err)
+			}
+		}
+	}
+}
+
+// TestRotation: the secret is replaced, its authority too, under a running watch. The watch goes on; new connections are by the new
+// secret alone.
+func TestRotation(t *testing.T) {
+	t.Parallel()
+	first, second := mtlstest.NewAuthority(t), mtlstest.NewAuthority(t)
+	dir, old := t.TempDir(), t.TempDir()
+	first.Write(t, dir, mtlstest.Named(mtls.PeerName, ""))
+	first.Write(t, old, mtlstest.Named(mtls.PeerName, ""))
+	p := launchSecured(t, dialer(dir), []string{"--logs-dir", t.TempDir(), "--port-range", "11000-11099"}, "TLS_DIR="+dir)
+	ctx, cancel := context.WithCancel(t.Context())
+	updates, ended := make(chan client.Update, 100), make(chan struct{})
+	go func() {
+		defer close(ended)
+		p.client.Watch(ctx, func(u client.Update) { updates <- u })
+	}()
+	defer func() { cancel(); <-ended }()
+	if u := <-updates; u.List == nil {
+		t.Fatalf("%+v", u)
+	}
+	second.Write(t, dir, mtlstest.Named(mtls.PeerName, ""))
+	for service, port := range services {
+		if err := askBy(t, p.ip+port, dir); err != nil {
+			t.Errorf("%s service, with the new secret: %v", service, err)
+		}
+		if err := askBy(t, p.ip+port, old); err == nil {
+			t.Errorf("%s service still takes the old secret", service)
+		}
+	}
+	p.create(t, "demo-r-1", instancetest.Serve)
+	for {
+		u := <-updates
+		if u.Lost != nil || u.List != nil {
+			t.Fatalf("the watch broke: %+v", u)
+		}
+		if u.Changed.GetSpec().GetName() == "demo-r-1" && u.Changed.GetStatus().GetState() == "running" {
+			break
+		}
+	}
+}
+
+// TestSecretAppears: an instance manager that began without the secret takes it up by itself,
+// and ends what is plaintext.
+func TestSecretAppears(t *testing.T) {
+	t.Parallel()
+	a, dir := mtlstest.NewAuthority(t), t.TempDir()
+	d := dialer(dir)
+	p := launchSecured(t, d, []string{"--logs-dir", t.TempDir(), "--port-range", "11100-11199"}, "TLS_DIR="+dir)
+	ctx, cancel := context.WithCancel(t.Context())
+	updates, ended := make(chan client.Update, 100), make(chan struct{})
+	go func() {
+		defer close(ended)
+		p.client.Watch(ctx, func(u client.Update) { updates <- u })
+	}()
+	defer func() { cancel(); <-ended }()
+	if u := <-updates; u.List == nil {
+		t.Fatalf("%+v", u)
+	}
+	a.Write(t, dir, mtlstest.Named(mtls.PeerName, ""))
+	if u := <-updates; u.Lost == nil {
+		t.Fatalf("the connection of before was not ended: %+v", u)
+	}
+	for u := (client.Update{}); u.List == nil; u = <-updates {
+		if u.Changed != nil {
+			t.Fatalf("%+v", u)
+		}
+	}
+	for service, port := range services {
+		if err := ask(t, p.ip+port, insecure.NewCredentials()); err == nil {
+			t.Errorf("%s service serves plaintext", service)
+		}
+		if err := askBy(t, p.ip+port, dir); err != nil {
+			t.Errorf("%s service: %v", service, err)
+		}
+	}
+}

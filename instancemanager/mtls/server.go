@@ -1,0 +1,73 @@
+package mtls
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"syscall"
+
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/credentials/insecure"
+)
+
+// Server returns credentials for gRPC servers: what each new connection must speak is what s has at the time.
+func (s *Source) Server() credentials.TransportCredentials { return &serverCredentials{s} }
+
+type serverCredentials struct{ *Source }
+
+// ServerHandshake begins a connection.
+func (s *serverCredentials) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
+	if c, plain := s.admit(raw); plain {
+		return insecure.NewCredentials().ServerHandshake(c)
+	}
+	conn, info, err := credentials.NewTLS(s.current().server()).ServerHandshake(raw)
+	// Liveness probes connect and say nothing.
+	if err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, syscall.ECONNRESET) {
+		s.log.Warn("refused a connection", "peer", raw.RemoteAddr(), "err", err)
+	}
+	return conn, info, err
+}
+
+// admit tells whether a connection may speak plaintext; it is then known, to be ended when there is a certificate.
+func (s *serverCredentials) admit(raw net.Conn) (net.Conn, bool) {
+	s.current()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.held != nil {
+		return nil, false
+	}
+	c := &plainConn{raw, s.Source}
+	s.plain[c] = struct{}{}
+	return c, true
+}
+
+// plainConn is a connection without TLS.
+type plainConn struct {
+	net.Conn
+	source *Source
+}
+
+// Close implements net.Conn.
+func (c *plainConn) Close() error {
+	c.source.mu.Lock()
+	delete(c.source.plain, c)
+	c.source.mu.Unlock()
+	return c.Conn.Close()
+}
+
+// ClientHandshake is not for servers.
+func (s *serverCredentials) ClientHandshake(context.Context, string, net.Conn) (net.Conn, credentials.AuthInfo, error) {
+	return nil, nil, errors.New("mtls: these credentials are a server's")
+}
+
+// Info implements credentials.TransportCredentials.
+func (s *serverCredentials) Info() credentials.ProtocolInfo {
+	return credentials.ProtocolInfo{SecurityProtocol: "tls or plaintext", ServerName: PeerName}
+}
+
+// Clone implements credentials.TransportCredentials.
+func (s *serverCredentials) Clone() credentials.TransportCredentials { return s }
+
+// OverrideServerName implements credentials.TransportCredentials.
+func (s *serverCredentials) OverrideServerName(string) error { return nil }

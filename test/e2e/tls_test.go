@@ -1,0 +1,108 @@
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+
+	longhorn "ankole.storage/api/longhorn/v1beta2"
+	"ankole.storage/instancemanager/mtls"
+	"ankole.storage/instancemanager/mtls/mtlstest"
+	"ankole.storage/test/rig"
+)
+
+// scenarioC9: the secret appears in a running cluster, is renewed with another authority, becomes useless and good again. A writer
+// sees no error, plaintext is refused from the first on, and volumes attach all the time. Scenarios after it run with the secret.
+func scenarioC9(t *testing.T, c *cluster) {
+	ks, err := kubernetes.NewForConfig(c.RESTConfig(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	secrets := ks.CoreV1().Secrets(namespace)
+	set := func(files map[string][]byte) {
+		t.Helper()
+		s := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "longhorn-grpc-tls", Namespace: namespace}, Type: corev1.SecretTypeTLS, Data: files}
+		if _, err := secrets.Update(context.Background(), s, metav1.UpdateOptions{}); err == nil {
+			return
+		}
+		if _, err := secrets.Create(context.Background(), s, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	c.create("c9", 64*mib, 2)
+	d := c.device(c.attach("c9", "node-1", 2))
+	w := rig.NewWriter(d, 64*mib, 9)
+	stop := make(chan struct{})
+	done := w.Run(stop)
+
+	set(mtlstest.NewAuthority(t).Files(t, mtlstest.Named(mtls.PeerName, "")))
+	c.eventually("plaintext is refused", func(ctx context.Context) error {
+		for _, n := range c.Nodes {
+			for _, port := range []string{"8500", "8501", "8503"} {
+				if address := net.JoinHostPort(n.Address, port); askPlain(ctx, address) == nil {
+					return fmt.Errorf("%s serves plaintext", address)
+				}
+			}
+		}
+		return nil
+	})
+	use := func(name string) {
+		t.Helper()
+		c.create(name, 64*mib, 3)
+		c.attach(name, "node-2", 3)
+		c.detach(name)
+		c.remove(name)
+	}
+	use("c9-secured")
+	second := mtlstest.NewAuthority(t).Files(t, mtlstest.Named(mtls.PeerName, ""))
+	set(second)
+	use("c9-renewed")
+
+	usable := func(want longhorn.ConditionStatus) func(context.Context) error {
+		return func(context.Context) error {
+			for _, m := range c.managers() {
+				if got := longhorn.FindCondition(m.Status.Conditions, longhorn.InstanceManagerConditionCertificateUsable); got.Status != want {
+					return fmt.Errorf("%s: %+v", m.Name, got)
+				}
+			}
+			return nil
+		}
+	}
+	set(map[string][]byte{"ca.crt": []byte("nothing"), "tls.crt": second["tls.crt"], "tls.key": second["tls.key"]})
+	c.eventually("a bad secret is told", usable(longhorn.ConditionFalse))
+	set(second)
+	c.eventually("a good secret is told", usable(longhorn.ConditionTrue))
+
+	w.AwaitMore(t, 100)
+	close(stop)
+	if err := <-done; err != nil {
+		t.Fatalf("the writer saw an error: %v", err)
+	}
+	w.Verify(t, d)
+	if err := d.Close(); err != nil {
+		t.Fatal(err)
+	}
+	c.detach("c9")
+	c.remove("c9")
+}
+
+func askPlain(ctx context.Context, address string) error {
+	conn, err := grpc.NewClient("passthrough:///"+address, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	_, err = healthpb.NewHealthClient(conn).Check(ctx, &healthpb.HealthCheckRequest{})
+	return err
+}
