@@ -67,20 +67,10 @@ func scenarioC9(t *testing.T, c *cluster) {
 	set(second)
 	use("c9-renewed")
 
-	usable := func(want longhorn.ConditionStatus) func(context.Context) error {
-		return func(context.Context) error {
-			for _, m := range c.managers() {
-				if got := longhorn.FindCondition(m.Status.Conditions, longhorn.InstanceManagerConditionCertificateUsable); got.Status != want {
-					return fmt.Errorf("%s: %+v", m.Name, got)
-				}
-			}
-			return nil
-		}
-	}
 	set(map[string][]byte{"ca.crt": []byte("nothing"), "tls.crt": second["tls.crt"], "tls.key": second["tls.key"]})
-	c.eventually("a bad secret is told", usable(longhorn.ConditionFalse))
+	c.eventually("a bad secret is told", c.certificates(longhorn.ConditionFalse))
 	set(second)
-	c.eventually("a good secret is told", usable(longhorn.ConditionTrue))
+	c.eventually("a good secret is told", c.certificates(longhorn.ConditionTrue))
 
 	w.AwaitMore(t, 100)
 	close(stop)
@@ -93,6 +83,18 @@ func scenarioC9(t *testing.T, c *cluster) {
 	}
 	c.detach("c9")
 	c.remove("c9")
+}
+
+// certificates returns a check that every instance manager has that status of the condition.
+func (c *cluster) certificates(want longhorn.ConditionStatus) func(context.Context) error {
+	return func(context.Context) error {
+		for _, m := range c.managers() {
+			if got := longhorn.FindCondition(m.Status.Conditions, longhorn.InstanceManagerConditionCertificateUsable); got.Status != want {
+				return fmt.Errorf("%s: %+v", m.Name, got)
+			}
+		}
+		return nil
+	}
 }
 
 func askPlain(ctx context.Context, address string) error {
