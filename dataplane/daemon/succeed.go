@@ -33,6 +33,8 @@ func (p *engineProcess) takeOver(ctx context.Context) error {
 		return fmt.Errorf("%w: %w", ErrNotTaken, err)
 	}
 	defer c.Close()
+	// Whoever does not want it any more lets the engine that runs know at once.
+	defer context.AfterFunc(ctx, func() { c.Close() })()
 	o, err := p.askFor(c, members)
 	if err != nil {
 		return fmt.Errorf("%w: %w", ErrNotTaken, err)

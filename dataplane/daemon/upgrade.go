@@ -162,6 +162,9 @@ func (p *engineProcess) leave(ctx context.Context, a asking) (left *engine.Left,
 	if err := at("asked"); err != nil {
 		return nil, "", err
 	}
+	if a.conn.Gone() {
+		return nil, "", errors.New("the new engine does not wait any more")
+	}
 	draining := make(chan struct{})
 	type outcome struct {
 		left *engine.Left

@@ -192,6 +192,20 @@ func (m *Message) export() *frontend.Export {
 	return m.Offer.Export
 }
 
+// Gone reports that the peer has closed the connection, or died, and has said nothing more before.
+func (c *Conn) Gone() bool {
+	raw, err := c.c.SyscallConn()
+	if err != nil {
+		return true
+	}
+	n, p := -1, make([]byte, 1)
+	cerr := raw.Read(func(fd uintptr) bool {
+		n, _, err = unix.Recvfrom(int(fd), p, unix.MSG_PEEK|unix.MSG_DONTWAIT)
+		return true
+	})
+	return cerr != nil || (n == 0 && err == nil)
+}
+
 // Deaf makes the kernel refuse whatever the peer sends from now on. What it has accepted before can still be received; then
 // comes io.EOF.
 func (c *Conn) Deaf() error { return c.c.CloseRead() }

@@ -141,6 +141,26 @@ func TestDeafDecidesInARace(t *testing.T) {
 	}
 }
 
+func TestGone(t *testing.T) {
+	asks, answers := pair(t)
+	if answers.Gone() {
+		t.Error("gone before it has left")
+	}
+	if err := asks.Send(Message{Taken: &Taken{}}, soon()); err != nil {
+		t.Fatal(err)
+	}
+	asks.Close()
+	if answers.Gone() {
+		t.Error("what it has said is not heard")
+	}
+	if m, err := answers.Receive(soon()); err != nil || m.Taken == nil {
+		t.Errorf("%+v, %v", m, err)
+	}
+	if !answers.Gone() {
+		t.Error("it has left and is not gone")
+	}
+}
+
 func TestPeerIsTheProcess(t *testing.T) {
 	asks, answers := pair(t)
 	for _, c := range []*Conn{asks, answers} {

@@ -47,7 +47,7 @@ var failures = []struct {
 	{theNew, "taken", "stop", theNew},
 	{theOld, "asked", "refuse", untouched},
 	{theOld, "asked", "die", nobody},
-	{theOld, "asked", "stop", theOld},
+	{theOld, "asked", "stop", untouched},
 	{theOld, "left", "refuse", theOld},
 	{theOld, "left", "die", nobody},
 	{theOld, "left", "stop", theOld},
