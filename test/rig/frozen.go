@@ -3,6 +3,7 @@ package rig
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -14,6 +15,8 @@ import (
 const (
 	// BeforeProxy is the last commit whose instance manager served neither the proxy nor the instance service.
 	BeforeProxy = "4269badcc592cb3fd761b42d8f3127f33119d567"
+	// FirstHandOver is a commit whose engines hand volumes over.
+	FirstHandOver = "HEAD"
 )
 
 // exitUnavailable is tools/frozen.sh's way to say that this clone cannot give a commit.
@@ -40,6 +43,27 @@ func Frozen(t testing.TB, commit string, programs ...string) string {
 		t.Fatalf("programs of commit %s: %v\n%s", commit, err, &said)
 	}
 	return strings.TrimSpace(string(dir))
+}
+
+// Program returns a program of cmd/ as it is now: that of ANKOLE_BIN, or one that is built in one place for all tests of this user.
+func Program(t testing.TB, name string) string {
+	t.Helper()
+	if dir := os.Getenv("ANKOLE_BIN"); dir != "" {
+		return filepath.Join(dir, name)
+	}
+	dir := filepath.Join(os.TempDir(), fmt.Sprintf("ankole-engine-%d", os.Geteuid()))
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	out := filepath.Join(dir, name)
+	own := fmt.Sprintf("%s.%d", out, os.Getpid())
+	if msg, err := exec.Command("go", "build", "-o", own, "ankole.storage/cmd/"+name).CombinedOutput(); err != nil {
+		t.Fatalf("go build: %v: %s", err, msg)
+	}
+	if err := os.Rename(own, out); err != nil {
+		t.Fatal(err)
+	}
+	return out
 }
 
 // fromRoot finds a file of the repository from a test's folder, in whichever module that is.

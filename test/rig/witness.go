@@ -32,6 +32,15 @@ type Relay struct {
 // Witness returns the volume's witness.
 func (v *Volume) Witness() *Witness { return v.witness }
 
+// Relay returns a way to the witness for whoever speaks to it without a socket of ours.
+func (w *Witness) Relay() *Relay {
+	r := &Relay{w: w}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.relays = append(w.relays, r)
+	return r
+}
+
 // relay serves the witness on a unix socket.
 func (w *Witness) relay(t testing.TB, path string) *Relay {
 	t.Helper()
@@ -39,8 +48,7 @@ func (w *Witness) relay(t testing.TB, path string) *Relay {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := &Relay{w: w}
-	w.relays = append(w.relays, r)
+	r := w.Relay()
 	s := grpc.NewServer()
 	witnessv1.RegisterWitnessServer(s, r)
 	done := make(chan struct{})
