@@ -13,7 +13,7 @@
 #   modules          tests of the nested modules (tools, standalone)
 #   tidy             rules about the repository itself
 #   e2e              clusters of real processes (test/e2e)
-#   slow             more seeds of the simulator, more crashes, more losses of power, file systems on volumes
+#   slow             more seeds of the simulator, more crashes, more losses of power, more upgrades, file systems on volumes
 #
 # PARALLEL bounds how many test binaries run at once (default 2).
 set -u
@@ -112,6 +112,7 @@ do_e2e() {
 do_slow() {
 	failed=0
 	SEEDS=20000 gotest . -count=1 -timeout 40m ./sim || failed=1
+	UPGRADES=50 gotest . -count=1 -v -run 'TestUpgradesUnderLoad$' ./test/upgrade || failed=1
 	ROUNDS=210 gotest . -count=1 ./test/crash || failed=1
 	gotest . -count=1 ./test/powerloss -deep -trials 150 || failed=1
 	gotest . -count=1 ./test/filesystem -deep || failed=1

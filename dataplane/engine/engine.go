@@ -58,7 +58,9 @@ type Config struct {
 	VolumeUUID      string
 	Instance        string
 	InstanceManager string
-	Secret          []byte
+	// Build says which program this is, for the replicas' logs.
+	Build  string
+	Secret []byte
 	// Size is the volume's size in bytes as it was known last. If the replicas have more, an expansion was under way and is
 	// finished; if all of them have less, they are not what they should be.
 	Size     int64

@@ -355,6 +355,9 @@ func (l *link) sayHello() {
 	m := wire.HelloMessage{Version: l.version, VolumeName: c.VolumeName, VolumeUUID: c.VolumeUUID, Engine: l.e.identity,
 		InstanceManager: c.InstanceManager, Epoch: epoch, Prepared: l.probing, Nonce: l.nonce,
 		Proof: wire.EngineProof(c.Secret, c.VolumeUUID, epoch, l.theirs, l.nonce)}
+	if l.version >= wire.BuildVersion {
+		m.Build = c.Build
+	}
 	l.sendMessage(&wire.Header{Type: wire.Hello, Epoch: epoch}, wire.Marshal(m))
 	l.phase, l.helloAt, l.heard = linkHello, l.e.now, l.e.now
 }

@@ -42,6 +42,8 @@ const (
 	maxStrangers = 8
 	// maxHello bounds the first message of a peer that may be anybody.
 	maxHello = 16 << 10
+	// maxBuild is how much of an engine's name for its program is told, in bytes.
+	maxBuild = 100
 	// arenaReserve is kept for answers and control messages: headers of maxJobs answers, lists of extents.
 	arenaReserve = 8 << 20
 	// maxJobs bounds requests being carried out; more wait in their connection.

@@ -389,7 +389,7 @@ func (s *session) promised(h *wire.Header, m *wire.HelloMessage, v any) {
 	s.phase = sessionOpen
 	r.open++
 	r.cfg.Sessions(r.open)
-	r.cfg.Event("session", fmt.Sprintf("engine %s, epoch %d", m.Engine, m.Epoch))
+	r.cfg.Event("session", fmt.Sprintf("engine %s (%.*s), epoch %d, protocol version %d", m.Engine, maxBuild, m.Build, m.Epoch, m.Version))
 	s.send(h.Answer(block.OK), wire.Marshal(reply))
 }
 

@@ -38,9 +38,14 @@ type HelloMessage struct {
 	Prepared bool `json:"prepared,omitempty"`
 	// Reader asks for a read-only session on one snapshot instead; Epoch is 0 then.
 	Reader *Grant `json:"reader,omitempty"`
-	Nonce  []byte `json:"nonce"`
-	Proof  []byte `json:"proof"`
+	// Build says which program the engine is, since BuildVersion; for the log.
+	Build string `json:"build,omitempty"`
+	Nonce []byte `json:"nonce"`
+	Proof []byte `json:"proof"`
 }
+
+// BuildVersion is the first protocol version in which an engine tells its build.
+const BuildVersion = 3
 
 // HelloReply is the replica's answer. On Fenced the record tells the newer epoch.
 type HelloReply struct {

@@ -15,8 +15,9 @@ import (
 const (
 	// BeforeProxy is the last commit whose instance manager served neither the proxy nor the instance service.
 	BeforeProxy = "4269badcc592cb3fd761b42d8f3127f33119d567"
-	// FirstHandOver is a commit whose engines hand volumes over.
-	FirstHandOver = "HEAD"
+	// FirstHandOver is the first commit whose engines hand volumes over with all they offer. They speak version 2 of the protocol
+	// between engine and replica.
+	FirstHandOver = "cb04e5d6acbd359b79893113941ba40b26a6b84f"
 )
 
 // exitUnavailable is tools/frozen.sh's way to say that this clone cannot give a commit.
