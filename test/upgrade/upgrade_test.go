@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"ankole.storage/dataplane/wire"
 	"ankole.storage/test/rig"
 )
 
@@ -65,6 +66,9 @@ func TestUpgradesUnderLoad(t *testing.T) {
 				wait()
 				w.to = time.Now()
 				windows = append(windows, w)
+				if newest := strings.Contains(b.log(b.replicas[0]), fmt.Sprintf("protocol version %d", wire.Version)); newest != (i%2 == 0) {
+					t.Fatalf("upgrade %d: version %d of the protocol is in use: %v; the builds should differ in it", i, wire.Version, newest)
+				}
 			}
 			times := l.stop()
 			b.detach()
