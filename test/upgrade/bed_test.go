@@ -151,7 +151,9 @@ func (b *bed) await(what string, cond func() bool) {
 	}
 }
 
-func (b *bed) ctx() (context.Context, context.CancelFunc) { return context.WithTimeout(b.t.Context(), patience) }
+func (b *bed) ctx() (context.Context, context.CancelFunc) {
+	return context.WithTimeout(b.t.Context(), patience)
+}
 
 // environment is what the control plane gives to every instance.
 func (b *bed) environment() map[string]string {
