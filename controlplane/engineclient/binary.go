@@ -285,3 +285,9 @@ func (b *Binary) ReplicaAdd(ctx context.Context, t Target, address string) (Stat
 
 // Forget implements Client: nothing is held.
 func (b *Binary) Forget(Target) {}
+
+// SnapshotHashCancel implements EngineClient.
+func (b *Binary) SnapshotHashCancel(ctx context.Context, t Target, name string) error {
+	_, err := b.simple(ctx, t, "cancel hash of snapshot "+name, "snapshots", "hash-cancel", "--", name)
+	return err
+}

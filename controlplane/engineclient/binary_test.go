@@ -167,6 +167,9 @@ func TestBinaryOrders(t *testing.T) {
 		{"snapshots rm -- s1", func(c context.Context, b *engineclient.Binary, t engineclient.Target) error {
 			return b.SnapshotRemove(c, t, "s1")
 		}},
+		{"snapshots hash-cancel -- s1", func(c context.Context, b *engineclient.Binary, t engineclient.Target) error {
+			return b.SnapshotHashCancel(c, t, "s1")
+		}},
 		{"snapshots purge", func(c context.Context, b *engineclient.Binary, t engineclient.Target) error {
 			return b.SnapshotPurge(c, t, false)
 		}},

@@ -246,3 +246,11 @@ func (d calls) ReplicaVerifyRebuild(ctx context.Context, t Target, address strin
 const scheme = "tcp://"
 
 func plain(address string) string { return strings.TrimPrefix(address, scheme) }
+
+// SnapshotHashCancel implements EngineClient.
+func (d calls) SnapshotHashCancel(ctx context.Context, t Target, name string) error {
+	_, err := call(ctx, d, t, "cancel hash of snapshot "+name, func(ctx context.Context, c enginev1.EngineClient) (*enginev1.SnapshotHashState, error) {
+		return c.SnapshotHashCancel(ctx, &enginev1.SnapshotHashCancelRequest{Name: name})
+	})
+	return err
+}

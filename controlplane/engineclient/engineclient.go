@@ -79,6 +79,8 @@ type EngineClient interface {
 	// or result by replica address. ErrNotFound: no such snapshot; not asked for, or forgotten.
 	SnapshotHash(ctx context.Context, t Target, name string, rehash bool) error
 	SnapshotHashStatus(ctx context.Context, t Target, name string) (map[string]Hash, error)
+	// SnapshotHashCancel ends it. ErrNotFound: it is not under way.
+	SnapshotHashCancel(ctx context.Context, t Target, name string) error
 	// ReplicaVerifyRebuild fails with ErrPrecondition unless the replica is RW.
 	ReplicaVerifyRebuild(ctx context.Context, t Target, address string) error
 }

@@ -177,3 +177,12 @@ func (r *Router) Forget(t Target) {
 	r.proxy.Forget(t)
 	r.fallback.Forget(t)
 }
+
+// SnapshotHashCancel implements EngineClient.
+func (r *Router) SnapshotHashCancel(ctx context.Context, t Target, name string) error {
+	c, err := r.choose(t)
+	if err != nil {
+		return err
+	}
+	return c.SnapshotHashCancel(ctx, t, name)
+}

@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"sync"
 	"syscall"
@@ -86,12 +87,22 @@ func start(t *testing.T, transport string) *node {
 	n.cmd.Stdout, n.cmd.Stderr = log, log
 	n.cmd.Env = append(os.Environ(), marker+"=1", "POD_IP="+n.ip, "POD_NAME=im-test", "ANKOLE_BLOCK_TRANSPORT="+transport,
 		fmt.Sprintf(`ANKOLE_MOUNTS={"/host/var/lib/longhorn": %q, "/engine-binaries": %q, "/dev/longhorn": %q}`, dir+"/root", dir+"/bin", dir+"/dev"))
-	n.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	if err := n.cmd.Start(); err != nil {
+	// It dies with the test, and its instances with it. The kernel counts the end of the thread that started it as the
+	// parent's, so one thread does nothing else.
+	n.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
+	started, ended := make(chan error, 1), make(chan struct{})
+	go func() {
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+		defer close(ended)
+		err := n.cmd.Start()
+		if started <- err; err == nil {
+			_ = n.cmd.Wait() // the status does not matter: it was told to end
+		}
+	}()
+	if err := <-started; err != nil {
 		t.Fatal(err)
 	}
-	ended := make(chan struct{})
-	go func() { defer close(ended); _ = n.cmd.Wait() }() // the status does not matter: it was told to end
 	t.Cleanup(func() {
 		_ = n.cmd.Process.Signal(syscall.SIGTERM)
 		select {
