@@ -32,6 +32,9 @@ func (r *Replica) Addr() string { return fmt.Sprintf("%s:%d", r.Name, r.port) }
 // Alive reports whether the process runs.
 func (r *Replica) Alive() bool { return r.proc != nil && r.proc.alive }
 
+// Process is the replica's process, nil before the first start.
+func (r *Replica) Process() *Process { return r.proc }
+
 // Chain is the open directory, nil while the process does not run.
 func (r *Replica) Chain() *chain.Chain { return r.chain }
 

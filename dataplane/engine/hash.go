@@ -132,6 +132,9 @@ func (e *Engine) hashSnapshot(m HashSnapshot) {
 	case !e.serving || e.mask(RW) == 0:
 		m.Reply(fmt.Errorf("%w: %s", ErrState, e.why()))
 		return
+	case e.leaving != nil:
+		m.Reply(fmt.Errorf("%w: %s is under way; ask again when it is over", ErrState, handing))
+		return
 	case m.Name == HeadName || m.Name == "":
 		m.Reply(fmt.Errorf("%w: %q is not a snapshot", block.Invalid, m.Name))
 		return
@@ -178,9 +181,10 @@ func (e *Engine) addHash(m HashSnapshot) {
 	e.changed = true
 }
 
-// nextHash begins the first request that waits, if nothing else reads snapshots. A purge goes first: it changes the files.
+// nextHash begins the first request that waits, if nothing else reads snapshots. A purge goes first: it changes the files; so does
+// a live upgrade, which waits for what is under way.
 func (e *Engine) nextHash() {
-	if e.scrub != nil || e.purge != nil || e.stopping != nil {
+	if e.scrub != nil || e.purge != nil || e.stopping != nil || e.leaving != nil {
 		return
 	}
 	i := slices.IndexFunc(e.hashes, func(h *hashing) bool { return !h.ended })
@@ -234,6 +238,15 @@ func (e *Engine) endHash(h *hashing, reason string) {
 			return true
 		})
 	}
+}
+
+// interruptHash puts a request back to where it waits.
+func (e *Engine) interruptHash(h *hashing) {
+	h.job = nil
+	for addr := range h.Replicas {
+		h.Replicas[addr] = HashStatus{State: "in_progress"}
+	}
+	e.changed = true
 }
 
 // cancelHash ends the request for a snapshot, whether it waits or is under way.

@@ -237,3 +237,56 @@ func TestHashesAreForgotten(t *testing.T) {
 		t.Errorf("%+v", g.state.Hashes)
 	}
 }
+
+// A live upgrade waits for no checksum; if nothing comes of it they go on, and none is begun meanwhile.
+func TestHashesLetAnUpgradePass(t *testing.T) {
+	g := newScrubRig(t, 2)
+	lock, err := g.disk(0).Lock("/replicas")
+	g.damage(err)
+	for _, name := range []string{"a", "b"} {
+		if err := g.askHash(name, false); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := g.ask(func(reply func(error)) any { return engine.DetachFrontend{Reply: reply} }); err != nil {
+		t.Fatal(err)
+	}
+	g.until("a part of a", func() bool { return g.hashing("a").Replicas[g.real[1]].Progress == 100 })
+	var left *engine.Left
+	said := false
+	leave := engine.HandOver{Members: g.state.Record.Members, Draining: func() {}, Reply: func(l *engine.Left, e error) { left, err, said = l, e, true }}
+	g.proc.Post(leave)
+	g.proc.Post(engine.Stay{Reason: "changed its mind"})
+	g.until("it stays", func() bool { return said })
+	if left != nil || !errors.Is(err, engine.ErrState) || !g.hashing("a").Running || !g.hashing("b").Running {
+		t.Fatalf("%v %v %+v", left, err, g.state.Hashes)
+	}
+	g.damage(lock.Close())
+	g.until("both checksums", func() bool { return !g.hashing("a").Running && !g.hashing("b").Running })
+	g.checksums(g.hashing("a"))
+	g.checksums(g.hashing("b"))
+
+	if lock, err = g.disk(0).Lock("/replicas"); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"b", "a"} {
+		if err := g.askHash(name, true); err != nil {
+			t.Fatal(err)
+		}
+	}
+	g.until("a part of b", func() bool { return g.hashing("b").Replicas[g.real[1]].Progress == 100 })
+	// Meanwhile another question is out, so that what has ended leaves time for the next one to begin.
+	said = false
+	g.v.Replicas[1].Process().Freeze()
+	g.proc.Post(engine.HashLocks{Reply: func(map[string]bool, error) {}})
+	g.proc.Post(leave)
+	g.until("b is interrupted", func() bool { return g.hashing("b").Replicas[g.real[1]].Progress == 0 })
+	g.v.Replicas[1].Process().Thaw()
+	refused := false
+	g.proc.Post(engine.HashSnapshot{Name: "a", Reply: func(e error) { refused = errors.Is(e, engine.ErrState) }})
+	g.until("it leaves", func() bool { return said })
+	if left == nil || err != nil || !refused {
+		t.Fatalf("%v %v, refused %v", left, err, refused)
+	}
+	g.damage(lock.Close())
+}

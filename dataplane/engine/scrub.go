@@ -258,6 +258,10 @@ func (j *scrubJob) end(state, reason string) {
 	j.e.changed = true
 	s := j.status
 	s.Running, s.State, s.Error, s.Snapshot = false, state, reason, ""
+	if j.hash != nil && j.cancel && reason == "" {
+		j.e.interruptHash(j.hash)
+		return
+	}
 	if j.hash != nil {
 		j.e.endHash(j.hash, reason)
 		j.e.event("hashed", "", fmt.Sprintf("snapshot %s: %s, %d repaired, %d not %s", j.hash.Snapshot, state, s.Repaired, s.Unrepaired, reason))

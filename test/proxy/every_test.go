@@ -107,7 +107,7 @@ func TestC1(t *testing.T) {
 		name string
 		run  func(t *testing.T, v *volume)
 	}{
-		{"volume", volumeMethods}, {"snapshots", snapshotMethods}, {"checksums", hashMethods}, {"purge", purgeMethods},
+		{"volume", volumeMethods}, {"snapshots", snapshotMethods}, {"checksums", hashMethods}, {"clone", cloneMethods}, {"purge", purgeMethods},
 		{"replicas", replicaMethods}, {"metrics", metricsMethods}, {"not here", unimplemented},
 	} {
 		t.Run(step.name, func(t *testing.T) {
@@ -242,6 +242,30 @@ func hashMethods(t *testing.T, v *volume) {
 	}
 }
 
+// cloneMethods fills another volume with a snapshot of this one.
+func cloneMethods(t *testing.T, v *volume) {
+	w := v.n.volume("two", 32*mib, 1)
+	w.must("VolumeFrontendShutdown")
+	from := []string{param("snapshot_name", "b"), param("from_engine_address", v.engine), param("from_volume_name", v.name), param("from_engine_name", v.engineName())}
+	if _, err := w.try("SnapshotClone", from...); status.Code(err) == codes.Unimplemented && strings.HasSuffix(err.Error(), "not implemented") {
+		w.refused("SnapshotCloneStatus", codes.Unimplemented, "not implemented")
+		t.Log("clones are not built yet")
+		return
+	} else if err != nil {
+		t.Fatal(err)
+	}
+	all := at(w.must("SnapshotCloneStatus"), "status")
+	if s := at(all, w.address[0]); at(s, "is_cloning") != false || at(s, "state") != "complete" || at(s, "progress") != 100.0 || at(s, "snapshot_name") != "b" {
+		t.Errorf("%v", all)
+	}
+	w.must("VolumeFrontendStart", param("frontend_start", map[string]any{"frontend": "tgt-blockdev"}))
+	if got := [3]byte{w.read(0), w.read(mib), w.read(2 * mib)}; got != [3]byte{1, 2, 0} {
+		t.Errorf("the clone reads %v", got)
+	}
+	from[2] = param("from_volume_name", "other")
+	w.refused("SnapshotClone", codes.FailedPrecondition, "other", from...)
+}
+
 func purgeMethods(t *testing.T, v *volume) {
 	v.must("SnapshotRemove", param("names", []string{"c"}))
 	v.refused("SnapshotRemove", codes.NotFound, "nowhere", param("names", []string{"nowhere"}))
@@ -332,7 +356,6 @@ func unimplemented(t *testing.T, v *volume) {
 		"SnapshotBackup": "not built yet", "SnapshotBackupStatus": "not built yet", "BackupRestore": "not built yet", "BackupRestoreStatus": "not built yet",
 		"BackupVolumeList": "not built yet", "BackupVolumeGet": "not built yet", "BackupGet": "not built yet", "BackupConfigMetaGet": "not built yet",
 		"BackupRemove": "not built yet", "CleanupBackupMountPoints": "not built yet", "BackupRestoreFinish": "finishes by itself",
-		"SnapshotClone": "", "SnapshotCloneStatus": "",
 		"SPDKBackingImageCreate": "v2", "SPDKBackingImageDelete": "v2", "SPDKBackingImageGet": "v2", "SPDKBackingImageList": "v2", "SPDKBackingImageWatch": "v2",
 	}
 	for method, says := range later {
