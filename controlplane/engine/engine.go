@@ -215,6 +215,9 @@ func process(e *v1beta2.Engine, podIP, secret, transport string, replicaTimeoutS
 	if e.Spec.RevisionCounterDisabled {
 		args = append(args, "--disableRevCounter")
 	}
+	if e.Spec.UnmapMarkSnapChainRemovedEnabled {
+		args = append(args, "--unmap-mark-snap-chain-removed")
+	}
 	addresses := slices.Sorted(mapValues(e.Spec.ReplicaAddressMap))
 	for _, address := range addresses {
 		args = append(args, "--replica", "tcp://"+address)

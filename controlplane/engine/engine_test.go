@@ -296,3 +296,19 @@ func TestMonitorFollowsOneRun(t *testing.T) {
 		t.Fatal("a closed monitor opened a stream")
 	}
 }
+
+// TestTrimMarksTheChain: the volume's option reaches the process, and what the process uses the status.
+func TestTrimMarksTheChain(t *testing.T) {
+	const flag = "--unmap-mark-snap-chain-removed"
+	for _, on := range []bool{false, true} {
+		e, s := running()
+		e.Spec.UnmapMarkSnapChainRemovedEnabled = on
+		if p := process(e, "10.0.0.1", "s", "auto", 8); slices.Contains(p.Args, flag) != on {
+			t.Errorf("%v: arguments %q", on, p.Args)
+		}
+		s.State.Options.UnmapMarkSnapChainRemoved = &on
+		if settle(e, s); e.Status.UnmapMarkSnapChainRemovedEnabled != on {
+			t.Errorf("%v: status %v", on, e.Status.UnmapMarkSnapChainRemovedEnabled)
+		}
+	}
+}

@@ -37,6 +37,9 @@ func follow(now time.Time, e *v1beta2.Engine, s seen) []loop.Event {
 	}
 	st.CurrentSize = s.State.SizeBytes
 	st.SnapshotMaxCount, st.SnapshotMaxSize = e.Spec.SnapshotMaxCount, e.Spec.SnapshotMaxSize
+	if on := s.State.Options.UnmapMarkSnapChainRemoved; on != nil {
+		st.UnmapMarkSnapChainRemovedEnabled = *on
+	}
 	st.Endpoint = ""
 	if s.State.FrontendUp {
 		st.Endpoint = s.State.Endpoint

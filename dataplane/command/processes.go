@@ -33,21 +33,8 @@ func replicaCommand(g *globals) *cobra.Command {
 	f.IntVar(&cfg.SnapshotMaxCount, "snapshot-max-count", 250, "most snapshots, 2 to 250")
 	f.Var(&maxSize, "snapshot-max-size", "most bytes in snapshots, 0 for no limit")
 	f.BoolVar(&cfg.Standby, "standby", false, "if another process has the directory, wait to take it over instead of refusing: for a live upgrade")
-	ignored(c, "disableRevCounter", "sync-agent-port-count=", "unmap-mark-disk-chain-removed", "data-server-protocol=")
+	accept(c, replicaInert)
 	return c
-}
-
-// ignored accepts flags that other engines need and this one does not. A name that ends in "=" takes a value; the others are
-// switches.
-func ignored(c *cobra.Command, names ...string) {
-	for _, n := range names {
-		name, value := strings.CutSuffix(n, "=")
-		c.Flags().String(name, "", "accepted and ignored: this engine does not need it")
-		if !value {
-			c.Flags().Lookup(name).NoOptDefVal = "true"
-		}
-		_ = c.Flags().MarkHidden(name) // the flag exists
-	}
 }
 
 func controllerCommand(g *globals) *cobra.Command {
@@ -94,16 +81,12 @@ func controllerCommand(g *globals) *cobra.Command {
 	f.BoolVar(&cfg.Upgrade, "upgrade", false, "take the volume over from the engine of the same instance that runs in this instance manager")
 	f.IntVar(&maxCount, "snapshot-max-count", 250, "most snapshots, 2 to 250")
 	f.Var(&maxSize, "snapshot-max-size", "most bytes in snapshots, 0 for no limit")
-	f.BoolVar(&cfg.Options.UnmapMarkSnapChainRemoved, "unmap-mark-snap-chain-removed", false, "kept for clients that ask for it")
-	ignored(c, "disableRevCounter", "salvageRequested")
+	f.BoolVar(&cfg.Options.UnmapMarkSnapChainRemoved, "unmap-mark-snap-chain-removed", false, "let a discard mark the snapshots above the nearest branch as removed")
+	accept(c, controllerInert)
 	f.DurationVar(&exact, "replica-timeout", 0, "for tests, which cannot wait that long: instead of --engine-replica-timeout")
 	f.DurationVar(&cfg.GatherTimeout, "gather-timeout", 0, "for tests: how long a start waits for silent replicas")
 	f.DurationVar(&cfg.Lease, "lease", 0, "for tests: how long reads may be answered without proof that nobody has taken over")
 	for _, n := range []string{"replica-timeout", "gather-timeout", "lease"} {
-		_ = f.MarkHidden(n) // the flag exists
-	}
-	for _, n := range []string{"enable-backend", "data-server-protocol=", "file-sync-http-client-timeout"} {
-		f.String(n, "", "accepted and ignored: this engine does not need it")
 		_ = f.MarkHidden(n) // the flag exists
 	}
 	return c

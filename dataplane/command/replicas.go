@@ -32,7 +32,7 @@ func addReplicaCommand(g *globals) *cobra.Command {
 			})
 		}}
 	c.Flags().BoolVar(&restore, "restore", false, "the volume is being restored")
-	ignored(c, "size=", "current-size=", "fast-sync", "sync-local=", "file-sync-http-client-timeout=", "grpc-timeout-seconds=", "replica-instance-name=")
+	accept(c, addReplicaInert)
 	return c
 }
 
@@ -51,7 +51,7 @@ func verifyReplicaCommand(g *globals) *cobra.Command {
 				return nil
 			})
 		}}
-	ignored(c, "replica-instance-name=")
+	accept(c, []inert{{"replica-instance-name", anything}})
 	return c
 }
 

@@ -45,7 +45,7 @@ func snapshotCreateCommand(g *globals) *cobra.Command {
 		})
 	}}
 	c.Flags().StringArrayVar(&pairs, "label", nil, "key=value; may be repeated")
-	ignored(c, "freeze-fs")
+	accept(c, []inert{{name: "freeze-fs"}})
 	return c
 }
 

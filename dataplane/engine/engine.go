@@ -156,7 +156,9 @@ type Engine struct {
 	scrubbed *Scrubbing
 	// hashes are the checksums of single snapshots that are asked for, those that have ended last.
 	hashes []*hashing
-	writes int // mirrored writes in flight
+	// chainMarks is the work of option UnmapMarkSnapChainRemoved.
+	chainMarks chainMarks
+	writes     int // mirrored writes in flight
 
 	// foreground counts pieces of the frontend's requests that are not answered; rebuildBudget is in bytes per second.
 	foreground int

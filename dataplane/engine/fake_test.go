@@ -42,6 +42,7 @@ type fake struct {
 	mostMarks  int
 	pieces     int // of a purge, before it is done
 	controls   []wire.ControlRequest
+	layers     []wire.Layer // of the chain
 	cleared    int
 	heldCode   block.Code // what held requests are answered with, once it is set
 	log        []string
@@ -252,6 +253,7 @@ func (f *fake) control(p []byte) []byte {
 		f.clear(q.ClearDirty.Keep)
 	case q.Describe != nil:
 		r.Chain = &wire.ChainDescription{Size: f.reply.Size, Layers: []wire.Layer{{Size: f.reply.Size, Allocated: 4096}}}
+		r.Snapshots = f.layers
 	case q.Extents != nil:
 		r.Extents = &wire.ExtentsReply{Next: -1}
 		for off := range f.pages {

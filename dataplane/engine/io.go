@@ -48,6 +48,7 @@ func (e *Engine) begin(fr *frontend.Request) {
 		beg, end := (r.Off+block.Size-1)&^(block.Size-1), (r.Off+r.Len)&^(block.Size-1)
 		if beg < end {
 			e.windows(beg, end-beg, zeroWindow, func(off, n int64) { e.start(e.piece(r, wire.Discard, off, n)) })
+			e.markChain()
 		}
 	default:
 		r.code = block.Invalid

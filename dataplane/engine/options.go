@@ -12,8 +12,8 @@ type Options struct {
 	// SnapshotMaxCount is 2 to 250, SnapshotMaxSize bytes, 0 for no limit.
 	SnapshotMaxCount int
 	SnapshotMaxSize  int64
-	// UnmapMarkSnapChainRemoved is kept for clients that ask for it. Discard gives back only what the head holds and no
-	// snapshot needs, so that there is nothing for it to switch.
+	// UnmapMarkSnapChainRemoved: a discard gives the snapshots up that stand between the head and the nearest branch, see
+	// trimmark.go.
 	UnmapMarkSnapChainRemoved bool
 	// RebuildConcurrency is how many of a rebuild's steps go on at once, 1 to 5; 0 means 1.
 	RebuildConcurrency int

@@ -1,0 +1,99 @@
+package engine_test
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"ankole.storage/block"
+	"ankole.storage/dataplane/engine"
+	"ankole.storage/dataplane/wire"
+)
+
+// marked are the snapshots a replica was asked to mark, in order.
+func (f *fake) markedSnapshots() (names []string) {
+	for _, q := range f.controls {
+		if q.RemoveSnapshot != nil {
+			names = append(names, q.RemoveSnapshot.Name)
+		}
+	}
+	return names
+}
+
+// TestDiscardMarksTheChain: only with the option, only down to the nearest branch, once, on every replica, and not by a write.
+func TestDiscardMarksTheChain(t *testing.T) {
+	head := func(parent string) wire.Layer { return wire.Layer{Parent: parent} }
+	for _, row := range []struct {
+		name   string
+		layers []wire.Layer
+		off    bool
+		want   []string
+	}{
+		{"no snapshot", []wire.Layer{head("")}, false, nil},
+		{"a chain, newest first", []wire.Layer{{Name: "a"}, {Name: "b", Parent: "a"}, head("b")}, false, []string{"b", "a"}},
+		{"without the option", []wire.Layer{{Name: "a"}, {Name: "b", Parent: "a"}, head("b")}, true, nil},
+		{"one is marked already", []wire.Layer{{Name: "a"}, {Name: "b", Parent: "a", Removed: true}, head("b")}, false, []string{"a"}},
+		{"a branch ends it", []wire.Layer{{Name: "a"}, {Name: "b", Parent: "a"}, {Name: "other", Parent: "a"}, head("b")}, false, []string{"b"}},
+		{"a branch at the head", []wire.Layer{{Name: "a"}, {Name: "other", Parent: "a"}, head("a")}, false, nil},
+		{"a chain that goes in a circle", []wire.Layer{{Name: "a", Parent: "b"}, {Name: "b", Parent: "a"}, head("b")}, false, nil},
+	} {
+		g := newRig(t, 2, 16<<20)
+		for _, f := range g.fakes {
+			f.layers = row.layers
+		}
+		g.start()
+		g.until(row.name+": the chain is known", func() bool { return len(g.state.Snapshots) == len(row.layers) })
+		on := !row.off
+		g.proc.Post(engine.SetOptions{UnmapMarkSnapChainRemoved: &on, Reply: func(error) {}})
+		g.until("option", func() bool { return g.state.Options.UnmapMarkSnapChainRemoved == on })
+		g.finish(g.write(0, 1, 4096))
+		if got := g.fakes[0].markedSnapshots(); got != nil {
+			t.Errorf("%s: a write marked %q", row.name, got)
+		}
+		for range 3 {
+			if code := g.finish(g.begin(block.Discard, 0, 1<<20, nil)); code != block.OK {
+				t.Fatalf("%s: discard: %v", row.name, code)
+			}
+		}
+		g.until(row.name+": marked", func() bool {
+			return len(g.fakes[0].markedSnapshots()) >= len(row.want) && len(g.fakes[1].markedSnapshots()) >= len(row.want)
+		})
+		g.never(row.name+": more is marked", 500*time.Millisecond, func() bool {
+			return !slices.Equal(g.fakes[0].markedSnapshots(), row.want) || !slices.Equal(g.fakes[1].markedSnapshots(), row.want)
+		})
+	}
+}
+
+// TestDiscardWhileTheChainCannotBeMarked: the discard succeeds, and a later one marks.
+func TestDiscardWhileTheChainCannotBeMarked(t *testing.T) {
+	g := newRig(t, 2, 16<<20)
+	for _, f := range g.fakes {
+		f.layers = []wire.Layer{{Name: "a"}, {Parent: "a"}}
+	}
+	g.start()
+	g.until("the chain is known", func() bool { return len(g.state.Snapshots) == 2 })
+	on := true
+	g.proc.Post(engine.SetOptions{UnmapMarkSnapChainRemoved: &on, Reply: func(error) {}})
+	for _, f := range g.fakes {
+		f.script = controls(func() (block.Code, bool) { return block.NotFound, false })
+	}
+	discard := func() {
+		t.Helper()
+		if code := g.finish(g.begin(block.Discard, 0, 1<<20, nil)); code != block.OK {
+			t.Fatal(code)
+		}
+	}
+	discard()
+	g.until("tried", func() bool {
+		return slices.ContainsFunc(g.events, func(e string) bool { return strings.HasPrefix(e, "chain-not-marked a") })
+	})
+	for _, f := range g.fakes {
+		f.script, f.controls = nil, nil
+	}
+	g.until("tried again", func() bool {
+		discard()
+		return len(g.fakes[0].markedSnapshots()) == 1 && len(g.fakes[1].markedSnapshots()) == 1
+	})
+	g.expectModes("a=RW b=RW")
+}
