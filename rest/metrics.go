@@ -22,6 +22,7 @@ var (
 	volumeActual    = prometheus.NewDesc("longhorn_volume_actual_size_bytes", "Space that the head and the snapshots take on each replica", volumeLabels, nil)
 	volumeStateDesc = prometheus.NewDesc("longhorn_volume_state", "1 for the state the volume is in", append(slices.Clone(volumeLabels), "state"), nil)
 	volumeRobust    = prometheus.NewDesc("longhorn_volume_robustness", "1 for the robustness the volume has", append(slices.Clone(volumeLabels), "state"), nil)
+	volumeReadOnly  = prometheus.NewDesc("longhorn_volume_file_system_read_only", "1 while the file system mounted on the volume has gone read-only", volumeLabels, nil)
 	nodeCount       = prometheus.NewDesc("longhorn_node_count_total", "Number of nodes known", nil, nil)
 	nodeStatus      = prometheus.NewDesc("longhorn_node_status", "1 for a condition that is true", []string{"node", "condition", "condition_reason"}, nil)
 	managerUp       = prometheus.NewDesc("ankole_manager_up", "1 while the manager answers and can read its objects", []string{"node", "version"}, nil)
@@ -63,6 +64,7 @@ func (c collector) Collect(out chan<- prometheus.Metric) {
 	if c.server.list(c.ctx, &volumes) != nil {
 		up = 0
 	}
+	readOnly := c.readOnly()
 	for i := range volumes.Items {
 		v := &volumes.Items[i]
 		owner := orText(v.Status.OwnerID, v.Status.CurrentNodeID)
@@ -73,6 +75,9 @@ func (c collector) Collect(out chan<- prometheus.Metric) {
 		labels := []string{owner, v.Name, k.PVCName, k.Namespace}
 		gauge(volumeCapacity, float64(v.Spec.Size), labels...)
 		gauge(volumeActual, float64(v.Status.ActualSize), labels...)
+		if readOnly[v.Name] {
+			gauge(volumeReadOnly, 1, labels...)
+		}
 		for _, s := range volumeStates {
 			gauge(volumeStateDesc, one(volumeState(v) == string(s)), append(slices.Clone(labels), string(s))...)
 		}
@@ -96,6 +101,22 @@ func (c collector) Collect(out chan<- prometheus.Metric) {
 		gauge(nodeStatus, one(n.Spec.AllowScheduling), n.Name, "allowScheduling", "")
 	}
 	gauge(managerUp, up, cfg.NodeName, cfg.Version)
+}
+
+// readOnly names the volumes whose engines tell of a file system that has gone read-only.
+func (c collector) readOnly() map[string]bool {
+	var engines lh.EngineList
+	if c.server.list(c.ctx, &engines) != nil {
+		return nil
+	}
+	found := map[string]bool{}
+	for i := range engines.Items {
+		e := &engines.Items[i]
+		if lh.IsConditionTrue(e.Status.Conditions, lh.EngineConditionFilesystemReadOnly) {
+			found[e.Spec.VolumeName] = true
+		}
+	}
+	return found
 }
 
 func one(b bool) float64 {

@@ -9,6 +9,7 @@ import (
 
 	"ankole.storage/api/longhorn/v1beta2"
 	"ankole.storage/controlplane/engineclient"
+	"ankole.storage/controlplane/instance"
 	"ankole.storage/controlplane/loop"
 	"ankole.storage/controlplane/naming"
 )
@@ -46,7 +47,35 @@ func follow(now time.Time, e *v1beta2.Engine, s seen) []loop.Event {
 	}
 	st.Snapshots = snapshots(s.State.Snapshots)
 	setIOReady(now, st, s.State)
-	return followReplicas(now, e, s)
+	return append(followReplicas(now, e, s), setReadOnly(now, e, s)...)
+}
+
+// setReadOnly tells of a file system on the volume that its kernel has made read-only, as the instance manager has found it.
+func setReadOnly(now time.Time, e *v1beta2.Engine, s seen) []loop.Event {
+	c := v1beta2.Condition{Type: v1beta2.EngineConditionFilesystemReadOnly, Status: v1beta2.ConditionFalse}
+	i := slices.IndexFunc(s.Managers, func(m v1beta2.InstanceManager) bool { return m.Name == e.Status.InstanceManagerName })
+	if i < 0 {
+		return nil
+	}
+	process := instance.Find(&s.Managers[i], e.Name)
+	if process == nil {
+		return nil
+	}
+	bad, told := process.Status.Conditions[c.Type]
+	before := v1beta2.IsConditionTrue(e.Status.Conditions, c.Type)
+	if !bad && (!told && !before) {
+		return nil // most volumes never get one
+	}
+	if bad {
+		c.Status = v1beta2.ConditionTrue
+		c.Message = "The file system on volume " + e.Spec.VolumeName + " refuses to write, which its kernel does after an error: look at the kernel log of node " +
+			e.Spec.NodeID + ", repair it (fsck) while the volume is not mounted, and mount it again"
+	}
+	e.Status.Conditions, _ = v1beta2.SetCondition(e.Status.Conditions, c, now)
+	if bad && !before {
+		return []loop.Event{{Warning: true, Reason: c.Type, Message: c.Message}}
+	}
+	return nil
 }
 
 func setIOReady(now time.Time, st *v1beta2.EngineStatus, state *engineclient.State) {

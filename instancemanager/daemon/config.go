@@ -84,6 +84,13 @@ func (c *Config) instanceEnvironment(socket string) []string {
 	return env
 }
 
+// owner is the same at the next start, and of no other instance manager on the machine, though another cluster on it may use the same
+// addresses in a network of its own.
+func (c *Config) owner(addr net.Addr) string {
+	sum := sha256.Sum256([]byte(addr.String() + "\x00" + hostpath.Resolve(c.LogsDir)))
+	return hex.EncodeToString(sum[:8])
+}
+
 // defaultSocket is short (the kernel's limit is 107 bytes) and the same at the next start, so that a killed instance
 // manager leaves nothing behind that is not replaced.
 func defaultSocket(addr net.Addr) string {

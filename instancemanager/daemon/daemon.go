@@ -19,6 +19,7 @@ import (
 	"ankole.storage/instancemanager/mtls"
 	"ankole.storage/instancemanager/process"
 	"ankole.storage/instancemanager/proxy"
+	"ankole.storage/instancemanager/readonly"
 	"ankole.storage/instancemanager/server"
 	"ankole.storage/instancemanager/witness"
 )
@@ -60,6 +61,7 @@ func Run(ctx context.Context, cfg Config, log *slog.Logger, level *slog.LevelVar
 		Ports:       ports,
 		PodIP:       cfg.PodIP,
 		Environment: cfg.instanceEnvironment(socket),
+		Owner:       cfg.owner(listeners[0].Addr()),
 		Resolve:     hostpath.Resolve,
 		Log:         log,
 	})
@@ -76,7 +78,8 @@ func Run(ctx context.Context, cfg Config, log *slog.Logger, level *slog.LevelVar
 	s.serve(server.NewWith(engines.ServerOptions(), secure, engines.Register), listeners[1])
 	s.serve(server.New(secure, server.Instances(processes, level)), listeners[2])
 	s.serve(server.New(nil, relay.RegisterWitness), witnessListener)
-	s.keep(keeper.NewServer(log, 0), devices, certificates)
+	s.keep(keeper.NewServer(log, 0), devices, certificates,
+		&readonly.Checker{Manager: processes, Resolve: hostpath.Resolve, Log: log, Period: readonly.Period})
 	log.Info("instance manager serves", "address", listeners[0].Addr(), "proxy", listeners[1].Addr(), "instances", listeners[2].Addr(),
 		"pod", cfg.PodName, "ports", ports, "witness", socket)
 
@@ -116,11 +119,12 @@ func (s *servers) fail(err error) {
 	}
 }
 
-// keep runs the keeper of block devices, and looks for certificates, until stop.
-func (s *servers) keep(k *keeper.Server, l *net.UnixListener, certificates *mtls.Source) {
+// keep runs the keeper of block devices, looks for certificates and for file systems that have gone read-only, until stop.
+func (s *servers) keep(k *keeper.Server, l *net.UnixListener, certificates *mtls.Source, systems *readonly.Checker) {
 	ctx, cancel := context.WithCancel(context.Background())
 	s.cancel = cancel
 	s.work.Go(func() { certificates.Keep(ctx) })
+	s.work.Go(func() { systems.Run(ctx) })
 	s.work.Add(1)
 	go func() {
 		defer s.work.Done()

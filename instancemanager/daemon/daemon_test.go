@@ -65,12 +65,18 @@ func launchWith(t *testing.T, flags []string, env ...string) *program {
 // launchSecured is launchWith, with a client that uses d.
 func launchSecured(t *testing.T, d *mtls.Dialer, flags []string, env ...string) *program {
 	t.Helper()
+	return launchAt(t, instancetest.Host(), d, flags, env...)
+}
+
+// launchAt is launchSecured, at an address of the caller's choice.
+func launchAt(t *testing.T, ip string, d *mtls.Dialer, flags []string, env ...string) *program {
+	t.Helper()
 	dir, err := os.MkdirTemp("", "im") // short: unix sockets have short paths
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { os.RemoveAll(dir) })
-	p := &program{ip: instancetest.Host(), socket: filepath.Join(dir, "w", "s.sock"), ended: make(chan error, 1)}
+	p := &program{ip: ip, socket: filepath.Join(dir, "w", "s.sock"), ended: make(chan error, 1)}
 	p.cmd = exec.Command(instancetest.Binary(t),
 		append([]string{"--debug", "daemon", "--listen", "0.0.0.0:8500", "--witness-socket", p.socket}, flags...)...)
 	p.cmd.Env = append(append(os.Environ(), daemonMarker+"=1", "POD_IP="+p.ip, "POD_NAME=im-test"), env...)
@@ -185,6 +191,49 @@ func TestKilled(t *testing.T) {
 		t.Error("killed, but it ended well")
 	}
 	awaitDead(t, pids)
+}
+
+// TestStraysOfAKilledOne: a child that has left its instance's group outlives a killed instance manager; the next one on the same
+// address and logs ends it before it serves, and nobody else's.
+func TestStraysOfAKilledOne(t *testing.T) {
+	logs, ip := t.TempDir(), instancetest.Host()
+	first := launchAt(t, ip, nil, []string{"--logs-dir", logs})
+	first.create(t, "demo-e-0", instancetest.Stray)
+	other := launch(t)
+	other.create(t, "demo-e-0", instancetest.Stray)
+	stray, theirs := first.strayOf(t, "demo-e-0"), other.strayOf(t, "demo-e-0")
+	pids := first.instances(t)
+	if err := first.cmd.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	_ = first.awaitEnd(t) // it was killed
+	awaitDead(t, pids)
+	if !instancetest.Alive(stray) {
+		t.Fatal("the stray is dead already; this test tests nothing")
+	}
+	launchAt(t, ip, nil, []string{"--logs-dir", logs})
+	awaitDead(t, []int{stray})
+	if !instancetest.Alive(theirs) {
+		t.Error("the stray of another instance manager is dead")
+	}
+}
+
+// strayOf reads the number of an instance's child from its log.
+func (p *program) strayOf(t *testing.T, name string) (pid int) {
+	t.Helper()
+	instancetest.Eventually(t, name+" names its child", func() bool {
+		err := p.client.ProcessLog(t.Context(), name, client.LogOptions{}, func(line string) error {
+			if text, ok := strings.CutPrefix(line, "child "); ok {
+				pid, _ = strconv.Atoi(text) // 0 shows
+			}
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return pid != 0
+	})
+	return pid
 }
 
 // TestStopped: SIGTERM stops the instances and ends with status 0.

@@ -130,7 +130,7 @@ func TestSoak(t *testing.T) {
 		begun += n
 	}
 	n := soakCycles(t)
-	cycles(48)
+	cycles(49)
 	first := p.usage(t, path)
 	t.Logf("after %4d: %s", begun, first)
 	var last usage
@@ -167,14 +167,16 @@ func TestSoak(t *testing.T) {
 func (p *program) cycle(t *testing.T, i, ports int, other string) {
 	name := fmt.Sprintf("soak-r-%d", i)
 	mode, args := instancetest.Serve, []string(nil)
-	switch i % 6 {
+	switch i % 7 {
 	case 0:
 		mode, args = instancetest.Exit, []string{"--status", "1"}
 	case 1:
 		mode = instancetest.Parent
+	case 5:
+		mode = instancetest.Stray
 	}
 	s := instancetest.Spec(t, name, mode, "0.0.0.0", ports, args...)
-	if i%6 == 2 {
+	if i%7 == 2 {
 		s.Binary = "/missing"
 	}
 	if _, err := p.client.ProcessCreate(t.Context(), s); err != nil {
@@ -182,13 +184,13 @@ func (p *program) cycle(t *testing.T, i, ports int, other string) {
 		return
 	}
 	// Those of number 3 are deleted at once.
-	if i%6 != 3 {
+	if i%7 != 3 {
 		instancetest.Eventually(t, name+" has started", func() bool {
 			r, err := p.client.ProcessGet(t.Context(), name)
 			return err != nil || r.GetStatus().GetState() != "starting"
 		})
 	}
-	if i%6 == 4 {
+	if i%7 == 4 {
 		s.Binary = other
 		if _, err := p.client.ProcessReplace(t.Context(), s); err != nil {
 			t.Error(err)

@@ -41,6 +41,8 @@ const (
 	Unclean = "unclean"
 	// Parent is Serve with a child process of its own that ignores SIGINT; it prints "child PID".
 	Parent = "parent"
+	// Stray is Parent with a child that has left the process group.
+	Stray = "stray"
 	// Exit ends at once with the status of --status.
 	Exit = "exit"
 	// Env prints its environment, one variable a line, and waits like Deaf.
@@ -126,8 +128,9 @@ func run(mode string, args []string) error {
 		return nil
 	case Unhealthy:
 		serving = healthpb.HealthCheckResponse_NOT_SERVING
-	case Parent:
+	case Parent, Stray:
 		child := exec.Command(os.Args[0], Stubborn, "--listen", "127.0.0.1:0")
+		child.SysProcAttr = &syscall.SysProcAttr{Setsid: mode == Stray}
 		if err := child.Start(); err != nil {
 			return err
 		}

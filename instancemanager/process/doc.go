@@ -16,5 +16,6 @@
 // it signals and reaps it, so a signal can never reach a recycled process number.
 //
 // No instance outlives the instance manager: processes are started from one OS thread that lives as long as the
-// Manager, with SIGKILL as parent death signal. Nothing is adopted at start, because nothing can be left.
+// Manager, with SIGKILL as parent death signal. Nothing is adopted at start, because nothing can be left. What an instance has
+// started outside its group carries a mark in its environment and is looked for when the instance has ended, and at the next start.
 package process

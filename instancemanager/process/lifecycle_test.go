@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/uuid"
 	"golang.org/x/sys/unix"
 
 	"ankole.storage/instancemanager/instancetest"
@@ -111,16 +112,36 @@ func TestThreadOfCallerEnds(t *testing.T) {
 	}
 }
 
-// TestGroupDies: an instance's own children do not outlive it.
+// TestGroupDies: an instance's own children do not outlive it, not even one that has left the process group; those of others live on.
 func TestGroupDies(t *testing.T) {
-	m := newManager(t, nil)
-	if _, err := m.Create(spec(t, "demo-e-0", instancetest.Parent, 1)); err != nil {
-		t.Fatal(err)
+	for _, mode := range []string{instancetest.Parent, instancetest.Stray} {
+		t.Run(mode, func(t *testing.T) {
+			m := newManager(t, func(c *Config) { c.Owner = uuid.NewString() })
+			children := map[string]int{}
+			for _, name := range []string{"demo-e-0", "other-e-0"} {
+				if _, err := m.Create(spec(t, name, mode, 1)); err != nil {
+					t.Fatal(err)
+				}
+				await(t, m, name, Running)
+				children[name] = childOf(t, m, name)
+			}
+			if _, err := m.Delete("demo-e-0", ""); err != nil {
+				t.Fatal(err)
+			}
+			awaitGone(t, m, "demo-e-0")
+			instancetest.Eventually(t, "the child is dead", func() bool { return !instancetest.Alive(children["demo-e-0"]) })
+			if !instancetest.Alive(children["other-e-0"]) {
+				t.Error("the child of another instance is dead")
+			}
+		})
 	}
-	await(t, m, "demo-e-0", Running)
-	var child int
+}
+
+// childOf reads the number of an instance's child, which lives, from its log.
+func childOf(t *testing.T, m *Manager, name string) (child int) {
+	t.Helper()
 	instancetest.Eventually(t, "the instance names its child", func() bool {
-		lines := readLog(t, m, "demo-e-0")
+		lines := readLog(t, m, name)
 		if len(lines) == 0 {
 			return false
 		}
@@ -131,11 +152,7 @@ func TestGroupDies(t *testing.T) {
 	if !instancetest.Alive(child) {
 		t.Fatal("the child does not live")
 	}
-	if _, err := m.Delete("demo-e-0", ""); err != nil {
-		t.Fatal(err)
-	}
-	awaitGone(t, m, "demo-e-0")
-	instancetest.Eventually(t, "the child is dead", func() bool { return !instancetest.Alive(child) })
+	return child
 }
 
 // TestEnvironment: an instance gets the variables of its spec and those of the instance manager, the latter last.

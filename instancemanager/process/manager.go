@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"os"
 	"sync"
 	"time"
@@ -22,6 +23,9 @@ type Config struct {
 	PodIP string
 	// Environment is given to each instance after the instance manager's own: ANKOLE_WITNESS and the like.
 	Environment []string
+	// Owner tells this instance manager from every other one on the machine, and is the same at its next start: with it, processes that
+	// an instance left behind are ended, those from before a start too. Empty: nobody looks for them.
+	Owner string
 	// Resolve turns a path of the Pod into the one to open.
 	Resolve func(string) string
 	// Log receives what happens to instances.
@@ -78,6 +82,7 @@ type Manager struct {
 	log       *slog.Logger
 	logs      *logs
 	launcher  *launcher
+	strays    *strays
 	inherited []string
 
 	// running counts the processes that have a goroutine.
@@ -102,7 +107,7 @@ func New(cfg Config) (*Manager, error) {
 		return nil, err
 	}
 	return &Manager{
-		cfg: cfg, log: cfg.Log, logs: logs, launcher: newLauncher(cfg.Log), inherited: os.Environ(),
+		cfg: cfg, log: cfg.Log, logs: logs, launcher: newLauncher(cfg.Log), strays: newStrays(cfg.Owner, cfg.Log), inherited: os.Environ(),
 		ports:    newPortMap(cfg.Ports),
 		listed:   map[string]*Process{},
 		all:      map[*Process]struct{}{},
@@ -196,6 +201,27 @@ func (m *Manager) Delete(name, uuid string) (Status, error) {
 		p.requestStop(stopRequest{signal: stopSignal, timeout: m.cfg.StopTimeout, why: "deleted"})
 	}
 	return p.status(), nil
+}
+
+// SetCondition records an observation about a process and tells the watchers if it is news. A process that is not there any more is
+// passed over.
+func (m *Manager) SetCondition(name, uuid, condition string, value bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	p, err := m.find(name, uuid)
+	if err != nil {
+		return
+	}
+	if before, ok := p.conditions[condition]; ok && before == value {
+		return
+	}
+	conditions := maps.Clone(p.conditions)
+	if conditions == nil {
+		conditions = map[string]bool{}
+	}
+	conditions[condition] = value
+	p.conditions = conditions
+	m.publish(p, false)
 }
 
 // find looks a process up. The lock is held.

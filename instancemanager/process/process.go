@@ -38,6 +38,8 @@ type Status struct {
 	UUID string
 	// Deleted: it has left the list.
 	Deleted bool
+	// Conditions are observations by name, see SetCondition. The map is never changed.
+	Conditions map[string]bool
 	// Revision of the last change.
 	Revision int64
 }
@@ -79,6 +81,8 @@ type Process struct {
 	removed  bool
 	said     string        // the last line it has printed
 	changed  chan struct{} // closed at the next change of state
+	// conditions is replaced, never changed.
+	conditions map[string]bool
 
 	// Owned by run:
 	child *child
@@ -97,7 +101,7 @@ func (p *Process) status() Status {
 	spec := p.spec
 	spec.Environment = nil
 	return Status{Spec: spec, State: p.state, ErrorMsg: p.errorMsg, Ports: p.ports, UUID: p.uuid,
-		Deleted: p.removed, Revision: p.revision}
+		Deleted: p.removed, Conditions: p.conditions, Revision: p.revision}
 }
 
 // set moves to a state. The lock is held.
@@ -146,7 +150,7 @@ func (p *Process) launch() (*logFile, *os.File, error) {
 	cmd := &exec.Cmd{
 		Path:   p.m.cfg.Resolve(p.spec.Binary),
 		Args:   append([]string{p.spec.Binary}, p.spec.Args...),
-		Env:    p.spec.environment(p.m.inherited, p.m.cfg.Environment),
+		Env:    append(p.spec.environment(p.m.inherited, p.m.cfg.Environment), string(p.m.strays.mark(p.uuid))),
 		Stdout: input,
 		Stderr: input,
 	}
@@ -191,6 +195,7 @@ func (p *Process) run(log *logFile, output *os.File) {
 	p.supervise(ended, ready)
 
 	err := p.child.reap()
+	p.m.strays.look(p.uuid)
 	cancel()
 	_ = output.SetReadDeadline(time.Now().Add(drainTimeout))
 	<-drained

@@ -43,7 +43,7 @@ var validName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]*$`)
 var validVariable = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
 
 // reservedVariables are set by the instance manager for each instance.
-var reservedVariables = []string{"ANKOLE_WITNESS", "ANKOLE_KEEPER", "ANKOLE_HANDOVER", "ANKOLE_MOUNTS", "POD_IP", "POD_NAME"}
+var reservedVariables = []string{"ANKOLE_WITNESS", "ANKOLE_KEEPER", "ANKOLE_HANDOVER", "ANKOLE_MOUNTS", "POD_IP", "POD_NAME", strayVariable}
 
 // check finds what can never be started.
 func (s *Spec) check() error {

@@ -34,6 +34,7 @@ func (m *Manager) Close(ctx context.Context) error {
 	}
 	m.running.Wait()
 	m.launcher.close()
+	m.strays.close()
 	m.logs.echo.close()
 	return nil
 }

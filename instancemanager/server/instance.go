@@ -232,11 +232,12 @@ func toInstance(p process.Status) *imrpc.InstanceResponse {
 			ProcessInstanceSpec: &imrpc.ProcessInstanceSpec{Binary: p.Spec.Binary, Args: p.Spec.Args},
 		},
 		Status: &imrpc.InstanceStatus{
-			State:     string(p.State),
-			ErrorMsg:  p.ErrorMsg,
-			PortStart: int32(p.Ports.Start),
-			PortEnd:   int32(p.Ports.End),
-			Uuid:      p.UUID,
+			State:      string(p.State),
+			ErrorMsg:   p.ErrorMsg,
+			PortStart:  int32(p.Ports.Start),
+			PortEnd:    int32(p.Ports.End),
+			Uuid:       p.UUID,
+			Conditions: p.Conditions,
 		},
 		Deleted: p.Deleted,
 	}

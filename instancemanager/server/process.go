@@ -187,6 +187,8 @@ func toResponse(p process.Status) *imrpc.ProcessResponse {
 			PortStart: int32(p.Ports.Start),
 			PortEnd:   int32(p.Ports.End),
 			Uuid:      p.UUID,
+			// Nil on the wire while there is nothing to tell.
+			Conditions: p.Conditions,
 		},
 		Deleted:  p.Deleted,
 		Revision: p.Revision,

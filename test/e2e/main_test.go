@@ -32,8 +32,8 @@ func TestCluster(t *testing.T) {
 		name string
 		run  func(*testing.T, *cluster)
 	}{
-		{"A1", scenarioA1}, {"A2", scenarioA2}, {"F1", scenarioF1}, {"F3", scenarioF3}, {"P7", promiseP7}, {"BadInput", badInput},
-		{"C2", scenarioC2}, {"C3", scenarioC3}, {"C9", scenarioC9},
+		{"A1", scenarioA1}, {"A13", scenarioA13}, {"A3", scenarioA3}, {"A2", scenarioA2}, {"F1", scenarioF1}, {"F3", scenarioF3},
+		{"FilesystemReadOnly", readOnlyFileSystem}, {"P7", promiseP7}, {"BadInput", badInput}, {"C2", scenarioC2}, {"C3", scenarioC3}, {"C9", scenarioC9},
 	} {
 		t.Run(s.name, func(t *testing.T) {
 			outer := c.t
@@ -87,51 +87,6 @@ func scenarioA1(t *testing.T, c *cluster) {
 	if want := []string{"Name", "State", "Type", "Node", "Age"}; !slices.Equal(columns, want) {
 		t.Errorf("kubectl get lhim prints %v, want %v", columns, want)
 	}
-}
-
-// scenarioA2: processes are listed in instanceEngines and instanceReplicas, never in instances.
-func scenarioA2(t *testing.T, c *cluster) {
-	c.create("a2", 64*mib, 3)
-	c.attach("a2", "node-1", 3)
-	defer c.remove("a2")
-	c.eventually("instances are listed", func(ctx context.Context) error {
-		var list longhorn.InstanceManagerList
-		if err := c.kube.List(ctx, &list, client.InNamespace(namespace)); err != nil {
-			return err
-		}
-		engines, replicas := 0, 0
-		for _, m := range list.Items {
-			s := m.Status
-			if len(s.Instances) > 0 {
-				t.Fatalf("%s uses the old field instances: %v", m.Name, s.Instances)
-			}
-			for name, e := range s.InstanceEngines {
-				if !strings.HasPrefix(name, "a2-") {
-					continue
-				}
-				engines++
-				if e.Spec.Name != name || e.Status.State != "running" || e.Status.Type != "engine" || e.Status.PortStart == 0 || e.Status.PortEnd != e.Status.PortStart {
-					return fmt.Errorf("engine %s: %+v", name, e)
-				}
-			}
-			for name, r := range s.InstanceReplicas {
-				if !strings.HasPrefix(name, "a2-") {
-					continue
-				}
-				replicas++
-				if r.Spec.Name != name || r.Status.State != "running" || r.Status.Type != "replica" || r.Status.PortEnd-r.Status.PortStart < 1 {
-					return fmt.Errorf("replica %s: %+v", name, r)
-				}
-			}
-			if s.IP == "" || s.OwnerID != m.Spec.NodeID || s.APIVersion != 4 || s.APIMinVersion != 1 || s.ProxyAPIVersion != 5 || s.ProxyAPIMinVersion != 1 {
-				return fmt.Errorf("%s: ip %q owner %q api %d/%d proxy %d", m.Name, s.IP, s.OwnerID, s.APIVersion, s.APIMinVersion, s.ProxyAPIVersion)
-			}
-		}
-		if engines != 1 || replicas != 3 {
-			return fmt.Errorf("%d engines, %d replicas", engines, replicas)
-		}
-		return nil
-	})
 }
 
 // remove deletes a volume and waits until it is gone, its directories included.
@@ -345,42 +300,7 @@ func TestF2(t *testing.T) {
 	}
 	c.detach("f2")
 	c.identical("f2", 3)
-}
-
-// f3Rounds is how often the engine is killed. The control plane restarts an engine that keeps dying later and later, and gives
-// it up after the third time in a row; one that has run well in between counts anew.
-const f3Rounds = 2
-
-// scenarioF3: the engine process is killed under a writer on the block device. The device stays, the writer sees no error, I/O goes
-// on with the next engine.
-func scenarioF3(t *testing.T, c *cluster) {
-	c.create("f3", 64*mib, 3)
-	endpoint := c.attach("f3", "node-2", 3)
-	defer c.remove("f3")
-	if strings.HasPrefix(endpoint, "nbd+unix:") {
-		t.Skipf("the endpoint is %s: only a block device outlives its engine, and this host offers none", endpoint)
-	}
-	d := c.device(endpoint)
-	w := rig.NewWriter(d, 64*mib, 3)
-	stop := make(chan struct{})
-	done := w.Run(stop)
-	for round := range f3Rounds {
-		w.AwaitMore(t, 300)
-		c.kill("--engine-instance-name\x00f3-e-0")
-		w.AwaitMore(t, 300)
-		c.awaitUsable("f3", "node-2", 3)
-		t.Logf("round %d: I/O goes on after %d writes", round+1, w.Ops())
-	}
-	close(stop)
-	if err := <-done; err != nil {
-		t.Fatalf("the writer saw an error: %v", err)
-	}
-	w.Verify(t, d)
-	if err := d.Close(); err != nil {
-		t.Fatal(err)
-	}
-	c.detach("f3")
-	c.identical("f3", 3)
+	t.Run("A11", func(t *testing.T) { scenarioA11(t, c) })
 }
 
 // directoryOn returns the data directory name of the volume's replica on a node.
