@@ -44,10 +44,14 @@ func (d *directory) Acquire() (*chain.Chain, error) {
 	defer tick.Stop()
 	deadline := time.NewTimer(acquireWait)
 	defer deadline.Stop()
+	if err := at("acquiring"); err != nil {
+		return nil, err
+	}
 	for {
 		c, err := chain.Open(d.fs, d.dir, d.opts)
 		if err == nil {
 			d.chain = c
+			_ = at("acquired") // too late to refuse
 			return c, nil
 		}
 		if !errors.Is(err, disk.ErrInUse) {
@@ -65,6 +69,9 @@ func (d *directory) Acquire() (*chain.Chain, error) {
 
 // Release implements replica.Directory.
 func (d *directory) Release(c *chain.Chain) error {
+	if err := at("releasing"); err != nil {
+		return err
+	}
 	d.chain = nil
 	return c.Close()
 }

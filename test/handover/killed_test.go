@@ -101,6 +101,62 @@ func failing(t *testing.T, side, at string) *place {
 	return p
 }
 
+// One replica's process, old or new, at each step of its own. The old engine has the volume in the end, perhaps without that replica.
+var replicaFailures = []struct{ side, place, what string }{
+	{theOld, "releasing", "refuse"},
+	{theOld, "releasing", "die"},
+	{theOld, "releasing", "stop"},
+	{theNew, "acquiring", "refuse"},
+	{theNew, "acquiring", "die"},
+	{theNew, "acquiring", "stop"},
+	{theNew, "acquired", "die"},
+	{theNew, "acquired", "stop"},
+}
+
+func TestReplicaFailures(t *testing.T) {
+	for _, f := range replicaFailures {
+		name := fmt.Sprintf("%s at %s %s", f.side, f.place, f.what)
+		t.Run(name, func(t *testing.T) {
+			if !*deep && f.what != "die" {
+				t.Skip("takes a minute with all the others; run with -deep")
+			}
+			t.Parallel()
+			p := &place{t: t, v: open(t, rig.Config{Replicas: 2, Size: 16 << 20, NoFrontend: true})}
+			env := []string{"ANKOLE_STOP_AT=" + f.place + ":" + f.what}
+			failing := p.v.Replicas[0]
+			if f.side == theOld {
+				failing.Stop()
+				failing.Env = env
+				failing.Start()
+			}
+			p.v.SpawnEngine()
+			p.old = p.v.Engine()
+			serves(t, "old engine", p.old)
+			for i, r := range p.v.Replicas {
+				s := p.v.Imitate(r)
+				s.Standby = true
+				if i == 0 && f.side == theNew {
+					failing, s.Env = s, env
+				}
+				p.next = append(p.next, s.Start())
+			}
+			before := p.epoch(p.old)
+			p.new = p.v.Upgrade(nil, p.next...)
+			if p.new.Exit() == 0 {
+				t.Errorf("the new engine ended with 0:\n%s", p.new.Log())
+			}
+			rig.Await(t, "the old engine serves again", func() bool {
+				s, err := p.old.State()
+				return err == nil && s.Epoch > before && rig.Modes(s)[enginev1.Mode_MODE_RW] > 0
+			})
+			if f.what == "stop" {
+				failing.Signal(syscall.SIGCONT)
+			}
+			p.useful(p.old)
+		})
+	}
+}
+
 func (p *place) epoch(e *rig.Engine) int64 {
 	p.t.Helper()
 	s, err := e.State()
