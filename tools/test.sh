@@ -112,7 +112,8 @@ do_e2e() {
 do_slow() {
 	failed=0
 	SEEDS=20000 gotest . -count=1 -timeout 40m ./sim || failed=1
-	UPGRADES=50 gotest . -count=1 -v -run 'TestUpgradesUnderLoad$' ./test/upgrade || failed=1
+	UPGRADES=50 UPGRADES_TABLE="$work/upgrades" gotest . -count=1 -run 'TestUpgradesUnderLoad$' ./test/upgrade || failed=1
+	[ ! -f "$work/upgrades" ] || cat "$work/upgrades"
 	ROUNDS=210 gotest . -count=1 ./test/crash || failed=1
 	gotest . -count=1 ./test/powerloss -deep -trials 150 || failed=1
 	gotest . -count=1 ./test/filesystem -deep || failed=1

@@ -29,9 +29,9 @@ const (
 	kindClient   = "client"
 )
 
-// maxUnsent bounds the bytes in an export that clients have not taken, all of them together. With more there is no export until
-// they have.
-const maxUnsent = 16 << 20
+// maxCarried bounds the bytes in an export, of all clients together: what they have sent and nobody has acted on, and what they have
+// not taken of their answers. With more there is no export until they have taken it. It fits a message of the hand-over.
+const maxCarried = 32 << 20
 
 // serverState is what holds for all connections.
 type serverState struct {
@@ -115,17 +115,17 @@ func (s *Server) Suspended() bool {
 	if !s.suspended || s.pending > 0 || !s.released {
 		return false
 	}
-	unsent := 0
+	carried := 0
 	for _, c := range s.clients {
 		switch {
 		case c == nil:
 		case c.closing || !c.released:
 			return false
 		default:
-			unsent += c.unsent()
+			carried += c.unsent() + c.unread()
 		}
 	}
-	return unsent <= maxUnsent
+	return carried <= maxCarried
 }
 
 // Continue implements frontend.Exporter.
@@ -217,6 +217,15 @@ func (c *client) unsent() int {
 		if r.kind == block.Read && r.code == block.OK {
 			n += int(r.size)
 		}
+	}
+	return n
+}
+
+// unread counts the bytes that state returns.
+func (c *client) unread() int {
+	n := c.to - c.from
+	if c.current != 0 {
+		n += int(c.s.requests[c.current-1].written % block.MaxTransfer)
 	}
 	return n
 }

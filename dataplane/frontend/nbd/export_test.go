@@ -384,6 +384,46 @@ func TestSuspendedServerStops(t *testing.T) {
 	k.stop()
 }
 
+// A client that does not take its answers is given away with them, as long as they fit; after that it has to take some.
+func TestAnswersThatNobodyTakes(t *testing.T) {
+	k := newScript(t, nil)
+	p := k.ready()
+	p.lazy = true
+	for i := range uint64(35) {
+		k.say(p, requestBytes(0, cmdRead, i, i<<20, 1<<20, nil))
+	}
+	k.s.Suspend(&k.out)
+	k.run()
+	if k.s.Suspended() {
+		t.Fatal("35 MiB of answers are given away")
+	}
+	k.s.Continue(&k.out)
+	k.s.Resume(&k.reqs, &k.out)
+	k.run()
+	p.room = 5 << 20
+	k.trickle(p)
+	k.run()
+	k.handOver()
+	for p.room = 1 << 30; p.send != nil; k.run() {
+		k.trickle(p)
+	}
+	sizes := map[uint64]int{}
+	for i := range uint64(35) {
+		sizes[i] = 1 << 20
+	}
+	got := k.answers(p, sizes)
+	if len(got) != 35 {
+		t.Fatalf("%d answers", len(got))
+	}
+	for i, a := range got {
+		if a.cookie != uint64(i) || a.data[4097] != patternAt(int64(i)<<20+4097) {
+			t.Fatalf("answer %d is to request %d", i, a.cookie)
+		}
+	}
+	p.lazy = false
+	k.stop()
+}
+
 func TestImportRefusesNonsense(t *testing.T) {
 	client := func(state string, unread int) frontend.Export {
 		return frontend.Export{Transport: Transport, State: []byte(`{"version":1,"export":"vol","size":67108864}`), Descriptors: []frontend.Descriptor{

@@ -32,19 +32,21 @@ type Config struct {
 	Export string
 	// Size of the volume in bytes, a multiple of block.SectorSize.
 	Size int64
-	// MaxClients bounds connections; more are closed at once. Default 16.
+	// MaxClients bounds connections; more are closed at once. Default 64.
 	MaxClients int
 	// MaxInFlight bounds unanswered requests per client. Default 128.
 	MaxInFlight int
 }
 
 const (
-	defaultClients  = 16
+	// defaultClients is several programs with as many connections as they like to open, 16 or so. What one holds without requests,
+	// some 70 KiB, is a small part of the arena's reserve with all of them there.
+	defaultClients  = 64
 	defaultInFlight = 128
 	maxExportName   = 255
 	// rxSize is the receive buffer of a client: some fifteen 4 KiB writes or two thousand reads per system call.
 	rxSize = 64 << 10
-	// reserve is what clients hold besides their requests, rounded up.
+	// reserve is what a few clients hold besides their requests, rounded up.
 	reserve = 2 << 20
 	// txSize is the buffer for answers without data and for the negotiation.
 	txSize = 4 << 10
