@@ -1,6 +1,7 @@
 package serving
 
 import (
+	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
@@ -44,14 +45,18 @@ func (i *identity) verify(chain []*x509.Certificate) error {
 	return nil
 }
 
-// onlyManagers refuses everybody else.
-func (s *Server) onlyManagers(h http.Handler) http.Handler {
+// onlyManagers refuses everybody else. Unlike reviews, which are short, what managers ask for may take hours: it ends with the
+// server's context.
+func (s *Server) onlyManagers(server context.Context, h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if err := s.identity.Load().verify(r.TLS.PeerCertificates); err != nil {
 			http.Error(w, err.Error(), http.StatusForbidden)
 			return
 		}
-		h.ServeHTTP(w, r)
+		ctx, cancel := context.WithCancel(r.Context())
+		defer cancel()
+		defer context.AfterFunc(server, cancel)()
+		h.ServeHTTP(w, r.WithContext(ctx))
 	})
 }
 

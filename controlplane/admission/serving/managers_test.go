@@ -14,6 +14,40 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 )
 
+// TestStopEndsWhatManagersAskFor: the server's end does not wait for it.
+func TestStopEndsWhatManagersAskFor(t *testing.T) {
+	keys := ensure(t, fake.NewClientBuilder().WithScheme(scheme.Scheme).Build(), time.Now(), "a.svc")
+	began := make(chan struct{})
+	s := &Server{Managers: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		close(began)
+		<-r.Context().Done()
+		http.Error(w, "stopped", http.StatusServiceUnavailable)
+	})}
+	s.Validation, s.Mutation = s.Managers, s.Managers
+	if err := s.Listen("127.0.0.1:0", keys); err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- s.Start(ctx) }()
+	asked := make(chan error, 1)
+	c := s.ManagerClient()
+	go func() {
+		answer, err := c.Get("https://" + s.listener.Addr().String() + "/v1/manager/x")
+		if err == nil {
+			err = answer.Body.Close()
+		}
+		asked <- err
+	}()
+	<-began
+	stop()
+	if err := <-ended; err != nil {
+		t.Errorf("the server's end: %v", err)
+	}
+	<-asked // with an answer or a broken connection
+	c.CloseIdleConnections()
+}
+
 // TestOnlyManagers: who holds a key of the authority gets through, by whatever address and in both directions; nobody else.
 func TestOnlyManagers(t *testing.T) {
 	now := time.Now()

@@ -69,7 +69,7 @@ func (s *Server) Start(ctx context.Context) error {
 	mux.Handle("POST "+naming.WebhookMutationPath, http.MaxBytesHandler(s.Mutation, maxBodyBytes))
 	mux.HandleFunc("GET "+naming.HealthPath, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusOK) })
 	if s.Managers != nil {
-		mux.Handle(naming.ManagerPath, s.onlyManagers(s.Managers))
+		mux.Handle(naming.ManagerPath, s.onlyManagers(ctx, s.Managers))
 	}
 	server := &http.Server{
 		Handler: mux, ReadHeaderTimeout: readHeaderTimeout,
