@@ -39,7 +39,7 @@ func (r *Replica) Process() *Process { return r.proc }
 func (r *Replica) Chain() *chain.Chain { return r.chain }
 
 func (r *Replica) options() (chain.Options, chain.Spec) {
-	uuid, _ := replica.ParseUUID(volumeUUID) // a constant
+	uuid, _ := replica.ParseUUID(r.v.UUID) // one of the simulation
 	return chain.Options{Size: r.v.Size, VolumeUUID: uuid, Rand: worldRand{r.v.W}},
 		chain.Spec{Size: r.v.Size, VolumeUUID: uuid, Self: r.Name, Created: created}
 }
@@ -79,7 +79,7 @@ func (r *Replica) Start() {
 	arena := v.arena()
 	p := v.W.Spawn(r.Name, arena, r.Node)
 	r.proc = p
-	core, err := replica.New(replica.Config{Member: path.Base(at), VolumeName: volumeName, VolumeUUID: volumeUUID, Secret: secret,
+	core, err := replica.New(replica.Config{Member: path.Base(at), VolumeName: v.Name, VolumeUUID: v.UUID, Secret: secret,
 		Chain: r.chain, Directory: (*directory)(r), Listener: p.Listen(fmt.Sprintf("tcp:%s:%d", r.Name, r.port+1)), Arena: arena, Nonce: v.W.nonce, Unix: v.W.Unix,
 		Recreate: func(old *chain.Chain, shape chain.Shape) (*chain.Chain, error) {
 			c, err := chain.Reshape(old, shape)

@@ -22,8 +22,11 @@ var secret = make([]byte, 32)
 
 // Volume is a volume under simulation: its machines and processes, and what a control plane does for it.
 type Volume struct {
-	W        *World
-	Size     int64
+	W    *World
+	Size int64
+	// Identity is what the volume is called; Offline: engines are started without a frontend.
+	Identity
+	Offline  bool
 	Timeouts Timeouts
 	// ReplaceAfter is how long an engine may be out of the control plane's reach before another is started elsewhere.
 	ReplaceAfter time.Duration
@@ -82,16 +85,24 @@ type EngineProcess struct {
 	served bool
 }
 
+// Identity names a volume.
+type Identity struct{ Name, UUID string }
+
 // NewVolume makes n replicas, each on a node of its own, and starts them.
 func NewVolume(w *World, n int, size int64) *Volume {
-	v := &Volume{W: w, Size: size, Timeouts: Timeouts{Replica: 8 * time.Second, NoReplica: 30 * time.Second}, ReplaceAfter: time.Second, Witness: &Witness{w: w, cut: map[*Node]int{}}, cut: map[*Node]clock.Ticks{}}
+	return NewVolumeOf(w, Identity{volumeName, volumeUUID}, "", n, size)
+}
+
+// NewVolumeOf makes a volume of another identity; its nodes' names begin with prefix.
+func NewVolumeOf(w *World, id Identity, prefix string, n int, size int64) *Volume {
+	v := &Volume{W: w, Size: size, Identity: id, Timeouts: Timeouts{Replica: 8 * time.Second, NoReplica: 30 * time.Second}, ReplaceAfter: time.Second, Witness: &Witness{w: w, cut: map[*Node]int{}}, cut: map[*Node]clock.Ticks{}}
 	for i := range n {
-		node := w.NewNode(fmt.Sprintf("r%d", i))
+		node := w.NewNode(fmt.Sprintf("%sr%d", prefix, i))
 		v.Nodes = append(v.Nodes, node)
 		r := &Replica{v: v, Name: node.Name, Node: node, Disk: node.Disk}
 		v.Replicas = append(v.Replicas, r)
 	}
-	v.Nodes = append(v.Nodes, w.NewNode("x"))
+	v.Nodes = append(v.Nodes, w.NewNode(prefix+"x"))
 	for _, r := range v.Replicas {
 		r.Start()
 	}
@@ -179,6 +190,9 @@ func (v *Volume) StartEngine(node *Node) {
 	v.Current = e
 	v.Engines = append(v.Engines, e)
 	e.Run(e.core)
+	if v.Offline {
+		return
+	}
 	e.front = newFront(e.Process, e.arena)
 	e.Post(engine.AttachFrontend{Frontend: e.front, Reply: func(error) {}})
 }
@@ -189,7 +203,7 @@ func (v *Volume) newEngine(node *Node, addrs []string, change func(c *engine.Con
 	arena := v.arena()
 	name := fmt.Sprintf("e%d", v.starts)
 	e := &EngineProcess{Process: v.W.Spawn(name, arena, node)}
-	c := engine.Config{VolumeName: volumeName, VolumeUUID: volumeUUID, Instance: name,
+	c := engine.Config{VolumeName: v.Name, VolumeUUID: v.UUID, Instance: name,
 		InstanceManager: "im-" + node.Name, Secret: secret, Size: v.Size, Replicas: addrs,
 		ReplicaTimeout: v.Timeouts.Replica, NoReplicaTimeout: v.Timeouts.NoReplica, Lease: v.lease(), Arena: arena,
 		Witness: &witnessCalls{Witness: v.Witness, p: e.Process}, Nonce: v.W.nonce,

@@ -16,6 +16,7 @@ import (
 //	sizes differ                                        expanding the smaller ones
 //	a snapshot is removed here and not there            marking it removed there
 //	a snapshot below the head is unknown elsewhere      marking it removed: nobody was told of it
+//	a head is marked as incomplete here, and not there  marking it there; if an import has just ended there, ending it here
 //	heads stand on different snapshots, and some head   reverting the others to the snapshot below the empty head:
 //	is empty                                            a replica that has just reverted has nothing in its head
 //	a snapshot that a revert made for itself           marking it removed
@@ -35,6 +36,9 @@ type view struct {
 	reverts []string
 	// created is when the head was made; expansions repeated elsewhere take the time over.
 	created string
+	// mark says that the head is a part of an import; label is that of last, the snapshot below the head.
+	mark, label string
+	last        wire.Layer
 }
 
 func viewOf(r *wire.ControlReply) view {
@@ -49,10 +53,10 @@ func viewOf(r *wire.ControlReply) view {
 	}
 	for _, l := range r.Chain.Layers {
 		if l.Name == "" {
-			v.created = l.Created
+			v.created, v.mark = l.Created, l.Labels[importLabel]
 			continue
 		}
-		v.below = l.Name
+		v.below, v.label, v.last = l.Name, l.Labels[importLabel], l
 		if !l.Removed {
 			v.live = append(v.live, l.Name)
 		}
@@ -79,12 +83,51 @@ type repair struct {
 // afterwards.
 func repairs(views []view) []repair {
 	out := make([]repair, len(views))
-	for _, rule := range []func([]view, []repair) bool{expandSmaller, spreadRemovals, forgetUnknown, revertOthers, clearReverts} {
+	for _, rule := range []func([]view, []repair) bool{endImports, spreadMarks, expandSmaller, spreadRemovals, forgetUnknown, revertOthers, clearReverts} {
 		if rule(views, out) {
 			return out
 		}
 	}
 	return nil
+}
+
+// endImports ends an import that has ended at some replicas: it was compared and durable everywhere before it ended anywhere.
+func endImports(views []view, out []repair) bool {
+	for _, done := range views {
+		if done.mark != "" || done.label == "" {
+			continue
+		}
+		found := false
+		for i, v := range views {
+			if v.mark == done.label && len(v.known) == 0 {
+				out[i].request = &wire.ControlRequest{Snapshot: &wire.SnapshotRequest{Name: done.below, UserCreated: done.last.UserCreated,
+					Created: done.last.Created, Labels: done.last.Labels}}
+				found = true
+			}
+		}
+		if found {
+			return true
+		}
+	}
+	return false
+}
+
+// spreadMarks marks every head if one is: the import had begun at some only.
+func spreadMarks(views []view, out []repair) bool {
+	mark := ""
+	for _, v := range views {
+		if mark == "" {
+			mark = v.mark
+		}
+	}
+	found := false
+	for i, v := range views {
+		if v.mark != mark {
+			out[i].request = &wire.ControlRequest{ImportMark: &wire.ImportMark{What: mark}}
+			found = true
+		}
+	}
+	return found
 }
 
 func expandSmaller(views []view, out []repair) bool {

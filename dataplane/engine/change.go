@@ -28,6 +28,8 @@ type change struct {
 	checkOnly bool
 	// notFound: who does not know what it is about has nothing to do.
 	notFound bool
+	// own: it is a part of the import under way, during which nobody else may change anything.
+	own bool
 	// made runs when the outcome is known and a replica has made the change, before writes go on.
 	made func()
 	// done gets the outcome.
@@ -39,6 +41,14 @@ var errNotAgreed = errors.New("engine: the set of replicas that carried it out w
 
 // mayChange tells whether a change of the chain can be made now.
 func (e *Engine) mayChange() error {
+	if err := e.importReason(); err != nil {
+		return err
+	}
+	return e.mayChangeContent()
+}
+
+// mayChangeContent is mayChange for an import.
+func (e *Engine) mayChangeContent() error {
 	switch {
 	case e.stopping != nil:
 		return fmt.Errorf("%w: the engine is shutting down", ErrState)
@@ -54,7 +64,11 @@ func (e *Engine) mayChange() error {
 
 // change makes c, or tells why not.
 func (e *Engine) change(c *change) {
-	if err := e.mayChange(); err != nil {
+	err := e.mayChangeContent()
+	if !c.own {
+		err = e.mayChange()
+	}
+	if err != nil {
 		c.done(err)
 		return
 	}

@@ -89,6 +89,12 @@ func (e *Engine) posted(v any) {
 		e.hashLocks(m)
 	case Measure:
 		e.measure(m)
+	case GrantClone:
+		e.grantClone(m)
+	case Clone:
+		e.startClone(m)
+	case CancelClone:
+		e.cancelClone(m.Reply)
 	case Refresh:
 		e.refreshThen(m.Reply)
 	case HandOver:
@@ -109,6 +115,10 @@ func (e *Engine) posted(v any) {
 func (e *Engine) attachFrontend(m AttachFrontend) {
 	if e.fe != nil || e.leaving != nil {
 		m.Reply(fmt.Errorf("%w: a frontend is attached already, or the volume is being handed over", ErrState))
+		return
+	}
+	if err := e.importReason(); err != nil {
+		m.Reply(err)
 		return
 	}
 	e.fe = m.Frontend
@@ -203,6 +213,9 @@ func (e *Engine) hangUp() {
 	e.witnessWait, e.gatherUntil, e.leaseOver, e.lostSince = clock.Never, clock.Never, clock.Never, clock.Never
 	e.leaseCheck = clock.Never
 	e.purge = nil
+	if e.importing != nil {
+		e.importing.fail(fmt.Errorf("%w: the engine has ended", ErrState))
+	}
 	e.failBacklog(block.Unavailable)
 	e.failHeld()
 	for _, l := range e.links {

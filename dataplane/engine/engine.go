@@ -27,6 +27,7 @@ const (
 	OwnerFrontend loop.Owner = 1 + iota
 	ownerLink
 	ownerWitness
+	ownerSource
 )
 
 // Bounds of the core.
@@ -158,6 +159,13 @@ type Engine struct {
 	hashes []*hashing
 	// chainMarks is the work of option UnmapMarkSnapChainRemoved.
 	chainMarks chainMarks
+	// importing is the import under way, imported what is known about it or the last one; incomplete is what the replicas hold a part
+	// of only, nil where they do not. sources are sessions with replicas of other volumes.
+	importing  *importJob
+	imported   *Importing
+	incomplete *importMark
+	sources    []*source
+	sourceRuns uint64
 	writes     int // mirrored writes in flight
 
 	// foreground counts pieces of the frontend's requests that are not answered; rebuildBudget is in bytes per second.
@@ -253,8 +261,14 @@ func (e *Engine) Step(now clock.Ticks, in []loop.Done, out *[]loop.Op) clock.Tic
 	e.mendMore()
 	e.purgeMore()
 	e.scrubMore()
+	e.importMore()
 	for _, l := range e.links {
 		l.flush()
+	}
+	for _, s := range e.sources {
+		if s.conn != nil {
+			s.conn.Flush(out)
+		}
 	}
 	if e.changed {
 		e.changed = false
@@ -281,6 +295,8 @@ func (e *Engine) handle(d *loop.Done) {
 		e.linkDone(d)
 	case ownerWitness:
 		e.witnessDone(d)
+	case ownerSource:
+		e.sourceDone(d)
 	}
 }
 
@@ -324,6 +340,7 @@ func (e *Engine) timeouts() {
 			l.fail("no answer within " + e.replicaTimeout().String())
 		}
 	}
+	e.sourceDeadlines()
 	if e.sizesDue() <= e.now {
 		e.refreshSnapshots()
 	}
@@ -350,6 +367,7 @@ func (e *Engine) sizesDue() clock.Ticks {
 func (e *Engine) wake() clock.Ticks {
 	w := clock.Min(clock.Min(e.witnessWait, e.gatherUntil), clock.Min(clock.Min(e.leaseOver, e.leaseCheck), e.sizesDue()))
 	w = clock.Min(w, clock.Min(e.settleDue(), clock.Min(e.scrubDue(), e.rebuildDue())))
+	w = clock.Min(w, clock.Min(e.sourcesDue(), e.importDue()))
 	for _, l := range e.links {
 		w = clock.Min(w, l.deadline())
 	}

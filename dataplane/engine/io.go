@@ -19,6 +19,8 @@ type request struct {
 	pieces  int
 	code    block.Code
 	arrived clock.Ticks
+	// done, unless nil, gets the result instead of the frontend: a request of the engine's own.
+	done func(code block.Code)
 }
 
 // zeroWindow is the piece size of zeroing and discard: one dirty region.
@@ -26,8 +28,10 @@ const zeroWindow = DirtyRegion
 
 // begin splits a request into tasks. Pieces of reads and writes end at multiples of block.MaxTransfer, so that even
 // when widened to whole blocks a piece fits into one frame.
-func (e *Engine) begin(fr *frontend.Request) {
-	r := &request{Request: *fr, pieces: 1, arrived: e.now}
+func (e *Engine) begin(fr *frontend.Request) { e.carryOut(&request{Request: *fr}) }
+
+func (e *Engine) carryOut(r *request) {
+	r.pieces, r.arrived = 1, e.now
 	switch r.Kind {
 	case block.Read, block.Write:
 		kind := wire.Read
@@ -112,6 +116,10 @@ func (e *Engine) pieceDone(r *request, code block.Code) {
 	if r.pieces > 0 {
 		return
 	}
+	if r.done != nil {
+		r.done(r.code)
+		return
+	}
 	e.countRequest(r)
 	if e.fe != nil {
 		e.fe.Complete(r.ID, r.code, e.out)
@@ -121,8 +129,8 @@ func (e *Engine) pieceDone(r *request, code block.Code) {
 // start runs a task from its beginning, or parks it while nothing can be served.
 func (e *Engine) start(t *task) {
 	switch {
-	case e.fatal != "":
-		e.finish(t, block.IOError)
+	case e.fatal != "", e.serving && e.incomplete != nil && t.req.done == nil:
+		e.finish(t, block.IOError) // half an import is shown to nobody
 	case !e.serving || e.mask(RW) == 0 || (e.frozen > 0 && t.writes()):
 		e.backlog = append(e.backlog, t)
 	case t.kind == wire.Flush:

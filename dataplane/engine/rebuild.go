@@ -73,6 +73,10 @@ func (e *Engine) addReplica(addr string, reply func(error)) {
 		reply(fmt.Errorf("%w: %s", ErrState, e.why()))
 		return
 	}
+	if e.importing != nil {
+		reply(e.importReason())
+		return
+	}
 	if e.changing != "" {
 		reply(fmt.Errorf("%w: %s is under way; try again", ErrState, e.changing))
 		return

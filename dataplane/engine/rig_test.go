@@ -28,10 +28,13 @@ const (
 
 // rig is a real engine core among fake replicas on simulated time.
 type rig struct {
-	t     *testing.T
-	w     *sim.World
-	size  int64
-	fakes []*fake
+	t    *testing.T
+	w    *sim.World
+	size int64
+	// uuid is that of a second volume in the world, offline: no frontend is attached.
+	uuid    string
+	offline bool
+	fakes   []*fake
 	// real are addresses of replicas that are none.
 	real    []string
 	witness sim.Witness
@@ -61,6 +64,9 @@ func (g *rig) start() *rig {
 }
 
 func (g *rig) launch() {
+	if g.uuid == "" {
+		g.uuid = volumeUUID
+	}
 	g.arena = loop.NewArena(128 << 20)
 	g.t.Cleanup(func() { _ = g.arena.Close() })
 	g.proc = g.w.Spawn("engine", g.arena, nil)
@@ -68,7 +74,7 @@ func (g *rig) launch() {
 	for _, f := range g.fakes {
 		addrs = append(addrs, f.addr())
 	}
-	core := engine.New(engine.Config{VolumeName: "v", VolumeUUID: volumeUUID, Instance: "e", InstanceManager: "im", Secret: secret, Size: g.size,
+	core := engine.New(engine.Config{VolumeName: "v", VolumeUUID: g.uuid, Instance: "e", InstanceManager: "im", Secret: secret, Size: g.size,
 		Replicas: addrs, ReplicaTimeout: replicaTimeout, NoReplicaTimeout: noReplicaTimeout, Arena: g.arena, Witness: &g.witness,
 		Nonce:   func() []byte { return []byte("fedcba9876543210") },
 		OnState: func(s engine.State) { g.state = s },
@@ -76,6 +82,9 @@ func (g *rig) launch() {
 	g.proc.Run(core)
 	g.front = &front{arena: g.arena, open: map[uint64]*call{}, tag: loop.Tag(engine.OwnerFrontend, 1)}
 	g.front.signal, g.front.handle = g.proc.NewSignal()
+	if g.offline {
+		return
+	}
 	var f frontend.Frontend = g.front
 	if g.giving != nil {
 		g.giving.front, f = g.front, g.giving

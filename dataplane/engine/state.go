@@ -21,7 +21,9 @@ type State struct {
 	// Scrub is the scrub under way or the last one, nil if there was none.
 	Scrub *Scrubbing
 	// Hashes are the checksums of single snapshots: those asked for, and the last ones that have ended.
-	Hashes    []Hashing
+	Hashes []Hashing
+	// Import is the import under way or the last one, nil if there was none. After a start only its end is known.
+	Import    *Importing
 	Expansion Expansion
 	Options   Options
 	// RebuildBudget bounds what rebuilds send, in bytes per second, 0 for no bound.
@@ -94,6 +96,11 @@ func (e *Engine) state() State {
 	s.Scrub = e.scrubbed.clone()
 	for _, h := range e.hashes {
 		s.Hashes = append(s.Hashes, h.clone())
+	}
+	if e.imported != nil {
+		i := *e.imported
+		i.Incomplete = e.incomplete != nil
+		s.Import = &i
 	}
 	for _, l := range e.links {
 		if l == nil {

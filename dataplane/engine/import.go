@@ -1,0 +1,467 @@
+package engine
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"ankole.storage/block"
+	"ankole.storage/clock"
+	"ankole.storage/dataplane/frontend"
+	"ankole.storage/dataplane/loop"
+	"ankole.storage/dataplane/rebuild"
+	"ankole.storage/dataplane/wire"
+)
+
+// An import fills an empty volume with content from outside: a clone with a snapshot of another volume. It goes through ordinary
+// mirrored writes, so that everything that holds for those holds for it: a replica that fails is dropped and rebuilt later, dirty
+// regions are marked, full disks are judged. Before the first one the head of every replica is marked as incomplete (chain.SetImportMark);
+// the snapshot that ends the import takes the mark away in the same step. As long as it is there no frontend is served.
+
+// origin is where the content of an import comes from. Every done is called once.
+type origin interface {
+	// open gets ready, at another place than before if there is one, and tells the size of the content in bytes.
+	open(done func(size int64, err error))
+	// where names the place in use for people.
+	where() string
+	// list tells where there is data from off on, [start, end) in whole blocks, and where the next page begins, -1 at the end.
+	list(off int64, done func(ranges [][2]int64, next int64, err error))
+	// read reads seg.Len bytes, whole blocks.
+	read(off int64, seg loop.Seg, done func(err error))
+	// hash is the hash of a range as replicas compute it.
+	hash(off, n int64, done func(sum []byte, err error))
+	close()
+}
+
+// importMark is what the mark of an incomplete head, and the label of the snapshot that it becomes, say: what is brought in, and the
+// name of that snapshot.
+type importMark struct {
+	Kind       string `json:"kind"`
+	Volume     string `json:"volume"`
+	VolumeUUID string `json:"volumeUUID"`
+	Snapshot   string `json:"snapshot"`
+	Name       string `json:"name"`
+}
+
+// importLabel is the label that package chain gives a marked head; the finished snapshot keeps it.
+const importLabel = "ankole-import"
+
+func (m importMark) text() string {
+	p, err := json.Marshal(m)
+	if err != nil {
+		panic("engine: mark cannot be encoded: " + err.Error()) // plain strings
+	}
+	return string(p)
+}
+
+func parseMark(text string) (m importMark) {
+	if json.Unmarshal([]byte(text), &m) != nil {
+		return importMark{Kind: "import", Snapshot: text}
+	}
+	return m
+}
+
+// same reports whether two marks are about the same content.
+func (m importMark) same(o importMark) bool {
+	return m.Kind == o.Kind && m.VolumeUUID == o.VolumeUUID && m.Snapshot == o.Snapshot
+}
+
+// String names the content for people.
+func (m importMark) String() string {
+	return fmt.Sprintf("%s of snapshot %s of volume %s", m.Kind, m.Snapshot, m.Volume)
+}
+
+// Importing is the progress of an import, kept after its end.
+type Importing struct {
+	Running bool
+	// State is "in_progress", "complete" or "error".
+	State    string
+	Progress int
+	Error    string
+	// From is the address read from, Volume and Snapshot what is read.
+	From, Volume, Snapshot string
+	// Name is the snapshot that holds the content at the end.
+	Name string
+	// Done and Total count bytes to copy; Sent those that were written: less where an interrupted import goes on.
+	Done, Total, Sent int64
+	// Incomplete: the volume holds a part of the content and is served to nobody.
+	Incomplete bool
+}
+
+type importStage uint8
+
+const (
+	importOpening importStage = iota
+	importPreparing
+	importListing
+	importCopying
+	importVerifying
+	importCommitting
+)
+
+// importJob is an import under way.
+type importJob struct {
+	e       *Engine
+	origin  origin
+	mark    importMark
+	created string
+	reply   func(error)
+	status  *Importing
+	stage   importStage
+	// size of the content; resumed: a part of it may be there already.
+	size    int64
+	resumed bool
+	ranges  [][2]int64
+	plan    *rebuild.Plan
+	again   [][2]int64 // to compare again
+	running int
+	// opening: the origin is being opened, for the first time or after it failed.
+	opening bool
+	dead    bool
+	paceAt  clock.Ticks
+}
+
+// errImport says why nothing else can be done with the volume now.
+func (e *Engine) importReason() error {
+	switch {
+	case e.importing != nil:
+		return fmt.Errorf("%w: the %s is being copied into this volume", ErrState, e.importing.mark)
+	case e.incomplete != nil:
+		return fmt.Errorf("%w: this volume holds a part of the %s only: ask for the same again to go on, or delete the volume", ErrState, *e.incomplete)
+	}
+	return nil
+}
+
+func (e *Engine) startImport(j *importJob) {
+	if e.importing != nil && e.importing.mark.same(j.mark) {
+		j.reply(nil)
+		return
+	}
+	err := e.importReason()
+	if e.importing == nil && e.incomplete != nil && e.incomplete.same(j.mark) {
+		err = nil
+	}
+	switch {
+	case err != nil:
+	case e.fe != nil:
+		err = fmt.Errorf("%w: the volume is in use; take its frontend away first", ErrState)
+	case e.purge != nil || e.scrub != nil:
+		err = fmt.Errorf("%w: a purge or a scrub is under way", ErrState)
+	default:
+		err = e.mayChangeContent()
+	}
+	if err != nil {
+		j.reply(err)
+		return
+	}
+	j.status = &Importing{Running: true, State: "in_progress", Volume: j.mark.Volume, Snapshot: j.mark.Snapshot, Name: j.mark.Name}
+	e.importing, e.imported, e.changed = j, j.status, true
+	j.open()
+}
+
+// open opens the origin, again where it has failed.
+func (j *importJob) open() {
+	j.opening = true
+	j.origin.open(func(size int64, err error) {
+		j.opening = false
+		switch {
+		case j.dead:
+		case err != nil:
+			j.fail(err)
+		case size > j.e.agreedSize:
+			j.fail(fmt.Errorf("%w: the snapshot has %d bytes and does not fit into this volume of %d: expand it, or make it anew", block.Invalid, size, j.e.agreedSize))
+		case j.stage != importOpening && size != j.size:
+			j.fail(fmt.Errorf("the snapshot has %d bytes at %s, and %d elsewhere", size, j.origin.where(), j.size))
+		default:
+			j.size = size
+			j.status.From, j.e.changed = j.origin.where(), true
+			if j.stage == importOpening {
+				j.prepare()
+				return
+			}
+			j.e.event("source-replaced", j.status.From, "the "+j.mark.String()+" goes on from there")
+			j.more()
+		}
+	})
+}
+
+// lost opens another place of the origin after a request to this one has failed.
+func (j *importJob) lost(err error) {
+	if !j.dead && !j.opening {
+		j.e.event("source-failed", j.status.From, err.Error())
+		j.open()
+	}
+}
+
+// answer tells the caller what became of the request.
+func (j *importJob) answer(err error) {
+	if j.reply != nil {
+		j.reply(err)
+		j.reply = nil
+	}
+}
+
+// prepare looks whether the volume is empty, or holds a part of the same, or all of it.
+func (j *importJob) prepare() {
+	j.stage = importPreparing
+	e := j.e
+	e.describeAll(func(all []*link, views []view) {
+		switch {
+		case j.dead:
+		case len(all) == 0:
+			j.fail(fmt.Errorf("%w: no replica left", ErrState))
+		case complete(views, j.mark):
+			j.mark.Name = views[0].below
+			j.finished("it was complete already")
+		default:
+			for i := range views {
+				if err := fillable(&views[i], j.mark); err != nil {
+					j.fail(fmt.Errorf("replica %s: %w", all[i].addr, err))
+					return
+				}
+			}
+			if views[0].mark != "" {
+				j.resumed = true
+				j.mark.Name = parseMark(views[0].mark).Name
+			}
+			j.status.Name = j.mark.Name
+			j.checkName()
+		}
+	})
+}
+
+// checkName asks whether the snapshot at the end would be refused for its name: better now than then.
+func (j *importJob) checkName() {
+	q := &wire.ControlRequest{Check: true, Snapshot: &wire.SnapshotRequest{Name: j.mark.Name}}
+	j.e.askAll(q, func(verdicts []verdict) {
+		for _, v := range verdicts {
+			if isRefusal(v.err) {
+				j.fail(v.err)
+				return
+			}
+		}
+		if !j.dead {
+			j.setMark()
+		}
+	})
+}
+
+// complete reports that an earlier import of the same has ended well, and nothing has become of the volume since.
+func complete(views []view, m importMark) bool {
+	for i := range views {
+		v := &views[i]
+		if v.mark != "" || v.label == "" || !v.headEmpty || !parseMark(v.label).same(m) {
+			return false
+		}
+	}
+	return true
+}
+
+// fillable is an error where a replica holds something of its own.
+func fillable(v *view, m importMark) error {
+	switch {
+	case len(v.known) > 0:
+		return fmt.Errorf("%w: the volume has %d snapshots; content from outside goes into an empty volume", ErrState, len(v.known))
+	case v.mark != "" && !parseMark(v.mark).same(m):
+		return fmt.Errorf("%w: the volume holds a part of the %s", ErrState, parseMark(v.mark))
+	case v.mark == "" && !v.headEmpty:
+		return fmt.Errorf("%w: the volume is not empty; content from outside goes into an empty volume", ErrState)
+	}
+	return nil
+}
+
+// setMark marks every replica, and answers the caller when that is agreed: from here on only the whole content ends it.
+func (j *importJob) setMark() {
+	e := j.e
+	e.change(&change{what: "the beginning of the " + j.mark.String(), between: true, own: true,
+		request: &wire.ControlRequest{ImportMark: &wire.ImportMark{What: j.mark.text()}},
+		made:    func() { e.incomplete = &j.mark },
+		done: func(err error) {
+			e.whenAgreed(func(err error) {
+				if err != nil {
+					j.fail(err)
+				} else if !j.dead {
+					j.answer(nil)
+					e.event("importing", j.status.From, j.mark.String())
+					j.stage = importListing
+					j.list(0)
+				}
+			}, err)
+		}})
+}
+
+// list collects where the origin has data, and then, where a part may be there, what the volume holds.
+func (j *importJob) list(off int64) {
+	j.origin.list(off, func(ranges [][2]int64, next int64, err error) {
+		switch {
+		case j.dead:
+		case err != nil:
+			j.ranges = nil
+			j.lost(err) // it lists from the beginning
+		default:
+			if err := j.add(ranges); err != nil {
+				j.fail(err)
+			} else if next > off {
+				j.list(next)
+			} else {
+				j.listed()
+			}
+		}
+	})
+}
+
+// add checks a page: what comes from another machine is not believed.
+func (j *importJob) add(ranges [][2]int64) error {
+	last := int64(0)
+	if n := len(j.ranges); n > 0 {
+		last = j.ranges[n-1][1]
+	}
+	for _, r := range ranges {
+		if r[0] < last || r[0] >= r[1] || r[1] > j.size || (r[0]|r[1])%block.Size != 0 {
+			return fmt.Errorf("%w: %s lists data at [%d,%d) of %d bytes", wire.ErrFrame, j.origin.where(), r[0], r[1], j.size)
+		}
+		last = r[1]
+	}
+	j.ranges = append(j.ranges, ranges...)
+	return nil
+}
+
+func (j *importJob) listed() {
+	total := int64(0)
+	for _, r := range j.ranges {
+		total += r[1] - r[0]
+	}
+	j.plan = rebuild.New(j.size, []rebuild.Layer{{Mode: rebuild.Copy, Size: j.size, Allocated: total}}, false)
+	j.plan.Begin()
+	j.plan.Extents(j.ranges, -1)
+	for _, r := range j.ranges {
+		j.plan.Differs(r[0], r[1]-r[0])
+	}
+	j.ranges = nil
+	if !j.resumed {
+		j.stage = importCopying
+		j.more()
+		return
+	}
+	j.listOwn(0)
+}
+
+// listOwn adds what the volume holds to what is compared at the end.
+func (j *importJob) listOwn(off int64) {
+	if j.e.mask(RW) == 0 {
+		j.fail(fmt.Errorf("%w: no replica left", ErrState))
+		return
+	}
+	j.e.control(j.e.firstRW(), &wire.ControlRequest{Extents: &wire.ExtentsRequest{Off: off}}, func(code block.Code, r *wire.ControlReply) {
+		switch {
+		case j.dead:
+		case code != block.OK || r.Extents == nil:
+			j.fail(fmt.Errorf("cannot list what is there already: %w", refusal(code, r.Error)))
+		default:
+			for _, x := range r.Extents.Ranges {
+				if x[0] < j.size {
+					j.plan.Differs(x[0], min(x[1], j.size)-x[0])
+				}
+			}
+			if r.Extents.Next > off {
+				j.listOwn(r.Extents.Next)
+				return
+			}
+			j.stage = importCopying
+			j.more()
+		}
+	})
+}
+
+// settle makes what was compared durable on every member, before any of them makes it whole: a start may find that one has, and that the
+// others only have to follow (endImports).
+func (j *importJob) settle() {
+	j.stage = importCommitting
+	j.e.carryOut(&request{Request: frontend.Request{Kind: block.Flush}, done: func(code block.Code) {
+		switch {
+		case j.dead:
+		case code != block.OK:
+			j.fail(fmt.Errorf("the content cannot be made durable: %w", code))
+		default:
+			j.commit()
+		}
+	}})
+}
+
+// commit takes the snapshot, which makes the content whole.
+func (j *importJob) commit() {
+	e := j.e
+	e.change(&change{what: "the end of the " + j.mark.String(), between: true, check: true, own: true,
+		request: &wire.ControlRequest{Snapshot: &wire.SnapshotRequest{Name: j.mark.Name, Created: j.created,
+			Labels: map[string]string{importLabel: j.mark.text()}}},
+		made: func() { e.incomplete = nil; e.refreshSnapshots() },
+		done: func(err error) {
+			e.whenAgreed(func(err error) {
+				if err != nil {
+					j.fail(err)
+				} else if !j.dead {
+					j.finished(fmt.Sprintf("%d bytes written of %d", j.status.Sent, j.status.Total))
+				}
+			}, err)
+		}})
+}
+
+func (j *importJob) finished(text string) {
+	j.status.Name, j.status.Progress = j.mark.Name, 100
+	j.end("complete", "")
+	j.e.event("imported", j.status.From, j.mark.String()+": "+text)
+	j.answer(nil)
+}
+
+// fail ends the import; what was copied stays, marked.
+func (j *importJob) fail(err error) {
+	if j.dead {
+		return
+	}
+	j.end("error", err.Error())
+	j.e.event("import-failed", j.status.From, j.mark.String()+": "+err.Error())
+	j.answer(err)
+}
+
+func (j *importJob) end(state, reason string) {
+	j.dead = true
+	j.e.importing, j.e.changed = nil, true
+	j.status.Running, j.status.State, j.status.Error = false, state, reason
+	j.origin.close()
+}
+
+// CancelClone ends a clone that is under way. What was copied stays, marked as incomplete.
+type CancelClone struct{ Reply func(error) }
+
+var errCancelled = errors.New("cancelled")
+
+func (e *Engine) cancelClone(reply func(error)) {
+	if e.importing == nil {
+		reply(fmt.Errorf("%w: no clone is under way", ErrNotFound))
+		return
+	}
+	e.importing.fail(errCancelled)
+	reply(nil)
+}
+
+// write makes a mirrored write of the engine's own; done is called when it is acknowledged. The buffer stays the caller's.
+func (e *Engine) write(off int64, seg loop.Seg, done func(code block.Code)) {
+	e.carryOut(&request{Request: frontend.Request{Kind: block.Write, Off: off, Len: int64(seg.Len), Buf: seg.Buf}, done: done})
+}
+
+// foundImport takes over what a start finds: an import that was interrupted, or one that had ended.
+func (e *Engine) foundImport(v *view) {
+	m := parseMark(v.label)
+	s := &Importing{State: "complete", Progress: 100}
+	switch {
+	case v.mark != "":
+		m = parseMark(v.mark)
+		e.incomplete = &m
+		s = &Importing{State: "error", Error: "it was interrupted; ask for the same again to go on"}
+		e.event("incomplete", "", "the volume holds a part of the "+m.String())
+	case v.label == "":
+		return
+	}
+	s.Volume, s.Snapshot, s.Name = m.Volume, m.Snapshot, m.Name
+	e.imported, e.changed = s, true
+}
