@@ -25,12 +25,12 @@ const askTimeout = time.Minute
 // ask does something with the engine at --url and turns refusals into plain errors. timeout 0: as long as it takes.
 func (g *globals) ask(cmd *cobra.Command, timeout time.Duration, f func(context.Context, enginev1.EngineClient) error) error {
 	address := engineAddress(g.url)
-	conn, err := grpc.NewClient("passthrough:///"+address, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	conn, err := g.dial()
 	if err != nil {
-		return fmt.Errorf("engine at %s: %w", address, err)
+		return err
 	}
 	defer conn.Close()
-	ctx := metadata.AppendToOutgoingContext(cmd.Context(), "volume-name", g.volume, "instance-name", g.instance)
+	ctx := metadata.NewOutgoingContext(cmd.Context(), g.identity())
 	if timeout > 0 {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, timeout)
@@ -40,10 +40,25 @@ func (g *globals) ask(cmd *cobra.Command, timeout time.Duration, f func(context.
 	if s, ok := status.FromError(err); ok && err != nil {
 		return &coded{s.Code(), fmt.Errorf("engine at %s: %s", address, s.Message())}
 	}
-	if errors.Is(err, enginev1.ErrNotRebuilt) {
+	if errors.Is(err, enginev1.ErrNotRebuilt) || errors.Is(err, enginev1.ErrNotCloned) {
 		return &coded{codes.Aborted, err}
 	}
 	return err
+}
+
+// dial makes the connection to the engine; it is used, and fails, with the first call.
+func (g *globals) dial() (*grpc.ClientConn, error) {
+	address := engineAddress(g.url)
+	conn, err := grpc.NewClient("passthrough:///"+address, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		return nil, fmt.Errorf("engine at %s: %w", address, err)
+	}
+	return conn, nil
+}
+
+// identity is what the engine is to compare with its own.
+func (g *globals) identity() metadata.MD {
+	return metadata.Pairs("volume-name", g.volume, "instance-name", g.instance)
 }
 
 // coded is an error with the engine's code. It is printed on a line of its own before the reason, so that a program that runs

@@ -61,9 +61,10 @@ func (e *engine) order(ctx context.Context, text string) (*enginev1.State, error
 
 // state has something in every field that is shown.
 func state() *enginev1.State {
-	return &enginev1.State{VolumeName: "demo", InstanceName: "demo-e-0", Size: 1 << 30, Frontend: "tgt-blockdev", FrontendState: "up",
+	return &enginev1.State{VolumeName: "demo", VolumeUuid: "u-demo", InstanceName: "demo-e-0", Size: 1 << 30, Frontend: "tgt-blockdev", FrontendState: "up",
 		Endpoint: "/dev/longhorn/demo", Expanding: true, LastExpansionError: "no space", LastExpansionFailedAt: "2026-01-02T03:04:05Z",
 		Options: &enginev1.Options{SnapshotMaxCount: 250, SnapshotMaxSize: 1 << 40, UnmapMarkSnapChainRemoved: true},
+		Clone:   &enginev1.Clone{Running: true, State: "in_progress", Progress: 70, FromAddress: "tcp://10.0.1.1:10000", Volume: "source", Snapshot: "s9"},
 		Replicas: []*enginev1.Replica{
 			{Address: "tcp://10.0.0.1:10000", Member: "demo-a", Mode: enginev1.Mode_MODE_RW,
 				Purge: &enginev1.Purge{Running: true, Progress: 40, State: "in_progress"}},
@@ -212,7 +213,7 @@ func TestOutput(t *testing.T) {
 	for file, args := range map[string]string{
 		"info.json": "info", "ls-replica.txt": "ls", "rebuild-status.json": "replica-rebuild-status", "snapshots.txt": "snapshots",
 		"snapshot-ls.txt": "snapshot ls", "snapshot-info.json": "snapshots info", "purge-status.json": "snapshots purge-status",
-		"hash-status.json": "snapshots hash-status s1",
+		"hash-status.json": "snapshots hash-status s1", "clone-status.json": "snapshots clone-status",
 	} {
 		out, errs, ok := run(t, append([]string{"--volume-name", "demo", "--engine-instance-name", "demo-e-0", "--url", address}, strings.Fields(args)...)...)
 		if !ok {

@@ -58,6 +58,8 @@ var (
 	}
 )
 
+var cloneInert = []inert{{"file-sync-http-client-timeout", number}, {"grpc-timeout-seconds", number}}
+
 // accept adds flags to a command.
 func accept(c *cobra.Command, flags []inert) {
 	for _, f := range flags {

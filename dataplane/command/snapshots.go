@@ -21,7 +21,7 @@ func snapshotCommands(g *globals) *cobra.Command {
 	list := snapshotListCommand(g)
 	c := &cobra.Command{Use: "snapshots", Aliases: []string{"snapshot"}, Short: "Take, list, revert to and remove snapshots", Args: cobra.NoArgs, RunE: list.RunE}
 	c.AddCommand(list, snapshotCreateCommand(g), snapshotRevertCommand(g), snapshotRemoveCommand(g), snapshotPurgeCommand(g),
-		snapshotPurgeStatusCommand(g), snapshotInfoCommand(g), snapshotHashCommand(g), snapshotHashStatusCommand(g), snapshotHashCancelCommand(g))
+		snapshotPurgeStatusCommand(g), snapshotCloneCommand(g), snapshotCloneStatusCommand(g), snapshotInfoCommand(g), snapshotHashCommand(g), snapshotHashStatusCommand(g), snapshotHashCancelCommand(g))
 	return c
 }
 

@@ -59,6 +59,11 @@ func (p *engineProcess) startFrontend(ctx context.Context, name string) error {
 	if p.front.stop != nil {
 		return errors.New("a frontend is up already: shut it down first")
 	}
+	if name != FrontendNone {
+		if err := p.mayOffer(); err != nil {
+			return err
+		}
+	}
 	switch name {
 	case FrontendNone:
 		p.state.set(func(w *published) { w.frontend, w.up, w.endpoint = name, false, "" })

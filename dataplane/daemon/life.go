@@ -42,7 +42,14 @@ func (p *engineProcess) begin(left *engine.Left) error {
 		return errors.Join(err, arena.Close())
 	}
 	v := &life{p: p, loop: l, arena: arena, start: make(chan struct{}), ended: make(chan struct{})}
-	v.offer = func(ctx context.Context) error { return p.startFrontend(ctx, cfg.Frontend) }
+	v.offer = func(ctx context.Context) error {
+		if err := p.mayOffer(); err != nil {
+			// Whoever asks for the rest of the content asks for the frontend afterwards.
+			cfg.Log.Warn("volume is not offered", "reason", err)
+			return nil
+		}
+		return p.startFrontend(ctx, cfg.Frontend)
+	}
 	v.ctx, v.fatal = context.WithCancelCause(context.Background())
 	var spin context.Context
 	spin, v.stop = context.WithCancel(context.Background())

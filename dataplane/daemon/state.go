@@ -52,6 +52,7 @@ func (p *engineProcess) message(v published) *enginev1.State {
 			WriteBytes: s.Counters.WriteBytes, Flushes: s.Counters.Flushes, Discards: s.Counters.Discards,
 			ReadNanos: s.Counters.ReadNanos, WriteNanos: s.Counters.WriteNanos},
 	}
+	m.VolumeUuid, m.Clone = p.cfg.VolumeUUID, cloneMessage(s.Import)
 	m.SuspendedReason, m.Scrub = s.Reason, scrubMessage(s.Scrub)
 	m.Hashes = map[string]*enginev1.SnapshotHashState{}
 	for i := range s.Hashes {

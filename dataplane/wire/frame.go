@@ -20,7 +20,6 @@ import (
 )
 
 // Version is the newest protocol version this code speaks; MinVersion the oldest. A peer picks the highest both know.
-// Version 2 added read-only sessions (reader.go) and marks of incomplete content.
 // Version 3 added the engine's build to its hello.
 const (
 	Version    = 3

@@ -7,7 +7,7 @@ import (
 )
 
 // ReaderVersion is the first protocol version with read-only sessions.
-const ReaderVersion = 2
+const ReaderVersion = 3
 
 // Grant allows whoever holds its key to read one snapshot of a volume, and nothing else, until it expires. The volume's engine
 // gives it out; replicas need nothing but the volume's secret to check it.

@@ -148,7 +148,10 @@ type State struct {
 	// The scrub under way or the last one, kept after its end.
 	Scrub *Scrub `protobuf:"bytes,30,opt,name=scrub,proto3" json:"scrub,omitempty"`
 	// Checksums of single snapshots by snapshot: those asked for, and the last ten that have ended well and ten that have not.
-	Hashes        map[string]*SnapshotHashState `protobuf:"bytes,31,rep,name=hashes,proto3" json:"hashes,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	Hashes map[string]*SnapshotHashState `protobuf:"bytes,31,rep,name=hashes,proto3" json:"hashes,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	// The clone under way or the last one; of an earlier process only whether it is complete. Absent: there was none.
+	Clone         *Clone `protobuf:"bytes,32,opt,name=clone,proto3" json:"clone,omitempty"`
+	VolumeUuid    string `protobuf:"bytes,33,opt,name=volume_uuid,json=volumeUuid,proto3" json:"volume_uuid,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -321,6 +324,20 @@ func (x *State) GetHashes() map[string]*SnapshotHashState {
 		return x.Hashes
 	}
 	return nil
+}
+
+func (x *State) GetClone() *Clone {
+	if x != nil {
+		return x.Clone
+	}
+	return nil
+}
+
+func (x *State) GetVolumeUuid() string {
+	if x != nil {
+		return x.VolumeUuid
+	}
+	return ""
 }
 
 type Replica struct {
@@ -2260,6 +2277,401 @@ func (x *ReplicaHash) GetRepaired() int32 {
 	return 0
 }
 
+type CloneSourceRequest struct {
+	state    protoimpl.MessageState `protogen:"open.v1"`
+	Snapshot string                 `protobuf:"bytes,1,opt,name=snapshot,proto3" json:"snapshot,omitempty"`
+	// UUID of the volume that reads.
+	ForVolumeUuid string `protobuf:"bytes,2,opt,name=for_volume_uuid,json=forVolumeUuid,proto3" json:"for_volume_uuid,omitempty"`
+	// How long sessions can be begun; 0: 24 hours.
+	Seconds       int64 `protobuf:"varint,3,opt,name=seconds,proto3" json:"seconds,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CloneSourceRequest) Reset() {
+	*x = CloneSourceRequest{}
+	mi := &file_engine_v1_engine_proto_msgTypes[33]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CloneSourceRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CloneSourceRequest) ProtoMessage() {}
+
+func (x *CloneSourceRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_engine_v1_engine_proto_msgTypes[33]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CloneSourceRequest.ProtoReflect.Descriptor instead.
+func (*CloneSourceRequest) Descriptor() ([]byte, []int) {
+	return file_engine_v1_engine_proto_rawDescGZIP(), []int{33}
+}
+
+func (x *CloneSourceRequest) GetSnapshot() string {
+	if x != nil {
+		return x.Snapshot
+	}
+	return ""
+}
+
+func (x *CloneSourceRequest) GetForVolumeUuid() string {
+	if x != nil {
+		return x.ForVolumeUuid
+	}
+	return ""
+}
+
+func (x *CloneSourceRequest) GetSeconds() int64 {
+	if x != nil {
+		return x.Seconds
+	}
+	return 0
+}
+
+// CloneGrant allows whoever has the key to read one snapshot: see docs/format-wire.md.
+type CloneGrant struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	VolumeName    string                 `protobuf:"bytes,1,opt,name=volume_name,json=volumeName,proto3" json:"volume_name,omitempty"`
+	VolumeUuid    string                 `protobuf:"bytes,2,opt,name=volume_uuid,json=volumeUuid,proto3" json:"volume_uuid,omitempty"`
+	Snapshot      string                 `protobuf:"bytes,3,opt,name=snapshot,proto3" json:"snapshot,omitempty"`
+	ForVolumeUuid string                 `protobuf:"bytes,4,opt,name=for_volume_uuid,json=forVolumeUuid,proto3" json:"for_volume_uuid,omitempty"`
+	// Seconds since 1970, UTC.
+	Expires int64  `protobuf:"varint,5,opt,name=expires,proto3" json:"expires,omitempty"`
+	Key     []byte `protobuf:"bytes,6,opt,name=key,proto3" json:"key,omitempty"`
+	// tcp://ip:port of the replicas in mode RW.
+	Replicas []string `protobuf:"bytes,7,rep,name=replicas,proto3" json:"replicas,omitempty"`
+	// Size of the volume in bytes.
+	Size          int64 `protobuf:"varint,8,opt,name=size,proto3" json:"size,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CloneGrant) Reset() {
+	*x = CloneGrant{}
+	mi := &file_engine_v1_engine_proto_msgTypes[34]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CloneGrant) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CloneGrant) ProtoMessage() {}
+
+func (x *CloneGrant) ProtoReflect() protoreflect.Message {
+	mi := &file_engine_v1_engine_proto_msgTypes[34]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CloneGrant.ProtoReflect.Descriptor instead.
+func (*CloneGrant) Descriptor() ([]byte, []int) {
+	return file_engine_v1_engine_proto_rawDescGZIP(), []int{34}
+}
+
+func (x *CloneGrant) GetVolumeName() string {
+	if x != nil {
+		return x.VolumeName
+	}
+	return ""
+}
+
+func (x *CloneGrant) GetVolumeUuid() string {
+	if x != nil {
+		return x.VolumeUuid
+	}
+	return ""
+}
+
+func (x *CloneGrant) GetSnapshot() string {
+	if x != nil {
+		return x.Snapshot
+	}
+	return ""
+}
+
+func (x *CloneGrant) GetForVolumeUuid() string {
+	if x != nil {
+		return x.ForVolumeUuid
+	}
+	return ""
+}
+
+func (x *CloneGrant) GetExpires() int64 {
+	if x != nil {
+		return x.Expires
+	}
+	return 0
+}
+
+func (x *CloneGrant) GetKey() []byte {
+	if x != nil {
+		return x.Key
+	}
+	return nil
+}
+
+func (x *CloneGrant) GetReplicas() []string {
+	if x != nil {
+		return x.Replicas
+	}
+	return nil
+}
+
+func (x *CloneGrant) GetSize() int64 {
+	if x != nil {
+		return x.Size
+	}
+	return 0
+}
+
+type SnapshotCloneRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	From  *CloneGrant            `protobuf:"bytes,1,opt,name=from,proto3" json:"from,omitempty"`
+	// The snapshot that holds the content at the end; empty: a UUID is chosen.
+	Name          string `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SnapshotCloneRequest) Reset() {
+	*x = SnapshotCloneRequest{}
+	mi := &file_engine_v1_engine_proto_msgTypes[35]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SnapshotCloneRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SnapshotCloneRequest) ProtoMessage() {}
+
+func (x *SnapshotCloneRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_engine_v1_engine_proto_msgTypes[35]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SnapshotCloneRequest.ProtoReflect.Descriptor instead.
+func (*SnapshotCloneRequest) Descriptor() ([]byte, []int) {
+	return file_engine_v1_engine_proto_rawDescGZIP(), []int{35}
+}
+
+func (x *SnapshotCloneRequest) GetFrom() *CloneGrant {
+	if x != nil {
+		return x.From
+	}
+	return nil
+}
+
+func (x *SnapshotCloneRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+type SnapshotCloneCancelRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SnapshotCloneCancelRequest) Reset() {
+	*x = SnapshotCloneCancelRequest{}
+	mi := &file_engine_v1_engine_proto_msgTypes[36]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SnapshotCloneCancelRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SnapshotCloneCancelRequest) ProtoMessage() {}
+
+func (x *SnapshotCloneCancelRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_engine_v1_engine_proto_msgTypes[36]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SnapshotCloneCancelRequest.ProtoReflect.Descriptor instead.
+func (*SnapshotCloneCancelRequest) Descriptor() ([]byte, []int) {
+	return file_engine_v1_engine_proto_rawDescGZIP(), []int{36}
+}
+
+// Clone is the progress and result of a clone.
+type Clone struct {
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	Running bool                   `protobuf:"varint,1,opt,name=running,proto3" json:"running,omitempty"`
+	// "in_progress", "complete", "error"
+	State string `protobuf:"bytes,2,opt,name=state,proto3" json:"state,omitempty"`
+	// 0..100
+	Progress int32  `protobuf:"varint,3,opt,name=progress,proto3" json:"progress,omitempty"`
+	Error    string `protobuf:"bytes,4,opt,name=error,proto3" json:"error,omitempty"`
+	// tcp://ip:port of the replica read from.
+	FromAddress string `protobuf:"bytes,5,opt,name=from_address,json=fromAddress,proto3" json:"from_address,omitempty"`
+	// What is cloned.
+	Volume   string `protobuf:"bytes,6,opt,name=volume,proto3" json:"volume,omitempty"`
+	Snapshot string `protobuf:"bytes,7,opt,name=snapshot,proto3" json:"snapshot,omitempty"`
+	// The snapshot here that holds it at the end.
+	Name       string `protobuf:"bytes,8,opt,name=name,proto3" json:"name,omitempty"`
+	DoneBytes  int64  `protobuf:"varint,9,opt,name=done_bytes,json=doneBytes,proto3" json:"done_bytes,omitempty"`
+	TotalBytes int64  `protobuf:"varint,10,opt,name=total_bytes,json=totalBytes,proto3" json:"total_bytes,omitempty"`
+	// Bytes written: less than total where an interrupted clone went on.
+	SentBytes int64 `protobuf:"varint,11,opt,name=sent_bytes,json=sentBytes,proto3" json:"sent_bytes,omitempty"`
+	// The volume holds a part only, and is offered to nobody.
+	Incomplete    bool `protobuf:"varint,12,opt,name=incomplete,proto3" json:"incomplete,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Clone) Reset() {
+	*x = Clone{}
+	mi := &file_engine_v1_engine_proto_msgTypes[37]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Clone) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Clone) ProtoMessage() {}
+
+func (x *Clone) ProtoReflect() protoreflect.Message {
+	mi := &file_engine_v1_engine_proto_msgTypes[37]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Clone.ProtoReflect.Descriptor instead.
+func (*Clone) Descriptor() ([]byte, []int) {
+	return file_engine_v1_engine_proto_rawDescGZIP(), []int{37}
+}
+
+func (x *Clone) GetRunning() bool {
+	if x != nil {
+		return x.Running
+	}
+	return false
+}
+
+func (x *Clone) GetState() string {
+	if x != nil {
+		return x.State
+	}
+	return ""
+}
+
+func (x *Clone) GetProgress() int32 {
+	if x != nil {
+		return x.Progress
+	}
+	return 0
+}
+
+func (x *Clone) GetError() string {
+	if x != nil {
+		return x.Error
+	}
+	return ""
+}
+
+func (x *Clone) GetFromAddress() string {
+	if x != nil {
+		return x.FromAddress
+	}
+	return ""
+}
+
+func (x *Clone) GetVolume() string {
+	if x != nil {
+		return x.Volume
+	}
+	return ""
+}
+
+func (x *Clone) GetSnapshot() string {
+	if x != nil {
+		return x.Snapshot
+	}
+	return ""
+}
+
+func (x *Clone) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *Clone) GetDoneBytes() int64 {
+	if x != nil {
+		return x.DoneBytes
+	}
+	return 0
+}
+
+func (x *Clone) GetTotalBytes() int64 {
+	if x != nil {
+		return x.TotalBytes
+	}
+	return 0
+}
+
+func (x *Clone) GetSentBytes() int64 {
+	if x != nil {
+		return x.SentBytes
+	}
+	return 0
+}
+
+func (x *Clone) GetIncomplete() bool {
+	if x != nil {
+		return x.Incomplete
+	}
+	return false
+}
+
 type VersionRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -2268,7 +2680,7 @@ type VersionRequest struct {
 
 func (x *VersionRequest) Reset() {
 	*x = VersionRequest{}
-	mi := &file_engine_v1_engine_proto_msgTypes[33]
+	mi := &file_engine_v1_engine_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2280,7 +2692,7 @@ func (x *VersionRequest) String() string {
 func (*VersionRequest) ProtoMessage() {}
 
 func (x *VersionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_engine_v1_engine_proto_msgTypes[33]
+	mi := &file_engine_v1_engine_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2293,7 +2705,7 @@ func (x *VersionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VersionRequest.ProtoReflect.Descriptor instead.
 func (*VersionRequest) Descriptor() ([]byte, []int) {
-	return file_engine_v1_engine_proto_rawDescGZIP(), []int{33}
+	return file_engine_v1_engine_proto_rawDescGZIP(), []int{38}
 }
 
 type VersionResponse struct {
@@ -2313,7 +2725,7 @@ type VersionResponse struct {
 
 func (x *VersionResponse) Reset() {
 	*x = VersionResponse{}
-	mi := &file_engine_v1_engine_proto_msgTypes[34]
+	mi := &file_engine_v1_engine_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2325,7 +2737,7 @@ func (x *VersionResponse) String() string {
 func (*VersionResponse) ProtoMessage() {}
 
 func (x *VersionResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_engine_v1_engine_proto_msgTypes[34]
+	mi := &file_engine_v1_engine_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2338,7 +2750,7 @@ func (x *VersionResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VersionResponse.ProtoReflect.Descriptor instead.
 func (*VersionResponse) Descriptor() ([]byte, []int) {
-	return file_engine_v1_engine_proto_rawDescGZIP(), []int{34}
+	return file_engine_v1_engine_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *VersionResponse) GetVersion() string {
@@ -2410,7 +2822,7 @@ const file_engine_v1_engine_proto_rawDesc = "" +
 	"\n" +
 	"\x16engine/v1/engine.proto\x12\x10ankole.engine.v1\"\f\n" +
 	"\n" +
-	"GetRequest\"\xf9\a\n" +
+	"GetRequest\"\xc9\b\n" +
 	"\x05State\x12\x1f\n" +
 	"\vvolume_name\x18\x01 \x01(\tR\n" +
 	"volumeName\x12#\n" +
@@ -2436,7 +2848,10 @@ const file_engine_v1_engine_proto_rawDesc = "" +
 	"\vactual_size\x18\x12 \x01(\x03R\n" +
 	"actualSize\x12-\n" +
 	"\x05scrub\x18\x1e \x01(\v2\x17.ankole.engine.v1.ScrubR\x05scrub\x12;\n" +
-	"\x06hashes\x18\x1f \x03(\v2#.ankole.engine.v1.State.HashesEntryR\x06hashes\x1aX\n" +
+	"\x06hashes\x18\x1f \x03(\v2#.ankole.engine.v1.State.HashesEntryR\x06hashes\x12-\n" +
+	"\x05clone\x18  \x01(\v2\x17.ankole.engine.v1.CloneR\x05clone\x12\x1f\n" +
+	"\vvolume_uuid\x18! \x01(\tR\n" +
+	"volumeUuid\x1aX\n" +
 	"\x0eSnapshotsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x120\n" +
 	"\x05value\x18\x02 \x01(\v2\x1a.ankole.engine.v1.SnapshotR\x05value:\x028\x01\x1a^\n" +
@@ -2609,7 +3024,46 @@ const file_engine_v1_engine_proto_rawDesc = "" +
 	"\bchecksum\x18\x03 \x01(\tR\bchecksum\x12\x14\n" +
 	"\x05error\x18\x04 \x01(\tR\x05error\x12-\n" +
 	"\x12silently_corrupted\x18\x05 \x01(\bR\x11silentlyCorrupted\x12\x1a\n" +
-	"\brepaired\x18\x06 \x01(\x05R\brepaired\"\x10\n" +
+	"\brepaired\x18\x06 \x01(\x05R\brepaired\"r\n" +
+	"\x12CloneSourceRequest\x12\x1a\n" +
+	"\bsnapshot\x18\x01 \x01(\tR\bsnapshot\x12&\n" +
+	"\x0ffor_volume_uuid\x18\x02 \x01(\tR\rforVolumeUuid\x12\x18\n" +
+	"\aseconds\x18\x03 \x01(\x03R\aseconds\"\xee\x01\n" +
+	"\n" +
+	"CloneGrant\x12\x1f\n" +
+	"\vvolume_name\x18\x01 \x01(\tR\n" +
+	"volumeName\x12\x1f\n" +
+	"\vvolume_uuid\x18\x02 \x01(\tR\n" +
+	"volumeUuid\x12\x1a\n" +
+	"\bsnapshot\x18\x03 \x01(\tR\bsnapshot\x12&\n" +
+	"\x0ffor_volume_uuid\x18\x04 \x01(\tR\rforVolumeUuid\x12\x18\n" +
+	"\aexpires\x18\x05 \x01(\x03R\aexpires\x12\x10\n" +
+	"\x03key\x18\x06 \x01(\fR\x03key\x12\x1a\n" +
+	"\breplicas\x18\a \x03(\tR\breplicas\x12\x12\n" +
+	"\x04size\x18\b \x01(\x03R\x04size\"\\\n" +
+	"\x14SnapshotCloneRequest\x120\n" +
+	"\x04from\x18\x01 \x01(\v2\x1c.ankole.engine.v1.CloneGrantR\x04from\x12\x12\n" +
+	"\x04name\x18\x02 \x01(\tR\x04name\"\x1c\n" +
+	"\x1aSnapshotCloneCancelRequest\"\xd3\x02\n" +
+	"\x05Clone\x12\x18\n" +
+	"\arunning\x18\x01 \x01(\bR\arunning\x12\x14\n" +
+	"\x05state\x18\x02 \x01(\tR\x05state\x12\x1a\n" +
+	"\bprogress\x18\x03 \x01(\x05R\bprogress\x12\x14\n" +
+	"\x05error\x18\x04 \x01(\tR\x05error\x12!\n" +
+	"\ffrom_address\x18\x05 \x01(\tR\vfromAddress\x12\x16\n" +
+	"\x06volume\x18\x06 \x01(\tR\x06volume\x12\x1a\n" +
+	"\bsnapshot\x18\a \x01(\tR\bsnapshot\x12\x12\n" +
+	"\x04name\x18\b \x01(\tR\x04name\x12\x1d\n" +
+	"\n" +
+	"done_bytes\x18\t \x01(\x03R\tdoneBytes\x12\x1f\n" +
+	"\vtotal_bytes\x18\n" +
+	" \x01(\x03R\n" +
+	"totalBytes\x12\x1d\n" +
+	"\n" +
+	"sent_bytes\x18\v \x01(\x03R\tsentBytes\x12\x1e\n" +
+	"\n" +
+	"incomplete\x18\f \x01(\bR\n" +
+	"incomplete\"\x10\n" +
 	"\x0eVersionRequest\"\x9a\x03\n" +
 	"\x0fVersionResponse\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\tR\aversion\x12\x1d\n" +
@@ -2627,7 +3081,7 @@ const file_engine_v1_engine_proto_rawDesc = "" +
 	"\x10MODE_UNSPECIFIED\x10\x00\x12\v\n" +
 	"\aMODE_WO\x10\x01\x12\v\n" +
 	"\aMODE_RW\x10\x02\x12\f\n" +
-	"\bMODE_ERR\x10\x032\x9f\r\n" +
+	"\bMODE_ERR\x10\x032\xa2\x0f\n" +
 	"\x06Engine\x12<\n" +
 	"\x03Get\x12\x1c.ankole.engine.v1.GetRequest\x1a\x17.ankole.engine.v1.State\x12@\n" +
 	"\x05Watch\x12\x1c.ankole.engine.v1.GetRequest\x1a\x17.ankole.engine.v1.State0\x01\x12J\n" +
@@ -2650,7 +3104,10 @@ const file_engine_v1_engine_proto_rawDesc = "" +
 	"\x12SnapshotHashStatus\x12+.ankole.engine.v1.SnapshotHashStatusRequest\x1a#.ankole.engine.v1.SnapshotHashState\x12f\n" +
 	"\x12SnapshotHashCancel\x12+.ankole.engine.v1.SnapshotHashCancelRequest\x1a#.ankole.engine.v1.SnapshotHashState\x12x\n" +
 	"\x15SnapshotHashLockState\x12..ankole.engine.v1.SnapshotHashLockStateRequest\x1a/.ankole.engine.v1.SnapshotHashLockStateResponse\x12N\n" +
-	"\aMetrics\x12 .ankole.engine.v1.MetricsRequest\x1a!.ankole.engine.v1.MetricsResponse\x12N\n" +
+	"\aMetrics\x12 .ankole.engine.v1.MetricsRequest\x1a!.ankole.engine.v1.MetricsResponse\x12Q\n" +
+	"\vCloneSource\x12$.ankole.engine.v1.CloneSourceRequest\x1a\x1c.ankole.engine.v1.CloneGrant\x12P\n" +
+	"\rSnapshotClone\x12&.ankole.engine.v1.SnapshotCloneRequest\x1a\x17.ankole.engine.v1.State\x12\\\n" +
+	"\x13SnapshotCloneCancel\x12,.ankole.engine.v1.SnapshotCloneCancelRequest\x1a\x17.ankole.engine.v1.State\x12N\n" +
 	"\aVersion\x12 .ankole.engine.v1.VersionRequest\x1a!.ankole.engine.v1.VersionResponseB+Z)ankole.storage/api/rpc/engine/v1;enginev1b\x06proto3"
 
 var (
@@ -2666,7 +3123,7 @@ func file_engine_v1_engine_proto_rawDescGZIP() []byte {
 }
 
 var file_engine_v1_engine_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_engine_v1_engine_proto_msgTypes = make([]protoimpl.MessageInfo, 44)
+var file_engine_v1_engine_proto_msgTypes = make([]protoimpl.MessageInfo, 49)
 var file_engine_v1_engine_proto_goTypes = []any{
 	(Mode)(0),                             // 0: ankole.engine.v1.Mode
 	(*GetRequest)(nil),                    // 1: ankole.engine.v1.GetRequest
@@ -2702,85 +3159,98 @@ var file_engine_v1_engine_proto_goTypes = []any{
 	(*SnapshotHashLockStateResponse)(nil), // 31: ankole.engine.v1.SnapshotHashLockStateResponse
 	(*SnapshotHashState)(nil),             // 32: ankole.engine.v1.SnapshotHashState
 	(*ReplicaHash)(nil),                   // 33: ankole.engine.v1.ReplicaHash
-	(*VersionRequest)(nil),                // 34: ankole.engine.v1.VersionRequest
-	(*VersionResponse)(nil),               // 35: ankole.engine.v1.VersionResponse
-	nil,                                   // 36: ankole.engine.v1.State.SnapshotsEntry
-	nil,                                   // 37: ankole.engine.v1.State.HashesEntry
-	nil,                                   // 38: ankole.engine.v1.Snapshot.ChildrenEntry
-	nil,                                   // 39: ankole.engine.v1.Snapshot.LabelsEntry
-	nil,                                   // 40: ankole.engine.v1.SnapshotCreateRequest.LabelsEntry
-	nil,                                   // 41: ankole.engine.v1.Scrub.ChecksumsEntry
-	nil,                                   // 42: ankole.engine.v1.Checksums.ByAddressEntry
-	nil,                                   // 43: ankole.engine.v1.SnapshotHashLockStateResponse.LockedByAddressEntry
-	nil,                                   // 44: ankole.engine.v1.SnapshotHashState.ByAddressEntry
+	(*CloneSourceRequest)(nil),            // 34: ankole.engine.v1.CloneSourceRequest
+	(*CloneGrant)(nil),                    // 35: ankole.engine.v1.CloneGrant
+	(*SnapshotCloneRequest)(nil),          // 36: ankole.engine.v1.SnapshotCloneRequest
+	(*SnapshotCloneCancelRequest)(nil),    // 37: ankole.engine.v1.SnapshotCloneCancelRequest
+	(*Clone)(nil),                         // 38: ankole.engine.v1.Clone
+	(*VersionRequest)(nil),                // 39: ankole.engine.v1.VersionRequest
+	(*VersionResponse)(nil),               // 40: ankole.engine.v1.VersionResponse
+	nil,                                   // 41: ankole.engine.v1.State.SnapshotsEntry
+	nil,                                   // 42: ankole.engine.v1.State.HashesEntry
+	nil,                                   // 43: ankole.engine.v1.Snapshot.ChildrenEntry
+	nil,                                   // 44: ankole.engine.v1.Snapshot.LabelsEntry
+	nil,                                   // 45: ankole.engine.v1.SnapshotCreateRequest.LabelsEntry
+	nil,                                   // 46: ankole.engine.v1.Scrub.ChecksumsEntry
+	nil,                                   // 47: ankole.engine.v1.Checksums.ByAddressEntry
+	nil,                                   // 48: ankole.engine.v1.SnapshotHashLockStateResponse.LockedByAddressEntry
+	nil,                                   // 49: ankole.engine.v1.SnapshotHashState.ByAddressEntry
 }
 var file_engine_v1_engine_proto_depIdxs = []int32{
 	3,  // 0: ankole.engine.v1.State.replicas:type_name -> ankole.engine.v1.Replica
-	36, // 1: ankole.engine.v1.State.snapshots:type_name -> ankole.engine.v1.State.SnapshotsEntry
+	41, // 1: ankole.engine.v1.State.snapshots:type_name -> ankole.engine.v1.State.SnapshotsEntry
 	8,  // 2: ankole.engine.v1.State.counters:type_name -> ankole.engine.v1.Counters
 	5,  // 3: ankole.engine.v1.State.options:type_name -> ankole.engine.v1.Options
 	24, // 4: ankole.engine.v1.State.scrub:type_name -> ankole.engine.v1.Scrub
-	37, // 5: ankole.engine.v1.State.hashes:type_name -> ankole.engine.v1.State.HashesEntry
-	0,  // 6: ankole.engine.v1.Replica.mode:type_name -> ankole.engine.v1.Mode
-	6,  // 7: ankole.engine.v1.Replica.rebuild:type_name -> ankole.engine.v1.Rebuild
-	4,  // 8: ankole.engine.v1.Replica.purge:type_name -> ankole.engine.v1.Purge
-	38, // 9: ankole.engine.v1.Snapshot.children:type_name -> ankole.engine.v1.Snapshot.ChildrenEntry
-	39, // 10: ankole.engine.v1.Snapshot.labels:type_name -> ankole.engine.v1.Snapshot.LabelsEntry
-	40, // 11: ankole.engine.v1.SnapshotCreateRequest.labels:type_name -> ankole.engine.v1.SnapshotCreateRequest.LabelsEntry
-	25, // 12: ankole.engine.v1.Scrub.findings:type_name -> ankole.engine.v1.Finding
-	41, // 13: ankole.engine.v1.Scrub.checksums:type_name -> ankole.engine.v1.Scrub.ChecksumsEntry
-	42, // 14: ankole.engine.v1.Checksums.by_address:type_name -> ankole.engine.v1.Checksums.ByAddressEntry
-	43, // 15: ankole.engine.v1.SnapshotHashLockStateResponse.locked_by_address:type_name -> ankole.engine.v1.SnapshotHashLockStateResponse.LockedByAddressEntry
-	44, // 16: ankole.engine.v1.SnapshotHashState.by_address:type_name -> ankole.engine.v1.SnapshotHashState.ByAddressEntry
-	7,  // 17: ankole.engine.v1.State.SnapshotsEntry.value:type_name -> ankole.engine.v1.Snapshot
-	32, // 18: ankole.engine.v1.State.HashesEntry.value:type_name -> ankole.engine.v1.SnapshotHashState
-	26, // 19: ankole.engine.v1.Scrub.ChecksumsEntry.value:type_name -> ankole.engine.v1.Checksums
-	33, // 20: ankole.engine.v1.SnapshotHashState.ByAddressEntry.value:type_name -> ankole.engine.v1.ReplicaHash
-	1,  // 21: ankole.engine.v1.Engine.Get:input_type -> ankole.engine.v1.GetRequest
-	1,  // 22: ankole.engine.v1.Engine.Watch:input_type -> ankole.engine.v1.GetRequest
-	11, // 23: ankole.engine.v1.Engine.ReplicaAdd:input_type -> ankole.engine.v1.ReplicaAddRequest
-	12, // 24: ankole.engine.v1.Engine.ReplicaRemove:input_type -> ankole.engine.v1.ReplicaRemoveRequest
-	13, // 25: ankole.engine.v1.Engine.SnapshotCreate:input_type -> ankole.engine.v1.SnapshotCreateRequest
-	15, // 26: ankole.engine.v1.Engine.SnapshotRemove:input_type -> ankole.engine.v1.SnapshotRemoveRequest
-	16, // 27: ankole.engine.v1.Engine.SnapshotPurge:input_type -> ankole.engine.v1.SnapshotPurgeRequest
-	17, // 28: ankole.engine.v1.Engine.SnapshotRevert:input_type -> ankole.engine.v1.SnapshotRevertRequest
-	18, // 29: ankole.engine.v1.Engine.Expand:input_type -> ankole.engine.v1.ExpandRequest
-	19, // 30: ankole.engine.v1.Engine.OptionsSet:input_type -> ankole.engine.v1.OptionsSetRequest
-	20, // 31: ankole.engine.v1.Engine.FrontendStart:input_type -> ankole.engine.v1.FrontendStartRequest
-	21, // 32: ankole.engine.v1.Engine.FrontendShutdown:input_type -> ankole.engine.v1.FrontendShutdownRequest
-	22, // 33: ankole.engine.v1.Engine.ScrubStart:input_type -> ankole.engine.v1.ScrubStartRequest
-	23, // 34: ankole.engine.v1.Engine.ScrubCancel:input_type -> ankole.engine.v1.ScrubCancelRequest
-	27, // 35: ankole.engine.v1.Engine.SnapshotHash:input_type -> ankole.engine.v1.SnapshotHashRequest
-	28, // 36: ankole.engine.v1.Engine.SnapshotHashStatus:input_type -> ankole.engine.v1.SnapshotHashStatusRequest
-	29, // 37: ankole.engine.v1.Engine.SnapshotHashCancel:input_type -> ankole.engine.v1.SnapshotHashCancelRequest
-	30, // 38: ankole.engine.v1.Engine.SnapshotHashLockState:input_type -> ankole.engine.v1.SnapshotHashLockStateRequest
-	9,  // 39: ankole.engine.v1.Engine.Metrics:input_type -> ankole.engine.v1.MetricsRequest
-	34, // 40: ankole.engine.v1.Engine.Version:input_type -> ankole.engine.v1.VersionRequest
-	2,  // 41: ankole.engine.v1.Engine.Get:output_type -> ankole.engine.v1.State
-	2,  // 42: ankole.engine.v1.Engine.Watch:output_type -> ankole.engine.v1.State
-	2,  // 43: ankole.engine.v1.Engine.ReplicaAdd:output_type -> ankole.engine.v1.State
-	2,  // 44: ankole.engine.v1.Engine.ReplicaRemove:output_type -> ankole.engine.v1.State
-	14, // 45: ankole.engine.v1.Engine.SnapshotCreate:output_type -> ankole.engine.v1.SnapshotCreateResponse
-	2,  // 46: ankole.engine.v1.Engine.SnapshotRemove:output_type -> ankole.engine.v1.State
-	2,  // 47: ankole.engine.v1.Engine.SnapshotPurge:output_type -> ankole.engine.v1.State
-	2,  // 48: ankole.engine.v1.Engine.SnapshotRevert:output_type -> ankole.engine.v1.State
-	2,  // 49: ankole.engine.v1.Engine.Expand:output_type -> ankole.engine.v1.State
-	2,  // 50: ankole.engine.v1.Engine.OptionsSet:output_type -> ankole.engine.v1.State
-	2,  // 51: ankole.engine.v1.Engine.FrontendStart:output_type -> ankole.engine.v1.State
-	2,  // 52: ankole.engine.v1.Engine.FrontendShutdown:output_type -> ankole.engine.v1.State
-	2,  // 53: ankole.engine.v1.Engine.ScrubStart:output_type -> ankole.engine.v1.State
-	2,  // 54: ankole.engine.v1.Engine.ScrubCancel:output_type -> ankole.engine.v1.State
-	32, // 55: ankole.engine.v1.Engine.SnapshotHash:output_type -> ankole.engine.v1.SnapshotHashState
-	32, // 56: ankole.engine.v1.Engine.SnapshotHashStatus:output_type -> ankole.engine.v1.SnapshotHashState
-	32, // 57: ankole.engine.v1.Engine.SnapshotHashCancel:output_type -> ankole.engine.v1.SnapshotHashState
-	31, // 58: ankole.engine.v1.Engine.SnapshotHashLockState:output_type -> ankole.engine.v1.SnapshotHashLockStateResponse
-	10, // 59: ankole.engine.v1.Engine.Metrics:output_type -> ankole.engine.v1.MetricsResponse
-	35, // 60: ankole.engine.v1.Engine.Version:output_type -> ankole.engine.v1.VersionResponse
-	41, // [41:61] is the sub-list for method output_type
-	21, // [21:41] is the sub-list for method input_type
-	21, // [21:21] is the sub-list for extension type_name
-	21, // [21:21] is the sub-list for extension extendee
-	0,  // [0:21] is the sub-list for field type_name
+	42, // 5: ankole.engine.v1.State.hashes:type_name -> ankole.engine.v1.State.HashesEntry
+	38, // 6: ankole.engine.v1.State.clone:type_name -> ankole.engine.v1.Clone
+	0,  // 7: ankole.engine.v1.Replica.mode:type_name -> ankole.engine.v1.Mode
+	6,  // 8: ankole.engine.v1.Replica.rebuild:type_name -> ankole.engine.v1.Rebuild
+	4,  // 9: ankole.engine.v1.Replica.purge:type_name -> ankole.engine.v1.Purge
+	43, // 10: ankole.engine.v1.Snapshot.children:type_name -> ankole.engine.v1.Snapshot.ChildrenEntry
+	44, // 11: ankole.engine.v1.Snapshot.labels:type_name -> ankole.engine.v1.Snapshot.LabelsEntry
+	45, // 12: ankole.engine.v1.SnapshotCreateRequest.labels:type_name -> ankole.engine.v1.SnapshotCreateRequest.LabelsEntry
+	25, // 13: ankole.engine.v1.Scrub.findings:type_name -> ankole.engine.v1.Finding
+	46, // 14: ankole.engine.v1.Scrub.checksums:type_name -> ankole.engine.v1.Scrub.ChecksumsEntry
+	47, // 15: ankole.engine.v1.Checksums.by_address:type_name -> ankole.engine.v1.Checksums.ByAddressEntry
+	48, // 16: ankole.engine.v1.SnapshotHashLockStateResponse.locked_by_address:type_name -> ankole.engine.v1.SnapshotHashLockStateResponse.LockedByAddressEntry
+	49, // 17: ankole.engine.v1.SnapshotHashState.by_address:type_name -> ankole.engine.v1.SnapshotHashState.ByAddressEntry
+	35, // 18: ankole.engine.v1.SnapshotCloneRequest.from:type_name -> ankole.engine.v1.CloneGrant
+	7,  // 19: ankole.engine.v1.State.SnapshotsEntry.value:type_name -> ankole.engine.v1.Snapshot
+	32, // 20: ankole.engine.v1.State.HashesEntry.value:type_name -> ankole.engine.v1.SnapshotHashState
+	26, // 21: ankole.engine.v1.Scrub.ChecksumsEntry.value:type_name -> ankole.engine.v1.Checksums
+	33, // 22: ankole.engine.v1.SnapshotHashState.ByAddressEntry.value:type_name -> ankole.engine.v1.ReplicaHash
+	1,  // 23: ankole.engine.v1.Engine.Get:input_type -> ankole.engine.v1.GetRequest
+	1,  // 24: ankole.engine.v1.Engine.Watch:input_type -> ankole.engine.v1.GetRequest
+	11, // 25: ankole.engine.v1.Engine.ReplicaAdd:input_type -> ankole.engine.v1.ReplicaAddRequest
+	12, // 26: ankole.engine.v1.Engine.ReplicaRemove:input_type -> ankole.engine.v1.ReplicaRemoveRequest
+	13, // 27: ankole.engine.v1.Engine.SnapshotCreate:input_type -> ankole.engine.v1.SnapshotCreateRequest
+	15, // 28: ankole.engine.v1.Engine.SnapshotRemove:input_type -> ankole.engine.v1.SnapshotRemoveRequest
+	16, // 29: ankole.engine.v1.Engine.SnapshotPurge:input_type -> ankole.engine.v1.SnapshotPurgeRequest
+	17, // 30: ankole.engine.v1.Engine.SnapshotRevert:input_type -> ankole.engine.v1.SnapshotRevertRequest
+	18, // 31: ankole.engine.v1.Engine.Expand:input_type -> ankole.engine.v1.ExpandRequest
+	19, // 32: ankole.engine.v1.Engine.OptionsSet:input_type -> ankole.engine.v1.OptionsSetRequest
+	20, // 33: ankole.engine.v1.Engine.FrontendStart:input_type -> ankole.engine.v1.FrontendStartRequest
+	21, // 34: ankole.engine.v1.Engine.FrontendShutdown:input_type -> ankole.engine.v1.FrontendShutdownRequest
+	22, // 35: ankole.engine.v1.Engine.ScrubStart:input_type -> ankole.engine.v1.ScrubStartRequest
+	23, // 36: ankole.engine.v1.Engine.ScrubCancel:input_type -> ankole.engine.v1.ScrubCancelRequest
+	27, // 37: ankole.engine.v1.Engine.SnapshotHash:input_type -> ankole.engine.v1.SnapshotHashRequest
+	28, // 38: ankole.engine.v1.Engine.SnapshotHashStatus:input_type -> ankole.engine.v1.SnapshotHashStatusRequest
+	29, // 39: ankole.engine.v1.Engine.SnapshotHashCancel:input_type -> ankole.engine.v1.SnapshotHashCancelRequest
+	30, // 40: ankole.engine.v1.Engine.SnapshotHashLockState:input_type -> ankole.engine.v1.SnapshotHashLockStateRequest
+	9,  // 41: ankole.engine.v1.Engine.Metrics:input_type -> ankole.engine.v1.MetricsRequest
+	34, // 42: ankole.engine.v1.Engine.CloneSource:input_type -> ankole.engine.v1.CloneSourceRequest
+	36, // 43: ankole.engine.v1.Engine.SnapshotClone:input_type -> ankole.engine.v1.SnapshotCloneRequest
+	37, // 44: ankole.engine.v1.Engine.SnapshotCloneCancel:input_type -> ankole.engine.v1.SnapshotCloneCancelRequest
+	39, // 45: ankole.engine.v1.Engine.Version:input_type -> ankole.engine.v1.VersionRequest
+	2,  // 46: ankole.engine.v1.Engine.Get:output_type -> ankole.engine.v1.State
+	2,  // 47: ankole.engine.v1.Engine.Watch:output_type -> ankole.engine.v1.State
+	2,  // 48: ankole.engine.v1.Engine.ReplicaAdd:output_type -> ankole.engine.v1.State
+	2,  // 49: ankole.engine.v1.Engine.ReplicaRemove:output_type -> ankole.engine.v1.State
+	14, // 50: ankole.engine.v1.Engine.SnapshotCreate:output_type -> ankole.engine.v1.SnapshotCreateResponse
+	2,  // 51: ankole.engine.v1.Engine.SnapshotRemove:output_type -> ankole.engine.v1.State
+	2,  // 52: ankole.engine.v1.Engine.SnapshotPurge:output_type -> ankole.engine.v1.State
+	2,  // 53: ankole.engine.v1.Engine.SnapshotRevert:output_type -> ankole.engine.v1.State
+	2,  // 54: ankole.engine.v1.Engine.Expand:output_type -> ankole.engine.v1.State
+	2,  // 55: ankole.engine.v1.Engine.OptionsSet:output_type -> ankole.engine.v1.State
+	2,  // 56: ankole.engine.v1.Engine.FrontendStart:output_type -> ankole.engine.v1.State
+	2,  // 57: ankole.engine.v1.Engine.FrontendShutdown:output_type -> ankole.engine.v1.State
+	2,  // 58: ankole.engine.v1.Engine.ScrubStart:output_type -> ankole.engine.v1.State
+	2,  // 59: ankole.engine.v1.Engine.ScrubCancel:output_type -> ankole.engine.v1.State
+	32, // 60: ankole.engine.v1.Engine.SnapshotHash:output_type -> ankole.engine.v1.SnapshotHashState
+	32, // 61: ankole.engine.v1.Engine.SnapshotHashStatus:output_type -> ankole.engine.v1.SnapshotHashState
+	32, // 62: ankole.engine.v1.Engine.SnapshotHashCancel:output_type -> ankole.engine.v1.SnapshotHashState
+	31, // 63: ankole.engine.v1.Engine.SnapshotHashLockState:output_type -> ankole.engine.v1.SnapshotHashLockStateResponse
+	10, // 64: ankole.engine.v1.Engine.Metrics:output_type -> ankole.engine.v1.MetricsResponse
+	35, // 65: ankole.engine.v1.Engine.CloneSource:output_type -> ankole.engine.v1.CloneGrant
+	2,  // 66: ankole.engine.v1.Engine.SnapshotClone:output_type -> ankole.engine.v1.State
+	2,  // 67: ankole.engine.v1.Engine.SnapshotCloneCancel:output_type -> ankole.engine.v1.State
+	40, // 68: ankole.engine.v1.Engine.Version:output_type -> ankole.engine.v1.VersionResponse
+	46, // [46:69] is the sub-list for method output_type
+	23, // [23:46] is the sub-list for method input_type
+	23, // [23:23] is the sub-list for extension type_name
+	23, // [23:23] is the sub-list for extension extendee
+	0,  // [0:23] is the sub-list for field type_name
 }
 
 func init() { file_engine_v1_engine_proto_init() }
@@ -2795,7 +3265,7 @@ func file_engine_v1_engine_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_engine_v1_engine_proto_rawDesc), len(file_engine_v1_engine_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   44,
+			NumMessages:   49,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -45,6 +45,9 @@ const (
 	Engine_SnapshotHashCancel_FullMethodName    = "/ankole.engine.v1.Engine/SnapshotHashCancel"
 	Engine_SnapshotHashLockState_FullMethodName = "/ankole.engine.v1.Engine/SnapshotHashLockState"
 	Engine_Metrics_FullMethodName               = "/ankole.engine.v1.Engine/Metrics"
+	Engine_CloneSource_FullMethodName           = "/ankole.engine.v1.Engine/CloneSource"
+	Engine_SnapshotClone_FullMethodName         = "/ankole.engine.v1.Engine/SnapshotClone"
+	Engine_SnapshotCloneCancel_FullMethodName   = "/ankole.engine.v1.Engine/SnapshotCloneCancel"
 	Engine_Version_FullMethodName               = "/ankole.engine.v1.Engine/Version"
 )
 
@@ -93,6 +96,15 @@ type EngineClient interface {
 	SnapshotHashLockState(ctx context.Context, in *SnapshotHashLockStateRequest, opts ...grpc.CallOption) (*SnapshotHashLockStateResponse, error)
 	// Metrics tells what the volume's users did in the last whole second.
 	Metrics(ctx context.Context, in *MetricsRequest, opts ...grpc.CallOption) (*MetricsResponse, error)
+	// CloneSource gives out what another volume's engine needs to read a snapshot of this volume from its replicas, and nothing else.
+	// Nothing changes here. NOT_FOUND: no such snapshot; FAILED_PRECONDITION: it is marked removed.
+	CloneSource(ctx context.Context, in *CloneSourceRequest, opts ...grpc.CallOption) (*CloneGrant, error)
+	// SnapshotClone fills this volume, which is empty and has no frontend, with a snapshot of another one, in the background; progress
+	// is in State. Until it is complete the volume is offered to nobody. Asked again it goes on where it was interrupted, and succeeds
+	// where it is complete. INVALID_ARGUMENT: the snapshot is larger than the volume, or the grant is not for it. See docs/clone.md.
+	SnapshotClone(ctx context.Context, in *SnapshotCloneRequest, opts ...grpc.CallOption) (*State, error)
+	// SnapshotCloneCancel ends a clone; what was copied stays, incomplete. NOT_FOUND: none is under way.
+	SnapshotCloneCancel(ctx context.Context, in *SnapshotCloneCancelRequest, opts ...grpc.CallOption) (*State, error)
 	// Version says what the binary is.
 	Version(ctx context.Context, in *VersionRequest, opts ...grpc.CallOption) (*VersionResponse, error)
 }
@@ -304,6 +316,36 @@ func (c *engineClient) Metrics(ctx context.Context, in *MetricsRequest, opts ...
 	return out, nil
 }
 
+func (c *engineClient) CloneSource(ctx context.Context, in *CloneSourceRequest, opts ...grpc.CallOption) (*CloneGrant, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(CloneGrant)
+	err := c.cc.Invoke(ctx, Engine_CloneSource_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *engineClient) SnapshotClone(ctx context.Context, in *SnapshotCloneRequest, opts ...grpc.CallOption) (*State, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(State)
+	err := c.cc.Invoke(ctx, Engine_SnapshotClone_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *engineClient) SnapshotCloneCancel(ctx context.Context, in *SnapshotCloneCancelRequest, opts ...grpc.CallOption) (*State, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(State)
+	err := c.cc.Invoke(ctx, Engine_SnapshotCloneCancel_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *engineClient) Version(ctx context.Context, in *VersionRequest, opts ...grpc.CallOption) (*VersionResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(VersionResponse)
@@ -359,6 +401,15 @@ type EngineServer interface {
 	SnapshotHashLockState(context.Context, *SnapshotHashLockStateRequest) (*SnapshotHashLockStateResponse, error)
 	// Metrics tells what the volume's users did in the last whole second.
 	Metrics(context.Context, *MetricsRequest) (*MetricsResponse, error)
+	// CloneSource gives out what another volume's engine needs to read a snapshot of this volume from its replicas, and nothing else.
+	// Nothing changes here. NOT_FOUND: no such snapshot; FAILED_PRECONDITION: it is marked removed.
+	CloneSource(context.Context, *CloneSourceRequest) (*CloneGrant, error)
+	// SnapshotClone fills this volume, which is empty and has no frontend, with a snapshot of another one, in the background; progress
+	// is in State. Until it is complete the volume is offered to nobody. Asked again it goes on where it was interrupted, and succeeds
+	// where it is complete. INVALID_ARGUMENT: the snapshot is larger than the volume, or the grant is not for it. See docs/clone.md.
+	SnapshotClone(context.Context, *SnapshotCloneRequest) (*State, error)
+	// SnapshotCloneCancel ends a clone; what was copied stays, incomplete. NOT_FOUND: none is under way.
+	SnapshotCloneCancel(context.Context, *SnapshotCloneCancelRequest) (*State, error)
 	// Version says what the binary is.
 	Version(context.Context, *VersionRequest) (*VersionResponse, error)
 	mustEmbedUnimplementedEngineServer()
@@ -427,6 +478,15 @@ func (UnimplementedEngineServer) SnapshotHashLockState(context.Context, *Snapsho
 }
 func (UnimplementedEngineServer) Metrics(context.Context, *MetricsRequest) (*MetricsResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Metrics not implemented")
+}
+func (UnimplementedEngineServer) CloneSource(context.Context, *CloneSourceRequest) (*CloneGrant, error) {
+	return nil, status.Error(codes.Unimplemented, "method CloneSource not implemented")
+}
+func (UnimplementedEngineServer) SnapshotClone(context.Context, *SnapshotCloneRequest) (*State, error) {
+	return nil, status.Error(codes.Unimplemented, "method SnapshotClone not implemented")
+}
+func (UnimplementedEngineServer) SnapshotCloneCancel(context.Context, *SnapshotCloneCancelRequest) (*State, error) {
+	return nil, status.Error(codes.Unimplemented, "method SnapshotCloneCancel not implemented")
 }
 func (UnimplementedEngineServer) Version(context.Context, *VersionRequest) (*VersionResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Version not implemented")
@@ -787,6 +847,60 @@ func _Engine_Metrics_Handler(srv interface{}, ctx context.Context, dec func(inte
 	return interceptor(ctx, in, info, handler)
 }
 
+func _Engine_CloneSource_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(CloneSourceRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(EngineServer).CloneSource(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Engine_CloneSource_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(EngineServer).CloneSource(ctx, req.(*CloneSourceRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Engine_SnapshotClone_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(SnapshotCloneRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(EngineServer).SnapshotClone(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Engine_SnapshotClone_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(EngineServer).SnapshotClone(ctx, req.(*SnapshotCloneRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Engine_SnapshotCloneCancel_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(SnapshotCloneCancelRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(EngineServer).SnapshotCloneCancel(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Engine_SnapshotCloneCancel_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(EngineServer).SnapshotCloneCancel(ctx, req.(*SnapshotCloneCancelRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _Engine_Version_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(VersionRequest)
 	if err := dec(in); err != nil {
@@ -883,6 +997,18 @@ var Engine_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "Metrics",
 			Handler:    _Engine_Metrics_Handler,
+		},
+		{
+			MethodName: "CloneSource",
+			Handler:    _Engine_CloneSource_Handler,
+		},
+		{
+			MethodName: "SnapshotClone",
+			Handler:    _Engine_SnapshotClone_Handler,
+		},
+		{
+			MethodName: "SnapshotCloneCancel",
+			Handler:    _Engine_SnapshotCloneCancel_Handler,
 		},
 		{
 			MethodName: "Version",
