@@ -7,8 +7,8 @@
 package rig
 
 import (
-	"bytes"
 	"context"
+	"crypto/sha256"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -117,8 +117,9 @@ func Open(t testing.TB, cfg Config) (*Volume, error) {
 	if cfg.Transport == "" {
 		cfg.Transport = "nbd-unix"
 	}
-	v := &Volume{t: t, cfg: cfg, Name: "vol", UUID: uuid.NewString(), Size: cfg.Size, binary: bin, witness: &Witness{},
-		secret: hex.EncodeToString(bytes.Repeat([]byte{7}, 32))}
+	v := &Volume{t: t, cfg: cfg, Name: "vol", UUID: uuid.NewString(), Size: cfg.Size, binary: bin, witness: &Witness{}}
+	secret := sha256.Sum256([]byte(v.UUID)) // every volume has one of its own
+	v.secret = hex.EncodeToString(secret[:])
 	if v.Dir, v.lock, err = makeDirectory(); err != nil {
 		t.Fatal(err)
 	}
