@@ -317,6 +317,15 @@ func TestCloneKeepsItsBudget(t *testing.T) {
 	g.to.proc.Post(engine.SetRebuildBudget{})
 	g.to.ended()
 	g.whole("b")
+
+	// The budget that is used up when the last piece is copied holds nothing up for longer than it has to.
+	g = newCloneRig(t, 1, 1, scrubSize)
+	g.to.proc.Post(engine.SetRebuildBudget{BytesPerSecond: 1 << 20})
+	began := g.w.Now()
+	g.clone("b")
+	if took := g.w.Now().Sub(began); took > 3*time.Second {
+		t.Errorf("2 MiB at 1 MiB/s took %s", took)
+	}
 }
 
 // A replica of the target that dies midway is dropped; a rebuild gives it the content and, of an incomplete clone, the mark.

@@ -46,7 +46,7 @@ func (e *Engine) importMore() {
 
 // importDue is when the budget lets the import go on.
 func (e *Engine) importDue() clock.Ticks {
-	if j := e.importing; j != nil && j.paceAt > e.now && j.stage == importCopying {
+	if j := e.importing; j != nil && j.paceAt > e.now && (j.stage == importCopying || j.stage == importVerifying) {
 		return j.paceAt
 	}
 	return clock.Never
