@@ -178,7 +178,9 @@ func TestF7Clone(t *testing.T) {
 			t.Fatal("a clone whose engine was killed has succeeded")
 		}
 		c.serve()
-		c.to.Await("it says so", func(s *enginev1.State) bool { return s.GetClone().GetIncomplete() && s.GetClone().GetState() == "error" })
+		c.to.Await("it says so", func(s *enginev1.State) bool {
+			return s.GetClone().GetIncomplete() && s.GetClone().GetState() == "error"
+		})
 		if _, err := c.to.Control().FrontendStart(t.Context(), &enginev1.FrontendStartRequest{Frontend: "tgt-blockdev"}); err == nil {
 			t.Error("half a clone is offered")
 		}
