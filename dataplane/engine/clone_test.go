@@ -320,7 +320,11 @@ func TestCloneKeepsItsBudget(t *testing.T) {
 
 	// The budget that is used up when the last piece is copied holds nothing up for longer than it has to.
 	g = newCloneRig(t, 1, 1, scrubSize)
-	g.to.proc.Post(engine.SetRebuildBudget{BytesPerSecond: 1 << 20})
+	g.slowly()
+	g.damage(g.begin("b", nil))
+	g.midway()
+	g.to.restart()
+	g.slowly()
 	began := g.w.Now()
 	g.clone("b")
 	if took := g.w.Now().Sub(began); took > 3*time.Second {
