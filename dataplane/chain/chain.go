@@ -77,9 +77,11 @@ type Chain struct {
 	disks map[string]*DiskMeta
 	// layers are the files of the live chain from index 1, bottom first; the head is the last. With a backing file
 	// that one is index 1.
-	layers  []layer
-	backing bool
-	m       blockMap
+	layers []layer
+	// branches are the files off the live chain that a rebuild has open.
+	branches []layer
+	backing  bool
+	m        blockMap
 	// size and rebuilding are volume.meta's, for the data path: they change only while I/O is held back, whereas vm
 	// may be replaced beside it.
 	size       int64
@@ -232,6 +234,7 @@ func (c *Chain) release() error {
 			err = errors.Join(err, l.file.Close())
 		}
 	}
+	err = errors.Join(err, c.closeBranches())
 	for _, s := range []*slotFile{c.member, c.dirty, c.absentFile} {
 		if s != nil {
 			err = errors.Join(err, s.file.Close())

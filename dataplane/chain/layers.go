@@ -135,6 +135,14 @@ func (c *Chain) FinishRebuild() error {
 			return err
 		}
 	}
+	for _, l := range c.branches {
+		if err := c.syncFile(l.file); err != nil {
+			return err
+		}
+	}
+	if err := c.closeBranches(); err != nil {
+		return err
+	}
 	if err := c.syncDir(); err != nil {
 		return err
 	}

@@ -362,6 +362,9 @@ func (c *Chain) mergeLayers(i int) {
 // removeLeaf removes a layer that no other refers to and that is not open. Metadata goes after the image, durably: an
 // image without any would never be looked at again, while metadata without an image is cleared by the next open.
 func (c *Chain) removeLeaf(file string) error {
+	if err := c.closeBranches(); err != nil { // its space would stay taken
+		return err
+	}
 	if err := c.layerGoes(file); err != nil {
 		return err
 	}

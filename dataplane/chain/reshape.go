@@ -15,6 +15,8 @@ type Shape struct {
 	// NewHead gives the present head up instead.
 	HeadBecomes string
 	NewHead     bool
+	// Branches are the snapshots off the live chain, parents first; what the target has of these names is kept.
+	Branches []LayerSpec
 	// Untouched are snapshot files that the rebuild will not write to: their checksums stay.
 	Untouched []string
 }
@@ -39,7 +41,7 @@ func (c *Chain) Kept(layers []LayerSpec) []string {
 }
 
 // Reshape makes the directory of an open chain a rebuild target of shape s and opens it again: it keeps the snapshots it has,
-// makes those it lacks as empty sparse files, turns the head into a snapshot where asked to, and removes all other files.
+// on the live chain and off it, makes those it lacks as empty sparse files, turns the head into a snapshot where asked to, and removes all other files.
 // The content of what is kept is not looked at. Only where names are in another order than before everything is made anew.
 //
 // The record must have been made void before (VoidForRebuild), since a crash on the way leaves some mixture of the two
@@ -52,7 +54,7 @@ func Reshape(old *Chain, s Shape) (*Chain, error) {
 	failed := old.reshape(&s, anew)
 	err := old.Close()
 	if failed == nil && err == nil && anew {
-		failed = CreateSkeleton(old.fs, old.dir, s.Spec, opts)
+		failed = CreateSkeleton(old.fs, old.dir, s.all(), opts)
 	}
 	if err != nil {
 		return nil, errors.Join(failed, err)
@@ -62,6 +64,24 @@ func Reshape(old *Chain, s Shape) (*Chain, error) {
 		return nil, errors.Join(failed, err)
 	}
 	return c, failed
+}
+
+// all is the specification with the branches.
+func (s *Shape) all() Spec {
+	spec := s.Spec
+	spec.Layers = slices.Concat(s.Layers, s.Branches)
+	return spec
+}
+
+// names reports whether the shape has a snapshot of this file.
+func (s *Shape) names(file string) bool {
+	return slices.ContainsFunc(s.all().Layers, func(l LayerSpec) bool { return l.File == file })
+}
+
+// Validate is Spec.Validate for live chain and branches.
+func (s *Shape) Validate() error {
+	spec := s.all()
+	return spec.Validate()
 }
 
 // conflicts reports that the live chain has a layer of the shape which cannot be kept.
@@ -101,6 +121,9 @@ func (c *Chain) reshape(s *Shape, anew bool) error {
 		if err != nil {
 			return err
 		}
+	}
+	if err := c.reshapeBranches(s); err != nil {
+		return err
 	}
 	return c.reshapeHead(s)
 }
@@ -228,14 +251,14 @@ func (c *Chain) removeFiles(file string) error {
 	return nil
 }
 
-// removeUnnamed removes the snapshots that are not part of the shape, of other branches too.
+// removeUnnamed removes the snapshots that are not part of the shape.
 func (c *Chain) removeUnnamed(s *Shape) error {
 	names, err := c.fs.List(c.dir)
 	if err != nil {
 		return err
 	}
 	for _, name := range names {
-		if _, snap := snapshotName(name); !snap || slices.ContainsFunc(s.Layers, func(l LayerSpec) bool { return l.File == name }) {
+		if _, snap := snapshotName(name); !snap || s.names(name) {
 			continue
 		}
 		if err := c.removeLeaf(name); err != nil {

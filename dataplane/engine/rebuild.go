@@ -164,7 +164,7 @@ func (j *rebuildJob) survey() {
 	answers := map[*link]*wire.ControlReply{}
 	left := len(asked)
 	for _, l := range asked {
-		j.e.control(l, &wire.ControlRequest{Describe: &wire.DescribeRequest{Absent: j.target.member}}, func(code block.Code, r *wire.ControlReply) {
+		j.e.control(l, &wire.ControlRequest{Describe: &wire.DescribeRequest{Absent: j.target.member, Branches: true}}, func(code block.Code, r *wire.ControlReply) {
 			if code == block.OK && r.Chain != nil {
 				answers[l] = r
 			}
@@ -228,6 +228,9 @@ func side(r *wire.ControlReply, entry bool) rebuild.Side {
 			s.Removed = append(s.Removed, l.Name)
 		}
 	}
+	for _, l := range r.Chain.Branches {
+		s.Branches = append(s.Branches, l.Name)
+	}
 	if a := r.Absent; a != nil && entry {
 		s.First, s.Gone, s.Changed, s.AllChanged = a.First, a.Gone, a.Changed, a.AllChanged
 	}
@@ -238,6 +241,9 @@ func side(r *wire.ControlReply, entry bool) rebuild.Side {
 func (j *rebuildJob) prepare(from, to *wire.ControlReply) {
 	j.status.From = j.source.addr
 	j.shape = from.Chain
+	if to.Chain.Branches == nil || from.Chain.Branches == nil {
+		j.shape.Branches = nil // one of the two is older than they are: what is off the live chain is not brought over
+	}
 	h := &j.target.hello
 	source, target := side(from, true), side(to, h.Record == nil || h.Record.Generation == 0)
 	target.Blank = h.Blank
@@ -247,8 +253,11 @@ func (j *rebuildJob) prepare(from, to *wire.ControlReply) {
 	for i, l := range j.shape.Layers {
 		layers[i] = rebuild.Layer{Mode: a.Modes[i], Size: l.Size, Allocated: l.Allocated}
 	}
+	for i, l := range j.shape.Branches {
+		layers = append(layers, rebuild.Layer{Mode: a.Branches[i], Size: l.Size, Allocated: l.Allocated, Branch: true})
+	}
 	j.plan = rebuild.New(j.e.size, layers, !j.status.Delta)
-	j.e.event("rebuilding", j.target.addr, fmt.Sprintf("from %s, layers %v", j.source.addr, a.Modes))
+	j.e.event("rebuilding", j.target.addr, fmt.Sprintf("from %s, layers %v, branches %v", j.source.addr, a.Modes, a.Branches))
 	begin := &wire.BeginRebuild{ChainDescription: *j.shape, HeadBecomes: a.HeadBecomes, NewHead: a.NewHead, Untouched: a.Untouched(&source)}
 	j.e.control(j.target, &wire.ControlRequest{BeginRebuild: begin}, func(code block.Code, r *wire.ControlReply) {
 		switch {
@@ -369,7 +378,7 @@ func (j *rebuildJob) takeOver(reason string) {
 			break // nothing was copied yet: beginning again costs nothing
 		}
 		j.e.event("source-replaced", j.target.addr, fmt.Sprintf("%s follows %s: %s", l.addr, old.addr, reason))
-		j.e.control(l, &wire.ControlRequest{Describe: &wire.DescribeRequest{}}, func(code block.Code, r *wire.ControlReply) {
+		j.e.control(l, &wire.ControlRequest{Describe: &wire.DescribeRequest{Branches: true}}, func(code block.Code, r *wire.ControlReply) {
 			switch {
 			case j.dead:
 			case code != block.OK || r.Chain == nil || !sameShape(r.Chain, j.shape):
@@ -387,5 +396,6 @@ func (j *rebuildJob) takeOver(reason string) {
 
 // sameShape reports whether pieces of one chain are the same pieces of the other.
 func sameShape(a, b *wire.ChainDescription) bool {
-	return a.Size == b.Size && slices.EqualFunc(a.Layers, b.Layers, func(a, b wire.Layer) bool { return a.Name == b.Name && a.Size == b.Size })
+	same := func(a, b wire.Layer) bool { return a.Name == b.Name && a.Size == b.Size && a.Parent == b.Parent }
+	return a.Size == b.Size && slices.EqualFunc(a.Layers, b.Layers, same) && (b.Branches == nil || slices.EqualFunc(a.Branches, b.Branches, same))
 }

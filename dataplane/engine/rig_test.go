@@ -33,6 +33,7 @@ type rig struct {
 	size int64
 	// uuid is that of a second volume in the world, offline: no frontend is attached.
 	uuid    string
+	nonces  int
 	offline bool
 	fakes   []*fake
 	// real are addresses of replicas that are none.
@@ -76,7 +77,7 @@ func (g *rig) launch() {
 	}
 	core := engine.New(engine.Config{VolumeName: "v", VolumeUUID: g.uuid, Instance: "e", InstanceManager: "im", Secret: secret, Size: g.size,
 		Replicas: addrs, ReplicaTimeout: replicaTimeout, NoReplicaTimeout: noReplicaTimeout, Arena: g.arena, Witness: &g.witness,
-		Nonce:   func() []byte { return []byte("fedcba9876543210") },
+		Nonce:   func() []byte { g.nonces++; return fmt.Appendf(nil, "%08d76543210", g.nonces) },
 		OnState: func(s engine.State) { g.state = s },
 		Event:   func(e engine.Event) { g.events = append(g.events, fmt.Sprintf("%s %s %s", e.Name, e.Replica, e.Text)) }})
 	g.proc.Run(core)

@@ -39,6 +39,8 @@ type Side struct {
 	AllChanged bool
 	// Blank: nothing was ever written.
 	Blank bool
+	// Branches are the snapshots off the live chain, parents first.
+	Branches []string
 }
 
 func (s *Side) changed(name string) bool { return s.AllChanged || slices.Contains(s.Changed, name) }
@@ -51,6 +53,8 @@ type Arrangement struct {
 	HeadBecomes string
 	// NewHead: the target's head is given up.
 	NewHead bool
+	// Branches has one entry per snapshot off the source's live chain.
+	Branches []Mode
 }
 
 // Untouched lists the snapshots that nothing is written to.
@@ -73,8 +77,17 @@ func (a *Arrangement) Delta() bool { return !slices.Contains(a.Modes, Compare) }
 //
 // The target's head turns into the lowest snapshot that it lacks: the one that the source took first after the two parted.
 // Where that guess is wrong nothing is lost, since what is not certain is compared.
+//
+// A snapshot off the source's live chain that the target has, wherever, is compared: no account says whether all of what it is
+// read through is the same.
 func Arrange(source, target Side, same bool) Arrangement {
-	a := Arrangement{Modes: make([]Mode, len(source.Names)+1)}
+	a := Arrangement{Modes: make([]Mode, len(source.Names)+1), Branches: make([]Mode, len(source.Branches))}
+	for i, name := range source.Branches {
+		a.Branches[i] = Copy
+		if slices.Contains(target.Names, name) || slices.Contains(target.Branches, name) {
+			a.Branches[i] = Compare
+		}
+	}
 	if target.Blank {
 		for i := range a.Modes {
 			a.Modes[i] = Copy

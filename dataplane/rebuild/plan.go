@@ -34,9 +34,13 @@ type Layer struct {
 	Mode Mode
 	// Size is the file's in bytes, Allocated what of it the source has.
 	Size, Allocated int64
+	// Branch: it is off the live chain. Nobody reads it through the head, so it comes before all others.
+	Branch bool
+	// number is its place in what New was given, by which pieces name it.
+	number uint32
 }
 
-// Plan walks the layers of a chain bottom-up. Extents are given to it page by page as the replicas list them.
+// Plan walks the branches, then the layers of the live chain bottom-up. Extents are given to it page by page as the replicas list them.
 type Plan struct {
 	layers []Layer
 	size   int64 // of the volume
@@ -87,10 +91,17 @@ func (s pieceSet) count() (n int64) {
 	return n
 }
 
-// New returns a plan for layers, the last one being the head. all: everything is verified at the end, otherwise what Differs
+// New returns a plan for layers: those of the live chain, the head being the last of them, then those of branches, parents first. all: everything is verified at the end, otherwise what Differs
 // was told of.
 func New(size int64, layers []Layer, all bool) *Plan {
-	p := &Plan{layers: layers, size: size, delta: newPieceSet(size), all: all}
+	p := &Plan{size: size, delta: newPieceSet(size), all: all}
+	for _, branch := range []bool{true, false} {
+		for i, l := range layers {
+			if l.number = uint32(i); l.Branch == branch {
+				p.layers = append(p.layers, l)
+			}
+		}
+	}
 	for _, l := range layers {
 		if l.Mode == Copy || l.Mode == Compare {
 			p.total += l.Allocated
@@ -120,7 +131,7 @@ func (p *Plan) NeedExtents() (layer uint32, off int64, target, ok bool) {
 	if !p.begun || len(p.ranges) > 0 || len(p.retry) > 0 || p.next < 0 {
 		return 0, 0, false, false
 	}
-	return uint32(p.layer), p.next, p.target, true
+	return p.layers[p.layer].number, p.next, p.target, true
 }
 
 // advance moves to the next layer when the present one is listed and handed out.
@@ -186,7 +197,7 @@ func (p *Plan) Next() (piece Piece, ok bool) {
 			continue
 		}
 		n := min(r[1]-r[0], PieceSize-r[0]%PieceSize)
-		piece = Piece{Layer: uint32(p.layer), Off: r[0], Len: n, Head: head}
+		piece = Piece{Layer: p.layers[p.layer].number, Off: r[0], Len: n, Head: head}
 		r[0] += n
 		return piece, true
 	}
@@ -201,7 +212,7 @@ func (p *Plan) Next() (piece Piece, ok bool) {
 		p.pieces[n/64] &^= 1 << (n % 64)
 		off := n * PieceSize
 		if end := min(off+PieceSize, p.layers[p.layer].Size); off < end {
-			return Piece{Layer: uint32(p.layer), Off: off, Len: end - off, Head: head, Compare: true}, true
+			return Piece{Layer: p.layers[p.layer].number, Off: off, Len: end - off, Head: head, Compare: true}, true
 		}
 	}
 }

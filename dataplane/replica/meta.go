@@ -98,7 +98,7 @@ func (r *Replica) control(s *session, h *wire.Header, payload loop.Seg) {
 		q := m.Snapshot
 		r.blocking(s, &hdr, true, func() error { return r.chain.Snapshot(q.Name, q.UserCreated, q.Created, q.Labels) })
 	case m.Describe != nil:
-		r.describe(s, &hdr, m.Describe.Absent)
+		r.describe(s, &hdr, m.Describe)
 	case m.Regions != nil:
 		r.regions(s, &hdr, m.Regions.Member)
 	case m.Extents != nil:
@@ -264,8 +264,16 @@ func snapshotFile(name string) string {
 	return "volume-snap-" + name + ".img"
 }
 
-func (r *Replica) describe(s *session, h *wire.Header, absent string) {
-	r.enqueue(&metaOp{s: s, run: func() any { return r.description(absent) }, done: func(v any) {
+// describe needs the chain for itself where it opens branches: those that were open before are closed.
+func (r *Replica) describe(s *session, h *wire.Header, m *wire.DescribeRequest) {
+	absent, branches := m.Absent, m.Branches
+	r.enqueue(&metaOp{s: s, exclusive: branches, run: func() any {
+		res := r.description(absent)
+		if branches && res.err == nil {
+			res.reply.Chain.Branches, res.err = r.branches(res.reply.Snapshots)
+		}
+		return res
+	}, done: func(v any) {
 		res := v.(result)
 		if res.err != nil {
 			r.replyErr(s, h, res.err)
@@ -307,12 +315,29 @@ func (r *Replica) description(absent string) result {
 	return res
 }
 
+// branches opens the snapshots off the live chain and describes them.
+func (r *Replica) branches(all []wire.Layer) ([]wire.Layer, error) {
+	list, err := r.chain.OpenBranches()
+	out := make([]wire.Layer, 0, len(list)) // never nil: older replicas say nothing
+	for _, l := range list {
+		d := wire.Layer{Name: snapshotName(l.File), Size: l.Size, Parent: snapshotName(l.Meta.Parent), Removed: l.Meta.Removed,
+			UserCreated: l.Meta.UserCreated, Created: l.Meta.Created, Labels: l.Meta.Labels}
+		for _, s := range all {
+			if s.Name == d.Name {
+				d.Allocated = s.Allocated
+			}
+		}
+		out = append(out, d)
+	}
+	return out, err
+}
+
 // maxRanges bounds an answer to Extents.
 const maxRanges = 4096
 
 // listExtents lists the allocated ranges of a layer. The list is taken once per layer and handed out in pages.
 func (r *Replica) listExtents(s *session, h *wire.Header, m *wire.ExtentsRequest) {
-	if n := r.chain.Layers(); int(m.Layer) >= n {
+	if n := r.chain.Layers() + r.chain.Branches(); int(m.Layer) >= n {
 		r.reply(s, h, block.Invalid, wire.ControlReply{Error: fmt.Sprintf("chain has %d layers, no layer %d", n, m.Layer)})
 		return
 	}
@@ -320,8 +345,8 @@ func (r *Replica) listExtents(s *session, h *wire.Header, m *wire.ExtentsRequest
 		r.pageOfExtents(s, h, m)
 		return
 	}
-	file, _, _ := r.chain.Layer(int(m.Layer))
-	r.enqueue(&metaOp{s: s, run: func() any { return r.scan(file) }, done: func(v any) {
+	number := int(m.Layer)
+	r.enqueue(&metaOp{s: s, run: func() any { return r.scan(number) }, done: func(v any) {
 		res := v.(scanned)
 		if res.err != nil {
 			r.replyErr(s, h, res.err)
@@ -337,9 +362,9 @@ type scanned struct {
 	err    error
 }
 
-func (r *Replica) scan(file string) scanned {
+func (r *Replica) scan(number int) scanned {
 	ranges := [][2]int64{}
-	err := r.chain.LayerExtents(file, func(e disk.Extent) error {
+	err := r.extentsOf(number, func(e disk.Extent) error {
 		beg, end := widen(e.Off, e.Len)
 		if n := len(ranges); n > 0 && ranges[n-1][1] >= beg {
 			ranges[n-1][1] = max(ranges[n-1][1], end)
@@ -349,6 +374,15 @@ func (r *Replica) scan(file string) scanned {
 		return nil
 	})
 	return scanned{ranges, err}
+}
+
+// extentsOf goes through the extents of a file by its number.
+func (r *Replica) extentsOf(number int, fn func(disk.Extent) error) error {
+	if k := number - r.chain.Layers(); k >= 0 {
+		return r.chain.BranchExtents(k, fn)
+	}
+	file, _, _ := r.chain.Layer(number)
+	return r.chain.LayerExtents(file, fn)
 }
 
 func (r *Replica) pageOfExtents(s *session, h *wire.Header, m *wire.ExtentsRequest) {

@@ -41,14 +41,15 @@ func (r *Replica) beginRebuild(s *session, h *wire.Header, b *wire.BeginRebuild)
 			shape.Created, shape.HeadParent, shape.HeadLabels = l.Created, snapshotFile(l.Parent), l.Labels
 			break
 		}
-		shape.Layers = append(shape.Layers, chain.LayerSpec{File: snapshotFile(l.Name), Size: l.Size, Meta: chain.DiskMeta{
-			Name: snapshotFile(l.Name), Parent: snapshotFile(l.Parent), Removed: l.Removed, UserCreated: l.UserCreated,
-			Created: l.Created, Labels: l.Labels}})
+		shape.Layers = append(shape.Layers, layerSpec(l))
+	}
+	for _, l := range b.Branches {
+		shape.Branches = append(shape.Branches, layerSpec(l))
 	}
 	for _, name := range b.Untouched {
 		shape.Untouched = append(shape.Untouched, snapshotFile(name))
 	}
-	if err := shape.Spec.Validate(); err != nil {
+	if err := shape.Validate(); err != nil {
 		r.replyErr(s, h, err) // before what the directory holds is given up
 		return
 	}
@@ -64,6 +65,9 @@ func (r *Replica) beginRebuild(s *session, h *wire.Header, b *wire.BeginRebuild)
 				err = c.WriteDirty([]chain.Region{})
 			}
 		}
+		if c != nil && err == nil {
+			_, err = c.OpenBranches()
+		}
 		return recreated{c, err}
 	}, done: func(v any) {
 		res := v.(recreated)
@@ -76,6 +80,12 @@ func (r *Replica) beginRebuild(s *session, h *wire.Header, b *wire.BeginRebuild)
 	}})
 }
 
+// layerSpec is how a snapshot's file is made.
+func layerSpec(l wire.Layer) chain.LayerSpec {
+	return chain.LayerSpec{File: snapshotFile(l.Name), Size: l.Size, Meta: chain.DiskMeta{Name: snapshotFile(l.Name), Parent: snapshotFile(l.Parent),
+		Removed: l.Removed, UserCreated: l.UserCreated, Created: l.Created, Labels: l.Labels}}
+}
+
 func chainRecord(c *chain.Chain) (chain.Record, bool) {
 	if c == nil {
 		return chain.Record{}, false
@@ -83,7 +93,7 @@ func chainRecord(c *chain.Chain) (chain.Record, bool) {
 	return c.Record()
 }
 
-// fresh names what a shape makes anew.
+// fresh names what a shape makes anew, and the branches, which are written to wherever they differ.
 func (r *Replica) fresh(shape *chain.Shape) []string {
 	var names []string
 	kept := map[string]bool{shape.HeadBecomes: true}
@@ -94,6 +104,9 @@ func (r *Replica) fresh(shape *chain.Shape) []string {
 		if !kept[l.File] {
 			names = append(names, snapshotName(l.File))
 		}
+	}
+	for _, l := range shape.Branches {
+		names = append(names, snapshotName(l.File))
 	}
 	if shape.NewHead || shape.HeadBecomes != "" {
 		names = append(names, chain.HeadName)
@@ -124,22 +137,33 @@ func (r *Replica) finishRebuild(s *session, h *wire.Header) {
 		r.blocking(s, &hdr, true, func() error { return r.chain.FinishRebuild() })
 	}
 	j.pending++
-	for i := range r.chain.Layers() {
-		_, handle, _ := r.chain.Layer(i)
+	for i := range r.chain.Layers() + r.chain.Branches() {
+		_, handle, _ := r.layer(i)
 		j.pending++
 		r.op(loop.Op{Kind: loop.FileSync, Handle: loop.Handle(handle), Tag: j.tag(opWrite)})
 	}
 	r.step(j)
 }
 
-// runLayer reads, hashes, writes or punches one file of the chain for a rebuild.
+// layer returns a file by its number: of the live chain, bottom first, then of the branches that are open. live is its name, "" off the
+// live chain.
+func (r *Replica) layer(n int) (live string, handle int32, file disk.File) {
+	if k := n - r.chain.Layers(); k >= 0 {
+		handle, _, file = r.chain.Branch(k)
+		return "", handle, file
+	}
+	live, handle, _ = r.chain.Layer(n)
+	return live, handle, r.chain.LayerFile(n)
+}
+
+// runLayer reads, hashes, writes or punches one file for a rebuild.
 func (r *Replica) runLayer(s *session, h *wire.Header, payload loop.Seg) bool {
-	if int(h.Layer) >= r.chain.Layers() || h.Len == 0 || h.Len > block.MaxTransfer || (h.Off|h.Len)%block.Size != 0 || h.Off+h.Len > r.chain.Size() {
+	if int(h.Layer) >= r.chain.Layers()+r.chain.Branches() || h.Len == 0 || h.Len > block.MaxTransfer || (h.Off|h.Len)%block.Size != 0 || h.Off+h.Len > r.chain.Size() {
 		return r.refuse(s, h, payload)
 	}
-	file, handle, _ := r.chain.Layer(int(h.Layer))
+	live, handle, file := r.layer(int(h.Layer))
 	if h.Type == wire.LayerHash {
-		return r.layerHash(s, h, r.chain.LayerFile(int(h.Layer)))
+		return r.layerHash(s, h, file)
 	}
 	if h.Type == wire.LayerRead {
 		b, ok := r.arena.Get(int(h.Len))
@@ -165,8 +189,8 @@ func (r *Replica) runLayer(s *session, h *wire.Header, payload loop.Seg) bool {
 	}
 	j := r.newJob(s, h, payload)
 	j.next = func(j *job) {
-		if j.code == block.OK {
-			r.chain.MarkLayerWritten(file, j.h.Off, j.h.Len)
+		if j.code == block.OK && live != "" {
+			r.chain.MarkLayerWritten(live, j.h.Off, j.h.Len)
 		}
 		r.finish(j, j.code, loop.Seg{})
 	}
@@ -243,7 +267,7 @@ func (r *Replica) layerPunch(s *session, h *wire.Header, handle int32) {
 	head := int(h.Layer) == r.chain.Layers()-1
 	j := r.newJob(s, h, loop.Seg{})
 	j.next = func(j *job) {
-		if j.code != block.OK {
+		if j.code != block.OK || int(j.h.Layer) >= r.chain.Layers() {
 			r.finish(j, j.code, loop.Seg{})
 			return
 		}

@@ -75,6 +75,8 @@ type SnapshotRequest struct {
 // DescribeRequest may ask for the entry of an absent member; a replica's own name for its own.
 type DescribeRequest struct {
 	Absent string `json:"absent,omitempty"`
+	// Branches asks for the snapshots off the live chain too, and opens them for layer requests.
+	Branches bool `json:"branches,omitempty"`
 }
 
 // FinishRebuild has no parameters.
@@ -99,6 +101,9 @@ type ChainDescription struct {
 	Layers    []Layer `json:"layers"`
 	// HeadEmpty: the head has no block yet.
 	HeadEmpty bool `json:"headEmpty,omitempty"`
+	// Branches are the snapshots off the live chain, parents first, if they were asked for: their numbers follow those of Layers. Nil
+	// instead of empty: the replica is older than they are.
+	Branches []Layer `json:"branches,omitzero"`
 }
 
 // Layer is one file of a chain.

@@ -20,7 +20,7 @@ import (
 )
 
 // Version is the newest protocol version this code speaks; MinVersion the oldest. A peer picks the highest both know.
-// Version 3 added the engine's build to its hello.
+// Version 3 added the engine's build to its hello, and read-only sessions (reader.go).
 const (
 	Version    = 3
 	MinVersion = 1

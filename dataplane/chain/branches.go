@@ -1,0 +1,138 @@
+package chain
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+
+	"ankole.storage/disk"
+)
+
+// A revert leaves the newer snapshots as a branch: files that the live chain does not go through. A rebuild brings them over file by
+// file, so they can be opened beside the live chain, with numbers of their own.
+
+// branchFiles lists the snapshots off the live chain, parents before children, in an order that follows from names and parents alone.
+func (c *Chain) branchFiles() []string {
+	var out []string
+	for file := range c.disks {
+		if !isHeadFile(file) && c.layerIndex(file) == 0 {
+			out = append(out, file)
+		}
+	}
+	depth := func(file string) (n int) {
+		for d := c.disks[file]; d != nil && d.Parent != "" && n <= len(c.disks); d = c.disks[d.Parent] {
+			n++
+		}
+		return n
+	}
+	slices.Sort(out)
+	slices.SortStableFunc(out, func(a, b string) int { return depth(a) - depth(b) })
+	return out
+}
+
+// OpenBranches opens the snapshots off the live chain for a rebuild, for writing if this chain is its target, and describes them in the
+// order of their numbers. They stay open until the chain is closed or the set of files changes. No I/O on them may be under way.
+func (c *Chain) OpenBranches() ([]LayerInfo, error) {
+	if err := c.readable(); err != nil {
+		return nil, err
+	}
+	if err := c.closeBranches(); err != nil {
+		return nil, err
+	}
+	mode := disk.Direct
+	if c.opts.ReadOnly || !c.rebuilding {
+		mode |= disk.ReadOnly
+	}
+	var out []LayerInfo
+	for _, name := range c.branchFiles() {
+		f, err := c.fs.Open(c.path(name), mode)
+		if isNotFound(err) {
+			err = fmt.Errorf("%w: snapshot %s is missing", ErrCorrupt, name)
+		}
+		var info disk.Info
+		if err == nil {
+			c.branches = append(c.branches, layer{name: name, file: f})
+			info, err = f.Stat()
+		}
+		if err != nil {
+			return nil, errors.Join(err, c.closeBranches())
+		}
+		l := &c.branches[len(c.branches)-1]
+		l.size = min(info.Size/blockSize*blockSize, c.size)
+		d := *c.disks[name]
+		d.Labels, d.extra = maps.Clone(d.Labels), nil
+		out = append(out, LayerInfo{File: name, Handle: f.Handle(), Size: l.size, Meta: d})
+	}
+	return out, nil
+}
+
+func (c *Chain) closeBranches() error {
+	var err error
+	for _, l := range c.branches {
+		err = errors.Join(err, l.file.Close())
+	}
+	c.branches = nil
+	return err
+}
+
+// Branches is how many snapshots off the live chain are open.
+func (c *Chain) Branches() int { return len(c.branches) }
+
+// Branch returns the handle, the size and the file of the i-th of them. It does not block or allocate.
+func (c *Chain) Branch(i int) (handle int32, size int64, file disk.File) {
+	l := &c.branches[i]
+	return l.file.Handle(), l.size, l.file
+}
+
+// BranchExtents is LayerExtents for the i-th of them.
+func (c *Chain) BranchExtents(i int, fn func(disk.Extent) error) error {
+	if i >= len(c.branches) {
+		return fmt.Errorf("%w: %d snapshots off the live chain are open, not %d", ErrNotFound, len(c.branches), i+1)
+	}
+	return c.eachExtent(&c.branches[i], fn)
+}
+
+// reshapeBranches gives a rebuild target the snapshots off the live chain that it is to have, parents first: what it has of that name
+// keeps its content, whatever place it had.
+func (c *Chain) reshapeBranches(s *Shape) error {
+	for i := range s.Branches {
+		l := &s.Branches[i]
+		err := error(nil)
+		if _, there := c.disks[l.File]; there {
+			err = c.keepBranch(l)
+		} else {
+			err = c.freshLayer(l)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (c *Chain) keepBranch(l *LayerSpec) error {
+	if err := c.voidChecksum(l.File); err != nil {
+		return c.breaks(err)
+	}
+	f, err := c.fs.Open(c.path(l.File), disk.Direct)
+	if err != nil {
+		return err
+	}
+	defer f.Close() // synced below
+	info, err := f.Stat()
+	if err != nil {
+		return err
+	}
+	if info.Size != l.Size {
+		if err := f.Truncate(l.Size); err != nil {
+			return err
+		}
+		if err := c.syncFile(f); err != nil {
+			return err
+		}
+	}
+	d := l.Meta
+	d.extra = c.disks[l.File].extra
+	return c.writeDiskMeta(l.File, &d)
+}
