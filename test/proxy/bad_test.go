@@ -164,10 +164,10 @@ func useOf(t *testing.T, pid int) (u use) {
 
 // Bounds of what a client may cost the instance manager.
 const (
-	maxPerClient = 200  // KiB for a connection with a call
-	maxPerStream = 300  // KiB for a stream that nobody reads
-	leftOver     = 8    // descriptors that may be left of a thousand
-	clients      = 1000 // at once
+	maxPerClient = 200 * memoryFactor // KiB for a connection with a call
+	maxPerStream = 300 * memoryFactor // KiB for a stream that nobody reads
+	leftOver     = 8                  // descriptors that may be left of a thousand
+	clients      = 1000               // at once
 	streams      = 200
 )
 
