@@ -1,7 +1,7 @@
 # The entry points. Each is one script, so that it can be run and read without make.
 
 .DEFAULT_GOAL := help
-.PHONY: help build run test sim fuzz e2e bench lint generate clean
+.PHONY: help build run test sim fuzz e2e bench lint generate frozen clean
 
 help: ## show this
 	@sed -n 's/^\([a-z0-9]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 18
@@ -32,6 +32,9 @@ lint: ## format, vet, staticcheck, known vulnerabilities, rules about the reposi
 
 generate: ## regenerate protobuf code, deep copies and CRDs
 	@exec tools/generate.sh
+
+frozen: ## build programs as they were at an earlier commit, into bin/frozen: COMMIT=…
+	@tools/frozen.sh $(COMMIT)
 
 clean: ## remove what was built and measured (the cluster's state in .ankole stays)
 	rm -rf bin bench/results

@@ -165,3 +165,22 @@ func TestImportRefusesNonsense(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// FuzzImport imports whatever another engine may have said.
+func FuzzImport(f *testing.F) {
+	f.Add([]byte(`{"version":1,"file":"vol","size":4096,"flags":1}`))
+	f.Add([]byte(`{"version":1,"file":"vol","size":-1}`))
+	f.Fuzz(func(t *testing.T, state []byte) {
+		k := &script{tb: t, arena: loop.NewArena(32 << 20), replies: map[uint64][]byte{}, errors: map[uint64]int32{}, auto: true, unique: 2}
+		defer k.arena.Close()
+		x := frontend.Export{Transport: Transport, State: state, Descriptors: []frontend.Descriptor{{Kind: KindDevice, FD: 9}}}
+		var err error
+		if k.f, err = Import(Config{Owner: 5, Arena: k.arena, File: "vol"}, x); err != nil {
+			return
+		}
+		k.f.Start(&k.out)
+		k.run()
+		k.ask(opGetattr, fileNode, words(0, 0))
+		k.stop()
+	})
+}

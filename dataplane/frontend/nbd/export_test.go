@@ -99,7 +99,6 @@ type handOverTest struct {
 	pending []frontend.Request
 	reads   map[uint64]int
 	last    int // the newest request the engine has been given
-	fail    bool
 }
 
 // plan makes a stream: each request has a place of its own on the volume, so that its number can be told from its offset.
@@ -467,4 +466,33 @@ func TestImportRefusesNonsense(t *testing.T) {
 	if _, err := Import(Config{Owner: 3, Arena: arena, Export: "vol"}, good); err != nil {
 		t.Fatal(err)
 	}
+}
+
+// FuzzImport imports whatever another engine may have said, and plays on with what is accepted.
+func FuzzImport(f *testing.F) {
+	server := []byte(`{"version":1,"export":"vol","size":67108864}`)
+	f.Add(server, []byte(`{"phase":"transmission","unsent":"AAAA"}`), requestBytes(0, cmdRead, 1, 0, 512, nil))
+	f.Add(server, []byte(`{"phase":"transmission","write":{"cookie":1,"off":4096,"size":2097152,"done":1048576,"errno":5}}`), make([]byte, 700))
+	f.Add(server, []byte(`{"phase":"transmission","skip":{"left":512,"cookie":3,"errno":22}}`), make([]byte, 600))
+	f.Add(server, []byte(`{"phase":"options","options":3,"noZeroes":true}`), intoTransmission()[4:])
+	f.Add(server, []byte(`{"phase":"draining"}`), []byte{})
+	f.Fuzz(func(t *testing.T, state, client, unread []byte) {
+		k := &script{tb: t, arena: loop.NewArena(48 << 20), peers: map[loop.Handle]*peer{1: {h: 1}}, auto: true}
+		defer k.arena.Close()
+		x := frontend.Export{Transport: Transport, State: state, Descriptors: []frontend.Descriptor{
+			{Kind: kindListener, FD: testListener}, {Kind: kindClient, FD: 1, State: client, Unread: unread}}}
+		s, err := Import(Config{Owner: 3, Arena: k.arena, Export: "vol"}, x)
+		if err != nil {
+			if n := k.arena.InUse(); n != 0 {
+				t.Fatalf("%d buffers are in use after a refusal", n)
+			}
+			return
+		}
+		k.s = s
+		k.s.Start(&k.out)
+		k.s.Resume(&k.reqs, &k.out)
+		k.engine()
+		k.run()
+		k.stop()
+	})
 }
