@@ -65,7 +65,10 @@ func FuzzRequests(f *testing.F) {
 		{SetRecord: &wire.RecordMessage{VolumeUUID: volumeUUID, Epoch: 1, Generation: 1, Members: []string{""}}},
 		{BeginRebuild: &wire.BeginRebuild{ChainDescription: wire.ChainDescription{Size: 4096, Layers: []wire.Layer{{Name: "a", Parent: "a", Size: -1}}}}},
 		{BeginRebuild: &wire.BeginRebuild{ChainDescription: wire.ChainDescription{Size: 1 << 20, Layers: []wire.Layer{{Size: 1 << 20}}}, HeadBecomes: "../x"}},
-		{Describe: &wire.DescribeRequest{Absent: "nobody"}}, release, keep, {Regions: &wire.RegionsRequest{Member: ""}},
+		{Describe: &wire.DescribeRequest{Absent: "nobody", Branches: true}}, {ViewExtents: &wire.ViewExtents{Off: -1}},
+		{ImportMark: &wire.ImportMark{What: "x\"\n"}},
+		{BeginRebuild: &wire.BeginRebuild{ChainDescription: wire.ChainDescription{Size: 1 << 20, Layers: []wire.Layer{{Size: 1 << 20}},
+			Branches: []wire.Layer{{Name: "b", Parent: "b", Size: 4096}}}}}, release, keep, {Regions: &wire.RegionsRequest{Member: ""}},
 	} {
 		f.Add(uint8(wire.Control), uint8(0), int64(0), int64(0), uint32(0), wire.Marshal(m))
 	}
