@@ -16,7 +16,7 @@ type Check struct {
 
 const identical = "identical replicas"
 
-// Checks are made in this order; the last ones end the engine.
+// Checks are made in this order; the last one ends the engine.
 var Checks []Check
 
 func init() {
@@ -24,6 +24,9 @@ func init() {
 		{"content", (*run).checkContent},
 		{identical, (*run).checkIdentical},
 		{"account of absences", (*run).checkAccounts},
+		{"scrub", (*run).checkScrub},
+		{"snapshots", (*run).checkSnapshots},
+		{"memory", (*run).checkMemory},
 	}
 }
 

@@ -282,6 +282,7 @@ func (n *Node) PowerOff(processes ...*Process) {
 // PowerOn lets the node work again. Who sends to what ran there before is told now.
 func (n *Node) PowerOn() {
 	n.off = false
+	n.boot++
 	ghosts := n.ghosts
 	n.ghosts = nil
 	for _, c := range ghosts {

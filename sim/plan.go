@@ -91,6 +91,9 @@ func PlanFor(seed uint64) Plan {
 	for range faults {
 		p.Faults = append(p.Faults, planFault(r, p.Time))
 	}
+	if slices.ContainsFunc(p.Faults, func(f Planned) bool { return f.Name == "rot" }) {
+		p.Chores = max(p.Chores, 4*faults) // snapshots have to be there before one rots
+	}
 	slices.SortStableFunc(p.Faults, func(a, b Planned) int { return int(a.At - b.At) })
 	return p
 }

@@ -13,8 +13,9 @@ type Node struct {
 	Name  string
 	Disk  *Disk
 	index int
-	// off is without power.
-	off bool
+	// off is without power; boot counts how often it was switched on.
+	off  bool
+	boot byte
 	// drift is how much faster its clock goes than the world's, in parts per thousand; epoch is what it showed at the start.
 	drift int64
 	epoch clock.Ticks
@@ -63,6 +64,8 @@ type Process struct {
 	address string
 	signals map[loop.Handle]*Signal
 	disk    []*diskOp // in flight
+	// keeps is how many buffers the core has from its beginning to its end.
+	keeps int
 	// answerDelay is how much longer the call being made takes to answer.
 	answerDelay time.Duration
 }
@@ -82,7 +85,7 @@ func (w *World) Spawn(name string, arena *loop.Arena, n *Node) *Process {
 
 // Run gives the process its core and lets it make its first step.
 func (p *Process) Run(c loop.Core) {
-	p.core = c
+	p.core, p.keeps = c, p.arena.InUse()
 	p.wake()
 }
 

@@ -40,7 +40,7 @@ func (r *Replica) Chain() *chain.Chain { return r.chain }
 
 func (r *Replica) options() (chain.Options, chain.Spec) {
 	uuid, _ := replica.ParseUUID(r.v.UUID) // one of the simulation
-	return chain.Options{Size: r.v.Size, VolumeUUID: uuid, Rand: worldRand{r.v.W}},
+	return chain.Options{Size: r.v.Size, VolumeUUID: uuid, Rand: worldRand{r.v.W}, Boot: chain.Boot{1 + r.Node.boot}},
 		chain.Spec{Size: r.v.Size, VolumeUUID: uuid, Self: r.Name, Created: created}
 }
 

@@ -2,7 +2,9 @@ package sim
 
 import (
 	"fmt"
+	"math/rand/v2"
 	"runtime/debug"
+	"slices"
 	"time"
 
 	"ankole.storage/block"
@@ -46,11 +48,18 @@ type run struct {
 	faults map[string]int
 	// taken are the acknowledged snapshots that were not removed, expanded is the largest size that was acknowledged.
 	taken    map[string]taken
+	asked    []*asked
 	managed  map[string]int
 	expanded int64
 	// undo ends the faults that last.
 	undo     map[int]func()
 	faulting bool
+	// rotten is the damage that is to be put right, nil for none.
+	rotten *rotten
+	// perish chooses what rots when the next scrub has ended, nil for nothing.
+	perish *rand.Rand
+	// scrubOf is the rot that was there when the last scrub began.
+	scrubOf *rotten
 	// sickDisks counts disks that give errors.
 	sickDisks int
 	// hot counts reasons for clients to be in a hurry; pause is how long they wait otherwise.
@@ -69,7 +78,7 @@ func (p Plan) Play() Result {
 	r.v.Timeouts, r.v.ReplaceAfter, r.v.Bug = p.Timeouts, p.ReplaceAfter, p.Bug
 	defer r.v.Close()
 	r.check.Oldest = r.oldestRead
-	r.v.Serves, r.v.Gone = r.settle, r.engineGone
+	r.v.Serves, r.v.Gone, r.v.Scrubbed, r.v.Rebuilds = r.settle, r.engineGone, r.scrubbed, r.unrot
 	for i, n := range r.v.Nodes {
 		n.drift = p.Drift[i]
 		n.epoch = clock.Ticks(i) * clock.Ticks(time.Hour)
@@ -99,6 +108,9 @@ func (p Plan) Play() Result {
 // healTime is how long a volume may take to become healthy when nothing is wrong any more: a gathering with a silent replica
 // (8 s), a witness asked again and a few rebuilds that end in timeouts (16 s for the last replica).
 const healTime = 2 * time.Minute
+
+// mendTime is how long regions in which a write has failed may stay torn when there is space again: the engine tries every minute.
+const mendTime = 3 * time.Minute
 
 // plant makes the mistakes of a bug.
 func (r *run) plant(b Bug) {
@@ -148,6 +160,9 @@ func (r *run) play() error {
 	r.endFaults()
 	if !r.settled() {
 		return r.stuck()
+	}
+	if !w.Until(mendTime, func() bool { return r.check.Err != nil || r.v.Current.state.Torn == 0 }) {
+		return fmt.Errorf("replicas may still differ in %d regions %s after the last fault has ended", r.v.Current.state.Torn, mendTime)
 	}
 	for _, c := range Checks {
 		if p.Bug == bugRottenHead && c.Name == identical {
@@ -201,7 +216,7 @@ func (r *run) stuck() error {
 // busy tells whether clients should go on.
 func (r *run) busy() bool { return r.faulting && r.requests < r.plan.Operations }
 
-// oldestRead tells when the oldest read began that a living engine owes an answer to.
+// oldestRead tells when the oldest request to read, or of the operator, was made that a living engine owes an answer to.
 func (r *run) oldestRead() clock.Ticks {
 	oldest, left := clock.Never, r.reads[:0]
 	for _, k := range r.reads {
@@ -211,16 +226,22 @@ func (r *run) oldestRead() clock.Ticks {
 		}
 	}
 	r.reads = left
+	for _, a := range r.asked {
+		if a.engine.alive {
+			oldest = min(oldest, a.began)
+		}
+	}
 	return oldest
 }
 
+// idle tells whether nobody waits for an answer.
 func (r *run) idle() bool {
 	for _, c := range r.clients {
 		if c.waits != nil {
 			return false
 		}
 	}
-	return true
+	return !slices.ContainsFunc(r.asked, func(a *asked) bool { return a.engine.alive })
 }
 
 // engineGone lets clients go on without an engine.

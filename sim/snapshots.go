@@ -21,11 +21,16 @@ func init() {
 		Chore{"purge", 2, (*run).purgeSnapshots},
 		Chore{"expand", 1, (*run).expandVolume},
 	)
-	Checks = append(Checks, Check{"snapshots", (*run).checkSnapshots})
 }
 
 // taken is what a snapshot held when the operator was told that it exists, by offset of checkPiece bytes.
 type taken map[int64][]byte
+
+// asked is something that the operator has no answer to yet. What a snapshot may hold must not be forgotten.
+type asked struct {
+	engine *EngineProcess
+	began  clock.Ticks
+}
 
 // operate posts a message to the engine in charge. answered is called if it answers in time and lives.
 func (r *run) operate(what string, done func(), message func(reply func(error)) any, answered func(err error)) bool {
@@ -33,11 +38,14 @@ func (r *run) operate(what string, done func(), message func(reply func(error)) 
 	if e == nil || !e.Alive() || !e.state.Serving {
 		return false
 	}
+	a := &asked{e, r.w.Now()}
+	r.asked = append(r.asked, a)
 	e.Post(message(func(err error) {
 		if err == nil {
 			r.managed[what]++
 		}
 		answered(err)
+		r.asked = slices.DeleteFunc(r.asked, func(o *asked) bool { return o == a })
 		done()
 	}))
 	return true
@@ -94,11 +102,15 @@ func (r *run) removeSnapshot(rnd *rand.Rand, done func()) bool {
 	if !r.operate("remove", done, func(reply func(error)) any { return engine.RemoveSnapshot{Name: name, Reply: reply} }, func(error) {}) {
 		return false
 	}
+	if d := r.rotten; d != nil && d.snapshot == name {
+		r.unrot() // a scrub leaves it out
+	}
 	delete(r.taken, name) // from now on it may be gone
 	return true
 }
 
 func (r *run) purgeSnapshots(_ *rand.Rand, done func()) bool {
+	r.unrot()
 	return r.operate("purge", done, func(reply func(error)) any { return engine.PurgeSnapshots{Reply: reply} }, func(error) {})
 }
 

@@ -44,8 +44,11 @@ type Volume struct {
 	upgrade *upgrade
 	// Serves is called when an engine begins to serve, Gone when it has ended.
 	Serves, Gone func(e *EngineProcess)
-	starts       int
-	arenas       []*loop.Arena
+	// Scrubbed is called when a scrub has ended, Rebuilds before a replica is rebuilt.
+	Scrubbed func(e *EngineProcess, s *engine.Scrubbing)
+	Rebuilds func()
+	starts   int
+	arenas   []*loop.Arena
 	// spare arenas belonged to processes that are dead.
 	spare []*loop.Arena
 	// Dropped counts replicas dropped, Rebuilt rebuilds completed, Repaired changes of a chain that a start made the same.
@@ -225,7 +228,11 @@ func (v *Volume) lease() time.Duration {
 }
 
 func (v *Volume) changed(e *EngineProcess, s engine.State) {
+	was := e.state.Scrub
 	e.state = s
+	if v.Scrubbed != nil && was != nil && was.Running && s.Scrub != nil && !s.Scrub.Running {
+		v.Scrubbed(e, s.Scrub)
+	}
 	if s.Serving && !e.served {
 		e.served = true
 		if v.Serves != nil {
@@ -240,6 +247,10 @@ func (v *Volume) event(name string, e engine.Event) {
 		v.Dropped++
 	case "unfinished-change":
 		v.Repaired++
+	case "rebuilding":
+		if v.Rebuilds != nil {
+			v.Rebuilds()
+		}
 	case "rebuilt":
 		v.Rebuilt++
 	case "rebuild-differs":

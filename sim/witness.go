@@ -13,8 +13,9 @@ type Witness struct {
 	Down   bool
 	w      *World
 	record quorum.WitnessRecord
-	// backup is a record as it was a while ago, for a restore.
-	backup quorum.WitnessRecord
+	// past are the records it has held before, for a restore; late counts swaps that may still arrive.
+	past []quorum.WitnessRecord
+	late int
 	// down witnesses answer nobody; lossy ones lose one answer in two of what they carry out; slow is added to answers.
 	down  int
 	lossy bool
@@ -46,7 +47,8 @@ func (w *Witness) Swap(expected, next quorum.WitnessRecord) (quorum.WitnessRecor
 	}
 	same := expected.Epoch == w.record.Epoch && expected.Record.Equal(w.record.Record)
 	if same {
-		w.backup, w.record = w.record, next
+		w.past = append(w.past, w.record)
+		w.record = next
 	}
 	return w.record, same, nil
 }
@@ -85,7 +87,11 @@ func (c *witnessCalls) Swap(expected, next quorum.WitnessRecord) (quorum.Witness
 	if !arrives {
 		if c.lossy && c.w.Rand.IntN(2) == 0 {
 			// It is on its way still, and arrives after the caller has given up.
-			c.w.After(c.w.Between(0, 2*witnessTimeout), func() { _, _, _ = c.Witness.Swap(expected, next) })
+			c.late++
+			c.w.After(c.w.Between(0, 2*witnessTimeout), func() {
+				c.late--
+				_, _, _ = c.Witness.Swap(expected, next)
+			})
 		}
 		return quorum.WitnessRecord{}, false, errWitnessDown
 	}

@@ -108,7 +108,7 @@ func (c *crash) node(old *node) *node {
 	if n := c.copies[old]; n != nil {
 		return n
 	}
-	n := &node{inode: old.inode, mtime: old.mtime, ctime: old.ctime}
+	n := &node{inode: old.inode, mtime: old.mtime, ctime: old.ctime, bad: maps.Clone(old.bad)}
 	c.copies[old] = n
 	if old.data != nil {
 		n.data = old.data.afterCrash(c.r, c.spare)

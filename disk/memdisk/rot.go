@@ -47,6 +47,37 @@ func (fs *FS) Unreadable(name string, off, n int64) error {
 	return nil
 }
 
+// Readable ends every Unreadable.
+func (fs *FS) Readable() {
+	fs.mu.Lock()
+	defer fs.mu.Unlock()
+	fs.root.readable()
+}
+
+func (n *node) readable() {
+	n.bad = nil
+	if n.dir != nil {
+		for _, k := range n.dir.entries {
+			k.readable()
+		}
+	}
+}
+
+// Peek reads what the medium and the cache hold of a file, whatever faults are injected. Beyond the end are zeroes.
+func (fs *FS) Peek(name string, p []byte, off int64) error {
+	fs.mu.Lock()
+	defer fs.mu.Unlock()
+	node, err := fs.walk(name)
+	if err == nil && node.data == nil {
+		err = disk.ErrNotFound
+	}
+	if err != nil {
+		return place("peek", name, err)
+	}
+	node.data.read(p, off)
+	return nil
+}
+
 func (n *node) isBad(off, length int64) bool {
 	for i := off / pageSize; len(n.bad) > 0 && i*pageSize < off+length; i++ {
 		if n.bad[i] {
