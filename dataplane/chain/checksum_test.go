@@ -149,6 +149,16 @@ func TestHashFindsRot(t *testing.T) {
 	if r := w.hash("a", false); !r.Reused || !r.Corrupted {
 		t.Fatalf("%+v", r)
 	}
+	// An error of the disk is not remembered: it may pass, and a write ends it.
+	w.hash("b", false)
+	w.must(fs.Unreadable(image("b"), 65536, 1))
+	if r := w.hash("b", true); !r.Corrupted || len(r.Rot) != 1 || !r.Rot[0].Unreadable {
+		t.Fatalf("%+v", r)
+	}
+	fs.Readable()
+	if r := w.hash("b", false); r.Corrupted {
+		t.Fatalf("the disk has got over it: %+v", r)
+	}
 	// Also where only the sums of pieces are left to tell.
 	w.must(fs.Remove(image("a") + ".checksum"))
 	if r := w.hash("a", false); !r.Corrupted || len(r.Rot) != 1 {

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"hash/crc64"
+	"slices"
 
 	"ankole.storage/disk"
 )
@@ -301,8 +302,9 @@ func (h *Hash) Finish(hashedAt string) (HashResult, error) {
 // recordRot leaves the checksums that the file disagrees with as they are, and says so beside them.
 func (h *Hash) recordRot(hashedAt string) error {
 	h.c.opts.Log.Error("snapshot file is not what it was", "dir", h.c.dir, "file", h.file, "pieces", len(h.bad))
-	if !h.holds {
-		return nil
+	silent := !h.partial || slices.ContainsFunc(h.bad, func(r Rot) bool { return !r.Unreadable })
+	if !h.holds || !silent {
+		return nil // an error of the disk may pass, and is told by whoever reads
 	}
 	s := h.recorded
 	s.SilentlyCorrupted, s.LastHashedAt = true, hashedAt
