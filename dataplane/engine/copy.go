@@ -377,7 +377,7 @@ func (j *rebuildJob) verify(off, n int64) {
 		}
 		j.more()
 	}
-	if j.dead || src == nil {
+	if j.dead || src == nil || j.stage == stageCopying { // something has to be copied again first
 		end(true)
 		return
 	}

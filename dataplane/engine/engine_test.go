@@ -295,6 +295,14 @@ func TestWriteThatOnlyTheTargetTookFails(t *testing.T) {
 	if code := g.finish(c); code != block.IOError {
 		t.Fatalf("acknowledged with %s, and no RW replica has it", code)
 	}
+	// It is copied over again where it was copied already, and the rebuild goes on to its end.
+	g.fakes[0].script, target.script = nil, nil
+	target.release()
+	g.until("x joins", func() bool { return g.modes() == "a=RW x=RW" || strings.Contains(g.modes(), "ERR") })
+	g.expectModes("a=RW x=RW")
+	if !bytes.Equal(g.fakes[0].read(mib, 4096), target.read(mib, 4096)) {
+		t.Error("the target has what failed elsewhere")
+	}
 }
 
 // A replica is rebuilt while the volume is used, gets unaligned writes as whole blocks, and joins.

@@ -329,6 +329,9 @@ func (e *Engine) writeDone(t *task) {
 		e.quiet()
 		return
 	}
+	if j := e.rebuilding(); code != block.OK && j != nil && t.ok&e.mask(WO) != 0 {
+		j.tookAlone(t.off, t.n)
+	}
 	e.dirty.end(e, t, code != block.OK)
 	e.hold(t, code)
 	e.quiet()

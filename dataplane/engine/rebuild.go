@@ -342,6 +342,17 @@ func (j *rebuildJob) zeroed(off, n int64) {
 	}
 }
 
+// tookAlone notes that a write failed on all replicas, and the target has it: it is to have what the others have.
+func (j *rebuildJob) tookAlone(off, n int64) {
+	if j.plan == nil || j.dead {
+		return
+	}
+	j.plan.Again(off, n)
+	if j.stage == stageVerifying {
+		j.stage = stageCopying
+	}
+}
+
 // finish makes the target complete on its disk, then proposes it as a member.
 func (j *rebuildJob) finish() {
 	j.e.control(j.target, &wire.ControlRequest{FinishRebuild: &wire.FinishRebuild{}}, func(code block.Code, r *wire.ControlReply) {

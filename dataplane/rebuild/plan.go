@@ -122,6 +122,19 @@ func (p *Plan) Differs(off, n int64) {
 	}
 }
 
+// Again adds a range in which the target's head has what the source's has not, whether or not it was copied: these pieces are
+// handed out next, to be compared. CopyDone may become false by it.
+func (p *Plan) Again(off, n int64) {
+	p.Differs(off, n)
+	head := len(p.layers) - 1
+	end := min(off+n, p.size, p.layers[head].Size)
+	for off -= off % PieceSize; off < end; off += PieceSize {
+		size := min(PieceSize, p.layers[head].Size-off)
+		p.Retry(Piece{Layer: uint32(head), Off: off, Len: size, Head: true, Compare: true})
+		p.total += size
+	}
+}
+
 // AtHead reports whether the head has been begun.
 func (p *Plan) AtHead() bool { return p.layer >= len(p.layers)-1 && p.begun }
 
