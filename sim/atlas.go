@@ -106,6 +106,11 @@ func powerAll(r *run, _ *rand.Rand) (func(), bool) {
 }
 
 func (r *run) powerOff(n *Node) {
+	for _, x := range r.v.Replicas {
+		if x.Node == n {
+			r.unheard[x.Addr()] = true
+		}
+	}
 	r.v.PowerOff(n)
 	r.check.PowerLost(r.w.Now())
 }

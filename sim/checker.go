@@ -35,6 +35,9 @@ type Checker struct {
 	powerLost     clock.Ticks // the last time
 	// Oldest tells when the oldest read began that may still be answered: what it may return is not forgotten.
 	Oldest func() clock.Ticks
+	// Pins tells whether what is read now has to stay. It need not while an engine counts on a replica that has lost power and has not
+	// heard of it: if the others are lost to it first, that one is all that is left.
+	Pins func() bool
 	// Reads, Writes and Flushes count what was checked.
 	Reads, Writes, Flushes int
 	// Err is the first violation, At the sector it was found in.
@@ -45,7 +48,7 @@ type Checker struct {
 // NewChecker returns a checker of a volume of zeroes.
 func NewChecker(size int64) *Checker {
 	return &Checker{sectors: make([]sector, size/block.SectorSize), At: -1, powerLost: -1,
-		Oldest: func() clock.Ticks { return clock.Never }}
+		Oldest: func() clock.Ticks { return clock.Never }, Pins: func() bool { return true }}
 }
 
 // initial is what a sector holds that nobody has written.
@@ -161,6 +164,7 @@ func (c *Checker) Flushed(began clock.Ticks) {
 // Read checks what a read that began at began and ends now has returned.
 func (c *Checker) Read(began, now clock.Ticks, off int64, data []byte) {
 	c.Reads++
+	pins := began > c.powerLost && c.Pins()
 	c.each(off, int64(len(data)), func(s *sector, i int64) {
 		p := data[(i*block.SectorSize - off):][:block.SectorSize]
 		w, ok := unstamp(p, i)
@@ -188,7 +192,9 @@ func (c *Checker) Read(began, now clock.Ticks, off int64, data []byte) {
 				return
 			}
 		}
-		e.seen = min(e.seen, now)
+		if pins {
+			e.seen = min(e.seen, now)
+		}
 	})
 }
 

@@ -9,6 +9,7 @@ import (
 
 	"ankole.storage/block"
 	"ankole.storage/clock"
+	"ankole.storage/dataplane/engine"
 )
 
 // Result is what one play of a plan came to.
@@ -47,8 +48,10 @@ type run struct {
 	reads  []int
 	faults map[string]int
 	// taken are the acknowledged snapshots that were not removed, expanded is the largest size that was acknowledged.
-	taken    map[string]taken
-	asked    []*asked
+	taken map[string]taken
+	asked []*asked
+	// unheard are addresses of replicas that have lost power, and an engine may not have heard of it.
+	unheard  map[string]bool
 	managed  map[string]int
 	expanded int64
 	// undo ends the faults that last.
@@ -73,11 +76,11 @@ func Run(seed uint64) Result { return PlanFor(seed).Play() }
 // Play simulates a plan.
 func (p Plan) Play() Result {
 	w := NewWorld(p.Seed)
-	r := &run{plan: p, w: w, check: NewChecker(p.Size), faults: map[string]int{}, managed: map[string]int{}, taken: map[string]taken{}, undo: map[int]func(){}, faulting: true}
+	r := &run{plan: p, w: w, check: NewChecker(p.Size), faults: map[string]int{}, managed: map[string]int{}, taken: map[string]taken{}, undo: map[int]func(){}, unheard: map[string]bool{}, faulting: true}
 	r.v = NewVolume(w, p.Replicas, p.Size)
 	r.v.Timeouts, r.v.ReplaceAfter, r.v.Bug = p.Timeouts, p.ReplaceAfter, p.Bug
 	defer r.v.Close()
-	r.check.Oldest = r.oldestRead
+	r.check.Oldest, r.check.Pins = r.oldestRead, r.pins
 	r.v.Serves, r.v.Gone, r.v.Scrubbed, r.v.Rebuilds = r.settle, r.engineGone, r.scrubbed, r.unrot
 	for i, n := range r.v.Nodes {
 		n.drift = p.Drift[i]
@@ -232,6 +235,16 @@ func (r *run) oldestRead() clock.Ticks {
 		}
 	}
 	return oldest
+}
+
+// pins tells whether every engine knows which replicas have lost power.
+func (r *run) pins() bool {
+	for addr := range r.unheard {
+		if !slices.ContainsFunc(r.v.Engines, func(e *EngineProcess) bool { return e.mode(addr) == engine.RW }) {
+			delete(r.unheard, addr)
+		}
+	}
+	return len(r.unheard) == 0
 }
 
 // idle tells whether nobody waits for an answer.
