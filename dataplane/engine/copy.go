@@ -204,22 +204,13 @@ func (w *work) compare() {
 	t := e.newTask(wire.LayerHash)
 	t.layer, t.off, t.n = w.p.Layer, w.p.Off, w.p.Len
 	source, target := w.src.readyBit(), w.j.target.readyBit()
-	sums := map[uint32][]byte{}
-	left := source | target
-	t.answer = func(code block.Code, p []byte) {
-		bit := left &^ t.pending
-		left = t.pending
-		if code == block.OK && len(p) == wire.LayerSumsSize {
-			sums[bit] = bytes.Clone(p)
-		}
-	}
-	e.internal(t, source|target, func(t *task) {
+	e.askHashes(t, source|target, func(t *task, sums map[uint32][]byte) {
 		code := t.code
 		e.freeOf(t)
 		switch {
-		case sums[source] == nil:
+		case len(sums[source]) != wire.LayerSumsSize:
 			w.sourceFailed(code)
-		case sums[target] == nil:
+		case len(sums[target]) != wire.LayerSumsSize:
 			w.j.fail("cannot be compared: %s", code)
 			w.end(false)
 		default:
@@ -384,16 +375,7 @@ func (j *rebuildJob) verify(off, n int64) {
 	t := e.newTask(wire.Hash)
 	t.off, t.n = off, n
 	source, target := src.readyBit(), j.target.readyBit()
-	sums := map[uint32][]byte{}
-	left := source | target
-	t.answer = func(code block.Code, p []byte) {
-		bit := left &^ t.pending
-		left = t.pending
-		if code == block.OK {
-			sums[bit] = bytes.Clone(p)
-		}
-	}
-	e.internal(t, source|target, func(t *task) {
+	e.askHashes(t, source|target, func(t *task, sums map[uint32][]byte) {
 		code := t.code
 		e.freeOf(t)
 		switch {

@@ -107,20 +107,9 @@ func (e *Engine) settled() {
 // compare asks every RW replica for the hash of one piece.
 func (e *Engine) compare(off int64) {
 	n := min(block.MaxTransfer, e.size-off)
-	sums := map[uint32][]byte{}
 	t := e.newTask(wire.Hash)
 	t.off, t.n = off, n
-	left := e.mask(RW)
-	order := left
-	t.answer = func(code block.Code, p []byte) {
-		// Answers come one by one; the link is the one whose bit has just left pending.
-		bit := left &^ t.pending
-		left = t.pending
-		if code == block.OK {
-			sums[bit] = bytes.Clone(p)
-		}
-	}
-	e.internal(t, order, func(t *task) {
+	e.askHashes(t, e.mask(RW), func(t *task, sums map[uint32][]byte) {
 		e.dropEach(t.full|t.bad, "cannot hash: "+t.code.String())
 		e.freeOf(t)
 		e.equalise(off, n, sums)

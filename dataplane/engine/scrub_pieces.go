@@ -92,22 +92,16 @@ func (j *scrubJob) compare() {
 // sums asks for the hash of a piece at the snapshot.
 func (j *scrubJob) sums(off, n int64, done func(copies []copyOf)) {
 	t := j.task(wire.Hash, off, n)
-	copies := make([]copyOf, len(j.members))
-	asked := j.mask(j.members)
-	left := asked
-	t.answer = func(code block.Code, p []byte) {
-		bit := left &^ t.pending // the answer is of the one that has just left
-		left = t.pending
-		if i := slices.IndexFunc(j.members, func(l *link) bool { return l.bit() == bit }); i >= 0 && code == block.OK {
-			copies[i].sum = bytes.Clone(p)
-		}
-	}
 	j.waiting++
-	j.e.internal(t, asked, func(t *task) {
+	j.e.askHashes(t, j.mask(j.members), func(t *task, sums map[uint32][]byte) {
 		j.waiting--
 		j.e.freeOf(t)
 		if slices.ContainsFunc(j.members, func(l *link) bool { return l.phase != linkReady }) {
 			return // a replica was lost; the next step begins again
+		}
+		copies := make([]copyOf, len(j.members))
+		for i, l := range j.members {
+			copies[i].sum = sums[l.bit()]
 		}
 		done(copies)
 	})

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"bytes"
 	"fmt"
 
 	"ankole.storage/block"
@@ -227,6 +228,21 @@ func (e *Engine) control(l *link, r *wire.ControlRequest, reply func(block.Code,
 		reply(code, r)
 	}
 	e.send(t, l.bit())
+}
+
+// askHashes starts a task that asks the links in mask for hashes; done gets them by the bits of those that told one, and owns the task.
+func (e *Engine) askHashes(t *task, mask uint32, done func(t *task, sums map[uint32][]byte)) {
+	sums := map[uint32][]byte{}
+	left := mask
+	t.answer = func(code block.Code, p []byte) {
+		// Answers come one by one; the link is the one whose bit has just left pending.
+		bit := left &^ t.pending
+		left = t.pending
+		if code == block.OK {
+			sums[bit] = bytes.Clone(p)
+		}
+	}
+	e.internal(t, mask, func(t *task) { done(t, sums) })
 }
 
 // internal starts a task of the engine's own on the links in mask; done owns the task and must free it.

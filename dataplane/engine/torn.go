@@ -125,17 +125,8 @@ func (e *Engine) errTorn() error {
 func (e *Engine) mendPiece(off, n int64, done func(ok bool)) {
 	t := e.newTask(wire.Hash)
 	t.off, t.n = off, n
-	sums := map[uint32][]byte{}
 	asked := e.mask(RW)
-	left := asked
-	t.answer = func(code block.Code, p []byte) {
-		bit := left &^ t.pending
-		left = t.pending
-		if code == block.OK {
-			sums[bit] = bytes.Clone(p)
-		}
-	}
-	e.internal(t, asked, func(t *task) {
+	e.askHashes(t, asked, func(t *task, sums map[uint32][]byte) {
 		ok := t.ok == asked
 		e.freeOf(t)
 		src := asked & -asked
