@@ -1,7 +1,6 @@
 package filesystem
 
 import (
-	"fmt"
 	"os"
 	"testing"
 
@@ -20,21 +19,10 @@ func TestMain(m *testing.M) {
 	case "sync":
 		os.Exit(syncFiles())
 	}
-	if unavailable = powerdisk.Available(); unavailable == nil {
-		var err error
-		if run, err = powerdisk.Begin(); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			os.Exit(1)
-		}
-	}
-	status := m.Run()
-	if run != nil {
-		if err := run.End(); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			status = max(status, 1)
-		}
-	}
-	os.Exit(status)
+	os.Exit(powerdisk.Main(m, func(r *powerdisk.Run, why error) error {
+		run, unavailable = r, why
+		return nil
+	}))
 }
 
 func needDevices(t *testing.T) {

@@ -68,6 +68,34 @@ func Begin() (*Run, error) {
 	return r, os.Setenv(Variable, r.dir)
 }
 
+// Main is what a TestMain does: it begins a run, lets the tests run and ends it, and returns what to exit with. Before the tests begin
+// is told the run, or nil and why there can be no disks here.
+func Main(tests interface{ Run() int }, begin func(r *Run, unavailable error) error) int {
+	var r *Run
+	unavailable := Available()
+	if unavailable == nil {
+		var err error
+		if r, err = Begin(); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			return 1
+		}
+	}
+	status := 1
+	if err := begin(r, unavailable); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+	} else {
+		status = tests.Run()
+	}
+	if r == nil {
+		return status
+	}
+	if err := r.End(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		status = max(status, 1)
+	}
+	return status
+}
+
 // Dir is the run's directory. Below "dev" there may be nodes of volumes; what is mounted anywhere below it is unmounted
 // at the end.
 func (r *Run) Dir() string { return r.dir }

@@ -2,7 +2,6 @@ package powerloss
 
 import (
 	"encoding/json"
-	"fmt"
 	"os"
 	"path/filepath"
 	"testing"
@@ -17,27 +16,13 @@ var (
 	unavailable error
 )
 
-func TestMain(m *testing.M) {
-	if unavailable = powerdisk.Available(); unavailable == nil {
-		if err := prepare(); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			os.Exit(1)
-		}
-	}
-	status := m.Run()
-	if run != nil {
-		if err := run.End(); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			status = max(status, 1)
-		}
-	}
-	os.Exit(status)
-}
+func TestMain(m *testing.M) { os.Exit(powerdisk.Main(m, prepare)) }
 
-// prepare makes the run's directory and lets engines inside this process put their sockets there.
-func prepare() (err error) {
-	if run, err = powerdisk.Begin(); err != nil {
-		return err
+// prepare lets engines inside this process put their sockets into the run's directory.
+func prepare(r *powerdisk.Run, why error) error {
+	run, unavailable = r, why
+	if r == nil {
+		return nil
 	}
 	mounts, err := json.Marshal(map[string]string{"/host/var/lib/longhorn/unix-domain-socket": filepath.Join(run.Dir(), "s")})
 	if err != nil {
