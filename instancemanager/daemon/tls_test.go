@@ -45,6 +45,18 @@ func askBy(t *testing.T, address, dir string) error {
 	return ask(t, address, insecure.NewCredentials(), grpc.WithContextDialer(dialer(dir).Dial))
 }
 
+// next is the next thing a watch tells.
+func next(t *testing.T, updates <-chan client.Update) client.Update {
+	t.Helper()
+	select {
+	case u := <-updates:
+		return u
+	case <-time.After(time.Minute):
+		t.Fatal("the watch tells nothing")
+		return client.Update{}
+	}
+}
+
 // TestC9 is the table of who is served, at each of the three services, with the secret and without. A server's
 // reason for refusing a certificate may be lost with the connection; it is in its log.
 func TestC9(t *testing.T) {
@@ -110,7 +122,7 @@ func TestRotation(t *testing.T) {
 		p.client.Watch(ctx, func(u client.Update) { updates <- u })
 	}()
 	defer func() { cancel(); <-ended }()
-	if u := <-updates; u.List == nil {
+	if u := next(t, updates); u.List == nil {
 		t.Fatalf("%+v", u)
 	}
 	second.Write(t, dir, mtlstest.Named(mtls.PeerName, ""))
@@ -124,7 +136,7 @@ func TestRotation(t *testing.T) {
 	}
 	p.create(t, "demo-r-1", instancetest.Serve)
 	for {
-		u := <-updates
+		u := next(t, updates)
 		if u.Lost != nil || u.List != nil {
 			t.Fatalf("the watch broke: %+v", u)
 		}
@@ -148,14 +160,14 @@ func TestSecretAppears(t *testing.T) {
 		p.client.Watch(ctx, func(u client.Update) { updates <- u })
 	}()
 	defer func() { cancel(); <-ended }()
-	if u := <-updates; u.List == nil {
+	if u := next(t, updates); u.List == nil {
 		t.Fatalf("%+v", u)
 	}
 	a.Write(t, dir, mtlstest.Named(mtls.PeerName, ""))
-	if u := <-updates; u.Lost == nil {
+	if u := next(t, updates); u.Lost == nil {
 		t.Fatalf("the connection of before was not ended: %+v", u)
 	}
-	for u := (client.Update{}); u.List == nil; u = <-updates {
+	for u := (client.Update{}); u.List == nil; u = next(t, updates) {
 		if u.Changed != nil {
 			t.Fatalf("%+v", u)
 		}

@@ -163,7 +163,9 @@ func TestAppears(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer conn.Close()
-	stream, err := healthpb.NewHealthClient(conn).Watch(t.Context(), &healthpb.HealthCheckRequest{})
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	stream, err := healthpb.NewHealthClient(conn).Watch(ctx, &healthpb.HealthCheckRequest{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -183,7 +185,7 @@ func TestAppears(t *testing.T) {
 	for err == nil {
 		_, err = stream.Recv()
 	}
-	if t.Context().Err() != nil {
+	if ctx.Err() != nil {
 		t.Error("the connection of before goes on")
 	}
 	if err := check(t, addr, d); err != nil {
