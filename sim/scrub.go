@@ -87,6 +87,7 @@ const scrubTime = 10 * time.Minute
 func (r *run) scrubAll() error {
 	e := r.v.Current
 	idle := func() bool { return e.state.Scrub == nil || !e.state.Scrub.Running }
+	e.Post(engine.CancelScrub{Reply: func(error) {}}) // one that the operator has begun may be slow
 	if !r.w.Until(scrubTime, idle) {
 		return fmt.Errorf("a scrub does not end in %s", scrubTime)
 	}
