@@ -78,7 +78,7 @@ func (b *TargetBinary) run(ctx context.Context, timeout time.Duration, credentia
 		return nil, fmt.Errorf("%s: %w: %w", what, ErrUnavailable, err)
 	}
 	if r.Status != 0 {
-		kind, why := reason(r)
+		why, kind := reason(r)
 		if strings.Contains(why, "cannot find ") { // what binaries of every age say of a backup or volume that is not there
 			kind = ErrNotFound
 		}

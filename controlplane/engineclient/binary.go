@@ -96,7 +96,7 @@ func (b *Binary) runImage(ctx context.Context, t Target, image, what string, ver
 	case err != nil:
 		return nil, failed(t, what, ErrUnavailable, err.Error())
 	case r.Status != 0:
-		kind, why := reason(r)
+		why, kind := reason(r)
 		return nil, fmt.Errorf("%s on engine %s of volume %s at %s: %w: %s", what, t.Engine, t.Volume, t.Address, kind, why)
 	}
 	return r.Output, nil
@@ -111,7 +111,7 @@ func (b *Binary) simple(ctx context.Context, t Target, what string, verb ...stri
 
 // reason reads why a binary failed: its last lines are `code: NAME`, where it knows one, and `error: TEXT`. Without a code,
 // only what no engine was asked for can be told apart.
-func reason(r enginebinary.Result) (kind error, why string) {
+func reason(r enginebinary.Result) (why string, kind error) {
 	why = fmt.Sprintf("exit status %d", r.Status)
 	kind = ErrUnavailable
 	for line := range strings.Lines(r.Message) {
@@ -125,7 +125,7 @@ func reason(r enginebinary.Result) (kind error, why string) {
 	if strings.HasPrefix(why, "unknown command ") || strings.HasPrefix(why, "unknown flag: ") {
 		kind = fmt.Errorf("%w: %w", ErrInvalid, errUnknownVerb)
 	}
-	return kind, why
+	return why, kind
 }
 
 // codeNamed is the inverse of codes.Code.String; Unknown for names that are none.

@@ -18,8 +18,6 @@ const (
 	// callTimeout bounds one call: every operation of the engine answers at once and works on in the background, except
 	// a snapshot, which waits for writes under way.
 	callTimeout = 20 * time.Second
-	// maxStateBytes bounds a received state: 250 snapshots with labels and 20 replicas stay far below.
-	maxStateBytes = 4 << 20
 
 	keyVolume = "volume-name"
 	keyEngine = "instance-name"

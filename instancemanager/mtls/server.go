@@ -63,7 +63,7 @@ func (s *serverCredentials) ClientHandshake(context.Context, string, net.Conn) (
 
 // Info implements credentials.TransportCredentials.
 func (s *serverCredentials) Info() credentials.ProtocolInfo {
-	return credentials.ProtocolInfo{SecurityProtocol: "tls or plaintext", ServerName: PeerName}
+	return credentials.ProtocolInfo{SecurityProtocol: "tls or plaintext"}
 }
 
 // Clone implements credentials.TransportCredentials.

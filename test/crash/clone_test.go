@@ -7,6 +7,10 @@ import (
 	"fmt"
 	"path/filepath"
 	"testing"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	enginev1 "ankole.storage/api/rpc/engine/v1"
 	"ankole.storage/test/rig"
@@ -64,19 +68,41 @@ func (c *cloned) serve() {
 func (c *cloned) clone() <-chan error {
 	done := make(chan error, 1)
 	source, target := c.from.Control(), c.to.Control()
-	go func() { // ends with the clone, or with the engine
-		done <- enginev1.CloneSnapshot(context.Background(), target, func(ctx context.Context, uuid string) (*enginev1.CloneGrant, error) {
+	clone := func() error {
+		return enginev1.CloneSnapshot(context.Background(), target, func(ctx context.Context, uuid string) (*enginev1.CloneGrant, error) {
 			return source.CloneSource(ctx, &enginev1.CloneSourceRequest{Snapshot: "s", ForVolumeUuid: uuid})
 		})
+	}
+	go func() { // ends with the clone, or with the engine
+		err := clone()
+		// The replicas of an engine that begins are RW a moment before it takes orders.
+		tick := time.NewTicker(10 * time.Millisecond)
+		defer tick.Stop()
+		for range 1000 {
+			if status.Code(err) != codes.FailedPrecondition {
+				break
+			}
+			<-tick.C
+			err = clone()
+		}
+		done <- err
 	}()
 	return done
 }
 
-// midway waits until a part is copied.
-func (c *cloned) midway() *enginev1.Clone {
+// midway waits until a part is copied by the clone that ends in done.
+func (c *cloned) midway(done <-chan error) *enginev1.Clone {
 	c.t.Helper()
 	var clone *enginev1.Clone
-	c.to.Await("a part is copied", func(s *enginev1.State) bool { clone = s.GetClone(); return clone.GetSentBytes() >= mib })
+	c.to.Await("a part is copied", func(s *enginev1.State) bool {
+		select {
+		case err := <-done:
+			c.t.Fatalf("the clone has ended before anything was done to it: %v; %v", err, s.GetClone())
+		default:
+		}
+		clone = s.GetClone()
+		return clone.GetSentBytes() >= mib
+	})
 	return clone
 }
 
@@ -154,7 +180,7 @@ func TestF7Clone(t *testing.T) {
 	t.Run("source replica killed", func(t *testing.T) {
 		c := newCloned(t, 0)
 		done := c.clone()
-		from := c.midway().GetFromAddress()
+		from := c.midway(done).GetFromAddress()
 		for _, r := range c.from.Replicas {
 			if "tcp://"+r.Addr == from {
 				r.Kill()
@@ -172,7 +198,7 @@ func TestF7Clone(t *testing.T) {
 	t.Run("target engine killed", func(t *testing.T) {
 		c := newCloned(t, 0)
 		done := c.clone()
-		c.midway()
+		c.midway(done)
 		c.to.KillEngine()
 		if err := <-done; err == nil {
 			t.Fatal("a clone whose engine was killed has succeeded")

@@ -28,7 +28,7 @@ func newIdentity(keys Keys) (*identity, error) {
 	}
 	i := &identity{certificate: certificate, authority: x509.NewCertPool()}
 	if !i.authority.AppendCertsFromPEM(keys.AuthorityPEM) {
-		return nil, fmt.Errorf("Secret %s holds no certificate", naming.SecretWebhookCA)
+		return nil, fmt.Errorf("authority of managers: Secret %s holds no certificate", naming.SecretWebhookCA)
 	}
 	return i, nil
 }
