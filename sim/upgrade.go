@@ -24,6 +24,8 @@ type upgrade struct {
 	old, new *EngineProcess
 	// next are the second processes on the directories, by the index of the first, nil where there is none.
 	next []*Replica
+	// gone is what the old engine left, nil while it has the volume.
+	gone *engine.Left
 	// over: it has come out one way or the other.
 	over bool
 }
@@ -128,6 +130,7 @@ func (u *upgrade) left(left *engine.Left, err error) {
 		u.fails("the old engine has died")
 		return
 	}
+	u.gone = left
 	u.r.v.log("%s has left", u.old.Name)
 	if err != nil || !u.new.Alive() {
 		u.takeBack(left)
@@ -215,12 +218,16 @@ func (u *upgrade) pass(to *EngineProcess) {
 	to.Post(engine.AttachFrontend{Frontend: to.front, Reply: func(error) {}})
 }
 
-// fails ends an upgrade that nobody takes back: what is left is the control plane's.
+// fails ends an upgrade: an old engine that has left takes the volume back, of a dead one the control plane takes care.
 func (u *upgrade) fails(why string) {
 	if u.over {
 		return
 	}
 	u.r.v.log("live upgrade fails: %s", why)
+	if u.gone != nil && u.old.Alive() {
+		u.takeBack(u.gone)
+		return
+	}
 	u.ends(u.new)
 }
 
