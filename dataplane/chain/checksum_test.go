@@ -145,10 +145,18 @@ func TestHashFindsRot(t *testing.T) {
 			t.Fatalf("%+v, %v, %v", s, valid, err)
 		}
 	}
-	// Whoever does not read the file again hears of it all the same.
-	if r := w.hash("a", false); !r.Reused || !r.Corrupted {
+	// It is read again even for those who would take checksums that hold, so that they hear of it, and of its end.
+	if r := w.hash("a", false); r.Reused || !r.Corrupted || len(r.Rot) != 1 {
 		t.Fatalf("%+v", r)
 	}
+	w.must(fs.Rot(image("a"), 9*chain.SumPiece+12288, 1)) // turns the same bits back
+	if r := w.hash("a", false); r.Reused || r.Corrupted || r.Checksum != before.Checksum {
+		t.Fatalf("%+v", r)
+	}
+	if s, valid, err := w.c.Checksum("a"); err != nil || !valid || s.SilentlyCorrupted {
+		t.Fatalf("put right, and still %+v, %v, %v", s, valid, err)
+	}
+	w.must(fs.Rot(image("a"), 9*chain.SumPiece+12288, 1))
 	// An error of the disk is not remembered: it may pass, and a write ends it.
 	w.hash("b", false)
 	w.must(fs.Unreadable(image("b"), 65536, 1))

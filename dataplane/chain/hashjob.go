@@ -75,7 +75,7 @@ type Hash struct {
 const hashPiece = 8 << 20
 
 // NewHash begins to compute the checksums of a snapshot's file. Without rehash, checksums that still hold are the result
-// at once. Otherwise the disk's lock is held until Close; ErrInUse if somebody else has it.
+// at once, unless the file contradicted them when it was read last: it may have been put right. Otherwise the disk's lock is held until Close; ErrInUse if somebody else has it.
 func (c *Chain) NewHash(snapshot string, rehash bool) (*Hash, error) {
 	if err := c.usable(); err != nil {
 		return nil, err
@@ -109,7 +109,7 @@ func (h *Hash) begin(rehash bool) (err error) {
 		return err
 	}
 	stamp := c.vm.stamp()
-	if !rehash && h.holds && (h.old != nil || stamp == Stamp{}) {
+	if !rehash && h.holds && !h.recorded.SilentlyCorrupted && (h.old != nil || stamp == Stamp{}) {
 		h.reused, h.done = true, true
 		return nil
 	}
@@ -280,7 +280,7 @@ func (h *Hash) Finish(hashedAt string) (HashResult, error) {
 		return HashResult{}, err
 	}
 	if h.reused {
-		return HashResult{Checksum: h.recorded.Checksum, Reused: true, Corrupted: h.recorded.SilentlyCorrupted}, nil
+		return HashResult{Checksum: h.recorded.Checksum, Reused: true}, nil
 	}
 	if !h.done {
 		panic("chain: checksums are not complete")

@@ -88,8 +88,12 @@ func TestHashSilentlyCorrupted(t *testing.T) {
 			t.Fatalf("%+v", h)
 		}
 	}
-	// What was recorded is remembered without reading.
-	if s := g.hash("b", false).Replicas[g.real[0]]; !s.Corrupted || s.Checksum != sum[0] {
+	// A file that was found so is read again whoever asks, and its end is noticed.
+	if s := g.hash("b", false).Replicas[g.real[0]]; !s.Corrupted || s.Checksum == sum[0] {
+		t.Fatalf("%+v", s)
+	}
+	g.damage(g.disk(0).Rot(g.image(0, "b"), 2<<20, 1)) // turns the same bits back
+	if s := g.hash("b", false).Replicas[g.real[0]]; s.Corrupted || s.Checksum != sum[0] {
 		t.Fatalf("%+v", s)
 	}
 	g.damage(g.disk(0).Unreadable(g.image(0, "a"), 65536, 8192))

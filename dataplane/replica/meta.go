@@ -21,8 +21,10 @@ type metaOp struct {
 	name      string
 	exclusive bool
 	s         *session
-	run       func() any
-	done      func(v any)
+	// wanted is asked before it begins; nil: always.
+	wanted func() bool
+	run    func() any
+	done   func(v any)
 }
 
 func (r *Replica) enqueue(m *metaOp) {
@@ -34,7 +36,7 @@ func (r *Replica) enqueue(m *metaOp) {
 func (r *Replica) startMeta() {
 	for !r.metaBusy && len(r.meta) > 0 && !r.dead {
 		m := r.meta[0]
-		if m.s != nil && m.s.closing() {
+		if (m.s != nil && m.s.closing()) || (m.wanted != nil && !m.wanted()) {
 			r.meta = r.meta[1:]
 			r.exclusive = false
 			continue

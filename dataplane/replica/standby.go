@@ -97,9 +97,14 @@ func (r *Replica) giveBack(reason string) {
 		return
 	}
 	r.givingBack = true
-	r.cfg.Event("standby", "the directory is given back: "+reason)
-	r.enqueue(&metaOp{name: "give back", exclusive: true, run: r.letGo, done: func(v any) {
+	// Another hello may have been on its way: then the directory is on trial for that session.
+	wanted := func() bool {
+		r.givingBack = r.hold == onTrial && r.open == 0
+		return r.givingBack
+	}
+	r.enqueue(&metaOp{name: "give back", exclusive: true, wanted: wanted, run: r.letGo, done: func(v any) {
 		r.givingBack = false
+		r.cfg.Event("standby", "the directory is given back: "+reason)
 		r.released(v.(result).err)
 	}})
 }
@@ -156,7 +161,7 @@ func (r *Replica) forgetRequests(s *session) {
 
 // keep ends the trial.
 func (r *Replica) keep(s *session, h *wire.Header) {
-	if r.hold == onTrial && !r.givingBack {
+	if r.hold == onTrial {
 		r.hold = inUse
 		r.cfg.Event("kept", "the directory belongs to this process")
 	}

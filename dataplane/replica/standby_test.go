@@ -107,6 +107,32 @@ func TestStandbyThatIsOutbidGivesTheDirectoryBack(t *testing.T) {
 	e1.reads(9)
 }
 
+// Two hellos to a standby, the second while the first one's promise is on its way: the directory stays with the session that came
+// of the second.
+func TestTrialIsForTheLastHello(t *testing.T) {
+	for seed := uint64(1); seed <= 60; seed++ {
+		old := newSeededRig(t, seed)
+		e1 := old.founded()
+		next := old.second()
+		first, second := next.connect(), next.connect()
+		old.until("greetings", func() bool { return first.theirs != nil && second.theirs != nil })
+		e1.must(release)
+		first.beginHello(2, "e2#1@im", nil)
+		second.beginHello(3, "e2#1@im", nil)
+		old.until("the second is let in", func() bool { return second.gone || second.hello.done })
+		if second.gone || second.hello.h.Code != block.OK {
+			t.Fatalf("seed %d: the second hello is answered %+v", seed, second.hello.h)
+		}
+		second.must(wire.ControlRequest{SetRecord: &wire.RecordMessage{VolumeUUID: volumeUUID, Epoch: 3, Generation: 2, Members: []string{next.r.Name}}})
+		second.reads(9)
+		second.must(keep)
+		second.hangUp()
+		if code, r, _ := e1.sayHello(4, "e1#1@im", nil); code == block.OK || !strings.Contains(r.Error, "in use") {
+			t.Fatalf("seed %d: taken back although it is kept: %s %+v", seed, code, r)
+		}
+	}
+}
+
 // A released connection is good for a hello and nothing else.
 func TestReleasedSessionIsOver(t *testing.T) {
 	g := newRig(t)
