@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -249,11 +250,24 @@ func (b *Binary) ReplicaRemove(ctx context.Context, t Target, address string) (S
 // ReplicaAdd implements Client. The verb ends when the rebuild does. It is left running, on the engine's node, once the engine
 // shows the replica; before that its failure is the call's.
 func (b *Binary) ReplicaAdd(ctx context.Context, t Target, address string) (State, error) {
+	var state State
+	err := b.begin(ctx, t, "add replica "+address, []string{"add-replica", scheme + address}, func(ctx context.Context) (shown bool, err error) {
+		if state, err = b.Get(ctx, t); err != nil {
+			return false, err
+		}
+		return slices.ContainsFunc(state.Replicas, func(r Replica) bool { return r.Address == address && r.Mode != ModeERR }), nil
+	})
+	return state, err
+}
+
+// begin runs a verb that ends with the work it asks for. It is left running, on the engine's node, once look finds that work in
+// the engine; before that its failure is the call's. look is called once more when the verb has ended well.
+func (b *Binary) begin(ctx context.Context, t Target, what string, verb []string, look func(ctx context.Context) (shown bool, err error)) error {
 	ended := make(chan error, 1)
 	b.work.Go(func() {
 		ctx, cancel := context.WithTimeout(b.ctx, rebuildTimeout)
 		defer cancel()
-		_, err := b.run(ctx, t, "add replica "+address, "add-replica", scheme+address)
+		_, err := b.run(ctx, t, what, verb...)
 		ended <- err
 	})
 	ctx, cancel := context.WithTimeout(ctx, binaryTimeout)
@@ -263,23 +277,17 @@ func (b *Binary) ReplicaAdd(ctx context.Context, t Target, address string) (Stat
 	for {
 		select {
 		case err := <-ended:
-			if err != nil {
-				return State{}, err
+			if err == nil {
+				_, err = look(ctx)
 			}
-			return b.Get(ctx, t)
+			return err
 		case <-ctx.Done():
-			return State{}, failed(t, "add replica "+address, ErrUnavailable, context.Cause(ctx).Error())
+			return failed(t, what, ErrUnavailable, context.Cause(ctx).Error())
 		case <-tick.C:
 		}
-		state, err := b.Get(ctx, t)
-		if err != nil {
-			continue // the verb, or the deadline, will tell
-		}
-		for _, r := range state.Replicas {
-			if r.Address == address && r.Mode != ModeERR {
-				return state, nil
-			}
-		}
+		if shown, err := look(ctx); err == nil && shown {
+			return nil
+		} // else the verb, or the deadline, will tell
 	}
 }
 

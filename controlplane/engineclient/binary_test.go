@@ -30,6 +30,7 @@ type printer struct {
 var printed = map[string]string{
 	"info": "info.json", "ls-replica": "ls-replica.txt", "replica-rebuild-status": "rebuild-status.json",
 	"snapshots info": "snapshot-info.json", "snapshots hash-status -- s1": "hash-status.json", "snapshots purge-status": "purge-status.json",
+	"snapshots clone-status": "clone-status.json",
 }
 
 func (p *printer) Run(ctx context.Context, node string, r enginebinary.Request) (enginebinary.Result, error) {
@@ -45,7 +46,7 @@ func (p *printer) Run(ctx context.Context, node string, r enginebinary.Request) 
 	if err != nil || fails {
 		return failed, err
 	}
-	if r.Verb[0] == "add-replica" && p.adding != nil {
+	if (r.Verb[0] == "add-replica" || strings.HasPrefix(verb, "snapshots clone --")) && p.adding != nil {
 		select {
 		case <-p.adding:
 		case <-ctx.Done():
@@ -129,6 +130,28 @@ func TestBinaryHashes(t *testing.T) {
 	}
 }
 
+// TestBinaryClone: what clone-status prints, and a clone that is refused or stays under way.
+func TestBinaryClone(t *testing.T) {
+	p := &printer{t: t}
+	target, b := oldManager(t, p)
+	got, err := b.SnapshotCloneStatus(t.Context(), target)
+	want := engineclient.Clone{Running: true, Percent: 70, State: "in_progress", From: "10.0.1.1:10000", Snapshot: "s9"}
+	if err != nil || got != want {
+		t.Errorf("%+v %v, want %+v", got, err, want)
+	}
+	source := engineclient.Target{Address: "10.0.1.7:10015", Volume: "other", Engine: "other-e-1"}
+	verb := "snapshots clone --snapshot-name=s8 --from-controller-address=10.0.1.7:10015 --from-volume-name=other --from-controller-instance-name=other-e-1"
+	p.failed = map[string]enginebinary.Result{verb + " by old": {Status: 1, Message: "code: FailedPrecondition\nerror: the volume is not empty\n"}}
+	if err := b.SnapshotClone(t.Context(), target, source, "s8"); !errors.Is(err, engineclient.ErrPrecondition) || !strings.Contains(err.Error(), "not empty") {
+		t.Errorf("%v", err)
+	}
+	p.adding = make(chan struct{}) // a verb that does not end
+	if err := b.SnapshotClone(t.Context(), target, source, "s9"); err != nil {
+		t.Errorf("under way, yet %v", err)
+	}
+	b.Close() // ends the binary that is left; hangs if nothing does
+}
+
 // TestBinaryOrders is the table of what is run for each operation.
 func TestBinaryOrders(t *testing.T) {
 	yes, no, n := true, false, 5
@@ -178,6 +201,9 @@ func TestBinaryOrders(t *testing.T) {
 		}},
 		{"snapshots hash --rehash -- s1", func(c context.Context, b *engineclient.Binary, t engineclient.Target) error {
 			return b.SnapshotHash(c, t, "s1", true)
+		}},
+		{"snapshots clone --snapshot-name=s9 --from-controller-address=10.0.1.7:10015 --from-volume-name=other --from-controller-instance-name=other-e-1", func(c context.Context, b *engineclient.Binary, t engineclient.Target) error {
+			return b.SnapshotClone(c, t, engineclient.Target{Address: "10.0.1.7:10015", Volume: "other", Engine: "other-e-1"}, "s9")
 		}},
 		{"verify-rebuild-replica tcp://10.0.0.1:10000", func(c context.Context, b *engineclient.Binary, t engineclient.Target) error {
 			return b.ReplicaVerifyRebuild(c, t, "10.0.0.1:10000")

@@ -81,6 +81,11 @@ type EngineClient interface {
 	SnapshotHashStatus(ctx context.Context, t Target, name string) (map[string]Hash, error)
 	// SnapshotHashCancel ends it. ErrNotFound: it is not under way.
 	SnapshotHashCancel(ctx context.Context, t Target, name string) error
+	// SnapshotClone fills the volume of t, which is empty and has no frontend, with a snapshot of the volume of source. It returns
+	// when that is under way; asked for the same again after a failure it goes on. SnapshotCloneStatus tells the progress or result,
+	// the zero Clone if none was asked for.
+	SnapshotClone(ctx context.Context, t, source Target, snapshot string) error
+	SnapshotCloneStatus(ctx context.Context, t Target) (Clone, error)
 	// ReplicaVerifyRebuild fails with ErrPrecondition unless the replica is RW.
 	ReplicaVerifyRebuild(ctx context.Context, t Target, address string) error
 }
@@ -158,6 +163,17 @@ type Hash struct {
 	Checksum, Error string
 	// SilentlyCorrupted: the file is not what was written, and could not be put right.
 	SilentlyCorrupted bool
+}
+
+// Clone is the progress of filling a volume with a snapshot of another one.
+type Clone struct {
+	Running bool
+	// Percent is 0..100.
+	Percent int
+	// State is in_progress, complete or error.
+	State, Error string
+	// From is the address of the replica that is read, "ip:port"; Snapshot the one that is cloned.
+	From, Snapshot string
 }
 
 // Purge is the progress of giving back the space of removed snapshots.

@@ -40,8 +40,8 @@ type session struct {
 	epoch  uint64
 	engine string // who said hello, once it has been taken in
 	closed bool   // the close has completed
-	// prepared: it knows the secret and has asked what there is.
-	prepared bool
+	// prepared: it knows the secret and has asked what there is. released: it was open, and has given the directory up.
+	prepared, released bool
 	// hashed: it has asked for checksums, and may have left a computation behind.
 	hashed bool
 	// reader: it may read the snapshot that view shows, and nothing else.
@@ -280,11 +280,11 @@ func (s *session) hello(h *wire.Header, p []byte) {
 			return
 		}
 		for _, o := range s.r.conns {
-			if o != nil && o != s && (o.phase == sessionOpen || o.phase == sessionPromising) {
+			if o != nil && o != s && (o.phase == sessionOpen || o.phase == sessionPromising || o.released) {
 				o.end(fmt.Sprintf("engine %s takes over with epoch %d", m.Engine, m.Epoch))
 			}
 		}
-		s.phase = sessionPromising
+		s.phase, s.released = sessionPromising, false
 		s.epoch, s.engine = m.Epoch, m.Engine
 		hdr := *h
 		s.r.enqueue(&metaOp{exclusive: true, name: "promise", s: s, run: func() any { return s.r.promise(m) },

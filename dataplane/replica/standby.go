@@ -140,7 +140,7 @@ func (r *Replica) releaseDirectory(s *session, h *wire.Header) {
 		if err == nil && !s.closing() {
 			r.open--
 			r.cfg.Sessions(r.open)
-			s.phase, s.prepared = sessionGreeted, true
+			s.phase, s.prepared, s.released = sessionGreeted, true, true
 			r.forgetRequests(s)
 			r.cfg.Event("standby", "the directory is released by "+s.engine)
 		}

@@ -133,6 +133,15 @@ func TestTrialIsForTheLastHello(t *testing.T) {
 	}
 }
 
+// A connection that was released ends when another one gets the directory: its engine's node may be gone, and say nothing any more.
+func TestReleasedConnectionEndsWithTheNextSession(t *testing.T) {
+	g := newRig(t)
+	e := g.founded()
+	e.must(release)
+	g.engine(2, "e2").reads(9)
+	g.until("the connection is closed", func() bool { return e.gone })
+}
+
 // A released connection is good for a hello and nothing else.
 func TestReleasedSessionIsOver(t *testing.T) {
 	g := newRig(t)
