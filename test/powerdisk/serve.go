@@ -70,7 +70,7 @@ func (s *server) takeIn() (gone bool, err error) {
 			return false, nil
 		case errors.Is(err, unix.EINTR), errors.Is(err, unix.ENOENT): // ENOENT: the request was given up
 			continue
-		case errors.Is(err, unix.ENODEV):
+		case errors.Is(err, unix.ENODEV), errors.Is(err, unix.ECONNABORTED): // ECONNABORTED: it ended while a request was handed over
 			return true, nil
 		case err != nil:
 			return false, fmt.Errorf("powerdisk: read a request: %w", err)
