@@ -105,6 +105,7 @@ func (s *streams) follow(key client.ObjectKey, pod types.UID, ip string) *Proces
 			defer s.work.Done()
 			s.run(ctx, key, st, net.JoinHostPort(ip, strconv.Itoa(naming.PortProcessManager)))
 		}()
+		return nil // the first list wakes the controller
 	}
 	st.mu.Lock()
 	defer st.mu.Unlock()
