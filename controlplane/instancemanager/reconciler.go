@@ -31,8 +31,6 @@ type Config struct {
 	Connect        Connect
 	// Proxies holds the connections to the proxies of running instance managers.
 	Proxies *engineclient.Proxies
-	// Saw, unless nil, is told which Pod has an address.
-	Saw func(ip, uid string)
 	// Certificates, unless nil, says why the certificates for talking to instance managers cannot be used.
 	Certificates func() error
 }
@@ -163,9 +161,6 @@ func (r *Reconciler) gather(ctx context.Context, im *v1beta2.InstanceManager) (s
 		s.CertificateProblem = r.cfg.Certificates()
 	}
 	if s.Pod != nil && podReady(s.Pod) {
-		if r.cfg.Saw != nil {
-			r.cfg.Saw(s.Pod.Status.PodIP, string(s.Pod.UID))
-		}
 		s.Processes = r.streams.follow(key, s.Pod.UID, s.Pod.Status.PodIP)
 	} else {
 		r.streams.drop(key)

@@ -60,7 +60,7 @@ func (p *process) reconcilers(mgr ctrl.Manager) ([]Reconciler, error) {
 		}),
 		instancemanager.New(instancemanager.Config{
 			Namespace: cfg.Namespace, NodeName: cfg.NodeName, ServiceAccount: cfg.ServiceAccount, Connect: p.connect, Proxies: proxies,
-			Saw: p.dialer.Pod, Certificates: p.certificates.Problem,
+			Certificates: p.certificates.Problem,
 		}),
 		volume.New(volume.Config{Namespace: cfg.Namespace, NodeName: cfg.NodeName}),
 		attachment.New(attachment.Config{Namespace: cfg.Namespace}),

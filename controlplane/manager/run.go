@@ -24,6 +24,7 @@ import (
 	"ankole.storage/controlplane/admission"
 	"ankole.storage/controlplane/admission/serving"
 	"ankole.storage/controlplane/enginebinary"
+	"ankole.storage/controlplane/instancemanager"
 	"ankole.storage/controlplane/naming"
 	"ankole.storage/controlplane/node"
 	"ankole.storage/controlplane/replica"
@@ -56,9 +57,8 @@ type process struct {
 	// dial opens connections to their other services.
 	dial  func(address string) (*grpc.ClientConn, error)
 	agent node.AgentConfig
-	// certificates and dialer secure both.
+	// certificates secure both.
 	certificates *mtls.Source
-	dialer       *mtls.Dialer
 	// managers asks the managers of other nodes.
 	managers *http.Client
 }
@@ -97,9 +97,9 @@ func newProcess(cfg Config) (*process, error) {
 		return nil, fmt.Errorf("client of the API server: %w", err)
 	}
 	certificates := mtls.Open(hostpath.Resolve(naming.TLSFilesInPod), slog.Default())
-	dialer := mtls.NewDialer(certificates, slog.Default())
+	dialer := mtls.NewDialer(certificates, &instancemanager.Pods{Client: live, Namespace: cfg.Namespace}, slog.Default())
 	return &process{
-		cfg: cfg, api: api, scheme: scheme, live: live, certificates: certificates, dialer: dialer,
+		cfg: cfg, api: api, scheme: scheme, live: live, certificates: certificates,
 		who: &Leadership{self: cfg.PodName},
 		connect: func(address string) (*imclient.Client, error) {
 			return imclient.Dial(address, dialer)
@@ -174,7 +174,7 @@ func (p *process) runNode(ctx context.Context) error {
 		&witness.Relay{
 			Name:    p.cfg.PodName,
 			Handler: witness.Handler{Client: p.live, Namespace: p.cfg.Namespace},
-			Connect: p.connect, Saw: p.dialer.Pod,
+			Connect: p.connect,
 		},
 	}
 	if p.cfg.LogLevel != nil {

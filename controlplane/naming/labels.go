@@ -103,6 +103,8 @@ const (
 	// AnnotationNetworkStatusOld is the older name of the same annotation.
 	AnnotationNetworkStatusOld = "k8s.v1.cni.cncf.io/networks-status"
 	AnnotationAWSRole          = "iam.amazonaws.com/role"
+	// AnnotationTLSSeen is on the Pod of an instance manager that has shown a certificate, with the value "true"; ours, not the reference's.
+	AnnotationTLSSeen = LabelPrefix + "grpc-tls-seen"
 
 	AnnotationLastSystemRestored          = LabelPrefix + "last-system-restored"
 	AnnotationLastSystemRestoredAt        = LabelPrefix + "last-system-restored-at"

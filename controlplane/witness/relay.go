@@ -32,8 +32,6 @@ type Relay struct {
 	Handler relayclient.Handler
 	// Connect opens a client to an instance manager at host:port.
 	Connect func(address string) (*imclient.Client, error)
-	// Saw, unless nil, is told which Pod has an address.
-	Saw func(ip, uid string)
 
 	client client.Client
 
@@ -103,9 +101,6 @@ func (r *Relay) follow(ctx context.Context, key client.ObjectKey) error {
 	}
 	if !wanted || have != nil || r.ctx == nil {
 		return nil
-	}
-	if r.Saw != nil {
-		r.Saw(pod.Status.PodIP, string(pod.UID))
 	}
 	attached, cancel := context.WithCancel(r.ctx)
 	r.streams[key] = &attachment{pod: pod.UID, cancel: cancel}

@@ -4,15 +4,12 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
-	"log/slog"
 	"strings"
 	"testing"
 	"time"
 
-	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
-	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 
 	"ankole.storage/instancemanager/client"
 	"ankole.storage/instancemanager/instancetest"
@@ -22,27 +19,9 @@ import (
 
 var services = map[string]string{"process": ":8500", "proxy": ":8501", "instance": ":8503"}
 
-func dialer(dir string) *mtls.Dialer {
-	log := slog.New(slog.DiscardHandler)
-	return mtls.NewDialer(mtls.Open(dir, log), log)
-}
-
-// ask makes a connection of its own and one call.
-func ask(t *testing.T, address string, c credentials.TransportCredentials, options ...grpc.DialOption) error {
-	t.Helper()
-	conn, err := grpc.NewClient("passthrough:///"+address, append(options, grpc.WithTransportCredentials(c))...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Close()
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
-	defer cancel()
-	_, err = healthpb.NewHealthClient(conn).Check(ctx, &healthpb.HealthCheckRequest{})
-	return err
-}
-
 func askBy(t *testing.T, address, dir string) error {
-	return ask(t, address, insecure.NewCredentials(), grpc.WithContextDialer(dialer(dir).Dial))
+	t.Helper()
+	return mtlstest.CallBy(t, address, mtlstest.Dialer(dir))
 }
 
 // next is the next thing a watch tells.
@@ -63,7 +42,7 @@ func TestC9(t *testing.T) {
 	t.Parallel()
 	ours, foreign, dir := mtlstest.NewAuthority(t), mtlstest.NewAuthority(t), t.TempDir()
 	ours.Write(t, dir, mtlstest.Named(mtls.PeerName, ""))
-	secured := launchSecured(t, dialer(dir), []string{"--logs-dir", t.TempDir()}, "TLS_DIR="+dir)
+	secured := launchSecured(t, mtlstest.Dialer(dir), []string{"--logs-dir", t.TempDir()}, "TLS_DIR="+dir)
 	plain := launch(t)
 	for _, row := range []struct {
 		name string
@@ -92,10 +71,10 @@ func TestC9(t *testing.T) {
 		if err := askBy(t, secured.ip+port, stranger); err == nil || !strings.Contains(err.Error(), "certificate of the peer") {
 			t.Errorf("%s service, a client that trusts another authority: %v", service, err)
 		}
-		if err := ask(t, secured.ip+port, insecure.NewCredentials()); err == nil {
+		if err := mtlstest.Call(t, secured.ip+port, insecure.NewCredentials()); err == nil {
 			t.Errorf("%s service serves plaintext", service)
 		}
-		if err := ask(t, secured.ip+port, credentials.NewTLS(&tls.Config{InsecureSkipVerify: true})); err == nil {
+		if err := mtlstest.Call(t, secured.ip+port, credentials.NewTLS(&tls.Config{InsecureSkipVerify: true})); err == nil {
 			t.Errorf("%s service serves a client without a certificate", service)
 		}
 		for name, dir := range map[string]string{"with the secret": dir, "without": nothing} {
@@ -114,7 +93,7 @@ func TestRotation(t *testing.T) {
 	dir, old := t.TempDir(), t.TempDir()
 	first.Write(t, dir, mtlstest.Named(mtls.PeerName, ""))
 	first.Write(t, old, mtlstest.Named(mtls.PeerName, ""))
-	p := launchSecured(t, dialer(dir), []string{"--logs-dir", t.TempDir(), "--port-range", "11000-11099"}, "TLS_DIR="+dir)
+	p := launchSecured(t, mtlstest.Dialer(dir), []string{"--logs-dir", t.TempDir(), "--port-range", "11000-11099"}, "TLS_DIR="+dir)
 	ctx, cancel := context.WithCancel(t.Context())
 	updates, ended := make(chan client.Update, 100), make(chan struct{})
 	go func() {
@@ -151,7 +130,7 @@ func TestRotation(t *testing.T) {
 func TestSecretAppears(t *testing.T) {
 	t.Parallel()
 	a, dir := mtlstest.NewAuthority(t), t.TempDir()
-	d := dialer(dir)
+	d := mtlstest.Dialer(dir)
 	p := launchSecured(t, d, []string{"--logs-dir", t.TempDir(), "--port-range", "11100-11199"}, "TLS_DIR="+dir)
 	ctx, cancel := context.WithCancel(t.Context())
 	updates, ended := make(chan client.Update, 100), make(chan struct{})
@@ -173,7 +152,7 @@ func TestSecretAppears(t *testing.T) {
 		}
 	}
 	for service, port := range services {
-		if err := ask(t, p.ip+port, insecure.NewCredentials()); err == nil {
+		if err := mtlstest.Call(t, p.ip+port, insecure.NewCredentials()); err == nil {
 			t.Errorf("%s service serves plaintext", service)
 		}
 		if err := askBy(t, p.ip+port, dir); err != nil {

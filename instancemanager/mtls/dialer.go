@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
-	"sync"
 	"time"
 )
 
@@ -15,119 +14,127 @@ const (
 	// dialTimeout and handshakeTimeout bound the two halves of a new connection.
 	dialTimeout      = 10 * time.Second
 	handshakeTimeout = 10 * time.Second
+	// podsTimeout bounds each question to Pods: one request to an API server.
+	podsTimeout = 5 * time.Second
 )
 
 // ErrPlaintext: a peer that had shown a certificate wants plaintext, or we have lost ours.
 var ErrPlaintext = errors.New("mtls: plaintext refused")
 
-// Dialer makes connections to instance managers: TLS first, plaintext where the peer speaks nothing else and is not known to.
-// It is safe for concurrent use; nil always speaks plaintext.
-type Dialer struct {
-	source *Source
-	log    *slog.Logger
-
-	mu    sync.Mutex
-	peers map[string]*peer // by IP
+// Pod is an instance manager's.
+type Pod struct {
+	Name, UID string
+	// Secured: it has shown a certificate, to whomever.
+	Secured bool
 }
 
-// peer is what is known of the Pod at an address.
-type peer struct {
-	uid    string // empty until Pod names it
-	secure bool   // has shown a certificate
-	plain  bool   // was told to speak plaintext, which is logged once
+// Pods knows of Pods what outlives every process, and is the same for all of them.
+type Pods interface {
+	// At returns the Pod that has an IP address; that there is none is an error.
+	At(ctx context.Context, ip string) (Pod, error)
+	// NoteSecured notes that the Pod has shown a certificate. When it returns without an error, every later At says so, of that UID.
+	NoteSecured(ctx context.Context, p Pod) error
+}
+
+// Dialer makes connections to instance managers: TLS first, plaintext where the peer speaks nothing else and never did.
+// It remembers nothing itself, so that any number of them, and later ones, keep to the same rule. It is safe for concurrent use; nil
+// always speaks plaintext.
+type Dialer struct {
+	source *Source
+	pods   Pods
+	log    *slog.Logger
 }
 
 // NewDialer returns a dialer with the certificate of source.
-func NewDialer(source *Source, log *slog.Logger) *Dialer {
-	return &Dialer{source: source, log: log, peers: map[string]*peer{}}
-}
-
-// Pod says which Pod has an address now. What was known of another one there is forgotten: Pods may share a node's address.
-func (d *Dialer) Pod(ip, uid string) {
-	if d == nil {
-		return
-	}
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	p := d.peer(ip)
-	if p.uid != "" && p.uid != uid {
-		*p = peer{}
-	}
-	p.uid = uid
-}
-
-// maxPeers bounds what is remembered: far more than a cluster has instance managers. Beyond it the memory of Pods that are gone
-// is what must go, and as nobody knows which those are, all goes.
-const maxPeers = 20_000
-
-// peer is called with the lock.
-func (d *Dialer) peer(ip string) *peer {
-	p := d.peers[ip]
-	if p == nil {
-		if len(d.peers) >= maxPeers {
-			clear(d.peers)
-		}
-		p = &peer{}
-		d.peers[ip] = p
-	}
-	return p
+func NewDialer(source *Source, pods Pods, log *slog.Logger) *Dialer {
+	return &Dialer{source: source, pods: pods, log: log}
 }
 
 // Dial connects to "ip:port". A peer that must not be spoken to in plaintext gives ErrPlaintext, one with the wrong certificate an
-// error that says what is wrong with it.
+// error that says what is wrong with it. A connection that cannot be judged, or a first certificate that cannot be noted, is an error too: what
+// nobody remembers would not bind the next one who dials.
 func (d *Dialer) Dial(ctx context.Context, address string) (net.Conn, error) {
-	raw, err := (&net.Dialer{Timeout: dialTimeout}).DialContext(ctx, "tcp", address)
-	if err != nil || d == nil {
-		return raw, err
+	if d == nil {
+		return connect(ctx, address)
+	}
+	// Before there is a connection: if another Pod gets the address meanwhile, it has another UID, and nothing is noted of it.
+	pod, err := d.at(ctx, address)
+	if err != nil {
+		return nil, err
+	}
+	raw, err := connect(ctx, address)
+	if err != nil {
+		return nil, err
 	}
 	m := d.source.current()
 	if m == nil {
-		return d.plaintext(raw, address, "there is no certificate here any more")
+		return plaintext(raw, address, pod, "there is no certificate here any more")
 	}
-	conn := tls.Client(raw, m.client())
-	ctx, cancel := context.WithTimeout(ctx, handshakeTimeout)
-	defer cancel()
-	err = conn.HandshakeContext(ctx)
+	conn, err := handshake(ctx, raw, m)
 	var stranger tls.RecordHeaderError
 	switch {
 	case err == nil:
-		d.note(address, func(p *peer) { p.secure = true })
-		return conn, nil
+		return d.secured(ctx, conn, pod)
 	case !errors.As(err, &stranger):
-		_ = raw.Close() // nothing was said on it
 		return nil, fmt.Errorf("TLS with %s: %w", address, err)
 	}
-	_ = raw.Close() // it has got what it does not understand; another one begins anew
-	if raw, err = (&net.Dialer{Timeout: dialTimeout}).DialContext(ctx, "tcp", address); err != nil {
+	// The connection has got what the peer does not understand; another one begins anew.
+	if raw, err = connect(ctx, address); err != nil {
 		return nil, err
 	}
-	return d.plaintext(raw, address, "it has shown a certificate before and does not speak TLS now")
+	d.log.Warn("an instance manager has no certificate, plaintext is all it speaks", "address", address, "pod", pod.Name)
+	return plaintext(raw, address, pod, "it does not speak TLS now")
+}
+
+func connect(ctx context.Context, address string) (net.Conn, error) {
+	return (&net.Dialer{Timeout: dialTimeout}).DialContext(ctx, "tcp", address)
+}
+
+// handshake closes raw if there is no TLS.
+func handshake(ctx context.Context, raw net.Conn, m *material) (net.Conn, error) {
+	conn := tls.Client(raw, m.client())
+	ctx, cancel := context.WithTimeout(ctx, handshakeTimeout)
+	defer cancel()
+	if err := conn.HandshakeContext(ctx); err != nil {
+		_ = raw.Close() // nothing was said on it
+		return nil, err
+	}
+	return conn, nil
+}
+
+func (d *Dialer) at(ctx context.Context, address string) (Pod, error) {
+	ip, _, err := net.SplitHostPort(address)
+	if err != nil {
+		return Pod{}, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, podsTimeout)
+	defer cancel()
+	pod, err := d.pods.At(ctx, ip)
+	if err != nil {
+		return Pod{}, fmt.Errorf("may %s be spoken to in plaintext? %w", address, err)
+	}
+	return pod, nil
+}
+
+// secured gives conn out when it is noted that the Pod has shown a certificate.
+func (d *Dialer) secured(ctx context.Context, conn net.Conn, pod Pod) (net.Conn, error) {
+	if pod.Secured {
+		return conn, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, podsTimeout)
+	defer cancel()
+	if err := d.pods.NoteSecured(ctx, pod); err != nil {
+		_ = conn.Close() // nothing was said on it
+		return nil, fmt.Errorf("note that Pod %s has shown a certificate: %w", pod.Name, err)
+	}
+	return conn, nil
 }
 
 // plaintext gives raw out unless the peer is known to do better.
-func (d *Dialer) plaintext(raw net.Conn, address, why string) (net.Conn, error) {
-	secure, first := false, false
-	d.note(address, func(p *peer) {
-		secure = p.secure
-		first, p.plain = !p.plain && !secure, true
-	})
-	if secure {
+func plaintext(raw net.Conn, address string, pod Pod, why string) (net.Conn, error) {
+	if pod.Secured {
 		_ = raw.Close() // nothing was said on it
-		return nil, fmt.Errorf("%w: %s: %s", ErrPlaintext, address, why)
-	}
-	if first && d.source.dir != "" {
-		d.log.Info("plaintext with an instance manager", "address", address)
+		return nil, fmt.Errorf("%w: %s: Pod %s (%s) has shown a certificate before, and %s", ErrPlaintext, address, pod.Name, pod.UID, why)
 	}
 	return raw, nil
-}
-
-// note edits what is known of the peer.
-func (d *Dialer) note(address string, edit func(*peer)) {
-	ip, _, err := net.SplitHostPort(address)
-	if err != nil {
-		ip = address // it was dialled, so this cannot be
-	}
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	edit(d.peer(ip))
 }

@@ -9,7 +9,8 @@
 //   - A server (Source.Server) takes nothing but TLS from the moment it has a certificate, and ends the connections that were
 //     made before. Without one it serves plaintext.
 //   - A client (Dialer) speaks TLS first. It goes on in plaintext only with a peer that does not speak TLS, as old instance managers
-//     without the secret, and never with a Pod that has once shown a certificate.
+//     without the secret, and never with a Pod that has once shown a certificate, to it or to any other. That is noted where all clients look
+//     (Pods), before the first such connection is used.
 package mtls
 
 import (

@@ -52,27 +52,6 @@ func address(t *testing.T, dir string) string {
 	return a
 }
 
-// check makes one connection and one call.
-func check(t *testing.T, addr string, d *mtls.Dialer) error {
-	t.Helper()
-	return call(t, addr, insecure.NewCredentials(), grpc.WithContextDialer(d.Dial))
-}
-
-func call(t *testing.T, addr string, c credentials.TransportCredentials, options ...grpc.DialOption) error {
-	t.Helper()
-	conn, err := grpc.NewClient("passthrough:///"+addr, append(options, grpc.WithTransportCredentials(c))...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Close()
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
-	defer cancel()
-	_, err = healthpb.NewHealthClient(conn).Check(ctx, &healthpb.HealthCheckRequest{})
-	return err
-}
-
-func dialer(dir string) *mtls.Dialer { return mtls.NewDialer(mtls.Open(dir, quiet), quiet) }
-
 // TestPeers is the table of who may talk to whom; each row is tried in both directions.
 func TestPeers(t *testing.T) {
 	ours, foreign := mtlstest.NewAuthority(t), mtlstest.NewAuthority(t)
@@ -97,24 +76,24 @@ func TestPeers(t *testing.T) {
 		if row.ca != nil {
 			row.ca.Trust(t, dir)
 		}
-		if err := check(t, address(t, good), dialer(dir)); (err == nil) != row.ok {
+		if err := mtlstest.CallBy(t, address(t, good), mtlstest.Dialer(dir)); (err == nil) != row.ok {
 			t.Errorf("%s as a client: %v", row.name, err)
 		}
-		if err := check(t, address(t, dir), dialer(good)); (err == nil) != row.ok {
+		if err := mtlstest.CallBy(t, address(t, dir), mtlstest.Dialer(good)); (err == nil) != row.ok {
 			t.Errorf("%s as a server: %v", row.name, err)
 		}
 	}
-	if err := call(t, address(t, good), insecure.NewCredentials()); err == nil {
+	if err := mtlstest.Call(t, address(t, good), insecure.NewCredentials()); err == nil {
 		t.Error("plaintext was served")
 	}
-	if err := check(t, address(t, good), dialer(t.TempDir())); err == nil {
+	if err := mtlstest.CallBy(t, address(t, good), mtlstest.Dialer(t.TempDir())); err == nil {
 		t.Error("a dialer without a certificate was served")
 	}
-	if err := call(t, address(t, good), credentials.NewTLS(&tls.Config{InsecureSkipVerify: true})); err == nil {
+	if err := mtlstest.Call(t, address(t, good), credentials.NewTLS(&tls.Config{InsecureSkipVerify: true})); err == nil {
 		t.Error("a client without a certificate was served")
 	}
 	old := &tls.Config{InsecureSkipVerify: true, MaxVersion: tls.VersionTLS12}
-	if err := call(t, address(t, good), credentials.NewTLS(old)); err == nil {
+	if err := mtlstest.Call(t, address(t, good), credentials.NewTLS(old)); err == nil {
 		t.Error("TLS 1.2 was served")
 	}
 }
@@ -129,7 +108,7 @@ func TestRenewal(t *testing.T) {
 	source, addr := serve(t, dir)
 	expect := func(when string, ok bool, d string) {
 		t.Helper()
-		if err := check(t, addr, dialer(d)); (err == nil) != ok {
+		if err := mtlstest.CallBy(t, addr, mtlstest.Dialer(d)); (err == nil) != ok {
 			t.Errorf("%s: %v", when, err)
 		}
 	}
@@ -174,8 +153,8 @@ func TestAppears(t *testing.T) {
 	}
 	// One side has it first: its peer goes on in plaintext until it has it too.
 	a.Write(t, mine, mtlstest.Named(mtls.PeerName, ""))
-	d := dialer(mine)
-	if err := check(t, addr, d); err != nil {
+	d := mtlstest.Dialer(mine)
+	if err := mtlstest.CallBy(t, addr, d); err != nil {
 		t.Errorf("the server has no certificate yet: %v", err)
 	}
 	a.Write(t, dir, mtlstest.Named(mtls.PeerName, ""))
@@ -188,34 +167,38 @@ func TestAppears(t *testing.T) {
 	if ctx.Err() != nil {
 		t.Error("the connection of before goes on")
 	}
-	if err := check(t, addr, d); err != nil {
+	if err := mtlstest.CallBy(t, addr, d); err != nil {
 		t.Errorf("with TLS: %v", err)
 	}
-	if err := call(t, addr, insecure.NewCredentials()); err == nil {
+	if err := mtlstest.Call(t, addr, insecure.NewCredentials()); err == nil {
 		t.Error("plaintext is still served")
 	}
 }
 
-// TestNeverPlainAgain: a Pod that has shown a certificate is not spoken to in plaintext, another Pod at its address may be.
+// TestNeverPlainAgain: a Pod that has shown a certificate, to whomever, is not spoken to in plaintext by anybody; another Pod at its address
+// may be.
 func TestNeverPlainAgain(t *testing.T) {
 	a, good := mtlstest.NewAuthority(t), t.TempDir()
 	a.Write(t, good, mtlstest.Named(mtls.PeerName, ""))
 	secure, plain := address(t, good), address(t, t.TempDir())
-	d := dialer(good)
-	d.Pod("127.0.0.1", "old")
-	if err := check(t, plain, d); err != nil {
+	pods := &mtlstest.Pods{}
+	pods.Replace("old")
+	if err := mtlstest.CallBy(t, plain, mtlstest.Dialer(good, pods)); err != nil {
 		t.Fatalf("a peer without TLS that never had it: %v", err)
 	}
-	d.Pod("127.0.0.1", "pod")
-	if err := check(t, secure, d); err != nil {
+	pods.Replace("pod")
+	if err := mtlstest.CallBy(t, secure, mtlstest.Dialer(good, pods)); err != nil {
 		t.Fatal(err)
 	}
-	d.Pod("127.0.0.1", "pod")
-	if _, err := d.Dial(t.Context(), plain); !errors.Is(err, mtls.ErrPlaintext) || !strings.Contains(err.Error(), plain) {
-		t.Errorf("plaintext with a Pod that has shown a certificate: %v", err)
+	for name, dir := range map[string]string{"the secret": good, "no secret": t.TempDir()} {
+		_, err := mtlstest.Dialer(dir, pods).Dial(t.Context(), plain)
+		if !errors.Is(err, mtls.ErrPlaintext) || !strings.Contains(err.Error(), plain) || !strings.Contains(err.Error(), "Pod im (pod)") {
+			t.Errorf("plaintext with a Pod that has shown a certificate to another dialer, by one with %s: %v", name, err)
+		}
 	}
-	d.Pod("127.0.0.1", "another")
-	if err := check(t, plain, d); err != nil {
+	pods.Replace("another")
+	d := mtlstest.Dialer(good, pods)
+	if err := mtlstest.CallBy(t, plain, d); err != nil {
 		t.Errorf("another Pod: %v", err)
 	}
 	// A certificate that is refused is no reason for plaintext: the peer speaks TLS.
@@ -224,6 +207,34 @@ func TestNeverPlainAgain(t *testing.T) {
 	if c, err := d.Dial(t.Context(), address(t, stranger)); err == nil || errors.Is(err, mtls.ErrPlaintext) || !strings.Contains(err.Error(), "certificate of the peer") {
 		t.Errorf("a stranger's certificate: %v %v", c, err)
 	}
+}
+
+// TestNotedBeforeItIsUsed: what cannot be judged is not dialled, and a first certificate that cannot be noted is not used.
+func TestNotedBeforeItIsUsed(t *testing.T) {
+	a, good := mtlstest.NewAuthority(t), t.TempDir()
+	a.Write(t, good, mtlstest.Named(mtls.PeerName, ""))
+	secure, plain := address(t, good), address(t, t.TempDir())
+	broken := errors.New("the API server is down")
+	expect := func(what, addr string, pods *mtlstest.Pods, want error) {
+		t.Helper()
+		c, err := mtlstest.Dialer(good, pods).Dial(t.Context(), addr)
+		if !errors.Is(err, want) {
+			t.Errorf("%s: %v, want %v", what, err, want)
+		}
+		if err == nil {
+			_ = c.Close() // nothing was said on it
+		}
+	}
+	expect("a Pod that cannot be looked up", secure, &mtlstest.Pods{AtErr: broken}, broken)
+	expect("a Pod that cannot be looked up, plaintext", plain, &mtlstest.Pods{AtErr: broken}, broken)
+	pods := &mtlstest.Pods{NoteErr: broken}
+	expect("a first certificate that cannot be noted", secure, pods, broken)
+	expect("plaintext is nothing to note", plain, pods, nil)
+	pods.NoteErr = nil
+	expect("when it can be noted", secure, pods, nil)
+	pods.NoteErr = broken
+	expect("what is noted need not be noted again", secure, pods, nil)
+	expect("what is noted, plaintext", plain, pods, mtls.ErrPlaintext)
 }
 
 func TestFiles(t *testing.T) {
@@ -237,11 +248,11 @@ func TestFiles(t *testing.T) {
 		if err := source.Problem(); (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %v, want %q", dir, err, want)
 		}
-		if err := check(t, addr, dialer(dir)); err != nil {
+		if err := mtlstest.CallBy(t, addr, mtlstest.Dialer(dir)); err != nil {
 			t.Errorf("%q: plaintext: %v", dir, err)
 		}
 	}
-	if err := check(t, address(t, empty), nil); err != nil {
+	if err := mtlstest.CallBy(t, address(t, empty), nil); err != nil {
 		t.Errorf("no dialer: %v", err)
 	}
 }

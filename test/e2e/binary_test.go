@@ -81,7 +81,7 @@ func TestC3(t *testing.T) {
 func scenarioC3(t *testing.T, c *cluster) {
 	c.create("c3", 64*mib, 3)
 	defer c.remove("c3")
-	c.attach("c3", "node-1", 3)
+	fillDevice(t, c, c.attach("c3", "node-1", 3))
 	everyOperation(t, c, "c3")
 	c.detach("c3")
 }

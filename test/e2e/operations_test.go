@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"testing"
@@ -35,6 +36,7 @@ func everyOperation(t *testing.T, c *cluster, volume string) {
 	o.identity()
 	o.snapshots(replica)
 	o.frontend()
+	o.clone()
 	o.must("expand to the present size", o.Expand(ctx, target, s.SizeBytes))
 	if err := o.Expand(ctx, target, s.SizeBytes/2); err == nil {
 		t.Error("the volume was made smaller")
@@ -134,6 +136,45 @@ func (o *operator) frontend() {
 	if err := o.FrontendStart(o.ctx, o.target, "tgt-nonsense"); err == nil {
 		o.t.Error("a frontend that does not exist was started")
 	}
+}
+
+// clone fills a volume on another node with snapshot s2, which the revert of frontend has made the volume's content.
+func (o *operator) clone() {
+	name := o.target.Volume + "-clone"
+	source := o.await("frontend up", func(s engineclient.State) bool { return s.FrontendUp })
+	o.c.create(name, source.SizeBytes, 2)
+	defer o.c.remove(name)
+	o.c.attach(name, "node-2", 2)
+	_, target := o.c.engineClient(name)
+	if err := o.SnapshotClone(o.ctx, target, o.target, "s2"); !errors.Is(err, engineclient.ErrPrecondition) {
+		o.t.Errorf("clone under a frontend: %v", err)
+	}
+	o.must("frontend down", o.FrontendShutdown(o.ctx, target))
+	if err := o.SnapshotClone(o.ctx, target, o.target, "none"); !errors.Is(err, engineclient.ErrNotFound) {
+		o.t.Errorf("clone of no snapshot: %v", err)
+	}
+	o.must("clone", o.SnapshotClone(o.ctx, target, o.target, "s2"))
+	o.c.eventually("the clone is complete", func(ctx context.Context) error {
+		s, err := o.SnapshotCloneStatus(ctx, target)
+		if err == nil && (s.Running || s.State != "complete" || s.Snapshot != "s2") {
+			err = fmt.Errorf("%+v", s)
+		}
+		return err
+	})
+	o.must("frontend up", o.FrontendStart(o.ctx, target, "tgt-blockdev"))
+	var cloned engineclient.State
+	o.c.eventually("frontend of the clone up", func(ctx context.Context) (err error) {
+		if cloned, err = o.Get(ctx, target); err == nil && (!cloned.FrontendUp || cloned.Endpoint == "") {
+			err = fmt.Errorf("state %+v", cloned)
+		}
+		return err
+	})
+	want, empty := hashDevice(o.t, o.c, source.Endpoint), sha256.Sum256(make([]byte, 32*mib))
+	if got := hashDevice(o.t, o.c, cloned.Endpoint); got != want || got == empty {
+		o.t.Errorf("the clone's checksum is %x, the source's %x, of nothing %x", got, want, empty)
+	}
+	o.c.detach(name)
+	o.c.identical(name, 2)
 }
 
 // replicas takes one out of the engine's set and back; the controller may bring it back first, which is no error.

@@ -2,7 +2,9 @@ package e2e
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"testing"
 	"time"
@@ -11,10 +13,13 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	longhorn "ankole.storage/api/longhorn/v1beta2"
+	"ankole.storage/controlplane/instancemanager"
 	"ankole.storage/instancemanager/mtls"
 	"ankole.storage/instancemanager/mtls/mtlstest"
 	"ankole.storage/test/rig"
@@ -63,6 +68,7 @@ func scenarioC9(t *testing.T, c *cluster) {
 		c.remove(name)
 	}
 	use("c9-secured")
+	c.tlsIsRemembered(t)
 	second := mtlstest.NewAuthority(t).Files(t, mtlstest.Named(mtls.PeerName, ""))
 	set(second)
 	use("c9-renewed")
@@ -83,6 +89,37 @@ func scenarioC9(t *testing.T, c *cluster) {
 	}
 	c.detach("c9")
 	c.remove("c9")
+}
+
+// tlsIsRemembered: that a Pod has shown a certificate is on the Pod, so that a manager that was never there before does not speak plaintext
+// to it; and is bound to the Pod's UID.
+func (c *cluster) tlsIsRemembered(t *testing.T) {
+	kube, err := client.New(c.RESTConfig(t), client.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	pods := &instancemanager.Pods{Client: kube, Namespace: namespace}
+	for _, n := range c.Nodes {
+		pod, err := pods.At(t.Context(), n.Address)
+		if err != nil || !pod.Secured {
+			t.Errorf("Pod on %s: %+v, %v", n.Name, pod, err)
+			continue
+		}
+		l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", net.JoinHostPort(n.Address, "0"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		d := mtls.NewDialer(mtls.Open("", slog.Default()), pods, slog.Default())
+		if _, err := d.Dial(t.Context(), l.Addr().String()); !errors.Is(err, mtls.ErrPlaintext) {
+			t.Errorf("a new manager dials %s: %v, want %v", n.Name, err, mtls.ErrPlaintext)
+		}
+		if err := l.Close(); err != nil {
+			t.Error(err)
+		}
+		if err := pods.NoteSecured(t.Context(), mtls.Pod{Name: pod.Name, UID: "another"}); !apierrors.IsInvalid(err) {
+			t.Errorf("a note about another Pod of the name %s: %v, want it refused", pod.Name, err)
+		}
+	}
 }
 
 // certificates returns a check that every instance manager has that status of the condition.

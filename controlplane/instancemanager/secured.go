@@ -1,0 +1,61 @@
+package instancemanager
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"ankole.storage/controlplane/naming"
+	"ankole.storage/instancemanager/mtls"
+)
+
+// podIPField is the field selector by which the API server finds Pods by address.
+const podIPField = "status.podIP"
+
+// Pods remembers on the Pods of instance managers that they have shown a certificate: the note is there for every manager and every later
+// leader, belongs to one UID, and goes with it.
+type Pods struct {
+	// Client reads live: what another manager noted a moment ago counts.
+	Client    client.Client
+	Namespace string
+}
+
+var _ mtls.Pods = (*Pods)(nil)
+
+// At implements mtls.Pods. On a node's own network an address is shared; the newest Pod there is the one that serves.
+func (p *Pods) At(ctx context.Context, ip string) (mtls.Pod, error) {
+	var list corev1.PodList
+	err := p.Client.List(ctx, &list, client.InNamespace(p.Namespace),
+		client.MatchingLabels{naming.LabelComponent: naming.ComponentInstanceManager}, client.MatchingFields{podIPField: ip})
+	if err != nil {
+		return mtls.Pod{}, fmt.Errorf("list Pods at %s: %w", ip, err)
+	}
+	var found *corev1.Pod
+	for i := range list.Items {
+		pod := &list.Items[i]
+		if !ended(pod) && (found == nil || found.CreationTimestamp.Before(&pod.CreationTimestamp)) {
+			found = pod
+		}
+	}
+	if found == nil {
+		return mtls.Pod{}, fmt.Errorf("no Pod of an instance manager runs at %s", ip)
+	}
+	return mtls.Pod{Name: found.Name, UID: string(found.UID), Secured: found.Annotations[naming.AnnotationTLSSeen] != ""}, nil
+}
+
+// NoteSecured implements mtls.Pods. The API server refuses it if a Pod of another UID has taken the name.
+func (p *Pods) NoteSecured(ctx context.Context, seen mtls.Pod) error {
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{
+		"uid": seen.UID, "annotations": map[string]string{naming.AnnotationTLSSeen: "true"},
+	}})
+	if err != nil {
+		return err
+	}
+	pod := &corev1.Pod{}
+	pod.Namespace, pod.Name = p.Namespace, seen.Name
+	return p.Client.Patch(ctx, pod, client.RawPatch(types.MergePatchType, patch))
+}
