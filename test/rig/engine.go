@@ -51,7 +51,7 @@ func (v *Volume) Upgrade(env []string, replicas ...*Replica) *Engine {
 
 func (v *Volume) launch(h *Host, name string, env []string, replicas []*Replica, flags ...string) *Engine {
 	v.t.Helper()
-	e := &Engine{v: v, Name: name, Addr: h.address(v.t), Host: h}
+	e := &Engine{v: v, Name: name, Addr: h.address(), Host: h}
 	args := []string{"--engine-instance-name", e.Name, "--volume-name", v.Name, "controller", v.Name, "--size", fmt.Sprint(v.Size), "--listen", e.Addr}
 	if !v.cfg.NoFrontend {
 		args = append(args, "--frontend", "tgt-blockdev")

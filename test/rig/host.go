@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -16,8 +17,8 @@ import (
 	"ankole.storage/instancemanager/keeper"
 )
 
-// Host is a node: a place for processes with an address, a way to the witness, and block devices of its own. Without
-// namespaces all hosts share the machine's loopback address.
+// Host is a node: a place for processes with an address of its own, a way to the witness, and block devices of its own. Without
+// namespaces the address is one of the machine's loopback addresses.
 type Host struct {
 	Name string
 	Addr string
@@ -28,16 +29,18 @@ type Host struct {
 	ns      *namespace
 	net     *Network
 	port    int
+	// claim keeps a loopback address; nil in a namespace.
+	claim io.Closer
 	// unkeep ends the host's keeper; nil without one.
 	unkeep func()
 }
 
-// firstPort is where a host with an address of its own starts to count.
+// firstPort is where a host starts to count.
 const firstPort = 10000
 
 func (v *Volume) newHost(name string) *Host {
 	v.t.Helper()
-	h := &Host{Name: name, Addr: "127.0.0.1", Dir: filepath.Join(v.Dir, name), port: firstPort}
+	h := &Host{Name: name, Dir: filepath.Join(v.Dir, name), port: firstPort}
 	for _, d := range []string{"dev", "up"} {
 		if err := os.MkdirAll(filepath.Join(h.Dir, d), 0o700); err != nil {
 			v.t.Fatal(err)
@@ -47,6 +50,8 @@ func (v *Volume) newHost(name string) *Host {
 		if err := v.net.join(h); err != nil {
 			v.t.Fatal(err)
 		}
+	} else {
+		h.Addr, h.claim = loopback(v.t)
 	}
 	if v.cfg.Keep {
 		h.keep(v.t)
@@ -100,11 +105,7 @@ func (h *Host) environment(v *Volume) []string {
 func (h *Host) devices() string { return filepath.Join(h.Dir, "dev") }
 
 // address returns an address for a process and the next port for its data.
-func (h *Host) address(t testing.TB) string {
-	t.Helper()
-	if h.ns == nil {
-		return fmt.Sprintf("%s:%d", h.Addr, ports(t))
-	}
+func (h *Host) address() string {
 	// Never the same twice: a connection that is cut off may still hold the old one.
 	h.port += 10
 	return fmt.Sprintf("%s:%d", h.Addr, h.port)

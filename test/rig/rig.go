@@ -12,6 +12,8 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"io"
+	"math/rand/v2"
 	"net"
 	"os"
 	"os/exec"
@@ -163,6 +165,9 @@ func (v *Volume) close() {
 		if h.unkeep != nil {
 			h.unkeep()
 		}
+		if h.claim != nil {
+			_ = h.claim.Close() // a listener nobody connected to
+		}
 		if err := h.sweepDevices(); err != nil {
 			v.t.Errorf("block devices of %s: %v", h.Name, err)
 		}
@@ -197,24 +202,23 @@ func (v *Volume) dumpLogs() {
 	}
 }
 
-// ports returns a free port whose successor is free too.
-func ports(t testing.TB) int {
+// claimPort is where a host without a namespace holds its address. Nothing else listens there.
+const claimPort = 9999
+
+// loopback returns a loopback address that is this host's alone, among all test processes of this machine, until the claim is
+// closed. Ports that are free now need not be free when a process listens at them: any connection may have taken them meanwhile, but
+// not at an address that nobody else knows.
+func loopback(t testing.TB) (addr string, claim io.Closer) {
 	t.Helper()
 	for range 100 {
-		a, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
-		p := a.Addr().(*net.TCPAddr).Port
-		b, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", p+1))
-		a.Close()
+		addr = fmt.Sprintf("127.%d.%d.%d", 96+rand.IntN(32), rand.IntN(256), 1+rand.IntN(254))
+		l, err := net.Listen("tcp", fmt.Sprintf("%s:%d", addr, claimPort))
 		if err == nil {
-			b.Close()
-			return p
+			return addr, l
 		}
 	}
-	t.Fatal("no two neighbouring free ports")
-	return 0
+	t.Fatal("no loopback address is free")
+	return "", nil
 }
 
 // await waits for a condition, and fails at once if the process it depends on ends.
