@@ -22,6 +22,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	longhorn "ankole.storage/api/longhorn/v1beta2"
+	"ankole.storage/test/powerdisk"
 )
 
 const (
@@ -169,9 +170,9 @@ func mountDevice(t *testing.T, device, at string) (unmount func()) {
 	return func() {
 		t.Helper()
 		mounted = false
-		if err := unix.Unmount(at, 0); err != nil {
+		if err := powerdisk.Unmount(at); err != nil {
 			_ = unix.Unmount(at, unix.MNT_DETACH)
-			t.Errorf("unmount %s: %v", at, err)
+			t.Error(err)
 		}
 	}
 }

@@ -21,6 +21,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	longhorn "ankole.storage/api/longhorn/v1beta2"
+	"ankole.storage/test/powerdisk"
 	"ankole.storage/test/rig"
 )
 
@@ -193,8 +194,8 @@ func withMount(t *testing.T, dir, device string, fresh bool) [32]byte {
 		t.Fatalf("mount %s: %v", device, err)
 	}
 	defer func() {
-		if err := unix.Unmount(at, 0); err != nil {
-			t.Errorf("unmount %s: %v", at, err)
+		if err := powerdisk.Unmount(at); err != nil {
+			t.Error(err)
 		}
 	}()
 	file := filepath.Join(at, "data")

@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	enginev1 "ankole.storage/api/rpc/engine/v1"
+	"ankole.storage/test/powerdisk"
 	"ankole.storage/test/rig"
 )
 
@@ -87,7 +88,7 @@ func (m *mounted) command(args ...string) {
 // end unmounts and checks the file system, stops everything, and compares the replicas.
 func (m *mounted) end() {
 	m.t.Helper()
-	if err := unix.Unmount(m.dir, 0); err != nil {
+	if err := powerdisk.Unmount(m.dir); err != nil {
 		m.t.Fatal(err)
 	}
 	m.command(append(m.fs.check, m.device())...)

@@ -148,8 +148,8 @@ func (d *Disk) Unmount() error {
 	if d.at == "" {
 		return nil
 	}
-	if err := unix.Unmount(d.at, 0); err != nil {
-		return fmt.Errorf("unmount %s: %w", d.at, err)
+	if err := Unmount(d.at); err != nil {
+		return err
 	}
 	d.at = ""
 	return nil

@@ -76,7 +76,7 @@ func abortBelow(dir string) (err error) {
 	if err := unix.Mount("none", control, "fusectl", 0, ""); err != nil {
 		return fmt.Errorf("mount fusectl: %w", err)
 	}
-	defer func() { err = errors.Join(err, unix.Unmount(control, 0)) }()
+	defer func() { err = errors.Join(err, Unmount(control)) }()
 	text, err := os.ReadFile("/proc/self/mountinfo")
 	if err != nil {
 		return err

@@ -207,6 +207,29 @@ func endProcesses(dir string, self int) error {
 	}
 }
 
+// Waits of Unmount.
+const (
+	busyFor = 20 * time.Second
+	busyTry = 5 * time.Millisecond
+)
+
+// Unmount takes a file system in which nothing is open any more off a directory. A program that this process is just starting has
+// copies of all its descriptors until it executes, also of files that were closed here meanwhile; so a file system that is busy is tried
+// again. One in which something has been left open is busy for ever, and that is the error.
+func Unmount(dir string) error {
+	tick := time.NewTicker(busyTry)
+	defer tick.Stop()
+	for deadline := time.Now().Add(busyFor); ; <-tick.C {
+		err := unix.Unmount(dir, 0)
+		if err == nil {
+			return nil
+		}
+		if !errors.Is(err, unix.EBUSY) || time.Now().After(deadline) {
+			return fmt.Errorf("unmount %s: %w", dir, err)
+		}
+	}
+}
+
 // maxStacked bounds how many mounts lie on one another.
 const maxStacked = 8
 
