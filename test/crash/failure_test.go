@@ -2,7 +2,6 @@ package crash
 
 import (
 	"math/rand/v2"
-	"os"
 	"testing"
 	"time"
 
@@ -58,7 +57,9 @@ func TestKillEverything(t *testing.T) {
 		rounds = 3
 	}
 	v := rig.New(t, 3, 32*mib)
-	rng := rand.New(rand.NewPCG(uint64(os.Getpid()), 99))
+	seed := number(t, "SEED", uint64(time.Now().UnixNano()))
+	t.Logf("SEED=%d", seed)
+	rng := rand.New(rand.NewPCG(seed, 99))
 	var w *rig.Writer
 	version := uint64(0)
 	rebuilt := 0

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
-	"os"
 	"testing"
 	"time"
 
@@ -117,7 +116,8 @@ func TestSnapshotsUnderKills(t *testing.T) {
 		rounds = 2
 	}
 	v := rig.New(t, 3, 16*mib)
-	seed := number(t, "SEED", uint64(os.Getpid()))
+	seed := number(t, "SEED", uint64(time.Now().UnixNano()))
+	t.Logf("SEED=%d", seed)
 	rng := rand.New(rand.NewPCG(seed, 98))
 	o := &operated{v: v, rng: rng, size: v.Size, done: map[string]int{}}
 	var w *rig.Writer

@@ -250,7 +250,7 @@ func (b *bed) state(address string) *enginev1.State {
 		b.t.Fatal(err)
 	}
 	defer conn.Close()
-	ctx, cancel := context.WithTimeout(b.t.Context(), 5*time.Second)
+	ctx, cancel := b.ctx()
 	defer cancel()
 	s, err := enginev1.NewEngineClient(conn).Get(ctx, &enginev1.GetRequest{})
 	if err != nil {
