@@ -139,13 +139,18 @@ func TestSoak(t *testing.T) {
 		last = p.usage(t, path)
 		t.Logf("after %4d: %s", begun, last)
 	}
-	if last.Goroutines > first.Goroutines+2 || last.files > first.files+2 || last.threads > first.threads+4 {
-		t.Errorf("goroutines, descriptors or threads grow: %s, at first %s", last, first)
-	}
+	// Processes that were replaced end in their own time, and it takes two collections until buffers in pools are free.
+	instancetest.Eventually(t, "no process is left", func() bool { return len(p.instances(t)) == 0 })
+	instancetest.Eventually(t, fmt.Sprintf("goroutines, descriptors and threads are what they were: %s", first), func() bool {
+		last = p.usage(t, path)
+		return last.Goroutines <= first.Goroutines+2 && last.files <= first.files+2 && last.threads <= first.threads+4
+	})
 	// 1 MiB is 1 kB for each of 1000; what is kept of a process alone is more than that.
-	if last.HeapBytes > first.HeapBytes+1<<20 || last.rssKB > first.rssKB+32<<10 {
-		t.Errorf("memory grows: %s, at first %s", last, first)
-	}
+	instancetest.Eventually(t, fmt.Sprintf("memory is what it was: %s", first), func() bool {
+		last = p.usage(t, path)
+		return last.HeapBytes <= first.HeapBytes+1<<20 && last.rssKB <= first.rssKB+32<<10
+	})
+	t.Logf("at the end: %s", last)
 	files, err := os.ReadDir(logs)
 	if err != nil || len(files) > 1000+workers {
 		t.Errorf("%d log files, %v", len(files), err)
@@ -154,13 +159,13 @@ func TestSoak(t *testing.T) {
 	if err != nil || len(list) != 0 {
 		t.Errorf("left: %v %v", list, err)
 	}
-	all, err := p.client.ProcessCreate(t.Context(), &imrpc.ProcessSpec{Name: "all-ports", Binary: "/missing", PortCount: 50})
-	if err != nil || all.GetStatus().GetPortStart() != 10000 {
-		t.Errorf("ports are lost: %v", err)
-	}
-	if children := p.instances(t); len(children) != 0 {
-		t.Errorf("processes are left: %v", children)
-	}
+	instancetest.Eventually(t, "all ports are free", func() bool {
+		_, err := p.client.ProcessCreate(t.Context(), &imrpc.ProcessSpec{Name: "all-ports", Binary: "/missing", PortCount: 50})
+		if err != nil && !errors.Is(err, client.ErrExhausted) {
+			t.Fatal(err)
+		}
+		return err == nil
+	})
 }
 
 // cycle is the life of one process, of the fate that its number gives it.

@@ -86,9 +86,12 @@ func TestPortsComeBack(t *testing.T) {
 		t.Run(row.name, func(t *testing.T) {
 			m := newManager(t, func(c *Config) {
 				c.Ports = PortRange{10000, 10007}
-				c.ReplaceTimeout, c.StopTimeout = 300*time.Millisecond, 300*time.Millisecond
-				if row.name == "never ready" {
+				c.ReplaceTimeout, c.StopTimeout = instancetest.Deadline, 300*time.Millisecond
+				switch row.name {
+				case "never ready":
 					c.ProbeTimeout = 300 * time.Millisecond
+				case "replaced by one that never gets ready":
+					c.ReplaceTimeout = 300 * time.Millisecond
 				}
 			})
 			row.do(t, m)

@@ -205,10 +205,10 @@ func TestBinaryIsResolved(t *testing.T) {
 	}
 }
 
-// TestDeleteAgain: when the polite signal was ignored and the first SIGKILL is still far away, the process stays
-// in state stopping, and another Delete changes nothing but the time.
+// TestDeleteAgain: when the polite signal was ignored and the SIGKILL is still far away, the process stays in state stopping, and
+// another Delete changes nothing but the time.
 func TestDeleteAgain(t *testing.T) {
-	m := newManager(t, func(c *Config) { c.StopTimeout = 300 * time.Millisecond })
+	m := newManager(t, nil)
 	if _, err := m.Create(spec(t, "demo-r-1", instancetest.Stubborn, 1)); err != nil {
 		t.Fatal(err)
 	}
@@ -221,7 +221,11 @@ func TestDeleteAgain(t *testing.T) {
 	if _, err := m.Create(spec(t, "demo-r-1", instancetest.Serve, 1)); !errors.Is(err, ErrExists) {
 		t.Errorf("create while the old one is stopping: %v", err)
 	}
-	awaitGone(t, m, "demo-r-1")
+	m.cfg.StopTimeout = time.Millisecond
+	instancetest.Eventually(t, "it is killed, and gone", func() bool {
+		_, err := m.Delete("demo-r-1", "")
+		return errors.Is(err, ErrNotFound)
+	})
 }
 
 // TestCloseOrder: engines end before replicas get their signal.

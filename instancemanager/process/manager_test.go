@@ -5,11 +5,16 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/health"
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 
 	"ankole.storage/api/rpc/imrpc"
 	"ankole.storage/instancemanager/instancetest"
@@ -123,9 +128,13 @@ func TestStates(t *testing.T) {
 		{name: "never listens", spec: with(instancetest.Deaf, 1),
 			change: func(c *Config) { c.ProbeTimeout = 300 * time.Millisecond },
 			want:   []State{Starting, Stopping, Stopped}, msg: "readiness: not serving"},
-		{name: "never healthy", spec: with(instancetest.Unhealthy, 1),
-			change: func(c *Config) { c.ProbeTimeout = 3 * time.Second },
-			want:   []State{Starting, Stopping, Stopped}, msg: "health is NOT_SERVING"},
+		// The answer is there before the process is, which may take its time on a machine with much to do.
+		{name: "never healthy", spec: with(instancetest.Deaf, 1),
+			change: func(c *Config) {
+				c.ProbeTimeout = 3 * time.Second
+				answerHealth(t, c.PodIP+":10000", healthpb.HealthCheckResponse_NOT_SERVING)
+			},
+			want: []State{Starting, Stopping, Stopped}, msg: "health is NOT_SERVING"},
 		{name: "binary missing", spec: func(*testing.T) Spec { return Spec{Name: "x-r-1", Binary: missing} },
 			want: []State{Starting, Error}, msg: "start " + missing + ": no such file or directory"},
 		{name: "binary not executable", spec: func(*testing.T) Spec { return Spec{Name: "x-r-1", Binary: plain} },
@@ -167,6 +176,21 @@ func TestStates(t *testing.T) {
 			}
 		})
 	}
+}
+
+// answerHealth answers in place of an instance that listens nowhere itself.
+func answerHealth(t *testing.T, addr string, status healthpb.HealthCheckResponse_ServingStatus) {
+	t.Helper()
+	l, err := net.Listen("tcp", addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	h, s := health.NewServer(), grpc.NewServer()
+	h.SetServingStatus("", status)
+	healthpb.RegisterHealthServer(s, h)
+	done := make(chan struct{})
+	go func() { defer close(done); _ = s.Serve(l) }() // ends with Stop
+	t.Cleanup(func() { s.Stop(); <-done })
 }
 
 func with(mode string, ports int, args ...string) func(*testing.T) Spec {

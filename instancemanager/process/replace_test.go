@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+
 	"ankole.storage/instancemanager/instancetest"
 )
 
@@ -116,14 +118,11 @@ func TestReplaceOvertaken(t *testing.T) {
 		t.Fatal(err)
 	}
 	await(t, m, "demo-e-0", Running)
-	s := spec(t, "demo-e-0", instancetest.Unhealthy, 1)
+	s := spec(t, "demo-e-0", instancetest.Deaf, 1)
 	s.Binary = newBinary(t)
-	ctx, cancel := context.WithCancel(context.Background())
-	defer cancel()
-	m.cfg.ReplaceTimeout = time.Second
 	result := make(chan error, 1)
 	go func() {
-		_, err := m.Replace(ctx, s, "SIGHUP")
+		_, err := m.Replace(t.Context(), s, "SIGHUP")
 		result <- err
 	}()
 	instancetest.Eventually(t, "the replacement has been made", func() bool {
@@ -134,6 +133,7 @@ func TestReplaceOvertaken(t *testing.T) {
 	if _, err := m.Delete("demo-e-0", ""); err != nil {
 		t.Fatal(err)
 	}
+	answerHealth(t, m.cfg.PodIP+":10001", healthpb.HealthCheckResponse_SERVING) // only now it can be ready
 	if err := <-result; !errors.Is(err, ErrExists) {
 		t.Errorf("%v", err)
 	}

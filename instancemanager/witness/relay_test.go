@@ -2,6 +2,7 @@ package witness_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -60,7 +61,7 @@ func serve(t *testing.T, l net.Listener, register func(grpc.ServiceRegistrar)) {
 	go func() { done <- s.Serve(l) }()
 	t.Cleanup(func() {
 		s.Stop()
-		if err := <-done; err != nil {
+		if err := <-done; err != nil && !errors.Is(err, grpc.ErrServerStopped) { // stopped before it began
 			t.Error(err)
 		}
 	})
@@ -207,21 +208,22 @@ func TestInvalidQuestions(t *testing.T) {
 func TestNextManager(t *testing.T) {
 	quiet, _ := silent()
 	for _, row := range []struct {
-		name  string
-		first handler
-		want  codes.Code
+		name    string
+		first   handler
+		attempt time.Duration // short only where it is what makes the question go on
+		want    codes.Code
 	}{
-		{"answers", answers(9), codes.OK},
-		{"silent", quiet, codes.OK},
-		{"cannot reach the cluster", refuses(codes.Unavailable), codes.OK},
-		{"has a bug", refuses(codes.Unknown), codes.OK},
-		{"may not read", refuses(codes.PermissionDenied), codes.OK},
-		{"no record", refuses(codes.NotFound), codes.NotFound},
-		{"another volume", refuses(codes.FailedPrecondition), codes.FailedPrecondition},
+		{"answers", answers(9), instancetest.Deadline, codes.OK},
+		{"silent", quiet, 100 * time.Millisecond, codes.OK},
+		{"cannot reach the cluster", refuses(codes.Unavailable), instancetest.Deadline, codes.OK},
+		{"has a bug", refuses(codes.Unknown), instancetest.Deadline, codes.OK},
+		{"may not read", refuses(codes.PermissionDenied), instancetest.Deadline, codes.OK},
+		{"no record", refuses(codes.NotFound), instancetest.Deadline, codes.NotFound},
+		{"another volume", refuses(codes.FailedPrecondition), instancetest.Deadline, codes.FailedPrecondition},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
-			r := newRig(t, instancetest.Deadline, 100*time.Millisecond)
+			r := newRig(t, instancetest.Deadline, row.attempt)
 			r.attach(t, "m1", row.first)
 			r.attach(t, "m2", answers(9))
 			m, err := r.engine.Get(t.Context(), question)
@@ -319,9 +321,9 @@ func TestLateAnswerCounts(t *testing.T) {
 // it expected, with the record, and must not be told that it was the one who wrote it.
 func TestAmbiguousSwap(t *testing.T) {
 	r := newRig(t, instancetest.Deadline, 100*time.Millisecond)
-	cluster := &register{}
-	r.attach(t, "m1", &mute{register: cluster})
-	r.attach(t, "m2", cluster)
+	cluster, swapped := &register{}, make(chan struct{})
+	r.attach(t, "m1", &mute{register: cluster, swapped: swapped})
+	r.attach(t, "m2", &second{register: cluster, after: swapped})
 	a, err := r.engine.CompareAndSwap(t.Context(), &witnessv1.CompareAndSwapRequest{
 		VolumeName: "demo", EngineName: "demo-e-0", Next: record(1, 1)})
 	if err != nil || a.GetSwapped() || !proto.Equal(a.GetCurrent(), record(1, 1)) {
@@ -329,13 +331,28 @@ func TestAmbiguousSwap(t *testing.T) {
 	}
 }
 
-// mute does what it is asked and never says so.
-type mute struct{ *register }
+// second waits until the first has swapped, however slow that is.
+type second struct {
+	*register
+	after <-chan struct{}
+}
+
+func (s *second) CompareAndSwap(ctx context.Context, r *witnessv1.CompareAndSwapRequest) (*witnessv1.CompareAndSwapResponse, error) {
+	<-s.after
+	return s.register.CompareAndSwap(ctx, r)
+}
+
+// mute does what it is asked, once, and never says so.
+type mute struct {
+	*register
+	swapped chan<- struct{}
+}
 
 func (m *mute) CompareAndSwap(ctx context.Context, r *witnessv1.CompareAndSwapRequest) (*witnessv1.CompareAndSwapResponse, error) {
 	if _, err := m.register.CompareAndSwap(ctx, r); err != nil {
 		return nil, err
 	}
+	close(m.swapped)
 	<-ctx.Done()
 	return nil, ctx.Err()
 }
@@ -388,7 +405,8 @@ func TestUnannouncedManager(t *testing.T) {
 // TestKeep attaches again after a loss and ends with its context.
 func TestKeep(t *testing.T) {
 	relay := witness.NewRelay(slog.New(slog.DiscardHandler))
-	l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	// At an address of its own: the port must still be free when it is listened at again.
+	l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", instancetest.Host()+":0")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -240,28 +240,29 @@ func field(name, path string) v1.EnvVar {
 	return v1.EnvVar{Name: name, ValueFrom: &v1.EnvVarSource{FieldRef: &v1.ObjectFieldSelector{FieldPath: path}}}
 }
 
-// TestGrace: SIGTERM first, SIGKILL after the grace period and not before.
+// TestGrace: SIGTERM first, SIGKILL after the grace period and not before. The polite one's grace is longer than the test waits.
 func TestGrace(t *testing.T) {
 	t.Parallel()
 	s := newSpace(t)
-	s.pod("polite", nil)
+	hour := int64(3600)
+	s.pod("polite", nil, func(p *v1.Pod) { p.Spec.TerminationGracePeriodSeconds = &hour })
 	s.pod("stubborn", []string{"stubborn"})
 	s.waitLog("polite", "serving")
 	s.waitLog("stubborn", "serving")
 	for _, tc := range []struct {
-		name     string
-		min, max time.Duration
+		name string
+		min  time.Duration
 	}{
-		{"polite", 0, 2 * time.Second},
-		{"stubborn", 2 * time.Second, 20 * time.Second},
+		{"polite", 0},
+		{"stubborn", 2 * time.Second},
 	} {
 		began := time.Now()
 		if err := s.client.CoreV1().Pods(s.name).Delete(t.Context(), tc.name, metav1.DeleteOptions{}); err != nil {
 			t.Fatal(err)
 		}
 		s.waitGone(tc.name)
-		if took := time.Since(began); took < tc.min || took > tc.max {
-			t.Errorf("%s took %s to go, want %s to %s", tc.name, took, tc.min, tc.max)
+		if took := time.Since(began); took < tc.min {
+			t.Errorf("%s was gone after %s, its grace is %s", tc.name, took, tc.min)
 		}
 	}
 }
