@@ -142,6 +142,7 @@ func TestCrashDuringReshapeOfBranches(t *testing.T) {
 // A purge closes what a rebuild has left open, so that space comes back.
 func TestPurgeClosesBranches(t *testing.T) {
 	w := branchBase(t)
+	w.giveBack()
 	files := w.mem().OpenFiles()
 	_, err := w.c.OpenBranches()
 	w.must(err)

@@ -80,6 +80,8 @@ type Chain struct {
 	layers []layer
 	// branches are the files off the live chain that a rebuild has open.
 	branches []layer
+	// unlinked are files that have lost their name and whose space is not given back yet.
+	unlinked nameless
 	backing  bool
 	m        blockMap
 	// size and rebuilding are volume.meta's, for the data path: they change only while I/O is held back, whereas vm
@@ -234,7 +236,7 @@ func (c *Chain) release() error {
 			err = errors.Join(err, l.file.Close())
 		}
 	}
-	err = errors.Join(err, c.closeBranches())
+	err = errors.Join(err, c.closeBranches(), c.unlinked.close())
 	for _, s := range []*slotFile{c.member, c.dirty, c.absentFile} {
 		if s != nil {
 			err = errors.Join(err, s.file.Close())

@@ -1,6 +1,7 @@
 package chain
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -174,7 +175,7 @@ func (c *Chain) Purge(progress func(percent int)) error {
 				return err
 			}
 		}
-		if err := p.Finish(&step); err != nil {
+		if err := errors.Join(p.Finish(&step), c.unlinked.close()); err != nil {
 			return err
 		}
 		if progress != nil {
@@ -327,6 +328,7 @@ func (c *Chain) replaceChild(source, child string) error {
 	if err := c.fs.Link(c.path(source), tmp); err != nil {
 		return err
 	}
+	c.keepUnlinked(child)
 	if err := c.fs.Rename(tmp, c.path(child)); err != nil {
 		return err
 	}
@@ -368,10 +370,13 @@ func (c *Chain) removeLeaf(file string) error {
 	if err := c.layerGoes(file); err != nil {
 		return err
 	}
-	for _, name := range []string{file + checksumSuffix, file + sumsSuffix, file} {
+	for _, name := range []string{file + checksumSuffix, file + sumsSuffix} {
 		if err := removeIfThere(c.fs, c.path(name)); err != nil {
 			return err
 		}
+	}
+	if err := c.unlink(file); err != nil {
+		return err
 	}
 	if err := c.syncDir(); err != nil {
 		return err

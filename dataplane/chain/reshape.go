@@ -52,17 +52,20 @@ func Reshape(old *Chain, s Shape) (*Chain, error) {
 	opts.BackingFile = s.BackingFile
 	anew := !old.closed && old.conflicts(&s)
 	failed := old.reshape(&s, anew)
+	unlinked := old.unlinked
+	old.unlinked = nil
 	err := old.Close()
 	if failed == nil && err == nil && anew {
 		failed = CreateSkeleton(old.fs, old.dir, s.all(), opts)
 	}
 	if err != nil {
-		return nil, errors.Join(failed, err)
+		return nil, errors.Join(failed, err, unlinked.close())
 	}
 	c, err := Open(old.fs, old.dir, opts)
 	if err != nil {
-		return nil, errors.Join(failed, err)
+		return nil, errors.Join(failed, err, unlinked.close())
 	}
+	c.unlinked = unlinked
 	return c, failed
 }
 
@@ -197,6 +200,7 @@ func (c *Chain) reshapeHead(s *Shape) error {
 		return err
 	}
 	if head != old {
+		c.keepUnlinked(old)
 		if err := c.removeOldHead(old); err != nil {
 			return err
 		}
@@ -243,7 +247,10 @@ func (c *Chain) linkHead(s *Shape) error {
 
 // removeFiles removes whatever a snapshot of this name has.
 func (c *Chain) removeFiles(file string) error {
-	for _, name := range []string{file, file + metaSuffix, file + checksumSuffix, file + sumsSuffix} {
+	if err := c.unlink(file); err != nil {
+		return err
+	}
+	for _, name := range []string{file + metaSuffix, file + checksumSuffix, file + sumsSuffix} {
 		if err := removeIfThere(c.fs, c.path(name)); err != nil {
 			return err
 		}

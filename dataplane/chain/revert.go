@@ -74,11 +74,10 @@ func (c *Chain) undoRevert(next *Chain, newHead string) {
 
 // takeOver replaces files and map by those of next.
 func (c *Chain) takeOver(next *Chain) {
-	for _, l := range c.layers {
-		if l.file != nil {
-			_ = l.file.Close() // the old head is given up, the rest was only read
-		}
+	for _, l := range c.layers[1 : len(c.layers)-1] {
+		_ = l.file.Close() // only read
 	}
+	c.unlinked = append(c.unlinked, c.head().file)
 	c.m.free()
 	c.layers, c.disks, c.m, c.backing = next.layers, next.disks, next.m, next.backing
 }

@@ -63,7 +63,28 @@ func (r *Replica) metaDone(d *loop.Done) {
 		r.writable = r.chain.WriteAllowed()
 	}
 	m.done(d.Value)
+	r.freeSpace()
 	r.startMeta()
+}
+
+// freeSpace gives back the space of files that a metadata operation has removed: beside everything else, since it can take the file
+// system longer than the engine waits for an answer.
+func (r *Replica) freeSpace() {
+	if r.freeing || r.metaBusy || r.chain == nil {
+		return
+	}
+	if giveBack := r.chain.Unlinked(); giveBack != nil {
+		r.freeing = true
+		r.op(loop.Op{Kind: loop.Call, Tag: loop.Tag(ownerSpace, 0), Fn: func() any { return result{err: giveBack()} }})
+	}
+}
+
+func (r *Replica) spaceFreed(d *loop.Done) {
+	r.freeing = false
+	if err := d.Value.(result).err; err != nil {
+		r.cfg.Event("io-error", err.Error())
+	}
+	r.freeSpace()
 }
 
 // control carries out a control message or marks regions dirty.

@@ -32,6 +32,7 @@ const (
 	ownerJob
 	ownerMeta
 	ownerSync
+	ownerSpace
 )
 
 // Bounds of the core.
@@ -102,6 +103,8 @@ type Replica struct {
 
 	meta     []*metaOp
 	metaBusy bool
+	// freeing: space of removed files is being given back.
+	freeing bool
 	// writable is the chain's answer as of the last metadata operation: while one runs the chain must not be asked.
 	writable bool
 
@@ -223,6 +226,8 @@ func (r *Replica) handle(d *loop.Done) {
 		r.metaDone(d)
 	case ownerSync:
 		r.syncDone(d)
+	case ownerSpace:
+		r.spaceFreed(d)
 	}
 }
 
