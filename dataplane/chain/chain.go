@@ -110,6 +110,8 @@ type Chain struct {
 
 	// voided counts how often the checksums of a file were voided.
 	voided map[string]int
+	// merge is a purge's merge of two files that is under way.
+	merge *merging
 	// hashLock is held on the folder around the directory while a checksum is computed: see hashlock.go.
 	hashLock disk.Lock
 	// pins counts the open views that keep a snapshot from being purged.
@@ -218,7 +220,7 @@ func (c *Chain) Close() error {
 	}
 	var err error
 	if !c.opts.ReadOnly && c.broken == nil {
-		if err = c.syncFile(c.head().file); err == nil {
+		if err = errors.Join(c.endMerge(), c.syncFile(c.head().file)); err == nil {
 			vm := c.vm
 			vm.Dirty = false
 			err = c.writeVolumeMeta(&vm)
@@ -236,7 +238,7 @@ func (c *Chain) release() error {
 			err = errors.Join(err, l.file.Close())
 		}
 	}
-	err = errors.Join(err, c.closeBranches(), c.unlinked.close())
+	err = errors.Join(err, c.closeBranches(), c.endMerge(), c.unlinked.close())
 	for _, s := range []*slotFile{c.member, c.dirty, c.absentFile} {
 		if s != nil {
 			err = errors.Join(err, s.file.Close())

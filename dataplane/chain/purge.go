@@ -63,6 +63,9 @@ func (c *Chain) NewPurge() (*Purge, error) {
 	if c.rebuilding {
 		return nil, fmt.Errorf("%w: chain %s is being rebuilt; purge it afterwards", ErrInvalid, c.dir)
 	}
+	if err := c.endMerge(); err != nil {
+		return nil, err
+	}
 	for _, file := range slices.Sorted(maps.Keys(c.disks)) {
 		d := c.disks[file]
 		if d.Removed || d.UserCreated || isHeadFile(file) {
@@ -216,64 +219,6 @@ func matchSize(source, child disk.File) error {
 	return nil
 }
 
-// coalescePiece copies what the child has into the source. Until the source takes the child's place the child still
-// hides what is copied, so a crash does no harm.
-func (c *Chain) coalescePiece(s *PurgeStep) (done bool, err error) {
-	if err := c.layersChange(s.Source, s.Target); err != nil {
-		return false, err
-	}
-	if s.next == 0 {
-		if err := c.voidChecksum(s.Source); err != nil {
-			return false, err
-		}
-	}
-	source, child, err := c.openPair(s.Source, s.Target)
-	if err != nil {
-		return false, err
-	}
-	defer source.Close() // synced below
-	defer child.Close()  // read only
-	if err := matchSize(source, child); err != nil {
-		return false, err
-	}
-	extents, more, err := child.Extents(s.next, nil)
-	if err != nil {
-		return false, err
-	}
-	budget := int64(purgePiece)
-	for _, e := range extents {
-		first, end := e.Off/blockSize*blockSize, (e.Off+e.Len+blockSize-1)/blockSize*blockSize
-		n := min(end-first, budget)
-		if err := copyRange(source, child, first, n); err != nil {
-			return false, err
-		}
-		s.next = first + n
-		if budget -= n; budget == 0 {
-			return false, nil
-		}
-	}
-	if more {
-		return false, nil
-	}
-	return true, c.syncFile(source)
-}
-
-// copyRange copies whole blocks; what lies beyond the end of the file is not copied.
-func copyRange(to, from disk.File, off, n int64) error {
-	buf := make([]byte, min(n, zeroChunk))
-	for n > 0 {
-		k := min(n, int64(len(buf)))
-		if err := readFull(from, buf[:k], off); err != nil {
-			return err
-		}
-		if _, err := to.WriteAt(buf[:k], off); err != nil {
-			return err
-		}
-		off, n = off+k, n-k
-	}
-	return nil
-}
-
 // prunePiece punches out of the snapshot what the head hides. Only what is certainly durable in the head counts: a
 // block whose write a crash may undo must still be found below.
 func (c *Chain) prunePiece(s *PurgeStep) (done bool, err error) {
@@ -348,6 +293,9 @@ func (c *Chain) replaceChild(source, child string) error {
 	c.disks[child] = &d
 	if i := c.layerIndex(source); i != 0 {
 		c.mergeLayers(i)
+	}
+	if err := c.nameSums(source, child); err != nil {
+		return err
 	}
 	return c.removeLeaf(source)
 }

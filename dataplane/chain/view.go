@@ -195,6 +195,11 @@ func (v *View) sumsOf(l *layer) (*sumsReader, error) {
 	if err != nil {
 		return nil, err
 	}
+	if now, err := v.c.fs.Stat(v.c.path(l.name)); isNotFound(err) || err == nil && now.Inode != info.Inode {
+		return nil, nil // a purge has put another file in its place, and the sums are that one's
+	} else if err != nil {
+		return nil, err
+	}
 	s, err := v.c.openSums(l.name, info.Size, disk.ReadOnly)
 	if s != nil { // void ones may be computed in a moment
 		v.sums[l.name] = openedSums{s, voids}

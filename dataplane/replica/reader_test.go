@@ -158,12 +158,7 @@ func TestReaderSeesItThrough(t *testing.T) {
 	e.mustAsk(wire.Header{Type: wire.Write, Len: 3 * block.Size}, filled(6, 3*block.Size))
 	check("after a snapshot")
 	e.mustControl(wire.ControlRequest{RemoveSnapshot: &wire.RemoveSnapshot{Name: "a"}})
-	e.mustControl(wire.ControlRequest{Purge: &wire.PurgeRequest{Begin: true}})
-	for i := 0; !e.mustControl(wire.ControlRequest{Purge: &wire.PurgeRequest{}}).Purge.Done; i++ {
-		if i > 100 {
-			t.Fatal("the purge does not end")
-		}
-	}
+	e.purge()
 	check("after a purge")
 	f := g.engine(2, "f")
 	check("under another engine")
@@ -193,5 +188,26 @@ func TestReadersAreBounded(t *testing.T) {
 	g.reader("a")
 	if a := e.ask(wire.Header{Type: wire.Read, Len: 4096}, nil); a.h.Code != block.OK {
 		t.Fatal(a.h.Code)
+	}
+}
+
+// The space of what a purge removes comes back without a further request.
+func TestPurgeGivesSpaceBack(t *testing.T) {
+	g, e := snapshotted(t)
+	e.mustAsk(wire.Header{Type: wire.Write, Len: 3 * block.Size}, filled(6, 3*block.Size))
+	files, used := g.disk().OpenFiles(), g.disk().Used()
+	e.mustControl(wire.ControlRequest{Snapshot: &wire.SnapshotRequest{Name: "b", UserCreated: true}})
+	e.mustControl(wire.ControlRequest{RemoveSnapshot: &wire.RemoveSnapshot{Name: "a"}})
+	e.purge()
+	g.until("space comes back", func() bool { return g.disk().OpenFiles() <= files && g.disk().Used() < used })
+}
+
+func (p *peer) purge() {
+	p.g.t.Helper()
+	p.mustControl(wire.ControlRequest{Purge: &wire.PurgeRequest{Begin: true}})
+	for i := 0; !p.mustControl(wire.ControlRequest{Purge: &wire.PurgeRequest{}}).Purge.Done; i++ {
+		if i > 100 {
+			p.g.t.Fatal("the purge does not end")
+		}
 	}
 }

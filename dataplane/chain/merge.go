@@ -1,0 +1,281 @@
+package chain
+
+import (
+	"errors"
+	"math"
+
+	"ankole.storage/disk"
+)
+
+// A merge copies a child's blocks into its parent's file, piece by piece, and carries the sums over. What a file no longer holds
+// as it was when it was hashed stays that way: its piece gets a sum that it contradicts, so that the next scrub finds it and
+// repairs it from another replica. A merge that stopped there would keep the space for as long as nobody looks.
+
+// mergedSumsSuffix is where the sums of the merged file are until it has its name. Hash uses another name.
+const mergedSumsSuffix = sumsSuffix + ".new" + tmpSuffix
+
+// merging is a merge under way.
+type merging struct {
+	c      *Chain
+	source string
+	// sourceSums and childSums say what the files are to hold, nil: nothing is known. The source's were removed when the merge began.
+	sourceSums, childSums *sumsReader
+	// entry is the next one of sourceSums that was not carried over.
+	entry int64
+	// out are the merged file's sums, nil if nothing will be known of it.
+	out *sumsWriter
+	// has are pieces of the source from next to upTo, as they were before the merge reached them.
+	has  []filePiece
+	upTo int64
+	// image is the merged piece, buf a run of it.
+	image, buf []byte
+}
+
+// beginMerge opens the sums of the two files, durably removes the source's, and begins those of the merged file.
+func (c *Chain) beginMerge(s *PurgeStep, source, child disk.File) (err error) {
+	if err := c.endMerge(); err != nil {
+		return err
+	}
+	m := &merging{c: c, source: s.Source, image: make([]byte, SumPiece), buf: make([]byte, SumPiece)}
+	c.merge = m
+	if m.sourceSums, err = c.openSumsOf(s.Source, source); err != nil {
+		return err
+	}
+	if m.childSums, err = c.openSumsOf(s.Target, child); err != nil {
+		return err
+	}
+	if err := c.voidChecksum(s.Source); err != nil {
+		return err
+	}
+	if err := matchSize(source, child); err != nil || (m.sourceSums == nil && m.childSums == nil) {
+		return err
+	}
+	info, err := source.Stat()
+	if err != nil {
+		return err
+	}
+	return m.unlessFull(func() (err error) {
+		m.out, err = newSumsWriter(c.fs, c.path(s.Source+mergedSumsSuffix), info.Size, c.vm.stamp())
+		return err
+	})
+}
+
+func (c *Chain) openSumsOf(file string, f disk.File) (*sumsReader, error) {
+	info, err := f.Stat()
+	if err != nil {
+		return nil, err
+	}
+	return c.openSums(file, info.Size, disk.ReadOnly)
+}
+
+// endMerge gives back what a merge holds, whether it came to its end or not.
+func (c *Chain) endMerge() error {
+	m := c.merge
+	if m == nil {
+		return nil
+	}
+	c.merge = nil
+	return errors.Join(m.sourceSums.close(), m.childSums.close(), m.drop())
+}
+
+// drop leaves the merged file without sums.
+func (m *merging) drop() error {
+	if m.out == nil {
+		return nil
+	}
+	w := m.out
+	m.out = nil
+	err := w.file.Close()
+	if m.c.broken == nil && !m.c.closed {
+		err = errors.Join(err, removeIfThere(m.c.fs, w.path))
+	}
+	return err
+}
+
+// unlessFull does something for the sums: where there is no room for them the merge, which makes room, goes on without.
+func (m *merging) unlessFull(f func() error) error {
+	err := f()
+	if errors.Is(err, disk.ErrNoSpace) {
+		m.c.opts.Log.Warn("no room for checksums of a merged snapshot: they are not known", "dir", m.c.dir, "file", m.source)
+		err = m.drop()
+	}
+	return err
+}
+
+// coalescePiece copies what the child has into the source. Until the source takes the child's place the child still
+// hides what is copied, so a crash does no harm.
+func (c *Chain) coalescePiece(s *PurgeStep) (done bool, err error) {
+	if err := c.layersChange(s.Source, s.Target); err != nil {
+		return false, err
+	}
+	source, child, err := c.openPair(s.Source, s.Target)
+	if err != nil {
+		return false, err
+	}
+	defer source.Close() // synced below
+	defer child.Close()  // read only
+	if s.next == 0 {
+		if err := c.beginMerge(s, source, child); err != nil {
+			return false, err
+		}
+	}
+	info, err := child.Stat()
+	if err != nil {
+		return false, err
+	}
+	extents, _, err := child.Extents(s.next, nil)
+	if err != nil {
+		return false, err
+	}
+	list, end := piecesOf(extents, s.next, info.Size)
+	for budget := purgePiece; len(list) > 0 && budget > 0; list = list[1:] {
+		if err := c.merge.piece(source, child, list[0]); err != nil {
+			return false, err
+		}
+		s.next = list[0].off() + SumPiece
+		budget -= SumPiece
+	}
+	if len(list) == 0 {
+		s.next = max(end, s.next)
+	}
+	if s.next < info.Size {
+		return false, nil
+	}
+	if err := c.merge.finish(); err != nil {
+		return false, err
+	}
+	return true, c.syncFile(source)
+}
+
+// piece copies one piece of the child and says what is known of the merged one.
+func (m *merging) piece(source, child disk.File, p filePiece) error {
+	if m.out == nil {
+		_, _, err := m.look(child, p, nil, source)
+		return err
+	}
+	if err := m.carry(p.number); err != nil {
+		return err
+	}
+	has, err := m.sourceHas(source, p)
+	if err != nil {
+		return err
+	}
+	mixed := has&^p.blocks != 0
+	lower, lowerKnown := sum{}, true
+	if mixed {
+		lower, lowerKnown, err = m.look(source, filePiece{p.number, has}, m.sourceSums, nil)
+		if err != nil && !errors.Is(err, disk.ErrIO) {
+			return err // what cannot be read there stays as it is
+		}
+	}
+	v, known, err := m.look(child, p, m.childSums, source)
+	switch {
+	case err != nil:
+		return err
+	case v != sum{}:
+	case lower != sum{}:
+		v = lower
+	case known && lowerKnown:
+		v = sumOfData(has|p.blocks, m.image)
+	default:
+		return nil
+	}
+	return m.add(p.number, v)
+}
+
+// look reads a piece of a file, writes it to another one, and compares it with its sum: rot is the sum it should have and does not.
+func (m *merging) look(f disk.File, p filePiece, sums *sumsReader, to disk.File) (rot sum, known bool, err error) {
+	want, known, err := sums.find(p.number)
+	if err != nil {
+		return sum{}, false, err
+	}
+	var failed error
+	got, err := readPiece(f, p, m.buf, func(off int64, data []byte) {
+		copy(m.image[off-p.off():], data)
+		if to != nil && failed == nil {
+			_, failed = to.WriteAt(data, off)
+		}
+	})
+	if failed != nil {
+		return sum{}, false, failed
+	}
+	if known && (errors.Is(err, disk.ErrIO) || err == nil && got != want) {
+		m.c.opts.Log.Error("snapshot file is not what it was: what it is merged into will be scrubbed", "file", f.Path(), "offset", p.off(), "error", err)
+		rot = want
+	}
+	return rot, known, err
+}
+
+// sourceHas tells which blocks of a piece the source had before the merge.
+func (m *merging) sourceHas(source disk.File, p filePiece) (blocks uint64, err error) {
+	if p.off() >= m.upTo {
+		extents, _, err := source.Extents(p.off(), nil)
+		if err != nil {
+			return 0, err
+		}
+		m.has, m.upTo = piecesOf(extents, p.off(), m.out.size)
+	}
+	for len(m.has) > 0 && m.has[0].number < p.number {
+		m.has = m.has[1:]
+	}
+	if len(m.has) == 0 || m.has[0].number != p.number {
+		return 0, nil
+	}
+	return m.has[0].blocks, nil
+}
+
+// carry takes over the source's sums of pieces before the given one, which the child does not have, and passes over that one's.
+func (m *merging) carry(before uint32) error {
+	s := m.sourceSums
+	for s != nil && m.entry < s.entries {
+		whole, err := s.load(m.entry/perPage + 1)
+		if err != nil {
+			return err
+		}
+		if !whole {
+			m.entry = (m.entry/perPage + 1) * perPage
+			continue
+		}
+		i := m.entry % perPage
+		if s.piece(i) > before {
+			return nil
+		}
+		m.entry++
+		if s.piece(i) == before {
+			return nil
+		}
+		if err := m.add(s.piece(i), sum(s.page[i*entryLen+4:][:sumLen])); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (m *merging) add(number uint32, v sum) error {
+	if m.out == nil {
+		return nil
+	}
+	return m.unlessFull(func() error { return m.out.add(number, v) })
+}
+
+// finish completes the sums. They are durable when it returns nil, but for their name.
+func (m *merging) finish() error {
+	if err := m.carry(math.MaxUint32); err != nil || m.out == nil {
+		return err
+	}
+	if err := m.unlessFull(m.out.finish); err != nil || m.out == nil {
+		return err
+	}
+	return m.c.syncFile(m.out.file)
+}
+
+// nameSums gives the sums of the merged file their name, after the file has its own for good. The caller syncs the directory.
+func (c *Chain) nameSums(source, child string) error {
+	m := c.merge
+	if m == nil || m.source != source || m.out == nil {
+		return c.endMerge()
+	}
+	err := errors.Join(m.out.file.Close(), c.fs.Rename(m.out.path, c.path(child+sumsSuffix)))
+	m.out = nil
+	return errors.Join(err, c.endMerge())
+}
