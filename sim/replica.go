@@ -1,8 +1,10 @@
 package sim
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
+	"io"
 	"path"
 
 	"ankole.storage/dataplane/chain"
@@ -50,6 +52,8 @@ const created = "2026-01-01T00:00:00Z"
 func (r *Replica) open() (*chain.Chain, error) {
 	fs := r.Node.Disk.FS
 	opts, spec := r.options()
+	// Whatever was handed over last, however long ago: a directory must know what is still its own.
+	opts.Map = func() []byte { return r.v.maps[r.Name] }
 	_ = fs.Mkdir("/replicas") // may exist
 	if err := fs.SyncDir("/"); err != nil {
 		return nil, err
@@ -57,7 +61,14 @@ func (r *Replica) open() (*chain.Chain, error) {
 	if err := chain.Create(fs, replicaDir+r.Name, spec, opts); err != nil {
 		return nil, err
 	}
-	return chain.Open(fs, replicaDir+r.Name, opts)
+	c, err := chain.Open(fs, replicaDir+r.Name, opts)
+	if err == nil && c.MapTaken() {
+		r.v.MapsTaken++
+		if err := c.CheckMap(); errors.Is(err, chain.ErrCorrupt) {
+			panic(fmt.Sprintf("%s: a block map was handed over that is not the directory's: %v", r.Name, err))
+		}
+	}
+	return c, err
 }
 
 // Start starts the replica's process.
@@ -113,7 +124,15 @@ func (d *directory) Acquire() (c *chain.Chain, err error) {
 // Release implements replica.Directory.
 func (d *directory) Release(c *chain.Chain) error {
 	d.chain = nil
-	return c.Close()
+	return c.CloseFor(func(m io.WriterTo) error {
+		var b bytes.Buffer
+		_, err := m.WriteTo(&b)
+		if d.v.maps == nil {
+			d.v.maps = map[string][]byte{}
+		}
+		d.v.maps[d.Name] = b.Bytes()
+		return err
+	})
 }
 
 // Inspect implements replica.Directory.

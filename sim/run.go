@@ -22,6 +22,8 @@ type Result struct {
 	Simulated time.Duration
 	// Chores counts what operators were told is done, by name.
 	Chores map[string]int
+	// MapsTaken counts block maps that were handed over and used.
+	MapsTaken int
 	// By counts the faults by name.
 	By  map[string]int
 	Err error
@@ -92,7 +94,7 @@ func (p Plan) Play() Result {
 	r.plant(p.Bug)
 	err := r.guarded()
 	res := Result{Plan: p, Hash: w.Hash(), Operations: r.check.Reads + r.check.Writes + r.check.Flushes, By: r.faults, Chores: r.managed, Steps: w.Steps,
-		Simulated: time.Duration(w.Now()), Dropped: r.v.Dropped, Rebuilt: r.v.Rebuilt, Err: err, At: -1}
+		Simulated: time.Duration(w.Now()), Dropped: r.v.Dropped, Rebuilt: r.v.Rebuilt, MapsTaken: r.v.MapsTaken, Err: err, At: -1}
 	for _, n := range r.faults {
 		res.Faults += n
 	}

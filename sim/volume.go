@@ -54,6 +54,9 @@ type Volume struct {
 	// Dropped counts replicas dropped, Rebuilt rebuilds completed, Repaired changes of a chain that a start made the same.
 	// Unequal those rebuilds that ended in other content than their source's.
 	Dropped, Rebuilt, Repaired, Unequal int
+	// maps are the block maps that were handed over last, by replica; MapsTaken counts those that were used.
+	maps      map[string][]byte
+	MapsTaken int
 	// lines keeps the last events for a report.
 	lines []Line
 	// cut tells since when a node is out of the control plane's reach.

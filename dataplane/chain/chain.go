@@ -33,6 +33,9 @@ type Options struct {
 	ReadOnly bool
 	// Boot names the machine's run, zero where it is not known.
 	Boot Boot
+	// Map returns the block map that the process which had the directory before has handed over (CloseFor), nil if there is
+	// none. It is called once the lock is held; the result is not kept. nil: none is ever handed over.
+	Map func() []byte
 	// Rand is where stamps come from; nil means the system's random source.
 	Rand io.Reader
 	// Log receives what was found and repaired; nil means nowhere.
@@ -116,6 +119,10 @@ type Chain struct {
 	hashLock disk.Lock
 	// pins counts the open views that keep a snapshot from being purged.
 	pins map[string]int
+
+	// handed names the map that was given to the next process, taken: this one's came from the process before.
+	handed string
+	taken  bool
 
 	broken error
 	closed bool
@@ -222,7 +229,7 @@ func (c *Chain) Close() error {
 	if !c.opts.ReadOnly && c.broken == nil {
 		if err = errors.Join(c.endMerge(), c.syncFile(c.head().file)); err == nil {
 			vm := c.vm
-			vm.Dirty = false
+			vm.Dirty, vm.AnkoleMap = false, c.handed
 			err = c.writeVolumeMeta(&vm)
 		}
 	}

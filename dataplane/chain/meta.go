@@ -26,6 +26,10 @@ const ownHeadKey = "AnkoleHead"
 // incompleteKey marks a directory that is being emptied or made into a rebuild target: it counts as holding nothing.
 const incompleteKey = "AnkoleIncomplete"
 
+// mapKey names the block map that the process which closed the directory has handed to another one, see handmap.go. It is gone
+// as soon as the directory is opened for writing.
+const mapKey = "AnkoleMap"
+
 // Stamp binds sidecar files to a volume.meta. The zero Stamp is none.
 type Stamp [16]byte
 
@@ -45,6 +49,7 @@ type volumeMeta struct {
 	Encrypted       *bool  `json:",omitempty"`
 	AnkoleStamp     string `json:",omitempty"`
 	AnkoleHead      string `json:",omitempty"`
+	AnkoleMap       string `json:",omitempty"`
 	// AnkoleIncomplete: the directory is being emptied or filled and holds no replica.
 	AnkoleIncomplete bool `json:",omitempty"`
 
@@ -119,7 +124,7 @@ func decodeJSON(data []byte, v any, known []string) (map[string]json.RawMessage,
 func equalFoldASCII(a, b string) bool { return bytes.EqualFold([]byte(a), []byte(b)) }
 
 var volumeMetaKeys = []string{"Size", "Head", "Dirty", "Rebuilding", "Error", "Parent", "SectorSize", "BackingFilePath",
-	"Encrypted", stampKey, ownHeadKey, incompleteKey}
+	"Encrypted", stampKey, ownHeadKey, incompleteKey, mapKey}
 
 var diskMetaKeys = []string{"Name", "Parent", "Removed", "UserCreated", "Created", "Labels"}
 

@@ -46,6 +46,7 @@ func TestChainAgainstModel(t *testing.T) {
 			"revert":   m.opRevert,
 			"purge":    m.opPurge,
 			"reopen":   func(*rapid.T) { m.reopen() },
+			"handover": m.opHandOver,
 			"crash":    m.opCrash,
 			"hash":     m.opHash,
 			"verify":   m.opVerify,

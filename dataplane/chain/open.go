@@ -84,7 +84,7 @@ func (c *Chain) markInUse() error {
 		return nil
 	}
 	vm := c.vm
-	vm.Dirty, vm.Error = true, ""
+	vm.Dirty, vm.Error, vm.AnkoleMap = true, "", ""
 	vm.Parent = c.disks[vm.Head].Parent
 	vm.BackingFilePath = c.opts.BackingFile
 	if c.vm.AnkoleStamp != "" && c.member == nil {
@@ -257,8 +257,16 @@ func (c *Chain) checkRaw(f disk.File) error {
 	return nil
 }
 
-// buildMap fills the block map from the extents of every layer, bottom first.
+// buildMap fills the block map: with what the process before has handed over, or from the files.
 func (c *Chain) buildMap() error {
+	if c.takeMap() {
+		return nil
+	}
+	return c.extentsMap()
+}
+
+// extentsMap fills the block map from the extents of every layer, bottom first.
+func (c *Chain) extentsMap() error {
 	if err := c.m.resize(c.vm.Size); err != nil {
 		return err
 	}

@@ -6,7 +6,9 @@ import (
 	"time"
 
 	"ankole.storage/dataplane/chain"
+	"ankole.storage/dataplane/standby"
 	"ankole.storage/disk"
+	"ankole.storage/hostpath"
 )
 
 const (
@@ -28,6 +30,63 @@ type directory struct {
 	// warm: the directory was read once already.
 	warm bool
 	quit <-chan struct{}
+	// listener is where others wait for the directory while this process has it, waiter where it waits itself. Either may be
+	// nil: then the next process builds its block map from the files.
+	listener *standby.Listener
+	waiter   *standby.Waiter
+}
+
+// listen lets other processes wait for the directory, which this one has.
+func (d *directory) listen() {
+	l, err := standby.Listen(d.path())
+	if err != nil {
+		d.opts.Log.Warn("a live upgrade will take longer: no process can wait for the block map", "directory", d.dir, "error", err)
+		return
+	}
+	d.listener = l
+}
+
+// path is where the directory is for this process.
+func (d *directory) path() string { return hostpath.Resolve(d.dir) }
+
+// wait connects to the process that has the directory, again where the connection is of no use any more: if it has ended, or,
+// with fresh, if it brought something before that process had the directory back.
+func (d *directory) wait(fresh bool) {
+	if d.waiter != nil {
+		switch d.waiter.State() {
+		case standby.Idle:
+			return
+		case standby.Given:
+			if !fresh {
+				return
+			}
+		}
+		d.waiter.Close()
+		d.waiter = nil
+	}
+	if w, err := standby.Dial(d.path()); err == nil { // an older program does not listen
+		d.waiter = w
+	}
+}
+
+// open opens the directory, with the block map of the process before if it has left one.
+func (d *directory) open() (*chain.Chain, error) {
+	opts, free := d.opts, func() {}
+	defer func() { free() }()
+	opts.Map = func() []byte {
+		if d.waiter == nil {
+			return nil
+		}
+		data, done, err := d.waiter.Take()
+		if err != nil {
+			d.opts.Log.Warn("block map is not taken over", "directory", d.dir, "error", err)
+		}
+		if done != nil {
+			free = done
+		}
+		return data
+	}
+	return chain.Open(d.fs, d.dir, opts)
 }
 
 // recreate is replica.Config.Recreate.
@@ -48,15 +107,18 @@ func (d *directory) Acquire() (*chain.Chain, error) {
 		return nil, err
 	}
 	for {
-		c, err := chain.Open(d.fs, d.dir, d.opts)
+		c, err := d.open()
 		if err == nil {
 			d.chain = c
+			d.endWait()
+			d.listen()
 			_ = at("acquired") // too late to refuse
 			return c, nil
 		}
 		if !errors.Is(err, disk.ErrInUse) {
 			return nil, err
 		}
+		d.wait(false)
 		select {
 		case <-tick.C:
 		case <-deadline.C:
@@ -73,11 +135,39 @@ func (d *directory) Release(c *chain.Chain) error {
 		return err
 	}
 	d.chain = nil
-	return c.Close()
+	if d.listener == nil {
+		return c.Close()
+	}
+	waiting := d.listener.Waiting()
+	defer waiting.Close()
+	d.unlisten() // as long as the lock is held
+	if len(waiting) == 0 {
+		return c.Close()
+	}
+	return c.CloseFor(waiting.Give)
 }
 
-// Inspect implements replica.Directory. The first time it reads what Acquire will read, so that it is in the kernel's memory.
+func (d *directory) unlisten() {
+	if d.listener == nil {
+		return
+	}
+	if err := d.listener.Close(); err != nil {
+		d.opts.Log.Warn("socket is not removed", "directory", d.dir, "error", err)
+	}
+	d.listener = nil
+}
+
+func (d *directory) endWait() {
+	if d.waiter != nil {
+		d.waiter.Close()
+		d.waiter = nil
+	}
+}
+
+// Inspect implements replica.Directory. It begins to wait for the block map; the first time it reads what Acquire would read
+// without one, so that it is in the kernel's memory.
 func (d *directory) Inspect() (chain.Info, error) {
+	d.wait(true)
 	if !d.warm {
 		d.warm = true
 		opts := d.opts
@@ -92,10 +182,12 @@ func (d *directory) Inspect() (chain.Info, error) {
 
 // close ends the use of the directory. After a disk failure nothing more is written to it.
 func (d *directory) close(failed bool) error {
-	switch {
-	case d.chain == nil:
+	d.endWait()
+	if d.chain == nil {
 		return nil
-	case failed:
+	}
+	d.unlisten()
+	if failed {
 		return d.chain.Abandon()
 	}
 	return d.chain.Close()

@@ -70,6 +70,9 @@ func RunReplica(ctx context.Context, cfg ReplicaConfig) (err error) {
 		return err
 	}
 	dir := &directory{fs: fs, dir: cfg.Dir, opts: opts, chain: c, quit: ctx.Done()}
+	if c != nil {
+		dir.listen()
+	}
 	defer func() { err = errors.Join(err, dir.close(errors.Is(err, ErrDisk))) }()
 
 	run, cancel := context.WithCancelCause(context.WithoutCancel(ctx))

@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"sync"
 	"syscall"
 	"testing"
@@ -105,8 +106,11 @@ func TestHandOver(t *testing.T) {
 		if err != nil || s.Epoch != int64(1001+i) || rig.Modes(s)[enginev1.Mode_MODE_RW] != 3 {
 			t.Fatalf("upgrade %d: %+v, %v", i, s, err)
 		}
-		for _, r := range p.v.Replicas {
+		for j, r := range p.v.Replicas {
 			r.Stop()
+			if !strings.Contains(p.next[j].Log(), "block map taken over") {
+				t.Errorf("upgrade %d: the new replica has built its block map itself:\n%s", i, p.next[j].Log())
+			}
 		}
 		p.v.Replicas, p.old = p.next, p.new
 		p.next = standbys(p.v)
