@@ -189,7 +189,7 @@ func (u *upgrade) takeBack(left *engine.Left) {
 	}
 	v.KillEngine(u.new)
 	e := v.newEngine(u.old.node, addrs, func(c *engine.Config) {
-		c.Instance, c.Size, c.Options, c.Counters = u.old.Name, left.Size, left.Options, left.Counters
+		c.Instance, c.Size, c.Options, c.Counters, c.Purge = u.old.Name, left.Size, left.Options, left.Counters, left.Purge
 	})
 	v.log("%s takes the volume back as %s", u.old.Name, e.Name)
 	v.Engines = append(v.Engines, e)

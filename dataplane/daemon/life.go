@@ -69,6 +69,7 @@ func (p *engineProcess) begin(left *engine.Left) error {
 	if left != nil {
 		// A person's word was for the first start.
 		ec.Size, ec.Options, ec.RebuildBudget, ec.Counters, ec.Trust = left.Size, left.Options, left.RebuildBudget, left.Counters, nil
+		ec.Purge = left.Purge
 	}
 	core := engine.New(ec)
 	p.loop, p.arena = l, arena

@@ -110,7 +110,7 @@ func (p *engineProcess) askFor(c *handover.Conn, members []string) (*handover.Of
 
 // succeed brings the core to where it could serve, and makes the frontend without beginning to.
 func (p *engineProcess) succeed(ctx context.Context, o *handover.Offer) (attach func(ctx context.Context) error, err error) {
-	left := engine.Left{Epoch: o.Epoch, Size: o.Size, RebuildBudget: o.Options.RebuildBudget,
+	left := engine.Left{Epoch: o.Epoch, Size: o.Size, Purge: o.Purge, RebuildBudget: o.Options.RebuildBudget,
 		Options: engine.Options{SnapshotMaxCount: o.Options.SnapshotMaxCount, SnapshotMaxSize: o.Options.SnapshotMaxSize,
 			UnmapMarkSnapChainRemoved: o.Options.UnmapMarkSnapChainRemoved},
 		Counters: engine.Counters{Reads: o.Counters.Reads, Writes: o.Counters.Writes, ReadBytes: o.Counters.ReadBytes, WriteBytes: o.Counters.WriteBytes,

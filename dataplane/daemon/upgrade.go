@@ -173,8 +173,9 @@ func (p *engineProcess) leave(ctx context.Context, a asking) (left *engine.Left,
 	done := make(chan outcome, 1)
 	l.loop.Post(engine.HandOver{Members: a.ask.Members, Draining: func() { close(draining) },
 		Reply: func(left *engine.Left, err error) { done <- outcome{left, err} }})
-	over := time.NewTimer(handover.DrainTime)
+	over := time.NewTimer(handover.SettleTime)
 	defer over.Stop()
+	tooLong := "it has not ended within " + handover.SettleTime.String() + "; try again when it has"
 	for {
 		select {
 		case o := <-done:
@@ -182,9 +183,10 @@ func (p *engineProcess) leave(ctx context.Context, a asking) (left *engine.Left,
 		case <-draining:
 			draining = nil
 			over.Reset(handover.DrainTime)
+			tooLong = "requests under way were not answered within " + handover.DrainTime.String() + "; try again"
 			_ = a.conn.Send(handover.Message{Draining: &handover.Draining{}}, time.Now().Add(sendWait)) // Offer will tell
 		case <-over.C:
-			l.loop.Post(engine.Stay{Reason: "requests under way were not answered within " + handover.DrainTime.String() + "; try again"})
+			l.loop.Post(engine.Stay{Reason: tooLong})
 		case <-ctx.Done():
 			l.loop.Post(engine.Stay{Reason: "the engine is asked to end"})
 			ctx = context.WithoutCancel(ctx)
@@ -260,7 +262,7 @@ func offer(left *engine.Left, name string) *handover.Offer {
 			UnmapMarkSnapChainRemoved: o.UnmapMarkSnapChainRemoved, RebuildBudget: left.RebuildBudget},
 		Counters: handover.Counters{Reads: c.Reads, Writes: c.Writes, ReadBytes: c.ReadBytes, WriteBytes: c.WriteBytes, Flushes: c.Flushes,
 			Discards: c.Discards},
-		Frontend: name, Export: left.Export}
+		Purge: left.Purge, Frontend: name, Export: left.Export}
 }
 
 // takeBack begins a new life with the replicas that were released, and offers the frontend again when it serves.

@@ -44,6 +44,9 @@ func (e *Engine) mayChange() error {
 	if err := e.importReason(); err != nil {
 		return err
 	}
+	if e.leaving != nil {
+		return fmt.Errorf("%w: %s is under way; try again", ErrState, handing)
+	}
 	return e.mayChangeContent()
 }
 

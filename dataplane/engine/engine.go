@@ -70,6 +70,8 @@ type Config struct {
 	Options Options
 	// Counters go on from here.
 	Counters Counters
+	// Purge: one was under way, go on with it.
+	Purge bool
 	// ReplicaTimeout is how long a replica may keep requests without any answer before it is dropped; the last one is
 	// given twice as long.
 	ReplicaTimeout time.Duration
@@ -183,6 +185,7 @@ type Engine struct {
 	// leaving is a hand-over to a successor that is under way. The others are a successor's: what it waits for, and whether the
 	// volume is its own.
 	leaving    *leaving
+	purgeAgain bool // a purge that the engine before was at has to be begun again
 	onPrepared func(members, missing []string)
 	onServing  func(error)
 	owner      bool
@@ -224,7 +227,7 @@ func New(cfg Config) *Engine {
 	if e.options.SnapshotMaxCount == 0 {
 		e.options.SnapshotMaxCount = maxSnapshotCount
 	}
-	e.rebuildBudget, e.counters = cfg.RebuildBudget, cfg.Counters
+	e.rebuildBudget, e.counters, e.purgeAgain = cfg.RebuildBudget, cfg.Counters, cfg.Purge
 	e.dirty.init()
 	e.quorum = quorum.New(quorum.Config{Engine: cfg.Instance, InstanceManager: cfg.InstanceManager, Candidates: len(cfg.Replicas),
 		Trust: cfg.Trust, Takeover: true, Successor: cfg.Successor})

@@ -51,6 +51,8 @@ type Left struct {
 	Options       Options
 	RebuildBudget int64
 	Counters      Counters
+	// Purge: one was under way, and somebody has to go on with it.
+	Purge bool
 	// Export is what the frontend gives away, nil without one.
 	Export *frontend.Export
 }
@@ -58,7 +60,9 @@ type Left struct {
 type leaveStage uint8
 
 const (
-	leaveDraining leaveStage = iota
+	// leaveSettling: what is under way and soon over ends first, beside requests.
+	leaveSettling leaveStage = iota
+	leaveDraining
 	leaveFlushing
 	leaveReleasing
 )
@@ -74,15 +78,15 @@ const handing = "a live upgrade"
 
 // cannotLeave tells why the volume cannot be given to a successor that has reached the given members, nil if it can.
 func (e *Engine) cannotLeave(members []string) error {
-	switch err := e.mayChange(); {
+	err := e.importReason()
+	if err == nil {
+		err = e.mayChangeContent()
+	}
+	switch {
 	case err != nil && e.changing != handing:
 		return err
 	case !e.serving || e.why() != "":
 		return fmt.Errorf("%w: %s", ErrState, e.why())
-	case e.purge != nil:
-		return fmt.Errorf("%w: a purge of snapshots is under way; try again when it is done", ErrState)
-	case e.expansion.Running:
-		return fmt.Errorf("%w: the volume is being expanded; try again when it is done", ErrState)
 	}
 	if f, ok := e.fe.(frontend.Exporter); e.fe != nil && (!ok || f == nil) {
 		return fmt.Errorf("%w: this kind of frontend cannot be given to another process: detach the volume to upgrade it", ErrState)
@@ -111,13 +115,36 @@ func (e *Engine) handOver(m HandOver) {
 		m.Reply(nil, fmt.Errorf("%w: another engine is taking the volume over", ErrState))
 		return
 	}
-	if err := e.cannotLeave(m.Members); err != nil {
-		m.Reply(nil, err)
+	e.leaving = &leaving{HandOver: m}
+	e.settle()
+}
+
+// passing says what is under way that a hand-over waits for, "" for nothing: it is over in moments, and users do not wait
+// meanwhile. Whoever asked for the hand-over bounds the time.
+func (e *Engine) passing() string {
+	switch {
+	case e.expansion.Running:
+		return "the volume is being expanded"
+	case e.changing != "" && e.changing != handing:
+		return e.changing + " is under way"
+	case e.purge != nil && e.purge.waiting > 0:
+		return "a piece of a purge of snapshots is under way"
+	}
+	return ""
+}
+
+// settle begins to drain when nothing passing is under way. A purge pauses: the next engine goes on with it.
+func (e *Engine) settle() {
+	v := e.leaving
+	if e.fatal == "" && e.serving && e.passing() != "" {
+		return
+	}
+	if !e.mayLeave(v) {
 		return
 	}
 	e.event("handing-over", "", "requests under way are finished, no others are taken in")
-	m.Draining()
-	e.leaving = &leaving{HandOver: m}
+	v.stage = leaveDraining
+	v.Draining()
 	e.changing = handing
 	if e.scrub != nil {
 		e.scrub.cancel = true
@@ -130,7 +157,10 @@ func (e *Engine) handOver(m HandOver) {
 // leaveMore continues a hand-over; it is called at the end of every step.
 func (e *Engine) leaveMore() {
 	v := e.leaving
-	if v == nil || v.stage != leaveDraining {
+	if v != nil && v.stage == leaveSettling {
+		e.settle()
+	}
+	if v == nil || e.leaving != v || v.stage != leaveDraining {
 		return
 	}
 	if e.fatal != "" {
@@ -185,7 +215,7 @@ func (e *Engine) leaveRelease(v *leaving) {
 	}
 	v.stage = leaveReleasing
 	left := &Left{Epoch: e.quorum.Epoch(), Record: e.quorum.Record(), Size: e.agreedSize, Options: e.options,
-		RebuildBudget: e.rebuildBudget, Counters: e.counters}
+		RebuildBudget: e.rebuildBudget, Counters: e.counters, Purge: e.purge != nil || e.purgeAgain}
 	if f, ok := e.fe.(frontend.Exporter); ok {
 		x := f.Export()
 		left.Export, e.fe = &x, nil
@@ -236,7 +266,16 @@ func (e *Engine) stay(reason string) {
 	if v == nil || v.stage == leaveReleasing {
 		return // it ends when every replica has answered or is given up
 	}
-	e.leaving, e.changing = nil, ""
+	e.leaving = nil
+	if v.stage == leaveSettling {
+		if p := e.passing(); p != "" {
+			reason = p + ": " + reason
+		}
+		e.event("stays", "", reason)
+		v.Reply(nil, fmt.Errorf("%w: %s", ErrState, strings.TrimPrefix(reason, ErrState.Error()+": ")))
+		return
+	}
+	e.changing = ""
 	e.event("stays", "", reason)
 	if f, ok := e.fe.(frontend.Exporter); ok {
 		f.Continue(e.out)
@@ -276,6 +315,7 @@ func (e *Engine) prepareMore() {
 func (e *Engine) succeed(m Succeed) {
 	l := &m.Left
 	e.size, e.agreedSize, e.options, e.rebuildBudget, e.counters = l.Size, l.Size, l.Options, l.RebuildBudget, l.Counters
+	e.purgeAgain = l.Purge
 	e.onServing = m.Reply
 	e.quorum.Succeed(l.Epoch)
 }

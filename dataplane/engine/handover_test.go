@@ -48,8 +48,6 @@ func TestHandOverRefused(t *testing.T) {
 		"nobody was reached":       {says: "has reached nobody"},
 		"an old replica":           {before: func(g *rig) { g.fakes[1].version = 1 }, members: both, says: "detach the volume"},
 		"a frontend that stays":    {before: func(g *rig) { g.giving = nil }, members: both, says: "frontend"},
-		"a snapshot is under way":  {after: (*rig).snapshotForEver, members: both, says: "snapshot s is under way"},
-		"a purge is under way":     {after: (*rig).purgeForEver, members: both, says: "purge"},
 		"no replica is left":       {after: (*rig).loseAll, members: both, says: "no replica left"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -78,16 +76,12 @@ func (g *rig) controlsForEver() {
 	g.fakes[0].script = func(h *wire.Header) (block.Code, bool) { return block.OK, h.Type == wire.Control }
 }
 
-func (g *rig) snapshotForEver() {
+// snapshotForEver begins a snapshot that one replica does not answer until it is released.
+func (g *rig) snapshotForEver() (taken *bool) {
 	g.controlsForEver()
-	g.proc.Post(engine.TakeSnapshot{Request: wire.SnapshotRequest{Name: "s"}, Reply: func(error) {}})
-}
-
-func (g *rig) purgeForEver() {
-	g.fakes[0].pieces, g.fakes[1].pieces = 1000000, 1000000
-	begun := false
-	g.proc.Post(engine.PurgeSnapshots{Reply: func(error) { begun = true }})
-	g.until("the purge begins", func() bool { return begun })
+	taken = new(bool)
+	g.proc.Post(engine.TakeSnapshot{Request: wire.SnapshotRequest{Name: "s"}, Reply: func(err error) { *taken = err == nil }})
+	return taken
 }
 
 func (g *rig) loseAll() {
@@ -95,6 +89,117 @@ func (g *rig) loseAll() {
 		f.proc.Kill()
 	}
 	g.until("the replicas are lost", func() bool { return strings.Contains(g.state.Reason, "no replica") })
+}
+
+// asked is a hand-over that was asked for.
+type asked struct {
+	draining, done bool
+	left           *engine.Left
+	err            error
+}
+
+func (g *rig) asks(members ...string) *asked {
+	a := &asked{}
+	g.proc.Post(engine.HandOver{Members: members, Draining: func() { a.draining = true },
+		Reply: func(l *engine.Left, err error) { a.done, a.left, a.err = true, l, err }})
+	return a
+}
+
+// A hand-over waits for what is soon over, while requests go on.
+func TestHandOverWaitsForASnapshot(t *testing.T) {
+	g := newRig(t, 2, 16*mib)
+	g.giving = &giving{}
+	g.start()
+	taken := g.snapshotForEver()
+	a := g.asks("a", "b")
+	g.never("it goes on, or is answered", time.Second, func() bool { return a.done || a.draining || g.giving.suspended })
+	if err := g.purge(false); !errors.Is(err, engine.ErrState) || !strings.Contains(err.Error(), "live upgrade") {
+		t.Errorf("a purge meanwhile: %v", err)
+	}
+	g.fakes[0].release()
+	g.until("the volume is handed over", func() bool { return a.done })
+	if a.err != nil || a.left == nil || !*taken {
+		t.Errorf("%+v, %v, the snapshot was taken: %v", a.left, a.err, *taken)
+	}
+}
+
+// It is given up after the time that whoever asks gives it, and says what it has waited for; nothing has changed.
+func TestHandOverDoesNotWaitForEver(t *testing.T) {
+	g := newRig(t, 2, 16*mib)
+	g.giving = &giving{}
+	g.start()
+	taken := g.snapshotForEver()
+	a := g.asks("a", "b")
+	g.never("it is answered", time.Second, func() bool { return a.done })
+	g.proc.Post(engine.Stay{Reason: "it takes too long"})
+	g.until("it is given up", func() bool { return a.done })
+	if a.left != nil || !errors.Is(a.err, engine.ErrState) || !strings.Contains(a.err.Error(), "snapshot s is under way: it takes too long") {
+		t.Errorf("%+v, %v", a.left, a.err)
+	}
+	if a.draining || g.giving.suspended || g.giving.continued {
+		t.Error("the frontend was paused")
+	}
+	g.fakes[0].release()
+	g.until("the snapshot is taken", func() bool { return *taken })
+	if code := g.finish(g.write(0, 1, 4096)); code != 0 {
+		t.Errorf("write: %s", code)
+	}
+	if _, left, err := g.leave("a", "b"); err != nil || left.Purge {
+		t.Errorf("a second try: %v, a purge is said to be under way: %v", err, left.Purge)
+	}
+}
+
+// A purge pauses between two pieces, and the next engine is told to go on with it.
+func TestHandOverPausesAPurge(t *testing.T) {
+	g := newRig(t, 2, 16*mib)
+	g.giving = &giving{}
+	g.start()
+	g.fakes[0].pieces, g.fakes[1].pieces = 1000000, 1000000
+	if err := g.purge(false); err != nil {
+		t.Fatal(err)
+	}
+	g.until("pieces are done", func() bool { return g.fakes[0].pieces < 1000000-5 })
+	_, left, err := g.leave("a", "b")
+	if err != nil || left == nil || !left.Purge {
+		t.Fatalf("%+v, %v", left, err)
+	}
+	for _, f := range g.fakes {
+		if last := f.controls[len(f.controls)-1]; last.Release == nil {
+			t.Errorf("%s: %+v was asked after the release", f.name, last)
+		}
+	}
+}
+
+// Where the hand-over is given up the purge goes on by itself.
+func TestPurgeGoesOnAfterAHandOverThatFailed(t *testing.T) {
+	g := newRig(t, 2, 16*mib)
+	g.giving = &giving{slow: true}
+	g.start()
+	g.fakes[0].pieces, g.fakes[1].pieces = 1000000, 1000000
+	if err := g.purge(false); err != nil {
+		t.Fatal(err)
+	}
+	a := g.asks("a", "b")
+	g.until("it drains", func() bool { return a.draining })
+	before := g.fakes[0].pieces
+	g.never("pieces go on", time.Second, func() bool { return g.fakes[0].pieces < before })
+	g.proc.Post(engine.Stay{Reason: "too slow"})
+	g.until("pieces go on", func() bool { return g.fakes[0].pieces < before-5 })
+}
+
+// An engine that is told of a purge begins it again once it may change something, and says all the time that it is under way.
+func TestPurgeGoesOnInTheNextEngine(t *testing.T) {
+	g := newRig(t, 2, 16*mib)
+	g.purgeBefore = true
+	g.fakes[0].pieces, g.fakes[1].pieces = 30, 40
+	g.start()
+	if !g.purging() {
+		t.Error("the state does not tell of the purge")
+	}
+	g.until("the purge is done", func() bool { return !g.purging() })
+	if g.fakes[0].pieces > 0 || g.fakes[1].pieces > 0 {
+		t.Errorf("%d and %d pieces are left", g.fakes[0].pieces, g.fakes[1].pieces)
+	}
 }
 
 // A hand-over that takes too long is given up, and requests go on, with marks for what they write.

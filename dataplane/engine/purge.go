@@ -29,7 +29,7 @@ func (e *Engine) startPurge(m PurgeSnapshots) {
 	// The snapshots that the system made are marked everywhere before any of them goes anywhere: the next start must never
 	// see one that is a snapshot to some replicas and gone from others.
 	e.change(&change{what: "the beginning of a purge", request: &wire.ControlRequest{Purge: &wire.PurgeRequest{Begin: true}}, made: func() {
-		e.purge = p
+		e.purge, e.purgeAgain = p, false
 		e.event("purging", "", "")
 		for _, l := range e.links {
 			if l == nil {
@@ -46,8 +46,9 @@ func (e *Engine) startPurge(m PurgeSnapshots) {
 // purgeMore asks every replica that waits for it for its next piece. It is called at the end of every step; a purge pauses
 // while the chains are changed or copied.
 func (e *Engine) purgeMore() {
+	e.resumePurge()
 	p := e.purge
-	if p == nil || e.changing != "" || e.frozen > 0 || e.stopping != nil || e.rebuilding() != nil {
+	if p == nil || e.leaving != nil || e.changing != "" || e.frozen > 0 || e.stopping != nil || e.rebuilding() != nil {
 		return
 	}
 	if e.fatal != "" {
@@ -67,6 +68,20 @@ func (e *Engine) purgeMore() {
 	if left == 0 && p.waiting == 0 {
 		e.endPurge("")
 	}
+}
+
+// resumePurge begins the purge again that the engine before was at: what it has done is on the disks, and a purge that is begun
+// again does the rest.
+func (e *Engine) resumePurge() {
+	if !e.purgeAgain || !e.owner || e.purge != nil || e.mayChange() != nil {
+		return
+	}
+	e.startPurge(PurgeSnapshots{SkipIfRunning: true, Reply: func(err error) {
+		if err != nil {
+			e.purgeAgain, e.changed = false, true
+			e.event("purge-failed", "", "it was under way in the engine before and cannot go on: "+err.Error())
+		}
+	}})
 }
 
 // purgePiece asks one replica for a piece.

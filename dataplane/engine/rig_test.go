@@ -46,6 +46,8 @@ type rig struct {
 	events  []string
 	// giving is the frontend if it is to be one that can be given away.
 	giving *giving
+	// purgeBefore: the engine before was at a purge.
+	purgeBefore bool
 }
 
 func newRig(t *testing.T, replicas int, size int64) *rig {
@@ -76,7 +78,7 @@ func (g *rig) launch() {
 		addrs = append(addrs, f.addr())
 	}
 	core := engine.New(engine.Config{VolumeName: "v", VolumeUUID: g.uuid, Instance: "e", InstanceManager: "im", Secret: secret, Size: g.size,
-		Replicas: addrs, ReplicaTimeout: replicaTimeout, NoReplicaTimeout: noReplicaTimeout, Arena: g.arena, Witness: &g.witness,
+		Replicas: addrs, ReplicaTimeout: replicaTimeout, NoReplicaTimeout: noReplicaTimeout, Arena: g.arena, Witness: &g.witness, Purge: g.purgeBefore,
 		Nonce:   func() []byte { g.nonces++; return fmt.Appendf(nil, "%08d76543210", g.nonces) },
 		OnState: func(s engine.State) { g.state = s },
 		Event:   func(e engine.Event) { g.events = append(g.events, fmt.Sprintf("%s %s %s", e.Name, e.Replica, e.Text)) }})

@@ -111,6 +111,9 @@ func (e *Engine) state() State {
 			rb := *l.rebuild
 			r.Rebuild = &rb
 		}
+		if e.purgeAgain && l.purge == nil && l.mode == RW {
+			r.Purge = &Purge{Running: true, State: "in_progress"}
+		}
 		if l.purge != nil {
 			p := *l.purge
 			r.Purge = &p
@@ -147,7 +150,7 @@ func (e *Engine) refreshSnapshots() { e.refreshThen(func(error) {}) }
 // refreshThen does so and replies when the state has the answer.
 func (e *Engine) refreshThen(reply func(error)) {
 	e.sizesAt, e.sizesWrites = e.now, e.counters.Writes
-	if e.leaving != nil {
+	if e.leaving != nil && e.leaving.stage != leaveSettling {
 		reply(fmt.Errorf("%w: the volume is being handed over", ErrState))
 		return
 	}

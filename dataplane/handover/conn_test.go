@@ -207,7 +207,7 @@ func messages() []Message {
 		{Ask: &Ask{MinVersion: 1, Version: 1, VolumeName: "v", VolumeUUID: "u", Engine: "v-e-0", InstanceManager: "im", Members: []string{"a", "b"}}},
 		{Refused: &Refused{Reason: "a replica is being rebuilt"}},
 		{Draining: &Draining{}},
-		{Offer: &Offer{Epoch: 1001, Generation: 3, Members: []string{"a"}, Size: 1 << 30, Frontend: "tgt-blockdev", Counters: Counters{Reads: 1},
+		{Offer: &Offer{Epoch: 1001, Generation: 3, Members: []string{"a"}, Size: 1 << 30, Frontend: "tgt-blockdev", Purge: true, Counters: Counters{Reads: 1},
 			Options: Options{SnapshotMaxCount: 250}, Export: &frontend.Export{Transport: "fuse-loop", State: json.RawMessage(`{"loop":3}`),
 				Descriptors: []frontend.Descriptor{{Kind: "device", FD: -1, Unread: []byte{1}}}}}},
 		{Failed: &Failed{Reason: "replica a does not give its directory"}},
