@@ -111,6 +111,7 @@ func finishEngineConfig(cfg *daemon.EngineConfig) (err error) {
 	cfg.Transport = os.Getenv("ANKOLE_BLOCK_TRANSPORT")
 	cfg.InstanceManager = os.Getenv("POD_NAME")
 	cfg.Keeper = strings.TrimPrefix(os.Getenv("ANKOLE_KEEPER"), "unix:")
+	cfg.NoResend = os.Getenv("ANKOLE_FUSE_RESEND") == "off"
 	cfg.Handover = os.Getenv("ANKOLE_HANDOVER")
 	address := os.Getenv("ANKOLE_WITNESS")
 	if address == "" {

@@ -40,6 +40,8 @@ type EngineConfig struct {
 	Transport string
 	// Keeper is the instance manager's socket that keeps block devices over the death of an engine; empty: none does.
 	Keeper string
+	// NoResend: block devices do as on kernels that do not send requests again, for tests.
+	NoResend bool
 	// Handover is the instance manager's directory for sockets on which engines can be asked to hand over; empty: none can.
 	Handover string
 	// Upgrade: take the volume over from the engine of this instance that runs.

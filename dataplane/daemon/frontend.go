@@ -15,6 +15,7 @@ import (
 	"ankole.storage/dataplane/engine"
 	"ankole.storage/dataplane/frontend"
 	"ankole.storage/dataplane/frontend/fuseloop/blockdev"
+	"ankole.storage/dataplane/frontend/fuseloop/journal"
 	"ankole.storage/dataplane/frontend/nbd"
 	"ankole.storage/dataplane/loop/posix"
 	"ankole.storage/hostpath"
@@ -48,6 +49,8 @@ type frontendShell struct {
 	// export adds what the blocking half holds to what the core has given away, and forgets it without closing anything on
 	// the host. nil: this frontend cannot be given to another process.
 	export func(x *frontend.Export)
+	// journal is where a block device's requests are received, nil until one was needed.
+	journal *journal.Journal
 	// name is what the control plane calls the one that is up.
 	name string
 }

@@ -13,6 +13,7 @@ import (
 	"ankole.storage/dataplane/frontend"
 	"ankole.storage/dataplane/frontend/fuseloop"
 	"ankole.storage/dataplane/frontend/fuseloop/blockdev"
+	"ankole.storage/dataplane/frontend/fuseloop/journal"
 	"ankole.storage/hostpath"
 	"ankole.storage/instancemanager/keeper"
 )
@@ -28,6 +29,8 @@ type fuseDevice struct {
 	*blockdev.Device
 	// held is the instance manager's duplicate of its descriptor, nil if nobody keeps one.
 	held *keeper.Held
+	// journal is where its requests are received if the kernel cannot send them again, else nil.
+	journal *journal.Journal
 }
 
 // startFUSELoop offers the volume as a block device: a one-file FUSE mount with a loop device on it. If an engine before was
@@ -40,14 +43,15 @@ func (p *engineProcess) startFUSELoop(ctx context.Context) (string, error) {
 		if err != nil {
 			return "", fmt.Errorf("block device of volume %s: %w", p.cfg.VolumeName, err)
 		}
-		dev, adopted = &fuseDevice{Device: opened}, false
+		dev, adopted = &fuseDevice{Device: opened, journal: p.requestJournal()}, false
 	}
 	fe, err := fuseloop.New(fuseloop.Config{Owner: engine.OwnerFrontend, Arena: p.arena, Device: dev.Handle(), File: p.cfg.VolumeName,
-		Size: p.size(), Resume: adopted})
+		Size: p.size(), Resume: adopted, Journal: dev.journal})
 	if err != nil {
 		return "", errors.Join(err, dev.Close(ctx, false))
 	}
 	if err := p.attach(ctx, fe); err != nil {
+		p.front.journal = nil // whether the core has it is not known
 		return "", errors.Join(err, dev.Close(ctx, false))
 	}
 	p.holdFUSE(dev)
@@ -78,7 +82,7 @@ func (p *engineProcess) adoptDevice(ctx context.Context, cfg blockdev.Config) *f
 	if p.cfg.Keeper == "" {
 		return nil
 	}
-	held, state, fd, err := keeper.Take(p.cfg.Keeper, p.cfg.VolumeName)
+	held, state, fds, err := keeper.Take(p.cfg.Keeper, p.cfg.VolumeName)
 	if errors.Is(err, keeper.ErrNone) {
 		return nil
 	}
@@ -86,49 +90,139 @@ func (p *engineProcess) adoptDevice(ctx context.Context, cfg blockdev.Config) *f
 		p.cfg.Log.Warn("the instance manager does not say whether a device is kept", "error", err)
 		return nil
 	}
-	var kept blockdev.Kept
-	if err = json.Unmarshal(state, &kept); err != nil {
-		err = errors.Join(err, unix.Close(fd))
-	} else if dev, adoptErr := blockdev.Adopt(ctx, cfg, kept, fd); adoptErr == nil {
-		p.cfg.Log.Info("block device of an engine that was killed is taken over", "device", dev.Path())
-		return &fuseDevice{Device: dev, held: held}
-	} else {
-		err = adoptErr
+	dev, err := p.adoptKept(ctx, cfg, state, fds)
+	if err != nil {
+		p.cfg.Log.Warn("kept block device cannot be taken over, making a new one", "error", errors.Join(err, held.Drop()))
+		return nil
 	}
-	p.cfg.Log.Warn("kept block device cannot be taken over, making a new one", "error", errors.Join(err, held.Drop()))
-	return nil
+	p.cfg.Log.Info("block device of an engine that was killed is taken over", "device", dev.Path(), "journal", dev.journal != nil)
+	dev.held = held
+	return dev
+}
+
+// adoptKept makes a device of what was kept. The descriptors are its own, or closed.
+func (p *engineProcess) adoptKept(ctx context.Context, cfg blockdev.Config, state json.RawMessage, fds []int) (*fuseDevice, error) {
+	own := &fuseDevice{}
+	var kept blockdev.Kept
+	err := json.Unmarshal(state, &kept)
+	if err == nil {
+		own.journal, err = p.inheritJournal(fds[1:])
+	}
+	if err != nil || own.journal == nil {
+		closeAll(fds[1:])
+	}
+	if err != nil {
+		return nil, errors.Join(err, unix.Close(fds[0]))
+	}
+	if own.Device, err = blockdev.Adopt(ctx, cfg, kept, fds[0]); err != nil {
+		if own.journal != nil {
+			err = errors.Join(err, own.journal.Discard())
+		}
+		return nil, err
+	}
+	if own.journal != nil {
+		p.front.journal = own.journal
+	}
+	return own, nil
+}
+
+// inheritJournal opens the journal that was kept beside a device, nil if the kernel sends again what nobody answered.
+func (p *engineProcess) inheritJournal(fds []int) (*journal.Journal, error) {
+	switch {
+	case p.kernelResends():
+		return nil, nil
+	case len(fds) == 0:
+		return nil, errors.New("it was kept without a journal of its requests, and this kernel does not send them again")
+	}
+	return journal.Open(fds[0])
+}
+
+func closeAll(fds []int) {
+	for _, fd := range fds {
+		unix.Close(fd)
+	}
+}
+
+// requestJournal returns a journal for a device's requests: the process's own, made at the first need. nil: none is needed, since the
+// kernel sends them again or nobody keeps the device, or none can be had.
+func (p *engineProcess) requestJournal() *journal.Journal {
+	if p.cfg.Keeper == "" || p.kernelResends() || !kernelAtLeast(4, 20) {
+		return nil
+	}
+	if j := p.front.journal; j != nil {
+		if a := j.Arena(); a == nil || a == p.arena {
+			return j
+		}
+		p.front.journal = nil // of a life that is over, whose arena has unmapped it
+		if err := j.CloseFD(); err != nil {
+			p.cfg.Log.Warn("journal of requests did not close", "error", err)
+		}
+	}
+	j, err := journal.Create()
+	if err != nil {
+		p.cfg.Log.Warn("block device has no journal of its requests", "error", err)
+		return nil
+	}
+	p.front.journal = j
+	return j
 }
 
 // keepDevice has the instance manager keep the device, so that it outlives this process. Without that the volume works as well;
 // its device would fail with the engine.
 func (p *engineProcess) keepDevice(dev *fuseDevice) {
-	if p.cfg.Keeper == "" || !kernelResends() {
+	if p.cfg.Keeper == "" || (dev.journal == nil && !p.kernelResends()) {
 		return
 	}
-	state, err := json.Marshal(dev.Kept())
+	err := p.keep(dev)
 	if err == nil {
-		var fd int
-		if fd, err = dev.Duplicate(); err == nil {
-			dev.held, err = keeper.Keep(p.cfg.Keeper, p.cfg.VolumeName, state, fd)
-			err = errors.Join(err, unix.Close(fd))
-		}
+		return
 	}
-	if err != nil {
-		p.cfg.Log.Warn("block device is not kept: it will fail if this engine is killed", "device", dev.Path(), "error", err)
+	p.cfg.Log.Warn("block device is not kept: it will fail if this engine is killed", "device", dev.Path(), "error", err)
+	if dev.held != nil {
+		// What is kept is not what this engine uses.
+		if err := dev.held.Drop(); err != nil {
+			p.cfg.Log.Warn("the instance manager still keeps the device", "device", dev.Path(), "error", err)
+		}
+		dev.held = nil
 	}
 }
 
+// keep gives duplicates of the device's descriptors to the instance manager, in the place of those that it has.
+func (p *engineProcess) keep(dev *fuseDevice) error {
+	state, err := json.Marshal(dev.Kept())
+	if err != nil {
+		return err
+	}
+	fd, err := dev.Duplicate()
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	fds := []int{fd}
+	if dev.journal != nil {
+		fds = append(fds, dev.journal.FD())
+	}
+	if dev.held != nil {
+		return dev.held.Keep(state, fds...)
+	}
+	dev.held, err = keeper.Keep(p.cfg.Keeper, p.cfg.VolumeName, state, fds...)
+	return err
+}
+
 // kernelResends tells whether a successor can ask the kernel for requests that were taken and not answered: Linux 6.9 and later.
-func kernelResends() bool {
+func (p *engineProcess) kernelResends() bool { return !p.cfg.NoResend && kernelAtLeast(6, 9) }
+
+// kernelAtLeast compares the version of the kernel.
+func kernelAtLeast(major, minor int) bool {
 	var name unix.Utsname
 	if unix.Uname(&name) != nil {
 		return false
 	}
-	var major, minor int
-	if _, err := fmt.Sscanf(unix.ByteSliceToString(name.Release[:]), "%d.%d", &major, &minor); err != nil {
+	var x, y int
+	if _, err := fmt.Sscanf(unix.ByteSliceToString(name.Release[:]), "%d.%d", &x, &y); err != nil {
 		return false
 	}
-	return major > 6 || major == 6 && minor >= 9
+	return x > major || x == major && y >= minor
 }
 
 // stopFUSELoop takes the device away while the engine still serves, so that what is cached is written back first.

@@ -80,19 +80,23 @@ func (p *engineProcess) importFUSELoop(name string, x *frontend.Export) (attach 
 	if err != nil {
 		return nil, err
 	}
-	fe, err := fuseloop.Import(fuseloop.Config{Owner: engine.OwnerFrontend, Arena: p.arena, File: p.cfg.VolumeName}, *x)
+	own := &fuseDevice{Device: dev, journal: p.requestJournal()}
+	fe, err := fuseloop.Import(fuseloop.Config{Owner: engine.OwnerFrontend, Arena: p.arena, File: p.cfg.VolumeName, Journal: own.journal}, *x)
 	if err != nil {
 		return nil, err
 	}
 	return func(ctx context.Context) error {
-		if err := p.attach(ctx, fe); err != nil {
-			return err
-		}
-		own := &fuseDevice{Device: dev}
 		if toKeeper >= 0 {
 			if own.held, err = keeper.Receive(toKeeper, p.cfg.VolumeName); err != nil {
 				p.cfg.Log.Warn("block device is not kept any more: it will fail if this engine is killed", "device", dev.Path(), "error", err)
 			}
+		}
+		if own.journal != nil && own.held != nil {
+			p.keepDevice(own) // before a request is in a journal that nobody keeps
+		}
+		if err := p.attach(ctx, fe); err != nil {
+			p.front.journal = nil // whether the core has it is not known
+			return err
 		}
 		p.holdFUSE(own)
 		p.offered(name, dev.Path())

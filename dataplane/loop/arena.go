@@ -34,7 +34,8 @@ type Arena struct {
 	used    int // payload bytes of buffers in use
 	peak    int // the most of used since the last Trim
 	maps    [][]byte
-	class   [len(classes)]arenaClass
+	class   [len(classes) + maxPools]arenaClass
+	pools   int
 }
 
 type arenaClass struct {
@@ -42,6 +43,7 @@ type arenaClass struct {
 	refs []int32
 	free []uint32 // warm
 	cold []uint32
+	poolTrim
 }
 
 // NewArena returns an arena that will hold at most budget bytes of payload.
@@ -125,10 +127,11 @@ const keepWarm = 256 << 10
 func (a *Arena) Trim() {
 	a.cool(max(keepWarm, a.peak))
 	a.peak = a.used
+	a.trimPools()
 }
 
 // Slack reports whether a later Trim could give memory back.
-func (a *Arena) Slack() bool { return a.warm > max(keepWarm, a.used) }
+func (a *Arena) Slack() bool { return a.warm > max(keepWarm, a.used) || a.poolSlack() }
 
 // growBytes is mapped at a time: few mappings for small buffers. Mapped and untouched memory costs nothing.
 const growBytes = 256 << 10
@@ -191,7 +194,9 @@ func (a *Arena) Release(b Buf) {
 		panic("loop: release of a free buffer")
 	case k.refs[i] == 0:
 		k.free = append(k.free, i)
-		a.used -= classes[int(b>>classShift)-1]
+		if c := int(b>>classShift) - 1; c < len(classes) {
+			a.used -= classes[c]
+		}
 	}
 }
 
@@ -211,7 +216,7 @@ func (a *Arena) Close() error {
 // simulations the arena of a process that is gone serves the next one.
 func (a *Arena) Reset() {
 	a.reserve, a.warm, a.used, a.peak = 0, 0, 0, 0
-	for c := range a.class {
+	for c := range classes {
 		k := &a.class[c]
 		clear(k.refs)
 		k.free, k.cold = k.free[:0], k.cold[:0]

@@ -1,9 +1,11 @@
 package loop
 
 import (
+	"syscall"
 	"testing"
 	"unsafe"
 
+	"golang.org/x/sys/unix"
 	"pgregory.net/rapid"
 )
 
@@ -210,5 +212,68 @@ func TestResetTakesEveryBufferBack(t *testing.T) {
 		if a.Bytes(b)[4711] != 0 {
 			t.Fatal("a buffer is not zero after Reset")
 		}
+	}
+}
+
+// TestPoolGivesItsMemoryBack: of buffers that were free since the last Trim, but for a few.
+func TestPoolGivesItsMemoryBack(t *testing.T) {
+	const n, slot = 16, 8192
+	fd, err := unix.MemfdCreate("pool", unix.MFD_CLOEXEC)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(fd)
+	if err := unix.Ftruncate(fd, n*slot); err != nil {
+		t.Fatal(err)
+	}
+	mem, err := syscall.Mmap(fd, 0, n*slot, syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_SHARED)
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := NewArena(1 << 20)
+	a.Own(mem)
+	p := a.AddPool(mem, n, slot)
+	var held []Buf
+	for range n {
+		b, ok := a.GetPool(p)
+		if !ok {
+			t.Fatal("no buffer")
+		}
+		a.Bytes(b)[0] = 1
+		held = append(held, b)
+	}
+	resident := func() int64 {
+		var st unix.Stat_t
+		if err := unix.Fstat(fd, &st); err != nil {
+			t.Fatal(err)
+		}
+		return st.Blocks * 512 / 4096
+	}
+	if got := resident(); got != n {
+		t.Fatalf("%d pages", got)
+	}
+	for _, b := range held[1:] {
+		a.Release(b)
+	}
+	if !a.Slack() {
+		t.Error("no slack after a burst")
+	}
+	a.Trim() // the burst was since the last one
+	if got := resident(); got != n {
+		t.Errorf("%d pages at the end of the burst", got)
+	}
+	a.Trim()
+	if got := resident(); got != 1+poolWarm || a.Slack() {
+		t.Errorf("%d pages, slack %v; %d buffers stay warm and one is in use", got, a.Slack(), poolWarm)
+	}
+	if a.Bytes(held[0])[0] != 1 {
+		t.Error("the one in use was given back")
+	}
+	a.Release(held[0])
+	if a.InUse() != 0 {
+		t.Errorf("%d in use", a.InUse())
+	}
+	if err := a.Close(); err != nil {
+		t.Error(err)
 	}
 }

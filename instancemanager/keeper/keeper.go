@@ -1,18 +1,20 @@
 // Package keeper lets a block device outlive the engine process that serves it.
 //
 // The kernel ends a FUSE connection when the last descriptor of it is closed, and the device on it fails for good. So an
-// engine gives a duplicate of its descriptor, with what its successor has to know, to the instance manager. When the
+// engine gives a duplicate of its descriptor, with what its successor has to know, to the instance manager: as JSON, and where the
+// kernel does not tell it what was received before, as a memfd beside the first descriptor. When the
 // engine dies without having taken leave, the descriptor stays open and the kernel lets I/O wait; the next engine of the
 // volume takes it over, asks the kernel to send again what was not answered, and goes on.
 //
-//	engine ── Keep(volume, state, descriptor), connection stays open ──> instance manager
+//	engine ── Keep(volume, state, descriptors), connection stays open ──> instance manager
 //	engine ── dies; the connection ends ──> the device is an orphan
-//	engine' ── Take(volume) ──> state and descriptor; the connection stays open
+//	engine' ── Take(volume) ──> state and descriptors; the connection stays open
 //	engine' ── Drop, or a clean end ──> the instance manager closes its duplicate
 //
 // An orphan that nobody takes within OrphanWait is given up: its I/O fails then, instead of hanging for ever.
 //
-// Messages are JSON, one in each direction per packet of a unix socket (SOCK_SEQPACKET), the descriptor beside it. The
+// Messages are JSON, one in each direction per packet of a unix socket (SOCK_SEQPACKET), the descriptors beside it. One that keeps a
+// single descriptor, as before there were two, closes the second. The
 // socket belongs to the owner of the instance manager alone.
 package keeper
 
@@ -37,6 +39,8 @@ const (
 	maxMessage = 16 << 10
 	// answerTimeout bounds one exchange; the instance manager answers from memory.
 	answerTimeout = 5 * time.Second
+	// maxDescriptors of one device: the connection, and the journal of what was received on it.
+	maxDescriptors = 2
 )
 
 // Errors of Take and Keep.
@@ -79,43 +83,51 @@ type Held struct {
 	volume string
 }
 
-// Keep hands a duplicate of fd and its state, which is JSON of the caller's own, to the instance manager at socket.
-func Keep(socket, volume string, state json.RawMessage, fd int) (*Held, error) {
+// Keep hands duplicates of descriptors and their state, which is JSON of the caller's own, to the instance manager at socket.
+func Keep(socket, volume string, state json.RawMessage, fds ...int) (*Held, error) {
 	conn, err := dial(socket)
 	if err != nil {
 		return nil, err
 	}
 	h := &Held{conn: conn, volume: volume}
-	if _, _, err := h.ask(request{Op: opKeep, Volume: volume, State: state}, fd); err != nil {
+	if err := h.Keep(state, fds...); err != nil {
 		conn.Close()
-		return nil, fmt.Errorf("keep the device of volume %s: %w", volume, err)
+		return nil, err
 	}
 	return h, nil
 }
 
-// Take takes over the device of a volume whose engine has died. The descriptor is the caller's to close. Errors: ErrNone,
-// ErrInUse.
-func Take(socket, volume string) (h *Held, state json.RawMessage, fd int, err error) {
+// Keep puts other descriptors and another state in the place of those that are kept for this process.
+func (h *Held) Keep(state json.RawMessage, fds ...int) error {
+	if _, _, err := h.ask(request{Op: opKeep, Volume: h.volume, State: state}, fds...); err != nil {
+		return fmt.Errorf("keep the device of volume %s: %w", h.volume, err)
+	}
+	return nil
+}
+
+// Take takes over the device of a volume whose engine has died: at least one descriptor, which are the caller's to close. Errors:
+// ErrNone, ErrInUse.
+func Take(socket, volume string) (h *Held, state json.RawMessage, fds []int, err error) {
 	conn, err := dial(socket)
 	if err != nil {
-		return nil, nil, -1, err
+		return nil, nil, nil, err
 	}
 	h = &Held{conn: conn, volume: volume}
-	a, fd, err := h.ask(request{Op: opTake, Volume: volume}, -1)
-	if err == nil && fd < 0 {
+	a, fds, err := h.ask(request{Op: opTake, Volume: volume})
+	if err == nil && len(fds) == 0 {
 		err = errors.New("the answer has no descriptor")
 	}
 	if err != nil {
 		conn.Close()
-		return nil, nil, -1, fmt.Errorf("take over the device of volume %s: %w", volume, err)
+		return nil, nil, nil, fmt.Errorf("take over the device of volume %s: %w", volume, err)
 	}
-	return h, a.State, fd, nil
+	return h, a.State, fds, nil
 }
 
 // Drop gives the device up: the instance manager closes its duplicate.
 func (h *Held) Drop() error {
 	defer h.conn.Close()
-	_, _, err := h.ask(request{Op: opDrop, Volume: h.volume}, -1)
+	_, _, err := h.ask(request{Op: opDrop, Volume: h.volume})
 	return err
 }
 
@@ -164,27 +176,31 @@ func dial(socket string) (*net.UnixConn, error) {
 	return conn, nil
 }
 
-// ask sends one request, with a descriptor unless fd is -1, and returns the answer with its descriptor, or -1.
-func (h *Held) ask(r request, fd int) (answer, int, error) {
+// ask sends one request with descriptors and returns the answer with its own.
+func (h *Held) ask(r request, fds ...int) (answer, []int, error) {
 	if err := h.conn.SetDeadline(time.Now().Add(answerTimeout)); err != nil {
-		return answer{}, -1, err
+		return answer{}, nil, err
 	}
 	defer h.conn.SetDeadline(time.Time{}) // it stays open and silent from now on
-	if err := send(h.conn, r, fd); err != nil {
-		return answer{}, -1, err
+	if err := send(h.conn, r, fds); err != nil {
+		return answer{}, nil, err
 	}
 	var a answer
 	got, err := receive(h.conn, &a)
 	switch {
 	case err != nil:
-		return answer{}, -1, err
+		return answer{}, nil, err
 	case a.Error != "":
-		if got >= 0 {
-			unix.Close(got)
-		}
-		return answer{}, -1, a.err()
+		closeAll(got)
+		return answer{}, nil, a.err()
 	}
 	return a, got, nil
+}
+
+func closeAll(fds []int) {
+	for _, fd := range fds {
+		unix.Close(fd)
+	}
 }
 
 func (a *answer) err() error {
@@ -197,7 +213,7 @@ func (a *answer) err() error {
 	return errors.New(a.Error)
 }
 
-func send(conn *net.UnixConn, v any, fd int) error {
+func send(conn *net.UnixConn, v any, fds []int) error {
 	p, err := json.Marshal(v)
 	if err != nil {
 		return err
@@ -206,46 +222,43 @@ func send(conn *net.UnixConn, v any, fd int) error {
 		return fmt.Errorf("message of %d bytes, at most %d are possible", len(p), maxMessage)
 	}
 	var rights []byte
-	if fd >= 0 {
-		rights = unix.UnixRights(fd)
+	if len(fds) > 0 {
+		rights = unix.UnixRights(fds...)
 	}
 	_, _, err = conn.WriteMsgUnix(p, rights, nil)
 	return err
 }
 
-// receive reads one message and its descriptor, -1 without; further descriptors are closed.
-func receive(conn *net.UnixConn, v any) (fd int, err error) {
+// receive reads one message and its descriptors; with more than maxDescriptors it is an error.
+func receive(conn *net.UnixConn, v any) (fds []int, err error) {
 	p, rights := make([]byte, maxMessage), make([]byte, unix.CmsgSpace(4*4))
 	n, rn, flags, _, err := conn.ReadMsgUnix(p, rights)
 	if err != nil {
-		return -1, err
+		return nil, err
 	}
-	fd = -1
 	messages, _ := unix.ParseSocketControlMessage(rights[:rn])
 	for i := range messages {
-		fds, _ := unix.ParseUnixRights(&messages[i])
-		for _, f := range fds {
-			if fd < 0 {
-				fd = f
-				unix.CloseOnExec(f)
-			} else {
-				unix.Close(f)
-			}
+		got, _ := unix.ParseUnixRights(&messages[i])
+		for _, fd := range got {
+			unix.CloseOnExec(fd)
 		}
+		fds = append(fds, got...)
 	}
 	switch {
 	case n == 0:
 		err = errClosed
 	case flags&(unix.MSG_TRUNC|unix.MSG_CTRUNC) != 0:
 		err = errors.New("a message is too long")
+	case len(fds) > maxDescriptors:
+		err = fmt.Errorf("%d descriptors with a message, at most %d are possible", len(fds), maxDescriptors)
 	default:
 		err = json.Unmarshal(p[:n], v)
 	}
-	if err != nil && fd >= 0 {
-		unix.Close(fd)
-		fd = -1
+	if err != nil {
+		closeAll(fds)
+		return nil, err
 	}
-	return fd, err
+	return fds, nil
 }
 
 // errClosed: the peer has closed the connection.

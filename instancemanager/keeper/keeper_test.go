@@ -61,13 +61,13 @@ func eof(t *testing.T, r *os.File) {
 }
 
 // orphaned ends an engine as a kill does, and waits until the server knows.
-func orphaned(t *testing.T, socket, volume string, h *Held) (*Held, json.RawMessage, int) {
+func orphaned(t *testing.T, socket, volume string, h *Held) (*Held, json.RawMessage, []int) {
 	t.Helper()
 	h.conn.Close()
 	for deadline := time.Now().Add(20 * time.Second); ; {
-		next, state, fd, err := Take(socket, volume)
+		next, state, fds, err := Take(socket, volume)
 		if err == nil {
-			return next, state, fd
+			return next, state, fds
 		}
 		if !errors.Is(err, ErrInUse) || time.Now().After(deadline) {
 			t.Fatal(err)
@@ -90,11 +90,14 @@ func TestSuccessorTakesOver(t *testing.T) {
 		t.Errorf("a living engine's device is replaced: %v", err)
 	}
 	w.Close()
-	second, state, fd := orphaned(t, socket, "demo", first)
+	second, state, fds := orphaned(t, socket, "demo", first)
 	if string(state) != `{"loop":3}` {
 		t.Errorf("state %s", state)
 	}
-	taken := os.NewFile(uintptr(fd), "taken")
+	if len(fds) != 1 {
+		t.Fatalf("%d descriptors", len(fds))
+	}
+	taken := os.NewFile(uintptr(fds[0]), "taken")
 	if _, err := taken.WriteString("x"); err != nil {
 		t.Error(err)
 	}
@@ -103,8 +106,8 @@ func TestSuccessorTakesOver(t *testing.T) {
 	}
 	taken.Close()
 	// And again: the instance manager has kept its own.
-	third, _, fd := orphaned(t, socket, "demo", second)
-	os.NewFile(uintptr(fd), "taken").Close()
+	third, _, fds := orphaned(t, socket, "demo", second)
+	closeAll(fds)
 	if err := third.Drop(); err != nil {
 		t.Fatal(err)
 	}
@@ -112,6 +115,41 @@ func TestSuccessorTakesOver(t *testing.T) {
 	if _, _, _, err := Take(socket, "demo"); !errors.Is(err, ErrNone) {
 		t.Errorf("after the drop: %v", err)
 	}
+}
+
+// TestTwoDescriptors are kept and found again in their order, and replaced by their owner.
+func TestTwoDescriptors(t *testing.T) {
+	socket := start(t, 0)
+	w1, r1 := pipe(t)
+	w2, r2 := pipe(t)
+	first, err := Keep(socket, "demo", nil, int(w1.Fd()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := first.Keep(json.RawMessage(`{"loop":4}`), int(w2.Fd()), int(w1.Fd())); err != nil {
+		t.Fatal(err)
+	}
+	w1.Close()
+	w2.Close()
+	second, state, fds := orphaned(t, socket, "demo", first)
+	if len(fds) != 2 || string(state) != `{"loop":4}` {
+		t.Fatalf("%d descriptors, state %s", len(fds), state)
+	}
+	for i, r := range []*os.File{r2, r1} {
+		f := os.NewFile(uintptr(fds[i]), "taken")
+		if _, err := f.WriteString("x"); err != nil {
+			t.Error(err)
+		}
+		if n, err := r.Read(make([]byte, 1)); n != 1 || err != nil {
+			t.Errorf("descriptor %d: %d %v", i, n, err)
+		}
+		f.Close()
+	}
+	if err := second.Drop(); err != nil {
+		t.Fatal(err)
+	}
+	eof(t, r1)
+	eof(t, r2)
 }
 
 // TestOrphanIsGivenUp: a device that nobody takes is closed, so that its I/O fails instead of hanging for ever.
@@ -145,20 +183,21 @@ func TestBadMessages(t *testing.T) {
 	w, r := pipe(t)
 	for _, row := range []struct {
 		r    request
-		fd   int
+		fds  []int
 		says string
 	}{
-		{request{Op: "fly", Volume: "demo"}, int(w.Fd()), "unknown request"},
-		{request{Op: opKeep, Volume: "demo"}, -1, "descriptor"},
-		{request{Op: opKeep}, int(w.Fd()), "no volume"},
-		{request{Op: opDrop, Volume: "demo"}, -1, "demo"},
+		{request{Op: "fly", Volume: "demo"}, []int{int(w.Fd())}, "unknown request"},
+		{request{Op: opKeep, Volume: "demo"}, nil, "descriptor"},
+		{request{Op: opKeep}, []int{int(w.Fd()), int(w.Fd())}, "no volume"},
+		{request{Op: opKeep, Volume: "demo"}, []int{int(w.Fd()), int(w.Fd()), int(w.Fd())}, "EOF"},
+		{request{Op: opDrop, Volume: "demo"}, nil, "demo"},
 	} {
 		conn, err := dial(socket)
 		if err != nil {
 			t.Fatal(err)
 		}
 		h := &Held{conn: conn}
-		if _, _, err := h.ask(row.r, row.fd); err == nil || !strings.Contains(err.Error(), row.says) {
+		if _, _, err := h.ask(row.r, row.fds...); err == nil || !strings.Contains(err.Error(), row.says) {
 			t.Errorf("%+v: %v", row.r, err)
 		}
 		conn.Close()
@@ -167,7 +206,7 @@ func TestBadMessages(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := send(garbage, "not a request", int(w.Fd())); err != nil {
+	if err := send(garbage, "not a request", []int{int(w.Fd())}); err != nil {
 		t.Fatal(err)
 	}
 	garbage.Close()
@@ -210,7 +249,7 @@ func TestOwnerPassesOver(t *testing.T) {
 	}
 	owned("received")
 	third, _, taken := orphaned(t, socket, "demo", second)
-	os.NewFile(uintptr(taken), "taken").Close()
+	closeAll(taken)
 	if fd, err = third.Give(); err != nil {
 		t.Fatal(err)
 	}

@@ -29,9 +29,9 @@ type Server struct {
 	work   sync.WaitGroup
 }
 
-// device is one descriptor.
+// device is the descriptors of one.
 type device struct {
-	fd    int
+	fds   []int
 	state json.RawMessage
 	// owner is the connection of the engine that serves it, nil for an orphan, which ends when the timer fires.
 	owner *net.UnixConn
@@ -98,11 +98,11 @@ func (s *Server) admit(conn *net.UnixConn) bool {
 func (s *Server) serve(conn *net.UnixConn) {
 	for {
 		var r request
-		fd, err := receive(conn, &r)
+		fds, err := receive(conn, &r)
 		if err != nil {
 			break
 		}
-		a, out := s.handle(conn, &r, fd)
+		a, out := s.handle(conn, &r, fds)
 		if send(conn, a, out) != nil {
 			break
 		}
@@ -135,25 +135,24 @@ func (s *Server) orphan(volume string, d *device) {
 	})
 }
 
-// forget closes a descriptor. The lock is held.
+// forget closes what is kept of a device. The lock is held.
 func (s *Server) forget(volume string) {
 	d := s.kept[volume]
 	if d.timer != nil {
 		d.timer.Stop()
 	}
-	unix.Close(d.fd)
+	closeAll(d.fds)
 	delete(s.kept, volume)
 }
 
-// handle carries a request out. The descriptor that came with it is used or closed; the one returned stays the server's.
-func (s *Server) handle(conn *net.UnixConn, r *request, fd int) (a answer, out int) {
+// handle carries a request out. The descriptors that came with it are used or closed; those returned stay the server's.
+func (s *Server) handle(conn *net.UnixConn, r *request, fds []int) (a answer, out []int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	out = -1
 	used := false
 	defer func() {
-		if fd >= 0 && !used {
-			unix.Close(fd)
+		if !used {
+			closeAll(fds)
 		}
 	}()
 	d := s.kept[r.Volume]
@@ -162,11 +161,11 @@ func (s *Server) handle(conn *net.UnixConn, r *request, fd int) (a answer, out i
 		a.Error = "no volume is named, or the instance manager is stopping"
 	case d != nil && d.owner != nil && d.owner != conn:
 		a.Error, a.Kind = "volume "+r.Volume, kindInUse
-	case r.Op == opKeep && fd >= 0:
+	case r.Op == opKeep && len(fds) > 0:
 		if d != nil {
-			s.forget(r.Volume) // of a device that its engine could not go on with
+			s.forget(r.Volume) // the owner's own, or of a device that its engine could not go on with
 		}
-		s.kept[r.Volume] = &device{fd: fd, state: r.State, owner: conn}
+		s.kept[r.Volume] = &device{fds: fds, state: r.State, owner: conn}
 		used = true
 	case r.Op == opTake && d != nil:
 		if d.timer != nil {
@@ -174,7 +173,7 @@ func (s *Server) handle(conn *net.UnixConn, r *request, fd int) (a answer, out i
 			d.timer = nil
 		}
 		d.owner = conn
-		a.State, out = d.state, d.fd
+		a.State, out = d.state, d.fds
 	case r.Op == opTake || (r.Op == opDrop && d == nil):
 		a.Error, a.Kind = "volume "+r.Volume, kindNone
 	case r.Op == opDrop:

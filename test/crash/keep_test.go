@@ -16,7 +16,14 @@ const keepRounds = 5
 
 // TestF3DeviceStays kills the engine under writers on its block device, again and again, and starts another: the device
 // stays, whoever has it open gets no error, only a pause, and nothing acknowledged is lost. It prints the pauses.
-func TestF3DeviceStays(t *testing.T) {
+func TestF3DeviceStays(t *testing.T) { deviceStays(t, number(t, "KEEP_ROUNDS", keepRounds)) }
+
+// TestF3DeviceStaysWithJournal is the same where the kernel does not send requests again: the journal has them.
+func TestF3DeviceStaysWithJournal(t *testing.T) {
+	deviceStays(t, number(t, "KEEP_ROUNDS", keepRounds), "ANKOLE_FUSE_RESEND=off")
+}
+
+func deviceStays(t *testing.T, rounds uint64, env ...string) {
 	if err := blockdev.Available(); err != nil {
 		t.Skip("no block devices here:", err)
 	}
@@ -28,6 +35,7 @@ func TestF3DeviceStays(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	v.EngineEnv = env
 	v.StartEngine()
 	target, err := v.Engine().Target()
 	if err != nil {
@@ -36,7 +44,7 @@ func TestF3DeviceStays(t *testing.T) {
 	j := rig.NewJournal(v.Size, seed)
 	j.Use(target, true)
 	var pauses []time.Duration
-	for range int(number(t, "KEEP_ROUNDS", keepRounds)) {
+	for range rounds {
 		before := j.Counts().Ops()
 		goal := before + 50 + rng.IntN(400)
 		rig.Await(t, "requests go on", func() bool { return j.Counts().Ops() > goal || len(j.Violations()) > 0 })

@@ -81,9 +81,11 @@ func (h *Host) keep(t testing.TB) {
 
 // DeviceOwned reports whether the keeper knows a living engine of a volume's device. If it does not, the device is lost by asking.
 func (h *Host) DeviceOwned(volume string) bool {
-	held, _, fd, err := keeper.Take(h.keeperSocket(), volume)
+	held, _, fds, err := keeper.Take(h.keeperSocket(), volume)
 	if err == nil {
-		unix.Close(fd)
+		for _, fd := range fds {
+			unix.Close(fd)
+		}
 		err = held.Drop()
 	}
 	return errors.Is(err, keeper.ErrInUse)

@@ -47,7 +47,7 @@ func (f *Frontend) Suspend(out *[]loop.Op) {
 // letGo has the loop forget the device, and so cancels the receives, once everything is answered. It is called again whenever that
 // may have changed: until then a receive that was under way may bring another request.
 func (f *Frontend) letGo(out *[]loop.Op) {
-	if f.suspended && !f.closing && !f.released && !f.releasing && f.pending == 0 && f.sends == 0 {
+	if f.suspended && !f.closing && !f.released && !f.releasing && f.pending == 0 && f.sends == 0 && len(f.left) == 0 {
 		f.releasing = true
 		*out = append(*out, loop.Op{Kind: loop.Release, Handle: f.cfg.Device, Tag: f.tag(tagRelease, 0)})
 	}
@@ -65,7 +65,7 @@ func (f *Frontend) forgotten(out *[]loop.Op) {
 
 // Suspended implements frontend.Exporter.
 func (f *Frontend) Suspended() bool {
-	return f.suspended && f.released && f.pending == 0 && f.sends == 0 && f.waiting == 0
+	return f.suspended && f.released && f.pending == 0 && f.sends == 0 && f.waiting == 0 && len(f.left) == 0
 }
 
 // Continue implements frontend.Exporter.

@@ -12,7 +12,8 @@
 // A server that was killed leaves requests behind that the kernel has handed out and nobody will answer. Its successor on the
 // same connection (Config.Resume) asks for them to be sent again before anything else; they come with a mark in their
 // identifiers, which is repeated in the answers. Doing one of them a second time is harmless: it was never answered, so
-// nothing later may depend on it having been done only once, and the engine before can no longer write anywhere.
+// nothing later may depend on it having been done only once, and the engine before can no longer write anywhere. Where the kernel
+// cannot send again, requests are received into a journal (Config.Journal) and the successor finds them there, see recover.go.
 //
 // Buffers: each receive offers a small buffer with the request's header in its headroom and a large one behind it. A
 // write of up to 16 KiB is received where the engine can use it; one above 128 KiB is completed in the large buffer,
@@ -27,6 +28,7 @@ import (
 	"ankole.storage/block"
 	"ankole.storage/clock"
 	"ankole.storage/dataplane/frontend"
+	"ankole.storage/dataplane/frontend/fuseloop/journal"
 	"ankole.storage/dataplane/loop"
 )
 
@@ -43,6 +45,9 @@ type Config struct {
 	Size int64
 	// Resume says that another server has had the connection before: it is set up, and what that one left is asked for.
 	Resume bool
+	// Journal is where requests are received and how a successor knows of them, for kernels that do not send again; nil: nowhere.
+	// With Resume it is the predecessor's.
+	Journal *journal.Journal
 	// MaxInFlight bounds unanswered requests. Default 256.
 	MaxInFlight int
 }
@@ -81,6 +86,7 @@ type Frontend struct {
 	closing bool
 	closed  bool
 	handing
+	recovery
 }
 
 // intake is one receive: the buffers it offers.
@@ -95,6 +101,8 @@ type request struct {
 	kind   block.Kind
 	buf    loop.Buf
 	size   int
+	// cell is where it lies in the journal, until its answer is accepted; 0 without a journal.
+	cell loop.Buf
 }
 
 // New returns a frontend, or an error when the configuration makes no sense.
@@ -114,7 +122,7 @@ func New(cfg Config) (*Frontend, error) {
 	case cfg.MaxInFlight < receives || cfg.MaxInFlight*answerSize > block.MaxTransfer:
 		return nil, fmt.Errorf("fuse file %q: %d requests in flight is out of range", cfg.File, cfg.MaxInFlight)
 	}
-	f := &Frontend{cfg: cfg, size: cfg.Size, slots: make([]request, cfg.MaxInFlight), resend: cfg.Resume}
+	f := &Frontend{cfg: cfg, size: cfg.Size, slots: make([]request, cfg.MaxInFlight), resend: cfg.Resume && cfg.Journal == nil}
 	for i := range f.slots {
 		f.free = append(f.free, uint32(i))
 	}
@@ -127,6 +135,7 @@ const (
 	tagSend
 	tagClose
 	tagRelease
+	tagProbe
 )
 
 func (f *Frontend) tag(what int, index int) uint64 {
@@ -134,10 +143,14 @@ func (f *Frontend) tag(what int, index int) uint64 {
 }
 
 // Start implements frontend.Frontend.
-func (f *Frontend) Start(out *[]loop.Op) { f.receive(out) }
+func (f *Frontend) Start(out *[]loop.Op) {
+	f.openJournal()
+	f.receive(out)
+}
 
 // Resume implements frontend.Resumer.
-func (f *Frontend) Resume(_ *[]frontend.Request, out *[]loop.Op) {
+func (f *Frontend) Resume(reqs *[]frontend.Request, out *[]loop.Op) {
+	f.recover(reqs, out)
 	if f.waiting < f.wanted() && !f.closing && !f.gone {
 		f.receive(out)
 	}
@@ -162,6 +175,9 @@ func (f *Frontend) receive(out *[]loop.Op) {
 		f.resend = false
 		f.askAgain(out)
 	}
+	if len(f.left) > 0 {
+		return // first what a predecessor has received
+	}
 	for i := range f.recv {
 		r := &f.recv[i]
 		if r.busy {
@@ -176,6 +192,7 @@ func (f *Frontend) receive(out *[]loop.Op) {
 		}
 		r.busy, f.released = true, false
 		f.waiting++
+		f.offer(r)
 		op := loop.Op{Kind: loop.Recv, Handle: f.cfg.Device, Tag: f.tag(tagRecv, i)}
 		op.Add(loop.Seg{Buf: r.small, Off: -requestHeader, Len: requestHeader + smallSize})
 		op.Add(loop.Seg{Buf: r.large, Off: smallSize, Len: block.MaxTransfer - smallSize})
@@ -187,13 +204,13 @@ func (f *Frontend) receive(out *[]loop.Op) {
 func (f *Frontend) equip(r *intake) bool {
 	ok := true
 	if r.small == 0 {
-		if r.small, ok = f.cfg.Arena.Get(smallSize); !ok {
+		if r.small, ok = f.cell(smallSize); !ok {
 			return false
 		}
 		touch(f.cfg.Arena.Seg(loop.Seg{Buf: r.small, Off: -requestHeader, Len: requestHeader + smallSize}))
 	}
 	if r.large == 0 {
-		if r.large, ok = f.cfg.Arena.Get(block.MaxTransfer); !ok {
+		if r.large, ok = f.cell(block.MaxTransfer); !ok {
 			r.large = 0
 			return false
 		}
@@ -212,6 +229,7 @@ func touch(p []byte) {
 
 // drop gives an intake's buffers back.
 func (f *Frontend) drop(r *intake) {
+	f.forgetCell(r.small)
 	for _, b := range []*loop.Buf{&r.small, &r.large} {
 		if *b != 0 {
 			f.cfg.Arena.Release(*b)
@@ -254,6 +272,10 @@ func (f *Frontend) Handle(_ clock.Ticks, d *loop.Done, reqs *[]frontend.Request,
 		f.sends--
 		f.release(uint32(index))
 		f.receive(out)
+	case tagProbe:
+		f.sends--
+		f.probed(uint32(index), d.Errno == 0)
+		f.receive(out)
 	case tagRelease:
 		f.forgotten(out)
 	case tagClose:
@@ -268,6 +290,7 @@ func (f *Frontend) Complete(id uint64, code block.Code, out *[]loop.Op) {
 	slot := uint32(id)
 	r := &f.slots[slot]
 	f.pending--
+	f.finish(r, errno(code))
 	if r.buf != 0 && (r.kind == block.Write || code != block.OK) {
 		f.cfg.Arena.Release(r.buf)
 		r.buf = 0
@@ -318,15 +341,18 @@ func (f *Frontend) send(slot uint32, seg loop.Seg, out *[]loop.Op) {
 func (f *Frontend) take(unique uint64) uint32 {
 	slot := f.free[len(f.free)-1]
 	f.free = f.free[:len(f.free)-1]
-	f.slots[slot] = request{unique: unique}
+	f.slots[slot] = request{unique: unique, cell: f.current}
 	return slot
 }
 
 func (f *Frontend) release(slot uint32) {
 	r := &f.slots[slot]
-	if r.buf != 0 {
-		f.cfg.Arena.Release(r.buf)
-		r.buf = 0
+	f.forgetCell(r.cell)
+	for _, b := range []*loop.Buf{&r.buf, &r.cell} {
+		if *b != 0 {
+			f.cfg.Arena.Release(*b)
+			*b = 0
+		}
 	}
 	f.free = append(f.free, slot)
 }
@@ -362,6 +388,7 @@ func (f *Frontend) clean() {
 	for i := range f.recv {
 		f.drop(&f.recv[i])
 	}
+	f.abandon()
 	if f.answers != 0 {
 		f.cfg.Arena.Release(f.answers)
 		f.answers = 0

@@ -48,6 +48,7 @@ const (
 	openParallelWrites  = 1 << 6
 	fileOpenFlags       = openDirectIO | openNoFlush | openParallelWrites
 	notifyResend        = 7
+	interruptBit        = 1 // of an identifier: the interruption of that request
 	setattrSize         = 1 << 3
 	fallocKeepSize      = 0x01
 	fallocPunch         = 0x02

@@ -16,12 +16,12 @@ func (f *Frontend) message(r *intake, n int, reqs *[]frontend.Request, out *[]lo
 		return // not a request; the kernel never does this
 	}
 	h := header{size: ne.Uint32(head), opcode: ne.Uint32(head[4:]), unique: ne.Uint64(head[8:]), node: ne.Uint64(head[16:])}
-	if int(h.size) != n {
-		return
-	}
-	switch h.opcode {
-	case opForget, opBatchForget:
+	if int(h.size) != n || h.opcode == opForget || h.opcode == opBatchForget {
 		return // nodes are never forgotten, and there is no answer
+	}
+	f.enter(r)
+	defer f.leave(r)
+	switch h.opcode {
 	case opRead:
 		f.read(&h, r, head, reqs, out)
 	case opWrite:
@@ -46,7 +46,9 @@ func (f *Frontend) emit(slot uint32, q frontend.Request, reqs *[]frontend.Reques
 }
 
 func (f *Frontend) refuse(unique uint64, errno int32, out *[]loop.Op) {
-	f.answer(f.take(unique), errno, 0, out)
+	slot := f.take(unique)
+	f.finish(&f.slots[slot], errno)
+	f.answer(slot, errno, 0, out)
 }
 
 // within reports whether n bytes at off lie inside the volume and on sector boundaries.
@@ -126,7 +128,7 @@ func (f *Frontend) payload(r *intake, size int) loop.Buf {
 		return b
 	}
 	head := a.Bytes(r.small)[:smallSize]
-	if size <= copyLimit {
+	if size <= copyLimit && f.cfg.Journal == nil {
 		if b, ok := a.Get(size); ok {
 			p := a.Bytes(b)
 			copy(p, head)
@@ -206,6 +208,9 @@ func (f *Frontend) init(in, out []byte) (int32, int) {
 		offered |= uint64(ne.Uint32(in[16:])) << 32
 	}
 	f.flags = offered & wantedFlags
+	if f.cfg.Journal != nil {
+		f.flags &^= initHasResend
+	}
 	putInit(out, ne.Uint32(in[4:]), ne.Uint32(in[8:]), f.flags)
 	return 0, 64
 }

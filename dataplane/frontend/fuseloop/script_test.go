@@ -24,6 +24,8 @@ type script struct {
 	unique  uint64
 	notices [][]byte // messages of the server's own
 	kept    []byte   // the last write the engine was given
+	// waits is what the kernel waits for, if the test wants to know: it refuses every other answer.
+	waits map[uint64]bool
 }
 
 const testSize = 1<<30 + 512
@@ -110,8 +112,7 @@ func (k *script) perform() {
 		case loop.Recv:
 			k.recvs = append(k.recvs, op)
 		case loop.Send:
-			k.reply(&op)
-			k.done = append(k.done, loop.Done{Kind: loop.Send, Handle: op.Handle, Tag: op.Tag})
+			k.done = append(k.done, loop.Done{Kind: loop.Send, Handle: op.Handle, Tag: op.Tag, Errno: k.reply(&op)})
 		case loop.Release:
 			for _, r := range k.recvs {
 				k.done = append(k.done, loop.Done{Kind: loop.Recv, Handle: op.Handle, Errno: loop.Canceled, Tag: r.Tag})
@@ -140,10 +141,13 @@ func (k *script) deliver() {
 	if room != requestHeader+block.MaxTransfer {
 		k.tb.Fatalf("a receive with room for %d bytes: the kernel refuses it", room)
 	}
+	if k.waits != nil {
+		k.waits[ne.Uint64(m[8:])] = true
+	}
 	k.done = append(k.done, loop.Done{Kind: loop.Recv, Handle: op.Handle, N: n, Tag: op.Tag})
 }
 
-func (k *script) reply(op *loop.Op) {
+func (k *script) reply(op *loop.Op) loop.Errno {
 	var m []byte
 	for _, s := range op.Vec[:op.Segs] {
 		m = append(m, k.arena.Seg(s)...)
@@ -154,7 +158,16 @@ func (k *script) reply(op *loop.Op) {
 	unique := ne.Uint64(m[8:])
 	if unique == 0 {
 		k.notices = append(k.notices, m)
-		return
+		return 0
+	}
+	if k.waits != nil {
+		if !k.waits[unique&^interruptBit] {
+			return errNoEntry
+		}
+		if unique&interruptBit != 0 {
+			return 0 // an interruption is answered; the request goes on
+		}
+		delete(k.waits, unique)
 	}
 	if _, twice := k.errors[unique]; twice {
 		k.tb.Fatalf("second answer to %d", unique)
@@ -164,6 +177,7 @@ func (k *script) reply(op *loop.Op) {
 		k.tb.Fatal("an error with data: the kernel refuses it")
 	}
 	k.errors[unique], k.replies[unique] = errno, m[outHeader:]
+	return 0
 }
 
 func (k *script) engine() {

@@ -1,0 +1,104 @@
+package loop
+
+import "syscall"
+
+// Pool is a set of buffers in memory that is somebody else's too: shared with another process, or with a later one. They are got
+// from the pool only, and do not count against the budget.
+type Pool uint8
+
+// maxPools bounds the pools of one arena: a frontend's journal has two.
+const maxPools = 4
+
+// poolWarm is how many free buffers of a pool keep their memory.
+const poolWarm = 4
+
+// poolTrim is what an arena knows of the memory of a pool's free buffers. Those at the bottom of the list have not been used for long.
+type poolTrim struct {
+	cooled int // buffers at the bottom of free that hold no memory
+	low    int // the fewest free since the last Trim
+}
+
+// Own makes the arena unmap mem when it is closed.
+func (a *Arena) Own(mem []byte) { a.maps = append(a.maps, mem) }
+
+// AddPool makes n buffers of mem, which is mapped shared. Each has slot bytes, the first page of them for headroom.
+func (a *Arena) AddPool(mem []byte, n, slot int) Pool {
+	if a.pools == maxPools {
+		panic("loop: too many pools")
+	}
+	p := Pool(a.pools)
+	a.pools++
+	k := a.pool(p)
+	for i := range n {
+		k.mem = append(k.mem, mem[i*slot:(i+1)*slot:(i+1)*slot])
+		k.refs = append(k.refs, 0)
+	}
+	for i := n - 1; i >= 0; i-- {
+		k.free = append(k.free, uint32(i))
+	}
+	k.low = n
+	return p
+}
+
+func (a *Arena) pool(p Pool) *arenaClass { return &a.class[len(classes)+int(p)] }
+
+// GetPool returns a buffer of the pool with one reference, or false when all are in use.
+func (a *Arena) GetPool(p Pool) (Buf, bool) {
+	k := a.pool(p)
+	if len(k.free) == 0 {
+		return 0, false
+	}
+	i := k.free[len(k.free)-1]
+	k.free = k.free[:len(k.free)-1]
+	k.shrunk()
+	k.refs[i] = 1
+	return poolBuf(p, i), true
+}
+
+// ClaimPool returns the pool's buffer number i, or false when it is in use.
+func (a *Arena) ClaimPool(p Pool, i int) (Buf, bool) {
+	k := a.pool(p)
+	for at, have := range k.free {
+		if have == uint32(i) {
+			k.free = append(k.free[:at], k.free[at+1:]...)
+			k.cooled = 0 // which of them hold memory is not known any more
+			k.shrunk()
+			k.refs[i] = 1
+			return poolBuf(p, have), true
+		}
+	}
+	return 0, false
+}
+
+// PoolIndex is the number of a buffer in its pool.
+func PoolIndex(b Buf) int { return int(b & (1<<classShift - 1)) }
+
+func poolBuf(p Pool, i uint32) Buf { return Buf(uint32(len(classes)+int(p)+1)<<classShift | i) }
+
+func (k *arenaClass) shrunk() {
+	k.low = min(k.low, len(k.free))
+	k.cooled = min(k.cooled, len(k.free))
+}
+
+// trimPools gives the memory of buffers back that were free since the last Trim.
+func (a *Arena) trimPools() {
+	for p := range a.pools {
+		k := a.pool(Pool(p))
+		for ; k.cooled < k.low-poolWarm; k.cooled++ {
+			if syscall.Madvise(k.mem[k.free[k.cooled]], syscall.MADV_REMOVE) != nil {
+				break
+			}
+		}
+		k.low = len(k.free)
+	}
+}
+
+// poolSlack reports whether a later Trim could give memory of pools back.
+func (a *Arena) poolSlack() bool {
+	for p := range a.pools {
+		if k := a.pool(Pool(p)); k.cooled < len(k.free)-poolWarm {
+			return true
+		}
+	}
+	return false
+}
