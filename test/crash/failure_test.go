@@ -25,9 +25,7 @@ func TestReplicaLost(t *testing.T) {
 	t.Parallel()
 	v := rig.New(t, 3, 64*mib)
 	v.StartEngine()
-	w := rig.NewWriter(v.Dial(), v.Size, 7)
-	stop := make(chan struct{})
-	done := w.Run(stop)
+	w := rig.StartLoad(t, v.Dial(), v.Size, 7)
 	w.AwaitMore(t, 1000)
 	victim := v.Replicas[1]
 	victim.Kill()
@@ -36,11 +34,7 @@ func TestReplicaLost(t *testing.T) {
 	victim.Start()
 	v.Rebuild(victim)
 	w.AwaitMore(t, 500)
-	close(stop)
-	if err := <-done; err != nil {
-		t.Fatalf("the writer saw an error: %v", err)
-	}
-	w.Verify(t, v.Dial())
+	w.Finish()
 	v.StopEngine()
 	for _, r := range v.Replicas {
 		r.Stop()

@@ -54,18 +54,12 @@ func TestC3(t *testing.T) {
 			}
 		}
 	}
-	w := rig.NewWriter(d, 64*mib, 3)
-	stop := make(chan struct{})
-	done := w.Run(stop)
+	w := rig.StartLoad(t, d, 64*mib, 3)
 	w.AwaitMore(t, 200)
 	c.kill(c.directoryOn("c3", "node-3"))
 	c.awaitMembership("c3", "a set with the replica rebuilt", func(m *longhorn.Membership) bool { return m.Generation >= 3 && len(m.Members) == 3 })
 	c.awaitUsable("c3", "node-1", 3)
-	close(stop)
-	if err := <-done; err != nil {
-		t.Fatalf("the writer saw an error: %v", err)
-	}
-	w.Verify(t, d)
+	w.Finish()
 	if err := d.Close(); err != nil {
 		t.Fatal(err)
 	}

@@ -151,9 +151,7 @@ func promiseP7(t *testing.T, c *cluster) {
 	c.create("p7", 64*mib, 3)
 	defer c.remove("p7")
 	d := c.device(c.attach("p7", "node-1", 3))
-	w := rig.NewWriter(d, 64*mib, 7)
-	stop := make(chan struct{})
-	done := w.Run(stop)
+	w := rig.StartLoad(t, d, 64*mib, 7)
 	victim := c.directoryOn("p7", "node-2")
 	for range 3 {
 		for _, pid := range holding(c.Info.Dir, "manager\x00daemon\x00--engine-image") {
@@ -166,11 +164,7 @@ func promiseP7(t *testing.T, c *cluster) {
 	// The API may still tell what was before: wait for the set without the replica, and then for the one with it again.
 	c.awaitMembership("p7", "a set with the replica rebuilt", func(m *longhorn.Membership) bool { return m.Generation >= 3 && len(m.Members) == 3 })
 	c.awaitUsable("p7", "node-1", 3)
-	close(stop)
-	if err := <-done; err != nil {
-		t.Fatalf("the writer saw an error: %v", err)
-	}
-	w.Verify(t, d)
+	w.Finish()
 	if err := d.Close(); err != nil {
 		t.Fatal(err)
 	}
@@ -257,9 +251,7 @@ func TestF2(t *testing.T) {
 	c.create("f2", 64*mib, 3)
 	endpoint := c.attach("f2", "node-1", 3)
 	d := c.device(endpoint)
-	w := rig.NewWriter(d, 64*mib, 2)
-	stop := make(chan struct{})
-	done := w.Run(stop)
+	w := rig.StartLoad(t, d, 64*mib, 2)
 	for _, loss := range []struct {
 		name string
 		do   func()
@@ -291,11 +283,7 @@ func TestF2(t *testing.T) {
 		})
 	}
 	w.AwaitMore(t, 300)
-	close(stop)
-	if err := <-done; err != nil {
-		t.Fatalf("the writer saw an error: %v", err)
-	}
-	w.Verify(t, d)
+	w.Finish()
 	if err := d.Close(); err != nil {
 		t.Fatal(err)
 	}

@@ -45,9 +45,7 @@ func scenarioC9(t *testing.T, c *cluster) {
 	}
 	c.create("c9", 64*mib, 2)
 	d := c.device(c.attach("c9", "node-1", 2))
-	w := rig.NewWriter(d, 64*mib, 9)
-	stop := make(chan struct{})
-	done := w.Run(stop)
+	w := rig.StartLoad(t, d, 64*mib, 9)
 
 	set(mtlstest.NewAuthority(t).Files(t, mtlstest.Named(mtls.PeerName, "")))
 	c.eventually("plaintext is refused", func(ctx context.Context) error {
@@ -79,11 +77,7 @@ func scenarioC9(t *testing.T, c *cluster) {
 	c.eventually("a good secret is told", c.certificates(longhorn.ConditionTrue))
 
 	w.AwaitMore(t, 100)
-	close(stop)
-	if err := <-done; err != nil {
-		t.Fatalf("the writer saw an error: %v", err)
-	}
-	w.Verify(t, d)
+	w.Finish()
 	if err := d.Close(); err != nil {
 		t.Fatal(err)
 	}

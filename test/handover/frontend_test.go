@@ -34,10 +34,8 @@ func TestFrontendsPassOver(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer d.Close()
-			w := rig.NewWriter(d, p.v.Size, 1)
-			stop := make(chan struct{})
-			done := w.Run(stop)
-			for i := range 3 {
+			w := rig.StartLoad(t, d, p.v.Size, 1)
+			for range 3 {
 				w.AwaitMore(t, 50)
 				p.new = p.v.Upgrade(nil, p.next...)
 				p.taken()
@@ -47,18 +45,10 @@ func TestFrontendsPassOver(t *testing.T) {
 				}
 				p.v.Replicas, p.old = p.next, p.new
 				p.next = standbys(p.v)
-				select {
-				case err := <-done:
-					t.Fatalf("upgrade %d: %v", i, err)
-				default:
-				}
+				w.Check()
 			}
 			w.AwaitMore(t, 50)
-			close(stop)
-			if err := <-done; err != nil {
-				t.Fatal(err)
-			}
-			w.Verify(t, d)
+			w.Finish()
 			if err := d.Close(); err != nil && !errors.Is(err, errors.ErrUnsupported) {
 				t.Error(err)
 			}
@@ -82,20 +72,14 @@ func TestFrontendsComeBack(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				w := rig.NewWriter(d, p.v.Size, 1)
-				stop := make(chan struct{})
-				done := w.Run(stop)
+				w := rig.StartLoad(t, d, p.v.Size, 1)
 				w.AwaitMore(t, 50)
 				p.new = p.v.Upgrade([]string{"ANKOLE_STOP_AT=" + at}, p.next...)
 				if code := p.new.Exit(); code == 0 {
 					t.Errorf("the new engine ended with 0\n%s", p.new.Log())
 				}
 				w.AwaitMore(t, 50)
-				close(stop)
-				if err := <-done; err != nil {
-					t.Fatalf("%v\n%s", err, p.old.Log())
-				}
-				w.Verify(t, d)
+				w.Finish()
 				if err := d.Close(); err != nil {
 					t.Error(err)
 				}
@@ -114,9 +98,7 @@ func TestDeviceIsKeptAfterHandOver(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := rig.NewWriter(d, p.v.Size, 1)
-	stop := make(chan struct{})
-	done := w.Run(stop)
+	w := rig.StartLoad(t, d, p.v.Size, 1)
 	w.AwaitMore(t, 50)
 	p.new = p.v.Upgrade(nil, p.next...)
 	p.taken()
@@ -128,11 +110,7 @@ func TestDeviceIsKeptAfterHandOver(t *testing.T) {
 	p.v.KillEngine()
 	p.v.StartEngine(p.next...)
 	w.AwaitMore(t, 50)
-	close(stop)
-	if err := <-done; err != nil {
-		t.Fatal(err)
-	}
-	w.Verify(t, d)
+	w.Finish()
 	if err := d.Close(); err != nil {
 		t.Error(err)
 	}

@@ -32,20 +32,20 @@ func newDisk(name string, size int64) (*Disk, error) {
 		return nil, fmt.Errorf("%w: %w", ErrNoDisk, err)
 	}
 	f := os.NewFile(uintptr(m), name)
-	image := fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), m)
 	if err := f.Truncate(size); err != nil {
 		return nil, err
-	}
-	// No blocks for root: the replica runs as root, and full has to mean full.
-	// Blocks as large as those of the file systems that replicas live on, though a small one would have smaller.
-	if out, err := exec.Command("mkfs.ext4", "-q", "-F", "-m", "0", "-b", "4096", image).CombinedOutput(); err != nil {
-		return nil, fmt.Errorf("%w: mkfs.ext4: %w: %s", ErrNoDisk, err, out)
 	}
 	dev, err := attachLoop(f)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrNoDisk, err)
 	}
 	defer dev.Close() // the mount keeps the device, and the device goes with it
+	// No blocks for root: the replica runs as root, and full has to mean full. Blocks as large as those of the file systems that replicas
+	// live on, though a small one would have smaller. On the device, not on the file: for a file mkfs.ext4 asks every loop device that
+	// is mounted on this machine whether it lies on it, and one whose engine another test has stopped does not answer.
+	if out, err := exec.Command("mkfs.ext4", "-q", "-F", "-m", "0", "-b", "4096", dev.Name()).CombinedOutput(); err != nil {
+		return nil, fmt.Errorf("%w: mkfs.ext4: %w: %s", ErrNoDisk, err, out)
+	}
 	fd, err := mountDetached(dev.Name())
 	if err != nil {
 		return nil, fmt.Errorf("%w: mount of %s: %w", ErrNoDisk, dev.Name(), err)

@@ -149,6 +149,41 @@ func (w *Writer) Run(stop <-chan struct{}) <-chan error {
 	return done
 }
 
+// Load is a writer at work that must see no error.
+type Load struct {
+	*Writer
+	t    testing.TB
+	stop chan struct{}
+	done <-chan error
+}
+
+// StartLoad writes to a volume of zeroes until the load is finished.
+func StartLoad(t testing.TB, d Device, size int64, seed uint64) *Load {
+	l := &Load{Writer: NewWriter(d, size, seed), t: t, stop: make(chan struct{})}
+	l.done = l.Run(l.stop)
+	return l
+}
+
+// Check fails the test if the writer has seen an error so far.
+func (l *Load) Check() {
+	l.t.Helper()
+	select {
+	case err := <-l.done:
+		l.t.Fatalf("the writer saw an error: %v", err)
+	default:
+	}
+}
+
+// Finish ends the load and compares what the volume holds with what was written.
+func (l *Load) Finish() {
+	l.t.Helper()
+	close(l.stop)
+	if err := <-l.done; err != nil {
+		l.t.Fatalf("the writer saw an error: %v", err)
+	}
+	l.Verify(l.t, l.Device)
+}
+
 // Ops returns how many writes have succeeded.
 func (w *Writer) Ops() int {
 	w.mu.Lock()
