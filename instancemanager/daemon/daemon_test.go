@@ -202,6 +202,7 @@ func TestStraysOfAKilledOne(t *testing.T) {
 	other := launch(t)
 	other.create(t, "demo-e-0", instancetest.Stray)
 	stray, theirs := first.strayOf(t, "demo-e-0"), other.strayOf(t, "demo-e-0")
+	t.Cleanup(func() { _ = syscall.Kill(theirs, syscall.SIGKILL) }) // nobody comes after the other one to end it
 	pids := first.instances(t)
 	if err := first.cmd.Process.Kill(); err != nil {
 		t.Fatal(err)
