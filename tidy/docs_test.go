@@ -18,7 +18,13 @@ var (
 	testName = regexp.MustCompile(`\b(?:Test|Fuzz|Benchmark)[A-Z][A-Za-z0-9_]*`)
 	// testRef is how documents name tests: TestX, TestX/case, TestX… for all that begin so, Fuzz….
 	testRef = regexp.MustCompile(`\b(Test|Fuzz|Benchmark)([A-Z][A-Za-z0-9_]*)?(/[A-Za-z0-9_]+|…)?`)
-	notWord = regexp.MustCompile(`[^\p{L}\p{N} _-]`)
+	// makeRef and phaseRef are how documents name entry points, in code: in a fence, indented, or between backticks.
+	makeRef    = regexp.MustCompile("(?m)(?:^    |`)make ([a-z0-9]+)")
+	makeLine   = regexp.MustCompile(`(?m)^[ \t]*make ([a-z0-9]+)`)
+	phaseRef   = regexp.MustCompile(`\btools/test\.sh((?: [a-z0-9]+)+)`)
+	makeTarget = regexp.MustCompile(`(?m)^([a-z0-9]+):`)
+	testPhase  = regexp.MustCompile(`(?m)^do_([a-z0-9]+)\(\)`)
+	notWord    = regexp.MustCompile(`[^\p{L}\p{N} _-]`)
 )
 
 // anchors returns the anchors of a page's titles, as forges build them.
@@ -126,6 +132,62 @@ func TestTestsNamedInDocs(t *testing.T) {
 				t.Errorf("%s: names %s, but there is no such test", name, ref)
 			}
 		}
+	}
+}
+
+// entryPoints returns the targets of make and the phases of tools/test.sh that a page tells its readers to run.
+func entryPoints(text string) (targets, phases []string) {
+	found := makeRef.FindAllStringSubmatch(mdFence.ReplaceAllString(text, ""), -1)
+	for _, fence := range mdFence.FindAllString(text, -1) {
+		found = append(found, makeLine.FindAllStringSubmatch(fence, -1)...)
+	}
+	for _, m := range found {
+		targets = append(targets, m[1])
+	}
+	for _, m := range phaseRef.FindAllStringSubmatch(text, -1) {
+		phases = append(phases, strings.Fields(m[1])...)
+	}
+	return targets, phases
+}
+
+// TestEntryPointsNamedInDocs: what a page says to run is there to be run.
+func TestEntryPointsNamedInDocs(t *testing.T) {
+	t.Parallel()
+	names := func(file string, name *regexp.Regexp) (all []string) {
+		for _, m := range name.FindAllStringSubmatch(read(t, file), -1) {
+			all = append(all, m[1])
+		}
+		return all
+	}
+	targets, phases := names("Makefile", makeTarget), names("tools/test.sh", testPhase)
+	named := 0
+	for _, name := range files(t, ".md") {
+		t1, p1 := entryPoints(read(t, name))
+		named += len(t1) + len(p1)
+		for _, target := range t1 {
+			if !slices.Contains(targets, target) {
+				t.Errorf("%s: names make %s; the targets are %v", name, target, targets)
+			}
+		}
+		for _, phase := range p1 {
+			if !slices.Contains(phases, phase) {
+				t.Errorf("%s: names the phase %s of tools/test.sh; there are %v", name, phase, phases)
+			}
+		}
+	}
+	if named < 10 {
+		t.Errorf("only %d entry points are named: does this test look in the right places?", named)
+	}
+}
+
+func TestEntryPointsAreFound(t *testing.T) {
+	t.Parallel()
+	targets, phases := entryPoints("Text that would make sense.\nmake room\n\n    make run   # it\n\n```\nmake sim SEED=1\n  make bench\n```\nand `make test`, `tools/test.sh build slow`.")
+	if want := []string{"run", "test", "sim", "bench"}; !slices.Equal(targets, want) {
+		t.Errorf("targets %v, want %v", targets, want)
+	}
+	if want := []string{"build", "slow"}; !slices.Equal(phases, want) {
+		t.Errorf("phases %v, want %v", phases, want)
 	}
 }
 

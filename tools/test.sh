@@ -35,7 +35,7 @@ gotest() {
 	go -C tools build -buildvcs=false -o "$bin/tools/" ./testreport || return 1
 	{
 		status=0
-		go -C "$module" test -json -timeout 15m -p "$parallel" "$@" </dev/null 2>&1 || status=$?
+		go -C "$module" test -json -timeout 30m -p "$parallel" "$@" </dev/null 2>&1 || status=$?
 		echo "$status" >"$work/status"
 	} | "$bin/tools/testreport" || return 1
 	return "$(cat "$work/status")"

@@ -24,6 +24,8 @@ const (
 	page = root + "/docs/mutations.md"
 	// bound is how long a test may take to notice, compilation included. It is far above what any needs, for slow machines.
 	bound = 8 * time.Minute
+	// compiled is what of it compiling may take.
+	compiled = 2 * time.Minute
 	// least is how many bugs there must be: whoever removes one has to say so here.
 	least = 16
 )
@@ -211,7 +213,7 @@ func (m *mutation) mustBeCaught(t *testing.T) {
 	}
 	ctx, stop := context.WithTimeout(t.Context(), bound)
 	defer stop()
-	args := append([]string{"test", "-overlay", overlay, "-count=1", "-timeout", "2m", "-run", "^" + m.test + "$", m.pkg}, m.args...)
+	args := append([]string{"test", "-overlay", overlay, "-count=1", "-timeout", (bound - compiled).String(), "-run", "^" + m.test + "$", m.pkg}, m.args...)
 	cmd := exec.CommandContext(ctx, "go", args...)
 	cmd.Dir = root
 	cmd.WaitDelay = 10 * time.Second
