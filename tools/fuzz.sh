@@ -13,12 +13,21 @@ fuzz() {
 }
 
 # outran tells, from the output, a run that failed only because its time was over before a worker had stopped: go test then
-# reports a failure without an input. Such a run is repeated once.
+# reports a failure without an input.
 outran() {
 	case $1 in
 	*"Failing input written"*) return 1 ;;
 	*"context deadline exceeded"*) return 0 ;;
 	esac
+	return 1
+}
+
+# try <folder> <target>: fuzz, again where the run was outrun, a few times. The output is in out.
+try() {
+	for _ in 1 2 3; do
+		out=$(fuzz "$1" "$2") && return 0
+		outran "$out" || return 1
+	done
 	return 1
 }
 
@@ -31,7 +40,7 @@ git ls-files --cached --others --exclude-standard '*_test.go' | grep -v ^standal
 began_all=$(now)
 while IFS=: read -r dir name; do
 	began=$(now)
-	if out=$(fuzz "$dir" "$name") || { outran "$out" && out=$(fuzz "$dir" "$name"); }; then
+	if try "$dir" "$name"; then
 		printf '%-50s ok      %s  %s\n' "$dir $name" "$(seconds "$began")" "$(printf '%s\n' "$out" | sed -n 's/.*execs: \([0-9]*\).*/\1 inputs/p' | tail -n 1)"
 	else
 		printf '%-50s FAILED\n%s\n' "$dir $name" "$out"
