@@ -96,14 +96,10 @@ func (w *world) byHandle(h int32) handleFile {
 
 // write does what a core does for a write: widen the edges, write to the head, mark.
 func (w *world) write(off int64, data []byte) error {
-	from, to := off, off+int64(len(data))
-	edges, n := w.c.EdgeBlocks(off, int64(len(data)))
-	for _, e := range edges[:n] {
-		from, to = min(from, e), max(to, e+4096)
-	}
+	from, to := off&^4095, (off+int64(len(data))+4095)&^4095
 	whole := make([]byte, to-from)
-	for _, e := range edges[:n] {
-		if _, err := w.c.ReadAt(whole[e-from:][:4096], e); err != nil {
+	if to-from > int64(len(data)) {
+		if _, err := w.c.ReadAt(whole, from); err != nil {
 			return err
 		}
 	}

@@ -11,28 +11,6 @@ import (
 	"ankole.storage/disk"
 )
 
-// Integrity is how much is done about the checksums of snapshots, by the values of the setting snapshot-data-integrity.
-type Integrity string
-
-// Modes.
-const (
-	// IntegrityDisabled: no checksums are computed.
-	IntegrityDisabled Integrity = "disabled"
-	// IntegrityEnabled: every file is read and compared with its checksums, which finds rot.
-	IntegrityEnabled Integrity = "enabled"
-	// IntegrityFastCheck: only files without valid checksums are read.
-	IntegrityFastCheck Integrity = "fast-check"
-)
-
-// ParseIntegrity checks a setting's value.
-func ParseIntegrity(s string) (Integrity, error) {
-	switch i := Integrity(s); i {
-	case IntegrityDisabled, IntegrityEnabled, IntegrityFastCheck:
-		return i, nil
-	}
-	return "", fmt.Errorf("%w: snapshot data integrity %q; use disabled, enabled or fast-check", ErrInvalid, s)
-}
-
 // Checksum is the content of a snapshot's .checksum file, which other engines read and write too.
 type Checksum struct {
 	// Method is "crc64": CRC-64 (ISO) over the whole apparent file, holes being zeroes.

@@ -12,9 +12,9 @@ import (
 
 // reads are the methods that change nothing on the disk, and those whose changes are made durable by others.
 const reads = `Chain.Absent Chain.At Chain.Below Chain.Kept Chain.LayerFile Chain.SetBelow Chain.WriteHead Chain.CheckExpand Chain.CheckRevert Chain.CheckSnapshot Chain.Checksum Chain.Dirty
-Chain.DiscardPlan Chain.EdgeBlocks Chain.Empty Chain.HashAt Chain.HashLocked Chain.HeadHandle Chain.Layer Chain.LayerExtents Chain.LayerHandle
+Chain.DiscardPlan Chain.Empty Chain.HashAt Chain.HashLocked Chain.HeadHandle Chain.Layer Chain.LayerExtents Chain.LayerHandle
 Chain.LayerList Chain.Layers Chain.MarkLayerWritten Chain.MarkPunched Chain.MarkWritten Chain.NewPurge Chain.OpenView Chain.PowerLost
-Chain.ReadAt Chain.ReadPlan Chain.Rebuilding Chain.Record Chain.RemainingSnapshots Chain.Remap Chain.RevisionCounter
+Chain.ReadAt Chain.ReadPlan Chain.Rebuilding Chain.Record Chain.Remap Chain.RevisionCounter
 Chain.SetLimits Chain.Size Chain.Snapshots Chain.Spec Chain.State Chain.Structure Chain.Usage Chain.WriteAllowed
 Chain.ZeroPlan Chain.Abandon Chain.Sync Purge.Next Purge.Progress Hash.Close Hash.Position Hash.Progress View.Close
 View.ReadAt View.ReadPlan View.Size View.Verify View.Pin View.Ranges View.Repaired Chain.ImportMark

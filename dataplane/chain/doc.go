@@ -9,7 +9,7 @@
 //
 // A Chain has three faces:
 //
-//   - the data path's: ReadPlan, EdgeBlocks, MarkWritten, ZeroPlan, MarkPunched, HeadHandle. They only look at and
+//   - the data path's: ReadPlan, MarkWritten, ZeroPlan, MarkPunched, HeadHandle. They only look at and
 //     change the block map in memory, never block and never fail, so a step core calls them inline. They say which
 //     bytes of which file an I/O touches; the core does the I/O through its loop.
 //   - metadata operations: Open, Snapshot, Expand, WriteRecord, … They block on the disk.Meta they were given. The

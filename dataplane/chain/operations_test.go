@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"fmt"
 	"reflect"
-	"slices"
 	"strings"
 	"testing"
 
@@ -128,30 +127,6 @@ func TestOutOfRangeIsABug(t *testing.T) {
 	}
 }
 
-func TestEdgeBlocks(t *testing.T) {
-	w, _ := newWorld(t, mib)
-	w.fill(8192, 4096, 1) // block 2 is in the head
-	for _, c := range []struct {
-		off, n int64
-		want   []int64
-	}{
-		{0, 4096, nil}, {0, 8192, nil}, {0, 0, nil},
-		{512, 512, []int64{0}},
-		{512, 3584, []int64{0}},
-		{0, 512, []int64{0}},
-		{512, 4096, []int64{0, 4096}},
-		{512, 8192, []int64{0}}, // the last block is in the head
-		{8704, 512, nil},
-		{8704, 4096, []int64{12288}},
-		{4096, 4608, nil},
-	} {
-		edges, n := w.c.EdgeBlocks(c.off, c.n)
-		if got := edges[:n]; !slices.Equal(got, c.want) {
-			t.Errorf("edges of [%d,+%d): %v, want %v", c.off, c.n, got, c.want)
-		}
-	}
-}
-
 func TestSmallWriteKeepsTheRestOfItsBlock(t *testing.T) {
 	w, _ := newWorld(t, mib)
 	w.fill(0, 4096, 1)
@@ -259,9 +234,6 @@ func TestSnapshotLimits(t *testing.T) {
 	w.snapshot("b")
 	w.snapshot("c")
 	w.snapshot("d")
-	if left, err := w.c.RemainingSnapshots(); left != 0 || err != nil {
-		t.Fatalf("%d remain, %v", left, err)
-	}
 	wantErr(t, w.c.Snapshot("e", true, "", nil), chain.ErrLimit)
 	u, err := w.c.Usage()
 	if want := (chain.Usage{Count: 3, Total: 5, SizeBytes: 8192}); err != nil || u != want {

@@ -75,37 +75,14 @@ func appendExtent(out []Extent, start int, e Extent) []Extent {
 	return append(out, e)
 }
 
-// EdgeBlocks returns the offsets of the blocks that a write of [off, off+n) covers only partly and that are not in
-// the head yet. A file of the chain holds a block whole or not at all, so the caller must widen the write there:
-// read the block (by ReadPlan), overlay it, and write all 4096 bytes to the head. Until that write has completed and
-// MarkWritten was called, it must hold back every other write to the same block.
-func (c *Chain) EdgeBlocks(off, n int64) (edges [2]int64, count int) {
-	c.checkRange(off, n)
-	if n == 0 {
-		return edges, 0
-	}
-	first, last := off/blockSize, (off+n-1)/blockSize
-	firstPartial := off%blockSize != 0 || (first == last && n < blockSize)
-	lastPartial := (off+n)%blockSize != 0
-	if firstPartial && !c.inHead(first) {
-		edges[count] = first * blockSize
-		count++
-	}
-	if lastPartial && last != first && !c.inHead(last) {
-		edges[count] = last * blockSize
-		count++
-	}
-	return edges, count
-}
-
 func (c *Chain) inHead(b int64) bool {
 	v := c.m.b[b]
 	return v == inHeadOnly || v == c.headIndex()
 }
 
 // MarkWritten records that a write of [off, off+n) to the head has completed: reads find it there from now on. Every
-// block the range touches must now be in the head whole (see EdgeBlocks). It must not be called for a failed write:
-// where the file system did not allocate, the head still has a hole; use Remap then.
+// block the range touches must now be in the head whole: a file holds a block whole or not at all, so the caller widens a write to
+// whole blocks, by what ReadPlan finds at its edges, and holds back other writes to these. It must not be called for a failed write: where the file system did not allocate, the head still has a hole; use Remap then.
 func (c *Chain) MarkWritten(off, n int64) {
 	c.checkRange(off, n)
 	if n == 0 {

@@ -50,12 +50,6 @@ func (c *Chain) Usage() (Usage, error) {
 	return u, nil
 }
 
-// RemainingSnapshots is how many more snapshots SnapshotMaxCount allows.
-func (c *Chain) RemainingSnapshots() (int, error) {
-	u, err := c.Usage()
-	return c.opts.SnapshotMaxCount - u.Count, err
-}
-
 func (c *Chain) checkLimits() error {
 	u, err := c.Usage()
 	if err != nil {
