@@ -238,15 +238,12 @@ func (r *Replica) retry() {
 	r.startMeta()
 	for len(r.waiting) > 0 && !r.exclusive && r.inFlight < maxJobs {
 		f := r.waiting[0]
-		r.waiting = r.waiting[1:]
 		if f.s.closing() {
 			r.release(f.payload)
-			continue
-		}
-		if !r.run(f.s, &f.h, f.payload) {
-			r.waiting = append([]frame{f}, r.waiting...)
+		} else if !r.run(f.s, &f.h, f.payload) {
 			break
 		}
+		r.waiting = r.waiting[1:]
 	}
 	for _, s := range r.conns {
 		if s != nil && s.conn != nil {
