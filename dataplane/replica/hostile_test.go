@@ -50,6 +50,17 @@ func TestFUAWritesSurvive(t *testing.T) {
 	}
 }
 
+// A payload where none belongs ends the session: its buffers would be lost otherwise.
+func TestPayloadWhereNoneBelongs(t *testing.T) {
+	for _, typ := range []wire.Type{wire.Read, wire.WriteZeroes, wire.Discard, wire.Flush, wire.Hash, wire.LayerRead, wire.LayerHash, wire.LayerPunch} {
+		g := newRig(t)
+		e := g.engine(1, "e")
+		e.request(wire.Header{Type: typ, Len: 4096}, make([]byte, 4096))
+		g.until(typ.String()+" ends the session", func() bool { return e.gone })
+		g.alive(2)
+	}
+}
+
 // FuzzRequests sends one request with any fields and payload in a session that has said hello. Whatever it is, the
 // replica answers or ends the session, and goes on serving.
 func FuzzRequests(f *testing.F) {

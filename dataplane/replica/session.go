@@ -183,6 +183,9 @@ func (s *session) PlacePayload(_ *wire.Conn, h *wire.Header) (loop.Seg, bool) {
 	case s.phase == sessionReading && h.Payload > maxHello:
 		s.conn.Fail(fmt.Errorf("%w: %s of %d bytes from a reader", wire.ErrFrame, h.Type, h.Payload))
 		return loop.Seg{}, false
+	case !carries(h.Type):
+		s.conn.Fail(fmt.Errorf("%w: %s with %d bytes that belong to none", wire.ErrFrame, h.Type, h.Payload))
+		return loop.Seg{}, false
 	case (s.phase == sessionOpen || s.phase == sessionReading) && len(s.r.waiting) > 0:
 		// Whoever waits for a buffer comes first: payloads that can only wait behind it must not take the last ones.
 		return loop.Seg{}, false
@@ -199,6 +202,15 @@ func (s *session) PlacePayload(_ *wire.Conn, h *wire.Header) (loop.Seg, bool) {
 	}
 	b, ok := s.r.arena.Get(room)
 	return loop.Seg{Buf: b, Off: lead, Len: int32(h.Payload)}, ok
+}
+
+// carries tells whether a request has a payload. No other may bring one, since nobody would give its buffer back.
+func carries(t wire.Type) bool {
+	switch t {
+	case wire.Hello, wire.Control, wire.MarkDirty, wire.Write, wire.LayerWrite:
+		return true
+	}
+	return false
 }
 
 // Frame implements wire.Handler.
