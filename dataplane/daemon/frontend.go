@@ -12,6 +12,8 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"ankole.storage/dataplane/engine"
 	"ankole.storage/dataplane/frontend"
 	"ankole.storage/dataplane/frontend/fuseloop/blockdev"
@@ -136,10 +138,13 @@ func (p *engineProcess) startNBD(ctx context.Context) (string, error) {
 		return "", err
 	}
 	fe, err := nbd.New(nbd.Config{Owner: engine.OwnerFrontend, Arena: p.arena, Listener: listener, Export: p.cfg.VolumeName, Size: p.size()})
-	if err != nil {
-		return "", err
+	if err == nil {
+		err = p.attach(ctx, fe)
 	}
-	if err := p.attach(ctx, fe); err != nil {
+	if err != nil {
+		if ctx.Err() == nil { // otherwise the core may have it
+			err = errors.Join(err, unix.Close(int(listener)), os.Remove(path))
+		}
 		return "", err
 	}
 	p.holdNBD(path)
