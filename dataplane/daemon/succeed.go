@@ -108,19 +108,24 @@ func (p *engineProcess) askFor(c *handover.Conn, members []string) (*handover.Of
 	}
 }
 
+// leftOf is the inverse of offer, as far as the core has use for it.
+func leftOf(o *handover.Offer) engine.Left {
+	p, c := &o.Options, &o.Counters
+	return engine.Left{Epoch: o.Epoch, Size: o.Size, Purge: o.Purge, RebuildBudget: p.RebuildBudget,
+		Options: engine.Options{SnapshotMaxCount: p.SnapshotMaxCount, SnapshotMaxSize: p.SnapshotMaxSize,
+			UnmapMarkSnapChainRemoved: p.UnmapMarkSnapChainRemoved, RebuildConcurrency: p.RebuildConcurrency},
+		Counters: engine.Counters{Reads: c.Reads, Writes: c.Writes, ReadBytes: c.ReadBytes, WriteBytes: c.WriteBytes,
+			Flushes: c.Flushes, Discards: c.Discards, ReadNanos: c.ReadNanos, WriteNanos: c.WriteNanos}}
+}
+
 // succeed brings the core to where it could serve, and makes the frontend without beginning to.
 func (p *engineProcess) succeed(ctx context.Context, o *handover.Offer) (attach func(ctx context.Context) error, err error) {
-	left := engine.Left{Epoch: o.Epoch, Size: o.Size, Purge: o.Purge, RebuildBudget: o.Options.RebuildBudget,
-		Options: engine.Options{SnapshotMaxCount: o.Options.SnapshotMaxCount, SnapshotMaxSize: o.Options.SnapshotMaxSize,
-			UnmapMarkSnapChainRemoved: o.Options.UnmapMarkSnapChainRemoved},
-		Counters: engine.Counters{Reads: o.Counters.Reads, Writes: o.Counters.Writes, ReadBytes: o.Counters.ReadBytes, WriteBytes: o.Counters.WriteBytes,
-			Flushes: o.Counters.Flushes, Discards: o.Counters.Discards}}
 	if err := at("offered-to"); err != nil {
 		return nil, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, handover.TakeTime)
 	defer cancel()
-	if err := p.ask(ctx, func(reply func(error)) any { return engine.Succeed{Left: left, Reply: reply} }); err != nil {
+	if err := p.ask(ctx, func(reply func(error)) any { return engine.Succeed{Left: leftOf(o), Reply: reply} }); err != nil {
 		return nil, err
 	}
 	p.current().offered = true

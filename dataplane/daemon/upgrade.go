@@ -259,9 +259,9 @@ func offer(left *engine.Left, name string) *handover.Offer {
 	o, c := &left.Options, &left.Counters
 	return &handover.Offer{Epoch: left.Epoch, Generation: left.Record.Generation, Members: left.Record.Members, Size: left.Size,
 		Options: handover.Options{SnapshotMaxCount: o.SnapshotMaxCount, SnapshotMaxSize: o.SnapshotMaxSize,
-			UnmapMarkSnapChainRemoved: o.UnmapMarkSnapChainRemoved, RebuildBudget: left.RebuildBudget},
+			UnmapMarkSnapChainRemoved: o.UnmapMarkSnapChainRemoved, RebuildBudget: left.RebuildBudget, RebuildConcurrency: o.RebuildConcurrency},
 		Counters: handover.Counters{Reads: c.Reads, Writes: c.Writes, ReadBytes: c.ReadBytes, WriteBytes: c.WriteBytes, Flushes: c.Flushes,
-			Discards: c.Discards},
+			Discards: c.Discards, ReadNanos: c.ReadNanos, WriteNanos: c.WriteNanos},
 		Purge: left.Purge, Frontend: name, Export: left.Export}
 }
 

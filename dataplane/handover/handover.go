@@ -112,6 +112,8 @@ type Options struct {
 	UnmapMarkSnapChainRemoved bool  `json:"unmapMarkSnapChainRemoved,omitempty"`
 	// RebuildBudget in bytes per second; 0 means no bound.
 	RebuildBudget int64 `json:"rebuildBudget,omitempty"`
+	// RebuildConcurrency is 1 to 5; 0, from older engines, means 1.
+	RebuildConcurrency int `json:"rebuildConcurrency,omitempty"`
 }
 
 // Counters go on counting.
@@ -122,6 +124,9 @@ type Counters struct {
 	WriteBytes uint64 `json:"writeBytes"`
 	Flushes    uint64 `json:"flushes"`
 	Discards   uint64 `json:"discards"`
+	// ReadNanos and WriteNanos are missing in what older engines offer.
+	ReadNanos  uint64 `json:"readNanos,omitempty"`
+	WriteNanos uint64 `json:"writeNanos,omitempty"`
 }
 
 // Failed: the new engine will not take the volume.
