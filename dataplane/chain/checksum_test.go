@@ -266,7 +266,7 @@ func TestChangesVoidChecksums(t *testing.T) {
 				return err
 			}
 			return w.c.Purge(nil)
-		}, "c.img.checksum c.img.sums"},
+		}, "b.img.sums c.img.checksum c.img.sums"}, // the sums are those of the merged file
 		"prune": {func(w *world) error {
 			if err := w.c.MarkRemoved("c"); err != nil {
 				return err
