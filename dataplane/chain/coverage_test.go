@@ -18,7 +18,7 @@ Chain.ReadAt Chain.ReadPlan Chain.Rebuilding Chain.Record Chain.Remap Chain.Revi
 Chain.SetLimits Chain.Size Chain.Snapshots Chain.Spec Chain.State Chain.Structure Chain.Usage Chain.WriteAllowed
 Chain.ZeroPlan Chain.Abandon Chain.Sync Purge.Next Purge.Progress Hash.Close Hash.Position Hash.Progress View.Close
 View.ReadAt View.ReadPlan View.Size View.Verify View.Pin View.Ranges View.Repaired Chain.ImportMark
-Chain.Unlinked Chain.OpenBranches Chain.Branches Chain.Branch Chain.BranchExtents`
+Chain.Unlinked Chain.CheckMap Chain.MapTaken Chain.OpenBranches Chain.Branches Chain.Branch Chain.BranchExtents`
 
 // crashed says which test crashes a method before each of its changes, with any choice of lost writes.
 var crashed = map[string]string{
@@ -30,6 +30,7 @@ var crashed = map[string]string{
 	"Purge.Work":               "TestCrashDuringPurge",
 	"Purge.Finish":             "TestCrashDuringPurge",
 	"Chain.Close":              "TestCrashDuringOpenAndClose",
+	"Chain.CloseFor":           "TestCrashDuringOpenAndClose",
 	"Chain.SetRebuilding":      "TestCrashDuringRebuildFlags",
 	"Chain.FinishRebuild":      "TestCrashDuringRebuildFlags",
 	"Chain.VoidForRebuild":     "TestCrashWhileTheRecordIsMadeVoid",

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"io"
 	"reflect"
 	"testing"
 
@@ -232,6 +233,15 @@ func TestCrashDuringAdoption(t *testing.T) {
 
 // A crash during Open or Close loses nothing and costs nothing but the next open.
 func TestCrashDuringOpenAndClose(t *testing.T) {
+	t.Run("close", func(t *testing.T) { testCrashDuringOpenAndClose(t, (*chain.Chain).Close) })
+	t.Run("close for another process", func(t *testing.T) {
+		testCrashDuringOpenAndClose(t, func(c *chain.Chain) error {
+			return c.CloseFor(func(m io.WriterTo) error { _, err := m.WriteTo(io.Discard); return err })
+		})
+	})
+}
+
+func testCrashDuringOpenAndClose(t *testing.T, end func(*chain.Chain) error) {
 	base := crashBase(t)
 	reference := base.copyOf()
 	reference.open()
@@ -241,7 +251,7 @@ func TestCrashDuringOpenAndClose(t *testing.T) {
 		w.mem().CrashAfter(step)
 		c, err := chain.Open(w.fs, w.dir, w.opts)
 		if err == nil {
-			done = c.Close() == nil
+			done = end(c) == nil
 		}
 		if n := w.mem().OpenFiles(); n != 0 {
 			t.Fatalf("step %d: %d files left open", step, n)
