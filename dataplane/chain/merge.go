@@ -114,6 +114,9 @@ func (c *Chain) coalescePiece(s *PurgeStep) (done bool, err error) {
 	}
 	defer source.Close() // synced below
 	defer child.Close()  // read only
+	if c.merge == nil || c.merge.source != s.Source {
+		s.next = 0
+	}
 	if s.next == 0 {
 		if err := c.beginMerge(s, source, child); err != nil {
 			return false, err
