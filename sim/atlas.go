@@ -40,6 +40,7 @@ func init() {
 		{"net-cut", 3, 0, netCut, "a broken connection drops the replica"},
 		{"isolate-node", 3, 20 * second, isolateNode, "an engine that was replaced acknowledges nothing"},
 		{"stall-node", 2, 20 * second, stallNode, "an engine that wakes up replaced acknowledges nothing"},
+		{"pause-engine", 2, 20 * second, pauseEngine, "an engine that was replaced answers no read that came later; one that was not drops nobody who has answered"},
 		{"freeze-engine", 2, 3 * second, freezeEngine, "nothing is lost by waiting"},
 		{"freeze-replica", 2, 10 * second, freezeReplica, "it is waited for, or dropped"},
 		{"witness-down", 2, 5 * second, witnessDown, "what needs the witness is held"},

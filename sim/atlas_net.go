@@ -105,6 +105,16 @@ func freeze(p *Process) (undo func()) {
 	return p.Thaw
 }
 
+// pauseEngine stops the engine alone, until after it was replaced perhaps: by one that its own node's replica has let in.
+func pauseEngine(r *run, _ *rand.Rand) (func(), bool) {
+	e := r.v.Current
+	if e == nil || !e.alive {
+		return nil, false
+	}
+	r.v.log("%s is paused", e.Name)
+	return both(r.hide(e.node), freeze(e.Process)), true
+}
+
 func freezeEngine(r *run, _ *rand.Rand) (func(), bool) {
 	if e := r.v.Current; e != nil && e.alive {
 		return freeze(e.Process), true

@@ -102,3 +102,32 @@ func TestARebuildThatDiffersIsRepeatedInFull(t *testing.T) {
 		t.Errorf("the replicas differ at %d", at)
 	}
 }
+
+// TestStandstillDropsNobody: the engine's machine stands still for longer than a replica may be silent. What the others answered is there
+// when it goes on, and the replica on the machine itself has answered nothing yet: nobody is dropped.
+func TestStandstillDropsNobody(t *testing.T) {
+	for seed := range uint64(10) {
+		w := NewWorld(seed)
+		v := NewVolume(w, 3, 1<<20)
+		defer v.Close()
+		v.StartEngine(v.Replicas[0].Node)
+		if !w.Until(time.Minute, v.Healthy) {
+			t.Fatalf("does not start\n%s", v.History())
+		}
+		open := 0
+		for i := range int64(16) {
+			open++
+			v.Current.front.Submit(&Call{Kind: block.Write, Off: i << 12, Len: 4096, Fill: func([]byte) {}, Done: func(code block.Code, _ []byte) {
+				if open--; code != block.OK {
+					t.Errorf("write: %s", code)
+				}
+			}})
+		}
+		w.After(w.Between(0, 2*time.Millisecond), func() {
+			w.After(2*v.Timeouts.Replica, both(freeze(v.Current.Process), freeze(v.Replicas[0].proc)))
+		})
+		if !w.Until(time.Minute, func() bool { return open == 0 }) || !v.Healthy() || v.Dropped > 0 {
+			t.Fatalf("seed %d: %d writes open, %d replicas dropped\n%s", seed, open, v.Dropped, v.History())
+		}
+	}
+}

@@ -113,6 +113,8 @@ type Engine struct {
 	arena *loop.Arena
 	now   clock.Ticks
 	out   *[]loop.Op
+	// wakeAt is when the last step wanted the next one at the latest; nextGrace is when a standstill is allowed for again.
+	wakeAt, nextGrace clock.Ticks
 
 	// identity is this process: an engine that was started again has the same instance name, and after a restored witness it
 	// could be granted the same epoch. Behind the "@" is the instance manager: replicas keep the name, and a takeover asks for it.
@@ -207,7 +209,7 @@ type Engine struct {
 func New(cfg Config) *Engine {
 	e := &Engine{
 		cfg: cfg, arena: cfg.Arena, byName: map[string]*link{}, doubted: map[string]bool{},
-		witnessWait: clock.Never, gatherUntil: clock.Never, leaseOver: clock.Never, leaseCheck: clock.Never, lostSince: clock.Never, changed: true,
+		wakeAt: clock.Never, witnessWait: clock.Never, gatherUntil: clock.Never, leaseOver: clock.Never, leaseCheck: clock.Never, lostSince: clock.Never, changed: true,
 	}
 	if e.cfg.Lease == 0 {
 		e.cfg.Lease = quorum.DefaultLease
@@ -277,7 +279,8 @@ func (e *Engine) Step(now clock.Ticks, in []loop.Done, out *[]loop.Op) clock.Tic
 		e.changed = false
 		e.cfg.OnState(e.state())
 	}
-	return e.wake()
+	e.wakeAt = e.wake()
+	return e.wakeAt
 }
 
 // Stopped reports that nothing is outstanding any more after Shutdown.
@@ -319,6 +322,7 @@ func (e *Engine) event(name, replica, text string) {
 
 // timeouts acts on every deadline that has passed.
 func (e *Engine) timeouts() {
+	e.afterStandstill()
 	if e.now >= e.witnessWait {
 		e.witnessWait = clock.Never
 		if p := e.quorum.Phase(); p == quorum.Probing || p == quorum.Gathering {

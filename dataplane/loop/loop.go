@@ -139,6 +139,9 @@ type Poster interface {
 
 // Core is a step core. Step consumes completions and appends operations to out; it returns the tick at which it wants
 // to be called again although nothing completed, or clock.Never.
+//
+// A step at that tick or later has been handed everything that had completed by now, up to milliseconds, in in or before: a core may take
+// what it has not been handed for silence, however long its thread has stood still.
 type Core interface {
 	Step(now clock.Ticks, in []Done, out *[]Op) (wake clock.Ticks)
 }

@@ -311,6 +311,30 @@ type Stopper interface {
 // batch is how many completions one Step is given: about the deepest queue a user drives.
 const batch = 256
 
+// standstill is how long the thread may have stood still between two looks at the clock without the loop looking for completions again.
+// Deadlines of cores are longer by far.
+const standstill = 10 * time.Millisecond
+
+// rest adds to in[:n] whatever else has completed, and returns a time after all that: the thread may have stood still since it
+// looked last, and a core that takes what it has not been handed for silence drops somebody who has answered. The time must not
+// be from before, since leases are judged by the time at which a request came.
+func (l *Loop) rest(in []loop.Done, n int) ([]loop.Done, int, clock.Ticks) {
+	for before := l.Now(); ; {
+		l.busy = 0
+		l.poll(0)
+		l.collect()
+		if more := n + l.ready.len() - len(in); more > 0 {
+			in = append(in, make([]loop.Done, more)...)
+		}
+		n += l.ready.drain(in[n:])
+		now := l.Now()
+		if now.Sub(before) < standstill {
+			return in, n, now
+		}
+		before = now
+	}
+}
+
 // Run drives core with l on a locked thread until ctx ends (it returns the context's error) or the core, being a
 // Stopper, has stopped (nil). It does not close l.
 func Run(ctx context.Context, l *Loop, core loop.Core) error {
@@ -321,10 +345,13 @@ func Run(ctx context.Context, l *Loop, core loop.Core) error {
 	stopper, _ := core.(Stopper)
 	in := make([]loop.Done, batch)
 	out := make([]loop.Op, 0, batch)
-	n := 0
+	n, wake := 0, clock.Never
 	for {
 		now := l.Now()
-		wake := core.Step(now, in[:n], &out)
+		if now >= wake {
+			in, n, now = l.rest(in, n)
+		}
+		wake = core.Step(now, in[:n], &out)
 		clear(in[:n])
 		l.Submit(out)
 		clear(out) // closures and addresses must not outlive their operation

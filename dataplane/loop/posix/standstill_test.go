@@ -1,0 +1,94 @@
+package posix_test
+
+import (
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"ankole.storage/clock"
+	"ankole.storage/dataplane/loop"
+	"ankole.storage/dataplane/loop/posix"
+)
+
+// waiter is a core that waits for a byte until a deadline. While it handles the message "stop" its thread stands still: the byte arrives, the
+// deadline passes, and more messages are there than one step is given.
+type waiter struct {
+	t        *testing.T
+	l        *posix.Loop
+	near     int // the core's end of the connection
+	far      int
+	buf      loop.Buf
+	deadline clock.Ticks
+	begun    bool
+	heard    bool
+	silent   bool
+	messages int
+}
+
+const waiterPatience = 20 * time.Millisecond
+
+func (w *waiter) Step(now clock.Ticks, in []loop.Done, out *[]loop.Op) clock.Ticks {
+	if !w.begun {
+		w.begun = true
+		op := loop.Op{Kind: loop.Recv, Handle: loop.Handle(w.near)}
+		op.Add(loop.Seg{Buf: w.buf, Len: 1})
+		*out = append(*out, op)
+		w.l.Post("stop")
+		return clock.Never
+	}
+	for i := range in {
+		switch d := &in[i]; {
+		case d.Kind == loop.Recv:
+			w.heard = w.heard || d.N == 1
+		case d.Value == "stop":
+			w.deadline = now.Add(waiterPatience)
+			w.standStill()
+		default:
+			w.messages++
+		}
+	}
+	if w.silent = w.silent || (now >= w.deadline && !w.heard); w.silent {
+		return clock.Never
+	}
+	return w.deadline
+}
+
+func (w *waiter) standStill() {
+	if _, err := unix.Write(w.far, []byte{1}); err != nil {
+		w.t.Error(err)
+	}
+	for range waiterMessages {
+		w.l.Post("more")
+	}
+	for w.l.Now() < w.deadline.Add(waiterPatience) {
+		// The thread does nothing, as if it were stopped.
+	}
+}
+
+// waiterMessages are more than one step is given.
+const waiterMessages = 1000
+
+func (w *waiter) Stopped() bool { return w.silent || w.heard }
+
+// TestRunHandsOverWhatIsThereBeforeADeadline: what has arrived while the thread stood still is not silence, however much else
+// there is to do.
+func TestRunHandsOverWhatIsThereBeforeADeadline(t *testing.T) {
+	world := newWorld(t, false)
+	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(fds[1]) // the loop closes the other one
+	buf, ok := world.Arena().Get(1)
+	if !ok {
+		t.Fatal("no buffer")
+	}
+	w := &waiter{t: t, l: world.l, near: fds[0], far: fds[1], buf: buf, deadline: clock.Never}
+	if err := posix.Run(t.Context(), world.l, w); err != nil {
+		t.Fatal(err)
+	}
+	if w.silent {
+		t.Errorf("the byte was there when the deadline passed, and %d of %d messages had been handed over", w.messages, waiterMessages)
+	}
+}
