@@ -41,7 +41,7 @@ func diskReads(r *run, rnd *rand.Rand) (func(), bool) {
 }
 
 func diskWrites(r *run, rnd *rand.Rand) (func(), bool) {
-	return r.disturb(rnd, "write *.img eio", "write *.img eio times 1", "write * eio chance 3", "write,create,rename,remove,link,syncdir * eio chance 3",
+	return r.disturb(rnd, "write *.img eio", "write *.img eio times 1", "write *.img partial", "write *.img partial times 1", "write * eio chance 3", "write,create,rename,remove,link,syncdir * eio chance 3",
 		"punch,truncate,preallocate * eio", "write ankole* eio times 1")
 }
 

@@ -97,7 +97,14 @@ func (r *Replica) Start() {
 			r.chain = c
 			return c, err
 		},
-		Exit:  func(reason string) { v.log("%s exits: %s", r.Name, reason); r.Kill() },
+		Exit: func(reason string) {
+			v.log("%s exits: %s", r.Name, reason)
+			v.W.After(0, func() { // the step it makes goes on, as that of a real process does
+				if r.proc == p {
+					r.Kill()
+				}
+			})
+		},
 		Event: func(name, text string) { v.log("%s %s: %s", r.Name, name, text) },
 	})
 	if err != nil {

@@ -273,8 +273,8 @@ func (c *Chain) extentsMap() error {
 	for i := c.bottomIndex(); i < len(c.layers); i++ {
 		isHead := i == len(c.layers)-1
 		if isHead && !c.opts.ReadOnly {
-			if err := c.settleUnwritten(); err != nil {
-				return fmt.Errorf("unwritten extents of %s: %w", c.layers[i].name, err)
+			if err := c.settleHead(); err != nil {
+				return fmt.Errorf("settle %s: %w", c.layers[i].name, err)
 			}
 		}
 		if isHead && c.skipUnwritten {
@@ -299,27 +299,29 @@ func (c *Chain) extentsMap() error {
 	return nil
 }
 
-// mapWritten enters the head into the map but for the blocks that interrupted writes have touched: settleUnwritten will
+// mapWritten enters the head into the map but for the blocks that interrupted writes have touched: settleHead will
 // punch them at the next open for writing.
 func (c *Chain) mapWritten(head int) error {
+	doubt, err := c.doubtful()
+	if err != nil {
+		return err
+	}
 	interrupted := map[int64]bool{}
-	for pass := range 2 {
-		err := c.eachExtent(&c.layers[head], func(e disk.Extent) error {
-			first, end := c.blocksOf(e)
-			for b := first; b < end && e.Unwritten == (pass == 0); b++ {
-				if pass == 0 {
-					interrupted[b] = true
-				} else if !interrupted[b] {
-					c.m.setHead(b, b+1, byte(head), c.backing)
-				}
-			}
-			return nil
-		})
-		if err != nil {
-			return err
+	for _, e := range slices.Concat(doubt.unwritten, doubt.partial) {
+		first, end := c.blocksOf(e)
+		for b := first; b < end; b++ {
+			interrupted[b] = true
 		}
 	}
-	return nil
+	return c.eachExtent(&c.layers[head], func(e disk.Extent) error {
+		first, end := c.blocksOf(e)
+		for b := first; b < end; b++ {
+			if !interrupted[b] {
+				c.m.setHead(b, b+1, byte(head), c.backing)
+			}
+		}
+		return nil
+	})
 }
 
 // blocksOf returns the blocks that an extent touches: file systems with smaller blocks may allocate less than 4 KiB.
@@ -349,67 +351,6 @@ func (c *Chain) eachExtent(l *layer, fn func(disk.Extent) error) error {
 		if len(buf) == 0 {
 			return nil
 		}
-	}
-	return nil
-}
-
-// settleUnwritten leaves no unwritten extent of unclear meaning in the head.
-//
-// A direct write into a hole becomes data in a later transaction of the file system, so a crash can leave an
-// allocated piece that reads as zeroes and hides flushed data of the snapshot below. In a head made under the present
-// stamp nothing else makes such extents, and after an unclean stop they are punched. In another engine's head they
-// may be zeroes that somebody wrote: they become written ones before any write of ours, so that the head is like one
-// of our own from then on.
-func (c *Chain) settleUnwritten() error {
-	var settle func(e disk.Extent) error
-	h := c.head()
-	switch {
-	case c.member == nil:
-		settle = func(e disk.Extent) error { return writeZeroes(h.file, e.Off, e.Len) }
-	case c.interruptedWrites():
-		// Whole blocks: on a file system with smaller ones a part of one may have been written.
-		settle = func(e disk.Extent) error {
-			first, end := c.blocksOf(e)
-			return h.file.Punch(first*blockSize, (end-first)*blockSize)
-		}
-	default:
-		return nil
-	}
-	var unwritten []disk.Extent
-	err := c.eachExtent(h, func(e disk.Extent) error {
-		if e.Unwritten {
-			unwritten = append(unwritten, e)
-		}
-		return nil
-	})
-	if err != nil || len(unwritten) == 0 {
-		return err
-	}
-	for _, e := range unwritten {
-		if err := settle(e); err != nil {
-			return err
-		}
-	}
-	c.opts.Log.Info("unwritten extents of the head settled", "dir", c.dir, "extents", len(unwritten), "own", c.member != nil)
-	return c.syncFile(h.file)
-}
-
-// interruptedWrites tells whether an unwritten extent of the head can only be a write that an unclean stop cut short.
-func (c *Chain) interruptedWrites() bool {
-	return c.member != nil && c.vm.Dirty && c.vm.AnkoleHead == c.vm.Head
-}
-
-// zeroChunk is how much writeZeroes writes at a time.
-const zeroChunk = 1 << 20
-
-func writeZeroes(f disk.File, off, n int64) error {
-	zeroes := make([]byte, min(n, zeroChunk))
-	for n > 0 {
-		k := min(n, zeroChunk)
-		if _, err := f.WriteAt(zeroes[:k], off); err != nil {
-			return err
-		}
-		off, n = off+k, n-k
 	}
 	return nil
 }

@@ -1,6 +1,7 @@
 package chain_test
 
 import (
+	"bytes"
 	"slices"
 	"strings"
 	"testing"
@@ -354,5 +355,104 @@ func TestUnwrittenExtents(t *testing.T) {
 			t.Fatal("our own interrupted write was kept")
 		}
 		w.wantByte(0, 4096, 0)
+	})
+}
+
+// smallBlocks is a file system with blocks of 1 KiB, as far as a head's extents show: of the blocks of 4 KiB in part only the first
+// bytes are there.
+type smallBlocks struct {
+	*memdisk.FS
+	part map[int64]int64 // by offset
+}
+
+func (s *smallBlocks) Open(name string, mode disk.Mode) (disk.File, error) {
+	f, err := s.FS.Open(name, mode)
+	if err != nil || !strings.HasSuffix(name, ".img") || !strings.Contains(name, "-head-") {
+		return f, err
+	}
+	return &smallBlocksFile{f, s}, nil
+}
+
+type smallBlocksFile struct {
+	disk.File
+	s *smallBlocks
+}
+
+func (f *smallBlocksFile) Extents(off int64, out []disk.Extent) ([]disk.Extent, bool, error) {
+	found, more, err := f.File.Extents(off, nil)
+	for _, e := range found {
+		for at, end := e.Off, e.Off+e.Len; at < end; {
+			b := at &^ 4095
+			stop, there := min(end, b+4096), int64(4096)
+			if n, ok := f.s.part[b]; ok {
+				there = n
+			}
+			if n := min(stop, b+there) - at; n > 0 {
+				out = append(out, disk.Extent{Off: at, Len: n, Unwritten: e.Unwritten})
+			}
+			at = stop
+		}
+	}
+	return out, more, err
+}
+
+func (f *smallBlocksFile) Punch(off, n int64) error {
+	for b := off; b < off+n; b += 4096 {
+		delete(f.s.part, b)
+	}
+	return f.File.Punch(off, n)
+}
+
+func (f *smallBlocksFile) WriteAt(p []byte, off int64) (int, error) {
+	if len(p) == 4096 {
+		delete(f.s.part, off)
+	}
+	return f.File.WriteAt(p, off)
+}
+
+// On a file system with blocks below 4 KiB an interrupted write may leave a part of a block in the head: what is below it shows again. In
+// another engine's head it is somebody's content.
+func TestPartOfABlock(t *testing.T) {
+	partial := func(w *world, fs *memdisk.FS, meta string) {
+		if meta != "" {
+			w.put("volume.meta", meta)
+		}
+		f, err := fs.Open("/r/volume-head-001.img", 0)
+		w.must(err)
+		_, err = f.WriteAt(bytes.Repeat([]byte{7}, 1024), 0)
+		w.must(err)
+		w.must(f.Sync())
+		w.must(f.Close())
+		w.fs = &smallBlocks{FS: fs, part: map[int64]int64{0: 1024}}
+	}
+	t.Run("own head, unclean stop", func(t *testing.T) {
+		w, fs := strayBase(t)
+		w.open()
+		w.must(w.c.Abandon())
+		partial(w, fs, "")
+		w.opts.ReadOnly = true
+		for range 2 { // an inspection changes nothing and shows the same
+			w.open()
+			w.wantByte(0, 4096, 1)
+			w.wantByte(4096, 4096, 2)
+			w.must(w.c.Close())
+			w.opts.ReadOnly = false
+		}
+		w.open()
+		w.wantByte(0, 4096, 1)
+	})
+	t.Run("foreign head", func(t *testing.T) {
+		w, fs := strayBase(t)
+		partial(w, fs, foreignMeta)
+		for range 2 {
+			w.open()
+			w.wantByte(0, 1024, 7)
+			w.wantByte(1024, 3072, 0)
+			w.must(w.c.WriteRecord(chain.Record{VolumeUUID: testUUID, Self: "v-1"}))
+			w.must(w.c.Abandon()) // it is ours by now, and what was there is no interrupted write
+		}
+		if n := len(w.fs.(*smallBlocks).part); n != 0 {
+			t.Errorf("%d blocks are there in part", n)
+		}
 	})
 }

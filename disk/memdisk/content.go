@@ -174,6 +174,16 @@ func (c *content) write(p []byte, off int64) {
 	}
 }
 
+// hit is for a write that fails after n bytes: it returns what of p is still written. The page that the failure hits keeps its space
+// and no content if it was a hole; pages after it stay as they were.
+func (c *content) hit(p []byte, off, n int64) []byte {
+	if n < int64(len(p)) && c.page((off+n)/pageSize) == nil {
+		c.own((off+n)/pageSize, false)
+		n = max((off+n)/pageSize*pageSize-off, 0)
+	}
+	return p[:n]
+}
+
 // zero makes the part [from, to) of an allocated page zero.
 func (c *content) zero(i, from, to int64) {
 	if c.page(i) != nil && from < to {

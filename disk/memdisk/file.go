@@ -83,8 +83,10 @@ func (f *file) WriteAt(p []byte, off int64) (int, error) {
 }
 
 func (f *file) writeAt(p []byte, off int64) (int, error) {
-	if err := f.fs.change(OpWrite, f.name); err != nil {
-		return 0, err
+	fault := f.fs.change(OpWrite, f.name)
+	var midway *partialError
+	if fault != nil && !errors.As(fault, &midway) {
+		return 0, fault
 	}
 	if err := f.check(off, int64(len(p)), true); err != nil {
 		return 0, err
@@ -92,10 +94,15 @@ func (f *file) writeAt(p []byte, off int64) (int, error) {
 	if err := f.allocate(off, int64(len(p))); err != nil {
 		return 0, err
 	}
+	if midway != nil {
+		whole := int64(len(p))
+		p = f.n.data.hit(p, off, midway.at%(whole/sectorSize+1)*sectorSize)
+		defer func() { f.fs.used -= f.n.data.missing(off, whole) }() // what was not reached needs no space
+	}
 	f.n.data.write(p, off)
 	f.n.mend(off, int64(len(p)))
 	f.fs.touch(f.n, true)
-	return len(p), nil
+	return len(p), fault
 }
 
 // allocate takes the space a range still needs.

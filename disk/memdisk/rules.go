@@ -27,6 +27,9 @@ type Rule struct {
 	// Forget is what Linux does after a failed sync: the data is taken for written, so that a later sync succeeds and does
 	// not make it durable either. Only writing it again helps.
 	Forget bool
+	// Partial is a write that fails midway: of its sectors a part, from the first one on, has been written. Where there was a hole, what the
+	// failure hit keeps its space and no content, as file systems leave it.
+	Partial bool
 
 	rand  *rand.Rand
 	spent bool
@@ -75,7 +78,7 @@ var ops = []Op{OpOpen, OpList, OpStat, OpRead, OpExtents, OpLock, OpCreate, OpRe
 
 var outcomes = map[string]Rule{
 	"eio": {Err: disk.ErrIO}, "enospc": {Err: disk.ErrNoSpace}, "unsupported": {Err: disk.ErrUnsupported},
-	"forget": {Err: disk.ErrIO, Forget: true},
+	"forget": {Err: disk.ErrIO, Forget: true}, "partial": {Err: disk.ErrIO, Partial: true},
 }
 
 // ErrRule: the text of a rule cannot be read.
@@ -86,7 +89,8 @@ var ErrRule = errors.New("memdisk: not a rule")
 //	<operation>[,<operation>…] <pattern> <outcome> [skip <n>] [times <n>] [chance <n>]
 //
 // An operation is one of the Op constants or "any", the pattern one of path.Match for the last part of the path, the outcome eio,
-// enospc, unsupported or forget (of a sync: it fails, and what it should have written is never made durable by a later one).
+// enospc, unsupported, forget (of a sync: it fails, and what it should have written is never made durable by a later one) or partial
+// (of a write: it fails when a part of it has been written).
 // For example:
 //
 //	sync volume-head-* eio times 1
@@ -152,9 +156,19 @@ func (fs *FS) fault(op Op, name string) error {
 		return nil
 	case r.Forget:
 		return fmt.Errorf("%s %s: injected: %w, %w", op, name, r.Err, errForgotten)
+	case r.Partial:
+		return &partialError{error: fmt.Errorf("%s %s: injected midway: %w", op, name, r.Err), at: r.rand.Int64()}
 	}
 	return fmt.Errorf("%s %s: injected: %w", op, name, r.Err)
 }
+
+// partialError is of a write that failed midway; at chooses where.
+type partialError struct {
+	error
+	at int64
+}
+
+func (e *partialError) Unwrap() error { return e.error }
 
 // errForgotten marks a failed sync after which the system takes the data for written.
 var errForgotten = errors.New("and the data is taken for written")

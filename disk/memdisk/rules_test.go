@@ -1,6 +1,7 @@
 package memdisk_test
 
 import (
+	"bytes"
 	"errors"
 	"testing"
 
@@ -83,4 +84,48 @@ func TestForgottenSync(t *testing.T) {
 		t.Errorf("the forgotten write is kept or lost for certain: %v", seen)
 	}
 	wantOutcomes(t, outcomes(fs, func(fs *memdisk.FS) string { return content("/f")(fs)[4096:4098] }), "nm")
+}
+
+// A write that fails midway has written some of its sectors, from the first on. Where the failure hits a hole it leaves space without
+// content; what lies behind it is untouched.
+func TestPartialWrite(t *testing.T) {
+	lengths := map[int]bool{}
+	for range 100 {
+		fs := memdisk.New()
+		f := create(t, fs, "/f")
+		must(t, f.Truncate(5*4096))
+		_, err := f.WriteAt(bytes.Repeat([]byte{1}, 8192), 0) // holes follow
+		must(t, err)
+		for range len(lengths) {
+			_, err := f.WriteAt([]byte{1}, 0) // another history chooses another place
+			must(t, err)
+		}
+		stop, err := fs.InjectText("write f partial times 1")
+		must(t, err)
+		n, err := f.WriteAt(bytes.Repeat([]byte{2}, 4*4096), 0)
+		stop()
+		if !errors.Is(err, disk.ErrIO) || n%512 != 0 {
+			t.Fatalf("%d bytes, %v", n, err)
+		}
+		lengths[n] = true
+		got := make([]byte, 5*4096)
+		_, err = f.ReadAt(got, 0)
+		must(t, err)
+		want := append(bytes.Repeat([]byte{2}, n), bytes.Repeat([]byte{1}, max(8192-n, 0))...)
+		if !bytes.Equal(got[:len(want)], want) || bytes.ContainsFunc(got[len(want):], func(r rune) bool { return r != 0 }) {
+			t.Fatalf("after %d bytes were written the file has %d %d %d %d", n, got[0], got[4096], got[8192], got[12288])
+		}
+		extents, _, err := f.Extents(0, nil)
+		must(t, err)
+		unwritten, end := false, int64(0)
+		for _, e := range extents {
+			unwritten, end = unwritten || e.Unwritten, e.Off+e.Len
+		}
+		if hole := n >= 8192 && n < 4*4096; unwritten != hole || (hole && end != int64(n)+4096) || fs.Used() != end {
+			t.Fatalf("after %d bytes were written: %+v, %d bytes used", n, extents, fs.Used())
+		}
+	}
+	if len(lengths) < 5 {
+		t.Errorf("it failed after %v bytes only", lengths)
+	}
 }
