@@ -36,6 +36,21 @@ func TestPlanTakesBranchesFirst(t *testing.T) {
 	}
 }
 
+// What the target's head has alone is compared in the head, whatever number the head has among branches.
+func TestAgainIsOfTheHead(t *testing.T) {
+	p := New(testSize, []Layer{{Mode: Copy, Size: testSize}, {Mode: Copy, Size: testSize}, {Mode: Copy, Size: testSize, Branch: true}}, false)
+	p.Begin()
+	p.Again(PieceSize-4096, 8192)
+	for _, want := range []Piece{
+		{Layer: 1, Off: PieceSize, Len: PieceSize, Head: true, Compare: true},
+		{Layer: 1, Len: PieceSize, Head: true, Compare: true},
+	} {
+		if piece, ok := p.Next(); !ok || piece != want {
+			t.Errorf("%+v, want %+v", piece, want)
+		}
+	}
+}
+
 // What the target has of a branch is compared, wherever it has it; nothing of it is skipped, whatever the accounts say.
 func TestArrangeBranches(t *testing.T) {
 	source := Side{Names: []string{"a", "b"}, Branches: []string{"c", "d", "e"}}

@@ -50,6 +50,7 @@ type Plan struct {
 	target bool // the target is being listed
 	ranges [][2]int64
 	pieces pieceSet // of layers that are compared
+	first  int64    // before this one none of them is left
 	retry  []Piece
 	delta  pieceSet // where source and target may differ at all; of use with Regions and for the verification
 	all    bool     // the whole volume is verified
@@ -63,10 +64,15 @@ type pieceSet []uint64
 
 func newPieceSet(size int64) pieceSet { return make(pieceSet, size/PieceSize/64+1) }
 
-func (s pieceSet) add(off, n int64) {
+// add adds the pieces that a range touches and returns how many were not there.
+func (s pieceSet) add(off, n int64) (added int64) {
 	for p := off / PieceSize; p*PieceSize < off+n; p++ {
-		s[p/64] |= 1 << (p % 64)
+		if bit := uint64(1) << (p % 64); s[p/64]&bit == 0 {
+			s[p/64] |= bit
+			added++
+		}
 	}
+	return added
 }
 
 // from returns the first piece at or after p, -1 without one.
@@ -84,15 +90,8 @@ func (s pieceSet) from(p int64) int64 {
 	return -1
 }
 
-func (s pieceSet) count() (n int64) {
-	for _, w := range s {
-		n += int64(bits.OnesCount64(w))
-	}
-	return n
-}
-
-// New returns a plan for layers: those of the live chain, the head being the last of them, then those of branches, parents first. all: everything is verified at the end, otherwise what Differs
-// was told of.
+// New returns a plan for layers: those of the live chain, the head being the last of them, then those of branches, parents first. all:
+// everything is verified at the end, otherwise what Differs was told of.
 func New(size int64, layers []Layer, all bool) *Plan {
 	p := &Plan{size: size, delta: newPieceSet(size), all: all}
 	for _, branch := range []bool{true, false} {
@@ -113,11 +112,10 @@ func New(size int64, layers []Layer, all bool) *Plan {
 // Differs adds a range of the volume in which source and target may differ. It has no effect on layers that were begun, but
 // on the verification.
 func (p *Plan) Differs(off, n int64) {
-	before := p.delta.count()
-	p.delta.add(off, min(n, p.size-off))
+	added := p.delta.add(off, min(n, p.size-off))
 	for _, l := range p.layers[p.layer:] {
 		if l.Mode == Regions {
-			p.total += (p.delta.count() - before) * PieceSize
+			p.total += added * PieceSize
 		}
 	}
 }
@@ -126,11 +124,11 @@ func (p *Plan) Differs(off, n int64) {
 // handed out next, to be compared. CopyDone may become false by it.
 func (p *Plan) Again(off, n int64) {
 	p.Differs(off, n)
-	head := len(p.layers) - 1
-	end := min(off+n, p.size, p.layers[head].Size)
+	head := &p.layers[len(p.layers)-1]
+	end := min(off+n, p.size, head.Size)
 	for off -= off % PieceSize; off < end; off += PieceSize {
-		size := min(PieceSize, p.layers[head].Size-off)
-		p.Retry(Piece{Layer: uint32(head), Off: off, Len: size, Head: true, Compare: true})
+		size := min(PieceSize, head.Size-off)
+		p.Retry(Piece{Layer: head.number, Off: off, Len: size, Head: true, Compare: true})
 		p.total += size
 	}
 }
@@ -149,7 +147,7 @@ func (p *Plan) NeedExtents() (layer uint32, off int64, target, ok bool) {
 
 // advance moves to the next layer when the present one is listed and handed out.
 func (p *Plan) advance() {
-	for p.layer < len(p.layers) && p.begun && len(p.ranges) == 0 && len(p.retry) == 0 && p.next < 0 && p.pieces.from(0) < 0 {
+	for p.layer < len(p.layers) && p.begun && len(p.ranges) == 0 && len(p.retry) == 0 && p.next < 0 && p.pieces.from(p.first) < 0 {
 		p.layer++
 		p.begun, p.pieces, p.target = false, nil, false
 	}
@@ -165,7 +163,7 @@ func (p *Plan) Waiting() bool {
 // Begin begins the next layer.
 func (p *Plan) Begin() {
 	l := p.layers[p.layer]
-	p.begun, p.next = true, -1
+	p.begun, p.next, p.first = true, -1, 0
 	switch l.Mode {
 	case Regions:
 		p.pieces = append(pieceSet(nil), p.delta...)
@@ -218,10 +216,11 @@ func (p *Plan) Next() (piece Piece, ok bool) {
 		return Piece{}, false
 	}
 	for {
-		n := p.pieces.from(0)
+		n := p.pieces.from(p.first)
 		if n < 0 {
 			return Piece{}, false
 		}
+		p.first = n
 		p.pieces[n/64] &^= 1 << (n % 64)
 		off := n * PieceSize
 		if end := min(off+PieceSize, p.layers[p.layer].Size); off < end {
