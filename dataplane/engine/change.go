@@ -39,6 +39,17 @@ type change struct {
 // errNotAgreed: the engine ended, or failed everything, before the set was agreed.
 var errNotAgreed = errors.New("engine: the set of replicas that carried it out was not agreed; look at the state before trying again")
 
+// unavailable says why nothing can be asked of the replicas now, nil if it can.
+func (e *Engine) unavailable() error {
+	switch {
+	case e.stopping != nil:
+		return fmt.Errorf("%w: the engine is shutting down", ErrState)
+	case !e.serving || e.mask(RW) == 0:
+		return fmt.Errorf("%w: %s", ErrState, e.why())
+	}
+	return nil
+}
+
 // mayChange tells whether a change of the chain can be made now.
 func (e *Engine) mayChange() error {
 	if err := e.importReason(); err != nil {
@@ -52,11 +63,9 @@ func (e *Engine) mayChange() error {
 
 // mayChangeContent is mayChange for an import.
 func (e *Engine) mayChangeContent() error {
-	switch {
-	case e.stopping != nil:
-		return fmt.Errorf("%w: the engine is shutting down", ErrState)
-	case !e.serving || e.mask(RW) == 0:
-		return fmt.Errorf("%w: %s", ErrState, e.why())
+	switch err := e.unavailable(); {
+	case err != nil:
+		return err
 	case e.rebuilding() != nil:
 		return fmt.Errorf("%w: replica %s is being rebuilt; try again when it is done", ErrState, e.rebuilding().target.addr)
 	case e.changing != "":

@@ -202,7 +202,7 @@ func (e *Engine) shutdown(reply func(error)) {
 }
 
 func (e *Engine) closeReplicas() {
-	e.controlAll(&wire.ControlRequest{ClearDirty: &wire.ClearDirty{Keep: e.dirty.torned()}}, "cannot clear dirty regions", func(bool) {
+	e.controlAll(&wire.ControlRequest{ClearDirty: &wire.ClearDirty{Keep: e.dirty.tornRegions()}}, "cannot clear dirty regions", func(bool) {
 		e.controlAll(&wire.ControlRequest{Close: &wire.CloseRequest{}}, "cannot close", func(bool) { e.hangUp() })
 	})
 }

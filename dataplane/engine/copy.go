@@ -57,11 +57,17 @@ func (j *rebuildJob) free() bool {
 	return j.running < j.width() && !j.dead && j.source != nil && j.e.now >= j.paceAt
 }
 
-// pace takes n bytes from the budget.
-func (j *rebuildJob) pace(n int64) {
-	if b := j.e.rebuildBudget; b > 0 {
-		j.paceAt = max(j.paceAt, j.e.now).Add(time.Duration(float64(n) / float64(b) * float64(time.Second)))
+// paced takes n bytes from the budget: it returns when the next ones may be sent by who might send these at the given time.
+func (e *Engine) paced(at clock.Ticks, n int64) clock.Ticks {
+	if e.rebuildBudget <= 0 {
+		return at
 	}
+	return max(at, e.now).Add(takes(n, e.rebuildBudget))
+}
+
+// takes is how long n bytes take at so many a second.
+func takes(n, bytesPerSecond int64) time.Duration {
+	return time.Duration(float64(n) / float64(bytesPerSecond) * float64(time.Second))
 }
 
 // rebuildMore is called at the end of every step: the budget or the user may have left room, a purge may have paused.
@@ -290,7 +296,7 @@ func (w *work) transfer(off, n int64) {
 		w.end(false)
 		return
 	}
-	w.j.pace(n)
+	w.j.paceAt = e.paced(w.j.paceAt, n)
 	rd := e.newTask(wire.LayerRead)
 	rd.layer, rd.off, rd.n, rd.bounce = w.p.Layer, off, n, true
 	rd.seg = loop.Seg{Buf: b, Len: int32(n)}

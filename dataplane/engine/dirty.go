@@ -190,13 +190,16 @@ func (d *dirtyLog) flushed(e *Engine, mark uint64) {
 // clearAll takes away every mark that a flush begun at the mark has made needless.
 func (d *dirtyLog) clearAll(e *Engine, mark uint64, done func()) {
 	d.stable = max(d.stable, mark)
-	var old []uint32
+	d.clear(e, d.allClearable(), func(bool) { done() })
+}
+
+func (d *dirtyLog) allClearable() (out []uint32) {
 	for n, r := range d.regions {
 		if d.clearable(r) {
-			old = append(old, n)
+			out = append(out, n)
 		}
 	}
-	d.clear(e, old, func(bool) { done() })
+	return out
 }
 
 func (d *dirtyLog) clearable(r *region) bool {
@@ -222,12 +225,7 @@ func (d *dirtyLog) shrink(e *Engine) {
 	if d.clears || e.quorum.Holding() {
 		return // agreed goes on
 	}
-	var old []uint32
-	for n, r := range d.regions {
-		if d.clearable(r) {
-			old = append(old, n)
-		}
-	}
+	old := d.allClearable()
 	if len(old) == 0 && d.stuck() {
 		d.mendOne(e)
 		return
@@ -356,17 +354,6 @@ func (d *dirtyLog) markAll(e *Engine, l *link, done func(ok bool)) {
 		e.freeOf(t)
 		done(ok)
 	})
-}
-
-// torned lists the regions whose replicas may differ after a write that failed. They stay marked.
-func (d *dirtyLog) torned() []uint32 {
-	keep := []uint32{}
-	for n, r := range d.regions {
-		if r.torn {
-			keep = append(keep, n)
-		}
-	}
-	return keep
 }
 
 // controlAll sends r to every replica that takes writes; those that refuse are dropped. ok: an RW replica carried it out.

@@ -125,12 +125,9 @@ func (e *Engine) hashSnapshot(m HashSnapshot) {
 		}
 	}
 	h := e.hashOf(m.Name)
-	switch {
-	case e.stopping != nil:
-		m.Reply(fmt.Errorf("%w: the engine is shutting down", ErrState))
-		return
-	case !e.serving || e.mask(RW) == 0:
-		m.Reply(fmt.Errorf("%w: %s", ErrState, e.why()))
+	switch err := e.unavailable(); {
+	case err != nil:
+		m.Reply(err)
 		return
 	case e.leaving != nil:
 		m.Reply(fmt.Errorf("%w: %s is under way; ask again when it is over", ErrState, handing))
@@ -205,7 +202,7 @@ func (h *hashing) began(members []*link) {
 	}
 }
 
-// end concludes: reason says why it was not finished.
+// endHash concludes a request: reason says why it was not finished.
 func (e *Engine) endHash(h *hashing, reason string) {
 	h.Running, h.ended, h.job = false, true, nil
 	e.changed = true

@@ -121,7 +121,7 @@ type importJob struct {
 	paceAt  clock.Ticks
 }
 
-// errImport says why nothing else can be done with the volume now.
+// importReason says why nothing else can be done with the volume now.
 func (e *Engine) importReason() error {
 	switch {
 	case e.importing != nil:

@@ -3,7 +3,6 @@ package engine
 import (
 	"bytes"
 	"fmt"
-	"time"
 
 	"ankole.storage/block"
 	"ankole.storage/clock"
@@ -60,7 +59,7 @@ func (j *importJob) progress() {
 
 // free reports whether another piece may begin. Nobody else uses the volume.
 func (j *importJob) free() bool {
-	return j.running < rebuildWidth && !j.dead && !j.opening && j.e.now >= j.paceAt
+	return j.running < rebuildWidth && !j.dead && !j.opening && j.e.now >= j.paceAt && j.e.mask(RW) != 0
 }
 
 func (j *importJob) moreCopies() {
@@ -95,12 +94,12 @@ func (j *importJob) copy(p rebuild.Piece) {
 		j.transfer(p)
 		return
 	}
-	j.compare(p.Off, p.Len, func(want []byte, got map[*link][]byte, err error) {
+	j.compare(p.Off, p.Len, func(told, differ uint32, err error) {
 		switch {
 		case err != nil:
 			j.copied(p, false)
 			j.lost(err)
-		case len(got) > 0 && len(differing(want, got)) == 0:
+		case told != 0 && differ == 0:
 			j.copied(p, true)
 		default:
 			j.transfer(p)
@@ -119,9 +118,7 @@ func (j *importJob) transfer(p rebuild.Piece) {
 		j.copied(p, false)
 		return
 	}
-	if budget := e.rebuildBudget; budget > 0 {
-		j.paceAt = max(j.paceAt, e.now).Add(time.Duration(float64(p.Len) / float64(budget) * float64(time.Second)))
-	}
+	j.paceAt = e.paced(j.paceAt, p.Len)
 	seg := loop.Seg{Buf: b, Len: int32(p.Len)}
 	j.origin.read(p.Off, seg, func(err error) {
 		if err != nil || j.dead {
@@ -145,48 +142,38 @@ func (j *importJob) transfer(p rebuild.Piece) {
 	})
 }
 
-// compare asks origin and replicas for the hash of a range. An error is the origin's; a replica that does not answer is not in got.
-func (j *importJob) compare(off, n int64, done func(want []byte, got map[*link][]byte, err error)) {
+// compare asks origin and replicas for the hash of a range. done gets the bits of the replicas that told theirs, and of those whose is
+// another one; an error is the origin's.
+func (j *importJob) compare(off, n int64, done func(told, differ uint32, err error)) {
 	e := j.e
 	var want []byte
 	var failed error
-	got := map[*link][]byte{}
+	var got map[uint32][]byte
 	left := 2
 	end := func() {
-		if left--; left == 0 {
-			done(want, got, failed)
+		if left--; left > 0 {
+			return
 		}
+		var told, differ uint32
+		for bit, sum := range got {
+			told |= bit
+			if !bytes.Equal(sum, want) {
+				differ |= bit
+			}
+		}
+		done(told, differ, failed)
 	}
 	t := e.newTask(wire.Hash)
 	t.off, t.n = off, n
-	open := e.mask(RW)
-	t.answer = func(code block.Code, p []byte) {
-		bit := open &^ t.pending
-		open = t.pending
-		for _, l := range e.links {
-			if l != nil && l.bit() == bit && code == block.OK {
-				got[l] = bytes.Clone(p)
-			}
-		}
-	}
-	e.internal(t, open, func(t *task) {
+	e.askHashes(t, e.mask(RW), func(t *task, sums map[uint32][]byte) {
 		e.freeOf(t)
+		got = sums
 		end()
 	})
 	j.origin.hash(off, n, func(sum []byte, err error) {
 		want, failed = sum, err
 		end()
 	})
-}
-
-// differing returns the replicas that have something else.
-func differing(want []byte, got map[*link][]byte) (out []*link) {
-	for l, sum := range got {
-		if !bytes.Equal(sum, want) {
-			out = append(out, l)
-		}
-	}
-	return out
 }
 
 func (j *importJob) moreVerifies() {
@@ -220,22 +207,20 @@ func (j *importJob) nextVerify() (off, n int64, ok bool) {
 // verify compares what every replica has with the origin. One that differs from the others is dropped, as one that has failed; if none
 // has what it should, the import has failed.
 func (j *importJob) verify(off, n int64) {
-	j.compare(off, n, func(want []byte, got map[*link][]byte, err error) {
+	j.compare(off, n, func(told, differ uint32, err error) {
 		j.running--
-		bad := differing(want, got)
+		told &= j.e.mask(RW)
 		switch {
 		case j.dead:
 		case err != nil:
 			j.again = append(j.again, [2]int64{off, n})
 			j.lost(err)
-		case j.e.mask(RW) == 0 || len(got) == 0:
+		case told == 0:
 			j.again = append(j.again, [2]int64{off, n}) // until the engine gives up, or a replica reads again
-		case len(bad) == len(got):
+		case told&differ == told:
 			j.fail(fmt.Errorf("%w: content at %d differs from that of %s after the copy", block.Corrupt, off, j.origin.where()))
 		default:
-			for _, l := range bad {
-				l.fail(fmt.Sprintf("content at %d differs from the %s", off, j.mark))
-			}
+			j.e.dropEach(told&differ, fmt.Sprintf("content at %d differs from the %s", off, j.mark))
 		}
 		j.more()
 	})

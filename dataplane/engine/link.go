@@ -290,16 +290,24 @@ func (l *link) flush() {
 func (l *link) PlacePayload(_ *wire.Conn, h *wire.Header) (loop.Seg, bool) {
 	if l.phase == linkReady {
 		if t := l.e.taskOf(h.ID, l); t != nil && h.IsResponse() && h.Type == t.kind && t.reads() && h.Code == block.OK {
-			if int64(h.Payload) != t.seg64() {
-				l.conn.Fail(fmt.Errorf("%w: read answer of %d bytes for %d", wire.ErrFrame, h.Payload, t.seg.Len))
-				return loop.Seg{}, false
-			}
-			l.e.arena.Retain(t.seg.Buf)
-			return t.seg, true
+			return l.e.place(l.conn, h, t.seg)
 		}
 	}
-	b, ok := l.e.arena.GetReserved(int(h.Payload))
-	return loop.Seg{Buf: b, Len: int32(h.Payload)}, ok
+	return l.e.place(l.conn, h, loop.Seg{})
+}
+
+// place says where a payload goes: to its place, which it has to fill, or into a buffer of its own where it has none.
+func (e *Engine) place(conn *wire.Conn, h *wire.Header, into loop.Seg) (loop.Seg, bool) {
+	switch {
+	case into.Len == 0:
+		b, ok := e.arena.GetReserved(int(h.Payload))
+		return loop.Seg{Buf: b, Len: int32(h.Payload)}, ok
+	case int64(h.Payload) != int64(into.Len):
+		conn.Fail(fmt.Errorf("%w: read answer of %d bytes for %d", wire.ErrFrame, h.Payload, into.Len))
+		return loop.Seg{}, false
+	}
+	e.arena.Retain(into.Buf)
+	return into, true
 }
 
 // Frame implements wire.Handler.
@@ -358,7 +366,9 @@ func (l *link) sayHello() {
 	if l.version >= wire.BuildVersion {
 		m.Build = c.Build
 	}
-	l.sendMessage(&wire.Header{Type: wire.Hello, Epoch: epoch}, wire.Marshal(m))
+	if err := l.e.sendMessage(l.conn, &wire.Header{Type: wire.Hello, Epoch: epoch}, wire.Marshal(m)); err != nil {
+		l.conn.Fail(err)
+	}
 	l.phase, l.helloAt, l.heard = linkHello, l.e.now, l.e.now
 }
 
@@ -394,16 +404,16 @@ func (e *Engine) otherLink(member string, l *link) *link {
 }
 
 // sendMessage queues a frame with a small payload.
-func (l *link) sendMessage(h *wire.Header, p []byte) {
-	b, ok := l.e.arena.GetReserved(len(p))
+func (e *Engine) sendMessage(conn *wire.Conn, h *wire.Header, p []byte) error {
+	b, ok := e.arena.GetReserved(len(p))
 	if !ok {
-		l.conn.Fail(fmt.Errorf("no buffer for %s", h.Type))
-		return
+		return fmt.Errorf("no buffer for %s", h.Type)
 	}
 	seg := loop.Seg{Buf: b, Len: int32(len(p))}
-	copy(l.e.arena.Seg(seg), p)
-	wire.Prepare(l.e.arena, h, seg)
-	l.conn.SendPayload(h, seg, wire.EncodeInHeadroom(l.e.arena, h, seg))
+	copy(e.arena.Seg(seg), p)
+	wire.Prepare(e.arena, h, seg)
+	conn.SendPayload(h, seg, wire.EncodeInHeadroom(e.arena, h, seg))
+	return nil
 }
 
 // welcomed handles the replica's answer to hello: it has promised the epoch and told its record.

@@ -5,7 +5,6 @@ import (
 	"maps"
 	"math/bits"
 	"slices"
-	"time"
 
 	"ankole.storage/block"
 	"ankole.storage/clock"
@@ -133,18 +132,15 @@ const (
 )
 
 func (e *Engine) startScrub(m Scrub) {
-	switch {
+	switch err := e.unavailable(); {
 	case e.scrub != nil && e.scrub.hash != nil:
 		m.Reply(fmt.Errorf("%w: the checksum of snapshot %s is being computed; try again", ErrState, e.scrub.hash.Snapshot))
 		return
 	case e.scrub != nil:
 		m.Reply(fmt.Errorf("%w: a scrub is under way", ErrState))
 		return
-	case e.stopping != nil:
-		m.Reply(fmt.Errorf("%w: the engine is shutting down", ErrState))
-		return
-	case !e.serving || e.mask(RW) == 0:
-		m.Reply(fmt.Errorf("%w: %s", ErrState, e.why()))
+	case err != nil:
+		m.Reply(err)
 		return
 	case m.Mode != ScrubEnabled && m.Mode != ScrubFastCheck:
 		m.Reply(fmt.Errorf("%w: scrub mode %q; use enabled or fast-check", block.Invalid, m.Mode))
@@ -250,7 +246,7 @@ func (e *Engine) scrubDue() clock.Ticks {
 
 // pace makes the next step wait for as long as n bytes may take.
 func (j *scrubJob) pace(n int64) {
-	j.due = j.e.now.Add(time.Duration(float64(n) / float64(j.req.BytesPerSecond) * float64(time.Second)))
+	j.due = j.e.now.Add(takes(n, j.req.BytesPerSecond))
 }
 
 func (j *scrubJob) end(state, reason string) {

@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"time"
 
 	"ankole.storage/block"
@@ -72,7 +74,7 @@ func (e *Engine) sourceDone(d *loop.Done) {
 		if s.run&(1<<40-1) != v>>8 {
 			continue
 		}
-		s.handle1(d, v&0xff)
+		s.completed(d, v&0xff)
 		if s.phase == sourceClosed && (s.conn == nil || s.conn.Idle()) {
 			if s.conn != nil {
 				s.conn.Free()
@@ -84,7 +86,7 @@ func (e *Engine) sourceDone(d *loop.Done) {
 	}
 }
 
-func (s *source) handle1(d *loop.Done, what uint64) {
+func (s *source) completed(d *loop.Done, what uint64) {
 	switch what {
 	case tagConnect:
 		s.connected(d)
@@ -144,11 +146,8 @@ func (s *source) close(err error) {
 func (s *source) settle() {
 	asks := s.asks
 	s.asks = map[uint64]*sourceAsk{}
-	for id := uint64(1); id <= s.nextID && len(asks) > 0; id++ {
-		if a := asks[id]; a != nil {
-			delete(asks, id)
-			a.done(nil, fmt.Errorf("replica %s: %w", s.addr, errSourceLost))
-		}
+	for _, id := range slices.Sorted(maps.Keys(asks)) {
+		asks[id].done(nil, fmt.Errorf("replica %s: %w", s.addr, errSourceLost))
 	}
 }
 
@@ -162,16 +161,10 @@ func (s *source) deadline() clock.Ticks {
 
 // PlacePayload implements wire.Handler.
 func (s *source) PlacePayload(_ *wire.Conn, h *wire.Header) (loop.Seg, bool) {
-	if a := s.asks[h.ID]; s.phase == sourceOpen && a != nil && h.IsResponse() && h.Type == a.typ && a.seg.Len > 0 && h.Code == block.OK {
-		if int64(h.Payload) != int64(a.seg.Len) {
-			s.conn.Fail(fmt.Errorf("%w: read answer of %d bytes for %d", wire.ErrFrame, h.Payload, a.seg.Len))
-			return loop.Seg{}, false
-		}
-		s.e.arena.Retain(a.seg.Buf)
-		return a.seg, true
+	if a := s.asks[h.ID]; s.phase == sourceOpen && a != nil && h.IsResponse() && h.Type == a.typ && h.Code == block.OK {
+		return s.e.place(s.conn, h, a.seg)
 	}
-	b, ok := s.e.arena.GetReserved(int(h.Payload))
-	return loop.Seg{Buf: b, Len: int32(h.Payload)}, ok
+	return s.e.place(s.conn, h, loop.Seg{})
 }
 
 // Frame implements wire.Handler.
@@ -217,7 +210,7 @@ func (s *source) greeted(p []byte) error {
 		InstanceManager: s.e.cfg.InstanceManager, Reader: &s.from.Grant, Nonce: s.nonce,
 		Proof: wire.ReaderProof(s.from.Key, s.from.VolumeUUID, s.theirs, s.nonce)}
 	s.phase, s.heard = sourceHello, s.e.now
-	return s.send(&wire.Header{Type: wire.Hello}, wire.Marshal(m))
+	return s.e.sendMessage(s.conn, &wire.Header{Type: wire.Hello}, wire.Marshal(m))
 }
 
 func (s *source) welcomed(h *wire.Header, p []byte) error {
@@ -253,19 +246,6 @@ func (s *source) answered(h *wire.Header, p []byte) error {
 	return nil
 }
 
-// send queues a frame with a small payload.
-func (s *source) send(h *wire.Header, p []byte) error {
-	b, ok := s.e.arena.GetReserved(len(p))
-	if !ok {
-		return fmt.Errorf("no buffer for %s", h.Type)
-	}
-	seg := loop.Seg{Buf: b, Len: int32(len(p))}
-	copy(s.e.arena.Seg(seg), p)
-	wire.Prepare(s.e.arena, h, seg)
-	s.conn.SendPayload(h, seg, wire.EncodeInHeadroom(s.e.arena, h, seg))
-	return nil
-}
-
 // ask sends a request; done is called once, with a copy of what was answered unless seg says where it goes.
 func (s *source) ask(h wire.Header, payload []byte, seg loop.Seg, done func(p []byte, err error)) {
 	if s.phase != sourceOpen {
@@ -285,7 +265,7 @@ func (s *source) ask(h wire.Header, payload []byte, seg loop.Seg, done func(p []
 	}}
 	if len(payload) == 0 {
 		s.conn.Send(&h)
-	} else if err := s.send(&h, payload); err != nil {
+	} else if err := s.e.sendMessage(s.conn, &h, payload); err != nil {
 		delete(s.asks, h.ID)
 		done(nil, err)
 	}

@@ -177,7 +177,7 @@ func (d *dirtyLog) mendLater(n uint32) {
 	}
 }
 
-// tornRegions returns the torn regions in order.
+// tornRegions returns the torn regions in order. They stay marked.
 func (d *dirtyLog) tornRegions() (out []uint32) {
 	for n, r := range d.regions {
 		if r.torn && r.state == marked {
