@@ -18,7 +18,6 @@ import (
 // metaOp is a metadata operation: run blocks and is called away from the loop's thread, done continues on it. An
 // exclusive one has the chain for itself.
 type metaOp struct {
-	name      string
 	exclusive bool
 	s         *session
 	// wanted is asked before it begins; nil: always.

@@ -36,7 +36,7 @@ func (s *session) admitReader(h *wire.Header, m *wire.HelloMessage) {
 	}
 	s.phase, s.reader = sessionOpening, true
 	hdr, nonce := *h, m.Nonce
-	s.r.enqueue(&metaOp{name: "open view", s: s, run: func() any { return s.r.openReader(g.Snapshot) }, done: func(v any) {
+	s.r.enqueue(&metaOp{s: s, run: func() any { return s.r.openReader(g.Snapshot) }, done: func(v any) {
 		res := v.(readerView)
 		s.view, s.ranges = res.view, res.ranges
 		switch {

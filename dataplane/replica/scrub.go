@@ -68,7 +68,7 @@ type opened struct {
 
 // openView opens a snapshot for the session, instead of what was open before.
 func (r *Replica) openView(s *session, h *wire.Header, m *wire.OpenView) {
-	r.enqueue(&metaOp{name: "open view", exclusive: true, s: s, run: func() any {
+	r.enqueue(&metaOp{exclusive: true, s: s, run: func() any {
 		if s.view != nil {
 			if err := s.view.Close(); err != nil {
 				return opened{err: err}
@@ -109,7 +109,7 @@ func (r *Replica) closeView(s *session, h *wire.Header) {
 // leave closes what a session that has ended had open: no request of it is left that could read there.
 func (r *Replica) leave(s *session) {
 	if s.hashed {
-		r.enqueue(&metaOp{name: "cancel hash", run: func() any { return result{err: r.scrub.leaveHash(s)} }, done: func(v any) {
+		r.enqueue(&metaOp{run: func() any { return result{err: r.scrub.leaveHash(s)} }, done: func(v any) {
 			if err := v.(result).err; err != nil {
 				r.cfg.Event("hash-failed", err.Error())
 			}
@@ -127,7 +127,7 @@ func (r *Replica) leave(s *session) {
 
 // dropView closes the view of a session. It is done for the session by, nil for nobody.
 func (r *Replica) dropView(by, of *session, exclusive bool, done func(error)) {
-	r.enqueue(&metaOp{name: "close view", exclusive: exclusive, s: by, run: func() any {
+	r.enqueue(&metaOp{exclusive: exclusive, s: by, run: func() any {
 		if of.view == nil {
 			return result{}
 		}
@@ -141,7 +141,7 @@ func (r *Replica) dropView(by, of *session, exclusive bool, done func(error)) {
 var errNoView = fmt.Errorf("%w: no snapshot is open here", chain.ErrInvalid)
 
 func (r *Replica) verify(s *session, h *wire.Header, m *wire.Verify) {
-	r.enqueue(&metaOp{name: "verify", s: s, run: func() any {
+	r.enqueue(&metaOp{s: s, run: func() any {
 		v := s.view
 		switch {
 		case v == nil:
@@ -165,7 +165,7 @@ func rotOf(list []chain.LayerRot) []wire.Rot {
 // hashSnapshot does one piece of a computation, beside I/O.
 func (r *Replica) hashSnapshot(s *session, h *wire.Header, m *wire.HashSnapshot) {
 	s.hashed = true
-	r.enqueue(&metaOp{name: "hash", s: s, run: func() any {
+	r.enqueue(&metaOp{s: s, run: func() any {
 		reply, err := r.scrub.hashPiece(r.chain, s, m)
 		return result{err: err, reply: wire.ControlReply{Hash: reply}}
 	}, done: r.replies(s, h)})
@@ -178,7 +178,7 @@ func (r *Replica) cancelHash(s *session, h *wire.Header) {
 
 // hashLock tells whether anybody computes a checksum on this disk.
 func (r *Replica) hashLock(s *session, h *wire.Header) {
-	r.enqueue(&metaOp{name: "hash lock", s: s, run: func() any {
+	r.enqueue(&metaOp{s: s, run: func() any {
 		locked, err := r.chain.HashLocked()
 		return result{err: err, reply: wire.ControlReply{HashLock: &wire.HashLockReply{Locked: locked}}}
 	}, done: r.replies(s, h)})
@@ -273,7 +273,7 @@ func (r *Replica) repair(s *session, h *wire.Header, payload loop.Seg) {
 	hdr, data := *h, bytes.Clone(r.arena.Seg(payload))
 	r.release(payload)
 	view := s.view
-	r.enqueue(&metaOp{name: "repair", exclusive: true, s: s, run: func() any {
+	r.enqueue(&metaOp{exclusive: true, s: s, run: func() any {
 		if s.view != view {
 			return repaired{err: errNoView}
 		}

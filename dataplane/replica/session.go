@@ -299,7 +299,7 @@ func (s *session) hello(h *wire.Header, p []byte) {
 		s.phase, s.released = sessionPromising, false
 		s.epoch, s.engine = m.Epoch, m.Engine
 		hdr := *h
-		s.r.enqueue(&metaOp{exclusive: true, name: "promise", s: s, run: func() any { return s.r.promise(m) },
+		s.r.enqueue(&metaOp{exclusive: true, s: s, run: func() any { return s.r.promise(m) },
 			done: func(v any) { s.promised(&hdr, &m, v) }})
 	}
 }

@@ -55,7 +55,7 @@ type piece struct {
 // purgePiece carries out one piece of a purge: beside I/O, except for the end of a step, which only exchanges names.
 func (r *Replica) purgePiece(s *session, h *wire.Header, m *wire.PurgeRequest) {
 	begin := m.Begin
-	r.enqueue(&metaOp{name: "purge", s: s, run: func() any {
+	r.enqueue(&metaOp{s: s, run: func() any {
 		if begin {
 			return r.beginPurge()
 		}
@@ -66,7 +66,7 @@ func (r *Replica) purgePiece(s *session, h *wire.Header, m *wire.PurgeRequest) {
 			r.purged(s, h, p)
 			return
 		}
-		r.enqueue(&metaOp{name: "purge", exclusive: true, s: s, run: func() any { return r.purge.finish() },
+		r.enqueue(&metaOp{exclusive: true, s: s, run: func() any { return r.purge.finish() },
 			done: func(v any) { r.purged(s, h, v.(piece)) }})
 	}})
 }

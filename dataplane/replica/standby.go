@@ -39,7 +39,7 @@ type Directory interface {
 func (s *session) prepare(h *wire.Header, m *wire.HelloMessage) {
 	r, hdr, hello := s.r, *h, *m
 	s.prepared = true
-	r.enqueue(&metaOp{name: "prepare", s: s, run: r.inspect, done: func(v any) {
+	r.enqueue(&metaOp{s: s, run: r.inspect, done: func(v any) {
 		if s.closing() {
 			return
 		}
@@ -102,7 +102,7 @@ func (r *Replica) giveBack(reason string) {
 		r.givingBack = r.hold == onTrial && r.open == 0
 		return r.givingBack
 	}
-	r.enqueue(&metaOp{name: "give back", exclusive: true, wanted: wanted, run: r.letGo, done: func(v any) {
+	r.enqueue(&metaOp{exclusive: true, wanted: wanted, run: r.letGo, done: func(v any) {
 		r.givingBack = false
 		r.cfg.Event("standby", "the directory is given back: "+reason)
 		r.released(v.(result).err)
@@ -133,7 +133,7 @@ func (r *Replica) releaseDirectory(s *session, h *wire.Header) {
 		r.reply(s, h, block.Invalid, wire.ControlReply{Error: "this replica cannot give its directory up"})
 		return
 	}
-	r.enqueue(&metaOp{name: "release", exclusive: true, s: s, run: r.letGo, done: func(v any) {
+	r.enqueue(&metaOp{exclusive: true, s: s, run: r.letGo, done: func(v any) {
 		err := v.(result).err
 		r.released(err)
 		r.reply(s, h, codeOf(err), wire.ControlReply{})
