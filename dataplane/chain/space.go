@@ -6,7 +6,7 @@ import (
 	"ankole.storage/disk"
 )
 
-// Removing a large file can take a file system seconds, since every extent is given back on its own (ext4: three for a million).
+// Removing a large file can take a file system seconds, since every extent is given back on its own (ext4: two for a million).
 // Operations that remove images often hold I/O back, so they take only the name away, and keep a handle: the space comes back when
 // that is closed, beside everything else. After a crash the file system does it by itself.
 
