@@ -16,26 +16,16 @@ func AddReplica(ctx context.Context, c EngineClient, address string) error {
 	if _, err := c.ReplicaAdd(ctx, &ReplicaAddRequest{Address: address}); err != nil {
 		return err
 	}
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel() // ends the stream
-	watch, err := c.Watch(ctx, &GetRequest{})
-	if err != nil {
-		return err
-	}
-	for {
-		state, err := watch.Recv()
-		if err != nil {
-			return err
-		}
+	return watchUntil(ctx, c, func(state *State) (bool, error) {
 		switch r := state.Find(address); {
 		case r == nil:
-			return fmt.Errorf("%w: %s was removed meanwhile", ErrNotRebuilt, address)
-		case r.GetMode() == Mode_MODE_RW:
-			return nil
+			return false, fmt.Errorf("%w: %s was removed meanwhile", ErrNotRebuilt, address)
 		case r.GetMode() == Mode_MODE_ERR && !r.GetRebuild().GetRunning():
-			return fmt.Errorf("%w: %s: %s", ErrNotRebuilt, address, strings.TrimSpace(r.GetError()+" "+r.GetRebuild().GetError()))
+			return false, fmt.Errorf("%w: %s: %s", ErrNotRebuilt, address, strings.TrimSpace(r.GetError()+" "+r.GetRebuild().GetError()))
+		default:
+			return r.GetMode() == Mode_MODE_RW, nil
 		}
-	}
+	})
 }
 
 // Find returns the replica at address, nil if the engine has none.

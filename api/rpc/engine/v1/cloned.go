@@ -23,23 +23,11 @@ func CloneSnapshot(ctx context.Context, c EngineClient, grant func(ctx context.C
 	if _, err := c.SnapshotClone(ctx, &SnapshotCloneRequest{From: from}); err != nil {
 		return err
 	}
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel() // ends the stream
-	watch, err := c.Watch(ctx, &GetRequest{})
-	if err != nil {
-		return err
-	}
-	for {
-		state, err := watch.Recv()
-		if err != nil {
-			return err
+	return watchUntil(ctx, c, func(state *State) (bool, error) {
+		clone := state.GetClone()
+		if !clone.GetRunning() && clone.GetState() != "complete" {
+			return false, fmt.Errorf("%w: snapshot %s of volume %s: %s", ErrNotCloned, from.GetSnapshot(), from.GetVolumeName(), clone.GetError())
 		}
-		switch c := state.GetClone(); {
-		case c.GetRunning():
-		case c.GetState() == "complete":
-			return nil
-		default:
-			return fmt.Errorf("%w: snapshot %s of volume %s: %s", ErrNotCloned, from.GetSnapshot(), from.GetVolumeName(), c.GetError())
-		}
-	}
+		return !clone.GetRunning(), nil
+	})
 }
