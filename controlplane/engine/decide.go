@@ -24,9 +24,9 @@ func decide(now time.Time, e *v1beta2.Engine, s seen) loop.Decision {
 		e.Status.OwnerID = e.Spec.NodeID
 	}
 	im := instance.Choose(s.Managers, e.Status.InstanceManagerName, e.Spec.NodeID, s.Image)
-	action := instance.Step(now, want, &e.Spec.InstanceSpec, &e.Status.InstanceStatus, instance.Seen{
-		Manager: im, Process: instance.Find(im, e.Name), NodeDown: s.NodeDown,
-	})
+	have := instance.Seen{Manager: im, Process: instance.Find(im, e.Name), NodeDown: s.NodeDown}
+	restart := want && instance.Forget(&e.Status.InstanceStatus, &have, e.Spec.RestartAfter)
+	action := instance.Step(now, want, &e.Spec.InstanceSpec, &e.Status.InstanceStatus, have)
 	events := follow(now, e, s)
 	if len(events) > 0 {
 		// What happened is told together with the status that shows it; what to do about it comes in the next step.
@@ -39,7 +39,15 @@ func decide(now time.Time, e *v1beta2.Engine, s seen) loop.Decision {
 	case instance.Create:
 		// Crash window: the process may be created and the answer lost; the next step finds it, or finds its name taken.
 		return loop.Decision{
-			Do: loop.Call{What: "start engine " + e.Name, Do: func(ctx context.Context) error { return s.Start(ctx, im, e) }},
+			Do: loop.Call{What: "start engine " + e.Name, Do: func(ctx context.Context) error {
+				if restart {
+					// By UUID: if this is done again, the next process must not be taken for the one that has ended.
+					if err := s.Processes.Delete(ctx, im, e.Name, e.Spec.RestartAfter); err != nil {
+						return err
+					}
+				}
+				return s.Start(ctx, im, e)
+			}},
 			Events: []loop.Event{{Reason: naming.EventStart, Message: "Starting engine " + e.Name + " on node " + e.Spec.NodeID +
 				" with replicas " + list(e.Spec.ReplicaAddressMap)}},
 			FailureReason: naming.EventFailedStarting,
@@ -66,7 +74,7 @@ func decide(now time.Time, e *v1beta2.Engine, s seen) loop.Decision {
 func stop(e *v1beta2.Engine, im *v1beta2.InstanceManager, s seen) loop.Decision {
 	return loop.Decision{
 		Do: loop.Call{What: "stop engine " + e.Name + " in " + im.Name, Do: func(ctx context.Context) error {
-			return s.Processes.Delete(ctx, im, e.Name)
+			return s.Processes.Delete(ctx, im, e.Name, "")
 		}},
 		Events:        []loop.Event{{Reason: naming.EventStop, Message: "Stopping engine " + e.Name + " in " + im.Name}},
 		FailureReason: naming.EventFailedStopping,

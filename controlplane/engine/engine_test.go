@@ -154,6 +154,42 @@ func TestReplicasAreAligned(t *testing.T) {
 	}
 }
 
+// TestRestartAfter: the process that is over is deleted and the next one created in one step; done again, nothing else is deleted.
+func TestRestartAfter(t *testing.T) {
+	e, s := running()
+	settle(e, s)
+	fake := &instance.Fake{}
+	s.Processes = fake
+	s.Start = func(ctx context.Context, im *v1beta2.InstanceManager, e *v1beta2.Engine) error {
+		return fake.Create(ctx, im, instance.Process{Name: e.Name})
+	}
+	p := s.Managers[0].Status.InstanceEngines["v-e-0"]
+	p.Status.State = v1beta2.InstanceStateError
+	s.Managers[0].Status.InstanceEngines["v-e-0"] = p
+	if _, d := settle(e, s); d.Do != nil || e.Status.CurrentState != v1beta2.InstanceStateError || e.Status.UUID != p.Status.UUID {
+		t.Fatalf("nobody has asked for a restart: %v, %+v", d.Do, e.Status.InstanceStatus)
+	}
+	e.Spec.RestartAfter = p.Status.UUID
+	for range 2 {
+		_, d := settle(e, s)
+		if d.Do == nil || d.Do.String() != "start engine v-e-0" || !e.Status.Starting || e.Status.Started {
+			t.Fatalf("%v, %+v", d.Do, e.Status.InstanceStatus)
+		}
+		if err := d.Do.(loop.Call).Do(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want := []string{"delete im-1/v-e-0@" + p.Status.UUID, "create im-1/v-e-0"}
+	if got := fake.Orders(); !slices.Equal(got, slices.Concat(want, want)) {
+		t.Errorf("orders %q", got)
+	}
+	p.Status.UUID, p.Status.State = "next", v1beta2.InstanceStateRunning
+	s.Managers[0].Status.InstanceEngines["v-e-0"] = p
+	if _, d := settle(e, s); d.Do != nil || e.Status.CurrentState != v1beta2.InstanceStateRunning || !e.Status.Started {
+		t.Errorf("the next process: %v, %+v", d.Do, e.Status.InstanceStatus)
+	}
+}
+
 func TestRefusedReplicaCountsAsFailed(t *testing.T) {
 	e, s := running()
 	e.Spec.ReplicaAddressMap["c"] = "10.0.0.3:10000"

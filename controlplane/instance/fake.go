@@ -12,7 +12,7 @@ import (
 // Fake is a Processes that only notes what it is asked for, for tests.
 type Fake struct {
 	mu sync.Mutex
-	// Orders are "create <instance manager>/<process>" and "delete …", in order.
+	// Orders are "create <instance manager>/<process>" and "delete …", with "@<UUID>" if one is named, in order.
 	orders  []string
 	Created []Process
 }
@@ -27,10 +27,14 @@ func (f *Fake) Create(_ context.Context, im *v1beta2.InstanceManager, p Process)
 }
 
 // Delete implements Processes.
-func (f *Fake) Delete(_ context.Context, im *v1beta2.InstanceManager, name string) error {
+func (f *Fake) Delete(_ context.Context, im *v1beta2.InstanceManager, name, uuid string) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.orders = append(f.orders, fmt.Sprintf("delete %s/%s", im.Name, name))
+	order := fmt.Sprintf("delete %s/%s", im.Name, name)
+	if uuid != "" {
+		order += "@" + uuid
+	}
+	f.orders = append(f.orders, order)
 	return nil
 }
 

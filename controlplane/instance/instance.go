@@ -5,7 +5,8 @@
 // calls Step, which derives status.currentState from what the instance manager's object reports, and names at most one
 // thing to do: create the process, or delete it. Three rules shape it:
 //
-//   - A process is created only from state stopped. Whoever wants a failed one back asks for stopped first.
+//   - A process is created only from state stopped. Whoever wants a failed one back asks for stopped first; an engine may also be told
+//     which run is over (Forget).
 //   - A process that was seen running (status.started) and is not there any more is in error; one that never ran is
 //     just stopped.
 //   - A node that is cut off makes the state unknown, never stopped or error: the process may well be running. Asked to
@@ -38,8 +39,8 @@ type Process struct {
 type Processes interface {
 	// Create orders a process; one of that name that exists already is no error.
 	Create(ctx context.Context, im *v1beta2.InstanceManager, p Process) error
-	// Delete orders the end of a process; one that does not exist is no error.
-	Delete(ctx context.Context, im *v1beta2.InstanceManager, name string) error
+	// Delete orders the end of a process, only of that UUID unless it is empty; one that does not exist is no error.
+	Delete(ctx context.Context, im *v1beta2.InstanceManager, name, uuid string) error
 }
 
 // Action is what Step asks for.
@@ -73,6 +74,18 @@ func Find(im *v1beta2.InstanceManager, name string) *v1beta2.InstanceProcess {
 		}
 	}
 	return nil
+}
+
+// Forget takes a run out of what is seen, if it has ended: the instance is stopped then, and not failed, and may be created anew, in
+// place of the process that is still listed. It tells whether the run was there.
+func Forget(status *v1beta2.InstanceStatus, seen *Seen, uuid string) bool {
+	p := seen.Process
+	if uuid == "" || p == nil || p.Status.UUID != uuid ||
+		p.Status.State != v1beta2.InstanceStateError && p.Status.State != v1beta2.InstanceStateStopped {
+		return false
+	}
+	seen.Process, status.Started, status.Starting = nil, false, false
+	return true
 }
 
 // Choose returns the instance manager for an instance: the recorded one while there is a record, else the one of type

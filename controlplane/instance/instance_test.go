@@ -108,6 +108,36 @@ func TestLife(t *testing.T) {
 	step(true, nil, Create, v1beta2.InstanceStateStopped)
 }
 
+// TestForget: a run that is over makes room for the next one, and only an ended one of that UUID is over.
+func TestForget(t *testing.T) {
+	for _, c := range []struct {
+		state  v1beta2.InstanceState
+		uuid   string
+		over   bool
+		action Action
+		after  v1beta2.InstanceState
+	}{
+		{v1beta2.InstanceStateError, "u1", true, Create, v1beta2.InstanceStateStopped},
+		{v1beta2.InstanceStateStopped, "u1", true, Create, v1beta2.InstanceStateStopped},
+		{v1beta2.InstanceStateStopping, "u1", false, None, v1beta2.InstanceStateError},
+		{v1beta2.InstanceStateRunning, "u1", false, None, v1beta2.InstanceStateRunning},
+		{v1beta2.InstanceStateStarting, "u1", false, None, v1beta2.InstanceStateStarting},
+		{v1beta2.InstanceStateError, "u0", false, None, v1beta2.InstanceStateError},
+		{v1beta2.InstanceStateError, "", false, None, v1beta2.InstanceStateError},
+	} {
+		status := &v1beta2.InstanceStatus{Started: true, InstanceManagerName: "im-1"}
+		seen := Seen{Manager: manager(v1beta2.InstanceManagerStateRunning), Process: process(c.state)}
+		over := Forget(status, &seen, c.uuid)
+		action := Step(now, true, &v1beta2.InstanceSpec{NodeID: "n1"}, status, seen)
+		if over != c.over || action != c.action || status.CurrentState != c.after {
+			t.Errorf("%s, run %q is over: %v, action %v, state %q; want %v, %v, %q", c.state, c.uuid, over, action, status.CurrentState, c.over, c.action, c.after)
+		}
+	}
+	if Forget(&v1beta2.InstanceStatus{}, &Seen{}, "u1") {
+		t.Error("a process that is not there was forgotten")
+	}
+}
+
 func TestFailedStartIsReported(t *testing.T) {
 	status := &v1beta2.InstanceStatus{Starting: true}
 	Step(now, true, &v1beta2.InstanceSpec{}, status, Seen{Manager: manager(v1beta2.InstanceManagerStateRunning), Process: process(v1beta2.InstanceStateError)})

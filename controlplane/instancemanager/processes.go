@@ -93,15 +93,15 @@ func (c *Callers) Create(ctx context.Context, im *v1beta2.InstanceManager, p ins
 	return nil
 }
 
-// Delete orders the end of a process; one that does not exist is no error.
-func (c *Callers) Delete(ctx context.Context, im *v1beta2.InstanceManager, name string) error {
+// Delete orders the end of a process; one that does not exist, or has another UUID, is no error.
+func (c *Callers) Delete(ctx context.Context, im *v1beta2.InstanceManager, name, uuid string) error {
 	cl, err := c.client(im)
 	if err != nil {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	if _, err := cl.ProcessDelete(ctx, name, ""); !errors.Is(err, imclient.ErrNotFound) {
+	if _, err := cl.ProcessDelete(ctx, name, uuid); !errors.Is(err, imclient.ErrNotFound) {
 		return err
 	}
 	return nil

@@ -59,7 +59,7 @@ func decide(now time.Time, rep *v1beta2.Replica, s seen) loop.Decision {
 func stop(rep *v1beta2.Replica, im *v1beta2.InstanceManager, s seen) loop.Decision {
 	return loop.Decision{
 		Do: loop.Call{What: "stop replica " + rep.Name + " in " + im.Name, Do: func(ctx context.Context) error {
-			return s.Processes.Delete(ctx, im, rep.Name)
+			return s.Processes.Delete(ctx, im, rep.Name, "")
 		}},
 		Events:        []loop.Event{{Reason: naming.EventStop, Message: "Stopping the process of replica " + rep.Name + " in " + im.Name}},
 		FailureReason: naming.EventFailedStopping,

@@ -110,7 +110,11 @@ func describe(d loop.Decision) string {
 		}
 		return "replica " + o.Name + " " + string(o.Spec.DesireState) + mark
 	case *v1beta2.Engine:
-		return "engine " + string(o.Spec.DesireState) + " on " + o.Spec.NodeID + " with " + keys(o.Spec.ReplicaAddressMap)
+		after := ""
+		if o.Spec.RestartAfter != "" {
+			after = " after " + o.Spec.RestartAfter
+		}
+		return "engine " + string(o.Spec.DesireState) + " on " + o.Spec.NodeID + " with " + keys(o.Spec.ReplicaAddressMap) + after
 	}
 	return u.String()
 }
@@ -191,8 +195,31 @@ func TestOneStep(t *testing.T) {
 			degrade(v, 0)
 		}, ""},
 		// open: starting
-		{"engine crashed: stopped first", func(_ *v1beta2.Volume, s *seen) {
-			s.Engine.Status.CurrentState, s.Engine.Status.ReplicaModeMap = failed, nil
+		{"engine crashed, replicas run: the next one at once", func(_ *v1beta2.Volume, s *seen) { crashed(s) }, "engine running on n1 with ab after run-1"},
+		{"ordered already", func(_ *v1beta2.Volume, s *seen) {
+			crashed(s)
+			s.Engine.Spec.RestartAfter = "run-1"
+		}, ""},
+		{"engine crashed again: the one before is meant no more", func(_ *v1beta2.Volume, s *seen) {
+			crashed(s)
+			s.Engine.Spec.RestartAfter = "run-0"
+		}, "engine running on n1 with ab after run-1"},
+		{"engine crashed beside a replica that is no candidate: without it", func(_ *v1beta2.Volume, s *seen) {
+			crashed(s)
+			s.Replicas[1].Spec.HealthyAt, s.Replicas[1].Spec.LastHealthyAt = "", ""
+			s.Engine.Status.Membership.Members = []string{"v-aaaaaaaa"}
+		}, "engine running on n1 with a after run-1"},
+		{"engine crashed with a replica: stopped first", func(_ *v1beta2.Volume, s *seen) {
+			crashed(s)
+			s.Replicas[1].Status.CurrentState = failed
+		}, "engine stopped on n1 with ab"},
+		{"engine crashed while a replica starts: stopped first", func(_ *v1beta2.Volume, s *seen) {
+			crashed(s)
+			s.Replicas[1].Status.CurrentState = v1beta2.InstanceStateStarting
+		}, "engine stopped on n1 with ab"},
+		{"engine gone without a trace: stopped first", func(_ *v1beta2.Volume, s *seen) {
+			crashed(s)
+			s.Engine.Status.UUID = ""
 		}, "engine stopped on n1 with ab"},
 		{"engine crashed again: not at once", func(_ *v1beta2.Volume, s *seen) {
 			s.Engine.Status.CurrentState, s.Engine.Status.ReplicaModeMap = failed, nil
@@ -330,6 +357,11 @@ func TestOneStep(t *testing.T) {
 
 func off(s *seen) {
 	s.Engine.Spec.DesireState, s.Engine.Status.CurrentState, s.Engine.Status.ReplicaModeMap = stopped, stopped, nil
+}
+
+// crashed is an engine whose process run-1 has failed.
+func crashed(s *seen) {
+	s.Engine.Status.CurrentState, s.Engine.Status.UUID, s.Engine.Status.ReplicaModeMap = failed, "run-1", nil
 }
 
 func third(s *seen) { s.Replicas = append(s.Replicas, good("c", "n3", "v-cccccccc")) }

@@ -72,11 +72,14 @@ func (w *world) portTaken(pr *proc) bool {
 }
 
 // Delete implements instance.Processes.
-func (w *world) Delete(_ context.Context, im *v1beta2.InstanceManager, name string) error {
+func (w *world) Delete(_ context.Context, im *v1beta2.InstanceManager, name, uuid string) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.down[im.Spec.NodeID] {
 		return fmt.Errorf("instance manager %s does not answer", im.Name)
+	}
+	if p := w.procs[im.Name+"/"+name]; p != nil && uuid != "" && p.uuid != uuid {
+		return nil
 	}
 	w.end(im.Name+"/"+name, "")
 	return nil

@@ -59,7 +59,21 @@ func (p *pass) engineFailed() loop.Change {
 		p.wakeIn(wait)
 		return nil
 	}
-	return p.stopEngine()
+	return p.restart()
+}
+
+// restart has the next process of the engine follow the failed one at once, if all replicas that it is to have are running: a round over
+// desireState stopped would cost some changes of objects more while I/O waits.
+func (p *pass) restart() loop.Change {
+	failed := p.engine.Status.UUID
+	if failed != "" && failed == p.engine.Spec.RestartAfter {
+		return nil // ordered already
+	}
+	ready, late, change := p.readyCandidates()
+	if failed == "" || change != nil || len(late) > 0 || len(ready) == 0 {
+		return p.stopEngine()
+	}
+	return p.startEngine(ready, failed)
 }
 
 func (p *pass) failAll(why string) loop.Change {
@@ -96,21 +110,20 @@ func (p *pass) candidates() []*v1beta2.Replica {
 // needed candidates are waited for: recorded members and replicas that have not failed. The others come along if they can.
 func (p *pass) needed(r *v1beta2.Replica) bool { return p.isMember(r) || r.Spec.FailedAt == "" }
 
-// startUp starts the processes of the candidates and then the engine.
-func (p *pass) startUp() loop.Change {
-	var late []string
-	ready := map[string]string{}
+// readyCandidates returns the addresses of candidates that run, the names of needed ones that do not yet, and what there is to do first.
+func (p *pass) readyCandidates() (ready map[string]string, late []string, change loop.Change) {
+	ready = map[string]string{}
 	for _, r := range p.candidates() {
 		state, desired := r.Status.CurrentState, r.Spec.DesireState
 		switch {
 		case desired == v1beta2.InstanceStateRunning && state == v1beta2.InstanceStateError:
 			// Only a stopped process is started. The mark of a failure is left to the engine.
-			return editReplica(r, func(s *v1beta2.ReplicaSpec) { s.DesireState = v1beta2.InstanceStateStopped })
+			return nil, nil, editReplica(r, func(s *v1beta2.ReplicaSpec) { s.DesireState = v1beta2.InstanceStateStopped })
 		case desired != v1beta2.InstanceStateRunning && (state == v1beta2.InstanceStateStopped || state == ""):
 			if p.waited() > openWait {
 				continue // it had its time
 			}
-			return p.startCandidate(r)
+			return nil, nil, p.startCandidate(r)
 		case desired == v1beta2.InstanceStateRunning && state == v1beta2.InstanceStateRunning && addressOf(r) != "":
 			ready[r.Name] = addressOf(r)
 			continue
@@ -118,6 +131,15 @@ func (p *pass) startUp() loop.Change {
 		if p.needed(r) {
 			late = append(late, r.Name)
 		}
+	}
+	return ready, late, nil
+}
+
+// startUp starts the processes of the candidates and then the engine.
+func (p *pass) startUp() loop.Change {
+	ready, late, change := p.readyCandidates()
+	if change != nil {
+		return change
 	}
 	if len(late) > 0 || len(ready) == 0 {
 		message := "waiting for the processes of replicas " + strings.Join(late, ", ")
@@ -133,8 +155,13 @@ func (p *pass) startUp() loop.Change {
 			return p.failAll("its process could not be started")
 		}
 	}
+	return p.startEngine(ready, "")
+}
+
+// startEngine orders an engine with these replicas, in place of the process that has ended, if one is named.
+func (p *pass) startEngine(replicas map[string]string, after string) loop.Change {
 	return p.editEngine(func(s *v1beta2.EngineSpec) {
-		s.NodeID, s.DesireState, s.ReplicaAddressMap = p.v.Spec.NodeID, v1beta2.InstanceStateRunning, ready
+		s.NodeID, s.DesireState, s.ReplicaAddressMap, s.RestartAfter = p.v.Spec.NodeID, v1beta2.InstanceStateRunning, replicas, after
 		s.Frontend, s.DisableFrontend = p.v.Spec.Frontend, p.v.Spec.DisableFrontend
 		s.SnapshotMaxCount, s.SnapshotMaxSize = p.snapshotMaxCount(), p.v.Spec.SnapshotMaxSize
 		s.RebuildConcurrentSyncLimit = p.v.Spec.RebuildConcurrentSyncLimit

@@ -96,6 +96,10 @@ type EngineSpec struct {
 	// RequestedDataSource is the snapshot to clone from, as snap://volume/snapshot.
 	// +optional
 	RequestedDataSource string `json:"requestedDataSource"`
+	// RestartAfter is our addition: the UUID of a process that has ended and that the next one follows at once, without
+	// desireState stopped in between. Any other process is not meant.
+	// +optional
+	RestartAfter string `json:"restartAfter,omitempty"`
 	// UnmapMarkSnapChainRemovedEnabled lets a trim give up the newest snapshots.
 	// +optional
 	UnmapMarkSnapChainRemovedEnabled bool `json:"unmapMarkSnapChainRemovedEnabled"`
