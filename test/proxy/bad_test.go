@@ -101,6 +101,7 @@ func TestDeadline(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = syscall.Kill(pid, syscall.SIGCONT) }()
+	rig.Await(t, "the engine has stopped", func() bool { return stopped(t, pid) })
 	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
 	defer cancel()
 	if _, err := n.out.call(ctx, "VolumeGet", one.request()); status.Code(err) != codes.DeadlineExceeded {
@@ -118,6 +119,23 @@ func TestDeadline(t *testing.T) {
 		t.Fatal(err)
 	}
 	rig.Await(t, "the engine is back", func() bool { _, err := one.try("VolumeGet"); return err == nil })
+}
+
+// stopped reports whether none of a process's threads runs any more: a signal stops them when one of them gets a processor to take it.
+func stopped(t *testing.T, pid int) bool {
+	t.Helper()
+	threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range threads {
+		text, err := os.ReadFile(f)
+		_, state, _ := strings.Cut(string(text), ") ")
+		if err != nil || !strings.HasPrefix(state, "T") {
+			return false
+		}
+	}
+	return len(threads) > 0
 }
 
 // pidOf finds the process of an instance among the instance manager's children.
