@@ -48,8 +48,9 @@ func (s *service) RemountReadOnlyVolume(ctx context.Context, r *imrpc.RemountVol
 	defer cancel()
 	ended := make(chan error, 1)
 	go func() { // who waits is the caller, as long as it likes; the kernel ends it with the volume's requests at the latest
-		defer s.remounts.end(volume)
-		ended <- s.remount(volume)
+		err := s.remount(volume)
+		s.remounts.end(volume) // before the caller hears of it, who may ask again at once
+		ended <- err
 	}()
 	select {
 	case err := <-ended:

@@ -47,6 +47,11 @@ func TestRemountReadOnlyVolume(t *testing.T) {
 			t.Errorf("%s: %s, want %s", volume, c, want)
 		}
 	}
+	for range 1000 { // one after the other is not at once
+		if c := call(t.Context(), "fine"); c != codes.OK {
+			t.Fatal(c)
+		}
+	}
 	close(hung)
 	for deadline := time.Now().Add(10 * time.Second); call(t.Context(), "hangs") != codes.OK; {
 		if time.Now().After(deadline) {
