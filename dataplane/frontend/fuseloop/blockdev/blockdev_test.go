@@ -132,7 +132,7 @@ func TestTearDownIsBoundedWhileTheVolumeHangs(t *testing.T) {
 	r.Until("a write under way", func(v *frontendtest.Device) bool { return v.Deepest > 0 })
 	start := time.Now()
 	_ = tr.dev.Withdraw(t.Context()) // may succeed as far as it goes, or report what hangs
-	if d := time.Since(start); d > 10*time.Second {
+	if d := time.Since(start); d > frontendtest.Patience {
 		t.Errorf("Withdraw took %v with steps of at most %v", d, tr.cfg.Timeout)
 	}
 	r.StopDevice()
