@@ -312,6 +312,23 @@ func (c *Cluster) stop() error {
 // Kill9 ends the program, and so the whole cluster, with SIGKILL.
 func (c *Cluster) Kill9() { c.end() }
 
+// Freeze stops the program's clock without ending it: API server, scheduler, controllers of Kubernetes and the node agents answer
+// nothing until Thaw, while the processes of Pods run on.
+func (c *Cluster) Freeze(t testing.TB) {
+	t.Helper()
+	if err := c.cmd.Process.Signal(syscall.SIGSTOP); err != nil {
+		t.Fatalf("freeze cluster: %v", err)
+	}
+}
+
+// Thaw ends what Freeze began. It does nothing to a cluster that is not frozen.
+func (c *Cluster) Thaw(t testing.TB) {
+	t.Helper()
+	if err := c.cmd.Process.Signal(syscall.SIGCONT); err != nil {
+		t.Fatalf("thaw cluster: %v", err)
+	}
+}
+
 // Restart starts a stopped or killed cluster again on the same folder and addresses.
 func (c *Cluster) Restart(t testing.TB) {
 	t.Helper()

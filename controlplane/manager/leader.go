@@ -113,6 +113,7 @@ func term(ctx context.Context, lock resourcelock.Interface, who *Leadership, lea
 		defer context.AfterFunc(lease, stop)()
 		failed := lead(running)
 		who.leader.CompareAndSwap(who.self, "")
+		slog.Info("leading no more", "leaseLost", lease.Err() != nil, "ending", ctx.Err() != nil)
 		return failed, nil
 	}
 }

@@ -38,11 +38,12 @@ func newReporter(a *Agent, pod *v1.Pod, log *slog.Logger) *reporter {
 	}
 }
 
-// send takes the newest status. With del the Pod object is removed once the status is in.
-func (r *reporter) send(s v1.PodStatus, del bool) {
+// send takes the newest status; seen is what the API server last showed. With del the Pod object is removed once the status
+// is in.
+func (r *reporter) send(s, seen v1.PodStatus, del bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if !del && reflect.DeepEqual(s, r.status) {
+	if !del && reflect.DeepEqual(s, r.status) && !overwritten(s, seen) {
 		return
 	}
 	r.status, r.fresh = s, true
@@ -116,6 +117,19 @@ func (r *reporter) remove(ctx context.Context) error {
 		GracePeriodSeconds: &now,
 		Preconditions:      metav1.NewUIDPreconditions(string(r.uid)),
 	})
+}
+
+// overwritten says whether somebody else changed a condition that the node agent reports. The node lifecycle controller does: while a
+// node is silent, as one on a suspended laptop, it says of its Pods that they are not ready, and leaves it to the node to take that
+// back. A view older than the last report looks the same; the report sent for it changes nothing.
+func overwritten(ours, seen v1.PodStatus) bool {
+	for _, c := range ours.Conditions {
+		i := slices.IndexFunc(seen.Conditions, func(o v1.PodCondition) bool { return o.Type == c.Type })
+		if ownCondition(c.Type) && (i < 0 || seen.Conditions[i].Status != c.Status) {
+			return true
+		}
+	}
+	return false
 }
 
 // ownCondition says whether a node agent reports this condition; the others belong to controllers.

@@ -208,7 +208,7 @@ func (w *worker) step(ctx context.Context) (wake time.Time, done bool) {
 	if gone && p.done {
 		return p.wake, true
 	}
-	w.report.send(w.status, p.done && pod.DeletionTimestamp != nil)
+	w.report.send(w.status, pod.Status, p.done && pod.DeletionTimestamp != nil)
 	return w.nextWake(p), false
 }
 

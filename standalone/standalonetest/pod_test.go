@@ -70,6 +70,35 @@ func emptyDir(at string) option {
 	}
 }
 
+// TestOverwrittenStatus: what somebody else says of a Pod that runs is put right, as after a suspended machine's node was declared
+// silent.
+func TestOverwrittenStatus(t *testing.T) {
+	t.Parallel()
+	s := newSpace(t)
+	s.pod("steady", nil)
+	s.waitPod("steady", "is ready", ready)
+	for _, kind := range []v1.PodConditionType{v1.PodReady, v1.ContainersReady} {
+		patch := fmt.Sprintf(`{"status":{"conditions":[{"type":%q,"status":"False","reason":"NodeNotReady"}]}}`, kind)
+		p, err := s.client.CoreV1().Pods(s.name).Patch(t.Context(), "steady", types.StrategicMergePatchType, []byte(patch), metav1.PatchOptions{}, "status")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if c := conditionOf(p, kind); c != v1.ConditionFalse {
+			t.Fatalf("%s is %s after the patch", kind, c)
+		}
+		s.waitPod("steady", string(kind)+" is true again", func(p *v1.Pod) bool { return conditionOf(p, kind) == v1.ConditionTrue })
+	}
+}
+
+func conditionOf(p *v1.Pod, kind v1.PodConditionType) v1.ConditionStatus {
+	for _, c := range p.Status.Conditions {
+		if c.Type == kind {
+			return c.Status
+		}
+	}
+	return v1.ConditionUnknown
+}
+
 // TestCrashLoopBackOff: a failing container waits between runs, and says so.
 func TestCrashLoopBackOff(t *testing.T) {
 	t.Parallel()

@@ -88,15 +88,19 @@ func (c *cluster) eventually(what string, cond func(ctx context.Context) error) 
 	defer cancel()
 	tick := time.NewTicker(100 * time.Millisecond)
 	defer tick.Stop()
+	var last error
 	for {
 		err := cond(ctx)
 		if err == nil {
 			return
 		}
+		if last == nil || ctx.Err() == nil { // what is cut short says nothing
+			last = err
+		}
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
-			c.t.Fatalf("%s: not within %s: %v", what, wait, err)
+			c.t.Fatalf("%s: not within %s: %v", what, wait, last)
 		}
 	}
 }
@@ -253,7 +257,7 @@ func holding(dir, s string) (pids []int) {
 	return pids
 }
 
-// killInstance sends SIGKILL to the one process of this cluster whose command line has all of the given words.
+// kill sends SIGKILL to the one process of this cluster whose command line has all of the given words.
 func (c *cluster) kill(word string) {
 	c.t.Helper()
 	pids := holding(c.Info.Dir, word)

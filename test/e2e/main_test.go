@@ -34,7 +34,7 @@ func TestCluster(t *testing.T) {
 		run  func(*testing.T, *cluster)
 	}{
 		{"A1", scenarioA1}, {"A13", scenarioA13}, {"A3", scenarioA3}, {"A2", scenarioA2}, {"F1", scenarioF1}, {"F3", scenarioF3},
-		{"FilesystemReadOnly", readOnlyFileSystem}, {"P7", promiseP7}, {"BadInput", badInput}, {"C2", scenarioC2}, {"C3", scenarioC3}, {"C9", scenarioC9},
+		{"FilesystemReadOnly", readOnlyFileSystem}, {"P7", promiseP7}, {"P7APIServer", promiseP7APIServer}, {"BadInput", badInput}, {"C2", scenarioC2}, {"C3", scenarioC3}, {"C9", scenarioC9},
 	} {
 		t.Run(s.name, func(t *testing.T) {
 			outer := c.t
@@ -170,6 +170,42 @@ func promiseP7(t *testing.T, c *cluster) {
 	}
 	c.detach("p7")
 	c.identical("p7", 3)
+}
+
+// managerLease is how long a leading manager's lease lasts.
+const managerLease = 5 * time.Second
+
+// promiseP7APIServer: I/O goes on while the API server answers nothing, long after the leading manager gave up, and while a
+// replica is lost; afterwards everything heals by itself.
+func promiseP7APIServer(t *testing.T, c *cluster) {
+	c.create("p7api", 64*mib, 3)
+	defer c.remove("p7api")
+	d := c.device(c.attach("p7api", "node-1", 3))
+	w := rig.NewWriter(d, 64*mib, 8)
+	stop := make(chan struct{})
+	done := w.Run(stop)
+	victim := c.directoryOn("p7api", "node-2")
+	c.Freeze(t)
+	defer c.Thaw(t)
+	w.AwaitMore(t, 200)
+	c.kill(victim)
+	w.AwaitMore(t, 500)
+	for since := time.Now(); time.Since(since) < 4*managerLease; {
+		w.AwaitMore(t, 500)
+	}
+	c.Thaw(t)
+	c.awaitMembership("p7api", "a set with the replica rebuilt", func(m *longhorn.Membership) bool { return m.Generation >= 3 && len(m.Members) == 3 })
+	c.awaitUsable("p7api", "node-1", 3)
+	close(stop)
+	if err := <-done; err != nil {
+		t.Fatalf("the writer saw an error: %v", err)
+	}
+	w.Verify(t, d)
+	if err := d.Close(); err != nil {
+		t.Fatal(err)
+	}
+	c.detach("p7api")
+	c.identical("p7api", 3)
 }
 
 // withMount mounts the device (after mkfs, if fresh), writes a file or reads it back, and returns its checksum.
