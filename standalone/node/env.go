@@ -56,6 +56,9 @@ func (e *environment) envVars() []kubecontainer.EnvVar {
 	return out
 }
 
+// passedOn are this program's own variables that containers get as well: switches for tests, see docs/frontends.md.
+var passedOn = []string{"ANKOLE_FUSE_RESEND"}
+
 // environment builds a container's variables: ours, the image's, those from ConfigMaps and Secrets as a
 // whole, then the ones listed one by one, each able to refer to those before it.
 func (a *Agent) environment(ctx context.Context, pod *v1.Pod, c *v1.Container, img *Image) (*environment, error) {
@@ -65,6 +68,11 @@ func (a *Agent) environment(ctx context.Context, pod *v1.Pod, c *v1.Container, i
 	env.set("HOSTNAME", a.cfg.Name) // all Pods share their node's network and name, as with hostNetwork
 	for _, kv := range img.Env {
 		if name, value, ok := strings.Cut(kv, "="); ok {
+			env.set(name, value)
+		}
+	}
+	for _, name := range passedOn {
+		if value, ok := os.LookupEnv(name); ok {
 			env.set(name, value)
 		}
 	}

@@ -9,17 +9,27 @@ import (
 )
 
 // transports are the frontends that can be given away.
-var transports = []string{"nbd-unix", "fuse-loop"}
+var transports = []string{"nbd-unix", "fuse-loop", journaled}
+
+// journaled is a block device on a kernel that does not send requests again.
+const journaled = "fuse-loop with a journal"
+
+// noResend has an engine take the kernel for such a one.
+const noResend = "ANKOLE_FUSE_RESEND=off"
 
 // withFrontend prepares a volume that is offered by a transport.
 func withFrontend(t *testing.T, transport string) *place {
 	t.Helper()
-	if transport == "fuse-loop" {
+	if transport != "nbd-unix" {
 		if err := blockdev.Available(); err != nil {
 			t.Skip(err)
 		}
 	}
-	return prepare(t, rig.Config{Replicas: 2, Size: 64 << 20, Transport: transport, Keep: true})
+	cfg := rig.Config{Replicas: 2, Size: 64 << 20, Transport: transport, Keep: true}
+	if transport == journaled {
+		cfg.Transport, cfg.EngineEnv = "fuse-loop", []string{noResend}
+	}
+	return prepare(t, cfg)
 }
 
 // A volume that is written to goes from engine to engine; whoever uses it keeps the connection or the open device, and sees no
@@ -90,9 +100,23 @@ func TestFrontendsComeBack(t *testing.T) {
 }
 
 // After an upgrade the block device is kept for the new engine as it was for the old one: when that is killed, the next one
-// goes on with it.
+// goes on with it. The two may be of different minds about the kernel: what counts is what the one that was killed did.
 func TestDeviceIsKeptAfterHandOver(t *testing.T) {
-	p := withFrontend(t, "fuse-loop")
+	for _, row := range []struct {
+		name     string
+		old, new string
+	}{
+		{"sent again", "fuse-loop", ""},
+		{"with a journal", journaled, noResend},
+		{"with a journal of the new engine", "fuse-loop", noResend},
+	} {
+		t.Run(row.name, func(t *testing.T) { keptAfterHandOver(t, row.old, row.new) })
+	}
+}
+
+func keptAfterHandOver(t *testing.T, old, env string) {
+	p := withFrontend(t, old)
+	p.v.EngineEnv = []string{env}
 	p.old.AwaitUp()
 	d, err := p.old.Target()
 	if err != nil {

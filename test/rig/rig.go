@@ -49,6 +49,8 @@ type Config struct {
 	NoFrontend bool
 	// EngineFlags are added to every engine's command line.
 	EngineFlags []string
+	// EngineEnv is what EngineEnv of the volume is in the beginning.
+	EngineEnv []string
 }
 
 // Volume is a volume under test.
@@ -119,7 +121,7 @@ func Open(t testing.TB, cfg Config) (*Volume, error) {
 	if cfg.Transport == "" {
 		cfg.Transport = "nbd-unix"
 	}
-	v := &Volume{t: t, cfg: cfg, Name: "vol", UUID: uuid.NewString(), Size: cfg.Size, binary: bin, witness: &Witness{}}
+	v := &Volume{t: t, cfg: cfg, EngineEnv: cfg.EngineEnv, Name: "vol", UUID: uuid.NewString(), Size: cfg.Size, binary: bin, witness: &Witness{}}
 	secret := sha256.Sum256([]byte(v.UUID)) // every volume has one of its own
 	v.secret = hex.EncodeToString(secret[:])
 	if v.Dir, v.lock, err = makeDirectory(); err != nil {
