@@ -12,6 +12,7 @@ import (
 	"ankole.storage/dataplane/frontend/frontendtest"
 	"ankole.storage/dataplane/frontend/fuseloop"
 	"ankole.storage/dataplane/frontend/fuseloop/blockdev"
+	"ankole.storage/dataplane/frontend/fuseloop/journal"
 )
 
 // transport is a block device, used through direct I/O.
@@ -20,6 +21,8 @@ type transport struct {
 	dev     *blockdev.Device
 	exposed bool
 	clients []*client
+	// journal is where requests are received, nil: nowhere.
+	journal *journal.Journal
 }
 
 func newTransport(t *testing.T) *transport {
@@ -41,7 +44,7 @@ func (tr *transport) Frontend(t *testing.T, env frontendtest.Env) frontend.Front
 		t.Fatal(err)
 	}
 	f, err := fuseloop.New(fuseloop.Config{
-		Owner: env.Owner, Arena: env.Arena, Device: tr.dev.Handle(), File: tr.cfg.Volume, Size: env.Size,
+		Owner: env.Owner, Arena: env.Arena, Device: tr.dev.Handle(), File: tr.cfg.Volume, Size: env.Size, Journal: tr.journal,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -57,7 +60,7 @@ func (tr *transport) Import(env frontendtest.Env, x frontend.Export) (frontend.F
 		return nil, err
 	}
 	tr.dev = dev
-	return fuseloop.Import(fuseloop.Config{Owner: env.Owner, Arena: env.Arena, File: tr.cfg.Volume}, x)
+	return fuseloop.Import(fuseloop.Config{Owner: env.Owner, Arena: env.Arena, File: tr.cfg.Volume, Journal: tr.journal}, x)
 }
 
 func (tr *transport) Open(t *testing.T) frontendtest.Client {
@@ -128,4 +131,18 @@ func (c *client) WriteZeroes(off, n int64) error {
 func TestConformance(t *testing.T) {
 	needDevices(t)
 	frontendtest.Run(t, func(t *testing.T) frontendtest.Transport { return newTransport(t) })
+}
+
+// TestConformanceWithJournal is the same on a kernel that does not send requests again.
+func TestConformanceWithJournal(t *testing.T) {
+	needDevices(t)
+	frontendtest.Run(t, func(t *testing.T) frontendtest.Transport {
+		tr := newTransport(t)
+		var err error
+		if tr.journal, err = journal.Create(); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { tr.journal.CloseFD() })
+		return tr
+	})
 }
