@@ -31,7 +31,13 @@ const (
 	// lingerTime is how long an engine that has handed over waits for the SIGHUP that tells it to end. Until then the instance
 	// manager lists it, and its end would look like the volume's.
 	lingerTime = time.Minute
+	// lingerLook is how often it looks whether the engine that took over is still there: its end while this one is listed is
+	// the end of the volume's engine, and whoever reads the list should not wait for that until lingerTime is over.
+	lingerLook = 200 * time.Millisecond
 )
+
+// errSuccessorEnded: this engine was told that the volume is taken, and the one that took it ended before this one was told to.
+var errSuccessorEnded = errors.New("the engine that has taken the volume over has ended; start another one")
 
 // asking is an engine that wants to take the volume over.
 type asking struct {
@@ -123,15 +129,15 @@ func (p *engineProcess) handOver(ctx context.Context, a asking) (taken bool, err
 		p.front.export(left.Export)
 	}
 	p.front.forget()
+	next := -1
 	if err == nil {
-		err = p.give(a.conn, left, name)
+		next, err = p.give(a.conn, left, name)
 	}
 	if err == nil {
 		p.front.mu.Unlock()
 		log.Info("volume is handed over")
 		closeExport(left.Export)
-		p.linger(ctx, hangup)
-		return true, nil
+		return true, p.linger(ctx, hangup, next)
 	}
 	log.Warn("live upgrade has failed: taking the volume back", "reason", err)
 	err = p.takeBack(left, name)
@@ -201,18 +207,26 @@ func (p *engineProcess) leave(ctx context.Context, a asking) (left *engine.Left,
 	}
 }
 
-// give offers the volume and returns nil when the other one has taken it. After an error it has not, and never will.
-func (p *engineProcess) give(c *handover.Conn, left *engine.Left, name string) error {
+// give offers the volume, and returns the process that has taken it, for the caller to close. After an error nobody has, and
+// never will.
+func (p *engineProcess) give(c *handover.Conn, left *engine.Left, name string) (pidfd int, err error) {
 	if err := at("left"); err != nil {
-		return err
+		return -1, err
 	}
 	pidfd, pid, err := c.Peer()
 	if err != nil {
-		return fmt.Errorf("the new engine's process: %w", err)
+		return -1, fmt.Errorf("the new engine's process: %w", err)
 	}
-	defer unix.Close(pidfd)
+	if err := p.offerTo(c, pidfd, pid, offer(left, name)); err != nil {
+		unix.Close(pidfd)
+		return -1, err
+	}
+	return pidfd, nil
+}
+
+func (p *engineProcess) offerTo(c *handover.Conn, pidfd, pid int, o *handover.Offer) error {
 	deadline := time.Now().Add(handover.TakeTime)
-	err = c.Send(handover.Message{Offer: offer(left, name)}, deadline)
+	err := c.Send(handover.Message{Offer: o}, deadline)
 	if err == nil {
 		err = at("offered")
 	}
@@ -288,15 +302,29 @@ func (p *engineProcess) offerExport(ctx context.Context, name string, x *fronten
 	return attach(ctx)
 }
 
-// linger keeps the process, which owns nothing any more, until it is told to end.
-func (p *engineProcess) linger(ctx context.Context, hangup <-chan os.Signal) {
+// linger keeps the process, which owns nothing any more, until it is told to end. It is an error if its successor ends first.
+func (p *engineProcess) linger(ctx context.Context, hangup <-chan os.Signal, next int) error {
+	defer unix.Close(next)
 	p.srv.stop()
 	t := time.NewTimer(lingerTime)
 	defer t.Stop()
-	select {
-	case <-hangup:
-	case <-t.C:
-	case <-ctx.Done():
+	look := time.NewTicker(lingerLook)
+	defer look.Stop()
+	for {
+		select {
+		case <-hangup:
+			return nil
+		case <-t.C:
+			return nil
+		case <-ctx.Done():
+			return nil
+		case <-look.C:
+			// A descriptor of a process can be read when it has ended.
+			fds := []unix.PollFd{{Fd: int32(next), Events: unix.POLLIN}}
+			if n, err := unix.Poll(fds, 0); err == nil && n > 0 {
+				return errSuccessorEnded
+			}
+		}
 	}
 }
 

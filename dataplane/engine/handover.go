@@ -79,8 +79,11 @@ const handing = "a live upgrade"
 // cannotLeave tells why the volume cannot be given to a successor that has reached the given members, nil if it can.
 func (e *Engine) cannotLeave(members []string) error {
 	err := e.importReason()
-	if err == nil {
+	switch {
+	case err == nil:
 		err = e.mayChangeContent()
+	case e.importing != nil:
+		err = fmt.Errorf("%w; wait for its end, or cancel it", err)
 	}
 	switch {
 	case err != nil && e.changing != handing:

@@ -199,8 +199,13 @@ func (p *place) ends(end, side string, before int64) {
 		p.useful(p.new)
 	case nobody:
 		rig.Await(p.t, "the new engine ends", func() bool { return !p.new.Alive() })
-		p.old.Signal(syscall.SIGHUP)
-		_ = p.old.Exit()
+		if side == theOld {
+			p.old.Signal(syscall.SIGHUP)
+		}
+		// Without being told, where it was the new one that died after it had taken the volume.
+		if code := p.old.Exit(); side == theNew && code == 0 {
+			p.t.Errorf("the old engine ended with 0 although nobody has the volume:\n%s", p.old.Log())
+		}
 		// Whichever processes have the directories, or any where none has.
 		replicas := p.next
 		if side == theOld {
