@@ -164,11 +164,11 @@ func (d *directory) endWait() {
 	}
 }
 
-// Inspect implements replica.Directory. It begins to wait for the block map; the first time it reads what Acquire would read
-// without one, so that it is in the kernel's memory.
+// Inspect implements replica.Directory. It begins to wait for the block map; where none will come it reads once what Acquire
+// will read, so that it is in the kernel's memory. Not where one will: that look takes seconds on a busy disk.
 func (d *directory) Inspect() (chain.Info, error) {
 	d.wait(true)
-	if !d.warm {
+	if d.waiter == nil && !d.warm {
 		d.warm = true
 		opts := d.opts
 		opts.ReadOnly = true

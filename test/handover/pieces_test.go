@@ -142,7 +142,7 @@ func TestPauseByPieces(t *testing.T) {
 	p.old = p.v.Engine()
 	serves(t, "engine", p.old)
 	p.offline(func(dir string) { scatter(t, filepath.Join(dir, "volume-head-000.img"), pieces, 0) })
-	for i := range 5 {
+	for i := range 3 {
 		p.next = standbys(p.v)
 		p.new = p.v.Upgrade(nil, p.next...)
 		p.taken()
