@@ -141,6 +141,7 @@ func TestPauseByPieces(t *testing.T) {
 	p.v.SpawnEngine()
 	p.old = p.v.Engine()
 	serves(t, "engine", p.old)
+	rig.Await(t, "the members are agreed", func() bool { return strings.Contains(p.old.Log(), "event=members") })
 	p.offline(func(dir string) { scatter(t, filepath.Join(dir, "volume-head-000.img"), pieces, 0) })
 	for i := range 3 {
 		p.next = standbys(p.v)
