@@ -75,7 +75,7 @@ func (b *TargetBinary) run(ctx context.Context, timeout time.Duration, credentia
 	what := strings.Join(verb, " ")
 	r, err := b.Runner.Run(ctx, b.Node, enginebinary.Request{Image: b.Image, Verb: verb, Environment: credential})
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w: %w", what, ErrUnavailable, err)
+		return nil, fmt.Errorf("%s: %w: %w", what, kindOfRun(err), err)
 	}
 	if r.Status != 0 {
 		why, kind := reason(r)

@@ -14,12 +14,13 @@ import (
 // store is an engine binary that knows one thing to print.
 type store struct {
 	result enginebinary.Result
+	err    error
 	got    enginebinary.Request
 }
 
 func (s *store) Run(_ context.Context, _ string, r enginebinary.Request) (enginebinary.Result, error) {
 	s.got = r
-	return s.result, nil
+	return s.result, s.err
 }
 
 // TestBackupTarget is the table of verbs, what they print, and what that means.
@@ -77,6 +78,13 @@ func TestBackupTarget(t *testing.T) {
 	if _, err := b.BackupNameList(t.Context(), target, "v", nil); !errors.Is(err, engineclient.ErrNotFound) {
 		t.Errorf("a volume the target does not know: %v", err)
 	}
+	for run, want := range map[error]error{enginebinary.ErrInvalid: engineclient.ErrInvalid, enginebinary.ErrBusy: engineclient.ErrUnavailable} {
+		s.err = run
+		if _, err := b.BackupGet(t.Context(), "URL", nil); !errors.Is(err, want) || !errors.Is(err, run) {
+			t.Errorf("not run: %v, want %v", err, want)
+		}
+	}
+	s.err = nil
 	s.result.Output = []byte("no JSON")
 	if _, err := b.BackupGet(t.Context(), "URL", nil); !errors.Is(err, engineclient.ErrUnavailable) {
 		t.Errorf("no JSON: %v", err)

@@ -92,15 +92,21 @@ func (b *Binary) runImage(ctx context.Context, t Target, image, what string, ver
 		Image: image, Volume: t.Volume, Engine: t.Engine, Address: t.Address, Verb: verb,
 	})
 	switch {
-	case errors.Is(err, enginebinary.ErrInvalid):
-		return nil, failed(t, what, ErrInvalid, err.Error())
 	case err != nil:
-		return nil, failed(t, what, ErrUnavailable, err.Error())
+		return nil, failed(t, what, kindOfRun(err), err.Error())
 	case r.Status != 0:
 		why, kind := reason(r)
 		return nil, fmt.Errorf("%s on engine %s of volume %s at %s: %w: %s", what, t.Engine, t.Volume, t.Address, kind, why)
 	}
 	return r.Output, nil
+}
+
+// kindOfRun is the kind of the error of a binary that was not run.
+func kindOfRun(err error) error {
+	if errors.Is(err, enginebinary.ErrInvalid) {
+		return ErrInvalid
+	}
+	return ErrUnavailable
 }
 
 // simple is run with a deadline.

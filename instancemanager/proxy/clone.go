@@ -30,11 +30,7 @@ func (s *service) SnapshotClone(ctx context.Context, r *imrpc.EngineSnapshotClon
 	if err != nil {
 		return nil, err
 	}
-	timeout := longTimeout
-	if n := r.GetGrpcTimeoutSeconds(); n > 0 {
-		timeout = min(timeout, time.Duration(n)*time.Second+callTimeout)
-	}
-	c, ctx, cancel, err := s.target(ctx, r.GetProxyEngineRequest(), timeout)
+	c, ctx, cancel, err := s.target(ctx, r.GetProxyEngineRequest(), cloneTimeout(r.GetGrpcTimeoutSeconds()))
 	if err != nil {
 		return nil, err
 	}
@@ -50,6 +46,14 @@ func (s *service) SnapshotClone(ctx context.Context, r *imrpc.EngineSnapshotClon
 		err = status.Error(codes.Aborted, err.Error())
 	}
 	return done(s, err)
+}
+
+// cloneTimeout is what a client asks for and what an engine may take to answer, longTimeout at most. Any number may be asked for.
+func cloneTimeout(seconds int64) time.Duration {
+	if seconds <= 0 || seconds > int64(longTimeout/time.Second) {
+		return longTimeout
+	}
+	return min(longTimeout, time.Duration(seconds)*time.Second+callTimeout)
 }
 
 // SnapshotCloneStatus tells the same of every replica: the engine writes to all of them at once.

@@ -2,7 +2,6 @@ package proxy
 
 import (
 	"context"
-	"errors"
 
 	"google.golang.org/protobuf/types/known/emptypb"
 
@@ -82,7 +81,7 @@ func (s *service) SnapshotRemove(ctx context.Context, r *imrpc.EngineSnapshotRem
 			if err != nil {
 				last = err
 			}
-			if errors.Is(ctx.Err(), context.Canceled) {
+			if ctx.Err() != nil {
 				break
 			}
 		}

@@ -104,7 +104,6 @@ func (s *instances) InstanceLog(r *imrpc.InstanceLogRequest, stream grpc.ServerS
 // that lists slowly is not cut off.
 func (s *instances) InstanceWatch(_ *emptypb.Empty, stream grpc.ServerStreamingServer[emptypb.Empty]) error {
 	subscription := s.m.Watch()
-	defer subscription.Cancel()
 	hint := make(chan struct{}, 1)
 	hint <- struct{}{}
 	ended := make(chan struct{})
