@@ -120,6 +120,7 @@ do_slow() {
 	gotest . -count=1 ./test/handover -deep || failed=1
 	ANKOLE_F3_ROUNDS=100 gotest . -count=1 -parallel 4 -run 'TestF3Rounds$' ./test/e2e || failed=1
 	ANKOLE_FUSE_RESEND=off ANKOLE_F3_ROUNDS=20 gotest . -count=1 -parallel 4 -run 'TestF3Rounds$' ./test/e2e || failed=1
+	ANKOLE_STUBBORN=1 gotest . -count=1 -run 'TestEngineIgnoresStop$' ./test/proxy || failed=1
 	ANKOLE_SOAK=1000 gotest . -count=1 -run 'TestSoak$' ./instancemanager/daemon || failed=1
 	MUTATIONS=all gotest . -count=1 -run 'TestMutations$' ./test/mutation || failed=1
 	# The others need Kubernetes' packages compiled once more, for fuzzing, which takes longer than all of these.

@@ -203,10 +203,21 @@ func (n *node) volume(name string, size int64, replicas int) *volume {
 	n.t.Helper()
 	v := &volume{n: n, name: name, size: size, env: map[string]string{"ANKOLE_VOLUME_UUID": uuid.NewString(),
 		"ANKOLE_VOLUME_SECRET": hex.EncodeToString(bytes.Repeat([]byte{7}, 32))}}
-	args := []string{"--engine-instance-name", v.engineName(), "--volume-name", name, "controller", name, "--frontend", "tgt-blockdev",
-		"--size", fmt.Sprint(size), "--engine-replica-timeout", "8"}
 	for range replicas {
-		args = append(args, "--replica", v.replica())
+		v.replica()
+	}
+	v.offer()
+	return v
+}
+
+// offer starts an engine with the replicas there are, and waits until the volume is offered.
+func (v *volume) offer() {
+	v.n.t.Helper()
+	n, name := v.n, v.name
+	args := []string{"--engine-instance-name", v.engineName(), "--volume-name", name, "controller", name, "--frontend", "tgt-blockdev",
+		"--size", fmt.Sprint(v.size), "--engine-replica-timeout", "8"}
+	for _, address := range v.address {
+		args = append(args, "--replica", address)
 	}
 	v.engine = n.process(&imrpc.ProcessSpec{Name: v.engineName(), Binary: "/engine-binaries/test/longhorn", Args: args, PortCount: 1,
 		PortArgs: []string{"--listen,0.0.0.0:"}, Environment: v.env})
@@ -214,7 +225,6 @@ func (n *node) volume(name string, size int64, replicas int) *volume {
 		a, err := n.out.call(n.t.Context(), "VolumeGet", v.request())
 		return err == nil && a["volume"].(map[string]any)["frontendState"] == "up"
 	})
-	return v
 }
 
 func (v *volume) engineName() string { return v.name + "-e-0" }
