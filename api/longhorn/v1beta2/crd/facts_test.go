@@ -47,6 +47,7 @@ var differences = map[string]string{
 	"Volume spec.engineImage":  "older name of spec.image, accepted and kept equal",
 	"Engine spec.engineImage":  "older name of spec.image, accepted and kept equal",
 	"Replica spec.engineImage": "older name of spec.image, accepted and kept equal",
+	"Engine spec.restartAfter": "the next process follows the failed one that is named at once",
 	"Engine status.membership": "the witness record of the replication protocol is kept in the Engine object",
 
 	"Engine status.membership.volumeUUID":      "part of the witness record",
