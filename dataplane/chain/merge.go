@@ -167,8 +167,11 @@ func (m *merging) piece(source, child disk.File, p filePiece) error {
 	lower, lowerKnown := sum{}, true
 	if mixed {
 		lower, lowerKnown, err = m.look(source, filePiece{p.number, has}, m.sourceSums, nil)
-		if err != nil && !errors.Is(err, disk.ErrIO) {
-			return err // what cannot be read there stays as it is
+		if errors.Is(err, disk.ErrIO) {
+			err, lowerKnown = nil, false // it stays as it is, and whoever reads it is told
+		}
+		if err != nil {
+			return err
 		}
 	}
 	v, known, err := m.look(child, p, m.childSums, source)
@@ -202,8 +205,8 @@ func (m *merging) look(f disk.File, p filePiece, sums *sumsReader, to disk.File)
 	if failed != nil {
 		return sum{}, false, failed
 	}
-	if known && (errors.Is(err, disk.ErrIO) || err == nil && got != want) {
-		m.c.opts.Log.Error("snapshot file is not what it was: what it is merged into will be scrubbed", "file", f.Path(), "offset", p.off(), "error", err)
+	if known && err == nil && got != want {
+		m.c.opts.Log.Error("snapshot file is not what it was: what it is merged into will be scrubbed", "file", f.Path(), "offset", p.off())
 		rot = want
 	}
 	return rot, known, err

@@ -357,8 +357,8 @@ func (c *Chain) eachExtent(l *layer, fn func(disk.Extent) error) error {
 
 // Remap finds out which blocks of [off, off+n) are in the head now, after a write there has failed. One of which only a
 // part was written, or for which space was allocated and nothing written (on a file system that filled up meanwhile), is
-// punched: it reads as zeroes and would hide what is below. Blocks that were in the head before stay there. The caller
-// must hold back I/O to the range.
+// punched: it reads as zeroes and would hide what is below. Blocks that were in the head before stay there, unless a hole
+// was punched before something else failed. The caller must hold back I/O to the range.
 func (c *Chain) Remap(off, n int64) error {
 	c.checkRange(off, n)
 	if n == 0 {
@@ -372,6 +372,8 @@ func (c *Chain) Remap(off, n int64) error {
 	for i, f := range found {
 		b := first + int64(i)
 		switch {
+		case c.m.b[b] == inHeadOnly && !f.allocated:
+			c.m.clear(b, b+1)
 		case c.inHead(b) || !f.allocated:
 		case f.written == blockSize:
 			c.m.setHead(b, b+1, c.headIndex(), c.backing)

@@ -401,6 +401,21 @@ func TestRemapFollowsTheFile(t *testing.T) {
 	w.wantByte(12288, 4096, 1)
 }
 
+// A discard that fails after a hole was punched leaves a map that says so.
+func TestRemapSeesHoles(t *testing.T) {
+	w, fs := newWorld(t, mib)
+	w.fill(0, 8192, 1)
+	w.snapshot("a")
+	w.fill(0, 16384, 2)
+	f, _ := fs.File(w.c.HeadHandle())
+	w.must(f.Punch(8192, 4096))
+	w.must(w.c.Remap(0, 16384))
+	w.must(w.c.CheckMap())
+	w.wantByte(0, 8192, 2)
+	w.wantByte(8192, 4096, 0)
+	w.wantByte(12288, 4096, 2)
+}
+
 // A failed write may leave space without content, as a file system does that fills up in the middle: what is below must
 // show through, at once and after a clean stop.
 func TestRemapLeavesNoUnwrittenExtent(t *testing.T) {
