@@ -17,8 +17,7 @@ import (
 // journaled is a script whose frontends receive into a journal and are killed.
 type journaled struct {
 	*script
-	fd   int // of the journal, as the keeper has it
-	size int
+	fd int // of the journal, as the keeper has it
 }
 
 func newJournaled(tb testing.TB) *journaled {
