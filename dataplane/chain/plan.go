@@ -82,7 +82,8 @@ func (c *Chain) inHead(b int64) bool {
 
 // MarkWritten records that a write of [off, off+n) to the head has completed: reads find it there from now on. Every
 // block the range touches must now be in the head whole: a file holds a block whole or not at all, so the caller widens a write to
-// whole blocks, by what ReadPlan finds at its edges, and holds back other writes to these. It must not be called for a failed write: where the file system did not allocate, the head still has a hole; use Remap then.
+// whole blocks, by what ReadPlan finds at its edges, and holds back other writes to these. It must not be called for a failed
+// write: where the file system did not allocate, the head still has a hole; use Remap then.
 func (c *Chain) MarkWritten(off, n int64) {
 	c.checkRange(off, n)
 	if n == 0 {
