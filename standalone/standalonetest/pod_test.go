@@ -201,7 +201,10 @@ func TestProbes(t *testing.T) {
 
 	livePort := freePort(t, s.c.Nodes[0].Address)
 	s.pod("live", []string{"http", fmt.Sprintf(":%d", livePort), "/probe/" + s.name}, on("node-1"), hostPath("/probe", "/probe"), podIP, func(p *v1.Pod) {
-		p.Spec.Containers[0].LivenessProbe = httpProbe(livePort)
+		// Without a startup probe the first liveness probe may come before the program listens, and its one
+		// permitted failure restarts the container.
+		c := &p.Spec.Containers[0]
+		c.StartupProbe, c.LivenessProbe = tcpProbe(livePort), httpProbe(livePort)
 	})
 	s.waitPod("live", "is ready", ready)
 	if err := os.Remove(flag); err != nil {
