@@ -50,6 +50,9 @@ func diskSyncs(r *run, rnd *rand.Rand) (func(), bool) {
 }
 
 func diskFull(r *run, rnd *rand.Rand) (func(), bool) {
+	if rnd.IntN(3) == 0 { // data has room, a new file has not: only a change of the chain shows it
+		return r.disturb(rnd, "create volume-head-* enospc", "create volume-head-* enospc skip 1", "create *.img enospc")
+	}
 	full := r.v.Replicas
 	if rnd.IntN(3) > 0 {
 		full = []*Replica{pick(rnd, full...)}

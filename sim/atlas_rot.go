@@ -44,7 +44,7 @@ func rot(r *run, rnd *rand.Rand) (func(), bool) {
 // decay chooses the place for rot and makes it. One copy rots, of two at least, while all are there.
 func (r *run) decay(rnd *rand.Rand, hidden bool) bool {
 	names := slices.Sorted(maps.Keys(r.taken))
-	if !r.v.Healthy() || len(r.v.Replicas) < 2 || len(names) == 0 || r.sickDisks > 0 || r.purging() {
+	if !r.v.Healthy() || len(r.v.Replicas) < 2 || len(names) == 0 || r.sickDisks > 0 || r.purging() || r.offline != nil {
 		return false
 	}
 	x, name := pick(rnd, r.v.Replicas...), pick(rnd, names...)

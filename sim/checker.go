@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"errors"
 	"fmt"
 
 	"ankole.storage/block"
@@ -10,7 +11,9 @@ import (
 // entry is one write to one sector: when it began, when it was over (Never while it is not), and when somebody first read
 // it. It has its effect at one moment in between.
 type entry struct {
-	write      uint64
+	write uint64
+	// value is the number that the sector carries then: that of the write, but for a revert.
+	value      uint64
 	begin, end clock.Ticks
 	seen       clock.Ticks
 	zero       bool // the write made the sector zero
@@ -67,12 +70,28 @@ func (c *Checker) Begin(now clock.Ticks, write uint64, off, n int64, zero bool) 
 			s.entries = append(make([]entry, 0, 4), initial)
 			c.touched = append(c.touched, i)
 		}
-		s.entries = append(s.entries, entry{write: write, begin: now, end: clock.Never, seen: clock.Never, zero: zero})
-		if !s.open {
-			s.open = true
-			c.open = append(c.open, i)
-		}
+		c.add(i, entry{write: write, value: write, begin: now, zero: zero})
 	})
+}
+
+// add notes a write to one sector that is being sent.
+func (c *Checker) add(i int64, e entry) {
+	s := &c.sectors[i]
+	e.end, e.seen = clock.Never, clock.Never
+	s.entries = append(s.entries, e)
+	if !s.open {
+		s.open = true
+		c.open = append(c.open, i)
+	}
+}
+
+// Revert notes a revert that is being asked for, as a write to every sector that was ever written. value tells the number that a
+// sector carries afterwards, 0 for zeroes.
+func (c *Checker) Revert(now clock.Ticks, write uint64, value func(sector int64) uint64) {
+	for _, i := range c.touched {
+		v := value(i)
+		c.add(i, entry{write: write, value: v, begin: now, zero: v == 0})
+	}
 }
 
 // End notes that it was acknowledged.
@@ -178,38 +197,47 @@ func (c *Checker) Read(began, now clock.Ticks, off int64, data []byte) {
 			}
 			return
 		}
-		e := s.pick(w)
-		if e == nil {
-			c.fail(i, "sector %d: read write %d, which was overwritten long ago or never made", i, w)
+		e, only, err := s.read(w, began)
+		if err != nil {
+			c.fail(i, "sector %d: read write %d %v and before the read [%d,%d]", i, w, err, began, now)
 			return
 		}
-		// Nothing acknowledged or seen before this read began may have been written entirely after e.
-		for j := range s.entries {
-			o := &s.entries[j]
-			if e.end < o.begin && (o.seen < began || !o.optional && o.end < began) {
-				c.fail(i, "sector %d: read write %d [%d,%d], but write %d [%d,%d] (seen %d) came after it and before the read [%d,%d]",
-					i, w, e.begin, e.end, o.write, o.begin, o.end, o.seen, began, now)
-				return
-			}
-		}
-		if pins {
+		if pins && only {
 			e.seen = min(e.seen, now)
 		}
 	})
 }
 
-// pick finds the entry a read value stands for: zeroes may come from several.
-func (s *sector) pick(w uint64) *entry {
-	var best *entry
+// read finds the write that a read which began at began and saw the value w can have seen, and tells whether it is the only one: zeroes may
+// come from several, and so may what a revert has brought back.
+func (s *sector) read(w uint64, began clock.Ticks) (e *entry, only bool, err error) {
+	err = errors.New("which was overwritten long ago or never made")
 	for i := range s.entries {
-		e := &s.entries[i]
-		if (w != 0 && e.write == w && !e.zero) || (w == 0 && e.zero) {
-			if best == nil || e.begin > best.begin {
-				best = e
-			}
+		x := &s.entries[i]
+		if w != x.value && !(w == 0 && x.zero) || w != 0 && x.zero {
+			continue
+		}
+		if o := s.over(x, began); o != nil {
+			err = fmt.Errorf("[%d,%d], but write %d [%d,%d] (seen %d) came after it", x.begin, x.end, o.write, o.begin, o.end, o.seen)
+			continue
+		}
+		e, only = x, e == nil
+	}
+	if e != nil {
+		err = nil
+	}
+	return e, only, err
+}
+
+// over finds a write that was made entirely after e, and acknowledged or seen before a read that began at began.
+func (s *sector) over(e *entry, began clock.Ticks) *entry {
+	for i := range s.entries {
+		o := &s.entries[i]
+		if e.end < o.begin && (o.seen < began || !o.optional && o.end < began) {
+			return o
 		}
 	}
-	return best
+	return nil
 }
 
 // PowerLost forgets what reads have seen and makes everything unflushed uncertain. That includes writes still

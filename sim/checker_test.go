@@ -89,6 +89,23 @@ func TestChecker(t *testing.T) {
 		}},
 		{"in flight when power was lost", "", func(h history) { h.write(1, 2, 1); h.begin(3, 2); h.lose(4); h.end(5, 2); h.read(6, 7, 1) }},
 		{"begun after power was lost", "came after it", func(h history) { h.write(1, 2, 1); h.lose(3); h.write(4, 5, 2); h.read(6, 7, 1) }},
+		{"zeroes of before a write are not those of a write after it that failed", "", func(h history) {
+			h.c.Oldest = func() clock.Ticks { return 1 }
+			h.begin(2, 1)
+			h.fua(3, 1)
+			h.zero(4, 2)
+			h.read(1, 8, 0)
+			h.maybe(9, 2)
+			h.read(10, 11, 1)
+		}},
+		{"zeroes that can only be those of one write are seen", "came after it", func(h history) {
+			h.begin(2, 1)
+			h.fua(3, 1)
+			h.zero(4, 2)
+			h.read(5, 8, 0)
+			h.maybe(9, 2)
+			h.read(10, 11, 1)
+		}},
 		{"an old read may return what a flush made old", "", func(h history) {
 			h.c.Oldest = func() clock.Ticks { return 3 }
 			h.write(1, 2, 1)

@@ -64,25 +64,31 @@ func (f *Front) Handle(_ clock.Ticks, _ *loop.Done, reqs *[]frontend.Request, ou
 	if f.listening = false; f.suspended {
 		return
 	}
-	for _, c := range f.queue {
-		f.nextID++
-		r := frontend.Request{ID: f.nextID, Kind: c.Kind, FUA: c.FUA, Off: c.Off, Len: c.Len}
+	f.Resume(reqs, nil)
+	if !f.stop {
+		f.listen(out)
+	}
+}
+
+// Resume implements frontend.Resumer: calls wait for memory in their order.
+func (f *Front) Resume(reqs *[]frontend.Request, _ *[]loop.Op) {
+	for len(f.queue) > 0 && !f.suspended && !f.stop {
+		c := f.queue[0]
+		r := frontend.Request{ID: f.nextID + 1, Kind: c.Kind, FUA: c.FUA, Off: c.Off, Len: c.Len}
 		if c.Kind == block.Read || c.Kind == block.Write {
 			b, ok := f.arena.Get(int(c.Len))
 			if !ok {
-				panic("sim: arena too small for the clients")
+				return
 			}
 			r.Buf, c.buf = b, b
 			if c.Fill != nil {
 				c.Fill(f.arena.Bytes(b)[:c.Len])
 			}
 		}
+		f.nextID++
 		f.open[r.ID] = c
 		*reqs = append(*reqs, r)
-	}
-	f.queue = nil
-	if !f.stop {
-		f.listen(out)
+		f.queue = f.queue[1:]
 	}
 }
 
@@ -99,6 +105,9 @@ func (f *Front) Complete(id uint64, code block.Code, _ *[]loop.Op) {
 		// The buffer is ours again: spoil it, so that somebody who still sends from it is found out.
 		clear(data)
 		f.arena.Release(c.buf)
+	}
+	if len(f.queue) > 0 {
+		f.signal.Raise()
 	}
 }
 

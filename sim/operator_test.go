@@ -17,17 +17,47 @@ import (
 	"ankole.storage/dataplane/wire"
 )
 
-// content is what the volume holds, a number for each block: the write that it is from, 0 for zeroes.
+// content is what the volume holds, a number for each of the blocks that are used: the write that it is from, 0 for zeroes.
 type content []uint64
 
-// operator does one thing at a time with a volume, and knows what it must hold, now and at every snapshot. Every write is
-// durable when it is answered. While it does something, processes may die or lose power; what was not answered may have
-// happened or not, but on all replicas alike.
+// The blocks that are used lie in the first operatorRows rows of each of operatorRegions dirty regions, of which the last is no longer than
+// that, and in what expansions have added.
+const (
+	operatorRegions = 3
+	operatorRows    = 16
+	operatorSize    = (operatorRegions-1)*engine.DirtyRegion + operatorRows*block.Size
+)
+
+// size is the volume's in bytes.
+func (c content) size() int64 {
+	return operatorSize + int64(len(c)-operatorRegions*operatorRows)*block.Size
+}
+
+// place is where a block lies.
+func place(i int) int64 {
+	if n := operatorRegions * operatorRows; i >= n {
+		return operatorSize + int64(i-n)*block.Size
+	}
+	return int64(i/operatorRows)*engine.DirtyRegion + int64(i%operatorRows)*block.Size
+}
+
+// operator does one thing at a time with a volume, and knows what it must hold, now and at every snapshot. While it does something,
+// processes may die or lose power, a replica may be away, or its disk may have no room for a new head; what was not answered may have
+// happened or not, and what was not flushed may be gone, but on all replicas alike.
 type operator struct {
 	w    *World
 	v    *Volume
 	rnd  *rand.Rand
 	head content
+	// loose is what else a block of the head may hold, once that is unsure: what it held before writes that are not stable, or
+	// that were never answered.
+	loose  map[int][]uint64
+	unsure bool
+	// mixed are blocks that a loss of power has left with sectors of several writes, by the number that stands for them.
+	mixed map[uint64][]uint64
+	// away is the replica whose node has no power for the time of an operation; room ends a lack of space.
+	away *Replica
+	room func()
 	// snaps are the snapshots that exist and are not removed; live those the head stands on.
 	snaps map[string]content
 	live  []string
@@ -39,12 +69,10 @@ type operator struct {
 	steps  int
 }
 
-const operatorSize = 256 << 10
-
 func newOperator(seed uint64, replicas int) *operator {
 	w := NewWorld(seed)
-	o := &operator{w: w, v: NewVolume(w, replicas, operatorSize), rnd: stream(seed, 7), head: make(content, operatorSize/block.Size),
-		snaps: map[string]content{}, done: map[string]int{}}
+	o := &operator{w: w, v: NewVolume(w, replicas, operatorSize), rnd: stream(seed, 7), head: make(content, operatorRegions*operatorRows),
+		loose: map[int][]uint64{}, mixed: map[uint64][]uint64{}, snaps: map[string]content{}, done: map[string]int{}}
 	var heal func()
 	heal = func() {
 		o.v.Heal()
@@ -59,18 +87,22 @@ func (o *operator) step() error {
 	if !o.w.Until(healTime, o.v.Healthy) {
 		return fmt.Errorf("not healthy: %s", o.v.Current.state.Reason)
 	}
-	for i := range o.rnd.IntN(4) {
-		if err := o.write(i); err != nil {
+	for range o.rnd.IntN(4) {
+		if err := o.write(); err != nil {
 			return err
 		}
 	}
 	ops := []struct {
 		name string
 		do   func() error
-	}{{"snapshot", o.snapshot}, {"snapshot", o.snapshot}, {"snapshot", o.snapshot}, {"remove", o.remove}, {"purge", o.purge}, {"expand", o.expand}, {"revert", o.revert}}
+	}{{"snapshot", o.snapshot}, {"snapshot", o.snapshot}, {"snapshot", o.snapshot}, {"remove", o.remove}, {"purge", o.purge}, {"expand", o.expand},
+		{"revert", o.revert}, {"revert", o.revert}, {"writes", o.writes}, {"writes", o.writes}}
 	op := ops[o.rnd.IntN(len(ops))]
 	o.down = false
 	o.steps++
+	if err := o.trouble(); err != nil {
+		return err
+	}
 	if n := o.steps; o.rnd.IntN(2) == 0 {
 		o.w.After(between(o.rnd, 0, 3*time.Millisecond), func() {
 			if n == o.steps {
@@ -84,38 +116,16 @@ func (o *operator) step() error {
 	o.v.log("operator: %s", op.name)
 	err := op.do()
 	o.steps++
-	if err != nil {
+	if o.calm(); err != nil {
 		return fmt.Errorf("%s: %w", op.name, err)
 	}
-	if o.down && !o.w.Until(healTime, o.v.Healthy) {
+	if !o.w.Until(healTime, o.v.Healthy) {
 		return fmt.Errorf("not healthy after %s: %s", op.name, o.v.Current.state.Reason)
 	}
 	if err := o.check(); err != nil {
 		return fmt.Errorf("after %s: %w", op.name, err)
 	}
 	return nil
-}
-
-// fault lets something die.
-func (o *operator) fault() {
-	switch o.rnd.IntN(6) {
-	case 0:
-		o.v.Replicas[o.rnd.IntN(len(o.v.Replicas))].Kill()
-	case 1:
-		o.v.KillEngine(o.v.Current)
-		for _, r := range o.v.Replicas {
-			r.Kill()
-		}
-	case 2:
-		for _, n := range o.v.Nodes {
-			o.v.PowerOff(n)
-		}
-		for _, n := range o.v.Nodes {
-			n.PowerOn()
-		}
-	default:
-		o.v.KillEngine(o.v.Current)
-	}
 }
 
 var errEngineDied = errors.New("the engine died")
@@ -139,28 +149,11 @@ func (o *operator) ask(message func(reply func(error)) any) error {
 
 // outcome of an operation: done, or in doubt after a fault; an error without one is a violation.
 func (o *operator) outcome(err error) (done bool, violation error) {
+	o.calm()
 	if err != nil && !o.down {
 		return false, err
 	}
 	return err == nil, nil
-}
-
-func (o *operator) write(int) error {
-	o.made++
-	at := o.rnd.IntN(len(o.head))
-	n := min(1+o.rnd.IntN(4), len(o.head)-at)
-	call := &Call{Kind: block.Write, FUA: true, Off: int64(at) * block.Size, Len: int64(n) * block.Size,
-		Fill: func(p []byte) { stamp(p, o.made, int64(at)*block.Size/block.SectorSize) }}
-	code, answered := block.OK, false
-	call.Done = func(c block.Code, _ []byte) { code, answered = c, true }
-	o.v.Current.front.Submit(call)
-	if !o.w.Until(healTime, func() bool { return answered }) || code != block.OK {
-		return fmt.Errorf("write of a healthy volume: answered %t, %s", answered, code)
-	}
-	for i := range n {
-		o.head[at+i] = o.made
-	}
-	return nil
 }
 
 func (o *operator) snapshot() error {
@@ -174,6 +167,7 @@ func (o *operator) snapshot() error {
 	if done || (violation == nil && o.everybodyHas(name)) {
 		o.snaps[name] = slices.Clone(o.head)
 		o.live = append(o.live, name)
+		o.stable()
 	}
 	return violation
 }
@@ -297,20 +291,21 @@ func (o *operator) nothingLeft() error {
 }
 
 func (o *operator) expand() error {
-	size := int64(len(o.head))*block.Size + int64(1+o.rnd.IntN(16))*block.Size
+	grown := append(slices.Clone(o.head), make(content, 1+o.rnd.IntN(16))...)
+	size, name := grown.size(), fmt.Sprintf("expand-%d", grown.size())
 	err := o.ask(func(reply func(error)) any { return engine.Expand{Size: size, Created: created, Reply: reply} })
 	done, violation := o.outcome(err)
 	if violation != nil {
 		return violation
 	}
-	if !done {
-		o.w.Until(healTime, o.v.Healthy)
-		done = o.v.Replicas[0].Chain().Size() == size
+	// The next start may finish the expansion without the snapshot, since nobody was told of that.
+	if done || o.everybodyHas(name) {
+		o.snaps[name] = slices.Clone(o.head)
+		o.live = append(o.live, name)
+		o.stable()
 	}
-	if done {
-		o.snaps[fmt.Sprintf("expand-%d", size)] = slices.Clone(o.head)
-		o.live = append(o.live, fmt.Sprintf("expand-%d", size))
-		o.head = append(o.head, make(content, size/block.Size-int64(len(o.head)))...)
+	if done || o.v.Replicas[0].Chain().Size() == size {
+		o.head = grown
 		if o.rnd.IntN(2) == 0 {
 			o.v.Size = size // the control plane has noticed
 		}
@@ -348,13 +343,13 @@ func (o *operator) revert() error {
 	}
 	if done {
 		o.head, o.live = to, o.live[:i+1]
+		o.stable()
 	}
 	return nil
 }
 
 // holds tells whether a replica has the content at a snapshot.
 func (o *operator) holds(c *chain.Chain, snapshot string, want content) (bool, error) {
-	p := make([]byte, len(want)*block.Size)
 	read := c.ReadAt
 	if snapshot != chain.HeadName {
 		view, err := c.OpenView(snapshot)
@@ -362,18 +357,14 @@ func (o *operator) holds(c *chain.Chain, snapshot string, want content) (bool, e
 			return false, err
 		}
 		defer view.Close()
-		if view.Size() != int64(len(p)) {
-			return false, fmt.Errorf("%s has %d bytes, want %d", snapshot, view.Size(), len(p))
+		if view.Size() != want.size() {
+			return false, fmt.Errorf("%s has %d bytes, want %d", snapshot, view.Size(), want.size())
 		}
 		read = view.ReadAt
 	}
-	if _, err := read(p, 0); err != nil {
-		return false, err
-	}
 	for i, w := range want {
-		got, ok := unstamp(p[i*block.Size:], int64(i)*block.Size/block.SectorSize)
-		if !ok || got != w {
-			return false, nil
+		if got, _, err := blockAt(read, i); err != nil || got != w {
+			return false, err
 		}
 	}
 	return true, nil
@@ -381,6 +372,9 @@ func (o *operator) holds(c *chain.Chain, snapshot string, want content) (bool, e
 
 // check compares every replica with what the operator knows.
 func (o *operator) check() error {
+	if err := o.decide(); err != nil {
+		return err
+	}
 	// Whether a revert whose answer was lost has happened cannot always be told from the content, so what the head stands on
 	// is taken over from the first replica; the others must say the same.
 	for _, r := range o.v.Replicas {
@@ -388,8 +382,8 @@ func (o *operator) check() error {
 		if c == nil {
 			return fmt.Errorf("%s is not open", r.Name)
 		}
-		if c.Size() != int64(len(o.head))*block.Size {
-			return fmt.Errorf("%s has %d bytes, want %d", r.Name, c.Size(), len(o.head)*block.Size)
+		if c.Size() != o.head.size() {
+			return fmt.Errorf("%s has %d bytes, want %d", r.Name, c.Size(), o.head.size())
 		}
 		if same, err := o.holds(c, chain.HeadName, o.head); err != nil || !same {
 			return fmt.Errorf("%s: the head is not what was written: %v", r.Name, err)

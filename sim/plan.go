@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"ankole.storage/dataplane/engine"
 )
 
 // Plan is everything that a seed decides beforehand. A plan can be changed and played again: that is how a failing
@@ -23,8 +25,12 @@ type Plan struct {
 	// HealEvery is how often the control plane looks, at most; ReplaceAfter how long an engine may be out of its reach.
 	HealEvery, ReplaceAfter time.Duration
 	Timeouts                Timeouts
+	// Memory of the processes.
+	Memory Memory
 	// Drift is how much faster the clock of each node goes than the world's, in parts per thousand.
 	Drift []int64
+	// Log bounds the dirty logs of the engines; the zero value means the default, which no simulated volume outgrows.
+	Log engine.LogBounds
 	// Faults in order of time.
 	Faults []Planned
 	// Chores is how many times an operator does something beside the clients.
@@ -66,6 +72,17 @@ const longEvery = 50
 // maxDrift bounds how wrong clocks go, in parts per thousand. Leases allow for a tenth between two.
 const maxDrift = 45
 
+// most is how many clients there are in a crowd: more than the least memory has room for.
+const most = 128
+
+// squeeze gives some plans little memory, and some many clients.
+func (p *Plan) squeeze(r *rand.Rand) {
+	p.Memory = pick(r, plentyOfMemory, leastMemory)
+	if r.IntN(6) == 0 {
+		p.Clients = most/4 + r.IntN(most*3/4+1)
+	}
+}
+
 // PlanFor returns the plan of a seed.
 func PlanFor(seed uint64) Plan {
 	r := stream(seed, 1)
@@ -78,6 +95,7 @@ func PlanFor(seed uint64) Plan {
 			NoReplica: pick(r, 500*time.Millisecond, 5*time.Second, 30*time.Second),
 			Lease:     pick(r, 50*time.Millisecond, 500*time.Millisecond, 2*time.Second, 10*time.Second)},
 	}
+	p.crowd(stream(seed, 5))
 	for range p.Replicas + 1 {
 		p.Drift = append(p.Drift, r.Int64N(2*maxDrift+1)-maxDrift)
 	}
@@ -95,7 +113,18 @@ func PlanFor(seed uint64) Plan {
 		p.Chores = max(p.Chores, 4*faults) // snapshots have to be there before one rots
 	}
 	slices.SortStableFunc(p.Faults, func(a, b Planned) int { return int(a.At - b.At) })
+	p.squeeze(stream(seed, 6))
 	return p
+}
+
+// crowd lets every second volume have more regions than its engines' dirty logs, so that marks are taken away while it is used, and
+// writes wait for room. Most of such a volume stays empty.
+func (p *Plan) crowd(r *rand.Rand) {
+	if r.IntN(2) == 0 {
+		return
+	}
+	p.Size = pick[int64](r, p.Size, 12<<20, 24<<20+8<<10, 48<<20)
+	p.Log = pick(r, engine.LogBounds{Max: 2, High: 1}, engine.LogBounds{Max: 3, High: 2, Low: 1}, engine.LogBounds{Max: 6, High: 4, Low: 2})
 }
 
 func planFault(r *rand.Rand, end time.Duration) Planned {
@@ -128,8 +157,11 @@ func choose[T any](r *rand.Rand, of []T, weight func(*T) int) *T {
 // String describes the plan for a report.
 func (p *Plan) String() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%d replicas, %d bytes, %d clients, %d requests, replica timeout %s, no-replica timeout %s, lease %s, heals every %s, replaces after %s, drift %v‰",
-		p.Replicas, p.Size, p.Clients, p.Operations, p.Timeouts.Replica, p.Timeouts.NoReplica, p.Timeouts.Lease, p.HealEvery, p.ReplaceAfter, p.Drift)
+	fmt.Fprintf(&b, "%d replicas, %d bytes, memory %v, %d clients, %d requests, replica timeout %s, no-replica timeout %s, lease %s, heals every %s, replaces after %s, drift %v‰",
+		p.Replicas, p.Size, p.Memory, p.Clients, p.Operations, p.Timeouts.Replica, p.Timeouts.NoReplica, p.Timeouts.Lease, p.HealEvery, p.ReplaceAfter, p.Drift)
+	if p.Log.Max > 0 {
+		fmt.Fprintf(&b, ", dirty logs of %d regions", p.Log.Max)
+	}
 	if len(p.Skip) > 0 {
 		fmt.Fprintf(&b, ", %d requests left out", len(p.Skip))
 	}

@@ -87,13 +87,13 @@ func (r *Replica) Start() {
 	}
 	at := replicaDir + r.Name
 	r.port += 10
-	arena := v.arena()
+	arena := v.arena(v.Memory.Replica)
 	p := v.W.Spawn(r.Name, arena, r.Node)
 	r.proc = p
 	core, err := replica.New(replica.Config{Member: path.Base(at), VolumeName: v.Name, VolumeUUID: v.UUID, Secret: secret,
 		Chain: r.chain, Directory: (*directory)(r), Listener: p.Listen(fmt.Sprintf("tcp:%s:%d", r.Name, r.port+1)), Arena: arena, Nonce: v.W.nonce, Unix: v.W.Unix,
-		Recreate: func(old *chain.Chain, shape chain.Shape) (*chain.Chain, error) {
-			c, err := chain.Reshape(old, shape)
+		Recreate: func(old *chain.Files, side *chain.Sidecars, shape chain.Shape) (*chain.Chain, error) {
+			c, err := chain.Reshape(old, side, shape)
 			r.chain = c
 			return c, err
 		},
@@ -129,9 +129,9 @@ func (d *directory) Acquire() (c *chain.Chain, err error) {
 }
 
 // Release implements replica.Directory.
-func (d *directory) Release(c *chain.Chain) error {
+func (d *directory) Release(f *chain.Files, s *chain.Sidecars, m chain.Retired) error {
 	d.chain = nil
-	return c.CloseFor(func(m io.WriterTo) error {
+	return f.CloseFor(s, m, func(m io.WriterTo) error {
 		var b bytes.Buffer
 		_, err := m.WriteTo(&b)
 		if d.v.maps == nil {

@@ -20,6 +20,8 @@ type Result struct {
 	Dropped, Rebuilt, Steps int
 	// Simulated is how much time passed in it.
 	Simulated time.Duration
+	// Log counts how often dirty logs were too small.
+	Log engine.LogUse
 	// Chores counts what operators were told is done, by name.
 	Chores map[string]int
 	// MapsTaken counts block maps that were handed over and used.
@@ -52,6 +54,9 @@ type run struct {
 	// taken are the acknowledged snapshots that were not removed, expanded is the largest size that was acknowledged.
 	taken map[string]taken
 	asked []*asked
+	// offline is the engine whose frontend is away for a revert; reverts are those that no later engine has settled.
+	offline *EngineProcess
+	reverts []*reverting
 	// unheard are addresses of replicas that have lost power, and an engine may not have heard of it.
 	unheard  map[string]bool
 	managed  map[string]int
@@ -79,8 +84,11 @@ func Run(seed uint64) Result { return PlanFor(seed).Play() }
 func (p Plan) Play() Result {
 	w := NewWorld(p.Seed)
 	r := &run{plan: p, w: w, check: NewChecker(p.Size), faults: map[string]int{}, managed: map[string]int{}, taken: map[string]taken{}, undo: map[int]func(){}, unheard: map[string]bool{}, faulting: true}
-	r.v = NewVolume(w, p.Replicas, p.Size)
+	r.v = newVolume(w, Identity{volumeName, volumeUUID}, "", p.Replicas, p.Size)
+	r.v.Memory = p.Memory
+	r.v.begin()
 	r.v.Timeouts, r.v.ReplaceAfter, r.v.Bug = p.Timeouts, p.ReplaceAfter, p.Bug
+	r.v.Log = p.Log
 	defer r.v.Close()
 	r.check.Oldest, r.check.Pins = r.oldestRead, r.pins
 	r.v.Serves, r.v.Gone, r.v.Scrubbed, r.v.Rebuilds = r.settle, r.engineGone, r.scrubbed, r.unrot
@@ -94,7 +102,7 @@ func (p Plan) Play() Result {
 	r.plant(p.Bug)
 	err := r.guarded()
 	res := Result{Plan: p, Hash: w.Hash(), Operations: r.check.Reads + r.check.Writes + r.check.Flushes, By: r.faults, Chores: r.managed, Steps: w.Steps,
-		Simulated: time.Duration(w.Now()), Dropped: r.v.Dropped, Rebuilt: r.v.Rebuilt, MapsTaken: r.v.MapsTaken, Err: err, At: -1}
+		Simulated: time.Duration(w.Now()), Dropped: r.v.Dropped, Rebuilt: r.v.Rebuilt, Log: r.v.LogUse, MapsTaken: r.v.MapsTaken, Err: err, At: -1}
 	for _, n := range r.faults {
 		res.Faults += n
 	}
@@ -261,6 +269,9 @@ func (r *run) idle() bool {
 
 // engineGone lets clients go on without an engine.
 func (r *run) engineGone(e *EngineProcess) {
+	if r.offline == e {
+		r.offline = nil
+	}
 	for _, c := range r.clients {
 		c.engineGone(e)
 	}
@@ -275,6 +286,7 @@ func (r *run) settle(e *EngineProcess) {
 			r.check.Maybe(r.w.Now(), q.Write, from, to-from)
 		}
 	}
+	r.settleReverts(e)
 	for _, c := range r.clients {
 		c.replaced(e)
 	}

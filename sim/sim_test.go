@@ -10,6 +10,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"ankole.storage/dataplane/engine"
 )
 
 // seeds is how many seeds a plain test run tries; SEEDS overrides it.
@@ -51,18 +53,20 @@ func TestSeeds(t *testing.T) {
 	total := soak(t, first, n)
 	t.Logf("faults: %v", total.by)
 	summary = total.String()
-	if n >= seeds && (total.faults == 0 || total.rebuilt == 0) {
-		t.Error("nothing was tried: no fault or no rebuild in any seed")
+	if n >= seeds && (total.faults == 0 || total.rebuilt == 0 || total.log.Shrinks == 0 || total.log.Waits == 0) {
+		t.Errorf("not everything was tried in any seed: faults, rebuilds, dirty logs that shrink (%d) and are full (%d)", total.log.Shrinks, total.log.Waits)
 	}
 }
 
 type totals struct {
 	seeds, operations, faults, rebuilt, violations int
 	by                                             map[string]int
+	log                                            engine.LogUse
 }
 
 func (s *totals) String() string {
-	return fmt.Sprintf("%d seeds, %d operations, %d faults, %d rebuilds, %d violations", s.seeds, s.operations, s.faults, s.rebuilt, s.violations)
+	return fmt.Sprintf("%d seeds, %d operations, %d faults, %d rebuilds, %d shrinks of dirty logs, %d violations", s.seeds, s.operations, s.faults, s.rebuilt,
+		s.log.Shrinks, s.violations)
 }
 
 // progressEvery is how many seeds there are to a line of progress.
@@ -109,6 +113,8 @@ func (s *totals) add(t *testing.T, r *Result) {
 	s.operations += r.Operations
 	s.faults += r.Faults
 	s.rebuilt += r.Rebuilt
+	s.log.Shrinks += r.Log.Shrinks
+	s.log.Waits += r.Log.Waits
 	for k, n := range r.By {
 		s.by[k] += n
 	}

@@ -23,8 +23,13 @@ func init() {
 	)
 }
 
-// taken is what a snapshot held when the operator was told that it exists, by offset of checkPiece bytes.
-type taken map[int64][]byte
+// taken is what a snapshot held when the operator was told that it exists.
+type taken struct {
+	// pieces are by offset, of checkPiece bytes: those that could be read of all that somebody had written to.
+	pieces map[int64][]byte
+	// whole: all of them could be read.
+	whole bool
+}
 
 // asked is something that the operator has no answer to yet. What a snapshot may hold must not be forgotten.
 type asked struct {
@@ -69,7 +74,7 @@ func (r *run) takeSnapshot(rnd *rand.Rand, done func()) bool {
 
 // readSnapshot looks at a snapshot on some replica that has it, and holds it against the writes.
 func (r *run) readSnapshot(name string, began clock.Ticks) taken {
-	t := taken{}
+	t := taken{pieces: map[int64][]byte{}}
 	for _, x := range r.v.Replicas {
 		if x.Chain() == nil {
 			continue
@@ -79,15 +84,16 @@ func (r *run) readSnapshot(name string, began clock.Ticks) taken {
 			continue // dropped before it was taken
 		}
 		defer view.Close()
-		_ = r.pieces(func(off, n int64) error { // returns what the function does
+		err = r.pieces(func(off, n int64) error {
 			p := make([]byte, n)
 			if _, err := view.ReadAt(p, off); err != nil {
-				return err
+				return err // its disk is sick
 			}
 			r.check.Read(began, r.w.Now(), off, p)
-			t[off] = p
+			t.pieces[off] = p
 			return nil
 		})
+		t.whole = err == nil
 		return t
 	}
 	return t
@@ -160,8 +166,8 @@ func (r *run) checkTaken(x *Replica, name string) error {
 		return fmt.Errorf("replica %s, acknowledged snapshot %s: %w", x.Name, name, err)
 	}
 	defer view.Close()
-	for _, off := range slices.Sorted(maps.Keys(r.taken[name])) {
-		want := r.taken[name][off]
+	for _, off := range slices.Sorted(maps.Keys(r.taken[name].pieces)) {
+		want := r.taken[name].pieces[off]
 		got := make([]byte, len(want))
 		if _, err := view.ReadAt(got, off); err != nil {
 			return err

@@ -34,7 +34,7 @@ type upgrade struct {
 func (r *run) liveUpgrade(rnd *rand.Rand, done func()) bool {
 	v := r.v
 	e := v.Current
-	if v.upgrade != nil || e == nil || !e.Alive() || !e.state.Serving || !v.reached(e.node) || len(v.Engines) != 1 {
+	if v.upgrade != nil || r.offline != nil || e == nil || !e.Alive() || !e.state.Serving || !v.reached(e.node) || len(v.Engines) != 1 {
 		return false
 	}
 	u := &upgrade{r: r, rnd: rnd, done: done, old: e, next: make([]*Replica, len(v.Replicas))}
@@ -172,6 +172,7 @@ func (u *upgrade) taken() {
 		}
 	}
 	u.pass(u.new)
+	u.new.attach()
 	if v.Serves != nil {
 		v.Serves(u.new)
 	}
@@ -188,14 +189,33 @@ func (u *upgrade) takeBack(left *engine.Left) {
 		}
 	}
 	v.KillEngine(u.new)
-	e := v.newEngine(u.old.node, addrs, func(c *engine.Config) {
+	var e *EngineProcess
+	e = v.newEngine(u.old.node, addrs, func(c *engine.Config) {
 		c.Instance, c.Size, c.Options, c.Counters, c.Purge = u.old.Name, left.Size, left.Options, left.Counters, left.Purge
+		c.Follow = func(follows, _ uint64) bool { return u.goesOn(e, left, follows) }
 	})
 	v.log("%s takes the volume back as %s", u.old.Name, e.Name)
 	v.Engines = append(v.Engines, e)
 	e.Run(e.core)
 	u.pass(e)
 	u.ends(u.old)
+}
+
+// goesOn is what an engine's process does with the clients of a volume that it has taken back (docs/frontends.md): they go on if nobody else
+// has served since. If somebody has, what they have asked for comes too late: the engine ends, and they are disconnected.
+func (u *upgrade) goesOn(e *EngineProcess, left *engine.Left, follows uint64) bool {
+	ok := follows == left.Epoch || follows == left.Epoch+1
+	u.r.w.After(0, func() {
+		switch {
+		case !e.Alive():
+		case ok:
+			e.attach()
+		default:
+			u.r.v.log("%s ends: another engine has served since", e.Name)
+			u.r.v.KillEngine(e)
+		}
+	})
+	return ok
 }
 
 // pass moves the clients of the old engine, and what they have asked for and nobody has read, to another one.
@@ -215,7 +235,6 @@ func (u *upgrade) pass(to *EngineProcess) {
 	to.front.queue, u.old.front.queue = u.old.front.queue, nil
 	to.front.signal.Raise()
 	r.v.Current = to
-	to.Post(engine.AttachFrontend{Frontend: to.front, Reply: func(error) {}})
 }
 
 // fails ends an upgrade: an old engine that has left takes the volume back, of a dead one the control plane takes care.

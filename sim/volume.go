@@ -9,13 +9,21 @@ import (
 	"ankole.storage/clock"
 	"ankole.storage/dataplane/engine"
 	"ankole.storage/dataplane/loop"
+	"ankole.storage/dataplane/replica"
 )
 
 const (
 	volumeUUID = "6f2c9a56-93d3-4b7c-9a5e-2d1f0c6b7a88"
 	volumeName = "sim"
-	// arenaBytes is the memory of a simulated process.
-	arenaBytes = 64 << 20
+)
+
+// Memory is how much simulated processes have for their buffers, in bytes.
+type Memory struct{ Engine, Replica int }
+
+var (
+	// plentyOfMemory is more than anybody asks for here, leastMemory the least that they can work with.
+	plentyOfMemory = Memory{64 << 20, 64 << 20}
+	leastMemory    = Memory{engine.MinArena, replica.MinArena}
 )
 
 var secret = make([]byte, 32)
@@ -28,10 +36,16 @@ type Volume struct {
 	Identity
 	Offline  bool
 	Timeouts Timeouts
+	// Log bounds the engines' dirty logs; the zero value means the default.
+	Log engine.LogBounds
+	// Memory of the processes that are started from now on.
+	Memory Memory
 	// ReplaceAfter is how long an engine may be out of the control plane's reach before another is started elsewhere.
 	ReplaceAfter time.Duration
 	// Bug is a mistake made on purpose.
 	Bug Bug
+	// Trust is whose data a person goes on with, for engines that are started from now on.
+	Trust []string
 	// Nodes are the machines of the replicas and one more.
 	Nodes    []*Node
 	Replicas []*Replica
@@ -54,6 +68,8 @@ type Volume struct {
 	// Dropped counts replicas dropped, Rebuilt rebuilds completed, Repaired changes of a chain that a start made the same.
 	// Unequal those rebuilds that ended in other content than their source's.
 	Dropped, Rebuilt, Repaired, Unequal int
+	// LogUse counts how often dirty logs were too small.
+	LogUse engine.LogUse
 	// maps are the block maps that were handed over last, by replica; MapsTaken counts those that were used.
 	maps      map[string][]byte
 	MapsTaken int
@@ -101,7 +117,14 @@ func NewVolume(w *World, n int, size int64) *Volume {
 
 // NewVolumeOf makes a volume of another identity; its nodes' names begin with prefix.
 func NewVolumeOf(w *World, id Identity, prefix string, n int, size int64) *Volume {
-	v := &Volume{W: w, Size: size, Identity: id, Timeouts: Timeouts{Replica: 8 * time.Second, NoReplica: 30 * time.Second}, ReplaceAfter: time.Second, Witness: &Witness{w: w, cut: map[*Node]int{}}, cut: map[*Node]clock.Ticks{}}
+	v := newVolume(w, id, prefix, n, size)
+	v.begin()
+	return v
+}
+
+// newVolume makes a volume whose replicas do not run yet.
+func newVolume(w *World, id Identity, prefix string, n int, size int64) *Volume {
+	v := &Volume{W: w, Size: size, Identity: id, Memory: plentyOfMemory, Timeouts: Timeouts{Replica: 8 * time.Second, NoReplica: 30 * time.Second}, ReplaceAfter: time.Second, Witness: &Witness{w: w, cut: map[*Node]int{}}, cut: map[*Node]clock.Ticks{}}
 	for i := range n {
 		node := w.NewNode(fmt.Sprintf("%sr%d", prefix, i))
 		v.Nodes = append(v.Nodes, node)
@@ -109,10 +132,14 @@ func NewVolumeOf(w *World, id Identity, prefix string, n int, size int64) *Volum
 		v.Replicas = append(v.Replicas, r)
 	}
 	v.Nodes = append(v.Nodes, w.NewNode(prefix+"x"))
+	return v
+}
+
+// begin starts the replicas.
+func (v *Volume) begin() {
 	for _, r := range v.Replicas {
 		r.Start()
 	}
-	return v
 }
 
 // Close gives memory back.
@@ -154,14 +181,14 @@ func (v *Volume) History() string {
 }
 
 // arena returns an arena for a new process: mapping memory anew for each would take longer than all it does.
-func (v *Volume) arena() *loop.Arena {
-	if n := len(v.spare); n > 0 {
-		a := v.spare[n-1]
-		v.spare = v.spare[:n-1]
+func (v *Volume) arena(budget int) *loop.Arena {
+	if i := slices.IndexFunc(v.spare, func(a *loop.Arena) bool { return a.Budget() == budget }); i >= 0 {
+		a := v.spare[i]
+		v.spare = slices.Delete(v.spare, i, i+1)
 		a.Reset()
 		return a
 	}
-	a := loop.NewArena(arenaBytes)
+	a := loop.NewArena(budget)
 	v.arenas = append(v.arenas, a)
 	return a
 }
@@ -200,18 +227,22 @@ func (v *Volume) StartEngine(node *Node) {
 		return
 	}
 	e.front = newFront(e.Process, e.arena)
+	e.attach()
+}
+
+func (e *EngineProcess) attach() {
 	e.Post(engine.AttachFrontend{Frontend: e.front, Reply: func(error) {}})
 }
 
 // newEngine makes an engine's process that does nothing yet.
 func (v *Volume) newEngine(node *Node, addrs []string, change func(c *engine.Config)) *EngineProcess {
 	v.starts++
-	arena := v.arena()
+	arena := v.arena(v.Memory.Engine)
 	name := fmt.Sprintf("e%d", v.starts)
 	e := &EngineProcess{Process: v.W.Spawn(name, arena, node)}
 	c := engine.Config{VolumeName: v.Name, VolumeUUID: v.UUID, Instance: name,
-		InstanceManager: "im-" + node.Name, Secret: secret, Size: v.Size, Replicas: addrs,
-		ReplicaTimeout: v.Timeouts.Replica, NoReplicaTimeout: v.Timeouts.NoReplica, Lease: v.lease(), Arena: arena,
+		InstanceManager: "im-" + node.Name, Secret: secret, Size: v.Size, Replicas: addrs, Trust: v.Trust,
+		ReplicaTimeout: v.Timeouts.Replica, NoReplicaTimeout: v.Timeouts.NoReplica, Lease: v.lease(), DirtyLog: v.Log, Arena: arena,
 		Witness: &witnessCalls{Witness: v.Witness, p: e.Process}, Nonce: v.W.nonce,
 		OnState: func(s engine.State) { v.changed(e, s) },
 		Event:   func(ev engine.Event) { v.event(name, ev) },
@@ -232,6 +263,8 @@ func (v *Volume) lease() time.Duration {
 
 func (v *Volume) changed(e *EngineProcess, s engine.State) {
 	was := e.state.Scrub
+	v.LogUse.Shrinks += s.Log.Shrinks - e.state.Log.Shrinks
+	v.LogUse.Waits += s.Log.Waits - e.state.Log.Waits
 	e.state = s
 	if v.Scrubbed != nil && was != nil && was.Running && s.Scrub != nil && !s.Scrub.Running {
 		v.Scrubbed(e, s.Scrub)

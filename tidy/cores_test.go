@@ -90,6 +90,30 @@ func TestSleeps(t *testing.T) {
 	}
 }
 
+// standardOutputs may use the standard output or error of a process in the data plane or the instance manager.
+var standardOutputs = exceptions{
+	"dataplane/command/command.go":                 "verbs that ask an engine end after one answer; whoever serves has a logwriter.Writer",
+	"instancemanager/daemon/config.go":             "instances' output, through a logwriter.Writer (instancemanager/process)",
+	"instancemanager/instancetest/instancetest.go": "plays instances in tests",
+}
+
+// TestNobodyWaitsForALog: only package logwriter writes to the standard error of processes that serve.
+func TestNobodyWaitsForALog(t *testing.T) {
+	t.Parallel()
+	r := newRule(t, "a pipe that nobody reads holds up whoever writes to it, with the locks that are held and the volume that is served", standardOutputs)
+	for _, s := range sources(t) {
+		if s.test || !strings.HasPrefix(s.name, "dataplane/") && !strings.HasPrefix(s.name, "instancemanager/") {
+			continue
+		}
+		ast.Inspect(s.ast, func(n ast.Node) bool {
+			if name, ok := selector(n, "os"); ok && (name == "Stderr" || name == "Stdout") {
+				r.broken(s.name, "%s: uses os.%s", s.at(n), name)
+			}
+			return true
+		})
+	}
+}
+
 // TestSkips: a test that does not run says why.
 func TestSkips(t *testing.T) {
 	t.Parallel()

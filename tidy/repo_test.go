@@ -118,6 +118,7 @@ var parseAll = sync.OnceValues(func() ([]*source, error) {
 		return nil, err
 	}
 	var sources []*source
+	fset := token.NewFileSet()
 	for _, name := range all {
 		if !strings.HasSuffix(name, ".go") || strings.Contains(name, "/testdata/") {
 			continue
@@ -126,7 +127,6 @@ var parseAll = sync.OnceValues(func() ([]*source, error) {
 		if err != nil {
 			return nil, err
 		}
-		fset := token.NewFileSet()
 		file, err := parser.ParseFile(fset, name, data, parser.ParseComments|parser.SkipObjectResolution)
 		if err != nil {
 			return nil, err

@@ -17,7 +17,7 @@ tool() { # tool <import path>: builds a pinned program into bin/tools; the build
 
 generate_proto() { # generate_proto <repository>
 	command -v protoc >/dev/null || {
-		echo "generate: protoc is missing; install the package protobuf-compiler" >&2
+		echo "generate: protoc is missing; install the packages protobuf-compiler and libprotobuf-dev" >&2
 		exit 1
 	}
 	tool google.golang.org/protobuf/cmd/protoc-gen-go

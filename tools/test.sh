@@ -111,8 +111,11 @@ do_e2e() {
 
 do_slow() {
 	failed=0
-	SEEDS=20000 gotest . -count=1 -timeout 40m ./sim || failed=1
-	UPGRADES=50 UPGRADES_TABLE="$work/upgrades" gotest . -count=1 -run 'TestUpgradesUnderLoad$' ./test/upgrade || failed=1
+	# Other seeds with each commit, so that the histories that were played grow with every run; FROM and SEEDS say otherwise.
+	from=${FROM:-$((0x$(git rev-parse --short=6 HEAD | cut -c1-6) * 1000 + 100000))}
+	echo "simulating ${SEEDS:=8000} seeds from $from on"
+	SEEDS=$SEEDS FROM=$from gotest . -count=1 -timeout 40m ./sim || failed=1
+	UPGRADES=50 UPGRADES_TABLE="$work/upgrades" gotest . -count=1 -timeout 8m -run 'TestUpgradesUnderLoad$' ./test/upgrade || failed=1
 	[ ! -f "$work/upgrades" ] || cat "$work/upgrades"
 	ROUNDS=210 gotest . -count=1 ./test/crash || failed=1
 	gotest . -count=1 ./test/powerloss -deep -trials 150 || failed=1

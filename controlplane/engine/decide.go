@@ -71,9 +71,15 @@ func decide(now time.Time, e *v1beta2.Engine, s seen) loop.Decision {
 	return loop.Decision{}
 }
 
+// stop orders the engine's end. On the node where it is to run another process may follow it, for which the instance manager keeps the
+// volume's block device if this one dies; elsewhere, and when the volume is detached or deleted, none does.
 func stop(e *v1beta2.Engine, im *v1beta2.InstanceManager, s seen) loop.Decision {
+	last := e.DeletionTimestamp != nil || e.Spec.NodeID == "" || e.Spec.NodeID != im.Spec.NodeID
 	return loop.Decision{
 		Do: loop.Call{What: "stop engine " + e.Name + " in " + im.Name, Do: func(ctx context.Context) error {
+			if last {
+				return s.Processes.DeleteLast(ctx, im, e.Name)
+			}
 			return s.Processes.Delete(ctx, im, e.Name, "")
 		}},
 		Events:        []loop.Event{{Reason: naming.EventStop, Message: "Stopping engine " + e.Name + " in " + im.Name}},

@@ -348,3 +348,50 @@ func TestTrimMarksTheChain(t *testing.T) {
 		}
 	}
 }
+
+// TestLastProcessOnANode: the instance manager keeps the block device of an engine that dies for the next one, until it is told that
+// there will be none: the volume is detached, deleted, or attached elsewhere.
+func TestLastProcessOnANode(t *testing.T) {
+	for name, c := range map[string]struct {
+		change func(e *v1beta2.Engine, s *seen)
+		order  string
+	}{
+		"to be started again": {func(e *v1beta2.Engine, _ *seen) { e.Spec.DesireState = v1beta2.InstanceStateStopped }, "delete im-1/v-e-0"},
+		"detached": {func(e *v1beta2.Engine, _ *seen) {
+			e.Spec.DesireState, e.Spec.NodeID = v1beta2.InstanceStateStopped, ""
+		}, "delete last im-1/v-e-0"},
+		"detached after it was killed": {func(e *v1beta2.Engine, s *seen) {
+			e.Spec.DesireState, e.Spec.NodeID = v1beta2.InstanceStateStopped, ""
+			p := s.Managers[0].Status.InstanceEngines["v-e-0"]
+			p.Status.State = v1beta2.InstanceStateError
+			s.Managers[0].Status.InstanceEngines["v-e-0"] = p
+		}, "delete last im-1/v-e-0"},
+		"deleted": {func(e *v1beta2.Engine, _ *seen) {
+			e.DeletionTimestamp = &metav1.Time{Time: now}
+		}, "delete last im-1/v-e-0"},
+		"attached elsewhere": {func(e *v1beta2.Engine, s *seen) {
+			e.Spec.NodeID = "n2"
+			other := *s.Managers[0].DeepCopy()
+			other.Name, other.Spec.NodeID, other.Status.InstanceEngines = "im-2", "n2", nil
+			s.Managers = append(s.Managers, other)
+			e.Status.InstanceManagerName = "im-2"
+		}, "delete last im-1/v-e-0"},
+	} {
+		e, s := running()
+		fake := &instance.Fake{}
+		s.Processes = fake
+		settle(e, s)
+		c.change(e, &s)
+		_, d := settle(e, s)
+		if d.Do == nil {
+			t.Errorf("%s: nothing is done", name)
+			continue
+		}
+		if err := d.Do.(loop.Call).Do(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if got := fake.Orders(); !slices.Equal(got, []string{c.order}) {
+			t.Errorf("%s: orders %q, want %s", name, got, c.order)
+		}
+	}
+}

@@ -12,7 +12,7 @@ import (
 // Fake is a Processes that only notes what it is asked for, for tests.
 type Fake struct {
 	mu sync.Mutex
-	// Orders are "create <instance manager>/<process>" and "delete …", with "@<UUID>" if one is named, in order.
+	// Orders are "create <instance manager>/<process>", "delete …", with "@<UUID>" if one is named, and "delete last …", in order.
 	orders  []string
 	Created []Process
 }
@@ -35,6 +35,14 @@ func (f *Fake) Delete(_ context.Context, im *v1beta2.InstanceManager, name, uuid
 		order += "@" + uuid
 	}
 	f.orders = append(f.orders, order)
+	return nil
+}
+
+// DeleteLast implements Processes.
+func (f *Fake) DeleteLast(_ context.Context, im *v1beta2.InstanceManager, name string) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.orders = append(f.orders, fmt.Sprintf("delete last %s/%s", im.Name, name))
 	return nil
 }
 

@@ -41,6 +41,8 @@ type Processes interface {
 	Create(ctx context.Context, im *v1beta2.InstanceManager, p Process) error
 	// Delete orders the end of a process, only of that UUID unless it is empty; one that does not exist is no error.
 	Delete(ctx context.Context, im *v1beta2.InstanceManager, name, uuid string) error
+	// DeleteLast is Delete for a process that no other one of its name follows in that instance manager.
+	DeleteLast(ctx context.Context, im *v1beta2.InstanceManager, name string) error
 }
 
 // Action is what Step asks for.

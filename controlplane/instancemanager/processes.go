@@ -95,13 +95,28 @@ func (c *Callers) Create(ctx context.Context, im *v1beta2.InstanceManager, p ins
 
 // Delete orders the end of a process; one that does not exist, or has another UUID, is no error.
 func (c *Callers) Delete(ctx context.Context, im *v1beta2.InstanceManager, name, uuid string) error {
+	return c.delete(ctx, im, func(ctx context.Context, cl *imclient.Client) error {
+		_, err := cl.ProcessDelete(ctx, name, uuid)
+		return err
+	})
+}
+
+// DeleteLast is Delete for a process that no other one of its name follows there.
+func (c *Callers) DeleteLast(ctx context.Context, im *v1beta2.InstanceManager, name string) error {
+	return c.delete(ctx, im, func(ctx context.Context, cl *imclient.Client) error {
+		_, err := cl.ProcessDeleteLast(ctx, name, "")
+		return err
+	})
+}
+
+func (c *Callers) delete(ctx context.Context, im *v1beta2.InstanceManager, order func(context.Context, *imclient.Client) error) error {
 	cl, err := c.client(im)
 	if err != nil {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	if _, err := cl.ProcessDelete(ctx, name, uuid); !errors.Is(err, imclient.ErrNotFound) {
+	if err := order(ctx, cl); !errors.Is(err, imclient.ErrNotFound) {
 		return err
 	}
 	return nil

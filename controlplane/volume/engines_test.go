@@ -85,6 +85,11 @@ func (w *world) Delete(_ context.Context, im *v1beta2.InstanceManager, name, uui
 	return nil
 }
 
+// DeleteLast implements instance.Processes.
+func (w *world) DeleteLast(ctx context.Context, im *v1beta2.InstanceManager, name string) error {
+	return w.Delete(ctx, im, name, "")
+}
+
 // end lets a process end: with an error it stays listed, without one it is gone.
 func (w *world) end(key, why string) {
 	p := w.procs[key]

@@ -20,7 +20,8 @@ import (
 // doubtful (a sidecar that is void, a set that overflows) ends the entry or widens it.
 //
 // A replica that is being rebuilt keeps an entry of the same kind about itself: what its content was when its record was
-// made void, and what it has written on its own. An interrupted rebuild goes on from there.
+// made void, and what it has written on its own. An interrupted rebuild goes on from there. So does one that has stored a
+// record which does not name it.
 
 // Bounds of ankole.absent.
 const (
@@ -209,7 +210,7 @@ func createAbsent(fs disk.Meta, dir string, stamp Stamp, size int64) (*slotFile,
 // openAbsent reads the entries. Whatever is wrong with them, they are forgotten: that costs a comparison later. Entries of
 // members that the record names were left by a crash: before the record without them was written, or after the one that
 // names them again.
-func (c *Chain) openAbsent(stamp Stamp, mode disk.Mode) error {
+func (c *Sidecars) openAbsent(stamp Stamp, mode disk.Mode) error {
 	info, err := c.fs.Stat(c.path(absentName))
 	if isNotFound(err) {
 		return nil
@@ -222,37 +223,38 @@ func (c *Chain) openAbsent(stamp Stamp, mode disk.Mode) error {
 		return nil
 	}
 	f, payload, err := openSlotFileOf(size, c.fs, c.path(absentName), absentMagic, stamp, mode)
-	if err != nil || f == nil {
+	if err = c.unreadable(err, true); err != nil || f == nil {
 		return err
 	}
 	c.absentFile = f
 	entries, err := decodeAbsent(payload)
+	for i := range entries {
+		if n, share := len(encodeAbsent(entries[i:i+1])), absentFixed+absentBits(size); err == nil && n > share {
+			err = fmt.Errorf("%w: entry of absent member %q has %d bytes, its share is %d", ErrCorrupt, entries[i].Member, n, share)
+		}
+	}
 	if err != nil {
-		c.opts.Log.Warn("list of absent members is damaged and forgotten", "dir", c.dir, "error", err)
+		c.log.Warn("list of absent members is damaged and forgotten", "dir", c.dir, "error", err)
 		return nil
 	}
 	c.absent = c.withoutNamed(entries, &c.record)
 	return nil
 }
 
-// settleAbsent corrects what a crash between an entry and the change it announced has left: called when the layers are
+// recoverAbsent corrects what a crash between an entry and the change it announced has left: called when the layers are
 // known.
-func (c *Chain) settleAbsent() {
+func (c *Sidecars) recoverAbsent(f *Files) {
 	for i := range c.absent {
 		a := &c.absent[i]
-		if a.First != "" && !a.Gone && c.disks[snapshotFile(a.First)] == nil {
+		if a.First != "" && !a.Gone && f.disks[snapshotFile(a.First)] == nil {
 			a.First = "" // the rotation was not committed
 		}
 	}
 }
 
-// withoutNamed returns the entries that count beside record r: of members it does not name, and the replica's own while r
-// is void.
-func (c *Chain) withoutNamed(entries []Absent, r *Record) []Absent {
+// withoutNamed returns the entries that count beside record r: of members it does not name, the replica itself included.
+func (c *Sidecars) withoutNamed(entries []Absent, r *Record) []Absent {
 	return slices.DeleteFunc(slices.Clone(entries), func(a Absent) bool {
-		if a.Member == r.Self {
-			return r.Generation > 0
-		}
 		return r.has(a.Member)
 	})
 }
@@ -262,7 +264,7 @@ func (r *Record) has(member string) bool {
 }
 
 // Absent returns the entry of a member, the replica's own name for its own.
-func (c *Chain) Absent(member string) (Absent, bool) {
+func (c *Sidecars) Absent(member string) (Absent, bool) {
 	for i := range c.absent {
 		if c.absent[i].Member == member {
 			return c.absent[i].clone(), true
@@ -272,7 +274,7 @@ func (c *Chain) Absent(member string) (Absent, bool) {
 }
 
 // Structure identifies the present live chain. It must not run beside a metadata operation.
-func (c *Chain) Structure() Structure {
+func (c *Files) Structure() Structure {
 	h := sha256.New()
 	for i := c.bottomIndex(); i < len(c.layers)-1; i++ {
 		h.Write([]byte(c.layers[i].name + "\n"))
@@ -282,17 +284,20 @@ func (c *Chain) Structure() Structure {
 
 // beginAbsences is the first half of a new record: entries for the members it no longer names are durable before it takes
 // effect.
-func (c *Chain) beginAbsences(next *Record) error {
+func (c *Sidecars) beginAbsences(next *Record, structure Structure, anew bool) error {
+	if anew {
+		return c.forgetAbsent()
+	}
 	if !c.recordValid || c.record.Generation == 0 || next.Generation == 0 {
 		return nil
 	}
 	entries := slices.Clone(c.absent)
 	for _, m := range c.record.Members {
-		if m.Name == c.record.Self || next.has(m.Name) {
+		if next.has(m.Name) {
 			continue
 		}
 		entries = slices.DeleteFunc(entries, func(a Absent) bool { return a.Member == m.Name })
-		a := Absent{Member: m.Name, Since: c.record.ID(), Structure: c.Structure()}
+		a := Absent{Member: m.Name, Since: c.record.ID(), Structure: structure}
 		if len(c.record.Replaces) > 0 {
 			a.Before = c.agreed
 		}
@@ -304,15 +309,24 @@ func (c *Chain) beginAbsences(next *Record) error {
 	return c.writeAbsent(entries[max(0, len(entries)-MaxAbsent):])
 }
 
+// forgetAbsent forgets what is known about absent members, because another history begins: theirs may go beyond the one that is given up
+// here, by themselves or through a rebuild from who had more.
+func (c *Sidecars) forgetAbsent() error {
+	if len(c.absent) == 0 {
+		return nil
+	}
+	return c.writeAbsent(nil)
+}
+
 // noteAgreed remembers the last record that names nobody it competes with.
-func (c *Chain) noteAgreed() {
+func (c *Sidecars) noteAgreed() {
 	if c.recordValid && c.record.Generation > 0 && len(c.record.Replaces) == 0 {
 		c.agreed = c.record.ID()
 	}
 }
 
 // endAbsences is the second half: members that the record names are there again.
-func (c *Chain) endAbsences() error {
+func (c *Sidecars) endAbsences() error {
 	left := c.withoutNamed(c.absent, &c.record)
 	if len(left) == len(c.absent) {
 		return nil
@@ -322,15 +336,15 @@ func (c *Chain) endAbsences() error {
 
 // writeAbsent makes entries durable. A directory whose sidecar is missing gets one; without room for it the entries are
 // lost, which a full comparison makes good.
-func (c *Chain) writeAbsent(entries []Absent) error {
+func (c *Sidecars) writeAbsent(entries []Absent) error {
 	if c.absentFile == nil {
 		if len(entries) == 0 {
 			c.absent = nil
 			return nil
 		}
-		f, err := createAbsent(c.fs, c.dir, c.vm.stamp(), c.vm.Size)
+		f, err := createAbsent(c.fs, c.dir, c.stamp, c.size)
 		if errors.Is(err, disk.ErrNoSpace) {
-			c.opts.Log.Warn("no room to remember what an absent replica misses; it will be compared in full", "dir", c.dir)
+			c.log.Warn("no room to remember what an absent replica misses; it will be compared in full", "dir", c.dir)
 			c.absent = nil
 			return removeIfThere(c.fs, c.path(absentName))
 		}
@@ -354,7 +368,7 @@ func (c *Chain) writeAbsent(entries []Absent) error {
 }
 
 // editAbsent changes every entry by fn, which tells whether it changed anything, and makes that durable.
-func (c *Chain) editAbsent(fn func(a *Absent) bool) error {
+func (c *Sidecars) editAbsent(fn func(a *Absent) bool) error {
 	if len(c.absent) == 0 {
 		return nil
 	}
@@ -370,7 +384,7 @@ func (c *Chain) editAbsent(fn func(a *Absent) bool) error {
 }
 
 // regionsLeave puts the regions that are in the dirty log and not in next into every entry. nil is every region.
-func (c *Chain) regionsLeave(next []Region) error {
+func (c *Sidecars) regionsLeave(next []Region) error {
 	if len(c.absent) == 0 || next == nil {
 		return nil
 	}
@@ -381,7 +395,7 @@ func (c *Chain) regionsLeave(next []Region) error {
 	limit := absentBits(c.absentFile.size)
 	return c.editAbsent(func(a *Absent) bool {
 		if !c.regionsKnown {
-			a.Regions.AddAll(c.vm.Size, limit)
+			a.Regions.AddAll(c.size, limit)
 			return true
 		}
 		changed := false
@@ -396,8 +410,8 @@ func (c *Chain) regionsLeave(next []Region) error {
 }
 
 // headBecomes notes, before it happens, that the head becomes a snapshot.
-func (c *Chain) headBecomes(file string) error {
-	c.settleAbsent() // an earlier attempt may have failed
+func (c *Sidecars) headBecomes(f *Files, file string) error {
+	c.recoverAbsent(f) // an earlier attempt may have failed
 	name := displayName(file)
 	return c.editAbsent(func(a *Absent) bool {
 		if a.First == "" && !a.Gone && !a.HasChanged(HeadName) {
@@ -409,7 +423,7 @@ func (c *Chain) headBecomes(file string) error {
 }
 
 // headGoes notes, before it happens, that the head is given up.
-func (c *Chain) headGoes() error {
+func (c *Sidecars) headGoes() error {
 	return c.editAbsent(func(a *Absent) bool {
 		if a.First != "" || a.Gone {
 			return false
@@ -420,7 +434,7 @@ func (c *Chain) headGoes() error {
 }
 
 // layersChange notes, before it happens, that the files of snapshots change or go.
-func (c *Chain) layersChange(files ...string) error {
+func (c *Sidecars) layersChange(files ...string) error {
 	return c.editAbsent(func(a *Absent) bool {
 		changed := false
 		for _, f := range files {
@@ -431,7 +445,7 @@ func (c *Chain) layersChange(files ...string) error {
 }
 
 // layerGoes notes, before it happens, that a snapshot is removed.
-func (c *Chain) layerGoes(file string) error {
+func (c *Sidecars) layerGoes(file string) error {
 	name := displayName(file)
 	return c.editAbsent(func(a *Absent) bool {
 		gone := a.First == name && !a.Gone
@@ -444,13 +458,13 @@ func (c *Chain) layerGoes(file string) error {
 // the replica's own entry what its content is: base is kept over any number of interrupted rebuilds. fresh are the
 // snapshots that will be made anew, HeadName for a new head; they are never taken for what they were at the base. What is
 // known about other absent members is forgotten: the regions that leave the others' logs meanwhile are not seen here.
-func (c *Chain) VoidForRebuild(void Record, first string, fresh []string) error {
-	if err := c.usable(); err != nil {
+func (c *Files) VoidForRebuild(s *Sidecars, void Record, first string, fresh []string) error {
+	if err := errors.Join(c.usable(), s.usable()); err != nil {
 		return err
 	}
-	own := Absent{Member: void.Self, Since: c.record.ID(), Structure: c.Structure()}
-	known := c.recordValid && c.record.Generation > 0
-	if a, ok := c.Absent(void.Self); ok && !known {
+	own := Absent{Member: void.Self, Since: s.record.ID(), Structure: c.Structure()}
+	known := s.recordValid && s.record.has(void.Self)
+	if a, ok := s.Absent(void.Self); ok && !known {
 		own, known = a, true
 	}
 	var entries []Absent
@@ -463,13 +477,18 @@ func (c *Chain) VoidForRebuild(void Record, first string, fresh []string) error 
 		}
 		entries = []Absent{own}
 	}
-	if err := c.writeAbsent(entries); err != nil {
+	if err := s.writeAbsent(entries); err != nil {
 		return err
 	}
 	void.Epoch, void.Generation, void.Members, void.State = 0, 0, nil, MemberWO
-	if err := c.WriteRecord(void); err != nil {
+	if err := c.WriteRecord(s, void); err != nil {
 		return err
 	}
 	// Whatever it wrote alone goes from the log, which is the engine's from now on, into its own entry.
-	return c.WriteDirty([]Region{})
+	return s.WriteDirty([]Region{})
+}
+
+// VoidForRebuild is Files.VoidForRebuild.
+func (c *Chain) VoidForRebuild(void Record, first string, fresh []string) error {
+	return c.Files.VoidForRebuild(c.Sidecars, void, first, fresh)
 }

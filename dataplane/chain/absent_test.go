@@ -285,6 +285,24 @@ func TestBaseOutlivesInterruptedRebuilds(t *testing.T) {
 	}
 }
 
+// A replica that stores a record which replaces it remembers what its content was: a rebuild looks at what has changed since, as if it
+// had stored nothing.
+func TestBaseOutlivesARecordThatReplacesTheReplica(t *testing.T) {
+	w := absentWorld(t)
+	w.must(w.record(4, "v-2", "v-3"))
+	w.must(w.record(5, "v-2"))
+	w.must(w.c.WriteDirty([]chain.Region{1, 2}))
+	w.reopen()
+	if got := say(w.c, "v-1"); got != "since e1 g3 [3+1]" {
+		t.Fatal(got)
+	}
+	w.must(w.c.VoidForRebuild(voidRecord(w), "", nil))
+	w.reopen()
+	if got := say(w.c, "v-1"); got != "since e1 g3 [1+3]" {
+		t.Fatalf("when a rebuild has begun: %s", got)
+	}
+}
+
 // A sidecar that is missing is made again when it is needed; with a full disk the entry is lost and nothing else.
 func TestAbsentSidecarIsMadeWhenNeeded(t *testing.T) {
 	w := absentWorld(t)

@@ -12,13 +12,15 @@ import (
 
 const blockSize = block.Size
 
-// Values of the block map: where the newest data of a block is. Anything else is an index into Chain.layers.
+// Values of the block map: where the newest data of a block is. Anything else is an index into table.layers.
 const (
 	// inNone: in no file of the chain: the backing file, or zeroes.
 	inNone = 0
 	// inHeadOnly: in the head, and certainly in nothing below it, so that punching it reads as zeroes. Blocks in
 	// the head of which that is not known have the head's index instead.
 	inHeadOnly = 255
+	// inVoid: hidden by whiteouts, in the topmost file or above it: zeroes. Something below may hold the block.
+	inVoid = 254
 )
 
 // mapPage is how many blocks one page of the map covers: 16 MiB of volume.
@@ -36,19 +38,36 @@ type blockMap struct {
 
 // resize grows the map to cover size bytes.
 func (m *blockMap) resize(size int64) error {
-	blocks := int(size / blockSize)
-	need := (blocks + mapPage - 1) / mapPage * mapPage
-	if need > len(m.mapped) {
-		if err := m.remap(need); err != nil {
-			return fmt.Errorf("%w: no memory for the block map of %d bytes: %v", ErrNoMemory, need, err)
-		}
+	err := m.reserve(size)
+	if err == nil {
+		m.extend(int(size / blockSize))
 	}
+	return err
+}
+
+// pagesOf is how many bytes of map, whole pages, cover a number of blocks.
+func pagesOf(blocks int) int { return (blocks + mapPage - 1) / mapPage * mapPage }
+
+// reserve makes room for size bytes.
+func (m *blockMap) reserve(size int64) error {
+	need := pagesOf(int(size / blockSize))
+	if need <= len(m.mapped) {
+		return nil
+	}
+	if err := m.remap(need); err != nil {
+		return fmt.Errorf("%w: no memory for the block map of %d bytes: %v", ErrNoMemory, need, err)
+	}
+	m.b = m.mapped[:len(m.b):len(m.b)] // it may lie elsewhere now
+	return nil
+}
+
+// extend makes the map cover a number of blocks for which there is room.
+func (m *blockMap) extend(blocks int) {
 	m.b = m.mapped[:blocks:blocks]
-	if words := (need/mapPage + 63) / 64; words > len(m.only) {
+	if words := (pagesOf(blocks)/mapPage + 63) / 64; words > len(m.only) {
 		m.only = append(m.only, make([]uint64, words-len(m.only))...)
 		m.used = append(m.used, make([]uint64, words-len(m.used))...)
 	}
-	return nil
 }
 
 func (m *blockMap) remap(need int) error {
@@ -150,7 +169,7 @@ func (m *blockMap) freezeHead(head byte) {
 func (m *blockMap) merge(index byte) {
 	m.pages(m.used, func(s []byte) {
 		for i, v := range s {
-			if v > index && v != inHeadOnly {
+			if v > index && v != inHeadOnly && v != inVoid {
 				s[i] = v - 1
 			}
 		}
@@ -186,4 +205,16 @@ func replace(s []byte, from, to byte) {
 		}
 		s = s[i:]
 	}
+}
+
+// check asserts that every page that holds something is noted.
+func (m *blockMap) check() error {
+	for p := range m.pageCount() {
+		for _, v := range m.b[p*mapPage : min((p+1)*mapPage, len(m.b))] {
+			if v != inNone && !m.isUsed(p) || v == inHeadOnly && m.only[p/64]>>(p%64)&1 == 0 {
+				return fmt.Errorf("%w: page %d of the block map holds a block in layer %d and is not noted", ErrCorrupt, p, v)
+			}
+		}
+	}
+	return nil
 }

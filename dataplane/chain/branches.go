@@ -13,7 +13,7 @@ import (
 // file, so they can be opened beside the live chain, with numbers of their own.
 
 // branchFiles lists the snapshots off the live chain, parents before children, in an order that follows from names and parents alone.
-func (c *Chain) branchFiles() []string {
+func (c *Files) branchFiles() []string {
 	var out []string
 	for file := range c.disks {
 		if !isHeadFile(file) && c.layerIndex(file) == 0 {
@@ -33,7 +33,19 @@ func (c *Chain) branchFiles() []string {
 
 // OpenBranches opens the snapshots off the live chain for a rebuild, for writing if this chain is its target, and describes them in the
 // order of their numbers. They stay open until the chain is closed or the set of files changes. No I/O on them may be under way.
+func (c *Files) OpenBranches() ([]LayerInfo, Change, error) {
+	list, err := c.openBranches()
+	return list, c.changed(), err
+}
+
+// OpenBranches is Files.OpenBranches with its Change applied.
 func (c *Chain) OpenBranches() ([]LayerInfo, error) {
+	list, ch, err := c.Files.OpenBranches()
+	c.Apply(ch)
+	return list, err
+}
+
+func (c *Files) openBranches() ([]LayerInfo, error) {
 	if err := c.readable(); err != nil {
 		return nil, err
 	}
@@ -55,52 +67,47 @@ func (c *Chain) OpenBranches() ([]LayerInfo, error) {
 			c.branches = append(c.branches, layer{name: name, file: f})
 			info, err = f.Stat()
 		}
+		if err == nil {
+			c.branches[len(c.branches)-1].whiteouts, err = c.openWhiteouts(name, mode)
+		}
 		if err != nil {
 			return nil, errors.Join(err, c.closeBranches())
 		}
 		l := &c.branches[len(c.branches)-1]
 		l.size = min(info.Size/blockSize*blockSize, c.size)
 		d := *c.disks[name]
-		d.Labels, d.extra = maps.Clone(d.Labels), nil
+		d.Labels, d.extra, d.whiteouts = maps.Clone(d.Labels), nil, ""
 		out = append(out, LayerInfo{File: name, Handle: f.Handle(), Size: l.size, Meta: d})
 	}
 	return out, nil
 }
 
-func (c *Chain) closeBranches() error {
+func (c *Files) closeBranches() error {
 	var err error
 	for _, l := range c.branches {
-		err = errors.Join(err, l.file.Close())
+		err = errors.Join(err, l.close())
 	}
 	c.branches = nil
 	return err
 }
 
 // Branches is how many snapshots off the live chain are open.
-func (c *Chain) Branches() int { return len(c.branches) }
+func (b *Blocks) Branches() int { return len(b.branches) }
 
 // Branch returns the handle, the size and the file of the i-th of them. It does not block or allocate.
-func (c *Chain) Branch(i int) (handle int32, size int64, file disk.File) {
-	l := &c.branches[i]
+func (b *Blocks) Branch(i int) (handle int32, size int64, file disk.File) {
+	l := &b.branches[i]
 	return l.file.Handle(), l.size, l.file
-}
-
-// BranchExtents is LayerExtents for the i-th of them.
-func (c *Chain) BranchExtents(i int, fn func(disk.Extent) error) error {
-	if i >= len(c.branches) {
-		return fmt.Errorf("%w: %d snapshots off the live chain are open, not %d", ErrNotFound, len(c.branches), i+1)
-	}
-	return c.eachExtent(&c.branches[i], fn)
 }
 
 // reshapeBranches gives a rebuild target the snapshots off the live chain that it is to have, parents first: what it has of that name
 // keeps its content, whatever place it had.
-func (c *Chain) reshapeBranches(s *Shape) error {
+func (c *Files) reshapeBranches(s *Shape) error {
 	for i := range s.Branches {
 		l := &s.Branches[i]
 		err := error(nil)
 		if _, there := c.disks[l.File]; there {
-			err = c.keepBranch(l)
+			err = c.keepLayer(l, false)
 		} else {
 			err = c.freshLayer(l)
 		}
@@ -109,30 +116,4 @@ func (c *Chain) reshapeBranches(s *Shape) error {
 		}
 	}
 	return nil
-}
-
-func (c *Chain) keepBranch(l *LayerSpec) error {
-	if err := c.voidChecksum(l.File); err != nil {
-		return c.breaks(err)
-	}
-	f, err := c.fs.Open(c.path(l.File), disk.Direct)
-	if err != nil {
-		return err
-	}
-	defer f.Close() // synced below
-	info, err := f.Stat()
-	if err != nil {
-		return err
-	}
-	if info.Size != l.Size {
-		if err := f.Truncate(l.Size); err != nil {
-			return err
-		}
-		if err := c.syncFile(f); err != nil {
-			return err
-		}
-	}
-	d := l.Meta
-	d.extra = c.disks[l.File].extra
-	return c.writeDiskMeta(l.File, &d)
 }

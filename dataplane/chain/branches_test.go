@@ -75,7 +75,7 @@ func TestReshapeBranches(t *testing.T) {
 			}
 			w.must(w.c.VoidForRebuild(voidRecord(w), "", nil))
 			var err error
-			w.c, err = chain.Reshape(w.c, shape)
+			w.c, err = chain.Reshape(w.c.Files, w.c.Sidecars, shape)
 			w.must(err)
 			for range 2 {
 				if live, off := content(t, w), branched(t, w); live != c.wantLive || off != c.want || !w.c.Rebuilding() {
@@ -99,7 +99,7 @@ func TestReshapeRefusesBranches(t *testing.T) {
 		w := branchBase(t)
 		bad := shapeOf("a")
 		bad.Branches = branches
-		c, err := chain.Reshape(w.c, bad)
+		c, err := chain.Reshape(w.c.Files, w.c.Sidecars, bad)
 		wantErr(t, err, chain.ErrInvalid)
 		w.c = c
 		if got := content(t, w) + branched(t, w); got != "[a:[1] head:[5]][b<a:[2]]" || w.c.Rebuilding() {
@@ -118,7 +118,7 @@ func TestCrashDuringReshapeOfBranches(t *testing.T) {
 		w.mem().CrashAfter(step)
 		err := w.c.VoidForRebuild(voidRecord(w), "", []string{"x", "b", "c"})
 		if err == nil {
-			w.c, err = chain.Reshape(w.c, shape)
+			w.c, err = chain.Reshape(w.c.Files, w.c.Sidecars, shape)
 		}
 		if done = err == nil; !done && !errors.Is(err, memdisk.ErrCrashed) {
 			t.Fatalf("step %d: %v", step, err)

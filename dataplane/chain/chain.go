@@ -61,15 +61,18 @@ func (o *Options) setDefaults() error {
 	return nil
 }
 
-// layer is an open file of the live chain.
-type layer struct {
-	name string
-	file disk.File
-	size int64
+// Chain is an open replica directory as one thread has it: a tool, a test, or whoever opens it and then gives the two
+// parts to their owners.
+type Chain struct {
+	*Files
+	*Sidecars
+	*Blocks
 }
 
-// Chain is an open replica directory.
-type Chain struct {
+// Files are the files of an open replica directory and what is in them but for the blocks: what metadata operations work
+// on. They block, so a core runs them away from its loop's thread, one at a time. Nothing here says where a block is read
+// from; an operation that changes that returns a Change, for the owner of Blocks.
+type Files struct {
 	fs   disk.Meta
 	dir  string
 	opts Options
@@ -78,39 +81,18 @@ type Chain struct {
 	vm volumeMeta
 	// disks are all layers of the directory by file name, those of other branches and the head included.
 	disks map[string]*DiskMeta
-	// layers are the files of the live chain from index 1, bottom first; the head is the last. With a backing file
-	// that one is index 1.
-	layers []layer
-	// branches are the files off the live chain that a rebuild has open.
-	branches []layer
+	// table is the present one; Blocks has a copy.
+	table
 	// unlinked are files that have lost their name and whose space is not given back yet.
 	unlinked nameless
-	backing  bool
-	m        blockMap
-	// size and rebuilding are volume.meta's, for the data path: they change only while I/O is held back, whereas vm
-	// may be replaced beside it.
-	size       int64
-	rebuilding bool
 	// skipUnwritten: read-only, and the head's unwritten extents are interrupted writes, which an open for writing
 	// would punch: they count as holes.
 	skipUnwritten bool
+	// damaged are whiteouts of the live chain that Open found damaged.
+	damaged []whiteoutDamage
 
-	member *slotFile
-	dirty  *slotFile
-	record Record
-	// recordValid: record was read from, or written to, a sidecar that carries volume.meta's stamp.
-	recordValid bool
-	regions     []Region
-	// regionsKnown: regions is what the log says; otherwise every region must be taken for dirty.
-	regionsKnown bool
-	// regionsBoot is when the first of them was marked.
-	regionsBoot Boot
-	// absentFile is nil where there is no valid sidecar; absent are its entries that count.
-	absentFile *slotFile
-	absent     []Absent
-	// agreed is the last record written or read that had no competitor left.
-	agreed RecordID
-
+	// stamped: there are sidecars that carry volume.meta's stamp.
+	stamped bool
 	// voided counts how often the checksums of a file were voided.
 	voided map[string]int
 	// merge is a purge's merge of two files that is under way.
@@ -119,6 +101,8 @@ type Chain struct {
 	hashLock disk.Lock
 	// pins counts the open views that keep a snapshot from being purged.
 	pins map[string]int
+	// views are those that are open.
+	views []*ViewFiles
 
 	// handed names the map that was given to the next process, taken: this one's came from the process before.
 	handed string
@@ -147,7 +131,7 @@ const (
 )
 
 // State is the condition of the open chain.
-func (c *Chain) State() State {
+func (c *Files) State() State {
 	switch {
 	case c.broken != nil || c.vm.Error != "":
 		return StateError
@@ -161,22 +145,10 @@ func (c *Chain) State() State {
 	return StateOpen
 }
 
-func (c *Chain) path(name string) string { return c.dir + "/" + name }
-
-func (c *Chain) headIndex() byte { return byte(len(c.layers) - 1) }
-
-func (c *Chain) head() *layer { return &c.layers[len(c.layers)-1] }
-
-// bottomIndex is the index of the lowest layer that is not the backing file.
-func (c *Chain) bottomIndex() int {
-	if c.backing {
-		return 2
-	}
-	return 1
-}
+func (c *Files) path(name string) string { return c.dir + "/" + name }
 
 // usable is the error of every operation that must leave something durable.
-func (c *Chain) usable() error {
+func (c *Files) usable() error {
 	switch {
 	case c.closed:
 		return fmt.Errorf("%w: chain %s is closed", ErrInvalid, c.dir)
@@ -189,7 +161,7 @@ func (c *Chain) usable() error {
 }
 
 // readable is the error of operations that only read: they work on a chain that is open read-only too.
-func (c *Chain) readable() error {
+func (c *Files) readable() error {
 	if c.opts.ReadOnly && !c.closed {
 		return nil
 	}
@@ -197,7 +169,7 @@ func (c *Chain) readable() error {
 }
 
 // breaks makes err, the failure of a sync, final for the chain.
-func (c *Chain) breaks(err error) error {
+func (c *Files) breaks(err error) error {
 	if err != nil && c.broken == nil {
 		c.broken = err
 		c.opts.Log.Error("replica directory can no longer be made durable", "dir", c.dir, "error", err)
@@ -206,27 +178,41 @@ func (c *Chain) breaks(err error) error {
 }
 
 // syncFile syncs a file; a failure breaks the chain.
-func (c *Chain) syncFile(f disk.File) error { return c.breaks(f.Sync()) }
+func (c *Files) syncFile(f disk.File) error { return c.breaks(f.Sync()) }
 
 // syncDir syncs the directory; a failure breaks the chain.
-func (c *Chain) syncDir() error { return c.breaks(c.fs.SyncDir(c.dir)) }
+func (c *Files) syncDir() error { return c.breaks(c.fs.SyncDir(c.dir)) }
 
 // Sync makes every completed write durable: the blocking form of a flush, for tools and tests.
-func (c *Chain) Sync() error {
+func (c *Files) Sync() error {
 	if err := c.usable(); err != nil {
 		return err
 	}
 	return c.syncFile(c.head().file)
 }
 
+// Sync is Files.Sync with the head's whiteouts.
+func (c *Chain) Sync() error {
+	if err := c.Files.usable(); err != nil {
+		return err
+	}
+	return errors.Join(c.writeWhiteouts(true), c.Files.Sync())
+}
+
+// WriteAllowed tells whether writes may be sent to the head: the directory is open for writing and no sync has failed.
+func (c *Files) WriteAllowed() bool { return c.broken == nil && !c.opts.ReadOnly && !c.closed }
+
 // Close syncs the head, records the clean stop and closes every file. All I/O on the chain's handles must have
 // completed. It releases everything even when it fails; the directory then counts as not cleanly stopped.
-func (c *Chain) Close() error {
+func (c *Files) Close() error { return c.close(nil) }
+
+// close is Close; after a failed sync of another part of the directory nothing is recorded.
+func (c *Files) close(broken error) error {
 	if c.closed {
 		return nil
 	}
 	var err error
-	if !c.opts.ReadOnly && c.broken == nil {
+	if !c.opts.ReadOnly && c.broken == nil && broken == nil {
 		if err = errors.Join(c.endMerge(), c.syncFile(c.head().file)); err == nil {
 			vm := c.vm
 			vm.Dirty, vm.AnkoleMap = false, c.handed
@@ -237,21 +223,13 @@ func (c *Chain) Close() error {
 }
 
 // release gives back handles, memory and the lock.
-func (c *Chain) release() error {
+func (c *Files) release() error {
 	c.closed = true
 	var err error
 	for _, l := range c.layers {
-		if l.file != nil {
-			err = errors.Join(err, l.file.Close())
-		}
+		err = errors.Join(err, l.close())
 	}
 	err = errors.Join(err, c.closeBranches(), c.endMerge(), c.unlinked.close())
-	for _, s := range []*slotFile{c.member, c.dirty, c.absentFile} {
-		if s != nil {
-			err = errors.Join(err, s.file.Close())
-		}
-	}
-	c.m.free()
 	err = errors.Join(err, c.unlockHash())
 	if c.lock != nil {
 		err = errors.Join(err, c.lock.Close())
@@ -260,15 +238,47 @@ func (c *Chain) release() error {
 }
 
 // Abandon closes files and lock without writing anything: the directory stays as a crash would leave it.
-func (c *Chain) Abandon() error {
+func (c *Files) Abandon() error {
 	if c.closed {
 		return nil
 	}
 	return c.release()
 }
 
+// Close closes all parts.
+func (c *Chain) Close() error {
+	err := c.settle()
+	c.Free()
+	return errors.Join(err, c.Files.close(c.Sidecars.broken), c.Sidecars.Close())
+}
+
+// settle makes the head's whiteouts durable, as whoever has the parts does before an operation for which I/O is held back.
+func (c *Chain) settle() error {
+	if c.Files.usable() != nil {
+		return nil // the operation says why
+	}
+	return c.writeWhiteouts(true)
+}
+
+// Abandon closes all parts and writes nothing: the directory stays as a crash would leave it.
+func (c *Chain) Abandon() error {
+	c.Free()
+	return errors.Join(c.Files.Abandon(), c.Sidecars.Close())
+}
+
+// State is the condition of the open chain.
+func (c *Chain) State() State {
+	if c.Sidecars.broken != nil {
+		return StateError
+	}
+	return c.Files.State()
+}
+
+// WriteAllowed tells whether writes may be sent to the head.
+func (c *Chain) WriteAllowed() bool { return c.Files.WriteAllowed() && c.Sidecars.broken == nil }
+
 // writeVolumeMeta makes v the durable volume.meta and the chain's own copy: the committing step of every change.
-func (c *Chain) writeVolumeMeta(v *volumeMeta) error {
+func (c *Files) writeVolumeMeta(v *volumeMeta) error {
 	if err := c.writeJSON(volumeMetaName, v.encode()); err != nil {
 		return err
 	}
@@ -276,15 +286,13 @@ func (c *Chain) writeVolumeMeta(v *volumeMeta) error {
 	return nil
 }
 
-// setVolume takes over a volume.meta. It writes nothing the data path reads unless that changes.
-func (c *Chain) setVolume(v *volumeMeta) {
+// setVolume takes over a volume.meta.
+func (c *Files) setVolume(v *volumeMeta) {
 	c.vm = *v
-	if c.size != v.Size || c.rebuilding != v.Rebuilding {
-		c.size, c.rebuilding = v.Size, v.Rebuilding
-	}
+	c.size, c.rebuilding = v.Size, v.Rebuilding
 }
 
 // writeDiskMeta makes d the durable .meta of a layer.
-func (c *Chain) writeDiskMeta(file string, d *DiskMeta) error {
+func (c *Files) writeDiskMeta(file string, d *DiskMeta) error {
 	return c.writeJSON(file+metaSuffix, d.encode())
 }

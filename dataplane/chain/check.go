@@ -6,7 +6,7 @@ import "fmt"
 // asks all replicas before it lets any of them begin.
 
 // CheckSnapshot returns the error that Snapshot would return for its name or a limit.
-func (c *Chain) CheckSnapshot(name string) error {
+func (c *Files) CheckSnapshot(name string) error {
 	if err := c.usable(); err != nil {
 		return err
 	}
@@ -20,7 +20,7 @@ func (c *Chain) CheckSnapshot(name string) error {
 }
 
 // CheckExpand returns the error that Expand would return for the size or a limit.
-func (c *Chain) CheckExpand(newSize int64) error {
+func (c *Files) CheckExpand(newSize int64) error {
 	if err := c.usable(); err != nil {
 		return err
 	}
@@ -33,6 +33,9 @@ func (c *Chain) CheckExpand(newSize int64) error {
 	if newSize > c.vm.Size && c.ImportMark() != "" {
 		return fmt.Errorf("%w: the volume is being filled from outside (%s); expand it afterwards", ErrInvalid, c.ImportMark())
 	}
+	if file := expansionFile(newSize); newSize > c.vm.Size && c.disks[file] != nil {
+		return fmt.Errorf("%w: there is a snapshot %s, whose name an expansion needs; delete it or choose another size", ErrExists, displayName(file))
+	}
 	if total := len(c.disks); newSize > c.vm.Size && total >= maxChain {
 		return fmt.Errorf("%w: %d disks in the directory, the maximum is %d; purge removed snapshots", ErrLimit, total, maxChain)
 	}
@@ -40,7 +43,7 @@ func (c *Chain) CheckExpand(newSize int64) error {
 }
 
 // CheckRevert returns the error that Revert would return for the snapshot.
-func (c *Chain) CheckRevert(name string) error {
+func (c *Files) CheckRevert(name string) error {
 	if err := c.usable(); err != nil {
 		return err
 	}
@@ -59,7 +62,7 @@ func (c *Chain) CheckRevert(name string) error {
 }
 
 // SetLimits replaces SnapshotMaxCount and SnapshotMaxSize. What is there already stays, even beyond a lower limit.
-func (c *Chain) SetLimits(maxCount int, maxSize int64) error {
+func (c *Files) SetLimits(maxCount int, maxSize int64) error {
 	o := c.opts
 	o.SnapshotMaxCount, o.SnapshotMaxSize = maxCount, maxSize
 	if err := o.setDefaults(); err != nil {

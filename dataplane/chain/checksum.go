@@ -58,7 +58,7 @@ func (s *Checksum) holdsFor(image disk.Info) bool {
 
 // Checksum returns what is recorded about a snapshot's file. valid is false where nothing is known: no record, a damaged
 // one, or one from before the file's last change.
-func (c *Chain) Checksum(snapshot string) (s Checksum, valid bool, err error) {
+func (c *Files) Checksum(snapshot string) (s Checksum, valid bool, err error) {
 	file := snapshotFile(snapshot)
 	if c.disks[file] == nil {
 		return s, false, fmt.Errorf("%w: there is no snapshot %q", ErrNotFound, snapshot)
@@ -66,7 +66,7 @@ func (c *Chain) Checksum(snapshot string) (s Checksum, valid bool, err error) {
 	return c.readChecksum(file)
 }
 
-func (c *Chain) readChecksum(file string) (Checksum, bool, error) {
+func (c *Files) readChecksum(file string) (Checksum, bool, error) {
 	size, err := c.fs.Stat(c.path(file + checksumSuffix))
 	if isNotFound(err) || err == nil && size.Size > maxChecksumBytes {
 		return Checksum{}, false, nil
@@ -90,12 +90,12 @@ func (c *Chain) readChecksum(file string) (Checksum, bool, error) {
 	return s, s.holdsFor(info), nil
 }
 
-func (c *Chain) writeChecksum(file string, s *Checksum) error {
+func (c *Files) writeChecksum(file string, s *Checksum) error {
 	return c.breaksUnlessFull(c.fs.WriteFileAtomic(c.path(file+checksumSuffix), s.encode()))
 }
 
 // voidChecksum durably removes what is recorded about a file's content, before its first byte changes.
-func (c *Chain) voidChecksum(file string) error {
+func (c *Files) voidChecksum(file string) error {
 	c.voided[file]++ // a computation that is under way must not record what it has seen
 	removed := false
 	for _, name := range []string{file + checksumSuffix, file + sumsSuffix} {
@@ -118,7 +118,7 @@ func (c *Chain) voidChecksum(file string) error {
 }
 
 // voidAllChecksums is voidChecksum for every layer, before a rebuild writes to any of them.
-func (c *Chain) voidAllChecksums() error {
+func (c *Files) voidAllChecksums() error {
 	for _, file := range slices.Sorted(maps.Keys(c.disks)) {
 		if err := c.voidChecksum(file); err != nil {
 			return err

@@ -65,10 +65,15 @@ func viewOf(t *testing.T, fs disk.Meta, c *chain.Chain) view {
 func crashBase(t *testing.T) *world {
 	w, fs := newWorld(t, crashSize)
 	w.fill(0, 8192, 1)
+	w.fill(65536, 16384, 7)
 	w.snapshot("one")
 	w.fill(4096, 8192, 2)
+	w.must(w.c.Discard(65536, 8192)) // only below
 	w.snapshot("two")
 	w.fill(512, 512, 3)
+	w.fill(8192, 4096, 8)
+	w.must(w.c.Discard(8192, 4096))  // in the head, and below
+	w.must(w.c.Discard(73728, 4096)) // only below
 	w.fill(16384, 4096, 4)
 	w.must(fs.WriteFileAtomic("/r/revision.counter", append([]byte("10"), make([]byte, 4094)...)))
 	w.must(w.c.WriteRecord(chain.Record{VolumeUUID: testUUID, Epoch: 4, Generation: 3, State: chain.MemberRW, Self: "v-1",
@@ -215,6 +220,11 @@ func TestCrashDuringChangeOfGeneration(t *testing.T) {
 func TestCrashDuringWriteDirty(t *testing.T) {
 	testEveryCrash(t, func(w *world) error { return w.c.WriteDirty([]chain.Region{1}) },
 		func(w *world) error { return w.c.WriteDirty([]chain.Region{0, 2}) })
+}
+
+func TestCrashDuringAddDirty(t *testing.T) {
+	testEveryCrash(t, func(w *world) error { return w.c.WriteDirty([]chain.Region{1}) },
+		func(w *world) error { return w.c.AddDirty([]chain.Region{2, 0, 1}) })
 }
 
 // Taking over a foreign directory is one step: no valid record, or the new one with everything unknown but that.

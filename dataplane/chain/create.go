@@ -37,6 +37,8 @@ type LayerSpec struct {
 	// Size is the apparent size in bytes.
 	Size int64
 	Meta DiskMeta
+	// Whiteouts: the source's layer has some, so Reshape makes a file for them.
+	Whiteouts bool
 }
 
 // Create makes a replica directory; everything is durable when it returns nil. volume.meta comes last, so a crash
@@ -168,8 +170,12 @@ func holdsNothing(fs disk.Meta, dir string) (bool, error) {
 	return true, nil
 }
 
-// populate fills a directory whose volume.meta is missing, empty or marked incomplete, and replaces that at the end.
+// populate fills a directory whose volume.meta is missing, empty or marked incomplete, and replaces that at the end. First that is
+// made durable: a process that was killed may have left it in the system's memory only, above a replica that is still on the disk.
 func populate(fs disk.Meta, dir string, s *Spec, opts *Options) error {
+	if err := fs.SyncDir(dir); err != nil {
+		return err
+	}
 	stamp, err := newStamp(opts.Rand)
 	if err != nil {
 		return err

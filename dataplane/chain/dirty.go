@@ -2,8 +2,11 @@ package chain
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"slices"
+
+	"ankole.storage/disk"
 )
 
 // RegionSize is the unit of the dirty log: 4 MiB.
@@ -74,41 +77,74 @@ func decodeRegions(b []byte) (set []Region, known bool, boot Boot, err error) {
 // PowerLost reports that the machine has lost power since the regions in the log were marked. What was written there and not
 // flushed may be gone, though other replicas may have it. It may say so of regions that lost nothing; where the log or the
 // machine does not tell its boot it says no.
-func (c *Chain) PowerLost() bool {
-	return (len(c.regions) > 0 || !c.regionsKnown) && c.regionsBoot != Boot{} && c.opts.Boot != Boot{} && c.regionsBoot != c.opts.Boot
+func (c *Sidecars) PowerLost() bool {
+	return (len(c.regions) > 0 || !c.regionsKnown) && c.regionsBoot != Boot{} && c.boot != Boot{} && c.regionsBoot != c.boot
 }
 
 // Dirty returns the regions that the log names. known is false where nothing is known, as after another engine has
 // used the directory: then every region must be taken for dirty.
-func (c *Chain) Dirty() (set []Region, known bool) {
+func (c *Sidecars) Dirty() (set []Region, known bool) {
 	return slices.Clone(c.regions), c.regionsKnown
+}
+
+// AddDirty adds regions to the log; durable when it returns nil. Where every region is dirty there is nothing to add, and more
+// than it can name become every region. The rules are those of WriteDirty.
+func (c *Sidecars) AddDirty(add []Region) error {
+	have := func(n Region) bool { _, ok := slices.BinarySearch(c.regions, n); return ok }
+	add = slices.DeleteFunc(slices.Clone(add), have)
+	if !c.regionsKnown || len(add) == 0 {
+		return c.usable()
+	}
+	set := append(add, c.regions...)
+	if len(set) > MaxDirtyRegions {
+		set = allDirty
+	}
+	return c.WriteDirty(set)
 }
 
 // WriteDirty replaces the log by set, in any order, at most MaxDirtyRegions; durable when it returns nil. nil means
 // that every region is dirty, an empty slice that none is. A region must be in the log before the first write to it
 // goes to any replica, and may leave it only after a flush, begun after its last write completed, succeeded on all.
 // It may run while I/O goes on, but not beside another metadata operation.
-func (c *Chain) WriteDirty(set []Region) error {
+func (c *Sidecars) WriteDirty(set []Region) error {
 	if err := c.usable(); err != nil {
 		return err
 	}
+	set = slices.Clone(set) // keeps nil nil
+	slices.Sort(set)
+	set = slices.Compact(set)
 	if len(set) > MaxDirtyRegions {
 		return fmt.Errorf("%w: %d dirty regions; the log holds %d", ErrLimit, len(set), MaxDirtyRegions)
 	}
-	if c.dirty == nil {
+	if c.member == nil {
 		return fmt.Errorf("%w: the directory has no stamp yet; write a record first", ErrInvalid)
 	}
 	if err := c.regionsLeave(set); err != nil {
 		return err
 	}
-	set = slices.Clone(set) // keeps nil nil
 	boot := c.regionsBoot
 	if len(c.regions) == 0 && c.regionsKnown {
-		boot = c.opts.Boot // what was lost before was put right, or nothing was
+		boot = c.boot // what was lost before was put right, or nothing was
 	}
-	if err := c.breaks(c.dirty.write(encodeRegions(set, boot))); err != nil {
+	if err := c.writeLog(encodeRegions(set, boot)); err != nil {
 		return err
 	}
 	c.regions, c.regionsKnown, c.regionsBoot = set, set != nil, boot
 	return nil
+}
+
+// writeLog makes a payload the durable log. One that was lost is made anew, for which there must be room.
+func (c *Sidecars) writeLog(payload []byte) error {
+	if c.dirty != nil {
+		return c.breaks(c.dirty.write(payload))
+	}
+	f, err := createSlotFile(c.fs, c.path(dirtyName), dirtyMagic, c.stamp, payload)
+	if errors.Is(err, disk.ErrNoSpace) {
+		return err // nothing is known, as before
+	}
+	if err != nil {
+		return c.breaks(err)
+	}
+	c.dirty = f
+	return c.syncDir()
 }

@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"hash/crc32"
 	"io"
@@ -64,10 +65,10 @@ type mapLayer struct {
 	CTime int64
 }
 
-func (c *Chain) mapHeader(token string) ([]byte, error) {
-	h := mapHeader{Token: token, Stamp: c.vm.AnkoleStamp, Member: c.member.seq, Size: c.vm.Size}
-	if c.dirty != nil {
-		h.Dirty = c.dirty.seq
+func (c *Files) mapHeader(s *Sidecars, token string) ([]byte, error) {
+	h := mapHeader{Token: token, Stamp: c.vm.AnkoleStamp, Member: s.member.seq, Size: c.vm.Size}
+	if s.dirty != nil {
+		h.Dirty = s.dirty.seq
 	}
 	for _, l := range c.layers[1:] {
 		info, err := l.file.Stat()
@@ -81,17 +82,24 @@ func (c *Chain) mapHeader(token string) ([]byte, error) {
 }
 
 // CloseFor is Close where another process waits for the directory: before the lock is given up, hand is called with the block
-// map, to write it where that process finds it (Options.Map). If it fails, the next one builds its own.
-func (c *Chain) CloseFor(hand func(m io.WriterTo) error) error {
-	if !c.closed && !c.opts.ReadOnly && c.broken == nil && c.member != nil && !c.vm.Rebuilding {
-		if err := c.handMap(hand); err != nil {
+// map m, to write it where that process finds it (Options.Map). If it fails, the next one builds its own. m is freed in any case.
+func (c *Files) CloseFor(s *Sidecars, m Retired, hand func(m io.WriterTo) error) error {
+	defer m.Free()
+	if !c.closed && !c.opts.ReadOnly && c.broken == nil && s.broken == nil && c.stamped && !c.vm.Rebuilding {
+		if err := c.handMap(s, m, hand); err != nil {
 			c.opts.Log.Warn("block map is not handed over: the next process builds its own", "dir", c.dir, "error", err)
 		}
 	}
-	return c.Close()
+	return errors.Join(c.close(s.broken), s.Close())
 }
 
-func (c *Chain) handMap(hand func(m io.WriterTo) error) error {
+// CloseFor is Files.CloseFor with the chain's own map.
+func (c *Chain) CloseFor(hand func(m io.WriterTo) error) error {
+	err := c.settle()
+	return errors.Join(err, c.Files.CloseFor(c.Sidecars, c.Retire(), hand))
+}
+
+func (c *Files) handMap(s *Sidecars, m Retired, hand func(m io.WriterTo) error) error {
 	if err := c.syncFile(c.head().file); err != nil { // nothing of the head changes after it
 		return err
 	}
@@ -100,11 +108,11 @@ func (c *Chain) handMap(hand func(m io.WriterTo) error) error {
 		return err
 	}
 	token := hex.EncodeToString(random[:])
-	header, err := c.mapHeader(token)
+	header, err := c.mapHeader(s, token)
 	if err != nil {
 		return err
 	}
-	if err := hand(&outgoingMap{&c.m, header}); err != nil {
+	if err := hand(&outgoingMap{m.m, header}); err != nil {
 		return err
 	}
 	c.handed = token
@@ -161,21 +169,21 @@ func (m *blockMap) isUsed(page int) bool { return m.used[page/64]>>(page%64)&1 !
 
 // takeMap takes the map that another process has handed over, and reports whether it could. The layers are open and nothing
 // has been changed.
-func (c *Chain) takeMap() bool {
-	if c.opts.Map == nil || c.opts.ReadOnly || c.vm.AnkoleMap == "" || c.vm.Dirty || c.vm.Rebuilding || c.member == nil {
+func (c *Files) takeMap(s *Sidecars, b *Blocks) bool {
+	if c.opts.Map == nil || c.opts.ReadOnly || c.vm.AnkoleMap == "" || c.vm.Dirty || c.vm.Rebuilding || !c.stamped {
 		return false
 	}
 	data := c.opts.Map()
 	if data == nil {
 		return false
 	}
-	err := c.loadMap(data)
+	err := c.loadMap(s, b, data)
 	if err == nil {
-		err = c.sampleMap()
+		err = b.sampleMap()
 	}
 	if err != nil {
 		c.opts.Log.Warn("block map handed over is not used: it is built from the files", "dir", c.dir, "reason", err)
-		c.m.free()
+		b.m.free()
 		return false
 	}
 	c.taken = true
@@ -184,15 +192,15 @@ func (c *Chain) takeMap() bool {
 }
 
 // MapTaken reports that the block map came from the process that had the directory before.
-func (c *Chain) MapTaken() bool { return c.taken }
+func (c *Files) MapTaken() bool { return c.taken }
 
 // loadMap fills the empty map from data.
-func (c *Chain) loadMap(data []byte) error {
-	want, err := c.mapHeader(c.vm.AnkoleMap)
+func (c *Files) loadMap(s *Sidecars, b *Blocks, data []byte) error {
+	want, err := c.mapHeader(s, c.vm.AnkoleMap)
 	if err != nil {
 		return err
 	}
-	if err := c.m.resize(c.vm.Size); err != nil {
+	if err := b.m.resize(c.vm.Size); err != nil {
 		return err
 	}
 	header, body, err := splitMap(data)
@@ -202,7 +210,7 @@ func (c *Chain) loadMap(data []byte) error {
 	if !bytes.Equal(header, want) {
 		return fmt.Errorf("%w: it is of %s, the directory is %s", ErrInvalid, clipped(header), clipped(want))
 	}
-	return c.fillMap(body)
+	return b.fillMap(body)
 }
 
 // clipped is a header for messages.
@@ -225,8 +233,8 @@ func splitMap(data []byte) (header, body []byte, err error) {
 }
 
 // fillMap copies the pages and checks every value.
-func (c *Chain) fillMap(body []byte) error {
-	m, pages := &c.m, c.m.pageCount()
+func (b *Blocks) fillMap(body []byte) error {
+	m, pages := &b.m, b.m.pageCount()
 	words := (pages + 63) / 64
 	if len(body) < words*8 {
 		return fmt.Errorf("%w: %d bytes for %d pages", ErrCorrupt, len(body), pages)
@@ -245,7 +253,7 @@ func (c *Chain) fillMap(body []byte) error {
 			}
 			copy(s, body)
 			body = body[len(s):]
-			n, err := c.checkPage(p, s)
+			n, err := b.checkPage(p, s)
 			if err != nil {
 				return err
 			}
@@ -255,7 +263,7 @@ func (c *Chain) fillMap(body []byte) error {
 	if len(body) != 0 {
 		return fmt.Errorf("%w: %d bytes too many", ErrCorrupt, len(body))
 	}
-	info, err := c.head().file.Stat()
+	info, err := b.head().file.Stat()
 	if err == nil && inHead*blockSize > info.Allocated {
 		err = fmt.Errorf("%w: %d blocks in a head that occupies %d bytes", ErrCorrupt, inHead, info.Allocated)
 	}
@@ -263,29 +271,29 @@ func (c *Chain) fillMap(body []byte) error {
 }
 
 // checkPage refuses values that no layer has, and notes what the page holds. It returns how many blocks are in the head.
-func (c *Chain) checkPage(p int, s []byte) (inHead int64, err error) {
+func (b *Blocks) checkPage(p int, s []byte) (inHead int64, err error) {
 	var seen [256]int64
 	for _, v := range s {
 		seen[v]++
 	}
 	for v, n := range seen {
-		if n > 0 && v != inNone && v != inHeadOnly && (v < c.bottomIndex() || v >= len(c.layers)) {
-			return 0, fmt.Errorf("%w: a block in layer %d of %d", ErrCorrupt, v, len(c.layers)-1)
+		if n > 0 && v != inNone && v != inHeadOnly && v != inVoid && (v < b.bottomIndex() || v >= len(b.layers)) {
+			return 0, fmt.Errorf("%w: a block in layer %d of %d", ErrCorrupt, v, len(b.layers)-1)
 		}
 	}
 	first := int64(p) * mapPage
-	note(c.m.used, first, first+1)
+	note(b.m.used, first, first+1)
 	if seen[inHeadOnly] > 0 {
-		note(c.m.only, first, first+1)
+		note(b.m.only, first, first+1)
 	}
-	return seen[inHeadOnly] + seen[c.headIndex()], nil
+	return seen[inHeadOnly] + seen[b.headIndex()], nil
 }
 
 // sampleMap compares the map with what the file system says of some pieces of the head, spread over what the map says it has.
-func (c *Chain) sampleMap() error {
+func (b *Blocks) sampleMap() error {
 	var pages []int
-	for p := range c.m.pageCount() {
-		if c.m.isUsed(p) {
+	for p := range b.m.pageCount() {
+		if b.m.isUsed(p) {
 			pages = append(pages, p)
 		}
 	}
@@ -293,7 +301,7 @@ func (c *Chain) sampleMap() error {
 		pages = []int{0} // an empty map of a head that is not
 	}
 	for i := range min(mapSamples, len(pages)) {
-		if err := c.samplePiece(int64(pages[i*len(pages)/mapSamples]) * mapPage); err != nil {
+		if err := b.samplePiece(int64(pages[i*len(pages)/mapSamples]) * mapPage); err != nil {
 			return err
 		}
 	}
@@ -301,55 +309,62 @@ func (c *Chain) sampleMap() error {
 }
 
 // samplePiece compares the blocks from first on, as far as one call tells.
-func (c *Chain) samplePiece(first int64) error {
-	found, more, err := c.head().file.Extents(first*blockSize, make([]disk.Extent, 0, disk.ExtentsPerCall))
+func (b *Blocks) samplePiece(first int64) error {
+	found, more, err := b.head().file.Extents(first*blockSize, make([]disk.Extent, 0, disk.ExtentsPerCall))
 	if err != nil {
 		return err
 	}
-	at := first
-	wrong := func(b int64) error {
-		return fmt.Errorf("%w: block %d is in layer %d by the map, and the head's file says otherwise", ErrCorrupt, b, c.m.b[b])
+	at, blocks := first, int64(len(b.m.b))
+	wrong := func(at int64) error {
+		return fmt.Errorf("%w: block %d is in layer %d by the map, and the head's file says otherwise", ErrCorrupt, at, b.m.b[at])
 	}
 	for _, e := range found {
-		begin, end := c.blocksOf(e)
+		begin, end := blocksOf(e, blocks)
 		for ; at < begin; at++ {
-			if c.inHead(at) {
+			if b.inHead(at) {
 				return wrong(at)
 			}
 		}
 		for ; at < end; at++ {
-			if !c.inHead(at) {
+			if !b.inHead(at) {
 				return wrong(at)
 			}
 		}
 	}
-	for ; !more && at < min(first+mapPage, int64(len(c.m.b))); at++ {
-		if c.inHead(at) {
+	for ; !more && at < min(first+mapPage, blocks); at++ {
+		if b.inHead(at) {
 			return wrong(at)
 		}
 	}
 	return nil
 }
 
+// readFrom is the layer whose file a block is read from, 0 for none: not that of a backing file that ends before it.
+func (b *Blocks) readFrom(at int64) byte {
+	v := b.index(b.m.b[at])
+	if b.backing && v == 1 && !b.backed(at) {
+		return inNone
+	}
+	return v
+}
+
 // CheckMap compares the block map with one built from the files' extents, for tests and simulations. Nothing may be in flight.
 func (c *Chain) CheckMap() error {
-	fresh := &Chain{fs: c.fs, dir: c.dir, opts: Options{ReadOnly: true, Log: c.opts.Log}, vm: c.vm, size: c.size, layers: c.layers, backing: c.backing,
+	files := &Files{fs: c.Files.fs, dir: c.Files.dir, opts: Options{ReadOnly: true, Log: c.opts.Log}, vm: c.vm, table: c.Blocks.table.clone(),
 		skipUnwritten: c.skipUnwritten}
-	defer fresh.m.free()
-	if err := fresh.extentsMap(); err != nil {
+	fresh := &Blocks{table: c.Blocks.table}
+	defer fresh.Free()
+	if err := files.extentsMap(fresh); err != nil {
 		return err
 	}
-	for b, v := range c.m.b {
-		if v == inHeadOnly {
-			v = c.headIndex()
-		}
-		w := fresh.m.b[b]
-		if w == inHeadOnly {
-			w = c.headIndex()
+	for at := range c.m.b {
+		v, w := c.readFrom(int64(at)), fresh.readFrom(int64(at))
+		if c.m.b[at] == inHeadOnly && fresh.m.b[at] != inHeadOnly {
+			return fmt.Errorf("%w: block %d is in the head only by the map, and below it by the files of %s", ErrCorrupt, at, c.Files.dir)
 		}
 		if v != w {
-			return fmt.Errorf("%w: block %d is in layer %d by the map, in layer %d by the files of %s", ErrCorrupt, b, v, w, c.dir)
+			return fmt.Errorf("%w: block %d is in layer %d by the map, in layer %d by the files of %s", ErrCorrupt, at, v, w, c.Files.dir)
 		}
 	}
-	return nil
+	return c.m.check()
 }

@@ -11,12 +11,12 @@ import (
 const hashChunk = 1 << 20
 
 // ReadAt reads the head's content the blocking way, for tools and tests.
-func (c *Chain) ReadAt(p []byte, off int64) (int, error) {
+func (b *Blocks) ReadAt(p []byte, off int64) (int, error) {
 	files := map[int32]disk.File{}
-	for _, l := range c.layers[1:] {
+	for _, l := range b.layers[1:] {
 		files[l.file.Handle()] = l.file
 	}
-	for _, e := range c.ReadPlan(off, int64(len(p)), nil) {
+	for _, e := range b.ReadPlan(off, int64(len(p)), nil) {
 		part := p[e.Off-off:][:e.Len]
 		if e.Handle == NoHandle {
 			clear(part)
@@ -31,12 +31,12 @@ func (c *Chain) ReadAt(p []byte, off int64) (int, error) {
 
 // HashAt returns the SHA-256 of the content as seen at a snapshot, or at the head for HeadName: what a reader would
 // see, whatever files it comes from. A snapshot has the size its file had when it was made.
-func (c *Chain) HashAt(snapshot string) ([sha256.Size]byte, error) {
+func (c *Files) HashAt(snapshot string) ([sha256.Size]byte, error) {
 	view, err := c.at(snapshot)
 	if err != nil {
 		return [sha256.Size]byte{}, err
 	}
-	defer view.closeView()
+	defer view.Abandon() // it was only read
 	h, buf := sha256.New(), make([]byte, min(hashChunk, view.vm.Size))
 	for off := int64(0); off < view.vm.Size; off += hashChunk {
 		p := buf[:min(hashChunk, view.vm.Size-off)]
@@ -49,7 +49,7 @@ func (c *Chain) HashAt(snapshot string) ([sha256.Size]byte, error) {
 }
 
 // at returns a read-only chain whose head is the given snapshot of any branch. It holds no lock.
-func (c *Chain) at(snapshot string) (*Chain, error) {
+func (c *Files) at(snapshot string) (*Chain, error) {
 	file := snapshotFile(snapshot)
 	if snapshot == HeadName {
 		file = c.vm.Head
@@ -61,7 +61,7 @@ func (c *Chain) at(snapshot string) (*Chain, error) {
 	if err != nil {
 		return nil, err
 	}
-	v := &Chain{fs: c.fs, dir: c.dir, opts: c.opts, vm: c.vm, disks: c.disks, layers: make([]layer, 1)}
+	v := &Chain{&Files{fs: c.fs, dir: c.dir, opts: c.opts, vm: c.vm, disks: c.disks, table: table{layers: make([]layer, 1)}}, &Sidecars{}, &Blocks{}}
 	v.opts.ReadOnly = true
 	v.vm.Head = file
 	v.skipUnwritten = c.skipUnwritten && snapshot == HeadName
@@ -71,16 +71,13 @@ func (c *Chain) at(snapshot string) (*Chain, error) {
 	if v.vm.Size == 0 {
 		return nil, fmt.Errorf("%w: %s is empty", ErrCorrupt, file)
 	}
-	v.size = v.vm.Size
+	v.Files.size = v.vm.Size
 	if err = v.openLayers(); err == nil {
-		err = v.buildMap()
+		err = v.buildMap(v.Sidecars, v.Blocks)
 	}
 	if err != nil {
-		v.closeView()
+		_ = v.Abandon() // reading leaves nothing that could fail to be written
 		return nil, err
 	}
 	return v, nil
 }
-
-// closeView gives back a view's handles and memory; reading leaves nothing that could fail to be written.
-func (c *Chain) closeView() { _ = c.release() }

@@ -46,7 +46,7 @@ type HashResult struct {
 
 // Hash is a computation in progress.
 type Hash struct {
-	c    *Chain
+	c    *Files
 	file string
 	f    disk.File
 	info disk.Info // of the image at the beginning
@@ -76,7 +76,7 @@ const hashPiece = 8 << 20
 
 // NewHash begins to compute the checksums of a snapshot's file. Without rehash, checksums that still hold are the result
 // at once, unless the file contradicted them when it was read last: it may have been put right. Otherwise the disk's lock is held until Close; ErrInUse if somebody else has it.
-func (c *Chain) NewHash(snapshot string, rehash bool) (*Hash, error) {
+func (c *Files) NewHash(snapshot string, rehash bool) (*Hash, error) {
 	if err := c.usable(); err != nil {
 		return nil, err
 	}
@@ -147,17 +147,13 @@ func (h *Hash) Work() (done bool, err error) {
 	if h.extents, _, err = h.f.Extents(h.next, h.extents[:0]); err != nil {
 		return false, err
 	}
-	list, end := piecesOf(h.extents, h.next, h.info.Size)
-	for budget := hashPiece; len(list) > 0 && budget > 0; list = list[1:] {
-		if err := h.piece(list[0]); err != nil {
+	list, end := piecesOf(h.extents, h.next, h.info.Size, hashPiece/SumPiece)
+	for _, p := range list {
+		if err := h.piece(p); err != nil {
 			return false, err
 		}
-		h.next = list[0].off() + SumPiece
-		budget -= SumPiece
 	}
-	if len(list) == 0 {
-		h.next = end
-	}
+	h.next = end
 	if h.next < h.info.Size {
 		return false, nil
 	}
@@ -174,14 +170,18 @@ type filePiece struct {
 
 func (p filePiece) off() int64 { return int64(p.number) * SumPiece }
 
-// piecesOf turns a list of extents from off on into pieces. end is how far the list goes: to the end of the file, or, of a
-// full list, to the piece whose blocks may not all be in it.
-func piecesOf(extents []disk.Extent, off, size int64) (list []filePiece, end int64) {
+// piecesOf turns a list of extents from off on into pieces, so many at most: a terabyte in few extents is four million. end is how
+// far the list goes: to the end of the file, to the next piece, or, of a full list of extents, to the piece whose blocks may not all
+// be in it.
+func piecesOf(extents []disk.Extent, off, size int64, most int) (list []filePiece, end int64) {
 	for _, e := range extents {
 		first, last := e.Off/blockSize, (e.Off+e.Len-1)/blockSize
 		for b := first; b <= last; {
 			number := uint32(b * blockSize / SumPiece)
-			if len(list) == 0 || list[len(list)-1].number != number {
+			if n := len(list); n == 0 || list[n-1].number != number {
+				if n == most {
+					return list, int64(number) * SumPiece
+				}
 				list = append(list, filePiece{number: number})
 			}
 			p := &list[len(list)-1]
@@ -354,7 +354,7 @@ func (h *Hash) Close() error {
 }
 
 // Hash computes a snapshot's checksums in one go, for tools and tests.
-func (c *Chain) Hash(snapshot string, rehash bool, hashedAt string) (HashResult, error) {
+func (c *Files) Hash(snapshot string, rehash bool, hashedAt string) (HashResult, error) {
 	h, err := c.NewHash(snapshot, rehash)
 	if err != nil {
 		return HashResult{}, err

@@ -26,7 +26,7 @@ func (h *Hash) lock() error {
 	return nil
 }
 
-func (c *Chain) unlockHash() error {
+func (c *Files) unlockHash() error {
 	l := c.hashLock
 	if l == nil {
 		return nil
@@ -36,7 +36,7 @@ func (c *Chain) unlockHash() error {
 }
 
 // HashLocked tells whether a checksum is being computed on the directory's disk, by whomever.
-func (c *Chain) HashLocked() (bool, error) {
+func (c *Files) HashLocked() (bool, error) {
 	if c.hashLock != nil {
 		return true, nil
 	}

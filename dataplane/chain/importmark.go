@@ -16,7 +16,7 @@ const importLabel = "ankole-import"
 const maxImportMark = 4 << 10
 
 // SetImportMark durably marks the head as incomplete content; what says from where, and "" takes the mark away.
-func (c *Chain) SetImportMark(what string) error {
+func (c *Files) SetImportMark(what string) error {
 	if err := c.usable(); err != nil {
 		return err
 	}
@@ -44,7 +44,7 @@ func (c *Chain) SetImportMark(what string) error {
 }
 
 // ImportMark is the head's mark, "" where it has none.
-func (c *Chain) ImportMark() string {
+func (c *Files) ImportMark() string {
 	if d := c.disks[c.vm.Head]; d != nil {
 		return d.Labels[importLabel]
 	}

@@ -9,18 +9,18 @@ import (
 	"ankole.storage/disk"
 )
 
-// loadDisks reads the layers' metadata, all branches, and clears what crashes left lying about.
-func (c *Chain) loadDisks(names []string) error {
+// loadDisks reads the layers' metadata, all branches, and finishes what a purge has begun. It returns what crashes left lying about,
+// to be removed when nothing can refuse the directory any more.
+func (c *Files) loadDisks(s *Sidecars, names []string) (strays []string, err error) {
 	head, err := c.fs.Stat(c.path(c.vm.Head))
 	if isNotFound(err) {
-		return fmt.Errorf("%w: head %s is missing", ErrCorrupt, c.vm.Head)
+		return nil, fmt.Errorf("%w: head %s is missing", ErrCorrupt, c.vm.Head)
 	}
 	if err != nil {
-		return err
+		return nil, err
 	}
-	strays, err := c.findStrays(names, head.Inode)
-	if err != nil {
-		return err
+	if strays, err = c.findStrays(names, head.Inode); err != nil {
+		return nil, err
 	}
 	for _, name := range names {
 		file, ok := strings.CutSuffix(name, metaSuffix)
@@ -29,68 +29,38 @@ func (c *Chain) loadDisks(names []string) error {
 		}
 		data, err := c.fs.ReadFile(c.path(name), maxMetaBytes)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		d, err := parseDiskMeta(file, data)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		c.disks[file] = d
 	}
 	live, err := c.liveChain()
-	if err != nil {
-		return err
+	if err == nil {
+		err = c.checkStrays(names, strays, live)
 	}
-	if err := c.checkStrays(strays, live); err != nil {
-		return err
+	if err == nil {
+		err = c.finishMerges(s)
 	}
-	strays = append(strays, c.dropImageless(names, live)...)
-	if !slices.Contains(names, importName) {
-		c.settleAbsent()
-		return c.removeStrays(strays)
+	if err == nil {
+		live, err = c.liveChain()
 	}
-	uncommitted, err := c.findUncommitted(names, live)
-	if err != nil {
-		return err
-	}
-	c.settleAbsent()
-	// The import's own name tells that a snapshot was not committed, so it must stay for as long as that one is there.
-	if err := c.removeStrays(append(strays, uncommitted...)); err != nil {
-		return err
-	}
-	return c.removeStrays([]string{importName})
-}
-
-// findUncommitted forgets snapshots outside the live chain that are the same file as the one an import was writing, and
-// returns their files.
-func (c *Chain) findUncommitted(names, live []string) (strays []string, err error) {
-	own, err := c.fs.Stat(c.path(importName))
 	if err != nil {
 		return nil, err
 	}
-	for _, name := range names {
-		if _, ok := snapshotName(name); !ok || slices.Contains(live, name) {
-			continue
-		}
-		info, err := c.fs.Stat(c.path(name))
-		if isNotFound(err) {
-			continue // a stray that is listed already
-		}
-		if err != nil {
-			return nil, err
-		}
-		if info.Inode != own.Inode {
-			continue
-		}
-		delete(c.disks, name)
-		strays = append(strays, name, name+metaSuffix)
+	strays = append(strays, c.dropImageless(names, live)...)
+	s.recoverAbsent(c)
+	if err := c.voidWhiteouts(); err != nil {
+		return nil, err
 	}
-	return strays, nil
+	return append(strays, c.strayWhiteouts(names)...), nil
 }
 
 // findStrays lists the files that no finished operation leaves: temporary files, heads other than volume.meta's, and
 // snapshots that are the same file as the head, from a rotation that was not committed.
-func (c *Chain) findStrays(names []string, headInode uint64) ([]string, error) {
+func (c *Files) findStrays(names []string, headInode uint64) ([]string, error) {
 	var strays []string
 	for _, name := range names {
 		file := strings.TrimSuffix(strings.TrimSuffix(name, metaSuffix), checksumSuffix)
@@ -127,9 +97,12 @@ func (c *Chain) findStrays(names []string, headInode uint64) ([]string, error) {
 	return strays, nil
 }
 
-// checkStrays refuses to go on where cleaning up would take a layer away.
-func (c *Chain) checkStrays(strays, live []string) error {
+// checkStrays refuses to go on where a layer of the live chain is missing, or cleaning up would take it away.
+func (c *Files) checkStrays(names, strays, live []string) error {
 	for _, name := range live {
+		if !slices.Contains(names, name) {
+			return fmt.Errorf("%w: %s of the chain is missing", ErrCorrupt, name)
+		}
 		if slices.Contains(strays, name) {
 			return fmt.Errorf("%w: %s of the chain is the same file as the head", ErrCorrupt, name)
 		}
@@ -140,7 +113,7 @@ func (c *Chain) checkStrays(strays, live []string) error {
 // dropImageless forgets layers of other branches whose image is missing: nothing can be read from them. It returns
 // the metadata files that an interrupted removal left, or a rotation that was not committed: beside the head, with nothing
 // on it. Other engines would stumble over them.
-func (c *Chain) dropImageless(names, live []string) (strays []string) {
+func (c *Files) dropImageless(names, live []string) (strays []string) {
 	for _, file := range slices.Sorted(maps.Keys(c.disks)) {
 		if slices.Contains(names, file) || slices.Contains(live, file) {
 			continue
@@ -156,7 +129,7 @@ func (c *Chain) dropImageless(names, live []string) (strays []string) {
 	return strays
 }
 
-func (c *Chain) removeStrays(strays []string) error {
+func (c *Files) removeStrays(strays []string) error {
 	if len(strays) == 0 || c.opts.ReadOnly {
 		return nil
 	}
@@ -170,7 +143,7 @@ func (c *Chain) removeStrays(strays []string) error {
 }
 
 // liveChain returns the files from the bottom layer to the head.
-func (c *Chain) liveChain() ([]string, error) { return chainOf(c.disks, c.vm.Head) }
+func (c *Files) liveChain() ([]string, error) { return chainOf(c.disks, c.vm.Head) }
 
 // chainOf follows parents from file down and returns the files bottom first.
 func chainOf(disks map[string]*DiskMeta, file string) ([]string, error) {
@@ -221,10 +194,10 @@ func Inspect(fs disk.Meta, dir string) (Info, error) {
 		return Info{State: StateInitial}, nil
 	}
 	info := Info{State: StateClosed, SizeBytes: vm.Size, Head: vm.Head, Parent: vm.Parent, Dirty: vm.Dirty, Rebuilding: vm.Rebuilding}
-	c := &Chain{fs: fs, dir: dir, vm: *vm, opts: Options{ReadOnly: true}}
-	err = c.openSidecars()
-	info.Record, info.RecordValid = c.Record()
-	if rerr := c.release(); err == nil {
+	c := &Files{fs: fs, dir: dir, vm: *vm, opts: Options{ReadOnly: true}}
+	s, err := c.openSidecars()
+	info.Record, info.RecordValid = s.Record()
+	if rerr := s.Close(); err == nil {
 		err = rerr
 	}
 	if err != nil {

@@ -2,6 +2,7 @@ package chain
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"io"
 )
@@ -52,6 +53,9 @@ type Record struct {
 	Replaces []string
 	// Agreed: the set is known to be committed. Then Replaces is empty.
 	Agreed bool
+	// Anew: absent members may have more than the content that this record goes on with, so what is known about them is forgotten when
+	// it is written. It is not kept.
+	Anew bool
 }
 
 const memberMagic = "ANKMEMBR"
@@ -171,7 +175,7 @@ func decodeRecord(b []byte) (Record, error) {
 
 // Record returns the member record. It is not valid, which means "unknown" and never "fine", when there is none,
 // when both of its slots are damaged, or when another engine has rewritten volume.meta since.
-func (c *Chain) Record() (Record, bool) {
+func (c *Sidecars) Record() (Record, bool) {
 	if !c.recordValid {
 		return Record{}, false
 	}
@@ -185,8 +189,8 @@ func (c *Chain) Record() (Record, bool) {
 // where it exists, is raised first, so that an engine which knows only the counter sees who is ahead. In a directory
 // without a valid stamp it first gives it a new one, which is one replacement of volume.meta. It may run while I/O
 // goes on, but not beside another metadata operation.
-func (c *Chain) WriteRecord(r Record) error {
-	if err := c.usable(); err != nil {
+func (c *Files) WriteRecord(s *Sidecars, r Record) error {
+	if err := errors.Join(c.usable(), s.usable()); err != nil {
 		return err
 	}
 	if err := r.validate(); err != nil {
@@ -194,39 +198,44 @@ func (c *Chain) WriteRecord(r Record) error {
 	}
 	r.Members = append([]Member(nil), r.Members...)
 	r.Replaces = append([]string(nil), r.Replaces...)
-	if !c.recordValid || c.record.Generation != r.Generation {
+	anew := r.Anew
+	r.Anew = false
+	if !s.recordValid || s.record.Generation != r.Generation {
 		if err := c.raiseRevisionCounter(); err != nil {
 			return err
 		}
 	}
-	if c.member == nil {
-		return c.adopt(r)
+	if s.member == nil {
+		return c.adopt(s, r)
 	}
-	if err := c.beginAbsences(&r); err != nil {
+	if err := s.beginAbsences(&r, c.Structure(), anew); err != nil {
 		return err
 	}
-	if err := c.breaks(c.member.write(r.encode())); err != nil {
+	if err := s.breaks(s.member.write(r.encode())); err != nil {
 		return err
 	}
-	c.record, c.recordValid = r, true
-	c.noteAgreed()
-	return c.endAbsences()
+	s.record, s.recordValid = r, true
+	s.noteAgreed()
+	return s.endAbsences()
 }
+
+// WriteRecord is Files.WriteRecord.
+func (c *Chain) WriteRecord(r Record) error { return c.Files.WriteRecord(c.Sidecars, r) }
 
 // adopt gives the directory a new stamp and sidecars. A crash on the way leaves volume.meta without the stamp they
 // carry, so they stay void.
-func (c *Chain) adopt(r Record) error {
+func (c *Files) adopt(s *Sidecars, r Record) error {
 	stamp, err := newStamp(c.opts.Rand)
 	if err != nil {
 		return err
 	}
-	if c.dirty != nil {
-		_ = c.dirty.file.Close() // only read so far; nothing to lose
-		c.dirty = nil
+	if s.dirty != nil {
+		_ = s.dirty.file.Close() // only read so far; nothing to lose
+		s.dirty = nil
 	}
-	if c.absentFile != nil {
-		_ = c.absentFile.file.Close()
-		c.absentFile, c.absent = nil, nil
+	if s.absentFile != nil {
+		_ = s.absentFile.file.Close()
+		s.absentFile, s.absent = nil, nil
 	}
 	member, dirty, err := createSidecars(c.fs, c.dir, stamp, &r, allDirty, c.opts.Boot)
 	if err != nil {
@@ -243,9 +252,10 @@ func (c *Chain) adopt(r Record) error {
 		_ = dirty.file.Close()
 		return err
 	}
-	c.member, c.dirty = member, dirty
-	c.record, c.recordValid = r, true
-	c.regions, c.regionsKnown, c.regionsBoot = nil, false, c.opts.Boot
+	c.stamped = true
+	s.stamp, s.member, s.dirty = stamp, member, dirty
+	s.record, s.recordValid = r, true
+	s.regions, s.regionsKnown, s.regionsBoot = nil, false, s.boot
 	return nil
 }
 

@@ -14,10 +14,13 @@ import (
 // mergedSumsSuffix is where the sums of the merged file are until it has its name. Hash uses another name.
 const mergedSumsSuffix = sumsSuffix + ".new" + tmpSuffix
 
-// merging is a merge under way.
+// merging is a merge under way. It ends, and is begun again, where anybody else writes to one of the two files (endMergeOf):
+// what it has copied of the child is not what the child holds then.
 type merging struct {
-	c      *Chain
-	source string
+	c             *Files
+	source, child string
+	// complete: the source holds what the child does, durably.
+	complete bool
 	// sourceSums and childSums say what the files are to hold, nil: nothing is known. The source's were removed when the merge began.
 	sourceSums, childSums *sumsReader
 	// entry is the next one of sourceSums that was not carried over.
@@ -25,18 +28,19 @@ type merging struct {
 	// out are the merged file's sums, nil if nothing will be known of it.
 	out *sumsWriter
 	// has are pieces of the source from next to upTo, as they were before the merge reached them.
-	has  []filePiece
-	upTo int64
+	has       []filePiece
+	upTo      int64
+	whiteouts mergingWhiteouts
 	// image is the merged piece, buf a run of it.
 	image, buf []byte
 }
 
 // beginMerge opens the sums of the two files, durably removes the source's, and begins those of the merged file.
-func (c *Chain) beginMerge(s *PurgeStep, source, child disk.File) (err error) {
+func (c *Files) beginMerge(s *PurgeStep, source, child disk.File) (err error) {
 	if err := c.endMerge(); err != nil {
 		return err
 	}
-	m := &merging{c: c, source: s.Source, image: make([]byte, SumPiece), buf: make([]byte, SumPiece)}
+	m := &merging{c: c, source: s.Source, child: s.Target, image: make([]byte, SumPiece), buf: make([]byte, SumPiece)}
 	c.merge = m
 	if m.sourceSums, err = c.openSumsOf(s.Source, source); err != nil {
 		return err
@@ -45,6 +49,9 @@ func (c *Chain) beginMerge(s *PurgeStep, source, child disk.File) (err error) {
 		return err
 	}
 	if err := c.voidChecksum(s.Source); err != nil {
+		return err
+	}
+	if m.whiteouts, err = c.beginWhiteouts(s, source, child); err != nil {
 		return err
 	}
 	if err := matchSize(source, child); err != nil || (m.sourceSums == nil && m.childSums == nil) {
@@ -60,7 +67,7 @@ func (c *Chain) beginMerge(s *PurgeStep, source, child disk.File) (err error) {
 	})
 }
 
-func (c *Chain) openSumsOf(file string, f disk.File) (*sumsReader, error) {
+func (c *Files) openSumsOf(file string, f disk.File) (*sumsReader, error) {
 	info, err := f.Stat()
 	if err != nil {
 		return nil, err
@@ -68,14 +75,22 @@ func (c *Chain) openSumsOf(file string, f disk.File) (*sumsReader, error) {
 	return c.openSums(file, info.Size, disk.ReadOnly)
 }
 
+// endMergeOf ends the merge that is under way if the file is one of the two, before that is changed.
+func (c *Files) endMergeOf(file string) error {
+	if m := c.merge; m == nil || m.source != file && m.child != file {
+		return nil
+	}
+	return c.endMerge()
+}
+
 // endMerge gives back what a merge holds, whether it came to its end or not.
-func (c *Chain) endMerge() error {
+func (c *Files) endMerge() error {
 	m := c.merge
 	if m == nil {
 		return nil
 	}
 	c.merge = nil
-	return errors.Join(m.sourceSums.close(), m.childSums.close(), m.drop())
+	return errors.Join(m.sourceSums.close(), m.childSums.close(), m.drop(), m.whiteouts.close(c))
 }
 
 // drop leaves the merged file without sums.
@@ -104,23 +119,26 @@ func (m *merging) unlessFull(f func() error) error {
 
 // coalescePiece copies what the child has into the source. Until the source takes the child's place the child still
 // hides what is copied, so a crash does no harm.
-func (c *Chain) coalescePiece(s *PurgeStep) (done bool, err error) {
-	if err := c.layersChange(s.Source, s.Target); err != nil {
-		return false, err
-	}
+func (c *Files) coalescePiece(s *PurgeStep) (done bool, err error) {
 	source, child, err := c.openPair(s.Source, s.Target)
 	if err != nil {
 		return false, err
 	}
 	defer source.Close() // synced below
 	defer child.Close()  // read only
-	if c.merge == nil || c.merge.source != s.Source {
-		s.next = 0
+	if c.merge == nil || c.merge.source != s.Source || c.merge.child != s.Target {
+		s.next, s.begun = 0, false
 	}
-	if s.next == 0 {
+	if !s.begun {
 		if err := c.beginMerge(s, source, child); err != nil {
 			return false, err
 		}
+		s.begun = true
+	} else if err := c.voidChecksum(s.Source); err != nil { // somebody may have computed it since the last piece
+		return false, err
+	}
+	if more, err := c.merge.whiteouts.piece(source); err != nil || more {
+		return false, err
 	}
 	info, err := child.Stat()
 	if err != nil {
@@ -130,24 +148,27 @@ func (c *Chain) coalescePiece(s *PurgeStep) (done bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	list, end := piecesOf(extents, s.next, info.Size)
-	for budget := purgePiece; len(list) > 0 && budget > 0; list = list[1:] {
-		if err := c.merge.piece(source, child, list[0]); err != nil {
+	list, end := piecesOf(extents, s.next, info.Size, purgePiece/SumPiece)
+	for _, p := range list {
+		if err := c.merge.piece(source, child, p); err != nil {
 			return false, err
 		}
-		s.next = list[0].off() + SumPiece
-		budget -= SumPiece
 	}
-	if len(list) == 0 {
-		s.next = max(end, s.next)
-	}
+	s.next = end
 	if s.next < info.Size {
 		return false, nil
 	}
 	if err := c.merge.finish(); err != nil {
 		return false, err
 	}
-	return true, c.syncFile(source)
+	if err := c.syncFile(source); err != nil {
+		return false, err
+	}
+	if err := c.finishWhiteouts(); err != nil {
+		return false, err
+	}
+	c.merge.complete = true
+	return true, nil
 }
 
 // piece copies one piece of the child and says what is known of the merged one.
@@ -164,8 +185,9 @@ func (m *merging) piece(source, child disk.File, p filePiece) error {
 		return err
 	}
 	mixed := has&^p.blocks != 0
-	lower, lowerKnown := sum{}, true
-	if mixed {
+	hidden := m.whiteouts.hides(p.number)
+	lower, lowerKnown := sum{}, !hidden
+	if mixed && !hidden {
 		lower, lowerKnown, err = m.look(source, filePiece{p.number, has}, m.sourceSums, nil)
 		if errors.Is(err, disk.ErrIO) {
 			err, lowerKnown = nil, false // it stays as it is, and whoever reads it is told
@@ -219,7 +241,7 @@ func (m *merging) sourceHas(source disk.File, p filePiece) (blocks uint64, err e
 		if err != nil {
 			return 0, err
 		}
-		m.has, m.upTo = piecesOf(extents, p.off(), m.out.size)
+		m.has, m.upTo = piecesOf(extents, p.off(), m.out.size, purgePiece/SumPiece)
 	}
 	for len(m.has) > 0 && m.has[0].number < p.number {
 		m.has = m.has[1:]
@@ -250,6 +272,9 @@ func (m *merging) carry(before uint32) error {
 		if s.piece(i) == before {
 			return nil
 		}
+		if m.whiteouts.hides(s.piece(i)) {
+			continue
+		}
 		if err := m.add(s.piece(i), sum(s.page[i*entryLen+4:][:sumLen])); err != nil {
 			return err
 		}
@@ -276,9 +301,9 @@ func (m *merging) finish() error {
 }
 
 // nameSums gives the sums of the merged file their name, after the file has its own for good. The caller syncs the directory.
-func (c *Chain) nameSums(source, child string) error {
+func (c *Files) nameSums(source, child string) error {
 	m := c.merge
-	if m == nil || m.source != source || m.out == nil {
+	if m.out == nil {
 		return c.endMerge()
 	}
 	err := errors.Join(m.out.file.Close(), c.fs.Rename(m.out.path, c.path(child+sumsSuffix)))

@@ -103,7 +103,7 @@ func TestMergedRotIsRepaired(t *testing.T) {
 	v := w.view("b")
 	written, err := v.Repair(0, good[:chain.SumPiece])
 	w.must(err)
-	if len(written) != 1 || written[0].Off != 8192 {
+	if len(written.Written) != 1 || written.Written[0].Off != 8192 {
 		t.Fatalf("written %+v", written)
 	}
 	w.wantVerdict(v, 0, chain.SumPiece, chain.VerdictGood)

@@ -50,6 +50,8 @@ type volumeMeta struct {
 	AnkoleStamp     string `json:",omitempty"`
 	AnkoleHead      string `json:",omitempty"`
 	AnkoleMap       string `json:",omitempty"`
+	// AnkoleWhiteouts binds the whiteout files of all layers.
+	AnkoleWhiteouts string `json:",omitempty"`
 	// AnkoleIncomplete: the directory is being emptied or filled and holds no replica.
 	AnkoleIncomplete bool `json:",omitempty"`
 
@@ -69,7 +71,9 @@ type DiskMeta struct {
 	Created string
 	Labels  map[string]string
 
-	extra map[string]json.RawMessage
+	// whiteouts is the number of the layer's whiteout file, "" for none. Whoever is given a copy is not given it.
+	whiteouts string
+	extra     map[string]json.RawMessage
 }
 
 // encodeJSON renders v on one line with a newline, and appends the unknown keys of extra in sorted order.
@@ -124,9 +128,9 @@ func decodeJSON(data []byte, v any, known []string) (map[string]json.RawMessage,
 func equalFoldASCII(a, b string) bool { return bytes.EqualFold([]byte(a), []byte(b)) }
 
 var volumeMetaKeys = []string{"Size", "Head", "Dirty", "Rebuilding", "Error", "Parent", "SectorSize", "BackingFilePath",
-	"Encrypted", stampKey, ownHeadKey, incompleteKey, mapKey}
+	"Encrypted", stampKey, ownHeadKey, incompleteKey, mapKey, whiteoutKey}
 
-var diskMetaKeys = []string{"Name", "Parent", "Removed", "UserCreated", "Created", "Labels"}
+var diskMetaKeys = []string{"Name", "Parent", "Removed", "UserCreated", "Created", "Labels", whiteoutKey}
 
 func (v *volumeMeta) encode() []byte { return encodeJSON(v, v.extra) }
 
@@ -161,16 +165,23 @@ func (v *volumeMeta) stamp() Stamp {
 	return s
 }
 
-func (d *DiskMeta) encode() []byte { return encodeJSON(d, d.extra) }
+// diskMetaFile is a layer's .meta as it is written: DiskMeta, and what is not for others.
+type diskMetaFile struct {
+	*DiskMeta
+	AnkoleWhiteouts string `json:",omitempty"`
+}
+
+func (d *DiskMeta) encode() []byte { return encodeJSON(diskMetaFile{d, d.whiteouts}, d.extra) }
 
 // parseDiskMeta decodes a layer's .meta; every key may be missing.
 func parseDiskMeta(file string, data []byte) (*DiskMeta, error) {
 	d := &DiskMeta{}
-	extra, err := decodeJSON(data, d, diskMetaKeys)
+	f := diskMetaFile{DiskMeta: d}
+	extra, err := decodeJSON(data, &f, diskMetaKeys)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %s%s is not valid JSON: %v", ErrCorrupt, file, metaSuffix, err)
 	}
-	d.extra = extra
+	d.extra, d.whiteouts = extra, f.AnkoleWhiteouts
 	if err := checkParent(d.Parent); err != nil {
 		return nil, fmt.Errorf("%w: %s%s: %w", ErrCorrupt, file, metaSuffix, err)
 	}

@@ -79,9 +79,7 @@ func (m *model) opZero(t *rapid.T) {
 
 func (m *model) opDiscard(t *rapid.T) {
 	off, n := m.drawRange(t)
-	for _, z := range m.c.DiscardPlan(off, n, nil) {
-		m.applyZero(z)
-	}
+	m.must(m.c.Discard(off, n))
 	if first, end := (off+4095)/4096*4096, (off+n)/4096*4096; first < end {
 		clear(m.head[first:end])
 	}
@@ -128,11 +126,11 @@ func (m *model) opPurge(t *rapid.T) {
 	}
 	for step, more := p.Next(); more; step, more = p.Next() {
 		for done := false; !done; {
-			done, err = p.Work(&step)
+			done, err = workStep(m.c, p, &step)
 			m.must(err)
 			m.opWrite(t)
 		}
-		m.must(p.Finish(&step))
+		m.must(finishStep(m.c, p, &step))
 	}
 	if got := p.Progress(); got != 100 {
 		t.Fatalf("a purge that is done is at %d percent", got)

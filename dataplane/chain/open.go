@@ -16,27 +16,30 @@ func Open(fs disk.Meta, dir string, opts Options) (_ *Chain, err error) {
 	if err := opts.setDefaults(); err != nil {
 		return nil, err
 	}
-	c := &Chain{fs: fs, dir: dir, opts: opts, disks: map[string]*DiskMeta{}, layers: make([]layer, 1), voided: map[string]int{}, pins: map[string]int{}}
+	c := &Files{fs: fs, dir: dir, opts: opts, disks: map[string]*DiskMeta{}, table: table{layers: make([]layer, 1)}, voided: map[string]int{}, pins: map[string]int{}}
+	s, b := &Sidecars{}, &Blocks{}
 	defer func() {
 		if err != nil {
-			err = errors.Join(fmt.Errorf("open replica directory %s: %w", dir, err), c.release())
+			b.Free()
+			err = errors.Join(fmt.Errorf("open replica directory %s: %w", dir, err), c.release(), s.Close())
 		}
 	}()
 	if err := c.lockDirectory(); err != nil {
 		return nil, err
 	}
-	names, err := fs.List(dir)
+	names, err := c.durableNames()
 	if err != nil {
 		return nil, err
 	}
 	if err := c.loadVolumeMeta(names); err != nil {
 		return nil, err
 	}
-	if err := c.openSidecars(); err != nil {
+	if s, err = c.openSidecars(); err != nil {
 		return nil, err
 	}
 	c.skipUnwritten = c.opts.ReadOnly && c.interruptedWrites()
-	if err := c.loadDisks(names); err != nil {
+	strays, err := c.loadDisks(s, names)
+	if err != nil {
 		return nil, err
 	}
 	if c.vm.Rebuilding && !opts.ReadOnly {
@@ -48,13 +51,25 @@ func Open(fs disk.Meta, dir string, opts Options) (_ *Chain, err error) {
 	if err := c.openLayers(); err != nil {
 		return nil, err
 	}
-	if err := c.buildMap(); err != nil {
+	if err := c.syncLower(); err != nil {
 		return nil, err
 	}
-	return c, c.markInUse()
+	if err := c.buildMap(s, b); err != nil {
+		return nil, err
+	}
+	if err := c.removeStrays(strays); err != nil {
+		return nil, err
+	}
+	if len(c.damaged) > 0 && !c.opts.ReadOnly {
+		c.stamped = false
+		if err := s.forget(); err != nil {
+			return nil, err
+		}
+	}
+	return &Chain{c, s, b}, errors.Join(c.markInUse(), c.clearDamage())
 }
 
-func (c *Chain) lockDirectory() error {
+func (c *Files) lockDirectory() error {
 	if !c.opts.ReadOnly {
 		lock, err := c.fs.Lock(c.dir)
 		if err != nil {
@@ -63,6 +78,17 @@ func (c *Chain) lockDirectory() error {
 		c.lock = lock
 	}
 	return checkFileSystem(c.fs, c.dir)
+}
+
+// durableNames lists the directory. A process that was killed may have left names that only the system's memory has: what Open
+// takes away because of them, a head that volume.meta no longer names above all, must not be what the disk still needs.
+func (c *Files) durableNames() ([]string, error) {
+	if !c.opts.ReadOnly {
+		if err := c.syncDir(); err != nil {
+			return nil, err
+		}
+	}
+	return c.fs.List(c.dir)
 }
 
 // checkFileSystem refuses directories whose files would not be what a chain takes them for.
@@ -79,7 +105,7 @@ func checkFileSystem(fs disk.Meta, dir string) error {
 }
 
 // markInUse is the last step of Open.
-func (c *Chain) markInUse() error {
+func (c *Files) markInUse() error {
 	if c.opts.ReadOnly {
 		return nil
 	}
@@ -87,14 +113,14 @@ func (c *Chain) markInUse() error {
 	vm.Dirty, vm.Error, vm.AnkoleMap = true, "", ""
 	vm.Parent = c.disks[vm.Head].Parent
 	vm.BackingFilePath = c.opts.BackingFile
-	if c.vm.AnkoleStamp != "" && c.member == nil {
+	if c.vm.AnkoleStamp != "" && !c.stamped {
 		// The stamp names sidecars that are gone or damaged: forget it rather than let it meet them again.
 		vm.AnkoleStamp, vm.AnkoleHead = "", ""
 	}
 	return c.writeVolumeMeta(&vm)
 }
 
-func (c *Chain) loadVolumeMeta(names []string) error {
+func (c *Files) loadVolumeMeta(names []string) error {
 	data, err := c.fs.ReadFile(c.path(volumeMetaName), maxMetaBytes)
 	if err != nil && !isNotFound(err) {
 		return err
@@ -118,7 +144,7 @@ func (c *Chain) loadVolumeMeta(names []string) error {
 
 // recover rebuilds volume.meta's content where a crash of an engine that does not sync it lost it. Nothing is
 // written yet; Open's last step does that.
-func (c *Chain) recover(names []string) error {
+func (c *Files) recover(names []string) error {
 	if err := validateSize(c.opts.Size); err != nil {
 		return fmt.Errorf("%s is missing or empty and its size is not given: %w", volumeMetaName, err)
 	}
@@ -133,7 +159,7 @@ func (c *Chain) recover(names []string) error {
 
 // recoverHead chooses the head. Of several, one that is the same file as a snapshot is left from an unfinished
 // rotation, and an empty one holds nothing; if more than one remains, the choice is a person's.
-func (c *Chain) recoverHead(names []string) (string, error) {
+func (c *Files) recoverHead(names []string) (string, error) {
 	if c.opts.RecoverHead != "" {
 		if !isHeadFile(c.opts.RecoverHead) || !slices.Contains(names, c.opts.RecoverHead) {
 			return "", fmt.Errorf("%w: there is no head %q", ErrNotFound, c.opts.RecoverHead)
@@ -166,7 +192,7 @@ func (c *Chain) recoverHead(names []string) (string, error) {
 }
 
 // openLayers opens the live chain's files, bottom first.
-func (c *Chain) openLayers() error {
+func (c *Files) openLayers() error {
 	live, err := c.liveChain()
 	if err != nil {
 		return err
@@ -186,18 +212,26 @@ func (c *Chain) openLayers() error {
 		if err != nil {
 			return err
 		}
-		c.layers = append(c.layers, layer{name: name, file: f})
-		info, err := f.Stat()
+		l, err := newLayer(name, f, c.vm.Size)
+		if err == nil {
+			l.whiteouts, err = c.openWhiteouts(name, mode)
+		}
+		c.layers = append(c.layers, l)
 		if err != nil {
 			return err
 		}
-		c.head().size = min(info.Size, c.vm.Size)
 	}
 	return c.extendHead()
 }
 
+// newLayer describes an open file, of which a volume has at most limit bytes.
+func newLayer(name string, f disk.File, limit int64) (layer, error) {
+	info, err := f.Stat()
+	return layer{name: name, file: f, size: min(info.Size, limit), inode: info.Inode}, err
+}
+
 // extendHead gives the head the volume's size if it is shorter: writes must find it that long after a crash.
-func (c *Chain) extendHead() error {
+func (c *Files) extendHead() error {
 	h := c.head()
 	if h.size >= c.vm.Size || c.opts.ReadOnly {
 		return nil
@@ -210,7 +244,7 @@ func (c *Chain) extendHead() error {
 }
 
 // openBacking opens the backing file: a raw image, or a directory with exactly one file in it.
-func (c *Chain) openBacking() error {
+func (c *Files) openBacking() error {
 	name := c.opts.BackingFile
 	if name == "" {
 		return nil
@@ -241,12 +275,12 @@ func (c *Chain) openBacking() error {
 		return fmt.Errorf("backing file: %w", err)
 	}
 	c.backing = true
-	c.layers = append(c.layers, layer{name: name, file: f, size: info.Size})
+	c.layers = append(c.layers, layer{name: name, file: f, size: info.Size, inode: info.Inode})
 	return c.checkRaw(f)
 }
 
 // checkRaw refuses an image in a format with a header, which would be served as if it were the volume's content.
-func (c *Chain) checkRaw(f disk.File) error {
+func (c *Files) checkRaw(f disk.File) error {
 	head := make([]byte, blockSize) // a whole block: direct reads need it on devices with 4 KiB sectors
 	if err := readFull(f, head, 0); err != nil {
 		return err
@@ -257,28 +291,34 @@ func (c *Chain) checkRaw(f disk.File) error {
 	return nil
 }
 
-// buildMap fills the block map: with what the process before has handed over, or from the files.
-func (c *Chain) buildMap() error {
-	if c.takeMap() {
-		return nil
+// buildMap makes b the blocks of the files: with what the process before has handed over, or from the files.
+func (c *Files) buildMap(s *Sidecars, b *Blocks) error {
+	b.table = c.table.clone()
+	if !c.takeMap(s, b) {
+		if err := c.extentsMap(b); err != nil {
+			return err
+		}
 	}
-	return c.extentsMap()
+	return c.openHeadWhiteouts(b)
 }
 
 // extentsMap fills the block map from the extents of every layer, bottom first.
-func (c *Chain) extentsMap() error {
-	if err := c.m.resize(c.vm.Size); err != nil {
+func (c *Files) extentsMap(b *Blocks) error {
+	if err := b.m.resize(c.vm.Size); err != nil {
 		return err
 	}
 	for i := c.bottomIndex(); i < len(c.layers); i++ {
 		isHead := i == len(c.layers)-1
+		if err := c.hideBy(b, i); err != nil {
+			return fmt.Errorf("whiteouts of %s: %w", c.layers[i].name, err)
+		}
 		if isHead && !c.opts.ReadOnly {
-			if err := c.settleHead(); err != nil {
+			if err := c.recoverWrites(); err != nil {
 				return fmt.Errorf("settle %s: %w", c.layers[i].name, err)
 			}
 		}
 		if isHead && c.skipUnwritten {
-			if err := c.mapWritten(i); err != nil {
+			if err := c.mapWritten(b, i); err != nil {
 				return fmt.Errorf("extents of %s: %w", c.layers[i].name, err)
 			}
 			continue
@@ -286,9 +326,9 @@ func (c *Chain) extentsMap() error {
 		err := c.eachExtent(&c.layers[i], func(e disk.Extent) error {
 			first, end := c.blocksOf(e)
 			if isHead {
-				c.m.setHead(first, end, byte(i), c.backing)
+				b.m.setHead(first, end, byte(i), c.backing)
 			} else {
-				c.m.setLower(first, end, byte(i))
+				b.m.setLower(first, end, byte(i))
 			}
 			return nil
 		})
@@ -299,9 +339,9 @@ func (c *Chain) extentsMap() error {
 	return nil
 }
 
-// mapWritten enters the head into the map but for the blocks that interrupted writes have touched: settleHead will
+// mapWritten enters the head into the map but for the blocks that interrupted writes have touched: recoverWrites will
 // punch them at the next open for writing.
-func (c *Chain) mapWritten(head int) error {
+func (c *Files) mapWritten(b *Blocks, head int) error {
 	doubt, err := c.doubtful()
 	if err != nil {
 		return err
@@ -309,28 +349,31 @@ func (c *Chain) mapWritten(head int) error {
 	interrupted := map[int64]bool{}
 	for _, e := range slices.Concat(doubt.unwritten, doubt.partial) {
 		first, end := c.blocksOf(e)
-		for b := first; b < end; b++ {
-			interrupted[b] = true
+		for at := first; at < end; at++ {
+			interrupted[at] = true
 		}
 	}
 	return c.eachExtent(&c.layers[head], func(e disk.Extent) error {
 		first, end := c.blocksOf(e)
-		for b := first; b < end; b++ {
-			if !interrupted[b] {
-				c.m.setHead(b, b+1, byte(head), c.backing)
+		for at := first; at < end; at++ {
+			if !interrupted[at] {
+				b.m.setHead(at, at+1, byte(head), c.backing)
 			}
 		}
 		return nil
 	})
 }
 
-// blocksOf returns the blocks that an extent touches: file systems with smaller blocks may allocate less than 4 KiB.
-func (c *Chain) blocksOf(e disk.Extent) (first, end int64) {
-	return e.Off / blockSize, min((e.Off+e.Len+blockSize-1)/blockSize, int64(len(c.m.b)))
+func (c *Files) blocksOf(e disk.Extent) (first, end int64) { return blocksOf(e, c.size/blockSize) }
+
+// blocksOf returns the blocks that an extent touches, of as many as the volume has: file systems with smaller blocks may
+// allocate less than 4 KiB.
+func blocksOf(e disk.Extent, blocks int64) (first, end int64) {
+	return e.Off / blockSize, min((e.Off+e.Len+blockSize-1)/blockSize, blocks)
 }
 
 // eachExtent calls fn for every extent of a layer within the volume, in order.
-func (c *Chain) eachExtent(l *layer, fn func(disk.Extent) error) error {
+func (c *Files) eachExtent(l *layer, fn func(disk.Extent) error) error {
 	limit := c.size
 	buf := make([]disk.Extent, 0, disk.ExtentsPerCall)
 	for off, more := int64(0), true; more; {
@@ -355,37 +398,6 @@ func (c *Chain) eachExtent(l *layer, fn func(disk.Extent) error) error {
 	return nil
 }
 
-// Remap finds out which blocks of [off, off+n) are in the head now, after a write there has failed. One of which only a
-// part was written, or for which space was allocated and nothing written (on a file system that filled up meanwhile), is
-// punched: it reads as zeroes and would hide what is below. Blocks that were in the head before stay there, unless a hole
-// was punched before something else failed. The caller must hold back I/O to the range.
-func (c *Chain) Remap(off, n int64) error {
-	c.checkRange(off, n)
-	if n == 0 {
-		return nil
-	}
-	first, last := off/blockSize, (off+n-1)/blockSize+1
-	found, err := c.foundIn(c.head().file, first, last)
-	if err != nil {
-		return err
-	}
-	for i, f := range found {
-		b := first + int64(i)
-		switch {
-		case c.m.b[b] == inHeadOnly && !f.allocated:
-			c.m.clear(b, b+1)
-		case c.inHead(b) || !f.allocated:
-		case f.written == blockSize:
-			c.m.setHead(b, b+1, c.headIndex(), c.backing)
-		default:
-			if err := c.head().file.Punch(b*blockSize, blockSize); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
-}
-
 // blockFound is what a file has of a block: space, and bytes written to it.
 type blockFound struct {
 	allocated bool
@@ -393,7 +405,7 @@ type blockFound struct {
 }
 
 // foundIn looks up what a file has of the blocks [first, last).
-func (c *Chain) foundIn(f disk.File, first, last int64) ([]blockFound, error) {
+func foundIn(f disk.File, first, last int64) ([]blockFound, error) {
 	out := make([]blockFound, last-first)
 	for off, more := first*blockSize, true; more && off < last*blockSize; {
 		var found []disk.Extent

@@ -15,9 +15,11 @@ import (
 //	p, err := c.NewPurge()
 //	for step, more := p.Next(); more; step, more = p.Next() {
 //		for done := false; !done; {
-//			done, err = p.Work(&step)  // beside I/O, in bounded pieces
+//			err = p.Note(sidecars, &step)
+//			// beside I/O, in bounded pieces
+//			done, err = p.Work(&step, blocks.DurableWhiteouts(step.Whiteouts()))
 //		}
-//		err = p.Finish(&step)          // with I/O held back, short
+//		change, err := p.Finish(sidecars, &step)    // with I/O held back, short
 //	}
 //
 // What a reader sees at the head and at every snapshot that is not marked never changes on the way, whenever a crash
@@ -40,23 +42,29 @@ const (
 type PurgeStep struct {
 	Action         PurgeAction
 	Source, Target string
-	// next is where Work goes on.
-	next int64
+	// next is where Work goes on; page is the page of whiteouts at which a prune does.
+	next, page int64
+	// noted: the next piece was announced. begun: c.merge is of this step.
+	noted, begun bool
 }
 
 // Purge is a purge in progress.
 type Purge struct {
-	c *Chain
+	c *Files
 	// pruned are snapshots this purge has pruned already.
 	pruned    map[string]bool
 	processed int
 }
 
-// purgePiece is how much one Work call copies or punches at most, so that it ends soon.
-const purgePiece = 8 << 20
+// One Work call copies so much at most, so that it ends soon, or punches so much: a file system gives back 65536 blocks in a tenth of a
+// second if each is an extent of its own, and each piece costs two syncs.
+const (
+	purgePiece = 8 << 20
+	prunePiece = 256 << 20
+)
 
 // NewPurge begins a purge: snapshots the system made are marked removed first. No other purge may be in progress.
-func (c *Chain) NewPurge() (*Purge, error) {
+func (c *Files) NewPurge() (*Purge, error) {
 	if err := c.usable(); err != nil {
 		return nil, err
 	}
@@ -129,41 +137,65 @@ func (p *Purge) valid(s *PurgeStep) error {
 	return nil
 }
 
-// Work does a bounded piece of a step and tells whether that was all. It may run beside I/O, but not beside another
-// metadata operation.
-func (p *Purge) Work(s *PurgeStep) (done bool, err error) {
+// Note durably says, in what absent members miss, which files the next piece of a step changes. It comes before each piece: no
+// record may be written in between, since an entry that is made then does not know of the piece.
+func (p *Purge) Note(side *Sidecars, s *PurgeStep) error {
+	if err := errors.Join(p.c.usable(), side.usable()); err != nil {
+		return err
+	}
+	if err := p.valid(s); err != nil {
+		return err
+	}
+	s.noted = true
+	switch s.Action {
+	case PurgeCoalesce:
+		return side.layersChange(s.Source, s.Target)
+	case PurgePrune:
+		return side.layersChange(s.Source)
+	}
+	return nil
+}
+
+// Work does a bounded piece of a step and tells whether that was all. durable are the whiteouts of the head that step.Whiteouts
+// asks for. It may run beside I/O, but not beside another metadata operation on the files.
+func (p *Purge) Work(s *PurgeStep, durable DurableWhiteouts) (done bool, err error) {
 	if err := p.c.usable(); err != nil {
 		return false, err
 	}
 	if err := p.valid(s); err != nil {
 		return false, err
 	}
+	if !s.noted {
+		panic("chain: a piece of a purge was not announced")
+	}
+	s.noted = false
 	switch s.Action {
 	case PurgeCoalesce:
 		return p.c.coalescePiece(s)
 	case PurgePrune:
-		return p.c.prunePiece(s)
+		return p.c.prune(s, durable)
 	}
 	return true, nil
 }
 
 // Finish makes the step's result take effect. It needs I/O to be held back; handles of the chain change.
-func (p *Purge) Finish(s *PurgeStep) error {
-	if err := p.c.usable(); err != nil {
-		return err
+func (p *Purge) Finish(side *Sidecars, s *PurgeStep) (Change, error) {
+	if err := errors.Join(p.c.usable(), side.usable()); err != nil {
+		return Change{}, err
 	}
 	if err := p.valid(s); err != nil {
-		return err
+		return Change{}, err
 	}
 	p.processed++
 	switch s.Action {
 	case PurgeCoalesce:
-		return p.c.replaceChild(s.Source, s.Target)
+		return p.c.replaceChild(side, s.Source, s.Target)
 	case PurgePrune:
 		p.pruned[s.Source] = true
-		return nil
+		return Change{}, nil
 	}
-	return p.c.removeLeaf(s.Source)
+	err := p.c.removeLeaf(side, s.Source)
+	return p.c.changed(), err
 }
 
 // Purge does a whole purge with I/O held back, for tools. progress, unless nil, is told percentages.
@@ -174,11 +206,16 @@ func (c *Chain) Purge(progress func(percent int)) error {
 	}
 	for step, more := p.Next(); more; step, more = p.Next() {
 		for done := false; !done; {
-			if done, err = p.Work(&step); err != nil {
+			if err := p.Note(c.Sidecars, &step); err != nil {
+				return err
+			}
+			if done, err = p.Work(&step, c.DurableWhiteouts(step.Whiteouts())); err != nil {
 				return err
 			}
 		}
-		if err := errors.Join(p.Finish(&step), c.unlinked.close()); err != nil {
+		ch, err := p.Finish(c.Sidecars, &step)
+		c.Apply(ch)
+		if err := errors.Join(err, c.unlinked.close()); err != nil {
 			return err
 		}
 		if progress != nil {
@@ -189,7 +226,7 @@ func (c *Chain) Purge(progress func(percent int)) error {
 }
 
 // openPair opens the two files of a step, the first for writing, and makes it as long as the second.
-func (c *Chain) openPair(write, read string) (w, r disk.File, err error) {
+func (c *Files) openPair(write, read string) (w, r disk.File, err error) {
 	if w, err = c.fs.Open(c.path(write), disk.Direct); err != nil {
 		return nil, nil, err
 	}
@@ -219,53 +256,132 @@ func matchSize(source, child disk.File) error {
 	return nil
 }
 
-// prunePiece punches out of the snapshot what the head hides. Only what is certainly durable in the head counts: a
-// block whose write a crash may undo must still be found below.
-func (c *Chain) prunePiece(s *PurgeStep) (done bool, err error) {
-	extents, more, err := c.head().file.Extents(s.next, nil)
-	if err != nil {
+// Whiteouts is the page from which on Work wants to know the head's whiteouts.
+func (s *PurgeStep) Whiteouts() int64 { return s.page }
+
+// pruned says of a prune that the head's blocks are done, and its whiteouts are not.
+const pruned = -1
+
+// prune punches out of the snapshot what the head hides, by its blocks and then by its whiteouts. Only what is certainly
+// durable in the head counts: a block whose write a crash may undo must still be found below.
+func (c *Files) prune(s *PurgeStep, durable DurableWhiteouts) (done bool, err error) {
+	if err := c.voidChecksum(s.Source); err != nil { // for each piece: somebody may have computed it since the last one
 		return false, err
-	}
-	if err := c.syncFile(c.head().file); err != nil {
-		return false, err
-	}
-	if err := c.layersChange(s.Source); err != nil {
-		return false, err
-	}
-	if s.next == 0 {
-		if err := c.voidChecksum(s.Source); err != nil {
-			return false, err
-		}
 	}
 	f, err := c.fs.Open(c.path(s.Source), disk.Direct)
 	if err != nil {
 		return false, err
 	}
 	defer f.Close() // synced below
-	for _, e := range extents {
+	if s.next == pruned {
+		done, err = s.pruneHidden(f, durable)
+	} else {
+		err = c.pruneHeld(s, f)
+	}
+	if err != nil {
+		return false, err
+	}
+	// A hole that a crash could fill again must not be taken for one: where the next open finds nothing below the
+	// head, zeroing punches the head.
+	return done, c.syncFile(f)
+}
+
+// pruneHeld does it for blocks that the head holds.
+func (c *Files) pruneHeld(s *PurgeStep, f disk.File) error {
+	extents, more, err := c.head().file.Extents(s.next, nil)
+	if err != nil {
+		return err
+	}
+	if err := c.syncFile(c.head().file); err != nil {
+		return err
+	}
+	for left := int64(prunePiece); len(extents) > 0 && left > 0; extents = extents[1:] {
+		e := extents[0]
+		if e.Len > left {
+			e.Len, more = left, true
+		}
+		left -= e.Len
 		s.next = e.Off + e.Len
 		first, end := (e.Off+blockSize-1)/blockSize*blockSize, (e.Off+e.Len)/blockSize*blockSize
 		if e.Unwritten || first >= end {
 			continue
 		}
 		if err := f.Punch(first, end-first); err != nil {
-			return false, err
+			return err
 		}
 	}
-	// A hole that a crash could fill again must not be taken for one: where the next open finds nothing below the
-	// head, zeroing punches the head.
-	return !more, c.syncFile(f)
+	if !more && len(extents) == 0 {
+		s.next = pruned
+	}
+	return nil
+}
+
+// pruneHidden does it for a page of the head's whiteouts.
+func (s *PurgeStep) pruneHidden(f disk.File, durable DurableWhiteouts) (done bool, err error) {
+	if durable.Page < s.page {
+		return true, nil
+	}
+	info, err := f.Stat()
+	if err != nil {
+		return false, err
+	}
+	durable.bits.runs(func(first, last int64) {
+		off, end := durable.Page*whiteoutSpan+first*blockSize, min(durable.Page*whiteoutSpan+last*blockSize, info.Size)
+		if err == nil && off < end {
+			err = f.Punch(off, end-off)
+		}
+	})
+	s.page = durable.Page + 1
+	return false, err
 }
 
 // replaceChild gives the source's file, into which the child was copied, the child's place. The child's metadata
 // commits; before that both names may be the same file, which reads the same.
-func (c *Chain) replaceChild(source, child string) error {
-	if err := c.layersChange(source, child); err != nil {
-		return err
+func (c *Files) replaceChild(s *Sidecars, source, child string) (Change, error) {
+	if m := c.merge; m == nil || m.source != source || m.child != child || !m.complete {
+		return Change{}, fmt.Errorf("%w: %s or %s was changed after they were merged; ask for the next step", ErrInvalid, source, child)
+	}
+	if err := s.layersChange(source, child); err != nil {
+		return Change{}, err
 	}
 	if err := c.voidChecksum(child); err != nil {
+		return Change{}, err
+	}
+	if err := c.renameMerged(source, child); err != nil {
+		return Change{}, err
+	}
+	if err := c.commitReplacement(source, child); err != nil {
+		return Change{}, c.breaks(err) // the open handle is of a file that has lost its name
+	}
+	merged := c.layerIndex(source)
+	if merged != 0 {
+		if err := c.mergeLayers(merged); err != nil {
+			return Change{}, err
+		}
+	}
+	err := c.nameSums(source, child)
+	if err == nil {
+		err = c.removeLeaf(s, source)
+	}
+	ch := c.changed()
+	ch.merged = byte(merged)
+	return ch, err
+}
+
+// commitReplacement durably takes the source out of the chain: the child is the same file.
+func (c *Files) commitReplacement(source, child string) error {
+	d, own := *c.disks[child], c.disks[child].whiteouts
+	d.Parent, d.whiteouts = c.disks[source].Parent, c.mergedWhiteouts(source, child)
+	if err := c.writeDiskMeta(child, &d); err != nil {
 		return err
 	}
+	c.disks[child] = &d
+	return c.dropWhiteouts(own)
+}
+
+// renameMerged durably gives the source's file the child's name too. Once that may have happened there is no way back: the chain
+// breaks, and the next open goes on from there (finishSameFiles).
+func (c *Files) renameMerged(source, child string) error {
 	tmp := c.path(child + tmpSuffix)
 	if err := removeIfThere(c.fs, tmp); err != nil {
 		return err
@@ -275,47 +391,38 @@ func (c *Chain) replaceChild(source, child string) error {
 	}
 	c.keepUnlinked(child)
 	if err := c.fs.Rename(tmp, c.path(child)); err != nil {
-		return err
+		return c.breaksUnlessFull(err)
 	}
 	// If an interrupted purge had come this far, both names were one file already, and renaming did nothing.
 	if err := removeIfThere(c.fs, tmp); err != nil {
-		return err
+		return c.breaks(err)
 	}
 	// The merged file must have the child's name for good before the child no longer refers to the source.
-	if err := c.syncDir(); err != nil {
-		return err
-	}
-	d := *c.disks[child]
-	d.Parent = c.disks[source].Parent
-	if err := c.writeDiskMeta(child, &d); err != nil {
-		return c.breaks(err) // the open handle is of a file that has lost its name
-	}
-	c.disks[child] = &d
-	if i := c.layerIndex(source); i != 0 {
-		c.mergeLayers(i)
-	}
-	if err := c.nameSums(source, child); err != nil {
-		return err
-	}
-	return c.removeLeaf(source)
+	return c.syncDir()
 }
 
 // mergeLayers makes layer i, which holds the content of the one above it too, take that one's place.
-func (c *Chain) mergeLayers(i int) {
+func (c *Files) mergeLayers(i int) error {
 	merged, above := &c.layers[i], c.layers[i+1]
+	old := merged.whiteouts
 	merged.name, merged.size = above.name, above.size
-	_ = above.file.Close() // read only
+	var err error
+	if merged.whiteouts, err = c.openWhiteouts(merged.name, disk.ReadOnly); err != nil {
+		merged.whiteouts = old
+		return c.breaks(err) // what is hidden is committed already
+	}
+	_ = errors.Join(above.close(), old.close()) // read only
 	c.layers = slices.Delete(c.layers, i+1, i+2)
-	c.m.merge(byte(i))
+	return nil
 }
 
 // removeLeaf removes a layer that no other refers to and that is not open. Metadata goes after the image, durably: an
 // image without any would never be looked at again, while metadata without an image is cleared by the next open.
-func (c *Chain) removeLeaf(file string) error {
+func (c *Files) removeLeaf(s *Sidecars, file string) error {
 	if err := c.closeBranches(); err != nil { // its space would stay taken
 		return err
 	}
-	if err := c.layerGoes(file); err != nil {
+	if err := s.layerGoes(file); err != nil {
 		return err
 	}
 	for _, name := range []string{file + checksumSuffix, file + sumsSuffix} {
@@ -332,6 +439,12 @@ func (c *Chain) removeLeaf(file string) error {
 	if err := removeIfThere(c.fs, c.path(file+metaSuffix)); err != nil {
 		return err
 	}
+	d := c.disks[file]
 	delete(c.disks, file)
+	if d != nil {
+		if err := c.dropWhiteouts(d.whiteouts); err != nil {
+			return err
+		}
+	}
 	return c.syncDir()
 }

@@ -18,6 +18,9 @@ func purgeWorld(t *testing.T) *world {
 	for i := range int64(6) {
 		w.fill(i*4096, 12288, byte(i+1))
 		w.fill(65536, 4096, byte(i+1))
+		if i > 0 {
+			w.must(w.c.Discard((i-1)*4096, 8192)) // a block that is only below, and one that is in the head too
+		}
 		if i < 5 {
 			w.snapshot(fmt.Sprint("s", i))
 		}
@@ -156,7 +159,7 @@ func TestPurgeVoidsChecksums(t *testing.T) {
 	w.must(err)
 	step, _ := p.Next()
 	w.mem().Inject(memdisk.Rule{Op: memdisk.OpWrite, Name: "volume-snap-s1.img", Err: disk.ErrIO})
-	_, err = p.Work(&step)
+	_, err = workStep(w.c, p, &step)
 	wantErr(t, err, disk.ErrIO)
 	w.mem().ClearRules()
 	if _, err := w.mem().Crash(1).Stat("/r/volume-snap-s1.img.checksum"); err == nil {
@@ -187,9 +190,9 @@ func TestPurgeNoticesChanges(t *testing.T) {
 		t.Fatalf("step %+v", step)
 	}
 	w.snapshot("s5")
-	_, err = p.Work(&step)
+	_, err = workStep(w.c, p, &step)
 	wantErr(t, err, chain.ErrInvalid)
-	wantErr(t, p.Finish(&step), chain.ErrInvalid)
+	wantErr(t, finishStep(w.c, p, &step), chain.ErrInvalid)
 	w.must(w.c.SetRebuilding())
 	_, err = w.c.NewPurge()
 	wantErr(t, err, chain.ErrInvalid)

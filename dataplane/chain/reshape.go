@@ -23,7 +23,7 @@ type Shape struct {
 
 // Kept returns the snapshots of the live chain that a target of these layers keeps: those of the same name, if they are in
 // the same order. It must not run beside a metadata operation.
-func (c *Chain) Kept(layers []LayerSpec) []string {
+func (c *Files) Kept(layers []LayerSpec) []string {
 	var kept []string
 	at := -1
 	for _, l := range c.LayerList() {
@@ -47,14 +47,14 @@ func (c *Chain) Kept(layers []LayerSpec) []string {
 // The record must have been made void before (VoidForRebuild), since a crash on the way leaves some mixture of the two
 // shapes, which opens and is Rebuilding. I/O is held back. old is closed in any case; beside an error the chain returned is
 // as it was or somewhere on the way, nil if it cannot be opened.
-func Reshape(old *Chain, s Shape) (*Chain, error) {
+func Reshape(old *Files, side *Sidecars, s Shape) (*Chain, error) {
 	opts := old.opts
 	opts.BackingFile = s.BackingFile
 	anew := !old.closed && old.conflicts(&s)
-	failed := old.reshape(&s, anew)
+	failed := old.reshape(side, &s, anew)
 	unlinked := old.unlinked
 	old.unlinked = nil
-	err := old.Close()
+	err := errors.Join(old.close(side.broken), side.Close())
 	if failed == nil && err == nil && anew {
 		failed = CreateSkeleton(old.fs, old.dir, s.all(), opts)
 	}
@@ -66,7 +66,30 @@ func Reshape(old *Chain, s Shape) (*Chain, error) {
 		return nil, errors.Join(failed, err, unlinked.close())
 	}
 	c.unlinked = unlinked
+	if failed == nil {
+		failed = c.provideWhiteouts(&s)
+	}
 	return c, failed
+}
+
+// provideWhiteouts gives the layers that the source has whiteouts in a file for them.
+func (c *Chain) provideWhiteouts(s *Shape) error {
+	for _, l := range s.all().Layers {
+		if !l.Whiteouts || c.HasWhiteouts(l.File) {
+			continue
+		}
+		w, err := c.addWhiteouts(l.File)
+		if err != nil {
+			return err
+		}
+		if i := c.Files.layerIndex(l.File); i != 0 {
+			c.Files.layers[i].whiteouts = w
+		} else if err := w.close(); err != nil { // OpenBranches opens it
+			return err
+		}
+	}
+	c.Apply(c.changed())
+	return nil
 }
 
 // all is the specification with the branches.
@@ -88,13 +111,13 @@ func (s *Shape) Validate() error {
 }
 
 // conflicts reports that the live chain has a layer of the shape which cannot be kept.
-func (c *Chain) conflicts(s *Shape) bool {
+func (c *Files) conflicts(s *Shape) bool {
 	kept := c.Kept(s.Layers)
 	return slices.ContainsFunc(s.Layers, func(l LayerSpec) bool { return c.layerIndex(l.File) != 0 && !slices.Contains(kept, l.File) })
 }
 
 // reshape does what Reshape says, but for a directory to be made anew: that one is only marked.
-func (c *Chain) reshape(s *Shape, anew bool) error {
+func (c *Files) reshape(side *Sidecars, s *Shape, anew bool) error {
 	if err := c.usable(); err != nil {
 		return err
 	}
@@ -108,7 +131,10 @@ func (c *Chain) reshape(s *Shape, anew bool) error {
 	if err := c.syncFile(c.head().file); err != nil {
 		return err
 	}
-	if err := c.SetRebuilding(); err != nil || anew {
+	if err := c.setRebuilding(); err != nil || anew {
+		return err
+	}
+	if err := c.finishSameFiles(side); err != nil {
 		return err
 	}
 	kept := c.Kept(s.Layers)
@@ -128,11 +154,11 @@ func (c *Chain) reshape(s *Shape, anew bool) error {
 	if err := c.reshapeBranches(s); err != nil {
 		return err
 	}
-	return c.reshapeHead(s)
+	return c.reshapeHead(side, s)
 }
 
 // freshLayer makes an empty layer in place of anything of its name, which is in no chain that will be read again.
-func (c *Chain) freshLayer(l *LayerSpec) error {
+func (c *Files) freshLayer(l *LayerSpec) error {
 	if err := c.removeFiles(l.File); err != nil {
 		return err
 	}
@@ -140,34 +166,38 @@ func (c *Chain) freshLayer(l *LayerSpec) error {
 	return c.breaksUnlessFull(createLayer(c.fs, c.dir, l.File, l.Size, &l.Meta))
 }
 
-// keepLayer gives a layer that stays its size and metadata.
-func (c *Chain) keepLayer(l *LayerSpec, untouched bool) error {
+// keepLayer gives a snapshot that stays its size and metadata. The file itself is asked for its size: a merge that was
+// interrupted has made it as long as the layer above.
+func (c *Files) keepLayer(l *LayerSpec, untouched bool) error {
 	if !untouched {
 		if err := c.voidChecksum(l.File); err != nil {
 			return c.breaks(err)
 		}
 	}
-	f := &c.layers[c.layerIndex(l.File)]
-	if f.size != l.Size {
-		w, err := c.fs.Open(c.path(l.File), disk.Direct)
-		if err != nil {
+	f, err := c.fs.Open(c.path(l.File), disk.Direct)
+	if err != nil {
+		return err
+	}
+	defer f.Close() // synced below
+	info, err := f.Stat()
+	if err != nil {
+		return err
+	}
+	if info.Size != l.Size {
+		if err := f.Truncate(l.Size); err != nil {
 			return err
 		}
-		defer w.Close() // synced below
-		if err := w.Truncate(l.Size); err != nil {
-			return err
-		}
-		if err := c.syncFile(w); err != nil {
+		if err := c.syncFile(f); err != nil {
 			return err
 		}
 	}
 	d := l.Meta
-	d.extra = c.disks[l.File].extra
+	d.extra, d.whiteouts = c.disks[l.File].extra, c.disks[l.File].whiteouts
 	return c.writeDiskMeta(l.File, &d)
 }
 
 // reshapeHead gives the head its place, commits, and removes what is left over.
-func (c *Chain) reshapeHead(s *Shape) error {
+func (c *Files) reshapeHead(side *Sidecars, s *Shape) error {
 	old, head := c.vm.Head, c.vm.Head
 	if s.HeadBecomes != "" || s.NewHead {
 		names, err := c.fs.List(c.dir)
@@ -201,15 +231,15 @@ func (c *Chain) reshapeHead(s *Shape) error {
 	}
 	if head != old {
 		c.keepUnlinked(old)
-		if err := c.removeOldHead(old); err != nil {
+		if err := c.removeOldHead(old, ""); err != nil { // the next open looks after its whiteouts
 			return err
 		}
 	}
-	return c.removeUnnamed(s)
+	return c.removeUnnamed(side, s)
 }
 
 // stayHead adapts the head to the volume's size and to what will be below it.
-func (c *Chain) stayHead(s *Shape) error {
+func (c *Files) stayHead(s *Shape) error {
 	h := c.head()
 	if h.size != s.Size {
 		if err := h.file.Truncate(s.Size); err != nil {
@@ -226,7 +256,7 @@ func (c *Chain) stayHead(s *Shape) error {
 
 // linkHead gives the present head the name of the snapshot it becomes. Until the commit the two names are one file, which
 // the next open recognises.
-func (c *Chain) linkHead(s *Shape) error {
+func (c *Files) linkHead(s *Shape) error {
 	l := &s.Layers[slices.IndexFunc(s.Layers, func(l LayerSpec) bool { return l.File == s.HeadBecomes })]
 	if err := c.removeFiles(l.File); err != nil {
 		return err
@@ -242,11 +272,13 @@ func (c *Chain) linkHead(s *Shape) error {
 	if err := c.fs.Link(c.path(c.vm.Head), c.path(l.File)); err != nil {
 		return err
 	}
-	return c.breaksUnlessFull(c.fs.WriteFileAtomic(c.path(l.File+metaSuffix), l.Meta.encode()))
+	d := l.Meta
+	d.whiteouts = c.disks[c.vm.Head].whiteouts
+	return c.breaksUnlessFull(c.fs.WriteFileAtomic(c.path(l.File+metaSuffix), d.encode()))
 }
 
 // removeFiles removes whatever a snapshot of this name has.
-func (c *Chain) removeFiles(file string) error {
+func (c *Files) removeFiles(file string) error {
 	if err := c.unlink(file); err != nil {
 		return err
 	}
@@ -259,7 +291,7 @@ func (c *Chain) removeFiles(file string) error {
 }
 
 // removeUnnamed removes the snapshots that are not part of the shape.
-func (c *Chain) removeUnnamed(s *Shape) error {
+func (c *Files) removeUnnamed(side *Sidecars, s *Shape) error {
 	names, err := c.fs.List(c.dir)
 	if err != nil {
 		return err
@@ -268,7 +300,7 @@ func (c *Chain) removeUnnamed(s *Shape) error {
 		if _, snap := snapshotName(name); !snap || s.names(name) {
 			continue
 		}
-		if err := c.removeLeaf(name); err != nil {
+		if err := c.removeLeaf(side, name); err != nil {
 			return err
 		}
 	}

@@ -95,7 +95,7 @@ func TestReshape(t *testing.T) {
 			}
 			w.must(w.c.VoidForRebuild(voidRecord(w), "", nil))
 			var err error
-			w.c, err = chain.Reshape(w.c, c.shape)
+			w.c, err = chain.Reshape(w.c.Files, w.c.Sidecars, c.shape)
 			w.must(err)
 			for range 2 {
 				if got := content(t, w); got != c.want || !w.c.Rebuilding() || w.c.Size() != c.shape.Size {
@@ -114,12 +114,46 @@ func TestReshape(t *testing.T) {
 	}
 }
 
+// A merge that was interrupted has made a removed snapshot's file as long as the one above it. Where the source still has the
+// snapshot, the target gets it with the size it had.
+func TestReshapeAfterAnInterruptedMerge(t *testing.T) {
+	w, _ := newWorld(t, mib)
+	w.must(w.record(3, "v-1", "v-2"))
+	w.fill(0, 4096, 1)
+	w.must(w.c.Expand(2*mib, ""))
+	w.fill(8192, 4096, 2)
+	w.snapshot("b")
+	grown := fmt.Sprintf("expand-%d", 2*mib)
+	p, err := w.c.NewPurge() // marks what the system made
+	w.must(err)
+	step, ok := p.Next()
+	if !ok || step.Action != chain.PurgeCoalesce || step.Target != "volume-snap-b.img" {
+		t.Fatalf("%+v", step)
+	}
+	_, err = workStep(w.c, p, &step)
+	w.must(err)
+
+	shape := shapeOf(grown, "b")
+	shape.Size, shape.Layers[1].Size = 2*mib, 2*mib
+	w.must(w.c.VoidForRebuild(voidRecord(w), "", nil))
+	w.c, err = chain.Reshape(w.c.Files, w.c.Sidecars, shape)
+	w.must(err)
+	w.must(w.c.FinishRebuild())
+	view, err := w.c.OpenView(grown)
+	w.must(err)
+	if view.Size() != mib {
+		t.Errorf("the snapshot has %d bytes, at the source %d", view.Size(), int64(mib))
+	}
+	w.must(view.Close())
+	w.must(w.c.Close())
+}
+
 // A shape that makes no sense changes nothing.
 func TestReshapeRefuses(t *testing.T) {
 	w := reshapeBase(t)
 	bad := shapeOf("a")
 	bad.HeadBecomes = "volume-snap-x.img"
-	c, err := chain.Reshape(w.c, bad)
+	c, err := chain.Reshape(w.c.Files, w.c.Sidecars, bad)
 	wantErr(t, err, chain.ErrInvalid)
 	w.c = c
 	if got := content(t, w); got != "[a:[1] b:[2] head:[3]]" || w.c.Rebuilding() {
@@ -139,7 +173,7 @@ func TestCrashDuringReshape(t *testing.T) {
 		w.mem().CrashAfter(step)
 		err := w.c.VoidForRebuild(voidRecord(w), "c", []string{"x", "d", chain.HeadName})
 		if err == nil {
-			w.c, err = chain.Reshape(w.c, shape)
+			w.c, err = chain.Reshape(w.c.Files, w.c.Sidecars, shape)
 		}
 		if done = err == nil; !done && !errors.Is(err, memdisk.ErrCrashed) {
 			t.Fatalf("step %d: %v", step, err)
@@ -204,7 +238,7 @@ func TestMapAfterAHoleInALayer(t *testing.T) {
 	w := reshapeBase(t)
 	w.must(w.c.VoidForRebuild(voidRecord(w), "", nil))
 	var err error
-	w.c, err = chain.Reshape(w.c, shapeOf("a", "b"))
+	w.c, err = chain.Reshape(w.c.Files, w.c.Sidecars, shapeOf("a", "b"))
 	w.must(err)
 	punch := func(layer int, off int64) {
 		_, handle, _ := w.c.Layer(layer)

@@ -28,7 +28,7 @@ func parseRevision(b []byte) (int64, error) {
 }
 
 // RevisionCounter reads revision.counter; exists is false where another engine never made one.
-func (c *Chain) RevisionCounter() (value int64, exists bool, err error) {
+func (c *Files) RevisionCounter() (value int64, exists bool, err error) {
 	data, err := c.fs.ReadFile(c.path(revisionName), revisionSize)
 	if isNotFound(err) {
 		return 0, false, nil
@@ -42,7 +42,7 @@ func (c *Chain) RevisionCounter() (value int64, exists bool, err error) {
 
 // SetRevisionCounter overwrites revision.counter where it exists and does nothing otherwise; durable when it returns
 // nil.
-func (c *Chain) SetRevisionCounter(v int64) error {
+func (c *Files) SetRevisionCounter(v int64) error {
 	if err := c.usable(); err != nil {
 		return err
 	}
@@ -64,7 +64,7 @@ func (c *Chain) SetRevisionCounter(v int64) error {
 	return c.syncFile(f)
 }
 
-func (c *Chain) raiseRevisionCounter() error {
+func (c *Files) raiseRevisionCounter() error {
 	v, exists, err := c.RevisionCounter()
 	if err != nil || !exists {
 		return err

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 
 	"ankole.storage/disk"
 )
@@ -29,11 +30,11 @@ func createSidecars(fs disk.Meta, dir string, stamp Stamp, r *Record, regions []
 	return member, dirty, nil
 }
 
-// createReserve makes the reserve file if it is not there.
+// createReserve makes the reserve file. One that is there may be what a crash has left, which has no space.
 func createReserve(fs disk.Meta, dir string) error {
 	f, err := fs.Create(dir+"/"+reserveName, 0)
 	if errors.Is(err, disk.ErrExists) {
-		return nil
+		f, err = fs.Open(dir+"/"+reserveName, 0)
 	}
 	if err != nil {
 		return err
@@ -47,7 +48,7 @@ func createReserve(fs disk.Meta, dir string) error {
 
 // writeJSON replaces a metadata file durably. On a full file system it writes into the reserve file, which has its
 // space already, and swaps the two names; the old file is the next reserve.
-func (c *Chain) writeJSON(name string, data []byte) error {
+func (c *Files) writeJSON(name string, data []byte) error {
 	err := c.fs.WriteFileAtomic(c.path(name), data)
 	if err == nil {
 		return nil
@@ -66,7 +67,7 @@ func (c *Chain) writeJSON(name string, data []byte) error {
 	return nil
 }
 
-func (c *Chain) writeThroughReserve(name string, data []byte) error {
+func (c *Files) writeThroughReserve(name string, data []byte) error {
 	if _, err := c.fs.Stat(c.path(name)); err != nil {
 		return err
 	}
@@ -88,18 +89,65 @@ func (c *Chain) writeThroughReserve(name string, data []byte) error {
 	return c.syncDir()
 }
 
+// Sidecars are the member record, the dirty log, and the account of what absent members have missed. They are apart from
+// Files so that a mark, for which writes wait, does not wait for a merge or a checksum: whoever has them works on nothing
+// else, and operations that need both have both. What of Files they have to know is a copy.
+type Sidecars struct {
+	fs       disk.Meta
+	dir      string
+	boot     Boot
+	log      *slog.Logger
+	readOnly bool
+	// stamp and size are volume.meta's.
+	stamp Stamp
+	size  int64
+
+	member *slotFile
+	dirty  *slotFile
+	record Record
+	// recordValid: record was read from, or written to, a sidecar that carries volume.meta's stamp.
+	recordValid bool
+	regions     []Region
+	// regionsKnown: regions is what the log says; otherwise every region must be taken for dirty.
+	regionsKnown bool
+	// regionsBoot is when the first of them was marked.
+	regionsBoot Boot
+	// absentFile is nil where there is no valid sidecar; absent are its entries that count.
+	absentFile *slotFile
+	absent     []Absent
+	// agreed is the last record written or read that had no competitor left.
+	agreed RecordID
+
+	broken error
+	closed bool
+}
+
 // openSidecars reads what carries volume.meta's stamp. Everything else is void.
-func (c *Chain) openSidecars() error {
-	stamp := c.vm.stamp()
-	if stamp == (Stamp{}) {
-		return nil
+func (c *Files) openSidecars() (*Sidecars, error) {
+	s := &Sidecars{fs: c.fs, dir: c.dir, boot: c.opts.Boot, log: logger(c.opts.Log), readOnly: c.opts.ReadOnly, stamp: c.vm.stamp(), size: c.vm.Size}
+	if s.stamp == (Stamp{}) {
+		return s, nil
 	}
+	err := s.open(c.opts.VolumeUUID)
+	c.stamped = s.member != nil
+	return s, err
+}
+
+// logger is where to write what was found, if there is anywhere.
+func logger(l *slog.Logger) *slog.Logger {
+	if l == nil {
+		return slog.New(slog.DiscardHandler)
+	}
+	return l
+}
+
+func (c *Sidecars) open(volume UUID) error {
 	mode := disk.Mode(0)
-	if c.opts.ReadOnly {
+	if c.readOnly {
 		mode = disk.ReadOnly
 	}
-	member, payload, err := openSlotFile(c.fs, c.path(memberName), memberMagic, stamp, mode)
-	if err != nil {
+	member, payload, err := openSlotFile(c.fs, c.path(memberName), memberMagic, c.stamp, mode)
+	if err = c.unreadable(err, c.readOnly); err != nil {
 		return err
 	}
 	c.member = member
@@ -108,12 +156,12 @@ func (c *Chain) openSidecars() error {
 			return err
 		}
 		c.recordValid = true
-		if err := c.checkVolume(); err != nil {
+		if err := c.checkVolume(volume); err != nil {
 			return err
 		}
 	}
-	dirty, payload, err := openSlotFile(c.fs, c.path(dirtyName), dirtyMagic, stamp, mode)
-	if err != nil {
+	dirty, payload, err := openSlotFile(c.fs, c.path(dirtyName), dirtyMagic, c.stamp, mode)
+	if err = c.unreadable(err, true); err != nil {
 		return err
 	}
 	c.dirty = dirty
@@ -126,12 +174,63 @@ func (c *Chain) openSidecars() error {
 		return nil
 	}
 	c.noteAgreed()
-	return c.openAbsent(stamp, mode)
+	return c.openAbsent(c.stamp, mode)
 }
 
+// unreadable takes a sidecar that the disk cannot read for void, if it may. The record is not given up for that where the directory
+// is to be used: the next attempt may read it, and without it the replica is nobody's.
+func (c *Sidecars) unreadable(err error, mayBeVoid bool) error {
+	if !mayBeVoid || !errors.Is(err, errUnreadable) {
+		return err
+	}
+	c.log.Warn("sidecar cannot be read and counts as void", "dir", c.dir, "error", err)
+	return nil
+}
+
+// Close closes the files; what was written is durable already.
+func (c *Sidecars) Close() error {
+	var err error
+	for _, s := range []*slotFile{c.member, c.dirty, c.absentFile} {
+		if s != nil && !c.closed {
+			err = errors.Join(err, s.file.Close())
+		}
+	}
+	c.closed = true
+	return err
+}
+
+// Broken reports that a sync has failed: what the files hold is not known any more.
+func (c *Sidecars) Broken() bool { return c.broken != nil }
+
+func (c *Sidecars) path(name string) string { return c.dir + "/" + name }
+
+// usable is the error of every operation that must leave something durable.
+func (c *Sidecars) usable() error {
+	switch {
+	case c.closed:
+		return fmt.Errorf("%w: chain %s is closed", ErrInvalid, c.dir)
+	case c.readOnly:
+		return fmt.Errorf("%w: chain %s is open read-only", ErrInvalid, c.dir)
+	case c.broken != nil:
+		return fmt.Errorf("%w: %v", ErrBroken, c.broken)
+	}
+	return nil
+}
+
+// breaks makes err, the failure of a sync, final.
+func (c *Sidecars) breaks(err error) error {
+	if err != nil && c.broken == nil {
+		c.broken = err
+		c.log.Error("sidecars can no longer be made durable", "dir", c.dir, "error", err)
+	}
+	return err
+}
+
+func (c *Sidecars) syncDir() error { return c.breaks(c.fs.SyncDir(c.dir)) }
+
 // checkVolume refuses a directory whose valid record names another volume.
-func (c *Chain) checkVolume() error {
-	want, have := c.opts.VolumeUUID, c.record.VolumeUUID
+func (c *Sidecars) checkVolume(want UUID) error {
+	have := c.record.VolumeUUID
 	if want == (UUID{}) || have == (UUID{}) || want == have {
 		return nil
 	}

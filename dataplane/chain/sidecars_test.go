@@ -38,7 +38,7 @@ func TestRewrittenVolumeMetaVoidsSidecars(t *testing.T) {
 	}
 	w.must(w.c.WriteDirty([]chain.Region{3, 1}))
 	w.reopen()
-	if set, known := w.c.Dirty(); !known || !slices.Equal(set, []chain.Region{3, 1}) {
+	if set, known := w.c.Dirty(); !known || !slices.Equal(set, []chain.Region{1, 3}) {
 		t.Fatalf("dirty %v, %v", set, known)
 	}
 }
@@ -85,7 +85,7 @@ func TestRecordBounds(t *testing.T) {
 	}
 	regions := make([]chain.Region, chain.MaxDirtyRegions)
 	for i := range regions {
-		regions[i] = chain.Region(1<<32 - 1 - i)
+		regions[i] = chain.Region(1<<32 - len(regions) + i) // the log is kept in order
 	}
 	w.must(w.c.WriteDirty(regions))
 	wantErr(t, w.c.WriteDirty(append(regions, 0)), chain.ErrLimit)
@@ -168,4 +168,32 @@ func TestFullDiskKeepsMetadataWritable(t *testing.T) {
 	if list, err := w.c.Snapshots(); err != nil || len(list) != 2 {
 		t.Fatalf("%v, %v", list, err)
 	}
+}
+
+// A log that is asked to name more regions than it has room for says that every region is dirty, and where marks of such a log are
+// taken away an absent member may differ anywhere.
+func TestMoreMarksThanTheLogHolds(t *testing.T) {
+	w, _ := newWorld(t, (chain.MaxDirtyRegions+16)*chain.RegionSize)
+	w.must(w.record(3, "v-1", "v-2"))
+	w.must(w.record(4, "v-1"))
+	var half, rest []chain.Region
+	for n := range chain.Region(chain.MaxDirtyRegions) {
+		half, rest = append(half, n), append(rest, n+8)
+	}
+	w.must(w.c.AddDirty(half))
+	if set, known := w.c.Dirty(); len(set) != chain.MaxDirtyRegions || !known {
+		t.Fatalf("%d regions, known %t", len(set), known)
+	}
+	w.must(w.c.AddDirty(rest))
+	for range 2 {
+		if set, known := w.c.Dirty(); known {
+			t.Fatalf("%d regions are all that is dirty", len(set))
+		}
+		w.reopen()
+	}
+	w.must(w.c.WriteDirty([]chain.Region{}))
+	if a, ok := w.c.Absent("v-2"); !ok || !a.Regions.Has(chain.MaxDirtyRegions+15) {
+		t.Errorf("what may differ from the absent member: %+v, %t", a.Regions, ok)
+	}
+	w.must(w.c.Close())
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"crypto/sha256"
 	"encoding/binary"
+	"errors"
 	"fmt"
 
 	"ankole.storage/disk"
@@ -131,6 +132,9 @@ func createSlotFileOf(size int, fs disk.Meta, path, magic string, stamp Stamp, p
 	return &slotFile{file: f, magic: magic, stamp: stamp, size: size, seq: 2}, nil
 }
 
+// errUnreadable: the disk gives an error for a slot. Which of the two is the newer one is not known then.
+var errUnreadable = errors.New("sidecar cannot be read")
+
 // openSlotFile opens a sidecar and returns its newest payload; a nil slotFile without error means that it is void:
 // missing, damaged in both slots, or of another stamp.
 func openSlotFile(fs disk.Meta, path, magic string, stamp Stamp, mode disk.Mode) (*slotFile, []byte, error) {
@@ -148,24 +152,40 @@ func openSlotFileOf(size int, fs disk.Meta, path, magic string, stamp Stamp, mod
 	data := make([]byte, 2*size)
 	if err := readFull(f, data, 0); err != nil {
 		_ = f.Close()
-		return nil, nil, fmt.Errorf("read %s: %w", path, err)
+		if errors.Is(err, disk.ErrIO) {
+			err = fmt.Errorf("%w: %w", errUnreadable, err)
+		}
+		return nil, nil, err
 	}
 	seq, payload, ok := newestSlotOf(size, magic, stamp, data)
 	if !ok {
 		return nil, nil, f.Close()
+	}
+	if mode&disk.ReadOnly == 0 {
+		// A process that was killed may not have synced the newer slot: the older one is written over next.
+		if err := f.Sync(); err != nil {
+			_ = f.Close()
+			return nil, nil, fmt.Errorf("sync %s: %w", path, err)
+		}
 	}
 	return &slotFile{file: f, magic: magic, stamp: stamp, size: size, seq: seq}, payload, nil
 }
 
 // write replaces the older slot; durable when it returns nil. After an error the newer slot still holds.
 func (s *slotFile) write(payload []byte) error {
-	next := s.seq + 1
-	if _, err := s.file.WriteAt(encodeSlotOf(s.size, s.magic, s.stamp, next, payload), int64(next%2)*int64(s.size)); err != nil {
+	if err := s.put(payload); err != nil {
 		return err
 	}
 	if err := s.file.Sync(); err != nil {
 		return err
 	}
-	s.seq = next
+	s.seq++
 	return nil
+}
+
+// put is the half of write before the sync.
+func (s *slotFile) put(payload []byte) error {
+	next := s.seq + 1
+	_, err := s.file.WriteAt(encodeSlotOf(s.size, s.magic, s.stamp, next, payload), int64(next%2)*int64(s.size))
+	return err
 }

@@ -25,7 +25,7 @@ type Usage struct {
 }
 
 // Usage counts what SnapshotMaxCount and SnapshotMaxSize limit.
-func (c *Chain) Usage() (Usage, error) {
+func (c *Files) Usage() (Usage, error) {
 	u := Usage{Total: len(c.disks)}
 	if c.backing {
 		u.Total++
@@ -50,7 +50,7 @@ func (c *Chain) Usage() (Usage, error) {
 	return u, nil
 }
 
-func (c *Chain) checkLimits() error {
+func (c *Files) checkLimits() error {
 	u, err := c.Usage()
 	if err != nil {
 		return err
@@ -70,64 +70,97 @@ func (c *Chain) checkLimits() error {
 // Snapshot freezes the head as a snapshot and puts an empty head on top. Everything written before is durable in the
 // snapshot when it returns nil. created is RFC 3339, UTC. Errors: ErrInvalid, ErrExists, ErrLimit, ErrNoSpace; after
 // them the chain is as it was.
-func (c *Chain) Snapshot(name string, userCreated bool, created string, labels map[string]string) error {
-	if err := c.CheckSnapshot(name); err != nil {
-		return err
+func (c *Files) Snapshot(s *Sidecars, name string, userCreated bool, created string, labels map[string]string) (Change, error) {
+	if err := errors.Join(s.usable(), c.CheckSnapshot(name)); err != nil {
+		return Change{}, err
 	}
 	snap := &DiskMeta{UserCreated: userCreated, Created: created, Labels: maps.Clone(labels)}
-	return c.rotate(snapshotFile(name), snap, c.vm.Size, created)
+	return c.rotate(s, snapshotFile(name), snap, c.vm.Size, created)
 }
 
-// Expand grows the volume to newSize bytes, a multiple of 4096, by a rotation whose new head has that size. The
+// Snapshot is Files.Snapshot with its Change applied.
+func (c *Chain) Snapshot(name string, userCreated bool, created string, labels map[string]string) error {
+	if err := c.settle(); err != nil {
+		return err
+	}
+	ch, err := c.Files.Snapshot(c.Sidecars, name, userCreated, created, labels)
+	c.Apply(ch)
+	return err
+}
+
+// Expand grows the volume to the size there is room for, by a rotation whose new head has that size. The
 // present size is no change; a smaller one is ErrInvalid.
+func (c *Files) Expand(s *Sidecars, room Room, created string) (Change, error) {
+	if err := errors.Join(s.usable(), c.CheckExpand(room.size)); err != nil || room.size == c.vm.Size {
+		return Change{}, err
+	}
+	snap := &DiskMeta{Created: created, Labels: map[string]string{expansionLabel: strconv.FormatInt(room.size, 10)}}
+	return c.rotate(s, expansionFile(room.size), snap, room.size, created)
+}
+
+// expansionFile is the snapshot that an expansion to a size makes.
+func expansionFile(size int64) string { return snapshotFile("expand-" + strconv.FormatInt(size, 10)) }
+
+// Expand is Files.Expand to newSize bytes, a multiple of 4096, with its Change applied.
 func (c *Chain) Expand(newSize int64, created string) error {
-	if err := c.CheckExpand(newSize); err != nil || newSize == c.vm.Size {
+	if err := c.CheckExpand(newSize); err != nil {
+		return err // rather than have made room for it
+	}
+	room, err := c.Reserve(newSize)
+	if err == nil {
+		err = c.settle()
+	}
+	if err != nil {
 		return err
 	}
-	size := strconv.FormatInt(newSize, 10)
-	snap := &DiskMeta{Created: created, Labels: map[string]string{expansionLabel: size}}
-	// The larger map first: it is the only step that could fail after the commit.
-	if err := c.m.resize(newSize); err != nil {
-		return err
-	}
-	return c.rotate(snapshotFile("expand-"+size), snap, newSize, created)
+	ch, err := c.Files.Expand(c.Sidecars, room, created)
+	c.Apply(ch)
+	return err
 }
 
 // rotate turns the head into the layer file snap and puts a new head of the given size on top. Files and names are
 // durable before volume.meta commits; until then the old head keeps its name, so that a crash finds it, and a layer
 // that is the same file as the head is one that was not committed.
-func (c *Chain) rotate(file string, snap *DiskMeta, size int64, created string) error {
+func (c *Files) rotate(s *Sidecars, file string, snap *DiskMeta, size int64, created string) (Change, error) {
 	if c.disks[file] != nil {
-		return fmt.Errorf("%w: snapshot %s is already existing", ErrExists, displayName(file))
+		return Change{}, fmt.Errorf("%w: snapshot %s is already existing", ErrExists, displayName(file))
 	}
 	names, err := c.fs.List(c.dir)
 	if err != nil {
-		return err
+		return Change{}, err
 	}
 	newHead, err := nextHead(names)
 	if err != nil {
-		return err
+		return Change{}, err
 	}
 	old := c.vm.Head
-	snap.Name, snap.Parent = file, c.disks[old].Parent
+	snap.Name, snap.Parent, snap.whiteouts = file, c.disks[old].Parent, c.disks[old].whiteouts
 	head := &DiskMeta{Name: newHead, Parent: file, Created: created}
 	f, err := c.prepareRotation(old, file, snap, newHead, head, size)
+	var top layer
 	if err == nil {
-		err = c.headBecomes(file)
+		top, err = newLayer(newHead, f, size)
+	}
+	if err == nil {
+		err = s.headBecomes(c, file)
 	}
 	if err == nil {
 		err = c.commitRotation(newHead, file, size)
 	}
 	if err != nil {
 		c.undoRotation(f, newHead, file)
-		return err
+		return Change{}, err
 	}
-	c.applyRotation(f, file, snap, newHead, head)
-	return c.removeOldHead(old)
+	frozen := c.headIndex()
+	c.takeRotation(top, snap, head)
+	s.size = size
+	ch := c.changed()
+	ch.frozen = frozen
+	return ch, c.removeOldHead(old, snap.whiteouts)
 }
 
 // prepareRotation makes everything the new state needs, durably, under names the old state does not use.
-func (c *Chain) prepareRotation(old, file string, snap *DiskMeta, newHead string, head *DiskMeta, size int64) (disk.File, error) {
+func (c *Files) prepareRotation(old, file string, snap *DiskMeta, newHead string, head *DiskMeta, size int64) (disk.File, error) {
 	// What was written so far becomes the snapshot: durable before the rotation takes effect.
 	if err := c.syncFile(c.head().file); err != nil {
 		return nil, err
@@ -159,14 +192,14 @@ func (c *Chain) prepareRotation(old, file string, snap *DiskMeta, newHead string
 }
 
 // breaksUnlessFull breaks the chain for any failure that may have been a sync's.
-func (c *Chain) breaksUnlessFull(err error) error {
+func (c *Files) breaksUnlessFull(err error) error {
 	if err == nil || errors.Is(err, disk.ErrNoSpace) || errors.Is(err, disk.ErrExists) {
 		return err
 	}
 	return c.breaks(err)
 }
 
-func (c *Chain) commitRotation(newHead, file string, size int64) error {
+func (c *Files) commitRotation(newHead, file string, size int64) error {
 	vm := c.vm
 	vm.Head, vm.Parent, vm.Size = newHead, file, size
 	if vm.AnkoleStamp != "" {
@@ -177,7 +210,7 @@ func (c *Chain) commitRotation(newHead, file string, size int64) error {
 
 // undoRotation removes what an uncommitted rotation made. If the commit's outcome is unknown the chain is broken and
 // nothing may be removed: either state is whole on disk.
-func (c *Chain) undoRotation(f disk.File, newHead, file string) {
+func (c *Files) undoRotation(f disk.File, newHead, file string) {
 	if f != nil {
 		_ = f.Close()
 	}
@@ -193,18 +226,22 @@ func (c *Chain) undoRotation(f disk.File, newHead, file string) {
 	}
 }
 
-// applyRotation takes the committed state over in memory. The old head's handle stays open as the layer's.
-func (c *Chain) applyRotation(f disk.File, file string, snap *DiskMeta, newHead string, head *DiskMeta) {
-	c.m.freezeHead(c.headIndex())
+// takeRotation takes the committed state over in memory. The old head's handle stays open as the layer's.
+func (c *Files) takeRotation(top layer, snap, head *DiskMeta) {
 	delete(c.disks, c.head().name)
-	c.head().name = file
-	c.disks[file], c.disks[newHead] = snap, head
-	c.layers = append(c.layers, layer{name: newHead, file: f, size: c.vm.Size})
+	c.head().name = snap.Name
+	c.disks[snap.Name], c.disks[head.Name] = snap, head
+	c.layers = append(c.layers, top)
 }
 
-// removeOldHead takes the old head's names away. A crash before it leaves a stray head, which Open removes.
-func (c *Chain) removeOldHead(old string) error {
-	for _, name := range []string{old, old + metaSuffix, old + checksumSuffix} {
+// removeOldHead takes the old head's names away, and that of its whiteouts unless a snapshot has them now. A crash before it
+// leaves strays, which Open removes.
+func (c *Files) removeOldHead(old, whiteouts string) error {
+	names := []string{old, old + metaSuffix, old + checksumSuffix}
+	if whiteouts != "" && !c.namesWhiteouts(whiteouts) {
+		names = append(names, whiteoutName(whiteouts))
+	}
+	for _, name := range names {
 		if err := removeIfThere(c.fs, c.path(name)); err != nil {
 			c.opts.Log.Warn("old head remains; the next open removes it", "dir", c.dir, "file", name, "error", err)
 		}
@@ -229,7 +266,7 @@ type SnapshotInfo struct {
 }
 
 // Snapshots lists all layers of the directory, every branch and the head included, sorted by name.
-func (c *Chain) Snapshots() ([]SnapshotInfo, error) {
+func (c *Files) Snapshots() ([]SnapshotInfo, error) {
 	out := make([]SnapshotInfo, 0, len(c.disks))
 	for _, file := range slices.Sorted(maps.Keys(c.disks)) {
 		d := c.disks[file]
@@ -253,7 +290,7 @@ func (c *Chain) Snapshots() ([]SnapshotInfo, error) {
 }
 
 // children returns the files whose parent is file, sorted.
-func (c *Chain) children(file string) []string {
+func (c *Files) children(file string) []string {
 	var out []string
 	for name, d := range c.disks {
 		if d.Parent == file {
@@ -265,7 +302,7 @@ func (c *Chain) children(file string) []string {
 }
 
 // MarkRemoved marks a snapshot for the next purge; durable when it returns nil, and no change if it was marked.
-func (c *Chain) MarkRemoved(name string) error {
+func (c *Files) MarkRemoved(name string) error {
 	if err := c.usable(); err != nil {
 		return err
 	}

@@ -11,13 +11,13 @@ import (
 // that is closed, beside everything else. After a crash the file system does it by itself.
 
 // unlink removes an image's name, if it is there.
-func (c *Chain) unlink(file string) error {
+func (c *Files) unlink(file string) error {
 	c.keepUnlinked(file)
 	return removeIfThere(c.fs, c.path(file))
 }
 
 // keepUnlinked keeps an image that is about to lose this name. If it cannot, the space comes back with the name.
-func (c *Chain) keepUnlinked(file string) {
+func (c *Files) keepUnlinked(file string) {
 	if f, err := c.fs.Open(c.path(file), disk.ReadOnly|disk.Direct); err == nil {
 		c.unlinked = append(c.unlinked, f)
 	}
@@ -25,7 +25,7 @@ func (c *Chain) keepUnlinked(file string) {
 
 // Unlinked returns what gives back the space of the images that were removed, nil if none was. That may take long, and may run
 // beside everything else; whoever does not ask leaves it to Close.
-func (c *Chain) Unlinked() (giveBack func() error) {
+func (c *Files) Unlinked() (giveBack func() error) {
 	if len(c.unlinked) == 0 {
 		return nil
 	}

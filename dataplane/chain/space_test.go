@@ -28,7 +28,7 @@ func TestSpaceComesBackAfterwards(t *testing.T) {
 			s := chain.Shape{Spec: w.c.Spec()}
 			s.Layers, s.HeadParent = s.Layers[:1], "volume-snap-a.img"
 			var err error
-			w.c, err = chain.Reshape(w.c, s)
+			w.c, err = chain.Reshape(w.c.Files, w.c.Sidecars, s)
 			return err
 		}},
 	} {
@@ -87,9 +87,24 @@ func purgeStep(c *chain.Chain) error {
 	}
 	step, _ := p.Next()
 	for done := false; !done; {
-		if done, err = p.Work(&step); err != nil {
+		if done, err = workStep(c, p, &step); err != nil {
 			return err
 		}
 	}
-	return p.Finish(&step)
+	return finishStep(c, p, &step)
+}
+
+// finishStep lets a step of a purge take effect, in the map too.
+func finishStep(c *chain.Chain, p *chain.Purge, step *chain.PurgeStep) error {
+	ch, err := p.Finish(c.Sidecars, step)
+	c.Apply(ch)
+	return err
+}
+
+// workStep announces a piece of a step and does it.
+func workStep(c *chain.Chain, p *chain.Purge, step *chain.PurgeStep) (done bool, err error) {
+	if err := p.Note(c.Sidecars, step); err != nil {
+		return false, err
+	}
+	return p.Work(step, c.DurableWhiteouts(step.Whiteouts()))
 }

@@ -30,7 +30,7 @@ func TestZeroRun(t *testing.T) {
 
 // sumsOf makes a file of sums in memory and opens it.
 func sumsOf(t *rapid.T, fs *memdisk.FS, pieces []uint32) *sumsReader {
-	c := &Chain{fs: fs, dir: "/", vm: volumeMeta{AnkoleStamp: Stamp{1}.String()}, voided: map[string]int{}}
+	c := &Files{fs: fs, dir: "/", vm: volumeMeta{AnkoleStamp: Stamp{1}.String()}, voided: map[string]int{}}
 	const size = 1 << 40
 	w, err := newSumsWriter(fs, "/x.sums", size, Stamp{1})
 	for _, p := range pieces {
@@ -140,7 +140,7 @@ func TestDamagedSumsHeader(t *testing.T) {
 
 // Extents become pieces; of a list that was cut off the last piece waits for the rest.
 func TestPiecesOf(t *testing.T) {
-	list, end := piecesOf([]disk.Extent{{Off: 4096, Len: 1024}, {Off: 5120, Len: 512}, {Off: SumPiece - 4096, Len: 8192}}, 0, 1<<30)
+	list, end := piecesOf([]disk.Extent{{Off: 4096, Len: 1024}, {Off: 5120, Len: 512}, {Off: SumPiece - 4096, Len: 8192}}, 0, 1<<30, 2)
 	if len(list) != 2 || list[0] != (filePiece{0, 1<<63 | 2}) || list[1] != (filePiece{1, 1}) || end != 1<<30 {
 		t.Fatalf("%x to %d", list, end)
 	}
@@ -148,8 +148,11 @@ func TestPiecesOf(t *testing.T) {
 	for i := range int64(disk.ExtentsPerCall) {
 		full = append(full, disk.Extent{Off: 8192 * i, Len: 4096})
 	}
-	list, end = piecesOf(full, 0, 1<<30)
+	list, end = piecesOf(full, 0, 1<<30, 100)
 	if want := int64(8192*disk.ExtentsPerCall/SumPiece-1) * SumPiece; end != want || int64(len(list)) != want/SumPiece {
 		t.Fatalf("%d pieces to %d, want to %d", len(list), end, want)
+	}
+	if list, end = piecesOf(full, 0, 1<<30, 2); len(list) != 2 || end != 2*SumPiece {
+		t.Fatalf("%d pieces to %d, want two", len(list), end)
 	}
 }

@@ -2,7 +2,9 @@ package chain
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
 	"strings"
 
@@ -22,6 +24,8 @@ type Survey struct {
 	LayerErrors map[string]error
 	// Strays are files that no finished operation leaves; Open for writing removes them.
 	Strays []string
+	// WhiteoutsWhy says by layer why what it hides of the layers below it is not known.
+	WhiteoutsWhy map[string]string
 	// Record is the member record; RecordWhy says why it is not known, "" where it is.
 	Record    Record
 	RecordWhy string
@@ -50,9 +54,10 @@ func ReadSurvey(fs disk.Meta, dir string) (*Survey, error) {
 		return nil, err
 	}
 	s := &Survey{Names: names, Layers: map[string]DiskMeta{}, LayerErrors: map[string]error{}}
-	c := &Chain{fs: fs, dir: dir, opts: Options{ReadOnly: true}}
+	c := &Files{fs: fs, dir: dir, opts: Options{ReadOnly: true, Log: slog.New(slog.DiscardHandler)}}
 	s.readVolume(c)
 	s.readLayers(c)
+	s.readWhiteouts(c)
 	s.readSidecars(c)
 	if v, exists, err := c.RevisionCounter(); err != nil {
 		s.RevisionError = err
@@ -62,7 +67,7 @@ func ReadSurvey(fs disk.Meta, dir string) (*Survey, error) {
 	return s, nil
 }
 
-func (s *Survey) readVolume(c *Chain) {
+func (s *Survey) readVolume(c *Files) {
 	data, err := c.fs.ReadFile(c.path(volumeMetaName), maxMetaBytes)
 	if err == nil && len(data) == 0 {
 		err = fmt.Errorf("%w: %s is empty", disk.ErrNotFound, volumeMetaName)
@@ -81,7 +86,7 @@ func (s *Survey) readVolume(c *Chain) {
 		Incomplete: vm.AnkoleIncomplete, Stamp: vm.AnkoleStamp, OwnHead: vm.AnkoleHead}
 }
 
-func (s *Survey) readLayers(c *Chain) {
+func (s *Survey) readLayers(c *Files) {
 	if s.Volume != nil {
 		if head, err := c.fs.Stat(c.path(c.vm.Head)); err == nil {
 			s.Strays, _ = c.findStrays(s.Names, head.Inode) // what cannot be looked at is told by its own error below
@@ -105,7 +110,41 @@ func (s *Survey) readLayers(c *Chain) {
 	}
 }
 
-func (s *Survey) readSidecars(c *Chain) {
+func (s *Survey) readWhiteouts(c *Files) {
+	c.disks = map[string]*DiskMeta{}
+	for file := range s.Layers {
+		d := s.Layers[file]
+		c.disks[file] = &d
+	}
+	s.Strays = append(s.Strays, c.strayWhiteouts(s.Names)...)
+	s.WhiteoutsWhy = map[string]string{}
+	for file, d := range s.Layers {
+		if d.whiteouts == "" {
+			continue
+		}
+		if c.vm.whiteoutKey() == (Stamp{}) {
+			s.WhiteoutsWhy[file] = "volume.meta has lost their key: another kind of engine has rewritten it"
+			continue
+		}
+		w, err := c.openWhiteouts(file, disk.ReadOnly)
+		if err == nil && w == nil {
+			err = fmt.Errorf("%w: %s is missing", disk.ErrNotFound, whiteoutName(d.whiteouts))
+		}
+		if err == nil {
+			err = errors.Join(w.each(0, func(number int64, p *whiteoutsOf) error {
+				if p.damaged {
+					return fmt.Errorf("%w: page %d of %s is damaged", ErrCorrupt, number, whiteoutName(d.whiteouts))
+				}
+				return nil
+			}), w.close())
+		}
+		if err != nil {
+			s.WhiteoutsWhy[file] = err.Error()
+		}
+	}
+}
+
+func (s *Survey) readSidecars(c *Files) {
 	payload, why := c.surveySlots(s.Names, memberName, memberMagic)
 	if s.RecordWhy = why; why == "" {
 		r, err := decodeRecord(payload)
@@ -127,7 +166,7 @@ func (s *Survey) readSidecars(c *Chain) {
 }
 
 // surveySlots returns a sidecar's newest payload, or why it is void.
-func (c *Chain) surveySlots(names []string, name, magic string) (payload []byte, why string) {
+func (c *Files) surveySlots(names []string, name, magic string) (payload []byte, why string) {
 	if !slices.Contains(names, name) {
 		return nil, "there is no " + name + ": no engine of this kind has used the directory"
 	}
@@ -184,17 +223,17 @@ func (s *Survey) LiveChain(head string) ([]string, error) {
 
 // At returns a read-only chain of what the volume was at a snapshot of any branch, or is at the head for HeadName. It
 // holds no lock, has files and memory of its own, and is given back by Close. ErrNotFound if there is no such snapshot.
-func (c *Chain) At(snapshot string) (*Chain, error) { return c.at(snapshot) }
+func (c *Files) At(snapshot string) (*Chain, error) { return c.at(snapshot) }
 
 // WriteHead writes whole blocks to the head the blocking way, for tools. Durable after Sync.
 func (c *Chain) WriteHead(p []byte, off int64) error {
-	if err := c.usable(); err != nil {
+	if err := c.Files.usable(); err != nil {
 		return err
 	}
-	if n := int64(len(p)); off < 0 || n == 0 || (off|n)%blockSize != 0 || off > c.size || n > c.size-off {
-		return fmt.Errorf("%w: write of [%d,+%d) to a head of %d bytes", ErrInvalid, off, n, c.size)
+	if n := int64(len(p)); off < 0 || n == 0 || (off|n)%blockSize != 0 || off > c.Size() || n > c.Size()-off {
+		return fmt.Errorf("%w: write of [%d,+%d) to a head of %d bytes", ErrInvalid, off, n, c.Size())
 	}
-	if _, err := c.head().file.WriteAt(p, off); err != nil {
+	if _, err := c.Files.head().file.WriteAt(p, off); err != nil {
 		return err
 	}
 	c.MarkWritten(off, int64(len(p)))

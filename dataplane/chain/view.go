@@ -4,19 +4,27 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"slices"
 
 	"ankole.storage/disk"
 )
 
-// View is the content at a snapshot, as a reader would see it, kept open for a scrub: reading it, telling whether it is
-// what it was when it was hashed, and putting right what is not. It holds a block map of its own, 256 KiB per GiB, until
-// it is closed.
+// View is the content at a snapshot as one thread has it, for tools and tests.
+type View struct {
+	*ViewFiles
+	*Blocks
+	of *Chain
+}
+
+// ViewFiles is the content at a snapshot, as a reader would see it, kept open for a scrub: telling whether it is what it was
+// when it was hashed, and putting right what is not. Where its blocks are say Blocks of its own, 256 KiB per GiB, which the
+// thread that carries out I/O has; both are given back at the end.
 //
 // Purges, snapshots and reverts may go on beside it; what is read stays the content at the snapshot.
-type View struct {
-	c *Chain
-	// at is a read-only chain whose head is the snapshot.
-	at    *Chain
+type ViewFiles struct {
+	c *Files
+	// at are read-only files with the snapshot as head.
+	at    *Files
 	file  string
 	inode uint64
 	// sums of the layers, opened when they are first asked for.
@@ -32,37 +40,51 @@ type openedSums struct {
 }
 
 // OpenView opens a snapshot. The head, and snapshots that are marked removed and may lose their content, have no view.
-func (c *Chain) OpenView(snapshot string) (*View, error) {
+func (c *Files) OpenView(snapshot string) (*ViewFiles, *Blocks, error) {
 	if err := c.readable(); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	file := snapshotFile(snapshot)
 	switch d := c.disks[file]; {
 	case d == nil:
-		return nil, fmt.Errorf("%w: there is no snapshot %q in %s", ErrNotFound, snapshot, c.dir)
+		return nil, nil, fmt.Errorf("%w: there is no snapshot %q in %s", ErrNotFound, snapshot, c.dir)
 	case d.Removed:
-		return nil, fmt.Errorf("%w: snapshot %q is marked removed", ErrInvalid, snapshot)
+		return nil, nil, fmt.Errorf("%w: snapshot %q is marked removed", ErrInvalid, snapshot)
 	case c.rebuilding:
-		return nil, fmt.Errorf("%w: chain %s is being rebuilt; scrub it afterwards", ErrInvalid, c.dir)
+		return nil, nil, fmt.Errorf("%w: chain %s is being rebuilt; scrub it afterwards", ErrInvalid, c.dir)
 	}
 	at, err := c.at(snapshot)
 	if err != nil {
+		return nil, nil, err
+	}
+	v := &ViewFiles{c: c, at: at.Files, file: file, inode: at.Files.head().inode, sums: map[string]openedSums{}}
+	c.views = append(c.views, v)
+	return v, at.Blocks, nil
+}
+
+// OpenView is Files.OpenView.
+func (c *Chain) OpenView(snapshot string) (*View, error) {
+	files, blocks, err := c.Files.OpenView(snapshot)
+	if err != nil {
 		return nil, err
 	}
-	info, err := at.head().file.Stat()
-	if err != nil {
-		return nil, errors.Join(err, at.release())
-	}
-	return &View{c: c, at: at, file: file, inode: info.Inode, sums: map[string]openedSums{}}, nil
+	return &View{files, blocks, c}, nil
 }
 
 // Close gives back what the view holds. No I/O on its handles may be under way.
-func (v *View) Close() error {
+func (v *ViewFiles) Close() error {
 	v.unpin()
+	v.c.views = slices.DeleteFunc(v.c.views, func(o *ViewFiles) bool { return o == v })
 	return errors.Join(v.dropSums(), v.at.release())
 }
 
-func (v *View) dropSums() error {
+// Close is ViewFiles.Close, and gives back the memory of the block map.
+func (v *View) Close() error {
+	v.Free()
+	return v.ViewFiles.Close()
+}
+
+func (v *ViewFiles) dropSums() error {
 	var err error
 	for name, s := range v.sums {
 		err = errors.Join(err, s.close())
@@ -70,15 +92,6 @@ func (v *View) dropSums() error {
 	}
 	return err
 }
-
-// Size is the snapshot's size in bytes, a multiple of 4096.
-func (v *View) Size() int64 { return v.at.size }
-
-// ReadPlan is Chain.ReadPlan for the snapshot. It does not block; it must not be asked while Repair runs.
-func (v *View) ReadPlan(off, n int64, out []Extent) []Extent { return v.at.ReadPlan(off, n, out) }
-
-// ReadAt reads the blocking way.
-func (v *View) ReadAt(p []byte, off int64) (int, error) { return v.at.ReadAt(p, off) }
 
 // Verdict is what a replica's own checksums say about a range.
 type Verdict uint8
@@ -103,17 +116,16 @@ type LayerRot struct {
 	Rot
 }
 
-// Verify compares what is read at [off, off+n) of the snapshot with the checksums of the files it comes from. It reads
-// every file that has something there, so n should be no more than a few pieces. It may run beside I/O, but not beside
-// another metadata operation.
-func (v *View) Verify(off, n int64) (Verdict, []LayerRot, error) {
+// Verify compares what is read at [off, off+n) of the snapshot with the checksums of the files it comes from; where says
+// which those are. It reads every file that has something there, so n should be no more than a few pieces. It may run
+// beside I/O, but not beside another metadata operation.
+func (v *ViewFiles) Verify(off, n int64, where Where) (Verdict, []LayerRot, error) {
 	if err := v.c.readable(); err != nil {
 		return VerdictUnknown, nil, err
 	}
-	v.at.checkRange(off, n)
 	verdict, rot := VerdictGood, []LayerRot(nil)
 	for number := uint32(off / SumPiece); int64(number)*SumPiece < off+n; number++ {
-		read := v.readFrom(number)
+		read := where.layersOf(number)
 		if v.at.backing && read[1] {
 			verdict = VerdictUnknown // nothing of ours vouches for a backing file
 		}
@@ -135,18 +147,27 @@ func (v *View) Verify(off, n int64) (Verdict, []LayerRot, error) {
 	return verdict, rot, nil
 }
 
-// readFrom tells from which layers some block of a piece is read.
-func (v *View) readFrom(number uint32) (read [maxChain + 2]bool) {
+// Verify is ViewFiles.Verify.
+func (v *View) Verify(off, n int64) (Verdict, []LayerRot, error) {
+	return v.ViewFiles.Verify(off, n, v.Where(off, n))
+}
+
+// layersOf tells from which layers some block of a piece is read.
+func (w *Where) layersOf(number uint32) (read [maxChain + 2]bool) {
 	first := int64(number) * (SumPiece / blockSize)
-	for b := first; b < min(first+SumPiece/blockSize, int64(len(v.at.m.b))); b++ {
-		read[v.at.index(v.at.m.b[b])] = true
+	for n := first; n < min(first+SumPiece/blockSize, w.first+int64(len(w.index))); n++ {
+		read[w.at(n)] = true
 	}
 	read[inNone] = false
 	return read
 }
 
 // verifyPiece compares a piece of a layer with its sum, where there is one.
-func (v *View) verifyPiece(l *layer, number uint32) (known bool, bad *LayerRot, err error) {
+func (v *ViewFiles) verifyPiece(l *layer, number uint32) (known bool, bad *LayerRot, err error) {
+	p := filePiece{number: number}
+	if damaged, err := l.whiteouts.damaged(p.off()); err != nil || damaged {
+		return false, &LayerRot{Snapshot: displayName(l.name), Rot: Rot{Off: p.off(), Len: min(SumPiece, v.at.size-p.off())}}, err
+	}
 	s, err := v.sumsOf(l)
 	if err != nil {
 		return false, nil, err
@@ -155,7 +176,6 @@ func (v *View) verifyPiece(l *layer, number uint32) (known bool, bad *LayerRot, 
 	if err != nil || !known {
 		return false, nil, err
 	}
-	p := filePiece{number: number}
 	got, err := v.sumOf(l.file, &p)
 	unreadable := errors.Is(err, disk.ErrIO)
 	if err != nil && !unreadable {
@@ -168,19 +188,19 @@ func (v *View) verifyPiece(l *layer, number uint32) (known bool, bad *LayerRot, 
 }
 
 // sumOf looks up which blocks of a piece the file has, and computes its sum.
-func (v *View) sumOf(f disk.File, p *filePiece) (sum, error) {
+func (v *ViewFiles) sumOf(f disk.File, p *filePiece) (sum, error) {
 	extents, _, err := f.Extents(p.off(), nil)
 	if err != nil {
 		return sum{}, err
 	}
-	list, _ := piecesOf(extents, p.off(), p.off()+SumPiece)
+	list, _ := piecesOf(extents, p.off(), p.off()+SumPiece, 1)
 	if len(list) > 0 && list[0].number == p.number {
 		p.blocks = list[0].blocks
 	}
 	return readPiece(f, *p, make([]byte, SumPiece), nil)
 }
 
-func (v *View) sumsOf(l *layer) (*sumsReader, error) {
+func (v *ViewFiles) sumsOf(l *layer) (*sumsReader, error) {
 	voids := v.c.voided[l.name]
 	if s, ok := v.sums[l.name]; ok {
 		if s.voids == voids {
@@ -207,57 +227,76 @@ func (v *View) sumsOf(l *layer) (*sumsReader, error) {
 	return s, err
 }
 
-// Repair makes the snapshot read data at [off, off+len(data)), whole blocks, where it does not yet. Only blocks that read
-// otherwise, or cannot be read, are written, and always to the snapshot's own file: what older snapshots read does not
-// change. data must be what all replicas are to have there. It is durable when it returns nil, and returns the ranges
-// that were written.
+// Repair makes the snapshot read data at [off, off+len(data)), whole blocks, where it does not yet; where says what it
+// reads from. Only blocks that read otherwise, or cannot be read, are written, and always to the snapshot's own file: what
+// older snapshots read does not change. data must be what all replicas are to have there. It is durable when it returns
+// nil. Whatever was written is for Blocks.Repaired of the chain and of every view, also beside an error.
 //
 // It needs I/O to be held back. Errors: ErrNotFound and ErrInvalid where the snapshot went away or is being removed,
 // ErrNoSpace; any of them may leave part of the range written.
-func (v *View) Repair(off int64, data []byte) (written []Rot, err error) {
-	n := int64(len(data))
-	if err := v.repairable(off, n); err != nil {
-		return nil, err
+func (v *ViewFiles) Repair(s *Sidecars, off int64, data []byte, where Where) (Repaired, error) {
+	r := Repaired{inode: v.inode}
+	if err := errors.Join(s.usable(), v.repairable(off, int64(len(data)))); err != nil {
+		return r, err
 	}
-	if written, err = v.differing(off, data); err != nil || len(written) == 0 {
-		return nil, err
+	differ, err := v.differing(off, data, where)
+	if err != nil || len(differ) == 0 {
+		return r, err
+	}
+	if r.hidden, err = v.c.hiddenBy(differ); err != nil {
+		return r, err
 	}
 	f, err := v.c.fs.Open(v.c.path(v.file), disk.Direct)
 	if err != nil {
-		return nil, err
+		return r, err
 	}
 	defer f.Close() // synced below
-	if err := v.expect(f, off, data, written); err != nil {
-		return nil, err
+	if err := v.expect(s, f, off, data, differ); err != nil {
+		return r, err
 	}
-	for _, w := range written {
+	for _, w := range differ {
 		if _, err := f.WriteAt(data[w.Off-off:][:w.Len], w.Off); err != nil {
-			return nil, err
+			return r, err
 		}
-		v.raise(w)
+		r.Written = append(r.Written, w)
 	}
 	if err := v.c.syncFile(f); err != nil {
-		return nil, err
+		return r, err
 	}
-	got := make([]byte, n)
-	if _, err := v.ReadAt(got, off); err != nil {
-		return nil, err
+	got := make([]byte, len(data))
+	for _, w := range differ {
+		part := got[w.Off-off:][:w.Len]
+		if err := readFull(f, part, w.Off); err != nil {
+			return r, err
+		}
+		if !bytes.Equal(part, data[w.Off-off:][:w.Len]) {
+			return r, fmt.Errorf("%w: %s reads other bytes than were just written to it", disk.ErrIO, v.file)
+		}
 	}
-	if !bytes.Equal(got, data) {
-		return nil, fmt.Errorf("%w: %s reads other bytes than were just written to it", disk.ErrIO, v.file)
-	}
-	return written, nil
+	return r, nil
 }
 
-func (v *View) repairable(off, n int64) error {
+// Repair is ViewFiles.Repair, made known to the chain and to the view.
+func (v *View) Repair(off int64, data []byte) (Repaired, error) {
+	n := int64(len(data))
+	if err := v.repairable(off, n); err != nil {
+		return Repaired{}, err // before the range is looked up
+	}
+	r, err := v.ViewFiles.Repair(v.of.Sidecars, off, data, v.Where(off, n))
+	v.of.Blocks.Repaired(r)
+	v.Blocks.Repaired(r)
+	return r, err
+}
+
+func (v *ViewFiles) repairable(off, n int64) error {
 	c := v.c
 	if err := c.usable(); err != nil {
 		return err
 	}
 	d := c.disks[v.file]
 	switch {
-	case off < 0 || n <= 0 || (off|n)%blockSize != 0 || off > v.Size() || n > v.Size()-off:
-		return fmt.Errorf("%w: repair of [%d,+%d) in %s of %d bytes", ErrInvalid, off, n, v.file, v.Size())
+	case off < 0 || n <= 0 || (off|n)%blockSize != 0 || off > v.at.size || n > v.at.size-off:
+		return fmt.Errorf("%w: repair of [%d,+%d) in %s of %d bytes", ErrInvalid, off, n, v.file, v.at.size)
 	case d == nil:
 		return fmt.Errorf("%w: %s is gone", ErrNotFound, v.file)
 	case d.Removed || c.rebuilding:
@@ -271,10 +310,10 @@ func (v *View) repairable(off, n int64) error {
 }
 
 // differing returns the blocks that do not read as data, in runs.
-func (v *View) differing(off int64, data []byte) (out []Rot, err error) {
+func (v *ViewFiles) differing(off int64, data []byte, where Where) (out []Rot, err error) {
 	got := make([]byte, blockSize)
 	for at := int64(0); at < int64(len(data)); at += blockSize {
-		_, err := v.ReadAt(got, off+at)
+		err := v.readBlock(got, off+at, where)
 		unreadable := errors.Is(err, disk.ErrIO)
 		switch {
 		case err != nil && !unreadable:
@@ -291,12 +330,23 @@ func (v *View) differing(off int64, data []byte) (out []Rot, err error) {
 	return out, nil
 }
 
+// readBlock reads one block of the snapshot.
+func (v *ViewFiles) readBlock(p []byte, off int64, where Where) error {
+	clear(p)
+	i := where.at(off / blockSize)
+	if i == inNone {
+		return nil
+	}
+	l := &v.at.layers[i]
+	return readFull(l.file, p[:max(min(blockSize, l.size-off), 0)], off)
+}
+
 // expect durably makes the snapshot's checksums say what will be there, before any of it is written: a repair that a
 // crash cuts short leaves pieces that are seen to be rotten. Of pieces that are not repaired whole nothing is known.
-func (v *View) expect(f disk.File, off int64, data []byte, written []Rot) error {
+func (v *ViewFiles) expect(side *Sidecars, f disk.File, off int64, data []byte, written []Rot) error {
 	c := v.c
 	c.voided[v.file]++
-	if err := errors.Join(c.layersChange(v.file), v.dropSums()); err != nil {
+	if err := errors.Join(c.endMergeOf(v.file), side.layersChange(v.file), v.dropSums()); err != nil {
 		return err
 	}
 	if _, err := c.fs.Stat(c.path(v.file + checksumSuffix)); err == nil {
@@ -324,7 +374,7 @@ func (v *View) expect(f disk.File, off int64, data []byte, written []Rot) error 
 	return errors.Join(err, s.close())
 }
 
-func (v *View) expectSums(s *sumsReader, f disk.File, off int64, data []byte, written []Rot) error {
+func (v *ViewFiles) expectSums(s *sumsReader, f disk.File, off int64, data []byte, written []Rot) error {
 	end := off + int64(len(data))
 	for number := off / SumPiece; number*SumPiece < end; number++ {
 		p := filePiece{number: uint32(number)}
@@ -333,7 +383,7 @@ func (v *View) expectSums(s *sumsReader, f disk.File, off int64, data []byte, wr
 			continue
 		}
 		var want sum
-		if p.off() >= off && min(p.off()+SumPiece, v.Size()) <= end {
+		if p.off() >= off && min(p.off()+SumPiece, v.at.size) <= end {
 			if _, err := v.sumOf(f, &p); err != nil && !errors.Is(err, disk.ErrIO) {
 				return err
 			}
@@ -368,13 +418,4 @@ func sumOfData(blocks uint64, data []byte) sum {
 		}
 	}
 	return s.sum()
-}
-
-// raise records that the snapshot's file has the blocks now.
-func (v *View) raise(w Rot) {
-	first, end := w.Off/blockSize, (w.Off+w.Len)/blockSize
-	v.at.m.setLower(first, end, v.at.headIndex())
-	if i := v.c.layerIndex(v.file); i != 0 {
-		v.c.m.raise(first, end, byte(i), v.c.headIndex())
-	}
 }

@@ -165,7 +165,7 @@ func TestRepair(t *testing.T) {
 			for off := int64(0); off < 4*mib; off += mib {
 				out, err := v.Repair(off, want["b"][off:off+mib])
 				w.must(err)
-				written = append(written, out...)
+				written = append(written, out.Written...)
 			}
 			if !slices.Equal(written, c.written) {
 				t.Errorf("written %+v, want %+v", written, c.written)

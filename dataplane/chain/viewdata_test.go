@@ -25,8 +25,10 @@ func TestViewRanges(t *testing.T) {
 		"b": {{0, 12288}, {65536, 69632}, {524288, 528384}},
 	} {
 		v := w.view(name)
-		got, err := v.Ranges()
-		w.must(err)
+		got, next := v.Ranges(0, 100)
+		if next != -1 {
+			t.Errorf("%s: more at %d", name, next)
+		}
 		if !slices.Equal(got, want) {
 			t.Errorf("%s: %v, want %v", name, got, want)
 		}
@@ -49,10 +51,17 @@ func TestRangesCoverTheContent(t *testing.T) {
 			}
 		}
 		v := w.view(name)
-		ranges, err := v.Ranges()
-		w.must(err)
+		var ranges [][2]int64
+		most := rapid.IntRange(1, 5).Draw(rt, "ranges of a page")
+		for off := int64(0); off >= 0; {
+			page, next := v.Ranges(off, most)
+			if len(page) > most || next >= 0 && next <= off {
+				rt.Fatalf("from %d: %v, next %d", off, page, next)
+			}
+			ranges, off = append(ranges, page...), next
+		}
 		p := make([]byte, mib)
-		_, err = v.ReadAt(p, 0)
+		_, err := v.ReadAt(p, 0)
 		w.must(err)
 		last := int64(-1)
 		for _, r := range ranges {
@@ -112,7 +121,7 @@ func TestRepairReachesOtherViews(t *testing.T) {
 	written, err := a.Repair(0, data)
 	w.must(err)
 	for _, v := range []*chain.View{a, again, b} {
-		v.Repaired(a, written)
+		v.Repaired(written)
 	}
 	p := make([]byte, 16384)
 	_, err = again.ReadAt(p, 0)

@@ -10,6 +10,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"os"
 	"os/signal"
@@ -22,6 +23,7 @@ import (
 	"ankole.storage/dataplane/daemon"
 	"ankole.storage/dataplane/wire"
 	"ankole.storage/hostpath"
+	"ankole.storage/logwriter"
 	"ankole.storage/version"
 )
 
@@ -32,7 +34,25 @@ const exitNoReplica = 61
 type globals struct {
 	volume, instance, url string
 	debug                 bool
-	log                   *slog.Logger
+	// output is the standard error; of a process that serves, one that nobody has to read.
+	output io.Writer
+}
+
+// serve makes the logger of a process that serves: nothing in it waits for its log.
+func (g *globals) serve() *slog.Logger {
+	level := slog.LevelInfo
+	if g.debug {
+		level = slog.LevelDebug
+	}
+	g.output = logwriter.Standard()
+	return slog.New(slog.NewTextHandler(g.output, &slog.HandlerOptions{Level: level}))
+}
+
+// end writes what is left of the log.
+func (g *globals) end() {
+	if w, ok := g.output.(*logwriter.Writer); ok {
+		w.Close()
+	}
 }
 
 // Main runs the command line and returns the exit status.
@@ -40,17 +60,11 @@ func Main(args []string) int {
 	// SIGHUP has no handler on purpose: it ends the process without hooks.
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
-	g := &globals{}
+	g := &globals{output: os.Stderr}
+	defer g.end()
 	root := &cobra.Command{
 		Use: "longhorn", Short: "Engine, replica and their command line", SilenceUsage: true, SilenceErrors: true,
-		PersistentPreRunE: func(*cobra.Command, []string) error {
-			level := slog.LevelInfo
-			if g.debug {
-				level = slog.LevelDebug
-			}
-			g.log = slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: level}))
-			return hostpath.Check()
-		},
+		PersistentPreRunE: func(*cobra.Command, []string) error { return hostpath.Check() },
 	}
 	f := root.PersistentFlags()
 	f.StringVar(&g.volume, "volume-name", "", "volume the call is for; the peer refuses another one")
@@ -61,21 +75,21 @@ func Main(args []string) int {
 	root.AddCommand(volumeCommands(g)...)
 	root.AddCommand(replicaCommands(g)...)
 	root.SetArgs(args)
-	return exitStatus(root.ExecuteContext(ctx))
+	return g.exitStatus(root.ExecuteContext(ctx))
 }
 
-func exitStatus(err error) int {
+func (g *globals) exitStatus(err error) int {
 	switch {
 	case err == nil:
 		return 0
 	case errors.Is(err, daemon.ErrNoReplica):
-		fmt.Fprintln(os.Stderr, "error:", err)
+		fmt.Fprintln(g.output, "error:", err)
 		return exitNoReplica
 	}
 	if c := (*coded)(nil); errors.As(err, &c) {
-		fmt.Fprintln(os.Stderr, "code:", c.code)
+		fmt.Fprintln(g.output, "code:", c.code)
 	}
-	fmt.Fprintln(os.Stderr, "error:", err)
+	fmt.Fprintln(g.output, "error:", err)
 	return 1
 }
 

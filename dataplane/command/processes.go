@@ -19,7 +19,7 @@ func replicaCommand(g *globals) *cobra.Command {
 	var bytes, maxSize size
 	c := &cobra.Command{Use: "replica DIRECTORY", Short: "Serve a replica directory", Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) (err error) {
-			cfg.Dir, cfg.Size, cfg.SnapshotMaxSize, cfg.VolumeName, cfg.Log = strings.TrimRight(args[0], "/"), int64(bytes), int64(maxSize), g.volume, g.log
+			cfg.Dir, cfg.Size, cfg.SnapshotMaxSize, cfg.VolumeName, cfg.Log = strings.TrimRight(args[0], "/"), int64(bytes), int64(maxSize), g.volume, g.serve()
 			if cfg.VolumeUUID, cfg.Secret, err = secret(); err != nil {
 				return err
 			}
@@ -44,7 +44,7 @@ func controllerCommand(g *globals) *cobra.Command {
 	var exact time.Duration
 	c := &cobra.Command{Use: "controller VOLUME", Short: "Run the engine of a volume", Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) (err error) {
-			cfg.VolumeName, cfg.Instance, cfg.Log = args[0], g.instance, g.log
+			cfg.VolumeName, cfg.Instance, cfg.Log = args[0], g.instance, g.serve()
 			if g.volume != "" && g.volume != args[0] {
 				return fmt.Errorf("--volume-name %s contradicts volume %s", g.volume, args[0])
 			}

@@ -13,6 +13,8 @@ import (
 	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
+
+	"ankole.storage/listener"
 )
 
 // identity is what callers may name in the metadata keys "volume-name" and "instance-name". A call that names another
@@ -75,7 +77,7 @@ func serveControl(addr string, id identity, register func(*grpc.Server)) (*serve
 	}
 	go func() {
 		defer close(s.done)
-		_ = s.grpc.Serve(lis) // ends with stop
+		_ = s.grpc.Serve(listener.Steady(lis)) // ends with stop
 	}()
 	return s, nil
 }

@@ -90,9 +90,9 @@ func (d *directory) open() (*chain.Chain, error) {
 }
 
 // recreate is replica.Config.Recreate.
-func (d *directory) recreate(old *chain.Chain, shape chain.Shape) (*chain.Chain, error) {
+func (d *directory) recreate(old *chain.Files, side *chain.Sidecars, shape chain.Shape) (*chain.Chain, error) {
 	shape.BackingFile = d.opts.BackingFile
-	c, err := chain.Reshape(old, shape)
+	c, err := chain.Reshape(old, side, shape)
 	d.chain = c
 	return c, err
 }
@@ -130,21 +130,22 @@ func (d *directory) Acquire() (*chain.Chain, error) {
 }
 
 // Release implements replica.Directory.
-func (d *directory) Release(c *chain.Chain) error {
+func (d *directory) Release(f *chain.Files, s *chain.Sidecars, m chain.Retired) error {
+	defer m.Free()
 	if err := at("releasing"); err != nil {
 		return err
 	}
 	d.chain = nil
 	if d.listener == nil {
-		return c.Close()
+		return errors.Join(f.Close(), s.Close())
 	}
 	waiting := d.listener.Waiting()
 	defer waiting.Close()
 	d.unlisten() // as long as the lock is held
 	if len(waiting) == 0 {
-		return c.Close()
+		return errors.Join(f.Close(), s.Close())
 	}
-	return c.CloseFor(waiting.Give)
+	return f.CloseFor(s, m, waiting.Give)
 }
 
 func (d *directory) unlisten() {

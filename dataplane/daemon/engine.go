@@ -78,6 +78,8 @@ type engineProcess struct {
 
 	mu   sync.Mutex
 	life *life // nil between two lives
+	// kept is the block device of an engine that was killed, taken over from the instance manager and not brought up yet.
+	kept *keptDevice
 	// asks are engines that want to take the volume over.
 	asks chan asking
 }
@@ -120,8 +122,7 @@ func (p *engineProcess) supervise(ctx context.Context) error {
 		}
 		select {
 		case <-start:
-			l.offered = true
-			if err := l.offer(ctx); err != nil {
+			if err := l.offerFirst(ctx); err != nil {
 				p.cfg.Log.Error("frontend cannot start", "error", err)
 				l.fatal(err)
 			}
@@ -134,7 +135,7 @@ func (p *engineProcess) supervise(ctx context.Context) error {
 			l.fatal(nil)
 			return l.outcome()
 		case <-l.ctx.Done():
-			p.front.down(p)
+			p.front.end(p)
 			return l.outcome()
 		}
 	}
@@ -146,7 +147,8 @@ const shutdownWait = 20 * time.Second
 func (p *engineProcess) shutdown() {
 	ctx, cancel := context.WithTimeout(context.Background(), shutdownWait)
 	defer cancel()
-	p.front.down(p)
+	p.front.end(p)
+	p.dropKept("the engine is told to end")
 	if err := p.ask(ctx, func(reply func(error)) any { return engine.Shutdown{Reply: reply} }); err != nil {
 		p.cfg.Log.Warn("engine did not shut down cleanly", "error", err)
 	}
@@ -155,7 +157,9 @@ func (p *engineProcess) shutdown() {
 // errBetween: nobody is there to be asked.
 var errBetween = fmt.Errorf("%w: the volume is being handed over to another engine; ask again", engine.ErrState)
 
-// ask posts a message to the core and waits for its reply.
+// ask posts a message to the core and waits for its reply. The core carries it out even if ctx ends before that: with the context of
+// a caller, who may leave, only what concerns the core alone may be asked. What another half of the process has to follow is asked
+// with a context that outlives the caller.
 func (p *engineProcess) ask(ctx context.Context, message func(reply func(error)) any) error {
 	l := p.current()
 	if l == nil {

@@ -55,12 +55,13 @@ type frontendShell struct {
 	journal *journal.Journal
 	// name is what the control plane calls the one that is up.
 	name string
+	// over: the engine ends, and nothing is brought up any more.
+	over bool
 }
 
-// startFrontend brings the frontend up and publishes its endpoint.
+// startFrontend brings the frontend up and publishes its endpoint. ctx is the process's, or outlives the caller: its end undoes what has
+// begun. front.mu is held.
 func (p *engineProcess) startFrontend(ctx context.Context, name string) error {
-	p.front.mu.Lock()
-	defer p.front.mu.Unlock()
 	if p.front.stop != nil {
 		return errors.New("a frontend is up already: shut it down first")
 	}
@@ -71,6 +72,7 @@ func (p *engineProcess) startFrontend(ctx context.Context, name string) error {
 	}
 	switch name {
 	case FrontendNone:
+		p.dropKept("the volume is not offered")
 		p.state.set(func(w *published) { w.frontend, w.up, w.endpoint = name, false, "" })
 		return nil
 	case FrontendBlockdev:
@@ -90,7 +92,8 @@ func (p *engineProcess) startFrontend(ctx context.Context, name string) error {
 	var err error
 	switch transport {
 	case TransportNBDUnix:
-		endpoint, err = p.startNBD(ctx)
+		p.dropKept("the volume is offered on a socket")
+		endpoint, err = p.startNBD()
 	case TransportFUSELoop:
 		endpoint, err = p.startFUSELoop(ctx)
 	default:
@@ -110,13 +113,15 @@ func (p *engineProcess) offered(name, endpoint string) {
 	p.cfg.Log.Info("volume is offered", "endpoint", endpoint)
 }
 
-// down takes the frontend away.
-func (f *frontendShell) down(p *engineProcess) {
+// end takes the frontend away for good.
+func (f *frontendShell) end(p *engineProcess) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	f.over = true
 	f.takeDown(p)
 }
 
+// takeDown takes the frontend away. The lock is held.
 func (f *frontendShell) takeDown(p *engineProcess) {
 	if f.stop != nil {
 		f.stop(p)
@@ -128,7 +133,7 @@ func (f *frontendShell) takeDown(p *engineProcess) {
 // forget leaves a frontend alone: it is gone, or another process has it.
 func (f *frontendShell) forget() { f.stop, f.grown, f.export, f.name = nil, nil, nil, "" }
 
-func (p *engineProcess) startNBD(ctx context.Context) (string, error) {
+func (p *engineProcess) startNBD() (string, error) {
 	path, err := socketPath(p.cfg.VolumeName)
 	if err != nil {
 		return "", err
@@ -139,13 +144,10 @@ func (p *engineProcess) startNBD(ctx context.Context) (string, error) {
 	}
 	fe, err := nbd.New(nbd.Config{Owner: engine.OwnerFrontend, Arena: p.arena, Listener: listener, Export: p.cfg.VolumeName, Size: p.size()})
 	if err == nil {
-		err = p.attach(ctx, fe)
+		err = p.attach(fe)
 	}
 	if err != nil {
-		if ctx.Err() == nil { // otherwise the core may have it
-			err = errors.Join(err, unix.Close(int(listener)), os.Remove(path))
-		}
-		return "", err
+		return "", errors.Join(err, unix.Close(int(listener)), os.Remove(path))
 	}
 	p.holdNBD(path)
 	return nbdEndpoint(p.cfg.VolumeName, path), nil

@@ -2,7 +2,6 @@ package daemon
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"time"
@@ -29,6 +28,8 @@ type fuseDevice struct {
 	*blockdev.Device
 	// held is the instance manager's duplicate of its descriptor, nil if nobody keeps one.
 	held *keeper.Held
+	// epochs are those of the engines that served the volume through this device alone, this one's last.
+	epochs []uint64
 	// journal is where its requests are received if the kernel cannot send them again, else nil.
 	journal *journal.Journal
 }
@@ -37,29 +38,25 @@ type fuseDevice struct {
 // killed and its device is kept, that one is taken over and whoever uses it notices a pause.
 func (p *engineProcess) startFUSELoop(ctx context.Context) (string, error) {
 	cfg := blockdev.Config{Volume: p.cfg.VolumeName, DeviceDir: hostpath.Resolve(deviceDir)}
-	dev, adopted := p.adoptDevice(ctx, cfg), true
+	dev, adopted := p.adoptKept(ctx, cfg), true
 	if dev == nil {
 		opened, err := blockdev.Open(ctx, cfg)
 		if err != nil {
 			return "", fmt.Errorf("block device of volume %s: %w", p.cfg.VolumeName, err)
 		}
-		dev, adopted = &fuseDevice{Device: opened, journal: p.requestJournal()}, false
+		dev, adopted = &fuseDevice{Device: opened, journal: p.requestJournal(), epochs: []uint64{p.epoch()}}, false
 	}
 	fe, err := fuseloop.New(fuseloop.Config{Owner: engine.OwnerFrontend, Arena: p.arena, Device: dev.Handle(), File: p.cfg.VolumeName,
 		Size: p.size(), Resume: adopted, Journal: dev.journal})
 	if err != nil {
-		return "", errors.Join(err, dev.Close(ctx, false))
+		return "", errors.Join(err, dev.giveUp(ctx))
 	}
-	if err := p.attach(ctx, fe); err != nil {
-		p.front.journal = nil // whether the core has it is not known
-		return "", errors.Join(err, dev.Close(ctx, false))
+	if err := p.attach(fe); err != nil {
+		return "", errors.Join(err, dev.giveUp(ctx))
 	}
 	p.holdFUSE(dev)
 	if adopted {
-		// The volume may have grown when the engine before was killed.
-		if err := dev.Resize(ctx); err != nil {
-			p.cfg.Log.Warn("block device does not show the volume's size", "device", dev.Path(), "error", err)
-		}
+		p.fit(ctx, dev)
 		return dev.Path(), nil
 	}
 	if err := dev.Expose(ctx); err != nil {
@@ -70,60 +67,28 @@ func (p *engineProcess) startFUSELoop(ctx context.Context) (string, error) {
 	return dev.Path(), nil
 }
 
+// fit tells a device that comes from another engine, or another life, of the volume's size: the volume may have grown, and the one before
+// not come to it.
+func (p *engineProcess) fit(ctx context.Context, dev *fuseDevice) {
+	if err := dev.Fit(ctx, p.size()); err != nil {
+		p.cfg.Log.Warn("block device does not show the volume's size; expand to the same size again", "device", dev.Path(), "error", err)
+	}
+}
+
+// giveUp takes away a device that no frontend serves.
+func (d *fuseDevice) giveUp(ctx context.Context) error {
+	var err error
+	if d.held != nil {
+		err = d.held.Drop()
+	}
+	return errors.Join(err, d.Close(context.WithoutCancel(ctx), false))
+}
+
 // holdFUSE notes how the block device that is attached is taken down, resized and given away.
 func (p *engineProcess) holdFUSE(dev *fuseDevice) {
 	p.front.stop = func(p *engineProcess) { p.stopFUSELoop(dev) }
 	p.front.grown = dev.Resize
 	p.front.export = func(x *frontend.Export) { p.giveFUSE(dev, x) }
-}
-
-// adoptDevice takes over the device of an engine that was killed, nil if none is kept or it is not what it was.
-func (p *engineProcess) adoptDevice(ctx context.Context, cfg blockdev.Config) *fuseDevice {
-	if p.cfg.Keeper == "" {
-		return nil
-	}
-	held, state, fds, err := keeper.Take(p.cfg.Keeper, p.cfg.VolumeName)
-	if errors.Is(err, keeper.ErrNone) {
-		return nil
-	}
-	if err != nil {
-		p.cfg.Log.Warn("the instance manager does not say whether a device is kept", "error", err)
-		return nil
-	}
-	dev, err := p.adoptKept(ctx, cfg, state, fds)
-	if err != nil {
-		p.cfg.Log.Warn("kept block device cannot be taken over, making a new one", "error", errors.Join(err, held.Drop()))
-		return nil
-	}
-	p.cfg.Log.Info("block device of an engine that was killed is taken over", "device", dev.Path(), "journal", dev.journal != nil)
-	dev.held = held
-	return dev
-}
-
-// adoptKept makes a device of what was kept. The descriptors are its own, or closed.
-func (p *engineProcess) adoptKept(ctx context.Context, cfg blockdev.Config, state json.RawMessage, fds []int) (*fuseDevice, error) {
-	own := &fuseDevice{}
-	var kept blockdev.Kept
-	err := json.Unmarshal(state, &kept)
-	if err == nil {
-		own.journal, err = p.inheritJournal(fds[1:])
-	}
-	if err != nil || own.journal == nil {
-		closeAll(fds[1:])
-	}
-	if err != nil {
-		return nil, errors.Join(err, unix.Close(fds[0]))
-	}
-	if own.Device, err = blockdev.Adopt(ctx, cfg, kept, fds[0]); err != nil {
-		if own.journal != nil {
-			err = errors.Join(err, own.journal.Discard())
-		}
-		return nil, err
-	}
-	if own.journal != nil {
-		p.front.journal = own.journal
-	}
-	return own, nil
 }
 
 // inheritJournal opens the journal that was kept beside a device, nil if the kernel sends again what nobody answered.
@@ -189,10 +154,6 @@ func (p *engineProcess) keepDevice(dev *fuseDevice) {
 
 // keep gives duplicates of the device's descriptors to the instance manager, in the place of those that it has.
 func (p *engineProcess) keep(dev *fuseDevice) error {
-	state, err := json.Marshal(dev.Kept())
-	if err != nil {
-		return err
-	}
 	fd, err := dev.Duplicate()
 	if err != nil {
 		return err
@@ -202,10 +163,11 @@ func (p *engineProcess) keep(dev *fuseDevice) error {
 	if dev.journal != nil {
 		fds = append(fds, dev.journal.FD())
 	}
+	state := keptState{Kept: dev.Kept(), VolumeUUID: p.cfg.VolumeUUID, Epochs: dev.epochs}
 	if dev.held != nil {
-		return dev.held.Keep(state, fds...)
+		return dev.held.Keep(state.encode(), fds...)
 	}
-	dev.held, err = keeper.Keep(p.cfg.Keeper, p.cfg.VolumeName, state, fds...)
+	dev.held, err = keeper.Keep(p.cfg.Keeper, p.cfg.VolumeName, p.cfg.Instance, state.encode(), fds...)
 	return err
 }
 

@@ -23,12 +23,21 @@ type life struct {
 	ctx   context.Context
 	fatal context.CancelCauseFunc
 	stop  context.CancelFunc
-	// start is closed when the volume serves for the first time; ended when the loop does not run any more, for err.
-	start   chan struct{}
-	once    sync.Once
-	ended   chan struct{}
-	err     error
+	// start is closed when the volume serves for the first time; begun when it has been offered then, or taken over with its frontend:
+	// from then on frontends come and go as they are ordered to. ended is closed when the loop does not run any more, for err.
+	start chan struct{}
+	once  sync.Once
+	begun chan struct{}
+	ended chan struct{}
+	err   error
+	// offered: the first offer is under way or done.
 	offered bool
+	// goesOn: a frontend that was given away, here or by another engine, goes on in this life. follows is the epoch of the engine
+	// whose acknowledgements this one follows, 0 before that is certain.
+	goesOn  bool
+	follows uint64
+	// left is what the life before has given away and this one takes back, else nil.
+	left *engine.Left
 	// offer brings the frontend up.
 	offer func(ctx context.Context) error
 }
@@ -37,19 +46,12 @@ type life struct {
 func (p *engineProcess) begin(left *engine.Left) error {
 	cfg := &p.cfg
 	arena := loop.NewArena(engineArena)
-	l, err := posix.New(arena, posix.Options{})
+	l, err := posix.New(arena, posix.Options{OnQuiet: giveBack})
 	if err != nil {
 		return errors.Join(err, arena.Close())
 	}
-	v := &life{p: p, loop: l, arena: arena, start: make(chan struct{}), ended: make(chan struct{})}
-	v.offer = func(ctx context.Context) error {
-		if err := p.mayOffer(); err != nil {
-			// Whoever asks for the rest of the content asks for the frontend afterwards.
-			cfg.Log.Warn("volume is not offered", "reason", err)
-			return nil
-		}
-		return p.startFrontend(ctx, cfg.Frontend)
-	}
+	v := &life{p: p, loop: l, arena: arena, start: make(chan struct{}), begun: make(chan struct{}), ended: make(chan struct{})}
+	v.offer = v.offerAsToldAtStart
 	v.ctx, v.fatal = context.WithCancelCause(context.Background())
 	var spin context.Context
 	spin, v.stop = context.WithCancel(context.Background())
@@ -63,6 +65,7 @@ func (p *engineProcess) begin(left *engine.Left) error {
 			cfg.Log.Info("engine event", "event", e.Name, "replica", e.Replica, "text", e.Text)
 		},
 	}
+	ec.Follow = v.follow
 	if ec.Successor = cfg.Upgrade && left == nil; ec.Successor {
 		ec.GatherTimeout = handover.PrepareTime
 	}
@@ -70,6 +73,7 @@ func (p *engineProcess) begin(left *engine.Left) error {
 		// A person's word was for the first start.
 		ec.Size, ec.Options, ec.RebuildBudget, ec.Counters, ec.Trust = left.Size, left.Options, left.RebuildBudget, left.Counters, nil
 		ec.Purge = left.Purge
+		v.goesOn, v.left = left.Export != nil, left
 	}
 	core := engine.New(ec)
 	p.loop, p.arena = l, arena
@@ -82,6 +86,43 @@ func (p *engineProcess) begin(left *engine.Left) error {
 		close(v.ended)
 	}()
 	return nil
+}
+
+// offerFirst brings the frontend up when the volume serves for the first time.
+func (l *life) offerFirst(ctx context.Context) error {
+	l.offered = true
+	if err := l.offer(ctx); err != nil {
+		return err
+	}
+	close(l.begun)
+	return nil
+}
+
+// offerAsToldAtStart is the ordinary offer of a life.
+func (l *life) offerAsToldAtStart(ctx context.Context) error {
+	if err := l.p.mayOffer(); err != nil {
+		// Whoever asks for the rest of the content asks for the frontend afterwards.
+		l.p.dropKept("the volume is not offered")
+		l.p.cfg.Log.Warn("volume is not offered", "reason", err)
+		return nil
+	}
+	l.p.front.mu.Lock()
+	defer l.p.front.mu.Unlock()
+	return l.p.startFrontend(ctx, l.p.cfg.Frontend)
+}
+
+// mayBeOrdered tells why nobody may order a frontend to come or to go, or ask for the volume with the one it has: what it is to have from
+// its start is not up yet, or it is another process's by now. It holds as long as front.mu is held.
+func (l *life) mayBeOrdered() error {
+	if l == nil {
+		return errBetween
+	}
+	select {
+	case <-l.begun:
+		return nil
+	default:
+		return fmt.Errorf("%w: the volume is not served yet; try again", engine.ErrState)
+	}
 }
 
 func (p *engineProcess) current() *life {

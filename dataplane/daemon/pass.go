@@ -3,6 +3,7 @@ package daemon
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 
 	"ankole.storage/dataplane/engine"
@@ -10,6 +11,7 @@ import (
 	"ankole.storage/dataplane/frontend/fuseloop"
 	"ankole.storage/dataplane/frontend/fuseloop/blockdev"
 	"ankole.storage/dataplane/frontend/nbd"
+	"ankole.storage/dataplane/quorum"
 	"ankole.storage/hostpath"
 	"ankole.storage/instancemanager/keeper"
 )
@@ -26,18 +28,68 @@ const (
 )
 
 // importFrontend makes a frontend of the transport from what another one has given away, without touching anything on the host;
-// attach begins to serve it. Both are called with front.mu held. The descriptors are the frontend's unless there is an error.
-func (p *engineProcess) importFrontend(name string, x *frontend.Export) (attach func(ctx context.Context) error, err error) {
+// attach begins to serve it. Both are called with front.mu held. The descriptors are the frontend's unless there is an error. epoch is
+// that of the engine that has given it away.
+func (p *engineProcess) importFrontend(name string, x *frontend.Export, epoch uint64) (attach func() error, err error) {
+	if follows := p.current().follows; !goesOnAfter(epoch, follows) {
+		return nil, fmt.Errorf("the frontend was given away under epoch %s, and another engine has served the volume since, under epoch %s: its users cannot go on",
+			quorum.EpochText(epoch), quorum.EpochText(follows))
+	}
 	switch x.Transport {
 	case nbd.Transport:
 		return p.importNBD(name, x)
 	case fuseloop.Transport:
-		return p.importFUSELoop(name, x)
+		return p.importFUSELoop(name, x, epoch)
 	}
 	return nil, fmt.Errorf("frontend %s by transport %q cannot be taken over: this engine does not have it", name, x.Transport)
 }
 
-func (p *engineProcess) importNBD(name string, x *frontend.Export) (attach func(ctx context.Context) error, err error) {
+// goesOnAfter tells whether an engine that follows the given epoch may go on with what was given away under another one. The number after that
+// is the successor's: one that came to nothing has answered nobody.
+func goesOnAfter(epoch, follows uint64) bool { return follows == epoch || follows == epoch+1 }
+
+// noteEpoch tells the keeper of a block device that was given away and is taken back under which epoch that is, before the first record of it
+// is written anywhere: the engine may be killed before it has the device, and the next one finds that record.
+func (p *engineProcess) noteEpoch(left *engine.Left, follows, epoch uint64) {
+	if !goesOnAfter(left.Epoch, follows) {
+		return
+	}
+	p.front.mu.Lock()
+	defer p.front.mu.Unlock()
+	var connection *frontend.Descriptor
+	var fds []int
+	state := keptState{VolumeUUID: p.cfg.VolumeUUID, Epochs: []uint64{left.Epoch, left.Epoch + 1, epoch}}
+	for i := range left.Export.Descriptors {
+		switch d := &left.Export.Descriptors[i]; d.Kind {
+		case fuseloop.KindDevice:
+			fds = append(fds, d.FD)
+		case kindLock:
+			if err := json.Unmarshal(d.State, &state.Kept); err != nil {
+				panic(err) // it is this process's own
+			}
+		case kindKeeper:
+			connection = d
+		}
+	}
+	if connection == nil {
+		return
+	}
+	if j := p.front.journal; j != nil {
+		fds = append(fds, j.FD())
+	}
+	held, err := keeper.Receive(connection.FD, p.cfg.VolumeName, p.cfg.Instance)
+	if err == nil {
+		err = held.Keep(state.encode(), fds...)
+		var gerr error
+		connection.FD, gerr = held.Give()
+		err = errors.Join(err, gerr)
+	}
+	if err != nil {
+		p.cfg.Log.Warn("block device will fail if this engine is killed before it has it back", "error", err)
+	}
+}
+
+func (p *engineProcess) importNBD(name string, x *frontend.Export) (attach func() error, err error) {
 	path, err := socketPath(p.cfg.VolumeName)
 	if err != nil {
 		return nil, err
@@ -46,8 +98,8 @@ func (p *engineProcess) importNBD(name string, x *frontend.Export) (attach func(
 	if err != nil {
 		return nil, err
 	}
-	return func(ctx context.Context) error {
-		if err := p.attach(ctx, fe); err != nil {
+	return func() error {
+		if err := p.attach(fe); err != nil {
 			return err
 		}
 		p.holdNBD(path)
@@ -56,12 +108,13 @@ func (p *engineProcess) importNBD(name string, x *frontend.Export) (attach func(
 	}, nil
 }
 
-// attach gives a frontend to the core.
-func (p *engineProcess) attach(ctx context.Context, fe frontend.Frontend) error {
-	return p.ask(ctx, func(reply func(error)) any { return engine.AttachFrontend{Frontend: fe, Reply: reply} })
+// attach gives a frontend to the core, or says that the core does not have it: nothing in between, so that somebody closes its
+// descriptors. The core answers in the step that takes the message.
+func (p *engineProcess) attach(fe frontend.Frontend) error {
+	return p.ask(context.Background(), func(reply func(error)) any { return engine.AttachFrontend{Frontend: fe, Reply: reply} })
 }
 
-func (p *engineProcess) importFUSELoop(name string, x *frontend.Export) (attach func(ctx context.Context) error, err error) {
+func (p *engineProcess) importFUSELoop(name string, x *frontend.Export, epoch uint64) (attach func() error, err error) {
 	fuse, lock, kept, toKeeper := -1, -1, blockdev.Kept{}, -1
 	for _, d := range x.Descriptors {
 		switch d.Kind {
@@ -80,28 +133,44 @@ func (p *engineProcess) importFUSELoop(name string, x *frontend.Export) (attach 
 	if err != nil {
 		return nil, err
 	}
-	own := &fuseDevice{Device: dev, journal: p.requestJournal()}
+	own := &fuseDevice{Device: dev, journal: p.requestJournal(), epochs: []uint64{epoch, epoch + 1, p.epoch()}}
 	fe, err := fuseloop.Import(fuseloop.Config{Owner: engine.OwnerFrontend, Arena: p.arena, File: p.cfg.VolumeName, Journal: own.journal}, *x)
 	if err != nil {
 		return nil, err
 	}
-	return func(ctx context.Context) error {
+	return func() error {
 		if toKeeper >= 0 {
-			if own.held, err = keeper.Receive(toKeeper, p.cfg.VolumeName); err != nil {
+			if own.held, err = keeper.Receive(toKeeper, p.cfg.VolumeName, p.cfg.Instance); err != nil {
 				p.cfg.Log.Warn("block device is not kept any more: it will fail if this engine is killed", "device", dev.Path(), "error", err)
 			}
 		}
-		if own.journal != nil && own.held != nil {
-			p.keepDevice(own) // before a request is in a journal that nobody keeps
+		if own.held != nil {
+			p.keepDevice(own) // before a request is in a journal that nobody keeps, or answered under an epoch that nobody knows
 		}
-		if err := p.attach(ctx, fe); err != nil {
-			p.front.journal = nil // whether the core has it is not known
+		if err := p.attach(fe); err != nil {
 			return err
 		}
 		p.holdFUSE(own)
+		p.fit(context.Background(), own)
 		p.offered(name, dev.Path())
 		return nil
 	}, nil
+}
+
+// dropExport ends a frontend that was given away and that nobody goes on with.
+func (p *engineProcess) dropExport(x *frontend.Export) {
+	for _, d := range x.Descriptors {
+		if d.Kind != kindKeeper {
+			continue
+		}
+		held, err := keeper.Receive(d.FD, p.cfg.VolumeName, p.cfg.Instance)
+		if err == nil {
+			err = held.Drop()
+		}
+		if err != nil {
+			p.cfg.Log.Warn("the instance manager still keeps the device", "error", err)
+		}
+	}
 }
 
 // giveFUSE adds what the blocking half holds to an export.
@@ -112,6 +181,12 @@ func (p *engineProcess) giveFUSE(dev *fuseDevice, x *frontend.Export) {
 		panic(err) // numbers can be encoded
 	}
 	x.Descriptors = append(x.Descriptors, frontend.Descriptor{Kind: kindLock, FD: lock, State: state})
+	if dev.held == nil {
+		return
+	}
+	// The successor may be killed as soon as it has the volume, and the next engine must find its epoch.
+	dev.epochs = append(dev.epochs, p.epoch()+1)
+	p.keepDevice(dev)
 	if dev.held == nil {
 		return
 	}

@@ -82,7 +82,7 @@ func RunReplica(ctx context.Context, cfg ReplicaConfig) (err error) {
 	defer context.AfterFunc(ctx, func() { sessions.wait(run); cancel(nil) })()
 	arena := loop.NewArena(replicaArena)
 	defer func() { _ = arena.Close() }() // after the loop, whose workers use it; a caller may run many
-	l, err := posix.New(arena, posix.Options{})
+	l, err := posix.New(arena, posix.Options{OnQuiet: giveBack})
 	if err != nil {
 		return err
 	}

@@ -34,7 +34,7 @@ func (p *engineProcess) takeOver(ctx context.Context) error {
 	}
 	defer c.Close()
 	// Whoever does not want it any more lets the engine that runs know at once.
-	defer context.AfterFunc(ctx, func() { c.Close() })()
+	defer context.AfterFunc(ctx, c.Abort)()
 	o, err := p.askFor(c, members)
 	if err != nil {
 		return fmt.Errorf("%w: %w", ErrNotTaken, err)
@@ -56,7 +56,11 @@ func (p *engineProcess) takeOver(ctx context.Context) error {
 	if err := at("taken"); err != nil {
 		return err
 	}
-	return attach(ctx)
+	if err := attach(); err != nil {
+		return err
+	}
+	close(p.current().begun)
+	return nil
 }
 
 // prepare waits until the replicas have been asked what they hold.
@@ -119,19 +123,20 @@ func leftOf(o *handover.Offer) engine.Left {
 }
 
 // succeed brings the core to where it could serve, and makes the frontend without beginning to.
-func (p *engineProcess) succeed(ctx context.Context, o *handover.Offer) (attach func(ctx context.Context) error, err error) {
+func (p *engineProcess) succeed(ctx context.Context, o *handover.Offer) (attach func() error, err error) {
 	if err := at("offered-to"); err != nil {
 		return nil, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, handover.TakeTime)
 	defer cancel()
+	p.current().goesOn = o.Export != nil
 	if err := p.ask(ctx, func(reply func(error)) any { return engine.Succeed{Left: leftOf(o), Reply: reply} }); err != nil {
 		return nil, err
 	}
 	p.current().offered = true
-	attach = func(context.Context) error { return nil }
+	attach = func() error { return nil }
 	if o.Export != nil {
-		if attach, err = p.importFrontend(o.Frontend, o.Export); err != nil {
+		if attach, err = p.importFrontend(o.Frontend, o.Export, o.Epoch); err != nil {
 			return nil, err
 		}
 	}

@@ -117,6 +117,7 @@ func (p *engineProcess) handOver(ctx context.Context, a asking) (taken bool, err
 	signal.Notify(hangup, syscall.SIGHUP)
 	defer signal.Stop(hangup)
 	p.front.mu.Lock()
+	log.Info("live upgrade is asked for")
 	left, name, err := p.leave(ctx, a)
 	if left == nil {
 		p.front.mu.Unlock()
@@ -162,6 +163,9 @@ func (p *engineProcess) leave(ctx context.Context, a asking) (left *engine.Left,
 		return nil, "", err
 	}
 	l := p.current()
+	if err := l.mayBeOrdered(); err != nil {
+		return nil, "", err // it would go without its frontend, for good
+	}
 	if p.front.stop != nil && p.front.export == nil {
 		return nil, "", errors.New("the frontend that is up cannot be given to another process: detach the volume to upgrade it")
 	}
@@ -177,11 +181,11 @@ func (p *engineProcess) leave(ctx context.Context, a asking) (left *engine.Left,
 		err  error
 	}
 	done := make(chan outcome, 1)
-	l.loop.Post(engine.HandOver{Members: a.ask.Members, Draining: func() { close(draining) },
+	l.loop.Post(engine.HandOver{Members: a.ask.Members, Draining: func() { close(draining) }, ReleaseTime: handover.ReleaseTime,
 		Reply: func(left *engine.Left, err error) { done <- outcome{left, err} }})
-	over := time.NewTimer(handover.SettleTime)
+	over := time.NewTimer(handover.PassingTime)
 	defer over.Stop()
-	tooLong := "it has not ended within " + handover.SettleTime.String() + "; try again when it has"
+	tooLong := "it has not ended within " + handover.PassingTime.String() + "; try again when it has"
 	for {
 		select {
 		case o := <-done:
@@ -284,22 +288,26 @@ func (p *engineProcess) takeBack(left *engine.Left, name string) error {
 	if err := p.begin(left); err != nil {
 		return err
 	}
-	p.current().offer = func(ctx context.Context) error { return p.offerExport(ctx, name, left.Export) }
+	p.current().offer = func(context.Context) error { return p.offerExport(name, left) }
 	return nil
 }
 
 // offerExport brings up a frontend that was given away, here or by another process.
-func (p *engineProcess) offerExport(ctx context.Context, name string, x *frontend.Export) error {
+func (p *engineProcess) offerExport(name string, left *engine.Left) error {
 	p.front.mu.Lock()
 	defer p.front.mu.Unlock()
-	if x == nil {
+	if left.Export == nil {
 		return nil
 	}
-	attach, err := p.importFrontend(name, x)
-	if err != nil {
+	if err := at("taken-back"); err != nil {
 		return err
 	}
-	return attach(ctx)
+	attach, err := p.importFrontend(name, left.Export, left.Epoch)
+	if err != nil {
+		p.dropExport(left.Export)
+		return err
+	}
+	return attach()
 }
 
 // linger keeps the process, which owns nothing any more, until it is told to end. It is an error if its successor ends first.

@@ -4,9 +4,6 @@ import (
 	"context"
 	"fmt"
 
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
-
 	enginev1 "ankole.storage/api/rpc/engine/v1"
 	"ankole.storage/dataplane/engine"
 )
@@ -19,8 +16,9 @@ func (s *service) SnapshotRevert(ctx context.Context, r *enginev1.SnapshotRevert
 }
 
 // Expand implements enginev1.EngineServer. A block device is told of its new size; if that fails the volume has it
-// nevertheless, and the next attempt, with the same size, tells the device again.
+// nevertheless, and the next attempt, with the same size, tells the device again. A caller who leaves changes nothing.
 func (s *service) Expand(ctx context.Context, r *enginev1.ExpandRequest) (*enginev1.State, error) {
+	ctx = context.WithoutCancel(ctx)
 	err := s.p.ask(ctx, func(reply func(error)) any { return engine.Expand{Size: r.Size, Created: now(), Reply: reply} })
 	if err == nil {
 		err = s.p.front.resize(ctx)
@@ -48,24 +46,32 @@ func (s *service) OptionsSet(ctx context.Context, r *enginev1.OptionsSetRequest)
 	})
 }
 
-// FrontendStart implements enginev1.EngineServer.
+// FrontendStart implements enginev1.EngineServer. A caller who leaves changes nothing: the frontend comes up, or does not, as a whole.
 func (s *service) FrontendStart(ctx context.Context, r *enginev1.FrontendStartRequest) (*enginev1.State, error) {
-	l := s.p.current()
-	if l == nil {
-		return nil, statusOf(errBetween)
-	}
-	select {
-	case <-l.start:
-	default:
-		return nil, status.Error(codes.FailedPrecondition, "the volume is not served yet; try again")
-	}
-	return s.answer(ctx, s.p.startFrontend(ctx, r.Frontend))
+	ctx = context.WithoutCancel(ctx)
+	return s.answer(ctx, s.order(func() error { return s.p.startFrontend(ctx, r.Frontend) }))
 }
 
 // FrontendShutdown implements enginev1.EngineServer.
 func (s *service) FrontendShutdown(ctx context.Context, _ *enginev1.FrontendShutdownRequest) (*enginev1.State, error) {
-	s.p.front.down(s.p)
-	return s.answer(ctx, nil)
+	return s.answer(ctx, s.order(func() error {
+		s.p.front.takeDown(s.p)
+		return nil
+	}))
+}
+
+// order carries out an order about the frontend. It may have waited for the end of a hand-over, so what it concerns is looked up with
+// the lock held.
+func (s *service) order(do func() error) error {
+	s.p.front.mu.Lock()
+	defer s.p.front.mu.Unlock()
+	if s.p.front.over {
+		return fmt.Errorf("%w: the engine is ending", engine.ErrState)
+	}
+	if err := s.p.current().mayBeOrdered(); err != nil {
+		return err
+	}
+	return do()
 }
 
 // resize tells the user of the volume, where the frontend has a way to.

@@ -13,19 +13,27 @@ import (
 // ones are merged by each replica for itself and count for nothing.
 //
 //	found                                               made the same by
-//	sizes differ                                        expanding the smaller ones
+//	a head is marked as incomplete here, and not there  marking it there; if an import has just ended there, ending it here
+//	a head stands on the snapshot that a revert made    reverting it too
+//	for itself, elsewhere the head has left it
 //	a snapshot is removed here and not there            marking it removed there
 //	a snapshot below the head is unknown elsewhere      marking it removed: nobody was told of it
-//	a head is marked as incomplete here, and not there  marking it there; if an import has just ended there, ending it here
-//	heads stand on different snapshots, and some head   reverting the others to the snapshot below the empty head:
-//	is empty                                            a replica that has just reverted has nothing in its head
-//	a snapshot that a revert made for itself           marking it removed
+//	sizes differ                                        expanding the smaller ones
 //	anything else                                       dropping what differs from the first: no interrupted change does that
+//	a snapshot that a revert made for itself            marking it removed
+//
+// The first rule that finds something decides, and what it asks for is carried out before anything else is looked at. Two of
+// the places in this order matter. A removal could hide that the head below it was not reverted, so reverts are finished first.
+// And what an expansion froze at one replica can differ from what it would freeze now at another, which may have lost what was
+// never flushed: so its snapshot is given up, as any that nobody was told of, before the others are expanded. What is read at
+// the head is compared afterwards (resync.go).
 
 // view is a replica's chain as it describes it.
 type view struct {
 	size      int64
 	headEmpty bool
+	// reverting is the snapshot to revert to, if the one below the head was made by a revert that has not come further here.
+	reverting string
 	// live are the snapshots of the live chain that are not removed, bottom-up.
 	live []string
 	// below is the snapshot directly below the head, removed or not; empty without one.
@@ -57,8 +65,10 @@ func viewOf(r *wire.ControlReply) view {
 			continue
 		}
 		v.below, v.label, v.last = l.Name, l.Labels[importLabel], l
+		v.reverting = ""
 		if !l.Removed {
 			v.live = append(v.live, l.Name)
+			v.reverting = l.Labels[revertLabel]
 		}
 	}
 	return v
@@ -83,7 +93,8 @@ type repair struct {
 // afterwards.
 func repairs(views []view) []repair {
 	out := make([]repair, len(views))
-	for _, rule := range []func([]view, []repair) bool{endImports, spreadMarks, expandSmaller, spreadRemovals, forgetUnknown, revertOthers, clearReverts} {
+	for _, rule := range []func([]view, []repair) bool{endImports, spreadMarks, finishReverts, spreadRemovals, forgetUnknown,
+		expandSmaller, dropOthers, clearReverts} {
 		if rule(views, out) {
 			return out
 		}
@@ -179,29 +190,34 @@ func forgetUnknown(views []view, out []repair) bool {
 	return found
 }
 
-// revertOthers finishes a revert, or drops what differs.
-func revertOthers(views []view, out []repair) bool {
-	first := views[0].live
-	if !slices.ContainsFunc(views, func(v view) bool { return !slices.Equal(v.live, first) }) {
-		return false
-	}
-	model, reverted := 0, false
-	for i := range views {
-		if canFollow(views, i) {
-			model, reverted = i, true
-			break
+// finishReverts reverts who has not, where another one has: its head has left the snapshot that the revert made before.
+func finishReverts(views []view, out []repair) bool {
+	found := false
+	for i, v := range views {
+		if v.reverting == "" {
+			continue
+		}
+		for _, o := range views {
+			if _, known := o.known[v.below]; known && o.below != v.below {
+				out[i].request = &wire.ControlRequest{Revert: &wire.RevertRequest{Name: v.reverting, Created: o.created}}
+				found = true
+				break
+			}
 		}
 	}
+	return found
+}
+
+// dropOthers drops what differs from the first.
+func dropOthers(views []view, out []repair) bool {
+	found := false
 	for i := range views {
-		switch {
-		case slices.Equal(views[i].live, views[model].live):
-		case reverted:
-			out[i].request = &wire.ControlRequest{Revert: &wire.RevertRequest{Name: views[model].top(), Created: views[model].created}}
-		default:
-			out[i].drop = fmt.Sprintf("its snapshots %v differ from %v of another member", views[i].live, views[model].live)
+		if !slices.Equal(views[i].live, views[0].live) {
+			out[i].drop = fmt.Sprintf("its snapshots %v differ from %v of another member", views[i].live, views[0].live)
+			found = true
 		}
 	}
-	return true
+	return found
 }
 
 // clearReverts takes away what an interrupted revert has left, when all agree on what came of it.
@@ -214,26 +230,6 @@ func clearReverts(views []view, out []repair) bool {
 		}
 	}
 	return found
-}
-
-// canFollow tells whether replica i may have just reverted, and all others can do the same.
-func canFollow(views []view, i int) bool {
-	top := views[i].top()
-	if top == "" {
-		return false
-	}
-	for _, v := range views {
-		if slices.Equal(v.live, views[i].live) {
-			if !v.headEmpty {
-				return false
-			}
-			continue
-		}
-		if removed, ok := v.known[top]; !ok || removed {
-			return false
-		}
-	}
-	return true
 }
 
 func sortedNames(m map[string]bool) []string {

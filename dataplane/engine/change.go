@@ -13,6 +13,11 @@ import (
 // others' now, so they are dropped. Some never answered: nobody knows, and their connection is lost anyway. The caller is
 // answered when the set of replicas that made the change is agreed, because until then the next start might choose one
 // that did not.
+//
+// No request that changes a chain is sent while a drop is open, be it the first step of a change, a later one, or a repair at
+// a start: it waits until the set without whoever was lost is agreed (whenNoDropIsOpen). Every replica that gets a step then has the
+// account of all that are absent, so that the step is on it; and a crash never finds members that are more than one step apart,
+// which is what agree.go can put right.
 type change struct {
 	// what it is, for messages: "snapshot x".
 	what    string
@@ -22,8 +27,8 @@ type change struct {
 	// check asks everybody whether they would refuse before anybody begins: limits are judged by what each occupies, and that
 	// may differ without any of them being wrong.
 	check bool
-	// mends: what a write that failed has left different is made the same first, since the change would freeze it.
-	mends bool
+	// repairs: what a write that failed has left different is made the same first, since the change would freeze it.
+	repairs bool
 	// checkOnly: that is all that is wanted.
 	checkOnly bool
 	// notFound: who does not know what it is about has nothing to do.
@@ -55,10 +60,18 @@ func (e *Engine) mayChange() error {
 	if err := e.importReason(); err != nil {
 		return err
 	}
+	if err := e.leavingReason(); err != nil {
+		return err
+	}
+	return e.mayChangeContent()
+}
+
+// leavingReason refuses what a live upgrade would have to wait for, or would lose.
+func (e *Engine) leavingReason() error {
 	if e.leaving != nil {
 		return fmt.Errorf("%w: %s is under way; try again", ErrState, handing)
 	}
-	return e.mayChangeContent()
+	return nil
 }
 
 // mayChangeContent is mayChange for an import.
@@ -94,14 +107,14 @@ func (e *Engine) change(c *change) {
 		e.thaw()
 		done(err)
 	}
-	if !c.mends {
+	if !c.repairs {
 		e.freeze(func() { e.checkAll(c) })
 		return
 	}
 	// Most of it is done beside writes, and what they tear meanwhile when they are stopped.
-	e.mendAll(func() {
+	e.repairAllRegions(func() {
 		e.freeze(func() {
-			e.mendAll(func() {
+			e.repairAllRegions(func() {
 				if err := e.errTorn(); err != nil && e.mask(RW) != 0 {
 					e.changing = ""
 					c.done(err)
@@ -154,9 +167,11 @@ func isRefusal(err error) bool {
 	return false
 }
 
-// changeAll makes every RW replica do it.
+// changeAll makes every RW replica do it, when no drop is open.
 func (e *Engine) changeAll(c *change) {
-	e.askAll(c.request, func(verdicts []verdict) { e.changeDone(c, verdicts) })
+	e.whenNoDropIsOpen(func() {
+		e.askAll(c.request, func(verdicts []verdict) { e.changeDone(c, verdicts) })
+	})
 }
 
 // askAll sends a request to every RW replica.
@@ -254,4 +269,28 @@ func (e *Engine) agreed(err error) {
 	for _, reply := range waiting {
 		reply(err)
 	}
+}
+
+// whenNoDropIsOpen calls f when no drop is open: at once, when the set without whoever was lost is agreed, or when nothing will be
+// agreed any more, because no replica is left or the engine has ended. f finds out by itself which replicas are left.
+func (e *Engine) whenNoDropIsOpen(f func()) {
+	e.onDropClosed = append(e.onDropClosed, f)
+	e.dropClosed()
+}
+
+// dropClosed continues what waits for the set of replicas to be agreed, until another one is lost.
+func (e *Engine) dropClosed() {
+	for len(e.onDropClosed) > 0 && !e.dropOpen() {
+		f := e.onDropClosed[0]
+		e.onDropClosed = e.onDropClosed[1:]
+		f()
+	}
+	if !e.dropOpen() {
+		e.dirty.agreed(e)
+	}
+}
+
+// dropOpen tells that a replica was lost which is still a member, and that the set without it may yet be agreed.
+func (e *Engine) dropOpen() bool {
+	return e.quorum.Holding() && e.count(RW) > 0 && e.fatal == "" && !e.stopped
 }

@@ -99,7 +99,9 @@ func (e *Engine) startClone(m Clone) {
 		return
 	}
 	what := importMark{Kind: "clone", Volume: s.VolumeName, VolumeUUID: s.VolumeUUID, Snapshot: s.Grant.Snapshot, Name: m.Name}
-	e.startImport(&importJob{e: e, origin: &cloneOrigin{e: e, from: m.From}, mark: what, created: m.Created, reply: m.Reply})
+	j := &importJob{origin: &cloneOrigin{e: e, from: m.From}, mark: what, created: m.Created, reply: m.Reply}
+	j.copying = copying{e: e, work: j}
+	e.startImport(j)
 }
 
 // sourceTries bounds how often the replicas of a source fail without having given anything in between, for each of them.
@@ -150,9 +152,9 @@ func (o *cloneOrigin) failed(err error) {
 }
 
 func (o *cloneOrigin) close() {
-	if o.at != nil {
-		o.at.close(errSourceLost)
-		o.at = nil
+	if s := o.at; s != nil {
+		o.at, s.opened = nil, nil // nobody waits for it any more
+		s.hangUp(errSourceLost)
 	}
 }
 

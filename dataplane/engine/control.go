@@ -19,6 +19,8 @@ type (
 	}
 	// DetachFrontend stops offering it. Reply comes when nothing of the frontend is outstanding.
 	DetachFrontend struct{ Reply func(error) }
+	// Discontinue says that the frontend which Config.Follow has told of does not come.
+	Discontinue struct{}
 	// AddReplica admits a replica and rebuilds it.
 	AddReplica struct {
 		Address string
@@ -56,6 +58,8 @@ func (e *Engine) posted(v any) {
 		e.attachFrontend(m)
 	case DetachFrontend:
 		e.detachFrontend(m.Reply)
+	case Discontinue:
+		e.continues = false
 	case AddReplica:
 		e.addReplica(m.Address, m.Reply)
 	case SetRebuildBudget:
@@ -117,14 +121,41 @@ func (e *Engine) attachFrontend(m AttachFrontend) {
 		m.Reply(fmt.Errorf("%w: a frontend is attached already, or the volume is being handed over", ErrState))
 		return
 	}
+	if e.replacing > 0 {
+		e.onReplaced = append(e.onReplaced, func() { e.attachFrontend(m) }) // nobody is to see it change
+		return
+	}
 	if err := e.importReason(); err != nil {
 		m.Reply(err)
 		return
 	}
-	e.fe = m.Frontend
+	e.fe, e.continues = m.Frontend, false
 	e.fe.SetSize(e.agreedSize, e.out)
 	e.fe.Start(e.out)
 	m.Reply(nil)
+}
+
+// mayReplace refuses to put other content in the place of the one that somebody uses, or goes on to use.
+func (e *Engine) mayReplace() error {
+	switch {
+	case e.fe != nil:
+		return fmt.Errorf("%w: the volume is in use; take its frontend away first", ErrState)
+	case e.continues:
+		return fmt.Errorf("%w: a frontend of the engine before is taken over; take it away first", ErrState)
+	}
+	return nil
+}
+
+// replaced ends what replacing has counted.
+func (e *Engine) replaced() {
+	if e.replacing--; e.replacing > 0 {
+		return
+	}
+	waiting := e.onReplaced
+	e.onReplaced = nil
+	for _, f := range waiting {
+		f()
+	}
 }
 
 // detachFrontend stops the frontend; checkDetached replies when nothing of it is outstanding.
@@ -161,7 +192,7 @@ func (e *Engine) removeReplica(addr string) error {
 		}
 		l.removed, l.again = true, false
 		l.fail("removed")
-		l.settle()
+		l.checkDown()
 		return nil
 	}
 	return fmt.Errorf("%w: %s", ErrNotFound, addr)
@@ -220,9 +251,10 @@ func (e *Engine) hangUp() {
 	e.failHeld()
 	for _, l := range e.links {
 		if l != nil {
-			l.close()
+			l.hangUp()
 		}
 	}
+	e.dropClosed()
 	e.changed = true
 	e.stopping()
 }

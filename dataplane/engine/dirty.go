@@ -1,25 +1,29 @@
 package engine
 
 import (
+	"cmp"
 	"encoding/binary"
 	"slices"
 
 	"ankole.storage/block"
 	"ankole.storage/clock"
-	"ankole.storage/dataplane/loop"
 	"ankole.storage/dataplane/wire"
 )
 
 // DirtyRegion is the grain of the dirty log in bytes: after a crash a marked region is compared between replicas.
 const DirtyRegion = 4 << 20
 
-// Bounds of the dirty log. maxDirty regions (4 GiB) may be marked at once, so that the log fits into one preallocated
-// slot of every replica; above dirtyHigh the oldest flushed ones are cleared down to dirtyLow.
-const (
-	maxDirty  = 1024
-	dirtyHigh = 768
-	dirtyLow  = 512
-)
+// LogBounds bound the dirty log, in regions. Max may be marked at once; above High the oldest flushed ones are cleared down to Low.
+type LogBounds struct{ Max, High, Low int }
+
+// defaultLogBounds: 4 GiB of marks fit into one preallocated slot of every replica.
+var defaultLogBounds = LogBounds{Max: 1024, High: 768, Low: 512}
+
+// LogUse counts what the dirty log's bounds have led to.
+type LogUse struct {
+	// Shrinks is how often marks were taken away to make room, Waits how many writes have waited for room.
+	Shrinks, Waits uint64
+}
 
 type regionState uint8
 
@@ -37,6 +41,7 @@ type region struct {
 	at      clock.Ticks // when it completed
 	torn    bool        // a write failed: replicas may differ until they are compared
 	tears   int         // how many have failed
+	reader  *link       // the replica that a torn region is read from, while it is RW
 	waiters []*task
 }
 
@@ -45,23 +50,36 @@ type region struct {
 // failed that is still a member: each replica keeps account of what it misses only from the record on that drops it, and
 // until then the mark is all that says where it may differ.
 type dirtyLog struct {
-	regions  map[uint32]*region
-	queued   []uint32 // to be marked with the next message
-	busy     bool     // a mark message is under way
-	clears   bool     // a clear message is under way
-	flushing bool     // a flush of the log's own is under way
-	full     []*task  // waiting for room
-	seq      uint64   // completed writes
-	stable   uint64   // writes up to this one are flushed
-	mendable []uint32 // torn regions in which writes succeed again
-	// settled: no region is left that could be settled; looked is when that was looked for last.
-	settled bool
-	looked  clock.Ticks
+	bounds     LogBounds
+	use        LogUse
+	regions    map[uint32]*region
+	queued     []uint32 // to be marked with the next message
+	busy       bool     // a mark message is under way
+	clears     bool     // a clear message is under way
+	flushing   bool     // a flush of the log's own is under way
+	full       []*task  // waiting for room
+	seq        uint64   // completed writes
+	stable     uint64   // writes up to this one are flushed
+	repairable []uint32 // torn regions in which writes succeed again
+	// noneToExpire: no mark is left that could expire; looked is when that was looked for last.
+	noneToExpire bool
+	looked       clock.Ticks
 }
 
-func (d *dirtyLog) init() { d.regions, d.settled = map[uint32]*region{}, true }
+func (d *dirtyLog) init(b LogBounds) {
+	d.regions, d.noneToExpire, d.bounds = map[uint32]*region{}, true, b
+	if b == (LogBounds{}) {
+		d.bounds = defaultLogBounds
+	}
+}
 
 func regionOf(off int64) uint32 { return uint32(off / DirtyRegion) }
+
+// marked reports whether the region of an offset is marked.
+func (d *dirtyLog) marked(off int64) bool {
+	r := d.regions[regionOf(off)]
+	return r != nil && r.state == marked
+}
 
 // ready reports whether the region of t is marked; if not, t is started again when it is. A task never spans regions:
 // pieces are cut at divisors of the region size.
@@ -69,8 +87,9 @@ func (d *dirtyLog) ready(e *Engine, t *task) bool {
 	n := regionOf(t.off)
 	r := d.regions[n]
 	switch {
-	case r == nil && len(d.regions) >= maxDirty:
+	case r == nil && len(d.regions) >= d.bounds.Max:
 		d.full = append(d.full, t)
+		d.use.Waits++
 		d.shrink(e)
 		return false
 	case r == nil:
@@ -94,11 +113,6 @@ func (d *dirtyLog) mark(e *Engine) {
 	d.queued = nil
 	d.busy = true
 	t := d.message(e, batch)
-	if t == nil {
-		d.busy = false
-		d.give(e, batch, false)
-		return
-	}
 	e.internal(t, e.mask(RW)|e.mask(WO), func(t *task) {
 		ok := t.ok&e.mask(RW) != 0
 		e.dropEach(t.full|t.bad, "cannot mark dirty regions: "+t.code.String())
@@ -109,17 +123,12 @@ func (d *dirtyLog) mark(e *Engine) {
 	})
 }
 
-// message builds the mark message for regions, nil without a buffer.
+// message builds the mark message for regions.
 func (d *dirtyLog) message(e *Engine, regions []uint32) *task {
-	b, ok := e.arena.GetReserved(4 * len(regions))
-	if !ok {
-		return nil
-	}
 	t := e.newTask(wire.MarkDirty)
-	t.seg, t.bounce = loop.Seg{Buf: b, Len: int32(4 * len(regions))}, true
-	p := e.arena.Seg(t.seg)
-	for i, n := range regions {
-		binary.LittleEndian.PutUint32(p[4*i:], n)
+	t.message = make([]byte, 0, 4*len(regions))
+	for _, n := range regions {
+		t.message = binary.LittleEndian.AppendUint32(t.message, n)
 	}
 	return t
 }
@@ -153,8 +162,8 @@ func (d *dirtyLog) end(e *Engine, t *task, failed bool) {
 	r.writes--
 	d.seq++
 	r.last, r.at = d.seq, e.now
-	if d.settled {
-		d.settled, d.looked = false, e.now
+	if d.noneToExpire {
+		d.noneToExpire, d.looked = false, e.now
 	}
 	switch {
 	case failed:
@@ -162,18 +171,14 @@ func (d *dirtyLog) end(e *Engine, t *task, failed bool) {
 		r.torn = true
 		r.tears++
 	case r.torn:
-		d.mendLater(regionOf(t.off))
+		d.repairLater(regionOf(t.off))
 	}
 }
 
-// torn reports whether replicas may differ in [off, off+n).
-func (d *dirtyLog) torn(off, n int64) bool {
-	for i := regionOf(off); i <= regionOf(off+n-1); i++ {
-		if r := d.regions[i]; r != nil && r.torn {
-			return true
-		}
-	}
-	return false
+// torn reports whether replicas may differ in the region of off.
+func (d *dirtyLog) torn(off int64) bool {
+	r := d.regions[regionOf(off)]
+	return r != nil && r.torn
 }
 
 // flushBegin returns the mark to hand to flushed when the flush that begins now has succeeded.
@@ -182,7 +187,7 @@ func (d *dirtyLog) flushBegin() uint64 { return d.seq }
 // flushed notes that every write completed before the mark is stable on all RW replicas.
 func (d *dirtyLog) flushed(e *Engine, mark uint64) {
 	d.stable = max(d.stable, mark)
-	if len(d.regions) > dirtyHigh || len(d.full) > 0 {
+	if d.crowded() {
 		d.shrink(e)
 	}
 }
@@ -192,6 +197,9 @@ func (d *dirtyLog) clearAll(e *Engine, mark uint64, done func()) {
 	d.stable = max(d.stable, mark)
 	d.clear(e, d.allClearable(), func(bool) { done() })
 }
+
+// crowded reports that room is wanted.
+func (d *dirtyLog) crowded() bool { return len(d.regions) > d.bounds.High || len(d.full) > 0 }
 
 func (d *dirtyLog) allClearable() (out []uint32) {
 	for n, r := range d.regions {
@@ -227,33 +235,37 @@ func (d *dirtyLog) shrink(e *Engine) {
 	}
 	old := d.allClearable()
 	if len(old) == 0 && d.stuck() {
-		d.mendOne(e)
+		d.repairOne(e)
 		return
 	}
 	if len(old) == 0 {
 		d.flushOwn(e)
 		return
 	}
-	slices.SortFunc(old, func(a, b uint32) int { return int(d.regions[a].last) - int(d.regions[b].last) })
-	old = old[:min(len(old), max(1, len(d.regions)-dirtyLow))]
+	slices.SortFunc(old, func(a, b uint32) int {
+		return cmp.Or(cmp.Compare(d.regions[a].last, d.regions[b].last), cmp.Compare(a, b))
+	})
+	old = old[:min(len(old), max(1, len(d.regions)-d.bounds.Low))]
+	d.use.Shrinks++
+	e.changed = true
 	d.clear(e, old, func(bool) {})
 }
 
-// mendOne makes room where every region is torn. If even that is not possible, because the disks are still full, waiting
+// repairOne makes room where every region is torn. If even that is not possible, because the disks are still full, waiting
 // requests are told so instead of being kept for ever.
-func (d *dirtyLog) mendOne(e *Engine) {
-	if e.mending != nil || e.frozen > 0 {
-		return // mended or thaw calls again
+func (d *dirtyLog) repairOne(e *Engine) {
+	if e.repairing != nil || e.frozen > 0 {
+		return // repaired or thaw calls again
 	}
 	n, ok := d.lowestTorn()
 	if ok && e.rebuilding() == nil {
-		e.mend(n, func(ok bool) { d.mended(e, ok) })
+		e.repairRegion(n, func(ok bool) { d.repaired(e, ok) })
 		return
 	}
-	d.mended(e, false)
+	d.repaired(e, false)
 }
 
-func (d *dirtyLog) mended(e *Engine, ok bool) {
+func (d *dirtyLog) repaired(e *Engine, ok bool) {
 	if ok {
 		d.shrink(e)
 		return
@@ -268,6 +280,7 @@ func (d *dirtyLog) mended(e *Engine, ok bool) {
 // clear takes the marks of old away on every replica.
 func (d *dirtyLog) clear(e *Engine, old []uint32, done func(ok bool)) {
 	d.clears = true
+	slices.Sort(old)
 	for _, n := range old {
 		d.regions[n].state = clearing
 	}
@@ -298,7 +311,7 @@ func (d *dirtyLog) clear(e *Engine, old []uint32, done func(ok bool)) {
 
 // agreed goes on with what had to wait for the set of replicas to be agreed.
 func (d *dirtyLog) agreed(e *Engine) {
-	if len(d.regions) > dirtyHigh || len(d.full) > 0 {
+	if d.crowded() {
 		d.shrink(e)
 	}
 }
@@ -334,21 +347,20 @@ func (d *dirtyLog) flushOwn(e *Engine) {
 	})
 }
 
-// markAll makes the whole present log durable on one link: a replica that begins to take writes.
+// markAll makes the whole present log durable on one link: a replica that begins to take writes. It is not asked to take away what is
+// being taken away now, and writes to that wait and mark it again: a replica's log never names what the engine's does not.
 func (d *dirtyLog) markAll(e *Engine, l *link, done func(ok bool)) {
 	regions := make([]uint32, 0, len(d.regions))
-	for n := range d.regions {
-		regions = append(regions, n)
+	for n, r := range d.regions {
+		if r.state != clearing {
+			regions = append(regions, n)
+		}
 	}
 	if len(regions) == 0 {
 		done(true)
 		return
 	}
 	t := d.message(e, regions)
-	if t == nil {
-		done(false)
-		return
-	}
 	e.internal(t, l.bit(), func(t *task) {
 		ok := t.ok != 0
 		e.freeOf(t)
@@ -360,7 +372,7 @@ func (d *dirtyLog) markAll(e *Engine, l *link, done func(ok bool)) {
 func (e *Engine) controlAll(r *wire.ControlRequest, what string, done func(ok bool)) {
 	var asked []*link
 	for _, l := range e.links {
-		if l != nil && (l.mode == RW || l.mode == WO) && l.phase == linkReady {
+		if l != nil && (l.mode == RW || l.mode == WO) && l.phase == sessionReady {
 			asked = append(asked, l)
 		}
 	}

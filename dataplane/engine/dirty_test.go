@@ -93,7 +93,7 @@ func TestMarksStayUntilTheDropIsAgreed(t *testing.T) {
 		}
 	}
 	g.witness.Down = true
-	g.fakes[1].script = answerWith(wire.Flush, block.IOError)
+	g.fakes[1].script, g.fakes[1].refuses = answerWith(wire.Flush, block.IOError), true
 	flush := g.begin(block.Flush, 0, 0, nil)
 	g.until("b is dropped", func() bool { return g.modes() == "a=RW b=ERR" })
 	g.never("marks were taken away, and b is still a member", time.Minute, func() bool { return g.fakes[0].clears() > before || flush.done })
@@ -137,6 +137,7 @@ func TestResyncKeepsMarksOfAFailedMember(t *testing.T) {
 	g.fakes[1].script = func(h *wire.Header) (block.Code, bool) {
 		if h.Type == wire.Hash {
 			g.witness.Down = true
+			g.fakes[1].refuses = true // it does not agree that it is dropped
 			g.fakes[2].proc.Kill()
 			return block.IOError, false
 		}
@@ -169,7 +170,7 @@ func TestMarksOutliveUnflushedWrites(t *testing.T) {
 }
 
 // A region in which a write has failed is made identical as soon as writes succeed there again; new failures keep it torn.
-func TestTornRegionIsMended(t *testing.T) {
+func TestTornRegionIsRepaired(t *testing.T) {
 	g := newRig(t, 2, 16*mib).start()
 	g.finish(g.write(4*mib, 1, 8192))
 	tear := func() {
@@ -211,7 +212,7 @@ func TestTornRegionIsMended(t *testing.T) {
 }
 
 // Regions that nobody writes to for a while lose their marks, by a flush of the log's own if need be; one in use keeps its. A quiet volume with nothing left to do is left alone.
-func TestQuietRegionsAreSettled(t *testing.T) {
+func TestQuietMarksExpire(t *testing.T) {
 	g := newRig(t, 2, 16*engine.DirtyRegion).start()
 	marked := func(want ...uint32) func() bool { return func() bool { return g.marked(want...) } }
 	for i := range int64(4) {
@@ -270,7 +271,7 @@ func (g *rig) pass(d time.Duration) {
 }
 
 // A region in which a write has failed is tried now and then, and settled when it is mended.
-func TestQuietTornRegionIsMended(t *testing.T) {
+func TestQuietTornRegionIsRepaired(t *testing.T) {
 	g := newRig(t, 2, 16*engine.DirtyRegion).start()
 	for _, f := range g.fakes {
 		f.script = answerWith(wire.Write, block.NoSpace)
@@ -292,5 +293,41 @@ func TestQuietTornRegionIsMended(t *testing.T) {
 	}
 	if !bytes.Equal(g.fakes[0].read(5*engine.DirtyRegion, 4096), g.fakes[1].read(5*engine.DirtyRegion, 4096)) {
 		t.Error("a torn region was settled and differs")
+	}
+}
+
+// A replica that begins to take writes while marks are being taken away gets those that stay: it is not asked to take the others
+// away, and with them it would come to hold more than a log has room for.
+func TestTargetIsNotGivenMarksThatGo(t *testing.T) {
+	const regions = 1400
+	g := newRig(t, 1, regions*engine.DirtyRegion).start()
+	var calls []*call
+	write := func(from, to int) {
+		for i := from; i < to; i++ {
+			calls = append(calls, g.write(int64(i)*engine.DirtyRegion, 1, 512))
+		}
+		for _, c := range calls {
+			if code := g.finish(c); code != block.OK {
+				t.Fatal(code)
+			}
+		}
+	}
+	write(0, 800)
+	a, before := g.fakes[0], g.fakes[0].cleared
+	a.script = func(h *wire.Header) (block.Code, bool) { return block.OK, h.Type == wire.Control && len(a.held) == 0 }
+	calls = append(calls, g.begin(block.Flush, 0, 0, nil))
+	g.until("marks are about to go", func() bool { return len(a.held) > 0 })
+	x := g.add("x")
+	x.script = holding(wire.LayerWrite)
+	g.until("x takes writes", func() bool { return g.modes() == "a=RW x=WO" })
+	given := len(x.marked)
+	a.release()
+	g.until("marks are gone", func() bool { return a.cleared > before })
+	if given != len(a.marked) {
+		t.Errorf("x was given %d marks; %d are left of the log", given, len(a.marked))
+	}
+	write(800, 800+1024-len(a.marked))
+	if a.mostMarks != 1024 || x.mostMarks > 1024 {
+		t.Errorf("a was told of %d regions at once, x of %d; the log holds 1024", a.mostMarks, x.mostMarks)
 	}
 }

@@ -34,8 +34,8 @@ const (
 const (
 	// maxLinks bounds the replicas of a volume: 20 by the API, and room for one being rebuilt.
 	maxLinks = 32
-	// arenaReserve is kept from the frontend for what its requests need on the way: a rebuild's pieces, edges of writes, messages.
-	arenaReserve = 24 << 20
+	// maxSources bounds the connections to other volumes' replicas: a clone has one, and those that it has given up take a moment.
+	maxSources = 4
 	// witnessRetry is how often an unanswered question to the witness is repeated.
 	witnessRetry = time.Second
 	// sizesEvery is how often sizes of snapshots and head are asked for while the volume is written to.
@@ -72,6 +72,8 @@ type Config struct {
 	Counters Counters
 	// Purge: one was under way, go on with it.
 	Purge bool
+	// DirtyLog bounds the marks of regions; the zero value means the default. Replicas have room for chain.MaxDirtyRegions.
+	DirtyLog LogBounds
 	// ReplicaTimeout is how long a replica may keep requests without any answer before it is dropped; the last one is
 	// given twice as long.
 	ReplicaTimeout time.Duration
@@ -89,6 +91,11 @@ type Config struct {
 	Trust   []string
 	Arena   *loop.Arena
 	Witness Witness
+	// Follow is called once, away from the loop's thread, before this engine's first record is written anywhere; it must return
+	// within a few seconds. epoch is this engine's; follows that of the engine whose acknowledgements are the last there are, 0
+	// where that is not certain. It reports whether a frontend of the engine before goes on here: then the content is not replaced
+	// before that frontend is attached, or Discontinue says that it does not come. nil: nobody wants to know.
+	Follow func(follows, epoch uint64) (continues bool)
 	// Nonce returns fresh random bytes for the handshake.
 	Nonce func() []byte
 	// OnState is called at the end of a step in which the state changed. It must not block.
@@ -115,6 +122,8 @@ type Engine struct {
 	out   *[]loop.Op
 	// wakeAt is when the last step wanted the next one at the latest; nextGrace is when a standstill is allowed for again.
 	wakeAt, nextGrace clock.Ticks
+	// overdueLook is when it was looked for requests that take too long, stoodStill when the engine stood still last.
+	overdueLook, stoodStill clock.Ticks
 
 	// identity is this process: an engine that was started again has the same instance name, and after a restored witness it
 	// could be granted the same epoch. Behind the "@" is the instance manager: replicas keep the name, and a takeover asks for it.
@@ -124,6 +133,7 @@ type Engine struct {
 	gatherUntil clock.Ticks
 	lastPromise clock.Ticks // when a replica promised the epoch last
 	leaseOver   clock.Ticks // the end of another engine's lease
+	voteAt      clock.Ticks // when to look for replaced members, Never while none could help
 
 	// leaseEnd is when this engine's own lease ends, as far as it has been worked out; leaseNews: something was confirmed
 	// since. leaseCheck is when to ask the witness, Never when nobody waits.
@@ -133,12 +143,18 @@ type Engine struct {
 	links  []*link
 	byName map[string]*link
 
-	fe       frontend.Frontend
-	feReqs   []frontend.Request
-	detached func(error) // waits for the frontend to have stopped
-	backlog  []*task     // waiting for a replica or for the start
-	held     []*task     // done, waiting for a commit
-	onAgreed []func(err error)
+	fe frontend.Frontend
+	// continues: a frontend of the engine before will be attached, so that the content must stay what its user knows.
+	continues bool
+	feReqs    []frontend.Request
+	// replacing counts what puts other content in the place of this one; onReplaced waits for its end.
+	replacing  int
+	onReplaced []func()
+	detached   func(error) // waits for the frontend to have stopped
+	feDue      clock.Ticks // when the frontend wants to be called
+	backlog    []*task     // waiting for a replica or for the start
+	held       []*task     // done, waiting for a commit
+	onAgreed   []func(err error)
 
 	tasks    []*task
 	freeTask []uint32
@@ -147,8 +163,8 @@ type Engine struct {
 	resync   *resync
 	frozen   int // holders of the write stop (snapshot, rebuild start)
 	onQuiet  []func()
-	// onSettled waits until no drop is open.
-	onSettled []func()
+	// onDropClosed waits until no drop is open.
+	onDropClosed []func()
 	// changing is the change of the replicas' chains that is under way, empty for none; purge the purge that is.
 	changing  string
 	expansion Expansion
@@ -165,19 +181,20 @@ type Engine struct {
 	chainMarks chainMarks
 	// importing is the import under way, imported what is known about it or the last one; incomplete is what the replicas hold a part
 	// of only, nil where they do not. sources are sessions with replicas of other volumes.
-	importing  *importJob
-	imported   *Importing
-	incomplete *importMark
-	sources    []*source
-	sourceRuns uint64
-	writes     int // mirrored writes in flight
+	importing                 *importJob
+	imported                  *Importing
+	incomplete                *importMark
+	sources                   []*source
+	sourceRuns                uint64
+	writes                    int // mirrored writes in flight
+	edges, transfers, imports bufferQueue
 
 	// foreground counts pieces of the frontend's requests that are not answered; rebuildBudget is in bytes per second.
 	foreground int
-	mending    *mending
+	repairing  *regionRepair
 	// doubted are members whose last rebuild ended in other content than its source has: the next one compares everything.
 	doubted       map[string]bool
-	onMended      []func()
+	onRepaired    []func()
 	rebuildBudget int64
 
 	serving   bool
@@ -209,7 +226,7 @@ type Engine struct {
 func New(cfg Config) *Engine {
 	e := &Engine{
 		cfg: cfg, arena: cfg.Arena, byName: map[string]*link{}, doubted: map[string]bool{},
-		wakeAt: clock.Never, witnessWait: clock.Never, gatherUntil: clock.Never, leaseOver: clock.Never, leaseCheck: clock.Never, lostSince: clock.Never, changed: true,
+		wakeAt: clock.Never, witnessWait: clock.Never, gatherUntil: clock.Never, leaseOver: clock.Never, voteAt: clock.Never, leaseCheck: clock.Never, lostSince: clock.Never, changed: true,
 	}
 	if e.cfg.Lease == 0 {
 		e.cfg.Lease = quorum.DefaultLease
@@ -224,15 +241,15 @@ func New(cfg Config) *Engine {
 		e.cfg.Event = func(Event) {}
 	}
 	e.identity = fmt.Sprintf("%s#%x@%s", cfg.Instance, cfg.Nonce()[:4], cfg.InstanceManager)
-	cfg.Arena.Reserve(min(arenaReserve, cfg.Arena.Budget()/4))
+	e.setAside()
 	e.size, e.agreedSize, e.options = cfg.Size, cfg.Size, cfg.Options
 	if e.options.SnapshotMaxCount == 0 {
 		e.options.SnapshotMaxCount = maxSnapshotCount
 	}
 	e.rebuildBudget, e.counters, e.purgeAgain = cfg.RebuildBudget, cfg.Counters, cfg.Purge
-	e.dirty.init()
+	e.dirty.init(cfg.DirtyLog)
 	e.quorum = quorum.New(quorum.Config{Engine: cfg.Instance, InstanceManager: cfg.InstanceManager, Candidates: len(cfg.Replicas),
-		Trust: cfg.Trust, Takeover: true, Successor: cfg.Successor})
+		Trust: cfg.Trust, Takeover: true, Successor: cfg.Successor, Announce: cfg.Follow != nil})
 	e.owner = !cfg.Successor
 	for _, a := range cfg.Replicas {
 		e.newLink(a)
@@ -250,11 +267,15 @@ func (e *Engine) Step(now clock.Ticks, in []loop.Done, out *[]loop.Op) clock.Tic
 	e.timeouts()
 	e.membership()
 	if len(e.backlog) > 0 && e.frozen == 0 {
-		e.retryBacklog() // a buffer or a replica may have come
+		e.retryBacklog() // a replica may have come
 	}
 	if r, ok := e.fe.(frontend.Resumer); ok {
 		r.Resume(&e.feReqs, out)
 		e.takeRequests()
+	}
+	e.feDue = clock.Never
+	if p, ok := e.fe.(frontend.Patient); ok {
+		e.feDue = p.Expire(now, out)
 	}
 	if e.leaseNews && len(e.held) > 0 {
 		e.releaseHeld()
@@ -262,18 +283,20 @@ func (e *Engine) Step(now clock.Ticks, in []loop.Done, out *[]loop.Op) clock.Tic
 	e.checkDetached()
 	e.leaveMore()
 	e.prepareMore()
+	e.votesMore()
 	e.rebuildMore()
-	e.mendMore()
+	e.repairMore()
 	e.purgeMore()
 	e.scrubMore()
 	e.importMore()
+	e.memoryMore()
 	for _, l := range e.links {
-		l.flush()
+		if l != nil {
+			l.flush()
+		}
 	}
 	for _, s := range e.sources {
-		if s.conn != nil {
-			s.conn.Flush(out)
-		}
+		s.flush()
 	}
 	if e.changed {
 		e.changed = false
@@ -347,12 +370,18 @@ func (e *Engine) timeouts() {
 			l.fail("no answer within " + e.replicaTimeout().String())
 		}
 	}
+	if e.now >= e.releaseDue() {
+		e.releaseLate()
+	}
+	if e.overdueDue() <= e.now {
+		e.dropOverdue()
+	}
 	e.sourceDeadlines()
 	if e.sizesDue() <= e.now {
 		e.refreshSnapshots()
 	}
-	if e.settleDue() <= e.now {
-		e.dirty.settle(e)
+	if e.expiryDue() <= e.now {
+		e.dirty.expire(e)
 	}
 	if e.lostSince != clock.Never && e.now >= e.lostSince.Add(e.cfg.NoReplicaTimeout) {
 		// The replicas may be well again, each after a restart of its own. This engine cannot take them back: it does not know
@@ -373,8 +402,10 @@ func (e *Engine) sizesDue() clock.Ticks {
 // wake is the earliest deadline.
 func (e *Engine) wake() clock.Ticks {
 	w := clock.Min(clock.Min(e.witnessWait, e.gatherUntil), clock.Min(clock.Min(e.leaseOver, e.leaseCheck), e.sizesDue()))
-	w = clock.Min(w, clock.Min(e.settleDue(), clock.Min(e.scrubDue(), e.rebuildDue())))
-	w = clock.Min(w, clock.Min(e.sourcesDue(), e.importDue()))
+	w = clock.Min(w, clock.Min(e.expiryDue(), clock.Min(e.scrubDue(), e.rebuildDue())))
+	w = clock.Min(w, clock.Min(e.sourcesDue(), clock.Min(e.importDue(), e.voteAt)))
+	w = clock.Min(w, clock.Min(e.releaseDue(), e.feDue))
+	w = clock.Min(w, e.overdueWake())
 	for _, l := range e.links {
 		w = clock.Min(w, l.deadline())
 	}

@@ -50,7 +50,7 @@ func TestWriteWaitsForEveryReplica(t *testing.T) {
 // A replica that keeps a write without a sign of life is dropped, and the write is acknowledged when that is agreed.
 func TestSilentReplicaIsDropped(t *testing.T) {
 	g := newRig(t, 2, 16*mib).start()
-	g.fakes[1].script = holding(wire.Write)
+	g.fakes[1].script, g.fakes[1].refuses = holding(wire.Write), true
 	g.witness.Down = true
 	c := g.write(0, 1, 4096)
 	g.never("acknowledged before the set without b is agreed", 3*replicaTimeout, func() bool { return c.done })
@@ -337,24 +337,37 @@ func TestRebuild(t *testing.T) {
 	}
 }
 
-// What a rebuild copies from the head stands still meanwhile: a write that came between reading and writing a piece would
-// be undone on the target.
-func TestHeadIsCopiedUnderLock(t *testing.T) {
-	g := newRig(t, 1, 4*mib).start()
-	g.finish(g.write(0, 1, 8192))
-	target := newFake(g, "x")
-	target.script = holding(wire.LayerWrite)
-	g.proc.Post(engine.AddReplica{Address: target.addr(), Reply: func(error) {}})
-	g.until("rebuild copies", func() bool { return len(target.held) > 0 })
-	c := g.write(4096, 2, 4096)
-	g.never("written where a piece is being copied", time.Second, func() bool { return c.done })
-	target.release()
-	if code := g.finish(c); code != block.OK {
-		t.Fatal(code)
-	}
-	g.until("x is RW", func() bool { return g.modes() == "a=RW x=RW" })
-	if !bytes.Equal(target.read(0, 8192), g.fakes[0].read(0, 8192)) {
-		t.Error("x differs")
+// Where a rebuild copies a piece nothing is written meanwhile. In the head a write that came between reading and writing the piece would
+// be undone on the target; below it zeroes and discards would be made by what the target had below before. Reads go on.
+func TestCopiedUnderLock(t *testing.T) {
+	for name, below := range map[string][]wire.Layer{"the head": nil, "below the head": {{Name: "s", Size: 4 * mib, Allocated: 4096}}} {
+		t.Run(name, func(t *testing.T) {
+			g := newRig(t, 1, 4*mib).start()
+			g.fakes[0].below = below
+			g.finish(g.write(0, 1, 8192))
+			target := newFake(g, "x")
+			target.below = below
+			target.script = holding(wire.LayerWrite)
+			g.proc.Post(engine.AddReplica{Address: target.addr(), Reply: func(error) {}})
+			g.until("rebuild copies", func() bool { return len(target.held) > 0 })
+			if _, code := g.read(0, 4096); code != block.OK {
+				t.Fatalf("read: %s", code)
+			}
+			calls := []*call{g.write(4096, 2, 4096), g.begin(block.Discard, 0, 4096, nil)}
+			g.never("written where a piece is being copied", time.Second, func() bool {
+				return target.seen(wire.Write)+target.seen(wire.Discard) > 0 || calls[0].done || calls[1].done
+			})
+			target.release()
+			for _, c := range calls {
+				if code := g.finish(c); code != block.OK {
+					t.Fatal(code)
+				}
+			}
+			g.until("x is RW", func() bool { return g.modes() == "a=RW x=RW" })
+			if !bytes.Equal(target.read(0, 8192), g.fakes[0].read(0, 8192)) {
+				t.Error("x differs")
+			}
+		})
 	}
 }
 

@@ -42,6 +42,9 @@ func (e *Engine) expand(m Expand) {
 	case m.Size == e.size && m.Size == e.agreedSize:
 		m.Reply(nil)
 		return
+	case e.expansion.Running: // and is told as such
+		m.Reply(fmt.Errorf("%w: the volume is being expanded; try again", ErrState))
+		return
 	}
 	e.expansion = Expansion{Running: true}
 	end := func(err error) {
@@ -52,7 +55,7 @@ func (e *Engine) expand(m Expand) {
 		}
 		m.Reply(err)
 	}
-	e.change(&change{what: fmt.Sprintf("expansion to %d bytes", m.Size), between: true, check: true, mends: true,
+	e.change(&change{what: fmt.Sprintf("expansion to %d bytes", m.Size), between: true, check: true, repairs: true,
 		request: &wire.ControlRequest{Expand: &wire.ExpandRequest{Size: m.Size, Created: m.Created}},
 		made: func() {
 			e.setSize(m.Size)
@@ -78,12 +81,12 @@ func (e *Engine) announceSize() {
 }
 
 func (e *Engine) revert(m Revert) {
-	switch {
-	case e.fe != nil:
-		m.Reply(fmt.Errorf("%w: the volume is in use; take its frontend away first", ErrState))
-		return
-	case e.purge != nil:
-		m.Reply(fmt.Errorf("%w: a purge is under way; revert when it has ended", ErrState))
+	err := e.mayReplace()
+	if err == nil && e.purge != nil {
+		err = fmt.Errorf("%w: a purge is under way; revert when it has ended", ErrState)
+	}
+	if err != nil {
+		m.Reply(err)
 		return
 	}
 	e.checkRevert(m)
@@ -103,10 +106,12 @@ func (e *Engine) checkRevert(m Revert) {
 	}
 	before := fmt.Sprintf("revert-%x", e.cfg.Nonce()[:8])
 	e.changing = "revert to snapshot " + m.Name
+	e.replacing++
 	end := func(err error) {
 		e.changing = ""
 		e.thaw()
 		e.refreshSnapshots()
+		e.replaced()
 		e.whenAgreed(m.Reply, err)
 	}
 	revert := &wire.ControlRequest{Revert: &wire.RevertRequest{Name: m.Name, Created: m.Created}}

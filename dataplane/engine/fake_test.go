@@ -1,13 +1,17 @@
 package engine_test
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/binary"
 	"fmt"
+	"maps"
+	"slices"
 	"testing"
 
 	"ankole.storage/block"
 	"ankole.storage/clock"
+	"ankole.storage/dataplane/chain"
 	"ankole.storage/dataplane/engine"
 	"ankole.storage/dataplane/loop"
 	"ankole.storage/dataplane/wire"
@@ -27,6 +31,20 @@ type fake struct {
 	// script decides the result of a request; hold keeps it unanswered until release.
 	script func(h *wire.Header) (code block.Code, hold bool)
 	held   []func(out *[]loop.Op)
+	// refuses hangs up on whoever connects. member is the name it tells, its own unless set.
+	refuses bool
+	member  string
+	// joined: it lists blocks beside each other as one range, as a file system does.
+	joined bool
+	// slowHello: it keeps the answer to a hello until release. hellos counts them.
+	slowHello bool
+	hellos    int
+	// lists spoils its lists of extents.
+	lists func(x *wire.ExtentsReply)
+	// keepsFailed: it has made the writes that it says have failed.
+	keepsFailed bool
+	// judge decides the result of a control message by what it asks for, after script.
+	judge func(q *wire.ControlRequest) (code block.Code, hold bool)
 	// Answers to hello and greeting may be spoilt.
 	secret []byte
 	reply  wire.HelloReply
@@ -36,6 +54,7 @@ type fake struct {
 	record     *wire.RecordMessage
 	promised   uint64 // to somebody else
 	marked     map[uint32]bool
+	allMarked  bool // it was asked to mark more than a log can name
 	lastWrite  map[uint32]int
 	writes     int
 	flushed    int
@@ -43,6 +62,7 @@ type fake struct {
 	pieces     int // of a purge, before it is done
 	controls   []wire.ControlRequest
 	layers     []wire.Layer // of the chain
+	below      []wire.Layer // the live chain without its head, as a rebuild is told
 	cleared    int
 	heldCode   block.Code // what held requests are answered with, once it is set
 	log        []string
@@ -53,6 +73,7 @@ type fake struct {
 func newFake(g *rig, name string) *fake {
 	f := &fake{t: g.t, w: g.w, name: name, arena: loop.NewArena(64 << 20), secret: secret, version: wire.Version, nonce: make([]byte, wire.NonceSize),
 		pages: map[int64][]byte{}, marked: map[uint32]bool{}, lastWrite: map[uint32]int{}}
+	f.arena.SetAside(loop.Connections, 64*wire.ConnMemory)
 	g.t.Cleanup(func() { _ = f.arena.Close() })
 	f.reply = wire.HelloReply{Size: g.size, Blank: true}
 	f.proc = g.w.Spawn(name, f.arena, nil)
@@ -73,9 +94,17 @@ func (f *fake) Step(_ clock.Ticks, in []loop.Done, out *[]loop.Op) clock.Ticks {
 			d.Value.(func(*[]loop.Op))(out)
 		case d.Kind == loop.Accept:
 			*out = append(*out, loop.Op{Kind: loop.Accept, Handle: 1, Tag: 1})
-			f.conn = wire.NewConn(d.New, 0, f.arena, 2|uint64(d.New)<<8, 3|uint64(d.New)<<8)
+			var err error
+			if f.conn, err = wire.NewConn(d.New, 0, f.arena, 2|uint64(d.New)<<8, 3|uint64(d.New)<<8); err != nil {
+				f.t.Fatal(err)
+			}
 			f.conn.Start(out)
-			f.send(wire.Header{Type: wire.Greeting}, wire.Marshal(wire.GreetingMessage{MinVersion: 1, Version: f.version, Nonce: f.nonce, Member: f.name}))
+			if f.refuses {
+				f.conn.Fail(wire.ErrClosed)
+				*out = append(*out, loop.Op{Kind: loop.Close, Handle: d.New, Tag: 4 | uint64(d.New)<<8})
+				continue
+			}
+			f.send(wire.Header{Type: wire.Greeting}, wire.Marshal(wire.GreetingMessage{MinVersion: 1, Version: f.version, Nonce: f.nonce, Member: cmp.Or(f.member, f.name)}))
 		case f.conn == nil || d.Tag>>8 != uint64(f.conn.Handle):
 		case d.Kind == loop.Recv:
 			f.conn.Received(d, f, out)
@@ -90,30 +119,16 @@ func (f *fake) Step(_ clock.Ticks, in []loop.Done, out *[]loop.Op) clock.Ticks {
 }
 
 // PlacePayload implements wire.Handler.
-func (f *fake) PlacePayload(_ *wire.Conn, h *wire.Header) (loop.Seg, bool) {
-	b, ok := f.arena.Get(int(h.Payload))
-	return loop.Seg{Buf: b, Len: int32(h.Payload)}, ok
+func (f *fake) PlacePayload(*wire.Conn, *wire.Header) (loop.Seg, bool) {
+	return loop.Seg{}, true
 }
 
 func (f *fake) send(h wire.Header, p []byte) {
-	if len(p) == 0 {
-		f.conn.Send(&h)
-		return
-	}
-	b, _ := f.arena.Get(len(p))
-	seg := loop.Seg{Buf: b, Len: int32(len(p))}
-	copy(f.arena.Seg(seg), p)
-	wire.Prepare(f.arena, &h, seg)
-	f.conn.SendPayload(&h, seg, wire.EncodeInHeadroom(f.arena, &h, seg))
+	f.conn.SendMessage(&h, p)
 }
 
 // Frame implements wire.Handler.
-func (f *fake) Frame(_ *wire.Conn, h *wire.Header, payload loop.Seg) {
-	var p []byte
-	if payload.Len > 0 {
-		p = append(p, f.arena.Seg(payload)...)
-		f.arena.Release(payload.Buf)
-	}
+func (f *fake) Frame(_ *wire.Conn, h *wire.Header, _ loop.Seg, p []byte) {
 	if h.Type == wire.Hello {
 		var m wire.HelloMessage
 		if err := wire.Unmarshal(p, &m); err != nil {
@@ -131,15 +146,29 @@ func (f *fake) Frame(_ *wire.Conn, h *wire.Header, payload loop.Seg) {
 			return
 		}
 		r := f.reply
+		for _, n := range r.Dirty {
+			f.marked[n] = true
+		}
+		f.allMarked = r.DirtyAll
 		r.Promised, r.Record = m.Epoch, f.record
 		r.Proof = wire.ReplicaProof(f.secret, m.VolumeUUID, m.Epoch, f.nonce, m.Nonce)
-		f.send(h.Answer(block.OK), wire.Marshal(r))
+		hdr := *h
+		f.held = append(f.held, func(*[]loop.Op) { f.send(hdr.Answer(block.OK), wire.Marshal(r)) })
+		if f.hellos++; !f.slowHello {
+			f.let(len(f.held) - 1)
+		}
 		return
 	}
 	f.log = append(f.log, fmt.Sprintf("%s %d+%d", h.Type, h.Off, h.Len))
 	code, hold := block.OK, false
 	if f.script != nil {
 		code, hold = f.script(h)
+	}
+	if q := new(wire.ControlRequest); h.Type == wire.Control && f.judge != nil && code == block.OK && !hold {
+		if err := wire.Unmarshal(p, q); err != nil {
+			f.t.Error(err)
+		}
+		code, hold = f.judge(q)
 	}
 	hdr := *h
 	f.check(&hdr, p)
@@ -161,7 +190,7 @@ func (f *fake) check(h *wire.Header, p []byte) {
 	switch h.Type {
 	case wire.Write, wire.WriteZeroes, wire.Discard:
 		r := uint32(h.Off / engine.DirtyRegion)
-		if !f.marked[r] && len(f.marked) > 0 {
+		if !f.marked[r] && !f.allMarked {
 			f.t.Errorf("%s: %s to region %d, which is not marked", f.name, h.Type, r)
 		}
 		f.writes++
@@ -176,6 +205,7 @@ func (f *fake) mark(p []byte) {
 		f.marked[binary.LittleEndian.Uint32(p)] = true
 	}
 	f.mostMarks = max(f.mostMarks, len(f.marked))
+	f.allMarked = f.allMarked || len(f.marked) > chain.MaxDirtyRegions
 }
 
 func (f *fake) clear(keep []uint32) {
@@ -189,7 +219,7 @@ func (f *fake) clear(keep []uint32) {
 			f.t.Errorf("%s: mark of region %d taken away, but write %d to it came after the last flush (%d)", f.name, r, f.lastWrite[r], f.flushed)
 		}
 	}
-	f.marked = left
+	f.marked, f.allMarked = left, false
 }
 
 func (f *fake) answer(h *wire.Header, p []byte, code block.Code) {
@@ -200,6 +230,8 @@ func (f *fake) answer(h *wire.Header, p []byte, code block.Code) {
 	var out []byte
 	if code == block.OK {
 		out = f.carryOut(h, p)
+	} else if f.keepsFailed && h.Type == wire.Write {
+		f.carryOut(h, p)
 	}
 	if h.Type == wire.Control && code != block.OK {
 		out = wire.Marshal(wire.ControlReply{Error: "as the test wants it"})
@@ -252,12 +284,19 @@ func (f *fake) control(p []byte) []byte {
 	case q.ClearDirty != nil:
 		f.clear(q.ClearDirty.Keep)
 	case q.Describe != nil:
-		r.Chain = &wire.ChainDescription{Size: f.reply.Size, Layers: []wire.Layer{{Size: f.reply.Size, Allocated: 4096}}}
+		r.Chain = &wire.ChainDescription{Size: f.reply.Size, Layers: append(slices.Clone(f.below), wire.Layer{Size: f.reply.Size, Allocated: 4096})}
 		r.Snapshots = f.layers
 	case q.Extents != nil:
 		r.Extents = &wire.ExtentsReply{Next: -1}
-		for off := range f.pages {
+		for _, off := range slices.Sorted(maps.Keys(f.pages)) {
+			if n := len(r.Extents.Ranges); n > 0 && f.joined && r.Extents.Ranges[n-1][1] == off {
+				r.Extents.Ranges[n-1][1] += block.Size
+				continue
+			}
 			r.Extents.Ranges = append(r.Extents.Ranges, [2]int64{off, off + block.Size})
+		}
+		if f.lists != nil {
+			f.lists(r.Extents)
 		}
 	case q.BeginRebuild != nil:
 		f.record = nil

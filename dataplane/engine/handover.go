@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"ankole.storage/block"
 	"ankole.storage/clock"
@@ -26,7 +27,10 @@ type (
 		Members []string
 		// Draining is called when the engine begins to leave, and only then. It must not block.
 		Draining func()
-		Reply    func(*Left, error)
+		// ReleaseTime bounds how long replicas may take to give their directories up, while users wait: who has not by then is
+		// hung up on. 0 means 5 s.
+		ReleaseTime time.Duration
+		Reply       func(*Left, error)
 	}
 	// Stay gives a hand-over up that takes too long. The one who asked for it is answered.
 	Stay struct{ Reason string }
@@ -60,8 +64,10 @@ type Left struct {
 type leaveStage uint8
 
 const (
-	// leaveSettling: what is under way and soon over ends first, beside requests.
-	leaveSettling leaveStage = iota
+	// leaveWaiting: what is under way and soon over ends first, beside requests.
+	leaveWaiting leaveStage = iota
+	// leaveRepairing: what writes that failed have left different is made the same, beside requests too.
+	leaveRepairing
 	leaveDraining
 	leaveFlushing
 	leaveReleasing
@@ -71,7 +77,13 @@ const (
 type leaving struct {
 	HandOver
 	stage leaveStage
+	// releasing are replicas that have not given their directories up yet, and releaseBy is when they must have.
+	releasing []*link
+	releaseBy clock.Ticks
 }
+
+// releaseTime is long for closing a directory, which syncs a few KiB that are on their way already.
+const releaseTime = 5 * time.Second
 
 // handing is what e.changing says meanwhile.
 const handing = "a live upgrade"
@@ -118,8 +130,11 @@ func (e *Engine) handOver(m HandOver) {
 		m.Reply(nil, fmt.Errorf("%w: another engine is taking the volume over", ErrState))
 		return
 	}
-	e.leaving = &leaving{HandOver: m}
-	e.settle()
+	if m.ReleaseTime == 0 {
+		m.ReleaseTime = releaseTime
+	}
+	e.leaving = &leaving{HandOver: m, releaseBy: clock.Never}
+	e.beginDraining()
 }
 
 // passing says what is under way that a hand-over waits for, "" for nothing: it is over in moments, and users do not wait
@@ -136,13 +151,22 @@ func (e *Engine) passing() string {
 	return ""
 }
 
-// settle begins to drain when nothing passing is under way. A purge pauses: the next engine goes on with it.
-func (e *Engine) settle() {
+// beginDraining begins to drain when nothing passing is under way. A purge pauses: the next engine goes on with it.
+func (e *Engine) beginDraining() {
 	v := e.leaving
 	if e.fatal == "" && e.serving && e.passing() != "" {
 		return
 	}
 	if !e.mayLeave(v) {
+		return
+	}
+	v.stage = leaveRepairing
+	e.repairAllRegions(func() { e.drain(v) })
+}
+
+// drain pauses the frontend.
+func (e *Engine) drain(v *leaving) {
+	if !e.mayLeave(v) || !e.nothingTorn() {
 		return
 	}
 	e.event("handing-over", "", "requests under way are finished, no others are taken in")
@@ -160,8 +184,8 @@ func (e *Engine) settle() {
 // leaveMore continues a hand-over; it is called at the end of every step.
 func (e *Engine) leaveMore() {
 	v := e.leaving
-	if v != nil && v.stage == leaveSettling {
-		e.settle()
+	if v != nil && v.stage == leaveWaiting {
+		e.beginDraining()
 	}
 	if v == nil || e.leaving != v || v.stage != leaveDraining {
 		return
@@ -178,7 +202,22 @@ func (e *Engine) leaveMore() {
 		return // a replica was lost meanwhile
 	}
 	v.stage = leaveFlushing
-	e.freeze(func() { e.leaveFlush(v) })
+	e.freeze(func() {
+		e.repairAllRegions(func() { // what was torn since
+			if e.mayLeave(v) && e.nothingTorn() {
+				e.leaveFlush(v)
+			}
+		})
+	})
+}
+
+// nothingTorn gives the hand-over up if replicas may differ: the next engine would choose anew which of them is right, and clients go on.
+func (e *Engine) nothingTorn() bool {
+	err := e.errTorn()
+	if err != nil {
+		e.stay(err.Error())
+	}
+	return err == nil
 }
 
 // busy reports whether anything is asked of a replica.
@@ -224,21 +263,39 @@ func (e *Engine) leaveRelease(v *leaving) {
 		left.Export, e.fe = &x, nil
 	}
 	e.serving = false
-	asked, answered := 0, 0
+	v.releaseBy = e.now.Add(v.ReleaseTime)
 	var failed []string
 	for _, l := range e.links {
-		if l == nil || l.mode != RW {
-			continue
+		if l != nil && l.mode == RW {
+			v.releasing = append(v.releasing, l)
 		}
-		asked++
+	}
+	for _, l := range slices.Clone(v.releasing) {
 		e.control(l, &wire.ControlRequest{Release: &wire.ReleaseRequest{}}, func(code block.Code, r *wire.ControlReply) {
 			if code != block.OK {
 				failed = append(failed, fmt.Sprintf("%s: %s %s", l.addr, code, r.Error))
 			}
-			if answered++; answered == asked {
+			if v.releasing = slices.DeleteFunc(v.releasing, func(o *link) bool { return o == l }); len(v.releasing) == 0 {
 				e.left(v, left, failed)
 			}
 		})
+	}
+}
+
+// releaseDue is when replicas that are releasing their directories are given up.
+func (e *Engine) releaseDue() clock.Ticks {
+	if e.leaving == nil {
+		return clock.Never
+	}
+	return e.leaving.releaseBy
+}
+
+// releaseLate hangs up on replicas that take too long. They may release later: a directory that nobody has is nobody's harm.
+func (e *Engine) releaseLate() {
+	v := e.leaving
+	v.releaseBy = clock.Never
+	for _, l := range slices.Clone(v.releasing) {
+		l.fail("no release within " + v.ReleaseTime.String())
 	}
 }
 
@@ -270,7 +327,7 @@ func (e *Engine) stay(reason string) {
 		return // it ends when every replica has answered or is given up
 	}
 	e.leaving = nil
-	if v.stage == leaveSettling {
+	if v.stage <= leaveRepairing {
 		if p := e.passing(); p != "" {
 			reason = p + ": " + reason
 		}
@@ -306,7 +363,7 @@ func (e *Engine) prepareMore() {
 	e.gatherUntil = clock.Never
 	var missing []string
 	for _, l := range e.links {
-		if l != nil && l.phase != linkProbed {
+		if l != nil && l.phase != sessionProbed {
 			missing = append(missing, l.addr+": "+l.err)
 		}
 	}
@@ -335,7 +392,7 @@ func (e *Engine) succeeded(err error) {
 func (e *Engine) own() {
 	e.owner = true
 	for _, l := range e.links {
-		if l == nil || l.phase != linkReady {
+		if l == nil || l.phase != sessionReady {
 			continue
 		}
 		l.keep()
@@ -347,9 +404,9 @@ func (e *Engine) own() {
 
 // keep ends the trial of a replica that has just taken its directory.
 func (l *link) keep() {
-	if !l.hello.Trial || !l.e.owner {
+	if !l.said.Trial || !l.e.owner {
 		return
 	}
-	l.hello.Trial = false
+	l.said.Trial = false
 	l.e.control(l, &wire.ControlRequest{Keep: &wire.KeepRequest{}}, func(block.Code, *wire.ControlReply) {})
 }

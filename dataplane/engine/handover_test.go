@@ -274,3 +274,25 @@ func TestHandOverLeavesNothing(t *testing.T) {
 		}
 	}
 }
+
+// TestSilentReplicaHoldsAReleaseUp for a bounded time only: users wait meanwhile.
+func TestSilentReplicaHoldsAReleaseUp(t *testing.T) {
+	g := newRig(t, 2, 16*mib)
+	g.giving = &giving{}
+	g.start()
+	g.finish(g.write(0, 1, 4096))
+	f := g.fakes[0]
+	f.script = func(h *wire.Header) (block.Code, bool) { return block.OK, h.Type == wire.Control && f.cleared > 1 }
+	const bound = 2 * time.Second // less than a replica's timeout
+	a := &asked{}
+	g.proc.Post(engine.HandOver{Members: []string{"a", "b"}, Draining: func() {}, ReleaseTime: bound,
+		Reply: func(l *engine.Left, err error) { a.done, a.left, a.err = true, l, err }})
+	g.until("the other one has released", func() bool { return g.fakes[1].controls[len(g.fakes[1].controls)-1].Release != nil })
+	g.never("it is answered before", bound-time.Second/2, func() bool { return a.done })
+	if !g.w.Until(bound+time.Second, func() bool { return a.done }) {
+		t.Fatalf("users wait for longer than they should\n%s", strings.Join(g.events, "\n"))
+	}
+	if a.left == nil || a.err == nil || !strings.Contains(a.err.Error(), f.addr()) {
+		t.Errorf("%+v, %v", a.left, a.err)
+	}
+}

@@ -6,7 +6,6 @@ import (
 	"fmt"
 
 	"ankole.storage/block"
-	"ankole.storage/clock"
 	"ankole.storage/dataplane/frontend"
 	"ankole.storage/dataplane/loop"
 	"ankole.storage/dataplane/rebuild"
@@ -94,14 +93,13 @@ const (
 	importOpening importStage = iota
 	importPreparing
 	importListing
-	importCopying
-	importVerifying
+	importCopying // and comparing
 	importCommitting
 )
 
 // importJob is an import under way.
 type importJob struct {
-	e       *Engine
+	copying
 	origin  origin
 	mark    importMark
 	created string
@@ -112,13 +110,9 @@ type importJob struct {
 	size    int64
 	resumed bool
 	ranges  [][2]int64
-	plan    *rebuild.Plan
-	again   [][2]int64 // to compare again
-	running int
 	// opening: the origin is being opened, for the first time or after it failed.
 	opening bool
 	dead    bool
-	paceAt  clock.Ticks
 }
 
 // importReason says why nothing else can be done with the volume now.
@@ -141,10 +135,14 @@ func (e *Engine) startImport(j *importJob) {
 	if e.importing == nil && e.incomplete != nil && e.incomplete.same(j.mark) {
 		err = nil
 	}
+	if err == nil {
+		err = e.leavingReason()
+	}
+	if err == nil {
+		err = e.mayReplace()
+	}
 	switch {
 	case err != nil:
-	case e.fe != nil:
-		err = fmt.Errorf("%w: the volume is in use; take its frontend away first", ErrState)
 	case e.purge != nil || e.scrub != nil:
 		err = fmt.Errorf("%w: a purge or a scrub is under way", ErrState)
 	default:
@@ -180,6 +178,11 @@ func (j *importJob) open() {
 				return
 			}
 			j.e.event("source-replaced", j.status.From, "the "+j.mark.String()+" goes on from there")
+			if j.stage == importListing {
+				j.ranges = nil
+				j.collect(0)
+				return
+			}
 			j.more()
 		}
 	})
@@ -273,10 +276,12 @@ func fillable(v *view, m importMark) error {
 // setMark marks every replica, and answers the caller when that is agreed: from here on only the whole content ends it.
 func (j *importJob) setMark() {
 	e := j.e
+	e.replacing++ // also when it is cancelled meanwhile
 	e.change(&change{what: "the beginning of the " + j.mark.String(), between: true, own: true,
 		request: &wire.ControlRequest{ImportMark: &wire.ImportMark{What: j.mark.text()}},
 		made:    func() { e.incomplete = &j.mark },
 		done: func(err error) {
+			e.replaced()
 			e.whenAgreed(func(err error) {
 				if err != nil {
 					j.fail(err)
@@ -284,33 +289,32 @@ func (j *importJob) setMark() {
 					j.answer(nil)
 					e.event("importing", j.status.From, j.mark.String())
 					j.stage = importListing
-					j.list(0)
+					j.collect(0)
 				}
 			}, err)
 		}})
 }
 
-// list collects where the origin has data, and then, where a part may be there, what the volume holds.
-func (j *importJob) list(off int64) {
+// collect lists where the origin has data, and then, where a part may be there, what the volume holds.
+func (j *importJob) collect(off int64) {
 	j.origin.list(off, func(ranges [][2]int64, next int64, err error) {
 		switch {
 		case j.dead:
 		case err != nil:
-			j.ranges = nil
 			j.lost(err) // it lists from the beginning
 		default:
 			if err := j.add(ranges); err != nil {
 				j.fail(err)
 			} else if next > off {
-				j.list(next)
+				j.collect(next)
 			} else {
-				j.listed()
+				j.collected()
 			}
 		}
 	})
 }
 
-// add checks a page: what comes from another machine is not believed.
+// add checks a page: what comes from another machine is not trusted.
 func (j *importJob) add(ranges [][2]int64) error {
 	last := int64(0)
 	if n := len(j.ranges); n > 0 {
@@ -326,7 +330,7 @@ func (j *importJob) add(ranges [][2]int64) error {
 	return nil
 }
 
-func (j *importJob) listed() {
+func (j *importJob) collected() {
 	total := int64(0)
 	for _, r := range j.ranges {
 		total += r[1] - r[0]
@@ -343,11 +347,11 @@ func (j *importJob) listed() {
 		j.more()
 		return
 	}
-	j.listOwn(0)
+	j.collectOwn(0)
 }
 
-// listOwn adds what the volume holds to what is compared at the end.
-func (j *importJob) listOwn(off int64) {
+// collectOwn adds what the volume holds to what is compared at the end.
+func (j *importJob) collectOwn(off int64) {
 	if j.e.mask(RW) == 0 {
 		j.fail(fmt.Errorf("%w: no replica left", ErrState))
 		return
@@ -357,14 +361,16 @@ func (j *importJob) listOwn(off int64) {
 		case j.dead:
 		case code != block.OK || r.Extents == nil:
 			j.fail(fmt.Errorf("cannot list what is there already: %w", refusal(code, r.Error)))
+		case j.plan.Check(off, r.Extents.Ranges, -1) != nil:
+			j.fail(fmt.Errorf("cannot list what is there already: %w", j.plan.Check(off, r.Extents.Ranges, -1)))
 		default:
 			for _, x := range r.Extents.Ranges {
 				if x[0] < j.size {
 					j.plan.Differs(x[0], min(x[1], j.size)-x[0])
 				}
 			}
-			if r.Extents.Next > off {
-				j.listOwn(r.Extents.Next)
+			if next := r.Extents.Next; next > off && next < j.size {
+				j.collectOwn(next)
 				return
 			}
 			j.stage = importCopying
@@ -373,9 +379,9 @@ func (j *importJob) listOwn(off int64) {
 	})
 }
 
-// settle makes what was compared durable on every member, before any of them makes it whole: a start may find that one has, and that the
+// makeDurable makes what was compared durable on every member, before any of them makes it whole: a start may find that one has, and that the
 // others only have to follow (endImports).
-func (j *importJob) settle() {
+func (j *importJob) makeDurable() {
 	j.stage = importCommitting
 	j.e.carryOut(&request{Request: frontend.Request{Kind: block.Flush}, done: func(code block.Code) {
 		switch {

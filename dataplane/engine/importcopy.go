@@ -11,22 +11,18 @@ import (
 	"ankole.storage/dataplane/wire"
 )
 
-// more keeps pieces under way.
-func (j *importJob) more() {
-	if j.dead || j.opening {
-		return
+// width implements copyWork. Nobody else uses the volume.
+func (j *importJob) width() int {
+	if j.dead || j.opening || j.stage != importCopying || j.e.mask(RW) == 0 {
+		return 0
 	}
-	switch j.stage {
-	case importListing:
-		j.ranges = nil
-		j.list(0) // again, from another place
-	case importCopying:
-		j.progress()
-		j.moreCopies()
-	case importVerifying:
-		j.progress()
-		j.moreVerifies()
-	}
+	return copyWidth
+}
+
+// progress implements copyWork.
+func (j *importJob) progress(percent int, done, total int64) {
+	j.e.changed = j.e.changed || percent != j.status.Progress
+	j.status.Progress, j.status.Done, j.status.Total = percent, done, total
 }
 
 // importMore is called at the end of every step: the budget may have left room, the engine may have come to its end.
@@ -38,58 +34,26 @@ func (e *Engine) importMore() {
 		j.fail(fmt.Errorf("%w: %s", ErrState, e.fatal))
 	case e.stopping != nil:
 		j.fail(fmt.Errorf("%w: the engine is shutting down", ErrState))
-	case j.stage == importCopying || j.stage == importVerifying:
+	default:
 		j.more()
 	}
 }
 
 // importDue is when the budget lets the import go on.
 func (e *Engine) importDue() clock.Ticks {
-	if j := e.importing; j != nil && j.paceAt > e.now && (j.stage == importCopying || j.stage == importVerifying) {
-		return j.paceAt
+	if e.importing == nil {
+		return clock.Never
 	}
-	return clock.Never
+	return e.importing.due()
 }
 
-func (j *importJob) progress() {
-	p, done, total := j.plan.Progress()
-	j.e.changed = j.e.changed || p != j.status.Progress
-	j.status.Progress, j.status.Done, j.status.Total = p, done, total
+// list implements copyWork: everything was listed before the plan was made.
+func (j *importJob) list(uint32, int64, bool) {
+	panic("engine: the plan of an import asks for extents")
 }
 
-// free reports whether another piece may begin. Nobody else uses the volume.
-func (j *importJob) free() bool {
-	return j.running < rebuildWidth && !j.dead && !j.opening && j.e.now >= j.paceAt && j.e.mask(RW) != 0
-}
-
-func (j *importJob) moreCopies() {
-	for j.free() {
-		p, ok := j.plan.Next()
-		if !ok {
-			break
-		}
-		j.running++
-		j.copy(p)
-	}
-	if j.running == 0 && !j.dead && !j.opening && j.plan.CopyDone() {
-		j.stage = importVerifying
-		j.moreVerifies()
-	}
-}
-
-// copied ends a piece: done, or to be done again.
-func (j *importJob) copied(p rebuild.Piece, done bool) {
-	j.running--
-	if done {
-		j.plan.Copied(p.Len)
-	} else if !j.dead {
-		j.plan.Retry(p)
-	}
-	j.more()
-}
-
-// copy brings one piece into the volume. Where an interrupted import goes on it looks first whether the piece is there.
-func (j *importJob) copy(p rebuild.Piece) {
+// bring implements copyWork. Where an interrupted import goes on it looks first whether the piece is there.
+func (j *importJob) bring(p rebuild.Piece) {
 	if !j.resumed {
 		j.transfer(p)
 		return
@@ -97,10 +61,10 @@ func (j *importJob) copy(p rebuild.Piece) {
 	j.compare(p.Off, p.Len, func(told, differ uint32, err error) {
 		switch {
 		case err != nil:
-			j.copied(p, false)
 			j.lost(err)
+			j.brought(p, false)
 		case told != 0 && differ == 0:
-			j.copied(p, true)
+			j.brought(p, true)
 		default:
 			j.transfer(p)
 		}
@@ -108,23 +72,23 @@ func (j *importJob) copy(p rebuild.Piece) {
 }
 
 func (j *importJob) transfer(p rebuild.Piece) {
-	e := j.e
-	b, ok := e.arena.GetReserved(int(p.Len))
-	if !ok || j.dead {
-		if ok {
-			e.arena.Release(b)
-		}
-		j.fail(fmt.Errorf("%w: no buffer to copy with", block.Unavailable))
-		j.copied(p, false)
+	j.e.buffer(&j.e.imports, p.Len, func(seg loop.Seg) { j.fetch(p, seg) })
+}
+
+// fetch reads a piece and writes it.
+func (j *importJob) fetch(p rebuild.Piece, seg loop.Seg) {
+	e, b := j.e, seg.Buf
+	if j.dead {
+		e.arena.Release(b)
+		j.brought(p, false)
 		return
 	}
-	j.paceAt = e.paced(j.paceAt, p.Len)
-	seg := loop.Seg{Buf: b, Len: int32(p.Len)}
+	j.paced(p.Len)
 	j.origin.read(p.Off, seg, func(err error) {
 		if err != nil || j.dead {
 			e.arena.Release(b)
-			j.copied(p, false)
-			j.lost(err)
+			j.lost(err) // before the piece is handed out again: not to the same place
+			j.brought(p, false)
 			return
 		}
 		e.write(p.Off, seg, func(code block.Code) {
@@ -137,7 +101,7 @@ func (j *importJob) transfer(p rebuild.Piece) {
 			default:
 				j.fail(fmt.Errorf("write at %d: %w", p.Off, code))
 			}
-			j.copied(p, code == block.OK)
+			j.brought(p, code == block.OK)
 		})
 	})
 }
@@ -176,52 +140,26 @@ func (j *importJob) compare(off, n int64, done func(told, differ uint32, err err
 	})
 }
 
-func (j *importJob) moreVerifies() {
-	for j.free() {
-		off, n, ok := j.nextVerify()
-		if !ok {
-			break
-		}
-		j.running++
-		j.verify(off, n)
-	}
-	if j.running > 0 || len(j.again) > 0 || j.dead || j.opening || j.stage != importVerifying {
-		return
-	}
-	if off, n, ok := j.plan.NextVerify(); ok {
-		j.again = append(j.again, [2]int64{off, n})
-		return
-	}
-	j.settle()
-}
+// verified implements copyWork.
+func (j *importJob) verified() { j.makeDurable() }
 
-func (j *importJob) nextVerify() (off, n int64, ok bool) {
-	if k := len(j.again); k > 0 {
-		r := j.again[k-1]
-		j.again = j.again[:k-1]
-		return r[0], r[1], true
-	}
-	return j.plan.NextVerify()
-}
-
-// verify compares what every replica has with the origin. One that differs from the others is dropped, as one that has failed; if none
+// verify implements copyWork. It compares what every replica has with the origin. One that differs from the others is dropped, as one that has failed; if none
 // has what it should, the import has failed.
 func (j *importJob) verify(off, n int64) {
 	j.compare(off, n, func(told, differ uint32, err error) {
-		j.running--
 		told &= j.e.mask(RW)
+		// Without an answer it is asked again, until the engine gives up, or a replica reads again.
+		done := err == nil && told != 0
 		switch {
-		case j.dead:
-		case err != nil:
-			j.again = append(j.again, [2]int64{off, n})
-			j.lost(err)
-		case told == 0:
-			j.again = append(j.again, [2]int64{off, n}) // until the engine gives up, or a replica reads again
+		case j.dead || !done:
 		case told&differ == told:
 			j.fail(fmt.Errorf("%w: content at %d differs from that of %s after the copy", block.Corrupt, off, j.origin.where()))
 		default:
 			j.e.dropEach(told&differ, fmt.Sprintf("content at %d differs from the %s", off, j.mark))
 		}
-		j.more()
+		if err != nil {
+			j.lost(err)
+		}
+		j.compared(off, n, done)
 	})
 }

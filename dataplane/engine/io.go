@@ -19,12 +19,18 @@ type request struct {
 	pieces  int
 	code    block.Code
 	arrived clock.Ticks
+	// kind is how [next, end), which is not begun, is zeroed or discarded.
+	kind      wire.Type
+	next, end int64
 	// done, unless nil, gets the result instead of the frontend: a request of the engine's own.
 	done func(code block.Code)
 }
 
 // zeroWindow is the piece size of zeroing and discard: one dirty region.
 const zeroWindow = DirtyRegion
+
+// zeroPieces is how many of them are under way for one request, which may be for terabytes.
+const zeroPieces = 8
 
 // begin splits a request into tasks. Pieces of reads and writes end at multiples of block.MaxTransfer, so that even
 // when widened to whole blocks a piece fits into one frame.
@@ -51,7 +57,8 @@ func (e *Engine) carryOut(r *request) {
 		// Only whole blocks are given back; the edges keep their content, which discard allows.
 		beg, end := (r.Off+block.Size-1)&^(block.Size-1), (r.Off+r.Len)&^(block.Size-1)
 		if beg < end {
-			e.windows(beg, end-beg, zeroWindow, func(off, n int64) { e.start(e.piece(r, wire.Discard, off, n)) })
+			r.kind, r.next, r.end = wire.Discard, beg, end
+			e.moreZeroes(r)
 			e.markChain()
 		}
 	default:
@@ -60,7 +67,8 @@ func (e *Engine) carryOut(r *request) {
 	e.pieceDone(r, block.OK)
 }
 
-// beginZeroes writes zeroes at unaligned edges and asks for whole blocks in between.
+// beginZeroes writes zeroes at unaligned edges and asks for whole blocks in between: where the space may be given back by a discard,
+// after which they read zero as well.
 func (e *Engine) beginZeroes(r *request) {
 	end := r.Off + r.Len
 	beg, mid := (r.Off+block.Size-1)&^(block.Size-1), end&^(block.Size-1)
@@ -68,25 +76,37 @@ func (e *Engine) beginZeroes(r *request) {
 		beg, mid = end, end
 	}
 	e.zeroEdge(r, r.Off, beg)
+	kind := wire.WriteZeroes
+	if r.Unmap {
+		kind = wire.Discard
+	}
 	if beg < mid {
-		e.windows(beg, mid-beg, zeroWindow, func(off, n int64) { e.start(e.piece(r, wire.WriteZeroes, off, n)) })
+		r.kind, r.next, r.end = kind, beg, mid
+		e.moreZeroes(r)
 	}
 	e.zeroEdge(r, mid, end)
 }
+
+// moreZeroes begins the next pieces of a request that zeroes or discards. Nobody has a claim to what is not begun: a write that comes
+// meanwhile may be before or after it, since neither is answered. When one has failed, so has the request.
+func (e *Engine) moreZeroes(r *request) {
+	for r.next < r.end && r.pieces <= zeroPieces && r.code == block.OK {
+		off, n := r.next, min(r.end-r.next, zeroWindow-r.next%zeroWindow)
+		r.next += n
+		e.start(e.piece(r, r.kind, off, n))
+	}
+}
+
+// zeroes are written over the edges of what is zeroed.
+var zeroes [2 * block.Size]byte
 
 // zeroEdge writes zeroes over [beg, end), which is shorter than two blocks.
 func (e *Engine) zeroEdge(r *request, beg, end int64) {
 	if beg >= end {
 		return
 	}
-	b, ok := e.arena.GetReserved(int(end - beg))
-	if !ok {
-		r.code = block.Unavailable
-		return
-	}
-	clear(e.arena.Bytes(b)[:end-beg])
 	t := e.piece(r, wire.Write, beg, end-beg)
-	t.seg, t.bounce = loop.Seg{Buf: b, Len: int32(end - beg)}, true
+	t.message = zeroes[:end-beg]
 	e.start(t)
 }
 
@@ -112,6 +132,7 @@ func (e *Engine) pieceDone(r *request, code block.Code) {
 	if code != block.OK && r.code == block.OK {
 		r.code = code
 	}
+	e.moreZeroes(r) // while this piece still counts
 	r.pieces--
 	if r.pieces > 0 {
 		return
@@ -136,11 +157,11 @@ func (e *Engine) start(t *task) {
 	case t.kind == wire.Flush:
 		e.startFlush(t)
 	case t.kind == wire.Read:
-		t.locked = 1
+		t.lock.mode = shared
 		e.useLease()
 		e.ranges.lock(t.off, t.n, false, func() { e.startRead(t) })
 	default:
-		t.locked = 2
+		t.lock.mode = exclusive
 		e.ranges.lock(t.off, t.n, true, func() { e.startWrite(t) })
 	}
 }
@@ -156,11 +177,21 @@ func (e *Engine) park(t *task) {
 	e.backlog = append(e.backlog, t)
 }
 
+// unlock gives up the range lock, and with it what was read under it.
 func (e *Engine) unlock(t *task) {
-	if t.locked != 0 {
-		write := t.locked == 2
-		t.locked = 0
-		e.ranges.unlock(t.off, t.n, write)
+	e.narrow(t)
+	h := t.lock
+	t.lock = holding{}
+	if h.mode != unlocked {
+		e.ranges.unlock(t.off, t.n, h.mode == exclusive)
+	}
+}
+
+// narrow gives up what was read around a write.
+func (e *Engine) narrow(t *task) {
+	if t.lock.wide.Len > 0 {
+		e.arena.Release(t.lock.wide.Buf)
+		t.lock.wide = loop.Seg{}
 	}
 }
 
@@ -184,8 +215,7 @@ func (e *Engine) failBacklog(code block.Code) {
 	}
 }
 
-// startRead asks the next RW replica in turn. A region in which a write failed everywhere is read from one fixed
-// replica, so that two reads cannot see two outcomes of that write.
+// startRead asks the next RW replica in turn, or the one that a torn region is read from.
 func (e *Engine) startRead(t *task) {
 	mask := e.mask(RW) &^ t.tried
 	if mask == 0 {
@@ -196,8 +226,8 @@ func (e *Engine) startRead(t *task) {
 		e.park(t)
 		return
 	}
-	pick := bits.TrailingZeros32(mask)
-	if !e.dirty.torn(t.off, t.n) {
+	pick := bits.TrailingZeros32(e.reader(t.off, mask))
+	if !e.dirty.torn(t.off) {
 		// The first candidate after the one used last.
 		next := e.rr + 1
 		pick = (bits.TrailingZeros32(bits.RotateLeft32(mask, -next)) + next) % maxLinks
@@ -210,8 +240,8 @@ func (e *Engine) startRead(t *task) {
 
 func (e *Engine) readDone(t *task) {
 	if t.ok != 0 {
-		if t.heal != 0 {
-			e.heal(t.heal, t.off, t.n)
+		if t.unreadable != 0 {
+			e.repairSector(t.unreadable, t.off, t.n)
 		}
 		e.hold(t, block.OK)
 		return
@@ -222,8 +252,8 @@ func (e *Engine) readDone(t *task) {
 	}
 	// The replica failed to read: another one may have the data. What a disk cannot read is written again once it is
 	// known; any other replica that cannot read is dropped unless it is the last, and repaired by a rebuild.
-	if bad := (t.bad | t.full) & e.mask(RW); e.mayHeal(t, bad) {
-		t.heal |= bad
+	if bad := (t.bad | t.full) & e.mask(RW); e.mayRepairSector(t, bad) {
+		t.unreadable |= bad
 	} else if e.count(RW) > 1 {
 		e.dropEach(bad, "read failed: "+t.code.String())
 	}
@@ -237,6 +267,9 @@ func (e *Engine) startWrite(t *task) {
 		e.park(t) // it was waiting for a lock, a mark or the blocks around it when writes were stopped
 		return
 	}
+	if !e.dirty.marked(t.off) {
+		e.narrow(t) // who waits for the log holds no memory that others wait for
+	}
 	if !e.dirty.ready(e, t) {
 		return
 	}
@@ -246,7 +279,7 @@ func (e *Engine) startWrite(t *task) {
 		return
 	}
 	wo := e.mask(WO)
-	if wo != 0 && t.kind == wire.Write && (t.off%block.Size != 0 || t.n%block.Size != 0) {
+	if wo != 0 && t.kind == wire.Write && (t.off%block.Size != 0 || t.n%block.Size != 0) && t.lock.wide.Len == 0 {
 		e.widenWrite(t)
 		return
 	}
@@ -268,42 +301,55 @@ func (e *Engine) mirror(t *task) {
 	e.send(t, rw|wo)
 }
 
-// widenWrite reads the block-aligned surroundings of a write from an RW replica and writes whole blocks: a replica that
-// is being rebuilt does not have the bytes around it.
+// widenWrite reads the whole blocks around a write from an RW replica and lays the write over them: a replica that is being
+// rebuilt does not have the bytes around it. What was read is true as long as the range lock is held.
 func (e *Engine) widenWrite(t *task) {
 	beg, end := widen(t.off, t.n)
-	b, ok := e.arena.GetReserved(int(end - beg))
-	if !ok {
-		e.park(t)
+	e.buffer(&e.edges, end-beg, func(seg loop.Seg) { e.readAround(t, seg) })
+}
+
+// readAround begins the read for a write that is widened, unless that has changed while it waited for memory.
+func (e *Engine) readAround(t *task, seg loop.Seg) {
+	if e.frozen > 0 || e.mask(RW) == 0 || e.mask(WO) == 0 {
+		e.arena.Release(seg.Buf)
+		e.startWrite(t)
 		return
 	}
 	rd := e.newTask(wire.Read)
-	rd.off, rd.n = beg, end-beg
-	rd.seg, rd.bounce = loop.Seg{Buf: b, Len: int32(end - beg)}, true
-	src := bits.TrailingZeros32(e.mask(RW))
-	e.internal(rd, 1<<src, func(rd *task) {
-		if rd.ok == 0 {
-			bad, code := rd.full|rd.bad, rd.code
-			e.freeOf(rd)
-			if e.count(RW) <= 1 && e.mask(RW)&bad != 0 {
-				e.finish(t, code) // the last replica is kept, and cannot be asked for ever
-				return
-			}
-			e.dropEach(bad, "read failed: "+code.String())
-			e.startWrite(t)
+	rd.off, rd.n = widen(t.off, t.n)
+	rd.n -= rd.off
+	rd.seg, rd.bounce = seg, true
+	e.writes++ // whoever stops writes waits for it: what is read must not be from before a change of the chain
+	e.internal(rd, e.reader(t.off, e.mask(RW)), func(rd *task) {
+		e.writes--
+		e.widened(t, rd)
+		e.quiet()
+	})
+}
+
+// widened goes on with a write when the blocks around it were read.
+func (e *Engine) widened(t, rd *task) {
+	if rd.ok == 0 {
+		bad, code := rd.full|rd.bad, rd.code
+		e.freeOf(rd)
+		if e.count(RW) <= 1 && e.mask(RW)&bad != 0 {
+			e.finish(t, code) // the last replica is kept, and cannot be asked for ever
 			return
 		}
-		wide := rd.seg
-		rd.bounce = false
-		e.freeOf(rd)
-		copy(e.arena.Seg(wide)[t.off-beg:], e.arena.Seg(t.seg))
-		if t.bounce {
-			e.arena.Release(t.seg.Buf)
-		}
-		// The locked range is the widened one already. Meanwhile the region may have been cleared or writes stopped.
-		t.off, t.n, t.seg, t.bounce = beg, end-beg, wide, true
+		e.dropEach(bad, "read failed: "+code.String())
 		e.startWrite(t)
-	})
+		return
+	}
+	wide := rd.seg
+	p := t.message
+	if p == nil {
+		p = e.arena.Seg(t.seg)
+	}
+	copy(e.arena.Seg(wide)[t.off-rd.off:], p)
+	rd.bounce = false
+	e.freeOf(rd)
+	t.lock.wide = wide
+	e.startWrite(t) // meanwhile the region may have been cleared or writes stopped
 }
 
 // writeDone judges a write when all replicas have answered.
@@ -330,9 +376,11 @@ func (e *Engine) writeDone(t *task) {
 		return
 	}
 	if j := e.rebuilding(); code != block.OK && j != nil && t.ok&e.mask(WO) != 0 {
-		j.tookAlone(t.off, t.n)
+		off, n, _ := t.extent()
+		j.tookAlone(off, n)
 	}
 	e.dirty.end(e, t, code != block.OK)
+	e.narrow(t)
 	e.hold(t, code)
 	e.quiet()
 }
@@ -347,9 +395,7 @@ func (e *Engine) dropEach(mask uint32, reason string) {
 
 func (e *Engine) startFlush(t *task) {
 	t.ok, t.full, t.bad = 0, 0, 0
-	t.layer = 0
-	mark := e.dirty.flushBegin()
-	t.off = int64(mark)
+	t.completed = e.dirty.flushBegin()
 	// A replica that is being rebuilt flushes too: when it joins, flushes answered before must hold on it as well.
 	e.send(t, e.mask(RW)|e.mask(WO))
 }
@@ -365,7 +411,7 @@ func (e *Engine) flushDone(t *task) {
 		return
 	}
 	e.dropEach((t.full|t.bad)&(rw|e.mask(WO)), "flush failed: "+t.code.String())
-	e.dirty.flushed(e, uint64(t.off))
+	e.dirty.flushed(e, t.completed)
 	e.hold(t, block.OK)
 }
 
@@ -441,6 +487,9 @@ func (e *Engine) freeze(f func()) {
 func (e *Engine) thaw() {
 	e.frozen--
 	if e.frozen == 0 {
+		if e.repairing != nil {
+			e.repairing.frozen = false // it was given up by who had writes stopped for it
+		}
 		e.retryBacklog()
 		e.dirty.agreed(e)
 	}

@@ -27,7 +27,7 @@ func (e *Engine) renewLease() {
 	e.leaseNews = false
 	end := e.quorum.LeaseEnd(e.cfg.Lease, func(m string) quorum.Time {
 		// A member that was dropped confirms nothing more, whatever it said before.
-		if l := e.byName[m]; l != nil && l.phase == linkReady {
+		if l := e.byName[m]; l != nil && l.phase == sessionReady {
 			return quorum.Time(l.confirmedAt)
 		}
 		return 0
@@ -61,7 +61,7 @@ func (e *Engine) useLease() {
 // ping asks every replica that counts and has not confirmed the lease lately.
 func (e *Engine) ping() {
 	for _, l := range e.links {
-		if l == nil || l.phase != linkReady || l.pinging || (l.mode != RW && l.mode != WO) || e.now.Sub(l.confirmedAt) < e.cfg.Lease/4 {
+		if l == nil || l.phase != sessionReady || l.pinging || (l.mode != RW && l.mode != WO) || e.now.Sub(l.confirmedAt) < e.cfg.Lease/4 {
 			continue
 		}
 		l.pinging = true

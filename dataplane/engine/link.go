@@ -2,6 +2,7 @@ package engine
 
 import (
 	"fmt"
+	"math/bits"
 	"strings"
 
 	"ankole.storage/block"
@@ -26,106 +27,80 @@ const (
 // String is the mode as clients know it.
 func (m Mode) String() string { return [...]string{"", "WO", "RW", "ERR"}[m] }
 
-// phases of a link's connection.
-type linkPhase uint8
-
-const (
-	linkIdle linkPhase = iota
-	linkConnecting
-	linkGreeting // connected, waiting for the greeting
-	linkHello    // hello sent
-	linkProbed   // told what it has promised; nothing is promised to us
-	linkReady
-	linkClosing // close submitted, waiting until nothing is outstanding
-	linkClosed
-)
-
-// operations of a link, in the low byte of its tags.
-const (
-	tagConnect = iota
-	tagRecv
-	tagSend
-	tagClose
-)
-
 // link is the engine's side of one replica.
 type link struct {
-	e     *Engine
-	index int
-	addr  string
-	phase linkPhase
-	mode  Mode
-	// run counts connection attempts; completions of earlier ones are recognised by it.
-	run     uint64
-	member  string
-	err     string
-	conn    *wire.Conn
-	handle  loop.Handle
-	nonce   []byte
-	theirs  []byte
-	version int
-	hello   wire.HelloReply
-	load    int         // requests in flight
-	heard   clock.Ticks // last time anything was received, or the first request after idleness was sent
+	session
+	index  int
+	mode   Mode
+	member string
+	err    string
+	said   wire.HelloReply // the answer to the hello
+	load   int             // requests in flight
 	// confirmedAt is when the last request was sent that it has answered in this session; pinging: one was sent for that alone.
-	confirmedAt clock.Ticks
-	pinging     bool
-	helloAt     clock.Ticks
-	probing     bool // ask what it has promised, no more
-	removed     bool // forget it once closed
-	again       bool // connect again once closed
-	joining     *rebuildJob
-	rebuild     *Rebuild // progress of the last rebuild
-	purge       *Purge   // progress of the last purge
-	heals       int      // ranges that its disk could not read and that were written again
+	confirmedAt   clock.Ticks
+	pinging       bool
+	helloAt       clock.Ticks
+	probing       bool // ask what it has promised, no more
+	removed       bool // forget it once closed
+	again         bool // connect again once closed
+	voting        bool // reached only to store the record that replaces it: see vote.go
+	joining       *rebuildJob
+	rebuild       *Rebuild // progress of the last rebuild
+	purge         *Purge   // progress of the last purge
+	sectorRepairs int      // ranges that its disk could not read and that were written again
 }
 
+// newLink takes a place that freePlace has found.
 func (e *Engine) newLink(addr string) *link {
-	index := -1
-	for i, l := range e.links {
-		if l == nil {
-			index = i
-		}
-	}
-	l := &link{e: e, addr: addr, handle: loop.None}
-	if index < 0 {
-		index = len(e.links)
+	l := &link{session: session{e: e, addr: addr}, index: e.freePlace(nil)}
+	l.peer = l
+	for l.index >= len(e.links) {
 		e.links = append(e.links, nil)
 	}
-	l.index = index
-	e.links[index] = l
+	e.links[l.index] = l
 	return l
+}
+
+// freePlace is the place for another link, that of gone counting as free, -1 if all are taken. Tasks know links by their places: one that was
+// asked of a link which is gone leaves its place free until it has ended, so that nobody is taken for who was there.
+func (e *Engine) freePlace(gone *link) int {
+	taken := uint32(0)
+	for _, t := range e.tasks {
+		if t.used {
+			taken |= t.asked
+		}
+	}
+	for i := range maxLinks {
+		if taken&(1<<i) == 0 && (i >= len(e.links) || e.links[i] == nil || e.links[i] == gone) {
+			return i
+		}
+	}
+	return -1
 }
 
 func (l *link) bit() uint32 { return 1 << l.index }
 
+// linkOf is the first of the links in mask.
+func (e *Engine) linkOf(mask uint32) *link { return e.links[bits.TrailingZeros32(mask)] }
+
+// tag implements sessionPeer.
 func (l *link) tag(what uint64) uint64 {
 	return loop.Tag(ownerLink, l.run<<16|uint64(l.index)<<8|what)
 }
 
-// connect opens the data connection: the port after the replica's first.
-func (l *link) connect() {
-	if l.phase != linkIdle && l.phase != linkClosed {
+// lane implements sessionPeer.
+func (l *link) lane() int { return l.index }
+
+// contact begins a session with the replica.
+func (l *link) contact() {
+	if l.phase != sessionIdle && l.phase != sessionClosed {
 		// Contacted again with a higher epoch: the old connection ends first.
 		l.again = true
-		l.close()
+		l.hangUp()
 		return
 	}
-	l.run++
 	l.confirmedAt, l.pinging = 0, false
-	l.phase = linkConnecting
-	l.heard = l.e.now
-	l.e.op(loop.Op{Kind: loop.Connect, Addr: "tcp:" + dataAddress(l.addr), Tag: l.tag(tagConnect)})
-}
-
-// dataAddress is the address of the data port: control port + 1, fixed by the layout of a replica's ports.
-func dataAddress(addr string) string {
-	i := strings.LastIndexByte(addr, ':')
-	var port int
-	if _, err := fmt.Sscanf(addr[i+1:], "%d", &port); err != nil || i < 0 {
-		return addr
-	}
-	return fmt.Sprintf("%s:%d", addr[:i], port+1)
+	l.connect()
 }
 
 func (e *Engine) linkDone(d *loop.Done) {
@@ -138,74 +113,47 @@ func (e *Engine) linkDone(d *loop.Done) {
 	if v>>16 != l.run&(1<<40-1) {
 		return
 	}
-	switch v & 0xff {
-	case tagConnect:
-		l.connected(d)
-	case tagRecv:
-		if d.Errno == 0 && d.N > 0 {
-			l.heard = e.now
-		}
-		l.conn.Received(d, l, e.out)
-	case tagSend:
-		l.conn.Sent(d, e.out)
-	case tagClose:
-		l.phase = linkClosed
-	}
-	if l.conn != nil && l.conn.Err() != nil {
-		l.fail(l.conn.Err().Error())
-	}
-	l.settle()
+	l.completed(d, v&0xff)
 }
 
-func (l *link) connected(d *loop.Done) {
-	switch {
-	case d.Errno != 0:
-		l.phase = linkClosed
-		l.fail(fmt.Sprintf("cannot connect to %s (errno %d): is the replica process running?", dataAddress(l.addr), d.Errno))
-		return
-	case l.phase == linkClosing: // given up while connecting
-		l.handle = d.New
-		l.e.op(loop.Op{Kind: loop.Close, Handle: d.New, Tag: l.tag(tagClose)})
-		return
-	}
-	l.handle = d.New
-	l.phase = linkGreeting
-	l.conn = wire.NewConn(d.New, l.index, l.e.arena, l.tag(tagRecv), l.tag(tagSend))
-	l.conn.Start(l.e.out)
-}
+// broken implements sessionPeer.
+func (l *link) broken(err error) { l.fail(err.Error()) }
 
-// fail drops the replica: mode ERR, connection closed, membership told. Requests it still has are settled when the
+// fail drops the replica: mode ERR, connection closed, membership told. Requests it still has are ended when the
 // connection is down.
 func (l *link) fail(reason string) {
-	if l.e.stopped || l.e.fatal != "" {
+	if l.e.released() || l.e.fatal != "" {
 		// Hanging up is not a failure of the replica: the set of members stays as it is.
-		l.close()
+		l.hangUp()
 		return
 	}
-	if l.again || (l.mode == ERR && (l.phase == linkClosing || l.phase == linkClosed)) {
+	if l.again || (l.mode == ERR && (l.phase == sessionClosing || l.phase == sessionClosed)) {
 		return // it is being closed already, perhaps to be contacted again
 	}
 	phase := l.e.quorum.Phase()
-	gathering := l.mode == Unknown && (phase == quorum.Gathering || ((phase == quorum.Probing || phase == quorum.Preparing) && l.phase != linkProbed))
+	gathering := l.mode == Unknown && ((phase == quorum.Gathering && l.phase != sessionReady) || ((phase == quorum.Probing || phase == quorum.Preparing) && l.phase != sessionProbed))
 	member := l.member
 	if l.mode != ERR {
 		l.err = reason
 		l.mode = ERR
 		l.e.event("replica-dropped", l.addr, reason)
 	}
-	l.close()
+	l.hangUp()
+	if p := l.purge; p != nil && p.Running && !p.asked {
+		p.end("error", reason)
+	}
 	if j := l.joining; j != nil {
 		l.joining = nil
 		j.abort(reason)
 	}
 	if gathering {
 		l.e.quorum.Silent()
-	} else if member != "" {
+	} else if l.e.byName[member] == l { // another link may be the member's, and this one have its name only
 		l.e.quorum.Failed(member)
 	}
 	l.e.sourceLost(l)
 	if l.e.count(RW) == 0 {
-		l.e.settled() // nothing will be agreed any more: whoever waits for it finds nobody
+		l.e.dropClosed() // nothing will be agreed any more: whoever waits for it finds nobody
 	}
 	if l.e.serving && l.e.count(RW) == 0 && l.e.lostSince == clock.Never {
 		l.e.lostSince = l.e.now
@@ -213,37 +161,20 @@ func (l *link) fail(reason string) {
 	}
 }
 
-func (l *link) close() {
-	switch l.phase {
-	case linkIdle:
-		l.phase = linkClosed
-	case linkConnecting:
-		l.phase = linkClosing
-	case linkGreeting, linkHello, linkProbed, linkReady:
-		l.phase = linkClosing
-		if l.conn.Err() == nil {
-			l.conn.Fail(wire.ErrClosed)
-		}
-		l.e.op(loop.Op{Kind: loop.Close, Handle: l.handle, Tag: l.tag(tagClose)})
-	}
+// hangUp closes the connection.
+func (l *link) hangUp() {
+	l.close()
 	l.e.changed = true
 }
 
-// settle finishes a link whose connection is down: only now can no late completion touch a request's buffer.
-func (l *link) settle() {
-	if l.phase != linkClosed || (l.conn != nil && !l.conn.Idle()) {
-		return
-	}
-	if l.conn != nil {
-		l.conn.Free()
-		l.conn = nil
-	}
-	l.e.settleLink(l)
+// down implements sessionPeer: what the replica owes has failed.
+func (l *link) down() {
+	l.e.failOwed(l)
 	l.load = 0
 	if l.again {
 		l.again = false
 		l.mode = Unknown
-		l.connect()
+		l.contact()
 		return
 	}
 	if l.removed {
@@ -268,82 +199,30 @@ func (l *link) deadline() clock.Ticks {
 	if l == nil {
 		return clock.Never
 	}
-	switch l.phase {
-	case linkConnecting, linkGreeting, linkHello:
-	case linkReady:
-		if l.load == 0 {
-			return clock.Never
-		}
-	default:
+	if !l.negotiating() && (l.phase != sessionReady || l.load == 0) {
 		return clock.Never
 	}
 	return l.heard.Add(l.e.replicaTimeout())
 }
 
-func (l *link) flush() {
-	if l != nil && l.conn != nil {
-		l.conn.Flush(l.e.out)
+// place implements sessionPeer.
+func (l *link) place(h *wire.Header) loop.Seg {
+	if t := l.e.taskOf(h.ID, l); t != nil && h.Type == t.kind && t.reads() {
+		return t.seg
 	}
+	return loop.Seg{}
 }
 
-// PlacePayload implements wire.Handler.
-func (l *link) PlacePayload(_ *wire.Conn, h *wire.Header) (loop.Seg, bool) {
-	if l.phase == linkReady {
-		if t := l.e.taskOf(h.ID, l); t != nil && h.IsResponse() && h.Type == t.kind && t.reads() && h.Code == block.OK {
-			return l.e.place(l.conn, h, t.seg)
-		}
-	}
-	return l.e.place(l.conn, h, loop.Seg{})
+// answered implements sessionPeer.
+func (l *link) answered(h *wire.Header, p []byte) error {
+	l.e.answered(l, h, p)
+	return nil
 }
 
-// place says where a payload goes: to its place, which it has to fill, or into a buffer of its own where it has none.
-func (e *Engine) place(conn *wire.Conn, h *wire.Header, into loop.Seg) (loop.Seg, bool) {
-	switch {
-	case into.Len == 0:
-		b, ok := e.arena.GetReserved(int(h.Payload))
-		return loop.Seg{Buf: b, Len: int32(h.Payload)}, ok
-	case int64(h.Payload) != int64(into.Len):
-		conn.Fail(fmt.Errorf("%w: read answer of %d bytes for %d", wire.ErrFrame, h.Payload, into.Len))
-		return loop.Seg{}, false
-	}
-	e.arena.Retain(into.Buf)
-	return into, true
-}
-
-// Frame implements wire.Handler.
-func (l *link) Frame(_ *wire.Conn, h *wire.Header, payload loop.Seg) {
-	var p []byte
-	if payload.Len > 0 {
-		p = l.e.arena.Seg(payload)
-		defer l.e.arena.Release(payload.Buf)
-	}
-	var err error
-	switch {
-	case l.phase == linkGreeting && h.Type == wire.Greeting:
-		err = l.greeted(p)
-	case l.phase == linkHello && h.Type == wire.Hello && h.IsResponse():
-		err = l.welcomed(h, p)
-	case l.phase == linkReady && h.IsResponse():
-		l.e.answered(l, h, p)
-	default:
-		err = fmt.Errorf("%w: unexpected %s", wire.ErrFrame, h.Type)
-	}
-	if err != nil {
-		l.conn.Fail(err)
-	}
-}
-
-func (l *link) greeted(p []byte) error {
-	var g wire.GreetingMessage
-	if err := wire.Unmarshal(p, &g); err != nil {
-		return err
-	}
-	v, err := wire.Pick(g.MinVersion, g.Version)
-	if err != nil {
-		return err
-	}
-	if len(g.Nonce) != wire.NonceSize || g.Member == "" {
-		return fmt.Errorf("%w: greeting of member %q with a nonce of %d bytes", wire.ErrFrame, g.Member, len(g.Nonce))
+// greeted implements sessionPeer.
+func (l *link) greeted(g *wire.GreetingMessage) error {
+	if g.Member == "" {
+		return fmt.Errorf("%w: greeting of a member without a name", wire.ErrFrame)
 	}
 	if o := l.e.otherLink(g.Member, l); o != nil && l.joining == nil {
 		return fmt.Errorf("replica %s is served at %s already", g.Member, o.addr)
@@ -351,7 +230,6 @@ func (l *link) greeted(p []byte) error {
 		l.e.byName[g.Member] = l
 	}
 	l.member = g.Member
-	l.theirs, l.version = g.Nonce, v
 	l.sayHello()
 	return nil
 }
@@ -366,15 +244,13 @@ func (l *link) sayHello() {
 	if l.version >= wire.BuildVersion {
 		m.Build = c.Build
 	}
-	if err := l.e.sendMessage(l.conn, &wire.Header{Type: wire.Hello, Epoch: epoch}, wire.Marshal(m)); err != nil {
-		l.conn.Fail(err)
-	}
-	l.phase, l.helloAt, l.heard = linkHello, l.e.now, l.e.now
+	l.helloAt = l.e.now
+	l.hello(epoch, &m)
 }
 
 // told handles the answer to a hello that promises nothing.
 func (l *link) told(r *wire.HelloReply) {
-	l.phase = linkProbed
+	l.phase = sessionProbed
 	_, im, _ := cutLast(r.PromisedTo, "@")
 	l.e.quorum.Told(quorum.Probed{Answer: l.answer(r), Promised: r.Promised, InstanceManager: im})
 }
@@ -397,31 +273,14 @@ func (l *link) answer(r *wire.HelloReply) quorum.Answer {
 
 // otherLink returns the link other than l that a member is reached by, nil if there is none.
 func (e *Engine) otherLink(member string, l *link) *link {
-	if o := e.byName[member]; o != nil && o != l && o.phase != linkClosed && o.mode != ERR {
+	if o := e.byName[member]; o != nil && o != l && o.phase != sessionClosed && o.mode != ERR {
 		return o
 	}
 	return nil
 }
 
-// sendMessage queues a frame with a small payload.
-func (e *Engine) sendMessage(conn *wire.Conn, h *wire.Header, p []byte) error {
-	b, ok := e.arena.GetReserved(len(p))
-	if !ok {
-		return fmt.Errorf("no buffer for %s", h.Type)
-	}
-	seg := loop.Seg{Buf: b, Len: int32(len(p))}
-	copy(e.arena.Seg(seg), p)
-	wire.Prepare(e.arena, h, seg)
-	conn.SendPayload(h, seg, wire.EncodeInHeadroom(e.arena, h, seg))
-	return nil
-}
-
-// welcomed handles the replica's answer to hello: it has promised the epoch and told its record.
-func (l *link) welcomed(h *wire.Header, p []byte) error {
-	var r wire.HelloReply
-	if err := wire.Unmarshal(p, &r); err != nil {
-		return err
-	}
+// welcomed implements sessionPeer: the replica has promised the epoch and told its record.
+func (l *link) welcomed(h *wire.Header, r *wire.HelloReply) error {
 	c := &l.e.cfg
 	if h.Code == block.Fenced && l.e.quorum.Phase() != quorum.Serving {
 		l.e.quorum.Outbid(r.Promised)
@@ -439,12 +298,12 @@ func (l *link) welcomed(h *wire.Header, p []byte) error {
 		return fmt.Errorf("replica %s was served at %s until now: try again", l.member, o.addr)
 	}
 	if l.probing {
-		l.told(&r)
+		l.told(r)
 		return nil
 	}
 	l.e.byName[l.member] = l
-	l.hello = r
-	l.phase = linkReady
+	l.said = *r
+	l.phase = sessionReady
 	l.confirmed(l.helloAt)
 	l.e.changed = true
 	if l.joining != nil {
@@ -452,8 +311,12 @@ func (l *link) welcomed(h *wire.Header, p []byte) error {
 		l.joining.ready()
 		return nil
 	}
+	if l.voting {
+		l.vote()
+		return nil
+	}
 	l.e.lastPromise = l.e.now
-	l.e.quorum.Answered(l.answer(&r))
+	l.e.quorum.Answered(l.answer(r))
 	return nil
 }
 
@@ -472,7 +335,7 @@ func (e *Engine) count(m Mode) int {
 func (e *Engine) mask(m Mode) uint32 {
 	var mask uint32
 	for _, l := range e.links {
-		if l != nil && l.mode == m && l.phase == linkReady {
+		if l != nil && l.mode == m && l.phase == sessionReady {
 			mask |= l.bit()
 		}
 	}

@@ -52,7 +52,7 @@ func (e *Engine) act(a *quorum.Action) {
 		for _, l := range e.links {
 			if l != nil {
 				l.mode, l.err, l.probing = Unknown, "", true
-				l.connect()
+				l.contact()
 			}
 		}
 	case quorum.Contact:
@@ -60,11 +60,11 @@ func (e *Engine) act(a *quorum.Action) {
 		for _, l := range e.links {
 			if l != nil {
 				l.mode, l.err, l.probing = Unknown, "", false
-				if l.phase == linkProbed {
+				if l.phase == sessionProbed {
 					l.sayHello()
 					continue
 				}
-				l.connect()
+				l.contact()
 			}
 		}
 	case quorum.WriteRecord:
@@ -73,6 +73,12 @@ func (e *Engine) act(a *quorum.Action) {
 		e.gatherUntil = clock.Never
 		e.leaseOver = e.lastPromise.Add(quorum.SuccessorWait(e.cfg.Lease))
 		e.event("waiting-for-lease", "", a.Reason)
+	case quorum.Announce:
+		follow, follows, epoch := e.cfg.Follow, a.Epoch, e.quorum.Epoch()
+		e.gatherUntil = clock.Never
+		e.op(loop.Op{Kind: loop.Call, Tag: loop.Tag(ownerWitness, 0), Fn: func() any {
+			return followed{continues: follow(follows, epoch)}
+		}})
 	case quorum.BeginServing:
 		e.gatherUntil = clock.Never
 		e.beginServing(a)
@@ -102,12 +108,21 @@ func (e *Engine) stop(reason string, fenced bool) {
 			j.abort(reason)
 		}
 		l.again = false
-		l.close()
+		l.hangUp()
 	}
+	e.dropClosed() // whoever waits for the set finds nobody to ask
 	e.succeeded(fmt.Errorf("%w: %s", ErrState, reason))
 }
 
+// followed is the answer of Config.Follow.
+type followed struct{ continues bool }
+
 func (e *Engine) witnessDone(d *loop.Done) {
+	if f, ok := d.Value.(followed); ok {
+		e.continues = f.continues
+		e.quorum.Announced()
+		return
+	}
 	r, ok := d.Value.(witnessResult)
 	switch {
 	case !ok:
@@ -135,12 +150,13 @@ func recordFrom(m *wire.RecordMessage) quorum.Record {
 }
 
 func (e *Engine) recordMessage(r quorum.Record) *wire.RecordMessage {
-	return &wire.RecordMessage{VolumeUUID: e.cfg.VolumeUUID, Epoch: r.Epoch, Generation: r.Generation, Members: r.Members, Replaces: r.Replaces, Agreed: r.Agreed}
+	return &wire.RecordMessage{VolumeUUID: e.cfg.VolumeUUID, Epoch: r.Epoch, Generation: r.Generation, Members: r.Members, Replaces: r.Replaces, Agreed: r.Agreed,
+		Accepted: r.Accepted}
 }
 
 func (e *Engine) writeRecord(member string, rec quorum.Record) {
 	l := e.byName[member]
-	if l == nil || l.phase != linkReady {
+	if l == nil || l.phase != sessionReady {
 		e.quorum.Failed(member)
 		return
 	}
@@ -156,6 +172,7 @@ func (e *Engine) writeRecord(member string, rec quorum.Record) {
 // beginServing makes the committed members RW and everybody else ERR: they hold stale or no data and come back through
 // a rebuild. Regions that were dirty when the last engine ended are compared before anything is served.
 func (e *Engine) beginServing(a *quorum.Action) {
+	e.voted()
 	dirty, all := map[uint32]bool{}, false
 	for _, l := range e.links {
 		if l == nil || l.mode == ERR {
@@ -166,13 +183,13 @@ func (e *Engine) beginServing(a *quorum.Action) {
 			continue
 		}
 		l.mode = RW
-		if l.hello.Rebuilding {
+		if l.said.Rebuilding {
 			e.finishCopy(l)
 		}
-		for _, r := range l.hello.Dirty {
+		for _, r := range l.said.Dirty {
 			dirty[r] = true
 		}
-		all = all || l.hello.DirtyAll
+		all = all || l.said.DirtyAll
 	}
 	if a.Reason != "" {
 		e.event("data-loss-accepted", "", a.Reason)
@@ -197,6 +214,7 @@ func (e *Engine) finishCopy(l *link) {
 
 // committed releases what waited for the set to be agreed, and promotes a joiner.
 func (e *Engine) committed(a *quorum.Action) {
+	e.voted()
 	for _, m := range a.Members {
 		l := e.byName[m]
 		if l == nil || l.mode != WO {
@@ -213,7 +231,7 @@ func (e *Engine) committed(a *quorum.Action) {
 	}
 	e.event("members", "", a.Record.String())
 	e.releaseHeld()
-	e.settled()
+	e.dropClosed()
 }
 
 // serve opens the volume for requests.

@@ -44,11 +44,11 @@ func (e *Engine) startPurge(m PurgeSnapshots) {
 }
 
 // purgeMore asks every replica that waits for it for its next piece. It is called at the end of every step; a purge pauses
-// while the chains are changed or copied.
+// while the chains are changed or copied, and while a drop is open: who was lost may lack the marks of what is merged.
 func (e *Engine) purgeMore() {
 	e.resumePurge()
 	p := e.purge
-	if p == nil || e.leaving != nil || e.changing != "" || e.frozen > 0 || e.stopping != nil || e.rebuilding() != nil {
+	if p == nil || e.leaving != nil || e.changing != "" || e.frozen > 0 || e.stopping != nil || e.rebuilding() != nil || e.dropOpen() {
 		return
 	}
 	if e.fatal != "" {
@@ -57,7 +57,7 @@ func (e *Engine) purgeMore() {
 	}
 	left := 0
 	for _, l := range e.links {
-		if l == nil || l.mode != RW || l.phase != linkReady || l.purge == nil || !l.purge.Running {
+		if l == nil || l.mode != RW || l.phase != sessionReady || l.purge == nil || !l.purge.Running {
 			continue
 		}
 		left++

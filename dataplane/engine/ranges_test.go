@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"fmt"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -79,8 +80,8 @@ func TestRangeLocksFollowTheRule(t *testing.T) {
 			k.unlock(r.off, r.n, r.write)
 			m.check(t)
 		}
-		if len(k.active)+len(k.waiting) != 0 {
-			t.Fatalf("%d active, %d waiting at the end", len(k.active), len(k.waiting))
+		if k.root != nil {
+			t.Fatalf("left at the end: %+v", *k.root)
 		}
 	})
 }
@@ -97,8 +98,8 @@ func TestRangeLocksBearGrantsThatEndAtOnce(t *testing.T) {
 		})
 	}
 	k.unlock(0, 4096, true)
-	if len(order) != 5 || len(k.active)+len(k.waiting) != 0 {
-		t.Fatalf("granted %v, %d active, %d waiting", order, len(k.active), len(k.waiting))
+	if len(order) != 5 || k.root != nil {
+		t.Fatalf("granted %v, left %v", order, k.root)
 	}
 	for i, got := range order {
 		if got != i {
@@ -116,4 +117,52 @@ func TestUnlockOfWhatIsNotLockedPanics(t *testing.T) {
 	var k rangeLocks
 	k.lock(0, 4096, true, func() {})
 	k.unlock(0, 4096, false)
+}
+
+// A trim of 4 GiB is 1,024 ranges, several at once are as many times that. Each lock looks at what it overlaps, not at all there are.
+func TestRangeLocksLookAtWhatOverlaps(t *testing.T) {
+	var k rangeLocks
+	const n = 1 << 14
+	for i := range int64(n) {
+		k.lock(i*zeroWindow, zeroWindow, true, func() {})
+	}
+	depth := func() int {
+		var deep func(r *lockedRange) int
+		deep = func(r *lockedRange) int {
+			if r == nil {
+				return 0
+			}
+			return 1 + max(deep(r.left), deep(r.right))
+		}
+		return deep(k.root)
+	}()
+	// A treap of 16,384 nodes is about 2 × 1.39 × log2 n deep at most; a list would be 16,384.
+	if depth > 60 {
+		t.Errorf("%d ranges in order make a tree of depth %d", n, depth)
+	}
+	granted := false
+	k.lock(7*zeroWindow, 4096, false, func() { granted = true })
+	if granted {
+		t.Error("a read was let into a range that is being trimmed")
+	}
+	k.unlock(7*zeroWindow, zeroWindow, true)
+	if !granted {
+		t.Error("the read waits for a range that is free")
+	}
+}
+
+func BenchmarkRangeLocks(b *testing.B) {
+	for _, n := range []int64{1, 128, 1 << 14} {
+		b.Run(fmt.Sprint(n), func(b *testing.B) {
+			var k rangeLocks
+			for i := range n {
+				k.lock(i<<20, 4096, true, func() {})
+			}
+			b.ReportAllocs()
+			for i := int64(0); b.Loop(); i++ {
+				k.unlock(i%n<<20, 4096, true)
+				k.lock(i%n<<20, 4096, true, func() {})
+			}
+		})
+	}
 }

@@ -6,7 +6,6 @@ import (
 	"slices"
 
 	"ankole.storage/block"
-	"ankole.storage/clock"
 	"ankole.storage/dataplane/quorum"
 	"ankole.storage/dataplane/rebuild"
 	"ankole.storage/dataplane/wire"
@@ -14,7 +13,7 @@ import (
 
 // rebuildJob brings one replica to RW while the volume is in use.
 type rebuildJob struct {
-	e      *Engine
+	copying
 	target *link
 	// source is nil while another one is being looked for; tried are those that have failed.
 	source *link
@@ -22,18 +21,11 @@ type rebuildJob struct {
 	// shape is what the source's chain was at the beginning: whoever takes over must have the same.
 	shape *wire.ChainDescription
 	// same: source and target can differ in known regions only.
-	same    bool
-	plan    *rebuild.Plan
-	running int
-	listing bool
-	stage   rebuildStage
-	dead    bool
-	status  *Rebuild
-	reply   func(error)
-	// again are ranges whose comparison at the end has to be repeated with another source.
-	again [][2]int64
-	// paceAt is when the next piece may begin, by the bandwidth budget.
-	paceAt clock.Ticks
+	same   bool
+	stage  rebuildStage
+	dead   bool
+	status *Rebuild
+	reply  func(error)
 }
 
 type rebuildStage uint8
@@ -42,35 +34,38 @@ const (
 	stageConnecting rebuildStage = iota
 	stageSurveying
 	stagePreparing
-	stageCopying
-	stageVerifying
+	stageCopying // and comparing
 	stageFinishing
 	stageJoining
 )
 
 // addReplica admits the replica at addr. It answers as soon as the rebuild is under way or cannot begin.
 func (e *Engine) addReplica(addr string, reply func(error)) {
+	if err := e.leavingReason(); err != nil {
+		reply(err)
+		return
+	}
 	if !e.serving {
 		reply(fmt.Errorf("volume is not serving yet: %s", e.why()))
 		return
 	}
-	for _, l := range e.links {
-		if l == nil || l.addr != addr {
-			continue
-		}
+	before := e.linkAt(addr)
+	if l := before; l != nil {
 		if l.mode == RW || l.mode == WO || l.joining != nil {
 			reply(nil)
 			return
 		}
-		if l.phase != linkClosed || l.conn != nil {
+		if l.phase != sessionClosed || l.conn != nil {
 			reply(fmt.Errorf("replica %s is being closed: try again", addr))
 			return
 		}
-		e.forget(l)
 	}
 	if e.quorum.Holding() {
 		// The replica may still be a member: its copy is worth keeping until the set without it is agreed.
 		reply(fmt.Errorf("%w: %s", ErrState, e.why()))
+		if before == nil {
+			e.voterAt(addr)
+		}
 		return
 	}
 	if e.importing != nil {
@@ -85,16 +80,30 @@ func (e *Engine) addReplica(addr string, reply func(error)) {
 		reply(fmt.Errorf("replica %s is being rebuilt: one at a time", e.rebuilding().target.addr))
 		return
 	}
-	if len(e.links) >= maxLinks {
+	if e.freePlace(before) < 0 {
 		reply(fmt.Errorf("the engine has %d replicas already", maxLinks))
 		return
 	}
+	if before != nil {
+		e.forget(before)
+	}
 	l := e.newLink(addr)
-	j := &rebuildJob{e: e, target: l, reply: reply, status: &Rebuild{State: "in_progress", Running: true}}
+	j := &rebuildJob{target: l, reply: reply, status: &Rebuild{State: "in_progress", Running: true}}
+	j.copying = copying{e: e, work: j}
 	l.joining = j
 	l.rebuild = j.status
-	l.connect()
+	l.contact()
 	e.changed = true
+}
+
+// linkAt returns the link to an address, nil if there is none.
+func (e *Engine) linkAt(addr string) *link {
+	for _, l := range e.links {
+		if l != nil && l.addr == addr {
+			return l
+		}
+	}
+	return nil
 }
 
 func (e *Engine) rebuilding() *rebuildJob {
@@ -147,7 +156,7 @@ func (j *rebuildJob) ready() {
 		return
 	}
 	j.answer(nil)
-	if j.e.settledFiles() {
+	if j.e.filesAtRest() {
 		j.survey() // otherwise rebuildMore does it
 	}
 }
@@ -157,7 +166,7 @@ func (j *rebuildJob) survey() {
 	j.stage = stagePreparing
 	asked := []*link{j.target}
 	for _, l := range j.e.links {
-		if l != nil && l.mode == RW && l.phase == linkReady {
+		if l != nil && l.mode == RW && l.phase == sessionReady {
 			asked = append(asked, l)
 		}
 	}
@@ -176,18 +185,23 @@ func (j *rebuildJob) survey() {
 }
 
 // base is the content that the target still has, but for what its own marks say: that of the record it holds, or of the one
-// it held when an earlier attempt made it void. Without one nothing is known about it.
+// it held when an earlier attempt made it void, or when it stored one that replaces it. Without one nothing is known about it.
 func (j *rebuildJob) base(r *wire.ControlReply) (ref wire.RecordRef, structure []byte, known bool) {
-	h := &j.target.hello
+	h := &j.target.said
 	switch {
 	case h.DirtyAll || j.e.doubted[j.target.member]:
 		return ref, nil, false
-	case h.Record != nil && h.Record.Generation > 0:
+	case j.target.named():
 		return wire.RecordRef{Epoch: h.Record.Epoch, Generation: h.Record.Generation}, r.Chain.Structure, h.Record.VolumeUUID == j.e.cfg.VolumeUUID
 	case r.Absent != nil:
 		return r.Absent.Since, r.Absent.Structure, true
 	}
 	return ref, nil, false
+}
+
+// named reports whether the replica's own record names it: then nothing has become of its content since.
+func (l *link) named() bool {
+	return l.said.Record != nil && slices.Contains(l.said.Record.Members, l.member)
 }
 
 // choose takes the source: one whose account of the target's absence begins where the target's content stands, of these the
@@ -244,17 +258,17 @@ func (j *rebuildJob) prepare(from, to *wire.ControlReply) {
 	if to.Chain.Branches == nil || from.Chain.Branches == nil {
 		j.shape.Branches = nil // one of the two is older than they are: what is off the live chain is not brought over
 	}
-	h := &j.target.hello
-	source, target := side(from, true), side(to, h.Record == nil || h.Record.Generation == 0)
+	h := &j.target.said
+	source, target := side(from, true), side(to, !j.target.named())
 	target.Blank = h.Blank
 	a := rebuild.Arrange(source, target, j.same)
 	j.status.Delta = j.same && a.Delta()
 	layers := make([]rebuild.Layer, len(j.shape.Layers))
 	for i, l := range j.shape.Layers {
-		layers[i] = rebuild.Layer{Mode: a.Modes[i], Size: l.Size, Allocated: l.Allocated}
+		layers[i] = rebuild.Layer{Mode: a.Modes[i], Size: l.Size, Allocated: l.Allocated, Removed: l.Removed}
 	}
 	for i, l := range j.shape.Branches {
-		layers = append(layers, rebuild.Layer{Mode: a.Branches[i], Size: l.Size, Allocated: l.Allocated, Branch: true})
+		layers = append(layers, rebuild.Layer{Mode: a.Branches[i], Size: l.Size, Allocated: l.Allocated, Branch: true, Removed: l.Removed})
 	}
 	j.plan = rebuild.New(j.e.size, layers, !j.status.Delta)
 	j.e.event("rebuilding", j.target.addr, fmt.Sprintf("from %s, layers %v, branches %v", j.source.addr, a.Modes, a.Branches))
@@ -348,9 +362,7 @@ func (j *rebuildJob) tookAlone(off, n int64) {
 		return
 	}
 	j.plan.Again(off, n)
-	if j.stage == stageVerifying {
-		j.stage = stageCopying
-	}
+	j.verifying = false
 }
 
 // finish makes the target complete on its disk, then proposes it as a member.
@@ -376,17 +388,20 @@ func (e *Engine) sourceLost(l *link) {
 	j.takeOver("it was lost")
 }
 
-// takeOver goes on with another source. What was copied stays: the replicas of a volume hold the same.
+// takeOver goes on with another source. Layers that are complete stay: the replicas of a volume read the same there.
 func (j *rebuildJob) takeOver(reason string) {
 	old := j.source
 	j.tried |= old.bit()
 	j.source = nil
 	for _, l := range j.e.links {
-		if l == nil || l.mode != RW || l.phase != linkReady || j.tried&l.bit() != 0 {
+		if l == nil || l.mode != RW || l.phase != sessionReady || j.tried&l.bit() != 0 {
 			continue
 		}
 		if j.stage < stageCopying {
 			break // nothing was copied yet: beginning again costs nothing
+		}
+		if !j.verifying {
+			j.plan.TakeOver()
 		}
 		j.e.event("source-replaced", j.target.addr, fmt.Sprintf("%s follows %s: %s", l.addr, old.addr, reason))
 		j.e.control(l, &wire.ControlRequest{Describe: &wire.DescribeRequest{Branches: true}}, func(code block.Code, r *wire.ControlReply) {

@@ -16,6 +16,14 @@ func (e *Engine) reconcile(done func()) { e.reconcileRound(0, done) }
 
 func (e *Engine) reconcileRound(round int, done func()) {
 	e.describeAll(func(all []*link, views []view) {
+		switch {
+		case e.fatal != "" || e.stopped:
+			return
+		case e.dropOpen():
+			// Those that are left are asked again when they are agreed: a repair is a step of a change like any other.
+			e.whenNoDropIsOpen(func() { e.reconcileRound(round, done) })
+			return
+		}
 		if len(all) == 0 {
 			done() // the last one was lost meanwhile; whoever waits is told so
 			return

@@ -1,13 +1,12 @@
 package engine
 
 import (
-	"bytes"
 	"fmt"
+	"maps"
 	"math/bits"
 	"slices"
 
 	"ankole.storage/block"
-	"ankole.storage/dataplane/loop"
 	"ankole.storage/dataplane/wire"
 )
 
@@ -26,6 +25,9 @@ type resync struct {
 	copied  int64
 }
 
+// allRegions is more than a replica's log can name: one that is asked to mark so many regions marks every one.
+const allRegions = 1024 + 1
+
 // startResync compares the marked regions and then serves.
 func (e *Engine) startResync(dirty map[uint32]bool) {
 	r := &resync{}
@@ -41,14 +43,33 @@ func (e *Engine) startResync(dirty map[uint32]bool) {
 		r.pieces = nil
 	}
 	e.resync = r
-	if len(r.pieces) > 0 {
-		e.event("comparing", "", fmt.Sprintf("%d dirty regions", len(dirty)))
+	if len(r.pieces) == 0 {
+		e.resyncMore()
+		return
 	}
-	e.resyncMore()
+	e.event("comparing", "", fmt.Sprintf("%d dirty regions", len(dirty)))
+	e.markEverywhere(slices.Sorted(maps.Keys(dirty)))
 }
 
+// markEverywhere gives every replica the marks of all before anything is compared. A replica can lack one whose region is then
+// written there: the region would be on its account of no absent member, and no longer be compared if this start is interrupted
+// and whoever had the mark is lost.
+func (e *Engine) markEverywhere(regions []uint32) {
+	t := e.dirty.message(e, regions[:min(len(regions), allRegions)])
+	e.internal(t, e.mask(RW), func(t *task) {
+		e.dropEach(t.full|t.bad, "cannot mark dirty regions: "+t.code.String())
+		e.freeOf(t)
+		e.resyncMore()
+	})
+}
+
+// resyncMore keeps pieces under way, until none is left or one replica only: a start whose last replica is lost ends as it does while it
+// serves.
 func (e *Engine) resyncMore() {
 	r := e.resync
+	if bits.OnesCount32(e.mask(RW)) < 2 {
+		r.pieces = nil // there is nothing to compare with any more
+	}
 	for r.running < resyncWidth && len(r.pieces) > 0 {
 		off := r.pieces[0]
 		r.pieces = r.pieces[1:]
@@ -76,32 +97,13 @@ func (e *Engine) resyncEnd() {
 	e.internal(t, e.mask(RW), func(t *task) {
 		e.dropEach(t.full|t.bad, "flush failed: "+t.code.String())
 		e.freeOf(t)
-		e.whenSettled(func() {
+		e.whenNoDropIsOpen(func() {
 			e.controlAll(&wire.ControlRequest{ClearDirty: &wire.ClearDirty{Keep: []uint32{}}}, "cannot clear dirty regions", func(bool) {
 				e.resync = nil
 				e.serve()
 			})
 		})
 	})
-}
-
-// whenSettled calls f when no drop is open any more, at once if none is or if no replica is left that could agree to one.
-func (e *Engine) whenSettled(f func()) {
-	e.onSettled = append(e.onSettled, f)
-	e.settled()
-}
-
-// settled continues what waits for the set of replicas to be agreed.
-func (e *Engine) settled() {
-	if e.quorum.Holding() && e.count(RW) > 0 {
-		return
-	}
-	fs := e.onSettled
-	e.onSettled = nil
-	for _, f := range fs {
-		f()
-	}
-	e.dirty.agreed(e)
 }
 
 // compare asks every RW replica for the hash of one piece.
@@ -116,10 +118,10 @@ func (e *Engine) compare(off int64) {
 	})
 }
 
-// believed chooses whose content is taken among the links in mask: the first that kept its power, else the first.
-func (e *Engine) believed(mask uint32) uint32 {
+// resyncSource chooses whose content is taken among the links in mask: the first that kept its power, else the first.
+func (e *Engine) resyncSource(mask uint32) uint32 {
 	for _, l := range e.links {
-		if l != nil && mask&l.bit() != 0 && !l.hello.PowerLost {
+		if l != nil && mask&l.bit() != 0 && !l.said.PowerLost {
 			return l.bit()
 		}
 	}
@@ -128,45 +130,27 @@ func (e *Engine) believed(mask uint32) uint32 {
 
 // equalise copies the piece from one replica to those that differ from it.
 func (e *Engine) equalise(off, n int64, sums map[uint32][]byte) {
-	var told, differ uint32
+	var told uint32
 	for bit := range sums {
 		told |= bit & e.mask(RW)
 	}
-	src := e.believed(told)
-	for m := told; m != 0; m &= m - 1 {
-		if bit := m & -m; !bytes.Equal(sums[bit], sums[src]) {
-			differ |= bit
-		}
-	}
+	src := e.resyncSource(told)
+	differ := others(sums, src) & told
 	if differ == 0 {
 		e.resyncNext()
 		return
 	}
-	b, ok := e.arena.GetReserved(int(n))
-	if !ok {
-		e.dropEach(differ, "no buffer to compare")
-		e.resyncNext()
-		return
-	}
-	rd := e.newTask(wire.Read)
-	rd.off, rd.n, rd.seg, rd.bounce = off, n, loop.Seg{Buf: b, Len: int32(n)}, true
-	e.internal(rd, src, func(rd *task) {
-		if rd.ok == 0 {
-			// The source failed and was dropped: compare the rest again.
-			e.dropEach(src, "cannot read: "+rd.code.String())
-			e.freeOf(rd)
-			e.compare(off)
-			return
-		}
-		wr := e.newTask(wire.Write)
-		wr.off, wr.n, wr.seg, wr.bounce = off, n, rd.seg, true
-		rd.bounce = false
-		e.freeOf(rd)
-		e.resync.copied += n * int64(bits.OnesCount32(differ))
-		e.internal(wr, differ&e.mask(RW), func(wr *task) {
-			e.dropEach(wr.full|wr.bad, "cannot be made identical: "+wr.code.String())
-			e.freeOf(wr)
+	e.transfer(&transfer{off: off, n: n, from: e.linkOf(src),
+		to: func() uint32 { return differ & e.mask(RW) },
+		done: func(r transferred) {
+			if r.read != block.OK {
+				// The source failed and is dropped: compare the rest again.
+				e.dropEach(src, "cannot read: "+r.read.String())
+				e.compare(off)
+				return
+			}
+			e.resync.copied += n * int64(bits.OnesCount32(r.to))
+			e.dropEach(r.failed(), "cannot be made identical: "+r.write.String())
 			e.resyncNext()
-		})
-	})
+		}})
 }

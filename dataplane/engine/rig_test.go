@@ -1,6 +1,7 @@
 package engine_test
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -48,6 +49,10 @@ type rig struct {
 	giving *giving
 	// purgeBefore: the engine before was at a purge.
 	purgeBefore bool
+	// follow is the engine's Config.Follow.
+	follow func(follows, epoch uint64) bool
+	// memory is the engine's; 0 means plenty.
+	memory int
 }
 
 func newRig(t *testing.T, replicas int, size int64) *rig {
@@ -70,7 +75,7 @@ func (g *rig) launch() {
 	if g.uuid == "" {
 		g.uuid = volumeUUID
 	}
-	g.arena = loop.NewArena(128 << 20)
+	g.arena = loop.NewArena(cmp.Or(g.memory, 128<<20))
 	g.t.Cleanup(func() { _ = g.arena.Close() })
 	g.proc = g.w.Spawn("engine", g.arena, nil)
 	addrs := slices.Clone(g.real)
@@ -78,7 +83,7 @@ func (g *rig) launch() {
 		addrs = append(addrs, f.addr())
 	}
 	core := engine.New(engine.Config{VolumeName: "v", VolumeUUID: g.uuid, Instance: "e", InstanceManager: "im", Secret: secret, Size: g.size,
-		Replicas: addrs, ReplicaTimeout: replicaTimeout, NoReplicaTimeout: noReplicaTimeout, Arena: g.arena, Witness: &g.witness, Purge: g.purgeBefore,
+		Replicas: addrs, ReplicaTimeout: replicaTimeout, NoReplicaTimeout: noReplicaTimeout, Arena: g.arena, Witness: &g.witness, Purge: g.purgeBefore, Follow: g.follow,
 		Nonce:   func() []byte { g.nonces++; return fmt.Appendf(nil, "%08d76543210", g.nonces) },
 		OnState: func(s engine.State) { g.state = s },
 		Event:   func(e engine.Event) { g.events = append(g.events, fmt.Sprintf("%s %s %s", e.Name, e.Replica, e.Text)) }})
@@ -177,23 +182,29 @@ func (f *front) Start(out *[]loop.Op) {
 }
 
 func (f *front) Handle(_ clock.Ticks, _ *loop.Done, reqs *[]frontend.Request, out *[]loop.Op) {
-	for _, c := range f.queue {
-		f.next++
-		c.req.ID = f.next
+	f.Resume(reqs, out)
+	if !f.stop {
+		f.Start(out)
+	}
+}
+
+// Resume implements frontend.Resumer: calls wait for memory in their order.
+func (f *front) Resume(reqs *[]frontend.Request, _ *[]loop.Op) {
+	for len(f.queue) > 0 {
+		c := f.queue[0]
 		if c.data != nil {
 			b, ok := f.arena.Get(len(c.data))
 			if !ok {
-				panic("arena too small for the test")
+				return
 			}
 			c.req.Buf = b
 			copy(f.arena.Bytes(b), c.data)
 		}
+		f.next++
+		c.req.ID = f.next
 		f.open[f.next] = c
 		*reqs = append(*reqs, c.req)
-	}
-	f.queue = nil
-	if !f.stop {
-		f.Start(out)
+		f.queue = f.queue[1:]
 	}
 }
 
@@ -210,6 +221,9 @@ func (f *front) Complete(id uint64, code block.Code, _ *[]loop.Op) {
 		f.arena.Release(c.req.Buf)
 	}
 	c.done, c.code = true, code
+	if len(f.queue) > 0 {
+		f.signal.Raise()
+	}
 }
 
 func (f *front) SetSize(int64, *[]loop.Op) {}

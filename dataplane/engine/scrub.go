@@ -3,7 +3,6 @@ package engine
 import (
 	"fmt"
 	"maps"
-	"math/bits"
 	"slices"
 
 	"ankole.storage/block"
@@ -132,7 +131,11 @@ const (
 )
 
 func (e *Engine) startScrub(m Scrub) {
-	switch err := e.unavailable(); {
+	err := e.leavingReason()
+	if err == nil {
+		err = e.unavailable()
+	}
+	switch {
 	case e.scrub != nil && e.scrub.hash != nil:
 		m.Reply(fmt.Errorf("%w: the checksum of snapshot %s is being computed; try again", ErrState, e.scrub.hash.Snapshot))
 		return
@@ -176,7 +179,7 @@ func (e *Engine) startScrub(m Scrub) {
 	})
 }
 
-func (e *Engine) firstRW() *link { return e.links[bits.TrailingZeros32(e.mask(RW))] }
+func (e *Engine) firstRW() *link { return e.linkOf(e.mask(RW)) }
 
 // oldestFirst orders the snapshots of all branches so that each comes after what it is based on.
 func oldestFirst(layers []wire.Layer) (names []string) {
@@ -334,7 +337,7 @@ func (j *scrubJob) finished() {
 
 func (e *Engine) withMode(m Mode) (out []*link) {
 	for _, l := range e.links {
-		if l != nil && l.mode == m && l.phase == linkReady {
+		if l != nil && l.mode == m && l.phase == sessionReady {
 			out = append(out, l)
 		}
 	}

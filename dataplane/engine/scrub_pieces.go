@@ -6,7 +6,6 @@ import (
 	"slices"
 
 	"ankole.storage/block"
-	"ankole.storage/dataplane/loop"
 	"ankole.storage/dataplane/wire"
 )
 
@@ -96,7 +95,7 @@ func (j *scrubJob) sums(off, n int64, done func(copies []copyOf)) {
 	j.e.askHashes(t, j.mask(j.members), func(t *task, sums map[uint32][]byte) {
 		j.waiting--
 		j.e.freeOf(t)
-		if slices.ContainsFunc(j.members, func(l *link) bool { return l.phase != linkReady }) {
+		if slices.ContainsFunc(j.members, func(l *link) bool { return l.phase != sessionReady }) {
 			return // a replica was lost; the next step begins again
 		}
 		copies := make([]copyOf, len(j.members))
@@ -177,40 +176,26 @@ func (j *scrubJob) repair(off, n int64, copies []copyOf, where []string, d decis
 				Text: condition(&copies[i]) + where[i] + "; not repaired from " + source.addr + ": " + text})
 		}
 	}
-	b, ok := e.arena.GetReserved(int(n))
-	if !ok {
-		failed("no buffer")
-		return
-	}
-	rd := j.task(wire.Read, off, n)
-	rd.seg, rd.bounce = loop.Seg{Buf: b, Len: int32(n)}, true
 	j.waiting++
-	e.internal(rd, j.mask([]*link{source}), func(rd *task) {
-		if rd.ok == 0 {
+	e.transfer(&transfer{off: off, n: n, view: true, from: source,
+		to: func() uint32 { return j.mask(targets) },
+		done: func(r transferred) {
 			j.waiting--
-			failed("it cannot be read: " + rd.code.String())
-			e.freeOf(rd)
-			return
-		}
-		wr := j.task(wire.Write, off, n)
-		wr.seg, wr.bounce, rd.bounce = rd.seg, true, false
-		e.freeOf(rd)
-		e.internal(wr, j.mask(targets), func(wr *task) {
-			j.waiting--
-			text := wr.code.String()
-			e.freeOf(wr)
+			if r.read != block.OK {
+				failed("it cannot be read: " + r.read.String())
+				return
+			}
 			j.sums(off, n, func(after []copyOf) {
 				for _, i := range d.repair {
 					f := Finding{Replica: j.members[i].addr, Snapshot: j.name, Off: off, Len: n, Repaired: bytes.Equal(after[i].sum, copies[d.source].sum)}
 					f.Text = condition(&copies[i]) + where[i] + "; repaired from " + source.addr
 					if !f.Repaired {
-						f.Text = condition(&copies[i]) + where[i] + "; not repaired from " + source.addr + ": " + text
+						f.Text = condition(&copies[i]) + where[i] + "; not repaired from " + source.addr + ": " + r.write.String()
 					}
 					j.find(f)
 				}
 			})
-		})
-	})
+		}})
 }
 
 // find notes damage.
@@ -236,7 +221,7 @@ func (j *scrubJob) find(f Finding) {
 
 // hashMore asks the members for the next piece of computing their checksums, until all are done.
 func (j *scrubJob) hashMore() {
-	j.members = slices.DeleteFunc(slices.Clone(j.members), func(l *link) bool { return l.mode != RW || l.phase != linkReady })
+	j.members = slices.DeleteFunc(slices.Clone(j.members), func(l *link) bool { return l.mode != RW || l.phase != sessionReady })
 	if len(j.members) == 0 {
 		j.hashed()
 		return

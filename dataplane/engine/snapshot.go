@@ -2,6 +2,7 @@ package engine
 
 import (
 	"fmt"
+	"strings"
 
 	"ankole.storage/block"
 	"ankole.storage/dataplane/wire"
@@ -27,8 +28,22 @@ type (
 	}
 )
 
+// ownLabels is how labels begin by which a start knows what an engine was about. A user's snapshot with one of them could be given up
+// then, or taken for the end of an import.
+const ownLabels = "ankole-"
+
 func (e *Engine) takeSnapshot(m TakeSnapshot) {
-	e.change(&change{what: "snapshot " + m.Request.Name, between: true, check: true, mends: true, request: &wire.ControlRequest{Snapshot: &m.Request},
+	err := m.Request.Check()
+	for k := range m.Request.Labels {
+		if err == nil && strings.HasPrefix(k, ownLabels) {
+			err = fmt.Errorf("%w: label %.128q: labels that begin with %q are the engine's own; choose another one", block.Invalid, k, ownLabels)
+		}
+	}
+	if err != nil {
+		m.Reply(err)
+		return
+	}
+	e.change(&change{what: "snapshot " + m.Request.Name, between: true, check: true, repairs: true, request: &wire.ControlRequest{Snapshot: &m.Request},
 		made: e.refreshSnapshots, done: func(err error) { e.whenAgreed(m.Reply, err) }})
 }
 

@@ -2,6 +2,8 @@ package engine_test
 
 import (
 	"errors"
+	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -170,4 +172,36 @@ func TestPurgePausesForARebuild(t *testing.T) {
 		f.pieces = 0
 	}
 	g.until("purged", func() bool { return !g.purging() })
+}
+
+// A snapshot with labels that no description has room for is refused, and harms nobody.
+func TestLongLabelsAreRefused(t *testing.T) {
+	g := newScrubRig(t, 2)
+	for i, n := range []int{300 << 10, 300 << 10, 300 << 10, 2 << 20} {
+		err := g.ask(func(reply func(error)) any {
+			return engine.TakeSnapshot{Request: wire.SnapshotRequest{Name: fmt.Sprint("s", i), UserCreated: true, Labels: map[string]string{"a": strings.Repeat("x", n)}},
+				Reply: reply}
+		})
+		if !errors.Is(err, block.Invalid) {
+			t.Fatalf("labels of %d bytes: %v\n%s", n, err, strings.Join(g.events, "\n"))
+		}
+	}
+	g.snapshot("c")
+	g.expectModes("r0=RW r1=RW")
+}
+
+// A start gives up a snapshot with the label of an interrupted revert, and takes one with that of an import for its end. So a user's
+// snapshot has neither.
+func TestLabelsOfTheEngineAreRefused(t *testing.T) {
+	g := newScrubRig(t, 2)
+	for _, label := range []string{"ankole-revert", "ankole-import", "ankole-"} {
+		err := g.ask(func(reply func(error)) any {
+			return engine.TakeSnapshot{Request: wire.SnapshotRequest{Name: "s", UserCreated: true, Labels: map[string]string{label: "c"}}, Reply: reply}
+		})
+		if !errors.Is(err, block.Invalid) {
+			t.Errorf("label %s: %v", label, err)
+		}
+	}
+	g.snapshot("c")
+	g.expectModes("r0=RW r1=RW")
 }

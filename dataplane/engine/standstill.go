@@ -19,7 +19,11 @@ const (
 // again drops a dead replica all the same.
 func (e *Engine) afterStandstill() {
 	timeout := e.cfg.ReplicaTimeout
-	if e.wakeAt == clock.Never || e.now.Sub(e.wakeAt) < timeout/standstillParts || e.now < e.nextGrace {
+	if e.wakeAt == clock.Never || e.now.Sub(e.wakeAt) < timeout/standstillParts {
+		return
+	}
+	e.stoodStill = e.now
+	if e.now < e.nextGrace {
 		return
 	}
 	e.nextGrace = e.now.Add(timeout)

@@ -28,7 +28,9 @@ type State struct {
 	Options   Options
 	// RebuildBudget bounds what rebuilds send, in bytes per second, 0 for no bound.
 	RebuildBudget int64
-	// Torn counts regions of the dirty log in which a write has failed, so that replicas may differ until they are mended.
+	// Log tells how often the dirty log was too small.
+	Log LogUse
+	// Torn counts regions of the dirty log in which a write has failed, so that replicas may differ until they are repaired.
 	Torn int
 	// Reason says why nothing is served, or why requests wait; empty otherwise.
 	Reason string
@@ -92,6 +94,7 @@ const HeadName = "volume-head"
 func (e *Engine) state() State {
 	s := State{Size: e.agreedSize, Expansion: e.expansion, Options: e.options, RebuildBudget: e.rebuildBudget, Serving: e.serving, Epoch: e.quorum.Epoch(), Record: e.quorum.Record(),
 		Counters: e.counters, Snapshots: e.snapshots, Reason: e.why(), Fatal: e.fatal != "", Fenced: e.fenced}
+	s.Log = e.dirty.use
 	s.Torn = len(e.dirty.tornRegions())
 	s.Scrub = e.scrubbed.clone()
 	for _, h := range e.hashes {
@@ -150,12 +153,12 @@ func (e *Engine) refreshSnapshots() { e.refreshThen(func(error) {}) }
 // refreshThen does so and replies when the state has the answer.
 func (e *Engine) refreshThen(reply func(error)) {
 	e.sizesAt, e.sizesWrites = e.now, e.counters.Writes
-	if e.leaving != nil && e.leaving.stage != leaveSettling {
+	if e.leaving != nil && e.leaving.stage != leaveWaiting {
 		reply(fmt.Errorf("%w: the volume is being handed over", ErrState))
 		return
 	}
 	for _, l := range e.links {
-		if l == nil || l.mode != RW || l.phase != linkReady {
+		if l == nil || l.mode != RW || l.phase != sessionReady {
 			continue
 		}
 		e.control(l, &wire.ControlRequest{Describe: &wire.DescribeRequest{}}, func(code block.Code, r *wire.ControlReply) {

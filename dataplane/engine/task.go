@@ -1,7 +1,6 @@
 package engine
 
 import (
-	"bytes"
 	"fmt"
 
 	"ankole.storage/block"
@@ -16,21 +15,26 @@ type task struct {
 	used       bool
 	kind       wire.Type
 	fua        bool
-	off, n     int64
+	// flags go into the frame as they are.
+	flags  uint8
+	off, n int64
 	// arrived is when the frontend asked, sent when the replicas were asked last.
 	arrived, sent clock.Ticks
-	// seg is the payload of a write or the destination of a read.
-	seg   loop.Seg
-	layer uint32
-	req   *request
+	// seg is the payload of a write or the destination of a read; message a payload outside the arena, which is not changed any more.
+	seg     loop.Seg
+	message []byte
+	layer   uint32
+	req     *request
 	// Links by bit: asked, still pending, and how each answered.
 	asked, pending, ok, full, bad uint32
 	// tried links must not be asked again for this read.
 	tried uint32
-	// heal are links whose disks could not read this.
-	heal uint32
-	// locked says which range lock is held: 0 none, 1 shared, 2 exclusive.
-	locked uint8
+	// unreadable are links whose disks could not read this.
+	unreadable uint32
+	// lock is what the task has as long as it holds its range lock.
+	lock holding
+	// completed is how many writes had been completed when this flush began.
+	completed uint64
 	// bounce marks a segment that belongs to the task rather than to a request.
 	bounce bool
 	// view: on the snapshot that a scrub has opened, not on the head.
@@ -39,6 +43,31 @@ type task struct {
 	done   func(t *task)
 	answer func(code block.Code, p []byte)
 	code   block.Code
+}
+
+// holding is one holding of a range lock. What was read under a lock is true as long as the lock is held, so it belongs to the
+// holding and is given up with it: a task that has to wait without its lock begins again with nothing but its request.
+type holding struct {
+	mode lockMode
+	// wide is the payload of a write below block.Size with what surrounds it: whole blocks. Empty if it is written as it is.
+	wide loop.Seg
+}
+
+type lockMode uint8
+
+const (
+	unlocked lockMode = iota
+	shared
+	exclusive
+)
+
+// extent is what the replicas are asked to read or write: the request's, or the whole blocks around it.
+func (t *task) extent() (off, n int64, seg loop.Seg) {
+	if t.lock.wide.Len == 0 {
+		return t.off, t.n, t.seg
+	}
+	beg, end := widen(t.off, t.n)
+	return beg, end - beg, t.lock.wide
 }
 
 func (t *task) seg64() int64 { return int64(t.seg.Len) }
@@ -71,7 +100,7 @@ func (e *Engine) freeOf(t *task) {
 	if t.bounce {
 		e.arena.Release(t.seg.Buf)
 	}
-	t.used, t.req, t.done, t.answer = false, nil, nil, nil
+	t.used, t.req, t.done, t.answer, t.message = false, nil, nil, nil, nil
 	e.freeTask = append(e.freeTask, t.index)
 }
 
@@ -90,18 +119,23 @@ func (e *Engine) taskOf(id uint64, l *link) *task {
 
 // send asks the links in mask. The task's result is complete when all have answered.
 func (e *Engine) send(t *task, mask uint32) {
-	h := wire.Header{Type: t.kind, ID: t.id(), Epoch: e.quorum.Epoch(), Off: t.off, Len: t.n, Layer: t.layer}
+	off, n, seg := t.extent()
+	h := wire.Header{Type: t.kind, ID: t.id(), Epoch: e.quorum.Epoch(), Off: off, Len: n, Layer: t.layer, Flags: t.flags}
 	if t.fua {
 		h.Flags |= wire.FUA
 	}
 	if t.view {
 		h.Flags |= wire.AtView
 	}
-	payload := !t.reads() && t.seg.Len > 0
+	message := t.message
+	if t.lock.wide.Len > 0 {
+		message = nil // it is in there
+	}
+	payload := !t.reads() && seg.Len > 0
 	inHeadroom := false
 	if payload {
-		wire.Prepare(e.arena, &h, t.seg)
-		inHeadroom = wire.EncodeInHeadroom(e.arena, &h, t.seg)
+		wire.Prepare(e.arena, &h, seg)
+		inHeadroom = wire.EncodeInHeadroom(e.arena, &h, seg)
 	}
 	t.sent = e.now
 	t.asked |= mask
@@ -115,10 +149,10 @@ func (e *Engine) send(t *task, mask uint32) {
 		}
 		l.load++
 		if payload {
-			e.arena.Retain(t.seg.Buf)
-			l.conn.SendPayload(&h, t.seg, inHeadroom)
+			e.arena.Retain(seg.Buf)
+			l.conn.SendPayload(&h, seg, inHeadroom)
 		} else {
-			l.conn.Send(&h)
+			l.conn.SendMessage(&h, message)
 		}
 	}
 }
@@ -162,8 +196,8 @@ func (e *Engine) answered(l *link, h *wire.Header, p []byte) {
 	}
 }
 
-// settleLink fails whatever link l still owed an answer for.
-func (e *Engine) settleLink(l *link) {
+// failOwed fails whatever link l still owed an answer for.
+func (e *Engine) failOwed(l *link) {
 	for _, t := range e.tasks {
 		if !t.used || t.pending&l.bit() == 0 {
 			continue
@@ -201,20 +235,12 @@ func (e *Engine) complete(t *task) {
 
 // control sends a control request to one link; reply is called once.
 func (e *Engine) control(l *link, r *wire.ControlRequest, reply func(block.Code, *wire.ControlReply)) {
-	if l.phase != linkReady {
+	if l.phase != sessionReady {
 		reply(block.Unavailable, &wire.ControlReply{Error: "replica is not connected"})
 		return
 	}
-	p := wire.Marshal(r)
-	b, ok := e.arena.GetReserved(len(p))
-	if !ok {
-		reply(block.Unavailable, &wire.ControlReply{Error: "no buffer"})
-		return
-	}
 	t := e.newTask(wire.Control)
-	t.seg = loop.Seg{Buf: b, Len: int32(len(p))}
-	t.bounce = true
-	copy(e.arena.Seg(t.seg), p)
+	t.message = wire.Marshal(r)
 	t.answer = func(code block.Code, p []byte) {
 		r := &wire.ControlReply{}
 		if len(p) > 0 {
@@ -239,7 +265,7 @@ func (e *Engine) askHashes(t *task, mask uint32, done func(t *task, sums map[uin
 		bit := left &^ t.pending
 		left = t.pending
 		if code == block.OK {
-			sums[bit] = bytes.Clone(p)
+			sums[bit] = p
 		}
 	}
 	e.internal(t, mask, func(t *task) { done(t, sums) })

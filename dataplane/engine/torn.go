@@ -1,20 +1,18 @@
 package engine
 
 import (
-	"bytes"
 	"fmt"
 	"slices"
 
 	"ankole.storage/block"
-	"ankole.storage/dataplane/loop"
 	"ankole.storage/dataplane/wire"
 )
 
-// A write that failed leaves its region torn: replicas may differ there, so the region is read from one of them and stays
-// marked. It is mended online, piece by piece under the range lock: once a write to it succeeds again, when nobody has written to
+// A write that failed leaves its region torn: replicas may differ there, so the region is read from one of them until that one is
+// dropped, and stays marked. It is repaired online, piece by piece under the range lock: once a write to it succeeds again, when nobody has written to
 // it for a while, when the log has no room left, and before a snapshot would freeze the difference. The others get the content of
 // the replica that is read from. If one of them still has no space the region stays torn.
-type mending struct {
+type regionRepair struct {
 	region uint32
 	// frozen: writes are stopped for it. Otherwise it gives way to whoever stops them.
 	frozen bool
@@ -26,41 +24,43 @@ type mending struct {
 	done   func(ok bool)
 }
 
-// mend begins to make a torn region identical. done is called with whether it is.
-func (e *Engine) mend(n uint32, done func(ok bool)) {
+// repairRegion begins to make a torn region identical. done is called with whether it is.
+func (e *Engine) repairRegion(n uint32, done func(ok bool)) {
 	r := e.dirty.regions[n]
 	r.writes++ // keeps its mark
 	beg := int64(n) * DirtyRegion
-	e.mending = &mending{region: n, frozen: e.frozen > 0, tears: r.tears, next: beg, end: min(beg+DirtyRegion, e.size), done: done}
-	e.mendNext()
+	e.repairing = &regionRepair{region: n, frozen: e.frozen > 0, tears: r.tears, next: beg, end: min(beg+DirtyRegion, e.size), done: done}
+	e.repairNextPiece()
 }
 
-// mendMore begins to mend regions in which writes succeed again. It is called at the end of every step.
-func (e *Engine) mendMore() {
+// repairMore begins to repair regions in which writes succeed again. It is called at the end of every step.
+func (e *Engine) repairMore() {
 	d := &e.dirty
-	for len(d.mendable) > 0 && e.mending == nil && e.serving && e.frozen == 0 && e.rebuilding() == nil && e.mask(RW) != 0 {
-		n := d.mendable[0]
-		d.mendable = d.mendable[1:]
+	for len(d.repairable) > 0 && e.repairing == nil && e.serving && e.frozen == 0 && e.rebuilding() == nil && e.mask(RW) != 0 {
+		n := d.repairable[0]
+		d.repairable = d.repairable[1:]
 		if r := d.regions[n]; r != nil && r.torn && r.state == marked {
-			e.mend(n, func(bool) { d.agreed(e) })
+			e.repairRegion(n, func(bool) { d.agreed(e) })
 		}
 	}
 }
 
-// mendNext compares the next piece, or ends.
-func (e *Engine) mendNext() {
-	m := e.mending
+// repairNextPiece compares the next piece, or ends.
+func (e *Engine) repairNextPiece() {
+	m := e.repairing
 	if m.failed || m.next >= m.end || e.count(RW) < 2 {
-		e.mending = nil
+		e.repairing = nil
 		r := e.dirty.regions[m.region]
 		r.writes--
 		e.dirty.seq++
 		r.last, r.at = e.dirty.seq, e.now
 		ok := !m.failed && r.tears == m.tears && e.mask(RW) != 0
-		r.torn = r.torn && !ok
-		e.dirty.settled, e.changed = false, true
+		if ok {
+			r.torn, r.reader = false, nil
+		}
+		e.dirty.noneToExpire, e.changed = false, true
 		m.done(ok)
-		e.mended()
+		e.repaired()
 		return
 	}
 	off, n := m.next, min(block.MaxTransfer, m.end-m.next)
@@ -68,44 +68,44 @@ func (e *Engine) mendNext() {
 	e.ranges.lock(off, n, true, func() {
 		if e.frozen > 0 && !m.frozen {
 			e.ranges.unlock(off, n, true)
-			e.dirty.mendLater(m.region)
+			e.dirty.repairLater(m.region)
 			m.failed = true
-			e.mendNext()
+			e.repairNextPiece()
 			return
 		}
 		e.writes++ // whoever wants no write in flight waits for this one
-		e.mendPiece(off, n, func(ok bool) {
+		e.repairPiece(off, n, func(ok bool) {
 			m.failed = m.failed || !ok
 			e.ranges.unlock(off, n, true)
 			e.writes--
-			e.mendNext()
+			e.repairNextPiece()
 			e.quiet()
 		})
 	})
 }
 
-// mendAll mends every torn region that can be mended, and then calls f.
-func (e *Engine) mendAll(f func()) { e.mendRest(map[uint32]bool{}, f) }
+// repairAllRegions repairs every torn region that can be repaired, and then calls f.
+func (e *Engine) repairAllRegions(f func()) { e.repairRemaining(map[uint32]bool{}, f) }
 
-func (e *Engine) mendRest(tried map[uint32]bool, f func()) {
-	if e.mending != nil {
-		e.onMended = append(e.onMended, func() { e.mendRest(tried, f) })
+func (e *Engine) repairRemaining(tried map[uint32]bool, f func()) {
+	if e.repairing != nil {
+		e.onRepaired = append(e.onRepaired, func() { e.repairRemaining(tried, f) })
 		return
 	}
 	for _, n := range e.dirty.tornRegions() {
 		if !tried[n] && e.serving && e.rebuilding() == nil && e.mask(RW) != 0 {
 			tried[n] = true
-			e.mend(n, func(bool) { e.mendRest(tried, f) })
+			e.repairRegion(n, func(bool) { e.repairRemaining(tried, f) })
 			return
 		}
 	}
 	f()
 }
 
-// mended calls whoever waits for the mending that was under way.
-func (e *Engine) mended() {
-	fs := e.onMended
-	e.onMended = nil
+// repaired calls whoever waits for the repair that was under way.
+func (e *Engine) repaired() {
+	fs := e.onRepaired
+	e.onRepaired = nil
 	for _, f := range fs {
 		f()
 	}
@@ -121,59 +121,48 @@ func (e *Engine) errTorn() error {
 		"cannot be made the same; free space where they are and try again", block.NoSpace, DirtyRegion>>20, int64(torn[0])*DirtyRegion, len(torn))
 }
 
-// mendPiece makes one piece identical; the lowest replica is the one that is read from.
-func (e *Engine) mendPiece(off, n int64, done func(ok bool)) {
+// reader is the replica in mask, by its bit, to read from where one has to be chosen. A torn region is bound to one for as long as that
+// one is RW, whoever joins in a lower place, so that two reads cannot see two outcomes of the write that failed.
+func (e *Engine) reader(off int64, mask uint32) uint32 {
+	first := mask & -mask
+	r := e.dirty.regions[regionOf(off)]
+	if r == nil || !r.torn || mask == 0 {
+		return first
+	}
+	if l := r.reader; l == nil || l.mode != RW || l.phase != sessionReady {
+		r.reader = e.linkOf(first)
+	}
+	if bit := r.reader.bit(); mask&bit != 0 {
+		return bit
+	}
+	return first // it has failed to read this before the region was torn
+}
+
+// repairPiece makes one piece identical with what is read.
+func (e *Engine) repairPiece(off, n int64, done func(ok bool)) {
 	t := e.newTask(wire.Hash)
 	t.off, t.n = off, n
 	asked := e.mask(RW)
 	e.askHashes(t, asked, func(t *task, sums map[uint32][]byte) {
-		ok := t.ok == asked
+		told := asked & e.mask(RW) // who was dropped meanwhile counts no more
+		ok := told&^t.ok == 0
 		e.freeOf(t)
-		src := asked & -asked
-		var differ uint32
-		for m := asked; m != 0; m &= m - 1 {
-			if bit := m & -m; ok && !bytes.Equal(sums[bit], sums[src]) {
-				differ |= bit
-			}
-		}
+		src := e.reader(off, told)
+		differ := others(sums, src) & told
 		if !ok || differ == 0 {
 			done(ok)
 			return
 		}
-		e.mendCopy(off, n, src, differ, done)
+		e.transfer(&transfer{off: off, n: n, from: e.linkOf(src),
+			to:   func() uint32 { return differ & e.mask(RW) },
+			done: func(r transferred) { done(r.ok != 0 && r.failed() == 0) }})
 	})
 }
 
-func (e *Engine) mendCopy(off, n int64, src, differ uint32, done func(ok bool)) {
-	b, ok := e.arena.GetReserved(int(n))
-	if !ok {
-		done(false)
-		return
-	}
-	rd := e.newTask(wire.Read)
-	rd.off, rd.n, rd.seg, rd.bounce = off, n, loop.Seg{Buf: b, Len: int32(n)}, true
-	e.internal(rd, src&e.mask(RW), func(rd *task) {
-		if rd.ok == 0 {
-			e.freeOf(rd)
-			done(false)
-			return
-		}
-		wr := e.newTask(wire.Write)
-		wr.off, wr.n, wr.seg, wr.bounce = off, n, rd.seg, true
-		rd.bounce = false
-		e.freeOf(rd)
-		e.internal(wr, differ&e.mask(RW), func(wr *task) {
-			ok := wr.full|wr.bad == 0 && wr.ok != 0
-			e.freeOf(wr)
-			done(ok)
-		})
-	})
-}
-
-// mendLater notes that a region may be mended when there is time.
-func (d *dirtyLog) mendLater(n uint32) {
-	if !slices.Contains(d.mendable, n) {
-		d.mendable = append(d.mendable, n)
+// repairLater notes that a region may be repaired when there is time.
+func (d *dirtyLog) repairLater(n uint32) {
+	if !slices.Contains(d.repairable, n) {
+		d.repairable = append(d.repairable, n)
 	}
 }
 
@@ -188,7 +177,7 @@ func (d *dirtyLog) tornRegions() (out []uint32) {
 	return out
 }
 
-// lowestTorn returns a torn region that can be mended now.
+// lowestTorn returns a torn region that can be repaired now.
 func (d *dirtyLog) lowestTorn() (n uint32, ok bool) {
 	best := ^uint32(0)
 	for i, r := range d.regions {

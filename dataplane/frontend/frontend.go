@@ -47,6 +47,13 @@ type Frontend interface {
 	Stopped() bool
 }
 
+// Patient is implemented by frontends whose users can hold memory that others wait for. The core calls Expire at the end of every step
+// and, where nothing else happens, at the time that it returned last: there the frontend ends users who have kept others waiting for
+// too long.
+type Patient interface {
+	Expire(now clock.Ticks, out *[]loop.Op) (next clock.Ticks)
+}
+
 // Resumer is implemented by frontends that hold work back when the arena is empty. Buffers may come free by events the
 // frontend does not see (a replica's connection lets go of one), so the core calls Resume at the end of every step;
 // it costs nothing when nothing is held back.

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"os"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -26,9 +27,11 @@ const (
 // ErrBadMessage: what came is no message.
 var ErrBadMessage = errors.New("hand-over: invalid message")
 
-// Conn is one side of a hand-over. It is used by one goroutine at a time.
+// Conn is one side of a hand-over. It is used by one goroutine at a time, but for Abort.
 type Conn struct {
 	c *net.UnixConn
+	// in is the message that is being received.
+	in incoming
 }
 
 // Dial connects to the engine that listens at socket.
@@ -37,11 +40,18 @@ func Dial(socket string) (*Conn, error) {
 	if err != nil {
 		return nil, fmt.Errorf("hand-over: no engine to take over from: %w", err)
 	}
-	return &Conn{c}, nil
+	return &Conn{c: c}, nil
 }
 
-// Close ends the connection.
-func (c *Conn) Close() error { return c.c.Close() }
+// Close ends the connection, and lets go of a message that has not come whole.
+func (c *Conn) Close() error {
+	closeAll(c.in.fds)
+	c.in = incoming{}
+	return c.c.Close()
+}
+
+// Abort ends the connection under whoever uses it, from any goroutine. Close it all the same.
+func (c *Conn) Abort() { c.c.Close() }
 
 // Peer returns a descriptor of the process at the other end (pidfd), which is certain to name that process as long as it is
 // open, and the process number. The caller closes it.
@@ -63,84 +73,103 @@ func (c *Conn) Peer() (pidfd, pid int, err error) {
 
 // Send sends a message until deadline; the descriptors of an Offer's Export go with it and stay the caller's.
 func (c *Conn) Send(m Message, deadline time.Time) error {
-	if m.kind() == "" {
-		return fmt.Errorf("%w: not exactly one field is set", ErrBadMessage)
-	}
-	p, err := json.Marshal(m)
+	p, fds, err := m.encode()
 	if err != nil {
 		return err
 	}
-	var fds []int
+	if err := c.c.SetWriteDeadline(deadline); err != nil {
+		return err
+	}
+	if len(fds) == 0 {
+		// One write, so that a message that fits into the socket is accepted whole or not at all: Taken relies on it.
+		_, err = c.c.Write(p)
+		return err
+	}
+	if _, _, err = c.c.WriteMsgUnix(p[:headerSize], unix.UnixRights(fds...), nil); err == nil {
+		_, err = c.c.Write(p[headerSize:])
+	}
+	return err
+}
+
+// encode returns the message with its header, and the descriptors that go with it.
+func (m *Message) encode() (p []byte, fds []int, err error) {
+	if m.kind() == "" {
+		return nil, nil, fmt.Errorf("%w: not exactly one field is set", ErrBadMessage)
+	}
+	body, err := json.Marshal(m)
+	if err != nil {
+		return nil, nil, err
+	}
 	if x := m.export(); x != nil {
 		for _, d := range x.Descriptors {
 			fds = append(fds, d.FD)
 		}
 	}
-	if len(p) > maxMessage || len(fds) > MaxDescriptors {
-		return fmt.Errorf("%w: %d bytes and %d descriptors; at most %d and %d are possible", ErrBadMessage, len(p), len(fds), maxMessage, MaxDescriptors)
+	if len(body) > maxMessage || len(fds) > MaxDescriptors {
+		return nil, nil, fmt.Errorf("%w: %d bytes and %d descriptors; at most %d and %d are possible", ErrBadMessage, len(body), len(fds), maxMessage, MaxDescriptors)
 	}
-	if err := c.c.SetWriteDeadline(deadline); err != nil {
-		return err
-	}
-	var h [headerSize]byte
-	binary.LittleEndian.PutUint32(h[:], uint32(len(p)))
-	binary.LittleEndian.PutUint32(h[4:], uint32(len(fds)))
-	if len(fds) == 0 {
-		// One write, so that a message that fits into the socket is accepted whole or not at all: Taken relies on it.
-		_, err = c.c.Write(append(h[:], p...))
-		return err
-	}
-	if _, _, err = c.c.WriteMsgUnix(h[:], unix.UnixRights(fds...), nil); err == nil {
-		_, err = c.c.Write(p)
-	}
-	return err
+	p = binary.LittleEndian.AppendUint32(p, uint32(len(body)))
+	p = binary.LittleEndian.AppendUint32(p, uint32(len(fds)))
+	return append(p, body...), fds, nil
 }
 
 // Receive waits for a message until deadline. The descriptors of an Export in it belong to the caller; they are closed on
-// exec. io.EOF: the peer has closed the connection, or died.
+// exec. io.EOF: the peer has closed the connection, or died. os.ErrDeadlineExceeded: what has come of a message is kept, and the next
+// Receive goes on with it: a word that the peer was told is accepted must be heard, whenever it arrives.
 func (c *Conn) Receive(deadline time.Time) (Message, error) {
 	if err := c.c.SetReadDeadline(deadline); err != nil {
 		return Message{}, err
 	}
-	fds, n, err := c.header()
-	if err != nil {
-		closeAll(fds)
+	err := c.in.read(c.c)
+	if errors.Is(err, os.ErrDeadlineExceeded) {
 		return Message{}, err
 	}
-	p := make([]byte, n)
-	if _, err := io.ReadFull(c.c, p); err != nil {
-		closeAll(fds)
-		return Message{}, err
+	in := c.in
+	c.in = incoming{}
+	var m Message
+	if err == nil {
+		m, err = decode(in.body, in.fds)
 	}
-	m, err := decode(p, fds)
 	if err != nil {
-		closeAll(fds)
+		closeAll(in.fds)
 	}
 	return m, err
 }
 
-// header reads the header and the descriptors that come with its first byte.
-func (c *Conn) header() (fds []int, length int, err error) {
-	var h [headerSize]byte
+// incoming is a message of which a part has arrived.
+type incoming struct {
+	header [headerSize]byte
+	fds    []int  // came with the first byte of the header
+	body   []byte // nil until the header is whole
+	got    int    // bytes of header and body
+}
+
+// read goes on until the message is whole.
+func (in *incoming) read(c *net.UnixConn) error {
 	oob := make([]byte, unix.CmsgSpace(4*MaxDescriptors))
-	for got := 0; got < headerSize; {
-		n, on, flags, _, err := c.c.ReadMsgUnix(h[got:], oob)
-		fds = append(fds, rights(oob[:on])...)
+	for in.got < headerSize {
+		n, on, flags, _, err := c.ReadMsgUnix(in.header[in.got:], oob)
+		in.fds = append(in.fds, rights(oob[:on])...)
 		switch {
 		case err != nil:
-			return fds, 0, err
+			return err
 		case n == 0:
-			return fds, 0, io.EOF
+			return io.EOF
 		case flags&unix.MSG_CTRUNC != 0:
-			return fds, 0, fmt.Errorf("%w: descriptors were lost; is the limit of open files reached?", ErrBadMessage)
+			return fmt.Errorf("%w: descriptors were lost; is the limit of open files reached?", ErrBadMessage)
 		}
-		got += n
+		in.got += n
 	}
-	length, want := int(binary.LittleEndian.Uint32(h[:])), int(binary.LittleEndian.Uint32(h[4:]))
-	if length > maxMessage || want != len(fds) {
-		return fds, 0, fmt.Errorf("%w: %d bytes, %d descriptors announced, %d received", ErrBadMessage, length, want, len(fds))
+	if in.body == nil {
+		length, want := int(binary.LittleEndian.Uint32(in.header[:])), int(binary.LittleEndian.Uint32(in.header[4:]))
+		if length > maxMessage || want != len(in.fds) {
+			return fmt.Errorf("%w: %d bytes, %d descriptors announced, %d received", ErrBadMessage, length, want, len(in.fds))
+		}
+		in.body = make([]byte, length)
 	}
-	return fds, length, nil
+	n, err := io.ReadFull(c, in.body[in.got-headerSize:])
+	in.got += n
+	return err
 }
 
 func rights(oob []byte) []int {

@@ -102,6 +102,83 @@ func TestDescriptorsTravel(t *testing.T) {
 	}
 }
 
+// TestMessageInPieces: a message of which a part has come at the deadline is not lost. The next Receive goes on with it, whatever the
+// reader was in the middle of, and also when the peer says nothing more by then.
+func TestMessageInPieces(t *testing.T) {
+	f, err := os.Create(filepath.Join(t.TempDir(), "f"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	for name, m := range map[string]Message{
+		"taken": {Taken: &Taken{Epoch: 1002}},
+		"offer": {Offer: &Offer{Epoch: 7, Members: []string{"a"}, Export: &frontend.Export{Transport: "x",
+			Descriptors: []frontend.Descriptor{{Kind: "device", FD: int(f.Fd())}}}}},
+	} {
+		p, fds, err := m.encode()
+		if err != nil {
+			t.Fatal(err)
+		}
+		var rights []byte
+		if len(fds) > 0 {
+			rights = unix.UnixRights(fds...)
+		}
+		for cut := 1; cut < len(p); cut++ {
+			asks, answers := pair(t)
+			if _, _, err := asks.c.WriteMsgUnix(p[:cut], rights, nil); err != nil {
+				t.Fatal(err)
+			}
+			for range 2 {
+				if got, err := answers.Receive(time.Now().Add(time.Millisecond)); !errors.Is(err, os.ErrDeadlineExceeded) {
+					t.Fatalf("%s: %d of %d bytes are received as %+v, %v", name, cut, len(p), got, err)
+				}
+			}
+			if _, err := asks.c.Write(p[cut:]); err != nil {
+				t.Fatal(err)
+			}
+			if err := answers.Deaf(); err != nil {
+				t.Fatal(err)
+			}
+			got, err := answers.Receive(soon())
+			if err != nil || got.kind() != name {
+				t.Fatalf("%s: cut after %d of %d bytes it arrives as %+v, %v", name, cut, len(p), got, err)
+			}
+			if x := got.export(); x != nil {
+				if _, err := unix.FcntlInt(uintptr(x.Descriptors[0].FD), unix.F_GETFD, 0); err != nil {
+					t.Fatalf("%s: cut after %d bytes its descriptor is lost: %v", name, cut, err)
+				}
+				unix.Close(x.Descriptors[0].FD)
+			}
+			asks.Close()
+			answers.Close()
+		}
+	}
+}
+
+// TestHalfAMessageIsLetGo: descriptors of a message that never comes whole are closed with the connection.
+func TestHalfAMessageIsLetGo(t *testing.T) {
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	asks, answers := pair(t)
+	if _, _, err := asks.c.WriteMsgUnix([]byte{1}, unix.UnixRights(int(w.Fd())), nil); err != nil {
+		t.Fatal(err)
+	}
+	w.Close()
+	if _, err := answers.Receive(time.Now().Add(time.Millisecond)); !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Fatal(err)
+	}
+	answers.Close()
+	if err := r.SetReadDeadline(soon()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := r.Read(make([]byte, 1)); !errors.Is(err, io.EOF) {
+		t.Errorf("the descriptor is still open: %v", err)
+	}
+}
+
 // Either the word was accepted and can still be read, or whoever sent it is told that it was not.
 func TestDeafDecides(t *testing.T) {
 	taken := Message{Taken: &Taken{Epoch: 1}}

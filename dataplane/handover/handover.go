@@ -41,9 +41,9 @@ const (
 const (
 	// PrepareTime bounds what the new engine does before it asks: replicas build their maps meanwhile.
 	PrepareTime = 15 * time.Second
-	// SettleTime is how long a hand-over waits, beside the user's requests, for something that is over soon: a snapshot, an
+	// PassingTime is how long a hand-over waits, beside the user's requests, for something that is over soon: a snapshot, an
 	// expansion, the piece of a purge. What takes longer is for whoever wants the upgrade to wait for.
-	SettleTime = 3 * time.Second
+	PassingTime = 3 * time.Second
 	// DrainTime bounds the end of the requests that the old engine has taken in. A disk that is slower than that is no reason
 	// to make its user wait longer: the upgrade is refused and can be tried again.
 	DrainTime = 2 * time.Second

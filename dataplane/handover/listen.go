@@ -7,6 +7,8 @@ import (
 	"os"
 
 	"golang.org/x/sys/unix"
+
+	"ankole.storage/listener"
 )
 
 // Listener is where an engine can be asked to hand over.
@@ -45,11 +47,11 @@ func Listen(path string) (*Listener, error) {
 
 // Accept waits for an engine that asks. It fails with net.ErrClosed after Close.
 func (l *Listener) Accept() (*Conn, error) {
-	c, err := l.l.AcceptUnix()
+	c, err := listener.Accept(l.l.AcceptUnix)
 	if err != nil {
 		return nil, err
 	}
-	return &Conn{c}, nil
+	return &Conn{c: c}, nil
 }
 
 // Close stops listening, and removes the socket unless it is another engine's by now.

@@ -21,46 +21,46 @@ type Buf uint32
 
 const classShift = 28
 
-// Arena hands out page-aligned buffers from anonymous memory. It is bounded: Get fails when the budget is used up, and
-// callers then wait for a completion before they take in more work. It is used by one core only and has no lock.
+// Arena hands out page-aligned buffers from anonymous memory. It is bounded: Get fails when the part of the budget for that
+// purpose is used up, and callers then wait for a completion before they take in more work. It is used by one core only and has
+// no lock.
 //
 // A free buffer is warm (it has been used, so it may hold memory and counts against the budget) or cold (fresh, or its
 // memory was given back). When the budget is short, warm buffers of any size are cooled: a burst of small requests
 // must not leave the arena without room for a large one for ever.
 type Arena struct {
-	budget  int
-	reserve int // part of the budget that only GetReserved may use
-	warm    int // payload bytes of buffers in use or warm
-	used    int // payload bytes of buffers in use
-	peak    int // the most of used since the last Trim
-	maps    [][]byte
-	class   [len(classes) + maxPools]arenaClass
-	pools   int
+	budget int
+	parts  [purposes]part
+	warm   int // payload bytes of buffers in use or warm
+	used   int // payload bytes of buffers in use
+	peak   int // the most of used since the last Trim
+	maps   [][]byte
+	class  [len(classes) + maxPools]arenaClass
+	pools  int
 }
 
 type arenaClass struct {
-	mem  [][]byte // one slot per buffer: page of headroom, then payload
-	refs []int32
-	free []uint32 // warm
-	cold []uint32
+	mem     [][]byte // one slot per buffer: page of headroom, then payload
+	refs    []int32
+	purpose []Purpose // what each was got for last
+	free    []uint32  // warm
+	cold    []uint32
 	poolTrim
 }
 
 // NewArena returns an arena that will hold at most budget bytes of payload.
-func NewArena(budget int) *Arena { return &Arena{budget: budget} }
+func NewArena(budget int) *Arena {
+	a := &Arena{budget: budget}
+	a.parts[Requests].limit = budget
+	return a
+}
 
 // Budget returns the limit the arena was made with.
 func (a *Arena) Budget() int { return a.budget }
 
-// Reserve keeps n bytes of the budget for GetReserved. Answers and control messages come from there: payloads may use up
-// everything else, and can only be let go of when they are answered.
-func (a *Arena) Reserve(n int) { a.reserve = n }
-
-// Get returns a buffer with room for n bytes (at most 1 MiB) and one reference, or false when the budget is used up.
-func (a *Arena) Get(n int) (Buf, bool) { return a.get(n, a.budget-a.reserve) }
-
-// GetReserved is Get, and may use the reserve too. Its callers bound what they hold.
-func (a *Arena) GetReserved(n int) (Buf, bool) { return a.get(n, a.budget) }
+// Get returns a buffer with room for n bytes (at most 1 MiB) and one reference, for Requests, or false when their part of the budget
+// is used up.
+func (a *Arena) Get(n int) (Buf, bool) { return a.GetFor(Requests, n) }
 
 func classOf(n int) int {
 	for c := range classes {
@@ -71,15 +71,17 @@ func classOf(n int) int {
 	panic(fmt.Sprintf("loop: no buffer of %d bytes", n))
 }
 
-func (a *Arena) get(n, limit int) (Buf, bool) {
+// GetFor is Get for any purpose. It fails when the part of that purpose is used up, or when the system has no memory.
+func (a *Arena) GetFor(p Purpose, n int) (Buf, bool) {
 	c := classOf(n)
 	k := &a.class[c]
-	if a.used+classes[c] > limit || (len(k.free) == 0 && !a.warmUp(c)) {
+	if a.parts[p].used+classes[c] > a.parts[p].limit || a.used+classes[c] > a.budget || (len(k.free) == 0 && !a.warmUp(c)) {
 		return 0, false
 	}
 	i := k.free[len(k.free)-1]
 	k.free = k.free[:len(k.free)-1]
-	k.refs[i] = 1
+	k.refs[i], k.purpose[i] = 1, p
+	a.parts[p].used += classes[c]
 	a.used += classes[c]
 	a.peak = max(a.peak, a.used)
 	return Buf(uint32(c+1)<<classShift | i), true
@@ -148,7 +150,7 @@ func (a *Arena) grow(c int) bool {
 	for i := range n {
 		k.cold = append(k.cold, uint32(len(k.mem)))
 		k.mem = append(k.mem, mem[i*slot:(i+1)*slot:(i+1)*slot])
-		k.refs = append(k.refs, 0)
+		k.refs, k.purpose = append(k.refs, 0), append(k.purpose, Requests)
 	}
 	return true
 }
@@ -196,6 +198,7 @@ func (a *Arena) Release(b Buf) {
 		k.free = append(k.free, i)
 		if c := int(b>>classShift) - 1; c < len(classes) {
 			a.used -= classes[c]
+			a.parts[k.purpose[i]].used -= classes[c]
 		}
 	}
 }
@@ -212,10 +215,10 @@ func (a *Arena) Close() error {
 	return first
 }
 
-// Reset takes every buffer back, whoever holds it, makes them zero as they are in the beginning, and lifts the reserve: in
+// Reset takes every buffer back, whoever holds it, makes them zero as they are in the beginning, and sets nothing aside: in
 // simulations the arena of a process that is gone serves the next one.
 func (a *Arena) Reset() {
-	a.reserve, a.warm, a.used, a.peak = 0, 0, 0, 0
+	a.parts, a.warm, a.used, a.peak = [purposes]part{Requests: {limit: a.budget}}, 0, 0, 0
 	for c := range classes {
 		k := &a.class[c]
 		clear(k.refs)

@@ -1,6 +1,7 @@
 package loop
 
 import (
+	"slices"
 	"syscall"
 	"testing"
 	"unsafe"
@@ -142,53 +143,85 @@ func TestArenaReferences(t *testing.T) {
 	}
 }
 
-func TestArenaKeepsItsReserve(t *testing.T) {
-	a := NewArena(4 << 20)
-	a.Reserve(1 << 20)
-	var held []Buf
-	for b, ok := a.Get(1 << 20); ok; b, ok = a.Get(1 << 20) {
-		held = append(held, b)
-	}
-	if len(held) != 3 {
-		t.Fatalf("%d MiB for payloads of 4 with a reserve of 1", len(held))
-	}
-	if _, ok := a.Get(1); ok {
-		t.Fatal("a payload got into the reserve")
-	}
-	b, ok := a.GetReserved(4096)
-	if !ok {
-		t.Fatal("the reserve is not there when it is needed")
-	}
-	a.Release(b)
-	// The kind of buffer that was released must not matter: what is free counts, not what is warm.
-	a.Release(held[0])
-	if _, ok := a.Get(4096); !ok {
-		t.Fatal("no buffer although one was released")
-	}
+// TestPartsOfTheArena: whatever is done, each purpose gets all of its part, and nothing of another's; and what is free in all of them
+// together is there for any size, however it was used before.
+func TestPartsOfTheArena(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		const budget = 8 << 20
+		a := NewArena(budget)
+		defer a.Close()
+		parts, rest := map[Purpose]int{}, budget
+		for p := Connections; p < purposes; p++ {
+			n := rapid.IntRange(0, 1<<20).Draw(t, "part")
+			a.SetAside(p, n)
+			parts[p] = n
+			rest -= n
+		}
+		parts[Requests] = rest
+		type held struct {
+			b Buf
+			p Purpose
+		}
+		used, all := map[Purpose]int{}, []held{}
+		for range rapid.IntRange(1, 300).Draw(t, "steps") {
+			switch rapid.IntRange(0, 9).Draw(t, "what") {
+			case 0:
+				a.Trim()
+			case 1, 2, 3:
+				if len(all) == 0 {
+					continue
+				}
+				i := rapid.IntRange(0, len(all)-1).Draw(t, "which")
+				h := all[i]
+				all = slices.Delete(all, i, i+1)
+				used[h.p] -= len(a.Bytes(h.b))
+				a.Release(h.b)
+			default:
+				p := Purpose(rapid.IntRange(0, int(purposes)-1).Draw(t, "purpose"))
+				n := rapid.OneOf(rapid.IntRange(1, 1<<20), rapid.IntRange(1, 4096)).Draw(t, "size")
+				size := classes[classOf(n)]
+				b, ok := a.GetFor(p, n)
+				if fits := used[p]+size <= parts[p]; ok != fits {
+					t.Fatalf("%d bytes for purpose %d, which uses %d of %d: %v", n, p, used[p], parts[p], ok)
+				}
+				if ok {
+					a.Bytes(b)[0] = 1
+					used[p] += size
+					all = append(all, held{b, p})
+				}
+			}
+		}
+	})
 }
 
-// A warm free buffer is no way around the limit.
-func TestArenaReserveHoldsForWarmBuffers(t *testing.T) {
-	a := NewArena(8 << 10)
-	x, _ := a.Get(4096)
-	y, _ := a.Get(4096)
+// TestPartsChange: a part that grows while others have buffers in use gets what it has been promised once they are back.
+func TestPartsChange(t *testing.T) {
+	a := NewArena(2 << 20)
+	x, _ := a.Get(1 << 20)
+	y, _ := a.Get(1 << 20)
+	a.SetAside(Clients, 1<<20)
+	if _, ok := a.GetFor(Clients, 4096); ok {
+		t.Fatal("more in use than there is")
+	}
 	a.Release(x)
-	a.Release(y)
-	a.Reserve(4096)
-	if _, ok := a.Get(4096); !ok {
-		t.Fatal("no buffer")
-	}
 	if _, ok := a.Get(4096); ok {
-		t.Fatal("a warm buffer of the reserve was handed out")
+		t.Fatal("a request got what is set aside")
 	}
-	if _, ok := a.GetReserved(4096); !ok {
-		t.Fatal("the reserve is gone")
+	if _, ok := a.GetFor(Clients, 1<<20); !ok {
+		t.Fatal("the part is not there")
 	}
+	a.Release(y)
+	defer func() {
+		if recover() == nil {
+			t.Error("more than there is was set aside")
+		}
+	}()
+	a.SetAside(Edges, 1<<20+1)
 }
 
 func TestResetTakesEveryBufferBack(t *testing.T) {
 	a := NewArena(4 << 20)
-	a.Reserve(2 << 20)
+	a.SetAside(Edges, 2<<20)
 	for range 2 {
 		if b, ok := a.Get(1 << 20); !ok {
 			t.Fatal("no room")

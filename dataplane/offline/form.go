@@ -176,6 +176,9 @@ func (f *former) sidecars() {
 		f.add(Warning, "ankole.member", "void: %s", f.s.RecordWhy)
 	}
 	// A log that says "everything" is valid; only a log that is void is worth a word.
+	for file, why := range sorted(f.s.WhiteoutsWhy) {
+		f.add(Warning, file, "blocks that were discarded may show old content: %s; rebuild it from another replica", why)
+	}
 	if f.s.RegionsWhy != "" && f.s.RecordWhy == "" && !strings.Contains(f.s.RegionsWhy, "says that every region") {
 		f.add(Warning, "ankole.dirty", "void: %s; the next engine compares everything", f.s.RegionsWhy)
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"ankole.storage/dataplane/chain"
 )
@@ -53,6 +54,14 @@ func PlanRepair(ctx context.Context, damaged, source *Directory, force bool, pro
 			p.Items = append(p.Items, RepairItem{c.Snapshot, c.DifferingBytes})
 		}
 	}
+	// Branches were listed after the head. While that is repaired the directory counts as being rebuilt, and no snapshot can be repaired.
+	last := func(i RepairItem) int {
+		if i.Snapshot == Head {
+			return 1
+		}
+		return 0
+	}
+	slices.SortStableFunc(p.Items, func(a, b RepairItem) int { return last(a) - last(b) })
 	return p, nil
 }
 
@@ -171,8 +180,8 @@ func (r *repairer) snapshot(ctx context.Context, name string) error {
 		if _, err := want.ReadAt(p, off); err != nil {
 			return err
 		}
-		ranges, err := v.Repair(off, p)
-		for _, w := range ranges {
+		repaired, err := v.Repair(off, p)
+		for _, w := range repaired.Written {
 			r.wrote(w.Len)
 		}
 		return err

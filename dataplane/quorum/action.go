@@ -22,6 +22,9 @@ const (
 	WriteRecord
 	// WaitLease: wait until the lease of an engine that may still read has ended, then say LeaseOver.
 	WaitLease
+	// Announce: Epoch is that of the engine whose acknowledgements are the last there are, 0 if that is not certain; say Announced
+	// when whoever must know it does. Only with Config.Announce.
+	Announce
 	// BeginServing: Members serve from now on. A Reason says that a person accepted the loss of data for it.
 	BeginServing
 	// Committed: the set Members is committed; held acknowledgements of writes that only the dropped ones missed may go.
@@ -59,6 +62,8 @@ func (a Action) String() string {
 		return fmt.Sprintf("write %s to %s", a.Record, a.Member)
 	case WaitLease:
 		return "wait for the end of the lease: " + a.Reason
+	case Announce:
+		return "announce that epoch " + EpochText(a.Epoch) + " is followed"
 	case BeginServing:
 		s := fmt.Sprintf("serve %s from %s", a.Record, strings.Join(a.Members, " "))
 		if a.Reason != "" {

@@ -23,6 +23,8 @@ const (
 	Gathering
 	// Waiting: an engine that may still answer reads must lose its lease first; nothing is proposed yet.
 	Waiting
+	// Announcing: whom this engine follows is known, and its owner is told before anything is proposed.
+	Announcing
 	// Committing: the first proposal of this epoch is under way; nothing is served yet.
 	Committing
 	// Serving: a committed set exists.
@@ -31,7 +33,7 @@ const (
 	Stopped
 )
 
-var phaseNames = [...]string{"asking", "probing", "preparing", "granting", "gathering", "waiting", "committing", "serving", "stopped"}
+var phaseNames = [...]string{"asking", "probing", "preparing", "granting", "gathering", "waiting", "announcing", "committing", "serving", "stopped"}
 
 // String names the phase.
 func (p Phase) String() string { return phaseNames[p] }
@@ -46,6 +48,8 @@ type Config struct {
 	Takeover bool
 	// Successor: an engine that lives will let go of the volume for this one; see Succeed. Nothing is asked of the witness.
 	Successor bool
+	// Announce: the owner wants to know whom this engine follows before the first proposal; see Announced.
+	Announce bool
 	// Trust names members whose data a person wants to go on with if the start rule refuses, and so accepts the loss of what
 	// only others have. Empty for none.
 	Trust []string
@@ -79,6 +83,7 @@ type Core struct {
 	live      []string // members still usable in this epoch, sorted
 	word      string   // why a person's word was needed for the start
 	replaced  []string // whom the base and what it replaced name, until the first commit
+	voters    []string // of those being replaced, who can store the record all the same
 	joiner    string
 	prop      *proposal
 	// leaked are proposals superseded since the last commit: somebody may hold one of them.
@@ -361,6 +366,9 @@ func (c *Core) tryStart(timeUp bool) {
 	c.committed = d.Base
 	c.live = slices.Clone(d.Fresh)
 	c.replaced = d.Replaces
+	if c.takeover {
+		c.voters = d.Replaces
+	}
 	if why := c.oldReader(d.Base); why != "" {
 		// Before anything is proposed: a record shows whoever finds it that all engines before have lost their leases.
 		c.phase = Waiting
@@ -368,7 +376,31 @@ func (c *Core) tryStart(timeUp bool) {
 		c.do(Action{Kind: WaitLease, Reason: why})
 		return
 	}
-	c.firstProposal()
+	c.announce()
+}
+
+// announce tells the owner whom this engine follows: the proposer of the highest record. Every engine that acknowledged anything
+// has a committed record of its own epoch, and the start rule finds the newest of these or a later one; so nobody has acknowledged
+// anything since that proposer did, if it ever did. 0: that is not certain, since nothing was ever agreed, or a person has
+// accepted the loss of what was acknowledged.
+func (c *Core) announce() {
+	if !c.cfg.Announce {
+		c.firstProposal()
+		return
+	}
+	follows := c.committed.Epoch
+	if c.word != "" {
+		follows = 0
+	}
+	c.phase = Announcing
+	c.do(Action{Kind: Announce, Epoch: follows})
+}
+
+// Announced lets the first proposal begin.
+func (c *Core) Announced() {
+	if c.phase == Announcing {
+		c.firstProposal()
+	}
 }
 
 func (c *Core) firstProposal() {
@@ -380,6 +412,6 @@ func (c *Core) firstProposal() {
 // LeaseOver ends the wait asked for by WaitLease.
 func (c *Core) LeaseOver() {
 	if c.phase == Waiting {
-		c.firstProposal()
+		c.announce()
 	}
 }

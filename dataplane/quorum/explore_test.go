@@ -76,6 +76,10 @@ func TestEveryOrder(t *testing.T) {
 		{"two replicas, two faults", 2, limits{engines: 2, writes: 1, faults: 2}, false},
 		{"three replicas, engines race", 3, limits{engines: 2, writes: 1}, false},
 		{"two replicas, a read and a lease", 2, limits{engines: 2, writes: 1, faults: 1, reads: 1, ticks: 1, only: []string{doesNotReach}}, false},
+		{"two replicas, a vote", 2, limits{engines: 2, writes: 1, faults: 2, votes: 1, ticks: 1, only: []string{isCutOff, doesNotReach}}, true},
+		{"one of two lost, a vote", 2, limits{engines: 2, writes: 1, faults: 1, votes: 1, ticks: 1, lost: true}, false},
+		{"one of two lost, a takeover", 2, limits{engines: 3, writes: 1, faults: 1, ticks: 1, only: []string{doesNotReach}, takeover: true, lost: true}, false},
+		{"two replicas, a rebuild, votes", 2, limits{engines: 2, writes: 1, joins: 1, votes: 2, faults: 2}, true},
 		{"two replicas, a takeover", 2, limits{engines: 3, writes: 1, faults: 2, only: []string{doesNotReach, witnessSilent}, takeover: true, places: true}, true},
 		{"two replicas, a read, a lease, a rebuild", 2, limits{engines: 2, writes: 1, joins: 1, faults: 1, reads: 1, ticks: 1}, true},
 		{"two replicas, a read, a lease, three engines", 2, limits{engines: 3, writes: 1, faults: 1, reads: 1, ticks: 1, only: []string{doesNotReach}, places: true}, true},
@@ -188,7 +192,7 @@ func TestRandomHistories(t *testing.T) {
 	served, tookOver := uint64(0), 0
 	for seed := range histories {
 		r := rand.New(rand.NewPCG(seed, 1))
-		w := newWorld(2+int(seed%2), limits{engines: 6, writes: 8, joins: 3, faults: 1000, reads: 20, ticks: 12, places: seed%2 == 0, takeover: seed%2 == 0})
+		w := newWorld(2+int(seed/2%2), limits{engines: 6, writes: 8, joins: 3, votes: 5, faults: 1000, reads: 20, ticks: 12, places: seed%2 == 0, takeover: seed%2 == 0})
 		if seed%4 == 0 {
 			w.loseLast()
 		}

@@ -99,7 +99,7 @@ func (h *history) addEngine(f []string) error {
 	p := &player{name: f[0], writes: map[string][]Record{}, im: "x", confirmed: map[string]Time{}}
 	n := 0
 	var trust []string
-	takeover, successor := true, false
+	takeover, successor, announce := true, false, false
 	for _, a := range f[1:] {
 		k, v, _ := strings.Cut(a, "=")
 		switch k {
@@ -111,13 +111,15 @@ func (h *history) addEngine(f []string) error {
 			takeover = v != "no"
 		case "successor":
 			successor = true
+		case "announce":
+			announce = true
 		case "trust":
 			trust = strings.Split(v, ",")
 		default:
 			return fmt.Errorf("what is %q?", a)
 		}
 	}
-	p.core = New(Config{Engine: p.name, InstanceManager: p.im, Candidates: n, Trust: trust, Takeover: takeover, Successor: successor})
+	p.core = New(Config{Engine: p.name, InstanceManager: p.im, Candidates: n, Trust: trust, Takeover: takeover, Successor: successor, Announce: announce})
 	h.engines[p.name] = p
 	h.settle(p)
 	return nil
@@ -218,6 +220,8 @@ func (h *history) step(p *player, what string, args []string) error {
 		}
 		h.now = max(h.now, p.promised+Time(SuccessorWait(term)))
 		p.core.LeaseOver()
+	case "announced":
+		p.core.Announced()
 	case "timeout":
 		p.core.GatherTimeout()
 	case "succeeds":
@@ -226,7 +230,7 @@ func (h *history) step(p *player, what string, args []string) error {
 			return fmt.Errorf("%s is not prepared", p.name)
 		}
 		p.core.Succeed(o.core.Epoch())
-	case "probes", "hears", "misses", "writes", "loses", "rebuilds", "joins", "pings":
+	case "probes", "hears", "misses", "writes", "loses", "rebuilds", "joins", "reaches", "pings":
 		lost := slices.Contains(args, "lost")
 		for _, m := range args {
 			if m == "lost" {
@@ -317,6 +321,11 @@ func (h *history) replicaStep(p *player, what string, n *node, lost bool) error 
 			return fmt.Errorf("%s has promised epoch %s", n.name, EpochText(n.promised))
 		}
 		n.rec, n.rebuilding = Record{}, true
+	case "reaches":
+		if !n.promise(p) {
+			return fmt.Errorf("%s has promised epoch %s", n.name, EpochText(n.promised))
+		}
+		p.core.Reached(n.name)
 	case "joins":
 		n.rebuilding = false
 		p.core.Join(n.name)

@@ -40,10 +40,10 @@ func (w *world) key() []byte {
 		k.rec(d.rec)
 		k.flags(d.rebuilding)
 	}
-	k.num(w.writes, w.limits.engines, w.limits.writes, w.limits.joins, w.limits.faults)
+	k.num(w.writes, w.limits.engines, w.limits.writes, w.limits.joins, w.limits.faults, w.limits.votes)
 	for _, e := range w.engines {
 		k.flags(e.alive, e.began)
-		k.num(int(e.core.epoch), int(e.acked))
+		k.num(int(e.core.epoch), int(e.acked), e.follows)
 		for _, l := range e.links {
 			k.num(int(l.state), len(l.queue), int(l.confirmed))
 			for _, m := range l.queue {
@@ -72,7 +72,7 @@ func (k *key) engine(e *engine) {
 	k.witness(c.witness)
 	k.witness(c.before)
 	k.rec(c.committed)
-	k.num(int(set(c.replaced)))
+	k.num(int(set(c.replaced)), int(set(c.voters)))
 	k.num(int(set(c.live)), len(c.leaked))
 	k.b = append(k.b, c.joiner...)
 	for _, l := range c.leaked {
@@ -124,7 +124,7 @@ func (c *Core) clone() *Core {
 	x := *c
 	x.actions = nil
 	x.answers, x.probes = slices.Clone(c.answers), slices.Clone(c.probes)
-	x.live = slices.Clone(c.live)
+	x.live, x.voters = slices.Clone(c.live), slices.Clone(c.voters)
 	x.leaked = slices.Clone(c.leaked)
 	if c.prop != nil {
 		p := *c.prop

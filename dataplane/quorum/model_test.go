@@ -24,8 +24,12 @@ type world struct {
 // limits bound a search.
 type limits struct {
 	engines, writes, joins, faults int
+	// votes: how often a replaced member is asked to store the record that replaces it.
+	votes int
 	// reads and ticks: reads begun, and how often time passes. A lease is leaseTicks long.
 	reads, ticks int
+	// lost: the search begins when the second of two replicas was lost.
+	lost bool
 	// only these faults, if there are any.
 	only []string
 	// takeover lets engines start without the witness.
@@ -88,6 +92,7 @@ type engine struct {
 	asked    Time // when the witness was
 	promised Time // when a replica last did
 	until    Time // the end of the wait for another's lease, 0 for none
+	follows  int  // the epoch it has announced to follow, -1 before
 }
 
 // event is one thing that may happen next.
@@ -116,6 +121,9 @@ func newWorld(replicas int, l limits) *world {
 		usual, _ := w.events()
 		usual[0].do(w) // the undisturbed beginning
 	}
+	if l.lost {
+		w.loseSecond()
+	}
 	return w
 }
 
@@ -130,8 +138,8 @@ func (w *world) start(im int) {
 			o.alive, o.question = false, nil
 		}
 	}
-	e := &engine{alive: true, write: -1, links: make([]link, len(w.disks)), im: im, read: read{at: -1}}
-	e.core = New(Config{Engine: fmt.Sprintf("e%d", len(w.engines)), InstanceManager: fmt.Sprintf("im%d", im), Candidates: len(w.disks), Takeover: w.limits.takeover})
+	e := &engine{alive: true, write: -1, links: make([]link, len(w.disks)), im: im, read: read{at: -1}, follows: -1}
+	e.core = New(Config{Engine: fmt.Sprintf("e%d", len(w.engines)), InstanceManager: fmt.Sprintf("im%d", im), Candidates: len(w.disks), Takeover: w.limits.takeover, Announce: true})
 	w.engines = append(w.engines, e)
 	w.act(len(w.engines) - 1)
 }
@@ -161,6 +169,10 @@ func (w *world) one(k int, a *Action) {
 		e.question, e.asked = a, w.now
 	case WaitLease:
 		e.until = e.promised + Time(SuccessorWait(leaseTicks))
+	case Announce:
+		e.follows = int(a.Epoch)
+		w.checkFollows()
+		e.core.Announced()
 	case Probe:
 		for i := range e.links {
 			w.hangUp(k, i)
@@ -200,20 +212,14 @@ func (w *world) one(k int, a *Action) {
 	case Committed:
 		e.rw = set(a.Members)
 		e.wo &^= e.rw
+		for i := range e.links {
+			if (e.rw|e.wo)&(1<<i) == 0 && e.links[i].state == open {
+				w.hangUp(k, i) // it has voted
+			}
+		}
 	case Stop:
 		e.alive = false
 	}
-}
-
-// ackedBefore are the writes that engines of epochs up to epoch have acknowledged.
-func (w *world) ackedBefore(epoch uint64) uint16 {
-	var m uint16
-	for _, e := range w.engines {
-		if e.core.Epoch() <= epoch {
-			m |= e.acked
-		}
-	}
-	return m
 }
 
 func set(members []string) uint16 {
@@ -248,6 +254,7 @@ func (w *world) settleWrite(k int) {
 		n := e.write
 		e.write = -1
 		e.acked |= 1 << n
+		w.checkFollows()
 		for i := range w.disks {
 			if e.rw&(1<<i) != 0 && w.disks[i].has&(1<<n) == 0 {
 				w.fail("e%d acknowledges write %d, which %s misses", k, n, replicaName(i))
@@ -283,6 +290,8 @@ const (
 	doesNotReach   = "does not reach *"
 	witnessSilent  = "loses its question to the witness"
 	witnessAnswers = "is answered by the witness"
+	isCutOff       = "is cut off from *"
+	dies           = "dies"
 )
 
 // events lists everything that can happen next, and what can go wrong.
@@ -341,7 +350,7 @@ func (w *world) engineEvents(k int) (ok, faults []event) {
 	if e.began && e.write < 0 && e.rw != 0 && w.writes < w.limits.writes {
 		add("writes", func(w *world, e *engine) { w.begin(e) })
 	}
-	fault("dies", func(w *world, e *engine) { e.alive, e.question = false, nil })
+	fault(dies, func(w *world, e *engine) { e.alive, e.question = false, nil })
 	return ok, faults
 }
 
@@ -365,14 +374,17 @@ func (w *world) linkEvents(k, i int, add, fault adder) {
 	case state == open && mine && len(e.links[i].queue) > 0:
 		add("is served by *", func(w *world, e *engine) { w.deliver(k, i, false) })
 		fault("is served by * but not told", func(w *world, e *engine) { w.deliver(k, i, true) })
-		fault("is cut off from *", cut)
+		fault(isCutOff, cut)
 	case state == open && mine && e.alive:
-		fault("is cut off from *", cut)
+		fault(isCutOff, cut)
 		if d.rebuilding && e.wo&(1<<i) != 0 {
 			add("has copied everything to *", func(w *world, e *engine) { w.rebuilt(k, i) })
 		}
 	case (state == open || state == broken) && e.alive:
 		add("notices that * is gone", func(w *world, e *engine) { w.lost(k, i) })
+	case state == closed && e.alive && w.limits.votes > 0 && d.promised <= e.core.Epoch() && d.rec.Valid() && !d.rebuilding &&
+		slices.Contains(e.core.Voters(), replicaName(i)):
+		add("has the record stored by *, which it replaces", func(w *world, e *engine) { w.vote(k, i) })
 	case state == closed && e.alive && e.began && w.limits.joins > 0 && e.wo == 0 && e.write < 0 && e.rw != 0 &&
 		!e.core.Holding() && d.promised <= e.core.Epoch():
 		add("begins to rebuild *", func(w *world, e *engine) { w.rebuild(k, i) })
@@ -471,27 +483,4 @@ func (w *world) begin(e *engine) {
 			e.links[i].queue = append(e.links[i].queue, message{write: e.write, sent: w.now})
 		}
 	}
-}
-
-func (w *world) rebuild(k, i int) {
-	w.limits.joins--
-	if w.promise(k, i) {
-		d := &w.disks[i]
-		d.rec, d.rebuilding, d.has = Record{}, true, 0
-		w.engines[k].links[i] = link{state: open, confirmed: w.now}
-		w.engines[k].wo |= 1 << i
-	}
-}
-
-func (w *world) rebuilt(k, i int) {
-	e, d := w.engines[k], &w.disks[i]
-	for s := range w.disks {
-		if e.rw&(1<<s) != 0 && w.disks[s].session == k {
-			d.has |= w.disks[s].has
-			d.rebuilding = false
-			e.core.Join(replicaName(i))
-			return
-		}
-	}
-	w.lost(k, i)
 }

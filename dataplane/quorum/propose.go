@@ -32,12 +32,13 @@ func (c *Core) propose(joiner string) {
 	if c.prop != nil && len(c.prop.sent) > 0 {
 		c.leaked = append(c.leaked, *c.prop)
 	}
-	rec := Record{Epoch: c.epoch, Generation: gen + 1, Members: members, Replaces: without(c.competitors(), members)}
+	rec := Record{Epoch: c.epoch, Generation: gen + 1, Members: members, Replaces: without(c.competitors(), members),
+		Accepted: c.phase == Committing && c.word != ""}
 	c.prop = &proposal{rec: rec, joiner: joiner}
 	for _, m := range c.live {
 		c.writeRecord(m)
 	}
-	if !c.swap && !c.agreedBy(c.live) && c.mayWitness() {
+	if !c.swap && !c.agreedBy(union(c.live, c.voters)) && c.mayWitness() {
 		c.proposeToWitness(c.prop.rec)
 	}
 }
@@ -75,12 +76,15 @@ func (c *Core) RecordWritten(member string, rec Record) {
 	c.tryCommit()
 }
 
-// tryCommit writes the joiner when everybody else is done, and commits when the rule holds.
+// tryCommit writes the voters and the joiner when everybody else is done, and commits when the rule holds.
 func (c *Core) tryCommit() {
 	p := c.prop
-	for _, m := range p.rec.Members {
-		if m != p.joiner && !slices.Contains(p.durable, m) {
-			return
+	if !p.onMembers() {
+		return
+	}
+	for _, m := range c.voters {
+		if slices.Contains(p.rec.Replaces, m) && !slices.Contains(p.sent, m) {
+			c.writeRecord(m)
 		}
 	}
 	if !p.witnessed && !c.agreedBy(p.durable) {
@@ -99,13 +103,43 @@ func (c *Core) tryCommit() {
 	c.commit()
 }
 
+// onMembers reports whether all members but a joiner have the record.
+func (p *proposal) onMembers() bool {
+	return !slices.ContainsFunc(p.rec.Members, func(m string) bool { return m != p.joiner && !slices.Contains(p.durable, m) })
+}
+
+// Voters returns whom the proposal under way replaces and could be agreed by: a replaced member that has stored the record is not
+// found any more by a start that does not hear of it. They are asked last, when all members have the record: until then such a
+// member may be all that is left.
+func (c *Core) Voters() []string {
+	if !c.mayVote() || !c.Holding() || c.prop == nil || !c.prop.onMembers() {
+		return nil
+	}
+	return without(c.prop.rec.Replaces, c.voters)
+}
+
+// mayVote reports whether voters can help: the first record of a granted epoch needs the witness whoever has it.
+func (c *Core) mayVote() bool { return c.phase == Serving || (c.phase == Committing && c.takeover) }
+
+// Reached reports that one of Voters has promised the epoch and has a record of its own, neither void nor incomplete.
+func (c *Core) Reached(member string) {
+	if slices.Contains(c.Voters(), member) {
+		c.voters = append(c.voters, member)
+		c.writeRecord(member)
+	}
+}
+
 // agreedBy reports whether a proposal durable on members needs no witness: nobody who starts later, with the witness as it
 // is, can find enough members of another record without hearing of this one.
 //
 // The first record of an epoch always needs the witness. Replicas that were not heard may hold proposals of earlier engines
-// that nobody knows of; only the witness outbids those, whoever is heard next. A takeover has heard everybody.
+// that nobody knows of; only the witness outbids those, whoever is heard next. A takeover has heard everybody, and all of them
+// must have the record, those that it has lost since too: the witness may yet learn of a set that one of them could start.
 func (c *Core) agreedBy(members []string) bool {
-	if (c.phase == Committing && !c.takeover) || !outvotes(members, c.committed) {
+	if c.phase == Committing && (!c.takeover || len(without(c.competitors(), members)) > 0) {
+		return false
+	}
+	if !outvotes(members, c.committed) {
 		return false
 	}
 	for i := range c.leaked {
@@ -135,8 +169,8 @@ func (p *proposal) takenBack(members []string) bool {
 func (c *Core) commit() {
 	p := c.prop
 	c.committed = p.rec
-	c.committed.Replaces = nil
-	c.prop, c.leaked, c.replaced = nil, nil, nil
+	c.committed.Replaces, c.committed.Accepted = nil, false
+	c.prop, c.leaked, c.replaced, c.voters = nil, nil, nil, nil
 	// Nothing waits for this. It shows that a witness which knows nothing of it has forgotten, and spares a start with such
 	// a witness from asking whoever was dropped.
 	for _, m := range c.committed.Members {
@@ -167,6 +201,7 @@ func (c *Core) Failed(member string) {
 	if member == c.joiner {
 		c.joiner = ""
 	}
+	c.voters = without(c.voters, []string{member})
 	i := slices.Index(c.live, member)
 	if i < 0 {
 		if c.prop != nil && c.prop.joiner == member {

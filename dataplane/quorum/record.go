@@ -30,6 +30,9 @@ type Record struct {
 	// Agreed: known to be committed. It is written again for that when it is, and nothing waits for it; so a record without
 	// it may be committed too.
 	Agreed bool
+	// Accepted: it begins with what a person trusts and gives up what others have. A member forgets with it what it knew of those who are
+	// absent: an account of what they miss is about the history that is given up. It is said once and not kept.
+	Accepted bool
 }
 
 // Valid reports whether r names a member set at all.
@@ -77,12 +80,15 @@ func (r Record) String() string {
 	if r.Agreed {
 		s += " agreed"
 	}
+	if r.Accepted {
+		s += ", data loss accepted"
+	}
 	return s
 }
 
 // agreed is the record as it is kept after its commit.
 func (r Record) agreed() Record {
-	r.Replaces, r.Agreed = nil, true
+	r.Replaces, r.Agreed, r.Accepted = nil, true, false
 	return r
 }
 

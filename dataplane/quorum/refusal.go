@@ -50,7 +50,8 @@ func (a Answer) String() string {
 func joined(names []string) string { return strings.Join(names, ", ") }
 
 // trust decides as a person has: only the members named count. Of several the highest record is the base; a directory
-// without a record, or an incomplete copy, can only be trusted alone, since nothing says how it relates to others.
+// without a record, an incomplete copy, or one that has only stored the record of others, can only be trusted alone, since nothing says
+// how it relates to others.
 func trust(base Record, answers []Answer, names []string) Decision {
 	d := Decision{Base: base}
 	var chosen []Answer
@@ -71,7 +72,7 @@ func trust(base Record, answers []Answer, names []string) Decision {
 			return Decision{Reason: fmt.Sprintf("%s is to be trusted and holds nothing; heard: %s", a.Member, heard(answers))}
 		case len(chosen) == 1, a.fresh(best):
 			d.Fresh = append(d.Fresh, a.Member)
-		case !a.Record.Valid() || a.Rebuilding:
+		case !a.Record.Has(a.Member) || a.Rebuilding:
 			return Decision{Reason: fmt.Sprintf("%s can only be trusted alone: nothing says how old it is; name one member; heard: %s", a, heard(answers))}
 		default:
 			d.Stale = append(d.Stale, a.Member)

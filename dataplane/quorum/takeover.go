@@ -107,17 +107,15 @@ func (c *Core) tryTakeover(timeUp bool) {
 	c.contactAs(newest.Promised + 1)
 }
 
-// complete says what is missing for a takeover, or nothing: all members of the highest record, and nobody whom it replaces
-// beside them, so that the record proposed is on everybody who could know of another one.
+// complete says what is missing for a takeover, or nothing: all members of the highest record, and, unless it is known to be
+// agreed, everybody whom it replaces, so that the record proposed is on everybody who could know of another one.
 func complete(answers []Answer, candidates int) string {
 	d := Decide(Known{Void: true, Answers: answers, Silent: candidates - len(answers)})
-	switch {
-	case d.Verdict == Found:
+	switch d.Verdict {
+	case Found:
 		return "the replicas hold no record yet"
-	case d.Verdict == Refuse:
+	case Refuse:
 		return d.Reason
-	case len(d.Replaces) > 0:
-		return fmt.Sprintf("record %s may not be agreed", d.Base)
 	}
 	return ""
 }

@@ -20,7 +20,7 @@ func TestPlanTakesBranchesFirst(t *testing.T) {
 		}
 		if piece, ok := p.Next(); ok {
 			got = append(got, piece)
-			if p.AtHead() != piece.Head {
+			if p.AtHead() != (piece.Layer == 1) {
 				t.Fatalf("at the head with %+v", piece)
 			}
 		}
@@ -28,8 +28,8 @@ func TestPlanTakesBranchesFirst(t *testing.T) {
 	want := []Piece{
 		{Layer: 2, Off: 0, Len: 8192, Compare: true},
 		{Layer: 3, Off: 4096, Len: 4096},
-		{Layer: 0, Off: 4096, Len: 4096},
-		{Layer: 1, Off: 4096, Len: 4096, Head: true},
+		{Layer: 0, Off: 4096, Len: 4096, Locked: true},
+		{Layer: 1, Off: 4096, Len: 4096, Locked: true},
 	}
 	if !slices.Equal(got, want) {
 		t.Errorf("%+v", got)
@@ -42,8 +42,8 @@ func TestAgainIsOfTheHead(t *testing.T) {
 	p.Begin()
 	p.Again(PieceSize-4096, 8192)
 	for _, want := range []Piece{
-		{Layer: 1, Off: PieceSize, Len: PieceSize, Head: true, Compare: true},
-		{Layer: 1, Len: PieceSize, Head: true, Compare: true},
+		{Layer: 1, Off: PieceSize, Len: PieceSize, Locked: true, Compare: true},
+		{Layer: 1, Len: PieceSize, Locked: true, Compare: true},
 	} {
 		if piece, ok := p.Next(); !ok || piece != want {
 			t.Errorf("%+v, want %+v", piece, want)

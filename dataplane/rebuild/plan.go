@@ -3,14 +3,17 @@
 // pure; package engine carries the plan out.
 //
 // The target takes part in writes (mode WO) from the moment its chain has the right shape, so only what was there before has
-// to be copied. Layers below the head never change and are copied without hindering anybody. The head is copied piece by
-// piece under the range lock that orders writes: a piece is either copied before a write to it, and the write then goes
-// to both, or after it. At the end content is compared as a reader sees it before the target may serve. docs/rebuild.md has
+// to be copied. The live chain is copied piece by piece under the range lock that orders writes. In the head a piece is either
+// copied before a write to it, and the write then goes to both, or after it. Layers below never change, but what zeroes and
+// discards make of the target's head depends on what lies below it, so that must not change meanwhile. At the end content is compared as a reader sees it before the target may serve. docs/rebuild.md has
 // the states and the reasons.
 package rebuild
 
 import (
+	"errors"
+	"fmt"
 	"math/bits"
+	"slices"
 
 	"ankole.storage/block"
 )
@@ -23,10 +26,12 @@ type Piece struct {
 	Layer uint32
 	Off   int64
 	Len   int64
-	// Head says that the range must be locked against writes.
-	Head bool
+	// Locked says that the range must be locked against writes: the layer is of the live chain.
+	Locked bool
 	// Compare says that source and target are asked for sums first; otherwise the piece is copied as it is.
 	Compare bool
+	// sources is how many sources the plan had when the piece was handed out.
+	sources int
 }
 
 // Layer is one layer to bring about.
@@ -36,6 +41,8 @@ type Layer struct {
 	Size, Allocated int64
 	// Branch: it is off the live chain. Nobody reads it through the head, so it comes before all others.
 	Branch bool
+	// Removed: no user reads it. Replicas read the same at the layer above, and may have what is read there in either of the two.
+	Removed bool
 	// number is its place in what New was given, by which pieces name it.
 	number uint32
 }
@@ -57,6 +64,8 @@ type Plan struct {
 	done   int64
 	total  int64
 	verify int64 // number of the next piece to verify
+	// sources counts those that have taken over.
+	sources int
 }
 
 // pieceSet is a set of pieces of PieceSize.
@@ -128,7 +137,7 @@ func (p *Plan) Again(off, n int64) {
 	end := min(off+n, p.size, head.Size)
 	for off -= off % PieceSize; off < end; off += PieceSize {
 		size := min(PieceSize, head.Size-off)
-		p.Retry(Piece{Layer: head.number, Off: off, Len: size, Head: true, Compare: true})
+		p.Retry(Piece{Layer: head.number, Off: off, Len: size, Locked: true, Compare: true})
 		p.total += size
 	}
 }
@@ -174,7 +183,23 @@ func (p *Plan) Begin() {
 	}
 }
 
-// Extents adds a page: ranges of the layer asked for, and where the next page begins, -1 at the end.
+// ErrExtents says that a list of extents cannot be one.
+var ErrExtents = errors.New("rebuild: no list of extents")
+
+// Check says what is wrong with a page that was asked for from off on: what comes from another process is not believed.
+func (p *Plan) Check(off int64, ranges [][2]int64, next int64) error {
+	if next != -1 && (next <= off || next >= p.size) {
+		return fmt.Errorf("%w: after the page at %d comes that at %d, of %d bytes", ErrExtents, off, next, p.size)
+	}
+	for _, r := range ranges {
+		if r[0] < 0 || r[0] >= r[1] || (r[0]|r[1])%block.Size != 0 {
+			return fmt.Errorf("%w: data at [%d,%d)", ErrExtents, r[0], r[1])
+		}
+	}
+	return nil
+}
+
+// Extents adds a page, which has been checked: ranges of the layer asked for, and where the next page begins, -1 at the end.
 func (p *Plan) Extents(ranges [][2]int64, next int64) {
 	p.next = next
 	if p.layers[p.layer].Mode == Copy {
@@ -189,9 +214,26 @@ func (p *Plan) Extents(ranges [][2]int64, next int64) {
 	}
 }
 
+// Hides adds ranges, multiples of PieceSize, in which the layer asked for hides what is below it: these pieces are compared, also
+// where the layer is copied.
+func (p *Plan) Hides(ranges [][2]int64) {
+	for _, r := range ranges {
+		if p.pieces == nil {
+			p.pieces = newPieceSet(p.size)
+		}
+		p.pieces.add(r[0], min(r[1], p.size)-r[0])
+	}
+}
+
 // Next returns the next piece. ok false means that extents are needed, that lower layers must be completed first, or that
 // everything is handed out.
 func (p *Plan) Next() (piece Piece, ok bool) {
+	piece, ok = p.take()
+	piece.sources = p.sources
+	return piece, ok
+}
+
+func (p *Plan) take() (piece Piece, ok bool) {
 	if n := len(p.retry); n > 0 {
 		piece = p.retry[n-1]
 		p.retry = p.retry[:n-1]
@@ -200,7 +242,7 @@ func (p *Plan) Next() (piece Piece, ok bool) {
 	if !p.begun {
 		return Piece{}, false
 	}
-	head := p.layer == len(p.layers)-1
+	locked := !p.layers[p.layer].Branch
 	for len(p.ranges) > 0 {
 		r := &p.ranges[0]
 		if r[0] >= r[1] {
@@ -208,7 +250,7 @@ func (p *Plan) Next() (piece Piece, ok bool) {
 			continue
 		}
 		n := min(r[1]-r[0], PieceSize-r[0]%PieceSize)
-		piece = Piece{Layer: p.layers[p.layer].number, Off: r[0], Len: n, Head: head}
+		piece = Piece{Layer: p.layers[p.layer].number, Off: r[0], Len: n, Locked: locked}
 		r[0] += n
 		return piece, true
 	}
@@ -224,13 +266,40 @@ func (p *Plan) Next() (piece Piece, ok bool) {
 		p.pieces[n/64] &^= 1 << (n % 64)
 		off := n * PieceSize
 		if end := min(off+PieceSize, p.layers[p.layer].Size); off < end {
-			return Piece{Layer: p.layers[p.layer].number, Off: off, Len: end - off, Head: head, Compare: true}, true
+			return Piece{Layer: p.layers[p.layer].number, Off: off, Len: end - off, Locked: locked, Compare: true}, true
 		}
 	}
 }
 
-// Retry hands a piece out again.
-func (p *Plan) Retry(piece Piece) { p.retry = append(p.retry, piece) }
+// Retry hands a piece out again, unless it is to be copied as another source had it: its layer is begun again.
+func (p *Plan) Retry(piece Piece) {
+	if piece.Compare || piece.sources == p.sources {
+		p.retry = append(p.retry, piece)
+	}
+}
+
+// TakeOver is called when another source takes over while something is left to bring. Sources read the same at every layer that is not
+// removed, but may have it in different ones of that layer and the removed ones below it. So such a group comes from one source as a whole: the
+// one at hand is begun again, and is compared, since the target holds a part of it. The same holds for all branches together.
+func (p *Plan) TakeOver() {
+	last := p.layer
+	if !p.begun && last > 0 {
+		last-- // pieces of it may be under way
+	}
+	first := last
+	for first > 0 && (p.layers[first].Branch || p.layers[first-1].Removed && !p.layers[first-1].Branch) {
+		first--
+	}
+	for i := first; i <= last; i++ {
+		if l := &p.layers[i]; l.Mode == Copy || l.Mode == Compare {
+			p.total += l.Allocated
+			l.Mode = Compare
+		}
+	}
+	p.layer, p.begun, p.next, p.target, p.ranges, p.pieces = first, false, -1, false, nil, nil
+	p.sources++
+	p.retry = slices.DeleteFunc(p.retry, func(piece Piece) bool { return !piece.Compare })
+}
 
 // Copied counts bytes of pieces that are done.
 func (p *Plan) Copied(n int64) { p.done += n }

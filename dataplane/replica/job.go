@@ -17,6 +17,8 @@ type job struct {
 	h     wire.Header
 	// payload of the request; released at the end.
 	payload loop.Seg
+	// answer is what a request is answered with that is not for data.
+	answer []byte
 	// buf holds what is read, or the blocks around an unaligned write; base is the volume offset of its start.
 	buf  loop.Buf
 	base int64
@@ -62,6 +64,8 @@ func (r *Replica) finish(j *job, code block.Code, seg loop.Seg) {
 		a := j.h.Answer(code)
 		wire.Prepare(r.arena, &a, seg)
 		s.conn.SendPayload(&a, seg, wire.EncodeInHeadroom(r.arena, &a, seg))
+	case code == block.OK:
+		s.send(j.h.Answer(code), j.answer)
 	default:
 		r.release(seg)
 		s.answer(&j.h, code)
@@ -70,7 +74,7 @@ func (r *Replica) finish(j *job, code block.Code, seg loop.Seg) {
 	if j.buf != 0 {
 		r.arena.Release(j.buf)
 	}
-	j.used, j.s, j.next = false, nil, nil
+	j.used, j.s, j.next, j.answer = false, nil, nil, nil
 	r.freeJobs = append(r.freeJobs, j.index)
 	r.inFlight--
 	s.jobs--
@@ -80,13 +84,13 @@ func (r *Replica) finish(j *job, code block.Code, seg loop.Seg) {
 func (j *job) tag(op uint64) uint64 { return loop.Tag(ownerJob, uint64(j.index)<<8|op) }
 
 // run begins a request. false: no buffer now, nothing was changed, try again later.
-func (r *Replica) run(s *session, h *wire.Header, payload loop.Seg) bool {
+func (r *Replica) run(s *session, h *wire.Header, payload loop.Seg, message []byte) bool {
 	if r.inFlight >= maxJobs {
 		return false
 	}
 	switch h.Type {
 	case wire.Control, wire.MarkDirty:
-		r.control(s, h, payload)
+		r.control(s, h, message)
 		return true
 	case wire.LayerRead, wire.LayerWrite, wire.LayerHash, wire.LayerPunch:
 		return r.runLayer(s, h, payload)
@@ -97,7 +101,7 @@ func (r *Replica) run(s *session, h *wire.Header, payload loop.Seg) bool {
 	if h.Flags&wire.AtView != 0 {
 		return r.runView(s, h, payload)
 	}
-	if h.Off > r.chain.Size() || h.Len > r.chain.Size()-h.Off || h.Len == 0 || (h.Off|h.Len)%block.SectorSize != 0 {
+	if h.Off > r.blocks.Size() || h.Len > r.blocks.Size()-h.Off || h.Len == 0 || (h.Off|h.Len)%block.SectorSize != 0 {
 		return r.refuse(s, h, payload)
 	}
 	switch h.Type {
@@ -111,6 +115,9 @@ func (r *Replica) run(s *session, h *wire.Header, payload loop.Seg) bool {
 	case wire.WriteZeroes, wire.Discard:
 		if (h.Off|h.Len)%block.Size != 0 || h.Len > chain.RegionSize {
 			return r.refuse(s, h, payload)
+		}
+		if h.Type == wire.Discard {
+			return r.discard(s, h, payload)
 		}
 		r.zero(r.newJob(s, h, payload))
 		return true
@@ -134,11 +141,11 @@ func (r *Replica) read(s *session, h *wire.Header) bool {
 	if end-beg > block.MaxTransfer {
 		return r.refuse(s, h, loop.Seg{})
 	}
-	r.plan = r.chain.ReadPlan(beg, end-beg, r.plan[:0])
+	r.plan = r.blocks.ReadPlan(beg, end-beg, r.plan[:0])
 	if h.Type == wire.Hash && len(r.plan) == 1 && r.plan[0].Handle == chain.NoHandle && h.Len == block.MaxTransfer {
 		return r.zeroHash(s, h)
 	}
-	b, ok := r.arena.Get(int(end - beg))
+	b, ok := s.buffer(end - beg)
 	if !ok {
 		return false
 	}
@@ -228,22 +235,30 @@ func (r *Replica) jobDone(v uint64, d *loop.Done) {
 		r.summedUp(j, v)
 	case below:
 		r.foundBelow(j, v)
-	case remapped:
+	case looked:
 		if v.err != nil {
 			r.fail("cannot look up extents after a failed write: " + v.err.Error())
+		} else {
+			r.blocks.Found(v.found)
 		}
 		r.finish(j, j.code, loop.Seg{})
 	}
 }
 
-// remapped is the result of a remap.
-type remapped struct{ err error }
+// looked is the result of a look at the head.
+type looked struct {
+	found chain.Found
+	err   error
+}
 
 // remap finds out what a failed write has left in the head, then ends the job with its code. The engine keeps the range
 // locked until it is answered.
 func (r *Replica) remap(j *job, off, n int64) {
-	c := r.chain
-	r.op(loop.Op{Kind: loop.Call, Tag: j.tag(opCall), Fn: func() any { return remapped{c.Remap(off, n)} }})
+	look := r.blocks.Look(off, n)
+	r.op(loop.Op{Kind: loop.Call, Tag: j.tag(opCall), Fn: func() any {
+		found, err := look()
+		return looked{found, err}
+	}})
 }
 
 func codeOfErrno(e loop.Errno) block.Code {
@@ -261,14 +276,8 @@ func (r *Replica) hash(j *job, seg loop.Seg) {
 }
 
 func (r *Replica) hashed(j *job, sum []byte) {
-	b, ok := r.arena.GetReserved(len(sum))
-	if !ok {
-		r.finish(j, block.Unavailable, loop.Seg{})
-		return
-	}
-	seg := loop.Seg{Buf: b, Len: int32(len(sum))}
-	copy(r.arena.Seg(seg), sum)
-	r.finish(j, block.OK, seg)
+	j.answer = sum
+	r.finish(j, block.OK, loop.Seg{})
 }
 
 // zeroHash answers for a piece that is in no file without reading anything.
@@ -299,7 +308,7 @@ func (r *Replica) write(s *session, h *wire.Header, payload loop.Seg) bool {
 		r.writeHead(j, payload.Buf, beg, end-beg)
 		return true
 	}
-	b, ok := r.arena.GetReserved(2 * block.Size)
+	b, ok := r.arena.GetFor(loop.Edges, 2*block.Size)
 	if !ok {
 		return false
 	}
@@ -307,10 +316,10 @@ func (r *Replica) write(s *session, h *wire.Header, payload loop.Seg) bool {
 	j.buf, j.base = b, beg
 	j.next = r.edgesRead
 	j.pending++
-	r.plan = r.chain.ReadPlan(beg, block.Size, r.plan[:0])
+	r.plan = r.blocks.ReadPlan(beg, block.Size, r.plan[:0])
 	r.readPlan(j, r.plan, b, 0)
 	if end-beg > block.Size {
-		r.plan = r.chain.ReadPlan(end-block.Size, block.Size, r.plan[:0])
+		r.plan = r.blocks.ReadPlan(end-block.Size, block.Size, r.plan[:0])
 		r.readPlan(j, r.plan, b, block.Size)
 	}
 	r.step(j)
@@ -346,10 +355,10 @@ func (r *Replica) writeHead(j *job, b loop.Buf, off, n int64) {
 			r.remap(j, off, n)
 			return
 		}
-		r.chain.MarkWritten(off, n)
+		r.blocks.MarkWritten(off, n)
 		r.written(j)
 	}
-	r.fileOp(j, loop.FileWrite, r.chain.HeadHandle(), off, loop.Seg{Buf: b, Len: int32(n)})
+	r.fileOp(j, loop.FileWrite, r.blocks.HeadHandle(), off, loop.Seg{Buf: b, Len: int32(n)})
 }
 
 // written ends a write, after a sync if the request asks for one.
@@ -363,22 +372,18 @@ func (r *Replica) written(j *job) {
 
 // zero makes whole blocks read zero: holes where nothing is below, written zeroes elsewhere.
 func (r *Replica) zero(j *job) {
-	if j.h.Type == wire.Discard {
-		j.zeros = r.chain.DiscardPlan(j.h.Off, j.h.Len, j.zeros[:0])
-	} else {
-		j.zeros = r.chain.ZeroPlan(j.h.Off, j.h.Len, j.zeros[:0])
-	}
+	j.zeros = r.blocks.ZeroPlan(j.h.Off, j.h.Len, j.zeros[:0])
 	j.next = r.zeroed
 	j.pending++
 	for _, z := range j.zeros {
 		if z.Punch {
 			j.pending++
-			r.op(loop.Op{Kind: loop.FilePunch, Handle: loop.Handle(r.chain.HeadHandle()), Off: z.Off, Len: z.Len, Tag: j.tag(opPunch)})
+			r.op(loop.Op{Kind: loop.FilePunch, Handle: loop.Handle(r.blocks.HeadHandle()), Off: z.Off, Len: z.Len, Tag: j.tag(opPunch)})
 			continue
 		}
 		for off, end := z.Off, z.Off+z.Len; off < end; {
 			n := min(end-off, block.MaxTransfer)
-			r.fileOp(j, loop.FileWrite, r.chain.HeadHandle(), off, loop.Seg{Buf: r.zeroes, Len: int32(n)})
+			r.fileOp(j, loop.FileWrite, r.blocks.HeadHandle(), off, loop.Seg{Buf: r.zeroes, Len: int32(n)})
 			off += n
 		}
 	}
@@ -392,9 +397,9 @@ func (r *Replica) zeroed(j *job) {
 	}
 	for _, z := range j.zeros {
 		if z.Punch {
-			r.chain.MarkPunched(z.Off, z.Len)
+			r.blocks.MarkPunched(z.Off, z.Len)
 		} else {
-			r.chain.MarkWritten(z.Off, z.Len)
+			r.blocks.MarkWritten(z.Off, z.Len)
 		}
 	}
 	r.written(j)

@@ -12,56 +12,144 @@ import (
 	"ankole.storage/dataplane/loop"
 	"ankole.storage/dataplane/quorum"
 	"ankole.storage/dataplane/wire"
-	"ankole.storage/disk"
 )
 
-// metaOp is a metadata operation: run blocks and is called away from the loop's thread, done continues on it. An
-// exclusive one has the chain for itself.
+// metaOp is a metadata operation: it blocks and is called away from the loop's thread, done continues on it. What it works on is
+// what its function is given: files, sidecars, or both. Two that work on the same run one after the other, in the order in which
+// they came; others beside each other. An exclusive one runs while no I/O is under way; only such a one may change where
+// blocks are read from.
 type metaOp struct {
 	exclusive bool
 	s         *session
 	// wanted is asked before it begins; nil: always.
 	wanted func() bool
-	run    func() any
-	done   func(v any)
+	// begin is called on the loop's thread when the operation's turn has come, to look up the values it needs; may be nil.
+	begin func()
+	// settle are whiteouts of the head that an exclusive one makes durable first: what it does to the head it does to them.
+	settle *chain.WhiteoutWrite
+	// One of them.
+	run  func(w *worker) any
+	note func(l *ledger) any
+	both func(w *worker, l *ledger) any
+	done func(v any)
+}
+
+// What operations work on, as a set. The number of an operation that runs is the lowest of them: no two have the same.
+const (
+	onFiles = 1 << iota
+	onSidecars
+)
+
+func (m *metaOp) works() int {
+	switch {
+	case m.note != nil:
+		return onSidecars
+	case m.both != nil:
+		return onFiles | onSidecars
+	}
+	return onFiles
+}
+
+// queued counts for the session that has asked for it how much of that waits.
+func (m *metaOp) queued(n int) {
+	if m.s != nil {
+		m.s.queued += n
+	}
 }
 
 func (r *Replica) enqueue(m *metaOp) {
 	r.meta = append(r.meta, m)
+	m.queued(1)
 	r.startMeta()
 }
 
-// startMeta starts the first operation in the queue. An exclusive one stops new requests and waits for those in flight.
+// enqueueNext puts an operation before all that wait.
+func (r *Replica) enqueueNext(m *metaOp) {
+	r.meta = slices.Insert(r.meta, 0, m)
+	m.queued(1)
+	r.startMeta()
+}
+
+// startMeta starts what can be started. An exclusive operation whose turn has come stops new requests and waits for those in flight.
 func (r *Replica) startMeta() {
-	for !r.metaBusy && len(r.meta) > 0 && !r.dead {
-		m := r.meta[0]
+	taken := 0
+	r.exclusive = false
+	for _, m := range r.running {
+		if m != nil {
+			taken |= m.works()
+			r.exclusive = r.exclusive || m.exclusive
+		}
+	}
+	for i := 0; i < len(r.meta) && !r.dead; {
+		m := r.meta[i]
 		if (m.s != nil && m.s.closing()) || (m.wanted != nil && !m.wanted()) {
-			r.meta = r.meta[1:]
-			r.exclusive = false
+			r.meta = slices.Delete(r.meta, i, i+1)
+			m.queued(-1)
 			continue
 		}
-		if m.exclusive {
-			r.exclusive = true
-			if r.inFlight > 0 || r.syncing {
-				return
-			}
+		free := taken&m.works() == 0
+		taken |= m.works() // also for those behind one that waits
+		r.exclusive = r.exclusive || free && m.exclusive
+		if !free || m.exclusive && (r.inFlight > 0 || r.syncing) {
+			i++
+			continue
 		}
-		r.metaBusy = true
-		r.op(loop.Op{Kind: loop.Call, Tag: loop.Tag(ownerMeta, 0), Fn: m.run})
+		r.meta = slices.Delete(r.meta, i, i+1)
+		m.queued(-1)
+		r.beginMeta(m)
 	}
 }
 
-func (r *Replica) metaDone(d *loop.Done) {
-	m := r.meta[0]
-	r.meta = r.meta[1:]
-	r.metaBusy, r.exclusive = false, false
+func (r *Replica) beginMeta(m *metaOp) {
+	number := uint64(0)
+	if m.works() == onSidecars {
+		number = 1
+	}
+	r.running[number] = m
+	if m.exclusive && r.blocks != nil {
+		m.settle = r.blocks.PendingWhiteouts(true)
+	}
+	if m.begin != nil {
+		m.begin()
+	}
+	w, l, settle, run, note, both := r.worker, r.ledger, m.settle, m.run, m.note, m.both
+	r.op(loop.Op{Kind: loop.Call, Tag: loop.Tag(ownerMeta, number), Fn: func() any {
+		switch {
+		case note != nil:
+			return l.perform(note)
+		case both != nil:
+			return performBoth(w, l, settle, both)
+		}
+		return w.perform(settle, run)
+	}})
+}
+
+func (r *Replica) metaDone(number uint64, d *loop.Done) {
+	m := r.running[number]
+	r.running[number] = nil
+	res := d.Value.(worked)
 	if m.exclusive {
-		r.extents = nil // of a chain that may be another one now
+		r.exclusive = false
+	} else if len(res.changes) > 0 {
+		panic("replica: an operation beside I/O has changed where blocks are read from")
 	}
-	if r.chain != nil {
-		r.writable = r.chain.WriteAllowed()
+	if m.settle != nil {
+		r.blocks.WhiteoutsWritten(m.settle, res.unsettled)
+		if res.unsettled != nil {
+			r.fail("whiteouts could not be synced: " + res.unsettled.Error())
+			return
+		}
 	}
-	m.done(d.Value)
+	for _, ch := range res.changes {
+		r.blocks.Apply(ch)
+	}
+	if res.unwritable {
+		r.writable = false
+	}
+	if res.giveBack != nil {
+		r.giveBack = append(r.giveBack, res.giveBack)
+	}
+	m.done(res.value)
 	r.freeSpace()
 	r.startMeta()
 }
@@ -69,13 +157,13 @@ func (r *Replica) metaDone(d *loop.Done) {
 // freeSpace gives back the space of files that a metadata operation has removed: beside everything else, since it can take the file
 // system longer than the engine waits for an answer.
 func (r *Replica) freeSpace() {
-	if r.freeing || r.metaBusy || r.chain == nil {
+	if r.freeing || len(r.giveBack) == 0 {
 		return
 	}
-	if giveBack := r.chain.Unlinked(); giveBack != nil {
-		r.freeing = true
-		r.op(loop.Op{Kind: loop.Call, Tag: loop.Tag(ownerSpace, 0), Fn: func() any { return result{err: giveBack()} }})
-	}
+	r.freeing = true
+	giveBack := r.giveBack[0]
+	r.giveBack = r.giveBack[1:]
+	r.op(loop.Op{Kind: loop.Call, Tag: loop.Tag(ownerSpace, 0), Fn: func() any { return result{err: giveBack()} }})
 }
 
 func (r *Replica) spaceFreed(d *loop.Done) {
@@ -87,14 +175,12 @@ func (r *Replica) spaceFreed(d *loop.Done) {
 }
 
 // control carries out a control message or marks regions dirty.
-func (r *Replica) control(s *session, h *wire.Header, payload loop.Seg) {
+func (r *Replica) control(s *session, h *wire.Header, p []byte) {
 	hdr := *h
-	if payload.Len == 0 {
+	if len(p) == 0 {
 		r.reply(s, &hdr, block.Invalid, wire.ControlReply{Error: "empty message"})
 		return
 	}
-	p := slices.Clone(r.arena.Seg(payload))
-	r.release(payload)
 	if h.Type == wire.MarkDirty {
 		r.markDirty(s, &hdr, p)
 		return
@@ -111,14 +197,18 @@ func (r *Replica) control(s *session, h *wire.Header, payload loop.Seg) {
 		r.viewExtents(s, &hdr, m.ViewExtents)
 	case m.ImportMark != nil:
 		what := m.ImportMark.What
-		r.blocking(s, &hdr, false, func() error { return r.chain.SetImportMark(what) })
+		r.blocking(s, &hdr, func(w *worker) error { return w.files.SetImportMark(what) })
+	case m.Snapshot != nil && m.Snapshot.Check() != nil:
+		r.reply(s, &hdr, block.Invalid, wire.ControlReply{Error: m.Snapshot.Check().Error()})
 	case m.SetRecord != nil:
 		r.setRecord(s, &hdr, m.SetRecord)
 	case m.Check:
-		r.blocking(s, &hdr, false, func() error { return r.check(&m) })
+		r.blocking(s, &hdr, func(w *worker) error { return w.check(&m) })
 	case m.Snapshot != nil:
 		q := m.Snapshot
-		r.blocking(s, &hdr, true, func() error { return r.chain.Snapshot(q.Name, q.UserCreated, q.Created, q.Labels) })
+		r.changing(s, &hdr, func(w *worker, l *ledger) error {
+			return w.change(w.files.Snapshot(l.side, q.Name, q.UserCreated, q.Created, q.Labels))
+		})
 	case m.Describe != nil:
 		r.describe(s, &hdr, m.Describe)
 	case m.Regions != nil:
@@ -133,18 +223,17 @@ func (r *Replica) control(s *session, h *wire.Header, payload loop.Seg) {
 		r.clearDirty(s, &hdr, m.ClearDirty)
 	case m.RemoveSnapshot != nil:
 		name := m.RemoveSnapshot.Name
-		r.blocking(s, &hdr, false, func() error { return r.removeSnapshot(name) })
+		r.blocking(s, &hdr, func(w *worker) error { return w.removeSnapshot(name) })
 	case m.Purge != nil:
 		r.purgePiece(s, &hdr, m.Purge)
 	case m.Revert != nil:
 		q := m.Revert
-		r.blocking(s, &hdr, true, func() error { return r.chain.Revert(q.Name, q.Created) })
+		r.changing(s, &hdr, func(w *worker, l *ledger) error { return w.change(w.files.Revert(l.side, q.Name, q.Created)) })
 	case m.Expand != nil:
-		q := m.Expand
-		r.blocking(s, &hdr, true, func() error { return r.chain.Expand(q.Size, q.Created) })
+		r.expand(s, &hdr, m.Expand)
 	case m.SetLimits != nil:
 		q := m.SetLimits
-		r.blocking(s, &hdr, false, func() error { return r.chain.SetLimits(q.MaxCount, q.MaxSize) })
+		r.blocking(s, &hdr, func(w *worker) error { return w.files.SetLimits(q.MaxCount, q.MaxSize) })
 	case m.Release != nil:
 		r.releaseDirectory(s, &hdr)
 	case m.Keep != nil:
@@ -162,10 +251,28 @@ func (r *Replica) reply(s *session, h *wire.Header, code block.Code, m wire.Cont
 	}
 }
 
-// blocking runs f as a metadata operation and answers with its error.
-func (r *Replica) blocking(s *session, h *wire.Header, exclusive bool, f func() error) {
-	r.enqueue(&metaOp{s: s, exclusive: exclusive, run: func() any { return result{err: f()} },
+// blocking runs f as an operation on files, beside I/O, and answers with its error.
+func (r *Replica) blocking(s *session, h *wire.Header, f func(w *worker) error) {
+	r.enqueue(&metaOp{s: s, run: func(w *worker) any { return result{err: f(w)} }, done: func(v any) { r.replyErr(s, h, v.(result).err) }})
+}
+
+// changing runs f, which changes the chain, while no I/O is under way, and answers with its error.
+func (r *Replica) changing(s *session, h *wire.Header, f func(w *worker, l *ledger) error) {
+	r.enqueue(&metaOp{s: s, exclusive: true, both: func(w *worker, l *ledger) any { return result{err: f(w, l)} },
 		done: func(v any) { r.replyErr(s, h, v.(result).err) }})
+}
+
+// expand makes room in the block map before the files grow: nothing may fail afterwards.
+func (r *Replica) expand(s *session, h *wire.Header, m *wire.ExpandRequest) {
+	var room chain.Room
+	var full error
+	created := m.Created
+	r.enqueue(&metaOp{exclusive: true, s: s, begin: func() { room, full = r.blocks.Reserve(m.Size) }, both: func(w *worker, l *ledger) any {
+		if full != nil {
+			return result{err: full}
+		}
+		return result{err: w.change(w.files.Expand(l.side, room, created))}
+	}, done: func(v any) { r.replyErr(s, h, v.(result).err) }})
 }
 
 type result struct {
@@ -196,7 +303,7 @@ func (r *Replica) setRecord(s *session, h *wire.Header, m *wire.RecordMessage) {
 	case m.VolumeUUID != r.cfg.VolumeUUID:
 		r.reply(s, h, block.Refused, wire.ControlReply{Error: "record of another volume"})
 		return
-	case m.Epoch != s.epoch || !next.Valid() || !next.Has(r.cfg.Member):
+	case m.Epoch != s.epoch || !next.Valid() || !(next.Has(r.cfg.Member) || slices.Contains(m.Replaces, r.cfg.Member)):
 		r.reply(s, h, block.Invalid, wire.ControlReply{Error: fmt.Sprintf("record %s in a session of epoch %d with %s", next, s.epoch, r.cfg.Member)})
 		return
 	case next.Compare(old) < 0:
@@ -204,70 +311,59 @@ func (r *Replica) setRecord(s *session, h *wire.Header, m *wire.RecordMessage) {
 		return
 	}
 	rec := r.record
+	// A record that replaces this replica is stored as well: whoever finds it later knows that others have gone on.
 	rec.Epoch, rec.Generation, rec.State = m.Epoch, m.Generation, chain.MemberRW
-	rec.Members, rec.Replaces, rec.Agreed = nil, m.Replaces, m.Agreed
+	rec.Members, rec.Replaces, rec.Agreed, rec.Anew = nil, m.Replaces, m.Agreed, m.Accepted
 	for _, name := range m.Members {
 		rec.Members = append(rec.Members, chain.Member{Name: name})
 	}
-	r.enqueue(&metaOp{s: s, run: func() any { return result{err: r.chain.WriteRecord(rec)} }, done: func(v any) {
+	r.enqueue(&metaOp{s: s, both: func(w *worker, l *ledger) any { return result{err: w.files.WriteRecord(l.side, rec)} }, done: func(v any) {
 		err := v.(result).err
 		if err == nil {
-			r.record = rec
+			r.record, r.record.Anew = rec, false
 		}
 		r.replyErr(s, h, err)
 	}})
 }
 
-// markDirty adds regions to the log.
+// markDirty adds regions to the log. The log is the chain's alone, and changes and questions go through one queue: whoever asks
+// sees a region either marked or in the entries of absent members, never on its way between them.
 func (r *Replica) markDirty(s *session, h *wire.Header, p []byte) {
-	last := uint32((r.chain.Size() - 1) / chain.RegionSize)
+	last := uint32((r.blocks.Size() - 1) / chain.RegionSize)
+	regions := make([]chain.Region, 0, len(p)/4)
 	for i := 0; i < len(p); i += 4 {
 		if len(p)%4 != 0 || binary.LittleEndian.Uint32(p[i:]) > last {
 			s.answer(h, block.Invalid)
 			return
 		}
+		regions = append(regions, chain.Region(binary.LittleEndian.Uint32(p[i:])))
 	}
-	added := false
-	for len(p) >= 4 {
-		n := binary.LittleEndian.Uint32(p)
-		p = p[4:]
-		if !r.dirty[n] {
-			r.dirty[n] = true
-			added = true
+	r.enqueue(&metaOp{s: s, note: func(l *ledger) any { return result{err: l.side.AddDirty(regions)} }, done: func(v any) {
+		err := v.(result).err
+		if err != nil {
+			r.cfg.Event("dirty-log-failed", err.Error())
 		}
-	}
-	if r.dirtyAll || !added {
-		// Behind whatever is queued, so that the answer still means "durable".
-		r.enqueue(&metaOp{s: s, run: func() any { return nil }, done: func(any) { s.answer(h, block.OK) }})
-		return
-	}
-	r.enqueue(&metaOp{s: s, run: r.writeDirty(r.dirtyList()), done: func(v any) { r.dirtyWritten(s, h, v) }})
-}
-
-func (r *Replica) writeDirty(set []uint32) func() any {
-	regions := make([]chain.Region, len(set))
-	for i, n := range set {
-		regions[i] = chain.Region(n)
-	}
-	return func() any { return result{err: r.chain.WriteDirty(regions)} }
-}
-
-func (r *Replica) dirtyWritten(s *session, h *wire.Header, v any) {
-	err := v.(result).err
-	if err != nil {
-		r.cfg.Event("dirty-log-failed", err.Error())
-	}
-	s.answer(h, codeOf(err))
-	r.checkBroken()
+		s.answer(h, codeOf(err))
+		r.checkBroken()
+	}})
 }
 
 func (r *Replica) clearDirty(s *session, h *wire.Header, m *wire.ClearDirty) {
-	clear(r.dirty)
-	for _, n := range m.Keep {
-		r.dirty[n] = true
+	keep := make([]chain.Region, len(m.Keep))
+	for i, n := range m.Keep {
+		keep[i] = chain.Region(n)
 	}
-	r.dirtyAll = false
-	r.enqueue(&metaOp{s: s, run: r.writeDirty(r.dirtyList()), done: func(v any) { r.replyErr(s, h, v.(result).err) }})
+	r.enqueue(&metaOp{s: s, note: func(l *ledger) any { return result{err: l.side.WriteDirty(keep)} },
+		done: func(v any) { r.replyErr(s, h, v.(result).err) }})
+}
+
+// dirty returns the marked regions; all: nothing is known, as in a directory that another engine has used, or none has yet.
+func (l *ledger) dirty() (regions []uint32, all bool) {
+	marked, known := l.side.Dirty()
+	for _, n := range marked {
+		regions = append(regions, uint32(n))
+	}
+	return regions, !known
 }
 
 // snapshotName returns the snapshot's name of a chain file, "" for a head.
@@ -289,10 +385,10 @@ func snapshotFile(name string) string {
 // describe needs the chain for itself where it opens branches: those that were open before are closed.
 func (r *Replica) describe(s *session, h *wire.Header, m *wire.DescribeRequest) {
 	absent, branches := m.Absent, m.Branches
-	r.enqueue(&metaOp{s: s, exclusive: branches, run: func() any {
-		res := r.description(absent)
+	r.enqueue(&metaOp{s: s, exclusive: branches, both: func(w *worker, l *ledger) any {
+		res := w.description(l, absent)
 		if branches && res.err == nil {
-			res.reply.Chain.Branches, res.err = r.branches(res.reply.Snapshots)
+			res.reply.Chain.Branches, res.err = w.branches(res.reply.Snapshots)
 		}
 		return res
 	}, done: func(v any) {
@@ -305,8 +401,8 @@ func (r *Replica) describe(s *session, h *wire.Header, m *wire.DescribeRequest) 
 	}})
 }
 
-func (r *Replica) description(absent string) result {
-	snaps, err := r.chain.Snapshots()
+func (w *worker) description(l *ledger, absent string) result {
+	snaps, err := w.files.Snapshots()
 	if err != nil {
 		return result{err: err}
 	}
@@ -314,36 +410,48 @@ func (r *Replica) description(absent string) result {
 	var res result
 	for _, n := range snaps {
 		l := wire.Layer{Name: n.Name, Parent: n.Parent, Removed: n.Removed, UserCreated: n.UserCreated, Created: n.Created,
-			Labels: n.Labels, Allocated: n.SizeBytes}
+			Labels: labels(n.Labels), Allocated: n.SizeBytes}
 		if n.Name == chain.HeadName {
 			l.Name = ""
 		}
 		sizes[l.Name] = n.SizeBytes
 		res.reply.Snapshots = append(res.reply.Snapshots, l)
 	}
-	structure := r.chain.Structure()
-	d := &wire.ChainDescription{Size: r.chain.Size(), Structure: structure[:]}
-	res.reply.Absent = r.absence(absent)
-	layers := r.chain.LayerList()
-	if d.HeadEmpty, err = r.empty(layers[len(layers)-1].File); err != nil {
+	structure := w.files.Structure()
+	d := &wire.ChainDescription{Size: w.files.SizeBytes(), Structure: structure[:]}
+	res.reply.Absent = l.absence(absent)
+	layers := w.files.LayerList()
+	head := layers[len(layers)-1].File
+	if d.HeadEmpty, err = w.empty(head); err != nil {
 		return result{err: err}
 	}
+	d.HeadEmpty = d.HeadEmpty && !w.files.HasWhiteouts(head)
 	for _, l := range layers {
 		name := snapshotName(l.File)
 		d.Layers = append(d.Layers, wire.Layer{Name: name, Size: l.Size, Parent: snapshotName(l.Meta.Parent), Removed: l.Meta.Removed,
-			UserCreated: l.Meta.UserCreated, Created: l.Meta.Created, Labels: l.Meta.Labels, Allocated: sizes[name]})
+			UserCreated: l.Meta.UserCreated, Created: l.Meta.Created, Labels: labels(l.Meta.Labels), Allocated: sizes[name],
+			Whiteouts: w.files.HasWhiteouts(l.File)})
 	}
 	res.reply.Chain = d
 	return res
 }
 
+// labels are those that a description tells: none if they are too long, as a directory of another engine may have them.
+func labels(m map[string]string) map[string]string {
+	if !wire.LabelsFit(m) {
+		return nil
+	}
+	return m
+}
+
 // branches opens the snapshots off the live chain and describes them.
-func (r *Replica) branches(all []wire.Layer) ([]wire.Layer, error) {
-	list, err := r.chain.OpenBranches()
+func (w *worker) branches(all []wire.Layer) ([]wire.Layer, error) {
+	list, ch, err := w.files.OpenBranches()
+	err = w.change(ch, err)
 	out := make([]wire.Layer, 0, len(list)) // never nil: older replicas say nothing
 	for _, l := range list {
 		d := wire.Layer{Name: snapshotName(l.File), Size: l.Size, Parent: snapshotName(l.Meta.Parent), Removed: l.Meta.Removed,
-			UserCreated: l.Meta.UserCreated, Created: l.Meta.Created, Labels: l.Meta.Labels}
+			UserCreated: l.Meta.UserCreated, Created: l.Meta.Created, Labels: labels(l.Meta.Labels), Whiteouts: w.files.HasWhiteouts(l.File)}
 		for _, s := range all {
 			if s.Name == d.Name {
 				d.Allocated = s.Allocated
@@ -352,80 +460,6 @@ func (r *Replica) branches(all []wire.Layer) ([]wire.Layer, error) {
 		out = append(out, d)
 	}
 	return out, err
-}
-
-// maxRanges bounds an answer to Extents.
-const maxRanges = 4096
-
-// listExtents lists the allocated ranges of a layer. The list is taken once per layer and handed out in pages.
-func (r *Replica) listExtents(s *session, h *wire.Header, m *wire.ExtentsRequest) {
-	if n := r.chain.Layers() + r.chain.Branches(); int(m.Layer) >= n {
-		r.reply(s, h, block.Invalid, wire.ControlReply{Error: fmt.Sprintf("chain has %d layers, no layer %d", n, m.Layer)})
-		return
-	}
-	if m.Off > 0 && r.exLayer == m.Layer && r.extents != nil {
-		r.pageOfExtents(s, h, m)
-		return
-	}
-	number := int(m.Layer)
-	r.enqueue(&metaOp{s: s, run: func() any { return r.scan(number) }, done: func(v any) {
-		res := v.(scanned)
-		if res.err != nil {
-			r.replyErr(s, h, res.err)
-			return
-		}
-		r.extents, r.exLayer = res.ranges, m.Layer
-		r.pageOfExtents(s, h, m)
-	}})
-}
-
-type scanned struct {
-	ranges [][2]int64
-	err    error
-}
-
-func (r *Replica) scan(number int) scanned {
-	ranges := [][2]int64{}
-	err := r.extentsOf(number, func(e disk.Extent) error {
-		beg, end := widen(e.Off, e.Len)
-		if n := len(ranges); n > 0 && ranges[n-1][1] >= beg {
-			ranges[n-1][1] = max(ranges[n-1][1], end)
-		} else {
-			ranges = append(ranges, [2]int64{beg, end})
-		}
-		return nil
-	})
-	return scanned{ranges, err}
-}
-
-// extentsOf goes through the extents of a file by its number.
-func (r *Replica) extentsOf(number int, fn func(disk.Extent) error) error {
-	if k := number - r.chain.Layers(); k >= 0 {
-		return r.chain.BranchExtents(k, fn)
-	}
-	file, _, _ := r.chain.Layer(number)
-	return r.chain.LayerExtents(file, fn)
-}
-
-func (r *Replica) pageOfExtents(s *session, h *wire.Header, m *wire.ExtentsRequest) {
-	r.reply(s, h, block.OK, wire.ControlReply{Extents: pageOf(r.extents, m.Off)})
-}
-
-// pageOf returns the ranges from off on, as many as fit into an answer.
-func pageOf(ranges [][2]int64, off int64) *wire.ExtentsReply {
-	i, _ := slices.BinarySearchFunc(ranges, off, func(e [2]int64, off int64) int {
-		if e[1] <= off {
-			return -1
-		}
-		return 1
-	})
-	page := ranges[i:]
-	next := int64(-1)
-	if len(page) > maxRanges {
-		next = page[maxRanges][0]
-		page = page[:maxRanges]
-	}
-	return &wire.ExtentsReply{Ranges: page, Next: next}
 }
 
 // Base returns the member name of a replica directory: the last element of its path.

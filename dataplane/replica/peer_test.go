@@ -83,6 +83,7 @@ func (g *rig) connect() *peer {
 		g.t.Fatal(err)
 	}
 	p := &peer{g: g, arena: loop.NewArena(64 << 20), open: map[uint64]*answer{}, nonce: []byte("0123456789abcdef")}
+	p.arena.SetAside(loop.Connections, wire.ConnMemory)
 	g.t.Cleanup(func() { _ = p.arena.Close() })
 	p.proc = g.w.Spawn("peer", p.arena, nil)
 	p.proc.Run(p)
@@ -104,7 +105,10 @@ func (p *peer) Step(_ clock.Ticks, in []loop.Done, out *[]loop.Op) clock.Ticks {
 				p.gone = true
 				continue
 			}
-			p.conn = wire.NewConn(d.New, 0, p.arena, tagRecv, tagSend)
+			var err error
+			if p.conn, err = wire.NewConn(d.New, 0, p.arena, tagRecv, tagSend); err != nil {
+				p.g.t.Fatal(err)
+			}
 			p.conn.Start(out)
 		case d.Tag == tagRecv:
 			p.conn.Received(d, p, out)
@@ -120,18 +124,12 @@ func (p *peer) Step(_ clock.Ticks, in []loop.Done, out *[]loop.Op) clock.Ticks {
 }
 
 // PlacePayload implements wire.Handler.
-func (p *peer) PlacePayload(_ *wire.Conn, h *wire.Header) (loop.Seg, bool) {
-	b, ok := p.arena.Get(int(h.Payload))
-	return loop.Seg{Buf: b, Len: int32(h.Payload)}, ok
+func (p *peer) PlacePayload(*wire.Conn, *wire.Header) (loop.Seg, bool) {
+	return loop.Seg{}, true
 }
 
 // Frame implements wire.Handler.
-func (p *peer) Frame(_ *wire.Conn, h *wire.Header, payload loop.Seg) {
-	var data []byte
-	if payload.Len > 0 {
-		data = append(data, p.arena.Seg(payload)...)
-		p.arena.Release(payload.Buf)
-	}
+func (p *peer) Frame(_ *wire.Conn, h *wire.Header, _ loop.Seg, data []byte) {
 	switch {
 	case h.Type == wire.Greeting:
 		var m wire.GreetingMessage
@@ -156,18 +154,7 @@ func (p *peer) send(h wire.Header, payload []byte) {
 		if p.conn == nil || p.conn.Err() != nil {
 			return
 		}
-		if len(payload) == 0 {
-			p.conn.Send(&h)
-			return
-		}
-		b, ok := p.arena.Get(len(payload))
-		if !ok {
-			panic("peer: arena too small")
-		}
-		seg := loop.Seg{Buf: b, Len: int32(len(payload))}
-		copy(p.arena.Seg(seg), payload)
-		wire.Prepare(p.arena, &h, seg)
-		p.conn.SendPayload(&h, seg, wire.EncodeInHeadroom(p.arena, &h, seg))
+		p.conn.SendMessage(&h, payload)
 	})
 }
 

@@ -1,7 +1,6 @@
 package replica
 
 import (
-	"errors"
 	"fmt"
 
 	"ankole.storage/block"
@@ -36,9 +35,10 @@ func (s *session) admitReader(h *wire.Header, m *wire.HelloMessage) {
 	}
 	s.phase, s.reader = sessionOpening, true
 	hdr, nonce := *h, m.Nonce
-	s.r.enqueue(&metaOp{s: s, run: func() any { return s.r.openReader(g.Snapshot) }, done: func(v any) {
+	id, snapshot := s.run, g.Snapshot
+	s.r.enqueue(&metaOp{s: s, run: func(w *worker) any { return w.openReader(id, snapshot) }, done: func(v any) {
 		res := v.(readerView)
-		s.view, s.ranges = res.view, res.ranges
+		s.view = res.view
 		switch {
 		case s.closing():
 			s.r.leave(s)
@@ -58,26 +58,8 @@ var errStandby = fmt.Errorf("%w: another process has the directory; ask that one
 
 // readerView is a snapshot that was opened for a reader.
 type readerView struct {
-	view   *chain.View
-	ranges [][2]int64
-	err    error
-}
-
-// openReader opens and pins a snapshot, and lists what it holds. It blocks.
-func (r *Replica) openReader(snapshot string) readerView {
-	if r.chain == nil {
-		return readerView{err: errStandby}
-	}
-	v, err := r.chain.OpenView(snapshot)
-	if err != nil {
-		return readerView{err: err}
-	}
-	v.Pin()
-	ranges, err := v.Ranges()
-	if err != nil {
-		return readerView{err: errors.Join(err, v.Close())}
-	}
-	return readerView{view: v, ranges: ranges}
+	view *chain.Blocks
+	err  error
 }
 
 // readers counts read-only sessions.
@@ -110,11 +92,12 @@ func readerMay(h *wire.Header) bool {
 	return false
 }
 
-// viewExtents lists where a reader's snapshot has data.
+// viewExtents lists where a reader's snapshot has data, from the map that its reads use: nothing is kept between two pages.
 func (r *Replica) viewExtents(s *session, h *wire.Header, m *wire.ViewExtents) {
 	if !s.reader {
 		r.reply(s, h, block.Invalid, wire.ControlReply{Error: "this session is not a reader's"})
 		return
 	}
-	r.reply(s, h, block.OK, wire.ControlReply{Extents: pageOf(s.ranges, m.Off)})
+	ranges, next := s.view.Ranges(m.Off, maxRanges)
+	r.reply(s, h, block.OK, wire.ControlReply{Extents: &wire.ExtentsReply{Ranges: ranges, Next: next}})
 }

@@ -9,8 +9,8 @@ import (
 )
 
 // absence is what this replica knows about a member that is not there, but for the regions; nil if nothing.
-func (r *Replica) absence(member string) *wire.AbsentReply {
-	a, ok := r.chain.Absent(member)
+func (l *ledger) absence(member string) *wire.AbsentReply {
+	a, ok := l.side.Absent(member)
 	if !ok {
 		return nil
 	}
@@ -19,15 +19,15 @@ func (r *Replica) absence(member string) *wire.AbsentReply {
 		First: a.First, Gone: a.Gone, Changed: a.Changed, AllChanged: a.AllChanged}
 }
 
-// regions tells where this replica may differ from a member, as far as it knows: a region is in the entry or still marked.
+// regions tells where this replica may differ from a member: a region is in the entry or still marked. Both are read in one
+// operation, since a region passes from the one to the other. Without an entry nothing is known.
 func (r *Replica) regions(s *session, h *wire.Header, member string) {
-	r.enqueue(&metaOp{s: s, run: func() any {
-		a, _ := r.chain.Absent(member)
-		return a
+	r.enqueue(&metaOp{s: s, note: func(l *ledger) any {
+		a, known := l.side.Absent(member)
+		dirty, all := l.dirty()
+		return &wire.RegionsReply{Shift: a.Regions.Shift, Bits: a.Regions.Bits, Dirty: dirty, All: all || !known}
 	}, done: func(v any) {
-		a := v.(chain.Absent)
-		r.reply(s, h, block.OK, wire.ControlReply{Regions: &wire.RegionsReply{Shift: a.Regions.Shift, Bits: a.Regions.Bits,
-			Dirty: r.dirtyList(), All: r.dirtyAll}})
+		r.reply(s, h, block.OK, wire.ControlReply{Regions: v.(*wire.RegionsReply)})
 	}})
 }
 
@@ -54,69 +54,41 @@ func (r *Replica) beginRebuild(s *session, h *wire.Header, b *wire.BeginRebuild)
 		return
 	}
 	rec := chain.Record{VolumeUUID: r.uuid, Self: r.cfg.Member, Promised: r.record.Promised, Engine: r.record.Engine, State: chain.MemberWO}
-	r.enqueue(&metaOp{s: s, exclusive: true, run: func() any {
-		if err := r.chain.VoidForRebuild(rec, b.HeadBecomes, r.fresh(&shape)); err != nil {
-			return recreated{r.chain, err}
+	headBecomes := b.HeadBecomes
+	r.enqueue(&metaOp{s: s, exclusive: true, both: func(w *worker, l *ledger) any {
+		var res reshaped
+		res.opened, res.lost, res.err = w.reshape(l, &rec, headBecomes, &shape)
+		if res.opened == nil && !res.lost {
+			res.held = l.held()
 		}
-		c, err := r.cfg.Recreate(r.chain, shape)
-		if now, ok := chainRecord(c); err == nil && (!ok || now.Promised != rec.Promised) {
-			// Everything was made anew: the promise has to be repeated.
-			if err = c.WriteRecord(rec); err == nil {
-				err = c.WriteDirty([]chain.Region{})
-			}
-		}
-		if c != nil && err == nil {
-			_, err = c.OpenBranches()
-		}
-		return recreated{c, err}
+		return res
 	}, done: func(v any) {
-		res := v.(recreated)
-		if res.chain == nil {
+		res := v.(reshaped)
+		switch {
+		case res.lost:
 			r.fail("cannot begin a rebuild: " + res.err.Error())
 			return
+		case res.opened != nil:
+			r.adopt(res.opened)
+		default:
+			r.record, r.recorded = res.held.record, res.held.recorded
 		}
-		r.adopt(res.chain)
 		r.replyErr(s, h, res.err)
 	}})
+}
+
+// reshaped is the result of worker.reshape; held is of a directory that is as it was.
+type reshaped struct {
+	opened *opened
+	held   held
+	lost   bool
+	err    error
 }
 
 // layerSpec is how a snapshot's file is made.
 func layerSpec(l wire.Layer) chain.LayerSpec {
 	return chain.LayerSpec{File: snapshotFile(l.Name), Size: l.Size, Meta: chain.DiskMeta{Name: snapshotFile(l.Name), Parent: snapshotFile(l.Parent),
-		Removed: l.Removed, UserCreated: l.UserCreated, Created: l.Created, Labels: l.Labels}}
-}
-
-func chainRecord(c *chain.Chain) (chain.Record, bool) {
-	if c == nil {
-		return chain.Record{}, false
-	}
-	return c.Record()
-}
-
-// fresh names what a shape makes anew, and the branches, which are written to wherever they differ.
-func (r *Replica) fresh(shape *chain.Shape) []string {
-	var names []string
-	kept := map[string]bool{shape.HeadBecomes: true}
-	for _, file := range r.chain.Kept(shape.Layers) {
-		kept[file] = true
-	}
-	for _, l := range shape.Layers {
-		if !kept[l.File] {
-			names = append(names, snapshotName(l.File))
-		}
-	}
-	for _, l := range shape.Branches {
-		names = append(names, snapshotName(l.File))
-	}
-	if shape.NewHead || shape.HeadBecomes != "" {
-		names = append(names, chain.HeadName)
-	}
-	return names
-}
-
-type recreated struct {
-	chain *chain.Chain
-	err   error
+		Removed: l.Removed, UserCreated: l.UserCreated, Created: l.Created, Labels: l.Labels}, Whiteouts: l.Whiteouts}
 }
 
 // finishRebuild first syncs every file while requests go on, so that the part that stops them is short.
@@ -134,10 +106,10 @@ func (r *Replica) finishRebuild(s *session, h *wire.Header) {
 			r.fail("cannot sync a rebuilt file")
 			return
 		}
-		r.blocking(s, &hdr, true, func() error { return r.chain.FinishRebuild() })
+		r.changing(s, &hdr, func(w *worker, l *ledger) error { return w.change(w.files.FinishRebuild(l.side)) })
 	}
 	j.pending++
-	for i := range r.chain.Layers() + r.chain.Branches() {
+	for i := range r.blocks.Layers() + r.blocks.Branches() {
 		_, handle, _ := r.layer(i)
 		j.pending++
 		r.op(loop.Op{Kind: loop.FileSync, Handle: loop.Handle(handle), Tag: j.tag(opWrite)})
@@ -148,17 +120,17 @@ func (r *Replica) finishRebuild(s *session, h *wire.Header) {
 // layer returns a file by its number: of the live chain, bottom first, then of the branches that are open. live is its name, "" off the
 // live chain.
 func (r *Replica) layer(n int) (live string, handle int32, file disk.File) {
-	if k := n - r.chain.Layers(); k >= 0 {
-		handle, _, file = r.chain.Branch(k)
+	if k := n - r.blocks.Layers(); k >= 0 {
+		handle, _, file = r.blocks.Branch(k)
 		return "", handle, file
 	}
-	live, handle, _ = r.chain.Layer(n)
-	return live, handle, r.chain.LayerFile(n)
+	live, handle, _ = r.blocks.Layer(n)
+	return live, handle, r.blocks.LayerFile(n)
 }
 
 // runLayer reads, hashes, writes or punches one file for a rebuild.
 func (r *Replica) runLayer(s *session, h *wire.Header, payload loop.Seg) bool {
-	if int(h.Layer) >= r.chain.Layers()+r.chain.Branches() || h.Len == 0 || h.Len > block.MaxTransfer || (h.Off|h.Len)%block.Size != 0 || h.Off+h.Len > r.chain.Size() {
+	if int(h.Layer) >= r.blocks.Layers()+r.blocks.Branches() || h.Len == 0 || h.Len > block.MaxTransfer || (h.Off|h.Len)%block.Size != 0 || h.Off+h.Len > r.blocks.Size() {
 		return r.refuse(s, h, payload)
 	}
 	live, handle, file := r.layer(int(h.Layer))
@@ -166,7 +138,7 @@ func (r *Replica) runLayer(s *session, h *wire.Header, payload loop.Seg) bool {
 		return r.layerHash(s, h, file)
 	}
 	if h.Type == wire.LayerRead {
-		b, ok := r.arena.Get(int(h.Len))
+		b, ok := s.buffer(h.Len)
 		if !ok {
 			return false
 		}
@@ -179,18 +151,25 @@ func (r *Replica) runLayer(s *session, h *wire.Header, payload loop.Seg) bool {
 		return true
 	}
 	switch {
-	case !r.chain.Rebuilding():
+	case !r.blocks.Rebuilding():
 		return r.refuse(s, h, payload)
+	case h.Type == wire.LayerPunch && int(h.Layer) == r.blocks.Layers()-1:
+		return r.headPunch(s, h)
 	case h.Type == wire.LayerPunch:
-		r.layerPunch(s, h, handle)
+		r.layerPunch(s, h)
 		return true
 	case int64(payload.Len) != h.Len:
 		return r.refuse(s, h, payload)
 	}
 	j := r.newJob(s, h, payload)
 	j.next = func(j *job) {
-		if j.code == block.OK && live != "" {
-			r.chain.MarkLayerWritten(live, j.h.Off, j.h.Len)
+		switch {
+		case j.code != block.OK || live == "":
+		case int(j.h.Layer) < r.blocks.Layers()-1 && r.blocks.Hidden(j.h.Off, j.h.Len):
+			r.findBelow(j) // whether what hides it is of this layer or above it
+			return
+		default:
+			r.blocks.MarkLayerWritten(live, j.h.Off, j.h.Len)
 		}
 		r.finish(j, j.code, loop.Seg{})
 	}
@@ -201,15 +180,22 @@ func (r *Replica) runLayer(s *session, h *wire.Header, payload loop.Seg) bool {
 // layerHash tells which blocks of a piece a file holds and hashes them, away from the loop's thread. The engine lets
 // nobody write there meanwhile.
 func (r *Replica) layerHash(s *session, h *wire.Header, f disk.File) bool {
-	b, ok := r.arena.Get(int(h.Len))
+	b, ok := s.buffer(h.Len)
 	if !ok {
 		return false
 	}
 	j := r.newJob(s, h, loop.Seg{})
 	j.buf = b
 	off, p := h.Off, r.arena.Bytes(b)[:h.Len]
+	hides := r.blocks.Whiteouts(int(h.Layer), h.Off, h.Len)
+	told := s.version >= wire.WhiteoutVersion
 	r.op(loop.Op{Kind: loop.Call, Tag: j.tag(opCall), Fn: func() any {
 		sums, err := layerSums(f, off, p)
+		if err == nil && told {
+			var hidden []byte
+			hidden, err = hides()
+			sums = append(append(sums, hidden...), make([]byte, wire.SumBlocks-len(hidden))...)
+		}
 		return summed{sums, err}
 	}})
 	return true
@@ -262,26 +248,74 @@ func (r *Replica) summedUp(j *job, v summed) {
 	r.hashed(j, v.sums)
 }
 
-// layerPunch makes holes in a file of a rebuild target, and then finds out what is below them.
-func (r *Replica) layerPunch(s *session, h *wire.Header, handle int32) {
-	head := int(h.Layer) == r.chain.Layers()-1
+// headPunch makes holes in the head of a rebuild target, sets or takes away whiteouts there, and then finds out what is below.
+func (r *Replica) headPunch(s *session, h *wire.Header) bool {
+	hide := h.Flags&wire.Whiteout != 0
+	if ok, code := r.whiteoutRoom(s, h, []chain.ZeroRange{{Off: h.Off, Len: h.Len, Whiteout: hide}}); !ok {
+		if code == block.OK {
+			return false
+		}
+		s.answer(h, code)
+		return true
+	}
 	j := r.newJob(s, h, loop.Seg{})
 	j.next = func(j *job) {
-		if j.code != block.OK || int(j.h.Layer) >= r.chain.Layers() {
+		if j.code != block.OK {
 			r.finish(j, j.code, loop.Seg{})
 			return
 		}
-		find := r.chain.Below(j.h.Off, j.h.Len)
-		r.op(loop.Op{Kind: loop.Call, Tag: j.tag(opCall), Fn: func() any {
-			top, err := find()
-			return below{top, head, err}
-		}})
+		r.blocks.SetWhiteouts(j.h.Off, j.h.Len, hide)
+		r.settleWhiteouts(false, func(code block.Code) {
+			if code != block.OK {
+				r.finish(j, code, loop.Seg{})
+				return
+			}
+			r.findBelow(j)
+		})
 	}
 	j.pending++
-	r.op(loop.Op{Kind: loop.FilePunch, Handle: loop.Handle(handle), Off: h.Off, Len: h.Len, Tag: j.tag(opPunch)})
+	r.op(loop.Op{Kind: loop.FilePunch, Handle: loop.Handle(r.blocks.HeadHandle()), Off: h.Off, Len: h.Len, Tag: j.tag(opPunch)})
+	return true
 }
 
-// below is what layerPunch found.
+// findBelow finds out where blocks are read from whose layers a rebuild has changed, and ends the job.
+func (r *Replica) findBelow(j *job) {
+	punched := j.h.Type == wire.LayerPunch && int(j.h.Layer) == r.blocks.Layers()-1
+	find := r.blocks.Below(j.h.Off, j.h.Len)
+	r.op(loop.Op{Kind: loop.Call, Tag: j.tag(opCall), Fn: func() any {
+		top, err := find()
+		return below{top, punched, err}
+	}})
+}
+
+// layerPunch does it for a layer below the head or a branch. Whiteouts of these are the worker's.
+func (r *Replica) layerPunch(s *session, h *wire.Header) {
+	hdr, number, hide := *h, int(h.Layer), h.Flags&wire.Whiteout != 0
+	find := func() ([]byte, error) { return nil, nil }
+	if number < r.blocks.Layers() {
+		find = r.blocks.Below(h.Off, h.Len)
+	}
+	r.enqueue(&metaOp{s: s, run: func(w *worker) any { return w.punchLayer(number, hdr.Off, hdr.Len, hide, find) }, done: func(v any) {
+		b := v.(below)
+		if b.err != nil {
+			r.cfg.Event("io-error", b.err.Error())
+		} else if b.top != nil {
+			r.blocks.SetBelow(hdr.Off, b.top, false)
+		}
+		s.answer(&hdr, codeOf(b.err))
+	}})
+}
+
+// punchLayer makes a hole in a layer, with or without whiteouts, and tells what is below the head then.
+func (w *worker) punchLayer(number int, off, n int64, hide bool, find func() ([]byte, error)) below {
+	if err := w.files.PunchLayer(number, off, n, hide); err != nil {
+		return below{err: err}
+	}
+	top, err := find()
+	return below{top: top, err: err}
+}
+
+// below is what lies below the head after a change by a rebuild.
 type below struct {
 	top  []byte
 	head bool
@@ -292,7 +326,7 @@ func (r *Replica) foundBelow(j *job, v below) {
 	if v.err != nil {
 		r.fail("cannot look up extents after a hole was made: " + v.err.Error())
 	} else {
-		r.chain.SetBelow(j.h.Off, v.top, v.head)
+		r.blocks.SetBelow(j.h.Off, v.top, v.head)
 	}
 	r.finish(j, codeOf(v.err), loop.Seg{})
 }

@@ -5,17 +5,17 @@
 // and before that it ends every other session and waits until all their disk operations are complete: an engine that was
 // replaced cannot change anything any more once its successor has been answered.
 //
-// Reads and writes go to the chain's files as loop operations. Metadata operations run one at a time away from the loop's
-// thread; those that change the chain (a snapshot, the beginning of a rebuild) run while nothing else is in flight. A
-// failed sync ends the process: what the disk holds is no longer known, so the replica must not answer again.
+// Reads and writes go to the chain's files as loop operations. Metadata operations run away from the loop's thread, those
+// on the same part of the directory one at a time; those that change the chain (a snapshot, the beginning of a rebuild) run
+// while nothing else is in flight. The loop has the chain's Blocks, metadata operations its Files and Sidecars, and neither
+// touches what the other has: see worker. A failed sync ends the process: what the disk holds is no longer known, so the
+// replica must not answer again.
 package replica
 
 import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"maps"
-	"slices"
 	"strings"
 
 	"ankole.storage/block"
@@ -33,6 +33,7 @@ const (
 	ownerMeta
 	ownerSync
 	ownerSpace
+	ownerWhiteouts
 )
 
 // Bounds of the core.
@@ -45,10 +46,13 @@ const (
 	maxHello = 16 << 10
 	// maxBuild is how much of an engine's name for its program is told, in bytes.
 	maxBuild = 100
-	// arenaReserve is kept for answers and control messages: headers of maxJobs answers, lists of extents.
-	arenaReserve = 8 << 20
 	// maxJobs bounds requests being carried out; more wait in their connection.
 	maxJobs = 1024
+	// maxWaiting bounds the requests of one session that wait for memory, for the chain or for other changes of metadata, maxUnsent the bytes of answers without data that
+	// its peer has not taken. With more nothing is received from it. A peer that has not shown that it knows the secret gets less.
+	maxWaiting         = 4096
+	maxUnsent          = 4 << 20
+	maxUnsentStrangers = 32 << 10
 )
 
 // Config is what a replica needs to know.
@@ -62,9 +66,9 @@ type Config struct {
 	Chain *chain.Chain
 	// Directory gives it up and takes it again; nil where that cannot be done.
 	Directory Directory
-	// Recreate gives the present chain another shape and returns it, opened again. A chain beside an error is as it was, or
+	// Recreate gives the present directory another shape and returns it, opened again. A chain beside an error is as it was, or
 	// somewhere on the way; nil means that it cannot be opened. It blocks.
-	Recreate func(old *chain.Chain, shape chain.Shape) (*chain.Chain, error)
+	Recreate func(old *chain.Files, side *chain.Sidecars, shape chain.Shape) (*chain.Chain, error)
 	Listener loop.Handle
 	Arena    *loop.Arena
 	// Nonce returns fresh random bytes for the handshake.
@@ -83,57 +87,58 @@ type Config struct {
 type Replica struct {
 	cfg   Config
 	arena *loop.Arena
-	chain *chain.Chain
-	uuid  chain.UUID
-	now   clock.Ticks
-	out   *[]loop.Op
+	// blocks is nil in a standby.
+	blocks *chain.Blocks
+	uuid   chain.UUID
+	now    clock.Ticks
+	out    *[]loop.Op
 
-	conns    []*session
-	accepted uint64
-	open     int // sessions
-	jobs     []*job
-	freeJobs []uint32
-	inFlight int
-	// waiting frames came while the chain was being changed or no buffer was free.
-	waiting   []frame
+	conns     []*session
+	accepted  uint64
+	open      int // sessions
+	jobs      []*job
+	freeJobs  []uint32
+	inFlight  int
 	exclusive bool // a metadata operation wants, or has, the chain for itself
 
 	hold       holding
 	givingBack bool
 
-	meta     []*metaOp
-	metaBusy bool
-	// freeing: space of removed files is being given back.
-	freeing bool
-	// writable is the chain's answer as of the last metadata operation: while one runs the chain must not be asked.
+	// worker and ledger are the metadata operations'; the loop only passes them on.
+	worker *worker
+	ledger *ledger
+	// meta are operations that wait, running those that have begun, by their numbers.
+	meta    []*metaOp
+	running [2]*metaOp
+	// giveBack frees the space of removed files; freeing: that is under way.
+	giveBack []func() error
+	freeing  bool
+	// writable as of the last metadata operation.
 	writable bool
 
 	record   chain.Record
 	recorded bool
-	dirty    map[uint32]bool
-	dirtyAll bool
-	// powerLost: the machine has lost power since what is marked at the beginning of the session was.
-	powerLost bool
+
+	white    whiteouts
+	discards []chain.ZeroRange
 
 	syncing  bool
+	syncLeft int // parts of the sync that is under way
+	syncCode block.Code
 	syncNow  []*job
 	syncNext []*job
 
 	zeroes  loop.Buf // a buffer of zeroes, shared by every zeroing write
 	zeroSum []byte   // hash of a piece of zeroes
 	plan    []chain.Extent
-	extents []([2]int64) // of the layer listed last
-	exLayer uint32
-	scrub   scrubbing
-	purge   purging
 	dead    bool
 }
 
 // frame is a request kept for later.
 type frame struct {
-	s       *session
 	h       wire.Header
 	payload loop.Seg
+	message []byte
 }
 
 // New returns a replica that begins to accept at the first Step.
@@ -148,8 +153,10 @@ func New(cfg Config) (*Replica, error) {
 	if cfg.Event == nil {
 		cfg.Event = func(string, string) {}
 	}
-	r := &Replica{cfg: cfg, arena: cfg.Arena, uuid: uuid, dirty: map[uint32]bool{}}
-	cfg.Arena.Reserve(min(arenaReserve, cfg.Arena.Budget()/4))
+	r := &Replica{cfg: cfg, arena: cfg.Arena, uuid: uuid, writable: true}
+	var present *opened
+	r.worker, r.ledger, present = newWorker(&cfg, uuid)
+	r.setAside()
 	z, ok := cfg.Arena.Get(block.MaxTransfer)
 	if !ok {
 		return nil, errors.New("replica: arena has no room for a buffer of zeroes")
@@ -160,40 +167,34 @@ func New(cfg Config) (*Replica, error) {
 		if cfg.Directory == nil {
 			return nil, errors.New("replica: neither an open directory nor a way to one")
 		}
-		r.hold, r.writable = standby, true
+		r.hold = standby
 		return r, nil
 	}
-	r.adopt(cfg.Chain)
+	r.adopt(present)
+	r.writable = cfg.Chain.WriteAllowed()
 	return r, nil
 }
 
-// adopt takes over an opened chain.
-func (r *Replica) adopt(c *chain.Chain) {
-	if err := r.closeViews(); err != nil {
-		r.cfg.Event("view-failed", err.Error())
-	}
-	r.endReaders("the directory is given another shape")
-	r.chain, r.writable = c, c.WriteAllowed()
-	r.extents, r.exLayer = nil, 0
-	r.purge = purging{}
-	r.record, r.recorded = c.Record()
-	r.loadDirty()
+// adopt takes over the blocks of a directory that was opened.
+func (r *Replica) adopt(o *opened) {
+	r.dropBlocks("the directory is given another shape")
+	r.blocks, r.writable = o.blocks, true
+	r.record, r.recorded = o.held.record, o.held.recorded
 }
 
-// loadDirty takes the dirty log from the chain. What a session that has ended had queued is dropped, so at the beginning of the
-// next one the log is what is on the disk and nothing else. No metadata operation may be running.
-func (r *Replica) loadDirty() {
-	clear(r.dirty)
-	regions, known := r.chain.Dirty()
-	// Unknown: another engine used the directory, or none has yet.
-	r.dirtyAll, r.powerLost = !known, r.chain.PowerLost()
-	for _, n := range regions {
-		r.dirty[uint32(n)] = true
+// dropBlocks gives back the present blocks, and those of the views, which the worker has closed.
+func (r *Replica) dropBlocks(reason string) {
+	for _, s := range r.conns {
+		if s != nil {
+			s.dropView()
+		}
 	}
+	r.endReaders(reason)
+	if r.blocks != nil {
+		r.blocks.Free()
+	}
+	r.blocks = nil
 }
-
-// dirtyList returns the marked regions in order.
-func (r *Replica) dirtyList() []uint32 { return slices.Sorted(maps.Keys(r.dirty)) }
 
 // Step implements loop.Core.
 func (r *Replica) Step(now clock.Ticks, in []loop.Done, out *[]loop.Op) clock.Ticks {
@@ -223,11 +224,13 @@ func (r *Replica) handle(d *loop.Done) {
 	case ownerJob:
 		r.jobDone(v, d)
 	case ownerMeta:
-		r.metaDone(d)
+		r.metaDone(v, d)
 	case ownerSync:
 		r.syncDone(d)
 	case ownerSpace:
 		r.spaceFreed(d)
+	case ownerWhiteouts:
+		r.whiteoutsDone(d)
 	}
 }
 
@@ -236,19 +239,9 @@ func (r *Replica) op(o loop.Op) { *r.out = append(*r.out, o) }
 // retry continues what waited for a buffer, for the chain, or for other sessions to end.
 func (r *Replica) retry() {
 	r.startMeta()
-	for len(r.waiting) > 0 && !r.exclusive && r.inFlight < maxJobs {
-		f := r.waiting[0]
-		if f.s.closing() {
-			r.release(f.payload)
-		} else if !r.run(f.s, &f.h, f.payload) {
-			break
-		}
-		r.waiting = r.waiting[1:]
-	}
 	for _, s := range r.conns {
-		if s != nil && s.conn != nil {
-			s.conn.Resume(s, r.out)
-			s.check()
+		if s != nil {
+			s.goOn()
 		}
 	}
 }

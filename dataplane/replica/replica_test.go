@@ -424,3 +424,23 @@ func TestFullDisk(t *testing.T) {
 		t.Errorf("mark: %s", a.h.Code)
 	}
 }
+
+// A directory may come with labels of any length. They are not told where they do not fit; everything else is.
+func TestLongLabelsAreLeftOut(t *testing.T) {
+	g := newRig(t)
+	e := g.founded()
+	for i := range 4 {
+		name, long := string(rune('a'+i)), strings.Repeat("x", 400<<10)
+		if err := g.r.Chain().Snapshot(name, true, "2026-11-21T09:00:00Z", map[string]string{"long": long}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	e.must(wire.ControlRequest{Snapshot: &wire.SnapshotRequest{Name: "e", UserCreated: true, Labels: map[string]string{"short": "x"}}})
+	r := e.mustControl(wire.ControlRequest{Describe: &wire.DescribeRequest{Branches: true}})
+	if n := len(r.Chain.Layers); n != 6 || r.Chain.Layers[4].Labels["short"] != "x" || r.Chain.Layers[0].Labels != nil {
+		t.Errorf("%d layers: %+v", n, r.Chain.Layers)
+	}
+	if code, _ := e.control(wire.ControlRequest{Check: true, Snapshot: &wire.SnapshotRequest{Name: "f", Labels: map[string]string{"a": strings.Repeat("x", 2000)}}}); code != block.Invalid {
+		t.Errorf("labels of 2000 bytes: %s", code)
+	}
+}

@@ -16,7 +16,7 @@ import (
 type scrubbing struct {
 	hash *chain.Hash
 	what wire.HashSnapshot
-	by   *session
+	by   uint64 // session.run
 }
 
 // close gives up the computation.
@@ -25,18 +25,6 @@ func (c *scrubbing) close() error {
 		return nil
 	}
 	return c.endHash()
-}
-
-// closeViews gives back everything that is open on the chain. Nothing may be in flight.
-func (r *Replica) closeViews() error {
-	err := r.scrub.close()
-	for _, s := range r.conns {
-		if s != nil && s.view != nil {
-			err = errors.Join(err, s.view.Close())
-			s.view, s.ranges = nil, nil
-		}
-	}
-	return err
 }
 
 // scrubControl carries out what serves scrubs and checksums; false: the message is none of these.
@@ -60,34 +48,46 @@ func (r *Replica) scrubControl(s *session, h *wire.Header, m *wire.ControlReques
 	return true
 }
 
-// opened is the result of opening a view.
-type opened struct {
-	view *chain.View
+// viewed is the result of opening a view.
+type viewed struct {
+	view *chain.Blocks
 	err  error
 }
 
-// openView opens a snapshot for the session, instead of what was open before.
+// openView opens a snapshot for the session, instead of what was open before. Requests go on meanwhile: it takes a second for a million
+// pieces, and all replicas open a snapshot at once. Only a view that may be in use is closed while nothing is in flight.
 func (r *Replica) openView(s *session, h *wire.Header, m *wire.OpenView) {
-	r.enqueue(&metaOp{exclusive: true, s: s, run: func() any {
-		if s.view != nil {
-			if err := s.view.Close(); err != nil {
-				return opened{err: err}
+	if s.view != nil {
+		r.dropView(s, s, true, func(err error) {
+			if err != nil {
+				r.cfg.Event("view-failed", err.Error())
 			}
-		}
-		v, err := r.chain.OpenView(m.Snapshot)
-		return opened{v, err}
+		})
+	}
+	id, snapshot := s.run, m.Snapshot
+	r.enqueue(&metaOp{s: s, run: func(w *worker) any {
+		view, err := w.openView(id, snapshot)
+		return viewed{view, err}
 	}, done: func(v any) {
-		res := v.(opened)
-		s.view = res.view
+		res := v.(viewed)
 		if res.err != nil {
 			r.replyErr(s, h, res.err)
 			return
 		}
+		s.view = res.view
 		r.reply(s, h, block.OK, wire.ControlReply{View: &wire.ViewReply{Size: res.view.Size()}})
 		if s.closing() {
 			r.leave(s)
 		}
 	}})
+}
+
+// dropView gives back the blocks of the session's view. The worker has closed it.
+func (s *session) dropView() {
+	if s.view != nil {
+		s.view.Free()
+	}
+	s.view = nil
 }
 
 // replies answers with the result of a metadata operation.
@@ -109,7 +109,8 @@ func (r *Replica) closeView(s *session, h *wire.Header) {
 // leave closes what a session that has ended had open: no request of it is left that could read there.
 func (r *Replica) leave(s *session) {
 	if s.hashed {
-		r.enqueue(&metaOp{run: func() any { return result{err: r.scrub.leaveHash(s)} }, done: func(v any) {
+		id := s.run
+		r.enqueue(&metaOp{run: func(w *worker) any { return result{err: w.scrub.leaveHash(id)} }, done: func(v any) {
 			if err := v.(result).err; err != nil {
 				r.cfg.Event("hash-failed", err.Error())
 			}
@@ -127,13 +128,9 @@ func (r *Replica) leave(s *session) {
 
 // dropView closes the view of a session. It is done for the session by, nil for nobody.
 func (r *Replica) dropView(by, of *session, exclusive bool, done func(error)) {
-	r.enqueue(&metaOp{exclusive: exclusive, s: by, run: func() any {
-		if of.view == nil {
-			return result{}
-		}
-		return result{err: of.view.Close()}
-	}, done: func(v any) {
-		of.view, of.ranges = nil, nil
+	id := of.run
+	r.enqueue(&metaOp{exclusive: exclusive, s: by, run: func(w *worker) any { return result{err: w.closeView(id)} }, done: func(v any) {
+		of.dropView()
 		done(v.(result).err)
 	}})
 }
@@ -141,17 +138,28 @@ func (r *Replica) dropView(by, of *session, exclusive bool, done func(error)) {
 var errNoView = fmt.Errorf("%w: no snapshot is open here", chain.ErrInvalid)
 
 func (r *Replica) verify(s *session, h *wire.Header, m *wire.Verify) {
-	r.enqueue(&metaOp{s: s, run: func() any {
-		v := s.view
-		switch {
-		case v == nil:
-			return result{err: errNoView}
-		case m.Off < 0 || m.Len <= 0 || m.Len > wire.MaxPayload || m.Off > v.Size() || m.Len > v.Size()-m.Off:
-			return result{err: fmt.Errorf("%w: range [%d,+%d) of %d bytes", chain.ErrInvalid, m.Off, m.Len, v.Size())}
+	var where chain.Where
+	var wrong error
+	id, off, n := s.run, m.Off, m.Len
+	r.enqueue(&metaOp{s: s, begin: func() { where, wrong = s.where(off, n) }, run: func(w *worker) any {
+		if wrong != nil {
+			return result{err: wrong}
 		}
-		verdict, rot, err := v.Verify(m.Off, m.Len)
+		verdict, rot, err := w.views[id].Verify(off, n, where)
 		return result{err: err, reply: wire.ControlReply{Verify: &wire.VerifyReply{Verdict: verdict.String(), Rot: rotOf(rot)}}}
 	}, done: r.replies(s, h)})
+}
+
+// where looks up a range of the session's view. A view that is open here is open at the worker, too.
+func (s *session) where(off, n int64) (chain.Where, error) {
+	v := s.view
+	switch {
+	case v == nil:
+		return chain.Where{}, errNoView
+	case off < 0 || n <= 0 || n > wire.MaxPayload || off > v.Size() || n > v.Size()-off:
+		return chain.Where{}, fmt.Errorf("%w: range [%d,+%d) of %d bytes", chain.ErrInvalid, off, n, v.Size())
+	}
+	return v.Where(off, n), nil
 }
 
 func rotOf(list []chain.LayerRot) []wire.Rot {
@@ -165,28 +173,30 @@ func rotOf(list []chain.LayerRot) []wire.Rot {
 // hashSnapshot does one piece of a computation, beside I/O.
 func (r *Replica) hashSnapshot(s *session, h *wire.Header, m *wire.HashSnapshot) {
 	s.hashed = true
-	r.enqueue(&metaOp{s: s, run: func() any {
-		reply, err := r.scrub.hashPiece(r.chain, s, m)
+	id, what := s.run, *m
+	r.enqueue(&metaOp{s: s, run: func(w *worker) any {
+		reply, err := w.scrub.hashPiece(w.files, id, &what)
 		return result{err: err, reply: wire.ControlReply{Hash: reply}}
 	}, done: r.replies(s, h)})
 }
 
 // cancelHash ends the session's computation and so frees the disk's lock.
 func (r *Replica) cancelHash(s *session, h *wire.Header) {
-	r.blocking(s, h, false, func() error { return r.scrub.leaveHash(s) })
+	id := s.run
+	r.blocking(s, h, func(w *worker) error { return w.scrub.leaveHash(id) })
 }
 
 // hashLock tells whether anybody computes a checksum on this disk.
 func (r *Replica) hashLock(s *session, h *wire.Header) {
-	r.enqueue(&metaOp{s: s, run: func() any {
-		locked, err := r.chain.HashLocked()
+	r.enqueue(&metaOp{s: s, run: func(w *worker) any {
+		locked, err := w.files.HashLocked()
 		return result{err: err, reply: wire.ControlReply{HashLock: &wire.HashLockReply{Locked: locked}}}
 	}, done: r.replies(s, h)})
 }
 
 // hashPiece begins the computation, or goes on with it, or ends it. One session's takes the place of another's.
-func (c *scrubbing) hashPiece(ch *chain.Chain, s *session, m *wire.HashSnapshot) (*wire.HashReply, error) {
-	if c.hash != nil && (c.by != s || c.what.Snapshot != m.Snapshot || c.what.Rehash != m.Rehash) {
+func (c *scrubbing) hashPiece(ch *chain.Files, id uint64, m *wire.HashSnapshot) (*wire.HashReply, error) {
+	if c.hash != nil && (c.by != id || c.what.Snapshot != m.Snapshot || c.what.Rehash != m.Rehash) {
 		if err := c.endHash(); err != nil {
 			return nil, err
 		}
@@ -199,7 +209,7 @@ func (c *scrubbing) hashPiece(ch *chain.Chain, s *session, m *wire.HashSnapshot)
 		if err != nil {
 			return nil, err
 		}
-		c.hash, c.what, c.by = h, *m, s
+		c.hash, c.what, c.by = h, *m, id
 	}
 	done, err := c.hash.Work()
 	if err == nil && !done {
@@ -219,13 +229,13 @@ func (c *scrubbing) hashPiece(ch *chain.Chain, s *session, m *wire.HashSnapshot)
 
 func (c *scrubbing) endHash() error {
 	h := c.hash
-	c.hash, c.what, c.by = nil, wire.HashSnapshot{}, nil
+	c.hash, c.what, c.by = nil, wire.HashSnapshot{}, 0
 	return h.Close()
 }
 
 // leaveHash ends the computation if it is the session's.
-func (c *scrubbing) leaveHash(s *session) error {
-	if c.hash == nil || c.by != s {
+func (c *scrubbing) leaveHash(id uint64) error {
+	if c.hash == nil || c.by != id {
 		return nil
 	}
 	return c.endHash()
@@ -250,12 +260,12 @@ func (r *Replica) runView(s *session, h *wire.Header, payload loop.Seg) bool {
 	return r.refuse(s, h, payload)
 }
 
-func (r *Replica) readView(s *session, h *wire.Header, v *chain.View) bool {
+func (r *Replica) readView(s *session, h *wire.Header, v *chain.Blocks) bool {
 	r.plan = v.ReadPlan(h.Off, h.Len, r.plan[:0])
 	if h.Type == wire.Hash && len(r.plan) == 1 && r.plan[0].Handle == chain.NoHandle && h.Len == block.MaxTransfer {
 		return r.zeroHash(s, h)
 	}
-	b, ok := r.arena.Get(int(h.Len))
+	b, ok := s.buffer(h.Len)
 	if !ok {
 		return false
 	}
@@ -272,21 +282,24 @@ func (r *Replica) readView(s *session, h *wire.Header, v *chain.View) bool {
 func (r *Replica) repair(s *session, h *wire.Header, payload loop.Seg) {
 	hdr, data := *h, bytes.Clone(r.arena.Seg(payload))
 	r.release(payload)
-	view := s.view
-	r.enqueue(&metaOp{exclusive: true, s: s, run: func() any {
-		if s.view != view {
-			return repaired{err: errNoView}
+	var where chain.Where
+	var wrong error
+	id, off := s.run, hdr.Off
+	r.enqueue(&metaOp{exclusive: true, s: s, begin: func() { where, wrong = s.where(off, int64(len(data))) }, both: func(w *worker, l *ledger) any {
+		if wrong != nil {
+			return repaired{err: wrong}
 		}
-		w, err := view.Repair(hdr.Off, data)
-		return repaired{w, err}
+		written, err := w.views[id].Repair(l.side, off, data, where)
+		return repaired{written, err}
 	}, done: func(v any) {
 		res := v.(repaired)
+		r.blocks.Repaired(res.Repaired)
 		for _, o := range r.conns {
 			if o != nil && o.view != nil {
-				o.view.Repaired(view, res.written)
+				o.view.Repaired(res.Repaired)
 			}
 		}
-		for _, w := range res.written {
+		for _, w := range res.Written {
 			r.cfg.Event("repaired", fmt.Sprintf("%d bytes at %d", w.Len, w.Off))
 		}
 		if res.err != nil {
@@ -299,6 +312,6 @@ func (r *Replica) repair(s *session, h *wire.Header, payload loop.Seg) {
 
 // repaired is the result of a repair.
 type repaired struct {
-	written []chain.Rot
-	err     error
+	chain.Repaired
+	err error
 }

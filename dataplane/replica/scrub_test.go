@@ -189,3 +189,32 @@ func TestViewEndsWithItsSession(t *testing.T) {
 		t.Fatalf("%d files open, not %d", n, files)
 	}
 }
+
+// Requests go on while a snapshot is opened, and one that is read is not exchanged under its reader.
+func TestOpeningASnapshotHoldsNothingBack(t *testing.T) {
+	before := 0
+	for seed := range uint64(30) {
+		g := newSeededRig(t, seed)
+		p := g.founded()
+		p.mustControl(wire.ControlRequest{Snapshot: &wire.SnapshotRequest{Name: "a"}})
+		open := p.controls(wire.ControlRequest{OpenView: &wire.OpenView{Snapshot: "a"}})
+		read := p.request(wire.Header{Type: wire.Read, Len: block.Size}, nil)
+		g.until("one of them is answered", func() bool { return open.done || read.done })
+		if !open.done {
+			before++
+		}
+		g.until("both are answered", func() bool { return open.done && read.done })
+		for range 3 {
+			at := p.request(wire.Header{Type: wire.Read, Flags: wire.AtView, Len: block.Size}, nil)
+			again := p.controls(wire.ControlRequest{OpenView: &wire.OpenView{Snapshot: "a"}})
+			g.until("answered", func() bool { return again.done && at.done })
+			if again.h.Code != block.OK || at.h.Code != block.OK || !bytes.Equal(at.payload, filled(9, block.Size)) {
+				t.Fatalf("seed %d: opened again: %s, read: %s", seed, again.h.Code, at.h.Code)
+			}
+		}
+		g.v.Close()
+	}
+	if before == 0 {
+		t.Error("no read was answered before the snapshot was open")
+	}
+}

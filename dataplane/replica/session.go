@@ -1,7 +1,9 @@
 package replica
 
 import (
+	"errors"
 	"fmt"
+	"slices"
 
 	"ankole.storage/block"
 	"ankole.storage/dataplane/chain"
@@ -39,23 +41,31 @@ type session struct {
 	nonce  []byte
 	epoch  uint64
 	engine string // who said hello, once it has been taken in
-	closed bool   // the close has completed
+	// version of the protocol that the engine speaks.
+	version int
+	closed  bool // the close has completed
 	// prepared: it knows the secret and has asked what there is. released: it was open, and has given the directory up.
 	prepared, released bool
 	// hashed: it has asked for checksums, and may have left a computation behind.
 	hashed bool
 	// reader: it may read the snapshot that view shows, and nothing else.
 	reader bool
-	// view is the snapshot that is open here, nil without one; ranges is where a reader's has data.
-	view   *chain.View
-	ranges [][2]int64
-	jobs   int
+	// view is the snapshot that is open here, nil without one.
+	view *chain.Blocks
+	jobs int
+	// waiting are its requests that came while the chain was being changed or no buffer was free, in their order.
+	waiting []frame
+	// queued counts metadata operations that it has asked for and that have not begun.
+	queued int
 }
 
 func (r *Replica) accept() {
 	r.accepted++
 	r.op(loop.Op{Kind: loop.Accept, Handle: r.cfg.Listener, Tag: loop.Tag(ownerListener, 0)})
 }
+
+// errTooMany: nobody is told of every one of them.
+var errTooMany = errors.New("too many connections")
 
 func (r *Replica) acceptDone(d *loop.Done) {
 	if d.Errno == loop.Canceled {
@@ -66,28 +76,27 @@ func (r *Replica) acceptDone(d *loop.Done) {
 		r.cfg.Event("accept-failed", fmt.Sprintf("errno %d", d.Errno))
 		return
 	}
-	index := -1
-	for i, s := range r.conns {
-		if s == nil {
-			index = i
-			break
-		}
-	}
+	index := slices.Index(r.conns, nil)
 	if index < 0 {
 		index = len(r.conns)
-		r.conns = append(r.conns, nil)
 	}
 	s := &session{r: r, index: index, run: r.accepted, handle: d.New}
-	if index >= maxConns || r.dead {
-		if index == len(r.conns)-1 {
-			r.conns = r.conns[:index]
+	err := errTooMany
+	if index < maxConns && !r.dead {
+		s.conn, err = wire.NewConn(d.New, index, r.arena, s.tag(tagRecv), s.tag(tagSend))
+	}
+	if err != nil {
+		if errors.Is(err, wire.ErrNoMemory) {
+			r.cfg.Event("accept-failed", err.Error())
 		}
 		r.op(loop.Op{Kind: loop.Close, Handle: d.New, Tag: loop.Tag(ownerListener, 1)})
 		return
 	}
+	if index == len(r.conns) {
+		r.conns = append(r.conns, nil)
+	}
 	r.conns[index] = s
 	r.limitStrangers()
-	s.conn = wire.NewConn(d.New, index, r.arena, s.tag(tagRecv), s.tag(tagSend))
 	s.nonce = r.cfg.Nonce()
 	s.send(wire.Header{Type: wire.Greeting}, wire.Marshal(wire.GreetingMessage{
 		MinVersion: wire.MinVersion, Version: wire.Version, Nonce: s.nonce, Member: r.cfg.Member}))
@@ -140,10 +149,47 @@ func (s *session) check() {
 		s.end(err.Error())
 	}
 	if s.closed && s.conn.Idle() && s.jobs == 0 {
+		s.drop()
 		s.conn.Free()
 		s.r.conns[s.index] = nil
 		s.r.leave(s)
 	}
+}
+
+// goOn carries out what waited for a buffer or for the chain, and receives again.
+func (s *session) goOn() {
+	r := s.r
+	for len(s.waiting) > 0 && !s.closing() && !r.exclusive {
+		f := s.waiting[0]
+		if !r.run(s, &f.h, f.payload, f.message) {
+			break
+		}
+		s.waiting = s.waiting[1:]
+	}
+	if s.closing() {
+		s.drop()
+	}
+	if !s.behind() {
+		s.conn.Resume(s, r.out)
+	}
+	s.check()
+}
+
+// behind reports that nothing more is to be received now: the session has enough to do, or its peer to take.
+func (s *session) behind() bool {
+	unsent := maxUnsent
+	if s.phase == sessionGreeted {
+		unsent = maxUnsentStrangers
+	}
+	return len(s.waiting)+s.queued >= maxWaiting || s.conn.Unsent() > unsent
+}
+
+// drop forgets what waits.
+func (s *session) drop() {
+	for _, f := range s.waiting {
+		s.r.release(f.payload)
+	}
+	s.waiting = nil
 }
 
 func (s *session) closing() bool { return s.phase == sessionClosing }
@@ -151,7 +197,7 @@ func (s *session) closing() bool { return s.phase == sessionClosing }
 // checkTrial gives a directory back that was taken for a session which did not come about.
 func (s *session) checkTrial() {
 	if s.phase != sessionOpen {
-		s.r.giveBack("no session came of it")
+		s.r.endTrial("no session came of it")
 	}
 }
 
@@ -164,7 +210,7 @@ func (s *session) end(reason string) {
 		s.r.open--
 		s.r.cfg.Sessions(s.r.open)
 		s.r.cfg.Event("session-ended", fmt.Sprintf("epoch %d: %s", s.epoch, reason))
-		s.r.giveBack(reason)
+		s.r.endTrial(reason)
 	}
 	s.phase = sessionClosing
 	if s.conn.Err() == nil {
@@ -186,19 +232,17 @@ func (s *session) PlacePayload(_ *wire.Conn, h *wire.Header) (loop.Seg, bool) {
 	case !carries(h.Type):
 		s.conn.Fail(fmt.Errorf("%w: %s with %d bytes that belong to none", wire.ErrFrame, h.Type, h.Payload))
 		return loop.Seg{}, false
-	case (s.phase == sessionOpen || s.phase == sessionReading) && len(s.r.waiting) > 0:
+	case len(s.waiting) > 0:
 		// Whoever waits for a buffer comes first: payloads that can only wait behind it must not take the last ones.
 		return loop.Seg{}, false
+	case h.Type != wire.Write && h.Type != wire.LayerWrite:
+		return loop.Seg{}, true
 	}
-	lead := int32(0)
-	room := int(h.Payload)
-	if h.Type == wire.Write || h.Type == wire.LayerWrite {
-		lead = int32(h.Off % block.Size)
-		room = (int(lead) + room + block.Size - 1) &^ (block.Size - 1)
-		if room > block.MaxTransfer {
-			s.conn.Fail(fmt.Errorf("%w: write of %d bytes at %d covers more than %d", wire.ErrFrame, h.Payload, h.Off, block.MaxTransfer))
-			return loop.Seg{}, false
-		}
+	lead := int32(h.Off % block.Size)
+	room := (int(lead) + int(h.Payload) + block.Size - 1) &^ (block.Size - 1)
+	if room > block.MaxTransfer {
+		s.conn.Fail(fmt.Errorf("%w: write of %d bytes at %d covers more than %d", wire.ErrFrame, h.Payload, h.Off, block.MaxTransfer))
+		return loop.Seg{}, false
 	}
 	b, ok := s.r.arena.Get(room)
 	return loop.Seg{Buf: b, Off: lead, Len: int32(h.Payload)}, ok
@@ -214,12 +258,12 @@ func carries(t wire.Type) bool {
 }
 
 // Frame implements wire.Handler.
-func (s *session) Frame(_ *wire.Conn, h *wire.Header, payload loop.Seg) {
+func (s *session) Frame(_ *wire.Conn, h *wire.Header, payload loop.Seg, message []byte) {
 	r := s.r
+	defer s.limit()
 	switch {
-	case s.phase == sessionGreeted && h.Type == wire.Hello && payload.Len > 0:
-		s.hello(h, r.arena.Seg(payload))
-		r.release(payload)
+	case s.phase == sessionGreeted && h.Type == wire.Hello && len(message) > 0:
+		s.hello(h, message)
 		return
 	case (s.phase != sessionOpen && s.phase != sessionReading) || h.IsResponse():
 		s.conn.Fail(fmt.Errorf("%w: unexpected %s", wire.ErrFrame, h.Type))
@@ -236,23 +280,19 @@ func (s *session) Frame(_ *wire.Conn, h *wire.Header, payload loop.Seg) {
 		r.release(payload)
 		return
 	}
-	if r.exclusive || len(r.waiting) > 0 || !r.run(s, h, payload) {
-		r.waiting = append(r.waiting, frame{s, *h, payload})
+	if r.exclusive || len(s.waiting) > 0 || !r.run(s, h, payload, message) {
+		s.waiting = append(s.waiting, frame{*h, payload, message})
 	}
 }
 
-// send queues a frame with a small payload.
-func (s *session) send(h wire.Header, p []byte) {
-	b, ok := s.r.arena.GetReserved(len(p))
-	if !ok {
-		s.conn.Fail(fmt.Errorf("no buffer for %s", h.Type))
-		return
+// limit stops receiving from a session that is behind.
+func (s *session) limit() {
+	if s.behind() {
+		s.conn.Pause()
 	}
-	seg := loop.Seg{Buf: b, Len: int32(len(p))}
-	copy(s.r.arena.Seg(seg), p)
-	wire.Prepare(s.r.arena, &h, seg)
-	s.conn.SendPayload(&h, seg, wire.EncodeInHeadroom(s.r.arena, &h, seg))
 }
+
+func (s *session) send(h wire.Header, p []byte) { s.conn.SendMessage(&h, p) }
 
 func (s *session) answer(h *wire.Header, code block.Code) {
 	if s.closing() {
@@ -283,7 +323,7 @@ func (s *session) hello(h *wire.Header, p []byte) {
 		s.refuse(h, block.Refused, "the volume's secret does not match")
 	case m.Prepared:
 		s.prepare(h, &m)
-	case s.r.chain != nil && outbids(&s.r.record, &m):
+	case s.r.blocks != nil && outbids(&s.r.record, &m):
 		s.outbid(h, s.r.record.Promised, s.r.record.Engine)
 	default:
 		if o := s.r.promising(); o != nil && outbidden(o.epoch, o.engine, &m) {
@@ -297,9 +337,9 @@ func (s *session) hello(h *wire.Header, p []byte) {
 			}
 		}
 		s.phase, s.released = sessionPromising, false
-		s.epoch, s.engine = m.Epoch, m.Engine
+		s.epoch, s.engine, s.version = m.Epoch, m.Engine, m.Version
 		hdr := *h
-		s.r.enqueue(&metaOp{exclusive: true, s: s, run: func() any { return s.r.promise(m) },
+		s.r.enqueue(&metaOp{exclusive: true, s: s, both: func(w *worker, l *ledger) any { return w.promise(l, &m) },
 			done: func(v any) { s.promised(&hdr, &m, v) }})
 	}
 }
@@ -337,52 +377,25 @@ func (s *session) outbid(h *wire.Header, epoch uint64, engine string) {
 
 // promiseResult is what promise brings back.
 type promiseResult struct {
-	// acquired is the chain if it was opened for this.
-	acquired *chain.Chain
-	record   chain.Record
-	outbid   bool
-	err      error
-}
-
-// promise makes the epoch durable. It runs away from the loop's thread while nothing is in flight.
-func (r *Replica) promise(m wire.HelloMessage) (res promiseResult) {
-	c, acquired, err := r.opening()
-	if err != nil {
-		return promiseResult{err: err}
-	}
-	if acquired {
-		defer func() { res.acquired = c }()
-	}
-	rec, ok := c.Record()
-	if !ok {
-		rec = chain.Record{VolumeUUID: r.uuid, Self: r.cfg.Member}
-	}
-	if outbids(&rec, &m) {
-		// Another engine's promise was on its way to the disk when this one asked.
-		return promiseResult{record: rec, outbid: true}
-	}
-	if m.Epoch == rec.Promised && rec.Engine == m.Engine {
-		return promiseResult{record: rec}
-	}
-	rec.Promised, rec.Engine = m.Epoch, m.Engine
-	if err := c.WriteRecord(rec); err != nil {
-		return promiseResult{err: err}
-	}
-	return promiseResult{record: rec}
+	// opened is the directory if it was opened for this.
+	opened *opened
+	held   held
+	outbid bool
+	err    error
 }
 
 // promised answers hello. Everybody else's session has ended before the promise was made.
 func (s *session) promised(h *wire.Header, m *wire.HelloMessage, v any) {
 	r := s.r
 	res := v.(promiseResult)
-	if res.acquired != nil {
-		r.adopt(res.acquired)
+	if res.opened != nil {
+		r.adopt(res.opened)
 		r.hold = onTrial
 		defer s.checkTrial()
 	}
 	if res.err == nil {
 		// Even if nobody is there to be told: the promise is on the disk.
-		r.record, r.recorded = res.record, true
+		r.record, r.recorded = res.held.record, res.held.recorded
 	}
 	switch {
 	case s.closing():
@@ -396,8 +409,7 @@ func (s *session) promised(h *wire.Header, m *wire.HelloMessage, v any) {
 		s.outbid(h, r.record.Promised, r.record.Engine)
 		return
 	}
-	r.loadDirty()
-	reply := s.welcome(m)
+	reply := s.welcome(m, &res.held)
 	s.phase = sessionOpen
 	r.open++
 	r.cfg.Sessions(r.open)
@@ -405,15 +417,15 @@ func (s *session) promised(h *wire.Header, m *wire.HelloMessage, v any) {
 	s.send(h.Answer(block.OK), wire.Marshal(reply))
 }
 
-// welcome describes the directory to an engine.
-func (s *session) welcome(m *wire.HelloMessage) wire.HelloReply {
+// welcome describes the directory to an engine. marks is what the dirty log said in the operation that has just ended.
+func (s *session) welcome(m *wire.HelloMessage, marks *held) wire.HelloReply {
 	r := s.r
-	reply := wire.HelloReply{Promised: m.Epoch, Size: r.chain.Size(), Rebuilding: r.chain.Rebuilding(), Blank: r.blank(),
-		Empty: r.chain.Empty() && !r.chain.Rebuilding(),
+	reply := wire.HelloReply{Promised: m.Epoch, Size: r.blocks.Size(), Rebuilding: r.blocks.Rebuilding(), Blank: r.blank(),
+		Empty: r.blocks.Empty() && !r.blocks.Rebuilding(),
 		Proof: wire.ReplicaProof(r.cfg.Secret, r.cfg.VolumeUUID, m.Epoch, s.nonce, m.Nonce)}
 	reply.Trial, reply.Record = r.hold == onTrial, r.recordMessage(&r.record)
 	if !reply.Blank {
-		reply.Dirty, reply.DirtyAll, reply.PowerLost = r.dirtyList(), r.dirtyAll, r.powerLost
+		reply.Dirty, reply.DirtyAll, reply.PowerLost = marks.dirty, marks.dirtyAll, marks.powerLost
 	}
 	return reply
 }
@@ -432,5 +444,5 @@ func (r *Replica) recordMessage(rec *chain.Record) *wire.RecordMessage {
 
 // blank reports that the directory has never held anything.
 func (r *Replica) blank() bool {
-	return r.record.Generation == 0 && !r.chain.Rebuilding() && r.chain.Empty()
+	return r.record.Generation == 0 && !r.blocks.Rebuilding() && r.blocks.Empty()
 }

@@ -10,27 +10,6 @@ import (
 	"ankole.storage/disk"
 )
 
-// removeSnapshot marks a snapshot as removed.
-func (r *Replica) removeSnapshot(name string) error {
-	if name == chain.HeadName {
-		return fmt.Errorf("%w: the head is no snapshot and cannot be removed", chain.ErrInvalid)
-	}
-	return r.chain.MarkRemoved(name)
-}
-
-// check tells whether a change would be refused.
-func (r *Replica) check(m *wire.ControlRequest) error {
-	switch {
-	case m.Snapshot != nil:
-		return r.chain.CheckSnapshot(m.Snapshot.Name)
-	case m.Revert != nil:
-		return r.chain.CheckRevert(m.Revert.Name)
-	case m.Expand != nil:
-		return r.chain.CheckExpand(m.Expand.Size)
-	}
-	return nil
-}
-
 // purging is a purge of the chain, one piece at a time. It is touched by metadata operations only, of which one runs at a time.
 type purging struct {
 	plan *chain.Purge
@@ -48,26 +27,44 @@ const maxStale = 8
 type piece struct {
 	reply wire.PurgeReply
 	err   error
-	// finish: the step's end comes next; it needs the chain for itself.
-	finish bool
+	// next is what comes next of the same piece; 0: nothing.
+	next pieceNext
+	// whiteouts is the page from which on the work wants to know the head's.
+	whiteouts int64
 }
 
-// purgePiece carries out one piece of a purge: beside I/O, except for the end of a step, which only exchanges names.
+type pieceNext uint8
+
+const (
+	// pieceWork: it is noted what the piece changes.
+	pieceWork pieceNext = 1 + iota
+	// pieceFinish: the step's end comes; it needs the chain for itself.
+	pieceFinish
+)
+
+// purgePiece carries out one piece of a purge: beside I/O, except for the end of a step, which only exchanges names. What it changes is
+// noted first, and nothing comes between: a record that was written there would make an account that does not know of it.
 func (r *Replica) purgePiece(s *session, h *wire.Header, m *wire.PurgeRequest) {
-	begin := m.Begin
-	r.enqueue(&metaOp{s: s, run: func() any {
-		if begin {
-			return r.beginPurge()
-		}
-		return r.purge.work()
-	}, done: func(v any) {
+	if m.Begin {
+		r.enqueue(&metaOp{s: s, run: func(w *worker) any { return w.beginPurge() }, done: func(v any) { r.purged(s, h, v.(piece)) }})
+		return
+	}
+	r.enqueue(&metaOp{s: s, both: func(w *worker, l *ledger) any { return w.purge.note(l) }, done: func(v any) {
 		p := v.(piece)
-		if !p.finish {
+		if p.next != pieceWork {
 			r.purged(s, h, p)
 			return
 		}
-		r.enqueue(&metaOp{exclusive: true, s: s, run: func() any { return r.purge.finish() },
-			done: func(v any) { r.purged(s, h, v.(piece)) }})
+		durable := r.blocks.DurableWhiteouts(p.whiteouts)
+		r.enqueueNext(&metaOp{s: s, run: func(w *worker) any { return w.purge.work(durable) }, done: func(v any) {
+			p := v.(piece)
+			if p.next != pieceFinish {
+				r.purged(s, h, p)
+				return
+			}
+			r.enqueue(&metaOp{exclusive: true, s: s, both: func(w *worker, l *ledger) any { return w.finishPurgeStep(l) },
+				done: func(v any) { r.purged(s, h, v.(piece)) }})
+		}})
 	}})
 }
 
@@ -79,18 +76,18 @@ func (r *Replica) purged(s *session, h *wire.Header, p piece) {
 	r.reply(s, h, block.OK, wire.ControlReply{Purge: &p.reply})
 }
 
-func (r *Replica) beginPurge() piece {
-	r.purge = purging{}
-	plan, err := r.chain.NewPurge()
+func (w *worker) beginPurge() piece {
+	w.purge = purging{}
+	plan, err := w.files.NewPurge()
 	if err != nil {
 		return piece{err: err}
 	}
-	r.purge.plan = plan
+	w.purge.plan = plan
 	return piece{reply: wire.PurgeReply{Changed: true, Progress: plan.Progress()}}
 }
 
-// work does a bounded piece of the present step, or begins the next one.
-func (p *purging) work() piece {
+// note says what the next piece of the present step changes, or of the next one.
+func (p *purging) note(l *ledger) piece {
 	if p.plan == nil {
 		return piece{err: fmt.Errorf("%w: no purge was begun here", chain.ErrInvalid)}
 	}
@@ -102,18 +99,31 @@ func (p *purging) work() piece {
 		}
 		p.step, p.open = step, true
 	}
-	done, err := p.plan.Work(&p.step)
+	if err := p.plan.Note(l.side, &p.step); err != nil {
+		return p.failed(err)
+	}
+	return piece{next: pieceWork, whiteouts: p.step.Whiteouts()}
+}
+
+// work does the piece.
+func (p *purging) work(durable chain.DurableWhiteouts) piece {
+	done, err := p.plan.Work(&p.step, durable)
 	if err != nil {
 		return p.failed(err)
 	}
 	p.stale = 0
-	return piece{reply: wire.PurgeReply{Progress: p.plan.Progress()}, finish: done}
+	res := piece{reply: wire.PurgeReply{Progress: p.plan.Progress()}}
+	if done {
+		res.next = pieceFinish
+	}
+	return res
 }
 
-// finish makes the step's result take effect.
-func (p *purging) finish() piece {
+// finishPurgeStep makes the step's result take effect.
+func (w *worker) finishPurgeStep(l *ledger) piece {
+	p := &w.purge
 	p.open = false
-	if err := p.plan.Finish(&p.step); err != nil {
+	if err := w.change(p.plan.Finish(l.side, &p.step)); err != nil {
 		return p.failed(err)
 	}
 	return piece{reply: wire.PurgeReply{Changed: true, Progress: p.plan.Progress()}}
@@ -134,8 +144,8 @@ func (p *purging) failed(err error) piece {
 var errStop = errors.New("stop")
 
 // empty reports that a layer has no block.
-func (r *Replica) empty(file string) (bool, error) {
-	err := r.chain.LayerExtents(file, func(disk.Extent) error { return errStop })
+func (w *worker) empty(file string) (bool, error) {
+	err := w.files.LayerExtents(file, func(disk.Extent) error { return errStop })
 	if errors.Is(err, errStop) {
 		return false, nil
 	}

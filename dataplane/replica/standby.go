@@ -1,7 +1,6 @@
 package replica
 
 import (
-	"errors"
 	"slices"
 
 	"ankole.storage/block"
@@ -28,8 +27,9 @@ const (
 type Directory interface {
 	// Acquire takes the lock, which it may wait for a little, and opens the directory.
 	Acquire() (*chain.Chain, error)
-	// Release closes c cleanly and gives up the lock. After an error the directory must not be used any more by this process.
-	Release(c *chain.Chain) error
+	// Release closes f and s cleanly and gives up the lock; m is its block map. After an error the directory must not be used any
+	// more by this process.
+	Release(f *chain.Files, s *chain.Sidecars, m chain.Retired) error
 	// Inspect reads the directory of another process, and prepares what makes Acquire fast.
 	Inspect() (chain.Info, error)
 }
@@ -39,7 +39,7 @@ type Directory interface {
 func (s *session) prepare(h *wire.Header, m *wire.HelloMessage) {
 	r, hdr, hello := s.r, *h, *m
 	s.prepared = true
-	r.enqueue(&metaOp{s: s, run: r.inspect, done: func(v any) {
+	r.enqueue(&metaOp{s: s, both: inspect, done: func(v any) {
 		if s.closing() {
 			return
 		}
@@ -49,8 +49,8 @@ func (s *session) prepare(h *wire.Header, m *wire.HelloMessage) {
 			return
 		}
 		reply := s.describeStandby(&hello, &seen.info)
-		if r.chain != nil {
-			reply = s.welcome(&hello)
+		if r.blocks != nil {
+			reply = s.welcome(&hello, &seen.held)
 			reply.Promised, reply.PromisedTo = r.record.Promised, r.record.Engine
 		}
 		s.send(hdr.Answer(block.OK), wire.Marshal(reply))
@@ -59,16 +59,17 @@ func (s *session) prepare(h *wire.Header, m *wire.HelloMessage) {
 
 type inspected struct {
 	info chain.Info
+	held held // of a directory that is open here
 	err  error
 }
 
 // inspect reads the directory if another process may have it.
-func (r *Replica) inspect() any {
-	if r.chain != nil {
-		return inspected{}
+func inspect(w *worker, l *ledger) any {
+	if w.files != nil {
+		return inspected{held: l.held()}
 	}
-	info, err := r.cfg.Directory.Inspect()
-	return inspected{info, err}
+	info, err := w.directory.Inspect()
+	return inspected{info: info, err: err}
 }
 
 // describeStandby is welcome for a directory that is not open here.
@@ -82,17 +83,8 @@ func (s *session) describeStandby(m *wire.HelloMessage, info *chain.Info) wire.H
 	return reply
 }
 
-// opening is what activating a session begins with: the chain, taken first where it is not open.
-func (r *Replica) opening() (c *chain.Chain, acquired bool, err error) {
-	if r.chain != nil {
-		return r.chain, false, nil
-	}
-	c, err = r.cfg.Directory.Acquire()
-	return c, err == nil, err
-}
-
-// giveBack returns a directory on trial whose session has ended. Whatever it had on the disk completes first.
-func (r *Replica) giveBack(reason string) {
+// endTrial returns a directory on trial whose session has ended. Whatever it had on the disk completes first.
+func (r *Replica) endTrial(reason string) {
 	if r.hold != onTrial || r.givingBack || r.dead {
 		return
 	}
@@ -102,25 +94,26 @@ func (r *Replica) giveBack(reason string) {
 		r.givingBack = r.hold == onTrial && r.open == 0
 		return r.givingBack
 	}
-	r.enqueue(&metaOp{exclusive: true, wanted: wanted, run: r.letGo, done: func(v any) {
+	r.giveUp(&metaOp{wanted: wanted, done: func(v any) {
 		r.givingBack = false
 		r.cfg.Event("standby", "the directory is given back: "+reason)
 		r.released(v.(result).err)
 	}})
 }
 
-// letGo closes the chain. Nothing is in flight. Views are closed by released: they belong to sessions, of which only the loop's thread
-// knows.
-func (r *Replica) letGo() any {
-	return result{err: errors.Join(r.scrub.close(), r.cfg.Directory.Release(r.chain))}
+// giveUp closes the directory as the operation m: nothing is in flight, and the loop has no use for its map any more.
+func (r *Replica) giveUp(m *metaOp) {
+	var retired chain.Retired
+	m.exclusive = true
+	m.begin = func() { retired = r.blocks.Retire() }
+	m.both = func(w *worker, l *ledger) any { return result{err: w.release(l, retired)} }
+	r.enqueue(m)
 }
 
 // released makes the process standby. A directory that could not be closed is left by ending the process.
 func (r *Replica) released(err error) {
-	err = errors.Join(err, r.closeViews())
-	r.endReaders("another process takes the directory over")
-	r.chain, r.hold, r.writable = nil, standby, true
-	r.extents, r.exLayer, r.purge = nil, 0, purging{}
+	r.dropBlocks("another process takes the directory over")
+	r.hold, r.writable = standby, true
 	if err != nil {
 		r.fail("the directory could not be closed: " + err.Error())
 	}
@@ -133,7 +126,7 @@ func (r *Replica) releaseDirectory(s *session, h *wire.Header) {
 		r.reply(s, h, block.Invalid, wire.ControlReply{Error: "this replica cannot give its directory up"})
 		return
 	}
-	r.enqueue(&metaOp{exclusive: true, s: s, run: r.letGo, done: func(v any) {
+	r.giveUp(&metaOp{s: s, done: func(v any) {
 		err := v.(result).err
 		r.released(err)
 		r.reply(s, h, codeOf(err), wire.ControlReply{})
@@ -151,12 +144,8 @@ func (r *Replica) releaseDirectory(s *session, h *wire.Header) {
 // open, or one that was opened for somebody else.
 func (r *Replica) forgetRequests(s *session) {
 	r.meta = slices.DeleteFunc(r.meta, func(m *metaOp) bool { return m.s == s })
-	r.waiting = slices.DeleteFunc(r.waiting, func(f frame) bool {
-		if f.s == s {
-			r.release(f.payload)
-		}
-		return f.s == s
-	})
+	s.queued = 0
+	s.drop()
 }
 
 // keep ends the trial.

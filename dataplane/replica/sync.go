@@ -5,7 +5,7 @@ import (
 	"ankole.storage/dataplane/loop"
 )
 
-// joinSync answers j when everything written to the head so far is stable. One sync is in flight at a time; those that
+// joinSync answers j when everything written to the head so far is stable, and its whiteouts. One sync is in flight at a time; those that
 // arrive meanwhile share the next one, since the running one may have begun before their writes completed.
 func (r *Replica) joinSync(j *job) {
 	r.syncNext = append(r.syncNext, j)
@@ -16,25 +16,36 @@ func (r *Replica) startSync() {
 	if r.syncing || len(r.syncNext) == 0 {
 		return
 	}
-	r.syncing = true
+	r.syncing, r.syncLeft, r.syncCode = true, 2, block.OK
 	r.syncNow, r.syncNext = r.syncNext, r.syncNow[:0]
-	r.op(loop.Op{Kind: loop.FileSync, Handle: loop.Handle(r.chain.HeadHandle()), Tag: loop.Tag(ownerSync, 0)})
+	r.op(loop.Op{Kind: loop.FileSync, Handle: loop.Handle(r.blocks.HeadHandle()), Tag: loop.Tag(ownerSync, 0)})
+	r.settleWhiteouts(true, r.synced)
 }
 
-// syncDone answers everybody who waited. A failed sync is never retried: the system may have dropped the data, and would
-// report success the next time.
 func (r *Replica) syncDone(d *loop.Done) {
-	r.syncing = false
 	code := block.OK
 	if d.Errno != 0 {
 		code = block.IOError
 	}
+	r.synced(code)
+}
+
+// synced answers everybody who waited when the head and its whiteouts are both stable. A failed sync is never retried: the system
+// may have dropped the data, and would report success the next time.
+func (r *Replica) synced(code block.Code) {
+	if code != block.OK {
+		r.syncCode = code
+	}
+	if r.syncLeft--; r.syncLeft > 0 {
+		return
+	}
+	r.syncing = false
 	for _, j := range r.syncNow {
-		r.finish(j, code, loop.Seg{})
+		r.finish(j, r.syncCode, loop.Seg{})
 	}
 	r.syncNow = r.syncNow[:0]
-	if code != block.OK {
-		r.fail("fdatasync failed: the content of the disk is no longer known")
+	if r.syncCode != block.OK {
+		r.fail("a sync failed: the content of the disk is no longer known")
 		return
 	}
 	r.startSync()

@@ -28,11 +28,32 @@ type sink struct {
 	refuse func() bool
 	// offset places payloads away from the start of their buffer, as a replica does with unaligned writes.
 	offset int32
+	// messages says that payloads are collected outside the arena.
+	messages bool
+}
+
+// newArena has room for so many connections.
+func newArena(budget, conns int) *loop.Arena {
+	a := loop.NewArena(budget)
+	a.SetAside(loop.Connections, conns*ConnMemory)
+	return a
+}
+
+// open makes a connection of an arena that has room for it.
+func open(index int, arena *loop.Arena, recvTag, sendTag uint64) *Conn {
+	c, err := NewConn(loop.Handle(index+3), index, arena, recvTag, sendTag)
+	if err != nil {
+		panic(err)
+	}
+	return c
 }
 
 func (s *sink) PlacePayload(_ *Conn, h *Header) (loop.Seg, bool) {
 	if s.refuse != nil && s.refuse() {
 		return loop.Seg{}, false
+	}
+	if s.messages {
+		return loop.Seg{}, true
 	}
 	off := s.offset
 	if int(h.Payload)+int(off) > block.MaxTransfer {
@@ -42,8 +63,8 @@ func (s *sink) PlacePayload(_ *Conn, h *Header) (loop.Seg, bool) {
 	return loop.Seg{Buf: b, Off: off, Len: int32(h.Payload)}, ok
 }
 
-func (s *sink) Frame(_ *Conn, h *Header, payload loop.Seg) {
-	f := frame{h: *h}
+func (s *sink) Frame(_ *Conn, h *Header, payload loop.Seg, message []byte) {
+	f := frame{h: *h, payload: string(message)}
 	if payload.Len > 0 {
 		f.payload = string(s.arena.Seg(payload))
 		s.arena.Release(payload.Buf)
@@ -59,7 +80,7 @@ type receiver struct {
 }
 
 func newReceiver(arena *loop.Arena) *receiver {
-	r := &receiver{conn: NewConn(3, 0, arena, 1, 2), sink: &sink{arena: arena}}
+	r := &receiver{conn: open(0, arena, 1, 2), sink: &sink{arena: arena}}
 	r.conn.Start(&r.out)
 	return r
 }
@@ -150,12 +171,13 @@ func sameFrames(got, want []frame) error {
 
 // However a stream is cut into pieces, and however often there is no buffer, the same frames come out.
 func TestFramesSurviveAnyChunking(t *testing.T) {
-	arena := loop.NewArena(32 << 20)
+	arena := newArena(32<<20, 2)
 	rapid.Check(t, func(t *rapid.T) {
 		frames := drawFrames(t)
 		p := encode(frames)
 		r := newReceiver(arena)
 		r.sink.offset = int32(rapid.SampledFrom([]int{0, 512, 3584}).Draw(t, "offset"))
+		r.sink.messages = rapid.Bool().Draw(t, "messages")
 		busy := rapid.IntRange(0, 3).Draw(t, "refused at most")
 		left := busy
 		r.sink.refuse = func() bool {
@@ -191,7 +213,7 @@ func TestFramesSurviveAnyChunking(t *testing.T) {
 
 // A stream that ends in the middle of a frame delivers what is complete, and nothing leaks.
 func TestStreamEndsAnywhere(t *testing.T) {
-	arena := loop.NewArena(32 << 20)
+	arena := newArena(32<<20, 2)
 	rapid.Check(t, func(t *rapid.T) {
 		frames := drawFrames(t)
 		p := encode(frames)
@@ -218,7 +240,7 @@ func TestStreamEndsAnywhere(t *testing.T) {
 
 // One damaged byte anywhere ends the connection; frames before it were delivered, none after it.
 func TestDamageClosesTheConnection(t *testing.T) {
-	arena := loop.NewArena(32 << 20)
+	arena := newArena(32<<20, 2)
 	rapid.Check(t, func(t *rapid.T) {
 		frames := drawFrames(t)
 		p := encode(frames)
@@ -246,7 +268,7 @@ func TestDamageClosesTheConnection(t *testing.T) {
 }
 
 func TestReceiveErrorEndsTheConnection(t *testing.T) {
-	arena := loop.NewArena(1 << 20)
+	arena := newArena(1<<20, 2)
 	r := newReceiver(arena)
 	op := r.out[0]
 	r.out = nil
@@ -265,7 +287,7 @@ func FuzzStream(f *testing.F) {
 	f.Add([]byte("GET / HTTP/1.1\r\nHost: x\r\n\r\n and some more to fill up a whole header"), uint16(7))
 	f.Add(bytes.Repeat([]byte{0}, 200), uint16(64))
 	f.Fuzz(func(t *testing.T, p []byte, chunk uint16) {
-		arena := loop.NewArena(4 << 20)
+		arena := newArena(4<<20, 2)
 		defer arena.Close()
 		r := newReceiver(arena)
 		for len(p) > 0 && r.conn.Err() == nil {

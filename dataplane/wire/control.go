@@ -1,5 +1,11 @@
 package wire
 
+import (
+	"fmt"
+
+	"ankole.storage/block"
+)
+
 // ControlRequest is the payload of a Control frame: exactly one field is set, Check aside. Control operations are rare; they are
 // carried on the data connection so that they are ordered with the writes around them.
 type ControlRequest struct {
@@ -72,6 +78,23 @@ type SnapshotRequest struct {
 	Labels      map[string]string `json:"labels,omitempty"`
 }
 
+// MaxLabels bounds the labels of one snapshot, in bytes as they are sent: a description lists 250 snapshots twice, with names of 255
+// bytes, and has to fit into a frame.
+const MaxLabels = 1 << 10
+
+// LabelsFit reports whether a snapshot may have these labels.
+func LabelsFit(labels map[string]string) bool {
+	return len(labels) == 0 || len(Marshal(labels)) <= MaxLabels
+}
+
+// Check says why the snapshot cannot be taken, as far as the request tells.
+func (r *SnapshotRequest) Check() error {
+	if !LabelsFit(r.Labels) {
+		return fmt.Errorf("%w: the labels of snapshot %s take %d bytes; at most %d are possible", block.Invalid, r.Name, len(Marshal(r.Labels)), MaxLabels)
+	}
+	return nil
+}
+
 // DescribeRequest may ask for the entry of an absent member; a replica's own name for its own.
 type DescribeRequest struct {
 	Absent string `json:"absent,omitempty"`
@@ -119,6 +142,8 @@ type Layer struct {
 	Allocated int64 `json:"allocated"`
 	// Parent snapshot name; empty for a bottom layer.
 	Parent string `json:"parent,omitempty"`
+	// Whiteouts: the layer may hide blocks of those below it.
+	Whiteouts bool `json:"whiteouts,omitempty"`
 }
 
 // ExtentsRequest asks for the extents of layer Layer from byte Off on.
@@ -130,5 +155,7 @@ type ExtentsRequest struct {
 // ExtentsReply lists allocated ranges in order, [start, end) in bytes, 4 KiB aligned. Next is where to go on, or -1.
 type ExtentsReply struct {
 	Ranges [][2]int64 `json:"ranges"`
-	Next   int64      `json:"next"`
+	// Hides are ranges, multiples of block.MaxTransfer, in which the layer has whiteouts.
+	Hides [][2]int64 `json:"hides,omitempty"`
+	Next  int64      `json:"next"`
 }

@@ -20,9 +20,9 @@ import (
 )
 
 // Version is the newest protocol version this code speaks; MinVersion the oldest. A peer picks the highest both know.
-// Version 3 added the engine's build to its hello, and read-only sessions (reader.go).
+// Version 3 added the engine's build to its hello, and read-only sessions (reader.go); 4 the whiteouts of layers.
 const (
-	Version    = 3
+	Version    = 4
 	MinVersion = 1
 )
 
@@ -60,7 +60,7 @@ const (
 	Hash
 	// LayerHash asks what one file of the chain holds in a range: which blocks, and hashes of them; see LayerSums.
 	LayerHash
-	// LayerPunch makes holes in one file of a rebuild target.
+	// LayerPunch makes holes in one file of a rebuild target, with whiteouts if the flag says so.
 	LayerPunch
 	typeEnd
 )
@@ -86,6 +86,8 @@ const (
 	ToTarget
 	// AtView marks a read, write or hash of the snapshot that was opened with OpenView: a scrub's. A write repairs.
 	AtView
+	// Whiteout, of LayerPunch: the hole hides what is below it. Without it nothing there does any more.
+	Whiteout
 )
 
 // Header is a decoded frame header.

@@ -88,6 +88,8 @@ type RecordMessage struct {
 	Replaces []string `json:"replaces,omitempty"`
 	// Agreed: known to be committed.
 	Agreed bool `json:"agreed,omitempty"`
+	// Accepted: what is known about absent members is to be forgotten, since a person has accepted the loss of what they have.
+	Accepted bool `json:"accepted,omitempty"`
 }
 
 // proof is HMAC-SHA-256 over role, volume, epoch and both nonces: neither side can replay or reflect the other's.

@@ -3,7 +3,8 @@ package wire
 import "ankole.storage/block"
 
 // LayerSums is the layout of an answer to LayerHash: a bitmap with a bit for each 4 KiB block of a MaxTransfer that the file
-// holds, and a hash of each chunk of SumChunk bytes, in which blocks that the file does not hold are zeroes.
+// holds, and a hash of each chunk of SumChunk bytes, in which blocks that the file does not hold are zeroes. Since WhiteoutVersion
+// another bitmap follows: blocks of the layers below that this one hides, if the file does not hold them.
 const (
 	// SumChunk is what one hash covers: so little that a small write does not make much to copy.
 	SumChunk = 64 << 10
@@ -14,7 +15,12 @@ const (
 	// SumChunks is how many chunks there are, and LayerSumsSize the size of the whole answer.
 	SumChunks     = block.MaxTransfer / SumChunk
 	LayerSumsSize = SumBlocks + SumChunks*SumSize
+	// LayerWhiteoutsSize is the size of an answer with the second bitmap.
+	LayerWhiteoutsSize = LayerSumsSize + SumBlocks
 )
+
+// WhiteoutVersion is the first protocol version in which replicas tell of the whiteouts of layers, and take them.
+const WhiteoutVersion = 4
 
 // RecordRef names a membership record.
 type RecordRef struct {
@@ -47,7 +53,7 @@ type RegionsReply struct {
 	// Bits is a bitmap whose bits stand for 4 MiB << Shift.
 	Shift uint8  `json:"shift,omitempty"`
 	Bits  []byte `json:"bits,omitempty"`
-	// Dirty are the marked regions of 4 MiB; All: every region.
+	// Dirty are the marked regions of 4 MiB; All: every region, or nothing is known about the member.
 	Dirty []uint32 `json:"dirty,omitempty"`
 	All   bool     `json:"all,omitempty"`
 }

@@ -1,6 +1,7 @@
 package wire
 
 import (
+	"errors"
 	"strings"
 	"testing"
 
@@ -54,6 +55,10 @@ func (p *pair) send(f frame) {
 		p.tx.Send(&h)
 		return
 	}
+	if rapid.Bool().Draw(p.t, "message") {
+		p.tx.SendMessage(&h, []byte(f.payload))
+		return
+	}
 	lead := int32(rapid.SampledFrom([]int{0, 0, 512}).Draw(p.t, "lead"))
 	if int(lead)+len(f.payload) > block.MaxTransfer {
 		lead = 0
@@ -69,9 +74,9 @@ func (p *pair) send(f frame) {
 }
 
 func TestWhatIsSentArrives(t *testing.T) {
-	arena := loop.NewArena(64 << 20)
+	arena := newArena(64<<20, 2)
 	rapid.Check(t, func(t *rapid.T) {
-		p := &pair{t: t, arena: arena, tx: NewConn(4, 1, arena, 3, 4), rx: newReceiver(arena)}
+		p := &pair{t: t, arena: arena, tx: open(1, arena, 3, 4), rx: newReceiver(arena)}
 		frames := drawFrames(t)
 		// Many small frames fill header buffers.
 		for range rapid.IntRange(0, 200).Draw(t, "small") {
@@ -89,8 +94,8 @@ func TestWhatIsSentArrives(t *testing.T) {
 		for len(p.txOut) > 0 || len(p.line) > 0 {
 			p.pump()
 		}
-		if p.tx.Queued() != 0 || !p.tx.Idle() {
-			t.Fatalf("%d bytes still queued", p.tx.Queued())
+		if len(p.tx.queue) != 0 || !p.tx.Idle() {
+			t.Fatalf("%d frames still queued", len(p.tx.queue))
 		}
 		if err := sameFrames(p.rx.sink.got, frames); err != nil {
 			t.Fatal(err)
@@ -104,9 +109,9 @@ func TestWhatIsSentArrives(t *testing.T) {
 
 // A connection that failed takes no more, and gives back what it was given, whatever is queued or under way.
 func TestFailedConnectionLetsGo(t *testing.T) {
-	arena := loop.NewArena(64 << 20)
+	arena := newArena(64<<20, 2)
 	rapid.Check(t, func(t *rapid.T) {
-		p := &pair{t: t, arena: arena, tx: NewConn(4, 1, arena, 3, 4)}
+		p := &pair{t: t, arena: arena, tx: open(1, arena, 3, 4)}
 		p.tx.Start(&p.txOut)
 		recv := p.txOut[0]
 		p.txOut = nil
@@ -143,30 +148,101 @@ func TestFailedConnectionLetsGo(t *testing.T) {
 	})
 }
 
-// Payloads may use up the arena; the headers of the answers that free them must still find room.
-func TestAnswersFindRoomInAFullArena(t *testing.T) {
-	arena := loop.NewArena(8 << 20)
-	arena.Reserve(1 << 20)
-	c := NewConn(4, 1, arena, 3, 4)
-	var held []loop.Buf
-	for b, ok := arena.Get(block.MaxTransfer); ok; b, ok = arena.Get(block.MaxTransfer) {
-		held = append(held, b)
+// TestFullArena: requests may use up their part of the arena. Connections are had all the same, as many as were set aside for, and
+// what is sent on them needs no more, however much it is.
+func TestFullArena(t *testing.T) {
+	const conns = 3
+	arena := newArena(2<<20, conns)
+	for _, ok := arena.Get(4096); ok; _, ok = arena.Get(4096) {
 	}
-	for b, ok := arena.Get(4096); ok; b, ok = arena.Get(4096) {
-		held = append(held, b)
+	rapid.Check(t, func(t *rapid.T) {
+		var made []*Conn
+		for i := range conns {
+			made = append(made, open(i, arena, 3, 4))
+		}
+		if _, err := NewConn(9, 9, arena, 3, 4); !errors.Is(err, ErrNoMemory) {
+			t.Fatalf("one connection more than there is room for: %v", err)
+		}
+		p := &pair{t: t, arena: arena, tx: made[0], rx: &receiver{conn: made[1], sink: &sink{arena: arena, messages: true}}}
+		p.rx.conn.Start(&p.rx.out)
+		var frames []frame
+		for range rapid.IntRange(1, 300).Draw(t, "frames") {
+			f := frame{h: drawHeader(t)}
+			if rapid.IntRange(0, 9).Draw(t, "message") == 0 {
+				f.payload = content(rapid.IntRange(1, MaxPayload).Draw(t, "size"), 1)
+			}
+			frames = append(frames, f)
+			p.tx.SendMessage(&f.h, []byte(f.payload))
+		}
+		p.tx.Flush(&p.txOut)
+		for len(p.txOut) > 0 || len(p.line) > 0 {
+			p.pump()
+		}
+		if err := sameFrames(p.rx.sink.got, frames); err != nil {
+			t.Fatal(err)
+		}
+		for _, c := range made {
+			c.Free()
+		}
+	})
+}
+
+// TestHotPathAllocatesNothing: neither sending nor receiving requests and answers.
+func TestHotPathAllocatesNothing(t *testing.T) {
+	arena := newArena(8<<20, 2)
+	tx, rx := open(0, arena, 1, 2), open(1, arena, 3, 4)
+	var out, in []loop.Op
+	rx.Start(&in)
+	payload, _ := arena.Get(64 << 10)
+	seg := loop.Seg{Buf: payload, Len: 64 << 10}
+	var place Handler = drop{arena}
+	var h Header
+	round := func() {
+		for i := range 32 {
+			h = Header{Type: Write, ID: uint64(i)}
+			Prepare(arena, &h, seg)
+			arena.Retain(payload)
+			tx.SendPayload(&h, seg, EncodeInHeadroom(arena, &h, seg))
+			h = Header{Type: Write, Flags: Response, ID: uint64(i)}
+			tx.Send(&h)
+		}
+		out = out[:0]
+		for tx.Flush(&out); len(out) > 0; {
+			op := out[0]
+			out = out[:0]
+			for _, from := range op.Vec[:op.Segs] {
+				for p := arena.Seg(from); len(p) > 0; {
+					recv := in[0]
+					in = in[:0]
+					n := 0
+					for _, to := range recv.Vec[:recv.Segs] {
+						k := copy(arena.Seg(to), p)
+						p, n = p[k:], n+k
+					}
+					rx.Received(&loop.Done{Kind: loop.Recv, N: n}, place, &in)
+				}
+			}
+			tx.Sent(&loop.Done{Kind: loop.Send}, &out)
+		}
 	}
-	for id := range uint64(1024) {
-		h := Header{Type: Write, Flags: Response, ID: id}
-		c.Send(&h)
+	if n := testing.AllocsPerRun(100, round); n > 0 {
+		t.Errorf("%.1f allocations for 64 frames", n)
 	}
-	if want := 1024 * HeaderSize; c.Queued() != want {
-		t.Fatalf("%d bytes of answers queued, want %d", c.Queued(), want)
+	if tx.Err() != nil || rx.Err() != nil {
+		t.Error(tx.Err(), rx.Err())
 	}
-	for _, b := range held {
-		arena.Release(b)
-	}
-	c.Free()
-	if n := arena.InUse(); n != 0 {
-		t.Fatalf("%d buffers leaked", n)
+}
+
+// drop is a core that receives requests and forgets them.
+type drop struct{ arena *loop.Arena }
+
+func (d drop) PlacePayload(_ *Conn, h *Header) (loop.Seg, bool) {
+	b, ok := d.arena.Get(int(h.Payload))
+	return loop.Seg{Buf: b, Len: int32(h.Payload)}, ok
+}
+
+func (d drop) Frame(_ *Conn, _ *Header, payload loop.Seg, _ []byte) {
+	if payload.Len > 0 {
+		d.arena.Release(payload.Buf)
 	}
 }

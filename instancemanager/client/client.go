@@ -130,6 +130,12 @@ func (c *Client) ProcessDelete(ctx context.Context, name, uuid string) (*imrpc.P
 	return p, c.wrap("ProcessDelete", name, err)
 }
 
+// ProcessDeleteLast is ProcessDelete for a process that no other one of its name follows there: what is kept for a successor ends.
+func (c *Client) ProcessDeleteLast(ctx context.Context, name, uuid string) (*imrpc.ProcessResponse, error) {
+	p, err := c.rpc.ProcessDelete(ctx, &imrpc.ProcessDeleteRequest{Name: name, Uuid: uuid, Last: true})
+	return p, c.wrap("ProcessDelete", name, err)
+}
+
 // ProcessGet returns one process; ErrNotFound.
 func (c *Client) ProcessGet(ctx context.Context, name string) (*imrpc.ProcessResponse, error) {
 	p, err := c.rpc.ProcessGet(ctx, &imrpc.ProcessGetRequest{Name: name})

@@ -16,6 +16,7 @@ import (
 
 	"ankole.storage/hostpath"
 	"ankole.storage/instancemanager/process"
+	"ankole.storage/logwriter"
 )
 
 // Config is everything the instance manager can be told.
@@ -139,8 +140,12 @@ func Command() *cobra.Command {
 
 // Main runs the command line until it is done or ctx ends, and returns the exit status.
 func Main(ctx context.Context) int {
-	if err := Command().ExecuteContext(ctx); err != nil {
-		fmt.Fprintln(os.Stderr, "instance-manager:", err)
+	output := logwriter.Standard()
+	defer output.Close()
+	c := Command()
+	c.SetErr(output)
+	if err := c.ExecuteContext(ctx); err != nil {
+		fmt.Fprintln(output, "instance-manager:", err)
 		return 1
 	}
 	return 0

@@ -22,6 +22,7 @@ import (
 	"ankole.storage/instancemanager/readonly"
 	"ankole.storage/instancemanager/server"
 	"ankole.storage/instancemanager/witness"
+	"ankole.storage/listener"
 )
 
 // Run serves until ctx ends or a server fails, stops all instances and returns. A nil error is an orderly stop. level is
@@ -55,7 +56,9 @@ func Run(ctx context.Context, cfg Config, log *slog.Logger, level *slog.LevelVar
 		return err
 	}
 	defer os.RemoveAll(hostpath.Resolve(handOverDir(socket)))
+	kept := keeper.NewServer(log, 0)
 	processes, err := process.New(process.Config{
+		Gone:        kept.Abandon,
 		LogsDir:     hostpath.Resolve(cfg.LogsDir),
 		Output:      cfg.Output,
 		Ports:       ports,
@@ -77,8 +80,8 @@ func Run(ctx context.Context, cfg Config, log *slog.Logger, level *slog.LevelVar
 	s.serve(server.New(secure, server.Processes(processes), relay.RegisterRelay), listeners[0])
 	s.serve(server.NewWith(engines.ServerOptions(), secure, engines.Register), listeners[1])
 	s.serve(server.New(secure, server.Instances(processes, level)), listeners[2])
-	s.serve(server.New(nil, relay.RegisterWitness), witnessListener)
-	s.keep(keeper.NewServer(log, 0), devices, certificates,
+	s.serve(server.New(nil, relay.RegisterWitness), listener.Steady(witnessListener))
+	s.keep(kept, devices, certificates,
 		&readonly.Checker{Manager: processes, Resolve: hostpath.Resolve, Log: log, Period: readonly.Period})
 	log.Info("instance manager serves", "address", listeners[0].Addr(), "proxy", listeners[1].Addr(), "instances", listeners[2].Addr(),
 		"pod", cfg.PodName, "ports", ports, "witness", socket)
@@ -125,13 +128,7 @@ func (s *servers) keep(k *keeper.Server, l *net.UnixListener, certificates *mtls
 	s.cancel = cancel
 	s.work.Go(func() { certificates.Keep(ctx) })
 	s.work.Go(func() { systems.Run(ctx) })
-	s.work.Add(1)
-	go func() {
-		defer s.work.Done()
-		if err := k.Serve(ctx, l); err != nil {
-			s.fail(err)
-		}
-	}()
+	s.work.Go(func() { k.Serve(ctx, l) })
 }
 
 // wait returns when ctx ends (nil) or a server fails.

@@ -71,6 +71,12 @@ func launchSecured(t *testing.T, d *mtls.Dialer, flags []string, env ...string) 
 // launchAt is launchSecured, at an address of the caller's choice.
 func launchAt(t *testing.T, ip string, d *mtls.Dialer, flags []string, env ...string) *program {
 	t.Helper()
+	return launchWriting(t, nil, ip, d, flags, env...)
+}
+
+// launchWriting is launchAt, with an output of the caller's choice, nil for the test's log.
+func launchWriting(t *testing.T, output *os.File, ip string, d *mtls.Dialer, flags []string, env ...string) *program {
+	t.Helper()
 	dir, err := os.MkdirTemp("", "im") // short: unix sockets have short paths
 	if err != nil {
 		t.Fatal(err)
@@ -80,11 +86,12 @@ func launchAt(t *testing.T, ip string, d *mtls.Dialer, flags []string, env ...st
 	p.cmd = exec.Command(instancetest.Binary(t),
 		append([]string{"--debug", "daemon", "--listen", "0.0.0.0:8500", "--witness-socket", p.socket}, flags...)...)
 	p.cmd.Env = append(append(os.Environ(), daemonMarker+"=1", "POD_IP="+p.ip, "POD_NAME=im-test"), env...)
-	stderr, err := p.cmd.StderrPipe()
-	if err != nil {
+	var stderr io.Reader = strings.NewReader("")
+	if output != nil {
+		p.cmd.Stdout, p.cmd.Stderr = output, output
+	} else if stderr, err = p.cmd.StderrPipe(); err != nil {
 		t.Fatal(err)
 	}
-	p.cmd.Stdout = io.Discard
 	if err := p.cmd.Start(); err != nil {
 		t.Fatal(err)
 	}

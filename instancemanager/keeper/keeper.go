@@ -11,7 +11,8 @@
 //	engine' ── Take(volume) ──> state and descriptors; the connection stays open
 //	engine' ── Drop, or a clean end ──> the instance manager closes its duplicate
 //
-// An orphan that nobody takes within OrphanWait is given up: its I/O fails then, instead of hanging for ever.
+// An orphan that nobody takes within OrphanWait is given up: its I/O fails then, instead of hanging for ever. One whose engine has ended
+// for good, since its volume is detached or deleted, is given up at once (Server.Abandon).
 //
 // Messages are JSON, one in each direction per packet of a unix socket (SOCK_SEQPACKET), the descriptors beside it. One that keeps a
 // single descriptor, as before there were two, closes the second. The
@@ -59,8 +60,10 @@ const (
 
 // request is what an engine says.
 type request struct {
-	Op     string          `json:"op"`
-	Volume string          `json:"volume"`
+	Op     string `json:"op"`
+	Volume string `json:"volume"`
+	// Engine is the instance name of whoever asks.
+	Engine string          `json:"engine,omitempty"`
 	State  json.RawMessage `json:"state,omitempty"`
 }
 
@@ -79,17 +82,18 @@ const (
 // Held is a device that the instance manager keeps for this process. Whoever holds it closes it: by Drop when the device is
 // gone, or by dying.
 type Held struct {
-	conn   *net.UnixConn
-	volume string
+	conn           *net.UnixConn
+	volume, engine string
 }
 
-// Keep hands duplicates of descriptors and their state, which is JSON of the caller's own, to the instance manager at socket.
-func Keep(socket, volume string, state json.RawMessage, fds ...int) (*Held, error) {
+// Keep hands duplicates of descriptors and their state, which is JSON of the caller's own, to the instance manager at socket. engine is
+// the caller's instance name: when that instance ends for good, so does what is kept.
+func Keep(socket, volume, engine string, state json.RawMessage, fds ...int) (*Held, error) {
 	conn, err := dial(socket)
 	if err != nil {
 		return nil, err
 	}
-	h := &Held{conn: conn, volume: volume}
+	h := &Held{conn: conn, volume: volume, engine: engine}
 	if err := h.Keep(state, fds...); err != nil {
 		conn.Close()
 		return nil, err
@@ -99,7 +103,7 @@ func Keep(socket, volume string, state json.RawMessage, fds ...int) (*Held, erro
 
 // Keep puts other descriptors and another state in the place of those that are kept for this process.
 func (h *Held) Keep(state json.RawMessage, fds ...int) error {
-	if _, _, err := h.ask(request{Op: opKeep, Volume: h.volume, State: state}, fds...); err != nil {
+	if _, _, err := h.ask(request{Op: opKeep, Volume: h.volume, Engine: h.engine, State: state}, fds...); err != nil {
 		return fmt.Errorf("keep the device of volume %s: %w", h.volume, err)
 	}
 	return nil
@@ -107,13 +111,13 @@ func (h *Held) Keep(state json.RawMessage, fds ...int) error {
 
 // Take takes over the device of a volume whose engine has died: at least one descriptor, which are the caller's to close. Errors:
 // ErrNone, ErrInUse.
-func Take(socket, volume string) (h *Held, state json.RawMessage, fds []int, err error) {
+func Take(socket, volume, engine string) (h *Held, state json.RawMessage, fds []int, err error) {
 	conn, err := dial(socket)
 	if err != nil {
 		return nil, nil, nil, err
 	}
-	h = &Held{conn: conn, volume: volume}
-	a, fds, err := h.ask(request{Op: opTake, Volume: volume})
+	h = &Held{conn: conn, volume: volume, engine: engine}
+	a, fds, err := h.ask(request{Op: opTake, Volume: volume, Engine: engine})
 	if err == nil && len(fds) == 0 {
 		err = errors.New("the answer has no descriptor")
 	}
@@ -148,7 +152,7 @@ func (h *Held) Give() (int, error) {
 }
 
 // Receive goes on with a device that was given away. It takes the descriptor over; in case of an error it is the caller's still.
-func Receive(fd int, volume string) (*Held, error) {
+func Receive(fd int, volume, engine string) (*Held, error) {
 	own, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0)
 	if err != nil {
 		return nil, fmt.Errorf("device of volume %s: connection to the instance manager: %w", volume, err)
@@ -165,7 +169,7 @@ func Receive(fd int, volume string) (*Held, error) {
 		return nil, fmt.Errorf("device of volume %s: what should lead to the instance manager is no unix socket", volume)
 	}
 	unix.Close(fd)
-	return &Held{conn: conn, volume: volume}, nil
+	return &Held{conn: conn, volume: volume, engine: engine}, nil
 }
 
 func dial(socket string) (*net.UnixConn, error) {

@@ -9,12 +9,20 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // start runs a server and returns its socket.
 func start(t *testing.T, wait time.Duration) string {
+	t.Helper()
+	return serve(t, NewServer(slog.New(slog.DiscardHandler), wait))
+}
+
+func serve(t *testing.T, s *Server) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "keep") // short: unix sockets have short paths
 	if err != nil {
@@ -27,13 +35,11 @@ func start(t *testing.T, wait time.Duration) string {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan error, 1)
-	go func() { done <- NewServer(slog.New(slog.DiscardHandler), wait).Serve(ctx, l) }()
+	var work sync.WaitGroup
+	work.Go(func() { s.Serve(ctx, l) })
 	t.Cleanup(func() {
 		cancel()
-		if err := <-done; err != nil {
-			t.Error(err)
-		}
+		work.Wait()
 	})
 	return path
 }
@@ -65,7 +71,7 @@ func orphaned(t *testing.T, socket, volume string, h *Held) (*Held, json.RawMess
 	t.Helper()
 	h.conn.Close()
 	for deadline := time.Now().Add(20 * time.Second); ; {
-		next, state, fds, err := Take(socket, volume)
+		next, state, fds, err := Take(socket, volume, "e")
 		if err == nil {
 			return next, state, fds
 		}
@@ -79,14 +85,14 @@ func orphaned(t *testing.T, socket, volume string, h *Held) (*Held, json.RawMess
 func TestSuccessorTakesOver(t *testing.T) {
 	socket := start(t, 0)
 	w, r := pipe(t)
-	first, err := Keep(socket, "demo", json.RawMessage(`{"loop":3}`), int(w.Fd()))
+	first, err := Keep(socket, "demo", "e", json.RawMessage(`{"loop":3}`), int(w.Fd()))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, _, _, err := Take(socket, "demo"); !errors.Is(err, ErrInUse) {
+	if _, _, _, err := Take(socket, "demo", "e"); !errors.Is(err, ErrInUse) {
 		t.Errorf("a living engine's device: %v", err)
 	}
-	if _, err := Keep(socket, "demo", nil, int(w.Fd())); !errors.Is(err, ErrInUse) {
+	if _, err := Keep(socket, "demo", "e", nil, int(w.Fd())); !errors.Is(err, ErrInUse) {
 		t.Errorf("a living engine's device is replaced: %v", err)
 	}
 	w.Close()
@@ -112,7 +118,7 @@ func TestSuccessorTakesOver(t *testing.T) {
 		t.Fatal(err)
 	}
 	eof(t, r)
-	if _, _, _, err := Take(socket, "demo"); !errors.Is(err, ErrNone) {
+	if _, _, _, err := Take(socket, "demo", "e"); !errors.Is(err, ErrNone) {
 		t.Errorf("after the drop: %v", err)
 	}
 }
@@ -122,7 +128,7 @@ func TestTwoDescriptors(t *testing.T) {
 	socket := start(t, 0)
 	w1, r1 := pipe(t)
 	w2, r2 := pipe(t)
-	first, err := Keep(socket, "demo", nil, int(w1.Fd()))
+	first, err := Keep(socket, "demo", "e", nil, int(w1.Fd()))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -156,7 +162,7 @@ func TestTwoDescriptors(t *testing.T) {
 func TestOrphanIsGivenUp(t *testing.T) {
 	socket := start(t, time.Millisecond)
 	w, r := pipe(t)
-	h, err := Keep(socket, "demo", nil, int(w.Fd()))
+	h, err := Keep(socket, "demo", "e", nil, int(w.Fd()))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -169,7 +175,7 @@ func TestOrphanIsGivenUp(t *testing.T) {
 func TestEndClosesAll(t *testing.T) {
 	w, r := pipe(t)
 	t.Run("server", func(t *testing.T) {
-		if _, err := Keep(start(t, 0), "demo", nil, int(w.Fd())); err != nil {
+		if _, err := Keep(start(t, 0), "demo", "e", nil, int(w.Fd())); err != nil {
 			t.Fatal(err)
 		}
 		w.Close()
@@ -210,15 +216,15 @@ func TestBadMessages(t *testing.T) {
 		t.Fatal(err)
 	}
 	garbage.Close()
-	if _, err := Keep(socket, "demo", json.RawMessage(`"`+strings.Repeat("x", maxMessage)+`"`), int(w.Fd())); err == nil {
+	if _, err := Keep(socket, "demo", "e", json.RawMessage(`"`+strings.Repeat("x", maxMessage)+`"`), int(w.Fd())); err == nil {
 		t.Error("a message that is too long is sent")
 	}
 	w.Close()
 	eof(t, r)
-	if _, _, _, err := Take(socket, "demo"); !errors.Is(err, ErrNone) {
+	if _, _, _, err := Take(socket, "demo", "e"); !errors.Is(err, ErrNone) {
 		t.Errorf("something is kept: %v", err)
 	}
-	if _, err := Keep(filepath.Join(filepath.Dir(socket), "no.sock"), "demo", nil, 0); !errors.As(err, new(*net.OpError)) {
+	if _, err := Keep(filepath.Join(filepath.Dir(socket), "no.sock"), "demo", "e", nil, 0); !errors.As(err, new(*net.OpError)) {
 		t.Errorf("no instance manager: %v", err)
 	}
 }
@@ -227,7 +233,7 @@ func TestBadMessages(t *testing.T) {
 func TestOwnerPassesOver(t *testing.T) {
 	socket := start(t, 0)
 	w, r := pipe(t)
-	first, err := Keep(socket, "demo", json.RawMessage(`{}`), int(w.Fd()))
+	first, err := Keep(socket, "demo", "e", json.RawMessage(`{}`), int(w.Fd()))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -238,12 +244,12 @@ func TestOwnerPassesOver(t *testing.T) {
 	}
 	owned := func(when string) {
 		t.Helper()
-		if _, _, _, err := Take(socket, "demo"); !errors.Is(err, ErrInUse) {
+		if _, _, _, err := Take(socket, "demo", "e"); !errors.Is(err, ErrInUse) {
 			t.Errorf("%s: %v", when, err)
 		}
 	}
 	owned("given away")
-	second, err := Receive(fd, "demo")
+	second, err := Receive(fd, "demo", "e")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -253,7 +259,7 @@ func TestOwnerPassesOver(t *testing.T) {
 	if fd, err = third.Give(); err != nil {
 		t.Fatal(err)
 	}
-	last, err := Receive(fd, "demo")
+	last, err := Receive(fd, "demo", "e")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -261,7 +267,96 @@ func TestOwnerPassesOver(t *testing.T) {
 		t.Fatal(err)
 	}
 	eof(t, r)
-	if _, err := Receive(int(r.Fd()), "demo"); err == nil {
+	if _, err := Receive(int(r.Fd()), "demo", "e"); err == nil {
 		t.Error("a pipe passes for a connection")
 	}
+}
+
+// TestAbandon: the device of an engine that ends for good ends with it, whether its end was seen on the connection or not; those of
+// others stay.
+func TestAbandon(t *testing.T) {
+	s := NewServer(slog.New(slog.DiscardHandler), 0)
+	socket := serve(t, s)
+	readers := map[string]*os.File{}
+	held := map[string]*Held{}
+	for _, volume := range []string{"orphan", "owned", "other"} {
+		w, r := pipe(t)
+		h, err := Keep(socket, volume, volume+"-e-0", nil, int(w.Fd()))
+		if err != nil {
+			t.Fatal(err)
+		}
+		w.Close()
+		readers[volume], held[volume] = r, h
+	}
+	next, _, fds := orphaned(t, socket, "orphan", held["orphan"])
+	closeAll(fds)
+	next.conn.Close()
+	for volume := range readers {
+		if volume != "other" {
+			s.Abandon(volume + "-e-0")
+		}
+	}
+	// The last one to take it was engine "e".
+	s.Abandon("e")
+	eof(t, readers["orphan"])
+	eof(t, readers["owned"])
+	if _, _, _, err := Take(socket, "other", "e"); !errors.Is(err, ErrInUse) {
+		t.Errorf("the device of another engine: %v", err)
+	}
+}
+
+// TestEndOfAnOwnerNobodyHasSeen: an engine is killed, and the next one asks before the server has got round to the end of that connection.
+// The device is its own then: "in use" would cost whoever has it open their device.
+func TestEndOfAnOwnerNobodyHasSeen(t *testing.T) {
+	dir, err := os.MkdirTemp("", "keep")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer os.RemoveAll(dir)
+	l, err := Listen(filepath.Join(dir, "k.sock"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	connect := func() (engine, server *net.UnixConn) {
+		engine, err := dial(filepath.Join(dir, "k.sock"))
+		if err == nil {
+			server, err = l.AcceptUnix()
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		return engine, server
+	}
+	s := NewServer(slog.New(slog.DiscardHandler), 0)
+	killed, owner := connect()
+	next, conn := connect()
+	defer next.Close()
+	w, r := pipe(t)
+	kept, err := unix.Dup(int(w.Fd()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.Close()
+	if a, _ := s.handle(owner, &request{Op: opKeep, Volume: "demo", Engine: "e"}, []int{kept}); a.Error != "" {
+		t.Fatal(a.Error)
+	}
+	if a, _ := s.handle(conn, &request{Op: opTake, Volume: "demo", Engine: "e"}, nil); a.Kind != kindInUse {
+		t.Errorf("a living engine's device: %+v", a)
+	}
+	killed.Close()
+	a, fds := s.handle(conn, &request{Op: opTake, Volume: "demo", Engine: "e"}, nil)
+	closeAll(fds)
+	if a.Error != "" || len(fds) != 1 {
+		t.Errorf("the device of an engine that was killed: %+v, %d descriptors", a, len(fds))
+	}
+	if a, _ := s.handle(owner, &request{Op: opDrop, Volume: "demo"}, nil); a.Kind != kindInUse {
+		t.Errorf("what the engine that was killed had said before is carried out afterwards: %+v", a)
+	}
+	s.serve(owner) // its end is seen at last
+	if d := s.kept["demo"]; d == nil || d.owner != conn {
+		t.Errorf("the next engine does not have the device: %+v", d)
+	}
+	s.close()
+	eof(t, r)
 }

@@ -3,7 +3,6 @@ package keeper
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"log/slog"
 	"net"
@@ -11,6 +10,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"ankole.storage/listener"
 )
 
 // maxConnections bounds engines of one node; one more is refused.
@@ -33,6 +34,8 @@ type Server struct {
 type device struct {
 	fds   []int
 	state json.RawMessage
+	// engine is the instance name of its last owner.
+	engine string
 	// owner is the connection of the engine that serves it, nil for an orphan, which ends when the timer fires.
 	owner *net.UnixConn
 	timer *time.Timer
@@ -60,17 +63,14 @@ func Listen(path string) (*net.UnixListener, error) {
 }
 
 // Serve answers engines until ctx ends, then closes every descriptor and returns.
-func (s *Server) Serve(ctx context.Context, l *net.UnixListener) error {
+func (s *Server) Serve(ctx context.Context, l *net.UnixListener) {
 	stop := context.AfterFunc(ctx, func() { l.Close() })
 	defer stop()
 	defer s.close()
 	for {
-		conn, err := l.AcceptUnix()
+		conn, err := listener.Accept(l.AcceptUnix)
 		if err != nil {
-			if ctx.Err() != nil || errors.Is(err, net.ErrClosed) {
-				return nil
-			}
-			return fmt.Errorf("socket for devices: %w", err)
+			return // it is closed
 		}
 		if !s.admit(conn) {
 			conn.Close()
@@ -103,7 +103,9 @@ func (s *Server) serve(conn *net.UnixConn) {
 			break
 		}
 		a, out := s.handle(conn, &r, fds)
-		if send(conn, a, out) != nil {
+		err = send(conn, a, out)
+		closeAll(out)
+		if err != nil {
 			break
 		}
 	}
@@ -145,7 +147,8 @@ func (s *Server) forget(volume string) {
 	delete(s.kept, volume)
 }
 
-// handle carries a request out. The descriptors that came with it are used or closed; those returned stay the server's.
+// handle carries a request out. The descriptors that came with it are used or closed; those returned are the caller's, duplicates that
+// stay what they are if the device ends before they are sent.
 func (s *Server) handle(conn *net.UnixConn, r *request, fds []int) (a answer, out []int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -156,6 +159,10 @@ func (s *Server) handle(conn *net.UnixConn, r *request, fds []int) (a answer, ou
 		}
 	}()
 	d := s.kept[r.Volume]
+	if d != nil && d.owner != nil && d.owner != conn && ended(d.owner) {
+		// The goroutine of that connection has not got round to it yet. Whoever asks was started because the owner has ended.
+		s.orphan(r.Volume, d)
+	}
 	switch {
 	case r.Volume == "" || s.closed:
 		a.Error = "no volume is named, or the instance manager is stopping"
@@ -165,15 +172,18 @@ func (s *Server) handle(conn *net.UnixConn, r *request, fds []int) (a answer, ou
 		if d != nil {
 			s.forget(r.Volume) // the owner's own, or of a device that its engine could not go on with
 		}
-		s.kept[r.Volume] = &device{fds: fds, state: r.State, owner: conn}
+		s.kept[r.Volume] = &device{fds: fds, state: r.State, engine: r.Engine, owner: conn}
 		used = true
 	case r.Op == opTake && d != nil:
 		if d.timer != nil {
 			d.timer.Stop()
 			d.timer = nil
 		}
-		d.owner = conn
-		a.State, out = d.state, d.fds
+		d.owner, d.engine = conn, r.Engine
+		a.State = d.state
+		if out = duplicates(d.fds); out == nil {
+			a.Error = "no descriptor is free"
+		}
 	case r.Op == opTake || (r.Op == opDrop && d == nil):
 		a.Error, a.Kind = "volume "+r.Volume, kindNone
 	case r.Op == opDrop:
@@ -182,6 +192,48 @@ func (s *Server) handle(conn *net.UnixConn, r *request, fds []int) (a answer, ou
 		a.Error = fmt.Sprintf("unknown request %q, or its descriptor is missing", r.Op)
 	}
 	return a, out
+}
+
+// ended reports that the other side of a connection is gone, whatever of it is still to be read.
+func ended(conn *net.UnixConn) bool {
+	raw, err := conn.SyscallConn()
+	if err != nil {
+		return true
+	}
+	gone := false
+	err = raw.Control(func(fd uintptr) {
+		fds := []unix.PollFd{{Fd: int32(fd)}} // the end is told unasked
+		n, perr := unix.Poll(fds, 0)
+		gone = perr == nil && n > 0 && fds[0].Revents&unix.POLLHUP != 0
+	})
+	return gone || err != nil
+}
+
+// Abandon gives up the device of an engine that has ended and that no other one follows here: its I/O fails now.
+func (s *Server) Abandon(engine string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for volume, d := range s.kept {
+		if d.engine == engine {
+			// Its connection may not have been seen to end yet, but the process has.
+			s.log.Warn("engine has ended for good without taking its block device down: I/O fails now", "volume", volume, "engine", engine)
+			s.forget(volume)
+		}
+	}
+}
+
+// duplicates returns a duplicate of each descriptor, or nil.
+func duplicates(fds []int) []int {
+	var out []int
+	for _, fd := range fds {
+		dup, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0)
+		if err != nil {
+			closeAll(out)
+			return nil
+		}
+		out = append(out, dup)
+	}
+	return out
 }
 
 // close ends everything: what is on the descriptors fails.

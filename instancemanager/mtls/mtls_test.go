@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
+	"io/fs"
 	"log/slog"
 	"net"
 	"os"
@@ -124,6 +125,9 @@ func TestRenewal(t *testing.T) {
 		t.Fatal(err)
 	}
 	expect("with a file that is gone", true, old)
+	if err := source.Problem(); err == nil || !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("a secret that is gone is no problem, and the next start speaks plaintext: %v", err)
+	}
 	expect("plaintext, with a file that is gone", false, t.TempDir())
 	second.Write(t, dir, mtlstest.Named(mtls.PeerName, ""))
 	expect("renewed", true, renewed)

@@ -83,8 +83,6 @@ func (s *Source) current() *material {
 	case errors.Is(err, fs.ErrNotExist) && s.held == nil:
 		s.problem = nil // no secret, or not all of it yet
 		return nil
-	case errors.Is(err, fs.ErrNotExist):
-		return s.held // taken away: what was secured stays so
 	case err == nil && stamps == s.stamps:
 		return s.held
 	}
@@ -94,7 +92,7 @@ func (s *Source) current() *material {
 		s.stamps = stamps // the same bad files are not read, and told, again
 	}
 	if err != nil {
-		s.refuse(fmt.Errorf("mtls: %s: %w", s.dir, err))
+		s.refuse(fmt.Errorf("mtls: %s: %w", s.dir, err)) // also where it was taken away: what was secured stays so
 		return s.held
 	}
 	s.log.Info("certificate loaded", "dir", s.dir, "renewed", s.held != nil)

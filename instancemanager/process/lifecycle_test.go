@@ -398,3 +398,38 @@ func TestConcurrentUse(t *testing.T) {
 		return m.ports.inUse == 0 && len(m.all) == 0
 	})
 }
+
+// TestGone: who keeps something for the successor of a process is told when there will be none, once, after the process has ended.
+func TestGone(t *testing.T) {
+	gone := make(chan string, 10)
+	m := newManager(t, func(c *Config) { c.Gone = func(name string) { gone <- name } })
+	for name, mode := range map[string]string{"followed-e-0": instancetest.Serve, "last-e-0": instancetest.Serve, "ended-e-0": instancetest.Exit} {
+		ports := 1
+		if mode == instancetest.Exit {
+			ports = 0
+		}
+		if _, err := m.Create(spec(t, name, mode, ports)); err != nil {
+			t.Fatal(err)
+		}
+		await(t, m, name, Running, Stopped)
+	}
+	await(t, m, "ended-e-0", Stopped)
+	if _, err := m.Delete("followed-e-0", ""); err != nil {
+		t.Fatal(err)
+	}
+	awaitGone(t, m, "followed-e-0")
+	for _, name := range []string{"last-e-0", "ended-e-0"} {
+		if p, err := m.DeleteLast(name, ""); err != nil {
+			t.Fatal(err)
+		} else if p.Deleted == (name == "last-e-0") {
+			t.Errorf("%s: %+v", name, p)
+		}
+		awaitGone(t, m, name)
+		if got := <-gone; got != name {
+			t.Errorf("%s is gone, not %s", got, name)
+		}
+	}
+	if len(gone) > 0 {
+		t.Errorf("%s is gone too", <-gone)
+	}
+}

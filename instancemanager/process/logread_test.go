@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
 	"os"
 	"slices"
 	"strings"
@@ -144,11 +143,11 @@ func TestTail(t *testing.T) {
 
 func testLogs(t testing.TB, maxSize int64) *logs {
 	t.Helper()
-	l, err := newLogs(t.TempDir(), maxSize, io.Discard, slog.New(slog.DiscardHandler))
+	l, err := newLogs(t.TempDir(), maxSize, io.Discard)
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(l.echo.close)
+	t.Cleanup(l.echo.Close)
 	return l
 }
 

@@ -6,12 +6,14 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
+
+	"ankole.storage/logwriter"
 )
 
 const (
@@ -22,9 +24,6 @@ const (
 	maxLogFiles = 1000
 	// maxLine bounds one line of a log; longer ones are split.
 	maxLine = 16 << 10
-	// echoBuffer is how many lines may wait for the Pod's output. When nobody reads that, lines are dropped there: an
-	// engine must not stand still for a log.
-	echoBuffer = 1024
 
 	rotatedSuffix = ".1"
 )
@@ -33,18 +32,19 @@ const (
 type logs struct {
 	dir     string
 	maxSize int64
-	echo    *echo
+	// echo is the Pod's output. When nobody reads that, lines are dropped there: an engine must not stand still for a log.
+	echo *logwriter.Writer
 
 	mu      sync.Mutex
 	open    map[string]*logFile
 	readers int
 }
 
-func newLogs(dir string, maxSize int64, output io.Writer, log *slog.Logger) (*logs, error) {
+func newLogs(dir string, maxSize int64, output io.Writer) (*logs, error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return nil, fmt.Errorf("create the directory for instance logs: %w; name another one with --logs-dir", err)
 	}
-	return &logs{dir: dir, maxSize: maxSize, echo: newEcho(output, log), open: map[string]*logFile{}}, nil
+	return &logs{dir: dir, maxSize: maxSize, echo: logwriter.New(output), open: map[string]*logFile{}}, nil
 }
 
 func (l *logs) path(name string) string { return filepath.Join(l.dir, name+".log") }
@@ -164,7 +164,7 @@ func (f *logFile) reopen() error {
 // writeLine appends a line and shows it in the Pod's output. A log that cannot be written (disk full) loses the line;
 // the process goes on.
 func (f *logFile) writeLine(line string) error {
-	f.owner.echo.line("[" + f.name + "] " + line + "\n")
+	_, _ = f.owner.echo.Write([]byte("[" + f.name + "] " + line + "\n")) // never an error
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.size > 0 && f.size+int64(len(line)) >= f.owner.maxSize {
@@ -179,44 +179,12 @@ func (f *logFile) writeLine(line string) error {
 func (f *logFile) rotate() {
 	old := f.file
 	path := f.owner.path(f.name)
-	if err := os.Rename(path, path+rotatedSuffix); err != nil {
+	// Where somebody has removed it, or the next one could not be made the last time, there is nothing to rename.
+	if err := os.Rename(path, path+rotatedSuffix); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return
 	}
 	if err := f.reopen(); err == nil {
 		old.Close()
 		f.rotations++
 	}
-}
-
-// echo writes lines to the Pod's output from one goroutine, and drops them while that is stuck.
-type echo struct {
-	lines chan string
-	ended chan struct{}
-}
-
-func newEcho(output io.Writer, log *slog.Logger) *echo {
-	e := &echo{lines: make(chan string, echoBuffer), ended: make(chan struct{})}
-	go func() {
-		defer close(e.ended)
-		for line := range e.lines {
-			if _, err := io.WriteString(output, line); err != nil {
-				log.Warn("cannot show the output of instances; it is in their log files", "err", err)
-				output = io.Discard
-			}
-		}
-	}()
-	return e
-}
-
-func (e *echo) line(s string) {
-	select {
-	case e.lines <- s:
-	default:
-	}
-}
-
-// close waits until everything is written. Nobody may call line any more.
-func (e *echo) close() {
-	close(e.lines)
-	<-e.ended
 }

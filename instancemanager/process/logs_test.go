@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
@@ -66,11 +65,11 @@ func TestLog(t *testing.T) {
 // TestLogRotation: at most two files of the bounded size are kept, and read as one.
 func TestLogRotation(t *testing.T) {
 	const size = 1000
-	l, err := newLogs(t.TempDir(), size, io.Discard, slog.New(slog.DiscardHandler))
+	l, err := newLogs(t.TempDir(), size, io.Discard)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer l.echo.close()
+	defer l.echo.Close()
 	f, err := l.acquire("demo-r-1")
 	if err != nil {
 		t.Fatal(err)
@@ -103,11 +102,11 @@ func TestLogRotation(t *testing.T) {
 
 // TestLogPruning: logs of processes long gone are removed, the oldest first, never one in use.
 func TestLogPruning(t *testing.T) {
-	l, err := newLogs(t.TempDir(), maxLogSize, io.Discard, slog.New(slog.DiscardHandler))
+	l, err := newLogs(t.TempDir(), maxLogSize, io.Discard)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer l.echo.close()
+	defer l.echo.Close()
 	held, err := l.acquire("held-r-1")
 	if err != nil {
 		t.Fatal(err)
@@ -145,7 +144,7 @@ func TestStuckOutput(t *testing.T) {
 	w := stuckWriter{free: make(chan struct{})}
 	m := newManager(t, func(c *Config) { c.Output = w })
 	t.Cleanup(func() { close(w.free) }) // runs before the manager is closed
-	const count = 3 * echoBuffer
+	const count = 5000
 	if _, err := m.Create(spec(t, "demo-r-1", instancetest.Print, 0, "--count", fmt.Sprint(count))); err != nil {
 		t.Fatal(err)
 	}
@@ -161,5 +160,35 @@ func TestLongAndBinaryLines(t *testing.T) {
 	}
 	if len(lines) != 5 || len(lines[0]) != maxLine || lines[3] != "\uFFFD" || lines[4] != "last without end" {
 		t.Errorf("%d lines: %q", len(lines), lines[3:])
+	}
+}
+
+// TestLogThatWasRemoved: somebody removes the log of a process that runs, as people do when a disk is full. What is written meanwhile goes
+// to a file without a name, which takes space that nobody finds; at the size at which it would be rotated there is a log again.
+func TestLogThatWasRemoved(t *testing.T) {
+	const most = 1000
+	l, err := newLogs(t.TempDir(), most, io.Discard)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f, err := l.acquire("p")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.release(f)
+	line := strings.Repeat("x", 99)
+	for round := range 3 {
+		if err := os.Remove(l.path("p")); err != nil {
+			t.Fatalf("round %d: %v", round, err)
+		}
+		for range 2 * most / len(line) {
+			if err := f.writeLine(line); err != nil {
+				t.Fatal(err)
+			}
+		}
+		info, err := os.Stat(l.path("p"))
+		if err != nil || info.Size() > most {
+			t.Fatalf("round %d: %v, %v", round, info, err)
+		}
 	}
 }

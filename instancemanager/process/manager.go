@@ -28,6 +28,9 @@ type Config struct {
 	Owner string
 	// Resolve turns a path of the Pod into the one to open.
 	Resolve func(string) string
+	// Gone is called when a process deleted by DeleteLast has ended and left the list, before another one of its name can be made. It
+	// must not block. May be nil.
+	Gone func(name string)
 	// Log receives what happens to instances.
 	Log *slog.Logger
 
@@ -102,7 +105,7 @@ type Manager struct {
 // New returns a Manager without processes. Close it.
 func New(cfg Config) (*Manager, error) {
 	cfg.setDefaults()
-	logs, err := newLogs(cfg.LogsDir, cfg.MaxLogSize, cfg.Output, cfg.Log)
+	logs, err := newLogs(cfg.LogsDir, cfg.MaxLogSize, cfg.Output)
 	if err != nil {
 		return nil, err
 	}
@@ -187,14 +190,19 @@ func (m *Manager) List() ([]Status, int64) {
 // Delete asks a process to end and returns at once; a process that has ended already leaves the list right away (the
 // status then says Deleted). Repeating it is harmless; after the stop timeout it kills again. uuid may be empty.
 // Errors: ErrNotFound.
-func (m *Manager) Delete(name, uuid string) (Status, error) {
+func (m *Manager) Delete(name, uuid string) (Status, error) { return m.delete(name, uuid, false) }
+
+// DeleteLast is Delete for a process that no other one of its name follows here.
+func (m *Manager) DeleteLast(name, uuid string) (Status, error) { return m.delete(name, uuid, true) }
+
+func (m *Manager) delete(name, uuid string, last bool) (Status, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	p, err := m.find(name, uuid)
 	if err != nil {
 		return Status{}, err
 	}
-	p.deleting = true
+	p.deleting, p.last = true, p.last || last
 	if p.ended {
 		m.remove(p)
 	} else {
@@ -248,6 +256,9 @@ func (m *Manager) remove(p *Process) {
 		delete(m.listed, p.spec.Name)
 	}
 	m.publish(p, true)
+	if p.last && m.cfg.Gone != nil {
+		m.cfg.Gone(p.spec.Name)
+	}
 }
 
 func (m *Manager) statusOf(p *Process) Status {

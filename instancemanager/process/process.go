@@ -77,6 +77,7 @@ type Process struct {
 	revision int64
 	listed   bool // known by its name
 	deleting bool // to be removed when it has ended
+	last     bool // and no other one follows it
 	ended    bool
 	removed  bool
 	said     string        // the last line it has printed

@@ -35,7 +35,7 @@ func (m *Manager) Close(ctx context.Context) error {
 	m.running.Wait()
 	m.launcher.close()
 	m.strays.close()
-	m.logs.echo.close()
+	m.logs.echo.Close()
 	return nil
 }
 

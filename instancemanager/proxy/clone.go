@@ -26,10 +26,11 @@ func (s *service) SnapshotClone(ctx context.Context, r *imrpc.EngineSnapshotClon
 	case r.GetExportBackingImageIfExist():
 		return nil, status.Error(codes.Unimplemented, "backing images are not supported")
 	}
-	source, err := s.engines.conn(r.GetFromEngineAddress())
+	source, release, err := s.engines.conn(r.GetFromEngineAddress())
 	if err != nil {
 		return nil, err
 	}
+	defer release()
 	c, ctx, cancel, err := s.target(ctx, r.GetProxyEngineRequest(), cloneTimeout(r.GetGrpcTimeoutSeconds()))
 	if err != nil {
 		return nil, err

@@ -38,16 +38,37 @@ const (
 // Engines are connections to engines by address. The zero value is ready; Close it.
 type Engines struct {
 	mu    sync.Mutex
-	conns map[string]*grpc.ClientConn
+	conns map[string]*engineConn
 }
 
-// conn returns the connection to "ip:port". It connects when it is used, and again after a loss.
-func (e *Engines) conn(address string) (*grpc.ClientConn, error) {
+// engineConn is the connection to an engine, and how many calls have it.
+type engineConn struct {
+	*grpc.ClientConn
+	users int
+}
+
+// conn returns the connection to "ip:port", and what to call when it is not needed any more. It connects when it is used, and again after
+// a loss.
+func (e *Engines) conn(address string) (c *grpc.ClientConn, done func(), err error) {
 	if err := checkAddress(address); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
+	k, err := e.find(address)
+	if err != nil {
+		return nil, nil, err
+	}
+	k.users++
+	return k.ClientConn, func() {
+		e.mu.Lock()
+		k.users--
+		e.mu.Unlock()
+	}, nil
+}
+
+// find returns the connection to an address, a new one if there is none. The lock is held.
+func (e *Engines) find(address string) (*engineConn, error) {
 	if c := e.conns[address]; c != nil {
 		return c, nil
 	}
@@ -62,16 +83,17 @@ func (e *Engines) conn(address string) (*grpc.ClientConn, error) {
 		return nil, status.Errorf(codes.InvalidArgument, "engine address %q: %v", address, err)
 	}
 	if e.conns == nil {
-		e.conns = map[string]*grpc.ClientConn{}
+		e.conns = map[string]*engineConn{}
 	}
-	e.conns[address] = c
-	return c, nil
+	k := &engineConn{ClientConn: c}
+	e.conns[address] = k
+	return k, nil
 }
 
-// sweep closes what is not connected. Calls in flight have a connection, or are about to fail. The lock is held.
+// sweep closes what is not connected and not in use. The lock is held.
 func (e *Engines) sweep() {
 	for address, c := range e.conns {
-		if s := c.GetState(); s == connectivity.Idle || s == connectivity.TransientFailure {
+		if s := c.GetState(); c.users == 0 && (s == connectivity.Idle || s == connectivity.TransientFailure) {
 			_ = c.Close() // nothing is outstanding
 			delete(e.conns, address)
 		}

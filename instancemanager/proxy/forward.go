@@ -45,10 +45,11 @@ func (e *Engines) forward(_ any, down grpc.ServerStream) error {
 	if len(address) != 1 {
 		return status.Errorf(codes.InvalidArgument, "%s: metadata key %s must name one engine as IP:PORT", method, KeyAddress)
 	}
-	conn, err := e.conn(address[0])
+	conn, release, err := e.conn(address[0])
 	if err != nil {
 		return err
 	}
+	defer release()
 	on := metadata.MD{}
 	for _, key := range passed {
 		on.Set(key, md.Get(key)...)

@@ -45,13 +45,13 @@ func (s *service) target(ctx context.Context, r *imrpc.ProxyEngineRequest, timeo
 	if r.GetBackendStoreDriver() != imrpc.BackendStoreDriver_v1 || r.GetDataEngine() != imrpc.DataEngine_DATA_ENGINE_V1 {
 		return nil, nil, nil, status.Error(codes.Unimplemented, "data engine v2 is not supported")
 	}
-	conn, err := s.engines.conn(r.GetAddress())
+	conn, release, err := s.engines.conn(r.GetAddress())
 	if err != nil {
 		return nil, nil, nil, err
 	}
 	ctx = metadata.AppendToOutgoingContext(ctx, keyVolume, r.GetVolumeName(), keyEngine, r.GetEngineName())
 	ctx, cancel := context.WithTimeout(ctx, timeout)
-	return enginev1.NewEngineClient(conn), ctx, cancel, nil
+	return enginev1.NewEngineClient(conn), ctx, func() { cancel(); release() }, nil
 }
 
 // call does one operation on the engine a request names.

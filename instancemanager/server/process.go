@@ -47,6 +47,9 @@ func (s *processes) ProcessCreate(_ context.Context, r *imrpc.ProcessCreateReque
 }
 
 func (s *processes) ProcessDelete(_ context.Context, r *imrpc.ProcessDeleteRequest) (*imrpc.ProcessResponse, error) {
+	if r.GetLast() {
+		return answer(s.m.DeleteLast(r.GetName(), r.GetUuid()))
+	}
 	return answer(s.m.Delete(r.GetName(), r.GetUuid()))
 }
 

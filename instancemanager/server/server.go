@@ -20,6 +20,8 @@ import (
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/reflection"
+
+	"ankole.storage/listener"
 )
 
 const (
@@ -46,11 +48,11 @@ func Listen(ctx context.Context, addr, podIP string) (net.Listener, error) {
 	if ip := net.ParseIP(host); podIP != "" && (host == "" || ip != nil && ip.IsUnspecified()) {
 		host = podIP
 	}
-	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", net.JoinHostPort(host, port))
+	l, err := new(net.ListenConfig).Listen(ctx, "tcp", net.JoinHostPort(host, port))
 	if err != nil {
 		return nil, fmt.Errorf("listen at %s: %w", net.JoinHostPort(host, port), err)
 	}
-	return &boundedListener{Listener: listener}, nil
+	return &boundedListener{Listener: listener.Steady(l)}, nil
 }
 
 // boundedListener closes connections beyond maxConnections as soon as they are made, so that clients that do not leave cannot use

@@ -185,6 +185,7 @@ func (e *enquiry) attempt(ctx context.Context, m *manager, changed <-chan struct
 				return reply.answer, nil
 			}
 			e.refusal = reply.answer
+			e.relay.postpone(reply.from)
 			return nil, nil
 		case <-gone:
 			return nil, nil
@@ -196,6 +197,7 @@ func (e *enquiry) attempt(ctx context.Context, m *manager, changed <-chan struct
 		case <-enough:
 			if ctx.Err() == nil {
 				e.relay.log.Warn("manager does not answer a question for the witness, asking the next", "manager", m.name)
+				e.relay.postpone(m)
 				return nil, nil
 			}
 		}
@@ -238,6 +240,16 @@ func (e *enquiry) forget() {
 	defer e.relay.mu.Unlock()
 	for m, id := range e.asked {
 		delete(m.pending, id)
+	}
+}
+
+// postpone puts a manager that could not answer behind all others: a question reaches a few only, and those that are cut off stay attached
+// for a while.
+func (r *Relay) postpone(m *manager) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if i := slices.Index(r.managers, m); i >= 0 {
+		r.managers = append(slices.Delete(r.managers, i, i+1), m)
 	}
 }
 

@@ -16,14 +16,24 @@ const keepRounds = 5
 
 // TestF3DeviceStays kills the engine under writers on its block device, again and again, and starts another: the device
 // stays, whoever has it open gets no error, only a pause, and nothing acknowledged is lost. It prints the pauses.
-func TestF3DeviceStays(t *testing.T) { deviceStays(t, number(t, "KEEP_ROUNDS", keepRounds)) }
+func TestF3DeviceStays(t *testing.T) { deviceStays(t, number(t, "KEEP_ROUNDS", keepRounds), 0) }
+
+// TestDeviceStaysThroughKilledStarts: engines are killed on their way too, at any moment between their start and the first
+// answer, and the next one still knows that nobody else has served the volume.
+func TestDeviceStaysThroughKilledStarts(t *testing.T) {
+	deviceStays(t, number(t, "KEEP_ROUNDS", keepRounds), 3)
+}
 
 // TestF3DeviceStaysWithJournal is the same where the kernel does not send requests again: the journal has them.
 func TestF3DeviceStaysWithJournal(t *testing.T) {
-	deviceStays(t, number(t, "KEEP_ROUNDS", keepRounds), "ANKOLE_FUSE_RESEND=off")
+	deviceStays(t, number(t, "KEEP_ROUNDS", keepRounds), 0, "ANKOLE_FUSE_RESEND=off")
 }
 
-func deviceStays(t *testing.T, rounds uint64, env ...string) {
+// longestStart bounds when an engine on its way is killed: most serve earlier on a quiet machine.
+const longestStart = 400 * time.Millisecond
+
+// deviceStays kills an engine that serves in each round, and so many on their way after it.
+func deviceStays(t *testing.T, rounds uint64, starts int, env ...string) {
 	if err := blockdev.Available(); err != nil {
 		t.Skip("no block devices here:", err)
 	}
@@ -51,6 +61,11 @@ func deviceStays(t *testing.T, rounds uint64, env ...string) {
 		began := time.Now()
 		v.KillEngine()
 		v.SpawnEngine()
+		for range starts {
+			<-time.After(time.Duration(rng.Int64N(int64(longestStart)))) // any moment will do
+			v.KillEngine()
+			v.SpawnEngine()
+		}
 		at := j.Counts().Ops()
 		rig.Await(t, "requests go on after the kill", func() bool { return j.Counts().Ops() > at+16 || len(j.Violations()) > 0 })
 		pauses = append(pauses, time.Since(began))

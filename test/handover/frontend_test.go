@@ -1,9 +1,17 @@
 package handover_test
 
 import (
+	"context"
 	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
 	"testing"
+	"time"
 
+	enginev1 "ankole.storage/api/rpc/engine/v1"
 	"ankole.storage/dataplane/frontend/fuseloop/blockdev"
 	"ankole.storage/test/rig"
 )
@@ -17,8 +25,8 @@ const journaled = "fuse-loop with a journal"
 // noResend has an engine take the kernel for such a one.
 const noResend = "ANKOLE_FUSE_RESEND=off"
 
-// withFrontend prepares a volume that is offered by a transport.
-func withFrontend(t *testing.T, transport string) *place {
+// withFrontend prepares a volume that is offered by a transport, by an engine with env.
+func withFrontend(t *testing.T, transport string, env ...string) *place {
 	t.Helper()
 	if transport != "nbd-unix" {
 		if err := blockdev.Available(); err != nil {
@@ -26,8 +34,9 @@ func withFrontend(t *testing.T, transport string) *place {
 		}
 	}
 	cfg := rig.Config{Replicas: 2, Size: 64 << 20, Transport: transport, Keep: true}
+	cfg.EngineEnv = env
 	if transport == journaled {
-		cfg.Transport, cfg.EngineEnv = "fuse-loop", []string{noResend}
+		cfg.Transport, cfg.EngineEnv = "fuse-loop", append(env, noResend)
 	}
 	return prepare(t, cfg)
 }
@@ -139,4 +148,107 @@ func keptAfterHandOver(t *testing.T, old, env string) {
 		t.Error(err)
 	}
 	p.v.StopEngine()
+}
+
+// TestDeviceStaysThroughAKilledTakeBack: an upgrade fails, and the old engine is killed when it has its epoch and its first record and
+// not the device yet. That is a record that the next engine finds, of an engine that has served nobody in another way.
+func TestDeviceStaysThroughAKilledTakeBack(t *testing.T) {
+	for _, transport := range []string{"fuse-loop", journaled} {
+		t.Run(transport, func(t *testing.T) {
+			t.Parallel()
+			var env []string
+			if transport == journaled {
+				env = []string{noResend}
+			}
+			p := withFrontend(t, transport, "ANKOLE_STOP_AT=taken-back:die")
+			p.v.EngineEnv = env
+			p.old.AwaitUp()
+			d, err := p.old.Target()
+			if err != nil {
+				t.Fatal(err)
+			}
+			w := rig.StartLoad(t, d, p.v.Size, 1)
+			w.AwaitMore(t, 50)
+			p.new = p.v.Upgrade([]string{"ANKOLE_STOP_AT=offered-to:die"}, p.next...)
+			if p.new.Exit() == 0 || p.old.Exit() == 0 {
+				t.Error("an engine ended with 0")
+			}
+			p.v.KillEngine()
+			p.v.StartEngine()
+			w.AwaitMore(t, 50)
+			w.Finish()
+			if err := d.Close(); err != nil {
+				t.Error(err)
+			}
+			p.v.StopEngine()
+		})
+	}
+}
+
+// TestGrowthBesideAHandOver: an upgrade waits for an expansion, and the volume is given away before the old engine has told its block
+// device of the new size. Whoever has the volume in the end tells it.
+func TestGrowthBesideAHandOver(t *testing.T) {
+	for _, at := range []string{"", "ready:die"} {
+		t.Run("new engine "+at, func(t *testing.T) {
+			t.Parallel()
+			p := withFrontend(t, "fuse-loop")
+			p.old.AwaitUp()
+			d, err := p.old.Target()
+			if err != nil {
+				t.Fatal(err)
+			}
+			size := p.v.Size + 32<<20
+			slow := p.v.Replicas[0]
+			slow.Signal(syscall.SIGSTOP)
+			rig.Await(t, "a replica is stopped", slow.Stopped)
+			ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+			defer cancel()
+			expanded := make(chan error, 1)
+			control := p.v.Control()
+			go func() {
+				_, err := control.Expand(ctx, &enginev1.ExpandRequest{Size: size})
+				expanded <- err
+			}()
+			p.v.Await("the expansion begins", func(s *enginev1.State) bool { return s.Expanding })
+			p.new = p.v.Upgrade([]string{"ANKOLE_STOP_AT=" + at}, p.next...)
+			// It asks as soon as its replicas are ready; the old engine waits for 3 s at most.
+			rig.Await(t, "the upgrade waits", func() bool { return strings.Contains(p.old.Log(), "live upgrade is asked for") })
+			slow.Signal(syscall.SIGCONT)
+			if at == "" {
+				p.taken()
+			} else if p.new.Exit() == 0 {
+				t.Error("the new engine ended with 0")
+			}
+			if err := <-expanded; err != nil {
+				t.Errorf("expand: %v", err)
+			}
+			e := p.v.Engine()
+			rig.Await(t, "the device grows", func() bool {
+				s, err := e.State()
+				return err == nil && s.FrontendState == "up" && deviceSize(t, p.v) == size
+			})
+			if _, err := d.WriteAt(rig.Aligned(4096), size-4096); err != nil {
+				t.Errorf("a write to what was added: %v", err)
+			}
+			if err := d.Close(); err != nil {
+				t.Error(err)
+			}
+			p.v.StopEngine()
+		})
+	}
+}
+
+// deviceSize is what the kernel takes for the size of the volume's device.
+func deviceSize(t *testing.T, v *rig.Volume) int64 {
+	t.Helper()
+	f, err := os.Open(filepath.Join(v.Engine().Host.Devices(), v.Name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	n, err := f.Seek(0, io.SeekEnd)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
 }

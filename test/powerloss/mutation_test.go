@@ -30,7 +30,7 @@ var mutations = []mutation{
 	{name: "a flush joins a sync that began before its writes ended", file: "dataplane/replica/sync.go", fs: "ext4", ops: 120,
 		old: "r.syncNext = append(r.syncNext, j)\n", new: "if r.syncing {\n\t\tr.syncNow = append(r.syncNow, j)\n\t\treturn\n\t}\n\tr.syncNext = append(r.syncNext, j)\n"},
 	{name: "dirty regions are not marked", file: "dataplane/chain/dirty.go", fs: "ext4",
-		old: "if err := c.breaks(c.dirty.write(encodeRegions(set, boot))); err != nil {", new: "if err := error(nil); err != nil {"},
+		old: "return c.breaks(c.dirty.write(payload))", new: "return nil"},
 	{name: "directories are not synced", file: "disk/osdisk/osdisk.go", fs: "ext4",
 		old: "err = unix.Fsync(fd)\n", new: "err = nil\n"},
 	{name: "metadata is renamed into place without a sync", file: "disk/osdisk/osdisk.go", fs: "xfs",
@@ -66,6 +66,13 @@ func TestMissingSyncsAreNoticed(t *testing.T) {
 	}
 }
 
+// TestMutationsApply notices at once when the code has moved on and a care is no longer where it was.
+func TestMutationsApply(t *testing.T) {
+	for _, m := range mutations {
+		m.text(t)
+	}
+}
+
 // acknowledged lists the moments right after acknowledgements; what was not flushed by then is lost.
 func acknowledged(r *recording, seed uint64) []trial {
 	slices.Sort(r.acknowledged)
@@ -76,28 +83,35 @@ func acknowledged(r *recording, seed uint64) []trial {
 	return list
 }
 
-// build makes the engine program with the mutation and returns its path.
-func (m mutation) build(t *testing.T) string {
+// text returns the repository, the path of the source that m changes, and its text, which holds what is replaced once.
+func (m mutation) text(t *testing.T) (root, source, text string) {
 	t.Helper()
 	root, err := filepath.Abs("../..")
 	if err != nil {
 		t.Fatal(err)
 	}
-	source := filepath.Join(root, m.file)
-	text, err := os.ReadFile(source)
+	source = filepath.Join(root, m.file)
+	data, err := os.ReadFile(source)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if n := strings.Count(string(text), m.old); n != 1 {
+	if n := strings.Count(string(data), m.old); n != 1 {
 		t.Fatalf("%s holds the text to replace %d times; say it anew:\n%s", m.file, n, m.old)
 	}
+	return root, source, string(data)
+}
+
+// build makes the engine program with the mutation and returns its path.
+func (m mutation) build(t *testing.T) string {
+	t.Helper()
+	root, source, text := m.text(t)
 	dir := t.TempDir()
 	mutated, overlay, out := filepath.Join(dir, "mutated.go"), filepath.Join(dir, "overlay.json"), filepath.Join(dir, "engine")
 	replace, err := json.Marshal(map[string]map[string]string{"Replace": {source: mutated}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	for path, data := range map[string][]byte{mutated: []byte(strings.Replace(string(text), m.old, m.new, 1)), overlay: replace} {
+	for path, data := range map[string][]byte{mutated: []byte(strings.Replace(text, m.old, m.new, 1)), overlay: replace} {
 		if err := os.WriteFile(path, data, 0o600); err != nil {
 			t.Fatal(err)
 		}

@@ -12,6 +12,9 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"ankole.storage/dataplane/chain/chainref"
+	"ankole.storage/disk/osdisk"
 )
 
 // LayerHash is the content of a volume as one file of its chain and everything below it show it.
@@ -27,6 +30,8 @@ func Content(dir string) ([]LayerHash, error) {
 		Size       int64
 		Head       string
 		Rebuilding bool
+		// AnkoleWhiteouts binds what the layers hide.
+		AnkoleWhiteouts string
 	}
 	if err := readJSON(filepath.Join(dir, "volume.meta"), &vm); err != nil {
 		return nil, err
@@ -35,25 +40,30 @@ func Content(dir string) ([]LayerHash, error) {
 		return nil, fmt.Errorf("%s: is being rebuilt", dir)
 	}
 	var files []string
-	removed := map[string]bool{}
+	removed, hides := map[string]bool{}, map[string]string{}
 	for f := vm.Head; f != ""; {
 		files = append(files, f)
 		var m struct {
 			Parent  string
 			Removed bool
+			// AnkoleWhiteouts says what the layer hides of those below.
+			AnkoleWhiteouts string
 		}
 		if err := readJSON(filepath.Join(dir, f+".meta"), &m); err != nil {
 			return nil, err
 		}
-		removed[f] = m.Removed
+		removed[f], hides[f] = m.Removed, m.AnkoleWhiteouts
 		if f = m.Parent; len(files) > maxLayers {
 			return nil, fmt.Errorf("%s: the chain is a ring", dir)
 		}
 	}
 	slices.Reverse(files)
-	view := make([]byte, vm.Size)
+	view, fs := make([]byte, vm.Size), osdisk.New(func(p string) string { return p })
 	var out []LayerHash
 	for _, f := range files {
+		if err := chainref.Hide(fs, dir, vm.AnkoleWhiteouts, hides[f], view); err != nil {
+			return nil, err
+		}
 		if err := overlay(view, filepath.Join(dir, f)); err != nil {
 			return nil, err
 		}

@@ -4,10 +4,8 @@ import (
 	"context"
 	"fmt"
 	"net"
-	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 	"syscall"
 	"time"
 
@@ -98,6 +96,9 @@ func (v *Volume) SpawnEngine(replicas ...*Replica) {
 	v.NewEngine(v.EngineHosts[0], replicas...)
 }
 
+// SetOffered says whether engines that are started from now on offer the volume from their start.
+func (v *Volume) SetOffered(yes bool) { v.cfg.NoFrontend = !yes }
+
 // StartEngine starts a new engine with the given replicas (all, without arguments) and waits until the volume is offered.
 func (v *Volume) StartEngine(replicas ...*Replica) {
 	v.t.Helper()
@@ -124,11 +125,7 @@ func (e *Engine) Alive() bool { return e != nil && e.proc.alive() }
 func (e *Engine) Signal(s syscall.Signal) { e.proc.kill(s) }
 
 // Stopped reports whether the process was stopped by a signal and has not been continued.
-func (e *Engine) Stopped() bool {
-	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", e.proc.cmd.Process.Pid))
-	_, state, ok := strings.Cut(string(b), ") ")
-	return err == nil && ok && strings.HasPrefix(state, "T")
-}
+func (e *Engine) Stopped() bool { return e.proc.stopped() }
 
 // Kill sends SIGKILL and waits for the end.
 func (e *Engine) Kill() { e.proc.end() }

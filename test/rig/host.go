@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -69,19 +70,17 @@ func (h *Host) keep(t testing.TB) {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan error, 1)
-	go func() { done <- keeper.NewServer(slog.New(slog.DiscardHandler), 0).Serve(ctx, l) }()
+	var work sync.WaitGroup
+	work.Go(func() { keeper.NewServer(slog.New(slog.DiscardHandler), 0).Serve(ctx, l) })
 	h.unkeep = func() {
 		cancel()
-		if err := <-done; err != nil {
-			t.Error(err)
-		}
+		work.Wait()
 	}
 }
 
 // DeviceOwned reports whether the keeper knows a living engine of a volume's device. If it does not, the device is lost by asking.
 func (h *Host) DeviceOwned(volume string) bool {
-	held, _, fds, err := keeper.Take(h.keeperSocket(), volume)
+	held, _, fds, err := keeper.Take(h.keeperSocket(), volume, "rig")
 	if err == nil {
 		for _, fd := range fds {
 			unix.Close(fd)
@@ -97,14 +96,15 @@ func (h *Host) keeperSocket() string { return filepath.Join(h.Dir, "devices.sock
 func (h *Host) environment(v *Volume) []string {
 	env := []string{"ANKOLE_VOLUME_UUID=" + v.UUID, "ANKOLE_VOLUME_SECRET=" + v.secret,
 		"ANKOLE_HANDOVER=" + filepath.Join(h.Dir, "up"), "ANKOLE_WITNESS=unix:" + filepath.Join(h.Dir, "witness.sock"), "ANKOLE_BLOCK_TRANSPORT=" + v.cfg.Transport, "POD_NAME=" + h.Name,
-		fmt.Sprintf(`ANKOLE_MOUNTS={"/host/var/lib/longhorn/unix-domain-socket": %q, "/dev/longhorn": %q}`, h.Dir, h.devices())}
+		fmt.Sprintf(`ANKOLE_MOUNTS={"/host/var/lib/longhorn/unix-domain-socket": %q, "/dev/longhorn": %q}`, h.Dir, h.Devices())}
 	if h.unkeep != nil {
 		env = append(env, "ANKOLE_KEEPER=unix:"+h.keeperSocket())
 	}
 	return env
 }
 
-func (h *Host) devices() string { return filepath.Join(h.Dir, "dev") }
+// Devices is the directory of the nodes of its block devices.
+func (h *Host) Devices() string { return filepath.Join(h.Dir, "dev") }
 
 // address returns an address for a process and the next port for its data.
 func (h *Host) address() string {
@@ -153,7 +153,7 @@ func (v *Volume) Heal() {
 }
 
 // sweepDevices removes block devices whose engine was killed.
-func (h *Host) sweepDevices() error { return sweepDevices(h.devices()) }
+func (h *Host) sweepDevices() error { return sweepDevices(h.Devices()) }
 
 func sweepDevices(dir string) error {
 	if blockdev.Available() != nil {

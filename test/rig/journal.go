@@ -223,7 +223,7 @@ func (j *Journal) violation(format string, args ...any) {
 func (j *Journal) work(worker, crew int) {
 	defer j.workers.Done()
 	rng := rand.New(rand.NewPCG(j.seed, uint64(worker+crew*workers)))
-	buf := aligned(largest * sectorSize)
+	buf := Aligned(largest * sectorSize)
 	failed := -1
 	for {
 		t, epoch, ok := j.enter(crew, failed)
@@ -406,7 +406,7 @@ func (s *sector) may(v uint64) bool {
 
 // Verify reads the whole volume and judges every sector. The workers must be paused.
 func (j *Journal) Verify(t Target) error {
-	p := aligned(mib)
+	p := Aligned(mib)
 	for off := int64(0); off < int64(len(j.sectors))*sectorSize; off += mib {
 		if _, err := t.ReadAt(p, off); err != nil {
 			return fmt.Errorf("read of 1 MiB at %d: %w", off, err)

@@ -17,7 +17,7 @@ func (j *Journal) Probe(t Target, bound time.Duration) (answered, stale int) {
 	end := time.Now().Add(bound)
 	for range probers {
 		readers.Go(func() {
-			p := aligned(largest * sectorSize)
+			p := Aligned(largest * sectorSize)
 			for time.Now().Before(end) {
 				first := rand.IntN(len(j.sectors) - largest)
 				if _, err := t.ReadAt(p, int64(first)*sectorSize); err != nil {

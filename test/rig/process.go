@@ -6,6 +6,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -48,6 +49,9 @@ func (v *Volume) spawn(h *Host, name string, files int, env []string, args ...st
 		p.cmd = exec.Command("prlimit", append([]string{fmt.Sprintf("--nofile=%d", files), v.binary}, args...)...)
 	}
 	p.cmd.Stdout, p.cmd.Stderr = out, out
+	if v.output != nil {
+		p.cmd.Stdout, p.cmd.Stderr = v.output, v.output
+	}
 	p.cmd.Env = slices.Concat(os.Environ(), h.environment(v), env)
 	// The kernel counts the end of the thread that started it as the parent's; do has threads that stay.
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
@@ -77,6 +81,21 @@ func (p *process) alive() bool {
 	default:
 		return true
 	}
+}
+
+// stopped reports whether every thread was stopped by a signal: one may go on for a moment after the signal was sent.
+func (p *process) stopped() bool {
+	threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", p.cmd.Process.Pid))
+	if err != nil || len(threads) == 0 {
+		return false
+	}
+	for _, t := range threads {
+		b, err := os.ReadFile(t)
+		if _, state, ok := strings.Cut(string(b), ") "); err != nil || !ok || !strings.HasPrefix(state, "T") {
+			return false
+		}
+	}
+	return true
 }
 
 // end sends SIGKILL and waits for the end.

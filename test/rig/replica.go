@@ -95,6 +95,9 @@ func (r *Replica) Kill() { r.proc.end() }
 // Signal sends a signal.
 func (r *Replica) Signal(s syscall.Signal) { r.proc.kill(s) }
 
+// Stopped reports whether the process was stopped by a signal and has not been continued.
+func (r *Replica) Stopped() bool { return r.proc.stopped() }
+
 // Alive reports whether the process runs.
 func (r *Replica) Alive() bool { return r.proc.alive() }
 

@@ -72,9 +72,11 @@ type Volume struct {
 	EngineHosts []*Host
 	// EngineEnv is added to the environment of engines started from now on.
 	EngineEnv []string
-	engine    *Engine
-	engines   []*Engine // all that were ever started
-	Addr      string    // of the engine's control interface
+	// output is where processes that are started from now on write, nil for logs of their own.
+	output  *os.File
+	engine  *Engine
+	engines []*Engine // all that were ever started
+	Addr    string    // of the engine's control interface
 }
 
 // build makes the engine program, in one place for all tests of this user, so that nothing piles up; renaming it there disturbs
@@ -153,6 +155,9 @@ func (v *Volume) SetBinary(path string) {
 		v.binary = path
 	}
 }
+
+// SetOutput makes processes that are started from now on write to f instead of logs of their own.
+func (v *Volume) SetOutput(f *os.File) { v.output = f }
 
 // Secret is the volume's secret in hexadecimal digits.
 func (v *Volume) Secret() string { return v.secret }

@@ -27,7 +27,7 @@ type Target interface {
 // Target connects to what the engine offers.
 func (e *Engine) Target() (Target, error) {
 	if e.v.cfg.Transport == "fuse-loop" {
-		return openBlockDevice(filepath.Join(e.Host.devices(), e.v.Name))
+		return openBlockDevice(filepath.Join(e.Host.Devices(), e.v.Name))
 	}
 	c, err := e.dialNBD()
 	if err != nil {
@@ -86,8 +86,8 @@ func (d blockDevice) ioctl(request uintptr, off, n int64) error {
 	return nil
 }
 
-// aligned returns n bytes that begin at a page, as direct I/O wants them.
-func aligned(n int) []byte {
+// Aligned returns n bytes that begin at a page, as direct I/O wants them.
+func Aligned(n int) []byte {
 	const page = 4096
 	b := make([]byte, n+page)
 	skip := -int(uintptr(unsafe.Pointer(&b[0]))) & (page - 1)

@@ -246,9 +246,12 @@ func (x *ProcessCreateRequest) GetSpec() *ProcessSpec {
 }
 
 type ProcessDeleteRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
-	Uuid          string                 `protobuf:"bytes,2,opt,name=uuid,proto3" json:"uuid,omitempty"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Name  string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	Uuid  string                 `protobuf:"bytes,2,opt,name=uuid,proto3" json:"uuid,omitempty"`
+	// Addition. No other process follows this one here (its volume is detached or deleted): what is kept for a successor, the block
+	// device of an engine that died, ends with it.
+	Last          bool `protobuf:"varint,1000,opt,name=last,proto3" json:"last,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -295,6 +298,13 @@ func (x *ProcessDeleteRequest) GetUuid() string {
 		return x.Uuid
 	}
 	return ""
+}
+
+func (x *ProcessDeleteRequest) GetLast() bool {
+	if x != nil {
+		return x.Last
+	}
+	return false
 }
 
 type ProcessGetRequest struct {
@@ -781,10 +791,11 @@ const file_imrpc_process_proto_rawDesc = "" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\bR\x05value:\x028\x01\"8\n" +
 	"\x14ProcessCreateRequest\x12 \n" +
-	"\x04spec\x18\x01 \x01(\v2\f.ProcessSpecR\x04spec\">\n" +
+	"\x04spec\x18\x01 \x01(\v2\f.ProcessSpecR\x04spec\"S\n" +
 	"\x14ProcessDeleteRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x12\n" +
-	"\x04uuid\x18\x02 \x01(\tR\x04uuid\"'\n" +
+	"\x04uuid\x18\x02 \x01(\tR\x04uuid\x12\x13\n" +
+	"\x04last\x18\xe8\a \x01(\bR\x04last\"'\n" +
 	"\x11ProcessGetRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\"\x92\x01\n" +
 	"\x0fProcessResponse\x12 \n" +

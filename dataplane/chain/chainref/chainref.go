@@ -38,6 +38,8 @@ type Replica struct {
 	Dirty, Rebuilding bool
 	// Layers has every image with metadata, of all branches, by file name.
 	Layers map[string]Layer
+	// key binds the whiteouts; without it there are none.
+	key string
 	// Chain is the live chain, bottom first, the head last.
 	Chain []string
 }
@@ -48,6 +50,8 @@ type Layer struct {
 	Removed, UserCreated bool
 	Created              string
 	Labels               map[string]string
+	// Whiteouts names the file that says which blocks of the layers below it hides.
+	Whiteouts string
 	// Size is the apparent size in bytes.
 	Size  int64
 	inode uint64
@@ -59,7 +63,7 @@ const maxDisks = 250
 var (
 	headName = regexp.MustCompile(`^volume-head-[0-9]{3}\.img$`)
 	snapName = regexp.MustCompile(`^volume-snap-[^/]+\.img$`)
-	ours     = regexp.MustCompile(`^ankole\.(member|dirty|reserve|absent)$`)
+	ours     = regexp.MustCompile(`^ankole\.(member|dirty|reserve|absent|whiteouts-[0-9a-f]{16})$`)
 )
 
 // Read reads a directory and checks it against the format.
@@ -87,6 +91,9 @@ func Read(fs disk.Meta, dir string, o Options) (*Replica, error) {
 	if err := r.checkFiles(); err != nil {
 		return nil, err
 	}
+	if err := r.checkWhiteouts(names, o); err != nil {
+		return nil, err
+	}
 	return r, r.checkChecksums(names)
 }
 
@@ -107,6 +114,7 @@ func (r *Replica) readVolume() (parent string, err error) {
 	f.take("SectorSize", &sector, true)
 	f.take("BackingFilePath", &backing, true)
 	f.take("Encrypted", &encrypted, false)
+	f.take("AnkoleWhiteouts", &r.key, false)
 	if err := f.done(); err != nil {
 		return "", err
 	}
@@ -162,6 +170,7 @@ func (r *Replica) readLayer(name, image string, o Options) error {
 	f.take("UserCreated", &l.UserCreated, !o.Foreign)
 	f.take("Created", &l.Created, !o.Foreign)
 	f.take("Labels", &l.Labels, !o.Foreign)
+	f.take("AnkoleWhiteouts", &l.Whiteouts, false)
 	if err := f.done(); err != nil {
 		return err
 	}

@@ -20,6 +20,9 @@ func (r *Replica) Content(image string) ([]byte, error) {
 	}
 	out := make([]byte, r.Layers[image].Size)
 	for _, name := range slices.Backward(stack) {
+		if err := Hide(r.fs, r.dir, r.key, r.Layers[name].Whiteouts, out); err != nil {
+			return nil, err
+		}
 		if err := r.overlay(out, name); err != nil {
 			return nil, err
 		}

@@ -34,6 +34,7 @@ func Run(t *testing.T, make func(t *testing.T) Transport) {
 		{"a client that dies leaves nothing behind", killed},
 		{"a stop with requests under way ends", stopBusy},
 		{"the volume grows", grows},
+		{"the volume grows under writers, again and again", growsUnderWriters},
 		{"another frontend goes on under load", handedOver},
 	}
 	for _, c := range cases {
@@ -401,6 +402,43 @@ func grows(t *testing.T, tr Transport) {
 	must(t, err)
 	if !bytes.Equal(p, q) {
 		t.Error("data in the new part differs")
+	}
+}
+
+// growsUnderWriters: what a growth has added can be used as soon as it is said to be there, whatever is written meanwhile.
+func growsUnderWriters(t *testing.T, tr Transport) {
+	if !tr.Caps().GrowsOpen {
+		t.Skip("an open client does not see a new size")
+	}
+	const (
+		growths, step = 200, int64(64 << 10)
+		workers, room = 4, int64(256 << 10)
+	)
+	size := workers * room
+	r := Up(t, tr, size, nil)
+	stop := make(chan struct{})
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	defer close(stop)
+	for i := range int64(workers) {
+		c := tr.Open(t)
+		wg.Go(func() { exercise(t, c, stop, rand.New(rand.NewPCG(uint64(i), 3)), i*room, room) })
+	}
+	c, grower := tr.Open(t), tr.(interface{ Grow(*testing.T, int64) })
+	p := aligned(sector)
+	for n := range growths {
+		before := size
+		size += step
+		r.Do(func(v *Device, out *[]loop.Op) { v.Resize(size, out) })
+		grower.Grow(t, size)
+		for _, off := range []int64{before, size - sector} {
+			if _, err := c.ReadAt(p, off); err != nil {
+				t.Fatalf("growth %d, to %d bytes: read at %d: %v", n+1, size, off, err)
+			}
+		}
+		if _, err := c.WriteAt(p, size-sector); err != nil {
+			t.Fatalf("growth %d, to %d bytes: write at %d: %v", n+1, size, size-sector, err)
+		}
 	}
 }
 

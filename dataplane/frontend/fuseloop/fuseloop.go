@@ -113,8 +113,8 @@ func New(cfg Config) (*Frontend, error) {
 	switch {
 	case cfg.Arena == nil || cfg.Device < 0:
 		return nil, fmt.Errorf("fuse file %q: needs an arena and a mounted device", cfg.File)
-	case cfg.Arena.Budget() < minArena:
-		return nil, fmt.Errorf("fuse file %q: an arena of %d bytes cannot take in one request; %d can", cfg.File, cfg.Arena.Budget(), minArena)
+	case cfg.Arena.Part(loop.Requests) < minArena:
+		return nil, fmt.Errorf("fuse file %q: %d bytes for requests cannot take in one; %d can", cfg.File, cfg.Arena.Part(loop.Requests), minArena)
 	case cfg.File == "" || len(cfg.File) > maxFileName:
 		return nil, fmt.Errorf("fuse file name of %d bytes: 1 to %d", len(cfg.File), maxFileName)
 	case cfg.Size <= 0 || cfg.Size%block.SectorSize != 0:

@@ -31,6 +31,9 @@ type client struct {
 	rx       loop.Buf
 	from, to int // unread bytes of rx
 	current  int // slot+1 of the write whose payload is being received
+	// restored is such a write that was taken over and has no buffers yet, piece what was received of the piece it is at.
+	restored *writeState
+	piece    []byte
 	skip     int64
 	skipped  uint64 // cookie to answer once skip is done
 	skipErr  uint32
@@ -49,6 +52,7 @@ type client struct {
 	carry   []byte // bytes that go before everything else: what a hand-over has left unsent
 
 	inFlight  int
+	owing     owing
 	receiving bool
 	sendBusy  bool
 	held      bool // waits for a buffer, a request slot or room in tx
@@ -132,6 +136,8 @@ func (c *client) step(reqs *[]frontend.Request, out *[]loop.Op) bool {
 	switch {
 	case c.phase == draining:
 		return false
+	case c.restored != nil:
+		return c.continueWrite()
 	case c.current != 0:
 		return c.copyPayload(in, reqs)
 	case c.skip > 0:
@@ -246,7 +252,7 @@ func (c *client) command(in []byte, reqs *[]frontend.Request, out *[]loop.Op) bo
 	if kind == block.Flush {
 		off, size = 0, 0
 	}
-	slot, ok := c.s.slot(kind, size)
+	slot, ok := c.s.slot(kind, size, 0)
 	if !ok {
 		c.s.first = c
 		c.hold(true)
@@ -261,6 +267,7 @@ func (c *client) command(in []byte, reqs *[]frontend.Request, out *[]loop.Op) bo
 	r.unmap = kind == block.WriteZeroes && flags&cmdFlagNoHole == 0
 	if kind == block.Write {
 		c.current = int(slot) + 1
+		c.owing.begun++
 		return true
 	}
 	for p := range r.left {

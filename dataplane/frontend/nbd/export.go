@@ -223,7 +223,7 @@ func (c *client) unsent() int {
 
 // unread counts the bytes that state returns.
 func (c *client) unread() int {
-	n := c.to - c.from
+	n := c.to - c.from + len(c.piece)
 	if c.current != 0 {
 		n += int(c.s.requests[c.current-1].written % block.MaxTransfer)
 	}
@@ -274,6 +274,9 @@ func (c *client) state() (clientState, []byte) {
 		done := r.written / block.MaxTransfer * block.MaxTransfer
 		st.Write = &writeState{Cookie: r.cookie, Off: r.off, Size: r.size, FUA: r.fua, Done: done, Errno: errno(r.code)}
 		unread = append(unread, c.s.cfg.Arena.Bytes(r.bufs[done/block.MaxTransfer])[:r.written-done]...)
+	}
+	if c.restored != nil {
+		st.Write, unread = c.restored, c.piece
 	}
 	if c.skip > 0 {
 		st.Skip = &skipState{Left: c.skip, Cookie: c.skipped, Errno: c.skipErr}
@@ -359,45 +362,52 @@ func (s *Server) restore(index int, d frontend.Descriptor) error {
 		}
 		c.skip, c.skipped, c.skipErr = k.Left, k.Cookie, k.Errno
 	}
-	unread := d.Unread
 	if st.Write != nil {
-		var err error
-		if unread, err = c.restoreWrite(st.Write, unread); err != nil {
-			return err
-		}
+		return c.restoreWrite(st.Write, d.Unread)
 	}
-	if len(unread) > rxSize {
-		return fmt.Errorf("%d bytes are unread, at most %d can be", len(unread), rxSize)
+	if len(d.Unread) > rxSize {
+		return fmt.Errorf("%d bytes are unread, at most %d can be", len(d.Unread), rxSize)
 	}
-	c.to = copy(s.cfg.Arena.Bytes(c.rx)[:rxSize], unread)
+	c.to = copy(s.cfg.Arena.Bytes(c.rx)[:rxSize], d.Unread)
 	return nil
 }
 
-// restoreWrite makes the write again whose payload is being received, and returns what is unread behind it.
-func (c *client) restoreWrite(w *writeState, unread []byte) ([]byte, error) {
-	s := c.s
-	if w.Size <= 0 || w.Size > MaxRequest || w.Size%block.SectorSize != 0 || w.Off < 0 || w.Off%block.SectorSize != 0 || w.Off > s.size-w.Size ||
+// restoreWrite takes over a write whose payload is being received. What was received of a piece that is not whole stays where it is until
+// the server goes on and there are buffers for the rest: an import must not fail for memory, since then nobody has the volume's users.
+func (c *client) restoreWrite(w *writeState, unread []byte) error {
+	if w.Size <= 0 || w.Size > MaxRequest || w.Size%block.SectorSize != 0 || w.Off < 0 || w.Off%block.SectorSize != 0 || w.Off > c.s.size-w.Size ||
 		w.Done < 0 || w.Done >= w.Size || w.Done%block.MaxTransfer != 0 {
-		return nil, fmt.Errorf("a write of %d bytes at %d, %d done, on a volume of %d", w.Size, w.Off, w.Done, s.size)
+		return fmt.Errorf("a write of %d bytes at %d, %d done, on a volume of %d", w.Size, w.Off, w.Done, c.s.size)
+	}
+	if int64(len(unread)) >= min(block.MaxTransfer, w.Size-w.Done) {
+		return fmt.Errorf("a piece of a write at %d is whole and was not carried out", w.Off)
+	}
+	c.restored, c.piece = w, unread
+	return nil
+}
+
+// continueWrite goes on with a write that was taken over.
+func (c *client) continueWrite() bool {
+	s, w := c.s, c.restored
+	if s.first != nil && s.first != c {
+		c.hold(true)
+		return false
 	}
 	piece := int(w.Done / block.MaxTransfer)
-	slot, ok := s.slot(block.Write, w.Size)
+	slot, ok := s.slot(block.Write, w.Size, piece)
 	if !ok {
-		return nil, errNoBuffers
+		s.first = c
+		c.hold(true)
+		return false
 	}
+	s.first = nil
 	r := &s.requests[slot]
-	r.client, r.cookie, r.off, r.fua, r.code, r.written, r.left = c, w.Cookie, w.Off, w.FUA, codeOf(w.Errno), w.Done, r.pieces()-piece
-	for p := range piece {
-		s.drop(r, p)
-	}
+	r.client, r.cookie, r.off, r.fua, r.code, r.left = c, w.Cookie, w.Off, w.FUA, codeOf(w.Errno), r.pieces()-piece
+	r.written = w.Done + int64(copy(s.cfg.Arena.Bytes(r.bufs[piece]), c.piece))
 	c.inFlight++
-	c.current = int(slot) + 1
-	n := copy(s.cfg.Arena.Bytes(r.bufs[piece])[:r.pieceLen(piece)], unread)
-	if int64(n) == r.pieceLen(piece) {
-		return nil, fmt.Errorf("a piece of a write at %d is whole and was not carried out", w.Off)
-	}
-	r.written += int64(n)
-	return unread[n:], nil
+	c.current, c.restored, c.piece = int(slot)+1, nil, nil
+	c.owing.begun++
+	return true
 }
 
 // codeOf is errno backwards, as far as the protocol tells.

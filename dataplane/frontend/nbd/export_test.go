@@ -2,6 +2,7 @@ package nbd
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"slices"
@@ -30,7 +31,7 @@ func (k *script) takeOver() {
 		k.tb.Fatal("the server is not suspended although the engine owes it nothing")
 	}
 	x := k.export()
-	k.arena = loop.NewArena(48 << 20)
+	k.arena = loop.NewArena(cmp.Or(k.memory, 48<<20))
 	s, err := Import(Config{Owner: 3, Arena: k.arena, Export: "vol"}, x)
 	if err != nil {
 		k.tb.Fatal(err)

@@ -39,20 +39,20 @@ type Config struct {
 }
 
 const (
-	// defaultClients is several programs with as many connections as they like to open, 16 or so. What one holds without requests,
-	// some 70 KiB, is a small part of the arena's reserve with all of them there.
+	// defaultClients is several programs with as many connections as they like to open, 16 or so.
 	defaultClients  = 64
 	defaultInFlight = 128
 	maxExportName   = 255
 	// rxSize is the receive buffer of a client: some fifteen 4 KiB writes or two thousand reads per system call.
 	rxSize = 64 << 10
-	// reserve is what a few clients hold besides their requests, rounded up.
-	reserve = 2 << 20
 	// txSize is the buffer for answers without data and for the negotiation.
 	txSize = 4 << 10
+	// clientMemory is what a client has besides its requests. It is set aside: requests, perhaps of a volume that does not answer, must
+	// not keep a new client from being heard.
+	clientMemory = rxSize + txSize
 )
 
-// Server is the NBD frontend of one volume. It implements frontend.Frontend and frontend.Resumer.
+// Server is the NBD frontend of one volume. It implements frontend.Frontend, frontend.Resumer and frontend.Patient.
 type Server struct {
 	cfg       Config
 	size      int64
@@ -67,6 +67,7 @@ type Server struct {
 	listening bool
 	stopping  bool
 	handing
+	patience
 }
 
 // request is one NBD request in progress. It becomes pieces of at most block.MaxTransfer.
@@ -111,14 +112,17 @@ func New(cfg Config) (*Server, error) {
 		return nil, fmt.Errorf("nbd export %q: needs an arena and a listening socket", cfg.Export)
 	case cfg.Size <= 0 || cfg.Size%block.SectorSize != 0:
 		return nil, fmt.Errorf("nbd export %q: size %d is not a positive multiple of %d", cfg.Export, cfg.Size, block.SectorSize)
-	case cfg.Arena.Budget() < MaxRequest+reserve:
-		return nil, fmt.Errorf("nbd export %q: an arena of %d bytes cannot hold one request of %d", cfg.Export, cfg.Arena.Budget(), MaxRequest)
+	case cfg.Arena.Part(loop.Requests)+cfg.Arena.Part(loop.Clients) < MaxRequest+cfg.MaxClients*clientMemory:
+		return nil, fmt.Errorf("nbd export %q: an arena of %d bytes cannot hold %d clients and one request of %d", cfg.Export, cfg.Arena.Budget(),
+			cfg.MaxClients, MaxRequest)
 	case len(cfg.Export) > maxExportName:
 		return nil, fmt.Errorf("nbd export name of %d bytes: at most %d", len(cfg.Export), maxExportName)
 	case cfg.MaxClients < 1 || cfg.MaxClients > 1<<12 || cfg.MaxInFlight < 1:
 		return nil, fmt.Errorf("nbd export %q: %d clients and %d requests in flight are out of range", cfg.Export, cfg.MaxClients, cfg.MaxInFlight)
 	}
-	return &Server{cfg: cfg, size: cfg.Size, clients: make([]*client, cfg.MaxClients), listening: true}, nil
+	cfg.Arena.SetAside(loop.Clients, cfg.MaxClients*clientMemory)
+	return &Server{cfg: cfg, size: cfg.Size, clients: make([]*client, cfg.MaxClients), listening: true,
+		patience: patience{clock.Never}}, nil
 }
 
 // What an operation of the server was for; part of its tag.
@@ -205,14 +209,13 @@ func (s *Server) accepted(d *loop.Done, out *[]loop.Op) {
 	s.accept(out)
 }
 
-// admit makes a client of a connection, nil without memory. What it needs comes from the reserve, since there are few clients: the
-// requests of others, perhaps of a volume that does not answer, must not keep a new one from being heard.
+// admit makes a client of a connection, nil without memory.
 func (s *Server) admit(conn loop.Handle, index int) *client {
-	rx, ok := s.cfg.Arena.GetReserved(rxSize)
+	rx, ok := s.cfg.Arena.GetFor(loop.Clients, rxSize)
 	if !ok {
 		return nil
 	}
-	tx, ok := s.cfg.Arena.GetReserved(txSize)
+	tx, ok := s.cfg.Arena.GetFor(loop.Clients, txSize)
 	if !ok {
 		s.cfg.Arena.Release(rx)
 		return nil
@@ -301,9 +304,9 @@ func (s *Server) Clients() int {
 	return n
 }
 
-// slot returns a request with its buffers, or false when the arena cannot give all of them: a request that holds some
-// and waits for more could wait for another that does the same.
-func (s *Server) slot(kind block.Kind, size int64) (uint32, bool) {
+// slot returns a request with the buffers of its pieces from the given one on, or false when the arena cannot give all of them: a
+// request that holds some and waits for more could wait for another that does the same.
+func (s *Server) slot(kind block.Kind, size int64, from int) (uint32, bool) {
 	if len(s.freeReq) == 0 {
 		s.freeReq = append(s.freeReq, uint32(len(s.requests)))
 		s.requests = append(s.requests, request{})
@@ -313,6 +316,10 @@ func (s *Server) slot(kind block.Kind, size int64) (uint32, bool) {
 	*r = request{kind: kind, size: size, bufs: r.bufs[:0]}
 	if kind == block.Read || kind == block.Write {
 		for p := range r.pieces() {
+			if p < from {
+				r.bufs = append(r.bufs, 0)
+				continue
+			}
 			b, ok := s.cfg.Arena.Get(int(r.pieceLen(p)))
 			if !ok {
 				s.dropAll(r)

@@ -42,6 +42,7 @@ func (c *client) send(out *[]loop.Op) {
 		c.sendTag = c.s.tag(tagSend, c.index, c.seq)
 		c.sendAt = len(*out)
 		c.sendBusy, c.released = true, false
+		c.owing.begun++
 		*out = append(*out, loop.Op{Kind: loop.Send, Handle: c.conn, Tag: c.sendTag})
 	} else if c.sendAt >= len(*out) || (*out)[c.sendAt].Tag != c.sendTag {
 		return // submitted already; what waits goes when it is done

@@ -33,15 +33,18 @@ type Options struct {
 	Callers int
 	// WorkerIdle is how long an unused worker is kept. Default 5 s.
 	WorkerIdle time.Duration
-	// TrimEvery is how often buffers that were not needed meanwhile give their memory back. Default 5 s.
+	// TrimEvery is how often buffers that were not needed meanwhile give their memory back. Default 3 s.
 	TrimEvery time.Duration
+	// OnQuiet is called on a goroutine of its own when there is little to do after there was much: what a load has left in the
+	// process besides buffers can be given back. nil: nobody is told.
+	OnQuiet func()
 }
 
 const (
 	defaultWorkers    = 16
 	defaultCallers    = 4
 	defaultWorkerIdle = 5 * time.Second
-	defaultTrimEvery  = 5 * time.Second
+	defaultTrimEvery  = 3 * time.Second
 	// maxWorkers bounds both pools: more threads than this only queue in the kernel instead of in the loop.
 	maxWorkers = 256
 )
@@ -78,6 +81,7 @@ type Loop struct {
 	spare    []*handle
 	trim     time.Duration
 	nextTrim clock.Ticks
+	quiet    quiet
 
 	stalled []*handle // listeners waiting for descriptors or memory to come free
 	ready   queue
@@ -88,7 +92,7 @@ type Loop struct {
 	closeOnce sync.Once
 }
 
-// maxEvents is harvested per epoll call: as many connections as an engine normally has.
+// maxEvents is harvested per epoll call: as many connections as an engine normally has; with NBD clients it may have a hundred.
 const maxEvents = 64
 
 // New returns a loop whose operations use buffers of arena.
@@ -105,7 +109,7 @@ func New(arena *loop.Arena, opts Options) (*Loop, error) {
 		unix.Close(ep)
 		return nil, fmt.Errorf("loop: cannot create an event descriptor: %w", err)
 	}
-	l := &Loop{arena: arena, epoll: ep, trim: opts.TrimEvery}
+	l := &Loop{arena: arena, epoll: ep, trim: opts.TrimEvery, quiet: quiet{tell: opts.OnQuiet}}
 	l.inbox.efd = efd
 	// Edge-triggered and never read: every write is a new edge, which saves a read per wake-up.
 	ev := unix.EpollEvent{Events: unix.EPOLLIN | unix.EPOLLET, Fd: int32(efd)}
@@ -145,6 +149,7 @@ func reserveProcs(workers int) {
 // opened them and stay open. No method may be called afterwards.
 func (l *Loop) Close() {
 	l.closeOnce.Do(func() {
+		l.quiet.told.Wait()
 		l.files.close()
 		l.calls.close()
 		for _, h := range l.handles {
@@ -224,6 +229,7 @@ func (l *Loop) trimArena() {
 	if now := l.Now(); now >= l.nextTrim {
 		l.nextTrim = now.Add(l.trim)
 		l.arena.Trim()
+		l.quiet.look(l.arena.Slack())
 	}
 }
 
@@ -244,12 +250,13 @@ func (l *Loop) collect() {
 // stalledRetry is how often a listener that met a lack of descriptors or memory is tried again.
 const stalledRetry = 100 * time.Millisecond
 
-// poll asks epoll once, blocking up to wait (negative: without bound), and lets operations go on.
-func (l *Loop) poll(wait time.Duration) {
+// poll asks epoll once, blocking up to wait (negative: without bound), and lets operations go on. full: there may have been more to
+// report.
+func (l *Loop) poll(wait time.Duration) (full bool) {
 	if len(l.stalled) > 0 && (wait < 0 || wait > stalledRetry) {
 		wait = stalledRetry
 	}
-	if l.arena.Slack() && (wait < 0 || wait > l.trim) {
+	if (l.arena.Slack() || l.quiet.due()) && (wait < 0 || wait > l.trim) {
 		wait = l.trim
 	}
 	n := l.epollWait(wait)
@@ -269,6 +276,17 @@ func (l *Loop) poll(wait time.Duration) {
 			if h.recv.active {
 				l.progressRecv(h)
 			}
+		}
+	}
+	return n == maxEvents
+}
+
+// pollAll looks at everything that is ready now. What epoll has reported it reports behind all others the next time, so it comes to an end
+// although peers go on sending.
+func (l *Loop) pollAll() {
+	for range len(l.handles)/maxEvents + 1 {
+		if !l.poll(0) {
+			return
 		}
 	}
 }
@@ -321,7 +339,7 @@ const standstill = 10 * time.Millisecond
 func (l *Loop) rest(in []loop.Done, n int) ([]loop.Done, int, clock.Ticks) {
 	for before := l.Now(); ; {
 		l.busy = 0
-		l.poll(0)
+		l.pollAll()
 		l.collect()
 		if more := n + l.ready.len() - len(in); more > 0 {
 			in = append(in, make([]loop.Done, more)...)

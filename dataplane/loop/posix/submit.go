@@ -78,6 +78,7 @@ func (l *Loop) forget(h *handle) {
 
 // Submit implements loop.Loop.
 func (l *Loop) Submit(ops []loop.Op) {
+	l.quiet.ops += len(ops)
 	for i := range ops {
 		l.submit(&ops[i])
 	}

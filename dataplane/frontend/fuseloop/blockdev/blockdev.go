@@ -208,12 +208,43 @@ func (d *Device) Expose(ctx context.Context) error {
 // Resize lets the loop device take over the frontend's size.
 func (d *Device) Resize(ctx context.Context) error {
 	return d.bounded(ctx, "resize", func() error {
-		// Asking for the attributes refreshes the size the loop device is going to read.
-		if _, err := os.Stat(d.file()); err != nil {
+		if err := d.refreshSize(); err != nil {
 			return err
 		}
 		return withLoop(d.loop, func(fd int) error { return unix.IoctlSetInt(fd, unix.LOOP_SET_CAPACITY, 0) })
 	})
+}
+
+// Fit is Resize if the device has not the size in bytes that the frontend has.
+func (d *Device) Fit(ctx context.Context, size int64) error {
+	if n, err := loopSize(d.loop); err == nil && n == size {
+		return nil
+	}
+	return d.Resize(ctx)
+}
+
+// refreshSize makes the kernel's inode of the file take over the frontend's size. The loop device asks the frontend, and so shows the new
+// size in any case; but a read beyond the inode's is cut short, which is an error of the device.
+//
+// Asking for the attributes is not enough: the kernel drops the size in an answer to GETATTR if any write was completed between
+// question and answer, while stat shows it all the same. The answer to SETATTR always counts, and setting the times is one that changes nothing.
+func (d *Device) refreshSize() error {
+	now := unix.Timespec{Nsec: unix.UTIME_NOW}
+	if err := unix.UtimesNanoAt(unix.AT_FDCWD, d.file(), []unix.Timespec{now, now}, unix.AT_SYMLINK_NOFOLLOW); err != nil {
+		return fmt.Errorf("refresh the size of %s: %w", d.file(), err)
+	}
+	fi, err := os.Stat(d.file())
+	if err != nil {
+		return err
+	}
+	var inode unix.Statx_t
+	if err := unix.Statx(unix.AT_FDCWD, d.file(), unix.AT_STATX_DONT_SYNC, unix.STATX_SIZE, &inode); err != nil {
+		return fmt.Errorf("size of the inode of %s: %w", d.file(), err)
+	}
+	if int64(inode.Size) != fi.Size() {
+		return fmt.Errorf("%s has %d bytes, and the kernel's inode holds on to %d; try again", d.file(), fi.Size(), inode.Size)
+	}
+	return nil
 }
 
 // Withdraw removes node, loop device and mount in this order, while the frontend still serves. It goes on after

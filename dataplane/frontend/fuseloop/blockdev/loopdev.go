@@ -9,6 +9,8 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"ankole.storage/block"
 )
 
 const (
@@ -66,6 +68,16 @@ func (d *Device) checkLoop() error {
 		}
 		return nil
 	})
+}
+
+// loopSize asks the kernel for the size of loop device n, in bytes.
+func loopSize(n int) (int64, error) {
+	text, err := os.ReadFile(fmt.Sprintf("/sys/block/loop%d/size", n))
+	if err != nil {
+		return 0, err
+	}
+	sectors, err := strconv.ParseInt(strings.TrimSpace(string(text)), 10, 64)
+	return sectors * block.SectorSize, err
 }
 
 // withLoop opens loop device n for f; where /dev has no node for it (a container's), through a node of its own.

@@ -6,22 +6,22 @@ import (
 	"ankole.storage/clock"
 )
 
-// settleAfter is how long a region must have been left alone before its mark is taken away although there is room for it. A
+// expireAfter is how long a region must have been left alone before its mark is taken away although there is room for it. A
 // region that is written to again then costs one more mark, a write to stable storage, so once a minute at most. What is
 // gained: a start after a crash compares, and a replica that was away a while is compared in, only what was written lately.
-const settleAfter = time.Minute
+const expireAfter = time.Minute
 
-// settleDue is when to look for regions to settle: never while there are none.
-func (e *Engine) settleDue() clock.Ticks {
-	if !e.serving || e.dirty.settled {
+// expiryDue is when to look for marks to expire: never while there are none.
+func (e *Engine) expiryDue() clock.Ticks {
+	if !e.serving || e.dirty.noneToExpire {
 		return clock.Never
 	}
-	return e.dirty.looked.Add(settleAfter)
+	return e.dirty.looked.Add(expireAfter)
 }
 
-// settle takes away the marks of regions that nobody has written to for a while, and has torn ones mended. If some of them are not flushed yet, a flush of
+// expire takes away the marks of regions that nobody has written to for a while, and has torn ones repaired. If some of them are not flushed yet, a flush of
 // the log's own goes first and the next look takes them.
-func (d *dirtyLog) settle(e *Engine) {
+func (d *dirtyLog) expire(e *Engine) {
 	d.looked = e.now
 	if e.mask(RW) == 0 || d.clears || d.flushing || e.frozen > 0 || e.quorum.Holding() {
 		return
@@ -32,7 +32,7 @@ func (d *dirtyLog) settle(e *Engine) {
 		switch {
 		case r.torn:
 			left = true
-		case r.state != marked || r.writes > 0 || e.now < r.at.Add(settleAfter):
+		case r.state != marked || r.writes > 0 || e.now < r.at.Add(expireAfter):
 			left = true
 		case d.clearable(r):
 			old = append(old, n)
@@ -41,11 +41,11 @@ func (d *dirtyLog) settle(e *Engine) {
 		}
 	}
 	for _, n := range d.tornRegions() {
-		if e.now >= d.regions[n].at.Add(settleAfter) {
-			d.mendLater(n) // there may be space again
+		if e.now >= d.regions[n].at.Add(expireAfter) {
+			d.repairLater(n) // there may be space again
 		}
 	}
-	d.settled = !left
+	d.noneToExpire = !left
 	if unflushed {
 		d.flushOwn(e)
 	}

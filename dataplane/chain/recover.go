@@ -1,6 +1,10 @@
 package chain
 
-import "ankole.storage/disk"
+import (
+	"fmt"
+
+	"ankole.storage/disk"
+)
 
 // doubts are the parts of the head that need not be what they read as.
 type doubts struct {
@@ -9,7 +13,7 @@ type doubts struct {
 	partial []disk.Extent
 }
 
-func (c *Chain) doubtful() (d doubts, err error) {
+func (c *Files) doubtful() (d doubts, err error) {
 	block, have := int64(-1), int64(0) // the block that the last extent covers in part, and how much of it is there
 	leave := func() {
 		if whole := min(blockSize, c.size-block*blockSize); block >= 0 && have < whole {
@@ -40,16 +44,16 @@ func (c *Chain) doubtful() (d doubts, err error) {
 	return d, err
 }
 
-// settleHead leaves nothing of unclear meaning in the head.
+// recoverWrites leaves nothing of unclear meaning in the head.
 //
 // A direct write into a hole becomes data in a later transaction of the file system, so a crash can leave an
 // allocated piece that reads as zeroes and hides flushed data of the snapshot below; on a file system with smaller blocks also
 // one that is there in part. In a head made under the present stamp nothing else makes such blocks, since whole ones are
 // written, and after an unclean stop they are punched. In another engine's head they may be zeroes that somebody wrote: they become
 // written ones before any write of ours, so that the head is like one of our own from then on.
-func (c *Chain) settleHead() error {
+func (c *Files) recoverWrites() error {
 	own := c.interruptedWrites()
-	if c.member != nil && !own {
+	if c.stamped && !own {
 		return nil
 	}
 	d, err := c.doubtful()
@@ -82,6 +86,21 @@ func (c *Chain) settleHead() error {
 	return c.syncFile(h.file)
 }
 
+// syncLower makes durable what the snapshots below the head are seen to have, and not to have. A process that was killed
+// may have left a hole there that is not on the disk yet (prune). The map would say that the head alone has the
+// block, a hole in the head would make zeroes of it, and a loss of power would bring the old block back from below.
+func (c *Files) syncLower() error {
+	if c.opts.ReadOnly || !c.vm.Dirty {
+		return nil
+	}
+	for i := c.bottomIndex(); i < len(c.layers)-1; i++ {
+		if err := c.syncFile(c.layers[i].file); err != nil {
+			return fmt.Errorf("settle %s: %w", c.layers[i].name, err)
+		}
+	}
+	return nil
+}
+
 // completeBlock writes a block as it is read: what of it is a hole becomes zeroes.
 func completeBlock(f disk.File, off, n int64) error {
 	p := make([]byte, n)
@@ -93,8 +112,8 @@ func completeBlock(f disk.File, off, n int64) error {
 }
 
 // interruptedWrites tells whether a doubtful block of the head can only be a write that an unclean stop cut short.
-func (c *Chain) interruptedWrites() bool {
-	return c.member != nil && c.vm.Dirty && c.vm.AnkoleHead == c.vm.Head
+func (c *Files) interruptedWrites() bool {
+	return c.stamped && c.vm.Dirty && c.vm.AnkoleHead == c.vm.Head
 }
 
 // zeroChunk is how much writeZeroes writes at a time.

@@ -1,0 +1,113 @@
+package chain
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+
+	"ankole.storage/disk"
+)
+
+// A merged file has two names for a moment: the child's, whose place it takes, and the source's. A process that ends then
+// leaves two layers that are one file, S and its child X:
+//
+//	X's parent | S            | left by                                  | what is done
+//	S          | marked       | renamed, X's metadata not replaced       | it is replaced (commit), then S is removed
+//	another    | marked, leaf | committed, S not removed yet             | S is removed
+//	anything else                                                        | ErrCorrupt: no operation leaves it
+//
+// Reading is the same in all of them, but not writing: a rebuild that compares S and X one after the other would punch out of
+// the one what belongs to the other. So Open finishes what was begun, and Reshape, before it keeps files, what Open had no room
+// to finish. The head under a snapshot's name is a rotation that was not committed: findStrays.
+
+// finishSameFiles leaves no two layers that are one file. Blocks must be made anew afterwards.
+func (c *Files) finishSameFiles(s *Sidecars) error {
+	for {
+		x, y, err := c.sameFile()
+		if err != nil || x == "" {
+			return err
+		}
+		if err := c.finishSameFile(s, x, y); err != nil {
+			return err
+		}
+	}
+}
+
+// sameFile returns two layers that are one file, "" if there are none.
+func (c *Files) sameFile() (x, y string, err error) {
+	seen := map[uint64]string{}
+	for _, file := range slices.Sorted(maps.Keys(c.disks)) {
+		info, err := c.fs.Stat(c.path(file))
+		if isNotFound(err) {
+			continue // Open refuses it, or forgets it
+		}
+		if err != nil {
+			return "", "", err
+		}
+		if other := seen[info.Inode]; other != "" {
+			return other, file, nil
+		}
+		seen[info.Inode] = file
+	}
+	return "", "", nil
+}
+
+// finishSameFile finishes what was begun with two layers that are one file.
+func (c *Files) finishSameFile(s *Sidecars, x, y string) error {
+	if c.disks[x].Parent == y {
+		x, y = y, x
+	}
+	leaf := func(file string) bool { return c.disks[file].Removed && len(c.children(file)) == 0 }
+	switch {
+	case c.disks[y].Parent == x && c.disks[x].Removed && len(c.children(x)) == 1:
+		return c.finishReplacement(s, x, y)
+	case c.disks[y].Parent != x && leaf(x):
+		return c.dropName(s, x)
+	case c.disks[y].Parent != x && leaf(y):
+		return c.dropName(s, y)
+	}
+	return fmt.Errorf("%w: %s and %s are one file, and no purge can have left them so; give the one that is wrong a copy of its own", ErrCorrupt, x, y)
+}
+
+// finishReplacement finishes a replaceChild that was interrupted after the rename.
+func (c *Files) finishReplacement(s *Sidecars, source, child string) error {
+	c.opts.Log.Info("interrupted purge finished", "dir", c.dir, "merged", source, "into", child)
+	if c.opts.ReadOnly {
+		d := *c.disks[child]
+		d.Parent, d.whiteouts = c.disks[source].Parent, c.mergedWhiteouts(source, child)
+		c.disks[child] = &d
+		return c.dropName(s, source)
+	}
+	if err := c.syncDir(); err != nil { // the name may be in the system's memory only
+		return err
+	}
+	if err := c.commitReplacement(source, child); err != nil {
+		return err
+	}
+	if i := c.layerIndex(source); i != 0 {
+		if err := c.mergeLayers(i); err != nil {
+			return err
+		}
+	}
+	return c.dropName(s, source)
+}
+
+// dropName removes the second name of a merged file.
+func (c *Files) dropName(s *Sidecars, file string) error {
+	if c.opts.ReadOnly {
+		delete(c.disks, file)
+		return nil
+	}
+	return c.removeLeaf(s, file)
+}
+
+// finishMerges is finishSameFiles for Open, which a full file system must not keep from reading.
+func (c *Files) finishMerges(s *Sidecars) error {
+	err := c.finishSameFiles(s)
+	if errors.Is(err, disk.ErrNoSpace) {
+		c.opts.Log.Warn("no room to finish an interrupted purge: two snapshots remain one file, which reads the same", "dir", c.dir, "error", err)
+		return nil
+	}
+	return err
+}

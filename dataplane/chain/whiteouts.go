@@ -1,0 +1,387 @@
+package chain
+
+import (
+	"encoding/binary"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"ankole.storage/disk"
+)
+
+// A layer's .meta names its whiteout file by a random number. A rotation gives the snapshot the number that the head had, a merge
+// the number of a new file, and both are committed by what commits them anyway: the file has no name that would have to follow.
+// Files that no .meta names are strays.
+
+const (
+	// whiteoutPrefix and 16 hexadecimal digits are the name of a whiteout file.
+	whiteoutPrefix = "ankole.whiteouts-"
+	// whiteoutKey is the key in a layer's .meta that has these digits, and the one in volume.meta that binds all of them.
+	whiteoutKey = "AnkoleWhiteouts"
+)
+
+// whiteoutName is the file of a number in a layer's .meta.
+func whiteoutName(number string) string { return whiteoutPrefix + number }
+
+// whiteoutNumber reads a layer's number.
+func whiteoutNumber(s string) (uint64, bool) {
+	b, err := hex.DecodeString(s)
+	if err != nil || len(b) != 8 {
+		return 0, false
+	}
+	return binary.BigEndian.Uint64(b), true
+}
+
+// whiteoutKeyOf is volume.meta's key, zero where there is none: then whatever whiteouts there are hide nothing.
+func (v *volumeMeta) whiteoutKey() (key Stamp) {
+	if b, err := hex.DecodeString(v.AnkoleWhiteouts); err == nil && len(b) == len(key) {
+		copy(key[:], b)
+	}
+	return key
+}
+
+// openWhiteouts opens the whiteouts of a layer, nil if it has none. A file that is missing although a .meta names it is damage
+// that no crash leaves.
+func (c *Files) openWhiteouts(layer string, mode disk.Mode) (*whiteoutFile, error) {
+	d, key := c.disks[layer], c.vm.whiteoutKey()
+	if d == nil || d.whiteouts == "" || key == (Stamp{}) {
+		return nil, nil
+	}
+	number, ok := whiteoutNumber(d.whiteouts)
+	if !ok {
+		return nil, fmt.Errorf("%w: %s%s: %s is %q", ErrCorrupt, layer, metaSuffix, whiteoutKey, d.whiteouts)
+	}
+	f, err := c.fs.Open(c.path(whiteoutName(d.whiteouts)), mode|disk.Direct)
+	if isNotFound(err) {
+		c.whiteoutsDamaged(layer, -1)
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	if mode&disk.ReadOnly == 0 {
+		// What a process that was killed has written is taken for durable from here on: the other slot is written next.
+		if err := c.syncFile(f); err != nil {
+			return nil, errors.Join(err, f.Close())
+		}
+	}
+	return &whiteoutFile{file: f, id: whiteoutID{key, number}}, nil
+}
+
+// whiteoutDamage is a page that says nothing, or -1 for a file that is missing.
+type whiteoutDamage struct {
+	layer string
+	page  int64
+}
+
+// whiteoutsDamaged notes that what a layer hid is not known.
+func (c *Files) whiteoutsDamaged(layer string, page int64) {
+	c.damaged = append(c.damaged, whiteoutDamage{layer, page})
+	c.opts.Log.Error("whiteouts are damaged: discarded blocks may show old content; the replica has to be rebuilt", "dir", c.dir,
+		"layer", layer, "page", page)
+}
+
+// clearDamage ends an open that has found damage. The record is void already, durably: the directory is a replica in good standing
+// again only when a rebuild has compared all of it, or a person has said so. Until then what is damaged hides nothing.
+func (c *Files) clearDamage() error {
+	if c.opts.ReadOnly {
+		return nil
+	}
+	for _, d := range c.damaged {
+		var err error
+		if d.page < 0 {
+			m := *c.disks[d.layer]
+			m.whiteouts = ""
+			if err = c.writeDiskMeta(d.layer, &m); err == nil {
+				c.disks[d.layer] = &m
+			}
+		} else {
+			err = c.clearPage(d.layer, d.page)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// clearPage makes a page one that was never written.
+func (c *Files) clearPage(layer string, number int64) error {
+	w, err := c.openWhiteouts(layer, 0)
+	if err != nil || w == nil {
+		return err
+	}
+	if err = w.reserve(number); err == nil {
+		err = c.syncFile(w.file)
+	}
+	return errors.Join(err, w.close())
+}
+
+// createWhiteouts makes an empty whiteout file, durable with its name, and returns the number for the layer's .meta.
+func (c *Files) createWhiteouts() (w *whiteoutFile, number string, err error) {
+	if c.vm.whiteoutKey() == (Stamp{}) {
+		var key Stamp
+		if _, err := io.ReadFull(c.opts.Rand, key[:]); err != nil {
+			return nil, "", err
+		}
+		vm := c.vm
+		vm.AnkoleWhiteouts = key.String()
+		if err := c.writeVolumeMeta(&vm); err != nil {
+			return nil, "", err
+		}
+	}
+	var random [8]byte
+	var f disk.File
+	for {
+		if _, err := io.ReadFull(c.opts.Rand, random[:]); err != nil {
+			return nil, "", err
+		}
+		number = hex.EncodeToString(random[:])
+		f, err = c.fs.Create(c.path(whiteoutName(number)), disk.Direct)
+		if err == nil {
+			break
+		}
+		if !errors.Is(err, disk.ErrExists) {
+			return nil, "", err
+		}
+	}
+	if err := c.syncDir(); err != nil {
+		return nil, "", errors.Join(err, f.Close())
+	}
+	return &whiteoutFile{file: f, id: whiteoutID{c.vm.whiteoutKey(), binary.BigEndian.Uint64(random[:])}}, number, nil
+}
+
+// addWhiteouts gives a layer an empty whiteout file.
+func (c *Files) addWhiteouts(layer string) (*whiteoutFile, error) {
+	w, number, err := c.createWhiteouts()
+	if err != nil {
+		return nil, err
+	}
+	d := *c.disks[layer]
+	d.whiteouts = number
+	if err := c.writeDiskMeta(layer, &d); err != nil {
+		err = errors.Join(err, w.close())
+		if c.broken == nil {
+			err = errors.Join(err, removeIfThere(c.fs, c.path(whiteoutName(number))))
+		}
+		return nil, err
+	}
+	c.disks[layer] = &d
+	return w, nil
+}
+
+// dropWhiteouts removes whiteout files whose layers are gone. What is left after a crash the next open removes.
+func (c *Files) dropWhiteouts(numbers ...string) error {
+	for _, n := range numbers {
+		if n == "" || c.namesWhiteouts(n) {
+			continue
+		}
+		if err := removeIfThere(c.fs, c.path(whiteoutName(n))); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (c *Files) namesWhiteouts(number string) bool {
+	for _, d := range c.disks {
+		if d.whiteouts == number {
+			return true
+		}
+	}
+	return false
+}
+
+// voidWhiteouts is the part of Open that is about their names: where another engine has dropped volume.meta's key they are
+// void, and their names go from the layers' .meta before a new key can be made.
+func (c *Files) voidWhiteouts() error {
+	if c.vm.whiteoutKey() == (Stamp{}) {
+		for file, d := range c.disks {
+			if d.whiteouts == "" {
+				continue
+			}
+			c.opts.Log.Warn("whiteouts are void: another engine has used the directory", "dir", c.dir, "layer", file)
+			void := *d
+			void.whiteouts = ""
+			if !c.opts.ReadOnly {
+				if err := c.writeDiskMeta(file, &void); err != nil {
+					return err
+				}
+			}
+			c.disks[file] = &void
+		}
+	}
+	return nil
+}
+
+// strayWhiteouts lists the whiteout files of no layer.
+func (c *Files) strayWhiteouts(names []string) []string {
+	return slices.DeleteFunc(slices.Clone(names), func(name string) bool {
+		number, ok := strings.CutPrefix(name, whiteoutPrefix)
+		return !ok || c.namesWhiteouts(number)
+	})
+}
+
+// hideBy enters the whiteouts of layer i into the map, after the layers below it and before its own blocks.
+func (c *Files) hideBy(b *Blocks, i int) error {
+	l := &c.layers[i]
+	if i == 1 {
+		return nil // nothing is below it
+	}
+	return l.whiteouts.each(0, func(number int64, p *whiteoutsOf) error {
+		if p.damaged {
+			c.whiteoutsDamaged(l.name, number)
+		}
+		p.bits.runs(func(first, last int64) {
+			b.hide(number*whiteoutBlocks+first, min(number*whiteoutBlocks+last, int64(len(b.m.b))))
+		})
+		return nil
+	})
+}
+
+// openHeadWhiteouts gives b the head's whiteouts.
+func (c *Files) openHeadWhiteouts(b *Blocks) error {
+	b.whiteouts = headWhiteouts{}
+	if c.opts.ReadOnly {
+		return nil
+	}
+	return c.head().whiteouts.each(0, func(number int64, p *whiteoutsOf) error {
+		if p.damaged { // its space is written over by the next bit
+			*p = whiteoutsOf{}
+		}
+		b.whiteouts.put(number, &headPage{bits: p.bits, durable: p.bits, seq: p.seq})
+		return nil
+	})
+}
+
+// forget makes the sidecars void: Open's last step writes a volume.meta without their stamp.
+func (s *Sidecars) forget() error {
+	var err error
+	for _, f := range []**slotFile{&s.member, &s.dirty, &s.absentFile} {
+		if *f != nil {
+			err = errors.Join(err, (*f).file.Close())
+			*f = nil
+		}
+	}
+	s.stamp, s.record, s.recordValid, s.regions, s.regionsKnown, s.absent = Stamp{}, Record{}, false, nil, false, nil
+	return err
+}
+
+// WhiteoutRoom makes room for what Blocks.WhiteoutsWanted says is missing. It may run beside I/O. ErrNoSpace leaves
+// everything as it was.
+func (c *Files) WhiteoutRoom(want WhiteoutsWanted) (WhiteoutRoom, error) {
+	if err := c.usable(); err != nil {
+		return WhiteoutRoom{}, err
+	}
+	h := c.head()
+	if h.whiteouts == nil {
+		w, err := c.addWhiteouts(h.name)
+		if err != nil {
+			return WhiteoutRoom{}, err
+		}
+		h.whiteouts = w
+	}
+	for n := want.first; n <= want.last; n++ {
+		if err := h.whiteouts.reserve(n); err != nil {
+			return WhiteoutRoom{}, err
+		}
+	}
+	return WhiteoutRoom{h.whiteouts, want}, nil
+}
+
+// PunchLayer makes [off, off+n) a hole in a layer below the head of a rebuild target, or in a branch that is open, which hides
+// what is below it, or no longer does. number is as in Extents. Durable after FinishRebuild.
+func (c *Files) PunchLayer(number int, off, n int64, hide bool) error {
+	if err := c.usable(); err != nil {
+		return err
+	}
+	if number >= len(c.layers)-c.bottomIndex()+len(c.branches) {
+		return fmt.Errorf("%w: there is no layer %d", ErrNotFound, number)
+	}
+	l := c.numbered(number)
+	if l.whiteouts == nil && hide {
+		return fmt.Errorf("%w: %s was not described as a layer with whiteouts", ErrInvalid, l.name)
+	}
+	if err := l.file.Punch(off, n); err != nil || l.whiteouts == nil {
+		return err
+	}
+	return l.whiteouts.edit(off/blockSize, (off+n)/blockSize, hide)
+}
+
+// syncWhiteouts makes what PunchLayer did durable.
+func (c *Files) syncWhiteouts() error {
+	for _, l := range slices.Concat(c.layers, c.branches) {
+		if err := l.whiteouts.sync(); err != nil {
+			return c.breaks(err)
+		}
+	}
+	return nil
+}
+
+// hiddenBy tells which of some blocks the layers hide that are read through: those of the live chain and those of open views. The files
+// that these have open count, not what the layers' .meta name: a merge gives a layer another one, and whoever reads through the
+// old one goes on with that.
+func (c *Files) hiddenBy(blocks []Rot) (map[whiteoutID]map[int64]bool, error) {
+	layers := slices.Clone(c.layers[:len(c.layers)-1]) // the head's are in memory
+	for _, v := range c.views {
+		layers = append(layers, v.at.layers...)
+	}
+	out := map[whiteoutID]map[int64]bool{}
+	for _, l := range layers {
+		w := l.whiteouts
+		if w == nil || out[w.id] != nil {
+			continue
+		}
+		own := map[int64]bool{}
+		for _, r := range blocks {
+			if err := w.blocks(r.Off/blockSize, (r.Off+r.Len)/blockSize, func(at int64) { own[at] = true }); err != nil {
+				return nil, err
+			}
+		}
+		out[w.id] = own
+	}
+	return out, nil
+}
+
+// Hides lists the pieces of a size in which a layer has whiteouts, by its number, from off to end, so many ranges at most, in
+// order, neighbours joined; next is where the list goes on if it was cut, else end.
+func (c *Files) Hides(number int, piece, off, end int64, most int) (out [][2]int64, next int64, err error) {
+	if number >= len(c.layers)-c.bottomIndex()+len(c.branches) {
+		return nil, 0, fmt.Errorf("%w: there is no layer %d", ErrNotFound, number)
+	}
+	next = end
+	err = c.numbered(number).whiteouts.each(off/whiteoutSpan, func(page int64, p *whiteoutsOf) error {
+		p.bits.runs(func(first, last int64) {
+			beg := max(page*whiteoutSpan+first*blockSize, off) / piece * piece
+			stop := min((min(page*whiteoutSpan+last*blockSize, next)+piece-1)/piece*piece, c.vm.Size)
+			switch n := len(out); {
+			case beg >= stop || page*whiteoutSpan+last*blockSize <= off:
+			case n > 0 && out[n-1][1] >= beg:
+				out[n-1][1] = max(out[n-1][1], stop)
+			case n == most:
+				next = min(next, beg)
+			default:
+				out = append(out, [2]int64{beg, stop})
+			}
+		})
+		if (page+1)*whiteoutSpan >= next {
+			return errStop
+		}
+		return nil
+	})
+	if errors.Is(err, errStop) {
+		err = nil
+	}
+	return out, next, err
+}
+
+// errStop ends a walk through pages early.
+var errStop = errors.New("stop")
+
+// HasWhiteouts reports whether a layer has a whiteout file, with anything in it or not.
+func (c *Files) HasWhiteouts(file string) bool {
+	return c.disks[file] != nil && c.disks[file].whiteouts != ""
+}

@@ -1,0 +1,321 @@
+package chain
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math/bits"
+
+	"ankole.storage/disk"
+)
+
+// Whiteouts. A block that the head does not hold, and a layer below it does, can be discarded without writing zeroes: a whiteout of
+// the head hides what is below. It is a bit in a file beside the head's image, which becomes the snapshot's with it.
+//
+// The file consists of pages, each with the bits of 64 MiB of the volume, in two slots that are written by turns: between two
+// syncs always the same one, so that a torn write leaves the page as it was when it was last durable. A page takes space from
+// the first bit in it on, for both slots at once: afterwards writing it needs none. docs/format-replica.md has the bytes.
+
+// Geometry of a whiteout file.
+const (
+	// whiteoutBlocks is how many blocks a page covers.
+	whiteoutBlocks = 16384
+	whiteoutSpan   = whiteoutBlocks * blockSize
+	// whiteoutSlot is the unit of writing, what direct I/O can write on any device.
+	whiteoutSlot = 4096
+	whiteoutPage = 2 * whiteoutSlot
+	// whiteoutRead is how many pages are read at once.
+	whiteoutRead = 64
+
+	whiteoutMagic   = "ANKWHITE"
+	whiteoutVersion = 1
+	// Offsets in a slot; its last bytes are its seal.
+	whiteoutVersionAt  = 8
+	whiteoutNumberAt   = 12
+	whiteoutSequenceAt = 16
+	whiteoutKeyAt      = 24
+	whiteoutFileAt     = 40
+	whiteoutBitsAt     = 64
+)
+
+// whiteoutID binds a page to its file, and the file to the directory: key is volume.meta's AnkoleWhiteouts, which an engine that
+// does not know it drops; file the one in the layer's .meta.
+type whiteoutID struct {
+	key  Stamp
+	file uint64
+}
+
+// whiteoutBits has a bit for every block of a page.
+type whiteoutBits [whiteoutBlocks / 64]uint64
+
+func (b *whiteoutBits) has(block int64) bool { return b[block/64]>>(block%64)&1 != 0 }
+
+// set changes the bits [first, last) and reports whether one of them was another one before.
+func (b *whiteoutBits) set(first, last int64, on bool) (changed bool) {
+	for first < last {
+		w := first / 64
+		end := min(last, (w+1)*64)
+		mask := (^uint64(0) >> (64 - (end - first))) << (first % 64)
+		old := b[w]
+		if on {
+			b[w] |= mask
+		} else {
+			b[w] &^= mask
+		}
+		changed = changed || b[w] != old
+		first = end
+	}
+	return changed
+}
+
+func (b *whiteoutBits) empty() bool { return *b == whiteoutBits{} }
+
+// runs calls fn for every run of set bits.
+func (b *whiteoutBits) runs(fn func(first, last int64)) {
+	for at := int64(0); at < whiteoutBlocks; {
+		word := b[at/64] >> (at % 64)
+		if word == 0 {
+			at = (at/64 + 1) * 64
+			continue
+		}
+		first := at + int64(bits.TrailingZeros64(word))
+		for at = first; at < whiteoutBlocks; {
+			n := int64(bits.TrailingZeros64(^(b[at/64] >> (at % 64))))
+			if n = min(n, 64-at%64); n == 0 {
+				break
+			}
+			at += n
+		}
+		fn(first, at)
+	}
+}
+
+// encodeWhiteouts renders a slot of a page.
+func encodeWhiteouts(id whiteoutID, number int64, seq uint64, b *whiteoutBits) []byte {
+	p := make([]byte, whiteoutSlot)
+	copy(p, whiteoutMagic)
+	binary.LittleEndian.PutUint32(p[whiteoutVersionAt:], whiteoutVersion)
+	binary.LittleEndian.PutUint32(p[whiteoutNumberAt:], uint32(number))
+	binary.LittleEndian.PutUint64(p[whiteoutSequenceAt:], seq)
+	copy(p[whiteoutKeyAt:], id.key[:])
+	binary.LittleEndian.PutUint64(p[whiteoutFileAt:], id.file)
+	for i, w := range b {
+		binary.LittleEndian.PutUint64(p[whiteoutBitsAt+8*i:], w)
+	}
+	seal(p, uint64(number))
+	return p
+}
+
+// decodeWhiteouts returns the sequence number and the bits of a slot; ok is false for anything that was not written whole to
+// this slot of this page of this file.
+func decodeWhiteouts(id whiteoutID, number int64, slot uint64, p []byte) (seq uint64, b whiteoutBits, ok bool) {
+	seq = binary.LittleEndian.Uint64(p[whiteoutSequenceAt:])
+	if string(p[:len(whiteoutMagic)]) != whiteoutMagic || !sealed(p, uint64(number)) || seq%2 != slot ||
+		binary.LittleEndian.Uint32(p[whiteoutVersionAt:]) != whiteoutVersion ||
+		binary.LittleEndian.Uint32(p[whiteoutNumberAt:]) != uint32(number) ||
+		Stamp(p[whiteoutKeyAt:whiteoutFileAt]) != id.key || binary.LittleEndian.Uint64(p[whiteoutFileAt:]) != id.file {
+		return 0, b, false
+	}
+	for i := range b {
+		b[i] = binary.LittleEndian.Uint64(p[whiteoutBitsAt+8*i:])
+	}
+	return seq, b, true
+}
+
+// whiteoutsOf is a page as its two slots say.
+type whiteoutsOf struct {
+	bits whiteoutBits
+	// seq is the sequence number of the newest whole slot, 0 for a page that was never written.
+	seq uint64
+	// damaged: both slots were written and neither is whole, which no crash leaves. What the page hid is not known.
+	damaged bool
+}
+
+// newestWhiteouts judges the two slots of a page.
+func newestWhiteouts(id whiteoutID, number int64, p []byte) (w whiteoutsOf) {
+	broken := 0
+	for slot := range uint64(2) {
+		s := p[slot*whiteoutSlot:][:whiteoutSlot]
+		seq, b, ok := decodeWhiteouts(id, number, slot, s)
+		switch {
+		case ok && seq >= w.seq:
+			w.seq, w.bits = seq, b
+		case !ok && !isZero(s):
+			broken++
+		}
+	}
+	w.damaged = broken == 2
+	return w
+}
+
+func isZero(p []byte) bool {
+	for _, b := range p {
+		if b != 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// whiteoutFile is the open whiteout file of a layer. Reading it may run anywhere; edit and sync are its owner's, one at a time.
+type whiteoutFile struct {
+	file disk.File
+	id   whiteoutID
+	// unsynced are pages that were written since the last sync, and the bits they have.
+	unsynced map[int64]*whiteoutsOf
+}
+
+func (w *whiteoutFile) close() error {
+	if w == nil {
+		return nil
+	}
+	return w.file.Close()
+}
+
+// load reads one page. One that cannot be read is damaged.
+func (w *whiteoutFile) load(number int64) (whiteoutsOf, error) {
+	p := make([]byte, whiteoutPage)
+	err := readFull(w.file, p, number*whiteoutPage)
+	if errors.Is(err, disk.ErrIO) {
+		return whiteoutsOf{damaged: true}, nil
+	}
+	if err != nil {
+		return whiteoutsOf{}, err
+	}
+	return newestWhiteouts(w.id, number, p), nil
+}
+
+// each calls fn for every page that takes space, from the given one on, in order. A nil file has none.
+func (w *whiteoutFile) each(from int64, fn func(number int64, p *whiteoutsOf) error) error {
+	if w == nil {
+		return nil
+	}
+	next := from // the first page that was not looked at
+	for more := true; more; {
+		extents, m, err := w.file.Extents(next*whiteoutPage, nil)
+		if err != nil {
+			return err
+		}
+		for _, e := range extents {
+			last := (e.Off + e.Len + whiteoutPage - 1) / whiteoutPage
+			for next = max(next, e.Off/whiteoutPage); next < last; {
+				n := min(last-next, whiteoutRead)
+				if err := w.eachOf(next, n, fn); err != nil {
+					return err
+				}
+				next += n
+			}
+		}
+		more = m && len(extents) > 0
+	}
+	return nil
+}
+
+// eachOf calls fn for n pages from first on.
+func (w *whiteoutFile) eachOf(first, n int64, fn func(number int64, p *whiteoutsOf) error) error {
+	data := make([]byte, n*whiteoutPage)
+	err := readFull(w.file, data, first*whiteoutPage)
+	if err != nil && !errors.Is(err, disk.ErrIO) {
+		return err
+	}
+	for i := range n {
+		p := whiteoutsOf{}
+		if err != nil { // some of them: which ones shows when each is read by itself
+			var one error
+			if p, one = w.load(first + i); one != nil {
+				return one
+			}
+		} else {
+			p = newestWhiteouts(w.id, first+i, data[i*whiteoutPage:][:whiteoutPage])
+		}
+		if err := fn(first+i, &p); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// damaged tells whether what a byte's page says is not known.
+func (w *whiteoutFile) damaged(off int64) (bool, error) {
+	if w == nil {
+		return false, nil
+	}
+	p, err := w.load(off / whiteoutSpan)
+	return p.damaged, err
+}
+
+// blocks calls fn for those of the blocks [first, last) that have a whiteout.
+func (w *whiteoutFile) blocks(first, last int64, fn func(block int64)) error {
+	for w != nil && first < last {
+		number := first / whiteoutBlocks
+		end := min(last, (number+1)*whiteoutBlocks)
+		p, err := w.load(number)
+		if err != nil {
+			return err
+		}
+		for b := first; b < end; b++ {
+			if p.bits.has(b % whiteoutBlocks) {
+				fn(b)
+			}
+		}
+		first = end
+	}
+	return nil
+}
+
+// reserve gives a page its space. Nothing of it is durable; a page that a crash takes again was never written.
+func (w *whiteoutFile) reserve(number int64) error {
+	_, err := w.file.WriteAt(make([]byte, whiteoutPage), number*whiteoutPage)
+	return err
+}
+
+// write writes the page's newest bits to the slot that is not durable.
+func (w *whiteoutFile) write(number int64, seq uint64, b *whiteoutBits) error {
+	_, err := w.file.WriteAt(encodeWhiteouts(w.id, number, seq, b), number*whiteoutPage+int64(seq%2)*whiteoutSlot)
+	return err
+}
+
+// edit changes the whiteouts of the blocks [first, last). Durable after sync.
+func (w *whiteoutFile) edit(first, last int64, on bool) error {
+	for first < last {
+		number := first / whiteoutBlocks
+		end := min(last, (number+1)*whiteoutBlocks)
+		p := w.unsynced[number]
+		if p == nil {
+			now, err := w.load(number)
+			if err != nil {
+				return err
+			}
+			if now.seq == 0 && (on || now.damaged) {
+				if err := w.reserve(number); err != nil {
+					return err
+				}
+			}
+			now.seq++
+			p = &now
+		}
+		if p.bits.set(first%whiteoutBlocks, (end-1)%whiteoutBlocks+1, on) {
+			if err := w.write(number, p.seq, &p.bits); err != nil {
+				return err
+			}
+			if w.unsynced == nil {
+				w.unsynced = map[int64]*whiteoutsOf{}
+			}
+			w.unsynced[number] = p
+		}
+		first = end
+	}
+	return nil
+}
+
+// sync makes what edit has done durable.
+func (w *whiteoutFile) sync() error {
+	if w == nil || len(w.unsynced) == 0 {
+		return nil
+	}
+	if err := w.file.Sync(); err != nil {
+		return fmt.Errorf("sync %s: %w", w.file.Path(), err)
+	}
+	clear(w.unsynced)
+	return nil
+}

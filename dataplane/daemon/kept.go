@@ -1,0 +1,187 @@
+package daemon
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+
+	"golang.org/x/sys/unix"
+
+	"ankole.storage/dataplane/engine"
+	"ankole.storage/dataplane/frontend/fuseloop/blockdev"
+	"ankole.storage/dataplane/quorum"
+	"ankole.storage/instancemanager/keeper"
+)
+
+// This file decides whether the block device of an engine that was killed goes on in this one; docs/frontends.md has the table. Its
+// users have seen what that engine acknowledged, have written what nobody has answered yet, and hold pages in memory that they think
+// are on the volume. All of that is true only as long as nobody else has served the volume, or put other content in its place.
+
+// keptState is what the instance manager keeps of a block device, as JSON beside the descriptors.
+type keptState struct {
+	blockdev.Kept
+	// VolumeUUID tells the volume from another one of the same name.
+	VolumeUUID string `json:"volumeUUID"`
+	// Epochs are those of engines that served the volume through this device or not at all, the newest last. An engine adds its own
+	// when it knows that it follows one of them, and before its first record is written anywhere: from then on the next engine
+	// may find that record, and finds its epoch here even if this engine is killed before it has the device.
+	Epochs []uint64 `json:"epochs"`
+}
+
+// maxKeptEpochs bounds the list. An engine follows the newest record there is; older epochs are needed only where engines have been
+// killed again and again before their records were on all replicas.
+const maxKeptEpochs = 16
+
+func (k *keptState) encode() json.RawMessage {
+	p, err := json.Marshal(k)
+	if err != nil {
+		panic(err) // numbers and a name can be encoded
+	}
+	return p
+}
+
+// add notes an epoch.
+func (k *keptState) add(epoch uint64) {
+	k.Epochs = append(k.Epochs, epoch)
+	k.Epochs = k.Epochs[max(0, len(k.Epochs)-maxKeptEpochs):]
+}
+
+// continuedBy tells why the device cannot go on in an engine of the volume that follows the given epoch, nil if it can.
+func (k *keptState) continuedBy(volumeUUID string, follows uint64) error {
+	switch {
+	case k.VolumeUUID == "" || len(k.Epochs) == 0:
+		return errors.New("it was kept by a program that did not say of which volume and epoch it is")
+	case k.VolumeUUID != volumeUUID:
+		return fmt.Errorf("it is of another volume of this name, %s", k.VolumeUUID)
+	case follows == 0:
+		return errors.New("this engine does not know whose acknowledgements it follows")
+	case !slices.Contains(k.Epochs, follows):
+		return fmt.Errorf("it was served last under epoch %s, and another engine has served the volume since, under epoch %s",
+			quorum.EpochText(k.Epochs[len(k.Epochs)-1]), quorum.EpochText(follows))
+	}
+	return nil
+}
+
+// keptDevice is a block device that the instance manager has kept, and that belongs to this process now.
+type keptDevice struct {
+	held  *keeper.Held
+	state keptState
+	fds   []int
+}
+
+// drop ends the device: with the last descriptor its I/O fails.
+func (k *keptDevice) drop() error {
+	err := k.held.Drop()
+	closeAll(k.fds)
+	return err
+}
+
+// follow implements engine.Config.Follow.
+func (l *life) follow(follows, epoch uint64) (continues bool) {
+	l.follows = follows
+	switch {
+	case l.goesOn:
+		if l.left != nil {
+			l.p.noteEpoch(l.left, follows, epoch)
+		}
+		return true
+	case l.p.cfg.Keeper == "":
+		return false
+	}
+	return l.p.takeKept(follows, epoch)
+}
+
+// takeKept takes over the device of an engine that was killed, if it can go on here, and ends it if it cannot.
+func (p *engineProcess) takeKept(follows, epoch uint64) (taken bool) {
+	held, state, fds, err := keeper.Take(p.cfg.Keeper, p.cfg.VolumeName, p.cfg.Instance)
+	if errors.Is(err, keeper.ErrNone) {
+		return false
+	}
+	if err != nil {
+		p.cfg.Log.Warn("the instance manager does not say whether a device is kept", "error", err)
+		return false
+	}
+	k := &keptDevice{held: held, fds: fds}
+	if err = json.Unmarshal(state, &k.state); err == nil {
+		err = k.state.continuedBy(p.cfg.VolumeUUID, follows)
+	}
+	if err == nil && p.cfg.Frontend != FrontendBlockdev {
+		err = errors.New("the volume is attached without a frontend")
+	}
+	if err == nil {
+		k.state.add(epoch)
+		err = held.Keep(k.state.encode(), fds...)
+	}
+	if err != nil {
+		p.cfg.Log.Warn("kept block device ends, whoever has it open gets errors", "reason", errors.Join(err, k.drop()))
+		return false
+	}
+	p.mu.Lock()
+	p.kept = k
+	p.mu.Unlock()
+	return true
+}
+
+func (p *engineProcess) takeOutKept() *keptDevice {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	k := p.kept
+	p.kept = nil
+	return k
+}
+
+// dropKept ends a device that was taken over and does not go on after all, before the volume is used in another way.
+func (p *engineProcess) dropKept(why string) {
+	k := p.takeOutKept()
+	if k == nil {
+		return
+	}
+	p.cfg.Log.Warn("kept block device ends, whoever has it open gets errors", "reason", why, "error", k.drop())
+	if l := p.current(); l != nil {
+		l.loop.Post(engine.Discontinue{})
+	}
+}
+
+// adoptKept goes on with the device that was taken over, nil if there is none or it is not what it was.
+func (p *engineProcess) adoptKept(ctx context.Context, cfg blockdev.Config) *fuseDevice {
+	k := p.takeOutKept()
+	if k == nil {
+		return nil
+	}
+	dev := &fuseDevice{held: k.held, epochs: k.state.Epochs}
+	err := dev.adopt(ctx, p, cfg, k)
+	if err != nil {
+		p.cfg.Log.Warn("kept block device cannot be taken over, making a new one", "error", errors.Join(err, k.held.Drop()))
+		return nil
+	}
+	p.cfg.Log.Info("block device of an engine that was killed is taken over", "device", dev.Path(), "journal", dev.journal != nil)
+	return dev
+}
+
+// adopt makes the device of what was kept. The descriptors are its own, or closed.
+func (d *fuseDevice) adopt(ctx context.Context, p *engineProcess, cfg blockdev.Config, k *keptDevice) (err error) {
+	if d.journal, err = p.inheritJournal(k.fds[1:]); d.journal == nil {
+		closeAll(k.fds[1:])
+	}
+	if err != nil {
+		return errors.Join(err, unix.Close(k.fds[0]))
+	}
+	if d.Device, err = blockdev.Adopt(ctx, cfg, k.state.Kept, k.fds[0]); err != nil {
+		if d.journal != nil {
+			err = errors.Join(err, d.journal.Discard())
+		}
+		return err
+	}
+	if d.journal != nil {
+		p.front.journal = d.journal
+	}
+	return nil
+}
+
+// epoch is this engine's.
+func (p *engineProcess) epoch() uint64 {
+	v, _ := p.state.get()
+	return v.engine.Epoch
+}

@@ -1,0 +1,95 @@
+package engine
+
+import (
+	"crypto/md5"
+	"math/rand/v2"
+	"testing"
+
+	"ankole.storage/block"
+	"ankole.storage/dataplane/frontend"
+	"ankole.storage/dataplane/wire"
+)
+
+// modelLayer is a piece of a layer: what each block holds, 0 for nothing, and whether it hides what is below.
+type modelLayer struct {
+	held  [256]byte
+	hides [256]bool
+}
+
+func (m *modelLayer) sums(n int, told bool) []byte {
+	p := make([]byte, wire.LayerSumsSize, wire.LayerWhiteoutsSize)
+	for i := range n {
+		if m.held[i] != 0 {
+			p[i/8] |= 1 << (i % 8)
+		}
+	}
+	const blocks = wire.SumChunk / block.Size
+	for i := 0; i < n; i += blocks {
+		sum := md5.Sum(m.held[i:min(i+blocks, n)])
+		copy(p[wire.SumBlocks+i/blocks*wire.SumSize:], sum[:])
+	}
+	if !told {
+		return p
+	}
+	p = p[:wire.LayerWhiteoutsSize]
+	for i := range n {
+		if m.hides[i] {
+			p[wire.LayerSumsSize+i/8] |= 1 << (i % 8)
+		}
+	}
+	return p
+}
+
+// Whatever the two layers held and hid, the changes leave the target holding what the source holds and hiding what the source hides where it
+// holds nothing; a source that is too old to say what it hides, hides nothing.
+func TestCompareLayers(t *testing.T) {
+	for seed := range uint64(500) {
+		r := rand.New(rand.NewPCG(seed, 1))
+		n := 1 + r.IntN(256)
+		var source, target modelLayer
+		for i := range n {
+			source.held[i], target.held[i] = byte(max(0, r.IntN(4)-1)), byte(max(0, r.IntN(4)-1))
+			source.hides[i], target.hides[i] = r.IntN(3) == 0, r.IntN(3) == 0
+			if r.IntN(4) > 0 {
+				target.held[i], target.hides[i] = source.held[i], source.hides[i]
+			}
+		}
+		told := seed%5 > 0
+		if !told {
+			source.hides = [256]bool{}
+		}
+		const off = 7 << 20
+		d := compareLayers(off, int64(n)*block.Size, source.sums(n, told), target.sums(n, true))
+		each := func(ranges [][2]int64, f func(i int64)) {
+			for _, x := range ranges {
+				for b := (x[0] - off) / block.Size; b < (x[1]-off)/block.Size; b++ {
+					f(b)
+				}
+			}
+		}
+		each(d.holes, func(i int64) { target.held[i], target.hides[i] = 0, false })
+		each(d.hidden, func(i int64) { target.held[i], target.hides[i] = 0, true })
+		each(d.copies, func(i int64) { target.held[i] = source.held[i] })
+		for i := range n {
+			if target.held[i] != source.held[i] || source.held[i] == 0 && target.hides[i] != source.hides[i] {
+				t.Fatalf("seed %d, block %d: holds %d and hides %v, want %d and %v", seed, i, target.held[i], target.hides[i], source.held[i], source.hides[i])
+			}
+		}
+	}
+}
+
+// A request for zeroes that may give space back is a discard of whole blocks, and zeroes at its edges; another one is not.
+func TestZeroesThatMayGiveSpaceBack(t *testing.T) {
+	for unmap, want := range map[bool]wire.Type{true: wire.Discard, false: wire.WriteZeroes} {
+		e := &Engine{frozen: 1} // writes are parked
+		e.serving = true
+		e.begin(&frontend.Request{Kind: block.WriteZeroes, Off: 512, Len: 16384, Unmap: unmap})
+		kinds := map[wire.Type]int64{}
+		for _, t := range e.backlog {
+			kinds[t.kind] += t.n
+		}
+		if kinds[want] != 12288 || kinds[wire.Write] != 4096 || len(kinds) != 2 {
+			t.Errorf("may give space back %v: %v", unmap, kinds)
+		}
+	}
+}

@@ -1,0 +1,64 @@
+package engine
+
+import (
+	"fmt"
+
+	"ankole.storage/block"
+)
+
+// A sector that a disk cannot read any more is usually well again when it is written: the disk puts it elsewhere. So a read
+// that fails with an i/o error on one replica is answered by another one, and the range is then written to the first with
+// what the other has. That makes no difference to anybody who reads, so it needs neither marks nor a rebuild. What lies in a
+// snapshot stays unreadable there, hidden below the head, until a scrub.
+
+// maxSectorRepairs bounds how many ranges of one replica are written again before it is dropped after all: a disk that goes on
+// failing is better replaced.
+const maxSectorRepairs = 64
+
+// mayRepairSector tells whether the links in bad are kept although they failed to read.
+func (e *Engine) mayRepairSector(t *task, bad uint32) bool {
+	if t.code != block.IOError || bad == 0 || e.count(RW) < 2 || e.dirty.torn(t.off) {
+		// In a region in which a write has failed, another replica may have another content.
+		return false
+	}
+	for _, l := range e.links {
+		if l != nil && bad&l.bit() != 0 && l.sectorRepairs >= maxSectorRepairs {
+			return false
+		}
+	}
+	return true
+}
+
+// repairSector writes the whole blocks around a range to the links in mask with what another replica has.
+func (e *Engine) repairSector(mask uint32, off, n int64) {
+	beg, end := widen(off, n)
+	e.ranges.lock(beg, end-beg, true, func() {
+		mask &= e.mask(RW)
+		source := e.mask(RW) &^ mask
+		if mask == 0 || source == 0 || e.frozen > 0 || e.dirty.torn(beg) {
+			// Not now. The next read of the range will ask again; if it was torn meanwhile, the repair of the region does it.
+			e.ranges.unlock(beg, end-beg, true)
+			return
+		}
+		e.writes++ // whoever wants no write in flight waits for this one
+		e.transfer(&transfer{off: beg, n: end - beg, from: e.linkOf(source),
+			to: func() uint32 { return mask & e.mask(RW) },
+			done: func(r transferred) {
+				e.sectorRepaired(beg, end-beg, r)
+				e.ranges.unlock(beg, end-beg, true)
+				e.writes--
+				e.quiet()
+			}})
+	})
+}
+
+func (e *Engine) sectorRepaired(off, n int64, r transferred) {
+	for _, l := range e.links {
+		if l == nil || r.ok&l.bit() == 0 {
+			continue
+		}
+		l.sectorRepairs++
+		e.event("rewritten", l.addr, fmt.Sprintf("[%d,+%d) could not be read from its disk", off, n))
+	}
+	e.dropEach(r.failed(), "its disk could neither read nor write: "+r.write.String())
+}

@@ -1,0 +1,75 @@
+package engine
+
+import (
+	"slices"
+	"time"
+
+	"ankole.storage/clock"
+)
+
+// While a record that replaces members waits to be agreed everything is held. If the witness is away, a replaced member that can be
+// reached again makes the majority: it stores the record, and hangs up. It missed writes, so it takes part in nothing else and comes
+// back through a rebuild, as it would have done if the witness had agreed. The engine looks for it itself: the witness is away where
+// the control plane is.
+
+// voteRetry is how often a replaced member is looked for. It bounds what a connection costs that broke for a moment; the witness,
+// which is asked at the same time, answers sooner if it is there.
+const voteRetry = time.Second
+
+// votesMore connects to replaced members. It is called at the end of every step.
+func (e *Engine) votesMore() {
+	voters := e.quorum.Voters()
+	switch {
+	case e.fatal != "" || e.stopped || e.leaving != nil || len(voters) == 0: // a replica that is released must not be taken again
+		e.voteAt = clock.Never
+		return
+	case e.voteAt == clock.Never:
+		e.voteAt = e.now.Add(voteRetry)
+	}
+	if e.now < e.voteAt {
+		return
+	}
+	e.voteAt = e.now.Add(voteRetry)
+	for _, l := range e.links {
+		if l != nil && l.mode == ERR && l.phase == sessionClosed && l.conn == nil && slices.Contains(voters, l.member) {
+			l.voting = true
+			l.contact()
+		}
+	}
+}
+
+// voterAt looks for a replaced member at an address where it was not known before. The link is forgotten once it is closed.
+func (e *Engine) voterAt(addr string) {
+	if e.leaving != nil || len(e.quorum.Voters()) == 0 || e.freePlace(nil) < 0 {
+		return
+	}
+	l := e.newLink(addr)
+	l.mode, l.err, l.voting, l.removed = ERR, e.why(), true, true
+	l.contact()
+}
+
+// vote lets a replica that was reached store the record, if its own one counts and this one still waits.
+func (l *link) vote() {
+	e := l.e
+	if a := l.answer(&l.said); !a.Record.Valid() || a.Rebuilding || !slices.Contains(e.quorum.Voters(), l.member) {
+		l.endVote()
+		return
+	}
+	l.keep()
+	e.quorum.Reached(l.member)
+}
+
+// voted ends the sessions of those that were asked.
+func (e *Engine) voted() {
+	for _, l := range e.links {
+		if l != nil && l.voting {
+			l.endVote()
+		}
+	}
+}
+
+// endVote ends a voter's session. It is no failure.
+func (l *link) endVote() {
+	l.voting = false
+	l.hangUp()
+}

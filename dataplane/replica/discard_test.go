@@ -1,0 +1,187 @@
+package replica_test
+
+import (
+	"bytes"
+	"math/rand/v2"
+	"testing"
+
+	"ankole.storage/block"
+	"ankole.storage/dataplane/wire"
+)
+
+// trimmed is a replica with a snapshot below blocks of its head, and a session.
+func trimmed(t *testing.T, seed uint64) (*rig, *peer) {
+	g := newSeededRig(t, seed)
+	e := g.engine(1, "e")
+	e.mustAsk(wire.Header{Type: wire.Write, Len: 1 << 20}, filled(1, 1<<20))
+	e.mustControl(wire.ControlRequest{Snapshot: &wire.SnapshotRequest{Name: "a", UserCreated: true}})
+	e.mustAsk(wire.Header{Type: wire.Write, Len: 512 << 10}, filled(2, 512<<10))
+	e.mustAsk(wire.Header{Type: wire.Flush}, nil)
+	return g, e
+}
+
+// Discards beside each other and beside flushes: what was answered outlives the process, what was flushed the power, and nobody
+// ever sees what was in a block before its last content.
+func TestDiscards(t *testing.T) {
+	for seed := range uint64(40) {
+		rnd := rand.New(rand.NewPCG(seed, 3))
+		g, e := trimmed(t, seed)
+		type discard struct {
+			at      int64
+			a       *answer
+			flushed bool
+		}
+		var all []*discard
+		var flush *answer
+		var before int
+		for _, at := range rnd.Perm(256)[:64] {
+			off := int64(at) * block.Size
+			all = append(all, &discard{at: off, a: e.request(wire.Header{Type: wire.Discard, Off: off, Len: block.Size}, nil)})
+			if rnd.IntN(16) == 0 {
+				for _, d := range all[:before] {
+					d.flushed = d.flushed || flush.done
+				}
+				g.until("the answers before a flush", func() bool {
+					for _, d := range all {
+						if !d.a.done {
+							return false
+						}
+					}
+					return true
+				})
+				flush, before = e.request(wire.Header{Type: wire.Flush}, nil), len(all)
+			}
+		}
+		steps := rnd.IntN(40)
+		g.w.Until(patience, func() bool { steps--; return steps < 0 })
+		g.r.Kill()
+		answered := map[int64]bool{}
+		for i, d := range all {
+			if answered[d.at] = d.a.done && d.a.h.Code == block.OK; d.a.done && !answered[d.at] {
+				t.Fatalf("seed %d: %s", seed, d.a.h.Code)
+			}
+			d.flushed = d.flushed || i < before && flush.done
+		}
+		power := seed%2 == 0
+		if power {
+			g.r.Disk.Crash()
+		}
+		g.r.Start()
+		e = g.engine(2, "e2")
+		for i := range int64(256) {
+			off, was := i*block.Size, byte(2)
+			if i >= 128 {
+				was = 1
+			}
+			got := e.mustAsk(wire.Header{Type: wire.Read, Off: off, Len: block.Size}, nil)
+			asked, mustBe := false, false
+			for _, d := range all {
+				if d.at == off {
+					asked, mustBe = true, d.flushed || answered[off] && !power
+				}
+			}
+			switch {
+			case got[0] != got[block.Size-1] || got[0] != was && got[0] != 0, got[0] == 0 && !asked, got[0] != 0 && mustBe:
+				t.Fatalf("seed %d, power lost %v: the block at %d reads %d; it held %d, discarded %v, to stay so %v", seed, power, off, got[0], was, asked, mustBe)
+			}
+		}
+	}
+}
+
+// Whoever waits for room for whiteouts is answered when there is none, and everything else goes on.
+func TestDiscardWithoutRoom(t *testing.T) {
+	g, e := trimmed(t, 1)
+	fs := g.r.Disk.FS
+	fs.SetCapacity(fs.Used())
+	for range 2 {
+		first := e.request(wire.Header{Type: wire.Discard, Len: 1 << 20}, nil)
+		second := e.request(wire.Header{Type: wire.Discard, Off: 4096, Len: 4096}, nil)
+		read := e.request(wire.Header{Type: wire.Read, Len: 4096}, nil)
+		g.until("answers", func() bool { return first.done && second.done && read.done })
+		if first.h.Code != block.NoSpace || second.h.Code != block.NoSpace || read.h.Code != block.OK || read.payload[0] != 2 {
+			t.Fatal(first.h.Code, second.h.Code, read.h.Code)
+		}
+	}
+	fs.SetCapacity(fs.Used() + 65536)
+	e.mustAsk(wire.Header{Type: wire.Discard, Len: 1 << 20}, nil)
+	if got := e.mustAsk(wire.Header{Type: wire.Read, Len: 1 << 20}, nil); !bytes.Equal(got, make([]byte, 1<<20)) {
+		t.Fatal("a discarded range does not read zero")
+	}
+}
+
+// A rebuild finds out what a layer hides, and gives it to a target: in the head, below it, and anew.
+func TestRebuildSetsWhiteouts(t *testing.T) {
+	g, e := trimmed(t, 1)
+	e.mustAsk(wire.Header{Type: wire.Discard, Off: 65536, Len: 65536}, nil)
+	e.mustControl(wire.ControlRequest{Snapshot: &wire.SnapshotRequest{Name: "b", UserCreated: true}})
+	e.mustAsk(wire.Header{Type: wire.Discard, Off: 131072, Len: 65536}, nil)
+	d := e.mustControl(wire.ControlRequest{Describe: &wire.DescribeRequest{}})
+	for i, want := range []bool{false, true, true} {
+		if d.Chain.Layers[i].Whiteouts != want {
+			t.Fatalf("layer %d: %+v", i, d.Chain.Layers[i])
+		}
+		x := e.mustControl(wire.ControlRequest{Extents: &wire.ExtentsRequest{Layer: uint32(i)}}).Extents
+		if got := len(x.Hides) == 1 && x.Hides[0] == [2]int64{0, 1 << 20}; got != want || x.Next != -1 {
+			t.Fatalf("layer %d: %+v", i, x)
+		}
+	}
+	if b, h := e.hidden(1), e.hidden(2); len(b) != 16 || b[0] != 16 || len(h) != 16 || h[0] != 32 {
+		t.Fatal(b, h)
+	}
+
+	d.Chain.Layers[2].Size = volumeSize
+	e.mustControl(wire.ControlRequest{BeginRebuild: &wire.BeginRebuild{ChainDescription: *d.Chain}})
+	punch := func(layer uint32, at, blocks int64, flags uint8) {
+		e.mustAsk(wire.Header{Type: wire.LayerPunch, Layer: layer, Off: at * block.Size, Len: blocks * block.Size, Flags: flags}, nil)
+	}
+	punch(1, 0, 8, wire.Whiteout)   // "b" held these
+	punch(1, 16, 4, 0)              // and hid these
+	punch(2, 32, 4, 0)              // the head hid these
+	punch(2, 200, 8, wire.Whiteout) // and does not know of "a" there
+	e.mustAsk(wire.Header{Type: wire.LayerWrite, Layer: 0, Off: 4 * block.Size, Len: block.Size}, filled(9, block.Size))
+	e.mustAsk(wire.Header{Type: wire.LayerWrite, Layer: 1, Off: 24 * block.Size, Len: block.Size}, filled(8, block.Size))
+	want := bytes.Repeat([]byte{1}, 256)
+	for i := range 128 {
+		want[i] = 2
+	}
+	for i := range 8 {
+		want[i], want[200+i] = 0, 0
+	}
+	for i := range 12 {
+		want[20+i], want[36+i] = 0, 0
+	}
+	copy(want[16:], []byte{1, 1, 1, 1})
+	want[24] = 8
+	look := func(when string) {
+		t.Helper()
+		got := make([]byte, 256)
+		for i := range got {
+			got[i] = e.mustAsk(wire.Header{Type: wire.Read, Off: int64(i) * block.Size, Len: block.Size}, nil)[0]
+		}
+		if !bytes.Equal(got, want) {
+			t.Fatalf("%s:\n%v\nwant\n%v", when, got, want)
+		}
+	}
+	look("while it is rebuilt")
+	e.mustControl(wire.ControlRequest{FinishRebuild: &wire.FinishRebuild{}})
+	g.r.Kill()
+	g.r.Disk.Crash()
+	g.r.Start()
+	e = g.engine(2, "e2")
+	look("finished")
+}
+
+// hidden lists which of the first 256 blocks a layer says to hide.
+func (p *peer) hidden(layer uint32) (blocks []int) {
+	p.g.t.Helper()
+	sums := p.mustAsk(wire.Header{Type: wire.LayerHash, Layer: layer, Len: 1 << 20}, nil)
+	if len(sums) != wire.LayerWhiteoutsSize {
+		p.g.t.Fatalf("%d bytes", len(sums))
+	}
+	for i := range 256 {
+		if sums[wire.LayerSumsSize:][i/8]>>(i%8)&1 != 0 {
+			blocks = append(blocks, i)
+		}
+	}
+	return blocks
+}

@@ -1,0 +1,274 @@
+package replica
+
+import (
+	"errors"
+	"fmt"
+
+	"ankole.storage/dataplane/chain"
+	"ankole.storage/dataplane/wire"
+)
+
+// worker is what metadata operations work on: the files of the directory, and what is under way on them. Only metadata
+// operations touch it (metaOp.run), away from the loop's thread, one at a time. They have nothing of the loop's: what they
+// need to know of it they are given as values, and what they find out or change comes back as one. tidy's TestWorkers
+// refuses functions that reach for more.
+type worker struct {
+	directory Directory
+	recreate  func(old *chain.Files, side *chain.Sidecars, shape chain.Shape) (*chain.Chain, error)
+	member    string
+	uuid      chain.UUID
+
+	// files is nil in a standby.
+	files *chain.Files
+	// views are open for sessions, by session.run.
+	views map[uint64]*chain.ViewFiles
+	scrub scrubbing
+	purge purging
+	// changes are those of the operation that runs.
+	changes []chain.Change
+}
+
+// ledger has the sidecars, for operations that need them. A mark, for which writes wait, needs nothing else, so it does not wait
+// for a piece of a purge or of a checksum.
+type ledger struct {
+	// side is nil in a standby.
+	side *chain.Sidecars
+}
+
+// newWorker returns what there is to work on, and the loop's part of a directory that is open already, nil without one.
+func newWorker(cfg *Config, uuid chain.UUID) (*worker, *ledger, *opened) {
+	w := &worker{directory: cfg.Directory, recreate: cfg.Recreate, member: cfg.Member, uuid: uuid, views: map[uint64]*chain.ViewFiles{}}
+	l := &ledger{}
+	if cfg.Chain == nil {
+		return w, l, nil
+	}
+	return w, l, w.take(l, cfg.Chain)
+}
+
+// worked is what a metadata operation brings back to the loop.
+type worked struct {
+	value any
+	// unsettled is why the head's whiteouts could not be made durable: then nothing else was done.
+	unsettled error
+	// changes are for the loop's blocks.
+	changes []chain.Change
+	// unwritable: a sync has failed.
+	unwritable bool
+	// giveBack frees the space of files that were removed, nil if none was.
+	giveBack func() error
+}
+
+// perform carries out an operation on files, after the head's whiteouts are settled.
+func (w *worker) perform(settle *chain.WhiteoutWrite, run func(w *worker) any) worked {
+	w.changes = nil
+	if settle != nil {
+		if err := settle.Do(); err != nil {
+			return worked{unsettled: err}
+		}
+	}
+	res := worked{value: run(w)}
+	res.changes, w.changes = w.changes, nil
+	if w.files != nil {
+		res.unwritable, res.giveBack = !w.files.WriteAllowed(), w.files.Unlinked()
+	}
+	return res
+}
+
+// perform carries out an operation on sidecars.
+func (l *ledger) perform(note func(l *ledger) any) worked {
+	value := note(l)
+	return worked{value: value, unwritable: l.side != nil && l.side.Broken()}
+}
+
+// performBoth carries out an operation on files and sidecars.
+func performBoth(w *worker, l *ledger, settle *chain.WhiteoutWrite, both func(w *worker, l *ledger) any) worked {
+	res := w.perform(settle, func(w *worker) any { return both(w, l) })
+	res.unwritable = res.unwritable || l.side != nil && l.side.Broken()
+	return res
+}
+
+// change keeps what an operation has changed for the loop, and passes its error on.
+func (w *worker) change(ch chain.Change, err error) error {
+	if ch.Changes() {
+		w.changes = append(w.changes, ch)
+	}
+	return err
+}
+
+// held is what the sidecars of an open directory say.
+type held struct {
+	record    chain.Record
+	recorded  bool
+	dirty     []uint32
+	dirtyAll  bool
+	powerLost bool
+}
+
+func (l *ledger) held() held {
+	h := held{powerLost: l.side.PowerLost()}
+	h.record, h.recorded = l.side.Record()
+	h.dirty, h.dirtyAll = l.dirty()
+	return h
+}
+
+// opened is a directory that was opened: the files are the worker's already, the blocks are for the loop.
+type opened struct {
+	blocks *chain.Blocks
+	held   held
+}
+
+// take takes over an opened directory and returns the loop's part.
+func (w *worker) take(l *ledger, c *chain.Chain) *opened {
+	w.files, w.purge, l.side = c.Files, purging{}, c.Sidecars
+	return &opened{c.Blocks, l.held()}
+}
+
+// opening is what activating a session begins with: the directory is taken where it is not open.
+func (w *worker) opening(l *ledger) (*opened, error) {
+	if w.files != nil {
+		return nil, nil
+	}
+	c, err := w.directory.Acquire()
+	if err != nil {
+		return nil, err
+	}
+	return w.take(l, c), nil
+}
+
+// release closes the directory, whose map the next process may get.
+func (w *worker) release(l *ledger, m chain.Retired) error {
+	err := w.closeViews()
+	f, side := w.files, l.side
+	w.files, w.purge, l.side = nil, purging{}, nil
+	return errors.Join(err, w.directory.Release(f, side, m))
+}
+
+// reshape makes the directory a rebuild target of a shape, under a record that is void. o is nil beside an error if the
+// directory is as it was, and lost says that it cannot be opened any more.
+func (w *worker) reshape(l *ledger, rec *chain.Record, headBecomes string, shape *chain.Shape) (o *opened, lost bool, err error) {
+	if err := w.files.VoidForRebuild(l.side, *rec, headBecomes, w.fresh(shape)); err != nil {
+		return nil, false, err
+	}
+	failed := w.closeViews()
+	c, err := w.recreate(w.files, l.side, *shape)
+	if c == nil {
+		w.files, l.side = nil, nil
+		return nil, true, errors.Join(failed, err)
+	}
+	if now, ok := c.Record(); err == nil && (!ok || now.Promised != rec.Promised) {
+		// Everything was made anew: the promise has to be repeated.
+		if err = c.WriteRecord(*rec); err == nil {
+			err = c.WriteDirty([]chain.Region{})
+		}
+	}
+	if err == nil {
+		_, err = c.OpenBranches()
+	}
+	return w.take(l, c), false, errors.Join(failed, err)
+}
+
+// fresh names what a shape makes anew, and the branches, which are written to wherever they differ.
+func (w *worker) fresh(shape *chain.Shape) []string {
+	var names []string
+	kept := map[string]bool{shape.HeadBecomes: true}
+	for _, file := range w.files.Kept(shape.Layers) {
+		kept[file] = true
+	}
+	for _, l := range shape.Layers {
+		if !kept[l.File] {
+			names = append(names, snapshotName(l.File))
+		}
+	}
+	for _, l := range shape.Branches {
+		names = append(names, snapshotName(l.File))
+	}
+	if shape.NewHead || shape.HeadBecomes != "" {
+		names = append(names, chain.HeadName)
+	}
+	return names
+}
+
+// promise makes an epoch durable, while nothing is in flight.
+func (w *worker) promise(l *ledger, m *wire.HelloMessage) (res promiseResult) {
+	if res.opened, res.err = w.opening(l); res.err != nil {
+		return res
+	}
+	rec, ok := l.side.Record()
+	if !ok {
+		rec = chain.Record{VolumeUUID: w.uuid, Self: w.member}
+	}
+	switch {
+	case outbids(&rec, m):
+		// Another engine's promise was on its way to the disk when this one asked.
+		res.outbid = true
+	case m.Epoch != rec.Promised || rec.Engine != m.Engine:
+		rec.Promised, rec.Engine = m.Epoch, m.Engine
+		res.err = w.files.WriteRecord(l.side, rec)
+	}
+	res.held = l.held()
+	return res
+}
+
+// openView opens a snapshot for a session that has none open.
+func (w *worker) openView(id uint64, snapshot string) (*chain.Blocks, error) {
+	if w.files == nil {
+		return nil, errStandby
+	}
+	if w.views[id] != nil {
+		return nil, fmt.Errorf("%w: another snapshot is open here; close it first", chain.ErrInvalid) // it may be in use
+	}
+	v, blocks, err := w.files.OpenView(snapshot)
+	if err == nil {
+		w.views[id] = v
+	}
+	return blocks, err
+}
+
+// openReader opens and pins a snapshot.
+func (w *worker) openReader(id uint64, snapshot string) readerView {
+	blocks, err := w.openView(id, snapshot)
+	if err == nil {
+		w.views[id].Pin()
+	}
+	return readerView{view: blocks, err: err}
+}
+
+// closeView closes the view of a session, if it has one.
+func (w *worker) closeView(id uint64) error {
+	v := w.views[id]
+	if v == nil {
+		return nil
+	}
+	delete(w.views, id)
+	return v.Close()
+}
+
+// closeViews gives back everything that is open on the files. Nothing may be in flight.
+func (w *worker) closeViews() error {
+	err := w.scrub.close()
+	for id := range w.views {
+		err = errors.Join(err, w.closeView(id))
+	}
+	return err
+}
+
+// check tells whether a change would be refused.
+func (w *worker) check(m *wire.ControlRequest) error {
+	switch {
+	case m.Snapshot != nil:
+		return w.files.CheckSnapshot(m.Snapshot.Name)
+	case m.Revert != nil:
+		return w.files.CheckRevert(m.Revert.Name)
+	case m.Expand != nil:
+		return w.files.CheckExpand(m.Expand.Size)
+	}
+	return nil
+}
+
+// removeSnapshot marks a snapshot as removed.
+func (w *worker) removeSnapshot(name string) error {
+	if name == chain.HeadName {
+		return fmt.Errorf("%w: the head is no snapshot and cannot be removed", chain.ErrInvalid)
+	}
+	return w.files.MarkRemoved(name)
+}

@@ -1,0 +1,64 @@
+package keeper
+
+import (
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// TestKeeperOutlivesALackOfDescriptors: an engine that connects while the instance manager has no descriptor left is heard when it has one
+// again. The keeper does not end, which would end every engine and replica of the node.
+func TestKeeperOutlivesALackOfDescriptors(t *testing.T) {
+	l, err := Listen(filepath.Join(t.TempDir(), "k"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan struct{})
+	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	go func() { defer close(ended); NewServer(slog.New(slog.DiscardHandler), 0).Serve(t.Context(), l) }()
+	var was unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &was); err != nil {
+		t.Fatal(err)
+	}
+	none := unix.Rlimit{Cur: uint64(fd), Max: was.Max} // descriptors are numbered from below, and all up to this one are in use
+	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &none); err != nil {
+		t.Fatal(err)
+	}
+	connected := unix.Connect(fd, &unix.SockaddrUnix{Name: l.Addr().String()})
+	over := false
+	select {
+	case <-ended:
+		over = true
+	case <-time.After(50 * time.Millisecond): // the keeper tries meanwhile
+	}
+	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &was); err != nil {
+		t.Fatal(err)
+	}
+	if over || connected != nil {
+		t.Fatalf("the keeper has ended: %v; connect: %v", over, connected)
+	}
+	near := os.NewFile(uintptr(fd), "engine")
+	defer near.Close()
+	c, err := net.FileConn(near)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	if _, err := c.Write([]byte("nonsense\n")); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.SetReadDeadline(time.Now().Add(20 * time.Second)); err != nil {
+		t.Fatal(err)
+	}
+	if n, err := c.Read(make([]byte, 1)); n == 0 && os.IsTimeout(err) {
+		t.Error("nobody has heard the engine")
+	}
+}

@@ -1,0 +1,16 @@
+package proxy
+
+import "google.golang.org/grpc"
+
+// Conn is conn for tests.
+func (e *Engines) Conn(address string) (*grpc.ClientConn, func(), error) { return e.conn(address) }
+
+// SweepAt is sweepAt.
+const SweepAt = sweepAt
+
+// Kept is the number of connections.
+func (e *Engines) Kept() int {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return len(e.conns)
+}
