@@ -1,9 +1,11 @@
-// Command bench measures volumes against the raw disk, side by side in one run, and prints a Markdown table with ratios.
+// Command bench measures volumes against the raw disk, side by side in one run, and prints a
+// Markdown table with ratios.
 //
-// "Raw" is fio with io_uring (libaio where that is not allowed), direct, on a file of the same file system. Volumes are
-// real engine and replica processes on loopback with a witness in memory (package rig), reached by the lean NBD client:
-// one with one replica and one with three. Every pattern is measured on all three within the same seconds, on files and
-// volumes that were written in full before. Replicas share one disk here, so the fair limit of a write with three replicas is
+// "Raw" is fio with io_uring (libaio where that is not allowed), direct, on a file of the same file
+// system. Volumes are real engine and replica processes on loopback with a witness in memory
+// (package rig), reached by the lean NBD client: one with one replica and one with three. Every
+// pattern is measured on all three within the same seconds, on files and volumes that were written
+// in full before. Replicas share one disk here, so the fair limit of a write with three replicas is
 // a third of raw, and its ratio is of that.
 //
 // Nothing is asserted: figures depend on the machine and on what else it does.
@@ -127,7 +129,8 @@ func run(ctx context.Context, cfg config) (err error) {
 	return report.print(cfg)
 }
 
-// stand plays the test for package rig, which starts the processes: what would fail a test ends the run.
+// stand plays the test for package rig, which starts the processes: what would fail a test ends the
+// run.
 type stand struct {
 	testing.TB
 	cleanups []func()

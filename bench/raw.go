@@ -54,7 +54,8 @@ type output struct {
 }
 
 func (r *raw) fio(ctx context.Context, args ...string) (*output, error) {
-	args = append([]string{"--name=raw", "--filename=" + r.file, "--ioengine=" + r.engine, "--direct=1", "--size=" + strconv.FormatInt(r.cfg.size, 10),
+	args = append([]string{"--name=raw", "--filename=" + r.file, "--ioengine=" + r.engine, "--direct=1",
+		"--size=" + strconv.FormatInt(r.cfg.size, 10),
 		"--output-format=json", "--randrepeat=0", "--norandommap", "--group_reporting"}, args...)
 	c := exec.CommandContext(ctx, "fio", args...)
 	c.Stderr = os.Stderr
@@ -70,8 +71,10 @@ func (r *raw) fio(ctx context.Context, args ...string) (*output, error) {
 }
 
 func (r *raw) measure(ctx context.Context, p pattern) (result, error) {
-	rw := map[[2]bool]string{{true, false}: "randread", {true, true}: "read", {false, false}: "randwrite", {false, true}: "write"}[[2]bool{p.read, p.sequential}]
-	args := []string{"--rw=" + rw, "--bs=" + strconv.Itoa(p.blockSize), "--iodepth=" + strconv.Itoa(p.depth), "--time_based",
+	rw := map[[2]bool]string{{true, false}: "randread", {true, true}: "read", {false, false}: "randwrite",
+		{false, true}: "write"}[[2]bool{p.read, p.sequential}]
+	args := []string{"--rw=" + rw, "--bs=" + strconv.Itoa(p.blockSize), "--iodepth=" + strconv.Itoa(p.depth),
+		"--time_based",
 		fmt.Sprintf("--runtime=%dms", r.cfg.each.Milliseconds())}
 	if p.flush {
 		args = append(args, "--fdatasync=1")

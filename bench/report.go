@@ -49,7 +49,8 @@ func (r *report) measure(ctx context.Context, cfg config, p pattern, raw *raw, v
 		}
 		row = append(row, p.text(res), p.compare(base, res, v.replicas))
 		if p.cpu {
-			r.cpu = append(r.cpu, fmt.Sprintf("| processor time per request, %s, %s | %.0f µs |", p.name, v, float64(res.cpu)/1e3))
+			r.cpu = append(r.cpu, fmt.Sprintf("| processor time per request, %s, %s | %.0f µs |", p.name, v,
+				float64(res.cpu)/1e3))
 		}
 	}
 	line := "| " + strings.Join(row, " | ") + " |"
@@ -58,7 +59,8 @@ func (r *report) measure(ctx context.Context, cfg config, p pattern, raw *raw, v
 	return nil
 }
 
-// memory notes what the processes take. It is a note and no result: a process that cannot be looked at is said so.
+// memory notes what the processes take. It is a note and no result: a process that cannot be looked
+// at is said so.
 func (r *report) memory(when string, volumes ...*volume) {
 	for _, v := range volumes {
 		var sizes []string
@@ -74,7 +76,8 @@ func (r *report) memory(when string, volumes ...*volume) {
 			}
 			sizes = append(sizes, fmt.Sprintf("%s %.1f MB", name, float64(n)/1e6))
 		}
-		r.notes = append(r.notes, fmt.Sprintf("| memory (PSS) of idle processes, %s, %s | %s |", v, when, strings.Join(sizes, ", ")))
+		r.notes = append(r.notes, fmt.Sprintf("| memory (PSS) of idle processes, %s, %s | %s |", v, when,
+			strings.Join(sizes, ", ")))
 	}
 }
 
@@ -84,7 +87,8 @@ func (r *report) rebuild(v *volume, size int64) {
 	began := time.Now()
 	v.Rebuild(added)
 	took := time.Since(began)
-	line := fmt.Sprintf("| rebuild of %d MiB, idle volume | %.2f s, %.0f MB/s |", size/mib, took.Seconds(), float64(size)/1e6/took.Seconds())
+	line := fmt.Sprintf("| rebuild of %d MiB, idle volume | %.2f s, %.0f MB/s |", size/mib, took.Seconds(),
+		float64(size)/1e6/took.Seconds())
 	say("%s", line)
 	r.notes = append(r.notes, line)
 }
@@ -93,9 +97,12 @@ func (r *report) rebuild(v *volume, size int64) {
 func (r *report) print(cfg config) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, "Measured %s, version %s (%.12s), %d CPUs, %s/%s, Linux %s, load average %s before and %s after.\n",
-		r.began.Format(time.RFC3339), version.Version, version.GitCommit, runtime.NumCPU(), runtime.GOOS, runtime.GOARCH, kernel(), r.load, loadAverage())
-	fmt.Fprintf(&b, "%d MiB written in full, %s per measurement, raw by fio with %s.\n\n", cfg.size/mib, cfg.each, r.engine)
-	fmt.Fprintf(&b, "| pattern | raw | 1 replica | against raw | 3 replicas | against raw (writes: raw/3) |\n| --- | --- | --- | --- | --- | --- |\n%s\n\n",
+		r.began.Format(time.RFC3339), version.Version, version.GitCommit, runtime.NumCPU(), runtime.GOOS,
+		runtime.GOARCH, kernel(), r.load, loadAverage())
+	fmt.Fprintf(&b, "%d MiB written in full, %s per measurement, raw by fio with %s.\n\n", cfg.size/mib, cfg.each,
+		r.engine)
+	fmt.Fprintf(&b, "| pattern | raw | 1 replica | against raw | 3 replicas | against raw (writes: raw/3) |\n| --- | "+
+		"--- | --- | --- | --- | --- |\n%s\n\n",
 		strings.Join(r.rows, "\n"))
 	fmt.Fprintf(&b, "Latencies are medians, of write + flush the mean of both together.\n\n| | |\n| --- | --- |\n%s\n",
 		strings.Join(append(r.cpu, r.notes...), "\n"))

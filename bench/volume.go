@@ -71,7 +71,8 @@ func (v *volume) measure(ctx context.Context, p pattern, each time.Duration) (re
 	if r.Errors > 0 || r.Requests == 0 {
 		return result{}, fmt.Errorf("%s with %s: %d requests, %d failed", p.name, v, r.Requests, r.Errors)
 	}
-	res := result{perSecond: r.PerSecond(), typical: r.Latency.Quantile(0.5), cpu: (after - before) / time.Duration(r.Requests)}
+	res := result{perSecond: r.PerSecond(), typical: r.Latency.Quantile(0.5),
+		cpu: (after - before) / time.Duration(r.Requests)}
 	if p.flush {
 		res.typical = r.Latency.Mean()
 	}

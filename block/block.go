@@ -1,12 +1,13 @@
-// Package block is the vocabulary of the data path: what can be asked of a volume, how it can end, and the sizes
-// everything agrees on. It imports nothing of this module.
+// Package block is the vocabulary of the data path: what can be asked of a volume, how it can end,
+// and the sizes everything agrees on. It imports nothing of this module.
 package block
 
 import "fmt"
 
 // Sizes shared by every part of the data path.
 const (
-	// Size is the grain of the block map, of write ordering and of rebuild: 4 KiB, as in the replica format.
+	// Size is the grain of the block map, of write ordering and of rebuild: 4 KiB, as in the
+	// replica format.
 	Size = 4096
 	// SectorSize is the smallest addressable unit of a volume.
 	SectorSize = 512
@@ -77,7 +78,8 @@ const (
 )
 
 var codeText = [...]string{"ok", "invalid request", "i/o error", "no space left", "fenced by a newer engine",
-	"stale generation", "unavailable", "identity refused", "checksum mismatch", "not found", "already exists", "limit reached"}
+	"stale generation", "unavailable", "identity refused", "checksum mismatch", "not found", "already exists",
+	"limit reached"}
 
 // String is the code's text in messages.
 func (c Code) String() string {

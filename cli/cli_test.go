@@ -22,7 +22,6 @@ import (
 
 	lh "ankole.storage/api/longhorn/v1beta2"
 	"ankole.storage/rest"
-	"ankole.storage/rest/resource"
 	"ankole.storage/rest/resttest"
 )
 
@@ -47,7 +46,8 @@ func cluster() []client.Object {
 	unscheduled := resttest.Volume("wide")
 	w, r := unscheduled[0].(*lh.Volume), unscheduled[2].(*lh.Replica)
 	w.Spec.NumberOfReplicas, r.Spec.NodeID, r.Spec.DiskPath = 3, "", ""
-	w.Status.Conditions = []lh.Condition{{Type: lh.VolumeConditionScheduled, Status: lh.ConditionFalse, Message: "insufficient storage"}}
+	w.Status.Conditions = []lh.Condition{{Type: lh.VolumeConditionScheduled, Status: lh.ConditionFalse,
+		Message: "insufficient storage"}}
 	return resttest.Cluster(append(append(attached, unscheduled...), resttest.Volume("demo")...)...)
 }
 
@@ -152,7 +152,8 @@ func TestStructuredOutput(t *testing.T) {
 		t.Errorf("YAML is not in block form:\n%.400s", text)
 	}
 	var one map[string]any
-	if err := json.Unmarshal([]byte(b.run("node", "get", "node-1", "-o", "json").out), &one); err != nil || one["name"] != "node-1" {
+	if err := json.Unmarshal([]byte(b.run("node", "get", "node-1", "-o", "json").out), &one); err != nil ||
+		one["name"] != "node-1" {
 		t.Errorf("%v %v", one["name"], err)
 	}
 	if r := newBed(t).run("volume", "list", "-o", "json"); r.out != "[]\n" {
@@ -218,15 +219,20 @@ func TestErrorsNameTheNextStep(t *testing.T) {
 			t.Errorf("%s: status %d, %q, %q; want %d and %q", c.args, r.status, r.out, r.err, c.status, c.text)
 		}
 	}
-	if r := runArgs(t.Context(), "--server", "http://127.0.0.1:1", "volume", "list"); r.status != 1 || !strings.Contains(r.err, "start a cluster with: ankole standalone") {
+	if r := runArgs(t.Context(), "--server", "http://127.0.0.1:1", "volume", "list"); r.status != 1 ||
+		!strings.Contains(r.err, "start a cluster with: ankole standalone") {
 		t.Errorf("no server: %+v", r)
 	}
-	if r := runArgs(t.Context(), "--server", "ftp://x", "volume", "list"); r.status != 2 || !strings.Contains(r.err, "is not the address of a server") {
+	if r := runArgs(t.Context(), "--server", "ftp://x", "volume", "list"); r.status != 2 ||
+		!strings.Contains(r.err, "is not the address of a server") {
 		t.Errorf("bad server: %+v", r)
 	}
-	other := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("<html>hello")) }))
+	other := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = w.Write([]byte("<html>hello"))
+	}))
 	defer other.Close()
-	if r := runArgs(t.Context(), "--server", other.URL, "volume", "list"); r.status != 1 || !strings.Contains(r.err, "does not answer like an Ankole server") {
+	if r := runArgs(t.Context(), "--server", other.URL, "volume", "list"); r.status != 1 ||
+		!strings.Contains(r.err, "does not answer like an Ankole server") {
 		t.Errorf("another server: %+v", r)
 	}
 }
@@ -251,7 +257,8 @@ func (b *bed) change(name string, into client.Object, edit func()) {
 	}
 }
 
-// attachSoon plays the controllers: when a ticket for the volume appears, the volume becomes attached.
+// attachSoon plays the controllers: when a ticket for the volume appears, the volume becomes
+// attached.
 func (b *bed) attachSoon(name, endpoint string) *sync.WaitGroup {
 	var wg sync.WaitGroup
 	wg.Go(func() {
@@ -290,10 +297,12 @@ func TestAttachWaitsAndPrintsTheEndpoint(t *testing.T) {
 func TestTimeoutsSayWhatIsMissing(t *testing.T) {
 	b := newBed(t, cluster()...)
 	r := b.run("volume", "attach", "demo", "--timeout", "300ms")
-	if r.status != 1 || !strings.Contains(r.err, "volume demo is not attached after 300ms: it is detached; follow it with: ankole volume watch demo") {
+	if r.status != 1 || !strings.Contains(r.err,
+		"volume demo is not attached after 300ms: it is detached; follow it with: ankole volume watch demo") {
 		t.Errorf("%+v", r)
 	}
-	if r := b.run("volume", "attach", "demo", "--wait=false"); r.status != 0 || !strings.Contains(r.out, "follow it with") {
+	if r := b.run("volume", "attach", "demo", "--wait=false"); r.status != 0 ||
+		!strings.Contains(r.out, "follow it with") {
 		t.Errorf("%+v", r)
 	}
 }
@@ -304,10 +313,12 @@ func TestDetachNamesOtherTickets(t *testing.T) {
 	a := objects[3].(*lh.VolumeAttachment)
 	a.Spec.AttachmentTickets["csi-1"] = lh.AttachmentTicket{ID: "csi-1", NodeID: "node-1", Type: lh.AttacherTypeCSI}
 	b := newBed(t, resttest.Cluster(objects...)...)
-	if r := b.run("volume", "detach", "demo"); r.status != 1 || !strings.Contains(r.err, "stays attached for csi-attacher on node-1; withdraw every ticket with --force") {
+	if r := b.run("volume", "detach", "demo"); r.status != 1 ||
+		!strings.Contains(r.err, "stays attached for csi-attacher on node-1; withdraw every ticket with --force") {
 		t.Errorf("%+v", r)
 	}
-	if r := b.run("volume", "detach", "demo", "--force", "--wait=false"); r.status != 0 || r.out != "volume demo detached\n" {
+	if r := b.run("volume", "detach", "demo", "--force", "--wait=false"); r.status != 0 ||
+		r.out != "volume demo detached\n" {
 		t.Errorf("%+v", r)
 	}
 }
@@ -321,10 +332,12 @@ func TestDeleteWaits(t *testing.T) {
 
 func TestSettingSet(t *testing.T) {
 	b := newBed(t)
-	if r := b.run("setting", "set", "default-replica-count", "2"); r.status != 0 || r.out != "setting default-replica-count is now {\"v1\":\"2\"}\n" {
+	if r := b.run("setting", "set", "default-replica-count", "2"); r.status != 0 ||
+		r.out != "setting default-replica-count is now {\"v1\":\"2\"}\n" {
 		t.Errorf("%+v", r)
 	}
-	if r := b.run("setting", "get", "default-replica-count", "-o", "json"); !strings.Contains(r.out, `"value": "{\"v1\":\"2\"}"`) {
+	if r := b.run("setting", "get", "default-replica-count", "-o", "json"); !strings.Contains(r.out,
+		`"value": "{\"v1\":\"2\"}"`) {
 		t.Errorf("%+v", r)
 	}
 }
@@ -336,13 +349,16 @@ func TestRepair(t *testing.T) {
 	attached := resttest.Volume("busy")
 	resttest.Attach(attached, "node-1", "/dev/longhorn/busy")
 	b := newBed(t, resttest.Cluster(append(objects, attached...)...)...)
-	if r := b.run("volume", "salvage", "demo"); r.status != 0 || !strings.Contains(r.out, "may start again with 1 replicas") {
+	if r := b.run("volume", "salvage", "demo"); r.status != 0 ||
+		!strings.Contains(r.out, "may start again with 1 replicas") {
 		t.Errorf("%+v", r)
 	}
-	if r := b.run("volume", "scale", "busy", "--replicas", "2", "--wait=false"); r.status != 0 || r.out != "volume busy has 2 replicas\n" {
+	if r := b.run("volume", "scale", "busy", "--replicas", "2", "--wait=false"); r.status != 0 ||
+		r.out != "volume busy has 2 replicas\n" {
 		t.Errorf("%+v", r)
 	}
-	if r := b.run("volume", "scale", "busy", "--replicas", "2", "--timeout", "300ms"); r.status != 1 || !strings.Contains(r.err, "volume busy is not in sync after 300ms: it is attached, healthy") {
+	if r := b.run("volume", "scale", "busy", "--replicas", "2", "--timeout", "300ms"); r.status != 1 ||
+		!strings.Contains(r.err, "volume busy is not in sync after 300ms: it is attached, healthy") {
 		t.Errorf("%+v", r)
 	}
 	if r := b.run("replica", "delete", "busy", "busy-r-11111111"); r.status != 0 || !strings.Contains(r.out, "deleted") {
@@ -431,52 +447,4 @@ func TestCompletion(t *testing.T) {
 			t.Errorf("%v completes to %v, want %s", c.args, got, c.want)
 		}
 	}
-}
-
-func TestFormats(t *testing.T) {
-	for n, want := range map[int64]string{0: "0", 1023: "1023", 1024: "1Ki", 1 << 30: "1Gi", 1536 << 20: "1.5Gi", 1<<63 - 1: "8Ei", -2048: "-2Ki"} {
-		if got := size(n); got != want {
-			t.Errorf("size(%d) = %s, want %s", n, got, want)
-		}
-	}
-	now := time.Date(2026, 5, 10, 0, 0, 0, 0, time.UTC)
-	for text, want := range map[string]string{"2026-05-03 09:57:48 +0000 UTC": "6d", "2026-05-09T23:59:50Z": "10s", "2026-05-09T23:00:00Z": "60m",
-		"2026-05-09T12:00:00Z": "12h", "2027-01-01T00:00:00Z": "0s", "soon": "soon"} {
-		if got := age(text, now); got != want {
-			t.Errorf("age(%s) = %s, want %s", text, got, want)
-		}
-	}
-}
-
-// Text from the cluster cannot drive the terminal or break a table.
-func TestTableEscapesControlCharacters(t *testing.T) {
-	var b bytes.Buffer
-	rows := []settingRow{{Name: "a", Value: "x\x1b[2Jy\nz"}, {Name: "日本", Value: "wide", Definition: resource.SettingDefinition{Category: "c"}}}
-	if err := table(&b, settingKind.columns, rows, false); err != nil {
-		t.Fatal(err)
-	}
-	if strings.ContainsAny(b.String(), "\x1b") || strings.Count(b.String(), "\n") != 3 {
-		t.Errorf("%q", b.String())
-	}
-	if !strings.Contains(b.String(), "日本   wide") {
-		t.Errorf("wide characters are not aligned:\n%s", b.String())
-	}
-}
-
-func TestStandaloneIsLookedForBesideTheProgram(t *testing.T) {
-	if _, err := os.Stat(standaloneBeside(t)); err == nil {
-		t.Skip("a standalone program lies beside the test binary")
-	}
-	if r := runArgs(t.Context(), "standalone", "--dir", "/x"); r.status != 1 || !strings.Contains(r.err, "build it with: make build") {
-		t.Errorf("%+v", r)
-	}
-}
-
-func standaloneBeside(t *testing.T) string {
-	t.Helper()
-	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
-	return filepath.Join(filepath.Dir(self), standaloneProgram)
 }

@@ -11,7 +11,8 @@ import (
 
 func (a *app) engineCommands() *cobra.Command {
 	c := &cobra.Command{Use: "engine", Aliases: []string{"engines"}, Short: "Look at the processes that serve volumes"}
-	logs := a.logs("logs VOLUME|ENGINE", "Print what the engine of a volume has logged", "the name of the volume or engine", engineOf)
+	logs := a.logs("logs VOLUME|ENGINE", "Print what the engine of a volume has logged",
+		"the name of the volume or engine", engineOf)
 	logs.ValidArgsFunction = a.completeNames(1, volumeNames)
 	c.AddCommand(logs)
 	return c
@@ -23,7 +24,8 @@ func (a *app) replicaLogs() *cobra.Command {
 }
 
 // logs is a command that prints the log of the instance that resolve finds.
-func (a *app) logs(use, short, argument string, resolve func(context.Context, *client.Client, string) (string, error)) *cobra.Command {
+func (a *app) logs(use, short, argument string,
+	resolve func(context.Context, *client.Client, string) (string, error)) *cobra.Command {
 	var o client.LogOptions
 	c := &cobra.Command{Use: use, Short: short, Args: exactly(argument),
 		Long: short + `.

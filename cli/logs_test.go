@@ -19,14 +19,16 @@ import (
 func TestLogs(t *testing.T) {
 	instances := resttest.StartInstances(t)
 	objects := append(cluster(), resttest.InstanceManager("im-1", "node-1"))
-	s, err := rest.New(rest.Config{Client: resttest.Client(t, interceptor.Funcs{}, objects...), Connect: instances.Connect, Logger: slog.New(slog.DiscardHandler)})
+	s, err := rest.New(rest.Config{Client: resttest.Client(t, interceptor.Funcs{}, objects...),
+		Connect: instances.Connect, Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}
 	web := httptest.NewServer(s)
 	t.Cleanup(web.Close)
 	b := &bed{t: t, url: web.URL}
-	for name, text := range map[string]string{"busy-e-0": "engine", "busy-r-11111111": "replica", "gone-e-3": "of a deleted volume"} {
+	for name, text := range map[string]string{"busy-e-0": "engine", "busy-r-11111111": "replica",
+		"gone-e-3": "of a deleted volume"} {
 		instances.Run(t, name, "echo first; echo "+text+"; exec sleep 1000")
 	}
 	for _, row := range []struct {
@@ -38,7 +40,8 @@ func TestLogs(t *testing.T) {
 		{"engine logs busy-e-0", result{out: "first\nengine\n"}},
 		{"replica logs busy-r-11111111", result{out: "first\nreplica\n"}},
 		{"engine logs gone-e-3 --node node-1", result{out: "first\nof a deleted volume\n"}},
-		{"engine logs gone-e-3", result{1, "", "there is no engine and no replica gone-e-3; if there was one, name the node where it ran"}},
+		{"engine logs gone-e-3",
+			result{1, "", "there is no engine and no replica gone-e-3; if there was one, name the node where it ran"}},
 		{"engine logs demo", result{1, "", "engine demo-e-0 does not run: volume demo is not attached; name the node"}},
 		{"engine logs demo --node node-1", result{1, "", "node node-1 has no log of demo-e-0"}},
 		{"engine logs busy --node node-2", result{1, "", "no instance manager runs on node-2"}},
@@ -64,7 +67,8 @@ func TestLogs(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan int, 1)
 		go func() {
-			ended <- run(ctx, []string{"--server", b.url, "engine", "logs", "busy", "--follow"}, strings.NewReader(""), &out, &out)
+			ended <- run(ctx, []string{"--server", b.url, "engine", "logs", "busy", "--follow"}, strings.NewReader(""),
+				&out, &out)
 		}()
 		for deadline := time.Now().Add(30 * time.Second); out.String() != "first\nengine\n" && time.Now().Before(deadline); {
 			select {

@@ -110,14 +110,15 @@ The command talks to a cluster's API: ` + client.DefaultServer + ` unless --serv
 		}
 		return &usageError{err}
 	})
-	root.AddCommand(a.volumeCommands(), a.engineCommands(), a.replicaCommands(), a.nodeCommands(), a.settingCommands(), a.standaloneCommand(),
+	root.AddCommand(a.volumeCommands(), a.engineCommands(), a.replicaCommands(), a.nodeCommands(), a.settingCommands(),
+		a.standaloneCommand(),
 		a.demoCommand(), a.versionCommand())
 	refuseStrangers(root)
 	return root
 }
 
-// refuseStrangers makes groups of commands refuse a subcommand they do not have, which cobra otherwise answers with help
-// and success.
+// refuseStrangers makes groups of commands refuse a subcommand they do not have, which cobra
+// otherwise answers with help and success.
 func refuseStrangers(c *cobra.Command) {
 	if c.HasSubCommands() && c.Run == nil && c.RunE == nil {
 		c.SuggestionsMinimumDistance = 2
@@ -193,7 +194,9 @@ func (a *app) explain(err error) error {
 		if errors.As(err, &op) {
 			err = op
 		}
-		return fmt.Errorf("no answer from %s (%w)\nstart a cluster with: ankole standalone, or name another one with --server or %s", a.server, err, EnvServer)
+		return fmt.Errorf(
+			"no answer from %s (%w)\nstart a cluster with: ankole standalone, or name another one with --server or %s",
+			a.server, err, EnvServer)
 	case errors.Is(err, context.DeadlineExceeded):
 		return fmt.Errorf("timed out: %w; raise --timeout, or look again with: ankole volume list", err)
 	}
@@ -201,7 +204,8 @@ func (a *app) explain(err error) error {
 }
 
 // completeNames completes the first arguments of a command with names of the cluster.
-func (a *app) completeNames(max int, names func(context.Context, *client.Client) ([]string, error)) cobra.CompletionFunc {
+func (a *app) completeNames(max int, names func(context.Context, *client.Client) ([]string,
+	error)) cobra.CompletionFunc {
 	return func(cmd *cobra.Command, args []string, prefix string) ([]string, cobra.ShellCompDirective) {
 		if max > 0 && len(args) >= max {
 			return nil, cobra.ShellCompDirectiveNoFileComp

@@ -7,8 +7,10 @@ import (
 )
 
 func (a *app) replicaCommands() *cobra.Command {
-	c := &cobra.Command{Use: "replica", Aliases: []string{"replicas"}, Short: "Look at the copies of volumes, also without a cluster"}
-	list := &cobra.Command{Use: "list [VOLUME]", Aliases: []string{"ls"}, Short: "List the replicas of a volume, or of all", Args: atMost(1),
+	c := &cobra.Command{Use: "replica", Aliases: []string{"replicas"},
+		Short: "Look at the copies of volumes, also without a cluster"}
+	list := &cobra.Command{Use: "list [VOLUME]", Aliases: []string{"ls"},
+		Short: "List the replicas of a volume, or of all", Args: atMost(1),
 		ValidArgsFunction: a.completeNames(1, volumeNames),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			api, err := a.client()
@@ -34,7 +36,8 @@ func (a *app) replicaCommands() *cobra.Command {
 			return show(a, replicaKind, rows, false)
 		}}
 	a.addOutput(list)
-	c.AddCommand(list, a.replicaLogs(), a.replicaDelete(), a.replicaInspect(), a.replicaHash(), a.replicaExport(), a.replicaCheck())
+	c.AddCommand(list, a.replicaLogs(), a.replicaDelete(), a.replicaInspect(), a.replicaHash(), a.replicaExport(),
+		a.replicaCheck())
 	return c
 }
 
@@ -98,7 +101,8 @@ func (a *app) settingCommands() *cobra.Command {
 			}
 			return show(a, settingKind, []settingRow{*s}, true)
 		}}
-	set := &cobra.Command{Use: "set NAME VALUE", Short: "Change a setting", Args: exactly("the setting's name", "the value"),
+	set := &cobra.Command{Use: "set NAME VALUE", Short: "Change a setting",
+		Args:              exactly("the setting's name", "the value"),
 		Example:           "  ankole setting set default-replica-count 2",
 		ValidArgsFunction: a.completeNames(1, settingNames),
 		RunE: func(cmd *cobra.Command, args []string) error {

@@ -22,7 +22,8 @@ type offlineFlags struct {
 }
 
 func (f *offlineFlags) add(c *cobra.Command) {
-	c.Flags().StringVar(&f.backing, "backing-file", "", "raw image below the volume, where the recorded path does not exist here")
+	c.Flags().StringVar(&f.backing, "backing-file", "",
+		"raw image below the volume, where the recorded path does not exist here")
 	c.Flags().StringVar(&f.size, "size", "", "the volume's size, where volume.meta is lost")
 	c.Flags().StringVar(&f.head, "head", "", "the head's file name, where volume.meta is lost and there are several")
 }
@@ -107,8 +108,9 @@ func (a *app) replicaHash() *cobra.Command {
 	var f offlineFlags
 	var snapshot string
 	var all bool
-	c := &cobra.Command{Use: "hash DIR [--snapshot NAME | --all]", Short: "Print the SHA-256 of a volume's content, from a replica directory",
-		Args: exactly("the replica's directory"),
+	c := &cobra.Command{Use: "hash DIR [--snapshot NAME | --all]",
+		Short: "Print the SHA-256 of a volume's content, from a replica directory",
+		Args:  exactly("the replica's directory"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			d, err := f.open(args[0])
 			if err != nil {
@@ -180,7 +182,8 @@ func bytesOf(p *progress, what string) offline.Progress {
 // warnOfContent says on the error stream where a directory's content is not the volume's.
 func (a *app) warnOfContent(d *offline.Directory) {
 	if r, err := d.Inspect(); err == nil && (r.State == offline.StateRebuilding || r.Membership.State == "WO") {
-		fmt.Fprintf(a.err, "warning: %s was being rebuilt and is not complete; what it holds is not the volume's content\n", d.Path)
+		fmt.Fprintf(a.err,
+			"warning: %s was being rebuilt and is not complete; what it holds is not the volume's content\n", d.Path)
 	}
 }
 
@@ -188,8 +191,9 @@ func (a *app) replicaExport() *cobra.Command {
 	var f offlineFlags
 	var snapshot string
 	var o offline.ExportOptions
-	c := &cobra.Command{Use: "export DIR [--snapshot NAME] FILE", Short: "Copy a volume's content out of a replica directory, as an image",
-		Args: exactly("the replica's directory", "the image to write"),
+	c := &cobra.Command{Use: "export DIR [--snapshot NAME] FILE",
+		Short: "Copy a volume's content out of a replica directory, as an image",
+		Args:  exactly("the replica's directory", "the image to write"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if !slices.Contains(offline.Formats, o.Format) {
 				return usagef("unknown image format %q; use one of %s", o.Format, strings.Join(offline.Formats, ", "))
@@ -211,7 +215,8 @@ func (a *app) replicaExport() *cobra.Command {
 			if a.output != outputTable {
 				return a.encode(done)
 			}
-			fmt.Fprintf(a.out, "%s written: %s of %s, %s, occupies %s\n", done.File, done.Snapshot, d.Path, size(done.SizeBytes), size(done.AllocatedBytes))
+			fmt.Fprintf(a.out, "%s written: %s of %s, %s, occupies %s\n", done.File, done.Snapshot, d.Path,
+				size(done.SizeBytes), size(done.AllocatedBytes))
 			return nil
 		}}
 	f.add(c)
@@ -237,7 +242,8 @@ func (a *app) replicaCheck() *cobra.Command {
 	var f offlineFlags
 	var other string
 	var r repairFlags
-	c := &cobra.Command{Use: "check DIR [--compare DIR | --repair-from DIR]", Short: "Check a replica directory, compare it with another one, repair it",
+	c := &cobra.Command{Use: "check DIR [--compare DIR | --repair-from DIR]",
+		Short: "Check a replica directory, compare it with another one, repair it",
 		Long: `Check a replica directory: its form, that every file can be read, and checksums where they are recorded. With --compare also
 whether another replica has the same content at every snapshot that both have. The exit status is 1 if something is wrong.
 

@@ -21,14 +21,17 @@ func replicaDirectory(t *testing.T) string {
 	dir := filepath.Join(t.TempDir(), replicaName)
 	fs := osdisk.New(nil)
 	uuid := chain.UUID{0x0a, 0x0b, 15: 1}
-	must(t, chain.Create(fs, dir, chain.Spec{Size: 16 << 20, VolumeUUID: uuid, Self: "demo-1a2b3c4d", Created: "2026-11-21T08:00:00Z"}, chain.Options{}))
+	must(t, chain.Create(fs, dir, chain.Spec{Size: 16 << 20, VolumeUUID: uuid, Self: "demo-1a2b3c4d",
+		Created: "2026-11-21T08:00:00Z"}, chain.Options{}))
 	c, err := chain.Open(fs, dir, chain.Options{})
 	must(t, err)
 	must(t, c.Snapshot("before-upgrade", true, "2026-11-21T09:00:00Z", map[string]string{"app": "db", "tier": "1"}))
 	must(t, c.Snapshot("c0ffee", false, "2026-11-21T10:00:00Z", nil))
 	must(t, c.MarkRemoved("c0ffee"))
-	must(t, c.WriteRecord(chain.Record{VolumeUUID: uuid, Promised: 9, Epoch: 8, Generation: 7, State: chain.MemberRW, Self: "demo-1a2b3c4d",
-		Engine: "demo-e-0#5f", Members: []chain.Member{{Name: "demo-1a2b3c4d"}, {Name: "demo-2b3c4d5e"}, {Name: "demo-3c4d5e6f", Flags: 1}}}))
+	must(t, c.WriteRecord(chain.Record{VolumeUUID: uuid, Promised: 9, Epoch: 8, Generation: 7, State: chain.MemberRW,
+		Self:   "demo-1a2b3c4d",
+		Engine: "demo-e-0#5f", Members: []chain.Member{{Name: "demo-1a2b3c4d"}, {Name: "demo-2b3c4d5e"},
+			{Name: "demo-3c4d5e6f", Flags: 1}}}))
 	must(t, c.WriteDirty([]chain.Region{}))
 	must(t, c.Close())
 	return dir
@@ -79,7 +82,8 @@ func TestReplicaInspect(t *testing.T) {
 			}
 			golden(t, name, r.out)
 			var report offline.Report
-			if err := json.Unmarshal([]byte(runArgs(t.Context(), "replica", "inspect", dir, "-o", "json").out), &report); err != nil || len(report.Layers) != 3 {
+			if err := json.Unmarshal([]byte(runArgs(t.Context(), "replica", "inspect", dir, "-o", "json").out),
+				&report); err != nil || len(report.Layers) != 3 {
 				t.Errorf("JSON: %+v, %v", report, err)
 			}
 		})
@@ -98,7 +102,8 @@ func TestReplicaHashAndExport(t *testing.T) {
 		{"hash DIR", exitOK, zeroes + "  volume-head\n"},
 		{"hash DIR --all", exitOK, zeroes + "  before-upgrade\n" + zeroes + "  c0ffee\n" + zeroes + "  volume-head\n"},
 		{"hash DIR --snapshot c0ffee -o json", exitOK, `"sha256": "` + zeroes + `"`},
-		{"hash DIR --snapshot nope", exitError, `there is no snapshot "nope" in DIR; there are: before-upgrade, c0ffee, volume-head`},
+		{"hash DIR --snapshot nope", exitError,
+			`there is no snapshot "nope" in DIR; there are: before-upgrade, c0ffee, volume-head`},
 		{"hash DIR --all --snapshot c0ffee", exitError, "[all snapshot]"},
 		{"hash DIR -o wide", exitUsage, `unknown output format "wide"; use one of json, yaml`},
 		{"hash", exitUsage, "the replica's directory is missing"},
@@ -152,7 +157,8 @@ func TestReplicaRepair(t *testing.T) {
 	must(t, f.Close())
 	must(t, os.Rename(source, filepath.Join(filepath.Dir(dir), "source")))
 	run := func(more ...string) result {
-		return runIn(t, filepath.Dir(dir), append([]string{"replica", "check", replicaName, "--repair-from", "source"}, more...)...)
+		return runIn(t, filepath.Dir(dir), append([]string{"replica", "check", replicaName, "--repair-from", "source"},
+			more...)...)
 	}
 	r := run()
 	if r.status != exitError || !strings.Contains(r.err, "nothing was changed") {

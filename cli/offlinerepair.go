@@ -97,10 +97,12 @@ func writePlan(w io.Writer, plan *offline.RepairPlan) {
 		fmt.Fprintf(w, "%s needs no repair: it has what %s has\n", oneLine(plan.Damaged), oneLine(plan.Source))
 	}
 	for _, i := range plan.Items {
-		fmt.Fprintf(w, "%s: %s of %s differ from %s\n", oneLine(i.Snapshot), size(i.Bytes), oneLine(plan.Damaged), oneLine(plan.Source))
+		fmt.Fprintf(w, "%s: %s of %s differ from %s\n", oneLine(i.Snapshot), size(i.Bytes), oneLine(plan.Damaged),
+			oneLine(plan.Source))
 	}
 	if len(plan.Items) > 0 {
-		fmt.Fprint(w, wrap("What differs in a snapshot may be read from an older one and is then repaired there, once. Blocks are written to "+
+		fmt.Fprint(w, wrap("What differs in a snapshot may be read from an older one and is then repaired there, "+
+			"once. Blocks are written to "+
 			oneLine(plan.Damaged)+" only.", "", textWidth))
 	}
 	for _, s := range plan.Warnings {

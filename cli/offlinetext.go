@@ -131,7 +131,8 @@ func writeProblems(b *strings.Builder, problems []offline.Problem) {
 	}
 }
 
-// wrap breaks a sentence into lines of at most width columns; a longer word stands alone. All lines but the first are indented.
+// wrap breaks a sentence into lines of at most width columns; a longer word stands alone. All lines
+// but the first are indented.
 func wrap(text, indent string, width int) string {
 	var b strings.Builder
 	at := 0

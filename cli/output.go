@@ -49,7 +49,8 @@ type kind[T any] struct {
 
 // addOutput adds --output to a command that shows objects.
 func (a *app) addOutput(c *cobra.Command) {
-	c.Flags().StringVarP(&a.output, "output", "o", outputTable, "format: "+strings.Join(outputs, ", ")+" (default a table)")
+	c.Flags().StringVarP(&a.output, "output", "o", outputTable,
+		"format: "+strings.Join(outputs, ", ")+" (default a table)")
 	_ = c.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(outputs, cobra.ShellCompDirectiveNoFileComp))
 	before := c.PreRunE
 	c.PreRunE = func(c *cobra.Command, args []string) error {
@@ -63,8 +64,8 @@ func (a *app) addOutput(c *cobra.Command) {
 	}
 }
 
-// show prints objects in the format asked for. single says that exactly one object was asked for: it is printed alone
-// instead of as a list.
+// show prints objects in the format asked for. single says that exactly one object was asked for:
+// it is printed alone instead of as a list.
 func show[T any](a *app, k kind[T], objects []T, single bool) error {
 	switch a.output {
 	case outputName:
@@ -116,7 +117,8 @@ func (a *app) encode(what any) error {
 	return out.Close()
 }
 
-// blockStyle takes the braces and quotes of JSON off; a text that would read as something else keeps its quotes.
+// blockStyle takes the braces and quotes of JSON off; a text that would read as something else
+// keeps its quotes.
 func blockStyle(n *yaml.Node) {
 	if n.Kind == yaml.ScalarNode && n.Tag == "!!str" {
 		var plain yaml.Node

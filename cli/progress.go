@@ -17,14 +17,16 @@ const barWidth = 30
 // unknownPercent is a progress that cannot be measured; a spinner stands for it.
 const unknownPercent = -1
 
-// refreshEvery is how often a drawn line is drawn again: often enough for a spinner, seldom enough to cost nothing.
+// refreshEvery is how often a drawn line is drawn again: often enough for a spinner, seldom enough
+// to cost nothing.
 const refreshEvery = 120 * time.Millisecond
 
-// printEvery is the least time between two lines where nothing can be drawn: a log wants the course, not every count.
+// printEvery is the least time between two lines where nothing can be drawn: a log wants the
+// course, not every count.
 const printEvery = time.Second
 
-// progress shows how far one thing is: a line that is drawn again and again on a terminal, and elsewhere one line per
-// change.
+// progress shows how far one thing is: a line that is drawn again and again on a terminal, and
+// elsewhere one line per change.
 type progress struct {
 	w io.Writer
 
@@ -93,5 +95,6 @@ func (p *progress) line() string {
 		return fmt.Sprintf("%s %s (%ds)", spinner[p.frame%len(spinner)], p.text, seconds)
 	}
 	filled := min(max(p.percent, 0), 100) * barWidth / 100
-	return fmt.Sprintf("[%s%s] %3d%% %s (%ds)", strings.Repeat("█", filled), strings.Repeat("░", barWidth-filled), p.percent, p.text, seconds)
+	return fmt.Sprintf("[%s%s] %3d%% %s (%ds)", strings.Repeat("█", filled), strings.Repeat("░", barWidth-filled),
+		p.percent, p.text, seconds)
 }

@@ -13,7 +13,8 @@ import (
 func (a *app) volumeScale() *cobra.Command {
 	var count int
 	var w waiting
-	c := &cobra.Command{Use: "scale NAME --replicas N", Short: "Change the number of copies of an attached volume", Args: exactly("the volume's name"),
+	c := &cobra.Command{Use: "scale NAME --replicas N", Short: "Change the number of copies of an attached volume",
+		Args:              exactly("the volume's name"),
 		ValidArgsFunction: a.completeNames(1, volumeNames),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if count < 1 || count > 20 {
@@ -55,7 +56,8 @@ func inSync(v *resource.Volume) int {
 
 // volumeSalvage tries a faulted volume again.
 func (a *app) volumeSalvage() *cobra.Command {
-	return &cobra.Command{Use: "salvage NAME [REPLICA…]", Short: "Try a faulted volume again with some of its replicas, or all",
+	return &cobra.Command{Use: "salvage NAME [REPLICA…]",
+		Short: "Try a faulted volume again with some of its replicas, or all",
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) == 0 {
 				return usagef("the volume's name is missing")
@@ -81,15 +83,17 @@ func (a *app) volumeSalvage() *cobra.Command {
 			if _, err := api.SalvageVolume(cmd.Context(), args[0], replicas); err != nil {
 				return err
 			}
-			fmt.Fprintf(a.out, "volume %s may start again with %d replicas; attach it with: ankole volume attach %s\n", args[0], len(replicas), args[0])
+			fmt.Fprintf(a.out, "volume %s may start again with %d replicas; attach it with: ankole volume attach %s\n",
+				args[0], len(replicas), args[0])
 			return nil
 		}}
 }
 
 // replicaDelete gives a copy up.
 func (a *app) replicaDelete() *cobra.Command {
-	return &cobra.Command{Use: "delete VOLUME REPLICA", Aliases: []string{"rm"}, Short: "Delete a copy of a volume; another one is built in its place",
-		Args: exactly("the volume's name", "the replica's name"),
+	return &cobra.Command{Use: "delete VOLUME REPLICA", Aliases: []string{"rm"},
+		Short: "Delete a copy of a volume; another one is built in its place",
+		Args:  exactly("the volume's name", "the replica's name"),
 		ValidArgsFunction: func(cmd *cobra.Command, args []string, prefix string) ([]string, cobra.ShellCompDirective) {
 			if len(args) != 1 {
 				return a.completeNames(1, volumeNames)(cmd, args, prefix)

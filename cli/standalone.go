@@ -12,8 +12,8 @@ import (
 	"ankole.storage/version"
 )
 
-// standaloneProgram is the program that runs a cluster on one machine. It is one of its own so that nobody else has to
-// carry a Kubernetes control plane.
+// standaloneProgram is the program that runs a cluster on one machine. It is one of its own so that
+// nobody else has to carry a Kubernetes control plane.
 const standaloneProgram = "ankole-standalone"
 
 func (a *app) standaloneCommand() *cobra.Command {

@@ -43,7 +43,8 @@ func volumeKind(now func() time.Time) kind[volumeRow] {
 	}
 }
 
-// replicasText counts the replicas in sync of an attached volume, or those placed of another, out of those wanted.
+// replicasText counts the replicas in sync of an attached volume, or those placed of another, out
+// of those wanted.
 func replicasText(v volumeRow) string {
 	have := 0
 	for _, r := range v.Replicas {
@@ -135,7 +136,9 @@ var nodeKind = kind[nodeRow]{
 		{header: "ADDRESS", value: func(n nodeRow) string { return n.Address }},
 		{header: "DISKS", right: true, value: func(n nodeRow) string { return strconv.Itoa(len(n.Disks)) }},
 		{header: "REPLICAS", right: true, value: func(n nodeRow) string {
-			return sum(n, func(d resource.DiskInfo) int64 { return int64(len(d.ScheduledReplica)) }, func(i int64) string { return strconv.FormatInt(i, 10) })
+			return sum(n, func(d resource.DiskInfo) int64 {
+				return int64(len(d.ScheduledReplica))
+			}, func(i int64) string { return strconv.FormatInt(i, 10) })
 		}},
 		{header: "SCHEDULED", right: true, value: func(n nodeRow) string {
 			return sum(n, func(d resource.DiskInfo) int64 { return d.StorageScheduled }, size)

@@ -15,12 +15,15 @@ import (
 	"ankole.storage/rest/resource"
 )
 
-// maxVolumeName is the longest name a volume keeps. The server cuts longer ones, which surprises a person.
+// maxVolumeName is the longest name a volume keeps. The server cuts longer ones, which surprises a
+// person.
 const maxVolumeName = 40
 
 func (a *app) volumeCommands() *cobra.Command {
-	c := &cobra.Command{Use: "volume", Aliases: []string{"volumes", "vol"}, Short: "Create, attach, watch and delete volumes"}
-	c.AddCommand(a.volumeCreate(), a.volumeList(), a.volumeGet(), a.volumeAttach(), a.volumeDetach(), a.volumeDelete(), a.volumeWatch(),
+	c := &cobra.Command{Use: "volume", Aliases: []string{"volumes", "vol"},
+		Short: "Create, attach, watch and delete volumes"}
+	c.AddCommand(a.volumeCreate(), a.volumeList(), a.volumeGet(), a.volumeAttach(), a.volumeDetach(), a.volumeDelete(),
+		a.volumeWatch(),
 		a.volumeScale(), a.volumeSalvage())
 	return c
 }
@@ -68,7 +71,8 @@ func (a *app) volumeCreate() *cobra.Command {
 		RunE: func(cmd *cobra.Command, args []string) error {
 			spec.Name = args[0]
 			if len(spec.Name) > maxVolumeName {
-				return usagef("the name %q has %d characters; a volume's name has at most %d", spec.Name, len(spec.Name), maxVolumeName)
+				return usagef("the name %q has %d characters; a volume's name has at most %d", spec.Name,
+					len(spec.Name), maxVolumeName)
 			}
 			if strings.TrimSpace(spec.Size) == "" {
 				return usagef("the size is missing; add for instance --size 1Gi")
@@ -84,7 +88,8 @@ func (a *app) volumeCreate() *cobra.Command {
 	f.StringVar(&spec.DataLocality, "data-locality", "", "disabled, best-effort or strict-local")
 	f.StringSliceVar(&spec.DiskSelector, "disk-tag", nil, "tag that the disks of all replicas carry; may be repeated")
 	f.StringSliceVar(&spec.NodeSelector, "node-tag", nil, "tag that the nodes of all replicas carry; may be repeated")
-	_ = c.RegisterFlagCompletionFunc("data-locality", cobra.FixedCompletions([]string{"disabled", "best-effort", "strict-local"}, cobra.ShellCompDirectiveNoFileComp))
+	_ = c.RegisterFlagCompletionFunc("data-locality",
+		cobra.FixedCompletions([]string{"disabled", "best-effort", "strict-local"}, cobra.ShellCompDirectiveNoFileComp))
 	w.addTo(c)
 	a.addOutput(c)
 	return c
@@ -112,7 +117,8 @@ func (a *app) createVolume(ctx context.Context, spec client.VolumeSpec, w waitin
 		}
 	}
 	if a.output == outputTable {
-		fmt.Fprintf(a.out, "volume %s created (%s, %d replicas); attach it with: ankole volume attach %s\n", v.Name, sizeText(v.Size), v.NumberOfReplicas, v.Name)
+		fmt.Fprintf(a.out, "volume %s created (%s, %d replicas); attach it with: ankole volume attach %s\n", v.Name,
+			sizeText(v.Size), v.NumberOfReplicas, v.Name)
 		return nil
 	}
 	return show(a, volumeKind(time.Now), []volumeRow{*v}, true)
@@ -122,7 +128,8 @@ func (a *app) volumeAttach() *cobra.Command {
 	var node string
 	var noFrontend bool
 	var w waiting
-	c := &cobra.Command{Use: "attach NAME", Short: "Attach a volume to a node and print its endpoint", Args: exactly("the volume's name"),
+	c := &cobra.Command{Use: "attach NAME", Short: "Attach a volume to a node and print its endpoint",
+		Args:              exactly("the volume's name"),
 		Example:           "  ankole volume attach demo --node node-1",
 		ValidArgsFunction: a.completeNames(1, volumeNames),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -145,7 +152,8 @@ func (a *app) volumeAttach() *cobra.Command {
 }
 
 // attachVolume attaches and, if asked to, waits until the endpoint is there.
-func (a *app) attachVolume(ctx context.Context, api *client.Client, name, node string, noFrontend bool, w waiting) (*resource.Volume, error) {
+func (a *app) attachVolume(ctx context.Context, api *client.Client, name, node string, noFrontend bool,
+	w waiting) (*resource.Volume, error) {
 	v, err := api.Volume(ctx, name)
 	if err != nil {
 		return nil, named("volume", name, err)
@@ -155,7 +163,8 @@ func (a *app) attachVolume(ctx context.Context, api *client.Client, name, node s
 			return nil, err
 		}
 	}
-	v, err = api.AttachVolume(ctx, name, resource.AttachInput{HostID: node, DisableFrontend: noFrontend, AttachedBy: "ankole"})
+	v, err = api.AttachVolume(ctx, name, resource.AttachInput{HostID: node, DisableFrontend: noFrontend,
+		AttachedBy: "ankole"})
 	if client.IsNotFound(err) {
 		return nil, &missing{"node", node}
 	}
@@ -164,7 +173,8 @@ func (a *app) attachVolume(ctx context.Context, api *client.Client, name, node s
 	}
 	return a.await(ctx, api, name, w.timeout, "attached", func(v *resource.Volume) (bool, error) {
 		if v.Robustness == "faulted" {
-			return false, errors.New("the volume is faulted: none of its replicas can be used; look at them with: ankole replica list " + name)
+			return false, errors.New("the volume is faulted: none of its replicas can be used; look at them with: " +
+				"ankole replica list " + name)
 		}
 		return v.State == "attached" && (noFrontend || endpoint(*v) != ""), nil
 	})
@@ -183,8 +193,8 @@ func (a *app) showAttached(v *resource.Volume) error {
 	return nil
 }
 
-// chooseNode picks where to attach a volume: where it is wanted already, or a ready node with one of its replicas, or
-// any ready node.
+// chooseNode picks where to attach a volume: where it is wanted already, or a ready node with one
+// of its replicas, or any ready node.
 func chooseNode(ctx context.Context, api *client.Client, v *resource.Volume) (string, error) {
 	if t, ok := v.VolumeAttachment.Attachments[""]; ok {
 		return t.NodeID, nil
@@ -224,7 +234,8 @@ func (a *app) volumeDetach() *cobra.Command {
 				return named("volume", args[0], err)
 			}
 			if others := sortedKeys(v.VolumeAttachment.Attachments); len(others) > 0 {
-				return fmt.Errorf("volume %s stays attached for %s; withdraw every ticket with --force", args[0], describeTickets(v))
+				return fmt.Errorf("volume %s stays attached for %s; withdraw every ticket with --force", args[0],
+					describeTickets(v))
 			}
 			if w.wait {
 				if _, err := a.await(cmd.Context(), api, args[0], w.timeout, "detached", func(v *resource.Volume) (bool, error) {
@@ -252,7 +263,8 @@ func describeTickets(v *resource.Volume) string {
 
 func (a *app) volumeDelete() *cobra.Command {
 	var w waiting
-	c := &cobra.Command{Use: "delete NAME", Aliases: []string{"rm"}, Short: "Delete a volume and all its data", Args: exactly("the volume's name"),
+	c := &cobra.Command{Use: "delete NAME", Aliases: []string{"rm"}, Short: "Delete a volume and all its data",
+		Args:              exactly("the volume's name"),
 		ValidArgsFunction: a.completeNames(1, volumeNames),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			api, err := a.client()

@@ -12,7 +12,8 @@ import (
 	"ankole.storage/rest/resource"
 )
 
-// defaultTimeout is how long --wait waits. Attaching takes a second or two; a minute says that something is wrong.
+// defaultTimeout is how long --wait waits. Attaching takes a second or two; a minute says that
+// something is wrong.
 const defaultTimeout = time.Minute
 
 // waiting is the flags of commands that can wait.
@@ -27,7 +28,8 @@ func (w *waiting) addTo(c *cobra.Command) {
 }
 
 // await follows a volume, showing its progress, until done answers true; goal is the word for that.
-func (a *app) await(ctx context.Context, api *client.Client, name string, timeout time.Duration, goal string, done func(*resource.Volume) (bool, error)) (*resource.Volume, error) {
+func (a *app) await(ctx context.Context, api *client.Client, name string, timeout time.Duration, goal string,
+	done func(*resource.Volume) (bool, error)) (*resource.Volume, error) {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	line := newProgress(a.err, a.terminal)
@@ -54,7 +56,8 @@ func (a *app) await(ctx context.Context, api *client.Client, name string, timeou
 			return nil, fmt.Errorf("volume %s did not appear within %s; list volumes with: ankole volume list", name, timeout)
 		}
 		_, text := describe(last)
-		return nil, fmt.Errorf("volume %s is not %s after %s: it is %s; follow it with: ankole volume watch %s", name, goal, timeout, text, name)
+		return nil, fmt.Errorf("volume %s is not %s after %s: it is %s; follow it with: ankole volume watch %s", name,
+			goal, timeout, text, name)
 	}
 	return last, err
 }

@@ -1,6 +1,6 @@
-// Package clock is the data path's notion of time: monotonic ticks handed to step cores by whoever drives them.
-// A core never reads a clock. In production the loop converts the machine's monotonic clock; in the simulator ticks
-// are the position of a seeded event heap.
+// Package clock is the data path's notion of time: monotonic ticks handed to step cores by whoever
+// drives them. A core never reads a clock. In production the loop converts the machine's monotonic
+// clock; in the simulator ticks are the position of a seeded event heap.
 package clock
 
 import "time"

@@ -1,8 +1,9 @@
 // Package deploy holds the Kubernetes objects that make up an installation, as template files.
 //
-// The files in manifests/ are the one place where the installation is described: standalone applies them
-// at every start, and the chart and the plain manifest are made from them. They use the delimiters and the
-// `.Values` convention of Helm charts. The manager itself installs the custom resource definitions.
+// The files in manifests/ are the one place where the installation is described: standalone applies
+// them at every start, and the chart and the plain manifest are made from them. They use the
+// delimiters and the `.Values` convention of Helm charts. The manager itself installs the custom
+// resource definitions.
 package deploy
 
 import (

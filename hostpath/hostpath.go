@@ -1,16 +1,18 @@
 // Package hostpath turns the path a Pod sees into the path to open.
 //
-// The programs of the system are written for Pods: they are told paths such as /host/var/lib/longhorn or
-// /engine-binaries, which exist because the kubelet mounts directories of the host there. On a process node there is no
-// mount namespace; instead the environment variable ANKOLE_MOUNTS says which real directory stands for which path:
+// The programs of the system are written for Pods: they are told paths such as
+// /host/var/lib/longhorn or /engine-binaries, which exist because the kubelet mounts directories of
+// the host there. On a process node there is no mount namespace; instead the environment variable
+// ANKOLE_MOUNTS says which real directory stands for which path:
 //
 //	ANKOLE_MOUNTS={"/host":"/srv/nodes/1/root","/engine-binaries":"/srv/nodes/1/root/var/lib/longhorn/engine-binaries"}
 //
-// The longest prefix of whole path elements wins. Without the variable every path means itself. Children inherit the
-// variable and with it the same view.
+// The longest prefix of whole path elements wins. Without the variable every path means itself.
+// Children inherit the variable and with it the same view.
 //
-// A program calls Resolve at the last moment, where a file is opened. What it logs, reports or stores is the path of
-// the Pod, so that the same words are used whether or not there is a mount namespace.
+// A program calls Resolve at the last moment, where a file is opened. What it logs, reports or
+// stores is the path of the Pod, so that the same words are used whether or not there is a mount
+// namespace.
 package hostpath
 
 import (
@@ -34,8 +36,8 @@ type Mounts struct {
 	real     map[string]string
 }
 
-// New returns mounts from a map of clean or unclean absolute paths. Two keys that mean the same path, and paths that
-// are not absolute, are errors.
+// New returns mounts from a map of clean or unclean absolute paths. Two keys that mean the same
+// path, and paths that are not absolute, are errors.
 func New(mounts map[string]string) (Mounts, error) {
 	m := Mounts{real: make(map[string]string, len(mounts))}
 	for pod, host := range mounts {
@@ -57,7 +59,8 @@ func New(mounts map[string]string) (Mounts, error) {
 	return m, nil
 }
 
-// Parse returns the mounts in the JSON text of the environment variable. Empty text gives no mounts.
+// Parse returns the mounts in the JSON text of the environment variable. Empty text gives no
+// mounts.
 func Parse(text string) (Mounts, error) {
 	if text == "" {
 		return Mounts{}, nil
@@ -85,8 +88,9 @@ func (m Mounts) Text() string {
 	return string(text)
 }
 
-// Resolve returns the path to open for a path as a Pod sees it. The path is cleaned first, so that no .. leads out of a
-// mount unseen. A relative path is returned as it is: it is relative to the same working directory in either view.
+// Resolve returns the path to open for a path as a Pod sees it. The path is cleaned first, so that
+// no .. leads out of a mount unseen. A relative path is returned as it is: it is relative to the
+// same working directory in either view.
 func (m Mounts) Resolve(podPath string) string {
 	if len(m.prefixes) == 0 || !path.IsAbs(podPath) {
 		return podPath
@@ -100,7 +104,8 @@ func (m Mounts) Resolve(podPath string) string {
 	return clean
 }
 
-// below reports whether a clean path is a clean prefix or lies below it, and returns what follows the prefix.
+// below reports whether a clean path is a clean prefix or lies below it, and returns what follows
+// the prefix.
 func below(clean, prefix string) (rest string, ok bool) {
 	if prefix == "/" {
 		return clean, true
@@ -111,14 +116,15 @@ func below(clean, prefix string) (rest string, ok bool) {
 
 var fromEnvironment = sync.OnceValues(func() (Mounts, error) { return Parse(os.Getenv(Variable)) })
 
-// Check returns an error if the environment variable cannot be read. Programs call it when they start.
+// Check returns an error if the environment variable cannot be read. Programs call it when they
+// start.
 func Check() error {
 	_, err := fromEnvironment()
 	return err
 }
 
-// Resolve is Mounts.Resolve with the mounts of this process's environment, which are read once. A variable that cannot
-// be read panics, as going on would touch the wrong files; see Check.
+// Resolve is Mounts.Resolve with the mounts of this process's environment, which are read once. A
+// variable that cannot be read panics, as going on would touch the wrong files; see Check.
 func Resolve(podPath string) string {
 	m, err := fromEnvironment()
 	if err != nil {

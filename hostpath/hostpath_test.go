@@ -96,7 +96,8 @@ func TestParse(t *testing.T) {
 		strings.Repeat("[", 100_000): "not a JSON object",
 	}
 	for text, why := range bad {
-		if _, err := Parse(text); err == nil || !strings.Contains(err.Error(), why) || !strings.Contains(err.Error(), Variable) {
+		if _, err := Parse(text); err == nil || !strings.Contains(err.Error(), why) ||
+			!strings.Contains(err.Error(), Variable) {
 			t.Errorf("Parse(%.40q): error %v, want one with %s and %q", text, err, Variable, why)
 		}
 	}

@@ -1,5 +1,6 @@
-// Package listener accepts connections whatever the system is short of at the moment. A server that ends because one connection could
-// not be accepted takes everything with it that its process does; whoever connects can wait, or comes again.
+// Package listener accepts connections whatever the system is short of at the moment. A server that
+// ends because one connection could not be accepted takes everything with it that its process does;
+// whoever connects can wait, or comes again.
 package listener
 
 import (
@@ -14,8 +15,9 @@ const (
 	maxPause   = 200 * time.Millisecond
 )
 
-// Accept calls accept, a method of a listener, until there is a connection or the listener is closed. Whatever else fails (no descriptors,
-// no memory in the kernel, a connection that was gone again) passes.
+// Accept calls accept, a method of a listener, until there is a connection or the listener is
+// closed. Whatever else fails (no descriptors, no memory in the kernel, a connection that was gone
+// again) passes.
 func Accept[C any](accept func() (C, error)) (C, error) {
 	for pause := firstPause; ; pause = min(2*pause, maxPause) {
 		c, err := accept()

@@ -27,13 +27,15 @@ func (f *flaky) Accept() (net.Conn, error) {
 	return f.Listener.Accept()
 }
 
-// TestSteady: everything that accept(2) names and that passes is waited out, and the end of the listener is told.
+// TestSteady: everything that accept(2) names and that passes is waited out, and the end of the
+// listener is told.
 func TestSteady(t *testing.T) {
 	inner, err := net.Listen("unix", filepath.Join(t.TempDir(), "s"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	l := listener.Steady(&flaky{inner, []error{unix.EMFILE, unix.ENFILE, unix.ENOMEM, unix.ENOBUFS, unix.EPERM, unix.ECONNABORTED}})
+	l := listener.Steady(&flaky{inner, []error{unix.EMFILE, unix.ENFILE, unix.ENOMEM, unix.ENOBUFS, unix.EPERM,
+		unix.ECONNABORTED}})
 	near, err := net.Dial("unix", inner.Addr().String())
 	if err != nil {
 		t.Fatal(err)

@@ -1,8 +1,9 @@
 // Package logwriter lets a program write its log without ever waiting for whoever reads it.
 //
-// The standard error of a process is a pipe, and a pipe that nobody reads stops whoever writes to it: a line of a log written with a
-// lock held stops everybody who needs the lock, and one of an engine's loop its volume. So lines are queued, and one goroutine
-// writes them. Lines that find the queue full are dropped and counted, and a later line says how many are missing.
+// The standard error of a process is a pipe, and a pipe that nobody reads stops whoever writes to
+// it: a line of a log written with a lock held stops everybody who needs the lock, and one of an
+// engine's loop its volume. So lines are queued, and one goroutine writes them. Lines that find the
+// queue full are dropped and counted, and a later line says how many are missing.
 package logwriter
 
 import (
@@ -24,12 +25,13 @@ const (
 	maxLines = 1024
 	// maxBytes is for long lines.
 	maxBytes = 1 << 20
-	// CloseWait is how long a program that ends waits for its log to be read: as long as a reader that is there may need on a busy
-	// machine.
+	// CloseWait is how long a program that ends waits for its log to be read: as long as a reader
+	// that is there may need on a busy machine.
 	CloseWait = 2 * time.Second
 )
 
-// Writer queues what is written to it, one line or several at a time, for another writer. It may be used by many goroutines.
+// Writer queues what is written to it, one line or several at a time, for another writer. It may be
+// used by many goroutines.
 type Writer struct {
 	out   io.Writer
 	wake  chan struct{} // of the goroutine that writes; holds one
@@ -49,8 +51,9 @@ func New(out io.Writer) *Writer {
 	return w
 }
 
-// Standard returns a writer to the standard error of a program that serves, and sends everything there that packages log on their own.
-// A reader that has gone costs such a program nothing but its lines: without this the Go runtime ends it, by SIGPIPE.
+// Standard returns a writer to the standard error of a program that serves, and sends everything
+// there that packages log on their own. A reader that has gone costs such a program nothing but its
+// lines: without this the Go runtime ends it, by SIGPIPE.
 func Standard() *Writer {
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE) // not Ignore, which children would inherit
 	w := New(os.Stderr)

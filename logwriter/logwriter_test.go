@@ -45,7 +45,8 @@ func TestLinesArriveInOrder(t *testing.T) {
 	})
 }
 
-// TestNobodyReads: writers never wait, what waits is bounded, and it is told how many lines are missing where they are missing.
+// TestNobodyReads: writers never wait, what waits is bounded, and it is told how many lines are
+// missing where they are missing.
 func TestNobodyReads(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := &gate{open: make(chan struct{})}
@@ -68,7 +69,8 @@ func TestNobodyReads(t *testing.T) {
 		synctest.Wait()
 		_, _ = w.Write([]byte("last\n"))
 		w.Close()
-		want := "first\n" + strings.Repeat("line\n", maxLines) + fmt.Sprintf("[%d lines are missing here: nobody read this output]\n", 3*maxLines) + "last\n"
+		want := "first\n" + strings.Repeat("line\n", maxLines) +
+			fmt.Sprintf("[%d lines are missing here: nobody read this output]\n", 3*maxLines) + "last\n"
 		if got := g.String(); got != want {
 			t.Errorf("%q", got[max(0, len(got)-200):])
 		}
@@ -93,7 +95,8 @@ func TestLongLines(t *testing.T) {
 	})
 }
 
-// TestCloseIsBounded: a program whose output nobody reads ends, and what is written afterwards harms nobody.
+// TestCloseIsBounded: a program whose output nobody reads ends, and what is written afterwards
+// harms nobody.
 func TestCloseIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := &gate{open: make(chan struct{})}
@@ -109,7 +112,8 @@ func TestCloseIsBounded(t *testing.T) {
 	})
 }
 
-// TestMissingLinesAreMissingWhereItIsSaid: a line that would find room does not pass one that found none.
+// TestMissingLinesAreMissingWhereItIsSaid: a line that would find room does not pass one that found
+// none.
 func TestMissingLinesAreMissingWhereItIsSaid(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := &gate{open: make(chan struct{})}
@@ -123,7 +127,8 @@ func TestMissingLinesAreMissingWhereItIsSaid(t *testing.T) {
 		synctest.Wait()
 		_, _ = w.Write([]byte("last\n"))
 		w.Close()
-		if got, want := g.String(), "first\nsecond\n[2 lines are missing here: nobody read this output]\nlast\n"; got != want {
+		if got, want := g.String(),
+			"first\nsecond\n[2 lines are missing here: nobody read this output]\nlast\n"; got != want {
 			t.Errorf("%q", got)
 		}
 	})

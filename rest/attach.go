@@ -18,8 +18,8 @@ import (
 )
 
 const (
-	// attachmentPeriod and attachmentTimeout bound the wait for the attachment object of a volume that was created a
-	// moment ago; its controller makes it within milliseconds.
+	// attachmentPeriod and attachmentTimeout bound the wait for the attachment object of a volume
+	// that was created a moment ago; its controller makes it within milliseconds.
 	attachmentPeriod  = 50 * time.Millisecond
 	attachmentTimeout = 5 * time.Second
 )
@@ -36,7 +36,8 @@ func attachVolume(q *request) (any, error) {
 	return q.volume(name)
 }
 
-// attach checks that the volume can go to the node and files a ticket for it. The controllers do the rest.
+// attach checks that the volume can go to the node and files a ticket for it. The controllers do
+// the rest.
 func (s *Server) attach(ctx context.Context, name string, in resource.AttachInput) error {
 	if in.HostID == "" {
 		return errors.New("no node given: set hostId to the name of a node")
@@ -67,9 +68,11 @@ func (s *Server) attach(ctx context.Context, name string, in resource.AttachInpu
 	return s.updateTickets(ctx, name, true, func(a *lh.VolumeAttachment) (bool, error) {
 		old, exists := a.Spec.AttachmentTickets[ticket.ID]
 		if exists && old.NodeID != ticket.NodeID {
-			return false, fmt.Errorf("the volume is already attached to node %s by the same attachment ticket; detach it there first", old.NodeID)
+			return false, fmt.Errorf("the volume is already attached to node %s by the same attachment ticket; detach "+
+				"it there first", old.NodeID)
 		}
-		if exists && old.Parameters[lh.AttachmentParameterDisableFrontend] == ticket.Parameters[lh.AttachmentParameterDisableFrontend] {
+		if exists &&
+			old.Parameters[lh.AttachmentParameterDisableFrontend] == ticket.Parameters[lh.AttachmentParameterDisableFrontend] {
 			return false, nil
 		}
 		t := ticket
@@ -82,7 +85,8 @@ func (s *Server) attach(ctx context.Context, name string, in resource.AttachInpu
 	})
 }
 
-// nextGeneration numbers a ticket so that the status of an older one with the same id is not taken for its own.
+// nextGeneration numbers a ticket so that the status of an older one with the same id is not taken
+// for its own.
 func nextGeneration(a *lh.VolumeAttachment, old lh.AttachmentTicket, exists bool, id string) int64 {
 	if exists {
 		return old.Generation + 1
@@ -100,7 +104,8 @@ func checkAttach(p volumeParts, node *lh.Node, images []lh.EngineImage) error {
 		return errors.New("the volume is being deleted")
 	}
 	if ready := lh.FindCondition(node.Status.Conditions, lh.NodeConditionReady); ready.Status != lh.ConditionTrue {
-		return fmt.Errorf("node %s is not ready (%s %s); choose another node or bring it back", node.Name, ready.Reason, ready.Message)
+		return fmt.Errorf("node %s is not ready (%s %s); choose another node or bring it back", node.Name, ready.Reason,
+			ready.Message)
 	}
 	if lh.IsConditionTrue(v.Status.Conditions, lh.VolumeConditionRestore) {
 		return errors.New("the volume is restoring data; wait until the restore is complete")
@@ -117,12 +122,14 @@ func checkAttach(p volumeParts, node *lh.Node, images []lh.EngineImage) error {
 	}
 	if len(placed) == 0 && !local {
 		scheduled := lh.FindCondition(v.Status.Conditions, lh.VolumeConditionScheduled)
-		return fmt.Errorf("no replica of the volume is scheduled: %s", orText(scheduled.Message, "the scheduler has not placed one yet, retry in a moment"))
+		return fmt.Errorf("no replica of the volume is scheduled: %s",
+			orText(scheduled.Message, "the scheduler has not placed one yet, retry in a moment"))
 	}
 	return checkImage(v, node.Name, placed, images)
 }
 
-// checkImage says where the volume's engine image is missing: it must be on the engine's node and on one with a replica.
+// checkImage says where the volume's engine image is missing: it must be on the engine's node and
+// on one with a replica.
 func checkImage(v *lh.Volume, node string, replicaNodes []string, images []lh.EngineImage) error {
 	want := naming.EngineImageName(v.Spec.Image)
 	for _, image := range images {
@@ -148,7 +155,8 @@ func checkImage(v *lh.Volume, node string, replicaNodes []string, images []lh.En
 func detachVolume(q *request) (any, error) {
 	name := q.params["name"]
 	var in resource.DetachInput
-	// An empty body asks for the plain ticket to go, as does one that is not JSON: old clients send anything.
+	// An empty body asks for the plain ticket to go, as does one that is not JSON: old clients send
+	// anything.
 	if err := q.decode(&in); err != nil && !errors.Is(err, io.EOF) {
 		in = resource.DetachInput{}
 	}
@@ -181,9 +189,10 @@ func (s *Server) detach(ctx context.Context, name string, in resource.DetachInpu
 	return err
 }
 
-// updateTickets changes the tickets of a volume. change says whether anything is to be written; it runs again when
-// somebody else wrote in between.
-func (s *Server) updateTickets(ctx context.Context, name string, await bool, change func(*lh.VolumeAttachment) (bool, error)) error {
+// updateTickets changes the tickets of a volume. change says whether anything is to be written; it
+// runs again when somebody else wrote in between.
+func (s *Server) updateTickets(ctx context.Context, name string, await bool,
+	change func(*lh.VolumeAttachment) (bool, error)) error {
 	return retry.RetryOnConflict(retry.DefaultRetry, func() error {
 		a, err := s.attachment(ctx, name, await)
 		if err != nil {
@@ -197,20 +206,22 @@ func (s *Server) updateTickets(ctx context.Context, name string, await bool, cha
 	})
 }
 
-// attachment reads the attachment object of a volume, waiting for it for a bounded time if asked to.
+// attachment reads the attachment object of a volume, waiting for it for a bounded time if asked
+// to.
 func (s *Server) attachment(ctx context.Context, name string, await bool) (*lh.VolumeAttachment, error) {
 	var a lh.VolumeAttachment
 	err := s.get(ctx, name, &a)
 	if !await || !apierrors.IsNotFound(err) {
 		return &a, err
 	}
-	err = wait.PollUntilContextTimeout(ctx, attachmentPeriod, attachmentTimeout, false, func(ctx context.Context) (bool, error) {
-		err := s.get(ctx, name, &a)
-		if apierrors.IsNotFound(err) {
-			return false, nil
-		}
-		return err == nil, err
-	})
+	err = wait.PollUntilContextTimeout(ctx, attachmentPeriod, attachmentTimeout, false,
+		func(ctx context.Context) (bool, error) {
+			err := s.get(ctx, name, &a)
+			if apierrors.IsNotFound(err) {
+				return false, nil
+			}
+			return err == nil, err
+		})
 	if errors.Is(err, context.DeadlineExceeded) {
 		return nil, errors.New("the volume has no VolumeAttachment object yet; is a manager leading? Retry in a few seconds")
 	}

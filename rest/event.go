@@ -11,7 +11,8 @@ import (
 	"ankole.storage/rest/resource"
 )
 
-// maxEvents bounds the events read at once. The API server forgets events after an hour, so a busy cluster stays below.
+// maxEvents bounds the events read at once. The API server forgets events after an hour, so a busy
+// cluster stays below.
 const maxEvents = 5000
 
 func listEvents(q *request) (any, error) {
@@ -22,11 +23,12 @@ func listEvents(q *request) (any, error) {
 	return collection(q, resource.TypeEvent, views), nil
 }
 
-// eventViews lists the events about our own objects. They are read from the API server: caching every event of a
-// namespace would cost more than reading them when somebody looks.
+// eventViews lists the events about our own objects. They are read from the API server: caching
+// every event of a namespace would cost more than reading them when somebody looks.
 func (q *request) eventViews() ([]resource.Event, error) {
 	var events corev1.EventList
-	err := q.server.cfg.Live.List(q.Context(), &events, client.InNamespace(q.server.cfg.Namespace), client.Limit(maxEvents))
+	err := q.server.cfg.Live.List(q.Context(), &events, client.InNamespace(q.server.cfg.Namespace),
+		client.Limit(maxEvents))
 	if err != nil {
 		return nil, fmt.Errorf("listing events: %w", err)
 	}
@@ -37,7 +39,8 @@ func (q *request) eventViews() ([]resource.Event, error) {
 			continue
 		}
 		e.ManagedFields = nil
-		views = append(views, resource.Event{Resource: q.envelope(resource.TypeEvent, e.Name, resource.WhenAlways), Event: e, EventType: e.Type})
+		views = append(views, resource.Event{Resource: q.envelope(resource.TypeEvent, e.Name, resource.WhenAlways),
+			Event: e, EventType: e.Type})
 	}
 	return views, nil
 }

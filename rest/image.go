@@ -68,9 +68,11 @@ func engineImageView(q *request, e *lh.EngineImage, defaultImage string) resourc
 	return resource.EngineImage{Resource: q.envelope(resource.TypeEngineImage, e.Name, resource.WhenAlways), Name: e.Name,
 		Image: e.Spec.Image, Default: e.Spec.Image == defaultImage, State: string(s.State), RefCount: s.RefCount,
 		NoRefSince: s.NoRefSince, Incompatible: s.Incompatible, Conditions: conditionList(s.Conditions),
-		NodeDeploymentMap: s.NodeDeploymentMap, OwnerID: s.OwnerID, Version: s.Version, GitCommit: s.GitCommit, BuildDate: s.BuildDate,
+		NodeDeploymentMap: s.NodeDeploymentMap, OwnerID: s.OwnerID, Version: s.Version, GitCommit: s.GitCommit,
+		BuildDate:     s.BuildDate,
 		CLIAPIVersion: s.CLIAPIVersion, CLIAPIMinVersion: s.CLIAPIMinVersion, ControllerAPIVersion: s.ControllerAPIVersion,
-		ControllerAPIMinVersion: s.ControllerAPIMinVersion, DataFormatVersion: s.DataFormatVersion, DataFormatMinVersion: s.DataFormatMinVersion}
+		ControllerAPIMinVersion: s.ControllerAPIMinVersion, DataFormatVersion: s.DataFormatVersion,
+		DataFormatMinVersion: s.DataFormatMinVersion}
 }
 
 func createEngineImage(q *request) (any, error) {
@@ -80,10 +82,12 @@ func createEngineImage(q *request) (any, error) {
 	}
 	image := strings.TrimSpace(in.Image)
 	if image == "" || strings.ContainsAny(image, " \t\n") {
-		return nil, fmt.Errorf("unable to create engine image %q: give an image reference such as registry/name:tag", in.Image)
+		return nil, fmt.Errorf("unable to create engine image %q: give an image reference such as registry/name:tag",
+			in.Image)
 	}
 	name := naming.EngineImageName(image)
-	e := &lh.EngineImage{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: q.server.cfg.Namespace, Labels: naming.EngineImageLabels(name)},
+	e := &lh.EngineImage{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: q.server.cfg.Namespace,
+		Labels: naming.EngineImageLabels(name)},
 		Spec: lh.EngineImageSpec{Image: image}}
 	if err := q.server.create(q.Context(), e); err != nil {
 		return nil, fmt.Errorf("unable to create engine image %s: %w", image, err)
@@ -91,7 +95,8 @@ func createEngineImage(q *request) (any, error) {
 	return q.engineImage(e.Name)
 }
 
-// deleteEngineImage answers 200 for an image that does not exist, as clients that delete twice expect.
+// deleteEngineImage answers 200 for an image that does not exist, as clients that delete twice
+// expect.
 func deleteEngineImage(q *request) (any, error) {
 	name := q.params["name"]
 	err := q.server.deleteEngineImage(q.Context(), name)
@@ -114,7 +119,8 @@ func (s *Server) deleteEngineImage(ctx context.Context, name string) error {
 		return errors.New("deleting the default engine image " + def + " is not allowed")
 	}
 	if e.Status.RefCount != 0 {
-		return fmt.Errorf("deleting engine image %s is not allowed while being used by %d objects", e.Spec.Image, e.Status.RefCount)
+		return fmt.Errorf("deleting engine image %s is not allowed while being used by %d objects", e.Spec.Image,
+			e.Status.RefCount)
 	}
 	return s.cfg.Client.Delete(ctx, &e)
 }

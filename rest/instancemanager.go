@@ -44,8 +44,10 @@ func processViews(in map[string]lh.InstanceProcess) map[string]resource.Instance
 	out := map[string]resource.InstanceProcess{}
 	for name, p := range in {
 		s := p.Status
-		out[name] = resource.InstanceProcess{Spec: resource.InstanceProcessSpec{Name: p.Spec.Name, DataEngine: string(p.Spec.DataEngine)},
-			Status: resource.InstanceProcessStatus{Conditions: s.Conditions, Endpoint: s.Endpoint, ErrorMsg: s.ErrorMsg, Listen: s.Listen,
+		out[name] = resource.InstanceProcess{Spec: resource.InstanceProcessSpec{Name: p.Spec.Name,
+			DataEngine: string(p.Spec.DataEngine)},
+			Status: resource.InstanceProcessStatus{Conditions: s.Conditions, Endpoint: s.Endpoint, ErrorMsg: s.ErrorMsg,
+				Listen:  s.Listen,
 				PortEnd: int32(s.PortEnd), PortStart: int32(s.PortStart), ResourceVersion: s.ResourceVersion,
 				State: string(s.State), ProcessType: string(s.Type), UUID: s.UUID}}
 	}

@@ -30,7 +30,8 @@ const (
 //
 //	GET /v1/instancelogs/{name}?follow=true&tail=100&node=node-1
 //
-// Without a node it is the one where the instance is, or was last. A log that breaks off tells why in a trailer.
+// Without a node it is the one where the instance is, or was last. A log that breaks off tells why
+// in a trailer.
 func (s *Server) serveLog(w http.ResponseWriter, r *http.Request) {
 	q := r.Context().Value(requestKey{}).(*request)
 	q.Request = r
@@ -45,7 +46,8 @@ func (s *Server) serveLog(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if !s.streams.add() {
-		q.fail(Refuse(http.StatusServiceUnavailable, fmt.Errorf("%d streams are open already, which is the limit", maxStreams)))
+		q.fail(Refuse(http.StatusServiceUnavailable,
+			fmt.Errorf("%d streams are open already, which is the limit", maxStreams)))
 		return
 	}
 	defer s.streams.done()
@@ -68,7 +70,8 @@ func (s *Server) serveLog(w http.ResponseWriter, r *http.Request) {
 	case out.begun:
 		w.Header().Set(resource.HeaderLogError, strings.Join(strings.Fields(err.Error()), " "))
 	case errors.Is(err, imclient.ErrNotFound):
-		q.fail(Refuse(http.StatusNotFound, fmt.Errorf("node %s has no log of %s; it is kept where the process ran", managers[0].Spec.NodeID, name)))
+		q.fail(Refuse(http.StatusNotFound, fmt.Errorf("node %s has no log of %s; it is kept where the process ran",
+			managers[0].Spec.NodeID, name)))
 	default:
 		q.fail(err)
 	}
@@ -89,8 +92,8 @@ func logOptions(r *http.Request) (o imclient.LogOptions, err error) {
 	return o, nil
 }
 
-// logManagers returns the instance managers that may have the log: those of the node, or of the node of the engine or
-// replica called so.
+// logManagers returns the instance managers that may have the log: those of the node, or of the
+// node of the engine or replica called so.
 func (s *Server) logManagers(ctx context.Context, name, node string) ([]lh.InstanceManager, error) {
 	manager := ""
 	if node == "" {
@@ -124,7 +127,8 @@ func (s *Server) placeOf(ctx context.Context, name string) (node, manager string
 	var engine lh.Engine
 	err = s.get(ctx, name, &engine)
 	if err == nil && engine.Status.InstanceManagerName == "" && engine.Spec.NodeID == "" {
-		return "", "", fmt.Errorf("engine %s does not run: volume %s is not attached; name the node where it was, whose instance manager has the log",
+		return "", "", fmt.Errorf("engine %s does not run: volume %s is not attached; name the node where it was, "+
+			"whose instance manager has the log",
 			name, engine.Spec.VolumeName)
 	}
 	if err == nil {
@@ -137,7 +141,8 @@ func (s *Server) placeOf(ctx context.Context, name string) (node, manager string
 	err = s.get(ctx, name, &replica)
 	switch {
 	case apierrors.IsNotFound(err):
-		return "", "", Refuse(http.StatusNotFound, fmt.Errorf("there is no engine and no replica %s; if there was one, name the node where it ran", name))
+		return "", "", Refuse(http.StatusNotFound,
+			fmt.Errorf("there is no engine and no replica %s; if there was one, name the node where it ran", name))
 	case err != nil:
 		return "", "", fmt.Errorf("reading replica %s: %w", name, err)
 	case replica.Status.InstanceManagerName == "" && replica.Spec.NodeID == "":
@@ -147,7 +152,8 @@ func (s *Server) placeOf(ctx context.Context, name string) (node, manager string
 }
 
 // copyLog sends what one instance manager has. The reading goroutine has ended when it returns.
-func (s *Server) copyLog(ctx context.Context, cancel context.CancelFunc, m lh.InstanceManager, name string, o imclient.LogOptions, out *logWriter) error {
+func (s *Server) copyLog(ctx context.Context, cancel context.CancelFunc, m lh.InstanceManager, name string,
+	o imclient.LogOptions, out *logWriter) error {
 	c, err := s.cfg.Connect(net.JoinHostPort(m.Status.IP, strconv.Itoa(naming.PortProcessManager)))
 	if err != nil {
 		return fmt.Errorf("instance manager %s on node %s: %w", m.Name, m.Spec.NodeID, err)

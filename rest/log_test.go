@@ -23,7 +23,9 @@ func logFixture(t *testing.T) (*fixture, *resttest.Instances) {
 	objects := append(demo, resttest.Volume("idle")...)
 	objects = append(objects, resttest.InstanceManager("im-1", "node-1"))
 	unplaced := &lh.Replica{ObjectMeta: resttest.Meta("new-r-1")}
-	f := newFixtureWith(t, interceptor.Funcs{}, func(c *Config) { c.Connect = instances.Connect }, append(objects, unplaced)...)
+	f := newFixtureWith(t, interceptor.Funcs{}, func(c *Config) {
+		c.Connect = instances.Connect
+	}, append(objects, unplaced)...)
 	return f, instances
 }
 
@@ -58,7 +60,8 @@ func TestInstanceLog(t *testing.T) {
 		{"..%2fdemo", 404, "404 page not found"},
 	} {
 		a := f.do(http.MethodGet, "/v1/instancelogs/"+row.path, "")
-		if a.status != row.status || row.status == 200 && a.text != row.text || !strings.Contains(a.text, strings.ReplaceAll(row.text, `"`, `\"`)) && row.status != 200 {
+		if a.status != row.status || row.status == 200 && a.text != row.text ||
+			!strings.Contains(a.text, strings.ReplaceAll(row.text, `"`, `\"`)) && row.status != 200 {
 			t.Errorf("%s: %d %s", row.path, a.status, a.text)
 		}
 	}
@@ -66,7 +69,8 @@ func TestInstanceLog(t *testing.T) {
 		t.Errorf("POST: %d", a.status)
 	}
 	without := newFixture(t, resttest.Volume("demo")...)
-	without.refused(without.do(http.MethodGet, "/v1/instancelogs/demo-e-0", ""), http.StatusInternalServerError, "no way to instance managers")
+	without.refused(without.do(http.MethodGet, "/v1/instancelogs/demo-e-0", ""), http.StatusInternalServerError,
+		"no way to instance managers")
 }
 
 func awaitStopped(t *testing.T, m *resttest.Instances, name string) {
@@ -85,11 +89,12 @@ func awaitStopped(t *testing.T, m *resttest.Instances, name string) {
 	}
 }
 
-// TestInstanceLogFollows: lines come as they are printed; when the instance manager is lost the trailer says so; the same log
-// without following ends.
+// TestInstanceLogFollows: lines come as they are printed; when the instance manager is lost the
+// trailer says so; the same log without following ends.
 func TestInstanceLogFollows(t *testing.T) {
 	f, instances := logFixture(t)
-	instances.Run(t, "demo-e-0", `trap 'echo hangup' HUP; trap 'echo bye; exit' INT; echo ready; while :; do sleep 0.01; done`)
+	instances.Run(t, "demo-e-0",
+		`trap 'echo hangup' HUP; trap 'echo bye; exit' INT; echo ready; while :; do sleep 0.01; done`)
 	open := func() (*http.Response, *bufio.Scanner) {
 		t.Helper()
 		resp, err := http.Get(f.url + "/v1/instancelogs/demo-e-0?follow=true")
@@ -106,7 +111,8 @@ func TestInstanceLogFollows(t *testing.T) {
 	if _, err := instances.Delete("demo-e-0", ""); err != nil {
 		t.Fatal(err)
 	}
-	if !lines.Scan() || lines.Text() != "bye" || lines.Scan() || lines.Err() != nil || first.Trailer.Get(resource.HeaderLogError) != "" {
+	if !lines.Scan() || lines.Text() != "bye" || lines.Scan() || lines.Err() != nil ||
+		first.Trailer.Get(resource.HeaderLogError) != "" {
 		t.Fatalf("at the end: %q %v, trailer %v", lines.Text(), lines.Err(), first.Trailer)
 	}
 	awaitGone(t, instances, "demo-e-0")
@@ -118,7 +124,8 @@ func TestInstanceLogFollows(t *testing.T) {
 		}
 	}
 	instances.Stop()
-	if lines.Scan() || lines.Err() != nil || !strings.Contains(second.Trailer.Get(resource.HeaderLogError), "ProcessLog demo-e-0") {
+	if lines.Scan() || lines.Err() != nil ||
+		!strings.Contains(second.Trailer.Get(resource.HeaderLogError), "ProcessLog demo-e-0") {
 		t.Errorf("a lost instance manager: %q %v, trailer %v", lines.Text(), lines.Err(), second.Trailer)
 	}
 }

@@ -17,31 +17,42 @@ import (
 const scrapeTimeout = 8 * time.Second
 
 var (
-	volumeLabels    = []string{"node", "volume", "pvc", "pvc_namespace"}
-	volumeCapacity  = prometheus.NewDesc("longhorn_volume_capacity_bytes", "Configured size in bytes for this volume", volumeLabels, nil)
-	volumeActual    = prometheus.NewDesc("longhorn_volume_actual_size_bytes", "Space that the head and the snapshots take on each replica", volumeLabels, nil)
-	volumeStateDesc = prometheus.NewDesc("longhorn_volume_state", "1 for the state the volume is in", append(slices.Clone(volumeLabels), "state"), nil)
-	volumeRobust    = prometheus.NewDesc("longhorn_volume_robustness", "1 for the robustness the volume has", append(slices.Clone(volumeLabels), "state"), nil)
-	volumeReadOnly  = prometheus.NewDesc("longhorn_volume_file_system_read_only", "1 while the file system mounted on the volume has gone read-only", volumeLabels, nil)
-	nodeCount       = prometheus.NewDesc("longhorn_node_count_total", "Number of nodes known", nil, nil)
-	nodeStatus      = prometheus.NewDesc("longhorn_node_status", "1 for a condition that is true", []string{"node", "condition", "condition_reason"}, nil)
-	managerUp       = prometheus.NewDesc("ankole_manager_up", "1 while the manager answers and can read its objects", []string{"node", "version"}, nil)
+	volumeLabels   = []string{"node", "volume", "pvc", "pvc_namespace"}
+	volumeCapacity = prometheus.NewDesc("longhorn_volume_capacity_bytes", "Configured size in bytes for this volume",
+		volumeLabels, nil)
+	volumeActual = prometheus.NewDesc("longhorn_volume_actual_size_bytes",
+		"Space that the head and the snapshots take on each replica", volumeLabels, nil)
+	volumeStateDesc = prometheus.NewDesc("longhorn_volume_state", "1 for the state the volume is in",
+		append(slices.Clone(volumeLabels), "state"), nil)
+	volumeRobust = prometheus.NewDesc("longhorn_volume_robustness", "1 for the robustness the volume has",
+		append(slices.Clone(volumeLabels), "state"), nil)
+	volumeReadOnly = prometheus.NewDesc("longhorn_volume_file_system_read_only",
+		"1 while the file system mounted on the volume has gone read-only", volumeLabels, nil)
+	nodeCount  = prometheus.NewDesc("longhorn_node_count_total", "Number of nodes known", nil, nil)
+	nodeStatus = prometheus.NewDesc("longhorn_node_status", "1 for a condition that is true",
+		[]string{"node", "condition", "condition_reason"}, nil)
+	managerUp = prometheus.NewDesc("ankole_manager_up", "1 while the manager answers and can read its objects",
+		[]string{"node", "version"}, nil)
 )
 
 var (
-	volumeStates = []lh.VolumeState{lh.VolumeStateCreating, lh.VolumeStateAttached, lh.VolumeStateDetached, lh.VolumeStateAttaching,
+	volumeStates = []lh.VolumeState{lh.VolumeStateCreating, lh.VolumeStateAttached, lh.VolumeStateDetached,
+		lh.VolumeStateAttaching,
 		lh.VolumeStateDetaching, lh.VolumeStateDeleting}
-	robustnesses = []lh.VolumeRobustness{lh.VolumeRobustnessUnknown, lh.VolumeRobustnessHealthy, lh.VolumeRobustnessDegraded, lh.VolumeRobustnessFaulted}
+	robustnesses = []lh.VolumeRobustness{lh.VolumeRobustnessUnknown, lh.VolumeRobustnessHealthy,
+		lh.VolumeRobustnessDegraded, lh.VolumeRobustnessFaulted}
 )
 
-// collector computes the metrics when they are scraped. Of volumes and nodes it reports only those that belong to this
-// manager's node, so that every figure comes from exactly one Pod; without a node name it reports all.
+// collector computes the metrics when they are scraped. Of volumes and nodes it reports only those
+// that belong to this manager's node, so that every figure comes from exactly one Pod; without a
+// node name it reports all.
 type collector struct {
 	server *Server
 	ctx    context.Context
 }
 
-// serveMetrics answers a scrape from a registry of its own: nothing about the Go runtime, as dashboards expect.
+// serveMetrics answers a scrape from a registry of its own: nothing about the Go runtime, as
+// dashboards expect.
 func (s *Server) serveMetrics(w http.ResponseWriter, r *http.Request) {
 	ctx, cancel := context.WithTimeout(r.Context(), scrapeTimeout)
 	defer cancel()
@@ -82,7 +93,8 @@ func (c collector) Collect(out chan<- prometheus.Metric) {
 			gauge(volumeStateDesc, one(volumeState(v) == string(s)), append(slices.Clone(labels), string(s))...)
 		}
 		for _, r := range robustnesses {
-			gauge(volumeRobust, one(v.Status.Robustness == r || v.Status.Robustness == "" && r == lh.VolumeRobustnessUnknown), append(slices.Clone(labels), string(r))...)
+			gauge(volumeRobust, one(v.Status.Robustness == r || v.Status.Robustness == "" &&
+				r == lh.VolumeRobustnessUnknown), append(slices.Clone(labels), string(r))...)
 		}
 	}
 	var nodes lh.NodeList
@@ -96,7 +108,8 @@ func (c collector) Collect(out chan<- prometheus.Metric) {
 			continue
 		}
 		for _, condition := range n.Status.Conditions {
-			gauge(nodeStatus, one(condition.Status == lh.ConditionTrue), n.Name, strings.ToLower(condition.Type), condition.Reason)
+			gauge(nodeStatus, one(condition.Status == lh.ConditionTrue), n.Name, strings.ToLower(condition.Type),
+				condition.Reason)
 		}
 		gauge(nodeStatus, one(n.Spec.AllowScheduling), n.Name, "allowScheduling", "")
 	}

@@ -59,7 +59,8 @@ func getNode(q *request) (any, error) {
 // managerAddresses maps a node to the IP of the manager Pod on it.
 func (s *Server) managerAddresses(ctx context.Context) (map[string]string, error) {
 	var pods corev1.PodList
-	err := s.cfg.Reader.List(ctx, &pods, client.InNamespace(s.cfg.Namespace), client.MatchingLabels{naming.LabelApp: naming.AppManager})
+	err := s.cfg.Reader.List(ctx, &pods, client.InNamespace(s.cfg.Namespace),
+		client.MatchingLabels{naming.LabelApp: naming.AppManager})
 	if err != nil {
 		return nil, fmt.Errorf("listing manager pods: %w", err)
 	}
@@ -73,7 +74,8 @@ func (s *Server) managerAddresses(ctx context.Context) (map[string]string, error
 }
 
 func nodeView(q *request, n *lh.Node, addresses map[string]string) resource.Node {
-	out := resource.Node{Resource: q.envelope(resource.TypeNode, n.Name, resource.WhenAlways), Name: n.Name, Address: addresses[n.Name],
+	out := resource.Node{Resource: q.envelope(resource.TypeNode, n.Name, resource.WhenAlways), Name: n.Name,
+		Address:         addresses[n.Name],
 		AllowScheduling: n.Spec.AllowScheduling, EvictionRequested: n.Spec.EvictionRequested,
 		Disks: map[string]resource.DiskInfo{}, Conditions: conditionMap(n.Status.Conditions), Tags: orEmpty(n.Spec.Tags),
 		Region: n.Status.Region, Zone: n.Status.Zone, InstanceManagerCPURequest: n.Spec.InstanceManagerCPURequest,
@@ -112,7 +114,8 @@ func updateNode(q *request) (any, error) {
 		return nil, fmt.Errorf("failed to update node %s: %w", name, err)
 	}
 	if in.EvictionRequested && in.AllowScheduling {
-		return nil, fmt.Errorf("failed to update node %s: need to disable scheduling on node %s for node eviction, or cancel eviction to enable scheduling", name, name)
+		return nil, fmt.Errorf("failed to update node %s: need to disable scheduling on node %s for node eviction, or "+
+			"cancel eviction to enable scheduling", name, name)
 	}
 	return q.changeNode(name, func(n *lh.Node) error {
 		n.Spec.AllowScheduling, n.Spec.EvictionRequested = in.AllowScheduling, in.EvictionRequested
@@ -146,7 +149,8 @@ func updateDisks(q *request) (any, error) {
 	})
 }
 
-// changeNode applies a change to a node, again when somebody else wrote in between, and answers with the node.
+// changeNode applies a change to a node, again when somebody else wrote in between, and answers
+// with the node.
 func (q *request) changeNode(name string, change func(*lh.Node) error) (any, error) {
 	err := retry.RetryOnConflict(retry.DefaultRetry, func() error {
 		var n lh.Node
@@ -180,11 +184,14 @@ func newDisks(node string, in map[string]resource.DiskUpdate) (map[string]lh.Dis
 		case d.DiskType != string(lh.DiskTypeFilesystem):
 			return nil, fmt.Errorf("disk %s has type %q; only %q is supported", name, d.DiskType, lh.DiskTypeFilesystem)
 		case d.StorageReserved < 0:
-			return nil, fmt.Errorf("the storageReserved setting of disk %s is not valid: %d bytes, should be positive", name, d.StorageReserved)
+			return nil, fmt.Errorf("the storageReserved setting of disk %s is not valid: %d bytes, should be positive",
+				name, d.StorageReserved)
 		case d.EvictionRequested && d.AllowScheduling:
-			return nil, fmt.Errorf("need to disable scheduling on disk %s of node %s for disk eviction, or cancel eviction to enable scheduling", name, node)
+			return nil, fmt.Errorf("need to disable scheduling on disk %s of node %s for disk eviction, or cancel "+
+				"eviction to enable scheduling", name, node)
 		case paths[clean] != "":
-			return nil, fmt.Errorf("duplicate disk paths on node %s: disks %s and %s are both at %s", node, paths[clean], name, clean)
+			return nil, fmt.Errorf("duplicate disk paths on node %s: disks %s and %s are both at %s", node,
+				paths[clean], name, clean)
 		}
 		if err := checkTagNames(d.Tags); err != nil {
 			return nil, fmt.Errorf("disk %s: %w", name, err)
@@ -207,9 +214,11 @@ func checkDisks(n *lh.Node, disks map[string]lh.DiskSpec) error {
 		updated, kept := disks[name]
 		switch {
 		case !kept && (old.AllowScheduling || status.StorageScheduled != 0 || len(status.ScheduledReplica) > 0):
-			return fmt.Errorf("delete disk %s on node %s error: Please disable the disk %s first and remove all replicas and backing images first", name, n.Name, name)
+			return fmt.Errorf("delete disk %s on node %s error: Please disable the disk %s first and remove all "+
+				"replicas and backing images first", name, n.Name, name)
 		case kept && old.DiskType != "" && old.DiskType != updated.DiskType:
-			return fmt.Errorf("disk %s on node %s: the disk type is not allow to change from %s to %s", name, n.Name, old.DiskType, updated.DiskType)
+			return fmt.Errorf("disk %s on node %s: the disk type is not allow to change from %s to %s", name, n.Name,
+				old.DiskType, updated.DiskType)
 		}
 	}
 	return nil
@@ -267,10 +276,13 @@ func (s *Server) deleteNode(ctx context.Context, name string) error {
 		}
 	}
 	ready := lh.FindCondition(n.Status.Conditions, lh.NodeConditionReady)
-	gone := ready.Status != lh.ConditionTrue && (ready.Reason == lh.NodeReasonKubernetesNodeGone || ready.Reason == lh.NodeReasonManagerPodMissing)
+	gone := ready.Status != lh.ConditionTrue &&
+		(ready.Reason == lh.NodeReasonKubernetesNodeGone || ready.Reason == lh.NodeReasonManagerPodMissing)
 	if !gone || n.Spec.AllowScheduling || used > 0 {
-		return fmt.Errorf("could not delete node %s with node ready condition is %s, reason is %s, node schedulable %t, and %d replica and engine running on it: "+
-			"disable scheduling, move what runs there and remove the Kubernetes node first", name, ready.Status, ready.Reason, n.Spec.AllowScheduling, used)
+		return fmt.Errorf("could not delete node %s with node ready condition is %s, reason is %s, node schedulable "+
+			"%t, and %d replica and engine running on it: "+
+			"disable scheduling, move what runs there and remove the Kubernetes node first", name, ready.Status,
+			ready.Reason, n.Spec.AllowScheduling, used)
 	}
 	return s.cfg.Client.Delete(ctx, &n)
 }

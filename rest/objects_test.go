@@ -21,7 +21,8 @@ import (
 )
 
 func managerPod(node, ip string) *corev1.Pod {
-	p := &corev1.Pod{ObjectMeta: resttest.Meta("longhorn-manager-" + node), Spec: corev1.PodSpec{NodeName: node}, Status: corev1.PodStatus{PodIP: ip}}
+	p := &corev1.Pod{ObjectMeta: resttest.Meta("longhorn-manager-" + node), Spec: corev1.PodSpec{NodeName: node},
+		Status: corev1.PodStatus{PodIP: ip}}
 	p.Labels = map[string]string{"app": "longhorn-manager"}
 	return p
 }
@@ -33,7 +34,8 @@ func TestNodes(t *testing.T) {
 		t.Fatalf("nodes: %v", list)
 	}
 	n := f.get("/v1/nodes/node-1")
-	if n["address"] != "127.0.1.1" || n["actions"].(map[string]any)["diskUpdate"] != f.url+"/v1/nodes/node-1?action=diskUpdate" {
+	if n["address"] != "127.0.1.1" || n["actions"].(map[string]any)["diskUpdate"] != f.url+
+		"/v1/nodes/node-1?action=diskUpdate" {
 		t.Errorf("node: %v", n)
 	}
 	disk := n["disks"].(map[string]any)["disk-1"].(map[string]any)
@@ -49,11 +51,14 @@ func TestNodes(t *testing.T) {
 // PUT takes over everything it controls; what the body leaves out is reset.
 func TestUpdateNode(t *testing.T) {
 	f := newFixture(t, resttest.Cluster()...)
-	a := f.do("PUT", "/v1/nodes/node-1", `{"allowScheduling":false,"evictionRequested":true,"tags":["b","a","b"],"disks":{},"engineManagerCPURequest":150}`)
-	if a.status != 200 || fmt.Sprint(a.json["tags"]) != "[a b]" || a.json["evictionRequested"] != true || len(a.json["disks"].(map[string]any)) != 1 {
+	a := f.do("PUT", "/v1/nodes/node-1",
+		`{"allowScheduling":false,"evictionRequested":true,"tags":["b","a","b"],"disks":{},"engineManagerCPURequest":150}`)
+	if a.status != 200 || fmt.Sprint(a.json["tags"]) != "[a b]" || a.json["evictionRequested"] != true ||
+		len(a.json["disks"].(map[string]any)) != 1 {
 		t.Fatalf("%d %s", a.status, a.text)
 	}
-	if a := f.do("PUT", "/v1/nodes/node-1", `{"allowScheduling":true}`); fmt.Sprint(a.json["tags"]) != "[]" || a.json["evictionRequested"] != false {
+	if a := f.do("PUT", "/v1/nodes/node-1", `{"allowScheduling":true}`); fmt.Sprint(a.json["tags"]) != "[]" ||
+		a.json["evictionRequested"] != false {
 		t.Errorf("what was left out is kept: %s", a.text)
 	}
 	var n lh.Node
@@ -61,8 +66,10 @@ func TestUpdateNode(t *testing.T) {
 	if n.Spec.EngineManagerCPURequest != 150 {
 		t.Errorf("the older CPU request is %d", n.Spec.EngineManagerCPURequest)
 	}
-	f.refused(f.do("PUT", "/v1/nodes/node-1", `{"allowScheduling":true,"evictionRequested":true}`), 500, "need to disable scheduling on node node-1 for node eviction")
-	f.refused(f.do("PUT", "/v1/nodes/node-1", `{"tags":["a b","-"]}`), 500, "at least one error encountered while validating tags")
+	f.refused(f.do("PUT", "/v1/nodes/node-1", `{"allowScheduling":true,"evictionRequested":true}`), 500,
+		"need to disable scheduling on node node-1 for node eviction")
+	f.refused(f.do("PUT", "/v1/nodes/node-1", `{"tags":["a b","-"]}`), 500,
+		"at least one error encountered while validating tags")
 	f.refused(f.do("PUT", "/v1/nodes/node-9", `{}`), 404, "not found")
 }
 
@@ -70,20 +77,24 @@ func TestUpdateDisks(t *testing.T) {
 	f := newFixture(t, resttest.Cluster()...)
 	post := func(body string) answer { return f.do("POST", "/v1/nodes/node-1?action=diskUpdate", body) }
 	// Clients send back what they read, with figures that are not theirs to change.
-	a := post(`{"disks":{"disk-1":{"path":"/var/lib/longhorn","allowScheduling":false,"storageReserved":1024,"tags":["b","a"],"storageMaximum":5,"conditions":{}}}}`)
+	a := post(
+		`{"disks":{"disk-1":{"path":"/var/lib/longhorn","allowScheduling":false,"storageReserved":1024,"tags":["b","a"],"storageMaximum":5,"conditions":{}}}}`)
 	if a.status != 200 {
 		t.Fatal(a.text)
 	}
 	disk := a.json["disks"].(map[string]any)["disk-1"].(map[string]any)
-	if disk["diskType"] != "filesystem" || disk["storageReserved"] != 1024.0 || fmt.Sprint(disk["tags"]) != "[a b]" || disk["storageMaximum"] != float64(100<<30) {
+	if disk["diskType"] != "filesystem" || disk["storageReserved"] != 1024.0 || fmt.Sprint(disk["tags"]) != "[a b]" ||
+		disk["storageMaximum"] != float64(100<<30) {
 		t.Errorf("disk: %v", disk)
 	}
 	const kept = `"disk-1":{"path":"/var/lib/longhorn"}`
 	for _, c := range []struct{ body, message string }{
 		{`{"disks":{` + kept + `,"d2":{"path":"/var/lib/longhorn/"}}}`, "duplicate disk paths on node node-1"},
 		{`{"disks":{` + kept + `,"d2":{"path":"relative"}}}`, "give an absolute path"},
-		{`{"disks":{` + kept + `,"d2":{"path":"/d2","storageReserved":-1}}}`, "storageReserved setting of disk d2 is not valid"},
-		{`{"disks":{` + kept + `,"d2":{"path":"/d2","allowScheduling":true,"evictionRequested":true}}}`, "need to disable scheduling on disk d2"},
+		{`{"disks":{` + kept + `,"d2":{"path":"/d2","storageReserved":-1}}}`,
+			"storageReserved setting of disk d2 is not valid"},
+		{`{"disks":{` + kept + `,"d2":{"path":"/d2","allowScheduling":true,"evictionRequested":true}}}`,
+			"need to disable scheduling on disk d2"},
 		{`{"disks":{` + kept + `,"d2":{"path":"/d2","diskType":"block"}}}`, "only \"filesystem\" is supported"},
 		{`{"disks":{` + kept + `,"d2":{"path":"/d2","tags":["a b"]}}}`, "while validating tags"},
 		{`{"disks":[]}`, "cannot unmarshal array"},
@@ -95,7 +106,8 @@ func TestUpdateDisks(t *testing.T) {
 	}
 	f.refused(post(`{"disks":{}}`), 500, "being syncing and please retry later")
 	g := newFixture(t, resttest.Cluster()...)
-	g.refused(g.do("POST", "/v1/nodes/node-1?action=diskUpdate", `{"disks":{}}`), 500, "Please disable the disk disk-1 first and remove all replicas and backing images first")
+	g.refused(g.do("POST", "/v1/nodes/node-1?action=diskUpdate", `{"disks":{}}`), 500,
+		"Please disable the disk disk-1 first and remove all replicas and backing images first")
 }
 
 func TestDeleteNode(t *testing.T) {
@@ -118,7 +130,8 @@ func TestTags(t *testing.T) {
 			t.Fatalf("%s: %v", path, data)
 		}
 		tag := data[0].(map[string]any)
-		if tag["name"] != want[0] || tag["tagType"] != want[1] || tag["type"] != "tag" || tag["links"].(map[string]any)["self"] != f.url+path {
+		if tag["name"] != want[0] || tag["tagType"] != want[1] || tag["type"] != "tag" ||
+			tag["links"].(map[string]any)["self"] != f.url+path {
 			t.Errorf("%s: %v", path, tag)
 		}
 	}
@@ -141,13 +154,16 @@ func TestSettings(t *testing.T) {
 	}
 	s := f.get("/v1/settings/default-replica-count")
 	definition := s["definition"].(map[string]any)
-	if s["value"] != `{"v1":"3"}` || s["applied"] != true || definition["dataEngineSpecific"] != true || fmt.Sprint(definition["range"]) != "map[maximum:20 minimum:1]" {
+	if s["value"] != `{"v1":"3"}` || s["applied"] != true || definition["dataEngineSpecific"] != true ||
+		fmt.Sprint(definition["range"]) != "map[maximum:20 minimum:1]" {
 		t.Errorf("setting: %v", s)
 	}
-	if options := f.get("/v1/settings/default-backup-block-size")["definition"].(map[string]any)["options"]; fmt.Sprint(options) != "[2 16]" {
+	if options := f.get("/v1/settings/default-backup-block-size")["definition"].(map[string]any)["options"]; fmt.Sprint(
+		options) != "[2 16]" {
 		t.Errorf("options of a number: %#v", options)
 	}
-	if a := f.do("PUT", "/v1/settings/default-replica-count", `{"Value":" 2 ","definition":{"x":[1]}}`); a.status != 200 || a.json["value"] != `{"v1":"2"}` {
+	if a := f.do("PUT", "/v1/settings/default-replica-count",
+		`{"Value":" 2 ","definition":{"x":[1]}}`); a.status != 200 || a.json["value"] != `{"v1":"2"}` {
 		t.Errorf("%d %s", a.status, a.text)
 	}
 	if a := f.do("PUT", "/v1/settings/auto-salvage", `{"value":"FALSE"}`); a.status != 200 || a.json["value"] != "false" {
@@ -164,12 +180,13 @@ func TestBadSettings(t *testing.T) {
 		"default-replica-count":           {`{"value":"0"}`, "should be greater than or equal to 1"},
 		"guaranteed-instance-manager-cpu": {`{"value":"41"}`, "should be less than or equal to 40"},
 		"default-data-path":               {`{"value":""}`, "required setting default-data-path shouldn't be empty"},
-		"log-level":                       {`{"value":"loud"}`, "failed to validate setting log-level with invalid value loud: value loud of settings log-level is invalid"},
-		"auto-salvage":                    {`{"value":true}`, "cannot unmarshal bool"},
-		"current-longhorn-version":        {`{"value":"v9"}`, "setting current-longhorn-version is read-only"},
-		"taint-toleration":                {`{"value":"a=b:Never"}`, "invalid effect"},
-		"storage-network":                 {`{"value":"x"}`, "must be in <NAMESPACE>/<NETWORK-ATTACHMENT-DEFINITION> format"},
-		"priority-class":                  {`{}`, "the body has no value"},
+		"log-level": {`{"value":"loud"}`,
+			"failed to validate setting log-level with invalid value loud: value loud of settings log-level is invalid"},
+		"auto-salvage":             {`{"value":true}`, "cannot unmarshal bool"},
+		"current-longhorn-version": {`{"value":"v9"}`, "setting current-longhorn-version is read-only"},
+		"taint-toleration":         {`{"value":"a=b:Never"}`, "invalid effect"},
+		"storage-network":          {`{"value":"x"}`, "must be in <NAMESPACE>/<NETWORK-ATTACHMENT-DEFINITION> format"},
+		"priority-class":           {`{}`, "the body has no value"},
 	} {
 		f.refused(f.do("PUT", "/v1/settings/"+name, c[0]), 500, c[1])
 	}
@@ -184,7 +201,8 @@ func TestEngineImages(t *testing.T) {
 	used.Name, used.Spec.Image, used.Status.RefCount = "ei-used", "other:1", 2
 	f := newFixture(t, resttest.Cluster(used)...)
 	e := f.get("/v1/engineimages/" + resttest.DeployedImage().Name)
-	if e["default"] != true || e["state"] != "deployed" || e["nodeDeploymentMap"].(map[string]any)["node-1"] != true || e["conditions"] == nil {
+	if e["default"] != true || e["state"] != "deployed" || e["nodeDeploymentMap"].(map[string]any)["node-1"] != true ||
+		e["conditions"] == nil {
 		t.Errorf("image: %v", e)
 	}
 	a := f.do("POST", "/v1/engineimages", `{"image":" new:2 "}`)
@@ -193,7 +211,8 @@ func TestEngineImages(t *testing.T) {
 	}
 	f.refused(f.do("POST", "/v1/engineimages", `{"image":"new:2"}`), 500, "already exists")
 	f.refused(f.do("POST", "/v1/engineimages", `{"image":""}`), 500, "give an image reference")
-	f.refused(f.do("DELETE", "/v1/engineimages/"+resttest.DeployedImage().Name, ""), 500, "deleting the default engine image ankole/engine:dev is not allowed")
+	f.refused(f.do("DELETE", "/v1/engineimages/"+resttest.DeployedImage().Name, ""), 500,
+		"deleting the default engine image ankole/engine:dev is not allowed")
 	f.refused(f.do("DELETE", "/v1/engineimages/ei-used", ""), 500, "not allowed while being used")
 	for range 2 {
 		if a := f.do("DELETE", "/v1/engineimages/"+a.json["id"].(string), ""); a.status != 200 {
@@ -203,13 +222,17 @@ func TestEngineImages(t *testing.T) {
 }
 
 func TestInstanceManagers(t *testing.T) {
-	im := &lh.InstanceManager{ObjectMeta: resttest.Meta("instance-manager-1"), Spec: lh.InstanceManagerSpec{NodeID: "node-1", Type: lh.InstanceManagerTypeAllInOne},
-		Status: lh.InstanceManagerStatus{CurrentState: lh.InstanceManagerStateRunning, InstanceEngines: map[string]lh.InstanceProcess{
-			"demo-e-0": {Spec: lh.InstanceProcessSpec{Name: "demo-e-0"}, Status: lh.InstanceProcessStatus{State: lh.InstanceStateRunning, PortStart: 10000, Type: lh.InstanceTypeEngine}}}}}
+	im := &lh.InstanceManager{ObjectMeta: resttest.Meta("instance-manager-1"),
+		Spec: lh.InstanceManagerSpec{NodeID: "node-1", Type: lh.InstanceManagerTypeAllInOne},
+		Status: lh.InstanceManagerStatus{CurrentState: lh.InstanceManagerStateRunning,
+			InstanceEngines: map[string]lh.InstanceProcess{
+				"demo-e-0": {Spec: lh.InstanceProcessSpec{Name: "demo-e-0"},
+					Status: lh.InstanceProcessStatus{State: lh.InstanceStateRunning, PortStart: 10000, Type: lh.InstanceTypeEngine}}}}}
 	f := newFixture(t, im)
 	got := f.get("/v1/instancemanagers/instance-manager-1")
 	p := got["instanceEngines"].(map[string]any)["demo-e-0"].(map[string]any)["status"].(map[string]any)
-	if got["managerType"] != "aio" || got["instances"] != nil || p["state"] != "running" || p["type"] != "engine" || p["portStart"] != 10000.0 {
+	if got["managerType"] != "aio" || got["instances"] != nil || p["state"] != "running" || p["type"] != "engine" ||
+		p["portStart"] != 10000.0 {
 		t.Errorf("instance manager: %v", got)
 	}
 	if n := len(f.get("/v1/instancemanagers")["data"].([]any)); n != 1 {
@@ -220,7 +243,8 @@ func TestInstanceManagers(t *testing.T) {
 func TestVolumeAttachments(t *testing.T) {
 	f := newFixture(t, resttest.Cluster(resttest.Volume("demo")...)...)
 	a := f.get("/v1/volumeattachments/demo")
-	if a["id"] != "demo" || a["volume"] != "demo" || a["attachments"] == nil || a["links"].(map[string]any)["self"] != f.url+"/v1/volumeattachments/demo" {
+	if a["id"] != "demo" || a["volume"] != "demo" || a["attachments"] == nil ||
+		a["links"].(map[string]any)["self"] != f.url+"/v1/volumeattachments/demo" {
 		t.Errorf("attachment: %v", a)
 	}
 	if n := len(f.get("/v1/volumeattachments")["data"].([]any)); n != 1 {
@@ -229,8 +253,10 @@ func TestVolumeAttachments(t *testing.T) {
 }
 
 func TestEvents(t *testing.T) {
-	ours := &corev1.Event{ObjectMeta: resttest.Meta("e1"), Type: "Warning", Reason: "Faulted", InvolvedObject: corev1.ObjectReference{APIVersion: "longhorn.io/v1beta2", Kind: "Volume", Name: "demo"}}
-	other := &corev1.Event{ObjectMeta: resttest.Meta("e2"), InvolvedObject: corev1.ObjectReference{APIVersion: "v1", Kind: "Pod", Name: "x"}}
+	ours := &corev1.Event{ObjectMeta: resttest.Meta("e1"), Type: "Warning", Reason: "Faulted",
+		InvolvedObject: corev1.ObjectReference{APIVersion: "longhorn.io/v1beta2", Kind: "Volume", Name: "demo"}}
+	other := &corev1.Event{ObjectMeta: resttest.Meta("e2"),
+		InvolvedObject: corev1.ObjectReference{APIVersion: "v1", Kind: "Pod", Name: "x"}}
 	data := newFixture(t, ours, other).get("/v1/events")["data"].([]any)
 	if len(data) != 1 {
 		t.Fatalf("events: %v", data)
@@ -246,7 +272,9 @@ func TestMetrics(t *testing.T) {
 	objects[0].(*lh.Volume).Status.OwnerID = "node-1"
 	other := resttest.Volume("other")
 	other[0].(*lh.Volume).Status.OwnerID = "node-2"
-	f := newFixtureWith(t, interceptor.Funcs{}, func(c *Config) { c.NodeName = "node-1" }, resttest.Cluster(append(objects, other...)...)...)
+	f := newFixtureWith(t, interceptor.Funcs{}, func(c *Config) {
+		c.NodeName = "node-1"
+	}, resttest.Cluster(append(objects, other...)...)...)
 	text := f.do("GET", "/metrics", "").text
 	for _, want := range []string{
 		`longhorn_volume_capacity_bytes{node="node-1",pvc="",pvc_namespace="",volume="demo"} 1.073741824e+09`,
@@ -269,7 +297,8 @@ func TestMetrics(t *testing.T) {
 // follow opens a stream.
 func (f *fixture) follow(path string) *websocket.Conn {
 	f.t.Helper()
-	conn, _, err := websocket.DefaultDialer.Dial("ws"+strings.TrimPrefix(f.url, "http")+path, http.Header{"Origin": {"http://anywhere.example"}})
+	conn, _, err := websocket.DefaultDialer.Dial("ws"+strings.TrimPrefix(f.url, "http")+path,
+		http.Header{"Origin": {"http://anywhere.example"}})
 	if err != nil {
 		f.t.Fatal(err)
 	}
@@ -314,14 +343,16 @@ func TestStreams(t *testing.T) {
 }
 
 func TestStreamPeriod(t *testing.T) {
-	for text, want := range map[string]time.Duration{"1s": time.Second, "500ms": 500 * time.Millisecond, "-1s": 0, "1h": 15 * time.Second, "soon": 0, "": 0} {
+	for text, want := range map[string]time.Duration{"1s": time.Second, "500ms": 500 * time.Millisecond, "-1s": 0,
+		"1h": 15 * time.Second, "soon": 0, "": 0} {
 		if got := streamPeriod(text); got != want {
 			t.Errorf("streamPeriod(%q) = %s, want %s", text, got, want)
 		}
 	}
 }
 
-// A follower relays requests to the leader, with the identity of the caller, links as the client sees them, and streams.
+// A follower relays requests to the leader, with the identity of the caller, links as the client
+// sees them, and streams.
 func TestForwarding(t *testing.T) {
 	leader := newFixture(t, resttest.Cluster(resttest.Volume("demo")...)...)
 	var seen http.Header
@@ -333,11 +364,14 @@ func TestForwarding(t *testing.T) {
 	follower := newFixtureWith(t, interceptor.Funcs{}, func(c *Config) {
 		c.Leader = func(*http.Request) *Target { return &Target{Host: strings.TrimPrefix(spy.URL, "http://")} }
 	})
-	a := follower.do("GET", "/v1/volumes/demo", "", "Authorization", "Bearer t", "X-Forwarded-Proto", "https", "X-Forwarded-Host", "ui.example")
-	if a.status != 200 || a.json["links"].(map[string]any)["self"] != "https://ui.example/v1/volumes/demo" || seen.Get("Authorization") != "Bearer t" {
+	a := follower.do("GET", "/v1/volumes/demo", "", "Authorization", "Bearer t", "X-Forwarded-Proto", "https",
+		"X-Forwarded-Host", "ui.example")
+	if a.status != 200 || a.json["links"].(map[string]any)["self"] != "https://ui.example/v1/volumes/demo" ||
+		seen.Get("Authorization") != "Bearer t" {
 		t.Errorf("%d %s", a.status, a.text)
 	}
-	if a := follower.do("POST", "/v1/volumes/demo?action=attach", `{"hostId":"node-1"}`); a.status != 200 || a.json["links"].(map[string]any)["self"] != follower.url+"/v1/volumes/demo" {
+	if a := follower.do("POST", "/v1/volumes/demo?action=attach", `{"hostId":"node-1"}`); a.status != 200 ||
+		a.json["links"].(map[string]any)["self"] != follower.url+"/v1/volumes/demo" {
 		t.Errorf("%d %s", a.status, a.text)
 	}
 	var list map[string]any
@@ -353,12 +387,14 @@ func TestForwarding(t *testing.T) {
 	if a := follower.do("GET", "/v1/volumes/demo", "", headerForwarded, "yes"); a.status != 404 {
 		t.Errorf("a request relayed once was relayed again: %d", a.status)
 	}
-	// With the leader gone the follower, which knows no volume, answers by itself what can be sent again.
+	// With the leader gone the follower, which knows no volume, answers by itself what can be sent
+	// again.
 	spy.Close()
 	if a := follower.do("GET", "/v1/volumes/demo", ""); a.status != 404 {
 		t.Errorf("%d %s", a.status, a.text)
 	}
-	follower.refused(follower.do("POST", "/v1/volumes", `{"name":"demo","size":"1Gi"}`), 500, "the leading manager does not answer")
+	follower.refused(follower.do("POST", "/v1/volumes", `{"name":"demo","size":"1Gi"}`), 500,
+		"the leading manager does not answer")
 }
 
 // authorizer refuses everybody without the right token.
@@ -388,20 +424,22 @@ func TestAuthorizer(t *testing.T) {
 // A write that meets another one is done again on what the other one wrote.
 func TestConflictsAreRetried(t *testing.T) {
 	conflicts := 2
-	f := newFixtureWith(t, interceptor.Funcs{Update: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.UpdateOption) error {
-		if conflicts > 0 {
-			conflicts--
-			other := o.DeepCopyObject().(client.Object)
-			if err := c.Get(ctx, client.ObjectKeyFromObject(o), other); err != nil {
-				return err
+	f := newFixtureWith(t,
+		interceptor.Funcs{Update: func(ctx context.Context, c client.WithWatch, o client.Object,
+			opts ...client.UpdateOption) error {
+			if conflicts > 0 {
+				conflicts--
+				other := o.DeepCopyObject().(client.Object)
+				if err := c.Get(ctx, client.ObjectKeyFromObject(o), other); err != nil {
+					return err
+				}
+				other.SetLabels(map[string]string{"other": "writer"})
+				if err := c.Update(ctx, other); err != nil {
+					return err
+				}
 			}
-			other.SetLabels(map[string]string{"other": "writer"})
-			if err := c.Update(ctx, other); err != nil {
-				return err
-			}
-		}
-		return c.Update(ctx, o, opts...)
-	}}, func(*Config) {}, resttest.Cluster(resttest.Volume("demo")...)...)
+			return c.Update(ctx, o, opts...)
+		}}, func(*Config) {}, resttest.Cluster(resttest.Volume("demo")...)...)
 	if a := f.do("POST", "/v1/volumes/demo?action=attach", `{"hostId":"node-1"}`); a.status != 200 {
 		t.Fatal(a.text)
 	}

@@ -17,10 +17,12 @@ import (
 
 // Limits of request bodies.
 const (
-	// maxBodyBytes bounds a decoded body. The largest real one is a node's disks or a whole volume sent back.
+	// maxBodyBytes bounds a decoded body. The largest real one is a node's disks or a whole volume
+	// sent back.
 	maxBodyBytes = 1 << 20
-	// maxDrainBytes is how much of a body that is too long is read and thrown away, so that a client which writes
-	// before it reads still sees the answer. Longer ones find the connection closed.
+	// maxDrainBytes is how much of a body that is too long is read and thrown away, so that a
+	// client which writes before it reads still sees the answer. Longer ones find the connection
+	// closed.
 	maxDrainBytes = 256 << 20
 	// drainTimeout bounds the time spent on that.
 	drainTimeout = 20 * time.Second
@@ -43,7 +45,8 @@ func (e *statusError) Unwrap() error { return e.err }
 // Refuse gives an error a status of its own; Authorizers use it for 401 and 403.
 func Refuse(status int, err error) error { return &statusError{status: status, err: err} }
 
-// notFoundEmpty is the answer for a volume that does not exist: clients expect 404 with nothing in it.
+// notFoundEmpty is the answer for a volume that does not exist: clients expect 404 with nothing in
+// it.
 func notFoundEmpty(err error) error {
 	return &statusError{status: http.StatusNotFound, empty: true, err: err}
 }
@@ -112,10 +115,11 @@ func (q *request) fail(err error) {
 	_, _ = q.writer.Write(body)
 }
 
-// decode reads the body as JSON into a pointer. Keys match whatever their case, unknown ones are ignored and the
-// content type does not matter. The memory used is bounded by maxBodyBytes.
+// decode reads the body as JSON into a pointer. Keys match whatever their case, unknown ones are
+// ignored and the content type does not matter. The memory used is bounded by maxBodyBytes.
 func (q *request) decode(into any) error {
-	// A client that stops sending must not hold the handler; a writer without deadlines is one of a test.
+	// A client that stops sending must not hold the handler; a writer without deadlines is one of a
+	// test.
 	_ = http.NewResponseController(q.writer).SetReadDeadline(time.Now().Add(requestTimeout))
 	if q.ContentLength > maxBodyBytes {
 		return q.tooLong()
@@ -136,5 +140,6 @@ func (q *request) tooLong() error {
 	if !strings.EqualFold(q.Header.Get("Expect"), "100-continue") {
 		_, _ = io.CopyN(io.Discard, q.Body, maxDrainBytes)
 	}
-	return fmt.Errorf("the request body is longer than %d bytes, which no request of this API needs; send a JSON object", maxBodyBytes)
+	return fmt.Errorf(
+		"the request body is longer than %d bytes, which no request of this API needs; send a JSON object", maxBodyBytes)
 }

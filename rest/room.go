@@ -10,15 +10,18 @@ import (
 )
 
 const (
-	// extFileLimit is the largest file of an ext4 file system with 4 KiB blocks, and so the largest replica.
+	// extFileLimit is the largest file of an ext4 file system with 4 KiB blocks, and so the largest
+	// replica.
 	extFileLimit = 16 << 40
-	// maxThinness is how much larger than a disk a volume may be at all. Volumes are thin and disks grow, so a volume that
-	// has no room now is created and waits for it; a thousand times the largest disk is a slip of the pen.
+	// maxThinness is how much larger than a disk a volume may be at all. Volumes are thin and disks
+	// grow, so a volume that has no room now is created and waits for it; a thousand times the
+	// largest disk is a slip of the pen.
 	maxThinness = 1000
 )
 
-// checkRoom refuses a volume that no disk of the cluster could ever hold. One that merely has no room now is accepted: its
-// condition Scheduled says so, and it is placed when there is room. A cluster without disks is not judged.
+// checkRoom refuses a volume that no disk of the cluster could ever hold. One that merely has no
+// room now is accepted: its condition Scheduled says so, and it is placed when there is room. A
+// cluster without disks is not judged.
 func (s *Server) checkRoom(ctx context.Context, sizeBytes int64) error {
 	var nodes lh.NodeList
 	if err := s.list(ctx, &nodes); err != nil {
@@ -34,7 +37,9 @@ func (s *Server) checkRoom(ctx context.Context, sizeBytes int64) error {
 		}
 	}
 	if most >= 0 && sizeBytes > most {
-		return fmt.Errorf("a volume of %d bytes can never be placed: the largest that any disk could hold is %d bytes (%s)", sizeBytes, most, where)
+		return fmt.Errorf(
+			"a volume of %d bytes can never be placed: the largest that any disk could hold is %d bytes (%s)",
+			sizeBytes, most, where)
 	}
 	return nil
 }

@@ -16,7 +16,8 @@ import (
 // handler answers one request with an object to encode, or nil for an empty answer.
 type handler func(q *request) (any, error)
 
-// route is one path with what can be done there. A segment in braces matches any one segment and becomes a parameter.
+// route is one path with what can be done there. A segment in braces matches any one segment and
+// becomes a parameter.
 type route struct {
 	path    string
 	methods map[string]handler
@@ -67,8 +68,10 @@ func (s *Server) table() []route {
 		{path: "/v1/nodetags", methods: get(listNodeTags)},
 		{path: "/v1/settings", methods: get(listSettings)},
 		{path: "/v1/settings/{name}", methods: map[string]handler{http.MethodGet: getSetting, http.MethodPut: updateSetting}},
-		{path: "/v1/engineimages", methods: map[string]handler{http.MethodGet: listEngineImages, http.MethodPost: createEngineImage}},
-		{path: "/v1/engineimages/{name}", methods: map[string]handler{http.MethodGet: getEngineImage, http.MethodDelete: deleteEngineImage}},
+		{path: "/v1/engineimages", methods: map[string]handler{http.MethodGet: listEngineImages,
+			http.MethodPost: createEngineImage}},
+		{path: "/v1/engineimages/{name}", methods: map[string]handler{http.MethodGet: getEngineImage,
+			http.MethodDelete: deleteEngineImage}},
 		{path: "/v1/instancemanagers", methods: get(listInstanceManagers)},
 		{path: "/v1/instancemanagers/{name}", methods: get(getInstanceManager)},
 		{path: "/v1/instancelogs/{name}", raw: s.serveLog},
@@ -185,11 +188,13 @@ func (s *Server) serve(q *request, found *route) {
 	q.answer(answer)
 }
 
-// sameSite refuses changes that a page of another site makes a browser send. A server on loopback is open to everything
-// on its machine, and a browser there visits strangers. Programs send no Origin and are not concerned.
+// sameSite refuses changes that a page of another site makes a browser send. A server on loopback
+// is open to everything on its machine, and a browser there visits strangers. Programs send no
+// Origin and are not concerned.
 func (s *Server) sameSite(r *http.Request) error {
 	asked := *r
-	// A script cannot set this header on a cross-site request without asking first, which is never granted.
+	// A script cannot set this header on a cross-site request without asking first, which is never
+	// granted.
 	if host := first(r.Header, headerHost); host != "" {
 		asked.Host = host
 	}
@@ -216,15 +221,16 @@ func (t *route) handlerOf(r *http.Request) (handler, int) {
 	return nil, http.StatusMethodNotAllowed
 }
 
-// redirect answers with the path without its trailing slash. Only the path is given, so that the host is the one the
-// client used; a path of slashes alone becomes the root, never "//host".
+// redirect answers with the path without its trailing slash. Only the path is given, so that the
+// host is the one the client used; a path of slashes alone becomes the root, never "//host".
 func (s *Server) redirect(w http.ResponseWriter, r *http.Request, path string) {
 	to := url.URL{Path: "/" + strings.TrimLeft(path, "/"), RawQuery: r.URL.RawQuery}
 	http.Redirect(w, r, to.String(), http.StatusMovedPermanently)
 }
 
-// headerForwarded marks a request that a manager has relayed. It is served where it arrives: two managers that take each
-// other for the leader, while the leadership moves, must not play ball with it.
+// headerForwarded marks a request that a manager has relayed. It is served where it arrives: two
+// managers that take each other for the leader, while the leadership moves, must not play ball with
+// it.
 const headerForwarded = "X-Ankole-Forwarded"
 
 // leader returns the manager that should serve the request, nil for this one.
@@ -235,8 +241,9 @@ func (s *Server) leader(r *http.Request) *Target {
 	return s.cfg.Leader(r)
 }
 
-// forward relays the request, the caller's identity included, to another manager. If that one cannot be reached, a request
-// without a body is served here; one with a body cannot be sent twice and is refused.
+// forward relays the request, the caller's identity included, to another manager. If that one
+// cannot be reached, a request without a body is served here; one with a body cannot be sent twice
+// and is refused.
 func (s *Server) forward(w http.ResponseWriter, r *http.Request, target *Target, here func()) {
 	proxy := httputil.ReverseProxy{
 		Transport: s.transport,

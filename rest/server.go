@@ -35,13 +35,14 @@ const (
 	shutdownTimeout = 5 * time.Second
 )
 
-// Authorizer decides whether a request may be served. The status and message of a refusal go to the client.
+// Authorizer decides whether a request may be served. The status and message of a refusal go to the
+// client.
 type Authorizer interface {
 	Authorize(r *http.Request) error
 }
 
-// Anonymous lets everybody in. It is for a server that only its own machine can reach, and for clusters that allow
-// access without a token explicitly.
+// Anonymous lets everybody in. It is for a server that only its own machine can reach, and for
+// clusters that allow access without a token explicitly.
 type Anonymous struct{}
 
 // Authorize allows the request.
@@ -55,8 +56,9 @@ type Config struct {
 	Live client.Reader
 	// Reader serves lists and joins; a cache where there is one. Default: Live.
 	Reader client.Reader
-	// Informers returns what tells streams of changes, or nil while there is nothing: then they look once a second. It is
-	// asked for every stream, since caches come and go with the leadership. May be nil.
+	// Informers returns what tells streams of changes, or nil while there is nothing: then they
+	// look once a second. It is asked for every stream, since caches come and go with the
+	// leadership. May be nil.
 	Informers func() cache.Informers
 	// Namespace holds the objects. Default: longhorn-system.
 	Namespace string
@@ -68,10 +70,11 @@ type Config struct {
 	Version string
 	// Authorizer judges requests to /v1. Default: Anonymous.
 	Authorizer Authorizer
-	// Leader gives the base URL of the manager that should serve a request instead, or nil to serve it here. It is
-	// the seam for followers; without it every request is served here.
+	// Leader gives the base URL of the manager that should serve a request instead, or nil to serve
+	// it here. It is the seam for followers; without it every request is served here.
 	Leader func(r *http.Request) *Target
-	// Connect opens a client to the instance manager at an address, for the logs of instances. Nil: those are refused.
+	// Connect opens a client to the instance manager at an address, for the logs of instances. Nil:
+	// those are refused.
 	Connect func(address string) (*imclient.Client, error)
 	// Logger gets one line per refused request. Default: slog.Default.
 	Logger *slog.Logger
@@ -118,13 +121,14 @@ func New(cfg Config) (*Server, error) {
 		cfg.Now = time.Now
 	}
 	s := &Server{cfg: cfg, crossOrigin: http.NewCrossOriginProtection(), transport: &http.Transport{
-		DialContext: (&net.Dialer{Timeout: leaderDialTimeout}).DialContext, IdleConnTimeout: idleTimeout, MaxIdleConnsPerHost: leaderConnections}}
+		DialContext: (&net.Dialer{Timeout: leaderDialTimeout}).DialContext, IdleConnTimeout: idleTimeout,
+		MaxIdleConnsPerHost: leaderConnections}}
 	s.routes = s.table()
 	return s, nil
 }
 
-// Serve answers requests on the listeners until the context ends, then finishes those under way and closes the
-// listeners. It returns nil after an orderly end.
+// Serve answers requests on the listeners until the context ends, then finishes those under way and
+// closes the listeners. It returns nil after an orderly end.
 func (s *Server) Serve(ctx context.Context, listeners ...net.Listener) error {
 	if len(listeners) == 0 {
 		return errors.New("rest: no listener given")

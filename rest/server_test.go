@@ -28,7 +28,8 @@ func TestDiscovery(t *testing.T) {
 			t.Errorf("%s: X-API-Schemas %q", path, got)
 		}
 		links := a.json["links"].(map[string]any)
-		if links["self"] != f.url+"/v1" || links["backingImages"] != f.url+"/v1/backingimages" || a.json["id"] != "v1" || a.json["type"] != "apiVersion" {
+		if links["self"] != f.url+"/v1" || links["backingImages"] != f.url+"/v1/backingimages" ||
+			a.json["id"] != "v1" || a.json["type"] != "apiVersion" {
 			t.Errorf("%s: %v", path, a.json)
 		}
 		if len(links) != len(resource.Types)+1 {
@@ -55,7 +56,8 @@ func TestSchemaDocument(t *testing.T) {
 	}
 	volume := f.get("/v1/schemas/VOLUME")
 	actions := volume["resourceActions"].(map[string]any)
-	if volume["id"] != "volume" || len(actions) != len(volumeHandlers) || actions["attach"] == nil || actions["expand"] != nil {
+	if volume["id"] != "volume" || len(actions) != len(volumeHandlers) || actions["attach"] == nil ||
+		actions["expand"] != nil {
 		t.Errorf("the volume schema lists actions %v; only those that are built belong there", actions)
 	}
 	size := volume["resourceFields"].(map[string]any)["size"].(map[string]any)
@@ -112,10 +114,13 @@ func TestLinksFollowTheRequest(t *testing.T) {
 		want    string
 	}{
 		{"host", []string{"Host", "manager:9500"}, "http://manager:9500"},
-		{"request URL", []string{"X-API-request-url", "https://ui.example/longhorn/v1/volumes/demo?x=1, other"}, "https://ui.example/longhorn"},
+		{"request URL", []string{"X-API-request-url", "https://ui.example/longhorn/v1/volumes/demo?x=1, other"},
+			"https://ui.example/longhorn"},
 		{"proto", []string{"Host", "h:9500", "X-Forwarded-Proto", "https"}, "https://h:9500"},
-		{"proto, host and port", []string{"X-Forwarded-Proto", "https", "X-Forwarded-Host", "ui.example:80", "X-Forwarded-Port", "8443"}, "https://ui.example:8443"},
-		{"default port", []string{"X-Forwarded-Proto", "https", "X-Forwarded-Host", "ui.example:8443", "X-Forwarded-Port", "443"}, "https://ui.example"},
+		{"proto, host and port", []string{"X-Forwarded-Proto", "https", "X-Forwarded-Host", "ui.example:80",
+			"X-Forwarded-Port", "8443"}, "https://ui.example:8443"},
+		{"default port", []string{"X-Forwarded-Proto", "https", "X-Forwarded-Host", "ui.example:8443",
+			"X-Forwarded-Port", "443"}, "https://ui.example"},
 		{"forwarded host alone", []string{"X-Forwarded-Host", "ui.example, inner"}, "http://ui.example"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -132,7 +137,8 @@ func TestLinksFollowTheRequest(t *testing.T) {
 	if a := f.do("PUT", "/v1/settings/manager-url", `{"value":"https://set.example:8443"}`); a.status != 200 {
 		t.Fatal(a.text)
 	}
-	self := f.do("GET", "/v1/volumes/demo", "", "X-Forwarded-Proto", "http", "X-Forwarded-Host", "other").json["links"].(map[string]any)["self"]
+	self := f.do("GET", "/v1/volumes/demo", "", "X-Forwarded-Proto", "http", "X-Forwarded-Host",
+		"other").json["links"].(map[string]any)["self"]
 	if self != "https://set.example:8443/v1/volumes/demo" {
 		t.Errorf("manager-url does not win: %v", self)
 	}
@@ -172,7 +178,8 @@ func (z *zeroes) Read(p []byte) (int, error) {
 	return int(n), nil
 }
 
-// A body of 100 MB gets a clear error, with and without a length told beforehand, and is not kept in memory.
+// A body of 100 MB gets a clear error, with and without a length told beforehand, and is not kept
+// in memory.
 func TestHugeBody(t *testing.T) {
 	f := newFixture(t)
 	for _, chunked := range []bool{false, true} {
@@ -198,7 +205,8 @@ func TestHugeBody(t *testing.T) {
 	}
 }
 
-// A client that says it has a body and never sends it must not block the others, nor the end of the server.
+// A client that says it has a body and never sends it must not block the others, nor the end of the
+// server.
 func TestExpectContinueIsAnsweredAtOnce(t *testing.T) {
 	f := newFixture(t)
 	u, _ := url.Parse(f.url)
@@ -229,7 +237,8 @@ func TestExplorer(t *testing.T) {
 		{"/v1/volumes", []string{"User-Agent", "curl/8"}, false},
 	} {
 		a := f.do("GET", c.path, "", c.headers...)
-		if html := strings.HasPrefix(a.header.Get("Content-Type"), "text/html"); html != c.html || a.header.Get(headerSchemas) == "" {
+		if html := strings.HasPrefix(a.header.Get("Content-Type"), "text/html"); html != c.html ||
+			a.header.Get(headerSchemas) == "" {
 			t.Errorf("%s %v: content type %s", c.path, c.headers, a.header.Get("Content-Type"))
 		}
 	}
@@ -247,7 +256,8 @@ func TestCrossSiteChangesAreRefused(t *testing.T) {
 	if a := f.do("GET", "/v1/volumes", "", "Origin", "https://evil.example"); a.status != 200 {
 		t.Errorf("reading: %d", a.status)
 	}
-	if a := f.do("PUT", "/v1/settings/log-level", `{"value":"debug"}`, "Origin", "http://ui.example", "X-Forwarded-Host", "ui.example"); a.status != 200 {
+	if a := f.do("PUT", "/v1/settings/log-level", `{"value":"debug"}`, "Origin", "http://ui.example",
+		"X-Forwarded-Host", "ui.example"); a.status != 200 {
 		t.Errorf("a page behind a proxy is refused: %d %s", a.status, a.text)
 	}
 }

@@ -17,7 +17,8 @@ import (
 	"ankole.storage/rest/resource"
 )
 
-// settingValue returns the value of a setting as it holds for the data engine: what is stored, or the default.
+// settingValue returns the value of a setting as it holds for the data engine: what is stored, or
+// the default.
 func (s *Server) settingValue(ctx context.Context, name string) (string, error) {
 	var stored lh.Setting
 	err := s.cfg.Reader.Get(ctx, types.NamespacedName{Namespace: s.cfg.Namespace, Name: name}, &stored)
@@ -45,7 +46,8 @@ func listSettings(q *request) (any, error) {
 	return collection(q, resource.TypeSetting, views), nil
 }
 
-// getSetting never answers 404 for a name that does not exist: clients tell old and new versions apart by the text.
+// getSetting never answers 404 for a name that does not exist: clients tell old and new versions
+// apart by the text.
 func getSetting(q *request) (any, error) {
 	name := q.params["name"]
 	d, err := setting.Lookup(name)
@@ -64,9 +66,11 @@ func getSetting(q *request) (any, error) {
 
 // settingView shows a setting; one that is not stored has its default and nothing left to apply.
 func settingView(q *request, d setting.Definition, stored *lh.Setting) resource.Setting {
-	out := resource.Setting{Resource: q.envelope(resource.TypeSetting, d.Name, resource.WhenAlways), Name: d.Name, Value: d.Default,
+	out := resource.Setting{Resource: q.envelope(resource.TypeSetting, d.Name, resource.WhenAlways), Name: d.Name,
+		Value:   d.Default,
 		Applied: true, Definition: resource.SettingDefinition{DisplayName: d.DisplayName, Description: d.Description,
-			Category: string(d.Category), ValueType: string(d.Type), Required: d.Required, ReadOnly: d.ReadOnly, Default: d.Default,
+			Category: string(d.Category), ValueType: string(d.Type), Required: d.Required, ReadOnly: d.ReadOnly,
+			Default:            d.Default,
 			DataEngineSpecific: d.DataEngineSpecific}}
 	if stored != nil {
 		out.Value, out.Applied = stored.Value, stored.Status.Applied

@@ -7,7 +7,8 @@ import (
 
 // FuzzParseSize: a size is within what a volume can be, or an error.
 func FuzzParseSize(f *testing.F) {
-	for _, text := range []string{"", "20Gi", "21474836480", "-1", "1e9", "0.5Ki", "1m", "99999999999999999999", "1E", " 4Ki "} {
+	for _, text := range []string{"", "20Gi", "21474836480", "-1", "1e9", "0.5Ki", "1m", "99999999999999999999", "1E",
+		" 4Ki "} {
 		f.Add(text)
 	}
 	f.Fuzz(func(t *testing.T, text string) {

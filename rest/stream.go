@@ -34,7 +34,8 @@ const (
 // stream is a list that clients can follow.
 type stream struct {
 	list handler
-	// kinds are the objects whose changes can change the list. A list without kinds is looked at on every ping.
+	// kinds are the objects whose changes can change the list. A list without kinds is looked at on
+	// every ping.
 	kinds []client.Object
 }
 
@@ -81,7 +82,8 @@ func (s *streams) done() {
 
 func (s *streams) wait() { s.wg.Wait() }
 
-// serveStream sends a list over a websocket: at once, and whole again whenever it changed, at most once a period.
+// serveStream sends a list over a websocket: at once, and whole again whenever it changed, at most
+// once a period.
 func (s *Server) serveStream(w http.ResponseWriter, r *http.Request) {
 	q := r.Context().Value(requestKey{}).(*request)
 	q.Request = r
@@ -95,7 +97,8 @@ func (s *Server) serveStream(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if !s.streams.add() {
-		q.fail(Refuse(http.StatusServiceUnavailable, fmt.Errorf("%d streams are open already, which is the limit", maxStreams)))
+		q.fail(Refuse(http.StatusServiceUnavailable,
+			fmt.Errorf("%d streams are open already, which is the limit", maxStreams)))
 		return
 	}
 	defer s.streams.done()
@@ -133,7 +136,8 @@ func streamPeriod(text string) time.Duration {
 }
 
 // follow sends the list until the context ends or the client is gone.
-func (s *Server) follow(ctx context.Context, q *request, conn *websocket.Conn, which stream, period time.Duration, changed <-chan struct{}) {
+func (s *Server) follow(ctx context.Context, q *request, conn *websocket.Conn, which stream, period time.Duration,
+	changed <-chan struct{}) {
 	var sent []byte
 	send := func() bool {
 		list, err := which.list(q)
@@ -187,7 +191,8 @@ func (s *Server) follow(ctx context.Context, q *request, conn *websocket.Conn, w
 	}
 }
 
-// watch returns a channel that gets a value after any change of the kinds. Several changes may give one value.
+// watch returns a channel that gets a value after any change of the kinds. Several changes may give
+// one value.
 func (s *Server) watch(ctx context.Context, kinds []client.Object) <-chan struct{} {
 	changed := make(chan struct{}, 1)
 	poke := func() {
@@ -209,7 +214,8 @@ func (s *Server) watch(ctx context.Context, kinds []client.Object) <-chan struct
 	return changed
 }
 
-// subscribe has poke called on every change of the kinds until the context ends. It reports whether it could.
+// subscribe has poke called on every change of the kinds until the context ends. It reports whether
+// it could.
 func (s *Server) subscribe(ctx context.Context, informers cache.Informers, kinds []client.Object, poke func()) bool {
 	handler := toolscache.ResourceEventHandlerFuncs{
 		AddFunc:    func(any) { poke() },
@@ -223,7 +229,8 @@ func (s *Server) subscribe(ctx context.Context, informers cache.Informers, kinds
 			registration, err = informer.AddEventHandler(handler)
 		}
 		if err != nil {
-			s.cfg.Logger.Warn("no change notices for a stream, looking once a second instead", "kind", fmt.Sprintf("%T", kind), "err", err)
+			s.cfg.Logger.Warn("no change notices for a stream, looking once a second instead", "kind",
+				fmt.Sprintf("%T", kind), "err", err)
 			return false
 		}
 		context.AfterFunc(ctx, func() { _ = informer.RemoveEventHandler(registration) })

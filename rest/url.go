@@ -30,10 +30,11 @@ func first(h http.Header, name string) string {
 	return strings.TrimSpace(v)
 }
 
-// baseURL returns what stands before the request's path in the URL the client used, and that whole URL without its
-// query.
+// baseURL returns what stands before the request's path in the URL the client used, and that whole
+// URL without its query.
 func (s *Server) baseURL(r *http.Request) (base, self string) {
-	f := forwarded{first(r.Header, headerRequestURL), first(r.Header, headerProto), first(r.Header, headerHost), first(r.Header, headerPort)}
+	f := forwarded{first(r.Header, headerRequestURL), first(r.Header, headerProto), first(r.Header, headerHost),
+		first(r.Header, headerPort)}
 	if u, err := url.Parse(s.managerURL(r.Context())); err == nil && u.Host != "" {
 		f = forwarded{requestURL: f.requestURL, proto: u.Scheme, host: u.Hostname(), port: u.Port()}
 	}
@@ -49,7 +50,8 @@ func (s *Server) baseURL(r *http.Request) (base, self string) {
 	return strings.TrimRight(self, "/"), self
 }
 
-// requestURL builds the client's URL: the header that holds it wins, then the forwarded parts, then the request.
+// requestURL builds the client's URL: the header that holds it wins, then the forwarded parts, then
+// the request.
 func requestURL(f forwarded, host, path string) string {
 	if f.requestURL != "" {
 		u, _, _ := strings.Cut(f.requestURL, "?")
@@ -75,7 +77,8 @@ func requestURL(f forwarded, host, path string) string {
 	return f.proto + "://" + host + path
 }
 
-// managerURL returns setting manager-url, or nothing when it cannot be read: links must not fail a request.
+// managerURL returns setting manager-url, or nothing when it cannot be read: links must not fail a
+// request.
 func (s *Server) managerURL(ctx context.Context) string {
 	v, err := s.settingValue(ctx, setting.ManagerURL)
 	if err != nil {
@@ -89,8 +92,8 @@ func (q *request) collectionURL(typeID string) string {
 	return q.base + "/v1/" + resource.Path(typeID)
 }
 
-// envelope fills the envelope of a top-level resource. offered limits the actions to those for the object's state; only
-// actions that are built are listed.
+// envelope fills the envelope of a top-level resource. offered limits the actions to those for the
+// object's state; only actions that are built are listed.
 func (q *request) envelope(typeID, id string, state resource.When) resource.Resource {
 	self := q.collectionURL(typeID) + "/" + url.PathEscape(id)
 	e := resource.Resource{ID: id, Type: typeID, Links: map[string]string{"self": self}, Actions: map[string]string{}}

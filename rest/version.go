@@ -39,7 +39,8 @@ func listSchemas(q *request) (any, error) {
 	return collection(q, resource.TypeSchema, all), nil
 }
 
-// getSchema answers an unknown id with an object that has no id: clients detect features by its absence.
+// getSchema answers an unknown id with an object that has no id: clients detect features by its
+// absence.
 func getSchema(q *request) (any, error) {
 	t, ok := resource.Lookup(q.params["name"])
 	if !ok {

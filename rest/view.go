@@ -60,7 +60,8 @@ func (s *Server) list(ctx context.Context, into client.ObjectList) error {
 	return s.cfg.Reader.List(ctx, into, client.InNamespace(s.cfg.Namespace))
 }
 
-// get fills an object by name from the API server itself: a client that has just written reads what it wrote.
+// get fills an object by name from the API server itself: a client that has just written reads what
+// it wrote.
 func (s *Server) get(ctx context.Context, name string, into client.Object) error {
 	return s.cfg.Live.Get(ctx, types.NamespacedName{Namespace: s.cfg.Namespace, Name: name}, into)
 }

@@ -23,8 +23,9 @@ import (
 const (
 	// maxVolumeSize keeps the rounding, and twice the size, within 64 bits.
 	maxVolumeSize = math.MaxInt64 / 4
-	// settlePeriod and settleTimeout bound the wait until a cache shows an object that was just created. A client
-	// that creates and then reads must find it; one that is told nothing after the timeout loses only time.
+	// settlePeriod and settleTimeout bound the wait until a cache shows an object that was just
+	// created. A client that creates and then reads must find it; one that is told nothing after
+	// the timeout loses only time.
 	settlePeriod  = 20 * time.Millisecond
 	settleTimeout = 2 * time.Second
 )
@@ -124,15 +125,16 @@ func checkStandby(in resource.Volume) error {
 	case !in.Standby:
 		return nil
 	case in.Frontend != "":
-		return fmt.Errorf("failed to set frontend for standby volume %s: a standby volume has none until it is activated", in.Name)
+		return fmt.Errorf(
+			"failed to set frontend for standby volume %s: a standby volume has none until it is activated", in.Name)
 	case in.FromBackup == "":
 		return fmt.Errorf("failed to create standby volume %s without field FromBackup", in.Name)
 	}
 	return nil
 }
 
-// checkChoices refuses words that are none of a field's choices. The API server would refuse them too, but in words that
-// clients do not know. Empty means the default everywhere.
+// checkChoices refuses words that are none of a field's choices. The API server would refuse them
+// too, but in words that clients do not know. Empty means the default everywhere.
 func checkChoices(in resource.Volume) error {
 	override := []string{"ignored", "enabled", "disabled"}
 	for _, c := range []struct {
@@ -142,7 +144,8 @@ func checkChoices(in resource.Volume) error {
 		{"data locality mode", in.DataLocality, []string{"disabled", "best-effort", "strict-local"}},
 		{"access mode", in.AccessMode, []string{"rwo", "rwx", "rwop"}},
 		{"volume frontend specified", in.Frontend, []string{"blockdev", "iscsi"}},
-		{"replica auto balance option", in.ReplicaAutoBalance, []string{"ignored", "disabled", "least-effort", "best-effort"}},
+		{"replica auto balance option", in.ReplicaAutoBalance,
+			[]string{"ignored", "disabled", "least-effort", "best-effort"}},
 		{"snapshot data integrity", in.SnapshotDataIntegrity, []string{"ignored", "disabled", "enabled", "fast-check"}},
 		{"backup compression method", in.BackupCompressionMethod, []string{"none", "lz4", "gzip"}},
 		{"data engine", in.DataEngine, []string{"v1"}},
@@ -212,25 +215,27 @@ func newVolume(namespace string, in resource.Volume) (*lh.Volume, error) {
 	if frontend == lh.VolumeFrontendNone && !in.Standby {
 		frontend = lh.VolumeFrontendBlockDev
 	}
-	v := &lh.Volume{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: namespace, Labels: map[string]string{}}, Spec: lh.VolumeSpec{
-		Standby: in.Standby, AccessMode: lh.AccessMode(in.AccessMode), BackingImage: in.BackingImage,
-		BackupBlockSize: blockSize, BackupCompressionMethod: lh.BackupCompressionMethod(in.BackupCompressionMethod),
-		BackupTargetName: in.BackupTargetName, CloneMode: lh.CloneMode(in.CloneMode), DataEngine: lh.DataEngineType(in.DataEngine),
-		DataLocality: lh.DataLocality(in.DataLocality), DataSource: in.DataSource, DiskSelector: in.DiskSelector,
-		Encrypted: in.Encrypted, FreezeFilesystemForSnapshot: lh.Override(in.FreezeFilesystemForSnapshot),
-		FromBackup: in.FromBackup, Frontend: frontend, Migratable: in.Migratable, NodeSelector: in.NodeSelector,
-		NumberOfReplicas: in.NumberOfReplicas, OfflineRebuilding: lh.Override(in.OfflineRebuilding),
-		RebuildConcurrentSyncLimit:  in.RebuildConcurrentSyncLimit,
-		ReplicaAutoBalance:          lh.ReplicaAutoBalance(in.ReplicaAutoBalance),
-		ReplicaSoftAntiAffinity:     lh.Override(in.ReplicaSoftAntiAffinity),
-		ReplicaZoneSoftAntiAffinity: lh.Override(in.ReplicaZoneSoftAntiAffinity),
-		ReplicaDiskSoftAntiAffinity: lh.Override(in.ReplicaDiskSoftAntiAffinity),
-		RestoreVolumeRecurringJob:   lh.Override(in.RestoreVolumeRecurringJob),
-		RevisionCounterDisabled:     in.RevisionCounterDisabled, Size: size,
-		SnapshotDataIntegrity: lh.SnapshotDataIntegrity(in.SnapshotDataIntegrity),
-		SnapshotMaxCount:      in.SnapshotMaxCount, SnapshotMaxSize: snapshotMaxSize,
-		StaleReplicaTimeout: in.StaleReplicaTimeout, UnmapMarkSnapChainRemoved: lh.Override(in.UnmapMarkSnapChainRemoved),
-	}}
+	v := &lh.Volume{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: namespace, Labels: map[string]string{}},
+		Spec: lh.VolumeSpec{
+			Standby: in.Standby, AccessMode: lh.AccessMode(in.AccessMode), BackingImage: in.BackingImage,
+			BackupBlockSize: blockSize, BackupCompressionMethod: lh.BackupCompressionMethod(in.BackupCompressionMethod),
+			BackupTargetName: in.BackupTargetName, CloneMode: lh.CloneMode(in.CloneMode),
+			DataEngine:   lh.DataEngineType(in.DataEngine),
+			DataLocality: lh.DataLocality(in.DataLocality), DataSource: in.DataSource, DiskSelector: in.DiskSelector,
+			Encrypted: in.Encrypted, FreezeFilesystemForSnapshot: lh.Override(in.FreezeFilesystemForSnapshot),
+			FromBackup: in.FromBackup, Frontend: frontend, Migratable: in.Migratable, NodeSelector: in.NodeSelector,
+			NumberOfReplicas: in.NumberOfReplicas, OfflineRebuilding: lh.Override(in.OfflineRebuilding),
+			RebuildConcurrentSyncLimit:  in.RebuildConcurrentSyncLimit,
+			ReplicaAutoBalance:          lh.ReplicaAutoBalance(in.ReplicaAutoBalance),
+			ReplicaSoftAntiAffinity:     lh.Override(in.ReplicaSoftAntiAffinity),
+			ReplicaZoneSoftAntiAffinity: lh.Override(in.ReplicaZoneSoftAntiAffinity),
+			ReplicaDiskSoftAntiAffinity: lh.Override(in.ReplicaDiskSoftAntiAffinity),
+			RestoreVolumeRecurringJob:   lh.Override(in.RestoreVolumeRecurringJob),
+			RevisionCounterDisabled:     in.RevisionCounterDisabled, Size: size,
+			SnapshotDataIntegrity: lh.SnapshotDataIntegrity(in.SnapshotDataIntegrity),
+			SnapshotMaxCount:      in.SnapshotMaxCount, SnapshotMaxSize: snapshotMaxSize,
+			StaleReplicaTimeout: in.StaleReplicaTimeout, UnmapMarkSnapChainRemoved: lh.Override(in.UnmapMarkSnapChainRemoved),
+		}}
 	for _, t := range in.TopologyRequirement {
 		v.Spec.TopologyRequirement = append(v.Spec.TopologyRequirement, lh.TopologyTerm{Region: t.Region, Zone: t.Zone})
 	}
@@ -252,7 +257,8 @@ func parseSize(field, text string) (int64, error) {
 	}
 	n, err := apiresource.ParseQuantity(text)
 	if err != nil {
-		return 0, fmt.Errorf("failed to parse size %q of field %s: write a number of bytes or a quantity such as 20Gi: %w", text, field, err)
+		return 0, fmt.Errorf(
+			"failed to parse size %q of field %s: write a number of bytes or a quantity such as 20Gi: %w", text, field, err)
 	}
 	bytes, exact := n.AsInt64()
 	switch {
@@ -261,7 +267,8 @@ func parseSize(field, text string) (int64, error) {
 	case !exact && n.Cmp(*apiresource.NewQuantity(maxVolumeSize, apiresource.BinarySI)) < 0:
 		bytes = n.Value()
 	case !exact || bytes > maxVolumeSize:
-		return 0, fmt.Errorf("failed to parse size %q of field %s: it is larger than a volume can be (%d bytes)", text, field, int64(maxVolumeSize))
+		return 0, fmt.Errorf("failed to parse size %q of field %s: it is larger than a volume can be (%d bytes)", text,
+			field, int64(maxVolumeSize))
 	}
 	return bytes, nil
 }

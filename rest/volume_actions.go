@@ -21,8 +21,8 @@ const (
 	maxReplicas = 20
 )
 
-// volumeEdit is an action that changes the wishes for a volume: in is its input, edit judges and makes the change. An
-// input that asks for what is wanted already changes nothing.
+// volumeEdit is an action that changes the wishes for a volume: in is its input, edit judges and
+// makes the change. An input that asks for what is wanted already changes nothing.
 func volumeEdit[T any](what string, edit func(v *lh.Volume, in T) error) handler {
 	return func(q *request) (any, error) {
 		var in T
@@ -70,12 +70,14 @@ var updateReplicaCount = volumeEdit("replica count", func(v *lh.Volume, in resou
 
 var updateDataLocality = volumeEdit("data locality", func(v *lh.Volume, in resource.UpdateDataLocalityInput) error {
 	to := lh.DataLocality(in.DataLocality)
-	if !slices.Contains([]lh.DataLocality{lh.DataLocalityDisabled, lh.DataLocalityBestEffort, lh.DataLocalityStrictLocal}, to) {
+	if !slices.Contains([]lh.DataLocality{lh.DataLocalityDisabled, lh.DataLocalityBestEffort,
+		lh.DataLocalityStrictLocal}, to) {
 		return fmt.Errorf("invalid data locality mode: %q", in.DataLocality)
 	}
 	strict := to == lh.DataLocalityStrictLocal || v.Spec.DataLocality == lh.DataLocalityStrictLocal
 	if to != v.Spec.DataLocality && strict && v.Status.State != lh.VolumeStateDetached {
-		return fmt.Errorf("data locality cannot be changed to or from strict-local while the volume is %s; detach it first", volumeState(v))
+		return fmt.Errorf(
+			"data locality cannot be changed to or from strict-local while the volume is %s; detach it first", volumeState(v))
 	}
 	v.Spec.DataLocality = to
 	return nil
@@ -117,7 +119,8 @@ func removeReplica(q *request) (any, error) {
 	return q.volume(name)
 }
 
-// removeReplica deletes a replica unless it is the last good copy. The controllers take it out of the engine first.
+// removeReplica deletes a replica unless it is the last good copy. The controllers take it out of
+// the engine first.
 func (s *Server) removeReplica(ctx context.Context, volume, name string) error {
 	p, err := s.volumeParts(ctx, volume)
 	if err != nil {
@@ -148,8 +151,8 @@ func salvageVolume(q *request) (any, error) {
 	return q.volume(name)
 }
 
-// salvage lifts the failure marks of replicas, all of which are judged first. Whether their data is enough to start from
-// is not decided here but by the next engine.
+// salvage lifts the failure marks of replicas, all of which are judged first. Whether their data is
+// enough to start from is not decided here but by the next engine.
 func (s *Server) salvage(ctx context.Context, name string, names []string) error {
 	p, err := s.volumeParts(ctx, name)
 	if err != nil {
@@ -159,7 +162,8 @@ func (s *Server) salvage(ctx context.Context, name string, names []string) error
 	case p.volume.Status.State != lh.VolumeStateDetached:
 		return fmt.Errorf("invalid volume state to salvage: %s; it must be detached", volumeState(p.volume))
 	case p.volume.Status.Robustness != lh.VolumeRobustnessFaulted:
-		return fmt.Errorf("invalid robustness state to salvage: %s; only a faulted volume is salvaged", p.volume.Status.Robustness)
+		return fmt.Errorf("invalid robustness state to salvage: %s; only a faulted volume is salvaged",
+			p.volume.Status.Robustness)
 	case len(names) == 0:
 		return errors.New("no replica named")
 	}

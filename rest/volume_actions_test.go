@@ -50,10 +50,14 @@ func TestUpdateReplicaCount(t *testing.T) {
 		f.refused(post(fmt.Sprintf(`{"replicaCount":%d}`, count)), 500, "must between 1 to 20")
 	}
 	detached := newFixture(t, resttest.Cluster(resttest.Volume("demo")...)...)
-	detached.refused(detached.do("POST", "/v1/volumes/demo?action=updateReplicaCount", `{"replicaCount":3}`), 500, "invalid volume state to update replica count")
-	detached.refused(detached.do("POST", "/v1/volumes/nope?action=updateReplicaCount", `{"replicaCount":3}`), 404, "not found")
+	detached.refused(detached.do("POST", "/v1/volumes/demo?action=updateReplicaCount", `{"replicaCount":3}`), 500,
+		"invalid volume state to update replica count")
+	detached.refused(detached.do("POST", "/v1/volumes/nope?action=updateReplicaCount", `{"replicaCount":3}`), 404,
+		"not found")
 	for name, edit := range map[string]func(*lh.Volume){
-		"should be 1 when data locality is strict-local": func(v *lh.Volume) { v.Spec.DataLocality = lh.DataLocalityStrictLocal },
+		"should be 1 when data locality is strict-local": func(v *lh.Volume) {
+			v.Spec.DataLocality = lh.DataLocalityStrictLocal
+		},
 		"being upgraded":   func(v *lh.Volume) { v.Status.CurrentImage = "older" },
 		"during migration": func(v *lh.Volume) { v.Spec.MigrationNodeID = "node-2" },
 	} {
@@ -87,7 +91,8 @@ func TestUpdateWishes(t *testing.T) {
 		f.refused(f.do("POST", "/v1/volumes/demo?action="+c.action, fmt.Sprintf(`{%q:"nonsense"}`, c.field)), 500, "invalid")
 		f.refused(f.do("POST", "/v1/volumes/demo?action="+c.action, `{}`), 500, "invalid")
 	}
-	f.refused(f.do("POST", "/v1/volumes/demo?action=updateDataLocality", `{"dataLocality":"strict-local"}`), 500, "detach it first")
+	f.refused(f.do("POST", "/v1/volumes/demo?action=updateDataLocality", `{"dataLocality":"strict-local"}`), 500,
+		"detach it first")
 }
 
 func TestReplicaRemove(t *testing.T) {
@@ -102,7 +107,8 @@ func TestReplicaRemove(t *testing.T) {
 	f.refused(post("demo", "demo-r-33333333"), 404, "failed to remove replica demo-r-33333333")
 	f.refused(post("nope", "demo-r-11111111"), 404, "not found")
 	other := newFixture(t, resttest.Cluster(append(resttest.Volume("demo"), resttest.Volume("other")...)...)...)
-	other.refused(other.do("POST", "/v1/volumes/demo?action=replicaRemove", `{"name":"other-r-11111111"}`), 500, "belongs to volume other")
+	other.refused(other.do("POST", "/v1/volumes/demo?action=replicaRemove", `{"name":"other-r-11111111"}`), 500,
+		"belongs to volume other")
 }
 
 func TestSalvage(t *testing.T) {
@@ -129,12 +135,16 @@ func TestSalvage(t *testing.T) {
 		t.Errorf("marks: %q, %q", one.Spec.FailedAt, two.Spec.FailedAt)
 	}
 	for text, edit := range map[string]func(v *lh.Volume, first, second *lh.Replica){
-		"invalid volume state to salvage":     func(v *lh.Volume, _, _ *lh.Replica) { v.Status.State = lh.VolumeStateDetaching },
-		"invalid robustness state to salvage": func(v *lh.Volume, _, _ *lh.Replica) { v.Status.Robustness = lh.VolumeRobustnessUnknown },
-		"its node node-3 is down":             func(_ *lh.Volume, _, two *lh.Replica) { two.Spec.NodeID = "node-3" },
-		"does not exist":                      func(_ *lh.Volume, _, two *lh.Replica) { two.Spec.NodeID = "node-9" },
-		"is not on node node-2":               func(_ *lh.Volume, _, two *lh.Replica) { two.Spec.DiskID = "uuid-node-1" },
-		"is not a replica of volume demo":     func(_ *lh.Volume, _, two *lh.Replica) { two.Spec.VolumeName = "other" },
+		"invalid volume state to salvage": func(v *lh.Volume, _, _ *lh.Replica) {
+			v.Status.State = lh.VolumeStateDetaching
+		},
+		"invalid robustness state to salvage": func(v *lh.Volume, _, _ *lh.Replica) {
+			v.Status.Robustness = lh.VolumeRobustnessUnknown
+		},
+		"its node node-3 is down":         func(_ *lh.Volume, _, two *lh.Replica) { two.Spec.NodeID = "node-3" },
+		"does not exist":                  func(_ *lh.Volume, _, two *lh.Replica) { two.Spec.NodeID = "node-9" },
+		"is not on node node-2":           func(_ *lh.Volume, _, two *lh.Replica) { two.Spec.DiskID = "uuid-node-1" },
+		"is not a replica of volume demo": func(_ *lh.Volume, _, two *lh.Replica) { two.Spec.VolumeName = "other" },
 	} {
 		g := faulted(edit)
 		g.refused(g.do("POST", "/v1/volumes/demo?action=salvage", both), 500, text)
@@ -143,5 +153,6 @@ func TestSalvage(t *testing.T) {
 			t.Errorf("%s: one of the marks was lifted", text)
 		}
 	}
-	f.refused(faulted(func(*lh.Volume, *lh.Replica, *lh.Replica) {}).do("POST", "/v1/volumes/demo?action=salvage", `{}`), 500, "no replica named")
+	f.refused(faulted(func(*lh.Volume, *lh.Replica, *lh.Replica) {}).do("POST", "/v1/volumes/demo?action=salvage",
+		`{}`), 500, "no replica named")
 }

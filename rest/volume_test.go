@@ -19,14 +19,16 @@ func TestVolumeView(t *testing.T) {
 	objects := resttest.Cluster(resttest.Volume("demo")...)
 	f := newFixture(t, objects...)
 	v := f.get("/v1/volumes/demo")
-	for key, want := range map[string]any{"id": "demo", "type": "volume", "name": "demo", "size": "1073741824", "state": "detached",
+	for key, want := range map[string]any{"id": "demo", "type": "volume", "name": "demo", "size": "1073741824",
+		"state":      "detached",
 		"robustness": "unknown", "created": "2026-05-03 09:57:48 +0000 UTC", "numberOfReplicas": 1.0, "ready": true,
 		"notReadyMessage": "", "snapshotMaxSize": "0", "purgeStatus": nil} {
 		if v[key] != want {
 			t.Errorf("%s = %#v, want %#v", key, v[key], want)
 		}
 	}
-	for _, key := range []string{"replicas", "controllers", "backupStatus", "restoreStatus", "rebuildStatus", "diskSelector"} {
+	for _, key := range []string{"replicas", "controllers", "backupStatus", "restoreStatus", "rebuildStatus",
+		"diskSelector"} {
 		if _, ok := v[key].([]any); !ok {
 			t.Errorf("%s = %#v, want a list", key, v[key])
 		}
@@ -36,7 +38,8 @@ func TestVolumeView(t *testing.T) {
 		t.Errorf("replica: %v", r)
 	}
 	actions := v["actions"].(map[string]any)
-	if len(actions) != 7 || actions["expand"] != nil || actions["updateReplicaCount"] != nil || actions["attach"] != f.url+"/v1/volumes/demo?action=attach" {
+	if len(actions) != 7 || actions["expand"] != nil || actions["updateReplicaCount"] != nil ||
+		actions["attach"] != f.url+"/v1/volumes/demo?action=attach" {
 		t.Errorf("actions: %v", actions)
 	}
 	list := f.get("/v1/volumes")
@@ -56,33 +59,39 @@ func TestAttachedVolumeView(t *testing.T) {
 		InstanceStatus: lh.InstanceStatus{CurrentState: lh.InstanceStateRunning, IP: "127.0.1.1"},
 		ReplicaModeMap: map[string]lh.ReplicaMode{"demo-r-11111111": lh.ReplicaModeRW},
 		Snapshots:      map[string]lh.SnapshotInfo{"volume-head": {Size: "4096"}, "s1": {Size: "8192"}},
-		RebuildStatus: map[string]lh.RebuildStatus{"tcp://127.0.1.2:10010": {IsRebuilding: true, Progress: 42, State: "in_progress",
+		RebuildStatus: map[string]lh.RebuildStatus{"tcp://127.0.1.2:10010": {IsRebuilding: true, Progress: 42,
+			State:                  "in_progress",
 			FromReplicaAddressList: []string{"tcp://127.0.1.1:10000"}}}}
 	f := newFixture(t, resttest.Cluster(objects...)...)
 	got := f.get("/v1/volumes/demo")
 	c := got["controllers"].([]any)[0].(map[string]any)
-	if c["endpoint"] != "/dev/longhorn/demo" || c["running"] != true || c["actualSize"] != "12288" || c["size"] != "1073741824" {
+	if c["endpoint"] != "/dev/longhorn/demo" || c["running"] != true || c["actualSize"] != "12288" ||
+		c["size"] != "1073741824" {
 		t.Errorf("controller: %v", c)
 	}
 	if r := got["replicas"].([]any)[0].(map[string]any); r["mode"] != "RW" {
 		t.Errorf("replica: %v", r)
 	}
 	rebuild := got["rebuildStatus"].([]any)[0].(map[string]any)
-	if rebuild["progress"] != 42.0 || rebuild["replica"] != "127.0.1.2:10010" || fmt.Sprint(rebuild["fromReplicaList"]) != "[demo-r-11111111]" {
+	if rebuild["progress"] != 42.0 || rebuild["replica"] != "127.0.1.2:10010" ||
+		fmt.Sprint(rebuild["fromReplicaList"]) != "[demo-r-11111111]" {
 		t.Errorf("rebuild: %v", rebuild)
 	}
 }
 
 func TestCreateVolume(t *testing.T) {
 	f := newFixture(t, resttest.Cluster()...)
-	a := f.do("POST", "/v1/volumes", `{"Name":"Demo","size":"20Gi","numberOfReplicas":2,"diskSelector":["ssd"],"nodeSelector":["fast"],
+	a := f.do("POST", "/v1/volumes",
+		`{"Name":"Demo","size":"20Gi","numberOfReplicas":2,"diskSelector":["ssd"],"nodeSelector":["fast"],
 		"recurringJobSelector":[{"name":"daily","isGroup":false},{"name":"gold","isGroup":true}],"retries":7}`)
-	if a.status != 200 || a.json["id"] != "demo" || a.json["state"] != "creating" || a.json["size"] != "21474836480" || a.json["frontend"] != "blockdev" {
+	if a.status != 200 || a.json["id"] != "demo" || a.json["state"] != "creating" || a.json["size"] != "21474836480" ||
+		a.json["frontend"] != "blockdev" {
 		t.Fatalf("%d %s", a.status, a.text)
 	}
 	var v lh.Volume
 	f.read("demo", &v)
-	if v.Labels["recurring-job.longhorn.io/daily"] != "enabled" || v.Labels["recurring-job-group.longhorn.io/gold"] != "enabled" {
+	if v.Labels["recurring-job.longhorn.io/daily"] != "enabled" ||
+		v.Labels["recurring-job-group.longhorn.io/gold"] != "enabled" {
 		t.Errorf("labels: %v", v.Labels)
 	}
 	f.refused(f.do("POST", "/v1/volumes", `{"name":"demo","size":"1Gi"}`), 500, "already exists")
@@ -119,7 +128,8 @@ func TestBadVolumesAreRefused(t *testing.T) {
 		f.refused(f.do("POST", "/v1/volumes", `{"name":"demo",`+c.fields+`}`), 500, c.message)
 	}
 	for _, name := range []string{"", "a", "-demo", "demo-", "de.mo", "de_mo", "dé-mo", "../etc", "demo demo"} {
-		f.refused(f.do("POST", "/v1/volumes", fmt.Sprintf(`{"name":%q,"size":"1Gi"}`, name)), 500, "unable to create volume "+name)
+		f.refused(f.do("POST", "/v1/volumes", fmt.Sprintf(`{"name":%q,"size":"1Gi"}`, name)), 500,
+			"unable to create volume "+name)
 	}
 	if n := len(f.get("/v1/volumes")["data"].([]any)); n != 0 {
 		t.Errorf("%d volumes exist", n)
@@ -129,10 +139,12 @@ func TestBadVolumesAreRefused(t *testing.T) {
 // A denial by a webhook reaches the client with its text and status 500.
 func TestDenialsArePassedOn(t *testing.T) {
 	denial := apierrors.NewForbidden(lh.Resource("volumes"), "demo", errors.New("no"))
-	denial.ErrStatus.Message = `admission webhook "validator.longhorn.io" denied the request: replica count 21 must between 1 to 20`
-	f := newFixtureWith(t, interceptor.Funcs{Create: func(context.Context, client.WithWatch, client.Object, ...client.CreateOption) error {
-		return denial
-	}}, func(*Config) {})
+	denial.ErrStatus.Message =
+		`admission webhook "validator.longhorn.io" denied the request: replica count 21 must between 1 to 20`
+	f := newFixtureWith(t,
+		interceptor.Funcs{Create: func(context.Context, client.WithWatch, client.Object, ...client.CreateOption) error {
+			return denial
+		}}, func(*Config) {})
 	f.refused(f.do("POST", "/v1/volumes", `{"name":"demo","size":"1Gi","numberOfReplicas":21}`), 500,
 		`failed to create volume: unable to create volume demo: admission webhook "validator.longhorn.io" denied the request: replica count 21`)
 }
@@ -162,12 +174,14 @@ func TestAttachAndDetach(t *testing.T) {
 	if a := attach(`{"hostId":"node-1"}`); a.status != 200 {
 		t.Errorf("attaching again: %s", a.text)
 	}
-	f.refused(attach(`{"hostId":"node-2"}`), 500, "unable to attach volume demo to node-2: the volume is already attached to node node-1")
+	f.refused(attach(`{"hostId":"node-2"}`), 500,
+		"unable to attach volume demo to node-2: the volume is already attached to node node-1")
 	f.read("demo", &after)
 	if after.ResourceVersion != before.ResourceVersion {
 		t.Error("attaching again, or elsewhere, changed the tickets")
 	}
-	if a := attach(`{"hostId":"node-2","attachmentID":"csi-1","attacherType":"csi-attacher","disableFrontend":true}`); a.status != 200 {
+	if a := attach(
+		`{"hostId":"node-2","attachmentID":"csi-1","attacherType":"csi-attacher","disableFrontend":true}`); a.status != 200 {
 		t.Errorf("a second ticket: %s", a.text)
 	}
 	if a := f.do("POST", "/v1/volumes/demo?action=detach", `{"attachmentID":"unknown"}`); a.status != 200 {
@@ -192,7 +206,8 @@ func TestAttachAndDetach(t *testing.T) {
 // A new ticket with the id of an old one must not be taken for satisfied because the old one was.
 func TestTicketGenerations(t *testing.T) {
 	objects := resttest.Volume("demo")
-	objects[3].(*lh.VolumeAttachment).Status.AttachmentTicketStatuses = map[string]lh.AttachmentTicketStatus{"": {Generation: 4, Satisfied: true}}
+	objects[3].(*lh.VolumeAttachment).Status.AttachmentTicketStatuses = map[string]lh.AttachmentTicketStatus{
+		"": {Generation: 4, Satisfied: true}}
 	f := newFixture(t, resttest.Cluster(objects...)...)
 	a := f.do("POST", "/v1/volumes/demo?action=attach", `{"hostId":"node-1"}`)
 	ticket := a.json["volumeAttachment"].(map[string]any)["attachments"].(map[string]any)[""].(map[string]any)
@@ -221,13 +236,22 @@ func TestBadAttachesAreRefused(t *testing.T) {
 		{"unknown node", nothing, `{"hostId":"node-9"}`, 404, `"node-9" not found`},
 		{"node down", nothing, `{"hostId":"node-3"}`, 500, "node node-3 is not ready (KubernetesNodeNotReady"},
 		{"no body", nothing, ``, 500, "EOF"},
-		{"not scheduled", func(_ *lh.Volume, r *lh.Replica) { r.Spec.NodeID = "" }, `{"hostId":"node-1"}`, 500, "no replica of the volume is scheduled"},
-		{"image unknown", func(v *lh.Volume, _ *lh.Replica) { v.Spec.Image = "other:1" }, `{"hostId":"node-1"}`, 500, "does not exist"},
-		{"image not where the replicas are", func(_ *lh.Volume, r *lh.Replica) { r.Spec.NodeID = "node-3" }, `{"hostId":"node-1"}`, 500, "not deployed on any node with a replica"},
+		{"not scheduled", func(_ *lh.Volume, r *lh.Replica) {
+			r.Spec.NodeID = ""
+		}, `{"hostId":"node-1"}`, 500, "no replica of the volume is scheduled"},
+		{"image unknown", func(v *lh.Volume, _ *lh.Replica) {
+			v.Spec.Image = "other:1"
+		}, `{"hostId":"node-1"}`, 500, "does not exist"},
+		{"image not where the replicas are", func(_ *lh.Volume, r *lh.Replica) {
+			r.Spec.NodeID = "node-3"
+		}, `{"hostId":"node-1"}`, 500, "not deployed on any node with a replica"},
 		{"restoring", func(v *lh.Volume, _ *lh.Replica) {
-			v.Status.Conditions = append(v.Status.Conditions, lh.Condition{Type: lh.VolumeConditionRestore, Status: lh.ConditionTrue})
+			v.Status.Conditions = append(v.Status.Conditions,
+				lh.Condition{Type: lh.VolumeConditionRestore, Status: lh.ConditionTrue})
 		}, `{"hostId":"node-1"}`, 500, "is restoring data"},
-		{"restore pending", func(v *lh.Volume, _ *lh.Replica) { v.Status.RestoreRequired = true }, `{"hostId":"node-1"}`, 500, "waiting to be restored"},
+		{"restore pending", func(v *lh.Volume, _ *lh.Replica) {
+			v.Status.RestoreRequired = true
+		}, `{"hostId":"node-1"}`, 500, "waiting to be restored"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			f := newFixture(t, change(c.edit)...)
@@ -240,7 +264,8 @@ func TestBadAttachesAreRefused(t *testing.T) {
 		})
 	}
 	f := newFixture(t, resttest.Cluster()...)
-	f.refused(f.do("POST", "/v1/volumes/demo?action=attach", `{"hostId":"node-1"}`), 404, "unable to attach volume demo to node-1")
+	f.refused(f.do("POST", "/v1/volumes/demo?action=attach", `{"hostId":"node-1"}`), 404,
+		"unable to attach volume demo to node-1")
 }
 
 func TestStandbyCannotBeDetached(t *testing.T) {
@@ -258,7 +283,9 @@ func TestReadyRules(t *testing.T) {
 	}{
 		{"detached", func(*lh.Volume, *lh.Replica) {}, true},
 		{"detaching", func(v *lh.Volume, _ *lh.Replica) { v.Status.State = lh.VolumeStateDetaching }, false},
-		{"attached", func(v *lh.Volume, _ *lh.Replica) { v.Spec.NodeID, v.Status.State = "node-1", lh.VolumeStateAttached }, true},
+		{"attached", func(v *lh.Volume, _ *lh.Replica) {
+			v.Spec.NodeID, v.Status.State = "node-1", lh.VolumeStateAttached
+		}, true},
 		{"unscheduled", func(v *lh.Volume, r *lh.Replica) { v.Status.Conditions, r.Spec.NodeID = nil, "" }, false},
 		{"unscheduled but allowed", func(_ *lh.Volume, r *lh.Replica) { r.Spec.NodeID = "" }, true},
 		{"faulted", func(v *lh.Volume, _ *lh.Replica) { v.Status.Robustness = lh.VolumeRobustnessFaulted }, false},

@@ -39,7 +39,8 @@ func (s *Server) readParts(ctx context.Context) (*partsIndex, error) {
 	var engines lh.EngineList
 	var replicas lh.ReplicaList
 	var attachments lh.VolumeAttachmentList
-	for what, list := range map[string]client.ObjectList{"engines": &engines, "replicas": &replicas, "volume attachments": &attachments} {
+	for what, list := range map[string]client.ObjectList{"engines": &engines, "replicas": &replicas,
+		"volume attachments": &attachments} {
 		if err := s.list(ctx, list); err != nil {
 			return nil, fmt.Errorf("listing %s: %w", what, err)
 		}
@@ -59,7 +60,8 @@ func (s *Server) readParts(ctx context.Context) (*partsIndex, error) {
 
 // of joins the parts of one volume, engines and replicas by name.
 func (x *partsIndex) of(v *lh.Volume) volumeParts {
-	p := volumeParts{volume: v, engines: x.engines[v.Name], replicas: x.replicas[v.Name], attachment: x.attachments[v.Name]}
+	p := volumeParts{volume: v, engines: x.engines[v.Name], replicas: x.replicas[v.Name],
+		attachment: x.attachments[v.Name]}
 	sort.Slice(p.engines, func(i, j int) bool { return p.engines[i].Name < p.engines[j].Name })
 	sort.Slice(p.replicas, func(i, j int) bool { return p.replicas[i].Name < p.replicas[j].Name })
 	return p
@@ -81,7 +83,8 @@ func volumeView(q *request, p volumeParts) *resource.Volume {
 		Image: spec.Image, CurrentImage: status.CurrentImage, BackingImage: spec.BackingImage,
 		Created:    v.CreationTimestamp.UTC().Format(timeText),
 		LastBackup: status.LastBackup, LastBackupAt: status.LastBackupAt, LastAttachedBy: spec.LastAttachedBy,
-		Standby: status.IsStandby || spec.Standby && state == string(lh.VolumeStateCreating), RestoreRequired: status.RestoreRequired,
+		Standby:          status.IsStandby || spec.Standby && state == string(lh.VolumeStateCreating),
+		RestoreRequired:  status.RestoreRequired,
 		RestoreInitiated: status.RestoreInitiated, RevisionCounterDisabled: spec.RevisionCounterDisabled,
 		SnapshotDataIntegrity:       string(spec.SnapshotDataIntegrity),
 		UnmapMarkSnapChainRemoved:   string(spec.UnmapMarkSnapChainRemoved),
@@ -98,13 +101,15 @@ func volumeView(q *request, p volumeParts) *resource.Volume {
 		RebuildConcurrentSyncLimit: spec.RebuildConcurrentSyncLimit,
 		Conditions:                 conditionMap(status.Conditions),
 		KubernetesStatus:           kubernetesView(status.KubernetesStatus),
-		CloneStatus: resource.CloneStatus{SourceVolume: status.CloneStatus.SourceVolume, Snapshot: status.CloneStatus.Snapshot,
-			State: string(status.CloneStatus.State), AttemptCount: status.CloneStatus.AttemptCount,
+		CloneStatus: resource.CloneStatus{SourceVolume: status.CloneStatus.SourceVolume,
+			Snapshot: status.CloneStatus.Snapshot,
+			State:    string(status.CloneStatus.State), AttemptCount: status.CloneStatus.AttemptCount,
 			NextAllowedAttemptAt: status.CloneStatus.NextAllowedAttemptAt},
 		AccessMode: string(spec.AccessMode), ShareEndpoint: status.ShareEndpoint, ShareState: string(status.ShareState),
 		OfflineRebuilding: string(spec.OfflineRebuilding), Migratable: spec.Migratable, Encrypted: spec.Encrypted,
 		Replicas: replicaViews(p), Controllers: controllerViews(p),
-		BackupStatus: []resource.BackupStatus{}, RestoreStatus: []resource.RestoreStatus{}, RebuildStatus: []resource.RebuildStatus{},
+		BackupStatus: []resource.BackupStatus{}, RestoreStatus: []resource.RestoreStatus{},
+		RebuildStatus:    []resource.RebuildStatus{},
 		VolumeAttachment: attachmentFields(v.Name, p.attachment),
 	}
 	for _, t := range spec.TopologyRequirement {
@@ -129,7 +134,8 @@ func volumeState(v *lh.Volume) string {
 	return string(v.Status.State)
 }
 
-// notReady returns why a workload may not use the volume now, or nothing. The first rule that matches decides.
+// notReady returns why a workload may not use the volume now, or nothing. The first rule that
+// matches decides.
 func notReady(p volumeParts, state, robustness string) string {
 	v := p.volume
 	unplaced := len(p.replicas) == 0
@@ -145,7 +151,8 @@ func notReady(p volumeParts, state, robustness string) string {
 		return strings.TrimRight("replicas are not scheduled: "+scheduled.Message, ": ")
 	case robustness == string(lh.VolumeRobustnessFaulted):
 		return "the volume is faulted: no replica has usable data"
-	case v.Spec.DataSource != "" && clone != lh.VolumeCloneStateCompleted && clone != lh.VolumeCloneStateCopyCompletedUnhealthy:
+	case v.Spec.DataSource != "" && clone != lh.VolumeCloneStateCompleted &&
+		clone != lh.VolumeCloneStateCopyCompletedUnhealthy:
 		return "the volume is being cloned from " + v.Spec.DataSource
 	case v.Status.RestoreRequired:
 		return "the volume is being restored from a backup"
@@ -196,7 +203,8 @@ func controllerViews(p volumeParts) []resource.Controller {
 	return out
 }
 
-// addProgress adds what the engine reports of rebuilding, purging and restoring. It knows replicas by address.
+// addProgress adds what the engine reports of rebuilding, purging and restoring. It knows replicas
+// by address.
 func addProgress(out *resource.Volume, e *lh.Engine) {
 	names := map[string]string{}
 	for _, m := range []map[string]string{e.Spec.ReplicaAddressMap, e.Status.CurrentReplicaAddressMap} {
@@ -248,7 +256,8 @@ func kubernetesView(k lh.KubernetesStatus) resource.KubernetesStatus {
 	return out
 }
 
-// attachmentFields converts the tickets of a volume, without an envelope. The attachment object may not exist yet.
+// attachmentFields converts the tickets of a volume, without an envelope. The attachment object may
+// not exist yet.
 func attachmentFields(volume string, a *lh.VolumeAttachment) resource.VolumeAttachment {
 	out := resource.VolumeAttachment{Attachments: map[string]resource.Attachment{}, Volume: volume}
 	if a == nil {

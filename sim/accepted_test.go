@@ -23,7 +23,8 @@ func (o *trio) add(r *Replica) {
 	})
 }
 
-// accept goes on with what one replica has: everything else is killed, and a person gives the word for it.
+// accept goes on with what one replica has: everything else is killed, and a person gives the word
+// for it.
 func (o *trio) accept(r *Replica) {
 	o.t.Helper()
 	o.v.KillEngine(o.v.Current)
@@ -41,8 +42,8 @@ func (o *trio) same(x, y *Replica, off int64) {
 	}
 }
 
-// A person goes on with a replica that has stored the record of the others. What went on without it is on nobody's account who is left: the
-// one that comes back is compared in full.
+// A person goes on with a replica that has stored the record of the others. What went on without it
+// is on nobody's account who is left: the one that comes back is compared in full.
 func TestDataLossAcceptedWithAVoter(t *testing.T) {
 	const at = chain.RegionSize
 	o := newTrio(t, 1)
@@ -74,7 +75,8 @@ func TestDataLossAcceptedWithAVoter(t *testing.T) {
 	o.same(o.a, o.b, at)
 }
 
-// A rebuild brings a replica what another one has, and is interrupted; a person goes on with a third one that lacks it.
+// A rebuild brings a replica what another one has, and is interrupted; a person goes on with a
+// third one that lacks it.
 func TestDataLossAcceptedAfterAnInterruptedRebuild(t *testing.T) {
 	const at = chain.RegionSize
 	tried := 0
@@ -109,7 +111,8 @@ func TestDataLossAcceptedAfterAnInterruptedRebuild(t *testing.T) {
 	}
 }
 
-// Whatever is lost, comes back, is rebuilt or is interrupted around starts on a person's word: in the end all replicas hold the same.
+// Whatever is lost, comes back, is rebuilt or is interrupted around starts on a person's word: in
+// the end all replicas hold the same.
 func TestDataLossAcceptedInAnyHistory(t *testing.T) {
 	accepted := 0
 	for seed := range uint64(150) {

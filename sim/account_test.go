@@ -43,12 +43,15 @@ func (o *trio) pass(d time.Duration) {
 // write begins a write of one block that carries number n; answered tells whether it has succeeded.
 func (o *trio) write(n uint64, off int64) (answered func() bool) {
 	done := false
-	o.v.Current.front.Submit(&Call{Kind: block.Write, FUA: true, Off: off, Len: block.Size, Fill: func(p []byte) { stamp(p, n, off/block.SectorSize) },
+	o.v.Current.front.Submit(&Call{Kind: block.Write, FUA: true, Off: off, Len: block.Size, Fill: func(p []byte) {
+		stamp(p, n, off/block.SectorSize)
+	},
 		Done: func(code block.Code, _ []byte) { done = code == block.OK }})
 	return func() bool { return done }
 }
 
-// restart starts what runs again after everything has been killed, and waits until these replicas serve.
+// restart starts what runs again after everything has been killed, and waits until these replicas
+// serve.
 func (o *trio) restart(serve ...*Replica) {
 	o.t.Helper()
 	o.v.KillEngine(o.v.Current)
@@ -59,7 +62,8 @@ func (o *trio) restart(serve ...*Replica) {
 	})
 }
 
-// lose takes the power of a replica's node, and writes to the volume so that the others go on without it.
+// lose takes the power of a replica's node, and writes to the volume so that the others go on
+// without it.
 func (o *trio) lose(r *Replica, n uint64) {
 	o.t.Helper()
 	o.v.PowerOff(r.Node)
@@ -76,8 +80,9 @@ func (o *trio) holds(r *Replica, off int64) uint64 {
 	return n
 }
 
-// A start writes to a replica what only another one had marked, since its mark was on the way when it died. It must be on the
-// account of a third replica that is away and is rebuilt from the first one.
+// A start writes to a replica what only another one had marked, since its mark was on the way when
+// it died. It must be on the account of a third replica that is away and is rebuilt from the first
+// one.
 func TestAccountOfWhatAResyncWrites(t *testing.T) {
 	const at = chain.RegionSize
 	tried := 0
@@ -97,7 +102,8 @@ func TestAccountOfWhatAResyncWrites(t *testing.T) {
 		o.b.Start()
 		o.a.Start()
 		record, _ := o.b.Chain().Record()
-		if marks, _ := o.a.Chain().Dirty(); o.holds(o.b, at) != 2 || o.holds(o.a, at) == 2 || len(record.Members) != 2 || slices.Contains(marks, 1) {
+		if marks, _ := o.a.Chain().Dirty(); o.holds(o.b, at) != 2 || o.holds(o.a, at) == 2 ||
+			len(record.Members) != 2 || slices.Contains(marks, 1) {
 			o.v.Close()
 			continue
 		}
@@ -112,7 +118,8 @@ func TestAccountOfWhatAResyncWrites(t *testing.T) {
 		o.v.Current.Post(engine.AddReplica{Address: o.x.Addr(), Reply: func(error) {}})
 		o.until("x is rebuilt", func() bool { return o.v.Current.mode(o.x.Addr()) == engine.RW })
 		if got := o.holds(o.x, at); got != 2 {
-			t.Errorf("seed %d: the replica that was away has write %d, the one it was rebuilt from write 2\n%s", seed, got, o.v.History())
+			t.Errorf("seed %d: the replica that was away has write %d, the one it was rebuilt from write 2\n%s", seed,
+				got, o.v.History())
 		}
 		o.v.Close()
 	}

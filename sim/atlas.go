@@ -11,13 +11,15 @@ type Fault struct {
 	Weight int
 	// Longest is the longest time it lasts, 0 for what is over at once.
 	Longest time.Duration
-	// Do makes it happen, choosing with rnd; false: it cannot happen now. undo ends a fault that lasts.
+	// Do makes it happen, choosing with rnd; false: it cannot happen now. undo ends a fault that
+	// lasts.
 	Do func(r *run, rnd *rand.Rand) (undo func(), ok bool)
 	// Survived says why the promise holds through it, and what bounds it.
 	Survived string
 }
 
-// Atlas lists the faults. It names only what the promise says must be survived, so every violation is a defect.
+// Atlas lists the faults. It names only what the promise says must be survived, so every violation
+// is a defect.
 var Atlas []Fault
 
 const second = time.Second
@@ -31,8 +33,10 @@ func init() {
 		{"power-all", 3, second, powerAll, "what was flushed is on every member's disk; what was not may be gone"},
 		{"disk-read-errors", 2, second, diskReads, "another replica has the data; on the last one reads fail"},
 		{"disk-write-errors", 2, second, diskWrites, "another replica takes the write; with one left it fails"},
-		{"disk-sync-fails", 2, second, diskSyncs, "the replica ends itself; a flush counts only what is stable on those that stay"},
-		{"disk-full", 2, 3 * second, diskFull, "another replica takes the write; where all are full it fails, and everything can be read"},
+		{"disk-sync-fails", 2, second, diskSyncs,
+			"the replica ends itself; a flush counts only what is stable on those that stay"},
+		{"disk-full", 2, 3 * second, diskFull,
+			"another replica takes the write; where all are full it fails, and everything can be read"},
 		{"disk-slow", 2, 3 * second, diskSlow, "it is waited for, or the replica is dropped"},
 		{"net-pair", 3, 5 * second, netPair, "who is silent is dropped, if enough members or the witness agree"},
 		{"net-one-way", 2, 5 * second, netOneWay, "as above"},
@@ -40,15 +44,20 @@ func init() {
 		{"net-cut", 3, 0, netCut, "a broken connection drops the replica"},
 		{"isolate-node", 3, 20 * second, isolateNode, "an engine that was replaced acknowledges nothing"},
 		{"stall-node", 2, 20 * second, stallNode, "an engine that wakes up replaced acknowledges nothing"},
-		{"pause-engine", 2, 20 * second, pauseEngine, "an engine that was replaced answers no read that came later; one that was not drops nobody who has answered"},
+		{"pause-engine", 2, 20 * second, pauseEngine,
+			"an engine that was replaced answers no read that came later; one that was not drops nobody who has answered"},
 		{"freeze-engine", 2, 3 * second, freezeEngine, "nothing is lost by waiting"},
 		{"freeze-replica", 2, 10 * second, freezeReplica, "it is waited for, or dropped"},
 		{"witness-down", 2, 5 * second, witnessDown, "what needs the witness is held"},
 		{"witness-slow", 1, 5 * second, witnessSlow, "what needs the witness is held"},
-		{"witness-lossy", 2, 5 * second, witnessLossy, "a swap that was carried out shows when it is asked for again; a late one is refused"},
-		{"rot", 2, 0, rot, "older content below it is what it was: a scrub puts it right from the other replicas, and nobody reads it meanwhile"},
-		{"disk-unreadable", 2, second, diskUnreadable, "another replica has the data, and it is written again; on the last one reads fail"},
-		{"witness-restored", 2, 0, witnessRestored, "every replica remembers more: the engine tells the witness again, or the next start needs all members"},
+		{"witness-lossy", 2, 5 * second, witnessLossy,
+			"a swap that was carried out shows when it is asked for again; a late one is refused"},
+		{"rot", 2, 0, rot, "older content below it is what it was: a scrub puts it right from the other replicas, and " +
+			"nobody reads it meanwhile"},
+		{"disk-unreadable", 2, second, diskUnreadable,
+			"another replica has the data, and it is written again; on the last one reads fail"},
+		{"witness-restored", 2, 0, witnessRestored,
+			"every replica remembers more: the engine tells the witness again, or the next start needs all members"},
 	}
 }
 
@@ -80,8 +89,9 @@ func killAll(r *run, _ *rand.Rand) (func(), bool) {
 	return nil, true
 }
 
-// powerNode takes the power of one machine. Unflushed writes that only others still have may be gone with it if the engine
-// dies before it has dropped the replica: nobody can tell later who was ahead.
+// powerNode takes the power of one machine. Unflushed writes that only others still have may be
+// gone with it if the engine dies before it has dropped the replica: nobody can tell later who was
+// ahead.
 func powerNode(r *run, rnd *rand.Rand) (func(), bool) {
 	n := pick(rnd, r.v.Nodes...)
 	if n.off {
@@ -116,8 +126,8 @@ func (r *run) powerOff(n *Node) {
 	r.check.PowerLost(r.w.Now())
 }
 
-// schedule plants the faults of the plan. Clients are in a hurry when something goes wrong and when it ends: a fault that
-// nobody notices finds nothing.
+// schedule plants the faults of the plan. Clients are in a hurry when something goes wrong and when
+// it ends: a fault that nobody notices finds nothing.
 func (r *run) schedule() {
 	p := &r.plan
 	window := time.Millisecond

@@ -5,7 +5,8 @@ import (
 	"time"
 )
 
-// sick chooses a replica whose disk fails. One disk is sick at a time: with a second one the last copy may be unreadable.
+// sick chooses a replica whose disk fails. One disk is sick at a time: with a second one the last
+// copy may be unreadable.
 func (r *run) sick(rnd *rand.Rand) *Replica {
 	if r.sickDisks > 0 {
 		return nil
@@ -37,11 +38,13 @@ func (r *run) disturb(rnd *rand.Rand, rules ...string) (func(), bool) {
 }
 
 func diskReads(r *run, rnd *rand.Rand) (func(), bool) {
-	return r.disturb(rnd, "read *.img eio", "read *.img eio times 1", "read,open,list,stat,extents * eio chance 3", "read * eio chance 2")
+	return r.disturb(rnd, "read *.img eio", "read *.img eio times 1", "read,open,list,stat,extents * eio chance 3",
+		"read * eio chance 2")
 }
 
 func diskWrites(r *run, rnd *rand.Rand) (func(), bool) {
-	return r.disturb(rnd, "write *.img eio", "write *.img eio times 1", "write *.img partial", "write *.img partial times 1", "write * eio chance 3", "write,create,rename,remove,link,syncdir * eio chance 3",
+	return r.disturb(rnd, "write *.img eio", "write *.img eio times 1", "write *.img partial",
+		"write *.img partial times 1", "write * eio chance 3", "write,create,rename,remove,link,syncdir * eio chance 3",
 		"punch,truncate,preallocate * eio", "write ankole* eio times 1")
 }
 

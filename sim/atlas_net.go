@@ -64,8 +64,8 @@ func netCut(r *run, rnd *rand.Rand) (func(), bool) {
 	return nil, true
 }
 
-// isolateNode takes a node out of the reach of all others and of the control plane, which replaces its engine after a while.
-// What runs there goes on.
+// isolateNode takes a node out of the reach of all others and of the control plane, which replaces
+// its engine after a while. What runs there goes on.
 func isolateNode(r *run, rnd *rand.Rand) (func(), bool) {
 	n := r.central(rnd)
 	r.v.log("%s is cut off", n.Name)
@@ -105,7 +105,8 @@ func freeze(p *Process) (undo func()) {
 	return p.Thaw
 }
 
-// pauseEngine stops the engine alone, until after it was replaced perhaps: by one that its own node's replica has let in.
+// pauseEngine stops the engine alone, until after it was replaced perhaps: by one that its own
+// node's replica has let in.
 func pauseEngine(r *run, _ *rand.Rand) (func(), bool) {
 	e := r.v.Current
 	if e == nil || !e.alive {

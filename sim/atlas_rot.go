@@ -12,7 +12,8 @@ import (
 	"ankole.storage/disk"
 )
 
-// rotten is damage at rest in a snapshot's file of one replica, whose checksums say that it was good.
+// rotten is damage at rest in a snapshot's file of one replica, whose checksums say that it was
+// good.
 type rotten struct {
 	x              *Replica
 	snapshot, path string
@@ -24,8 +25,9 @@ type rotten struct {
 // maxRot bounds how many blocks rot at once.
 const maxRot = 32
 
-// rot damages a snapshot where newer layers hide it, so that no user of the volume reads it and none writes a part of a block over
-// it: that would make it content. What would copy it to where no checksum knows better ends it: see unrot.
+// rot damages a snapshot where newer layers hide it, so that no user of the volume reads it and
+// none writes a part of a block over it: that would make it content. What would copy it to where no
+// checksum knows better ends it: see unrot.
 //
 // Where there is nothing that checksums vouch for, a scrub comes first, and the rot after it.
 func rot(r *run, rnd *rand.Rand) (func(), bool) {
@@ -41,7 +43,8 @@ func rot(r *run, rnd *rand.Rand) (func(), bool) {
 	return nil, false
 }
 
-// decay chooses the place for rot and makes it. One copy rots, of two at least, while all are there.
+// decay chooses the place for rot and makes it. One copy rots, of two at least, while all are
+// there.
 func (r *run) decay(rnd *rand.Rand, hidden bool) bool {
 	names := slices.Sorted(maps.Keys(r.taken))
 	if !r.v.Healthy() || len(r.v.Replicas) < 2 || len(names) == 0 || r.sickDisks > 0 || r.purging() || r.offline != nil {
@@ -52,7 +55,8 @@ func (r *run) decay(rnd *rand.Rand, hidden bool) bool {
 	if n == 0 {
 		return false
 	}
-	d := &rotten{x: x, snapshot: name, path: replicaDir + x.Name + "/volume-snap-" + name + ".img", off: first * block.Size,
+	d := &rotten{x: x, snapshot: name, path: replicaDir + x.Name + "/volume-snap-" + name + ".img",
+		off:  first * block.Size,
 		good: make([]byte, n*block.Size), bad: make([]byte, n*block.Size)}
 	if d.read(d.good) != nil || x.Disk.FS.Rot(d.path, d.off, n*block.Size) != nil || d.read(d.bad) != nil {
 		panic("sim: a file of a chain cannot be found") // and nothing else can go wrong
@@ -62,7 +66,8 @@ func (r *run) decay(rnd *rand.Rand, hidden bool) bool {
 	return true
 }
 
-// perishable chooses blocks that a snapshot's file has and its checksums vouch for, on one replica; none: 0.
+// perishable chooses blocks that a snapshot's file has and its checksums vouch for, on one replica;
+// none: 0.
 func (r *run) perishable(rnd *rand.Rand, x *Replica, name string, hidden bool) (first, n int64) {
 	c, file := x.Chain(), "volume-snap-"+name+".img"
 	handle, ok := c.LayerHandle(file)
@@ -113,8 +118,8 @@ func (d *rotten) there() bool {
 	return false
 }
 
-// unrot turns bits back that nobody has put right: before a rebuild or a purge, which take what they read for content, and
-// before the snapshot is removed.
+// unrot turns bits back that nobody has put right: before a rebuild or a purge, which take what
+// they read for content, and before the snapshot is removed.
 func (r *run) unrot() {
 	d := r.rotten
 	if r.rotten = nil; d == nil || !d.there() {
@@ -132,7 +137,9 @@ func (r *run) unrot() {
 
 // purging tells whether some replica merges files.
 func (r *run) purging() bool {
-	return slices.ContainsFunc(r.v.Current.state.Replicas, func(x engine.Replica) bool { return x.Purge != nil && x.Purge.Running })
+	return slices.ContainsFunc(r.v.Current.state.Replicas, func(x engine.Replica) bool {
+		return x.Purge != nil && x.Purge.Running
+	})
 }
 
 // diskUnreadable makes parts of one replica's files unreadable until they are written.
@@ -157,8 +164,8 @@ func diskUnreadable(r *run, rnd *rand.Rand) (func(), bool) {
 	}, true
 }
 
-// witnessRestored puts the witness' record back to an earlier one, while every replica is a member and remembers a later one.
-// A replica that had been dropped could take it for news.
+// witnessRestored puts the witness' record back to an earlier one, while every replica is a member
+// and remembers a later one. A replica that had been dropped could take it for news.
 func witnessRestored(r *run, rnd *rand.Rand) (func(), bool) {
 	w := r.v.Witness
 	if !r.v.Healthy() || w.late > 0 || len(w.past) == 0 {

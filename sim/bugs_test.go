@@ -6,7 +6,8 @@ import (
 	"time"
 )
 
-// TestBugsAreFound makes mistakes on purpose: a simulation that does not find them would not find their like in the cores.
+// TestBugsAreFound makes mistakes on purpose: a simulation that does not find them would not find
+// their like in the cores.
 func TestBugsAreFound(t *testing.T) {
 	for _, c := range []struct {
 		bug  Bug

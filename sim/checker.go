@@ -8,8 +8,8 @@ import (
 	"ankole.storage/clock"
 )
 
-// entry is one write to one sector: when it began, when it was over (Never while it is not), and when somebody first read
-// it. It has its effect at one moment in between.
+// entry is one write to one sector: when it began, when it was over (Never while it is not), and
+// when somebody first read it. It has its effect at one moment in between.
 type entry struct {
 	write uint64
 	// value is the number that the sector carries then: that of the write, but for a revert.
@@ -18,7 +18,8 @@ type entry struct {
 	seen       clock.Ticks
 	zero       bool // the write made the sector zero
 	flushed    bool
-	// optional writes may have had no effect: they failed, were never answered, or were not flushed when power was lost.
+	// optional writes may have had no effect: they failed, were never answered, or were not flushed
+	// when power was lost.
 	optional, failed bool
 }
 
@@ -29,17 +30,20 @@ type sector struct {
 	open bool
 }
 
-// Checker knows, sector by sector, which writes a read may return: the register is linearizable while power holds. After a
-// loss of power an unflushed write may be gone, a flushed one never.
+// Checker knows, sector by sector, which writes a read may return: the register is linearizable
+// while power holds. After a loss of power an unflushed write may be gone, a flushed one never.
 type Checker struct {
 	sectors []sector
-	// open lists the sectors that a flush concerns, touched all that were ever written: most of a volume never is.
+	// open lists the sectors that a flush concerns, touched all that were ever written: most of a
+	// volume never is.
 	open, touched []int64
 	powerLost     clock.Ticks // the last time
-	// Oldest tells when the oldest read began that may still be answered: what it may return is not forgotten.
+	// Oldest tells when the oldest read began that may still be answered: what it may return is not
+	// forgotten.
 	Oldest func() clock.Ticks
-	// Pins tells whether what is read now has to stay. It need not while an engine counts on a replica that has lost power and has not
-	// heard of it: if the others are lost to it first, that one is all that is left.
+	// Pins tells whether what is read now has to stay. It need not while an engine counts on a
+	// replica that has lost power and has not heard of it: if the others are lost to it first, that
+	// one is all that is left.
 	Pins func() bool
 	// Reads, Writes and Flushes count what was checked.
 	Reads, Writes, Flushes int
@@ -85,8 +89,8 @@ func (c *Checker) add(i int64, e entry) {
 	}
 }
 
-// Revert notes a revert that is being asked for, as a write to every sector that was ever written. value tells the number that a
-// sector carries afterwards, 0 for zeroes.
+// Revert notes a revert that is being asked for, as a write to every sector that was ever written.
+// value tells the number that a sector carries afterwards, 0 for zeroes.
 func (c *Checker) Revert(now clock.Ticks, write uint64, value func(sector int64) uint64) {
 	for _, i := range c.touched {
 		v := value(i)
@@ -114,8 +118,9 @@ func (c *Checker) End(now clock.Ticks, write uint64, off, n int64, fua bool) {
 	})
 }
 
-// Maybe notes that a write is over, and that it may have had no effect: it failed, or was never answered and can have none
-// any more. It may still be acknowledged, by an engine whose answer is late.
+// Maybe notes that a write is over, and that it may have had no effect: it failed, or was never
+// answered and can have none any more. It may still be acknowledged, by an engine whose answer is
+// late.
 func (c *Checker) Maybe(now clock.Ticks, write uint64, off, n int64) {
 	c.each(off, n, func(s *sector, _ int64) {
 		if e := s.find(write); e != nil && e.end == clock.Never {
@@ -133,12 +138,13 @@ func (s *sector) find(write uint64) *entry {
 	return nil
 }
 
-// prune forgets writes that no read can return any more, the oldest still open included: those that ended before another
-// acknowledged one began, unless a loss of power could still bring them back.
+// prune forgets writes that no read can return any more, the oldest still open included: those that
+// ended before another acknowledged one began, unless a loss of power could still bring them back.
 func (s *sector) prune(oldest clock.Ticks) {
 	stable := -1
 	for i := range s.entries {
-		if e := &s.entries[i]; e.flushed && !e.optional && e.end < oldest && (stable < 0 || e.begin > s.entries[stable].begin) {
+		if e := &s.entries[i]; e.flushed && !e.optional && e.end < oldest &&
+			(stable < 0 || e.begin > s.entries[stable].begin) {
 			stable = i
 		}
 	}
@@ -208,8 +214,9 @@ func (c *Checker) Read(began, now clock.Ticks, off int64, data []byte) {
 	})
 }
 
-// read finds the write that a read which began at began and saw the value w can have seen, and tells whether it is the only one: zeroes may
-// come from several, and so may what a revert has brought back.
+// read finds the write that a read which began at began and saw the value w can have seen, and
+// tells whether it is the only one: zeroes may come from several, and so may what a revert has
+// brought back.
 func (s *sector) read(w uint64, began clock.Ticks) (e *entry, only bool, err error) {
 	err = errors.New("which was overwritten long ago or never made")
 	for i := range s.entries {
@@ -218,7 +225,8 @@ func (s *sector) read(w uint64, began clock.Ticks) (e *entry, only bool, err err
 			continue
 		}
 		if o := s.over(x, began); o != nil {
-			err = fmt.Errorf("[%d,%d], but write %d [%d,%d] (seen %d) came after it", x.begin, x.end, o.write, o.begin, o.end, o.seen)
+			err = fmt.Errorf("[%d,%d], but write %d [%d,%d] (seen %d) came after it", x.begin, x.end, o.write, o.begin,
+				o.end, o.seen)
 			continue
 		}
 		e, only = x, e == nil
@@ -229,7 +237,8 @@ func (s *sector) read(w uint64, began clock.Ticks) (e *entry, only bool, err err
 	return e, only, err
 }
 
-// over finds a write that was made entirely after e, and acknowledged or seen before a read that began at began.
+// over finds a write that was made entirely after e, and acknowledged or seen before a read that
+// began at began.
 func (s *sector) over(e *entry, began clock.Ticks) *entry {
 	for i := range s.entries {
 		o := &s.entries[i]
@@ -240,8 +249,8 @@ func (s *sector) over(e *entry, began clock.Ticks) *entry {
 	return nil
 }
 
-// PowerLost forgets what reads have seen and makes everything unflushed uncertain. That includes writes still
-// under way.
+// PowerLost forgets what reads have seen and makes everything unflushed uncertain. That includes
+// writes still under way.
 func (c *Checker) PowerLost(now clock.Ticks) {
 	c.powerLost = now
 	for _, i := range c.touched {

@@ -29,7 +29,8 @@ func sectorOf(write uint64, sector int64) []byte {
 	return p
 }
 
-// TestChecker says which histories are right and which are not; every rule of the checker has one of each.
+// TestChecker says which histories are right and which are not; every rule of the checker has one
+// of each.
 func TestChecker(t *testing.T) {
 	for _, c := range []struct {
 		name string
@@ -42,12 +43,38 @@ func TestChecker(t *testing.T) {
 		{"stale", "came after it", func(h history) { h.write(1, 2, 1); h.write(3, 4, 2); h.read(5, 6, 1) }},
 		{"stale zeroes", "came after it", func(h history) { h.write(1, 2, 1); h.read(5, 6, 0) }},
 		{"zeroed", "", func(h history) { h.write(1, 2, 1); h.zero(3, 2); h.end(4, 2); h.read(5, 6, 0) }},
-		{"data after zeroing", "came after it", func(h history) { h.write(1, 2, 1); h.zero(3, 2); h.end(4, 2); h.read(5, 6, 1) }},
-		{"overlapping writes go either way", "", func(h history) { h.begin(1, 1); h.begin(2, 2); h.end(3, 2); h.end(4, 1); h.read(5, 6, 2) }},
-		{"a read may overlap the write", "", func(h history) { h.write(1, 2, 1); h.begin(3, 2); h.read(4, 6, 1); h.end(7, 2) }},
-		{"seen, then gone", "came after it", func(h history) { h.write(1, 2, 1); h.begin(3, 2); h.read(4, 5, 2); h.read(6, 7, 1) }},
+		{"data after zeroing", "came after it", func(h history) {
+			h.write(1, 2, 1)
+			h.zero(3, 2)
+			h.end(4, 2)
+			h.read(5, 6, 1)
+		}},
+		{"overlapping writes go either way", "", func(h history) {
+			h.begin(1, 1)
+			h.begin(2, 2)
+			h.end(3, 2)
+			h.end(4, 1)
+			h.read(5, 6, 2)
+		}},
+		{"a read may overlap the write", "", func(h history) {
+			h.write(1, 2, 1)
+			h.begin(3, 2)
+			h.read(4, 6, 1)
+			h.end(7, 2)
+		}},
+		{"seen, then gone", "came after it", func(h history) {
+			h.write(1, 2, 1)
+			h.begin(3, 2)
+			h.read(4, 5, 2)
+			h.read(6, 7, 1)
+		}},
 		{"failed writes may show", "", func(h history) { h.write(1, 2, 1); h.begin(3, 2); h.maybe(4, 2); h.read(5, 6, 2) }},
-		{"failed writes may not show", "", func(h history) { h.write(1, 2, 1); h.begin(3, 2); h.maybe(4, 2); h.read(5, 6, 1) }},
+		{"failed writes may not show", "", func(h history) {
+			h.write(1, 2, 1)
+			h.begin(3, 2)
+			h.maybe(4, 2)
+			h.read(5, 6, 1)
+		}},
 		{"failed writes do not come back", "came after it", func(h history) {
 			h.begin(1, 1)
 			h.maybe(2, 1)
@@ -61,7 +88,12 @@ func TestChecker(t *testing.T) {
 			h.end(5, 2)
 			h.read(6, 7, 1)
 		}},
-		{"unflushed data may be lost", "", func(h history) { h.write(1, 2, 1); h.write(3, 4, 2); h.lose(5); h.read(6, 7, 1) }},
+		{"unflushed data may be lost", "", func(h history) {
+			h.write(1, 2, 1)
+			h.write(3, 4, 2)
+			h.lose(5)
+			h.read(6, 7, 1)
+		}},
 		{"flushed data may not", "overwritten long ago", func(h history) {
 			h.write(1, 2, 1)
 			h.write(3, 4, 2)
@@ -77,8 +109,19 @@ func TestChecker(t *testing.T) {
 			h.lose(6)
 			h.read(7, 8, 1)
 		}},
-		{"FUA is stable", "overwritten long ago", func(h history) { h.write(1, 2, 1); h.begin(3, 2); h.fua(4, 2); h.lose(6); h.read(7, 8, 1) }},
-		{"a read does not pin what was not flushed", "", func(h history) { h.write(1, 2, 1); h.read(3, 4, 1); h.lose(5); h.read(6, 7, 0) }},
+		{"FUA is stable", "overwritten long ago", func(h history) {
+			h.write(1, 2, 1)
+			h.begin(3, 2)
+			h.fua(4, 2)
+			h.lose(6)
+			h.read(7, 8, 1)
+		}},
+		{"a read does not pin what was not flushed", "", func(h history) {
+			h.write(1, 2, 1)
+			h.read(3, 4, 1)
+			h.lose(5)
+			h.read(6, 7, 0)
+		}},
 		{"what survived and was read and flushed stays", "overwritten long ago", func(h history) {
 			h.write(1, 2, 1)
 			h.lose(3)
@@ -87,8 +130,19 @@ func TestChecker(t *testing.T) {
 			h.lose(7)
 			h.read(8, 9, 0)
 		}},
-		{"in flight when power was lost", "", func(h history) { h.write(1, 2, 1); h.begin(3, 2); h.lose(4); h.end(5, 2); h.read(6, 7, 1) }},
-		{"begun after power was lost", "came after it", func(h history) { h.write(1, 2, 1); h.lose(3); h.write(4, 5, 2); h.read(6, 7, 1) }},
+		{"in flight when power was lost", "", func(h history) {
+			h.write(1, 2, 1)
+			h.begin(3, 2)
+			h.lose(4)
+			h.end(5, 2)
+			h.read(6, 7, 1)
+		}},
+		{"begun after power was lost", "came after it", func(h history) {
+			h.write(1, 2, 1)
+			h.lose(3)
+			h.write(4, 5, 2)
+			h.read(6, 7, 1)
+		}},
 		{"zeroes of before a write are not those of a write after it that failed", "", func(h history) {
 			h.c.Oldest = func() clock.Ticks { return 1 }
 			h.begin(2, 1)

@@ -95,8 +95,9 @@ func (r *run) checkIdentical() error {
 	})
 }
 
-// checkAccounts: what replicas know about an absence covers everything that differs, so that a rebuild looks in the right
-// places. One that does not is noticed at its end and made good by the next, at the price of reading everything.
+// checkAccounts: what replicas know about an absence covers everything that differs, so that a
+// rebuild looks in the right places. One that does not is noticed at its end and made good by the
+// next, at the price of reading everything.
 func (r *run) checkAccounts() error {
 	if r.v.Unequal > 0 {
 		return fmt.Errorf("%d rebuilds ended in other content than their source's", r.v.Unequal)

@@ -31,7 +31,8 @@ type Call struct {
 	Len  int64
 	// Fill makes the data of a write.
 	Fill func(p []byte)
-	// Done is called with the result when the engine answers; data is what was read, valid until it returns.
+	// Done is called with the result when the engine answers; data is what was read, valid until it
+	// returns.
 	Done func(code block.Code, data []byte)
 	buf  loop.Buf
 }

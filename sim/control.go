@@ -6,8 +6,9 @@ import (
 	"ankole.storage/dataplane/engine"
 )
 
-// Heal does what the control plane would: it starts dead replicas, adds those the engine has dropped, ends engines that were
-// replaced, and starts one where none runs or none can be reached. It makes at most one change, of what it can reach.
+// Heal does what the control plane would: it starts dead replicas, adds those the engine has
+// dropped, ends engines that were replaced, and starts one where none runs or none can be reached.
+// It makes at most one change, of what it can reach.
 func (v *Volume) Heal() {
 	for _, r := range v.Replicas {
 		if !r.Alive() && v.reached(r.Node) {
@@ -67,7 +68,8 @@ func (v *Volume) place() *Node {
 	return can[v.W.Rand.IntN(len(can))]
 }
 
-// addReplica lets the engine forget a replica that is no longer where it was, or rebuild one that it has dropped.
+// addReplica lets the engine forget a replica that is no longer where it was, or rebuild one that
+// it has dropped.
 func (v *Volume) addReplica(e *EngineProcess) {
 	for _, x := range e.state.Replicas {
 		if x.Mode == engine.ERR && !slices.ContainsFunc(v.Replicas, func(r *Replica) bool { return r.Addr() == x.Address }) {

@@ -65,8 +65,8 @@ func (p *Process) forget() {
 	}
 }
 
-// settle ends what is in flight when the process dies: the kernel may have carried it out or not. The process's files and
-// locks are given back afterwards, so nothing of it comes later.
+// settle ends what is in flight when the process dies: the kernel may have carried it out or not.
+// The process's files and locks are given back afterwards, so nothing of it comes later.
 func (p *Process) settle() {
 	for _, x := range p.disk {
 		if !x.over && p.w.Rand.IntN(2) == 0 {

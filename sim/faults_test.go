@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// TestEachFault plays plans in which one fault happens again and again, and engines die in between: it has to be possible, and
-// survived.
+// TestEachFault plays plans in which one fault happens again and again, and engines die in between:
+// it has to be possible, and survived.
 func TestEachFault(t *testing.T) {
 	const tries = 3
 	for _, f := range Atlas {
@@ -15,10 +15,12 @@ func TestEachFault(t *testing.T) {
 			happened := 0
 			for seed := uint64(1); seed <= tries; seed++ {
 				p := PlanFor(seed)
-				p.Replicas, p.Clients, p.Operations, p.Time, p.Drift, p.Faults, p.Chores = 2+int(seed%2), 4, 600, 8*time.Second, make([]int64, 4), nil, 12
+				p.Replicas, p.Clients, p.Operations, p.Time, p.Drift, p.Faults, p.Chores = 2+int(seed%2), 4, 600,
+					8*time.Second, make([]int64, 4), nil, 12
 				for i := range 4 {
 					at := time.Duration(2*i+1) * time.Second
-					p.Faults = append(p.Faults, Planned{At: at, Name: f.Name, For: min(f.Longest, time.Second), Seed: seed<<8 + uint64(i)},
+					p.Faults = append(p.Faults, Planned{At: at, Name: f.Name, For: min(f.Longest, time.Second),
+						Seed: seed<<8 + uint64(i)},
 						Planned{At: at + time.Second/2, Name: "kill-engine"})
 				}
 				r := p.Play()

@@ -11,7 +11,8 @@ import (
 	"ankole.storage/disk"
 )
 
-// TestLoopConformance holds the simulated loop to the contract of the production loop: what is found here holds there.
+// TestLoopConformance holds the simulated loop to the contract of the production loop: what is
+// found here holds there.
 func TestLoopConformance(t *testing.T) {
 	looptest.Run(t, func(t *testing.T) looptest.World { return newLoopWorld() })
 }
@@ -70,9 +71,10 @@ func (k *loopWorld) Excuses() map[string]string {
 		released = "no simulated core gives descriptors away: frontends that do have loops of their own"
 	)
 	return map[string]string{
-		"close of a file waits for what is in flight":                         "simulated cores close files through disk.Meta, not by operations",
-		"close cancels an accept":                                             listener,
-		"connect to nobody fails":                                             listener,
+		"close of a file waits for what is in flight": "simulated cores close files through " +
+			"disk.Meta, not by operations",
+		"close cancels an accept": listener,
+		"connect to nobody fails": listener,
 		"release cancels, tells what was sent and leaves the connection open": released,
 		"release of a listener leaves it open":                                released,
 	}

@@ -7,11 +7,13 @@ import (
 	"ankole.storage/dataplane/engine"
 )
 
-// connBuffers is how many buffers a connection holds for as long as it lives, one to receive and one to send (wire.ConnMemory).
+// connBuffers is how many buffers a connection holds for as long as it lives, one to receive and
+// one to send (wire.ConnMemory).
 const connBuffers = 2
 
-// checkMemory ends the engine cleanly. Nothing is under way then, so every buffer must have been given back, by the engine and by
-// the replicas, but for what a process takes at its beginning, and those of each connection to a machine that has lost power.
+// checkMemory ends the engine cleanly. Nothing is under way then, so every buffer must have been
+// given back, by the engine and by the replicas, but for what a process takes at its beginning, and
+// those of each connection to a machine that has lost power.
 func (r *run) checkMemory() error {
 	e := r.v.Current
 	ended := false

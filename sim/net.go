@@ -64,7 +64,8 @@ func (w *World) reachable(a, b *Node) bool {
 	return !a.off && !b.off && w.way(a, b).blocked == 0
 }
 
-// conn is one end of a connection. Bytes keep their order; each chunk takes its own time, never overtaking.
+// conn is one end of a connection. Bytes keep their order; each chunk takes its own time, never
+// overtaking.
 type conn struct {
 	p       *Process
 	h       loop.Handle
@@ -216,7 +217,8 @@ func (c *conn) send(o loop.Op) {
 			c.p.done(d)
 			return
 		}
-		// The bytes are taken now, not when the operation was submitted: a buffer that is changed too early shows.
+		// The bytes are taken now, not when the operation was submitted: a buffer that is changed
+		// too early shows.
 		n := 0
 		for i := range o.Vec[:o.Segs] {
 			n += int(o.Vec[i].Len)
@@ -261,7 +263,8 @@ func (c *conn) transmit(f func(peer *conn)) {
 	})
 }
 
-// forgot takes an end that died with the node's power, and whose peer has not been told, off the list.
+// forgot takes an end that died with the node's power, and whose peer has not been told, off the
+// list.
 func (n *Node) forgot(c *conn) bool {
 	i := slices.Index(n.ghosts, c)
 	if i >= 0 {
@@ -270,7 +273,8 @@ func (n *Node) forgot(c *conn) bool {
 	return i >= 0
 }
 
-// PowerOff ends every process of the node without a word to anybody and loses what its disk had not synced, at random.
+// PowerOff ends every process of the node without a word to anybody and loses what its disk had not
+// synced, at random.
 func (n *Node) PowerOff(processes ...*Process) {
 	n.off = true
 	for _, p := range processes {

@@ -82,7 +82,8 @@ func (o *operator) write() error {
 	return nil
 }
 
-// begin begins a write of a few blocks in a row. Until it is answered, and as long as it is not stable, it may have had no effect.
+// begin begins a write of a few blocks in a row. Until it is answered, and as long as it is not
+// stable, it may have had no effect.
 func (o *operator) begin(done func(code block.Code)) {
 	o.made++
 	made, at, n := o.made, o.rnd.IntN(len(o.head)), 1
@@ -133,8 +134,9 @@ func (o *operator) writes() error {
 // stable notes that the head was made durable, and with it all that was written.
 func (o *operator) stable() { clear(o.loose) }
 
-// blockAt returns the number of the write that a block holds, and those of its sectors. For one that holds sectors of several writes,
-// as a loss of power leaves it, the number stands for all of its content.
+// blockAt returns the number of the write that a block holds, and those of its sectors. For one
+// that holds sectors of several writes, as a loss of power leaves it, the number stands for all of
+// its content.
 func blockAt(read func(p []byte, off int64) (int, error), i int) (n uint64, sectors []uint64, err error) {
 	p := make([]byte, block.Size)
 	if _, err := read(p, place(i)); err != nil {
@@ -157,7 +159,8 @@ func blockAt(read func(p []byte, off int64) (int, error), i int) (n uint64, sect
 	return sectors[0], sectors, nil
 }
 
-// decide takes over from one replica what has become of the writes that are not certain. All others must hold the same.
+// decide takes over from one replica what has become of the writes that are not certain. All others
+// must hold the same.
 func (o *operator) decide() error {
 	c := o.v.Replicas[0].Chain()
 	if !o.unsure || c == nil || c.Size() < o.head.size() {

@@ -17,11 +17,12 @@ import (
 	"ankole.storage/dataplane/wire"
 )
 
-// content is what the volume holds, a number for each of the blocks that are used: the write that it is from, 0 for zeroes.
+// content is what the volume holds, a number for each of the blocks that are used: the write that
+// it is from, 0 for zeroes.
 type content []uint64
 
-// The blocks that are used lie in the first operatorRows rows of each of operatorRegions dirty regions, of which the last is no longer than
-// that, and in what expansions have added.
+// The blocks that are used lie in the first operatorRows rows of each of operatorRegions dirty
+// regions, of which the last is no longer than that, and in what expansions have added.
 const (
 	operatorRegions = 3
 	operatorRows    = 16
@@ -41,21 +42,24 @@ func place(i int) int64 {
 	return int64(i/operatorRows)*engine.DirtyRegion + int64(i%operatorRows)*block.Size
 }
 
-// operator does one thing at a time with a volume, and knows what it must hold, now and at every snapshot. While it does something,
-// processes may die or lose power, a replica may be away, or its disk may have no room for a new head; what was not answered may have
-// happened or not, and what was not flushed may be gone, but on all replicas alike.
+// operator does one thing at a time with a volume, and knows what it must hold, now and at every
+// snapshot. While it does something, processes may die or lose power, a replica may be away, or its
+// disk may have no room for a new head; what was not answered may have happened or not, and what
+// was not flushed may be gone, but on all replicas alike.
 type operator struct {
 	w    *World
 	v    *Volume
 	rnd  *rand.Rand
 	head content
-	// loose is what else a block of the head may hold, once that is unsure: what it held before writes that are not stable, or
-	// that were never answered.
+	// loose is what else a block of the head may hold, once that is unsure: what it held before
+	// writes that are not stable, or that were never answered.
 	loose  map[int][]uint64
 	unsure bool
-	// mixed are blocks that a loss of power has left with sectors of several writes, by the number that stands for them.
+	// mixed are blocks that a loss of power has left with sectors of several writes, by the number
+	// that stands for them.
 	mixed map[uint64][]uint64
-	// away is the replica whose node has no power for the time of an operation; room ends a lack of space.
+	// away is the replica whose node has no power for the time of an operation; room ends a lack of
+	// space.
 	away *Replica
 	room func()
 	// snaps are the snapshots that exist and are not removed; live those the head stands on.
@@ -71,7 +75,8 @@ type operator struct {
 
 func newOperator(seed uint64, replicas int) *operator {
 	w := NewWorld(seed)
-	o := &operator{w: w, v: NewVolume(w, replicas, operatorSize), rnd: stream(seed, 7), head: make(content, operatorRegions*operatorRows),
+	o := &operator{w: w, v: NewVolume(w, replicas, operatorSize), rnd: stream(seed, 7),
+		head:  make(content, operatorRegions*operatorRows),
 		loose: map[int][]uint64{}, mixed: map[uint64][]uint64{}, snaps: map[string]content{}, done: map[string]int{}}
 	var heal func()
 	heal = func() {
@@ -95,7 +100,8 @@ func (o *operator) step() error {
 	ops := []struct {
 		name string
 		do   func() error
-	}{{"snapshot", o.snapshot}, {"snapshot", o.snapshot}, {"snapshot", o.snapshot}, {"remove", o.remove}, {"purge", o.purge}, {"expand", o.expand},
+	}{{"snapshot", o.snapshot}, {"snapshot", o.snapshot}, {"snapshot", o.snapshot}, {"remove", o.remove},
+		{"purge", o.purge}, {"expand", o.expand},
 		{"revert", o.revert}, {"revert", o.revert}, {"writes", o.writes}, {"writes", o.writes}}
 	op := ops[o.rnd.IntN(len(ops))]
 	o.down = false
@@ -161,7 +167,8 @@ func (o *operator) snapshot() error {
 	name := fmt.Sprintf("s%d", o.made)
 	user := o.rnd.IntN(4) > 0
 	err := o.ask(func(reply func(error)) any {
-		return engine.TakeSnapshot{Request: wire.SnapshotRequest{Name: name, UserCreated: user, Created: created}, Reply: reply}
+		return engine.TakeSnapshot{Request: wire.SnapshotRequest{Name: name, UserCreated: user, Created: created},
+			Reply: reply}
 	})
 	done, violation := o.outcome(err)
 	if done || (violation == nil && o.everybodyHas(name)) {
@@ -172,8 +179,8 @@ func (o *operator) snapshot() error {
 	return violation
 }
 
-// everybodyHas waits until the volume is healthy and tells whether a snapshot that nobody was told of has come to be. If only
-// some replicas had it, check finds that.
+// everybodyHas waits until the volume is healthy and tells whether a snapshot that nobody was told
+// of has come to be. If only some replicas had it, check finds that.
 func (o *operator) everybodyHas(name string) bool {
 	o.w.Until(healTime, o.v.Healthy)
 	for _, r := range o.v.Replicas {
@@ -261,7 +268,8 @@ func purging(e *EngineProcess) bool {
 	return slices.ContainsFunc(e.state.Replicas, func(r engine.Replica) bool { return r.Purge != nil && r.Purge.Running })
 }
 
-// system tells whether somebody still knows a snapshot as one of the system's, or it is gone everywhere.
+// system tells whether somebody still knows a snapshot as one of the system's, or it is gone
+// everywhere.
 func (o *operator) system(name string) bool {
 	for _, r := range o.v.Replicas {
 		all, _ := r.Chain().Snapshots()
@@ -274,7 +282,8 @@ func (o *operator) system(name string) bool {
 	return true
 }
 
-// nothingLeft: after a purge no removed snapshot is left but the one behind the head and those with several children.
+// nothingLeft: after a purge no removed snapshot is left but the one behind the head and those with
+// several children.
 func (o *operator) nothingLeft() error {
 	for _, r := range o.v.Replicas {
 		all, err := r.Chain().Snapshots()
@@ -375,8 +384,9 @@ func (o *operator) check() error {
 	if err := o.decide(); err != nil {
 		return err
 	}
-	// Whether a revert whose answer was lost has happened cannot always be told from the content, so what the head stands on
-	// is taken over from the first replica; the others must say the same.
+	// Whether a revert whose answer was lost has happened cannot always be told from the content,
+	// so what the head stands on is taken over from the first replica; the others must say the
+	// same.
 	for _, r := range o.v.Replicas {
 		c := r.Chain()
 		if c == nil {
@@ -407,8 +417,9 @@ func (o *operator) check() error {
 	return nil
 }
 
-// TestOperatorWithCrashes takes, removes, purges, reverts and expands at random while processes die and machines lose power.
-// At every step every replica holds what was written, now and at every snapshot.
+// TestOperatorWithCrashes takes, removes, purges, reverts and expands at random while processes die
+// and machines lose power. At every step every replica holds what was written, now and at every
+// snapshot.
 func TestOperatorWithCrashes(t *testing.T) {
 	seeds, steps := uint64(12), 30
 	first := uint64(1)
@@ -423,7 +434,8 @@ func TestOperatorWithCrashes(t *testing.T) {
 		o := newOperator(seed, 1+int(seed%3))
 		for n := range steps {
 			if err := o.step(); err != nil {
-				t.Errorf("seed %d, step %d: %v\nrepeat with: SEED=%d go test ./sim -run TestOperatorWithCrashes\n%s", seed, n, err, seed, o.v.History())
+				t.Errorf("seed %d, step %d: %v\nrepeat with: SEED=%d go test ./sim -run TestOperatorWithCrashes\n%s",
+					seed, n, err, seed, o.v.History())
 				break
 			}
 		}

@@ -10,8 +10,8 @@ import (
 	"ankole.storage/dataplane/engine"
 )
 
-// Plan is everything that a seed decides beforehand. A plan can be changed and played again: that is how a failing
-// history is made shorter.
+// Plan is everything that a seed decides beforehand. A plan can be changed and played again: that
+// is how a failing history is made shorter.
 type Plan struct {
 	Seed     uint64
 	Replicas int
@@ -22,14 +22,16 @@ type Plan struct {
 	Operations int
 	// Time is how long faults come, in simulated time.
 	Time time.Duration
-	// HealEvery is how often the control plane looks, at most; ReplaceAfter how long an engine may be out of its reach.
+	// HealEvery is how often the control plane looks, at most; ReplaceAfter how long an engine may
+	// be out of its reach.
 	HealEvery, ReplaceAfter time.Duration
 	Timeouts                Timeouts
 	// Memory of the processes.
 	Memory Memory
 	// Drift is how much faster the clock of each node goes than the world's, in parts per thousand.
 	Drift []int64
-	// Log bounds the dirty logs of the engines; the zero value means the default, which no simulated volume outgrows.
+	// Log bounds the dirty logs of the engines; the zero value means the default, which no
+	// simulated volume outgrows.
 	Log engine.LogBounds
 	// Faults in order of time.
 	Faults []Planned
@@ -52,7 +54,8 @@ type Planned struct {
 	Seed uint64
 }
 
-// Bug is a mistake in what is simulated around the cores. Checkers that do not find it would not find its like in the cores.
+// Bug is a mistake in what is simulated around the cores. Checkers that do not find it would not
+// find its like in the cores.
 type Bug string
 
 const (
@@ -117,14 +120,15 @@ func PlanFor(seed uint64) Plan {
 	return p
 }
 
-// crowd lets every second volume have more regions than its engines' dirty logs, so that marks are taken away while it is used, and
-// writes wait for room. Most of such a volume stays empty.
+// crowd lets every second volume have more regions than its engines' dirty logs, so that marks are
+// taken away while it is used, and writes wait for room. Most of such a volume stays empty.
 func (p *Plan) crowd(r *rand.Rand) {
 	if r.IntN(2) == 0 {
 		return
 	}
 	p.Size = pick[int64](r, p.Size, 12<<20, 24<<20+8<<10, 48<<20)
-	p.Log = pick(r, engine.LogBounds{Max: 2, High: 1}, engine.LogBounds{Max: 3, High: 2, Low: 1}, engine.LogBounds{Max: 6, High: 4, Low: 2})
+	p.Log = pick(r, engine.LogBounds{Max: 2, High: 1}, engine.LogBounds{Max: 3, High: 2, Low: 1},
+		engine.LogBounds{Max: 6, High: 4, Low: 2})
 }
 
 func planFault(r *rand.Rand, end time.Duration) Planned {
@@ -157,8 +161,10 @@ func choose[T any](r *rand.Rand, of []T, weight func(*T) int) *T {
 // String describes the plan for a report.
 func (p *Plan) String() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%d replicas, %d bytes, memory %v, %d clients, %d requests, replica timeout %s, no-replica timeout %s, lease %s, heals every %s, replaces after %s, drift %v‰",
-		p.Replicas, p.Size, p.Memory, p.Clients, p.Operations, p.Timeouts.Replica, p.Timeouts.NoReplica, p.Timeouts.Lease, p.HealEvery, p.ReplaceAfter, p.Drift)
+	fmt.Fprintf(&b, "%d replicas, %d bytes, memory %v, %d clients, %d requests, replica timeout %s, no-replica "+
+		"timeout %s, lease %s, heals every %s, replaces after %s, drift %v‰",
+		p.Replicas, p.Size, p.Memory, p.Clients, p.Operations, p.Timeouts.Replica, p.Timeouts.NoReplica,
+		p.Timeouts.Lease, p.HealEvery, p.ReplaceAfter, p.Drift)
 	if p.Log.Max > 0 {
 		fmt.Fprintf(&b, ", dirty logs of %d regions", p.Log.Max)
 	}

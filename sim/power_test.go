@@ -7,8 +7,9 @@ import (
 	"ankole.storage/block"
 )
 
-// TestWhatWasReadElsewhereStays: a node loses power while a write is not flushed, the engine has not noticed yet, and somebody
-// reads the write from another replica. The next engine must not take the content of the node that lost it.
+// TestWhatWasReadElsewhereStays: a node loses power while a write is not flushed, the engine has
+// not noticed yet, and somebody reads the write from another replica. The next engine must not take
+// the content of the node that lost it.
 func TestWhatWasReadElsewhereStays(t *testing.T) {
 	lost := 0
 	for seed := range uint64(20) {

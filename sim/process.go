@@ -7,7 +7,8 @@ import (
 	"ankole.storage/dataplane/loop"
 )
 
-// Node is a machine: a disk, a clock and a place in the network. What runs on it dies with its power.
+// Node is a machine: a disk, a clock and a place in the network. What runs on it dies with its
+// power.
 type Node struct {
 	w     *World
 	Name  string
@@ -16,7 +17,8 @@ type Node struct {
 	// off is without power; boot counts how often it was switched on.
 	off  bool
 	boot byte
-	// drift is how much faster its clock goes than the world's, in parts per thousand; epoch is what it showed at the start.
+	// drift is how much faster its clock goes than the world's, in parts per thousand; epoch is
+	// what it showed at the start.
 	drift int64
 	epoch clock.Ticks
 	// ghosts are ends of connections that nobody has been told are gone: the node lost power.
@@ -73,7 +75,8 @@ type Process struct {
 // firstConn keeps connection handles apart from file handles.
 const firstConn = 1 << 20
 
-// Spawn starts a process on a node; nil stands for one without a disk that has its own place in the network.
+// Spawn starts a process on a node; nil stands for one without a disk that has its own place in the
+// network.
 func (w *World) Spawn(name string, arena *loop.Arena, n *Node) *Process {
 	if n == nil {
 		n = w.NewNode("of-" + name)
@@ -92,7 +95,8 @@ func (p *Process) Run(c loop.Core) {
 // Alive reports whether the process has not been killed.
 func (p *Process) Alive() bool { return p.alive }
 
-// Kill ends the process at once: its connections break, its disk operations may or may not have happened.
+// Kill ends the process at once: its connections break, its disk operations may or may not have
+// happened.
 func (p *Process) Kill() { p.end((*conn).reset) }
 
 // vanish ends the process as a loss of power does: nobody is told.
@@ -233,7 +237,8 @@ func (p *Process) call(o loop.Op) {
 	})
 }
 
-// Signal is a handle whose Recv completes when somebody raises it: how simulated clients reach a frontend.
+// Signal is a handle whose Recv completes when somebody raises it: how simulated clients reach a
+// frontend.
 type Signal struct {
 	raised bool
 	op     *loop.Op

@@ -8,8 +8,9 @@ import (
 	"testing"
 )
 
-// TestRegressions plays the seeds of testdata/regressions.txt: "<seed> <what it found>" per line. What a seed does changes with
-// the tables of this package, so each defect has a test of its own besides.
+// TestRegressions plays the seeds of testdata/regressions.txt: "<seed> <what it found>" per line.
+// What a seed does changes with the tables of this package, so each defect has a test of its own
+// besides.
 func TestRegressions(t *testing.T) {
 	f, err := os.Open("testdata/regressions.txt")
 	if err != nil {

@@ -91,7 +91,8 @@ func (r *Replica) Start() {
 	p := v.W.Spawn(r.Name, arena, r.Node)
 	r.proc = p
 	core, err := replica.New(replica.Config{Member: path.Base(at), VolumeName: v.Name, VolumeUUID: v.UUID, Secret: secret,
-		Chain: r.chain, Directory: (*directory)(r), Listener: p.Listen(fmt.Sprintf("tcp:%s:%d", r.Name, r.port+1)), Arena: arena, Nonce: v.W.nonce, Unix: v.W.Unix,
+		Chain: r.chain, Directory: (*directory)(r), Listener: p.Listen(fmt.Sprintf("tcp:%s:%d", r.Name, r.port+1)),
+		Arena: arena, Nonce: v.W.nonce, Unix: v.W.Unix,
 		Recreate: func(old *chain.Files, side *chain.Sidecars, shape chain.Shape) (*chain.Chain, error) {
 			c, err := chain.Reshape(old, side, shape)
 			r.chain = c
@@ -113,8 +114,8 @@ func (r *Replica) Start() {
 	p.Run(core)
 }
 
-// Other returns a second replica process on the same directory, which is standby if the first one has it when it is started.
-// It is not one of the volume's.
+// Other returns a second replica process on the same directory, which is standby if the first one
+// has it when it is started. It is not one of the volume's.
 func (r *Replica) Other() *Replica {
 	return &Replica{v: r.v, Name: r.Name, Node: r.Node, Disk: r.Disk, port: r.port + 5, other: true}
 }

@@ -12,7 +12,8 @@ import (
 // reportLines is how much of a history a report has.
 const reportLines = 80
 
-// report returns the end of the history: events, and the requests that concern the sector at off, or all of them if off is -1.
+// report returns the end of the history: events, and the requests that concern the sector at off,
+// or all of them if off is -1.
 func (r *run) report(off int64) []string {
 	lines := slices.Clone(r.v.lines)
 	for i := range r.history {

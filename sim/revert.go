@@ -11,13 +11,15 @@ import (
 
 func init() { Chores = append(Chores, Chore{"revert", 2, (*run).revertVolume}) }
 
-// reverting is a revert that was asked for. To the checker it is a write of all that the snapshot held.
+// reverting is a revert that was asked for. To the checker it is a write of all that the snapshot
+// held.
 type reverting struct {
 	engine *EngineProcess
 	write  uint64
 }
 
-// revertVolume takes the frontend away, reverts to a snapshot, and offers the volume again. What clients ask for meanwhile waits.
+// revertVolume takes the frontend away, reverts to a snapshot, and offers the volume again. What
+// clients ask for meanwhile waits.
 func (r *run) revertVolume(rnd *rand.Rand, done func()) bool {
 	e, names := r.v.Current, slices.Sorted(maps.Keys(r.taken))
 	names = slices.DeleteFunc(names, func(name string) bool { return !r.taken[name].whole }) // what it holds is not known
@@ -84,7 +86,8 @@ func (r *run) settleReverts(by *EngineProcess) {
 	})
 }
 
-// offerAgain gives the engine a frontend after a time without one, with what clients have asked for meanwhile.
+// offerAgain gives the engine a frontend after a time without one, with what clients have asked for
+// meanwhile.
 func (e *EngineProcess) offerAgain() {
 	f := newFront(e.Process, e.arena)
 	f.queue, e.front.queue = e.front.queue, nil

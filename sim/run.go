@@ -51,10 +51,12 @@ type run struct {
 	// reads lists those reads in it that may be open.
 	reads  []int
 	faults map[string]int
-	// taken are the acknowledged snapshots that were not removed, expanded is the largest size that was acknowledged.
+	// taken are the acknowledged snapshots that were not removed, expanded is the largest size that
+	// was acknowledged.
 	taken map[string]taken
 	asked []*asked
-	// offline is the engine whose frontend is away for a revert; reverts are those that no later engine has settled.
+	// offline is the engine whose frontend is away for a revert; reverts are those that no later
+	// engine has settled.
 	offline *EngineProcess
 	reverts []*reverting
 	// unheard are addresses of replicas that have lost power, and an engine may not have heard of it.
@@ -83,7 +85,8 @@ func Run(seed uint64) Result { return PlanFor(seed).Play() }
 // Play simulates a plan.
 func (p Plan) Play() Result {
 	w := NewWorld(p.Seed)
-	r := &run{plan: p, w: w, check: NewChecker(p.Size), faults: map[string]int{}, managed: map[string]int{}, taken: map[string]taken{}, undo: map[int]func(){}, unheard: map[string]bool{}, faulting: true}
+	r := &run{plan: p, w: w, check: NewChecker(p.Size), faults: map[string]int{}, managed: map[string]int{},
+		taken: map[string]taken{}, undo: map[int]func(){}, unheard: map[string]bool{}, faulting: true}
 	r.v = newVolume(w, Identity{volumeName, volumeUUID}, "", p.Replicas, p.Size)
 	r.v.Memory = p.Memory
 	r.v.begin()
@@ -101,8 +104,10 @@ func (p Plan) Play() Result {
 	}
 	r.plant(p.Bug)
 	err := r.guarded()
-	res := Result{Plan: p, Hash: w.Hash(), Operations: r.check.Reads + r.check.Writes + r.check.Flushes, By: r.faults, Chores: r.managed, Steps: w.Steps,
-		Simulated: time.Duration(w.Now()), Dropped: r.v.Dropped, Rebuilt: r.v.Rebuilt, Log: r.v.LogUse, MapsTaken: r.v.MapsTaken, Err: err, At: -1}
+	res := Result{Plan: p, Hash: w.Hash(), Operations: r.check.Reads + r.check.Writes + r.check.Flushes, By: r.faults,
+		Chores: r.managed, Steps: w.Steps,
+		Simulated: time.Duration(w.Now()), Dropped: r.v.Dropped, Rebuilt: r.v.Rebuilt, Log: r.v.LogUse,
+		MapsTaken: r.v.MapsTaken, Err: err, At: -1}
 	for _, n := range r.faults {
 		res.Faults += n
 	}
@@ -118,11 +123,13 @@ func (p Plan) Play() Result {
 	return res
 }
 
-// healTime is how long a volume may take to become healthy when nothing is wrong any more: a gathering with a silent replica
-// (8 s), a witness asked again and a few rebuilds that end in timeouts (16 s for the last replica).
+// healTime is how long a volume may take to become healthy when nothing is wrong any more: a
+// gathering with a silent replica (8 s), a witness asked again and a few rebuilds that end in
+// timeouts (16 s for the last replica).
 const healTime = 2 * time.Minute
 
-// mendTime is how long regions in which a write has failed may stay torn when there is space again: the engine tries every minute.
+// mendTime is how long regions in which a write has failed may stay torn when there is space again:
+// the engine tries every minute.
 const mendTime = 3 * time.Minute
 
 // plant makes the mistakes of a bug.
@@ -175,7 +182,8 @@ func (r *run) play() error {
 		return r.stuck()
 	}
 	if !w.Until(mendTime, func() bool { return r.check.Err != nil || r.v.Current.state.Torn == 0 }) {
-		return fmt.Errorf("replicas may still differ in %d regions %s after the last fault has ended", r.v.Current.state.Torn, mendTime)
+		return fmt.Errorf("replicas may still differ in %d regions %s after the last fault has ended",
+			r.v.Current.state.Torn, mendTime)
 	}
 	for _, c := range Checks {
 		if p.Bug == bugRottenHead && c.Name == identical {
@@ -191,8 +199,9 @@ func (r *run) play() error {
 	return r.check.Err
 }
 
-// settled waits until everything is healthy and idle, and stays so: an engine that was not asked anything for a while may not have
-// heard yet that it lost a replica, so a flush has to reach all of them.
+// settled waits until everything is healthy and idle, and stays so: an engine that was not asked
+// anything for a while may not have heard yet that it lost a replica, so a flush has to reach all
+// of them.
 func (r *run) settled() bool {
 	end := r.w.Now().Add(healTime)
 	ready := func() bool { return r.check.Err != nil || (r.v.Healthy() && r.idle()) }
@@ -202,7 +211,9 @@ func (r *run) settled() bool {
 		}
 		asked, flushed := r.v.Current, false
 		asked.front.Submit(&Call{Kind: block.Flush, Done: func(code block.Code, _ []byte) { flushed = code == block.OK }})
-		if !r.w.Until(time.Duration(end-r.w.Now()), func() bool { return flushed || r.check.Err != nil || !r.v.Healthy() || r.v.Current != asked }) {
+		if !r.w.Until(time.Duration(end-r.w.Now()), func() bool {
+			return flushed || r.check.Err != nil || !r.v.Healthy() || r.v.Current != asked
+		}) {
 			return false
 		}
 		if flushed && ready() && r.v.Current == asked {
@@ -229,7 +240,8 @@ func (r *run) stuck() error {
 // busy tells whether clients should go on.
 func (r *run) busy() bool { return r.faulting && r.requests < r.plan.Operations }
 
-// oldestRead tells when the oldest request to read, or of the operator, was made that a living engine owes an answer to.
+// oldestRead tells when the oldest request to read, or of the operator, was made that a living
+// engine owes an answer to.
 func (r *run) oldestRead() clock.Ticks {
 	oldest, left := clock.Never, r.reads[:0]
 	for _, k := range r.reads {
@@ -277,8 +289,8 @@ func (r *run) engineGone(e *EngineProcess) {
 	}
 }
 
-// settle ends the requests of engines that were replaced: what they have not done when their successor serves they cannot do
-// any more. The clients are told.
+// settle ends the requests of engines that were replaced: what they have not done when their
+// successor serves they cannot do any more. The clients are told.
 func (r *run) settle(e *EngineProcess) {
 	for i := range r.history {
 		if q := &r.history[i]; q.Write > 0 && q.Ended == clock.Never && q.Engine != e {

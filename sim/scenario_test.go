@@ -9,8 +9,8 @@ import (
 	"ankole.storage/dataplane/wire"
 )
 
-// TestIdleEngineLetsGoOfAReplicaThatMoved: a node loses power while nothing is asked of the volume, so the engine hears nothing
-// of it. When the replica is back at another address it is taken in.
+// TestIdleEngineLetsGoOfAReplicaThatMoved: a node loses power while nothing is asked of the volume,
+// so the engine hears nothing of it. When the replica is back at another address it is taken in.
 func TestIdleEngineLetsGoOfAReplicaThatMoved(t *testing.T) {
 	w := NewWorld(1)
 	v := NewVolume(w, 2, 1<<20)
@@ -38,8 +38,9 @@ func TestIdleEngineLetsGoOfAReplicaThatMoved(t *testing.T) {
 	}
 }
 
-// TestARebuildThatDiffersIsRepeatedInFull: an account of an absence that says too little (here because a snapshot has rotted
-// meanwhile) is noticed by the comparison at the end, and the next rebuild compares everything.
+// TestARebuildThatDiffersIsRepeatedInFull: an account of an absence that says too little (here
+// because a snapshot has rotted meanwhile) is noticed by the comparison at the end, and the next
+// rebuild compares everything.
 func TestARebuildThatDiffersIsRepeatedInFull(t *testing.T) {
 	w := NewWorld(1)
 	v := NewVolume(w, 2, 8<<20)
@@ -63,7 +64,9 @@ func TestARebuildThatDiffersIsRepeatedInFull(t *testing.T) {
 	write := func(off, n int64) {
 		t.Helper()
 		done := false
-		v.Current.front.Submit(&Call{Kind: block.Write, FUA: true, Off: off, Len: n, Fill: func(b []byte) { b[0], b[n-1] = 7, 7 }, Done: func(code block.Code, _ []byte) {
+		v.Current.front.Submit(&Call{Kind: block.Write, FUA: true, Off: off, Len: n, Fill: func(b []byte) {
+			b[0], b[n-1] = 7, 7
+		}, Done: func(code block.Code, _ []byte) {
 			if code != block.OK {
 				t.Fatalf("write at %d: %s", off, code)
 			}
@@ -73,7 +76,10 @@ func TestARebuildThatDiffersIsRepeatedInFull(t *testing.T) {
 	}
 	write(0, 64<<10)
 	taken := false
-	v.Current.Post(engine.TakeSnapshot{Request: wire.SnapshotRequest{Name: "one", Created: created}, Reply: func(err error) { taken = err == nil }})
+	v.Current.Post(engine.TakeSnapshot{Request: wire.SnapshotRequest{Name: "one", Created: created},
+		Reply: func(err error) {
+			taken = err == nil
+		}})
 	until("snapshot", func() bool { return taken })
 
 	source, x := v.Replicas[0], v.Replicas[1]
@@ -103,8 +109,9 @@ func TestARebuildThatDiffersIsRepeatedInFull(t *testing.T) {
 	}
 }
 
-// TestStandstillDropsNobody: the engine's machine stands still for longer than a replica may be silent. What the others answered is there
-// when it goes on, and the replica on the machine itself has answered nothing yet: nobody is dropped.
+// TestStandstillDropsNobody: the engine's machine stands still for longer than a replica may be
+// silent. What the others answered is there when it goes on, and the replica on the machine itself
+// has answered nothing yet: nobody is dropped.
 func TestStandstillDropsNobody(t *testing.T) {
 	for seed := range uint64(10) {
 		w := NewWorld(seed)
@@ -117,11 +124,12 @@ func TestStandstillDropsNobody(t *testing.T) {
 		open := 0
 		for i := range int64(16) {
 			open++
-			v.Current.front.Submit(&Call{Kind: block.Write, Off: i << 12, Len: 4096, Fill: func([]byte) {}, Done: func(code block.Code, _ []byte) {
-				if open--; code != block.OK {
-					t.Errorf("write: %s", code)
-				}
-			}})
+			v.Current.front.Submit(&Call{Kind: block.Write, Off: i << 12, Len: 4096, Fill: func([]byte) {},
+				Done: func(code block.Code, _ []byte) {
+					if open--; code != block.OK {
+						t.Errorf("write: %s", code)
+					}
+				}})
 		}
 		w.After(w.Between(0, 2*time.Millisecond), func() {
 			w.After(2*v.Timeouts.Replica, both(freeze(v.Current.Process), freeze(v.Replicas[0].proc)))

@@ -12,9 +12,11 @@ func init() {
 	Chores = append(Chores, Chore{"scrub", 2, (*run).scrubSnapshots})
 }
 
-// scrubSnapshots begins a scrub, which goes on when the operator does something else. Some are cancelled.
+// scrubSnapshots begins a scrub, which goes on when the operator does something else. Some are
+// cancelled.
 func (r *run) scrubSnapshots(rnd *rand.Rand, done func()) bool {
-	m := engine.Scrub{Mode: pick(rnd, engine.ScrubEnabled, engine.ScrubEnabled, engine.ScrubFastCheck), BytesPerSecond: 1 << (18 + rnd.IntN(10))}
+	m := engine.Scrub{Mode: pick(rnd, engine.ScrubEnabled, engine.ScrubEnabled, engine.ScrubFastCheck),
+		BytesPerSecond: 1 << (18 + rnd.IntN(10))}
 	if !r.scrub(m, done) {
 		return false
 	}
@@ -57,8 +59,8 @@ func (r *run) scrubbed(_ *EngineProcess, s *engine.Scrubbing) {
 	r.rotten = nil
 }
 
-// checkScrub lets a scrub put right what has rotted, then lets something rot that users of the volume could read, and scrubs
-// again: nobody may read it afterwards, wherever it is read.
+// checkScrub lets a scrub put right what has rotted, then lets something rot that users of the
+// volume could read, and scrubs again: nobody may read it afterwards, wherever it is read.
 func (r *run) checkScrub() error {
 	if r.faults["rot"] == 0 {
 		return nil
@@ -92,7 +94,9 @@ func (r *run) scrubAll() error {
 		return fmt.Errorf("a scrub does not end in %s", scrubTime)
 	}
 	done := false
-	if !r.scrub(engine.Scrub{Mode: engine.ScrubEnabled}, func() { done = true }) || !r.w.Until(scrubTime, func() bool { return done && idle() }) {
+	if !r.scrub(engine.Scrub{Mode: engine.ScrubEnabled}, func() {
+		done = true
+	}) || !r.w.Until(scrubTime, func() bool { return done && idle() }) {
 		return fmt.Errorf("a scrub of a healthy volume does not begin, or does not end in %s", scrubTime)
 	}
 	s := e.state.Scrub

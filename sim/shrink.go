@@ -5,8 +5,9 @@ import (
 	"slices"
 )
 
-// Shrink makes a failing plan shorter: it leaves out faults, then what makes the world uneven, then requests, as long as the same
-// kind of violation remains. It plays at most so many plans, and stops early when stop says so.
+// Shrink makes a failing plan shorter: it leaves out faults, then what makes the world uneven, then
+// requests, as long as the same kind of violation remains. It plays at most so many plans, and
+// stops early when stop says so.
 func (p Plan) Shrink(plays int, stop func() bool) Result {
 	s := &shrinker{best: p.Play(), left: plays, stop: stop}
 	if s.best.Err == nil {
@@ -39,8 +40,8 @@ func (s *shrinker) try(p Plan) bool {
 	return true
 }
 
-// ddmin leaves out pieces of n things, halves first, single ones last. without tries to leave [from, to) out and says whether
-// they are gone.
+// ddmin leaves out pieces of n things, halves first, single ones last. without tries to leave
+// [from, to) out and says whether they are gone.
 func ddmin(n func() int, without func(from, to int) bool) {
 	for size := (n() + 1) / 2; size > 0; size /= 2 {
 		for from := 0; from < n(); {

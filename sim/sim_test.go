@@ -54,7 +54,9 @@ func TestSeeds(t *testing.T) {
 	t.Logf("faults: %v", total.by)
 	summary = total.String()
 	if n >= seeds && (total.faults == 0 || total.rebuilt == 0 || total.log.Shrinks == 0 || total.log.Waits == 0) {
-		t.Errorf("not everything was tried in any seed: faults, rebuilds, dirty logs that shrink (%d) and are full (%d)", total.log.Shrinks, total.log.Waits)
+		t.Errorf(
+			"not everything was tried in any seed: faults, rebuilds, dirty logs that shrink (%d) and are full (%d)",
+			total.log.Shrinks, total.log.Waits)
 	}
 }
 
@@ -65,7 +67,8 @@ type totals struct {
 }
 
 func (s *totals) String() string {
-	return fmt.Sprintf("%d seeds, %d operations, %d faults, %d rebuilds, %d shrinks of dirty logs, %d violations", s.seeds, s.operations, s.faults, s.rebuilt,
+	return fmt.Sprintf("%d seeds, %d operations, %d faults, %d rebuilds, %d shrinks of dirty logs, %d violations",
+		s.seeds, s.operations, s.faults, s.rebuilt,
 		s.log.Shrinks, s.violations)
 }
 
@@ -121,7 +124,8 @@ func (s *totals) add(t *testing.T, r *Result) {
 	if r.Err != nil {
 		s.violations++
 		short := shortened(r, shrinkPlays)
-		t.Errorf("seed %d: %v\nrepeat with: make sim SEED=%d\n%s\nshortened: %v\n%s\n%s", r.Plan.Seed, r.Err, r.Plan.Seed, &r.Plan,
+		t.Errorf("seed %d: %v\nrepeat with: make sim SEED=%d\n%s\nshortened: %v\n%s\n%s", r.Plan.Seed, r.Err,
+			r.Plan.Seed, &r.Plan,
 			short.Err, &short.Plan, strings.Join(short.History, "\n"))
 	}
 }

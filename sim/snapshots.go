@@ -25,19 +25,22 @@ func init() {
 
 // taken is what a snapshot held when the operator was told that it exists.
 type taken struct {
-	// pieces are by offset, of checkPiece bytes: those that could be read of all that somebody had written to.
+	// pieces are by offset, of checkPiece bytes: those that could be read of all that somebody had
+	// written to.
 	pieces map[int64][]byte
 	// whole: all of them could be read.
 	whole bool
 }
 
-// asked is something that the operator has no answer to yet. What a snapshot may hold must not be forgotten.
+// asked is something that the operator has no answer to yet. What a snapshot may hold must not be
+// forgotten.
 type asked struct {
 	engine *EngineProcess
 	began  clock.Ticks
 }
 
-// operate posts a message to the engine in charge. answered is called if it answers in time and lives.
+// operate posts a message to the engine in charge. answered is called if it answers in time and
+// lives.
 func (r *run) operate(what string, done func(), message func(reply func(error)) any, answered func(err error)) bool {
 	e := r.v.Current
 	if e == nil || !e.Alive() || !e.state.Serving {
@@ -56,13 +59,14 @@ func (r *run) operate(what string, done func(), message func(reply func(error)) 
 	return true
 }
 
-// takeSnapshot reads the snapshot back on one replica as soon as it is acknowledged: a reader that read the whole volume at one
-// moment since it was asked for must see nothing else.
+// takeSnapshot reads the snapshot back on one replica as soon as it is acknowledged: a reader that
+// read the whole volume at one moment since it was asked for must see nothing else.
 func (r *run) takeSnapshot(rnd *rand.Rand, done func()) bool {
 	name, began := fmt.Sprintf("s%d", rnd.Uint32()), r.w.Now()
 	r.hurry(10 * time.Millisecond) // so that writes are in flight
 	return r.operate("snapshot", done, func(reply func(error)) any {
-		return engine.TakeSnapshot{Request: wire.SnapshotRequest{Name: name, UserCreated: true, Created: created}, Reply: reply}
+		return engine.TakeSnapshot{Request: wire.SnapshotRequest{Name: name, UserCreated: true, Created: created},
+			Reply: reply}
 	}, func(err error) {
 		if err != nil {
 			return
@@ -105,7 +109,9 @@ func (r *run) removeSnapshot(rnd *rand.Rand, done func()) bool {
 		return false
 	}
 	name := names[rnd.IntN(len(names))]
-	if !r.operate("remove", done, func(reply func(error)) any { return engine.RemoveSnapshot{Name: name, Reply: reply} }, func(error) {}) {
+	if !r.operate("remove", done, func(reply func(error)) any {
+		return engine.RemoveSnapshot{Name: name, Reply: reply}
+	}, func(error) {}) {
 		return false
 	}
 	if d := r.rotten; d != nil && d.snapshot == name {
@@ -117,7 +123,9 @@ func (r *run) removeSnapshot(rnd *rand.Rand, done func()) bool {
 
 func (r *run) purgeSnapshots(_ *rand.Rand, done func()) bool {
 	r.unrot()
-	return r.operate("purge", done, func(reply func(error)) any { return engine.PurgeSnapshots{Reply: reply} }, func(error) {})
+	return r.operate("purge", done, func(reply func(error)) any {
+		return engine.PurgeSnapshots{Reply: reply}
+	}, func(error) {})
 }
 
 // expandVolume grows the volume. Clients go on with what they know.
@@ -127,7 +135,9 @@ func (r *run) expandVolume(rnd *rand.Rand, done func()) bool {
 		return false
 	}
 	size := max(e.state.Size, r.plan.Size) + block.Size*int64(1+rnd.IntN(64))
-	return r.operate("expand", done, func(reply func(error)) any { return engine.Expand{Size: size, Created: created, Reply: reply} },
+	return r.operate("expand", done, func(reply func(error)) any {
+		return engine.Expand{Size: size, Created: created, Reply: reply}
+	},
 		func(err error) {
 			if err == nil {
 				r.expanded = max(r.expanded, size)
@@ -135,8 +145,8 @@ func (r *run) expandVolume(rnd *rand.Rand, done func()) bool {
 		})
 }
 
-// checkSnapshots finds every acknowledged snapshot on every replica, with the content it had, and the same snapshots and size
-// everywhere.
+// checkSnapshots finds every acknowledged snapshot on every replica, with the content it had, and
+// the same snapshots and size everywhere.
 func (r *run) checkSnapshots() error {
 	first := r.v.Replicas[0].Chain()
 	names, err := namesOf(first)
@@ -149,7 +159,8 @@ func (r *run) checkSnapshots() error {
 			return fmt.Errorf("replica %s has snapshots %v, %s has %v: %v", x.Name, have, r.v.Replicas[0].Name, names, err)
 		}
 		if c.Size() != first.Size() || c.Size() < r.expanded {
-			return fmt.Errorf("replica %s has %d bytes, %s %d, the operator was told %d", x.Name, c.Size(), r.v.Replicas[0].Name, first.Size(), r.expanded)
+			return fmt.Errorf("replica %s has %d bytes, %s %d, the operator was told %d", x.Name, c.Size(),
+				r.v.Replicas[0].Name, first.Size(), r.expanded)
 		}
 		for _, name := range slices.Sorted(maps.Keys(r.taken)) {
 			if err := r.checkTaken(x, name); err != nil {
@@ -179,7 +190,8 @@ func (r *run) checkTaken(x *Replica, name string) error {
 	return nil
 }
 
-// namesOf lists the snapshots of a replica that are not marked removed, and not those that the system made.
+// namesOf lists the snapshots of a replica that are not marked removed, and not those that the
+// system made.
 func namesOf(c *chain.Chain) ([]string, error) {
 	all, err := c.Snapshots()
 	var names []string

@@ -2,7 +2,8 @@ package sim
 
 import "testing"
 
-// TestChoresAreDone keeps the operators of the simulation from failing at everything without anybody noticing.
+// TestChoresAreDone keeps the operators of the simulation from failing at everything without
+// anybody noticing.
 func TestChoresAreDone(t *testing.T) {
 	done := map[string]int{}
 	for seed := range uint64(20) {

@@ -15,14 +15,15 @@ func init() {
 	Chores = append(Chores, Chore{"live-upgrade", 3, (*run).liveUpgrade})
 }
 
-// upgrade is a live upgrade: what two engine processes do around their cores, what the control plane does around them, and
-// something that goes wrong in every second one.
+// upgrade is a live upgrade: what two engine processes do around their cores, what the control
+// plane does around them, and something that goes wrong in every second one.
 type upgrade struct {
 	r        *run
 	rnd      *rand.Rand
 	done     func()
 	old, new *EngineProcess
-	// next are the second processes on the directories, by the index of the first, nil where there is none.
+	// next are the second processes on the directories, by the index of the first, nil where there
+	// is none.
 	next []*Replica
 	// gone is what the old engine left, nil while it has the volume.
 	gone *engine.Left
@@ -34,7 +35,8 @@ type upgrade struct {
 func (r *run) liveUpgrade(rnd *rand.Rand, done func()) bool {
 	v := r.v
 	e := v.Current
-	if v.upgrade != nil || r.offline != nil || e == nil || !e.Alive() || !e.state.Serving || !v.reached(e.node) || len(v.Engines) != 1 {
+	if v.upgrade != nil || r.offline != nil || e == nil || !e.Alive() || !e.state.Serving || !v.reached(e.node) ||
+		len(v.Engines) != 1 {
 		return false
 	}
 	u := &upgrade{r: r, rnd: rnd, done: done, old: e, next: make([]*Replica, len(v.Replicas))}
@@ -136,8 +138,10 @@ func (u *upgrade) left(left *engine.Left, err error) {
 		u.takeBack(left)
 		return
 	}
-	// The new engine has a bounded time from here on; when it is over it is killed and the volume is taken back.
-	u.r.w.After(pick(u.rnd, 100*time.Microsecond, 2*time.Millisecond, 5*time.Millisecond, 200*time.Millisecond, 500*time.Millisecond), func() {
+	// The new engine has a bounded time from here on; when it is over it is killed and the volume
+	// is taken back.
+	u.r.w.After(pick(u.rnd, 100*time.Microsecond, 2*time.Millisecond, 5*time.Millisecond, 200*time.Millisecond,
+		500*time.Millisecond), func() {
 		if !u.over && u.old.Alive() {
 			u.takeBack(left)
 		}
@@ -201,8 +205,9 @@ func (u *upgrade) takeBack(left *engine.Left) {
 	u.ends(u.old)
 }
 
-// goesOn is what an engine's process does with the clients of a volume that it has taken back (docs/frontends.md): they go on if nobody else
-// has served since. If somebody has, what they have asked for comes too late: the engine ends, and they are disconnected.
+// goesOn is what an engine's process does with the clients of a volume that it has taken back
+// (docs/frontends.md): they go on if nobody else has served since. If somebody has, what they have
+// asked for comes too late: the engine ends, and they are disconnected.
 func (u *upgrade) goesOn(e *EngineProcess, left *engine.Left, follows uint64) bool {
 	ok := follows == left.Epoch || follows == left.Epoch+1
 	u.r.w.After(0, func() {
@@ -218,7 +223,8 @@ func (u *upgrade) goesOn(e *EngineProcess, left *engine.Left, follows uint64) bo
 	return ok
 }
 
-// pass moves the clients of the old engine, and what they have asked for and nobody has read, to another one.
+// pass moves the clients of the old engine, and what they have asked for and nobody has read, to
+// another one.
 func (u *upgrade) pass(to *EngineProcess) {
 	r := u.r
 	for i := range r.history {
@@ -237,7 +243,8 @@ func (u *upgrade) pass(to *EngineProcess) {
 	r.v.Current = to
 }
 
-// fails ends an upgrade: an old engine that has left takes the volume back, of a dead one the control plane takes care.
+// fails ends an upgrade: an old engine that has left takes the volume back, of a dead one the
+// control plane takes care.
 func (u *upgrade) fails(why string) {
 	if u.over {
 		return

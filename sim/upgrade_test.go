@@ -9,7 +9,8 @@ import (
 	"ankole.storage/dataplane/engine"
 )
 
-// Block maps are handed over in live upgrades, and every one that is used is compared with the files (Replica.open).
+// Block maps are handed over in live upgrades, and every one that is used is compared with the
+// files (Replica.open).
 func TestMapsAreHandedOver(t *testing.T) {
 	taken := 0
 	for seed := range uint64(20) {
@@ -24,9 +25,10 @@ func TestMapsAreHandedOver(t *testing.T) {
 	}
 }
 
-// A live upgrade fails and its engine takes the volume back, but stands still before it has its replicas. Another engine serves meanwhile. What
-// clients had asked the first one for comes too late then, although that engine is the newest when it goes on: it must not be carried out
-// over what was acknowledged since.
+// A live upgrade fails and its engine takes the volume back, but stands still before it has its
+// replicas. Another engine serves meanwhile. What clients had asked the first one for comes too
+// late then, although that engine is the newest when it goes on: it must not be carried out over
+// what was acknowledged since.
 func TestTakenBackAfterAnotherEngine(t *testing.T) {
 	for _, another := range []bool{false, true} {
 		w := NewWorld(1)
@@ -42,19 +44,27 @@ func TestTakenBackAfterAnotherEngine(t *testing.T) {
 		v.StartEngine(v.Replicas[0].Node)
 		until("start", v.Healthy)
 		old := v.Current
-		u := &upgrade{r: r, rnd: rand.New(rand.NewPCG(1, 1)), done: func() {}, old: old, next: make([]*Replica, len(v.Replicas))}
+		u := &upgrade{r: r, rnd: rand.New(rand.NewPCG(1, 1)), done: func() {}, old: old,
+			next: make([]*Replica, len(v.Replicas))}
 		var left *engine.Left
-		old.Post(engine.HandOver{Members: old.state.Record.Members, Draining: func() {}, Reply: func(l *engine.Left, err error) { left = l }})
+		old.Post(engine.HandOver{Members: old.state.Record.Members, Draining: func() {},
+			Reply: func(l *engine.Left, err error) {
+				left = l
+			}})
 		until("the engine has left", func() bool { return left != nil })
 		answered := false
-		old.front.Submit(&Call{Kind: block.Write, Len: 4096, Fill: func(p []byte) { p[0] = 1 }, Done: func(block.Code, []byte) { answered = true }})
+		old.front.Submit(&Call{Kind: block.Write, Len: 4096, Fill: func(p []byte) {
+			p[0] = 1
+		}, Done: func(block.Code, []byte) { answered = true }})
 		u.takeBack(left)
 		back := v.Current
 		if another {
 			back.Freeze()
 			v.StartEngine(v.Replicas[2].Node)
 			done := false
-			v.Current.front.Submit(&Call{Kind: block.Write, Len: 4096, Fill: func(p []byte) { p[0] = 2 }, Done: func(code block.Code, _ []byte) { done = code == block.OK }})
+			v.Current.front.Submit(&Call{Kind: block.Write, Len: 4096, Fill: func(p []byte) {
+				p[0] = 2
+			}, Done: func(code block.Code, _ []byte) { done = code == block.OK }})
 			until("the other one has written", func() bool { return done })
 			back.Thaw()
 			until("it goes on, or ends", func() bool { return answered || !back.Alive() })
@@ -62,7 +72,8 @@ func TestTakenBackAfterAnotherEngine(t *testing.T) {
 			until("it goes on", func() bool { return answered })
 		}
 		if answered == another {
-			t.Errorf("another engine has served: %v; the write that waited was carried out: %v\n%s", another, answered, v.History())
+			t.Errorf("another engine has served: %v; the write that waited was carried out: %v\n%s", another, answered,
+				v.History())
 		}
 	}
 }

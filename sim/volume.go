@@ -21,14 +21,16 @@ const (
 type Memory struct{ Engine, Replica int }
 
 var (
-	// plentyOfMemory is more than anybody asks for here, leastMemory the least that they can work with.
+	// plentyOfMemory is more than anybody asks for here, leastMemory the least that they can work
+	// with.
 	plentyOfMemory = Memory{64 << 20, 64 << 20}
 	leastMemory    = Memory{engine.MinArena, replica.MinArena}
 )
 
 var secret = make([]byte, 32)
 
-// Volume is a volume under simulation: its machines and processes, and what a control plane does for it.
+// Volume is a volume under simulation: its machines and processes, and what a control plane does
+// for it.
 type Volume struct {
 	W    *World
 	Size int64
@@ -40,7 +42,8 @@ type Volume struct {
 	Log engine.LogBounds
 	// Memory of the processes that are started from now on.
 	Memory Memory
-	// ReplaceAfter is how long an engine may be out of the control plane's reach before another is started elsewhere.
+	// ReplaceAfter is how long an engine may be out of the control plane's reach before another is
+	// started elsewhere.
 	ReplaceAfter time.Duration
 	// Bug is a mistake made on purpose.
 	Bug Bug
@@ -53,7 +56,8 @@ type Volume struct {
 	// Engines are those that live; the last one started is Current.
 	Engines []*EngineProcess
 	Current *EngineProcess
-	// Others are second processes on directories, for as long as they live; upgrade is the live upgrade under way.
+	// Others are second processes on directories, for as long as they live; upgrade is the live
+	// upgrade under way.
 	Others  []*Replica
 	upgrade *upgrade
 	// Serves is called when an engine begins to serve, Gone when it has ended.
@@ -65,12 +69,14 @@ type Volume struct {
 	arenas   []*loop.Arena
 	// spare arenas belonged to processes that are dead.
 	spare []*loop.Arena
-	// Dropped counts replicas dropped, Rebuilt rebuilds completed, Repaired changes of a chain that a start made the same.
-	// Unequal those rebuilds that ended in other content than their source's.
+	// Dropped counts replicas dropped, Rebuilt rebuilds completed, Repaired changes of a chain that
+	// a start made the same. Unequal those rebuilds that ended in other content than their
+	// source's.
 	Dropped, Rebuilt, Repaired, Unequal int
 	// LogUse counts how often dirty logs were too small.
 	LogUse engine.LogUse
-	// maps are the block maps that were handed over last, by replica; MapsTaken counts those that were used.
+	// maps are the block maps that were handed over last, by replica; MapsTaken counts those that
+	// were used.
 	maps      map[string][]byte
 	MapsTaken int
 	// lines keeps the last events for a report.
@@ -124,7 +130,9 @@ func NewVolumeOf(w *World, id Identity, prefix string, n int, size int64) *Volum
 
 // newVolume makes a volume whose replicas do not run yet.
 func newVolume(w *World, id Identity, prefix string, n int, size int64) *Volume {
-	v := &Volume{W: w, Size: size, Identity: id, Memory: plentyOfMemory, Timeouts: Timeouts{Replica: 8 * time.Second, NoReplica: 30 * time.Second}, ReplaceAfter: time.Second, Witness: &Witness{w: w, cut: map[*Node]int{}}, cut: map[*Node]clock.Ticks{}}
+	v := &Volume{W: w, Size: size, Identity: id, Memory: plentyOfMemory,
+		Timeouts: Timeouts{Replica: 8 * time.Second, NoReplica: 30 * time.Second}, ReplaceAfter: time.Second,
+		Witness: &Witness{w: w, cut: map[*Node]int{}}, cut: map[*Node]clock.Ticks{}}
 	for i := range n {
 		node := w.NewNode(fmt.Sprintf("%sr%d", prefix, i))
 		v.Nodes = append(v.Nodes, node)
@@ -180,7 +188,8 @@ func (v *Volume) History() string {
 	return b.String()
 }
 
-// arena returns an arena for a new process: mapping memory anew for each would take longer than all it does.
+// arena returns an arena for a new process: mapping memory anew for each would take longer than all
+// it does.
 func (v *Volume) arena(budget int) *loop.Arena {
 	if i := slices.IndexFunc(v.spare, func(a *loop.Arena) bool { return a.Budget() == budget }); i >= 0 {
 		a := v.spare[i]
@@ -242,7 +251,8 @@ func (v *Volume) newEngine(node *Node, addrs []string, change func(c *engine.Con
 	e := &EngineProcess{Process: v.W.Spawn(name, arena, node)}
 	c := engine.Config{VolumeName: v.Name, VolumeUUID: v.UUID, Instance: name,
 		InstanceManager: "im-" + node.Name, Secret: secret, Size: v.Size, Replicas: addrs, Trust: v.Trust,
-		ReplicaTimeout: v.Timeouts.Replica, NoReplicaTimeout: v.Timeouts.NoReplica, Lease: v.lease(), DirtyLog: v.Log, Arena: arena,
+		ReplicaTimeout: v.Timeouts.Replica, NoReplicaTimeout: v.Timeouts.NoReplica, Lease: v.lease(), DirtyLog: v.Log,
+		Arena:   arena,
 		Witness: &witnessCalls{Witness: v.Witness, p: e.Process}, Nonce: v.W.nonce,
 		OnState: func(s engine.State) { v.changed(e, s) },
 		Event:   func(ev engine.Event) { v.event(name, ev) },

@@ -7,7 +7,8 @@ import (
 	"ankole.storage/dataplane/quorum"
 )
 
-// Witness is the record in the cluster's API. The zero value is an empty one that answers everybody at once.
+// Witness is the record in the cluster's API. The zero value is an empty one that answers everybody
+// at once.
 type Witness struct {
 	// Down makes it answer nobody.
 	Down   bool
@@ -16,7 +17,8 @@ type Witness struct {
 	// past are the records it has held before, for a restore; late counts swaps that may still arrive.
 	past []quorum.WitnessRecord
 	late int
-	// down witnesses answer nobody; lossy ones lose one answer in two of what they carry out; slow is added to answers.
+	// down witnesses answer nobody; lossy ones lose one answer in two of what they carry out; slow
+	// is added to answers.
 	down  int
 	lossy bool
 	slow  time.Duration

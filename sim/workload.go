@@ -16,7 +16,8 @@ type Action struct {
 	Do func(c *client, rnd *rand.Rand)
 }
 
-// Actions are what clients do. They, and the other tables, are filled by init, since what they do leads back to them.
+// Actions are what clients do. They, and the other tables, are filled by init, since what they do
+// leads back to them.
 var Actions []Action
 
 func init() {
@@ -43,7 +44,8 @@ func init() {
 type Chore struct {
 	Name   string
 	Weight int
-	// Do begins it and calls done once, now or later; false: it cannot be done now. done is not called if the engine dies.
+	// Do begins it and calls done once, now or later; false: it cannot be done now. done is not
+	// called if the engine dies.
 	Do func(r *run, rnd *rand.Rand, done func()) bool
 }
 
@@ -65,7 +67,8 @@ type client struct {
 	leave bool
 }
 
-// extent chooses a range. Clients prefer few places, so that requests collide, and now and then go through the volume in order.
+// extent chooses a range. Clients prefer few places, so that requests collide, and now and then go
+// through the volume in order.
 func (c *client) extent(rnd *rand.Rand) (off, n int64) {
 	sectors := c.r.plan.Size / block.SectorSize
 	n = 1 + rnd.Int64N(16)
@@ -134,8 +137,8 @@ func (c *client) engineGone(e *EngineProcess) {
 	}
 }
 
-// replaced is told when another engine serves: half of the clients go there, and nobody waits any longer for what the old one
-// may never answer.
+// replaced is told when another engine serves: half of the clients go there, and nobody waits any
+// longer for what the old one may never answer.
 func (c *client) replaced(by *EngineProcess) {
 	if c.engine == nil || c.engine == by {
 		return
@@ -147,7 +150,8 @@ func (c *client) replaced(by *EngineProcess) {
 	c.later()
 }
 
-// later makes the next request after a pause: short while something is going wrong, longer in between.
+// later makes the next request after a pause: short while something is going wrong, longer in
+// between.
 func (c *client) later() {
 	d := between(c.rnd, 10*time.Microsecond, 3*time.Millisecond)
 	if c.r.hot == 0 {
@@ -206,8 +210,8 @@ func (c *client) flush() {
 	})
 }
 
-// send asks the client's engine. answer is called even if the client has turned to another engine meanwhile: what is
-// acknowledged is acknowledged, whoever does it.
+// send asks the client's engine. answer is called even if the client has turned to another engine
+// meanwhile: what is acknowledged is acknowledged, whoever does it.
 func (c *client) send(call *Call, write uint64, answer func(block.Code, []byte)) {
 	if c.leave {
 		c.later()
@@ -216,7 +220,8 @@ func (c *client) send(call *Call, write uint64, answer func(block.Code, []byte))
 	e, r := c.engine, c.r
 	c.waits = call
 	k := len(r.history)
-	r.history = append(r.history, Request{ID: c.id(), Began: r.w.Now(), Ended: clock.Never, Client: c.n, Engine: e, Kind: call.Kind, FUA: call.FUA,
+	r.history = append(r.history, Request{ID: c.id(), Began: r.w.Now(), Ended: clock.Never, Client: c.n, Engine: e,
+		Kind: call.Kind, FUA: call.FUA,
 		Off: call.Off, Len: call.Len, Write: write})
 	if call.Kind == block.Read {
 		r.reads = append(r.reads, k)

@@ -1,12 +1,14 @@
-// Package sim runs the whole data path in one goroutine on simulated time, disks and network, decided by one seed.
+// Package sim runs the whole data path in one goroutine on simulated time, disks and network,
+// decided by one seed.
 //
-// The cores are the real ones: engine, replica, quorum, wire and chain. Only the loop below them is different: a heap of
-// events stands for time, memory disks that can lose what was not synced stand for disks, byte queues for connections.
-// Clients write and read at random while faults of the Atlas come and go; checkers know what each read may return and
-// what must be true in the end. The same seed gives the same history, so a violation is a command that anyone can repeat.
+// The cores are the real ones: engine, replica, quorum, wire and chain. Only the loop below them is
+// different: a heap of events stands for time, memory disks that can lose what was not synced stand
+// for disks, byte queues for connections. Clients write and read at random while faults of the
+// Atlas come and go; checkers know what each read may return and what must be true in the end. The
+// same seed gives the same history, so a violation is a command that anyone can repeat.
 //
-// To add to it: Actions are what clients ask for, Chores what operators do beside them, Atlas what goes wrong, Checks
-// what must hold when all is healed. docs/simulation.md has them in tables.
+// To add to it: Actions are what clients ask for, Chores what operators do beside them, Atlas what
+// goes wrong, Checks what must hold when all is healed. docs/simulation.md has them in tables.
 package sim
 
 import (
@@ -19,8 +21,8 @@ import (
 
 // World is simulated time and everything in it.
 type World struct {
-	// Rand decides how long everything takes. What clients do and which faults come is drawn elsewhere, so that leaving
-	// one out changes little else.
+	// Rand decides how long everything takes. What clients do and which faults come is drawn
+	// elsewhere, so that leaving one out changes little else.
 	Rand  *rand.Rand
 	now   clock.Ticks
 	queue events
@@ -136,7 +138,8 @@ func between(r *rand.Rand, a, b time.Duration) time.Duration {
 	return a + time.Duration(r.Int64N(int64(b-a)+1))
 }
 
-// Until runs events until cond holds. It reports false when nothing is left to happen, or when limit has passed.
+// Until runs events until cond holds. It reports false when nothing is left to happen, or when
+// limit has passed.
 func (w *World) Until(limit time.Duration, cond func() bool) bool {
 	end := w.now.Add(limit)
 	for !cond() {

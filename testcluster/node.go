@@ -17,8 +17,8 @@ const commandTimeout = 60 * time.Second
 // NodeName is the name of node k, counted from 1.
 func NodeName(k int) string { return "node-" + strconv.Itoa(k) }
 
-// KillNode loses node k as in a power failure: every process of its Pods gets SIGKILL, and its agent falls
-// silent. The API notices when the node's lease has expired.
+// KillNode loses node k as in a power failure: every process of its Pods gets SIGKILL, and its
+// agent falls silent. The API notices when the node's lease has expired.
 func (c *Cluster) KillNode(t testing.TB, k int) { t.Helper(); c.command(t, "node-kill", k) }
 
 // StopNode ends the Pods of node k with their grace and then the node; they stay in the API.

@@ -1,9 +1,10 @@
 // Package testcluster starts real standalone clusters for tests.
 //
-// A cluster is the program bin/ankole-standalone in a process of its own, on a loopback network and ports
-// that no other test uses, with all state in a temporary folder. Its API server, controllers and scheduler
-// are the real ones, its nodes run Pods as processes. Tests lose nodes (KillNode), lose everything
-// (Kill9, Restart) and stop in good order (Stop); whatever a test does, its end ends the cluster.
+// A cluster is the program bin/ankole-standalone in a process of its own, on a loopback network and
+// ports that no other test uses, with all state in a temporary folder. Its API server, controllers
+// and scheduler are the real ones, its nodes run Pods as processes. Tests lose nodes (KillNode),
+// lose everything (Kill9, Restart) and stop in good order (Stop); whatever a test does, its end
+// ends the cluster.
 //
 //	c := testcluster.Start(t, testcluster.Options{Nodes: 2})
 //	client, err := kubernetes.NewForConfig(c.RESTConfig(t))
@@ -113,7 +114,8 @@ func Program() (string, error) {
 	}
 	path := filepath.Join(dir, ProgramName)
 	if _, err := os.Stat(path); err != nil {
-		return "", fmt.Errorf("%s is not built (expected at %s; build it, or name its folder in %s)", ProgramName, path, BinVariable)
+		return "", fmt.Errorf("%s is not built (expected at %s; build it, or name its folder in %s)", ProgramName, path,
+			BinVariable)
 	}
 	return path, nil
 }
@@ -133,8 +135,8 @@ func moduleRoot() (string, error) {
 	return "", errors.New("not inside the ankole.storage module")
 }
 
-// Start starts a cluster and waits until it is ready. The test is skipped, saying so, if the program is not
-// built and nobody said that it must be (by setting ANKOLE_BIN).
+// Start starts a cluster and waits until it is ready. The test is skipped, saying so, if the
+// program is not built and nobody said that it must be (by setting ANKOLE_BIN).
 func Start(t testing.TB, o Options) *Cluster {
 	t.Helper()
 	program, err := Program()
@@ -312,8 +314,8 @@ func (c *Cluster) stop() error {
 // Kill9 ends the program, and so the whole cluster, with SIGKILL.
 func (c *Cluster) Kill9() { c.end() }
 
-// Freeze stops the program's clock without ending it: API server, scheduler, controllers of Kubernetes and the node agents answer
-// nothing until Thaw, while the processes of Pods run on.
+// Freeze stops the program's clock without ending it: API server, scheduler, controllers of
+// Kubernetes and the node agents answer nothing until Thaw, while the processes of Pods run on.
 func (c *Cluster) Freeze(t testing.TB) {
 	t.Helper()
 	if err := c.cmd.Process.Signal(syscall.SIGSTOP); err != nil {

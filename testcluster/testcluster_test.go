@@ -13,7 +13,8 @@ import (
 func TestProgram(t *testing.T) {
 	dir := t.TempDir()
 	t.Setenv(BinVariable, dir)
-	if _, err := Program(); err == nil || !strings.Contains(err.Error(), filepath.Join(dir, ProgramName)) || !strings.Contains(err.Error(), BinVariable) {
+	if _, err := Program(); err == nil || !strings.Contains(err.Error(), filepath.Join(dir, ProgramName)) ||
+		!strings.Contains(err.Error(), BinVariable) {
 		t.Errorf("error %v must name the file looked for and the variable", err)
 	}
 	if err := os.WriteFile(filepath.Join(dir, ProgramName), nil, 0o755); err != nil {

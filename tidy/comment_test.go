@@ -58,12 +58,14 @@ func TestExportedSymbolsAreDocumented(t *testing.T) {
 	}
 }
 
-// bareSymbols returns the exported names of a declaration that nothing explains. A comment on a group explains what is
-// in it, a type its constants; methods of unexported types are seen only through interfaces, which explain them.
+// bareSymbols returns the exported names of a declaration that nothing explains. A comment on a
+// group explains what is in it, a type its constants; methods of unexported types are seen only
+// through interfaces, which explain them.
 func bareSymbols(d ast.Decl) []*ast.Ident {
 	switch d := d.(type) {
 	case *ast.FuncDecl:
-		if d.Name.IsExported() && d.Doc == nil && !slices.Contains(selfEvident, d.Name.Name) && (d.Recv == nil || ast.IsExported(receiver(d.Recv.List[0].Type))) {
+		if d.Name.IsExported() && d.Doc == nil && !slices.Contains(selfEvident, d.Name.Name) &&
+			(d.Recv == nil || ast.IsExported(receiver(d.Recv.List[0].Type))) {
 			return []*ast.Ident{d.Name}
 		}
 	case *ast.GenDecl:

@@ -9,7 +9,8 @@ import (
 	"testing"
 )
 
-// cores are the packages of step cores. Whoever drives them decides what runs when; the simulator relies on it.
+// cores are the packages of step cores. Whoever drives them decides what runs when; the simulator
+// relies on it.
 var cores = []string{
 	"dataplane/engine", "dataplane/replica", "dataplane/wire", "dataplane/quorum", "dataplane/rebuild", "dataplane/chain",
 	"dataplane/frontend", "dataplane/frontend/nbd", "dataplane/frontend/fuseloop",
@@ -17,12 +18,14 @@ var cores = []string{
 
 // coreExceptions are keyed by file and what it does.
 var coreExceptions = exceptions{
-	"dataplane/chain/chain.go imports crypto/rand": "only the default source of stamps; Options.Rand injects another, and the simulator does",
+	"dataplane/chain/chain.go imports crypto/rand": "only the default source of stamps; Options.Rand injects another, " +
+		"and the simulator does",
 }
 
 func TestStepCores(t *testing.T) {
 	t.Parallel()
-	r := newRule(t, "a step core has no goroutine, channel, lock, clock or blocking call inside, so that the same code is fast under the production loop and deterministic in the simulator", coreExceptions)
+	r := newRule(t, "a step core has no goroutine, channel, lock, clock or blocking call inside, so that the same "+
+		"code is fast under the production loop and deterministic in the simulator", coreExceptions)
 	seen := map[string]bool{}
 	for _, s := range sources(t) {
 		if !slices.Contains(cores, s.dir()) || s.test {
@@ -42,7 +45,8 @@ func TestStepCores(t *testing.T) {
 func unsteppable(s *source, found func(n ast.Node, what string)) {
 	for _, imp := range s.ast.Imports {
 		name, _ := strconv.Unquote(imp.Path.Value)
-		if under(name, []string{"sync", "net", "context", "math/rand", "crypto/rand"}) && name != "net/netip" || name == "os" {
+		if under(name, []string{"sync", "net", "context", "math/rand", "crypto/rand"}) && name != "net/netip" ||
+			name == "os" {
 			found(imp, "imports "+name)
 		}
 	}
@@ -76,7 +80,8 @@ var sleeps = exceptions{
 // TestSleeps: tests wait for conditions.
 func TestSleeps(t *testing.T) {
 	t.Parallel()
-	r := newRule(t, "a sleep is too short on a slow machine and too long on a fast one; wait for a condition with a deadline", sleeps)
+	r := newRule(t,
+		"a sleep is too short on a slow machine and too long on a fast one; wait for a condition with a deadline", sleeps)
 	for _, s := range sources(t) {
 		if !s.test && !strings.HasPrefix(s.dir(), "test") && !strings.HasSuffix(s.dir(), "test") {
 			continue
@@ -90,17 +95,22 @@ func TestSleeps(t *testing.T) {
 	}
 }
 
-// standardOutputs may use the standard output or error of a process in the data plane or the instance manager.
+// standardOutputs may use the standard output or error of a process in the data plane or the
+// instance manager.
 var standardOutputs = exceptions{
-	"dataplane/command/command.go":                 "verbs that ask an engine end after one answer; whoever serves has a logwriter.Writer",
-	"instancemanager/daemon/config.go":             "instances' output, through a logwriter.Writer (instancemanager/process)",
+	"dataplane/command/command.go": "verbs that ask an engine end after one answer; whoever serves " +
+		"has a logwriter.Writer",
+	"instancemanager/daemon/config.go": "instances' output, through a logwriter.Writer " +
+		"(instancemanager/process)",
 	"instancemanager/instancetest/instancetest.go": "plays instances in tests",
 }
 
-// TestNobodyWaitsForALog: only package logwriter writes to the standard error of processes that serve.
+// TestNobodyWaitsForALog: only package logwriter writes to the standard error of processes that
+// serve.
 func TestNobodyWaitsForALog(t *testing.T) {
 	t.Parallel()
-	r := newRule(t, "a pipe that nobody reads holds up whoever writes to it, with the locks that are held and the volume that is served", standardOutputs)
+	r := newRule(t, "a pipe that nobody reads holds up whoever writes to it, with the locks that are held and the "+
+		"volume that is served", standardOutputs)
 	for _, s := range sources(t) {
 		if s.test || !strings.HasPrefix(s.name, "dataplane/") && !strings.HasPrefix(s.name, "instancemanager/") {
 			continue

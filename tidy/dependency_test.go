@@ -27,7 +27,8 @@ func text(patterns ...string) []*regexp.Regexp {
 	return all
 }
 
-// licences that a dependency may have. They go together with Apache-2.0 in a program that is passed on.
+// licences that a dependency may have. They go together with Apache-2.0 in a program that is passed
+// on.
 var licences = []licence{
 	{"Apache-2.0", text(`Apache License`, `Version 2\.0`)},
 	{"MPL-2.0", text(`Mozilla Public License,? version 2\.0`)},
@@ -102,7 +103,8 @@ func TestDirectDependencies(t *testing.T) {
 		}
 	}
 	if len(direct) >= maxDirect {
-		t.Errorf("%d modules are imported, %d or more: which of them does nothing a library does well?", len(direct), maxDirect)
+		t.Errorf("%d modules are imported, %d or more: which of them does nothing a library does well?", len(direct),
+			maxDirect)
 	}
 	row := regexp.MustCompile("^\\| `([^`]+)` \\| ([^ ]+) \\| (.+) \\|$")
 	listed := map[string]string{}
@@ -113,7 +115,8 @@ func TestDirectDependencies(t *testing.T) {
 	}
 	for _, name := range slices.Sorted(maps.Keys(direct)) {
 		if listed[name] != direct[name] {
-			t.Errorf("docs/dependencies.md: want a row | `%s` | %s | what for |, licence there is %q", name, direct[name], listed[name])
+			t.Errorf("docs/dependencies.md: want a row | `%s` | %s | what for |, licence there is %q", name,
+				direct[name], listed[name])
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(listed)) {

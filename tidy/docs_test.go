@@ -18,7 +18,8 @@ var (
 	testName = regexp.MustCompile(`\b(?:Test|Fuzz|Benchmark)[A-Z][A-Za-z0-9_]*`)
 	// testRef is how documents name tests: TestX, TestX/case, TestX… for all that begin so, Fuzz….
 	testRef = regexp.MustCompile(`\b(Test|Fuzz|Benchmark)([A-Z][A-Za-z0-9_]*)?(/[A-Za-z0-9_]+|…)?`)
-	// makeRef and phaseRef are how documents name entry points, in code: in a fence, indented, or between backticks.
+	// makeRef and phaseRef are how documents name entry points, in code: in a fence, indented, or
+	// between backticks.
 	makeRef    = regexp.MustCompile("(?m)(?:^    |`)make ([a-z0-9]+)")
 	makeLine   = regexp.MustCompile(`(?m)^[ \t]*make ([a-z0-9]+)`)
 	phaseRef   = regexp.MustCompile(`\btools/test\.sh((?: [a-z0-9]+)+)`)
@@ -101,8 +102,8 @@ func references(text string) []string {
 	})
 }
 
-// exists reports whether there is a test of that name; of TestX/case whether a case that begins so is written
-// beside TestX.
+// exists reports whether there is a test of that name; of TestX/case whether a case that begins so
+// is written beside TestX.
 func exists(t *testing.T, all map[string][]string, ref string) bool {
 	t.Helper()
 	if prefix, ok := strings.CutSuffix(ref, "…"); ok {
@@ -135,7 +136,8 @@ func TestTestsNamedInDocs(t *testing.T) {
 	}
 }
 
-// entryPoints returns the targets of make and the phases of tools/test.sh that a page tells its readers to run.
+// entryPoints returns the targets of make and the phases of tools/test.sh that a page tells its
+// readers to run.
 func entryPoints(text string) (targets, phases []string) {
 	found := makeRef.FindAllStringSubmatch(mdFence.ReplaceAllString(text, ""), -1)
 	for _, fence := range mdFence.FindAllString(text, -1) {
@@ -182,7 +184,8 @@ func TestEntryPointsNamedInDocs(t *testing.T) {
 
 func TestEntryPointsAreFound(t *testing.T) {
 	t.Parallel()
-	targets, phases := entryPoints("Text that would make sense.\nmake room\n\n    make run   # it\n\n```\nmake sim SEED=1\n  make bench\n```\nand `make test`, `tools/test.sh build slow`.")
+	targets, phases := entryPoints("Text that would make sense.\nmake room\n\n    make run   # it\n\n```\nmake sim " +
+		"SEED=1\n  make bench\n```\nand `make test`, `tools/test.sh build slow`.")
 	if want := []string{"run", "test", "sim", "bench"}; !slices.Equal(targets, want) {
 		t.Errorf("targets %v, want %v", targets, want)
 	}
@@ -236,8 +239,8 @@ func scenarios(t *testing.T) []scenario {
 	return rows
 }
 
-// TestAcceptance compares the page with the list of scenarios. That the tests it names exist is seen to by
-// TestTestsNamedInDocs.
+// TestAcceptance compares the page with the list of scenarios. That the tests it names exist is
+// seen to by TestTestsNamedInDocs.
 func TestAcceptance(t *testing.T) {
 	t.Parallel()
 	data, err := os.ReadFile("testdata/scenarios.txt")

@@ -24,8 +24,8 @@ const module = "ankole.storage"
 // root of the repository, seen from this package's folder.
 const root = ".."
 
-// tracked lists every file that is or could be committed, with slashes, relative to the root. What git ignores is not
-// part of the repository.
+// tracked lists every file that is or could be committed, with slashes, relative to the root. What
+// git ignores is not part of the repository.
 var tracked = sync.OnceValues(func() ([]string, error) {
 	out, err := command("git", "ls-files", "-z", "--cached", "--others", "--exclude-standard")
 	if err != nil {
@@ -57,7 +57,8 @@ func command(name string, args ...string) ([]byte, error) {
 	return out, nil
 }
 
-// files returns the tracked files whose names end in one of the suffixes, all of them without a suffix.
+// files returns the tracked files whose names end in one of the suffixes, all of them without a
+// suffix.
 func files(t *testing.T, suffixes ...string) []string {
 	t.Helper()
 	all, err := tracked()
@@ -177,7 +178,8 @@ func list(dir string, args ...string) (map[string]*pkg, error) {
 	}
 }
 
-// The import graphs: of the programs of the main module, of it with its tests, and of the standalone module.
+// The import graphs: of the programs of the main module, of it with its tests, and of the
+// standalone module.
 var (
 	mainGraph       = sync.OnceValues(func() (map[string]*pkg, error) { return list(".", "./...") })
 	mainTestGraph   = sync.OnceValues(func() (map[string]*pkg, error) { return list(".", "-test", "./...") })

@@ -10,7 +10,8 @@ const (
 	usualLines = 500
 	// maxLines no file may exceed.
 	maxLines = 800
-	// maxFunction is the length of a function that still fits a screen and a head. More needs a reason.
+	// maxFunction is the length of a function that still fits a screen and a head. More needs a
+	// reason.
 	maxFunction = 70
 )
 
@@ -28,13 +29,14 @@ func TestFileSize(t *testing.T) {
 		case s.lines > maxLines:
 			t.Errorf("%s has %d lines, more than %d: split it by concept", s.name, s.lines, maxLines)
 		case s.lines > usualLines:
-			r.broken(s.name, "%s has %d lines, more than %d: split it by concept, or say in longFiles why not", s.name, s.lines, usualLines)
+			r.broken(s.name, "%s has %d lines, more than %d: split it by concept, or say in longFiles why not", s.name,
+				s.lines, usualLines)
 		}
 	}
 }
 
-// tables returns how many lines of a test are tables of cases, which are read as data, and subtests, which are functions
-// of their own.
+// tables returns how many lines of a test are tables of cases, which are read as data, and
+// subtests, which are functions of their own.
 func tables(s *source, f ast.Node) int {
 	if !s.test {
 		return 0

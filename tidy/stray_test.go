@@ -15,7 +15,8 @@ import (
 const maxFile = 1 << 20
 
 // leftovers are names of files that tools leave behind.
-var leftovers = []string{".orig", ".rej", ".bak", ".swp", "~", ".tmp", ".prof", ".pprof", ".test", ".out", ".log", ".DS_Store", ".exe", ".so", ".a", ".o"}
+var leftovers = []string{".orig", ".rej", ".bak", ".swp", "~", ".tmp", ".prof", ".pprof", ".test", ".out", ".log",
+	".DS_Store", ".exe", ".so", ".a", ".o"}
 
 func TestStrayFiles(t *testing.T) {
 	t.Parallel()
@@ -52,9 +53,12 @@ var unwelcome = []struct {
 	pattern *regexp.Regexp
 	why     string
 }{
-	{regexp.MustCompile(`/(work|home|Users)/[a-z]+/|(?:^|[^\w./-])/root/[a-z.]|/tmp/bash`), "a path of one person's machine"},
-	{regexp.MustCompile(`\b(DESIGN|ACCEPTANCE|STYLE|READINGS|TESTBEDS)(\.md\b| §)`), "a document that is not in the repository; say what holds, or link to a page of docs/"},
-	{regexp.MustCompile(`(?i)\b(issue|ticket|task|phase) #?[0-9]+\b(?: of the plan)?`), "how the work was organised; say what is missing, and list it in docs/limitations.md"},
+	{regexp.MustCompile(`/(work|home|Users)/[a-z]+/|(?:^|[^\w./-])/root/[a-z.]|/tmp/bash`),
+		"a path of one person's machine"},
+	{regexp.MustCompile(`\b(DESIGN|ACCEPTANCE|STYLE|READINGS|TESTBEDS)(\.md\b| §)`),
+		"a document that is not in the repository; say what holds, or link to a page of docs/"},
+	{regexp.MustCompile(`(?i)\b(issue|ticket|task|phase) #?[0-9]+\b(?: of the plan)?`),
+		"how the work was organised; say what is missing, and list it in docs/limitations.md"},
 	{regexp.MustCompile(`(?i)\b(a|the|my) colleagues?\b|\bsub-?agents?\b|\bcoding assistant\b`), "who did the work"},
 	{regexp.MustCompile(`(?m)^(<{7}|>{7}) `), "an unresolved conflict"},
 }
@@ -93,7 +97,8 @@ func TestUnwelcomeWords(t *testing.T) {
 }
 
 // publicHosts may be named: everybody can reach them.
-var publicHosts = []string{"proxy.golang.org", "sum.golang.org", "registry.npmjs.org", "deb.debian.org", "security.debian.org"}
+var publicHosts = []string{"proxy.golang.org", "sum.golang.org", "registry.npmjs.org", "deb.debian.org",
+	"security.debian.org"}
 
 // packageHosts are the servers from which this machine takes packages.
 func packageHosts() []string {
@@ -108,7 +113,9 @@ func packageHosts() []string {
 		if err != nil {
 			continue
 		}
-		urls = append(urls, strings.FieldsFunc(string(data), func(r rune) bool { return r == ' ' || r == '\n' || r == '=' })...)
+		urls = append(urls, strings.FieldsFunc(string(data), func(r rune) bool {
+			return r == ' ' || r == '\n' || r == '='
+		})...)
 	}
 	var hosts []string
 	for _, s := range urls {
@@ -124,7 +131,8 @@ func packageHosts() []string {
 func TestGeneratedFilesAreFresh(t *testing.T) {
 	t.Parallel()
 	if _, err := command("sh", "-c", "command -v protoc"); err != nil {
-		t.Skip("protoc is not installed (Debian package protobuf-compiler), so generated files are not compared with their sources")
+		t.Skip("protoc is not installed (Debian package protobuf-compiler), so generated files are not compared with " +
+			"their sources")
 	}
 	if out, err := command("sh", "tools/generate.sh", "check"); err != nil {
 		t.Errorf("%v\n%.4000s", err, out)

@@ -16,8 +16,8 @@ type wall struct {
 	from []string
 	// far follows imports to the end; otherwise only what the packages themselves import counts.
 	far bool
-	// forbid are import paths; each stands for everything below it too. "std" is the standard library, "ours" this
-	// module.
+	// forbid are import paths; each stands for everything below it too. "std" is the standard
+	// library, "ours" this module.
 	forbid []string
 	// but are exceptions to forbid.
 	but []string
@@ -29,29 +29,40 @@ var kubernetes = []string{"k8s.io", "sigs.k8s.io", "ours/api/longhorn", "ours/co
 
 var walls = []wall{
 	{from: []string{"cmd/engine", "cmd/instance-manager"}, far: true, forbid: kubernetes,
-		why: "the data plane outlives the control plane: I/O goes on while Kubernetes is down or being upgraded, and an engine stays small"},
+		why: "the data plane outlives the control plane: I/O goes on while Kubernetes is down or being upgraded, and " +
+			"an engine stays small"},
 	{from: []string{"cmd/ankole", "cli/...", "rest/client"}, far: true, forbid: kubernetes,
-		why: "the command line talks to the /v1 API, and reads replica directories, and nothing else; a cluster in one process is a program of its own"},
-	{from: []string{"rest/resource"}, forbid: []string{"k8s.io", "sigs.k8s.io", "ours"}, but: []string{"ours/rest/resource"},
+		why: "the command line talks to the /v1 API, and reads replica directories, and nothing else; a cluster in " +
+			"one process is a program of its own"},
+	{from: []string{"rest/resource"}, forbid: []string{"k8s.io", "sigs.k8s.io", "ours"},
+		but: []string{"ours/rest/resource"},
 		why: "the shapes of the API are shared by server and clients, and clients stay small"},
 	{from: []string{"controlplane/..."}, far: true, forbid: []string{"ours/dataplane"},
-		why: "the control plane reaches a volume through the interface of its engine, so that both can be of different versions"},
+		why: "the control plane reaches a volume through the interface of its engine, so that both can be of " +
+			"different versions"},
 	{from: []string{"rest"}, forbid: []string{"ours/controlplane"},
 		but: []string{"ours/controlplane/setting", "ours/controlplane/naming", "ours/controlplane/admission"},
 		why: "REST is a view of objects; what it shares with controllers are tables and rules, not behaviour"},
-	{from: []string{"dataplane/quorum", "controlplane/schedule"}, forbid: []string{"net", "os", "io/fs", "syscall", "golang.org/x/sys"},
-		why: "pure: what decides about data must be testable by tables and simulation"},
+	{from: []string{"dataplane/quorum", "controlplane/schedule"},
+		forbid: []string{"net", "os", "io/fs", "syscall", "golang.org/x/sys"},
+		why:    "pure: what decides about data must be testable by tables and simulation"},
 	{from: []string{"dataplane/quorum"}, forbid: []string{"ours"},
 		why: "the membership protocol knows of nothing but itself"},
-	{from: []string{"block", "clock"}, forbid: []string{"ours"}, why: "vocabulary: everything may import it, so it imports nothing"},
-	{from: []string{"disk"}, forbid: []string{"ours"}, but: []string{"ours/block"}, why: "vocabulary, with the words of package block"},
-	{from: []string{"dataplane/wire"}, forbid: []string{"ours"}, but: []string{"ours/block", "ours/dataplane/loop"}, why: "frames are bytes that a loop carries; what they ask for is another matter"},
-	{from: []string{"dataplane/chain"}, forbid: []string{"ours"}, but: []string{"ours/block", "ours/disk", "ours/dataplane/chain"},
+	{from: []string{"block", "clock"}, forbid: []string{"ours"},
+		why: "vocabulary: everything may import it, so it imports nothing"},
+	{from: []string{"disk"}, forbid: []string{"ours"}, but: []string{"ours/block"},
+		why: "vocabulary, with the words of package block"},
+	{from: []string{"dataplane/wire"}, forbid: []string{"ours"}, but: []string{"ours/block", "ours/dataplane/loop"},
+		why: "frames are bytes that a loop carries; what they ask for is another matter"},
+	{from: []string{"dataplane/chain"}, forbid: []string{"ours"},
+		but: []string{"ours/block", "ours/disk", "ours/dataplane/chain"},
 		why: "a replica directory is a format; it can be read without replica, engine or loop"},
-	{from: []string{"dataplane/replica"}, far: true, forbid: []string{"github.com/aws", "github.com/Azure", "cloud.google.com"},
-		why: "replicas run by the hundred and touch no backup target"},
-	{from: []string{"cmd/engine", "cmd/instance-manager", "cmd/manager", "cmd/ankole"}, far: true, forbid: []string{"testing"},
-		why: "test support does not belong into programs"},
+	{from: []string{"dataplane/replica"}, far: true,
+		forbid: []string{"github.com/aws", "github.com/Azure", "cloud.google.com"},
+		why:    "replicas run by the hundred and touch no backup target"},
+	{from: []string{"cmd/engine", "cmd/instance-manager", "cmd/manager", "cmd/ankole"}, far: true,
+		forbid: []string{"testing"},
+		why:    "test support does not belong into programs"},
 }
 
 // expand turns the short names of a wall into import paths.
@@ -108,7 +119,8 @@ func TestWalls(t *testing.T) {
 	}
 }
 
-// forbiddenImport returns the shortest way from a package to what it must not import, nil if there is none.
+// forbiddenImport returns the shortest way from a package to what it must not import, nil if there
+// is none.
 func forbiddenImport(packages map[string]*pkg, from string, far bool, forbid, but []string) []string {
 	came := map[string]string{from: ""}
 	for queue := []string{from}; len(queue) > 0; queue = queue[1:] {
@@ -137,7 +149,8 @@ func forbiddenImport(packages map[string]*pkg, from string, far bool, forbid, bu
 func TestStandaloneStaysApart(t *testing.T) {
 	t.Parallel()
 	for name, p := range graph(t, mainTestGraph) {
-		if p.Module != nil && p.Module.Main && forbiddenImport(map[string]*pkg{name: p, "k8s.io/kubernetes": {}}, name, false, []string{"k8s.io/kubernetes", module + "/standalone"}, nil) != nil {
+		if p.Module != nil && p.Module.Main && forbiddenImport(map[string]*pkg{name: p, "k8s.io/kubernetes": {}}, name,
+			false, []string{"k8s.io/kubernetes", module + "/standalone"}, nil) != nil {
 			t.Errorf("%s imports the embedded Kubernetes or the module standalone; only standalone/ may", name)
 		}
 	}
@@ -149,7 +162,8 @@ var wallClock = []string{"Now", "Since", "Until", "Sleep", "After", "AfterFunc",
 // TestDecisionsArePure looks at the files in which controllers decide.
 func TestDecisionsArePure(t *testing.T) {
 	t.Parallel()
-	r := newRule(t, "a decision is a function of what was gathered and of the time it is told, so that tables can test it", exceptions{})
+	r := newRule(t,
+		"a decision is a function of what was gathered and of the time it is told, so that tables can test it", exceptions{})
 	found := 0
 	for _, s := range sources(t) {
 		pure := strings.HasPrefix(s.name, "controlplane/schedule/") || strings.HasPrefix(s.name, "dataplane/quorum/") ||

@@ -17,11 +17,14 @@ import (
 
 // loopOwned are the types of dataplane/replica, and of the chain, that belong to the loop's thread.
 var loopOwned = []string{
-	"ankole.storage/dataplane/replica.Replica", "ankole.storage/dataplane/replica.session", "ankole.storage/dataplane/replica.job",
-	"ankole.storage/dataplane/replica.metaOp", "ankole.storage/dataplane/chain.Blocks", "ankole.storage/dataplane/chain.Chain",
+	"ankole.storage/dataplane/replica.Replica", "ankole.storage/dataplane/replica.session",
+	"ankole.storage/dataplane/replica.job",
+	"ankole.storage/dataplane/replica.metaOp", "ankole.storage/dataplane/chain.Blocks",
+	"ankole.storage/dataplane/chain.Chain",
 }
 
-// workerOwned belongs to the metadata operations, of which one runs at a time away from that thread.
+// workerOwned belongs to the metadata operations, of which one runs at a time away from that
+// thread.
 var workerOwned = []string{"ankole.storage/dataplane/replica.worker", "ankole.storage/dataplane/replica.ledger",
 	"ankole.storage/dataplane/chain.Files", "ankole.storage/dataplane/chain.Sidecars"}
 
@@ -33,7 +36,8 @@ func isOperation(field string) bool {
 // TestWorkers: what a worker thread touches and what the loop owns are different types.
 func TestWorkers(t *testing.T) {
 	t.Parallel()
-	r := newRule(t, "two threads that change the block map lose bits of it, and with them acknowledged data: a function that runs on a worker "+
+	r := newRule(t, "two threads that change the block map lose bits of it, and with them acknowledged data: a "+
+		"function that runs on a worker "+
 		"gets values from the loop and returns values, and the loop leaves the worker's files alone", exceptions{})
 	found := workersAndLoop(t, packageReplica(t), func(where *source, n ast.Node, what string) {
 		r.broken(where.name+" "+what, "%s: %s", where.at(n), what)
@@ -47,9 +51,10 @@ func TestWorkers(t *testing.T) {
 func TestWorkersAreSeen(t *testing.T) {
 	t.Parallel()
 	for change, want := range map[[2]string]string{
-		{"\t\tfound, err := look()\n", "\t\tfound, err := look()\n\t\tr.blocks.Found(found)\n"}:              "reaches for r",
-		{"look := r.blocks.Look(off, n)", "look := r.blocks.Look(off, n)\n\t_ = r.worker.files.SizeBytes()"}: "the loop uses files",
-		{"\t\tfound, err := look()\n", "\t\tfound, err := look()\n\t\tj.code = 0\n"}:                         "reaches for j",
+		{"\t\tfound, err := look()\n", "\t\tfound, err := look()\n\t\tr.blocks.Found(found)\n"}: "reaches for r",
+		{"look := r.blocks.Look(off, n)",
+			"look := r.blocks.Look(off, n)\n\t_ = r.worker.files.SizeBytes()"}: "the loop uses files",
+		{"\t\tfound, err := look()\n", "\t\tfound, err := look()\n\t\tj.code = 0\n"}: "reaches for j",
 	} {
 		list := packageReplica(t)
 		at := slices.IndexFunc(list, func(s *source) bool { return s.name == "dataplane/replica/job.go" })
@@ -91,7 +96,8 @@ func workersAndLoop(t *testing.T, list []*source, broken func(where *source, n a
 				}
 			case *ast.AssignStmt:
 				for i, left := range n.Lhs {
-					if sel, ok := left.(*ast.SelectorExpr); ok && isOperation(sel.Sel.Name) && i < len(n.Rhs) && c.isFunction(n.Rhs[i]) {
+					if sel, ok := left.(*ast.SelectorExpr); ok && isOperation(sel.Sel.Name) && i < len(n.Rhs) &&
+						c.isFunction(n.Rhs[i]) {
 						found += c.worker(n.Rhs[i])
 					}
 				}
@@ -139,7 +145,8 @@ func (c *workerCheck) takesWorker(f *ast.FuncLit) bool {
 	return params.Len() > 0 && slices.Contains(workerOwned, named(params.At(0).Type()))
 }
 
-// ofWorker tells whether a function is the worker's: a method of it or of what it has, or one that is given or makes it.
+// ofWorker tells whether a function is the worker's: a method of it or of what it has, or one that
+// is given or makes it.
 func (c *workerCheck) ofWorker(f *ast.FuncDecl) bool {
 	sig := c.info.Defs[f.Name].Type().(*types.Signature)
 	if recv := sig.Recv(); recv != nil {
@@ -155,12 +162,14 @@ func (c *workerCheck) ofWorker(f *ast.FuncDecl) bool {
 	return false
 }
 
-// worker checks a function that runs on a worker: it must not get at anything of the loop's. It returns 1.
+// worker checks a function that runs on a worker: it must not get at anything of the loop's. It
+// returns 1.
 func (c *workerCheck) worker(x ast.Expr) int {
 	f, literal := x.(*ast.FuncLit)
 	if !literal {
 		if sel, ok := x.(*ast.SelectorExpr); ok {
-			if s := c.info.Selections[sel]; s != nil && s.Kind() == types.MethodVal && slices.Contains(loopOwned, named(s.Recv())) {
+			if s := c.info.Selections[sel]; s != nil && s.Kind() == types.MethodVal &&
+				slices.Contains(loopOwned, named(s.Recv())) {
 				c.found(x, "runs a method of "+named(s.Recv())+" on a worker")
 			}
 		}
@@ -183,7 +192,8 @@ func (c *workerCheck) worker(x ast.Expr) int {
 	return 1
 }
 
-// loop checks what runs on the loop's thread, which is all but functions for workers: it must not use what workers have.
+// loop checks what runs on the loop's thread, which is all but functions for workers: it must not
+// use what workers have.
 func (c *workerCheck) loop(body *ast.BlockStmt) {
 	ast.Inspect(body, func(n ast.Node) bool {
 		if f, ok := n.(*ast.FuncLit); ok {
@@ -202,7 +212,8 @@ func (c *workerCheck) loop(body *ast.BlockStmt) {
 	})
 }
 
-// exportsOfReplica is where the compiler has put what the packages declare that dataplane/replica imports.
+// exportsOfReplica is where the compiler has put what the packages declare that dataplane/replica
+// imports.
 var exportsOfReplica = sync.OnceValues(func() (map[string]string, error) {
 	out, err := command("go", "list", "-export", "-deps", "-f", "{{.ImportPath}}={{.Export}}", "./dataplane/replica")
 	exports := map[string]string{}
@@ -225,9 +236,13 @@ func typesOf(t *testing.T, list []*source) *types.Info {
 	for i, s := range list {
 		files[i] = s.ast
 	}
-	info := &types.Info{Types: map[ast.Expr]types.TypeAndValue{}, Uses: map[*ast.Ident]types.Object{}, Defs: map[*ast.Ident]types.Object{},
+	info := &types.Info{Types: map[ast.Expr]types.TypeAndValue{}, Uses: map[*ast.Ident]types.Object{},
+		Defs:       map[*ast.Ident]types.Object{},
 		Selections: map[*ast.SelectorExpr]*types.Selection{}}
-	conf := types.Config{Importer: importer.ForCompiler(token.NewFileSet(), "gc", func(name string) (io.ReadCloser, error) { return os.Open(exports[name]) })}
+	conf := types.Config{Importer: importer.ForCompiler(token.NewFileSet(), "gc",
+		func(name string) (io.ReadCloser, error) {
+			return os.Open(exports[name])
+		})}
 	if _, err := conf.Check(module+"/dataplane/replica", fset, files, info); err != nil {
 		t.Fatal(err)
 	}

@@ -1,5 +1,5 @@
-// Package version says what a binary was built from, and which interface versions it speaks. The variables are set by
-// the linker (see the Makefile); a plain `go build` leaves the defaults.
+// Package version says what a binary was built from, and which interface versions it speaks. The
+// variables are set by the linker (see the Makefile); a plain `go build` leaves the defaults.
 package version
 
 // Set by the linker.
@@ -12,8 +12,8 @@ var (
 	BuildDate = "1970-01-01T00:00:00Z"
 )
 
-// Interface versions of the engine binary, numbered as clients of the reference know them: the command line, the engine's
-// control interface, and the replica directory.
+// Interface versions of the engine binary, numbered as clients of the reference know them: the
+// command line, the engine's control interface, and the replica directory.
 const (
 	CLIAPI           = 12
 	CLIAPIMin        = 8

@@ -16,8 +16,8 @@ import (
 type Options struct {
 	// Export is the volume's name; "" is the server's default.
 	Export string
-	// Reconnect is how long a request goes on trying when the connection is lost: it dials again and repeats, which is
-	// safe since every request may be repeated. 0 fails at once.
+	// Reconnect is how long a request goes on trying when the connection is lost: it dials again
+	// and repeats, which is safe since every request may be repeated. 0 fails at once.
 	Reconnect time.Duration
 }
 
@@ -27,7 +27,8 @@ const maxInFlight = 128
 // redialEvery is the pause between attempts to reach a server that does not answer.
 const redialEvery = 20 * time.Millisecond
 
-// Client is a connection to an export for concurrent use. It implements io.ReaderAt and io.WriterAt.
+// Client is a connection to an export for concurrent use. It implements io.ReaderAt and
+// io.WriterAt.
 type Client struct {
 	ctx    context.Context
 	cancel context.CancelFunc
@@ -92,8 +93,9 @@ func (c *Client) transfer(cmd Command, flags uint16, p []byte, off int64) (int, 
 	}
 }
 
-// Do sends one request as it is, sensible or not, and waits for its answer. The server's error is a syscall.Errno;
-// anything else means that the connection is lost. p is the payload of a Write, or filled by a Read.
+// Do sends one request as it is, sensible or not, and waits for its answer. The server's error is a
+// syscall.Errno; anything else means that the connection is lost. p is the payload of a Write, or
+// filled by a Read.
 func (c *Client) Do(cmd Command, flags uint16, p []byte, off int64, size uint32) error {
 	start := time.Now()
 	for {
@@ -206,7 +208,8 @@ func (s *session) fail(err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.err == nil {
-		// Only the text of the cause: a reset connection is an errno too, but not one the server answered with.
+		// Only the text of the cause: a reset connection is an errno too, but not one the server
+		// answered with.
 		s.err = fmt.Errorf("nbd connection lost: %v", err)
 	}
 	for i := range s.calls {

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// Histogram counts durations in buckets an eighth of a power of two wide: within 12 % of the truth, without allocating.
-// The zero value is empty.
+// Histogram counts durations in buckets an eighth of a power of two wide: within 12 % of the truth,
+// without allocating. The zero value is empty.
 type Histogram struct {
 	buckets [buckets]int64
 	count   int64
@@ -59,7 +59,8 @@ func (h *Histogram) Mean() time.Duration {
 	return h.sum / time.Duration(h.count)
 }
 
-// Quantile returns the duration that a share q (0 to 1) does not exceed, rounded down to its bucket; 0 when empty.
+// Quantile returns the duration that a share q (0 to 1) does not exceed, rounded down to its
+// bucket; 0 when empty.
 func (h *Histogram) Quantile(q float64) time.Duration {
 	rank := int64(q * float64(h.count))
 	for b, n := range h.buckets {

@@ -30,7 +30,8 @@ type Load struct {
 	Sequential bool
 	// Start and Span limit the offsets; a Span of 0 reaches to the end of the export.
 	Start, Span int64
-	// FlushEvery sends a flush after so many writes and waits for it before going on; 0 never does. It needs Depth 1.
+	// FlushEvery sends a flush after so many writes and waits for it before going on; 0 never does.
+	// It needs Depth 1.
 	FlushEvery int
 	// FUA makes every write a FUA write.
 	FUA bool
@@ -67,7 +68,8 @@ func (l *Load) defaults() error {
 	}
 	switch {
 	case l.Depth < 1 || l.Depth > maxDepth || l.BlockSize < 512 || l.BlockSize%512 != 0 || l.BlockSize > maxTransfer:
-		return fmt.Errorf("load: depth %d (1 to %d) or block size %d (multiple of 512 up to %d) is out of range", l.Depth, maxDepth, l.BlockSize, maxTransfer)
+		return fmt.Errorf("load: depth %d (1 to %d) or block size %d (multiple of 512 up to %d) is out of range",
+			l.Depth, maxDepth, l.BlockSize, maxTransfer)
 	case l.Depth*l.BlockSize > maxOutstanding:
 		return fmt.Errorf("load: %d requests of %d bytes are more than %d bytes", l.Depth, l.BlockSize, maxOutstanding)
 	case l.FlushEvery > 0 && l.Depth != 1:
@@ -80,8 +82,9 @@ func (l *Load) defaults() error {
 	return nil
 }
 
-// Run drives the load on a connection of its own until it has ended, ctx is cancelled or the connection breaks. It uses
-// one thread: one write for all requests that can be sent, one read for all answers there are.
+// Run drives the load on a connection of its own until it has ended, ctx is cancelled or the
+// connection breaks. It uses one thread: one write for all requests that can be sent, one read for
+// all answers there are.
 func (l Load) Run(ctx context.Context) (*Result, error) {
 	if err := l.defaults(); err != nil {
 		return nil, err
@@ -116,7 +119,8 @@ func (l Load) Run(ctx context.Context) (*Result, error) {
 	return &d.result, nil
 }
 
-// raw is a connection's descriptor apart from the runtime's poller: waiting in poll costs less than parking.
+// raw is a connection's descriptor apart from the runtime's poller: waiting in poll costs less than
+// parking.
 type raw struct {
 	fd     int
 	mu     sync.Mutex
@@ -136,7 +140,8 @@ func rawConn(c net.Conn) (*raw, error) {
 		r.fd, dup = syscall.Dup(int(fd))
 		if dup == nil {
 			syscall.CloseOnExec(r.fd)
-			// Blocking or not is a property of what the descriptors share; the original is not used any more.
+			// Blocking or not is a property of what the descriptors share; the original is not used
+			// any more.
 			dup = syscall.SetNonblock(r.fd, true)
 		}
 	}); err != nil {
@@ -238,8 +243,8 @@ func (d *driver) run() error {
 	}
 }
 
-// write sends as much of out as the socket takes. It never waits: a server that wants to be read from first must not
-// find us waiting for it.
+// write sends as much of out as the socket takes. It never waits: a server that wants to be read
+// from first must not find us waiting for it.
 func (d *driver) write() error {
 	for d.outAt < len(d.out) {
 		n, err := syscall.Write(d.fd, d.out[d.outAt:])
@@ -317,7 +322,8 @@ func (d *driver) request(cmd Command, flags uint16, slot int, off int64, size ui
 	}
 }
 
-// answers consumes the answers in in[:have] and returns how many bytes of an incomplete one it has moved to the front.
+// answers consumes the answers in in[:have] and returns how many bytes of an incomplete one it has
+// moved to the front.
 func (d *driver) answers(have int) (int, error) {
 	now := time.Now()
 	at := 0

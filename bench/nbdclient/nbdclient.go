@@ -1,8 +1,10 @@
-// Package nbdclient is a lean client of the Network Block Device protocol, for tests and benchmarks.
+// Package nbdclient is a lean client of the Network Block Device protocol, for tests and
+// benchmarks.
 //
-// Client is for tests: any number of goroutines call ReadAt, WriteAt and the rest, their requests are pipelined on one
-// connection. Conn is for benchmarks: one thread keeps a queue of a given depth full, with two system calls per batch
-// and no allocation per request, so that what is measured is the server.
+// Client is for tests: any number of goroutines call ReadAt, WriteAt and the rest, their requests
+// are pipelined on one connection. Conn is for benchmarks: one thread keeps a queue of a given
+// depth full, with two system calls per batch and no allocation per request, so that what is
+// measured is the server.
 package nbdclient
 
 import (

@@ -49,7 +49,8 @@ func up(t *testing.T, size int64, tell func(v *frontendtest.Device)) (*frontendt
 
 func TestDialSaysWhatIsWrong(t *testing.T) {
 	_, addr := up(t, 1<<20, nil)
-	if _, err := nbdclient.Dial(t.Context(), addr, nbdclient.Options{Export: "other"}); !errors.Is(err, nbdclient.ErrRefused) {
+	if _, err := nbdclient.Dial(t.Context(), addr, nbdclient.Options{Export: "other"}); !errors.Is(err,
+		nbdclient.ErrRefused) {
 		t.Errorf("an unknown export gave %v", err)
 	}
 	for _, a := range []string{"", "vol", "http://x", "unix:/nowhere/at/all"} {
@@ -72,11 +73,22 @@ func TestALoadDoesWhatItSays(t *testing.T) {
 		load  nbdclient.Load
 		check func(seen map[block.Kind]int) bool
 	}{
-		"reads":         {nbdclient.Load{Depth: 16, ReadPercent: 100, Requests: 500}, func(s map[block.Kind]int) bool { return s[block.Read] == 500 && s[block.Write] == 0 }},
-		"writes":        {nbdclient.Load{Depth: 64, Requests: 500}, func(s map[block.Kind]int) bool { return s[block.Write] == 500 && s[block.Read] == 0 }},
-		"a mixture":     {nbdclient.Load{Depth: 8, ReadPercent: 50, Requests: 500}, func(s map[block.Kind]int) bool { return s[block.Write] > 100 && s[block.Read] > 100 }},
-		"flushes":       {nbdclient.Load{FlushEvery: 1, Requests: 50}, func(s map[block.Kind]int) bool { return s[block.Write] == 50 && s[block.Flush] == 50 }},
-		"large mixture": {nbdclient.Load{Depth: 32, ReadPercent: 50, BlockSize: 4 << 20, Requests: 100}, func(s map[block.Kind]int) bool { return s[block.Write]+s[block.Read] == 400 }},
+		"reads": {nbdclient.Load{Depth: 16, ReadPercent: 100, Requests: 500}, func(s map[block.Kind]int) bool {
+			return s[block.Read] == 500 && s[block.Write] == 0
+		}},
+		"writes": {nbdclient.Load{Depth: 64, Requests: 500}, func(s map[block.Kind]int) bool {
+			return s[block.Write] == 500 && s[block.Read] == 0
+		}},
+		"a mixture": {nbdclient.Load{Depth: 8, ReadPercent: 50, Requests: 500}, func(s map[block.Kind]int) bool {
+			return s[block.Write] > 100 && s[block.Read] > 100
+		}},
+		"flushes": {nbdclient.Load{FlushEvery: 1, Requests: 50}, func(s map[block.Kind]int) bool {
+			return s[block.Write] == 50 && s[block.Flush] == 50
+		}},
+		"large mixture": {nbdclient.Load{Depth: 32, ReadPercent: 50, BlockSize: 4 << 20, Requests: 100},
+			func(s map[block.Kind]int) bool {
+				return s[block.Write]+s[block.Read] == 400
+			}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r, addr := up(t, 16<<20, nil)
@@ -99,7 +111,8 @@ func TestALoadDoesWhatItSays(t *testing.T) {
 
 func TestASequentialLoadCoversItsSpanOnce(t *testing.T) {
 	r, addr := up(t, 1<<20, nil)
-	res, err := nbdclient.Load{Addr: addr, Sequential: true, Start: 4096, Span: 64 << 10, Requests: 16, Depth: 4}.Run(t.Context())
+	res, err := nbdclient.Load{Addr: addr, Sequential: true, Start: 4096, Span: 64 << 10, Requests: 16,
+		Depth: 4}.Run(t.Context())
 	if err != nil || res.Requests != 16 {
 		t.Fatal(res, err)
 	}
@@ -278,7 +291,8 @@ func TestHistogram(t *testing.T) {
 	for i := 1; i <= 10000; i++ {
 		h.Add(time.Duration(i) * time.Microsecond)
 	}
-	for q, want := range map[float64]time.Duration{0.5: 5000 * time.Microsecond, 0.99: 9900 * time.Microsecond, 0.01: 100 * time.Microsecond} {
+	for q, want := range map[float64]time.Duration{0.5: 5000 * time.Microsecond, 0.99: 9900 * time.Microsecond,
+		0.01: 100 * time.Microsecond} {
 		if got := h.Quantile(q); got > want || got < want*7/8 {
 			t.Errorf("quantile %v is %v, want about %v", q, got, want)
 		}

@@ -21,7 +21,8 @@ const (
 	fullTimeout = 15 * time.Second
 	// rebuildTimeout bounds the wait for the rebuild of a volume of 1 GiB.
 	rebuildTimeout = 5 * time.Minute
-	// warmUp is how long the writer runs before the replica is killed, coolDown how long it goes on afterwards.
+	// warmUp is how long the writer runs before the replica is killed, coolDown how long it goes on
+	// afterwards.
 	warmUp   = 2 * time.Second
 	coolDown = time.Second
 	// lookEvery is how often the volume is looked at while it is rebuilt.
@@ -135,7 +136,8 @@ func (r *run) waitForNodes(ctx context.Context) error {
 		} else if fullSince.IsZero() {
 			fullSince = time.Now()
 		} else if time.Since(fullSince) > fullTimeout {
-			return fmt.Errorf("no disk takes replicas: %s\nmake room, or accept fuller disks with: ankole setting set storage-minimal-available-percentage 5", full)
+			return fmt.Errorf("no disk takes replicas: %s\nmake room, or accept fuller disks with: ankole setting set "+
+				"storage-minimal-available-percentage 5", full)
 		}
 		line.Set(-1, fmt.Sprintf("%d nodes ready, %d not yet", len(ready), waiting))
 		if err := pause(ctx, lookEvery); err != nil {
@@ -144,8 +146,8 @@ func (r *run) waitForNodes(ctx context.Context) error {
 	}
 }
 
-// judgeNodes tells nodes that can hold replicas from those that cannot yet; full says why the disk of a ready node takes
-// none.
+// judgeNodes tells nodes that can hold replicas from those that cannot yet; full says why the disk
+// of a ready node takes none.
 func judgeNodes(nodes []resource.Node) (ready []string, waiting int, full string) {
 	for _, n := range nodes {
 		takes := false
@@ -203,7 +205,8 @@ func (r *run) create(ctx context.Context) error {
 }
 
 // until follows the volume until something holds.
-func (r *run) until(ctx context.Context, goal string, timeout time.Duration, holds func(*resource.Volume) bool) (*resource.Volume, error) {
+func (r *run) until(ctx context.Context, goal string, timeout time.Duration,
+	holds func(*resource.Volume) bool) (*resource.Volume, error) {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	line := r.NewProgress()
@@ -246,10 +249,12 @@ func (r *run) attach(ctx context.Context) error {
 	}
 	r.say("Attaching it to %s", node)
 	began := time.Now()
-	if _, err := r.Client.AttachVolume(ctx, r.Volume, resource.AttachInput{HostID: node, AttachedBy: "ankole demo"}); err != nil {
+	if _, err := r.Client.AttachVolume(ctx, r.Volume,
+		resource.AttachInput{HostID: node, AttachedBy: "ankole demo"}); err != nil {
 		return err
 	}
-	// An endpoint alone can be that of an engine that is gone; robustness is known only of one that answers.
+	// An endpoint alone can be that of an engine that is gone; robustness is known only of one that
+	// answers.
 	v, err = r.until(ctx, "attached", readyTimeout, func(v *resource.Volume) bool {
 		return v.State == "attached" && endpointOf(v) != "" && (v.Robustness == "healthy" || v.Robustness == "degraded")
 	})
@@ -259,7 +264,9 @@ func (r *run) attach(ctx context.Context) error {
 	r.tell("endpoint %s after %.1f s", endpointOf(v), time.Since(began).Seconds())
 	if v.Robustness != "healthy" {
 		r.tell("waiting until all replicas are in sync")
-		if _, err := r.until(ctx, "healthy", rebuildTimeout, func(v *resource.Volume) bool { return v.Robustness == "healthy" }); err != nil {
+		if _, err := r.until(ctx, "healthy", rebuildTimeout, func(v *resource.Volume) bool {
+			return v.Robustness == "healthy"
+		}); err != nil {
 			return err
 		}
 	}
@@ -283,7 +290,8 @@ func (r *run) files(ctx context.Context) error {
 	}
 	switch found {
 	case contentForeign:
-		return fmt.Errorf("volume %s holds something that this demonstration did not write, so it is left alone; use another one with --volume NAME", r.Volume)
+		return fmt.Errorf("volume %s holds something that this demonstration did not write, so it is left alone; use "+
+			"another one with --volume NAME", r.Volume)
 	case contentTree:
 		r.say("Files of an earlier time are on it; reading them back")
 		t, err := r.store.Verify(ctx)
@@ -320,7 +328,8 @@ func (r *run) startWriting(ctx context.Context) error {
 
 // String says how far a writer is.
 func (s writerState) String() string {
-	return fmt.Sprintf("%d records written, %d flushed, %d read back, longest wait %d ms", s.written, s.flushed, s.read, s.pause.Milliseconds())
+	return fmt.Sprintf("%d records written, %d flushed, %d read back, longest wait %d ms", s.written, s.flushed, s.read,
+		s.pause.Milliseconds())
 }
 
 // victim is the replica process that was killed.
@@ -391,7 +400,8 @@ func (r *run) watchRebuild(ctx context.Context, killed victim) error {
 			}
 		}
 		if pause(ctx, lookEvery) != nil {
-			return fmt.Errorf("volume %s was not healthy again within %s; look at it with: ankole replica list %s", r.Volume, rebuildTimeout, r.Volume)
+			return fmt.Errorf("volume %s was not healthy again within %s; look at it with: ankole replica list %s",
+				r.Volume, rebuildTimeout, r.Volume)
 		}
 	}
 	took := time.Since(killed.at)
@@ -405,9 +415,9 @@ func (r *run) watchRebuild(ctx context.Context, killed victim) error {
 	return err
 }
 
-// rebuilt reports whether all replicas are in sync again, each with a process, none of them the killed one. A rebuild can
-// be over before anybody has seen it, so what counts is that the loss was noticed: the volume was seen degraded, or the
-// replica has another process.
+// rebuilt reports whether all replicas are in sync again, each with a process, none of them the
+// killed one. A rebuild can be over before anybody has seen it, so what counts is that the loss was
+// noticed: the volume was seen degraded, or the replica has another process.
 func (r *run) rebuilt(v *resource.Volume, killed victim, degraded bool) bool {
 	if v.Robustness != "healthy" {
 		return false
@@ -453,7 +463,8 @@ func (r *run) verify(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("after %d good records: %w", records, err)
 	}
-	r.tell("%d records of the writer: every byte is right (of %d written, the rest was overwritten by newer ones)", records, s.written)
+	r.tell("%d records of the writer: every byte is right (of %d written, the rest was overwritten by newer ones)",
+		records, s.written)
 	r.writer = nil
 	t, err := r.store.Verify(ctx)
 	if err != nil {

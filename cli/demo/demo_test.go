@@ -270,10 +270,14 @@ func TestParseNBD(t *testing.T) {
 
 func TestJudgeNodes(t *testing.T) {
 	node := func(name, ready, schedulable, reason string) resource.Node {
-		return resource.Node{Name: name, Conditions: map[string]resource.Condition{"Ready": {Status: ready}}, Disks: map[string]resource.DiskInfo{
-			"d": {Path: "/data", Conditions: map[string]resource.Condition{"Schedulable": {Status: schedulable, Reason: reason, Message: "90% used"}}}}}
+		return resource.Node{Name: name, Conditions: map[string]resource.Condition{"Ready": {Status: ready}},
+			Disks: map[string]resource.DiskInfo{
+				"d": {Path: "/data",
+					Conditions: map[string]resource.Condition{"Schedulable": {Status: schedulable, Reason: reason,
+						Message: "90% used"}}}}}
 	}
-	ready, waiting, full := judgeNodes([]resource.Node{node("a", "True", "True", ""), node("b", "True", "False", "DiskPressure"),
+	ready, waiting, full := judgeNodes([]resource.Node{node("a", "True", "True", ""),
+		node("b", "True", "False", "DiskPressure"),
 		node("c", "False", "False", "NodeNotReady"), {Name: "d"}})
 	if strings.Join(ready, " ") != "a" || waiting != 3 || full != "/data of node b: 90% used" {
 		t.Errorf("%v, %d, %q", ready, waiting, full)

@@ -23,8 +23,8 @@ const (
 	reconnectFor = time.Minute
 )
 
-// device is an attached volume seen as a row of bytes. Offsets, lengths and the addresses of buffers are multiples of
-// grain; see aligned.
+// device is an attached volume seen as a row of bytes. Offsets, lengths and the addresses of
+// buffers are multiples of grain; see aligned.
 type device interface {
 	io.ReaderAt
 	io.WriterAt
@@ -72,7 +72,9 @@ func parseNBD(endpoint string) (address, export string, err error) {
 	case u.Scheme == "nbd" && u.Host != "":
 		return "tcp:" + u.Host, export, nil
 	}
-	return "", "", fmt.Errorf("endpoint %q is neither a block device nor an NBD socket, which is all the demonstration can use", endpoint)
+	return "", "",
+		fmt.Errorf("endpoint %q is neither a block device nor an NBD socket, which is all the demonstration can use",
+			endpoint)
 }
 
 type nbdDevice struct{ *nbdclient.Client }

@@ -7,7 +7,8 @@ import (
 
 // FuzzParseNBD: an endpoint that is understood has somewhere to connect to.
 func FuzzParseNBD(f *testing.F) {
-	for _, text := range []string{"nbd+unix:///v?socket=/run/x", "nbd://127.0.0.1:10809/v", "nbd://", "/dev/longhorn/v", "nbd+unix:///v", "%"} {
+	for _, text := range []string{"nbd+unix:///v?socket=/run/x", "nbd://127.0.0.1:10809/v", "nbd://", "/dev/longhorn/v",
+		"nbd+unix:///v", "%"} {
 		f.Add(text)
 	}
 	f.Fuzz(func(t *testing.T, text string) {

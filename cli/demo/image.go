@@ -13,7 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Layout of a volume used as an image: the file system, a marker that says it is complete, and the writer's area.
+// Layout of a volume used as an image: the file system, a marker that says it is complete, and the
+// writer's area.
 const (
 	imageSize   = 192 << 20
 	markerAt    = imageSize
@@ -45,7 +46,8 @@ func (i *image) Close() error { return i.dev.Close() }
 
 func (i *image) Scratch() (area, int64, int64, error) {
 	if i.dev.Size() < smallestVolume {
-		return nil, 0, 0, fmt.Errorf("the volume has %d MiB, the demonstration needs %d MiB", i.dev.Size()>>20, smallestVolume>>20)
+		return nil, 0, 0, fmt.Errorf("the volume has %d MiB, the demonstration needs %d MiB", i.dev.Size()>>20,
+			smallestVolume>>20)
 	}
 	return i.dev, scratchFrom, scratchFrom + scratchSize, nil
 }
@@ -91,7 +93,8 @@ func (i *image) Fill(ctx context.Context) (tree, error) {
 	if err != nil {
 		return t, err
 	}
-	if err := tool(ctx, "mkfs.ext4", "-q", "-F", "-L", label, "-d", files, file, fmt.Sprintf("%dk", imageSize>>10)); err != nil {
+	if err := tool(ctx, "mkfs.ext4", "-q", "-F", "-L", label, "-d", files, file,
+		fmt.Sprintf("%dk", imageSize>>10)); err != nil {
 		return t, err
 	}
 	if err := i.dev.Zero(markerAt, grain); err != nil {

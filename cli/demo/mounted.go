@@ -60,7 +60,8 @@ func (m *mounted) Inspect(context.Context) (content, error) {
 	if found != contentPart {
 		return found, nil
 	}
-	// A tree of the other way of using the volume is too large to miss and has no folder; it is filled again.
+	// A tree of the other way of using the volume is too large to miss and has no folder; it is
+	// filled again.
 	if err := m.mount(); err != nil {
 		return contentPart, nil //nolint:nilerr // A broken file system of ours is made again.
 	}

@@ -36,9 +36,9 @@ func processes(proc string) map[int][]string {
 	return out
 }
 
-// replicaPID finds the process of a replica: the one with the verb "replica" and the replica's data directory among its
-// arguments. The directory's name ends in random digits, so it is of this cluster and of no other. 0 means that there is
-// none on this machine.
+// replicaPID finds the process of a replica: the one with the verb "replica" and the replica's data
+// directory among its arguments. The directory's name ends in random digits, so it is of this
+// cluster and of no other. 0 means that there is none on this machine.
 func replicaPID(all map[int][]string, r resource.Replica) int {
 	directory := filepath.Base(r.DataPath)
 	if directory == "." || directory == "/" {

@@ -76,7 +76,8 @@ func isBlockDevice(path string) bool {
 }
 
 const (
-	// superblockAt, magicAt and labelAt are where an ext4 file system says what it is and how it is called.
+	// superblockAt, magicAt and labelAt are where an ext4 file system says what it is and how it is
+	// called.
 	superblockAt = 1024
 	magicAt      = superblockAt + 0x38
 	labelAt      = superblockAt + 0x78

@@ -15,8 +15,8 @@ import (
 	"strings"
 )
 
-// manifestName is the file that lists the checksums of all others, in the form sha256sum reads. It is written last:
-// where it is, the tree is complete.
+// manifestName is the file that lists the checksums of all others, in the form sha256sum reads. It
+// is written last: where it is, the tree is complete.
 const manifestName = "MANIFEST.sha256"
 
 // Shape of the tree: many small files, as of a project, and a few large ones, as of a database.
@@ -125,8 +125,8 @@ func hasTree(dir string) (bool, error) {
 	return err == nil, err
 }
 
-// verifyTree reads every file of a tree and compares it with the manifest. One file missing, changed or too many is an
-// error that names it.
+// verifyTree reads every file of a tree and compares it with the manifest. One file missing,
+// changed or too many is an error that names it.
 func verifyTree(dir string) (tree, error) {
 	var t tree
 	f, err := os.Open(filepath.Join(dir, manifestName))

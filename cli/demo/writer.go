@@ -19,8 +19,9 @@ const (
 	flushEvery = 8
 )
 
-// writer writes numbered records round and round an area, flushes, and reads old ones back, until it is stopped. What it
-// was told is written must be found later; what it was not told may be there or not.
+// writer writes numbered records round and round an area, flushes, and reads old ones back, until
+// it is stopped. What it was told is written must be found later; what it was not told may be there
+// or not.
 type writer struct {
 	area area
 	from int64
@@ -38,7 +39,8 @@ type writer struct {
 
 // writerState is how far a writer is.
 type writerState struct {
-	// written counts records whose write was acknowledged, flushed those that a flush has made durable.
+	// written counts records whose write was acknowledged, flushed those that a flush has made
+	// durable.
 	written, flushed, read int64
 	// pause is the longest time one record, flush or read took.
 	pause time.Duration
@@ -46,7 +48,8 @@ type writerState struct {
 
 func startWriter(ctx context.Context, a area, from, to int64) *writer {
 	ctx, stop := context.WithCancel(ctx)
-	w := &writer{area: a, from: from, slots: (to - from) / recordSize, run: rand.Uint64(), stop: stop, done: make(chan struct{})}
+	w := &writer{area: a, from: from, slots: (to - from) / recordSize, run: rand.Uint64(), stop: stop,
+		done: make(chan struct{})}
 	go func() {
 		defer close(w.done)
 		w.fail(w.work(ctx))
@@ -145,7 +148,8 @@ func (w *writer) check(n int64, buf []byte) error {
 	return nil
 }
 
-// verify reads back every record that the ended writer was told is written and has not overwritten since.
+// verify reads back every record that the ended writer was told is written and has not overwritten
+// since.
 func (w *writer) verify() (int64, error) {
 	buf := aligned(recordSize)
 	s, _ := w.snapshot()

@@ -1,4 +1,5 @@
-// Command engine is the binary of an engine image: engine, replica, and the command line used without a proxy.
+// Command engine is the binary of an engine image: engine, replica, and the command line used
+// without a proxy.
 package main
 
 import (

@@ -1,5 +1,5 @@
-// Command manager is the control plane: node agent, admission webhooks and REST API on every node, and on the elected
-// leader the controllers.
+// Command manager is the control plane: node agent, admission webhooks and REST API on every node,
+// and on the elected leader the controllers.
 package main
 
 import (

@@ -48,7 +48,8 @@ func mutateAttachment(ctx context.Context, w world, r request[*v1beta2.VolumeAtt
 	return nil
 }
 
-// bumpGenerations numbers tickets, so that a status entry can be told to be about a former ticket of the same id.
+// bumpGenerations numbers tickets, so that a status entry can be told to be about a former ticket
+// of the same id.
 func bumpGenerations(old, va *v1beta2.VolumeAttachment) {
 	for id, t := range va.Spec.AttachmentTickets {
 		before, existed := old.Spec.AttachmentTickets[id]

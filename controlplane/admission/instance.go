@@ -126,15 +126,16 @@ func checkDataEngine(of string, before, after v1beta2.DataEngineType) error {
 	return nil
 }
 
-// CheckReplicaDeletion refuses to delete the last copy of a volume that is to live on. siblings are all replicas of the
-// volume.
+// CheckReplicaDeletion refuses to delete the last copy of a volume that is to live on. siblings are
+// all replicas of the volume.
 func CheckReplicaDeletion(r *v1beta2.Replica, volume *v1beta2.Volume, siblings []v1beta2.Replica) error {
 	if volume == nil || volume.DeletionTimestamp != nil || r.Spec.HealthyAt == "" || r.DeletionTimestamp != nil {
 		return nil
 	}
 	for i := range siblings {
 		s := &siblings[i]
-		if s.Name != r.Name && s.DeletionTimestamp == nil && s.Spec.HealthyAt != "" && s.Spec.FailedAt == "" && !s.Spec.EvictionRequested {
+		if s.Name != r.Name && s.DeletionTimestamp == nil && s.Spec.HealthyAt != "" && s.Spec.FailedAt == "" &&
+			!s.Spec.EvictionRequested {
 			return nil
 		}
 	}

@@ -73,7 +73,8 @@ func (k kind[T]) decode(op admissionv1.Operation, old, new []byte) (request[T], 
 	return r, err
 }
 
-func (k kind[T]) mutate(ctx context.Context, w world, op admissionv1.Operation, old, new []byte) (client.Object, error) {
+func (k kind[T]) mutate(ctx context.Context, w world, op admissionv1.Operation, old, new []byte) (client.Object,
+	error) {
 	if k.mutator == nil || !slices.Contains(k.onMutate, op) {
 		return nil, nil
 	}
@@ -150,8 +151,8 @@ func addLabels(o client.Object, labels map[string]string) {
 	o.SetLabels(have)
 }
 
-// letGo tells whether an update of an object under deletion takes our finalizer away, which is always allowed for some
-// kinds.
+// letGo tells whether an update of an object under deletion takes our finalizer away, which is
+// always allowed for some kinds.
 func letGo(old, new client.Object) bool {
 	return new.GetDeletionTimestamp() != nil &&
 		slices.Contains(old.GetFinalizers(), v1beta2.Finalizer) && !slices.Contains(new.GetFinalizers(), v1beta2.Finalizer)

@@ -78,7 +78,8 @@ func CheckNode(old, n *v1beta2.Node, f NodeFacts) error {
 }
 
 func checkCPURequest(old, n *v1beta2.Node, f NodeFacts) error {
-	for _, request := range []int{n.Spec.InstanceManagerCPURequest, n.Spec.EngineManagerCPURequest, n.Spec.ReplicaManagerCPURequest} {
+	for _, request := range []int{n.Spec.InstanceManagerCPURequest, n.Spec.EngineManagerCPURequest,
+		n.Spec.ReplicaManagerCPURequest} {
 		if request < 0 {
 			return invalid("CPU request %d of node %s is not valid: should be greater than or equal to 0", request, n.Name)
 		}
@@ -91,7 +92,8 @@ func checkCPURequest(old, n *v1beta2.Node, f NodeFacts) error {
 	}
 	percent := math.Round(float64(n.Spec.InstanceManagerCPURequest) * 100 / float64(f.AllocatableMillis))
 	if percent > maxCPUPercent {
-		return invalid("instanceManagerCPURequest %dm of node %s is %.0f%% of the allocatable CPU: should be less than or equal to %d%%",
+		return invalid("instanceManagerCPURequest %dm of node %s is %.0f%% of the allocatable CPU: should be less "+
+			"than or equal to %d%%",
 			n.Spec.InstanceManagerCPURequest, n.Name, percent, maxCPUPercent)
 	}
 	return nil
@@ -111,11 +113,13 @@ func checkDisks(n *v1beta2.Node) error {
 		}
 		clean := path.Clean(d.Path)
 		if other, twice := paths[clean]; twice {
-			return invalid("duplicate disk paths on node %s: disks %s and %s are both at %s", n.Name, min(name, other), max(name, other), clean)
+			return invalid("duplicate disk paths on node %s: disks %s and %s are both at %s", n.Name, min(name, other),
+				max(name, other), clean)
 		}
 		paths[clean] = name
 		if d.StorageReserved < 0 {
-			return invalid("storageReserved setting of disk %s on node %s is not valid: %d is negative", name, n.Name, d.StorageReserved)
+			return invalid("storageReserved setting of disk %s on node %s is not valid: %d is negative", name, n.Name,
+				d.StorageReserved)
 		}
 	}
 	return nil
@@ -145,8 +149,8 @@ func checkNodeUpdate(old, n *v1beta2.Node) error {
 	return checkDiskSet(old, n)
 }
 
-// checkDiskSet guards changes of disks: the controller must have taken over the last change, and a disk must be empty
-// before it goes.
+// checkDiskSet guards changes of disks: the controller must have taken over the last change, and a
+// disk must be empty before it goes.
 func checkDiskSet(old, n *v1beta2.Node) error {
 	if sameDisks(old.Spec.Disks, n.Spec.Disks) {
 		return nil
@@ -159,7 +163,8 @@ func checkDiskSet(old, n *v1beta2.Node) error {
 			continue
 		}
 		if st := old.Status.DiskStatus[name]; d.AllowScheduling || st.StorageScheduled != 0 || len(st.ScheduledReplica) > 0 {
-			return invalid("delete disk on node %s error: Please disable the disk %s and remove all replicas and backing images first", n.Name, name)
+			return invalid("delete disk on node %s error: Please disable the disk %s and remove all replicas and "+
+				"backing images first", n.Name, name)
 		}
 	}
 	return nil
@@ -214,7 +219,8 @@ func CheckNodeDeletion(n *v1beta2.Node, f NodeFacts) error {
 	case n.Spec.AllowScheduling:
 		return forbidden("could not delete node %s: disable scheduling on it first", n.Name)
 	case f.Replicas > 0 || f.Engines > 0:
-		return forbidden("could not delete node %s: it has %d replicas and %d engines; remove them first", n.Name, f.Replicas, f.Engines)
+		return forbidden("could not delete node %s: it has %d replicas and %d engines; remove them first", n.Name,
+			f.Replicas, f.Engines)
 	}
 	return nil
 }

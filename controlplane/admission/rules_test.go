@@ -30,19 +30,27 @@ func TestSettings(t *testing.T) {
 		{"unknown", nil, storedSetting("no-such", "x"), SettingFacts{}, "setting no-such is not supported"},
 		{"replaced", nil, storedSetting("backup-target", "x"), SettingFacts{}, "setting backup-target is not supported"},
 		{"not a bool", nil, storedSetting("auto-salvage", "yes"), SettingFacts{}, "auto-salvage with invalid value yes"},
-		{"too large", nil, storedSetting("guaranteed-instance-manager-cpu", "41"), SettingFacts{}, "should be less than or equal to 40"},
-		{"too small", nil, storedSetting("default-replica-count", "0"), SettingFacts{}, "should be greater than or equal to 1"},
+		{"too large", nil, storedSetting("guaranteed-instance-manager-cpu", "41"), SettingFacts{},
+			"should be less than or equal to 40"},
+		{"too small", nil, storedSetting("default-replica-count", "0"), SettingFacts{},
+			"should be greater than or equal to 1"},
 		{"bad toleration", nil, storedSetting("taint-toleration", "k=v:Sometimes"), SettingFacts{}, "invalid effect"},
-		{"read-only", storedSetting("default-engine-image", "a"), storedSetting("default-engine-image", "b"), SettingFacts{}, "is read-only"},
-		{"read-only, by the manager", storedSetting("default-engine-image", "a"), storedSetting("default-engine-image", "b", marker), SettingFacts{}, ""},
-		{"read-only, same value", storedSetting("default-engine-image", "a"), storedSetting("default-engine-image", "a"), SettingFacts{}, ""},
+		{"read-only", storedSetting("default-engine-image", "a"), storedSetting("default-engine-image", "b"),
+			SettingFacts{}, "is read-only"},
+		{"read-only, by the manager", storedSetting("default-engine-image", "a"),
+			storedSetting("default-engine-image", "b", marker), SettingFacts{}, ""},
+		{"read-only, same value", storedSetting("default-engine-image", "a"),
+			storedSetting("default-engine-image", "a"), SettingFacts{}, ""},
 		{"priority class missing", storedSetting("priority-class", ""), storedSetting("priority-class", "high"),
 			SettingFacts{PriorityClassMissing: true}, "failed to get priority class "},
 		{"storage network while attached", storedSetting("storage-network", ""), storedSetting("storage-network", "a/b"),
 			SettingFacts{Attached: 1}, "storage-network with invalid value a/b"},
-		{"storage network while detached", storedSetting("storage-network", ""), storedSetting("storage-network", "a/b"), SettingFacts{}, ""},
-		{"data path with nodes", storedSetting("default-data-path", "/a"), storedSetting("default-data-path", "/b"), SettingFacts{Nodes: 1}, "once a node has joined"},
-		{"engine off with engines", storedSetting("v1-data-engine", "true"), storedSetting("v1-data-engine", "false"), SettingFacts{Engines: 1},
+		{"storage network while detached", storedSetting("storage-network", ""),
+			storedSetting("storage-network", "a/b"), SettingFacts{}, ""},
+		{"data path with nodes", storedSetting("default-data-path", "/a"), storedSetting("default-data-path", "/b"),
+			SettingFacts{Nodes: 1}, "once a node has joined"},
+		{"engine off with engines", storedSetting("v1-data-engine", "true"), storedSetting("v1-data-engine", "false"),
+			SettingFacts{Engines: 1},
 			"cannot apply v1-data-engine setting to Longhorn workloads when there are attached v1 volumes"},
 	} {
 		tt.facts.Stored = setting.Values{}
@@ -74,33 +82,54 @@ func TestNodes(t *testing.T) {
 	}{
 		{"nothing", nil, nil, NodeFacts{}, ""},
 		{"no name", nil, func(n *v1beta2.Node) { n.Spec.Name = "" }, NodeFacts{}, "has no name"},
-		{"evict while scheduling", nil, func(n *v1beta2.Node) { n.Spec.EvictionRequested, n.Spec.AllowScheduling = true, true }, NodeFacts{},
+		{"evict while scheduling", nil, func(n *v1beta2.Node) {
+			n.Spec.EvictionRequested, n.Spec.AllowScheduling = true, true
+		}, NodeFacts{},
 			"need to disable scheduling on node n for node eviction"},
-		{"evict a disk while scheduling", nil, disk("d", v1beta2.DiskSpec{Path: "/a", DiskType: "filesystem", EvictionRequested: true, AllowScheduling: true}),
+		{"evict a disk while scheduling", nil, disk("d",
+			v1beta2.DiskSpec{Path: "/a", DiskType: "filesystem", EvictionRequested: true, AllowScheduling: true}),
 			NodeFacts{}, "need to disable scheduling on disk d"},
-		{"bad tag", nil, func(n *v1beta2.Node) { n.Spec.Tags = []string{"a b"} }, NodeFacts{}, "at least one error encountered while validating tags"},
-		{"bad disk tag", nil, disk("d", v1beta2.DiskSpec{Path: "/a", DiskType: "filesystem", Tags: []string{"!"}}), NodeFacts{},
+		{"bad tag", nil, func(n *v1beta2.Node) {
+			n.Spec.Tags = []string{"a b"}
+		}, NodeFacts{}, "at least one error encountered while validating tags"},
+		{"bad disk tag", nil, disk("d", v1beta2.DiskSpec{Path: "/a", DiskType: "filesystem", Tags: []string{"!"}}),
+			NodeFacts{},
 			"at least one error encountered while validating tags"},
-		{"negative CPU", nil, func(n *v1beta2.Node) { n.Spec.InstanceManagerCPURequest = -1 }, NodeFacts{}, "greater than or equal to 0"},
-		{"40 % of the CPU", nil, func(n *v1beta2.Node) { n.Spec.InstanceManagerCPURequest = 3200 }, NodeFacts{AllocatableMillis: 8000}, ""},
-		{"41 % of the CPU", nil, func(n *v1beta2.Node) { n.Spec.InstanceManagerCPURequest = 3280 }, NodeFacts{AllocatableMillis: 8000},
+		{"negative CPU", nil, func(n *v1beta2.Node) {
+			n.Spec.InstanceManagerCPURequest = -1
+		}, NodeFacts{}, "greater than or equal to 0"},
+		{"40 % of the CPU", nil, func(n *v1beta2.Node) {
+			n.Spec.InstanceManagerCPURequest = 3200
+		}, NodeFacts{AllocatableMillis: 8000}, ""},
+		{"41 % of the CPU", nil, func(n *v1beta2.Node) {
+			n.Spec.InstanceManagerCPURequest = 3280
+		}, NodeFacts{AllocatableMillis: 8000},
 			"should be less than or equal to 40"},
-		{"any CPU of a node that is gone", nil, func(n *v1beta2.Node) { n.Spec.InstanceManagerCPURequest = 99999 }, NodeFacts{}, ""},
-		{"older types below 40 % together", nil, func(n *v1beta2.Node) { n.Spec.EngineManagerCPURequest, n.Spec.ReplicaManagerCPURequest = 1200, 1920 },
+		{"any CPU of a node that is gone", nil, func(n *v1beta2.Node) {
+			n.Spec.InstanceManagerCPURequest = 99999
+		}, NodeFacts{}, ""},
+		{"older types below 40 % together", nil, func(n *v1beta2.Node) {
+			n.Spec.EngineManagerCPURequest, n.Spec.ReplicaManagerCPURequest = 1200, 1920
+		},
 			NodeFacts{AllocatableMillis: 8000}, ""},
-		{"older types at 40 % together", nil, func(n *v1beta2.Node) { n.Spec.EngineManagerCPURequest, n.Spec.ReplicaManagerCPURequest = 1200, 2000 },
+		{"older types at 40 % together", nil, func(n *v1beta2.Node) {
+			n.Spec.EngineManagerCPURequest, n.Spec.ReplicaManagerCPURequest = 1200, 2000
+		},
 			NodeFacts{AllocatableMillis: 8000}, "smaller than 40%"},
 		{"older type beside a setting", nil, func(n *v1beta2.Node) { n.Spec.EngineManagerCPURequest = 2400 },
 			NodeFacts{AllocatableMillis: 8000, LegacyReplicaPercent: 12}, "smaller than 40%"},
-		{"negative reserve", nil, disk("d", v1beta2.DiskSpec{Path: "/a", DiskType: "filesystem", StorageReserved: -1}), NodeFacts{},
+		{"negative reserve", nil, disk("d", v1beta2.DiskSpec{Path: "/a", DiskType: "filesystem", StorageReserved: -1}),
+			NodeFacts{},
 			"storageReserved setting of disk d"},
-		{"same path twice", nil, disk("e", v1beta2.DiskSpec{Path: "/a/", DiskType: "filesystem"}), NodeFacts{}, "duplicate disk paths on node"},
+		{"same path twice", nil, disk("e", v1beta2.DiskSpec{Path: "/a/", DiskType: "filesystem"}), NodeFacts{},
+			"duplicate disk paths on node"},
 		{"block disk", nil, disk("e", v1beta2.DiskSpec{Path: "/dev/sdx", DiskType: "block"}), NodeFacts{}, "not supported"},
 		{"disk driver", nil, disk("e", v1beta2.DiskSpec{Path: "/e", DiskDriver: "aio"}), NodeFacts{}, "no disk driver"},
 		{"relative path", nil, disk("e", v1beta2.DiskSpec{Path: "e"}), NodeFacts{}, "not absolute"},
 		{"add a disk", nil, disk("e", v1beta2.DiskSpec{Path: "/e", DiskType: "filesystem"}), NodeFacts{}, ""},
 		{"add a disk before the last change is taken over", func(n *v1beta2.Node) { n.Status.DiskStatus = nil },
-			disk("e", v1beta2.DiskSpec{Path: "/e", DiskType: "filesystem"}), NodeFacts{}, "being syncing and please retry later"},
+			disk("e", v1beta2.DiskSpec{Path: "/e", DiskType: "filesystem"}), NodeFacts{},
+			"being syncing and please retry later"},
 		{"remove an empty, disabled disk", nil, func(n *v1beta2.Node) { delete(n.Spec.Disks, "d") }, NodeFacts{}, ""},
 		{"remove a disk in use", func(n *v1beta2.Node) { n.Status.DiskStatus["d"] = v1beta2.DiskStatus{StorageScheduled: 1} },
 			func(n *v1beta2.Node) { delete(n.Spec.Disks, "d") }, NodeFacts{}, "Please disable the disk d"},
@@ -135,7 +164,9 @@ func TestNodeDeletion(t *testing.T) {
 		{"manager missing and empty", nodeWith(ready("False", "ManagerPodMissing")), NodeFacts{}, ""},
 		{"up", nodeWith(ready("True", "")), NodeFacts{}, "could not delete node n"},
 		{"only not ready", nodeWith(ready("False", "KubernetesNodeNotReady")), NodeFacts{}, "could not delete node n"},
-		{"schedulable", nodeWith(ready("False", "KubernetesNodeGone"), func(n *v1beta2.Node) { n.Spec.AllowScheduling = true }),
+		{"schedulable", nodeWith(ready("False", "KubernetesNodeGone"), func(n *v1beta2.Node) {
+			n.Spec.AllowScheduling = true
+		}),
 			NodeFacts{}, "disable scheduling"},
 		{"with replicas", nodeWith(ready("False", "KubernetesNodeGone")), NodeFacts{Replicas: 1}, "could not delete node n"},
 		{"forced", nodeWith(ready("True", ""), func(n *v1beta2.Node) {
@@ -152,9 +183,12 @@ func TestEnginesAndReplicas(t *testing.T) {
 	migratable := volume.DeepCopy()
 	migratable.Spec.Migratable = true
 	expect(t, "first engine", CheckEngine(nil, e, InstanceFacts{Volume: volume, EngineEnabled: true}), "")
-	expect(t, "second engine", CheckEngine(nil, e, InstanceFacts{Volume: volume, Engines: 1, EngineEnabled: true}), "too many")
-	expect(t, "second engine of a migration", CheckEngine(nil, e, InstanceFacts{Volume: migratable, Engines: 1, EngineEnabled: true}), "")
-	expect(t, "third engine", CheckEngine(nil, e, InstanceFacts{Volume: migratable, Engines: 2, EngineEnabled: true}), "too many")
+	expect(t, "second engine", CheckEngine(nil, e, InstanceFacts{Volume: volume, Engines: 1, EngineEnabled: true}),
+		"too many")
+	expect(t, "second engine of a migration",
+		CheckEngine(nil, e, InstanceFacts{Volume: migratable, Engines: 1, EngineEnabled: true}), "")
+	expect(t, "third engine", CheckEngine(nil, e, InstanceFacts{Volume: migratable, Engines: 2, EngineEnabled: true}),
+		"too many")
 	expect(t, "engine of no volume", CheckEngine(nil, e, InstanceFacts{EngineEnabled: true}), "does not exist")
 	expect(t, "engines off", CheckEngine(nil, e, InstanceFacts{Volume: volume}), "v1-data-engine")
 	expect(t, "replica with engines off", CheckReplica(nil, &v1beta2.Replica{}, InstanceFacts{}), "v1-data-engine")
@@ -171,7 +205,8 @@ func TestEnginesAndReplicas(t *testing.T) {
 		return r
 	}
 	good, second := copyOf("a", true, false, false), copyOf("b", true, false, false)
-	failed, evicting, empty := copyOf("c", true, true, false), copyOf("d", true, false, true), copyOf("e", false, false, false)
+	failed, evicting, empty := copyOf("c", true, true, false), copyOf("d", true, false, true),
+		copyOf("e", false, false, false)
 	deleting := volume.DeepCopy()
 	deleting.DeletionTimestamp = &metav1.Time{}
 	const last = "no other healthy replica available"
@@ -241,12 +276,17 @@ func TestAttachments(t *testing.T) {
 		{"create", nil, attachment(csi("a", "n1")), AttachmentFacts{}, ""},
 		{"key and id differ", nil, wrongKey, AttachmentFacts{}, "key and id must be equal"},
 		{"another volume", attachment(), other, AttachmentFacts{}, "cannot be changed"},
-		{"two tickets, plain volume", attachment(), attachment(csi("a", "n1"), csi("b", "n2")), AttachmentFacts{Volume: &v1beta2.Volume{}}, ""},
+		{"two tickets, plain volume", attachment(), attachment(csi("a", "n1"), csi("b", "n2")),
+			AttachmentFacts{Volume: &v1beta2.Volume{}}, ""},
 		{"migration", attachment(), attachment(csi("a", "n1"), csi("b", "n2")), AttachmentFacts{Volume: migratable}, ""},
-		{"migration of a detached volume", attachment(), attachment(csi("a", "n1"), csi("b", "n2")), AttachmentFacts{Volume: detached}, "starts from an attached volume"},
-		{"three nodes", attachment(), attachment(csi("a", "n1"), csi("b", "n2"), csi("c", "n3")), AttachmentFacts{Volume: migratable}, "two nodes at a time"},
-		{"strict-local at its replica", attachment(), attachment(csi("a", "n1")), AttachmentFacts{Volume: local, Replicas: onN1}, ""},
-		{"strict-local elsewhere", attachment(), attachment(csi("a", "n2")), AttachmentFacts{Volume: local, Replicas: onN1}, "strict-local"},
+		{"migration of a detached volume", attachment(), attachment(csi("a", "n1"), csi("b", "n2")),
+			AttachmentFacts{Volume: detached}, "starts from an attached volume"},
+		{"three nodes", attachment(), attachment(csi("a", "n1"), csi("b", "n2"), csi("c", "n3")),
+			AttachmentFacts{Volume: migratable}, "two nodes at a time"},
+		{"strict-local at its replica", attachment(), attachment(csi("a", "n1")),
+			AttachmentFacts{Volume: local, Replicas: onN1}, ""},
+		{"strict-local elsewhere", attachment(), attachment(csi("a", "n2")),
+			AttachmentFacts{Volume: local, Replicas: onN1}, "strict-local"},
 	} {
 		expect(t, tt.name, CheckAttachment(tt.old, tt.new, tt.facts), tt.want)
 	}

@@ -14,8 +14,8 @@ import (
 	"ankole.storage/controlplane/admission/serving"
 )
 
-// NewServer returns the webhook server. live must read past every cache: a rule judged on yesterday's objects is no
-// rule.
+// NewServer returns the webhook server. live must read past every cache: a rule judged on
+// yesterday's objects is no rule.
 func NewServer(live client.Reader, namespace string) *serving.Server {
 	w := world{Reader: live, namespace: namespace}
 	return &serving.Server{
@@ -54,8 +54,9 @@ func (w world) reviewMutation(ctx context.Context, req webhook.Request) webhook.
 	return webhook.PatchResponseFromRaw(req.Object.Raw, text)
 }
 
-// withStatusOf encodes the completed object, with the status left as it was sent: the patch is about the rest. It goes
-// through JSON and not through the unstructured converter, which does not know numbers that travel as strings.
+// withStatusOf encodes the completed object, with the status left as it was sent: the patch is
+// about the rest. It goes through JSON and not through the unstructured converter, which does not
+// know numbers that travel as strings.
 func withStatusOf(sent []byte, completed client.Object) ([]byte, error) {
 	text, err := json.Marshal(completed)
 	if err != nil {

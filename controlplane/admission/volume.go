@@ -17,7 +17,8 @@ const (
 	maxSnapshotCount = 250
 	// luksHeader is what encryption takes from a volume.
 	luksHeader = 16 << 20
-	// cliWithoutCounter is the command line version from which an engine can run without revision counter.
+	// cliWithoutCounter is the command line version from which an engine can run without revision
+	// counter.
 	cliWithoutCounter = 4
 )
 
@@ -38,8 +39,8 @@ type VolumeFacts struct {
 	Engines  []v1beta2.Engine
 }
 
-// CheckVolume refuses a volume that cannot be (old nil: creation). Texts start with what is wrong, parts of them are
-// matched by clients.
+// CheckVolume refuses a volume that cannot be (old nil: creation). Texts start with what is wrong,
+// parts of them are matched by clients.
 func CheckVolume(old, v *v1beta2.Volume, f VolumeFacts) error {
 	if old == nil {
 		return checkNewVolume(v, f)
@@ -82,7 +83,8 @@ func checkNewVolume(v *v1beta2.Volume, f VolumeFacts) error {
 		func() error {
 			switch {
 			case s.Encrypted && s.Size <= luksHeader:
-				return invalid("encrypted volume %s needs more than the %d bytes of its LUKS2 header size, not %d", v.Name, luksHeader, s.Size)
+				return invalid("encrypted volume %s needs more than the %d bytes of its LUKS2 header size, not %d",
+					v.Name, luksHeader, s.Size)
 			case !f.Settings.Bool(setting.V1DataEngine):
 				return invalid("volume %s cannot be created while setting v1-data-engine is false", v.Name)
 			}
@@ -154,23 +156,26 @@ func checkModes(v *v1beta2.Volume) error {
 		return invalid("invalid access mode %q of volume %s", s.AccessMode, v.Name)
 	}
 	switch {
-	case s.DataLocality == v1beta2.DataLocalityStrictLocal && s.AccessMode == v1beta2.AccessModeReadWriteMany && !s.Migratable:
+	case s.DataLocality == v1beta2.DataLocalityStrictLocal && s.AccessMode == v1beta2.AccessModeReadWriteMany &&
+		!s.Migratable:
 		return invalid("access mode rwx of volume %s is incompatible with data locality strict-local", v.Name)
 	case s.Migratable && s.AccessMode != v1beta2.AccessModeReadWriteMany:
-		return invalid("migratable volumes are only supported in ReadWriteMany (rwx) access mode: volume %s is %s", v.Name, s.AccessMode)
+		return invalid("migratable volumes are only supported in ReadWriteMany (rwx) access mode: volume %s is %s",
+			v.Name, s.AccessMode)
 	}
 	return nil
 }
 
-// checkOverrides checks the fields that override settings. The schema does so too; objects written before it, and
-// callers that have no schema, are checked here.
+// checkOverrides checks the fields that override settings. The schema does so too; objects written
+// before it, and callers that have no schema, are checked here.
 func checkOverrides(v *v1beta2.Volume) error {
 	s := &v.Spec
 	if !slices.Contains([]v1beta2.ReplicaAutoBalance{v1beta2.ReplicaAutoBalanceIgnored, v1beta2.ReplicaAutoBalanceDisabled,
 		v1beta2.ReplicaAutoBalanceLeastEffort, v1beta2.ReplicaAutoBalanceBestEffort}, s.ReplicaAutoBalance) {
 		return invalid("invalid replica auto-balance option %q of volume %s", s.ReplicaAutoBalance, v.Name)
 	}
-	if !slices.Contains([]v1beta2.SnapshotDataIntegrity{v1beta2.SnapshotDataIntegrityIgnored, v1beta2.SnapshotDataIntegrityDisabled,
+	if !slices.Contains([]v1beta2.SnapshotDataIntegrity{v1beta2.SnapshotDataIntegrityIgnored,
+		v1beta2.SnapshotDataIntegrityDisabled,
 		v1beta2.SnapshotDataIntegrityEnabled, v1beta2.SnapshotDataIntegrityFastCheck}, s.SnapshotDataIntegrity) {
 		return invalid("invalid snapshot data integrity %q of volume %s", s.SnapshotDataIntegrity, v.Name)
 	}
@@ -202,7 +207,8 @@ func checkSnapshotLimits(v *v1beta2.Volume) error {
 			minSnapshotCount, maxSnapshotCount, v.Name, s.SnapshotMaxCount)
 	}
 	if s.SnapshotMaxSize != 0 && s.SnapshotMaxSize/2 < s.Size {
-		return invalid("snapshot max size %d of volume %s should be 0 or at least twice the volume size %d", s.SnapshotMaxSize, v.Name, s.Size)
+		return invalid("snapshot max size %d of volume %s should be 0 or at least twice the volume size %d",
+			s.SnapshotMaxSize, v.Name, s.Size)
 	}
 	return nil
 }
@@ -214,10 +220,12 @@ func validBlockSize(n int64) bool {
 func checkBlockSize(v *v1beta2.Volume) error {
 	n := v.Spec.BackupBlockSize
 	if !validBlockSize(n) {
-		return invalid("unsupported BackupBlockSize %d of volume %s: should be %d or %d", n, v.Name, v1beta2.BackupBlockSize2Mi, v1beta2.BackupBlockSize16Mi)
+		return invalid("unsupported BackupBlockSize %d of volume %s: should be %d or %d", n, v.Name,
+			v1beta2.BackupBlockSize2Mi, v1beta2.BackupBlockSize16Mi)
 	}
 	if v.Spec.Size%n != 0 {
-		return invalid("unsupported BackupBlockSize %d of volume %s: the volume size %d is not a multiple of it", n, v.Name, v.Spec.Size)
+		return invalid("unsupported BackupBlockSize %d of volume %s: the volume size %d is not a multiple of it", n,
+			v.Name, v.Spec.Size)
 	}
 	return nil
 }
@@ -229,7 +237,8 @@ func checkBackingImage(v *v1beta2.Volume, f VolumeFacts) error {
 	case f.BackingImageMissing:
 		return invalid("backing image %s of volume %s does not exist", v.Spec.BackingImage, v.Name)
 	case f.BackingImageVirtualSize > v.Spec.Size:
-		return invalid("volume size should be larger than the backing image size: volume %s has %d bytes, backing image %s has %d",
+		return invalid(
+			"volume size should be larger than the backing image size: volume %s has %d bytes, backing image %s has %d",
 			v.Name, v.Spec.Size, v.Spec.BackingImage, f.BackingImageVirtualSize)
 	}
 	return nil
@@ -245,11 +254,14 @@ func checkSource(v *v1beta2.Volume, f VolumeFacts) error {
 	name, _, ok := naming.ParseCloneSource(v.Spec.DataSource)
 	switch {
 	case !ok:
-		return invalid("failed to verify data source: %q of volume %s should be vol://<volume> or snap://<volume>/<snapshot>", v.Spec.DataSource, v.Name)
+		return invalid(
+			"failed to verify data source: %q of volume %s should be vol://<volume> or snap://<volume>/<snapshot>",
+			v.Spec.DataSource, v.Name)
 	case f.Source == nil:
 		return invalid("failed to verify data source: volume %s does not exist", name)
 	case f.Source.Spec.Size != v.Spec.Size:
-		return invalid("failed to verify data source: volume %s has %d bytes, its source %s has %d", v.Name, v.Spec.Size, name, f.Source.Spec.Size)
+		return invalid("failed to verify data source: volume %s has %d bytes, its source %s has %d", v.Name,
+			v.Spec.Size, name, f.Source.Spec.Size)
 	case v.Spec.CloneMode != v1beta2.CloneModeFullCopy:
 		return invalid("volume %s has clone mode %q, only full-copy is supported", v.Name, v.Spec.CloneMode)
 	}

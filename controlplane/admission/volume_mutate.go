@@ -31,8 +31,8 @@ var volumes = kind[*v1beta2.Volume]{
 // sizeGrain is what volume sizes are a multiple of: the unit of backups.
 const sizeGrain = 2 << 20
 
-// RoundSize rounds a size in bytes up to a multiple of 2 MiB. Sizes that are not positive, or too large to round, stay
-// as they are, for CheckVolume to refuse.
+// RoundSize rounds a size in bytes up to a multiple of 2 MiB. Sizes that are not positive, or too
+// large to round, stay as they are, for CheckVolume to refuse.
 func RoundSize(size int64) int64 {
 	rounded := (size + sizeGrain - 1) / sizeGrain * sizeGrain
 	if size <= 0 || rounded < size {
@@ -51,15 +51,19 @@ func MutateVolume(old, v *v1beta2.Volume, s setting.Values) {
 		addLabels(v, naming.VolumeLabels(v.Name))
 	}
 	addLabels(v, map[string]string{
-		naming.LabelBackupTarget:                                                v.Spec.BackupTargetName,
-		naming.LabelSettingPrefix + setting.ReplicaAutoBalance:                  ignoredLabel(string(v.Spec.ReplicaAutoBalance)),
-		naming.LabelSettingPrefix + setting.SnapshotDataIntegrity:               ignoredLabel(string(v.Spec.SnapshotDataIntegrity)),
-		naming.LabelSettingPrefix + setting.RemoveSnapshotsDuringFilesystemTrim: ignoredLabel(string(v.Spec.UnmapMarkSnapChainRemoved)),
+		naming.LabelBackupTarget: v.Spec.BackupTargetName,
+		naming.LabelSettingPrefix +
+			setting.ReplicaAutoBalance: ignoredLabel(string(v.Spec.ReplicaAutoBalance)),
+		naming.LabelSettingPrefix +
+			setting.SnapshotDataIntegrity: ignoredLabel(string(v.Spec.SnapshotDataIntegrity)),
+		naming.LabelSettingPrefix +
+			setting.RemoveSnapshotsDuringFilesystemTrim: ignoredLabel(string(v.Spec.UnmapMarkSnapChainRemoved)),
 	})
 	addFinalizer(v)
 }
 
-// ignoredLabel is the value of a label that marks volumes which follow a setting; empty takes the label away.
+// ignoredLabel is the value of a label that marks volumes which follow a setting; empty takes the
+// label away.
 func ignoredLabel(override string) string {
 	if override == naming.SettingIgnored {
 		return naming.SettingIgnored

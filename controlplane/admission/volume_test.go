@@ -61,31 +61,55 @@ func TestNewVolumes(t *testing.T) {
 		{"0 replicas", set(func(s *v1beta2.VolumeSpec) { s.NumberOfReplicas = 0 }), nil, "must between 1 to 20"},
 		{"21 replicas", set(func(s *v1beta2.VolumeSpec) { s.NumberOfReplicas = 21 }), nil, "must between 1 to 20"},
 		{"20 replicas", set(func(s *v1beta2.VolumeSpec) { s.NumberOfReplicas = 20 }), nil, ""},
-		{"strict-local, 2 replicas", set(func(s *v1beta2.VolumeSpec) { s.DataLocality, s.NumberOfReplicas = "strict-local", 2 }), nil,
+		{"strict-local, 2 replicas", set(func(s *v1beta2.VolumeSpec) {
+			s.DataLocality, s.NumberOfReplicas = "strict-local", 2
+		}), nil,
 			"number of replica count should be 1 when data locality is strict-local"},
 		{"strict-local rwx", set(func(s *v1beta2.VolumeSpec) {
 			s.DataLocality, s.NumberOfReplicas, s.AccessMode = "strict-local", 1, "rwx"
 		}), nil, "incompatible with data locality"},
 		{"locality", set(func(s *v1beta2.VolumeSpec) { s.DataLocality = "near" }), nil, "invalid data locality mode"},
 		{"access mode", set(func(s *v1beta2.VolumeSpec) { s.AccessMode = "rox" }), nil, "invalid access mode"},
-		{"migratable rwo", set(func(s *v1beta2.VolumeSpec) { s.Migratable = true }), nil, "migratable volumes are only supported in ReadWriteMany"},
+		{"migratable rwo", set(func(s *v1beta2.VolumeSpec) {
+			s.Migratable = true
+		}), nil, "migratable volumes are only supported in ReadWriteMany"},
 		{"migratable rwx", set(func(s *v1beta2.VolumeSpec) { s.Migratable, s.AccessMode = true, "rwx" }), nil, ""},
 		{"frontend", set(func(s *v1beta2.VolumeSpec) { s.Frontend = "nvmf" }), nil, "invalid volume frontend specified"},
 		{"no frontend", set(func(s *v1beta2.VolumeSpec) { s.Frontend = "" }), nil, "invalid volume frontend specified"},
 		{"standby without frontend", set(func(s *v1beta2.VolumeSpec) { s.Frontend, s.Standby = "", true }), nil, ""},
-		{"auto-balance", set(func(s *v1beta2.VolumeSpec) { s.ReplicaAutoBalance = "x" }), nil, "invalid replica auto-balance option"},
-		{"override", set(func(s *v1beta2.VolumeSpec) { s.ReplicaSoftAntiAffinity = "yes" }), nil, "invalid replicaSoftAntiAffinity"},
-		{"snapshot count 1", set(func(s *v1beta2.VolumeSpec) { s.SnapshotMaxCount = 1 }), nil, "snapshot max count should be between 2 to 250"},
-		{"snapshot count 251", set(func(s *v1beta2.VolumeSpec) { s.SnapshotMaxCount = 251 }), nil, "snapshot max count should be between 2 to 250"},
-		{"snapshot size below twice", set(func(s *v1beta2.VolumeSpec) { s.SnapshotMaxSize = 2*gib - 2 }), nil, "snapshot max size"},
+		{"auto-balance", set(func(s *v1beta2.VolumeSpec) {
+			s.ReplicaAutoBalance = "x"
+		}), nil, "invalid replica auto-balance option"},
+		{"override", set(func(s *v1beta2.VolumeSpec) {
+			s.ReplicaSoftAntiAffinity = "yes"
+		}), nil, "invalid replicaSoftAntiAffinity"},
+		{"snapshot count 1", set(func(s *v1beta2.VolumeSpec) {
+			s.SnapshotMaxCount = 1
+		}), nil, "snapshot max count should be between 2 to 250"},
+		{"snapshot count 251", set(func(s *v1beta2.VolumeSpec) {
+			s.SnapshotMaxCount = 251
+		}), nil, "snapshot max count should be between 2 to 250"},
+		{"snapshot size below twice", set(func(s *v1beta2.VolumeSpec) {
+			s.SnapshotMaxSize = 2*gib - 2
+		}), nil, "snapshot max size"},
 		{"snapshot size of twice", set(func(s *v1beta2.VolumeSpec) { s.SnapshotMaxSize = 2 * gib }), nil, ""},
 		{"block size", set(func(s *v1beta2.VolumeSpec) { s.BackupBlockSize = 4 << 20 }), nil, "unsupported BackupBlockSize"},
-		{"size no multiple of the block size", set(func(s *v1beta2.VolumeSpec) { s.BackupBlockSize, s.Size = 16<<20, gib+2<<20 }), nil,
+		{"size no multiple of the block size", set(func(s *v1beta2.VolumeSpec) {
+			s.BackupBlockSize, s.Size = 16<<20, gib+2<<20
+		}), nil,
 			"unsupported BackupBlockSize"},
-		{"encrypted and tiny", set(func(s *v1beta2.VolumeSpec) { s.Encrypted, s.Size = true, 16<<20 }), nil, "LUKS2 header size"},
-		{"clone mode without source", set(func(s *v1beta2.VolumeSpec) { s.CloneMode = "full-copy" }), nil, "without a data source"},
-		{"source malformed", set(func(s *v1beta2.VolumeSpec) { s.DataSource = "demo2" }), nil, "failed to verify data source"},
-		{"source missing", set(func(s *v1beta2.VolumeSpec) { s.DataSource = "vol://other" }), nil, "failed to verify data source"},
+		{"encrypted and tiny", set(func(s *v1beta2.VolumeSpec) {
+			s.Encrypted, s.Size = true, 16<<20
+		}), nil, "LUKS2 header size"},
+		{"clone mode without source", set(func(s *v1beta2.VolumeSpec) {
+			s.CloneMode = "full-copy"
+		}), nil, "without a data source"},
+		{"source malformed", set(func(s *v1beta2.VolumeSpec) {
+			s.DataSource = "demo2"
+		}), nil, "failed to verify data source"},
+		{"source missing", set(func(s *v1beta2.VolumeSpec) {
+			s.DataSource = "vol://other"
+		}), nil, "failed to verify data source"},
 		{"source of another size", set(func(s *v1beta2.VolumeSpec) { s.DataSource = "vol://other" }),
 			func(f *VolumeFacts) { f.Source = &v1beta2.Volume{} }, "failed to verify data source"},
 		{"pinned to a zone, hard", set(func(s *v1beta2.VolumeSpec) {
@@ -99,9 +123,13 @@ func TestNewVolumes(t *testing.T) {
 		{"backing image unknown", set(func(s *v1beta2.VolumeSpec) { s.BackingImage = "iso" }),
 			func(f *VolumeFacts) { f.BackingImageMissing = true }, "does not exist"},
 		{"backing image larger", set(func(s *v1beta2.VolumeSpec) { s.BackingImage = "iso" }),
-			func(f *VolumeFacts) { f.BackingImageVirtualSize = 2 * gib }, "volume size should be larger than the backing image size"},
+			func(f *VolumeFacts) {
+				f.BackingImageVirtualSize = 2 * gib
+			}, "volume size should be larger than the backing image size"},
 		{"backup target unknown", nil, func(f *VolumeFacts) { f.BackupTargetMissing = true }, "does not exist"},
-		{"engine disabled", nil, func(f *VolumeFacts) { f.Settings = setting.Values{setting.V1DataEngine: "false"} }, "v1-data-engine"},
+		{"engine disabled", nil, func(f *VolumeFacts) {
+			f.Settings = setting.Values{setting.V1DataEngine: "false"}
+		}, "v1-data-engine"},
 	} {
 		v, f := newVolume(), VolumeFacts{Settings: defaults, Image: deployed()}
 		if tt.edit != nil {
@@ -148,27 +176,42 @@ func TestVolumeUpdates(t *testing.T) {
 			func(f *VolumeFacts) { f.Replicas = []v1beta2.Replica{{}} }, "not scheduled"},
 		{"replica count", attached, func(v *v1beta2.Volume) { v.Spec.NumberOfReplicas = 21 }, nil, "must between 1 to 20"},
 		{"data source", detached, func(v *v1beta2.Volume) { v.Spec.DataSource = "vol://x" }, nil, "cannot be changed"},
-		{"topology", detached, func(v *v1beta2.Volume) { v.Spec.TopologyRequirement = []v1beta2.TopologyTerm{{Zone: "a"}} }, nil, "cannot be changed"},
+		{"topology", detached, func(v *v1beta2.Volume) {
+			v.Spec.TopologyRequirement = []v1beta2.TopologyTerm{{Zone: "a"}}
+		}, nil, "cannot be changed"},
 		{"compression", detached, func(v *v1beta2.Volume) { v.Spec.BackupCompressionMethod = "gzip" }, nil,
 			"changing backup compression method"},
 		{"block size", detached, func(v *v1beta2.Volume) { v.Spec.BackupBlockSize = 16 << 20 }, nil, "not supported"},
 		{"data engine", detached, func(v *v1beta2.Volume) { v.Spec.DataEngine = "v2" }, nil, "cannot be changed"},
-		{"to strict-local while attached", attached, func(v *v1beta2.Volume) { v.Spec.DataLocality, v.Spec.NumberOfReplicas = "strict-local", 1 }, nil,
+		{"to strict-local while attached", attached, func(v *v1beta2.Volume) {
+			v.Spec.DataLocality, v.Spec.NumberOfReplicas = "strict-local", 1
+		}, nil,
 			"only while it is detached"},
 		{"to best-effort while attached", attached, func(v *v1beta2.Volume) { v.Spec.DataLocality = "best-effort" }, nil, ""},
 		{"image not deployed", attached, func(v *v1beta2.Volume) { v.Spec.Image = "new" },
 			func(f *VolumeFacts) { f.Image.Status.State = v1beta2.EngineImageStateDeploying }, "not deployed"},
-		{"image missing", attached, func(v *v1beta2.Volume) { v.Spec.Image = "new" }, func(f *VolumeFacts) { f.Image = nil }, "does not exist"},
+		{"image missing", attached, func(v *v1beta2.Volume) {
+			v.Spec.Image = "new"
+		}, func(f *VolumeFacts) { f.Image = nil }, "does not exist"},
 		{"image back to the one in use", func(v *v1beta2.Volume) { attached(v); v.Status.CurrentImage = "old" },
 			func(v *v1beta2.Volume) { v.Spec.Image = "old" }, func(f *VolumeFacts) { f.Image = nil }, ""},
-		{"attach strict-local elsewhere", func(v *v1beta2.Volume) { detached(v); v.Spec.DataLocality, v.Spec.NumberOfReplicas = "strict-local", 1 },
+		{"attach strict-local elsewhere", func(v *v1beta2.Volume) {
+			detached(v)
+			v.Spec.DataLocality, v.Spec.NumberOfReplicas = "strict-local", 1
+		},
 			func(v *v1beta2.Volume) { v.Spec.NodeID = "n2" },
 			func(f *VolumeFacts) { f.Replicas = []v1beta2.Replica{replicaOn("n1")} }, "cannot be attached"},
 		{"second migration", func(v *v1beta2.Volume) { attached(v); v.Status.CurrentMigrationNodeID = "n2" },
 			func(v *v1beta2.Volume) { v.Spec.MigrationNodeID = "n3" }, nil, "is migrating"},
-		{"snapshot count below use", attached, func(v *v1beta2.Volume) { v.Spec.SnapshotMaxCount = 2 }, engine("a", "b", "c"), "smaller than current usage 3"},
-		{"snapshot count at use", attached, func(v *v1beta2.Volume) { v.Spec.SnapshotMaxCount = 3 }, engine("a", "b", "c"), ""},
-		{"snapshot size below use", attached, func(v *v1beta2.Volume) { v.Spec.SnapshotMaxSize = 2 * gib }, engine("a", "b", "c"), "smaller than current usage"},
+		{"snapshot count below use", attached, func(v *v1beta2.Volume) {
+			v.Spec.SnapshotMaxCount = 2
+		}, engine("a", "b", "c"), "smaller than current usage 3"},
+		{"snapshot count at use", attached, func(v *v1beta2.Volume) {
+			v.Spec.SnapshotMaxCount = 3
+		}, engine("a", "b", "c"), ""},
+		{"snapshot size below use", attached, func(v *v1beta2.Volume) {
+			v.Spec.SnapshotMaxSize = 2 * gib
+		}, engine("a", "b", "c"), "smaller than current usage"},
 		{"snapshot count with two engines", attached, func(v *v1beta2.Volume) { v.Spec.SnapshotMaxCount = 100 },
 			func(f *VolumeFacts) { engine()(f); engine()(f) }, "migrating"},
 		{"backup target vanished, unchanged", attached, func(v *v1beta2.Volume) { v.Spec.NodeID = "" },
@@ -201,9 +244,11 @@ func TestVolumeMutation(t *testing.T) {
 		setting.BackupCompressionMethod: "gzip",
 	})
 	s := v.Spec
-	if v.Name != "demo" || s.Size != 4<<20 || s.NumberOfReplicas != 2 || s.DataLocality != "disabled" || s.AccessMode != "rwo" ||
+	if v.Name != "demo" || s.Size != 4<<20 || s.NumberOfReplicas != 2 || s.DataLocality != "disabled" ||
+		s.AccessMode != "rwo" ||
 		s.Image != "e" || s.EngineImage != "e" || s.BackupTargetName != "default" || s.BackupCompressionMethod != "gzip" ||
-		s.SnapshotMaxCount != 7 || s.ReplicaAutoBalance != "ignored" || s.OfflineRebuilding != "ignored" || s.DataEngine != "v1" ||
+		s.SnapshotMaxCount != 7 || s.ReplicaAutoBalance != "ignored" || s.OfflineRebuilding != "ignored" ||
+		s.DataEngine != "v1" ||
 		s.BackupBlockSize != 2<<20 || s.NodeSelector == nil || s.DiskSelector == nil {
 		t.Errorf("spec %+v", s)
 	}
@@ -222,7 +267,8 @@ func TestVolumeMutation(t *testing.T) {
 	}
 	again := v.DeepCopy()
 	MutateVolume(v, again, defaults)
-	if again.Spec.Size != v.Spec.Size || again.Spec.Image != "e" || len(again.Finalizers) != 1 || again.Spec.NumberOfReplicas != 2 {
+	if again.Spec.Size != v.Spec.Size || again.Spec.Image != "e" || len(again.Finalizers) != 1 ||
+		again.Spec.NumberOfReplicas != 2 {
 		t.Errorf("an update changed %+v", again.Spec)
 	}
 	again.Spec.ReplicaAutoBalance = "best-effort"
@@ -246,7 +292,8 @@ func TestVolumeMutation(t *testing.T) {
 }
 
 func TestRoundSize(t *testing.T) {
-	for in, want := range map[int64]int64{1: 2 << 20, 2 << 20: 2 << 20, 2<<20 + 1: 4 << 20, 0: 0, -5: -5, 1<<63 - 1: 1<<63 - 1} {
+	for in, want := range map[int64]int64{1: 2 << 20, 2 << 20: 2 << 20, 2<<20 + 1: 4 << 20, 0: 0, -5: -5,
+		1<<63 - 1: 1<<63 - 1} {
 		if got := RoundSize(in); got != want {
 			t.Errorf("RoundSize(%d) = %d, want %d", in, got, want)
 		}

@@ -7,8 +7,9 @@ import (
 	"ankole.storage/controlplane/naming"
 )
 
-// checkVolumeUpdate judges a change of a volume that exists. Fields that did not change are not judged again where the
-// cluster may have moved on since, so that a controller can always take a finalizer away or go on with its work.
+// checkVolumeUpdate judges a change of a volume that exists. Fields that did not change are not
+// judged again where the cluster may have moved on since, so that a controller can always take a
+// finalizer away or go on with its work.
 func checkVolumeUpdate(old, v *v1beta2.Volume, f VolumeFacts) error {
 	if v.DeletionTimestamp != nil {
 		return nil
@@ -34,7 +35,8 @@ func checkFixed(old, v *v1beta2.Volume) error {
 	case !sameTerms(o.TopologyRequirement, n.TopologyRequirement):
 		return invalid("the topology requirement of volume %s cannot be changed", v.Name)
 	case o.BackupCompressionMethod != "" && o.BackupCompressionMethod != n.BackupCompressionMethod:
-		return invalid("changing backup compression method of volume %s from %s to %s is not supported", v.Name, o.BackupCompressionMethod, n.BackupCompressionMethod)
+		return invalid("changing backup compression method of volume %s from %s to %s is not supported", v.Name,
+			o.BackupCompressionMethod, n.BackupCompressionMethod)
 	case validBlockSize(o.BackupBlockSize) && o.BackupBlockSize != n.BackupBlockSize:
 		return invalid("changing the backup block size of volume %s is not supported", v.Name)
 	case old.Labels[naming.LabelCloneSourceVolume] != "" &&
@@ -96,7 +98,8 @@ func checkFieldsIfChanged(old, v *v1beta2.Volume, f VolumeFacts) error {
 	o, n := &old.Spec, &v.Spec
 	if o.DataLocality != n.DataLocality && old.Status.State != v1beta2.VolumeStateDetached &&
 		(o.DataLocality == v1beta2.DataLocalityStrictLocal || n.DataLocality == v1beta2.DataLocalityStrictLocal) {
-		return forbidden("data locality of volume %s can be changed from %s to %s only while it is detached", v.Name, o.DataLocality, n.DataLocality)
+		return forbidden("data locality of volume %s can be changed from %s to %s only while it is detached", v.Name,
+			o.DataLocality, n.DataLocality)
 	}
 	if o.BackupTargetName == n.BackupTargetName {
 		f.BackupTargetMissing = false // judged when it was set
@@ -131,7 +134,8 @@ func checkPlaceChange(old, v *v1beta2.Volume, f VolumeFacts) error {
 	o, n := &old.Spec, &v.Spec
 	if o.MigrationNodeID != n.MigrationNodeID && n.MigrationNodeID != "" &&
 		old.Status.CurrentMigrationNodeID != "" && old.Status.CurrentMigrationNodeID != n.MigrationNodeID {
-		return forbidden("volume %s is migrating to node %s; wait for its end before another migration", v.Name, old.Status.CurrentMigrationNodeID)
+		return forbidden("volume %s is migrating to node %s; wait for its end before another migration", v.Name,
+			old.Status.CurrentMigrationNodeID)
 	}
 	if n.DataLocality != v1beta2.DataLocalityStrictLocal || n.NodeID == "" || o.NodeID == n.NodeID {
 		return nil
@@ -140,7 +144,8 @@ func checkPlaceChange(old, v *v1beta2.Volume, f VolumeFacts) error {
 		return invalid("strict-local volume %s should have exactly one replica, not %d", v.Name, len(f.Replicas))
 	}
 	if at := f.Replicas[0].Spec.NodeID; at != "" && at != n.NodeID {
-		return invalid("strict-local volume %s has its replica on node %s and cannot be attached to node %s", v.Name, at, n.NodeID)
+		return invalid("strict-local volume %s has its replica on node %s and cannot be attached to node %s", v.Name,
+			at, n.NodeID)
 	}
 	return nil
 }
@@ -159,7 +164,8 @@ func checkSnapshotUse(old, v *v1beta2.Volume, f VolumeFacts) error {
 	for i := range f.Engines {
 		count, size := snapshotUse(&f.Engines[i])
 		if countChanged && n.SnapshotMaxCount < count {
-			return invalid("snapshot max count %d of volume %s is smaller than current usage %d", n.SnapshotMaxCount, v.Name, count)
+			return invalid("snapshot max count %d of volume %s is smaller than current usage %d", n.SnapshotMaxCount,
+				v.Name, count)
 		}
 		if sizeChanged && n.SnapshotMaxSize != 0 && n.SnapshotMaxSize < size {
 			return invalid("snapshot max size %d of volume %s is smaller than current usage %d", n.SnapshotMaxSize, v.Name, size)

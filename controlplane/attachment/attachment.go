@@ -1,9 +1,10 @@
 // Package attachment decides where a volume is attached.
 //
-// Everybody who wants a volume attached (CSI, a user, a snapshot to be taken …) puts a ticket into the volume's
-// VolumeAttachment object; the ticket names a node and has a priority by its type. This package alone writes the volume's
-// spec.nodeID, with spec.disableFrontend and spec.lastAttachedBy: the volume follows the best ticket that can be
-// satisfied, and detaches when no ticket wants it where it is. It also tells every ticket whether it is satisfied.
+// Everybody who wants a volume attached (CSI, a user, a snapshot to be taken …) puts a ticket into
+// the volume's VolumeAttachment object; the ticket names a node and has a priority by its type.
+// This package alone writes the volume's spec.nodeID, with spec.disableFrontend and
+// spec.lastAttachedBy: the volume follows the best ticket that can be satisfied, and detaches when
+// no ticket wants it where it is. It also tells every ticket whether it is satisfied.
 //
 // decide is pure. docs/volume.md has the rules.
 package attachment
@@ -100,7 +101,8 @@ func (r *Reconciler) gather(ctx context.Context, a *v1beta2.VolumeAttachment) (s
 // onNode wakes the attachments with a ticket for the node.
 func (r *Reconciler) onNode(n *v1beta2.Node) []string {
 	var list v1beta2.VolumeAttachmentList
-	if err := r.client.List(context.Background(), &list, client.InNamespace(r.cfg.Namespace), client.UnsafeDisableDeepCopy); err != nil {
+	if err := r.client.List(context.Background(), &list, client.InNamespace(r.cfg.Namespace),
+		client.UnsafeDisableDeepCopy); err != nil {
 		return nil // the cache does not fail; the volume's change wakes it too
 	}
 	var out []string

@@ -16,8 +16,8 @@ import (
 
 // decide tells the tickets how they stand, then attaches or detaches.
 //
-// Crash window: between the write to the volume and the next look nothing is remembered; the volume's own fields say what
-// has been ordered.
+// Crash window: between the write to the volume and the next look nothing is remembered; the
+// volume's own fields say what has been ordered.
 func decide(now time.Time, a *v1beta2.VolumeAttachment, s seen) loop.Decision {
 	v := s.Volume
 	if v == nil || a.DeletionTimestamp != nil {
@@ -25,16 +25,19 @@ func decide(now time.Time, a *v1beta2.VolumeAttachment, s seen) loop.Decision {
 	}
 	a.Status.AttachmentTicketStatuses = statuses(now, a, s)
 	if why, unexpected := detachReason(a, v); why != "" {
-		d := loop.Decision{Do: detach(v), Events: []loop.Event{{Reason: naming.EventStop, Message: "Detaching volume " + v.Name + ": " + why}}}
+		d := loop.Decision{Do: detach(v),
+			Events: []loop.Event{{Reason: naming.EventStop, Message: "Detaching volume " + v.Name + ": " + why}}}
 		if unexpected {
-			d.Events = []loop.Event{{Warning: true, Reason: naming.EventDetachedUnexpectedly, Message: "Detaching volume " + v.Name + ": " + why}}
+			d.Events = []loop.Event{{Warning: true, Reason: naming.EventDetachedUnexpectedly,
+				Message: "Detaching volume " + v.Name + ": " + why}}
 		}
 		return d
 	}
 	if t := winner(a, s); t != nil && free(v) {
 		return loop.Decision{
-			Do:     attach(v, *t),
-			Events: []loop.Event{{Reason: naming.EventStart, Message: "Attaching volume " + v.Name + " to node " + t.NodeID + " for " + string(t.Type)}},
+			Do: attach(v, *t),
+			Events: []loop.Event{{Reason: naming.EventStart,
+				Message: "Attaching volume " + v.Name + " to node " + t.NodeID + " for " + string(t.Type)}},
 		}
 	}
 	return loop.Decision{}
@@ -75,11 +78,12 @@ func wantsNoFrontend(t v1beta2.AttachmentTicket) bool {
 
 // compatible says whether a volume attached with or without its frontend serves a ticket.
 func compatible(t v1beta2.AttachmentTicket, disabled bool) bool {
-	return t.Parameters[v1beta2.AttachmentParameterDisableFrontend] == v1beta2.AttachmentParameterAny || wantsNoFrontend(t) == disabled
+	return t.Parameters[v1beta2.AttachmentParameterDisableFrontend] == v1beta2.AttachmentParameterAny ||
+		wantsNoFrontend(t) == disabled
 }
 
-// tickets in order: highest priority first, then smallest id. Tickets of CSI for shared volumes are represented by the
-// share manager's.
+// tickets in order: highest priority first, then smallest id. Tickets of CSI for shared volumes are
+// represented by the share manager's.
 func tickets(a *v1beta2.VolumeAttachment, v *v1beta2.Volume) []v1beta2.AttachmentTicket {
 	var out []v1beta2.AttachmentTicket
 	for _, id := range slices.Sorted(maps.Keys(a.Spec.AttachmentTickets)) {
@@ -98,8 +102,10 @@ func shared(t v1beta2.AttachmentTicket, v *v1beta2.Volume) bool {
 
 // free says whether the volume can take an order to attach.
 func free(v *v1beta2.Volume) bool {
-	return v.DeletionTimestamp == nil && v.Spec.NodeID == "" && v.Spec.MigrationNodeID == "" && v.Status.CurrentMigrationNodeID == "" &&
-		v.Status.CurrentNodeID == "" && v.Status.State == v1beta2.VolumeStateDetached && v.Status.Robustness != v1beta2.VolumeRobustnessFaulted
+	return v.DeletionTimestamp == nil && v.Spec.NodeID == "" && v.Spec.MigrationNodeID == "" &&
+		v.Status.CurrentMigrationNodeID == "" &&
+		v.Status.CurrentNodeID == "" && v.Status.State == v1beta2.VolumeStateDetached &&
+		v.Status.Robustness != v1beta2.VolumeRobustnessFaulted
 }
 
 // winner is the best ticket whose node can take the volume.
@@ -129,7 +135,8 @@ func obstacle(t v1beta2.AttachmentTicket, s seen) string {
 	return ""
 }
 
-// detachReason says why a volume with a node must leave it; unexpected if its users did not ask for it.
+// detachReason says why a volume with a node must leave it; unexpected if its users did not ask for
+// it.
 func detachReason(a *v1beta2.VolumeAttachment, v *v1beta2.Volume) (why string, unexpected bool) {
 	node := v.Spec.NodeID
 	switch {
@@ -204,13 +211,15 @@ func judge(t v1beta2.AttachmentTicket, a *v1beta2.VolumeAttachment, s seen) v1be
 		}
 		return c
 	}
-	here := v.Spec.NodeID == t.NodeID && v.Status.CurrentNodeID == t.NodeID && v.Status.State == v1beta2.VolumeStateAttached && t.NodeID != ""
+	here := v.Spec.NodeID == t.NodeID && v.Status.CurrentNodeID == t.NodeID &&
+		v.Status.State == v1beta2.VolumeStateAttached && t.NodeID != ""
 	switch {
 	case here && compatible(t, v.Spec.DisableFrontend):
 		c.Status = v1beta2.ConditionTrue
 	case here:
 		c.Reason = v1beta2.AttachmentReasonAttachedIncompatibleParameters
-		c.Message = "volume " + v.Name + " is attached to node " + t.NodeID + " with another frontend than the ticket asks for"
+		c.Message = "volume " + v.Name + " is attached to node " + t.NodeID +
+			" with another frontend than the ticket asks for"
 	case obstacle(t, s) != "":
 		c.Message = obstacle(t, s)
 	case v.Status.Robustness == v1beta2.VolumeRobustnessFaulted:

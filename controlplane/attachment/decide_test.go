@@ -51,7 +51,8 @@ func ticket(a *v1beta2.VolumeAttachment, id, node string, kind v1beta2.AttacherT
 }
 
 func attachedTo(v *v1beta2.Volume, node string) {
-	v.Spec.NodeID, v.Status.CurrentNodeID, v.Status.State, v.Status.Robustness = node, node, v1beta2.VolumeStateAttached, v1beta2.VolumeRobustnessHealthy
+	v.Spec.NodeID, v.Status.CurrentNodeID, v.Status.State, v.Status.Robustness = node, node,
+		v1beta2.VolumeStateAttached, v1beta2.VolumeRobustnessHealthy
 }
 
 // outcome is the node the decision writes: a name, "detach", or "" for no change.
@@ -200,7 +201,8 @@ func TestTicketStatuses(t *testing.T) {
 	for _, tt := range tests {
 		st := a.Status.AttachmentTicketStatuses[tt.id]
 		c := v1beta2.FindCondition(st.Conditions, v1beta2.AttachmentConditionSatisfied)
-		if st.Satisfied != tt.satisfied || st.Generation != 7 || c.Reason != tt.reason || !strings.Contains(c.Message, tt.message) {
+		if st.Satisfied != tt.satisfied || st.Generation != 7 || c.Reason != tt.reason ||
+			!strings.Contains(c.Message, tt.message) {
 			t.Errorf("ticket %s: %+v", tt.id, st)
 		}
 	}

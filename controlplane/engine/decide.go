@@ -13,7 +13,8 @@ import (
 	"ankole.storage/controlplane/naming"
 )
 
-// stopAgainAfter is when an order to stop is repeated; the instance manager kills on repetition after 60 s.
+// stopAgainAfter is when an order to stop is repeated; the instance manager kills on repetition
+// after 60 s.
 const stopAgainAfter = time.Minute
 
 func decide(now time.Time, e *v1beta2.Engine, s seen) loop.Decision {
@@ -29,7 +30,8 @@ func decide(now time.Time, e *v1beta2.Engine, s seen) loop.Decision {
 	action := instance.Step(now, want, &e.Spec.InstanceSpec, &e.Status.InstanceStatus, have)
 	events := follow(now, e, s)
 	if len(events) > 0 {
-		// What happened is told together with the status that shows it; what to do about it comes in the next step.
+		// What happened is told together with the status that shows it; what to do about it comes
+		// in the next step.
 		return loop.Decision{Events: events}
 	}
 	if strays := instance.Strays(s.Managers, im, e.Name); len(strays) > 0 {
@@ -37,11 +39,13 @@ func decide(now time.Time, e *v1beta2.Engine, s seen) loop.Decision {
 	}
 	switch action {
 	case instance.Create:
-		// Crash window: the process may be created and the answer lost; the next step finds it, or finds its name taken.
+		// Crash window: the process may be created and the answer lost; the next step finds it, or
+		// finds its name taken.
 		return loop.Decision{
 			Do: loop.Call{What: "start engine " + e.Name, Do: func(ctx context.Context) error {
 				if restart {
-					// By UUID: if this is done again, the next process must not be taken for the one that has ended.
+					// By UUID: if this is done again, the next process must not be taken for the
+					// one that has ended.
 					if err := s.Processes.Delete(ctx, im, e.Name, e.Spec.RestartAfter); err != nil {
 						return err
 					}
@@ -71,8 +75,9 @@ func decide(now time.Time, e *v1beta2.Engine, s seen) loop.Decision {
 	return loop.Decision{}
 }
 
-// stop orders the engine's end. On the node where it is to run another process may follow it, for which the instance manager keeps the
-// volume's block device if this one dies; elsewhere, and when the volume is detached or deleted, none does.
+// stop orders the engine's end. On the node where it is to run another process may follow it, for
+// which the instance manager keeps the volume's block device if this one dies; elsewhere, and when
+// the volume is detached or deleted, none does.
 func stop(e *v1beta2.Engine, im *v1beta2.InstanceManager, s seen) loop.Decision {
 	last := e.DeletionTimestamp != nil || e.Spec.NodeID == "" || e.Spec.NodeID != im.Spec.NodeID
 	return loop.Decision{
@@ -87,8 +92,9 @@ func stop(e *v1beta2.Engine, im *v1beta2.InstanceManager, s seen) loop.Decision 
 	}
 }
 
-// align makes the engine's replicas those of replicaAddressMap, one order per step. Replicas that are not wanted go first:
-// a replica that comes back at the address of its failed predecessor must not be mistaken for it.
+// align makes the engine's replicas those of replicaAddressMap, one order per step. Replicas that
+// are not wanted go first: a replica that comes back at the address of its failed predecessor must
+// not be mistaken for it.
 func align(e *v1beta2.Engine, s seen) loop.Decision {
 	wanted := map[string]string{}
 	for name, address := range e.Spec.ReplicaAddressMap {
@@ -103,7 +109,8 @@ func align(e *v1beta2.Engine, s seen) loop.Decision {
 				Do: loop.Call{What: "remove replica " + address + " from engine " + e.Name, Do: func(ctx context.Context) error {
 					return s.Remove(ctx, e, address)
 				}},
-				Events: []loop.Event{{Reason: naming.EventDelete, Message: "Removed replica " + nameOf(e, address) + " at " + address + " from the engine"}},
+				Events: []loop.Event{{Reason: naming.EventDelete,
+					Message: "Removed replica " + nameOf(e, address) + " at " + address + " from the engine"}},
 			}
 		}
 	}
@@ -113,7 +120,8 @@ func align(e *v1beta2.Engine, s seen) loop.Decision {
 			continue
 		}
 		return loop.Decision{
-			// Crash window: the engine may have admitted the replica already; admitting it again changes nothing.
+			// Crash window: the engine may have admitted the replica already; admitting it again
+			// changes nothing.
 			Do: loop.Call{What: "add replica " + name + " to engine " + e.Name, Do: func(ctx context.Context) error {
 				return s.Add(ctx, e, address)
 			}},

@@ -1,16 +1,17 @@
 // Package engine runs the processes of engines and keeps them in step with their objects.
 //
-// An engine is the process on a volume's node that offers the device and mirrors its I/O to the replicas. The volume
-// controller writes an Engine's spec: whether and where it runs and which replicas it should have (replicaAddressMap).
-// This package
+// An engine is the process on a volume's node that offers the device and mirrors its I/O to the
+// replicas. The volume controller writes an Engine's spec: whether and where it runs and which
+// replicas it should have (replicaAddressMap). This package
 //
 //   - starts and stops the process (package instance),
-//   - holds one stream of its state while it runs (Monitor) and copies what matters into the status: modes of replicas,
-//     endpoint, snapshots, progress of rebuilds,
-//   - has the engine admit replicas that are new in replicaAddressMap, which are then rebuilt, and drop those that are
-//     not in it any more.
+//   - holds one stream of its state while it runs (Monitor) and copies what matters into the
+//     status: modes of replicas, endpoint, snapshots, progress of rebuilds,
+//   - has the engine admit replicas that are new in replicaAddressMap, which are then rebuilt, and
+//     drop those that are not in it any more.
 //
-// It never writes status.membership: that is the witness record, kept by the relay of the instance managers' questions.
+// It never writes status.membership: that is the witness record, kept by the relay of the instance
+// managers' questions.
 package engine
 
 import (
@@ -40,7 +41,8 @@ type Config struct {
 	Namespace string
 	// NodeName is the leader's node, the owner of engines without a node.
 	NodeName string
-	// RewatchMost bounds the pause before a broken stream of an engine is opened again; 0 means five seconds.
+	// RewatchMost bounds the pause before a broken stream of an engine is opened again; 0 means
+	// five seconds.
 	RewatchMost time.Duration
 }
 
@@ -55,7 +57,8 @@ type Reconciler struct {
 
 // New returns the reconciler; processes reaches the instance managers, engines the engines.
 func New(cfg Config, processes instance.Processes, engines engineclient.Client) *Reconciler {
-	return &Reconciler{cfg: cfg, processes: processes, engines: engines, monitor: NewMonitor(engines, cfg.Namespace, cfg.RewatchMost)}
+	return &Reconciler{cfg: cfg, processes: processes, engines: engines,
+		monitor: NewMonitor(engines, cfg.Namespace, cfg.RewatchMost)}
 }
 
 // SetupWithManager registers it; it runs on the leader.
@@ -164,7 +167,8 @@ func mapValues(m map[string]string) func(func(string) bool) {
 	}
 }
 
-// target names the process of a running engine. Control calls use the Pod's own address, not the storage network's.
+// target names the process of a running engine. Control calls use the Pod's own address, not the
+// storage network's.
 func target(e *v1beta2.Engine) engineclient.Target {
 	return engineclient.Target{
 		Address: net.JoinHostPort(e.Status.IP, strconv.Itoa(e.Status.Port)), Volume: e.Spec.VolumeName, Engine: e.Name,
@@ -211,7 +215,8 @@ func process(e *v1beta2.Engine, podIP, secret, transport string, replicaTimeoutS
 	if frontend := naming.EngineFrontend(string(e.Spec.Frontend)); frontend != "" && !e.Spec.DisableFrontend {
 		args = append(args, "--frontend", frontend)
 	}
-	args = append(args, "--size", size, "--current-size", size, "--engine-replica-timeout", strconv.Itoa(replicaTimeoutSeconds))
+	args = append(args, "--size", size, "--current-size", size, "--engine-replica-timeout",
+		strconv.Itoa(replicaTimeoutSeconds))
 	if e.Spec.RevisionCounterDisabled {
 		args = append(args, "--disableRevCounter")
 	}
@@ -231,7 +236,8 @@ func process(e *v1beta2.Engine, podIP, secret, transport string, replicaTimeoutS
 	}
 }
 
-// onManager wakes the engines that are or should be in an instance manager, and those it holds a stray process of.
+// onManager wakes the engines that are or should be in an instance manager, and those it holds a
+// stray process of.
 func (r *Reconciler) onManager(im *v1beta2.InstanceManager) []string {
 	names := r.onNodeNamed(im.Spec.NodeID)
 	for name := range im.Status.InstanceEngines {

@@ -34,8 +34,10 @@ func running() (*v1beta2.Engine, seen) {
 		Managers: []v1beta2.InstanceManager{im}, Owner: "n9", Processes: &instance.Fake{},
 		State: &engineclient.State{
 			SizeBytes: 1 << 30, FrontendUp: true, Endpoint: "/dev/longhorn/v",
-			Replicas: []engineclient.Replica{{Address: "10.0.0.1:10000", Mode: engineclient.ModeRW}, {Address: "10.0.0.2:10000", Mode: engineclient.ModeRW}},
-			Snapshots: map[string]engineclient.Snapshot{"volume-head": {Name: "volume-head", Parent: "s", SizeBytes: 42, Labels: nil},
+			Replicas: []engineclient.Replica{{Address: "10.0.0.1:10000", Mode: engineclient.ModeRW},
+				{Address: "10.0.0.2:10000", Mode: engineclient.ModeRW}},
+			Snapshots: map[string]engineclient.Snapshot{"volume-head": {Name: "volume-head", Parent: "s", SizeBytes: 42,
+				Labels: nil},
 				"s": {Name: "s", Children: []string{"volume-head"}}},
 		},
 	}
@@ -62,7 +64,8 @@ func TestStateReachesTheObject(t *testing.T) {
 		t.Errorf("a settled engine wants %v", d.Do)
 	}
 	if st.ReplicaModeMap["a"] != v1beta2.ReplicaModeRW || st.ReplicaTransitionTimeMap["a"] != "2026-01-02T03:04:05Z" ||
-		st.CurrentReplicaAddressMap["b"] != "10.0.0.2:10000" || st.Endpoint != "/dev/longhorn/v" || st.CurrentSize != 1<<30 || st.OwnerID != "n1" {
+		st.CurrentReplicaAddressMap["b"] != "10.0.0.2:10000" || st.Endpoint != "/dev/longhorn/v" ||
+		st.CurrentSize != 1<<30 || st.OwnerID != "n1" {
 		t.Errorf("status %+v", st)
 	}
 	head := st.Snapshots["volume-head"]
@@ -130,13 +133,19 @@ func TestReplicasAreAligned(t *testing.T) {
 			e.Spec.ReplicaAddressMap["c"] = "10.0.0.3:10000"
 			s.State.Replicas = append(s.State.Replicas, engineclient.Replica{Address: "10.0.0.3:10000"})
 		}, ""},
-		{"one in error stays until the volume gives it up", func(_ *v1beta2.Engine, s *seen) { s.State.Replicas[1].Mode = engineclient.ModeERR }, ""},
+		{"one in error stays until the volume gives it up", func(_ *v1beta2.Engine, s *seen) {
+			s.State.Replicas[1].Mode = engineclient.ModeERR
+		}, ""},
 		{"nothing without a state", func(e *v1beta2.Engine, s *seen) {
 			s.State = nil
 			e.Spec.ReplicaAddressMap["c"] = "10.0.0.3:10000"
 		}, ""},
-		{"stop", func(e *v1beta2.Engine, _ *seen) { e.Spec.DesireState = v1beta2.InstanceStateStopped }, "stop engine v-e-0 in im-1"},
-		{"a deleted engine stops", func(e *v1beta2.Engine, _ *seen) { e.DeletionTimestamp = &metav1.Time{Time: now} }, "stop engine v-e-0 in im-1"},
+		{"stop", func(e *v1beta2.Engine, _ *seen) {
+			e.Spec.DesireState = v1beta2.InstanceStateStopped
+		}, "stop engine v-e-0 in im-1"},
+		{"a deleted engine stops", func(e *v1beta2.Engine, _ *seen) {
+			e.DeletionTimestamp = &metav1.Time{Time: now}
+		}, "stop engine v-e-0 in im-1"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -154,7 +163,8 @@ func TestReplicasAreAligned(t *testing.T) {
 	}
 }
 
-// TestRestartAfter: the process that is over is deleted and the next one created in one step; done again, nothing else is deleted.
+// TestRestartAfter: the process that is over is deleted and the next one created in one step; done
+// again, nothing else is deleted.
 func TestRestartAfter(t *testing.T) {
 	e, s := running()
 	settle(e, s)
@@ -166,7 +176,8 @@ func TestRestartAfter(t *testing.T) {
 	p := s.Managers[0].Status.InstanceEngines["v-e-0"]
 	p.Status.State = v1beta2.InstanceStateError
 	s.Managers[0].Status.InstanceEngines["v-e-0"] = p
-	if _, d := settle(e, s); d.Do != nil || e.Status.CurrentState != v1beta2.InstanceStateError || e.Status.UUID != p.Status.UUID {
+	if _, d := settle(e, s); d.Do != nil || e.Status.CurrentState != v1beta2.InstanceStateError ||
+		e.Status.UUID != p.Status.UUID {
 		t.Fatalf("nobody has asked for a restart: %v, %+v", d.Do, e.Status.InstanceStatus)
 	}
 	e.Spec.RestartAfter = p.Status.UUID
@@ -195,7 +206,8 @@ func TestRefusedReplicaCountsAsFailed(t *testing.T) {
 	e.Spec.ReplicaAddressMap["c"] = "10.0.0.3:10000"
 	s.Refused = map[string]string{"10.0.0.3:10000": "no such volume"}
 	events, d := settle(e, s)
-	if e.Status.ReplicaModeMap["c"] != v1beta2.ReplicaModeERR || d.Do != nil || len(events) != 1 || events[0].Reason != "Faulted" {
+	if e.Status.ReplicaModeMap["c"] != v1beta2.ReplicaModeERR || d.Do != nil || len(events) != 1 ||
+		events[0].Reason != "Faulted" {
 		t.Errorf("modes %v, wants %v, events %v", e.Status.ReplicaModeMap, d.Do, events)
 	}
 	if e.Status.RebuildStatus["tcp://10.0.0.3:10000"].Error == "" {
@@ -239,10 +251,12 @@ func TestProcessIsAsTheArchitectureSays(t *testing.T) {
 		"--size", "1073741824", "--current-size", "1073741824", "--engine-replica-timeout", "8", "--disableRevCounter",
 		"--replica", "tcp://10.0.0.1:10000", "--replica", "tcp://10.0.0.2:10000",
 	}
-	if !slices.Equal(p.Args, want) || p.Binary != "/engine-binaries/img-1/longhorn" || p.PortCount != 1 || !slices.Equal(p.PortArgs, []string{"--listen,10.0.0.1:"}) {
+	if !slices.Equal(p.Args, want) || p.Binary != "/engine-binaries/img-1/longhorn" || p.PortCount != 1 ||
+		!slices.Equal(p.PortArgs, []string{"--listen,10.0.0.1:"}) {
 		t.Errorf("process %+v", p)
 	}
-	if p.Environment["ANKOLE_VOLUME_UUID"] != "uid-v" || p.Environment["ANKOLE_VOLUME_SECRET"] != "secret" || p.Environment["ANKOLE_BLOCK_TRANSPORT"] != "auto" {
+	if p.Environment["ANKOLE_VOLUME_UUID"] != "uid-v" || p.Environment["ANKOLE_VOLUME_SECRET"] != "secret" ||
+		p.Environment["ANKOLE_BLOCK_TRANSPORT"] != "auto" {
 		t.Errorf("environment %v", p.Environment)
 	}
 	e.Spec.DisableFrontend = true
@@ -253,7 +267,8 @@ func TestProcessIsAsTheArchitectureSays(t *testing.T) {
 
 func TestUrgency(t *testing.T) {
 	base := func() *engineclient.State {
-		return &engineclient.State{Replicas: []engineclient.Replica{{Address: "r", Mode: engineclient.ModeWO, Rebuild: &engineclient.Rebuild{Percent: 1, Running: true}}},
+		return &engineclient.State{Replicas: []engineclient.Replica{{Address: "r", Mode: engineclient.ModeWO,
+			Rebuild: &engineclient.Rebuild{Percent: 1, Running: true}}},
 			Snapshots: map[string]engineclient.Snapshot{"volume-head": {SizeBytes: 1}}}
 	}
 	tests := []struct {
@@ -269,7 +284,9 @@ func TestUrgency(t *testing.T) {
 		{"rebuild ended", func(s *engineclient.State) { s.Replicas[0].Rebuild.Running = false }, 0, true},
 		{"progress", func(s *engineclient.State) { s.Replicas[0].Rebuild.Percent = 2 }, progressEvery, true},
 		{"bytes are finer than anybody reads", func(s *engineclient.State) { s.Replicas[0].Rebuild.DoneBytes = 2 }, 0, false},
-		{"size of the head", func(s *engineclient.State) { s.Snapshots["volume-head"] = engineclient.Snapshot{SizeBytes: 2} }, sizesEvery, true},
+		{"size of the head", func(s *engineclient.State) {
+			s.Snapshots["volume-head"] = engineclient.Snapshot{SizeBytes: 2}
+		}, sizesEvery, true},
 		{"new snapshot", func(s *engineclient.State) { s.Snapshots["s"] = engineclient.Snapshot{} }, 0, true},
 	}
 	for _, tt := range tests {
@@ -314,7 +331,8 @@ func TestMonitorFollowsOneRun(t *testing.T) {
 	m.Refused("e", "r1", engineclient.ErrUnavailable)
 	m.Refused("e", "r2", engineclient.ErrPrecondition)
 	poked()
-	if s, refused := m.Watch(target, "run-1", []string{"r1", "r2"}); s.Generation != 2 || len(refused) != 1 || refused["r2"] == "" {
+	if s, refused := m.Watch(target, "run-1", []string{"r1", "r2"}); s.Generation != 2 || len(refused) != 1 ||
+		refused["r2"] == "" {
 		t.Fatalf("state %+v, refused %v", s, refused)
 	}
 	if _, refused := m.Watch(target, "run-1", nil); len(refused) != 0 {
@@ -333,7 +351,8 @@ func TestMonitorFollowsOneRun(t *testing.T) {
 	}
 }
 
-// TestTrimMarksTheChain: the volume's option reaches the process, and what the process uses the status.
+// TestTrimMarksTheChain: the volume's option reaches the process, and what the process uses the
+// status.
 func TestTrimMarksTheChain(t *testing.T) {
 	const flag = "--unmap-mark-snap-chain-removed"
 	for _, on := range []bool{false, true} {
@@ -349,14 +368,17 @@ func TestTrimMarksTheChain(t *testing.T) {
 	}
 }
 
-// TestLastProcessOnANode: the instance manager keeps the block device of an engine that dies for the next one, until it is told that
-// there will be none: the volume is detached, deleted, or attached elsewhere.
+// TestLastProcessOnANode: the instance manager keeps the block device of an engine that dies for
+// the next one, until it is told that there will be none: the volume is detached, deleted, or
+// attached elsewhere.
 func TestLastProcessOnANode(t *testing.T) {
 	for name, c := range map[string]struct {
 		change func(e *v1beta2.Engine, s *seen)
 		order  string
 	}{
-		"to be started again": {func(e *v1beta2.Engine, _ *seen) { e.Spec.DesireState = v1beta2.InstanceStateStopped }, "delete im-1/v-e-0"},
+		"to be started again": {func(e *v1beta2.Engine, _ *seen) {
+			e.Spec.DesireState = v1beta2.InstanceStateStopped
+		}, "delete im-1/v-e-0"},
 		"detached": {func(e *v1beta2.Engine, _ *seen) {
 			e.Spec.DesireState, e.Spec.NodeID = v1beta2.InstanceStateStopped, ""
 		}, "delete last im-1/v-e-0"},

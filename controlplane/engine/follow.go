@@ -14,8 +14,8 @@ import (
 	"ankole.storage/controlplane/naming"
 )
 
-// ConditionIOReady of an Engine is False while the engine holds I/O back (too few replicas or no witness), with the
-// engine's own reason as message. It is our addition.
+// ConditionIOReady of an Engine is False while the engine holds I/O back (too few replicas or no
+// witness), with the engine's own reason as message. It is our addition.
 const (
 	ConditionIOReady  = "IOReady"
 	ReasonIOSuspended = "Suspended"
@@ -30,7 +30,9 @@ func follow(now time.Time, e *v1beta2.Engine, s seen) []loop.Event {
 	if st.CurrentState != v1beta2.InstanceStateRunning {
 		st.ReplicaModeMap, st.ReplicaTransitionTimeMap, st.RebuildStatus = nil, nil, nil
 		st.CurrentReplicaAddressMap, st.Endpoint = nil, ""
-		st.Conditions = slices.DeleteFunc(slices.Clone(st.Conditions), func(c v1beta2.Condition) bool { return c.Type == ConditionIOReady })
+		st.Conditions = slices.DeleteFunc(slices.Clone(st.Conditions), func(c v1beta2.Condition) bool {
+			return c.Type == ConditionIOReady
+		})
 		return nil
 	}
 	if s.State == nil {
@@ -50,10 +52,13 @@ func follow(now time.Time, e *v1beta2.Engine, s seen) []loop.Event {
 	return append(followReplicas(now, e, s), setReadOnly(now, e, s)...)
 }
 
-// setReadOnly tells of a file system on the volume that its kernel has made read-only, as the instance manager has found it.
+// setReadOnly tells of a file system on the volume that its kernel has made read-only, as the
+// instance manager has found it.
 func setReadOnly(now time.Time, e *v1beta2.Engine, s seen) []loop.Event {
 	c := v1beta2.Condition{Type: v1beta2.EngineConditionFilesystemReadOnly, Status: v1beta2.ConditionFalse}
-	i := slices.IndexFunc(s.Managers, func(m v1beta2.InstanceManager) bool { return m.Name == e.Status.InstanceManagerName })
+	i := slices.IndexFunc(s.Managers, func(m v1beta2.InstanceManager) bool {
+		return m.Name == e.Status.InstanceManagerName
+	})
 	if i < 0 {
 		return nil
 	}
@@ -68,7 +73,8 @@ func setReadOnly(now time.Time, e *v1beta2.Engine, s seen) []loop.Event {
 	}
 	if bad {
 		c.Status = v1beta2.ConditionTrue
-		c.Message = "The file system on volume " + e.Spec.VolumeName + " refuses to write, which its kernel does after an error: look at the kernel log of node " +
+		c.Message = "The file system on volume " + e.Spec.VolumeName +
+			" refuses to write, which its kernel does after an error: look at the kernel log of node " +
 			e.Spec.NodeID + ", repair it (fsck) while the volume is not mounted, and mount it again"
 	}
 	e.Status.Conditions, _ = v1beta2.SetCondition(e.Status.Conditions, c, now)
@@ -138,19 +144,23 @@ func transition(name, address, why string, before, mode v1beta2.ReplicaMode) (lo
 	}
 	switch mode {
 	case v1beta2.ReplicaModeWO:
-		return loop.Event{Reason: naming.EventRebuilding, Message: fmt.Sprintf("Rebuilding replica %s at %s", name, address)}, true
+		return loop.Event{Reason: naming.EventRebuilding,
+			Message: fmt.Sprintf("Rebuilding replica %s at %s", name, address)}, true
 	case v1beta2.ReplicaModeRW:
 		if before == v1beta2.ReplicaModeWO {
-			return loop.Event{Reason: naming.EventRebuilt, Message: fmt.Sprintf("Replica %s at %s has been rebuilt", name, address)}, true
+			return loop.Event{Reason: naming.EventRebuilt,
+				Message: fmt.Sprintf("Replica %s at %s has been rebuilt", name, address)}, true
 		}
 	case v1beta2.ReplicaModeERR:
 		if why == "" {
 			why = "no reason given"
 		}
 		if before == v1beta2.ReplicaModeWO {
-			return loop.Event{Warning: true, Reason: naming.EventFailedRebuilding, Message: fmt.Sprintf("Failed rebuilding replica %s at %s: %s", name, address, why)}, true
+			return loop.Event{Warning: true, Reason: naming.EventFailedRebuilding,
+				Message: fmt.Sprintf("Failed rebuilding replica %s at %s: %s", name, address, why)}, true
 		}
-		return loop.Event{Warning: true, Reason: naming.EventFaulted, Message: fmt.Sprintf("Replica %s at %s failed: %s", name, address, why)}, true
+		return loop.Event{Warning: true, Reason: naming.EventFaulted,
+			Message: fmt.Sprintf("Replica %s at %s failed: %s", name, address, why)}, true
 	}
 	return loop.Event{}, false
 }

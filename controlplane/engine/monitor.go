@@ -17,21 +17,25 @@ import (
 )
 
 const (
-	// progressEvery and sizesEvery keep figures that move all the time from flooding the API server: a rebuild's
-	// progress reaches the object at most once a second, the growth of the head every ten.
+	// progressEvery and sizesEvery keep figures that move all the time from flooding the API
+	// server: a rebuild's progress reaches the object at most once a second, the growth of the head
+	// every ten.
 	progressEvery = time.Second
 	sizesEvery    = 10 * time.Second
-	// suspendGrace is how long I/O must be held back before it is told: agreeing on a new set of replicas holds it back
-	// for a moment each time.
+	// suspendGrace is how long I/O must be held back before it is told: agreeing on a new set of
+	// replicas holds it back for a moment each time.
 	suspendGrace = 2 * time.Second
-	// rewatchFirst and rewatchMost bound the pause before a broken stream is opened again; the latter is a default.
+	// rewatchFirst and rewatchMost bound the pause before a broken stream is opened again; the
+	// latter is a default.
 	rewatchFirst = 100 * time.Millisecond
 	rewatchMost  = 5 * time.Second
-	// pokesBuffer holds wake-ups while the controller's queue takes them; the queue merges them by name.
+	// pokesBuffer holds wake-ups while the controller's queue takes them; the queue merges them by
+	// name.
 	pokesBuffer = 128
 )
 
-// Monitor holds one stream of states per running engine and wakes the controller when something worth writing changed.
+// Monitor holds one stream of states per running engine and wakes the controller when something
+// worth writing changed.
 type Monitor struct {
 	engines   engineclient.Client
 	namespace string
@@ -72,7 +76,8 @@ func NewMonitor(engines engineclient.Client, namespace string, pauseMost time.Du
 // Pokes names engines to look at.
 func (m *Monitor) Pokes() <-chan event.GenericEvent { return m.pokes }
 
-// Start waits for the end of ctx, then ends all streams and waits for them. It makes the monitor a Runnable.
+// Start waits for the end of ctx, then ends all streams and waits for them. It makes the monitor a
+// Runnable.
 func (m *Monitor) Start(ctx context.Context) error {
 	<-ctx.Done()
 	m.mu.Lock()
@@ -85,8 +90,9 @@ func (m *Monitor) Start(ctx context.Context) error {
 	return nil
 }
 
-// Watch returns the newest state of an engine's run, opening its stream if there is none; nil until the first state
-// came. The second result are the addresses among wanted that the engine refused to admit.
+// Watch returns the newest state of an engine's run, opening its stream if there is none; nil until
+// the first state came. The second result are the addresses among wanted that the engine refused to
+// admit.
 func (m *Monitor) Watch(t engineclient.Target, run string, wanted []string) (*engineclient.State, map[string]string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -108,9 +114,11 @@ func (m *Monitor) Watch(t engineclient.Target, run string, wanted []string) (*en
 	return w.published, maps.Clone(w.refused)
 }
 
-// Refused notes the outcome of an order to admit a replica: refusals are remembered while the replica is wanted.
+// Refused notes the outcome of an order to admit a replica: refusals are remembered while the
+// replica is wanted.
 func (m *Monitor) Refused(engine, address string, err error) {
-	lasting := errors.Is(err, engineclient.ErrPrecondition) || errors.Is(err, engineclient.ErrInvalid) || errors.Is(err, engineclient.ErrNotFound)
+	lasting := errors.Is(err, engineclient.ErrPrecondition) || errors.Is(err, engineclient.ErrInvalid) ||
+		errors.Is(err, engineclient.ErrNotFound)
 	m.mu.Lock()
 	w := m.watches[engine]
 	if w != nil && lasting {
@@ -219,8 +227,8 @@ func (m *Monitor) poke(ctx context.Context, engine string) {
 	}
 }
 
-// urgency says how old the published state must be before a newer one replaces it, and whether they differ in anything
-// that is written to the object at all.
+// urgency says how old the published state must be before a newer one replaces it, and whether they
+// differ in anything that is written to the object at all.
 func urgency(old, now *engineclient.State) (wait time.Duration, changed bool) {
 	switch {
 	case old == nil || outline(old) != outline(now):
@@ -231,7 +239,9 @@ func urgency(old, now *engineclient.State) (wait time.Duration, changed bool) {
 		return 0, true
 	case !slices.EqualFunc(old.Replicas, now.Replicas, sameProgress):
 		return progressEvery, true
-	case !maps.EqualFunc(old.Snapshots, now.Snapshots, func(a, b engineclient.Snapshot) bool { return a.SizeBytes == b.SizeBytes }):
+	case !maps.EqualFunc(old.Snapshots, now.Snapshots, func(a, b engineclient.Snapshot) bool {
+		return a.SizeBytes == b.SizeBytes
+	}):
 		return sizesEvery, true
 	}
 	return 0, false
@@ -254,7 +264,8 @@ func outline(s *engineclient.State) shape {
 func sameReplica(a, b engineclient.Replica) bool {
 	return a.Address == b.Address && a.Mode == b.Mode && a.Error == b.Error &&
 		(a.Rebuild == nil) == (b.Rebuild == nil) &&
-		(a.Rebuild == nil || (a.Rebuild.Running == b.Rebuild.Running && a.Rebuild.State == b.Rebuild.State && a.Rebuild.Error == b.Rebuild.Error))
+		(a.Rebuild == nil || (a.Rebuild.Running == b.Rebuild.Running && a.Rebuild.State == b.Rebuild.State &&
+			a.Rebuild.Error == b.Rebuild.Error))
 }
 
 func sameProgress(a, b engineclient.Replica) bool {

@@ -7,8 +7,9 @@ import (
 	"ankole.storage/api/longhorn/v1beta2"
 )
 
-// TestReadOnlyFileSystemIsTold: the condition comes with one warning when the instance manager tells of a file system that has gone
-// read-only, goes with it, and is not there while there was nothing to tell.
+// TestReadOnlyFileSystemIsTold: the condition comes with one warning when the instance manager
+// tells of a file system that has gone read-only, goes with it, and is not there while there was
+// nothing to tell.
 func TestReadOnlyFileSystemIsTold(t *testing.T) {
 	e, s := running()
 	condition := v1beta2.EngineConditionFilesystemReadOnly
@@ -39,7 +40,8 @@ func TestReadOnlyFileSystemIsTold(t *testing.T) {
 		{nil, v1beta2.ConditionFalse, ""}, // another process
 	} {
 		events := tell(step.told)
-		if got := v1beta2.FindCondition(e.Status.Conditions, condition); got.Status != step.want || strings.Join(events, " ") != step.events {
+		if got := v1beta2.FindCondition(e.Status.Conditions, condition); got.Status != step.want ||
+			strings.Join(events, " ") != step.events {
 			t.Errorf("step %d: %+v, events %v", i, got, events)
 		}
 	}

@@ -1,12 +1,13 @@
 // Package enginebinary runs the engine binary of an image on a node, for what has no gRPC way.
 //
-// Every engine image puts its binary on every node. Started as a process it is an engine or a replica; started with a verb it
-// asks a running engine for something, prints the answer and ends. Instance managers without a proxy leave a manager no other
-// way to their engines.
+// Every engine image puts its binary on every node. Started as a process it is an engine or a
+// replica; started with a verb it asks a running engine for something, prints the answer and ends.
+// Instance managers without a proxy leave a manager no other way to their engines.
 //
-// The binary runs on the engine's own node, where engine and image are known to be: Local runs it, in the manager Pod of that
-// node; Handler lets the managers of other nodes have it run, Remote is their side. The two speak HTTPS on the port of the
-// webhooks, and show each other the certificate that only managers can read (package admission/serving).
+// The binary runs on the engine's own node, where engine and image are known to be: Local runs it,
+// in the manager Pod of that node; Handler lets the managers of other nodes have it run, Remote is
+// their side. The two speak HTTPS on the port of the webhooks, and show each other the certificate
+// that only managers can read (package admission/serving).
 //
 //	Remote ── POST /v1/manager/engine-binary, JSON ──> Handler ── Local ──> /var/lib/longhorn/engine-binaries/<image>/longhorn
 //
@@ -25,13 +26,15 @@ const Path = "/v1/manager/engine-binary"
 
 // Bounds.
 const (
-	// MaxOutputBytes bounds what a verb may print: 250 snapshots with labels, the longest answer, stay far below.
+	// MaxOutputBytes bounds what a verb may print: 250 snapshots with labels, the longest answer,
+	// stay far below.
 	MaxOutputBytes = 4 << 20
 	// maxMessageBytes is what is kept of standard error: its end, which has the reason.
 	maxMessageBytes = 16 << 10
 	// maxRequestBytes bounds a request: a verb with its arguments, and labels of a snapshot.
 	maxRequestBytes = 256 << 10
-	// maxRunning bounds binaries at work on one node; each takes some 20 MiB. A rebuild holds one until it is done.
+	// maxRunning bounds binaries at work on one node; each takes some 20 MiB. A rebuild holds one
+	// until it is done.
 	maxRunning = 64
 )
 
@@ -51,7 +54,8 @@ var (
 type Request struct {
 	// Image is the engine image whose binary runs.
 	Image string `json:"image"`
-	// Volume, Engine and Address name the engine that is asked; all may be empty for verbs that ask none.
+	// Volume, Engine and Address name the engine that is asked; all may be empty for verbs that ask
+	// none.
 	Volume  string `json:"volume,omitempty"`
 	Engine  string `json:"engine,omitempty"`
 	Address string `json:"address,omitempty"`
@@ -71,7 +75,8 @@ type Result struct {
 	Status int `json:"status"`
 }
 
-// verbs that ask. Those missing here run a process (controller, replica, sync-agent) or write to the node (install).
+// verbs that ask. Those missing here run a process (controller, replica, sync-agent) or write to
+// the node (install).
 var verbs = []string{
 	"info", "expand", "frontend", "unmap-mark-snap-chain-removed", "add-replica", "verify-rebuild-replica", "ls-replica",
 	"rm-replica", "update-replica", "replica-rebuild-status", "snapshots", "backups", "version",
@@ -79,7 +84,8 @@ var verbs = []string{
 
 // environment that a request may set, as the reference's proxy does.
 var environment = []string{
-	"AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_ENDPOINTS", "AWS_CERT", "VIRTUAL_HOSTED_STYLE", "AWS_SIGN_ACCEPT_ENCODING",
+	"AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_ENDPOINTS", "AWS_CERT", "VIRTUAL_HOSTED_STYLE",
+	"AWS_SIGN_ACCEPT_ENCODING",
 	"CIFS_USERNAME", "CIFS_PASSWORD", "AZBLOB_ACCOUNT_NAME", "AZBLOB_ACCOUNT_KEY", "AZBLOB_ENDPOINT", "AZBLOB_CERT",
 	"HTTPS_PROXY", "HTTP_PROXY", "NO_PROXY",
 }

@@ -40,7 +40,9 @@ func ways(t *testing.T, l *Local) map[string]func(context.Context, Request) (Res
 		return s.Listener.Addr().String(), nil
 	}}
 	return map[string]func(context.Context, Request) (Result, error){
-		"local": l.Run, "remote": func(ctx context.Context, r Request) (Result, error) { return remote.Run(ctx, "node-1", r) },
+		"local": l.Run, "remote": func(ctx context.Context, r Request) (Result, error) {
+			return remote.Run(ctx, "node-1", r)
+		},
 	}
 }
 
@@ -49,7 +51,8 @@ func TestRun(t *testing.T) {
 	t.Setenv("SECRET_OF_THE_MANAGER", "x")
 	l := image(t, "a/b:1", `echo "$@"; echo "key=$AWS_ACCESS_KEY_ID,$SECRET_OF_THE_MANAGER" >&2; exit 7`)
 	for name, run := range ways(t, l) {
-		r, err := run(t.Context(), Request{Image: "a/b:1", Volume: "v", Engine: "v-e-0", Address: "1.2.3.4:5", Verb: []string{"snapshots", "create", "--", "--help"},
+		r, err := run(t.Context(), Request{Image: "a/b:1", Volume: "v", Engine: "v-e-0", Address: "1.2.3.4:5",
+			Verb:        []string{"snapshots", "create", "--", "--help"},
 			Environment: map[string]string{"AWS_ACCESS_KEY_ID": "k"}})
 		if err != nil || r.Status != 7 || r.Message != "key=k,\n" ||
 			string(r.Output) != "--volume-name v --engine-instance-name v-e-0 --url 1.2.3.4:5 snapshots create -- --help\n" {
@@ -150,8 +153,11 @@ func TestStrangers(t *testing.T) {
 		func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "who are you", http.StatusForbidden) },
 	} {
 		s := httptest.NewTLSServer(h)
-		m := &Remote{Client: s.Client(), Address: func(context.Context, string) (string, error) { return s.Listener.Addr().String(), nil }}
-		if _, err := m.Run(t.Context(), "n", Request{Image: "i", Verb: []string{"info"}}); err == nil || !strings.Contains(err.Error(), "node n") {
+		m := &Remote{Client: s.Client(), Address: func(context.Context, string) (string, error) {
+			return s.Listener.Addr().String(), nil
+		}}
+		if _, err := m.Run(t.Context(), "n", Request{Image: "i", Verb: []string{"info"}}); err == nil ||
+			!strings.Contains(err.Error(), "node n") {
 			t.Errorf("%v", err)
 		}
 		s.Close()

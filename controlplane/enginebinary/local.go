@@ -30,7 +30,8 @@ func NewLocal(resolve func(string) string) *Local {
 	return &Local{resolve: resolve, running: make(chan struct{}, maxRunning)}
 }
 
-// Run runs a binary to its end. The end of ctx kills it. An exit status other than 0 is a result and no error.
+// Run runs a binary to its end. The end of ctx kills it. An exit status other than 0 is a result
+// and no error.
 func (l *Local) Run(ctx context.Context, r Request) (Result, error) {
 	if err := r.check(); err != nil {
 		return Result{}, err
@@ -46,8 +47,8 @@ func (l *Local) Run(ctx context.Context, r Request) (Result, error) {
 	cmd := exec.CommandContext(ctx, l.resolve(path), r.arguments()...)
 	cmd.Env = variables(r.Environment)
 	cmd.Stdout, cmd.Stderr = out, message
-	// Nobody would end a binary that waits for a rebuild once this process is gone. The signal comes at the end of the
-	// thread that started the child, so it must not end before.
+	// Nobody would end a binary that waits for a rebuild once this process is gone. The signal
+	// comes at the end of the thread that started the child, so it must not end before.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	cmd.WaitDelay = killWait
 	runtime.LockOSThread()
@@ -67,8 +68,8 @@ func (l *Local) Run(ctx context.Context, r Request) (Result, error) {
 	return Result{Output: out.kept.Bytes(), Message: message.String(), Status: cmd.ProcessState.ExitCode()}, nil
 }
 
-// variables are the child's: what the programs of the system look at, and what the request adds. The manager's own
-// credentials are not handed on.
+// variables are the child's: what the programs of the system look at, and what the request adds.
+// The manager's own credentials are not handed on.
 func variables(added map[string]string) []string {
 	var env []string
 	for _, name := range []string{"PATH", "HOME", "TMPDIR", hostpath.Variable} {

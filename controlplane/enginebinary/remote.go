@@ -17,8 +17,8 @@ var kinds = map[int]error{
 	http.StatusRequestEntityTooLarge: ErrOutput,
 }
 
-// Handler has binaries run by l, for other managers. Whoever serves it admits nobody else. A caller that goes away ends
-// its binary.
+// Handler has binaries run by l, for other managers. Whoever serves it admits nobody else. A caller
+// that goes away ends its binary.
 func Handler(l *Local) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
 		var r Request

@@ -10,8 +10,9 @@ import (
 	"ankole.storage/controlplane/enginebinary"
 )
 
-// BackupTargetBinaryClient browses and removes what a backup target holds, by the engine binary: no engine takes part. Destinations
-// are URLs of targets or of backups in them; credentials are the environment variables of a backup target's Secret.
+// BackupTargetBinaryClient browses and removes what a backup target holds, by the engine binary: no
+// engine takes part. Destinations are URLs of targets or of backups in them; credentials are the
+// environment variables of a backup target's Secret.
 type BackupTargetBinaryClient interface {
 	BackupGet(ctx context.Context, destURL string, credential map[string]string) (*Backup, error)
 	BackupVolumeGet(ctx context.Context, destURL string, credential map[string]string) (*BackupVolume, error)
@@ -22,7 +23,8 @@ type BackupTargetBinaryClient interface {
 	BackupConfigMetaGet(ctx context.Context, destURL string, credential map[string]string) (*ConfigMetadata, error)
 }
 
-// Backup is one backup. Sizes are decimal numbers of bytes, times RFC 3339, as the binary prints them.
+// Backup is one backup. Sizes are decimal numbers of bytes, times RFC 3339, as the binary prints
+// them.
 type Backup struct {
 	Name, URL, SnapshotName, SnapshotCreated, Created, Size string
 
@@ -53,9 +55,11 @@ type ConfigMetadata struct {
 }
 
 const (
-	// browseTimeout bounds a look at a target: one that lies far away and has many backups takes its time.
+	// browseTimeout bounds a look at a target: one that lies far away and has many backups takes
+	// its time.
 	browseTimeout = 5 * time.Minute
-	// removeTimeout bounds a removal, which looks through the blocks of every other backup of the volume.
+	// removeTimeout bounds a removal, which looks through the blocks of every other backup of the
+	// volume.
 	removeTimeout = 24 * time.Hour
 )
 
@@ -68,7 +72,8 @@ type TargetBinary struct {
 
 var _ BackupTargetBinaryClient = (*TargetBinary)(nil)
 
-func (b *TargetBinary) run(ctx context.Context, timeout time.Duration, credential map[string]string, verb ...string) ([]byte, error) {
+func (b *TargetBinary) run(ctx context.Context, timeout time.Duration, credential map[string]string,
+	verb ...string) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	verb = append([]string{"backups"}, verb...)
@@ -94,7 +99,8 @@ func browse[T any](ctx context.Context, b *TargetBinary, credential map[string]s
 		return v, err
 	}
 	if err := json.Unmarshal(out, &v); err != nil {
-		return v, fmt.Errorf("backups %s: %w: the engine binary's answer cannot be read: %w", strings.Join(verb, " "), ErrUnavailable, err)
+		return v, fmt.Errorf("backups %s: %w: the engine binary's answer cannot be read: %w", strings.Join(verb, " "),
+			ErrUnavailable, err)
 	}
 	return v, nil
 }
@@ -105,12 +111,14 @@ func (b *TargetBinary) BackupGet(ctx context.Context, destURL string, credential
 }
 
 // BackupVolumeGet reads one volume.
-func (b *TargetBinary) BackupVolumeGet(ctx context.Context, destURL string, credential map[string]string) (*BackupVolume, error) {
+func (b *TargetBinary) BackupVolumeGet(ctx context.Context, destURL string,
+	credential map[string]string) (*BackupVolume, error) {
 	return browse[*BackupVolume](ctx, b, credential, "inspect-volume", destURL)
 }
 
 // BackupNameList names the backups of a volume, sorted; ErrNotFound if the target does not know it.
-func (b *TargetBinary) BackupNameList(ctx context.Context, destURL, volumeName string, credential map[string]string) ([]string, error) {
+func (b *TargetBinary) BackupNameList(ctx context.Context, destURL, volumeName string,
+	credential map[string]string) ([]string, error) {
 	volumes, err := browse[map[string]*BackupVolume](ctx, b, credential, "ls", "--volume", volumeName, destURL)
 	if err != nil {
 		return nil, err
@@ -126,7 +134,8 @@ func (b *TargetBinary) BackupNameList(ctx context.Context, destURL, volumeName s
 }
 
 // BackupVolumeNameList names the volumes, sorted.
-func (b *TargetBinary) BackupVolumeNameList(ctx context.Context, destURL string, credential map[string]string) ([]string, error) {
+func (b *TargetBinary) BackupVolumeNameList(ctx context.Context, destURL string,
+	credential map[string]string) ([]string, error) {
 	volumes, err := browse[map[string]*BackupVolume](ctx, b, credential, "ls", "--volume-only", destURL)
 	return sortedKeys(volumes), err
 }
@@ -138,12 +147,14 @@ func (b *TargetBinary) BackupDelete(ctx context.Context, destURL string, credent
 }
 
 // BackupVolumeDelete removes a volume with all its backups.
-func (b *TargetBinary) BackupVolumeDelete(ctx context.Context, destURL, volumeName string, credential map[string]string) error {
+func (b *TargetBinary) BackupVolumeDelete(ctx context.Context, destURL, volumeName string,
+	credential map[string]string) error {
 	_, err := b.run(ctx, removeTimeout, credential, "rm", "--volume", volumeName, destURL)
 	return err
 }
 
 // BackupConfigMetaGet says when the object that describes a backup or volume was written.
-func (b *TargetBinary) BackupConfigMetaGet(ctx context.Context, destURL string, credential map[string]string) (*ConfigMetadata, error) {
+func (b *TargetBinary) BackupConfigMetaGet(ctx context.Context, destURL string,
+	credential map[string]string) (*ConfigMetadata, error) {
 	return browse[*ConfigMetadata](ctx, b, credential, "head", destURL)
 }

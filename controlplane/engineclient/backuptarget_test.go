@@ -40,10 +40,16 @@ func TestBackupTarget(t *testing.T) {
 			func(c context.Context, b client) (any, error) { return b.BackupVolumeGet(c, "URL", secret) },
 			&engineclient.BackupVolume{Name: "v", DataStored: "2097152", StorageClassname: "fast"}},
 		{"backups ls --volume v " + target, `{"v":{"Name":"v","Backups":{"b2":{},"b1":{}}}}`,
-			func(c context.Context, b client) (any, error) { return b.BackupNameList(c, target, "v", secret) }, []string{"b1", "b2"}},
+			func(c context.Context, b client) (any, error) {
+				return b.BackupNameList(c, target, "v", secret)
+			}, []string{"b1", "b2"}},
 		{"backups ls --volume-only " + target, `{"w":{},"v":{}}`,
-			func(c context.Context, b client) (any, error) { return b.BackupVolumeNameList(c, target, secret) }, []string{"v", "w"}},
-		{"backups rm URL", "", func(c context.Context, b client) (any, error) { return nil, b.BackupDelete(c, "URL", secret) }, nil},
+			func(c context.Context, b client) (any, error) {
+				return b.BackupVolumeNameList(c, target, secret)
+			}, []string{"v", "w"}},
+		{"backups rm URL", "", func(c context.Context, b client) (any, error) {
+			return nil, b.BackupDelete(c, "URL", secret)
+		}, nil},
 		{"backups rm --volume v " + target, "",
 			func(c context.Context, b client) (any, error) {
 				return nil, b.BackupVolumeDelete(c, target, "v", secret)
@@ -78,7 +84,8 @@ func TestBackupTarget(t *testing.T) {
 	if _, err := b.BackupNameList(t.Context(), target, "v", nil); !errors.Is(err, engineclient.ErrNotFound) {
 		t.Errorf("a volume the target does not know: %v", err)
 	}
-	for run, want := range map[error]error{enginebinary.ErrInvalid: engineclient.ErrInvalid, enginebinary.ErrBusy: engineclient.ErrUnavailable} {
+	for run, want := range map[error]error{enginebinary.ErrInvalid: engineclient.ErrInvalid,
+		enginebinary.ErrBusy: engineclient.ErrUnavailable} {
 		s.err = run
 		if _, err := b.BackupGet(t.Context(), "URL", nil); !errors.Is(err, want) || !errors.Is(err, run) {
 			t.Errorf("not run: %v, want %v", err, want)

@@ -16,13 +16,14 @@ import (
 )
 
 const (
-	// binaryTimeout bounds simple verbs. The binary gives its engine a minute and says so itself; this is for a node
-	// that does not answer.
+	// binaryTimeout bounds simple verbs. The binary gives its engine a minute and says so itself;
+	// this is for a node that does not answer.
 	binaryTimeout = time.Minute + 15*time.Second
 	// rebuildTimeout bounds a binary that waits for a rebuild, as the proxy does.
 	rebuildTimeout = 24*time.Hour + 6*time.Minute
-	// settledEvery and unsettledEvery are how often an engine is asked for its state: nobody else says when it changes. Each
-	// look starts a few processes on the engine's node, so it is rare while nothing is on its way.
+	// settledEvery and unsettledEvery are how often an engine is asked for its state: nobody else
+	// says when it changes. Each look starts a few processes on the engine's node, so it is rare
+	// while nothing is on its way.
 	settledEvery   = 5 * time.Second
 	unsettledEvery = time.Second
 )
@@ -32,9 +33,10 @@ type Runner interface {
 	Run(ctx context.Context, node string, r enginebinary.Request) (enginebinary.Result, error)
 }
 
-// Binary asks engines by running the binary of their image on their node: for instance managers without a proxy. It sees an
-// engine's state only when it asks, so Watch asks again and again. Suspension, counters, epoch and generation, the member
-// behind a replica and why it is ERR are not among what the binary prints. Use NewBinary; Close waits for what is under way.
+// Binary asks engines by running the binary of their image on their node: for instance managers
+// without a proxy. It sees an engine's state only when it asks, so Watch asks again and again.
+// Suspension, counters, epoch and generation, the member behind a replica and why it is ERR are not
+// among what the binary prints. Use NewBinary; Close waits for what is under way.
 type Binary struct {
 	runner  Runner
 	proxies *Proxies
@@ -50,15 +52,17 @@ type Binary struct {
 
 var _ EngineClient = (*Binary)(nil)
 
-// NewBinary returns a client that finds nodes by proxies. image is the engine image of this release.
+// NewBinary returns a client that finds nodes by proxies. image is the engine image of this
+// release.
 func NewBinary(runner Runner, proxies *Proxies, image string) *Binary {
 	ctx, stop := context.WithCancel(context.Background()) // ended by Close
-	return &Binary{runner: runner, proxies: proxies, image: image, ctx: ctx, stop: stop, every: func(settled bool) time.Duration {
-		if settled {
-			return settledEvery
-		}
-		return unsettledEvery
-	}}
+	return &Binary{runner: runner, proxies: proxies, image: image, ctx: ctx, stop: stop,
+		every: func(settled bool) time.Duration {
+			if settled {
+				return settledEvery
+			}
+			return unsettledEvery
+		}}
 }
 
 // Close ends the binaries that wait for rebuilds; the rebuilds go on.
@@ -70,8 +74,9 @@ func (b *Binary) Close() {
 // errUnknownVerb marks a binary that is older than what is asked of it.
 var errUnknownVerb = errors.New("the engine image's binary does not know this")
 
-// run runs a verb and returns what it printed. An image of before the verb is asked by this release's binary: both speak the
-// engine's own interface, of which the verbs are only a printed form.
+// run runs a verb and returns what it printed. An image of before the verb is asked by this
+// release's binary: both speak the engine's own interface, of which the verbs are only a printed
+// form.
 func (b *Binary) run(ctx context.Context, t Target, what string, verb ...string) ([]byte, error) {
 	out, err := b.runImage(ctx, t, t.Image, what, verb)
 	if errors.Is(err, errUnknownVerb) && b.image != t.Image {
@@ -116,8 +121,8 @@ func (b *Binary) simple(ctx context.Context, t Target, what string, verb ...stri
 	return b.run(ctx, t, what, verb...)
 }
 
-// reason reads why a binary failed: its last lines are `code: NAME`, where it knows one, and `error: TEXT`. Without a code,
-// only what no engine was asked for can be told apart.
+// reason reads why a binary failed: its last lines are `code: NAME`, where it knows one, and
+// `error: TEXT`. Without a code, only what no engine was asked for can be told apart.
 func reason(r enginebinary.Result) (why string, kind error) {
 	why = fmt.Sprintf("exit status %d", r.Status)
 	kind = ErrUnavailable
@@ -163,12 +168,13 @@ func (b *Binary) FrontendShutdown(ctx context.Context, t Target) error {
 	return err
 }
 
-// OptionsSet implements EngineClient. The binary has no verb for limits of snapshots: they cannot be changed while the engine
-// runs in an instance manager without a proxy, and are ErrInvalid.
+// OptionsSet implements EngineClient. The binary has no verb for limits of snapshots: they cannot
+// be changed while the engine runs in an instance manager without a proxy, and are ErrInvalid.
 func (b *Binary) OptionsSet(ctx context.Context, t Target, o Options) error {
 	if o.SnapshotMaxCount != nil || o.SnapshotMaxSizeBytes != nil {
-		return failed(t, "set options", ErrInvalid, "limits of snapshots cannot be changed through an instance manager without a proxy; "+
-			"attach the volume anew")
+		return failed(t, "set options", ErrInvalid,
+			"limits of snapshots cannot be changed through an instance manager without a proxy; "+
+				"attach the volume anew")
 	}
 	if o.UnmapMarkSnapChainRemoved == nil {
 		return nil
@@ -253,22 +259,27 @@ func (b *Binary) ReplicaRemove(ctx context.Context, t Target, address string) (S
 	return b.Get(ctx, t)
 }
 
-// ReplicaAdd implements Client. The verb ends when the rebuild does. It is left running, on the engine's node, once the engine
-// shows the replica; before that its failure is the call's.
+// ReplicaAdd implements Client. The verb ends when the rebuild does. It is left running, on the
+// engine's node, once the engine shows the replica; before that its failure is the call's.
 func (b *Binary) ReplicaAdd(ctx context.Context, t Target, address string) (State, error) {
 	var state State
-	err := b.begin(ctx, t, "add replica "+address, []string{"add-replica", scheme + address}, func(ctx context.Context) (shown bool, err error) {
-		if state, err = b.Get(ctx, t); err != nil {
-			return false, err
-		}
-		return slices.ContainsFunc(state.Replicas, func(r Replica) bool { return r.Address == address && r.Mode != ModeERR }), nil
-	})
+	err := b.begin(ctx, t, "add replica "+address, []string{"add-replica", scheme + address},
+		func(ctx context.Context) (shown bool, err error) {
+			if state, err = b.Get(ctx, t); err != nil {
+				return false, err
+			}
+			return slices.ContainsFunc(state.Replicas, func(r Replica) bool {
+				return r.Address == address && r.Mode != ModeERR
+			}), nil
+		})
 	return state, err
 }
 
-// begin runs a verb that ends with the work it asks for. It is left running, on the engine's node, once look finds that work in
-// the engine; before that its failure is the call's. look is called once more when the verb has ended well.
-func (b *Binary) begin(ctx context.Context, t Target, what string, verb []string, look func(ctx context.Context) (shown bool, err error)) error {
+// begin runs a verb that ends with the work it asks for. It is left running, on the engine's node,
+// once look finds that work in the engine; before that its failure is the call's. look is called
+// once more when the verb has ended well.
+func (b *Binary) begin(ctx context.Context, t Target, what string, verb []string,
+	look func(ctx context.Context) (shown bool, err error)) error {
 	ended := make(chan error, 1)
 	b.work.Go(func() {
 		ctx, cancel := context.WithTimeout(b.ctx, rebuildTimeout)

@@ -29,7 +29,8 @@ type printer struct {
 
 var printed = map[string]string{
 	"info": "info.json", "ls-replica": "ls-replica.txt", "replica-rebuild-status": "rebuild-status.json",
-	"snapshots info": "snapshot-info.json", "snapshots hash-status -- s1": "hash-status.json", "snapshots purge-status": "purge-status.json",
+	"snapshots info": "snapshot-info.json", "snapshots hash-status -- s1": "hash-status.json",
+	"snapshots purge-status": "purge-status.json",
 	"snapshots clone-status": "clone-status.json",
 }
 
@@ -78,13 +79,15 @@ func (p *printer) asked() []string {
 func oldManager(t *testing.T, p *printer) (engineclient.Target, *engineclient.Binary) {
 	t.Helper()
 	proxies := engineclient.NewProxies(nil)
-	if err := proxies.Ensure(t.Context(), engineclient.Manager{Name: "im-old", IP: "10.0.0.7", Node: "node-1"}); err != nil {
+	if err := proxies.Ensure(t.Context(), engineclient.Manager{Name: "im-old", IP: "10.0.0.7",
+		Node: "node-1"}); err != nil {
 		t.Fatal(err)
 	}
 	b := engineclient.NewBinary(p, proxies, "new")
 	b.SetEvery(time.Millisecond)
 	t.Cleanup(b.Close)
-	return engineclient.Target{Address: "10.0.0.7:10015", Volume: "demo", Engine: "demo-e-0", InstanceManager: "im-old", Image: "old"}, b
+	return engineclient.Target{Address: "10.0.0.7:10015", Volume: "demo", Engine: "demo-e-0", InstanceManager: "im-old",
+		Image: "old"}, b
 }
 
 // TestBinaryState: what the verbs print becomes the state.
@@ -95,20 +98,26 @@ func TestBinaryState(t *testing.T) {
 		t.Fatal(err)
 	}
 	count, size, unmap := 250, int64(1<<40), true
-	want := engineclient.State{Volume: "demo", Engine: "demo-e-0", SizeBytes: 1 << 30, Frontend: "tgt-blockdev", FrontendUp: true,
-		Endpoint: "/dev/longhorn/demo", Expanding: true, LastExpansionError: "no space",
-		Options: engineclient.Options{SnapshotMaxCount: &count, SnapshotMaxSizeBytes: &size, UnmapMarkSnapChainRemoved: &unmap},
+	want := engineclient.State{Volume: "demo", Engine: "demo-e-0", SizeBytes: 1 << 30, Frontend: "tgt-blockdev",
+		FrontendUp: true,
+		Endpoint:   "/dev/longhorn/demo", Expanding: true, LastExpansionError: "no space",
+		Options: engineclient.Options{SnapshotMaxCount: &count, SnapshotMaxSizeBytes: &size,
+			UnmapMarkSnapChainRemoved: &unmap},
 		Replicas: []engineclient.Replica{
-			{Address: "10.0.0.1:10000", Mode: engineclient.ModeRW, Purge: &engineclient.Purge{Running: true, Percent: 40, State: "in_progress"}},
+			{Address: "10.0.0.1:10000", Mode: engineclient.ModeRW,
+				Purge: &engineclient.Purge{Running: true, Percent: 40, State: "in_progress"}},
 			{Address: "10.0.0.2:10010", Mode: engineclient.ModeWO,
 				Rebuild: &engineclient.Rebuild{Running: true, Percent: 50, State: "in_progress", From: "10.0.0.1:10000"}},
-			{Address: "10.0.0.3:10020", Mode: engineclient.ModeERR, Purge: &engineclient.Purge{State: "error", Error: "disk is broken"}},
+			{Address: "10.0.0.3:10020", Mode: engineclient.ModeERR,
+				Purge: &engineclient.Purge{State: "error", Error: "disk is broken"}},
 		},
 		Snapshots: map[string]engineclient.Snapshot{
-			"volume-head": {Name: "volume-head", Parent: "s2", Created: "2026-01-02T03:04:05Z", SizeBytes: 8192, Labels: map[string]string{}},
+			"volume-head": {Name: "volume-head", Parent: "s2", Created: "2026-01-02T03:04:05Z", SizeBytes: 8192,
+				Labels: map[string]string{}},
 			"s2": {Name: "s2", Parent: "s1", Children: []string{"volume-head"}, Created: "2026-01-02T03:04:04Z", SizeBytes: 4096,
 				Labels: map[string]string{"for": "a & b"}},
-			"s1": {Name: "s1", Children: []string{"s2"}, Removed: true, UserCreated: true, Created: "2026-01-02T03:04:03Z", SizeBytes: 1 << 20,
+			"s1": {Name: "s1", Children: []string{"s2"}, Removed: true, UserCreated: true,
+				Created: "2026-01-02T03:04:03Z", SizeBytes: 1 << 20,
 				Labels: map[string]string{}},
 		}}
 	if !reflect.DeepEqual(got, want) {
@@ -140,9 +149,12 @@ func TestBinaryClone(t *testing.T) {
 		t.Errorf("%+v %v, want %+v", got, err, want)
 	}
 	source := engineclient.Target{Address: "10.0.1.7:10015", Volume: "other", Engine: "other-e-1"}
-	verb := "snapshots clone --snapshot-name=s8 --from-controller-address=10.0.1.7:10015 --from-volume-name=other --from-controller-instance-name=other-e-1"
-	p.failed = map[string]enginebinary.Result{verb + " by old": {Status: 1, Message: "code: FailedPrecondition\nerror: the volume is not empty\n"}}
-	if err := b.SnapshotClone(t.Context(), target, source, "s8"); !errors.Is(err, engineclient.ErrPrecondition) || !strings.Contains(err.Error(), "not empty") {
+	verb := "snapshots clone --snapshot-name=s8 --from-controller-address=10.0.1.7:10015 --from-volume-name=other " +
+		"--from-controller-instance-name=other-e-1"
+	p.failed = map[string]enginebinary.Result{verb +
+		" by old": {Status: 1, Message: "code: FailedPrecondition\nerror: the volume is not empty\n"}}
+	if err := b.SnapshotClone(t.Context(), target, source, "s8"); !errors.Is(err, engineclient.ErrPrecondition) ||
+		!strings.Contains(err.Error(), "not empty") {
 		t.Errorf("%v", err)
 	}
 	p.adding = make(chan struct{}) // a verb that does not end
@@ -168,22 +180,26 @@ func TestBinaryOrders(t *testing.T) {
 		{"frontend shutdown", func(c context.Context, b *engineclient.Binary, t engineclient.Target) error {
 			return b.FrontendShutdown(c, t)
 		}},
-		{"unmap-mark-snap-chain-removed --enable", func(c context.Context, b *engineclient.Binary, t engineclient.Target) error {
-			return b.OptionsSet(c, t, engineclient.Options{UnmapMarkSnapChainRemoved: &yes})
-		}},
-		{"unmap-mark-snap-chain-removed --disable", func(c context.Context, b *engineclient.Binary, t engineclient.Target) error {
-			return b.OptionsSet(c, t, engineclient.Options{UnmapMarkSnapChainRemoved: &no})
-		}},
+		{"unmap-mark-snap-chain-removed --enable",
+			func(c context.Context, b *engineclient.Binary, t engineclient.Target) error {
+				return b.OptionsSet(c, t, engineclient.Options{UnmapMarkSnapChainRemoved: &yes})
+			}},
+		{"unmap-mark-snap-chain-removed --disable",
+			func(c context.Context, b *engineclient.Binary, t engineclient.Target) error {
+				return b.OptionsSet(c, t, engineclient.Options{UnmapMarkSnapChainRemoved: &no})
+			}},
 		{"", func(c context.Context, b *engineclient.Binary, t engineclient.Target) error {
 			if err := b.OptionsSet(c, t, engineclient.Options{SnapshotMaxCount: &n}); !errors.Is(err, engineclient.ErrInvalid) {
 				return errors.New("a limit of snapshots was taken, but there is no verb for it")
 			}
 			return nil
 		}},
-		{"snapshots create --label a=1 --label b=2 -- s3", func(c context.Context, b *engineclient.Binary, t engineclient.Target) error {
-			_, err := b.SnapshotCreate(c, t, engineclient.SnapshotRequest{Name: "s3", Labels: map[string]string{"b": "2", "a": "1"}})
-			return err
-		}},
+		{"snapshots create --label a=1 --label b=2 -- s3",
+			func(c context.Context, b *engineclient.Binary, t engineclient.Target) error {
+				_, err := b.SnapshotCreate(c, t, engineclient.SnapshotRequest{Name: "s3",
+					Labels: map[string]string{"b": "2", "a": "1"}})
+				return err
+			}},
 		{"snapshots revert -- -s", func(c context.Context, b *engineclient.Binary, t engineclient.Target) error {
 			return b.SnapshotRevert(c, t, "-s")
 		}},
@@ -196,18 +212,23 @@ func TestBinaryOrders(t *testing.T) {
 		{"snapshots purge", func(c context.Context, b *engineclient.Binary, t engineclient.Target) error {
 			return b.SnapshotPurge(c, t, false)
 		}},
-		{"snapshots purge --skip-if-in-progress", func(c context.Context, b *engineclient.Binary, t engineclient.Target) error {
-			return b.SnapshotPurge(c, t, true)
-		}},
+		{"snapshots purge --skip-if-in-progress",
+			func(c context.Context, b *engineclient.Binary, t engineclient.Target) error {
+				return b.SnapshotPurge(c, t, true)
+			}},
 		{"snapshots hash --rehash -- s1", func(c context.Context, b *engineclient.Binary, t engineclient.Target) error {
 			return b.SnapshotHash(c, t, "s1", true)
 		}},
-		{"snapshots clone --snapshot-name=s9 --from-controller-address=10.0.1.7:10015 --from-volume-name=other --from-controller-instance-name=other-e-1", func(c context.Context, b *engineclient.Binary, t engineclient.Target) error {
-			return b.SnapshotClone(c, t, engineclient.Target{Address: "10.0.1.7:10015", Volume: "other", Engine: "other-e-1"}, "s9")
-		}},
-		{"verify-rebuild-replica tcp://10.0.0.1:10000", func(c context.Context, b *engineclient.Binary, t engineclient.Target) error {
-			return b.ReplicaVerifyRebuild(c, t, "10.0.0.1:10000")
-		}},
+		{"snapshots clone --snapshot-name=s9 --from-controller-address=10.0.1.7:10015 --from-volume-name=other " +
+			"--from-controller-instance-name=other-e-1",
+			func(c context.Context, b *engineclient.Binary, t engineclient.Target) error {
+				return b.SnapshotClone(c, t, engineclient.Target{Address: "10.0.1.7:10015", Volume: "other",
+					Engine: "other-e-1"}, "s9")
+			}},
+		{"verify-rebuild-replica tcp://10.0.0.1:10000",
+			func(c context.Context, b *engineclient.Binary, t engineclient.Target) error {
+				return b.ReplicaVerifyRebuild(c, t, "10.0.0.1:10000")
+			}},
 		{"rm-replica tcp://10.0.0.1:10000", func(c context.Context, b *engineclient.Binary, t engineclient.Target) error {
 			_, err := b.ReplicaRemove(c, t, "10.0.0.1:10000")
 			return err
@@ -229,12 +250,19 @@ func TestBinaryErrors(t *testing.T) {
 		want   error
 		says   string
 	}{
-		{enginebinary.Result{Status: 1, Message: "level=INFO msg=x\ncode: NotFound\nerror: engine at a: no snapshot s\n"}, nil, engineclient.ErrNotFound, "no snapshot s"},
-		{enginebinary.Result{Status: 1, Message: "code: FailedPrecondition\nerror: not now\n"}, nil, engineclient.ErrPrecondition, "not now"},
-		{enginebinary.Result{Status: 1, Message: "code: Unimplemented\nerror: cannot\n"}, nil, engineclient.ErrInvalid, "cannot"},
-		{enginebinary.Result{Status: 1, Message: "code: Unavailable\nerror: refused\n"}, nil, engineclient.ErrUnavailable, "refused"},
-		{enginebinary.Result{Status: 1, Message: "code: Sleepy\nerror: who knows\n"}, nil, engineclient.ErrUnavailable, "who knows"},
-		{enginebinary.Result{Status: 1, Message: "error: an older binary gives no code\n"}, nil, engineclient.ErrUnavailable, "gives no code"},
+		{enginebinary.Result{Status: 1,
+			Message: "level=INFO msg=x\ncode: NotFound\nerror: engine at a: no snapshot s\n"}, nil,
+			engineclient.ErrNotFound, "no snapshot s"},
+		{enginebinary.Result{Status: 1, Message: "code: FailedPrecondition\nerror: not now\n"}, nil,
+			engineclient.ErrPrecondition, "not now"},
+		{enginebinary.Result{Status: 1, Message: "code: Unimplemented\nerror: cannot\n"}, nil, engineclient.ErrInvalid,
+			"cannot"},
+		{enginebinary.Result{Status: 1, Message: "code: Unavailable\nerror: refused\n"}, nil,
+			engineclient.ErrUnavailable, "refused"},
+		{enginebinary.Result{Status: 1, Message: "code: Sleepy\nerror: who knows\n"}, nil, engineclient.ErrUnavailable,
+			"who knows"},
+		{enginebinary.Result{Status: 1, Message: "error: an older binary gives no code\n"}, nil,
+			engineclient.ErrUnavailable, "gives no code"},
 		{enginebinary.Result{Status: -1}, nil, engineclient.ErrUnavailable, "exit status -1"},
 		{enginebinary.Result{}, enginebinary.ErrNoBinary, engineclient.ErrUnavailable, "not on the node"},
 		{enginebinary.Result{}, enginebinary.ErrInvalid, engineclient.ErrInvalid, "invalid order"},
@@ -242,14 +270,15 @@ func TestBinaryErrors(t *testing.T) {
 		p := &printer{t: t, err: row.err, failed: map[string]enginebinary.Result{"snapshots rm -- s by old": row.result}}
 		target, b := oldManager(t, p)
 		err := b.SnapshotRemove(t.Context(), target, "s")
-		if !errors.Is(err, row.want) || !strings.Contains(err.Error(), row.says) || !strings.Contains(err.Error(), "demo-e-0") {
+		if !errors.Is(err, row.want) || !strings.Contains(err.Error(), row.says) ||
+			!strings.Contains(err.Error(), "demo-e-0") {
 			t.Errorf("%+v: %v, want %v", row.result, err, row.want)
 		}
 	}
 }
 
-// TestOlderBinary: a binary that does not know the verb is replaced by this release's; if that does not know it either, the error
-// says so.
+// TestOlderBinary: a binary that does not know the verb is replaced by this release's; if that does
+// not know it either, the error says so.
 func TestOlderBinary(t *testing.T) {
 	unknown := enginebinary.Result{Status: 1, Message: "error: unknown command \"info\" for \"longhorn\"\n"}
 	p := &printer{t: t, failed: map[string]enginebinary.Result{"info by old": unknown}}
@@ -260,12 +289,14 @@ func TestOlderBinary(t *testing.T) {
 	p.mu.Lock()
 	p.failed["info by new"] = unknown
 	p.mu.Unlock()
-	if _, err := b.Get(t.Context(), target); !errors.Is(err, engineclient.ErrInvalid) || !strings.Contains(err.Error(), "unknown command") {
+	if _, err := b.Get(t.Context(), target); !errors.Is(err, engineclient.ErrInvalid) ||
+		!strings.Contains(err.Error(), "unknown command") {
 		t.Errorf("%v", err)
 	}
 }
 
-// TestBinaryAdd: the call returns when the engine shows the replica, the binary stays until the rebuild ends or the client does.
+// TestBinaryAdd: the call returns when the engine shows the replica, the binary stays until the
+// rebuild ends or the client does.
 func TestBinaryAdd(t *testing.T) {
 	p := &printer{t: t, adding: make(chan struct{})}
 	target, b := oldManager(t, p)

@@ -15,8 +15,8 @@ import (
 )
 
 const (
-	// callTimeout bounds one call: every operation of the engine answers at once and works on in the background, except
-	// a snapshot, which waits for writes under way.
+	// callTimeout bounds one call: every operation of the engine answers at once and works on in
+	// the background, except a snapshot, which waits for writes under way.
 	callTimeout = 20 * time.Second
 
 	keyVolume = "volume-name"
@@ -28,11 +28,13 @@ type way interface {
 	to(t Target) (conn *grpc.ClientConn, pairs []string, err error)
 }
 
-// calls implements the operations of EngineClient for every way that ends at the engine's own service.
+// calls implements the operations of EngineClient for every way that ends at the engine's own
+// service.
 type calls struct{ way }
 
 // call does one unary call with identity, deadline and typed errors.
-func call[R any](ctx context.Context, d calls, t Target, what string, f func(context.Context, enginev1.EngineClient) (R, error)) (R, error) {
+func call[R any](ctx context.Context, d calls, t Target, what string,
+	f func(context.Context, enginev1.EngineClient) (R, error)) (R, error) {
 	var zero R
 	conn, pairs, err := d.to(t)
 	if err != nil {
@@ -104,33 +106,38 @@ func (d calls) Watch(ctx context.Context, t Target, observe func(State)) error {
 
 // ReplicaAdd implements Client.
 func (d calls) ReplicaAdd(ctx context.Context, t Target, address string) (State, error) {
-	s, err := call(ctx, d, t, "add replica "+address, func(ctx context.Context, c enginev1.EngineClient) (*enginev1.State, error) {
-		return c.ReplicaAdd(ctx, &enginev1.ReplicaAddRequest{Address: scheme + address})
-	})
+	s, err := call(ctx, d, t, "add replica "+address,
+		func(ctx context.Context, c enginev1.EngineClient) (*enginev1.State, error) {
+			return c.ReplicaAdd(ctx, &enginev1.ReplicaAddRequest{Address: scheme + address})
+		})
 	return stateFrom(s), err
 }
 
 // ReplicaRemove implements Client.
 func (d calls) ReplicaRemove(ctx context.Context, t Target, address string) (State, error) {
-	s, err := call(ctx, d, t, "remove replica "+address, func(ctx context.Context, c enginev1.EngineClient) (*enginev1.State, error) {
-		return c.ReplicaRemove(ctx, &enginev1.ReplicaRemoveRequest{Address: scheme + address})
-	})
+	s, err := call(ctx, d, t, "remove replica "+address,
+		func(ctx context.Context, c enginev1.EngineClient) (*enginev1.State, error) {
+			return c.ReplicaRemove(ctx, &enginev1.ReplicaRemoveRequest{Address: scheme + address})
+		})
 	return stateFrom(s), err
 }
 
 // SnapshotCreate implements Client.
 func (d calls) SnapshotCreate(ctx context.Context, t Target, s SnapshotRequest) (string, error) {
-	r, err := call(ctx, d, t, "create snapshot", func(ctx context.Context, c enginev1.EngineClient) (*enginev1.SnapshotCreateResponse, error) {
-		return c.SnapshotCreate(ctx, &enginev1.SnapshotCreateRequest{Name: s.Name, Labels: s.Labels, UserCreated: s.UserCreated})
-	})
+	r, err := call(ctx, d, t, "create snapshot",
+		func(ctx context.Context, c enginev1.EngineClient) (*enginev1.SnapshotCreateResponse, error) {
+			return c.SnapshotCreate(ctx, &enginev1.SnapshotCreateRequest{Name: s.Name, Labels: s.Labels,
+				UserCreated: s.UserCreated})
+		})
 	return r.GetName(), err
 }
 
 // Version implements Client.
 func (d calls) Version(ctx context.Context, t Target) (Version, error) {
-	v, err := call(ctx, d, t, "get version", func(ctx context.Context, c enginev1.EngineClient) (*enginev1.VersionResponse, error) {
-		return c.Version(ctx, &enginev1.VersionRequest{})
-	})
+	v, err := call(ctx, d, t, "get version",
+		func(ctx context.Context, c enginev1.EngineClient) (*enginev1.VersionResponse, error) {
+			return c.Version(ctx, &enginev1.VersionRequest{})
+		})
 	return Version{
 		Version: v.GetVersion(), GitCommit: v.GetGitCommit(), BuildDate: v.GetBuildDate(),
 		CLIAPIVersion: v.GetCliApiVersion(), CLIAPIMinVersion: v.GetCliApiMinVersion(),
@@ -140,7 +147,8 @@ func (d calls) Version(ctx context.Context, t Target) (Version, error) {
 }
 
 // order does a call of which only the failure matters: what it changed is in the engine's state.
-func order(ctx context.Context, d calls, t Target, what string, f func(context.Context, enginev1.EngineClient) (*enginev1.State, error)) error {
+func order(ctx context.Context, d calls, t Target, what string,
+	f func(context.Context, enginev1.EngineClient) (*enginev1.State, error)) error {
 	_, err := call(ctx, d, t, what, f)
 	return err
 }
@@ -154,21 +162,24 @@ func (d calls) Expand(ctx context.Context, t Target, sizeBytes int64) error {
 
 // FrontendStart implements EngineClient.
 func (d calls) FrontendStart(ctx context.Context, t Target, frontend string) error {
-	return order(ctx, d, t, "start frontend "+frontend, func(ctx context.Context, c enginev1.EngineClient) (*enginev1.State, error) {
-		return c.FrontendStart(ctx, &enginev1.FrontendStartRequest{Frontend: frontend})
-	})
+	return order(ctx, d, t, "start frontend "+frontend,
+		func(ctx context.Context, c enginev1.EngineClient) (*enginev1.State, error) {
+			return c.FrontendStart(ctx, &enginev1.FrontendStartRequest{Frontend: frontend})
+		})
 }
 
 // FrontendShutdown implements EngineClient.
 func (d calls) FrontendShutdown(ctx context.Context, t Target) error {
-	return order(ctx, d, t, "shut the frontend down", func(ctx context.Context, c enginev1.EngineClient) (*enginev1.State, error) {
-		return c.FrontendShutdown(ctx, &enginev1.FrontendShutdownRequest{})
-	})
+	return order(ctx, d, t, "shut the frontend down",
+		func(ctx context.Context, c enginev1.EngineClient) (*enginev1.State, error) {
+			return c.FrontendShutdown(ctx, &enginev1.FrontendShutdownRequest{})
+		})
 }
 
 // OptionsSet implements EngineClient.
 func (d calls) OptionsSet(ctx context.Context, t Target, o Options) error {
-	r := &enginev1.OptionsSetRequest{SnapshotMaxSize: o.SnapshotMaxSizeBytes, UnmapMarkSnapChainRemoved: o.UnmapMarkSnapChainRemoved}
+	r := &enginev1.OptionsSetRequest{SnapshotMaxSize: o.SnapshotMaxSizeBytes,
+		UnmapMarkSnapChainRemoved: o.UnmapMarkSnapChainRemoved}
 	if o.SnapshotMaxCount != nil {
 		n := int32(*o.SnapshotMaxCount)
 		r.SnapshotMaxCount = &n
@@ -180,49 +191,56 @@ func (d calls) OptionsSet(ctx context.Context, t Target, o Options) error {
 
 // SnapshotRevert implements EngineClient.
 func (d calls) SnapshotRevert(ctx context.Context, t Target, name string) error {
-	return order(ctx, d, t, "revert to snapshot "+name, func(ctx context.Context, c enginev1.EngineClient) (*enginev1.State, error) {
-		return c.SnapshotRevert(ctx, &enginev1.SnapshotRevertRequest{Name: name})
-	})
+	return order(ctx, d, t, "revert to snapshot "+name,
+		func(ctx context.Context, c enginev1.EngineClient) (*enginev1.State, error) {
+			return c.SnapshotRevert(ctx, &enginev1.SnapshotRevertRequest{Name: name})
+		})
 }
 
 // SnapshotRemove implements EngineClient.
 func (d calls) SnapshotRemove(ctx context.Context, t Target, name string) error {
-	return order(ctx, d, t, "remove snapshot "+name, func(ctx context.Context, c enginev1.EngineClient) (*enginev1.State, error) {
-		return c.SnapshotRemove(ctx, &enginev1.SnapshotRemoveRequest{Name: name})
-	})
+	return order(ctx, d, t, "remove snapshot "+name,
+		func(ctx context.Context, c enginev1.EngineClient) (*enginev1.State, error) {
+			return c.SnapshotRemove(ctx, &enginev1.SnapshotRemoveRequest{Name: name})
+		})
 }
 
 // SnapshotPurge implements EngineClient.
 func (d calls) SnapshotPurge(ctx context.Context, t Target, skipIfInProgress bool) error {
-	return order(ctx, d, t, "purge snapshots", func(ctx context.Context, c enginev1.EngineClient) (*enginev1.State, error) {
-		return c.SnapshotPurge(ctx, &enginev1.SnapshotPurgeRequest{SkipIfInProgress: skipIfInProgress})
-	})
+	return order(ctx, d, t, "purge snapshots",
+		func(ctx context.Context, c enginev1.EngineClient) (*enginev1.State, error) {
+			return c.SnapshotPurge(ctx, &enginev1.SnapshotPurgeRequest{SkipIfInProgress: skipIfInProgress})
+		})
 }
 
 // SnapshotHash implements EngineClient.
 func (d calls) SnapshotHash(ctx context.Context, t Target, name string, rehash bool) error {
-	_, err := call(ctx, d, t, "hash snapshot "+name, func(ctx context.Context, c enginev1.EngineClient) (*enginev1.SnapshotHashState, error) {
-		return c.SnapshotHash(ctx, &enginev1.SnapshotHashRequest{Name: name, Rehash: rehash})
-	})
+	_, err := call(ctx, d, t, "hash snapshot "+name,
+		func(ctx context.Context, c enginev1.EngineClient) (*enginev1.SnapshotHashState, error) {
+			return c.SnapshotHash(ctx, &enginev1.SnapshotHashRequest{Name: name, Rehash: rehash})
+		})
 	return err
 }
 
 // SnapshotHashStatus implements EngineClient.
 func (d calls) SnapshotHashStatus(ctx context.Context, t Target, name string) (map[string]Hash, error) {
-	s, err := call(ctx, d, t, "get the checksums of snapshot "+name, func(ctx context.Context, c enginev1.EngineClient) (*enginev1.SnapshotHashState, error) {
-		return c.SnapshotHashStatus(ctx, &enginev1.SnapshotHashStatusRequest{Name: name})
-	})
+	s, err := call(ctx, d, t, "get the checksums of snapshot "+name,
+		func(ctx context.Context, c enginev1.EngineClient) (*enginev1.SnapshotHashState, error) {
+			return c.SnapshotHashStatus(ctx, &enginev1.SnapshotHashStatusRequest{Name: name})
+		})
 	if err != nil {
 		return nil, err
 	}
 	out := map[string]Hash{}
 	for address, h := range s.GetByAddress() {
-		out[plain(address)] = Hash{State: h.GetState(), Checksum: h.GetChecksum(), Error: h.GetError(), SilentlyCorrupted: h.GetSilentlyCorrupted()}
+		out[plain(address)] = Hash{State: h.GetState(), Checksum: h.GetChecksum(), Error: h.GetError(),
+			SilentlyCorrupted: h.GetSilentlyCorrupted()}
 	}
 	return out, nil
 }
 
-// ReplicaVerifyRebuild implements EngineClient: the engine verifies the content before it gives mode RW.
+// ReplicaVerifyRebuild implements EngineClient: the engine verifies the content before it gives
+// mode RW.
 func (d calls) ReplicaVerifyRebuild(ctx context.Context, t Target, address string) error {
 	state, err := d.Get(ctx, t)
 	if err != nil {
@@ -247,8 +265,9 @@ func plain(address string) string { return strings.TrimPrefix(address, scheme) }
 
 // SnapshotHashCancel implements EngineClient.
 func (d calls) SnapshotHashCancel(ctx context.Context, t Target, name string) error {
-	_, err := call(ctx, d, t, "cancel hash of snapshot "+name, func(ctx context.Context, c enginev1.EngineClient) (*enginev1.SnapshotHashState, error) {
-		return c.SnapshotHashCancel(ctx, &enginev1.SnapshotHashCancelRequest{Name: name})
-	})
+	_, err := call(ctx, d, t, "cancel hash of snapshot "+name,
+		func(ctx context.Context, c enginev1.EngineClient) (*enginev1.SnapshotHashState, error) {
+			return c.SnapshotHashCancel(ctx, &enginev1.SnapshotHashCancelRequest{Name: name})
+		})
 	return err
 }

@@ -8,34 +8,40 @@ import (
 	enginev1 "ankole.storage/api/rpc/engine/v1"
 )
 
-// SnapshotClone implements EngineClient: the source's engine gives out one snapshot for one volume, the target's engine reads it.
+// SnapshotClone implements EngineClient: the source's engine gives out one snapshot for one volume,
+// the target's engine reads it.
 func (d calls) SnapshotClone(ctx context.Context, t, source Target, snapshot string) error {
-	state, err := call(ctx, d, t, "get state", func(ctx context.Context, c enginev1.EngineClient) (*enginev1.State, error) {
-		return c.Get(ctx, &enginev1.GetRequest{})
-	})
+	state, err := call(ctx, d, t, "get state",
+		func(ctx context.Context, c enginev1.EngineClient) (*enginev1.State, error) {
+			return c.Get(ctx, &enginev1.GetRequest{})
+		})
 	if err != nil {
 		return err
 	}
-	grant, err := call(ctx, d, source, "give out snapshot "+snapshot, func(ctx context.Context, c enginev1.EngineClient) (*enginev1.CloneGrant, error) {
-		return c.CloneSource(ctx, &enginev1.CloneSourceRequest{Snapshot: snapshot, ForVolumeUuid: state.GetVolumeUuid()})
-	})
+	grant, err := call(ctx, d, source, "give out snapshot "+snapshot,
+		func(ctx context.Context, c enginev1.EngineClient) (*enginev1.CloneGrant, error) {
+			return c.CloneSource(ctx, &enginev1.CloneSourceRequest{Snapshot: snapshot, ForVolumeUuid: state.GetVolumeUuid()})
+		})
 	if err != nil {
 		return err
 	}
-	_, err = call(ctx, d, t, "clone snapshot "+snapshot+" of volume "+source.Volume, func(ctx context.Context, c enginev1.EngineClient) (*enginev1.State, error) {
-		return c.SnapshotClone(ctx, &enginev1.SnapshotCloneRequest{From: grant})
-	})
+	_, err = call(ctx, d, t, "clone snapshot "+snapshot+" of volume "+source.Volume,
+		func(ctx context.Context, c enginev1.EngineClient) (*enginev1.State, error) {
+			return c.SnapshotClone(ctx, &enginev1.SnapshotCloneRequest{From: grant})
+		})
 	return err
 }
 
 // SnapshotCloneStatus implements EngineClient.
 func (d calls) SnapshotCloneStatus(ctx context.Context, t Target) (Clone, error) {
-	s, err := call(ctx, d, t, "get the progress of a clone", func(ctx context.Context, c enginev1.EngineClient) (*enginev1.State, error) {
-		return c.Get(ctx, &enginev1.GetRequest{})
-	})
+	s, err := call(ctx, d, t, "get the progress of a clone",
+		func(ctx context.Context, c enginev1.EngineClient) (*enginev1.State, error) {
+			return c.Get(ctx, &enginev1.GetRequest{})
+		})
 	c := s.GetClone()
-	return Clone{Running: c.GetRunning(), Percent: int(min(max(c.GetProgress(), 0), 100)), State: c.GetState(), Error: c.GetError(),
-		From: plain(c.GetFromAddress()), Snapshot: c.GetSnapshot()}, err
+	return Clone{Running: c.GetRunning(), Percent: int(min(max(c.GetProgress(), 0), 100)), State: c.GetState(),
+		Error: c.GetError(),
+		From:  plain(c.GetFromAddress()), Snapshot: c.GetSnapshot()}, err
 }
 
 // printedClone is one replica in what `snapshots clone-status` prints.
@@ -52,10 +58,11 @@ type printedClone struct {
 func (b *Binary) SnapshotClone(ctx context.Context, t, source Target, snapshot string) error {
 	verb := []string{"snapshots", "clone", "--snapshot-name=" + snapshot, "--from-controller-address=" + source.Address,
 		"--from-volume-name=" + source.Volume, "--from-controller-instance-name=" + source.Engine}
-	return b.begin(ctx, t, "clone snapshot "+snapshot+" of volume "+source.Volume, verb, func(ctx context.Context) (shown bool, err error) {
-		c, err := b.SnapshotCloneStatus(ctx, t)
-		return c.Snapshot == snapshot && (c.Running || c.State == "complete"), err
-	})
+	return b.begin(ctx, t, "clone snapshot "+snapshot+" of volume "+source.Volume, verb,
+		func(ctx context.Context) (shown bool, err error) {
+			c, err := b.SnapshotCloneStatus(ctx, t)
+			return c.Snapshot == snapshot && (c.Running || c.State == "complete"), err
+		})
 }
 
 // SnapshotCloneStatus implements EngineClient. Replicas that take part say the same.
@@ -70,7 +77,8 @@ func (b *Binary) SnapshotCloneStatus(ctx context.Context, t Target) (Clone, erro
 	return Clone{}, err
 }
 
-// SnapshotClone implements EngineClient. Both engines have to be within reach of one way: the binary speaks to the source directly.
+// SnapshotClone implements EngineClient. Both engines have to be within reach of one way: the
+// binary speaks to the source directly.
 func (r *Router) SnapshotClone(ctx context.Context, t, source Target, snapshot string) error {
 	c, err := r.choose(t)
 	if err != nil {

@@ -1,9 +1,10 @@
 // Package engineclient is how the control plane talks to a running engine.
 //
-// An engine process serves one volume. Controllers and the REST server ask it for its state, have it admit or drop a
-// replica and take snapshots. They do that through Client, or EngineClient, which has the rest too, and never know how the call
-// travels: Router sends it through the gRPC proxy of the engine's instance manager (Proxy), or, where that has none, has the
-// engine binary run on the engine's node (Binary). Fake is an engine in memory for tests.
+// An engine process serves one volume. Controllers and the REST server ask it for its state, have
+// it admit or drop a replica and take snapshots. They do that through Client, or EngineClient,
+// which has the rest too, and never know how the call travels: Router sends it through the gRPC
+// proxy of the engine's instance manager (Proxy), or, where that has none, has the engine binary
+// run on the engine's node (Binary). Fake is an engine in memory for tests.
 //
 // BackupTargetBinaryClient browses backup targets, which takes no engine, only the binary.
 //
@@ -31,7 +32,8 @@ var (
 type Target struct {
 	// Address is "ip:port" of the engine.
 	Address string
-	// Volume and Engine are checked by the engine, so that a reused port never answers for another volume.
+	// Volume and Engine are checked by the engine, so that a reused port never answers for another
+	// volume.
 	Volume, Engine string
 	// InstanceManager is the name of the InstanceManager object that it runs in: the way to it.
 	InstanceManager string
@@ -43,8 +45,9 @@ type Target struct {
 type Client interface {
 	// Get returns the present state.
 	Get(ctx context.Context, t Target) (State, error)
-	// Watch calls observe with the present state at once and again after every change, until ctx ends or the
-	// connection breaks; it never returns nil. Slow observers miss intermediate states, never the last.
+	// Watch calls observe with the present state at once and again after every change, until ctx
+	// ends or the connection breaks; it never returns nil. Slow observers miss intermediate states,
+	// never the last.
 	Watch(ctx context.Context, t Target, observe func(State)) error
 	// ReplicaAdd admits a replica as WO; it is rebuilt in the background and becomes RW or ERR.
 	ReplicaAdd(ctx context.Context, t Target, address string) (State, error)
@@ -58,13 +61,14 @@ type Client interface {
 	Forget(t Target)
 }
 
-// EngineClient does every operation on engines; progress of what works on after the answer is in State. Implementations are
-// safe for concurrent use.
+// EngineClient does every operation on engines; progress of what works on after the answer is in
+// State. Implementations are safe for concurrent use.
 type EngineClient interface {
 	Client
 	// Expand makes the volume sizeBytes large; the present size changes nothing.
 	Expand(ctx context.Context, t Target, sizeBytes int64) error
-	// FrontendStart offers the volume ("tgt-blockdev", "tgt-iscsi"); FrontendShutdown ends that, replicas stay connected.
+	// FrontendStart offers the volume ("tgt-blockdev", "tgt-iscsi"); FrontendShutdown ends that,
+	// replicas stay connected.
 	FrontendStart(ctx context.Context, t Target, frontend string) error
 	FrontendShutdown(ctx context.Context, t Target) error
 	// OptionsSet changes the options that are not nil.
@@ -73,17 +77,20 @@ type EngineClient interface {
 	SnapshotRevert(ctx context.Context, t Target, name string) error
 	// SnapshotRemove marks a snapshot as removed; the next purge gives its space back.
 	SnapshotRemove(ctx context.Context, t Target, name string) error
-	// SnapshotPurge begins to give space back. One under way is ErrPrecondition, or nothing to do with skipIfInProgress.
+	// SnapshotPurge begins to give space back. One under way is ErrPrecondition, or nothing to do
+	// with skipIfInProgress.
 	SnapshotPurge(ctx context.Context, t Target, skipIfInProgress bool) error
-	// SnapshotHash begins to compute the checksum of a snapshot on every replica in sync; SnapshotHashStatus tells the progress
-	// or result by replica address. ErrNotFound: no such snapshot; not asked for, or forgotten.
+	// SnapshotHash begins to compute the checksum of a snapshot on every replica in sync;
+	// SnapshotHashStatus tells the progress or result by replica address. ErrNotFound: no such
+	// snapshot; not asked for, or forgotten.
 	SnapshotHash(ctx context.Context, t Target, name string, rehash bool) error
 	SnapshotHashStatus(ctx context.Context, t Target, name string) (map[string]Hash, error)
 	// SnapshotHashCancel ends it. ErrNotFound: it is not under way.
 	SnapshotHashCancel(ctx context.Context, t Target, name string) error
-	// SnapshotClone fills the volume of t, which is empty and has no frontend, with a snapshot of the volume of source. It returns
-	// when that is under way; asked for the same again after a failure it goes on. SnapshotCloneStatus tells the progress or result,
-	// the zero Clone if none was asked for.
+	// SnapshotClone fills the volume of t, which is empty and has no frontend, with a snapshot of
+	// the volume of source. It returns when that is under way; asked for the same again after a
+	// failure it goes on. SnapshotCloneStatus tells the progress or result, the zero Clone if none
+	// was asked for.
 	SnapshotClone(ctx context.Context, t, source Target, snapshot string) error
 	SnapshotCloneStatus(ctx context.Context, t Target) (Clone, error)
 	// ReplicaVerifyRebuild fails with ErrPrecondition unless the replica is RW.

@@ -7,8 +7,8 @@ import (
 	"sync"
 )
 
-// Fake is a set of engines in memory, for tests of what uses a Client. It behaves as the interface says: an added
-// replica becomes WO and stays so until the test says otherwise.
+// Fake is a set of engines in memory, for tests of what uses a Client. It behaves as the interface
+// says: an added replica becomes WO and stays so until the test says otherwise.
 type Fake struct {
 	mu      sync.Mutex
 	engines map[string]*fakeEngine
@@ -120,7 +120,8 @@ func (f *Fake) ReplicaAdd(_ context.Context, t Target, address string) (State, e
 			}
 		}
 		s.Replicas = slices.DeleteFunc(s.Replicas, func(r Replica) bool { return r.Address == address })
-		s.Replicas = append(s.Replicas, Replica{Address: address, Mode: ModeWO, Rebuild: &Rebuild{Running: true, State: "in_progress"}})
+		s.Replicas = append(s.Replicas, Replica{Address: address, Mode: ModeWO,
+			Rebuild: &Rebuild{Running: true, State: "in_progress"}})
 		return nil
 	})
 }

@@ -13,7 +13,8 @@ import (
 	"time"
 )
 
-// What the verbs of the engine binary print; docs/engine-cli.md has the shapes. Keys that are not named here are of no use.
+// What the verbs of the engine binary print; docs/engine-cli.md has the shapes. Keys that are not
+// named here are of no use.
 
 type printedInfo struct {
 	Name                      string `json:"name"`
@@ -84,7 +85,8 @@ func read[T any](ctx context.Context, b *Binary, t Target, verb ...string) (T, e
 	return v, nil
 }
 
-// Get implements Client. The parts are asked for one after the other and may be of different moments.
+// Get implements Client. The parts are asked for one after the other and may be of different
+// moments.
 func (b *Binary) Get(ctx context.Context, t Target) (State, error) {
 	info, err := read[printedInfo](ctx, b, t, "info")
 	if err != nil {
@@ -107,8 +109,9 @@ func (b *Binary) Get(ctx context.Context, t Target) (State, error) {
 		return State{}, err
 	}
 	s := State{
-		Volume: info.Name, Engine: t.Engine, SizeBytes: info.Size, Frontend: info.Frontend, FrontendUp: info.FrontendState == "up",
-		Endpoint: info.Endpoint, Expanding: info.IsExpanding, LastExpansionError: info.LastExpansionError,
+		Volume: info.Name, Engine: t.Engine, SizeBytes: info.Size, Frontend: info.Frontend,
+		FrontendUp: info.FrontendState == "up",
+		Endpoint:   info.Endpoint, Expanding: info.IsExpanding, LastExpansionError: info.LastExpansionError,
 		Options: Options{SnapshotMaxCount: &info.SnapshotMaxCount, SnapshotMaxSizeBytes: &info.SnapshotMaxSize,
 			UnmapMarkSnapChainRemoved: &info.UnmapMarkSnapChainRemoved},
 		Snapshots: make(map[string]Snapshot, len(snapshots)),
@@ -124,8 +127,10 @@ func (b *Binary) Get(ctx context.Context, t Target) (State, error) {
 	return s, nil
 }
 
-// replicasPrinted reads the table ADDRESS MODE CHAIN. A mode that cannot be understood counts as ERR.
-func replicasPrinted(table []byte, rebuilds map[string]printedRebuild, purges map[string]printedPurge) ([]Replica, error) {
+// replicasPrinted reads the table ADDRESS MODE CHAIN. A mode that cannot be understood counts as
+// ERR.
+func replicasPrinted(table []byte, rebuilds map[string]printedRebuild, purges map[string]printedPurge) ([]Replica,
+	error) {
 	var out []Replica
 	lines := bufio.NewScanner(bytes.NewReader(table))
 	lines.Buffer(nil, 1<<20) // a chain of 250 names on one line
@@ -163,7 +168,8 @@ func (p printedRebuild) rebuild() *Rebuild {
 	if len(p.FromReplicaAddressList) > 0 {
 		from = p.FromReplicaAddressList[0]
 	}
-	return &Rebuild{Running: p.IsRebuilding, Percent: min(max(p.Progress, 0), 100), State: p.State, Error: p.Error, From: plain(from)}
+	return &Rebuild{Running: p.IsRebuilding, Percent: min(max(p.Progress, 0), 100), State: p.State, Error: p.Error,
+		From: plain(from)}
 }
 
 func (p printedPurge) purge() *Purge {

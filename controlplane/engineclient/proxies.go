@@ -31,8 +31,9 @@ type Manager struct {
 	ProxyAPIVersion int
 }
 
-// Proxies holds one connection to the proxy of each instance manager. The controller of instance managers looks after them:
-// Ensure at every look at a running one, Drop when it is gone. It is safe for concurrent use.
+// Proxies holds one connection to the proxy of each instance manager. The controller of instance
+// managers looks after them: Ensure at every look at a running one, Drop when it is gone. It is
+// safe for concurrent use.
 type Proxies struct {
 	dial func(address string) (*grpc.ClientConn, error)
 
@@ -45,13 +46,15 @@ type managed struct {
 	conn *grpc.ClientConn // nil without a proxy, or while it is down
 }
 
-// NewProxies returns it without a connection. dial opens one to "ip:port", with what TLS asks for, without connecting yet.
+// NewProxies returns it without a connection. dial opens one to "ip:port", with what TLS asks for,
+// without connecting yet.
 func NewProxies(dial func(address string) (*grpc.ClientConn, error)) *Proxies {
 	return &Proxies{dial: dial, managers: map[string]*managed{}}
 }
 
-// Ensure makes m's proxy reachable and asks it whether it is alive. A connection to a proxy that does not answer is closed and the
-// error says so; the next look makes a new one. Without a proxy there is no connection, and no error.
+// Ensure makes m's proxy reachable and asks it whether it is alive. A connection to a proxy that
+// does not answer is closed and the error says so; the next look makes a new one. Without a proxy
+// there is no connection, and no error.
 func (p *Proxies) Ensure(ctx context.Context, m Manager) error {
 	conn, err := p.conn(m)
 	if conn == nil {
@@ -68,11 +71,12 @@ func (p *Proxies) Ensure(ctx context.Context, m Manager) error {
 	}
 	p.mu.Unlock()
 	_ = conn.Close() // nobody answers there
-	return fmt.Errorf("%w: the proxy of instance manager %s at %s does not answer: %s", ErrUnavailable, m.Name, m.IP, status.Convert(err).Message())
+	return fmt.Errorf("%w: the proxy of instance manager %s at %s does not answer: %s", ErrUnavailable, m.Name, m.IP,
+		status.Convert(err).Message())
 }
 
-// conn notes what is known of m and returns the connection to its proxy, a new one if there is none to this Pod; nil without a
-// proxy.
+// conn notes what is known of m and returns the connection to its proxy, a new one if there is none
+// to this Pod; nil without a proxy.
 func (p *Proxies) conn(m Manager) (*grpc.ClientConn, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -134,7 +138,8 @@ func (p *Proxies) find(name string) (*managed, error) {
 	held := p.managers[name]
 	switch {
 	case held == nil:
-		return nil, fmt.Errorf("%w: instance manager %s is not running, or its processes are not known yet", ErrUnavailable, name)
+		return nil, fmt.Errorf("%w: instance manager %s is not running, or its processes are not known yet",
+			ErrUnavailable, name)
 	case held.conn == nil && held.ProxyAPIVersion != 0:
 		return nil, fmt.Errorf("%w: the proxy of instance manager %s is down", ErrUnavailable, name)
 	}

@@ -6,7 +6,8 @@ import (
 	"ankole.storage/instancemanager/proxy"
 )
 
-// Proxy reaches engines through the proxies of their instance managers, which pass the engine's own service on.
+// Proxy reaches engines through the proxies of their instance managers, which pass the engine's own
+// service on.
 type Proxy struct {
 	calls
 	proxies *Proxies

@@ -56,10 +56,13 @@ func (s *engineStub) Watch(_ *enginev1.GetRequest, stream grpc.ServerStreamingSe
 
 func full() *enginev1.State {
 	return &enginev1.State{
-		VolumeName: "v", InstanceName: "v-e-0", Size: 1 << 30, Frontend: "tgt-blockdev", FrontendState: "up", Endpoint: "/dev/longhorn/v",
+		VolumeName: "v", InstanceName: "v-e-0", Size: 1 << 30, Frontend: "tgt-blockdev", FrontendState: "up",
+		Endpoint: "/dev/longhorn/v",
 		Replicas: []*enginev1.Replica{
 			{Address: "tcp://10.0.0.1:10000", Member: "v-aaaaaaaa", Mode: enginev1.Mode_MODE_RW},
-			{Address: "tcp://10.0.0.2:10000", Mode: enginev1.Mode_MODE_WO, Rebuild: &enginev1.Rebuild{Running: true, Progress: 150, State: "in_progress", FromAddress: "tcp://10.0.0.1:10000"}},
+			{Address: "tcp://10.0.0.2:10000", Mode: enginev1.Mode_MODE_WO,
+				Rebuild: &enginev1.Rebuild{Running: true, Progress: 150, State: "in_progress",
+					FromAddress: "tcp://10.0.0.1:10000"}},
 			{Address: "tcp://10.0.0.3:10000", Mode: enginev1.Mode_MODE_UNSPECIFIED},
 			{Address: "tcp://10.0.0.4:10000", Mode: enginev1.Mode(77), Error: "from the future"},
 		},
@@ -79,10 +82,12 @@ func serve(t *testing.T, s *engineStub) (engineclient.Target, *engineclient.Prox
 	ms := &managers{address: map[string]string{"10.0.0.1": front}}
 	proxies := engineclient.NewProxies(ms.dial)
 	t.Cleanup(proxies.Close)
-	if err := proxies.Ensure(t.Context(), engineclient.Manager{Name: "im", IP: "10.0.0.1", ProxyAPIVersion: 5}); err != nil {
+	if err := proxies.Ensure(t.Context(), engineclient.Manager{Name: "im", IP: "10.0.0.1",
+		ProxyAPIVersion: 5}); err != nil {
 		t.Fatal(err)
 	}
-	return engineclient.Target{Address: address, Volume: "v", Engine: "v-e-0", InstanceManager: "im", Image: "img"}, engineclient.NewProxy(proxies)
+	return engineclient.Target{Address: address, Volume: "v", Engine: "v-e-0", InstanceManager: "im", Image: "img"},
+		engineclient.NewProxy(proxies)
 }
 
 func TestGetTranslatesTheState(t *testing.T) {
@@ -94,14 +99,16 @@ func TestGetTranslatesTheState(t *testing.T) {
 	}
 	want := []engineclient.Replica{
 		{Address: "10.0.0.1:10000", Member: "v-aaaaaaaa", Mode: engineclient.ModeRW},
-		{Address: "10.0.0.2:10000", Mode: engineclient.ModeWO, Rebuild: &engineclient.Rebuild{Running: true, Percent: 100, State: "in_progress", From: "10.0.0.1:10000"}},
+		{Address: "10.0.0.2:10000", Mode: engineclient.ModeWO,
+			Rebuild: &engineclient.Rebuild{Running: true, Percent: 100, State: "in_progress", From: "10.0.0.1:10000"}},
 		{Address: "10.0.0.3:10000", Mode: engineclient.ModePending},
 		{Address: "10.0.0.4:10000", Mode: engineclient.ModeERR, Error: "from the future"},
 	}
 	if !reflect.DeepEqual(got.Replicas, want) {
 		t.Errorf("replicas %+v, want %+v", got.Replicas, want)
 	}
-	if !got.FrontendUp || got.Endpoint != "/dev/longhorn/v" || !got.Suspended || got.Generation != 4 || got.SizeBytes != 1<<30 {
+	if !got.FrontendUp || got.Endpoint != "/dev/longhorn/v" || !got.Suspended || got.Generation != 4 ||
+		got.SizeBytes != 1<<30 {
 		t.Errorf("state %+v", got)
 	}
 	if p := got.Snapshots["s"]; !reflect.DeepEqual(p.Children, []string{"volume-head"}) || !p.UserCreated {
@@ -168,7 +175,8 @@ func TestWatchDeliversUntilTheEnd(t *testing.T) {
 func TestFakeBehavesAsAnEngine(t *testing.T) {
 	var f engineclient.Fake
 	target := engineclient.Target{Address: "a", Engine: "e"}
-	f.Set("a", engineclient.State{Engine: "e", Replicas: []engineclient.Replica{{Address: "r1", Mode: engineclient.ModeRW}}})
+	f.Set("a", engineclient.State{Engine: "e",
+		Replicas: []engineclient.Replica{{Address: "r1", Mode: engineclient.ModeRW}}})
 	if _, err := f.ReplicaRemove(t.Context(), target, "r1"); !errors.Is(err, engineclient.ErrPrecondition) {
 		t.Errorf("the last replica was removed: %v", err)
 	}
@@ -179,7 +187,8 @@ func TestFakeBehavesAsAnEngine(t *testing.T) {
 	if _, err := f.ReplicaRemove(t.Context(), target, "r3"); !errors.Is(err, engineclient.ErrNotFound) {
 		t.Errorf("unknown replica: %v", err)
 	}
-	if _, err := f.Get(t.Context(), engineclient.Target{Address: "a", Engine: "other"}); !errors.Is(err, engineclient.ErrPrecondition) {
+	if _, err := f.Get(t.Context(), engineclient.Target{Address: "a", Engine: "other"}); !errors.Is(err,
+		engineclient.ErrPrecondition) {
 		t.Errorf("another engine's call was answered: %v", err)
 	}
 	f.Break("a")

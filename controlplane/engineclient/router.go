@@ -2,8 +2,9 @@ package engineclient
 
 import "context"
 
-// Router sends each call the way that the engine's instance manager offers: through its proxy, or, where the API version says
-// that it has none, by the fallback. A proxy that is only down is an error and no reason for the fallback.
+// Router sends each call the way that the engine's instance manager offers: through its proxy, or,
+// where the API version says that it has none, by the fallback. A proxy that is only down is an
+// error and no reason for the fallback.
 type Router struct {
 	proxies  *Proxies
 	proxy    *Proxy

@@ -61,7 +61,8 @@ func serveGRPC(t *testing.T, s *grpc.Server, closing func()) (string, func()) {
 	return l.Addr().String(), stop
 }
 
-// TestRouter: through the proxy where there is one; by the binary only where the API version says that there is none.
+// TestRouter: through the proxy where there is one; by the binary only where the API version says
+// that there is none.
 func TestRouter(t *testing.T) {
 	s := &engineStub{}
 	g := grpc.NewServer()
@@ -76,7 +77,8 @@ func TestRouter(t *testing.T) {
 	router := engineclient.NewRouter(proxies, fallback)
 	ctx := t.Context()
 
-	if _, err := router.Get(ctx, target); !errors.Is(err, engineclient.ErrUnavailable) || !strings.Contains(err.Error(), "im-1") {
+	if _, err := router.Get(ctx, target); !errors.Is(err, engineclient.ErrUnavailable) ||
+		!strings.Contains(err.Error(), "im-1") {
 		t.Errorf("unknown instance manager: %v", err)
 	}
 	with := engineclient.Manager{Name: "im-1", Pod: "p1", IP: "10.0.0.1", ProxyAPIVersion: 5}
@@ -90,7 +92,8 @@ func TestRouter(t *testing.T) {
 	if s.meta.Get("volume-name")[0] != "v" || s.meta.Get("instance-name")[0] != "v-e-0" {
 		t.Errorf("the proxy did not pass the identity on: %v", s.meta)
 	}
-	if st, err := router.ReplicaAdd(ctx, target, "10.0.0.9:10000"); err != nil || len(st.Replicas) != 4 || s.added != "tcp://10.0.0.9:10000" {
+	if st, err := router.ReplicaAdd(ctx, target, "10.0.0.9:10000"); err != nil || len(st.Replicas) != 4 ||
+		s.added != "tcp://10.0.0.9:10000" {
 		t.Errorf("%+v %v %s", st, err, s.added)
 	}
 
@@ -107,11 +110,13 @@ func TestRouter(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := router.Get(ctx, target); err != nil || fallback.calls != 1 || ms.dials.Load() != dials {
-		t.Errorf("without a proxy: %v, %d calls by the fallback, %d connections made", err, fallback.calls, ms.dials.Load()-dials)
+		t.Errorf("without a proxy: %v, %d calls by the fallback, %d connections made", err, fallback.calls,
+			ms.dials.Load()-dials)
 	}
 }
 
-// TestProxyVersions is the table of the proxy versions there are, and those to come: 0 alone means the binary, and no connection.
+// TestProxyVersions is the table of the proxy versions there are, and those to come: 0 alone means
+// the binary, and no connection.
 func TestProxyVersions(t *testing.T) {
 	g := grpc.NewServer()
 	enginev1.RegisterEngineServer(g, &engineStub{})
@@ -121,10 +126,12 @@ func TestProxyVersions(t *testing.T) {
 		ms := &managers{address: map[string]string{"10.0.0.1": address}}
 		proxies := engineclient.NewProxies(ms.dial)
 		fallback := &counted{}
-		if err := proxies.Ensure(t.Context(), engineclient.Manager{Name: "im", IP: "10.0.0.1", ProxyAPIVersion: version}); err != nil {
+		if err := proxies.Ensure(t.Context(), engineclient.Manager{Name: "im", IP: "10.0.0.1",
+			ProxyAPIVersion: version}); err != nil {
 			t.Fatal(err)
 		}
-		_, err := engineclient.NewRouter(proxies, fallback).Get(t.Context(), engineclient.Target{Address: engine, InstanceManager: "im"})
+		_, err := engineclient.NewRouter(proxies, fallback).Get(t.Context(),
+			engineclient.Target{Address: engine, InstanceManager: "im"})
 		binary, connections := 0, int64(1)
 		if version == 0 {
 			binary, connections = 1, 0
@@ -136,7 +143,8 @@ func TestProxyVersions(t *testing.T) {
 	}
 }
 
-// TestOneConnectionPerManager: looking again makes none, another Pod does, a dead one is made again.
+// TestOneConnectionPerManager: looking again makes none, another Pod does, a dead one is made
+// again.
 func TestOneConnectionPerManager(t *testing.T) {
 	first, stop := serveProxy(t)
 	ms := &managers{address: map[string]string{"10.0.0.1": first}}
@@ -171,7 +179,8 @@ func TestPeerWithoutPing(t *testing.T) {
 	ms := &managers{address: map[string]string{"10.0.0.1": address}}
 	proxies := engineclient.NewProxies(ms.dial)
 	defer proxies.Close()
-	if err := proxies.Ensure(t.Context(), engineclient.Manager{Name: "im-1", IP: "10.0.0.1", ProxyAPIVersion: 1}); err != nil || health.asked.Load() != 1 {
+	if err := proxies.Ensure(t.Context(), engineclient.Manager{Name: "im-1", IP: "10.0.0.1",
+		ProxyAPIVersion: 1}); err != nil || health.asked.Load() != 1 {
 		t.Errorf("%v, health asked %d times", err, health.asked.Load())
 	}
 }

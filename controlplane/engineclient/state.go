@@ -6,7 +6,8 @@ import (
 	enginev1 "ankole.storage/api/rpc/engine/v1"
 )
 
-// stateFrom reads the engine's message. Modes of a later version count as ERR: a replica that cannot be understood is not trusted.
+// stateFrom reads the engine's message. Modes of a later version count as ERR: a replica that
+// cannot be understood is not trusted.
 func stateFrom(s *enginev1.State) State {
 	c := s.GetCounters()
 	out := State{
@@ -65,7 +66,8 @@ func purgeFrom(p *enginev1.Purge) *Purge {
 	if p == nil {
 		return nil
 	}
-	return &Purge{Running: p.GetRunning(), Percent: int(min(max(p.GetProgress(), 0), 100)), State: p.GetState(), Error: p.GetError()}
+	return &Purge{Running: p.GetRunning(), Percent: int(min(max(p.GetProgress(), 0), 100)), State: p.GetState(),
+		Error: p.GetError()}
 }
 
 func optionsFrom(o *enginev1.Options) Options {

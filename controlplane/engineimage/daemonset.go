@@ -119,8 +119,8 @@ func versionProbe(period, timeout, failures int32) *corev1.Probe {
 	}
 }
 
-// corrected returns a copy of the DaemonSet with the settings in force, nil if it has them. Tolerations and node
-// selector set by others are kept.
+// corrected returns a copy of the DaemonSet with the settings in force, nil if it has them.
+// Tolerations and node selector set by others are kept.
 func corrected(have *appsv1.DaemonSet, ei *v1beta2.EngineImage, s podSettings) *appsv1.DaemonSet {
 	wanted := daemonSetFor(ei, s).Spec.Template.Spec
 	u := have.DeepCopy()

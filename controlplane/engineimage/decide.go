@@ -22,8 +22,8 @@ const (
 	versionRetry = 10 * time.Second
 )
 
-// Interface versions this manager can work with: command line and controller API of the engine binary. An image whose
-// range does not reach into this one is incompatible.
+// Interface versions this manager can work with: command line and controller API of the engine
+// binary. An image whose range does not reach into this one is incompatible.
 const (
 	cliAPIMin = 3
 	cliAPIMax = 12
@@ -133,7 +133,8 @@ func observe(now time.Time, ei *v1beta2.EngineImage, s seen) {
 	}
 	st.NodeDeploymentMap = deploymentMap(s)
 	missing := missingNodes(s, st.NodeDeploymentMap)
-	c := v1beta2.Condition{Type: v1beta2.EngineImageConditionReady, Status: v1beta2.ConditionFalse, Reason: v1beta2.EngineImageReasonDaemonSet}
+	c := v1beta2.Condition{Type: v1beta2.EngineImageConditionReady, Status: v1beta2.ConditionFalse,
+		Reason: v1beta2.EngineImageReasonDaemonSet}
 	switch {
 	case s.DaemonSet == nil:
 		c.Message = "creating DaemonSet " + naming.EngineImageDaemonSetName(ei.Name)
@@ -145,7 +146,8 @@ func observe(now time.Time, ei *v1beta2.EngineImage, s seen) {
 		c.Message = "the binary did not tell its version: " + s.VersionsProblem
 	case st.Incompatible:
 		c.Reason = v1beta2.EngineImageReasonBinary
-		c.Message = fmt.Sprintf("incompatible: the binary's command line has version %d (understands %d and later), this manager %d to %d",
+		c.Message = fmt.Sprintf(
+			"incompatible: the binary's command line has version %d (understands %d and later), this manager %d to %d",
 			st.CLIAPIVersion, st.CLIAPIMinVersion, cliAPIMin, cliAPIMax)
 	default:
 		c.Status, c.Reason = v1beta2.ConditionTrue, ""
@@ -192,12 +194,14 @@ func anyDeployed(m map[string]bool) bool {
 	return false
 }
 
-// missingNodes lists the ready nodes that should have the image and do not. Nodes that are down are not waited for.
+// missingNodes lists the ready nodes that should have the image and do not. Nodes that are down are
+// not waited for.
 func missingNodes(s seen, deployed map[string]bool) []string {
 	missing := map[string]bool{}
 	for i := range s.Nodes {
 		n := &s.Nodes[i]
-		if deployed[n.Name] || n.DeletionTimestamp != nil || !v1beta2.IsConditionTrue(n.Status.Conditions, v1beta2.NodeConditionReady) {
+		if deployed[n.Name] || n.DeletionTimestamp != nil ||
+			!v1beta2.IsConditionTrue(n.Status.Conditions, v1beta2.NodeConditionReady) {
 			continue
 		}
 		if kube := s.KubeNodes[n.Name]; kube != nil && matches(kube.Labels, s.Settings.nodeSelector) {

@@ -65,7 +65,9 @@ func TestDecide(t *testing.T) {
 		{"settled", nil, deployed, "True", "", "", 0},
 		{"new", func(_ *v1beta2.EngineImage, s *seen) { s.DaemonSet, s.Pods, s.Versions = nil, nil, nil },
 			deploying, "False", "daemonSet", "create *v1.DaemonSet", 0},
-		{"partly deployed", func(_ *v1beta2.EngineImage, s *seen) { s.Pods[1] = podOn("n2", "False") }, deploying, "False", "daemonSet", "", 0},
+		{"partly deployed", func(_ *v1beta2.EngineImage, s *seen) {
+			s.Pods[1] = podOn("n2", "False")
+		}, deploying, "False", "daemonSet", "", 0},
 		{"missing on a node that is down", func(_ *v1beta2.EngineImage, s *seen) {
 			s.Pods, s.Nodes[1] = s.Pods[:1], node("n2", "False")
 		}, deployed, "True", "", "", 0},
@@ -73,13 +75,23 @@ func TestDecide(t *testing.T) {
 			s.Pods, s.Settings.nodeSelector = s.Pods[:1], map[string]string{"disk": "fast"}
 			s.DaemonSet = daemonSetFor(ei, s.Settings)
 		}, deployed, "True", "", "", 0},
-		{"no node yet", func(_ *v1beta2.EngineImage, s *seen) { s.Nodes, s.Pods = nil, nil }, deploying, "False", "daemonSet", "", 0},
+		{"no node yet", func(_ *v1beta2.EngineImage, s *seen) {
+			s.Nodes, s.Pods = nil, nil
+		}, deploying, "False", "daemonSet", "", 0},
 		{"version not told", func(_ *v1beta2.EngineImage, s *seen) { s.Versions, s.VersionsProblem = nil, "exec failed" },
 			deploying, "False", "daemonSet", "", versionRetry},
-		{"too old", func(_ *v1beta2.EngineImage, s *seen) { s.Versions.CLIAPIVersion, s.Versions.CLIAPIMinVersion = 2, 1 }, deployed, "False", "binary", "", 0},
-		{"too new", func(_ *v1beta2.EngineImage, s *seen) { s.Versions.CLIAPIVersion, s.Versions.CLIAPIMinVersion = 20, 13 }, deployed, "False", "binary", "", 0},
-		{"probe settings changed", func(_ *v1beta2.EngineImage, s *seen) { s.Settings.probePeriod = 9 }, deployed, "True", "", "update *v1.DaemonSet", 0},
-		{"unused, just now", func(_ *v1beta2.EngineImage, s *seen) { s.Default = false }, deployed, "True", "", "", removeAfter},
+		{"too old", func(_ *v1beta2.EngineImage, s *seen) {
+			s.Versions.CLIAPIVersion, s.Versions.CLIAPIMinVersion = 2, 1
+		}, deployed, "False", "binary", "", 0},
+		{"too new", func(_ *v1beta2.EngineImage, s *seen) {
+			s.Versions.CLIAPIVersion, s.Versions.CLIAPIMinVersion = 20, 13
+		}, deployed, "False", "binary", "", 0},
+		{"probe settings changed", func(_ *v1beta2.EngineImage, s *seen) {
+			s.Settings.probePeriod = 9
+		}, deployed, "True", "", "update *v1.DaemonSet", 0},
+		{"unused, just now", func(_ *v1beta2.EngineImage, s *seen) {
+			s.Default = false
+		}, deployed, "True", "", "", removeAfter},
 		{"unused for an hour", func(ei *v1beta2.EngineImage, s *seen) {
 			s.Default, ei.Status.NoRefSince = false, now.Add(-removeAfter).Format(time.RFC3339)
 		}, deployed, "True", "", "delete *v1beta2.EngineImage", 0},
@@ -151,7 +163,8 @@ func TestDaemonSetSettlesOnServerDefaults(t *testing.T) {
 	if ds.Name != "engine-image-ei-5c11872e" || ds.Spec.Template.Spec.Containers[0].Name != ds.Name {
 		t.Errorf("name %s", ds.Name)
 	}
-	if got := ds.Spec.Template.Spec.Volumes[0].HostPath.Path; got != "/var/lib/longhorn/engine-binaries/ankole-engine-dev" {
+	want := "/var/lib/longhorn/engine-binaries/ankole-engine-dev"
+	if got := ds.Spec.Template.Spec.Volumes[0].HostPath.Path; got != want {
 		t.Errorf("installs into %s", got)
 	}
 }
@@ -164,7 +177,9 @@ func TestVersionIsAskedOfTheBinary(t *testing.T) {
 		}
 		return path
 	}
-	v, err := askVersion(t.Context(), script(`[ "$*" = "version --client-only" ] && echo '{"clientVersion":{"version":"v9","cliAPIVersion":12},"serverVersion":null}'`))
+	v, err := askVersion(t.Context(),
+		script(
+			`[ "$*" = "version --client-only" ] && echo '{"clientVersion":{"version":"v9","cliAPIVersion":12},"serverVersion":null}'`))
 	if err != nil || v.Version != "v9" || v.CLIAPIVersion != 12 {
 		t.Fatalf("%+v, %v", v, err)
 	}

@@ -68,9 +68,15 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 			loop.Watching(&corev1.Pod{}, loop.ByLabel[*corev1.Pod](naming.LabelEngineImage)),
 			loop.Watching(&v1beta2.Node{}, func(*v1beta2.Node) []string { return r.all() }),
 			loop.Watching(&v1beta2.Setting{}, r.onSetting),
-			loop.Watching(&v1beta2.Volume{}, func(v *v1beta2.Volume) []string { return names(v.Spec.Image, v.Status.CurrentImage) }),
-			loop.Watching(&v1beta2.Engine{}, func(e *v1beta2.Engine) []string { return names(e.Spec.Image, e.Status.CurrentImage) }),
-			loop.Watching(&v1beta2.Replica{}, func(p *v1beta2.Replica) []string { return names(p.Spec.Image, p.Status.CurrentImage) }),
+			loop.Watching(&v1beta2.Volume{}, func(v *v1beta2.Volume) []string {
+				return names(v.Spec.Image, v.Status.CurrentImage)
+			}),
+			loop.Watching(&v1beta2.Engine{}, func(e *v1beta2.Engine) []string {
+				return names(e.Spec.Image, e.Status.CurrentImage)
+			}),
+			loop.Watching(&v1beta2.Replica{}, func(p *v1beta2.Replica) []string {
+				return names(p.Spec.Image, p.Status.CurrentImage)
+			}),
 		},
 	})
 }

@@ -12,7 +12,8 @@ import (
 // Fake is a Processes that only notes what it is asked for, for tests.
 type Fake struct {
 	mu sync.Mutex
-	// Orders are "create <instance manager>/<process>", "delete …", with "@<UUID>" if one is named, and "delete last …", in order.
+	// Orders are "create <instance manager>/<process>", "delete …", with "@<UUID>" if one is named,
+	// and "delete last …", in order.
 	orders  []string
 	Created []Process
 }

@@ -1,17 +1,19 @@
-// Package instance is the state machine that engines and replicas share: the life of one process in an instance
-// manager, as the control plane sees it.
+// Package instance is the state machine that engines and replicas share: the life of one process in
+// an instance manager, as the control plane sees it.
 //
-// Somebody writes spec.desireState (running or stopped) and, for the engine, spec.nodeID. The controller of the kind
-// calls Step, which derives status.currentState from what the instance manager's object reports, and names at most one
-// thing to do: create the process, or delete it. Three rules shape it:
+// Somebody writes spec.desireState (running or stopped) and, for the engine, spec.nodeID. The
+// controller of the kind calls Step, which derives status.currentState from what the instance
+// manager's object reports, and names at most one thing to do: create the process, or delete it.
+// Three rules shape it:
 //
-//   - A process is created only from state stopped. Whoever wants a failed one back asks for stopped first; an engine may also be told
-//     which run is over (Forget).
-//   - A process that was seen running (status.started) and is not there any more is in error; one that never ran is
-//     just stopped.
-//   - A node that is cut off makes the state unknown, never stopped or error: the process may well be running. Asked to
-//     stop, such an instance counts as stopped all the same, because nobody could stop it and the data path fences it
-//     (a newer epoch); the process is deleted when its node comes back (Strays).
+//   - A process is created only from state stopped. Whoever wants a failed one back asks for
+//     stopped first; an engine may also be told which run is over (Forget).
+//   - A process that was seen running (status.started) and is not there any more is in error; one
+//     that never ran is just stopped.
+//   - A node that is cut off makes the state unknown, never stopped or error: the process may well
+//     be running. Asked to stop, such an instance counts as stopped all the same, because nobody
+//     could stop it and the data path fences it (a newer epoch); the process is deleted when its
+//     node comes back (Strays).
 //
 // The package is pure; Processes is the seam to the instance managers.
 package instance
@@ -39,9 +41,11 @@ type Process struct {
 type Processes interface {
 	// Create orders a process; one of that name that exists already is no error.
 	Create(ctx context.Context, im *v1beta2.InstanceManager, p Process) error
-	// Delete orders the end of a process, only of that UUID unless it is empty; one that does not exist is no error.
+	// Delete orders the end of a process, only of that UUID unless it is empty; one that does not
+	// exist is no error.
 	Delete(ctx context.Context, im *v1beta2.InstanceManager, name, uuid string) error
-	// DeleteLast is Delete for a process that no other one of its name follows in that instance manager.
+	// DeleteLast is Delete for a process that no other one of its name follows in that instance
+	// manager.
 	DeleteLast(ctx context.Context, im *v1beta2.InstanceManager, name string) error
 }
 
@@ -57,7 +61,8 @@ const (
 
 // Seen is what is known about an instance's process.
 type Seen struct {
-	// Manager is the instance manager that holds or should hold the process, nil if there is none (see Choose).
+	// Manager is the instance manager that holds or should hold the process, nil if there is none
+	// (see Choose).
 	Manager *v1beta2.InstanceManager
 	// Process is the process in Manager, nil if it is not there.
 	Process *v1beta2.InstanceProcess
@@ -70,7 +75,8 @@ func Find(im *v1beta2.InstanceManager, name string) *v1beta2.InstanceProcess {
 	if im == nil {
 		return nil
 	}
-	for _, m := range []map[string]v1beta2.InstanceProcess{im.Status.InstanceEngines, im.Status.InstanceReplicas, im.Status.Instances} {
+	for _, m := range []map[string]v1beta2.InstanceProcess{im.Status.InstanceEngines, im.Status.InstanceReplicas,
+		im.Status.Instances} {
 		if p, ok := m[name]; ok {
 			return &p
 		}
@@ -78,8 +84,9 @@ func Find(im *v1beta2.InstanceManager, name string) *v1beta2.InstanceProcess {
 	return nil
 }
 
-// Forget takes a run out of what is seen, if it has ended: the instance is stopped then, and not failed, and may be created anew, in
-// place of the process that is still listed. It tells whether the run was there.
+// Forget takes a run out of what is seen, if it has ended: the instance is stopped then, and not
+// failed, and may be created anew, in place of the process that is still listed. It tells whether
+// the run was there.
 func Forget(status *v1beta2.InstanceStatus, seen *Seen, uuid string) bool {
 	p := seen.Process
 	if uuid == "" || p == nil || p.Status.UUID != uuid ||
@@ -90,8 +97,8 @@ func Forget(status *v1beta2.InstanceStatus, seen *Seen, uuid string) bool {
 	return true
 }
 
-// Choose returns the instance manager for an instance: the recorded one while there is a record, else the one of type
-// aio on the node, that of the default image before others.
+// Choose returns the instance manager for an instance: the recorded one while there is a record,
+// else the one of type aio on the node, that of the default image before others.
 func Choose(all []v1beta2.InstanceManager, recorded, node, defaultImage string) *v1beta2.InstanceManager {
 	var found *v1beta2.InstanceManager
 	for i := range all {
@@ -102,7 +109,8 @@ func Choose(all []v1beta2.InstanceManager, recorded, node, defaultImage string) 
 			}
 			continue
 		}
-		if node == "" || im.Spec.NodeID != node || im.Spec.Type != v1beta2.InstanceManagerTypeAllInOne || im.DeletionTimestamp != nil {
+		if node == "" || im.Spec.NodeID != node || im.Spec.Type != v1beta2.InstanceManagerTypeAllInOne ||
+			im.DeletionTimestamp != nil {
 			continue
 		}
 		if found == nil || im.Spec.Image == defaultImage {
@@ -112,8 +120,8 @@ func Choose(all []v1beta2.InstanceManager, recorded, node, defaultImage string) 
 	return found
 }
 
-// Strays are running instance managers, other than the chosen one, that hold a process of that name. Such a process
-// outlived a node's absence and must go.
+// Strays are running instance managers, other than the chosen one, that hold a process of that
+// name. Such a process outlived a node's absence and must go.
 func Strays(all []v1beta2.InstanceManager, chosen *v1beta2.InstanceManager, name string) []*v1beta2.InstanceManager {
 	var out []*v1beta2.InstanceManager
 	for i := range all {

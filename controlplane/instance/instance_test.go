@@ -27,8 +27,8 @@ func process(state v1beta2.InstanceState) *v1beta2.InstanceProcess {
 	return p
 }
 
-// TestStates is the table of states: what is seen of the instance manager and of the process, for an instance that ran
-// already and for one that did not.
+// TestStates is the table of states: what is seen of the instance manager and of the process, for
+// an instance that ran already and for one that did not.
 func TestStates(t *testing.T) {
 	const (
 		running, stopped = v1beta2.InstanceStateRunning, v1beta2.InstanceStateStopped
@@ -82,7 +82,8 @@ func TestLife(t *testing.T) {
 	im := manager(v1beta2.InstanceManagerStateRunning)
 	step := func(want bool, p *v1beta2.InstanceProcess, action Action, state v1beta2.InstanceState) {
 		t.Helper()
-		if got := Step(now, want, spec, status, Seen{Manager: im, Process: p}); got != action || status.CurrentState != state {
+		if got := Step(now, want, spec, status, Seen{Manager: im, Process: p}); got != action ||
+			status.CurrentState != state {
 			t.Fatalf("action %v, state %q; want %v, %q", got, status.CurrentState, action, state)
 		}
 	}
@@ -92,7 +93,8 @@ func TestLife(t *testing.T) {
 	}
 	step(true, process(v1beta2.InstanceStateStarting), None, v1beta2.InstanceStateStarting)
 	step(true, process(v1beta2.InstanceStateRunning), None, v1beta2.InstanceStateRunning)
-	if !status.Started || status.Starting || status.IP != "10.0.0.1" || status.Port != 10000 || status.CurrentImage != "img" {
+	if !status.Started || status.Starting || status.IP != "10.0.0.1" || status.Port != 10000 ||
+		status.CurrentImage != "img" {
 		t.Fatalf("running: %+v", status)
 	}
 	step(true, process(v1beta2.InstanceStateError), None, v1beta2.InstanceStateError)
@@ -108,7 +110,8 @@ func TestLife(t *testing.T) {
 	step(true, nil, Create, v1beta2.InstanceStateStopped)
 }
 
-// TestForget: a run that is over makes room for the next one, and only an ended one of that UUID is over.
+// TestForget: a run that is over makes room for the next one, and only an ended one of that UUID is
+// over.
 func TestForget(t *testing.T) {
 	for _, c := range []struct {
 		state  v1beta2.InstanceState
@@ -130,7 +133,8 @@ func TestForget(t *testing.T) {
 		over := Forget(status, &seen, c.uuid)
 		action := Step(now, true, &v1beta2.InstanceSpec{NodeID: "n1"}, status, seen)
 		if over != c.over || action != c.action || status.CurrentState != c.after {
-			t.Errorf("%s, run %q is over: %v, action %v, state %q; want %v, %v, %q", c.state, c.uuid, over, action, status.CurrentState, c.over, c.action, c.after)
+			t.Errorf("%s, run %q is over: %v, action %v, state %q; want %v, %v, %q", c.state, c.uuid, over, action,
+				status.CurrentState, c.over, c.action, c.after)
 		}
 	}
 	if Forget(&v1beta2.InstanceStatus{}, &Seen{}, "u1") {
@@ -140,16 +144,20 @@ func TestForget(t *testing.T) {
 
 func TestFailedStartIsReported(t *testing.T) {
 	status := &v1beta2.InstanceStatus{Starting: true}
-	Step(now, true, &v1beta2.InstanceSpec{}, status, Seen{Manager: manager(v1beta2.InstanceManagerStateRunning), Process: process(v1beta2.InstanceStateError)})
+	Step(now, true, &v1beta2.InstanceSpec{}, status,
+		Seen{Manager: manager(v1beta2.InstanceManagerStateRunning), Process: process(v1beta2.InstanceStateError)})
 	c := v1beta2.FindCondition(status.Conditions, v1beta2.InstanceConditionInstanceCreation)
-	if c.Status != v1beta2.ConditionFalse || c.Reason != v1beta2.InstanceReasonInstanceCreationFailure || c.Message != "exit status 61" {
+	if c.Status != v1beta2.ConditionFalse || c.Reason != v1beta2.InstanceReasonInstanceCreationFailure ||
+		c.Message != "exit status 61" {
 		t.Errorf("condition %+v", c)
 	}
 }
 
 func TestStopOnALostNodeCounts(t *testing.T) {
-	status := &v1beta2.InstanceStatus{Started: true, CurrentState: v1beta2.InstanceStateRunning, InstanceManagerName: "im-1"}
-	action := Step(now, false, &v1beta2.InstanceSpec{}, status, Seen{Manager: manager(v1beta2.InstanceManagerStateUnknown), NodeDown: true})
+	status := &v1beta2.InstanceStatus{Started: true, CurrentState: v1beta2.InstanceStateRunning,
+		InstanceManagerName: "im-1"}
+	action := Step(now, false, &v1beta2.InstanceSpec{}, status,
+		Seen{Manager: manager(v1beta2.InstanceManagerStateUnknown), NodeDown: true})
 	if action != None || status.CurrentState != v1beta2.InstanceStateStopped || status.InstanceManagerName != "" {
 		t.Fatalf("action %v, %+v", action, status)
 	}
@@ -165,7 +173,8 @@ func TestStopOnALostNodeCounts(t *testing.T) {
 }
 
 func TestChoose(t *testing.T) {
-	old, current, other := *manager(v1beta2.InstanceManagerStateRunning), *manager(v1beta2.InstanceManagerStateRunning), *manager(v1beta2.InstanceManagerStateRunning)
+	old, current, other := *manager(v1beta2.InstanceManagerStateRunning), *manager(v1beta2.InstanceManagerStateRunning),
+		*manager(v1beta2.InstanceManagerStateRunning)
 	old.Name, old.Spec.Image = "old", "im:1"
 	current.Name, current.Spec.Image = "current", "im:2"
 	other.Name, other.Spec.NodeID = "other", "n2"

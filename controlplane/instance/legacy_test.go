@@ -6,8 +6,9 @@ import (
 	"ankole.storage/api/longhorn/v1beta2"
 )
 
-// TestA12OldFieldInstances: a process that an instance manager of an older API lists in its one field for all is as good as one in the
-// fields of today: it runs where it is listed, is not started a second time, and is stopped there.
+// TestA12OldFieldInstances: a process that an instance manager of an older API lists in its one
+// field for all is as good as one in the fields of today: it runs where it is listed, is not
+// started a second time, and is stopped there.
 func TestA12OldFieldInstances(t *testing.T) {
 	for _, field := range []string{"instances", "instanceEngines", "instanceReplicas"} {
 		im := manager(v1beta2.InstanceManagerStateRunning)

@@ -6,9 +6,9 @@ import (
 	"ankole.storage/api/longhorn/v1beta2"
 )
 
-// Step brings status up to date and says what to do. want is whether the process should run; image is the one it is
-// started from. When it answers Create, the status already records the intention (starting, instanceManagerName): write
-// it before creating the process.
+// Step brings status up to date and says what to do. want is whether the process should run; image
+// is the one it is started from. When it answers Create, the status already records the intention
+// (starting, instanceManagerName): write it before creating the process.
 func Step(now time.Time, want bool, spec *v1beta2.InstanceSpec, status *v1beta2.InstanceStatus, seen Seen) Action {
 	if !want {
 		status.Started, status.Starting = false, false
@@ -119,7 +119,8 @@ func fillRunning(want bool, spec *v1beta2.InstanceSpec, status *v1beta2.Instance
 	}
 }
 
-// noteCreation keeps the condition InstanceCreation: False with the process's error when it failed to start.
+// noteCreation keeps the condition InstanceCreation: False with the process's error when it failed
+// to start.
 func noteCreation(now time.Time, want bool, status *v1beta2.InstanceStatus, seen Seen, state v1beta2.InstanceState) {
 	c := v1beta2.Condition{Type: v1beta2.InstanceConditionInstanceCreation, Status: v1beta2.ConditionTrue}
 	switch {

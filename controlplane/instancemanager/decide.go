@@ -13,8 +13,8 @@ import (
 	"ankole.storage/controlplane/naming"
 )
 
-// followRetry is how soon a running Pod that could not be followed, or whose proxy does not answer, is tried again; its stream
-// usually wakes us earlier.
+// followRetry is how soon a running Pod that could not be followed, or whose proxy does not answer,
+// is tried again; its stream usually wakes us earlier.
 const followRetry = 5 * time.Second
 
 // Processes is what the stream from the Pod says. Engines and Replicas are never nil.
@@ -43,12 +43,14 @@ type seen struct {
 	Settings     PodSettings
 	// StartNotBefore is the end of the back-off after Pods that ended.
 	StartNotBefore time.Time
-	// DrainPolicy is the value of node-drain-policy; Autoscaler: the cluster autoscaler may remove idle nodes.
+	// DrainPolicy is the value of node-drain-policy; Autoscaler: the cluster autoscaler may remove
+	// idle nodes.
 	DrainPolicy string
 	Autoscaler  bool
 	// Drained: the node is being emptied and the drain policy lets this instance manager go.
 	Drained bool
-	// Owner is the node whose manager decides (status.ownerID while the instance manager's own node is down).
+	// Owner is the node whose manager decides (status.ownerID while the instance manager's own node
+	// is down).
 	Owner string
 }
 
@@ -151,7 +153,8 @@ func observe(now time.Time, im *v1beta2.InstanceManager, s seen) {
 	}
 }
 
-// observeCertificates tells of a secret that cannot be used: connections are then plaintext, or go on with what it was before.
+// observeCertificates tells of a secret that cannot be used: connections are then plaintext, or go
+// on with what it was before.
 func observeCertificates(condition func(kind string, status v1beta2.ConditionStatus, reason, message string),
 	st *v1beta2.InstanceManagerStatus, problem error) {
 	const kind = v1beta2.InstanceManagerConditionCertificateUsable
@@ -188,7 +191,8 @@ func podMessage(pod *corev1.Pod) string {
 	return pod.Status.Message
 }
 
-// decidePod keeps the Pod: one that ended, or differs from the settings while idle, goes; a missing one comes.
+// decidePod keeps the Pod: one that ended, or differs from the settings while idle, goes; a missing
+// one comes.
 func decidePod(now time.Time, im *v1beta2.InstanceManager, s seen) (loop.Decision, bool) {
 	switch {
 	case s.Pod != nil && s.Pod.DeletionTimestamp != nil:
@@ -212,13 +216,14 @@ func decidePod(now time.Time, im *v1beta2.InstanceManager, s seen) (loop.Decisio
 	}, true
 }
 
-// mayWork tells whether a process runs, or may run unknown to us: in a Pod that runs and is not followed.
+// mayWork tells whether a process runs, or may run unknown to us: in a Pod that runs and is not
+// followed.
 func mayWork(im *v1beta2.InstanceManager, s seen) bool {
 	return busy(im.Status) || (s.Pod != nil && podReady(s.Pod) && s.Processes == nil)
 }
 
-// idle tells whether the Pod is known to hold no process that runs. A Pod without an address on its storage network
-// never was given any.
+// idle tells whether the Pod is known to hold no process that runs. A Pod without an address on its
+// storage network never was given any.
 func idle(im *v1beta2.InstanceManager, s seen) bool {
 	if podReady(s.Pod) && StorageIP(s.Pod) == "" {
 		return true
@@ -226,8 +231,8 @@ func idle(im *v1beta2.InstanceManager, s seen) bool {
 	return im.Status.CurrentState == v1beta2.InstanceManagerStateRunning && s.Processes != nil && !busy(im.Status)
 }
 
-// decideBudget keeps a disruption budget beside a running Pod, so that a drain waits for its instances, and takes it
-// away when the drain policy is satisfied.
+// decideBudget keeps a disruption budget beside a running Pod, so that a drain waits for its
+// instances, and takes it away when the drain policy is satisfied.
 func decideBudget(im *v1beta2.InstanceManager, s seen) loop.Decision {
 	switch {
 	case s.Drained && s.PDB != nil:

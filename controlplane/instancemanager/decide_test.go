@@ -22,7 +22,8 @@ const image = "ankole/instance-manager:dev"
 func manager(state v1beta2.InstanceManagerState) *v1beta2.InstanceManager {
 	im := &v1beta2.InstanceManager{}
 	im.Namespace, im.Name, im.UID = naming.Namespace, naming.InstanceManagerName("n1", image), "im-uid"
-	im.Spec = v1beta2.InstanceManagerSpec{Image: image, NodeID: "n1", Type: v1beta2.InstanceManagerTypeAllInOne, DataEngine: "v1"}
+	im.Spec = v1beta2.InstanceManagerSpec{Image: image, NodeID: "n1", Type: v1beta2.InstanceManagerTypeAllInOne,
+		DataEngine: "v1"}
 	im.Status.CurrentState = state
 	return im
 }
@@ -51,7 +52,8 @@ func world() seen {
 }
 
 func running(name string) map[string]v1beta2.InstanceProcess {
-	return map[string]v1beta2.InstanceProcess{name: {Status: v1beta2.InstanceProcessStatus{State: v1beta2.InstanceStateRunning}}}
+	return map[string]v1beta2.InstanceProcess{
+		name: {Status: v1beta2.InstanceProcessStatus{State: v1beta2.InstanceStateRunning}}}
 }
 
 func TestDecide(t *testing.T) {
@@ -75,7 +77,9 @@ func TestDecide(t *testing.T) {
 		{"new", "", func(_ *v1beta2.InstanceManager, s *seen) { s.Pod = nil }, stopped, "create *v1.Pod", "NotFound", 0},
 		{"stopped stays stopped until the Pod is there", stopped, func(_ *v1beta2.InstanceManager, s *seen) { s.Pod = nil },
 			stopped, "create *v1.Pod", "NotFound", 0},
-		{"Pod vanished", up, func(_ *v1beta2.InstanceManager, s *seen) { s.Pod = nil }, failed, "create *v1.Pod", "NotFound", 0},
+		{"Pod vanished", up, func(_ *v1beta2.InstanceManager, s *seen) {
+			s.Pod = nil
+		}, failed, "create *v1.Pod", "NotFound", 0},
 		{"Pod vanished, backing off", failed, func(_ *v1beta2.InstanceManager, s *seen) {
 			s.Pod, s.StartNotBefore = nil, now.Add(4*time.Second)
 		}, failed, "", "NotFound", 4 * time.Second},
@@ -90,7 +94,9 @@ func TestDecide(t *testing.T) {
 			starting, "", "Starting", followRetry},
 		{"Pod runs, stream lost by a new leader", up, func(_ *v1beta2.InstanceManager, s *seen) { s.Processes = nil },
 			up, "", "Running", followRetry},
-		{"Pod being deleted", up, func(_ *v1beta2.InstanceManager, s *seen) { s.Pod.DeletionTimestamp = &metav1.Time{Time: now} },
+		{"Pod being deleted", up, func(_ *v1beta2.InstanceManager, s *seen) {
+			s.Pod.DeletionTimestamp = &metav1.Time{Time: now}
+		},
 			failed, "", "Deleting", 0},
 		{"Pod failed", up, func(_ *v1beta2.InstanceManager, s *seen) { s.Pod.Status.Phase = corev1.PodFailed },
 			failed, "delete *v1.Pod", "Failed", 0},
@@ -99,7 +105,9 @@ func TestDecide(t *testing.T) {
 		{"node down", up, func(_ *v1beta2.InstanceManager, s *seen) {
 			s.Node.Status.Conditions[0] = v1beta2.Condition{Type: "Ready", Status: "False", Reason: "KubernetesNodeNotReady"}
 		}, unknown, "", "", 0},
-		{"node down keeps an error", failed, func(_ *v1beta2.InstanceManager, s *seen) { s.KubeNode = nil }, failed, "", "", 0},
+		{"node down keeps an error", failed, func(_ *v1beta2.InstanceManager, s *seen) {
+			s.KubeNode = nil
+		}, failed, "", "", 0},
 		{"manager Pod down is not node down", up, func(_ *v1beta2.InstanceManager, s *seen) {
 			s.Node.Status.Conditions[0] = v1beta2.Condition{Type: "Ready", Status: "False", Reason: "ManagerPodDown"}
 		}, up, "", "Running", 0},
@@ -149,7 +157,8 @@ func TestDecide(t *testing.T) {
 			if (tt.do == "") != (do == "") || !strings.HasPrefix(do, tt.do) {
 				t.Errorf("does %q, want %q", do, tt.do)
 			}
-			if got := v1beta2.FindCondition(im.Status.Conditions, v1beta2.InstanceManagerConditionPodReady).Reason; got != tt.reason {
+			if got := v1beta2.FindCondition(im.Status.Conditions,
+				v1beta2.InstanceManagerConditionPodReady).Reason; got != tt.reason {
 				t.Errorf("PodReady has reason %q, want %q", got, tt.reason)
 			}
 			if d.After != tt.after {
@@ -169,7 +178,8 @@ func TestInstancesAreForgottenWithThePod(t *testing.T) {
 	im, s := manager(v1beta2.InstanceManagerStateRunning), world()
 	s.Processes.Engines, s.Processes.Replicas = running("v-e-0"), running("v-r-1")
 	decide(now, im, s)
-	if len(im.Status.InstanceEngines) != 1 || len(im.Status.InstanceReplicas) != 1 || im.Status.IP != "127.0.1.1" || im.Status.APIVersion != 4 {
+	if len(im.Status.InstanceEngines) != 1 || len(im.Status.InstanceReplicas) != 1 || im.Status.IP != "127.0.1.1" ||
+		im.Status.APIVersion != 4 {
 		t.Fatalf("status %+v", im.Status)
 	}
 	s.Pod = nil
@@ -201,7 +211,8 @@ func TestDriftIsNamedInTheCondition(t *testing.T) {
 	decide(now, im, s)
 	c := v1beta2.FindCondition(im.Status.Conditions, v1beta2.InstanceManagerConditionSettingSynced)
 	if c.Status != v1beta2.ConditionFalse || c.Reason != "SettingNotSynced" ||
-		!strings.Contains(c.Message, "taint-toleration") || !strings.Contains(c.Message, "priority-class") || strings.Contains(c.Message, "cpu") {
+		!strings.Contains(c.Message, "taint-toleration") || !strings.Contains(c.Message, "priority-class") ||
+		strings.Contains(c.Message, "cpu") {
 		t.Fatalf("condition %+v", c)
 	}
 }
@@ -267,7 +278,8 @@ func TestPodIsTheOneOfTheProposal(t *testing.T) {
 			t.Errorf("mount %s is %q, want %q", path, mounts[path], volume)
 		}
 	}
-	if owner := pod.OwnerReferences[0]; owner.Kind != "InstanceManager" || !*owner.Controller || !*owner.BlockOwnerDeletion {
+	if owner := pod.OwnerReferences[0]; owner.Kind != "InstanceManager" || !*owner.Controller ||
+		!*owner.BlockOwnerDeletion {
 		t.Errorf("owner %+v", owner)
 	}
 	if podFor(im, PodSettings{}, 0).Spec.Containers[0].Resources.Requests != nil {
@@ -276,7 +288,8 @@ func TestPodIsTheOneOfTheProposal(t *testing.T) {
 }
 
 func TestStorageIP(t *testing.T) {
-	if got := networksAnnotation("kube-system/data"); got != `[{"namespace":"kube-system","name":"data","interface":"lhnet1"}]` {
+	if got := networksAnnotation(
+		"kube-system/data"); got != `[{"namespace":"kube-system","name":"data","interface":"lhnet1"}]` {
 		t.Errorf("annotation %s", got)
 	}
 	if got := networksAnnotation(""); got != "" {
@@ -292,18 +305,21 @@ func TestStorageIP(t *testing.T) {
 		{"not asked for", nil, "10.0.0.1"},
 		{"not asked for, there all the same", map[string]string{naming.AnnotationNetworkStatus: status}, "10.0.0.1"},
 		{"asked for and got", map[string]string{asked: "x", naming.AnnotationNetworkStatus: status}, "192.168.0.7"},
-		{"asked for and got, old annotation", map[string]string{asked: "x", naming.AnnotationNetworkStatusOld: status}, "192.168.0.7"},
+		{"asked for and got, old annotation", map[string]string{asked: "x", naming.AnnotationNetworkStatusOld: status},
+			"192.168.0.7"},
 		{"asked for, not got", map[string]string{asked: "x"}, ""},
 		{"asked for, garbage", map[string]string{asked: "x", naming.AnnotationNetworkStatus: "{"}, ""},
 	} {
-		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Annotations: tt.annotations}, Status: corev1.PodStatus{PodIP: "10.0.0.1"}}
+		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Annotations: tt.annotations},
+			Status: corev1.PodStatus{PodIP: "10.0.0.1"}}
 		if got := StorageIP(pod); got != tt.want {
 			t.Errorf("%s: %q, want %q", tt.name, got, tt.want)
 		}
 	}
 }
 
-// TestCertificates: a secret that cannot be used is told, and so is that it can be again; nothing is said without a secret.
+// TestCertificates: a secret that cannot be used is told, and so is that it can be again; nothing
+// is said without a secret.
 func TestCertificates(t *testing.T) {
 	im, s := manager(v1beta2.InstanceManagerStateRunning), world()
 	find := func() v1beta2.Condition {
@@ -314,7 +330,8 @@ func TestCertificates(t *testing.T) {
 		t.Errorf("without a secret: %+v", c)
 	}
 	s.CertificateProblem = errors.New("ca.crt holds no certificate")
-	if c := find(); c.Status != v1beta2.ConditionFalse || c.Reason != "BadSecret" || !strings.Contains(c.Message, "longhorn-grpc-tls") || !strings.Contains(c.Message, "ca.crt") {
+	if c := find(); c.Status != v1beta2.ConditionFalse || c.Reason != "BadSecret" ||
+		!strings.Contains(c.Message, "longhorn-grpc-tls") || !strings.Contains(c.Message, "ca.crt") {
 		t.Errorf("bad: %+v", c)
 	}
 	s.CertificateProblem = nil

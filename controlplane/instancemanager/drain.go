@@ -25,11 +25,12 @@ const (
 	// DrainEviction and DrainEvictionOfLast move replicas away from a cordoned node.
 	DrainEviction       = "block-for-eviction"
 	DrainEvictionOfLast = "block-for-eviction-if-contains-last-replica"
-	// The default, block-if-contains-last-replica, and DrainEvictionOfLast ask the same of a drain: a copy elsewhere.
+	// The default, block-if-contains-last-replica, and DrainEvictionOfLast ask the same of a drain:
+	// a copy elsewhere.
 )
 
-// drained tells whether the disruption budget may go: the node is being emptied, or the autoscaler may remove it, and
-// the drain policy is satisfied.
+// drained tells whether the disruption budget may go: the node is being emptied, or the autoscaler
+// may remove it, and the drain policy is satisfied.
 func (r *Reconciler) drained(ctx context.Context, im *v1beta2.InstanceManager, s seen) (bool, error) {
 	if !s.cordoned() && !s.Autoscaler || len(im.Status.InstanceEngines) > 0 {
 		return false, nil
@@ -49,7 +50,8 @@ func (r *Reconciler) drained(ctx context.Context, im *v1beta2.InstanceManager, s
 	return mayDrain(im.Spec.NodeID, s.DrainPolicy, engines.Items, replicas.Items, protected), nil
 }
 
-// ProtectedNodes are the nodes whose instance manager has a disruption budget: a drain does not take their replicas away.
+// ProtectedNodes are the nodes whose instance manager has a disruption budget: a drain does not
+// take their replicas away.
 func ProtectedNodes(ctx context.Context, r client.Reader, namespace string) (map[string]bool, error) {
 	var budgets policyv1.PodDisruptionBudgetList
 	err := r.List(ctx, &budgets, client.InNamespace(namespace),
@@ -64,8 +66,10 @@ func ProtectedNodes(ctx context.Context, r client.Reader, namespace string) (map
 	return protected, nil
 }
 
-// mayDrain applies the drain policy to one node. protected are the nodes whose instance manager has a budget.
-func mayDrain(node, policy string, engines []v1beta2.Engine, replicas []v1beta2.Replica, protected map[string]bool) bool {
+// mayDrain applies the drain policy to one node. protected are the nodes whose instance manager has
+// a budget.
+func mayDrain(node, policy string, engines []v1beta2.Engine, replicas []v1beta2.Replica,
+	protected map[string]bool) bool {
 	for i := range engines {
 		if engines[i].Spec.NodeID == node {
 			return false
@@ -95,7 +99,8 @@ func mayDrain(node, policy string, engines []v1beta2.Engine, replicas []v1beta2.
 	return true
 }
 
-// CopyElsewhere tells whether the volume has a healthy replica on another node that a drain would not take away.
+// CopyElsewhere tells whether the volume has a healthy replica on another node that a drain would
+// not take away.
 func CopyElsewhere(of *v1beta2.Replica, replicas []v1beta2.Replica, protected map[string]bool) bool {
 	for i := range replicas {
 		r := &replicas[i]

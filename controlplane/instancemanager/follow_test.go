@@ -28,7 +28,8 @@ func (s *imServer) VersionGet(context.Context, *emptypb.Empty) (*imrpc.VersionRe
 }
 
 func (s *imServer) ProcessList(context.Context, *imrpc.ProcessListRequest) (*imrpc.ProcessListResponse, error) {
-	return &imrpc.ProcessListResponse{Processes: map[string]*imrpc.ProcessResponse{"v-r-12345678": process("v-r-12345678", "running")}}, nil
+	return &imrpc.ProcessListResponse{Processes: map[string]*imrpc.ProcessResponse{
+		"v-r-12345678": process("v-r-12345678", "running")}}, nil
 }
 
 func (s *imServer) ProcessWatch(_ *emptypb.Empty, stream imrpc.ProcessManagerService_ProcessWatchServer) error {

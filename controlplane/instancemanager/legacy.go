@@ -7,8 +7,8 @@ import (
 	"ankole.storage/controlplane/loop"
 )
 
-// legacy tells an instance manager of type engine or replica: made by an older version, kept while it has processes that
-// run, never made again.
+// legacy tells an instance manager of type engine or replica: made by an older version, kept while
+// it has processes that run, never made again.
 func legacy(im *v1beta2.InstanceManager) bool {
 	return im.Spec.Type == v1beta2.InstanceManagerTypeEngine || im.Spec.Type == v1beta2.InstanceManagerTypeReplica
 }
@@ -20,8 +20,8 @@ func legacyInstances(status *v1beta2.InstanceManagerStatus, p *Processes) {
 	maps.Copy(status.Instances, p.Replicas)
 }
 
-// decideLegacy lets the object go, and with it its Pod, as soon as nothing runs in it. While the Pod runs but its
-// processes are not known, nobody can tell.
+// decideLegacy lets the object go, and with it its Pod, as soon as nothing runs in it. While the
+// Pod runs but its processes are not known, nobody can tell.
 func decideLegacy(im *v1beta2.InstanceManager, s seen) loop.Decision {
 	if mayWork(im, s) {
 		return loop.Decision{After: followRetry}

@@ -28,7 +28,8 @@ func TestLegacyManagersLiveAsLongAsTheirProcesses(t *testing.T) {
 		im.Spec.Type = v1beta2.InstanceManagerTypeEngine
 		tt.edit(&s)
 		d := decide(now, im, s)
-		if (d.Do != nil) != tt.deleted || (d.Do != nil && !strings.HasPrefix(d.Do.String(), "delete *v1beta2.InstanceManager")) {
+		if (d.Do != nil) != tt.deleted || (d.Do != nil &&
+			!strings.HasPrefix(d.Do.String(), "delete *v1beta2.InstanceManager")) {
 			t.Errorf("%s: does %v", tt.name, d.Do)
 		}
 	}

@@ -32,9 +32,9 @@ func networksAnnotation(network string) string {
 	return string(text)
 }
 
-// StorageIP returns the address at which a Pod's instances are reached for data: that on the storage network if the Pod
-// was made with one, empty until it has it; else the Pod's own. Falling back to the Pod's own address would lead data
-// over the wrong network unnoticed.
+// StorageIP returns the address at which a Pod's instances are reached for data: that on the
+// storage network if the Pod was made with one, empty until it has it; else the Pod's own. Falling
+// back to the Pod's own address would lead data over the wrong network unnoticed.
 func StorageIP(pod *corev1.Pod) string {
 	if pod.Annotations[naming.AnnotationNetworks] == "" {
 		return pod.Status.PodIP

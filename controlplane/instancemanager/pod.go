@@ -23,15 +23,16 @@ type PodSettings struct {
 	PriorityClass   string
 	Tolerations     []corev1.Toleration
 	NodeSelector    map[string]string
-	// StorageNetwork is namespace/name of a NetworkAttachmentDefinition; empty for the cluster's network.
+	// StorageNetwork is namespace/name of a NetworkAttachmentDefinition; empty for the cluster's
+	// network.
 	StorageNetwork string
-	// CPUPercent of a node's allocatable CPU is requested where the Node object does not say otherwise; 0 requests
-	// nothing.
+	// CPUPercent of a node's allocatable CPU is requested where the Node object does not say
+	// otherwise; 0 requests nothing.
 	CPUPercent float64
 }
 
-// CPURequest returns the CPU request in thousandths of a CPU: the node's own value if not 0, else the percentage of
-// what the Kubernetes node can allocate. 0 means no request.
+// CPURequest returns the CPU request in thousandths of a CPU: the node's own value if not 0, else
+// the percentage of what the Kubernetes node can allocate. 0 means no request.
 func CPURequest(nodeMillis int, percent float64, allocatableMillis int64) int64 {
 	if nodeMillis != 0 {
 		return int64(nodeMillis)
@@ -48,8 +49,8 @@ const (
 	volumeDevices  = "dev-longhorn"
 )
 
-// annotationPriorityClass remembers the setting a Pod was made with: the cluster may fill in a default class where the
-// setting is empty, so the Pod's own field does not tell.
+// annotationPriorityClass remembers the setting a Pod was made with: the cluster may fill in a
+// default class where the setting is empty, so the Pod's own field does not tell.
 const annotationPriorityClass = naming.LabelPrefix + "last-applied-priority-class"
 
 // livenessProbe numbers of the reference's aio Pod, in seconds.
@@ -191,7 +192,8 @@ func drift(pod *corev1.Pod, s PodSettings, cpuMillis int64) []string {
 	add(!sameSelector(pod.Spec.NodeSelector, s.NodeSelector), setting.SystemManagedComponentsNodeSelector)
 	add(cpuOf(pod) != cpuOf(wanted), setting.GuaranteedInstanceManagerCPU)
 	add(pod.Annotations[annotationPriorityClass] != s.PriorityClass, setting.PriorityClass)
-	add(pod.Annotations[naming.AnnotationNetworks] != wanted.Annotations[naming.AnnotationNetworks], setting.StorageNetwork)
+	add(pod.Annotations[naming.AnnotationNetworks] != wanted.Annotations[naming.AnnotationNetworks],
+		setting.StorageNetwork)
 	return settings
 }
 

@@ -16,11 +16,12 @@ import (
 	imclient "ankole.storage/instancemanager/client"
 )
 
-// callTimeout bounds one order to an instance manager. Starting and stopping go on after the answer.
+// callTimeout bounds one order to an instance manager. Starting and stopping go on after the
+// answer.
 const callTimeout = 10 * time.Second
 
-// Callers orders processes from instance managers; it implements instance.Processes. The leader runs it as a Runnable, whose
-// end closes the connections.
+// Callers orders processes from instance managers; it implements instance.Processes. The leader
+// runs it as a Runnable, whose end closes the connections.
 type Callers struct {
 	connect Connect
 
@@ -88,7 +89,8 @@ func (c *Callers) Create(ctx context.Context, im *v1beta2.InstanceManager, p ins
 	case err != nil:
 		return err
 	case answer.GetStatus().GetState() == string(v1beta2.InstanceStateError):
-		return fmt.Errorf("instance manager %s: process %s did not start: %s", im.Name, p.Name, answer.GetStatus().GetErrorMsg())
+		return fmt.Errorf("instance manager %s: process %s did not start: %s", im.Name, p.Name,
+			answer.GetStatus().GetErrorMsg())
 	}
 	return nil
 }
@@ -109,7 +111,8 @@ func (c *Callers) DeleteLast(ctx context.Context, im *v1beta2.InstanceManager, n
 	})
 }
 
-func (c *Callers) delete(ctx context.Context, im *v1beta2.InstanceManager, order func(context.Context, *imclient.Client) error) error {
+func (c *Callers) delete(ctx context.Context, im *v1beta2.InstanceManager,
+	order func(context.Context, *imclient.Client) error) error {
 	cl, err := c.client(im)
 	if err != nil {
 		return err

@@ -31,7 +31,8 @@ type Config struct {
 	Connect        Connect
 	// Proxies holds the connections to the proxies of running instance managers.
 	Proxies *engineclient.Proxies
-	// Certificates, unless nil, says why the certificates for talking to instance managers cannot be used.
+	// Certificates, unless nil, says why the certificates for talking to instance managers cannot
+	// be used.
 	Certificates func() error
 }
 
@@ -79,10 +80,12 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 	})
 }
 
-// certificatesEvery is how often certificates are looked at: as seldom as kubelets change the files of a Secret or less would do.
+// certificatesEvery is how often certificates are looked at: as seldom as kubelets change the files
+// of a Secret or less would do.
 const certificatesEvery = 10 * time.Second
 
-// watchCertificates has all instance managers looked at when certificates become unusable, or usable again.
+// watchCertificates has all instance managers looked at when certificates become unusable, or
+// usable again.
 func (r *Reconciler) watchCertificates(ctx context.Context) error {
 	if r.cfg.Certificates == nil {
 		return nil
@@ -177,8 +180,8 @@ func (r *Reconciler) gather(ctx context.Context, im *v1beta2.InstanceManager) (s
 	return s, err
 }
 
-// proxyAlive keeps the connection to the proxy of a running Pod, if it has one. A dead proxy costs calls to engines and nothing
-// else, so it does not stop the look at the instance manager.
+// proxyAlive keeps the connection to the proxy of a running Pod, if it has one. A dead proxy costs
+// calls to engines and nothing else, so it does not stop the look at the instance manager.
 func (r *Reconciler) proxyAlive(ctx context.Context, name string, pod *corev1.Pod, version int) bool {
 	err := r.cfg.Proxies.Ensure(ctx, engineclient.Manager{
 		Name: name, Pod: string(pod.UID), IP: pod.Status.PodIP, Node: pod.Spec.NodeName, ProxyAPIVersion: version,

@@ -16,8 +16,8 @@ import (
 // podIPField is the field selector by which the API server finds Pods by address.
 const podIPField = "status.podIP"
 
-// Pods remembers on the Pods of instance managers that they have shown a certificate: the note is there for every manager and every later
-// leader, belongs to one UID, and goes with it.
+// Pods remembers on the Pods of instance managers that they have shown a certificate: the note is
+// there for every manager and every later leader, belongs to one UID, and goes with it.
 type Pods struct {
 	// Client reads live: what another manager noted a moment ago counts.
 	Client    client.Client
@@ -26,7 +26,8 @@ type Pods struct {
 
 var _ mtls.Pods = (*Pods)(nil)
 
-// At implements mtls.Pods. On a node's own network an address is shared; the newest Pod there is the one that serves.
+// At implements mtls.Pods. On a node's own network an address is shared; the newest Pod there is
+// the one that serves.
 func (p *Pods) At(ctx context.Context, ip string) (mtls.Pod, error) {
 	var list corev1.PodList
 	err := p.Client.List(ctx, &list, client.InNamespace(p.Namespace),
@@ -44,10 +45,12 @@ func (p *Pods) At(ctx context.Context, ip string) (mtls.Pod, error) {
 	if found == nil {
 		return mtls.Pod{}, fmt.Errorf("no Pod of an instance manager runs at %s", ip)
 	}
-	return mtls.Pod{Name: found.Name, UID: string(found.UID), Secured: found.Annotations[naming.AnnotationTLSSeen] != ""}, nil
+	return mtls.Pod{Name: found.Name, UID: string(found.UID),
+		Secured: found.Annotations[naming.AnnotationTLSSeen] != ""}, nil
 }
 
-// NoteSecured implements mtls.Pods. The API server refuses it if a Pod of another UID has taken the name.
+// NoteSecured implements mtls.Pods. The API server refuses it if a Pod of another UID has taken the
+// name.
 func (p *Pods) NoteSecured(ctx context.Context, seen mtls.Pod) error {
 	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{
 		"uid": seen.UID, "annotations": map[string]string{naming.AnnotationTLSSeen: "true"},

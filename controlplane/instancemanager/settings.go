@@ -18,7 +18,8 @@ var podSettingNames = []string{
 	setting.GuaranteedInstanceManagerCPU, setting.PriorityClass, setting.StorageNetwork,
 }
 
-// PodSettingNames returns the settings that take effect when an instance manager's Pod is made anew.
+// PodSettingNames returns the settings that take effect when an instance manager's Pod is made
+// anew.
 func PodSettingNames() []string { return slices.Clone(podSettingNames) }
 
 // InPod tells whether a setting is one of PodSettingNames.
@@ -52,8 +53,8 @@ func PullPolicy(value string) corev1.PullPolicy {
 	return corev1.PullIfNotPresent
 }
 
-// Differs tells whether a Pod of an instance manager was made with another value of the named setting than settings
-// asks for.
+// Differs tells whether a Pod of an instance manager was made with another value of the named
+// setting than settings asks for.
 func Differs(ctx context.Context, r client.Reader, pod *corev1.Pod, settings PodSettings, name string) (bool, error) {
 	s := seen{Settings: settings}
 	var err error

@@ -17,7 +17,8 @@ import (
 func anyWorld(t *rapid.T) (*v1beta2.InstanceManager, seen) {
 	// Each oddity is rare, so that most worlds have only one or two.
 	flip := func(name string) bool { return rapid.IntRange(0, 4).Draw(t, name) == 0 }
-	im := manager(rapid.SampledFrom([]v1beta2.InstanceManagerState{"running", "running", "running", "", "stopped", "starting", "error", "unknown"}).Draw(t, "state"))
+	im := manager(rapid.SampledFrom([]v1beta2.InstanceManagerState{"running", "running", "running", "", "stopped",
+		"starting", "error", "unknown"}).Draw(t, "state"))
 	im.Spec.Type = rapid.SampledFrom([]v1beta2.InstanceManagerType{"aio", "aio", "engine", "replica"}).Draw(t, "type")
 	if flip("had engines") {
 		im.Status.InstanceEngines = running("v-e-0")
@@ -40,7 +41,8 @@ func anyWorld(t *rapid.T) (*v1beta2.InstanceManager, seen) {
 	if flip("engines") {
 		s.Processes.Engines = running("v-e-0")
 	}
-	s.Pod.Status.Phase = rapid.SampledFrom([]corev1.PodPhase{"Running", "Running", "Running", "Pending", "Failed", "Succeeded", ""}).Draw(t, "phase")
+	s.Pod.Status.Phase = rapid.SampledFrom([]corev1.PodPhase{"Running", "Running", "Running", "Pending", "Failed",
+		"Succeeded", ""}).Draw(t, "phase")
 	s.Pod.Status.ContainerStatuses[0].Ready = !flip("not ready")
 	if flip("deleting") {
 		s.Pod.DeletionTimestamp = &metav1.Time{Time: now}
@@ -61,7 +63,8 @@ func anyWorld(t *rapid.T) (*v1beta2.InstanceManager, seen) {
 	return im, s
 }
 
-// The loop writes the status and asks again about the same world: the second answer must agree with the first.
+// The loop writes the status and asks again about the same world: the second answer must agree with
+// the first.
 func TestStatusSettlesInOneStep(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		im, s := anyWorld(t)
@@ -86,7 +89,8 @@ func TestAWorkingPodIsLeftAlone(t *testing.T) {
 			return
 		}
 		what := d.Do.String()
-		if what == "delete *v1.Pod longhorn-system/"+im.Name || what == "delete *v1beta2.InstanceManager longhorn-system/"+im.Name {
+		if what == "delete *v1.Pod longhorn-system/"+im.Name ||
+			what == "delete *v1beta2.InstanceManager longhorn-system/"+im.Name {
 			t.Fatalf("%s although it may be working: %+v", what, im.Status)
 		}
 	})

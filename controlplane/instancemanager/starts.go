@@ -10,17 +10,17 @@ import (
 )
 
 const (
-	// firstWait and mostWait bound the pause between one Pod and the next: short, because without an instance
-	// manager the node's replicas are down, and growing, because a Pod that dies at once would otherwise be made for
-	// ever.
+	// firstWait and mostWait bound the pause between one Pod and the next: short, because without
+	// an instance manager the node's replicas are down, and growing, because a Pod that dies at
+	// once would otherwise be made for ever.
 	firstWait = time.Second
 	mostWait  = 2 * time.Minute
 	// settledAfter is how long a Pod must have run to count as a success.
 	settledAfter = 5 * time.Minute
 )
 
-// starts counts the Pods made for each instance manager and derives the back-off. It lives in memory only: a new
-// leader starts counting afresh, which costs a few Pods at most.
+// starts counts the Pods made for each instance manager and derives the back-off. It lives in
+// memory only: a new leader starts counting afresh, which costs a few Pods at most.
 type starts struct {
 	now func() time.Time
 
@@ -38,7 +38,8 @@ func newStarts(now func() time.Time) *starts {
 	return &starts{now: now, seen: map[client.ObjectKey]*start{}}
 }
 
-// observe takes note of the present Pod (nil: none) and returns the time before which no new one should be made.
+// observe takes note of the present Pod (nil: none) and returns the time before which no new one
+// should be made.
 func (s *starts) observe(key client.ObjectKey, pod *corev1.Pod) time.Time {
 	s.mu.Lock()
 	defer s.mu.Unlock()

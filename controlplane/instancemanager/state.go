@@ -13,9 +13,9 @@ type podState struct {
 	reason string
 }
 
-// stateOf derives the state from the Pod (nil: there is none), the state so far and whether the processes in the Pod
-// are being followed. A Pod counts as running only once its processes are known: until then nobody could tell an
-// instance that is gone from one that was not yet reported.
+// stateOf derives the state from the Pod (nil: there is none), the state so far and whether the
+// processes in the Pod are being followed. A Pod counts as running only once its processes are
+// known: until then nobody could tell an instance that is gone from one that was not yet reported.
 func stateOf(pod *corev1.Pod, before v1beta2.InstanceManagerState, followed bool) podState {
 	no := v1beta2.ConditionFalse
 	switch {
@@ -60,7 +60,8 @@ func ended(pod *corev1.Pod) bool {
 
 // busy tells whether the instance manager holds a process that runs or is about to.
 func busy(status v1beta2.InstanceManagerStatus) bool {
-	for _, m := range []map[string]v1beta2.InstanceProcess{status.InstanceEngines, status.InstanceReplicas, status.Instances} {
+	for _, m := range []map[string]v1beta2.InstanceProcess{status.InstanceEngines, status.InstanceReplicas,
+		status.Instances} {
 		for _, p := range m {
 			switch p.Status.State {
 			case v1beta2.InstanceStateRunning, v1beta2.InstanceStateStarting, v1beta2.InstanceStateStopping:

@@ -26,17 +26,18 @@ import (
 const (
 	// pokeBuffer holds wake-ups while the controller is busy; a full buffer only makes a stream wait.
 	pokeBuffer = 256
-	// versionTimeout bounds the question for the API versions after each (re)connection, versionPause is the wait before it is asked
-	// again.
+	// versionTimeout bounds the question for the API versions after each (re)connection,
+	// versionPause is the wait before it is asked again.
 	versionTimeout = 5 * time.Second
 	versionPause   = time.Second
 )
 
-// Connect opens a client to an instance manager at host:port; imclient.Dial with the TLS configuration in place.
+// Connect opens a client to an instance manager at host:port; imclient.Dial with the TLS
+// configuration in place.
 type Connect func(address string) (*imclient.Client, error)
 
-// streams keeps one process watch per running Pod and remembers what it said. The leader runs it as a Runnable: all
-// streams end with its context, and Start returns after the last of them.
+// streams keeps one process watch per running Pod and remembers what it said. The leader runs it as
+// a Runnable: all streams end with its context, and Start returns after the last of them.
 type streams struct {
 	connect Connect
 	pokes   chan event.GenericEvent
@@ -45,7 +46,8 @@ type streams struct {
 	ctx     context.Context // nil before Start and after its end
 	work    sync.WaitGroup
 	current map[client.ObjectKey]*stream
-	// early are those asked for before Start; the manager starts controllers and Runnables in no order.
+	// early are those asked for before Start; the manager starts controllers and Runnables in no
+	// order.
 	early map[client.ObjectKey]bool
 }
 
@@ -84,7 +86,8 @@ func (s *streams) Start(ctx context.Context) error {
 	return nil
 }
 
-// follow makes sure the Pod is being watched and returns what is known of its processes; nil if nothing yet.
+// follow makes sure the Pod is being watched and returns what is known of its processes; nil if
+// nothing yet.
 func (s *streams) follow(key client.ObjectKey, pod types.UID, ip string) *Processes {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -151,8 +154,8 @@ func (s *streams) run(ctx context.Context, key client.ObjectKey, st *stream, add
 	})
 }
 
-// versionOf asks for the API versions until they are known: without an answer nobody can tell whether there is a proxy, and to take
-// the engine binary because of a lost answer would be wrong.
+// versionOf asks for the API versions until they are known: without an answer nobody can tell
+// whether there is a proxy, and to take the engine binary because of a lost answer would be wrong.
 func versionOf(ctx context.Context, c *imclient.Client, log *slog.Logger) (*imrpc.VersionResponse, error) {
 	for {
 		asked, cancel := context.WithTimeout(ctx, versionTimeout)
@@ -175,7 +178,8 @@ func versionOf(ctx context.Context, c *imclient.Client, log *slog.Logger) (*imrp
 	}
 }
 
-// publish stores what is known and wakes the controller if it is news. Only the stream's own goroutine writes.
+// publish stores what is known and wakes the controller if it is news. Only the stream's own
+// goroutine writes.
 func (s *streams) publish(ctx context.Context, key client.ObjectKey, st *stream, p *Processes) {
 	if p == nil || reflect.DeepEqual(p, st.processes) {
 		return
@@ -195,7 +199,8 @@ func (s *streams) poke(ctx context.Context, key client.ObjectKey) {
 	}
 }
 
-// listed is what a full list says. Values of Processes are never changed after publishing, so readers share them.
+// listed is what a full list says. Values of Processes are never changed after publishing, so
+// readers share them.
 func listed(list map[string]*imrpc.ProcessResponse, version *imrpc.VersionResponse) *Processes {
 	p := &Processes{
 		Engines: map[string]v1beta2.InstanceProcess{}, Replicas: map[string]v1beta2.InstanceProcess{},

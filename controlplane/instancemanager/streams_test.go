@@ -35,7 +35,8 @@ func TestProcessesAreSortedByKindAndNeverChangedInPlace(t *testing.T) {
 	gone := process("demo-e-0", "stopped")
 	gone.Deleted = true
 	after := changed(stopped, gone)
-	if list.Engines["demo-e-0"].Status.State != v1beta2.InstanceStateRunning || stopped.Engines["demo-e-0"].Status.State != v1beta2.InstanceStateStopped {
+	if list.Engines["demo-e-0"].Status.State != v1beta2.InstanceStateRunning ||
+		stopped.Engines["demo-e-0"].Status.State != v1beta2.InstanceStateStopped {
 		t.Error("a change went into an older value, which readers may hold")
 	}
 	if len(after.Engines) != 0 || after.APIVersion != 4 {
@@ -63,7 +64,8 @@ func TestBackOff(t *testing.T) {
 	key := client.ObjectKey{Name: "im"}
 	pod := func(uid string, ready bool) *corev1.Pod {
 		p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{UID: types.UID(uid)}}
-		p.Status = corev1.PodStatus{Phase: corev1.PodRunning, PodIP: "1.2.3.4", ContainerStatuses: []corev1.ContainerStatus{{Ready: ready}}}
+		p.Status = corev1.PodStatus{Phase: corev1.PodRunning, PodIP: "1.2.3.4",
+			ContainerStatuses: []corev1.ContainerStatus{{Ready: ready}}}
 		return p
 	}
 	if got := s.observe(key, nil); !got.IsZero() {

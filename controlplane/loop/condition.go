@@ -2,17 +2,18 @@ package loop
 
 import "strings"
 
-// Condition is the part of a status condition that the loop compares. An event is recorded when Status flips, never
-// for a new reason or message alone.
+// Condition is the part of a status condition that the loop compares. An event is recorded when
+// Status flips, never for a new reason or message alone.
 type Condition struct {
 	Type, Status, Reason, Message string
-	// Of names the part of the object the condition is about, e.g. a disk of a node; empty for the object itself.
+	// Of names the part of the object the condition is about, e.g. a disk of a node; empty for the
+	// object itself.
 	Of string
 }
 
-// conditionEvents gives the events for what changed between two condition lists: the reason is the condition's type,
-// Normal when it became True and Warning otherwise. A condition that appears for the first time counts as a change
-// only if it is not True: a fresh healthy object is no news.
+// conditionEvents gives the events for what changed between two condition lists: the reason is the
+// condition's type, Normal when it became True and Warning otherwise. A condition that appears for
+// the first time counts as a change only if it is not True: a fresh healthy object is no news.
 func conditionEvents(before, after []Condition) []Event {
 	type subject struct{ of, kind string }
 	old := make(map[subject]string, len(before))

@@ -19,20 +19,22 @@ import (
 )
 
 const (
-	// backoffFirst and backoffMost bound the retry of a failing step: quick enough for a passing fault, slow enough
-	// that a lasting one costs nothing.
+	// backoffFirst and backoffMost bound the retry of a failing step: quick enough for a passing
+	// fault, slow enough that a lasting one costs nothing.
 	backoffFirst = 50 * time.Millisecond
 	backoffMost  = 30 * time.Second
 	// callSettle is how long after a Call the loop looks again when nothing wakes it earlier.
 	callSettle = time.Second
-	// defaultWorkers reconcile different objects of a kind at once; one object is never reconciled twice at once.
+	// defaultWorkers reconcile different objects of a kind at once; one object is never reconciled
+	// twice at once.
 	defaultWorkers = 4
-	// stepTimeout bounds one gather-decide-apply step, so that a hung peer cannot hold a worker for ever.
+	// stepTimeout bounds one gather-decide-apply step, so that a hung peer cannot hold a worker for
+	// ever.
 	stepTimeout = 2 * time.Minute
 )
 
-// Controller describes how objects of one kind are looked after. T is the pointer type of the kind, G what Gather
-// collects for Decide.
+// Controller describes how objects of one kind are looked after. T is the pointer type of the kind,
+// G what Gather collects for Decide.
 type Controller[T client.Object, G any] struct {
 	// Name identifies the controller in logs, metrics and as source component of events.
 	Name string
@@ -42,9 +44,11 @@ type Controller[T client.Object, G any] struct {
 	Gather func(ctx context.Context, object T) (G, error)
 	// Decide is pure. It may edit only the status of object.
 	Decide func(now time.Time, object T, gathered G) Decision
-	// Conditions returns the conditions in the object's status, for events; nil when the kind has none.
+	// Conditions returns the conditions in the object's status, for events; nil when the kind has
+	// none.
 	Conditions func(object T) []Condition
-	// Gone, if set, is told about an object that no longer exists, to drop what is held in memory for it.
+	// Gone, if set, is told about an object that no longer exists, to drop what is held in memory
+	// for it.
 	Gone func(ctx context.Context, key client.ObjectKey)
 	// Watches are the other kinds whose changes wake objects of this kind.
 	Watches []Watch
@@ -62,8 +66,9 @@ type Watch struct {
 	names  func(client.Object) []string
 }
 
-// Watching watches objects of the type of proto. names returns the names (in the same namespace as the changed
-// object, or in the manager's for cluster-wide kinds, see Setup) of the objects to wake.
+// Watching watches objects of the type of proto. names returns the names (in the same namespace as
+// the changed object, or in the manager's for cluster-wide kinds, see Setup) of the objects to
+// wake.
 func Watching[O client.Object](proto O, names func(changed O) []string) Watch {
 	return Watch{object: proto, names: func(o client.Object) []string { return names(o.(O)) }}
 }
@@ -96,8 +101,8 @@ func BySameName[O client.Object]() func(O) []string {
 	return func(o O) []string { return []string{o.GetName()} }
 }
 
-// Setup registers the controller with a manager. Objects woken by a cluster-wide kind (a Kubernetes Node) are looked
-// for in namespace; objects woken by a namespaced one in its own namespace.
+// Setup registers the controller with a manager. Objects woken by a cluster-wide kind (a Kubernetes
+// Node) are looked for in namespace; objects woken by a namespaced one in its own namespace.
 func Setup[T client.Object, G any](mgr ctrl.Manager, namespace string, c Controller[T, G]) error {
 	//lint:ignore SA1019 clients of the reference read core/v1 events, which only the old recorder writes
 	events := mgr.GetEventRecorderFor(c.Name)
@@ -114,12 +119,14 @@ func Setup[T client.Object, G any](mgr ctrl.Manager, namespace string, c Control
 		MaxConcurrentReconciles: workers,
 		SkipNameValidation:      &skipNameValidation,
 		ReconciliationTimeout:   stepTimeout,
-		RateLimiter:             workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](backoffFirst, backoffMost),
+		RateLimiter: workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](backoffFirst,
+			backoffMost),
 	})
 	for _, w := range c.Watches {
-		b = b.Watches(w.object, handler.EnqueueRequestsFromMapFunc(func(_ context.Context, o client.Object) []reconcile.Request {
-			return requests(o, namespace, w.names(o))
-		}))
+		b = b.Watches(w.object,
+			handler.EnqueueRequestsFromMapFunc(func(_ context.Context, o client.Object) []reconcile.Request {
+				return requests(o, namespace, w.names(o))
+			}))
 	}
 	if c.Pokes != nil {
 		b = b.WatchesRawSource(source.Channel(c.Pokes, &handler.EnqueueRequestForObject{}))
@@ -142,7 +149,8 @@ func requests(o client.Object, namespace string, names []string) []reconcile.Req
 }
 
 // NewReconciler returns the loop without a manager around it, for tests that step it by hand.
-func NewReconciler[T client.Object, G any](c Controller[T, G], cl client.Client, events record.EventRecorder) (*Reconciler[T, G], error) {
+func NewReconciler[T client.Object, G any](c Controller[T, G], cl client.Client,
+	events record.EventRecorder) (*Reconciler[T, G], error) {
 	if c.Name == "" || c.New == nil || c.Gather == nil || c.Decide == nil {
 		return nil, errors.New("loop: Controller needs Name, New, Gather and Decide")
 	}
@@ -162,7 +170,8 @@ type Reconciler[T client.Object, G any] struct {
 	memory map[client.ObjectKey]*memory
 }
 
-// memory is what the loop remembers of an object between steps; losing it costs only a look too many.
+// memory is what the loop remembers of an object between steps; losing it costs only a look too
+// many.
 type memory struct {
 	pending *expectation
 	writes  int // without a settled step in between

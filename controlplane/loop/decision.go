@@ -9,13 +9,14 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// Decision is what decide asks for, besides the status it left in the object. The zero value means: nothing to do,
-// wait for the next event.
+// Decision is what decide asks for, besides the status it left in the object. The zero value means:
+// nothing to do, wait for the next event.
 type Decision struct {
-	// Do is the one change to carry out; nil for none. It is postponed while the status still has to be written.
+	// Do is the one change to carry out; nil for none. It is postponed while the status still has
+	// to be written.
 	Do Change
-	// Events are recorded on the object once Do succeeded, or, when Do is nil, once the status was written (never
-	// if neither happened, so a settled object stays quiet).
+	// Events are recorded on the object once Do succeeded, or, when Do is nil, once the status was
+	// written (never if neither happened, so a settled object stays quiet).
 	Events []Event
 	// FailureReason, if set, is the reason of the Warning event recorded when Do fails.
 	FailureReason string
@@ -48,14 +49,17 @@ type Change interface {
 	apply(ctx context.Context, c client.Client) (*expectation, error)
 }
 
-// Create creates Object. An object of that name that exists already is not an error: the loop looks again.
+// Create creates Object. An object of that name that exists already is not an error: the loop looks
+// again.
 type Create struct{ Object client.Object }
 
-// Update writes metadata and spec of Object, which must be a modified deep copy of a read object (its resource
-// version guards against lost updates). The status of a kind with a status subresource is not written.
+// Update writes metadata and spec of Object, which must be a modified deep copy of a read object
+// (its resource version guards against lost updates). The status of a kind with a status
+// subresource is not written.
 type Update struct{ Object client.Object }
 
-// UpdateStatus writes the status of an object other than the reconciled one. Prefer one writer per status.
+// UpdateStatus writes the status of an object other than the reconciled one. Prefer one writer per
+// status.
 type UpdateStatus struct{ Object client.Object }
 
 // Delete deletes Object, only if it is still the one that was read (UID).
@@ -65,8 +69,8 @@ type Delete struct {
 	GracePeriodSeconds *int64
 }
 
-// Call is a change outside the API server, e.g. starting a process. Its effect is seen by a later gather, so the
-// loop looks again after Decision.After or callSettle, not at once.
+// Call is a change outside the API server, e.g. starting a process. Its effect is seen by a later
+// gather, so the loop looks again after Decision.After or callSettle, not at once.
 type Call struct {
 	// What names the call, e.g. "start engine demo-e-0".
 	What string

@@ -7,19 +7,21 @@
 //	apply    write the status if it differs; otherwise carry out the one change
 //	requeue  look again, until a step finds nothing to do
 //
-// A process may die between any two steps, so nothing may live only in memory: whatever the next step needs to know
-// is in an object or can be gathered again. Because each step makes one change and starts over, there is one crash
-// window per step, and decide always judges a world in which every earlier change has happened.
+// A process may die between any two steps, so nothing may live only in memory: whatever the next
+// step needs to know is in an object or can be gathered again. Because each step makes one change
+// and starts over, there is one crash window per step, and decide always judges a world in which
+// every earlier change has happened.
 //
-// Order matters: a status that differs is written before the change is carried out. Use that to record an intention
-// before acting on it. Decide must settle: with the status it asked for and the change it named both in effect, it
-// must ask for nothing more.
+// Order matters: a status that differs is written before the change is carried out. Use that to
+// record an intention before acting on it. Decide must settle: with the status it asked for and the
+// change it named both in effect, it must ask for nothing more.
 //
 // # Reading one's own writes
 //
-// Gather usually reads a cache, and a cache lags behind. After a write the loop remembers which resource version it
-// produced and does not gather again for that object until the cache has caught up (at most catchUpLimit). So decide
-// may create objects with random names and count them: it never sees a world older than its own last write.
+// Gather usually reads a cache, and a cache lags behind. After a write the loop remembers which
+// resource version it produced and does not gather again for that object until the cache has caught
+// up (at most catchUpLimit). So decide may create objects with random names and count them: it
+// never sees a world older than its own last write.
 //
 // # Example
 //
@@ -47,10 +49,10 @@
 //		return loop.Decision{} // settled; the next event wakes us up
 //	}
 //
-// Decide gets its own copy of the object and may edit nothing of it but the status. To change metadata or spec (a
-// finalizer, a desired state) it returns Update with a deep copy. Gathered objects belong to the cache: never edit
-// them, copy them first.
+// Decide gets its own copy of the object and may edit nothing of it but the status. To change
+// metadata or spec (a finalizer, a desired state) it returns Update with a deep copy. Gathered
+// objects belong to the cache: never edit them, copy them first.
 //
-// A test of decide needs no cluster: build the object and the gathered struct, call it, look at the status and at
-// Decision.Do (String is meant for comparison).
+// A test of decide needs no cluster: build the object and the gathered struct, call it, look at the
+// status and at Decision.Do (String is meant for comparison).
 package loop

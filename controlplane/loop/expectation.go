@@ -13,8 +13,9 @@ import (
 )
 
 const (
-	// catchUpLimit bounds the wait for the cache: long against any lag of a healthy watch (milliseconds), short
-	// enough that an object deleted by somebody else right after we wrote it does not hold us up for long.
+	// catchUpLimit bounds the wait for the cache: long against any lag of a healthy watch
+	// (milliseconds), short enough that an object deleted by somebody else right after we wrote it
+	// does not hold us up for long.
 	catchUpLimit = 5 * time.Second
 	// catchUpPoll is how often a lagging cache is looked at; a watch event usually comes first.
 	catchUpPoll = 5 * time.Millisecond
@@ -30,7 +31,8 @@ type expectation struct {
 }
 
 func expectVersion(o client.Object) *expectation {
-	return &expectation{empty: emptyLike(o), key: client.ObjectKeyFromObject(o), uid: o.GetUID(), version: o.GetResourceVersion()}
+	return &expectation{empty: emptyLike(o), key: client.ObjectKeyFromObject(o), uid: o.GetUID(),
+		version: o.GetResourceVersion()}
 }
 
 func expectGone(o client.Object) *expectation {

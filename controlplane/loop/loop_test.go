@@ -25,7 +25,8 @@ func pod() *corev1.Pod {
 
 type decideFunc func(now time.Time, p *corev1.Pod, secrets int) Decision
 
-// world is one reconciler over a fake API server; its kind is Pod, what it gathers is the number of Secrets.
+// world is one reconciler over a fake API server; its kind is Pod, what it gathers is the number of
+// Secrets.
 type world struct {
 	client.Client
 	r      *Reconciler[*corev1.Pod, int]
@@ -94,7 +95,8 @@ func TestStatusIsWrittenBeforeTheChangeAndThenItSettles(t *testing.T) {
 			order = append(order, "create")
 			return c.Create(ctx, o, opts...)
 		},
-		SubResourceUpdate: func(ctx context.Context, c client.Client, sub string, o client.Object, opts ...client.SubResourceUpdateOption) error {
+		SubResourceUpdate: func(ctx context.Context, c client.Client, sub string, o client.Object,
+			opts ...client.SubResourceUpdateOption) error {
 			order = append(order, sub)
 			return c.SubResource(sub).Update(ctx, o, opts...)
 		},
@@ -171,7 +173,8 @@ func TestDecideMayNotEditSpec(t *testing.T) {
 func TestALaggingCacheHoldsTheLoop(t *testing.T) {
 	hidden := false
 	var gathers int
-	hooks := interceptor.Funcs{Get: func(ctx context.Context, c client.WithWatch, k client.ObjectKey, o client.Object, opts ...client.GetOption) error {
+	hooks := interceptor.Funcs{Get: func(ctx context.Context, c client.WithWatch, k client.ObjectKey, o client.Object,
+		opts ...client.GetOption) error {
 		if _, isSecret := o.(*corev1.Secret); isSecret && hidden {
 			return client.IgnoreAlreadyExists(c.Get(ctx, client.ObjectKey{Name: "no such"}, o))
 		}
@@ -182,7 +185,8 @@ func TestALaggingCacheHoldsTheLoop(t *testing.T) {
 		if gathers > 1 {
 			return Decision{}
 		}
-		return Decision{Do: Create{Object: &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", GenerateName: "s-"}}}}
+		return Decision{
+			Do: Create{Object: &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", GenerateName: "s-"}}}}
 	}, hooks)
 	hidden = true
 	w.step(t)

@@ -14,14 +14,16 @@ import (
 )
 
 const (
-	// restlessAfter writes in a row without a settled step mean that decide does not settle (two controllers
-	// fighting, a status that never equals itself). The longest honest chain is a volume with 20 replicas.
+	// restlessAfter writes in a row without a settled step mean that decide does not settle (two
+	// controllers fighting, a status that never equals itself). The longest honest chain is a
+	// volume with 20 replicas.
 	restlessAfter = 100
 	// restlessPause slows such an object down, so that it cannot flood the API server.
 	restlessPause = 5 * time.Second
 	// again is the delay to the next step of an unsettled object; 0 would mean "no requeue".
 	again = time.Millisecond
-	// staleRetry is the delay after a write that lost against another writer: the cache needs to catch up first.
+	// staleRetry is the delay after a write that lost against another writer: the cache needs to
+	// catch up first.
 	staleRetry = 20 * time.Millisecond
 )
 
@@ -87,7 +89,8 @@ func (r *Reconciler[T, G]) apply(ctx context.Context, mem *memory, object, wante
 	return r.wrote(object, mem, pending), nil
 }
 
-func (r *Reconciler[T, G]) writeStatus(ctx context.Context, mem *memory, object, wanted T, d Decision) (ctrl.Result, error) {
+func (r *Reconciler[T, G]) writeStatus(ctx context.Context, mem *memory, object, wanted T, d Decision) (ctrl.Result,
+	error) {
 	if err := onlyStatusDiffers(object, wanted); err != nil {
 		return ctrl.Result{}, err
 	}
@@ -120,8 +123,8 @@ func (r *Reconciler[T, G]) wrote(object T, mem *memory, pending *expectation) ct
 	return r.pace(object, mem, again)
 }
 
-// pace counts a write (or a lost one) and gives the delay to the next step: delay, or a pause when the object is
-// restless.
+// pace counts a write (or a lost one) and gives the delay to the next step: delay, or a pause when
+// the object is restless.
 func (r *Reconciler[T, G]) pace(object T, m *memory, delay time.Duration) ctrl.Result {
 	m.writes++
 	if m.writes < restlessAfter {
@@ -159,8 +162,8 @@ func lostRace(change Change, err error) bool {
 	return false
 }
 
-// onlyStatusDiffers guards the rule that decide edits nothing but the status in place: anything else would be lost
-// silently, because only the status is written.
+// onlyStatusDiffers guards the rule that decide edits nothing but the status in place: anything
+// else would be lost silently, because only the status is written.
 func onlyStatusDiffers(object, wanted client.Object) error {
 	a, err := withoutStatus(object)
 	if err != nil {

@@ -20,8 +20,8 @@ import (
 )
 
 const (
-	// bootRetryFirst and bootRetryMost bound the retry of a step of the start: the API server, or another manager's
-	// webhook, may be a moment late.
+	// bootRetryFirst and bootRetryMost bound the retry of a step of the start: the API server, or
+	// another manager's webhook, may be a moment late.
 	bootRetryFirst = 100 * time.Millisecond
 	bootRetryMost  = 3 * time.Second
 )
@@ -57,8 +57,8 @@ func fixedSettings(cfg Config) map[string]string {
 	}
 }
 
-// bootstrap creates what every cluster needs and whoever comes first makes: settings, the default engine image, this
-// node's own object. The webhooks must be up.
+// bootstrap creates what every cluster needs and whoever comes first makes: settings, the default
+// engine image, this node's own object. The webhooks must be up.
 func bootstrap(ctx context.Context, c client.Client, cfg Config, agent node.AgentConfig) error {
 	steps := []struct {
 		what string
@@ -95,8 +95,8 @@ func createIfMissing(ctx context.Context, c client.Client, o client.Object) erro
 	return err
 }
 
-// markPod gives this Pod the labels by which the Services of the webhook and the recovery backend find it; only now does it
-// serve.
+// markPod gives this Pod the labels by which the Services of the webhook and the recovery backend
+// find it; only now does it serve.
 func markPod(ctx context.Context, c client.Client, cfg Config) error {
 	pod := &corev1.Pod{}
 	if err := c.Get(ctx, client.ObjectKey{Namespace: cfg.Namespace, Name: cfg.PodName}, pod); err != nil {

@@ -32,8 +32,8 @@ func leaderCache(cfg Config) cache.Options {
 	return cache.Options{DefaultNamespaces: map[string]cache.Config{cfg.Namespace: {}}}
 }
 
-// nodeCache holds the objects of one node, and the settings. With it the memory of a follower does not grow with the
-// cluster.
+// nodeCache holds the objects of one node, and the settings. With it the memory of a follower does
+// not grow with the cluster.
 func nodeCache(cfg Config) cache.Options {
 	here := func(label labels.Selector, field fields.Selector) cache.ByObject {
 		return cache.ByObject{Namespaces: map[string]cache.Config{

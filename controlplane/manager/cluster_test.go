@@ -27,10 +27,11 @@ const clusterDeadline = 90 * time.Second
 func eventually(t *testing.T, what string, check func(context.Context) error) {
 	t.Helper()
 	var last error
-	err := wait.PollUntilContextTimeout(t.Context(), 100*time.Millisecond, clusterDeadline, true, func(ctx context.Context) (bool, error) {
-		last = check(ctx)
-		return last == nil, nil
-	})
+	err := wait.PollUntilContextTimeout(t.Context(), 100*time.Millisecond, clusterDeadline, true,
+		func(ctx context.Context) (bool, error) {
+			last = check(ctx)
+			return last == nil, nil
+		})
 	if err != nil {
 		t.Fatalf("%s: %v (last: %v)", what, err, last)
 	}
@@ -97,10 +98,12 @@ func (k *cluster) testComesUp(t *testing.T) {
 			if err := k.get(ctx, testcluster.NodeName(i), n); err != nil {
 				return err
 			}
-			ok := v1beta2.IsConditionTrue(n.Status.Conditions, "Ready") && v1beta2.IsConditionTrue(n.Status.Conditions, "Schedulable") &&
+			ok := v1beta2.IsConditionTrue(n.Status.Conditions, "Ready") &&
+				v1beta2.IsConditionTrue(n.Status.Conditions, "Schedulable") &&
 				len(n.Status.DiskStatus) == 1
 			for _, d := range n.Status.DiskStatus {
-				ok = ok && v1beta2.IsConditionTrue(d.Conditions, "Ready") && len(d.DiskUUID) == 36 && d.StorageMaximum > 0 && d.InstanceManagerName != ""
+				ok = ok && v1beta2.IsConditionTrue(d.Conditions, "Ready") && len(d.DiskUUID) == 36 &&
+					d.StorageMaximum > 0 && d.InstanceManagerName != ""
 			}
 			if !ok {
 				return fmt.Errorf("node %s: %+v", n.Name, n.Status)
@@ -113,7 +116,8 @@ func (k *cluster) testComesUp(t *testing.T) {
 		if err := k.get(ctx, naming.EngineImageName("ankole/engine:dev"), ei); err != nil {
 			return err
 		}
-		if ei.Status.State != v1beta2.EngineImageStateDeployed || len(ei.Status.NodeDeploymentMap) != 2 || ei.Status.CLIAPIVersion == 0 {
+		if ei.Status.State != v1beta2.EngineImageStateDeployed || len(ei.Status.NodeDeploymentMap) != 2 ||
+			ei.Status.CLIAPIVersion == 0 {
 			return fmt.Errorf("%+v", ei.Status)
 		}
 		return nil
@@ -162,7 +166,8 @@ func (k *cluster) testWebhooks(t *testing.T) {
 	if err := k.Create(t.Context(), v); err != nil {
 		t.Fatal(err)
 	}
-	if v.Spec.Size != 4<<20 || v.Spec.Image != "ankole/engine:dev" || v.Labels["longhornvolume"] != "hooked" || v.Finalizers[0] != "longhorn.io" {
+	if v.Spec.Size != 4<<20 || v.Spec.Image != "ankole/engine:dev" || v.Labels["longhornvolume"] != "hooked" ||
+		v.Finalizers[0] != "longhorn.io" {
 		t.Errorf("created volume: %+v", v)
 	}
 	refused := func(what string, err error, code int32, text string) {
@@ -183,7 +188,8 @@ func (k *cluster) testWebhooks(t *testing.T) {
 		t.Fatal(err)
 	}
 	refused("deleting a node that is up", k.Delete(t.Context(), n), 403, "could not delete node")
-	ei := &v1beta2.EngineImage{ObjectMeta: metav1.ObjectMeta{Namespace: naming.Namespace, Name: naming.EngineImageName("ankole/engine:dev")}}
+	ei := &v1beta2.EngineImage{ObjectMeta: metav1.ObjectMeta{Namespace: naming.Namespace,
+		Name: naming.EngineImageName("ankole/engine:dev")}}
 	refused("deleting the default image", k.Delete(t.Context(), ei), 422, "the default engine image")
 	s := &v1beta2.Setting{}
 	if err := k.get(t.Context(), "auto-salvage", s); err != nil {

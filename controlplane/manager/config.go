@@ -11,15 +11,16 @@ import (
 
 // Config is everything the process is told from outside.
 type Config struct {
-	// EngineImage, InstanceManagerImage and ManagerImage are the default images, e.g. "ankole/engine:dev".
+	// EngineImage, InstanceManagerImage and ManagerImage are the default images, e.g.
+	// "ankole/engine:dev".
 	EngineImage, InstanceManagerImage, ManagerImage string
 	// ServiceAccount runs the Pods the manager creates.
 	ServiceAccount string
-	// WebhookURL is the base the API server reaches the webhooks at, e.g. "https://127.0.1.1:9502"; empty: through
-	// the Service.
+	// WebhookURL is the base the API server reaches the webhooks at, e.g. "https://127.0.1.1:9502";
+	// empty: through the Service.
 	WebhookURL string
-	// Listen is the address of REST and metrics, WebhookListen that of the webhooks. Both default to the Pod's
-	// address: a manager never listens on a wildcard.
+	// Listen is the address of REST and metrics, WebhookListen that of the webhooks. Both default
+	// to the Pod's address: a manager never listens on a wildcard.
 	Listen, WebhookListen string
 
 	// PodName, Namespace, PodIP and NodeName say who this process is (downward API).
@@ -75,9 +76,9 @@ func (c Config) Complete() (Config, error) {
 	return c, errors.Join(errs...)
 }
 
-// The lease: a leader that dies is replaced within leaseDuration plus one retry (up to 2.2 times retryPeriod, jitter
-// included), which keeps failover below 8 s. A leader that cannot renew for renewDeadline stops its controllers before
-// anybody else may start.
+// The lease: a leader that dies is replaced within leaseDuration plus one retry (up to 2.2 times
+// retryPeriod, jitter included), which keeps failover below 8 s. A leader that cannot renew for
+// renewDeadline stops its controllers before anybody else may start.
 const (
 	leaseName     = "longhorn-manager-leader"
 	leaseDuration = 5 * time.Second

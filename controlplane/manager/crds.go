@@ -20,8 +20,9 @@ const (
 	establishLimit = 30 * time.Second
 )
 
-// installCRDs brings the definitions of all kinds up to date and waits until the API server serves them. Several
-// managers may do so at once: each write carries the version it was based on, and the loser looks again.
+// installCRDs brings the definitions of all kinds up to date and waits until the API server serves
+// them. Several managers may do so at once: each write carries the version it was based on, and the
+// loser looks again.
 func installCRDs(ctx context.Context, c client.Client) error {
 	all, err := crd.All()
 	if err != nil {
@@ -71,7 +72,8 @@ func installCRD(ctx context.Context, c client.Client, wanted *apiextensionsv1.Cu
 	})
 }
 
-// keepServerDefaults copies what the API server fills in, so that an unchanged definition compares equal.
+// keepServerDefaults copies what the API server fills in, so that an unchanged definition compares
+// equal.
 func keepServerDefaults(wanted, present *apiextensionsv1.CustomResourceDefinition) {
 	if wanted.Spec.Names.ListKind == "" {
 		wanted.Spec.Names.ListKind = present.Spec.Names.ListKind

@@ -9,7 +9,8 @@ import (
 	"ankole.storage/controlplane/admission/serving"
 )
 
-// keysInterval is how often the webhook keys are looked at. They are renewed a month before their end.
+// keysInterval is how often the webhook keys are looked at. They are renewed a month before their
+// end.
 const keysInterval = 12 * time.Hour
 
 // webhookKeys returns the keys to serve webhooks with, renewed where they must be.

@@ -39,8 +39,9 @@ func (l *Leadership) Leader() string {
 // IsLeader tells whether this Pod leads.
 func (l *Leadership) IsLeader() bool { return l.Leader() == l.self }
 
-// elect takes part in the election until ctx ends. While this Pod leads, lead runs; its context ends when the lease is
-// lost, and the lease is released only after lead has returned. A lead that fails gives the lease up to somebody else.
+// elect takes part in the election until ctx ends. While this Pod leads, lead runs; its context
+// ends when the lease is lost, and the lease is released only after lead has returned. A lead that
+// fails gives the lease up to somebody else.
 func elect(ctx context.Context, cfg Config, api *rest.Config, who *Leadership, lead func(context.Context) error) error {
 	clients, err := kubernetes.NewForConfig(rest.AddUserAgent(api, "leader-election"))
 	if err != nil {
@@ -74,11 +75,12 @@ func pause(ctx context.Context, d time.Duration) {
 	}
 }
 
-// term waits for the lease, leads, and returns when the lease or the context is gone. failed is why lead gave up by
-// itself.
-func term(ctx context.Context, lock resourcelock.Interface, who *Leadership, lead func(context.Context) error) (failed, err error) {
-	// The elector releases the lease when its context ends. The controllers must have stopped by then, so they run
-	// on a context of their own that ends first.
+// term waits for the lease, leads, and returns when the lease or the context is gone. failed is why
+// lead gave up by itself.
+func term(ctx context.Context, lock resourcelock.Interface, who *Leadership, lead func(context.Context) error) (failed,
+	err error) {
+	// The elector releases the lease when its context ends. The controllers must have stopped by
+	// then, so they run on a context of their own that ends first.
 	electing, stopElecting := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopElecting()
 	leading := make(chan context.Context, 1)

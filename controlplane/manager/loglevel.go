@@ -15,8 +15,8 @@ import (
 	"ankole.storage/controlplane/setting"
 )
 
-// logLevel makes this process follow setting log-level. It is not used where the command line names a level: whoever
-// debugs one manager does not want it undone by the cluster.
+// logLevel makes this process follow setting log-level. It is not used where the command line names
+// a level: whoever debugs one manager does not want it undone by the cluster.
 type logLevel struct{ level *slog.LevelVar }
 
 // levelOf translates a value of the setting.

@@ -25,13 +25,15 @@ import (
 //	func New(…) *Reconciler
 //	func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error
 //
-// where SetupWithManager calls loop.Setup. The reconcilers run on the leader only; mgr's client reads a cache of all
-// objects in the manager's namespace and writes to the API server, its GetAPIReader reads live.
+// where SetupWithManager calls loop.Setup. The reconcilers run on the leader only; mgr's client
+// reads a cache of all objects in the manager's namespace and writes to the API server, its
+// GetAPIReader reads live.
 type Reconciler interface {
 	SetupWithManager(mgr ctrl.Manager) error
 }
 
-// reconcilers lists everybody's reconcilers, in the order they are set up. A new kind is added here and nowhere else.
+// reconcilers lists everybody's reconcilers, in the order they are set up. A new kind is added here
+// and nowhere else.
 func (p *process) reconcilers(mgr ctrl.Manager) ([]Reconciler, error) {
 	cfg := p.cfg
 	processes := instancemanager.NewCallers(p.connect)
@@ -39,7 +41,8 @@ func (p *process) reconcilers(mgr ctrl.Manager) ([]Reconciler, error) {
 		return nil, fmt.Errorf("register the callers of instance managers: %w", err)
 	}
 	proxies := engineclient.NewProxies(p.dial)
-	binary := engineclient.NewBinary(&enginebinary.Remote{Client: p.managers, Address: managerOn(mgr.GetClient(), cfg.Namespace)}, proxies, cfg.EngineImage)
+	binary := engineclient.NewBinary(&enginebinary.Remote{Client: p.managers,
+		Address: managerOn(mgr.GetClient(), cfg.Namespace)}, proxies, cfg.EngineImage)
 	engines := engineclient.NewRouter(proxies, binary)
 	err := mgr.Add(manager.RunnableFunc(func(ctx context.Context) error {
 		<-ctx.Done()
@@ -59,7 +62,8 @@ func (p *process) reconcilers(mgr ctrl.Manager) ([]Reconciler, error) {
 			Namespace: cfg.Namespace, NodeName: cfg.NodeName, ServiceAccount: cfg.ServiceAccount, Resolve: hostpath.Resolve,
 		}),
 		instancemanager.New(instancemanager.Config{
-			Namespace: cfg.Namespace, NodeName: cfg.NodeName, ServiceAccount: cfg.ServiceAccount, Connect: p.connect, Proxies: proxies,
+			Namespace: cfg.Namespace, NodeName: cfg.NodeName, ServiceAccount: cfg.ServiceAccount, Connect: p.connect,
+			Proxies:      proxies,
 			Certificates: p.certificates.Problem,
 		}),
 		volume.New(volume.Config{Namespace: cfg.Namespace, NodeName: cfg.NodeName}),

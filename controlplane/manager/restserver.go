@@ -19,8 +19,8 @@ import (
 // lookupTimeout bounds the search for the leader's address while a request waits.
 const lookupTimeout = 2 * time.Second
 
-// serveREST serves /v1, metrics and health on every node. Requests go to the leader, whose cache answers them; while
-// nobody leads they are answered here from live reads.
+// serveREST serves /v1, metrics and health on every node. Requests go to the leader, whose cache
+// answers them; while nobody leads they are answered here from live reads.
 func (p *process) serveREST(ctx context.Context) error {
 	s, err := rest.New(rest.Config{
 		Client: p.live, Live: p.live, Reader: reader{p},

@@ -35,12 +35,13 @@ import (
 )
 
 const (
-	// apiQPS and apiBurst bound what one client of a manager asks of the API server a second. They are far above what
-	// ordinary work needs, since a review that waits here is a write that fails elsewhere; the server has its own
-	// fairness.
+	// apiQPS and apiBurst bound what one client of a manager asks of the API server a second. They
+	// are far above what ordinary work needs, since a review that waits here is a write that fails
+	// elsewhere; the server has its own fairness.
 	apiQPS   = 1000
 	apiBurst = 2000
-	// stopLimit bounds the orderly end of controllers; a lease lost must be free of its old leader soon.
+	// stopLimit bounds the orderly end of controllers; a lease lost must be free of its old leader
+	// soon.
 	stopLimit = 3 * time.Second
 )
 
@@ -114,7 +115,9 @@ func newProcess(cfg Config) (*process, error) {
 
 // run starts the parts in the order in which they need each other.
 func (p *process) run(ctx context.Context) error {
-	if err := persist(ctx, "install the CRDs", func(ctx context.Context) error { return installCRDs(ctx, p.live) }); err != nil {
+	if err := persist(ctx, "install the CRDs", func(ctx context.Context) error {
+		return installCRDs(ctx, p.live)
+	}); err != nil {
 		return ended(ctx, err)
 	}
 	keys, err := p.webhookKeys(ctx)
@@ -132,8 +135,8 @@ func (p *process) run(ctx context.Context) error {
 	group.Go(func() error { return hooks.Start(ctx) })
 	group.Go(func() error { return p.keepKeys(ctx, hooks) })
 	group.Go(func() error { p.certificates.Keep(ctx); return nil })
-	// REST answers health checks from here on: only a ready Pod gets the webhooks' reviews, those of the next steps
-	// included.
+	// REST answers health checks from here on: only a ready Pod gets the webhooks' reviews, those
+	// of the next steps included.
 	group.Go(func() error { return p.serveREST(ctx) })
 	group.Go(func() error { return p.afterWebhooks(ctx, keys) })
 	return ended(ctx, group.Wait())
@@ -170,7 +173,8 @@ func (p *process) runNode(ctx context.Context) error {
 	}
 	parts := []Reconciler{
 		node.NewAgent(p.agent),
-		replica.NewAgent(replica.AgentConfig{Namespace: p.cfg.Namespace, NodeName: p.cfg.NodeName, Resolve: hostpath.Resolve}),
+		replica.NewAgent(replica.AgentConfig{Namespace: p.cfg.Namespace, NodeName: p.cfg.NodeName,
+			Resolve: hostpath.Resolve}),
 		&witness.Relay{
 			Name:    p.cfg.PodName,
 			Handler: witness.Handler{Client: p.live, Namespace: p.cfg.Namespace},
@@ -238,7 +242,8 @@ func (p *process) listen(ctx context.Context) (net.Listener, error) {
 	return l, nil
 }
 
-// atLeast passes on records of a level and above: the libraries' own progress is of no use to an operator.
+// atLeast passes on records of a level and above: the libraries' own progress is of no use to an
+// operator.
 type atLeast struct {
 	slog.Handler
 	level slog.Level

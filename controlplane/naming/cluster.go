@@ -3,7 +3,8 @@ package naming
 // Namespace holds every object of the system.
 const Namespace = "longhorn-system"
 
-// Ports. An instance manager gives ports of the range from InstancePortMin to InstancePortMax to its processes.
+// Ports. An instance manager gives ports of the range from InstancePortMin to InstancePortMax to
+// its processes.
 const (
 	PortManager           = 9500
 	PortConversionWebhook = 9501

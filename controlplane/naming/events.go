@@ -1,6 +1,7 @@
 package naming
 
-// Reasons of events. Clients filter by them. Conditions that flip are recorded with their type as the reason.
+// Reasons of events. Clients filter by them. Conditions that flip are recorded with their type as
+// the reason.
 const (
 	EventCreate                                 = "Create"
 	EventCreated                                = "Created"
@@ -61,5 +62,6 @@ const (
 // EventRolloutSkipped returns the reason of the event for an object a system restore left out.
 func EventRolloutSkipped(kind, name string) string { return "RolloutSkipped: " + kind + " " + name }
 
-// EventSource returns the name under which a controller records events, for example EventSource("engine-image").
+// EventSource returns the name under which a controller records events, for example
+// EventSource("engine-image").
 func EventSource(controller string) string { return "longhorn-" + controller + "-controller" }

@@ -7,7 +7,8 @@ import (
 
 // FuzzParseCloneSource: a source that is understood is what the names would be written as.
 func FuzzParseCloneSource(f *testing.F) {
-	for _, text := range []string{"vol://v", "snap://v/s", "vol://", "snap://v", "snap:///s", "snap://v/s/t", "vol://a/b", ""} {
+	for _, text := range []string{"vol://v", "snap://v/s", "vol://", "snap://v", "snap:///s", "snap://v/s/t",
+		"vol://a/b", ""} {
 		f.Add(text)
 	}
 	f.Fuzz(func(t *testing.T, text string) {

@@ -25,7 +25,8 @@ func RandomSuffix() string {
 	return RandomHex(suffixDigits)
 }
 
-// RandomHex returns n random hex digits, n at most 32: the leading digits of a random UUID without its dashes.
+// RandomHex returns n random hex digits, n at most 32: the leading digits of a random UUID without
+// its dashes.
 func RandomHex(n int) string {
 	id := uuid.New()
 	return hex.EncodeToString(id[:])[:n]
@@ -34,8 +35,8 @@ func RandomHex(n int) string {
 // suffixDigits is the length of the random and hashed suffixes in names.
 const suffixDigits = 8
 
-// CanonicalImage turns an image reference into a string that can be a directory name: every colon and slash becomes
-// a dash.
+// CanonicalImage turns an image reference into a string that can be a directory name: every colon
+// and slash becomes a dash.
 func CanonicalImage(image string) string {
 	return strings.NewReplacer(":", "-", "/", "-").Replace(image)
 }

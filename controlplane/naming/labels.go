@@ -51,7 +51,8 @@ const (
 	// LabelDeleteObjectOnly keeps remote data when a backup object is deleted.
 	LabelDeleteObjectOnly = LabelPrefix + "delete-custom-resource-only"
 
-	// LabelSettingPrefix is followed by a setting's name; value SettingIgnored says that the volume follows the setting.
+	// LabelSettingPrefix is followed by a setting's name; value SettingIgnored says that the volume
+	// follows the setting.
 	LabelSettingPrefix = "setting.longhorn.io/"
 	SettingIgnored     = "ignored"
 )
@@ -73,7 +74,8 @@ const (
 // Labels of Kubernetes nodes, and the annotations that describe the disks and tags of a new node.
 const (
 	NodeLabelCreateDefaultDisk = "node.longhorn.io/create-default-disk"
-	// CreateDefaultDiskTrue makes a default disk; CreateDefaultDiskConfig reads NodeAnnotationDisks instead.
+	// CreateDefaultDiskTrue makes a default disk; CreateDefaultDiskConfig reads NodeAnnotationDisks
+	// instead.
 	CreateDefaultDiskTrue   = "true"
 	CreateDefaultDiskConfig = "config"
 
@@ -89,7 +91,8 @@ const (
 // Annotations.
 const (
 	AnnotationConfigMapResourceVersion = LabelPrefix + "configmap-resource-version"
-	// AnnotationUpdateSetting lets the manager change a read-only setting; it is put on for that one update.
+	// AnnotationUpdateSetting lets the manager change a read-only setting; it is put on for that
+	// one update.
 	AnnotationUpdateSetting         = LabelPrefix + "update-setting-from-longhorn"
 	AnnotationLastTolerations       = LabelPrefix + "last-applied-tolerations"
 	AnnotationVolumeSchedulingError = LabelPrefix + "volume-scheduling-error"
@@ -103,7 +106,8 @@ const (
 	// AnnotationNetworkStatusOld is the older name of the same annotation.
 	AnnotationNetworkStatusOld = "k8s.v1.cni.cncf.io/networks-status"
 	AnnotationAWSRole          = "iam.amazonaws.com/role"
-	// AnnotationTLSSeen is on the Pod of an instance manager that has shown a certificate, with the value "true"; ours, not the reference's.
+	// AnnotationTLSSeen is on the Pod of an instance manager that has shown a certificate, with the
+	// value "true"; ours, not the reference's.
 	AnnotationTLSSeen = LabelPrefix + "grpc-tls-seen"
 
 	AnnotationLastSystemRestored          = LabelPrefix + "last-system-restored"
@@ -149,7 +153,8 @@ func componentLabels(component string, more map[string]string) map[string]string
 	return labels
 }
 
-// InstanceManagerLabels returns the labels of an instance manager, its Pod and the selector of its PDB.
+// InstanceManagerLabels returns the labels of an instance manager, its Pod and the selector of its
+// PDB.
 func InstanceManagerLabels(node, image, managerType string) map[string]string {
 	return componentLabels(ComponentInstanceManager, map[string]string{
 		LabelInstanceManagerType:  managerType,
@@ -163,7 +168,8 @@ func EngineImageLabels(engineImageName string) map[string]string {
 	return componentLabels(ComponentEngineImage, map[string]string{LabelEngineImage: engineImageName})
 }
 
-// ReplicaLabels returns the labels of a Replica. Those of a place it does not have yet are left out.
+// ReplicaLabels returns the labels of a Replica. Those of a place it does not have yet are left
+// out.
 func ReplicaLabels(volume, node, diskUUID, backingImage string) map[string]string {
 	labels := VolumeLabels(volume)
 	for key, value := range map[string]string{LabelNode: node, LabelDiskUUID: diskUUID, LabelBackingImage: backingImage} {

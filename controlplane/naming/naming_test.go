@@ -9,8 +9,9 @@ import (
 	"pgregory.net/rapid"
 )
 
-// The hashes below were computed with sha512sum, sha256sum and sha224sum. Those of c3y1huang/research:175-lh-im and
-// :174-lh-im are from published sample objects of the system we are compatible with.
+// The hashes below were computed with sha512sum, sha256sum and sha224sum. Those of
+// c3y1huang/research:175-lh-im and :174-lh-im are from published sample objects of the system we
+// are compatible with.
 func TestDerivedNames(t *testing.T) {
 	const uuid = "9d7f4c1e-0000-4000-8000-000000000001"
 	tests := []struct{ what, got, want string }{

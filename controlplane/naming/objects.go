@@ -10,28 +10,31 @@ import (
 	"time"
 )
 
-// MaxNameLength bounds the names of volumes, backing images and recurring jobs: names derived from them get prefixes
-// and suffixes and must still be DNS labels of at most 63 characters.
+// MaxNameLength bounds the names of volumes, backing images and recurring jobs: names derived from
+// them get prefixes and suffixes and must still be DNS labels of at most 63 characters.
 const MaxNameLength = 40
 
 var (
-	// namePattern is what names of volumes, backing images, backups, backup targets and recurring jobs look like.
+	// namePattern is what names of volumes, backing images, backups, backup targets and recurring
+	// jobs look like.
 	namePattern = regexp.MustCompile(`^[a-z0-9][a-z0-9_.-]+$`)
 	dnsLabel    = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]*[a-z0-9])?$`)
 	// dataDirectory recognises a replica directory on a disk.
 	dataDirectory = regexp.MustCompile(`^.*-[a-zA-Z0-9]{8}$`)
 )
 
-// CheckName returns an error unless the name has the form all named objects must have: two or more characters, lower
-// case letters, digits, and `_`, `.`, `-` behind the first one.
+// CheckName returns an error unless the name has the form all named objects must have: two or more
+// characters, lower case letters, digits, and `_`, `.`, `-` behind the first one.
 func CheckName(name string) error {
 	if !namePattern.MatchString(name) {
-		return fmt.Errorf("invalid name %q: use two or more characters out of a-z, 0-9, '_', '.', '-', and begin with a letter or digit", name)
+		return fmt.Errorf("invalid name %q: use two or more characters out of a-z, 0-9, '_', '.', '-', and begin with "+
+			"a letter or digit", name)
 	}
 	return nil
 }
 
-// CheckVolumeName returns an error unless the name is good for a volume: a DNS label of 2 to 40 characters.
+// CheckVolumeName returns an error unless the name is good for a volume: a DNS label of 2 to 40
+// characters.
 func CheckVolumeName(name string) error {
 	if err := CheckName(name); err != nil {
 		return err
@@ -40,13 +43,14 @@ func CheckVolumeName(name string) error {
 		return fmt.Errorf("invalid volume name %q: %d characters, at most %d are allowed", name, len(name), MaxNameLength)
 	}
 	if !dnsLabel.MatchString(name) {
-		return fmt.Errorf("invalid volume name %q: use lower case letters, digits and '-', and end with a letter or digit", name)
+		return fmt.Errorf(
+			"invalid volume name %q: use lower case letters, digits and '-', and end with a letter or digit", name)
 	}
 	return nil
 }
 
-// CorrectName makes a name fit: lower case, and if it is longer than MaxNameLength a prefix of it, a dash and eight
-// digits of the SHA-512 of the name as it was given.
+// CorrectName makes a name fit: lower case, and if it is longer than MaxNameLength a prefix of it,
+// a dash and eight digits of the SHA-512 of the name as it was given.
 func CorrectName(name string) string {
 	lower := strings.ToLower(name)
 	if len(lower) <= MaxNameLength {
@@ -60,12 +64,13 @@ func EngineName(volume string, number int) string {
 	return volume + "-e-" + strconv.Itoa(number)
 }
 
-// NextEngineName returns the name of the engine that takes over from another in a live migration: the next number, or
-// 1 if the old name ends in random digits, as older versions named engines.
+// NextEngineName returns the name of the engine that takes over from another in a live migration:
+// the next number, or 1 if the old name ends in random digits, as older versions named engines.
 func NextEngineName(volume, current string) string {
 	suffix := strings.TrimPrefix(current, volume+"-e-")
 	n, err := strconv.Atoi(suffix)
-	// Eight decimal digits are more likely a random suffix than a volume that was migrated ten million times.
+	// Eight decimal digits are more likely a random suffix than a volume that was migrated ten
+	// million times.
 	if err != nil || n < 0 || len(suffix) >= suffixDigits {
 		return EngineName(volume, 1)
 	}
@@ -77,8 +82,9 @@ func ReplicaName(volume, suffix string) string {
 	return volume + "-r-" + suffix
 }
 
-// ReplicaDataDirectory returns the name of a replica's directory below <disk>/replicas, given a RandomSuffix (another
-// one than that of the name, since the directory outlives the Replica object in some cases).
+// ReplicaDataDirectory returns the name of a replica's directory below <disk>/replicas, given a
+// RandomSuffix (another one than that of the name, since the directory outlives the Replica object
+// in some cases).
 func ReplicaDataDirectory(volume, suffix string) string {
 	return volume + "-" + suffix
 }
@@ -93,7 +99,8 @@ func EngineImageName(image string) string {
 	return "ei-" + sha512Prefix(strings.TrimSpace(image), suffixDigits)
 }
 
-// EngineImageDaemonSetName returns the name of the DaemonSet, and of its container, that installs an engine image.
+// EngineImageDaemonSetName returns the name of the DaemonSet, and of its container, that installs
+// an engine image.
 func EngineImageDaemonSetName(engineImageName string) string {
 	return "engine-image-" + engineImageName
 }
@@ -108,7 +115,8 @@ func instanceManagerHash(node, image string) string {
 	return sha512Prefix(node+image, 32)
 }
 
-// InstanceManagerImageLabel returns the value of the label that names the image of an instance manager.
+// InstanceManagerImageLabel returns the value of the label that names the image of an instance
+// manager.
 func InstanceManagerImageLabel(image string) string {
 	return "imi-" + sha512Prefix(CanonicalImage(strings.TrimSpace(image)), suffixDigits)
 }
@@ -124,7 +132,8 @@ func ShareManagerImageLabel(image string) string {
 // ShareManagerPodName returns the name of the Pod that exports a volume.
 func ShareManagerPodName(volume string) string { return "share-manager-" + volume }
 
-// ShareManagerConfigMapName returns the name of the ConfigMap with the NFS recovery state of a volume.
+// ShareManagerConfigMapName returns the name of the ConfigMap with the NFS recovery state of a
+// volume.
 func ShareManagerConfigMapName(volume string) string {
 	return "recovery-backend-share-manager-" + volume
 }
@@ -135,7 +144,8 @@ func BackingImageManagerName(image, diskUUID string) string {
 	return "bim-" + hex.EncodeToString(sum[:])
 }
 
-// BackingImageDataSourcePodName returns the name of the Pod that makes the first copy of a backing image.
+// BackingImageDataSourcePodName returns the name of the Pod that makes the first copy of a backing
+// image.
 func BackingImageDataSourcePodName(backingImage string) string {
 	return "backing-image-ds-" + backingImage
 }
@@ -148,13 +158,15 @@ func BackupVolumeName(volume, backupTarget string) string {
 	return volume + "-" + sha256Hex(volume + "-" + backupTarget)[:suffixDigits]
 }
 
-// longRandomDigits is the length of the random part of names of backups and snapshots made by the system.
+// longRandomDigits is the length of the random part of names of backups and snapshots made by the
+// system.
 const longRandomDigits = 16
 
 // RandomBackupName returns a new name for a backup ordered without one.
 func RandomBackupName() string { return "backup-" + RandomHex(longRandomDigits) }
 
-// RandomSystemBackupName returns a new name for the backup of a volume that is part of a system backup.
+// RandomSystemBackupName returns a new name for the backup of a volume that is part of a system
+// backup.
 func RandomSystemBackupName() string { return "system-backup-" + RandomHex(longRandomDigits) }
 
 // RandomSnapshotName returns a new name for a snapshot ordered without one.
@@ -185,13 +197,14 @@ func OrphanDataName(node, diskName, diskPath, diskUUID, directory string) string
 	return "orphan-" + sha256Hex(strings.Join([]string{node, diskName, diskPath, diskUUID, directory}, "-"))
 }
 
-// OrphanInstanceName returns the name of the Orphan object for a process nobody owns. The last part is the data
-// engine of the process.
+// OrphanInstanceName returns the name of the Orphan object for a process nobody owns. The last part
+// is the data engine of the process.
 func OrphanInstanceName(instance, uuid, instanceManager, dataEngine string) string {
 	return "orphan-" + sha256Hex(strings.Join([]string{instance, uuid, instanceManager, dataEngine}, "-"))
 }
 
-// DefaultDiskName returns the name of the disk made on a node without disks, from the id of its file system.
+// DefaultDiskName returns the name of the disk made on a node without disks, from the id of its
+// file system.
 func DefaultDiskName(filesystemID string) string { return "default-disk-" + filesystemID }
 
 // AttachmentTicketID returns the id of a ticket, cut to the length of a Kubernetes name.
@@ -203,8 +216,8 @@ func AttachmentTicketID(attacherType, id string) string {
 // maxTicketID is the length limit of Kubernetes object names, which tickets were keyed by once.
 const maxTicketID = 253
 
-// VolumeSecretName returns the name of the Secret that holds what the engine of a volume and its replicas show each
-// other.
+// VolumeSecretName returns the name of the Secret that holds what the engine of a volume and its
+// replicas show each other.
 func VolumeSecretName(volume string) string { return "longhorn-volume-" + volume }
 
 // VolumeSecretKey is the key of that Secret whose value is 64 hex digits.

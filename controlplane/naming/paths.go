@@ -34,7 +34,8 @@ const (
 	MetadataInPod       = "/metadata/"
 )
 
-// EngineBinaryInPod returns the path of the engine binary of an image in Pods that mount the folder of binaries.
+// EngineBinaryInPod returns the path of the engine binary of an image in Pods that mount the folder
+// of binaries.
 func EngineBinaryInPod(image string) string {
 	return path.Join(EngineBinariesInPod, CanonicalImage(image), engineBinary)
 }
@@ -44,7 +45,8 @@ func EngineBinaryOnHost(image string) string {
 	return path.Join(EngineBinariesHost, CanonicalImage(image), engineBinary)
 }
 
-// ReplicaBinaryInPod returns the path of the same file through the root of the host; replicas are started from it.
+// ReplicaBinaryInPod returns the path of the same file through the root of the host; replicas are
+// started from it.
 func ReplicaBinaryInPod(image string) string {
 	return InHostMount(EngineBinaryOnHost(image))
 }
@@ -67,7 +69,8 @@ func BackingImagePath(diskPath, backingImage, uuid string) string {
 	return path.Join(diskPath, BackingImageSubfolder, BackingImageDirectory(backingImage, uuid))
 }
 
-// DevicePath returns the path of the block device of an attached volume, which is also its endpoint.
+// DevicePath returns the path of the block device of an attached volume, which is also its
+// endpoint.
 func DevicePath(volume string) string { return path.Join(DeviceDirectory, volume) }
 
 // MappedDevicePath returns the path of the decrypted device of an attached encrypted volume.
@@ -105,8 +108,8 @@ const (
 	snapshotScheme = "snap://"
 )
 
-// ParseCloneSource splits a value of spec.dataSource. The snapshot is empty for a whole volume; ok is false if the
-// value has neither form.
+// ParseCloneSource splits a value of spec.dataSource. The snapshot is empty for a whole volume; ok
+// is false if the value has neither form.
 func ParseCloneSource(source string) (volume, snapshot string, ok bool) {
 	if v, found := strings.CutPrefix(source, volumeScheme); found {
 		return v, "", v != "" && !strings.Contains(v, "/")

@@ -23,7 +23,8 @@ type AgentConfig struct {
 	Host                         Host
 }
 
-// Agent reports the facts of its own node; its manager's cache needs that node's objects and the settings only.
+// Agent reports the facts of its own node; its manager's cache needs that node's objects and the
+// settings only.
 type Agent struct {
 	cfg    AgentConfig
 	client client.Client
@@ -48,7 +49,8 @@ func (a *Agent) SetupWithManager(mgr ctrl.Manager) error {
 func (a *Agent) gather(ctx context.Context, n *v1beta2.Node) (agentSeen, error) {
 	s := agentSeen{Facts: map[string]DiskFacts{}}
 	if n.Name != a.cfg.NodeName {
-		return s, fmt.Errorf("the agent of node %s was asked about node %s: its cache is not restricted", a.cfg.NodeName, n.Name)
+		return s, fmt.Errorf("the agent of node %s was asked about node %s: its cache is not restricted",
+			a.cfg.NodeName, n.Name)
 	}
 	kube := &corev1.Node{}
 	switch err := a.client.Get(ctx, client.ObjectKey{Name: n.Name}, kube); {
@@ -71,8 +73,8 @@ func (a *Agent) gather(ctx context.Context, n *v1beta2.Node) (agentSeen, error) 
 		return s, err
 	}
 	rules := rulesFrom(values)
-	// A node that joined without label gets its disks when the label comes; one whose disks were taken away by its
-	// administrator does not get them back.
+	// A node that joined without label gets its disks when the label comes; one whose disks were
+	// taken away by its administrator does not get them back.
 	if rules.LabeledOnly && len(n.Spec.Disks) == 0 || len(n.Spec.Tags) == 0 {
 		if s.Join, err = joinFor(s.KubeNode, rules, a.lookOnlyIfLabeled(rules)); err != nil {
 			slog.Warn("cannot work out what the node should get", "node", n.Name, "err", err)

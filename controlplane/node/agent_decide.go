@@ -13,10 +13,11 @@ import (
 )
 
 const (
-	// agentInterval is how often the agent looks at its disks. Nothing is written while nothing has changed.
+	// agentInterval is how often the agent looks at its disks. Nothing is written while nothing has
+	// changed.
 	agentInterval = 30 * time.Second
-	// availableGrain is the unit free space is rounded down to, so that ordinary writing does not rewrite the object
-	// all the time.
+	// availableGrain is the unit free space is rounded down to, so that ordinary writing does not
+	// rewrite the object all the time.
 	availableGrain = 100 << 20
 )
 
@@ -102,7 +103,8 @@ func report(d v1beta2.DiskStatus, spec v1beta2.DiskSpec, f DiskFacts) v1beta2.Di
 }
 
 // judgeDisk says whether a disk can be used.
-func judgeDisk(name string, d v1beta2.DiskStatus, f DiskFacts, n *v1beta2.Node, all map[string]DiskFacts) v1beta2.Condition {
+func judgeDisk(name string, d v1beta2.DiskStatus, f DiskFacts, n *v1beta2.Node,
+	all map[string]DiskFacts) v1beta2.Condition {
 	no := func(reason, message string) v1beta2.Condition {
 		return v1beta2.Condition{
 			Type: v1beta2.DiskConditionReady, Status: v1beta2.ConditionFalse, Reason: reason, Message: message,
@@ -134,8 +136,8 @@ func isFresh(name string, d v1beta2.DiskStatus, f DiskFacts, n *v1beta2.Node, al
 	return f.Problem == "" && !f.HasConfig && d.DiskUUID == "" && sameFilesystem(name, n, all) == ""
 }
 
-// sameFilesystem returns another disk of the node on the same file system that was there first: one with a UUID before
-// one without, then by name. Empty if there is none.
+// sameFilesystem returns another disk of the node on the same file system that was there first: one
+// with a UUID before one without, then by name. Empty if there is none.
 func sameFilesystem(name string, n *v1beta2.Node, all map[string]DiskFacts) string {
 	id := all[name].FilesystemID
 	if id == "" || all[name].Problem != "" {

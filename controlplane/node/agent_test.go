@@ -31,7 +31,8 @@ func readyNode() *v1beta2.Node {
 }
 
 func facts(uuid, fs string) DiskFacts {
-	return DiskFacts{HasConfig: uuid != "", DiskUUID: uuid, FilesystemID: fs, FilesystemType: "xfs", Maximum: 1000 << 20, Available: 555 << 20}
+	return DiskFacts{HasConfig: uuid != "", DiskUUID: uuid, FilesystemID: fs, FilesystemType: "xfs",
+		Maximum: 1000 << 20, Available: 555 << 20}
 }
 
 func TestAgentJudgesDisks(t *testing.T) {
@@ -135,11 +136,13 @@ func TestJoin(t *testing.T) {
 		{"default", &corev1.Node{}, rules, "default-disk-fdata /data 300", false},
 		{"labels needed, none", &corev1.Node{}, only, "", false},
 		{"labels needed, true", labelled("true", nil), only, "default-disk-fdata /data 300", false},
-		{"labels needed, config", labelled("config", config(`[{"path":"/x/","name":"fast","storageReserved":5}]`)), only, "fast /x 5", false},
+		{"labels needed, config", labelled("config", config(`[{"path":"/x/","name":"fast","storageReserved":5}]`)),
+			only, "fast /x 5", false},
 		{"config without name", labelled("config", config(`[{"path":"/x"}]`)), only, "default-disk-fx /x 0", false},
 		{"config that is no JSON", labelled("config", config(`path: /x`)), only, "", true},
 		{"config with a missing directory", labelled("config", config(`[{"path":"/missing"}]`)), only, "", true},
-		{"config with two disks on one file system", labelled("config", config(`[{"path":"/x"},{"path":"/x"}]`)), only, "", true},
+		{"config with two disks on one file system", labelled("config", config(`[{"path":"/x"},{"path":"/x"}]`)), only,
+			"", true},
 		{"default directory fails", &corev1.Node{}, joinRules{DataPath: "/missing"}, "", true},
 	} {
 		j, err := joinFor(tt.kube, tt.rules, look)
@@ -213,7 +216,8 @@ func TestANodeJoinsEvenIfWhatItAsksForIsRefused(t *testing.T) {
 	kube := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n", Annotations: map[string]string{
 		"node.longhorn.io/default-node-tags": `["not a tag"]`,
 	}}}
-	refuse := interceptor.Funcs{Create: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.CreateOption) error {
+	refuse := interceptor.Funcs{Create: func(ctx context.Context, c client.WithWatch, o client.Object,
+		opts ...client.CreateOption) error {
 		if n, ok := o.(*v1beta2.Node); ok && len(n.Spec.Tags) > 0 {
 			return apierrors.NewInvalid(v1beta2.GroupVersion.WithKind("Node").GroupKind(), n.Name, nil)
 		}
@@ -221,14 +225,17 @@ func TestANodeJoinsEvenIfWhatItAsksForIsRefused(t *testing.T) {
 	}}
 	c := fake.NewClientBuilder().WithScheme(scheme).WithObjects(kube).WithInterceptorFuncs(refuse).Build()
 	root := t.TempDir()
-	cfg := AgentConfig{Namespace: "ns", NodeName: "n", Host: Host{Resolve: func(p string) string { return filepath.Join(root, p) }}}
+	cfg := AgentConfig{Namespace: "ns", NodeName: "n", Host: Host{Resolve: func(p string) string {
+		return filepath.Join(root, p)
+	}}}
 	for range 2 { // the second time finds it
 		if err := Join(t.Context(), c, cfg); err != nil {
 			t.Fatal(err)
 		}
 	}
 	n := &v1beta2.Node{}
-	if err := c.Get(t.Context(), client.ObjectKey{Namespace: "ns", Name: "n"}, n); err != nil || !n.Spec.AllowScheduling || n.Spec.Name != "n" {
+	if err := c.Get(t.Context(), client.ObjectKey{Namespace: "ns", Name: "n"}, n); err != nil ||
+		!n.Spec.AllowScheduling || n.Spec.Name != "n" {
 		t.Fatalf("node %+v, %v", n.Spec, err)
 	}
 }

@@ -12,13 +12,14 @@ import (
 	"ankole.storage/controlplane/loop"
 )
 
-// kubeletGrace is how long a kubelet may miss its heartbeat before the node counts as down: a restarting kubelet
-// stays within it.
+// kubeletGrace is how long a kubelet may miss its heartbeat before the node counts as down: a
+// restarting kubelet stays within it.
 const kubeletGrace = 10 * time.Second
 
-// readiness says whether the node can be used, from the Kubernetes node and the manager Pod on it (nil if gone).
-// recheck is when to look again although nothing changes (0: no need).
-func readiness(now time.Time, name string, kube *corev1.Node, manager *corev1.Pod) (c v1beta2.Condition, recheck time.Duration) {
+// readiness says whether the node can be used, from the Kubernetes node and the manager Pod on it
+// (nil if gone). recheck is when to look again although nothing changes (0: no need).
+func readiness(now time.Time, name string, kube *corev1.Node, manager *corev1.Pod) (c v1beta2.Condition,
+	recheck time.Duration) {
 	no := func(reason, format string, args ...any) v1beta2.Condition {
 		return v1beta2.Condition{
 			Type: v1beta2.NodeConditionReady, Status: v1beta2.ConditionFalse,
@@ -33,7 +34,8 @@ func readiness(now time.Time, name string, kube *corev1.Node, manager *corev1.Po
 	case reason != "":
 		return no(reason, "%s", message), recheck
 	case manager == nil:
-		return no(v1beta2.NodeReasonManagerPodMissing, "there is no manager Pod on node %s; check the DaemonSet longhorn-manager", name), recheck
+		return no(v1beta2.NodeReasonManagerPodMissing,
+			"there is no manager Pod on node %s; check the DaemonSet longhorn-manager", name), recheck
 	case !PodReady(manager):
 		return no(v1beta2.NodeReasonManagerPodDown, "manager Pod %s on node %s is not ready", manager.Name, name), recheck
 	}
@@ -98,7 +100,8 @@ func conditions(n *v1beta2.Node) []loop.Condition {
 	var out []loop.Condition
 	add := func(of string, list []v1beta2.Condition) {
 		for _, c := range list {
-			out = append(out, loop.Condition{Of: of, Type: c.Type, Status: string(c.Status), Reason: c.Reason, Message: c.Message})
+			out = append(out, loop.Condition{Of: of, Type: c.Type, Status: string(c.Status), Reason: c.Reason,
+				Message: c.Message})
 		}
 	}
 	add("", n.Status.Conditions)
@@ -108,8 +111,9 @@ func conditions(n *v1beta2.Node) []loop.Condition {
 	return out
 }
 
-// Down tells whether a node is down or deleted in the sense in which it is used everywhere: it is gone, or Kubernetes
-// has lost contact with it. A node whose manager Pod alone is missing is not down: its instances run on.
+// Down tells whether a node is down or deleted in the sense in which it is used everywhere: it is
+// gone, or Kubernetes has lost contact with it. A node whose manager Pod alone is missing is not
+// down: its instances run on.
 func Down(n *v1beta2.Node) bool {
 	if n == nil {
 		return true

@@ -27,7 +27,8 @@ type seen struct {
 	Protected   map[string]bool
 	// DisksElsewhere are the UUIDs of disks that other nodes report as Ready.
 	DisksElsewhere map[string]bool
-	// DefaultManager is the instance manager for the default image on this node, nil if there is none yet.
+	// DefaultManager is the instance manager for the default image on this node, nil if there is
+	// none yet.
 	DefaultManager *v1beta2.InstanceManager
 	// DefaultManagerImage is that image.
 	DefaultManagerImage string
@@ -86,8 +87,8 @@ func observe(now time.Time, n *v1beta2.Node, s seen) (recheck time.Duration) {
 	return recheck
 }
 
-// syncDiskKeys gives every disk of the spec a status and drops the status of removed ones. Nobody else adds or removes
-// entries.
+// syncDiskKeys gives every disk of the spec a status and drops the status of removed ones. Nobody
+// else adds or removes entries.
 func syncDiskKeys(n *v1beta2.Node) {
 	if n.Status.DiskStatus == nil {
 		n.Status.DiskStatus = map[string]v1beta2.DiskStatus{}
@@ -105,7 +106,8 @@ func syncDiskKeys(n *v1beta2.Node) {
 }
 
 // observeDisk returns the status of one disk with the leader's fields brought up to date.
-func observeDisk(now time.Time, n *v1beta2.Node, name string, d v1beta2.DiskStatus, nodeReady bool, s seen) v1beta2.DiskStatus {
+func observeDisk(now time.Time, n *v1beta2.Node, name string, d v1beta2.DiskStatus, nodeReady bool,
+	s seen) v1beta2.DiskStatus {
 	if !nodeReady {
 		d.Conditions, _ = v1beta2.SetCondition(d.Conditions, v1beta2.Condition{
 			Type: v1beta2.DiskConditionReady, Status: v1beta2.ConditionFalse,
@@ -137,7 +139,8 @@ func observeDisk(now time.Time, n *v1beta2.Node, name string, d v1beta2.DiskStat
 	return d
 }
 
-func diskSchedulability(n *v1beta2.Node, name string, d v1beta2.DiskStatus, nodeReady, diskReady bool, s seen) v1beta2.Condition {
+func diskSchedulability(n *v1beta2.Node, name string, d v1beta2.DiskStatus, nodeReady, diskReady bool,
+	s seen) v1beta2.Condition {
 	no := func(reason, message string) v1beta2.Condition {
 		return v1beta2.Condition{
 			Type: v1beta2.DiskConditionSchedulable, Status: v1beta2.ConditionFalse, Reason: reason, Message: message,
@@ -160,17 +163,19 @@ func diskSchedulability(n *v1beta2.Node, name string, d v1beta2.DiskStatus, node
 	return v1beta2.Condition{Type: v1beta2.DiskConditionSchedulable, Status: v1beta2.ConditionTrue}
 }
 
-// movedReplica returns a corrected copy of a replica whose disk now belongs to this node, nil if there is none: a disk
-// may be carried from a dead machine to another.
+// movedReplica returns a corrected copy of a replica whose disk now belongs to this node, nil if
+// there is none: a disk may be carried from a dead machine to another.
 func movedReplica(n *v1beta2.Node, s seen) *v1beta2.Replica {
 	for name, d := range n.Status.DiskStatus {
-		if d.DiskUUID == "" || s.DisksElsewhere[d.DiskUUID] || !v1beta2.IsConditionTrue(d.Conditions, v1beta2.DiskConditionReady) {
+		if d.DiskUUID == "" || s.DisksElsewhere[d.DiskUUID] ||
+			!v1beta2.IsConditionTrue(d.Conditions, v1beta2.DiskConditionReady) {
 			continue
 		}
 		path := n.Spec.Disks[name].Path
 		for i := range s.Replicas {
 			r := &s.Replicas[i]
-			if r.Spec.DiskID != d.DiskUUID || r.DeletionTimestamp != nil || (r.Spec.NodeID == n.Name && r.Spec.DiskPath == path) {
+			if r.Spec.DiskID != d.DiskUUID || r.DeletionTimestamp != nil ||
+				(r.Spec.NodeID == n.Name && r.Spec.DiskPath == path) {
 				continue
 			}
 			u := r.DeepCopy()

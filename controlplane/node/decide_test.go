@@ -61,11 +61,13 @@ func TestReadiness(t *testing.T) {
 		{"manager not ready", kube(), managerPod(corev1.ConditionFalse), "ManagerPodDown", 0},
 		{"kubelet silent", kube(with(corev1.NodeReady, corev1.ConditionUnknown, justNow)), up, "KubernetesNodeNotReady", 0},
 		{"not ready for long", kube(with(corev1.NodeReady, corev1.ConditionFalse, long)), up, "KubernetesNodeNotReady", 0},
-		{"not ready just now", kube(with(corev1.NodeReady, corev1.ConditionFalse, justNow)), up, "", kubeletGrace - time.Second},
+		{"not ready just now", kube(with(corev1.NodeReady, corev1.ConditionFalse, justNow)), up, "",
+			kubeletGrace - time.Second},
 		{"node down goes before manager down", kube(with(corev1.NodeReady, corev1.ConditionUnknown, long)),
 			managerPod(corev1.ConditionFalse), "KubernetesNodeNotReady", 0},
 		{"disk pressure", kube(with(corev1.NodeDiskPressure, corev1.ConditionTrue, long)), up, "KubernetesNodePressure", 0},
-		{"no network", kube(with(corev1.NodeNetworkUnavailable, corev1.ConditionTrue, long)), up, "KubernetesNodePressure", 0},
+		{"no network", kube(with(corev1.NodeNetworkUnavailable, corev1.ConditionTrue, long)), up,
+			"KubernetesNodePressure", 0},
 		{"no pressure", kube(with(corev1.NodeMemoryPressure, corev1.ConditionFalse, long)), up, "", 0},
 		{"unknown trouble", kube(with("KernelDeadlock", corev1.ConditionTrue, long)), up, "UnknownNodeConditionTrue", 0},
 	} {
@@ -114,7 +116,8 @@ func diskCondition(n *v1beta2.Node, disk, kind string) v1beta2.Condition {
 
 func TestLeaderWritesItsFields(t *testing.T) {
 	n, s := storageNode(), healthy()
-	s.Replicas = []v1beta2.Replica{replica("r1", "n1", "uuid-d", 5*gib), replica("r2", "n1", "uuid-d", 7*gib), replica("r3", "n1", "other", gib)}
+	s.Replicas = []v1beta2.Replica{replica("r1", "n1", "uuid-d", 5*gib), replica("r2", "n1", "uuid-d", 7*gib),
+		replica("r3", "n1", "other", gib)}
 	if d := decide(now, n, s); d.Do != nil {
 		t.Fatalf("does %v", d.Do)
 	}
@@ -122,7 +125,8 @@ func TestLeaderWritesItsFields(t *testing.T) {
 		t.Errorf("zone %q, region %q", n.Status.Zone, n.Status.Region)
 	}
 	d := n.Status.DiskStatus["d"]
-	if d.StorageScheduled != 12*gib || len(d.ScheduledReplica) != 2 || d.ScheduledReplica["r2"] != 7*gib || d.InstanceManagerName != "im" {
+	if d.StorageScheduled != 12*gib || len(d.ScheduledReplica) != 2 || d.ScheduledReplica["r2"] != 7*gib ||
+		d.InstanceManagerName != "im" {
 		t.Errorf("disk %+v", d)
 	}
 	if c := diskCondition(n, "d", "Schedulable"); c.Status != v1beta2.ConditionTrue {
@@ -169,7 +173,8 @@ func TestDiskSchedulability(t *testing.T) {
 		if got := diskCondition(n, "d", "Ready").Status; got != tt.ready {
 			t.Errorf("%s: Ready %s, want %s", tt.name, got, tt.ready)
 		}
-		if tt.ready == "False" && (n.Status.DiskStatus["d"].StorageScheduled != 0 || len(n.Status.DiskStatus["d"].ScheduledReplica) != 0) {
+		if tt.ready == "False" && (n.Status.DiskStatus["d"].StorageScheduled != 0 ||
+			len(n.Status.DiskStatus["d"].ScheduledReplica) != 0) {
 			t.Errorf("%s: a disk that is not ready counts replicas", tt.name)
 		}
 	}
@@ -191,8 +196,12 @@ func TestLeaderChanges(t *testing.T) {
 		edit func(*v1beta2.Node, *seen)
 		do   string
 	}{
-		{"instance manager missing", func(_ *v1beta2.Node, s *seen) { s.DefaultManager = nil }, "create *v1beta2.InstanceManager"},
-		{"instance manager missing, nobody could run it", func(_ *v1beta2.Node, s *seen) { s.DefaultManager, s.ManagerPod = nil, nil }, ""},
+		{"instance manager missing", func(_ *v1beta2.Node, s *seen) {
+			s.DefaultManager = nil
+		}, "create *v1beta2.InstanceManager"},
+		{"instance manager missing, nobody could run it", func(_ *v1beta2.Node, s *seen) {
+			s.DefaultManager, s.ManagerPod = nil, nil
+		}, ""},
 		{"disk came from another node", func(_ *v1beta2.Node, s *seen) {
 			s.Replicas = []v1beta2.Replica{replica("r", "dead", "uuid-d", gib)}
 		}, "update *v1beta2.Replica r"},
@@ -232,7 +241,9 @@ func TestEviction(t *testing.T) {
 		{"nobody asks", func(*v1beta2.Node, *seen) {}, false, "", false},
 		{"the node", evictNode, false, "EvictionUserRequested", false},
 		{"the node, already", evictNode, true, "", false},
-		{"the node still takes replicas", func(n *v1beta2.Node, _ *seen) { n.Spec.EvictionRequested, n.Spec.AllowScheduling = true, true }, false, "", false},
+		{"the node still takes replicas", func(n *v1beta2.Node, _ *seen) {
+			n.Spec.EvictionRequested, n.Spec.AllowScheduling = true, true
+		}, false, "", false},
 		{"the disk", func(n *v1beta2.Node, _ *seen) {
 			n.Spec.Disks["d"] = v1beta2.DiskSpec{Path: "/data", EvictionRequested: true}
 		},

@@ -16,8 +16,8 @@ const (
 	policy         // the drain policy, on a cordoned node
 )
 
-// evictorOf says whether a replica on the node should leave it. A node that is down cannot give anything away: its
-// replicas are replaced as failed ones.
+// evictorOf says whether a replica on the node should leave it. A node that is down cannot give
+// anything away: its replicas are replaced as failed ones.
 func evictorOf(n *v1beta2.Node, r *v1beta2.Replica, s seen) evictor {
 	if s.KubeNode == nil || Down(n) {
 		return nobody
@@ -70,7 +70,8 @@ func evictionEvent(n *v1beta2.Node, r *v1beta2.Replica, who evictor) loop.Event 
 		e.Message = "replica " + r.Name + " is to leave node " + n.Name + ": eviction of the node or the disk is requested"
 	case policy:
 		e.Reason = naming.EventEvictionAutomatic
-		e.Message = "replica " + r.Name + " is to leave node " + n.Name + ": the node is cordoned and the drain policy asks for it"
+		e.Message = "replica " + r.Name + " is to leave node " + n.Name +
+			": the node is cordoned and the drain policy asks for it"
 	default:
 		e.Reason = naming.EventEvictionCanceled
 		e.Message = "replica " + r.Name + " stays on node " + n.Name

@@ -9,9 +9,11 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// A configuration file with any content is either read or a problem; a disk without a UUID is never adopted.
+// A configuration file with any content is either read or a problem; a disk without a UUID is never
+// adopted.
 func FuzzDiskConfig(f *testing.F) {
-	for _, seed := range []string{`{"diskUUID":"u"}`, `{}`, `{`, "null", `[]`, `{"diskUUID":7}`, `{"diskName":"d","diskUUID":"u","state":"ready","x":1}`} {
+	for _, seed := range []string{`{"diskUUID":"u"}`, `{}`, `{`, "null", `[]`, `{"diskUUID":7}`,
+		`{"diskName":"d","diskUUID":"u","state":"ready","x":1}`} {
 		f.Add([]byte(seed))
 	}
 	f.Fuzz(func(t *testing.T, text []byte) {
@@ -49,7 +51,9 @@ func FuzzJoinAnnotations(f *testing.F) {
 				"node.longhorn.io/default-disks-config": disks, "node.longhorn.io/default-node-tags": tags,
 			},
 		}}
-		j, err := joinFor(kube, joinRules{LabeledOnly: true}, func(string, bool) DiskFacts { return DiskFacts{FilesystemID: "1"} })
+		j, err := joinFor(kube, joinRules{LabeledOnly: true}, func(string, bool) DiskFacts {
+			return DiskFacts{FilesystemID: "1"}
+		})
 		if err != nil && len(j.Disks) > 0 {
 			t.Fatalf("an error and disks: %+v, %v", j, err)
 		}

@@ -21,8 +21,8 @@ type Host struct {
 	Resolve func(path string) string
 }
 
-// diskConfig is the content of a disk's configuration file. Unknown keys of other versions are not kept, because the
-// file is written only where there is none.
+// diskConfig is the content of a disk's configuration file. Unknown keys of other versions are not
+// kept, because the file is written only where there is none.
 type diskConfig struct {
 	DiskName   string `json:"diskName"`
 	DiskUUID   string `json:"diskUUID"`
@@ -35,7 +35,8 @@ const maxDiskConfig = 64 << 10
 
 func (h Host) open(path string) string { return h.Resolve(naming.InHostMount(path)) }
 
-// Look tells about the directory of a disk at a path of the host. With create it makes the directory first.
+// Look tells about the directory of a disk at a path of the host. With create it makes the
+// directory first.
 func (h Host) Look(path string, create bool) DiskFacts {
 	real := h.open(path)
 	if create {
@@ -56,7 +57,8 @@ func (h Host) Look(path string, create bool) DiskFacts {
 	}
 	var c diskConfig
 	if err := json.Unmarshal(text, &c); err != nil {
-		return DiskFacts{Problem: fmt.Sprintf("configuration file %s is not valid JSON: %v", naming.DiskConfigPath(path), err)}
+		return DiskFacts{Problem: fmt.Sprintf("configuration file %s is not valid JSON: %v",
+			naming.DiskConfigPath(path), err)}
 	}
 	f.HasConfig, f.DiskUUID, f.DiskName = true, c.DiskUUID, c.DiskName
 	return f
@@ -89,15 +91,16 @@ func statFilesystem(dir string, f *DiskFacts) error {
 	if unit == 0 {
 		unit = s.Bsize
 	}
-	f.FilesystemID = strconv.FormatUint(uint64(uint32(s.Fsid.Val[0])), 16) + strconv.FormatUint(uint64(uint32(s.Fsid.Val[1])), 16)
+	f.FilesystemID = strconv.FormatUint(uint64(uint32(s.Fsid.Val[0])), 16) +
+		strconv.FormatUint(uint64(uint32(s.Fsid.Val[1])), 16)
 	f.FilesystemType = filesystemName(int64(s.Type))
 	f.Maximum = int64(s.Blocks) * unit
 	f.Available = int64(s.Bavail) * unit
 	return nil
 }
 
-// filesystemName gives the name under which clients know a file system. Extended file systems of all generations
-// share one magic number, hence the name.
+// filesystemName gives the name under which clients know a file system. Extended file systems of
+// all generations share one magic number, hence the name.
 func filesystemName(magic int64) string {
 	switch magic {
 	case unix.EXT4_SUPER_MAGIC:
@@ -114,8 +117,9 @@ func filesystemName(magic int64) string {
 	return fmt.Sprintf("0x%x", magic)
 }
 
-// Prepare gives a new disk its configuration file with a fresh UUID, and the directory for replicas. The file appears
-// whole or not at all, and survives a crash; one that is there already is left alone.
+// Prepare gives a new disk its configuration file with a fresh UUID, and the directory for
+// replicas. The file appears whole or not at all, and survives a crash; one that is there already
+// is left alone.
 func (h Host) Prepare(path, diskName string) error {
 	dir := h.open(path)
 	if err := os.MkdirAll(filepath.Join(dir, naming.ReplicaDirectory), 0o755); err != nil {

@@ -11,8 +11,9 @@ import (
 	"ankole.storage/api/longhorn/v1beta2"
 )
 
-// Checks says what the host lacks for parts of the system that need more than a directory. They look at files only,
-// run nothing, and do not decide whether the node is Ready. pod is the manager's own Pod, nil if unknown.
+// Checks says what the host lacks for parts of the system that need more than a directory. They
+// look at files only, run nothing, and do not decide whether the node is Ready. pod is the
+// manager's own Pod, nil if unknown.
 func (h Host) Checks(pod *corev1.Pod) []v1beta2.Condition {
 	return []v1beta2.Condition{
 		checkMountPropagation(pod),
@@ -43,7 +44,8 @@ func checkMountPropagation(pod *corev1.Pod) v1beta2.Condition {
 		}
 	}
 	return lacking(v1beta2.NodeConditionMountPropagation, v1beta2.NodeReasonNoMountPropagationSupport,
-		"the manager Pod has no mount with bidirectional propagation; file systems of volumes mounted by it would not be seen on the host")
+		"the manager Pod has no mount with bidirectional propagation; file systems of volumes mounted by it would not "+
+			"be seen on the host")
 }
 
 func (h Host) exists(paths ...string) bool {

@@ -56,8 +56,8 @@ type configuredDisk struct {
 	DiskType        string   `json:"diskType"`
 }
 
-// joinFor works out what a new node gets. look tells about a directory on the host; it makes the directory of the
-// default disk if it is missing.
+// joinFor works out what a new node gets. look tells about a directory on the host; it makes the
+// directory of the default disk if it is missing.
 func joinFor(kube *corev1.Node, rules joinRules, look func(path string, create bool) DiskFacts) (joining, error) {
 	var j joining
 	if kube != nil {

@@ -84,7 +84,8 @@ func (r *Reconciler) onSetting(s *v1beta2.Setting) []string {
 // all lists the nodes from the cache, to look at only.
 func (r *Reconciler) all() []v1beta2.Node {
 	var list v1beta2.NodeList
-	if err := r.client.List(context.Background(), &list, client.InNamespace(r.namespace), client.UnsafeDisableDeepCopy); err != nil {
+	if err := r.client.List(context.Background(), &list, client.InNamespace(r.namespace),
+		client.UnsafeDisableDeepCopy); err != nil {
 		return nil // the cache is stopping
 	}
 	return list.Items
@@ -123,7 +124,8 @@ func (r *Reconciler) gather(ctx context.Context, n *v1beta2.Node) (seen, error) 
 // managerPod finds the manager Pod on the node: a ready one rather than one that ends.
 func (r *Reconciler) managerPod(ctx context.Context, n *v1beta2.Node) (*corev1.Pod, error) {
 	var pods corev1.PodList
-	err := r.client.List(ctx, &pods, client.InNamespace(n.Namespace), client.MatchingLabels{naming.LabelApp: naming.AppManager})
+	err := r.client.List(ctx, &pods, client.InNamespace(n.Namespace),
+		client.MatchingLabels{naming.LabelApp: naming.AppManager})
 	if err != nil {
 		return nil, fmt.Errorf("list manager Pods: %w", err)
 	}
@@ -137,9 +139,11 @@ func (r *Reconciler) managerPod(ctx context.Context, n *v1beta2.Node) (*corev1.P
 	return found, nil
 }
 
-func (r *Reconciler) defaultManager(ctx context.Context, n *v1beta2.Node, image string) (*v1beta2.InstanceManager, error) {
+func (r *Reconciler) defaultManager(ctx context.Context, n *v1beta2.Node, image string) (*v1beta2.InstanceManager,
+	error) {
 	var im v1beta2.InstanceManager
-	err := r.client.Get(ctx, client.ObjectKey{Namespace: n.Namespace, Name: naming.InstanceManagerName(n.Name, image)}, &im)
+	err := r.client.Get(ctx, client.ObjectKey{Namespace: n.Namespace, Name: naming.InstanceManagerName(n.Name, image)},
+		&im)
 	if apierrors.IsNotFound(err) {
 		return nil, nil
 	}

@@ -43,7 +43,8 @@ func pens(t *rapid.T) (*v1beta2.Node, seen, agentSeen) {
 	return n, s, a
 }
 
-// Leader and agent write one status in turns. However they begin, they come to rest: nobody undoes what the other wrote.
+// Leader and agent write one status in turns. However they begin, they come to rest: nobody undoes
+// what the other wrote.
 func TestTwoWritersComeToRest(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		n, s, a := pens(t)

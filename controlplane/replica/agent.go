@@ -24,8 +24,8 @@ type AgentConfig struct {
 	Resolve func(path string) string
 }
 
-// Agent removes the data of deleted replicas on its own node. It runs in the manager Pod of every node, and its manager's
-// cache needs only the node's own objects. Use NewAgent.
+// Agent removes the data of deleted replicas on its own node. It runs in the manager Pod of every
+// node, and its manager's cache needs only the node's own objects. Use NewAgent.
 type Agent struct {
 	cfg    AgentConfig
 	client client.Client
@@ -62,7 +62,8 @@ type onDisk struct {
 	Mine bool
 	// Keep says why the directory is not to be touched; empty if it may go.
 	Keep string
-	// MayPass: the disk is one of the node's and only not ready at the moment, so the reason may go away.
+	// MayPass: the disk is one of the node's and only not ready at the moment, so the reason may go
+	// away.
 	MayPass bool
 	// Exists says whether it is there.
 	Exists bool
@@ -81,7 +82,8 @@ func (a *Agent) gather(ctx context.Context, rep *v1beta2.Replica) (onDisk, error
 		return s, nil // never had one
 	}
 	var node v1beta2.Node
-	if err := a.client.Get(ctx, client.ObjectKey{Namespace: rep.Namespace, Name: a.cfg.NodeName}, &node); client.IgnoreNotFound(err) != nil {
+	if err := a.client.Get(ctx, client.ObjectKey{Namespace: rep.Namespace, Name: a.cfg.NodeName},
+		&node); client.IgnoreNotFound(err) != nil {
 		return s, fmt.Errorf("get node %s: %w", a.cfg.NodeName, err)
 	}
 	var others v1beta2.ReplicaList
@@ -100,9 +102,9 @@ func (a *Agent) gather(ctx context.Context, rep *v1beta2.Replica) (onDisk, error
 	return s, nil
 }
 
-// keepReason says why a replica's directory must stay: what the object names must be, beyond doubt, a replica directory of
-// its volume on a working disk of this node that nobody else uses. mayPass: a disk at that path is wanted on the node but
-// not ready, as right after the node came up.
+// keepReason says why a replica's directory must stay: what the object names must be, beyond doubt,
+// a replica directory of its volume on a working disk of this node that nobody else uses. mayPass:
+// a disk at that path is wanted on the node but not ready, as right after the node came up.
 func keepReason(rep *v1beta2.Replica, node *v1beta2.Node, all []v1beta2.Replica) (reason string, mayPass bool) {
 	dir := rep.Spec.DataDirectoryName
 	if path.Base(dir) != dir || !naming.IsReplicaDataDirectory(dir) || !hasVolumePrefix(dir, rep.Spec.VolumeName) {
@@ -119,7 +121,8 @@ func keepReason(rep *v1beta2.Replica, node *v1beta2.Node, all []v1beta2.Replica)
 		mayPass = mayPass || !ready
 	}
 	if !found {
-		return fmt.Sprintf("no ready disk of node %s has UUID %s at %s", node.Name, rep.Spec.DiskID, rep.Spec.DiskPath), mayPass
+		return fmt.Sprintf("no ready disk of node %s has UUID %s at %s", node.Name, rep.Spec.DiskID, rep.Spec.DiskPath),
+			mayPass
 	}
 	for i := range all {
 		o := &all[i]
@@ -134,8 +137,8 @@ func hasVolumePrefix(dir, volume string) bool {
 	return volume != "" && len(dir) == len(volume)+1+8 && dir[:len(volume)+1] == volume+"-"
 }
 
-// How long a removal waits for a disk that is not ready, and how often it looks. A disk that stays away keeps the data, but
-// not the volume's deletion.
+// How long a removal waits for a disk that is not ready, and how often it looks. A disk that stays
+// away keeps the data, but not the volume's deletion.
 const (
 	diskWait  = 2 * time.Minute
 	diskRetry = 2 * time.Second
@@ -149,7 +152,8 @@ func decideRemoval(now time.Time, rep *v1beta2.Replica, s onDisk) loop.Decision 
 		return loop.Decision{After: diskRetry}
 	}
 	if s.Keep == "" && s.Exists {
-		// Crash window: a removal that was interrupted leaves part of the directory; the next step removes the rest.
+		// Crash window: a removal that was interrupted leaves part of the directory; the next step
+		// removes the rest.
 		return loop.Decision{
 			Do:            loop.Call{What: "remove " + s.Path, Do: s.Remove},
 			FailureReason: naming.EventFailedDeleting,
@@ -158,12 +162,14 @@ func decideRemoval(now time.Time, rep *v1beta2.Replica, s onDisk) loop.Decision 
 	}
 	d := removeFinalizer(rep)
 	if s.Keep != "" && d.Do != nil {
-		d.Events = []loop.Event{{Warning: true, Reason: naming.EventFailedDeleting, Message: "Left " + s.Path + " where it is: " + s.Keep}}
+		d.Events = []loop.Event{{Warning: true, Reason: naming.EventFailedDeleting,
+			Message: "Left " + s.Path + " where it is: " + s.Keep}}
 	}
 	return d
 }
 
-// directoryExists looks without following symbolic links out of the parent. A missing parent means it does not exist.
+// directoryExists looks without following symbolic links out of the parent. A missing parent means
+// it does not exist.
 func directoryExists(parent, name string) (bool, error) {
 	root, err := os.OpenRoot(parent)
 	if errors.Is(err, fs.ErrNotExist) {

@@ -19,8 +19,8 @@ func decide(now time.Time, rep *v1beta2.Replica, s seen) loop.Decision {
 		rep.Status.OwnerID = s.Owner
 	}
 	deleting := rep.DeletionTimestamp != nil
-	// A deleted replica serves on until its engine has dropped it, so that the engine removes it from the membership
-	// in order instead of losing it.
+	// A deleted replica serves on until its engine has dropped it, so that the engine removes it
+	// from the membership in order instead of losing it.
 	want := rep.Spec.DesireState == v1beta2.InstanceStateRunning && (!deleting || s.InUse)
 	im := instance.Choose(s.Managers, status.InstanceManagerName, rep.Spec.NodeID, s.Image)
 	action := instance.Step(now, want, &rep.Spec.InstanceSpec, status, instance.Seen{
@@ -31,7 +31,8 @@ func decide(now time.Time, rep *v1beta2.Replica, s seen) loop.Decision {
 	}
 	switch action {
 	case instance.Create:
-		// Crash window: the process may be created and the answer lost; the next step finds it, or finds its name taken.
+		// Crash window: the process may be created and the answer lost; the next step finds it, or
+		// finds its name taken.
 		return loop.Decision{
 			Do: loop.Call{What: "start replica " + rep.Name, Do: func(ctx context.Context) error {
 				secret, err := s.Secret(ctx, rep.Spec.VolumeName)
@@ -40,7 +41,8 @@ func decide(now time.Time, rep *v1beta2.Replica, s seen) loop.Decision {
 				}
 				return s.Processes.Create(ctx, im, process(rep, im.Status.IP, secret))
 			}},
-			Events:        []loop.Event{{Reason: naming.EventStart, Message: "Starting the process of replica " + rep.Name + " on node " + rep.Spec.NodeID}},
+			Events: []loop.Event{{Reason: naming.EventStart,
+				Message: "Starting the process of replica " + rep.Name + " on node " + rep.Spec.NodeID}},
 			FailureReason: naming.EventFailedStarting,
 		}
 	case instance.Delete:
@@ -61,7 +63,8 @@ func stop(rep *v1beta2.Replica, im *v1beta2.InstanceManager, s seen) loop.Decisi
 		Do: loop.Call{What: "stop replica " + rep.Name + " in " + im.Name, Do: func(ctx context.Context) error {
 			return s.Processes.Delete(ctx, im, rep.Name, "")
 		}},
-		Events:        []loop.Event{{Reason: naming.EventStop, Message: "Stopping the process of replica " + rep.Name + " in " + im.Name}},
+		Events: []loop.Event{{Reason: naming.EventStop,
+			Message: "Stopping the process of replica " + rep.Name + " in " + im.Name}},
 		FailureReason: naming.EventFailedStopping,
 	}
 }

@@ -1,13 +1,15 @@
 // Package replica runs the processes of replicas and removes their data.
 //
-// A replica is one copy of a volume: a directory <disk>/replicas/<dataDirectoryName> and the process that serves it. The
-// volume controller decides everything about a Replica's spec: where it is, whether its process should run, whether it
-// failed. This package only carries that out, in two reconcilers:
+// A replica is one copy of a volume: a directory <disk>/replicas/<dataDirectoryName> and the
+// process that serves it. The volume controller decides everything about a Replica's spec: where it
+// is, whether its process should run, whether it failed. This package only carries that out, in two
+// reconcilers:
 //
-//   - Reconciler, on the leader: derives status from the instance manager of the replica's node and starts or stops the
-//     process (package instance).
-//   - Agent, on every node: once a deleted Replica of its node is stopped, it removes the data directory and then the
-//     finalizer. If the node is gone, Reconciler removes the finalizer and the directory stays behind as an orphan.
+//   - Reconciler, on the leader: derives status from the instance manager of the replica's node and
+//     starts or stops the process (package instance).
+//   - Agent, on every node: once a deleted Replica of its node is stopped, it removes the data
+//     directory and then the finalizer. If the node is gone, Reconciler removes the finalizer and
+//     the directory stays behind as an orphan.
 package replica
 
 import (
@@ -123,7 +125,8 @@ func (r *Reconciler) gather(ctx context.Context, rep *v1beta2.Replica) (seen, er
 			return s, fmt.Errorf("get engine %s: %w", rep.Spec.EngineName, err)
 		}
 		mode, listed := engine.Status.ReplicaModeMap[rep.Name]
-		s.InUse = err == nil && engine.Status.CurrentState == v1beta2.InstanceStateRunning && listed && mode != v1beta2.ReplicaModeERR
+		s.InUse = err == nil && engine.Status.CurrentState == v1beta2.InstanceStateRunning && listed &&
+			mode != v1beta2.ReplicaModeERR
 	}
 	return s, nil
 }
@@ -197,7 +200,8 @@ func process(rep *v1beta2.Replica, podIP, secret string) instance.Process {
 	}
 }
 
-// VolumeUID is the UID of the Volume that owns an Engine or Replica; the data path knows the volume by it.
+// VolumeUID is the UID of the Volume that owns an Engine or Replica; the data path knows the volume
+// by it.
 func VolumeUID(o client.Object) string {
 	for _, ref := range o.GetOwnerReferences() {
 		if ref.Kind == "Volume" {
@@ -207,5 +211,6 @@ func VolumeUID(o client.Object) string {
 	return ""
 }
 
-// stopAgainAfter is when an order to stop is repeated; the instance manager kills on repetition after 60 s.
+// stopAgainAfter is when an order to stop is repeated; the instance manager kills on repetition
+// after 60 s.
 const stopAgainAfter = time.Minute

@@ -18,7 +18,8 @@ import (
 var now = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 
 func rep() *v1beta2.Replica {
-	r := &v1beta2.Replica{ObjectMeta: metav1.ObjectMeta{Name: "v-r-11111111", UID: "u1", Finalizers: []string{v1beta2.Finalizer},
+	r := &v1beta2.Replica{ObjectMeta: metav1.ObjectMeta{Name: "v-r-11111111", UID: "u1",
+		Finalizers:      []string{v1beta2.Finalizer},
 		OwnerReferences: []metav1.OwnerReference{{Kind: "Volume", Name: "v", UID: "uid-v"}}}}
 	r.Spec.VolumeName, r.Spec.VolumeSize, r.Spec.NodeID, r.Spec.Image = "v", 1<<30, "n1", "img:1"
 	r.Spec.DiskID, r.Spec.DiskPath, r.Spec.DataDirectoryName = "disk-1", "/data", "v-22222222"
@@ -37,7 +38,8 @@ func managers(p *v1beta2.InstanceProcess) []v1beta2.InstanceManager {
 }
 
 func runningProcess() *v1beta2.InstanceProcess {
-	return &v1beta2.InstanceProcess{Status: v1beta2.InstanceProcessStatus{State: v1beta2.InstanceStateRunning, PortStart: 10000, UUID: "run"}}
+	return &v1beta2.InstanceProcess{Status: v1beta2.InstanceProcessStatus{State: v1beta2.InstanceStateRunning,
+		PortStart: 10000, UUID: "run"}}
 }
 
 func TestDecide(t *testing.T) {
@@ -55,10 +57,14 @@ func TestDecide(t *testing.T) {
 		{"stop", stopped, seen{Managers: managers(runningProcess())}, "stop replica v-r-11111111 in im-1"},
 		{"nothing on a lost node", nil, seen{Managers: managers(nil), NodeDown: true}, ""},
 		{"deleted, but its engine still uses it", deleted, seen{Managers: managers(runningProcess()), InUse: true}, ""},
-		{"deleted and dropped by its engine", deleted, seen{Managers: managers(runningProcess())}, "stop replica v-r-11111111 in im-1"},
+		{"deleted and dropped by its engine", deleted, seen{Managers: managers(runningProcess())},
+			"stop replica v-r-11111111 in im-1"},
 		{"deleted and stopped: the agent removes the data", deleted, seen{Managers: managers(nil)}, ""},
 		{"deleted on a lost node", deleted, seen{NodeDown: true}, "update *v1beta2.Replica v-r-11111111"},
-		{"deleted without a place", func(r *v1beta2.Replica) { deleted(r); r.Spec.NodeID = "" }, seen{}, "update *v1beta2.Replica v-r-11111111"},
+		{"deleted without a place", func(r *v1beta2.Replica) {
+			deleted(r)
+			r.Spec.NodeID = ""
+		}, seen{}, "update *v1beta2.Replica v-r-11111111"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -83,9 +89,11 @@ func TestProcessIsAsTheArchitectureSays(t *testing.T) {
 	p := process(r, "10.0.0.1", "secret")
 	want := []string{
 		"--volume-name", "v", "replica", "/host/data/replicas/v-22222222", "--size", "1073741824",
-		"--replica-instance-name", "v-r-11111111", "--snapshot-max-count", "250", "--snapshot-max-size", "0", "--disableRevCounter",
+		"--replica-instance-name", "v-r-11111111", "--snapshot-max-count", "250", "--snapshot-max-size", "0",
+		"--disableRevCounter",
 	}
-	if !slices.Equal(p.Args, want) || p.Binary != "/host/var/lib/longhorn/engine-binaries/img-1/longhorn" || p.PortCount != 10 {
+	if !slices.Equal(p.Args, want) || p.Binary != "/host/var/lib/longhorn/engine-binaries/img-1/longhorn" ||
+		p.PortCount != 10 {
 		t.Errorf("process %+v", p)
 	}
 	if p.Environment["ANKOLE_VOLUME_UUID"] != "uid-v" || p.Environment["ANKOLE_VOLUME_SECRET"] != "secret" {
@@ -112,8 +120,12 @@ func TestWhatMayBeRemoved(t *testing.T) {
 		{"path upwards", func(r *v1beta2.Replica, _ *v1beta2.Node, _ *[]v1beta2.Replica) {
 			r.Spec.DataDirectoryName = "../v-22222222"
 		}, "not the name"},
-		{"absolute path", func(r *v1beta2.Replica, _ *v1beta2.Node, _ *[]v1beta2.Replica) { r.Spec.DataDirectoryName = "/etc" }, "not the name"},
-		{"other name", func(r *v1beta2.Replica, _ *v1beta2.Node, _ *[]v1beta2.Replica) { r.Spec.DataDirectoryName = "backups" }, "not the name"},
+		{"absolute path", func(r *v1beta2.Replica, _ *v1beta2.Node, _ *[]v1beta2.Replica) {
+			r.Spec.DataDirectoryName = "/etc"
+		}, "not the name"},
+		{"other name", func(r *v1beta2.Replica, _ *v1beta2.Node, _ *[]v1beta2.Replica) {
+			r.Spec.DataDirectoryName = "backups"
+		}, "not the name"},
 		{"directory of another volume", func(r *v1beta2.Replica, _ *v1beta2.Node, _ *[]v1beta2.Replica) {
 			r.Spec.DataDirectoryName = "w-22222222"
 		}, "not the name"},
@@ -123,7 +135,9 @@ func TestWhatMayBeRemoved(t *testing.T) {
 		{"disk exchanged", func(_ *v1beta2.Replica, n *v1beta2.Node, _ *[]v1beta2.Replica) {
 			n.Status.DiskStatus["d"] = v1beta2.DiskStatus{DiskUUID: "disk-2", Conditions: n.Status.DiskStatus["d"].Conditions}
 		}, "no ready disk"},
-		{"disk elsewhere", func(r *v1beta2.Replica, _ *v1beta2.Node, _ *[]v1beta2.Replica) { r.Spec.DiskPath = "/other" }, "no ready disk"},
+		{"disk elsewhere", func(r *v1beta2.Replica, _ *v1beta2.Node, _ *[]v1beta2.Replica) {
+			r.Spec.DiskPath = "/other"
+		}, "no ready disk"},
 		{"disk not ready", func(_ *v1beta2.Replica, n *v1beta2.Node, _ *[]v1beta2.Replica) {
 			n.Status.DiskStatus["d"] = v1beta2.DiskStatus{DiskUUID: "disk-1"}
 		}, "no ready disk"},
@@ -154,7 +168,8 @@ func TestRemovalDoesNotFollowLinks(t *testing.T) {
 	keep := filepath.Join(outside, "keep")
 	for _, err := range []error{
 		os.WriteFile(keep, nil, 0o600), os.MkdirAll(filepath.Join(parent, "v-22222222", "sub"), 0o700),
-		os.Symlink(outside, filepath.Join(parent, "v-22222222", "out")), os.Symlink(outside, filepath.Join(parent, "v-33333333")),
+		os.Symlink(outside, filepath.Join(parent, "v-22222222", "out")),
+		os.Symlink(outside, filepath.Join(parent, "v-33333333")),
 	} {
 		if err != nil {
 			t.Fatal(err)
@@ -183,7 +198,10 @@ func TestRemovalDoesNotFollowLinks(t *testing.T) {
 func TestRemovalThenFinalizer(t *testing.T) {
 	removed := false
 	r := rep()
-	s := onDisk{Mine: true, Exists: true, Path: "/data/replicas/v-22222222", Remove: func(context.Context) error { removed = true; return nil }}
+	s := onDisk{Mine: true, Exists: true, Path: "/data/replicas/v-22222222", Remove: func(context.Context) error {
+		removed = true
+		return nil
+	}}
 	if d := decideRemoval(now, r, s); d.Do == nil || d.Do.String() != "remove /data/replicas/v-22222222" {
 		t.Fatalf("wants %v", d.Do)
 	}

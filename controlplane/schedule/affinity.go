@@ -11,8 +11,8 @@ const (
 	anyUsedNode                 // used
 )
 
-// byAffinity walks the candidate sets that the policy allows, best first, and returns the disks of the first set that
-// has any. Without one the reasons of every attempt are collected.
+// byAffinity walks the candidate sets that the policy allows, best first, and returns the disks of
+// the first set that has any. Without one the reasons of every attempt are collected.
 func (s *search) byAffinity(nodes []*Node) ([]candidate, Failure) {
 	var why Failure
 	for _, set := range s.order() {
@@ -66,8 +66,9 @@ func (s *search) hasPressure(n *Node) bool {
 	return false
 }
 
-// disksOf returns the fitting disks of the nodes. Disks without a replica of this volume come first; the others are
-// taken only when there is none of those and the policy lets replicas share a disk.
+// disksOf returns the fitting disks of the nodes. Disks without a replica of this volume come
+// first; the others are taken only when there is none of those and the policy lets replicas share a
+// disk.
 func (s *search) disksOf(nodes []*Node) ([]candidate, Failure) {
 	var free, shared []candidate
 	var why Failure
@@ -95,8 +96,8 @@ func (s *search) disksOf(nodes []*Node) ([]candidate, Failure) {
 	return free, why
 }
 
-// reusableDisks are the disks whose failed replica of this volume may be rebuilt in place: the search is made over the
-// nodes and disks of those replicas only.
+// reusableDisks are the disks whose failed replica of this volume may be rebuilt in place: the
+// search is made over the nodes and disks of those replicas only.
 func (s *search) reusableDisks() map[string]bool {
 	wanted := map[string]bool{}
 	for i := range s.req.Existing {

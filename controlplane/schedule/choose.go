@@ -13,8 +13,8 @@ func (d Disk) usable() int64 {
 	return free - d.Scheduled
 }
 
-// choose picks among candidates (at least one): the local node if it is among them, then the node, then the disk of
-// that node, whose taking leaves the fill most even.
+// choose picks among candidates (at least one): the local node if it is among them, then the node,
+// then the disk of that node, whose taking leaves the fill most even.
 func choose(candidates []candidate, v Volume) candidate {
 	if v.LocalNode != "" {
 		var local []candidate
@@ -64,8 +64,8 @@ func choose(candidates []candidate, v Volume) candidate {
 	return disks[disk]
 }
 
-// mostEven returns the index whose reduction by size leaves the smallest (max-min)/mean over all values; the first of
-// equals. -1 when no value has the room.
+// mostEven returns the index whose reduction by size leaves the smallest (max-min)/mean over all
+// values; the first of equals. -1 when no value has the room.
 func mostEven(values []int64, size int64) int {
 	best, bestImbalance := -1, 0.0
 	for i, v := range values {
@@ -92,8 +92,8 @@ func imbalance(values []int64) float64 {
 	return float64(slices.Max(values)-slices.Min(values)) / (sum / float64(len(values)))
 }
 
-// roomiest is the choice when no disk has room for the full size, which over-provisioning allows: most usable, then
-// most available, then first by name.
+// roomiest is the choice when no disk has room for the full size, which over-provisioning allows:
+// most usable, then most available, then first by name.
 func roomiest(candidates []candidate) candidate {
 	return slices.MaxFunc(candidates, func(a, b candidate) int {
 		switch {

@@ -2,7 +2,8 @@ package schedule
 
 import "slices"
 
-// extLimit is the largest file of an ext4 file system with 4 KiB blocks, exclusive; xfsLimit that of XFS.
+// extLimit is the largest file of an ext4 file system with 4 KiB blocks, exclusive; xfsLimit that
+// of XFS.
 const (
 	extLimit int64 = 16 << 40
 	xfsLimit int64 = 1<<63 - 1
@@ -53,7 +54,8 @@ func (s *search) nodeTagsMatch(n *Node) bool {
 	return tagsMatch(s.req.Volume.NodeSelector, n.Tags, s.req.Policy.AllowEmptyNodeSelector)
 }
 
-// tagsMatch: every selector must be among the tags; without selectors tagged things are taken only if allowed.
+// tagsMatch: every selector must be among the tags; without selectors tagged things are taken only
+// if allowed.
 func tagsMatch(selectors, tags []string, allowEmpty bool) bool {
 	if len(selectors) == 0 {
 		return allowEmpty || len(tags) == 0
@@ -109,9 +111,9 @@ func (s *search) reuseFits(d *Disk) Reason {
 	return ""
 }
 
-// Fits is the space rule: after taking a volume of `size` that occupies `actual` bytes now, more than the minimum stays
-// physically free, and the sum of full sizes stays within the over-provisioning limit. With 0 and 0 it is the rule of
-// the disk condition Schedulable.
+// Fits is the space rule: after taking a volume of `size` that occupies `actual` bytes now, more
+// than the minimum stays physically free, and the sum of full sizes stays within the
+// over-provisioning limit. With 0 and 0 it is the rule of the disk condition Schedulable.
 func (d Disk) Fits(size, actual int64, p Policy) bool {
 	if d.Maximum <= 0 || d.Available <= 0 || size < 0 || actual < 0 {
 		return false

@@ -29,14 +29,16 @@ func cluster(t *rapid.T) []Node {
 
 func drawPolicy(t *rapid.T) Policy {
 	p := policy()
-	p.SoftNode, p.SoftZone, p.SoftDisk = rapid.Bool().Draw(t, "softNode"), rapid.Bool().Draw(t, "softZone"), rapid.Bool().Draw(t, "softDisk")
+	p.SoftNode, p.SoftZone, p.SoftDisk = rapid.Bool().Draw(t, "softNode"), rapid.Bool().Draw(t, "softZone"),
+		rapid.Bool().Draw(t, "softDisk")
 	p.OverProvisioningPercent = rapid.Int64Range(0, 300).Draw(t, "overProvisioning")
 	p.MinimalAvailablePercent = rapid.Int64Range(0, 100).Draw(t, "minimalAvailable")
 	return p
 }
 
-// TestManyVolumesKeepTheRules places volumes one after the other, sometimes before the node status has caught up, and
-// checks after each placement that no hard rule is broken and no disk is over its limit.
+// TestManyVolumesKeepTheRules places volumes one after the other, sometimes before the node status
+// has caught up, and checks after each placement that no hard rule is broken and no disk is over
+// its limit.
 func TestManyVolumesKeepTheRules(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		nodes, p := cluster(t), drawPolicy(t)
@@ -121,7 +123,8 @@ func TestInputOrderIsIrrelevant(t *testing.T) {
 			}
 			existing = append(existing, Replica{
 				Name: fmt.Sprintf("r%d", i), NodeID: n.Name, DiskID: rapid.SampledFrom(n.Disks).Draw(t, "disk").UUID,
-				Evicting: rapid.Bool().Draw(t, "evicting"), Failed: rapid.Bool().Draw(t, "failed"), Reusable: rapid.Bool().Draw(t, "reusable"),
+				Evicting: rapid.Bool().Draw(t, "evicting"), Failed: rapid.Bool().Draw(t, "failed"),
+				Reusable: rapid.Bool().Draw(t, "reusable"),
 			})
 		}
 		req := Request{Policy: p, Volume: Volume{Size: gib}, Replica: Replica{Name: "new"}, Existing: existing, Nodes: nodes}

@@ -1,33 +1,41 @@
 // Package schedule decides where a replica goes.
 //
-// A replica is placed on a disk of a node. The choice is made in three steps, each in a file of its own:
+// A replica is placed on a disk of a node. The choice is made in three steps, each in a file of its
+// own:
 //
-//  1. eligible.go: which nodes and which of their disks could hold the replica at all (state, tags, topology, space);
-//  2. affinity.go: which of those keep the replicas of the volume apart as the three anti-affinity levels ask
-//     (zone, node, disk; each hard or soft);
+//  1. eligible.go: which nodes and which of their disks could hold the replica at all (state, tags,
+//     topology, space);
+//  2. affinity.go: which of those keep the replicas of the volume apart as the three anti-affinity
+//     levels ask (zone, node, disk; each hard or soft);
 //  3. choose.go: which of the rest leaves the fill of nodes and disks most even.
 //
-// Everything here is a pure function of its arguments: no cluster, clock or randomness, and the order of the input
-// makes no difference to the answer. When nothing fits, the answer is the set of reasons, in the words that users of the
-// Longhorn system know from the volume's condition Scheduled.
+// Everything here is a pure function of its arguments: no cluster, clock or randomness, and the
+// order of the input makes no difference to the answer. When nothing fits, the answer is the set of
+// reasons, in the words that users of the Longhorn system know from the volume's condition
+// Scheduled.
 //
 // Sizes are bytes throughout.
 package schedule
 
 import "time"
 
-// Policy is the scheduling policy in force for one volume: the settings, after the volume's own overrides.
+// Policy is the scheduling policy in force for one volume: the settings, after the volume's own
+// overrides.
 type Policy struct {
-	// SoftNode, SoftZone and SoftDisk allow replicas of the volume to share a node, a zone, a disk. Hard zones imply hard nodes.
+	// SoftNode, SoftZone and SoftDisk allow replicas of the volume to share a node, a zone, a disk.
+	// Hard zones imply hard nodes.
 	SoftNode, SoftZone, SoftDisk bool
-	// OverProvisioningPercent limits the sum of volume sizes on a disk, in percent of what is not reserved.
+	// OverProvisioningPercent limits the sum of volume sizes on a disk, in percent of what is not
+	// reserved.
 	OverProvisioningPercent int64
 	// MinimalAvailablePercent of the disk's maximum must stay free.
 	MinimalAvailablePercent int64
-	// AllowEmptyNodeSelector and AllowEmptyDiskSelector let a volume without selectors use tagged nodes and disks.
+	// AllowEmptyNodeSelector and AllowEmptyDiskSelector let a volume without selectors use tagged
+	// nodes and disks.
 	AllowEmptyNodeSelector, AllowEmptyDiskSelector bool
-	// BalancePressurePercent is the used share of a disk from which best-effort balancing may use another disk of
-	// the same node; 0 turns that off. It is non-zero only where the volume balances with best effort.
+	// BalancePressurePercent is the used share of a disk from which best-effort balancing may use
+	// another disk of the same node; 0 turns that off. It is non-zero only where the volume
+	// balances with best effort.
 	BalancePressurePercent int64
 }
 
@@ -41,11 +49,11 @@ type Volume struct {
 	Size, ActualSize           int64
 	NodeSelector, DiskSelector []string
 	Topology                   []Term
-	// LocalNode is the node whose disks come first: the attached node of a best-effort local volume that has no
-	// replica there. Empty otherwise.
+	// LocalNode is the node whose disks come first: the attached node of a best-effort local volume
+	// that has no replica there. Empty otherwise.
 	LocalNode string
-	// ReplacementDue: the volume is degraded and the replenishment wait is over, so failed replicas that might
-	// still be reused no longer keep their node to themselves.
+	// ReplacementDue: the volume is degraded and the replenishment wait is over, so failed replicas
+	// that might still be reused no longer keep their node to themselves.
 	ReplacementDue bool
 }
 
@@ -56,7 +64,8 @@ type Node struct {
 	Ready, Schedulable, AllowScheduling bool
 	Deleting                            bool
 	Tags                                []string
-	// RunsInstances: a default instance manager is running there. HasImage: the replica's engine image is ready there.
+	// RunsInstances: a default instance manager is running there. HasImage: the replica's engine
+	// image is ready there.
 	RunsInstances, HasImage bool
 	Disks                   []Disk
 }
@@ -72,8 +81,8 @@ type Disk struct {
 	AllowScheduling, EvictionRequested bool
 	// Ready and Schedulable are its conditions; Pressure: Schedulable is False for lack of space only.
 	Ready, Schedulable, Pressure bool
-	// Maximum and Available describe the file system, Reserved is what the administrator keeps back, Scheduled
-	// the full size of everything assigned to the disk.
+	// Maximum and Available describe the file system, Reserved is what the administrator keeps
+	// back, Scheduled the full size of everything assigned to the disk.
 	Maximum, Available, Reserved, Scheduled int64
 	// ScheduledReplicas are the replicas counted in Scheduled.
 	ScheduledReplicas map[string]bool
@@ -111,7 +120,8 @@ type Placement struct {
 	NodeID, DiskID, DiskPath string
 }
 
-// Place finds the disk for the request's replica. When there is none, the second result says why and is not empty.
+// Place finds the disk for the request's replica. When there is none, the second result says why
+// and is not empty.
 func Place(req Request) (Placement, Failure) {
 	if req.Replica.NodeID != "" {
 		return Placement{}, failure(ReasonAlreadyScheduled)
@@ -133,9 +143,10 @@ func Place(req Request) (Placement, Failure) {
 	return Placement{NodeID: c.node.Name, DiskID: c.disk.UUID, DiskPath: c.disk.Path}, nil
 }
 
-// Reuse picks, among the failed replicas in Existing, the one to rebuild instead of making a new one: the most recently
-// failed whose node and disk work and whose place the anti-affinity rules still allow. Space is not asked for: it is
-// counted already. Empty when there is none. The request's Replica only carries HardNode here.
+// Reuse picks, among the failed replicas in Existing, the one to rebuild instead of making a new
+// one: the most recently failed whose node and disk work and whose place the anti-affinity rules
+// still allow. Space is not asked for: it is counted already. Empty when there is none. The
+// request's Replica only carries HardNode here.
 func Reuse(req Request) string {
 	s := newSearch(req, true)
 	var best *Replica
@@ -173,7 +184,8 @@ type search struct {
 	usedNodes, usedZones map[string]*occupancy
 	// usedDisks hold a replica of this volume.
 	usedDisks map[string]bool
-	// pending is the size of this volume's replicas placed on a disk and not yet counted in its Scheduled.
+	// pending is the size of this volume's replicas placed on a disk and not yet counted in its
+	// Scheduled.
 	pending map[string]int64
 }
 

@@ -56,12 +56,14 @@ func TestPlace(t *testing.T) {
 		{name: "empty cluster", want: "nodes are unavailable"},
 		{name: "first of equals", nodes: three(), want: "n1"},
 		{name: "hard node anti-affinity", nodes: three(), existing: []Replica{on("a", "1"), on("b", "2")}, want: "n3"},
-		{name: "no node left", nodes: three(), existing: []Replica{on("a", "1"), on("b", "2"), on("c", "3")}, want: "replica scheduling failed"},
+		{name: "no node left", nodes: three(), existing: []Replica{on("a", "1"), on("b", "2"), on("c", "3")},
+			want: "replica scheduling failed"},
 		{name: "soft node anti-affinity", nodes: three()[:1], existing: []Replica{on("a", "1")},
 			edit: func(r *Request) { r.Policy.SoftNode = true }, want: "n1"},
 		{name: "soft nodes, hard disks", nodes: three()[:1], existing: []Replica{on("a", "1")},
 			edit: func(r *Request) { r.Policy.SoftNode, r.Policy.SoftDisk = true, false }, want: "replica scheduling failed"},
-		{name: "unused zone first", nodes: []Node{node(1, "z1"), node(2, "z1"), node(3, "z2")}, existing: []Replica{on("a", "1")}, want: "n3"},
+		{name: "unused zone first", nodes: []Node{node(1, "z1"), node(2, "z1"), node(3, "z2")},
+			existing: []Replica{on("a", "1")}, want: "n3"},
 		{name: "soft zone", nodes: []Node{node(1, "z1"), node(2, "z1")}, existing: []Replica{on("a", "1")}, want: "n2"},
 		{name: "hard zone", nodes: []Node{node(1, "z1"), node(2, "z1")}, existing: []Replica{on("a", "1")},
 			edit: func(r *Request) { r.Policy.SoftZone = false }, want: "replica scheduling failed"},
@@ -69,9 +71,12 @@ func TestPlace(t *testing.T) {
 			edit: func(r *Request) { r.Policy.SoftZone, r.Policy.SoftNode = false, true }, want: "replica scheduling failed"},
 		{name: "nodes without a zone share one", nodes: three(), existing: []Replica{on("a", "1")},
 			edit: func(r *Request) { r.Policy.SoftZone = false }, want: "replica scheduling failed"},
-		{name: "evicting replica lets its node be used", nodes: three()[:1], existing: []Replica{evicting(on("a", "1"))}, want: "n1"},
-		{name: "evicting and staying replicas on one node", nodes: three()[:1], existing: []Replica{evicting(on("a", "1")), on("b", "1")}, want: "replica scheduling failed"},
-		{name: "failed reusable replica keeps its node", nodes: three()[:1], existing: []Replica{failed(on("a", "1"))}, want: "replica scheduling failed"},
+		{name: "evicting replica lets its node be used", nodes: three()[:1],
+			existing: []Replica{evicting(on("a", "1"))}, want: "n1"},
+		{name: "evicting and staying replicas on one node", nodes: three()[:1],
+			existing: []Replica{evicting(on("a", "1")), on("b", "1")}, want: "replica scheduling failed"},
+		{name: "failed reusable replica keeps its node", nodes: three()[:1], existing: []Replica{failed(on("a", "1"))},
+			want: "replica scheduling failed"},
 		{name: "until a replacement is due", nodes: three()[:1], existing: []Replica{failed(on("a", "1"))},
 			edit: func(r *Request) { r.Volume.ReplacementDue = true }, want: "n1"},
 		{name: "node not ready", nodes: edit(three(), 0, func(n *Node) { n.Ready = false }), want: "n2"},
@@ -87,7 +92,9 @@ func TestPlace(t *testing.T) {
 		{name: "topology", nodes: []Node{node(1, "z1"), node(2, "z2")},
 			edit: func(r *Request) { r.Volume.Topology = []Term{{Zone: "z2"}} }, want: "n2"},
 		{name: "topology without a match", nodes: three(),
-			edit: func(r *Request) { r.Volume.Topology = []Term{{Zone: "z2"}} }, want: "topology requirement cannot be satisfied"},
+			edit: func(r *Request) {
+				r.Volume.Topology = []Term{{Zone: "z2"}}
+			}, want: "topology requirement cannot be satisfied"},
 		{name: "node selector", nodes: edit(three(), 2, func(n *Node) { n.Tags = []string{"fast", "big"} }),
 			edit: func(r *Request) { r.Volume.NodeSelector = []string{"big", "fast"} }, want: "n3"},
 		{name: "node selector unmatched", nodes: three(),
@@ -98,25 +105,39 @@ func TestPlace(t *testing.T) {
 			edit: func(r *Request) { r.Volume.DiskSelector = []string{"ssd"} }, want: "n2"},
 		{name: "disk selector unmatched", nodes: three(),
 			edit: func(r *Request) { r.Volume.DiskSelector = []string{"ssd"} }, want: "tags not fulfilled"},
-		{name: "disks switched off", nodes: all(three(), func(n *Node) { n.Disks[0].AllowScheduling = false }), want: "disks are unavailable"},
-		{name: "disks being evicted", nodes: all(three(), func(n *Node) { n.Disks[0].EvictionRequested = true }), want: "disks are unavailable"},
+		{name: "disks switched off", nodes: all(three(), func(n *Node) {
+			n.Disks[0].AllowScheduling = false
+		}), want: "disks are unavailable"},
+		{name: "disks being evicted", nodes: all(three(), func(n *Node) {
+			n.Disks[0].EvictionRequested = true
+		}), want: "disks are unavailable"},
 		{name: "no disks", nodes: all(three(), func(n *Node) { n.Disks = nil }), want: "disks are unavailable"},
-		{name: "disk under pressure", nodes: all(three(), func(n *Node) { n.Disks[0].Schedulable, n.Disks[0].Pressure = false, true }),
+		{name: "disk under pressure", nodes: all(three(), func(n *Node) {
+			n.Disks[0].Schedulable, n.Disks[0].Pressure = false, true
+		}),
 			want: "insufficient storage"},
-		{name: "larger than any disk", nodes: three(), edit: func(r *Request) { r.Volume.Size = 101 * gib }, want: "insufficient storage"},
+		{name: "larger than any disk", nodes: three(), edit: func(r *Request) {
+			r.Volume.Size = 101 * gib
+		}, want: "insufficient storage"},
 		{name: "over the file system's limit", nodes: three(),
-			edit: func(r *Request) { r.Volume.Size = 16 << 40; r.Policy.OverProvisioningPercent = 1 << 40 }, want: "incompatible volume size"},
+			edit: func(r *Request) {
+				r.Volume.Size = 16 << 40
+				r.Policy.OverProvisioningPercent = 1 << 40
+			}, want: "incompatible volume size"},
 		{name: "several reasons, sorted", nodes: edit(edit(three(), 0, func(n *Node) { n.Disks[0].Available = gib }),
 			1, func(n *Node) { n.Disks = nil })[:2], want: "disks are unavailable; insufficient storage"},
 		{name: "emptiest node", nodes: edit(edit(three(), 0, func(n *Node) { n.Disks[0].Scheduled = 20 * gib }),
 			1, func(n *Node) { n.Disks[0].Scheduled = 10 * gib }), want: "n3"},
 		{name: "local node first", nodes: edit(three(), 2, func(n *Node) { n.Disks[0].Scheduled = 50 * gib }),
 			edit: func(r *Request) { r.Volume.LocalNode = "n3" }, want: "n3"},
-		{name: "already placed", nodes: three(), edit: func(r *Request) { r.Replica.NodeID = "n1" }, want: "replica already scheduled"},
+		{name: "already placed", nodes: three(), edit: func(r *Request) {
+			r.Replica.NodeID = "n1"
+		}, want: "replica already scheduled"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			req := Request{Policy: policy(), Volume: Volume{Name: "v", Size: gib}, Replica: Replica{Name: "new"}, Existing: tt.existing, Nodes: tt.nodes}
+			req := Request{Policy: policy(), Volume: Volume{Name: "v", Size: gib}, Replica: Replica{Name: "new"},
+				Existing: tt.existing, Nodes: tt.nodes}
 			if tt.edit != nil {
 				tt.edit(&req)
 			}
@@ -148,12 +169,16 @@ func TestFitsAtTheEdges(t *testing.T) {
 		{"one byte over it", nil, 31, 0, false},
 		{"physical: one above the minimum", nil, 1, 34, true},
 		{"physical: at the minimum is too little", nil, 1, 35, false},
-		{"minimum is rounded down", func(d *Disk, _ *Policy) { d.Maximum, d.Available, d.Scheduled = 103, 26, 0 }, 1, 0, true},
+		{"minimum is rounded down", func(d *Disk, _ *Policy) {
+			d.Maximum, d.Available, d.Scheduled = 103, 26, 0
+		}, 1, 0, true},
 		{"nothing available", func(d *Disk, _ *Policy) { d.Available = 0 }, 0, 0, false},
 		{"unknown maximum", func(d *Disk, _ *Policy) { d.Maximum = 0 }, 0, 0, false},
 		{"over-provisioning doubles the limit", func(_ *Disk, p *Policy) { p.OverProvisioningPercent = 200 }, 100, 0, true},
 		{"no provisioning at all", func(_ *Disk, p *Policy) { p.OverProvisioningPercent = 0 }, 1, 0, false},
-		{"huge percentages do not overflow", func(_ *Disk, p *Policy) { p.OverProvisioningPercent = 1<<63 - 1 }, 1 << 62, 0, true},
+		{"huge percentages do not overflow", func(_ *Disk, p *Policy) {
+			p.OverProvisioningPercent = 1<<63 - 1
+		}, 1 << 62, 0, true},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -203,10 +228,18 @@ func TestReuse(t *testing.T) {
 		{name: "the last to fail", existing: []Replica{failed("a", "1", 1), failed("b", "2", 2)}, want: "b"},
 		{name: "not beside a working one", existing: []Replica{on("a", "1"), failed("b", "1", 1)}},
 		{name: "not when used up", existing: []Replica{{Name: "b", NodeID: "n2", DiskID: "d2", Failed: true}}},
-		{name: "not on a dead node", existing: []Replica{failed("b", "2", 1)}, edit: func(r *Request) { r.Nodes[1].Ready = false }},
-		{name: "not without an instance manager", existing: []Replica{failed("b", "2", 1)}, edit: func(r *Request) { r.Nodes[1].RunsInstances = false }},
-		{name: "not elsewhere than asked", existing: []Replica{failed("b", "2", 1)}, edit: func(r *Request) { r.Replica.HardNode = "n1" }},
-		{name: "not in backoff", existing: []Replica{failed("a", "1", 1), failed("b", "2", 2)}, edit: func(r *Request) { r.Existing[1].Backoff = true }, want: "a"},
+		{name: "not on a dead node", existing: []Replica{failed("b", "2", 1)}, edit: func(r *Request) {
+			r.Nodes[1].Ready = false
+		}},
+		{name: "not without an instance manager", existing: []Replica{failed("b", "2", 1)}, edit: func(r *Request) {
+			r.Nodes[1].RunsInstances = false
+		}},
+		{name: "not elsewhere than asked", existing: []Replica{failed("b", "2", 1)}, edit: func(r *Request) {
+			r.Replica.HardNode = "n1"
+		}},
+		{name: "not in backoff", existing: []Replica{failed("a", "1", 1), failed("b", "2", 2)}, edit: func(r *Request) {
+			r.Existing[1].Backoff = true
+		}, want: "a"},
 		{name: "under pressure but not full", existing: []Replica{failed("b", "2", 1)},
 			edit: func(r *Request) { r.Nodes[1].Disks[0].Schedulable, r.Nodes[1].Disks[0].Pressure = false, true }, want: "b"},
 		{name: "full", existing: []Replica{failed("b", "2", 1)},
@@ -237,8 +270,10 @@ func TestSurplus(t *testing.T) {
 		replicas []Replica
 		want     string
 	}{
-		{"same disk before same node", []Replica{on("l", "4"), {Name: "x", NodeID: "n1", DiskID: "d1b"}, on("c", "1"), on("b", "1")}, "b"},
-		{"same node before same zone", []Replica{on("l", "4"), on("a", "3"), {Name: "z", NodeID: "n1", DiskID: "d1b"}, on("x", "1"), on("c", "2")}, "x"},
+		{"same disk before same node", []Replica{on("l", "4"), {Name: "x", NodeID: "n1", DiskID: "d1b"}, on("c", "1"),
+			on("b", "1")}, "b"},
+		{"same node before same zone", []Replica{on("l", "4"), on("a", "3"), {Name: "z", NodeID: "n1", DiskID: "d1b"},
+			on("x", "1"), on("c", "2")}, "x"},
 		{"same zone", []Replica{on("l", "4"), on("a", "3"), on("y", "2"), on("x", "1")}, "x"},
 		{"else by name", []Replica{on("l", "4"), on("c", "3"), on("b", "1")}, "b"},
 		{"never the local one", []Replica{on("l", "4"), {Name: "m", NodeID: "n4", DiskID: "d4b"}}, ""},

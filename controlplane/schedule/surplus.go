@@ -2,9 +2,10 @@ package schedule
 
 import "slices"
 
-// Surplus names the replica to give up when a volume with a replica on its attached node has one too many: from the
-// disk that holds most of the volume's replicas, else from such a node, else from such a zone, else from all; never
-// the one on localNode; the first by name. Empty when every replica is local.
+// Surplus names the replica to give up when a volume with a replica on its attached node has one
+// too many: from the disk that holds most of the volume's replicas, else from such a node, else
+// from such a zone, else from all; never the one on localNode; the first by name. Empty when every
+// replica is local.
 //
 // Example: replicas on disks a, a, b: one of those on disk a goes.
 func Surplus(replicas []Replica, nodes []Node, localNode string) string {

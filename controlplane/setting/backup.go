@@ -18,14 +18,16 @@ const (
 var backupDefinitions = []Definition{
 	{
 		Name: AllowRecurringJobWhileVolumeDetached, DisplayName: "Allow Recurring Job While Volume Is Detached",
-		Description: "Recurring snapshots and backups attach detached volumes while they run. A workload that wants the volume waits for the end of the job.",
-		Category:    CategoryBackup, Type: TypeBool, Required: true,
+		Description: "Recurring snapshots and backups attach detached volumes while they run. A workload that wants " +
+			"the volume waits for the end of the job.",
+		Category: CategoryBackup, Type: TypeBool, Required: true,
 		Default: "false",
 	},
 	{
 		Name: FailedBackupTTL, DisplayName: "Failed Backup Time to Live",
-		Description: "Minutes a failed backup is kept in the list. 0 keeps it. It is looked at whenever the backup store is polled.",
-		Category:    CategoryBackup, Type: TypeInt, Required: true,
+		Description: "Minutes a failed backup is kept in the list. 0 keeps it. It is looked at whenever the backup " +
+			"store is polled.",
+		Category: CategoryBackup, Type: TypeInt, Required: true,
 		Default: "1440", Range: from(0),
 	},
 	{
@@ -36,8 +38,9 @@ var backupDefinitions = []Definition{
 	},
 	{
 		Name: RestoreVolumeRecurringJobs, DisplayName: "Restore Volume Recurring Jobs",
-		Description: "Bring back the recurring jobs stored with a backup when its volume is restored. A volume can override it.",
-		Category:    CategoryBackup, Type: TypeBool, Required: true,
+		Description: "Bring back the recurring jobs stored with a backup when its volume is restored. A volume can " +
+			"override it.",
+		Category: CategoryBackup, Type: TypeBool, Required: true,
 		Default: "false",
 	},
 	{

@@ -26,7 +26,8 @@ var cronFields = []cronField{
 // cronShorthands may stand for all five fields.
 var cronShorthands = []string{"@yearly", "@annually", "@monthly", "@weekly", "@daily", "@midnight", "@hourly"}
 
-// CheckCron returns an error unless the text is a cron line of five fields, or one of the shorthands such as @daily.
+// CheckCron returns an error unless the text is a cron line of five fields, or one of the
+// shorthands such as @daily.
 func CheckCron(line string) error {
 	if slices.Contains(cronShorthands, line) {
 		return nil

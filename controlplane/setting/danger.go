@@ -22,25 +22,29 @@ const (
 var dangerDefinitions = []Definition{
 	{
 		Name: TaintToleration, DisplayName: "Kubernetes Taint Toleration",
-		Description: "Tolerations for the components of the system, as key=value:effect or key:effect with ; between them. It is applied when all volumes are detached, and it restarts the components.",
-		Category:    CategoryDangerZone, Type: TypeString,
+		Description: "Tolerations for the components of the system, as key=value:effect or key:effect with ; between " +
+			"them. It is applied when all volumes are detached, and it restarts the components.",
+		Category: CategoryDangerZone, Type: TypeString,
 		Apply: ApplyWhenDetached,
 	},
 	{
 		Name: SystemManagedComponentsNodeSelector, DisplayName: "System Managed Components Node Selector",
-		Description: "Labels a node must have to run components of the system, as label:value with ; between them. It is applied when all volumes are detached.",
-		Category:    CategoryDangerZone, Type: TypeString,
+		Description: "Labels a node must have to run components of the system, as label:value with ; between them. It " +
+			"is applied when all volumes are detached.",
+		Category: CategoryDangerZone, Type: TypeString,
 		Apply: ApplyWhenDetached,
 	},
 	{
 		Name: SystemManagedCSIComponentsResourceLimits, DisplayName: "System Managed CSI Components Resource Limits",
-		Description: "Requests and limits of the CSI components, as a JSON object from component to resource requirements. A change restarts them.",
-		Category:    CategoryDangerZone, Type: TypeString,
+		Description: "Requests and limits of the CSI components, as a JSON object from component to resource " +
+			"requirements. A change restarts them.",
+		Category: CategoryDangerZone, Type: TypeString,
 	},
 	{
 		Name: PriorityClass, DisplayName: "Priority Class",
-		Description: "Priority class of the components of the system. It must exist. It is applied when all volumes are detached.",
-		Category:    CategoryDangerZone, Type: TypeString,
+		Description: "Priority class of the components of the system. It must exist. It is applied when all volumes " +
+			"are detached.",
+		Category: CategoryDangerZone, Type: TypeString,
 		Apply: ApplyWhenDetached,
 	},
 	{
@@ -57,20 +61,26 @@ var dangerDefinitions = []Definition{
 	},
 	{
 		Name: GuaranteedInstanceManagerCPU, DisplayName: "Guaranteed Instance Manager CPU",
-		Description: "Share of the allocatable CPU of a node, in percent, that its instance manager requests. 0 requests nothing. A node can override it in thousandths of a CPU. A change reaches an instance manager when its last instance has stopped.",
-		Category:    CategoryDangerZone, Type: TypeFloat, Required: true,
+		Description: "Share of the allocatable CPU of a node, in percent, that its instance manager requests. 0 " +
+			"requests nothing. A node can override it in thousandths of a CPU. A change reaches an instance manager " +
+			"when its last instance has stopped.",
+		Category: CategoryDangerZone, Type: TypeFloat, Required: true,
 		Default: `{"v1":"12"}`, DataEngineSpecific: true, Range: between(0, 40), Apply: ApplyWhenIdle,
 	},
 	{
 		Name: StorageNetwork, DisplayName: "Storage Network",
-		Description: "Network for data between engines and replicas, as namespace/name of a NetworkAttachmentDefinition. Empty means the network of the cluster. It can be changed while all volumes are detached.",
-		Category:    CategoryDangerZone, Type: TypeString,
+		Description: "Network for data between engines and replicas, as namespace/name of a " +
+			"NetworkAttachmentDefinition. Empty means the network of the cluster. It can be changed while all volumes " +
+			"are detached.",
+		Category: CategoryDangerZone, Type: TypeString,
 		Apply: ApplyRefusedWhileAttached,
 	},
 	{
 		Name: EndpointNetworkForRWXVolume, DisplayName: "Endpoint Network for RWX Volume",
-		Description: "Network for the shares of volumes used by many nodes, as namespace/name of a NetworkAttachmentDefinition. Empty means the network of the cluster. It is applied when those volumes are detached.",
-		Category:    CategoryDangerZone, Type: TypeString,
+		Description: "Network for the shares of volumes used by many nodes, as namespace/name of a " +
+			"NetworkAttachmentDefinition. Empty means the network of the cluster. It is applied when those volumes " +
+			"are detached.",
+		Category: CategoryDangerZone, Type: TypeString,
 		Apply: ApplyWhenSharesDetached,
 	},
 	{
@@ -93,8 +103,9 @@ var dangerDefinitions = []Definition{
 	},
 	{
 		Name: InstanceManagerPodLivenessProbeTimeout, DisplayName: "Instance Manager Pod Liveness Probe Timeout",
-		Description: "Seconds a liveness probe of an instance manager may take. It is applied to instance managers without instances.",
-		Category:    CategoryDangerZone, Type: TypeInt, Required: true,
+		Description: "Seconds a liveness probe of an instance manager may take. It is applied to instance managers " +
+			"without instances.",
+		Category: CategoryDangerZone, Type: TypeInt, Required: true,
 		Default: "10", Range: between(1, 60), Apply: ApplyWhenIdle,
 	},
 	{
@@ -105,8 +116,9 @@ var dangerDefinitions = []Definition{
 	},
 	{
 		Name: DisableSnapshotPurge, DisplayName: "Disable Snapshot Purge",
-		Description: "Refuse to free the space of deleted snapshots. It does not go together with the automatic cleanup of snapshots the system makes.",
-		Category:    CategoryDangerZone, Type: TypeBool, Required: true,
+		Description: "Refuse to free the space of deleted snapshots. It does not go together with the automatic " +
+			"cleanup of snapshots the system makes.",
+		Category: CategoryDangerZone, Type: TypeBool, Required: true,
 		Default: "false",
 	},
 }

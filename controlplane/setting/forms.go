@@ -120,8 +120,8 @@ func checkOrphanKinds(value string) error {
 	return nil
 }
 
-// ParseTolerations reads the value of TaintToleration: key=value:effect or key:effect, with ; between them. Empty
-// gives none.
+// ParseTolerations reads the value of TaintToleration: key=value:effect or key:effect, with ;
+// between them. Empty gives none.
 func ParseTolerations(value string) ([]corev1.Toleration, error) {
 	tolerations := []corev1.Toleration{}
 	if strings.TrimSpace(value) == "" {
@@ -133,9 +133,11 @@ func ParseTolerations(value string) ([]corev1.Toleration, error) {
 			return nil, fmt.Errorf("toleration %q should have the form key=value:effect or key:effect", entry)
 		}
 		t := corev1.Toleration{Effect: corev1.TaintEffect(strings.TrimSpace(effect)), Operator: corev1.TolerationOpExists}
-		known := []corev1.TaintEffect{corev1.TaintEffectNoSchedule, corev1.TaintEffectNoExecute, corev1.TaintEffectPreferNoSchedule}
+		known := []corev1.TaintEffect{corev1.TaintEffectNoSchedule, corev1.TaintEffectNoExecute,
+			corev1.TaintEffectPreferNoSchedule}
 		if !slices.Contains(known, t.Effect) {
-			return nil, fmt.Errorf("invalid effect %q of toleration %q, should be NoSchedule, NoExecute or PreferNoSchedule", effect, entry)
+			return nil, fmt.Errorf(
+				"invalid effect %q of toleration %q, should be NoSchedule, NoExecute or PreferNoSchedule", effect, entry)
 		}
 		key, equals, hasValue := strings.Cut(subject, "=")
 		t.Key = strings.TrimSpace(key)
@@ -153,8 +155,8 @@ func ParseTolerations(value string) ([]corev1.Toleration, error) {
 	return tolerations, nil
 }
 
-// ParseNodeSelector reads the value of SystemManagedComponentsNodeSelector: label:value, with ; between them. Empty
-// gives an empty selector.
+// ParseNodeSelector reads the value of SystemManagedComponentsNodeSelector: label:value, with ;
+// between them. Empty gives an empty selector.
 func ParseNodeSelector(value string) (map[string]string, error) {
 	selector := map[string]string{}
 	if strings.TrimSpace(value) == "" {
@@ -180,8 +182,8 @@ func ParseNodeSelector(value string) (map[string]string, error) {
 	return selector, nil
 }
 
-// ParseNetwork reads the value of StorageNetwork or EndpointNetworkForRWXVolume. Empty gives two empty strings: the
-// network of the cluster.
+// ParseNetwork reads the value of StorageNetwork or EndpointNetworkForRWXVolume. Empty gives two
+// empty strings: the network of the cluster.
 func ParseNetwork(value string) (namespace, name string, err error) {
 	value = strings.TrimSpace(value)
 	if value == "" {

@@ -51,20 +51,24 @@ const (
 var generalDefinitions = []Definition{
 	{
 		Name: CreateDefaultDiskLabeledNodes, DisplayName: "Create Default Disk on Labeled Nodes",
-		Description: "When on, a new node gets its default disk only if the Kubernetes node carries the label node.longhorn.io/create-default-disk. When off, every new node gets one. Nodes that already have disks are left alone.",
-		Category:    CategoryGeneral, Type: TypeBool, Required: true,
+		Description: "When on, a new node gets its default disk only if the Kubernetes node carries the label " +
+			"node.longhorn.io/create-default-disk. When off, every new node gets one. Nodes that already have disks " +
+			"are left alone.",
+		Category: CategoryGeneral, Type: TypeBool, Required: true,
 		Default: "false",
 	},
 	{
 		Name: DefaultDataPath, DisplayName: "Default Data Path",
-		Description: "Directory on the host that becomes the default disk of a new node. Absolute, and not the root directory. It cannot be changed once a node exists.",
-		Category:    CategoryGeneral, Type: TypeString, Required: true,
+		Description: "Directory on the host that becomes the default disk of a new node. Absolute, and not the root " +
+			"directory. It cannot be changed once a node exists.",
+		Category: CategoryGeneral, Type: TypeString, Required: true,
 		Default: "/var/lib/longhorn/", Apply: ApplyFixedByNodes,
 	},
 	{
 		Name: DefaultControlPath, DisplayName: "Default Control Path",
-		Description: "Directory on the host for engine binaries, sockets and logs. Absolute, not the root directory and not below /dev. It cannot be changed once a node exists.",
-		Category:    CategoryGeneral, Type: TypeString, Required: true,
+		Description: "Directory on the host for engine binaries, sockets and logs. Absolute, not the root directory " +
+			"and not below /dev. It cannot be changed once a node exists.",
+		Category: CategoryGeneral, Type: TypeString, Required: true,
 		Default: "/var/lib/longhorn/", Apply: ApplyFixedByNodes,
 	},
 	{
@@ -81,8 +85,9 @@ var generalDefinitions = []Definition{
 	},
 	{
 		Name: ManagerURL, DisplayName: "Manager URL",
-		Description: "Address under which the API is seen from outside, used in the links of API answers: scheme, host and optional port only. Empty means the address the client used.",
-		Category:    CategoryGeneral, Type: TypeString,
+		Description: "Address under which the API is seen from outside, used in the links of API answers: scheme, " +
+			"host and optional port only. Empty means the address the client used.",
+		Category: CategoryGeneral, Type: TypeString,
 	},
 	{
 		Name: AllowCollectingLonghornUsageMetrics, DisplayName: "Allow Collecting Longhorn Usage Metrics",
@@ -104,14 +109,16 @@ var generalDefinitions = []Definition{
 	},
 	{
 		Name: DefaultDataLocality, DisplayName: "Default Data Locality",
-		Description: "Data locality of a volume that is created without one. With best-effort one replica is kept on the node of the workload if possible; strict-local demands it. Existing volumes keep theirs.",
-		Category:    CategoryGeneral, Type: TypeString, Required: true,
+		Description: "Data locality of a volume that is created without one. With best-effort one replica is kept on " +
+			"the node of the workload if possible; strict-local demands it. Existing volumes keep theirs.",
+		Category: CategoryGeneral, Type: TypeString, Required: true,
 		Default: "disabled", Options: []string{"disabled", "best-effort", "strict-local"},
 	},
 	{
 		Name: DefaultLonghornStaticStorageClass, DisplayName: "Default Longhorn Static StorageClass Name",
-		Description: "Storage class written into PersistentVolumes and claims that are made for existing volumes. It must exist, except for longhorn-static, which is made when needed.",
-		Category:    CategoryGeneral, Type: TypeString, Required: true,
+		Description: "Storage class written into PersistentVolumes and claims that are made for existing volumes. It " +
+			"must exist, except for longhorn-static, which is made when needed.",
+		Category: CategoryGeneral, Type: TypeString, Required: true,
 		Default: "longhorn-static",
 	},
 	{
@@ -121,15 +128,19 @@ var generalDefinitions = []Definition{
 		Default: "true",
 	},
 	{
-		Name: AutoDeletePodWhenVolumeDetachedUnexpectedly, DisplayName: "Automatically Delete Workload Pod when The Volume Is Detached Unexpectedly",
-		Description: "Delete the Pods of a workload whose volume was detached unexpectedly, so that their controller starts them again and they mount the volume anew. Pods without a controller are never deleted.",
-		Category:    CategoryGeneral, Type: TypeBool, Required: true,
+		Name:        AutoDeletePodWhenVolumeDetachedUnexpectedly,
+		DisplayName: "Automatically Delete Workload Pod when The Volume Is Detached Unexpectedly",
+		Description: "Delete the Pods of a workload whose volume was detached unexpectedly, so that their controller " +
+			"starts them again and they mount the volume anew. Pods without a controller are never deleted.",
+		Category: CategoryGeneral, Type: TypeBool, Required: true,
 		Default: "true",
 	},
 	{
-		Name: BlacklistForAutoDeletePodWhenVolumeDetachedUnexpectedly, DisplayName: "Blacklist for Automatically Delete Workload Pod when The Volume Is Detached Unexpectedly",
-		Description: "Controllers whose Pods are exempt from that deletion, as apiVersion/Kind with ; between them, for example apps/StatefulSet;apps/DaemonSet. Case matters.",
-		Category:    CategoryGeneral, Type: TypeString,
+		Name:        BlacklistForAutoDeletePodWhenVolumeDetachedUnexpectedly,
+		DisplayName: "Blacklist for Automatically Delete Workload Pod when The Volume Is Detached Unexpectedly",
+		Description: "Controllers whose Pods are exempt from that deletion, as apiVersion/Kind with ; between them, " +
+			"for example apps/StatefulSet;apps/DaemonSet. Case matters.",
+		Category: CategoryGeneral, Type: TypeString,
 	},
 	{
 		Name: RegistrySecret, DisplayName: "Registry secret",
@@ -141,14 +152,17 @@ var generalDefinitions = []Definition{
 		Description: "Which Pods stuck on a node that is down are deleted by force, so that they can start on another node.",
 		Category:    CategoryGeneral, Type: TypeString, Required: true,
 		Default: "do-nothing",
-		Options: []string{"do-nothing", "delete-statefulset-pod", "delete-deployment-pod", "delete-both-statefulset-and-deployment-pod"},
+		Options: []string{"do-nothing", "delete-statefulset-pod", "delete-deployment-pod",
+			"delete-both-statefulset-and-deployment-pod"},
 	},
 	{
 		Name: NodeDrainPolicy, DisplayName: "Node Drain Policy",
-		Description: "What holds up the draining of a node: its last healthy replicas, all of them until they are evicted elsewhere, or nothing.",
-		Category:    CategoryGeneral, Type: TypeString, Required: true,
+		Description: "What holds up the draining of a node: its last healthy replicas, all of them until they are " +
+			"evicted elsewhere, or nothing.",
+		Category: CategoryGeneral, Type: TypeString, Required: true,
 		Default: "block-if-contains-last-replica",
-		Options: []string{"block-for-eviction", "block-for-eviction-if-contains-last-replica", "block-if-contains-last-replica", "allow-if-replica-is-stopped", "always-allow"},
+		Options: []string{"block-for-eviction", "block-for-eviction-if-contains-last-replica",
+			"block-if-contains-last-replica", "allow-if-replica-is-stopped", "always-allow"},
 	},
 	{
 		Name: DetachManuallyAttachedVolumesWhenCordoned, DisplayName: "Detach Manually Attached Volumes When Cordoned",
@@ -158,14 +172,16 @@ var generalDefinitions = []Definition{
 	},
 	{
 		Name: DisableRevisionCounter, DisplayName: "Disable Revision Counter",
-		Description: "New volumes keep no counter of writes beside their data. Without it every write is cheaper; the choice of the newest replica then rests on other records.",
-		Category:    CategoryGeneral, Type: TypeBool, Required: true,
+		Description: "New volumes keep no counter of writes beside their data. Without it every write is cheaper; the " +
+			"choice of the newest replica then rests on other records.",
+		Category: CategoryGeneral, Type: TypeBool, Required: true,
 		Default: `{"v1":"true"}`, DataEngineSpecific: true,
 	},
 	{
 		Name: ReplicaReplenishmentWaitInterval, DisplayName: "Replica Replenishment Wait Interval",
-		Description: "Seconds a degraded volume waits for a failed replica to come back before a new one is built from nothing.",
-		Category:    CategoryGeneral, Type: TypeInt, Required: true,
+		Description: "Seconds a degraded volume waits for a failed replica to come back before a new one is built " +
+			"from nothing.",
+		Category: CategoryGeneral, Type: TypeInt, Required: true,
 		Default: "600", Range: from(0),
 	},
 	{
@@ -188,8 +204,9 @@ var generalDefinitions = []Definition{
 	},
 	{
 		Name: ConcurrentAutomaticEngineUpgradePerNodeLimit, DisplayName: "Concurrent Automatic Engine Upgrade Per Node Limit",
-		Description: "Number of volumes per node whose engines are upgraded to the default engine image at the same time. 0 leaves upgrades to people; with any other value people may choose the default image only.",
-		Category:    CategoryGeneral, Type: TypeInt, Required: true,
+		Description: "Number of volumes per node whose engines are upgraded to the default engine image at the same " +
+			"time. 0 leaves upgrades to people; with any other value people may choose the default image only.",
+		Category: CategoryGeneral, Type: TypeInt, Required: true,
 		Default: "0", Range: from(0),
 	},
 	{
@@ -218,8 +235,9 @@ var generalDefinitions = []Definition{
 	},
 	{
 		Name: SupportBundleNodeCollectionTimeout, DisplayName: "Timeout for Support Bundle Node Collection",
-		Description: "Minutes to wait for the parts of a support bundle that nodes collect; what is missing then is left out.",
-		Category:    CategoryGeneral, Type: TypeInt, Required: true,
+		Description: "Minutes to wait for the parts of a support bundle that nodes collect; what is missing then is " +
+			"left out.",
+		Category: CategoryGeneral, Type: TypeInt, Required: true,
 		Default: "30", Range: from(0),
 	},
 	{
@@ -230,14 +248,16 @@ var generalDefinitions = []Definition{
 	},
 	{
 		Name: EngineReplicaTimeout, DisplayName: "Engine Replica Timeout",
-		Description: "Seconds an engine waits for a replica to answer before it drops the replica. For the last replica it waits twice as long.",
-		Category:    CategoryGeneral, Type: TypeInt, Required: true,
+		Description: "Seconds an engine waits for a replica to answer before it drops the replica. For the last " +
+			"replica it waits twice as long.",
+		Category: CategoryGeneral, Type: TypeInt, Required: true,
 		Default: `{"v1":"8"}`, DataEngineSpecific: true, Range: between(8, 30),
 	},
 	{
 		Name: RemoveSnapshotsDuringFilesystemTrim, DisplayName: "Remove Snapshots During Filesystem Trim",
-		Description: "Trimming a file system may give up the newest snapshots, so that their space is freed as well. A volume can override it.",
-		Category:    CategoryGeneral, Type: TypeBool, Required: true,
+		Description: "Trimming a file system may give up the newest snapshots, so that their space is freed as well. " +
+			"A volume can override it.",
+		Category: CategoryGeneral, Type: TypeBool, Required: true,
 		Default: "false",
 	},
 	{
@@ -278,8 +298,9 @@ var generalDefinitions = []Definition{
 	},
 	{
 		Name: OfflineReplicaRebuilding, DisplayName: "Offline Replica Rebuilding",
-		Description: "Rebuild the replicas of degraded volumes while they are detached. A volume can override it. Faulted volumes are not touched.",
-		Category:    CategoryGeneral, Type: TypeBool, Required: true,
+		Description: "Rebuild the replicas of degraded volumes while they are detached. A volume can override it. " +
+			"Faulted volumes are not touched.",
+		Category: CategoryGeneral, Type: TypeBool, Required: true,
 		Default: "false",
 	},
 	{

@@ -15,25 +15,30 @@ const legacyCPUSumLimit = 40
 var legacyDefinitions = []Definition{
 	{
 		Name: GuaranteedEngineCPU, DisplayName: "Guaranteed Engine CPU",
-		Description: "Replaced by one setting for each type of instance manager. Its value, if any, is moved into the nodes when the system is upgraded.",
-		Category:    CategoryDangerZone, Type: TypeDeprecated, ReadOnly: true,
+		Description: "Replaced by one setting for each type of instance manager. Its value, if any, is moved into the " +
+			"nodes when the system is upgraded.",
+		Category: CategoryDangerZone, Type: TypeDeprecated, ReadOnly: true,
 	},
 	{
 		Name: GuaranteedEngineManagerCPU, DisplayName: "Guaranteed Engine Manager CPU",
-		Description: "Share of the allocatable CPU of a node, in percent, that each instance manager of type engine requests. 0 requests nothing. Together with the share of type replica it must stay below 40. A node can override it.",
-		Category:    CategoryDangerZone, Type: TypeInt, Required: true,
+		Description: "Share of the allocatable CPU of a node, in percent, that each instance manager of type engine " +
+			"requests. 0 requests nothing. Together with the share of type replica it must stay below 40. A node can " +
+			"override it.",
+		Category: CategoryDangerZone, Type: TypeInt, Required: true,
 		Default: "12", Range: between(0, 40), Apply: ApplyWhenIdle,
 	},
 	{
 		Name: GuaranteedReplicaManagerCPU, DisplayName: "Guaranteed Replica Manager CPU",
-		Description: "Share of the allocatable CPU of a node, in percent, that each instance manager of type replica requests. 0 requests nothing. Together with the share of type engine it must stay below 40. A node can override it.",
-		Category:    CategoryDangerZone, Type: TypeInt, Required: true,
+		Description: "Share of the allocatable CPU of a node, in percent, that each instance manager of type replica " +
+			"requests. 0 requests nothing. Together with the share of type engine it must stay below 40. A node can " +
+			"override it.",
+		Category: CategoryDangerZone, Type: TypeInt, Required: true,
 		Default: "12", Range: between(0, 40), Apply: ApplyWhenIdle,
 	},
 }
 
-// checkLegacyCPU refuses a change of one of the two percentages that makes their sum too large. A sum that is stored
-// already stays until one of the two is changed.
+// checkLegacyCPU refuses a change of one of the two percentages that makes their sum too large. A
+// sum that is stored already stays until one of the two is changed.
 func checkLegacyCPU(name, value string, others Values) error {
 	other := ""
 	switch name {

@@ -9,8 +9,9 @@ const (
 var orphanDefinitions = []Definition{
 	{
 		Name: OrphanResourceAutoDeletion, DisplayName: "Orphan Resource Auto-Deletion",
-		Description: "Kinds of orphans that are deleted automatically, with ; between them: replica-data for directories, instance for processes.",
-		Category:    CategoryOrphan, Type: TypeString,
+		Description: "Kinds of orphans that are deleted automatically, with ; between them: replica-data for " +
+			"directories, instance for processes.",
+		Category: CategoryOrphan, Type: TypeString,
 	},
 	{
 		Name: OrphanResourceAutoDeletionGracePeriod, DisplayName: "Orphan Resource Auto-Deletion Grace Period",

@@ -8,14 +8,16 @@ import (
 	"strings"
 )
 
-// DataEngine is the key of the one data engine in values of settings that are stored per data engine.
+// DataEngine is the key of the one data engine in values of settings that are stored per data
+// engine.
 const DataEngine = "v1"
 
-// foreignDataEngine is an engine of other versions of the system. Clients and old objects name it beside ours; its
-// value is dropped.
+// foreignDataEngine is an engine of other versions of the system. Clients and old objects name it
+// beside ours; its value is dropped.
 const foreignDataEngine = "v2"
 
-// splitEngines returns the values by data engine of a value in JSON form; ok is false for a plain value.
+// splitEngines returns the values by data engine of a value in JSON form; ok is false for a plain
+// value.
 func splitEngines(value string) (byEngine map[string]string, ok bool) {
 	if !strings.HasPrefix(strings.TrimSpace(value), "{") {
 		return nil, false
@@ -51,8 +53,8 @@ func joinEngines(value string) string {
 	return string(text)
 }
 
-// Plain returns the value that holds for the data engine, whichever form it is stored in. A value in JSON form that
-// does not name the engine counts as empty.
+// Plain returns the value that holds for the data engine, whichever form it is stored in. A value
+// in JSON form that does not name the engine counts as empty.
 func Plain(d Definition, value string) string {
 	if d.DataEngineSpecific {
 		if byEngine, ok := splitEngines(value); ok {
@@ -62,9 +64,9 @@ func Plain(d Definition, value string) string {
 	return strings.TrimSpace(value)
 }
 
-// Normalize returns a value in the form in which it is stored: without blanks around it, truth values as true or
-// false, paths cleaned, options in their own spelling, per-engine settings as JSON. What is wrong with a value is for
-// Validate to say; Normalize leaves it as it is.
+// Normalize returns a value in the form in which it is stored: without blanks around it, truth
+// values as true or false, paths cleaned, options in their own spelling, per-engine settings as
+// JSON. What is wrong with a value is for Validate to say; Normalize leaves it as it is.
 func Normalize(name, value string) string {
 	value = strings.TrimSpace(value)
 	d, err := Lookup(name)

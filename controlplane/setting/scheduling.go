@@ -25,14 +25,16 @@ var schedulingDefinitions = []Definition{
 	},
 	{
 		Name: ReplicaAutoBalance, DisplayName: "Replica Auto Balance",
-		Description: "Spread replicas again when nodes or zones come back: not at all, just until one is spread out, or evenly. A volume can override it.",
-		Category:    CategoryScheduling, Type: TypeString, Required: true,
+		Description: "Spread replicas again when nodes or zones come back: not at all, just until one is spread out, " +
+			"or evenly. A volume can override it.",
+		Category: CategoryScheduling, Type: TypeString, Required: true,
 		Default: "disabled", Options: []string{"disabled", "least-effort", "best-effort"},
 	},
 	{
 		Name: ReplicaAutoBalanceDiskPressurePercentage, DisplayName: "Replica Auto Balance Disk Pressure Threshold (%)",
-		Description: "Percentage of used space from which an even spread moves replicas to another disk of the same node. 0 turns that off.",
-		Category:    CategoryScheduling, Type: TypeInt, Required: true,
+		Description: "Percentage of used space from which an even spread moves replicas to another disk of the same " +
+			"node. 0 turns that off.",
+		Category: CategoryScheduling, Type: TypeInt, Required: true,
 		Default: "90",
 	},
 	{
@@ -49,8 +51,9 @@ var schedulingDefinitions = []Definition{
 	},
 	{
 		Name: StorageReservedPercentageForDefaultDisk, DisplayName: "Storage Reserved Percentage For Default Disk",
-		Description: "Percentage of a default disk that is set aside when the disk is made. Disks that exist keep their reserve.",
-		Category:    CategoryScheduling, Type: TypeInt, Required: true,
+		Description: "Percentage of a default disk that is set aside when the disk is made. Disks that exist keep " +
+			"their reserve.",
+		Category: CategoryScheduling, Type: TypeInt, Required: true,
 		Default: "30", Range: between(0, 100),
 	},
 	{
@@ -67,8 +70,9 @@ var schedulingDefinitions = []Definition{
 	},
 	{
 		Name: AllowVolumeCreationWithDegradedAvailability, DisplayName: "Allow Volume Creation with Degraded Availability",
-		Description: "A volume can be created and attached as soon as one of its replicas has a place. When off, all must have one.",
-		Category:    CategoryScheduling, Type: TypeBool, Required: true,
+		Description: "A volume can be created and attached as soon as one of its replicas has a place. When off, all " +
+			"must have one.",
+		Category: CategoryScheduling, Type: TypeBool, Required: true,
 		Default: "true",
 	},
 	{

@@ -1,12 +1,14 @@
-// Package setting holds the one table of the settings of the cluster: what they are called, which values they take and
-// what happens when one changes.
+// Package setting holds the one table of the settings of the cluster: what they are called, which
+// values they take and what happens when one changes.
 //
-// A setting is stored as an object whose value is a string. The table says how the string is read: as a number, a
-// truth value, one of several options, or free text with a form of its own. Settings that could differ between data
-// engines are stored as a JSON object from engine to value, {"v1":"3"}; older clients write the plain value, so every
-// reader takes both forms and Normalize turns the plain form into the other.
+// A setting is stored as an object whose value is a string. The table says how the string is read:
+// as a number, a truth value, one of several options, or free text with a form of its own. Settings
+// that could differ between data engines are stored as a JSON object from engine to value,
+// {"v1":"3"}; older clients write the plain value, so every reader takes both forms and Normalize
+// turns the plain form into the other.
 //
-// REST, command line, webhooks and controllers are driven by this table: a new setting is one entry here.
+// REST, command line, webhooks and controllers are driven by this table: a new setting is one entry
+// here.
 package setting
 
 import (
@@ -121,8 +123,8 @@ func Lookup(name string) (Definition, error) {
 	return d, nil
 }
 
-// Replaced lists settings of older versions that are not kept, with the name of what took their place. Objects with
-// these names may be deleted.
+// Replaced lists settings of older versions that are not kept, with the name of what took their
+// place. Objects with these names may be deleted.
 var Replaced = map[string]string{
 	"backup-target":                              "the field backupTargetURL of the BackupTarget named default",
 	"backup-target-credential-secret":            "the field credentialSecret of the BackupTarget named default",

@@ -19,7 +19,8 @@ type settingFact struct {
 	Required, ReadOnly, DataEngineSpecific          bool
 }
 
-// rowCounts is how many settings the description has per category, so that a parser that loses rows is caught.
+// rowCounts is how many settings the description has per category, so that a parser that loses rows
+// is caught.
 var rowCounts = map[Category]int{
 	CategoryGeneral: 44, CategoryDangerZone: 15, CategoryScheduling: 12, CategorySnapshot: 10, CategoryBackup: 11,
 	CategoryOrphan: 2, CategorySystemInfo: 8,
@@ -104,7 +105,8 @@ func TestTableIsSound(t *testing.T) {
 			if err := Validate(d.Name, d.Default); err != nil {
 				t.Errorf("default of %s: %v", d.Name, err)
 			}
-			if got := Normalize(d.Name, d.Default); got != d.Default && d.Name != DefaultDataPath && d.Name != DefaultControlPath {
+			if got := Normalize(d.Name, d.Default); got != d.Default && d.Name != DefaultDataPath &&
+				d.Name != DefaultControlPath {
 				t.Errorf("default of %s is %q, normalised it is %q", d.Name, d.Default, got)
 			}
 		} else if d.Type != TypeString && d.Type != TypeDeprecated {
@@ -221,11 +223,13 @@ func TestValidate(t *testing.T) {
 			t.Errorf("%s = %q: error %v, want one with %q", test.name, test.value, err, test.why)
 			continue
 		}
-		if len(test.value) < 100 && !strings.HasPrefix(err.Error(), "value "+test.value+" of settings "+test.name+" is invalid: ") {
+		if len(test.value) < 100 && !strings.HasPrefix(err.Error(),
+			"value "+test.value+" of settings "+test.name+" is invalid: ") {
 			t.Errorf("%s = %q: message %q does not begin as clients expect", test.name, test.value, err)
 		}
 	}
-	if err := Validate("no-such-setting", "1"); !errors.Is(err, ErrUnknown) || err.Error() != "setting no-such-setting is not supported" {
+	if err := Validate("no-such-setting", "1"); !errors.Is(err, ErrUnknown) ||
+		err.Error() != "setting no-such-setting is not supported" {
 		t.Errorf("unknown setting: %v", err)
 	}
 }
@@ -268,7 +272,8 @@ func TestNormalizeKeepsMeaningAndIsStable(t *testing.T) {
 		name := rapid.SampledFrom(names).Draw(t, "name")
 		value := rapid.OneOf(
 			rapid.String(),
-			rapid.SampledFrom([]string{"true", "false", "T", "/a/", "disabled", `{"v1":"1"}`, `{"v1":"true","v2":"x"}`, "{", "debug"}),
+			rapid.SampledFrom([]string{"true", "false", "T", "/a/", "disabled", `{"v1":"1"}`, `{"v1":"true","v2":"x"}`,
+				"{", "debug"}),
 			rapid.Map(rapid.IntRange(-1, 300), strconv.Itoa),
 		).Draw(t, "value")
 		once := Normalize(name, value)
@@ -343,7 +348,8 @@ func TestValidateChange(t *testing.T) {
 		// A sum that is stored already does not get in the way of other changes.
 		{AutoSalvage, "false", Values{GuaranteedEngineManagerCPU: "20", GuaranteedReplicaManagerCPU: "20"}, ""},
 		{GuaranteedEngineManagerCPU, "20", Values{GuaranteedEngineManagerCPU: " 20", GuaranteedReplicaManagerCPU: "20"}, ""},
-		{GuaranteedEngineManagerCPU, "21", Values{GuaranteedEngineManagerCPU: "20", GuaranteedReplicaManagerCPU: "20"}, "smaller than 40"},
+		{GuaranteedEngineManagerCPU, "21", Values{GuaranteedEngineManagerCPU: "20", GuaranteedReplicaManagerCPU: "20"},
+			"smaller than 40"},
 		{DisableSnapshotPurge, "true", nil, "cannot both be true"},
 		{DisableSnapshotPurge, "true", Values{AutoCleanupSystemGeneratedSnapshot: "false"}, ""},
 		{DisableSnapshotPurge, "false", nil, ""},

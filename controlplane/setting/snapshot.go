@@ -17,8 +17,9 @@ const (
 var snapshotDefinitions = []Definition{
 	{
 		Name: FreezeFilesystemForSnapshot, DisplayName: "Freeze Filesystem For Snapshot",
-		Description: "Freeze the mounted file system while a snapshot is taken, rather than only syncing it. A volume can override it.",
-		Category:    CategorySnapshot, Type: TypeBool, Required: true,
+		Description: "Freeze the mounted file system while a snapshot is taken, rather than only syncing it. A volume " +
+			"can override it.",
+		Category: CategorySnapshot, Type: TypeBool, Required: true,
 		Default: `{"v1":"false"}`, DataEngineSpecific: true,
 	},
 	{
@@ -35,13 +36,15 @@ var snapshotDefinitions = []Definition{
 	},
 	{
 		Name: SnapshotDataIntegrity, DisplayName: "Snapshot Data Integrity",
-		Description: "Checksums of snapshots: none, computed in every check, or only for files that changed since the last one. A volume can override it.",
-		Category:    CategorySnapshot, Type: TypeString, Required: true,
+		Description: "Checksums of snapshots: none, computed in every check, or only for files that changed since the " +
+			"last one. A volume can override it.",
+		Category: CategorySnapshot, Type: TypeString, Required: true,
 		Default: `{"v1":"fast-check"}`, DataEngineSpecific: true,
 		Options: []string{"disabled", "enabled", "fast-check"},
 	},
 	{
-		Name: SnapshotDataIntegrityImmediateCheckAfterSnapshotCreation, DisplayName: "Immediate Snapshot Data Integrity Check After Creating a Snapshot",
+		Name:        SnapshotDataIntegrityImmediateCheckAfterSnapshotCreation,
+		DisplayName: "Immediate Snapshot Data Integrity Check After Creating a Snapshot",
 		Description: "Compute the checksum of a snapshot as soon as it is taken.",
 		Category:    CategorySnapshot, Type: TypeBool, Required: true,
 		Default: `{"v1":"false"}`, DataEngineSpecific: true,
@@ -71,9 +74,11 @@ var snapshotDefinitions = []Definition{
 		Default: "false",
 	},
 	{
-		Name: AutoCleanupSnapshotAfterOnDemandBackupCompleted, DisplayName: "Automatically Cleanup Snapshot After On-Demand Backup Completed",
-		Description: "Delete the snapshot a backup was made from when the backup is complete, unless a recurring job made it.",
-		Category:    CategorySnapshot, Type: TypeBool, Required: true,
+		Name:        AutoCleanupSnapshotAfterOnDemandBackupCompleted,
+		DisplayName: "Automatically Cleanup Snapshot After On-Demand Backup Completed",
+		Description: "Delete the snapshot a backup was made from when the backup is complete, unless a recurring job " +
+			"made it.",
+		Category: CategorySnapshot, Type: TypeBool, Required: true,
 		Default: "false",
 	},
 }

@@ -7,14 +7,15 @@ import (
 	"strings"
 )
 
-// maxValueLength bounds a value: far above any sensible one, far below what the API server stores in one object.
+// maxValueLength bounds a value: far above any sensible one, far below what the API server stores
+// in one object.
 const maxValueLength = 16 << 10
 
-// Validate returns an error unless the value, in plain or in stored form, is one the setting can take. It knows
-// nothing of the cluster; rules that depend on other settings are in ValidateChange.
+// Validate returns an error unless the value, in plain or in stored form, is one the setting can
+// take. It knows nothing of the cluster; rules that depend on other settings are in ValidateChange.
 //
-// The message is `value <value> of settings <name> is invalid: <why>`, which clients match. An unknown name gives
-// ErrUnknown.
+// The message is `value <value> of settings <name> is invalid: <why>`, which clients match. An
+// unknown name gives ErrUnknown.
 func Validate(name, value string) error {
 	d, err := Lookup(name)
 	if err != nil {
@@ -26,8 +27,9 @@ func Validate(name, value string) error {
 	return nil
 }
 
-// ValidateChange is Validate, and in addition refuses a value that contradicts the other settings as they are stored.
-// A contradiction that is stored already is not looked for: writing a stored value once more is no change.
+// ValidateChange is Validate, and in addition refuses a value that contradicts the other settings
+// as they are stored. A contradiction that is stored already is not looked for: writing a stored
+// value once more is no change.
 func ValidateChange(name, value string, stored Values) error {
 	if err := Validate(name, value); err != nil {
 		return err

@@ -2,10 +2,12 @@ package setting
 
 import "fmt"
 
-// Values are the stored values of the cluster by name. A setting that is missing, or whose stored value cannot be
-// read, has its default: a controller must never stop because of a bad setting, and the webhooks keep bad values out.
+// Values are the stored values of the cluster by name. A setting that is missing, or whose stored
+// value cannot be read, has its default: a controller must never stop because of a bad setting, and
+// the webhooks keep bad values out.
 //
-// The typed readers are for names out of this package; an unknown name is a programming error and panics.
+// The typed readers are for names out of this package; an unknown name is a programming error and
+// panics.
 type Values map[string]string
 
 // Int returns a setting of type int.

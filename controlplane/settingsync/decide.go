@@ -11,8 +11,8 @@ import (
 
 // seen is what decide knows besides the object.
 type seen struct {
-	// Override is the value from the ConfigMap and OverrideVersion the version it came with; "" if there is no ConfigMap.
-	// HasOverride: the ConfigMap names this setting.
+	// Override is the value from the ConfigMap and OverrideVersion the version it came with; "" if
+	// there is no ConfigMap. HasOverride: the ConfigMap names this setting.
 	Override, OverrideVersion string
 	HasOverride               bool
 	// Fixed is the value from the manager's flags, if HasFixed.

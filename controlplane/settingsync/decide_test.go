@@ -41,7 +41,8 @@ func TestDecide(t *testing.T) {
 		{"waiting", object("priority-class", "x", nil), seen{Waiting: true}, "-", false},
 		{"fixed by a flag", object("default-engine-image", "old", nil), seen{HasFixed: true, Fixed: "new"}, "new", true},
 		{"fixed already", object("default-engine-image", "new", nil), seen{HasFixed: true, Fixed: "new"}, "-", true},
-		{"marker left over", object("default-engine-image", "new", map[string]string{mark: ""}), seen{HasFixed: true, Fixed: "new"}, "new", true},
+		{"marker left over", object("default-engine-image", "new", map[string]string{mark: ""}),
+			seen{HasFixed: true, Fixed: "new"}, "new", true},
 		{"ConfigMap changed", object("auto-salvage", "true", map[string]string{version: "1"}),
 			seen{HasOverride: true, Override: "false", OverrideVersion: "2"}, "false", true},
 		{"ConfigMap taken over, then edited", object("auto-salvage", "true", map[string]string{version: "2"}),
@@ -95,7 +96,8 @@ func TestEnsureExist(t *testing.T) {
 			"storage-minimal-available-percentage: 900\nno-such: 1\npriority-class:\ndisable-snapshot-purge: true\n"},
 	}
 	kept := &v1beta2.Setting{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "log-level"}, Value: "Debug"}
-	refuse := interceptor.Funcs{Create: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.CreateOption) error {
+	refuse := interceptor.Funcs{Create: func(ctx context.Context, c client.WithWatch, o client.Object,
+		opts ...client.CreateOption) error {
 		if s, ok := o.(*v1beta2.Setting); ok && s.Name == "disable-snapshot-purge" && s.Value == "true" {
 			return apierrors.NewInvalid(v1beta2.GroupVersion.WithKind("Setting").GroupKind(), s.Name, nil)
 		}
@@ -107,7 +109,8 @@ func TestEnsureExist(t *testing.T) {
 	}
 	for name, want := range map[string]string{
 		"auto-salvage": "false", "default-replica-count": `{"v1":"2"}`, "storage-minimal-available-percentage": "25",
-		"log-level": "Debug", "default-engine-image": "e", "priority-class": "", "disable-snapshot-purge": "false", "node-drain-policy": "block-if-contains-last-replica",
+		"log-level": "Debug", "default-engine-image": "e", "priority-class": "", "disable-snapshot-purge": "false",
+		"node-drain-policy": "block-if-contains-last-replica",
 	} {
 		var s v1beta2.Setting
 		if err := c.Get(t.Context(), client.ObjectKey{Namespace: "ns", Name: name}, &s); err != nil || s.Value != want {

@@ -24,8 +24,8 @@ type overrides struct {
 	version string // resource version of the ConfigMap; "" if there is none
 }
 
-// readOverrides parses the ConfigMap. A value that its setting cannot take is left out with a warning: one typing error
-// must not keep the system from starting.
+// readOverrides parses the ConfigMap. A value that its setting cannot take is left out with a
+// warning: one typing error must not keep the system from starting.
 func readOverrides(ctx context.Context, r client.Reader, namespace string) (overrides, error) {
 	var cm corev1.ConfigMap
 	err := r.Get(ctx, client.ObjectKey{Namespace: namespace, Name: naming.ConfigMapDefaultSetting}, &cm)
@@ -65,8 +65,8 @@ func parseOverrides(text string) (map[string]string, error) {
 	return values, errors.Join(problems...)
 }
 
-// EnsureExist creates the missing Setting objects. fixed are values known from the manager's flags. Any manager may do
-// so at its start; what exists is left alone.
+// EnsureExist creates the missing Setting objects. fixed are values known from the manager's flags.
+// Any manager may do so at its start; what exists is left alone.
 func EnsureExist(ctx context.Context, c client.Client, namespace string, fixed map[string]string) error {
 	over, err := readOverrides(ctx, c, namespace)
 	if err != nil {
@@ -86,7 +86,8 @@ func EnsureExist(ctx context.Context, c client.Client, namespace string, fixed m
 		}
 		err := c.Create(ctx, s)
 		if apierrors.IsInvalid(err) && s.Value != d.Default {
-			// E.g. it contradicts another setting. The system starts with the default, and the user reads why.
+			// E.g. it contradicts another setting. The system starts with the default, and the user
+			// reads why.
 			slog.Warn("default from the ConfigMap is refused, the built-in one is used", "setting", d.Name, "err", err)
 			err = c.Create(ctx, newSetting(namespace, d, overrides{}, fixed))
 		}

@@ -10,8 +10,9 @@ import (
 	"ankole.storage/controlplane/schedule"
 )
 
-// cleanup deletes one replica that is not needed any more. What may be the last good copy is never deleted: a recorded
-// member stays while it is one, and a failed replica that holds data stays while no other replica is safe.
+// cleanup deletes one replica that is not needed any more. What may be the last good copy is never
+// deleted: a recorded member stays while it is one, and a failed replica that holds data stays
+// while no other replica is safe.
 func (p *pass) cleanup() loop.Change {
 	if p.v.Status.State != v1beta2.VolumeStateAttached || !p.engineSpeaks() {
 		return nil
@@ -48,7 +49,8 @@ func (p *pass) superfluous(r *v1beta2.Replica, inSync int) string {
 	return ""
 }
 
-// stale replicas failed longer ago than the volume's timeout; the volume looks again when the next one becomes so.
+// stale replicas failed longer ago than the volume's timeout; the volume looks again when the next
+// one becomes so.
 func (p *pass) stale(r *v1beta2.Replica) bool {
 	timeout := time.Duration(p.v.Spec.StaleReplicaTimeout) * time.Minute
 	failedAt, err := time.Parse(time.RFC3339, r.Spec.FailedAt)
@@ -79,8 +81,8 @@ func (p *pass) anyEvicting() bool {
 	return count(p.live(), func(r *v1beta2.Replica) bool { return r.Spec.EvictionRequested }) > 0
 }
 
-// deleteExtra gives up one of too many replicas in sync: one being evicted, else, with best-effort locality and a local
-// replica in sync, the remote one that spreads the data least.
+// deleteExtra gives up one of too many replicas in sync: one being evicted, else, with best-effort
+// locality and a local replica in sync, the remote one that spreads the data least.
 func (p *pass) deleteExtra() loop.Change {
 	stay := count(p.live(), func(r *v1beta2.Replica) bool {
 		return healthy(r) && !r.Spec.EvictionRequested && p.mode(r) == v1beta2.ReplicaModeRW
@@ -109,8 +111,8 @@ func (p *pass) deleteExtra() loop.Change {
 	return nil
 }
 
-// deleteReplica deletes the object; its process serves on until the engine has dropped it, and the node's agent removes the
-// data after that.
+// deleteReplica deletes the object; its process serves on until the engine has dropped it, and the
+// node's agent removes the data after that.
 func (p *pass) deleteReplica(r *v1beta2.Replica, why string) loop.Change {
 	p.changeEvents = append(p.changeEvents, loop.Event{
 		Reason: naming.EventDelete, Message: fmt.Sprintf("Deleting replica %s: %s", r.Name, why),

@@ -13,9 +13,11 @@ import (
 func (p *pass) policy() schedule.Policy {
 	v, s := p.v, p.s.Settings
 	out := schedule.Policy{
-		SoftNode:                softOverride(v.Spec.ReplicaSoftAntiAffinity, s.Bool(setting.ReplicaSoftAntiAffinity)),
-		SoftZone:                softOverride(v.Spec.ReplicaZoneSoftAntiAffinity, s.Bool(setting.ReplicaZoneSoftAntiAffinity)),
-		SoftDisk:                softOverride(v.Spec.ReplicaDiskSoftAntiAffinity, s.Bool(setting.ReplicaDiskSoftAntiAffinity)),
+		SoftNode: softOverride(v.Spec.ReplicaSoftAntiAffinity, s.Bool(setting.ReplicaSoftAntiAffinity)),
+		SoftZone: softOverride(v.Spec.ReplicaZoneSoftAntiAffinity,
+			s.Bool(setting.ReplicaZoneSoftAntiAffinity)),
+		SoftDisk: softOverride(v.Spec.ReplicaDiskSoftAntiAffinity,
+			s.Bool(setting.ReplicaDiskSoftAntiAffinity)),
 		OverProvisioningPercent: int64(s.Int(setting.StorageOverProvisioningPercentage)),
 		MinimalAvailablePercent: int64(s.Int(setting.StorageMinimalAvailablePercentage)),
 		AllowEmptyNodeSelector:  s.Bool(setting.AllowEmptyNodeSelectorVolume),
@@ -67,7 +69,8 @@ func (p *pass) scheduleNodes() []schedule.Node {
 	image := p.s.Settings.String(setting.DefaultInstanceManagerImage)
 	for i := range p.s.Managers {
 		im := &p.s.Managers[i]
-		if im.Spec.Type == v1beta2.InstanceManagerTypeAllInOne && im.Status.CurrentState == v1beta2.InstanceManagerStateRunning &&
+		if im.Spec.Type == v1beta2.InstanceManagerTypeAllInOne &&
+			im.Status.CurrentState == v1beta2.InstanceManagerStateRunning &&
 			im.DeletionTimestamp == nil && (image == "" || im.Spec.Image == image) {
 			runs[im.Spec.NodeID] = true
 		}

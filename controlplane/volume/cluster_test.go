@@ -87,7 +87,8 @@ func (r *real) attach(volume, node string) {
 	r.change(&a, volume, func() {
 		a.Spec.AttachmentTickets = map[string]v1beta2.AttachmentTicket{}
 		if node != "" {
-			a.Spec.AttachmentTickets["test"] = v1beta2.AttachmentTicket{ID: "test", NodeID: node, Type: v1beta2.AttacherTypeLonghornAPI}
+			a.Spec.AttachmentTickets["test"] = v1beta2.AttachmentTicket{ID: "test", NodeID: node,
+				Type: v1beta2.AttacherTypeLonghornAPI}
 		}
 	})
 }
@@ -104,13 +105,17 @@ func (r *real) dump() string {
 	var es v1beta2.EngineList
 	_, _ = r.c.List(context.Background(), &vs), r.c.List(context.Background(), &es) // as much as there is
 	for _, v := range vs.Items {
-		out += fmt.Sprintf("volume %s wanted on %q at %q: %s %s %v\n", v.Name, v.Spec.NodeID, v.Status.CurrentNodeID, v.Status.State, v.Status.Robustness, v.Status.Conditions)
+		out += fmt.Sprintf("volume %s wanted on %q at %q: %s %s %v\n", v.Name, v.Spec.NodeID, v.Status.CurrentNodeID,
+			v.Status.State, v.Status.Robustness, v.Status.Conditions)
 		for _, rep := range r.replicas(v.Name) {
-			out += fmt.Sprintf("  replica %s on %s desire=%s state=%s failed=%q healthy=%q deleted=%v\n", rep.Name, rep.Spec.NodeID, rep.Spec.DesireState, rep.Status.CurrentState, rep.Spec.FailedAt, rep.Spec.HealthyAt, rep.DeletionTimestamp != nil)
+			out += fmt.Sprintf("  replica %s on %s desire=%s state=%s failed=%q healthy=%q deleted=%v\n", rep.Name,
+				rep.Spec.NodeID, rep.Spec.DesireState, rep.Status.CurrentState, rep.Spec.FailedAt, rep.Spec.HealthyAt,
+				rep.DeletionTimestamp != nil)
 		}
 	}
 	for _, e := range es.Items {
-		out += fmt.Sprintf("engine %s on %q desire=%s state=%s modes=%v members=%v\n", e.Name, e.Spec.NodeID, e.Spec.DesireState, e.Status.CurrentState, e.Status.ReplicaModeMap, e.Status.Membership)
+		out += fmt.Sprintf("engine %s on %q desire=%s state=%s modes=%v members=%v\n", e.Name, e.Spec.NodeID,
+			e.Spec.DesireState, e.Status.CurrentState, e.Status.ReplicaModeMap, e.Status.Membership)
 	}
 	return out
 }
@@ -121,7 +126,8 @@ func (r *real) newVolume(name string, replicas int) {
 	r.eventually("create the volume", func() error { // the default backup target must exist first
 		return r.c.Create(context.Background(), &v1beta2.Volume{
 			ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: name},
-			Spec:       v1beta2.VolumeSpec{Size: 64 << 20, NumberOfReplicas: replicas, Frontend: v1beta2.VolumeFrontendBlockDev, StaleReplicaTimeout: 1},
+			Spec: v1beta2.VolumeSpec{Size: 64 << 20, NumberOfReplicas: replicas,
+				Frontend: v1beta2.VolumeFrontendBlockDev, StaleReplicaTimeout: 1},
 		})
 	})
 	r.await(name, "detached", func(v *v1beta2.Volume) bool { return v.Status.State == v1beta2.VolumeStateDetached })
@@ -143,7 +149,8 @@ func (r *real) await(volume, what string, ok func(*v1beta2.Volume) bool) {
 func (r *real) awaitState(volume, node string, robustness v1beta2.VolumeRobustness) {
 	r.t.Helper()
 	r.await(volume, string(robustness)+" on "+node, func(v *v1beta2.Volume) bool {
-		return v.Status.State == v1beta2.VolumeStateAttached && v.Status.CurrentNodeID == node && v.Status.Robustness == robustness
+		return v.Status.State == v1beta2.VolumeStateAttached && v.Status.CurrentNodeID == node &&
+			v.Status.Robustness == robustness
 	})
 }
 
@@ -164,7 +171,8 @@ func (r *real) holder(volume string) int {
 // removed deletes a volume and waits until no object, directory or device of it is left.
 func (r *real) removed(volume string) {
 	r.t.Helper()
-	must(r.t, r.c.Delete(context.Background(), &v1beta2.Volume{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: volume}}))
+	must(r.t, r.c.Delete(context.Background(),
+		&v1beta2.Volume{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: volume}}))
 	r.eventually("nothing left of volume "+volume, func() error {
 		var v v1beta2.Volume
 		if err := client.IgnoreNotFound(r.get(&v, volume)); err != nil || v.Name != "" {
@@ -183,7 +191,8 @@ func (r *real) removed(volume string) {
 	})
 }
 
-// TestRealNodeLoss: the loss of a node with a replica, of the node with the engine, and the end of a volume, on real processes.
+// TestRealNodeLoss: the loss of a node with a replica, of the node with the engine, and the end of
+// a volume, on real processes.
 func TestRealNodeLoss(t *testing.T) {
 	r := startReal(t, 4)
 	var wait v1beta2.Setting
@@ -204,7 +213,9 @@ func TestRealNodeLoss(t *testing.T) {
 
 	// The engine's node is lost: the volume stays until its ticket moves.
 	r.KillNode(t, 1)
-	r.await("real", "of unknown robustness", func(v *v1beta2.Volume) bool { return v.Status.Robustness == v1beta2.VolumeRobustnessUnknown })
+	r.await("real", "of unknown robustness", func(v *v1beta2.Volume) bool {
+		return v.Status.Robustness == v1beta2.VolumeRobustnessUnknown
+	})
 	to := testcluster.NodeName(victim) // up again
 	r.attach("real", to)
 	r.await("real", "attached to "+to, func(v *v1beta2.Volume) bool {
@@ -226,7 +237,9 @@ func TestRealLastReplicaLost(t *testing.T) {
 	r.attach("single", testcluster.NodeName(k))
 	r.awaitState("single", testcluster.NodeName(k), v1beta2.VolumeRobustnessHealthy)
 	r.KillNode(t, 3-k)
-	r.await("single", "faulted", func(v *v1beta2.Volume) bool { return v.Status.Robustness == v1beta2.VolumeRobustnessFaulted })
+	r.await("single", "faulted", func(v *v1beta2.Volume) bool {
+		return v.Status.Robustness == v1beta2.VolumeRobustnessFaulted
+	})
 	r.StartNode(t, 3-k)
 	r.awaitState("single", testcluster.NodeName(k), v1beta2.VolumeRobustnessHealthy)
 	r.await("single", "marked as salvaged", func(v *v1beta2.Volume) bool {

@@ -12,11 +12,12 @@ import (
 	"ankole.storage/controlplane/setting"
 )
 
-// belongings makes what every volume has: finalizer, attachment object, secret, engine, and on a new volume its replicas.
+// belongings makes what every volume has: finalizer, attachment object, secret, engine, and on a
+// new volume its replicas.
 //
-// Crash windows: after each creation the next pass finds the object and makes the next one. Names of engine, attachment
-// and secret are fixed, so nothing is made twice; replicas are counted, and the loop never counts in a cache older than its
-// own last write.
+// Crash windows: after each creation the next pass finds the object and makes the next one. Names
+// of engine, attachment and secret are fixed, so nothing is made twice; replicas are counted, and
+// the loop never counts in a cache older than its own last write.
 func (p *pass) belongings() loop.Change {
 	v := p.v
 	if v.Status.State == v1beta2.VolumeStateNew {
@@ -41,7 +42,8 @@ func (p *pass) belongings() loop.Change {
 		return nil
 	}
 	if have := len(p.live()); have < v.Spec.NumberOfReplicas {
-		p.changeEvents = []loop.Event{{Reason: naming.EventCreate, Message: fmt.Sprintf("Creating replica %d of %d", have+1, v.Spec.NumberOfReplicas)}}
+		p.changeEvents = []loop.Event{{Reason: naming.EventCreate,
+			Message: fmt.Sprintf("Creating replica %d of %d", have+1, v.Spec.NumberOfReplicas)}}
 		return loop.Create{Object: p.newReplica("", 0)}
 	}
 	return nil
@@ -106,8 +108,8 @@ func (p *pass) newEngine() *v1beta2.Engine {
 	}
 }
 
-// newReplica describes a replica without a place. retries is where its count of failed rebuilds starts: a replica that
-// replaces another is not worth reusing if its first rebuild fails.
+// newReplica describes a replica without a place. retries is where its count of failed rebuilds
+// starts: a replica that replaces another is not worth reusing if its first rebuild fails.
 func (p *pass) newReplica(hardNode string, retries int) *v1beta2.Replica {
 	engine := naming.EngineName(p.v.Name, 0)
 	if p.engine != nil {
@@ -122,7 +124,8 @@ func (p *pass) newReplica(hardNode string, retries int) *v1beta2.Replica {
 	}
 }
 
-// upgradeDetached gives a detached volume's engine and replicas the image that the volume wants, at once.
+// upgradeDetached gives a detached volume's engine and replicas the image that the volume wants, at
+// once.
 func (p *pass) upgradeDetached() loop.Change {
 	v := p.v
 	if v.Status.CurrentImage == p.image || v.Status.State != v1beta2.VolumeStateDetached || !p.closed() {
@@ -137,6 +140,7 @@ func (p *pass) upgradeDetached() loop.Change {
 		}
 	}
 	v.Status.CurrentImage = p.image
-	p.events = append(p.events, loop.Event{Reason: naming.EventUpgrade, Message: "Upgraded the engine of the detached volume to " + p.image})
+	p.events = append(p.events, loop.Event{Reason: naming.EventUpgrade,
+		Message: "Upgraded the engine of the detached volume to " + p.image})
 	return nil
 }

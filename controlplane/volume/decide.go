@@ -29,15 +29,15 @@ type pass struct {
 	after  time.Duration
 	// changeEvents belong to the change that is returned.
 	changeEvents []loop.Event
-	// noPlace says why a replica found no place in this pass (empty: none did not), unplaced by which categories;
-	// unplacedLocal: one that had to go to a certain node.
+	// noPlace says why a replica found no place in this pass (empty: none did not), unplaced by
+	// which categories; unplacedLocal: one that had to go to a certain node.
 	noPlace       string
 	unplaced      schedule.Failure
 	unplacedLocal bool
 }
 
-// decide judges a volume. The steps run in order; the first that wants a change ends the pass, and the next pass sees its
-// effect. Steps before it have brought their part of the status up to date.
+// decide judges a volume. The steps run in order; the first that wants a change ends the pass, and
+// the next pass sees its effect. Steps before it have brought their part of the status up to date.
 func decide(now time.Time, v *v1beta2.Volume, s seen) loop.Decision {
 	p := newPass(now, v, s)
 	if v.DeletionTimestamp != nil {
@@ -78,7 +78,8 @@ func newPass(now time.Time, v *v1beta2.Volume, s seen) *pass {
 	return p
 }
 
-// decision packs the pass. Events about the status go out with the status; the change then waits for the next pass.
+// decision packs the pass. Events about the status go out with the status; the change then waits
+// for the next pass.
 func (p *pass) decision(change loop.Change) loop.Decision {
 	if len(p.events) > 0 {
 		return loop.Decision{Events: p.events}
@@ -119,7 +120,8 @@ func (p *pass) live() []*v1beta2.Replica {
 	return slices.DeleteFunc(slices.Clone(p.replicas), func(r *v1beta2.Replica) bool { return r.DeletionTimestamp != nil })
 }
 
-// hasData says whether a replica ever held a full copy. Whether that copy is up to date only the engine knows.
+// hasData says whether a replica ever held a full copy. Whether that copy is up to date only the
+// engine knows.
 func hasData(r *v1beta2.Replica) bool { return r.Spec.LastHealthyAt != "" || r.Spec.HealthyAt != "" }
 
 func (p *pass) anyData() bool { return slices.ContainsFunc(p.live(), hasData) }
@@ -144,7 +146,8 @@ func count(rs []*v1beta2.Replica, ok func(*v1beta2.Replica) bool) int {
 	return n
 }
 
-// members are the data directories of the recorded member set; recorded is false before the first start of an engine.
+// members are the data directories of the recorded member set; recorded is false before the first
+// start of an engine.
 func (p *pass) members() (members []string, recorded bool) {
 	if p.engine == nil || p.engine.Status.Membership == nil {
 		return nil, false
@@ -163,7 +166,8 @@ func (p *pass) isMember(r *v1beta2.Replica) bool {
 
 // engineSpeaks says whether the engine runs and has reported its replicas.
 func (p *pass) engineSpeaks() bool {
-	return p.engine != nil && p.engine.Status.CurrentState == v1beta2.InstanceStateRunning && p.engine.Status.ReplicaModeMap != nil &&
+	return p.engine != nil && p.engine.Status.CurrentState == v1beta2.InstanceStateRunning &&
+		p.engine.Status.ReplicaModeMap != nil &&
 		p.engine.Spec.DesireState == v1beta2.InstanceStateRunning
 }
 
@@ -173,7 +177,8 @@ func (p *pass) mode(r *v1beta2.Replica) v1beta2.ReplicaMode {
 
 func (p *pass) nodeDown(name string) bool { return instance.NodeDown(p.nodes[name]) }
 
-// owner is the node status.ownerID names: the attached node, else a stable choice among ready nodes.
+// owner is the node status.ownerID names: the attached node, else a stable choice among ready
+// nodes.
 func (p *pass) owner() string {
 	for _, n := range []string{p.v.Status.CurrentNodeID, p.v.Spec.NodeID} {
 		if n != "" && !p.nodeDown(n) {

@@ -23,10 +23,13 @@ const (
 	failed  = v1beta2.InstanceStateError
 )
 
-// fixture is a volume of two replicas a (on n1) and b (on n2), attached to n1 and healthy, on a cluster of three nodes.
+// fixture is a volume of two replicas a (on n1) and b (on n2), attached to n1 and healthy, on a
+// cluster of three nodes.
 func fixture() (*v1beta2.Volume, *seen) {
-	v := &v1beta2.Volume{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "v", UID: "uid-v", Finalizers: []string{v1beta2.Finalizer}}}
-	v.Spec.Size, v.Spec.NumberOfReplicas, v.Spec.Image, v.Spec.NodeID, v.Spec.StaleReplicaTimeout = 1<<30, 2, "img:1", "n1", 30
+	v := &v1beta2.Volume{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "v", UID: "uid-v",
+		Finalizers: []string{v1beta2.Finalizer}}}
+	v.Spec.Size, v.Spec.NumberOfReplicas, v.Spec.Image, v.Spec.NodeID, v.Spec.StaleReplicaTimeout = 1<<30, 2, "img:1",
+		"n1", 30
 	v.Spec.Frontend = v1beta2.VolumeFrontendBlockDev
 	v.Status.State, v.Status.CurrentNodeID, v.Status.CurrentImage = v1beta2.VolumeStateAttached, "n1", "img:1"
 	v.Status.Robustness, v.Status.OwnerID = v1beta2.VolumeRobustnessHealthy, "n1"
@@ -37,21 +40,25 @@ func fixture() (*v1beta2.Volume, *seen) {
 	e.Status.CurrentState, e.Status.Endpoint = running, "/dev/longhorn/v"
 	e.Status.ReplicaModeMap = map[string]v1beta2.ReplicaMode{"a": v1beta2.ReplicaModeRW, "b": v1beta2.ReplicaModeRW}
 	e.Status.ReplicaTransitionTimeMap = map[string]string{"a": ago(time.Hour), "b": ago(time.Hour)}
-	e.Status.Membership = &v1beta2.Membership{VolumeUUID: "uid-v", Generation: 2, Members: []string{"v-aaaaaaaa", "v-bbbbbbbb"}}
+	e.Status.Membership = &v1beta2.Membership{VolumeUUID: "uid-v", Generation: 2,
+		Members: []string{"v-aaaaaaaa", "v-bbbbbbbb"}}
 	s := &seen{
 		Settings: setting.Values{setting.DefaultInstanceManagerImage: "im:1"}, Engine: e, Engines: []v1beta2.Engine{*e},
-		Attachment: &v1beta2.VolumeAttachment{Spec: v1beta2.VolumeAttachmentSpec{AttachmentTickets: map[string]v1beta2.AttachmentTicket{
-			"ui": {ID: "ui", NodeID: "n1", Type: v1beta2.AttacherTypeLonghornAPI},
-		}}}, HasSecret: true, ImageOn: map[string]bool{"n1": true, "n2": true, "n3": true},
+		Attachment: &v1beta2.VolumeAttachment{Spec: v1beta2.VolumeAttachmentSpec{
+			AttachmentTickets: map[string]v1beta2.AttachmentTicket{
+				"ui": {ID: "ui", NodeID: "n1", Type: v1beta2.AttacherTypeLonghornAPI},
+			}}}, HasSecret: true, ImageOn: map[string]bool{"n1": true, "n2": true, "n3": true},
 		Suffixes: [2]string{"11111111", "22222222"}, Secret: strings.Repeat("0", 64),
 	}
 	for _, n := range []string{"n1", "n2", "n3"} {
 		node := v1beta2.Node{ObjectMeta: metav1.ObjectMeta{Name: n}}
 		node.Spec.AllowScheduling = true
 		node.Spec.Disks = map[string]v1beta2.DiskSpec{"d": {Path: "/data", AllowScheduling: true}}
-		ok := []v1beta2.Condition{{Type: "Ready", Status: v1beta2.ConditionTrue}, {Type: "Schedulable", Status: v1beta2.ConditionTrue}}
+		ok := []v1beta2.Condition{{Type: "Ready", Status: v1beta2.ConditionTrue},
+			{Type: "Schedulable", Status: v1beta2.ConditionTrue}}
 		node.Status.Conditions = ok
-		node.Status.DiskStatus = map[string]v1beta2.DiskStatus{"d": {DiskUUID: "disk-" + n, StorageMaximum: 100 << 30, StorageAvailable: 90 << 30, Conditions: ok}}
+		node.Status.DiskStatus = map[string]v1beta2.DiskStatus{"d": {DiskUUID: "disk-" + n, StorageMaximum: 100 << 30,
+			StorageAvailable: 90 << 30, Conditions: ok}}
 		s.Nodes = append(s.Nodes, node)
 		im := v1beta2.InstanceManager{ObjectMeta: metav1.ObjectMeta{Name: "im-" + n}}
 		im.Spec.NodeID, im.Spec.Type, im.Spec.Image = n, v1beta2.InstanceManagerTypeAllInOne, "im:1"
@@ -114,7 +121,8 @@ func describe(d loop.Decision) string {
 		if o.Spec.RestartAfter != "" {
 			after = " after " + o.Spec.RestartAfter
 		}
-		return "engine " + string(o.Spec.DesireState) + " on " + o.Spec.NodeID + " with " + keys(o.Spec.ReplicaAddressMap) + after
+		return "engine " + string(o.Spec.DesireState) + " on " + o.Spec.NodeID + " with " +
+			keys(o.Spec.ReplicaAddressMap) + after
 	}
 	return u.String()
 }
@@ -140,18 +148,29 @@ func TestOneStep(t *testing.T) {
 		{"settled", func(*v1beta2.Volume, *seen) {}, ""},
 		// belongings
 		{"no finalizer", func(v *v1beta2.Volume, _ *seen) { v.Finalizers = nil }, "update *v1beta2.Volume ns/v"},
-		{"no attachment object", func(_ *v1beta2.Volume, s *seen) { s.Attachment = nil }, "create *v1beta2.VolumeAttachment ns/v"},
+		{"no attachment object", func(_ *v1beta2.Volume, s *seen) {
+			s.Attachment = nil
+		}, "create *v1beta2.VolumeAttachment ns/v"},
 		{"no secret", func(_ *v1beta2.Volume, s *seen) { s.HasSecret = false }, "create *v1.Secret ns/longhorn-volume-v"},
 		{"no engine", func(_ *v1beta2.Volume, s *seen) { s.Engine = nil }, "create *v1beta2.Engine ns/v-e-0"},
-		{"new volume", func(v *v1beta2.Volume, s *seen) { v.Status.State, s.Replicas = "", nil }, "create *v1beta2.Replica ns/v-r-11111111"},
+		{"new volume", func(v *v1beta2.Volume, s *seen) {
+			v.Status.State, s.Replicas = "", nil
+		}, "create *v1beta2.Replica ns/v-r-11111111"},
 		// follow
-		{"replica in error", func(_ *v1beta2.Volume, s *seen) { s.Engine.Status.ReplicaModeMap["b"] = v1beta2.ReplicaModeERR }, "replica b stopped failed"},
-		{"failed replica found up to date", func(_ *v1beta2.Volume, s *seen) { s.Replicas[1].Spec.FailedAt = ago(time.Hour) }, "replica b running"},
+		{"replica in error", func(_ *v1beta2.Volume, s *seen) {
+			s.Engine.Status.ReplicaModeMap["b"] = v1beta2.ReplicaModeERR
+		}, "replica b stopped failed"},
+		{"failed replica found up to date", func(_ *v1beta2.Volume, s *seen) {
+			s.Replicas[1].Spec.FailedAt = ago(time.Hour)
+		}, "replica b running"},
 		{"replica the engine was started without", func(_ *v1beta2.Volume, s *seen) {
 			delete(s.Engine.Spec.ReplicaAddressMap, "b")
 			delete(s.Engine.Status.ReplicaModeMap, "b")
 		}, "replica b stopped failed"},
-		{"replica not judged yet", func(v *v1beta2.Volume, s *seen) { delete(s.Engine.Status.ReplicaModeMap, "b"); degrade(v, 0) }, ""},
+		{"replica not judged yet", func(v *v1beta2.Volume, s *seen) {
+			delete(s.Engine.Status.ReplicaModeMap, "b")
+			degrade(v, 0)
+		}, ""},
 		{"a process that dies with the engine is not marked", func(_ *v1beta2.Volume, s *seen) {
 			s.Engine.Status.CurrentState, s.Engine.Status.ReplicaModeMap = failed, nil
 			s.Replicas[0].Status.CurrentState = failed
@@ -168,7 +187,8 @@ func TestOneStep(t *testing.T) {
 				fail(s, i, 0)
 			}
 			s.Engine.Spec.ReplicaAddressMap = map[string]string{"a": "x:1", "b": "y:1"}
-			s.Engine.Status.ReplicaModeMap = map[string]v1beta2.ReplicaMode{"a": v1beta2.ReplicaModeERR, "b": v1beta2.ReplicaModeERR}
+			s.Engine.Status.ReplicaModeMap = map[string]v1beta2.ReplicaMode{"a": v1beta2.ReplicaModeERR,
+				"b": v1beta2.ReplicaModeERR}
 		}, ""},
 		{"rebuild: process started", func(v *v1beta2.Volume, s *seen) {
 			fail(s, 1, 0)
@@ -195,7 +215,9 @@ func TestOneStep(t *testing.T) {
 			degrade(v, 0)
 		}, ""},
 		// open: starting
-		{"engine stopped, replicas run: started again", func(_ *v1beta2.Volume, s *seen) { off(s) }, "engine running on n1 with ab"},
+		{"engine stopped, replicas run: started again", func(_ *v1beta2.Volume, s *seen) {
+			off(s)
+		}, "engine running on n1 with ab"},
 		{"a replica in error is stopped before it is started", func(_ *v1beta2.Volume, s *seen) {
 			off(s)
 			s.Replicas[1].Status.CurrentState = failed
@@ -210,7 +232,8 @@ func TestOneStep(t *testing.T) {
 		}, "replica b running failed"},
 		{"one on a lost node is not waited for", func(_ *v1beta2.Volume, s *seen) {
 			off(s)
-			s.Nodes[1].Status.Conditions = []v1beta2.Condition{{Type: "Ready", Status: v1beta2.ConditionFalse, Reason: v1beta2.NodeReasonKubernetesNodeNotReady}}
+			s.Nodes[1].Status.Conditions = []v1beta2.Condition{{Type: "Ready", Status: v1beta2.ConditionFalse,
+				Reason: v1beta2.NodeReasonKubernetesNodeNotReady}}
 		}, "engine running on n1 with a"},
 		{"one that is starting is waited for", func(_ *v1beta2.Volume, s *seen) {
 			off(s)
@@ -219,7 +242,9 @@ func TestOneStep(t *testing.T) {
 		{"but not for ever", func(v *v1beta2.Volume, s *seen) {
 			off(s)
 			s.Replicas[1].Status.CurrentState = v1beta2.InstanceStateStarting
-			v.Status.Conditions = append(v.Status.Conditions, v1beta2.Condition{Type: ConditionWaitForReplicas, Status: v1beta2.ConditionTrue, LastTransitionTime: ago(time.Hour)})
+			v.Status.Conditions = append(v.Status.Conditions,
+				v1beta2.Condition{Type: ConditionWaitForReplicas, Status: v1beta2.ConditionTrue,
+					LastTransitionTime: ago(time.Hour)})
 		}, "engine running on n1 with a"},
 		{"a copy that never was in sync is not given at the start", func(_ *v1beta2.Volume, s *seen) {
 			off(s)
@@ -228,7 +253,8 @@ func TestOneStep(t *testing.T) {
 		}, "engine running on n1 with ab"},
 		{"a copy whose rebuild was interrupted loses its standing", func(_ *v1beta2.Volume, s *seen) {
 			off(s)
-			s.Replicas[1].Spec.HealthyAt, s.Replicas[1].Spec.DesireState, s.Replicas[1].Status.CurrentState = "", stopped, stopped
+			s.Replicas[1].Spec.HealthyAt, s.Replicas[1].Spec.DesireState, s.Replicas[1].Status.CurrentState = "",
+				stopped, stopped
 		}, "replica b running failed"},
 		{"the record of another volume is void", func(_ *v1beta2.Volume, s *seen) {
 			off(s)
@@ -244,7 +270,10 @@ func TestOneStep(t *testing.T) {
 		}, "replica a stopped"},
 		{"another node wanted", func(v *v1beta2.Volume, _ *seen) { v.Spec.NodeID = "n2" }, "engine stopped on  with "},
 		// replenish
-		{"failed replica is rebuilt where it is", func(v *v1beta2.Volume, s *seen) { fail(s, 1, time.Minute); degrade(v, time.Minute) }, "replica b stopped"},
+		{"failed replica is rebuilt where it is", func(v *v1beta2.Volume, s *seen) {
+			fail(s, 1, time.Minute)
+			degrade(v, time.Minute)
+		}, "replica b stopped"},
 		{"not while its old process is there", func(v *v1beta2.Volume, s *seen) {
 			fail(s, 1, time.Minute)
 			s.Replicas[1].Status.CurrentState = running
@@ -304,8 +333,12 @@ func TestOneStep(t *testing.T) {
 			s.Replicas[0].Spec.EvictionRequested = true
 		}, "delete *v1beta2.Replica a"},
 		// delete
-		{"deleted: engine first", func(v *v1beta2.Volume, _ *seen) { v.DeletionTimestamp = &metav1.Time{Time: now} }, "delete *v1beta2.Engine v-e-0"},
-		{"deleted: then replicas", func(v *v1beta2.Volume, s *seen) { v.DeletionTimestamp, s.Engines = &metav1.Time{Time: now}, nil }, "delete *v1beta2.Replica a"},
+		{"deleted: engine first", func(v *v1beta2.Volume, _ *seen) {
+			v.DeletionTimestamp = &metav1.Time{Time: now}
+		}, "delete *v1beta2.Engine v-e-0"},
+		{"deleted: then replicas", func(v *v1beta2.Volume, s *seen) {
+			v.DeletionTimestamp, s.Engines = &metav1.Time{Time: now}, nil
+		}, "delete *v1beta2.Replica a"},
 		{"deleted: then the attachment", func(v *v1beta2.Volume, s *seen) {
 			v.DeletionTimestamp, s.Engines, s.Replicas = &metav1.Time{Time: now}, nil, nil
 		}, "delete *v1beta2.VolumeAttachment *"},
@@ -365,18 +398,21 @@ func TestPlacement(t *testing.T) {
 	v.Spec.NumberOfReplicas = 3
 	third(s)
 	c := &s.Replicas[2]
-	c.Spec.NodeID, c.Spec.DiskID, c.Spec.DataDirectoryName, c.Spec.HealthyAt, c.Spec.LastHealthyAt, c.Spec.DesireState = "", "", "", "", "", stopped
+	c.Spec.NodeID, c.Spec.DiskID, c.Spec.DataDirectoryName, c.Spec.HealthyAt, c.Spec.LastHealthyAt, c.Spec.DesireState =
+		"", "", "", "", "", stopped
 	c.Status.CurrentState = stopped
 	degrade(v, 0)
 	r := settle(v, s).Do.(loop.Update).Object.(*v1beta2.Replica)
-	if r.Spec.NodeID != "n3" || r.Spec.DiskID != "disk-n3" || r.Spec.DiskPath != "/data" || r.Spec.DataDirectoryName != "v-22222222" ||
+	if r.Spec.NodeID != "n3" || r.Spec.DiskID != "disk-n3" || r.Spec.DiskPath != "/data" ||
+		r.Spec.DataDirectoryName != "v-22222222" ||
 		r.Labels[naming.LabelNode] != "n3" || r.Labels[naming.LabelDiskUUID] != "disk-n3" {
 		t.Errorf("placed as %+v, labels %v", r.Spec, r.Labels)
 	}
 	s.Nodes[2].Spec.AllowScheduling = false
 	d := settle(v, s)
 	cond := v1beta2.FindCondition(v.Status.Conditions, v1beta2.VolumeConditionScheduled)
-	if d.Do != nil || d.After == 0 || cond.Status != v1beta2.ConditionFalse || cond.Reason != v1beta2.VolumeReasonReplicaSchedulingFailure {
+	if d.Do != nil || d.After == 0 || cond.Status != v1beta2.ConditionFalse ||
+		cond.Reason != v1beta2.VolumeReasonReplicaSchedulingFailure {
 		t.Errorf("without a place: %+v, condition %+v", d, cond)
 	}
 }
@@ -401,7 +437,8 @@ func TestFaultedVolumeIsSalvagedWhenEnoughMembersAreBack(t *testing.T) {
 	}
 	s.Replicas[0].Spec.FailedAt, s.Replicas[1].Spec.FailedAt = "", ""
 	d := decide(now, v, *s)
-	if v.Status.Robustness != v1beta2.VolumeRobustnessUnknown || v.Status.LastAutoSalvagedAt == "" || v.Status.RemountRequestedAt == "" ||
+	if v.Status.Robustness != v1beta2.VolumeRobustnessUnknown || v.Status.LastAutoSalvagedAt == "" ||
+		v.Status.RemountRequestedAt == "" ||
 		len(d.Events) != 1 || d.Events[0].Reason != naming.EventAutoSalvaged {
 		t.Fatalf("status %+v, events %v", v.Status, d.Events)
 	}

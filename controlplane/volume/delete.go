@@ -7,10 +7,11 @@ import (
 	"ankole.storage/controlplane/loop"
 )
 
-// delete takes a volume apart: engines, then replicas, then the attachment object, then the volume's own finalizer. The
-// secret goes with its owner.
+// delete takes a volume apart: engines, then replicas, then the attachment object, then the
+// volume's own finalizer. The secret goes with its owner.
 //
-// Crash windows: every step is repeated until the objects are gone. A replica's data is removed before its object is.
+// Crash windows: every step is repeated until the objects are gone. A replica's data is removed
+// before its object is.
 func (p *pass) delete() loop.Change {
 	p.v.Status.State = v1beta2.VolumeStateDeleting
 	for i := range p.s.Engines {

@@ -18,8 +18,9 @@ import (
 	"ankole.storage/controlplane/replica"
 )
 
-// engineModel is a running engine: the membership protocol without its messages. An engine starts with the highest record
-// it hears, needs half of that record's members, drops whom it loses, and admits others only by copying everything.
+// engineModel is a running engine: the membership protocol without its messages. An engine starts
+// with the highest record it hears, needs half of that record's members, drops whom it loses, and
+// admits others only by copying everything.
 type engineModel struct {
 	w        *world
 	proc     *proc
@@ -207,7 +208,8 @@ func (m *engineModel) commit(members []string) {
 	}
 	var e v1beta2.Engine
 	must(w.t, w.c.Get(context.Background(), client.ObjectKey{Namespace: ns, Name: m.proc.name}, &e))
-	e.Status.Membership = &v1beta2.Membership{VolumeUUID: m.uid, Generation: m.gen, Members: members, Engine: m.proc.name, InstanceManager: m.proc.im}
+	e.Status.Membership = &v1beta2.Membership{VolumeUUID: m.uid, Generation: m.gen, Members: members,
+		Engine: m.proc.name, InstanceManager: m.proc.im}
 	must(w.t, w.c.Status().Update(context.Background(), &e))
 }
 
@@ -220,7 +222,8 @@ func (m *engineModel) write() {
 	m.publish()
 }
 
-// lose drops replicas that cannot be reached. The last one is kept: there is nothing to go on without it.
+// lose drops replicas that cannot be reached. The last one is kept: there is nothing to go on
+// without it.
 func (m *engineModel) lose() {
 	var stay []string
 	changed := false
@@ -436,7 +439,8 @@ func (w *world) report() {
 				replicas[p.name] = ip
 			}
 		}
-		if maps.EqualFunc(im.Status.InstanceEngines, engines, sameProcess) && maps.EqualFunc(im.Status.InstanceReplicas, replicas, sameProcess) {
+		if maps.EqualFunc(im.Status.InstanceEngines, engines, sameProcess) &&
+			maps.EqualFunc(im.Status.InstanceReplicas, replicas, sameProcess) {
 			continue
 		}
 		im.Status.InstanceEngines, im.Status.InstanceReplicas = engines, replicas

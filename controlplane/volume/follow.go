@@ -10,8 +10,9 @@ import (
 	"ankole.storage/controlplane/naming"
 )
 
-// follow marks the replicas as the running engine reports them, one per pass. While the engine does not run, nothing is
-// marked: a replica whose process died together with its engine may be as good as the others.
+// follow marks the replicas as the running engine reports them, one per pass. While the engine does
+// not run, nothing is marked: a replica whose process died together with its engine may be as good
+// as the others.
 func (p *pass) follow() loop.Change {
 	p.actualSize()
 	if !p.engineSpeaks() {
@@ -78,7 +79,8 @@ func (p *pass) inSync(r *v1beta2.Replica) loop.Change {
 	})
 }
 
-// fail marks a replica as failed and has its process stopped. A rebuild that did not finish counts as a failed attempt.
+// fail marks a replica as failed and has its process stopped. A rebuild that did not finish counts
+// as a failed attempt.
 func (p *pass) fail(r *v1beta2.Replica, why string) loop.Change {
 	if r.Spec.FailedAt != "" && r.Spec.DesireState == v1beta2.InstanceStateStopped {
 		return nil
@@ -141,7 +143,8 @@ func (p *pass) robustness() loop.Change {
 	case v1beta2.VolumeRobustnessHealthy:
 		p.tell(false, naming.EventHealthy, "volume %s is healthy", v.Name)
 	case v1beta2.VolumeRobustnessDegraded:
-		p.tell(false, naming.EventDegraded, "volume %s is degraded: fewer than %d replicas are in sync", v.Name, v.Spec.NumberOfReplicas)
+		p.tell(false, naming.EventDegraded, "volume %s is degraded: fewer than %d replicas are in sync", v.Name,
+			v.Spec.NumberOfReplicas)
 	case v1beta2.VolumeRobustnessFaulted:
 		p.tell(true, naming.EventFaulted, "volume %s is faulted: no replica can serve it", v.Name)
 	case v1beta2.VolumeRobustnessUnknown:
@@ -154,7 +157,8 @@ func (p *pass) robustness() loop.Change {
 
 func (p *pass) judgeRobustness() v1beta2.VolumeRobustness {
 	v := p.v
-	engaged := v.Spec.NodeID != "" && (v.Status.State == v1beta2.VolumeStateAttached || v.Status.State == v1beta2.VolumeStateAttaching)
+	engaged := v.Spec.NodeID != "" && (v.Status.State == v1beta2.VolumeStateAttached ||
+		v.Status.State == v1beta2.VolumeStateAttaching)
 	if engaged && p.engineSpeaks() {
 		rw := count(p.live(), func(r *v1beta2.Replica) bool { return r.Spec.Active && p.mode(r) == v1beta2.ReplicaModeRW })
 		switch {
@@ -176,9 +180,12 @@ func (p *pass) judgeRobustness() v1beta2.VolumeRobustness {
 	return v1beta2.VolumeRobustnessUnknown
 }
 
-// rebuildRunning says whether the engine rebuilds some replica, which it can do only from one in sync.
+// rebuildRunning says whether the engine rebuilds some replica, which it can do only from one in
+// sync.
 func (p *pass) rebuildRunning() bool {
-	return p.engineSpeaks() && count(p.live(), func(r *v1beta2.Replica) bool { return p.mode(r) == v1beta2.ReplicaModeWO }) > 0
+	return p.engineSpeaks() && count(p.live(), func(r *v1beta2.Replica) bool {
+		return p.mode(r) == v1beta2.ReplicaModeWO
+	}) > 0
 }
 
 func (p *pass) tell(warning bool, reason, format string, args ...any) {

@@ -18,7 +18,8 @@ import (
 	"ankole.storage/controlplane/setting/stored"
 )
 
-// seen is everything decide looks at besides the volume. All objects belong to the cache and are only read.
+// seen is everything decide looks at besides the volume. All objects belong to the cache and are
+// only read.
 type seen struct {
 	Settings setting.Values
 	// Engine is the active engine, nil if there is none.
@@ -38,13 +39,15 @@ type seen struct {
 	Run run
 	// Owner is the node of last resort for status.ownerID.
 	Owner string
-	// Suffixes are fresh random name suffixes, Secret a fresh secret: decide draws no random numbers itself.
+	// Suffixes are fresh random name suffixes, Secret a fresh secret: decide draws no random
+	// numbers itself.
 	Suffixes [2]string
 	Secret   string
 }
 
 func (r *Reconciler) gather(ctx context.Context, v *v1beta2.Volume) (seen, error) {
-	s := seen{Owner: r.cfg.NodeName, Suffixes: [2]string{naming.RandomSuffix(), naming.RandomSuffix()}, Secret: freshSecret()}
+	s := seen{Owner: r.cfg.NodeName, Suffixes: [2]string{naming.RandomSuffix(), naming.RandomSuffix()},
+		Secret: freshSecret()}
 	var err error
 	if s.Settings, err = stored.Read(ctx, r.client, v.Namespace); err != nil {
 		return s, err
@@ -133,7 +136,8 @@ func (r *Reconciler) gatherCluster(ctx context.Context, v *v1beta2.Volume, s *se
 	return nil
 }
 
-// rebuildingProcess says whether a replica runs to be rebuilt: it had a rebuild ordered and is not in sync yet.
+// rebuildingProcess says whether a replica runs to be rebuilt: it had a rebuild ordered and is not
+// in sync yet.
 func rebuildingProcess(rep *v1beta2.Replica) bool {
 	return rep.Spec.DesireState == v1beta2.InstanceStateRunning && rep.Spec.FailedAt == "" && rep.Spec.HealthyAt == "" &&
 		(rep.Spec.RebuildRetryCount != 0 || rep.Spec.LastHealthyAt != "")

@@ -17,7 +17,8 @@ func (r *real) localVolume(name string, replicas int, locality v1beta2.DataLocal
 	r.eventually("create volume "+name, func() error {
 		return r.c.Create(context.Background(), &v1beta2.Volume{
 			ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: name},
-			Spec:       v1beta2.VolumeSpec{Size: 32 << 20, NumberOfReplicas: replicas, Frontend: v1beta2.VolumeFrontendBlockDev, DataLocality: locality},
+			Spec: v1beta2.VolumeSpec{Size: 32 << 20, NumberOfReplicas: replicas,
+				Frontend: v1beta2.VolumeFrontendBlockDev, DataLocality: locality},
 		})
 	})
 	r.await(name, "detached", func(v *v1beta2.Volume) bool { return v.Status.State == v1beta2.VolumeStateDetached })
@@ -104,7 +105,8 @@ func TestDataLocality(t *testing.T) {
 		node := v.Status.CurrentNodeID
 		r.locality("d2", v1beta2.DataLocalityBestEffort)
 		r.awaitLocal("d2", node, 1, 2)
-		// Switched off: the count goes to 3, then the local one is deleted; what is made for it is not bound to the node.
+		// Switched off: the count goes to 3, then the local one is deleted; what is made for it is
+		// not bound to the node.
 		r.locality("d2", v1beta2.DataLocalityDisabled)
 		r.change(&v, "d2", func() { v.Spec.NumberOfReplicas = 3 })
 		r.awaitLocal("d2", node, 1, 3)
@@ -157,8 +159,8 @@ func TestDataLocality(t *testing.T) {
 	})
 }
 
-// noRoomOnTheLocalNode is D6: the volume works, no replica object flickers, a condition says why; and D13: mended, the local
-// replica appears by itself.
+// noRoomOnTheLocalNode is D6: the volume works, no replica object flickers, a condition says why;
+// and D13: mended, the local replica appears by itself.
 func (r *real) noRoomOnTheLocalNode() {
 	r.localVolume("d6", 2, v1beta2.DataLocalityBestEffort)
 	node := r.remoteNode("d6")
@@ -169,7 +171,8 @@ func (r *real) noRoomOnTheLocalNode() {
 	r.awaitState("d6", node, v1beta2.VolumeRobustnessHealthy)
 	r.await("d6", "telling that there is no local replica", func(v *v1beta2.Volume) bool {
 		c := v1beta2.FindCondition(v.Status.Conditions, v1beta2.VolumeConditionScheduled)
-		return c.Status == v1beta2.ConditionFalse && c.Reason == v1beta2.VolumeReasonLocalReplicaSchedulingFailure && c.Message != ""
+		return c.Status == v1beta2.ConditionFalse && c.Reason == v1beta2.VolumeReasonLocalReplicaSchedulingFailure &&
+			c.Message != ""
 	})
 	if after := r.names("d6"); after != before {
 		r.t.Errorf("replicas changed from %s to %s", before, after)

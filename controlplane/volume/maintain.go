@@ -11,9 +11,10 @@ import (
 	"ankole.storage/controlplane/setting"
 )
 
-// maintain attaches a volume that nobody uses when it has work that needs an engine: replicas to move off a disk that is
-// being evicted, or missing ones to rebuild (if the volume or the setting asks for that). It does so by a ticket of its
-// own, which goes as soon as the work is done or a workload wants the volume.
+// maintain attaches a volume that nobody uses when it has work that needs an engine: replicas to
+// move off a disk that is being evicted, or missing ones to rebuild (if the volume or the setting
+// asks for that). It does so by a ticket of its own, which goes as soon as the work is done or a
+// workload wants the volume.
 func (p *pass) maintain() loop.Change {
 	evict := p.anyEvicting() && p.anyData()
 	rebuild := p.offlineRebuilding()
@@ -49,7 +50,8 @@ func (p *pass) offlineRebuilding() bool {
 	return enabled && !v.Spec.Standby && p.anyData() && count(p.live(), healthy) < v.Spec.NumberOfReplicas && p.mendable()
 }
 
-// mendable says whether attaching would help: a rebuild is under way, or there is a replica to rebuild or a place for one.
+// mendable says whether attaching would help: a rebuild is under way, or there is a replica to
+// rebuild or a place for one.
 func (p *pass) mendable() bool {
 	underway := count(p.live(), func(r *v1beta2.Replica) bool {
 		return usable(r) && r.Spec.HealthyAt == "" && r.Spec.NodeID != "" && !p.nodeDown(r.Spec.NodeID)
@@ -91,14 +93,16 @@ func (p *pass) ticket(kind v1beta2.AttacherType, wanted bool) loop.Change {
 	return loop.Update{Object: a}
 }
 
-// maintenanceNode is where the volume is, or the node of one of its replicas: an engine beside its data is cheapest.
+// maintenanceNode is where the volume is, or the node of one of its replicas: an engine beside its
+// data is cheapest.
 func (p *pass) maintenanceNode() string {
 	if n := p.v.Spec.NodeID; n != "" && !p.nodeDown(n) {
 		return n
 	}
 	var up []string
 	for _, r := range p.live() {
-		if n := r.Spec.NodeID; n != "" && p.reachable(r) && v1beta2.IsConditionTrue(p.nodes[n].Status.Conditions, v1beta2.NodeConditionReady) {
+		if n := r.Spec.NodeID; n != "" && p.reachable(r) &&
+			v1beta2.IsConditionTrue(p.nodes[n].Status.Conditions, v1beta2.NodeConditionReady) {
 			up = append(up, n)
 		}
 	}
@@ -108,7 +112,8 @@ func (p *pass) maintenanceNode() string {
 	return slices.Min(up)
 }
 
-// noteOfflineRebuilding tells that a volume is attached only to be mended. The condition appears with the first such time.
+// noteOfflineRebuilding tells that a volume is attached only to be mended. The condition appears
+// with the first such time.
 func (p *pass) noteOfflineRebuilding(wanted bool) {
 	id := naming.AttachmentTicketID(string(v1beta2.AttacherTypeVolumeRebuilding), p.v.Name)
 	_, there := p.s.Attachment.Spec.AttachmentTickets[id]
@@ -116,7 +121,8 @@ func (p *pass) noteOfflineRebuilding(wanted bool) {
 	switch {
 	case wanted && there:
 		p.setCondition(v1beta2.Condition{
-			Type: v1beta2.VolumeConditionOfflineRebuilding, Status: v1beta2.ConditionTrue, Reason: v1beta2.VolumeReasonOfflineRebuildingInProgress,
+			Type: v1beta2.VolumeConditionOfflineRebuilding, Status: v1beta2.ConditionTrue,
+			Reason: v1beta2.VolumeReasonOfflineRebuildingInProgress,
 		})
 	case have.Status == v1beta2.ConditionTrue:
 		p.setCondition(v1beta2.Condition{Type: v1beta2.VolumeConditionOfflineRebuilding, Status: v1beta2.ConditionFalse})

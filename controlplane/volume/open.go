@@ -14,15 +14,16 @@ import (
 )
 
 const (
-	// openWait bounds the wait for processes of replicas before an engine is started without them: enough for the Pod
-	// of an instance manager to come back.
+	// openWait bounds the wait for processes of replicas before an engine is started without them:
+	// enough for the Pod of an instance manager to come back.
 	openWait = 45 * time.Second
 	// maxFailedRuns of an engine in a row make the volume faulted.
 	maxFailedRuns = 3
 )
 
-// open starts the replicas, then the engine, and from then on keeps the engine's replica list right. It also brings back
-// an engine that failed: stop it, start again what can be started, start it with everything that may hold data.
+// open starts the replicas, then the engine, and from then on keeps the engine's replica list
+// right. It also brings back an engine that failed: stop it, start again what can be started, start
+// it with everything that may hold data.
 func (p *pass) open() loop.Change {
 	e := p.engine
 	state, desired := e.Status.CurrentState, e.Spec.DesireState
@@ -49,8 +50,8 @@ func (p *pass) stopEngine() loop.Change {
 	return p.editEngine(func(s *v1beta2.EngineSpec) { s.DesireState = v1beta2.InstanceStateStopped })
 }
 
-// engineFailed restarts the engine in place, later and later; after maxFailedRuns every replica is marked as failed, which
-// makes the volume faulted: it is detached, and salvage tries again.
+// engineFailed restarts the engine in place, later and later; after maxFailedRuns every replica is
+// marked as failed, which makes the volume faulted: it is detached, and salvage tries again.
 func (p *pass) engineFailed() loop.Change {
 	if p.s.Run.Failures >= maxFailedRuns {
 		return p.failAll("the engine could not be started with it")
@@ -62,8 +63,9 @@ func (p *pass) engineFailed() loop.Change {
 	return p.restart()
 }
 
-// restart has the next process of the engine follow the failed one at once, if all replicas that it is to have are running: a round over
-// desireState stopped would cost some changes of objects more while I/O waits.
+// restart has the next process of the engine follow the failed one at once, if all replicas that it
+// is to have are running: a round over desireState stopped would cost some changes of objects more
+// while I/O waits.
 func (p *pass) restart() loop.Change {
 	failed := p.engine.Status.UUID
 	if failed != "" && failed == p.engine.Spec.RestartAfter {
@@ -88,15 +90,16 @@ func (p *pass) failAll(why string) loop.Change {
 	return nil
 }
 
-// candidates are the replicas to give to a starting engine: everything on a node that is not down that may hold data of the
-// recorded member set. The engine tells the fresh from the stale; what it must never be given is a directory without data
-// beside ones with data.
+// candidates are the replicas to give to a starting engine: everything on a node that is not down
+// that may hold data of the recorded member set. The engine tells the fresh from the stale; what it
+// must never be given is a directory without data beside ones with data.
 func (p *pass) candidates() []*v1beta2.Replica {
 	_, recorded := p.members()
 	anyData := p.anyData()
 	var out []*v1beta2.Replica
 	for _, r := range p.live() {
-		if !r.Spec.Active || r.Spec.NodeID == "" || r.Spec.DataDirectoryName == "" || r.Spec.Image != p.engine.Spec.Image || p.nodeDown(r.Spec.NodeID) {
+		if !r.Spec.Active || r.Spec.NodeID == "" || r.Spec.DataDirectoryName == "" ||
+			r.Spec.Image != p.engine.Spec.Image || p.nodeDown(r.Spec.NodeID) {
 			continue
 		}
 		first := !recorded && !anyData && r.Spec.FailedAt == ""
@@ -107,10 +110,12 @@ func (p *pass) candidates() []*v1beta2.Replica {
 	return out
 }
 
-// needed candidates are waited for: recorded members and replicas that have not failed. The others come along if they can.
+// needed candidates are waited for: recorded members and replicas that have not failed. The others
+// come along if they can.
 func (p *pass) needed(r *v1beta2.Replica) bool { return p.isMember(r) || r.Spec.FailedAt == "" }
 
-// readyCandidates returns the addresses of candidates that run, the names of needed ones that do not yet, and what there is to do first.
+// readyCandidates returns the addresses of candidates that run, the names of needed ones that do
+// not yet, and what there is to do first.
 func (p *pass) readyCandidates() (ready map[string]string, late []string, change loop.Change) {
 	ready = map[string]string{}
 	for _, r := range p.candidates() {
@@ -158,10 +163,12 @@ func (p *pass) startUp() loop.Change {
 	return p.startEngine(ready, "")
 }
 
-// startEngine orders an engine with these replicas, in place of the process that has ended, if one is named.
+// startEngine orders an engine with these replicas, in place of the process that has ended, if one
+// is named.
 func (p *pass) startEngine(replicas map[string]string, after string) loop.Change {
 	return p.editEngine(func(s *v1beta2.EngineSpec) {
-		s.NodeID, s.DesireState, s.ReplicaAddressMap, s.RestartAfter = p.v.Spec.NodeID, v1beta2.InstanceStateRunning, replicas, after
+		s.NodeID, s.DesireState, s.ReplicaAddressMap, s.RestartAfter = p.v.Spec.NodeID, v1beta2.InstanceStateRunning,
+			replicas, after
 		s.Frontend, s.DisableFrontend = p.v.Spec.Frontend, p.v.Spec.DisableFrontend
 		s.SnapshotMaxCount, s.SnapshotMaxSize = p.snapshotMaxCount(), p.v.Spec.SnapshotMaxSize
 		s.RebuildConcurrentSyncLimit = p.v.Spec.RebuildConcurrentSyncLimit
@@ -169,8 +176,8 @@ func (p *pass) startEngine(replicas map[string]string, after string) loop.Change
 	})
 }
 
-// startCandidate starts a candidate's process. A copy whose rebuild the engine's end interrupted is marked as failed first:
-// the engine alone can say that it was finished after all.
+// startCandidate starts a candidate's process. A copy whose rebuild the engine's end interrupted is
+// marked as failed first: the engine alone can say that it was finished after all.
 func (p *pass) startCandidate(r *v1beta2.Replica) loop.Change {
 	interrupted := r.Spec.HealthyAt == "" && r.Spec.FailedAt == "" && p.anyData()
 	return editReplica(r, func(s *v1beta2.ReplicaSpec) {
@@ -191,11 +198,13 @@ func (p *pass) waited() time.Duration {
 	return p.now.Sub(since)
 }
 
-// correctAddresses keeps the list right until the engine's process is created: a replica may have died in between.
+// correctAddresses keeps the list right until the engine's process is created: a replica may have
+// died in between.
 func (p *pass) correctAddresses() loop.Change {
 	ready := map[string]string{}
 	for _, r := range p.candidates() {
-		if r.Spec.DesireState == v1beta2.InstanceStateRunning && r.Status.CurrentState == v1beta2.InstanceStateRunning && addressOf(r) != "" {
+		if r.Spec.DesireState == v1beta2.InstanceStateRunning &&
+			r.Status.CurrentState == v1beta2.InstanceStateRunning && addressOf(r) != "" {
 			ready[r.Name] = addressOf(r)
 		}
 	}
@@ -208,7 +217,8 @@ func (p *pass) correctAddresses() loop.Change {
 	return p.editEngine(func(s *v1beta2.EngineSpec) { s.ReplicaAddressMap = ready })
 }
 
-// addressOf is where the engine reaches a replica: the storage network's address and the first port.
+// addressOf is where the engine reaches a replica: the storage network's address and the first
+// port.
 func addressOf(r *v1beta2.Replica) string {
 	if r.Status.StorageIP == "" || r.Status.Port == 0 {
 		return ""
@@ -216,7 +226,8 @@ func addressOf(r *v1beta2.Replica) string {
 	return net.JoinHostPort(r.Status.StorageIP, strconv.Itoa(r.Status.Port))
 }
 
-// extend keeps a running engine's replica list: failed and deleted ones out, then new ones started and in.
+// extend keeps a running engine's replica list: failed and deleted ones out, then new ones started
+// and in.
 func (p *pass) extend() loop.Change {
 	if change := p.dropAddresses(); change != nil {
 		return change
@@ -278,8 +289,8 @@ func (p *pass) rebuilding() bool {
 	})
 }
 
-// addAddress gives the engine a replica whose process runs. The address must not be that of a replica the engine has not
-// dropped yet, or the new one would be taken for the old.
+// addAddress gives the engine a replica whose process runs. The address must not be that of a
+// replica the engine has not dropped yet, or the new one would be taken for the old.
 func (p *pass) addAddress() loop.Change {
 	for _, r := range p.live() {
 		address := addressOf(r)

@@ -10,7 +10,8 @@ import (
 	"ankole.storage/controlplane/setting"
 )
 
-// placeAgainAfter is when a volume with replicas without a place is looked at again even if nothing has changed.
+// placeAgainAfter is when a volume with replicas without a place is looked at again even if nothing
+// has changed.
 const placeAgainAfter = 30 * time.Second
 
 // place gives a replica without a place one, per pass, and keeps condition Scheduled.
@@ -42,8 +43,8 @@ func (p *pass) deferred() bool {
 	return p.v.Spec.DataLocality == v1beta2.DataLocalityStrictLocal && p.v.Spec.NodeID == ""
 }
 
-// assign writes a replica's place. The directory's name is drawn here and never changes: the replica is known to engine and
-// witness by it.
+// assign writes a replica's place. The directory's name is drawn here and never changes: the
+// replica is known to engine and witness by it.
 func (p *pass) assign(r *v1beta2.Replica, where schedule.Placement, hardNode string) loop.Change {
 	c := r.DeepCopy()
 	c.Spec.NodeID, c.Spec.DiskID, c.Spec.DiskPath = where.NodeID, where.DiskID, where.DiskPath
@@ -55,15 +56,16 @@ func (p *pass) assign(r *v1beta2.Replica, where schedule.Placement, hardNode str
 	return loop.Update{Object: c}
 }
 
-// noteScheduled concludes a pass that wants no change: condition Scheduled turns False only for a failure of this pass, and
-// True only when every replica has a place, or when one is enough.
+// noteScheduled concludes a pass that wants no change: condition Scheduled turns False only for a
+// failure of this pass, and True only when every replica has a place, or when one is enough.
 func (p *pass) noteScheduled() {
 	v := p.v
 	replicas := p.live()
 	placed := count(replicas, func(r *v1beta2.Replica) bool { return r.Spec.NodeID != "" })
 	usablePlaced := count(replicas, func(r *v1beta2.Replica) bool { return r.Spec.NodeID != "" && r.Spec.FailedAt == "" })
 	complete := p.noPlace == "" && placed == len(replicas) && placed >= v.Spec.NumberOfReplicas
-	enough := usablePlaced > 0 && v.Spec.NodeID == "" && p.s.Settings.Bool(setting.AllowVolumeCreationWithDegradedAvailability)
+	enough := usablePlaced > 0 && v.Spec.NodeID == "" &&
+		p.s.Settings.Bool(setting.AllowVolumeCreationWithDegradedAvailability)
 	switch {
 	case complete || enough:
 		p.setCondition(v1beta2.Condition{Type: v1beta2.VolumeConditionScheduled, Status: v1beta2.ConditionTrue})
@@ -72,17 +74,20 @@ func (p *pass) noteScheduled() {
 	}
 }
 
-// notScheduled keeps the first message of a lasting failure, so that the condition does not flicker between reasons.
+// notScheduled keeps the first message of a lasting failure, so that the condition does not flicker
+// between reasons.
 func (p *pass) notScheduled() {
 	reason := v1beta2.VolumeReasonReplicaSchedulingFailure
 	if p.unplacedLocal {
 		reason = v1beta2.VolumeReasonLocalReplicaSchedulingFailure
 	}
 	have := v1beta2.FindCondition(p.v.Status.Conditions, v1beta2.VolumeConditionScheduled)
-	if have.Status == v1beta2.ConditionFalse && have.Reason == v1beta2.VolumeReasonReplicaSchedulingFailure && have.Message != "" {
+	if have.Status == v1beta2.ConditionFalse && have.Reason == v1beta2.VolumeReasonReplicaSchedulingFailure &&
+		have.Message != "" {
 		return
 	}
-	p.setCondition(v1beta2.Condition{Type: v1beta2.VolumeConditionScheduled, Status: v1beta2.ConditionFalse, Reason: reason, Message: p.noPlace})
+	p.setCondition(v1beta2.Condition{Type: v1beta2.VolumeConditionScheduled, Status: v1beta2.ConditionFalse,
+		Reason: reason, Message: p.noPlace})
 }
 
 func (p *pass) setCondition(c v1beta2.Condition) {

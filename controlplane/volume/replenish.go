@@ -11,8 +11,9 @@ import (
 	"ankole.storage/controlplane/setting"
 )
 
-// replenish brings an attached volume back to its number of replicas: a failed replica is rebuilt where it is if that is
-// possible, and only when there is none to wait for any longer a new one is made. One at a time.
+// replenish brings an attached volume back to its number of replicas: a failed replica is rebuilt
+// where it is if that is possible, and only when there is none to wait for any longer a new one is
+// made. One at a time.
 func (p *pass) replenish() loop.Change {
 	if p.v.Status.State != v1beta2.VolumeStateAttached || p.v.Spec.NodeID != p.v.Status.CurrentNodeID || !p.synced() ||
 		p.rebuilding() || p.s.Settings.Int(setting.ConcurrentReplicaRebuildPerNodeLimit) == 0 {
@@ -31,7 +32,8 @@ func (p *pass) replenish() loop.Change {
 	return p.addReplica("", "precheck new replica failed: ")
 }
 
-// synced says whether the engine works with exactly the replicas it should have and none of them is in error.
+// synced says whether the engine works with exactly the replicas it should have and none of them is
+// in error.
 func (p *pass) synced() bool {
 	if !p.engineSpeaks() || p.v.Status.Robustness == v1beta2.VolumeRobustnessFaulted {
 		return false
@@ -54,7 +56,8 @@ func (p *pass) synced() bool {
 	return true
 }
 
-// reuse lifts the mark of the failed replica to rebuild; open then starts it and gives it to the engine.
+// reuse lifts the mark of the failed replica to rebuild; open then starts it and gives it to the
+// engine.
 func (p *pass) reuse() loop.Change {
 	for _, r := range p.live() {
 		if reusable(r) {
@@ -71,7 +74,8 @@ func (p *pass) reuse() loop.Change {
 			continue
 		}
 		p.changeEvents = append(p.changeEvents, loop.Event{
-			Reason: naming.EventRebuilding, Message: fmt.Sprintf("Replica %s on node %s is rebuilt from what it has", r.Name, r.Spec.NodeID),
+			Reason: naming.EventRebuilding, Message: fmt.Sprintf("Replica %s on node %s is rebuilt from what it has",
+				r.Name, r.Spec.NodeID),
 		})
 		return editReplica(r, func(s *v1beta2.ReplicaSpec) { s.FailedAt, s.HealthyAt = "", "" })
 	}
@@ -96,7 +100,8 @@ func (p *pass) replenishWait() time.Duration {
 	return max(0, since.Add(interval).Sub(p.now))
 }
 
-// addReplica creates a replica if there is a place for it; otherwise nothing is stored but the reason.
+// addReplica creates a replica if there is a place for it; otherwise nothing is stored but the
+// reason.
 func (p *pass) addReplica(hardNode, prefix string) loop.Change {
 	for _, r := range p.live() {
 		if r.Spec.NodeID == "" && r.Spec.FailedAt == "" {
@@ -113,12 +118,13 @@ func (p *pass) addReplica(hardNode, prefix string) loop.Change {
 		p.wakeIn(placeAgainAfter)
 		return nil
 	}
-	p.changeEvents = append(p.changeEvents, loop.Event{Reason: naming.EventCreate, Message: "Creating a replica to bring the volume back to its number of replicas"})
+	p.changeEvents = append(p.changeEvents, loop.Event{Reason: naming.EventCreate,
+		Message: "Creating a replica to bring the volume back to its number of replicas"})
 	return loop.Create{Object: p.newReplica(hardNode, v1beta2.MaxRebuildRetryCount)}
 }
 
-// localize gives a best-effort local volume a replica on the node it is attached to. Failing to do so never disturbs the
-// volume.
+// localize gives a best-effort local volume a replica on the node it is attached to. Failing to do
+// so never disturbs the volume.
 func (p *pass) localize() loop.Change {
 	v := p.v
 	if v.Spec.DataLocality != v1beta2.DataLocalityBestEffort || v.Status.Robustness != v1beta2.VolumeRobustnessHealthy ||

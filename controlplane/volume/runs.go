@@ -8,16 +8,18 @@ import (
 )
 
 const (
-	// retryFirst and retryMost bound the pause before an engine is started again. The first failure costs none, so
-	// that I/O goes on soon after a crash.
+	// retryFirst and retryMost bound the pause before an engine is started again. The first failure
+	// costs none, so that I/O goes on soon after a crash.
 	retryFirst = time.Second
 	retryMost  = 5 * time.Minute
-	// steadyAfter is how long an engine must run for its earlier failures to be forgotten: one that has served for longer than
-	// a start takes can be started, and giving its volume up would end a file system that a restart keeps.
+	// steadyAfter is how long an engine must run for its earlier failures to be forgotten: one that
+	// has served for longer than a start takes can be started, and giving its volume up would end a
+	// file system that a restart keeps.
 	steadyAfter = 5 * time.Second
 )
 
-// run is what is remembered of an engine's failed runs. It lives in memory only: forgetting it costs an early retry.
+// run is what is remembered of an engine's failed runs. It lives in memory only: forgetting it
+// costs an early retry.
 type run struct {
 	// Failures in a row.
 	Failures int

@@ -19,7 +19,9 @@ func TestFailedEngine(t *testing.T) {
 		edit func(*seen)
 		want string
 	}{
-		{"engine crashed, replicas run: the next one at once", func(s *seen) { crashed(s) }, "engine running on n1 with ab after run-1"},
+		{"engine crashed, replicas run: the next one at once", func(s *seen) {
+			crashed(s)
+		}, "engine running on n1 with ab after run-1"},
 		{"ordered already", func(s *seen) {
 			crashed(s)
 			s.Engine.Spec.RestartAfter = "run-1"

@@ -9,12 +9,14 @@ import (
 	"ankole.storage/controlplane/setting"
 )
 
-// salvage brings a faulted and detached volume back. It takes no risk: the marks of failure are lifted and the volume may be
-// attached again, but the next engine is given every copy and starts only if it finds enough of the recorded members; what
-// goes further is for a person to say. So it waits until at least half of the recorded members are on nodes that are up.
+// salvage brings a faulted and detached volume back. It takes no risk: the marks of failure are
+// lifted and the volume may be attached again, but the next engine is given every copy and starts
+// only if it finds enough of the recorded members; what goes further is for a person to say. So it
+// waits until at least half of the recorded members are on nodes that are up.
 func (p *pass) salvage() loop.Change {
 	v := p.v
-	if v.Status.Robustness != v1beta2.VolumeRobustnessFaulted || v.Status.State != v1beta2.VolumeStateDetached || !p.closed() {
+	if v.Status.Robustness != v1beta2.VolumeRobustnessFaulted || v.Status.State != v1beta2.VolumeStateDetached ||
+		!p.closed() {
 		return nil
 	}
 	automatic := p.s.Settings.Bool(setting.AutoSalvage) && !v.Spec.Standby
@@ -49,7 +51,8 @@ func (p *pass) salvage() loop.Change {
 	return nil
 }
 
-// salvageable replicas are marked as failed, within reach, and hold data, unless nobody does (a volume that never started).
+// salvageable replicas are marked as failed, within reach, and hold data, unless nobody does (a
+// volume that never started).
 func (p *pass) salvageable(r *v1beta2.Replica) bool {
 	return r.Spec.FailedAt != "" && r.Spec.NodeID != "" && r.Spec.Active && p.reachable(r) &&
 		(r.Spec.HealthyAt != "" || p.isMember(r) || !p.anyData())
@@ -62,15 +65,16 @@ func (p *pass) reachable(r *v1beta2.Replica) bool {
 	}
 	for i := range p.s.Managers {
 		im := &p.s.Managers[i]
-		if im.Spec.NodeID == r.Spec.NodeID && im.Status.CurrentState == v1beta2.InstanceManagerStateRunning && im.DeletionTimestamp == nil {
+		if im.Spec.NodeID == r.Spec.NodeID && im.Status.CurrentState == v1beta2.InstanceManagerStateRunning &&
+			im.DeletionTimestamp == nil {
 			return true
 		}
 	}
 	return false
 }
 
-// enoughReachable: an engine needs answers from half of the recorded members, rounded up; without a record, any replica
-// may do.
+// enoughReachable: an engine needs answers from half of the recorded members, rounded up; without a
+// record, any replica may do.
 func (p *pass) enoughReachable() bool {
 	members, recorded := p.members()
 	need := 1
@@ -82,7 +86,8 @@ func (p *pass) enoughReachable() bool {
 	}) >= need
 }
 
-// rebuildPause is how much longer a replica whose last rebuild failed is left alone: 10 s, doubled with each failure.
+// rebuildPause is how much longer a replica whose last rebuild failed is left alone: 10 s, doubled
+// with each failure.
 func (p *pass) rebuildPause(r *v1beta2.Replica) time.Duration {
 	if r.Spec.FailedAt == "" || r.Spec.HealthyAt != "" || r.Spec.RebuildRetryCount == 0 {
 		return 0

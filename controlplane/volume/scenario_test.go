@@ -17,8 +17,8 @@ import (
 	"ankole.storage/api/longhorn/v1beta2"
 )
 
-// checkSafe holds what must never be broken: unless the volume is deleted, the newest acknowledged content is on some
-// disk, and no directory of a present member was removed.
+// checkSafe holds what must never be broken: unless the volume is deleted, the newest acknowledged
+// content is on some disk, and no directory of a present member was removed.
 func (w *world) checkSafe() {
 	w.t.Helper()
 	v := w.volume("v")
@@ -138,7 +138,8 @@ func (w *world) mend(node string) {
 func (w *world) setNode(node string, ready v1beta2.ConditionStatus, reason string) {
 	var n v1beta2.Node
 	must(w.t, w.c.Get(context.Background(), client.ObjectKey{Namespace: ns, Name: node}, &n))
-	n.Status.Conditions, _ = v1beta2.SetCondition(n.Status.Conditions, v1beta2.Condition{Type: v1beta2.NodeConditionReady, Status: ready, Reason: reason}, w.now)
+	n.Status.Conditions, _ = v1beta2.SetCondition(n.Status.Conditions,
+		v1beta2.Condition{Type: v1beta2.NodeConditionReady, Status: ready, Reason: reason}, w.now)
 	must(w.t, w.c.Status().Update(context.Background(), &n))
 }
 
@@ -442,8 +443,8 @@ func TestEvictedReplicaIsReplacedAndRemoved(t *testing.T) {
 	}
 }
 
-// drawnRuns is how many fault schedules are drawn unless -rapid.checks says otherwise: each is a cluster's life of some
-// hundred steps.
+// drawnRuns is how many fault schedules are drawn unless -rapid.checks says otherwise: each is a
+// cluster's life of some hundred steps.
 const drawnRuns = "8"
 
 func TestMain(m *testing.M) {
@@ -458,8 +459,9 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// TestAnyFaultsHeal draws faults, moves and pauses. Whatever happens, checkSafe holds after each step of each reconciler, and
-// once the faults are over the volume is attached, healthy and holds the newest data.
+// TestAnyFaultsHeal draws faults, moves and pauses. Whatever happens, checkSafe holds after each
+// step of each reconciler, and once the faults are over the volume is attached, healthy and holds
+// the newest data.
 func TestAnyFaultsHeal(t *testing.T) {
 	dir := t.TempDir()
 	run := 0
@@ -470,7 +472,8 @@ func TestAnyFaultsHeal(t *testing.T) {
 		nodes := []string{"n1", "n2", "n3", "n4"}
 		for range rapid.IntRange(1, 12).Draw(t, "faults") {
 			node := rapid.SampledFrom(nodes).Draw(t, "node")
-			switch rapid.SampledFrom([]string{"replica", "engine", "manager", "cut", "mend", "move", "wait", "rebuilt"}).Draw(t, "what") {
+			switch rapid.SampledFrom([]string{"replica", "engine", "manager", "cut", "mend", "move", "wait",
+				"rebuilt"}).Draw(t, "what") {
 			case "replica":
 				w.killProcess(func(p *proc) bool { return isReplica(p) && p.node == node })
 			case "engine":
@@ -553,7 +556,8 @@ func TestOfflineRebuilding(t *testing.T) {
 	v.Spec.OfflineRebuilding = v1beta2.OverrideEnabled
 	must(t, w.c.Update(context.Background(), v))
 	w.settle()
-	if c := v1beta2.FindCondition(w.volume("v").Status.Conditions, v1beta2.VolumeConditionOfflineRebuilding); c.Status != v1beta2.ConditionTrue {
+	if c := v1beta2.FindCondition(w.volume("v").Status.Conditions,
+		v1beta2.VolumeConditionOfflineRebuilding); c.Status != v1beta2.ConditionTrue {
 		t.Fatalf("condition %+v\n%s", c, w.dump())
 	}
 	w.rebuilt()
@@ -585,7 +589,8 @@ func TestLocalReplicaWithoutAPlaceIsToldOnce(t *testing.T) {
 	w.settle()
 	w.expect(fmt.Sprintf("attached healthy at %q", free))
 	c := v1beta2.FindCondition(w.volume("v").Status.Conditions, v1beta2.VolumeConditionScheduled)
-	if c.Status != v1beta2.ConditionFalse || c.Reason != v1beta2.VolumeReasonLocalReplicaSchedulingFailure || len(w.replicas()) != 2 {
+	if c.Status != v1beta2.ConditionFalse || c.Reason != v1beta2.VolumeReasonLocalReplicaSchedulingFailure ||
+		len(w.replicas()) != 2 {
 		t.Fatalf("condition %+v\n%s", c, w.dump())
 	}
 	n.Spec.AllowScheduling = true

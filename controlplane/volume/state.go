@@ -8,8 +8,8 @@ import (
 	"ankole.storage/controlplane/naming"
 )
 
-// advance is the state machine. What is wanted (spec.nodeID), where the volume is (status.currentNodeID) and the state give
-// either open or close; docs/volume.md has the table.
+// advance is the state machine. What is wanted (spec.nodeID), where the volume is
+// (status.currentNodeID) and the state give either open or close; docs/volume.md has the table.
 func (p *pass) advance() loop.Change {
 	v := p.v
 	want, have := v.Spec.NodeID, v.Status.CurrentNodeID
@@ -66,7 +66,8 @@ func (p *pass) attaching() loop.Change {
 	return nil
 }
 
-// serving says whether users can do I/O: the engine runs on the wanted node, has a replica in sync, and its device is up.
+// serving says whether users can do I/O: the engine runs on the wanted node, has a replica in sync,
+// and its device is up.
 func (p *pass) serving() bool {
 	if !p.engineSpeaks() || p.engine.Spec.NodeID != p.v.Spec.NodeID {
 		return false
@@ -76,7 +77,8 @@ func (p *pass) serving() bool {
 	return rw > 0 && (!needsDevice || p.engine.Status.Endpoint != "")
 }
 
-// closed says whether no process of the volume runs. States of objects that were never looked at count as stopped.
+// closed says whether no process of the volume runs. States of objects that were never looked at
+// count as stopped.
 func (p *pass) closed() bool {
 	stopped := func(spec v1beta2.InstanceState, state v1beta2.InstanceState) bool {
 		return spec != v1beta2.InstanceStateRunning && (state == v1beta2.InstanceStateStopped || state == "")
@@ -92,7 +94,8 @@ func (p *pass) closed() bool {
 	return true
 }
 
-// close stops the engine first and only then the replicas, so that the engine's last writes reach them.
+// close stops the engine first and only then the replicas, so that the engine's last writes reach
+// them.
 //
 // Crash windows: each step is found done or not done from specs and states alone.
 func (p *pass) close() loop.Change {
@@ -127,7 +130,8 @@ func (p *pass) close() loop.Change {
 	return nil
 }
 
-// waiting keeps the condition that says which replicas an attachment waits for, and returns how long it has waited.
+// waiting keeps the condition that says which replicas an attachment waits for, and returns how
+// long it has waited.
 func (p *pass) waiting(message string) time.Duration {
 	c := v1beta2.FindCondition(p.v.Status.Conditions, ConditionWaitForReplicas)
 	p.setCondition(v1beta2.Condition{

@@ -1,16 +1,19 @@
-// Package volume is the controller of volumes: it makes a volume's engine and replicas, decides where replicas go and
-// which processes run, and keeps the number of good copies where the user wants it.
+// Package volume is the controller of volumes: it makes a volume's engine and replicas, decides
+// where replicas go and which processes run, and keeps the number of good copies where the user
+// wants it.
 //
-// It reads what everybody reports and writes the specs of the volume's Engine and Replica objects; it talks to no process.
-// docs/volume.md has the states, the invariants, the decision table and who owns which field.
+// It reads what everybody reports and writes the specs of the volume's Engine and Replica objects;
+// it talks to no process. docs/volume.md has the states, the invariants, the decision table and who
+// owns which field.
 //
-// One rule stands above the others: which copy is up to date is decided by the engine, never here. The engines of a volume
-// run a membership protocol among the replicas; opening a volume gives the engine every replica that may hold data,
-// failed ones included, and the engine answers RW or ERR for each. This package follows that answer.
+// One rule stands above the others: which copy is up to date is decided by the engine, never here.
+// The engines of a volume run a membership protocol among the replicas; opening a volume gives the
+// engine every replica that may hold data, failed ones included, and the engine answers RW or ERR
+// for each. This package follows that answer.
 //
-// decide and everything it calls are pure. Files: decide.go (order of the steps), create.go, follow.go (from the engine's
-// word to the replicas' marks), place.go (scheduling), state.go, open.go and close.go (the state machine), salvage.go,
-// replenish.go, cleanup.go, delete.go.
+// decide and everything it calls are pure. Files: decide.go (order of the steps), create.go,
+// follow.go (from the engine's word to the replicas' marks), place.go (scheduling), state.go,
+// open.go and close.go (the state machine), salvage.go, replenish.go, cleanup.go, delete.go.
 package volume
 
 import (
@@ -97,11 +100,13 @@ func conditions(v *v1beta2.Volume) []loop.Condition {
 	return out
 }
 
-// unsettled names the volumes that a change of nodes, instance managers, images or settings may concern. A detached volume
-// with every replica placed has nothing to do with them, so thousands of those cost nothing.
+// unsettled names the volumes that a change of nodes, instance managers, images or settings may
+// concern. A detached volume with every replica placed has nothing to do with them, so thousands of
+// those cost nothing.
 func (r *Reconciler) unsettled() []string {
 	var list v1beta2.VolumeList
-	if err := r.client.List(context.Background(), &list, client.InNamespace(r.cfg.Namespace), client.UnsafeDisableDeepCopy); err != nil {
+	if err := r.client.List(context.Background(), &list, client.InNamespace(r.cfg.Namespace),
+		client.UnsafeDisableDeepCopy); err != nil {
 		return nil // the cache does not fail; unsettled volumes also look again by themselves
 	}
 	var out []string
@@ -119,8 +124,8 @@ func (r *Reconciler) unsettled() []string {
 	return out
 }
 
-// ConditionWaitForReplicas of a Volume is True while attaching waits for processes of replicas; its message names them. It
-// is our addition, and its transition time is the clock of that wait.
+// ConditionWaitForReplicas of a Volume is True while attaching waits for processes of replicas; its
+// message names them. It is our addition, and its transition time is the clock of that wait.
 const (
 	ConditionWaitForReplicas = "WaitForReplicas"
 	ReasonReplicasStarting   = "ReplicasStarting"

@@ -51,9 +51,9 @@ type fataler interface {
 	Logf(format string, args ...any)
 }
 
-// world is a cluster for the reconcilers of the volume half: a fake API server, nodes with instance managers whose processes
-// are entries in a map, and engines that follow the rules of the membership protocol in the small (engines_test.go). The
-// node agents delete from real directories.
+// world is a cluster for the reconcilers of the volume half: a fake API server, nodes with instance
+// managers whose processes are entries in a map, and engines that follow the rules of the
+// membership protocol in the small (engines_test.go). The node agents delete from real directories.
 type world struct {
 	t    fataler
 	c    client.Client
@@ -72,7 +72,8 @@ type world struct {
 	latest int
 	down   map[string]bool
 	events *record.FakeRecorder
-	// rng, if set, lets reconcilers run unevenly: some several times before others run once, as real ones do.
+	// rng, if set, lets reconcilers run unevenly: some several times before others run once, as
+	// real ones do.
 	rng *rand.Rand
 	// writes to the API server so far.
 	writes atomic.Int64
@@ -110,7 +111,8 @@ func newWorld(t fataler, dir string, nodes int) *world {
 	must(t, corev1.AddToScheme(scheme))
 	must(t, v1beta2.AddToScheme(scheme))
 	w := &world{
-		t: t, now: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC), dir: dir, procs: map[string]*proc{}, disks: map[string]*copyOf{},
+		t: t, now: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC), dir: dir, procs: map[string]*proc{},
+		disks:   map[string]*copyOf{},
 		engines: map[string]*engineModel{}, down: map[string]bool{}, events: record.NewFakeRecorder(10000),
 	}
 	w.c = fake.NewClientBuilder().WithScheme(scheme).WithStatusSubresource(
@@ -120,8 +122,10 @@ func newWorld(t fataler, dir string, nodes int) *world {
 		w.addNode(fmt.Sprintf("n%d", i))
 	}
 	w.create(&v1beta2.Setting{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "default-engine-image"}, Value: image})
-	w.create(&v1beta2.Setting{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "default-instance-manager-image"}, Value: imImage})
-	ei := &v1beta2.EngineImage{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: naming.EngineImageName(image)}, Spec: v1beta2.EngineImageSpec{Image: image}}
+	w.create(&v1beta2.Setting{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "default-instance-manager-image"},
+		Value: imImage})
+	ei := &v1beta2.EngineImage{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: naming.EngineImageName(image)},
+		Spec: v1beta2.EngineImageSpec{Image: image}}
 	w.create(ei)
 	ei.Status.NodeDeploymentMap = map[string]bool{}
 	for i := 1; i <= nodes; i++ {
@@ -148,18 +152,23 @@ func (w *world) clock() time.Time { return w.now }
 
 // controllers sets up every reconciler of the volume half, and the agents.
 func (w *world) controllers(nodes int) {
-	add(w, "Volume", &v1beta2.VolumeList{}, volume.New(volume.Config{Namespace: ns, NodeName: "n1", Now: w.clock}).WithClient(w.c).Controller())
-	add(w, "VolumeAttachment", &v1beta2.VolumeAttachmentList{}, attachment.New(attachment.Config{Namespace: ns}).WithClient(w.c).Controller())
+	add(w, "Volume", &v1beta2.VolumeList{},
+		volume.New(volume.Config{Namespace: ns, NodeName: "n1", Now: w.clock}).WithClient(w.c).Controller())
+	add(w, "VolumeAttachment", &v1beta2.VolumeAttachmentList{},
+		attachment.New(attachment.Config{Namespace: ns}).WithClient(w.c).Controller())
 	er := engine.New(engine.Config{Namespace: ns, NodeName: "n1", RewatchMost: time.Millisecond}, w, w).WithClient(w.c)
 	go func() { // drains wake-ups: settle looks at every engine anyway; ends with the test process
 		for range er.Monitor().Pokes() {
 		}
 	}()
 	add(w, "Engine", &v1beta2.EngineList{}, er.Controller())
-	add(w, "Replica", &v1beta2.ReplicaList{}, replica.New(replica.Config{Namespace: ns, NodeName: "n1"}, w).WithClient(w.c).Controller())
+	add(w, "Replica", &v1beta2.ReplicaList{},
+		replica.New(replica.Config{Namespace: ns, NodeName: "n1"}, w).WithClient(w.c).Controller())
 	for i := 1; i <= nodes; i++ {
 		node := fmt.Sprintf("n%d", i)
-		a := replica.NewAgent(replica.AgentConfig{Namespace: ns, NodeName: node, Resolve: func(p string) string { return filepath.Join(w.dir, node, p) }})
+		a := replica.NewAgent(replica.AgentConfig{Namespace: ns, NodeName: node, Resolve: func(p string) string {
+			return filepath.Join(w.dir, node, p)
+		}})
 		c := a.WithClient(w.c).Controller()
 		add(w, "agent "+node, &v1beta2.ReplicaList{}, c)
 	}
@@ -183,18 +192,21 @@ func add[T client.Object, G any](w *world, kind string, list client.ObjectList, 
 
 func (w *world) addNode(name string) {
 	n := &v1beta2.Node{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: name}, Spec: v1beta2.NodeSpec{
-		Name: name, AllowScheduling: true, Disks: map[string]v1beta2.DiskSpec{"d": {Path: "/data", AllowScheduling: true, DiskType: v1beta2.DiskTypeFilesystem}},
+		Name: name, AllowScheduling: true,
+		Disks: map[string]v1beta2.DiskSpec{"d": {Path: "/data", AllowScheduling: true, DiskType: v1beta2.DiskTypeFilesystem}},
 	}}
 	w.create(n)
 	n.Status.Conditions = conditions(v1beta2.NodeConditionReady, v1beta2.NodeConditionSchedulable)
 	n.Status.DiskStatus = map[string]v1beta2.DiskStatus{"d": {
-		DiskUUID: "disk-" + name, DiskPath: "/data", FilesystemType: "ext4", StorageMaximum: 100 << 30, StorageAvailable: 90 << 30,
-		Conditions: conditions(v1beta2.DiskConditionReady, v1beta2.DiskConditionSchedulable),
+		DiskUUID: "disk-" + name, DiskPath: "/data", FilesystemType: "ext4", StorageMaximum: 100 << 30,
+		StorageAvailable: 90 << 30,
+		Conditions:       conditions(v1beta2.DiskConditionReady, v1beta2.DiskConditionSchedulable),
 	}}
 	must(w.t, w.c.Status().Update(context.Background(), n))
-	im := &v1beta2.InstanceManager{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "im-" + name}, Spec: v1beta2.InstanceManagerSpec{
-		NodeID: name, Image: imImage, Type: v1beta2.InstanceManagerTypeAllInOne,
-	}}
+	im := &v1beta2.InstanceManager{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "im-" + name},
+		Spec: v1beta2.InstanceManagerSpec{
+			NodeID: name, Image: imImage, Type: v1beta2.InstanceManagerTypeAllInOne,
+		}}
 	w.create(im)
 	im.Status.CurrentState, im.Status.IP = v1beta2.InstanceManagerStateRunning, "10.0.0."+name[1:]
 	must(w.t, w.c.Status().Update(context.Background(), im))
@@ -257,7 +269,8 @@ func (w *world) run(rec reconciler) {
 		return
 	}
 	for _, name := range rec.list() {
-		_, err := rec.r.Reconcile(context.Background(), ctrl.Request{NamespacedName: client.ObjectKey{Namespace: ns, Name: name}})
+		_, err := rec.r.Reconcile(context.Background(),
+			ctrl.Request{NamespacedName: client.ObjectKey{Namespace: ns, Name: name}})
 		if err != nil {
 			w.t.Logf("%s %s: %v", rec.kind, name, err)
 		}
@@ -291,7 +304,8 @@ func (w *world) countWrites() interceptor.Funcs {
 			w.writes.Add(1)
 			return c.Delete(ctx, o, opts...)
 		},
-		SubResourceUpdate: func(ctx context.Context, c client.Client, sub string, o client.Object, opts ...client.SubResourceUpdateOption) error {
+		SubResourceUpdate: func(ctx context.Context, c client.Client, sub string, o client.Object,
+			opts ...client.SubResourceUpdateOption) error {
 			w.writes.Add(1)
 			return c.SubResource(sub).Update(ctx, o, opts...)
 		},
@@ -302,21 +316,27 @@ func (w *world) dump() string {
 	var b strings.Builder
 	v := w.volume("v")
 	if v != nil {
-		fmt.Fprintf(&b, "volume node=%q at=%q state=%s robustness=%s conditions=%v\n", v.Spec.NodeID, v.Status.CurrentNodeID, v.Status.State, v.Status.Robustness, v.Status.Conditions)
+		fmt.Fprintf(&b, "volume node=%q at=%q state=%s robustness=%s conditions=%v\n", v.Spec.NodeID,
+			v.Status.CurrentNodeID, v.Status.State, v.Status.Robustness, v.Status.Conditions)
 	}
 	var engines v1beta2.EngineList
 	must(w.t, w.c.List(context.Background(), &engines))
 	for _, e := range engines.Items {
-		fmt.Fprintf(&b, "engine %s node=%q desire=%s state=%s map=%v modes=%v membership=%v\n", e.Name, e.Spec.NodeID, e.Spec.DesireState, e.Status.CurrentState, e.Spec.ReplicaAddressMap, e.Status.ReplicaModeMap, e.Status.Membership)
+		fmt.Fprintf(&b, "engine %s node=%q desire=%s state=%s map=%v modes=%v membership=%v\n", e.Name, e.Spec.NodeID,
+			e.Spec.DesireState, e.Status.CurrentState, e.Spec.ReplicaAddressMap, e.Status.ReplicaModeMap, e.Status.Membership)
 	}
 	for _, r := range w.replicas() {
-		fmt.Fprintf(&b, "replica %s node=%q desire=%s state=%s failed=%q healthy=%q lastHealthy=%q retries=%d dir=%s deleted=%v\n", r.Name, r.Spec.NodeID, r.Spec.DesireState, r.Status.CurrentState, r.Spec.FailedAt, r.Spec.HealthyAt, r.Spec.LastHealthyAt, r.Spec.RebuildRetryCount, r.Spec.DataDirectoryName, r.DeletionTimestamp != nil)
+		fmt.Fprintf(&b,
+			"replica %s node=%q desire=%s state=%s failed=%q healthy=%q lastHealthy=%q retries=%d dir=%s deleted=%v\n",
+			r.Name, r.Spec.NodeID, r.Spec.DesireState, r.Status.CurrentState, r.Spec.FailedAt, r.Spec.HealthyAt,
+			r.Spec.LastHealthyAt, r.Spec.RebuildRetryCount, r.Spec.DataDirectoryName, r.DeletionTimestamp != nil)
 	}
 	for _, name := range slices.Sorted(maps.Keys(w.procs)) {
 		fmt.Fprintf(&b, "process %s %s\n", name, w.procs[name].state)
 	}
 	for _, name := range slices.Sorted(maps.Keys(w.disks)) {
-		fmt.Fprintf(&b, "directory %s on %s content=%d of %d generation=%d\n", name, w.disks[name].node, w.disks[name].content, w.latest, w.disks[name].generation)
+		fmt.Fprintf(&b, "directory %s on %s content=%d of %d generation=%d\n", name, w.disks[name].node,
+			w.disks[name].content, w.latest, w.disks[name].generation)
 	}
 	fmt.Fprintf(&b, "down %v\n", w.down)
 	return b.String()
@@ -344,7 +364,8 @@ func (w *world) replicas() []v1beta2.Replica {
 
 func (w *world) newVolume(replicas int, edit func(*v1beta2.VolumeSpec)) {
 	v := &v1beta2.Volume{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "v", UID: "uid-v"}, Spec: v1beta2.VolumeSpec{
-		Size: worldSize, NumberOfReplicas: replicas, Frontend: v1beta2.VolumeFrontendBlockDev, Image: image, StaleReplicaTimeout: 30,
+		Size: worldSize, NumberOfReplicas: replicas, Frontend: v1beta2.VolumeFrontendBlockDev, Image: image,
+		StaleReplicaTimeout: 30,
 	}}
 	if edit != nil {
 		edit(&v.Spec)

@@ -1,9 +1,9 @@
 // Package witness answers the engines' questions to the witness from the API server.
 //
-// The witness record of a volume, the newest member set its engines agreed on, is field status.membership of the
-// Engine object. It decides which copies of the data count, so it is read past every cache and written only by
-// compare-and-swap: the object's resource version makes the swap atomic, and the record's own volume, epoch and
-// generation must be what the caller expects.
+// The witness record of a volume, the newest member set its engines agreed on, is field
+// status.membership of the Engine object. It decides which copies of the data count, so it is read
+// past every cache and written only by compare-and-swap: the object's resource version makes the
+// swap atomic, and the record's own volume, epoch and generation must be what the caller expects.
 package witness
 
 import (
@@ -19,11 +19,12 @@ import (
 	witnessv1 "ankole.storage/api/rpc/witness/v1"
 )
 
-// swapAttempts bounds how often a swap is tried again because somebody else wrote another part of the object's status
-// in between. The engine controller writes a few times a second at most.
+// swapAttempts bounds how often a swap is tried again because somebody else wrote another part of
+// the object's status in between. The engine controller writes a few times a second at most.
 const swapAttempts = 8
 
-// Handler answers from the objects of one namespace. Client must read live; it implements relayclient.Handler.
+// Handler answers from the objects of one namespace. Client must read live; it implements
+// relayclient.Handler.
 type Handler struct {
 	Client    client.Client
 	Namespace string
@@ -42,7 +43,8 @@ func (h Handler) Get(ctx context.Context, q *witnessv1.GetRequest) (*witnessv1.M
 }
 
 // CompareAndSwap records Next if the record is the expected one.
-func (h Handler) CompareAndSwap(ctx context.Context, q *witnessv1.CompareAndSwapRequest) (*witnessv1.CompareAndSwapResponse, error) {
+func (h Handler) CompareAndSwap(ctx context.Context,
+	q *witnessv1.CompareAndSwapRequest) (*witnessv1.CompareAndSwapResponse, error) {
 	if err := valid(q); err != nil {
 		return nil, err
 	}
@@ -77,7 +79,8 @@ func valid(q *witnessv1.CompareAndSwapRequest) error {
 	case expected != nil && expected.GetVolumeUuid() == next.GetVolumeUuid() &&
 		(next.GetEpoch() < expected.GetEpoch() || next.GetRecordEpoch() < expected.GetRecordEpoch() ||
 			next.GetRecordEpoch() == expected.GetRecordEpoch() && next.GetGeneration() < expected.GetGeneration()):
-		// A later epoch may begin at a lower generation than a proposal of an earlier one that was never agreed.
+		// A later epoch may begin at a lower generation than a proposal of an earlier one that was
+		// never agreed.
 		return status.Error(codes.InvalidArgument, "epochs must not go back, nor the generation within one")
 	}
 	return nil
@@ -94,7 +97,8 @@ func (h Handler) engine(ctx context.Context, name, volume string) (*v1beta2.Engi
 	case err != nil:
 		return nil, unavailable(err)
 	case e.Spec.VolumeName != volume:
-		return nil, status.Errorf(codes.InvalidArgument, "engine %s belongs to volume %s, not to %s", name, e.Spec.VolumeName, volume)
+		return nil, status.Errorf(codes.InvalidArgument, "engine %s belongs to volume %s, not to %s", name,
+			e.Spec.VolumeName, volume)
 	}
 	return e, nil
 }

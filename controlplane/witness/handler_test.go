@@ -26,12 +26,14 @@ func handler(t *testing.T, record *v1beta2.Membership, hooks interceptor.Funcs) 
 	e := &v1beta2.Engine{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "v-e-0"}}
 	e.Spec.VolumeName = "v"
 	e.Status.Membership = record
-	c := fake.NewClientBuilder().WithScheme(scheme).WithObjects(e).WithStatusSubresource(e).WithInterceptorFuncs(hooks).Build()
+	c := fake.NewClientBuilder().WithScheme(scheme).WithObjects(e).WithStatusSubresource(e).WithInterceptorFuncs(
+		hooks).Build()
 	return Handler{Client: c, Namespace: "ns"}
 }
 
 func record(uuid string, epoch, generation int64, members ...string) *witnessv1.Membership {
-	return &witnessv1.Membership{VolumeUuid: uuid, Epoch: epoch, RecordEpoch: epoch, Generation: generation, Members: members, Engine: "v-e-0"}
+	return &witnessv1.Membership{VolumeUuid: uuid, Epoch: epoch, RecordEpoch: epoch, Generation: generation,
+		Members: members, Engine: "v-e-0"}
 }
 
 func swap(h Handler, expected, next *witnessv1.Membership) (*witnessv1.CompareAndSwapResponse, error) {
@@ -57,7 +59,11 @@ func TestSwap(t *testing.T) {
 		{"next generation", stored, record("u", 3, 5), record("u", 3, 6, "a"), true, codes.OK},
 		{"stale epoch", stored, record("u", 2, 5), record("u", 4, 5), false, codes.OK},
 		{"stale generation", stored, record("u", 3, 4), record("u", 3, 6), false, codes.OK},
-		{"generation of another epoch", stored, func() *witnessv1.Membership { m := record("u", 3, 5); m.RecordEpoch = 2; return m }(), record("u", 4, 5), false, codes.OK},
+		{"generation of another epoch", stored, func() *witnessv1.Membership {
+			m := record("u", 3, 5)
+			m.RecordEpoch = 2
+			return m
+		}(), record("u", 4, 5), false, codes.OK},
 		{"another volume's record", stored, record("w", 3, 5), record("u", 4, 5), false, codes.OK},
 		{"epoch goes back", stored, record("u", 3, 5), record("u", 2, 6), false, codes.InvalidArgument},
 		{"generation goes back", stored, record("u", 3, 5), record("u", 3, 4), false, codes.InvalidArgument},
@@ -93,7 +99,8 @@ func TestSwap(t *testing.T) {
 
 func TestAWriterInBetweenIsNoSwapOfOursLost(t *testing.T) {
 	writes := 0
-	hooks := interceptor.Funcs{SubResourceUpdate: func(ctx context.Context, c client.Client, sub string, o client.Object, opts ...client.SubResourceUpdateOption) error {
+	hooks := interceptor.Funcs{SubResourceUpdate: func(ctx context.Context, c client.Client, sub string,
+		o client.Object, opts ...client.SubResourceUpdateOption) error {
 		writes++
 		if writes == 1 { // somebody updates another part of the status first
 			e := &v1beta2.Engine{}

@@ -21,11 +21,13 @@ import (
 	"ankole.storage/instancemanager/witness/relayclient"
 )
 
-// attachPause is the wait before attaching again after a lost stream: an engine's question waits only a few seconds.
+// attachPause is the wait before attaching again after a lost stream: an engine's question waits
+// only a few seconds.
 const attachPause = 250 * time.Millisecond
 
-// Relay keeps a stream to every instance manager Pod in its manager's cache, which is restricted to the own node, and
-// answers the questions that come in. It follows Pods, not InstanceManager objects, so it needs no leader.
+// Relay keeps a stream to every instance manager Pod in its manager's cache, which is restricted to
+// the own node, and answers the questions that come in. It follows Pods, not InstanceManager
+// objects, so it needs no leader.
 type Relay struct {
 	// Name is this manager's Pod name.
 	Name    string

@@ -10,18 +10,20 @@ import (
 	"ankole.storage/disk"
 )
 
-// A replica that was dropped comes back with the content it had. What has changed since is known by the members that
-// stayed: each keeps, per absent member, an Absent entry in the sidecar ankole.absent. It says which record was the last
-// one here to name the member, and from then on collects every region that leaves the dirty log, and every layer whose
-// file changes otherwise. Together with the regions in the dirty logs of both that is all in which the two can differ.
+// A replica that was dropped comes back with the content it had. What has changed since is known by
+// the members that stayed: each keeps, per absent member, an Absent entry in the sidecar
+// ankole.absent. It says which record was the last one here to name the member, and from then on
+// collects every region that leaves the dirty log, and every layer whose file changes otherwise.
+// Together with the regions in the dirty logs of both that is all in which the two can differ.
 //
-// The rule that makes it true is one line in WriteDirty: a region is in every entry, durably, before it leaves the log.
-// An entry that is lost costs a comparison of everything; one that says too little would cost data, so whatever is
-// doubtful (a sidecar that is void, a set that overflows) ends the entry or widens it.
+// The rule that makes it true is one line in WriteDirty: a region is in every entry, durably,
+// before it leaves the log. An entry that is lost costs a comparison of everything; one that says
+// too little would cost data, so whatever is doubtful (a sidecar that is void, a set that
+// overflows) ends the entry or widens it.
 //
-// A replica that is being rebuilt keeps an entry of the same kind about itself: what its content was when its record was
-// made void, and what it has written on its own. An interrupted rebuild goes on from there. So does one that has stored a
-// record which does not name it.
+// A replica that is being rebuilt keeps an entry of the same kind about itself: what its content
+// was when its record was made void, and what it has written on its own. An interrupted rebuild
+// goes on from there. So does one that has stored a record which does not name it.
 
 // Bounds of ankole.absent.
 const (
@@ -29,7 +31,8 @@ const (
 	MaxAbsent = 8
 	// maxAbsentBits is the most a bitmap may take: 4 MiB a bit up to volumes of 1 TiB, coarser above.
 	maxAbsentBits = 32 << 10
-	// maxChangedBytes bounds the names of changed layers in an entry; above it all layers count as changed.
+	// maxChangedBytes bounds the names of changed layers in an entry; above it all layers count as
+	// changed.
 	maxChangedBytes = 3 << 10
 	// absentFixed is room for everything in an entry but its bitmap.
 	absentFixed = 4 << 10
@@ -54,7 +57,8 @@ type Absent struct {
 	Member string
 	// Since is the last record here that named the member.
 	Since RecordID
-	// Before is the agreed record that Since was to replace, if Since was never agreed: the member may have missed it.
+	// Before is the agreed record that Since was to replace, if Since was never agreed: the member
+	// may have missed it.
 	Before RecordID
 	// Structure is the live chain's at that time.
 	Structure Structure
@@ -62,8 +66,8 @@ type Absent struct {
 	First string
 	// Gone: the head of that time is no longer part of the chain.
 	Gone bool
-	// Changed are snapshots made since, or whose files have changed since, HeadName for the head itself. AllChanged: they
-	// were too many to list.
+	// Changed are snapshots made since, or whose files have changed since, HeadName for the head
+	// itself. AllChanged: they were too many to list.
 	Changed    []string
 	AllChanged bool
 	// Regions have left the dirty log since.
@@ -77,7 +81,8 @@ func (a *Absent) clone() Absent {
 	return b
 }
 
-// HasChanged reports whether a snapshot's file may be another one than it was, whatever the regions say.
+// HasChanged reports whether a snapshot's file may be another one than it was, whatever the regions
+// say.
 func (a *Absent) HasChanged(name string) bool {
 	return a.AllChanged || slices.Contains(a.Changed, name)
 }
@@ -179,7 +184,8 @@ func decodeAbsent(b []byte) ([]Absent, error) {
 		}
 		a.Regions.Shift = r.take(1)[0]
 		bits := int64(binary.LittleEndian.Uint32(r.take(4)))
-		if r.short || bits > int64(len(r.b)) || a.Regions.Shift > maxShift || a.Member == "" || flags > absentGone|absentAllChanged {
+		if r.short || bits > int64(len(r.b)) || a.Regions.Shift > maxShift || a.Member == "" ||
+			flags > absentGone|absentAllChanged {
 			return nil, fmt.Errorf("%w: entry of absent member %q", ErrCorrupt, a.Member)
 		}
 		if bits > 0 {
@@ -207,9 +213,9 @@ func createAbsent(fs disk.Meta, dir string, stamp Stamp, size int64) (*slotFile,
 	return createSlotFileOf(absentSlotSize(size), fs, dir+"/"+absentName, absentMagic, stamp, encodeAbsent(nil))
 }
 
-// openAbsent reads the entries. Whatever is wrong with them, they are forgotten: that costs a comparison later. Entries of
-// members that the record names were left by a crash: before the record without them was written, or after the one that
-// names them again.
+// openAbsent reads the entries. Whatever is wrong with them, they are forgotten: that costs a
+// comparison later. Entries of members that the record names were left by a crash: before the
+// record without them was written, or after the one that names them again.
 func (c *Sidecars) openAbsent(stamp Stamp, mode disk.Mode) error {
 	info, err := c.fs.Stat(c.path(absentName))
 	if isNotFound(err) {
@@ -230,7 +236,8 @@ func (c *Sidecars) openAbsent(stamp Stamp, mode disk.Mode) error {
 	entries, err := decodeAbsent(payload)
 	for i := range entries {
 		if n, share := len(encodeAbsent(entries[i:i+1])), absentFixed+absentBits(size); err == nil && n > share {
-			err = fmt.Errorf("%w: entry of absent member %q has %d bytes, its share is %d", ErrCorrupt, entries[i].Member, n, share)
+			err = fmt.Errorf("%w: entry of absent member %q has %d bytes, its share is %d", ErrCorrupt,
+				entries[i].Member, n, share)
 		}
 	}
 	if err != nil {
@@ -241,8 +248,8 @@ func (c *Sidecars) openAbsent(stamp Stamp, mode disk.Mode) error {
 	return nil
 }
 
-// recoverAbsent corrects what a crash between an entry and the change it announced has left: called when the layers are
-// known.
+// recoverAbsent corrects what a crash between an entry and the change it announced has left: called
+// when the layers are known.
 func (c *Sidecars) recoverAbsent(f *Files) {
 	for i := range c.absent {
 		a := &c.absent[i]
@@ -252,7 +259,8 @@ func (c *Sidecars) recoverAbsent(f *Files) {
 	}
 }
 
-// withoutNamed returns the entries that count beside record r: of members it does not name, the replica itself included.
+// withoutNamed returns the entries that count beside record r: of members it does not name, the
+// replica itself included.
 func (c *Sidecars) withoutNamed(entries []Absent, r *Record) []Absent {
 	return slices.DeleteFunc(slices.Clone(entries), func(a Absent) bool {
 		return r.has(a.Member)
@@ -282,8 +290,8 @@ func (c *Files) Structure() Structure {
 	return Structure(h.Sum(nil)[:16])
 }
 
-// beginAbsences is the first half of a new record: entries for the members it no longer names are durable before it takes
-// effect.
+// beginAbsences is the first half of a new record: entries for the members it no longer names are
+// durable before it takes effect.
 func (c *Sidecars) beginAbsences(next *Record, structure Structure, anew bool) error {
 	if anew {
 		return c.forgetAbsent()
@@ -303,14 +311,17 @@ func (c *Sidecars) beginAbsences(next *Record, structure Structure, anew bool) e
 		}
 		entries = append(entries, a)
 	}
-	if len(entries) == len(c.absent) && slices.EqualFunc(entries, c.absent, func(a, b Absent) bool { return a.Member == b.Member && a.Since == b.Since }) {
+	if len(entries) == len(c.absent) && slices.EqualFunc(entries, c.absent, func(a, b Absent) bool {
+		return a.Member == b.Member && a.Since == b.Since
+	}) {
 		return nil
 	}
 	return c.writeAbsent(entries[max(0, len(entries)-MaxAbsent):])
 }
 
-// forgetAbsent forgets what is known about absent members, because another history begins: theirs may go beyond the one that is given up
-// here, by themselves or through a rebuild from who had more.
+// forgetAbsent forgets what is known about absent members, because another history begins: theirs
+// may go beyond the one that is given up here, by themselves or through a rebuild from who had
+// more.
 func (c *Sidecars) forgetAbsent() error {
 	if len(c.absent) == 0 {
 		return nil
@@ -334,8 +345,8 @@ func (c *Sidecars) endAbsences() error {
 	return c.writeAbsent(left)
 }
 
-// writeAbsent makes entries durable. A directory whose sidecar is missing gets one; without room for it the entries are
-// lost, which a full comparison makes good.
+// writeAbsent makes entries durable. A directory whose sidecar is missing gets one; without room
+// for it the entries are lost, which a full comparison makes good.
 func (c *Sidecars) writeAbsent(entries []Absent) error {
 	if c.absentFile == nil {
 		if len(entries) == 0 {
@@ -367,7 +378,8 @@ func (c *Sidecars) writeAbsent(entries []Absent) error {
 	return nil
 }
 
-// editAbsent changes every entry by fn, which tells whether it changed anything, and makes that durable.
+// editAbsent changes every entry by fn, which tells whether it changed anything, and makes that
+// durable.
 func (c *Sidecars) editAbsent(fn func(a *Absent) bool) error {
 	if len(c.absent) == 0 {
 		return nil
@@ -383,7 +395,8 @@ func (c *Sidecars) editAbsent(fn func(a *Absent) bool) error {
 	return c.writeAbsent(entries)
 }
 
-// regionsLeave puts the regions that are in the dirty log and not in next into every entry. nil is every region.
+// regionsLeave puts the regions that are in the dirty log and not in next into every entry. nil is
+// every region.
 func (c *Sidecars) regionsLeave(next []Region) error {
 	if len(c.absent) == 0 || next == nil {
 		return nil
@@ -452,43 +465,4 @@ func (c *Sidecars) layerGoes(file string) error {
 		a.Gone = a.Gone || gone
 		return a.change(name) || gone
 	})
-}
-
-// VoidForRebuild makes the record void, because the replica is about to become the copy of another one, and remembers in
-// the replica's own entry what its content is: base is kept over any number of interrupted rebuilds. fresh are the
-// snapshots that will be made anew, HeadName for a new head; they are never taken for what they were at the base. What is
-// known about other absent members is forgotten: the regions that leave the others' logs meanwhile are not seen here.
-func (c *Files) VoidForRebuild(s *Sidecars, void Record, first string, fresh []string) error {
-	if err := errors.Join(c.usable(), s.usable()); err != nil {
-		return err
-	}
-	own := Absent{Member: void.Self, Since: s.record.ID(), Structure: c.Structure()}
-	known := s.recordValid && s.record.has(void.Self)
-	if a, ok := s.Absent(void.Self); ok && !known {
-		own, known = a, true
-	}
-	var entries []Absent
-	if known {
-		if first != "" && own.First == "" && !own.Gone && !own.HasChanged(HeadName) {
-			own.First = first
-		}
-		for _, name := range fresh {
-			own.change(name)
-		}
-		entries = []Absent{own}
-	}
-	if err := s.writeAbsent(entries); err != nil {
-		return err
-	}
-	void.Epoch, void.Generation, void.Members, void.State = 0, 0, nil, MemberWO
-	if err := c.WriteRecord(s, void); err != nil {
-		return err
-	}
-	// Whatever it wrote alone goes from the log, which is the engine's from now on, into its own entry.
-	return s.WriteDirty([]Region{})
-}
-
-// VoidForRebuild is Files.VoidForRebuild.
-func (c *Chain) VoidForRebuild(void Record, first string, fresh []string) error {
-	return c.Files.VoidForRebuild(c.Sidecars, void, first, fresh)
 }

@@ -25,7 +25,8 @@ func members(names ...string) []chain.Member {
 
 // record writes a record of the given generation in epoch 1.
 func (w *world) record(generation uint64, names ...string) error {
-	return w.c.WriteRecord(chain.Record{VolumeUUID: testUUID, Epoch: 1, Generation: generation, State: chain.MemberRW, Self: "v-1", Members: members(names...)})
+	return w.c.WriteRecord(chain.Record{VolumeUUID: testUUID, Epoch: 1, Generation: generation, State: chain.MemberRW,
+		Self: "v-1", Members: members(names...)})
 }
 
 // absentWorld is a member of {v-1 v-2 v-3} with generation 3.
@@ -62,8 +63,8 @@ func say(c *chain.Chain, member string) string {
 	return s
 }
 
-// An entry begins with the record that drops the member, collects what leaves the log, follows the head of that time, and
-// ends when a record names the member again. Every step is durable.
+// An entry begins with the record that drops the member, collects what leaves the log, follows the
+// head of that time, and ends when a record names the member again. Every step is durable.
 func TestAbsentMemberIsRemembered(t *testing.T) {
 	w := absentWorld(t)
 	steps := []struct {
@@ -151,7 +152,8 @@ func everyCrash(t *testing.T, prepare, op func(w *world) error, check func(w *wo
 
 func drop(w *world) error { return w.record(4, "v-1", "v-3") }
 
-// Whenever the record without the member is there, so is the entry; as long as it is not, none counts.
+// Whenever the record without the member is there, so is the entry; as long as it is not, none
+// counts.
 func TestCrashWhileAMemberIsDropped(t *testing.T) {
 	seen := map[string]int{}
 	everyCrash(t, func(*world) error { return nil }, drop, func(w *world) {
@@ -241,7 +243,9 @@ func voidRecord(w *world) chain.Record {
 // The record is void only when the base and everything the replica wrote on its own are remembered.
 func TestCrashWhileTheRecordIsMadeVoid(t *testing.T) {
 	seen := map[string]int{}
-	everyCrash(t, drop, func(w *world) error { return w.c.VoidForRebuild(voidRecord(w), "s", []string{"t", chain.HeadName}) }, func(w *world) {
+	everyCrash(t, drop, func(w *world) error {
+		return w.c.VoidForRebuild(voidRecord(w), "s", []string{"t", chain.HeadName})
+	}, func(w *world) {
 		r, _ := w.c.Record()
 		log, _ := w.c.Dirty()
 		own, ok := w.c.Absent("v-1")
@@ -267,7 +271,8 @@ func TestCrashWhileTheRecordIsMadeVoid(t *testing.T) {
 	}
 }
 
-// The base outlives any number of interrupted rebuilds and ends with the record that names the replica.
+// The base outlives any number of interrupted rebuilds and ends with the record that names the
+// replica.
 func TestBaseOutlivesInterruptedRebuilds(t *testing.T) {
 	w := absentWorld(t)
 	for range 3 {
@@ -285,8 +290,8 @@ func TestBaseOutlivesInterruptedRebuilds(t *testing.T) {
 	}
 }
 
-// A replica that stores a record which replaces it remembers what its content was: a rebuild looks at what has changed since, as if it
-// had stored nothing.
+// A replica that stores a record which replaces it remembers what its content was: a rebuild looks
+// at what has changed since, as if it had stored nothing.
 func TestBaseOutlivesARecordThatReplacesTheReplica(t *testing.T) {
 	w := absentWorld(t)
 	w.must(w.record(4, "v-2", "v-3"))
@@ -303,7 +308,8 @@ func TestBaseOutlivesARecordThatReplacesTheReplica(t *testing.T) {
 	}
 }
 
-// A sidecar that is missing is made again when it is needed; with a full disk the entry is lost and nothing else.
+// A sidecar that is missing is made again when it is needed; with a full disk the entry is lost and
+// nothing else.
 func TestAbsentSidecarIsMadeWhenNeeded(t *testing.T) {
 	w := absentWorld(t)
 	w.must(w.c.Close())

@@ -8,7 +8,8 @@ import (
 	"ankole.storage/disk/memdisk"
 )
 
-// An account of an absent member that takes more than its share of the file is damage: with it those of others would not fit.
+// An account of an absent member that takes more than its share of the file is damage: with it
+// those of others would not fit.
 func TestAccountBeyondItsShareIsForgotten(t *testing.T) {
 	for name, grow := range map[string]func(a *Absent){
 		"regions": func(a *Absent) { a.Regions.Bits = make([]byte, 36000) },

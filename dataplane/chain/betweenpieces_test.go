@@ -6,8 +6,8 @@ import (
 	"ankole.storage/dataplane/chain"
 )
 
-// A checksum that is computed between two pieces of a purge is of a file that the next piece changes: a scrub must not take that
-// for rot.
+// A checksum that is computed between two pieces of a purge is of a file that the next piece
+// changes: a scrub must not take that for rot.
 func TestChecksumBetweenPiecesOfAPurge(t *testing.T) {
 	for _, action := range []chain.PurgeAction{chain.PurgePrune, chain.PurgeCoalesce} {
 		t.Run(string(action), func(t *testing.T) {

@@ -12,27 +12,30 @@ import (
 
 const blockSize = block.Size
 
-// Values of the block map: where the newest data of a block is. Anything else is an index into table.layers.
+// Values of the block map: where the newest data of a block is. Anything else is an index into
+// table.layers.
 const (
 	// inNone: in no file of the chain: the backing file, or zeroes.
 	inNone = 0
-	// inHeadOnly: in the head, and certainly in nothing below it, so that punching it reads as zeroes. Blocks in
-	// the head of which that is not known have the head's index instead.
+	// inHeadOnly: in the head, and certainly in nothing below it, so that punching it reads as
+	// zeroes. Blocks in the head of which that is not known have the head's index instead.
 	inHeadOnly = 255
-	// inVoid: hidden by whiteouts, in the topmost file or above it: zeroes. Something below may hold the block.
+	// inVoid: hidden by whiteouts, in the topmost file or above it: zeroes. Something below may
+	// hold the block.
 	inVoid = 254
 )
 
 // mapPage is how many blocks one page of the map covers: 16 MiB of volume.
 const mapPage = 4096
 
-// blockMap holds one byte per 4 KiB block of a volume: 256 KiB per GiB. It lives in anonymous memory that costs
-// nothing where nothing was ever written, so an idle sparse volume of any size is cheap.
+// blockMap holds one byte per 4 KiB block of a volume: 256 KiB per GiB. It lives in anonymous
+// memory that costs nothing where nothing was ever written, so an idle sparse volume of any size is
+// cheap.
 type blockMap struct {
 	b      []byte // one per block
 	mapped []byte // the mapping, whole pages
-	// used has a bit per page of the map that may hold anything, only per page that may hold inHeadOnly values, so
-	// that passes over the map visit nothing else.
+	// used has a bit per page of the map that may hold anything, only per page that may hold
+	// inHeadOnly values, so that passes over the map visit nothing else.
 	used, only []uint64
 }
 
@@ -82,7 +85,8 @@ func (m *blockMap) remap(need int) error {
 	if err != nil {
 		return err
 	}
-	// Huge pages would make one written block cost 2 MiB of map. Kernels without them refuse; that is fine too.
+	// Huge pages would make one written block cost 2 MiB of map. Kernels without them refuse; that
+	// is fine too.
 	_ = unix.Madvise(mem, unix.MADV_NOHUGEPAGE)
 	m.mapped = mem
 	return nil
@@ -95,13 +99,15 @@ func (m *blockMap) free() {
 	*m = blockMap{}
 }
 
-// setLower records that a layer below the head has the blocks [first, last). Layers are added bottom-up.
+// setLower records that a layer below the head has the blocks [first, last). Layers are added
+// bottom-up.
 func (m *blockMap) setLower(first, last int64, index byte) {
 	fill(m.b[first:last], index)
 	note(m.used, first, last)
 }
 
-// raise records that the layer has the blocks [first, last), unless something above it has them already.
+// raise records that the layer has the blocks [first, last), unless something above it has them
+// already.
 func (m *blockMap) raise(first, last int64, index, head byte) {
 	s := m.b[first:last]
 	note(m.used, first, last)
@@ -115,8 +121,8 @@ func (m *blockMap) raise(first, last int64, index, head byte) {
 	}
 }
 
-// setHead records that the head has the blocks [first, last). below tells whether something below the chain (a
-// backing file) may hold data there.
+// setHead records that the head has the blocks [first, last). below tells whether something below
+// the chain (a backing file) may hold data there.
 func (m *blockMap) setHead(first, last int64, head byte, below bool) {
 	s := m.b[first:last]
 	note(m.used, first, last)
@@ -165,7 +171,8 @@ func (m *blockMap) freezeHead(head byte) {
 	clear(m.only)
 }
 
-// merge gives the layer at index and the one above it the same index, and everything above that one less.
+// merge gives the layer at index and the one above it the same index, and everything above that one
+// less.
 func (m *blockMap) merge(index byte) {
 	m.pages(m.used, func(s []byte) {
 		for i, v := range s {

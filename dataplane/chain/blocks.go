@@ -8,7 +8,8 @@ import (
 	"ankole.storage/disk"
 )
 
-// layer is an open file of the chain. It is never changed in place where others can see it: tables are copied.
+// layer is an open file of the chain. It is never changed in place where others can see it: tables
+// are copied.
 type layer struct {
 	name string
 	file disk.File
@@ -27,10 +28,11 @@ func (l *layer) close() error {
 	return errors.Join(l.file.Close(), l.whiteouts.close())
 }
 
-// table lists the files that blocks are read from. The directory's and that of the data path are copies of each other.
+// table lists the files that blocks are read from. The directory's and that of the data path are
+// copies of each other.
 type table struct {
-	// layers are the files of the live chain from index 1, bottom first; the head is the last. With a backing file
-	// that one is index 1.
+	// layers are the files of the live chain from index 1, bottom first; the head is the last. With
+	// a backing file that one is index 1.
 	layers []layer
 	// branches are the files off the live chain that a rebuild has open.
 	branches []layer
@@ -62,7 +64,8 @@ func (t *table) layerIndex(file string) int {
 	return 0
 }
 
-// numbered returns a layer by its number: of the live chain, bottom first, then of the branches that are open.
+// numbered returns a layer by its number: of the live chain, bottom first, then of the branches
+// that are open.
 func (t *table) numbered(number int) *layer {
 	if k := number - (len(t.layers) - t.bottomIndex()); k >= 0 {
 		return &t.branches[k]
@@ -76,12 +79,13 @@ func (t *table) clone() table {
 	return c
 }
 
-// Blocks says where the newest data of every block is. It belongs to the thread that carries out I/O, a core's loop, and
-// to nobody else: it holds nothing that a metadata operation, which runs beside it, reads or writes. What such an
-// operation changes comes as a Change, a value, and what it has to know goes to it as one (Where, Look, Below).
+// Blocks says where the newest data of every block is. It belongs to the thread that carries out
+// I/O, a core's loop, and to nobody else: it holds nothing that a metadata operation, which runs
+// beside it, reads or writes. What such an operation changes comes as a Change, a value, and what
+// it has to know goes to it as one (Where, Look, Below).
 //
-// No method blocks or fails, so a step core calls them inline. They say which bytes of which file an I/O touches; the
-// core does the I/O.
+// No method blocks or fails, so a step core calls them inline. They say which bytes of which file
+// an I/O touches; the core does the I/O.
 type Blocks struct {
 	table
 	m blockMap
@@ -89,18 +93,20 @@ type Blocks struct {
 	whiteouts headWhiteouts
 }
 
-// Change is what a metadata operation has changed about where blocks are read from. The owner of Blocks applies it before
-// it begins other I/O, and no I/O is under way between the beginning of the operation and that. The zero Change is none.
+// Change is what a metadata operation has changed about where blocks are read from. The owner of
+// Blocks applies it before it begins other I/O, and no I/O is under way between the beginning of
+// the operation and that. The zero Change is none.
 type Change struct {
 	table *table
-	// frozen is the layer that was the head before another one was put on top, merged the one that has taken the place
-	// of the one above it; 0 for none.
+	// frozen is the layer that was the head before another one was put on top, merged the one that
+	// has taken the place of the one above it; 0 for none.
 	frozen, merged byte
 	// fresh replaces everything: nothing else refers to it.
 	fresh *Blocks
 }
 
-// changed is the Change of an operation that leaves every block where it is, but may have opened or closed files.
+// changed is the Change of an operation that leaves every block where it is, but may have opened or
+// closed files.
 func (c *Files) changed() Change {
 	t := c.table.clone()
 	return Change{table: &t}
@@ -134,7 +140,8 @@ func (b *Blocks) Apply(ch Change) {
 // Room is the proof that the block map has room for a volume of a size.
 type Room struct{ size int64 }
 
-// Reserve makes room for a volume that grows to size bytes, so that Apply cannot fail. ErrNoMemory, ErrInvalid.
+// Reserve makes room for a volume that grows to size bytes, so that Apply cannot fail. ErrNoMemory,
+// ErrInvalid.
 func (b *Blocks) Reserve(size int64) (Room, error) {
 	if err := validateSize(size); err != nil {
 		return Room{}, err
@@ -145,8 +152,8 @@ func (b *Blocks) Reserve(size int64) (Room, error) {
 // Free gives back the memory of the map. Nothing may be asked afterwards.
 func (b *Blocks) Free() { b.m.free() }
 
-// Retired is a block map that nothing will be read by any more: it is for the process that comes next. Whoever has it
-// frees it.
+// Retired is a block map that nothing will be read by any more: it is for the process that comes
+// next. Whoever has it frees it.
 type Retired struct{ m *blockMap }
 
 // Retire ends the use of b and returns its map.
@@ -205,8 +212,8 @@ func (b *Blocks) Repaired(w Repaired) {
 	}
 }
 
-// raise records that layer index, below the head, has the blocks [first, end) now: they are read from it unless something above it has
-// or hides them.
+// raise records that layer index, below the head, has the blocks [first, end) now: they are read
+// from it unless something above it has or hides them.
 func (b *Blocks) raise(first, end int64, index byte, hidden map[whiteoutID]map[int64]bool) {
 	b.m.raise(first, end, index, b.headIndex())
 	for at := first; at < end; at++ {
@@ -231,10 +238,11 @@ type Found struct {
 	was []bool
 }
 
-// Look prepares to find out which blocks of [off, off+n) are in the head after a write there has failed; look does it,
-// and blocks. One of which only a part was written, or for which space was allocated and nothing written (on a file
-// system that filled up meanwhile), is punched: it reads as zeroes and would hide what is below. Found takes the result
-// over; no other I/O to the range may go on until then.
+// Look prepares to find out which blocks of [off, off+n) are in the head after a write there has
+// failed; look does it, and blocks. One of which only a part was written, or for which space was
+// allocated and nothing written (on a file system that filled up meanwhile), is punched: it reads
+// as zeroes and would hide what is below. Found takes the result over; no other I/O to the range
+// may go on until then.
 func (b *Blocks) Look(off, n int64) (look func() (Found, error)) {
 	b.checkRange(off, n)
 	first, last := off/blockSize, (off+n+blockSize-1)/blockSize
@@ -259,8 +267,8 @@ func (b *Blocks) Look(off, n int64) (look func() (Found, error)) {
 	}
 }
 
-// Found records what was found: blocks that were in the head before stay there, unless a hole was punched before something
-// else failed.
+// Found records what was found: blocks that were in the head before stay there, unless a hole was
+// punched before something else failed.
 func (b *Blocks) Found(f Found) {
 	for i, x := range f.have {
 		at := f.off/blockSize + int64(i)
@@ -285,21 +293,22 @@ func (c *Chain) Remap(off, n int64) error {
 // Layers returns how many files the live chain has, without the backing file.
 func (b *Blocks) Layers() int { return len(b.layers) - b.bottomIndex() }
 
-// Layer returns the file name, handle and size of layer i of the live chain, 0 being the bottom and Layers()-1 the
-// head. It does not block or allocate.
+// Layer returns the file name, handle and size of layer i of the live chain, 0 being the bottom and
+// Layers()-1 the head. It does not block or allocate.
 func (b *Blocks) Layer(i int) (file string, handle int32, size int64) {
 	l := &b.layers[b.bottomIndex()+i]
 	return l.name, l.file.Handle(), l.size
 }
 
-// Empty tells whether nothing was ever written to the volume: there is no snapshot, no backing file, and no block in
-// the head, also none that was punched since Open. It does not block, and does not look at the whole map.
+// Empty tells whether nothing was ever written to the volume: there is no snapshot, no backing
+// file, and no block in the head, also none that was punched since Open. It does not block, and
+// does not look at the whole map.
 func (b *Blocks) Empty() bool {
 	return len(b.layers) == 2 && !b.backing && !slices.ContainsFunc(b.m.only, func(word uint64) bool { return word != 0 })
 }
 
-// LayerHandle returns the loop handle of a file of the live chain for a rebuild's writes. Snapshots can be written
-// only while the chain is Rebuilding.
+// LayerHandle returns the loop handle of a file of the live chain for a rebuild's writes. Snapshots
+// can be written only while the chain is Rebuilding.
 func (b *Blocks) LayerHandle(file string) (int32, bool) {
 	if i := b.layerIndex(file); i != 0 {
 		return b.layers[i].file.Handle(), true
@@ -307,7 +316,8 @@ func (b *Blocks) LayerHandle(file string) (int32, bool) {
 	return NoHandle, false
 }
 
-// MarkLayerWritten records that a rebuild has written [off, off+n), whole blocks, of a layer. It does not block.
+// MarkLayerWritten records that a rebuild has written [off, off+n), whole blocks, of a layer. It
+// does not block.
 func (b *Blocks) MarkLayerWritten(file string, off, n int64) {
 	b.checkRange(off, n)
 	i := b.layerIndex(file)
@@ -325,11 +335,13 @@ func (b *Blocks) MarkLayerWritten(file string, off, n int64) {
 // Rebuilding tells whether the chain is an incomplete rebuild target.
 func (b *Blocks) Rebuilding() bool { return b.rebuilding }
 
-// LayerFile returns the file of layer i of the live chain, for reading it beside I/O. It does not block.
+// LayerFile returns the file of layer i of the live chain, for reading it beside I/O. It does not
+// block.
 func (b *Blocks) LayerFile(i int) disk.File { return b.layers[b.bottomIndex()+i].file }
 
-// Below prepares to find out which blocks of [off, off+n), whole blocks, the layers below the head have. It does not
-// block; find does, and may run beside I/O but not beside metadata operations. SetBelow takes its result over.
+// Below prepares to find out which blocks of [off, off+n), whole blocks, the layers below the head
+// have. It does not block; find does, and may run beside I/O but not beside metadata operations.
+// SetBelow takes its result over.
 func (b *Blocks) Below(off, n int64) (find func() ([]byte, error)) {
 	b.checkRange(off, n)
 	lower := slices.Clone(b.layers[b.bottomIndex() : len(b.layers)-1])
@@ -355,8 +367,8 @@ func (b *Blocks) Below(off, n int64) (find func() ([]byte, error)) {
 	}
 }
 
-// SetBelow records which layer below the head is the topmost to have each block from off on, after a rebuild has punched
-// one of them, or the head if punched is set. It does not block.
+// SetBelow records which layer below the head is the topmost to have each block from off on, after
+// a rebuild has punched one of them, or the head if punched is set. It does not block.
 func (b *Blocks) SetBelow(off int64, top []byte, punched bool) {
 	for i, v := range top {
 		at := off/blockSize + int64(i)

@@ -9,7 +9,8 @@ import (
 	"ankole.storage/disk/memdisk"
 )
 
-// Files as large as the format allows are made up here, instead of stored: what a piece of an operation costs must not depend on them.
+// Files as large as the format allows are made up here, instead of stored: what a piece of an
+// operation costs must not depend on them.
 
 // vastDisk has files whose images consist of the largest extents, once vast is set.
 type vastDisk struct {
@@ -24,7 +25,8 @@ type vastFile struct {
 	d *vastDisk
 }
 
-// vastSize is a terabyte, written from end to end on a file system that has it in a thousand extents.
+// vastSize is a terabyte, written from end to end on a file system that has it in a thousand
+// extents.
 const (
 	vastSize   = 1 << 40
 	vastExtent = 1 << 30
@@ -94,7 +96,8 @@ func allocates(f func()) int64 {
 	return int64(after.TotalAlloc - before.TotalAlloc)
 }
 
-// A piece of a checksum, of a merge, or of what a scrub verifies costs what a piece holds: not a list of all pieces of a terabyte.
+// A piece of a checksum, of a merge, or of what a scrub verifies costs what a piece holds: not a
+// list of all pieces of a terabyte.
 func TestAPieceCostsAPiece(t *testing.T) {
 	const most = 16 << 20 // read and written for a piece of 8 MiB, and the pages of the simulated disk
 	w, d := vastWorld(t)

@@ -9,10 +9,12 @@ import (
 	"ankole.storage/disk"
 )
 
-// A revert leaves the newer snapshots as a branch: files that the live chain does not go through. A rebuild brings them over file by
-// file, so they can be opened beside the live chain, with numbers of their own.
+// A revert leaves the newer snapshots as a branch: files that the live chain does not go through. A
+// rebuild brings them over file by file, so they can be opened beside the live chain, with numbers
+// of their own.
 
-// branchFiles lists the snapshots off the live chain, parents before children, in an order that follows from names and parents alone.
+// branchFiles lists the snapshots off the live chain, parents before children, in an order that
+// follows from names and parents alone.
 func (c *Files) branchFiles() []string {
 	var out []string
 	for file := range c.disks {
@@ -31,8 +33,9 @@ func (c *Files) branchFiles() []string {
 	return out
 }
 
-// OpenBranches opens the snapshots off the live chain for a rebuild, for writing if this chain is its target, and describes them in the
-// order of their numbers. They stay open until the chain is closed or the set of files changes. No I/O on them may be under way.
+// OpenBranches opens the snapshots off the live chain for a rebuild, for writing if this chain is
+// its target, and describes them in the order of their numbers. They stay open until the chain is
+// closed or the set of files changes. No I/O on them may be under way.
 func (c *Files) OpenBranches() ([]LayerInfo, Change, error) {
 	list, err := c.openBranches()
 	return list, c.changed(), err
@@ -94,14 +97,15 @@ func (c *Files) closeBranches() error {
 // Branches is how many snapshots off the live chain are open.
 func (b *Blocks) Branches() int { return len(b.branches) }
 
-// Branch returns the handle, the size and the file of the i-th of them. It does not block or allocate.
+// Branch returns the handle, the size and the file of the i-th of them. It does not block or
+// allocate.
 func (b *Blocks) Branch(i int) (handle int32, size int64, file disk.File) {
 	l := &b.branches[i]
 	return l.file.Handle(), l.size, l.file
 }
 
-// reshapeBranches gives a rebuild target the snapshots off the live chain that it is to have, parents first: what it has of that name
-// keeps its content, whatever place it had.
+// reshapeBranches gives a rebuild target the snapshots off the live chain that it is to have,
+// parents first: what it has of that name keeps its content, whatever place it had.
 func (c *Files) reshapeBranches(s *Shape) error {
 	for i := range s.Branches {
 		l := &s.Branches[i]

@@ -10,7 +10,8 @@ import (
 	"ankole.storage/disk/memdisk"
 )
 
-// branchBase is reshapeBase after a revert to a: b, which holds 2, is off the live chain, and the head holds 5.
+// branchBase is reshapeBase after a revert to a: b, which holds 2, is off the live chain, and the
+// head holds 5.
 func branchBase(t *testing.T) *world {
 	w := reshapeBase(t)
 	w.must(w.c.Revert("a", "2026-11-21T12:00:00Z"))
@@ -47,7 +48,8 @@ func branched(t *testing.T, w *world) string {
 	return fmt.Sprint(out)
 }
 
-// A target keeps the snapshots off the live chain that it is to have, wherever it had them, makes those it lacks, and loses others.
+// A target keeps the snapshots off the live chain that it is to have, wherever it had them, makes
+// those it lacks, and loses others.
 func TestReshapeBranches(t *testing.T) {
 	type row struct {
 		base           func(t *testing.T) *world
@@ -55,13 +57,17 @@ func TestReshapeBranches(t *testing.T) {
 		wantLive, want string
 	}
 	for name, c := range map[string]row{
-		"as it was":              {branchBase, [][2]string{{"a", ""}}, [][2]string{{"b", "a"}}, "[a:[1] head:[5]]", "[b<a:[2]]"},
-		"not wanted":             {branchBase, [][2]string{{"a", ""}}, nil, "[a:[1] head:[5]]", "[]"},
-		"one that it lacks":      {branchBase, [][2]string{{"a", ""}}, [][2]string{{"b", "a"}, {"c", "b"}, {"d", "a"}}, "[a:[1] head:[5]]", "[b<a:[2] d<a:[] c<b:[]]"},
-		"a branch goes live":     {branchBase, [][2]string{{"a", ""}, {"b", "a"}}, nil, "[a:[1] b:[] head:[5]]", "[]"},
-		"live goes off":          {reshapeBase, [][2]string{{"a", ""}}, [][2]string{{"b", "a"}}, "[a:[1] head:[3]]", "[b<a:[2]]"},
-		"everything goes off":    {reshapeBase, nil, [][2]string{{"a", ""}, {"b", "a"}}, "[head:[3]]", "[a<:[1] b<a:[2]]"},
-		"another order, all new": {reshapeBase, [][2]string{{"b", ""}, {"a", "b"}}, [][2]string{{"c", "a"}}, "[b:[] a:[] head:[]]", "[c<a:[]]"},
+		"as it was": {branchBase, [][2]string{{"a", ""}}, [][2]string{{"b", "a"}}, "[a:[1] head:[5]]",
+			"[b<a:[2]]"},
+		"not wanted": {branchBase, [][2]string{{"a", ""}}, nil, "[a:[1] head:[5]]", "[]"},
+		"one that it lacks": {branchBase, [][2]string{{"a", ""}}, [][2]string{{"b", "a"}, {"c", "b"}, {"d", "a"}},
+			"[a:[1] head:[5]]", "[b<a:[2] d<a:[] c<b:[]]"},
+		"a branch goes live": {branchBase, [][2]string{{"a", ""}, {"b", "a"}}, nil, "[a:[1] b:[] head:[5]]", "[]"},
+		"live goes off": {reshapeBase, [][2]string{{"a", ""}}, [][2]string{{"b", "a"}}, "[a:[1] head:[3]]",
+			"[b<a:[2]]"},
+		"everything goes off": {reshapeBase, nil, [][2]string{{"a", ""}, {"b", "a"}}, "[head:[3]]", "[a<:[1] b<a:[2]]"},
+		"another order, all new": {reshapeBase, [][2]string{{"b", ""}, {"a", "b"}}, [][2]string{{"c", "a"}},
+			"[b:[] a:[] head:[]]", "[c<a:[]]"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := c.base(t)
@@ -95,7 +101,8 @@ func TestReshapeBranches(t *testing.T) {
 
 // A branch without a parent, or named twice, changes nothing.
 func TestReshapeRefusesBranches(t *testing.T) {
-	for _, branches := range [][]chain.LayerSpec{{layerSpec("c", "x")}, {layerSpec("a", "")}, {layerSpec("c", ""), layerSpec("c", "")}, {layerSpec("d", "c"), layerSpec("c", "a")}} {
+	for _, branches := range [][]chain.LayerSpec{{layerSpec("c", "x")}, {layerSpec("a", "")},
+		{layerSpec("c", ""), layerSpec("c", "")}, {layerSpec("d", "c"), layerSpec("c", "a")}} {
 		w := branchBase(t)
 		bad := shapeOf("a")
 		bad.Branches = branches
@@ -108,7 +115,8 @@ func TestReshapeRefusesBranches(t *testing.T) {
 	}
 }
 
-// Whenever power fails while branches are made: the directory opens, and what is kept holds what it held.
+// Whenever power fails while branches are made: the directory opens, and what is kept holds what it
+// held.
 func TestCrashDuringReshapeOfBranches(t *testing.T) {
 	shape := shapeOf("a", "x")
 	shape.Branches = []chain.LayerSpec{layerSpec("b", "a"), layerSpec("c", "b")}

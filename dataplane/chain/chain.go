@@ -22,9 +22,11 @@ type Options struct {
 	Size int64
 	// VolumeUUID, unless zero, must equal the one in the member record if there is a valid record.
 	VolumeUUID UUID
-	// BackingFile is a raw file below the bottom layer, "" for none. It overrides the path in volume.meta.
+	// BackingFile is a raw file below the bottom layer, "" for none. It overrides the path in
+	// volume.meta.
 	BackingFile string
-	// SnapshotMaxCount (2 to 250, 0 means 250) and SnapshotMaxSize (bytes, 0 means no limit) bound Snapshot.
+	// SnapshotMaxCount (2 to 250, 0 means 250) and SnapshotMaxSize (bytes, 0 means no limit) bound
+	// Snapshot.
 	SnapshotMaxCount int
 	SnapshotMaxSize  int64
 	// RecoverHead names the head to use where volume.meta was lost and several heads hold data.
@@ -33,8 +35,9 @@ type Options struct {
 	ReadOnly bool
 	// Boot names the machine's run, zero where it is not known.
 	Boot Boot
-	// Map returns the block map that the process which had the directory before has handed over (CloseFor), nil if there is
-	// none. It is called once the lock is held; the result is not kept. nil: none is ever handed over.
+	// Map returns the block map that the process which had the directory before has handed over
+	// (CloseFor), nil if there is none. It is called once the lock is held; the result is not kept.
+	// nil: none is ever handed over.
 	Map func() []byte
 	// Rand is where stamps come from; nil means the system's random source.
 	Rand io.Reader
@@ -61,17 +64,18 @@ func (o *Options) setDefaults() error {
 	return nil
 }
 
-// Chain is an open replica directory as one thread has it: a tool, a test, or whoever opens it and then gives the two
-// parts to their owners.
+// Chain is an open replica directory as one thread has it: a tool, a test, or whoever opens it and
+// then gives the two parts to their owners.
 type Chain struct {
 	*Files
 	*Sidecars
 	*Blocks
 }
 
-// Files are the files of an open replica directory and what is in them but for the blocks: what metadata operations work
-// on. They block, so a core runs them away from its loop's thread, one at a time. Nothing here says where a block is read
-// from; an operation that changes that returns a Change, for the owner of Blocks.
+// Files are the files of an open replica directory and what is in them but for the blocks: what
+// metadata operations work on. They block, so a core runs them away from its loop's thread, one at
+// a time. Nothing here says where a block is read from; an operation that changes that returns a
+// Change, for the owner of Blocks.
 type Files struct {
 	fs   disk.Meta
 	dir  string
@@ -79,14 +83,15 @@ type Files struct {
 	lock disk.Lock
 
 	vm volumeMeta
-	// disks are all layers of the directory by file name, those of other branches and the head included.
+	// disks are all layers of the directory by file name, those of other branches and the head
+	// included.
 	disks map[string]*DiskMeta
 	// table is the present one; Blocks has a copy.
 	table
 	// unlinked are files that have lost their name and whose space is not given back yet.
 	unlinked nameless
-	// skipUnwritten: read-only, and the head's unwritten extents are interrupted writes, which an open for writing
-	// would punch: they count as holes.
+	// skipUnwritten: read-only, and the head's unwritten extents are interrupted writes, which an
+	// open for writing would punch: they count as holes.
 	skipUnwritten bool
 	// damaged are whiteouts of the live chain that Open found damaged.
 	damaged []whiteoutDamage
@@ -97,14 +102,16 @@ type Files struct {
 	voided map[string]int
 	// merge is a purge's merge of two files that is under way.
 	merge *merging
-	// hashLock is held on the folder around the directory while a checksum is computed: see hashlock.go.
+	// hashLock is held on the folder around the directory while a checksum is computed: see
+	// hashlock.go.
 	hashLock disk.Lock
 	// pins counts the open views that keep a snapshot from being purged.
 	pins map[string]int
 	// views are those that are open.
 	views []*ViewFiles
 
-	// handed names the map that was given to the next process, taken: this one's came from the process before.
+	// handed names the map that was given to the next process, taken: this one's came from the
+	// process before.
 	handed string
 	taken  bool
 
@@ -160,7 +167,8 @@ func (c *Files) usable() error {
 	return nil
 }
 
-// readable is the error of operations that only read: they work on a chain that is open read-only too.
+// readable is the error of operations that only read: they work on a chain that is open read-only
+// too.
 func (c *Files) readable() error {
 	if c.opts.ReadOnly && !c.closed {
 		return nil
@@ -199,11 +207,13 @@ func (c *Chain) Sync() error {
 	return errors.Join(c.writeWhiteouts(true), c.Files.Sync())
 }
 
-// WriteAllowed tells whether writes may be sent to the head: the directory is open for writing and no sync has failed.
+// WriteAllowed tells whether writes may be sent to the head: the directory is open for writing and
+// no sync has failed.
 func (c *Files) WriteAllowed() bool { return c.broken == nil && !c.opts.ReadOnly && !c.closed }
 
-// Close syncs the head, records the clean stop and closes every file. All I/O on the chain's handles must have
-// completed. It releases everything even when it fails; the directory then counts as not cleanly stopped.
+// Close syncs the head, records the clean stop and closes every file. All I/O on the chain's
+// handles must have completed. It releases everything even when it fails; the directory then counts
+// as not cleanly stopped.
 func (c *Files) Close() error { return c.close(nil) }
 
 // close is Close; after a failed sync of another part of the directory nothing is recorded.
@@ -237,7 +247,8 @@ func (c *Files) release() error {
 	return err
 }
 
-// Abandon closes files and lock without writing anything: the directory stays as a crash would leave it.
+// Abandon closes files and lock without writing anything: the directory stays as a crash would
+// leave it.
 func (c *Files) Abandon() error {
 	if c.closed {
 		return nil
@@ -252,7 +263,8 @@ func (c *Chain) Close() error {
 	return errors.Join(err, c.Files.close(c.Sidecars.broken), c.Sidecars.Close())
 }
 
-// settle makes the head's whiteouts durable, as whoever has the parts does before an operation for which I/O is held back.
+// settle makes the head's whiteouts durable, as whoever has the parts does before an operation for
+// which I/O is held back.
 func (c *Chain) settle() error {
 	if c.Files.usable() != nil {
 		return nil // the operation says why
@@ -277,7 +289,8 @@ func (c *Chain) State() State {
 // WriteAllowed tells whether writes may be sent to the head.
 func (c *Chain) WriteAllowed() bool { return c.Files.WriteAllowed() && c.Sidecars.broken == nil }
 
-// writeVolumeMeta makes v the durable volume.meta and the chain's own copy: the committing step of every change.
+// writeVolumeMeta makes v the durable volume.meta and the chain's own copy: the committing step of
+// every change.
 func (c *Files) writeVolumeMeta(v *volumeMeta) error {
 	if err := c.writeJSON(volumeMetaName, v.encode()); err != nil {
 		return err

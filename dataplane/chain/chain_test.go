@@ -11,7 +11,8 @@ import (
 	"ankole.storage/disk/memdisk"
 )
 
-// world is a chain on a file system whose files are written by handle, as a core would through its loop.
+// world is a chain on a file system whose files are written by handle, as a core would through its
+// loop.
 type world struct {
 	t    *testing.T
 	fs   disk.Meta

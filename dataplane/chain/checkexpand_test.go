@@ -6,7 +6,8 @@ import (
 	"ankole.storage/dataplane/chain"
 )
 
-// A check refuses an expansion whose snapshot cannot be taken: an engine asks before it lets any replica begin.
+// A check refuses an expansion whose snapshot cannot be taken: an engine asks before it lets any
+// replica begin.
 func TestCheckExpandKnowsTheSnapshot(t *testing.T) {
 	w, _ := newWorld(t, mib)
 	w.snapshot("expand-2097152")

@@ -17,11 +17,13 @@ type Checksum struct {
 	Method string `json:"method"`
 	// Checksum is 16 lower-case hexadecimal digits.
 	Checksum string `json:"checksum"`
-	// ChangeTime is the change time (ctime) of the image that the checksum holds for, as Go prints a time.
+	// ChangeTime is the change time (ctime) of the image that the checksum holds for, as Go prints
+	// a time.
 	ChangeTime string `json:"change_time"`
 	// LastHashedAt is RFC 3339; absent where a file was copied together with its checksum.
 	LastHashedAt string `json:"last_hashed_at,omitempty"`
-	// SilentlyCorrupted: the file was read again and no longer had this checksum, though nobody had changed it.
+	// SilentlyCorrupted: the file was read again and no longer had this checksum, though nobody had
+	// changed it.
 	SilentlyCorrupted bool `json:"silently_corrupted"`
 }
 
@@ -33,31 +35,35 @@ const changeTimeLayout = "2006-01-02 15:04:05.999999999 -0700 MST"
 // maxChecksumBytes bounds the file: five short values.
 const maxChecksumBytes = 4096
 
-// changeTime renders a change time. Engines compare the text, in their own zone, which in their Pods is UTC.
+// changeTime renders a change time. Engines compare the text, in their own zone, which in their
+// Pods is UTC.
 func changeTime(t time.Time) string { return t.UTC().String() }
 
-// parseChecksum decodes a .checksum file. Content that is not one is ErrCorrupt, for the caller to take for "unknown".
+// parseChecksum decodes a .checksum file. Content that is not one is ErrCorrupt, for the caller to
+// take for "unknown".
 func parseChecksum(data []byte) (Checksum, error) {
 	var s Checksum
 	if err := json.Unmarshal(data, &s); err != nil {
 		return Checksum{}, fmt.Errorf("%w: checksum file: %v", ErrCorrupt, err)
 	}
 	if raw, err := hex.DecodeString(s.Checksum); err != nil || len(raw) != 8 || s.Method != checksumMethod {
-		return Checksum{}, fmt.Errorf("%w: checksum file with method %.20q and checksum %.20q", ErrCorrupt, s.Method, s.Checksum)
+		return Checksum{}, fmt.Errorf("%w: checksum file with method %.20q and checksum %.20q", ErrCorrupt, s.Method,
+			s.Checksum)
 	}
 	return s, nil
 }
 
 func (s *Checksum) encode() []byte { return encodeJSON(s, nil) }
 
-// holdsFor tells whether the image has not changed since. The instant counts, not the zone it is written in.
+// holdsFor tells whether the image has not changed since. The instant counts, not the zone it is
+// written in.
 func (s *Checksum) holdsFor(image disk.Info) bool {
 	t, err := time.Parse(changeTimeLayout, s.ChangeTime)
 	return err == nil && t.Equal(image.CTime)
 }
 
-// Checksum returns what is recorded about a snapshot's file. valid is false where nothing is known: no record, a damaged
-// one, or one from before the file's last change.
+// Checksum returns what is recorded about a snapshot's file. valid is false where nothing is known:
+// no record, a damaged one, or one from before the file's last change.
 func (c *Files) Checksum(snapshot string) (s Checksum, valid bool, err error) {
 	file := snapshotFile(snapshot)
 	if c.disks[file] == nil {
@@ -94,7 +100,8 @@ func (c *Files) writeChecksum(file string, s *Checksum) error {
 	return c.breaksUnlessFull(c.fs.WriteFileAtomic(c.path(file+checksumSuffix), s.encode()))
 }
 
-// voidChecksum durably removes what is recorded about a file's content, before its first byte changes.
+// voidChecksum durably removes what is recorded about a file's content, before its first byte
+// changes.
 func (c *Files) voidChecksum(file string) error {
 	c.voided[file]++ // a computation that is under way must not record what it has seen
 	removed := false

@@ -17,8 +17,8 @@ import (
 
 const hashedAt = "2026-11-21T11:00:00Z"
 
-// hashWorld has snapshots a, b and c on a volume of 4 MiB: a with data in pieces 0 and 9, b with two blocks in piece 0,
-// c with nothing, and a block in the head.
+// hashWorld has snapshots a, b and c on a volume of 4 MiB: a with data in pieces 0 and 9, b with
+// two blocks in piece 0, c with nothing, and a block in the head.
 func hashWorld(t *testing.T) (*world, *memdisk.FS) {
 	w, fs := newWorld(t, 4*mib)
 	w.must(w.c.WriteRecord(chain.Record{VolumeUUID: testUUID, Epoch: 1, Self: "v-1"}))
@@ -117,8 +117,10 @@ func TestHashReuses(t *testing.T) {
 		t.Fatalf("%+v", r)
 	}
 	for name, content := range map[string]string{
-		"of another time": strings.Replace(string(data), "1970", "1971", 1), "no JSON": "{", "empty": "", "too long": strings.Repeat(" ", 5000),
-		"other method": strings.Replace(string(data), "crc64", "crc32", 1), "no checksum": strings.Replace(string(data), s.Checksum, "zz", 1),
+		"of another time": strings.Replace(string(data), "1970", "1971", 1), "no JSON": "{", "empty": "",
+		"too long":     strings.Repeat(" ", 5000),
+		"other method": strings.Replace(string(data), "crc64", "crc32", 1),
+		"no checksum":  strings.Replace(string(data), s.Checksum, "zz", 1),
 	} {
 		w.put("volume-snap-b.img.checksum", content)
 		if _, valid, err := w.c.Checksum("b"); valid || err != nil {
@@ -137,7 +139,8 @@ func TestHashFindsRot(t *testing.T) {
 	w.must(fs.Rot(image("a"), 9*chain.SumPiece+12288, 1))
 	for range 2 {
 		r := w.hash("a", true)
-		if !r.Corrupted || r.Checksum == before.Checksum || !slices.Equal(r.Rot, []chain.Rot{{Off: 9 * chain.SumPiece, Len: chain.SumPiece}}) {
+		if !r.Corrupted || r.Checksum == before.Checksum ||
+			!slices.Equal(r.Rot, []chain.Rot{{Off: 9 * chain.SumPiece, Len: chain.SumPiece}}) {
 			t.Fatalf("%+v", r)
 		}
 		s, valid, err := w.c.Checksum("a")
@@ -145,7 +148,8 @@ func TestHashFindsRot(t *testing.T) {
 			t.Fatalf("%+v, %v, %v", s, valid, err)
 		}
 	}
-	// It is read again even for those who would take checksums that hold, so that they hear of it, and of its end.
+	// It is read again even for those who would take checksums that hold, so that they hear of it,
+	// and of its end.
 	if r := w.hash("a", false); r.Reused || !r.Corrupted || len(r.Rot) != 1 {
 		t.Fatalf("%+v", r)
 	}
@@ -304,7 +308,8 @@ func TestChangesVoidChecksums(t *testing.T) {
 	}
 }
 
-// An engine that does not know our files leaves them behind a volume.meta without the stamp: they say nothing then.
+// An engine that does not know our files leaves them behind a volume.meta without the stamp: they
+// say nothing then.
 func TestForeignOpenVoidsSums(t *testing.T) {
 	w, fs := hashWorld(t)
 	w.hash("a", false)
@@ -312,7 +317,8 @@ func TestForeignOpenVoidsSums(t *testing.T) {
 	stripStamp(t, fs, "/r/volume.meta")
 	w.open()
 	w.must(fs.Rot(image("a"), 0, 1))
-	// Its checksum file is that engine's too, and still holds; the sums are not asked, so nobody knows where.
+	// Its checksum file is that engine's too, and still holds; the sums are not asked, so nobody
+	// knows where.
 	if r := w.hash("a", true); !r.Corrupted || len(r.Rot) != 0 {
 		t.Fatalf("%+v", r)
 	}
@@ -320,7 +326,8 @@ func TestForeignOpenVoidsSums(t *testing.T) {
 	if r := w.hash("a", true); r.Corrupted {
 		t.Fatalf("void sums were believed: %+v", r)
 	}
-	// Not bound to anything yet: only the file that others know is written, and it is enough to be reused.
+	// Not bound to anything yet: only the file that others know is written, and it is enough to be
+	// reused.
 	if r := w.hash("a", false); !r.Reused {
 		t.Fatalf("%+v", r)
 	}

@@ -16,8 +16,9 @@ import (
 	"ankole.storage/disk/osdisk"
 )
 
-// Every directory that another engine left is used on: written, snapshotted, hashed, purged, expanded, reverted. All the
-// while an independent reader finds what it should, and a directory that keeps to the format.
+// Every directory that another engine left is used on: written, snapshotted, hashed, purged,
+// expanded, reverted. All the while an independent reader finds what it should, and a directory
+// that keeps to the format.
 func TestFixturesWrittenOn(t *testing.T) {
 	eachFixture(t, func(t *testing.T, dir string, f fixture) {
 		w := &world{t: t, fs: osdisk.New(nil), dir: dir, opts: testOptions()}
@@ -111,7 +112,8 @@ func (f countingFile) Extents(off int64, out []disk.Extent) ([]disk.Extent, bool
 	return f.File.Extents(off, out)
 }
 
-// Opening reads the map of where data is, never the data: also of the longest chain, and of a volume of a TiB.
+// Opening reads the map of where data is, never the data: also of the longest chain, and of a
+// volume of a TiB.
 func TestOpenReadsNoData(t *testing.T) {
 	for name, c := range map[string]struct {
 		size   int64
@@ -138,7 +140,8 @@ func TestOpenReadsNoData(t *testing.T) {
 	}
 }
 
-// What listings and limits say about space is what the file system says, to the byte, after everything that changes it.
+// What listings and limits say about space is what the file system says, to the byte, after
+// everything that changes it.
 func TestStatisticsAreExact(t *testing.T) {
 	w := newOSWorld(t, 16*mib)
 	check := func(step string) {
@@ -192,8 +195,9 @@ func TestStatisticsAreExact(t *testing.T) {
 	}
 }
 
-// A full disk is a full disk, not the end: at whatever step it fills up, what was written is read, the records that the
-// protocol needs are written, nothing is removed to make room, and with room again everything goes on.
+// A full disk is a full disk, not the end: at whatever step it fills up, what was written is read,
+// the records that the protocol needs are written, nothing is removed to make room, and with room
+// again everything goes on.
 func TestDiskFillsUpAtAnyPoint(t *testing.T) {
 	base := crashBase(t)
 	base.open()

@@ -10,8 +10,8 @@ import (
 	"ankole.storage/dataplane/chain"
 )
 
-// reads are the methods that change nothing on the disk, and those whose changes are made durable by others. Those of
-// Blocks need not be listed: it has no way to the disk.
+// reads are the methods that change nothing on the disk, and those whose changes are made durable
+// by others. Those of Blocks need not be listed: it has no way to the disk.
 const reads = `Chain.Absent Chain.At Chain.Kept Chain.WriteHead Chain.CheckExpand Chain.CheckRevert Chain.CheckSnapshot
 Chain.Checksum Chain.Dirty Chain.HashAt Chain.HashLocked Chain.LayerExtents Chain.LayerList Chain.NewPurge
 Chain.OpenView Chain.PowerLost Chain.Record Chain.Remap Chain.RevisionCounter Chain.SetLimits Chain.Snapshots
@@ -20,7 +20,8 @@ Purge.Progress Hash.Close Hash.Position Hash.Progress View.Close View.Verify Vie
 Chain.Unlinked Chain.CheckMap Chain.MapTaken Chain.OpenBranches Chain.File Chain.SizeBytes Chain.Broken Chain.HasWhiteouts
 Chain.Hides`
 
-// crashed says which test crashes a method before each of its changes, with any choice of lost writes.
+// crashed says which test crashes a method before each of its changes, with any choice of lost
+// writes.
 var crashed = map[string]string{
 	"Chain.Snapshot":           "TestCrashDuringSnapshot",
 	"Chain.Expand":             "TestCrashDuringExpand",

@@ -13,9 +13,10 @@ import (
 	"ankole.storage/disk/memdisk"
 )
 
-// Every metadata operation is crashed before each of its changes to the disk, with many choices of what of the
-// unsynced changes survives, and the directory is opened again. It must then be in the state from before the
-// operation or in the one from after it, whole: for our own reader, and for the independent one.
+// Every metadata operation is crashed before each of its changes to the disk, with many choices of
+// what of the unsynced changes survives, and the directory is opened again. It must then be in the
+// state from before the operation or in the one from after it, whole: for our own reader, and for
+// the independent one.
 
 // outcome makes every step's outcomes other ones.
 func outcome(step int64, seed uint64) uint64 { return uint64(step)<<32 | seed }
@@ -61,7 +62,8 @@ func viewOf(t *testing.T, fs disk.Meta, c *chain.Chain) view {
 	return v
 }
 
-// crashBase makes a closed directory with some history. Its flushed content must survive everything.
+// crashBase makes a closed directory with some history. Its flushed content must survive
+// everything.
 func crashBase(t *testing.T) *world {
 	w, fs := newWorld(t, crashSize)
 	w.fill(0, 8192, 1)
@@ -90,7 +92,8 @@ func (w *world) copyOf() *world {
 	return &x
 }
 
-// testEveryCrash runs op at every crash point. prepare, unless nil, runs before op and is not crashed.
+// testEveryCrash runs op at every crash point. prepare, unless nil, runs before op and is not
+// crashed.
 func testEveryCrash(t *testing.T, prepare, op func(w *world) error) {
 	base := crashBase(t)
 	reference := base.copyOf()
@@ -124,7 +127,8 @@ func testEveryCrash(t *testing.T, prepare, op func(w *world) error) {
 			case reflect.DeepEqual(got, before) && !done:
 				seenBefore++
 			default:
-				t.Fatalf("crash before change %d (done %v), seed %d:\n%+v\nis neither before\n%+v\nnor after\n%+v", steps, done, seed, got, before, after)
+				t.Fatalf("crash before change %d (done %v), seed %d:\n%+v\nis neither before\n%+v\nnor after\n%+v",
+					steps, done, seed, got, before, after)
 			}
 		}
 	}
@@ -176,7 +180,9 @@ func TestCrashDuringMarkRemoved(t *testing.T) {
 
 func TestCrashDuringRebuildFlags(t *testing.T) {
 	testEveryCrash(t, nil, func(w *world) error { return w.c.SetRebuilding() })
-	testEveryCrash(t, func(w *world) error { return w.c.SetRebuilding() }, func(w *world) error { return w.c.FinishRebuild() })
+	testEveryCrash(t, func(w *world) error {
+		return w.c.SetRebuilding()
+	}, func(w *world) error { return w.c.FinishRebuild() })
 }
 
 func TestCrashDuringWriteRecord(t *testing.T) {
@@ -191,8 +197,8 @@ func TestCrashDuringWriteRecord(t *testing.T) {
 	})
 }
 
-// A change of generation raises the counter first: a crash between the two is the one state in the middle, and the
-// record, which alone counts for us, is whole in it.
+// A change of generation raises the counter first: a crash between the two is the one state in the
+// middle, and the record, which alone counts for us, is whole in it.
 func TestCrashDuringChangeOfGeneration(t *testing.T) {
 	base := crashBase(t)
 	seen := map[string]int{}
@@ -227,7 +233,8 @@ func TestCrashDuringAddDirty(t *testing.T) {
 		func(w *world) error { return w.c.AddDirty([]chain.Region{2, 0, 1}) })
 }
 
-// Taking over a foreign directory is one step: no valid record, or the new one with everything unknown but that.
+// Taking over a foreign directory is one step: no valid record, or the new one with everything
+// unknown but that.
 func TestCrashDuringAdoption(t *testing.T) {
 	testEveryCrash(t, func(w *world) error {
 		w.must(w.c.Close())
@@ -305,8 +312,8 @@ func TestCrashDuringCreate(t *testing.T) {
 	}
 }
 
-// A directory that is turned into a rebuild target is the old replica, nothing, or the target; never something that
-// could be taken for a replica in good standing with other content.
+// A directory that is turned into a rebuild target is the old replica, nothing, or the target;
+// never something that could be taken for a replica in good standing with other content.
 func TestCrashDuringSkeleton(t *testing.T) {
 	base := crashBase(t)
 	reference := base.copyOf()
@@ -362,7 +369,8 @@ func TestCrashDuringSkeleton(t *testing.T) {
 	}
 }
 
-// Removal leaves the old replica or nothing, and what is left of the files is never taken for a replica.
+// Removal leaves the old replica or nothing, and what is left of the files is never taken for a
+// replica.
 func TestCrashDuringRemove(t *testing.T) {
 	base := crashBase(t)
 	reference := base.copyOf()
@@ -396,8 +404,8 @@ func TestCrashDuringRemove(t *testing.T) {
 	}
 }
 
-// Flushed content survives a crash under writes, whatever becomes of the writes after it; in the head's interrupted
-// writes the snapshot below shows through, never zeroes that nobody wrote.
+// Flushed content survives a crash under writes, whatever becomes of the writes after it; in the
+// head's interrupted writes the snapshot below shows through, never zeroes that nobody wrote.
 func TestCrashUnderWrites(t *testing.T) {
 	for seed := range uint64(300) {
 		w, _ := newWorld(t, crashSize)
@@ -420,7 +428,8 @@ func TestCrashUnderWrites(t *testing.T) {
 	}
 }
 
-// A snapshot that was reported taken holds what was written before it, flushed or not, whatever power does next.
+// A snapshot that was reported taken holds what was written before it, flushed or not, whatever
+// power does next.
 func TestSnapshotMakesWritesDurable(t *testing.T) {
 	for seed := range uint64(crashSeeds) {
 		w, _ := newWorld(t, crashSize)

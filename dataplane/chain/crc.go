@@ -7,10 +7,11 @@ import (
 
 var crcTable = crc64.MakeTable(crc64.ISO)
 
-// zeroRun extends a CRC-64 by runs of zero bytes without going through them: a mostly empty snapshot of a large volume is
-// a few bytes of data between holes of terabytes.
+// zeroRun extends a CRC-64 by runs of zero bytes without going through them: a mostly empty
+// snapshot of a large volume is a few bytes of data between holes of terabytes.
 //
-// What one zero byte does to the register is linear over GF(2), so a run of n is the n-th power of that map.
+// What one zero byte does to the register is linear over GF(2), so a run of n is the n-th power of
+// that map.
 type zeroRun struct {
 	// powers[k] is the map of 2^k zero bytes, as images of the unit vectors.
 	powers [maxRunBits][64]uint64

@@ -20,7 +20,8 @@ type Spec struct {
 	BackingFile string
 	// Created is the head's creation time, RFC 3339, UTC.
 	Created string
-	// Layers are the snapshots to make as empty sparse files, parents before children; used for rebuild targets.
+	// Layers are the snapshots to make as empty sparse files, parents before children; used for
+	// rebuild targets.
 	Layers []LayerSpec
 	// HeadParent is the snapshot file below the head, "" for none.
 	HeadParent string
@@ -41,9 +42,10 @@ type LayerSpec struct {
 	Whiteouts bool
 }
 
-// Create makes a replica directory; everything is durable when it returns nil. volume.meta comes last, so a crash
-// leaves either a whole directory or one that counts as not there and can be created again. A directory that holds
-// a replica already is left alone, without an error; so is one that only lost its volume.meta, which Open recovers.
+// Create makes a replica directory; everything is durable when it returns nil. volume.meta comes
+// last, so a crash leaves either a whole directory or one that counts as not there and can be
+// created again. A directory that holds a replica already is left alone, without an error; so is
+// one that only lost its volume.meta, which Open recovers.
 func Create(fs disk.Meta, dir string, spec Spec, opts Options) error {
 	if err := opts.setDefaults(); err != nil {
 		return err
@@ -69,9 +71,10 @@ func Create(fs disk.Meta, dir string, spec Spec, opts Options) error {
 	return nil
 }
 
-// CreateSkeleton makes a directory into an empty copy of another replica's chain, as a rebuild target: every snapshot
-// as a sparse file with its metadata, an empty head, Rebuilding set. What a replica that was there before held is
-// given up: its metadata is first durably marked as incomplete, and a crash before the end leaves StateInitial.
+// CreateSkeleton makes a directory into an empty copy of another replica's chain, as a rebuild
+// target: every snapshot as a sparse file with its metadata, an empty head, Rebuilding set. What a
+// replica that was there before held is given up: its metadata is first durably marked as
+// incomplete, and a crash before the end leaves StateInitial.
 func CreateSkeleton(fs disk.Meta, dir string, spec Spec, opts Options) error {
 	if err := opts.setDefaults(); err != nil {
 		return err
@@ -97,7 +100,8 @@ func CreateSkeleton(fs disk.Meta, dir string, spec Spec, opts Options) error {
 	return nil
 }
 
-// Validate tells whether a directory can be made to the specification; ErrInvalid or ErrLimit if not.
+// Validate tells whether a directory can be made to the specification; ErrInvalid or ErrLimit if
+// not.
 func (s *Spec) Validate() error { return s.validate() }
 
 func (s *Spec) validate() error {
@@ -143,8 +147,9 @@ func makeDirectory(fs disk.Meta, dir string) error {
 	return fs.SyncDir(path.Dir(dir))
 }
 
-// holdsNothing tells whether a directory may be filled: it has no volume.meta, or one that says the directory is
-// incomplete, and in the first case no layer with data in it. Layers of a Create that did not finish hold nothing.
+// holdsNothing tells whether a directory may be filled: it has no volume.meta, or one that says the
+// directory is incomplete, and in the first case no layer with data in it. Layers of a Create that
+// did not finish hold nothing.
 func holdsNothing(fs disk.Meta, dir string) (bool, error) {
 	data, err := fs.ReadFile(dir+"/"+volumeMetaName, maxMetaBytes)
 	if err != nil && !isNotFound(err) {
@@ -170,8 +175,9 @@ func holdsNothing(fs disk.Meta, dir string) (bool, error) {
 	return true, nil
 }
 
-// populate fills a directory whose volume.meta is missing, empty or marked incomplete, and replaces that at the end. First that is
-// made durable: a process that was killed may have left it in the system's memory only, above a replica that is still on the disk.
+// populate fills a directory whose volume.meta is missing, empty or marked incomplete, and replaces
+// that at the end. First that is made durable: a process that was killed may have left it in the
+// system's memory only, above a replica that is still on the disk.
 func populate(fs disk.Meta, dir string, s *Spec, opts *Options) error {
 	if err := fs.SyncDir(dir); err != nil {
 		return err
@@ -189,7 +195,8 @@ func populate(fs disk.Meta, dir string, s *Spec, opts *Options) error {
 		}
 	}
 	head := headFile(0)
-	if err := createLayer(fs, dir, head, s.Size, &DiskMeta{Name: head, Parent: s.HeadParent, Created: s.Created, Labels: s.HeadLabels}); err != nil {
+	if err := createLayer(fs, dir, head, s.Size,
+		&DiskMeta{Name: head, Parent: s.HeadParent, Created: s.Created, Labels: s.HeadLabels}); err != nil {
 		return err
 	}
 	r := Record{VolumeUUID: s.VolumeUUID, Self: s.Self}
@@ -228,8 +235,9 @@ func createLayer(fs disk.Meta, dir, file string, size int64, d *DiskMeta) error 
 	return fs.WriteFileAtomic(dir+"/"+file+metaSuffix, d.encode())
 }
 
-// markIncomplete durably turns whatever volume.meta says into "holds nothing", so that no crash on the way leaves
-// something that could be taken for a replica. To engines that do not know our key it is an unfinished rebuild target.
+// markIncomplete durably turns whatever volume.meta says into "holds nothing", so that no crash on
+// the way leaves something that could be taken for a replica. To engines that do not know our key
+// it is an unfinished rebuild target.
 func markIncomplete(fs disk.Meta, dir string, size int64) error {
 	vm := volumeMeta{Size: size, Head: headFile(0), Rebuilding: true, SectorSize: metaSectorSize, AnkoleIncomplete: true}
 	return fs.WriteFileAtomic(dir+"/"+volumeMetaName, vm.encode())
@@ -262,7 +270,8 @@ func ownedName(name string) bool {
 	return false
 }
 
-// Remove removes every file of the format from a closed directory, durably, and the directory if nothing else is in it.
+// Remove removes every file of the format from a closed directory, durably, and the directory if
+// nothing else is in it.
 func Remove(fs disk.Meta, dir string) error {
 	lock, err := fs.Lock(dir)
 	if err != nil {

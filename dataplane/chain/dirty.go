@@ -12,7 +12,8 @@ import (
 // RegionSize is the unit of the dirty log: 4 MiB.
 const RegionSize = 4 << 20
 
-// MaxDirtyRegions is how many regions the log can name at once. A caller that wants more flushes first.
+// MaxDirtyRegions is how many regions the log can name at once. A caller that wants more flushes
+// first.
 const MaxDirtyRegions = 1024
 
 // Region is the number of a region: volume offset / RegionSize.
@@ -74,21 +75,23 @@ func decodeRegions(b []byte) (set []Region, known bool, boot Boot, err error) {
 	return set, true, boot, nil
 }
 
-// PowerLost reports that the machine has lost power since the regions in the log were marked. What was written there and not
-// flushed may be gone, though other replicas may have it. It may say so of regions that lost nothing; where the log or the
-// machine does not tell its boot it says no.
+// PowerLost reports that the machine has lost power since the regions in the log were marked. What
+// was written there and not flushed may be gone, though other replicas may have it. It may say so
+// of regions that lost nothing; where the log or the machine does not tell its boot it says no.
 func (c *Sidecars) PowerLost() bool {
-	return (len(c.regions) > 0 || !c.regionsKnown) && c.regionsBoot != Boot{} && c.boot != Boot{} && c.regionsBoot != c.boot
+	return (len(c.regions) > 0 || !c.regionsKnown) && c.regionsBoot != Boot{} && c.boot != Boot{} &&
+		c.regionsBoot != c.boot
 }
 
-// Dirty returns the regions that the log names. known is false where nothing is known, as after another engine has
-// used the directory: then every region must be taken for dirty.
+// Dirty returns the regions that the log names. known is false where nothing is known, as after
+// another engine has used the directory: then every region must be taken for dirty.
 func (c *Sidecars) Dirty() (set []Region, known bool) {
 	return slices.Clone(c.regions), c.regionsKnown
 }
 
-// AddDirty adds regions to the log; durable when it returns nil. Where every region is dirty there is nothing to add, and more
-// than it can name become every region. The rules are those of WriteDirty.
+// AddDirty adds regions to the log; durable when it returns nil. Where every region is dirty there
+// is nothing to add, and more than it can name become every region. The rules are those of
+// WriteDirty.
 func (c *Sidecars) AddDirty(add []Region) error {
 	have := func(n Region) bool { _, ok := slices.BinarySearch(c.regions, n); return ok }
 	add = slices.DeleteFunc(slices.Clone(add), have)
@@ -102,10 +105,11 @@ func (c *Sidecars) AddDirty(add []Region) error {
 	return c.WriteDirty(set)
 }
 
-// WriteDirty replaces the log by set, in any order, at most MaxDirtyRegions; durable when it returns nil. nil means
-// that every region is dirty, an empty slice that none is. A region must be in the log before the first write to it
-// goes to any replica, and may leave it only after a flush, begun after its last write completed, succeeded on all.
-// It may run while I/O goes on, but not beside another metadata operation.
+// WriteDirty replaces the log by set, in any order, at most MaxDirtyRegions; durable when it
+// returns nil. nil means that every region is dirty, an empty slice that none is. A region must be
+// in the log before the first write to it goes to any replica, and may leave it only after a flush,
+// begun after its last write completed, succeeded on all. It may run while I/O goes on, but not
+// beside another metadata operation.
 func (c *Sidecars) WriteDirty(set []Region) error {
 	if err := c.usable(); err != nil {
 		return err
@@ -133,7 +137,8 @@ func (c *Sidecars) WriteDirty(set []Region) error {
 	return nil
 }
 
-// writeLog makes a payload the durable log. One that was lost is made anew, for which there must be room.
+// writeLog makes a payload the durable log. One that was lost is made anew, for which there must be
+// room.
 func (c *Sidecars) writeLog(payload []byte) error {
 	if c.dirty != nil {
 		return c.breaks(c.dirty.write(payload))

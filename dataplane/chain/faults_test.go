@@ -10,9 +10,9 @@ import (
 	"ankole.storage/disk/memdisk"
 )
 
-// Every single operation on the file system fails once, with each kind of error, in the middle of every metadata
-// operation. The chain then either goes on, being as it was before or as it should be after, or it is broken and the
-// next open finds one of the two.
+// Every single operation on the file system fails once, with each kind of error, in the middle of
+// every metadata operation. The chain then either goes on, being as it was before or as it should
+// be after, or it is broken and the next open finds one of the two.
 func TestEveryStepFails(t *testing.T) {
 	for name, op := range map[string]func(w *world) error{
 		"snapshot": func(w *world) error { return w.c.Snapshot("three", true, "2026-11-21T10:00:00Z", nil) },

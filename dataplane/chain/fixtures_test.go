@@ -16,9 +16,9 @@ import (
 	"ankole.storage/disk/osdisk"
 )
 
-// testdata/longhorn-v1.tgz holds replica directories as a reference engine (v1 data format) left them, and
-// manifest.json saying what must be read out of them: SHA-256 of the content at every snapshot and at the head, and
-// the engine's own listing.
+// testdata/longhorn-v1.tgz holds replica directories as a reference engine (v1 data format) left
+// them, and manifest.json saying what must be read out of them: SHA-256 of the content at every
+// snapshot and at the head, and the engine's own listing.
 
 type fixture struct {
 	SizeBytes       int64
@@ -67,8 +67,8 @@ func unpackFixtures(t *testing.T) (string, map[string]fixture) {
 	return dir, all
 }
 
-// punchPreallocated removes what XFS preallocates behind the buffered writes of tar: the archive has no unwritten
-// extents, and to a chain they would be data.
+// punchPreallocated removes what XFS preallocates behind the buffered writes of tar: the archive
+// has no unwritten extents, and to a chain they would be data.
 func punchPreallocated(t *testing.T, root string) {
 	t.Helper()
 	images, err := filepath.Glob(filepath.Join(root, "*", "replica-*", "*.img"))
@@ -136,8 +136,8 @@ func openOS(t *testing.T, dir string, opts chain.Options) *chain.Chain {
 	return c
 }
 
-// A directory of the reference engine reads back as that engine read it, and opening and closing it any number of
-// times changes nothing of that.
+// A directory of the reference engine reads back as that engine read it, and opening and closing it
+// any number of times changes nothing of that.
 func TestFixturesReadBack(t *testing.T) {
 	eachFixture(t, func(t *testing.T, dir string, f fixture) {
 		for range 2 {
@@ -233,7 +233,8 @@ func TestFixturesList(t *testing.T) {
 			if len(s.Labels)+len(w.Labels) > 0 && !reflect.DeepEqual(s.Labels, w.Labels) {
 				t.Errorf("%s: labels %v, want %v", s.Name, s.Labels, w.Labels)
 			}
-			// What a file occupies depends on how it was unpacked, by a block of the file system's own at most.
+			// What a file occupies depends on how it was unpacked, by a block of the file system's
+			// own at most.
 			size, err := strconv.ParseInt(w.Size, 10, 64)
 			if err != nil || s.SizeBytes > size || s.SizeBytes < size-8192 {
 				t.Errorf("%s: occupies %d bytes, the reference engine said %s", s.Name, s.SizeBytes, w.Size)

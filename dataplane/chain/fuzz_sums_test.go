@@ -7,9 +7,12 @@ import (
 	"ankole.storage/disk/memdisk"
 )
 
-// Whatever a .checksum file holds, it is taken for a checksum only if it is one, and is written back as the same.
+// Whatever a .checksum file holds, it is taken for a checksum only if it is one, and is written
+// back as the same.
 func FuzzChecksumFile(f *testing.F) {
-	f.Add([]byte(`{"method":"crc64","checksum":"00ff00ff00ff00ff","change_time":"2023-11-14 22:13:20.123456789 +0000 UTC","last_hashed_at":"2023-11-14T22:13:20Z","silently_corrupted":true}`))
+	f.Add(
+		[]byte(
+			`{"method":"crc64","checksum":"00ff00ff00ff00ff","change_time":"2023-11-14 22:13:20.123456789 +0000 UTC","last_hashed_at":"2023-11-14T22:13:20Z","silently_corrupted":true}`))
 	f.Add([]byte(`{"method":"crc64","checksum":"ff"}`))
 	f.Add([]byte(`null`))
 	f.Add([]byte(`{"method":1}`))

@@ -9,11 +9,16 @@ import (
 	"testing"
 )
 
-// Whatever bytes lie in a replica directory, decoding them gives a value that makes sense or ErrCorrupt.
+// Whatever bytes lie in a replica directory, decoding them gives a value that makes sense or
+// ErrCorrupt.
 
 func FuzzVolumeMeta(f *testing.F) {
-	f.Add([]byte(`{"Size":1073741824,"Head":"volume-head-000.img","Dirty":true,"Rebuilding":false,"Error":"","Parent":"","SectorSize":512,"BackingFilePath":""}`))
-	f.Add([]byte(`{"size":4096,"Head":"volume-head-1.img","Parent":"volume-snap-a.img","AnkoleStamp":"00","Future":{"a":[1]},"Encrypted":null} trailing`))
+	f.Add(
+		[]byte(
+			`{"Size":1073741824,"Head":"volume-head-000.img","Dirty":true,"Rebuilding":false,"Error":"","Parent":"","SectorSize":512,"BackingFilePath":""}`))
+	f.Add(
+		[]byte(
+			`{"size":4096,"Head":"volume-head-1.img","Parent":"volume-snap-a.img","AnkoleStamp":"00","Future":{"a":[1]},"Encrypted":null} trailing`))
 	f.Add([]byte(`null`))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		v, err := parseVolumeMeta(data)
@@ -37,7 +42,9 @@ func FuzzVolumeMeta(f *testing.F) {
 }
 
 func FuzzDiskMeta(f *testing.F) {
-	f.Add([]byte(`{"Name":"volume-head-000.img","Parent":"","Removed":false,"UserCreated":true,"Created":"2026-11-21T06:04:21Z","Labels":{"n":"1"}}`))
+	f.Add(
+		[]byte(
+			`{"Name":"volume-head-000.img","Parent":"","Removed":false,"UserCreated":true,"Created":"2026-11-21T06:04:21Z","Labels":{"n":"1"}}`))
 	f.Add([]byte(`{"Parent":"volume-snap-../../x.img"}`))
 	f.Add([]byte(`{"Labels":{"":""},"x":1,"X":2}`))
 	f.Fuzz(func(t *testing.T, data []byte) {
@@ -61,21 +68,25 @@ func FuzzDiskMeta(f *testing.F) {
 func FuzzSlots(f *testing.F) {
 	stamp := Stamp{1}
 	f.Add(encodeSlot(memberMagic, stamp, 2, []byte("x")), uint16(0), byte(0))
-	f.Add(append(encodeSlot(memberMagic, stamp, 2, []byte("old")), encodeSlot(memberMagic, stamp, 3, []byte("new"))...), uint16(9000), byte(1))
+	f.Add(append(encodeSlot(memberMagic, stamp, 2, []byte("old")), encodeSlot(memberMagic, stamp, 3, []byte("new"))...),
+		uint16(9000), byte(1))
 	f.Fuzz(func(t *testing.T, data []byte, at uint16, flip byte) {
 		newestSlot(memberMagic, stamp, data)
 		// One changed bit in a good pair of slots never goes unnoticed.
-		good := append(encodeSlot(memberMagic, stamp, 2, data[:min(len(data), maxSlotPayload)]), encodeSlot(memberMagic, stamp, 3, []byte("new"))...)
+		good := append(encodeSlot(memberMagic, stamp, 2, data[:min(len(data), maxSlotPayload)]),
+			encodeSlot(memberMagic, stamp, 3, []byte("new"))...)
 		good[int(at)%len(good)] ^= flip
 		seq, payload, ok := newestSlot(memberMagic, stamp, good)
-		if !ok || seq == 3 && string(payload) != "new" || seq == 2 && !bytes.Equal(payload, data[:min(len(data), maxSlotPayload)]) || seq < 2 || seq > 3 {
+		if !ok || seq == 3 && string(payload) != "new" ||
+			seq == 2 && !bytes.Equal(payload, data[:min(len(data), maxSlotPayload)]) || seq < 2 || seq > 3 {
 			t.Fatalf("slot %d, %q, %v after one damaged byte", seq, payload, ok)
 		}
 	})
 }
 
 func FuzzRecord(f *testing.F) {
-	r := Record{VolumeUUID: UUID{1}, Promised: 4, Epoch: 2, Generation: 3, State: MemberRW, Self: "a", Engine: "e", Members: []Member{{Name: "a"}, {Name: "b", Flags: 1}}}
+	r := Record{VolumeUUID: UUID{1}, Promised: 4, Epoch: 2, Generation: 3, State: MemberRW, Self: "a", Engine: "e",
+		Members: []Member{{Name: "a"}, {Name: "b", Flags: 1}}}
 	f.Add(r.encode())
 	f.Add(make([]byte, recordFixed+2))
 	r.Replaces = []string{"c", "d"}
@@ -136,7 +147,8 @@ func FuzzRevisionCounter(f *testing.F) {
 }
 
 func FuzzNames(f *testing.F) {
-	for _, s := range []string{"a", "volume-snap-a.img", "volume-head-000.img", "../x", "volume-snap-/.img", "volume-head-00000000000.img"} {
+	for _, s := range []string{"a", "volume-snap-a.img", "volume-head-000.img", "../x", "volume-snap-/.img",
+		"volume-head-00000000000.img"} {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, name string) {
@@ -155,21 +167,27 @@ func FuzzNames(f *testing.F) {
 	})
 }
 
-// The layout of the sidecars is fixed: these bytes were written by version 1 and must be read for ever.
+// The layout of the sidecars is fixed: these bytes were written by version 1 and must be read for
+// ever.
 func TestSidecarLayout(t *testing.T) {
-	r := Record{VolumeUUID: UUID{15: 0xee}, Promised: 0x0506, Epoch: 0x0102, Generation: 0x0304, State: MemberRW, Self: "v-1", Engine: "e",
+	r := Record{VolumeUUID: UUID{15: 0xee}, Promised: 0x0506, Epoch: 0x0102, Generation: 0x0304, State: MemberRW,
+		Self: "v-1", Engine: "e",
 		Members: []Member{{Name: "v-1"}, {Name: "v-2", Flags: 0x80}}}
-	want := append(make([]byte, 15), 0xee, 6, 5, 0, 0, 0, 0, 0, 0, 2, 1, 0, 0, 0, 0, 0, 0, 4, 3, 0, 0, 0, 0, 0, 0, 1, 2, 3, 'v', '-', '1', 1, 'e',
+	want := append(make([]byte, 15), 0xee, 6, 5, 0, 0, 0, 0, 0, 0, 2, 1, 0, 0, 0, 0, 0, 0, 4, 3, 0, 0, 0, 0, 0, 0, 1, 2,
+		3, 'v', '-', '1', 1, 'e',
 		0, 3, 'v', '-', '1', 0x80, 3, 'v', '-', '2')
 	if got := r.encode(); !bytes.Equal(got, want) {
 		t.Errorf("record %x\nwant   %x", got, want)
 	}
-	if got, want := encodeRegions([]Region{7}, Boot{}), []byte{0, 0, 64, 0, 0, 0, 0, 0, 1, 0, 0, 0, 7, 0, 0, 0}; !bytes.Equal(got, want) {
+	if got, want := encodeRegions([]Region{7}, Boot{}),
+		[]byte{0, 0, 64, 0, 0, 0, 0, 0, 1, 0, 0, 0, 7, 0, 0, 0}; !bytes.Equal(got, want) {
 		t.Errorf("regions %x, want %x", got, want)
 	}
 	slot := encodeSlot(memberMagic, Stamp{0xaa, 15: 0xbb}, 5, []byte("pay"))
-	head := []byte("ANKMEMBR\x01\x00\x00\x00\x03\x00\x00\x00\x05\x00\x00\x00\x00\x00\x00\x00\xaa\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\xbb")
-	if !bytes.Equal(slot[:slotSumAt], head) || string(slot[slotPayloadAt:slotPayloadAt+4]) != "pay\x00" || len(slot) != slotSize {
+	head := []byte(
+		"ANKMEMBR\x01\x00\x00\x00\x03\x00\x00\x00\x05\x00\x00\x00\x00\x00\x00\x00\xaa\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\xbb")
+	if !bytes.Equal(slot[:slotSumAt], head) || string(slot[slotPayloadAt:slotPayloadAt+4]) != "pay\x00" ||
+		len(slot) != slotSize {
 		t.Errorf("slot starts %x", slot[:80])
 	}
 	seq, stamp, payload, ok := decodeSlot(memberMagic, slot)
@@ -183,8 +201,10 @@ func TestSidecarLayout(t *testing.T) {
 
 func FuzzAbsent(f *testing.F) {
 	f.Add(encodeAbsent(nil))
-	f.Add(encodeAbsent([]Absent{{Member: "a", Since: RecordID{1, 2}, Structure: Structure{9}, First: "s", Gone: true, Changed: []string{"x", "y"},
-		Regions: RegionSet{Shift: 1, Bits: []byte{1, 2, 3}}}, {Member: "b", AllChanged: true}}))
+	f.Add(
+		encodeAbsent([]Absent{{Member: "a", Since: RecordID{1, 2}, Structure: Structure{9}, First: "s", Gone: true,
+			Changed: []string{"x", "y"},
+			Regions: RegionSet{Shift: 1, Bits: []byte{1, 2, 3}}}, {Member: "b", AllChanged: true}}))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		entries, err := decodeAbsent(data)
 		if err != nil {
@@ -201,7 +221,8 @@ func FuzzAbsent(f *testing.F) {
 
 // The layout of ankole.absent is fixed as well.
 func TestAbsentLayout(t *testing.T) {
-	got := encodeAbsent([]Absent{{Member: "v-2", Since: RecordID{0x0102, 0x0304}, Before: RecordID{0x0506, 0x0708}, Structure: Structure{0xaa, 15: 0xbb}, First: "s", Gone: true,
+	got := encodeAbsent([]Absent{{Member: "v-2", Since: RecordID{0x0102, 0x0304}, Before: RecordID{0x0506, 0x0708},
+		Structure: Structure{0xaa, 15: 0xbb}, First: "s", Gone: true,
 		Changed: []string{"t"}, Regions: RegionSet{Shift: 1, Bits: []byte{0x81}}}})
 	want := []byte("\x01\x03v-2\x02\x01\x00\x00\x00\x00\x00\x00\x04\x03\x00\x00\x00\x00\x00\x00" +
 		"\x06\x05\x00\x00\x00\x00\x00\x00\x08\x07\x00\x00\x00\x00\x00\x00\xaa\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\xbb" +
@@ -212,7 +233,8 @@ func TestAbsentLayout(t *testing.T) {
 	if n := absentSlotSize(1 << 30); n != 36864 {
 		t.Errorf("slot of %d bytes for 1 GiB", n)
 	}
-	if n := absentSlotSize(maxVolumeSize); absentBits(n) < maxAbsentBits || len(encodeAbsent(make([]Absent, MaxAbsent)))+MaxAbsent*(absentFixed+maxAbsentBits) > n+1000 {
+	if n := absentSlotSize(maxVolumeSize); absentBits(n) < maxAbsentBits ||
+		len(encodeAbsent(make([]Absent, MaxAbsent)))+MaxAbsent*(absentFixed+maxAbsentBits) > n+1000 {
 		t.Errorf("slot of %d bytes for the largest volume", n)
 	}
 }

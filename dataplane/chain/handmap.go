@@ -14,19 +14,25 @@ import (
 	"ankole.storage/disk"
 )
 
-// In a live upgrade the process that has a directory gives the next one its block map, because looking at the extents of a
-// head in a million pieces takes a second, in which users wait. A map that is not the files' own would make a block vanish or
-// an old one appear, so one that was handed over counts only if all of this holds, and is built from the extents otherwise:
+// In a live upgrade the process that has a directory gives the next one its block map, because
+// looking at the extents of a head in a million pieces takes a second, in which users wait. A map
+// that is not the files' own would make a block vanish or an old one appear, so one that was handed
+// over counts only if all of this holds, and is built from the extents otherwise:
 //
-//   - volume.meta says that the directory was closed cleanly and names the map by a random token. It is written by the Close
-//     that hands the map over, and gone as soon as anybody opens the directory for writing.
-//   - The sidecars are where they were: every engine makes its epoch durable in one of them before it writes anything. That
-//     holds against programs which know nothing of the token and carry it along.
-//   - Every file of the chain is the one it was, with the size, the space and the time of its last change it had.
-//   - The map is whole, and as long as the volume needs. Values and the number of the head's blocks are possible.
+//   - volume.meta says that the directory was closed cleanly and names the map by a random token.
+//     It is written by the Close that hands the map over, and gone as soon as anybody opens the
+//     directory for writing.
+//   - The sidecars are where they were: every engine makes its epoch durable in one of them before
+//     it writes anything. That holds against programs which know nothing of the token and carry it
+//     along.
+//   - Every file of the chain is the one it was, with the size, the space and the time of its last
+//     change it had.
+//   - The map is whole, and as long as the volume needs. Values and the number of the head's blocks
+//     are possible.
 //   - What the file system says of some pieces of the head is what the map says of them.
 //
-// docs/upgrade.md has the way it takes from one process to the other, docs/format-replica.md the format.
+// docs/upgrade.md has the way it takes from one process to the other, docs/format-replica.md the
+// format.
 
 const (
 	// mapMagic begins a map that is handed over; its last byte is the version.
@@ -38,15 +44,16 @@ const (
 	maxMapHeader = 256 << 10
 	// mapTokenSize in bytes; random, so that no token is ever used twice.
 	mapTokenSize = 16
-	// mapSamples is how many pieces of the head are looked at before a map is believed: each costs a call for ExtentsPerCall
-	// extents, about a millisecond.
+	// mapSamples is how many pieces of the head are looked at before a map is believed: each costs
+	// a call for ExtentsPerCall extents, about a millisecond.
 	mapSamples = 4
 )
 
 // castagnoli is computed by the processor: the map of a terabyte is 256 MiB.
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// mapHeader says what a map is of. Whoever hands over and whoever takes write the same header, or the map is not used.
+// mapHeader says what a map is of. Whoever hands over and whoever takes write the same header, or
+// the map is not used.
 type mapHeader struct {
 	Token string
 	Stamp string
@@ -81,8 +88,9 @@ func (c *Files) mapHeader(s *Sidecars, token string) ([]byte, error) {
 	return json.Marshal(h)
 }
 
-// CloseFor is Close where another process waits for the directory: before the lock is given up, hand is called with the block
-// map m, to write it where that process finds it (Options.Map). If it fails, the next one builds its own. m is freed in any case.
+// CloseFor is Close where another process waits for the directory: before the lock is given up,
+// hand is called with the block map m, to write it where that process finds it (Options.Map). If it
+// fails, the next one builds its own. m is freed in any case.
 func (c *Files) CloseFor(s *Sidecars, m Retired, hand func(m io.WriterTo) error) error {
 	defer m.Free()
 	if !c.closed && !c.opts.ReadOnly && c.broken == nil && s.broken == nil && c.stamped && !c.vm.Rebuilding {
@@ -167,8 +175,8 @@ func (m *blockMap) pageCount() int { return (len(m.b) + mapPage - 1) / mapPage }
 
 func (m *blockMap) isUsed(page int) bool { return m.used[page/64]>>(page%64)&1 != 0 }
 
-// takeMap takes the map that another process has handed over, and reports whether it could. The layers are open and nothing
-// has been changed.
+// takeMap takes the map that another process has handed over, and reports whether it could. The
+// layers are open and nothing has been changed.
 func (c *Files) takeMap(s *Sidecars, b *Blocks) bool {
 	if c.opts.Map == nil || c.opts.ReadOnly || c.vm.AnkoleMap == "" || c.vm.Dirty || c.vm.Rebuilding || !c.stamped {
 		return false
@@ -270,7 +278,8 @@ func (b *Blocks) fillMap(body []byte) error {
 	return err
 }
 
-// checkPage refuses values that no layer has, and notes what the page holds. It returns how many blocks are in the head.
+// checkPage refuses values that no layer has, and notes what the page holds. It returns how many
+// blocks are in the head.
 func (b *Blocks) checkPage(p int, s []byte) (inHead int64, err error) {
 	var seen [256]int64
 	for _, v := range s {
@@ -289,7 +298,8 @@ func (b *Blocks) checkPage(p int, s []byte) (inHead int64, err error) {
 	return seen[inHeadOnly] + seen[b.headIndex()], nil
 }
 
-// sampleMap compares the map with what the file system says of some pieces of the head, spread over what the map says it has.
+// sampleMap compares the map with what the file system says of some pieces of the head, spread over
+// what the map says it has.
 func (b *Blocks) sampleMap() error {
 	var pages []int
 	for p := range b.m.pageCount() {
@@ -316,7 +326,8 @@ func (b *Blocks) samplePiece(first int64) error {
 	}
 	at, blocks := first, int64(len(b.m.b))
 	wrong := func(at int64) error {
-		return fmt.Errorf("%w: block %d is in layer %d by the map, and the head's file says otherwise", ErrCorrupt, at, b.m.b[at])
+		return fmt.Errorf("%w: block %d is in layer %d by the map, and the head's file says otherwise", ErrCorrupt, at,
+			b.m.b[at])
 	}
 	for _, e := range found {
 		begin, end := blocksOf(e, blocks)
@@ -339,7 +350,8 @@ func (b *Blocks) samplePiece(first int64) error {
 	return nil
 }
 
-// readFrom is the layer whose file a block is read from, 0 for none: not that of a backing file that ends before it.
+// readFrom is the layer whose file a block is read from, 0 for none: not that of a backing file
+// that ends before it.
 func (b *Blocks) readFrom(at int64) byte {
 	v := b.index(b.m.b[at])
 	if b.backing && v == 1 && !b.backed(at) {
@@ -348,9 +360,11 @@ func (b *Blocks) readFrom(at int64) byte {
 	return v
 }
 
-// CheckMap compares the block map with one built from the files' extents, for tests and simulations. Nothing may be in flight.
+// CheckMap compares the block map with one built from the files' extents, for tests and
+// simulations. Nothing may be in flight.
 func (c *Chain) CheckMap() error {
-	files := &Files{fs: c.Files.fs, dir: c.Files.dir, opts: Options{ReadOnly: true, Log: c.opts.Log}, vm: c.vm, table: c.Blocks.table.clone(),
+	files := &Files{fs: c.Files.fs, dir: c.Files.dir, opts: Options{ReadOnly: true, Log: c.opts.Log}, vm: c.vm,
+		table:         c.Blocks.table.clone(),
 		skipUnwritten: c.skipUnwritten}
 	fresh := &Blocks{table: c.Blocks.table}
 	defer fresh.Free()
@@ -360,10 +374,12 @@ func (c *Chain) CheckMap() error {
 	for at := range c.m.b {
 		v, w := c.readFrom(int64(at)), fresh.readFrom(int64(at))
 		if c.m.b[at] == inHeadOnly && fresh.m.b[at] != inHeadOnly {
-			return fmt.Errorf("%w: block %d is in the head only by the map, and below it by the files of %s", ErrCorrupt, at, c.Files.dir)
+			return fmt.Errorf("%w: block %d is in the head only by the map, and below it by the files of %s",
+				ErrCorrupt, at, c.Files.dir)
 		}
 		if v != w {
-			return fmt.Errorf("%w: block %d is in layer %d by the map, in layer %d by the files of %s", ErrCorrupt, at, v, w, c.Files.dir)
+			return fmt.Errorf("%w: block %d is in layer %d by the map, in layer %d by the files of %s", ErrCorrupt, at,
+				v, w, c.Files.dir)
 		}
 	}
 	return c.m.check()

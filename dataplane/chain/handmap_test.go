@@ -108,7 +108,8 @@ func TestOldMapIsNotUsed(t *testing.T) {
 	}
 }
 
-// asOlder does something to the directory as a program does that carries along keys it does not know.
+// asOlder does something to the directory as a program does that carries along keys it does not
+// know.
 func (w *world) asOlder(f func()) {
 	w.t.Helper()
 	token := w.editMeta("", nil)["AnkoleMap"]
@@ -151,18 +152,21 @@ func resum(m []byte) []byte {
 // What is no map of this directory is refused, and the directory is what it was.
 func TestDamagedMapIsNotUsed(t *testing.T) {
 	for name, damage := range map[string]func(m []byte) []byte{
-		"nothing":             func([]byte) []byte { return []byte{} },
-		"a byte":              func([]byte) []byte { return []byte{1} },
-		"another version":     func(m []byte) []byte { m[7]++; return resum(m) },
-		"cut short":           func(m []byte) []byte { return resum(m[:len(m)-100]) },
-		"too long":            func(m []byte) []byte { return resum(append(m, make([]byte, 64)...)) },
-		"a flipped bit":       func(m []byte) []byte { m[len(m)-100] ^= 1; return m },
-		"a huge header":       func(m []byte) []byte { binary.LittleEndian.PutUint32(m[8:], 1<<31); return resum(m) },
-		"another header":      func(m []byte) []byte { m[14] ^= 1; return resum(m) },
-		"a layer too many":    func(m []byte) []byte { m[len(m)-100] = 77; return resum(m) },
-		"a block too many":    func(m []byte) []byte { return resum(replaceLast(m, 0, 255)) },
-		"a block is missing":  func(m []byte) []byte { return resum(replaceLast(m, 255, 0)) },
-		"more than allocated": func(m []byte) []byte { copy(m[len(m)-4096-4:], bytes.Repeat([]byte{3}, 4096)); return resum(m) },
+		"nothing":            func([]byte) []byte { return []byte{} },
+		"a byte":             func([]byte) []byte { return []byte{1} },
+		"another version":    func(m []byte) []byte { m[7]++; return resum(m) },
+		"cut short":          func(m []byte) []byte { return resum(m[:len(m)-100]) },
+		"too long":           func(m []byte) []byte { return resum(append(m, make([]byte, 64)...)) },
+		"a flipped bit":      func(m []byte) []byte { m[len(m)-100] ^= 1; return m },
+		"a huge header":      func(m []byte) []byte { binary.LittleEndian.PutUint32(m[8:], 1<<31); return resum(m) },
+		"another header":     func(m []byte) []byte { m[14] ^= 1; return resum(m) },
+		"a layer too many":   func(m []byte) []byte { m[len(m)-100] = 77; return resum(m) },
+		"a block too many":   func(m []byte) []byte { return resum(replaceLast(m, 0, 255)) },
+		"a block is missing": func(m []byte) []byte { return resum(replaceLast(m, 255, 0)) },
+		"more than allocated": func(m []byte) []byte {
+			copy(m[len(m)-4096-4:], bytes.Repeat([]byte{3}, 4096))
+			return resum(m)
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w, m := handedWorld(t)

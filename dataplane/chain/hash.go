@@ -29,8 +29,9 @@ func (b *Blocks) ReadAt(p []byte, off int64) (int, error) {
 	return len(p), nil
 }
 
-// HashAt returns the SHA-256 of the content as seen at a snapshot, or at the head for HeadName: what a reader would
-// see, whatever files it comes from. A snapshot has the size its file had when it was made.
+// HashAt returns the SHA-256 of the content as seen at a snapshot, or at the head for HeadName:
+// what a reader would see, whatever files it comes from. A snapshot has the size its file had when
+// it was made.
 func (c *Files) HashAt(snapshot string) ([sha256.Size]byte, error) {
 	view, err := c.at(snapshot)
 	if err != nil {
@@ -61,7 +62,8 @@ func (c *Files) at(snapshot string) (*Chain, error) {
 	if err != nil {
 		return nil, err
 	}
-	v := &Chain{&Files{fs: c.fs, dir: c.dir, opts: c.opts, vm: c.vm, disks: c.disks, table: table{layers: make([]layer, 1)}}, &Sidecars{}, &Blocks{}}
+	v := &Chain{&Files{fs: c.fs, dir: c.dir, opts: c.opts, vm: c.vm, disks: c.disks,
+		table: table{layers: make([]layer, 1)}}, &Sidecars{}, &Blocks{}}
 	v.opts.ReadOnly = true
 	v.vm.Head = file
 	v.skipUnwritten = c.skipUnwritten && snapshot == HeadName

@@ -18,8 +18,8 @@ import (
 //	}
 //	result, err := h.Finish(now)
 //
-// A file that rotted is found, never blessed: where what is read disagrees with a checksum that still holds, that
-// checksum stays.
+// A file that rotted is found, never blessed: where what is read disagrees with a checksum that
+// still holds, that checksum stays.
 
 // Rot is a piece of a file that is not what it was.
 type Rot struct {
@@ -38,8 +38,8 @@ type HashResult struct {
 	Checksum string
 	// Reused: a checksum that still holds was found and nothing was read.
 	Reused bool
-	// Corrupted: the file disagrees with a checksum that still holds, or cannot be read. Rot lists the pieces, as far as
-	// there are checksums for pieces, at most 1024.
+	// Corrupted: the file disagrees with a checksum that still holds, or cannot be read. Rot lists
+	// the pieces, as far as there are checksums for pieces, at most 1024.
 	Corrupted bool
 	Rot       []Rot
 }
@@ -74,8 +74,10 @@ type Hash struct {
 // hashPiece is how much one Work call reads at most, so that it ends soon.
 const hashPiece = 8 << 20
 
-// NewHash begins to compute the checksums of a snapshot's file. Without rehash, checksums that still hold are the result
-// at once, unless the file contradicted them when it was read last: it may have been put right. Otherwise the disk's lock is held until Close; ErrInUse if somebody else has it.
+// NewHash begins to compute the checksums of a snapshot's file. Without rehash, checksums that
+// still hold are the result at once, unless the file contradicted them when it was read last: it
+// may have been put right. Otherwise the disk's lock is held until Close; ErrInUse if somebody else
+// has it.
 func (c *Files) NewHash(snapshot string, rehash bool) (*Hash, error) {
 	if err := c.usable(); err != nil {
 		return nil, err
@@ -135,8 +137,8 @@ func (h *Hash) Progress() int {
 // Position is how much of the file was gone through, in bytes; holes count.
 func (h *Hash) Position() int64 { return min(h.next, h.info.Size) }
 
-// Work does a bounded piece and tells whether that was all. It may run beside I/O, but not beside another metadata
-// operation.
+// Work does a bounded piece and tells whether that was all. It may run beside I/O, but not beside
+// another metadata operation.
 func (h *Hash) Work() (done bool, err error) {
 	if err := h.c.usable(); err != nil || h.done {
 		return h.done, err
@@ -170,9 +172,9 @@ type filePiece struct {
 
 func (p filePiece) off() int64 { return int64(p.number) * SumPiece }
 
-// piecesOf turns a list of extents from off on into pieces, so many at most: a terabyte in few extents is four million. end is how
-// far the list goes: to the end of the file, to the next piece, or, of a full list of extents, to the piece whose blocks may not all
-// be in it.
+// piecesOf turns a list of extents from off on into pieces, so many at most: a terabyte in few
+// extents is four million. end is how far the list goes: to the end of the file, to the next piece,
+// or, of a full list of extents, to the piece whose blocks may not all be in it.
 func piecesOf(extents []disk.Extent, off, size int64, most int) (list []filePiece, end int64) {
 	for _, e := range extents {
 		first, last := e.Off/blockSize, (e.Off+e.Len-1)/blockSize
@@ -268,13 +270,15 @@ func (h *Hash) unchanged() error {
 	if err != nil {
 		return err
 	}
-	if h.c.disks[h.file] == nil || h.c.voided[h.file] != h.voids || !info.CTime.Equal(h.info.CTime) || info.Size != h.info.Size {
+	if h.c.disks[h.file] == nil || h.c.voided[h.file] != h.voids || !info.CTime.Equal(h.info.CTime) ||
+		info.Size != h.info.Size {
 		return fmt.Errorf("%w: %s was changed while its checksum was computed; hash it again", ErrInvalid, h.file)
 	}
 	return nil
 }
 
-// Finish records what was found; hashedAt is RFC 3339, UTC. It may run beside I/O. Work must have said that all is done.
+// Finish records what was found; hashedAt is RFC 3339, UTC. It may run beside I/O. Work must have
+// said that all is done.
 func (h *Hash) Finish(hashedAt string) (HashResult, error) {
 	if err := h.c.usable(); err != nil {
 		return HashResult{}, err

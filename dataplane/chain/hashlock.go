@@ -8,9 +8,10 @@ import (
 	"ankole.storage/disk"
 )
 
-// One file at a time is read for its checksums on a disk: several would take the disk from its users, and none would be done
-// sooner. All replica directories of a disk lie in one folder, so whoever computes holds that folder's lock. It is not waited
-// for: who does not get it tries again later, and it goes with the process that holds it.
+// One file at a time is read for its checksums on a disk: several would take the disk from its
+// users, and none would be done sooner. All replica directories of a disk lie in one folder, so
+// whoever computes holds that folder's lock. It is not waited for: who does not get it tries again
+// later, and it goes with the process that holds it.
 
 // lock takes the disk's lock for the computation.
 func (h *Hash) lock() error {

@@ -5,9 +5,10 @@ import (
 	"maps"
 )
 
-// Content that comes from outside through ordinary writes (a clone) is in the head, and incomplete, until it becomes a snapshot. The
-// head says so: a label in its metadata, durable before the first write. Taking the snapshot makes a head without the label, so
-// that one step makes the content complete and takes the mark away. Other engines ignore labels of a head and keep them.
+// Content that comes from outside through ordinary writes (a clone) is in the head, and incomplete,
+// until it becomes a snapshot. The head says so: a label in its metadata, durable before the first
+// write. Taking the snapshot makes a head without the label, so that one step makes the content
+// complete and takes the mark away. Other engines ignore labels of a head and keep them.
 
 // importLabel marks a head that is being filled. Its value says from where.
 const importLabel = "ankole-import"
@@ -15,7 +16,8 @@ const importLabel = "ankole-import"
 // maxImportMark bounds the mark's value.
 const maxImportMark = 4 << 10
 
-// SetImportMark durably marks the head as incomplete content; what says from where, and "" takes the mark away.
+// SetImportMark durably marks the head as incomplete content; what says from where, and "" takes
+// the mark away.
 func (c *Files) SetImportMark(what string) error {
 	if err := c.usable(); err != nil {
 		return err

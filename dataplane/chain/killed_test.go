@@ -9,12 +9,12 @@ import (
 	"ankole.storage/disk/memdisk"
 )
 
-// A process that is killed leaves what it has not synced in the system's memory: the next one sees it, and a loss of power
-// still takes it away. These tests kill the process before each change of an operation, go on with the directory as any
-// user might, and then cut the power.
+// A process that is killed leaves what it has not synced in the system's memory: the next one sees
+// it, and a loss of power still takes it away. These tests kill the process before each change of
+// an operation, go on with the directory as any user might, and then cut the power.
 
-// killed kills the process before each change of op, and calls check with the directory opened again. step tells one
-// moment from another.
+// killed kills the process before each change of op, and calls check with the directory opened
+// again. step tells one moment from another.
 func killed(t *testing.T, prepare func(w *world), op func(w *world) error, check func(w *world, step int64)) {
 	t.Helper()
 	base := crashBase(t)
@@ -92,8 +92,8 @@ func TestZeroesStayAfterKillAndPowerLoss(t *testing.T) {
 	}
 }
 
-// Two snapshots are never one file in an open directory, whenever a purge was killed or power was lost: a rebuild writes to one
-// of them and must not change the other.
+// Two snapshots are never one file in an open directory, whenever a purge was killed or power was
+// lost: a rebuild writes to one of them and must not change the other.
 func TestNoTwoSnapshotsAreOneFile(t *testing.T) {
 	for _, name := range []string{"merge", "both"} {
 		o := operations[name]
@@ -132,13 +132,16 @@ func oneNameEach(t *testing.T, w *world) {
 	}
 }
 
-// keepsBothFiles makes w a rebuild target of a chain that still has both snapshots, and writes to the lower one.
+// keepsBothFiles makes w a rebuild target of a chain that still has both snapshots, and writes to
+// the lower one.
 func keepsBothFiles(t *testing.T, w *world) {
 	t.Helper()
-	shape := chain.Shape{Spec: chain.Spec{Size: w.c.Size(), VolumeUUID: testUUID, Self: "v-1", Created: "2026-11-21T08:00:00Z", HeadParent: chain.SnapshotFile("two")}}
+	shape := chain.Shape{Spec: chain.Spec{Size: w.c.Size(), VolumeUUID: testUUID, Self: "v-1",
+		Created: "2026-11-21T08:00:00Z", HeadParent: chain.SnapshotFile("two")}}
 	parent := ""
 	for _, name := range []string{"one", "two"} {
-		shape.Layers = append(shape.Layers, chain.LayerSpec{File: chain.SnapshotFile(name), Size: w.c.Size(), Meta: chain.DiskMeta{Parent: parent}})
+		shape.Layers = append(shape.Layers, chain.LayerSpec{File: chain.SnapshotFile(name), Size: w.c.Size(),
+			Meta: chain.DiskMeta{Parent: parent}})
 		parent = chain.SnapshotFile(name)
 	}
 	c, err := chain.Reshape(w.c.Files, w.c.Sidecars, shape)

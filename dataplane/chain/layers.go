@@ -17,8 +17,8 @@ type LayerInfo struct {
 	Head   bool
 }
 
-// LayerList returns the live chain, bottom first, the head last, without the backing file. It copies the metadata and
-// must not run beside a metadata operation; per I/O there is Layer.
+// LayerList returns the live chain, bottom first, the head last, without the backing file. It
+// copies the metadata and must not run beside a metadata operation; per I/O there is Layer.
 func (c *Files) LayerList() []LayerInfo {
 	var out []LayerInfo
 	for i := c.bottomIndex(); i < len(c.layers); i++ {
@@ -30,7 +30,8 @@ func (c *Files) LayerList() []LayerInfo {
 	return out
 }
 
-// Spec describes the chain as a rebuild target of it is to be made: its snapshots, and what is below the head.
+// Spec describes the chain as a rebuild target of it is to be made: its snapshots, and what is
+// below the head.
 func (c *Chain) Spec() Spec {
 	s := Spec{Size: c.vm.Size, VolumeUUID: c.record.VolumeUUID, BackingFile: c.opts.BackingFile,
 		Created: c.disks[c.vm.Head].Created, HeadParent: c.disks[c.vm.Head].Parent,
@@ -43,8 +44,8 @@ func (c *Chain) Spec() Spec {
 	return s
 }
 
-// LayerExtents calls fn for every extent of a file of the live chain, in order. It blocks; a snapshot's extents may
-// be read while I/O goes on.
+// LayerExtents calls fn for every extent of a file of the live chain, in order. It blocks; a
+// snapshot's extents may be read while I/O goes on.
 func (c *Files) LayerExtents(file string, fn func(disk.Extent) error) error {
 	i := c.layerIndex(file)
 	if i == 0 {
@@ -53,7 +54,8 @@ func (c *Files) LayerExtents(file string, fn func(disk.Extent) error) error {
 	return c.eachExtent(&c.layers[i], fn)
 }
 
-// File returns a file by its number: those of the live chain, bottom first, then the branches that are open.
+// File returns a file by its number: those of the live chain, bottom first, then the branches that
+// are open.
 func (c *Files) File(number int) (disk.File, error) {
 	live := c.layers[c.bottomIndex():]
 	if k := number - len(live); k >= len(c.branches) {
@@ -89,8 +91,8 @@ func (c *Files) setRebuilding() error {
 	return c.writeVolumeMeta(&vm)
 }
 
-// FinishRebuild makes everything the rebuild wrote durable and then, durably, clears Rebuilding. The snapshots'
-// handles stay writable until the chain is opened again; nobody may use them.
+// FinishRebuild makes everything the rebuild wrote durable and then, durably, clears Rebuilding.
+// The snapshots' handles stay writable until the chain is opened again; nobody may use them.
 func (c *Files) FinishRebuild(s *Sidecars) (Change, error) {
 	err := c.finishRebuild(s)
 	return c.changed(), err

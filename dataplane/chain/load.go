@@ -9,8 +9,9 @@ import (
 	"ankole.storage/disk"
 )
 
-// loadDisks reads the layers' metadata, all branches, and finishes what a purge has begun. It returns what crashes left lying about,
-// to be removed when nothing can refuse the directory any more.
+// loadDisks reads the layers' metadata, all branches, and finishes what a purge has begun. It
+// returns what crashes left lying about, to be removed when nothing can refuse the directory any
+// more.
 func (c *Files) loadDisks(s *Sidecars, names []string) (strays []string, err error) {
 	head, err := c.fs.Stat(c.path(c.vm.Head))
 	if isNotFound(err) {
@@ -58,8 +59,9 @@ func (c *Files) loadDisks(s *Sidecars, names []string) (strays []string, err err
 	return append(strays, c.strayWhiteouts(names)...), nil
 }
 
-// findStrays lists the files that no finished operation leaves: temporary files, heads other than volume.meta's, and
-// snapshots that are the same file as the head, from a rotation that was not committed.
+// findStrays lists the files that no finished operation leaves: temporary files, heads other than
+// volume.meta's, and snapshots that are the same file as the head, from a rotation that was not
+// committed.
 func (c *Files) findStrays(names []string, headInode uint64) ([]string, error) {
 	var strays []string
 	for _, name := range names {
@@ -97,7 +99,8 @@ func (c *Files) findStrays(names []string, headInode uint64) ([]string, error) {
 	return strays, nil
 }
 
-// checkStrays refuses to go on where a layer of the live chain is missing, or cleaning up would take it away.
+// checkStrays refuses to go on where a layer of the live chain is missing, or cleaning up would
+// take it away.
 func (c *Files) checkStrays(names, strays, live []string) error {
 	for _, name := range live {
 		if !slices.Contains(names, name) {
@@ -110,9 +113,9 @@ func (c *Files) checkStrays(names, strays, live []string) error {
 	return nil
 }
 
-// dropImageless forgets layers of other branches whose image is missing: nothing can be read from them. It returns
-// the metadata files that an interrupted removal left, or a rotation that was not committed: beside the head, with nothing
-// on it. Other engines would stumble over them.
+// dropImageless forgets layers of other branches whose image is missing: nothing can be read from
+// them. It returns the metadata files that an interrupted removal left, or a rotation that was not
+// committed: beside the head, with nothing on it. Other engines would stumble over them.
 func (c *Files) dropImageless(names, live []string) (strays []string) {
 	for _, file := range slices.Sorted(maps.Keys(c.disks)) {
 		if slices.Contains(names, file) || slices.Contains(live, file) {
@@ -154,7 +157,8 @@ func chainOf(disks map[string]*DiskMeta, file string) ([]string, error) {
 			return nil, fmt.Errorf("%w: the chain needs %s%s, which is missing", ErrCorrupt, name, metaSuffix)
 		}
 		if live = append(live, name); len(live) > maxChain {
-			return nil, fmt.Errorf("%w: the chain from %s is longer than %d files or runs in a circle", ErrCorrupt, file, maxChain)
+			return nil, fmt.Errorf("%w: the chain from %s is longer than %d files or runs in a circle", ErrCorrupt,
+				file, maxChain)
 		}
 		name = d.Parent
 	}
@@ -193,7 +197,8 @@ func Inspect(fs disk.Meta, dir string) (Info, error) {
 	if vm.AnkoleIncomplete {
 		return Info{State: StateInitial}, nil
 	}
-	info := Info{State: StateClosed, SizeBytes: vm.Size, Head: vm.Head, Parent: vm.Parent, Dirty: vm.Dirty, Rebuilding: vm.Rebuilding}
+	info := Info{State: StateClosed, SizeBytes: vm.Size, Head: vm.Head, Parent: vm.Parent, Dirty: vm.Dirty,
+		Rebuilding: vm.Rebuilding}
 	c := &Files{fs: fs, dir: dir, vm: *vm, opts: Options{ReadOnly: true}}
 	s, err := c.openSidecars()
 	info.Record, info.RecordValid = s.Record()

@@ -11,8 +11,8 @@ import (
 const (
 	MaxMembers    = 21
 	MaxNameLength = 250
-	// MaxReplaces is a whole set lost but for one, and a joiner given up. All of them fit in a slot if the names are not
-	// longer than 170 bytes; the control plane's are a third of that.
+	// MaxReplaces is a whole set lost but for one, and a joiner given up. All of them fit in a slot
+	// if the names are not longer than 170 bytes; the control plane's are a third of that.
 	MaxReplaces = MaxMembers
 )
 
@@ -40,21 +40,24 @@ type Member struct {
 // Record is a replica's durable memory of the membership protocol.
 type Record struct {
 	VolumeUUID UUID
-	// Promised is the newest epoch whose engine this replica has answered; engines of older ones are refused.
+	// Promised is the newest epoch whose engine this replica has answered; engines of older ones
+	// are refused.
 	Promised uint64
 	// Epoch is the epoch in which Generation and Members were proposed.
 	Epoch, Generation uint64
 	State             MemberState
-	// Self is the replica's own name, Engine the engine instance that was granted Promised; at most 250 bytes each.
+	// Self is the replica's own name, Engine the engine instance that was granted Promised; at most
+	// 250 bytes each.
 	Self, Engine string
 	// Members is the member set of Generation, at most 21.
 	Members []Member
-	// Replaces are names that competing records have beside Members, at most 21; none once the record is agreed.
+	// Replaces are names that competing records have beside Members, at most 21; none once the
+	// record is agreed.
 	Replaces []string
 	// Agreed: the set is known to be committed. Then Replaces is empty.
 	Agreed bool
-	// Anew: absent members may have more than the content that this record goes on with, so what is known about them is forgotten when
-	// it is written. It is not kept.
+	// Anew: absent members may have more than the content that this record goes on with, so what is
+	// known about them is forgotten when it is written. It is not kept.
 	Anew bool
 }
 
@@ -173,8 +176,9 @@ func decodeRecord(b []byte) (Record, error) {
 	return r, nil
 }
 
-// Record returns the member record. It is not valid, which means "unknown" and never "fine", when there is none,
-// when both of its slots are damaged, or when another engine has rewritten volume.meta since.
+// Record returns the member record. It is not valid, which means "unknown" and never "fine", when
+// there is none, when both of its slots are damaged, or when another engine has rewritten
+// volume.meta since.
 func (c *Sidecars) Record() (Record, bool) {
 	if !c.recordValid {
 		return Record{}, false
@@ -185,10 +189,11 @@ func (c *Sidecars) Record() (Record, bool) {
 	return r, true
 }
 
-// WriteRecord replaces the member record; durable when it returns nil. On a change of generation revision.counter,
-// where it exists, is raised first, so that an engine which knows only the counter sees who is ahead. In a directory
-// without a valid stamp it first gives it a new one, which is one replacement of volume.meta. It may run while I/O
-// goes on, but not beside another metadata operation.
+// WriteRecord replaces the member record; durable when it returns nil. On a change of generation
+// revision.counter, where it exists, is raised first, so that an engine which knows only the
+// counter sees who is ahead. In a directory without a valid stamp it first gives it a new one,
+// which is one replacement of volume.meta. It may run while I/O goes on, but not beside another
+// metadata operation.
 func (c *Files) WriteRecord(s *Sidecars, r Record) error {
 	if err := errors.Join(c.usable(), s.usable()); err != nil {
 		return err
@@ -222,8 +227,8 @@ func (c *Files) WriteRecord(s *Sidecars, r Record) error {
 // WriteRecord is Files.WriteRecord.
 func (c *Chain) WriteRecord(r Record) error { return c.Files.WriteRecord(c.Sidecars, r) }
 
-// adopt gives the directory a new stamp and sidecars. A crash on the way leaves volume.meta without the stamp they
-// carry, so they stay void.
+// adopt gives the directory a new stamp and sidecars. A crash on the way leaves volume.meta without
+// the stamp they carry, so they stay void.
 func (c *Files) adopt(s *Sidecars, r Record) error {
 	stamp, err := newStamp(c.opts.Rand)
 	if err != nil {

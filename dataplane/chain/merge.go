@@ -7,21 +7,24 @@ import (
 	"ankole.storage/disk"
 )
 
-// A merge copies a child's blocks into its parent's file, piece by piece, and carries the sums over. What a file no longer holds
-// as it was when it was hashed stays that way: its piece gets a sum that it contradicts, so that the next scrub finds it and
-// repairs it from another replica. A merge that stopped there would keep the space for as long as nobody looks.
+// A merge copies a child's blocks into its parent's file, piece by piece, and carries the sums
+// over. What a file no longer holds as it was when it was hashed stays that way: its piece gets a
+// sum that it contradicts, so that the next scrub finds it and repairs it from another replica. A
+// merge that stopped there would keep the space for as long as nobody looks.
 
-// mergedSumsSuffix is where the sums of the merged file are until it has its name. Hash uses another name.
+// mergedSumsSuffix is where the sums of the merged file are until it has its name. Hash uses
+// another name.
 const mergedSumsSuffix = sumsSuffix + ".new" + tmpSuffix
 
-// merging is a merge under way. It ends, and is begun again, where anybody else writes to one of the two files (endMergeOf):
-// what it has copied of the child is not what the child holds then.
+// merging is a merge under way. It ends, and is begun again, where anybody else writes to one of
+// the two files (endMergeOf): what it has copied of the child is not what the child holds then.
 type merging struct {
 	c             *Files
 	source, child string
 	// complete: the source holds what the child does, durably.
 	complete bool
-	// sourceSums and childSums say what the files are to hold, nil: nothing is known. The source's were removed when the merge began.
+	// sourceSums and childSums say what the files are to hold, nil: nothing is known. The source's
+	// were removed when the merge began.
 	sourceSums, childSums *sumsReader
 	// entry is the next one of sourceSums that was not carried over.
 	entry int64
@@ -35,7 +38,8 @@ type merging struct {
 	image, buf []byte
 }
 
-// beginMerge opens the sums of the two files, durably removes the source's, and begins those of the merged file.
+// beginMerge opens the sums of the two files, durably removes the source's, and begins those of the
+// merged file.
 func (c *Files) beginMerge(s *PurgeStep, source, child disk.File) (err error) {
 	if err := c.endMerge(); err != nil {
 		return err
@@ -75,7 +79,8 @@ func (c *Files) openSumsOf(file string, f disk.File) (*sumsReader, error) {
 	return c.openSums(file, info.Size, disk.ReadOnly)
 }
 
-// endMergeOf ends the merge that is under way if the file is one of the two, before that is changed.
+// endMergeOf ends the merge that is under way if the file is one of the two, before that is
+// changed.
 func (c *Files) endMergeOf(file string) error {
 	if m := c.merge; m == nil || m.source != file && m.child != file {
 		return nil
@@ -107,7 +112,8 @@ func (m *merging) drop() error {
 	return err
 }
 
-// unlessFull does something for the sums: where there is no room for them the merge, which makes room, goes on without.
+// unlessFull does something for the sums: where there is no room for them the merge, which makes
+// room, goes on without.
 func (m *merging) unlessFull(f func() error) error {
 	err := f()
 	if errors.Is(err, disk.ErrNoSpace) {
@@ -117,8 +123,8 @@ func (m *merging) unlessFull(f func() error) error {
 	return err
 }
 
-// coalescePiece copies what the child has into the source. Until the source takes the child's place the child still
-// hides what is copied, so a crash does no harm.
+// coalescePiece copies what the child has into the source. Until the source takes the child's place
+// the child still hides what is copied, so a crash does no harm.
 func (c *Files) coalescePiece(s *PurgeStep) (done bool, err error) {
 	source, child, err := c.openPair(s.Source, s.Target)
 	if err != nil {
@@ -211,7 +217,8 @@ func (m *merging) piece(source, child disk.File, p filePiece) error {
 	return m.add(p.number, v)
 }
 
-// look reads a piece of a file, writes it to another one, and compares it with its sum: rot is the sum it should have and does not.
+// look reads a piece of a file, writes it to another one, and compares it with its sum: rot is the
+// sum it should have and does not.
 func (m *merging) look(f disk.File, p filePiece, sums *sumsReader, to disk.File) (rot sum, known bool, err error) {
 	want, known, err := sums.find(p.number)
 	if err != nil {
@@ -228,7 +235,8 @@ func (m *merging) look(f disk.File, p filePiece, sums *sumsReader, to disk.File)
 		return sum{}, false, failed
 	}
 	if known && err == nil && got != want {
-		m.c.opts.Log.Error("snapshot file is not what it was: what it is merged into will be scrubbed", "file", f.Path(), "offset", p.off())
+		m.c.opts.Log.Error("snapshot file is not what it was: what it is merged into will be scrubbed", "file",
+			f.Path(), "offset", p.off())
 		rot = want
 	}
 	return rot, known, err
@@ -252,7 +260,8 @@ func (m *merging) sourceHas(source disk.File, p filePiece) (blocks uint64, err e
 	return m.has[0].blocks, nil
 }
 
-// carry takes over the source's sums of pieces before the given one, which the child does not have, and passes over that one's.
+// carry takes over the source's sums of pieces before the given one, which the child does not have,
+// and passes over that one's.
 func (m *merging) carry(before uint32) error {
 	s := m.sourceSums
 	for s != nil && m.entry < s.entries {
@@ -300,7 +309,8 @@ func (m *merging) finish() error {
 	return m.c.syncFile(m.out.file)
 }
 
-// nameSums gives the sums of the merged file their name, after the file has its own for good. The caller syncs the directory.
+// nameSums gives the sums of the merged file their name, after the file has its own for good. The
+// caller syncs the directory.
 func (c *Files) nameSums(source, child string) error {
 	m := c.merge
 	if m.out == nil {

@@ -8,8 +8,9 @@ import (
 	"ankole.storage/dataplane/chain"
 )
 
-// A repair of a file that a purge is merging into the one below stays, wherever the merge has got to: what was repaired is
-// neither taken back nor made zeroes, at the snapshot, at the head and after opening again.
+// A repair of a file that a purge is merging into the one below stays, wherever the merge has got
+// to: what was repaired is neither taken back nor made zeroes, at the snapshot, at the head and
+// after opening again.
 func TestRepairDuringMerge(t *testing.T) {
 	const blocks = 6 * purgePiece / 4096 // several pieces of a merge
 	for _, where := range []string{"in the child", "in the source", "below both", "nowhere"} {
@@ -75,7 +76,8 @@ func TestRepairDuringMerge(t *testing.T) {
 						t.Fatalf("%s the repair is gone", when)
 					}
 					v := w.view("b")
-					if _, rot, err := v.Verify(0, chain.SumPiece); err != nil || len(rot) > 0 && (where != "below both" || rot[0].Snapshot != "base") {
+					if _, rot, err := v.Verify(0, chain.SumPiece); err != nil ||
+						len(rot) > 0 && (where != "below both" || rot[0].Snapshot != "base") {
 						t.Fatalf("%s: %v %v", when, rot, err)
 					}
 					w.must(v.Close())

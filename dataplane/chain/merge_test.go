@@ -12,7 +12,8 @@ import (
 	"ankole.storage/disk/memdisk"
 )
 
-// mergeWorld has snapshots a and b to be merged: pieces 0 (some blocks of both), 1 (b hides a), 5 (b alone) and 9 (a alone).
+// mergeWorld has snapshots a and b to be merged: pieces 0 (some blocks of both), 1 (b hides a), 5
+// (b alone) and 9 (a alone).
 func mergeWorld(t *testing.T) (*world, *memdisk.FS) {
 	w, fs := newWorld(t, 4*mib)
 	w.must(w.c.WriteRecord(chain.Record{VolumeUUID: testUUID, Epoch: 1, Self: "v-1"}))
@@ -36,7 +37,8 @@ func pieces(numbers ...int64) (out []chain.Rot) {
 	return out
 }
 
-// What is merged is known afterwards as far as it was before, and what had rotted is seen to be rotten: a purge blesses nothing.
+// What is merged is known afterwards as far as it was before, and what had rotted is seen to be
+// rotten: a purge blesses nothing.
 func TestMergeCarriesSums(t *testing.T) {
 	for _, c := range []struct {
 		name, file string
@@ -113,7 +115,8 @@ func TestMergedRotIsRepaired(t *testing.T) {
 	}
 }
 
-// A source that cannot be read where nothing of it is copied does not stop a purge, and a full disk costs the sums only.
+// A source that cannot be read where nothing of it is copied does not stop a purge, and a full disk
+// costs the sums only.
 func TestMergeGoesOnWithoutSums(t *testing.T) {
 	for name, break_ := range map[string]func(fs *memdisk.FS){
 		"unreadable": func(fs *memdisk.FS) { _ = fs.Unreadable(image("a"), 8192, 1) },

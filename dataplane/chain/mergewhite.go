@@ -8,16 +8,18 @@ import (
 	"ankole.storage/disk"
 )
 
-// In a merge the child's whiteouts hide what the source holds, and go on hiding what is below the source. So the source's blocks
-// under them are punched, before its file takes the child's place, and the merged layer has the whiteouts of both: if both have
-// some, the source gets those of both first, in a new file. Nobody reads what the source shows but through the child, which
-// hides it. When the child's metadata is replaced it names the source's whiteouts, or its own where the source has none; at the
-// bottom of the chain there is nothing to hide.
+// In a merge the child's whiteouts hide what the source holds, and go on hiding what is below the
+// source. So the source's blocks under them are punched, before its file takes the child's place,
+// and the merged layer has the whiteouts of both: if both have some, the source gets those of both
+// first, in a new file. Nobody reads what the source shows but through the child, which hides it.
+// When the child's metadata is replaced it names the source's whiteouts, or its own where the
+// source has none; at the bottom of the chain there is nothing to hide.
 
 // mergingWhiteouts is the part of a merge that is about whiteouts.
 type mergingWhiteouts struct {
 	source, child map[int64]*whiteoutBits
-	// punch is not set where an interrupted purge has made both names one file: it is punched already, and has the child's blocks.
+	// punch is not set where an interrupted purge has made both names one file: it is punched
+	// already, and has the child's blocks.
 	punch bool
 	// left are pages that are not done.
 	left []int64
@@ -113,7 +115,8 @@ func (m *mergingWhiteouts) page(source disk.File, n int64) error {
 	return m.out.write(n, 1, &both)
 }
 
-// hides reports whether the child's whiteouts cover blocks of a piece (SumPiece): what the source's sum was of is not there.
+// hides reports whether the child's whiteouts cover blocks of a piece (SumPiece): what the source's
+// sum was of is not there.
 func (m *mergingWhiteouts) hides(piece uint32) bool {
 	first := int64(piece) * (SumPiece / blockSize)
 	b := m.child[first/whiteoutBlocks]

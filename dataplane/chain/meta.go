@@ -15,19 +15,20 @@ const metaSectorSize = 512
 // maxMetaBytes bounds every JSON file read from a directory: labels are the only part that grows.
 const maxMetaBytes = 1 << 20
 
-// stampKey is the key in volume.meta that binds our sidecars to it. Engines that do not know it drop it when they
-// rewrite the file, and so make the sidecars void.
+// stampKey is the key in volume.meta that binds our sidecars to it. Engines that do not know it
+// drop it when they rewrite the file, and so make the sidecars void.
 const stampKey = "AnkoleStamp"
 
-// ownHeadKey names the head in which unwritten extents can only be interrupted writes: one created, or cleared of
-// other engines' preallocated zeroes, under the present stamp.
+// ownHeadKey names the head in which unwritten extents can only be interrupted writes: one created,
+// or cleared of other engines' preallocated zeroes, under the present stamp.
 const ownHeadKey = "AnkoleHead"
 
-// incompleteKey marks a directory that is being emptied or made into a rebuild target: it counts as holding nothing.
+// incompleteKey marks a directory that is being emptied or made into a rebuild target: it counts as
+// holding nothing.
 const incompleteKey = "AnkoleIncomplete"
 
-// mapKey names the block map that the process which closed the directory has handed to another one, see handmap.go. It is gone
-// as soon as the directory is opened for writing.
+// mapKey names the block map that the process which closed the directory has handed to another one,
+// see handmap.go. It is gone as soon as the directory is opened for writing.
 const mapKey = "AnkoleMap"
 
 // Stamp binds sidecar files to a volume.meta. The zero Stamp is none.
@@ -71,12 +72,14 @@ type DiskMeta struct {
 	Created string
 	Labels  map[string]string
 
-	// whiteouts is the number of the layer's whiteout file, "" for none. Whoever is given a copy is not given it.
+	// whiteouts is the number of the layer's whiteout file, "" for none. Whoever is given a copy is
+	// not given it.
 	whiteouts string
 	extra     map[string]json.RawMessage
 }
 
-// encodeJSON renders v on one line with a newline, and appends the unknown keys of extra in sorted order.
+// encodeJSON renders v on one line with a newline, and appends the unknown keys of extra in sorted
+// order.
 func encodeJSON(v any, extra map[string]json.RawMessage) []byte {
 	b, err := json.Marshal(v)
 	if err != nil {
@@ -114,7 +117,8 @@ func decodeJSON(data []byte, v any, known []string) (map[string]json.RawMessage,
 		return nil, fmt.Errorf("null instead of an object")
 	}
 	for k := range all {
-		// The decoder matches keys without regard to case, so a differently cased known key was already taken.
+		// The decoder matches keys without regard to case, so a differently cased known key was
+		// already taken.
 		if slices.ContainsFunc(known, func(n string) bool { return equalFoldASCII(n, k) }) {
 			delete(all, k)
 		}
@@ -200,8 +204,8 @@ func checkParent(parent string) error {
 	return nil
 }
 
-// maxVolumeSize bounds volume sizes: 64 TiB, far above what sparse files of the common file systems hold (16 TiB on
-// ext4), low enough that a corrupted size cannot exhaust memory.
+// maxVolumeSize bounds volume sizes: 64 TiB, far above what sparse files of the common file systems
+// hold (16 TiB on ext4), low enough that a corrupted size cannot exhaust memory.
 const maxVolumeSize = 64 << 40
 
 func validateSize(size int64) error {

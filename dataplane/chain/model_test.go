@@ -34,7 +34,8 @@ func TestChainAgainstModel(t *testing.T) {
 		w := &world{t: t, fs: fs, dir: "/r", opts: testOptions()}
 		w.must(chain.Create(fs, w.dir, testSpec(modelSize), w.opts))
 		w.open()
-		m := &model{world: w, head: make([]byte, modelSize), snaps: map[string][]byte{}, sums: map[string][32]byte{}, removed: map[string]bool{}}
+		m := &model{world: w, head: make([]byte, modelSize), snaps: map[string][]byte{}, sums: map[string][32]byte{},
+			removed: map[string]bool{}}
 		rt.Repeat(map[string]func(*rapid.T){
 			"":         m.check,
 			"write":    m.opWrite,
@@ -175,7 +176,8 @@ func (m *model) opMarkRemoved(t *rapid.T) {
 	m.removed[name] = true
 }
 
-// opHash computes a snapshot's checksums; the independent reader looks whether they are right for as long as they hold.
+// opHash computes a snapshot's checksums; the independent reader looks whether they are right for
+// as long as they hold.
 func (m *model) opHash(t *rapid.T) {
 	if m.next == 0 {
 		t.Skip("no snapshot")
@@ -219,7 +221,8 @@ func (m *model) check(t *rapid.T) {
 		for i < len(m.head) && got[i] == m.head[i] {
 			i++
 		}
-		t.Fatalf("the head of %d bytes reads other content than was written, first at %d: %#x, not %#x", len(m.head), i, got[i], m.head[i])
+		t.Fatalf("the head of %d bytes reads other content than was written, first at %d: %#x, not %#x", len(m.head), i,
+			got[i], m.head[i])
 	}
 	for name, want := range m.sums {
 		if m.snaps[name] == nil || m.removed[name] {

@@ -101,7 +101,8 @@ func isHeadFile(file string) bool {
 	return ok
 }
 
-// isLayerFile tells whether a name from a metadata file may be opened as a layer: nothing that leaves the directory.
+// isLayerFile tells whether a name from a metadata file may be opened as a layer: nothing that
+// leaves the directory.
 func isLayerFile(file string) bool {
 	_, snap := snapshotName(file)
 	return snap || isHeadFile(file)
@@ -110,8 +111,9 @@ func isLayerFile(file string) bool {
 // maxHeadNumber is where numbering starts over.
 const maxHeadNumber = 999
 
-// nextHead chooses the file of the next head among the names in the directory: one more than the highest number
-// present, so that a head left behind by a crash, ours or another engine's, never stands in the way.
+// nextHead chooses the file of the next head among the names in the directory: one more than the
+// highest number present, so that a head left behind by a crash, ours or another engine's, never
+// stands in the way.
 func nextHead(names []string) (string, error) {
 	highest, used := -1, map[int]bool{}
 	for _, name := range names {
@@ -131,5 +133,6 @@ func nextHead(names []string) (string, error) {
 			return headFile(n), nil
 		}
 	}
-	return "", fmt.Errorf("%w: every head number up to %d is in use; remove stray volume-head files", ErrLimit, maxHeadNumber)
+	return "", fmt.Errorf("%w: every head number up to %d is in use; remove stray volume-head files", ErrLimit,
+		maxHeadNumber)
 }

@@ -9,13 +9,16 @@ import (
 	"ankole.storage/disk/memdisk"
 )
 
-// A process that is killed leaves names that only the system's memory has, and the next one sees them. These tests kill a process
-// before each change of an operation, and cut the power before each change of what the next process does first.
+// A process that is killed leaves names that only the system's memory has, and the next one sees
+// them. These tests kill a process before each change of an operation, and cut the power before
+// each change of what the next process does first.
 
-// killSeeds is how many outcomes of each loss of power are looked at: there are two moments to choose.
+// killSeeds is how many outcomes of each loss of power are looked at: there are two moments to
+// choose.
 const killSeeds = 3
 
-// What the next process concluded from names that were not on the disk must not have taken away what the disk still needs.
+// What the next process concluded from names that were not on the disk must not have taken away
+// what the disk still needs.
 func TestPowerLossWhileOpeningAfterAKill(t *testing.T) {
 	for name, o := range operations {
 		t.Run(name, func(t *testing.T) {
@@ -44,7 +47,8 @@ func TestPowerLossWhileOpeningAfterAKill(t *testing.T) {
 					opened = openUntil(w, at)
 					for seed := range uint64(killSeeds) {
 						if got := found(w, outcome(step, uint64(at)<<16|seed)); !possible[got] {
-							t.Fatalf("killed before change %d, power lost before change %d of the next open (%d): what is found is neither old nor new: %s",
+							t.Fatalf("killed before change %d, power lost before change %d of the next open (%d): "+
+								"what is found is neither old nor new: %s",
 								step, at, seed, got)
 						}
 					}
@@ -68,7 +72,8 @@ func unmarked(w *world) string {
 	return hashes(w.t, w.c, names...)
 }
 
-// openUntil opens the directory and kills the process before a change, and reports whether it came to the end.
+// openUntil opens the directory and kills the process before a change, and reports whether it came
+// to the end.
 func openUntil(w *world, change int64) bool {
 	w.t.Helper()
 	w.mem().CrashAfter(change)
@@ -97,7 +102,8 @@ func found(w *world, seed uint64) string {
 	return got
 }
 
-// A directory that was being made into a rebuild target is created anew: nothing of it may look like the replica that it was.
+// A directory that was being made into a rebuild target is created anew: nothing of it may look
+// like the replica that it was.
 func TestPowerLossWhileCreatingAfterAKill(t *testing.T) {
 	base := crashBase(t)
 	reference := base.copyOf()
@@ -123,7 +129,8 @@ func TestPowerLossWhileCreatingAfterAKill(t *testing.T) {
 				looked++
 				x.open()
 				if got := viewOf(t, x.fs, x.c); !reflect.DeepEqual(got, old) {
-					t.Fatalf("killed before change %d, power lost before change %d of the next creation (%d): a replica in good standing with other content", step, at, seed)
+					t.Fatalf("killed before change %d, power lost before change %d of the next creation (%d): a "+
+						"replica in good standing with other content", step, at, seed)
 				}
 				x.must(x.c.Close())
 			}

@@ -9,14 +9,15 @@ import (
 	"ankole.storage/disk"
 )
 
-// Open opens a replica directory, clears what a crash left lying about, builds the block map from the files' extents
-// without reading data, and durably marks the directory as in use (Dirty). It takes the directory's lock: ErrInUse
-// if another process has it.
+// Open opens a replica directory, clears what a crash left lying about, builds the block map from
+// the files' extents without reading data, and durably marks the directory as in use (Dirty). It
+// takes the directory's lock: ErrInUse if another process has it.
 func Open(fs disk.Meta, dir string, opts Options) (_ *Chain, err error) {
 	if err := opts.setDefaults(); err != nil {
 		return nil, err
 	}
-	c := &Files{fs: fs, dir: dir, opts: opts, disks: map[string]*DiskMeta{}, table: table{layers: make([]layer, 1)}, voided: map[string]int{}, pins: map[string]int{}}
+	c := &Files{fs: fs, dir: dir, opts: opts, disks: map[string]*DiskMeta{}, table: table{layers: make([]layer, 1)},
+		voided: map[string]int{}, pins: map[string]int{}}
 	s, b := &Sidecars{}, &Blocks{}
 	defer func() {
 		if err != nil {
@@ -80,8 +81,9 @@ func (c *Files) lockDirectory() error {
 	return checkFileSystem(c.fs, c.dir)
 }
 
-// durableNames lists the directory. A process that was killed may have left names that only the system's memory has: what Open
-// takes away because of them, a head that volume.meta no longer names above all, must not be what the disk still needs.
+// durableNames lists the directory. A process that was killed may have left names that only the
+// system's memory has: what Open takes away because of them, a head that volume.meta no longer
+// names above all, must not be what the disk still needs.
 func (c *Files) durableNames() ([]string, error) {
 	if !c.opts.ReadOnly {
 		if err := c.syncDir(); err != nil {
@@ -114,7 +116,8 @@ func (c *Files) markInUse() error {
 	vm.Parent = c.disks[vm.Head].Parent
 	vm.BackingFilePath = c.opts.BackingFile
 	if c.vm.AnkoleStamp != "" && !c.stamped {
-		// The stamp names sidecars that are gone or damaged: forget it rather than let it meet them again.
+		// The stamp names sidecars that are gone or damaged: forget it rather than let it meet them
+		// again.
 		vm.AnkoleStamp, vm.AnkoleHead = "", ""
 	}
 	return c.writeVolumeMeta(&vm)
@@ -133,7 +136,8 @@ func (c *Files) loadVolumeMeta(names []string) error {
 		return err
 	}
 	if vm.AnkoleIncomplete {
-		return fmt.Errorf("%w: the directory was being emptied or made into a rebuild target when it was left; create it again", ErrCorrupt)
+		return fmt.Errorf(
+			"%w: the directory was being emptied or made into a rebuild target when it was left; create it again", ErrCorrupt)
 	}
 	c.setVolume(vm)
 	if c.opts.BackingFile == "" {
@@ -142,8 +146,8 @@ func (c *Files) loadVolumeMeta(names []string) error {
 	return nil
 }
 
-// recover rebuilds volume.meta's content where a crash of an engine that does not sync it lost it. Nothing is
-// written yet; Open's last step does that.
+// recover rebuilds volume.meta's content where a crash of an engine that does not sync it lost it.
+// Nothing is written yet; Open's last step does that.
 func (c *Files) recover(names []string) error {
 	if err := validateSize(c.opts.Size); err != nil {
 		return fmt.Errorf("%s is missing or empty and its size is not given: %w", volumeMetaName, err)
@@ -157,8 +161,9 @@ func (c *Files) recover(names []string) error {
 	return nil
 }
 
-// recoverHead chooses the head. Of several, one that is the same file as a snapshot is left from an unfinished
-// rotation, and an empty one holds nothing; if more than one remains, the choice is a person's.
+// recoverHead chooses the head. Of several, one that is the same file as a snapshot is left from an
+// unfinished rotation, and an empty one holds nothing; if more than one remains, the choice is a
+// person's.
 func (c *Files) recoverHead(names []string) (string, error) {
 	if c.opts.RecoverHead != "" {
 		if !isHeadFile(c.opts.RecoverHead) || !slices.Contains(names, c.opts.RecoverHead) {
@@ -188,7 +193,8 @@ func (c *Files) recoverHead(names []string) (string, error) {
 	case len(full) == 1:
 		return full[0], nil
 	}
-	return "", fmt.Errorf("%w: %s is missing and several heads hold data (%v); say which one to use", ErrCorrupt, volumeMetaName, full)
+	return "", fmt.Errorf("%w: %s is missing and several heads hold data (%v); say which one to use", ErrCorrupt,
+		volumeMetaName, full)
 }
 
 // openLayers opens the live chain's files, bottom first.
@@ -230,7 +236,8 @@ func newLayer(name string, f disk.File, limit int64) (layer, error) {
 	return layer{name: name, file: f, size: min(info.Size, limit), inode: info.Inode}, err
 }
 
-// extendHead gives the head the volume's size if it is shorter: writes must find it that long after a crash.
+// extendHead gives the head the volume's size if it is shorter: writes must find it that long after
+// a crash.
 func (c *Files) extendHead() error {
 	h := c.head()
 	if h.size >= c.vm.Size || c.opts.ReadOnly {
@@ -279,7 +286,8 @@ func (c *Files) openBacking() error {
 	return c.checkRaw(f)
 }
 
-// checkRaw refuses an image in a format with a header, which would be served as if it were the volume's content.
+// checkRaw refuses an image in a format with a header, which would be served as if it were the
+// volume's content.
 func (c *Files) checkRaw(f disk.File) error {
 	head := make([]byte, blockSize) // a whole block: direct reads need it on devices with 4 KiB sectors
 	if err := readFull(f, head, 0); err != nil {
@@ -291,7 +299,8 @@ func (c *Files) checkRaw(f disk.File) error {
 	return nil
 }
 
-// buildMap makes b the blocks of the files: with what the process before has handed over, or from the files.
+// buildMap makes b the blocks of the files: with what the process before has handed over, or from
+// the files.
 func (c *Files) buildMap(s *Sidecars, b *Blocks) error {
 	b.table = c.table.clone()
 	if !c.takeMap(s, b) {
@@ -339,8 +348,8 @@ func (c *Files) extentsMap(b *Blocks) error {
 	return nil
 }
 
-// mapWritten enters the head into the map but for the blocks that interrupted writes have touched: recoverWrites will
-// punch them at the next open for writing.
+// mapWritten enters the head into the map but for the blocks that interrupted writes have touched:
+// recoverWrites will punch them at the next open for writing.
 func (c *Files) mapWritten(b *Blocks, head int) error {
 	doubt, err := c.doubtful()
 	if err != nil {
@@ -366,8 +375,8 @@ func (c *Files) mapWritten(b *Blocks, head int) error {
 
 func (c *Files) blocksOf(e disk.Extent) (first, end int64) { return blocksOf(e, c.size/blockSize) }
 
-// blocksOf returns the blocks that an extent touches, of as many as the volume has: file systems with smaller blocks may
-// allocate less than 4 KiB.
+// blocksOf returns the blocks that an extent touches, of as many as the volume has: file systems
+// with smaller blocks may allocate less than 4 KiB.
 func blocksOf(e disk.Extent, blocks int64) (first, end int64) {
 	return e.Off / blockSize, min((e.Off+e.Len+blockSize-1)/blockSize, blocks)
 }

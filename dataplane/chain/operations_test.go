@@ -60,7 +60,8 @@ func TestCreateOnExistingReplicaIsNoChange(t *testing.T) {
 func TestFreshVolumeReadsZero(t *testing.T) {
 	w, _ := newWorld(t, 8*mib)
 	w.wantByte(0, 8*mib, 0)
-	if plan := w.c.ReadPlan(512, 1024, nil); !reflect.DeepEqual(plan, []chain.Extent{{Handle: chain.NoHandle, Off: 512, Len: 1024}}) {
+	if plan := w.c.ReadPlan(512, 1024, nil); !reflect.DeepEqual(plan,
+		[]chain.Extent{{Handle: chain.NoHandle, Off: 512, Len: 1024}}) {
 		t.Fatalf("plan %+v", plan)
 	}
 	if !w.c.Empty() {
@@ -377,7 +378,8 @@ func TestFailedSyncBreaksTheChain(t *testing.T) {
 	if w.c.WriteAllowed() || w.c.State() != chain.StateError {
 		t.Fatalf("still writable, state %s", w.c.State())
 	}
-	for _, err := range []error{w.c.Sync(), w.c.Snapshot("a", true, "", nil), w.c.WriteRecord(chain.Record{}), w.c.MarkRemoved("a")} {
+	for _, err := range []error{w.c.Sync(), w.c.Snapshot("a", true, "", nil), w.c.WriteRecord(chain.Record{}),
+		w.c.MarkRemoved("a")} {
 		wantErr(t, err, chain.ErrBroken)
 	}
 	w.must(w.c.Close())
@@ -416,8 +418,8 @@ func TestRemapSeesHoles(t *testing.T) {
 	w.wantByte(12288, 4096, 2)
 }
 
-// A failed write may leave space without content, as a file system does that fills up in the middle: what is below must
-// show through, at once and after a clean stop.
+// A failed write may leave space without content, as a file system does that fills up in the
+// middle: what is below must show through, at once and after a clean stop.
 func TestRemapLeavesNoUnwrittenExtent(t *testing.T) {
 	w, fs := newWorld(t, mib)
 	w.fill(0, 65536, 1)

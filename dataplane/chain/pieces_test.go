@@ -14,9 +14,10 @@ import (
 	"ankole.storage/disk/memdisk"
 )
 
-// pieceModel is a chain whose operations go on in pieces, in any order: what a replica's queue of metadata operations may make of
-// the requests of several sessions. A volume's content is one byte for each of its slots, the first block of each piece of a
-// merge, so that merges take several pieces and little is read.
+// pieceModel is a chain whose operations go on in pieces, in any order: what a replica's queue of
+// metadata operations may make of the requests of several sessions. A volume's content is one byte
+// for each of its slots, the first block of each piece of a merge, so that merges take several
+// pieces and little is read.
 type pieceModel struct {
 	*world
 	head  [pieceSlots]byte
@@ -36,7 +37,8 @@ const (
 	slotSize   = chain.SumPiece
 )
 
-// Nothing that was acknowledged, taken or repaired is lost, whatever pieces of whatever operations come in between.
+// Nothing that was acknowledged, taken or repaired is lost, whatever pieces of whatever operations
+// come in between.
 func TestPiecesInAnyOrder(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		w := &world{t: t, fs: memdisk.New(), dir: "/r", opts: testOptions()}
@@ -63,9 +65,10 @@ func TestPiecesInAnyOrder(t *testing.T) {
 			"mark":    m.mark,
 			"repair":  m.repair,
 			// Often, so that purges get somewhere.
-			"purge": m.purgePiece, "purge2": m.purgePiece, "purge3": m.purgePiece, "purge4": m.purgePiece, "purge5": m.purgePiece,
-			"hash":  m.hashPiece,
-			"leave": m.leaveSomehow,
+			"purge": m.purgePiece, "purge2": m.purgePiece, "purge3": m.purgePiece, "purge4": m.purgePiece,
+			"purge5": m.purgePiece,
+			"hash":   m.hashPiece,
+			"leave":  m.leaveSomehow,
 		})
 		m.checkSnapshots(rt)
 		m.leave(m.c.Close())
@@ -135,7 +138,8 @@ func (m *pieceModel) mark(t *rapid.T) {
 	m.marked[name] = true
 }
 
-// purgePiece does what a replica does for one request: it begins, works or finishes, and plans again where the chain has changed.
+// purgePiece does what a replica does for one request: it begins, works or finishes, and plans
+// again where the chain has changed.
 func (m *pieceModel) purgePiece(t *rapid.T) {
 	var err error
 	switch {
@@ -174,7 +178,8 @@ func (m *pieceModel) forgetPurged() {
 	})
 }
 
-// repair lets a block rot that an unmarked snapshot reads, and repairs all of them, the oldest first, as a scrub does.
+// repair lets a block rot that an unmarked snapshot reads, and repairs all of them, the oldest
+// first, as a scrub does.
 func (m *pieceModel) repair(t *rapid.T) {
 	alive := slices.DeleteFunc(slices.Clone(m.order), func(name string) bool { return m.marked[name] })
 	if len(alive) == 0 {

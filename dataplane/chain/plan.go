@@ -2,7 +2,8 @@ package chain
 
 import "fmt"
 
-// Extent is a contiguous piece of a read: bytes [Off, Off+Len) of the volume, found at the same offset of one file.
+// Extent is a contiguous piece of a read: bytes [Off, Off+Len) of the volume, found at the same
+// offset of one file.
 type Extent struct {
 	// Handle is the file's loop handle, or NoHandle where the piece reads as zeroes.
 	Handle   int32
@@ -15,12 +16,14 @@ const NoHandle int32 = -1
 // Size returns the volume's size in bytes, a multiple of 4096.
 func (b *Blocks) Size() int64 { return b.size }
 
-// HeadHandle returns the loop handle of the head, where every write goes. It changes with Snapshot and Expand.
+// HeadHandle returns the loop handle of the head, where every write goes. It changes with Snapshot
+// and Expand.
 func (b *Blocks) HeadHandle() int32 { return b.head().file.Handle() }
 
-// ReadPlan appends to out where the bytes [off, off+n) of the volume are, in order and without gaps; neighbouring
-// blocks of the same file are one extent. Extents of a file never reach beyond its end. The range must lie within
-// the volume. The plan holds until the next MarkWritten, MarkPunched or metadata operation on an overlapping range.
+// ReadPlan appends to out where the bytes [off, off+n) of the volume are, in order and without
+// gaps; neighbouring blocks of the same file are one extent. Extents of a file never reach beyond
+// its end. The range must lie within the volume. The plan holds until the next MarkWritten,
+// MarkPunched or metadata operation on an overlapping range.
 func (b *Blocks) ReadPlan(off, n int64, out []Extent) []Extent {
 	b.checkRange(off, n)
 	start, end := len(out), off+n
@@ -78,10 +81,11 @@ func (b *Blocks) inHead(n int64) bool {
 	return v == inHeadOnly || v == b.headIndex()
 }
 
-// MarkWritten records that a write of [off, off+n) to the head has completed: reads find it there from now on. Every
-// block the range touches must now be in the head whole: a file holds a block whole or not at all, so the caller widens a write to
-// whole blocks, by what ReadPlan finds at its edges, and holds back other writes to these. It must not be called for a failed
-// write: where the file system did not allocate, the head still has a hole; use Remap then.
+// MarkWritten records that a write of [off, off+n) to the head has completed: reads find it there
+// from now on. Every block the range touches must now be in the head whole: a file holds a block
+// whole or not at all, so the caller widens a write to whole blocks, by what ReadPlan finds at its
+// edges, and holds back other writes to these. It must not be called for a failed write: where the
+// file system did not allocate, the head still has a hole; use Remap then.
 func (b *Blocks) MarkWritten(off, n int64) {
 	b.checkRange(off, n)
 	if n == 0 {
@@ -94,16 +98,19 @@ func (b *Blocks) MarkWritten(off, n int64) {
 // ZeroRange is a step of making a range read as zeroes.
 type ZeroRange struct {
 	Off, Len int64
-	// Punch: the range is whole blocks that only the head has: punch a hole there, then call MarkPunched. Otherwise
-	// write zeroes like any other write: something below would show through a hole.
+	// Punch: the range is whole blocks that only the head has: punch a hole there, then call
+	// MarkPunched. Otherwise write zeroes like any other write: something below would show through
+	// a hole.
 	Punch bool
-	// Whiteout, of DiscardPlan only: something below would show through a hole. Set whiteouts, which hide it, have them
-	// written, if Punch is set too have them synced and then punch, and call MarkHidden.
+	// Whiteout, of DiscardPlan only: something below would show through a hole. Set whiteouts,
+	// which hide it, have them written, if Punch is set too have them synced and then punch, and
+	// call MarkHidden.
 	Whiteout bool
 }
 
-// ZeroPlan appends to out what must be done to the head so that [off, off+n) reads as zeroes; parts that read as
-// zeroes because no file has them are left out. The plan holds as long as nothing is written below the head there. Zeroes are always written, never preallocated: an unwritten extent
+// ZeroPlan appends to out what must be done to the head so that [off, off+n) reads as zeroes; parts
+// that read as zeroes because no file has them are left out. The plan holds as long as nothing is
+// written below the head there. Zeroes are always written, never preallocated: an unwritten extent
 // could not be told from an interrupted write after a crash.
 func (b *Blocks) ZeroPlan(off, n int64, out []ZeroRange) []ZeroRange {
 	b.checkRange(off, n)
@@ -122,16 +129,17 @@ func (b *Blocks) ZeroPlan(off, n int64, out []ZeroRange) []ZeroRange {
 }
 
 func appendZero(out []ZeroRange, start int, r ZeroRange) []ZeroRange {
-	if i := len(out) - 1; i >= start && out[i].Punch == r.Punch && out[i].Whiteout == r.Whiteout && out[i].Off+out[i].Len == r.Off {
+	if i := len(out) - 1; i >= start && out[i].Punch == r.Punch && out[i].Whiteout == r.Whiteout &&
+		out[i].Off+out[i].Len == r.Off {
 		out[i].Len += r.Len
 		return out
 	}
 	return append(out, r)
 }
 
-// DiscardPlan appends to out what must be done so that the whole blocks inside [off, off+n) read as zeroes and take no
-// space, here and after any crash: on every replica, whatever layers each of them has at the moment, so replicas stay
-// identical while one purges and another does not.
+// DiscardPlan appends to out what must be done so that the whole blocks inside [off, off+n) read as
+// zeroes and take no space, here and after any crash: on every replica, whatever layers each of
+// them has at the moment, so replicas stay identical while one purges and another does not.
 func (b *Blocks) DiscardPlan(off, n int64, out []ZeroRange) []ZeroRange {
 	b.checkRange(off, n)
 	start, end := len(out), (off+n)/blockSize
@@ -165,7 +173,8 @@ func (b *Blocks) MarkPunched(off, n int64) {
 	b.m.clear(first, end)
 }
 
-// checkRange asserts what callers have checked against Size: a range outside the volume is a bug, not an input.
+// checkRange asserts what callers have checked against Size: a range outside the volume is a bug,
+// not an input.
 func (b *Blocks) checkRange(off, n int64) {
 	if off < 0 || n < 0 || off > b.size || n > b.size-off {
 		panic(fmt.Sprintf("chain: range [%d,+%d) is outside the volume of %d bytes", off, n, b.size))

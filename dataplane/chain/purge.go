@@ -9,8 +9,9 @@ import (
 	"ankole.storage/disk"
 )
 
-// Removing snapshots takes two phases: marking them, and purging, which merges the marked ones into their children
-// or drops them. A purge goes step by step, so that I/O and other metadata operations go on in between:
+// Removing snapshots takes two phases: marking them, and purging, which merges the marked ones into
+// their children or drops them. A purge goes step by step, so that I/O and other metadata
+// operations go on in between:
 //
 //	p, err := c.NewPurge()
 //	for step, more := p.Next(); more; step, more = p.Next() {
@@ -22,8 +23,9 @@ import (
 //		change, err := p.Finish(sidecars, &step)    // with I/O held back, short
 //	}
 //
-// What a reader sees at the head and at every snapshot that is not marked never changes on the way, whenever a crash
-// happens; marked snapshots lose their content. A purge that was interrupted is simply begun again.
+// What a reader sees at the head and at every snapshot that is not marked never changes on the way,
+// whenever a crash happens; marked snapshots lose their content. A purge that was interrupted is
+// simply begun again.
 
 // PurgeAction says what a step does to its source.
 type PurgeAction string
@@ -56,14 +58,16 @@ type Purge struct {
 	processed int
 }
 
-// One Work call copies so much at most, so that it ends soon, or punches so much: a file system gives back 65536 blocks in a tenth of a
-// second if each is an extent of its own, and each piece costs two syncs.
+// One Work call copies so much at most, so that it ends soon, or punches so much: a file system
+// gives back 65536 blocks in a tenth of a second if each is an extent of its own, and each piece
+// costs two syncs.
 const (
 	purgePiece = 8 << 20
 	prunePiece = 256 << 20
 )
 
-// NewPurge begins a purge: snapshots the system made are marked removed first. No other purge may be in progress.
+// NewPurge begins a purge: snapshots the system made are marked removed first. No other purge may
+// be in progress.
 func (c *Files) NewPurge() (*Purge, error) {
 	if err := c.usable(); err != nil {
 		return nil, err
@@ -100,8 +104,9 @@ func (p *Purge) Progress() int {
 	return 100 * p.processed / (left + p.processed)
 }
 
-// Next returns the next step, false when nothing is left to do. The snapshot behind the head comes last; one with
-// several children is left for when it has fewer, one that is pinned (View.Pin) for the next purge.
+// Next returns the next step, false when nothing is left to do. The snapshot behind the head comes
+// last; one with several children is left for when it has fewer, one that is pinned (View.Pin) for
+// the next purge.
 func (p *Purge) Next() (PurgeStep, bool) {
 	c := p.c
 	var last PurgeStep
@@ -131,14 +136,17 @@ func (p *Purge) valid(s *PurgeStep) error {
 	if s.Target == "" {
 		want = nil
 	}
-	if d == nil || !d.Removed || p.c.pins[s.Source] > 0 || !slices.Equal(children, want) || (s.Action == PurgePrune) != (s.Target == p.c.vm.Head) {
-		return fmt.Errorf("%w: the chain has changed since the purge of %s was planned; ask for the next step", ErrInvalid, s.Source)
+	if d == nil || !d.Removed || p.c.pins[s.Source] > 0 || !slices.Equal(children, want) ||
+		(s.Action == PurgePrune) != (s.Target == p.c.vm.Head) {
+		return fmt.Errorf("%w: the chain has changed since the purge of %s was planned; ask for the next step",
+			ErrInvalid, s.Source)
 	}
 	return nil
 }
 
-// Note durably says, in what absent members miss, which files the next piece of a step changes. It comes before each piece: no
-// record may be written in between, since an entry that is made then does not know of the piece.
+// Note durably says, in what absent members miss, which files the next piece of a step changes. It
+// comes before each piece: no record may be written in between, since an entry that is made then
+// does not know of the piece.
 func (p *Purge) Note(side *Sidecars, s *PurgeStep) error {
 	if err := errors.Join(p.c.usable(), side.usable()); err != nil {
 		return err
@@ -156,8 +164,9 @@ func (p *Purge) Note(side *Sidecars, s *PurgeStep) error {
 	return nil
 }
 
-// Work does a bounded piece of a step and tells whether that was all. durable are the whiteouts of the head that step.Whiteouts
-// asks for. It may run beside I/O, but not beside another metadata operation on the files.
+// Work does a bounded piece of a step and tells whether that was all. durable are the whiteouts of
+// the head that step.Whiteouts asks for. It may run beside I/O, but not beside another metadata
+// operation on the files.
 func (p *Purge) Work(s *PurgeStep, durable DurableWhiteouts) (done bool, err error) {
 	if err := p.c.usable(); err != nil {
 		return false, err
@@ -178,7 +187,8 @@ func (p *Purge) Work(s *PurgeStep, durable DurableWhiteouts) (done bool, err err
 	return true, nil
 }
 
-// Finish makes the step's result take effect. It needs I/O to be held back; handles of the chain change.
+// Finish makes the step's result take effect. It needs I/O to be held back; handles of the chain
+// change.
 func (p *Purge) Finish(side *Sidecars, s *PurgeStep) (Change, error) {
 	if err := errors.Join(p.c.usable(), side.usable()); err != nil {
 		return Change{}, err
@@ -198,7 +208,8 @@ func (p *Purge) Finish(side *Sidecars, s *PurgeStep) (Change, error) {
 	return p.c.changed(), err
 }
 
-// Purge does a whole purge with I/O held back, for tools. progress, unless nil, is told percentages.
+// Purge does a whole purge with I/O held back, for tools. progress, unless nil, is told
+// percentages.
 func (c *Chain) Purge(progress func(percent int)) error {
 	p, err := c.NewPurge()
 	if err != nil {
@@ -225,7 +236,8 @@ func (c *Chain) Purge(progress func(percent int)) error {
 	return nil
 }
 
-// openPair opens the two files of a step, the first for writing, and makes it as long as the second.
+// openPair opens the two files of a step, the first for writing, and makes it as long as the
+// second.
 func (c *Files) openPair(write, read string) (w, r disk.File, err error) {
 	if w, err = c.fs.Open(c.path(write), disk.Direct); err != nil {
 		return nil, nil, err
@@ -248,7 +260,8 @@ func matchSize(source, child disk.File) error {
 		return err
 	}
 	if s.Size > k.Size {
-		return fmt.Errorf("%w: %s has %d bytes and cannot become %s of %d", ErrCorrupt, source.Path(), s.Size, child.Path(), k.Size)
+		return fmt.Errorf("%w: %s has %d bytes and cannot become %s of %d", ErrCorrupt, source.Path(), s.Size,
+			child.Path(), k.Size)
 	}
 	if s.Size < k.Size {
 		return source.Truncate(k.Size)
@@ -262,8 +275,9 @@ func (s *PurgeStep) Whiteouts() int64 { return s.page }
 // pruned says of a prune that the head's blocks are done, and its whiteouts are not.
 const pruned = -1
 
-// prune punches out of the snapshot what the head hides, by its blocks and then by its whiteouts. Only what is certainly
-// durable in the head counts: a block whose write a crash may undo must still be found below.
+// prune punches out of the snapshot what the head hides, by its blocks and then by its whiteouts.
+// Only what is certainly durable in the head counts: a block whose write a crash may undo must
+// still be found below.
 func (c *Files) prune(s *PurgeStep, durable DurableWhiteouts) (done bool, err error) {
 	if err := c.voidChecksum(s.Source); err != nil { // for each piece: somebody may have computed it since the last one
 		return false, err
@@ -281,8 +295,8 @@ func (c *Files) prune(s *PurgeStep, durable DurableWhiteouts) (done bool, err er
 	if err != nil {
 		return false, err
 	}
-	// A hole that a crash could fill again must not be taken for one: where the next open finds nothing below the
-	// head, zeroing punches the head.
+	// A hole that a crash could fill again must not be taken for one: where the next open finds
+	// nothing below the head, zeroing punches the head.
 	return done, c.syncFile(f)
 }
 
@@ -335,11 +349,12 @@ func (s *PurgeStep) pruneHidden(f disk.File, durable DurableWhiteouts) (done boo
 	return false, err
 }
 
-// replaceChild gives the source's file, into which the child was copied, the child's place. The child's metadata
-// commits; before that both names may be the same file, which reads the same.
+// replaceChild gives the source's file, into which the child was copied, the child's place. The
+// child's metadata commits; before that both names may be the same file, which reads the same.
 func (c *Files) replaceChild(s *Sidecars, source, child string) (Change, error) {
 	if m := c.merge; m == nil || m.source != source || m.child != child || !m.complete {
-		return Change{}, fmt.Errorf("%w: %s or %s was changed after they were merged; ask for the next step", ErrInvalid, source, child)
+		return Change{}, fmt.Errorf("%w: %s or %s was changed after they were merged; ask for the next step",
+			ErrInvalid, source, child)
 	}
 	if err := s.layersChange(source, child); err != nil {
 		return Change{}, err
@@ -379,8 +394,8 @@ func (c *Files) commitReplacement(source, child string) error {
 	return c.dropWhiteouts(own)
 }
 
-// renameMerged durably gives the source's file the child's name too. Once that may have happened there is no way back: the chain
-// breaks, and the next open goes on from there (finishSameFiles).
+// renameMerged durably gives the source's file the child's name too. Once that may have happened
+// there is no way back: the chain breaks, and the next open goes on from there (finishSameFiles).
 func (c *Files) renameMerged(source, child string) error {
 	tmp := c.path(child + tmpSuffix)
 	if err := removeIfThere(c.fs, tmp); err != nil {
@@ -393,15 +408,18 @@ func (c *Files) renameMerged(source, child string) error {
 	if err := c.fs.Rename(tmp, c.path(child)); err != nil {
 		return c.breaksUnlessFull(err)
 	}
-	// If an interrupted purge had come this far, both names were one file already, and renaming did nothing.
+	// If an interrupted purge had come this far, both names were one file already, and renaming did
+	// nothing.
 	if err := removeIfThere(c.fs, tmp); err != nil {
 		return c.breaks(err)
 	}
-	// The merged file must have the child's name for good before the child no longer refers to the source.
+	// The merged file must have the child's name for good before the child no longer refers to the
+	// source.
 	return c.syncDir()
 }
 
-// mergeLayers makes layer i, which holds the content of the one above it too, take that one's place.
+// mergeLayers makes layer i, which holds the content of the one above it too, take that one's
+// place.
 func (c *Files) mergeLayers(i int) error {
 	merged, above := &c.layers[i], c.layers[i+1]
 	old := merged.whiteouts
@@ -416,8 +434,9 @@ func (c *Files) mergeLayers(i int) error {
 	return nil
 }
 
-// removeLeaf removes a layer that no other refers to and that is not open. Metadata goes after the image, durably: an
-// image without any would never be looked at again, while metadata without an image is cleared by the next open.
+// removeLeaf removes a layer that no other refers to and that is not open. Metadata goes after the
+// image, durably: an image without any would never be looked at again, while metadata without an
+// image is cleared by the next open.
 func (c *Files) removeLeaf(s *Sidecars, file string) error {
 	if err := c.closeBranches(); err != nil { // its space would stay taken
 		return err

@@ -12,7 +12,8 @@ import (
 	"ankole.storage/disk/memdisk"
 )
 
-// purgeWorld has a chain s0 … s4 and head, each layer with blocks of its own and blocks over those below.
+// purgeWorld has a chain s0 … s4 and head, each layer with blocks of its own and blocks over those
+// below.
 func purgeWorld(t *testing.T) *world {
 	w, _ := newWorld(t, crashSize)
 	for i := range int64(6) {
@@ -174,7 +175,8 @@ func TestPurgeVoidsChecksums(t *testing.T) {
 			left = append(left, n)
 		}
 	}
-	if got := strings.Join(left, " "); got != "volume-snap-s0.img.checksum volume-snap-s3.img.checksum volume-snap-s4.img.checksum" {
+	if got := strings.Join(left,
+		" "); got != "volume-snap-s0.img.checksum volume-snap-s3.img.checksum volume-snap-s4.img.checksum" {
 		t.Fatalf("checksums left: %s", got)
 	}
 }
@@ -199,7 +201,8 @@ func TestPurgeNoticesChanges(t *testing.T) {
 	wantErr(t, w.c.Revert("s0", ""), chain.ErrInvalid)
 }
 
-// Whenever a purge is interrupted, head and remaining snapshots read as before, and purging again finishes the work.
+// Whenever a purge is interrupted, head and remaining snapshots read as before, and purging again
+// finishes the work.
 func TestCrashDuringPurge(t *testing.T) {
 	base := purgeWorld(t)
 	for _, name := range []string{"s0", "s2", "s3", "s4"} {

@@ -2,7 +2,8 @@ package chain
 
 import "testing"
 
-// A call looks at so many blocks at most, however large a volume is and whatever it holds, and what is not used costs nothing.
+// A call looks at so many blocks at most, however large a volume is and whatever it holds, and what
+// is not used costs nothing.
 func TestRangesLookAtABoundedPart(t *testing.T) {
 	const data = 3*rangesLook + 5
 	b := &Blocks{table: table{layers: make([]layer, 3)}}

@@ -9,7 +9,8 @@ import (
 // doubts are the parts of the head that need not be what they read as.
 type doubts struct {
 	unwritten []disk.Extent
-	// partial are whole blocks of which only a part is allocated, as there can be on file systems with smaller ones.
+	// partial are whole blocks of which only a part is allocated, as there can be on file systems
+	// with smaller ones.
 	partial []disk.Extent
 }
 
@@ -46,10 +47,11 @@ func (c *Files) doubtful() (d doubts, err error) {
 
 // recoverWrites leaves nothing of unclear meaning in the head.
 //
-// A direct write into a hole becomes data in a later transaction of the file system, so a crash can leave an
-// allocated piece that reads as zeroes and hides flushed data of the snapshot below; on a file system with smaller blocks also
-// one that is there in part. In a head made under the present stamp nothing else makes such blocks, since whole ones are
-// written, and after an unclean stop they are punched. In another engine's head they may be zeroes that somebody wrote: they become
+// A direct write into a hole becomes data in a later transaction of the file system, so a crash can
+// leave an allocated piece that reads as zeroes and hides flushed data of the snapshot below; on a
+// file system with smaller blocks also one that is there in part. In a head made under the present
+// stamp nothing else makes such blocks, since whole ones are written, and after an unclean stop
+// they are punched. In another engine's head they may be zeroes that somebody wrote: they become
 // written ones before any write of ours, so that the head is like one of our own from then on.
 func (c *Files) recoverWrites() error {
 	own := c.interruptedWrites()
@@ -82,13 +84,15 @@ func (c *Files) recoverWrites() error {
 			return err
 		}
 	}
-	c.opts.Log.Info("parts of the head settled", "dir", c.dir, "unwritten", len(d.unwritten), "partial", len(d.partial), "own", own)
+	c.opts.Log.Info("parts of the head settled", "dir", c.dir, "unwritten", len(d.unwritten), "partial", len(d.partial),
+		"own", own)
 	return c.syncFile(h.file)
 }
 
-// syncLower makes durable what the snapshots below the head are seen to have, and not to have. A process that was killed
-// may have left a hole there that is not on the disk yet (prune). The map would say that the head alone has the
-// block, a hole in the head would make zeroes of it, and a loss of power would bring the old block back from below.
+// syncLower makes durable what the snapshots below the head are seen to have, and not to have. A
+// process that was killed may have left a hole there that is not on the disk yet (prune). The map
+// would say that the head alone has the block, a hole in the head would make zeroes of it, and a
+// loss of power would bring the old block back from below.
 func (c *Files) syncLower() error {
 	if c.opts.ReadOnly || !c.vm.Dirty {
 		return nil
@@ -111,7 +115,8 @@ func completeBlock(f disk.File, off, n int64) error {
 	return err
 }
 
-// interruptedWrites tells whether a doubtful block of the head can only be a write that an unclean stop cut short.
+// interruptedWrites tells whether a doubtful block of the head can only be a write that an unclean
+// stop cut short.
 func (c *Files) interruptedWrites() bool {
 	return c.stamped && c.vm.Dirty && c.vm.AnkoleHead == c.vm.Head
 }

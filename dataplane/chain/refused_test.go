@@ -8,16 +8,19 @@ import (
 	"ankole.storage/disk/memdisk"
 )
 
-// A directory that is refused is as it was, with everything in it that an open would clear: a person may need it. (Where only something
-// outside of it is missing, a purge that was cut off has been finished, which loses nothing.)
+// A directory that is refused is as it was, with everything in it that an open would clear: a
+// person may need it. (Where only something outside of it is missing, a purge that was cut off has
+// been finished, which loses nothing.)
 func TestRefusedOpenChangesNothing(t *testing.T) {
 	for name, c := range map[string]struct {
 		breakIt func(w *world, fs *memdisk.FS)
 		want    error
 	}{
-		"a snapshot is missing":   {func(w *world, fs *memdisk.FS) { w.must(fs.Remove(image("a"))) }, chain.ErrCorrupt},
-		"its metadata is missing": {func(w *world, fs *memdisk.FS) { w.must(fs.Remove(image("a") + ".meta")) }, chain.ErrCorrupt},
-		"no backing file":         {func(w *world, _ *memdisk.FS) { w.opts.BackingFile = "/none" }, disk.ErrNotFound},
+		"a snapshot is missing": {func(w *world, fs *memdisk.FS) { w.must(fs.Remove(image("a"))) }, chain.ErrCorrupt},
+		"its metadata is missing": {func(w *world, fs *memdisk.FS) {
+			w.must(fs.Remove(image("a") + ".meta"))
+		}, chain.ErrCorrupt},
+		"no backing file": {func(w *world, _ *memdisk.FS) { w.opts.BackingFile = "/none" }, disk.ErrNotFound},
 		"extents cannot be listed": {func(_ *world, fs *memdisk.FS) {
 			fs.Inject(memdisk.Rule{Op: memdisk.OpExtents, Err: disk.ErrUnsupported})
 		}, disk.ErrUnsupported},

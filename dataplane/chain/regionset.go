@@ -2,9 +2,9 @@ package chain
 
 import "bytes"
 
-// RegionSet is a set of regions as a bitmap: bit n stands for the n-th piece of RegionSize << Shift bytes. A set that
-// would outgrow its bound is made coarser, so that it may say more than was put in, never less. The zero RegionSet is
-// empty.
+// RegionSet is a set of regions as a bitmap: bit n stands for the n-th piece of RegionSize << Shift
+// bytes. A set that would outgrow its bound is made coarser, so that it may say more than was put
+// in, never less. The zero RegionSet is empty.
 type RegionSet struct {
 	Shift uint8
 	Bits  []byte
@@ -52,7 +52,8 @@ func (s *RegionSet) AddAll(size int64, limit int) {
 	}
 }
 
-// Ranges calls fn with the byte ranges that the set covers, in order, neighbours joined and cut at size.
+// Ranges calls fn with the byte ranges that the set covers, in order, neighbours joined and cut at
+// size.
 func (s *RegionSet) Ranges(size int64, fn func(off, n int64)) {
 	grain, beg := int64(RegionSize)<<s.Shift, int64(-1)
 	end := min(int64(len(s.Bits))*8, (size+grain-1)/grain)

@@ -9,8 +9,8 @@ import (
 	"ankole.storage/disk/memdisk"
 )
 
-// A repair of an old snapshot does not show through what newer ones hide, whatever a purge has done to these: not at the head, and
-// not to a reader who has a newer one open.
+// A repair of an old snapshot does not show through what newer ones hide, whatever a purge has done
+// to these: not at the head, and not to a reader who has a newer one open.
 func TestRepairBelowAMergeStaysHidden(t *testing.T) {
 	for name, finish := range map[string]bool{"merge complete": false, "merge in place": true} {
 		t.Run(name, func(t *testing.T) {

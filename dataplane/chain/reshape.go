@@ -8,21 +8,23 @@ import (
 	"ankole.storage/disk"
 )
 
-// Shape is what a rebuild target's files are to become: the chain of Spec, with what can be kept of the present one.
+// Shape is what a rebuild target's files are to become: the chain of Spec, with what can be kept of
+// the present one.
 type Shape struct {
 	Spec
-	// HeadBecomes is the snapshot file that the present head turns into, as a rotation would; "" where it stays the head.
-	// NewHead gives the present head up instead.
+	// HeadBecomes is the snapshot file that the present head turns into, as a rotation would; ""
+	// where it stays the head. NewHead gives the present head up instead.
 	HeadBecomes string
 	NewHead     bool
-	// Branches are the snapshots off the live chain, parents first; what the target has of these names is kept.
+	// Branches are the snapshots off the live chain, parents first; what the target has of these
+	// names is kept.
 	Branches []LayerSpec
 	// Untouched are snapshot files that the rebuild will not write to: their checksums stay.
 	Untouched []string
 }
 
-// Kept returns the snapshots of the live chain that a target of these layers keeps: those of the same name, if they are in
-// the same order. It must not run beside a metadata operation.
+// Kept returns the snapshots of the live chain that a target of these layers keeps: those of the
+// same name, if they are in the same order. It must not run beside a metadata operation.
 func (c *Files) Kept(layers []LayerSpec) []string {
 	var kept []string
 	at := -1
@@ -40,13 +42,16 @@ func (c *Files) Kept(layers []LayerSpec) []string {
 	return kept
 }
 
-// Reshape makes the directory of an open chain a rebuild target of shape s and opens it again: it keeps the snapshots it has,
-// on the live chain and off it, makes those it lacks as empty sparse files, turns the head into a snapshot where asked to, and removes all other files.
-// The content of what is kept is not looked at. Only where names are in another order than before everything is made anew.
+// Reshape makes the directory of an open chain a rebuild target of shape s and opens it again: it
+// keeps the snapshots it has, on the live chain and off it, makes those it lacks as empty sparse
+// files, turns the head into a snapshot where asked to, and removes all other files. The content of
+// what is kept is not looked at. Only where names are in another order than before everything is
+// made anew.
 //
-// The record must have been made void before (VoidForRebuild), since a crash on the way leaves some mixture of the two
-// shapes, which opens and is Rebuilding. I/O is held back. old is closed in any case; beside an error the chain returned is
-// as it was or somewhere on the way, nil if it cannot be opened.
+// The record must have been made void before (VoidForRebuild), since a crash on the way leaves some
+// mixture of the two shapes, which opens and is Rebuilding. I/O is held back. old is closed in any
+// case; beside an error the chain returned is as it was or somewhere on the way, nil if it cannot
+// be opened.
 func Reshape(old *Files, side *Sidecars, s Shape) (*Chain, error) {
 	opts := old.opts
 	opts.BackingFile = s.BackingFile
@@ -113,7 +118,9 @@ func (s *Shape) Validate() error {
 // conflicts reports that the live chain has a layer of the shape which cannot be kept.
 func (c *Files) conflicts(s *Shape) bool {
 	kept := c.Kept(s.Layers)
-	return slices.ContainsFunc(s.Layers, func(l LayerSpec) bool { return c.layerIndex(l.File) != 0 && !slices.Contains(kept, l.File) })
+	return slices.ContainsFunc(s.Layers, func(l LayerSpec) bool {
+		return c.layerIndex(l.File) != 0 && !slices.Contains(kept, l.File)
+	})
 }
 
 // reshape does what Reshape says, but for a directory to be made anew: that one is only marked.
@@ -157,7 +164,8 @@ func (c *Files) reshape(side *Sidecars, s *Shape, anew bool) error {
 	return c.reshapeHead(side, s)
 }
 
-// freshLayer makes an empty layer in place of anything of its name, which is in no chain that will be read again.
+// freshLayer makes an empty layer in place of anything of its name, which is in no chain that will
+// be read again.
 func (c *Files) freshLayer(l *LayerSpec) error {
 	if err := c.removeFiles(l.File); err != nil {
 		return err
@@ -166,8 +174,8 @@ func (c *Files) freshLayer(l *LayerSpec) error {
 	return c.breaksUnlessFull(createLayer(c.fs, c.dir, l.File, l.Size, &l.Meta))
 }
 
-// keepLayer gives a snapshot that stays its size and metadata. The file itself is asked for its size: a merge that was
-// interrupted has made it as long as the layer above.
+// keepLayer gives a snapshot that stays its size and metadata. The file itself is asked for its
+// size: a merge that was interrupted has made it as long as the layer above.
 func (c *Files) keepLayer(l *LayerSpec, untouched bool) error {
 	if !untouched {
 		if err := c.voidChecksum(l.File); err != nil {
@@ -207,7 +215,8 @@ func (c *Files) reshapeHead(side *Sidecars, s *Shape) error {
 		if head, err = nextHead(names); err != nil {
 			return err
 		}
-		if err := createLayer(c.fs, c.dir, head, s.Size, &DiskMeta{Name: head, Parent: s.HeadParent, Created: s.Created, Labels: s.HeadLabels}); err != nil {
+		if err := createLayer(c.fs, c.dir, head, s.Size,
+			&DiskMeta{Name: head, Parent: s.HeadParent, Created: s.Created, Labels: s.HeadLabels}); err != nil {
 			return c.breaksUnlessFull(err)
 		}
 	} else if err := c.stayHead(s); err != nil {
@@ -254,8 +263,8 @@ func (c *Files) stayHead(s *Shape) error {
 	return c.writeDiskMeta(c.vm.Head, &d)
 }
 
-// linkHead gives the present head the name of the snapshot it becomes. Until the commit the two names are one file, which
-// the next open recognises.
+// linkHead gives the present head the name of the snapshot it becomes. Until the commit the two
+// names are one file, which the next open recognises.
 func (c *Files) linkHead(s *Shape) error {
 	l := &s.Layers[slices.IndexFunc(s.Layers, func(l LayerSpec) bool { return l.File == s.HeadBecomes })]
 	if err := c.removeFiles(l.File); err != nil {

@@ -68,7 +68,8 @@ func content(t *testing.T, w *world) string {
 	return fmt.Sprint(out)
 }
 
-// A target keeps the snapshots it has, makes those it lacks, turns its head into one where asked to, and loses the rest.
+// A target keeps the snapshots it has, makes those it lacks, turns its head into one where asked
+// to, and loses the rest.
 func TestReshape(t *testing.T) {
 	expanded := shapeOf("a", "b", "c")
 	expanded.Size, expanded.HeadBecomes = 2*mib, "volume-snap-c.img"
@@ -77,16 +78,24 @@ func TestReshape(t *testing.T) {
 		edit  func(s *chain.Shape)
 		want  string
 	}{
-		"the same":                      {shape: shapeOf("a", "b"), want: "[a:[1] b:[2] head:[3]]"},
-		"one more":                      {shape: shapeOf("a", "b", "c"), edit: func(s *chain.Shape) { s.HeadBecomes = "volume-snap-c.img" }, want: "[a:[1] b:[2] c:[3] head:[]]"},
-		"expanded since":                {shape: expanded, want: "[a:[1] b:[2] c:[3] head:[]]"},
-		"two more":                      {shape: shapeOf("a", "b", "c", "d"), edit: func(s *chain.Shape) { s.HeadBecomes = "volume-snap-c.img" }, want: "[a:[1] b:[2] c:[3] d:[] head:[]]"},
-		"one less":                      {shape: shapeOf("b"), want: "[b:[2] head:[3]]"},
-		"one in between":                {shape: shapeOf("a", "x", "b"), want: "[a:[1] x:[] b:[2] head:[3]]"},
-		"none":                          {shape: shapeOf(), want: "[head:[3]]"},
-		"a new head":                    {shape: shapeOf("a"), edit: func(s *chain.Shape) { s.NewHead = true }, want: "[a:[1] head:[]]"},
-		"another order: made anew":      {shape: shapeOf("b", "a"), want: "[b:[] a:[] head:[]]"},
-		"another order, and a new name": {shape: shapeOf("b", "a", "c"), edit: func(s *chain.Shape) { s.HeadBecomes = "volume-snap-b.img" }, want: "[b:[] a:[] c:[] head:[]]"},
+		"the same": {shape: shapeOf("a", "b"), want: "[a:[1] b:[2] head:[3]]"},
+		"one more": {shape: shapeOf("a", "b", "c"), edit: func(s *chain.Shape) {
+			s.HeadBecomes = "volume-snap-c.img"
+		}, want: "[a:[1] b:[2] c:[3] head:[]]"},
+		"expanded since": {shape: expanded, want: "[a:[1] b:[2] c:[3] head:[]]"},
+		"two more": {shape: shapeOf("a", "b", "c", "d"), edit: func(s *chain.Shape) {
+			s.HeadBecomes = "volume-snap-c.img"
+		}, want: "[a:[1] b:[2] c:[3] d:[] head:[]]"},
+		"one less":       {shape: shapeOf("b"), want: "[b:[2] head:[3]]"},
+		"one in between": {shape: shapeOf("a", "x", "b"), want: "[a:[1] x:[] b:[2] head:[3]]"},
+		"none":           {shape: shapeOf(), want: "[head:[3]]"},
+		"a new head": {shape: shapeOf("a"), edit: func(s *chain.Shape) {
+			s.NewHead = true
+		}, want: "[a:[1] head:[]]"},
+		"another order: made anew": {shape: shapeOf("b", "a"), want: "[b:[] a:[] head:[]]"},
+		"another order, and a new name": {shape: shapeOf("b", "a", "c"), edit: func(s *chain.Shape) {
+			s.HeadBecomes = "volume-snap-b.img"
+		}, want: "[b:[] a:[] c:[] head:[]]"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := reshapeBase(t)
@@ -114,8 +123,8 @@ func TestReshape(t *testing.T) {
 	}
 }
 
-// A merge that was interrupted has made a removed snapshot's file as long as the one above it. Where the source still has the
-// snapshot, the target gets it with the size it had.
+// A merge that was interrupted has made a removed snapshot's file as long as the one above it.
+// Where the source still has the snapshot, the target gets it with the size it had.
 func TestReshapeAfterAnInterruptedMerge(t *testing.T) {
 	w, _ := newWorld(t, mib)
 	w.must(w.record(3, "v-1", "v-2"))
@@ -161,8 +170,9 @@ func TestReshapeRefuses(t *testing.T) {
 	}
 }
 
-// Whenever power fails while a target is given its shape: it opens; once the record is void it never counts as whole; and
-// each layer that is there and that the base vouches for holds what it held.
+// Whenever power fails while a target is given its shape: it opens; once the record is void it
+// never counts as whole; and each layer that is there and that the base vouches for holds what it
+// held.
 func TestCrashDuringReshape(t *testing.T) {
 	shape := shapeOf("x", "b", "c", "d")
 	shape.HeadBecomes = "volume-snap-c.img"
@@ -219,7 +229,8 @@ func reshaped(t *testing.T, w *world, done bool) string {
 			t.Fatalf("the record holds, and the chain is %s, rebuilding %v", got, w.c.Rebuilding())
 		}
 		return "whole"
-	case own.Since != chain.RecordID{Epoch: 1, Generation: 3} || (!own.Regions.Has(0) && !slices.Contains(first(w.c.Dirty()), 0)):
+	case own.Since != chain.RecordID{Epoch: 1, Generation: 3} ||
+		(!own.Regions.Has(0) && !slices.Contains(first(w.c.Dirty()), 0)):
 		t.Fatalf("the base or a region is forgotten: %+v", own)
 	case got == "[x:[] b:[2] c:[3] d:[] head:[]]" && own.First == "c":
 		return "done"
@@ -233,7 +244,8 @@ func reshaped(t *testing.T, w *world, done bool) string {
 
 func first(set []chain.Region, _ bool) []chain.Region { return set }
 
-// What lies below a hole that a rebuild makes is found again, so that zeroes are made the right way.
+// What lies below a hole that a rebuild makes is found again, so that zeroes are made the right
+// way.
 func TestMapAfterAHoleInALayer(t *testing.T) {
 	w := reshapeBase(t)
 	w.must(w.c.VoidForRebuild(voidRecord(w), "", nil))

@@ -5,10 +5,11 @@ import (
 	"maps"
 )
 
-// Revert makes the volume's content what it was at a snapshot: a new, empty head is put on it and the old head is
-// given up. Newer snapshots remain as a branch of their own; the size stays. It needs I/O to be held back, and every
-// handle of the chain is another one afterwards. Errors: ErrNotFound, ErrInvalid for a snapshot marked removed or a
-// chain being rebuilt, ErrNoSpace; after them the chain is as it was.
+// Revert makes the volume's content what it was at a snapshot: a new, empty head is put on it and
+// the old head is given up. Newer snapshots remain as a branch of their own; the size stays. It
+// needs I/O to be held back, and every handle of the chain is another one afterwards. Errors:
+// ErrNotFound, ErrInvalid for a snapshot marked removed or a chain being rebuilt, ErrNoSpace; after
+// them the chain is as it was.
 func (c *Files) Revert(s *Sidecars, name, created string) (Change, error) {
 	if err := errors.Join(s.usable(), c.CheckRevert(name)); err != nil {
 		return Change{}, err
@@ -50,7 +51,8 @@ func (c *Files) prepareRevert(file, newHead, created string) (*Chain, error) {
 	if err := createLayer(c.fs, c.dir, newHead, c.vm.Size, head); err != nil {
 		return nil, c.breaksUnlessFull(err)
 	}
-	n := &Chain{&Files{fs: c.fs, dir: c.dir, opts: c.opts, vm: c.vm, disks: maps.Clone(c.disks), table: table{layers: make([]layer, 1), size: c.size}}, &Sidecars{}, &Blocks{}}
+	n := &Chain{&Files{fs: c.fs, dir: c.dir, opts: c.opts, vm: c.vm, disks: maps.Clone(c.disks),
+		table: table{layers: make([]layer, 1), size: c.size}}, &Sidecars{}, &Blocks{}}
 	n.vm.Head = newHead
 	n.disks[newHead] = head
 	delete(n.disks, c.vm.Head)

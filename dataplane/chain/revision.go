@@ -40,8 +40,8 @@ func (c *Files) RevisionCounter() (value int64, exists bool, err error) {
 	return value, true, err
 }
 
-// SetRevisionCounter overwrites revision.counter where it exists and does nothing otherwise; durable when it returns
-// nil.
+// SetRevisionCounter overwrites revision.counter where it exists and does nothing otherwise;
+// durable when it returns nil.
 func (c *Files) SetRevisionCounter(v int64) error {
 	if err := c.usable(); err != nil {
 		return err

@@ -9,17 +9,18 @@ import (
 	"ankole.storage/disk"
 )
 
-// A merged file has two names for a moment: the child's, whose place it takes, and the source's. A process that ends then
-// leaves two layers that are one file, S and its child X:
+// A merged file has two names for a moment: the child's, whose place it takes, and the source's. A
+// process that ends then leaves two layers that are one file, S and its child X:
 //
 //	X's parent | S            | left by                                  | what is done
 //	S          | marked       | renamed, X's metadata not replaced       | it is replaced (commit), then S is removed
 //	another    | marked, leaf | committed, S not removed yet             | S is removed
 //	anything else                                                        | ErrCorrupt: no operation leaves it
 //
-// Reading is the same in all of them, but not writing: a rebuild that compares S and X one after the other would punch out of
-// the one what belongs to the other. So Open finishes what was begun, and Reshape, before it keeps files, what Open had no room
-// to finish. The head under a snapshot's name is a rotation that was not committed: findStrays.
+// Reading is the same in all of them, but not writing: a rebuild that compares S and X one after
+// the other would punch out of the one what belongs to the other. So Open finishes what was begun,
+// and Reshape, before it keeps files, what Open had no room to finish. The head under a snapshot's
+// name is a rotation that was not committed: findStrays.
 
 // finishSameFiles leaves no two layers that are one file. Blocks must be made anew afterwards.
 func (c *Files) finishSameFiles(s *Sidecars) error {
@@ -67,7 +68,9 @@ func (c *Files) finishSameFile(s *Sidecars, x, y string) error {
 	case c.disks[y].Parent != x && leaf(y):
 		return c.dropName(s, y)
 	}
-	return fmt.Errorf("%w: %s and %s are one file, and no purge can have left them so; give the one that is wrong a copy of its own", ErrCorrupt, x, y)
+	return fmt.Errorf(
+		"%w: %s and %s are one file, and no purge can have left them so; give the one that is wrong a copy of its own",
+		ErrCorrupt, x, y)
 }
 
 // finishReplacement finishes a replaceChild that was interrupted after the rename.
@@ -106,7 +109,8 @@ func (c *Files) dropName(s *Sidecars, file string) error {
 func (c *Files) finishMerges(s *Sidecars) error {
 	err := c.finishSameFiles(s)
 	if errors.Is(err, disk.ErrNoSpace) {
-		c.opts.Log.Warn("no room to finish an interrupted purge: two snapshots remain one file, which reads the same", "dir", c.dir, "error", err)
+		c.opts.Log.Warn("no room to finish an interrupted purge: two snapshots remain one file, which reads the same",
+			"dir", c.dir, "error", err)
 		return nil
 	}
 	return err

@@ -25,12 +25,15 @@ func sidecarWorld(t *testing.T) (*world, *memdisk.FS) {
 	return w, fs
 }
 
-// A dirty log that is lost means that every region may be dirty, and nothing else: a directory goes on with a new one.
+// A dirty log that is lost means that every region may be dirty, and nothing else: a directory goes
+// on with a new one.
 func TestLostDirtyLog(t *testing.T) {
 	for name, lose := range map[string]func(w *world, fs *memdisk.FS){
-		"missing":                      func(w *world, fs *memdisk.FS) { w.must(fs.Remove("/r/ankole.dirty")) },
-		"damaged":                      func(w *world, fs *memdisk.FS) { w.must(fs.Rot("/r/ankole.dirty", 0, 16384)) },
-		"a sector that cannot be read": func(w *world, fs *memdisk.FS) { w.must(fs.Unreadable("/r/ankole.dirty", 8192, 512)) },
+		"missing": func(w *world, fs *memdisk.FS) { w.must(fs.Remove("/r/ankole.dirty")) },
+		"damaged": func(w *world, fs *memdisk.FS) { w.must(fs.Rot("/r/ankole.dirty", 0, 16384)) },
+		"a sector that cannot be read": func(w *world, fs *memdisk.FS) {
+			w.must(fs.Unreadable("/r/ankole.dirty", 8192, 512))
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w, fs := sidecarWorld(t)
@@ -63,7 +66,8 @@ func TestLostDirtyLog(t *testing.T) {
 	}
 }
 
-// A directory of which a sidecar cannot be read is still read by tools, and no account or log is taken for less than it said.
+// A directory of which a sidecar cannot be read is still read by tools, and no account or log is
+// taken for less than it said.
 func TestUnreadableSidecars(t *testing.T) {
 	for _, name := range []string{"ankole.member", "ankole.dirty", "ankole.absent"} {
 		for slot := range int64(2) {
@@ -103,7 +107,8 @@ func TestUnreadableSidecars(t *testing.T) {
 	}
 }
 
-// The reserve file has its space whenever there is a record, wherever an earlier attempt was cut off: metadata can be written on a full disk.
+// The reserve file has its space whenever there is a record, wherever an earlier attempt was cut
+// off: metadata can be written on a full disk.
 func TestReserveHasItsSpace(t *testing.T) {
 	base := crashBase(t)
 	base.open()
@@ -132,7 +137,8 @@ func TestReserveHasItsSpace(t *testing.T) {
 				t.Fatalf("adoption cut off before change %d (%d), then a full disk: %v", step, seed, err)
 			}
 			x.must(x.c.Close())
-			if data, err := x.fs.ReadFile("/r/volume-snap-one.img.meta", mib); err != nil || !bytes.Contains(data, []byte(`"Removed":true`)) {
+			if data, err := x.fs.ReadFile("/r/volume-snap-one.img.meta", mib); err != nil ||
+				!bytes.Contains(data, []byte(`"Removed":true`)) {
 				t.Fatalf("%s %v", data, err)
 			}
 		}

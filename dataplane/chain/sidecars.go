@@ -9,12 +9,14 @@ import (
 	"ankole.storage/disk"
 )
 
-// reserveSize is the reserve file: one JSON file of any size the metadata of a healthy directory has.
+// reserveSize is the reserve file: one JSON file of any size the metadata of a healthy directory
+// has.
 const reserveSize = 4096
 
-// createSidecars makes all sidecars of a stamp, durable but for their names. A nil record means one of state
-// MemberUnknown without a volume.
-func createSidecars(fs disk.Meta, dir string, stamp Stamp, r *Record, regions []Region, boot Boot) (member, dirty *slotFile, err error) {
+// createSidecars makes all sidecars of a stamp, durable but for their names. A nil record means one
+// of state MemberUnknown without a volume.
+func createSidecars(fs disk.Meta, dir string, stamp Stamp, r *Record, regions []Region, boot Boot) (member,
+	dirty *slotFile, err error) {
 	if member, err = createSlotFile(fs, dir+"/"+memberName, memberMagic, stamp, r.encode()); err != nil {
 		return nil, nil, err
 	}
@@ -30,7 +32,8 @@ func createSidecars(fs disk.Meta, dir string, stamp Stamp, r *Record, regions []
 	return member, dirty, nil
 }
 
-// createReserve makes the reserve file. One that is there may be what a crash has left, which has no space.
+// createReserve makes the reserve file. One that is there may be what a crash has left, which has
+// no space.
 func createReserve(fs disk.Meta, dir string) error {
 	f, err := fs.Create(dir+"/"+reserveName, 0)
 	if errors.Is(err, disk.ErrExists) {
@@ -46,8 +49,8 @@ func createReserve(fs disk.Meta, dir string) error {
 	return errors.Join(err, f.Close())
 }
 
-// writeJSON replaces a metadata file durably. On a full file system it writes into the reserve file, which has its
-// space already, and swaps the two names; the old file is the next reserve.
+// writeJSON replaces a metadata file durably. On a full file system it writes into the reserve
+// file, which has its space already, and swaps the two names; the old file is the next reserve.
 func (c *Files) writeJSON(name string, data []byte) error {
 	err := c.fs.WriteFileAtomic(c.path(name), data)
 	if err == nil {
@@ -89,9 +92,10 @@ func (c *Files) writeThroughReserve(name string, data []byte) error {
 	return c.syncDir()
 }
 
-// Sidecars are the member record, the dirty log, and the account of what absent members have missed. They are apart from
-// Files so that a mark, for which writes wait, does not wait for a merge or a checksum: whoever has them works on nothing
-// else, and operations that need both have both. What of Files they have to know is a copy.
+// Sidecars are the member record, the dirty log, and the account of what absent members have
+// missed. They are apart from Files so that a mark, for which writes wait, does not wait for a
+// merge or a checksum: whoever has them works on nothing else, and operations that need both have
+// both. What of Files they have to know is a copy.
 type Sidecars struct {
 	fs       disk.Meta
 	dir      string
@@ -124,7 +128,8 @@ type Sidecars struct {
 
 // openSidecars reads what carries volume.meta's stamp. Everything else is void.
 func (c *Files) openSidecars() (*Sidecars, error) {
-	s := &Sidecars{fs: c.fs, dir: c.dir, boot: c.opts.Boot, log: logger(c.opts.Log), readOnly: c.opts.ReadOnly, stamp: c.vm.stamp(), size: c.vm.Size}
+	s := &Sidecars{fs: c.fs, dir: c.dir, boot: c.opts.Boot, log: logger(c.opts.Log), readOnly: c.opts.ReadOnly,
+		stamp: c.vm.stamp(), size: c.vm.Size}
 	if s.stamp == (Stamp{}) {
 		return s, nil
 	}
@@ -177,8 +182,9 @@ func (c *Sidecars) open(volume UUID) error {
 	return c.openAbsent(c.stamp, mode)
 }
 
-// unreadable takes a sidecar that the disk cannot read for void, if it may. The record is not given up for that where the directory
-// is to be used: the next attempt may read it, and without it the replica is nobody's.
+// unreadable takes a sidecar that the disk cannot read for void, if it may. The record is not given
+// up for that where the directory is to be used: the next attempt may read it, and without it the
+// replica is nobody's.
 func (c *Sidecars) unreadable(err error, mayBeVoid bool) error {
 	if !mayBeVoid || !errors.Is(err, errUnreadable) {
 		return err

@@ -61,7 +61,8 @@ func stripStamp(t *testing.T, fs *memdisk.FS, name string) {
 func TestRecordBounds(t *testing.T) {
 	w, _ := newWorld(t, mib)
 	name := strings.Repeat("n", chain.MaxNameLength)
-	r := chain.Record{VolumeUUID: testUUID, Promised: 1<<64 - 1, Epoch: 1<<64 - 1, Generation: 1<<64 - 1, State: chain.MemberWO, Self: name, Engine: name}
+	r := chain.Record{VolumeUUID: testUUID, Promised: 1<<64 - 1, Epoch: 1<<64 - 1, Generation: 1<<64 - 1,
+		State: chain.MemberWO, Self: name, Engine: name}
 	for i := range 8 {
 		r.Replaces = append(r.Replaces, name[1:]+string(rune('A'+i)))
 	}
@@ -76,7 +77,8 @@ func TestRecordBounds(t *testing.T) {
 	for _, bad := range []chain.Record{
 		{Self: name + "n"}, {Engine: name + "n"}, {State: 3}, {Members: []chain.Member{{}}},
 		{Members: append(slices.Clone(r.Members), chain.Member{Name: "x"})}, {Members: []chain.Member{{Name: name + "n"}}},
-		{Agreed: true, Replaces: []string{"a"}}, {Replaces: []string{""}}, {Replaces: []string{name + "n"}}, {Replaces: make([]string, 256)},
+		{Agreed: true, Replaces: []string{"a"}}, {Replaces: []string{""}}, {Replaces: []string{name + "n"}},
+		{Replaces: make([]string, 256)},
 		{Self: name, Engine: name, Members: r.Members, Replaces: append(slices.Clone(r.Replaces), name, name)},
 	} {
 		if err := w.c.WriteRecord(bad); err == nil {
@@ -170,8 +172,8 @@ func TestFullDiskKeepsMetadataWritable(t *testing.T) {
 	}
 }
 
-// A log that is asked to name more regions than it has room for says that every region is dirty, and where marks of such a log are
-// taken away an absent member may differ anywhere.
+// A log that is asked to name more regions than it has room for says that every region is dirty,
+// and where marks of such a log are taken away an absent member may differ anywhere.
 func TestMoreMarksThanTheLogHolds(t *testing.T) {
 	w, _ := newWorld(t, (chain.MaxDirtyRegions+16)*chain.RegionSize)
 	w.must(w.record(3, "v-1", "v-2"))

@@ -10,9 +10,9 @@ import (
 	"ankole.storage/disk"
 )
 
-// Sidecar records are overwritten in place, in two slots by turns, so that neither a full file system nor a torn
-// write can cost the last good record. Both slots are written once when the file is made: afterwards no write to
-// them needs space. docs/format-replica.md has the byte offsets.
+// Sidecar records are overwritten in place, in two slots by turns, so that neither a full file
+// system nor a torn write can cost the last good record. Both slots are written once when the file
+// is made: afterwards no write to them needs space. docs/format-replica.md has the byte offsets.
 
 // slotSize holds the largest record: 21 members with names of 250 bytes, or 1,024 dirty regions.
 const slotSize = 8192
@@ -89,7 +89,8 @@ func decodeSlot(magic string, b []byte) (seq uint64, stamp Stamp, payload []byte
 	return binary.LittleEndian.Uint64(b[slotSequenceAt:]), stamp, b[slotPayloadAt : slotPayloadAt+int(n)], true
 }
 
-// newestSlot returns the payload with the highest sequence number among the valid slots that carry stamp.
+// newestSlot returns the payload with the highest sequence number among the valid slots that carry
+// stamp.
 func newestSlot(magic string, stamp Stamp, data []byte) (seq uint64, payload []byte, ok bool) {
 	return newestSlotOf(slotSize, magic, stamp, data)
 }
@@ -107,8 +108,8 @@ func newestSlotOf(size int, magic string, stamp Stamp, data []byte) (seq uint64,
 	return seq, payload, ok
 }
 
-// createSlotFile makes name a sidecar whose first record is payload, both slots written, replacing what was there.
-// Durable when it returns, but for the name: the caller syncs the directory.
+// createSlotFile makes name a sidecar whose first record is payload, both slots written, replacing
+// what was there. Durable when it returns, but for the name: the caller syncs the directory.
 func createSlotFile(fs disk.Meta, path, magic string, stamp Stamp, payload []byte) (*slotFile, error) {
 	return createSlotFileOf(slotSize, fs, path, magic, stamp, payload)
 }
@@ -132,16 +133,18 @@ func createSlotFileOf(size int, fs disk.Meta, path, magic string, stamp Stamp, p
 	return &slotFile{file: f, magic: magic, stamp: stamp, size: size, seq: 2}, nil
 }
 
-// errUnreadable: the disk gives an error for a slot. Which of the two is the newer one is not known then.
+// errUnreadable: the disk gives an error for a slot. Which of the two is the newer one is not known
+// then.
 var errUnreadable = errors.New("sidecar cannot be read")
 
-// openSlotFile opens a sidecar and returns its newest payload; a nil slotFile without error means that it is void:
-// missing, damaged in both slots, or of another stamp.
+// openSlotFile opens a sidecar and returns its newest payload; a nil slotFile without error means
+// that it is void: missing, damaged in both slots, or of another stamp.
 func openSlotFile(fs disk.Meta, path, magic string, stamp Stamp, mode disk.Mode) (*slotFile, []byte, error) {
 	return openSlotFileOf(slotSize, fs, path, magic, stamp, mode)
 }
 
-func openSlotFileOf(size int, fs disk.Meta, path, magic string, stamp Stamp, mode disk.Mode) (*slotFile, []byte, error) {
+func openSlotFileOf(size int, fs disk.Meta, path, magic string, stamp Stamp, mode disk.Mode) (*slotFile, []byte,
+	error) {
 	f, err := fs.Open(path, mode|disk.Direct)
 	if isNotFound(err) {
 		return nil, nil, nil
@@ -162,7 +165,8 @@ func openSlotFileOf(size int, fs disk.Meta, path, magic string, stamp Stamp, mod
 		return nil, nil, f.Close()
 	}
 	if mode&disk.ReadOnly == 0 {
-		// A process that was killed may not have synced the newer slot: the older one is written over next.
+		// A process that was killed may not have synced the newer slot: the older one is written
+		// over next.
 		if err := f.Sync(); err != nil {
 			_ = f.Close()
 			return nil, nil, fmt.Errorf("sync %s: %w", path, err)
@@ -171,7 +175,8 @@ func openSlotFileOf(size int, fs disk.Meta, path, magic string, stamp Stamp, mod
 	return &slotFile{file: f, magic: magic, stamp: stamp, size: size, seq: seq}, payload, nil
 }
 
-// write replaces the older slot; durable when it returns nil. After an error the newer slot still holds.
+// write replaces the older slot; durable when it returns nil. After an error the newer slot still
+// holds.
 func (s *slotFile) write(payload []byte) error {
 	if err := s.put(payload); err != nil {
 		return err

@@ -7,8 +7,9 @@ import (
 	"ankole.storage/disk/memdisk"
 )
 
-// A process that is killed between writing a slot and syncing it leaves one that a loss of power may take back. The next process
-// writes over the other one, which is the last that is durable: whatever it loses to a loss of power, that record or a newer one remains.
+// A process that is killed between writing a slot and syncing it leaves one that a loss of power
+// may take back. The next process writes over the other one, which is the last that is durable:
+// whatever it loses to a loss of power, that record or a newer one remains.
 func TestCrashAfterAKillDuringASidecarWrite(t *testing.T) {
 	stamp := Stamp{7}
 	record := func(n byte) []byte { return bytes.Repeat([]byte{n}, maxSlotPayload) } // every sector of a slot differs

@@ -18,9 +18,11 @@ const expansionLabel = "replica-expansion"
 type Usage struct {
 	// Count is the number of snapshots in every branch that are not marked removed.
 	Count int
-	// Total is the number of all disks: the head, the backing file, removed ones and other branches included.
+	// Total is the number of all disks: the head, the backing file, removed ones and other branches
+	// included.
 	Total int
-	// SizeBytes is what the live chain's snapshots that are not marked removed occupy, HeadBytes what the head does.
+	// SizeBytes is what the live chain's snapshots that are not marked removed occupy, HeadBytes
+	// what the head does.
 	SizeBytes, HeadBytes int64
 }
 
@@ -59,7 +61,8 @@ func (c *Files) checkLimits() error {
 	case u.Count >= c.opts.SnapshotMaxCount:
 		return fmt.Errorf("%w: %d snapshots, the maximum is %d; delete some", ErrLimit, u.Count, c.opts.SnapshotMaxCount)
 	case u.Total >= maxChain:
-		return fmt.Errorf("%w: %d disks in the directory, the maximum is %d; purge removed snapshots", ErrLimit, u.Total, maxChain)
+		return fmt.Errorf("%w: %d disks in the directory, the maximum is %d; purge removed snapshots", ErrLimit,
+			u.Total, maxChain)
 	case c.opts.SnapshotMaxSize != 0 && u.HeadBytes > c.opts.SnapshotMaxSize-u.SizeBytes:
 		return fmt.Errorf("%w: snapshots would occupy %d bytes, the maximum is %d; delete some", ErrLimit,
 			u.SizeBytes+u.HeadBytes, c.opts.SnapshotMaxSize)
@@ -67,10 +70,11 @@ func (c *Files) checkLimits() error {
 	return nil
 }
 
-// Snapshot freezes the head as a snapshot and puts an empty head on top. Everything written before is durable in the
-// snapshot when it returns nil. created is RFC 3339, UTC. Errors: ErrInvalid, ErrExists, ErrLimit, ErrNoSpace; after
-// them the chain is as it was.
-func (c *Files) Snapshot(s *Sidecars, name string, userCreated bool, created string, labels map[string]string) (Change, error) {
+// Snapshot freezes the head as a snapshot and puts an empty head on top. Everything written before
+// is durable in the snapshot when it returns nil. created is RFC 3339, UTC. Errors: ErrInvalid,
+// ErrExists, ErrLimit, ErrNoSpace; after them the chain is as it was.
+func (c *Files) Snapshot(s *Sidecars, name string, userCreated bool, created string, labels map[string]string) (Change,
+	error) {
 	if err := errors.Join(s.usable(), c.CheckSnapshot(name)); err != nil {
 		return Change{}, err
 	}
@@ -88,8 +92,8 @@ func (c *Chain) Snapshot(name string, userCreated bool, created string, labels m
 	return err
 }
 
-// Expand grows the volume to the size there is room for, by a rotation whose new head has that size. The
-// present size is no change; a smaller one is ErrInvalid.
+// Expand grows the volume to the size there is room for, by a rotation whose new head has that
+// size. The present size is no change; a smaller one is ErrInvalid.
 func (c *Files) Expand(s *Sidecars, room Room, created string) (Change, error) {
 	if err := errors.Join(s.usable(), c.CheckExpand(room.size)); err != nil || room.size == c.vm.Size {
 		return Change{}, err
@@ -118,9 +122,10 @@ func (c *Chain) Expand(newSize int64, created string) error {
 	return err
 }
 
-// rotate turns the head into the layer file snap and puts a new head of the given size on top. Files and names are
-// durable before volume.meta commits; until then the old head keeps its name, so that a crash finds it, and a layer
-// that is the same file as the head is one that was not committed.
+// rotate turns the head into the layer file snap and puts a new head of the given size on top.
+// Files and names are durable before volume.meta commits; until then the old head keeps its name,
+// so that a crash finds it, and a layer that is the same file as the head is one that was not
+// committed.
 func (c *Files) rotate(s *Sidecars, file string, snap *DiskMeta, size int64, created string) (Change, error) {
 	if c.disks[file] != nil {
 		return Change{}, fmt.Errorf("%w: snapshot %s is already existing", ErrExists, displayName(file))
@@ -159,13 +164,16 @@ func (c *Files) rotate(s *Sidecars, file string, snap *DiskMeta, size int64, cre
 	return ch, c.removeOldHead(old, snap.whiteouts)
 }
 
-// prepareRotation makes everything the new state needs, durably, under names the old state does not use.
-func (c *Files) prepareRotation(old, file string, snap *DiskMeta, newHead string, head *DiskMeta, size int64) (disk.File, error) {
+// prepareRotation makes everything the new state needs, durably, under names the old state does not
+// use.
+func (c *Files) prepareRotation(old, file string, snap *DiskMeta, newHead string, head *DiskMeta,
+	size int64) (disk.File, error) {
 	// What was written so far becomes the snapshot: durable before the rotation takes effect.
 	if err := c.syncFile(c.head().file); err != nil {
 		return nil, err
 	}
-	// An image, metadata or checksum of this name that is in no chain is rubbish of an earlier attempt.
+	// An image, metadata or checksum of this name that is in no chain is rubbish of an earlier
+	// attempt.
 	for _, stale := range []string{file, file + metaSuffix, file + checksumSuffix, file + sumsSuffix} {
 		if err := removeIfThere(c.fs, c.path(stale)); err != nil {
 			return nil, err
@@ -208,8 +216,8 @@ func (c *Files) commitRotation(newHead, file string, size int64) error {
 	return c.writeVolumeMeta(&vm)
 }
 
-// undoRotation removes what an uncommitted rotation made. If the commit's outcome is unknown the chain is broken and
-// nothing may be removed: either state is whole on disk.
+// undoRotation removes what an uncommitted rotation made. If the commit's outcome is unknown the
+// chain is broken and nothing may be removed: either state is whole on disk.
 func (c *Files) undoRotation(f disk.File, newHead, file string) {
 	if f != nil {
 		_ = f.Close()
@@ -226,7 +234,8 @@ func (c *Files) undoRotation(f disk.File, newHead, file string) {
 	}
 }
 
-// takeRotation takes the committed state over in memory. The old head's handle stays open as the layer's.
+// takeRotation takes the committed state over in memory. The old head's handle stays open as the
+// layer's.
 func (c *Files) takeRotation(top layer, snap, head *DiskMeta) {
 	delete(c.disks, c.head().name)
 	c.head().name = snap.Name
@@ -234,8 +243,8 @@ func (c *Files) takeRotation(top layer, snap, head *DiskMeta) {
 	c.layers = append(c.layers, top)
 }
 
-// removeOldHead takes the old head's names away, and that of its whiteouts unless a snapshot has them now. A crash before it
-// leaves strays, which Open removes.
+// removeOldHead takes the old head's names away, and that of its whiteouts unless a snapshot has
+// them now. A crash before it leaves strays, which Open removes.
 func (c *Files) removeOldHead(old, whiteouts string) error {
 	names := []string{old, old + metaSuffix, old + checksumSuffix}
 	if whiteouts != "" && !c.namesWhiteouts(whiteouts) {
@@ -301,7 +310,8 @@ func (c *Files) children(file string) []string {
 	return out
 }
 
-// MarkRemoved marks a snapshot for the next purge; durable when it returns nil, and no change if it was marked.
+// MarkRemoved marks a snapshot for the next purge; durable when it returns nil, and no change if it
+// was marked.
 func (c *Files) MarkRemoved(name string) error {
 	if err := c.usable(); err != nil {
 		return err

@@ -6,7 +6,8 @@ import (
 	"ankole.storage/dataplane/chain"
 )
 
-// The space of what is removed comes back when it is asked for, beside everything else, and not while I/O is held back.
+// The space of what is removed comes back when it is asked for, beside everything else, and not
+// while I/O is held back.
 func TestSpaceComesBackAfterwards(t *testing.T) {
 	const layer = 64 << 10
 	for _, c := range []struct {

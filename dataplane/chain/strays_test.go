@@ -11,8 +11,9 @@ import (
 	"ankole.storage/disk/memdisk"
 )
 
-// Directories as crashes and other engines leave them. Each case starts from a closed directory with snapshot "a"
-// (ones in the first two blocks) and head 001 (twos in the second block), volume size 1 MiB.
+// Directories as crashes and other engines leave them. Each case starts from a closed directory
+// with snapshot "a" (ones in the first two blocks) and head 001 (twos in the second block), volume
+// size 1 MiB.
 
 func strayBase(t *testing.T) (*world, *memdisk.FS) {
 	w, fs := newWorld(t, mib)
@@ -44,10 +45,12 @@ func (w *world) image(name string, fill byte) {
 const foreignMeta = `{"Size":1048576,"Head":"volume-head-001.img","Dirty":true,"Rebuilding":false,"Error":"","Parent":"volume-snap-a.img","SectorSize":512,"BackingFilePath":""}` + "\n"
 
 func headMeta(parent string) string {
-	return `{"Name":"volume-head-001.img","Parent":"` + parent + `","Removed":false,"UserCreated":false,"Created":"2026-11-21T09:00:00Z","Labels":null}` + "\n"
+	return `{"Name":"volume-head-001.img","Parent":"` + parent +
+		`","Removed":false,"UserCreated":false,"Created":"2026-11-21T09:00:00Z","Labels":null}` + "\n"
 }
 
-var ownFiles = []string{"ankole.absent", "ankole.dirty", "ankole.member", "ankole.reserve", "volume-head-001.img", "volume-head-001.img.meta",
+var ownFiles = []string{"ankole.absent", "ankole.dirty", "ankole.member", "ankole.reserve", "volume-head-001.img",
+	"volume-head-001.img.meta",
 	"volume-snap-a.img", "volume-snap-a.img.meta", "volume.meta"}
 
 // Leftovers that must be gone after an open, with the content as it was.
@@ -106,7 +109,8 @@ func TestStraysAreRemoved(t *testing.T) {
 	}
 }
 
-// Files that are none of the format's business stay, and so does metadata that other branches may need.
+// Files that are none of the format's business stay, and so does metadata that other branches may
+// need.
 func TestUnknownFilesStay(t *testing.T) {
 	w, fs := strayBase(t)
 	for _, name := range []string{"lost+found", "notes.tmp", "volume-delta-backup-1.img", "volume-snap-x.img.meta"} {
@@ -132,13 +136,24 @@ func TestLostVolumeMeta(t *testing.T) {
 		opts    func(o *chain.Options)
 		want    error
 	}{
-		"empty":                {func(w *world, fs *memdisk.FS) { w.put("volume.meta", "") }, nil, nil},
-		"missing":              {func(w *world, fs *memdisk.FS) { w.must(fs.Remove("/r/volume.meta")) }, nil, nil},
-		"size not given":       {func(w *world, fs *memdisk.FS) { w.put("volume.meta", "") }, func(o *chain.Options) { o.Size = 0 }, chain.ErrInvalid},
-		"an empty second head": {func(w *world, fs *memdisk.FS) { w.put("volume.meta", ""); w.image("volume-head-000.img", 0) }, nil, nil},
-		"two heads with data": {func(w *world, fs *memdisk.FS) { w.put("volume.meta", ""); w.image("volume-head-000.img", 9) }, nil,
+		"empty":   {func(w *world, fs *memdisk.FS) { w.put("volume.meta", "") }, nil, nil},
+		"missing": {func(w *world, fs *memdisk.FS) { w.must(fs.Remove("/r/volume.meta")) }, nil, nil},
+		"size not given": {func(w *world, fs *memdisk.FS) {
+			w.put("volume.meta", "")
+		}, func(o *chain.Options) { o.Size = 0 }, chain.ErrInvalid},
+		"an empty second head": {func(w *world, fs *memdisk.FS) {
+			w.put("volume.meta", "")
+			w.image("volume-head-000.img", 0)
+		}, nil, nil},
+		"two heads with data": {func(w *world, fs *memdisk.FS) {
+			w.put("volume.meta", "")
+			w.image("volume-head-000.img", 9)
+		}, nil,
 			chain.ErrCorrupt},
-		"two heads, one chosen": {func(w *world, fs *memdisk.FS) { w.put("volume.meta", ""); w.image("volume-head-000.img", 9) },
+		"two heads, one chosen": {func(w *world, fs *memdisk.FS) {
+			w.put("volume.meta", "")
+			w.image("volume-head-000.img", 9)
+		},
 			func(o *chain.Options) { o.RecoverHead = "volume-head-001.img" }, nil},
 		"a head that is not there": {func(w *world, fs *memdisk.FS) { w.put("volume.meta", "") },
 			func(o *chain.Options) { o.RecoverHead = "volume-head-007.img" }, chain.ErrNotFound},
@@ -200,19 +215,35 @@ func TestCorruptDirectories(t *testing.T) {
 		"size is absurd": {func(w *world, _ *memdisk.FS) {
 			w.put("volume.meta", strings.Replace(foreignMeta, "1048576", "1152921504606846976", 1))
 		}, chain.ErrCorrupt},
-		"head is missing":            {func(w *world, fs *memdisk.FS) { w.must(fs.Remove("/r/volume-head-001.img")) }, chain.ErrCorrupt},
-		"head's meta is missing":     {func(w *world, fs *memdisk.FS) { w.must(fs.Remove("/r/volume-head-001.img.meta")) }, chain.ErrCorrupt},
-		"snapshot is missing":        {func(w *world, fs *memdisk.FS) { w.must(fs.Remove("/r/volume-snap-a.img")) }, chain.ErrCorrupt},
-		"snapshot's meta is missing": {func(w *world, fs *memdisk.FS) { w.must(fs.Remove("/r/volume-snap-a.img.meta")) }, chain.ErrCorrupt},
-		"snapshot's meta is no JSON": {func(w *world, _ *memdisk.FS) { w.put("volume-snap-a.img.meta", "[]") }, chain.ErrCorrupt},
-		"parent is no snapshot":      {func(w *world, _ *memdisk.FS) { w.put("volume-snap-a.img.meta", `{"Parent":"/etc/passwd"}`) }, chain.ErrCorrupt},
-		"chain runs in a circle":     {func(w *world, _ *memdisk.FS) { w.put("volume-snap-a.img.meta", `{"Parent":"volume-snap-a.img"}`) }, chain.ErrCorrupt},
+		"head is missing": {func(w *world, fs *memdisk.FS) {
+			w.must(fs.Remove("/r/volume-head-001.img"))
+		}, chain.ErrCorrupt},
+		"head's meta is missing": {func(w *world, fs *memdisk.FS) {
+			w.must(fs.Remove("/r/volume-head-001.img.meta"))
+		}, chain.ErrCorrupt},
+		"snapshot is missing": {func(w *world, fs *memdisk.FS) {
+			w.must(fs.Remove("/r/volume-snap-a.img"))
+		}, chain.ErrCorrupt},
+		"snapshot's meta is missing": {func(w *world, fs *memdisk.FS) {
+			w.must(fs.Remove("/r/volume-snap-a.img.meta"))
+		}, chain.ErrCorrupt},
+		"snapshot's meta is no JSON": {func(w *world, _ *memdisk.FS) {
+			w.put("volume-snap-a.img.meta", "[]")
+		}, chain.ErrCorrupt},
+		"parent is no snapshot": {func(w *world, _ *memdisk.FS) {
+			w.put("volume-snap-a.img.meta", `{"Parent":"/etc/passwd"}`)
+		}, chain.ErrCorrupt},
+		"chain runs in a circle": {func(w *world, _ *memdisk.FS) {
+			w.put("volume-snap-a.img.meta", `{"Parent":"volume-snap-a.img"}`)
+		}, chain.ErrCorrupt},
 		"the head's parent is the head's own file": {func(w *world, fs *memdisk.FS) {
 			w.must(fs.Remove("/r/volume-snap-a.img"))
 			w.must(fs.Link("/r/volume-head-001.img", "/r/volume-snap-a.img"))
 		}, chain.ErrCorrupt},
-		"no directory":   {func(w *world, _ *memdisk.FS) { w.dir = "/none" }, chain.ErrNotFound},
-		"a failing disk": {func(_ *world, fs *memdisk.FS) { fs.Inject(memdisk.Rule{Op: memdisk.OpExtents, Err: disk.ErrIO}) }, disk.ErrIO},
+		"no directory": {func(w *world, _ *memdisk.FS) { w.dir = "/none" }, chain.ErrNotFound},
+		"a failing disk": {func(_ *world, fs *memdisk.FS) {
+			fs.Inject(memdisk.Rule{Op: memdisk.OpExtents, Err: disk.ErrIO})
+		}, disk.ErrIO},
 		"extents unknown": {func(_ *world, fs *memdisk.FS) {
 			fs.Inject(memdisk.Rule{Op: memdisk.OpExtents, Err: disk.ErrUnsupported})
 		}, disk.ErrUnsupported},
@@ -264,7 +295,8 @@ func TestUnknownKeysSurvive(t *testing.T) {
 	w.open()
 	w.must(w.c.MarkRemoved("a"))
 	w.must(w.c.Close())
-	for name, want := range map[string]string{"volume.meta": `"Future":{"x":[1,2]}`, "volume-snap-a.img.meta": `"NewKey":"v"`} {
+	for name, want := range map[string]string{"volume.meta": `"Future":{"x":[1,2]}`,
+		"volume-snap-a.img.meta": `"NewKey":"v"`} {
 		data, err := fs.ReadFile("/r/"+name, mib)
 		w.must(err)
 		if !strings.Contains(string(data), want) {
@@ -278,7 +310,8 @@ func TestUnknownKeysSurvive(t *testing.T) {
 
 // A head number of another scheme, and one at the end of the range, are followed by free ones.
 func TestHeadNumbers(t *testing.T) {
-	for from, want := range map[string]string{"volume-head-010.img": "volume-head-011.img", "volume-head-999.img": "volume-head-000.img",
+	for from, want := range map[string]string{"volume-head-010.img": "volume-head-011.img",
+		"volume-head-999.img":  "volume-head-000.img",
 		"volume-head-1234.img": "volume-head-000.img", "volume-head-7.img": "volume-head-008.img"} {
 		w, fs := strayBase(t)
 		w.must(fs.Rename("/r/volume-head-001.img", "/r/"+from))
@@ -294,7 +327,8 @@ func TestHeadNumbers(t *testing.T) {
 	}
 }
 
-// A layer shorter than the volume reads as zeroes beyond its end, and a head that is too short is extended.
+// A layer shorter than the volume reads as zeroes beyond its end, and a head that is too short is
+// extended.
 func TestShortFiles(t *testing.T) {
 	w, fs := strayBase(t)
 	f, err := fs.Open("/r/volume-snap-a.img", 0)
@@ -358,8 +392,8 @@ func TestUnwrittenExtents(t *testing.T) {
 	})
 }
 
-// smallBlocks is a file system with blocks of 1 KiB, as far as a head's extents show: of the blocks of 4 KiB in part only the first
-// bytes are there.
+// smallBlocks is a file system with blocks of 1 KiB, as far as a head's extents show: of the blocks
+// of 4 KiB in part only the first bytes are there.
 type smallBlocks struct {
 	*memdisk.FS
 	part map[int64]int64 // by offset
@@ -410,8 +444,8 @@ func (f *smallBlocksFile) WriteAt(p []byte, off int64) (int, error) {
 	return f.File.WriteAt(p, off)
 }
 
-// On a file system with blocks below 4 KiB an interrupted write may leave a part of a block in the head: what is below it shows again. In
-// another engine's head it is somebody's content.
+// On a file system with blocks below 4 KiB an interrupted write may leave a part of a block in the
+// head: what is below it shows again. In another engine's head it is somebody's content.
 func TestPartOfABlock(t *testing.T) {
 	partial := func(w *world, fs *memdisk.FS, meta string) {
 		if meta != "" {

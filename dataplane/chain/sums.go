@@ -10,8 +10,9 @@ import (
 	"ankole.storage/disk"
 )
 
-// Sums of pieces. Beside a snapshot's image lies a file with a checksum for every piece of it that holds a block, so
-// that a scrub can tell which of two replicas is the one that rotted, and where. docs/format-replica.md has the bytes.
+// Sums of pieces. Beside a snapshot's image lies a file with a checksum for every piece of it that
+// holds a block, so that a scrub can tell which of two replicas is the one that rotted, and where.
+// docs/format-replica.md has the bytes.
 
 const (
 	// SumPiece is how much of a file one sum covers: 64 blocks, whose presence fits in a word.
@@ -19,7 +20,8 @@ const (
 
 	sumsMagic   = "ANKOSUMS"
 	sumsVersion = 1
-	// sumsPage is the unit of writing: number and sum of 204 pieces, or the header, and a checksum of its own.
+	// sumsPage is the unit of writing: number and sum of 204 pieces, or the header, and a checksum
+	// of its own.
 	sumsPage = 4096
 	sumLen   = 16
 	sealAt   = sumsPage - sumLen
@@ -71,7 +73,8 @@ func (h *sumsHeader) encode() []byte {
 	return b
 }
 
-// decodeSumsHeader returns the header of a file of fileSize bytes; ok is false for anything that is not a whole one.
+// decodeSumsHeader returns the header of a file of fileSize bytes; ok is false for anything that is
+// not a whole one.
 func decodeSumsHeader(b []byte, fileSize int64) (h sumsHeader, ok bool) {
 	if len(b) != sumsPage || string(b[:8]) != sumsMagic || !sealed(b, 0) ||
 		binary.LittleEndian.Uint32(b[8:]) != sumsVersion || binary.LittleEndian.Uint32(b[12:]) != SumPiece {
@@ -95,8 +98,8 @@ type sumsReader struct {
 	number int64
 }
 
-// openSums opens the sums of an image of the given size. A nil reader without error means that they are void: missing,
-// damaged, for another size, or of another stamp.
+// openSums opens the sums of an image of the given size. A nil reader without error means that they
+// are void: missing, damaged, for another size, or of another stamp.
 func (c *Files) openSums(file string, size int64, mode disk.Mode) (*sumsReader, error) {
 	stamp := c.vm.stamp()
 	if stamp == (Stamp{}) {
@@ -157,7 +160,8 @@ func (s *sumsReader) count() int64 { return min(perPage, s.entries-(s.number-1)*
 
 func (s *sumsReader) piece(i int64) uint32 { return binary.LittleEndian.Uint32(s.page[i*entryLen:]) }
 
-// locate loads the page that would have the piece's entry and returns its place there, -1 if there is none.
+// locate loads the page that would have the piece's entry and returns its place there, -1 if there
+// is none.
 func (s *sumsReader) locate(piece uint32) (at int64, err error) {
 	// Whoever goes through a file in order finds the next piece on this page or the next one.
 	near := s.number
@@ -205,7 +209,8 @@ func (s *sumsReader) find(piece uint32) (v sum, known bool, err error) {
 	return v, v != sum{}, nil
 }
 
-// set replaces the sum of a piece that has an entry. The zero sum makes it unknown. The caller syncs the file.
+// set replaces the sum of a piece that has an entry. The zero sum makes it unknown. The caller
+// syncs the file.
 func (s *sumsReader) set(piece uint32, v sum) error {
 	i, err := s.locate(piece)
 	if err != nil || i < 0 {
@@ -233,7 +238,8 @@ func newSumsWriter(fs disk.Meta, path string, size int64, stamp Stamp) (*sumsWri
 	if err != nil {
 		return nil, err
 	}
-	return &sumsWriter{file: f, path: path, page: make([]byte, sumsPage), sumsHeader: sumsHeader{size: size, stamp: stamp}}, nil
+	return &sumsWriter{file: f, path: path, page: make([]byte, sumsPage),
+		sumsHeader: sumsHeader{size: size, stamp: stamp}}, nil
 }
 
 func (w *sumsWriter) add(piece uint32, v sum) error {

@@ -62,7 +62,8 @@ func sumsOf(t *rapid.T, fs *memdisk.FS, pieces []uint32) *sumsReader {
 
 func sumFor(piece uint32) sum { return sum{1, byte(piece), byte(piece >> 8), byte(piece >> 16)} }
 
-// Every piece that was recorded is found, in any order, and no other; one that is voided or on a damaged page is unknown.
+// Every piece that was recorded is found, in any order, and no other; one that is voided or on a
+// damaged page is unknown.
 func TestSumsAreFound(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		fs := memdisk.New()
@@ -140,7 +141,8 @@ func TestDamagedSumsHeader(t *testing.T) {
 
 // Extents become pieces; of a list that was cut off the last piece waits for the rest.
 func TestPiecesOf(t *testing.T) {
-	list, end := piecesOf([]disk.Extent{{Off: 4096, Len: 1024}, {Off: 5120, Len: 512}, {Off: SumPiece - 4096, Len: 8192}}, 0, 1<<30, 2)
+	list, end := piecesOf([]disk.Extent{{Off: 4096, Len: 1024}, {Off: 5120, Len: 512},
+		{Off: SumPiece - 4096, Len: 8192}}, 0, 1<<30, 2)
 	if len(list) != 2 || list[0] != (filePiece{0, 1<<63 | 2}) || list[1] != (filePiece{1, 1}) || end != 1<<30 {
 		t.Fatalf("%x to %d", list, end)
 	}

@@ -11,8 +11,8 @@ import (
 	"ankole.storage/disk"
 )
 
-// Survey is what the files of a directory say, read as far as they can be read: for tools that explain a directory
-// which Open would refuse.
+// Survey is what the files of a directory say, read as far as they can be read: for tools that
+// explain a directory which Open would refuse.
 type Survey struct {
 	// Names are all names in the directory, sorted.
 	Names []string
@@ -29,10 +29,12 @@ type Survey struct {
 	// Record is the member record; RecordWhy says why it is not known, "" where it is.
 	Record    Record
 	RecordWhy string
-	// Regions is the dirty log; RegionsWhy says why every region must be taken for dirty, "" where Regions is known.
+	// Regions is the dirty log; RegionsWhy says why every region must be taken for dirty, "" where
+	// Regions is known.
 	Regions    []Region
 	RegionsWhy string
-	// Revision is revision.counter, nil where it is missing or unreadable; RevisionError says the latter.
+	// Revision is revision.counter, nil where it is missing or unreadable; RevisionError says the
+	// latter.
 	Revision      *int64
 	RevisionError error
 }
@@ -42,12 +44,13 @@ type VolumeFacts struct {
 	SizeBytes                                int64
 	Head, Parent, Error, BackingFile         string
 	Dirty, Rebuilding, Encrypted, Incomplete bool
-	// Stamp binds the sidecars, "" for none; OwnHead is the head in which an unwritten extent can only be an
-	// interrupted write.
+	// Stamp binds the sidecars, "" for none; OwnHead is the head in which an unwritten extent can
+	// only be an interrupted write.
 	Stamp, OwnHead string
 }
 
-// ReadSurvey looks at a directory without locking or changing it. An error means that the directory cannot be listed.
+// ReadSurvey looks at a directory without locking or changing it. An error means that the directory
+// cannot be listed.
 func ReadSurvey(fs disk.Meta, dir string) (*Survey, error) {
 	names, err := fs.List(dir)
 	if err != nil {
@@ -81,8 +84,9 @@ func (s *Survey) readVolume(c *Files) {
 		return
 	}
 	c.vm = *vm
-	s.Volume = &VolumeFacts{SizeBytes: vm.Size, Head: vm.Head, Parent: vm.Parent, Error: vm.Error, BackingFile: vm.BackingFilePath,
-		Dirty: vm.Dirty, Rebuilding: vm.Rebuilding, Encrypted: vm.Encrypted != nil && *vm.Encrypted,
+	s.Volume = &VolumeFacts{SizeBytes: vm.Size, Head: vm.Head, Parent: vm.Parent, Error: vm.Error,
+		BackingFile: vm.BackingFilePath,
+		Dirty:       vm.Dirty, Rebuilding: vm.Rebuilding, Encrypted: vm.Encrypted != nil && *vm.Encrypted,
 		Incomplete: vm.AnkoleIncomplete, Stamp: vm.AnkoleStamp, OwnHead: vm.AnkoleHead}
 }
 
@@ -197,12 +201,12 @@ func SnapshotFile(name string) string {
 	return ""
 }
 
-// LayerName is what listings call an image file: the snapshot's name, HeadName for a head; ok is false for a name that
-// is no layer's.
+// LayerName is what listings call an image file: the snapshot's name, HeadName for a head; ok is
+// false for a name that is no layer's.
 func LayerName(file string) (name string, ok bool) { return displayName(file), isLayerFile(file) }
 
-// LiveChain follows parents from head down and returns the files bottom first. What could be followed is returned
-// with the error where a link is broken.
+// LiveChain follows parents from head down and returns the files bottom first. What could be
+// followed is returned with the error where a link is broken.
 func (s *Survey) LiveChain(head string) ([]string, error) {
 	var live []string
 	for name := head; name != ""; {
@@ -213,7 +217,8 @@ func (s *Survey) LiveChain(head string) ([]string, error) {
 		}
 		if slices.Contains(live, name) || len(live) == maxChain {
 			slices.Reverse(live)
-			return live, fmt.Errorf("%w: the chain from %s is longer than %d files or runs in a circle", ErrCorrupt, head, maxChain)
+			return live, fmt.Errorf("%w: the chain from %s is longer than %d files or runs in a circle", ErrCorrupt,
+				head, maxChain)
 		}
 		live, name = append(live, name), d.Parent
 	}
@@ -221,8 +226,9 @@ func (s *Survey) LiveChain(head string) ([]string, error) {
 	return live, nil
 }
 
-// At returns a read-only chain of what the volume was at a snapshot of any branch, or is at the head for HeadName. It
-// holds no lock, has files and memory of its own, and is given back by Close. ErrNotFound if there is no such snapshot.
+// At returns a read-only chain of what the volume was at a snapshot of any branch, or is at the
+// head for HeadName. It holds no lock, has files and memory of its own, and is given back by Close.
+// ErrNotFound if there is no such snapshot.
 func (c *Files) At(snapshot string) (*Chain, error) { return c.at(snapshot) }
 
 // WriteHead writes whole blocks to the head the blocking way, for tools. Durable after Sync.

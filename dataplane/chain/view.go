@@ -16,11 +16,13 @@ type View struct {
 	of *Chain
 }
 
-// ViewFiles is the content at a snapshot, as a reader would see it, kept open for a scrub: telling whether it is what it was
-// when it was hashed, and putting right what is not. Where its blocks are say Blocks of its own, 256 KiB per GiB, which the
-// thread that carries out I/O has; both are given back at the end.
+// ViewFiles is the content at a snapshot, as a reader would see it, kept open for a scrub: telling
+// whether it is what it was when it was hashed, and putting right what is not. Where its blocks are
+// say Blocks of its own, 256 KiB per GiB, which the thread that carries out I/O has; both are given
+// back at the end.
 //
-// Purges, snapshots and reverts may go on beside it; what is read stays the content at the snapshot.
+// Purges, snapshots and reverts may go on beside it; what is read stays the content at the
+// snapshot.
 type ViewFiles struct {
 	c *Files
 	// at are read-only files with the snapshot as head.
@@ -39,7 +41,8 @@ type openedSums struct {
 	voids int
 }
 
-// OpenView opens a snapshot. The head, and snapshots that are marked removed and may lose their content, have no view.
+// OpenView opens a snapshot. The head, and snapshots that are marked removed and may lose their
+// content, have no view.
 func (c *Files) OpenView(snapshot string) (*ViewFiles, *Blocks, error) {
 	if err := c.readable(); err != nil {
 		return nil, nil, err
@@ -116,9 +119,9 @@ type LayerRot struct {
 	Rot
 }
 
-// Verify compares what is read at [off, off+n) of the snapshot with the checksums of the files it comes from; where says
-// which those are. It reads every file that has something there, so n should be no more than a few pieces. It may run
-// beside I/O, but not beside another metadata operation.
+// Verify compares what is read at [off, off+n) of the snapshot with the checksums of the files it
+// comes from; where says which those are. It reads every file that has something there, so n should
+// be no more than a few pieces. It may run beside I/O, but not beside another metadata operation.
 func (v *ViewFiles) Verify(off, n int64, where Where) (Verdict, []LayerRot, error) {
 	if err := v.c.readable(); err != nil {
 		return VerdictUnknown, nil, err
@@ -166,7 +169,8 @@ func (w *Where) layersOf(number uint32) (read [maxChain + 2]bool) {
 func (v *ViewFiles) verifyPiece(l *layer, number uint32) (known bool, bad *LayerRot, err error) {
 	p := filePiece{number: number}
 	if damaged, err := l.whiteouts.damaged(p.off()); err != nil || damaged {
-		return false, &LayerRot{Snapshot: displayName(l.name), Rot: Rot{Off: p.off(), Len: min(SumPiece, v.at.size-p.off())}}, err
+		return false, &LayerRot{Snapshot: displayName(l.name),
+			Rot: Rot{Off: p.off(), Len: min(SumPiece, v.at.size-p.off())}}, err
 	}
 	s, err := v.sumsOf(l)
 	if err != nil {
@@ -182,7 +186,8 @@ func (v *ViewFiles) verifyPiece(l *layer, number uint32) (known bool, bad *Layer
 		return false, nil, err
 	}
 	if unreadable || got != want {
-		bad = &LayerRot{Snapshot: displayName(l.name), Rot: Rot{Off: p.off(), Len: min(SumPiece, l.size-p.off()), Unreadable: unreadable}}
+		bad = &LayerRot{Snapshot: displayName(l.name),
+			Rot: Rot{Off: p.off(), Len: min(SumPiece, l.size-p.off()), Unreadable: unreadable}}
 	}
 	return true, bad, nil
 }
@@ -227,13 +232,14 @@ func (v *ViewFiles) sumsOf(l *layer) (*sumsReader, error) {
 	return s, err
 }
 
-// Repair makes the snapshot read data at [off, off+len(data)), whole blocks, where it does not yet; where says what it
-// reads from. Only blocks that read otherwise, or cannot be read, are written, and always to the snapshot's own file: what
-// older snapshots read does not change. data must be what all replicas are to have there. It is durable when it returns
-// nil. Whatever was written is for Blocks.Repaired of the chain and of every view, also beside an error.
+// Repair makes the snapshot read data at [off, off+len(data)), whole blocks, where it does not yet;
+// where says what it reads from. Only blocks that read otherwise, or cannot be read, are written,
+// and always to the snapshot's own file: what older snapshots read does not change. data must be
+// what all replicas are to have there. It is durable when it returns nil. Whatever was written is
+// for Blocks.Repaired of the chain and of every view, also beside an error.
 //
-// It needs I/O to be held back. Errors: ErrNotFound and ErrInvalid where the snapshot went away or is being removed,
-// ErrNoSpace; any of them may leave part of the range written.
+// It needs I/O to be held back. Errors: ErrNotFound and ErrInvalid where the snapshot went away or
+// is being removed, ErrNoSpace; any of them may leave part of the range written.
 func (v *ViewFiles) Repair(s *Sidecars, off int64, data []byte, where Where) (Repaired, error) {
 	r := Repaired{inode: v.inode}
 	if err := errors.Join(s.usable(), v.repairable(off, int64(len(data)))); err != nil {
@@ -341,8 +347,9 @@ func (v *ViewFiles) readBlock(p []byte, off int64, where Where) error {
 	return readFull(l.file, p[:max(min(blockSize, l.size-off), 0)], off)
 }
 
-// expect durably makes the snapshot's checksums say what will be there, before any of it is written: a repair that a
-// crash cuts short leaves pieces that are seen to be rotten. Of pieces that are not repaired whole nothing is known.
+// expect durably makes the snapshot's checksums say what will be there, before any of it is
+// written: a repair that a crash cuts short leaves pieces that are seen to be rotten. Of pieces
+// that are not repaired whole nothing is known.
 func (v *ViewFiles) expect(side *Sidecars, f disk.File, off int64, data []byte, written []Rot) error {
 	c := v.c
 	c.voided[v.file]++
@@ -409,7 +416,8 @@ func blocksIn(runs []Rot, number int64) (blocks uint64) {
 	return blocks
 }
 
-// sumOfData is the sum of a piece that has the given blocks with the content in data, which begins with the piece.
+// sumOfData is the sum of a piece that has the given blocks with the content in data, which begins
+// with the piece.
 func sumOfData(blocks uint64, data []byte) sum {
 	s := newPieceSum(blocks)
 	for i := range int64(SumPiece / blockSize) {

@@ -49,7 +49,8 @@ func (w *world) hashAll(names ...string) {
 	}
 }
 
-// A verdict is about everything that is read in a range, whatever file it comes from, and about nothing else.
+// A verdict is about everything that is read in a range, whatever file it comes from, and about
+// nothing else.
 func TestVerify(t *testing.T) {
 	w, fs := hashWorld(t)
 	w.hashAll("a")
@@ -68,7 +69,8 @@ func TestVerify(t *testing.T) {
 	w.wantVerdict(b, chain.SumPiece, 3*mib, chain.VerdictGood)
 	w.must(fs.Rot(image("a"), 0, 1))
 	w.must(fs.Unreadable(image("b"), 65536, 1))
-	w.wantVerdict(b, 0, 1, chain.VerdictRotten, chain.LayerRot{Snapshot: "b", Rot: chain.Rot{Len: chain.SumPiece, Unreadable: true}})
+	w.wantVerdict(b, 0, 1, chain.VerdictRotten,
+		chain.LayerRot{Snapshot: "b", Rot: chain.Rot{Len: chain.SumPiece, Unreadable: true}})
 	w.must(b.Close())
 }
 
@@ -132,14 +134,16 @@ func TestViewRefuses(t *testing.T) {
 	}
 }
 
-// Whatever rotted in whatever file, repairing with the right content brings every snapshot from that one on back, and
-// leaves older ones alone.
+// Whatever rotted in whatever file, repairing with the right content brings every snapshot from
+// that one on back, and leaves older ones alone.
 func TestRepair(t *testing.T) {
 	for name, c := range map[string]struct {
 		damage  func(w *world, fs *memdisk.FS) error
 		written []chain.Rot
 	}{
-		"own file": {func(w *world, fs *memdisk.FS) error { return fs.Rot(image("b"), 65600, 10) }, []chain.Rot{{Off: 65536, Len: 4096}}},
+		"own file": {func(w *world, fs *memdisk.FS) error {
+			return fs.Rot(image("b"), 65600, 10)
+		}, []chain.Rot{{Off: 65536, Len: 4096}}},
 		"unreadable": {func(w *world, fs *memdisk.FS) error { return fs.Unreadable(image("b"), 65536, 1) },
 			[]chain.Rot{{Off: 65536, Len: 4096, Unreadable: true}}},
 		"older file": {func(w *world, fs *memdisk.FS) error { return fs.Rot(image("a"), 9*chain.SumPiece+8192, 8192) },
@@ -198,7 +202,8 @@ func TestRepair(t *testing.T) {
 	}
 }
 
-// The head's map follows: a block that the snapshot has since the repair must not be punched out of the head.
+// The head's map follows: a block that the snapshot has since the repair must not be punched out of
+// the head.
 func TestRepairBelowTheHead(t *testing.T) {
 	w, _ := hashWorld(t)
 	w.fill(mib, 4096, 9) // in the head only
@@ -216,7 +221,8 @@ func TestRepairBelowTheHead(t *testing.T) {
 	w.wantByte(mib, 8192, 0)
 }
 
-// A repair that a crash cuts short leaves the snapshot right, or what is wrong is seen to be, and repairing again works.
+// A repair that a crash cuts short leaves the snapshot right, or what is wrong is seen to be, and
+// repairing again works.
 func TestCrashDuringRepair(t *testing.T) {
 	base, _ := hashWorld(t)
 	base.hashAll("a", "b", "c")
@@ -264,7 +270,8 @@ func TestCrashDuringRepair(t *testing.T) {
 	}
 }
 
-// A disk that fails or is full in the middle of a repair leaves the chain usable or broken, and never another content.
+// A disk that fails or is full in the middle of a repair leaves the chain usable or broken, and
+// never another content.
 func TestEveryStepOfRepairFails(t *testing.T) {
 	base, _ := hashWorld(t)
 	base.hashAll("a", "b", "c")
@@ -307,8 +314,9 @@ func TestEveryStepOfRepairFails(t *testing.T) {
 	}
 }
 
-// Two replicas with chains of other shapes and the same content: whatever rots in one is repaired from the other, from the
-// oldest snapshot to the newest, and afterwards both read the same everywhere.
+// Two replicas with chains of other shapes and the same content: whatever rots in one is repaired
+// from the other, from the oldest snapshot to the newest, and afterwards both read the same
+// everywhere.
 func TestRepairFromAnotherShape(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		const size = 1 << 19

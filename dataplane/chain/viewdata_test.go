@@ -10,7 +10,8 @@ import (
 	"ankole.storage/dataplane/chain"
 )
 
-// The ranges of a view are where its files have something, whole blocks, and nothing else: outside of them it reads zeroes.
+// The ranges of a view are where its files have something, whole blocks, and nothing else: outside
+// of them it reads zeroes.
 func TestViewRanges(t *testing.T) {
 	w, _ := newWorld(t, mib)
 	w.fill(0, 4096, 1)
@@ -79,7 +80,8 @@ func TestRangesCoverTheContent(t *testing.T) {
 	})
 }
 
-// A purge leaves a snapshot that a pinned view reads alone, whatever becomes of its mark, and takes it the next time.
+// A purge leaves a snapshot that a pinned view reads alone, whatever becomes of its mark, and takes
+// it the next time.
 func TestPinnedSnapshotIsNotPurged(t *testing.T) {
 	w, _ := newWorld(t, mib)
 	for i, name := range []string{"a", "b", "c"} {
@@ -135,7 +137,8 @@ func TestRepairReachesOtherViews(t *testing.T) {
 	}
 }
 
-// The mark is the head's: it survives a start and goes with the snapshot that completes the content.
+// The mark is the head's: it survives a start and goes with the snapshot that completes the
+// content.
 func TestImportMark(t *testing.T) {
 	w, _ := newWorld(t, mib)
 	if w.c.ImportMark() != "" {

@@ -6,17 +6,19 @@ import (
 	"slices"
 )
 
-// The head's whiteouts belong to the data path, like the block map. A discard sets bits in memory, has the pages that changed
-// written, and is answered then: as for a write, what was answered outlives the process, and after a flush, which syncs the
-// file, the machine's power too. Blocks that the head itself holds are punched only when the bits that hide what is below are
-// durable: until then a crash would bring back what was there before them.
+// The head's whiteouts belong to the data path, like the block map. A discard sets bits in memory,
+// has the pages that changed written, and is answered then: as for a write, what was answered
+// outlives the process, and after a flush, which syncs the file, the machine's power too. Blocks
+// that the head itself holds are punched only when the bits that hide what is below are durable:
+// until then a crash would bring back what was there before them.
 //
 // Pages are written and synced by one operation at a time (WhiteoutWrite).
 
 // headWhiteouts are the pages of the head's whiteout file that have space.
 type headWhiteouts struct {
 	pages map[int64]*headPage
-	// changed are those with bits that are not in the file yet, unsynced those with bits there that no sync has covered.
+	// changed are those with bits that are not in the file yet, unsynced those with bits there that
+	// no sync has covered.
 	changed, unsynced map[int64]bool
 }
 
@@ -42,7 +44,8 @@ func (h *headWhiteouts) has(block int64) bool {
 	return p != nil && p.bits.has(block%whiteoutBlocks)
 }
 
-// set changes the whiteouts of [first, last). Pages without space are left alone, which is right only for taking them away.
+// set changes the whiteouts of [first, last). Pages without space are left alone, which is right
+// only for taking them away.
 func (h *headWhiteouts) set(first, last int64, on bool) {
 	for first < last {
 		number := first / whiteoutBlocks
@@ -61,8 +64,9 @@ func (h *headWhiteouts) set(first, last int64, on bool) {
 // backed tells whether the backing file may hold a block.
 func (b *Blocks) backed(block int64) bool { return b.backing && block*blockSize < b.layers[1].size }
 
-// hide records that the whiteouts of a layer cover the blocks [first, last), which no layer above it holds. Where nothing is below
-// them they are of no interest, unless a rebuild may put something there.
+// hide records that the whiteouts of a layer cover the blocks [first, last), which no layer above
+// it holds. Where nothing is below them they are of no interest, unless a rebuild may put something
+// there.
 func (b *Blocks) hide(first, last int64) {
 	for at := first; at < last; at++ {
 		if b.rebuilding || b.m.b[at] != inNone || b.backed(at) {
@@ -81,8 +85,8 @@ type WhiteoutRoom struct {
 	WhiteoutsWanted
 }
 
-// WhiteoutsWanted reports whether a plan of DiscardPlan needs room for whiteouts that is not there yet: Files.WhiteoutRoom
-// makes it, TakeRoom takes it over.
+// WhiteoutsWanted reports whether a plan of DiscardPlan needs room for whiteouts that is not there
+// yet: Files.WhiteoutRoom makes it, TakeRoom takes it over.
 func (b *Blocks) WhiteoutsWanted(plan []ZeroRange) (want WhiteoutsWanted, missing bool) {
 	for _, z := range plan {
 		if !z.Whiteout {
@@ -109,22 +113,23 @@ func (b *Blocks) TakeRoom(r WhiteoutRoom) {
 	}
 }
 
-// SetWhiteouts sets or takes away the whiteouts of [off, off+n), whole blocks. They count when what PendingWhiteouts returns
-// is done; MarkHidden says so.
+// SetWhiteouts sets or takes away the whiteouts of [off, off+n), whole blocks. They count when what
+// PendingWhiteouts returns is done; MarkHidden says so.
 func (b *Blocks) SetWhiteouts(off, n int64, on bool) {
 	b.checkRange(off, n)
 	b.whiteouts.set(off/blockSize, (off+n)/blockSize, on)
 }
 
-// MarkHidden records that whiteouts hide what is below the head at [off, off+n), and that the head holds nothing there.
+// MarkHidden records that whiteouts hide what is below the head at [off, off+n), and that the head
+// holds nothing there.
 func (b *Blocks) MarkHidden(off, n int64) {
 	b.checkRange(off, n)
 	fill(b.m.b[off/blockSize:(off+n)/blockSize], inVoid)
 	note(b.m.used, off/blockSize, (off+n)/blockSize)
 }
 
-// WhiteoutWrite writes the pages of the head's whiteouts that have changed, and may make all that was written durable. Only one
-// may be under way.
+// WhiteoutWrite writes the pages of the head's whiteouts that have changed, and may make all that
+// was written durable. Only one may be under way.
 type WhiteoutWrite struct {
 	file  *whiteoutFile
 	pages []pageWrite
@@ -137,8 +142,8 @@ type pageWrite struct {
 	bits   *whiteoutBits
 }
 
-// PendingWhiteouts prepares the next write, nil if there is nothing to do. Do carries it out, which blocks and may run beside
-// everything else; WhiteoutsWritten takes the result over.
+// PendingWhiteouts prepares the next write, nil if there is nothing to do. Do carries it out, which
+// blocks and may run beside everything else; WhiteoutsWritten takes the result over.
 func (b *Blocks) PendingWhiteouts(sync bool) *WhiteoutWrite {
 	h := &b.whiteouts
 	if len(h.changed) == 0 && (!sync || len(h.unsynced) == 0) {
@@ -166,7 +171,8 @@ func (w *WhiteoutWrite) Do() (err error) {
 	return nil
 }
 
-// Syncs reports whether the write ends with a sync, whose failure leaves unknown what the file holds.
+// Syncs reports whether the write ends with a sync, whose failure leaves unknown what the file
+// holds.
 func (w *WhiteoutWrite) Syncs() bool { return w.sync }
 
 // WhiteoutsWritten takes over how a write ended.
@@ -226,8 +232,8 @@ func (c *Chain) writeWhiteouts(sync bool) error {
 	return err
 }
 
-// Discard makes the whole blocks inside [off, off+n) read as zeroes and gives their space back, the blocking way, for tools and
-// tests.
+// Discard makes the whole blocks inside [off, off+n) read as zeroes and gives their space back, the
+// blocking way, for tools and tests.
 func (c *Chain) Discard(off, n int64) error {
 	if err := c.Files.usable(); err != nil {
 		return err
@@ -265,8 +271,9 @@ func (c *Chain) Discard(off, n int64) error {
 	return nil
 }
 
-// Whiteouts prepares to find out which blocks of [off, off+n) of a layer have whiteouts that count, one bit each; number is the
-// layer's. find blocks unless it is the head, and may run beside I/O. Blocks that the layer holds may have a bit too.
+// Whiteouts prepares to find out which blocks of [off, off+n) of a layer have whiteouts that count,
+// one bit each; number is the layer's. find blocks unless it is the head, and may run beside I/O.
+// Blocks that the layer holds may have a bit too.
 func (b *Blocks) Whiteouts(number int, off, n int64) (find func() ([]byte, error)) {
 	first, last := off/blockSize, (off+n)/blockSize
 	out := make([]byte, (last-first+7)/8)
@@ -283,7 +290,8 @@ func (b *Blocks) Whiteouts(number int, off, n int64) (find func() ([]byte, error
 	return func() ([]byte, error) { return out, w.blocks(first, last, put) }
 }
 
-// Hidden reports whether whiteouts hide something at [off, off+n). Which layer they are of is not known here.
+// Hidden reports whether whiteouts hide something at [off, off+n). Which layer they are of is not
+// known here.
 func (b *Blocks) Hidden(off, n int64) bool {
 	b.checkRange(off, n)
 	return slices.Contains(b.m.b[off/blockSize:(off+n+blockSize-1)/blockSize], inVoid)

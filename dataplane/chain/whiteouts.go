@@ -12,14 +12,16 @@ import (
 	"ankole.storage/disk"
 )
 
-// A layer's .meta names its whiteout file by a random number. A rotation gives the snapshot the number that the head had, a merge
-// the number of a new file, and both are committed by what commits them anyway: the file has no name that would have to follow.
-// Files that no .meta names are strays.
+// A layer's .meta names its whiteout file by a random number. A rotation gives the snapshot the
+// number that the head had, a merge the number of a new file, and both are committed by what
+// commits them anyway: the file has no name that would have to follow. Files that no .meta names
+// are strays.
 
 const (
 	// whiteoutPrefix and 16 hexadecimal digits are the name of a whiteout file.
 	whiteoutPrefix = "ankole.whiteouts-"
-	// whiteoutKey is the key in a layer's .meta that has these digits, and the one in volume.meta that binds all of them.
+	// whiteoutKey is the key in a layer's .meta that has these digits, and the one in volume.meta
+	// that binds all of them.
 	whiteoutKey = "AnkoleWhiteouts"
 )
 
@@ -35,7 +37,8 @@ func whiteoutNumber(s string) (uint64, bool) {
 	return binary.BigEndian.Uint64(b), true
 }
 
-// whiteoutKeyOf is volume.meta's key, zero where there is none: then whatever whiteouts there are hide nothing.
+// whiteoutKeyOf is volume.meta's key, zero where there is none: then whatever whiteouts there are
+// hide nothing.
 func (v *volumeMeta) whiteoutKey() (key Stamp) {
 	if b, err := hex.DecodeString(v.AnkoleWhiteouts); err == nil && len(b) == len(key) {
 		copy(key[:], b)
@@ -43,8 +46,8 @@ func (v *volumeMeta) whiteoutKey() (key Stamp) {
 	return key
 }
 
-// openWhiteouts opens the whiteouts of a layer, nil if it has none. A file that is missing although a .meta names it is damage
-// that no crash leaves.
+// openWhiteouts opens the whiteouts of a layer, nil if it has none. A file that is missing although
+// a .meta names it is damage that no crash leaves.
 func (c *Files) openWhiteouts(layer string, mode disk.Mode) (*whiteoutFile, error) {
 	d, key := c.disks[layer], c.vm.whiteoutKey()
 	if d == nil || d.whiteouts == "" || key == (Stamp{}) {
@@ -63,7 +66,8 @@ func (c *Files) openWhiteouts(layer string, mode disk.Mode) (*whiteoutFile, erro
 		return nil, err
 	}
 	if mode&disk.ReadOnly == 0 {
-		// What a process that was killed has written is taken for durable from here on: the other slot is written next.
+		// What a process that was killed has written is taken for durable from here on: the other
+		// slot is written next.
 		if err := c.syncFile(f); err != nil {
 			return nil, errors.Join(err, f.Close())
 		}
@@ -80,12 +84,14 @@ type whiteoutDamage struct {
 // whiteoutsDamaged notes that what a layer hid is not known.
 func (c *Files) whiteoutsDamaged(layer string, page int64) {
 	c.damaged = append(c.damaged, whiteoutDamage{layer, page})
-	c.opts.Log.Error("whiteouts are damaged: discarded blocks may show old content; the replica has to be rebuilt", "dir", c.dir,
+	c.opts.Log.Error("whiteouts are damaged: discarded blocks may show old content; the replica has to be rebuilt",
+		"dir", c.dir,
 		"layer", layer, "page", page)
 }
 
-// clearDamage ends an open that has found damage. The record is void already, durably: the directory is a replica in good standing
-// again only when a rebuild has compared all of it, or a person has said so. Until then what is damaged hides nothing.
+// clearDamage ends an open that has found damage. The record is void already, durably: the
+// directory is a replica in good standing again only when a rebuild has compared all of it, or a
+// person has said so. Until then what is damaged hides nothing.
 func (c *Files) clearDamage() error {
 	if c.opts.ReadOnly {
 		return nil
@@ -120,7 +126,8 @@ func (c *Files) clearPage(layer string, number int64) error {
 	return errors.Join(err, w.close())
 }
 
-// createWhiteouts makes an empty whiteout file, durable with its name, and returns the number for the layer's .meta.
+// createWhiteouts makes an empty whiteout file, durable with its name, and returns the number for
+// the layer's .meta.
 func (c *Files) createWhiteouts() (w *whiteoutFile, number string, err error) {
 	if c.vm.whiteoutKey() == (Stamp{}) {
 		var key Stamp
@@ -173,7 +180,8 @@ func (c *Files) addWhiteouts(layer string) (*whiteoutFile, error) {
 	return w, nil
 }
 
-// dropWhiteouts removes whiteout files whose layers are gone. What is left after a crash the next open removes.
+// dropWhiteouts removes whiteout files whose layers are gone. What is left after a crash the next
+// open removes.
 func (c *Files) dropWhiteouts(numbers ...string) error {
 	for _, n := range numbers {
 		if n == "" || c.namesWhiteouts(n) {
@@ -195,8 +203,9 @@ func (c *Files) namesWhiteouts(number string) bool {
 	return false
 }
 
-// voidWhiteouts is the part of Open that is about their names: where another engine has dropped volume.meta's key they are
-// void, and their names go from the layers' .meta before a new key can be made.
+// voidWhiteouts is the part of Open that is about their names: where another engine has dropped
+// volume.meta's key they are void, and their names go from the layers' .meta before a new key can
+// be made.
 func (c *Files) voidWhiteouts() error {
 	if c.vm.whiteoutKey() == (Stamp{}) {
 		for file, d := range c.disks {
@@ -225,7 +234,8 @@ func (c *Files) strayWhiteouts(names []string) []string {
 	})
 }
 
-// hideBy enters the whiteouts of layer i into the map, after the layers below it and before its own blocks.
+// hideBy enters the whiteouts of layer i into the map, after the layers below it and before its own
+// blocks.
 func (c *Files) hideBy(b *Blocks, i int) error {
 	l := &c.layers[i]
 	if i == 1 {
@@ -270,8 +280,8 @@ func (s *Sidecars) forget() error {
 	return err
 }
 
-// WhiteoutRoom makes room for what Blocks.WhiteoutsWanted says is missing. It may run beside I/O. ErrNoSpace leaves
-// everything as it was.
+// WhiteoutRoom makes room for what Blocks.WhiteoutsWanted says is missing. It may run beside I/O.
+// ErrNoSpace leaves everything as it was.
 func (c *Files) WhiteoutRoom(want WhiteoutsWanted) (WhiteoutRoom, error) {
 	if err := c.usable(); err != nil {
 		return WhiteoutRoom{}, err
@@ -292,8 +302,9 @@ func (c *Files) WhiteoutRoom(want WhiteoutsWanted) (WhiteoutRoom, error) {
 	return WhiteoutRoom{h.whiteouts, want}, nil
 }
 
-// PunchLayer makes [off, off+n) a hole in a layer below the head of a rebuild target, or in a branch that is open, which hides
-// what is below it, or no longer does. number is as in Extents. Durable after FinishRebuild.
+// PunchLayer makes [off, off+n) a hole in a layer below the head of a rebuild target, or in a
+// branch that is open, which hides what is below it, or no longer does. number is as in Extents.
+// Durable after FinishRebuild.
 func (c *Files) PunchLayer(number int, off, n int64, hide bool) error {
 	if err := c.usable(); err != nil {
 		return err
@@ -321,9 +332,9 @@ func (c *Files) syncWhiteouts() error {
 	return nil
 }
 
-// hiddenBy tells which of some blocks the layers hide that are read through: those of the live chain and those of open views. The files
-// that these have open count, not what the layers' .meta name: a merge gives a layer another one, and whoever reads through the
-// old one goes on with that.
+// hiddenBy tells which of some blocks the layers hide that are read through: those of the live
+// chain and those of open views. The files that these have open count, not what the layers' .meta
+// name: a merge gives a layer another one, and whoever reads through the old one goes on with that.
 func (c *Files) hiddenBy(blocks []Rot) (map[whiteoutID]map[int64]bool, error) {
 	layers := slices.Clone(c.layers[:len(c.layers)-1]) // the head's are in memory
 	for _, v := range c.views {
@@ -346,8 +357,9 @@ func (c *Files) hiddenBy(blocks []Rot) (map[whiteoutID]map[int64]bool, error) {
 	return out, nil
 }
 
-// Hides lists the pieces of a size in which a layer has whiteouts, by its number, from off to end, so many ranges at most, in
-// order, neighbours joined; next is where the list goes on if it was cut, else end.
+// Hides lists the pieces of a size in which a layer has whiteouts, by its number, from off to end,
+// so many ranges at most, in order, neighbours joined; next is where the list goes on if it was
+// cut, else end.
 func (c *Files) Hides(number int, piece, off, end int64, most int) (out [][2]int64, next int64, err error) {
 	if number >= len(c.layers)-c.bottomIndex()+len(c.branches) {
 		return nil, 0, fmt.Errorf("%w: there is no layer %d", ErrNotFound, number)

@@ -24,8 +24,8 @@ func (w *world) whiteoutFiles() (out []string) {
 	return out
 }
 
-// A discard over a snapshot takes the space of a page of whiteouts and no more, and gives back what the head holds. Removing the
-// snapshot gives back what it holds under them.
+// A discard over a snapshot takes the space of a page of whiteouts and no more, and gives back what
+// the head holds. Removing the snapshot gives back what it holds under them.
 func TestDiscardOverASnapshotTakesNoSpace(t *testing.T) {
 	w, fs := newWorld(t, 64*mib)
 	w.fill(0, 4*mib, 1)
@@ -123,8 +123,8 @@ func TestMergeOfWhiteouts(t *testing.T) {
 	}
 }
 
-// Whenever the process or the machine ends during discards, a block reads what it held before or zeroes: never what it had held
-// before that, which the snapshot has. What was flushed is zeroes.
+// Whenever the process or the machine ends during discards, a block reads what it held before or
+// zeroes: never what it had held before that, which the snapshot has. What was flushed is zeroes.
 func TestCrashDuringDiscard(t *testing.T) {
 	const size = 256 << 10
 	base, _ := newWorld(t, size)
@@ -196,7 +196,8 @@ func TestDiscardOutlivesTheProcess(t *testing.T) {
 	w.wantByte(0, 65536, 0)
 }
 
-// What a process that was killed has written may not be durable: the next one must not write over the slot that is.
+// What a process that was killed has written may not be durable: the next one must not write over
+// the slot that is.
 func TestCrashAfterAKillDuringDiscards(t *testing.T) {
 	for seed := range uint64(200) {
 		w, fs := newWorld(t, mib)
@@ -217,7 +218,8 @@ func TestCrashAfterAKillDuringDiscards(t *testing.T) {
 	}
 }
 
-// Another engine knows nothing of whiteouts: it shows what is below, and so does everybody after it. A new discard begins anew.
+// Another engine knows nothing of whiteouts: it shows what is below, and so does everybody after
+// it. A new discard begins anew.
 func TestWhiteoutsAreVoidAfterAnotherEngine(t *testing.T) {
 	w, fs := newWorld(t, mib)
 	w.fill(0, 65536, 1)
@@ -244,8 +246,8 @@ func TestWhiteoutsAreVoidAfterAnotherEngine(t *testing.T) {
 	w.wantByte(12288, 53248, 1)
 }
 
-// Damage that hides from nobody: a replica whose whiteouts are damaged is in good standing no more, and a view of the snapshot
-// says that it is rotten; a repair makes it read what it should.
+// Damage that hides from nobody: a replica whose whiteouts are damaged is in good standing no more,
+// and a view of the snapshot says that it is rotten; a repair makes it read what it should.
 func TestDamagedWhiteoutsMakeTheRecordVoid(t *testing.T) {
 	for _, c := range []struct {
 		name  string
@@ -262,7 +264,8 @@ func TestDamagedWhiteoutsMakeTheRecordVoid(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			w, fs := newWorld(t, mib)
-			w.must(w.c.WriteRecord(chain.Record{VolumeUUID: testUUID, Epoch: 1, Generation: 1, State: chain.MemberRW, Self: "v-1"}))
+			w.must(w.c.WriteRecord(chain.Record{VolumeUUID: testUUID, Epoch: 1, Generation: 1, State: chain.MemberRW,
+				Self: "v-1"}))
 			w.fill(0, 65536, 1)
 			w.snapshot("a")
 			w.must(w.c.Discard(0, 8192))
@@ -289,7 +292,8 @@ func TestDamagedWhiteoutsMakeTheRecordVoid(t *testing.T) {
 			if c.name == "unreadable" {
 				w.must(c.spoil(w, fs, file))
 			}
-			if s, err := chain.ReadSurvey(fs, w.dir); err != nil || len(s.WhiteoutsWhy) != 1 || s.WhiteoutsWhy["volume-snap-b.img"] == "" {
+			if s, err := chain.ReadSurvey(fs, w.dir); err != nil || len(s.WhiteoutsWhy) != 1 ||
+				s.WhiteoutsWhy["volume-snap-b.img"] == "" {
 				t.Fatalf("a survey says %v, %v", s.WhiteoutsWhy, err)
 			}
 			w.open()
@@ -302,7 +306,8 @@ func TestDamagedWhiteoutsMakeTheRecordVoid(t *testing.T) {
 				w.wantByte(0, 32768, 1)
 			}
 			fs.Readable()
-			w.must(w.c.WriteRecord(chain.Record{VolumeUUID: testUUID, Epoch: 2, Generation: 2, State: chain.MemberRW, Self: "v-1"}))
+			w.must(w.c.WriteRecord(chain.Record{VolumeUUID: testUUID, Epoch: 2, Generation: 2, State: chain.MemberRW,
+				Self: "v-1"}))
 			w.reopen()
 			if _, valid := w.c.Record(); !valid {
 				t.Fatal("a record that was written since is void too")
@@ -332,7 +337,8 @@ func TestRangesLeaveOutWhatIsHidden(t *testing.T) {
 	w.must(v.Close())
 }
 
-// Without room for a page of whiteouts a discard is refused and changes nothing; with it, flushing needs none.
+// Without room for a page of whiteouts a discard is refused and changes nothing; with it, flushing
+// needs none.
 func TestDiscardOnAFullDisk(t *testing.T) {
 	w, fs := newWorld(t, 256*mib)
 	w.fill(0, 65536, 1)
@@ -354,7 +360,8 @@ func TestDiscardOnAFullDisk(t *testing.T) {
 	w.wantByte(128*mib, 65536, 1)
 }
 
-// A rebuild writes whiteouts into layers below the head; finished, they are there whatever happens, and until then the target counts as unfinished.
+// A rebuild writes whiteouts into layers below the head; finished, they are there whatever happens,
+// and until then the target counts as unfinished.
 func TestCrashDuringPunchLayer(t *testing.T) {
 	base, _ := newWorld(t, mib)
 	base.fill(0, 65536, 1)

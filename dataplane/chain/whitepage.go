@@ -9,12 +9,14 @@ import (
 	"ankole.storage/disk"
 )
 
-// Whiteouts. A block that the head does not hold, and a layer below it does, can be discarded without writing zeroes: a whiteout of
-// the head hides what is below. It is a bit in a file beside the head's image, which becomes the snapshot's with it.
+// Whiteouts. A block that the head does not hold, and a layer below it does, can be discarded
+// without writing zeroes: a whiteout of the head hides what is below. It is a bit in a file beside
+// the head's image, which becomes the snapshot's with it.
 //
-// The file consists of pages, each with the bits of 64 MiB of the volume, in two slots that are written by turns: between two
-// syncs always the same one, so that a torn write leaves the page as it was when it was last durable. A page takes space from
-// the first bit in it on, for both slots at once: afterwards writing it needs none. docs/format-replica.md has the bytes.
+// The file consists of pages, each with the bits of 64 MiB of the volume, in two slots that are
+// written by turns: between two syncs always the same one, so that a torn write leaves the page as
+// it was when it was last durable. A page takes space from the first bit in it on, for both slots
+// at once: afterwards writing it needs none. docs/format-replica.md has the bytes.
 
 // Geometry of a whiteout file.
 const (
@@ -38,8 +40,8 @@ const (
 	whiteoutBitsAt     = 64
 )
 
-// whiteoutID binds a page to its file, and the file to the directory: key is volume.meta's AnkoleWhiteouts, which an engine that
-// does not know it drops; file the one in the layer's .meta.
+// whiteoutID binds a page to its file, and the file to the directory: key is volume.meta's
+// AnkoleWhiteouts, which an engine that does not know it drops; file the one in the layer's .meta.
 type whiteoutID struct {
 	key  Stamp
 	file uint64
@@ -106,8 +108,8 @@ func encodeWhiteouts(id whiteoutID, number int64, seq uint64, b *whiteoutBits) [
 	return p
 }
 
-// decodeWhiteouts returns the sequence number and the bits of a slot; ok is false for anything that was not written whole to
-// this slot of this page of this file.
+// decodeWhiteouts returns the sequence number and the bits of a slot; ok is false for anything that
+// was not written whole to this slot of this page of this file.
 func decodeWhiteouts(id whiteoutID, number int64, slot uint64, p []byte) (seq uint64, b whiteoutBits, ok bool) {
 	seq = binary.LittleEndian.Uint64(p[whiteoutSequenceAt:])
 	if string(p[:len(whiteoutMagic)]) != whiteoutMagic || !sealed(p, uint64(number)) || seq%2 != slot ||
@@ -127,7 +129,8 @@ type whiteoutsOf struct {
 	bits whiteoutBits
 	// seq is the sequence number of the newest whole slot, 0 for a page that was never written.
 	seq uint64
-	// damaged: both slots were written and neither is whole, which no crash leaves. What the page hid is not known.
+	// damaged: both slots were written and neither is whole, which no crash leaves. What the page
+	// hid is not known.
 	damaged bool
 }
 
@@ -157,7 +160,8 @@ func isZero(p []byte) bool {
 	return true
 }
 
-// whiteoutFile is the open whiteout file of a layer. Reading it may run anywhere; edit and sync are its owner's, one at a time.
+// whiteoutFile is the open whiteout file of a layer. Reading it may run anywhere; edit and sync are
+// its owner's, one at a time.
 type whiteoutFile struct {
 	file disk.File
 	id   whiteoutID
@@ -185,7 +189,8 @@ func (w *whiteoutFile) load(number int64) (whiteoutsOf, error) {
 	return newestWhiteouts(w.id, number, p), nil
 }
 
-// each calls fn for every page that takes space, from the given one on, in order. A nil file has none.
+// each calls fn for every page that takes space, from the given one on, in order. A nil file has
+// none.
 func (w *whiteoutFile) each(from int64, fn func(number int64, p *whiteoutsOf) error) error {
 	if w == nil {
 		return nil
@@ -263,7 +268,8 @@ func (w *whiteoutFile) blocks(first, last int64, fn func(block int64)) error {
 	return nil
 }
 
-// reserve gives a page its space. Nothing of it is durable; a page that a crash takes again was never written.
+// reserve gives a page its space. Nothing of it is durable; a page that a crash takes again was
+// never written.
 func (w *whiteoutFile) reserve(number int64) error {
 	_, err := w.file.WriteAt(make([]byte, whiteoutPage), number*whiteoutPage)
 	return err

@@ -78,8 +78,8 @@ func TestWhiteoutBits(t *testing.T) {
 	}
 }
 
-// A page that a crash catches while it is written reads as it was at the last sync, or as it was written; never otherwise, and
-// never as damaged.
+// A page that a crash catches while it is written reads as it was at the last sync, or as it was
+// written; never otherwise, and never as damaged.
 func TestCrashWhileWhiteoutsAreWritten(t *testing.T) {
 	id := whiteoutID{Stamp{4}, 5}
 	for seed := range uint64(300) {
@@ -125,7 +125,9 @@ func TestCrashWhileWhiteoutsAreWritten(t *testing.T) {
 			found = found || p.bits == between[i]
 		}
 		if !found {
-			t.Fatalf("seed %d: after a crash the page is neither as it was synced nor as it was written since (durable: %v)", seed, p.bits == durable)
+			t.Fatalf(
+				"seed %d: after a crash the page is neither as it was synced nor as it was written since (durable: %v)",
+				seed, p.bits == durable)
 		}
 	}
 }
@@ -190,7 +192,8 @@ func FuzzWhiteouts(f *testing.F) {
 					t.Fatalf("page %d is damaged and says something", number)
 				}
 				again := encodeWhiteouts(id, number, p.seq, &p.bits)
-				if p.seq > 0 && !bytes.Equal(again[whiteoutBitsAt:whiteoutBitsAt+2048], data[number*whiteoutPage+int64(p.seq%2)*whiteoutSlot+whiteoutBitsAt:][:2048]) {
+				if p.seq > 0 && !bytes.Equal(again[whiteoutBitsAt:whiteoutBitsAt+2048],
+					data[number*whiteoutPage+int64(p.seq%2)*whiteoutSlot+whiteoutBitsAt:][:2048]) {
 					t.Fatalf("page %d is written otherwise than it was read", number)
 				}
 				return nil

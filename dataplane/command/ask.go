@@ -22,8 +22,10 @@ import (
 // askTimeout bounds a simple call, as the reference's clients do.
 const askTimeout = time.Minute
 
-// ask does something with the engine at --url and turns refusals into plain errors. timeout 0: as long as it takes.
-func (g *globals) ask(cmd *cobra.Command, timeout time.Duration, f func(context.Context, enginev1.EngineClient) error) error {
+// ask does something with the engine at --url and turns refusals into plain errors. timeout 0: as
+// long as it takes.
+func (g *globals) ask(cmd *cobra.Command, timeout time.Duration,
+	f func(context.Context, enginev1.EngineClient) error) error {
 	address := engineAddress(g.url)
 	conn, err := g.dial()
 	if err != nil {
@@ -61,8 +63,8 @@ func (g *globals) identity() metadata.MD {
 	return metadata.Pairs("volume-name", g.volume, "instance-name", g.instance)
 }
 
-// coded is an error with the engine's code. It is printed on a line of its own before the reason, so that a program that runs
-// the binary learns the kind of failure without reading prose.
+// coded is an error with the engine's code. It is printed on a line of its own before the reason,
+// so that a program that runs the binary learns the kind of failure without reading prose.
 type coded struct {
 	code codes.Code
 	error

@@ -15,7 +15,8 @@ func snapshotCloneCommand(g *globals) *cobra.Command {
 	var snapshot, address string
 	source := *g
 	backing := false
-	c := &cobra.Command{Use: "clone", Short: "Fill this empty volume with a snapshot of another volume and wait until it is complete", Args: cobra.NoArgs,
+	c := &cobra.Command{Use: "clone",
+		Short: "Fill this empty volume with a snapshot of another volume and wait until it is complete", Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			switch {
 			case snapshot == "" || address == "":
@@ -25,7 +26,8 @@ func snapshotCloneCommand(g *globals) *cobra.Command {
 			}
 			source.url = address
 			return g.ask(cmd, 0, func(ctx context.Context, to enginev1.EngineClient) error {
-				return enginev1.CloneSnapshot(ctx, to, func(ctx context.Context, volumeUUID string) (grant *enginev1.CloneGrant, err error) {
+				return enginev1.CloneSnapshot(ctx, to, func(ctx context.Context,
+					volumeUUID string) (grant *enginev1.CloneGrant, err error) {
 					conn, err := source.dial()
 					if err != nil {
 						return nil, err
@@ -33,7 +35,8 @@ func snapshotCloneCommand(g *globals) *cobra.Command {
 					defer conn.Close()
 					ctx, cancel := context.WithTimeout(metadata.NewOutgoingContext(ctx, source.identity()), askTimeout)
 					defer cancel()
-					return enginev1.NewEngineClient(conn).CloneSource(ctx, &enginev1.CloneSourceRequest{Snapshot: snapshot, ForVolumeUuid: volumeUUID})
+					return enginev1.NewEngineClient(conn).CloneSource(ctx,
+						&enginev1.CloneSourceRequest{Snapshot: snapshot, ForVolumeUuid: volumeUUID})
 				})
 			})
 		}}
@@ -58,7 +61,8 @@ type cloneOutput struct {
 }
 
 func snapshotCloneStatusCommand(g *globals) *cobra.Command {
-	return &cobra.Command{Use: "clone-status", Short: "Show the progress of the clone into this volume as JSON", Args: cobra.NoArgs,
+	return &cobra.Command{Use: "clone-status", Short: "Show the progress of the clone into this volume as JSON",
+		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return g.show(cmd, func(s *enginev1.State) any {
 				out := map[string]cloneOutput{}
@@ -67,7 +71,8 @@ func snapshotCloneStatusCommand(g *globals) *cobra.Command {
 					if r.GetMode() == enginev1.Mode_MODE_ERR {
 						c = nil // it has no part in it
 					}
-					out[r.GetAddress()] = cloneOutput{IsCloning: c.GetRunning(), Error: c.GetError(), Progress: c.GetProgress(), State: c.GetState(),
+					out[r.GetAddress()] = cloneOutput{IsCloning: c.GetRunning(), Error: c.GetError(),
+						Progress: c.GetProgress(), State: c.GetState(),
 						FromReplicaAddress: c.GetFromAddress(), SnapshotName: c.GetSnapshot()}
 				}
 				return out

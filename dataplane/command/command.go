@@ -1,7 +1,8 @@
-// Package command is the command line of the engine binary: the processes `controller` and `replica`, the verbs by which a
-// running engine is asked for something, and `install`, which puts the binary where instance managers find it. Verbs, flags
-// and the JSON they print are those clients of the reference know; with an instance manager that has no proxy they are how
-// a manager reaches engines.
+// Package command is the command line of the engine binary: the processes `controller` and
+// `replica`, the verbs by which a running engine is asked for something, and `install`, which puts
+// the binary where instance managers find it. Verbs, flags and the JSON they print are those
+// clients of the reference know; with an instance manager that has no proxy they are how a manager
+// reaches engines.
 package command
 
 import (
@@ -119,8 +120,8 @@ func (s *size) Set(v string) error {
 	return nil
 }
 
-// secret reads the volume's identity from the environment, where the instance manager put it: an argument would show it
-// to everybody who may list processes.
+// secret reads the volume's identity from the environment, where the instance manager put it: an
+// argument would show it to everybody who may list processes.
 func secret() (uuid string, key []byte, err error) {
 	uuid = os.Getenv("ANKOLE_VOLUME_UUID")
 	if uuid == "" {
@@ -154,7 +155,8 @@ type versionNumbers struct {
 func ownVersion() versionNumbers {
 	return versionNumbers{Version: version.Version, GitCommit: version.GitCommit, BuildDate: version.BuildDate,
 		CLIAPIVersion: version.CLIAPI, CLIAPIMinVersion: version.CLIAPIMin, ControllerAPIVersion: version.ControllerAPI,
-		ControllerAPIMinVersion: version.ControllerAPIMin, DataFormatVersion: version.DataFormat, DataFormatMinVersion: version.DataFormatMin}
+		ControllerAPIMinVersion: version.ControllerAPIMin, DataFormatVersion: version.DataFormat,
+		DataFormatMinVersion: version.DataFormatMin}
 }
 
 func versionCommand(g *globals) *cobra.Command {

@@ -61,10 +61,14 @@ func (e *engine) order(ctx context.Context, text string) (*enginev1.State, error
 
 // state has something in every field that is shown.
 func state() *enginev1.State {
-	return &enginev1.State{VolumeName: "demo", VolumeUuid: "u-demo", InstanceName: "demo-e-0", Size: 1 << 30, Frontend: "tgt-blockdev", FrontendState: "up",
-		Endpoint: "/dev/longhorn/demo", Expanding: true, LastExpansionError: "no space", LastExpansionFailedAt: "2026-01-02T03:04:05Z",
-		Options: &enginev1.Options{SnapshotMaxCount: 250, SnapshotMaxSize: 1 << 40, UnmapMarkSnapChainRemoved: true},
-		Clone:   &enginev1.Clone{Running: true, State: "in_progress", Progress: 70, FromAddress: "tcp://10.0.1.1:10000", Volume: "source", Snapshot: "s9"},
+	return &enginev1.State{VolumeName: "demo", VolumeUuid: "u-demo", InstanceName: "demo-e-0", Size: 1 << 30,
+		Frontend: "tgt-blockdev", FrontendState: "up",
+		Endpoint: "/dev/longhorn/demo", Expanding: true, LastExpansionError: "no space",
+		LastExpansionFailedAt: "2026-01-02T03:04:05Z",
+		Options: &enginev1.Options{SnapshotMaxCount: 250, SnapshotMaxSize: 1 << 40,
+			UnmapMarkSnapChainRemoved: true},
+		Clone: &enginev1.Clone{Running: true, State: "in_progress", Progress: 70, FromAddress: "tcp://10.0.1.1:10000",
+			Volume: "source", Snapshot: "s9"},
 		Replicas: []*enginev1.Replica{
 			{Address: "tcp://10.0.0.1:10000", Member: "demo-a", Mode: enginev1.Mode_MODE_RW,
 				Purge: &enginev1.Purge{Running: true, Progress: 40, State: "in_progress"}},
@@ -75,9 +79,11 @@ func state() *enginev1.State {
 		},
 		Snapshots: map[string]*enginev1.Snapshot{
 			"volume-head": {Name: "volume-head", Parent: "s2", Created: "2026-01-02T03:04:05Z", Size: 8192},
-			"s2": {Name: "s2", Parent: "s1", Children: map[string]bool{"volume-head": true}, Created: "2026-01-02T03:04:04Z", Size: 4096,
+			"s2": {Name: "s2", Parent: "s1", Children: map[string]bool{"volume-head": true},
+				Created: "2026-01-02T03:04:04Z", Size: 4096,
 				Labels: map[string]string{"for": "a & b"}},
-			"s1": {Name: "s1", Children: map[string]bool{"s2": true}, Removed: true, UserCreated: true, Created: "2026-01-02T03:04:03Z", Size: 1 << 20},
+			"s1": {Name: "s1", Children: map[string]bool{"s2": true}, Removed: true, UserCreated: true,
+				Created: "2026-01-02T03:04:03Z", Size: 1 << 20},
 		}}
 }
 
@@ -95,7 +101,8 @@ func (e *engine) Watch(_ *enginev1.GetRequest, s grpc.ServerStreamingServer[engi
 }
 
 func (e *engine) Version(ctx context.Context, _ *enginev1.VersionRequest) (*enginev1.VersionResponse, error) {
-	return &enginev1.VersionResponse{Version: "v9", GitCommit: "abc", BuildDate: "2026-01-02", CliApiVersion: 99, CliApiMinVersion: 3,
+	return &enginev1.VersionResponse{Version: "v9", GitCommit: "abc", BuildDate: "2026-01-02", CliApiVersion: 99,
+		CliApiMinVersion:     3,
 		ControllerApiVersion: 5, ControllerApiMinVersion: 3, DataFormatVersion: 1, DataFormatMinVersion: 1}, e.check(ctx)
 }
 
@@ -107,7 +114,8 @@ func (e *engine) ReplicaRemove(ctx context.Context, r *enginev1.ReplicaRemoveReq
 	return e.order(ctx, "remove "+r.GetAddress())
 }
 
-func (e *engine) SnapshotCreate(ctx context.Context, r *enginev1.SnapshotCreateRequest) (*enginev1.SnapshotCreateResponse, error) {
+func (e *engine) SnapshotCreate(ctx context.Context,
+	r *enginev1.SnapshotCreateRequest) (*enginev1.SnapshotCreateResponse, error) {
 	_, err := e.order(ctx, "snapshot "+r.GetName()+" "+r.GetLabels()["a"])
 	return &enginev1.SnapshotCreateResponse{Name: r.GetName()}, err
 }
@@ -126,7 +134,8 @@ func (e *engine) SnapshotPurge(ctx context.Context, r *enginev1.SnapshotPurgeReq
 	return e.order(ctx, "purge")
 }
 
-func (e *engine) SnapshotHash(ctx context.Context, r *enginev1.SnapshotHashRequest) (*enginev1.SnapshotHashState, error) {
+func (e *engine) SnapshotHash(ctx context.Context, r *enginev1.SnapshotHashRequest) (*enginev1.SnapshotHashState,
+	error) {
 	verb := "hash "
 	if r.GetRehash() {
 		verb = "rehash "
@@ -135,12 +144,14 @@ func (e *engine) SnapshotHash(ctx context.Context, r *enginev1.SnapshotHashReque
 	return &enginev1.SnapshotHashState{}, err
 }
 
-func (e *engine) SnapshotHashCancel(ctx context.Context, r *enginev1.SnapshotHashCancelRequest) (*enginev1.SnapshotHashState, error) {
+func (e *engine) SnapshotHashCancel(ctx context.Context,
+	r *enginev1.SnapshotHashCancelRequest) (*enginev1.SnapshotHashState, error) {
 	_, err := e.order(ctx, "no hash "+r.GetName())
 	return &enginev1.SnapshotHashState{}, err
 }
 
-func (e *engine) SnapshotHashStatus(ctx context.Context, r *enginev1.SnapshotHashStatusRequest) (*enginev1.SnapshotHashState, error) {
+func (e *engine) SnapshotHashStatus(ctx context.Context,
+	r *enginev1.SnapshotHashStatusRequest) (*enginev1.SnapshotHashState, error) {
 	if r.GetName() != "s1" {
 		return nil, status.Errorf(codes.NotFound, "nothing is known of %s", r.GetName())
 	}
@@ -211,11 +222,15 @@ func run(t *testing.T, args ...string) (stdout, stderr string, ok bool) {
 func TestOutput(t *testing.T) {
 	address := serve(t, &engine{})
 	for file, args := range map[string]string{
-		"info.json": "info", "ls-replica.txt": "ls", "rebuild-status.json": "replica-rebuild-status", "snapshots.txt": "snapshots",
-		"snapshot-ls.txt": "snapshot ls", "snapshot-info.json": "snapshots info", "purge-status.json": "snapshots purge-status",
-		"hash-status.json": "snapshots hash-status s1", "clone-status.json": "snapshots clone-status",
+		"info.json": "info", "ls-replica.txt": "ls", "rebuild-status.json": "replica-rebuild-status",
+		"snapshots.txt":   "snapshots",
+		"snapshot-ls.txt": "snapshot ls", "snapshot-info.json": "snapshots info",
+		"purge-status.json": "snapshots purge-status",
+		"hash-status.json":  "snapshots hash-status s1", "clone-status.json": "snapshots clone-status",
 	} {
-		out, errs, ok := run(t, append([]string{"--volume-name", "demo", "--engine-instance-name", "demo-e-0", "--url", address}, strings.Fields(args)...)...)
+		out, errs, ok := run(t,
+			append([]string{"--volume-name", "demo", "--engine-instance-name", "demo-e-0", "--url", address},
+				strings.Fields(args)...)...)
 		if !ok {
 			t.Errorf("%s: %s", args, errs)
 			continue
@@ -236,7 +251,8 @@ func TestOutput(t *testing.T) {
 	}
 }
 
-// TestOrders is the table of what verbs order from the engine; the address is a URL as clients write it.
+// TestOrders is the table of what verbs order from the engine; the address is a URL as clients
+// write it.
 func TestOrders(t *testing.T) {
 	e := &engine{}
 	url := "http://" + serve(t, e)
@@ -283,7 +299,8 @@ func TestRefusals(t *testing.T) {
 		{"unmap-mark-snap", "--enable or --disable"},
 		{"unmap-mark-snap --enable --disable", "--enable or --disable"},
 		{"update-replica 10.0.0.1:1 --mode RW", "only ERR"},
-		{"verify-rebuild 10.0.0.2:10010", "code: FailedPrecondition\nerror: replica tcp://10.0.0.2:10010 is not in mode RW (WO)"},
+		{"verify-rebuild 10.0.0.2:10010",
+			"code: FailedPrecondition\nerror: replica tcp://10.0.0.2:10010 is not in mode RW (WO)"},
 		{"verify-rebuild 10.0.0.9:10010", "not in mode RW"},
 		{"snapshots create s1 --label nothing", "key=value"},
 		{"snapshots rm gone s2", "code: NotFound\nerror: engine at "},
@@ -317,7 +334,8 @@ func TestAddWaits(t *testing.T) {
 		states []*enginev1.State
 		says   string
 	}{
-		{[]*enginev1.State{at(enginev1.Mode_MODE_UNSPECIFIED, ""), at(enginev1.Mode_MODE_WO, ""), at(enginev1.Mode_MODE_RW, "")}, ""},
+		{[]*enginev1.State{at(enginev1.Mode_MODE_UNSPECIFIED, ""), at(enginev1.Mode_MODE_WO, ""),
+			at(enginev1.Mode_MODE_RW, "")}, ""},
 		{[]*enginev1.State{at(enginev1.Mode_MODE_WO, ""), at(enginev1.Mode_MODE_ERR, "disk is full")}, "disk is full"},
 		{[]*enginev1.State{at(enginev1.Mode_MODE_WO, ""), at(enginev1.Mode_MODE_ERR, "")}, "code: Aborted\n"},
 		{[]*enginev1.State{at(enginev1.Mode_MODE_WO, ""), {}}, "removed"},
@@ -325,7 +343,8 @@ func TestAddWaits(t *testing.T) {
 	} {
 		e := &engine{watched: row.states}
 		_, errs, ok := run(t, "--url", serve(t, e), "add", "10.0.0.4:10000", "--size", "1g", "--fast-sync")
-		if ok != (row.says == "") || !strings.Contains(errs, row.says) || !reflect.DeepEqual(e.ordered, []string{"add " + address}) {
+		if ok != (row.says == "") || !strings.Contains(errs, row.says) ||
+			!reflect.DeepEqual(e.ordered, []string{"add " + address}) {
 			t.Errorf("%v: %s, ordered %q, want %q", ok, errs, e.ordered, row.says)
 		}
 	}
@@ -333,7 +352,8 @@ func TestAddWaits(t *testing.T) {
 
 func TestVersion(t *testing.T) {
 	out, errs, ok := run(t, "--url", serve(t, &engine{}), "version")
-	if !ok || !strings.Contains(out, "\"serverVersion\": {\n\t\t\"version\": \"v9\"") || !strings.Contains(out, "\"cliAPIVersion\": 99") {
+	if !ok || !strings.Contains(out, "\"serverVersion\": {\n\t\t\"version\": \"v9\"") ||
+		!strings.Contains(out, "\"cliAPIVersion\": 99") {
 		t.Errorf("%s %s", out, errs)
 	}
 	if out, _, ok = run(t, "version", "--client-only"); !ok || !strings.Contains(out, "\"serverVersion\": null") {

@@ -9,9 +9,10 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// inert is a flag that managers pass to engines of every kind and that changes nothing here. docs/engine-cli.md has the reasons.
-// The values that mean what this engine does anyway, or does in its own way, are accepted; any other is refused: whoever asks
-// for something must not be left to believe that it happens.
+// inert is a flag that managers pass to engines of every kind and that changes nothing here.
+// docs/engine-cli.md has the reasons. The values that mean what this engine does anyway, or does in
+// its own way, are accepted; any other is refused: whoever asks for something must not be left to
+// believe that it happens.
 type inert struct {
 	name string
 	// value: nil for a switch.
@@ -49,7 +50,8 @@ var (
 	replicaInert = []inert{
 		{name: "disableRevCounter"}, {name: "unmap-mark-disk-chain-removed"}, {"data-server-protocol", oneOf("tcp", "unix")},
 		{"sync-agent", oneOf("true", "false")}, {"sync-agent-port-count", number},
-		{"restore-from", notBuilt("--restore-from: backup and restore are")}, {"restore-name", notBuilt("--restore-name: backup and restore are")},
+		{"restore-from", notBuilt("--restore-from: backup and restore are")},
+		{"restore-name", notBuilt("--restore-name: backup and restore are")},
 		{"encrypted", notBuilt("--encrypted: encryption is")},
 	}
 	addReplicaInert = []inert{

@@ -5,8 +5,9 @@ import (
 	"testing"
 )
 
-// TestInertFlags is the table of flags that other engines need: accepted where that is honest, refused where something would be
-// expected that does not happen. A process that gets past its flags complains about the environment it lacks.
+// TestInertFlags is the table of flags that other engines need: accepted where that is honest,
+// refused where something would be expected that does not happen. A process that gets past its
+// flags complains about the environment it lacks.
 func TestInertFlags(t *testing.T) {
 	const past = "ANKOLE_VOLUME_UUID is not set"
 	for _, row := range []struct{ args, says string }{

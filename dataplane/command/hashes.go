@@ -10,7 +10,8 @@ import (
 
 func snapshotHashCommand(g *globals) *cobra.Command {
 	rehash := false
-	c := &cobra.Command{Use: "hash NAME", Short: "Begin to compute the checksum of a snapshot on every replica", Args: cobra.ExactArgs(1),
+	c := &cobra.Command{Use: "hash NAME", Short: "Begin to compute the checksum of a snapshot on every replica",
+		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return g.order(cmd, func(ctx context.Context, c enginev1.EngineClient) error {
 				_, err := c.SnapshotHash(ctx, &enginev1.SnapshotHashRequest{Name: args[0], Rehash: rehash})
@@ -22,7 +23,8 @@ func snapshotHashCommand(g *globals) *cobra.Command {
 }
 
 func snapshotHashCancelCommand(g *globals) *cobra.Command {
-	return &cobra.Command{Use: "hash-cancel NAME", Short: "End the computation of a snapshot's checksum", Args: cobra.ExactArgs(1),
+	return &cobra.Command{Use: "hash-cancel NAME", Short: "End the computation of a snapshot's checksum",
+		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return g.order(cmd, func(ctx context.Context, c enginev1.EngineClient) error {
 				_, err := c.SnapshotHashCancel(ctx, &enginev1.SnapshotHashCancelRequest{Name: args[0]})
@@ -40,7 +42,8 @@ type hashOutput struct {
 }
 
 func snapshotHashStatusCommand(g *globals) *cobra.Command {
-	return &cobra.Command{Use: "hash-status NAME", Short: "Show the checksums of a snapshot as JSON", Args: cobra.ExactArgs(1),
+	return &cobra.Command{Use: "hash-status NAME", Short: "Show the checksums of a snapshot as JSON",
+		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return g.order(cmd, func(ctx context.Context, c enginev1.EngineClient) error {
 				s, err := c.SnapshotHashStatus(ctx, &enginev1.SnapshotHashStatusRequest{Name: args[0]})
@@ -49,7 +52,8 @@ func snapshotHashStatusCommand(g *globals) *cobra.Command {
 				}
 				out := map[string]hashOutput{}
 				for address, r := range s.GetByAddress() {
-					out[address] = hashOutput{State: r.GetState(), Checksum: r.GetChecksum(), Error: r.GetError(), SilentlyCorrupted: r.GetSilentlyCorrupted()}
+					out[address] = hashOutput{State: r.GetState(), Checksum: r.GetChecksum(), Error: r.GetError(),
+						SilentlyCorrupted: r.GetSilentlyCorrupted()}
 				}
 				return printJSON(cmd.OutOrStdout(), out)
 			})

@@ -15,8 +15,8 @@ import (
 // binaryName is what instance managers start.
 const binaryName = "longhorn"
 
-// installCommand is what the container of an engine image runs on every node: it installs the binary and stays, so that
-// the Pod's readiness says whether the node has it.
+// installCommand is what the container of an engine image runs on every node: it installs the
+// binary and stays, so that the Pod's readiness says whether the node has it.
 func installCommand() *cobra.Command {
 	var to string
 	c := &cobra.Command{Use: "install", Short: "Install this binary on the node and wait", Args: cobra.NoArgs,
@@ -34,7 +34,8 @@ func installCommand() *cobra.Command {
 	return c
 }
 
-// install copies the running binary in one step: a process that is being started sees the old file or the new one.
+// install copies the running binary in one step: a process that is being started sees the old file
+// or the new one.
 func install(dir string) (err error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err

@@ -19,20 +19,23 @@ func replicaCommand(g *globals) *cobra.Command {
 	var bytes, maxSize size
 	c := &cobra.Command{Use: "replica DIRECTORY", Short: "Serve a replica directory", Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) (err error) {
-			cfg.Dir, cfg.Size, cfg.SnapshotMaxSize, cfg.VolumeName, cfg.Log = strings.TrimRight(args[0], "/"), int64(bytes), int64(maxSize), g.volume, g.serve()
+			cfg.Dir, cfg.Size, cfg.SnapshotMaxSize, cfg.VolumeName, cfg.Log = strings.TrimRight(args[0], "/"),
+				int64(bytes), int64(maxSize), g.volume, g.serve()
 			if cfg.VolumeUUID, cfg.Secret, err = secret(); err != nil {
 				return err
 			}
 			return daemon.RunReplica(cmd.Context(), cfg)
 		}}
 	f := c.Flags()
-	f.StringVar(&cfg.Listen, "listen", "localhost:9502", "address of the control interface; data is served on the next port")
+	f.StringVar(&cfg.Listen, "listen", "localhost:9502",
+		"address of the control interface; data is served on the next port")
 	f.Var(&bytes, "size", "size of the volume; makes the directory if there is none")
 	f.StringVar(&cfg.Instance, "replica-instance-name", "", "name of this instance")
 	f.StringVar(&cfg.BackingFile, "backing-file", "", "raw file below the bottom layer")
 	f.IntVar(&cfg.SnapshotMaxCount, "snapshot-max-count", 250, "most snapshots, 2 to 250")
 	f.Var(&maxSize, "snapshot-max-size", "most bytes in snapshots, 0 for no limit")
-	f.BoolVar(&cfg.Standby, "standby", false, "if another process has the directory, wait to take it over instead of refusing: for a live upgrade")
+	f.BoolVar(&cfg.Standby, "standby", false,
+		"if another process has the directory, wait to take it over instead of refusing: for a live upgrade")
 	accept(c, replicaInert)
 	return c
 }
@@ -73,19 +76,26 @@ func controllerCommand(g *globals) *cobra.Command {
 	f.StringVar(&cfg.Frontend, "frontend", "", "how the volume is offered: tgt-blockdev, or nothing")
 	f.StringArrayVar(&cfg.Replicas, "replica", nil, "address of a replica, tcp://ip:port; repeat for each")
 	f.IntVar(&timeout, "engine-replica-timeout", 8, "seconds a replica may keep requests without an answer, 8 to 30")
-	f.DurationVar(&cfg.NoReplicaTimeout, "no-replica-timeout", 30*time.Second, "how long requests wait when no replica is left")
+	f.DurationVar(&cfg.NoReplicaTimeout, "no-replica-timeout", 30*time.Second,
+		"how long requests wait when no replica is left")
 	f.Var(&budget, "rebuild-bandwidth", "most bytes per second that a rebuild sends, 0 for no limit")
-	f.IntVar(&cfg.Options.RebuildConcurrency, "rebuild-sync-concurrent-limit", 1, "how many of a rebuild's steps go on at once, 1 to 5")
+	f.IntVar(&cfg.Options.RebuildConcurrency, "rebuild-sync-concurrent-limit", 1,
+		"how many of a rebuild's steps go on at once, 1 to 5")
 	f.StringArrayVar(&cfg.AcceptDataLoss, "accept-data-loss", nil,
-		"data directory of a replica to start from if the volume cannot start otherwise; what only other replicas have is lost; repeat for each")
-	f.BoolVar(&cfg.Upgrade, "upgrade", false, "take the volume over from the engine of the same instance that runs in this instance manager")
+		"data directory of a replica to start from if the volume cannot start otherwise; what only other replicas "+
+			"have is lost; repeat for each")
+	f.BoolVar(&cfg.Upgrade, "upgrade", false,
+		"take the volume over from the engine of the same instance that runs in this instance manager")
 	f.IntVar(&maxCount, "snapshot-max-count", 250, "most snapshots, 2 to 250")
 	f.Var(&maxSize, "snapshot-max-size", "most bytes in snapshots, 0 for no limit")
-	f.BoolVar(&cfg.Options.UnmapMarkSnapChainRemoved, "unmap-mark-snap-chain-removed", false, "let a discard mark the snapshots above the nearest branch as removed")
+	f.BoolVar(&cfg.Options.UnmapMarkSnapChainRemoved, "unmap-mark-snap-chain-removed", false,
+		"let a discard mark the snapshots above the nearest branch as removed")
 	accept(c, controllerInert)
-	f.DurationVar(&exact, "replica-timeout", 0, "for tests, which cannot wait that long: instead of --engine-replica-timeout")
+	f.DurationVar(&exact, "replica-timeout", 0,
+		"for tests, which cannot wait that long: instead of --engine-replica-timeout")
 	f.DurationVar(&cfg.GatherTimeout, "gather-timeout", 0, "for tests: how long a start waits for silent replicas")
-	f.DurationVar(&cfg.Lease, "lease", 0, "for tests: how long reads may be answered without proof that nobody has taken over")
+	f.DurationVar(&cfg.Lease, "lease", 0,
+		"for tests: how long reads may be answered without proof that nobody has taken over")
 	for _, n := range []string{"replica-timeout", "gather-timeout", "lease"} {
 		_ = f.MarkHidden(n) // the flag exists
 	}

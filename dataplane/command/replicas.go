@@ -22,7 +22,8 @@ func replicaCommands(g *globals) []*cobra.Command {
 // addReplicaCommand waits until the replica is rebuilt.
 func addReplicaCommand(g *globals) *cobra.Command {
 	restore := false
-	c := &cobra.Command{Use: "add-replica ADDRESS", Aliases: []string{"add"}, Short: "Admit a replica and wait until it is rebuilt", Args: cobra.ExactArgs(1),
+	c := &cobra.Command{Use: "add-replica ADDRESS", Aliases: []string{"add"},
+		Short: "Admit a replica and wait until it is rebuilt", Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if restore {
 				return errors.New("--restore: backup and restore are not built yet")
@@ -37,8 +38,9 @@ func addReplicaCommand(g *globals) *cobra.Command {
 }
 
 func verifyReplicaCommand(g *globals) *cobra.Command {
-	c := &cobra.Command{Use: "verify-rebuild-replica ADDRESS", Aliases: []string{"verify-rebuild"}, Short: "Check that a replica has been rebuilt",
-		Args: cobra.ExactArgs(1), RunE: func(cmd *cobra.Command, args []string) error {
+	c := &cobra.Command{Use: "verify-rebuild-replica ADDRESS", Aliases: []string{"verify-rebuild"},
+		Short: "Check that a replica has been rebuilt",
+		Args:  cobra.ExactArgs(1), RunE: func(cmd *cobra.Command, args []string) error {
 			return g.order(cmd, func(ctx context.Context, c enginev1.EngineClient) error {
 				state, err := c.Get(ctx, &enginev1.GetRequest{})
 				if err != nil {
@@ -46,7 +48,8 @@ func verifyReplicaCommand(g *globals) *cobra.Command {
 				}
 				// The engine verifies the content before it gives this mode.
 				if r := state.Find(withScheme(args[0])); r.GetMode() != enginev1.Mode_MODE_RW {
-					return &coded{codes.FailedPrecondition, fmt.Errorf("replica %s is not in mode RW (%s)", withScheme(args[0]), modeName(r.GetMode()))}
+					return &coded{codes.FailedPrecondition, fmt.Errorf("replica %s is not in mode RW (%s)",
+						withScheme(args[0]), modeName(r.GetMode()))}
 				}
 				return nil
 			})
@@ -67,7 +70,8 @@ func modeName(m enginev1.Mode) string {
 }
 
 func listReplicasCommand(g *globals) *cobra.Command {
-	return &cobra.Command{Use: "ls-replica", Aliases: []string{"ls"}, Short: "List replicas, modes and chains", Args: cobra.NoArgs,
+	return &cobra.Command{Use: "ls-replica", Aliases: []string{"ls"}, Short: "List replicas, modes and chains",
+		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return g.order(cmd, func(ctx context.Context, c enginev1.EngineClient) error {
 				state, err := c.Get(ctx, &enginev1.GetRequest{})
@@ -88,7 +92,8 @@ func listReplicasCommand(g *globals) *cobra.Command {
 		}}
 }
 
-// chainOf names the files that replicas in mode RW have in common, head first. The head's number is each replica's own.
+// chainOf names the files that replicas in mode RW have in common, head first. The head's number is
+// each replica's own.
 func chainOf(s *enginev1.State) []string {
 	files := []string{"volume-head"}
 	for name, seen := s.GetSnapshots()["volume-head"].GetParent(), 0; name != "" && seen <= len(s.GetSnapshots()); seen++ {
@@ -99,7 +104,8 @@ func chainOf(s *enginev1.State) []string {
 }
 
 func removeReplicaCommand(g *globals) *cobra.Command {
-	return &cobra.Command{Use: "rm-replica ADDRESS", Aliases: []string{"rm"}, Short: "Drop a replica", Args: cobra.ExactArgs(1),
+	return &cobra.Command{Use: "rm-replica ADDRESS", Aliases: []string{"rm"}, Short: "Drop a replica",
+		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error { return g.dropReplica(cmd, args[0]) }}
 }
 
@@ -113,10 +119,12 @@ func (g *globals) dropReplica(cmd *cobra.Command, address string) error {
 // updateReplicaCommand can only drop a replica: a mode that promises data is the engine's to give.
 func updateReplicaCommand(g *globals) *cobra.Command {
 	mode := ""
-	c := &cobra.Command{Use: "update-replica ADDRESS", Aliases: []string{"update"}, Short: "Drop a replica (--mode ERR)", Args: cobra.ExactArgs(1),
+	c := &cobra.Command{Use: "update-replica ADDRESS", Aliases: []string{"update"},
+		Short: "Drop a replica (--mode ERR)", Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if mode != "ERR" {
-				return fmt.Errorf("replica %s cannot be made %q from outside: only ERR can be asked for; add the replica to have it rebuilt", args[0], mode)
+				return fmt.Errorf("replica %s cannot be made %q from outside: only ERR can be asked for; add the "+
+					"replica to have it rebuilt", args[0], mode)
 			}
 			return g.dropReplica(cmd, args[0])
 		}}
@@ -135,13 +143,15 @@ type rebuildOutput struct {
 }
 
 func rebuildStatusCommand(g *globals) *cobra.Command {
-	return &cobra.Command{Use: "replica-rebuild-status", Aliases: []string{"rebuild-status"}, Short: "Show the progress of rebuilds as JSON", Args: cobra.NoArgs,
+	return &cobra.Command{Use: "replica-rebuild-status", Aliases: []string{"rebuild-status"},
+		Short: "Show the progress of rebuilds as JSON", Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return g.show(cmd, func(s *enginev1.State) any {
 				out := map[string]rebuildOutput{}
 				for _, r := range s.GetReplicas() {
 					b := r.GetRebuild()
-					o := rebuildOutput{Error: b.GetError(), IsRebuilding: b.GetRunning(), Progress: b.GetProgress(), State: b.GetState(),
+					o := rebuildOutput{Error: b.GetError(), IsRebuilding: b.GetRunning(), Progress: b.GetProgress(),
+						State:              b.GetState(),
 						FromReplicaAddress: b.GetFromAddress(), FromReplicaAddressList: []string{}}
 					if o.FromReplicaAddress != "" {
 						o.FromReplicaAddressList = append(o.FromReplicaAddressList, o.FromReplicaAddress)

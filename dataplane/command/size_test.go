@@ -2,9 +2,11 @@ package command
 
 import "testing"
 
-// Sizes are plain bytes or in binary units; anything else is refused and leaves the value as it was.
+// Sizes are plain bytes or in binary units; anything else is refused and leaves the value as it
+// was.
 func TestSize(t *testing.T) {
-	for text, want := range map[string]int64{"0": 0, "1073741824": 1 << 30, "1g": 1 << 30, "10G": 10 << 30, "10Gi": 10 << 30,
+	for text, want := range map[string]int64{"0": 0, "1073741824": 1 << 30, "1g": 1 << 30, "10G": 10 << 30,
+		"10Gi":  10 << 30,
 		"10GiB": 10 << 30, "4k": 4096, "1p": 1 << 50} {
 		var s size
 		if err := s.Set(text); err != nil || int64(s) != want {

@@ -31,25 +31,29 @@ type infoOutput struct {
 }
 
 func infoCommand(g *globals) *cobra.Command {
-	return &cobra.Command{Use: "info", Short: "Show the volume as JSON", Args: cobra.NoArgs, RunE: func(cmd *cobra.Command, _ []string) error {
-		return g.show(cmd, func(s *enginev1.State) any {
-			return infoOutput{Name: s.GetVolumeName(), Size: s.GetSize(), ReplicaCount: len(s.GetReplicas()), Endpoint: s.GetEndpoint(),
-				Frontend: s.GetFrontend(), FrontendState: s.GetFrontendState(), IsExpanding: s.GetExpanding(),
-				LastExpansionError: s.GetLastExpansionError(), LastExpansionFailedAt: s.GetLastExpansionFailedAt(),
-				UnmapMarkSnapChainRemoved: s.GetOptions().GetUnmapMarkSnapChainRemoved(),
-				SnapshotMaxCount:          s.GetOptions().GetSnapshotMaxCount(), SnapshotMaxSize: s.GetOptions().GetSnapshotMaxSize()}
-		})
-	}}
+	return &cobra.Command{Use: "info", Short: "Show the volume as JSON", Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return g.show(cmd, func(s *enginev1.State) any {
+				return infoOutput{Name: s.GetVolumeName(), Size: s.GetSize(), ReplicaCount: len(s.GetReplicas()),
+					Endpoint: s.GetEndpoint(),
+					Frontend: s.GetFrontend(), FrontendState: s.GetFrontendState(), IsExpanding: s.GetExpanding(),
+					LastExpansionError: s.GetLastExpansionError(), LastExpansionFailedAt: s.GetLastExpansionFailedAt(),
+					UnmapMarkSnapChainRemoved: s.GetOptions().GetUnmapMarkSnapChainRemoved(),
+					SnapshotMaxCount:          s.GetOptions().GetSnapshotMaxCount(),
+					SnapshotMaxSize:           s.GetOptions().GetSnapshotMaxSize()}
+			})
+		}}
 }
 
 func expandCommand(g *globals) *cobra.Command {
 	var to size
-	c := &cobra.Command{Use: "expand", Short: "Make the volume larger", Args: cobra.NoArgs, RunE: func(cmd *cobra.Command, _ []string) error {
-		return g.order(cmd, func(ctx context.Context, c enginev1.EngineClient) error {
-			_, err := c.Expand(ctx, &enginev1.ExpandRequest{Size: int64(to)})
-			return err
-		})
-	}}
+	c := &cobra.Command{Use: "expand", Short: "Make the volume larger", Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return g.order(cmd, func(ctx context.Context, c enginev1.EngineClient) error {
+				_, err := c.Expand(ctx, &enginev1.ExpandRequest{Size: int64(to)})
+				return err
+			})
+		}}
 	c.Flags().Var(&to, "size", "new size in bytes, or with a binary unit")
 	_ = c.MarkFlagRequired("size") // fails for unknown flags only
 	return c
@@ -57,7 +61,8 @@ func expandCommand(g *globals) *cobra.Command {
 
 func frontendCommand(g *globals) *cobra.Command {
 	return group("frontend", "Offer the volume, or end that",
-		&cobra.Command{Use: "start NAME", Short: "Begin to offer the volume: tgt-blockdev or tgt-iscsi", Args: cobra.ExactArgs(1),
+		&cobra.Command{Use: "start NAME", Short: "Begin to offer the volume: tgt-blockdev or tgt-iscsi",
+			Args: cobra.ExactArgs(1),
 			RunE: func(cmd *cobra.Command, args []string) error {
 				return g.order(cmd, func(ctx context.Context, c enginev1.EngineClient) error {
 					_, err := c.FrontendStart(ctx, &enginev1.FrontendStartRequest{Frontend: args[0]})

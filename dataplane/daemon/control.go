@@ -17,16 +17,18 @@ import (
 	"ankole.storage/listener"
 )
 
-// identity is what callers may name in the metadata keys "volume-name" and "instance-name". A call that names another
-// one has reached the wrong process: addresses are reused.
+// identity is what callers may name in the metadata keys "volume-name" and "instance-name". A call
+// that names another one has reached the wrong process: addresses are reused.
 type identity struct{ volume, instance string }
 
 func (id identity) check(ctx context.Context) error {
 	md, _ := metadata.FromIncomingContext(ctx)
 	for key, mine := range map[string]string{"volume-name": id.volume, "instance-name": id.instance} {
 		if v := md.Get(key); len(v) > 0 && v[0] != "" && mine != "" && v[0] != mine {
-			return status.Errorf(codes.FailedPrecondition, "incorrect %s %.128s; this process is %s of volume %s: check its address",
-				map[string]string{"volume-name": "volume name", "instance-name": "instance name"}[key], v[0], id.instance, id.volume)
+			return status.Errorf(codes.FailedPrecondition,
+				"incorrect %s %.128s; this process is %s of volume %s: check its address",
+				map[string]string{"volume-name": "volume name", "instance-name": "instance name"}[key], v[0],
+				id.instance, id.volume)
 		}
 	}
 	return nil
@@ -52,14 +54,16 @@ func (s *server) ready(yes bool) {
 // stopWait bounds how long calls may go on when the process ends.
 const stopWait = 2 * time.Second
 
-// serveControl serves health, and what register adds, on addr. It is ready from the beginning; see ready.
+// serveControl serves health, and what register adds, on addr. It is ready from the beginning; see
+// ready.
 func serveControl(addr string, id identity, register func(*grpc.Server)) (*server, error) {
 	lis, err := net.Listen("tcp", addr)
 	if err != nil {
 		return nil, fmt.Errorf("control interface: %w", err)
 	}
 	s := &server{done: make(chan struct{}), health: health.NewServer(), grpc: grpc.NewServer(
-		grpc.UnaryInterceptor(func(ctx context.Context, req any, _ *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
+		grpc.UnaryInterceptor(func(ctx context.Context, req any, _ *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any,
+			error) {
 			if err := id.check(ctx); err != nil {
 				return nil, err
 			}

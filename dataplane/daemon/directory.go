@@ -12,15 +12,16 @@ import (
 )
 
 const (
-	// acquireWait bounds the wait for the lock of a directory that another process is about to give up: longer than closing
-	// one takes, shorter than the engine waits for an answer.
+	// acquireWait bounds the wait for the lock of a directory that another process is about to give
+	// up: longer than closing one takes, shorter than the engine waits for an answer.
 	acquireWait = 3 * time.Second
-	// acquirePoll is how often it is tried: the lock cannot be waited for with a bound, and users wait meanwhile.
+	// acquirePoll is how often it is tried: the lock cannot be waited for with a bound, and users
+	// wait meanwhile.
 	acquirePoll = time.Millisecond
 )
 
-// directory keeps hold of the open chain while the core replaces it, and passes it to another process and back. It implements
-// replica.Directory.
+// directory keeps hold of the open chain while the core replaces it, and passes it to another
+// process and back. It implements replica.Directory.
 type directory struct {
 	fs   disk.Meta
 	dir  string
@@ -30,8 +31,8 @@ type directory struct {
 	// warm: the directory was read once already.
 	warm bool
 	quit <-chan struct{}
-	// listener is where others wait for the directory while this process has it, waiter where it waits itself. Either may be
-	// nil: then the next process builds its block map from the files.
+	// listener is where others wait for the directory while this process has it, waiter where it
+	// waits itself. Either may be nil: then the next process builds its block map from the files.
 	listener *standby.Listener
 	waiter   *standby.Waiter
 }
@@ -40,7 +41,8 @@ type directory struct {
 func (d *directory) listen() {
 	l, err := standby.Listen(d.path())
 	if err != nil {
-		d.opts.Log.Warn("a live upgrade will take longer: no process can wait for the block map", "directory", d.dir, "error", err)
+		d.opts.Log.Warn("a live upgrade will take longer: no process can wait for the block map", "directory", d.dir,
+			"error", err)
 		return
 	}
 	d.listener = l
@@ -49,8 +51,9 @@ func (d *directory) listen() {
 // path is where the directory is for this process.
 func (d *directory) path() string { return hostpath.Resolve(d.dir) }
 
-// wait connects to the process that has the directory, again where the connection is of no use any more: if it has ended, or,
-// with fresh, if it brought something before that process had the directory back.
+// wait connects to the process that has the directory, again where the connection is of no use any
+// more: if it has ended, or, with fresh, if it brought something before that process had the
+// directory back.
 func (d *directory) wait(fresh bool) {
 	if d.waiter != nil {
 		switch d.waiter.State() {
@@ -165,15 +168,17 @@ func (d *directory) endWait() {
 	}
 }
 
-// Inspect implements replica.Directory. It begins to wait for the block map; where none will come it reads once what Acquire
-// will read, so that it is in the kernel's memory. Not where one will: that look takes seconds on a busy disk.
+// Inspect implements replica.Directory. It begins to wait for the block map; where none will come
+// it reads once what Acquire will read, so that it is in the kernel's memory. Not where one will:
+// that look takes seconds on a busy disk.
 func (d *directory) Inspect() (chain.Info, error) {
 	d.wait(true)
 	if d.waiter == nil && !d.warm {
 		d.warm = true
 		opts := d.opts
 		opts.ReadOnly = true
-		// It is in use: a file may vanish while it is read, which says nothing about what Acquire will find.
+		// It is in use: a file may vanish while it is read, which says nothing about what Acquire
+		// will find.
 		if c, err := chain.Open(d.fs, d.dir, opts); err == nil {
 			_ = c.Abandon() // nothing was written
 		}

@@ -16,7 +16,8 @@ import (
 	"ankole.storage/dataplane/loop/posix"
 )
 
-// engineArena bounds an engine's buffers: the deepest queue a kernel keeps, with the largest requests.
+// engineArena bounds an engine's buffers: the deepest queue a kernel keeps, with the largest
+// requests.
 const engineArena = 256 << 20
 
 // EngineConfig is what an engine process is started with.
@@ -38,17 +39,20 @@ type EngineConfig struct {
 	Frontend string
 	// Transport is how a block device is offered: "auto", "fuse-loop" or "nbd-unix".
 	Transport string
-	// Keeper is the instance manager's socket that keeps block devices over the death of an engine; empty: none does.
+	// Keeper is the instance manager's socket that keeps block devices over the death of an engine;
+	// empty: none does.
 	Keeper string
 	// NoResend: block devices do as on kernels that do not send requests again, for tests.
 	NoResend bool
-	// Handover is the instance manager's directory for sockets on which engines can be asked to hand over; empty: none can.
+	// Handover is the instance manager's directory for sockets on which engines can be asked to
+	// hand over; empty: none can.
 	Handover string
 	// Upgrade: take the volume over from the engine of this instance that runs.
 	Upgrade          bool
 	ReplicaTimeout   time.Duration
 	NoReplicaTimeout time.Duration
-	// AcceptDataLoss names members (data directories) to start from if the volume cannot start otherwise.
+	// AcceptDataLoss names members (data directories) to start from if the volume cannot start
+	// otherwise.
 	AcceptDataLoss []string
 	// RebuildBudget bounds what a rebuild sends, in bytes per second; 0 means no bound.
 	RebuildBudget int64
@@ -72,19 +76,22 @@ type engineProcess struct {
 	state watched
 	front frontendShell
 	srv   *server
-	// loop and arena are those of the present life. They change while front.mu is held and no frontend is up.
+	// loop and arena are those of the present life. They change while front.mu is held and no
+	// frontend is up.
 	loop  *posix.Loop
 	arena *loop.Arena
 
 	mu   sync.Mutex
 	life *life // nil between two lives
-	// kept is the block device of an engine that was killed, taken over from the instance manager and not brought up yet.
+	// kept is the block device of an engine that was killed, taken over from the instance manager
+	// and not brought up yet.
 	kept *keptDevice
 	// asks are engines that want to take the volume over.
 	asks chan asking
 }
 
-// RunEngine runs an engine until ctx ends, then shuts it down cleanly; or until another engine has taken the volume over.
+// RunEngine runs an engine until ctx ends, then shuts it down cleanly; or until another engine has
+// taken the volume over.
 func RunEngine(ctx context.Context, cfg EngineConfig) error {
 	p := &engineProcess{cfg: cfg, asks: make(chan asking)}
 	p.state.init()
@@ -111,8 +118,9 @@ func RunEngine(ctx context.Context, cfg EngineConfig) error {
 	return p.supervise(ctx)
 }
 
-// supervise brings the frontend up when the volume serves, hands the volume over when it is asked to, and takes the frontend
-// down at the end, while the core still runs: it answers what comes in with errors then, and lets its clients go.
+// supervise brings the frontend up when the volume serves, hands the volume over when it is asked
+// to, and takes the frontend down at the end, while the core still runs: it answers what comes in
+// with errors then, and lets its clients go.
 func (p *engineProcess) supervise(ctx context.Context) error {
 	for {
 		l := p.current()
@@ -141,7 +149,8 @@ func (p *engineProcess) supervise(ctx context.Context) error {
 	}
 }
 
-// shutdownWait bounds a clean end: then the connections are simply closed, and the next start compares dirty regions.
+// shutdownWait bounds a clean end: then the connections are simply closed, and the next start
+// compares dirty regions.
 const shutdownWait = 20 * time.Second
 
 func (p *engineProcess) shutdown() {
@@ -157,9 +166,10 @@ func (p *engineProcess) shutdown() {
 // errBetween: nobody is there to be asked.
 var errBetween = fmt.Errorf("%w: the volume is being handed over to another engine; ask again", engine.ErrState)
 
-// ask posts a message to the core and waits for its reply. The core carries it out even if ctx ends before that: with the context of
-// a caller, who may leave, only what concerns the core alone may be asked. What another half of the process has to follow is asked
-// with a context that outlives the caller.
+// ask posts a message to the core and waits for its reply. The core carries it out even if ctx ends
+// before that: with the context of a caller, who may leave, only what concerns the core alone may
+// be asked. What another half of the process has to follow is asked with a context that outlives
+// the caller.
 func (p *engineProcess) ask(ctx context.Context, message func(reply func(error)) any) error {
 	l := p.current()
 	if l == nil {

@@ -48,8 +48,8 @@ type frontendShell struct {
 	stop func(p *engineProcess)
 	// grown tells the user that the volume has another size, nil where there is no way to.
 	grown func(ctx context.Context) error
-	// export adds what the blocking half holds to what the core has given away, and forgets it without closing anything on
-	// the host. nil: this frontend cannot be given to another process.
+	// export adds what the blocking half holds to what the core has given away, and forgets it
+	// without closing anything on the host. nil: this frontend cannot be given to another process.
 	export func(x *frontend.Export)
 	// journal is where a block device's requests are received, nil until one was needed.
 	journal *journal.Journal
@@ -59,8 +59,8 @@ type frontendShell struct {
 	over bool
 }
 
-// startFrontend brings the frontend up and publishes its endpoint. ctx is the process's, or outlives the caller: its end undoes what has
-// begun. front.mu is held.
+// startFrontend brings the frontend up and publishes its endpoint. ctx is the process's, or
+// outlives the caller: its end undoes what has begun. front.mu is held.
 func (p *engineProcess) startFrontend(ctx context.Context, name string) error {
 	if p.front.stop != nil {
 		return errors.New("a frontend is up already: shut it down first")
@@ -97,7 +97,8 @@ func (p *engineProcess) startFrontend(ctx context.Context, name string) error {
 	case TransportFUSELoop:
 		endpoint, err = p.startFUSELoop(ctx)
 	default:
-		err = fmt.Errorf("block transport %q is not known: use %s, %s or %s", transport, TransportAuto, TransportFUSELoop, TransportNBDUnix)
+		err = fmt.Errorf("block transport %q is not known: use %s, %s or %s", transport, TransportAuto,
+			TransportFUSELoop, TransportNBDUnix)
 	}
 	if err != nil {
 		return err
@@ -142,7 +143,8 @@ func (p *engineProcess) startNBD() (string, error) {
 	if err != nil {
 		return "", err
 	}
-	fe, err := nbd.New(nbd.Config{Owner: engine.OwnerFrontend, Arena: p.arena, Listener: listener, Export: p.cfg.VolumeName, Size: p.size()})
+	fe, err := nbd.New(nbd.Config{Owner: engine.OwnerFrontend, Arena: p.arena, Listener: listener,
+		Export: p.cfg.VolumeName, Size: p.size()})
 	if err == nil {
 		err = p.attach(fe)
 	}
@@ -153,7 +155,8 @@ func (p *engineProcess) startNBD() (string, error) {
 	return nbdEndpoint(p.cfg.VolumeName, path), nil
 }
 
-// holdNBD notes how the NBD server that is attached is taken down, and that it can be given away: all it has are its sockets.
+// holdNBD notes how the NBD server that is attached is taken down, and that it can be given away:
+// all it has are its sockets.
 func (p *engineProcess) holdNBD(path string) {
 	p.front.stop = func(p *engineProcess) {
 		p.detach()
@@ -177,8 +180,8 @@ func (p *engineProcess) detach() {
 	}
 }
 
-// socketPath returns the real path of the volume's NBD socket. Where the natural place is too deep for a socket address a
-// short name in the system's temporary directory stands for it.
+// socketPath returns the real path of the volume's NBD socket. Where the natural place is too deep
+// for a socket address a short name in the system's temporary directory stands for it.
 func socketPath(volume string) (string, error) {
 	dir := hostpath.Resolve(socketDir)
 	p := filepath.Join(dir, volume+".nbd")
@@ -193,7 +196,8 @@ func socketPath(volume string) (string, error) {
 	return p, nil
 }
 
-// hostView is a path as a user on the node sees it: without the prefix under which a Pod sees the host's root.
+// hostView is a path as a user on the node sees it: without the prefix under which a Pod sees the
+// host's root.
 func hostView(p string) string {
 	if os.Getenv(hostpath.Variable) != "" {
 		return p

@@ -28,14 +28,16 @@ type fuseDevice struct {
 	*blockdev.Device
 	// held is the instance manager's duplicate of its descriptor, nil if nobody keeps one.
 	held *keeper.Held
-	// epochs are those of the engines that served the volume through this device alone, this one's last.
+	// epochs are those of the engines that served the volume through this device alone, this one's
+	// last.
 	epochs []uint64
 	// journal is where its requests are received if the kernel cannot send them again, else nil.
 	journal *journal.Journal
 }
 
-// startFUSELoop offers the volume as a block device: a one-file FUSE mount with a loop device on it. If an engine before was
-// killed and its device is kept, that one is taken over and whoever uses it notices a pause.
+// startFUSELoop offers the volume as a block device: a one-file FUSE mount with a loop device on
+// it. If an engine before was killed and its device is kept, that one is taken over and whoever
+// uses it notices a pause.
 func (p *engineProcess) startFUSELoop(ctx context.Context) (string, error) {
 	cfg := blockdev.Config{Volume: p.cfg.VolumeName, DeviceDir: hostpath.Resolve(deviceDir)}
 	dev, adopted := p.adoptKept(ctx, cfg), true
@@ -46,7 +48,8 @@ func (p *engineProcess) startFUSELoop(ctx context.Context) (string, error) {
 		}
 		dev, adopted = &fuseDevice{Device: opened, journal: p.requestJournal(), epochs: []uint64{p.epoch()}}, false
 	}
-	fe, err := fuseloop.New(fuseloop.Config{Owner: engine.OwnerFrontend, Arena: p.arena, Device: dev.Handle(), File: p.cfg.VolumeName,
+	fe, err := fuseloop.New(fuseloop.Config{Owner: engine.OwnerFrontend, Arena: p.arena, Device: dev.Handle(),
+		File: p.cfg.VolumeName,
 		Size: p.size(), Resume: adopted, Journal: dev.journal})
 	if err != nil {
 		return "", errors.Join(err, dev.giveUp(ctx))
@@ -67,11 +70,12 @@ func (p *engineProcess) startFUSELoop(ctx context.Context) (string, error) {
 	return dev.Path(), nil
 }
 
-// fit tells a device that comes from another engine, or another life, of the volume's size: the volume may have grown, and the one before
-// not come to it.
+// fit tells a device that comes from another engine, or another life, of the volume's size: the
+// volume may have grown, and the one before not come to it.
 func (p *engineProcess) fit(ctx context.Context, dev *fuseDevice) {
 	if err := dev.Fit(ctx, p.size()); err != nil {
-		p.cfg.Log.Warn("block device does not show the volume's size; expand to the same size again", "device", dev.Path(), "error", err)
+		p.cfg.Log.Warn("block device does not show the volume's size; expand to the same size again", "device",
+			dev.Path(), "error", err)
 	}
 }
 
@@ -91,7 +95,8 @@ func (p *engineProcess) holdFUSE(dev *fuseDevice) {
 	p.front.export = func(x *frontend.Export) { p.giveFUSE(dev, x) }
 }
 
-// inheritJournal opens the journal that was kept beside a device, nil if the kernel sends again what nobody answered.
+// inheritJournal opens the journal that was kept beside a device, nil if the kernel sends again
+// what nobody answered.
 func (p *engineProcess) inheritJournal(fds []int) (*journal.Journal, error) {
 	switch {
 	case p.kernelResends():
@@ -108,8 +113,9 @@ func closeAll(fds []int) {
 	}
 }
 
-// requestJournal returns a journal for a device's requests: the process's own, made at the first need. nil: none is needed, since the
-// kernel sends them again or nobody keeps the device, or none can be had.
+// requestJournal returns a journal for a device's requests: the process's own, made at the first
+// need. nil: none is needed, since the kernel sends them again or nobody keeps the device, or none
+// can be had.
 func (p *engineProcess) requestJournal() *journal.Journal {
 	if p.cfg.Keeper == "" || p.kernelResends() || !kernelAtLeast(4, 20) {
 		return nil
@@ -132,8 +138,8 @@ func (p *engineProcess) requestJournal() *journal.Journal {
 	return j
 }
 
-// keepDevice has the instance manager keep the device, so that it outlives this process. Without that the volume works as well;
-// its device would fail with the engine.
+// keepDevice has the instance manager keep the device, so that it outlives this process. Without
+// that the volume works as well; its device would fail with the engine.
 func (p *engineProcess) keepDevice(dev *fuseDevice) {
 	if p.cfg.Keeper == "" || (dev.journal == nil && !p.kernelResends()) {
 		return
@@ -152,7 +158,8 @@ func (p *engineProcess) keepDevice(dev *fuseDevice) {
 	}
 }
 
-// keep gives duplicates of the device's descriptors to the instance manager, in the place of those that it has.
+// keep gives duplicates of the device's descriptors to the instance manager, in the place of those
+// that it has.
 func (p *engineProcess) keep(dev *fuseDevice) error {
 	fd, err := dev.Duplicate()
 	if err != nil {
@@ -171,7 +178,8 @@ func (p *engineProcess) keep(dev *fuseDevice) error {
 	return err
 }
 
-// kernelResends tells whether a successor can ask the kernel for requests that were taken and not answered: Linux 6.9 and later.
+// kernelResends tells whether a successor can ask the kernel for requests that were taken and not
+// answered: Linux 6.9 and later.
 func (p *engineProcess) kernelResends() bool { return !p.cfg.NoResend && kernelAtLeast(6, 9) }
 
 // kernelAtLeast compares the version of the kernel.
@@ -187,7 +195,8 @@ func kernelAtLeast(major, minor int) bool {
 	return x > major || x == major && y >= minor
 }
 
-// stopFUSELoop takes the device away while the engine still serves, so that what is cached is written back first.
+// stopFUSELoop takes the device away while the engine still serves, so that what is cached is
+// written back first.
 func (p *engineProcess) stopFUSELoop(dev *fuseDevice) {
 	ctx, cancel := context.WithTimeout(context.Background(), withdrawWait)
 	defer cancel()
@@ -195,7 +204,8 @@ func (p *engineProcess) stopFUSELoop(dev *fuseDevice) {
 		p.cfg.Log.Warn("block device is not gone yet", "device", dev.Path(), "error", err)
 	}
 	if dev.held != nil {
-		// Before the frontend closes its own descriptor: the last one ends the connection, and with it whatever still waits.
+		// Before the frontend closes its own descriptor: the last one ends the connection, and with
+		// it whatever still waits.
 		if err := dev.held.Drop(); err != nil {
 			p.cfg.Log.Warn("the instance manager still keeps the device", "device", dev.Path(), "error", err)
 		}

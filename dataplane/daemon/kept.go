@@ -15,23 +15,27 @@ import (
 	"ankole.storage/instancemanager/keeper"
 )
 
-// This file decides whether the block device of an engine that was killed goes on in this one; docs/frontends.md has the table. Its
-// users have seen what that engine acknowledged, have written what nobody has answered yet, and hold pages in memory that they think
-// are on the volume. All of that is true only as long as nobody else has served the volume, or put other content in its place.
+// This file decides whether the block device of an engine that was killed goes on in this one;
+// docs/frontends.md has the table. Its users have seen what that engine acknowledged, have written
+// what nobody has answered yet, and hold pages in memory that they think are on the volume. All of
+// that is true only as long as nobody else has served the volume, or put other content in its
+// place.
 
 // keptState is what the instance manager keeps of a block device, as JSON beside the descriptors.
 type keptState struct {
 	blockdev.Kept
 	// VolumeUUID tells the volume from another one of the same name.
 	VolumeUUID string `json:"volumeUUID"`
-	// Epochs are those of engines that served the volume through this device or not at all, the newest last. An engine adds its own
-	// when it knows that it follows one of them, and before its first record is written anywhere: from then on the next engine
-	// may find that record, and finds its epoch here even if this engine is killed before it has the device.
+	// Epochs are those of engines that served the volume through this device or not at all, the
+	// newest last. An engine adds its own when it knows that it follows one of them, and before its
+	// first record is written anywhere: from then on the next engine may find that record, and
+	// finds its epoch here even if this engine is killed before it has the device.
 	Epochs []uint64 `json:"epochs"`
 }
 
-// maxKeptEpochs bounds the list. An engine follows the newest record there is; older epochs are needed only where engines have been
-// killed again and again before their records were on all replicas.
+// maxKeptEpochs bounds the list. An engine follows the newest record there is; older epochs are
+// needed only where engines have been killed again and again before their records were on all
+// replicas.
 const maxKeptEpochs = 16
 
 func (k *keptState) encode() json.RawMessage {
@@ -48,7 +52,8 @@ func (k *keptState) add(epoch uint64) {
 	k.Epochs = k.Epochs[max(0, len(k.Epochs)-maxKeptEpochs):]
 }
 
-// continuedBy tells why the device cannot go on in an engine of the volume that follows the given epoch, nil if it can.
+// continuedBy tells why the device cannot go on in an engine of the volume that follows the given
+// epoch, nil if it can.
 func (k *keptState) continuedBy(volumeUUID string, follows uint64) error {
 	switch {
 	case k.VolumeUUID == "" || len(k.Epochs) == 0:
@@ -64,7 +69,8 @@ func (k *keptState) continuedBy(volumeUUID string, follows uint64) error {
 	return nil
 }
 
-// keptDevice is a block device that the instance manager has kept, and that belongs to this process now.
+// keptDevice is a block device that the instance manager has kept, and that belongs to this process
+// now.
 type keptDevice struct {
 	held  *keeper.Held
 	state keptState
@@ -93,7 +99,8 @@ func (l *life) follow(follows, epoch uint64) (continues bool) {
 	return l.p.takeKept(follows, epoch)
 }
 
-// takeKept takes over the device of an engine that was killed, if it can go on here, and ends it if it cannot.
+// takeKept takes over the device of an engine that was killed, if it can go on here, and ends it if
+// it cannot.
 func (p *engineProcess) takeKept(follows, epoch uint64) (taken bool) {
 	held, state, fds, err := keeper.Take(p.cfg.Keeper, p.cfg.VolumeName, p.cfg.Instance)
 	if errors.Is(err, keeper.ErrNone) {
@@ -132,7 +139,8 @@ func (p *engineProcess) takeOutKept() *keptDevice {
 	return k
 }
 
-// dropKept ends a device that was taken over and does not go on after all, before the volume is used in another way.
+// dropKept ends a device that was taken over and does not go on after all, before the volume is
+// used in another way.
 func (p *engineProcess) dropKept(why string) {
 	k := p.takeOutKept()
 	if k == nil {
@@ -144,7 +152,8 @@ func (p *engineProcess) dropKept(why string) {
 	}
 }
 
-// adoptKept goes on with the device that was taken over, nil if there is none or it is not what it was.
+// adoptKept goes on with the device that was taken over, nil if there is none or it is not what it
+// was.
 func (p *engineProcess) adoptKept(ctx context.Context, cfg blockdev.Config) *fuseDevice {
 	k := p.takeOutKept()
 	if k == nil {
@@ -156,7 +165,8 @@ func (p *engineProcess) adoptKept(ctx context.Context, cfg blockdev.Config) *fus
 		p.cfg.Log.Warn("kept block device cannot be taken over, making a new one", "error", errors.Join(err, k.held.Drop()))
 		return nil
 	}
-	p.cfg.Log.Info("block device of an engine that was killed is taken over", "device", dev.Path(), "journal", dev.journal != nil)
+	p.cfg.Log.Info("block device of an engine that was killed is taken over", "device", dev.Path(), "journal",
+		dev.journal != nil)
 	return dev
 }
 

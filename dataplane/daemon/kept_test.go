@@ -20,12 +20,13 @@ func TestWhoContinuesAKeptDevice(t *testing.T) {
 		follows uint64
 		says    string // "" where the device goes on
 	}{
-		"the engine that was killed was the last":      {of(3000), "u", 3000, ""},
-		"its successor of a live upgrade was":          {of(3000, 3001), "u", 3001, ""},
-		"the successor came to nothing":                {of(3000, 3001), "u", 3000, ""},
-		"an engine was killed before it had it":        {of(3000, 4000), "u", 4000, ""},
-		"and nobody has heard of that one":             {of(3000, 4000), "u", 3000, ""},
-		"another engine has served":                    {of(3000), "u", 4000, "under epoch 3, and another engine has served the volume since, under epoch 4"},
+		"the engine that was killed was the last": {of(3000), "u", 3000, ""},
+		"its successor of a live upgrade was":     {of(3000, 3001), "u", 3001, ""},
+		"the successor came to nothing":           {of(3000, 3001), "u", 3000, ""},
+		"an engine was killed before it had it":   {of(3000, 4000), "u", 4000, ""},
+		"and nobody has heard of that one":        {of(3000, 4000), "u", 3000, ""},
+		"another engine has served": {of(3000), "u", 4000,
+			"under epoch 3, and another engine has served the volume since, under epoch 4"},
 		"another one between two that had it":          {of(3000, 5000), "u", 4000, "another engine"},
 		"a takeover elsewhere in the instance manager": {of(3000), "u", 3001, "under epoch 3.1"},
 		"the witness or a person went back":            {of(3000), "u", 2000, "another engine"},

@@ -28,7 +28,8 @@ import (
 // slowCore is an engine's core that carries a request out when the test lets it.
 type slowCore struct {
 	arrived, release chan struct{}
-	// fe is what is attached; the loop's thread writes it, and the test reads it when nothing is under way.
+	// fe is what is attached; the loop's thread writes it, and the test reads it when nothing is
+	// under way.
 	fe   frontend.Frontend
 	size int64
 }
@@ -75,10 +76,12 @@ func slowEngine(t *testing.T) (*service, *slowCore) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &engineProcess{cfg: EngineConfig{VolumeName: "vol", Transport: TransportNBDUnix, Log: slog.New(slog.DiscardHandler)}, loop: l, arena: arena}
+	p := &engineProcess{cfg: EngineConfig{VolumeName: "vol", Transport: TransportNBDUnix,
+		Log: slog.New(slog.DiscardHandler)}, loop: l, arena: arena}
 	p.state.init()
 	p.state.set(func(w *published) { w.engine.Size, w.engine.Serving = 1<<20, true })
-	v := &life{p: p, loop: l, arena: arena, start: make(chan struct{}), begun: make(chan struct{}), ended: make(chan struct{})}
+	v := &life{p: p, loop: l, arena: arena, start: make(chan struct{}), begun: make(chan struct{}),
+		ended: make(chan struct{})}
 	v.offer = v.offerAsToldAtStart
 	close(v.start)
 	v.ctx, v.fatal = context.WithCancelCause(context.Background())
@@ -94,8 +97,9 @@ func slowEngine(t *testing.T) (*service, *slowCore) {
 	return &service{p: p}, c
 }
 
-// TestCallerLeaves: what was asked of the core is followed to its end, whatever becomes of the caller: both halves of the process know the
-// same of a frontend, and a device is told of the size that the volume has got.
+// TestCallerLeaves: what was asked of the core is followed to its end, whatever becomes of the
+// caller: both halves of the process know the same of a frontend, and a device is told of the size
+// that the volume has got.
 func TestCallerLeaves(t *testing.T) {
 	t.Setenv(hostpath.Variable, fmt.Sprintf(`{%q: %q}`, socketDir, t.TempDir()))
 	midway := func(t *testing.T, c *slowCore, call func(ctx context.Context)) {
@@ -115,7 +119,9 @@ func TestCallerLeaves(t *testing.T) {
 			_, _ = s.FrontendStart(ctx, &enginev1.FrontendStartRequest{Frontend: FrontendBlockdev})
 		})
 		// The core's answer is given by now, so that a question behind it finds what has come of it.
-		if err := s.p.ask(context.Background(), func(reply func(error)) any { return engine.Refresh{Reply: reply} }); err != nil {
+		if err := s.p.ask(context.Background(), func(reply func(error)) any {
+			return engine.Refresh{Reply: reply}
+		}); err != nil {
 			t.Fatal(err)
 		}
 		v, _ := s.p.state.get()
@@ -149,9 +155,10 @@ func TestCallerLeaves(t *testing.T) {
 	})
 }
 
-// TestFrontendOrdersWaitForTheFirstOffer: from the moment at which a volume serves it is about to be offered. Whoever orders a frontend
-// to come or to go in between is told to try again: an order that came first would end the engine, which finds a frontend up that it
-// has not brought up, or would be undone.
+// TestFrontendOrdersWaitForTheFirstOffer: from the moment at which a volume serves it is about to
+// be offered. Whoever orders a frontend to come or to go in between is told to try again: an order
+// that came first would end the engine, which finds a frontend up that it has not brought up, or
+// would be undone.
 func TestFrontendOrdersWaitForTheFirstOffer(t *testing.T) {
 	t.Setenv(hostpath.Variable, fmt.Sprintf(`{%q: %q}`, socketDir, t.TempDir()))
 	s, c := slowEngine(t)
@@ -188,9 +195,10 @@ func TestFrontendOrdersWaitForTheFirstOffer(t *testing.T) {
 	}
 }
 
-// TestFrontendOrdersBesideAHandOver: an order about the frontend that comes while the volume is being handed over waits for the end of that.
-// Then it concerns another life, or another process: what it was let in for is not there any more, and "done" would be wrong, since the
-// frontend goes on there or is just about to come back.
+// TestFrontendOrdersBesideAHandOver: an order about the frontend that comes while the volume is
+// being handed over waits for the end of that. Then it concerns another life, or another process:
+// what it was let in for is not there any more, and "done" would be wrong, since the frontend goes
+// on there or is just about to come back.
 func TestFrontendOrdersBesideAHandOver(t *testing.T) {
 	orders := map[string]func(s *service) error{
 		"start": func(s *service) error {
@@ -232,8 +240,8 @@ func TestFrontendOrdersBesideAHandOver(t *testing.T) {
 	}
 }
 
-// TestNoFrontendForAnEngineThatEnds: between the end of its frontend and its own an engine answers calls still. A frontend that is brought up
-// then stays behind on the node.
+// TestNoFrontendForAnEngineThatEnds: between the end of its frontend and its own an engine answers
+// calls still. A frontend that is brought up then stays behind on the node.
 func TestNoFrontendForAnEngineThatEnds(t *testing.T) {
 	t.Setenv(hostpath.Variable, fmt.Sprintf(`{%q: %q}`, socketDir, t.TempDir()))
 	s, c := slowEngine(t)
@@ -265,8 +273,9 @@ func waitsForLock(t *testing.T) {
 	t.Fatal("nobody waits for the lock")
 }
 
-// TestHandOverWaitsForTheFirstOffer: a volume that is served and not offered yet, from its start or again after an upgrade that failed, is
-// not given away: it would go without the frontend that it is to have, and the next engine would take that for an order.
+// TestHandOverWaitsForTheFirstOffer: a volume that is served and not offered yet, from its start or
+// again after an upgrade that failed, is not given away: it would go without the frontend that it
+// is to have, and the next engine would take that for an order.
 func TestHandOverWaitsForTheFirstOffer(t *testing.T) {
 	s, _ := slowEngine(t)
 	socket := handover.Socket(t.TempDir(), "e")
@@ -286,7 +295,8 @@ func TestHandOverWaitsForTheFirstOffer(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer here.Close()
-		a := asking{conn: here, ask: &handover.Ask{MinVersion: handover.MinVersion, Version: handover.Version}, done: make(chan struct{})}
+		a := asking{conn: here, ask: &handover.Ask{MinVersion: handover.MinVersion, Version: handover.Version},
+			done: make(chan struct{})}
 		if taken, err := s.p.handOver(context.Background(), a); taken || err != nil {
 			t.Fatalf("taken: %v, %v", taken, err)
 		}

@@ -12,19 +12,21 @@ import (
 	"ankole.storage/dataplane/loop/posix"
 )
 
-// life is one run of an engine's core, with a loop and memory of its own: nothing that was under way in one reaches the next.
-// A process has a second one only if it gave the volume away and had to take it back.
+// life is one run of an engine's core, with a loop and memory of its own: nothing that was under
+// way in one reaches the next. A process has a second one only if it gave the volume away and had
+// to take it back.
 type life struct {
 	p     *engineProcess
 	loop  *posix.Loop
 	arena *loop.Arena
-	// ctx ends when the core cannot go on, with the reason; fatal ends it. The loop outlives it: the frontend is taken down
-	// through it.
+	// ctx ends when the core cannot go on, with the reason; fatal ends it. The loop outlives it:
+	// the frontend is taken down through it.
 	ctx   context.Context
 	fatal context.CancelCauseFunc
 	stop  context.CancelFunc
-	// start is closed when the volume serves for the first time; begun when it has been offered then, or taken over with its frontend:
-	// from then on frontends come and go as they are ordered to. ended is closed when the loop does not run any more, for err.
+	// start is closed when the volume serves for the first time; begun when it has been offered
+	// then, or taken over with its frontend: from then on frontends come and go as they are ordered
+	// to. ended is closed when the loop does not run any more, for err.
 	start chan struct{}
 	once  sync.Once
 	begun chan struct{}
@@ -32,8 +34,9 @@ type life struct {
 	err   error
 	// offered: the first offer is under way or done.
 	offered bool
-	// goesOn: a frontend that was given away, here or by another engine, goes on in this life. follows is the epoch of the engine
-	// whose acknowledgements this one follows, 0 before that is certain.
+	// goesOn: a frontend that was given away, here or by another engine, goes on in this life.
+	// follows is the epoch of the engine whose acknowledgements this one follows, 0 before that is
+	// certain.
 	goesOn  bool
 	follows uint64
 	// left is what the life before has given away and this one takes back, else nil.
@@ -42,7 +45,8 @@ type life struct {
 	offer func(ctx context.Context) error
 }
 
-// begin starts a life. After a hand-over that failed it goes on with what the one before has left, and front.mu is held.
+// begin starts a life. After a hand-over that failed it goes on with what the one before has left,
+// and front.mu is held.
 func (p *engineProcess) begin(left *engine.Left) error {
 	cfg := &p.cfg
 	arena := loop.NewArena(engineArena)
@@ -50,16 +54,20 @@ func (p *engineProcess) begin(left *engine.Left) error {
 	if err != nil {
 		return errors.Join(err, arena.Close())
 	}
-	v := &life{p: p, loop: l, arena: arena, start: make(chan struct{}), begun: make(chan struct{}), ended: make(chan struct{})}
+	v := &life{p: p, loop: l, arena: arena, start: make(chan struct{}), begun: make(chan struct{}),
+		ended: make(chan struct{})}
 	v.offer = v.offerAsToldAtStart
 	v.ctx, v.fatal = context.WithCancelCause(context.Background())
 	var spin context.Context
 	spin, v.stop = context.WithCancel(context.Background())
 	ec := engine.Config{
-		VolumeName: cfg.VolumeName, VolumeUUID: cfg.VolumeUUID, Instance: cfg.Instance, InstanceManager: cfg.InstanceManager, Build: build(),
+		VolumeName: cfg.VolumeName, VolumeUUID: cfg.VolumeUUID, Instance: cfg.Instance,
+		InstanceManager: cfg.InstanceManager, Build: build(),
 		Trust:  cfg.AcceptDataLoss,
-		Secret: cfg.Secret, Size: cfg.Size, Replicas: cfg.Replicas, Options: cfg.Options, RebuildBudget: cfg.RebuildBudget, ReplicaTimeout: cfg.ReplicaTimeout,
-		NoReplicaTimeout: cfg.NoReplicaTimeout, GatherTimeout: cfg.GatherTimeout, Lease: cfg.Lease, Arena: arena, Witness: cfg.Witness, Nonce: nonce,
+		Secret: cfg.Secret, Size: cfg.Size, Replicas: cfg.Replicas, Options: cfg.Options,
+		RebuildBudget: cfg.RebuildBudget, ReplicaTimeout: cfg.ReplicaTimeout,
+		NoReplicaTimeout: cfg.NoReplicaTimeout, GatherTimeout: cfg.GatherTimeout, Lease: cfg.Lease, Arena: arena,
+		Witness: cfg.Witness, Nonce: nonce,
 		OnState: v.onState,
 		Event: func(e engine.Event) {
 			cfg.Log.Info("engine event", "event", e.Name, "replica", e.Replica, "text", e.Text)
@@ -71,7 +79,8 @@ func (p *engineProcess) begin(left *engine.Left) error {
 	}
 	if left != nil {
 		// A person's word was for the first start.
-		ec.Size, ec.Options, ec.RebuildBudget, ec.Counters, ec.Trust = left.Size, left.Options, left.RebuildBudget, left.Counters, nil
+		ec.Size, ec.Options, ec.RebuildBudget, ec.Counters, ec.Trust = left.Size, left.Options, left.RebuildBudget,
+			left.Counters, nil
 		ec.Purge = left.Purge
 		v.goesOn, v.left = left.Export != nil, left
 	}
@@ -111,8 +120,9 @@ func (l *life) offerAsToldAtStart(ctx context.Context) error {
 	return l.p.startFrontend(ctx, l.p.cfg.Frontend)
 }
 
-// mayBeOrdered tells why nobody may order a frontend to come or to go, or ask for the volume with the one it has: what it is to have from
-// its start is not up yet, or it is another process's by now. It holds as long as front.mu is held.
+// mayBeOrdered tells why nobody may order a frontend to come or to go, or ask for the volume with
+// the one it has: what it is to have from its start is not up yet, or it is another process's by
+// now. It holds as long as front.mu is held.
 func (l *life) mayBeOrdered() error {
 	if l == nil {
 		return errBetween

@@ -16,23 +16,26 @@ import (
 	"ankole.storage/instancemanager/keeper"
 )
 
-// This file passes frontends between engine processes: what the blocking half adds to an export, and both halves made again
-// from one.
+// This file passes frontends between engine processes: what the blocking half adds to an export,
+// and both halves made again from one.
 
 // Descriptors that the blocking half of a block device adds.
 const (
 	// kindLock holds the volume's lock; its state is blockdev.Kept.
 	kindLock = "lock"
-	// kindKeeper is the connection to the instance manager's keeper, which takes whoever has it for the device's owner.
+	// kindKeeper is the connection to the instance manager's keeper, which takes whoever has it for
+	// the device's owner.
 	kindKeeper = "keeper"
 )
 
-// importFrontend makes a frontend of the transport from what another one has given away, without touching anything on the host;
-// attach begins to serve it. Both are called with front.mu held. The descriptors are the frontend's unless there is an error. epoch is
-// that of the engine that has given it away.
+// importFrontend makes a frontend of the transport from what another one has given away, without
+// touching anything on the host; attach begins to serve it. Both are called with front.mu held. The
+// descriptors are the frontend's unless there is an error. epoch is that of the engine that has
+// given it away.
 func (p *engineProcess) importFrontend(name string, x *frontend.Export, epoch uint64) (attach func() error, err error) {
 	if follows := p.current().follows; !goesOnAfter(epoch, follows) {
-		return nil, fmt.Errorf("the frontend was given away under epoch %s, and another engine has served the volume since, under epoch %s: its users cannot go on",
+		return nil, fmt.Errorf("the frontend was given away under epoch %s, and another engine has served the volume "+
+			"since, under epoch %s: its users cannot go on",
 			quorum.EpochText(epoch), quorum.EpochText(follows))
 	}
 	switch x.Transport {
@@ -41,15 +44,18 @@ func (p *engineProcess) importFrontend(name string, x *frontend.Export, epoch ui
 	case fuseloop.Transport:
 		return p.importFUSELoop(name, x, epoch)
 	}
-	return nil, fmt.Errorf("frontend %s by transport %q cannot be taken over: this engine does not have it", name, x.Transport)
+	return nil, fmt.Errorf("frontend %s by transport %q cannot be taken over: this engine does not have it", name,
+		x.Transport)
 }
 
-// goesOnAfter tells whether an engine that follows the given epoch may go on with what was given away under another one. The number after that
-// is the successor's: one that came to nothing has answered nobody.
+// goesOnAfter tells whether an engine that follows the given epoch may go on with what was given
+// away under another one. The number after that is the successor's: one that came to nothing has
+// answered nobody.
 func goesOnAfter(epoch, follows uint64) bool { return follows == epoch || follows == epoch+1 }
 
-// noteEpoch tells the keeper of a block device that was given away and is taken back under which epoch that is, before the first record of it
-// is written anywhere: the engine may be killed before it has the device, and the next one finds that record.
+// noteEpoch tells the keeper of a block device that was given away and is taken back under which
+// epoch that is, before the first record of it is written anywhere: the engine may be killed before
+// it has the device, and the next one finds that record.
 func (p *engineProcess) noteEpoch(left *engine.Left, follows, epoch uint64) {
 	if !goesOnAfter(left.Epoch, follows) {
 		return
@@ -108,10 +114,12 @@ func (p *engineProcess) importNBD(name string, x *frontend.Export) (attach func(
 	}, nil
 }
 
-// attach gives a frontend to the core, or says that the core does not have it: nothing in between, so that somebody closes its
-// descriptors. The core answers in the step that takes the message.
+// attach gives a frontend to the core, or says that the core does not have it: nothing in between,
+// so that somebody closes its descriptors. The core answers in the step that takes the message.
 func (p *engineProcess) attach(fe frontend.Frontend) error {
-	return p.ask(context.Background(), func(reply func(error)) any { return engine.AttachFrontend{Frontend: fe, Reply: reply} })
+	return p.ask(context.Background(), func(reply func(error)) any {
+		return engine.AttachFrontend{Frontend: fe, Reply: reply}
+	})
 }
 
 func (p *engineProcess) importFUSELoop(name string, x *frontend.Export, epoch uint64) (attach func() error, err error) {
@@ -129,19 +137,22 @@ func (p *engineProcess) importFUSELoop(name string, x *frontend.Export, epoch ui
 			toKeeper = d.FD
 		}
 	}
-	dev, err := blockdev.Receive(blockdev.Config{Volume: p.cfg.VolumeName, DeviceDir: hostpath.Resolve(deviceDir)}, kept, fuse, lock)
+	dev, err := blockdev.Receive(blockdev.Config{Volume: p.cfg.VolumeName, DeviceDir: hostpath.Resolve(deviceDir)},
+		kept, fuse, lock)
 	if err != nil {
 		return nil, err
 	}
 	own := &fuseDevice{Device: dev, journal: p.requestJournal(), epochs: []uint64{epoch, epoch + 1, p.epoch()}}
-	fe, err := fuseloop.Import(fuseloop.Config{Owner: engine.OwnerFrontend, Arena: p.arena, File: p.cfg.VolumeName, Journal: own.journal}, *x)
+	fe, err := fuseloop.Import(fuseloop.Config{Owner: engine.OwnerFrontend, Arena: p.arena, File: p.cfg.VolumeName,
+		Journal: own.journal}, *x)
 	if err != nil {
 		return nil, err
 	}
 	return func() error {
 		if toKeeper >= 0 {
 			if own.held, err = keeper.Receive(toKeeper, p.cfg.VolumeName, p.cfg.Instance); err != nil {
-				p.cfg.Log.Warn("block device is not kept any more: it will fail if this engine is killed", "device", dev.Path(), "error", err)
+				p.cfg.Log.Warn("block device is not kept any more: it will fail if this engine is killed", "device",
+					dev.Path(), "error", err)
 			}
 		}
 		if own.held != nil {
@@ -184,7 +195,8 @@ func (p *engineProcess) giveFUSE(dev *fuseDevice, x *frontend.Export) {
 	if dev.held == nil {
 		return
 	}
-	// The successor may be killed as soon as it has the volume, and the next engine must find its epoch.
+	// The successor may be killed as soon as it has the volume, and the next engine must find its
+	// epoch.
 	dev.epochs = append(dev.epochs, p.epoch()+1)
 	p.keepDevice(dev)
 	if dev.held == nil {
@@ -192,8 +204,10 @@ func (p *engineProcess) giveFUSE(dev *fuseDevice, x *frontend.Export) {
 	}
 	fd, err := dev.held.Give()
 	if err != nil {
-		// The next engine has the device all the same. This one is its owner in the keeper's eyes until it ends.
-		p.cfg.Log.Warn("block device will not be kept: it will fail if the next engine is killed", "device", dev.Path(), "error", err)
+		// The next engine has the device all the same. This one is its owner in the keeper's eyes
+		// until it ends.
+		p.cfg.Log.Warn("block device will not be kept: it will fail if the next engine is killed", "device", dev.Path(),
+			"error", err)
 		return
 	}
 	x.Descriptors = append(x.Descriptors, frontend.Descriptor{Kind: kindKeeper, FD: fd})

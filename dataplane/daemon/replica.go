@@ -1,5 +1,6 @@
-// Package daemon runs an engine or a replica as a process: it opens what the step core needs (directory, sockets,
-// secret), drives the core with the production loop, serves the control interface, and ends everything in order.
+// Package daemon runs an engine or a replica as a process: it opens what the step core needs
+// (directory, sockets, secret), drives the core with the production loop, serves the control
+// interface, and ends everything in order.
 package daemon
 
 import (
@@ -44,7 +45,8 @@ type ReplicaConfig struct {
 	BackingFile      string
 	SnapshotMaxCount int
 	SnapshotMaxSize  int64
-	// Standby: if another process has the directory, serve as standby instead of refusing. Part of a live upgrade.
+	// Standby: if another process has the directory, serve as standby instead of refusing. Part of
+	// a live upgrade.
 	Standby bool
 	Log     *slog.Logger
 }
@@ -52,7 +54,8 @@ type ReplicaConfig struct {
 // ErrDisk ends a replica whose disk failed a sync.
 var ErrDisk = errors.New("replica: the disk failed")
 
-// RunReplica serves a replica directory until ctx ends; then it closes the directory cleanly and returns nil.
+// RunReplica serves a replica directory until ctx ends; then it closes the directory cleanly and
+// returns nil.
 func RunReplica(ctx context.Context, cfg ReplicaConfig) (err error) {
 	uuid, err := replica.ParseUUID(cfg.VolumeUUID)
 	if err != nil {
@@ -121,8 +124,9 @@ func RunReplica(ctx context.Context, cfg ReplicaConfig) (err error) {
 	return err
 }
 
-// lingerWait is how long a replica that is asked to end waits for its engine to end first. When a whole cluster stops,
-// everything is asked at once; a replica that goes first would be dropped from the set and have to be rebuilt.
+// lingerWait is how long a replica that is asked to end waits for its engine to end first. When a
+// whole cluster stops, everything is asked at once; a replica that goes first would be dropped from
+// the set and have to be rebuilt.
 const lingerWait = 3 * time.Second
 
 // lingering knows whether an engine has a session.
@@ -162,7 +166,8 @@ func (s *lingering) wait(ctx context.Context) {
 
 func openDirectory(fs disk.Meta, cfg *ReplicaConfig, uuid chain.UUID, opts chain.Options) (*chain.Chain, error) {
 	if cfg.Size > 0 {
-		spec := chain.Spec{Size: cfg.Size, VolumeUUID: uuid, Self: path.Base(cfg.Dir), BackingFile: cfg.BackingFile, Created: now()}
+		spec := chain.Spec{Size: cfg.Size, VolumeUUID: uuid, Self: path.Base(cfg.Dir), BackingFile: cfg.BackingFile,
+			Created: now()}
 		if err := chain.Create(fs, cfg.Dir, spec, opts); err != nil {
 			return nil, err
 		}

@@ -10,7 +10,8 @@ import (
 // ScrubStart implements enginev1.EngineServer.
 func (s *service) ScrubStart(ctx context.Context, r *enginev1.ScrubStartRequest) (*enginev1.State, error) {
 	return s.do(ctx, func(reply func(error)) any {
-		return engine.Scrub{Snapshot: r.Snapshot, Mode: engine.ScrubMode(r.Mode), BytesPerSecond: r.BytesPerSecond, At: now(), Reply: reply}
+		return engine.Scrub{Snapshot: r.Snapshot, Mode: engine.ScrubMode(r.Mode), BytesPerSecond: r.BytesPerSecond,
+			At: now(), Reply: reply}
 	})
 }
 
@@ -28,7 +29,8 @@ func scrubMessage(s *engine.Scrubbing) *enginev1.Scrub {
 		SnapshotsDone: int32(s.Done), SnapshotsTotal: int32(s.Total), ComparedBytes: s.Compared,
 		Repaired: int32(s.Repaired), Unrepaired: int32(s.Unrepaired), Checksums: map[string]*enginev1.Checksums{}}
 	for _, f := range s.Findings {
-		m.Findings = append(m.Findings, &enginev1.Finding{Address: "tcp://" + f.Replica, Snapshot: f.Snapshot, Offset: f.Off, Length: f.Len,
+		m.Findings = append(m.Findings, &enginev1.Finding{Address: "tcp://" + f.Replica, Snapshot: f.Snapshot,
+			Offset: f.Off, Length: f.Len,
 			Repaired: f.Repaired, Text: f.Text})
 	}
 	for name, sums := range s.Checksums {

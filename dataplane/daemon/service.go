@@ -27,14 +27,15 @@ type service struct {
 	p *engineProcess
 }
 
-// Get implements enginev1.EngineServer. Sizes are asked for, so that they are those of now; where nothing is served the last
-// ones known are told.
+// Get implements enginev1.EngineServer. Sizes are asked for, so that they are those of now; where
+// nothing is served the last ones known are told.
 func (s *service) Get(ctx context.Context, _ *enginev1.GetRequest) (*enginev1.State, error) {
 	ask, cancel := context.WithTimeout(ctx, refreshWait)
 	defer cancel()
 	_ = s.p.ask(ask, func(reply func(error)) any { return engine.Refresh{Reply: reply} })
 	v, _ := s.p.state.get()
-	// Requests that are counted do not change the state that is published: watchers would hear of nothing else.
+	// Requests that are counted do not change the state that is published: watchers would hear of
+	// nothing else.
 	if c, _, err := s.measure(ask); err == nil {
 		v.engine.Counters = c
 	}
@@ -116,7 +117,8 @@ func (s *service) ReplicaRemove(ctx context.Context, r *enginev1.ReplicaRemoveRe
 }
 
 // SnapshotCreate implements enginev1.EngineServer.
-func (s *service) SnapshotCreate(ctx context.Context, r *enginev1.SnapshotCreateRequest) (*enginev1.SnapshotCreateResponse, error) {
+func (s *service) SnapshotCreate(ctx context.Context,
+	r *enginev1.SnapshotCreateRequest) (*enginev1.SnapshotCreateResponse, error) {
 	name := r.Name
 	if name == "" {
 		name = uuid.NewString()
@@ -145,7 +147,8 @@ func (s *service) SnapshotPurge(ctx context.Context, r *enginev1.SnapshotPurgeRe
 func (s *service) Version(context.Context, *enginev1.VersionRequest) (*enginev1.VersionResponse, error) {
 	return &enginev1.VersionResponse{Version: version.Version, GitCommit: version.GitCommit, BuildDate: version.BuildDate,
 		CliApiVersion: version.CLIAPI, CliApiMinVersion: version.CLIAPIMin, ControllerApiVersion: version.ControllerAPI,
-		ControllerApiMinVersion: version.ControllerAPIMin, DataFormatVersion: version.DataFormat, DataFormatMinVersion: version.DataFormatMin}, nil
+		ControllerApiMinVersion: version.ControllerAPIMin, DataFormatVersion: version.DataFormat,
+		DataFormatMinVersion: version.DataFormatMin}, nil
 }
 
 // do asks the core for something and answers with the state afterwards.
@@ -184,5 +187,6 @@ func statusOf(err error) error {
 	return status.Error(code, text)
 }
 
-// maxErrorText bounds what is told of an error: it may quote names that were sent to us, of any length.
+// maxErrorText bounds what is told of an error: it may quote names that were sent to us, of any
+// length.
 const maxErrorText = 2048

@@ -15,7 +15,8 @@ type published struct {
 	endpoint string
 }
 
-// watched is a value that many can watch: each watcher gets the newest value after a change, never a backlog.
+// watched is a value that many can watch: each watcher gets the newest value after a change, never
+// a backlog.
 type watched struct {
 	mu      sync.Mutex
 	value   published
@@ -39,7 +40,8 @@ func (w *watched) get() (published, <-chan struct{}) {
 	return w.value, w.changed
 }
 
-var modes = map[engine.Mode]enginev1.Mode{engine.WO: enginev1.Mode_MODE_WO, engine.RW: enginev1.Mode_MODE_RW, engine.ERR: enginev1.Mode_MODE_ERR}
+var modes = map[engine.Mode]enginev1.Mode{engine.WO: enginev1.Mode_MODE_WO, engine.RW: enginev1.Mode_MODE_RW,
+	engine.ERR: enginev1.Mode_MODE_ERR}
 
 // message turns the state into its wire form.
 func (p *engineProcess) message(v published) *enginev1.State {
@@ -58,8 +60,10 @@ func (p *engineProcess) message(v published) *enginev1.State {
 	for i := range s.Hashes {
 		m.Hashes[s.Hashes[i].Snapshot] = hashMessage(&s.Hashes[i])
 	}
-	m.Expanding, m.LastExpansionError, m.LastExpansionFailedAt = s.Expansion.Running, s.Expansion.Error, s.Expansion.FailedAt
-	m.Options = &enginev1.Options{SnapshotMaxCount: int32(s.Options.SnapshotMaxCount), SnapshotMaxSize: s.Options.SnapshotMaxSize,
+	m.Expanding, m.LastExpansionError, m.LastExpansionFailedAt = s.Expansion.Running, s.Expansion.Error,
+		s.Expansion.FailedAt
+	m.Options = &enginev1.Options{SnapshotMaxCount: int32(s.Options.SnapshotMaxCount),
+		SnapshotMaxSize:           s.Options.SnapshotMaxSize,
 		UnmapMarkSnapChainRemoved: s.Options.UnmapMarkSnapChainRemoved,
 		RebuildBandwidth:          s.RebuildBudget, RebuildConcurrency: int32(max(1, s.Options.RebuildConcurrency))}
 	if v.up {
@@ -68,8 +72,9 @@ func (p *engineProcess) message(v published) *enginev1.State {
 	for _, r := range s.Replicas {
 		out := &enginev1.Replica{Address: "tcp://" + r.Address, Member: r.Member, Mode: modes[r.Mode], Error: r.Error}
 		if b := r.Rebuild; b != nil {
-			out.Rebuild = &enginev1.Rebuild{Running: b.Running, Progress: int32(b.Progress), DoneBytes: b.Done, TotalBytes: b.Total,
-				State: b.State, Error: b.Error, FromAddress: "tcp://" + b.From}
+			out.Rebuild = &enginev1.Rebuild{Running: b.Running, Progress: int32(b.Progress), DoneBytes: b.Done,
+				TotalBytes: b.Total,
+				State:      b.State, Error: b.Error, FromAddress: "tcp://" + b.From}
 		}
 		if b := r.Purge; b != nil {
 			out.Purge = &enginev1.Purge{Running: b.Running, Progress: int32(b.Progress), State: b.State, Error: b.Error}

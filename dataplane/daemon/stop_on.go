@@ -12,8 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// at does at the named place what ANKOLE_STOP_AT says: "place:die", "place:stop" (SIGSTOP) or "place:refuse". It is compiled
-// into programs for tests only.
+// at does at the named place what ANKOLE_STOP_AT says: "place:die", "place:stop" (SIGSTOP) or
+// "place:refuse". It is compiled into programs for tests only.
 func at(place string) error {
 	where, what, _ := strings.Cut(os.Getenv("ANKOLE_STOP_AT"), ":")
 	if where != place {

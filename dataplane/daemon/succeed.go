@@ -15,11 +15,12 @@ import (
 // ErrNotTaken: the volume could not be taken over from the engine that runs; that one serves.
 var ErrNotTaken = errors.New("engine: live upgrade")
 
-// takeOver makes this process the volume's engine in the place of the one that runs. After an error it has touched nothing of
-// the volume's users, and ends.
+// takeOver makes this process the volume's engine in the place of the one that runs. After an error
+// it has touched nothing of the volume's users, and ends.
 func (p *engineProcess) takeOver(ctx context.Context) error {
 	if p.cfg.Handover == "" {
-		return fmt.Errorf("%w: ANKOLE_HANDOVER is not set: this instance manager knows no live upgrade; detach the volume to upgrade it", ErrNotTaken)
+		return fmt.Errorf("%w: ANKOLE_HANDOVER is not set: this instance manager knows no live upgrade; detach the "+
+			"volume to upgrade it", ErrNotTaken)
 	}
 	if err := p.begin(nil); err != nil {
 		return err
@@ -44,8 +45,10 @@ func (p *engineProcess) takeOver(ctx context.Context) error {
 	defer p.front.mu.Unlock()
 	attach, err := p.succeed(ctx, o)
 	if err != nil {
-		p.end()                                                                                               // the replicas give their directories back
-		_ = c.Send(handover.Message{Failed: &handover.Failed{Reason: err.Error()}}, time.Now().Add(sendWait)) // the end of the connection says it too
+		// the replicas give their directories back
+		p.end()
+		// the end of the connection says it too
+		_ = c.Send(handover.Message{Failed: &handover.Failed{Reason: err.Error()}}, time.Now().Add(sendWait))
 		return fmt.Errorf("%w: %w", ErrNotTaken, err)
 	}
 	if err := p.take(c); err != nil {
@@ -86,8 +89,9 @@ func (p *engineProcess) prepare(ctx context.Context) ([]string, error) {
 // askFor asks the engine that runs for the volume.
 func (p *engineProcess) askFor(c *handover.Conn, members []string) (*handover.Offer, error) {
 	cfg := &p.cfg
-	ask := &handover.Ask{MinVersion: handover.MinVersion, Version: handover.Version, VolumeName: cfg.VolumeName, VolumeUUID: cfg.VolumeUUID,
-		Engine: cfg.Instance, InstanceManager: cfg.InstanceManager, Members: members, Build: build()}
+	ask := &handover.Ask{MinVersion: handover.MinVersion, Version: handover.Version, VolumeName: cfg.VolumeName,
+		VolumeUUID: cfg.VolumeUUID,
+		Engine:     cfg.Instance, InstanceManager: cfg.InstanceManager, Members: members, Build: build()}
 	if err := c.Send(handover.Message{Ask: ask}, time.Now().Add(sendWait)); err != nil {
 		return nil, err
 	}
@@ -130,7 +134,9 @@ func (p *engineProcess) succeed(ctx context.Context, o *handover.Offer) (attach 
 	ctx, cancel := context.WithTimeout(ctx, handover.TakeTime)
 	defer cancel()
 	p.current().goesOn = o.Export != nil
-	if err := p.ask(ctx, func(reply func(error)) any { return engine.Succeed{Left: leftOf(o), Reply: reply} }); err != nil {
+	if err := p.ask(ctx, func(reply func(error)) any {
+		return engine.Succeed{Left: leftOf(o), Reply: reply}
+	}); err != nil {
 		return nil, err
 	}
 	p.current().offered = true
@@ -143,8 +149,9 @@ func (p *engineProcess) succeed(ctx context.Context, o *handover.Offer) (attach 
 	return attach, at("ready")
 }
 
-// take says the word that makes the volume this engine's. It is an error if the old one does not listen any more because it
-// takes the volume back. If it has died instead nobody else can have the volume.
+// take says the word that makes the volume this engine's. It is an error if the old one does not
+// listen any more because it takes the volume back. If it has died instead nobody else can have the
+// volume.
 func (p *engineProcess) take(c *handover.Conn) error {
 	v, _ := p.state.get()
 	err := c.Send(handover.Message{Taken: &handover.Taken{Epoch: v.engine.Epoch}}, time.Now().Add(sendWait))

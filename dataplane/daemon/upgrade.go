@@ -21,22 +21,25 @@ import (
 	"ankole.storage/version"
 )
 
-// This file is the old engine's side of a live upgrade; succeed.go is the new one's, docs/upgrade.md has both.
+// This file is the old engine's side of a live upgrade; succeed.go is the new one's,
+// docs/upgrade.md has both.
 
 const (
 	// askWait bounds the first word of whoever connects.
 	askWait = 5 * time.Second
 	// sendWait bounds a message: the peer reads at once, or is given up.
 	sendWait = 2 * time.Second
-	// lingerTime is how long an engine that has handed over waits for the SIGHUP that tells it to end. Until then the instance
-	// manager lists it, and its end would look like the volume's.
+	// lingerTime is how long an engine that has handed over waits for the SIGHUP that tells it to
+	// end. Until then the instance manager lists it, and its end would look like the volume's.
 	lingerTime = time.Minute
-	// lingerLook is how often it looks whether the engine that took over is still there: its end while this one is listed is
-	// the end of the volume's engine, and whoever reads the list should not wait for that until lingerTime is over.
+	// lingerLook is how often it looks whether the engine that took over is still there: its end
+	// while this one is listed is the end of the volume's engine, and whoever reads the list should
+	// not wait for that until lingerTime is over.
 	lingerLook = 200 * time.Millisecond
 )
 
-// errSuccessorEnded: this engine was told that the volume is taken, and the one that took it ended before this one was told to.
+// errSuccessorEnded: this engine was told that the volume is taken, and the one that took it ended
+// before this one was told to.
 var errSuccessorEnded = errors.New("the engine that has taken the volume over has ended; start another one")
 
 // asking is an engine that wants to take the volume over.
@@ -46,8 +49,8 @@ type asking struct {
 	done chan struct{} // closed when it was answered
 }
 
-// listen lets other engines ask for the volume until the function returned is called. Without it the volume works as well; it
-// can only not be upgraded while it is attached.
+// listen lets other engines ask for the volume until the function returned is called. Without it
+// the volume works as well; it can only not be upgraded while it is attached.
 func (p *engineProcess) listen() (stop func()) {
 	if p.cfg.Handover == "" {
 		return func() {}
@@ -101,15 +104,17 @@ func (p *engineProcess) identityOf(a *handover.Ask) error {
 	c := &p.cfg
 	switch {
 	case a.VolumeUUID != c.VolumeUUID || a.Engine != c.Instance:
-		return fmt.Errorf("engine %s of volume %s (%s) runs here, not %s of %s (%s)", c.Instance, c.VolumeName, c.VolumeUUID, a.Engine, a.VolumeName, a.VolumeUUID)
+		return fmt.Errorf("engine %s of volume %s (%s) runs here, not %s of %s (%s)", c.Instance, c.VolumeName,
+			c.VolumeUUID, a.Engine, a.VolumeName, a.VolumeUUID)
 	case a.InstanceManager != c.InstanceManager:
 		return fmt.Errorf("it runs in instance manager %q, this engine in %q", a.InstanceManager, c.InstanceManager)
 	}
 	return a.Speaks()
 }
 
-// handOver gives the volume to the engine that asks. taken: it has it, and this process ends. Otherwise this engine serves as
-// before, perhaps after it has taken the volume back; an error says that it cannot.
+// handOver gives the volume to the engine that asks. taken: it has it, and this process ends.
+// Otherwise this engine serves as before, perhaps after it has taken the volume back; an error says
+// that it cannot.
 func (p *engineProcess) handOver(ctx context.Context, a asking) (taken bool, err error) {
 	defer close(a.done)
 	log := p.cfg.Log.With("members", a.ask.Members, "build", a.ask.Build)
@@ -122,7 +127,8 @@ func (p *engineProcess) handOver(ctx context.Context, a asking) (taken bool, err
 	if left == nil {
 		p.front.mu.Unlock()
 		log.Info("live upgrade is refused", "reason", err)
-		_ = a.conn.Send(handover.Message{Refused: &handover.Refused{Reason: err.Error()}}, time.Now().Add(sendWait)) // it may be gone
+		// it may be gone
+		_ = a.conn.Send(handover.Message{Refused: &handover.Refused{Reason: err.Error()}}, time.Now().Add(sendWait))
 		return false, p.struck(hangup)
 	}
 	p.end()
@@ -156,8 +162,8 @@ func (p *engineProcess) struck(hangup <-chan os.Signal) error {
 	}
 }
 
-// leave has the core let go of the volume. left is nil if it did not, and the error says why; both mean that a replica did not
-// release its directory.
+// leave has the core let go of the volume. left is nil if it did not, and the error says why; both
+// mean that a replica did not release its directory.
 func (p *engineProcess) leave(ctx context.Context, a asking) (left *engine.Left, name string, err error) {
 	if err := p.identityOf(a.ask); err != nil {
 		return nil, "", err
@@ -167,7 +173,8 @@ func (p *engineProcess) leave(ctx context.Context, a asking) (left *engine.Left,
 		return nil, "", err // it would go without its frontend, for good
 	}
 	if p.front.stop != nil && p.front.export == nil {
-		return nil, "", errors.New("the frontend that is up cannot be given to another process: detach the volume to upgrade it")
+		return nil, "",
+			errors.New("the frontend that is up cannot be given to another process: detach the volume to upgrade it")
 	}
 	if err := at("asked"); err != nil {
 		return nil, "", err
@@ -181,7 +188,9 @@ func (p *engineProcess) leave(ctx context.Context, a asking) (left *engine.Left,
 		err  error
 	}
 	done := make(chan outcome, 1)
-	l.loop.Post(engine.HandOver{Members: a.ask.Members, Draining: func() { close(draining) }, ReleaseTime: handover.ReleaseTime,
+	l.loop.Post(engine.HandOver{Members: a.ask.Members, Draining: func() {
+		close(draining)
+	}, ReleaseTime: handover.ReleaseTime,
 		Reply: func(left *engine.Left, err error) { done <- outcome{left, err} }})
 	over := time.NewTimer(handover.PassingTime)
 	defer over.Stop()
@@ -211,8 +220,8 @@ func (p *engineProcess) leave(ctx context.Context, a asking) (left *engine.Left,
 	}
 }
 
-// give offers the volume, and returns the process that has taken it, for the caller to close. After an error nobody has, and
-// never will.
+// give offers the volume, and returns the process that has taken it, for the caller to close. After
+// an error nobody has, and never will.
 func (p *engineProcess) give(c *handover.Conn, left *engine.Left, name string) (pidfd int, err error) {
 	if err := at("left"); err != nil {
 		return -1, err
@@ -253,7 +262,8 @@ func (p *engineProcess) offerTo(c *handover.Conn, pidfd, pid int, o *handover.Of
 			err = errors.Join(err, kerr)
 		}
 	}
-	_ = c.Send(handover.Message{Refused: &handover.Refused{Reason: "the volume is taken back"}}, time.Now().Add(sendWait)) // it may be gone
+	// it may be gone
+	_ = c.Send(handover.Message{Refused: &handover.Refused{Reason: "the volume is taken back"}}, time.Now().Add(sendWait))
 	return err
 }
 
@@ -275,15 +285,19 @@ func takenFrom(c *handover.Conn, deadline time.Time) error {
 
 func offer(left *engine.Left, name string) *handover.Offer {
 	o, c := &left.Options, &left.Counters
-	return &handover.Offer{Epoch: left.Epoch, Generation: left.Record.Generation, Members: left.Record.Members, Size: left.Size,
+	return &handover.Offer{Epoch: left.Epoch, Generation: left.Record.Generation, Members: left.Record.Members,
+		Size: left.Size,
 		Options: handover.Options{SnapshotMaxCount: o.SnapshotMaxCount, SnapshotMaxSize: o.SnapshotMaxSize,
-			UnmapMarkSnapChainRemoved: o.UnmapMarkSnapChainRemoved, RebuildBudget: left.RebuildBudget, RebuildConcurrency: o.RebuildConcurrency},
-		Counters: handover.Counters{Reads: c.Reads, Writes: c.Writes, ReadBytes: c.ReadBytes, WriteBytes: c.WriteBytes, Flushes: c.Flushes,
+			UnmapMarkSnapChainRemoved: o.UnmapMarkSnapChainRemoved, RebuildBudget: left.RebuildBudget,
+			RebuildConcurrency: o.RebuildConcurrency},
+		Counters: handover.Counters{Reads: c.Reads, Writes: c.Writes, ReadBytes: c.ReadBytes, WriteBytes: c.WriteBytes,
+			Flushes:  c.Flushes,
 			Discards: c.Discards, ReadNanos: c.ReadNanos, WriteNanos: c.WriteNanos},
 		Purge: left.Purge, Frontend: name, Export: left.Export}
 }
 
-// takeBack begins a new life with the replicas that were released, and offers the frontend again when it serves.
+// takeBack begins a new life with the replicas that were released, and offers the frontend again
+// when it serves.
 func (p *engineProcess) takeBack(left *engine.Left, name string) error {
 	if err := p.begin(left); err != nil {
 		return err
@@ -310,7 +324,8 @@ func (p *engineProcess) offerExport(name string, left *engine.Left) error {
 	return attach()
 }
 
-// linger keeps the process, which owns nothing any more, until it is told to end. It is an error if its successor ends first.
+// linger keeps the process, which owns nothing any more, until it is told to end. It is an error if
+// its successor ends first.
 func (p *engineProcess) linger(ctx context.Context, hangup <-chan os.Signal, next int) error {
 	defer unix.Close(next)
 	p.srv.stop()

@@ -15,8 +15,9 @@ func (s *service) SnapshotRevert(ctx context.Context, r *enginev1.SnapshotRevert
 	})
 }
 
-// Expand implements enginev1.EngineServer. A block device is told of its new size; if that fails the volume has it
-// nevertheless, and the next attempt, with the same size, tells the device again. A caller who leaves changes nothing.
+// Expand implements enginev1.EngineServer. A block device is told of its new size; if that fails
+// the volume has it nevertheless, and the next attempt, with the same size, tells the device again.
+// A caller who leaves changes nothing.
 func (s *service) Expand(ctx context.Context, r *enginev1.ExpandRequest) (*enginev1.State, error) {
 	ctx = context.WithoutCancel(ctx)
 	err := s.p.ask(ctx, func(reply func(error)) any { return engine.Expand{Size: r.Size, Created: now(), Reply: reply} })
@@ -29,7 +30,8 @@ func (s *service) Expand(ctx context.Context, r *enginev1.ExpandRequest) (*engin
 // OptionsSet implements enginev1.EngineServer.
 func (s *service) OptionsSet(ctx context.Context, r *enginev1.OptionsSetRequest) (*enginev1.State, error) {
 	return s.do(ctx, func(reply func(error)) any {
-		m := engine.SetOptions{SnapshotMaxSize: r.SnapshotMaxSize, UnmapMarkSnapChainRemoved: r.UnmapMarkSnapChainRemoved, Reply: reply}
+		m := engine.SetOptions{SnapshotMaxSize: r.SnapshotMaxSize,
+			UnmapMarkSnapChainRemoved: r.UnmapMarkSnapChainRemoved, Reply: reply}
 		if r.SnapshotMaxCount != nil {
 			n := int(*r.SnapshotMaxCount)
 			m.SnapshotMaxCount = &n
@@ -46,7 +48,8 @@ func (s *service) OptionsSet(ctx context.Context, r *enginev1.OptionsSetRequest)
 	})
 }
 
-// FrontendStart implements enginev1.EngineServer. A caller who leaves changes nothing: the frontend comes up, or does not, as a whole.
+// FrontendStart implements enginev1.EngineServer. A caller who leaves changes nothing: the frontend
+// comes up, or does not, as a whole.
 func (s *service) FrontendStart(ctx context.Context, r *enginev1.FrontendStartRequest) (*enginev1.State, error) {
 	ctx = context.WithoutCancel(ctx)
 	return s.answer(ctx, s.order(func() error { return s.p.startFrontend(ctx, r.Frontend) }))
@@ -60,8 +63,8 @@ func (s *service) FrontendShutdown(ctx context.Context, _ *enginev1.FrontendShut
 	}))
 }
 
-// order carries out an order about the frontend. It may have waited for the end of a hand-over, so what it concerns is looked up with
-// the lock held.
+// order carries out an order about the frontend. It may have waited for the end of a hand-over, so
+// what it concerns is looked up with the lock held.
 func (s *service) order(do func() error) error {
 	s.p.front.mu.Lock()
 	defer s.p.front.mu.Unlock()

@@ -52,15 +52,16 @@ func (w *witness) Read() (quorum.WitnessRecord, error) {
 	return w.record(m)
 }
 
-// record reads a witness message. One that speaks of another volume says nothing about this one. Numbers below zero, as
-// only a hand can have written them, would be taken for the highest there are: they are an error, and the engine goes on
-// as without a witness.
+// record reads a witness message. One that speaks of another volume says nothing about this one.
+// Numbers below zero, as only a hand can have written them, would be taken for the highest there
+// are: they are an error, and the engine goes on as without a witness.
 func (w *witness) record(m *witnessv1.Membership) (quorum.WitnessRecord, error) {
 	if m == nil || m.VolumeUuid != w.uuid {
 		return quorum.WitnessRecord{}, nil
 	}
 	if min(m.Epoch, m.RecordEpoch, m.Generation) < 0 {
-		return quorum.WitnessRecord{}, fmt.Errorf("the witness holds epoch %d, record of epoch %d, generation %d, which cannot be; correct status.membership of engine %s",
+		return quorum.WitnessRecord{}, fmt.Errorf("the witness holds epoch %d, record of epoch %d, generation %d, "+
+			"which cannot be; correct status.membership of engine %s",
 			m.Epoch, m.RecordEpoch, m.Generation, w.engine)
 	}
 	return quorum.WitnessRecord{Epoch: uint64(m.Epoch), Engine: m.Engine, InstanceManager: m.InstanceManager,
@@ -71,8 +72,9 @@ func (w *witness) message(r quorum.WitnessRecord) *witnessv1.Membership {
 	if r.Epoch == 0 {
 		return nil
 	}
-	return &witnessv1.Membership{VolumeUuid: w.uuid, Epoch: int64(r.Epoch), RecordEpoch: int64(r.Record.Epoch), Generation: int64(r.Record.Generation),
-		Members: r.Record.Members, Engine: r.Engine, InstanceManager: r.InstanceManager}
+	return &witnessv1.Membership{VolumeUuid: w.uuid, Epoch: int64(r.Epoch), RecordEpoch: int64(r.Record.Epoch),
+		Generation: int64(r.Record.Generation),
+		Members:    r.Record.Members, Engine: r.Engine, InstanceManager: r.InstanceManager}
 }
 
 // Swap implements engine.Witness.

@@ -12,11 +12,13 @@ import (
 
 const fuzzUUID = "6f2c9a56-93d3-4b7c-9a5e-2d1f0c6b7a88"
 
-// Whatever a witness sends is a record of this volume with numbers that can be counted on from, nothing, or an error.
+// Whatever a witness sends is a record of this volume with numbers that can be counted on from,
+// nothing, or an error.
 func FuzzWitnessMessage(f *testing.F) {
 	for _, m := range []*witnessv1.Membership{
 		{},
-		{VolumeUuid: fuzzUUID, Epoch: 3, RecordEpoch: 2, Generation: 7, Members: []string{"a", "b"}, Engine: "e", InstanceManager: "im"},
+		{VolumeUuid: fuzzUUID, Epoch: 3, RecordEpoch: 2, Generation: 7, Members: []string{"a", "b"}, Engine: "e",
+			InstanceManager: "im"},
 		{VolumeUuid: fuzzUUID, Epoch: -1, RecordEpoch: -1, Generation: -1},
 		{VolumeUuid: "other", Epoch: 3},
 	} {

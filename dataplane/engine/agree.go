@@ -7,10 +7,11 @@ import (
 	"ankole.storage/dataplane/wire"
 )
 
-// An engine can end while a change of the chain has reached some replicas and not the others. Nobody was told that it
-// succeeded, so the next start may finish it or undo it, but must leave every replica with the same snapshots. What has to
-// agree is what a user can see: the size, and the snapshots of the live chain that are not marked removed, in order. Removed
-// ones are merged by each replica for itself and count for nothing.
+// An engine can end while a change of the chain has reached some replicas and not the others.
+// Nobody was told that it succeeded, so the next start may finish it or undo it, but must leave
+// every replica with the same snapshots. What has to agree is what a user can see: the size, and
+// the snapshots of the live chain that are not marked removed, in order. Removed ones are merged by
+// each replica for itself and count for nothing.
 //
 //	found                                               made the same by
 //	a head is marked as incomplete here, and not there  marking it there; if an import has just ended there, ending it here
@@ -22,17 +23,19 @@ import (
 //	anything else                                       dropping what differs from the first: no interrupted change does that
 //	a snapshot that a revert made for itself            marking it removed
 //
-// The first rule that finds something decides, and what it asks for is carried out before anything else is looked at. Two of
-// the places in this order matter. A removal could hide that the head below it was not reverted, so reverts are finished first.
-// And what an expansion froze at one replica can differ from what it would freeze now at another, which may have lost what was
-// never flushed: so its snapshot is given up, as any that nobody was told of, before the others are expanded. What is read at
-// the head is compared afterwards (resync.go).
+// The first rule that finds something decides, and what it asks for is carried out before anything
+// else is looked at. Two of the places in this order matter. A removal could hide that the head
+// below it was not reverted, so reverts are finished first. And what an expansion froze at one
+// replica can differ from what it would freeze now at another, which may have lost what was never
+// flushed: so its snapshot is given up, as any that nobody was told of, before the others are
+// expanded. What is read at the head is compared afterwards (resync.go).
 
 // view is a replica's chain as it describes it.
 type view struct {
 	size      int64
 	headEmpty bool
-	// reverting is the snapshot to revert to, if the one below the head was made by a revert that has not come further here.
+	// reverting is the snapshot to revert to, if the one below the head was made by a revert that
+	// has not come further here.
 	reverting string
 	// live are the snapshots of the live chain that are not removed, bottom-up.
 	live []string
@@ -44,7 +47,8 @@ type view struct {
 	reverts []string
 	// created is when the head was made; expansions repeated elsewhere take the time over.
 	created string
-	// mark says that the head is a part of an import; label is that of last, the snapshot below the head.
+	// mark says that the head is a part of an import; label is that of last, the snapshot below the
+	// head.
 	mark, label string
 	last        wire.Layer
 }
@@ -82,18 +86,20 @@ func (v view) top() string {
 	return v.live[len(v.live)-1]
 }
 
-// repair is what one replica has to do to agree with the others. At most one field is set; the zero repair is nothing.
+// repair is what one replica has to do to agree with the others. At most one field is set; the zero
+// repair is nothing.
 type repair struct {
 	request *wire.ControlRequest
 	// drop says why the replica cannot be made to agree.
 	drop string
 }
 
-// repairs returns what each replica has to do next, nil when all agree. It is asked again with what they describe
-// afterwards.
+// repairs returns what each replica has to do next, nil when all agree. It is asked again with what
+// they describe afterwards.
 func repairs(views []view) []repair {
 	out := make([]repair, len(views))
-	for _, rule := range []func([]view, []repair) bool{endImports, spreadMarks, finishReverts, spreadRemovals, forgetUnknown,
+	for _, rule := range []func([]view, []repair) bool{endImports, spreadMarks, finishReverts, spreadRemovals,
+		forgetUnknown,
 		expandSmaller, dropOthers, clearReverts} {
 		if rule(views, out) {
 			return out
@@ -102,7 +108,8 @@ func repairs(views []view) []repair {
 	return nil
 }
 
-// endImports ends an import that has ended at some replicas: it was compared and durable everywhere before it ended anywhere.
+// endImports ends an import that has ended at some replicas: it was compared and durable everywhere
+// before it ended anywhere.
 func endImports(views []view, out []repair) bool {
 	for _, done := range views {
 		if done.mark != "" || done.label == "" {
@@ -111,8 +118,9 @@ func endImports(views []view, out []repair) bool {
 		found := false
 		for i, v := range views {
 			if v.mark == done.label && len(v.known) == 0 {
-				out[i].request = &wire.ControlRequest{Snapshot: &wire.SnapshotRequest{Name: done.below, UserCreated: done.last.UserCreated,
-					Created: done.last.Created, Labels: done.last.Labels}}
+				out[i].request = &wire.ControlRequest{Snapshot: &wire.SnapshotRequest{Name: done.below,
+					UserCreated: done.last.UserCreated,
+					Created:     done.last.Created, Labels: done.last.Labels}}
 				found = true
 			}
 		}
@@ -173,8 +181,8 @@ func spreadRemovals(views []view, out []repair) bool {
 	return found
 }
 
-// forgetUnknown gives up a snapshot that was being taken: it lies directly below the head, and another replica does not have
-// it.
+// forgetUnknown gives up a snapshot that was being taken: it lies directly below the head, and
+// another replica does not have it.
 func forgetUnknown(views []view, out []repair) bool {
 	found := false
 	for i := range views {
@@ -190,7 +198,8 @@ func forgetUnknown(views []view, out []repair) bool {
 	return found
 }
 
-// finishReverts reverts who has not, where another one has: its head has left the snapshot that the revert made before.
+// finishReverts reverts who has not, where another one has: its head has left the snapshot that the
+// revert made before.
 func finishReverts(views []view, out []repair) bool {
 	found := false
 	for i, v := range views {

@@ -11,7 +11,8 @@ import (
 	"ankole.storage/dataplane/wire"
 )
 
-// model is a replica's chain in the little that repairs look at: snapshots by name, each with its parent.
+// model is a replica's chain in the little that repairs look at: snapshots by name, each with its
+// parent.
 type model struct {
 	size   int64
 	parent map[string]string
@@ -26,7 +27,8 @@ type model struct {
 }
 
 func newModel() *model {
-	return &model{size: 1, parent: map[string]string{}, gone: map[string]bool{}, at: map[string]int{}, reverts: map[string]string{}}
+	return &model{size: 1, parent: map[string]string{}, gone: map[string]bool{}, at: map[string]int{},
+		reverts: map[string]string{}}
 }
 
 func (m *model) view() view {
@@ -99,8 +101,8 @@ func (m *model) merge() {
 	}
 }
 
-// settle carries repairs out until there are none, and not all of a round every time: then the start was interrupted too. It
-// returns how many were dropped.
+// settle carries repairs out until there are none, and not all of a round every time: then the
+// start was interrupted too. It returns how many were dropped.
 func settle(t *testing.T, ms []*model, rng *rand.Rand) int {
 	t.Helper()
 	dropped := map[int]bool{}
@@ -156,11 +158,13 @@ func (h *history) request() []*wire.ControlRequest {
 	}
 	h.next++
 	before, to := fmt.Sprintf("revert-%d", h.next), pick()
-	return []*wire.ControlRequest{{Snapshot: &wire.SnapshotRequest{Name: before, Labels: map[string]string{revertLabel: to}}},
+	return []*wire.ControlRequest{{Snapshot: &wire.SnapshotRequest{Name: before,
+		Labels: map[string]string{revertLabel: to}}},
 		{Revert: &wire.RevertRequest{Name: to}}, {RemoveSnapshot: &wire.RemoveSnapshot{Name: before}}}
 }
 
-// everywhere carries a change out on all replicas, tells the user, and lets some content and some pieces of a purge follow.
+// everywhere carries a change out on all replicas, tells the user, and lets some content and some
+// pieces of a purge follow.
 func (h *history) everywhere() {
 	steps := h.request()
 	filled := h.rng.IntN(2) == 0
@@ -183,8 +187,9 @@ func (h *history) everywhere() {
 	}
 }
 
-// interrupted carries the last step of a change out on some replicas and tells nobody. The others may lose what was written
-// last and never flushed; a negative number stands for what is there then.
+// interrupted carries the last step of a change out on some replicas and tells nobody. The others
+// may lose what was written last and never flushed; a negative number stands for what is there
+// then.
 func (h *history) interrupted() *wire.ControlRequest {
 	steps := h.request()
 	steps = steps[:1+h.rng.IntN(len(steps))]
@@ -208,11 +213,13 @@ func (h *history) interrupted() *wire.ControlRequest {
 	return q
 }
 
-// Every change, interrupted after any number of replicas and followed by whatever a purge had done, ends in agreement
-// without anybody being dropped, and never loses a snapshot that the user was told of.
+// Every change, interrupted after any number of replicas and followed by whatever a purge had done,
+// ends in agreement without anybody being dropped, and never loses a snapshot that the user was
+// told of.
 func TestInterruptedChangesAgreeAgain(t *testing.T) {
 	for seed := range uint64(3000) {
-		h := &history{rng: rand.New(rand.NewPCG(seed, 1)), told: map[string]bool{}, ms: []*model{newModel(), newModel(), newModel()}}
+		h := &history{rng: rand.New(rand.NewPCG(seed, 1)), told: map[string]bool{},
+			ms: []*model{newModel(), newModel(), newModel()}}
 		for range h.rng.IntN(12) {
 			h.everywhere()
 		}
@@ -227,13 +234,16 @@ func TestInterruptedChangesAgreeAgain(t *testing.T) {
 					t.Fatalf("seed %d: replica %d has lost snapshot %s\n%s", seed, i, name, before)
 				}
 			}
-			// At the head a loss of power shows only until the dirty regions are compared; what a snapshot holds stays.
-			if m.size != h.ms[0].size || m.view().top() != h.ms[0].view().top() || max(m.data, -m.data) != max(h.ms[0].data, -h.ms[0].data) {
+			// At the head a loss of power shows only until the dirty regions are compared; what a
+			// snapshot holds stays.
+			if m.size != h.ms[0].size || m.view().top() != h.ms[0].view().top() ||
+				max(m.data, -m.data) != max(h.ms[0].data, -h.ms[0].data) {
 				t.Fatalf("seed %d: sizes, heads or contents differ\n%s", seed, before)
 			}
 			for _, name := range m.view().live {
 				if m.at[name] != h.ms[0].at[name] {
-					t.Fatalf("seed %d: snapshot %s holds %d at replica %d and %d elsewhere\n%s", seed, name, m.at[name], i, h.ms[0].at[name], before)
+					t.Fatalf("seed %d: snapshot %s holds %d at replica %d and %d elsewhere\n%s", seed, name, m.at[name],
+						i, h.ms[0].at[name], before)
 				}
 			}
 		}

@@ -63,7 +63,8 @@ func TestAttachWaitsForTheMarkOfAnImport(t *testing.T) {
 	}
 }
 
-// A sector that a disk could not read is not written again once a write there has failed: what it is to hold is another question.
+// A sector that a disk could not read is not written again once a write there has failed: what it
+// is to hold is another question.
 func TestUnreadableSectorOfATornRegionStays(t *testing.T) {
 	g := newRig(t, 2, 8*mib).start()
 	a, b := g.fakes[0], g.fakes[1]
@@ -113,8 +114,8 @@ func TestUnreadableSectorOfATornRegionStays(t *testing.T) {
 	}
 }
 
-// What a write that failed has left different is made the same before the volume is given to another engine, whose choice would be
-// another one, or the volume stays.
+// What a write that failed has left different is made the same before the volume is given to
+// another engine, whose choice would be another one, or the volume stays.
 func TestHandOverOfATornRegion(t *testing.T) {
 	g := newRig(t, 2, 8*mib)
 	g.giving = &giving{}
@@ -190,10 +191,12 @@ func TestCancelledCloneLeavesNoSession(t *testing.T) {
 // While a live upgrade is waited for or under way nothing new begins.
 func TestNothingBeginsDuringAHandOver(t *testing.T) {
 	messages := map[string]func(reply func(error)) any{
-		"a scrub":        func(reply func(error)) any { return engine.Scrub{Mode: engine.ScrubEnabled, Reply: reply} },
-		"a rebuild":      func(reply func(error)) any { return engine.AddReplica{Address: "new:10", Reply: reply} },
-		"a purge":        func(reply func(error)) any { return engine.PurgeSnapshots{Reply: reply} },
-		"another option": func(reply func(error)) any { return engine.SetOptions{RebuildConcurrency: new(int), Reply: reply} },
+		"a scrub":   func(reply func(error)) any { return engine.Scrub{Mode: engine.ScrubEnabled, Reply: reply} },
+		"a rebuild": func(reply func(error)) any { return engine.AddReplica{Address: "new:10", Reply: reply} },
+		"a purge":   func(reply func(error)) any { return engine.PurgeSnapshots{Reply: reply} },
+		"another option": func(reply func(error)) any {
+			return engine.SetOptions{RebuildConcurrency: new(int), Reply: reply}
+		},
 		"a clone": func(reply func(error)) any {
 			return engine.Clone{From: engine.CloneSource{Replicas: []string{"x:10"}, VolumeUUID: "other", Key: []byte("k"),
 				Grant: wire.Grant{For: volumeUUID, Snapshot: "s"}}, Name: "s", Reply: reply}
@@ -307,7 +310,8 @@ func TestResyncEndsWithTheLastButOne(t *testing.T) {
 	a, b := g.fakes[0], g.fakes[1]
 	for _, f := range g.fakes {
 		f.reply = wire.HelloReply{Size: g.size, DirtyAll: true}
-		f.record = &wire.RecordMessage{VolumeUUID: volumeUUID, Epoch: 1000, Generation: 1, Members: []string{"a", "b"}, Agreed: true}
+		f.record = &wire.RecordMessage{VolumeUUID: volumeUUID, Epoch: 1000, Generation: 1, Members: []string{"a", "b"},
+			Agreed: true}
 	}
 	if _, ok, err := g.witness.Swap(quorum.WitnessRecord{}, quorum.WitnessRecord{Epoch: 1000, Engine: "old",
 		Record: quorum.Record{Epoch: 1000, Generation: 1, Members: []string{"a", "b"}}}); !ok || err != nil {
@@ -324,7 +328,8 @@ func TestResyncEndsWithTheLastButOne(t *testing.T) {
 	}
 }
 
-// A clone that keeps to no budget loses its source while pieces are under way: it goes on from the other one, at every stage.
+// A clone that keeps to no budget loses its source while pieces are under way: it goes on from the
+// other one, at every stage.
 func TestCloneWithoutABudgetLosesItsSource(t *testing.T) {
 	for name, there := range map[string]func(s *engine.Importing) bool{
 		"copying":   func(s *engine.Importing) bool { return s.Total > 0 },

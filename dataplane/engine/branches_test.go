@@ -60,7 +60,8 @@ func (g *scrubRig) back(i int) {
 	})
 }
 
-// A rebuild brings the snapshots of every branch, whatever became of the chain while the replica was away.
+// A rebuild brings the snapshots of every branch, whatever became of the chain while the replica
+// was away.
 func TestRebuildBringsBranches(t *testing.T) {
 	away := func(g *scrubRig) {
 		g.v.Replicas[1].Kill()

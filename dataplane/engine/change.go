@@ -8,15 +8,17 @@ import (
 	"ankole.storage/dataplane/wire"
 )
 
-// A change of the chain (a snapshot, an expansion, …) is made by every RW replica, at one point between writes where it
-// matters. All refuse: nothing has changed, and the caller gets the error. Some refuse: their chains differ from the
-// others' now, so they are dropped. Some never answered: nobody knows, and their connection is lost anyway. The caller is
-// answered when the set of replicas that made the change is agreed, because until then the next start might choose one
-// that did not.
+// A change of the chain (a snapshot, an expansion, …) is made by every RW replica, at one point
+// between writes where it matters. All refuse: nothing has changed, and the caller gets the error.
+// Some refuse: their chains differ from the others' now, so they are dropped. Some never answered:
+// nobody knows, and their connection is lost anyway. The caller is answered when the set of
+// replicas that made the change is agreed, because until then the next start might choose one that
+// did not.
 //
-// No request that changes a chain is sent while a drop is open, be it the first step of a change, a later one, or a repair at
-// a start: it waits until the set without whoever was lost is agreed (whenNoDropIsOpen). Every replica that gets a step then has the
-// account of all that are absent, so that the step is on it; and a crash never finds members that are more than one step apart,
+// No request that changes a chain is sent while a drop is open, be it the first step of a change, a
+// later one, or a repair at a start: it waits until the set without whoever was lost is agreed
+// (whenNoDropIsOpen). Every replica that gets a step then has the account of all that are absent,
+// so that the step is on it; and a crash never finds members that are more than one step apart,
 // which is what agree.go can put right.
 type change struct {
 	// what it is, for messages: "snapshot x".
@@ -24,10 +26,11 @@ type change struct {
 	request *wire.ControlRequest
 	// between: no write is in flight meanwhile.
 	between bool
-	// check asks everybody whether they would refuse before anybody begins: limits are judged by what each occupies, and that
-	// may differ without any of them being wrong.
+	// check asks everybody whether they would refuse before anybody begins: limits are judged by
+	// what each occupies, and that may differ without any of them being wrong.
 	check bool
-	// repairs: what a write that failed has left different is made the same first, since the change would freeze it.
+	// repairs: what a write that failed has left different is made the same first, since the change
+	// would freeze it.
 	repairs bool
 	// checkOnly: that is all that is wanted.
 	checkOnly bool
@@ -42,7 +45,8 @@ type change struct {
 }
 
 // errNotAgreed: the engine ended, or failed everything, before the set was agreed.
-var errNotAgreed = errors.New("engine: the set of replicas that carried it out was not agreed; look at the state before trying again")
+var errNotAgreed = errors.New(
+	"engine: the set of replicas that carried it out was not agreed; look at the state before trying again")
 
 // unavailable says why nothing can be asked of the replicas now, nil if it can.
 func (e *Engine) unavailable() error {
@@ -126,7 +130,8 @@ func (e *Engine) change(c *change) {
 	})
 }
 
-// checkAll asks every RW replica whether it would refuse, if that is wanted, and goes on if none would.
+// checkAll asks every RW replica whether it would refuse, if that is wanted, and goes on if none
+// would.
 func (e *Engine) checkAll(c *change) {
 	if !c.check && !c.checkOnly {
 		e.changeAll(c)
@@ -156,8 +161,8 @@ type verdict struct {
 	err error
 }
 
-// isRefusal tells a refusal that is the caller's to deal with from a failure that is the replica's own: that one fails again
-// when it comes to it, and is dropped then.
+// isRefusal tells a refusal that is the caller's to deal with from a failure that is the replica's
+// own: that one fails again when it comes to it, and is dropped then.
 func isRefusal(err error) bool {
 	for _, code := range []block.Code{block.Invalid, block.Exists, block.NotFound, block.LimitReached, block.NoSpace} {
 		if errors.Is(err, code) {
@@ -200,8 +205,9 @@ func (e *Engine) askAll(q *wire.ControlRequest, done func(verdicts []verdict)) {
 	}
 }
 
-// outcome tells whether anybody carried it out, and the reason of those who did not that helps most: not that of a replica
-// that was lost on the way. With notFound, not to know what it is about is no reason where others do.
+// outcome tells whether anybody carried it out, and the reason of those who did not that helps
+// most: not that of a replica that was lost on the way. With notFound, not to know what it is about
+// is no reason where others do.
 func outcome(verdicts []verdict, notFound bool) (made bool, err error) {
 	for _, v := range verdicts {
 		made = made || v.err == nil
@@ -248,7 +254,8 @@ func (e *Engine) changeDone(c *change, verdicts []verdict) {
 	c.done(err)
 }
 
-// whenAgreed replies to the caller of a change with err, after the set of replicas that made it is agreed.
+// whenAgreed replies to the caller of a change with err, after the set of replicas that made it is
+// agreed.
 func (e *Engine) whenAgreed(reply func(error), err error) {
 	switch {
 	case err != nil:
@@ -271,8 +278,9 @@ func (e *Engine) agreed(err error) {
 	}
 }
 
-// whenNoDropIsOpen calls f when no drop is open: at once, when the set without whoever was lost is agreed, or when nothing will be
-// agreed any more, because no replica is left or the engine has ended. f finds out by itself which replicas are left.
+// whenNoDropIsOpen calls f when no drop is open: at once, when the set without whoever was lost is
+// agreed, or when nothing will be agreed any more, because no replica is left or the engine has
+// ended. f finds out by itself which replicas are left.
 func (e *Engine) whenNoDropIsOpen(f func()) {
 	e.onDropClosed = append(e.onDropClosed, f)
 	e.dropClosed()
@@ -290,7 +298,8 @@ func (e *Engine) dropClosed() {
 	}
 }
 
-// dropOpen tells that a replica was lost which is still a member, and that the set without it may yet be agreed.
+// dropOpen tells that a replica was lost which is still a member, and that the set without it may
+// yet be agreed.
 func (e *Engine) dropOpen() bool {
 	return e.quorum.Holding() && e.count(RW) > 0 && e.fatal == "" && !e.stopped
 }

@@ -9,30 +9,35 @@ import (
 	"ankole.storage/dataplane/wire"
 )
 
-// CloneSource is what it takes to read a snapshot of another volume: its engine gives it out (GrantClone).
+// CloneSource is what it takes to read a snapshot of another volume: its engine gives it out
+// (GrantClone).
 type CloneSource struct {
 	VolumeName, VolumeUUID string
 	Grant                  wire.Grant
 	// Key is the grant's.
 	Key []byte
-	// Replicas are "ip:port" of those that have the snapshot; one is read from, another one follows if it fails.
+	// Replicas are "ip:port" of those that have the snapshot; one is read from, another one follows
+	// if it fails.
 	Replicas []string
 	// Size of the volume in bytes as its engine knows it.
 	Size int64
 }
 
 type (
-	// GrantClone asks for what another volume's engine needs to read a snapshot of this one. Nothing changes.
+	// GrantClone asks for what another volume's engine needs to read a snapshot of this one.
+	// Nothing changes.
 	GrantClone struct {
 		Snapshot string
-		// For is the other volume's UUID; Expires when no more sessions can be begun, in seconds since 1970, UTC.
+		// For is the other volume's UUID; Expires when no more sessions can be begun, in seconds
+		// since 1970, UTC.
 		For     string
 		Expires int64
 		Reply   func(CloneSource, error)
 	}
-	// Clone fills this volume, which has to be empty and without a frontend, with a snapshot of another one. Reply comes when the
-	// copy is under way or cannot begin; the state shows the progress. A clone that was interrupted is gone on with by asking for
-	// the same one again; one that is complete is complete.
+	// Clone fills this volume, which has to be empty and without a frontend, with a snapshot of
+	// another one. Reply comes when the copy is under way or cannot begin; the state shows the
+	// progress. A clone that was interrupted is gone on with by asking for the same one again; one
+	// that is complete is complete.
 	Clone struct {
 		From CloneSource
 		// Name is the snapshot that holds the content at the end, Created the time to record with it.
@@ -53,29 +58,32 @@ func (e *Engine) grantClone(m GrantClone) {
 		return
 	}
 	// Asked of a replica and not of the state, so that a snapshot just taken is known.
-	e.control(e.firstRW(), &wire.ControlRequest{Describe: &wire.DescribeRequest{}}, func(code block.Code, r *wire.ControlReply) {
-		if code != block.OK {
-			fail(refusal(code, r.Error))
-			return
-		}
-		for _, l := range r.Snapshots {
-			switch {
-			case l.Name != m.Snapshot:
-			case l.Removed:
-				fail(fmt.Errorf("%w: snapshot %s of volume %s is marked removed and may be purged at any time", ErrState, m.Snapshot, e.cfg.VolumeName))
-				return
-			default:
-				m.Reply(e.grantFor(m), nil)
+	e.control(e.firstRW(), &wire.ControlRequest{Describe: &wire.DescribeRequest{}},
+		func(code block.Code, r *wire.ControlReply) {
+			if code != block.OK {
+				fail(refusal(code, r.Error))
 				return
 			}
-		}
-		fail(fmt.Errorf("%w: volume %s has no snapshot %q", ErrNotFound, e.cfg.VolumeName, m.Snapshot))
-	})
+			for _, l := range r.Snapshots {
+				switch {
+				case l.Name != m.Snapshot:
+				case l.Removed:
+					fail(fmt.Errorf("%w: snapshot %s of volume %s is marked removed and may be purged at any time",
+						ErrState, m.Snapshot, e.cfg.VolumeName))
+					return
+				default:
+					m.Reply(e.grantFor(m), nil)
+					return
+				}
+			}
+			fail(fmt.Errorf("%w: volume %s has no snapshot %q", ErrNotFound, e.cfg.VolumeName, m.Snapshot))
+		})
 }
 
 func (e *Engine) grantFor(m GrantClone) CloneSource {
 	g := wire.Grant{Snapshot: m.Snapshot, For: m.For, Expires: m.Expires}
-	s := CloneSource{VolumeName: e.cfg.VolumeName, VolumeUUID: e.cfg.VolumeUUID, Grant: g, Key: g.Key(e.cfg.Secret, e.cfg.VolumeUUID), Size: e.agreedSize}
+	s := CloneSource{VolumeName: e.cfg.VolumeName, VolumeUUID: e.cfg.VolumeUUID, Grant: g,
+		Key: g.Key(e.cfg.Secret, e.cfg.VolumeUUID), Size: e.agreedSize}
 	for _, l := range e.links {
 		if l != nil && l.mode == RW {
 			s.Replicas = append(s.Replicas, l.addr)
@@ -94,17 +102,20 @@ func (e *Engine) startClone(m Clone) {
 		m.Reply(fmt.Errorf("%w: volume %s cannot be cloned into itself", block.Invalid, e.cfg.VolumeName))
 		return
 	case s.Grant.For != e.cfg.VolumeUUID:
-		m.Reply(fmt.Errorf("%w: the grant to read snapshot %s of %s is for volume %s, not for %s", block.Invalid, s.Grant.Snapshot, s.VolumeName,
+		m.Reply(fmt.Errorf("%w: the grant to read snapshot %s of %s is for volume %s, not for %s", block.Invalid,
+			s.Grant.Snapshot, s.VolumeName,
 			s.Grant.For, e.cfg.VolumeUUID))
 		return
 	}
-	what := importMark{Kind: "clone", Volume: s.VolumeName, VolumeUUID: s.VolumeUUID, Snapshot: s.Grant.Snapshot, Name: m.Name}
+	what := importMark{Kind: "clone", Volume: s.VolumeName, VolumeUUID: s.VolumeUUID, Snapshot: s.Grant.Snapshot,
+		Name: m.Name}
 	j := &importJob{origin: &cloneOrigin{e: e, from: m.From}, mark: what, created: m.Created, reply: m.Reply}
 	j.copying = copying{e: e, work: j}
 	e.startImport(j)
 }
 
-// sourceTries bounds how often the replicas of a source fail without having given anything in between, for each of them.
+// sourceTries bounds how often the replicas of a source fail without having given anything in
+// between, for each of them.
 const sourceTries = 3
 
 // cloneOrigin reads the source volume's replicas, one at a time.
@@ -176,21 +187,25 @@ func (o *cloneOrigin) ask(h wire.Header, p []byte, seg loop.Seg, done func(p []b
 }
 
 func (o *cloneOrigin) list(off int64, done func(ranges [][2]int64, next int64, err error)) {
-	o.ask(wire.Header{Type: wire.Control}, wire.Marshal(&wire.ControlRequest{ViewExtents: &wire.ViewExtents{Off: off}}), loop.Seg{}, func(p []byte, err error) {
-		var r wire.ControlReply
-		if err == nil {
-			err = wire.Unmarshal(p, &r)
-		}
-		if err != nil || r.Extents == nil {
-			done(nil, 0, errors.Join(err, errors.New("the replica cannot list what its snapshot holds: "+r.Error)))
-			return
-		}
-		done(r.Extents.Ranges, r.Extents.Next, nil)
-	})
+	o.ask(wire.Header{Type: wire.Control}, wire.Marshal(&wire.ControlRequest{ViewExtents: &wire.ViewExtents{Off: off}}),
+		loop.Seg{}, func(p []byte, err error) {
+			var r wire.ControlReply
+			if err == nil {
+				err = wire.Unmarshal(p, &r)
+			}
+			if err != nil || r.Extents == nil {
+				done(nil, 0, errors.Join(err, errors.New("the replica cannot list what its snapshot holds: "+r.Error)))
+				return
+			}
+			done(r.Extents.Ranges, r.Extents.Next, nil)
+		})
 }
 
 func (o *cloneOrigin) read(off int64, seg loop.Seg, done func(err error)) {
-	o.ask(wire.Header{Type: wire.Read, Flags: wire.AtView, Off: off, Len: int64(seg.Len)}, nil, seg, func(_ []byte, err error) { done(err) })
+	o.ask(wire.Header{Type: wire.Read, Flags: wire.AtView, Off: off, Len: int64(seg.Len)}, nil, seg,
+		func(_ []byte, err error) {
+			done(err)
+		})
 }
 
 func (o *cloneOrigin) hash(off, n int64, done func(sum []byte, err error)) {

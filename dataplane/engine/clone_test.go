@@ -14,7 +14,8 @@ import (
 	"ankole.storage/disk/memdisk"
 )
 
-// A clone has the content of the snapshot while the source goes on being written, and is independent afterwards.
+// A clone has the content of the snapshot while the source goes on being written, and is
+// independent afterwards.
 func TestClone(t *testing.T) {
 	for _, replicas := range []int{1, 3} {
 		g := newCloneRig(t, 2, replicas, scrubSize)
@@ -63,16 +64,30 @@ func TestCloneRefuses(t *testing.T) {
 		is     error
 		says   string
 	}{
-		"a smaller target":      {size: scrubSize / 2, is: block.Invalid, says: "does not fit"},
-		"a frontend":            {before: func(g *cloneRig) { g.damage(g.to.attach()) }, is: engine.ErrState, says: "frontend"},
-		"a snapshot there":      {before: func(g *cloneRig) { g.to.snapshot("x") }, is: engine.ErrState, says: "1 snapshots"},
-		"no replica":            {change: func(c *engine.Clone) { c.From.Replicas = nil }, is: block.Invalid, says: "no replica"},
-		"into itself":           {change: func(c *engine.Clone) { c.From.VolumeUUID = cloneUUID }, is: block.Invalid, says: "into itself"},
-		"another's grant":       {change: func(c *engine.Clone) { c.From.Grant.For = "x" }, is: block.Invalid, says: "is for volume x"},
-		"a wrong key":           {change: func(c *engine.Clone) { c.From.Key[3]++ }, is: block.Refused, says: "grant"},
-		"an expired grant":      {change: func(c *engine.Clone) { c.From.Grant.Expires = 1 }, is: block.Refused, says: "grant"},
-		"nobody there":          {change: func(c *engine.Clone) { c.From.Replicas = []string{"r9:10"} }, says: "cannot connect"},
-		"an unknown snapshot":   {change: func(c *engine.Clone) { c.From.Grant.Snapshot = "z" }, is: block.Refused, says: "grant"},
+		"a smaller target": {size: scrubSize / 2, is: block.Invalid, says: "does not fit"},
+		"a frontend": {before: func(g *cloneRig) {
+			g.damage(g.to.attach())
+		}, is: engine.ErrState, says: "frontend"},
+		"a snapshot there": {before: func(g *cloneRig) { g.to.snapshot("x") }, is: engine.ErrState, says: "1 snapshots"},
+		"no replica": {change: func(c *engine.Clone) {
+			c.From.Replicas = nil
+		}, is: block.Invalid, says: "no replica"},
+		"into itself": {change: func(c *engine.Clone) {
+			c.From.VolumeUUID = cloneUUID
+		}, is: block.Invalid, says: "into itself"},
+		"another's grant": {change: func(c *engine.Clone) {
+			c.From.Grant.For = "x"
+		}, is: block.Invalid, says: "is for volume x"},
+		"a wrong key": {change: func(c *engine.Clone) { c.From.Key[3]++ }, is: block.Refused, says: "grant"},
+		"an expired grant": {change: func(c *engine.Clone) {
+			c.From.Grant.Expires = 1
+		}, is: block.Refused, says: "grant"},
+		"nobody there": {change: func(c *engine.Clone) {
+			c.From.Replicas = []string{"r9:10"}
+		}, says: "cannot connect"},
+		"an unknown snapshot": {change: func(c *engine.Clone) {
+			c.From.Grant.Snapshot = "z"
+		}, is: block.Refused, says: "grant"},
 		"a snapshot's bad name": {change: func(c *engine.Clone) { c.Name = "../x" }, is: block.Invalid, says: "name"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -145,7 +160,9 @@ func (g *cloneRig) slowly() { g.to.proc.Post(engine.SetRebuildBudget{BytesPerSec
 
 func (g *cloneRig) midway() {
 	g.t.Helper()
-	g.to.until("half of it is copied", func() bool { return g.to.state.Import != nil && g.to.state.Import.Done >= 512<<10 })
+	g.to.until("half of it is copied", func() bool {
+		return g.to.state.Import != nil && g.to.state.Import.Done >= 512<<10
+	})
 }
 
 // While it is incomplete nobody gets to see it, and nothing else can be done with it.
@@ -183,7 +200,9 @@ func TestIncompleteCloneIsShownToNobody(t *testing.T) {
 	if s := g.to.state.Import; s.State != "error" || s.Error != "cancelled" || !s.Incomplete {
 		t.Fatalf("%+v", s)
 	}
-	if err := g.to.ask(func(reply func(error)) any { return engine.CancelClone{Reply: reply} }); !errors.Is(err, engine.ErrNotFound) {
+	if err := g.to.ask(func(reply func(error)) any {
+		return engine.CancelClone{Reply: reply}
+	}); !errors.Is(err, engine.ErrNotFound) {
 		t.Errorf("cancelled twice: %v", err)
 	}
 	check("after it was cancelled")
@@ -229,7 +248,8 @@ func TestCloneGoesOn(t *testing.T) {
 	}
 }
 
-// A source's replica that dies is replaced by another one; without one the clone says so, and can be gone on with.
+// A source's replica that dies is replaced by another one; without one the clone says so, and can
+// be gone on with.
 func TestCloneSourceFails(t *testing.T) {
 	g := newCloneRig(t, 2, 1, scrubSize)
 	g.slowly()
@@ -248,7 +268,8 @@ func TestCloneSourceFails(t *testing.T) {
 		r.Kill()
 	}
 	g.to.ended()
-	if s := g.to.state.Import; s.State != "error" || !strings.Contains(s.Error, "no replica of volume v can be read") || !s.Incomplete {
+	if s := g.to.state.Import; s.State != "error" || !strings.Contains(s.Error, "no replica of volume v can be read") ||
+		!s.Incomplete {
 		t.Fatalf("%+v", s)
 	}
 	for _, r := range g.v.Replicas {
@@ -279,7 +300,8 @@ func TestCloneOfARemovedSnapshot(t *testing.T) {
 	g.until("the next purge takes it", func() bool { return len(g.state.Snapshots) == 2 })
 }
 
-// A target that is full says so; when there is room the clone goes on. One replica of several that is full is dropped.
+// A target that is full says so; when there is room the clone goes on. One replica of several that
+// is full is dropped.
 func TestCloneTargetIsFull(t *testing.T) {
 	full := memdisk.Rule{Op: memdisk.OpWrite, Name: "volume-head-*", Err: disk.ErrNoSpace}
 	g := newCloneRig(t, 1, 2, scrubSize)
@@ -313,12 +335,15 @@ func TestCloneKeepsItsBudget(t *testing.T) {
 	if err := g.begin("b", nil); err != nil {
 		t.Fatal(err)
 	}
-	g.to.never("2 MiB at 256 KiB/s are copied in 3 seconds", 3*time.Second, func() bool { return !g.to.state.Import.Running })
+	g.to.never("2 MiB at 256 KiB/s are copied in 3 seconds", 3*time.Second, func() bool {
+		return !g.to.state.Import.Running
+	})
 	g.to.proc.Post(engine.SetRebuildBudget{})
 	g.to.ended()
 	g.whole("b")
 
-	// The budget that is used up when the last piece is copied holds nothing up for longer than it has to.
+	// The budget that is used up when the last piece is copied holds nothing up for longer than it
+	// has to.
 	g = newCloneRig(t, 1, 1, scrubSize)
 	g.slowly()
 	g.damage(g.begin("b", nil))
@@ -332,7 +357,8 @@ func TestCloneKeepsItsBudget(t *testing.T) {
 	}
 }
 
-// A replica of the target that dies midway is dropped; a rebuild gives it the content and, of an incomplete clone, the mark.
+// A replica of the target that dies midway is dropped; a rebuild gives it the content and, of an
+// incomplete clone, the mark.
 func TestCloneTargetReplicaDies(t *testing.T) {
 	g := newCloneRig(t, 1, 2, scrubSize)
 	g.slowly()
@@ -345,7 +371,9 @@ func TestCloneTargetReplicaDies(t *testing.T) {
 	g.to.until("it is dropped", func() bool { return g.to.modes() == "tr0=RW tr1=ERR" })
 	g.damage(g.to.ask(func(reply func(error)) any { return engine.CancelClone{Reply: reply} }))
 	dead.Start()
-	g.to.until("the set without it is agreed", func() bool { return g.to.state.Reason == "" && len(g.to.state.Record.Members) == 1 })
+	g.to.until("the set without it is agreed", func() bool {
+		return g.to.state.Reason == "" && len(g.to.state.Record.Members) == 1
+	})
 	g.damage(g.to.ask(func(reply func(error)) any { return engine.AddReplica{Address: dead.Addr(), Reply: reply} }))
 	g.to.until("it is rebuilt", func() bool { return strings.HasSuffix(g.to.modes(), "tr1=RW") })
 	// The rebuilt one alone still knows that it is incomplete.
@@ -365,8 +393,8 @@ func (g *scrubRig) restartFrom(i int) {
 	g.start()
 }
 
-// Whenever a process dies, or a disk loses power with it, the next start either has a whole clone or says that it has a part; asked
-// again, it becomes whole, and the source has not noticed.
+// Whenever a process dies, or a disk loses power with it, the next start either has a whole clone
+// or says that it has a part; asked again, it becomes whole, and the source has not noticed.
 func TestCloneKilledAnywhere(t *testing.T) {
 	outcomes := map[string]int{}
 	for seed := range 24 {
@@ -377,7 +405,9 @@ func TestCloneKilledAnywhere(t *testing.T) {
 		began := false
 		s, err := g.grant("b")
 		g.damage(err)
-		g.to.proc.Post(engine.Clone{From: s, Name: "copy", Created: "2026-11-21T12:00:00Z", Reply: func(err error) { began = err == nil }})
+		g.to.proc.Post(engine.Clone{From: s, Name: "copy", Created: "2026-11-21T12:00:00Z", Reply: func(err error) {
+			began = err == nil
+		}})
 		g.w.Until(time.Duration(seed)*1100*time.Microsecond, func() bool { return false })
 		victim := g.to.v.Replicas[seed%2]
 		switch seed % 4 {

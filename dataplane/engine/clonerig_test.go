@@ -49,7 +49,10 @@ func (g *cloneRig) grant(snapshot string) (engine.CloneSource, error) {
 	var s engine.CloneSource
 	var err error
 	done := false
-	g.proc.Post(engine.GrantClone{Snapshot: snapshot, For: cloneUUID, Expires: g.w.Unix() + 3600, Reply: func(r engine.CloneSource, e error) { s, err, done = r, e, true }})
+	g.proc.Post(engine.GrantClone{Snapshot: snapshot, For: cloneUUID, Expires: g.w.Unix() + 3600,
+		Reply: func(r engine.CloneSource, e error) {
+			s, err, done = r, e, true
+		}})
 	g.until("grant", func() bool { return done })
 	return s, err
 }
@@ -109,11 +112,13 @@ func (g *scrubRig) hashes(snapshot string) string {
 	return ""
 }
 
-// whole checks that the target has what the source has at a snapshot, as a snapshot and as a head, and nothing else.
+// whole checks that the target has what the source has at a snapshot, as a snapshot and as a head,
+// and nothing else.
 func (g *cloneRig) whole(snapshot string) {
 	g.t.Helper()
 	i := g.to.state.Import
-	if i.State != "complete" || i.Progress != 100 || i.Error != "" || i.Incomplete || i.Name != "copy" || i.Snapshot != snapshot {
+	if i.State != "complete" || i.Progress != 100 || i.Error != "" || i.Incomplete || i.Name != "copy" ||
+		i.Snapshot != snapshot {
 		g.t.Fatalf("%+v\n%s", i, strings.Join(g.to.events, "\n"))
 	}
 	want := g.hashes(snapshot)

@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// What was written is read again before it counts: a copy that has rotted meanwhile is found, its replica dropped, and without another
-// one the clone fails.
+// What was written is read again before it counts: a copy that has rotted meanwhile is found, its
+// replica dropped, and without another one the clone fails.
 func TestCloneIsCompared(t *testing.T) {
 	for replicas, want := range map[int]string{1: "content at 0 differs", 2: ""} {
 		g := newCloneRig(t, 1, replicas, scrubSize)

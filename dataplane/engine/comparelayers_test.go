@@ -10,7 +10,8 @@ import (
 	"ankole.storage/dataplane/wire"
 )
 
-// modelLayer is a piece of a layer: what each block holds, 0 for nothing, and whether it hides what is below.
+// modelLayer is a piece of a layer: what each block holds, 0 for nothing, and whether it hides what
+// is below.
 type modelLayer struct {
 	held  [256]byte
 	hides [256]bool
@@ -40,8 +41,9 @@ func (m *modelLayer) sums(n int, told bool) []byte {
 	return p
 }
 
-// Whatever the two layers held and hid, the changes leave the target holding what the source holds and hiding what the source hides where it
-// holds nothing; a source that is too old to say what it hides, hides nothing.
+// Whatever the two layers held and hid, the changes leave the target holding what the source holds
+// and hiding what the source hides where it holds nothing; a source that is too old to say what it
+// hides, hides nothing.
 func TestCompareLayers(t *testing.T) {
 	for seed := range uint64(500) {
 		r := rand.New(rand.NewPCG(seed, 1))
@@ -72,13 +74,15 @@ func TestCompareLayers(t *testing.T) {
 		each(d.copies, func(i int64) { target.held[i] = source.held[i] })
 		for i := range n {
 			if target.held[i] != source.held[i] || source.held[i] == 0 && target.hides[i] != source.hides[i] {
-				t.Fatalf("seed %d, block %d: holds %d and hides %v, want %d and %v", seed, i, target.held[i], target.hides[i], source.held[i], source.hides[i])
+				t.Fatalf("seed %d, block %d: holds %d and hides %v, want %d and %v", seed, i, target.held[i],
+					target.hides[i], source.held[i], source.hides[i])
 			}
 		}
 	}
 }
 
-// A request for zeroes that may give space back is a discard of whole blocks, and zeroes at its edges; another one is not.
+// A request for zeroes that may give space back is a discard of whole blocks, and zeroes at its
+// edges; another one is not.
 func TestZeroesThatMayGiveSpaceBack(t *testing.T) {
 	for unmap, want := range map[bool]wire.Type{true: wire.Discard, false: wire.WriteZeroes} {
 		e := &Engine{frozen: 1} // writes are parked

@@ -10,7 +10,8 @@ import (
 	"ankole.storage/dataplane/wire"
 )
 
-// Messages posted to the core. Reply functions are called from the core's thread, at most once, and must not block.
+// Messages posted to the core. Reply functions are called from the core's thread, at most once, and
+// must not block.
 type (
 	// AttachFrontend starts offering the volume; the frontend must have been built with OwnerFrontend.
 	AttachFrontend struct {
@@ -26,9 +27,11 @@ type (
 		Address string
 		Reply   func(error)
 	}
-	// SetRebuildBudget bounds what rebuilds send, in bytes per second; 0 means no bound. It holds at once.
+	// SetRebuildBudget bounds what rebuilds send, in bytes per second; 0 means no bound. It holds
+	// at once.
 	SetRebuildBudget struct{ BytesPerSecond int64 }
-	// RemoveReplica drops a replica and replies when the set without it is agreed. The last RW one is refused.
+	// RemoveReplica drops a replica and replies when the set without it is agreed. The last RW one
+	// is refused.
 	RemoveReplica struct {
 		Address string
 		Reply   func(error)
@@ -135,7 +138,8 @@ func (e *Engine) attachFrontend(m AttachFrontend) {
 	m.Reply(nil)
 }
 
-// mayReplace refuses to put other content in the place of the one that somebody uses, or goes on to use.
+// mayReplace refuses to put other content in the place of the one that somebody uses, or goes on to
+// use.
 func (e *Engine) mayReplace() error {
 	switch {
 	case e.fe != nil:
@@ -198,7 +202,8 @@ func (e *Engine) removeReplica(addr string) error {
 	return fmt.Errorf("%w: %s", ErrNotFound, addr)
 }
 
-// shutdown ends cleanly: no new requests, everything stable, marks cleared, so that the next start compares nothing.
+// shutdown ends cleanly: no new requests, everything stable, marks cleared, so that the next start
+// compares nothing.
 func (e *Engine) shutdown(reply func(error)) {
 	e.stay("the engine is shutting down")
 	if e.leaving != nil || e.stopped {
@@ -233,9 +238,10 @@ func (e *Engine) shutdown(reply func(error)) {
 }
 
 func (e *Engine) closeReplicas() {
-	e.controlAll(&wire.ControlRequest{ClearDirty: &wire.ClearDirty{Keep: e.dirty.tornRegions()}}, "cannot clear dirty regions", func(bool) {
-		e.controlAll(&wire.ControlRequest{Close: &wire.CloseRequest{}}, "cannot close", func(bool) { e.hangUp() })
-	})
+	e.controlAll(&wire.ControlRequest{ClearDirty: &wire.ClearDirty{Keep: e.dirty.tornRegions()}},
+		"cannot clear dirty regions", func(bool) {
+			e.controlAll(&wire.ControlRequest{Close: &wire.CloseRequest{}}, "cannot close", func(bool) { e.hangUp() })
+		})
 }
 
 // hangUp closes every connection and reports the end.

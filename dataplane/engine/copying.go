@@ -7,11 +7,13 @@ import (
 	"ankole.storage/dataplane/rebuild"
 )
 
-// copyWidth is how many pieces, of 1 MiB each, are copied or compared at once while nobody uses the volume.
+// copyWidth is how many pieces, of 1 MiB each, are copied or compared at once while nobody uses the
+// volume.
 const copyWidth = 8
 
-// copying carries out a plan (package rebuild): pieces are brought to their target, several at once and at the pace that the
-// budget allows, then source and target are compared. A rebuild and an import are each one of these; copyWork is what differs.
+// copying carries out a plan (package rebuild): pieces are brought to their target, several at once
+// and at the pace that the budget allows, then source and target are compared. A rebuild and an
+// import are each one of these; copyWork is what differs.
 type copying struct {
 	e    *Engine
 	work copyWork
@@ -27,9 +29,11 @@ type copying struct {
 	paceAt clock.Ticks
 }
 
-// copyWork is what a copy does in its own way. Everything that it begins ends in one call of a method of copying.
+// copyWork is what a copy does in its own way. Everything that it begins ends in one call of a
+// method of copying.
 type copyWork interface {
-	// width is how many pieces may be under way now: 0 while there is nothing to copy from, and when the work was given up.
+	// width is how many pieces may be under way now: 0 while there is nothing to copy from, and
+	// when the work was given up.
 	width() int
 	// list asks for extents as rebuild.Plan.NeedExtents says, and ends with listed.
 	list(layer uint32, off int64, target bool)

@@ -16,17 +16,18 @@ type copyOf struct {
 
 func (c *copyOf) rotten() bool { return c.sum == nil || c.verdict == wire.VerdictRotten }
 
-// decision is what to do about a piece of which replicas have different content: make the copies in repair equal to the
-// one at source, or, where source is negative, nothing, and say why.
+// decision is what to do about a piece of which replicas have different content: make the copies in
+// repair equal to the one at source, or, where source is negative, nothing, and say why.
 type decision struct {
 	source int
 	repair []int
 	why    string
 }
 
-// decide never guesses. A copy that contradicts its own checksum, or cannot be read, is replaced by what all others
-// agree on. Where the others disagree among themselves, only a majority without contradiction decides: more than half of
-// them have the same content, and nothing vouches for the rest.
+// decide never guesses. A copy that contradicts its own checksum, or cannot be read, is replaced by
+// what all others agree on. Where the others disagree among themselves, only a majority without
+// contradiction decides: more than half of them have the same content, and nothing vouches for the
+// rest.
 func decide(copies []copyOf) decision {
 	var sound []int
 	for i := range copies {
@@ -61,7 +62,8 @@ func decide(copies []copyOf) decision {
 	return d
 }
 
-// largest returns the largest set of copies among those in sound that have the same content, the first of equal ones.
+// largest returns the largest set of copies among those in sound that have the same content, the
+// first of equal ones.
 func largest(copies []copyOf, sound []int) (group []int) {
 	for _, i := range sound {
 		var same []int

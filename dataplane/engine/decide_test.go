@@ -10,7 +10,8 @@ import (
 	"ankole.storage/dataplane/wire"
 )
 
-// Copies are written as their content and what their checksum says: "A+" good, "A?" unknown, "A-" rotten, "!" unreadable.
+// Copies are written as their content and what their checksum says: "A+" good, "A?" unknown, "A-"
+// rotten, "!" unreadable.
 func copiesOf(s string) (out []copyOf) {
 	for _, f := range strings.Fields(s) {
 		c := copyOf{sum: []byte(f[:1])}
@@ -67,10 +68,12 @@ func TestDecide(t *testing.T) {
 	}
 }
 
-// A copy that is what its checksum says is never overwritten, and what overwrites others never contradicts its own.
+// A copy that is what its checksum says is never overwritten, and what overwrites others never
+// contradicts its own.
 func TestDecideOverwritesNothingGood(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		s := strings.Join(rapid.SliceOfN(rapid.SampledFrom([]string{"A+", "A?", "A-", "B+", "B?", "B-", "C?", "!"}), 1, 6).Draw(t, "copies"), " ")
+		s := strings.Join(rapid.SliceOfN(rapid.SampledFrom([]string{"A+", "A?", "A-", "B+", "B?", "B-", "C?", "!"}), 1,
+			6).Draw(t, "copies"), " ")
 		copies := copiesOf(s)
 		d := decide(copies)
 		for _, i := range d.repair {

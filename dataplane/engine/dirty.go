@@ -10,10 +10,12 @@ import (
 	"ankole.storage/dataplane/wire"
 )
 
-// DirtyRegion is the grain of the dirty log in bytes: after a crash a marked region is compared between replicas.
+// DirtyRegion is the grain of the dirty log in bytes: after a crash a marked region is compared
+// between replicas.
 const DirtyRegion = 4 << 20
 
-// LogBounds bound the dirty log, in regions. Max may be marked at once; above High the oldest flushed ones are cleared down to Low.
+// LogBounds bound the dirty log, in regions. Max may be marked at once; above High the oldest
+// flushed ones are cleared down to Low.
 type LogBounds struct{ Max, High, Low int }
 
 // defaultLogBounds: 4 GiB of marks fit into one preallocated slot of every replica.
@@ -21,7 +23,8 @@ var defaultLogBounds = LogBounds{Max: 1024, High: 768, Low: 512}
 
 // LogUse counts what the dirty log's bounds have led to.
 type LogUse struct {
-	// Shrinks is how often marks were taken away to make room, Waits how many writes have waited for room.
+	// Shrinks is how often marks were taken away to make room, Waits how many writes have waited
+	// for room.
 	Shrinks, Waits uint64
 }
 
@@ -45,10 +48,11 @@ type region struct {
 	waiters []*task
 }
 
-// dirtyLog knows which regions are marked on every replica. The mark is durable before the first write to the region
-// goes to any replica. It is cleared only after a flush begun after the region's last write, and never while a replica has
-// failed that is still a member: each replica keeps account of what it misses only from the record on that drops it, and
-// until then the mark is all that says where it may differ.
+// dirtyLog knows which regions are marked on every replica. The mark is durable before the first
+// write to the region goes to any replica. It is cleared only after a flush begun after the
+// region's last write, and never while a replica has failed that is still a member: each replica
+// keeps account of what it misses only from the record on that drops it, and until then the mark is
+// all that says where it may differ.
 type dirtyLog struct {
 	bounds     LogBounds
 	use        LogUse
@@ -81,8 +85,8 @@ func (d *dirtyLog) marked(off int64) bool {
 	return r != nil && r.state == marked
 }
 
-// ready reports whether the region of t is marked; if not, t is started again when it is. A task never spans regions:
-// pieces are cut at divisors of the region size.
+// ready reports whether the region of t is marked; if not, t is started again when it is. A task
+// never spans regions: pieces are cut at divisors of the region size.
 func (d *dirtyLog) ready(e *Engine, t *task) bool {
 	n := regionOf(t.off)
 	r := d.regions[n]
@@ -133,7 +137,8 @@ func (d *dirtyLog) message(e *Engine, regions []uint32) *task {
 	return t
 }
 
-// give lets the writes waiting for batch go, or parks them when no replica is left to mark anything.
+// give lets the writes waiting for batch go, or parks them when no replica is left to mark
+// anything.
 func (d *dirtyLog) give(e *Engine, batch []uint32, ok bool) {
 	for _, n := range batch {
 		r := d.regions[n]
@@ -214,7 +219,8 @@ func (d *dirtyLog) clearable(r *region) bool {
 	return r.state == marked && r.writes == 0 && !r.torn && r.last <= d.stable
 }
 
-// stuck reports that no flush will ever make room: writes to every marked region have failed, as on full disks.
+// stuck reports that no flush will ever make room: writes to every marked region have failed, as on
+// full disks.
 func (d *dirtyLog) stuck() bool {
 	for _, r := range d.regions {
 		if !r.torn || r.writes > 0 || r.state != marked {
@@ -251,8 +257,8 @@ func (d *dirtyLog) shrink(e *Engine) {
 	d.clear(e, old, func(bool) {})
 }
 
-// repairOne makes room where every region is torn. If even that is not possible, because the disks are still full, waiting
-// requests are told so instead of being kept for ever.
+// repairOne makes room where every region is torn. If even that is not possible, because the disks
+// are still full, waiting requests are told so instead of being kept for ever.
 func (d *dirtyLog) repairOne(e *Engine) {
 	if e.repairing != nil || e.frozen > 0 {
 		return // repaired or thaw calls again
@@ -291,22 +297,23 @@ func (d *dirtyLog) clear(e *Engine, old []uint32, done func(ok bool)) {
 		}
 	}
 	slices.Sort(keep)
-	e.controlAll(&wire.ControlRequest{ClearDirty: &wire.ClearDirty{Keep: keep}}, "cannot clear dirty regions", func(ok bool) {
-		d.clears = false
-		for _, n := range old {
-			r := d.regions[n]
-			delete(d.regions, n)
-			for _, t := range r.waiters {
+	e.controlAll(&wire.ControlRequest{ClearDirty: &wire.ClearDirty{Keep: keep}}, "cannot clear dirty regions",
+		func(ok bool) {
+			d.clears = false
+			for _, n := range old {
+				r := d.regions[n]
+				delete(d.regions, n)
+				for _, t := range r.waiters {
+					e.startWrite(t)
+				}
+			}
+			full := d.full
+			d.full = nil
+			for _, t := range full {
 				e.startWrite(t)
 			}
-		}
-		full := d.full
-		d.full = nil
-		for _, t := range full {
-			e.startWrite(t)
-		}
-		done(ok)
-	})
+			done(ok)
+		})
 }
 
 // agreed goes on with what had to wait for the set of replicas to be agreed.
@@ -347,8 +354,9 @@ func (d *dirtyLog) flushOwn(e *Engine) {
 	})
 }
 
-// markAll makes the whole present log durable on one link: a replica that begins to take writes. It is not asked to take away what is
-// being taken away now, and writes to that wait and mark it again: a replica's log never names what the engine's does not.
+// markAll makes the whole present log durable on one link: a replica that begins to take writes. It
+// is not asked to take away what is being taken away now, and writes to that wait and mark it
+// again: a replica's log never names what the engine's does not.
 func (d *dirtyLog) markAll(e *Engine, l *link, done func(ok bool)) {
 	regions := make([]uint32, 0, len(d.regions))
 	for n, r := range d.regions {
@@ -368,7 +376,8 @@ func (d *dirtyLog) markAll(e *Engine, l *link, done func(ok bool)) {
 	})
 }
 
-// controlAll sends r to every replica that takes writes; those that refuse are dropped. ok: an RW replica carried it out.
+// controlAll sends r to every replica that takes writes; those that refuse are dropped. ok: an RW
+// replica carried it out.
 func (e *Engine) controlAll(r *wire.ControlRequest, what string, done func(ok bool)) {
 	var asked []*link
 	for _, l := range e.links {

@@ -11,8 +11,9 @@ import (
 	"ankole.storage/dataplane/wire"
 )
 
-// Marks come before writes, are taken away only after a flush that began later, and never exceed the log (checked by the
-// fake at every request). More regions than the log holds are written in the end.
+// Marks come before writes, are taken away only after a flush that began later, and never exceed
+// the log (checked by the fake at every request). More regions than the log holds are written in
+// the end.
 func TestDirtyLogIsBounded(t *testing.T) {
 	const regions = 1500
 	g := newRig(t, 2, regions*engine.DirtyRegion).start()
@@ -40,8 +41,8 @@ func TestDirtyLogIsBounded(t *testing.T) {
 	}
 }
 
-// A log full of regions in which writes have failed leaves no room. Requests are told so, none waits for ever, and the
-// volume stays readable and writable where the log has marks.
+// A log full of regions in which writes have failed leaves no room. Requests are told so, none
+// waits for ever, and the volume stays readable and writable where the log has marks.
 func TestLogFullOfFailedWrites(t *testing.T) {
 	const regions = 1030
 	g := newRig(t, 2, regions*engine.DirtyRegion).start()
@@ -61,7 +62,8 @@ func TestLogFullOfFailedWrites(t *testing.T) {
 	for _, f := range g.fakes {
 		f.script = nil
 	}
-	// Space is back: the log makes room by comparing what is torn, and a write to a new region succeeds.
+	// Space is back: the log makes room by comparing what is torn, and a write to a new region
+	// succeeds.
 	if code := g.finish(g.write((regions-1)*engine.DirtyRegion, 3, 512)); code != block.OK {
 		t.Errorf("write where there is no mark: %s", code)
 	}
@@ -77,8 +79,8 @@ func TestLogFullOfFailedWrites(t *testing.T) {
 // clears counts the requests that take marks away.
 func (f *fake) clears() int { return f.cleared }
 
-// A flush that one replica failed must not take marks away before the set without that replica is agreed: until then the
-// marks are all that says where it differs.
+// A flush that one replica failed must not take marks away before the set without that replica is
+// agreed: until then the marks are all that says where it differs.
 func TestMarksStayUntilTheDropIsAgreed(t *testing.T) {
 	const regions = 900
 	g := newRig(t, 2, regions*engine.DirtyRegion).start()
@@ -96,7 +98,9 @@ func TestMarksStayUntilTheDropIsAgreed(t *testing.T) {
 	g.fakes[1].script, g.fakes[1].refuses = answerWith(wire.Flush, block.IOError), true
 	flush := g.begin(block.Flush, 0, 0, nil)
 	g.until("b is dropped", func() bool { return g.modes() == "a=RW b=ERR" })
-	g.never("marks were taken away, and b is still a member", time.Minute, func() bool { return g.fakes[0].clears() > before || flush.done })
+	g.never("marks were taken away, and b is still a member", time.Minute, func() bool {
+		return g.fakes[0].clears() > before || flush.done
+	})
 	g.witness.Down = false
 	if code := g.finish(flush); code != block.OK {
 		t.Fatal(code)
@@ -145,12 +149,15 @@ func TestResyncKeepsMarksOfAFailedMember(t *testing.T) {
 	}
 	g.launch()
 	g.until("two have failed", func() bool { return strings.Count(g.modes(), "ERR") == 2 })
-	g.never("served or cleared before the drop is agreed", time.Minute, func() bool { return g.state.Serving || g.fakes[0].clears() > 0 })
+	g.never("served or cleared before the drop is agreed", time.Minute, func() bool {
+		return g.state.Serving || g.fakes[0].clears() > 0
+	})
 	g.witness.Down = false
 	g.until("served", func() bool { return g.state.Serving && g.fakes[0].clears() > 0 })
 }
 
-// Where nobody flushes the engine does so itself before it takes marks away: the fake knows which writes were flushed.
+// Where nobody flushes the engine does so itself before it takes marks away: the fake knows which
+// writes were flushed.
 func TestMarksOutliveUnflushedWrites(t *testing.T) {
 	const regions = 1100
 	g := newRig(t, 2, regions*engine.DirtyRegion).start()
@@ -169,7 +176,8 @@ func TestMarksOutliveUnflushedWrites(t *testing.T) {
 	}
 }
 
-// A region in which a write has failed is made identical as soon as writes succeed there again; new failures keep it torn.
+// A region in which a write has failed is made identical as soon as writes succeed there again; new
+// failures keep it torn.
 func TestTornRegionIsRepaired(t *testing.T) {
 	g := newRig(t, 2, 16*mib).start()
 	g.finish(g.write(4*mib, 1, 8192))
@@ -205,13 +213,16 @@ func TestTornRegionIsRepaired(t *testing.T) {
 	if code := g.finish(g.write(6*mib, 4, 4096)); code != block.OK {
 		t.Fatal(code)
 	}
-	g.never("made identical without space, or dropped for it", time.Second, func() bool { return same() || g.modes() != "a=RW b=RW" })
+	g.never("made identical without space, or dropped for it", time.Second, func() bool {
+		return same() || g.modes() != "a=RW b=RW"
+	})
 	g.fakes[1].script = nil
 	g.finish(g.write(6*mib, 5, 4096))
 	g.until("made identical when space is back", same)
 }
 
-// Regions that nobody writes to for a while lose their marks, by a flush of the log's own if need be; one in use keeps its. A quiet volume with nothing left to do is left alone.
+// Regions that nobody writes to for a while lose their marks, by a flush of the log's own if need
+// be; one in use keeps its. A quiet volume with nothing left to do is left alone.
 func TestQuietMarksExpire(t *testing.T) {
 	g := newRig(t, 2, 16*engine.DirtyRegion).start()
 	marked := func(want ...uint32) func() bool { return func() bool { return g.marked(want...) } }
@@ -296,8 +307,9 @@ func TestQuietTornRegionIsRepaired(t *testing.T) {
 	}
 }
 
-// A replica that begins to take writes while marks are being taken away gets those that stay: it is not asked to take the others
-// away, and with them it would come to hold more than a log has room for.
+// A replica that begins to take writes while marks are being taken away gets those that stay: it is
+// not asked to take the others away, and with them it would come to hold more than a log has room
+// for.
 func TestTargetIsNotGivenMarksThatGo(t *testing.T) {
 	const regions = 1400
 	g := newRig(t, 1, regions*engine.DirtyRegion).start()

@@ -1,14 +1,15 @@
-// Package engine is the engine's step core: it takes requests from a frontend, mirrors writes to every replica, reads
-// from one, and keeps the set of replicas honest through package quorum.
+// Package engine is the engine's step core: it takes requests from a frontend, mirrors writes to
+// every replica, reads from one, and keeps the set of replicas honest through package quorum.
 //
-// A replica is RW (holds every acknowledged write, serves reads), WO (is being rebuilt, receives writes) or ERR
-// (dropped; it comes back only through a rebuild). A write is acknowledged when every RW replica has it, and, if one
-// failed, when the set without it is committed. Requests to the same 4 KiB block are ordered here, so replicas see them
-// in one order. Regions are marked dirty on every replica before the first write to them, so that after a crash only
-// those need comparing.
+// A replica is RW (holds every acknowledged write, serves reads), WO (is being rebuilt, receives
+// writes) or ERR (dropped; it comes back only through a rebuild). A write is acknowledged when
+// every RW replica has it, and, if one failed, when the set without it is committed. Requests to
+// the same 4 KiB block are ordered here, so replicas see them in one order. Regions are marked
+// dirty on every replica before the first write to them, so that after a crash only those need
+// comparing.
 //
-// The core is driven by a loop: see Step. Control reaches it as posted messages (control.go). docs/engine.md has the
-// states and invariants.
+// The core is driven by a loop: see Step. Control reaches it as posted messages (control.go).
+// docs/engine.md has the states and invariants.
 package engine
 
 import (
@@ -34,18 +35,20 @@ const (
 const (
 	// maxLinks bounds the replicas of a volume: 20 by the API, and room for one being rebuilt.
 	maxLinks = 32
-	// maxSources bounds the connections to other volumes' replicas: a clone has one, and those that it has given up take a moment.
+	// maxSources bounds the connections to other volumes' replicas: a clone has one, and those that
+	// it has given up take a moment.
 	maxSources = 4
 	// witnessRetry is how often an unanswered question to the witness is repeated.
 	witnessRetry = time.Second
-	// sizesEvery is how often sizes of snapshots and head are asked for while the volume is written to.
+	// sizesEvery is how often sizes of snapshots and head are asked for while the volume is written
+	// to.
 	sizesEvery = 30 * time.Second
 	// gatherTimeout is how long a start waits for candidates that do not answer.
 	gatherTimeout = 8 * time.Second
 )
 
-// Witness is the place outside the replicas where membership is recorded. Both methods block and are called away from
-// the loop's thread; they must return within a few seconds.
+// Witness is the place outside the replicas where membership is recorded. Both methods block and
+// are called away from the loop's thread; they must return within a few seconds.
 type Witness interface {
 	// Read returns the record, the zero record if there is none, or an error if nobody answers.
 	Read() (quorum.WitnessRecord, error)
@@ -62,8 +65,9 @@ type Config struct {
 	// Build says which program this is, for the replicas' logs.
 	Build  string
 	Secret []byte
-	// Size is the volume's size in bytes as it was known last. If the replicas have more, an expansion was under way and is
-	// finished; if all of them have less, they are not what they should be.
+	// Size is the volume's size in bytes as it was known last. If the replicas have more, an
+	// expansion was under way and is finished; if all of them have less, they are not what they
+	// should be.
 	Size     int64
 	Replicas []string
 	// Options of the volume; the zero value means the defaults.
@@ -72,29 +76,35 @@ type Config struct {
 	Counters Counters
 	// Purge: one was under way, go on with it.
 	Purge bool
-	// DirtyLog bounds the marks of regions; the zero value means the default. Replicas have room for chain.MaxDirtyRegions.
+	// DirtyLog bounds the marks of regions; the zero value means the default. Replicas have room
+	// for chain.MaxDirtyRegions.
 	DirtyLog LogBounds
-	// ReplicaTimeout is how long a replica may keep requests without any answer before it is dropped; the last one is
-	// given twice as long.
+	// ReplicaTimeout is how long a replica may keep requests without any answer before it is
+	// dropped; the last one is given twice as long.
 	ReplicaTimeout time.Duration
 	// NoReplicaTimeout is how long requests wait when no replica is left, before they fail.
 	NoReplicaTimeout time.Duration
 	// GatherTimeout is how long a start waits for candidates that do not answer; 0 means 8 s.
 	GatherTimeout time.Duration
-	// Lease is how long reads may be answered after the last proof that nobody has taken over; 0 means the default.
+	// Lease is how long reads may be answered after the last proof that nobody has taken over; 0
+	// means the default.
 	Lease time.Duration
-	// RebuildBudget bounds what a rebuild sends, in bytes per second; 0 means no bound. SetRebuildBudget changes it.
+	// RebuildBudget bounds what a rebuild sends, in bytes per second; 0 means no bound.
+	// SetRebuildBudget changes it.
 	RebuildBudget int64
-	// Successor: this engine is to replace one that lives; see handover.go. Its replicas are asked and nothing more until Succeed.
+	// Successor: this engine is to replace one that lives; see handover.go. Its replicas are asked
+	// and nothing more until Succeed.
 	Successor bool
 	// Trust names members whose data a person wants to go on with if the start is refused otherwise.
 	Trust   []string
 	Arena   *loop.Arena
 	Witness Witness
-	// Follow is called once, away from the loop's thread, before this engine's first record is written anywhere; it must return
-	// within a few seconds. epoch is this engine's; follows that of the engine whose acknowledgements are the last there are, 0
-	// where that is not certain. It reports whether a frontend of the engine before goes on here: then the content is not replaced
-	// before that frontend is attached, or Discontinue says that it does not come. nil: nobody wants to know.
+	// Follow is called once, away from the loop's thread, before this engine's first record is
+	// written anywhere; it must return within a few seconds. epoch is this engine's; follows that
+	// of the engine whose acknowledgements are the last there are, 0 where that is not certain. It
+	// reports whether a frontend of the engine before goes on here: then the content is not
+	// replaced before that frontend is attached, or Discontinue says that it does not come. nil:
+	// nobody wants to know.
 	Follow func(follows, epoch uint64) (continues bool)
 	// Nonce returns fresh random bytes for the handshake.
 	Nonce func() []byte
@@ -120,13 +130,16 @@ type Engine struct {
 	arena *loop.Arena
 	now   clock.Ticks
 	out   *[]loop.Op
-	// wakeAt is when the last step wanted the next one at the latest; nextGrace is when a standstill is allowed for again.
+	// wakeAt is when the last step wanted the next one at the latest; nextGrace is when a
+	// standstill is allowed for again.
 	wakeAt, nextGrace clock.Ticks
-	// overdueLook is when it was looked for requests that take too long, stoodStill when the engine stood still last.
+	// overdueLook is when it was looked for requests that take too long, stoodStill when the engine
+	// stood still last.
 	overdueLook, stoodStill clock.Ticks
 
-	// identity is this process: an engine that was started again has the same instance name, and after a restored witness it
-	// could be granted the same epoch. Behind the "@" is the instance manager: replicas keep the name, and a takeover asks for it.
+	// identity is this process: an engine that was started again has the same instance name, and
+	// after a restored witness it could be granted the same epoch. Behind the "@" is the instance
+	// manager: replicas keep the name, and a takeover asks for it.
 	identity    string
 	quorum      *quorum.Core
 	witnessWait clock.Ticks // next retry, Never when nothing is open
@@ -135,8 +148,9 @@ type Engine struct {
 	leaseOver   clock.Ticks // the end of another engine's lease
 	voteAt      clock.Ticks // when to look for replaced members, Never while none could help
 
-	// leaseEnd is when this engine's own lease ends, as far as it has been worked out; leaseNews: something was confirmed
-	// since. leaseCheck is when to ask the witness, Never when nobody waits.
+	// leaseEnd is when this engine's own lease ends, as far as it has been worked out; leaseNews:
+	// something was confirmed since. leaseCheck is when to ask the witness, Never when nobody
+	// waits.
 	leaseEnd, leaseCheck clock.Ticks
 	leaseNews            bool
 
@@ -144,7 +158,8 @@ type Engine struct {
 	byName map[string]*link
 
 	fe frontend.Frontend
-	// continues: a frontend of the engine before will be attached, so that the content must stay what its user knows.
+	// continues: a frontend of the engine before will be attached, so that the content must stay
+	// what its user knows.
 	continues bool
 	feReqs    []frontend.Request
 	// replacing counts what puts other content in the place of this one; onReplaced waits for its end.
@@ -165,7 +180,8 @@ type Engine struct {
 	onQuiet  []func()
 	// onDropClosed waits until no drop is open.
 	onDropClosed []func()
-	// changing is the change of the replicas' chains that is under way, empty for none; purge the purge that is.
+	// changing is the change of the replicas' chains that is under way, empty for none; purge the
+	// purge that is.
 	changing  string
 	expansion Expansion
 	options   Options
@@ -179,8 +195,9 @@ type Engine struct {
 	hashes []*hashing
 	// chainMarks is the work of option UnmapMarkSnapChainRemoved.
 	chainMarks chainMarks
-	// importing is the import under way, imported what is known about it or the last one; incomplete is what the replicas hold a part
-	// of only, nil where they do not. sources are sessions with replicas of other volumes.
+	// importing is the import under way, imported what is known about it or the last one;
+	// incomplete is what the replicas hold a part of only, nil where they do not. sources are
+	// sessions with replicas of other volumes.
 	importing                 *importJob
 	imported                  *Importing
 	incomplete                *importMark
@@ -189,10 +206,12 @@ type Engine struct {
 	writes                    int // mirrored writes in flight
 	edges, transfers, imports bufferQueue
 
-	// foreground counts pieces of the frontend's requests that are not answered; rebuildBudget is in bytes per second.
+	// foreground counts pieces of the frontend's requests that are not answered; rebuildBudget is
+	// in bytes per second.
 	foreground int
 	repairing  *regionRepair
-	// doubted are members whose last rebuild ended in other content than its source has: the next one compares everything.
+	// doubted are members whose last rebuild ended in other content than its source has: the next
+	// one compares everything.
 	doubted       map[string]bool
 	onRepaired    []func()
 	rebuildBudget int64
@@ -201,8 +220,8 @@ type Engine struct {
 	lostSince clock.Ticks // when the last replica was lost, Never otherwise
 	rr        int         // replica that was read from last
 
-	// leaving is a hand-over to a successor that is under way. The others are a successor's: what it waits for, and whether the
-	// volume is its own.
+	// leaving is a hand-over to a successor that is under way. The others are a successor's: what
+	// it waits for, and whether the volume is its own.
 	leaving    *leaving
 	purgeAgain bool // a purge that the engine before was at has to be begun again
 	onPrepared func(members, missing []string)
@@ -215,7 +234,8 @@ type Engine struct {
 	counters  Counters
 	seconds   seconds
 	snapshots []Snapshot
-	// sizesAt and sizesWrites are when the sizes were asked for last, and how many writes there were by then.
+	// sizesAt and sizesWrites are when the sizes were asked for last, and how many writes there
+	// were by then.
 	sizesAt     clock.Ticks
 	sizesWrites uint64
 	fatal       string
@@ -226,7 +246,8 @@ type Engine struct {
 func New(cfg Config) *Engine {
 	e := &Engine{
 		cfg: cfg, arena: cfg.Arena, byName: map[string]*link{}, doubted: map[string]bool{},
-		wakeAt: clock.Never, witnessWait: clock.Never, gatherUntil: clock.Never, leaseOver: clock.Never, voteAt: clock.Never, leaseCheck: clock.Never, lostSince: clock.Never, changed: true,
+		wakeAt: clock.Never, witnessWait: clock.Never, gatherUntil: clock.Never, leaseOver: clock.Never,
+		voteAt: clock.Never, leaseCheck: clock.Never, lostSince: clock.Never, changed: true,
 	}
 	if e.cfg.Lease == 0 {
 		e.cfg.Lease = quorum.DefaultLease
@@ -248,8 +269,9 @@ func New(cfg Config) *Engine {
 	}
 	e.rebuildBudget, e.counters, e.purgeAgain = cfg.RebuildBudget, cfg.Counters, cfg.Purge
 	e.dirty.init(cfg.DirtyLog)
-	e.quorum = quorum.New(quorum.Config{Engine: cfg.Instance, InstanceManager: cfg.InstanceManager, Candidates: len(cfg.Replicas),
-		Trust: cfg.Trust, Takeover: true, Successor: cfg.Successor, Announce: cfg.Follow != nil})
+	e.quorum = quorum.New(quorum.Config{Engine: cfg.Instance, InstanceManager: cfg.InstanceManager,
+		Candidates: len(cfg.Replicas),
+		Trust:      cfg.Trust, Takeover: true, Successor: cfg.Successor, Announce: cfg.Follow != nil})
 	e.owner = !cfg.Successor
 	for _, a := range cfg.Replicas {
 		e.newLink(a)
@@ -384,10 +406,12 @@ func (e *Engine) timeouts() {
 		e.dirty.expire(e)
 	}
 	if e.lostSince != clock.Never && e.now >= e.lostSince.Add(e.cfg.NoReplicaTimeout) {
-		// The replicas may be well again, each after a restart of its own. This engine cannot take them back: it does not know
-		// what became of its last writes there. The next one compares them.
+		// The replicas may be well again, each after a restart of its own. This engine cannot take
+		// them back: it does not know what became of its last writes there. The next one compares
+		// them.
 		e.lostSince = clock.Never
-		e.stop(fmt.Sprintf("no replica left for %s; another engine can start when enough of them are back", e.cfg.NoReplicaTimeout), false)
+		e.stop(fmt.Sprintf("no replica left for %s; another engine can start when enough of them are back",
+			e.cfg.NoReplicaTimeout), false)
 	}
 }
 
@@ -415,7 +439,8 @@ func (e *Engine) wake() clock.Ticks {
 	return w
 }
 
-// replicaTimeout is twice as long for the last replica, so that a stall of the machine does not end the volume.
+// replicaTimeout is twice as long for the last replica, so that a stall of the machine does not end
+// the volume.
 func (e *Engine) replicaTimeout() time.Duration {
 	if e.count(RW) <= 1 {
 		return 2 * e.cfg.ReplicaTimeout

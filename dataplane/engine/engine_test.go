@@ -47,7 +47,8 @@ func TestWriteWaitsForEveryReplica(t *testing.T) {
 	g.expectModes("a=RW b=RW c=RW")
 }
 
-// A replica that keeps a write without a sign of life is dropped, and the write is acknowledged when that is agreed.
+// A replica that keeps a write without a sign of life is dropped, and the write is acknowledged
+// when that is agreed.
 func TestSilentReplicaIsDropped(t *testing.T) {
 	g := newRig(t, 2, 16*mib).start()
 	g.fakes[1].script, g.fakes[1].refuses = holding(wire.Write), true
@@ -71,7 +72,9 @@ func TestNoSpace(t *testing.T) {
 		g.fakes[0].script = answerWith(wire.Write, block.NoSpace)
 		g.fakes[2].script = holding(wire.Write)
 		c := g.write(0, 1, 4096)
-		g.never("judged before all have answered", time.Second, func() bool { return c.done || g.modes() != "a=RW b=RW c=RW" })
+		g.never("judged before all have answered", time.Second, func() bool {
+			return c.done || g.modes() != "a=RW b=RW c=RW"
+		})
 		g.fakes[2].release()
 		if code := g.finish(c); code != block.OK {
 			t.Fatal(code)
@@ -241,7 +244,8 @@ func TestNoReplicaLeft(t *testing.T) {
 	g.until("the engine gives up", func() bool { return g.state.Fatal && !g.state.Fenced })
 }
 
-// A replica that is removed counts until the set without it is agreed, and so long nobody is told that it is gone.
+// A replica that is removed counts until the set without it is agreed, and so long nobody is told
+// that it is gone.
 func TestRemovedWhenAgreed(t *testing.T) {
 	g := newRig(t, 2, 16*mib).start()
 	g.witness.Down = true
@@ -253,14 +257,16 @@ func TestRemovedWhenAgreed(t *testing.T) {
 	g.until("told", func() bool { return done })
 }
 
-// An idle engine that has lost its only replica ends too, so that another one can start when the replica is back.
+// An idle engine that has lost its only replica ends too, so that another one can start when the
+// replica is back.
 func TestIdleEngineWithoutReplicasEnds(t *testing.T) {
 	g := newRig(t, 1, 16*mib).start()
 	g.fakes[0].proc.Kill()
 	g.until("the engine gives up", func() bool { return g.state.Fatal })
 }
 
-// A write that was taken by one and is held for the set to be agreed must not wait for ever when that one fails too.
+// A write that was taken by one and is held for the set to be agreed must not wait for ever when
+// that one fails too.
 func TestHeldWriteFailsWithTheLastReplica(t *testing.T) {
 	g := newRig(t, 2, 16*mib).start()
 	g.witness.Down = true
@@ -337,10 +343,12 @@ func TestRebuild(t *testing.T) {
 	}
 }
 
-// Where a rebuild copies a piece nothing is written meanwhile. In the head a write that came between reading and writing the piece would
-// be undone on the target; below it zeroes and discards would be made by what the target had below before. Reads go on.
+// Where a rebuild copies a piece nothing is written meanwhile. In the head a write that came
+// between reading and writing the piece would be undone on the target; below it zeroes and discards
+// would be made by what the target had below before. Reads go on.
 func TestCopiedUnderLock(t *testing.T) {
-	for name, below := range map[string][]wire.Layer{"the head": nil, "below the head": {{Name: "s", Size: 4 * mib, Allocated: 4096}}} {
+	for name, below := range map[string][]wire.Layer{"the head": nil,
+		"below the head": {{Name: "s", Size: 4 * mib, Allocated: 4096}}} {
 		t.Run(name, func(t *testing.T) {
 			g := newRig(t, 1, 4*mib).start()
 			g.fakes[0].below = below
@@ -371,7 +379,8 @@ func TestCopiedUnderLock(t *testing.T) {
 	}
 }
 
-// While the set without a replica is not agreed its copy is worth keeping: it must not be wiped for a rebuild.
+// While the set without a replica is not agreed its copy is worth keeping: it must not be wiped for
+// a rebuild.
 func TestNoRebuildBeforeTheDropIsAgreed(t *testing.T) {
 	g := newRig(t, 2, 4*mib).start()
 	g.witness.Down = true
@@ -388,8 +397,8 @@ func TestNoRebuildBeforeTheDropIsAgreed(t *testing.T) {
 	}
 }
 
-// A witness that was set back: replicas have promised epochs that it never granted. The engine gathers again with a higher one, and
-// whoever had answered before is counted once.
+// A witness that was set back: replicas have promised epochs that it never granted. The engine
+// gathers again with a higher one, and whoever had answered before is counted once.
 func TestStartAfterTheWitnessWasSetBack(t *testing.T) {
 	for _, promised := range [][]uint64{{7, 0, 0}, {7, 7, 0}, {7, 9, 8}, {0, 0, 7}} {
 		t.Run(fmt.Sprint(promised), func(t *testing.T) {
@@ -407,7 +416,8 @@ func TestStartAfterTheWitnessWasSetBack(t *testing.T) {
 	}
 }
 
-// Writes to the same block reach every replica in one order; the last one asked for wins nowhere differently.
+// Writes to the same block reach every replica in one order; the last one asked for wins nowhere
+// differently.
 func TestSameBlockSameOrder(t *testing.T) {
 	g := newRig(t, 3, 16*mib).start()
 	var calls []*call
@@ -427,13 +437,15 @@ func TestSameBlockSameOrder(t *testing.T) {
 	}
 }
 
-// A snapshot taken by some and not by others would leave two chains: who failed is dropped. A limit that one replica has
-// reached is found out before anybody takes it.
+// A snapshot taken by some and not by others would leave two chains: who failed is dropped. A limit
+// that one replica has reached is found out before anybody takes it.
 func TestSnapshotTakenByAllOrNone(t *testing.T) {
 	take := func(g *rig) error {
 		var err error
 		done := false
-		g.proc.Post(engine.TakeSnapshot{Request: wire.SnapshotRequest{Name: "s"}, Reply: func(e error) { done, err = true, e }})
+		g.proc.Post(engine.TakeSnapshot{Request: wire.SnapshotRequest{Name: "s"}, Reply: func(e error) {
+			done, err = true, e
+		}})
 		g.until("snapshot answered", func() bool { return done })
 		return err
 	}

@@ -9,14 +9,15 @@ import (
 
 // Messages that change what the volume is, posted to the core.
 type (
-	// Expand grows the volume to Size bytes, between two writes. Created is when it was asked for, RFC 3339.
+	// Expand grows the volume to Size bytes, between two writes. Created is when it was asked for,
+	// RFC 3339.
 	Expand struct {
 		Size    int64
 		Created string
 		Reply   func(error)
 	}
-	// Revert makes the volume's content what it was at a snapshot. The frontend must be down, since whoever uses the volume
-	// would see it change under what it has cached.
+	// Revert makes the volume's content what it was at a snapshot. The frontend must be down, since
+	// whoever uses the volume would see it change under what it has cached.
 	Revert struct {
 		Name    string
 		Created string
@@ -71,8 +72,8 @@ func (e *Engine) expand(m Expand) {
 		}})
 }
 
-// announceSize tells everybody the size of the volume. Users may write to what was added from here on, so the set of replicas
-// that have it is agreed.
+// announceSize tells everybody the size of the volume. Users may write to what was added from here
+// on, so the set of replicas that have it is agreed.
 func (e *Engine) announceSize() {
 	e.agreedSize, e.changed = e.size, true
 	if e.fe != nil {
@@ -92,13 +93,15 @@ func (e *Engine) revert(m Revert) {
 	e.checkRevert(m)
 }
 
-// revertLabel marks the snapshot that a revert makes for itself; its value is the snapshot reverted to.
+// revertLabel marks the snapshot that a revert makes for itself; its value is the snapshot reverted
+// to.
 const revertLabel = "ankole-revert"
 
-// A revert could be interrupted when some heads are new and empty and others still hold what was to be given up, without
-// any sign of which is which: the snapshot to revert to may be the one below the head already. So it begins with a snapshot of
-// its own, after which every head is empty, and whether a replica has reverted shows in what its head stands on (agree.go).
-// What was given up stays in that snapshot, marked removed, until the next purge.
+// A revert could be interrupted when some heads are new and empty and others still hold what was to
+// be given up, without any sign of which is which: the snapshot to revert to may be the one below
+// the head already. So it begins with a snapshot of its own, after which every head is empty, and
+// whether a replica has reverted shows in what its head stands on (agree.go). What was given up
+// stays in that snapshot, marked removed, until the next purge.
 func (e *Engine) checkRevert(m Revert) {
 	if err := e.mayChange(); err != nil {
 		m.Reply(err)
@@ -132,8 +135,8 @@ func (e *Engine) checkRevert(m Revert) {
 	})
 }
 
-// changeSteps makes one change after the other. Where one fails the last one still has to be made: it takes away what the first
-// one has left.
+// changeSteps makes one change after the other. Where one fails the last one still has to be made:
+// it takes away what the first one has left.
 func (e *Engine) changeSteps(m Revert, steps []*change, end func(error)) {
 	var first error
 	var next func(i int)

@@ -6,9 +6,10 @@ import (
 	"ankole.storage/clock"
 )
 
-// expireAfter is how long a region must have been left alone before its mark is taken away although there is room for it. A
-// region that is written to again then costs one more mark, a write to stable storage, so once a minute at most. What is
-// gained: a start after a crash compares, and a replica that was away a while is compared in, only what was written lately.
+// expireAfter is how long a region must have been left alone before its mark is taken away although
+// there is room for it. A region that is written to again then costs one more mark, a write to
+// stable storage, so once a minute at most. What is gained: a start after a crash compares, and a
+// replica that was away a while is compared in, only what was written lately.
 const expireAfter = time.Minute
 
 // expiryDue is when to look for marks to expire: never while there are none.
@@ -19,8 +20,9 @@ func (e *Engine) expiryDue() clock.Ticks {
 	return e.dirty.looked.Add(expireAfter)
 }
 
-// expire takes away the marks of regions that nobody has written to for a while, and has torn ones repaired. If some of them are not flushed yet, a flush of
-// the log's own goes first and the next look takes them.
+// expire takes away the marks of regions that nobody has written to for a while, and has torn ones
+// repaired. If some of them are not flushed yet, a flush of the log's own goes first and the next
+// look takes them.
 func (d *dirtyLog) expire(e *Engine) {
 	d.looked = e.now
 	if e.mask(RW) == 0 || d.clears || d.flushing || e.frozen > 0 || e.quorum.Holding() {

@@ -18,8 +18,9 @@ import (
 	"ankole.storage/sim"
 )
 
-// fake is a replica whose every answer a test decides. It keeps its content in memory, and checks what every replica may
-// expect of an engine: no write to a region that is not marked, no mark taken away without a flush after the last write.
+// fake is a replica whose every answer a test decides. It keeps its content in memory, and checks
+// what every replica may expect of an engine: no write to a region that is not marked, no mark
+// taken away without a flush after the last write.
 type fake struct {
 	t     *testing.T
 	w     *sim.World
@@ -71,7 +72,8 @@ type fake struct {
 }
 
 func newFake(g *rig, name string) *fake {
-	f := &fake{t: g.t, w: g.w, name: name, arena: loop.NewArena(64 << 20), secret: secret, version: wire.Version, nonce: make([]byte, wire.NonceSize),
+	f := &fake{t: g.t, w: g.w, name: name, arena: loop.NewArena(64 << 20), secret: secret, version: wire.Version,
+		nonce: make([]byte, wire.NonceSize),
 		pages: map[int64][]byte{}, marked: map[uint32]bool{}, lastWrite: map[uint32]int{}}
 	f.arena.SetAside(loop.Connections, 64*wire.ConnMemory)
 	g.t.Cleanup(func() { _ = f.arena.Close() })
@@ -104,7 +106,9 @@ func (f *fake) Step(_ clock.Ticks, in []loop.Done, out *[]loop.Op) clock.Ticks {
 				*out = append(*out, loop.Op{Kind: loop.Close, Handle: d.New, Tag: 4 | uint64(d.New)<<8})
 				continue
 			}
-			f.send(wire.Header{Type: wire.Greeting}, wire.Marshal(wire.GreetingMessage{MinVersion: 1, Version: f.version, Nonce: f.nonce, Member: cmp.Or(f.member, f.name)}))
+			f.send(wire.Header{Type: wire.Greeting},
+				wire.Marshal(wire.GreetingMessage{MinVersion: 1, Version: f.version, Nonce: f.nonce,
+					Member: cmp.Or(f.member, f.name)}))
 		case f.conn == nil || d.Tag>>8 != uint64(f.conn.Handle):
 		case d.Kind == loop.Recv:
 			f.conn.Received(d, f, out)
@@ -216,7 +220,8 @@ func (f *fake) clear(keep []uint32) {
 	}
 	for r := range f.marked {
 		if !left[r] && f.lastWrite[r] > f.flushed {
-			f.t.Errorf("%s: mark of region %d taken away, but write %d to it came after the last flush (%d)", f.name, r, f.lastWrite[r], f.flushed)
+			f.t.Errorf("%s: mark of region %d taken away, but write %d to it came after the last flush (%d)", f.name, r,
+				f.lastWrite[r], f.flushed)
 		}
 	}
 	f.marked, f.allMarked = left, false
@@ -284,7 +289,8 @@ func (f *fake) control(p []byte) []byte {
 	case q.ClearDirty != nil:
 		f.clear(q.ClearDirty.Keep)
 	case q.Describe != nil:
-		r.Chain = &wire.ChainDescription{Size: f.reply.Size, Layers: append(slices.Clone(f.below), wire.Layer{Size: f.reply.Size, Allocated: 4096})}
+		r.Chain = &wire.ChainDescription{Size: f.reply.Size,
+			Layers: append(slices.Clone(f.below), wire.Layer{Size: f.reply.Size, Allocated: 4096})}
 		r.Snapshots = f.layers
 	case q.Extents != nil:
 		r.Extents = &wire.ExtentsReply{Next: -1}

@@ -9,18 +9,21 @@ import (
 	"ankole.storage/dataplane/wire"
 )
 
-// TestFollowBeforeTheFirstRecord: whoever decides about a frontend of the engine before knows whom this engine follows, and under
-// which epoch it will serve, before any replica or the witness has this engine's first record.
+// TestFollowBeforeTheFirstRecord: whoever decides about a frontend of the engine before knows whom
+// this engine follows, and under which epoch it will serve, before any replica or the witness has
+// this engine's first record.
 func TestFollowBeforeTheFirstRecord(t *testing.T) {
 	const before = 3 * quorum.GrantStep
 	g := newRig(t, 2, 16*mib)
-	if _, ok, err := g.witness.Swap(quorum.WitnessRecord{}, quorum.WitnessRecord{Epoch: before, Engine: "old", InstanceManager: "im",
-		Record: quorum.Record{Epoch: before, Generation: 4, Members: []string{"a", "b"}}}); !ok || err != nil {
+	if _, ok, err := g.witness.Swap(quorum.WitnessRecord{},
+		quorum.WitnessRecord{Epoch: before, Engine: "old", InstanceManager: "im",
+			Record: quorum.Record{Epoch: before, Generation: 4, Members: []string{"a", "b"}}}); !ok || err != nil {
 		t.Fatal(ok, err)
 	}
 	for _, f := range g.fakes {
 		f.promised, f.reply.Blank = before, false
-		f.record = &wire.RecordMessage{VolumeUUID: volumeUUID, Epoch: before, Generation: 4, Members: []string{"a", "b"}, Agreed: true}
+		f.record = &wire.RecordMessage{VolumeUUID: volumeUUID, Epoch: before, Generation: 4,
+			Members: []string{"a", "b"}, Agreed: true}
 	}
 	calls := 0
 	g.follow = func(follows, epoch uint64) bool {
@@ -44,8 +47,9 @@ func TestFollowBeforeTheFirstRecord(t *testing.T) {
 	}
 }
 
-// TestContentStaysForAFrontendThatGoesOn: from its start until the frontend is attached, or does not come, the content is not
-// replaced: the frontend's users hold what they have read and not yet written.
+// TestContentStaysForAFrontendThatGoesOn: from its start until the frontend is attached, or does
+// not come, the content is not replaced: the frontend's users hold what they have read and not yet
+// written.
 func TestContentStaysForAFrontendThatGoesOn(t *testing.T) {
 	for name, release := range map[string]func(g *rig){
 		"it does not come": func(g *rig) { g.proc.Post(engine.Discontinue{}) },

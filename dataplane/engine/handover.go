@@ -13,28 +13,31 @@ import (
 	"ankole.storage/dataplane/wire"
 )
 
-// This file is an engine's part of a live upgrade, as docs/upgrade.md has it in whole. The one that leaves is told HandOver: it
-// lets its frontend pause, finishes what it has, leaves nothing to compare, and has the replicas release their directories.
-// The one that comes was made with Config.Successor: it has Prepared itself, is told Succeed when the other one has left, and
-// Own when the volume is its own for good.
+// This file is an engine's part of a live upgrade, as docs/upgrade.md has it in whole. The one that
+// leaves is told HandOver: it lets its frontend pause, finishes what it has, leaves nothing to
+// compare, and has the replicas release their directories. The one that comes was made with
+// Config.Successor: it has Prepared itself, is told Succeed when the other one has left, and Own
+// when the volume is its own for good.
 
 // Messages of a live upgrade, posted to the core.
 type (
-	// HandOver gives the volume away. An error without Left: nothing has changed, for the reason given. Otherwise the engine
-	// has ended; an error beside Left says that a replica did not release its directory.
+	// HandOver gives the volume away. An error without Left: nothing has changed, for the reason
+	// given. Otherwise the engine has ended; an error beside Left says that a replica did not
+	// release its directory.
 	HandOver struct {
 		// Members are those that the successor has reached.
 		Members []string
 		// Draining is called when the engine begins to leave, and only then. It must not block.
 		Draining func()
-		// ReleaseTime bounds how long replicas may take to give their directories up, while users wait: who has not by then is
-		// hung up on. 0 means 5 s.
+		// ReleaseTime bounds how long replicas may take to give their directories up, while users
+		// wait: who has not by then is hung up on. 0 means 5 s.
 		ReleaseTime time.Duration
 		Reply       func(*Left, error)
 	}
 	// Stay gives a hand-over up that takes too long. The one who asked for it is answered.
 	Stay struct{ Reason string }
-	// Prepare replies when a successor has reached its replicas, or could not: the members it has reached, and why not others.
+	// Prepare replies when a successor has reached its replicas, or could not: the members it has
+	// reached, and why not others.
 	Prepare struct {
 		Reply func(members []string, missing []string)
 	}
@@ -66,7 +69,8 @@ type leaveStage uint8
 const (
 	// leaveWaiting: what is under way and soon over ends first, beside requests.
 	leaveWaiting leaveStage = iota
-	// leaveRepairing: what writes that failed have left different is made the same, beside requests too.
+	// leaveRepairing: what writes that failed have left different is made the same, beside requests
+	// too.
 	leaveRepairing
 	leaveDraining
 	leaveFlushing
@@ -77,7 +81,8 @@ const (
 type leaving struct {
 	HandOver
 	stage leaveStage
-	// releasing are replicas that have not given their directories up yet, and releaseBy is when they must have.
+	// releasing are replicas that have not given their directories up yet, and releaseBy is when
+	// they must have.
 	releasing []*link
 	releaseBy clock.Ticks
 }
@@ -88,7 +93,8 @@ const releaseTime = 5 * time.Second
 // handing is what e.changing says meanwhile.
 const handing = "a live upgrade"
 
-// cannotLeave tells why the volume cannot be given to a successor that has reached the given members, nil if it can.
+// cannotLeave tells why the volume cannot be given to a successor that has reached the given
+// members, nil if it can.
 func (e *Engine) cannotLeave(members []string) error {
 	err := e.importReason()
 	switch {
@@ -104,16 +110,19 @@ func (e *Engine) cannotLeave(members []string) error {
 		return fmt.Errorf("%w: %s", ErrState, e.why())
 	}
 	if f, ok := e.fe.(frontend.Exporter); e.fe != nil && (!ok || f == nil) {
-		return fmt.Errorf("%w: this kind of frontend cannot be given to another process: detach the volume to upgrade it", ErrState)
+		return fmt.Errorf(
+			"%w: this kind of frontend cannot be given to another process: detach the volume to upgrade it", ErrState)
 	}
 	for _, l := range e.links {
 		if l != nil && l.mode == RW && l.version < wire.ReleaseVersion {
-			return fmt.Errorf("%w: replica %s runs a program that knows no live upgrade: detach the volume to upgrade it", ErrState, l.addr)
+			return fmt.Errorf(
+				"%w: replica %s runs a program that knows no live upgrade: detach the volume to upgrade it", ErrState, l.addr)
 		}
 	}
 	theirs := slices.Sorted(slices.Values(members))
 	if ours := e.quorum.Record().Members; !slices.Equal(ours, theirs) || e.count(RW) != len(ours) {
-		return fmt.Errorf("%w: the volume's members are %s, the new engine has reached %s", ErrState, listed(ours), listed(theirs))
+		return fmt.Errorf("%w: the volume's members are %s, the new engine has reached %s", ErrState, listed(ours),
+			listed(theirs))
 	}
 	return nil
 }
@@ -137,8 +146,8 @@ func (e *Engine) handOver(m HandOver) {
 	e.beginDraining()
 }
 
-// passing says what is under way that a hand-over waits for, "" for nothing: it is over in moments, and users do not wait
-// meanwhile. Whoever asked for the hand-over bounds the time.
+// passing says what is under way that a hand-over waits for, "" for nothing: it is over in moments,
+// and users do not wait meanwhile. Whoever asked for the hand-over bounds the time.
 func (e *Engine) passing() string {
 	switch {
 	case e.expansion.Running:
@@ -151,7 +160,8 @@ func (e *Engine) passing() string {
 	return ""
 }
 
-// beginDraining begins to drain when nothing passing is under way. A purge pauses: the next engine goes on with it.
+// beginDraining begins to drain when nothing passing is under way. A purge pauses: the next engine
+// goes on with it.
 func (e *Engine) beginDraining() {
 	v := e.leaving
 	if e.fatal == "" && e.serving && e.passing() != "" {
@@ -211,7 +221,8 @@ func (e *Engine) leaveMore() {
 	})
 }
 
-// nothingTorn gives the hand-over up if replicas may differ: the next engine would choose anew which of them is right, and clients go on.
+// nothingTorn gives the hand-over up if replicas may differ: the next engine would choose anew
+// which of them is right, and clients go on.
 func (e *Engine) nothingTorn() bool {
 	err := e.errTorn()
 	if err != nil {
@@ -225,7 +236,8 @@ func (e *Engine) busy() bool {
 	return slices.ContainsFunc(e.tasks, func(t *task) bool { return t.used })
 }
 
-// leaveFlush makes everything stable and takes the marks away, so that the successor has nothing to compare.
+// leaveFlush makes everything stable and takes the marks away, so that the successor has nothing to
+// compare.
 func (e *Engine) leaveFlush(v *leaving) {
 	mark := e.dirty.flushBegin()
 	e.internal(e.newTask(wire.Flush), e.mask(RW), func(t *task) {
@@ -250,7 +262,8 @@ func (e *Engine) mayLeave(v *leaving) bool {
 	return err == nil
 }
 
-// leaveRelease has every replica give its directory up. From here on there is no way back for this core.
+// leaveRelease has every replica give its directory up. From here on there is no way back for this
+// core.
 func (e *Engine) leaveRelease(v *leaving) {
 	if !e.mayLeave(v) {
 		return
@@ -290,7 +303,8 @@ func (e *Engine) releaseDue() clock.Ticks {
 	return e.leaving.releaseBy
 }
 
-// releaseLate hangs up on replicas that take too long. They may release later: a directory that nobody has is nobody's harm.
+// releaseLate hangs up on replicas that take too long. They may release later: a directory that
+// nobody has is nobody's harm.
 func (e *Engine) releaseLate() {
 	v := e.leaving
 	v.releaseBy = clock.Never
@@ -299,7 +313,8 @@ func (e *Engine) releaseLate() {
 	}
 }
 
-// released reports that the replicas are not this engine's any more: losing one is no failure of it.
+// released reports that the replicas are not this engine's any more: losing one is no failure of
+// it.
 func (e *Engine) released() bool {
 	return e.stopped || (e.leaving != nil && e.leaving.stage == leaveReleasing)
 }
@@ -388,7 +403,8 @@ func (e *Engine) succeeded(err error) {
 	}
 }
 
-// own has the replicas keep their directories. One that is lost meanwhile is dropped like any other.
+// own has the replicas keep their directories. One that is lost meanwhile is dropped like any
+// other.
 func (e *Engine) own() {
 	e.owner = true
 	for _, l := range e.links {

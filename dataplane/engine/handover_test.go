@@ -13,7 +13,8 @@ import (
 	"ankole.storage/dataplane/wire"
 )
 
-// leave asks the engine to hand over to a successor that has reached the members, and returns how it came out.
+// leave asks the engine to hand over to a successor that has reached the members, and returns how
+// it came out.
 func (g *rig) leave(members ...string) (draining bool, left *engine.Left, err error) {
 	g.t.Helper()
 	done := false
@@ -35,7 +36,8 @@ func (f *giving) Suspended() bool         { return f.suspended && !f.slow }
 func (f *giving) Continue(*[]loop.Op)     { f.continued = true }
 func (f *giving) Export() frontend.Export { return frontend.Export{Transport: "test"} }
 
-// While something is under way that cannot pass the engine says so, and goes on as if nobody had asked.
+// While something is under way that cannot pass the engine says so, and goes on as if nobody had
+// asked.
 func TestHandOverRefused(t *testing.T) {
 	both := []string{"a", "b"}
 	for name, c := range map[string]struct {
@@ -43,12 +45,15 @@ func TestHandOverRefused(t *testing.T) {
 		members       []string
 		says          string
 	}{
-		"a member was not reached": {members: []string{"a"}, says: "the volume's members are a, b, the new engine has reached a"},
-		"somebody else was too":    {members: []string{"a", "b", "c"}, says: "has reached a, b, c"},
-		"nobody was reached":       {says: "has reached nobody"},
-		"an old replica":           {before: func(g *rig) { g.fakes[1].version = 1 }, members: both, says: "detach the volume"},
-		"a frontend that stays":    {before: func(g *rig) { g.giving = nil }, members: both, says: "frontend"},
-		"no replica is left":       {after: (*rig).loseAll, members: both, says: "no replica left"},
+		"a member was not reached": {members: []string{"a"},
+			says: "the volume's members are a, b, the new engine has reached a"},
+		"somebody else was too": {members: []string{"a", "b", "c"}, says: "has reached a, b, c"},
+		"nobody was reached":    {says: "has reached nobody"},
+		"an old replica": {before: func(g *rig) {
+			g.fakes[1].version = 1
+		}, members: both, says: "detach the volume"},
+		"a frontend that stays": {before: func(g *rig) { g.giving = nil }, members: both, says: "frontend"},
+		"no replica is left":    {after: (*rig).loseAll, members: both, says: "no replica left"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			g := newRig(t, 2, 16*mib)
@@ -80,7 +85,9 @@ func (g *rig) controlsForEver() {
 func (g *rig) snapshotForEver() (taken *bool) {
 	g.controlsForEver()
 	taken = new(bool)
-	g.proc.Post(engine.TakeSnapshot{Request: wire.SnapshotRequest{Name: "s"}, Reply: func(err error) { *taken = err == nil }})
+	g.proc.Post(engine.TakeSnapshot{Request: wire.SnapshotRequest{Name: "s"}, Reply: func(err error) {
+		*taken = err == nil
+	}})
 	return taken
 }
 
@@ -123,7 +130,8 @@ func TestHandOverWaitsForASnapshot(t *testing.T) {
 	}
 }
 
-// It is given up after the time that whoever asks gives it, and says what it has waited for; nothing has changed.
+// It is given up after the time that whoever asks gives it, and says what it has waited for;
+// nothing has changed.
 func TestHandOverDoesNotWaitForEver(t *testing.T) {
 	g := newRig(t, 2, 16*mib)
 	g.giving = &giving{}
@@ -133,7 +141,8 @@ func TestHandOverDoesNotWaitForEver(t *testing.T) {
 	g.never("it is answered", time.Second, func() bool { return a.done })
 	g.proc.Post(engine.Stay{Reason: "it takes too long"})
 	g.until("it is given up", func() bool { return a.done })
-	if a.left != nil || !errors.Is(a.err, engine.ErrState) || !strings.Contains(a.err.Error(), "snapshot s is under way: it takes too long") {
+	if a.left != nil || !errors.Is(a.err, engine.ErrState) ||
+		!strings.Contains(a.err.Error(), "snapshot s is under way: it takes too long") {
 		t.Errorf("%+v, %v", a.left, a.err)
 	}
 	if a.draining || g.giving.suspended || g.giving.continued {
@@ -187,7 +196,8 @@ func TestPurgeGoesOnAfterAHandOverThatFailed(t *testing.T) {
 	g.until("pieces go on", func() bool { return g.fakes[0].pieces < before-5 })
 }
 
-// An engine that is told of a purge begins it again once it may change something, and says all the time that it is under way.
+// An engine that is told of a purge begins it again once it may change something, and says all the
+// time that it is under way.
 func TestPurgeGoesOnInTheNextEngine(t *testing.T) {
 	g := newRig(t, 2, 16*mib)
 	g.purgeBefore = true
@@ -211,7 +221,9 @@ func TestHandOverGivenUp(t *testing.T) {
 	g.giving.slow = true
 	var err error
 	done := false
-	g.proc.Post(engine.HandOver{Members: []string{"a", "b"}, Draining: func() {}, Reply: func(_ *engine.Left, e error) { done, err = true, e }})
+	g.proc.Post(engine.HandOver{Members: []string{"a", "b"}, Draining: func() {}, Reply: func(_ *engine.Left, e error) {
+		done, err = true, e
+	}})
 	g.never("it is answered before the frontend is paused", time.Second, func() bool { return done })
 	g.proc.Post(engine.TakeSnapshot{Request: wire.SnapshotRequest{Name: "s"}, Reply: func(e error) {
 		if !errors.Is(e, engine.ErrState) {
@@ -228,7 +240,8 @@ func TestHandOverGivenUp(t *testing.T) {
 	}
 }
 
-// The same when the marks are being taken away already: what is written afterwards is marked again, which the replicas check.
+// The same when the marks are being taken away already: what is written afterwards is marked again,
+// which the replicas check.
 func TestHandOverGivenUpLate(t *testing.T) {
 	g := newRig(t, 2, 16*mib)
 	g.giving = &giving{}
@@ -238,7 +251,9 @@ func TestHandOverGivenUpLate(t *testing.T) {
 	g.controlsForEver()
 	var err error
 	done := false
-	g.proc.Post(engine.HandOver{Members: []string{"a", "b"}, Draining: func() {}, Reply: func(_ *engine.Left, e error) { done, err = true, e }})
+	g.proc.Post(engine.HandOver{Members: []string{"a", "b"}, Draining: func() {}, Reply: func(_ *engine.Left, e error) {
+		done, err = true, e
+	}})
 	g.until("marks are taken away", func() bool { return g.fakes[1].cleared > 1 })
 	g.proc.Post(engine.Stay{Reason: "too slow"})
 	g.until("the hand-over is given up", func() bool { return done && err != nil })
@@ -255,14 +270,16 @@ func TestHandOverGivenUpLate(t *testing.T) {
 	}
 }
 
-// Everything is flushed and no mark is left when the replicas are released; requests that were taken in are answered before.
+// Everything is flushed and no mark is left when the replicas are released; requests that were
+// taken in are answered before.
 func TestHandOverLeavesNothing(t *testing.T) {
 	g := newRig(t, 2, 16*mib)
 	g.giving = &giving{}
 	g.start()
 	w := g.write(0, 1, 4096)
 	draining, left, err := g.leave("b", "a")
-	if err != nil || !draining || left == nil || left.Export == nil || left.Size != 16*mib || left.Epoch != g.state.Epoch || left.Counters.Writes != 1 {
+	if err != nil || !draining || left == nil || left.Export == nil || left.Size != 16*mib ||
+		left.Epoch != g.state.Epoch || left.Counters.Writes != 1 {
 		t.Fatalf("draining %v, left %+v: %v", draining, left, err)
 	}
 	if !w.done || w.code != 0 {
@@ -287,7 +304,9 @@ func TestSilentReplicaHoldsAReleaseUp(t *testing.T) {
 	a := &asked{}
 	g.proc.Post(engine.HandOver{Members: []string{"a", "b"}, Draining: func() {}, ReleaseTime: bound,
 		Reply: func(l *engine.Left, err error) { a.done, a.left, a.err = true, l, err }})
-	g.until("the other one has released", func() bool { return g.fakes[1].controls[len(g.fakes[1].controls)-1].Release != nil })
+	g.until("the other one has released", func() bool {
+		return g.fakes[1].controls[len(g.fakes[1].controls)-1].Release != nil
+	})
 	g.never("it is answered before", bound-time.Second/2, func() bool { return a.done })
 	if !g.w.Until(bound+time.Second, func() bool { return a.done }) {
 		t.Fatalf("users wait for longer than they should\n%s", strings.Join(g.events, "\n"))

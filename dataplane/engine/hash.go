@@ -10,15 +10,16 @@ import (
 	"ankole.storage/dataplane/wire"
 )
 
-// The checksum of one snapshot can be asked for, as those who check the integrity of snapshots from outside do. It is a scrub
-// of that snapshot which always begins with checksums: every RW replica computes its own, or tells the one that still holds;
-// where one contradicts its file, or they differ, the content is compared and put right as in any scrub. Snapshots are taken one
-// after the other, in the order in which they were asked for; a scrub under way is waited for.
+// The checksum of one snapshot can be asked for, as those who check the integrity of snapshots from
+// outside do. It is a scrub of that snapshot which always begins with checksums: every RW replica
+// computes its own, or tells the one that still holds; where one contradicts its file, or they
+// differ, the content is compared and put right as in any scrub. Snapshots are taken one after the
+// other, in the order in which they were asked for; a scrub under way is waited for.
 
 // Messages about checksums of one snapshot, posted to the core.
 type (
-	// HashSnapshot asks for the checksum of a snapshot. Reply comes when it is accepted; progress is in the state. Asking again
-	// while it waits or is under way changes nothing.
+	// HashSnapshot asks for the checksum of a snapshot. Reply comes when it is accepted; progress
+	// is in the state. Asking again while it waits or is under way changes nothing.
 	HashSnapshot struct {
 		Name string
 		// Rehash: read the files even where their checksums still hold, which finds rot.
@@ -37,7 +38,8 @@ type (
 		Name  string
 		Reply func(h Hashing, err error)
 	}
-	// HashLocks asks every connected replica whether a checksum is being computed on its disk, for whatever volume; by address.
+	// HashLocks asks every connected replica whether a checksum is being computed on its disk, for
+	// whatever volume; by address.
 	HashLocks struct {
 		Reply func(locked map[string]bool, err error)
 	}
@@ -47,7 +49,8 @@ type (
 const (
 	// maxHashes bounds those that wait: one for every snapshot that a volume can have.
 	maxHashes = 250
-	// keptHashes is how many are remembered after their end, and as many that have failed, as other engines do.
+	// keptHashes is how many are remembered after their end, and as many that have failed, as other
+	// engines do.
 	keptHashes = 10
 	// hashRetry is when to try again after the disks were busy with other volumes' checksums.
 	hashRetry = time.Second
@@ -72,7 +75,8 @@ type HashStatus struct {
 	// Checksum is the CRC-64 of the replica's file as it was read, "" where it cannot be read.
 	Checksum string
 	Error    string
-	// Corrupted: the file contradicts a checksum that still holds, or cannot be read, and could not be put right.
+	// Corrupted: the file contradicts a checksum that still holds, or cannot be read, and could not
+	// be put right.
 	Corrupted bool
 	// Repaired counts pieces that were put right from another replica.
 	Repaired int
@@ -88,7 +92,8 @@ type hashing struct {
 	failed bool
 }
 
-// clone is what is told. Nobody's part is complete before all are: what differs is still looked at, and put right.
+// clone is what is told. Nobody's part is complete before all are: what differs is still looked at,
+// and put right.
 func (h *hashing) clone() Hashing {
 	c := h.Hashing
 	c.Replicas = maps.Clone(h.Replicas)
@@ -138,7 +143,8 @@ func (e *Engine) hashSnapshot(m HashSnapshot) {
 	case h != nil && !h.ended:
 		if m.Rehash && !h.Rehash {
 			if h.job != nil {
-				m.Reply(fmt.Errorf("%w: the checksum of snapshot %s is being computed without reading all files again; ask again when it is done, or cancel it",
+				m.Reply(fmt.Errorf("%w: the checksum of snapshot %s is being computed without reading all files "+
+					"again; ask again when it is done, or cancel it",
 					ErrState, m.Name))
 				return
 			}
@@ -147,21 +153,23 @@ func (e *Engine) hashSnapshot(m HashSnapshot) {
 		m.Reply(nil)
 		return
 	case waiting >= maxHashes:
-		m.Reply(fmt.Errorf("%w: %d checksums are waited for already; try again when some are done", block.LimitReached, waiting))
+		m.Reply(fmt.Errorf("%w: %d checksums are waited for already; try again when some are done", block.LimitReached,
+			waiting))
 		return
 	}
-	e.control(e.firstRW(), &wire.ControlRequest{Describe: &wire.DescribeRequest{}}, func(code block.Code, r *wire.ControlReply) {
-		if code != block.OK {
-			m.Reply(refusal(code, r.Error))
-			return
-		}
-		if !slices.Contains(oldestFirst(r.Snapshots), m.Name) {
-			m.Reply(fmt.Errorf("%w: there is no snapshot %.128q, or it is marked removed", ErrNotFound, m.Name))
-			return
-		}
-		e.addHash(m)
-		m.Reply(nil)
-	})
+	e.control(e.firstRW(), &wire.ControlRequest{Describe: &wire.DescribeRequest{}},
+		func(code block.Code, r *wire.ControlReply) {
+			if code != block.OK {
+				m.Reply(refusal(code, r.Error))
+				return
+			}
+			if !slices.Contains(oldestFirst(r.Snapshots), m.Name) {
+				m.Reply(fmt.Errorf("%w: there is no snapshot %.128q, or it is marked removed", ErrNotFound, m.Name))
+				return
+			}
+			e.addHash(m)
+			m.Reply(nil)
+		})
 }
 
 // addHash puts a request at the end of the queue; what is known of an earlier one is forgotten.
@@ -170,7 +178,8 @@ func (e *Engine) addHash(m HashSnapshot) {
 		return // asked for twice at the same time
 	}
 	e.hashes = slices.DeleteFunc(e.hashes, func(h *hashing) bool { return h.Snapshot == m.Name })
-	h := &hashing{Hashing: Hashing{Snapshot: m.Name, Rehash: m.Rehash, Running: true, Replicas: map[string]HashStatus{}}, at: m.At}
+	h := &hashing{Hashing: Hashing{Snapshot: m.Name, Rehash: m.Rehash, Running: true,
+		Replicas: map[string]HashStatus{}}, at: m.At}
 	for _, l := range e.withMode(RW) {
 		h.Replicas[l.addr] = HashStatus{State: "in_progress"}
 	}
@@ -178,8 +187,8 @@ func (e *Engine) addHash(m HashSnapshot) {
 	e.changed = true
 }
 
-// nextHash begins the first request that waits, if nothing else reads snapshots. A purge goes first: it changes the files; so does
-// a live upgrade, which waits for what is under way.
+// nextHash begins the first request that waits, if nothing else reads snapshots. A purge goes
+// first: it changes the files; so does a live upgrade, which waits for what is under way.
 func (e *Engine) nextHash() {
 	if e.scrub != nil || e.purge != nil || e.stopping != nil || e.leaving != nil {
 		return
@@ -189,8 +198,9 @@ func (e *Engine) nextHash() {
 		return
 	}
 	h := e.hashes[i]
-	h.job = &scrubJob{e: e, due: e.now, queue: []string{h.Snapshot}, hash: h, status: &Scrubbing{Checksums: map[string]map[string]string{}},
-		req: Scrub{Snapshot: h.Snapshot, Mode: ScrubFastCheck, BytesPerSecond: scrubBandwidth, At: h.at}}
+	h.job = &scrubJob{e: e, due: e.now, queue: []string{h.Snapshot}, hash: h,
+		status: &Scrubbing{Checksums: map[string]map[string]string{}},
+		req:    Scrub{Snapshot: h.Snapshot, Mode: ScrubFastCheck, BytesPerSecond: scrubBandwidth, At: h.at}}
 	e.scrub = h.job
 }
 
@@ -265,7 +275,8 @@ func (e *Engine) askHash(m AskHash) {
 		m.Reply(h.clone(), nil)
 		return
 	}
-	m.Reply(Hashing{}, fmt.Errorf("%w: no checksum of snapshot %.128q was asked for since the engine started, or it was too long ago; ask for it",
+	m.Reply(Hashing{}, fmt.Errorf("%w: no checksum of snapshot %.128q was asked for since the engine started, or it "+
+		"was too long ago; ask for it",
 		ErrNotFound, m.Name))
 }
 

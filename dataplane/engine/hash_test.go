@@ -54,7 +54,8 @@ func (g *scrubRig) checksums(h engine.Hashing) (sums []string) {
 	return sums
 }
 
-// A snapshot's checksum is computed by every replica, and told again without reading while it holds.
+// A snapshot's checksum is computed by every replica, and told again without reading while it
+// holds.
 func TestHash(t *testing.T) {
 	g := newScrubRig(t, 3)
 	h := g.hash("a", false)
@@ -68,7 +69,8 @@ func TestHash(t *testing.T) {
 		t.Fatalf("%s, was %s", again, sums)
 	}
 	h = g.hash("a", true)
-	if got := g.checksums(h); !slices.Equal(got, sums) || h.Replicas[g.real[1]].Repaired != 1 || h.Replicas[g.real[1]].Corrupted {
+	if got := g.checksums(h); !slices.Equal(got, sums) || h.Replicas[g.real[1]].Repaired != 1 ||
+		h.Replicas[g.real[1]].Corrupted {
 		t.Fatalf("%+v", h)
 	}
 	if g.state.Scrub != nil {
@@ -77,7 +79,8 @@ func TestHash(t *testing.T) {
 	g.clean(engine.ScrubEnabled)
 }
 
-// Damage that nothing says how to put right is told, by the replica that has it, and the checksum that holds stays.
+// Damage that nothing says how to put right is told, by the replica that has it, and the checksum
+// that holds stays.
 func TestHashSilentlyCorrupted(t *testing.T) {
 	g := newScrubRig(t, 1)
 	sum := g.checksums(g.hash("b", false))
@@ -110,7 +113,8 @@ func TestHashesThatDiffer(t *testing.T) {
 	if len(g.checksums(h)) != 2 {
 		t.Fatalf("%+v", h)
 	}
-	if log := strings.Join(g.events, "\n"); !strings.Contains(log, "rot "+g.real[0]) || !strings.Contains(log, "rot "+g.real[1]) {
+	if log := strings.Join(g.events, "\n"); !strings.Contains(log, "rot "+g.real[0]) ||
+		!strings.Contains(log, "rot "+g.real[1]) {
 		t.Errorf("nobody is told:\n%s", log)
 	}
 }
@@ -125,7 +129,9 @@ func TestHashQueue(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	g.until("a checksum without a lock in its way", func() bool { return g.hashing("a").Replicas[g.real[1]].Progress == 100 })
+	g.until("a checksum without a lock in its way", func() bool {
+		return g.hashing("a").Replicas[g.real[1]].Progress == 100
+	})
 	g.never("a disk is used while it is locked", 10*time.Second, func() bool {
 		h := g.hashing("a")
 		return !h.Running || h.Replicas[g.real[0]].Progress > 0 || h.Replicas[g.real[1]].State != "in_progress"
@@ -139,7 +145,8 @@ func TestHashQueue(t *testing.T) {
 	if want := map[string]bool{g.real[0]: true, g.real[1]: false}; !maps.Equal(locked, want) {
 		t.Errorf("locks %v, want %v", locked, want)
 	}
-	if err := g.begun(engine.ScrubEnabled, ""); !errors.Is(err, engine.ErrState) || !strings.Contains(err.Error(), "snapshot a") {
+	if err := g.begun(engine.ScrubEnabled, ""); !errors.Is(err, engine.ErrState) ||
+		!strings.Contains(err.Error(), "snapshot a") {
 		t.Errorf("a scrub meanwhile: %v", err)
 	}
 	if err := g.askHash("a", true); !errors.Is(err, engine.ErrState) {
@@ -242,7 +249,8 @@ func TestHashesAreForgotten(t *testing.T) {
 	}
 }
 
-// A live upgrade waits for no checksum; if nothing comes of it they go on, and none is begun meanwhile.
+// A live upgrade waits for no checksum; if nothing comes of it they go on, and none is begun
+// meanwhile.
 func TestHashesLetAnUpgradePass(t *testing.T) {
 	g := newScrubRig(t, 2)
 	lock, err := g.disk(0).Lock("/replicas")
@@ -258,7 +266,9 @@ func TestHashesLetAnUpgradePass(t *testing.T) {
 	g.until("a part of a", func() bool { return g.hashing("a").Replicas[g.real[1]].Progress == 100 })
 	var left *engine.Left
 	said := false
-	leave := engine.HandOver{Members: g.state.Record.Members, Draining: func() {}, Reply: func(l *engine.Left, e error) { left, err, said = l, e, true }}
+	leave := engine.HandOver{Members: g.state.Record.Members, Draining: func() {}, Reply: func(l *engine.Left, e error) {
+		left, err, said = l, e, true
+	}}
 	g.proc.Post(leave)
 	g.proc.Post(engine.Stay{Reason: "changed its mind"})
 	g.until("it stays", func() bool { return said })

@@ -12,18 +12,22 @@ import (
 	"ankole.storage/dataplane/wire"
 )
 
-// An import fills an empty volume with content from outside: a clone with a snapshot of another volume. It goes through ordinary
-// mirrored writes, so that everything that holds for those holds for it: a replica that fails is dropped and rebuilt later, dirty
-// regions are marked, full disks are judged. Before the first one the head of every replica is marked as incomplete (chain.SetImportMark);
-// the snapshot that ends the import takes the mark away in the same step. As long as it is there no frontend is served.
+// An import fills an empty volume with content from outside: a clone with a snapshot of another
+// volume. It goes through ordinary mirrored writes, so that everything that holds for those holds
+// for it: a replica that fails is dropped and rebuilt later, dirty regions are marked, full disks
+// are judged. Before the first one the head of every replica is marked as incomplete
+// (chain.SetImportMark); the snapshot that ends the import takes the mark away in the same step. As
+// long as it is there no frontend is served.
 
 // origin is where the content of an import comes from. Every done is called once.
 type origin interface {
-	// open gets ready, at another place than before if there is one, and tells the size of the content in bytes.
+	// open gets ready, at another place than before if there is one, and tells the size of the
+	// content in bytes.
 	open(done func(size int64, err error))
 	// where names the place in use for people.
 	where() string
-	// list tells where there is data from off on, [start, end) in whole blocks, and where the next page begins, -1 at the end.
+	// list tells where there is data from off on, [start, end) in whole blocks, and where the next
+	// page begins, -1 at the end.
 	list(off int64, done func(ranges [][2]int64, next int64, err error))
 	// read reads seg.Len bytes, whole blocks.
 	read(off int64, seg loop.Seg, done func(err error))
@@ -32,8 +36,8 @@ type origin interface {
 	close()
 }
 
-// importMark is what the mark of an incomplete head, and the label of the snapshot that it becomes, say: what is brought in, and the
-// name of that snapshot.
+// importMark is what the mark of an incomplete head, and the label of the snapshot that it becomes,
+// say: what is brought in, and the name of that snapshot.
 type importMark struct {
 	Kind       string `json:"kind"`
 	Volume     string `json:"volume"`
@@ -81,7 +85,8 @@ type Importing struct {
 	From, Volume, Snapshot string
 	// Name is the snapshot that holds the content at the end.
 	Name string
-	// Done and Total count bytes to copy; Sent those that were written: less where an interrupted import goes on.
+	// Done and Total count bytes to copy; Sent those that were written: less where an interrupted
+	// import goes on.
 	Done, Total, Sent int64
 	// Incomplete: the volume holds a part of the content and is served to nobody.
 	Incomplete bool
@@ -121,7 +126,9 @@ func (e *Engine) importReason() error {
 	case e.importing != nil:
 		return fmt.Errorf("%w: the %s is being copied into this volume", ErrState, e.importing.mark)
 	case e.incomplete != nil:
-		return fmt.Errorf("%w: this volume holds a part of the %s only: ask for the same again to go on, or delete the volume", ErrState, *e.incomplete)
+		return fmt.Errorf(
+			"%w: this volume holds a part of the %s only: ask for the same again to go on, or delete the volume",
+			ErrState, *e.incomplete)
 	}
 	return nil
 }
@@ -152,7 +159,8 @@ func (e *Engine) startImport(j *importJob) {
 		j.reply(err)
 		return
 	}
-	j.status = &Importing{Running: true, State: "in_progress", Volume: j.mark.Volume, Snapshot: j.mark.Snapshot, Name: j.mark.Name}
+	j.status = &Importing{Running: true, State: "in_progress", Volume: j.mark.Volume, Snapshot: j.mark.Snapshot,
+		Name: j.mark.Name}
 	e.importing, e.imported, e.changed = j, j.status, true
 	j.open()
 }
@@ -167,7 +175,8 @@ func (j *importJob) open() {
 		case err != nil:
 			j.fail(err)
 		case size > j.e.agreedSize:
-			j.fail(fmt.Errorf("%w: the snapshot has %d bytes and does not fit into this volume of %d: expand it, or make it anew", block.Invalid, size, j.e.agreedSize))
+			j.fail(fmt.Errorf("%w: the snapshot has %d bytes and does not fit into this volume of %d: expand it, or "+
+				"make it anew", block.Invalid, size, j.e.agreedSize))
 		case j.stage != importOpening && size != j.size:
 			j.fail(fmt.Errorf("the snapshot has %d bytes at %s, and %d elsewhere", size, j.origin.where(), j.size))
 		default:
@@ -233,7 +242,8 @@ func (j *importJob) prepare() {
 	})
 }
 
-// checkName asks whether the snapshot at the end would be refused for its name: better now than then.
+// checkName asks whether the snapshot at the end would be refused for its name: better now than
+// then.
 func (j *importJob) checkName() {
 	q := &wire.ControlRequest{Check: true, Snapshot: &wire.SnapshotRequest{Name: j.mark.Name}}
 	j.e.askAll(q, func(verdicts []verdict) {
@@ -249,7 +259,8 @@ func (j *importJob) checkName() {
 	})
 }
 
-// complete reports that an earlier import of the same has ended well, and nothing has become of the volume since.
+// complete reports that an earlier import of the same has ended well, and nothing has become of the
+// volume since.
 func complete(views []view, m importMark) bool {
 	for i := range views {
 		v := &views[i]
@@ -264,7 +275,8 @@ func complete(views []view, m importMark) bool {
 func fillable(v *view, m importMark) error {
 	switch {
 	case len(v.known) > 0:
-		return fmt.Errorf("%w: the volume has %d snapshots; content from outside goes into an empty volume", ErrState, len(v.known))
+		return fmt.Errorf("%w: the volume has %d snapshots; content from outside goes into an empty volume", ErrState,
+			len(v.known))
 	case v.mark != "" && !parseMark(v.mark).same(m):
 		return fmt.Errorf("%w: the volume holds a part of the %s", ErrState, parseMark(v.mark))
 	case v.mark == "" && !v.headEmpty:
@@ -273,7 +285,8 @@ func fillable(v *view, m importMark) error {
 	return nil
 }
 
-// setMark marks every replica, and answers the caller when that is agreed: from here on only the whole content ends it.
+// setMark marks every replica, and answers the caller when that is agreed: from here on only the
+// whole content ends it.
 func (j *importJob) setMark() {
 	e := j.e
 	e.replacing++ // also when it is cancelled meanwhile
@@ -295,7 +308,8 @@ func (j *importJob) setMark() {
 		}})
 }
 
-// collect lists where the origin has data, and then, where a part may be there, what the volume holds.
+// collect lists where the origin has data, and then, where a part may be there, what the volume
+// holds.
 func (j *importJob) collect(off int64) {
 	j.origin.list(off, func(ranges [][2]int64, next int64, err error) {
 		switch {
@@ -356,31 +370,32 @@ func (j *importJob) collectOwn(off int64) {
 		j.fail(fmt.Errorf("%w: no replica left", ErrState))
 		return
 	}
-	j.e.control(j.e.firstRW(), &wire.ControlRequest{Extents: &wire.ExtentsRequest{Off: off}}, func(code block.Code, r *wire.ControlReply) {
-		switch {
-		case j.dead:
-		case code != block.OK || r.Extents == nil:
-			j.fail(fmt.Errorf("cannot list what is there already: %w", refusal(code, r.Error)))
-		case j.plan.Check(off, r.Extents.Ranges, -1) != nil:
-			j.fail(fmt.Errorf("cannot list what is there already: %w", j.plan.Check(off, r.Extents.Ranges, -1)))
-		default:
-			for _, x := range r.Extents.Ranges {
-				if x[0] < j.size {
-					j.plan.Differs(x[0], min(x[1], j.size)-x[0])
+	j.e.control(j.e.firstRW(), &wire.ControlRequest{Extents: &wire.ExtentsRequest{Off: off}},
+		func(code block.Code, r *wire.ControlReply) {
+			switch {
+			case j.dead:
+			case code != block.OK || r.Extents == nil:
+				j.fail(fmt.Errorf("cannot list what is there already: %w", refusal(code, r.Error)))
+			case j.plan.Check(off, r.Extents.Ranges, -1) != nil:
+				j.fail(fmt.Errorf("cannot list what is there already: %w", j.plan.Check(off, r.Extents.Ranges, -1)))
+			default:
+				for _, x := range r.Extents.Ranges {
+					if x[0] < j.size {
+						j.plan.Differs(x[0], min(x[1], j.size)-x[0])
+					}
 				}
+				if next := r.Extents.Next; next > off && next < j.size {
+					j.collectOwn(next)
+					return
+				}
+				j.stage = importCopying
+				j.more()
 			}
-			if next := r.Extents.Next; next > off && next < j.size {
-				j.collectOwn(next)
-				return
-			}
-			j.stage = importCopying
-			j.more()
-		}
-	})
+		})
 }
 
-// makeDurable makes what was compared durable on every member, before any of them makes it whole: a start may find that one has, and that the
-// others only have to follow (endImports).
+// makeDurable makes what was compared durable on every member, before any of them makes it whole: a
+// start may find that one has, and that the others only have to follow (endImports).
 func (j *importJob) makeDurable() {
 	j.stage = importCommitting
 	j.e.carryOut(&request{Request: frontend.Request{Kind: block.Flush}, done: func(code block.Code) {
@@ -450,9 +465,11 @@ func (e *Engine) cancelClone(reply func(error)) {
 	reply(nil)
 }
 
-// write makes a mirrored write of the engine's own; done is called when it is acknowledged. The buffer stays the caller's.
+// write makes a mirrored write of the engine's own; done is called when it is acknowledged. The
+// buffer stays the caller's.
 func (e *Engine) write(off int64, seg loop.Seg, done func(code block.Code)) {
-	e.carryOut(&request{Request: frontend.Request{Kind: block.Write, Off: off, Len: int64(seg.Len), Buf: seg.Buf}, done: done})
+	e.carryOut(&request{Request: frontend.Request{Kind: block.Write, Off: off, Len: int64(seg.Len), Buf: seg.Buf},
+		done: done})
 }
 
 // foundImport takes over what a start finds: an import that was interrupted, or one that had ended.

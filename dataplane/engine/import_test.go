@@ -11,8 +11,9 @@ func TestRepairsOfImports(t *testing.T) {
 	mark := importMark{Kind: "clone", Volume: "v", VolumeUUID: "u", Snapshot: "s", Name: "copy"}.text()
 	fresh := view{size: 1, headEmpty: true, known: map[string]bool{}}
 	marked := view{size: 1, mark: mark, known: map[string]bool{}}
-	done := view{size: 1, headEmpty: true, known: map[string]bool{"copy": false}, live: []string{"copy"}, below: "copy", label: mark,
-		last: wire.Layer{Name: "copy", Created: "then", Labels: map[string]string{importLabel: mark}}}
+	done := view{size: 1, headEmpty: true, known: map[string]bool{"copy": false}, live: []string{"copy"}, below: "copy",
+		label: mark,
+		last:  wire.Layer{Name: "copy", Created: "then", Labels: map[string]string{importLabel: mark}}}
 	for name, c := range map[string]struct {
 		views []view
 		// want is what each has to do: "", "mark" or "end".
@@ -38,7 +39,8 @@ func TestRepairsOfImports(t *testing.T) {
 			case q == nil:
 			case q.ImportMark != nil && q.ImportMark.What == mark:
 				r = "mark"
-			case q.Snapshot != nil && q.Snapshot.Name == "copy" && q.Snapshot.Created == "then" && q.Snapshot.Labels[importLabel] == mark:
+			case q.Snapshot != nil && q.Snapshot.Name == "copy" && q.Snapshot.Created == "then" &&
+				q.Snapshot.Labels[importLabel] == mark:
 				r = "end"
 			default:
 				r = "something else"
@@ -59,7 +61,8 @@ func TestImportMarks(t *testing.T) {
 	if got := parseMark("volume-backup-7"); got.same(m) || got.Snapshot != "volume-backup-7" {
 		t.Errorf("%+v", got)
 	}
-	for _, o := range []importMark{{Kind: "restore", VolumeUUID: "u", Snapshot: "s"}, {Kind: "clone", VolumeUUID: "x", Snapshot: "s"}, {Kind: "clone", VolumeUUID: "u", Snapshot: "t"}} {
+	for _, o := range []importMark{{Kind: "restore", VolumeUUID: "u", Snapshot: "s"},
+		{Kind: "clone", VolumeUUID: "x", Snapshot: "s"}, {Kind: "clone", VolumeUUID: "u", Snapshot: "t"}} {
 		if m.same(o) {
 			t.Errorf("%s is taken for %s", o, m)
 		}

@@ -25,7 +25,8 @@ func (j *importJob) progress(percent int, done, total int64) {
 	j.status.Progress, j.status.Done, j.status.Total = percent, done, total
 }
 
-// importMore is called at the end of every step: the budget may have left room, the engine may have come to its end.
+// importMore is called at the end of every step: the budget may have left room, the engine may have
+// come to its end.
 func (e *Engine) importMore() {
 	j := e.importing
 	switch {
@@ -52,7 +53,8 @@ func (j *importJob) list(uint32, int64, bool) {
 	panic("engine: the plan of an import asks for extents")
 }
 
-// bring implements copyWork. Where an interrupted import goes on it looks first whether the piece is there.
+// bring implements copyWork. Where an interrupted import goes on it looks first whether the piece
+// is there.
 func (j *importJob) bring(p rebuild.Piece) {
 	if !j.resumed {
 		j.transfer(p)
@@ -97,7 +99,8 @@ func (j *importJob) fetch(p rebuild.Piece, seg loop.Seg) {
 			case code == block.OK:
 				j.status.Sent += p.Len
 			case code == block.NoSpace:
-				j.fail(fmt.Errorf("%w: no replica of this volume has room for the content; make room and ask for the same again", code))
+				j.fail(fmt.Errorf("%w: no replica of this volume has room for the content; make room and ask for the "+
+					"same again", code))
 			default:
 				j.fail(fmt.Errorf("write at %d: %w", p.Off, code))
 			}
@@ -106,8 +109,8 @@ func (j *importJob) fetch(p rebuild.Piece, seg loop.Seg) {
 	})
 }
 
-// compare asks origin and replicas for the hash of a range. done gets the bits of the replicas that told theirs, and of those whose is
-// another one; an error is the origin's.
+// compare asks origin and replicas for the hash of a range. done gets the bits of the replicas that
+// told theirs, and of those whose is another one; an error is the origin's.
 func (j *importJob) compare(off, n int64, done func(told, differ uint32, err error)) {
 	e := j.e
 	var want []byte
@@ -143,8 +146,9 @@ func (j *importJob) compare(off, n int64, done func(told, differ uint32, err err
 // verified implements copyWork.
 func (j *importJob) verified() { j.makeDurable() }
 
-// verify implements copyWork. It compares what every replica has with the origin. One that differs from the others is dropped, as one that has failed; if none
-// has what it should, the import has failed.
+// verify implements copyWork. It compares what every replica has with the origin. One that differs
+// from the others is dropped, as one that has failed; if none has what it should, the import has
+// failed.
 func (j *importJob) verify(off, n int64) {
 	j.compare(off, n, func(told, differ uint32, err error) {
 		told &= j.e.mask(RW)

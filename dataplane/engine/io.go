@@ -32,8 +32,8 @@ const zeroWindow = DirtyRegion
 // zeroPieces is how many of them are under way for one request, which may be for terabytes.
 const zeroPieces = 8
 
-// begin splits a request into tasks. Pieces of reads and writes end at multiples of block.MaxTransfer, so that even
-// when widened to whole blocks a piece fits into one frame.
+// begin splits a request into tasks. Pieces of reads and writes end at multiples of
+// block.MaxTransfer, so that even when widened to whole blocks a piece fits into one frame.
 func (e *Engine) begin(fr *frontend.Request) { e.carryOut(&request{Request: *fr}) }
 
 func (e *Engine) carryOut(r *request) {
@@ -67,8 +67,8 @@ func (e *Engine) carryOut(r *request) {
 	e.pieceDone(r, block.OK)
 }
 
-// beginZeroes writes zeroes at unaligned edges and asks for whole blocks in between: where the space may be given back by a discard,
-// after which they read zero as well.
+// beginZeroes writes zeroes at unaligned edges and asks for whole blocks in between: where the
+// space may be given back by a discard, after which they read zero as well.
 func (e *Engine) beginZeroes(r *request) {
 	end := r.Off + r.Len
 	beg, mid := (r.Off+block.Size-1)&^(block.Size-1), end&^(block.Size-1)
@@ -87,8 +87,9 @@ func (e *Engine) beginZeroes(r *request) {
 	e.zeroEdge(r, mid, end)
 }
 
-// moreZeroes begins the next pieces of a request that zeroes or discards. Nobody has a claim to what is not begun: a write that comes
-// meanwhile may be before or after it, since neither is answered. When one has failed, so has the request.
+// moreZeroes begins the next pieces of a request that zeroes or discards. Nobody has a claim to
+// what is not begun: a write that comes meanwhile may be before or after it, since neither is
+// answered. When one has failed, so has the request.
 func (e *Engine) moreZeroes(r *request) {
 	for r.next < r.end && r.pieces <= zeroPieces && r.code == block.OK {
 		off, n := r.next, min(r.end-r.next, zeroWindow-r.next%zeroWindow)
@@ -166,7 +167,8 @@ func (e *Engine) start(t *task) {
 	}
 }
 
-// park gives up what the task holds and queues it to start again, which never comes once the engine has stopped.
+// park gives up what the task holds and queues it to start again, which never comes once the engine
+// has stopped.
 func (e *Engine) park(t *task) {
 	if e.fatal != "" {
 		e.finish(t, block.IOError)
@@ -250,8 +252,9 @@ func (e *Engine) readDone(t *task) {
 		e.finish(t, block.Invalid)
 		return
 	}
-	// The replica failed to read: another one may have the data. What a disk cannot read is written again once it is
-	// known; any other replica that cannot read is dropped unless it is the last, and repaired by a rebuild.
+	// The replica failed to read: another one may have the data. What a disk cannot read is written
+	// again once it is known; any other replica that cannot read is dropped unless it is the last,
+	// and repaired by a rebuild.
 	if bad := (t.bad | t.full) & e.mask(RW); e.mayRepairSector(t, bad) {
 		t.unreadable |= bad
 	} else if e.count(RW) > 1 {
@@ -260,8 +263,8 @@ func (e *Engine) readDone(t *task) {
 	e.startRead(t)
 }
 
-// startWrite sends a write to every replica, after its dirty regions are marked and, while a replica is being rebuilt,
-// after its edges are filled up to whole blocks.
+// startWrite sends a write to every replica, after its dirty regions are marked and, while a
+// replica is being rebuilt, after its edges are filled up to whole blocks.
 func (e *Engine) startWrite(t *task) {
 	if e.frozen > 0 {
 		e.park(t) // it was waiting for a lock, a mark or the blocks around it when writes were stopped
@@ -301,14 +304,16 @@ func (e *Engine) mirror(t *task) {
 	e.send(t, rw|wo)
 }
 
-// widenWrite reads the whole blocks around a write from an RW replica and lays the write over them: a replica that is being
-// rebuilt does not have the bytes around it. What was read is true as long as the range lock is held.
+// widenWrite reads the whole blocks around a write from an RW replica and lays the write over them:
+// a replica that is being rebuilt does not have the bytes around it. What was read is true as long
+// as the range lock is held.
 func (e *Engine) widenWrite(t *task) {
 	beg, end := widen(t.off, t.n)
 	e.buffer(&e.edges, end-beg, func(seg loop.Seg) { e.readAround(t, seg) })
 }
 
-// readAround begins the read for a write that is widened, unless that has changed while it waited for memory.
+// readAround begins the read for a write that is widened, unless that has changed while it waited
+// for memory.
 func (e *Engine) readAround(t *task, seg loop.Seg) {
 	if e.frozen > 0 || e.mask(RW) == 0 || e.mask(WO) == 0 {
 		e.arena.Release(seg.Buf)
@@ -365,7 +370,8 @@ func (e *Engine) writeDone(t *task) {
 		e.dropEach(t.bad&rw|(t.full|t.bad)&e.mask(WO), "write failed: "+t.code.String())
 		code = block.NoSpace
 	case t.bad&rw != 0:
-		// Nobody took it. One replica is kept, since dropping all would end the volume for one bad sector.
+		// Nobody took it. One replica is kept, since dropping all would end the volume for one bad
+		// sector.
 		first := t.bad & rw & -(t.bad & rw)
 		e.dropEach(t.bad&rw&^first|(t.full|t.bad)&e.mask(WO), "write failed: "+t.code.String())
 		code = t.code
@@ -396,7 +402,8 @@ func (e *Engine) dropEach(mask uint32, reason string) {
 func (e *Engine) startFlush(t *task) {
 	t.ok, t.full, t.bad = 0, 0, 0
 	t.completed = e.dirty.flushBegin()
-	// A replica that is being rebuilt flushes too: when it joins, flushes answered before must hold on it as well.
+	// A replica that is being rebuilt flushes too: when it joins, flushes answered before must hold
+	// on it as well.
 	e.send(t, e.mask(RW)|e.mask(WO))
 }
 
@@ -415,7 +422,8 @@ func (e *Engine) flushDone(t *task) {
 	e.hold(t, block.OK)
 }
 
-// hold finishes a task, or keeps it while a member that missed it is still part of the committed set.
+// hold finishes a task, or keeps it while a member that missed it is still part of the committed
+// set.
 func (e *Engine) hold(t *task, code block.Code) {
 	if e.fatal != "" {
 		e.finish(t, block.IOError)
@@ -462,35 +470,5 @@ func (e *Engine) finish(t *task, code block.Code) {
 	if r != nil {
 		e.foreground--
 		e.pieceDone(r, code)
-	}
-}
-
-// quiet calls whoever waits for the end of all writes in flight.
-func (e *Engine) quiet() {
-	if e.writes > 0 || len(e.onQuiet) == 0 {
-		return
-	}
-	fs := e.onQuiet
-	e.onQuiet = nil
-	for _, f := range fs {
-		f()
-	}
-}
-
-// freeze stops new writes and calls f when none is in flight any more. thaw lets them go on.
-func (e *Engine) freeze(f func()) {
-	e.frozen++
-	e.onQuiet = append(e.onQuiet, f)
-	e.quiet()
-}
-
-func (e *Engine) thaw() {
-	e.frozen--
-	if e.frozen == 0 {
-		if e.repairing != nil {
-			e.repairing.frozen = false // it was given up by who had writes stopped for it
-		}
-		e.retryBacklog()
-		e.dirty.agreed(e)
 	}
 }

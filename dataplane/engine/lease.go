@@ -9,12 +9,14 @@ import (
 	"ankole.storage/dataplane/wire"
 )
 
-// A read is answered when the lease at that moment covers its arrival: a successor cannot have acknowledged anything by
-// then. Every answer of a replica confirms the lease with the time its question was sent, so under load nothing is asked
-// for its own sake. There are no heartbeats: a read that finds less than half of the lease left makes the engine ping the
-// replicas that have not confirmed it lately, and if that does not help, ask the witness. Until then the read is held.
+// A read is answered when the lease at that moment covers its arrival: a successor cannot have
+// acknowledged anything by then. Every answer of a replica confirms the lease with the time its
+// question was sent, so under load nothing is asked for its own sake. There are no heartbeats: a
+// read that finds less than half of the lease left makes the engine ping the replicas that have not
+// confirmed it lately, and if that does not help, ask the witness. Until then the read is held.
 
-// confirmed notes that the replica has answered a request sent at the given time: it had not promised a newer epoch then.
+// confirmed notes that the replica has answered a request sent at the given time: it had not
+// promised a newer epoch then.
 func (l *link) confirmed(sent clock.Ticks) {
 	if sent > l.confirmedAt {
 		l.confirmedAt = sent
@@ -61,12 +63,14 @@ func (e *Engine) useLease() {
 // ping asks every replica that counts and has not confirmed the lease lately.
 func (e *Engine) ping() {
 	for _, l := range e.links {
-		if l == nil || l.phase != sessionReady || l.pinging || (l.mode != RW && l.mode != WO) || e.now.Sub(l.confirmedAt) < e.cfg.Lease/4 {
+		if l == nil || l.phase != sessionReady || l.pinging || (l.mode != RW && l.mode != WO) ||
+			e.now.Sub(l.confirmedAt) < e.cfg.Lease/4 {
 			continue
 		}
 		l.pinging = true
 		run := l.run
-		// Whatever it answers confirms the lease: an older replica that does not know the message does too.
+		// Whatever it answers confirms the lease: an older replica that does not know the message
+		// does too.
 		e.control(l, &wire.ControlRequest{Ping: &wire.PingRequest{}}, func(block.Code, *wire.ControlReply) {
 			if l.run == run {
 				l.pinging = false
@@ -75,7 +79,8 @@ func (e *Engine) ping() {
 	}
 }
 
-// checkLease asks the witness when the replicas have not confirmed the lease, as long as somebody waits for it.
+// checkLease asks the witness when the replicas have not confirmed the lease, as long as somebody
+// waits for it.
 func (e *Engine) checkLease() {
 	e.leaseCheck = clock.Never
 	e.renewLease()
@@ -111,6 +116,7 @@ func (e *Engine) answerable(t *task) bool {
 
 // leaseText is the state's reason while reads wait.
 func (e *Engine) leaseText() string {
-	return "reads wait: neither a majority of the replicas nor the witness has confirmed within " + e.cfg.Lease.Round(time.Second).String() +
+	return "reads wait: neither a majority of the replicas nor the witness has confirmed within " +
+		e.cfg.Lease.Round(time.Second).String() +
 		" that no other engine has taken over"
 }

@@ -39,8 +39,8 @@ func readAt(g *rig, name string) *call {
 	return c
 }
 
-// An engine that hears from one replica of three alone answers no reads once its lease has ended, since a successor may
-// have begun with the others.
+// An engine that hears from one replica of three alone answers no reads once its lease has ended,
+// since a successor may have begun with the others.
 func TestReadWaitsForTheLease(t *testing.T) {
 	g := newRig(t, 3, 16*mib).start()
 	idle(g)

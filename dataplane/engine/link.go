@@ -36,7 +36,8 @@ type link struct {
 	err    string
 	said   wire.HelloReply // the answer to the hello
 	load   int             // requests in flight
-	// confirmedAt is when the last request was sent that it has answered in this session; pinging: one was sent for that alone.
+	// confirmedAt is when the last request was sent that it has answered in this session; pinging:
+	// one was sent for that alone.
 	confirmedAt   clock.Ticks
 	pinging       bool
 	helloAt       clock.Ticks
@@ -61,8 +62,9 @@ func (e *Engine) newLink(addr string) *link {
 	return l
 }
 
-// freePlace is the place for another link, that of gone counting as free, -1 if all are taken. Tasks know links by their places: one that was
-// asked of a link which is gone leaves its place free until it has ended, so that nobody is taken for who was there.
+// freePlace is the place for another link, that of gone counting as free, -1 if all are taken.
+// Tasks know links by their places: one that was asked of a link which is gone leaves its place
+// free until it has ended, so that nobody is taken for who was there.
 func (e *Engine) freePlace(gone *link) int {
 	taken := uint32(0)
 	for _, t := range e.tasks {
@@ -119,8 +121,8 @@ func (e *Engine) linkDone(d *loop.Done) {
 // broken implements sessionPeer.
 func (l *link) broken(err error) { l.fail(err.Error()) }
 
-// fail drops the replica: mode ERR, connection closed, membership told. Requests it still has are ended when the
-// connection is down.
+// fail drops the replica: mode ERR, connection closed, membership told. Requests it still has are
+// ended when the connection is down.
 func (l *link) fail(reason string) {
 	if l.e.released() || l.e.fatal != "" {
 		// Hanging up is not a failure of the replica: the set of members stays as it is.
@@ -131,7 +133,8 @@ func (l *link) fail(reason string) {
 		return // it is being closed already, perhaps to be contacted again
 	}
 	phase := l.e.quorum.Phase()
-	gathering := l.mode == Unknown && ((phase == quorum.Gathering && l.phase != sessionReady) || ((phase == quorum.Probing || phase == quorum.Preparing) && l.phase != sessionProbed))
+	gathering := l.mode == Unknown && ((phase == quorum.Gathering && l.phase != sessionReady) ||
+		((phase == quorum.Probing || phase == quorum.Preparing) && l.phase != sessionProbed))
 	member := l.member
 	if l.mode != ERR {
 		l.err = reason
@@ -293,7 +296,8 @@ func (l *link) welcomed(h *wire.Header, r *wire.HelloReply) error {
 		return fmt.Errorf("replica does not know the volume's secret")
 	}
 	if o := l.e.otherLink(l.member, l); o != nil {
-		// Only one process can have the directory: the other one is gone, and nothing was sent to it since that would have told.
+		// Only one process can have the directory: the other one is gone, and nothing was sent to
+		// it since that would have told.
 		o.fail(fmt.Sprintf("its directory is served at %s now", l.addr))
 		return fmt.Errorf("replica %s was served at %s until now: try again", l.member, o.addr)
 	}

@@ -7,11 +7,11 @@ import (
 	"ankole.storage/clock"
 )
 
-// What users of the volume do is counted twice: since the start, for who computes rates himself, and second by second, for who
-// asks once and wants to know about now.
+// What users of the volume do is counted twice: since the start, for who computes rates himself,
+// and second by second, for who asks once and wants to know about now.
 
-// Counters count what the frontend asked for since the engine started. Nanos add up how long requests took, from the moment
-// they were taken from the frontend to the answer.
+// Counters count what the frontend asked for since the engine started. Nanos add up how long
+// requests took, from the moment they were taken from the frontend to the answer.
 type Counters struct {
 	Reads, Writes, ReadBytes, WriteBytes, Flushes, Discards uint64
 	ReadNanos, WriteNanos                                   uint64
@@ -21,7 +21,8 @@ type Counters struct {
 type Rates struct {
 	// Reads and Writes are requests, ReadBytes and WriteBytes bytes, in that second.
 	Reads, Writes, ReadBytes, WriteBytes uint64
-	// ReadLatency and WriteLatency are averages of the requests that were answered in it, 0 without one.
+	// ReadLatency and WriteLatency are averages of the requests that were answered in it, 0 without
+	// one.
 	ReadLatency, WriteLatency time.Duration
 }
 
@@ -34,11 +35,12 @@ type second struct {
 	at     Counters
 }
 
-// seconds remembers the counters at the ends of the last two seconds in which anything was counted or asked for, which is all
-// that rates need: no timer runs and nothing is allocated for them.
+// seconds remembers the counters at the ends of the last two seconds in which anything was counted
+// or asked for, which is all that rates need: no timer runs and nothing is allocated for them.
 type seconds struct{ last, before second }
 
-// turn notes the end of the second that was the present one, if it is over. c are the counters before now.
+// turn notes the end of the second that was the present one, if it is over. c are the counters
+// before now.
 func (s *seconds) turn(now clock.Ticks, c *Counters) {
 	n := now / clock.Ticks(time.Second)
 	if n == s.last.number {

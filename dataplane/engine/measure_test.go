@@ -46,7 +46,8 @@ func TestRates(t *testing.T) {
 	if r.Writes != 5 || r.WriteBytes != 5*8192 || r.Reads != 3 || r.ReadBytes != 3*4096 {
 		t.Errorf("%+v", r)
 	}
-	if r.ReadLatency <= 0 || r.WriteLatency <= 0 || r.ReadLatency > time.Second || c.ReadNanos/3 != uint64(r.ReadLatency) || c.WriteNanos/5 != uint64(r.WriteLatency) {
+	if r.ReadLatency <= 0 || r.WriteLatency <= 0 || r.ReadLatency > time.Second ||
+		c.ReadNanos/3 != uint64(r.ReadLatency) || c.WriteNanos/5 != uint64(r.WriteLatency) {
 		t.Errorf("latencies %+v of %+v", r, c)
 	}
 	g.read(0, 4096)

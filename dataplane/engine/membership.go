@@ -90,8 +90,9 @@ func (e *Engine) act(a *quorum.Action) {
 	e.changed = true
 }
 
-// stop ends service for good. The connections end too, so that what is under way is answered now and not when a replica that says
-// nothing is given up: the frontend lets go of its clients only when it owes them nothing.
+// stop ends service for good. The connections end too, so that what is under way is answered now
+// and not when a replica that says nothing is given up: the frontend lets go of its clients only
+// when it owes them nothing.
 func (e *Engine) stop(reason string, fenced bool) {
 	e.gatherUntil = clock.Never
 	e.fatal, e.fenced = reason, fenced
@@ -146,11 +147,13 @@ func (e *Engine) confirmedByWitness(r *witnessResult) {
 }
 
 func recordFrom(m *wire.RecordMessage) quorum.Record {
-	return quorum.Record{Epoch: m.Epoch, Generation: m.Generation, Members: m.Members, Replaces: m.Replaces, Agreed: m.Agreed}
+	return quorum.Record{Epoch: m.Epoch, Generation: m.Generation, Members: m.Members, Replaces: m.Replaces,
+		Agreed: m.Agreed}
 }
 
 func (e *Engine) recordMessage(r quorum.Record) *wire.RecordMessage {
-	return &wire.RecordMessage{VolumeUUID: e.cfg.VolumeUUID, Epoch: r.Epoch, Generation: r.Generation, Members: r.Members, Replaces: r.Replaces, Agreed: r.Agreed,
+	return &wire.RecordMessage{VolumeUUID: e.cfg.VolumeUUID, Epoch: r.Epoch, Generation: r.Generation,
+		Members: r.Members, Replaces: r.Replaces, Agreed: r.Agreed,
 		Accepted: r.Accepted}
 }
 
@@ -169,8 +172,9 @@ func (e *Engine) writeRecord(member string, rec quorum.Record) {
 	})
 }
 
-// beginServing makes the committed members RW and everybody else ERR: they hold stale or no data and come back through
-// a rebuild. Regions that were dirty when the last engine ended are compared before anything is served.
+// beginServing makes the committed members RW and everybody else ERR: they hold stale or no data
+// and come back through a rebuild. Regions that were dirty when the last engine ended are compared
+// before anything is served.
 func (e *Engine) beginServing(a *quorum.Action) {
 	e.voted()
 	dirty, all := map[uint32]bool{}, false

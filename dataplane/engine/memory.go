@@ -5,18 +5,19 @@ import (
 	"ankole.storage/dataplane/wire"
 )
 
-// The engine's memory is divided by purpose, so that no purpose can take what another one needs to go on: docs/memory.md has the
-// parts, who waits for each, and why every wait ends.
+// The engine's memory is divided by purpose, so that no purpose can take what another one needs to
+// go on: docs/memory.md has the parts, who waits for each, and why every wait ends.
 
-// Parts of the arena, as shares of its budget. Each has room for one block.MaxTransfer at least: with that everybody gets a turn.
+// Parts of the arena, as shares of its budget. Each has room for one block.MaxTransfer at least:
+// with that everybody gets a turn.
 const (
 	edgesShare     = 32
 	transfersShare = 16
 	importsShare   = 32
 	// leastPart is the least that a part with buffers of any size can be.
 	leastPart = 1 << 20
-	// MinArena is the smallest budget that an engine can work with: every part at its least, connections, clients of a frontend, and
-	// requests of 1 MiB one after the other.
+	// MinArena is the smallest budget that an engine can work with: every part at its least,
+	// connections, clients of a frontend, and requests of 1 MiB one after the other.
 	MinArena = 16 << 20
 )
 
@@ -42,8 +43,9 @@ type bufferAsk struct {
 	use func(seg loop.Seg)
 }
 
-// buffer calls use with a buffer of n bytes, at once or at the end of the step in which there is one. Who has got one gives it back without
-// waiting for anything but replicas, which answer or are dropped; so whoever waits gets one.
+// buffer calls use with a buffer of n bytes, at once or at the end of the step in which there is
+// one. Who has got one gives it back without waiting for anything but replicas, which answer or are
+// dropped; so whoever waits gets one.
 func (e *Engine) buffer(q *bufferQueue, n int64, use func(seg loop.Seg)) {
 	q.waiting = append(q.waiting, bufferAsk{n, use})
 	e.handOut(q)

@@ -12,10 +12,11 @@ import (
 	"ankole.storage/dataplane/wire"
 )
 
-// TestRebuildUnderUnalignedWrites: more writes than there is memory for, none of whole blocks, are under way when a replica is added.
-// It does not answer those that reach it, so what is read around them uses up all that there is for it; then another replica is lost.
-// The engine has as little memory as it can work with. All the same the replica that is left stays, the set without the lost one is agreed,
-// the rebuild comes to its end and so do all writes.
+// TestRebuildUnderUnalignedWrites: more writes than there is memory for, none of whole blocks, are
+// under way when a replica is added. It does not answer those that reach it, so what is read around
+// them uses up all that there is for it; then another replica is lost. The engine has as little
+// memory as it can work with. All the same the replica that is left stays, the set without the lost
+// one is agreed, the rebuild comes to its end and so do all writes.
 func TestRebuildUnderUnalignedWrites(t *testing.T) {
 	const writes, size, small = 40, mib - block.Size, 400
 	g := newRig(t, 2, (writes+2)*mib)
@@ -42,7 +43,9 @@ func TestRebuildUnderUnalignedWrites(t *testing.T) {
 	}})
 	g.until("the rebuild copies", func() bool { return len(x.held) > 0 })
 	write(101)
-	g.never("all is answered", time.Second, func() bool { return !slices.ContainsFunc(calls, func(c *call) bool { return !c.done }) })
+	g.never("all is answered", time.Second, func() bool {
+		return !slices.ContainsFunc(calls, func(c *call) bool { return !c.done })
+	})
 	g.fakes[1].proc.Kill()
 	g.until("the set without b is agreed", func() bool { return len(g.fakes[0].record.Members) == 1 })
 	x.release()
@@ -55,14 +58,16 @@ func TestRebuildUnderUnalignedWrites(t *testing.T) {
 	g.expectModes("a=RW b=ERR x=RW")
 	for _, f := range []*fake{g.fakes[0], x} {
 		for i := range int64(writes) {
-			if got := f.read(i*mib+512, size); !bytes.Equal(got, bytes.Repeat(got[:1], size)) || !bytes.Equal(got, g.fakes[0].read(i*mib+512, size)) {
+			if got := f.read(i*mib+512, size); !bytes.Equal(got, bytes.Repeat(got[:1], size)) ||
+				!bytes.Equal(got, g.fakes[0].read(i*mib+512, size)) {
 				t.Fatalf("%s has a mixture at %d, or not what a has", f.name, i*mib+512)
 			}
 		}
 	}
 }
 
-// TestLongDiscardGoesByPieces: a discard of any length has a few pieces under way at a time, and reaches all of its range once.
+// TestLongDiscardGoesByPieces: a discard of any length has a few pieces under way at a time, and
+// reaches all of its range once.
 func TestLongDiscardGoesByPieces(t *testing.T) {
 	for _, kind := range []block.Kind{block.Discard, block.WriteZeroes} {
 		const size = 32 * engine.DirtyRegion

@@ -9,8 +9,9 @@ import (
 	"ankole.storage/dataplane/wire"
 )
 
-// TestExtentsThatCannotBe: a replica lists extents that make no sense, or without end, while another one is rebuilt. Another source takes
-// over; without one the rebuild ends. The engine goes on.
+// TestExtentsThatCannotBe: a replica lists extents that make no sense, or without end, while
+// another one is rebuilt. Another source takes over; without one the rebuild ends. The engine goes
+// on.
 func TestExtentsThatCannotBe(t *testing.T) {
 	for name, spoil := range map[string]func(x *wire.ExtentsReply){
 		"before the file":  func(x *wire.ExtentsReply) { x.Ranges = [][2]int64{{-mib, mib}} },

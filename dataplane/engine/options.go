@@ -12,8 +12,8 @@ type Options struct {
 	// SnapshotMaxCount is 2 to 250, SnapshotMaxSize bytes, 0 for no limit.
 	SnapshotMaxCount int
 	SnapshotMaxSize  int64
-	// UnmapMarkSnapChainRemoved: a discard gives the snapshots up that stand between the head and the nearest branch, see
-	// trimmark.go.
+	// UnmapMarkSnapChainRemoved: a discard gives the snapshots up that stand between the head and
+	// the nearest branch, see trimmark.go.
 	UnmapMarkSnapChainRemoved bool
 	// RebuildConcurrency is how many of a rebuild's steps go on at once, 1 to 5; 0 means 1.
 	RebuildConcurrency int
@@ -42,13 +42,15 @@ type SetOptions struct {
 // Validate returns an error that is block.Invalid for a value out of range.
 func (o *Options) Validate() error {
 	if o.SnapshotMaxCount < minSnapshotCount || o.SnapshotMaxCount > maxSnapshotCount {
-		return fmt.Errorf("%w: snapshot-max-count %d is outside %d to %d", block.Invalid, o.SnapshotMaxCount, minSnapshotCount, maxSnapshotCount)
+		return fmt.Errorf("%w: snapshot-max-count %d is outside %d to %d", block.Invalid, o.SnapshotMaxCount,
+			minSnapshotCount, maxSnapshotCount)
 	}
 	if o.SnapshotMaxSize < 0 {
 		return fmt.Errorf("%w: snapshot-max-size %d is negative", block.Invalid, o.SnapshotMaxSize)
 	}
 	if o.RebuildConcurrency < 0 || o.RebuildConcurrency > maxRebuildConcurrency {
-		return fmt.Errorf("%w: rebuild concurrency %d is outside 1 to %d", block.Invalid, o.RebuildConcurrency, maxRebuildConcurrency)
+		return fmt.Errorf("%w: rebuild concurrency %d is outside 1 to %d", block.Invalid, o.RebuildConcurrency,
+			maxRebuildConcurrency)
 	}
 	return nil
 }
@@ -90,8 +92,8 @@ func (e *Engine) setOptions(m SetOptions) {
 	m.Reply(nil)
 }
 
-// pushLimits tells a replica the limits. They are asked of all replicas before a snapshot is taken, so one that does not
-// know them yet does no harm.
+// pushLimits tells a replica the limits. They are asked of all replicas before a snapshot is taken,
+// so one that does not know them yet does no harm.
 func (e *Engine) pushLimits(l *link) {
 	q := &wire.SnapshotLimits{MaxCount: e.options.SnapshotMaxCount, MaxSize: e.options.SnapshotMaxSize}
 	e.control(l, &wire.ControlRequest{SetLimits: q}, func(code block.Code, r *wire.ControlReply) {

@@ -15,7 +15,9 @@ func TestRebuildOptions(t *testing.T) {
 	g := newRig(t, 2, 4<<20).start()
 	set := func(width int, budget int64) (err error) {
 		done := false
-		g.proc.Post(engine.SetOptions{RebuildConcurrency: &width, RebuildBudget: &budget, Reply: func(e error) { err, done = e, true }})
+		g.proc.Post(engine.SetOptions{RebuildConcurrency: &width, RebuildBudget: &budget, Reply: func(e error) {
+			err, done = e, true
+		}})
 		g.until("answer", func() bool { return done })
 		return err
 	}
@@ -38,7 +40,8 @@ func TestRebuildOptions(t *testing.T) {
 	}
 }
 
-// The volume's users leave so many pieces of a rebuild under way at once as the option says, and twice.
+// The volume's users leave so many pieces of a rebuild under way at once as the option says, and
+// twice.
 func TestRebuildConcurrency(t *testing.T) {
 	for _, row := range []struct{ option, busy, idle int }{{0, 2, 8}, {1, 2, 8}, {3, 6, 8}, {5, 10, 10}} {
 		for _, used := range []bool{true, false} {

@@ -8,8 +8,8 @@ import (
 	"ankole.storage/dataplane/wire"
 )
 
-// A replica that answers everything but one kind of request, as with a disk that hangs, is dropped although it is never silent, and what
-// it owes is answered without it.
+// A replica that answers everything but one kind of request, as with a disk that hangs, is dropped
+// although it is never silent, and what it owes is answered without it.
 func TestReplicaWhoseDiskHangsIsDropped(t *testing.T) {
 	for _, kind := range []wire.Type{wire.Write, wire.Flush, wire.MarkDirty} {
 		t.Run(kind.String(), func(t *testing.T) {

@@ -27,7 +27,8 @@ func (p *patient) Expire(now clock.Ticks, _ *[]loop.Op) clock.Ticks {
 	return clock.Never
 }
 
-// TestFrontendIsCalledWhenItWants: nothing happens in the volume, and the frontend is called all the same when its patience ends.
+// TestFrontendIsCalledWhenItWants: nothing happens in the volume, and the frontend is called all
+// the same when its patience ends.
 func TestFrontendIsCalledWhenItWants(t *testing.T) {
 	g := newRig(t, 2, mib)
 	g.offline = true

@@ -7,9 +7,10 @@ import (
 	"ankole.storage/dataplane/wire"
 )
 
-// purging is a purge under way. Every RW replica merges its own files, a bounded piece per request of the engine, so that
-// reads and writes go on in between, and the engine can pause or give up at any time. A replica that joins meanwhile has to
-// wait for the next purge. A replica whose purge fails keeps its chain as it is and stays: what a reader sees is the same everywhere all the time.
+// purging is a purge under way. Every RW replica merges its own files, a bounded piece per request
+// of the engine, so that reads and writes go on in between, and the engine can pause or give up at
+// any time. A replica that joins meanwhile has to wait for the next purge. A replica whose purge
+// fails keeps its chain as it is and stays: what a reader sees is the same everywhere all the time.
 type purging struct {
 	// waiting counts requests for pieces that are not answered.
 	waiting int
@@ -26,29 +27,32 @@ func (e *Engine) startPurge(m PurgeSnapshots) {
 		return
 	}
 	p := &purging{}
-	// The snapshots that the system made are marked everywhere before any of them goes anywhere: the next start must never
-	// see one that is a snapshot to some replicas and gone from others.
-	e.change(&change{what: "the beginning of a purge", request: &wire.ControlRequest{Purge: &wire.PurgeRequest{Begin: true}}, made: func() {
-		e.purge, e.purgeAgain = p, false
-		e.event("purging", "", "")
-		for _, l := range e.links {
-			if l == nil {
-				continue
+	// The snapshots that the system made are marked everywhere before any of them goes anywhere:
+	// the next start must never see one that is a snapshot to some replicas and gone from others.
+	e.change(&change{what: "the beginning of a purge",
+		request: &wire.ControlRequest{Purge: &wire.PurgeRequest{Begin: true}}, made: func() {
+			e.purge, e.purgeAgain = p, false
+			e.event("purging", "", "")
+			for _, l := range e.links {
+				if l == nil {
+					continue
+				}
+				l.purge = nil
+				if l.mode == RW {
+					l.purge = &Purge{Running: true, State: "in_progress"}
+				}
 			}
-			l.purge = nil
-			if l.mode == RW {
-				l.purge = &Purge{Running: true, State: "in_progress"}
-			}
-		}
-	}, done: m.Reply})
+		}, done: m.Reply})
 }
 
-// purgeMore asks every replica that waits for it for its next piece. It is called at the end of every step; a purge pauses
-// while the chains are changed or copied, and while a drop is open: who was lost may lack the marks of what is merged.
+// purgeMore asks every replica that waits for it for its next piece. It is called at the end of
+// every step; a purge pauses while the chains are changed or copied, and while a drop is open: who
+// was lost may lack the marks of what is merged.
 func (e *Engine) purgeMore() {
 	e.resumePurge()
 	p := e.purge
-	if p == nil || e.leaving != nil || e.changing != "" || e.frozen > 0 || e.stopping != nil || e.rebuilding() != nil || e.dropOpen() {
+	if p == nil || e.leaving != nil || e.changing != "" || e.frozen > 0 || e.stopping != nil || e.rebuilding() != nil ||
+		e.dropOpen() {
 		return
 	}
 	if e.fatal != "" {
@@ -70,8 +74,8 @@ func (e *Engine) purgeMore() {
 	}
 }
 
-// resumePurge begins the purge again that the engine before was at: what it has done is on the disks, and a purge that is begun
-// again does the rest.
+// resumePurge begins the purge again that the engine before was at: what it has done is on the
+// disks, and a purge that is begun again does the rest.
 func (e *Engine) resumePurge() {
 	if !e.purgeAgain || !e.owner || e.purge != nil || e.mayChange() != nil {
 		return

@@ -7,13 +7,16 @@ import (
 	"ankole.storage/block"
 )
 
-// rangeLocks orders requests that touch the same 4 KiB blocks: a write excludes everything that overlaps it, reads
-// share. Requests that conflict are granted in the order in which they came: each waits for every earlier one that is still there,
-// whether that one has its lock or waits itself. All of them are in one tree, ordered by where they begin, so that a lock costs the
-// logarithm of the requests there are (a trim of 4 GiB is 1,024 of them) and the number of those it overlaps.
+// rangeLocks orders requests that touch the same 4 KiB blocks: a write excludes everything that
+// overlaps it, reads share. Requests that conflict are granted in the order in which they came:
+// each waits for every earlier one that is still there, whether that one has its lock or waits
+// itself. All of them are in one tree, ordered by where they begin, so that a lock costs the
+// logarithm of the requests there are (a trim of 4 GiB is 1,024 of them) and the number of those it
+// overlaps.
 //
-// The tree is a treap: a search tree by (beg, seq) and a heap by priorities drawn at random, each node with the largest end of its
-// subtree (Seidel and Aragon, Randomized search trees, 1996; Cormen et al., Introduction to Algorithms, 14.3, interval trees).
+// The tree is a treap: a search tree by (beg, seq) and a heap by priorities drawn at random, each
+// node with the largest end of its subtree (Seidel and Aragon, Randomized search trees, 1996;
+// Cormen et al., Introduction to Algorithms, 14.3, interval trees).
 type rangeLocks struct {
 	root *lockedRange
 	free *lockedRange // nodes for later, linked by left
@@ -60,8 +63,8 @@ func (k *rangeLocks) lock(off, n int64, write bool, grant func()) {
 	}
 }
 
-// unlock gives the blocks back and grants whoever can go on. Whatever else conflicts with a range that was granted came later
-// and waits for it.
+// unlock gives the blocks back and grants whoever can go on. Whatever else conflicts with a range
+// that was granted came later and waits for it.
 func (k *rangeLocks) unlock(off, n int64, write bool) {
 	beg, end := widen(off, n)
 	found := k.root.overlaps(beg, end, k.found[:0])

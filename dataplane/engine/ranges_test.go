@@ -7,8 +7,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// lockModel is the rule said plainly: requests in order of arrival, each granted as soon as none before it that conflicts
-// is still there.
+// lockModel is the rule said plainly: requests in order of arrival, each granted as soon as none
+// before it that conflicts is still there.
 type lockModel struct{ all []*lockRequest }
 
 type lockRequest struct {
@@ -40,8 +40,8 @@ func (m *lockModel) check(t *rapid.T) {
 	}
 }
 
-// The locks do exactly what the rule says: nothing that conflicts runs at once, nobody waits without need, nobody is
-// overtaken.
+// The locks do exactly what the rule says: nothing that conflicts runs at once, nobody waits
+// without need, nobody is overtaken.
 func TestRangeLocksFollowTheRule(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var k rangeLocks
@@ -119,7 +119,8 @@ func TestUnlockOfWhatIsNotLockedPanics(t *testing.T) {
 	k.unlock(0, 4096, false)
 }
 
-// A trim of 4 GiB is 1,024 ranges, several at once are as many times that. Each lock looks at what it overlaps, not at all there are.
+// A trim of 4 GiB is 1,024 ranges, several at once are as many times that. Each lock looks at what
+// it overlaps, not at all there are.
 func TestRangeLocksLookAtWhatOverlaps(t *testing.T) {
 	var k rangeLocks
 	const n = 1 << 14

@@ -39,7 +39,8 @@ const (
 	stageJoining
 )
 
-// addReplica admits the replica at addr. It answers as soon as the rebuild is under way or cannot begin.
+// addReplica admits the replica at addr. It answers as soon as the rebuild is under way or cannot
+// begin.
 func (e *Engine) addReplica(addr string, reply func(error)) {
 	if err := e.leavingReason(); err != nil {
 		reply(err)
@@ -61,7 +62,8 @@ func (e *Engine) addReplica(addr string, reply func(error)) {
 		}
 	}
 	if e.quorum.Holding() {
-		// The replica may still be a member: its copy is worth keeping until the set without it is agreed.
+		// The replica may still be a member: its copy is worth keeping until the set without it is
+		// agreed.
 		reply(fmt.Errorf("%w: %s", ErrState, e.why()))
 		if before == nil {
 			e.voterAt(addr)
@@ -173,39 +175,43 @@ func (j *rebuildJob) survey() {
 	answers := map[*link]*wire.ControlReply{}
 	left := len(asked)
 	for _, l := range asked {
-		j.e.control(l, &wire.ControlRequest{Describe: &wire.DescribeRequest{Absent: j.target.member, Branches: true}}, func(code block.Code, r *wire.ControlReply) {
-			if code == block.OK && r.Chain != nil {
-				answers[l] = r
-			}
-			if left--; left == 0 && !j.dead {
-				j.choose(asked[1:], answers)
-			}
-		})
+		j.e.control(l, &wire.ControlRequest{Describe: &wire.DescribeRequest{Absent: j.target.member, Branches: true}},
+			func(code block.Code, r *wire.ControlReply) {
+				if code == block.OK && r.Chain != nil {
+					answers[l] = r
+				}
+				if left--; left == 0 && !j.dead {
+					j.choose(asked[1:], answers)
+				}
+			})
 	}
 }
 
-// base is the content that the target still has, but for what its own marks say: that of the record it holds, or of the one
-// it held when an earlier attempt made it void, or when it stored one that replaces it. Without one nothing is known about it.
+// base is the content that the target still has, but for what its own marks say: that of the record
+// it holds, or of the one it held when an earlier attempt made it void, or when it stored one that
+// replaces it. Without one nothing is known about it.
 func (j *rebuildJob) base(r *wire.ControlReply) (ref wire.RecordRef, structure []byte, known bool) {
 	h := &j.target.said
 	switch {
 	case h.DirtyAll || j.e.doubted[j.target.member]:
 		return ref, nil, false
 	case j.target.named():
-		return wire.RecordRef{Epoch: h.Record.Epoch, Generation: h.Record.Generation}, r.Chain.Structure, h.Record.VolumeUUID == j.e.cfg.VolumeUUID
+		return wire.RecordRef{Epoch: h.Record.Epoch, Generation: h.Record.Generation}, r.Chain.Structure,
+			h.Record.VolumeUUID == j.e.cfg.VolumeUUID
 	case r.Absent != nil:
 		return r.Absent.Since, r.Absent.Structure, true
 	}
 	return ref, nil, false
 }
 
-// named reports whether the replica's own record names it: then nothing has become of its content since.
+// named reports whether the replica's own record names it: then nothing has become of its content
+// since.
 func (l *link) named() bool {
 	return l.said.Record != nil && slices.Contains(l.said.Record.Members, l.member)
 }
 
-// choose takes the source: one whose account of the target's absence begins where the target's content stands, of these the
-// one with the least to do.
+// choose takes the source: one whose account of the target's absence begins where the target's
+// content stands, of these the one with the least to do.
 func (j *rebuildJob) choose(candidates []*link, answers map[*link]*wire.ControlReply) {
 	t := answers[j.target]
 	if t == nil {
@@ -218,7 +224,8 @@ func (j *rebuildJob) choose(candidates []*link, answers map[*link]*wire.ControlR
 		if r == nil || l.mode != RW {
 			continue
 		}
-		same := known && r.Absent != nil && (r.Absent.Since == base || r.Absent.Before == base) && bytes.Equal(r.Absent.Structure, structure)
+		same := known && r.Absent != nil && (r.Absent.Since == base || r.Absent.Before == base) &&
+			bytes.Equal(r.Absent.Structure, structure)
 		if j.source == nil || (same && !j.same) || (same == j.same && l.load < j.source.load) {
 			j.source, j.same = l, same
 		}
@@ -233,7 +240,8 @@ func (j *rebuildJob) choose(candidates []*link, answers map[*link]*wire.ControlR
 	}
 }
 
-// side is what a description says to rebuild.Arrange. A record that holds means that nothing has become of the files since.
+// side is what a description says to rebuild.Arrange. A record that holds means that nothing has
+// become of the files since.
 func side(r *wire.ControlReply, entry bool) rebuild.Side {
 	var s rebuild.Side
 	for _, l := range r.Chain.Layers[:len(r.Chain.Layers)-1] {
@@ -268,11 +276,14 @@ func (j *rebuildJob) prepare(from, to *wire.ControlReply) {
 		layers[i] = rebuild.Layer{Mode: a.Modes[i], Size: l.Size, Allocated: l.Allocated, Removed: l.Removed}
 	}
 	for i, l := range j.shape.Branches {
-		layers = append(layers, rebuild.Layer{Mode: a.Branches[i], Size: l.Size, Allocated: l.Allocated, Branch: true, Removed: l.Removed})
+		layers = append(layers, rebuild.Layer{Mode: a.Branches[i], Size: l.Size, Allocated: l.Allocated, Branch: true,
+			Removed: l.Removed})
 	}
 	j.plan = rebuild.New(j.e.size, layers, !j.status.Delta)
-	j.e.event("rebuilding", j.target.addr, fmt.Sprintf("from %s, layers %v, branches %v", j.source.addr, a.Modes, a.Branches))
-	begin := &wire.BeginRebuild{ChainDescription: *j.shape, HeadBecomes: a.HeadBecomes, NewHead: a.NewHead, Untouched: a.Untouched(&source)}
+	j.e.event("rebuilding", j.target.addr, fmt.Sprintf("from %s, layers %v, branches %v", j.source.addr, a.Modes,
+		a.Branches))
+	begin := &wire.BeginRebuild{ChainDescription: *j.shape, HeadBecomes: a.HeadBecomes, NewHead: a.NewHead,
+		Untouched: a.Untouched(&source)}
 	j.e.control(j.target, &wire.ControlRequest{BeginRebuild: begin}, func(code block.Code, r *wire.ControlReply) {
 		switch {
 		case j.dead:
@@ -284,8 +295,8 @@ func (j *rebuildJob) prepare(from, to *wire.ControlReply) {
 	})
 }
 
-// mirror runs while no write is in flight: whatever is written from here on reaches the target. What the two may differ in
-// is known from here on as well.
+// mirror runs while no write is in flight: whatever is written from here on reaches the target.
+// What the two may differ in is known from here on as well.
 func (j *rebuildJob) mirror() {
 	if j.dead || j.source == nil {
 		j.fail("its source was lost")
@@ -298,16 +309,17 @@ func (j *rebuildJob) mirror() {
 	}
 	left := 2
 	for _, l := range []*link{j.source, j.target} {
-		j.e.control(l, &wire.ControlRequest{Regions: &wire.RegionsRequest{Member: j.target.member}}, func(code block.Code, r *wire.ControlReply) {
-			if code != block.OK || r.Regions == nil {
-				j.fail("%s cannot say what has changed: %s: %s", l.addr, code, r.Error)
-			} else if !j.dead {
-				j.differs(r.Regions)
-			}
-			if left--; left == 0 {
-				j.join()
-			}
-		})
+		j.e.control(l, &wire.ControlRequest{Regions: &wire.RegionsRequest{Member: j.target.member}},
+			func(code block.Code, r *wire.ControlReply) {
+				if code != block.OK || r.Regions == nil {
+					j.fail("%s cannot say what has changed: %s: %s", l.addr, code, r.Error)
+				} else if !j.dead {
+					j.differs(r.Regions)
+				}
+				if left--; left == 0 {
+					j.join()
+				}
+			})
 	}
 }
 
@@ -348,15 +360,17 @@ func (j *rebuildJob) join() {
 	})
 }
 
-// zeroed notes that zeroes or a discard reach the target while it does not know everything below its head: what it makes of
-// them may differ from the source, and is compared when the rest is complete.
+// zeroed notes that zeroes or a discard reach the target while it does not know everything below
+// its head: what it makes of them may differ from the source, and is compared when the rest is
+// complete.
 func (j *rebuildJob) zeroed(off, n int64) {
 	if j.plan != nil && !j.plan.AtHead() {
 		j.plan.Differs(off, n)
 	}
 }
 
-// tookAlone notes that a write failed on all replicas, and the target has it: it is to have what the others have.
+// tookAlone notes that a write failed on all replicas, and the target has it: it is to have what
+// the others have.
 func (j *rebuildJob) tookAlone(off, n int64) {
 	if j.plan == nil || j.dead {
 		return
@@ -367,28 +381,31 @@ func (j *rebuildJob) tookAlone(off, n int64) {
 
 // finish makes the target complete on its disk, then proposes it as a member.
 func (j *rebuildJob) finish() {
-	j.e.control(j.target, &wire.ControlRequest{FinishRebuild: &wire.FinishRebuild{}}, func(code block.Code, r *wire.ControlReply) {
-		switch {
-		case j.dead:
-		case code != block.OK:
-			j.fail("cannot finish: %s: %s", code, r.Error)
-		default:
-			j.stage = stageJoining
-			j.e.quorum.Join(j.target.member)
-		}
-	})
+	j.e.control(j.target, &wire.ControlRequest{FinishRebuild: &wire.FinishRebuild{}},
+		func(code block.Code, r *wire.ControlReply) {
+			switch {
+			case j.dead:
+			case code != block.OK:
+				j.fail("cannot finish: %s: %s", code, r.Error)
+			default:
+				j.stage = stageJoining
+				j.e.quorum.Join(j.target.member)
+			}
+		})
 }
 
 // sourceLost lets another replica take over where l was copied from.
 func (e *Engine) sourceLost(l *link) {
 	j := e.rebuilding()
-	if j == nil || j.source != l || j.dead || e.quorum.Phase() != quorum.Serving || (j.stage >= stageFinishing && e.count(RW) > 0) {
+	if j == nil || j.source != l || j.dead || e.quorum.Phase() != quorum.Serving ||
+		(j.stage >= stageFinishing && e.count(RW) > 0) {
 		return
 	}
 	j.takeOver("it was lost")
 }
 
-// takeOver goes on with another source. Layers that are complete stay: the replicas of a volume read the same there.
+// takeOver goes on with another source. Layers that are complete stay: the replicas of a volume
+// read the same there.
 func (j *rebuildJob) takeOver(reason string) {
 	old := j.source
 	j.tried |= old.bit()
@@ -404,17 +421,18 @@ func (j *rebuildJob) takeOver(reason string) {
 			j.plan.TakeOver()
 		}
 		j.e.event("source-replaced", j.target.addr, fmt.Sprintf("%s follows %s: %s", l.addr, old.addr, reason))
-		j.e.control(l, &wire.ControlRequest{Describe: &wire.DescribeRequest{Branches: true}}, func(code block.Code, r *wire.ControlReply) {
-			switch {
-			case j.dead:
-			case code != block.OK || r.Chain == nil || !sameShape(r.Chain, j.shape):
-				j.fail("its source %s was lost (%s), and the chain of %s is another one", old.addr, reason, l.addr)
-			default:
-				j.source = l
-				j.status.From = l.addr
-				j.more()
-			}
-		})
+		j.e.control(l, &wire.ControlRequest{Describe: &wire.DescribeRequest{Branches: true}},
+			func(code block.Code, r *wire.ControlReply) {
+				switch {
+				case j.dead:
+				case code != block.OK || r.Chain == nil || !sameShape(r.Chain, j.shape):
+					j.fail("its source %s was lost (%s), and the chain of %s is another one", old.addr, reason, l.addr)
+				default:
+					j.source = l
+					j.status.From = l.addr
+					j.more()
+				}
+			})
 		return
 	}
 	j.fail("its source %s failed: %s", old.addr, reason)
@@ -423,5 +441,6 @@ func (j *rebuildJob) takeOver(reason string) {
 // sameShape reports whether pieces of one chain are the same pieces of the other.
 func sameShape(a, b *wire.ChainDescription) bool {
 	same := func(a, b wire.Layer) bool { return a.Name == b.Name && a.Size == b.Size && a.Parent == b.Parent }
-	return a.Size == b.Size && slices.EqualFunc(a.Layers, b.Layers, same) && (b.Branches == nil || slices.EqualFunc(a.Branches, b.Branches, same))
+	return a.Size == b.Size && slices.EqualFunc(a.Layers, b.Layers, same) &&
+		(b.Branches == nil || slices.EqualFunc(a.Branches, b.Branches, same))
 }

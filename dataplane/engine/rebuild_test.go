@@ -23,7 +23,8 @@ func (g *rig) add(name string) *fake {
 	return f
 }
 
-// A rebuild sends no more per second than its budget allows, and the budget can be changed while it runs.
+// A rebuild sends no more per second than its budget allows, and the budget can be changed while it
+// runs.
 func TestRebuildKeepsItsBudget(t *testing.T) {
 	g := newRig(t, 1, 8*mib).start()
 	g.finish(g.write(0, 1, mib))
@@ -49,7 +50,9 @@ func TestRebuildIsCancelled(t *testing.T) {
 	x := g.add("x")
 	x.script = holding(wire.LayerWrite)
 	g.until("rebuild copies", func() bool { return len(x.held) > 0 })
-	if err := g.ask(func(reply func(error)) any { return engine.RemoveReplica{Address: x.addr(), Reply: reply} }); err != nil {
+	if err := g.ask(func(reply func(error)) any {
+		return engine.RemoveReplica{Address: x.addr(), Reply: reply}
+	}); err != nil {
 		t.Fatal(err)
 	}
 	g.until("x is gone", func() bool { return g.modes() == "a=RW" })
@@ -58,8 +61,8 @@ func TestRebuildIsCancelled(t *testing.T) {
 	}
 }
 
-// A source that fails midway is followed by another one, by its connection or by an answer; without another the rebuild ends and
-// says why.
+// A source that fails midway is followed by another one, by its connection or by an answer; without
+// another the rebuild ends and says why.
 func TestSourceFailsMidway(t *testing.T) {
 	for name, fail := range map[string]func(f *fake){
 		"lost":       func(f *fake) { f.proc.Kill() },

@@ -10,8 +10,8 @@ import (
 	"ankole.storage/dataplane/wire"
 )
 
-// rebuildWidthBusy is how many pieces are under way while somebody uses the volume, for each that the option RebuildConcurrency
-// allows: so few that a request never waits behind many of them.
+// rebuildWidthBusy is how many pieces are under way while somebody uses the volume, for each that
+// the option RebuildConcurrency allows: so few that a request never waits behind many of them.
 const rebuildWidthBusy = 2
 
 // width implements copyWork.
@@ -32,7 +32,8 @@ func (j *rebuildJob) progress(percent int, done, total int64) {
 	j.status.Progress, j.status.Done, j.status.Total = percent, done, total
 }
 
-// rebuildMore is called at the end of every step: the budget or the user may have left room, a purge may have paused.
+// rebuildMore is called at the end of every step: the budget or the user may have left room, a
+// purge may have paused.
 func (e *Engine) rebuildMore() {
 	j := e.rebuilding()
 	switch {
@@ -44,7 +45,8 @@ func (e *Engine) rebuildMore() {
 	}
 }
 
-// filesAtRest reports that nothing of the engine's own changes the files: no piece of a purge, no repair of a torn region.
+// filesAtRest reports that nothing of the engine's own changes the files: no piece of a purge, no
+// repair of a torn region.
 func (e *Engine) filesAtRest() bool {
 	return (e.purge == nil || e.purge.waiting == 0) && e.repairing == nil
 }
@@ -64,31 +66,32 @@ func (j *rebuildJob) list(layer uint32, off int64, target bool) {
 		from = j.target
 	}
 	tried := j.tried
-	j.e.control(from, &wire.ControlRequest{Extents: &wire.ExtentsRequest{Layer: layer, Off: off}}, func(code block.Code, r *wire.ControlReply) {
-		ok := code == block.OK && r.Extents != nil
-		if ok {
-			if err := j.plan.Check(off, r.Extents.Ranges, r.Extents.Next); err != nil {
-				ok, code, r.Error = false, block.Invalid, err.Error()
+	j.e.control(from, &wire.ControlRequest{Extents: &wire.ExtentsRequest{Layer: layer, Off: off}},
+		func(code block.Code, r *wire.ControlReply) {
+			ok := code == block.OK && r.Extents != nil
+			if ok {
+				if err := j.plan.Check(off, r.Extents.Ranges, r.Extents.Next); err != nil {
+					ok, code, r.Error = false, block.Invalid, err.Error()
+				}
 			}
-		}
-		switch {
-		case j.dead:
-			return
-		case j.tried != tried: // another source has taken over, and the layer is listed again
-			ok = false
-		case !ok && target:
-			j.fail("cannot list its extents: %s: %s", code, r.Error)
-			return
-		case !ok:
-			j.takeOver("cannot list its extents: " + code.String() + ": " + r.Error)
-		}
-		if ok {
-			j.plan.Hides(r.Extents.Hides)
-			j.listed(r.Extents.Ranges, r.Extents.Next, true)
-		} else {
-			j.listed(nil, 0, false)
-		}
-	})
+			switch {
+			case j.dead:
+				return
+			case j.tried != tried: // another source has taken over, and the layer is listed again
+				ok = false
+			case !ok && target:
+				j.fail("cannot list its extents: %s: %s", code, r.Error)
+				return
+			case !ok:
+				j.takeOver("cannot list its extents: " + code.String() + ": " + r.Error)
+			}
+			if ok {
+				j.plan.Hides(r.Extents.Hides)
+				j.listed(r.Extents.Ranges, r.Extents.Next, true)
+			} else {
+				j.listed(nil, 0, false)
+			}
+		})
 }
 
 // work is one piece under way.
@@ -99,7 +102,8 @@ type work struct {
 	differences
 }
 
-// bring implements copyWork. Writes to the piece's blocks wait meanwhile, reads do not: only the target changes, and nobody reads there.
+// bring implements copyWork. Writes to the piece's blocks wait meanwhile, reads do not: only the
+// target changes, and nobody reads there.
 func (j *rebuildJob) bring(p rebuild.Piece) {
 	w := &work{j: j, p: p}
 	if !p.Locked {
@@ -157,7 +161,8 @@ func (w *work) compare() {
 		default:
 			w.differences = compareLayers(w.p.Off, w.p.Len, sums[source], sums[target])
 			if len(w.hidden) > 0 && len(sums[target]) == wire.LayerSumsSize {
-				w.j.fail("speaks version %d of the protocol; discarded blocks need %d: upgrade it", w.j.target.version, wire.WhiteoutVersion)
+				w.j.fail("speaks version %d of the protocol; discarded blocks need %d: upgrade it", w.j.target.version,
+					wire.WhiteoutVersion)
 			}
 			w.next()
 		}
@@ -174,7 +179,8 @@ type layerSums []byte
 
 func (s layerSums) has(b int64) bool { return s[b/8]&(1<<(b%8)) != 0 }
 
-// hides tells whether the layer hides block b of the layers below: if it holds it, whiteouts count for nothing.
+// hides tells whether the layer hides block b of the layers below: if it holds it, whiteouts count
+// for nothing.
 func (s layerSums) hides(b int64) bool {
 	return len(s) == wire.LayerWhiteoutsSize && !s.has(b) && s[wire.LayerSumsSize:][b/8]&(1<<(b%8)) != 0
 }
@@ -184,13 +190,15 @@ func (s layerSums) chunk(at int64) []byte {
 	return s[i : i+wire.SumSize]
 }
 
-// differences are to be made good in the target: holes made, holes made that hide what is below, blocks copied; [start, end).
+// differences are to be made good in the target: holes made, holes made that hide what is below,
+// blocks copied; [start, end).
 type differences struct {
 	holes, hidden, copies [][2]int64
 }
 
-// compareLayers compares two answers to LayerHash for [off, off+n): what the target holds or hides and the source does not becomes
-// holes, what the source hides becomes hidden, what the source holds in chunks that differ is copied.
+// compareLayers compares two answers to LayerHash for [off, off+n): what the target holds or hides
+// and the source does not becomes holes, what the source hides becomes hidden, what the source
+// holds in chunks that differ is copied.
 func compareLayers(off, n int64, source, target layerSums) (d differences) {
 	for at := int64(0); at < n; at += wire.SumChunk {
 		end := min(at+wire.SumChunk, n)

@@ -7,11 +7,12 @@ import (
 	"ankole.storage/dataplane/wire"
 )
 
-// maxRepairs bounds the rounds of repairs at a start: a chain has at most 250 snapshots, each is removed at most once, and an
-// expansion and a revert may come on top.
+// maxRepairs bounds the rounds of repairs at a start: a chain has at most 250 snapshots, each is
+// removed at most once, and an expansion and a revert may come on top.
 const maxRepairs = 256
 
-// reconcile makes the chains of the RW replicas agree before anything is compared or served, then calls done.
+// reconcile makes the chains of the RW replicas agree before anything is compared or served, then
+// calls done.
 func (e *Engine) reconcile(done func()) { e.reconcileRound(0, done) }
 
 func (e *Engine) reconcileRound(round int, done func()) {
@@ -20,7 +21,8 @@ func (e *Engine) reconcileRound(round int, done func()) {
 		case e.fatal != "" || e.stopped:
 			return
 		case e.dropOpen():
-			// Those that are left are asked again when they are agreed: a repair is a step of a change like any other.
+			// Those that are left are asked again when they are agreed: a repair is a step of a
+			// change like any other.
 			e.whenNoDropIsOpen(func() { e.reconcileRound(round, done) })
 			return
 		}
@@ -41,7 +43,8 @@ func (e *Engine) reconcileRound(round int, done func()) {
 			}
 		}
 		if size := views[0].size; size < e.cfg.Size {
-			e.stop(fmt.Sprintf("every replica has %d bytes, the volume %d: they were made before it was expanded", size, e.cfg.Size), false)
+			e.stop(fmt.Sprintf("every replica has %d bytes, the volume %d: they were made before it was expanded", size,
+				e.cfg.Size), false)
 			return
 		}
 		e.setSize(views[0].size)
@@ -103,7 +106,8 @@ func (e *Engine) repair(all []*link, todo []repair, done func()) {
 			l.fail(todo[i].drop)
 		case todo[i].request != nil:
 			left++
-			e.event("unfinished-change", l.addr, "an interrupted change is made the same everywhere: "+string(wire.Marshal(todo[i].request)))
+			e.event("unfinished-change", l.addr, "an interrupted change is made the same everywhere: "+
+				string(wire.Marshal(todo[i].request)))
 			e.control(l, todo[i].request, func(code block.Code, r *wire.ControlReply) {
 				if code != block.OK {
 					l.fail("cannot be made to agree with the others: " + refusal(code, r.Error).Error())
@@ -115,7 +119,8 @@ func (e *Engine) repair(all []*link, todo []repair, done func()) {
 	next()
 }
 
-// setSize is the size of every replica from now on; agreedSize follows when the set that has it is agreed.
+// setSize is the size of every replica from now on; agreedSize follows when the set that has it is
+// agreed.
 func (e *Engine) setSize(size int64) {
 	if size != e.size {
 		e.event("size", "", fmt.Sprintf("%d bytes", size))

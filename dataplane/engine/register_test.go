@@ -14,16 +14,17 @@ import (
 	"ankole.storage/dataplane/wire"
 )
 
-// access is one write to a sector, or one read of it, with the times at which it began and was answered. A write has a value that no
-// other write has; a write that has failed may have its effect at any later time, or never.
+// access is one write to a sector, or one read of it, with the times at which it began and was
+// answered. A write has a value that no other write has; a write that has failed may have its
+// effect at any later time, or never.
 type access struct {
 	write, failed bool
 	value         byte
 	begin, end    int
 }
 
-// linearizable reports whether some order of the accesses that keeps to their times lets each read return the value before it. The
-// sector begins as zero.
+// linearizable reports whether some order of the accesses that keeps to their times lets each read
+// return the value before it. The sector begins as zero.
 func linearizable(all []access) bool {
 	seen := map[[2]uint64]bool{}
 	var try func(done uint64, value byte) bool
@@ -60,12 +61,18 @@ func TestLinearizable(t *testing.T) {
 		all  []access
 		want bool
 	}{
-		"a lost write":                         {[]access{{write: true, value: 1, begin: 1, end: 2}, {begin: 3, end: 4}}, false},
-		"beside a write either is right":       {[]access{{write: true, value: 1, begin: 1, end: 9}, {begin: 3, end: 4}, {value: 1, begin: 5, end: 6}}, true},
-		"and back is wrong":                    {[]access{{write: true, value: 1, begin: 1, end: 9}, {value: 1, begin: 3, end: 4}, {begin: 5, end: 6}}, false},
-		"a failed write may have its effect":   {[]access{{write: true, failed: true, value: 1, begin: 1, end: 2}, {value: 1, begin: 5, end: 6}}, true},
-		"or none":                              {[]access{{write: true, failed: true, value: 1, begin: 1, end: 2}, {begin: 5, end: 6}}, true},
-		"but not one after the other and back": {[]access{{write: true, failed: true, value: 1, begin: 1, end: 2}, {value: 1, begin: 3, end: 4}, {begin: 5, end: 6}}, false},
+		"a lost write": {[]access{{write: true, value: 1, begin: 1, end: 2},
+			{begin: 3, end: 4}}, false},
+		"beside a write either is right": {[]access{{write: true, value: 1, begin: 1, end: 9}, {begin: 3, end: 4},
+			{value: 1, begin: 5, end: 6}}, true},
+		"and back is wrong": {[]access{{write: true, value: 1, begin: 1, end: 9},
+			{value: 1, begin: 3, end: 4}, {begin: 5, end: 6}}, false},
+		"a failed write may have its effect": {[]access{{write: true, failed: true, value: 1, begin: 1, end: 2},
+			{value: 1, begin: 5, end: 6}}, true},
+		"or none": {[]access{{write: true, failed: true, value: 1, begin: 1, end: 2},
+			{begin: 5, end: 6}}, true},
+		"but not one after the other and back": {[]access{{write: true, failed: true, value: 1, begin: 1, end: 2},
+			{value: 1, begin: 3, end: 4}, {begin: 5, end: 6}}, false},
 	} {
 		if linearizable(c.all) != c.want {
 			t.Errorf("%s: %v", name, !c.want)
@@ -73,11 +80,12 @@ func TestLinearizable(t *testing.T) {
 	}
 }
 
-// sectorsUsed is how many sectors a history touches: those of two blocks, so that nearly everything meets.
+// sectorsUsed is how many sectors a history touches: those of two blocks, so that nearly everything
+// meets.
 const sectorsUsed = 16
 
-// history is a random history of small requests, changes of the chain and of the set of replicas; every answer of every replica
-// may come at any time.
+// history is a random history of small requests, changes of the chain and of the set of replicas;
+// every answer of every replica may come at any time.
 type history struct {
 	*rig
 	r     *rand.Rand
@@ -101,7 +109,8 @@ type smallCall struct {
 }
 
 func newHistory(t *testing.T, seed uint64, replicas int) *history {
-	h := &history{rig: newRig(t, replicas, 8*mib), r: rand.New(rand.NewPCG(seed, 7)), names: replicas, fails: map[uint64]bool{}, late: 4}
+	h := &history{rig: newRig(t, replicas, 8*mib), r: rand.New(rand.NewPCG(seed, 7)), names: replicas,
+		fails: map[uint64]bool{}, late: 4}
 	h.start()
 	for _, f := range h.fakes {
 		f.script = h.script(f)
@@ -120,7 +129,8 @@ func (h *history) script(f *fake) func(*wire.Header) (block.Code, bool) {
 	}
 }
 
-// writeFails decides for all replicas at once: who fails alone is dropped, and so is a target of a rebuild.
+// writeFails decides for all replicas at once: who fails alone is dropped, and so is a target of a
+// rebuild.
 func (h *history) writeFails(id uint64) bool {
 	fails, known := h.fails[id]
 	if !known {
@@ -266,9 +276,9 @@ func (h *history) accesses(s int) (all []access) {
 	return all
 }
 
-// TestSmallWritesKeepTheirOrder plays random histories of requests below 4 KiB that meet in two blocks, while answers of
-// replicas are late, replicas are rebuilt, join and leave, and snapshots stop writes: every sector must be a register
-// whose reads and acknowledged writes have one order.
+// TestSmallWritesKeepTheirOrder plays random histories of requests below 4 KiB that meet in two
+// blocks, while answers of replicas are late, replicas are rebuilt, join and leave, and snapshots
+// stop writes: every sector must be a register whose reads and acknowledged writes have one order.
 func TestSmallWritesKeepTheirOrder(t *testing.T) {
 	for seed := range uint64(60) {
 		h := newHistory(t, seed, 2)
@@ -296,8 +306,8 @@ func TestSmallWritesKeepTheirOrder(t *testing.T) {
 	}
 }
 
-// A small write that was interrupted between reading the blocks around it and writing them reads them again: another write to the
-// same block may have gone first.
+// A small write that was interrupted between reading the blocks around it and writing them reads
+// them again: another write to the same block may have gone first.
 func TestInterruptedSmallWriteReadsAgain(t *testing.T) {
 	g := newRig(t, 2, 8*mib).start()
 	g.finish(g.write(0, 9, 4096))
@@ -315,7 +325,9 @@ func TestInterruptedSmallWriteReadsAgain(t *testing.T) {
 	one := g.write(0, 1, 512)
 	g.until("the first reads what is around it", func() bool { return reads() == 1 })
 	two := g.write(512, 2, 512) // waits behind it
-	if err := g.ask(func(reply func(error)) any { return engine.RemoveReplica{Address: x.addr(), Reply: reply} }); err != nil {
+	if err := g.ask(func(reply func(error)) any {
+		return engine.RemoveReplica{Address: x.addr(), Reply: reply}
+	}); err != nil {
 		t.Fatal(err)
 	}
 	g.proc.Post(engine.TakeSnapshot{Request: wire.SnapshotRequest{Name: "s"}, Reply: func(err error) {

@@ -10,14 +10,16 @@ import (
 	"ankole.storage/dataplane/wire"
 )
 
-// resyncWidth is how many pieces are compared at once: enough to keep every disk busy, few enough to bound memory.
+// resyncWidth is how many pieces are compared at once: enough to keep every disk busy, few enough
+// to bound memory.
 const resyncWidth = 4
 
-// resync makes the RW replicas identical after an unclean end, before anything is served. Only regions that some
-// replica has marked are compared, a piece of block.MaxTransfer at a time; where hashes differ, one replica's content is
-// written to the others. A difference comes from writes that were never acknowledged, or that were never flushed and are gone
-// where power was lost. So the first replica that did not lose it is taken: somebody may have read there since what the others
-// have no more.
+// resync makes the RW replicas identical after an unclean end, before anything is served. Only
+// regions that some replica has marked are compared, a piece of block.MaxTransfer at a time; where
+// hashes differ, one replica's content is written to the others. A difference comes from writes
+// that were never acknowledged, or that were never flushed and are gone where power was lost. So
+// the first replica that did not lose it is taken: somebody may have read there since what the
+// others have no more.
 type resync struct {
 	pieces  []int64 // offsets still to compare
 	total   int
@@ -25,7 +27,8 @@ type resync struct {
 	copied  int64
 }
 
-// allRegions is more than a replica's log can name: one that is asked to mark so many regions marks every one.
+// allRegions is more than a replica's log can name: one that is asked to mark so many regions marks
+// every one.
 const allRegions = 1024 + 1
 
 // startResync compares the marked regions and then serves.
@@ -51,9 +54,9 @@ func (e *Engine) startResync(dirty map[uint32]bool) {
 	e.markEverywhere(slices.Sorted(maps.Keys(dirty)))
 }
 
-// markEverywhere gives every replica the marks of all before anything is compared. A replica can lack one whose region is then
-// written there: the region would be on its account of no absent member, and no longer be compared if this start is interrupted
-// and whoever had the mark is lost.
+// markEverywhere gives every replica the marks of all before anything is compared. A replica can
+// lack one whose region is then written there: the region would be on its account of no absent
+// member, and no longer be compared if this start is interrupted and whoever had the mark is lost.
 func (e *Engine) markEverywhere(regions []uint32) {
 	t := e.dirty.message(e, regions[:min(len(regions), allRegions)])
 	e.internal(t, e.mask(RW), func(t *task) {
@@ -63,8 +66,8 @@ func (e *Engine) markEverywhere(regions []uint32) {
 	})
 }
 
-// resyncMore keeps pieces under way, until none is left or one replica only: a start whose last replica is lost ends as it does while it
-// serves.
+// resyncMore keeps pieces under way, until none is left or one replica only: a start whose last
+// replica is lost ends as it does while it serves.
 func (e *Engine) resyncMore() {
 	r := e.resync
 	if bits.OnesCount32(e.mask(RW)) < 2 {
@@ -86,8 +89,8 @@ func (e *Engine) resyncNext() {
 	e.resyncMore()
 }
 
-// resyncEnd flushes what was copied, clears the marks and serves. A replica that fails on the way is dropped first: see
-// dirtyLog.
+// resyncEnd flushes what was copied, clears the marks and serves. A replica that fails on the way
+// is dropped first: see dirtyLog.
 func (e *Engine) resyncEnd() {
 	r := e.resync
 	if r.copied > 0 {
@@ -98,10 +101,11 @@ func (e *Engine) resyncEnd() {
 		e.dropEach(t.full|t.bad, "flush failed: "+t.code.String())
 		e.freeOf(t)
 		e.whenNoDropIsOpen(func() {
-			e.controlAll(&wire.ControlRequest{ClearDirty: &wire.ClearDirty{Keep: []uint32{}}}, "cannot clear dirty regions", func(bool) {
-				e.resync = nil
-				e.serve()
-			})
+			e.controlAll(&wire.ControlRequest{ClearDirty: &wire.ClearDirty{Keep: []uint32{}}},
+				"cannot clear dirty regions", func(bool) {
+					e.resync = nil
+					e.serve()
+				})
 		})
 	})
 }
@@ -118,7 +122,8 @@ func (e *Engine) compare(off int64) {
 	})
 }
 
-// resyncSource chooses whose content is taken among the links in mask: the first that kept its power, else the first.
+// resyncSource chooses whose content is taken among the links in mask: the first that kept its
+// power, else the first.
 func (e *Engine) resyncSource(mask uint32) uint32 {
 	for _, l := range e.links {
 		if l != nil && mask&l.bit() != 0 && !l.said.PowerLost {

@@ -9,7 +9,8 @@ import (
 	"ankole.storage/dataplane/wire"
 )
 
-// Regions dirty at an unclean end are made identical before anything is served; others are not looked at.
+// Regions dirty at an unclean end are made identical before anything is served; others are not
+// looked at.
 func TestResync(t *testing.T) {
 	g := newRig(t, 2, 64*mib)
 	rec := &wire.RecordMessage{VolumeUUID: volumeUUID, Epoch: 1, Generation: 1, Members: []string{"a", "b"}}
@@ -52,8 +53,9 @@ func TestResyncTakesWhatKeptItsPower(t *testing.T) {
 	}
 }
 
-// Before anything is compared every replica has the marks of all: what is written to one that lacked a mark must be on its account of
-// absent members when the marks are taken away, and is compared again if this start is interrupted.
+// Before anything is compared every replica has the marks of all: what is written to one that
+// lacked a mark must be on its account of absent members when the marks are taken away, and is
+// compared again if this start is interrupted.
 func TestResyncMarksEverywhere(t *testing.T) {
 	for name, c := range map[string]struct {
 		dirty []uint32
@@ -91,8 +93,8 @@ func TestResyncMarksEverywhere(t *testing.T) {
 	}
 }
 
-// All replicas are lost while their regions are marked or compared: the start comes to its end, and the engine to its own when the time
-// without a replica is over.
+// All replicas are lost while their regions are marked or compared: the start comes to its end, and
+// the engine to its own when the time without a replica is over.
 func TestResyncWithoutReplicas(t *testing.T) {
 	for _, during := range []wire.Type{wire.MarkDirty, wire.Hash, wire.Flush} {
 		t.Run(during.String(), func(t *testing.T) {

@@ -82,8 +82,10 @@ func (g *rig) launch() {
 	for _, f := range g.fakes {
 		addrs = append(addrs, f.addr())
 	}
-	core := engine.New(engine.Config{VolumeName: "v", VolumeUUID: g.uuid, Instance: "e", InstanceManager: "im", Secret: secret, Size: g.size,
-		Replicas: addrs, ReplicaTimeout: replicaTimeout, NoReplicaTimeout: noReplicaTimeout, Arena: g.arena, Witness: &g.witness, Purge: g.purgeBefore, Follow: g.follow,
+	core := engine.New(engine.Config{VolumeName: "v", VolumeUUID: g.uuid, Instance: "e", InstanceManager: "im",
+		Secret: secret, Size: g.size,
+		Replicas: addrs, ReplicaTimeout: replicaTimeout, NoReplicaTimeout: noReplicaTimeout, Arena: g.arena,
+		Witness: &g.witness, Purge: g.purgeBefore, Follow: g.follow,
 		Nonce:   func() []byte { g.nonces++; return fmt.Appendf(nil, "%08d76543210", g.nonces) },
 		OnState: func(s engine.State) { g.state = s },
 		Event:   func(e engine.Event) { g.events = append(g.events, fmt.Sprintf("%s %s %s", e.Name, e.Replica, e.Text)) }})

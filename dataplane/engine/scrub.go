@@ -10,12 +10,14 @@ import (
 	"ankole.storage/dataplane/wire"
 )
 
-// A scrub looks for rot in snapshots and puts it right. Replicas may have chains of other shapes, so what is compared is
-// the content at a snapshot, as a reader would see it, piece by piece. Where replicas differ, each is asked what its own
-// checksums say, decide judges, and the losers get the winner's content. Snapshots are taken from the oldest to the
-// newest: a repair writes to the snapshot's own file, so what an older one lacks must be there first.
+// A scrub looks for rot in snapshots and puts it right. Replicas may have chains of other shapes,
+// so what is compared is the content at a snapshot, as a reader would see it, piece by piece. Where
+// replicas differ, each is asked what its own checksums say, decide judges, and the losers get the
+// winner's content. Snapshots are taken from the oldest to the newest: a repair writes to the
+// snapshot's own file, so what an older one lacks must be there first.
 //
-// A scrub pauses while chains are changed or copied, keeps to a bandwidth, and changes nothing it is not sure of.
+// A scrub pauses while chains are changed or copied, keeps to a bandwidth, and changes nothing it
+// is not sure of.
 
 // ScrubMode is how much a scrub reads, by the values of the setting snapshot-data-integrity.
 type ScrubMode string
@@ -24,7 +26,8 @@ type ScrubMode string
 const (
 	// ScrubEnabled compares every snapshot on all replicas, and computes checksums that do not hold.
 	ScrubEnabled ScrubMode = "enabled"
-	// ScrubFastCheck computes checksums that do not hold; it compares a snapshot only if that finds something wrong.
+	// ScrubFastCheck computes checksums that do not hold; it compares a snapshot only if that finds
+	// something wrong.
 	ScrubFastCheck ScrubMode = "fast-check"
 )
 
@@ -65,7 +68,8 @@ type Scrubbing struct {
 	// Done and Total count snapshots, Compared bytes compared.
 	Done, Total int
 	Compared    int64
-	// Repaired counts pieces of copies that were put right, Unrepaired differences and damage left as they are.
+	// Repaired counts pieces of copies that were put right, Unrepaired differences and damage left
+	// as they are.
 	Repaired, Unrepaired int
 	// Findings are the first of them.
 	Findings []Finding
@@ -156,27 +160,28 @@ func (e *Engine) startScrub(m Scrub) {
 		Checksums: map[string]map[string]string{}}}
 	e.scrub = j
 	j.waiting++
-	e.control(e.firstRW(), &wire.ControlRequest{Describe: &wire.DescribeRequest{}}, func(code block.Code, r *wire.ControlReply) {
-		j.waiting--
-		err := error(nil)
-		if code != block.OK {
-			err = refusal(code, r.Error)
-		} else if j.queue = oldestFirst(r.Snapshots); m.Snapshot != "" {
-			if !slices.Contains(j.queue, m.Snapshot) {
-				err = fmt.Errorf("%w: there is no snapshot %.128q, or it is marked removed", ErrNotFound, m.Snapshot)
+	e.control(e.firstRW(), &wire.ControlRequest{Describe: &wire.DescribeRequest{}},
+		func(code block.Code, r *wire.ControlReply) {
+			j.waiting--
+			err := error(nil)
+			if code != block.OK {
+				err = refusal(code, r.Error)
+			} else if j.queue = oldestFirst(r.Snapshots); m.Snapshot != "" {
+				if !slices.Contains(j.queue, m.Snapshot) {
+					err = fmt.Errorf("%w: there is no snapshot %.128q, or it is marked removed", ErrNotFound, m.Snapshot)
+				}
+				j.queue = []string{m.Snapshot}
 			}
-			j.queue = []string{m.Snapshot}
-		}
-		if err != nil {
-			e.scrub = nil
-			m.Reply(err)
-			return
-		}
-		j.status.Total = len(j.queue)
-		e.scrubbed, e.changed = j.status, true
-		e.event("scrubbing", "", fmt.Sprintf("%d snapshots, mode %s", len(j.queue), m.Mode))
-		m.Reply(nil)
-	})
+			if err != nil {
+				e.scrub = nil
+				m.Reply(err)
+				return
+			}
+			j.status.Total = len(j.queue)
+			e.scrubbed, e.changed = j.status, true
+			e.event("scrubbing", "", fmt.Sprintf("%d snapshots, mode %s", len(j.queue), m.Mode))
+			m.Reply(nil)
+		})
 }
 
 func (e *Engine) firstRW() *link { return e.linkOf(e.mask(RW)) }
@@ -220,7 +225,8 @@ func (e *Engine) scrubMore() {
 	}
 }
 
-// scrubStep does what is next, if it is time; nothing is outstanding. It tells whether there may be more to do at once.
+// scrubStep does what is next, if it is time; nothing is outstanding. It tells whether there may be
+// more to do at once.
 func (e *Engine) scrubStep(j *scrubJob) bool {
 	switch {
 	case e.fatal != "" || e.stopping != nil:
@@ -263,10 +269,12 @@ func (j *scrubJob) end(state, reason string) {
 	}
 	if j.hash != nil {
 		j.e.endHash(j.hash, reason)
-		j.e.event("hashed", "", fmt.Sprintf("snapshot %s: %s, %d repaired, %d not %s", j.hash.Snapshot, state, s.Repaired, s.Unrepaired, reason))
+		j.e.event("hashed", "", fmt.Sprintf("snapshot %s: %s, %d repaired, %d not %s", j.hash.Snapshot, state,
+			s.Repaired, s.Unrepaired, reason))
 		return
 	}
-	j.e.event("scrubbed", "", fmt.Sprintf("%s: %d of %d snapshots, %d bytes compared, %d repaired, %d not %s", state, s.Done, s.Total,
+	j.e.event("scrubbed", "", fmt.Sprintf("%s: %d of %d snapshots, %d bytes compared, %d repaired, %d not %s", state,
+		s.Done, s.Total,
 		s.Compared, s.Repaired, s.Unrepaired, reason))
 }
 
@@ -306,7 +314,8 @@ func (j *scrubJob) begin() {
 	}
 }
 
-// first is where a snapshot begins: what is compared needs no reading of its own, unless there is nothing to compare with.
+// first is where a snapshot begins: what is compared needs no reading of its own, unless there is
+// nothing to compare with.
 func (j *scrubJob) first() {
 	j.members, j.next = j.e.withMode(RW), 0
 	j.stage, j.rehash = scrubOpening, false

@@ -30,27 +30,28 @@ func (j *scrubJob) each(q *wire.ControlRequest, done func(codes []block.Code, re
 }
 
 func (j *scrubJob) open() {
-	j.each(&wire.ControlRequest{OpenView: &wire.OpenView{Snapshot: j.name}}, func(codes []block.Code, replies []*wire.ControlReply) {
-		if len(j.members) == 0 || slices.Contains(codes, block.Unavailable) {
-			j.restart()
-			return
-		}
-		for i, l := range j.members {
-			switch {
-			case codes[i] == block.NotFound || codes[i] == block.Invalid:
-				// It was removed since the list was made.
-				j.closeViews(j.finished)
-				return
-			case codes[i] != block.OK || replies[i].View == nil:
-				j.skip(l, "cannot open the snapshot: "+refusal(codes[i], replies[i].Error).Error())
-				return
-			case replies[i].View.Size != replies[0].View.Size:
-				j.skip(l, fmt.Sprintf("the snapshot has %d bytes, elsewhere %d", replies[i].View.Size, replies[0].View.Size))
+	j.each(&wire.ControlRequest{OpenView: &wire.OpenView{Snapshot: j.name}},
+		func(codes []block.Code, replies []*wire.ControlReply) {
+			if len(j.members) == 0 || slices.Contains(codes, block.Unavailable) {
+				j.restart()
 				return
 			}
-		}
-		j.size, j.stage = replies[0].View.Size, scrubComparing
-	})
+			for i, l := range j.members {
+				switch {
+				case codes[i] == block.NotFound || codes[i] == block.Invalid:
+					// It was removed since the list was made.
+					j.closeViews(j.finished)
+					return
+				case codes[i] != block.OK || replies[i].View == nil:
+					j.skip(l, "cannot open the snapshot: "+refusal(codes[i], replies[i].Error).Error())
+					return
+				case replies[i].View.Size != replies[0].View.Size:
+					j.skip(l, fmt.Sprintf("the snapshot has %d bytes, elsewhere %d", replies[i].View.Size, replies[0].View.Size))
+					return
+				}
+			}
+			j.size, j.stage = replies[0].View.Size, scrubComparing
+		})
 }
 
 // closeViews closes what may be open, then goes on.
@@ -58,7 +59,8 @@ func (j *scrubJob) closeViews(then func()) {
 	j.each(&wire.ControlRequest{CloseView: &wire.CloseView{}}, func([]block.Code, []*wire.ControlReply) { then() })
 }
 
-// endHashes tells members that the computation they have begun will not go on, which frees their disks' locks.
+// endHashes tells members that the computation they have begun will not go on, which frees their
+// disks' locks.
 func (j *scrubJob) endHashes(then func()) {
 	if j.stage != scrubHashing && j.stage != scrubRehashing {
 		then()
@@ -121,27 +123,28 @@ func (j *scrubJob) mask(links []*link) (m uint32) {
 
 // judge asks what the members' checksums say about a piece of which they have different content.
 func (j *scrubJob) judge(off, n int64, copies []copyOf) {
-	j.each(&wire.ControlRequest{Verify: &wire.Verify{Off: off, Len: n}}, func(codes []block.Code, replies []*wire.ControlReply) {
-		where := make([]string, len(copies))
-		for i := range copies {
-			copies[i].verdict = wire.VerdictUnknown
-			if codes[i] == block.OK && replies[i].Verify != nil {
-				copies[i].verdict = replies[i].Verify.Verdict
-				where[i] = describeRot(replies[i].Verify.Rot)
+	j.each(&wire.ControlRequest{Verify: &wire.Verify{Off: off, Len: n}},
+		func(codes []block.Code, replies []*wire.ControlReply) {
+			where := make([]string, len(copies))
+			for i := range copies {
+				copies[i].verdict = wire.VerdictUnknown
+				if codes[i] == block.OK && replies[i].Verify != nil {
+					copies[i].verdict = replies[i].Verify.Verdict
+					where[i] = describeRot(replies[i].Verify.Rot)
+				}
 			}
-		}
-		d := decide(copies)
-		if d.source < 0 {
-			for i, l := range j.members {
-				j.find(Finding{Replica: l.addr, Snapshot: j.name, Off: off, Len: n,
-					Text: fmt.Sprintf("%s; this copy is %s%s", d.why, condition(&copies[i]), where[i])})
+			d := decide(copies)
+			if d.source < 0 {
+				for i, l := range j.members {
+					j.find(Finding{Replica: l.addr, Snapshot: j.name, Off: off, Len: n,
+						Text: fmt.Sprintf("%s; this copy is %s%s", d.why, condition(&copies[i]), where[i])})
+				}
+				return
 			}
-			return
-		}
-		if len(d.repair) > 0 {
-			j.repair(off, n, copies, where, d)
-		}
-	})
+			if len(d.repair) > 0 {
+				j.repair(off, n, copies, where, d)
+			}
+		})
 }
 
 func condition(c *copyOf) string {
@@ -187,7 +190,8 @@ func (j *scrubJob) repair(off, n int64, copies []copyOf, where []string, d decis
 			}
 			j.sums(off, n, func(after []copyOf) {
 				for _, i := range d.repair {
-					f := Finding{Replica: j.members[i].addr, Snapshot: j.name, Off: off, Len: n, Repaired: bytes.Equal(after[i].sum, copies[d.source].sum)}
+					f := Finding{Replica: j.members[i].addr, Snapshot: j.name, Off: off, Len: n,
+						Repaired: bytes.Equal(after[i].sum, copies[d.source].sum)}
 					f.Text = condition(&copies[i]) + where[i] + "; repaired from " + source.addr
 					if !f.Repaired {
 						f.Text = condition(&copies[i]) + where[i] + "; not repaired from " + source.addr + ": " + r.write.String()
@@ -221,7 +225,9 @@ func (j *scrubJob) find(f Finding) {
 
 // hashMore asks the members for the next piece of computing their checksums, until all are done.
 func (j *scrubJob) hashMore() {
-	j.members = slices.DeleteFunc(slices.Clone(j.members), func(l *link) bool { return l.mode != RW || l.phase != sessionReady })
+	j.members = slices.DeleteFunc(slices.Clone(j.members), func(l *link) bool {
+		return l.mode != RW || l.phase != sessionReady
+	})
 	if len(j.members) == 0 {
 		j.hashed()
 		return
@@ -302,7 +308,8 @@ func (j *scrubJob) hashed() {
 	j.finished()
 }
 
-// differ tells whether the checksums that were computed are not all the same: rot older than the first checksum shows only so.
+// differ tells whether the checksums that were computed are not all the same: rot older than the
+// first checksum shows only so.
 func (j *scrubJob) differ() bool {
 	seen := map[string]bool{}
 	for _, sum := range j.status.Checksums[j.name] {

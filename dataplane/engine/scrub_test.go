@@ -77,7 +77,8 @@ func (g *scrubRig) ask(message func(reply func(error)) any) error {
 func (g *scrubRig) snapshot(name string) {
 	g.t.Helper()
 	err := g.ask(func(reply func(error)) any {
-		return engine.TakeSnapshot{Request: wire.SnapshotRequest{Name: name, UserCreated: true, Created: "2026-11-21T09:00:00Z"}, Reply: reply}
+		return engine.TakeSnapshot{Request: wire.SnapshotRequest{Name: name, UserCreated: true,
+			Created: "2026-11-21T09:00:00Z"}, Reply: reply}
 	})
 	if err != nil {
 		g.t.Fatal(err)
@@ -133,18 +134,23 @@ func (g *scrubRig) damage(err error) {
 	}
 }
 
-// Whatever rots in one copy is found, said and put right from another one, and all copies are equal afterwards.
+// Whatever rots in one copy is found, said and put right from another one, and all copies are equal
+// afterwards.
 func TestScrubRepairs(t *testing.T) {
 	for name, c := range map[string]struct {
 		damage func(g *scrubRig) error
 		says   string
 		pieces int
 	}{
-		"a bit": {func(g *scrubRig) error { return g.disk(1).Rot(g.image(1, "a"), 70000, 1) }, "wrong in [0,+262144) of the file of a", 1},
+		"a bit": {func(g *scrubRig) error {
+			return g.disk(1).Rot(g.image(1, "a"), 70000, 1)
+		}, "wrong in [0,+262144) of the file of a", 1},
 		"many": {func(g *scrubRig) error {
 			return errors.Join(g.disk(1).Rot(g.image(1, "a"), 0, 100), g.disk(1).Rot(g.image(1, "b"), 2<<20, 1<<20))
 		}, "of the file of b", 2},
-		"a bad sector": {func(g *scrubRig) error { return g.disk(1).Unreadable(g.image(1, "b"), 65536, 8192) }, "unreadable", 1},
+		"a bad sector": {func(g *scrubRig) error {
+			return g.disk(1).Unreadable(g.image(1, "b"), 65536, 8192)
+		}, "unreadable", 1},
 		"in both, at different places": {func(g *scrubRig) error {
 			return errors.Join(g.disk(0).Rot(g.image(0, "a"), 0, 1), g.disk(1).Rot(g.image(1, "b"), 2<<20+5000, 1))
 		}, "", 2},
@@ -225,7 +231,8 @@ func TestScrubOfOneReplica(t *testing.T) {
 	}
 }
 
-// The volume is used all the while, snapshots come and go, and a replica is lost: the scrub ends, and nothing is wrong.
+// The volume is used all the while, snapshots come and go, and a replica is lost: the scrub ends,
+// and nothing is wrong.
 func TestScrubUnderLoad(t *testing.T) {
 	g := newScrubRig(t, 3)
 	g.clean(engine.ScrubEnabled)

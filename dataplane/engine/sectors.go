@@ -6,13 +6,14 @@ import (
 	"ankole.storage/block"
 )
 
-// A sector that a disk cannot read any more is usually well again when it is written: the disk puts it elsewhere. So a read
-// that fails with an i/o error on one replica is answered by another one, and the range is then written to the first with
-// what the other has. That makes no difference to anybody who reads, so it needs neither marks nor a rebuild. What lies in a
-// snapshot stays unreadable there, hidden below the head, until a scrub.
+// A sector that a disk cannot read any more is usually well again when it is written: the disk puts
+// it elsewhere. So a read that fails with an i/o error on one replica is answered by another one,
+// and the range is then written to the first with what the other has. That makes no difference to
+// anybody who reads, so it needs neither marks nor a rebuild. What lies in a snapshot stays
+// unreadable there, hidden below the head, until a scrub.
 
-// maxSectorRepairs bounds how many ranges of one replica are written again before it is dropped after all: a disk that goes on
-// failing is better replaced.
+// maxSectorRepairs bounds how many ranges of one replica are written again before it is dropped
+// after all: a disk that goes on failing is better replaced.
 const maxSectorRepairs = 64
 
 // mayRepairSector tells whether the links in bad are kept although they failed to read.
@@ -29,14 +30,16 @@ func (e *Engine) mayRepairSector(t *task, bad uint32) bool {
 	return true
 }
 
-// repairSector writes the whole blocks around a range to the links in mask with what another replica has.
+// repairSector writes the whole blocks around a range to the links in mask with what another
+// replica has.
 func (e *Engine) repairSector(mask uint32, off, n int64) {
 	beg, end := widen(off, n)
 	e.ranges.lock(beg, end-beg, true, func() {
 		mask &= e.mask(RW)
 		source := e.mask(RW) &^ mask
 		if mask == 0 || source == 0 || e.frozen > 0 || e.dirty.torn(beg) {
-			// Not now. The next read of the range will ask again; if it was torn meanwhile, the repair of the region does it.
+			// Not now. The next read of the range will ask again; if it was torn meanwhile, the
+			// repair of the region does it.
 			e.ranges.unlock(beg, end-beg, true)
 			return
 		}

@@ -37,8 +37,8 @@ func (g *scrubRig) seen(event string) int {
 	return n
 }
 
-// A sector that one disk cannot read costs nobody anything: the other replica answers, and the sector is written again,
-// whether it is in the head or in a snapshot.
+// A sector that one disk cannot read costs nobody anything: the other replica answers, and the
+// sector is written again, whether it is in the head or in a snapshot.
 func TestUnreadableSectorIsWrittenAgain(t *testing.T) {
 	for name, image := range map[string]func(g *scrubRig) (string, int64){
 		"head":     func(g *scrubRig) (string, int64) { return g.headImage(1), 4096 },

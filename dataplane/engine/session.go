@@ -32,8 +32,9 @@ const (
 	tagClose
 )
 
-// session is the client's side of a data connection: it connects, takes the greeting, says hello, passes answers on, and ends.
-// A link to a replica of this volume has one, and so has a source, a replica of another volume.
+// session is the client's side of a data connection: it connects, takes the greeting, says hello,
+// passes answers on, and ends. A link to a replica of this volume has one, and so has a source, a
+// replica of another volume.
 type session struct {
 	e     *Engine
 	peer  sessionPeer
@@ -43,7 +44,8 @@ type session struct {
 	run    uint64
 	conn   *wire.Conn
 	handle loop.Handle
-	// nonce and theirs are this side's and the replica's random bytes of the handshake, version is what both speak.
+	// nonce and theirs are this side's and the replica's random bytes of the handshake, version is
+	// what both speak.
 	nonce, theirs []byte
 	version       int
 	// heard is when anything was received last, or when the first request after idleness was sent.
@@ -66,7 +68,8 @@ type sessionPeer interface {
 	answered(h *wire.Header, p []byte) error
 	// broken is called when the connection cannot be made or has failed. It closes the session.
 	broken(err error)
-	// down is called when nothing of the connection is outstanding any more: only now no late completion touches a buffer.
+	// down is called when nothing of the connection is outstanding any more: only now no late
+	// completion touches a buffer.
 	down()
 }
 
@@ -77,7 +80,8 @@ func (s *session) connect() {
 	s.e.op(loop.Op{Kind: loop.Connect, Addr: "tcp:" + dataAddress(s.addr), Tag: s.peer.tag(tagConnect)})
 }
 
-// dataAddress is the address of the data port: control port + 1, fixed by the layout of a replica's ports.
+// dataAddress is the address of the data port: control port + 1, fixed by the layout of a replica's
+// ports.
 func dataAddress(addr string) string {
 	i := strings.LastIndexByte(addr, ':')
 	var port int
@@ -112,7 +116,8 @@ func (s *session) connected(d *loop.Done) {
 	switch {
 	case d.Errno != 0:
 		s.phase = sessionClosed
-		s.peer.broken(fmt.Errorf("cannot connect to %s (errno %d): is the replica process running?", dataAddress(s.addr), d.Errno))
+		s.peer.broken(fmt.Errorf("cannot connect to %s (errno %d): is the replica process running?",
+			dataAddress(s.addr), d.Errno))
 		return
 	case s.phase == sessionClosing: // given up while connecting
 		s.handle = d.New
@@ -174,7 +179,8 @@ func (s *session) hello(epoch uint64, m *wire.HelloMessage) {
 	s.conn.SendMessage(&wire.Header{Type: wire.Hello, Epoch: epoch}, wire.Marshal(m))
 }
 
-// PlacePayload implements wire.Handler: a payload goes to its place, which it has to fill, or is a message if it has none.
+// PlacePayload implements wire.Handler: a payload goes to its place, which it has to fill, or is a
+// message if it has none.
 func (s *session) PlacePayload(_ *wire.Conn, h *wire.Header) (loop.Seg, bool) {
 	var into loop.Seg
 	if s.phase == sessionReady && h.IsResponse() && h.Code == block.OK {

@@ -12,7 +12,8 @@ import (
 	"ankole.storage/dataplane/wire"
 )
 
-// The source of a rebuild is lost while pieces wait for memory: they are not read from its place any more, whoever has it then.
+// The source of a rebuild is lost while pieces wait for memory: they are not read from its place
+// any more, whoever has it then.
 func TestSourceLostWhilePiecesWaitForMemory(t *testing.T) {
 	for name, c := range map[string]struct{ remove bool }{"it is known as lost": {}, "it was removed": {remove: true}} {
 		t.Run(name, func(t *testing.T) {
@@ -37,7 +38,9 @@ func TestSourceLostWhilePiecesWaitForMemory(t *testing.T) {
 			})
 			other.script = nil
 			if c.remove {
-				if err := g.ask(func(reply func(error)) any { return engine.RemoveReplica{Address: source.addr(), Reply: reply} }); err != nil {
+				if err := g.ask(func(reply func(error)) any {
+					return engine.RemoveReplica{Address: source.addr(), Reply: reply}
+				}); err != nil {
 					t.Fatal(err)
 				}
 			} else {
@@ -54,8 +57,8 @@ func TestSourceLostWhilePiecesWaitForMemory(t *testing.T) {
 	}
 }
 
-// A replica gets a place among the engine's replicas in which another one was, while a flush is under way that was asked of that one:
-// it is not taken for who has not flushed.
+// A replica gets a place among the engine's replicas in which another one was, while a flush is
+// under way that was asked of that one: it is not taken for who has not flushed.
 func TestJoinerIsNotTakenForWhoWasThere(t *testing.T) {
 	g := newRig(t, 2, 8*mib).start()
 	a, b := g.fakes[0], g.fakes[1]
@@ -63,12 +66,16 @@ func TestJoinerIsNotTakenForWhoWasThere(t *testing.T) {
 	a.script, b.script = holding(wire.Flush), holding(wire.Flush)
 	flush := g.begin(block.Flush, 0, 0, nil)
 	g.until("both flush", func() bool { return len(a.held) > 0 && len(b.held) > 0 })
-	if err := g.ask(func(reply func(error)) any { return engine.RemoveReplica{Address: a.addr(), Reply: reply} }); err != nil {
+	if err := g.ask(func(reply func(error)) any {
+		return engine.RemoveReplica{Address: a.addr(), Reply: reply}
+	}); err != nil {
 		t.Fatal(err)
 	}
 	x := newFake(g, "x")
 	g.proc.Post(engine.AddReplica{Address: x.addr(), Reply: func(error) {}})
-	g.until("x takes writes", func() bool { return strings.Contains(g.modes(), "x=WO") || strings.Contains(g.modes(), "x=RW") })
+	g.until("x takes writes", func() bool {
+		return strings.Contains(g.modes(), "x=WO") || strings.Contains(g.modes(), "x=RW")
+	})
 	b.release()
 	if code := g.finish(flush); code != block.OK {
 		t.Error(code)
@@ -76,14 +83,17 @@ func TestJoinerIsNotTakenForWhoWasThere(t *testing.T) {
 	g.until("x has joined", func() bool { return strings.Contains(g.modes(), "x=RW") })
 }
 
-// Who greets with the name of a member and then is not let in is not that member: nothing becomes of it.
+// Who greets with the name of a member and then is not let in is not that member: nothing becomes
+// of it.
 func TestStrangerWithAMembersName(t *testing.T) {
 	g := newRig(t, 2, 8*mib).start()
 	a, b := g.fakes[0], g.fakes[1]
 	g.finish(g.write(0, 1, 4096))
 	x := newFake(g, "x")
 	x.member, x.promised = "b", 1<<62 // it refuses the hello
-	if err := g.ask(func(reply func(error)) any { return engine.AddReplica{Address: x.addr(), Reply: reply} }); err == nil {
+	if err := g.ask(func(reply func(error)) any {
+		return engine.AddReplica{Address: x.addr(), Reply: reply}
+	}); err == nil {
 		t.Fatal("it was let in")
 	}
 	g.never("the set has changed", time.Second, func() bool { return len(g.state.Record.Members) != 2 })
@@ -106,7 +116,9 @@ func TestRefusedAddForgetsNobody(t *testing.T) {
 	a.script = holding(wire.Control)
 	g.proc.Post(engine.TakeSnapshot{Request: wire.SnapshotRequest{Name: "s"}, Reply: func(error) {}})
 	g.until("the snapshot is asked for", func() bool { return len(a.held) > 0 })
-	if err := g.ask(func(reply func(error)) any { return engine.AddReplica{Address: b.addr(), Reply: reply} }); !errors.Is(err, engine.ErrState) {
+	if err := g.ask(func(reply func(error)) any {
+		return engine.AddReplica{Address: b.addr(), Reply: reply}
+	}); !errors.Is(err, engine.ErrState) {
 		t.Fatal(err)
 	}
 	g.never("b is forgotten", time.Second, func() bool { return g.modes() != "a=RW b=ERR" })
@@ -123,7 +135,9 @@ func TestReplicaRemovedWhileARegionIsRepaired(t *testing.T) {
 	a.script, b.script = nil, holding(wire.Hash)
 	g.finish(g.write(mib, 3, 4096))
 	g.until("it is being mended", func() bool { return len(b.held) > 0 && a.seen(wire.Hash) > 0 })
-	if err := g.ask(func(reply func(error)) any { return engine.RemoveReplica{Address: a.addr(), Reply: reply} }); err != nil {
+	if err := g.ask(func(reply func(error)) any {
+		return engine.RemoveReplica{Address: a.addr(), Reply: reply}
+	}); err != nil {
 		t.Fatal(err)
 	}
 	b.release()

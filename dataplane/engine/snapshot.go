@@ -20,7 +20,8 @@ type (
 		Name  string
 		Reply func(error)
 	}
-	// PurgeSnapshots begins to give the space of removed snapshots back, beside requests. The state shows the progress.
+	// PurgeSnapshots begins to give the space of removed snapshots back, beside requests. The state
+	// shows the progress.
 	PurgeSnapshots struct {
 		// SkipIfRunning: a purge that is under way is no error.
 		SkipIfRunning bool
@@ -28,23 +29,25 @@ type (
 	}
 )
 
-// ownLabels is how labels begin by which a start knows what an engine was about. A user's snapshot with one of them could be given up
-// then, or taken for the end of an import.
+// ownLabels is how labels begin by which a start knows what an engine was about. A user's snapshot
+// with one of them could be given up then, or taken for the end of an import.
 const ownLabels = "ankole-"
 
 func (e *Engine) takeSnapshot(m TakeSnapshot) {
 	err := m.Request.Check()
 	for k := range m.Request.Labels {
 		if err == nil && strings.HasPrefix(k, ownLabels) {
-			err = fmt.Errorf("%w: label %.128q: labels that begin with %q are the engine's own; choose another one", block.Invalid, k, ownLabels)
+			err = fmt.Errorf("%w: label %.128q: labels that begin with %q are the engine's own; choose another one",
+				block.Invalid, k, ownLabels)
 		}
 	}
 	if err != nil {
 		m.Reply(err)
 		return
 	}
-	e.change(&change{what: "snapshot " + m.Request.Name, between: true, check: true, repairs: true, request: &wire.ControlRequest{Snapshot: &m.Request},
-		made: e.refreshSnapshots, done: func(err error) { e.whenAgreed(m.Reply, err) }})
+	e.change(&change{what: "snapshot " + m.Request.Name, between: true, check: true, repairs: true,
+		request: &wire.ControlRequest{Snapshot: &m.Request},
+		made:    e.refreshSnapshots, done: func(err error) { e.whenAgreed(m.Reply, err) }})
 }
 
 func (e *Engine) removeSnapshot(m RemoveSnapshot) {
@@ -52,6 +55,7 @@ func (e *Engine) removeSnapshot(m RemoveSnapshot) {
 		m.Reply(fmt.Errorf("%w: %s is what the volume holds now, not a snapshot", block.Invalid, HeadName))
 		return
 	}
-	e.change(&change{what: "removal of snapshot " + m.Name, notFound: true, request: &wire.ControlRequest{RemoveSnapshot: &wire.RemoveSnapshot{Name: m.Name}},
-		made: e.refreshSnapshots, done: func(err error) { e.whenAgreed(m.Reply, err) }})
+	e.change(&change{what: "removal of snapshot " + m.Name, notFound: true,
+		request: &wire.ControlRequest{RemoveSnapshot: &wire.RemoveSnapshot{Name: m.Name}},
+		made:    e.refreshSnapshots, done: func(err error) { e.whenAgreed(m.Reply, err) }})
 }

@@ -50,7 +50,8 @@ func controls(verdict func() (block.Code, bool)) func(h *wire.Header) (block.Cod
 	}
 }
 
-// A removal is carried out by all or refused by all, as every change of the chain; the head is no snapshot.
+// A removal is carried out by all or refused by all, as every change of the chain; the head is no
+// snapshot.
 func TestRemoveSnapshot(t *testing.T) {
 	g := newRig(t, 3, 16<<20).start()
 	if err := g.remove(engine.HeadName); !errors.Is(err, block.Invalid) {
@@ -81,14 +82,16 @@ func TestRemoveSnapshot(t *testing.T) {
 	g.until("who failed is dropped", func() bool { return g.modes() == "a=RW b=RW c=ERR" })
 }
 
-// The caller of a change hears of it only when the set that made it is agreed: before that the next start might choose a
-// replica that did not make it.
+// The caller of a change hears of it only when the set that made it is agreed: before that the next
+// start might choose a replica that did not make it.
 func TestChangeIsAnsweredWhenTheSetIsAgreed(t *testing.T) {
 	g := newRig(t, 2, 16<<20).start()
 	g.witness.Down = true // from two to one needs it
 	g.fakes[1].script = controls(func() (block.Code, bool) { return block.IOError, false })
 	done, err := false, error(nil)
-	g.proc.Post(engine.TakeSnapshot{Request: wire.SnapshotRequest{Name: "s"}, Reply: func(e error) { done, err = true, e }})
+	g.proc.Post(engine.TakeSnapshot{Request: wire.SnapshotRequest{Name: "s"}, Reply: func(e error) {
+		done, err = true, e
+	}})
 	g.until("the other is dropped", func() bool { return g.modes() == "a=RW b=ERR" })
 	g.never("answered although nobody agreed", 3*time.Second, func() bool { return done })
 	g.witness.Down = false
@@ -98,8 +101,9 @@ func TestChangeIsAnsweredWhenTheSetIsAgreed(t *testing.T) {
 	}
 }
 
-// A purge asks every replica for one piece after the other; requests go on in between; it pauses while a snapshot is taken,
-// refuses a second one, and a replica that cannot finish stays in the set.
+// A purge asks every replica for one piece after the other; requests go on in between; it pauses
+// while a snapshot is taken, refuses a second one, and a replica that cannot finish stays in the
+// set.
 func TestPurge(t *testing.T) {
 	g := newRig(t, 3, 16<<20).start()
 	for _, f := range g.fakes {
@@ -146,7 +150,8 @@ func TestPurge(t *testing.T) {
 	g.until("second purge ended", func() bool { return !g.purging() })
 }
 
-// While a replica is rebuilt a purge does not begin; a rebuild that begins meanwhile makes it pause.
+// While a replica is rebuilt a purge does not begin; a rebuild that begins meanwhile makes it
+// pause.
 func TestPurgePausesForARebuild(t *testing.T) {
 	g := newRig(t, 3, 16<<20).start()
 	g.fakes[2].proc.Kill()
@@ -179,7 +184,8 @@ func TestLongLabelsAreRefused(t *testing.T) {
 	g := newScrubRig(t, 2)
 	for i, n := range []int{300 << 10, 300 << 10, 300 << 10, 2 << 20} {
 		err := g.ask(func(reply func(error)) any {
-			return engine.TakeSnapshot{Request: wire.SnapshotRequest{Name: fmt.Sprint("s", i), UserCreated: true, Labels: map[string]string{"a": strings.Repeat("x", n)}},
+			return engine.TakeSnapshot{Request: wire.SnapshotRequest{Name: fmt.Sprint("s", i), UserCreated: true,
+				Labels: map[string]string{"a": strings.Repeat("x", n)}},
 				Reply: reply}
 		})
 		if !errors.Is(err, block.Invalid) {
@@ -190,13 +196,14 @@ func TestLongLabelsAreRefused(t *testing.T) {
 	g.expectModes("r0=RW r1=RW")
 }
 
-// A start gives up a snapshot with the label of an interrupted revert, and takes one with that of an import for its end. So a user's
-// snapshot has neither.
+// A start gives up a snapshot with the label of an interrupted revert, and takes one with that of
+// an import for its end. So a user's snapshot has neither.
 func TestLabelsOfTheEngineAreRefused(t *testing.T) {
 	g := newScrubRig(t, 2)
 	for _, label := range []string{"ankole-revert", "ankole-import", "ankole-"} {
 		err := g.ask(func(reply func(error)) any {
-			return engine.TakeSnapshot{Request: wire.SnapshotRequest{Name: "s", UserCreated: true, Labels: map[string]string{label: "c"}}, Reply: reply}
+			return engine.TakeSnapshot{Request: wire.SnapshotRequest{Name: "s", UserCreated: true,
+				Labels: map[string]string{label: "c"}}, Reply: reply}
 		})
 		if !errors.Is(err, block.Invalid) {
 			t.Errorf("label %s: %v", label, err)

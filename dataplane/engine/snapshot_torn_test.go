@@ -10,7 +10,8 @@ import (
 	"ankole.storage/dataplane/wire"
 )
 
-// A snapshot freezes what replicas hold. Where a write has failed they are made the same first, or it is refused.
+// A snapshot freezes what replicas hold. Where a write has failed they are made the same first, or
+// it is refused.
 func TestSnapshotOfATornRegion(t *testing.T) {
 	const at = 5 * mib
 	g := newRig(t, 2, 16*mib).start()
@@ -32,7 +33,9 @@ func TestSnapshotOfATornRegion(t *testing.T) {
 	}
 	take := func() (err error) {
 		done := false
-		g.proc.Post(engine.TakeSnapshot{Request: wire.SnapshotRequest{Name: "s"}, Reply: func(e error) { done, err = true, e }})
+		g.proc.Post(engine.TakeSnapshot{Request: wire.SnapshotRequest{Name: "s"}, Reply: func(e error) {
+			done, err = true, e
+		}})
 		g.until("snapshot answered", func() bool { return done })
 		return err
 	}

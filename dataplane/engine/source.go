@@ -13,14 +13,16 @@ import (
 	"ankole.storage/dataplane/wire"
 )
 
-// sourceTimeout is how long a replica of another volume may owe an answer: opening a snapshot of many extents takes a while.
+// sourceTimeout is how long a replica of another volume may owe an answer: opening a snapshot of
+// many extents takes a while.
 const sourceTimeout = 30 * time.Second
 
-// errSourceLost is what requests get that the connection took with it; another replica can be asked.
+// errSourceLost is what requests get that the connection took with it; another replica can be
+// asked.
 var errSourceLost = errors.New("connection lost")
 
-// source is a read-only session with one replica of another volume. It shows one snapshot. It has no part in membership: nothing
-// that happens to it touches the replicas of this volume.
+// source is a read-only session with one replica of another volume. It shows one snapshot. It has
+// no part in membership: nothing that happens to it touches the replicas of this volume.
 type source struct {
 	session
 	from   *CloneSource
@@ -116,11 +118,13 @@ func (s *source) place(h *wire.Header) loop.Seg {
 // greeted implements sessionPeer.
 func (s *source) greeted(*wire.GreetingMessage) error {
 	if s.version < wire.ReaderVersion {
-		return fmt.Errorf("replica %s speaks version %d of the protocol; a clone needs %d: upgrade the source volume's engine image",
+		return fmt.Errorf(
+			"replica %s speaks version %d of the protocol; a clone needs %d: upgrade the source volume's engine image",
 			s.addr, s.version, wire.ReaderVersion)
 	}
 	s.nonce = s.e.cfg.Nonce()
-	m := wire.HelloMessage{Version: s.version, VolumeName: s.from.VolumeName, VolumeUUID: s.from.VolumeUUID, Engine: s.e.identity,
+	m := wire.HelloMessage{Version: s.version, VolumeName: s.from.VolumeName, VolumeUUID: s.from.VolumeUUID,
+		Engine:          s.e.identity,
 		InstanceManager: s.e.cfg.InstanceManager, Reader: &s.from.Grant, Nonce: s.nonce,
 		Proof: wire.ReaderProof(s.from.Key, s.from.VolumeUUID, s.theirs, s.nonce)}
 	s.hello(0, &m)

@@ -10,8 +10,9 @@ import (
 	"ankole.storage/dataplane/engine"
 )
 
-// lift moves a block of replica i from the file of snapshot a, which is removed, to that of b above it, as it is after a start that has
-// given up a snapshot which not all replicas had: b reads the same as before.
+// lift moves a block of replica i from the file of snapshot a, which is removed, to that of b above
+// it, as it is after a start that has given up a snapshot which not all replicas had: b reads the
+// same as before.
 func (g *scrubRig) lift(i int, off int64) {
 	g.t.Helper()
 	from, err := g.disk(i).Open(g.image(i, "a"), 0)
@@ -51,9 +52,10 @@ func (g *scrubRig) rebuilt(i int) (r engine.Rebuild) {
 	return r
 }
 
-// TestAnotherSourceHasItElsewhere: two replicas read the same at a snapshot, and have one block of it in different files, since the
-// snapshot below is removed. The source of a rebuild is lost at any moment, and the other one takes over. The target reads at the snapshot
-// what they read, although the head hides the block, so that no comparison of the head would show a difference.
+// TestAnotherSourceHasItElsewhere: two replicas read the same at a snapshot, and have one block of
+// it in different files, since the snapshot below is removed. The source of a rebuild is lost at
+// any moment, and the other one takes over. The target reads at the snapshot what they read,
+// although the head hides the block, so that no comparison of the head would show a difference.
 func TestAnotherSourceHasItElsewhere(t *testing.T) {
 	replaced := 0
 	for _, lifted := range []int{0, 1} {
@@ -89,7 +91,9 @@ func TestAnotherSourceHasItElsewhere(t *testing.T) {
 				replaced++
 			}
 			if a, b := g.common(other), g.common(2); a != b {
-				t.Errorf("in the file of b at replica %d, source lost after %d steps: the source reads %s, the target %s", lifted, step, a, b)
+				t.Errorf(
+					"in the file of b at replica %d, source lost after %d steps: the source reads %s, the target %s",
+					lifted, step, a, b)
 			}
 		}
 	}

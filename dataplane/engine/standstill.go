@@ -2,21 +2,22 @@ package engine
 
 import "ankole.storage/clock"
 
-// Process or machine may stand still: SIGSTOP, a paused virtual machine, a scheduler with other worries. Nothing was heard
-// meanwhile, and that is nobody's fault. What has arrived is handed over before time has passed (loop.Core), so whoever has answered
-// counts as heard. But a replica on the same machine stood still too, and what was on its way to this machine is sent again only now:
+// Process or machine may stand still: SIGSTOP, a paused virtual machine, a scheduler with other
+// worries. Nothing was heard meanwhile, and that is nobody's fault. What has arrived is handed over
+// before time has passed (loop.Core), so whoever has answered counts as heard. But a replica on the
+// same machine stood still too, and what was on its way to this machine is sent again only now:
 // everybody whose answer is due gets a moment to be heard before it is dropped.
 
 const (
-	// standstillParts: a step that comes later than it was wanted by this part of the replica timeout follows a standstill; a
-	// machine that is merely busy is late by much less.
+	// standstillParts: a step that comes later than it was wanted by this part of the replica
+	// timeout follows a standstill; a machine that is merely busy is late by much less.
 	standstillParts = 8
 	// graceParts is which part of the replica timeout others have left at least after one.
 	graceParts = 4
 )
 
-// afterStandstill gives everybody who owes an answer the moment. Once within a replica timeout: an engine that stands still again and
-// again drops a dead replica all the same.
+// afterStandstill gives everybody who owes an answer the moment. Once within a replica timeout: an
+// engine that stands still again and again drops a dead replica all the same.
 func (e *Engine) afterStandstill() {
 	timeout := e.cfg.ReplicaTimeout
 	if e.wakeAt == clock.Never || e.now.Sub(e.wakeAt) < timeout/standstillParts {

@@ -8,8 +8,8 @@ import (
 	"ankole.storage/dataplane/wire"
 )
 
-// standStill lets engine and fake stop for longer than replicas may be silent. The engine goes on first: deadlines have passed then, and
-// the fake has not done anything yet.
+// standStill lets engine and fake stop for longer than replicas may be silent. The engine goes on
+// first: deadlines have passed then, and the fake has not done anything yet.
 func standStill(g *rig, f *fake) {
 	f.proc.Freeze()
 	pass(g, time.Second)
@@ -20,7 +20,8 @@ func standStill(g *rig, f *fake) {
 	f.proc.Thaw()
 }
 
-// A replica that has answered while the engine stood still, and one that stood still with it, are not dropped.
+// A replica that has answered while the engine stood still, and one that stood still with it, are
+// not dropped.
 func TestStandstillIsNoSilence(t *testing.T) {
 	g := newRig(t, 3, 16*mib).start()
 	c := g.write(0, 1, 4096)

@@ -9,7 +9,8 @@ import (
 	"ankole.storage/dataplane/wire"
 )
 
-// State is what can be told about an engine. It is a snapshot: nothing in it is shared with the core.
+// State is what can be told about an engine. It is a snapshot: nothing in it is shared with the
+// core.
 type State struct {
 	Size      int64
 	Serving   bool
@@ -20,9 +21,11 @@ type State struct {
 	Counters  Counters
 	// Scrub is the scrub under way or the last one, nil if there was none.
 	Scrub *Scrubbing
-	// Hashes are the checksums of single snapshots: those asked for, and the last ones that have ended.
+	// Hashes are the checksums of single snapshots: those asked for, and the last ones that have
+	// ended.
 	Hashes []Hashing
-	// Import is the import under way or the last one, nil if there was none. After a start only its end is known.
+	// Import is the import under way or the last one, nil if there was none. After a start only its
+	// end is known.
 	Import    *Importing
 	Expansion Expansion
 	Options   Options
@@ -30,7 +33,8 @@ type State struct {
 	RebuildBudget int64
 	// Log tells how often the dirty log was too small.
 	Log LogUse
-	// Torn counts regions of the dirty log in which a write has failed, so that replicas may differ until they are repaired.
+	// Torn counts regions of the dirty log in which a write has failed, so that replicas may differ
+	// until they are repaired.
 	Torn int
 	// Reason says why nothing is served, or why requests wait; empty otherwise.
 	Reason string
@@ -67,7 +71,8 @@ type Rebuild struct {
 	// State is "in_progress", "complete" or "error".
 	State    string
 	Progress int
-	// Done and Total count bytes copied or compared and those to copy or compare; Sent those that were sent to the replica.
+	// Done and Total count bytes copied or compared and those to copy or compare; Sent those that
+	// were sent to the replica.
 	Done, Total, Sent int64
 	// Delta: only what has changed while the replica was away is looked at.
 	Delta bool
@@ -92,7 +97,8 @@ type Snapshot struct {
 const HeadName = "volume-head"
 
 func (e *Engine) state() State {
-	s := State{Size: e.agreedSize, Expansion: e.expansion, Options: e.options, RebuildBudget: e.rebuildBudget, Serving: e.serving, Epoch: e.quorum.Epoch(), Record: e.quorum.Record(),
+	s := State{Size: e.agreedSize, Expansion: e.expansion, Options: e.options, RebuildBudget: e.rebuildBudget,
+		Serving: e.serving, Epoch: e.quorum.Epoch(), Record: e.quorum.Record(),
 		Counters: e.counters, Snapshots: e.snapshots, Reason: e.why(), Fatal: e.fatal != "", Fenced: e.fenced}
 	s.Log = e.dirty.use
 	s.Torn = len(e.dirty.tornRegions())
@@ -140,7 +146,8 @@ func (e *Engine) why() string {
 	case e.serving:
 		return ""
 	case e.resync != nil:
-		return fmt.Sprintf("comparing replicas after an unclean end: %d of %d pieces left", len(e.resync.pieces)+e.resync.running, e.resync.total)
+		return fmt.Sprintf("comparing replicas after an unclean end: %d of %d pieces left",
+			len(e.resync.pieces)+e.resync.running, e.resync.total)
 	case e.quorum.Reason() != "":
 		return e.quorum.Reason()
 	}

@@ -33,7 +33,8 @@ func stepOf(q *wire.ControlRequest) string {
 	return ""
 }
 
-// changes are all that a user can ask for and that changes chains, with what each replica is asked to do.
+// changes are all that a user can ask for and that changes chains, with what each replica is asked
+// to do.
 var changes = map[string]struct {
 	message func(reply func(error)) any
 	steps   string
@@ -47,9 +48,9 @@ var changes = map[string]struct {
 	"revert": {func(reply func(error)) any { return engine.Revert{Name: "s", Reply: reply} }, "snapshot revert remove"},
 }
 
-// No step of any change is sent while a replica that was lost is still a member: lost in an earlier step, by an answer or by its
-// end, or before the change began. The others have the record without it, and with that the account of what it misses, before
-// they change anything more.
+// No step of any change is sent while a replica that was lost is still a member: lost in an earlier
+// step, by an answer or by its end, or before the change began. The others have the record without
+// it, and with that the account of what it misses, before they change anything more.
 func TestNoStepWhileADropIsOpen(t *testing.T) {
 	for name, c := range changes {
 		all := strings.Fields(c.steps)
@@ -63,8 +64,8 @@ func TestNoStepWhileADropIsOpen(t *testing.T) {
 	}
 }
 
-// stepsWithALoss makes a change, in step k of which, before the first for -1, replica b is lost. Replica c takes a second to
-// record that.
+// stepsWithALoss makes a change, in step k of which, before the first for -1, replica b is lost.
+// Replica c takes a second to record that.
 func stepsWithALoss(t *testing.T, message func(reply func(error)) any, all []string, k int, how string) {
 	g := newRig(t, 3, 16<<20).start()
 	if err := g.ask(func(reply func(error)) any { return engine.DetachFrontend{Reply: reply} }); err != nil {
@@ -118,8 +119,9 @@ func stepsWithALoss(t *testing.T, message func(reply func(error)) any, all []str
 	}
 }
 
-// Whoever asked for a change that waits for the set of replicas is answered if that is never agreed: the engine ends, cleanly or
-// because another one has replaced it, or the last replica is lost.
+// Whoever asked for a change that waits for the set of replicas is answered if that is never
+// agreed: the engine ends, cleanly or because another one has replaced it, or the last replica is
+// lost.
 func TestChangeThatWaitsIsAnsweredAtTheEnd(t *testing.T) {
 	for name, end := range map[string]func(g *rig){
 		"shut down":       func(g *rig) { g.proc.Post(engine.Shutdown{Reply: func(error) {}}) },
@@ -140,7 +142,9 @@ func TestChangeThatWaitsIsAnsweredAtTheEnd(t *testing.T) {
 			g.fakes[1].proc.Kill()
 			g.until("b is lost", func() bool { return g.modes() == "a=RW b=ERR" })
 			answered, err := false, error(nil)
-			g.proc.Post(engine.TakeSnapshot{Request: wire.SnapshotRequest{Name: "s"}, Reply: func(e error) { answered, err = true, e }})
+			g.proc.Post(engine.TakeSnapshot{Request: wire.SnapshotRequest{Name: "s"}, Reply: func(e error) {
+				answered, err = true, e
+			}})
 			g.never("answered", 2*time.Second, func() bool { return answered })
 			end(g)
 			g.until("answered", func() bool { return answered })

@@ -11,8 +11,8 @@ import (
 	"ankole.storage/dataplane/wire"
 )
 
-// An engine that was replaced answers everything it has taken in, wherever that was waiting, and does not wait for
-// replicas that say nothing: its frontend is taken down with all answered.
+// An engine that was replaced answers everything it has taken in, wherever that was waiting, and
+// does not wait for replicas that say nothing: its frontend is taken down with all answered.
 func TestReplacedEngineAnswersEverything(t *testing.T) {
 	for name, kinds := range map[string][]wire.Type{
 		"reads":      {wire.Read},

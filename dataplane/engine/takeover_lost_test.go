@@ -7,8 +7,8 @@ import (
 	"ankole.storage/dataplane/wire"
 )
 
-// A member that is lost anywhere between its promise and the first request, while the witness is away, is back a moment later: the volume serves. Nobody
-// can add it meanwhile.
+// A member that is lost anywhere between its promise and the first request, while the witness is
+// away, is back a moment later: the volume serves. Nobody can add it meanwhile.
 func TestMemberLostDuringATakeoverIsLookedFor(t *testing.T) {
 	for name, lost := range map[string]func(q *wire.ControlRequest, h *wire.Header) bool{
 		"first record": func(q *wire.ControlRequest, _ *wire.Header) bool { return q.SetRecord != nil },

@@ -9,19 +9,22 @@ import (
 	"ankole.storage/dataplane/wire"
 )
 
-// takeoverRig is a volume whose engine in instance manager im has ended, while the witness is silent.
+// takeoverRig is a volume whose engine in instance manager im has ended, while the witness is
+// silent.
 func takeoverRig(t *testing.T, im string) *rig {
 	g := newRig(t, 2, 16*mib)
 	g.witness.Down = true
 	for _, f := range g.fakes {
 		f.promised, f.promisedTo = 3*quorum.GrantStep, "e#00000000@"+im
-		f.record = &wire.RecordMessage{VolumeUUID: volumeUUID, Epoch: 3 * quorum.GrantStep, Generation: 4, Members: []string{"a", "b"}, Agreed: true}
+		f.record = &wire.RecordMessage{VolumeUUID: volumeUUID, Epoch: 3 * quorum.GrantStep, Generation: 4,
+			Members: []string{"a", "b"}, Agreed: true}
 		f.reply.Blank = false
 	}
 	return g
 }
 
-// Without the witness an engine takes over from the one before in the same instance manager, if every member is there.
+// Without the witness an engine takes over from the one before in the same instance manager, if
+// every member is there.
 func TestTakeover(t *testing.T) {
 	g := takeoverRig(t, "im").start()
 	if g.state.Epoch != 3*quorum.GrantStep+1 {

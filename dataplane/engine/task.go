@@ -9,7 +9,8 @@ import (
 	"ankole.storage/dataplane/wire"
 )
 
-// task is one operation on replicas: a piece of a frontend's request, or something the engine does for itself.
+// task is one operation on replicas: a piece of a frontend's request, or something the engine does
+// for itself.
 type task struct {
 	index, gen uint32
 	used       bool
@@ -20,7 +21,8 @@ type task struct {
 	off, n int64
 	// arrived is when the frontend asked, sent when the replicas were asked last.
 	arrived, sent clock.Ticks
-	// seg is the payload of a write or the destination of a read; message a payload outside the arena, which is not changed any more.
+	// seg is the payload of a write or the destination of a read; message a payload outside the
+	// arena, which is not changed any more.
 	seg     loop.Seg
 	message []byte
 	layer   uint32
@@ -45,11 +47,13 @@ type task struct {
 	code   block.Code
 }
 
-// holding is one holding of a range lock. What was read under a lock is true as long as the lock is held, so it belongs to the
-// holding and is given up with it: a task that has to wait without its lock begins again with nothing but its request.
+// holding is one holding of a range lock. What was read under a lock is true as long as the lock is
+// held, so it belongs to the holding and is given up with it: a task that has to wait without its
+// lock begins again with nothing but its request.
 type holding struct {
 	mode lockMode
-	// wide is the payload of a write below block.Size with what surrounds it: whole blocks. Empty if it is written as it is.
+	// wide is the payload of a write below block.Size with what surrounds it: whole blocks. Empty
+	// if it is written as it is.
 	wide loop.Seg
 }
 
@@ -61,7 +65,8 @@ const (
 	exclusive
 )
 
-// extent is what the replicas are asked to read or write: the request's, or the whole blocks around it.
+// extent is what the replicas are asked to read or write: the request's, or the whole blocks around
+// it.
 func (t *task) extent() (off, n int64, seg loop.Seg) {
 	if t.lock.wide.Len == 0 {
 		return t.off, t.n, t.seg
@@ -82,7 +87,8 @@ func (t *task) writes() bool {
 // reads reports whether the answer carries data for the task's segment.
 func (t *task) reads() bool { return t.kind == wire.Read || t.kind == wire.LayerRead }
 
-// newTask takes a task from the pool. Frontends bound their requests, so the pool stays bounded too.
+// newTask takes a task from the pool. Frontends bound their requests, so the pool stays bounded
+// too.
 func (e *Engine) newTask(kind wire.Type) *task {
 	var t *task
 	if n := len(e.freeTask); n > 0 {
@@ -104,7 +110,8 @@ func (e *Engine) freeOf(t *task) {
 	e.freeTask = append(e.freeTask, t.index)
 }
 
-// taskOf finds the task a response of link l belongs to, nil if there is none: a replica that answers twice.
+// taskOf finds the task a response of link l belongs to, nil if there is none: a replica that
+// answers twice.
 func (e *Engine) taskOf(id uint64, l *link) *task {
 	i := uint32(id)
 	if int(i) >= len(e.tasks) {
@@ -179,7 +186,8 @@ func (e *Engine) answered(l *link, h *wire.Header, p []byte) {
 		t.bad |= l.bit()
 	}
 	if h.Code != block.OK {
-		// The last failure counts: an answer of OK that comes later, from a replica that does not count, must not hide it.
+		// The last failure counts: an answer of OK that comes later, from a replica that does not
+		// count, must not hide it.
 		t.code = h.Code
 	}
 	if h.Code == block.Fenced {
@@ -256,7 +264,8 @@ func (e *Engine) control(l *link, r *wire.ControlRequest, reply func(block.Code,
 	e.send(t, l.bit())
 }
 
-// askHashes starts a task that asks the links in mask for hashes; done gets them by the bits of those that told one, and owns the task.
+// askHashes starts a task that asks the links in mask for hashes; done gets them by the bits of
+// those that told one, and owns the task.
 func (e *Engine) askHashes(t *task, mask uint32, done func(t *task, sums map[uint32][]byte)) {
 	sums := map[uint32][]byte{}
 	left := mask
@@ -271,7 +280,8 @@ func (e *Engine) askHashes(t *task, mask uint32, done func(t *task, sums map[uin
 	e.internal(t, mask, func(t *task) { done(t, sums) })
 }
 
-// internal starts a task of the engine's own on the links in mask; done owns the task and must free it.
+// internal starts a task of the engine's own on the links in mask; done owns the task and must free
+// it.
 func (e *Engine) internal(t *task, mask uint32, done func(t *task)) {
 	t.done = done
 	if mask == 0 {

@@ -8,15 +8,18 @@ import (
 	"ankole.storage/dataplane/wire"
 )
 
-// A write that failed leaves its region torn: replicas may differ there, so the region is read from one of them until that one is
-// dropped, and stays marked. It is repaired online, piece by piece under the range lock: once a write to it succeeds again, when nobody has written to
-// it for a while, when the log has no room left, and before a snapshot would freeze the difference. The others get the content of
-// the replica that is read from. If one of them still has no space the region stays torn.
+// A write that failed leaves its region torn: replicas may differ there, so the region is read from
+// one of them until that one is dropped, and stays marked. It is repaired online, piece by piece
+// under the range lock: once a write to it succeeds again, when nobody has written to it for a
+// while, when the log has no room left, and before a snapshot would freeze the difference. The
+// others get the content of the replica that is read from. If one of them still has no space the
+// region stays torn.
 type regionRepair struct {
 	region uint32
 	// frozen: writes are stopped for it. Otherwise it gives way to whoever stops them.
 	frozen bool
-	// tears is how often a write to the region had failed when this began: if one fails meanwhile it stays torn.
+	// tears is how often a write to the region had failed when this began: if one fails meanwhile
+	// it stays torn.
 	tears  int
 	next   int64
 	end    int64
@@ -29,14 +32,17 @@ func (e *Engine) repairRegion(n uint32, done func(ok bool)) {
 	r := e.dirty.regions[n]
 	r.writes++ // keeps its mark
 	beg := int64(n) * DirtyRegion
-	e.repairing = &regionRepair{region: n, frozen: e.frozen > 0, tears: r.tears, next: beg, end: min(beg+DirtyRegion, e.size), done: done}
+	e.repairing = &regionRepair{region: n, frozen: e.frozen > 0, tears: r.tears, next: beg,
+		end: min(beg+DirtyRegion, e.size), done: done}
 	e.repairNextPiece()
 }
 
-// repairMore begins to repair regions in which writes succeed again. It is called at the end of every step.
+// repairMore begins to repair regions in which writes succeed again. It is called at the end of
+// every step.
 func (e *Engine) repairMore() {
 	d := &e.dirty
-	for len(d.repairable) > 0 && e.repairing == nil && e.serving && e.frozen == 0 && e.rebuilding() == nil && e.mask(RW) != 0 {
+	for len(d.repairable) > 0 && e.repairing == nil && e.serving && e.frozen == 0 && e.rebuilding() == nil &&
+		e.mask(RW) != 0 {
 		n := d.repairable[0]
 		d.repairable = d.repairable[1:]
 		if r := d.regions[n]; r != nil && r.torn && r.state == marked {
@@ -117,12 +123,15 @@ func (e *Engine) errTorn() error {
 	if len(torn) == 0 {
 		return nil
 	}
-	return fmt.Errorf("%w: a write has failed in the %d MiB from offset %d on (%d such places), replicas may differ there, and now they "+
-		"cannot be made the same; free space where they are and try again", block.NoSpace, DirtyRegion>>20, int64(torn[0])*DirtyRegion, len(torn))
+	return fmt.Errorf("%w: a write has failed in the %d MiB from offset %d on (%d such places), replicas may differ "+
+		"there, and now they "+
+		"cannot be made the same; free space where they are and try again", block.NoSpace, DirtyRegion>>20,
+		int64(torn[0])*DirtyRegion, len(torn))
 }
 
-// reader is the replica in mask, by its bit, to read from where one has to be chosen. A torn region is bound to one for as long as that
-// one is RW, whoever joins in a lower place, so that two reads cannot see two outcomes of the write that failed.
+// reader is the replica in mask, by its bit, to read from where one has to be chosen. A torn region
+// is bound to one for as long as that one is RW, whoever joins in a lower place, so that two reads
+// cannot see two outcomes of the write that failed.
 func (e *Engine) reader(off int64, mask uint32) uint32 {
 	first := mask & -mask
 	r := e.dirty.regions[regionOf(off)]

@@ -10,13 +10,15 @@ import (
 	"ankole.storage/dataplane/wire"
 )
 
-// A region in which a write has failed is read from one replica until that one is dropped, whoever joins meanwhile and whatever
-// place among the engine's replicas the joiner takes.
+// A region in which a write has failed is read from one replica until that one is dropped, whoever
+// joins meanwhile and whatever place among the engine's replicas the joiner takes.
 func TestTornRegionIsReadFromOneReplica(t *testing.T) {
 	g := newRig(t, 3, 8*mib).start()
 	a, b, c := g.fakes[0], g.fakes[1], g.fakes[2]
 	g.finish(g.write(0, 1, 4096))
-	if err := g.ask(func(reply func(error)) any { return engine.RemoveReplica{Address: a.addr(), Reply: reply} }); err != nil {
+	if err := g.ask(func(reply func(error)) any {
+		return engine.RemoveReplica{Address: a.addr(), Reply: reply}
+	}); err != nil {
 		t.Fatal(err)
 	}
 	g.until("a's place is free", func() bool { return g.modes() == "b=RW c=RW" })
@@ -62,8 +64,9 @@ func TestTornRegionIsReadFromOneReplica(t *testing.T) {
 	expect("from the others", 2)
 }
 
-// TestFailedWritesHaveOneOutcome plays random histories in which writes fail on all replicas, and some of these have them all the same,
-// while others are added: what a failed write has become is the same for all who read it.
+// TestFailedWritesHaveOneOutcome plays random histories in which writes fail on all replicas, and
+// some of these have them all the same, while others are added: what a failed write has become is
+// the same for all who read it.
 func TestFailedWritesHaveOneOutcome(t *testing.T) {
 	for seed := range uint64(200) {
 		h := newHistory(t, seed, 3)

@@ -8,19 +8,22 @@ import (
 	"ankole.storage/dataplane/wire"
 )
 
-// transfer brings one range from one replica to others. Rebuild, resync, scrub and the repair of regions and sectors all
-// consist of transfers; what they have in common is here: the buffer, which is waited for, the read, and the write of what was
-// read. Whoever starts one holds the locks that it takes.
+// transfer brings one range from one replica to others. Rebuild, resync, scrub and the repair of
+// regions and sectors all consist of transfers; what they have in common is here: the buffer, which
+// is waited for, the read, and the write of what was read. Whoever starts one holds the locks that
+// it takes.
 type transfer struct {
 	// off and n are the range in bytes, at most block.MaxTransfer.
 	off, n int64
-	// file: of the file of one layer, as it is there; otherwise what a reader of the volume sees, or of the open view.
+	// file: of the file of one layer, as it is there; otherwise what a reader of the volume sees,
+	// or of the open view.
 	file  bool
 	view  bool
 	layer uint32
 	// from is read from, if it is connected by the time that there is a buffer.
 	from *link
-	// to returns the bits of the links to write to, when the range has been read; 0 gives the transfer up.
+	// to returns the bits of the links to write to, when the range has been read; 0 gives the
+	// transfer up.
 	to func() uint32
 	// done gets the result.
 	done func(r transferred)
@@ -30,7 +33,8 @@ type transfer struct {
 type transferred struct {
 	// read says whether the source could be read; if not, nothing was written.
 	read block.Code
-	// to are the links that were written to, ok those that have the range now; write is why the others have not.
+	// to are the links that were written to, ok those that have the range now; write is why the
+	// others have not.
 	to, ok uint32
 	write  block.Code
 }

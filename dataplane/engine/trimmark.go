@@ -9,13 +9,15 @@ import (
 const (
 	// markPause is the least time between two looks at the chain: a file system discards in bursts.
 	markPause = clock.Ticks(time.Second)
-	// markRetry is how long a chain that could not be marked, because a replica is being rebuilt for example, is left alone.
+	// markRetry is how long a chain that could not be marked, because a replica is being rebuilt
+	// for example, is left alone.
 	markRetry = clock.Ticks(10 * time.Second)
 )
 
-// chainMarks is the work of option UnmapMarkSnapChainRemoved: whoever discards wants space back, so with the option the snapshots
-// that stand between the head and the nearest branch are given up, marked removed for the next purge. Those below a branch are
-// somebody else's history too and stay, as does what they hold.
+// chainMarks is the work of option UnmapMarkSnapChainRemoved: whoever discards wants space back, so
+// with the option the snapshots that stand between the head and the nearest branch are given up,
+// marked removed for the next purge. Those below a branch are somebody else's history too and stay,
+// as does what they hold.
 type chainMarks struct {
 	running   bool
 	notBefore clock.Ticks
@@ -48,8 +50,8 @@ func (e *Engine) chainToMark() (names []string) {
 	return names
 }
 
-// markNext marks the first and goes on with the others when all replicas have agreed. What is not done when it fails the next
-// discard begins again.
+// markNext marks the first and goes on with the others when all replicas have agreed. What is not
+// done when it fails the next discard begins again.
 func (e *Engine) markNext(names []string) {
 	e.chainMarks.running = len(names) > 0
 	if !e.chainMarks.running {

@@ -21,7 +21,8 @@ func (f *fake) markedSnapshots() (names []string) {
 	return names
 }
 
-// TestDiscardMarksTheChain: only with the option, only down to the nearest branch, once, on every replica, and not by a write.
+// TestDiscardMarksTheChain: only with the option, only down to the nearest branch, once, on every
+// replica, and not by a write.
 func TestDiscardMarksTheChain(t *testing.T) {
 	head := func(parent string) wire.Layer { return wire.Layer{Parent: parent} }
 	for _, row := range []struct {
@@ -33,10 +34,13 @@ func TestDiscardMarksTheChain(t *testing.T) {
 		{"no snapshot", []wire.Layer{head("")}, false, nil},
 		{"a chain, newest first", []wire.Layer{{Name: "a"}, {Name: "b", Parent: "a"}, head("b")}, false, []string{"b", "a"}},
 		{"without the option", []wire.Layer{{Name: "a"}, {Name: "b", Parent: "a"}, head("b")}, true, nil},
-		{"one is marked already", []wire.Layer{{Name: "a"}, {Name: "b", Parent: "a", Removed: true}, head("b")}, false, []string{"a"}},
-		{"a branch ends it", []wire.Layer{{Name: "a"}, {Name: "b", Parent: "a"}, {Name: "other", Parent: "a"}, head("b")}, false, []string{"b"}},
+		{"one is marked already", []wire.Layer{{Name: "a"}, {Name: "b", Parent: "a", Removed: true}, head("b")}, false,
+			[]string{"a"}},
+		{"a branch ends it", []wire.Layer{{Name: "a"}, {Name: "b", Parent: "a"}, {Name: "other", Parent: "a"},
+			head("b")}, false, []string{"b"}},
 		{"a branch at the head", []wire.Layer{{Name: "a"}, {Name: "other", Parent: "a"}, head("a")}, false, nil},
-		{"a chain that goes in a circle", []wire.Layer{{Name: "a", Parent: "b"}, {Name: "b", Parent: "a"}, head("b")}, false, nil},
+		{"a chain that goes in a circle", []wire.Layer{{Name: "a", Parent: "b"}, {Name: "b", Parent: "a"}, head("b")},
+			false, nil},
 	} {
 		g := newRig(t, 2, 16<<20)
 		for _, f := range g.fakes {

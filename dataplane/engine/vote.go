@@ -7,20 +7,22 @@ import (
 	"ankole.storage/clock"
 )
 
-// While a record that replaces members waits to be agreed everything is held. If the witness is away, a replaced member that can be
-// reached again makes the majority: it stores the record, and hangs up. It missed writes, so it takes part in nothing else and comes
-// back through a rebuild, as it would have done if the witness had agreed. The engine looks for it itself: the witness is away where
-// the control plane is.
+// While a record that replaces members waits to be agreed everything is held. If the witness is
+// away, a replaced member that can be reached again makes the majority: it stores the record, and
+// hangs up. It missed writes, so it takes part in nothing else and comes back through a rebuild, as
+// it would have done if the witness had agreed. The engine looks for it itself: the witness is away
+// where the control plane is.
 
-// voteRetry is how often a replaced member is looked for. It bounds what a connection costs that broke for a moment; the witness,
-// which is asked at the same time, answers sooner if it is there.
+// voteRetry is how often a replaced member is looked for. It bounds what a connection costs that
+// broke for a moment; the witness, which is asked at the same time, answers sooner if it is there.
 const voteRetry = time.Second
 
 // votesMore connects to replaced members. It is called at the end of every step.
 func (e *Engine) votesMore() {
 	voters := e.quorum.Voters()
 	switch {
-	case e.fatal != "" || e.stopped || e.leaving != nil || len(voters) == 0: // a replica that is released must not be taken again
+	// a replica that is released must not be taken again
+	case e.fatal != "" || e.stopped || e.leaving != nil || len(voters) == 0:
 		e.voteAt = clock.Never
 		return
 	case e.voteAt == clock.Never:
@@ -38,7 +40,8 @@ func (e *Engine) votesMore() {
 	}
 }
 
-// voterAt looks for a replaced member at an address where it was not known before. The link is forgotten once it is closed.
+// voterAt looks for a replaced member at an address where it was not known before. The link is
+// forgotten once it is closed.
 func (e *Engine) voterAt(addr string) {
 	if e.leaving != nil || len(e.quorum.Voters()) == 0 || e.freePlace(nil) < 0 {
 		return
@@ -48,7 +51,8 @@ func (e *Engine) voterAt(addr string) {
 	l.contact()
 }
 
-// vote lets a replica that was reached store the record, if its own one counts and this one still waits.
+// vote lets a replica that was reached store the record, if its own one counts and this one still
+// waits.
 func (l *link) vote() {
 	e := l.e
 	if a := l.answer(&l.said); !a.Record.Valid() || a.Rebuilding || !slices.Contains(e.quorum.Voters(), l.member) {

@@ -11,8 +11,9 @@ import (
 	"ankole.storage/dataplane/wire"
 )
 
-// Two copies, the witness away: when the second copy's connection breaks everything is held until it is back; nobody has to do
-// anything for that. It stores the record without itself, takes part in nothing, and comes back through a rebuild of what changed.
+// Two copies, the witness away: when the second copy's connection breaks everything is held until
+// it is back; nobody has to do anything for that. It stores the record without itself, takes part
+// in nothing, and comes back through a rebuild of what changed.
 func TestReplacedReplicaThatIsBackAgrees(t *testing.T) {
 	g := newRig(t, 2, 16*mib).start()
 	b := g.fakes[1]
@@ -45,13 +46,16 @@ func TestReplacedReplicaThatIsBackAgrees(t *testing.T) {
 		t.Error(code)
 	}
 	// The record names b no more: it is rebuilt like any other.
-	if err := g.ask(func(reply func(error)) any { return engine.AddReplica{Address: b.addr(), Reply: reply} }); err != nil {
+	if err := g.ask(func(reply func(error)) any {
+		return engine.AddReplica{Address: b.addr(), Reply: reply}
+	}); err != nil {
 		t.Fatal(err)
 	}
 	g.until("b is RW", func() bool { return g.modes() == "a=RW b=RW" })
 }
 
-// A replica that was started again has another address. Who asks for it to be added is told to try again, and by then it has agreed.
+// A replica that was started again has another address. Who asks for it to be added is told to try
+// again, and by then it has agreed.
 func TestReplacedReplicaAgreesFromAnotherAddress(t *testing.T) {
 	g := newRig(t, 2, 16*mib).start()
 	b := g.fakes[1]
@@ -70,7 +74,9 @@ func TestReplacedReplicaAgreesFromAnotherAddress(t *testing.T) {
 		t.Fatal(code)
 	}
 	g.until("the link is forgotten", func() bool { return g.modes() == "a=RW b=ERR" })
-	if err := g.ask(func(reply func(error)) any { return engine.AddReplica{Address: moved.addr(), Reply: reply} }); err != nil {
+	if err := g.ask(func(reply func(error)) any {
+		return engine.AddReplica{Address: moved.addr(), Reply: reply}
+	}); err != nil {
 		t.Fatal(err)
 	}
 }

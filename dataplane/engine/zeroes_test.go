@@ -10,7 +10,8 @@ import (
 	"ankole.storage/dataplane/engine"
 )
 
-// user makes random requests of whole blocks, one after the other, until it is stopped, and knows what the blocks hold.
+// user makes random requests of whole blocks, one after the other, until it is stopped, and knows
+// what the blocks hold.
 type user struct {
 	g       *scrubRig
 	rnd     *rand.Rand
@@ -40,8 +41,9 @@ func (u *user) next() {
 	u.now = u.g.begin(kind, (u.first+b)*block.Size, n*block.Size, data)
 }
 
-// A file system that trims and writes while a replica is rebuilt over snapshots: layers below the head and zeroes in it reach the target
-// at the same time, in the same blocks. The target goes on, and ends with the source's content and with a map that is its files'.
+// A file system that trims and writes while a replica is rebuilt over snapshots: layers below the
+// head and zeroes in it reach the target at the same time, in the same blocks. The target goes on,
+// and ends with the source's content and with a map that is its files'.
 func TestTrimDuringARebuildOverSnapshots(t *testing.T) {
 	for round := range uint64(5) {
 		g := newScrubRig(t, 2)
@@ -57,7 +59,8 @@ func TestTrimDuringARebuildOverSnapshots(t *testing.T) {
 		}
 		var users []*user
 		for i := range int64(24) {
-			u := &user{g: g, rnd: rand.New(rand.NewPCG(round, uint64(i))), first: i * 40, content: make([]byte, userBlocks*block.Size)}
+			u := &user{g: g, rnd: rand.New(rand.NewPCG(round, uint64(i))), first: i * 40,
+				content: make([]byte, userBlocks*block.Size)}
 			if c, code := g.read(u.first*block.Size, userBlocks*block.Size); code != block.OK {
 				t.Fatal(code)
 			} else {

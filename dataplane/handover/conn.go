@@ -53,15 +53,17 @@ func (c *Conn) Close() error {
 // Abort ends the connection under whoever uses it, from any goroutine. Close it all the same.
 func (c *Conn) Abort() { c.c.Close() }
 
-// Peer returns a descriptor of the process at the other end (pidfd), which is certain to name that process as long as it is
-// open, and the process number. The caller closes it.
+// Peer returns a descriptor of the process at the other end (pidfd), which is certain to name that
+// process as long as it is open, and the process number. The caller closes it.
 func (c *Conn) Peer() (pidfd, pid int, err error) {
 	raw, err := c.c.SyscallConn()
 	if err != nil {
 		return -1, 0, err
 	}
 	var cred *unix.Ucred
-	if cerr := raw.Control(func(fd uintptr) { cred, err = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED) }); cerr != nil {
+	if cerr := raw.Control(func(fd uintptr) {
+		cred, err = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED)
+	}); cerr != nil {
 		return -1, 0, cerr
 	}
 	if err != nil {
@@ -71,7 +73,8 @@ func (c *Conn) Peer() (pidfd, pid int, err error) {
 	return pidfd, int(cred.Pid), err
 }
 
-// Send sends a message until deadline; the descriptors of an Offer's Export go with it and stay the caller's.
+// Send sends a message until deadline; the descriptors of an Offer's Export go with it and stay the
+// caller's.
 func (c *Conn) Send(m Message, deadline time.Time) error {
 	p, fds, err := m.encode()
 	if err != nil {
@@ -81,7 +84,8 @@ func (c *Conn) Send(m Message, deadline time.Time) error {
 		return err
 	}
 	if len(fds) == 0 {
-		// One write, so that a message that fits into the socket is accepted whole or not at all: Taken relies on it.
+		// One write, so that a message that fits into the socket is accepted whole or not at all:
+		// Taken relies on it.
 		_, err = c.c.Write(p)
 		return err
 	}
@@ -106,16 +110,18 @@ func (m *Message) encode() (p []byte, fds []int, err error) {
 		}
 	}
 	if len(body) > maxMessage || len(fds) > MaxDescriptors {
-		return nil, nil, fmt.Errorf("%w: %d bytes and %d descriptors; at most %d and %d are possible", ErrBadMessage, len(body), len(fds), maxMessage, MaxDescriptors)
+		return nil, nil, fmt.Errorf("%w: %d bytes and %d descriptors; at most %d and %d are possible", ErrBadMessage,
+			len(body), len(fds), maxMessage, MaxDescriptors)
 	}
 	p = binary.LittleEndian.AppendUint32(p, uint32(len(body)))
 	p = binary.LittleEndian.AppendUint32(p, uint32(len(fds)))
 	return append(p, body...), fds, nil
 }
 
-// Receive waits for a message until deadline. The descriptors of an Export in it belong to the caller; they are closed on
-// exec. io.EOF: the peer has closed the connection, or died. os.ErrDeadlineExceeded: what has come of a message is kept, and the next
-// Receive goes on with it: a word that the peer was told is accepted must be heard, whenever it arrives.
+// Receive waits for a message until deadline. The descriptors of an Export in it belong to the
+// caller; they are closed on exec. io.EOF: the peer has closed the connection, or died.
+// os.ErrDeadlineExceeded: what has come of a message is kept, and the next Receive goes on with it:
+// a word that the peer was told is accepted must be heard, whenever it arrives.
 func (c *Conn) Receive(deadline time.Time) (Message, error) {
 	if err := c.c.SetReadDeadline(deadline); err != nil {
 		return Message{}, err
@@ -235,6 +241,6 @@ func (c *Conn) Gone() bool {
 	return cerr != nil || (n == 0 && err == nil)
 }
 
-// Deaf makes the kernel refuse whatever the peer sends from now on. What it has accepted before can still be received; then
-// comes io.EOF.
+// Deaf makes the kernel refuse whatever the peer sends from now on. What it has accepted before can
+// still be received; then comes io.EOF.
 func (c *Conn) Deaf() error { return c.c.CloseRead() }

@@ -81,7 +81,8 @@ func TestDescriptorsTravel(t *testing.T) {
 		if _, err := f.WriteString(strings.Repeat("x", i)); err != nil {
 			t.Fatal(err)
 		}
-		x.Descriptors = append(x.Descriptors, frontend.Descriptor{Kind: "client", FD: int(f.Fd()), Unread: bytes.Repeat([]byte{byte(i)}, i*10000)})
+		x.Descriptors = append(x.Descriptors, frontend.Descriptor{Kind: "client", FD: int(f.Fd()),
+			Unread: bytes.Repeat([]byte{byte(i)}, i*10000)})
 	}
 	got := one(t, answers, asks, Message{Offer: &Offer{Epoch: 7, Export: x}})
 	if got.Offer == nil || len(got.Offer.Export.Descriptors) != len(x.Descriptors) {
@@ -102,8 +103,9 @@ func TestDescriptorsTravel(t *testing.T) {
 	}
 }
 
-// TestMessageInPieces: a message of which a part has come at the deadline is not lost. The next Receive goes on with it, whatever the
-// reader was in the middle of, and also when the peer says nothing more by then.
+// TestMessageInPieces: a message of which a part has come at the deadline is not lost. The next
+// Receive goes on with it, whatever the reader was in the middle of, and also when the peer says
+// nothing more by then.
 func TestMessageInPieces(t *testing.T) {
 	f, err := os.Create(filepath.Join(t.TempDir(), "f"))
 	if err != nil {
@@ -155,7 +157,8 @@ func TestMessageInPieces(t *testing.T) {
 	}
 }
 
-// TestHalfAMessageIsLetGo: descriptors of a message that never comes whole are closed with the connection.
+// TestHalfAMessageIsLetGo: descriptors of a message that never comes whole are closed with the
+// connection.
 func TestHalfAMessageIsLetGo(t *testing.T) {
 	r, w, err := os.Pipe()
 	if err != nil {
@@ -249,7 +252,8 @@ func TestPeerIsTheProcess(t *testing.T) {
 	}
 }
 
-// An engine that comes listens in the place of the one before; who leaves later does not take its socket away.
+// An engine that comes listens in the place of the one before; who leaves later does not take its
+// socket away.
 func TestSocketPassesOver(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "s")
 	first, err := Listen(path)
@@ -281,11 +285,14 @@ func TestSocketPassesOver(t *testing.T) {
 
 func messages() []Message {
 	return []Message{
-		{Ask: &Ask{MinVersion: 1, Version: 1, VolumeName: "v", VolumeUUID: "u", Engine: "v-e-0", InstanceManager: "im", Members: []string{"a", "b"}}},
+		{Ask: &Ask{MinVersion: 1, Version: 1, VolumeName: "v", VolumeUUID: "u", Engine: "v-e-0", InstanceManager: "im",
+			Members: []string{"a", "b"}}},
 		{Refused: &Refused{Reason: "a replica is being rebuilt"}},
 		{Draining: &Draining{}},
-		{Offer: &Offer{Epoch: 1001, Generation: 3, Members: []string{"a"}, Size: 1 << 30, Frontend: "tgt-blockdev", Purge: true, Counters: Counters{Reads: 1},
-			Options: Options{SnapshotMaxCount: 250}, Export: &frontend.Export{Transport: "fuse-loop", State: json.RawMessage(`{"loop":3}`),
+		{Offer: &Offer{Epoch: 1001, Generation: 3, Members: []string{"a"}, Size: 1 << 30, Frontend: "tgt-blockdev",
+			Purge: true, Counters: Counters{Reads: 1},
+			Options: Options{SnapshotMaxCount: 250},
+			Export: &frontend.Export{Transport: "fuse-loop", State: json.RawMessage(`{"loop":3}`),
 				Descriptors: []frontend.Descriptor{{Kind: "device", FD: -1, Unread: []byte{1}}}}}},
 		{Failed: &Failed{Reason: "replica a does not give its directory"}},
 		{Taken: &Taken{Epoch: 1002}},

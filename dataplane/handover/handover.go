@@ -1,8 +1,8 @@
-// Package handover is how one engine process gives its volume to another one on the same node without its user noticing more
-// than a pause: a live upgrade.
+// Package handover is how one engine process gives its volume to another one on the same node
+// without its user noticing more than a pause: a live upgrade.
 //
-// The engine that runs listens on a unix socket. The engine that was started to replace it connects, and they exchange these
-// messages:
+// The engine that runs listens on a unix socket. The engine that was started to replace it
+// connects, and they exchange these messages:
 //
 //	new ── Ask ──> old        here I am, these members I have reached
 //	old ── Refused ──> new    not now, and why; nothing has changed
@@ -11,13 +11,14 @@
 //	new ── Failed ──> old     I cannot; take it back
 //	new ── Taken ──> old      the volume is mine; end
 //
-// Taken is the step that decides. Until it is in the old one's socket the old one may take the volume back, and does when its
-// time is up, when it reads Failed, or when the connection ends. It asks the kernel then to accept nothing more on the socket
-// (Conn.Deaf), and looks once more at what is there already: so either the new one's Taken was accepted and the old one sees
-// it, or the new one is told that it was not. There is no moment at which both, or neither, own the volume.
+// Taken is the step that decides. Until it is in the old one's socket the old one may take the
+// volume back, and does when its time is up, when it reads Failed, or when the connection ends. It
+// asks the kernel then to accept nothing more on the socket (Conn.Deaf), and looks once more at
+// what is there already: so either the new one's Taken was accepted and the old one sees it, or the
+// new one is told that it was not. There is no moment at which both, or neither, own the volume.
 //
-// Beside that the replicas fence: whoever takes the volume does so with a higher epoch. docs/upgrade.md has the sequence and
-// what happens when either side dies at any step.
+// Beside that the replicas fence: whoever takes the volume does so with a higher epoch.
+// docs/upgrade.md has the sequence and what happens when either side dies at any step.
 package handover
 
 import (
@@ -36,16 +37,18 @@ const (
 	MinVersion = 1
 )
 
-// Bounds in time. All of them together are less than the 30 s an instance manager waits for a replacement, and the pause
-// that a user may notice is bounded by DrainTime and TakeTime.
+// Bounds in time. All of them together are less than the 30 s an instance manager waits for a
+// replacement, and the pause that a user may notice is bounded by DrainTime and TakeTime.
 const (
 	// PrepareTime bounds what the new engine does before it asks: replicas build their maps meanwhile.
 	PrepareTime = 15 * time.Second
-	// PassingTime is how long a hand-over waits, beside the user's requests, for something that is over soon: a snapshot, an
-	// expansion, the piece of a purge. What takes longer is for whoever wants the upgrade to wait for.
+	// PassingTime is how long a hand-over waits, beside the user's requests, for something that is
+	// over soon: a snapshot, an expansion, the piece of a purge. What takes longer is for whoever
+	// wants the upgrade to wait for.
 	PassingTime = 3 * time.Second
-	// DrainTime bounds the end of the requests that the old engine has taken in. A disk that is slower than that is no reason
-	// to make its user wait longer: the upgrade is refused and can be tried again.
+	// DrainTime bounds the end of the requests that the old engine has taken in. A disk that is
+	// slower than that is no reason to make its user wait longer: the upgrade is refused and can be
+	// tried again.
 	DrainTime = 2 * time.Second
 	// ReleaseTime bounds flushing and giving up the directories.
 	ReleaseTime = 5 * time.Second
@@ -72,7 +75,8 @@ type Ask struct {
 	// Engine is the instance's name, InstanceManager where it runs: both are the old one's too.
 	Engine          string `json:"engine"`
 	InstanceManager string `json:"instanceManager"`
-	// Members are the data directories of the replicas that the new engine has reached and that are ready, sorted.
+	// Members are the data directories of the replicas that the new engine has reached and that are
+	// ready, sorted.
 	Members []string `json:"members"`
 	// Build says which program it is, for the log.
 	Build string `json:"build,omitempty"`
@@ -97,11 +101,13 @@ type Offer struct {
 	Size     int64    `json:"size"`
 	Options  Options  `json:"options"`
 	Counters Counters `json:"counters"`
-	// Purge: a purge of snapshots was under way. An engine that does not know this leaves the rest to the next purge.
+	// Purge: a purge of snapshots was under way. An engine that does not know this leaves the rest
+	// to the next purge.
 	Purge bool `json:"purge,omitempty"`
 	// Frontend is the name the control plane knows; empty: none is up.
 	Frontend string `json:"frontend,omitempty"`
-	// Export is what the frontend gives away; nil without one. Its descriptors travel with the message.
+	// Export is what the frontend gives away; nil without one. Its descriptors travel with the
+	// message.
 	Export *frontend.Export `json:"export,omitempty"`
 }
 
@@ -155,8 +161,8 @@ func (m *Message) kind() string {
 	return name
 }
 
-// Socket returns where the engine of an instance name listens, in the directory that the instance manager gives to its
-// engines. The name is short, since the kernel allows 107 bytes for the whole.
+// Socket returns where the engine of an instance name listens, in the directory that the instance
+// manager gives to its engines. The name is short, since the kernel allows 107 bytes for the whole.
 func Socket(dir, instance string) string {
 	sum := sha256.Sum256([]byte(instance))
 	return filepath.Join(dir, hex.EncodeToString(sum[:8])+".sock")
@@ -165,7 +171,8 @@ func Socket(dir, instance string) string {
 // Speaks reports whether two peers have a version in common, or says what is missing.
 func (a *Ask) Speaks() error {
 	if a.Version < MinVersion || a.MinVersion > Version {
-		return fmt.Errorf("the new engine speaks versions %d to %d of the hand-over, this one %d to %d: detach the volume to upgrade it",
+		return fmt.Errorf("the new engine speaks versions %d to %d of the hand-over, this one %d to %d: detach the "+
+			"volume to upgrade it",
 			a.MinVersion, a.Version, MinVersion, Version)
 	}
 	return nil

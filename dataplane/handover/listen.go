@@ -18,8 +18,8 @@ type Listener struct {
 	file os.FileInfo
 }
 
-// Listen opens the socket for the owner alone, in the place of whatever is there: the engine that replaces another one
-// takes its place too. Whoever asks in between reaches one of the two.
+// Listen opens the socket for the owner alone, in the place of whatever is there: the engine that
+// replaces another one takes its place too. Whoever asks in between reaches one of the two.
 func Listen(path string) (*Listener, error) {
 	own := fmt.Sprintf("%s.%d", path, os.Getpid())
 	if err := os.Remove(own); err != nil && !errors.Is(err, os.ErrNotExist) {

@@ -5,15 +5,16 @@ import (
 	"syscall"
 )
 
-// Headroom is the number of bytes directly before a buffer's aligned payload that a protocol header may use, so that
-// header and payload leave in one segment. It holds a FUSE request header (80 bytes) as well as a wire header.
+// Headroom is the number of bytes directly before a buffer's aligned payload that a protocol header
+// may use, so that header and payload leave in one segment. It holds a FUSE request header (80
+// bytes) as well as a wire header.
 const Headroom = 128
 
 // pageSize is the alignment of every payload: what direct I/O asks for on every common device.
 const pageSize = 4096
 
-// classes are the payload capacities of the arena's buffers. Four times the previous one: at most three quarters of
-// a buffer are never touched, and untouched pages cost no memory.
+// classes are the payload capacities of the arena's buffers. Four times the previous one: at most
+// three quarters of a buffer are never touched, and untouched pages cost no memory.
 var classes = [...]int{4 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20}
 
 // Buf is a reference to an arena buffer. The zero Buf is no buffer.
@@ -21,13 +22,14 @@ type Buf uint32
 
 const classShift = 28
 
-// Arena hands out page-aligned buffers from anonymous memory. It is bounded: Get fails when the part of the budget for that
-// purpose is used up, and callers then wait for a completion before they take in more work. It is used by one core only and has
-// no lock.
+// Arena hands out page-aligned buffers from anonymous memory. It is bounded: Get fails when the
+// part of the budget for that purpose is used up, and callers then wait for a completion before
+// they take in more work. It is used by one core only and has no lock.
 //
-// A free buffer is warm (it has been used, so it may hold memory and counts against the budget) or cold (fresh, or its
-// memory was given back). When the budget is short, warm buffers of any size are cooled: a burst of small requests
-// must not leave the arena without room for a large one for ever.
+// A free buffer is warm (it has been used, so it may hold memory and counts against the budget) or
+// cold (fresh, or its memory was given back). When the budget is short, warm buffers of any size
+// are cooled: a burst of small requests must not leave the arena without room for a large one for
+// ever.
 type Arena struct {
 	budget int
 	parts  [purposes]part
@@ -58,8 +60,8 @@ func NewArena(budget int) *Arena {
 // Budget returns the limit the arena was made with.
 func (a *Arena) Budget() int { return a.budget }
 
-// Get returns a buffer with room for n bytes (at most 1 MiB) and one reference, for Requests, or false when their part of the budget
-// is used up.
+// Get returns a buffer with room for n bytes (at most 1 MiB) and one reference, for Requests, or
+// false when their part of the budget is used up.
 func (a *Arena) Get(n int) (Buf, bool) { return a.GetFor(Requests, n) }
 
 func classOf(n int) int {
@@ -71,11 +73,13 @@ func classOf(n int) int {
 	panic(fmt.Sprintf("loop: no buffer of %d bytes", n))
 }
 
-// GetFor is Get for any purpose. It fails when the part of that purpose is used up, or when the system has no memory.
+// GetFor is Get for any purpose. It fails when the part of that purpose is used up, or when the
+// system has no memory.
 func (a *Arena) GetFor(p Purpose, n int) (Buf, bool) {
 	c := classOf(n)
 	k := &a.class[c]
-	if a.parts[p].used+classes[c] > a.parts[p].limit || a.used+classes[c] > a.budget || (len(k.free) == 0 && !a.warmUp(c)) {
+	if a.parts[p].used+classes[c] > a.parts[p].limit || a.used+classes[c] > a.budget ||
+		(len(k.free) == 0 && !a.warmUp(c)) {
 		return 0, false
 	}
 	i := k.free[len(k.free)-1]
@@ -103,8 +107,8 @@ func (a *Arena) warmUp(c int) bool {
 	return true
 }
 
-// cool gives the memory of warm free buffers back until at most limit bytes are warm; large ones first, they free most
-// per system call.
+// cool gives the memory of warm free buffers back until at most limit bytes are warm; large ones
+// first, they free most per system call.
 func (a *Arena) cool(limit int) bool {
 	for c := len(classes) - 1; c >= 0; c-- {
 		k := &a.class[c]
@@ -121,11 +125,12 @@ func (a *Arena) cool(limit int) bool {
 	return a.warm <= limit
 }
 
-// keepWarm is what Trim leaves: the buffers of a few small requests, which cost more to fault in than to keep.
+// keepWarm is what Trim leaves: the buffers of a few small requests, which cost more to fault in
+// than to keep.
 const keepWarm = 256 << 10
 
-// Trim gives the memory back that was not needed since the last Trim. A loop calls it every few seconds, so that the
-// buffers of a burst do not stay with a process that has become idle.
+// Trim gives the memory back that was not needed since the last Trim. A loop calls it every few
+// seconds, so that the buffers of a burst do not stay with a process that has become idle.
 func (a *Arena) Trim() {
 	a.cool(max(keepWarm, a.peak))
 	a.peak = a.used
@@ -135,7 +140,8 @@ func (a *Arena) Trim() {
 // Slack reports whether a later Trim could give memory back.
 func (a *Arena) Slack() bool { return a.warm > max(keepWarm, a.used) || a.poolSlack() }
 
-// growBytes is mapped at a time: few mappings for small buffers. Mapped and untouched memory costs nothing.
+// growBytes is mapped at a time: few mappings for small buffers. Mapped and untouched memory costs
+// nothing.
 const growBytes = 256 << 10
 
 func (a *Arena) grow(c int) bool {
@@ -215,8 +221,8 @@ func (a *Arena) Close() error {
 	return first
 }
 
-// Reset takes every buffer back, whoever holds it, makes them zero as they are in the beginning, and sets nothing aside: in
-// simulations the arena of a process that is gone serves the next one.
+// Reset takes every buffer back, whoever holds it, makes them zero as they are in the beginning,
+// and sets nothing aside: in simulations the arena of a process that is gone serves the next one.
 func (a *Arena) Reset() {
 	a.parts, a.warm, a.used, a.peak = [purposes]part{Requests: {limit: a.budget}}, 0, 0, 0
 	for c := range classes {

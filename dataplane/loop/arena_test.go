@@ -143,8 +143,9 @@ func TestArenaReferences(t *testing.T) {
 	}
 }
 
-// TestPartsOfTheArena: whatever is done, each purpose gets all of its part, and nothing of another's; and what is free in all of them
-// together is there for any size, however it was used before.
+// TestPartsOfTheArena: whatever is done, each purpose gets all of its part, and nothing of
+// another's; and what is free in all of them together is there for any size, however it was used
+// before.
 func TestPartsOfTheArena(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		const budget = 8 << 20
@@ -194,7 +195,8 @@ func TestPartsOfTheArena(t *testing.T) {
 	})
 }
 
-// TestPartsChange: a part that grows while others have buffers in use gets what it has been promised once they are back.
+// TestPartsChange: a part that grows while others have buffers in use gets what it has been
+// promised once they are back.
 func TestPartsChange(t *testing.T) {
 	a := NewArena(2 << 20)
 	x, _ := a.Get(1 << 20)

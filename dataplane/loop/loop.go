@@ -1,9 +1,10 @@
 // Package loop is the seam between the data path's step cores and the machine.
 //
-// A core is a state machine: it is given completions and appends operations, and never blocks, reads a clock, starts
-// a goroutine or takes a lock. A Loop performs operations: the production loop (package posix below this one) is one
-// locked OS thread over non-blocking sockets and a bounded pool of workers for files; the simulator drives many cores
-// from one seeded event heap. One interface call carries a batch, so the cost per operation stays small.
+// A core is a state machine: it is given completions and appends operations, and never blocks,
+// reads a clock, starts a goroutine or takes a lock. A Loop performs operations: the production
+// loop (package posix below this one) is one locked OS thread over non-blocking sockets and a
+// bounded pool of workers for files; the simulator drives many cores from one seeded event heap.
+// One interface call carries a batch, so the cost per operation stays small.
 package loop
 
 import (
@@ -13,7 +14,8 @@ import (
 	"ankole.storage/clock"
 )
 
-// Handle names a file, device, listener or connection of a loop. In production it is the file descriptor.
+// Handle names a file, device, listener or connection of a loop. In production it is the file
+// descriptor.
 type Handle int32
 
 // None is no handle.
@@ -22,16 +24,17 @@ const None Handle = -1
 // Kind is what an operation does.
 type Kind uint8
 
-// Operation kinds. "Vec" is Op.Vec[:Op.Segs]. Several operations on one file may be in flight and finish in any
-// order; on a connection at most one Recv and one Send may be outstanding. On a device (FUSE) each Recv takes one message
-// and each Send is one; several Recvs may wait, and are served in order.
+// Operation kinds. "Vec" is Op.Vec[:Op.Segs]. Several operations on one file may be in flight and
+// finish in any order; on a connection at most one Recv and one Send may be outstanding. On a
+// device (FUSE) each Recv takes one message and each Send is one; several Recvs may wait, and are
+// served in order.
 const (
 	// FileRead reads the whole Vec at Off. A file that ends early gives a short N, never an error.
 	FileRead Kind = iota + 1
 	// FileWrite writes the whole Vec at Off.
 	FileWrite
-	// FileSync makes every write completed before it was submitted, and the metadata needed to read it back,
-	// stable (fdatasync).
+	// FileSync makes every write completed before it was submitted, and the metadata needed to read
+	// it back, stable (fdatasync).
 	FileSync
 	// FilePunch makes [Off, Off+Len) a hole and keeps the size.
 	FilePunch
@@ -41,16 +44,19 @@ const (
 	Connect
 	// Recv receives between one byte and the whole Vec; N 0 without error is the end of the stream.
 	Recv
-	// Send sends the whole Vec; short sends are continued by the loop. On a device (FUSE) it is one writev.
+	// Send sends the whole Vec; short sends are continued by the loop. On a device (FUSE) it is one
+	// writev.
 	Send
-	// Close cancels what is outstanding on the handle (those complete with Canceled, before Close does) and closes it.
+	// Close cancels what is outstanding on the handle (those complete with Canceled, before Close
+	// does) and closes it.
 	Close
-	// Release cancels what is outstanding on a listener, connection or device, as Close does, and forgets the handle without
-	// closing it: it is as if the loop had never seen it, and another process may go on with it. A Send that is cancelled tells in N
-	// how much of it was sent; a Recv that is cancelled has received nothing.
+	// Release cancels what is outstanding on a listener, connection or device, as Close does, and
+	// forgets the handle without closing it: it is as if the loop had never seen it, and another
+	// process may go on with it. A Send that is cancelled tells in N how much of it was sent; a
+	// Recv that is cancelled has received nothing.
 	Release
-	// Call runs Fn away from the loop's thread (inline in the simulator) for rare blocking work: opening,
-	// renaming, metadata. Done.Value is its result.
+	// Call runs Fn away from the loop's thread (inline in the simulator) for rare blocking work:
+	// opening, renaming, metadata. Done.Value is its result.
 	Call
 	// Posted marks a Done that answers no operation: a message put in by Poster.Post, in Done.Value.
 	Posted
@@ -58,18 +64,20 @@ const (
 
 // String names the kind in traces.
 func (k Kind) String() string {
-	names := [...]string{"?", "file-read", "file-write", "file-sync", "file-punch", "accept", "connect", "recv", "send", "close", "release", "call", "posted"}
+	names := [...]string{"?", "file-read", "file-write", "file-sync", "file-punch", "accept", "connect", "recv", "send",
+		"close", "release", "call", "posted"}
 	if int(k) < len(names) {
 		return names[k]
 	}
 	return fmt.Sprintf("kind(%d)", uint8(k))
 }
 
-// MaxSegs bounds the scatter-gather list of one operation: enough to batch eight frames into one system call.
+// MaxSegs bounds the scatter-gather list of one operation: enough to batch eight frames into one
+// system call.
 const MaxSegs = 8
 
-// Seg is a piece of an arena buffer. Off is relative to the aligned start of the buffer's payload and may reach back
-// to -Headroom.
+// Seg is a piece of an arena buffer. Off is relative to the aligned start of the buffer's payload
+// and may reach back to -Headroom.
 type Seg struct {
 	Buf Buf
 	Off int32
@@ -89,8 +97,8 @@ type Op struct {
 	Fn     func() any
 }
 
-// Add appends a segment to the operation's vector. It panics when the vector is full: callers bound their batches by
-// MaxSegs.
+// Add appends a segment to the operation's vector. It panics when the vector is full: callers bound
+// their batches by MaxSegs.
 func (o *Op) Add(s Seg) {
 	o.Vec[o.Segs] = s
 	o.Segs++
@@ -123,10 +131,11 @@ type Done struct {
 
 // Loop performs operations for one core. Submit and Reap are called by one thread only.
 type Loop interface {
-	// Submit starts operations. The slice may be reused when it returns; buffers belong to the loop until completion.
+	// Submit starts operations. The slice may be reused when it returns; buffers belong to the loop
+	// until completion.
 	Submit(ops []Op)
-	// Reap fills done with completions and returns how many, waiting up to wait for the first one. A negative
-	// wait is without bound.
+	// Reap fills done with completions and returns how many, waiting up to wait for the first one.
+	// A negative wait is without bound.
 	Reap(done []Done, wait time.Duration) int
 	// Now is the loop's clock.
 	Now() clock.Ticks
@@ -137,11 +146,12 @@ type Poster interface {
 	Post(v any)
 }
 
-// Core is a step core. Step consumes completions and appends operations to out; it returns the tick at which it wants
-// to be called again although nothing completed, or clock.Never.
+// Core is a step core. Step consumes completions and appends operations to out; it returns the tick
+// at which it wants to be called again although nothing completed, or clock.Never.
 //
-// A step at that tick or later has been handed everything that had completed by now, up to milliseconds, in in or before: a core may take
-// what it has not been handed for silence, however long its thread has stood still.
+// A step at that tick or later has been handed everything that had completed by now, up to
+// milliseconds, in in or before: a core may take what it has not been handed for silence, however
+// long its thread has stood still.
 type Core interface {
 	Step(now clock.Ticks, in []Done, out *[]Op) (wake clock.Ticks)
 }

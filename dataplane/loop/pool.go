@@ -2,8 +2,8 @@ package loop
 
 import "syscall"
 
-// Pool is a set of buffers in memory that is somebody else's too: shared with another process, or with a later one. They are got
-// from the pool only, and do not count against the budget.
+// Pool is a set of buffers in memory that is somebody else's too: shared with another process, or
+// with a later one. They are got from the pool only, and do not count against the budget.
 type Pool uint8
 
 // maxPools bounds the pools of one arena: a frontend's journal has two.
@@ -12,7 +12,8 @@ const maxPools = 4
 // poolWarm is how many free buffers of a pool keep their memory.
 const poolWarm = 4
 
-// poolTrim is what an arena knows of the memory of a pool's free buffers. Those at the bottom of the list have not been used for long.
+// poolTrim is what an arena knows of the memory of a pool's free buffers. Those at the bottom of
+// the list have not been used for long.
 type poolTrim struct {
 	cooled int // buffers at the bottom of free that hold no memory
 	low    int // the fewest free since the last Trim
@@ -21,7 +22,8 @@ type poolTrim struct {
 // Own makes the arena unmap mem when it is closed.
 func (a *Arena) Own(mem []byte) { a.maps = append(a.maps, mem) }
 
-// AddPool makes n buffers of mem, which is mapped shared. Each has slot bytes, the first page of them for headroom.
+// AddPool makes n buffers of mem, which is mapped shared. Each has slot bytes, the first page of
+// them for headroom.
 func (a *Arena) AddPool(mem []byte, n, slot int) Pool {
 	if a.pools == maxPools {
 		panic("loop: too many pools")

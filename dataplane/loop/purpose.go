@@ -2,8 +2,9 @@ package loop
 
 import "fmt"
 
-// Purpose is what a buffer is for. Each purpose has a part of the arena's budget to itself, so that what waits for one purpose's memory
-// waits for nobody but others of the same purpose; docs/memory.md has the table, and why every wait ends.
+// Purpose is what a buffer is for. Each purpose has a part of the arena's budget to itself, so that
+// what waits for one purpose's memory waits for nobody but others of the same purpose;
+// docs/memory.md has the table, and why every wait ends.
 type Purpose uint8
 
 const (
@@ -30,12 +31,13 @@ type part struct{ limit, used int }
 // Part returns how much of the budget a purpose has.
 func (a *Arena) Part(p Purpose) int { return a.parts[p].limit }
 
-// SetAside gives a purpose n bytes of the budget to itself, instead of what it had. Its owner bounds what it holds by n, or waits. More
-// than there is is a mistake of the program.
+// SetAside gives a purpose n bytes of the budget to itself, instead of what it had. Its owner
+// bounds what it holds by n, or waits. More than there is is a mistake of the program.
 func (a *Arena) SetAside(p Purpose, n int) {
 	rest := a.parts[Requests].limit + a.parts[p].limit - n
 	if p == Requests || n < 0 || rest < 0 {
-		panic(fmt.Sprintf("loop: %d bytes for purpose %d of an arena of %d, of which %d are left", n, p, a.budget, a.parts[Requests].limit))
+		panic(fmt.Sprintf("loop: %d bytes for purpose %d of an arena of %d, of which %d are left", n, p, a.budget,
+			a.parts[Requests].limit))
 	}
 	a.parts[p].limit, a.parts[Requests].limit = n, rest
 }

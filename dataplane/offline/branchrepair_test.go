@@ -10,7 +10,8 @@ import (
 	"ankole.storage/disk/memdisk"
 )
 
-// reverted is small after a revert to its first snapshot: b is a branch, and the head has a block of its own.
+// reverted is small after a revert to its first snapshot: b is a branch, and the head has a block
+// of its own.
 func reverted(t *testing.T) *memdisk.FS {
 	t.Helper()
 	fs := small(t)
@@ -22,7 +23,8 @@ func reverted(t *testing.T) *memdisk.FS {
 	return fs
 }
 
-// Snapshots off the live chain are repaired before the head, which counts as being rebuilt from then on; whenever a repair is cut off, another one ends it.
+// Snapshots off the live chain are repaired before the head, which counts as being rebuilt from
+// then on; whenever a repair is cut off, another one ends it.
 func TestRepairWithABranch(t *testing.T) {
 	source := reverted(t)
 	want := sums(t, source)
@@ -31,7 +33,10 @@ func TestRepairWithABranch(t *testing.T) {
 		info, err := chain.Inspect(damaged, "/r")
 		must(t, err)
 		for _, name := range []string{bFile, "/r/" + info.Head} {
-			change(t, damaged, name, func(f disk.File) error { _, err := f.WriteAt([]byte{0xee}, 8192); return errors.Join(err, f.Sync()) })
+			change(t, damaged, name, func(f disk.File) error {
+				_, err := f.WriteAt([]byte{0xee}, 8192)
+				return errors.Join(err, f.Sync())
+			})
 		}
 		p := plan(t, damaged, source)
 		if n := len(p.Items); n != 2 || p.Items[n-1].Snapshot != chain.HeadName {

@@ -41,8 +41,8 @@ const (
 	ChecksumRight ChecksumResult = "right"
 	// ChecksumWrong: the content changed although the file did not: rot.
 	ChecksumWrong ChecksumResult = "wrong"
-	// ChecksumStale: the file was changed, or copied, after it was recorded, and the content is another one: it says
-	// nothing.
+	// ChecksumStale: the file was changed, or copied, after it was recorded, and the content is
+	// another one: it says nothing.
 	ChecksumStale ChecksumResult = "stale"
 	// ChecksumUnreadable: the record or the file cannot be read.
 	ChecksumUnreadable ChecksumResult = "unreadable"
@@ -53,7 +53,8 @@ func (r *CheckReport) Failed() bool {
 	return slices.ContainsFunc(r.Problems, func(p Problem) bool { return p.Severity == Error })
 }
 
-// Check looks at the form of a directory, reads every file once, and compares them with their checksums.
+// Check looks at the form of a directory, reads every file once, and compares them with their
+// checksums.
 func (d *Directory) Check(ctx context.Context, progress Progress) (*CheckReport, error) {
 	s, err := chain.ReadSurvey(d.fs, d.Path)
 	if err != nil {
@@ -82,7 +83,8 @@ func (d *Directory) Check(ctx context.Context, progress Progress) (*CheckReport,
 	return r, rd.sums(ctx)
 }
 
-// sums compares snapshots with the checksums per piece that our engines keep, where they are in force.
+// sums compares snapshots with the checksums per piece that our engines keep, where they are in
+// force.
 func (rd *reader) sums(ctx context.Context) error {
 	if !slices.ContainsFunc(rd.s.Names, func(n string) bool { return strings.HasSuffix(n, sumsSuffix) }) {
 		return nil
@@ -120,7 +122,8 @@ func (rd *reader) sumsAt(ctx context.Context, c *chain.Chain, name string, seen 
 		for _, bad := range rot {
 			if key := fmt.Sprint(bad.Snapshot, bad.Off); !seen[key] {
 				seen[key] = true
-				rd.add(Error, chain.SnapshotFile(bad.Snapshot), "%d bytes at %d do not match their checksum: the disk has rotted; repair it from another replica",
+				rd.add(Error, chain.SnapshotFile(bad.Snapshot),
+					"%d bytes at %d do not match their checksum: the disk has rotted; repair it from another replica",
 					bad.Len, bad.Off)
 			}
 		}
@@ -186,7 +189,8 @@ func (rd *reader) checksum(file string, fc *FileCheck) (checksumRecord, bool) {
 		return record, false
 	}
 	if record.Corrupted {
-		rd.add(Error, file, "an engine found earlier that the content no longer matches its checksum; repair it from another replica")
+		rd.add(Error, file,
+			"an engine found earlier that the content no longer matches its checksum; repair it from another replica")
 	}
 	return record, true
 }
@@ -198,7 +202,8 @@ func (rd *reader) judge(file string, record checksumRecord, have string) Checksu
 	}
 	info, err := rd.d.fs.Stat(rd.d.file(file))
 	if err == nil && sameTime(record.ChangeTime, info.CTime) {
-		rd.add(Error, file, "the content does not match its checksum (%s, recorded %s) although the file was not changed since: the disk has rotted; repair it from another replica",
+		rd.add(Error, file, "the content does not match its checksum (%s, recorded %s) although the file was not "+
+			"changed since: the disk has rotted; repair it from another replica",
 			have, record.Checksum)
 		return ChecksumWrong
 	}
@@ -241,7 +246,8 @@ func (rd *reader) read(ctx context.Context, file string, fc *FileCheck, w io.Wri
 	return writeZeroes(ctx, w, info.Size-at)
 }
 
-func (rd *reader) readExtent(ctx context.Context, f disk.File, e disk.Extent, fc *FileCheck, w io.Writer, buf []byte) (int64, error) {
+func (rd *reader) readExtent(ctx context.Context, f disk.File, e disk.Extent, fc *FileCheck, w io.Writer,
+	buf []byte) (int64, error) {
 	for off, end := e.Off, e.Off+e.Len; off < end; {
 		if err := ctx.Err(); err != nil {
 			return off, err

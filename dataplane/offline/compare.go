@@ -44,8 +44,8 @@ const (
 	InSecond = "second"
 )
 
-// Compare compares what two directories hold of every snapshot that both have, and of the head. Only content counts:
-// the replicas may have it in different files.
+// Compare compares what two directories hold of every snapshot that both have, and of the head.
+// Only content counts: the replicas may have it in different files.
 func Compare(ctx context.Context, a, b *Directory, progress Progress) ([]Comparison, error) {
 	ca, err := a.open()
 	if err != nil {
@@ -78,8 +78,8 @@ func Compare(ctx context.Context, a, b *Directory, progress Progress) ([]Compari
 	return out, nil
 }
 
-// comparedNames returns the names of both, without the snapshots that either is about to remove: a purge may already have
-// taken away what only those read.
+// comparedNames returns the names of both, without the snapshots that either is about to remove: a
+// purge may already have taken away what only those read.
 func comparedNames(a, b *chain.Chain) (names, theirs []string) {
 	removed := map[string]bool{}
 	for _, c := range []*chain.Chain{a, b} {
@@ -152,8 +152,8 @@ func dirtyTest(a, b *chain.Chain) func(Range) bool {
 	}
 }
 
-// differences calls fn for each block, or run of blocks, that differs within the size both have, with b's content. What
-// cannot be read in a differs; b must be readable.
+// differences calls fn for each block, or run of blocks, that differs within the size both have,
+// with b's content. What cannot be read in a differs; b must be readable.
 func differences(ctx context.Context, a, b *chain.Chain, progress Progress, fn func(r Range, want []byte) error) error {
 	size := min(a.Size(), b.Size())
 	other := make([]byte, min(chunk, size))

@@ -26,7 +26,8 @@ const chunk = 1 << 20
 type Options struct {
 	// BackingFile is below the bottom layer, where the path in volume.meta does not exist here.
 	BackingFile string
-	// SizeBytes and Head replace what a lost volume.meta said: the volume's size and the head's file name.
+	// SizeBytes and Head replace what a lost volume.meta said: the volume's size and the head's
+	// file name.
 	SizeBytes int64
 	Head      string
 }
@@ -43,8 +44,8 @@ type Directory struct {
 // Progress is told how much of a long operation is done.
 type Progress func(doneBytes, totalBytes int64)
 
-// Open holds a directory against engines and looks at nothing yet. disk.ErrInUse if somebody uses it, disk.ErrNotFound
-// if there is none.
+// Open holds a directory against engines and looks at nothing yet. disk.ErrInUse if somebody uses
+// it, disk.ErrNotFound if there is none.
 func Open(dir string, o Options) (*Directory, error) {
 	dir = filepath.Clean(dir)
 	lock, err := hold(dir)
@@ -97,17 +98,21 @@ func (d *Directory) open() (*chain.Chain, error) {
 func (d *Directory) checkRecorded(s *chain.Survey) error {
 	switch {
 	case s.Volume == nil && errors.Is(s.VolumeError, disk.ErrNotFound) && len(imagesOf(s.Names)) == 0:
-		return fmt.Errorf("%w: %s holds no replica: it has neither volume.meta nor images; name a directory below <disk>/replicas",
+		return fmt.Errorf(
+			"%w: %s holds no replica: it has neither volume.meta nor images; name a directory below <disk>/replicas",
 			disk.ErrNotFound, d.Path)
 	case s.Volume == nil && errors.Is(s.VolumeError, disk.ErrNotFound) && d.opts.SizeBytes == 0:
-		return fmt.Errorf("%w: volume.meta of %s is missing or empty; give the volume's size in bytes with --size%s, and the head with --head if there are several",
+		return fmt.Errorf("%w: volume.meta of %s is missing or empty; give the volume's size in bytes with --size%s, "+
+			"and the head with --head if there are several",
 			disk.ErrNotFound, d.Path, d.sizeHint(s.Names))
 	case s.Volume != nil && s.Volume.Incomplete:
-		return fmt.Errorf("%w: %s was being emptied or filled when it was left, and holds nothing that could be read; use another replica of the volume",
+		return fmt.Errorf("%w: %s was being emptied or filled when it was left, and holds nothing that could be read; "+
+			"use another replica of the volume",
 			chain.ErrCorrupt, d.Path)
 	case s.Volume != nil && s.Volume.BackingFile != "" && d.opts.BackingFile == "":
 		if _, err := d.fs.Stat(s.Volume.BackingFile); err != nil {
-			return fmt.Errorf("%w: the volume lies on the backing file %s, which is not here; name a copy with --backing-file FILE",
+			return fmt.Errorf(
+				"%w: the volume lies on the backing file %s, which is not here; name a copy with --backing-file FILE",
 				disk.ErrNotFound, s.Volume.BackingFile)
 		}
 	}
@@ -197,8 +202,8 @@ func snapshotNames(c *chain.Chain) []string {
 	return names
 }
 
-// Snapshots returns the names that Hash and Export take, the live chain's from the oldest to Head first, then those of
-// other branches.
+// Snapshots returns the names that Hash and Export take, the live chain's from the oldest to Head
+// first, then those of other branches.
 func (d *Directory) Snapshots() ([]string, error) {
 	c, err := d.open()
 	if err != nil {
@@ -223,7 +228,8 @@ func orderedNames(c *chain.Chain) []string {
 	return names
 }
 
-// eachChunk calls fn for one piece of [0, size) after the other, with a buffer of the piece's length.
+// eachChunk calls fn for one piece of [0, size) after the other, with a buffer of the piece's
+// length.
 func eachChunk(ctx context.Context, size int64, progress Progress, fn func(off int64, p []byte) error) error {
 	buf := make([]byte, min(chunk, size))
 	for off := int64(0); off < size; off += chunk {

@@ -47,8 +47,9 @@ type Exported struct {
 	AllocatedBytes int64 `json:"allocatedBytes"`
 }
 
-// Export writes the content as seen at a snapshot, or at Head, to an image file. The file is written beside its name
-// and takes it, durably, when it is whole: an interrupted export leaves nothing that could be taken for an image.
+// Export writes the content as seen at a snapshot, or at Head, to an image file. The file is
+// written beside its name and takes it, durably, when it is whole: an interrupted export leaves
+// nothing that could be taken for an image.
 func (d *Directory) Export(ctx context.Context, snapshot, file string, o ExportOptions) (Exported, error) {
 	done := Exported{Snapshot: snapshot, File: file, Format: o.Format}
 	if o.Format == "" {
@@ -110,7 +111,8 @@ func (d *Directory) checkTarget(file string, force bool) error {
 	return nil
 }
 
-// writeWhole makes a file appear whole and durable or not at all. It returns what the file occupies.
+// writeWhole makes a file appear whole and durable or not at all. It returns what the file
+// occupies.
 func writeWhole(file string, write func(*os.File) error) (allocated int64, err error) {
 	part := file + partSuffix
 	f, err := os.OpenFile(part, os.O_RDWR|os.O_CREATE|os.O_TRUNC, 0o600)
@@ -141,8 +143,8 @@ func syncDir(dir string) error {
 	return errors.Join(f.Sync(), f.Close())
 }
 
-// eachData calls fn for every piece of the content that some file holds, in order; the rest reads as zeroes. No data
-// is read.
+// eachData calls fn for every piece of the content that some file holds, in order; the rest reads
+// as zeroes. No data is read.
 func eachData(c *chain.Chain, fn func(off, n int64) error) error {
 	const window = 256 << 20 // of the map at a time, so that the plan stays small
 	var plan []chain.Extent
@@ -194,7 +196,8 @@ func copyData(ctx context.Context, c *chain.Chain, progress Progress, write func
 
 var zeroBlock [block.Size]byte
 
-// writeRaw writes a sparse file of the content's size: what no file holds, and blocks of zeroes, are holes.
+// writeRaw writes a sparse file of the content's size: what no file holds, and blocks of zeroes,
+// are holes.
 func writeRaw(ctx context.Context, f *os.File, c *chain.Chain, progress Progress) error {
 	if err := f.Truncate(c.Size()); err != nil {
 		return err

@@ -41,7 +41,8 @@ func (d *Directory) formProblems(s *chain.Survey, live []string) []Problem {
 		return nil
 	}
 	if info, err := d.fs.Statfs(d.Path); err == nil && info.ExtentSizeHint != 0 {
-		f.add(Error, d.Path, "the directory has an extent size hint of %d bytes, which hides snapshots behind preallocated space; remove it with: xfs_io -c 'extsize 0' %s",
+		f.add(Error, d.Path, "the directory has an extent size hint of %d bytes, which hides snapshots behind "+
+			"preallocated space; remove it with: xfs_io -c 'extsize 0' %s",
 			info.ExtentSizeHint, d.Path)
 	}
 	f.volume()
@@ -61,10 +62,12 @@ func (f *former) volume() {
 	v := f.s.Volume
 	if v == nil {
 		if errors.Is(f.s.VolumeError, disk.ErrNotFound) {
-			f.add(Error, volumeMeta, "missing or empty, as a crash of an engine that does not sync it leaves it; an engine that is told the volume's size makes it anew, and so do hash and export with --size%s",
+			f.add(Error, volumeMeta, "missing or empty, as a crash of an engine that does not sync it leaves it; an "+
+				"engine that is told the volume's size makes it anew, and so do hash and export with --size%s",
 				f.d.sizeHint(f.s.Names))
 		} else {
-			f.add(Error, volumeMeta, "%v; restore it from a backup, or write it anew after the model in docs/format-replica.md", f.s.VolumeError)
+			f.add(Error, volumeMeta,
+				"%v; restore it from a backup, or write it anew after the model in docs/format-replica.md", f.s.VolumeError)
 		}
 		return
 	}
@@ -89,7 +92,8 @@ func (f *former) chain() {
 		f.add(Error, f.s.Volume.Head, "%v; what is above the break is readable only with the layers below it", err)
 	}
 	for file, m := range sorted(f.s.Layers) {
-		if _, ok := f.s.Layers[m.Parent]; m.Parent != "" && !ok && !slices.Contains(f.live, file) && f.s.LayerErrors[m.Parent] == nil {
+		if _, ok := f.s.Layers[m.Parent]; m.Parent != "" && !ok && !slices.Contains(f.live, file) &&
+			f.s.LayerErrors[m.Parent] == nil {
 			f.add(Warning, file, "its parent %s is missing; the branch cannot be read", m.Parent)
 		}
 	}
@@ -147,11 +151,13 @@ func (f *former) size(file string, size, below int64) {
 	volume := f.s.Volume.SizeBytes
 	switch {
 	case size%block.Size != 0:
-		f.add(Error, file, "has %d bytes, not a multiple of %d: it was cut short, and reads as zeroes from there on", size, block.Size)
+		f.add(Error, file, "has %d bytes, not a multiple of %d: it was cut short, and reads as zeroes from there on",
+			size, block.Size)
 	case size > volume:
 		f.add(Warning, file, "has %d bytes in a volume of %d; what is beyond is not read", size, volume)
 	case file == f.s.Volume.Head && size < volume:
-		f.add(Warning, file, "has %d bytes in a volume of %d: it was cut short, or an expansion did not finish; the rest reads as the layers below", size, volume)
+		f.add(Warning, file, "has %d bytes in a volume of %d: it was cut short, or an expansion did not finish; the "+
+			"rest reads as the layers below", size, volume)
 	case size < below:
 		f.add(Error, file, "has %d bytes, less than the %d of the layer below it: it was cut short", size, below)
 	}

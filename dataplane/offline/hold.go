@@ -17,8 +17,8 @@ import (
 // maxShownCommand keeps a process's command line from filling an error message.
 const maxShownCommand = 120
 
-// hold takes the directory's lock, shared, so that several tools may look but no replica may start. It creates
-// nothing and works on read-only mounts.
+// hold takes the directory's lock, shared, so that several tools may look but no replica may start.
+// It creates nothing and works on read-only mounts.
 func hold(dir string) (*os.File, error) {
 	f, err := os.Open(dir)
 	if err != nil {
@@ -48,8 +48,8 @@ func hold(dir string) (*os.File, error) {
 	return f, nil
 }
 
-// lockHolder names the process that holds the lock of f, as far as the kernel tells: the one that took it may be in
-// another process namespace.
+// lockHolder names the process that holds the lock of f, as far as the kernel tells: the one that
+// took it may be in another process namespace.
 func lockHolder(f *os.File) string {
 	var st unix.Stat_t
 	locks, err := os.Open("/proc/locks")
@@ -102,8 +102,8 @@ func identify(path string) (fileID, bool) {
 	return fileID{uint64(st.Dev), st.Ino}, true
 }
 
-// refuseWriters looks for processes that have an image open for writing: reference engines take no lock. It sees only
-// the processes that the caller may look into, all of them as root.
+// refuseWriters looks for processes that have an image open for writing: reference engines take no
+// lock. It sees only the processes that the caller may look into, all of them as root.
 func refuseWriters(dir string) error {
 	images, _ := filepath.Glob(filepath.Join(globEscape(dir), "*.img")) // the pattern is well formed
 	mine := map[fileID]string{}
@@ -124,7 +124,8 @@ func refuseWriters(dir string) error {
 		if err != nil {
 			continue
 		}
-		return fmt.Errorf("%w: %s has %s of %s open for writing; nothing was touched. Detach the volume or stop that process first",
+		return fmt.Errorf(
+			"%w: %s has %s of %s open for writing; nothing was touched. Detach the volume or stop that process first",
 			disk.ErrInUse, process(pid), name, dir)
 	}
 	return nil

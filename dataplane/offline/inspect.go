@@ -120,7 +120,8 @@ type Report struct {
 	Problems []Problem `json:"problems"`
 }
 
-// Inspect explains a directory. It fails only if the directory cannot be listed: everything else is in the report.
+// Inspect explains a directory. It fails only if the directory cannot be listed: everything else is
+// in the report.
 func (d *Directory) Inspect() (*Report, error) {
 	s, err := chain.ReadSurvey(d.fs, d.Path)
 	if err != nil {
@@ -128,7 +129,8 @@ func (d *Directory) Inspect() (*Report, error) {
 	}
 	r := &Report{Directory: d.Path, RevisionCounter: s.Revision, Layers: []Layer{}, Problems: []Problem{}}
 	if v := s.Volume; v != nil {
-		r.VolumeSizeBytes, r.Head, r.Encrypted, r.BackingFile, r.VolumeError = v.SizeBytes, v.Head, v.Encrypted, v.BackingFile, v.Error
+		r.VolumeSizeBytes, r.Head, r.Encrypted, r.BackingFile, r.VolumeError = v.SizeBytes, v.Head, v.Encrypted,
+			v.BackingFile, v.Error
 	}
 	r.Membership, r.DirtyRegions = membershipOf(s), regionsOf(s)
 	live := d.listLayers(s, r)
@@ -152,7 +154,8 @@ func membershipOf(s *chain.Survey) Membership {
 	return m
 }
 
-var memberStates = map[chain.MemberState]string{chain.MemberUnknown: "unknown", chain.MemberRW: "RW", chain.MemberWO: "WO"}
+var memberStates = map[chain.MemberState]string{chain.MemberUnknown: "unknown", chain.MemberRW: "RW",
+	chain.MemberWO: "WO"}
 
 func uuidText(u chain.UUID) string {
 	if u == (chain.UUID{}) {
@@ -171,7 +174,8 @@ func regionsOf(s *chain.Survey) DirtyRegions {
 	return r
 }
 
-// listLayers fills in the layers and returns the live chain, bottom first, as far as it could be followed.
+// listLayers fills in the layers and returns the live chain, bottom first, as far as it could be
+// followed.
 func (d *Directory) listLayers(s *chain.Survey, r *Report) (live []string) {
 	if s.Volume != nil {
 		live, _ = s.LiveChain(s.Volume.Head) // formProblems tells the error
@@ -189,7 +193,8 @@ func (d *Directory) listLayers(s *chain.Survey, r *Report) (live []string) {
 
 func (d *Directory) layer(s *chain.Survey, file string, live bool) Layer {
 	m := s.Layers[file]
-	l := Layer{File: file, Created: m.Created, UserCreated: m.UserCreated, Removed: m.Removed, Labels: m.Labels, Live: live,
+	l := Layer{File: file, Created: m.Created, UserCreated: m.UserCreated, Removed: m.Removed, Labels: m.Labels,
+		Live:     live,
 		Checksum: slices.Contains(s.Names, file+checksumSuffix)}
 	l.Name, _ = chain.LayerName(file)
 	if m.Parent != "" {
@@ -220,7 +225,8 @@ func stateOf(s *chain.Survey, r *Report) State {
 	return StateClean
 }
 
-// explain says what the state and the record mean for somebody who has to decide what to do with the directory.
+// explain says what the state and the record mean for somebody who has to decide what to do with
+// the directory.
 func explain(s *chain.Survey, r *Report) []string {
 	var out []string
 	say := func(format string, args ...any) { out = append(out, fmt.Sprintf(format, args...)) }
@@ -229,14 +235,18 @@ func explain(s *chain.Survey, r *Report) []string {
 		say("There is no replica here: neither volume.meta nor an image.")
 		return out
 	case StateIncomplete:
-		say("The directory was being emptied, or prepared as the target of a rebuild, when it was left. It counts as holding nothing; an engine makes it anew.")
+		say("The directory was being emptied, or prepared as the target of a rebuild, when it was left. It counts as " +
+			"holding nothing; an engine makes it anew.")
 		return out
 	case StateDamaged:
-		say("An engine would refuse this directory; the problems below say why. Keep it until another replica has been checked.")
+		say("An engine would refuse this directory; the problems below say why. Keep it until another replica has " +
+			"been checked.")
 	case StateRebuilding:
-		say("The directory was being filled from another replica and that did not finish. What it holds is not the volume's content; use another replica.")
+		say("The directory was being filled from another replica and that did not finish. What it holds is not the " +
+			"volume's content; use another replica.")
 	case StateDirty:
-		say("The replica was not closed: its process, or the machine, stopped in between, or it runs on another machine. Everything that was flushed is here; writes after the last flush may differ between replicas.")
+		say("The replica was not closed: its process, or the machine, stopped in between, or it runs on another " +
+			"machine. Everything that was flushed is here; writes after the last flush may differ between replicas.")
 	case StateClean:
 		say("The replica was closed after everything was synced.")
 	}
@@ -246,12 +256,15 @@ func explain(s *chain.Survey, r *Report) []string {
 	if m := r.Membership; m.Known {
 		say("%s", explainRecord(m))
 	} else {
-		say("Membership is void: %s. Whether this replica has everything the others have cannot be told from it alone; compare it with another one: ankole replica check %s --compare OTHER.", m.Why, r.Directory)
+		say("Membership is void: %s. Whether this replica has everything the others have cannot be told from it "+
+			"alone; compare it with another one: ankole replica check %s --compare OTHER.", m.Why, r.Directory)
 	}
 	if r.State == StateDirty && r.DirtyRegions.Known {
-		say("Replicas can differ in at most %d regions of 4 MiB, which the next engine compares.", len(r.DirtyRegions.Regions))
+		say("Replicas can differ in at most %d regions of 4 MiB, which the next engine compares.",
+			len(r.DirtyRegions.Regions))
 	} else if r.State == StateDirty {
-		say("Which parts can differ between replicas is not known (%s), so the next engine compares everything.", r.DirtyRegions.Why)
+		say("Which parts can differ between replicas is not known (%s), so the next engine compares everything.",
+			r.DirtyRegions.Why)
 	}
 	return out
 }
@@ -260,7 +273,8 @@ func explainRecord(m Membership) string {
 	others := len(m.Members)
 	switch m.State {
 	case memberStates[chain.MemberRW]:
-		return fmt.Sprintf("It is a full member of generation %d, which has %s. A replica with a higher generation has writes that this one lacks.",
+		return fmt.Sprintf("It is a full member of generation %d, which has %s. A replica with a higher generation "+
+			"has writes that this one lacks.",
 			m.Generation, plural(others, "member"))
 	case memberStates[chain.MemberWO]:
 		return fmt.Sprintf("It was being rebuilt in generation %d and is not complete.", m.Generation)

@@ -18,7 +18,8 @@ import (
 	"ankole.storage/disk/memdisk"
 )
 
-// small is a closed directory of ours in memory, /r: 64 KiB, snapshots "a" and "b", a record of generation 3.
+// small is a closed directory of ours in memory, /r: 64 KiB, snapshots "a" and "b", a record of
+// generation 3.
 func small(t testing.TB) *memdisk.FS {
 	t.Helper()
 	fs := memdisk.New()
@@ -91,7 +92,9 @@ func TestStatesAndDamage(t *testing.T) {
 		// says are pieces of the explanation and the problems.
 		says []string
 	}{
-		{"clean", func(*memdisk.FS) error { return nil }, offline.StateClean, []string{"closed after everything was synced", "generation 3, which has 1 member"}},
+		{"clean", func(*memdisk.FS) error {
+			return nil
+		}, offline.StateClean, []string{"closed after everything was synced", "generation 3, which has 1 member"}},
 		{"dirty", func(fs *memdisk.FS) error {
 			c, err := chain.Open(fs, "/r", chain.Options{})
 			if err != nil {
@@ -107,14 +110,20 @@ func TestStatesAndDamage(t *testing.T) {
 			return nil
 		},
 			offline.StateIncomplete, []string{"counts as holding nothing"}},
-		{"rewritten by another engine", func(fs *memdisk.FS) error { edit(t, fs, "/r/volume.meta", "AnkoleStamp", "Other"); return nil },
+		{"rewritten by another engine", func(fs *memdisk.FS) error {
+			edit(t, fs, "/r/volume.meta", "AnkoleStamp", "Other")
+			return nil
+		},
 			offline.StateClean, []string{"void: volume.meta carries no stamp", "Membership is void", "--compare"}},
 		{"stamp of another directory", func(fs *memdisk.FS) error {
 			edit(t, fs, "/r/volume.meta", `"AnkoleStamp":"`, `"AnkoleStamp":"00000000000000000000000000000001","x":"`)
 			return nil
 		}, offline.StateClean, []string{"do not belong together"}},
 		{"member record damaged", func(fs *memdisk.FS) error {
-			change(t, fs, "/r/ankole.member", func(f disk.File) error { _, err := f.WriteAt(make([]byte, 16384), 0); return err })
+			change(t, fs, "/r/ankole.member", func(f disk.File) error {
+				_, err := f.WriteAt(make([]byte, 16384), 0)
+				return err
+			})
 			return nil
 		}, offline.StateClean, []string{"both copies in ankole.member are damaged"}},
 		{"empty", func(fs *memdisk.FS) error { return chain.Remove(fs, "/r") }, "", nil},
@@ -126,7 +135,9 @@ func TestStatesAndDamage(t *testing.T) {
 			[]string{"volume-snap-a.img.meta, which is missing", "volume-snap-a.img: has no"}},
 		{"layer's metadata no JSON", func(fs *memdisk.FS) error { return fs.WriteFileAtomic(aFile+".meta", []byte("x")) },
 			offline.StateDamaged, []string{"volume-snap-a.img.meta: corrupt"}},
-		{"image lost", func(fs *memdisk.FS) error { return fs.Remove(aFile) }, offline.StateDamaged, []string{"image is missing"}},
+		{"image lost", func(fs *memdisk.FS) error {
+			return fs.Remove(aFile)
+		}, offline.StateDamaged, []string{"image is missing"}},
 		{"circle", func(fs *memdisk.FS) error {
 			edit(t, fs, aFile+".meta", `"Parent":""`, `"Parent":"volume-snap-b.img"`)
 			return nil
@@ -147,7 +158,9 @@ func TestStatesAndDamage(t *testing.T) {
 		{"two layers in one file", func(fs *memdisk.FS) error {
 			return errors.Join(fs.Remove(bFile), fs.Link(aFile, bFile))
 		}, offline.StateDamaged, []string{"is the same file as volume-snap-a.img"}},
-		{"stray head", func(fs *memdisk.FS) error { return fs.WriteFileAtomic("/r/volume-head-009.img", nil) }, offline.StateClean,
+		{"stray head", func(fs *memdisk.FS) error {
+			return fs.WriteFileAtomic("/r/volume-head-009.img", nil)
+		}, offline.StateClean,
 			[]string{"note: volume-head-009.img: left by an operation"}},
 		{"counter is no number", func(fs *memdisk.FS) error { return fs.WriteFileAtomic("/r/revision.counter", []byte("x")) },
 			offline.StateClean, []string{"revision.counter: corrupt"}},
@@ -179,14 +192,16 @@ func TestStatesAndDamage(t *testing.T) {
 					t.Errorf("nothing says %q in\n%s", want, text)
 				}
 			}
-			if data, err := json.Marshal(r); err != nil || bytes.Contains(data, []byte(":null,\"")) && !bytes.Contains(data, []byte(`"revisionCounter":null`)) {
+			if data, err := json.Marshal(r); err != nil ||
+				bytes.Contains(data, []byte(":null,\"")) && !bytes.Contains(data, []byte(`"revisionCounter":null`)) {
 				t.Errorf("JSON %s, %v", data, err)
 			}
 		})
 	}
 }
 
-// What a crash cut short in the head is a hole to the reader, as it is to the engine that opens the directory next.
+// What a crash cut short in the head is a hole to the reader, as it is to the engine that opens the
+// directory next.
 func TestInterruptedWriteIsNoContent(t *testing.T) {
 	fs := small(t)
 	c, err := chain.Open(fs, "/r", chain.Options{})
@@ -215,7 +230,8 @@ func TestLostVolumeMeta(t *testing.T) {
 	want, err := offline.On(fs, "/r", offline.Options{}).Hash(t.Context(), offline.Head, nil)
 	must(t, err)
 	must(t, fs.Remove("/r/volume.meta"))
-	if _, err := offline.On(fs, "/r", offline.Options{}).Hash(t.Context(), offline.Head, nil); err == nil || !strings.Contains(err.Error(), "--size") {
+	if _, err := offline.On(fs, "/r", offline.Options{}).Hash(t.Context(), offline.Head, nil); err == nil ||
+		!strings.Contains(err.Error(), "--size") {
 		t.Errorf("hash without a size: %v", err)
 	}
 	got, err := offline.On(fs, "/r", offline.Options{SizeBytes: 65536}).Hash(t.Context(), offline.Head, nil)
@@ -230,8 +246,10 @@ func checksumOf(t *testing.T, fs *memdisk.FS, file string, content []byte) {
 	t.Helper()
 	info, err := fs.Stat(file)
 	must(t, err)
-	must(t, fs.WriteFileAtomic(file+".checksum", fmt.Appendf(nil, `{"method":"crc64","checksum":"%016x","change_time":%q,"last_hashed_at":"","silently_corrupted":false}`,
-		crc64.Checksum(content, crc64.MakeTable(crc64.ISO)), info.CTime.In(time.FixedZone("CET", 3600)).String())))
+	must(t, fs.WriteFileAtomic(file+".checksum",
+		fmt.Appendf(nil,
+			`{"method":"crc64","checksum":"%016x","change_time":%q,"last_hashed_at":"","silently_corrupted":false}`,
+			crc64.Checksum(content, crc64.MakeTable(crc64.ISO)), info.CTime.In(time.FixedZone("CET", 3600)).String())))
 }
 
 func TestChecksums(t *testing.T) {
@@ -249,8 +267,12 @@ func TestChecksums(t *testing.T) {
 		{"written since", func(fs *memdisk.FS) {
 			change(t, fs, aFile, func(f disk.File) error { _, err := f.WriteAt([]byte{9}, 1); return err })
 		}, offline.ChecksumStale, false},
-		{"no JSON", func(fs *memdisk.FS) { must(t, fs.WriteFileAtomic(aFile+".checksum", []byte("x"))) }, offline.ChecksumUnreadable, false},
-		{"found before", func(fs *memdisk.FS) { edit(t, fs, aFile+".checksum", "false", "true") }, offline.ChecksumRight, true},
+		{"no JSON", func(fs *memdisk.FS) {
+			must(t, fs.WriteFileAtomic(aFile+".checksum", []byte("x")))
+		}, offline.ChecksumUnreadable, false},
+		{"found before", func(fs *memdisk.FS) {
+			edit(t, fs, aFile+".checksum", "false", "true")
+		}, offline.ChecksumRight, true},
 		{"unreadable", func(fs *memdisk.FS) {
 			fs.Inject(memdisk.Rule{Op: memdisk.OpRead, Name: "volume-snap-a.img", Err: disk.ErrIO})
 		}, offline.ChecksumUnreadable, true},
@@ -286,8 +308,10 @@ func TestCompare(t *testing.T) {
 		}
 	}
 	check(offline.Comparison{Snapshot: "a", In: offline.InBoth, Equal: true},
-		offline.Comparison{Snapshot: "b", In: offline.InBoth, DifferingBytes: 4096, Ranges: []offline.Range{{Off: 12288, Len: 4096}}},
-		offline.Comparison{Snapshot: offline.Head, In: offline.InBoth, DifferingBytes: 8192, Ranges: []offline.Range{{Off: 4096, Len: 4096}, {Off: 12288, Len: 4096}}})
+		offline.Comparison{Snapshot: "b", In: offline.InBoth, DifferingBytes: 4096,
+			Ranges: []offline.Range{{Off: 12288, Len: 4096}}},
+		offline.Comparison{Snapshot: offline.Head, In: offline.InBoth, DifferingBytes: 8192,
+			Ranges: []offline.Range{{Off: 4096, Len: 4096}, {Off: 12288, Len: 4096}}})
 	c, err := chain.Open(fs, "/r", chain.Options{})
 	must(t, err)
 	must(t, c.WriteDirty([]chain.Region{0}))
@@ -305,16 +329,19 @@ func TestCompare(t *testing.T) {
 	}
 }
 
-// FuzzDirectory gives the tool directories in which one file is anything at all: it reports, and neither crashes nor
-// changes anything.
+// FuzzDirectory gives the tool directories in which one file is anything at all: it reports, and
+// neither crashes nor changes anything.
 func FuzzDirectory(f *testing.F) {
-	names := []string{"volume.meta", "volume-snap-a.img.meta", "volume-snap-b.img.meta", "volume-head-002.img.meta", "ankole.member", "ankole.dirty",
+	names := []string{"volume.meta", "volume-snap-a.img.meta", "volume-snap-b.img.meta", "volume-head-002.img.meta",
+		"ankole.member", "ankole.dirty",
 		"revision.counter", "volume-snap-a.img.checksum", "volume-snap-c.img.meta", "volume-head-002.img"}
 	base := small(f)
 	for i, name := range names {
 		data, _ := base.ReadFile("/r/"+name, 1<<20) // some of them are not there
 		f.Add(uint8(i), data)
-		f.Add(uint8(i), []byte(`{"Parent":"volume-snap-c.img","Labels":{"":null},"Size":4096,"Head":"volume-head-002.img","method":"crc64","checksum":"x"}`))
+		f.Add(uint8(i),
+			[]byte(
+				`{"Parent":"volume-snap-c.img","Labels":{"":null},"Size":4096,"Head":"volume-head-002.img","method":"crc64","checksum":"x"}`))
 	}
 	f.Fuzz(func(t *testing.T, which uint8, data []byte) {
 		if len(data) > 1<<20 {
@@ -336,7 +363,8 @@ func FuzzDirectory(f *testing.F) {
 			return // reading so many zeroes takes long and shows nothing
 		}
 		sum, err := d.Hash(t.Context(), offline.Head, nil)
-		if (r.State == offline.StateClean || r.State == offline.StateDirty) && !checked.Failed() && r.BackingFile == "" && err != nil {
+		if (r.State == offline.StateClean || r.State == offline.StateDirty) && !checked.Failed() &&
+			r.BackingFile == "" && err != nil {
 			t.Errorf("nothing is wrong, but the content cannot be read: %v", err)
 		}
 		if err == nil && sum.SizeBytes != r.VolumeSizeBytes {
@@ -349,7 +377,8 @@ func FuzzDirectory(f *testing.F) {
 	})
 }
 
-// The checksums per piece say where rot is, also where a purge or another tool has taken the whole file's checksum away.
+// The checksums per piece say where rot is, also where a purge or another tool has taken the whole
+// file's checksum away.
 func TestPieceChecksums(t *testing.T) {
 	fs := small(t)
 	c, err := chain.Open(fs, "/r", chain.Options{})
@@ -379,7 +408,8 @@ func TestPieceChecksums(t *testing.T) {
 	must(t, fs.Rot(aFile, 4096, 1))
 	must(t, fs.Remove(aFile+".checksum"))
 	r := check()
-	if len(r.Problems) != 1 || !strings.Contains(r.Problems[0].Text, "65536 bytes at 0 do not match") || r.Problems[0].Object != "volume-snap-a.img" {
+	if len(r.Problems) != 1 || !strings.Contains(r.Problems[0].Text, "65536 bytes at 0 do not match") ||
+		r.Problems[0].Object != "volume-snap-a.img" {
 		t.Errorf("rot: %+v", r.Problems)
 	}
 }

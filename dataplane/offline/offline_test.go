@@ -38,7 +38,8 @@ func fixtures(t *testing.T) map[string]fixture {
 		t.Skip("the tar program, needed to unpack sparse files, is not installed")
 	}
 	root := t.TempDir()
-	if out, err := exec.Command("tar", "-xzSf", "../chain/testdata/longhorn-v1.tgz", "-C", root).CombinedOutput(); err != nil {
+	if out, err := exec.Command("tar", "-xzSf", "../chain/testdata/longhorn-v1.tgz", "-C",
+		root).CombinedOutput(); err != nil {
 		t.Fatalf("tar: %v: %s", err, out)
 	}
 	data, err := os.ReadFile(filepath.Join(root, "manifest.json"))
@@ -96,7 +97,8 @@ func open(t *testing.T, dir string) *offline.Directory {
 	return d
 }
 
-// imprint is everything about a directory that a reader must not change: names, times, sizes, links, attributes, bytes.
+// imprint is everything about a directory that a reader must not change: names, times, sizes,
+// links, attributes, bytes.
 func imprint(t *testing.T, dir string) map[string]string {
 	t.Helper()
 	out := map[string]string{}
@@ -182,7 +184,8 @@ func readEverything(t *testing.T, dir string, f fixture) {
 	}
 }
 
-// Directories of a reference engine read back as that engine read them, and nothing about them changes.
+// Directories of a reference engine read back as that engine read them, and nothing about them
+// changes.
 func TestReferenceDirectories(t *testing.T) {
 	for dir, f := range fixtures(t) {
 		t.Run(filepath.Base(filepath.Dir(dir))+"/"+filepath.Base(dir), func(t *testing.T) {
@@ -283,12 +286,14 @@ func TestToolsShareAndKeepEnginesOut(t *testing.T) {
 
 var ownUUID = chain.UUID{0x0a, 0x0b, 15: 0x01}
 
-// ownDirectory makes a directory of ours: 16 MiB, snapshots "one" and "two", a record of generation 7, closed cleanly.
+// ownDirectory makes a directory of ours: 16 MiB, snapshots "one" and "two", a record of generation
+// 7, closed cleanly.
 func ownDirectory(t *testing.T, name string) string {
 	t.Helper()
 	dir := filepath.Join(t.TempDir(), name)
 	fs := osdisk.New(nil)
-	must(t, chain.Create(fs, dir, chain.Spec{Size: 16 * mib, VolumeUUID: ownUUID, Self: "v-1", Created: "2026-11-21T08:00:00Z"}, chain.Options{}))
+	must(t, chain.Create(fs, dir, chain.Spec{Size: 16 * mib, VolumeUUID: ownUUID, Self: "v-1",
+		Created: "2026-11-21T08:00:00Z"}, chain.Options{}))
 	c, err := chain.Open(fs, dir, chain.Options{})
 	must(t, err)
 	write(t, c, 0, 1, 4*mib)
@@ -296,7 +301,8 @@ func ownDirectory(t *testing.T, name string) string {
 	write(t, c, mib, 2, mib)
 	must(t, c.Snapshot("two", false, "2026-11-21T10:00:00Z", nil))
 	write(t, c, 3*mib, 3, 8192)
-	must(t, c.WriteRecord(chain.Record{VolumeUUID: ownUUID, Promised: 9, Epoch: 8, Generation: 7, State: chain.MemberRW, Self: "v-1",
+	must(t, c.WriteRecord(chain.Record{VolumeUUID: ownUUID, Promised: 9, Epoch: 8, Generation: 7, State: chain.MemberRW,
+		Self:   "v-1",
 		Engine: "e#1", Members: []chain.Member{{Name: "v-1"}, {Name: "v-2"}}}))
 	must(t, c.WriteDirty([]chain.Region{0}))
 	must(t, c.Close())
@@ -322,7 +328,8 @@ func TestExport(t *testing.T) {
 	if _, err := d.Export(t.Context(), "two", image, offline.ExportOptions{}); !errors.Is(err, disk.ErrExists) {
 		t.Errorf("exported over a file: %v", err)
 	}
-	if _, err := d.Export(t.Context(), "nope", image, offline.ExportOptions{Force: true}); !errors.Is(err, disk.ErrNotFound) ||
+	if _, err := d.Export(t.Context(), "nope", image, offline.ExportOptions{Force: true}); !errors.Is(err,
+		disk.ErrNotFound) ||
 		!strings.Contains(err.Error(), "one, two, volume-head") {
 		t.Errorf("exported a snapshot that is not there: %v", err)
 	}
@@ -335,12 +342,13 @@ func TestExport(t *testing.T) {
 		t.Errorf("the file was changed: %q, %v", data, err)
 	}
 	steps, last := 0, int64(0)
-	done, err := d.Export(t.Context(), offline.Head, image, offline.ExportOptions{Force: true, Progress: func(n, total int64) {
-		if steps++; n < last || n > total {
-			t.Errorf("progress %d of %d after %d", n, total, last)
-		}
-		last = n
-	}})
+	done, err := d.Export(t.Context(), offline.Head, image,
+		offline.ExportOptions{Force: true, Progress: func(n, total int64) {
+			if steps++; n < last || n > total {
+				t.Errorf("progress %d of %d after %d", n, total, last)
+			}
+			last = n
+		}})
 	must(t, err)
 	if steps == 0 || done.SizeBytes != 16*mib || done.AllocatedBytes > 5*mib {
 		t.Errorf("%d steps, %+v", steps, done)
@@ -352,13 +360,15 @@ func TestExport(t *testing.T) {
 	}
 }
 
-// An image in qcow2 is one to the program everybody uses for them, and has the same content as the raw one.
+// An image in qcow2 is one to the program everybody uses for them, and has the same content as the
+// raw one.
 func TestExportQCOW2(t *testing.T) {
 	program, err := exec.LookPath("qemu-img")
 	if err != nil {
 		t.Skip("qemu-img, which judges the image, is not installed")
 	}
-	for name, dir := range map[string]string{"own": ownDirectory(t, "r"), "large": largeDirectory(t), "empty": emptyDirectory(t)} {
+	for name, dir := range map[string]string{"own": ownDirectory(t, "r"), "large": largeDirectory(t),
+		"empty": emptyDirectory(t)} {
 		t.Run(name, func(t *testing.T) {
 			d, out := open(t, dir), t.TempDir()
 			raw, image := filepath.Join(out, "raw"), filepath.Join(out, "qcow2")
@@ -366,7 +376,8 @@ func TestExportQCOW2(t *testing.T) {
 			must(t, err)
 			_, err = d.Export(t.Context(), offline.Head, image, offline.ExportOptions{Format: offline.FormatQCOW2})
 			must(t, err)
-			for _, args := range [][]string{{"check", "-f", "qcow2", image}, {"compare", "-f", "raw", "-F", "qcow2", raw, image}} {
+			for _, args := range [][]string{{"check", "-f", "qcow2", image},
+				{"compare", "-f", "raw", "-F", "qcow2", raw, image}} {
 				if out, err := exec.Command(program, args...).CombinedOutput(); err != nil {
 					t.Errorf("qemu-img %v: %v\n%s", args, err, out)
 				}
@@ -403,7 +414,8 @@ func TestBackingFile(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "b")
 	must(t, chain.Create(osdisk.New(nil), dir, chain.Spec{Size: mib, BackingFile: "/host/gone/base"}, chain.Options{}))
 	d := open(t, dir)
-	if _, err := d.Hash(t.Context(), offline.Head, nil); !errors.Is(err, disk.ErrNotFound) || !strings.Contains(err.Error(), "--backing-file") {
+	if _, err := d.Hash(t.Context(), offline.Head, nil); !errors.Is(err, disk.ErrNotFound) ||
+		!strings.Contains(err.Error(), "--backing-file") {
 		t.Errorf("hash without the backing file: %v", err)
 	}
 	named, err := offline.Open(dir, offline.Options{BackingFile: base})

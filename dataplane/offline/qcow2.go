@@ -8,15 +8,17 @@ import (
 	"ankole.storage/dataplane/chain"
 )
 
-// A qcow2 image, version 3, in clusters of 64 KiB: header, L1 table, L2 tables, reference counts, and then the data in
-// the order of the volume. Which clusters hold data is known from the chain's extents before anything is written, so
-// every table has its final place and content at once. All numbers are big-endian.
+// A qcow2 image, version 3, in clusters of 64 KiB: header, L1 table, L2 tables, reference counts,
+// and then the data in the order of the volume. Which clusters hold data is known from the chain's
+// extents before anything is written, so every table has its final place and content at once. All
+// numbers are big-endian.
 const (
 	qcowMagic       = 0x514649fb
 	qcowVersion     = 3
 	qcowClusterBits = 16
 	qcowCluster     = 1 << qcowClusterBits
-	// qcowEntries is how many 8-byte entries a table's cluster holds, qcowCounts how many 2-byte reference counts.
+	// qcowEntries is how many 8-byte entries a table's cluster holds, qcowCounts how many 2-byte
+	// reference counts.
 	qcowEntries = qcowCluster / 8
 	qcowCounts  = qcowCluster / 2
 	// qcowCopied marks an entry whose cluster has exactly one user.
@@ -32,7 +34,8 @@ type qcowLayout struct {
 	present []uint64
 	// l2s are the indexes of the L2 tables that are needed, in order.
 	l2s []int64
-	// l1At, l2At, tableAt, countsAt and dataAt are first clusters; their lengths follow from one another.
+	// l1At, l2At, tableAt, countsAt and dataAt are first clusters; their lengths follow from one
+	// another.
 	l1Len, l1At, l2At, tableAt, tableLen, countsAt, countsLen, dataAt, total int64
 }
 
@@ -85,7 +88,8 @@ func writeQCOW2(ctx context.Context, f *os.File, c *chain.Chain, progress Progre
 	if err := l.writeTables(f); err != nil {
 		return err
 	}
-	// place is the file cluster of the volume's cluster next: pieces come in order, so it only ever moves on.
+	// place is the file cluster of the volume's cluster next: pieces come in order, so it only ever
+	// moves on.
 	next, place := int64(0), l.dataAt
 	return copyData(ctx, c, progress, func(p []byte, off int64) error {
 		for len(p) > 0 {

@@ -30,10 +30,12 @@ type RepairItem struct {
 	Bytes    int64  `json:"bytes"`
 }
 
-// PlanRepair compares a damaged directory with a sound one of the same volume. It refuses, with ErrRefused, a source that
-// is not sound, and one that is older than the damaged directory unless force is set.
+// PlanRepair compares a damaged directory with a sound one of the same volume. It refuses, with
+// ErrRefused, a source that is not sound, and one that is older than the damaged directory unless
+// force is set.
 func PlanRepair(ctx context.Context, damaged, source *Directory, force bool, progress Progress) (*RepairPlan, error) {
-	p := &RepairPlan{Damaged: damaged.Path, Source: source.Path, Items: []RepairItem{}, Warnings: []string{}, damaged: damaged, source: source}
+	p := &RepairPlan{Damaged: damaged.Path, Source: source.Path, Items: []RepairItem{}, Warnings: []string{},
+		damaged: damaged, source: source}
 	if err := p.mayCopy(force); err != nil {
 		return nil, err
 	}
@@ -44,9 +46,11 @@ func PlanRepair(ctx context.Context, damaged, source *Directory, force bool, pro
 	for _, c := range compared {
 		switch {
 		case c.In == InFirst:
-			p.warn("snapshot %s is only in %s: where it has its content from older snapshots, it reads what they will be repaired to", c.Snapshot, damaged.Path)
+			p.warn("snapshot %s is only in %s: where it has its content from older snapshots, it reads what they will "+
+				"be repaired to", c.Snapshot, damaged.Path)
 		case c.In == InSecond:
-			p.warn("snapshot %s is only in %s, and is not copied; only a rebuild by an engine brings it", c.Snapshot, source.Path)
+			p.warn("snapshot %s is only in %s, and is not copied; only a rebuild by an engine brings it", c.Snapshot,
+				source.Path)
 		case c.SizeBytes != c.OtherSizeBytes:
 			return nil, fmt.Errorf("%w: %s has %d bytes in %s and %d in %s; let an engine rebuild the directory",
 				ErrRefused, c.Snapshot, c.SizeBytes, damaged.Path, c.OtherSizeBytes, source.Path)
@@ -54,7 +58,8 @@ func PlanRepair(ctx context.Context, damaged, source *Directory, force bool, pro
 			p.Items = append(p.Items, RepairItem{c.Snapshot, c.DifferingBytes})
 		}
 	}
-	// Branches were listed after the head. While that is repaired the directory counts as being rebuilt, and no snapshot can be repaired.
+	// Branches were listed after the head. While that is repaired the directory counts as being
+	// rebuilt, and no snapshot can be repaired.
 	last := func(i RepairItem) int {
 		if i.Snapshot == Head {
 			return 1
@@ -82,15 +87,19 @@ func (p *RepairPlan) mayCopy(force bool) error {
 	am, bm := a.Membership, b.Membership
 	switch {
 	case b.State != StateClean && b.State != StateDirty || bm.State == memberStates[chain.MemberWO]:
-		return fmt.Errorf("%w: %s is %s and cannot be a source; see: ankole replica inspect %s", ErrRefused, b.Directory, b.State, b.Directory)
+		return fmt.Errorf("%w: %s is %s and cannot be a source; see: ankole replica inspect %s", ErrRefused,
+			b.Directory, b.State, b.Directory)
 	case am.Known && bm.Known && am.VolumeUUID != bm.VolumeUUID && am.VolumeUUID != "" && bm.VolumeUUID != "":
-		return fmt.Errorf("%w: %s is a replica of volume %s, %s of volume %s", ErrRefused, a.Directory, am.VolumeUUID, b.Directory, bm.VolumeUUID)
+		return fmt.Errorf("%w: %s is a replica of volume %s, %s of volume %s", ErrRefused, a.Directory, am.VolumeUUID,
+			b.Directory, bm.VolumeUUID)
 	case am.Known && bm.Known && am.Generation > bm.Generation && !force:
-		return fmt.Errorf("%w: %s is of generation %d, newer than %d of %s: the repair would undo acknowledged writes; give --force to do it nevertheless",
+		return fmt.Errorf("%w: %s is of generation %d, newer than %d of %s: the repair would undo acknowledged "+
+			"writes; give --force to do it nevertheless",
 			ErrRefused, a.Directory, am.Generation, bm.Generation, b.Directory)
 	}
 	if !am.Known || !bm.Known {
-		p.warn("which of the two is newer is not known, since the membership of one is void: make sure that %s has the content you want", b.Directory)
+		p.warn("which of the two is newer is not known, since the membership of one is void: make sure that %s has "+
+			"the content you want", b.Directory)
 	}
 	if b.State == StateDirty {
 		p.warn("%s was not closed: what was not flushed may be in it or not", b.Directory)
@@ -109,9 +118,10 @@ func (p *RepairPlan) Bytes() (n int64) {
 	return n
 }
 
-// Run carries the plan out: blocks of the source go into the damaged directory, and nothing else is touched. It is safe to
-// stop, or to crash, at any moment and to run again. While the head is being repaired the directory counts as being
-// rebuilt, so that no engine takes a mixture for the volume. At the end everything is compared once more.
+// Run carries the plan out: blocks of the source go into the damaged directory, and nothing else is
+// touched. It is safe to stop, or to crash, at any moment and to run again. While the head is being
+// repaired the directory counts as being rebuilt, so that no engine takes a mixture for the volume.
+// At the end everything is compared once more.
 func (p *RepairPlan) Run(ctx context.Context, progress Progress) (err error) {
 	locked := p.damaged.lock != nil
 	if err := p.damaged.Close(); err != nil { // the chain takes the lock for itself
@@ -164,7 +174,8 @@ func (r *repairer) wrote(n int64) {
 	}
 }
 
-// snapshot repairs a snapshot's own file; older snapshots, which were repaired before, keep what they read.
+// snapshot repairs a snapshot's own file; older snapshots, which were repaired before, keep what
+// they read.
 func (r *repairer) snapshot(ctx context.Context, name string) error {
 	want, err := r.source.At(name)
 	if err != nil {
@@ -220,6 +231,7 @@ func (r *repairer) head(ctx context.Context) error {
 	}
 	defer have.Close() // read-only: nothing to lose
 	return differences(ctx, have, want, nil, func(at Range, _ []byte) error {
-		return fmt.Errorf("%d bytes at %d still differ after they were written; the disk does not keep what is written to it", at.Len, at.Off)
+		return fmt.Errorf(
+			"%d bytes at %d still differ after they were written; the disk does not keep what is written to it", at.Len, at.Off)
 	})
 }

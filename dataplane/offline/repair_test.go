@@ -16,7 +16,10 @@ import (
 func rotten(t *testing.T) *memdisk.FS {
 	fs := small(t)
 	spoil := func(name string, off int64) {
-		change(t, fs, name, func(f disk.File) error { _, err := f.WriteAt([]byte{0xee}, off); return errors.Join(err, f.Sync()) })
+		change(t, fs, name, func(f disk.File) error {
+			_, err := f.WriteAt([]byte{0xee}, off)
+			return errors.Join(err, f.Sync())
+		})
 	}
 	spoil(aFile, 100)
 	spoil(bFile, 9000)
@@ -40,12 +43,14 @@ func sums(t *testing.T, fs disk.Meta) string {
 
 func plan(t *testing.T, damaged, source disk.Meta) *offline.RepairPlan {
 	t.Helper()
-	p, err := offline.PlanRepair(t.Context(), offline.On(damaged, "/r", offline.Options{}), offline.On(source, "/r", offline.Options{}), false, nil)
+	p, err := offline.PlanRepair(t.Context(), offline.On(damaged, "/r", offline.Options{}),
+		offline.On(source, "/r", offline.Options{}), false, nil)
 	must(t, err)
 	return p
 }
 
-// A repair makes every snapshot and the head what the source has, and writes to nothing but what differs.
+// A repair makes every snapshot and the head what the source has, and writes to nothing but what
+// differs.
 func TestRepair(t *testing.T) {
 	damaged, source := rotten(t), small(t)
 	before, want := source.Changes(), sums(t, source)
@@ -89,8 +94,8 @@ func TestRepairOfUnreadableBlocks(t *testing.T) {
 	}
 }
 
-// A crash at any step leaves a directory that either counts as being rebuilt or whose snapshots can be repaired again; a
-// second run then ends what the first began.
+// A crash at any step leaves a directory that either counts as being rebuilt or whose snapshots can
+// be repaired again; a second run then ends what the first began.
 func TestCrashDuringRepair(t *testing.T) {
 	source := small(t)
 	want := sums(t, source)
@@ -154,8 +159,12 @@ func TestRepairRefuses(t *testing.T) {
 			return nil
 		}, "cannot be a source"},
 		{"source is damaged", nil, func(fs *memdisk.FS) error { return fs.Remove(aFile) }, "damaged"},
-		{"source is older", func(fs *memdisk.FS) error { return record(fs, chain.Record{VolumeUUID: ownUUID, Generation: 9}) }, nil, "--force"},
-		{"another volume", nil, func(fs *memdisk.FS) error { return record(fs, chain.Record{VolumeUUID: chain.UUID{9}, Generation: 3}) }, "of volume 09000000"},
+		{"source is older", func(fs *memdisk.FS) error {
+			return record(fs, chain.Record{VolumeUUID: ownUUID, Generation: 9})
+		}, nil, "--force"},
+		{"another volume", nil, func(fs *memdisk.FS) error {
+			return record(fs, chain.Record{VolumeUUID: chain.UUID{9}, Generation: 3})
+		}, "of volume 09000000"},
 		{"another size", func(fs *memdisk.FS) error {
 			c, err := chain.Open(fs, "/r", chain.Options{})
 			if err != nil {
@@ -173,7 +182,8 @@ func TestRepairRefuses(t *testing.T) {
 				must(t, c.source(source))
 			}
 			before := damaged.Changes()
-			_, err := offline.PlanRepair(t.Context(), offline.On(damaged, "/r", offline.Options{}), offline.On(source, "/r", offline.Options{}), false, nil)
+			_, err := offline.PlanRepair(t.Context(), offline.On(damaged, "/r", offline.Options{}),
+				offline.On(source, "/r", offline.Options{}), false, nil)
 			if !errors.Is(err, offline.ErrRefused) || !strings.Contains(err.Error(), c.says) {
 				t.Errorf("error %v, want %q", err, c.says)
 			}

@@ -12,22 +12,27 @@ type ActionKind uint8
 const (
 	// AskWitness: read the witness; answer with WitnessRead or WitnessUnavailable.
 	AskWitness ActionKind = iota + 1
-	// SwapWitness: compare-and-swap Expected to Next; answer with WitnessSwapped or WitnessUnavailable.
+	// SwapWitness: compare-and-swap Expected to Next; answer with WitnessSwapped or
+	// WitnessUnavailable.
 	SwapWitness
-	// Contact: connect to every candidate with Epoch (again, if it was raised); answer each with Answered or Silent.
+	// Contact: connect to every candidate with Epoch (again, if it was raised); answer each with
+	// Answered or Silent.
 	Contact
-	// Probe: ask every candidate what it has promised, and promise nothing; answer each with Told or Silent.
+	// Probe: ask every candidate what it has promised, and promise nothing; answer each with Told
+	// or Silent.
 	Probe
 	// WriteRecord: make Record durable on Member; answer with RecordWritten, or Failed.
 	WriteRecord
 	// WaitLease: wait until the lease of an engine that may still read has ended, then say LeaseOver.
 	WaitLease
-	// Announce: Epoch is that of the engine whose acknowledgements are the last there are, 0 if that is not certain; say Announced
-	// when whoever must know it does. Only with Config.Announce.
+	// Announce: Epoch is that of the engine whose acknowledgements are the last there are, 0 if
+	// that is not certain; say Announced when whoever must know it does. Only with Config.Announce.
 	Announce
-	// BeginServing: Members serve from now on. A Reason says that a person accepted the loss of data for it.
+	// BeginServing: Members serve from now on. A Reason says that a person accepted the loss of
+	// data for it.
 	BeginServing
-	// Committed: the set Members is committed; held acknowledgements of writes that only the dropped ones missed may go.
+	// Committed: the set Members is committed; held acknowledgements of writes that only the
+	// dropped ones missed may go.
 	Committed
 	// Stop: Reason says why; the engine must not acknowledge anything any more.
 	Stop

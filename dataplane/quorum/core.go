@@ -12,18 +12,21 @@ type Phase uint8
 const (
 	// Asking: reading the witness.
 	Asking Phase = iota
-	// Probing: the witness is silent; the replicas are asked whether this engine can take over without it.
+	// Probing: the witness is silent; the replicas are asked whether this engine can take over
+	// without it.
 	Probing
-	// Preparing: this engine is to succeed one that still serves; the replicas are asked as in Probing, and then it waits for
-	// Succeed.
+	// Preparing: this engine is to succeed one that still serves; the replicas are asked as in
+	// Probing, and then it waits for Succeed.
 	Preparing
 	// Granting: swapping this engine's epoch into the witness.
 	Granting
 	// Gathering: replicas are being contacted with the epoch.
 	Gathering
-	// Waiting: an engine that may still answer reads must lose its lease first; nothing is proposed yet.
+	// Waiting: an engine that may still answer reads must lose its lease first; nothing is proposed
+	// yet.
 	Waiting
-	// Announcing: whom this engine follows is known, and its owner is told before anything is proposed.
+	// Announcing: whom this engine follows is known, and its owner is told before anything is
+	// proposed.
 	Announcing
 	// Committing: the first proposal of this epoch is under way; nothing is served yet.
 	Committing
@@ -33,7 +36,8 @@ const (
 	Stopped
 )
 
-var phaseNames = [...]string{"asking", "probing", "preparing", "granting", "gathering", "waiting", "announcing", "committing", "serving", "stopped"}
+var phaseNames = [...]string{"asking", "probing", "preparing", "granting", "gathering", "waiting", "announcing",
+	"committing", "serving", "stopped"}
 
 // String names the phase.
 func (p Phase) String() string { return phaseNames[p] }
@@ -46,12 +50,14 @@ type Config struct {
 	Candidates int
 	// Takeover allows a start without the witness; see takeover.go.
 	Takeover bool
-	// Successor: an engine that lives will let go of the volume for this one; see Succeed. Nothing is asked of the witness.
+	// Successor: an engine that lives will let go of the volume for this one; see Succeed. Nothing
+	// is asked of the witness.
 	Successor bool
-	// Announce: the owner wants to know whom this engine follows before the first proposal; see Announced.
+	// Announce: the owner wants to know whom this engine follows before the first proposal; see
+	// Announced.
 	Announce bool
-	// Trust names members whose data a person wants to go on with if the start rule refuses, and so accepts the loss of what
-	// only others have. Empty for none.
+	// Trust names members whose data a person wants to go on with if the start rule refuses, and so
+	// accepts the loss of what only others have. Empty for none.
 	Trust []string
 }
 
@@ -121,7 +127,8 @@ func (c *Core) Record() Record { return c.committed }
 // Reason explains Stopped, or why a start is still waiting.
 func (c *Core) Reason() string { return c.reason }
 
-// Holding reports whether acknowledgements must wait: a proposal that drops somebody is not committed yet.
+// Holding reports whether acknowledgements must wait: a proposal that drops somebody is not
+// committed yet.
 func (c *Core) Holding() bool {
 	return c.phase != Serving || (c.prop != nil && c.prop.joiner == "") || len(c.live) == 0
 }
@@ -160,7 +167,8 @@ func (c *Core) WitnessRead(w WitnessRecord) {
 	c.grant(w)
 }
 
-// grant swaps an epoch into the witness, which holds w: newer than any epoch granted or promised that is known.
+// grant swaps an epoch into the witness, which holds w: newer than any epoch granted or promised
+// that is known.
 func (c *Core) grant(w WitnessRecord) {
 	if c.epoch == 0 {
 		c.before = w
@@ -168,7 +176,8 @@ func (c *Core) grant(w WitnessRecord) {
 	c.witness = w
 	c.phase = Granting
 	c.wanted = (granted(max(w.Epoch, c.epoch, c.floor)) + 1) * GrantStep
-	c.swapTo(WitnessRecord{Epoch: c.wanted, Engine: c.cfg.Engine, InstanceManager: c.cfg.InstanceManager, Record: w.Record})
+	c.swapTo(WitnessRecord{Epoch: c.wanted, Engine: c.cfg.Engine, InstanceManager: c.cfg.InstanceManager,
+		Record: w.Record})
 }
 
 func (c *Core) swapTo(next WitnessRecord) {
@@ -219,13 +228,15 @@ func (c *Core) informWitness() {
 	}
 }
 
-// proposeToWitness asks the witness to hold r. A witness that was set back while this engine serves learns its epoch anew.
+// proposeToWitness asks the witness to hold r. A witness that was set back while this engine serves
+// learns its epoch anew.
 func (c *Core) proposeToWitness(r Record) {
 	if c.prop != nil && c.prop.rec.Equal(r) {
 		c.prop.witnessSent = true
 	}
 	// Whom a record replaces is nothing to the witness: what it holds outbids them all.
-	c.swapTo(WitnessRecord{Epoch: c.epoch, Engine: c.cfg.Engine, InstanceManager: c.cfg.InstanceManager, Record: Record{Epoch: r.Epoch, Generation: r.Generation, Members: r.Members}})
+	c.swapTo(WitnessRecord{Epoch: c.epoch, Engine: c.cfg.Engine, InstanceManager: c.cfg.InstanceManager,
+		Record: Record{Epoch: r.Epoch, Generation: r.Generation, Members: r.Members}})
 }
 
 // overtaken reports that the witness has granted an epoch to another engine since.
@@ -233,7 +244,8 @@ func (c *Core) overtaken(w WitnessRecord) bool {
 	return w.Epoch > c.epoch || (w.Epoch == c.epoch && w.Engine != c.cfg.Engine)
 }
 
-// askWhy reads the witness when the last replica is gone: perhaps a newer engine has taken them all.
+// askWhy reads the witness when the last replica is gone: perhaps a newer engine has taken them
+// all.
 func (c *Core) askWhy() {
 	if c.phase == Serving && len(c.live) == 0 && !c.asked && !c.swap {
 		c.asked = true
@@ -243,11 +255,13 @@ func (c *Core) askWhy() {
 
 func (c *Core) swapRefused(current WitnessRecord) {
 	if c.overtaken(current) && c.epoch != 0 {
-		c.stop(true, "engine %s of epoch %s has taken over from epoch %s", current.Engine, EpochText(current.Epoch), EpochText(c.epoch))
+		c.stop(true, "engine %s of epoch %s has taken over from epoch %s", current.Engine, EpochText(current.Epoch),
+			EpochText(c.epoch))
 		return
 	}
 	if c.phase == Granting {
-		// Somebody else was granted an epoch in between. Whoever comes last wins, so ask for the next one.
+		// Somebody else was granted an epoch in between. Whoever comes last wins, so ask for the
+		// next one.
 		c.grant(current)
 		return
 	}
@@ -263,7 +277,8 @@ func (c *Core) WitnessUnavailable() {
 	c.probe()
 }
 
-// Retry repeats the question to the witness that is still open; the engine calls it at intervals of its choice.
+// Retry repeats the question to the witness that is still open; the engine calls it at intervals of
+// its choice.
 func (c *Core) Retry() {
 	if c.asked || c.swap {
 		return
@@ -303,9 +318,9 @@ func (c *Core) Silent() {
 	}
 }
 
-// Outbid reports that a replica has promised epoch, at least as new as this engine's, to another engine. Either a newer
-// engine exists, then the witness knows it, or the witness has forgotten: its record is void and a higher epoch must be
-// granted. Several replicas of one round may say so.
+// Outbid reports that a replica has promised epoch, at least as new as this engine's, to another
+// engine. Either a newer engine exists, then the witness knows it, or the witness has forgotten:
+// its record is void and a higher epoch must be granted. Several replicas of one round may say so.
 func (c *Core) Outbid(epoch uint64) {
 	switch c.phase {
 	case Asking, Granting:
@@ -353,7 +368,8 @@ func (c *Core) tryStart(timeUp bool) {
 			return
 		}
 	}
-	d := Decide(Known{Witness: c.before, Void: c.void || c.takeover, Answers: c.answers, Silent: c.cfg.Candidates - len(c.answers)})
+	d := Decide(Known{Witness: c.before, Void: c.void || c.takeover, Answers: c.answers,
+		Silent: c.cfg.Candidates - len(c.answers)})
 	if d.Verdict == Refuse && len(c.cfg.Trust) > 0 {
 		refused := d.Reason
 		d = trust(d.Base, c.answers, c.cfg.Trust)
@@ -370,7 +386,8 @@ func (c *Core) tryStart(timeUp bool) {
 		c.voters = d.Replaces
 	}
 	if why := c.oldReader(d.Base); why != "" {
-		// Before anything is proposed: a record shows whoever finds it that all engines before have lost their leases.
+		// Before anything is proposed: a record shows whoever finds it that all engines before have
+		// lost their leases.
 		c.phase = Waiting
 		c.reason = "an engine that was replaced may still answer reads until its lease ends; " + why
 		c.do(Action{Kind: WaitLease, Reason: why})
@@ -379,9 +396,10 @@ func (c *Core) tryStart(timeUp bool) {
 	c.announce()
 }
 
-// announce tells the owner whom this engine follows: the proposer of the highest record. Every engine that acknowledged anything
-// has a committed record of its own epoch, and the start rule finds the newest of these or a later one; so nobody has acknowledged
-// anything since that proposer did, if it ever did. 0: that is not certain, since nothing was ever agreed, or a person has
+// announce tells the owner whom this engine follows: the proposer of the highest record. Every
+// engine that acknowledged anything has a committed record of its own epoch, and the start rule
+// finds the newest of these or a later one; so nobody has acknowledged anything since that proposer
+// did, if it ever did. 0: that is not certain, since nothing was ever agreed, or a person has
 // accepted the loss of what was acknowledged.
 func (c *Core) announce() {
 	if !c.cfg.Announce {

@@ -63,8 +63,9 @@ func (s *search) run(w *world) error {
 
 var long = flag.Bool("long", false, "explore far enough to take minutes")
 
-// TestEveryOrder tries every order of everything that can happen to small volumes: no acknowledged write is ever missing
-// where an engine starts from, and no engine acknowledges anything after a later one has begun.
+// TestEveryOrder tries every order of everything that can happen to small volumes: no acknowledged
+// write is ever missing where an engine starts from, and no engine acknowledges anything after a
+// later one has begun.
 func TestEveryOrder(t *testing.T) {
 	for _, c := range []struct {
 		name     string
@@ -75,14 +76,20 @@ func TestEveryOrder(t *testing.T) {
 		{"two replicas and a rebuild", 2, limits{engines: 2, writes: 1, joins: 1, faults: 1}, false},
 		{"two replicas, two faults", 2, limits{engines: 2, writes: 1, faults: 2}, false},
 		{"three replicas, engines race", 3, limits{engines: 2, writes: 1}, false},
-		{"two replicas, a read and a lease", 2, limits{engines: 2, writes: 1, faults: 1, reads: 1, ticks: 1, only: []string{doesNotReach}}, false},
-		{"two replicas, a vote", 2, limits{engines: 2, writes: 1, faults: 2, votes: 1, ticks: 1, only: []string{isCutOff, doesNotReach}}, true},
+		{"two replicas, a read and a lease", 2, limits{engines: 2, writes: 1, faults: 1, reads: 1, ticks: 1,
+			only: []string{doesNotReach}}, false},
+		{"two replicas, a vote", 2, limits{engines: 2, writes: 1, faults: 2, votes: 1, ticks: 1,
+			only: []string{isCutOff, doesNotReach}}, true},
 		{"one of two lost, a vote", 2, limits{engines: 2, writes: 1, faults: 1, votes: 1, ticks: 1, lost: true}, false},
-		{"one of two lost, a takeover", 2, limits{engines: 3, writes: 1, faults: 1, ticks: 1, only: []string{doesNotReach}, takeover: true, lost: true}, false},
+		{"one of two lost, a takeover", 2, limits{engines: 3, writes: 1, faults: 1, ticks: 1,
+			only: []string{doesNotReach}, takeover: true, lost: true}, false},
 		{"two replicas, a rebuild, votes", 2, limits{engines: 2, writes: 1, joins: 1, votes: 2, faults: 2}, true},
-		{"two replicas, a takeover", 2, limits{engines: 3, writes: 1, faults: 2, only: []string{doesNotReach, witnessSilent}, takeover: true, places: true}, true},
-		{"two replicas, a read, a lease, a rebuild", 2, limits{engines: 2, writes: 1, joins: 1, faults: 1, reads: 1, ticks: 1}, true},
-		{"two replicas, a read, a lease, three engines", 2, limits{engines: 3, writes: 1, faults: 1, reads: 1, ticks: 1, only: []string{doesNotReach}, places: true}, true},
+		{"two replicas, a takeover", 2, limits{engines: 3, writes: 1, faults: 2,
+			only: []string{doesNotReach, witnessSilent}, takeover: true, places: true}, true},
+		{"two replicas, a read, a lease, a rebuild", 2,
+			limits{engines: 2, writes: 1, joins: 1, faults: 1, reads: 1, ticks: 1}, true},
+		{"two replicas, a read, a lease, three engines", 2,
+			limits{engines: 3, writes: 1, faults: 1, reads: 1, ticks: 1, only: []string{doesNotReach}, places: true}, true},
 		{"three replicas, one fault", 3, limits{engines: 2, writes: 1, faults: 1}, true},
 		{"two replicas, three engines", 2, limits{engines: 3, writes: 1, faults: 1}, true},
 		{"two replicas, a rebuild, two faults", 2, limits{engines: 2, writes: 1, joins: 1, faults: 2}, true},
@@ -103,12 +110,14 @@ func TestEveryOrder(t *testing.T) {
 	}
 }
 
-// fate is what an engine of a random history meets: which replicas it cannot reach at its start, and whether the witness is
-// away once it serves. Drawing single events alike would hardly ever bring about a partition.
+// fate is what an engine of a random history meets: which replicas it cannot reach at its start,
+// and whether the witness is away once it serves. Drawing single events alike would hardly ever
+// bring about a partition.
 type fate struct {
 	away        uint16
 	witnessAway bool
-	// silentFirst: the witness does not answer the engine's first question, so that it tries to take over.
+	// silentFirst: the witness does not answer the engine's first question, so that it tries to
+	// take over.
 	silentFirst bool
 }
 
@@ -143,7 +152,8 @@ func (f fate) allows(w *world, e event) bool {
 	return true
 }
 
-// draw chooses the next event: a fault in trouble of a hundred cases, and a further engine mostly when there is none.
+// draw chooses the next event: a fault in trouble of a hundred cases, and a further engine mostly
+// when there is none.
 func draw(r *rand.Rand, w *world, fates []fate, trouble int) (event, bool) {
 	alive := false
 	for _, e := range w.engines {
@@ -181,8 +191,8 @@ func (w *world) loseLast() {
 	}
 }
 
-// TestRandomHistories goes deeper than every order can: long histories of three replicas and many engines, each event
-// drawn at random. A failure names its seed.
+// TestRandomHistories goes deeper than every order can: long histories of three replicas and many
+// engines, each event drawn at random. A failure names its seed.
 func TestRandomHistories(t *testing.T) {
 	const length = 120
 	histories := uint64(8000) // enough to find every hole that was ever found this way
@@ -192,7 +202,8 @@ func TestRandomHistories(t *testing.T) {
 	served, tookOver := uint64(0), 0
 	for seed := range histories {
 		r := rand.New(rand.NewPCG(seed, 1))
-		w := newWorld(2+int(seed/2%2), limits{engines: 6, writes: 8, joins: 3, votes: 5, faults: 1000, reads: 20, ticks: 12, places: seed%2 == 0, takeover: seed%2 == 0})
+		w := newWorld(2+int(seed/2%2), limits{engines: 6, writes: 8, joins: 3, votes: 5, faults: 1000, reads: 20,
+			ticks: 12, places: seed%2 == 0, takeover: seed%2 == 0})
 		if seed%4 == 0 {
 			w.loseLast()
 		}

@@ -1,11 +1,14 @@
 package quorum
 
-// checkFollows: whoever has announced whom it follows can trust that nobody of an epoch in between ever acknowledges anything.
+// checkFollows: whoever has announced whom it follows can trust that nobody of an epoch in between
+// ever acknowledges anything.
 func (w *world) checkFollows() {
 	for k, e := range w.engines {
 		for i, o := range w.engines {
-			if between := int(o.core.Epoch()); e.follows >= 0 && o.acked != 0 && between > e.follows && between < int(e.core.Epoch()) {
-				w.fail("e%d follows epoch %s, and e%d has acknowledged writes under epoch %s", k, EpochText(uint64(e.follows)), i, EpochText(o.core.Epoch()))
+			if between := int(o.core.Epoch()); e.follows >= 0 && o.acked != 0 && between > e.follows &&
+				between < int(e.core.Epoch()) {
+				w.fail("e%d follows epoch %s, and e%d has acknowledged writes under epoch %s", k,
+					EpochText(uint64(e.follows)), i, EpochText(o.core.Epoch()))
 			}
 		}
 	}

@@ -8,8 +8,9 @@ import (
 	"time"
 )
 
-// history is the world around cores: a witness and replicas that keep what was made durable on them, and engines whose
-// questions and messages are answered, lost or delayed one by one. Scenarios tell it what happens next.
+// history is the world around cores: a witness and replicas that keep what was made durable on
+// them, and engines whose questions and messages are answered, lost or delayed one by one.
+// Scenarios tell it what happens next.
 type history struct {
 	witness WitnessRecord
 	saved   WitnessRecord
@@ -43,7 +44,8 @@ type player struct {
 	writes   map[string][]Record
 	status   string
 	im       string
-	// confirmed is when the last question was sent that each replica has answered; asked, when the witness was.
+	// confirmed is when the last question was sent that each replica has answered; asked, when the
+	// witness was.
 	confirmed map[string]Time
 	asked     Time
 	promised  Time // when a replica last answered
@@ -119,13 +121,15 @@ func (h *history) addEngine(f []string) error {
 			return fmt.Errorf("what is %q?", a)
 		}
 	}
-	p.core = New(Config{Engine: p.name, InstanceManager: p.im, Candidates: n, Trust: trust, Takeover: takeover, Successor: successor, Announce: announce})
+	p.core = New(Config{Engine: p.name, InstanceManager: p.im, Candidates: n, Trust: trust, Takeover: takeover,
+		Successor: successor, Announce: announce})
 	h.engines[p.name] = p
 	h.settle(p)
 	return nil
 }
 
-// start lets an engine start from replicas that all answer, without telling the steps; founding.txt has them.
+// start lets an engine start from replicas that all answer, without telling the steps; founding.txt
+// has them.
 func (h *history) start(name string, members []string) error {
 	im := "im=x"
 	if n := len(members) - 1; strings.HasPrefix(members[n], "im=") {
@@ -135,7 +139,8 @@ func (h *history) start(name string, members []string) error {
 		return err
 	}
 	p := h.engines[name]
-	for _, s := range [][]string{{"reads"}, {"swaps"}, append([]string{"hears"}, members...), append([]string{"writes"}, members...), {"swaps"}, append([]string{"writes"}, members...)} {
+	for _, s := range [][]string{{"reads"}, {"swaps"}, append([]string{"hears"}, members...),
+		append([]string{"writes"}, members...), {"swaps"}, append([]string{"writes"}, members...)} {
 		if err := h.step(p, s[0], s[1:]); err != nil {
 			return err
 		}
@@ -367,7 +372,8 @@ func (h *history) replicaStep(p *player, what string, n *node, lost bool) error 
 }
 
 func (n *node) answer() Answer {
-	return Answer{Member: n.name, Record: n.rec, Blank: n.blank && !n.rec.Valid(), Empty: n.empty, Rebuilding: n.rebuilding}
+	return Answer{Member: n.name, Record: n.rec, Blank: n.blank && !n.rec.Valid(), Empty: n.empty,
+		Rebuilding: n.rebuilding}
 }
 
 // lease tells what an engine may answer now.

@@ -31,8 +31,9 @@ func (w *world) rebuilt(k, i int) {
 	w.lost(k, i)
 }
 
-// loseSecond leaves a volume of two with the record that replaces the second one on the first, and nobody has agreed to it. With
-// takeovers the engine is replaced by one in its place that does not hear the witness.
+// loseSecond leaves a volume of two with the record that replaces the second one on the first, and
+// nobody has agreed to it. With takeovers the engine is replaced by one in its place that does not
+// hear the witness.
 func (w *world) loseSecond() {
 	w.hangUp(0, 1)
 	w.lost(0, 1)

@@ -66,7 +66,8 @@ func (k *key) engine(e *engine) {
 		k.witness(e.question.Next)
 	}
 	r := &e.read
-	k.num(r.at, int(r.arrived), int(r.needs), int(r.has), e.im, int(e.asked), int(e.promised), int(e.until), int(c.witnessAt))
+	k.num(r.at, int(r.arrived), int(r.needs), int(r.has), e.im, int(e.asked), int(e.promised), int(e.until),
+		int(c.witnessAt))
 	k.flags(r.done, e.retry, c.void, c.swap, c.asked)
 	k.num(int(e.rw), int(e.wo), e.write, int(e.pending), int(e.ok), int(c.phase), int(c.wanted), int(c.floor), c.silent)
 	k.witness(c.witness)

@@ -6,11 +6,12 @@ import (
 	"strings"
 )
 
-// world is a small volume with everything that can happen to it: replicas with durable memory, engines driven by real
-// cores, messages under way, one witness. It is copied at each step, so that every continuation can be tried.
+// world is a small volume with everything that can happen to it: replicas with durable memory,
+// engines driven by real cores, messages under way, one witness. It is copied at each step, so that
+// every continuation can be tried.
 //
-// Data is a set of numbered writes per replica. A write is acknowledged as package engine does it: when every replica in
-// use has it, and, if one failed, when the set without it is committed.
+// Data is a set of numbered writes per replica. A write is acknowledged as package engine does it:
+// when every replica in use has it, and, if one failed, when the set without it is committed.
 type world struct {
 	witness WitnessRecord
 	now     Time
@@ -139,7 +140,8 @@ func (w *world) start(im int) {
 		}
 	}
 	e := &engine{alive: true, write: -1, links: make([]link, len(w.disks)), im: im, read: read{at: -1}, follows: -1}
-	e.core = New(Config{Engine: fmt.Sprintf("e%d", len(w.engines)), InstanceManager: fmt.Sprintf("im%d", im), Candidates: len(w.disks), Takeover: w.limits.takeover, Announce: true})
+	e.core = New(Config{Engine: fmt.Sprintf("e%d", len(w.engines)), InstanceManager: fmt.Sprintf("im%d", im),
+		Candidates: len(w.disks), Takeover: w.limits.takeover, Announce: true})
 	w.engines = append(w.engines, e)
 	w.act(len(w.engines) - 1)
 }
@@ -186,7 +188,8 @@ func (w *world) one(k int, a *Action) {
 	case WriteRecord:
 		i := replicaIndex(a.Member)
 		if a.Record.Agreed {
-			// Nothing waits for it, and it matters only to a start with a void witness, which is told in scenarios.
+			// Nothing waits for it, and it matters only to a start with a void witness, which is
+			// told in scenarios.
 			if d := &w.disks[i]; d.session == k && len(e.links[i].queue) == 0 {
 				d.rec = a.Record
 			}
@@ -203,8 +206,8 @@ func (w *world) one(k int, a *Action) {
 		e.began = true
 		e.rw = set(a.Members)
 		for _, m := range a.Members {
-			// What a later engine has acknowledged this one need not have: it may serve stale reads until its lease ends
-			// (docs/quorum.md), but cannot acknowledge anything.
+			// What a later engine has acknowledged this one need not have: it may serve stale reads
+			// until its lease ends (docs/quorum.md), but cannot acknowledge anything.
 			if missing := w.ackedBefore(e.core.Epoch()) &^ w.disks[replicaIndex(m)].has; missing != 0 {
 				w.fail("e%d starts from %s, which misses acknowledged writes %b", k, m, missing)
 			}
@@ -382,7 +385,8 @@ func (w *world) linkEvents(k, i int, add, fault adder) {
 		}
 	case (state == open || state == broken) && e.alive:
 		add("notices that * is gone", func(w *world, e *engine) { w.lost(k, i) })
-	case state == closed && e.alive && w.limits.votes > 0 && d.promised <= e.core.Epoch() && d.rec.Valid() && !d.rebuilding &&
+	case state == closed && e.alive && w.limits.votes > 0 && d.promised <= e.core.Epoch() && d.rec.Valid() &&
+		!d.rebuilding &&
 		slices.Contains(e.core.Voters(), replicaName(i)):
 		add("has the record stored by *, which it replaces", func(w *world, e *engine) { w.vote(k, i) })
 	case state == closed && e.alive && e.began && w.limits.joins > 0 && e.wo == 0 && e.write < 0 && e.rw != 0 &&
@@ -441,10 +445,12 @@ func (w *world) reach(k, i int, lost bool) {
 
 func (w *world) answerOf(i int) Answer {
 	d := &w.disks[i]
-	return Answer{Member: replicaName(i), Record: d.rec, Rebuilding: d.rebuilding, Blank: !d.rec.Valid() && d.has == 0, Empty: d.has == 0}
+	return Answer{Member: replicaName(i), Record: d.rec, Rebuilding: d.rebuilding, Blank: !d.rec.Valid() && d.has == 0,
+		Empty: d.has == 0}
 }
 
-// deliver lets the replica carry out the next message. A dead engine's messages may still be on their way.
+// deliver lets the replica carry out the next message. A dead engine's messages may still be on
+// their way.
 func (w *world) deliver(k, i int, lost bool) {
 	e, d := w.engines[k], &w.disks[i]
 	q := &e.links[i].queue

@@ -43,15 +43,16 @@ func (c *Core) propose(joiner string) {
 	}
 }
 
-// mayWitness reports whether the witness may learn of the proposal already. The record that founds a volume goes there last,
-// when all members have it: then a witness without a record says that nothing was ever agreed, and a volume whose
-// beginning was cut off can begin anew; see Decide.
+// mayWitness reports whether the witness may learn of the proposal already. The record that founds
+// a volume goes there last, when all members have it: then a witness without a record says that
+// nothing was ever agreed, and a volume whose beginning was cut off can begin anew; see Decide.
 func (c *Core) mayWitness() bool {
 	founding := c.phase == Committing && !c.void && !c.before.Record.Valid()
 	return !founding || len(c.prop.durable) == len(c.prop.rec.Members)
 }
 
-// competitors are all whom a record names that somebody may start from instead of the one being proposed.
+// competitors are all whom a record names that somebody may start from instead of the one being
+// proposed.
 func (c *Core) competitors() []string {
 	all := union(c.committed.Members, c.replaced)
 	for i := range c.leaked {
@@ -76,7 +77,8 @@ func (c *Core) RecordWritten(member string, rec Record) {
 	c.tryCommit()
 }
 
-// tryCommit writes the voters and the joiner when everybody else is done, and commits when the rule holds.
+// tryCommit writes the voters and the joiner when everybody else is done, and commits when the rule
+// holds.
 func (c *Core) tryCommit() {
 	p := c.prop
 	if !p.onMembers() {
@@ -105,12 +107,14 @@ func (c *Core) tryCommit() {
 
 // onMembers reports whether all members but a joiner have the record.
 func (p *proposal) onMembers() bool {
-	return !slices.ContainsFunc(p.rec.Members, func(m string) bool { return m != p.joiner && !slices.Contains(p.durable, m) })
+	return !slices.ContainsFunc(p.rec.Members, func(m string) bool {
+		return m != p.joiner && !slices.Contains(p.durable, m)
+	})
 }
 
-// Voters returns whom the proposal under way replaces and could be agreed by: a replaced member that has stored the record is not
-// found any more by a start that does not hear of it. They are asked last, when all members have the record: until then such a
-// member may be all that is left.
+// Voters returns whom the proposal under way replaces and could be agreed by: a replaced member
+// that has stored the record is not found any more by a start that does not hear of it. They are
+// asked last, when all members have the record: until then such a member may be all that is left.
 func (c *Core) Voters() []string {
 	if !c.mayVote() || !c.Holding() || c.prop == nil || !c.prop.onMembers() {
 		return nil
@@ -118,10 +122,12 @@ func (c *Core) Voters() []string {
 	return without(c.prop.rec.Replaces, c.voters)
 }
 
-// mayVote reports whether voters can help: the first record of a granted epoch needs the witness whoever has it.
+// mayVote reports whether voters can help: the first record of a granted epoch needs the witness
+// whoever has it.
 func (c *Core) mayVote() bool { return c.phase == Serving || (c.phase == Committing && c.takeover) }
 
-// Reached reports that one of Voters has promised the epoch and has a record of its own, neither void nor incomplete.
+// Reached reports that one of Voters has promised the epoch and has a record of its own, neither
+// void nor incomplete.
 func (c *Core) Reached(member string) {
 	if slices.Contains(c.Voters(), member) {
 		c.voters = append(c.voters, member)
@@ -129,12 +135,13 @@ func (c *Core) Reached(member string) {
 	}
 }
 
-// agreedBy reports whether a proposal durable on members needs no witness: nobody who starts later, with the witness as it
-// is, can find enough members of another record without hearing of this one.
+// agreedBy reports whether a proposal durable on members needs no witness: nobody who starts later,
+// with the witness as it is, can find enough members of another record without hearing of this one.
 //
-// The first record of an epoch always needs the witness. Replicas that were not heard may hold proposals of earlier engines
-// that nobody knows of; only the witness outbids those, whoever is heard next. A takeover has heard everybody, and all of them
-// must have the record, those that it has lost since too: the witness may yet learn of a set that one of them could start.
+// The first record of an epoch always needs the witness. Replicas that were not heard may hold
+// proposals of earlier engines that nobody knows of; only the witness outbids those, whoever is
+// heard next. A takeover has heard everybody, and all of them must have the record, those that it
+// has lost since too: the witness may yet learn of a set that one of them could start.
 func (c *Core) agreedBy(members []string) bool {
 	if c.phase == Committing && (!c.takeover || len(without(c.competitors(), members)) > 0) {
 		return false
@@ -161,7 +168,8 @@ func outvotes(members []string, r Record) bool {
 	return n >= majority(len(r.Members))
 }
 
-// takenBack reports whether everybody who was told of the proposal is among members, who hold a later one.
+// takenBack reports whether everybody who was told of the proposal is among members, who hold a
+// later one.
 func (p *proposal) takenBack(members []string) bool {
 	return !p.witnessSent && !slices.ContainsFunc(p.sent, func(m string) bool { return !slices.Contains(members, m) })
 }
@@ -171,8 +179,8 @@ func (c *Core) commit() {
 	c.committed = p.rec
 	c.committed.Replaces, c.committed.Accepted = nil, false
 	c.prop, c.leaked, c.replaced, c.voters = nil, nil, nil, nil
-	// Nothing waits for this. It shows that a witness which knows nothing of it has forgotten, and spares a start with such
-	// a witness from asking whoever was dropped.
+	// Nothing waits for this. It shows that a witness which knows nothing of it has forgotten, and
+	// spares a start with such a witness from asking whoever was dropped.
 	for _, m := range c.committed.Members {
 		c.do(Action{Kind: WriteRecord, Member: m, Record: c.committed.agreed()})
 	}
@@ -211,7 +219,8 @@ func (c *Core) Failed(member string) {
 	}
 	c.live = slices.Delete(c.live, i, i+1)
 	if len(c.live) == 0 {
-		// Nobody is left to agree on anything: a joiner that still gets the record must not bring the failed members back.
+		// Nobody is left to agree on anything: a joiner that still gets the record must not bring
+		// the failed members back.
 		c.prop, c.joiner = nil, ""
 		c.reason = "no replica left"
 		c.askWhy()
@@ -223,8 +232,8 @@ func (c *Core) Failed(member string) {
 	c.supersede()
 }
 
-// supersede replaces the proposal under way by one for the present live set. A joiner that was part of it is proposed
-// again afterwards.
+// supersede replaces the proposal under way by one for the present live set. A joiner that was part
+// of it is proposed again afterwards.
 func (c *Core) supersede() {
 	if c.prop != nil && c.prop.joiner != "" && c.joiner == c.prop.joiner {
 		c.joiner = c.prop.joiner

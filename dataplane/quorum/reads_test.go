@@ -19,7 +19,8 @@ func (w *world) settleRead(k int) {
 		return
 	}
 	if missing := r.needs &^ r.has; missing != 0 {
-		w.fail("e%d answers a read from %s, which misses writes %b that were acknowledged before it arrived", k, replicaName(r.at), missing)
+		w.fail("e%d answers a read from %s, which misses writes %b that were acknowledged before it arrived", k,
+			replicaName(r.at), missing)
 	}
 	*r = read{at: -1}
 }

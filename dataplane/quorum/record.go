@@ -1,13 +1,15 @@
-// Package quorum decides who belongs to a volume: the membership protocol between one engine, its replicas and the
-// witness. It is pure: no input or output, clock or goroutine; the engine feeds it events and carries out its actions.
+// Package quorum decides who belongs to a volume: the membership protocol between one engine, its
+// replicas and the witness. It is pure: no input or output, clock or goroutine; the engine feeds it
+// events and carries out its actions.
 //
-// An epoch is granted by the witness at every engine start and promised by each replica, so that an engine which was
-// replaced can no longer write anywhere. A generation names a set of members. The step from one generation to the next
-// commits when it is durable on all members of the new set and on the witness, or on a majority of the old set and of every
-// other record that somebody may hold; the first one of an epoch always needs the witness. Writes that
-// a dropped member missed are acknowledged only after the commit; so whoever starts later and hears at least half of the
-// highest recorded set, with the witness, knows every acknowledged write. docs/quorum.md has states, invariants and the
-// reasons; the scenarios in testdata read as a specification.
+// An epoch is granted by the witness at every engine start and promised by each replica, so that an
+// engine which was replaced can no longer write anywhere. A generation names a set of members. The
+// step from one generation to the next commits when it is durable on all members of the new set and
+// on the witness, or on a majority of the old set and of every other record that somebody may hold;
+// the first one of an epoch always needs the witness. Writes that a dropped member missed are
+// acknowledged only after the commit; so whoever starts later and hears at least half of the
+// highest recorded set, with the witness, knows every acknowledged write. docs/quorum.md has
+// states, invariants and the reasons; the scenarios in testdata read as a specification.
 package quorum
 
 import (
@@ -24,22 +26,24 @@ type Record struct {
 	Generation uint64
 	// Members are the data directory names, sorted.
 	Members []string
-	// Replaces are those whom a record that this one competes with names and this one does not, sorted: members being
-	// dropped, a joiner given up. Empty once the record is agreed. A start that cannot trust the witness asks them too.
+	// Replaces are those whom a record that this one competes with names and this one does not,
+	// sorted: members being dropped, a joiner given up. Empty once the record is agreed. A start
+	// that cannot trust the witness asks them too.
 	Replaces []string
-	// Agreed: known to be committed. It is written again for that when it is, and nothing waits for it; so a record without
-	// it may be committed too.
+	// Agreed: known to be committed. It is written again for that when it is, and nothing waits for
+	// it; so a record without it may be committed too.
 	Agreed bool
-	// Accepted: it begins with what a person trusts and gives up what others have. A member forgets with it what it knew of those who are
-	// absent: an account of what they miss is about the history that is given up. It is said once and not kept.
+	// Accepted: it begins with what a person trusts and gives up what others have. A member forgets
+	// with it what it knew of those who are absent: an account of what they miss is about the
+	// history that is given up. It is said once and not kept.
 	Accepted bool
 }
 
 // Valid reports whether r names a member set at all.
 func (r Record) Valid() bool { return r.Generation > 0 && len(r.Members) > 0 }
 
-// Compare orders records: a later epoch's proposal was made by an engine that had heard everything committed before it,
-// so the epoch counts first, as a term does in Raft.
+// Compare orders records: a later epoch's proposal was made by an engine that had heard everything
+// committed before it, so the epoch counts first, as a term does in Raft.
 func (r Record) Compare(o Record) int {
 	switch {
 	case r.Epoch != o.Epoch:
@@ -67,8 +71,8 @@ func (r Record) Equal(o Record) bool {
 	return r.Epoch == o.Epoch && r.Generation == o.Generation && slices.Equal(r.Members, o.Members)
 }
 
-// String is the stable text form used in scenarios and messages: "e3 g7 {a b}", and "e3 g7 {a b} not {c}" while c is
-// being replaced.
+// String is the stable text form used in scenarios and messages: "e3 g7 {a b}", and "e3 g7 {a b}
+// not {c}" while c is being replaced.
 func (r Record) String() string {
 	if !r.Valid() {
 		return "none"
@@ -92,11 +96,13 @@ func (r Record) agreed() Record {
 	return r
 }
 
-// GrantStep is the distance between epochs granted by the witness. The numbers between are for engines that take over
-// without it. A thousand, so that the number as it is stored (2001) can be read by a person as grant 2, takeover 1.
+// GrantStep is the distance between epochs granted by the witness. The numbers between are for
+// engines that take over without it. A thousand, so that the number as it is stored (2001) can be
+// read by a person as grant 2, takeover 1.
 const GrantStep = 1000
 
-// EpochText is how an epoch is written for people: "2", or "2.1" for the first takeover after the second grant.
+// EpochText is how an epoch is written for people: "2", or "2.1" for the first takeover after the
+// second grant.
 func EpochText(epoch uint64) string {
 	if epoch%GrantStep == 0 {
 		return fmt.Sprint(epoch / GrantStep)
@@ -107,8 +113,8 @@ func EpochText(epoch uint64) string {
 // granted is the number of the grant an epoch belongs to.
 func granted(epoch uint64) uint64 { return epoch / GrantStep }
 
-// WitnessRecord is what the witness stores: the newest epoch granted and to whom, and a record that may lag behind the
-// replicas' as long as commits had their majority.
+// WitnessRecord is what the witness stores: the newest epoch granted and to whom, and a record that
+// may lag behind the replicas' as long as commits had their majority.
 type WitnessRecord struct {
 	// Epoch is the newest epoch granted.
 	Epoch uint64
@@ -131,9 +137,10 @@ type Answer struct {
 	Rebuilding bool
 }
 
-// fresh reports whether the answering replica certainly has every acknowledged write if r is the highest record: it is a
-// member of r and its own record, old or new, names it as a member. A member that was dropped and is coming back has
-// had its record voided before the copy began, so an old record cannot vouch for it.
+// fresh reports whether the answering replica certainly has every acknowledged write if r is the
+// highest record: it is a member of r and its own record, old or new, names it as a member. A
+// member that was dropped and is coming back has had its record voided before the copy began, so an
+// old record cannot vouch for it.
 func (a Answer) fresh(r Record) bool {
 	return r.Has(a.Member) && !a.Rebuilding && a.Record.Valid() && a.Record.Has(a.Member)
 }

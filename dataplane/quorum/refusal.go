@@ -6,11 +6,13 @@ import (
 	"strings"
 )
 
-// refusal says what a start lacks: which members are missing, what everybody who answered has, and what can be done.
+// refusal says what a start lacks: which members are missing, what everybody who answered has, and
+// what can be done.
 func refusal(k *Known, base Record, need int, missing []string) string {
 	var b strings.Builder
 	if k.Void {
-		fmt.Fprintf(&b, "the witness is older than the replicas, so record %s needs all of its members and of those it replaces", base)
+		fmt.Fprintf(&b,
+			"the witness is older than the replicas, so record %s needs all of its members and of those it replaces", base)
 	} else {
 		fmt.Fprintf(&b, "record %s needs %d of its members", base, need)
 	}
@@ -49,9 +51,9 @@ func (a Answer) String() string {
 // joined lists names for a person.
 func joined(names []string) string { return strings.Join(names, ", ") }
 
-// trust decides as a person has: only the members named count. Of several the highest record is the base; a directory
-// without a record, an incomplete copy, or one that has only stored the record of others, can only be trusted alone, since nothing says
-// how it relates to others.
+// trust decides as a person has: only the members named count. Of several the highest record is the
+// base; a directory without a record, an incomplete copy, or one that has only stored the record of
+// others, can only be trusted alone, since nothing says how it relates to others.
 func trust(base Record, answers []Answer, names []string) Decision {
 	d := Decision{Base: base}
 	var chosen []Answer
@@ -63,7 +65,8 @@ func trust(base Record, answers []Answer, names []string) Decision {
 		}
 	}
 	if missing := without(names, members(chosen)); len(missing) > 0 {
-		return Decision{Reason: fmt.Sprintf("%s is to be trusted and does not answer; heard: %s", joined(missing), heard(answers))}
+		return Decision{Reason: fmt.Sprintf("%s is to be trusted and does not answer; heard: %s", joined(missing),
+			heard(answers))}
 	}
 	best := (&Known{Void: true, Answers: chosen}).base()
 	for _, a := range chosen {
@@ -73,7 +76,8 @@ func trust(base Record, answers []Answer, names []string) Decision {
 		case len(chosen) == 1, a.fresh(best):
 			d.Fresh = append(d.Fresh, a.Member)
 		case !a.Record.Has(a.Member) || a.Rebuilding:
-			return Decision{Reason: fmt.Sprintf("%s can only be trusted alone: nothing says how old it is; name one member; heard: %s", a, heard(answers))}
+			return Decision{Reason: fmt.Sprintf("%s can only be trusted alone: nothing says how old it is; name one "+
+				"member; heard: %s", a, heard(answers))}
 		default:
 			d.Stale = append(d.Stale, a.Member)
 		}
@@ -93,9 +97,9 @@ func members(answers []Answer) []string {
 	return out
 }
 
-// decideFounding handles a volume without any record: blank replicas found it; one directory with data of unknown
-// history may be taken as it is only if it is alone, since nobody can tell which of several is ahead. Whoever is silent may
-// hold the data.
+// decideFounding handles a volume without any record: blank replicas found it; one directory with
+// data of unknown history may be taken as it is only if it is alone, since nobody can tell which of
+// several is ahead. Whoever is silent may hold the data.
 func decideFounding(answers []Answer, silent int) Decision {
 	var blank, unknown []string
 	for _, a := range answers {
@@ -113,10 +117,12 @@ func decideFounding(answers []Answer, silent int) Decision {
 	case len(answers) == 0:
 		return Decision{Reason: fmt.Sprintf("no replica answered of %d", silent)}
 	case len(unknown) > 1:
-		return Decision{Reason: fmt.Sprintf("nobody knows the volume's members, and %s hold data of unknown history: name the one to go on with by --accept-data-loss MEMBER",
+		return Decision{Reason: fmt.Sprintf("nobody knows the volume's members, and %s hold data of unknown history: "+
+			"name the one to go on with by --accept-data-loss MEMBER",
 			joined(unknown))}
 	case silent > 0:
-		return Decision{Reason: fmt.Sprintf("nobody knows the volume's members yet, so every replica must answer; silent: %d; heard: %s", silent, heard(answers))}
+		return Decision{Reason: fmt.Sprintf("nobody knows the volume's members yet, so every replica must answer; "+
+			"silent: %d; heard: %s", silent, heard(answers))}
 	case len(unknown) == 1:
 		return Decision{Verdict: Found, Fresh: unknown, Stale: blank}
 	case len(blank) > 0:

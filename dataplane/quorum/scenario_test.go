@@ -10,8 +10,8 @@ import (
 
 var update = flag.Bool("update", false, "write what happens into the scenarios, to be read before it is committed")
 
-// TestScenarios plays the histories in testdata: lines of prose begin with "#", a line of command is followed by what
-// comes of it, indented.
+// TestScenarios plays the histories in testdata: lines of prose begin with "#", a line of command
+// is followed by what comes of it, indented.
 func TestScenarios(t *testing.T) {
 	files, err := filepath.Glob("testdata/*.txt")
 	if err != nil || len(files) == 0 {

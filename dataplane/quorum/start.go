@@ -21,8 +21,9 @@ const (
 type Known struct {
 	// Witness is the record before this engine's epoch was granted.
 	Witness WitnessRecord
-	// Void says that some replica has promised a newer epoch than the witness ever granted, so that the witness must have
-	// lost its memory (a restored cluster state) and cannot vouch for anything.
+	// Void says that some replica has promised a newer epoch than the witness ever granted, so that
+	// the witness must have lost its memory (a restored cluster state) and cannot vouch for
+	// anything.
 	Void    bool
 	Answers []Answer
 	// Silent is how many candidates did not answer.
@@ -44,9 +45,10 @@ type Decision struct {
 	Reason string
 }
 
-// Decide applies the start rule. With a void witness, or without one, nobody vouches for the highest record heard: every
-// member of it is needed, and, while it is not known to be agreed, everybody whom it replaces, since one of those may
-// know of another record that was agreed instead.
+// Decide applies the start rule. With a void witness, or without one, nobody vouches for the
+// highest record heard: every member of it is needed, and, while it is not known to be agreed,
+// everybody whom it replaces, since one of those may know of another record that was agreed
+// instead.
 func Decide(k Known) Decision {
 	for _, a := range k.Answers {
 		k.Void = k.Void || a.Record.shows(k.Witness)
@@ -94,14 +96,18 @@ func Decide(k Known) Decision {
 	return d
 }
 
-// neverBegun reports that records were proposed and none was ever agreed: the witness, which has the first one before
-// anything is served, holds none. Everybody must answer; that nothing was written anywhere is asked for as well, in case the witness was set
-// back to a time before the volume began.
+// neverBegun reports that records were proposed and none was ever agreed: the witness, which has
+// the first one before anything is served, holds none. Everybody must answer; that nothing was
+// written anywhere is asked for as well, in case the witness was set back to a time before the
+// volume began.
 func (k *Known) neverBegun() bool {
-	return !k.Void && k.Silent == 0 && !k.Witness.Record.Valid() && !slices.ContainsFunc(k.Answers, func(a Answer) bool { return !a.Empty || a.Rebuilding })
+	return !k.Void && k.Silent == 0 && !k.Witness.Record.Valid() && !slices.ContainsFunc(k.Answers, func(a Answer) bool {
+		return !a.Empty || a.Rebuilding
+	})
 }
 
-// base is the highest record of the witness and all answers. If somebody knows that it was agreed, it is.
+// base is the highest record of the witness and all answers. If somebody knows that it was agreed,
+// it is.
 func (k *Known) base() Record {
 	base := Record{}
 	if !k.Void {
@@ -118,9 +124,9 @@ func (k *Known) base() Record {
 	return base
 }
 
-// shows reports whether the record proves that the witness has forgotten something: it was never told of the epoch, or not of
-// its first record, without which nothing of that epoch is agreed. The second holds even after other starts have raised
-// the witness's epoch.
+// shows reports whether the record proves that the witness has forgotten something: it was never
+// told of the epoch, or not of its first record, without which nothing of that epoch is agreed. The
+// second holds even after other starts have raised the witness's epoch.
 func (r Record) shows(w WitnessRecord) bool {
 	return r.Valid() && (granted(r.Epoch) > granted(w.Epoch) || (r.Agreed && granted(r.Epoch) > granted(w.Record.Epoch)))
 }

@@ -5,7 +5,8 @@ import (
 	"testing"
 )
 
-// After 999 sub-epochs there is no number left: the successor asks the witness, which knows of nobody newer, or ends.
+// After 999 sub-epochs there is no number left: the successor asks the witness, which knows of
+// nobody newer, or ends.
 func TestSuccessorWithoutANumberLeft(t *testing.T) {
 	const last = 2*GrantStep - 1
 	rec := Record{Epoch: last, Generation: 7, Members: []string{"a", "b"}, Agreed: true}
@@ -14,7 +15,8 @@ func TestSuccessorWithoutANumberLeft(t *testing.T) {
 		ends    string
 	}{
 		"the next grant": {witness: WitnessRecord{Epoch: GrantStep, Engine: "e", Record: rec}},
-		"another engine": {witness: WitnessRecord{Epoch: 2 * GrantStep, Engine: "other", Record: rec}, ends: "engine other of epoch 2 has taken over"},
+		"another engine": {witness: WitnessRecord{Epoch: 2 * GrantStep, Engine: "other", Record: rec},
+			ends: "engine other of epoch 2 has taken over"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			core := New(Config{Engine: "e", InstanceManager: "im", Candidates: 2, Takeover: true, Successor: true})

@@ -5,26 +5,28 @@ import (
 	"slices"
 )
 
-// A takeover starts an engine without the witness. The replicas themselves are asked what they have promised, and to whom;
-// that promises nothing. If the newest promise was made to an engine under the same instance manager, and everybody who
-// could know of a later set is there, the engine takes the number after that promise as its epoch, a sub-epoch, and
-// contacts them with it.
+// A takeover starts an engine without the witness. The replicas themselves are asked what they have
+// promised, and to whom; that promises nothing. If the newest promise was made to an engine under
+// the same instance manager, and everybody who could know of a later set is there, the engine takes
+// the number after that promise as its epoch, a sub-epoch, and contacts them with it.
 //
-// Nobody else can have the same one: all members must promise it, and each promises a number to one process. Nobody else can
-// have started from later data: every member of the base is there, and had another engine been promised by one of them
-// it would refuse. So the first record, which is on every member, needs no witness. The next engine that the witness
-// grants an epoch outbids it like any other.
+// Nobody else can have the same one: all members must promise it, and each promises a number to one
+// process. Nobody else can have started from later data: every member of the base is there, and had
+// another engine been promised by one of them it would refuse. So the first record, which is on
+// every member, needs no witness. The next engine that the witness grants an epoch outbids it like
+// any other.
 
 // Probed is what a replica answers to a question that promises nothing.
 type Probed struct {
 	Answer
-	// Promised is the newest epoch it has promised; InstanceManager is where the engine runs that it was promised to.
+	// Promised is the newest epoch it has promised; InstanceManager is where the engine runs that
+	// it was promised to.
 	Promised        uint64
 	InstanceManager string
 }
 
-// probe begins a takeover when the witness is silent and this process has not asked it for an epoch: such a question may
-// still be carried out.
+// probe begins a takeover when the witness is silent and this process has not asked it for an
+// epoch: such a question may still be carried out.
 func (c *Core) probe() {
 	if !c.cfg.Takeover || c.wanted != 0 || c.phase != Asking {
 		return
@@ -45,7 +47,8 @@ func (c *Core) Told(p Probed) {
 	}
 }
 
-// Prepared returns the members that have answered a successor, sorted, and whether all have who will.
+// Prepared returns the members that have answered a successor, sorted, and whether all have who
+// will.
 func (c *Core) Prepared() (heard []string, all bool) {
 	for _, p := range c.probes {
 		heard = append(heard, p.Member)
@@ -54,10 +57,11 @@ func (c *Core) Prepared() (heard []string, all bool) {
 	return heard, c.phase != Preparing || len(c.probes)+c.silent >= c.cfg.Candidates
 }
 
-// Succeed lets a prepared successor begin: the engine of the given epoch has let go of the volume, and answers nothing any
-// more. It is a takeover in which the engine before says itself what the takeover rule would have to find out: that it ran
-// here, what was promised last, and that its lease is void. All the rest is asked again when the replicas answer the new
-// epoch. Where a sub-epoch is not possible the witness is asked for one.
+// Succeed lets a prepared successor begin: the engine of the given epoch has let go of the volume,
+// and answers nothing any more. It is a takeover in which the engine before says itself what the
+// takeover rule would have to find out: that it ran here, what was promised last, and that its
+// lease is void. All the rest is asked again when the replicas answer the new epoch. Where a
+// sub-epoch is not possible the witness is asked for one.
 func (c *Core) Succeed(epoch uint64) {
 	if c.phase != Preparing {
 		return
@@ -107,8 +111,9 @@ func (c *Core) tryTakeover(timeUp bool) {
 	c.contactAs(newest.Promised + 1)
 }
 
-// complete says what is missing for a takeover, or nothing: all members of the highest record, and, unless it is known to be
-// agreed, everybody whom it replaces, so that the record proposed is on everybody who could know of another one.
+// complete says what is missing for a takeover, or nothing: all members of the highest record, and,
+// unless it is known to be agreed, everybody whom it replaces, so that the record proposed is on
+// everybody who could know of another one.
 func complete(answers []Answer, candidates int) string {
 	d := Decide(Known{Void: true, Answers: answers, Silent: candidates - len(answers)})
 	switch d.Verdict {
@@ -120,7 +125,8 @@ func complete(answers []Answer, candidates int) string {
 	return ""
 }
 
-// abandon gives a takeover up and waits for the witness again. A successor ends: the engine before takes the volume back.
+// abandon gives a takeover up and waits for the witness again. A successor ends: the engine before
+// takes the volume back.
 func (c *Core) abandon(why string) {
 	c.reason = "the witness does not answer, and without it: " + why
 	// What was promised to this attempt must be outbid like anybody else's.

@@ -12,8 +12,8 @@ type Mode uint8
 const (
 	// Skip: it is equal.
 	Skip Mode = iota
-	// Regions: it can differ only in the regions that are known to have changed; those are compared, and copied where they
-	// differ.
+	// Regions: it can differ only in the regions that are known to have changed; those are
+	// compared, and copied where they differ.
 	Regions
 	// Compare: all of it is compared, and copied where it differs.
 	Compare
@@ -24,14 +24,16 @@ const (
 // String names the mode.
 func (m Mode) String() string { return [...]string{"skip", "regions", "compare", "copy"}[m] }
 
-// Side is what is known about the layers of source or target: the snapshots of the live chain, bottom first, and what has
-// become of them since the content that both had.
+// Side is what is known about the layers of source or target: the snapshots of the live chain,
+// bottom first, and what has become of them since the content that both had.
 type Side struct {
 	Names []string
-	// Removed are those that a user no longer reads. Only what is read at the other layers is the same in all replicas: a removed
-	// layer loses what the layer above it holds, and that is not the same everywhere.
+	// Removed are those that a user no longer reads. Only what is read at the other layers is the
+	// same in all replicas: a removed layer loses what the layer above it holds, and that is not
+	// the same everywhere.
 	Removed []string
-	// First is the snapshot that the head of that time became, "" while it is the head; Gone: it is neither.
+	// First is the snapshot that the head of that time became, "" while it is the head; Gone: it is
+	// neither.
 	First string
 	Gone  bool
 	// Changed are snapshots made or changed since; AllChanged: all.
@@ -49,7 +51,8 @@ func (s *Side) changed(name string) bool { return s.AllChanged || slices.Contain
 type Arrangement struct {
 	// Modes has one entry per snapshot of the source, and one for the head at the end.
 	Modes []Mode
-	// HeadBecomes is the snapshot that the target's head turns into, "" if it stays the head or is given up.
+	// HeadBecomes is the snapshot that the target's head turns into, "" if it stays the head or is
+	// given up.
 	HeadBecomes string
 	// NewHead: the target's head is given up.
 	NewHead bool
@@ -68,18 +71,20 @@ func (a *Arrangement) Untouched(source *Side) []string {
 	return out
 }
 
-// Delta reports whether everything that can differ lies in known regions, or in layers that are copied and were written
-// after them.
+// Delta reports whether everything that can differ lies in known regions, or in layers that are
+// copied and were written after them.
 func (a *Arrangement) Delta() bool { return !slices.Contains(a.Modes, Compare) }
 
-// Arrange decides per layer. same says that source and target had the same layers with the same content, but for known
-// regions, when the accounts of both began; without that everything the target has is compared.
+// Arrange decides per layer. same says that source and target had the same layers with the same
+// content, but for known regions, when the accounts of both began; without that everything the
+// target has is compared.
 //
-// The target's head turns into the lowest snapshot that it lacks: the one that the source took first after the two parted.
-// Where that guess is wrong nothing is lost, since what is not certain is compared.
+// The target's head turns into the lowest snapshot that it lacks: the one that the source took
+// first after the two parted. Where that guess is wrong nothing is lost, since what is not certain
+// is compared.
 //
-// A snapshot off the source's live chain that the target has, wherever, is compared: no account says whether all of what it is
-// read through is the same.
+// A snapshot off the source's live chain that the target has, wherever, is compared: no account
+// says whether all of what it is read through is the same.
 func Arrange(source, target Side, same bool) Arrangement {
 	a := Arrangement{Modes: make([]Mode, len(source.Names)+1), Branches: make([]Mode, len(source.Branches))}
 	for i, name := range source.Branches {
@@ -123,9 +128,9 @@ func Arrange(source, target Side, same bool) Arrangement {
 	return a
 }
 
-// together gives removed layers and the first layer above them that is read the same mode. Source and target read the same
-// there, outside of what is known to differ, but may have it in different ones of these files: one of them alone cannot be
-// made equal.
+// together gives removed layers and the first layer above them that is read the same mode. Source
+// and target read the same there, outside of what is known to differ, but may have it in different
+// ones of these files: one of them alone cannot be made equal.
 func (a *Arrangement) together(source *Side) {
 	first := 0
 	for i := range a.Modes {
@@ -154,7 +159,8 @@ func heirMode(source, target *Side, name string, same bool) Mode {
 	if wasHead == "" {
 		wasHead = HeadName
 	}
-	if same && !source.Gone && name == wasHead && !source.changed(name) && target.First == "" && !target.Gone && !target.changed(HeadName) {
+	if same && !source.Gone && name == wasHead && !source.changed(name) && target.First == "" && !target.Gone &&
+		!target.changed(HeadName) {
 		return Regions
 	}
 	return Compare
@@ -173,7 +179,8 @@ func keptMode(source, target *Side, name string, same bool) Mode {
 	return Skip
 }
 
-// keptOf returns the names that the target keeps: those of the source, if they are in the same order in both.
+// keptOf returns the names that the target keeps: those of the source, if they are in the same
+// order in both.
 func keptOf(source, target []string) []string {
 	var kept []string
 	at := -1

@@ -5,10 +5,11 @@ import (
 	"testing"
 )
 
-// Branches are brought over before the live chain, under the numbers they were given, and never locked; the head is the last of the live
-// chain.
+// Branches are brought over before the live chain, under the numbers they were given, and never
+// locked; the head is the last of the live chain.
 func TestPlanTakesBranchesFirst(t *testing.T) {
-	p := New(testSize, []Layer{{Mode: Copy, Size: testSize}, {Mode: Copy, Size: testSize}, {Mode: Compare, Size: 8192, Branch: true}, {Mode: Copy, Size: testSize, Branch: true}}, false)
+	p := New(testSize, []Layer{{Mode: Copy, Size: testSize}, {Mode: Copy, Size: testSize},
+		{Mode: Compare, Size: 8192, Branch: true}, {Mode: Copy, Size: testSize, Branch: true}}, false)
 	var got []Piece
 	for !p.CopyDone() {
 		if p.Waiting() {
@@ -36,9 +37,11 @@ func TestPlanTakesBranchesFirst(t *testing.T) {
 	}
 }
 
-// What the target's head has alone is compared in the head, whatever number the head has among branches.
+// What the target's head has alone is compared in the head, whatever number the head has among
+// branches.
 func TestAgainIsOfTheHead(t *testing.T) {
-	p := New(testSize, []Layer{{Mode: Copy, Size: testSize}, {Mode: Copy, Size: testSize}, {Mode: Copy, Size: testSize, Branch: true}}, false)
+	p := New(testSize, []Layer{{Mode: Copy, Size: testSize}, {Mode: Copy, Size: testSize},
+		{Mode: Copy, Size: testSize, Branch: true}}, false)
 	p.Begin()
 	p.Again(PieceSize-4096, 8192)
 	for _, want := range []Piece{
@@ -51,7 +54,8 @@ func TestAgainIsOfTheHead(t *testing.T) {
 	}
 }
 
-// What the target has of a branch is compared, wherever it has it; nothing of it is skipped, whatever the accounts say.
+// What the target has of a branch is compared, wherever it has it; nothing of it is skipped,
+// whatever the accounts say.
 func TestArrangeBranches(t *testing.T) {
 	source := Side{Names: []string{"a", "b"}, Branches: []string{"c", "d", "e"}}
 	target := Side{Names: []string{"a", "b", "d"}, Branches: []string{"c", "x"}}

@@ -1,12 +1,14 @@
-// Package rebuild plans how the content of a good replica reaches one that has none, an old one, or an unknown one: what
-// becomes of the files it has, which pieces of which layer to compare or to copy, in what order, and how far it is. It is
-// pure; package engine carries the plan out.
+// Package rebuild plans how the content of a good replica reaches one that has none, an old one, or
+// an unknown one: what becomes of the files it has, which pieces of which layer to compare or to
+// copy, in what order, and how far it is. It is pure; package engine carries the plan out.
 //
-// The target takes part in writes (mode WO) from the moment its chain has the right shape, so only what was there before has
-// to be copied. The live chain is copied piece by piece under the range lock that orders writes. In the head a piece is either
-// copied before a write to it, and the write then goes to both, or after it. Layers below never change, but what zeroes and
-// discards make of the target's head depends on what lies below it, so that must not change meanwhile. At the end content is compared as a reader sees it before the target may serve. docs/rebuild.md has
-// the states and the reasons.
+// The target takes part in writes (mode WO) from the moment its chain has the right shape, so only
+// what was there before has to be copied. The live chain is copied piece by piece under the range
+// lock that orders writes. In the head a piece is either copied before a write to it, and the write
+// then goes to both, or after it. Layers below never change, but what zeroes and discards make of
+// the target's head depends on what lies below it, so that must not change meanwhile. At the end
+// content is compared as a reader sees it before the target may serve. docs/rebuild.md has the
+// states and the reasons.
 package rebuild
 
 import (
@@ -28,7 +30,8 @@ type Piece struct {
 	Len   int64
 	// Locked says that the range must be locked against writes: the layer is of the live chain.
 	Locked bool
-	// Compare says that source and target are asked for sums first; otherwise the piece is copied as it is.
+	// Compare says that source and target are asked for sums first; otherwise the piece is copied
+	// as it is.
 	Compare bool
 	// sources is how many sources the plan had when the piece was handed out.
 	sources int
@@ -39,15 +42,18 @@ type Layer struct {
 	Mode Mode
 	// Size is the file's in bytes, Allocated what of it the source has.
 	Size, Allocated int64
-	// Branch: it is off the live chain. Nobody reads it through the head, so it comes before all others.
+	// Branch: it is off the live chain. Nobody reads it through the head, so it comes before all
+	// others.
 	Branch bool
-	// Removed: no user reads it. Replicas read the same at the layer above, and may have what is read there in either of the two.
+	// Removed: no user reads it. Replicas read the same at the layer above, and may have what is
+	// read there in either of the two.
 	Removed bool
 	// number is its place in what New was given, by which pieces name it.
 	number uint32
 }
 
-// Plan walks the branches, then the layers of the live chain bottom-up. Extents are given to it page by page as the replicas list them.
+// Plan walks the branches, then the layers of the live chain bottom-up. Extents are given to it
+// page by page as the replicas list them.
 type Plan struct {
 	layers []Layer
 	size   int64 // of the volume
@@ -99,8 +105,9 @@ func (s pieceSet) from(p int64) int64 {
 	return -1
 }
 
-// New returns a plan for layers: those of the live chain, the head being the last of them, then those of branches, parents first. all:
-// everything is verified at the end, otherwise what Differs was told of.
+// New returns a plan for layers: those of the live chain, the head being the last of them, then
+// those of branches, parents first. all: everything is verified at the end, otherwise what Differs
+// was told of.
 func New(size int64, layers []Layer, all bool) *Plan {
 	p := &Plan{size: size, delta: newPieceSet(size), all: all}
 	for _, branch := range []bool{true, false} {
@@ -118,8 +125,8 @@ func New(size int64, layers []Layer, all bool) *Plan {
 	return p
 }
 
-// Differs adds a range of the volume in which source and target may differ. It has no effect on layers that were begun, but
-// on the verification.
+// Differs adds a range of the volume in which source and target may differ. It has no effect on
+// layers that were begun, but on the verification.
 func (p *Plan) Differs(off, n int64) {
 	added := p.delta.add(off, min(n, p.size-off))
 	for _, l := range p.layers[p.layer:] {
@@ -129,8 +136,8 @@ func (p *Plan) Differs(off, n int64) {
 	}
 }
 
-// Again adds a range in which the target's head has what the source's has not, whether or not it was copied: these pieces are
-// handed out next, to be compared. CopyDone may become false by it.
+// Again adds a range in which the target's head has what the source's has not, whether or not it
+// was copied: these pieces are handed out next, to be compared. CopyDone may become false by it.
 func (p *Plan) Again(off, n int64) {
 	p.Differs(off, n)
 	head := &p.layers[len(p.layers)-1]
@@ -145,7 +152,8 @@ func (p *Plan) Again(off, n int64) {
 // AtHead reports whether the head has been begun.
 func (p *Plan) AtHead() bool { return p.layer >= len(p.layers)-1 && p.begun }
 
-// NeedExtents reports which page of extents is wanted before Next can go on, of the target or of the source.
+// NeedExtents reports which page of extents is wanted before Next can go on, of the target or of
+// the source.
 func (p *Plan) NeedExtents() (layer uint32, off int64, target, ok bool) {
 	p.advance()
 	if !p.begun || len(p.ranges) > 0 || len(p.retry) > 0 || p.next < 0 {
@@ -156,14 +164,16 @@ func (p *Plan) NeedExtents() (layer uint32, off int64, target, ok bool) {
 
 // advance moves to the next layer when the present one is listed and handed out.
 func (p *Plan) advance() {
-	for p.layer < len(p.layers) && p.begun && len(p.ranges) == 0 && len(p.retry) == 0 && p.next < 0 && p.pieces.from(p.first) < 0 {
+	for p.layer < len(p.layers) && p.begun && len(p.ranges) == 0 && len(p.retry) == 0 && p.next < 0 &&
+		p.pieces.from(p.first) < 0 {
 		p.layer++
 		p.begun, p.pieces, p.target = false, nil, false
 	}
 }
 
-// Waiting reports that the next layer has to be begun, which may happen when everything handed out before is done: a discard
-// that the target resolves before it knows what lies below has then left its trace in the source's head, which is last.
+// Waiting reports that the next layer has to be begun, which may happen when everything handed out
+// before is done: a discard that the target resolves before it knows what lies below has then left
+// its trace in the source's head, which is last.
 func (p *Plan) Waiting() bool {
 	p.advance()
 	return p.layer < len(p.layers) && !p.begun && len(p.retry) == 0
@@ -186,7 +196,8 @@ func (p *Plan) Begin() {
 // ErrExtents says that a list of extents cannot be one.
 var ErrExtents = errors.New("rebuild: no list of extents")
 
-// Check says what is wrong with a page that was asked for from off on: what comes from another process is not believed.
+// Check says what is wrong with a page that was asked for from off on: what comes from another
+// process is not believed.
 func (p *Plan) Check(off int64, ranges [][2]int64, next int64) error {
 	if next != -1 && (next <= off || next >= p.size) {
 		return fmt.Errorf("%w: after the page at %d comes that at %d, of %d bytes", ErrExtents, off, next, p.size)
@@ -199,7 +210,8 @@ func (p *Plan) Check(off int64, ranges [][2]int64, next int64) error {
 	return nil
 }
 
-// Extents adds a page, which has been checked: ranges of the layer asked for, and where the next page begins, -1 at the end.
+// Extents adds a page, which has been checked: ranges of the layer asked for, and where the next
+// page begins, -1 at the end.
 func (p *Plan) Extents(ranges [][2]int64, next int64) {
 	p.next = next
 	if p.layers[p.layer].Mode == Copy {
@@ -214,8 +226,8 @@ func (p *Plan) Extents(ranges [][2]int64, next int64) {
 	}
 }
 
-// Hides adds ranges, multiples of PieceSize, in which the layer asked for hides what is below it: these pieces are compared, also
-// where the layer is copied.
+// Hides adds ranges, multiples of PieceSize, in which the layer asked for hides what is below it:
+// these pieces are compared, also where the layer is copied.
 func (p *Plan) Hides(ranges [][2]int64) {
 	for _, r := range ranges {
 		if p.pieces == nil {
@@ -225,8 +237,8 @@ func (p *Plan) Hides(ranges [][2]int64) {
 	}
 }
 
-// Next returns the next piece. ok false means that extents are needed, that lower layers must be completed first, or that
-// everything is handed out.
+// Next returns the next piece. ok false means that extents are needed, that lower layers must be
+// completed first, or that everything is handed out.
 func (p *Plan) Next() (piece Piece, ok bool) {
 	piece, ok = p.take()
 	piece.sources = p.sources
@@ -271,16 +283,19 @@ func (p *Plan) take() (piece Piece, ok bool) {
 	}
 }
 
-// Retry hands a piece out again, unless it is to be copied as another source had it: its layer is begun again.
+// Retry hands a piece out again, unless it is to be copied as another source had it: its layer is
+// begun again.
 func (p *Plan) Retry(piece Piece) {
 	if piece.Compare || piece.sources == p.sources {
 		p.retry = append(p.retry, piece)
 	}
 }
 
-// TakeOver is called when another source takes over while something is left to bring. Sources read the same at every layer that is not
-// removed, but may have it in different ones of that layer and the removed ones below it. So such a group comes from one source as a whole: the
-// one at hand is begun again, and is compared, since the target holds a part of it. The same holds for all branches together.
+// TakeOver is called when another source takes over while something is left to bring. Sources read
+// the same at every layer that is not removed, but may have it in different ones of that layer and
+// the removed ones below it. So such a group comes from one source as a whole: the one at hand is
+// begun again, and is compared, since the target holds a part of it. The same holds for all
+// branches together.
 func (p *Plan) TakeOver() {
 	last := p.layer
 	if !p.begun && last > 0 {
@@ -328,7 +343,8 @@ func (p *Plan) NextVerify() (off, n int64, ok bool) {
 // verifyShare is the part of the progress bar that stands for the final comparison, in percent.
 const verifyShare = 20
 
-// Progress returns percent, bytes done and bytes to do. It reaches 100 only when the target has joined.
+// Progress returns percent, bytes done and bytes to do. It reaches 100 only when the target has
+// joined.
 func (p *Plan) Progress() (percent int, done, total int64) {
 	total = max(p.total, p.done)
 	copied := 100 - verifyShare

@@ -33,8 +33,9 @@ func (l *testLayer) has(ranges [][2]int64, off int64) bool {
 	return slices.ContainsFunc(ranges, func(r [2]int64) bool { return r[0] <= off && off < r[1] })
 }
 
-// Every block that a layer needs by its mode is handed out, bottom layer first, in pieces that end at multiples of the piece
-// size; the next layer begins when the one below is complete; all are locked; what was handed out again comes again.
+// Every block that a layer needs by its mode is handed out, bottom layer first, in pieces that end
+// at multiples of the piece size; the next layer begins when the one below is complete; all are
+// locked; what was handed out again comes again.
 func TestPlanCoversWhatEachModeNeeds(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var layers []testLayer
@@ -76,7 +77,8 @@ func carryOut(t *rapid.T, p *Plan, layers []testLayer) [][]Piece {
 				}
 				continue
 			}
-			if int(piece.Layer) != at || !piece.Locked || piece.Len <= 0 || piece.Off/PieceSize != (piece.Off+piece.Len-1)/PieceSize {
+			if int(piece.Layer) != at || !piece.Locked || piece.Len <= 0 ||
+				piece.Off/PieceSize != (piece.Off+piece.Len-1)/PieceSize {
 				t.Fatalf("piece %+v in layer %d", piece, at)
 			}
 			got[at] = append(got[at], piece)
@@ -203,33 +205,58 @@ func TestArrange(t *testing.T) {
 		becomes        string
 		newHead        bool
 	}{
-		"blank":                             {source: Side{Names: []string{"a"}}, target: Side{Blank: true}, modes: []Mode{Copy, Copy}, newHead: true},
-		"blank, no snapshots":               {target: Side{Blank: true}, modes: []Mode{Copy}},
-		"unknown":                           {source: Side{Names: []string{"a", "b"}}, target: Side{Names: []string{"a", "b"}}, modes: []Mode{Compare, Compare, Compare}},
-		"unknown, other snapshots":          {source: Side{Names: []string{"a", "b"}}, target: Side{Names: []string{"a", "x"}}, modes: []Mode{Compare, Compare, Copy}, becomes: "b"},
-		"unknown, none in common":           {source: Side{Names: []string{"a"}}, target: Side{Names: []string{"x"}}, modes: []Mode{Compare, Copy}, becomes: "a"},
-		"unknown, another order":            {source: Side{Names: []string{"a", "b"}}, target: Side{Names: []string{"b", "a"}}, modes: []Mode{Compare, Copy, Copy}, becomes: "a"},
-		"same":                              {source: Side{Names: []string{"a"}}, target: Side{Names: []string{"a"}}, same: true, modes: []Mode{Skip, Regions}},
-		"same, a snapshot since":            {source: Side{Names: []string{"a", "b"}, First: "b"}, target: Side{Names: []string{"a"}}, same: true, modes: []Mode{Skip, Regions, Copy}, becomes: "b"},
-		"same, two snapshots since":         {source: Side{Names: []string{"b", "c"}, First: "b", Changed: []string{"c"}}, same: true, modes: []Mode{Regions, Copy, Copy}, becomes: "b"},
-		"same, merged since":                {source: Side{Names: []string{"b"}, Changed: []string{"a", "b"}}, target: Side{Names: []string{"a", "b"}}, same: true, modes: []Mode{Compare, Regions}},
-		"same, reverted since":              {source: Side{Names: []string{"a"}, Gone: true}, target: Side{Names: []string{"a"}}, same: true, modes: []Mode{Skip, Compare}},
-		"same, too much since":              {source: Side{Names: []string{"a"}, AllChanged: true}, target: Side{Names: []string{"a"}}, same: true, modes: []Mode{Compare, Compare}},
-		"same, a name used again":           {source: Side{Names: []string{"a"}, First: "x", Gone: true, Changed: []string{"a"}}, target: Side{Names: []string{"a"}}, same: true, modes: []Mode{Compare, Compare}},
-		"interrupted":                       {source: Side{Names: []string{"a"}}, target: Side{Names: []string{"a"}}, same: true, modes: []Mode{Skip, Regions}},
-		"interrupted, after a snapshot":     {source: Side{Names: []string{"a", "b"}, First: "b"}, target: Side{Names: []string{"a", "b"}, First: "b", Changed: []string{HeadName}}, same: true, modes: []Mode{Skip, Regions, Compare}},
-		"interrupted, new layers":           {source: Side{Names: []string{"b", "c"}, First: "b", Changed: []string{"c"}}, target: Side{Names: []string{"b", "c"}, First: "b", Changed: []string{"c", HeadName}}, same: true, modes: []Mode{Regions, Compare, Compare}},
-		"interrupted, and another snapshot": {source: Side{Names: []string{"b", "c"}, First: "b", Changed: []string{"c"}}, target: Side{Names: []string{"b"}, First: "b", Changed: []string{HeadName}}, same: true, modes: []Mode{Regions, Compare, Copy}, becomes: "c"},
-		"removed below the head":            {source: Side{Names: []string{"a", "b"}, Removed: []string{"b"}}, target: Side{Names: []string{"a", "b"}}, same: true, modes: []Mode{Skip, Regions, Regions}},
-		"removed, a snapshot since":         {source: Side{Names: []string{"a", "b"}, Removed: []string{"a"}, First: "b"}, target: Side{Names: []string{"a"}}, same: true, modes: []Mode{Regions, Regions, Copy}, becomes: "b"},
-		"removed and pruned since":          {source: Side{Names: []string{"a"}, Removed: []string{"a"}, Changed: []string{"a"}}, target: Side{Names: []string{"a"}}, same: true, modes: []Mode{Compare, Compare}},
-		"removed below a snapshot":          {source: Side{Names: []string{"a", "b"}, Removed: []string{"a"}}, target: Side{Names: []string{"a", "b"}}, same: true, modes: []Mode{Skip, Skip, Regions}},
-		"removed below a new layer":         {source: Side{Names: []string{"a", "b"}, Removed: []string{"a", "b"}, First: "b"}, target: Side{Names: []string{"a"}}, same: true, modes: []Mode{Regions, Regions, Copy}, becomes: "b"},
+		"blank": {source: Side{Names: []string{"a"}}, target: Side{Blank: true},
+			modes: []Mode{Copy, Copy}, newHead: true},
+		"blank, no snapshots": {target: Side{Blank: true}, modes: []Mode{Copy}},
+		"unknown": {source: Side{Names: []string{"a", "b"}},
+			target: Side{Names: []string{"a", "b"}}, modes: []Mode{Compare, Compare, Compare}},
+		"unknown, other snapshots": {source: Side{Names: []string{"a", "b"}},
+			target: Side{Names: []string{"a", "x"}}, modes: []Mode{Compare, Compare, Copy}, becomes: "b"},
+		"unknown, none in common": {source: Side{Names: []string{"a"}}, target: Side{Names: []string{"x"}},
+			modes: []Mode{Compare, Copy}, becomes: "a"},
+		"unknown, another order": {source: Side{Names: []string{"a", "b"}},
+			target: Side{Names: []string{"b", "a"}}, modes: []Mode{Compare, Copy, Copy}, becomes: "a"},
+		"same": {source: Side{Names: []string{"a"}}, target: Side{Names: []string{"a"}},
+			same: true, modes: []Mode{Skip, Regions}},
+		"same, a snapshot since": {source: Side{Names: []string{"a", "b"}, First: "b"},
+			target: Side{Names: []string{"a"}}, same: true, modes: []Mode{Skip, Regions, Copy}, becomes: "b"},
+		"same, two snapshots since": {source: Side{Names: []string{"b", "c"}, First: "b",
+			Changed: []string{"c"}}, same: true, modes: []Mode{Regions, Copy, Copy}, becomes: "b"},
+		"same, merged since": {source: Side{Names: []string{"b"}, Changed: []string{"a", "b"}},
+			target: Side{Names: []string{"a", "b"}}, same: true, modes: []Mode{Compare, Regions}},
+		"same, reverted since": {source: Side{Names: []string{"a"}, Gone: true},
+			target: Side{Names: []string{"a"}}, same: true, modes: []Mode{Skip, Compare}},
+		"same, too much since": {source: Side{Names: []string{"a"}, AllChanged: true},
+			target: Side{Names: []string{"a"}}, same: true, modes: []Mode{Compare, Compare}},
+		"same, a name used again": {source: Side{Names: []string{"a"}, First: "x", Gone: true,
+			Changed: []string{"a"}}, target: Side{Names: []string{"a"}}, same: true, modes: []Mode{Compare, Compare}},
+		"interrupted": {source: Side{Names: []string{"a"}}, target: Side{Names: []string{"a"}},
+			same: true, modes: []Mode{Skip, Regions}},
+		"interrupted, after a snapshot": {source: Side{Names: []string{"a", "b"}, First: "b"},
+			target: Side{Names: []string{"a", "b"}, First: "b", Changed: []string{HeadName}}, same: true,
+			modes: []Mode{Skip, Regions, Compare}},
+		"interrupted, new layers": {source: Side{Names: []string{"b", "c"}, First: "b",
+			Changed: []string{"c"}}, target: Side{Names: []string{"b", "c"}, First: "b",
+			Changed: []string{"c", HeadName}}, same: true, modes: []Mode{Regions, Compare, Compare}},
+		"interrupted, and another snapshot": {source: Side{Names: []string{"b", "c"}, First: "b",
+			Changed: []string{"c"}}, target: Side{Names: []string{"b"}, First: "b", Changed: []string{HeadName}},
+			same: true, modes: []Mode{Regions, Compare, Copy}, becomes: "c"},
+		"removed below the head": {source: Side{Names: []string{"a", "b"}, Removed: []string{"b"}},
+			target: Side{Names: []string{"a", "b"}}, same: true, modes: []Mode{Skip, Regions, Regions}},
+		"removed, a snapshot since": {source: Side{Names: []string{"a", "b"}, Removed: []string{"a"},
+			First: "b"}, target: Side{Names: []string{"a"}}, same: true, modes: []Mode{Regions, Regions, Copy}, becomes: "b"},
+		"removed and pruned since": {source: Side{Names: []string{"a"}, Removed: []string{"a"},
+			Changed: []string{"a"}}, target: Side{Names: []string{"a"}}, same: true, modes: []Mode{Compare, Compare}},
+		"removed below a snapshot": {source: Side{Names: []string{"a", "b"}, Removed: []string{"a"}},
+			target: Side{Names: []string{"a", "b"}}, same: true, modes: []Mode{Skip, Skip, Regions}},
+		"removed below a new layer": {source: Side{Names: []string{"a", "b"}, Removed: []string{"a", "b"},
+			First: "b"}, target: Side{Names: []string{"a"}}, same: true, modes: []Mode{Regions, Regions, Copy}, becomes: "b"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			a := Arrange(c.source, c.target, c.same)
 			if !slices.Equal(a.Modes, c.modes) || a.HeadBecomes != c.becomes || a.NewHead != c.newHead {
-				t.Errorf("modes %v, head becomes %q, new head %v; want %v, %q, %v", a.Modes, a.HeadBecomes, a.NewHead, c.modes, c.becomes, c.newHead)
+				t.Errorf("modes %v, head becomes %q, new head %v; want %v, %q, %v", a.Modes, a.HeadBecomes, a.NewHead,
+					c.modes, c.becomes, c.newHead)
 			}
 		})
 	}

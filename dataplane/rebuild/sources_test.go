@@ -80,8 +80,9 @@ func drawSources(t *rapid.T, layers []Layer) (sources [2]files) {
 	return sources
 }
 
-// TestSourcesHaveItInDifferentFiles: sources take over from each other at any moment, with pieces under way that come to their end or do
-// not. In the end the target reads what they read at every layer that is not removed.
+// TestSourcesHaveItInDifferentFiles: sources take over from each other at any moment, with pieces
+// under way that come to their end or do not. In the end the target reads what they read at every
+// layer that is not removed.
 func TestSourcesHaveItInDifferentFiles(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		layers := make([]Layer, rapid.IntRange(1, 5).Draw(t, "layers"))

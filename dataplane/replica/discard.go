@@ -7,16 +7,18 @@ import (
 	"ankole.storage/dataplane/wire"
 )
 
-// A discard sets whiteouts where something is below the head, waits until they are written, and punches what the head holds.
-// Written is enough for an answer, as for a write; only before the head's own blocks go the whiteouts must be durable, since a
-// crash would bring back what they hide, and that is older than what was there.
+// A discard sets whiteouts where something is below the head, waits until they are written, and
+// punches what the head holds. Written is enough for an answer, as for a write; only before the
+// head's own blocks go the whiteouts must be durable, since a crash would bring back what they
+// hide, and that is older than what was there.
 
 // whiteouts is the writing of the head's whiteouts: one write at a time, for everybody who waits.
 type whiteouts struct {
 	// write is under way, for those in now; later are for the next one.
 	write      *chain.WhiteoutWrite
 	now, later []whiteoutWait
-	// asked: an operation makes room for more. refused is the request for which there was none, and why.
+	// asked: an operation makes room for more. refused is the request for which there was none, and
+	// why.
 	asked   bool
 	refused struct {
 		s    *session
@@ -25,7 +27,8 @@ type whiteouts struct {
 	}
 }
 
-// whiteoutWait is somebody who waits for all whiteouts set so far, and, if sync is set, for their durability.
+// whiteoutWait is somebody who waits for all whiteouts set so far, and, if sync is set, for their
+// durability.
 type whiteoutWait struct {
 	sync bool
 	done func(code block.Code)
@@ -83,8 +86,8 @@ func (r *Replica) whiteoutsSettled(code block.Code) {
 	}
 }
 
-// whiteoutRoom reports whether a plan has room for its whiteouts. If not it is being made, beside I/O, and the request has to try
-// again; ok is false then, with the code why it never will be.
+// whiteoutRoom reports whether a plan has room for its whiteouts. If not it is being made, beside
+// I/O, and the request has to try again; ok is false then, with the code why it never will be.
 func (r *Replica) whiteoutRoom(s *session, h *wire.Header, plan []chain.ZeroRange) (ok bool, code block.Code) {
 	w := &r.white
 	want, missing := r.blocks.WhiteoutsWanted(plan)
@@ -173,7 +176,8 @@ func (r *Replica) punch(j *job) {
 	for _, z := range j.zeros {
 		if z.Punch {
 			j.pending++
-			r.op(loop.Op{Kind: loop.FilePunch, Handle: loop.Handle(r.blocks.HeadHandle()), Off: z.Off, Len: z.Len, Tag: j.tag(opPunch)})
+			r.op(loop.Op{Kind: loop.FilePunch, Handle: loop.Handle(r.blocks.HeadHandle()), Off: z.Off, Len: z.Len,
+				Tag: j.tag(opPunch)})
 		}
 	}
 	r.step(j)

@@ -20,8 +20,8 @@ func trimmed(t *testing.T, seed uint64) (*rig, *peer) {
 	return g, e
 }
 
-// Discards beside each other and beside flushes: what was answered outlives the process, what was flushed the power, and nobody
-// ever sees what was in a block before its last content.
+// Discards beside each other and beside flushes: what was answered outlives the process, what was
+// flushed the power, and nobody ever sees what was in a block before its last content.
 func TestDiscards(t *testing.T) {
 	for seed := range uint64(40) {
 		rnd := rand.New(rand.NewPCG(seed, 3))
@@ -82,7 +82,8 @@ func TestDiscards(t *testing.T) {
 			}
 			switch {
 			case got[0] != got[block.Size-1] || got[0] != was && got[0] != 0, got[0] == 0 && !asked, got[0] != 0 && mustBe:
-				t.Fatalf("seed %d, power lost %v: the block at %d reads %d; it held %d, discarded %v, to stay so %v", seed, power, off, got[0], was, asked, mustBe)
+				t.Fatalf("seed %d, power lost %v: the block at %d reads %d; it held %d, discarded %v, to stay so %v",
+					seed, power, off, got[0], was, asked, mustBe)
 			}
 		}
 	}
@@ -98,7 +99,8 @@ func TestDiscardWithoutRoom(t *testing.T) {
 		second := e.request(wire.Header{Type: wire.Discard, Off: 4096, Len: 4096}, nil)
 		read := e.request(wire.Header{Type: wire.Read, Len: 4096}, nil)
 		g.until("answers", func() bool { return first.done && second.done && read.done })
-		if first.h.Code != block.NoSpace || second.h.Code != block.NoSpace || read.h.Code != block.OK || read.payload[0] != 2 {
+		if first.h.Code != block.NoSpace || second.h.Code != block.NoSpace || read.h.Code != block.OK ||
+			read.payload[0] != 2 {
 			t.Fatal(first.h.Code, second.h.Code, read.h.Code)
 		}
 	}
@@ -109,7 +111,8 @@ func TestDiscardWithoutRoom(t *testing.T) {
 	}
 }
 
-// A rebuild finds out what a layer hides, and gives it to a target: in the head, below it, and anew.
+// A rebuild finds out what a layer hides, and gives it to a target: in the head, below it, and
+// anew.
 func TestRebuildSetsWhiteouts(t *testing.T) {
 	g, e := trimmed(t, 1)
 	e.mustAsk(wire.Header{Type: wire.Discard, Off: 65536, Len: 65536}, nil)
@@ -132,7 +135,8 @@ func TestRebuildSetsWhiteouts(t *testing.T) {
 	d.Chain.Layers[2].Size = volumeSize
 	e.mustControl(wire.ControlRequest{BeginRebuild: &wire.BeginRebuild{ChainDescription: *d.Chain}})
 	punch := func(layer uint32, at, blocks int64, flags uint8) {
-		e.mustAsk(wire.Header{Type: wire.LayerPunch, Layer: layer, Off: at * block.Size, Len: blocks * block.Size, Flags: flags}, nil)
+		e.mustAsk(wire.Header{Type: wire.LayerPunch, Layer: layer, Off: at * block.Size, Len: blocks * block.Size,
+			Flags: flags}, nil)
 	}
 	punch(1, 0, 8, wire.Whiteout)   // "b" held these
 	punch(1, 16, 4, 0)              // and hid these

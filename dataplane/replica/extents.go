@@ -12,12 +12,14 @@ import (
 // maxRanges bounds an answer to Extents.
 const maxRanges = 4096
 
-// listExtents lists the allocated ranges of a layer, a page at a time. Every page looks at the file where the one before it has ended: a
-// file of a terabyte may have a hundred million ranges, and nothing is kept between two pages.
+// listExtents lists the allocated ranges of a layer, a page at a time. Every page looks at the file
+// where the one before it has ended: a file of a terabyte may have a hundred million ranges, and
+// nothing is kept between two pages.
 func (r *Replica) listExtents(s *session, h *wire.Header, m *wire.ExtentsRequest) {
 	number, off := m.Layer, m.Off
 	if n := r.blocks.Layers() + r.blocks.Branches(); int(number) >= n || off < 0 {
-		r.reply(s, h, block.Invalid, wire.ControlReply{Error: fmt.Sprintf("chain has %d layers, no layer %d with an offset %d", n, number, off)})
+		r.reply(s, h, block.Invalid,
+			wire.ControlReply{Error: fmt.Sprintf("chain has %d layers, no layer %d with an offset %d", n, number, off)})
 		return
 	}
 	r.enqueue(&metaOp{s: s, run: func(w *worker) any {
@@ -46,7 +48,8 @@ type listed struct {
 	err  error
 }
 
-// pageOfFile lists where a file has data, in whole blocks, from off to size, so many ranges at most. It blocks.
+// pageOfFile lists where a file has data, in whole blocks, from off to size, so many ranges at
+// most. It blocks.
 func pageOfFile(f disk.File, off, size int64, most int) (*wire.ExtentsReply, error) {
 	page := [][2]int64{}
 	buf := make([]disk.Extent, 0, disk.ExtentsPerCall)
@@ -77,7 +80,8 @@ func pageOfFile(f disk.File, off, size int64, most int) (*wire.ExtentsReply, err
 	return &wire.ExtentsReply{Ranges: page, Next: -1}, nil
 }
 
-// addHides adds where the layer has whiteouts to a page that begins at off, and cuts the page where these are too many.
+// addHides adds where the layer has whiteouts to a page that begins at off, and cuts the page where
+// these are too many.
 func (w *worker) addHides(page *wire.ExtentsReply, number int, off int64) error {
 	end := page.Next
 	if end < 0 {

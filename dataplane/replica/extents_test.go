@@ -33,13 +33,15 @@ func (f *scattered) Extents(off int64, out []disk.Extent) ([]disk.Extent, bool, 
 	return out, false, nil
 }
 
-// A page of a terabyte in pieces costs what a page holds: neither time nor memory for the hundred million ranges of the rest.
+// A page of a terabyte in pieces costs what a page holds: neither time nor memory for the hundred
+// million ranges of the rest.
 func TestAPageOfExtentsCostsAPage(t *testing.T) {
 	f := &scattered{size: 1 << 40}
 	for _, off := range []int64{0, 1 << 39} {
 		f.calls = 0
 		page, err := pageOfFile(f, off, f.size, maxRanges)
-		if err != nil || len(page.Ranges) != maxRanges || page.Ranges[0][0] != off || page.Next != off+maxRanges*2*block.Size {
+		if err != nil || len(page.Ranges) != maxRanges || page.Ranges[0][0] != off ||
+			page.Next != off+maxRanges*2*block.Size {
 			t.Fatalf("from %d: %d ranges, next %d, %v", off, len(page.Ranges), page.Next, err)
 		}
 		if most := maxRanges/disk.ExtentsPerCall + 1; f.calls > most {
@@ -69,7 +71,8 @@ func (f *listedFile) Extents(off int64, out []disk.Extent) ([]disk.Extent, bool,
 	return out, false, nil
 }
 
-// All pages together have every block of the file that lies in the volume, once and in order, however many extents a call tells.
+// All pages together have every block of the file that lies in the volume, once and in order,
+// however many extents a call tells.
 func TestPagesOfExtentsAreTheFile(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		const size = 64 * block.Size

@@ -12,8 +12,8 @@ import (
 	"ankole.storage/disk/memdisk"
 )
 
-// A failed sync says that the disk's content is no longer known: the flush fails, the replica ends, and nothing is
-// acknowledged by a sync that is tried again.
+// A failed sync says that the disk's content is no longer known: the flush fails, the replica ends,
+// and nothing is acknowledged by a sync that is tried again.
 func TestFailedSyncEndsTheReplica(t *testing.T) {
 	g := newRig(t)
 	e := g.engine(1, "e")
@@ -35,7 +35,8 @@ func TestFUAWritesSurvive(t *testing.T) {
 	g := newRig(t)
 	e := g.engine(1, "e")
 	for _, n := range []int64{4096, 512} { // whole and widened
-		if a := e.ask(wire.Header{Type: wire.Write, Flags: wire.FUA, Off: 8192 + n, Len: n}, bytes.Repeat([]byte{7}, int(n))); a.h.Code != block.OK {
+		if a := e.ask(wire.Header{Type: wire.Write, Flags: wire.FUA, Off: 8192 + n, Len: n},
+			bytes.Repeat([]byte{7}, int(n))); a.h.Code != block.OK {
 			t.Fatal(a.h.Code)
 		}
 	}
@@ -44,7 +45,8 @@ func TestFUAWritesSurvive(t *testing.T) {
 	g.r.Start()
 	e = g.engine(2, "e2")
 	for _, n := range []int64{4096, 512} {
-		if a := e.ask(wire.Header{Type: wire.Read, Off: 8192 + n, Len: n}, nil); !bytes.Equal(a.payload, bytes.Repeat([]byte{7}, int(n))) {
+		if a := e.ask(wire.Header{Type: wire.Read, Off: 8192 + n, Len: n}, nil); !bytes.Equal(a.payload,
+			bytes.Repeat([]byte{7}, int(n))) {
 			t.Errorf("FUA write of %d bytes is gone", n)
 		}
 	}
@@ -52,7 +54,8 @@ func TestFUAWritesSurvive(t *testing.T) {
 
 // A payload where none belongs ends the session: its buffers would be lost otherwise.
 func TestPayloadWhereNoneBelongs(t *testing.T) {
-	for _, typ := range []wire.Type{wire.Read, wire.WriteZeroes, wire.Discard, wire.Flush, wire.Hash, wire.LayerRead, wire.LayerHash, wire.LayerPunch} {
+	for _, typ := range []wire.Type{wire.Read, wire.WriteZeroes, wire.Discard, wire.Flush, wire.Hash, wire.LayerRead,
+		wire.LayerHash, wire.LayerPunch} {
 		g := newRig(t)
 		e := g.engine(1, "e")
 		e.request(wire.Header{Type: typ, Len: 4096}, make([]byte, 4096))
@@ -61,8 +64,8 @@ func TestPayloadWhereNoneBelongs(t *testing.T) {
 	}
 }
 
-// FuzzRequests sends one request with any fields and payload in a session that has said hello. Whatever it is, the
-// replica answers or ends the session, and goes on serving.
+// FuzzRequests sends one request with any fields and payload in a session that has said hello.
+// Whatever it is, the replica answers or ends the session, and goes on serving.
 func FuzzRequests(f *testing.F) {
 	for typ := wire.Read; typ <= wire.LayerPunch+1; typ++ {
 		f.Add(uint8(typ), uint8(0), int64(4096), int64(4096), uint32(0), []byte{})
@@ -74,12 +77,16 @@ func FuzzRequests(f *testing.F) {
 		{Snapshot: &wire.SnapshotRequest{Name: "s"}}, {FinishRebuild: &wire.FinishRebuild{}},
 		{ClearDirty: &wire.ClearDirty{Keep: []uint32{1 << 31}}},
 		{SetRecord: &wire.RecordMessage{VolumeUUID: volumeUUID, Epoch: 1, Generation: 1, Members: []string{""}}},
-		{BeginRebuild: &wire.BeginRebuild{ChainDescription: wire.ChainDescription{Size: 4096, Layers: []wire.Layer{{Name: "a", Parent: "a", Size: -1}}}}},
-		{BeginRebuild: &wire.BeginRebuild{ChainDescription: wire.ChainDescription{Size: 1 << 20, Layers: []wire.Layer{{Size: 1 << 20}}}, HeadBecomes: "../x"}},
+		{BeginRebuild: &wire.BeginRebuild{ChainDescription: wire.ChainDescription{Size: 4096,
+			Layers: []wire.Layer{{Name: "a", Parent: "a", Size: -1}}}}},
+		{BeginRebuild: &wire.BeginRebuild{ChainDescription: wire.ChainDescription{Size: 1 << 20,
+			Layers: []wire.Layer{{Size: 1 << 20}}}, HeadBecomes: "../x"}},
 		{Describe: &wire.DescribeRequest{Absent: "nobody", Branches: true}}, {ViewExtents: &wire.ViewExtents{Off: -1}},
 		{ImportMark: &wire.ImportMark{What: "x\"\n"}},
-		{BeginRebuild: &wire.BeginRebuild{ChainDescription: wire.ChainDescription{Size: 1 << 20, Layers: []wire.Layer{{Size: 1 << 20}},
-			Branches: []wire.Layer{{Name: "b", Parent: "b", Size: 4096}}}}}, release, keep, {Regions: &wire.RegionsRequest{Member: ""}},
+		{BeginRebuild: &wire.BeginRebuild{ChainDescription: wire.ChainDescription{Size: 1 << 20,
+			Layers:   []wire.Layer{{Size: 1 << 20}},
+			Branches: []wire.Layer{{Name: "b", Parent: "b", Size: 4096}}}}}, release, keep,
+		{Regions: &wire.RegionsRequest{Member: ""}},
 	} {
 		f.Add(uint8(wire.Control), uint8(0), int64(0), int64(0), uint32(0), wire.Marshal(m))
 	}

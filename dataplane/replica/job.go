@@ -19,7 +19,8 @@ type job struct {
 	payload loop.Seg
 	// answer is what a request is answered with that is not for data.
 	answer []byte
-	// buf holds what is read, or the blocks around an unaligned write; base is the volume offset of its start.
+	// buf holds what is read, or the blocks around an unaligned write; base is the volume offset of
+	// its start.
 	buf  loop.Buf
 	base int64
 	// pending operations, and the worst result so far. Reads must bring as many bytes as were wanted.
@@ -54,7 +55,8 @@ func (r *Replica) newJob(s *session, h *wire.Header, payload loop.Seg) *job {
 	return j
 }
 
-// finish answers and frees a job. seg is the payload of the answer, if any; its reference is taken over.
+// finish answers and frees a job. seg is the payload of the answer, if any; its reference is taken
+// over.
 func (r *Replica) finish(j *job, code block.Code, seg loop.Seg) {
 	s := j.s
 	switch {
@@ -161,7 +163,8 @@ func (r *Replica) read(s *session, h *wire.Header) bool {
 // readDone answers with the part of the blocks that was asked for, or hashes it first.
 func (r *Replica) readDone(j *job) {
 	if j.wanted != 0 && j.h.Type != wire.LayerRead {
-		// A file is shorter than it was when it was opened: what the buffer held before must not be taken for its content.
+		// A file is shorter than it was when it was opened: what the buffer held before must not be
+		// taken for its content.
 		r.cfg.Event("io-error", "a file ends early")
 		j.code = block.IOError
 	}
@@ -251,8 +254,8 @@ type looked struct {
 	err   error
 }
 
-// remap finds out what a failed write has left in the head, then ends the job with its code. The engine keeps the range
-// locked until it is answered.
+// remap finds out what a failed write has left in the head, then ends the job with its code. The
+// engine keeps the range locked until it is answered.
 func (r *Replica) remap(j *job, off, n int64) {
 	look := r.blocks.Look(off, n)
 	r.op(loop.Op{Kind: loop.Call, Tag: j.tag(opCall), Fn: func() any {
@@ -287,15 +290,16 @@ func (r *Replica) zeroHash(s *session, h *wire.Header) bool {
 	return true
 }
 
-// sum is the hash by which replicas compare content: XXH3-128, fast enough to keep up with a disk. It guards against
-// difference by accident; nobody who could forge it is between engine and replica.
+// sum is the hash by which replicas compare content: XXH3-128, fast enough to keep up with a disk.
+// It guards against difference by accident; nobody who could forge it is between engine and
+// replica.
 func sum(p []byte) []byte {
 	s := xxh3.Hash128(p).Bytes()
 	return s[:]
 }
 
-// write writes whole blocks to the head. The engine lets no two writes to one block be in flight, so the blocks at the
-// edges of an unaligned one can be read, completed and written back.
+// write writes whole blocks to the head. The engine lets no two writes to one block be in flight,
+// so the blocks at the edges of an unaligned one can be read, completed and written back.
 func (r *Replica) write(s *session, h *wire.Header, payload loop.Seg) bool {
 	if !r.writable {
 		s.answer(h, block.IOError)
@@ -326,8 +330,8 @@ func (r *Replica) write(s *session, h *wire.Header, payload loop.Seg) bool {
 	return true
 }
 
-// edgesRead completes the payload to whole blocks. The payload lies at its block offset in its buffer, so the bytes
-// before and after it are the job's to fill.
+// edgesRead completes the payload to whole blocks. The payload lies at its block offset in its
+// buffer, so the bytes before and after it are the job's to fill.
 func (r *Replica) edgesRead(j *job) {
 	if j.wanted != 0 {
 		j.code = block.IOError
@@ -378,7 +382,8 @@ func (r *Replica) zero(j *job) {
 	for _, z := range j.zeros {
 		if z.Punch {
 			j.pending++
-			r.op(loop.Op{Kind: loop.FilePunch, Handle: loop.Handle(r.blocks.HeadHandle()), Off: z.Off, Len: z.Len, Tag: j.tag(opPunch)})
+			r.op(loop.Op{Kind: loop.FilePunch, Handle: loop.Handle(r.blocks.HeadHandle()), Off: z.Off, Len: z.Len,
+				Tag: j.tag(opPunch)})
 			continue
 		}
 		for off, end := z.Off, z.Off+z.Len; off < end; {

@@ -6,15 +6,15 @@ import (
 	"ankole.storage/dataplane/wire"
 )
 
-// The replica's memory is divided by purpose, so that no purpose can take what another one needs to go on: docs/memory.md has the
-// parts, who waits for each, and why every wait ends.
+// The replica's memory is divided by purpose, so that no purpose can take what another one needs to
+// go on: docs/memory.md has the parts, who waits for each, and why every wait ends.
 
 // Parts of the arena, as shares of its budget.
 const (
 	edgesShare   = 24
 	readersShare = 12
-	// MinArena is the smallest budget that a replica can work with: connections, zeroes, readers, and two requests of 1 MiB, since a
-	// payload may be on its way while a read waits for its turn.
+	// MinArena is the smallest budget that a replica can work with: connections, zeroes, readers,
+	// and two requests of 1 MiB, since a payload may be on its way while a read waits for its turn.
 	MinArena = 8 << 20
 )
 

@@ -9,8 +9,9 @@ import (
 	"ankole.storage/dataplane/wire"
 )
 
-// TestFullReplica: writes that the disk does not end have taken all memory that there is for requests. Whoever connects is greeted all
-// the same, and strangers keep nobody out; then the engine's successor is let in, and everything is answered.
+// TestFullReplica: writes that the disk does not end have taken all memory that there is for
+// requests. Whoever connects is greeted all the same, and strangers keep nobody out; then the
+// engine's successor is let in, and everything is answered.
 func TestFullReplica(t *testing.T) {
 	g := newRig(t)
 	e := g.engine(1, "e")
@@ -18,7 +19,8 @@ func TestFullReplica(t *testing.T) {
 	const n, size = 1000, 64 << 10 // more than the replica has
 	var writes []*answer
 	for i := range n {
-		writes = append(writes, e.request(wire.Header{Type: wire.Write, Off: int64(i*size) % volumeSize, Len: size}, filled(1, size)))
+		writes = append(writes, e.request(wire.Header{Type: wire.Write, Off: int64(i*size) % volumeSize, Len: size},
+			filled(1, size)))
 	}
 	g.w.Until(5*time.Second, func() bool { return false })
 	var strangers []*peer
@@ -44,8 +46,8 @@ func TestFullReplica(t *testing.T) {
 	g.alive(2)
 }
 
-// TestReaderTakesItsPartOnly: another volume's engine asks for more than there is memory for, and the disk does not answer it. The volume's
-// own engine does not wait for that.
+// TestReaderTakesItsPartOnly: another volume's engine asks for more than there is memory for, and
+// the disk does not answer it. The volume's own engine does not wait for that.
 func TestReaderTakesItsPartOnly(t *testing.T) {
 	g, e := snapshotted(t)
 	p := g.reader("a")
@@ -58,7 +60,9 @@ func TestReaderTakesItsPartOnly(t *testing.T) {
 	g.r.Disk.Slow(0)
 	var writes []*answer
 	for i := range int64(8) {
-		writes = append(writes, e.request(wire.Header{Type: wire.Write, Off: i * block.MaxTransfer, Len: block.MaxTransfer}, filled(1, block.MaxTransfer)))
+		writes = append(writes,
+			e.request(wire.Header{Type: wire.Write, Off: i * block.MaxTransfer, Len: block.MaxTransfer},
+				filled(1, block.MaxTransfer)))
 	}
 	if !g.w.Until(5*time.Second, func() bool { return writes[7].done }) {
 		t.Error("writes wait for the memory of a reader")
@@ -69,8 +73,9 @@ func TestReaderTakesItsPartOnly(t *testing.T) {
 	g.until("the reader is answered", func() bool { return reads[99].done })
 }
 
-// TestQueueOfChangesIsBounded: an engine, or whoever knows the secret, asks for more changes of metadata than a replica keeps. The rest is
-// not received before there is room: an answer that waits for nothing comes behind it.
+// TestQueueOfChangesIsBounded: an engine, or whoever knows the secret, asks for more changes of
+// metadata than a replica keeps. The rest is not received before there is room: an answer that
+// waits for nothing comes behind it.
 func TestQueueOfChangesIsBounded(t *testing.T) {
 	g := newRig(t)
 	e := g.engine(1, "e")
@@ -90,6 +95,8 @@ func TestQueueOfChangesIsBounded(t *testing.T) {
 	if open > kept+1 {
 		t.Errorf("%d requests wait, more than %d", open, kept)
 	}
-	g.until("all are answered", func() bool { return !slices.ContainsFunc(marks, func(a *answer) bool { return !a.done }) })
+	g.until("all are answered", func() bool {
+		return !slices.ContainsFunc(marks, func(a *answer) bool { return !a.done })
+	})
 	g.alive(2)
 }

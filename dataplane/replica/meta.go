@@ -14,18 +14,21 @@ import (
 	"ankole.storage/dataplane/wire"
 )
 
-// metaOp is a metadata operation: it blocks and is called away from the loop's thread, done continues on it. What it works on is
-// what its function is given: files, sidecars, or both. Two that work on the same run one after the other, in the order in which
-// they came; others beside each other. An exclusive one runs while no I/O is under way; only such a one may change where
+// metaOp is a metadata operation: it blocks and is called away from the loop's thread, done
+// continues on it. What it works on is what its function is given: files, sidecars, or both. Two
+// that work on the same run one after the other, in the order in which they came; others beside
+// each other. An exclusive one runs while no I/O is under way; only such a one may change where
 // blocks are read from.
 type metaOp struct {
 	exclusive bool
 	s         *session
 	// wanted is asked before it begins; nil: always.
 	wanted func() bool
-	// begin is called on the loop's thread when the operation's turn has come, to look up the values it needs; may be nil.
+	// begin is called on the loop's thread when the operation's turn has come, to look up the
+	// values it needs; may be nil.
 	begin func()
-	// settle are whiteouts of the head that an exclusive one makes durable first: what it does to the head it does to them.
+	// settle are whiteouts of the head that an exclusive one makes durable first: what it does to
+	// the head it does to them.
 	settle *chain.WhiteoutWrite
 	// One of them.
 	run  func(w *worker) any
@@ -34,7 +37,8 @@ type metaOp struct {
 	done func(v any)
 }
 
-// What operations work on, as a set. The number of an operation that runs is the lowest of them: no two have the same.
+// What operations work on, as a set. The number of an operation that runs is the lowest of them: no
+// two have the same.
 const (
 	onFiles = 1 << iota
 	onSidecars
@@ -70,7 +74,8 @@ func (r *Replica) enqueueNext(m *metaOp) {
 	r.startMeta()
 }
 
-// startMeta starts what can be started. An exclusive operation whose turn has come stops new requests and waits for those in flight.
+// startMeta starts what can be started. An exclusive operation whose turn has come stops new
+// requests and waits for those in flight.
 func (r *Replica) startMeta() {
 	taken := 0
 	r.exclusive = false
@@ -154,8 +159,8 @@ func (r *Replica) metaDone(number uint64, d *loop.Done) {
 	r.startMeta()
 }
 
-// freeSpace gives back the space of files that a metadata operation has removed: beside everything else, since it can take the file
-// system longer than the engine waits for an answer.
+// freeSpace gives back the space of files that a metadata operation has removed: beside everything
+// else, since it can take the file system longer than the engine waits for an answer.
 func (r *Replica) freeSpace() {
 	if r.freeing || len(r.giveBack) == 0 {
 		return
@@ -173,6 +178,9 @@ func (r *Replica) spaceFreed(d *loop.Done) {
 	}
 	r.freeSpace()
 }
+
+// unknownMessage is the answer to a control message without a known part.
+const unknownMessage = "unknown control message: this replica is older than the engine"
 
 // control carries out a control message or marks regions dirty.
 func (r *Replica) control(s *session, h *wire.Header, p []byte) {
@@ -192,7 +200,8 @@ func (r *Replica) control(s *session, h *wire.Header, p []byte) {
 	}
 	switch {
 	case s.reader && m.ViewExtents == nil && m.Ping == nil:
-		r.reply(s, &hdr, block.Refused, wire.ControlReply{Error: "a reader's session is for reading its snapshot and nothing else"})
+		r.reply(s, &hdr, block.Refused,
+			wire.ControlReply{Error: "a reader's session is for reading its snapshot and nothing else"})
 	case m.ViewExtents != nil:
 		r.viewExtents(s, &hdr, m.ViewExtents)
 	case m.ImportMark != nil:
@@ -241,7 +250,7 @@ func (r *Replica) control(s *session, h *wire.Header, p []byte) {
 	case m.Close != nil, m.Ping != nil:
 		r.reply(s, &hdr, block.OK, wire.ControlReply{})
 	case !r.scrubControl(s, &hdr, &m):
-		r.reply(s, &hdr, block.Invalid, wire.ControlReply{Error: "unknown control message: this replica is older than the engine"})
+		r.reply(s, &hdr, block.Invalid, wire.ControlReply{Error: unknownMessage})
 	}
 }
 
@@ -253,7 +262,9 @@ func (r *Replica) reply(s *session, h *wire.Header, code block.Code, m wire.Cont
 
 // blocking runs f as an operation on files, beside I/O, and answers with its error.
 func (r *Replica) blocking(s *session, h *wire.Header, f func(w *worker) error) {
-	r.enqueue(&metaOp{s: s, run: func(w *worker) any { return result{err: f(w)} }, done: func(v any) { r.replyErr(s, h, v.(result).err) }})
+	r.enqueue(&metaOp{s: s, run: func(w *worker) any {
+		return result{err: f(w)}
+	}, done: func(v any) { r.replyErr(s, h, v.(result).err) }})
 }
 
 // changing runs f, which changes the chain, while no I/O is under way, and answers with its error.
@@ -267,7 +278,9 @@ func (r *Replica) expand(s *session, h *wire.Header, m *wire.ExpandRequest) {
 	var room chain.Room
 	var full error
 	created := m.Created
-	r.enqueue(&metaOp{exclusive: true, s: s, begin: func() { room, full = r.blocks.Reserve(m.Size) }, both: func(w *worker, l *ledger) any {
+	r.enqueue(&metaOp{exclusive: true, s: s, begin: func() {
+		room, full = r.blocks.Reserve(m.Size)
+	}, both: func(w *worker, l *ledger) any {
 		if full != nil {
 			return result{err: full}
 		}
@@ -289,7 +302,8 @@ func (r *Replica) replyErr(s *session, h *wire.Header, err error) {
 	r.checkBroken()
 }
 
-// checkBroken ends the replica when a sync has failed: whatever it would answer next could be wrong.
+// checkBroken ends the replica when a sync has failed: whatever it would answer next could be
+// wrong.
 func (r *Replica) checkBroken() {
 	if !r.writable {
 		r.fail("the disk failed a sync: its content is no longer known")
@@ -304,20 +318,25 @@ func (r *Replica) setRecord(s *session, h *wire.Header, m *wire.RecordMessage) {
 		r.reply(s, h, block.Refused, wire.ControlReply{Error: "record of another volume"})
 		return
 	case m.Epoch != s.epoch || !next.Valid() || !(next.Has(r.cfg.Member) || slices.Contains(m.Replaces, r.cfg.Member)):
-		r.reply(s, h, block.Invalid, wire.ControlReply{Error: fmt.Sprintf("record %s in a session of epoch %d with %s", next, s.epoch, r.cfg.Member)})
+		r.reply(s, h, block.Invalid,
+			wire.ControlReply{Error: fmt.Sprintf("record %s in a session of epoch %d with %s", next, s.epoch, r.cfg.Member)})
 		return
 	case next.Compare(old) < 0:
-		r.reply(s, h, block.Stale, wire.ControlReply{Error: fmt.Sprintf("record %s is older than %d in epoch %d", next, old.Generation, old.Epoch)})
+		r.reply(s, h, block.Stale,
+			wire.ControlReply{Error: fmt.Sprintf("record %s is older than %d in epoch %d", next, old.Generation, old.Epoch)})
 		return
 	}
 	rec := r.record
-	// A record that replaces this replica is stored as well: whoever finds it later knows that others have gone on.
+	// A record that replaces this replica is stored as well: whoever finds it later knows that
+	// others have gone on.
 	rec.Epoch, rec.Generation, rec.State = m.Epoch, m.Generation, chain.MemberRW
 	rec.Members, rec.Replaces, rec.Agreed, rec.Anew = nil, m.Replaces, m.Agreed, m.Accepted
 	for _, name := range m.Members {
 		rec.Members = append(rec.Members, chain.Member{Name: name})
 	}
-	r.enqueue(&metaOp{s: s, both: func(w *worker, l *ledger) any { return result{err: w.files.WriteRecord(l.side, rec)} }, done: func(v any) {
+	r.enqueue(&metaOp{s: s, both: func(w *worker, l *ledger) any {
+		return result{err: w.files.WriteRecord(l.side, rec)}
+	}, done: func(v any) {
 		err := v.(result).err
 		if err == nil {
 			r.record, r.record.Anew = rec, false
@@ -326,8 +345,9 @@ func (r *Replica) setRecord(s *session, h *wire.Header, m *wire.RecordMessage) {
 	}})
 }
 
-// markDirty adds regions to the log. The log is the chain's alone, and changes and questions go through one queue: whoever asks
-// sees a region either marked or in the entries of absent members, never on its way between them.
+// markDirty adds regions to the log. The log is the chain's alone, and changes and questions go
+// through one queue: whoever asks sees a region either marked or in the entries of absent members,
+// never on its way between them.
 func (r *Replica) markDirty(s *session, h *wire.Header, p []byte) {
 	last := uint32((r.blocks.Size() - 1) / chain.RegionSize)
 	regions := make([]chain.Region, 0, len(p)/4)
@@ -357,7 +377,8 @@ func (r *Replica) clearDirty(s *session, h *wire.Header, m *wire.ClearDirty) {
 		done: func(v any) { r.replyErr(s, h, v.(result).err) }})
 }
 
-// dirty returns the marked regions; all: nothing is known, as in a directory that another engine has used, or none has yet.
+// dirty returns the marked regions; all: nothing is known, as in a directory that another engine
+// has used, or none has yet.
 func (l *ledger) dirty() (regions []uint32, all bool) {
 	marked, known := l.side.Dirty()
 	for _, n := range marked {
@@ -382,7 +403,8 @@ func snapshotFile(name string) string {
 	return "volume-snap-" + name + ".img"
 }
 
-// describe needs the chain for itself where it opens branches: those that were open before are closed.
+// describe needs the chain for itself where it opens branches: those that were open before are
+// closed.
 func (r *Replica) describe(s *session, h *wire.Header, m *wire.DescribeRequest) {
 	absent, branches := m.Absent, m.Branches
 	r.enqueue(&metaOp{s: s, exclusive: branches, both: func(w *worker, l *ledger) any {
@@ -428,7 +450,8 @@ func (w *worker) description(l *ledger, absent string) result {
 	d.HeadEmpty = d.HeadEmpty && !w.files.HasWhiteouts(head)
 	for _, l := range layers {
 		name := snapshotName(l.File)
-		d.Layers = append(d.Layers, wire.Layer{Name: name, Size: l.Size, Parent: snapshotName(l.Meta.Parent), Removed: l.Meta.Removed,
+		d.Layers = append(d.Layers, wire.Layer{Name: name, Size: l.Size, Parent: snapshotName(l.Meta.Parent),
+			Removed:     l.Meta.Removed,
 			UserCreated: l.Meta.UserCreated, Created: l.Meta.Created, Labels: labels(l.Meta.Labels), Allocated: sizes[name],
 			Whiteouts: w.files.HasWhiteouts(l.File)})
 	}
@@ -436,7 +459,8 @@ func (w *worker) description(l *ledger, absent string) result {
 	return res
 }
 
-// labels are those that a description tells: none if they are too long, as a directory of another engine may have them.
+// labels are those that a description tells: none if they are too long, as a directory of another
+// engine may have them.
 func labels(m map[string]string) map[string]string {
 	if !wire.LabelsFit(m) {
 		return nil
@@ -450,8 +474,10 @@ func (w *worker) branches(all []wire.Layer) ([]wire.Layer, error) {
 	err = w.change(ch, err)
 	out := make([]wire.Layer, 0, len(list)) // never nil: older replicas say nothing
 	for _, l := range list {
-		d := wire.Layer{Name: snapshotName(l.File), Size: l.Size, Parent: snapshotName(l.Meta.Parent), Removed: l.Meta.Removed,
-			UserCreated: l.Meta.UserCreated, Created: l.Meta.Created, Labels: labels(l.Meta.Labels), Whiteouts: w.files.HasWhiteouts(l.File)}
+		d := wire.Layer{Name: snapshotName(l.File), Size: l.Size, Parent: snapshotName(l.Meta.Parent),
+			Removed:     l.Meta.Removed,
+			UserCreated: l.Meta.UserCreated, Created: l.Meta.Created, Labels: labels(l.Meta.Labels),
+			Whiteouts: w.files.HasWhiteouts(l.File)}
 		for _, s := range all {
 			if s.Name == d.Name {
 				d.Allocated = s.Allocated

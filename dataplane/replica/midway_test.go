@@ -8,9 +8,9 @@ import (
 	"ankole.storage/dataplane/wire"
 )
 
-// A write below 4 KiB becomes one of whole blocks: what is around it is read and written again. If that fails midway, or the process ends
-// meanwhile, each sector asked for is the old or the new one, and every other one is what it was: whether the block was
-// in the head, below it, or nowhere.
+// A write below 4 KiB becomes one of whole blocks: what is around it is read and written again. If
+// that fails midway, or the process ends meanwhile, each sector asked for is the old or the new
+// one, and every other one is what it was: whether the block was in the head, below it, or nowhere.
 func TestUnalignedWriteFailsMidway(t *testing.T) {
 	const at, n, span = 4096 + 512, 8192 + 1024, 4 * 4096 // three blocks, of the first and the last only a part
 	for name, prepare := range map[string]func(e *peer) byte{
@@ -61,7 +61,8 @@ func TestUnalignedWriteFailsMidway(t *testing.T) {
 					case inside && bytes.Equal(sector, bytes.Repeat([]byte{2}, 512)):
 						written++
 					case !bytes.Equal(sector, bytes.Repeat([]byte{old}, 512)):
-						t.Fatalf("seed %d: sector at %d (asked for: %v) holds %d…%d, before %d", seed, i, inside, sector[0], sector[511], old)
+						t.Fatalf("seed %d: sector at %d (asked for: %v) holds %d…%d, before %d", seed, i, inside,
+							sector[0], sector[511], old)
 					}
 				}
 				seen[written] = true

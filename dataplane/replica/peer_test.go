@@ -179,8 +179,10 @@ func (p *peer) ask(h wire.Header, payload []byte) *answer {
 	return a
 }
 
-// sayHello does the handshake as change wants it. ok is false when the replica hung up instead of answering.
-func (p *peer) sayHello(epoch uint64, engine string, change func(*wire.HelloMessage)) (code block.Code, r wire.HelloReply, ok bool) {
+// sayHello does the handshake as change wants it. ok is false when the replica hung up instead of
+// answering.
+func (p *peer) sayHello(epoch uint64, engine string, change func(*wire.HelloMessage)) (code block.Code,
+	r wire.HelloReply, ok bool) {
 	p.g.t.Helper()
 	p.beginHello(epoch, engine, change)
 	p.g.until("answer to hello", func() bool { return p.hello.done || p.gone })
@@ -198,7 +200,8 @@ func (p *peer) beginHello(epoch uint64, engine string, change func(*wire.HelloMe
 	p.g.t.Helper()
 	p.g.until("greeting", func() bool { return p.theirs != nil || p.gone })
 	p.epoch = epoch
-	m := wire.HelloMessage{Version: wire.Version, VolumeName: "sim", VolumeUUID: volumeUUID, Engine: engine, Epoch: epoch, Nonce: p.nonce,
+	m := wire.HelloMessage{Version: wire.Version, VolumeName: "sim", VolumeUUID: volumeUUID, Engine: engine,
+		Epoch: epoch, Nonce: p.nonce,
 		Proof: wire.EngineProof(secret, volumeUUID, epoch, p.theirs, p.nonce)}
 	if change != nil {
 		change(&m)

@@ -26,8 +26,8 @@ import (
 	"ankole.storage/disk/osdisk"
 )
 
-// fullDisk is a core whose disk fills up in the middle of some writes of the core inside: they complete with ENOSPC, and half of
-// their blocks are written.
+// fullDisk is a core whose disk fills up in the middle of some writes of the core inside: they
+// complete with ENOSPC, and half of their blocks are written.
 type fullDisk struct {
 	loop.Core
 	r *rand.Rand
@@ -134,14 +134,15 @@ func (c *client) control(q wire.ControlRequest) (block.Code, wire.ControlReply) 
 	return a.h.Code, r
 }
 
-// onLoop serves a replica of size bytes under the production loop, its core wrapped in another one, and returns a session with it,
-// and what ends it, which returns the closed directory.
+// onLoop serves a replica of size bytes under the production loop, its core wrapped in another one,
+// and returns a session with it, and what ends it, which returns the closed directory.
 func onLoop(t *testing.T, size int64, wrap func(loop.Core, loop.Poster) loop.Core) (c *client, end func() string) {
 	dir := t.TempDir() + "/r"
 	fs := osdisk.New(nil)
 	uuid, err := replica.ParseUUID(volumeUUID)
 	must(t, err)
-	must(t, chain.Create(fs, dir, chain.Spec{Size: size, VolumeUUID: uuid, Self: "r", Created: "2026-01-01T00:00:00Z"}, chain.Options{}))
+	must(t, chain.Create(fs, dir, chain.Spec{Size: size, VolumeUUID: uuid, Self: "r", Created: "2026-01-01T00:00:00Z"},
+		chain.Options{}))
 	ch, err := chain.Open(fs, dir, chain.Options{VolumeUUID: uuid})
 	must(t, err)
 	arena := loop.NewArena(64 << 20)
@@ -149,7 +150,8 @@ func onLoop(t *testing.T, size int64, wrap func(loop.Core, loop.Poster) loop.Cor
 	must(t, err)
 	listener, addr, err := posix.Listen("tcp", "127.0.0.1:0")
 	must(t, err)
-	core, err := replica.New(replica.Config{Member: "r", VolumeName: "v", VolumeUUID: volumeUUID, Secret: secret, Chain: ch,
+	core, err := replica.New(replica.Config{Member: "r", VolumeName: "v", VolumeUUID: volumeUUID, Secret: secret,
+		Chain:    ch,
 		Listener: listener, Arena: arena, Nonce: func() []byte { return make([]byte, wire.NonceSize) },
 		Exit: func(reason string) { t.Error(reason) }})
 	must(t, err)
@@ -189,8 +191,9 @@ func (c *client) hello() {
 	var g wire.GreetingMessage
 	must(c.t, wire.Unmarshal(p, &g))
 	nonce := make([]byte, wire.NonceSize)
-	must(c.t, c.put(wire.Header{Type: wire.Hello, Epoch: 1}, wire.Marshal(wire.HelloMessage{Version: wire.Version, VolumeName: "v", VolumeUUID: volumeUUID,
-		Engine: "e", Epoch: 1, Nonce: nonce, Proof: wire.EngineProof(secret, volumeUUID, 1, g.Nonce, nonce)})))
+	must(c.t, c.put(wire.Header{Type: wire.Hello, Epoch: 1},
+		wire.Marshal(wire.HelloMessage{Version: wire.Version, VolumeName: "v", VolumeUUID: volumeUUID,
+			Engine: "e", Epoch: 1, Nonce: nonce, Proof: wire.EngineProof(secret, volumeUUID, 1, g.Nonce, nonce)})))
 	h, p, err := c.get()
 	must(c.t, err)
 	if h.Code != block.OK {
@@ -198,9 +201,9 @@ func (c *client) hello() {
 	}
 }
 
-// Writes of which some fail for want of space, discards, marks, snapshots, purges and checksums at once, on the production
-// loop with its workers: no thread reads or changes what belongs to another (this test is for the race detector), and what
-// was acknowledged is read.
+// Writes of which some fail for want of space, discards, marks, snapshots, purges and checksums at
+// once, on the production loop with its workers: no thread reads or changes what belongs to another
+// (this test is for the race detector), and what was acknowledged is read.
 func TestMetadataWorkBesideWrites(t *testing.T) {
 	const (
 		writers = 4
@@ -254,7 +257,8 @@ func TestMetadataWorkBesideWrites(t *testing.T) {
 	}
 }
 
-// writeAndFail writes and discards random blocks in a part of the volume and keeps what was acknowledged in content.
+// writeAndFail writes and discards random blocks in a part of the volume and keeps what was
+// acknowledged in content.
 func writeAndFail(c *client, at int64, content []byte, r *rand.Rand, rounds int) {
 	for n := range rounds {
 		size := int64(1+r.IntN(16)) * block.Size
@@ -276,7 +280,8 @@ func writeAndFail(c *client, at int64, content []byte, r *rand.Rand, rounds int)
 			// Each block is the old or the new one, and stays it.
 			now := c.ask(wire.Header{Type: wire.Read, Off: at + off, Len: size}, nil).payload
 			for b := int64(0); b < size; b += block.Size {
-				if got := now[b:][:block.Size]; !bytes.Equal(got, data[b:][:block.Size]) && !bytes.Equal(got, content[off+b:][:block.Size]) {
+				if got := now[b:][:block.Size]; !bytes.Equal(got, data[b:][:block.Size]) &&
+					!bytes.Equal(got, content[off+b:][:block.Size]) {
 					c.t.Errorf("block at %d is neither what it was nor what was written", at+off+b)
 				}
 			}
@@ -287,13 +292,15 @@ func writeAndFail(c *client, at int64, content []byte, r *rand.Rand, rounds int)
 
 // snapshots takes a snapshot, and purges the older ones piece by piece.
 func (c *client) snapshots(n int) {
-	if code, r := c.control(wire.ControlRequest{Snapshot: &wire.SnapshotRequest{Name: fmt.Sprintf("s%d", n), UserCreated: true, Created: "2026-01-01T00:00:00Z"}}); code != block.OK {
+	if code, r := c.control(wire.ControlRequest{Snapshot: &wire.SnapshotRequest{Name: fmt.Sprintf("s%d", n),
+		UserCreated: true, Created: "2026-01-01T00:00:00Z"}}); code != block.OK {
 		c.t.Errorf("snapshot: %s %s", code, r.Error)
 	}
 	if n < 2 {
 		return
 	}
-	if code, r := c.control(wire.ControlRequest{RemoveSnapshot: &wire.RemoveSnapshot{Name: fmt.Sprintf("s%d", n-2)}}); code != block.OK {
+	if code, r := c.control(wire.ControlRequest{
+		RemoveSnapshot: &wire.RemoveSnapshot{Name: fmt.Sprintf("s%d", n-2)}}); code != block.OK {
 		c.t.Errorf("remove: %s %s", code, r.Error)
 	}
 	for q := (wire.PurgeRequest{Begin: true}); ; q.Begin = false {
@@ -308,7 +315,8 @@ func (c *client) snapshots(n int) {
 	}
 }
 
-// hashes computes the checksums of a snapshot that a purge may take away meanwhile, and looks through it.
+// hashes computes the checksums of a snapshot that a purge may take away meanwhile, and looks
+// through it.
 func (c *client) hashes(int) {
 	_, d := c.control(wire.ControlRequest{Describe: &wire.DescribeRequest{}})
 	i := slices.IndexFunc(d.Snapshots, func(l wire.Layer) bool { return l.Name != "" && !l.Removed })
@@ -317,7 +325,8 @@ func (c *client) hashes(int) {
 	}
 	name := d.Snapshots[i].Name
 	for {
-		code, r := c.control(wire.ControlRequest{HashSnapshot: &wire.HashSnapshot{Snapshot: name, Rehash: true, At: "2026-01-01T00:00:00Z"}})
+		code, r := c.control(wire.ControlRequest{HashSnapshot: &wire.HashSnapshot{Snapshot: name, Rehash: true,
+			At: "2026-01-01T00:00:00Z"}})
 		if code != block.OK || r.Hash.Waiting || r.Hash.Done {
 			break
 		}
@@ -338,7 +347,8 @@ func (c *client) marks(n int) {
 		c.control(wire.ControlRequest{ClearDirty: &wire.ClearDirty{}})
 		return
 	}
-	if a := c.ask(wire.Header{Type: wire.MarkDirty}, binary.LittleEndian.AppendUint32(nil, uint32(n%32))); a.h.Code != block.OK {
+	if a := c.ask(wire.Header{Type: wire.MarkDirty},
+		binary.LittleEndian.AppendUint32(nil, uint32(n%32))); a.h.Code != block.OK {
 		c.t.Errorf("mark: %s", a.h.Code)
 	}
 }
@@ -372,8 +382,8 @@ func (c *slowCall) Step(now clock.Ticks, in []loop.Done, out *[]loop.Op) clock.T
 	return wake
 }
 
-// Writes wait for marks, and marks wait neither for a piece of a purge nor for one of a checksum: the log, what absent members
-// miss, and the question about both go on beside them.
+// Writes wait for marks, and marks wait neither for a piece of a purge nor for one of a checksum:
+// the log, what absent members miss, and the question about both go on beside them.
 func TestMarksDoNotWaitForLongWork(t *testing.T) {
 	var slow *slowCall
 	c, end := onLoop(t, 16<<20, func(core loop.Core, p loop.Poster) loop.Core {
@@ -381,11 +391,14 @@ func TestMarksDoNotWaitForLongWork(t *testing.T) {
 		slow.skip.Store(math.MaxInt64)
 		return slow
 	})
-	must(t, c.ok(wire.ControlRequest{SetRecord: &wire.RecordMessage{VolumeUUID: volumeUUID, Epoch: 1, Generation: 1, Members: []string{"r", "x"}}}))
-	must(t, c.ok(wire.ControlRequest{SetRecord: &wire.RecordMessage{VolumeUUID: volumeUUID, Epoch: 1, Generation: 2, Members: []string{"r"}}}))
+	must(t, c.ok(wire.ControlRequest{SetRecord: &wire.RecordMessage{VolumeUUID: volumeUUID, Epoch: 1, Generation: 1,
+		Members: []string{"r", "x"}}}))
+	must(t, c.ok(wire.ControlRequest{SetRecord: &wire.RecordMessage{VolumeUUID: volumeUUID, Epoch: 1, Generation: 2,
+		Members: []string{"r"}}}))
 	for n := range 3 {
 		c.ask(wire.Header{Type: wire.Write, Off: int64(n) * block.Size, Len: block.Size}, make([]byte, block.Size))
-		must(t, c.ok(wire.ControlRequest{Snapshot: &wire.SnapshotRequest{Name: fmt.Sprintf("s%d", n), UserCreated: true, Created: "2026-01-01T00:00:00Z"}}))
+		must(t, c.ok(wire.ControlRequest{Snapshot: &wire.SnapshotRequest{Name: fmt.Sprintf("s%d", n), UserCreated: true,
+			Created: "2026-01-01T00:00:00Z"}}))
 	}
 	must(t, c.ok(wire.ControlRequest{RemoveSnapshot: &wire.RemoveSnapshot{Name: "s0"}}))
 	must(t, c.ok(wire.ControlRequest{Purge: &wire.PurgeRequest{Begin: true}}))
@@ -393,9 +406,10 @@ func TestMarksDoNotWaitForLongWork(t *testing.T) {
 		before int64 // calls of the request before the long one
 		q      wire.ControlRequest
 	}{
-		"purge":    {1, wire.ControlRequest{Purge: &wire.PurgeRequest{}}},
-		"checksum": {0, wire.ControlRequest{HashSnapshot: &wire.HashSnapshot{Snapshot: "s2", Rehash: true, At: "2026-01-01T00:00:00Z"}}},
-		"opening":  {0, wire.ControlRequest{OpenView: &wire.OpenView{Snapshot: "s2"}}},
+		"purge": {1, wire.ControlRequest{Purge: &wire.PurgeRequest{}}},
+		"checksum": {0,
+			wire.ControlRequest{HashSnapshot: &wire.HashSnapshot{Snapshot: "s2", Rehash: true, At: "2026-01-01T00:00:00Z"}}},
+		"opening": {0, wire.ControlRequest{OpenView: &wire.OpenView{Snapshot: "s2"}}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			slow.skip.Store(long.before)

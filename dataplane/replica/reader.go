@@ -11,9 +11,10 @@ import (
 // maxReaders bounds read-only sessions: each holds a map of its snapshot and some files.
 const maxReaders = 8
 
-// A reader is the engine of another volume that copies a snapshot of this one. The engine of this volume has granted it that, and only
-// that: it promises nothing, ends no session, outlives a change of epoch, and can change nothing. Its snapshot is pinned: a purge
-// leaves it alone while it is read.
+// A reader is the engine of another volume that copies a snapshot of this one. The engine of this
+// volume has granted it that, and only that: it promises nothing, ends no session, outlives a
+// change of epoch, and can change nothing. Its snapshot is pinned: a purge leaves it alone while it
+// is read.
 
 // admitReader checks a reader's grant and opens the snapshot.
 func (s *session) admitReader(h *wire.Header, m *wire.HelloMessage) {
@@ -27,10 +28,12 @@ func (s *session) admitReader(h *wire.Header, m *wire.HelloMessage) {
 		s.refuse(h, block.Refused, "the grant does not hold here: it is for something else, or of another volume")
 		return
 	case c.Unix == nil || c.Unix() > g.Expires:
-		s.refuse(h, block.Refused, fmt.Sprintf("the grant to read snapshot %s has expired: ask the volume's engine for another one", g.Snapshot))
+		s.refuse(h, block.Refused,
+			fmt.Sprintf("the grant to read snapshot %s has expired: ask the volume's engine for another one", g.Snapshot))
 		return
 	case s.r.readers() >= maxReaders:
-		s.refuse(h, block.LimitReached, fmt.Sprintf("%d sessions read here already; try later, or another replica", maxReaders))
+		s.refuse(h, block.LimitReached, fmt.Sprintf("%d sessions read here already; try later, or another replica",
+			maxReaders))
 		return
 	}
 	s.phase, s.reader = sessionOpening, true
@@ -92,7 +95,8 @@ func readerMay(h *wire.Header) bool {
 	return false
 }
 
-// viewExtents lists where a reader's snapshot has data, from the map that its reads use: nothing is kept between two pages.
+// viewExtents lists where a reader's snapshot has data, from the map that its reads use: nothing is
+// kept between two pages.
 func (r *Replica) viewExtents(s *session, h *wire.Header, m *wire.ViewExtents) {
 	if !s.reader {
 		r.reply(s, h, block.Invalid, wire.ControlReply{Error: "this session is not a reader's"})

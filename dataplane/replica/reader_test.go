@@ -15,7 +15,8 @@ func (g *rig) grant(snapshot string) wire.Grant {
 }
 
 // readerHello connects and asks to read, as change wants it.
-func (g *rig) readerHello(grant wire.Grant, change func(*wire.HelloMessage)) (*peer, block.Code, wire.HelloReply, bool) {
+func (g *rig) readerHello(grant wire.Grant, change func(*wire.HelloMessage)) (*peer, block.Code, wire.HelloReply,
+	bool) {
 	g.t.Helper()
 	p := g.connect()
 	g.until("greeting", func() bool { return p.theirs != nil || p.gone })
@@ -42,7 +43,8 @@ func (g *rig) reader(snapshot string) *peer {
 	return p
 }
 
-// A reader sees the snapshot it was granted, beside the engine, which does not notice; whatever else it asks is refused.
+// A reader sees the snapshot it was granted, beside the engine, which does not notice; whatever
+// else it asks is refused.
 func TestReader(t *testing.T) {
 	g, e := snapshotted(t)
 	p := g.reader("a")
@@ -51,10 +53,12 @@ func TestReader(t *testing.T) {
 	if got := p.mustAsk(at, nil); !bytes.Equal(got, want) {
 		t.Fatalf("the reader reads %x", got[0])
 	}
-	if r := p.mustControl(wire.ControlRequest{ViewExtents: &wire.ViewExtents{}}); !slices.Equal(r.Extents.Ranges, [][2]int64{{0, 3 * block.Size}}) || r.Extents.Next != -1 {
+	if r := p.mustControl(wire.ControlRequest{ViewExtents: &wire.ViewExtents{}}); !slices.Equal(r.Extents.Ranges,
+		[][2]int64{{0, 3 * block.Size}}) || r.Extents.Next != -1 {
 		t.Fatalf("%+v", r.Extents)
 	}
-	if r := p.mustControl(wire.ControlRequest{ViewExtents: &wire.ViewExtents{Off: 3 * block.Size}}); len(r.Extents.Ranges) != 0 {
+	if r := p.mustControl(wire.ControlRequest{ViewExtents: &wire.ViewExtents{Off: 3 * block.Size}}); len(
+		r.Extents.Ranges) != 0 {
 		t.Fatalf("%+v", r.Extents)
 	}
 	p.mustControl(wire.ControlRequest{Ping: &wire.PingRequest{}})
@@ -66,7 +70,8 @@ func TestReader(t *testing.T) {
 			t.Errorf("%s: %s", typ, a.h.Code)
 		}
 	}
-	if a := p.ask(wire.Header{Type: wire.Write, Len: block.Size, Flags: wire.AtView}, filled(9, block.Size)); a.h.Code != block.Refused {
+	if a := p.ask(wire.Header{Type: wire.Write, Len: block.Size, Flags: wire.AtView},
+		filled(9, block.Size)); a.h.Code != block.Refused {
 		t.Errorf("a repair: %s", a.h.Code)
 	}
 	for name, q := range map[string]wire.ControlRequest{
@@ -99,15 +104,25 @@ func TestReaderIsRefused(t *testing.T) {
 		code   block.Code
 		says   string
 	}{
-		"expired":             {grant: func(g *wire.Grant) { g.Expires -= 120 }, code: block.Refused, says: "expired"},
-		"no such snapshot":    {grant: func(g *wire.Grant) { g.Snapshot = "b" }, code: block.NotFound, says: "no snapshot"},
-		"the head":            {grant: func(g *wire.Grant) { g.Snapshot = "volume-head" }, code: block.NotFound, says: "no snapshot"},
-		"another snapshot":    {change: func(m *wire.HelloMessage) { m.Reader.Snapshot = "b" }, code: block.Refused, says: "grant"},
-		"a longer life":       {change: func(m *wire.HelloMessage) { m.Reader.Expires++ }, code: block.Refused, says: "grant"},
-		"another volume":      {change: func(m *wire.HelloMessage) { m.Reader.For = "x" }, code: block.Refused, says: "grant"},
-		"no proof":            {change: func(m *wire.HelloMessage) { m.Proof = nil }, code: block.Refused, says: "grant"},
-		"version 1":           {change: func(m *wire.HelloMessage) { m.Version = 1 }, code: block.Invalid, says: "version"},
-		"a replica elsewhere": {change: func(m *wire.HelloMessage) { m.VolumeUUID = "x" }, code: block.Refused, says: "replica of volume"},
+		"expired":          {grant: func(g *wire.Grant) { g.Expires -= 120 }, code: block.Refused, says: "expired"},
+		"no such snapshot": {grant: func(g *wire.Grant) { g.Snapshot = "b" }, code: block.NotFound, says: "no snapshot"},
+		"the head": {grant: func(g *wire.Grant) {
+			g.Snapshot = "volume-head"
+		}, code: block.NotFound, says: "no snapshot"},
+		"another snapshot": {change: func(m *wire.HelloMessage) {
+			m.Reader.Snapshot = "b"
+		}, code: block.Refused, says: "grant"},
+		"a longer life": {change: func(m *wire.HelloMessage) {
+			m.Reader.Expires++
+		}, code: block.Refused, says: "grant"},
+		"another volume": {change: func(m *wire.HelloMessage) {
+			m.Reader.For = "x"
+		}, code: block.Refused, says: "grant"},
+		"no proof":  {change: func(m *wire.HelloMessage) { m.Proof = nil }, code: block.Refused, says: "grant"},
+		"version 1": {change: func(m *wire.HelloMessage) { m.Version = 1 }, code: block.Invalid, says: "version"},
+		"a replica elsewhere": {change: func(m *wire.HelloMessage) {
+			m.VolumeUUID = "x"
+		}, code: block.Refused, says: "replica of volume"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			g, e := snapshotted(t)
@@ -142,7 +157,8 @@ func TestGrantMakesNoEngine(t *testing.T) {
 	}
 }
 
-// A reader outlives a change of engine, a snapshot, a revert and a purge of what it reads; its session ends with a rebuild.
+// A reader outlives a change of engine, a snapshot, a revert and a purge of what it reads; its
+// session ends with a rebuild.
 func TestReaderSeesItThrough(t *testing.T) {
 	g, e := snapshotted(t)
 	files := g.disk().OpenFiles()
@@ -150,7 +166,8 @@ func TestReaderSeesItThrough(t *testing.T) {
 	want := append(filled(2, 2*block.Size), filled(1, block.Size)...)
 	check := func(when string) {
 		t.Helper()
-		if got := p.mustAsk(wire.Header{Type: wire.Read, Flags: wire.AtView, Len: 3 * block.Size}, nil); !bytes.Equal(got, want) {
+		if got := p.mustAsk(wire.Header{Type: wire.Read, Flags: wire.AtView, Len: 3 * block.Size},
+			nil); !bytes.Equal(got, want) {
 			t.Fatalf("%s the reader reads %x", when, got[0])
 		}
 	}

@@ -8,7 +8,8 @@ import (
 	"ankole.storage/disk"
 )
 
-// absence is what this replica knows about a member that is not there, but for the regions; nil if nothing.
+// absence is what this replica knows about a member that is not there, but for the regions; nil if
+// nothing.
 func (l *ledger) absence(member string) *wire.AbsentReply {
 	a, ok := l.side.Absent(member)
 	if !ok {
@@ -19,8 +20,9 @@ func (l *ledger) absence(member string) *wire.AbsentReply {
 		First: a.First, Gone: a.Gone, Changed: a.Changed, AllChanged: a.AllChanged}
 }
 
-// regions tells where this replica may differ from a member: a region is in the entry or still marked. Both are read in one
-// operation, since a region passes from the one to the other. Without an entry nothing is known.
+// regions tells where this replica may differ from a member: a region is in the entry or still
+// marked. Both are read in one operation, since a region passes from the one to the other. Without
+// an entry nothing is known.
 func (r *Replica) regions(s *session, h *wire.Header, member string) {
 	r.enqueue(&metaOp{s: s, note: func(l *ledger) any {
 		a, known := l.side.Absent(member)
@@ -31,8 +33,9 @@ func (r *Replica) regions(s *session, h *wire.Header, member string) {
 	}})
 }
 
-// beginRebuild gives the directory the shape of the described chain and repeats the promise there. The record is void from
-// then on; what the content was before is remembered, so that an interrupted rebuild can go on from there.
+// beginRebuild gives the directory the shape of the described chain and repeats the promise there.
+// The record is void from then on; what the content was before is remembered, so that an
+// interrupted rebuild can go on from there.
 func (r *Replica) beginRebuild(s *session, h *wire.Header, b *wire.BeginRebuild) {
 	shape := chain.Shape{NewHead: b.NewHead, HeadBecomes: snapshotFile(b.HeadBecomes)}
 	shape.Spec = chain.Spec{Size: b.Size, VolumeUUID: r.uuid, Self: r.cfg.Member, Rebuilding: true}
@@ -53,7 +56,8 @@ func (r *Replica) beginRebuild(s *session, h *wire.Header, b *wire.BeginRebuild)
 		r.replyErr(s, h, err) // before what the directory holds is given up
 		return
 	}
-	rec := chain.Record{VolumeUUID: r.uuid, Self: r.cfg.Member, Promised: r.record.Promised, Engine: r.record.Engine, State: chain.MemberWO}
+	rec := chain.Record{VolumeUUID: r.uuid, Self: r.cfg.Member, Promised: r.record.Promised, Engine: r.record.Engine,
+		State: chain.MemberWO}
 	headBecomes := b.HeadBecomes
 	r.enqueue(&metaOp{s: s, exclusive: true, both: func(w *worker, l *ledger) any {
 		var res reshaped
@@ -87,11 +91,13 @@ type reshaped struct {
 
 // layerSpec is how a snapshot's file is made.
 func layerSpec(l wire.Layer) chain.LayerSpec {
-	return chain.LayerSpec{File: snapshotFile(l.Name), Size: l.Size, Meta: chain.DiskMeta{Name: snapshotFile(l.Name), Parent: snapshotFile(l.Parent),
-		Removed: l.Removed, UserCreated: l.UserCreated, Created: l.Created, Labels: l.Labels}, Whiteouts: l.Whiteouts}
+	return chain.LayerSpec{File: snapshotFile(l.Name), Size: l.Size,
+		Meta: chain.DiskMeta{Name: snapshotFile(l.Name), Parent: snapshotFile(l.Parent),
+			Removed: l.Removed, UserCreated: l.UserCreated, Created: l.Created, Labels: l.Labels}, Whiteouts: l.Whiteouts}
 }
 
-// finishRebuild first syncs every file while requests go on, so that the part that stops them is short.
+// finishRebuild first syncs every file while requests go on, so that the part that stops them is
+// short.
 func (r *Replica) finishRebuild(s *session, h *wire.Header) {
 	j := r.newJob(s, h, loop.Seg{})
 	hdr := *h
@@ -117,8 +123,8 @@ func (r *Replica) finishRebuild(s *session, h *wire.Header) {
 	r.step(j)
 }
 
-// layer returns a file by its number: of the live chain, bottom first, then of the branches that are open. live is its name, "" off the
-// live chain.
+// layer returns a file by its number: of the live chain, bottom first, then of the branches that
+// are open. live is its name, "" off the live chain.
 func (r *Replica) layer(n int) (live string, handle int32, file disk.File) {
 	if k := n - r.blocks.Layers(); k >= 0 {
 		handle, _, file = r.blocks.Branch(k)
@@ -130,7 +136,8 @@ func (r *Replica) layer(n int) (live string, handle int32, file disk.File) {
 
 // runLayer reads, hashes, writes or punches one file for a rebuild.
 func (r *Replica) runLayer(s *session, h *wire.Header, payload loop.Seg) bool {
-	if int(h.Layer) >= r.blocks.Layers()+r.blocks.Branches() || h.Len == 0 || h.Len > block.MaxTransfer || (h.Off|h.Len)%block.Size != 0 || h.Off+h.Len > r.blocks.Size() {
+	if int(h.Layer) >= r.blocks.Layers()+r.blocks.Branches() || h.Len == 0 || h.Len > block.MaxTransfer ||
+		(h.Off|h.Len)%block.Size != 0 || h.Off+h.Len > r.blocks.Size() {
 		return r.refuse(s, h, payload)
 	}
 	live, handle, file := r.layer(int(h.Layer))
@@ -177,8 +184,8 @@ func (r *Replica) runLayer(s *session, h *wire.Header, payload loop.Seg) bool {
 	return true
 }
 
-// layerHash tells which blocks of a piece a file holds and hashes them, away from the loop's thread. The engine lets
-// nobody write there meanwhile.
+// layerHash tells which blocks of a piece a file holds and hashes them, away from the loop's
+// thread. The engine lets nobody write there meanwhile.
 func (r *Replica) layerHash(s *session, h *wire.Header, f disk.File) bool {
 	b, ok := s.buffer(h.Len)
 	if !ok {
@@ -207,7 +214,8 @@ type summed struct {
 	err  error
 }
 
-// layerSums reads what the file holds of [off, off+len(p)) into p; the answer is laid out as wire.LayerSumsSize says.
+// layerSums reads what the file holds of [off, off+len(p)) into p; the answer is laid out as
+// wire.LayerSumsSize says.
 func layerSums(f disk.File, off int64, p []byte) ([]byte, error) {
 	clear(p)
 	sums := make([]byte, wire.LayerSumsSize)
@@ -248,7 +256,8 @@ func (r *Replica) summedUp(j *job, v summed) {
 	r.hashed(j, v.sums)
 }
 
-// headPunch makes holes in the head of a rebuild target, sets or takes away whiteouts there, and then finds out what is below.
+// headPunch makes holes in the head of a rebuild target, sets or takes away whiteouts there, and
+// then finds out what is below.
 func (r *Replica) headPunch(s *session, h *wire.Header) bool {
 	hide := h.Flags&wire.Whiteout != 0
 	if ok, code := r.whiteoutRoom(s, h, []chain.ZeroRange{{Off: h.Off, Len: h.Len, Whiteout: hide}}); !ok {
@@ -274,11 +283,13 @@ func (r *Replica) headPunch(s *session, h *wire.Header) bool {
 		})
 	}
 	j.pending++
-	r.op(loop.Op{Kind: loop.FilePunch, Handle: loop.Handle(r.blocks.HeadHandle()), Off: h.Off, Len: h.Len, Tag: j.tag(opPunch)})
+	r.op(loop.Op{Kind: loop.FilePunch, Handle: loop.Handle(r.blocks.HeadHandle()), Off: h.Off, Len: h.Len,
+		Tag: j.tag(opPunch)})
 	return true
 }
 
-// findBelow finds out where blocks are read from whose layers a rebuild has changed, and ends the job.
+// findBelow finds out where blocks are read from whose layers a rebuild has changed, and ends the
+// job.
 func (r *Replica) findBelow(j *job) {
 	punched := j.h.Type == wire.LayerPunch && int(j.h.Layer) == r.blocks.Layers()-1
 	find := r.blocks.Below(j.h.Off, j.h.Len)
@@ -295,7 +306,9 @@ func (r *Replica) layerPunch(s *session, h *wire.Header) {
 	if number < r.blocks.Layers() {
 		find = r.blocks.Below(h.Off, h.Len)
 	}
-	r.enqueue(&metaOp{s: s, run: func(w *worker) any { return w.punchLayer(number, hdr.Off, hdr.Len, hide, find) }, done: func(v any) {
+	r.enqueue(&metaOp{s: s, run: func(w *worker) any {
+		return w.punchLayer(number, hdr.Off, hdr.Len, hide, find)
+	}, done: func(v any) {
 		b := v.(below)
 		if b.err != nil {
 			r.cfg.Event("io-error", b.err.Error())
@@ -306,7 +319,8 @@ func (r *Replica) layerPunch(s *session, h *wire.Header) {
 	}})
 }
 
-// punchLayer makes a hole in a layer, with or without whiteouts, and tells what is below the head then.
+// punchLayer makes a hole in a layer, with or without whiteouts, and tells what is below the head
+// then.
 func (w *worker) punchLayer(number int, off, n int64, hide bool, find func() ([]byte, error)) below {
 	if err := w.files.PunchLayer(number, off, n, hide); err != nil {
 		return below{err: err}

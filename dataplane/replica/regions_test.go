@@ -13,8 +13,9 @@ import (
 	"ankole.storage/dataplane/wire"
 )
 
-// account is the model of what a replica owes a member that is away: what is marked, and what has left the log since the record that
-// dropped the member. Every request takes effect in the order it was sent in.
+// account is the model of what a replica owes a member that is away: what is marked, and what has
+// left the log since the record that dropped the member. Every request takes effect in the order it
+// was sent in.
 type account struct {
 	log  map[uint32]bool
 	left map[uint32]bool // nil while the record names the member
@@ -67,7 +68,8 @@ type asking struct {
 	generation uint64
 	last       *answer
 	questions  []question
-	// absent counts questions about a member that is away, moving those asked while something else was under way.
+	// absent counts questions about a member that is away, moving those asked while something else
+	// was under way.
 	absent, moving int
 }
 
@@ -145,8 +147,9 @@ func (q *asking) check() {
 	}
 }
 
-// What a replica says of its differences to an absent member is one moment's: a region that is marked or has left the log since the
-// member was dropped is in the answer, whatever marks, clears and records are on their way, and however many of them.
+// What a replica says of its differences to an absent member is one moment's: a region that is
+// marked or has left the log since the member was dropped is in the answer, whatever marks, clears
+// and records are on their way, and however many of them.
 func TestRegionsAreOneView(t *testing.T) {
 	absent, moving := 0, 0
 	rapid.Check(t, func(rt *rapid.T) {
@@ -167,7 +170,8 @@ func TestRegionsAreOneView(t *testing.T) {
 	}
 }
 
-// The shortest history: a clear that arrives while a question waits must not take the region from the answer.
+// The shortest history: a clear that arrives while a question waits must not take the region from
+// the answer.
 func TestClearBehindAQuestion(t *testing.T) {
 	for seed := range uint64(20) {
 		g := newSeededRig(t, seed)

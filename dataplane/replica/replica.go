@@ -1,15 +1,17 @@
-// Package replica is the replica's step core: it serves one replica directory to the one engine that holds the newest
-// epoch.
+// Package replica is the replica's step core: it serves one replica directory to the one engine
+// that holds the newest epoch.
 //
-// A session begins with the handshake of package wire. The replica makes the engine's epoch durable before it answers,
-// and before that it ends every other session and waits until all their disk operations are complete: an engine that was
-// replaced cannot change anything any more once its successor has been answered.
+// A session begins with the handshake of package wire. The replica makes the engine's epoch durable
+// before it answers, and before that it ends every other session and waits until all their disk
+// operations are complete: an engine that was replaced cannot change anything any more once its
+// successor has been answered.
 //
-// Reads and writes go to the chain's files as loop operations. Metadata operations run away from the loop's thread, those
-// on the same part of the directory one at a time; those that change the chain (a snapshot, the beginning of a rebuild) run
-// while nothing else is in flight. The loop has the chain's Blocks, metadata operations its Files and Sidecars, and neither
-// touches what the other has: see worker. A failed sync ends the process: what the disk holds is no longer known, so the
-// replica must not answer again.
+// Reads and writes go to the chain's files as loop operations. Metadata operations run away from
+// the loop's thread, those on the same part of the directory one at a time; those that change the
+// chain (a snapshot, the beginning of a rebuild) run while nothing else is in flight. The loop has
+// the chain's Blocks, metadata operations its Files and Sidecars, and neither touches what the
+// other has: see worker. A failed sync ends the process: what the disk holds is no longer known, so
+// the replica must not answer again.
 package replica
 
 import (
@@ -38,7 +40,8 @@ const (
 
 // Bounds of the core.
 const (
-	// maxConns bounds connections: one engine, its predecessor during a take-over, and strangers who are refused.
+	// maxConns bounds connections: one engine, its predecessor during a take-over, and strangers
+	// who are refused.
 	maxConns = 32
 	// maxStrangers of them may be there without having said hello.
 	maxStrangers = 8
@@ -48,8 +51,10 @@ const (
 	maxBuild = 100
 	// maxJobs bounds requests being carried out; more wait in their connection.
 	maxJobs = 1024
-	// maxWaiting bounds the requests of one session that wait for memory, for the chain or for other changes of metadata, maxUnsent the bytes of answers without data that
-	// its peer has not taken. With more nothing is received from it. A peer that has not shown that it knows the secret gets less.
+	// maxWaiting bounds the requests of one session that wait for memory, for the chain or for
+	// other changes of metadata, maxUnsent the bytes of answers without data that its peer has not
+	// taken. With more nothing is received from it. A peer that has not shown that it knows the
+	// secret gets less.
 	maxWaiting         = 4096
 	maxUnsent          = 4 << 20
 	maxUnsentStrangers = 32 << 10
@@ -66,18 +71,21 @@ type Config struct {
 	Chain *chain.Chain
 	// Directory gives it up and takes it again; nil where that cannot be done.
 	Directory Directory
-	// Recreate gives the present directory another shape and returns it, opened again. A chain beside an error is as it was, or
-	// somewhere on the way; nil means that it cannot be opened. It blocks.
+	// Recreate gives the present directory another shape and returns it, opened again. A chain
+	// beside an error is as it was, or somewhere on the way; nil means that it cannot be opened. It
+	// blocks.
 	Recreate func(old *chain.Files, side *chain.Sidecars, shape chain.Shape) (*chain.Chain, error)
 	Listener loop.Handle
 	Arena    *loop.Arena
 	// Nonce returns fresh random bytes for the handshake.
 	Nonce func() []byte
-	// Unix is the machine's clock in seconds since 1970, for the end of grants; nil: nobody is granted anything.
+	// Unix is the machine's clock in seconds since 1970, for the end of grants; nil: nobody is
+	// granted anything.
 	Unix func() int64
 	// Exit ends the process because the disk failed it. It must not block.
 	Exit func(reason string)
-	// Sessions tells how many engines have a session now, one or none but for a moment. It must not block.
+	// Sessions tells how many engines have a session now, one or none but for a moment. It must not
+	// block.
 	Sessions func(open int)
 	// Event reports something a person may want to know. It must not block.
 	Event func(name, text string)

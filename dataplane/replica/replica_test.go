@@ -14,7 +14,8 @@ import (
 	"ankole.storage/dataplane/wire"
 )
 
-// Whatever a stranger sends, the connection is closed, nobody is harmed and the next engine is served.
+// Whatever a stranger sends, the connection is closed, nobody is harmed and the next engine is
+// served.
 func TestGarbageOnTheDataPort(t *testing.T) {
 	big := wire.Header{Type: wire.Hello, Payload: wire.MaxPayload}
 	write := wire.Header{Type: wire.Write, Len: 4096, Payload: 4096}
@@ -26,7 +27,8 @@ func TestGarbageOnTheDataPort(t *testing.T) {
 		random[i] = byte(r.Uint32())
 	}
 	for name, p := range map[string][]byte{
-		"http":               []byte("GET / HTTP/1.1\r\nHost: replica\r\nUser-Agent: a long enough name to fill a header\r\n\r\n"),
+		"http": []byte(
+			"GET / HTTP/1.1\r\nHost: replica\r\nUser-Agent: a long enough name to fill a header\r\n\r\n"),
 		"zeroes":             make([]byte, 4096),
 		"random":             random,
 		"hello of 1 MiB":     bigHello[:],
@@ -58,9 +60,11 @@ func TestHandshakeRefused(t *testing.T) {
 		"wrong secret":              {func(m *wire.HelloMessage) { m.Proof[0] ^= 1 }, block.Refused, "secret"},
 		"no proof":                  {func(m *wire.HelloMessage) { m.Proof = nil }, block.Refused, "secret"},
 		"another epoch than proved": {func(m *wire.HelloMessage) { m.Epoch++ }, block.Refused, "secret"},
-		"wrong volume":              {func(m *wire.HelloMessage) { m.VolumeUUID = "00000000-93d3-4b7c-9a5e-2d1f0c6b7a88" }, block.Refused, "replica of volume"},
-		"too new":                   {func(m *wire.HelloMessage) { m.Version = wire.Version + 1 }, block.Invalid, "version"},
-		"short nonce":               {func(m *wire.HelloMessage) { m.Nonce = m.Nonce[:3] }, block.Invalid, "nonce"},
+		"wrong volume": {func(m *wire.HelloMessage) {
+			m.VolumeUUID = "00000000-93d3-4b7c-9a5e-2d1f0c6b7a88"
+		}, block.Refused, "replica of volume"},
+		"too new":     {func(m *wire.HelloMessage) { m.Version = wire.Version + 1 }, block.Invalid, "version"},
+		"short nonce": {func(m *wire.HelloMessage) { m.Nonce = m.Nonce[:3] }, block.Invalid, "nonce"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			g := newRig(t)
@@ -77,14 +81,17 @@ func TestHandshakeRefused(t *testing.T) {
 	}
 }
 
-// A hello that only asks tells everything, promises nothing and disturbs nobody; another one on the same connection activates it.
+// A hello that only asks tells everything, promises nothing and disturbs nobody; another one on the
+// same connection activates it.
 func TestPreparedHelloPromisesNothing(t *testing.T) {
 	g := newRig(t)
 	e := g.engine(1, "e1#1@im")
-	e.control(wire.ControlRequest{SetRecord: &wire.RecordMessage{VolumeUUID: volumeUUID, Epoch: 1, Generation: 1, Members: []string{g.r.Name}}})
+	e.control(wire.ControlRequest{SetRecord: &wire.RecordMessage{VolumeUUID: volumeUUID, Epoch: 1, Generation: 1,
+		Members: []string{g.r.Name}}})
 	next := g.connect()
 	code, r, ok := next.sayHello(0, "next", func(m *wire.HelloMessage) { m.Prepared = true })
-	if !ok || code != block.OK || r.Promised != 1 || r.PromisedTo != "e1#1@im" || r.Record == nil || r.Record.Generation != 1 {
+	if !ok || code != block.OK || r.Promised != 1 || r.PromisedTo != "e1#1@im" || r.Record == nil ||
+		r.Record.Generation != 1 {
 		t.Fatalf("%v %s: %+v", ok, code, r)
 	}
 	if a := e.ask(wire.Header{Type: wire.Read, Len: 4096}, nil); a.h.Code != block.OK || e.gone {
@@ -98,14 +105,17 @@ func TestPreparedHelloPromisesNothing(t *testing.T) {
 		t.Errorf("read: %s", a.h.Code)
 	}
 	other := g.connect()
-	if code, _, ok := other.sayHello(0, "other", func(m *wire.HelloMessage) { m.Prepared = true }); !ok || code != block.OK {
+	if code, _, ok := other.sayHello(0, "other", func(m *wire.HelloMessage) {
+		m.Prepared = true
+	}); !ok || code != block.OK {
 		t.Fatalf("%v %s", ok, code)
 	}
 	other.request(wire.Header{Type: wire.Read, Len: 4096}, nil)
 	g.until("who is only prepared may not read", func() bool { return other.gone })
 }
 
-// An older epoch is refused, and so is another engine of the same one; the same engine may come again.
+// An older epoch is refused, and so is another engine of the same one; the same engine may come
+// again.
 func TestOlderEpochIsFenced(t *testing.T) {
 	g := newRig(t)
 	e5 := g.engine(5, "e5")
@@ -135,9 +145,9 @@ func TestOlderEpochIsFenced(t *testing.T) {
 	g.engine(6, "e6")
 }
 
-// A frame of another epoch than the session's changes nothing.
-// Two engines say hello at the same moment. Whichever comes first, and wherever the first promise has got to when the other
-// one asks: the newer engine is always let in, so a duel has a winner.
+// A frame of another epoch than the session's changes nothing. Two engines say hello at the same
+// moment. Whichever comes first, and wherever the first promise has got to when the other one asks:
+// the newer engine is always let in, so a duel has a winner.
 func TestTheNewerOfTwoIsLetIn(t *testing.T) {
 	for seed := uint64(1); seed <= 40; seed++ {
 		g := newSeededRig(t, seed)
@@ -175,13 +185,15 @@ func TestFrameOfAnotherEpoch(t *testing.T) {
 	}
 }
 
-// When a new epoch is answered nothing of the old one can happen any more, however many writes were in flight.
+// When a new epoch is answered nothing of the old one can happen any more, however many writes were
+// in flight.
 func TestNothingLandsAfterTheNewEpochIsAnswered(t *testing.T) {
 	for seed := range uint64(30) {
 		g := newSeededRig(t, seed)
 		old := g.engine(1, "old")
 		for i := range 64 {
-			old.request(wire.Header{Type: wire.Write, Off: int64(i) * 65536, Len: 65536}, bytes.Repeat([]byte{byte(i + 1)}, 65536))
+			old.request(wire.Header{Type: wire.Write, Off: int64(i) * 65536, Len: 65536},
+				bytes.Repeat([]byte{byte(i + 1)}, 65536))
 		}
 		g.w.Until(g.w.Between(1, 2000*1000), func() bool { return false })
 		e := g.engine(2, "new")
@@ -212,14 +224,15 @@ func TestNewEpochWaitsForSlowWrites(t *testing.T) {
 	}
 }
 
-// TestDirtyLogOfANewSession: what an ended session had queued is not done, and so is not in the log that its successor is told, or
-// a mark that was never made durable would be taken for one that is.
+// TestDirtyLogOfANewSession: what an ended session had queued is not done, and so is not in the log
+// that its successor is told, or a mark that was never made durable would be taken for one that is.
 func TestDirtyLogOfANewSession(t *testing.T) {
 	dropped := 0
 	for seed := range uint64(30) {
 		g := newSeededRig(t, seed)
 		old := g.engine(1, "old")
-		if code, r := old.control(wire.ControlRequest{SetRecord: &wire.RecordMessage{VolumeUUID: volumeUUID, Epoch: 1, Generation: 1, Members: []string{g.r.Name}}}); code != block.OK {
+		if code, r := old.control(wire.ControlRequest{SetRecord: &wire.RecordMessage{VolumeUUID: volumeUUID, Epoch: 1,
+			Generation: 1, Members: []string{g.r.Name}}}); code != block.OK {
 			t.Fatal(code, r.Error)
 		}
 		for n := range volumeSize / chain.RegionSize {
@@ -233,7 +246,8 @@ func TestDirtyLogOfANewSession(t *testing.T) {
 		}
 		durable, known := g.r.Chain().Dirty()
 		if !known || told.DirtyAll || len(durable) != len(told.Dirty) {
-			t.Fatalf("seed %d: the new engine was told %v, all %v; on the disk are %v, known %v", seed, told.Dirty, told.DirtyAll, durable, known)
+			t.Fatalf("seed %d: the new engine was told %v, all %v; on the disk are %v, known %v", seed, told.Dirty,
+				told.DirtyAll, durable, known)
 		}
 		if len(durable) < volumeSize/chain.RegionSize {
 			dropped++
@@ -318,7 +332,8 @@ func TestRecords(t *testing.T) {
 	g := newRig(t)
 	e := g.engine(2, "e")
 	set := func(uuid string, epoch, gen uint64, members ...string) block.Code {
-		code, _ := e.control(wire.ControlRequest{SetRecord: &wire.RecordMessage{VolumeUUID: uuid, Epoch: epoch, Generation: gen, Members: members}})
+		code, _ := e.control(wire.ControlRequest{SetRecord: &wire.RecordMessage{VolumeUUID: uuid, Epoch: epoch,
+			Generation: gen, Members: members}})
 		return code
 	}
 	for _, c := range []struct {
@@ -352,7 +367,8 @@ func TestRecords(t *testing.T) {
 func TestDirtyMarks(t *testing.T) {
 	g := newRig(t)
 	e := g.engine(1, "e")
-	e.control(wire.ControlRequest{SetRecord: &wire.RecordMessage{VolumeUUID: volumeUUID, Epoch: 1, Generation: 1, Members: []string{"r0"}}})
+	e.control(wire.ControlRequest{SetRecord: &wire.RecordMessage{VolumeUUID: volumeUUID, Epoch: 1, Generation: 1,
+		Members: []string{"r0"}}})
 	e.control(wire.ControlRequest{ClearDirty: &wire.ClearDirty{Keep: []uint32{}}})
 	if a := e.ask(wire.Header{Type: wire.MarkDirty}, []byte{3, 0, 0, 0, 1, 0, 0, 0}); a.h.Code != block.OK {
 		t.Fatal(a.h.Code)
@@ -411,7 +427,8 @@ func TestFullDisk(t *testing.T) {
 	e := g.engine(1, "e")
 	e.ask(wire.Header{Type: wire.Write, Len: 4096}, bytes.Repeat([]byte{1}, 4096))
 	g.r.Disk.FS.SetCapacity(g.r.Disk.FS.Used())
-	if a := e.ask(wire.Header{Type: wire.Write, Off: 1 << 20, Len: 65536}, make([]byte, 65536)); a.h.Code != block.NoSpace {
+	if a := e.ask(wire.Header{Type: wire.Write, Off: 1 << 20, Len: 65536},
+		make([]byte, 65536)); a.h.Code != block.NoSpace {
 		t.Errorf("write: %s", a.h.Code)
 	}
 	if a := e.ask(wire.Header{Type: wire.Write, Len: 4096}, bytes.Repeat([]byte{2}, 4096)); a.h.Code != block.OK {
@@ -425,7 +442,8 @@ func TestFullDisk(t *testing.T) {
 	}
 }
 
-// A directory may come with labels of any length. They are not told where they do not fit; everything else is.
+// A directory may come with labels of any length. They are not told where they do not fit;
+// everything else is.
 func TestLongLabelsAreLeftOut(t *testing.T) {
 	g := newRig(t)
 	e := g.founded()
@@ -435,12 +453,15 @@ func TestLongLabelsAreLeftOut(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	e.must(wire.ControlRequest{Snapshot: &wire.SnapshotRequest{Name: "e", UserCreated: true, Labels: map[string]string{"short": "x"}}})
+	e.must(wire.ControlRequest{Snapshot: &wire.SnapshotRequest{Name: "e", UserCreated: true,
+		Labels: map[string]string{"short": "x"}}})
 	r := e.mustControl(wire.ControlRequest{Describe: &wire.DescribeRequest{Branches: true}})
 	if n := len(r.Chain.Layers); n != 6 || r.Chain.Layers[4].Labels["short"] != "x" || r.Chain.Layers[0].Labels != nil {
 		t.Errorf("%d layers: %+v", n, r.Chain.Layers)
 	}
-	if code, _ := e.control(wire.ControlRequest{Check: true, Snapshot: &wire.SnapshotRequest{Name: "f", Labels: map[string]string{"a": strings.Repeat("x", 2000)}}}); code != block.Invalid {
+	if code, _ := e.control(wire.ControlRequest{Check: true,
+		Snapshot: &wire.SnapshotRequest{Name: "f",
+			Labels: map[string]string{"a": strings.Repeat("x", 2000)}}}); code != block.Invalid {
 		t.Errorf("labels of 2000 bytes: %s", code)
 	}
 }

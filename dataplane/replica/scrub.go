@@ -11,8 +11,8 @@ import (
 	"ankole.storage/dataplane/wire"
 )
 
-// scrubbing is a computation of checksums that is under way. It is touched by metadata operations only, of which one runs at a
-// time; what says what it computes, by whose it is.
+// scrubbing is a computation of checksums that is under way. It is touched by metadata operations
+// only, of which one runs at a time; what says what it computes, by whose it is.
 type scrubbing struct {
 	hash *chain.Hash
 	what wire.HashSnapshot
@@ -54,8 +54,9 @@ type viewed struct {
 	err  error
 }
 
-// openView opens a snapshot for the session, instead of what was open before. Requests go on meanwhile: it takes a second for a million
-// pieces, and all replicas open a snapshot at once. Only a view that may be in use is closed while nothing is in flight.
+// openView opens a snapshot for the session, instead of what was open before. Requests go on
+// meanwhile: it takes a second for a million pieces, and all replicas open a snapshot at once. Only
+// a view that may be in use is closed while nothing is in flight.
 func (r *Replica) openView(s *session, h *wire.Header, m *wire.OpenView) {
 	if s.view != nil {
 		r.dropView(s, s, true, func(err error) {
@@ -106,7 +107,8 @@ func (r *Replica) closeView(s *session, h *wire.Header) {
 	r.dropView(s, s, true, func(err error) { r.replyErr(s, h, err) })
 }
 
-// leave closes what a session that has ended had open: no request of it is left that could read there.
+// leave closes what a session that has ended had open: no request of it is left that could read
+// there.
 func (r *Replica) leave(s *session) {
 	if s.hashed {
 		id := s.run
@@ -129,7 +131,9 @@ func (r *Replica) leave(s *session) {
 // dropView closes the view of a session. It is done for the session by, nil for nobody.
 func (r *Replica) dropView(by, of *session, exclusive bool, done func(error)) {
 	id := of.run
-	r.enqueue(&metaOp{exclusive: exclusive, s: by, run: func(w *worker) any { return result{err: w.closeView(id)} }, done: func(v any) {
+	r.enqueue(&metaOp{exclusive: exclusive, s: by, run: func(w *worker) any {
+		return result{err: w.closeView(id)}
+	}, done: func(v any) {
 		of.dropView()
 		done(v.(result).err)
 	}})
@@ -146,11 +150,13 @@ func (r *Replica) verify(s *session, h *wire.Header, m *wire.Verify) {
 			return result{err: wrong}
 		}
 		verdict, rot, err := w.views[id].Verify(off, n, where)
-		return result{err: err, reply: wire.ControlReply{Verify: &wire.VerifyReply{Verdict: verdict.String(), Rot: rotOf(rot)}}}
+		return result{err: err,
+			reply: wire.ControlReply{Verify: &wire.VerifyReply{Verdict: verdict.String(), Rot: rotOf(rot)}}}
 	}, done: r.replies(s, h)})
 }
 
-// where looks up a range of the session's view. A view that is open here is open at the worker, too.
+// where looks up a range of the session's view. A view that is open here is open at the worker,
+// too.
 func (s *session) where(off, n int64) (chain.Where, error) {
 	v := s.view
 	switch {
@@ -194,7 +200,8 @@ func (r *Replica) hashLock(s *session, h *wire.Header) {
 	}, done: r.replies(s, h)})
 }
 
-// hashPiece begins the computation, or goes on with it, or ends it. One session's takes the place of another's.
+// hashPiece begins the computation, or goes on with it, or ends it. One session's takes the place
+// of another's.
 func (c *scrubbing) hashPiece(ch *chain.Files, id uint64, m *wire.HashSnapshot) (*wire.HashReply, error) {
 	if c.hash != nil && (c.by != id || c.what.Snapshot != m.Snapshot || c.what.Rehash != m.Rehash) {
 		if err := c.endHash(); err != nil {
@@ -285,7 +292,9 @@ func (r *Replica) repair(s *session, h *wire.Header, payload loop.Seg) {
 	var where chain.Where
 	var wrong error
 	id, off := s.run, hdr.Off
-	r.enqueue(&metaOp{exclusive: true, s: s, begin: func() { where, wrong = s.where(off, int64(len(data))) }, both: func(w *worker, l *ledger) any {
+	r.enqueue(&metaOp{exclusive: true, s: s, begin: func() {
+		where, wrong = s.where(off, int64(len(data)))
+	}, both: func(w *worker, l *ledger) any {
 		if wrong != nil {
 			return repaired{err: wrong}
 		}

@@ -99,7 +99,8 @@ func TestView(t *testing.T) {
 			t.Errorf("%s: %s", name, a.h.Code)
 		}
 	}
-	if code, _ := p.control(wire.ControlRequest{Verify: &wire.Verify{Off: 0, Len: 2 * block.MaxTransfer}}); code != block.Invalid {
+	if code, _ := p.control(wire.ControlRequest{Verify: &wire.Verify{Off: 0,
+		Len: 2 * block.MaxTransfer}}); code != block.Invalid {
 		t.Errorf("verifying too much: %s", code)
 	}
 	// What is read stays while the chain changes.
@@ -144,9 +145,11 @@ func TestRotIsFoundAndRepaired(t *testing.T) {
 			if r := p.hash(wire.HashSnapshot{Snapshot: "a", Rehash: true}); !r.Corrupted || len(r.Rot) != 1 {
 				t.Fatalf("%+v", r)
 			}
-			good := append(filled(2, 2*block.Size), append(filled(1, block.Size), make([]byte, block.MaxTransfer-3*block.Size)...)...)
+			good := append(filled(2, 2*block.Size), append(filled(1, block.Size),
+				make([]byte, block.MaxTransfer-3*block.Size)...)...)
 			p.mustAsk(wire.Header{Type: wire.Write, Flags: wire.AtView, Len: block.MaxTransfer}, good)
-			if got := p.mustAsk(wire.Header{Type: wire.Read, Flags: wire.AtView, Len: block.MaxTransfer}, nil); !bytes.Equal(got, good) {
+			if got := p.mustAsk(wire.Header{Type: wire.Read, Flags: wire.AtView, Len: block.MaxTransfer},
+				nil); !bytes.Equal(got, good) {
 				t.Fatal("the repaired view reads otherwise")
 			}
 			if v := p.verify(0, block.MaxTransfer); v.Verdict != wire.VerdictGood {
@@ -190,7 +193,8 @@ func TestViewEndsWithItsSession(t *testing.T) {
 	}
 }
 
-// Requests go on while a snapshot is opened, and one that is read is not exchanged under its reader.
+// Requests go on while a snapshot is opened, and one that is read is not exchanged under its
+// reader.
 func TestOpeningASnapshotHoldsNothingBack(t *testing.T) {
 	before := 0
 	for seed := range uint64(30) {

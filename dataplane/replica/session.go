@@ -44,7 +44,8 @@ type session struct {
 	// version of the protocol that the engine speaks.
 	version int
 	closed  bool // the close has completed
-	// prepared: it knows the secret and has asked what there is. released: it was open, and has given the directory up.
+	// prepared: it knows the secret and has asked what there is. released: it was open, and has
+	// given the directory up.
 	prepared, released bool
 	// hashed: it has asked for checksums, and may have left a computation behind.
 	hashed bool
@@ -53,7 +54,8 @@ type session struct {
 	// view is the snapshot that is open here, nil without one.
 	view *chain.Blocks
 	jobs int
-	// waiting are its requests that came while the chain was being changed or no buffer was free, in their order.
+	// waiting are its requests that came while the chain was being changed or no buffer was free,
+	// in their order.
 	waiting []frame
 	// queued counts metadata operations that it has asked for and that have not begun.
 	queued int
@@ -103,8 +105,8 @@ func (r *Replica) acceptDone(d *loop.Done) {
 	s.conn.Start(r.out)
 }
 
-// limitStrangers ends the oldest connection that has not shown that it knows the secret, if there are too many: nobody can
-// keep the engine out by holding connections open.
+// limitStrangers ends the oldest connection that has not shown that it knows the secret, if there
+// are too many: nobody can keep the engine out by holding connections open.
 func (r *Replica) limitStrangers() {
 	var oldest *session
 	n := 0
@@ -175,7 +177,8 @@ func (s *session) goOn() {
 	s.check()
 }
 
-// behind reports that nothing more is to be received now: the session has enough to do, or its peer to take.
+// behind reports that nothing more is to be received now: the session has enough to do, or its peer
+// to take.
 func (s *session) behind() bool {
 	unsent := maxUnsent
 	if s.phase == sessionGreeted {
@@ -201,7 +204,8 @@ func (s *session) checkTrial() {
 	}
 }
 
-// end closes the connection. Operations already on the disk go on and are waited for by whoever needs that.
+// end closes the connection. Operations already on the disk go on and are waited for by whoever
+// needs that.
 func (s *session) end(reason string) {
 	if s.phase == sessionClosing {
 		return
@@ -219,8 +223,8 @@ func (s *session) end(reason string) {
 	s.r.op(loop.Op{Kind: loop.Close, Handle: s.handle, Tag: s.tag(tagClose)})
 }
 
-// PlacePayload implements wire.Handler. The payload of a write is placed so that its block alignment in memory equals
-// that on disk, with room for the whole blocks around it.
+// PlacePayload implements wire.Handler. The payload of a write is placed so that its block
+// alignment in memory equals that on disk, with room for the whole blocks around it.
 func (s *session) PlacePayload(_ *wire.Conn, h *wire.Header) (loop.Seg, bool) {
 	switch {
 	case s.phase == sessionGreeted && (h.Type != wire.Hello || h.Payload > maxHello):
@@ -233,7 +237,8 @@ func (s *session) PlacePayload(_ *wire.Conn, h *wire.Header) (loop.Seg, bool) {
 		s.conn.Fail(fmt.Errorf("%w: %s with %d bytes that belong to none", wire.ErrFrame, h.Type, h.Payload))
 		return loop.Seg{}, false
 	case len(s.waiting) > 0:
-		// Whoever waits for a buffer comes first: payloads that can only wait behind it must not take the last ones.
+		// Whoever waits for a buffer comes first: payloads that can only wait behind it must not
+		// take the last ones.
 		return loop.Seg{}, false
 	case h.Type != wire.Write && h.Type != wire.LayerWrite:
 		return loop.Seg{}, true
@@ -241,14 +246,16 @@ func (s *session) PlacePayload(_ *wire.Conn, h *wire.Header) (loop.Seg, bool) {
 	lead := int32(h.Off % block.Size)
 	room := (int(lead) + int(h.Payload) + block.Size - 1) &^ (block.Size - 1)
 	if room > block.MaxTransfer {
-		s.conn.Fail(fmt.Errorf("%w: write of %d bytes at %d covers more than %d", wire.ErrFrame, h.Payload, h.Off, block.MaxTransfer))
+		s.conn.Fail(fmt.Errorf("%w: write of %d bytes at %d covers more than %d", wire.ErrFrame, h.Payload, h.Off,
+			block.MaxTransfer))
 		return loop.Seg{}, false
 	}
 	b, ok := s.r.arena.Get(room)
 	return loop.Seg{Buf: b, Off: lead, Len: int32(h.Payload)}, ok
 }
 
-// carries tells whether a request has a payload. No other may bring one, since nobody would give its buffer back.
+// carries tells whether a request has a payload. No other may bring one, since nobody would give
+// its buffer back.
 func carries(t wire.Type) bool {
 	switch t {
 	case wire.Hello, wire.Control, wire.MarkDirty, wire.Write, wire.LayerWrite:
@@ -316,7 +323,8 @@ func (s *session) hello(h *wire.Header, p []byte) {
 	case len(m.Nonce) != wire.NonceSize:
 		s.refuse(h, block.Invalid, fmt.Sprintf("nonce of %d bytes", len(m.Nonce)))
 	case m.VolumeUUID != c.VolumeUUID:
-		s.refuse(h, block.Refused, fmt.Sprintf("this is a replica of volume %s (%s), not of %s (%s)", c.VolumeName, c.VolumeUUID, m.VolumeName, m.VolumeUUID))
+		s.refuse(h, block.Refused, fmt.Sprintf("this is a replica of volume %s (%s), not of %s (%s)", c.VolumeName,
+			c.VolumeUUID, m.VolumeName, m.VolumeUUID))
 	case m.Reader != nil:
 		s.admitReader(h, &m)
 	case !wire.SameProof(m.Proof, wire.EngineProof(c.Secret, c.VolumeUUID, m.Epoch, s.nonce, m.Nonce)):
@@ -327,7 +335,8 @@ func (s *session) hello(h *wire.Header, p []byte) {
 		s.outbid(h, s.r.record.Promised, s.r.record.Engine)
 	default:
 		if o := s.r.promising(); o != nil && outbidden(o.epoch, o.engine, &m) {
-			// It is as good as promised. Ending that session for one that is refused a moment later would leave nobody.
+			// It is as good as promised. Ending that session for one that is refused a moment later
+			// would leave nobody.
 			s.outbid(h, o.epoch, o.engine)
 			return
 		}
@@ -413,11 +422,13 @@ func (s *session) promised(h *wire.Header, m *wire.HelloMessage, v any) {
 	s.phase = sessionOpen
 	r.open++
 	r.cfg.Sessions(r.open)
-	r.cfg.Event("session", fmt.Sprintf("engine %s (%.*s), epoch %d, protocol version %d", m.Engine, maxBuild, m.Build, m.Epoch, m.Version))
+	r.cfg.Event("session", fmt.Sprintf("engine %s (%.*s), epoch %d, protocol version %d", m.Engine, maxBuild, m.Build,
+		m.Epoch, m.Version))
 	s.send(h.Answer(block.OK), wire.Marshal(reply))
 }
 
-// welcome describes the directory to an engine. marks is what the dirty log said in the operation that has just ended.
+// welcome describes the directory to an engine. marks is what the dirty log said in the operation
+// that has just ended.
 func (s *session) welcome(m *wire.HelloMessage, marks *held) wire.HelloReply {
 	r := s.r
 	reply := wire.HelloReply{Promised: m.Epoch, Size: r.blocks.Size(), Rebuilding: r.blocks.Rebuilding(), Blank: r.blank(),
@@ -435,7 +446,8 @@ func (r *Replica) recordMessage(rec *chain.Record) *wire.RecordMessage {
 	if rec.Generation == 0 {
 		return nil
 	}
-	m := &wire.RecordMessage{VolumeUUID: r.cfg.VolumeUUID, Epoch: rec.Epoch, Generation: rec.Generation, Replaces: rec.Replaces, Agreed: rec.Agreed}
+	m := &wire.RecordMessage{VolumeUUID: r.cfg.VolumeUUID, Epoch: rec.Epoch, Generation: rec.Generation,
+		Replaces: rec.Replaces, Agreed: rec.Agreed}
 	for _, member := range rec.Members {
 		m.Members = append(m.Members, member.Name)
 	}

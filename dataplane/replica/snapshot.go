@@ -10,7 +10,8 @@ import (
 	"ankole.storage/disk"
 )
 
-// purging is a purge of the chain, one piece at a time. It is touched by metadata operations only, of which one runs at a time.
+// purging is a purge of the chain, one piece at a time. It is touched by metadata operations only,
+// of which one runs at a time.
 type purging struct {
 	plan *chain.Purge
 	// step is the one under way, if open.
@@ -20,7 +21,8 @@ type purging struct {
 	stale int
 }
 
-// maxStale bounds how often a purge plans again in a row: a chain cannot change that often between two pieces.
+// maxStale bounds how often a purge plans again in a row: a chain cannot change that often between
+// two pieces.
 const maxStale = 8
 
 // piece is what a metadata operation of a purge brings back.
@@ -42,11 +44,14 @@ const (
 	pieceFinish
 )
 
-// purgePiece carries out one piece of a purge: beside I/O, except for the end of a step, which only exchanges names. What it changes is
-// noted first, and nothing comes between: a record that was written there would make an account that does not know of it.
+// purgePiece carries out one piece of a purge: beside I/O, except for the end of a step, which only
+// exchanges names. What it changes is noted first, and nothing comes between: a record that was
+// written there would make an account that does not know of it.
 func (r *Replica) purgePiece(s *session, h *wire.Header, m *wire.PurgeRequest) {
 	if m.Begin {
-		r.enqueue(&metaOp{s: s, run: func(w *worker) any { return w.beginPurge() }, done: func(v any) { r.purged(s, h, v.(piece)) }})
+		r.enqueue(&metaOp{s: s, run: func(w *worker) any {
+			return w.beginPurge()
+		}, done: func(v any) { r.purged(s, h, v.(piece)) }})
 		return
 	}
 	r.enqueue(&metaOp{s: s, both: func(w *worker, l *ledger) any { return w.purge.note(l) }, done: func(v any) {
@@ -129,8 +134,8 @@ func (w *worker) finishPurgeStep(l *ledger) piece {
 	return piece{reply: wire.PurgeReply{Changed: true, Progress: p.plan.Progress()}}
 }
 
-// failed gives the step up. If only the chain has another shape than the step was planned for (a snapshot was taken), the next
-// piece plans again.
+// failed gives the step up. If only the chain has another shape than the step was planned for (a
+// snapshot was taken), the next piece plans again.
 func (p *purging) failed(err error) piece {
 	p.open = false
 	if p.stale++; errors.Is(err, chain.ErrInvalid) && p.stale < maxStale {

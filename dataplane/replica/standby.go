@@ -8,10 +8,11 @@ import (
 	"ankole.storage/dataplane/wire"
 )
 
-// A live upgrade runs two processes on one directory; whoever has its lock may use it. A process without it is standby: it
-// answers prepared hellos from what the directory says at that moment, and an activating one makes it take the lock and open
-// the directory. It has that on trial then: unless the engine says keep, the directory is given back when the session ends,
-// so that an upgrade which is given up half way leaves nothing behind. docs/upgrade.md has the whole.
+// A live upgrade runs two processes on one directory; whoever has its lock may use it. A process
+// without it is standby: it answers prepared hellos from what the directory says at that moment,
+// and an activating one makes it take the lock and open the directory. It has that on trial then:
+// unless the engine says keep, the directory is given back when the session ends, so that an
+// upgrade which is given up half way leaves nothing behind. docs/upgrade.md has the whole.
 
 // holding is how the process stands to its directory.
 type holding uint8
@@ -22,20 +23,20 @@ const (
 	onTrial
 )
 
-// Directory is how a replica gives up its directory and takes it again. All methods block and are called one at a time, away
-// from the loop's thread.
+// Directory is how a replica gives up its directory and takes it again. All methods block and are
+// called one at a time, away from the loop's thread.
 type Directory interface {
 	// Acquire takes the lock, which it may wait for a little, and opens the directory.
 	Acquire() (*chain.Chain, error)
-	// Release closes f and s cleanly and gives up the lock; m is its block map. After an error the directory must not be used any
-	// more by this process.
+	// Release closes f and s cleanly and gives up the lock; m is its block map. After an error the
+	// directory must not be used any more by this process.
 	Release(f *chain.Files, s *chain.Sidecars, m chain.Retired) error
 	// Inspect reads the directory of another process, and prepares what makes Acquire fast.
 	Inspect() (chain.Info, error)
 }
 
-// prepare tells what the directory holds and has promised. Nothing changes, and whoever has a session keeps it; the caller
-// can activate its connection with another hello.
+// prepare tells what the directory holds and has promised. Nothing changes, and whoever has a
+// session keeps it; the caller can activate its connection with another hello.
 func (s *session) prepare(h *wire.Header, m *wire.HelloMessage) {
 	r, hdr, hello := s.r, *h, *m
 	s.prepared = true
@@ -83,7 +84,8 @@ func (s *session) describeStandby(m *wire.HelloMessage, info *chain.Info) wire.H
 	return reply
 }
 
-// endTrial returns a directory on trial whose session has ended. Whatever it had on the disk completes first.
+// endTrial returns a directory on trial whose session has ended. Whatever it had on the disk
+// completes first.
 func (r *Replica) endTrial(reason string) {
 	if r.hold != onTrial || r.givingBack || r.dead {
 		return
@@ -101,7 +103,8 @@ func (r *Replica) endTrial(reason string) {
 	}})
 }
 
-// giveUp closes the directory as the operation m: nothing is in flight, and the loop has no use for its map any more.
+// giveUp closes the directory as the operation m: nothing is in flight, and the loop has no use for
+// its map any more.
 func (r *Replica) giveUp(m *metaOp) {
 	var retired chain.Retired
 	m.exclusive = true
@@ -110,7 +113,8 @@ func (r *Replica) giveUp(m *metaOp) {
 	r.enqueue(m)
 }
 
-// released makes the process standby. A directory that could not be closed is left by ending the process.
+// released makes the process standby. A directory that could not be closed is left by ending the
+// process.
 func (r *Replica) released(err error) {
 	r.dropBlocks("another process takes the directory over")
 	r.hold, r.writable = standby, true
@@ -119,8 +123,8 @@ func (r *Replica) released(err error) {
 	}
 }
 
-// releaseDirectory carries out an engine's wish to hand the directory to another process. The session is over with it; the
-// connection can be activated again.
+// releaseDirectory carries out an engine's wish to hand the directory to another process. The
+// session is over with it; the connection can be activated again.
 func (r *Replica) releaseDirectory(s *session, h *wire.Header) {
 	if r.cfg.Directory == nil {
 		r.reply(s, h, block.Invalid, wire.ControlReply{Error: "this replica cannot give its directory up"})
@@ -140,8 +144,8 @@ func (r *Replica) releaseDirectory(s *session, h *wire.Header) {
 	}})
 }
 
-// forgetRequests drops what a session that is over has asked for and was not begun: it must not meet a directory that is not
-// open, or one that was opened for somebody else.
+// forgetRequests drops what a session that is over has asked for and was not begun: it must not
+// meet a directory that is not open, or one that was opened for somebody else.
 func (r *Replica) forgetRequests(s *session) {
 	r.meta = slices.DeleteFunc(r.meta, func(m *metaOp) bool { return m.s == s })
 	s.queued = 0

@@ -39,14 +39,16 @@ var (
 func (g *rig) founded() *peer {
 	g.t.Helper()
 	e := g.engine(1, "e1#1@im")
-	e.must(wire.ControlRequest{SetRecord: &wire.RecordMessage{VolumeUUID: volumeUUID, Epoch: 1, Generation: 1, Members: []string{g.r.Name}}})
+	e.must(wire.ControlRequest{SetRecord: &wire.RecordMessage{VolumeUUID: volumeUUID, Epoch: 1, Generation: 1,
+		Members: []string{g.r.Name}}})
 	e.write(9)
 	return e
 }
 
 func (p *peer) write(b byte) {
 	p.g.t.Helper()
-	if a := p.ask(wire.Header{Type: wire.Write, Flags: wire.FUA, Len: 4096}, bytes.Repeat([]byte{b}, 4096)); a.h.Code != block.OK {
+	if a := p.ask(wire.Header{Type: wire.Write, Flags: wire.FUA, Len: 4096},
+		bytes.Repeat([]byte{b}, 4096)); a.h.Code != block.OK {
 		p.g.t.Fatalf("write: %s", a.h.Code)
 	}
 }
@@ -58,15 +60,16 @@ func (p *peer) reads(b byte) {
 	}
 }
 
-// A standby tells what the directory says, gets it when it is released, and has it on trial: it goes back when the session
-// ends, and stays once the engine has said keep.
+// A standby tells what the directory says, gets it when it is released, and has it on trial: it
+// goes back when the session ends, and stays once the engine has said keep.
 func TestDirectoryPassesOver(t *testing.T) {
 	old := newRig(t)
 	e1 := old.founded()
 	next := old.second()
 	e2 := next.connect()
 	code, r, ok := e2.sayHello(0, "e2#1@im", prepared)
-	if !ok || code != block.OK || !r.Standby || r.Promised != 1 || r.PromisedTo != "e1#1@im" || r.Record == nil || r.Record.Generation != 1 || r.Size != volumeSize {
+	if !ok || code != block.OK || !r.Standby || r.Promised != 1 || r.PromisedTo != "e1#1@im" || r.Record == nil ||
+		r.Record.Generation != 1 || r.Size != volumeSize {
 		t.Fatalf("prepared: %v %s %+v", ok, code, r)
 	}
 	if code, r, _ := e2.sayHello(2, "e2#1@im", nil); code == block.OK || !strings.Contains(r.Error, "in use") {
@@ -107,8 +110,8 @@ func TestStandbyThatIsOutbidGivesTheDirectoryBack(t *testing.T) {
 	e1.reads(9)
 }
 
-// Two hellos to a standby, the second while the first one's promise is on its way: the directory stays with the session that came
-// of the second.
+// Two hellos to a standby, the second while the first one's promise is on its way: the directory
+// stays with the session that came of the second.
 func TestTrialIsForTheLastHello(t *testing.T) {
 	for seed := uint64(1); seed <= 60; seed++ {
 		old := newSeededRig(t, seed)
@@ -123,7 +126,8 @@ func TestTrialIsForTheLastHello(t *testing.T) {
 		if second.gone || second.hello.h.Code != block.OK {
 			t.Fatalf("seed %d: the second hello is answered %+v", seed, second.hello.h)
 		}
-		second.must(wire.ControlRequest{SetRecord: &wire.RecordMessage{VolumeUUID: volumeUUID, Epoch: 3, Generation: 2, Members: []string{next.r.Name}}})
+		second.must(wire.ControlRequest{SetRecord: &wire.RecordMessage{VolumeUUID: volumeUUID, Epoch: 3, Generation: 2,
+			Members: []string{next.r.Name}}})
 		second.reads(9)
 		second.must(keep)
 		second.hangUp()
@@ -133,7 +137,8 @@ func TestTrialIsForTheLastHello(t *testing.T) {
 	}
 }
 
-// A connection that was released ends when another one gets the directory: its engine's node may be gone, and say nothing any more.
+// A connection that was released ends when another one gets the directory: its engine's node may be
+// gone, and say nothing any more.
 func TestReleasedConnectionEndsWithTheNextSession(t *testing.T) {
 	g := newRig(t)
 	e := g.founded()
@@ -158,10 +163,13 @@ func TestRequestsBehindARelease(t *testing.T) {
 	e := g.founded()
 	answers := []*answer{e.request(wire.Header{Type: wire.Control}, wire.Marshal(release))}
 	for range 3 {
-		answers = append(answers, e.request(wire.Header{Type: wire.Control}, wire.Marshal(wire.ControlRequest{Describe: &wire.DescribeRequest{}})),
+		answers = append(answers, e.request(wire.Header{Type: wire.Control},
+			wire.Marshal(wire.ControlRequest{Describe: &wire.DescribeRequest{}})),
 			e.request(wire.Header{Type: wire.Read, Len: 4096}, nil))
 	}
-	g.until("the release is answered, or who asks for more is hung up on", func() bool { return answers[0].done || e.gone })
+	g.until("the release is answered, or who asks for more is hung up on", func() bool {
+		return answers[0].done || e.gone
+	})
 	for _, a := range answers[1:] {
 		if a.done {
 			t.Errorf("%s was answered with %s", a.h.Type, a.h.Code)
@@ -172,7 +180,8 @@ func TestRequestsBehindARelease(t *testing.T) {
 	e.reads(9)
 }
 
-// Writes that are on the disk when a session on trial ends are complete before the directory is somebody else's.
+// Writes that are on the disk when a session on trial ends are complete before the directory is
+// somebody else's.
 func TestTrialEndsWithItsWrites(t *testing.T) {
 	for seed := uint64(1); seed <= 20; seed++ {
 		old := newSeededRig(t, seed)

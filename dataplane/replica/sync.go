@@ -5,8 +5,9 @@ import (
 	"ankole.storage/dataplane/loop"
 )
 
-// joinSync answers j when everything written to the head so far is stable, and its whiteouts. One sync is in flight at a time; those that
-// arrive meanwhile share the next one, since the running one may have begun before their writes completed.
+// joinSync answers j when everything written to the head so far is stable, and its whiteouts. One
+// sync is in flight at a time; those that arrive meanwhile share the next one, since the running
+// one may have begun before their writes completed.
 func (r *Replica) joinSync(j *job) {
 	r.syncNext = append(r.syncNext, j)
 	r.startSync()
@@ -30,8 +31,9 @@ func (r *Replica) syncDone(d *loop.Done) {
 	r.synced(code)
 }
 
-// synced answers everybody who waited when the head and its whiteouts are both stable. A failed sync is never retried: the system
-// may have dropped the data, and would report success the next time.
+// synced answers everybody who waited when the head and its whiteouts are both stable. A failed
+// sync is never retried: the system may have dropped the data, and would report success the next
+// time.
 func (r *Replica) synced(code block.Code) {
 	if code != block.OK {
 		r.syncCode = code

@@ -8,10 +8,11 @@ import (
 	"ankole.storage/dataplane/wire"
 )
 
-// worker is what metadata operations work on: the files of the directory, and what is under way on them. Only metadata
-// operations touch it (metaOp.run), away from the loop's thread, one at a time. They have nothing of the loop's: what they
-// need to know of it they are given as values, and what they find out or change comes back as one. tidy's TestWorkers
-// refuses functions that reach for more.
+// worker is what metadata operations work on: the files of the directory, and what is under way on
+// them. Only metadata operations touch it (metaOp.run), away from the loop's thread, one at a time.
+// They have nothing of the loop's: what they need to know of it they are given as values, and what
+// they find out or change comes back as one. tidy's TestWorkers refuses functions that reach for
+// more.
 type worker struct {
 	directory Directory
 	recreate  func(old *chain.Files, side *chain.Sidecars, shape chain.Shape) (*chain.Chain, error)
@@ -28,16 +29,18 @@ type worker struct {
 	changes []chain.Change
 }
 
-// ledger has the sidecars, for operations that need them. A mark, for which writes wait, needs nothing else, so it does not wait
-// for a piece of a purge or of a checksum.
+// ledger has the sidecars, for operations that need them. A mark, for which writes wait, needs
+// nothing else, so it does not wait for a piece of a purge or of a checksum.
 type ledger struct {
 	// side is nil in a standby.
 	side *chain.Sidecars
 }
 
-// newWorker returns what there is to work on, and the loop's part of a directory that is open already, nil without one.
+// newWorker returns what there is to work on, and the loop's part of a directory that is open
+// already, nil without one.
 func newWorker(cfg *Config, uuid chain.UUID) (*worker, *ledger, *opened) {
-	w := &worker{directory: cfg.Directory, recreate: cfg.Recreate, member: cfg.Member, uuid: uuid, views: map[uint64]*chain.ViewFiles{}}
+	w := &worker{directory: cfg.Directory, recreate: cfg.Recreate, member: cfg.Member, uuid: uuid,
+		views: map[uint64]*chain.ViewFiles{}}
 	l := &ledger{}
 	if cfg.Chain == nil {
 		return w, l, nil
@@ -111,7 +114,8 @@ func (l *ledger) held() held {
 	return h
 }
 
-// opened is a directory that was opened: the files are the worker's already, the blocks are for the loop.
+// opened is a directory that was opened: the files are the worker's already, the blocks are for the
+// loop.
 type opened struct {
 	blocks *chain.Blocks
 	held   held
@@ -143,9 +147,10 @@ func (w *worker) release(l *ledger, m chain.Retired) error {
 	return errors.Join(err, w.directory.Release(f, side, m))
 }
 
-// reshape makes the directory a rebuild target of a shape, under a record that is void. o is nil beside an error if the
-// directory is as it was, and lost says that it cannot be opened any more.
-func (w *worker) reshape(l *ledger, rec *chain.Record, headBecomes string, shape *chain.Shape) (o *opened, lost bool, err error) {
+// reshape makes the directory a rebuild target of a shape, under a record that is void. o is nil
+// beside an error if the directory is as it was, and lost says that it cannot be opened any more.
+func (w *worker) reshape(l *ledger, rec *chain.Record, headBecomes string, shape *chain.Shape) (o *opened, lost bool,
+	err error) {
 	if err := w.files.VoidForRebuild(l.side, *rec, headBecomes, w.fresh(shape)); err != nil {
 		return nil, false, err
 	}

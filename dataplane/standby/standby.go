@@ -1,11 +1,13 @@
-// Package standby is the way between the process that has a replica directory and those that wait for it (standby, in a live
-// upgrade): what the first one knows of the directory reaches the next one together with the lock.
+// Package standby is the way between the process that has a replica directory and those that wait
+// for it (standby, in a live upgrade): what the first one knows of the directory reaches the next
+// one together with the lock.
 //
-// The process that has the lock listens on a socket in the directory itself, because that is the one thing all of them see,
-// whatever Pod they run in. Whoever waits connects, says nothing, and looks for an answer once it has the lock. The one that
-// leaves writes what it has to say into memory, seals it so that nobody can change it, passes the descriptor to everybody who
-// is connected, and gives up the lock. Nothing of it ever is on a disk, and it is gone with the last process that has it. No
-// call here waits for the other side.
+// The process that has the lock listens on a socket in the directory itself, because that is the
+// one thing all of them see, whatever Pod they run in. Whoever waits connects, says nothing, and
+// looks for an answer once it has the lock. The one that leaves writes what it has to say into
+// memory, seals it so that nobody can change it, passes the descriptor to everybody who is
+// connected, and gives up the lock. Nothing of it ever is on a disk, and it is gone with the last
+// process that has it. No call here waits for the other side.
 package standby
 
 import (
@@ -37,7 +39,8 @@ type Listener struct {
 	fd, dir int
 }
 
-// Listen opens the socket in a directory, in the place of one that a dead process has left. The caller has the lock.
+// Listen opens the socket in a directory, in the place of one that a dead process has left. The
+// caller has the lock.
 func Listen(dir string) (*Listener, error) {
 	l := &Listener{fd: -1, dir: -1}
 	err := l.open(dir)
@@ -68,7 +71,8 @@ func socket() (int, error) {
 	return unix.Socket(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0)
 }
 
-// at is the socket's address: the kernel allows 107 bytes for one, which a directory's path may exceed.
+// at is the socket's address: the kernel allows 107 bytes for one, which a directory's path may
+// exceed.
 func at(dir int) string { return fmt.Sprintf("/proc/self/fd/%d/%s", dir, Name) }
 
 func (l *Listener) unlink() error {

@@ -13,7 +13,8 @@ type Waiter struct {
 	fd int
 }
 
-// Dial connects to the process that has the directory. An error means that it gives nothing away: an older program, or none.
+// Dial connects to the process that has the directory. An error means that it gives nothing away:
+// an older program, or none.
 func Dial(dir string) (*Waiter, error) {
 	d, err := unix.Open(dir, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -75,12 +76,14 @@ func (w *Waiter) State() State {
 	}
 }
 
-// Take returns what was given, as memory that cannot change, or nil if there is nothing. free gives it back.
+// Take returns what was given, as memory that cannot change, or nil if there is nothing. free gives
+// it back.
 func (w *Waiter) Take() (data []byte, free func(), err error) {
 	oob := make([]byte, unix.CmsgSpace(4))
 	var n, on int
 	for {
-		if n, on, _, _, err = unix.Recvmsg(w.fd, make([]byte, 1), oob, unix.MSG_DONTWAIT|unix.MSG_CMSG_CLOEXEC); !errors.Is(err, unix.EINTR) {
+		if n, on, _, _, err = unix.Recvmsg(w.fd, make([]byte, 1), oob,
+			unix.MSG_DONTWAIT|unix.MSG_CMSG_CLOEXEC); !errors.Is(err, unix.EINTR) {
 			break
 		}
 	}

@@ -9,33 +9,36 @@ import (
 
 // Handler is the core a connection belongs to.
 type Handler interface {
-	// PlacePayload says where the payload of frame h is to be received: a segment of exactly h.Payload bytes, with one
-	// reference that Frame takes over, or the zero segment for a message, which is collected in memory of its own. ok false
-	// means "no buffer now": receiving pauses until Conn.Resume. Whoever is on the other side decides what h says.
+	// PlacePayload says where the payload of frame h is to be received: a segment of exactly
+	// h.Payload bytes, with one reference that Frame takes over, or the zero segment for a message,
+	// which is collected in memory of its own. ok false means "no buffer now": receiving pauses
+	// until Conn.Resume. Whoever is on the other side decides what h says.
 	PlacePayload(c *Conn, h *Header) (seg loop.Seg, ok bool)
-	// Frame delivers a complete frame; h is valid until it returns. Its payload is in the segment given by PlacePayload, or is the
-	// message, which is the handler's from then on.
+	// Frame delivers a complete frame; h is valid until it returns. Its payload is in the segment
+	// given by PlacePayload, or is the message, which is the handler's from then on.
 	Frame(c *Conn, h *Header, payload loop.Seg, message []byte)
 }
 
 // ErrClosed says that the peer ended the connection.
 var ErrClosed = errors.New("wire: connection closed by peer")
 
-// rxSize is the receive buffer of a connection: a system call can take in a batch of this many bytes.
+// rxSize is the receive buffer of a connection: a system call can take in a batch of this many
+// bytes.
 const rxSize = 64 << 10
 
-// txSize is the buffer from which a connection sends headers and messages: as many leave with one system call.
+// txSize is the buffer from which a connection sends headers and messages: as many leave with one
+// system call.
 const txSize = 16 << 10
 
-// ConnMemory is what one connection takes from the arena's part for connections, and all it ever takes: owners set as much aside for
-// each that they allow.
+// ConnMemory is what one connection takes from the arena's part for connections, and all it ever
+// takes: owners set as much aside for each that they allow.
 const ConnMemory = rxSize + txSize
 
 // ErrNoMemory says that there are no buffers for another connection.
 var ErrNoMemory = errors.New("wire: no memory for another connection")
 
-// Conn moves frames over one connection. It is a part of a step core: its methods are called from the core's Step
-// only, and it appends operations instead of performing them.
+// Conn moves frames over one connection. It is a part of a step core: its methods are called from
+// the core's Step only, and it appends operations instead of performing them.
 type Conn struct {
 	Handle loop.Handle
 	// Index is the owner's own number for the connection.
@@ -48,8 +51,8 @@ type Conn struct {
 	sending          bool
 	paused           bool
 
-	// Receiving: rx holds unparsed bytes [rxBeg, rxEnd). While a payload is incomplete, want is its header, dst or message its
-	// place and got the bytes there.
+	// Receiving: rx holds unparsed bytes [rxBeg, rxEnd). While a payload is incomplete, want is its
+	// header, dst or message its place and got the bytes there.
 	rx           loop.Buf
 	rxBeg, rxEnd int
 	want         Header
@@ -61,8 +64,8 @@ type Conn struct {
 	// whole is the header of the frame that is being delivered.
 	whole Header
 
-	// Sending, see send.go: the first inFlight frames of the queue leave with the send that is outstanding, whose headers and
-	// messages are in tx.
+	// Sending, see send.go: the first inFlight frames of the queue leave with the send that is
+	// outstanding, whose headers and messages are in tx.
 	queue    []outgoing
 	inFlight int
 	unsent   int // bytes of headers and messages in it
@@ -92,8 +95,8 @@ func (c *Conn) Err() error { return c.err }
 // Idle reports that no operation is outstanding, so that Free may be called.
 func (c *Conn) Idle() bool { return !c.receiving && !c.sending }
 
-// Unsent returns how many bytes of headers and messages have not left: what the peer, if it does not take them, makes this side keep
-// outside the arena.
+// Unsent returns how many bytes of headers and messages have not left: what the peer, if it does
+// not take them, makes this side keep outside the arena.
 func (c *Conn) Unsent() int { return c.unsent }
 
 // Fail marks the connection unusable; the owner closes the handle.

@@ -26,7 +26,8 @@ type sink struct {
 	got   []frame
 	// refuse says that there is no buffer now; it is asked at every placement.
 	refuse func() bool
-	// offset places payloads away from the start of their buffer, as a replica does with unaligned writes.
+	// offset places payloads away from the start of their buffer, as a replica does with unaligned
+	// writes.
 	offset int32
 	// messages says that payloads are collected outside the arena.
 	messages bool
@@ -85,8 +86,8 @@ func newReceiver(arena *loop.Arena) *receiver {
 	return r
 }
 
-// feed completes the outstanding receive with at most n bytes of p and returns the rest; ok is false when there is none
-// outstanding.
+// feed completes the outstanding receive with at most n bytes of p and returns the rest; ok is
+// false when there is none outstanding.
 func (r *receiver) feed(p []byte, n int) (rest []byte, ok bool) {
 	if len(r.out) == 0 {
 		return p, false
@@ -137,7 +138,8 @@ func drawFrames(t *rapid.T) []frame {
 	for range rapid.IntRange(1, 20).Draw(t, "frames") {
 		n := 0
 		if rapid.Bool().Draw(t, "has payload") {
-			n = rapid.OneOf(rapid.IntRange(1, 300), rapid.IntRange(1, 40000), rapid.Just(4096), rapid.Just(MaxPayload)).Draw(t, "size")
+			n = rapid.OneOf(rapid.IntRange(1, 300), rapid.IntRange(1, 40000), rapid.Just(4096),
+				rapid.Just(MaxPayload)).Draw(t, "size")
 		}
 		h := drawHeader(t)
 		h.Payload, h.Sum = 0, 0
@@ -163,13 +165,15 @@ func sameFrames(got, want []frame) error {
 		g, w := got[i], want[i]
 		g.h.Payload, g.h.Sum, w.h.Payload, w.h.Sum = 0, 0, 0, 0
 		if g.h != w.h || g.payload != w.payload {
-			return fmt.Errorf("frame %d is %+v with %d bytes, sent %+v with %d", i, got[i].h, len(g.payload), want[i].h, len(w.payload))
+			return fmt.Errorf("frame %d is %+v with %d bytes, sent %+v with %d", i, got[i].h, len(g.payload), want[i].h,
+				len(w.payload))
 		}
 	}
 	return nil
 }
 
-// However a stream is cut into pieces, and however often there is no buffer, the same frames come out.
+// However a stream is cut into pieces, and however often there is no buffer, the same frames come
+// out.
 func TestFramesSurviveAnyChunking(t *testing.T) {
 	arena := newArena(32<<20, 2)
 	rapid.Check(t, func(t *rapid.T) {
@@ -281,7 +285,8 @@ func TestReceiveErrorEndsTheConnection(t *testing.T) {
 	}
 }
 
-// FuzzStream: whatever arrives, nothing panics, nothing leaks, and frames that come out were checked.
+// FuzzStream: whatever arrives, nothing panics, nothing leaks, and frames that come out were
+// checked.
 func FuzzStream(f *testing.F) {
 	f.Add(encode([]frame{{Header{Type: Write, ID: 1}, "hello"}, {Header{Type: Flush, ID: 2}, ""}}), uint16(10))
 	f.Add([]byte("GET / HTTP/1.1\r\nHost: x\r\n\r\n and some more to fill up a whole header"), uint16(7))

@@ -6,8 +6,9 @@ import (
 	"ankole.storage/block"
 )
 
-// ControlRequest is the payload of a Control frame: exactly one field is set, Check aside. Control operations are rare; they are
-// carried on the data connection so that they are ordered with the writes around them.
+// ControlRequest is the payload of a Control frame: exactly one field is set, Check aside. Control
+// operations are rare; they are carried on the data connection so that they are ordered with the
+// writes around them.
 type ControlRequest struct {
 	// Check, with Snapshot, Revert or Expand: only tell whether it would be refused.
 	Check bool `json:"check,omitempty"`
@@ -19,7 +20,8 @@ type ControlRequest struct {
 	Describe *DescribeRequest `json:"describe,omitempty"`
 	// Extents asks for the allocated ranges of one layer.
 	Extents *ExtentsRequest `json:"extents,omitempty"`
-	// Regions asks where the replica may differ from a member that is not there, or from the rest of them.
+	// Regions asks where the replica may differ from a member that is not there, or from the rest
+	// of them.
 	Regions *RegionsRequest `json:"regions,omitempty"`
 	// BeginRebuild gives the directory the shape of the described chain, marked as rebuilding.
 	BeginRebuild *BeginRebuild `json:"beginRebuild,omitempty"`
@@ -53,7 +55,8 @@ type ControlRequest struct {
 	Close *CloseRequest `json:"close,omitempty"`
 }
 
-// ControlReply is the payload of the answer. Code in the header tells the result; Error explains it.
+// ControlReply is the payload of the answer. Code in the header tells the result; Error explains
+// it.
 type ControlReply struct {
 	Error string `json:"error,omitempty"`
 	// Chain answers Describe: the live chain; Snapshots lists every branch, the head included.
@@ -78,8 +81,8 @@ type SnapshotRequest struct {
 	Labels      map[string]string `json:"labels,omitempty"`
 }
 
-// MaxLabels bounds the labels of one snapshot, in bytes as they are sent: a description lists 250 snapshots twice, with names of 255
-// bytes, and has to fit into a frame.
+// MaxLabels bounds the labels of one snapshot, in bytes as they are sent: a description lists 250
+// snapshots twice, with names of 255 bytes, and has to fit into a frame.
 const MaxLabels = 1 << 10
 
 // LabelsFit reports whether a snapshot may have these labels.
@@ -90,7 +93,8 @@ func LabelsFit(labels map[string]string) bool {
 // Check says why the snapshot cannot be taken, as far as the request tells.
 func (r *SnapshotRequest) Check() error {
 	if !LabelsFit(r.Labels) {
-		return fmt.Errorf("%w: the labels of snapshot %s take %d bytes; at most %d are possible", block.Invalid, r.Name, len(Marshal(r.Labels)), MaxLabels)
+		return fmt.Errorf("%w: the labels of snapshot %s take %d bytes; at most %d are possible", block.Invalid, r.Name,
+			len(Marshal(r.Labels)), MaxLabels)
 	}
 	return nil
 }
@@ -116,7 +120,8 @@ type ClearDirty struct {
 	Keep []uint32 `json:"keep"`
 }
 
-// ChainDescription is a live chain as one replica describes it to another: layers bottom-up, the head last.
+// ChainDescription is a live chain as one replica describes it to another: layers bottom-up, the
+// head last.
 type ChainDescription struct {
 	// Structure identifies names and order of the snapshots.
 	Structure []byte  `json:"structure,omitempty"`
@@ -124,8 +129,8 @@ type ChainDescription struct {
 	Layers    []Layer `json:"layers"`
 	// HeadEmpty: the head has no block yet.
 	HeadEmpty bool `json:"headEmpty,omitempty"`
-	// Branches are the snapshots off the live chain, parents first, if they were asked for: their numbers follow those of Layers. Nil
-	// instead of empty: the replica is older than they are.
+	// Branches are the snapshots off the live chain, parents first, if they were asked for: their
+	// numbers follow those of Layers. Nil instead of empty: the replica is older than they are.
 	Branches []Layer `json:"branches,omitzero"`
 }
 
@@ -152,7 +157,8 @@ type ExtentsRequest struct {
 	Off   int64  `json:"off"`
 }
 
-// ExtentsReply lists allocated ranges in order, [start, end) in bytes, 4 KiB aligned. Next is where to go on, or -1.
+// ExtentsReply lists allocated ranges in order, [start, end) in bytes, 4 KiB aligned. Next is where
+// to go on, or -1.
 type ExtentsReply struct {
 	Ranges [][2]int64 `json:"ranges"`
 	// Hides are ranges, multiples of block.MaxTransfer, in which the layer has whiteouts.

@@ -7,7 +7,8 @@ import (
 	"ankole.storage/block"
 )
 
-// The longest description there can be fits into a frame: 250 snapshots with the longest names and labels, listed twice.
+// The longest description there can be fits into a frame: 250 snapshots with the longest names and
+// labels, listed twice.
 func TestLongestDescriptionFitsAFrame(t *testing.T) {
 	const most = 1 << 46
 	name := strings.Repeat("n", 255)
@@ -16,7 +17,8 @@ func TestLongestDescriptionFitsAFrame(t *testing.T) {
 		labels[""] += "x"
 	}
 	labels[""] = labels[""][1:]
-	l := Layer{Name: name, Parent: name, Size: most, Allocated: most, Removed: true, UserCreated: true, Created: "2026-11-21T09:00:00.000000000Z", Labels: labels}
+	l := Layer{Name: name, Parent: name, Size: most, Allocated: most, Removed: true, UserCreated: true,
+		Created: "2026-11-21T09:00:00.000000000Z", Labels: labels}
 	r := ControlReply{Chain: &ChainDescription{Size: most, Structure: make([]byte, 16), Branches: []Layer{}},
 		Absent: &AbsentReply{Structure: make([]byte, 16), Changed: []string{strings.Repeat("c", 3<<10)}}}
 	for range 250 {
@@ -30,7 +32,8 @@ func TestLongestDescriptionFitsAFrame(t *testing.T) {
 
 // Labels are bounded as they are sent: a character that takes six bytes there counts as six.
 func TestLabelsAreBounded(t *testing.T) {
-	for labels, fit := range map[string]bool{"": true, strings.Repeat("x", MaxLabels-16): true, strings.Repeat("x", MaxLabels): false,
+	for labels, fit := range map[string]bool{"": true, strings.Repeat("x", MaxLabels-16): true,
+		strings.Repeat("x", MaxLabels):   false,
 		strings.Repeat("<", MaxLabels/4): false} {
 		err := (&SnapshotRequest{Name: "s", Labels: map[string]string{"a": labels}}).Check()
 		if (err == nil) != fit || err != nil && !strings.Contains(err.Error(), block.Invalid.Error()) {

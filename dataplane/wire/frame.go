@@ -1,13 +1,14 @@
-// Package wire is the protocol between an engine and its replicas: how frames look and how a connection moves them.
+// Package wire is the protocol between an engine and its replicas: how frames look and how a
+// connection moves them.
 //
-// A connection carries frames of a 64-byte header and an optional payload in both directions. The replica greets, the
-// engine proves that it knows the volume's secret, the replica proves the same, and from then on the engine sends
-// requests with identifiers of its choice and the replica answers each once, in any order. Header and payload carry
-// CRC-32C checksums: a mismatch ends the connection, since nothing after it can be trusted. docs/format-wire.md has the
-// format in full.
+// A connection carries frames of a 64-byte header and an optional payload in both directions. The
+// replica greets, the engine proves that it knows the volume's secret, the replica proves the same,
+// and from then on the engine sends requests with identifiers of its choice and the replica answers
+// each once, in any order. Header and payload carry CRC-32C checksums: a mismatch ends the
+// connection, since nothing after it can be trusted. docs/format-wire.md has the format in full.
 //
-// Frame (this file) is the codec, Conn (conn.go) the part of a step core that receives and sends frames in batches, the
-// handshake is in hello.go and the rare control messages in control.go.
+// Frame (this file) is the codec, Conn (conn.go) the part of a step core that receives and sends
+// frames in batches, the handshake is in hello.go and the rare control messages in control.go.
 package wire
 
 import (
@@ -19,8 +20,9 @@ import (
 	"ankole.storage/block"
 )
 
-// Version is the newest protocol version this code speaks; MinVersion the oldest. A peer picks the highest both know.
-// Version 3 added the engine's build to its hello, and read-only sessions (reader.go); 4 the whiteouts of layers.
+// Version is the newest protocol version this code speaks; MinVersion the oldest. A peer picks the
+// highest both know. Version 3 added the engine's build to its hello, and read-only sessions
+// (reader.go); 4 the whiteouts of layers.
 const (
 	Version    = 4
 	MinVersion = 1
@@ -32,7 +34,8 @@ const HeaderSize = 64
 // magic opens every frame: "AnkW".
 const magic = 0x576b6e41
 
-// MaxPayload bounds the payload of a frame: one block.MaxTransfer. Control payloads are bounded by the same.
+// MaxPayload bounds the payload of a frame: one block.MaxTransfer. Control payloads are bounded by
+// the same.
 const MaxPayload = block.MaxTransfer
 
 // Type is what a frame asks for or answers.
@@ -53,12 +56,15 @@ const (
 	MarkDirty
 	// Control carries a JSON message for a rare operation; see control.go.
 	Control
-	// LayerRead and LayerWrite address one file of the chain by index instead of the resolved volume: rebuild.
+	// LayerRead and LayerWrite address one file of the chain by index instead of the resolved
+	// volume: rebuild.
 	LayerRead
 	LayerWrite
-	// Hash asks for the XXH3-128 hash of the resolved content of a range; the answer's payload is 16 bytes.
+	// Hash asks for the XXH3-128 hash of the resolved content of a range; the answer's payload is
+	// 16 bytes.
 	Hash
-	// LayerHash asks what one file of the chain holds in a range: which blocks, and hashes of them; see LayerSums.
+	// LayerHash asks what one file of the chain holds in a range: which blocks, and hashes of them;
+	// see LayerSums.
 	LayerHash
 	// LayerPunch makes holes in one file of a rebuild target, with whiteouts if the flag says so.
 	LayerPunch
@@ -84,9 +90,11 @@ const (
 	FUA
 	// ToTarget marks a write that a rebuild copies: the replica counts it apart.
 	ToTarget
-	// AtView marks a read, write or hash of the snapshot that was opened with OpenView: a scrub's. A write repairs.
+	// AtView marks a read, write or hash of the snapshot that was opened with OpenView: a scrub's.
+	// A write repairs.
 	AtView
-	// Whiteout, of LayerPunch: the hole hides what is below it. Without it nothing there does any more.
+	// Whiteout, of LayerPunch: the hole hides what is below it. Without it nothing there does any
+	// more.
 	Whiteout
 )
 
@@ -98,7 +106,8 @@ type Header struct {
 	Code block.Code
 	// ID is chosen by the requester; the response repeats it.
 	ID uint64
-	// Epoch of the sender's session. The replica refuses frames of another epoch than the connection's.
+	// Epoch of the sender's session. The replica refuses frames of another epoch than the
+	// connection's.
 	Epoch uint64
 	// Off and Len are the range in bytes. Len of a read is the number of bytes wanted.
 	Off int64
@@ -135,8 +144,8 @@ func (h *Header) Encode(p []byte) {
 	le.PutUint32(p[60:], Sum(p[:60]))
 }
 
-// Decode reads a header from p. It checks everything that does not depend on the session: magic, checksum, type,
-// ranges and sizes.
+// Decode reads a header from p. It checks everything that does not depend on the session: magic,
+// checksum, type, ranges and sizes.
 func (h *Header) Decode(p []byte) error {
 	_ = p[HeaderSize-1]
 	le := binary.LittleEndian
@@ -168,5 +177,6 @@ func (h *Header) IsResponse() bool { return h.Flags&Response != 0 }
 
 // Answer returns the header of a response to h.
 func (h *Header) Answer(code block.Code) Header {
-	return Header{Type: h.Type, Flags: Response, Code: code, ID: h.ID, Epoch: h.Epoch, Off: h.Off, Len: h.Len, Layer: h.Layer}
+	return Header{Type: h.Type, Flags: Response, Code: code, ID: h.ID, Epoch: h.Epoch, Off: h.Off, Len: h.Len,
+		Layer: h.Layer}
 }

@@ -42,7 +42,8 @@ func TestHeaderRoundTrip(t *testing.T) {
 
 // The format is fixed: docs/format-wire.md shows these bytes. A change needs a new version.
 func TestHeaderBytes(t *testing.T) {
-	h := Header{Type: Write, Flags: FUA, ID: 0x0102030405060708, Epoch: 9, Off: 0x1000, Len: 0x2000, Payload: 0x2000, Sum: 0xdeadbeef, Layer: 3}
+	h := Header{Type: Write, Flags: FUA, ID: 0x0102030405060708, Epoch: 9, Off: 0x1000, Len: 0x2000, Payload: 0x2000,
+		Sum: 0xdeadbeef, Layer: 3}
 	var p [HeaderSize]byte
 	h.Encode(p[:])
 	const want = "416e6b57" + "04" + "02" + "00" + "00" + "0807060504030201" + "0900000000000000" + "0010000000000000" +

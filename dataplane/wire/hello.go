@@ -23,18 +23,20 @@ type GreetingMessage struct {
 	Member string `json:"member"`
 }
 
-// HelloMessage is the engine's word: which volume, which epoch, and the proof that it knows the secret.
+// HelloMessage is the engine's word: which volume, which epoch, and the proof that it knows the
+// secret.
 type HelloMessage struct {
 	Version    int    `json:"version"`
 	VolumeName string `json:"volumeName"`
 	VolumeUUID string `json:"volumeUUID"`
-	// Engine names the engine's process: its instance name and something random. InstanceManager is where it runs.
+	// Engine names the engine's process: its instance name and something random. InstanceManager is
+	// where it runs.
 	Engine          string `json:"engine"`
 	InstanceManager string `json:"instanceManager,omitempty"`
 	// Epoch is made durable by the replica before it answers, unless Prepared.
 	Epoch uint64 `json:"epoch"`
-	// Prepared asks what the replica has promised and recorded, and promises nothing. A second hello on the same connection,
-	// with an epoch and without it, activates the session.
+	// Prepared asks what the replica has promised and recorded, and promises nothing. A second
+	// hello on the same connection, with an epoch and without it, activates the session.
 	Prepared bool `json:"prepared,omitempty"`
 	// Reader asks for a read-only session on one snapshot instead; Epoch is 0 then.
 	Reader *Grant `json:"reader,omitempty"`
@@ -52,7 +54,8 @@ type HelloReply struct {
 	Proof []byte `json:"proof"`
 	// Promised is the newest epoch the replica has made durable.
 	Promised uint64 `json:"promised"`
-	// PromisedTo is the engine process it was promised to, as HelloMessage.Engine; only in the answer to a prepared hello.
+	// PromisedTo is the engine process it was promised to, as HelloMessage.Engine; only in the
+	// answer to a prepared hello.
 	PromisedTo string `json:"promisedTo,omitempty"`
 	// Record is the membership record on disk; nil when the directory has none or it is void.
 	Record *RecordMessage `json:"record,omitempty"`
@@ -60,8 +63,8 @@ type HelloReply struct {
 	Blank bool `json:"blank,omitempty"`
 	// Empty: no data was ever written to the directory, whatever record it has.
 	Empty bool `json:"empty,omitempty"`
-	// Standby: another process may have the directory, and what is told is what it says now. Trial: the replica gives it back
-	// when this session ends, unless it is told to keep it.
+	// Standby: another process may have the directory, and what is told is what it says now. Trial:
+	// the replica gives it back when this session ends, unless it is told to keep it.
 	Standby bool `json:"standby,omitempty"`
 	Trial   bool `json:"trial,omitempty"`
 	// Rebuilding: the directory is an incomplete copy.
@@ -72,27 +75,31 @@ type HelloReply struct {
 	Dirty []uint32 `json:"dirty,omitempty"`
 	// DirtyAll: nothing is known, every region must be compared.
 	DirtyAll bool `json:"dirtyAll,omitempty"`
-	// PowerLost: its machine has lost power since Dirty was marked, so that unflushed writes there may be gone.
+	// PowerLost: its machine has lost power since Dirty was marked, so that unflushed writes there
+	// may be gone.
 	PowerLost bool   `json:"powerLost,omitempty"`
 	Error     string `json:"error,omitempty"`
 }
 
-// RecordMessage is a membership record on the wire and in control messages: the set Members of generation Generation as
-// proposed in epoch Epoch.
+// RecordMessage is a membership record on the wire and in control messages: the set Members of
+// generation Generation as proposed in epoch Epoch.
 type RecordMessage struct {
 	VolumeUUID string   `json:"volumeUUID"`
 	Epoch      uint64   `json:"epoch"`
 	Generation uint64   `json:"generation"`
 	Members    []string `json:"members"`
-	// Replaces names those whom a competing record names and this one does not; empty once the record is agreed.
+	// Replaces names those whom a competing record names and this one does not; empty once the
+	// record is agreed.
 	Replaces []string `json:"replaces,omitempty"`
 	// Agreed: known to be committed.
 	Agreed bool `json:"agreed,omitempty"`
-	// Accepted: what is known about absent members is to be forgotten, since a person has accepted the loss of what they have.
+	// Accepted: what is known about absent members is to be forgotten, since a person has accepted
+	// the loss of what they have.
 	Accepted bool `json:"accepted,omitempty"`
 }
 
-// proof is HMAC-SHA-256 over role, volume, epoch and both nonces: neither side can replay or reflect the other's.
+// proof is HMAC-SHA-256 over role, volume, epoch and both nonces: neither side can replay or
+// reflect the other's.
 func proof(secret []byte, role, volumeUUID string, epoch uint64, replicaNonce, engineNonce []byte) []byte {
 	m := hmac.New(sha256.New, secret)
 	m.Write([]byte("ankole wire 1 " + role + " "))
@@ -118,11 +125,13 @@ func ReplicaProof(secret []byte, volumeUUID string, epoch uint64, replicaNonce, 
 // SameProof compares two proofs in constant time.
 func SameProof(a, b []byte) bool { return hmac.Equal(a, b) }
 
-// Pick returns the protocol version for a peer speaking [peerMin, peerMax], or an error that names both sides' ranges.
+// Pick returns the protocol version for a peer speaking [peerMin, peerMax], or an error that names
+// both sides' ranges.
 func Pick(peerMin, peerMax int) (int, error) {
 	v := min(peerMax, Version)
 	if v < peerMin || v < MinVersion {
-		return 0, fmt.Errorf("wire: peer speaks versions %d to %d, this binary %d to %d: upgrade the older one", peerMin, peerMax, MinVersion, Version)
+		return 0, fmt.Errorf("wire: peer speaks versions %d to %d, this binary %d to %d: upgrade the older one",
+			peerMin, peerMax, MinVersion, Version)
 	}
 	return v, nil
 }

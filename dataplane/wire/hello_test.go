@@ -69,7 +69,8 @@ func TestProofsDiffer(t *testing.T) {
 
 // The proof is part of the format.
 func TestProofBytes(t *testing.T) {
-	got := hex.EncodeToString(EngineProof(make([]byte, SecretSize), "6f2c9a56-93d3-4b7c-9a5e-2d1f0c6b7a88", 2, make([]byte, NonceSize), make([]byte, NonceSize)))
+	got := hex.EncodeToString(EngineProof(make([]byte, SecretSize), "6f2c9a56-93d3-4b7c-9a5e-2d1f0c6b7a88", 2,
+		make([]byte, NonceSize), make([]byte, NonceSize)))
 	const want = "6761dcbdb1b96dbe7be6ea45d46756df6b311a0dee43f3e6c9e0b29ca2e14618"
 	if got != want {
 		t.Errorf("proof %s, the format says %s", got, want)
@@ -161,7 +162,8 @@ func TestGrantKeysDiffer(t *testing.T) {
 	}
 	n1, n2 := []byte("0123456789abcdef"), []byte("fedcba9876543210")
 	k := base.Key([]byte("secret"), "uuid")
-	if p := ReaderProof(k, "uuid", n1, n2); SameProof(p, EngineProof(k, "uuid", 0, n1, n2)) || SameProof(p, ReplicaProof(k, "uuid", 0, n1, n2)) {
+	if p := ReaderProof(k, "uuid", n1, n2); SameProof(p, EngineProof(k, "uuid", 0, n1, n2)) ||
+		SameProof(p, ReplicaProof(k, "uuid", 0, n1, n2)) {
 		t.Error("a reader's proof is good for another role")
 	}
 }

@@ -9,8 +9,9 @@ import (
 // ReaderVersion is the first protocol version with read-only sessions.
 const ReaderVersion = 3
 
-// Grant allows whoever holds its key to read one snapshot of a volume, and nothing else, until it expires. The volume's engine
-// gives it out; replicas need nothing but the volume's secret to check it.
+// Grant allows whoever holds its key to read one snapshot of a volume, and nothing else, until it
+// expires. The volume's engine gives it out; replicas need nothing but the volume's secret to check
+// it.
 type Grant struct {
 	Snapshot string `json:"snapshot"`
 	// For is the UUID of the volume that reads.
@@ -19,7 +20,8 @@ type Grant struct {
 	Expires int64 `json:"expires"`
 }
 
-// Key derives the grant's key from the secret of the volume: HMAC-SHA-256 over what is granted, each text preceded by its length.
+// Key derives the grant's key from the secret of the volume: HMAC-SHA-256 over what is granted,
+// each text preceded by its length.
 func (g *Grant) Key(secret []byte, volumeUUID string) []byte {
 	m := hmac.New(sha256.New, secret)
 	m.Write([]byte("ankole grant 1 "))
@@ -31,8 +33,8 @@ func (g *Grant) Key(secret []byte, volumeUUID string) []byte {
 	return m.Sum(nil)
 }
 
-// ReaderProof is what a reader sends in HelloMessage.Proof; key is the grant's. The replica answers with ReplicaProof of that key and
-// epoch 0.
+// ReaderProof is what a reader sends in HelloMessage.Proof; key is the grant's. The replica answers
+// with ReplicaProof of that key and epoch 0.
 func ReaderProof(key []byte, volumeUUID string, replicaNonce, readerNonce []byte) []byte {
 	return proof(key, "reader", volumeUUID, 0, replicaNonce, readerNonce)
 }
@@ -42,8 +44,8 @@ type ViewExtents struct {
 	Off int64 `json:"off"`
 }
 
-// ImportMark marks the head as content that is being brought in from outside and is not complete; What says from where, and is empty
-// to take the mark away. Taking a snapshot takes it away too.
+// ImportMark marks the head as content that is being brought in from outside and is not complete;
+// What says from where, and is empty to take the mark away. Taking a snapshot takes it away too.
 type ImportMark struct {
 	What string `json:"what"`
 }

@@ -2,9 +2,10 @@ package wire
 
 import "ankole.storage/block"
 
-// LayerSums is the layout of an answer to LayerHash: a bitmap with a bit for each 4 KiB block of a MaxTransfer that the file
-// holds, and a hash of each chunk of SumChunk bytes, in which blocks that the file does not hold are zeroes. Since WhiteoutVersion
-// another bitmap follows: blocks of the layers below that this one hides, if the file does not hold them.
+// LayerSums is the layout of an answer to LayerHash: a bitmap with a bit for each 4 KiB block of a
+// MaxTransfer that the file holds, and a hash of each chunk of SumChunk bytes, in which blocks that
+// the file does not hold are zeroes. Since WhiteoutVersion another bitmap follows: blocks of the
+// layers below that this one hides, if the file does not hold them.
 const (
 	// SumChunk is what one hash covers: so little that a small write does not make much to copy.
 	SumChunk = 64 << 10
@@ -19,7 +20,8 @@ const (
 	LayerWhiteoutsSize = LayerSumsSize + SumBlocks
 )
 
-// WhiteoutVersion is the first protocol version in which replicas tell of the whiteouts of layers, and take them.
+// WhiteoutVersion is the first protocol version in which replicas tell of the whiteouts of layers,
+// and take them.
 const WhiteoutVersion = 4
 
 // RecordRef names a membership record.
@@ -35,7 +37,8 @@ type AbsentReply struct {
 	Before RecordRef `json:"before"`
 	// Structure identifies the live chain of that time.
 	Structure []byte `json:"structure"`
-	// First is the snapshot that the head of that time became, empty while it is the head; Gone: it is neither.
+	// First is the snapshot that the head of that time became, empty while it is the head; Gone: it
+	// is neither.
 	First string `json:"first,omitempty"`
 	Gone  bool   `json:"gone,omitempty"`
 	// Changed are snapshots made or changed since, volume-head for the head; AllChanged: all.
@@ -48,7 +51,8 @@ type RegionsRequest struct {
 	Member string `json:"member"`
 }
 
-// RegionsReply is where the replica may differ: what its entry of the member says, and its dirty log.
+// RegionsReply is where the replica may differ: what its entry of the member says, and its dirty
+// log.
 type RegionsReply struct {
 	// Bits is a bitmap whose bits stand for 4 MiB << Shift.
 	Shift uint8  `json:"shift,omitempty"`
@@ -58,8 +62,8 @@ type RegionsReply struct {
 	All   bool     `json:"all,omitempty"`
 }
 
-// BeginRebuild is the chain a target is to have, and what becomes of the files it has: snapshots of the same name stay,
-// others go.
+// BeginRebuild is the chain a target is to have, and what becomes of the files it has: snapshots of
+// the same name stay, others go.
 type BeginRebuild struct {
 	ChainDescription
 	// HeadBecomes is the snapshot that the target's head turns into. NewHead gives the head up.

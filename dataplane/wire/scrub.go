@@ -1,7 +1,7 @@
 package wire
 
-// OpenView opens a snapshot for frames with the flag AtView, instead of the one that was open. It takes memory of the
-// replica until CloseView or the end of the session.
+// OpenView opens a snapshot for frames with the flag AtView, instead of the one that was open. It
+// takes memory of the replica until CloseView or the end of the session.
 type OpenView struct {
 	Snapshot string `json:"snapshot"`
 }
@@ -15,7 +15,8 @@ type ViewReply struct {
 	Size int64 `json:"size"`
 }
 
-// Verify asks whether what the open view reads in a range, of at most MaxPayload bytes, is what the replica's checksums say.
+// Verify asks whether what the open view reads in a range, of at most MaxPayload bytes, is what the
+// replica's checksums say.
 type Verify struct {
 	Off int64 `json:"off"`
 	Len int64 `json:"len"`
@@ -46,8 +47,8 @@ type Rot struct {
 	Unreadable bool   `json:"unreadable,omitempty"`
 }
 
-// HashSnapshot asks for one bounded piece of the computation of a snapshot's checksums. The engine asks for the next piece
-// when it has the answer, and so decides how fast it goes.
+// HashSnapshot asks for one bounded piece of the computation of a snapshot's checksums. The engine
+// asks for the next piece when it has the answer, and so decides how fast it goes.
 type HashSnapshot struct {
 	Snapshot string `json:"snapshot"`
 	// Rehash: read the file even if its checksums still hold.

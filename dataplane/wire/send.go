@@ -6,12 +6,14 @@ import (
 	"ankole.storage/dataplane/loop"
 )
 
-// outgoing is a frame that waits to be sent. Headers and messages stay outside the arena until they leave: there is one send at a time,
-// and its part of them goes through the connection's own buffer. So nothing that is queued, however much, needs memory of the arena
-// but the data it carries, which is there already.
+// outgoing is a frame that waits to be sent. Headers and messages stay outside the arena until they
+// leave: there is one send at a time, and its part of them goes through the connection's own
+// buffer. So nothing that is queued, however much, needs memory of the arena but the data it
+// carries, which is there already.
 type outgoing struct {
 	h Header
-	// seg is a payload in the arena; with inHeadroom the encoded header lies directly before it. message is one outside.
+	// seg is a payload in the arena; with inHeadroom the encoded header lies directly before it.
+	// message is one outside.
 	seg        loop.Seg
 	inHeadroom bool
 	message    []byte
@@ -35,9 +37,10 @@ func (c *Conn) SendMessage(h *Header, p []byte) {
 	c.queue = append(c.queue, outgoing{h: *h, message: p})
 }
 
-// SendPayload queues a frame whose payload is seg; h.Payload and h.Sum must be set (see Prepare). The reference to the
-// buffer is taken over. When the payload starts at offset 0 of its buffer the header is expected to be encoded in the
-// headroom already (EncodeInHeadroom) and both leave in one segment.
+// SendPayload queues a frame whose payload is seg; h.Payload and h.Sum must be set (see Prepare).
+// The reference to the buffer is taken over. When the payload starts at offset 0 of its buffer the
+// header is expected to be encoded in the headroom already (EncodeInHeadroom) and both leave in one
+// segment.
 func (c *Conn) SendPayload(h *Header, seg loop.Seg, inHeadroom bool) {
 	if c.err != nil {
 		c.arena.Release(seg.Buf)
@@ -53,8 +56,8 @@ func Prepare(a *loop.Arena, h *Header, seg loop.Seg) {
 	h.Sum = Sum(a.Seg(seg))
 }
 
-// EncodeInHeadroom writes the prepared header directly before the payload and reports whether there was room: only a
-// segment at the start of its buffer has bytes before it that nobody else owns.
+// EncodeInHeadroom writes the prepared header directly before the payload and reports whether there
+// was room: only a segment at the start of its buffer has bytes before it that nobody else owns.
 func EncodeInHeadroom(a *loop.Arena, h *Header, seg loop.Seg) bool {
 	if seg.Off != 0 {
 		return false
@@ -63,8 +66,8 @@ func EncodeInHeadroom(a *loop.Arena, h *Header, seg loop.Seg) bool {
 	return true
 }
 
-// batch is a send that is being put together. [beg, end) of the connection's buffer is not a segment of it yet: what follows in the
-// buffer leaves in the same segment.
+// batch is a send that is being put together. [beg, end) of the connection's buffer is not a
+// segment of it yet: what follows in the buffer leaves in the same segment.
 type batch struct {
 	op       loop.Op
 	tx       loop.Buf
@@ -126,8 +129,8 @@ func (b *batch) add(f *outgoing, p []byte) bool {
 	return len(f.message) == 0
 }
 
-// Flush submits what is queued, unless a send is outstanding. Owners call it once at the end of a step, so that
-// everything queued in the step leaves in few system calls.
+// Flush submits what is queued, unless a send is outstanding. Owners call it once at the end of a
+// step, so that everything queued in the step leaves in few system calls.
 func (c *Conn) Flush(out *[]loop.Op) {
 	if c.sending || c.err != nil || len(c.queue) == 0 {
 		return

@@ -11,7 +11,8 @@ import (
 	"ankole.storage/dataplane/loop"
 )
 
-// pair is a sending and a receiving connection with a line between them that holds back and splits what is sent.
+// pair is a sending and a receiving connection with a line between them that holds back and splits
+// what is sent.
 type pair struct {
 	t     *rapid.T
 	arena *loop.Arena
@@ -107,7 +108,8 @@ func TestWhatIsSentArrives(t *testing.T) {
 	})
 }
 
-// A connection that failed takes no more, and gives back what it was given, whatever is queued or under way.
+// A connection that failed takes no more, and gives back what it was given, whatever is queued or
+// under way.
 func TestFailedConnectionLetsGo(t *testing.T) {
 	arena := newArena(64<<20, 2)
 	rapid.Check(t, func(t *rapid.T) {
@@ -148,8 +150,8 @@ func TestFailedConnectionLetsGo(t *testing.T) {
 	})
 }
 
-// TestFullArena: requests may use up their part of the arena. Connections are had all the same, as many as were set aside for, and
-// what is sent on them needs no more, however much it is.
+// TestFullArena: requests may use up their part of the arena. Connections are had all the same, as
+// many as were set aside for, and what is sent on them needs no more, however much it is.
 func TestFullArena(t *testing.T) {
 	const conns = 3
 	arena := newArena(2<<20, conns)

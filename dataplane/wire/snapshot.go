@@ -5,8 +5,8 @@ type RemoveSnapshot struct {
 	Name string `json:"name"`
 }
 
-// PurgeRequest is one bounded piece of a purge. The engine asks for the next piece when it has the answer, so that it
-// decides how fast a purge goes and when it pauses.
+// PurgeRequest is one bounded piece of a purge. The engine asks for the next piece when it has the
+// answer, so that it decides how fast a purge goes and when it pauses.
 type PurgeRequest struct {
 	// Begin marks the snapshots that the system made as removed and plans anew; nothing is merged yet.
 	Begin bool `json:"begin,omitempty"`
@@ -21,13 +21,15 @@ type PurgeReply struct {
 	Progress int `json:"progress"`
 }
 
-// RevertRequest makes the volume's content what it was at a snapshot. The engine has no request in flight.
+// RevertRequest makes the volume's content what it was at a snapshot. The engine has no request in
+// flight.
 type RevertRequest struct {
 	Name    string `json:"name"`
 	Created string `json:"created"`
 }
 
-// ExpandRequest grows the volume. The engine has no write in flight. A replica that has the size already succeeds.
+// ExpandRequest grows the volume. The engine has no write in flight. A replica that has the size
+// already succeeds.
 type ExpandRequest struct {
 	Size    int64  `json:"size"`
 	Created string `json:"created"`

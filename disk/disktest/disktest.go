@@ -1,5 +1,5 @@
-// Package disktest is the conformance suite of disk.Meta: what every implementation does, as far as a program can
-// see without a crash.
+// Package disktest is the conformance suite of disk.Meta: what every implementation does, as far as
+// a program can see without a crash.
 package disktest
 
 import (
@@ -18,7 +18,8 @@ type Target struct {
 	FS disk.Meta
 	// Dir is an empty directory of its own.
 	Dir string
-	// NoUnwritten: the file system reports preallocated space as holes (tmpfs). The suite then checks that instead.
+	// NoUnwritten: the file system reports preallocated space as holes (tmpfs). The suite then
+	// checks that instead.
 	NoUnwritten bool
 }
 
@@ -131,7 +132,8 @@ func testReadWrite(t *testing.T, g Target) {
 	write(t, f, 10, 5, 'x')
 	p := make([]byte, 20)
 	n, err := f.ReadAt(p, 0)
-	if n != 15 || !errors.Is(err, io.EOF) || !bytes.Equal(p[:15], []byte("\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00xxxxx")) {
+	if n != 15 || !errors.Is(err, io.EOF) ||
+		!bytes.Equal(p[:15], []byte("\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00xxxxx")) {
 		t.Fatalf("read %d, %v, %q", n, err, p)
 	}
 	if n, err := f.ReadAt(p, 100); n != 0 || !errors.Is(err, io.EOF) {

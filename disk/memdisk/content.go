@@ -10,16 +10,19 @@ import (
 const (
 	pageSize   = 4096
 	sectorSize = 512
-	// leafPages is how many pages one leaf of a file's table covers: 1 MiB, so that a sparse file costs little.
+	// leafPages is how many pages one leaf of a file's table covers: 1 MiB, so that a sparse file
+	// costs little.
 	leafPages = 256
 )
 
-// page is an allocated piece of a file. Pages are replaced, never changed, once they may be on the medium too.
+// page is an allocated piece of a file. Pages are replaced, never changed, once they may be on the
+// medium too.
 type page struct {
 	b [pageSize]byte
 	// written is false for space that was only preallocated.
 	written bool
-	// shared pages belong to more than one file system, since a crash was looked at: they are not used again.
+	// shared pages belong to more than one file system, since a crash was looked at: they are not
+	// used again.
 	shared bool
 }
 
@@ -100,7 +103,8 @@ func (c *content) change(l *leaf, at int, i int64) bool {
 	return false
 }
 
-// own returns page i for changing, allocated if it was not. With all set its content does not matter.
+// own returns page i for changing, allocated if it was not. With all set its content does not
+// matter.
 func (c *content) own(i int64, all bool) *page {
 	l, at := c.leaf(i)
 	old := l.pages[at]
@@ -174,8 +178,9 @@ func (c *content) write(p []byte, off int64) {
 	}
 }
 
-// hit is for a write that fails after n bytes: it returns what of p is still written. The page that the failure hits keeps its space
-// and no content if it was a hole; pages after it stay as they were.
+// hit is for a write that fails after n bytes: it returns what of p is still written. The page that
+// the failure hits keeps its space and no content if it was a hole; pages after it stay as they
+// were.
 func (c *content) hit(p []byte, off, n int64) []byte {
 	if n < int64(len(p)) && c.page((off+n)/pageSize) == nil {
 		c.own((off+n)/pageSize, false)
@@ -325,7 +330,8 @@ func (c *content) afterCrash(r *rand.Rand, spare *pool) *content {
 	return n
 }
 
-// survivor chooses what became of a page that was before at the last sync and is now; nil is a hole.
+// survivor chooses what became of a page that was before at the last sync and is now; nil is a
+// hole.
 func survivor(r *rand.Rand, before, now *page) *page {
 	choice := r.IntN(3)
 	switch {

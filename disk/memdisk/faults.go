@@ -52,8 +52,8 @@ func (fs *FS) Changes() int64 {
 	return fs.changes
 }
 
-// CrashAfter lets n more changing operations happen; from the next one on everything fails with ErrCrashed.
-// A negative n lifts that.
+// CrashAfter lets n more changing operations happen; from the next one on everything fails with
+// ErrCrashed. A negative n lifts that.
 func (fs *FS) CrashAfter(n int64) {
 	fs.mu.Lock()
 	defer fs.mu.Unlock()
@@ -80,12 +80,13 @@ func (fs *FS) change(op Op, name string) error {
 	return fs.fault(op, name)
 }
 
-// Crash returns the file system that is found after losing power now, by a choice that seed determines. fs itself
-// stays as it is, so several outcomes of one moment can be looked at.
+// Crash returns the file system that is found after losing power now, by a choice that seed
+// determines. fs itself stays as it is, so several outcomes of one moment can be looked at.
 func (fs *FS) Crash(seed uint64) *FS {
 	fs.mu.Lock()
 	defer fs.mu.Unlock()
-	n := &FS{files: map[int32]*file{}, next: firstHandle, budget: -1, inode: fs.inode, ticks: fs.ticks, capacity: fs.capacity}
+	n := &FS{files: map[int32]*file{}, next: firstHandle, budget: -1, inode: fs.inode, ticks: fs.ticks,
+		capacity: fs.capacity}
 	c := &crash{r: rand.New(rand.NewPCG(seed, 0)), copies: map[*node]*node{}, spare: &n.spare}
 	n.root = c.node(fs.root)
 	n.root.links = 1
@@ -125,7 +126,8 @@ func (c *crash) node(old *node) *node {
 	return n
 }
 
-// names chooses which of a directory's unsynced changes are on the medium: none, all, the first few, or any.
+// names chooses which of a directory's unsynced changes are on the medium: none, all, the first
+// few, or any.
 func (c *crash) names(d *directory) map[string]*node {
 	out := maps.Clone(d.durable)
 	how, upTo := c.r.IntN(4), c.r.IntN(len(d.log)+1)

@@ -1,10 +1,11 @@
 // Package memdisk implements disk.Meta in memory, with everything a crash can do to a disk.
 //
-// Names and data live twice: as programs see them, and as the medium has them. Crash returns the file system that a
-// machine would find after losing power now: synced data and names are there; of everything else a seeded choice of
-// pieces is, torn at 512-byte sectors; space allocated by an interrupted write may be there as an unwritten extent
-// that reads as zeroes. CrashAfter stops the world before the n-th change, so a test can walk through every step of
-// an operation; Inject makes chosen operations fail, and SetCapacity fills the disk.
+// Names and data live twice: as programs see them, and as the medium has them. Crash returns the
+// file system that a machine would find after losing power now: synced data and names are there; of
+// everything else a seeded choice of pieces is, torn at 512-byte sectors; space allocated by an
+// interrupted write may be there as an unwritten extent that reads as zeroes. CrashAfter stops the
+// world before the n-th change, so a test can walk through every step of an operation; Inject makes
+// chosen operations fail, and SetCapacity fills the disk.
 //
 // A simulated loop reaches file contents through File by handle.
 package memdisk
@@ -68,7 +69,8 @@ type directory struct {
 	locked  bool
 }
 
-// nameChange is one atomic change of a directory's names: every name gets the node beside it, nil takes it away.
+// nameChange is one atomic change of a directory's names: every name gets the node beside it, nil
+// takes it away.
 type nameChange map[string]*node
 
 // New returns an empty file system.
@@ -243,7 +245,8 @@ func (fs *FS) rename(from, to string) error {
 	return nil
 }
 
-// pair returns the directory of two names; names of different directories are not needed and refused.
+// pair returns the directory of two names; names of different directories are not needed and
+// refused.
 func (fs *FS) pair(a, b string) (d *directory, baseA, baseB string, err error) {
 	if d, baseA, err = fs.parent(a); err != nil {
 		return nil, "", "", err
@@ -369,7 +372,8 @@ func (fs *FS) Stat(name string) (disk.Info, error) {
 }
 
 func (n *node) info() disk.Info {
-	i := disk.Info{Inode: n.inode, Dir: n.dir != nil, Mode: 0o600, MTime: time.Unix(0, n.mtime), CTime: time.Unix(0, n.ctime)}
+	i := disk.Info{Inode: n.inode, Dir: n.dir != nil, Mode: 0o600, MTime: time.Unix(0, n.mtime),
+		CTime: time.Unix(0, n.ctime)}
 	if n.data != nil {
 		i.Size, i.Allocated = n.data.size, n.data.count*pageSize
 	} else {

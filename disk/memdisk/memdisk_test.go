@@ -85,7 +85,9 @@ func TestNamesNeedSyncDir(t *testing.T) {
 	must(t, fs.WriteFileAtomic("/a", []byte("a")))
 	must(t, fs.WriteFileAtomic("/b", []byte("b")))
 	must(t, fs.Rename("/a", "/b"))
-	wantOutcomes(t, outcomes(fs, func(fs *memdisk.FS) string { return content("/a")(fs) + content("/b")(fs) }), "ab", "nonea")
+	wantOutcomes(t, outcomes(fs, func(fs *memdisk.FS) string {
+		return content("/a")(fs) + content("/b")(fs)
+	}), "ab", "nonea")
 	must(t, fs.SyncDir("/"))
 	must(t, fs.Remove("/b"))
 	wantOutcomes(t, outcomes(fs, content("/b")), "a", "none")
@@ -150,7 +152,8 @@ func TestUnsyncedSectorsTear(t *testing.T) {
 	wantOutcomes(t, seen, "old", "new", "torn")
 }
 
-// A write into a hole that a crash cuts short leaves a hole, the data, or space that reads as zeroes.
+// A write into a hole that a crash cuts short leaves a hole, the data, or space that reads as
+// zeroes.
 func TestInterruptedWriteIntoHole(t *testing.T) {
 	fs := memdisk.New()
 	f := create(t, fs, "/f")

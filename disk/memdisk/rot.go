@@ -2,8 +2,8 @@ package memdisk
 
 import "ankole.storage/disk"
 
-// Rot flips every bit of [off, off+n) of a file on the medium, as a bad disk does it: no time changes, nothing is
-// unsynced. Holes stay holes.
+// Rot flips every bit of [off, off+n) of a file on the medium, as a bad disk does it: no time
+// changes, nothing is unsynced. Holes stay holes.
 func (fs *FS) Rot(name string, off, n int64) error {
 	fs.mu.Lock()
 	defer fs.mu.Unlock()
@@ -63,7 +63,8 @@ func (n *node) readable() {
 	}
 }
 
-// Peek reads what the medium and the cache hold of a file, whatever faults are injected. Beyond the end are zeroes.
+// Peek reads what the medium and the cache hold of a file, whatever faults are injected. Beyond the
+// end are zeroes.
 func (fs *FS) Peek(name string, p []byte, off int64) error {
 	fs.mu.Lock()
 	defer fs.mu.Unlock()

@@ -18,24 +18,27 @@ type Rule struct {
 	Op Op
 	// Name is a path.Match pattern for the last part of the path, "" any.
 	Name string
-	// Skip lets that many matching operations pass first; Times is how often the rule then applies, 0 for ever. Chance makes
-	// it apply to one in so many, 0 to each.
+	// Skip lets that many matching operations pass first; Times is how often the rule then applies,
+	// 0 for ever. Chance makes it apply to one in so many, 0 to each.
 	Skip, Times, Chance int
-	// Err is what the operation returns, disk.ErrIO or disk.ErrNoSpace as a rule. Nothing else happens: what a failed
-	// sync should have made durable stays as it was, to be kept or lost at a crash.
+	// Err is what the operation returns, disk.ErrIO or disk.ErrNoSpace as a rule. Nothing else
+	// happens: what a failed sync should have made durable stays as it was, to be kept or lost at a
+	// crash.
 	Err error
-	// Forget is what Linux does after a failed sync: the data is taken for written, so that a later sync succeeds and does
-	// not make it durable either. Only writing it again helps.
+	// Forget is what Linux does after a failed sync: the data is taken for written, so that a later
+	// sync succeeds and does not make it durable either. Only writing it again helps.
 	Forget bool
-	// Partial is a write that fails midway: of its sectors a part, from the first one on, has been written. Where there was a hole, what the
-	// failure hit keeps its space and no content, as file systems leave it.
+	// Partial is a write that fails midway: of its sectors a part, from the first one on, has been
+	// written. Where there was a hole, what the failure hit keeps its space and no content, as file
+	// systems leave it.
 	Partial bool
 
 	rand  *rand.Rand
 	spent bool
 }
 
-// Inject adds a rule and returns what takes it away. The first one that matches an operation applies.
+// Inject adds a rule and returns what takes it away. The first one that matches an operation
+// applies.
 func (fs *FS) Inject(r Rule) (stop func()) {
 	fs.mu.Lock()
 	defer fs.mu.Unlock()
@@ -73,7 +76,8 @@ func (fs *FS) ClearRules() {
 	fs.rules = nil
 }
 
-var ops = []Op{OpOpen, OpList, OpStat, OpRead, OpExtents, OpLock, OpCreate, OpRename, OpLink, OpRemove, OpMkdir, OpSyncDir,
+var ops = []Op{OpOpen, OpList, OpStat, OpRead, OpExtents, OpLock, OpCreate, OpRename, OpLink, OpRemove, OpMkdir,
+	OpSyncDir,
 	OpWrite, OpSync, OpTruncate, OpPunch, OpPreallocate}
 
 var outcomes = map[string]Rule{
@@ -88,10 +92,10 @@ var ErrRule = errors.New("memdisk: not a rule")
 //
 //	<operation>[,<operation>…] <pattern> <outcome> [skip <n>] [times <n>] [chance <n>]
 //
-// An operation is one of the Op constants or "any", the pattern one of path.Match for the last part of the path, the outcome eio,
-// enospc, unsupported, forget (of a sync: it fails, and what it should have written is never made durable by a later one) or partial
-// (of a write: it fails when a part of it has been written).
-// For example:
+// An operation is one of the Op constants or "any", the pattern one of path.Match for the last part
+// of the path, the outcome eio, enospc, unsupported, forget (of a sync: it fails, and what it
+// should have written is never made durable by a later one) or partial (of a write: it fails when a
+// part of it has been written). For example:
 //
 //	sync volume-head-* eio times 1
 //	write,create * enospc skip 3 chance 2

@@ -10,11 +10,13 @@ import (
 )
 
 func TestParseRules(t *testing.T) {
-	rules, err := memdisk.ParseRules("sync volume-head-* eio times 1\n\n write,create * enospc skip 3 chance 2\nany x forget\n")
+	rules, err := memdisk.ParseRules(
+		"sync volume-head-* eio times 1\n\n write,create * enospc skip 3 chance 2\nany x forget\n")
 	if err != nil || len(rules) != 4 {
 		t.Fatalf("%+v, %v", rules, err)
 	}
-	if r := rules[0]; r.Op != memdisk.OpSync || r.Name != "volume-head-*" || r.Times != 1 || !errors.Is(r.Err, disk.ErrIO) {
+	if r := rules[0]; r.Op != memdisk.OpSync || r.Name != "volume-head-*" || r.Times != 1 ||
+		!errors.Is(r.Err, disk.ErrIO) {
 		t.Errorf("%+v", r)
 	}
 	if r := rules[2]; r.Op != memdisk.OpCreate || r.Skip != 3 || r.Chance != 2 || !errors.Is(r.Err, disk.ErrNoSpace) {
@@ -23,7 +25,8 @@ func TestParseRules(t *testing.T) {
 	if r := rules[3]; r.Op != "" || !r.Forget {
 		t.Errorf("%+v", r)
 	}
-	for _, text := range []string{"sync *", "sync * eio times", "sync * eio times x", "sync * eio times -1", "jump * eio", "sync * smoke",
+	for _, text := range []string{"sync *", "sync * eio times", "sync * eio times x", "sync * eio times -1",
+		"jump * eio", "sync * smoke",
 		"sync [ eio", "sync * eio often 3"} {
 		if _, err := memdisk.ParseRules(text); !errors.Is(err, memdisk.ErrRule) {
 			t.Errorf("%q: %v", text, err)
@@ -56,7 +59,8 @@ func TestInjectText(t *testing.T) {
 	}
 }
 
-// After a sync that failed and forgot, another one makes nothing durable but what was written since.
+// After a sync that failed and forgot, another one makes nothing durable but what was written
+// since.
 func TestForgottenSync(t *testing.T) {
 	fs := memdisk.New()
 	f := create(t, fs, "/f")
@@ -86,8 +90,8 @@ func TestForgottenSync(t *testing.T) {
 	wantOutcomes(t, outcomes(fs, func(fs *memdisk.FS) string { return content("/f")(fs)[4096:4098] }), "nm")
 }
 
-// A write that fails midway has written some of its sectors, from the first on. Where the failure hits a hole it leaves space without
-// content; what lies behind it is untouched.
+// A write that fails midway has written some of its sectors, from the first on. Where the failure
+// hits a hole it leaves space without content; what lies behind it is untouched.
 func TestPartialWrite(t *testing.T) {
 	lengths := map[int]bool{}
 	for range 100 {

@@ -70,8 +70,8 @@ func appendClipped(out []disk.Extent, from, to int64, e disk.Extent) []disk.Exte
 	return append(out, disk.Extent{Off: start, Len: end - start, Unwritten: e.Unwritten})
 }
 
-// seekExtents finds data by seeking, on tmpfs only: elsewhere a file system without FIEMAP may report preallocated
-// space as a hole or holes as data, which would change what a replica reads.
+// seekExtents finds data by seeking, on tmpfs only: elsewhere a file system without FIEMAP may
+// report preallocated space as a hole or holes as data, which would change what a replica reads.
 func (f *file) seekExtents(off, size int64, out []disk.Extent) ([]disk.Extent, bool, error) {
 	var st unix.Statfs_t
 	if err := unix.Fstatfs(f.fd, &st); err != nil {

@@ -1,6 +1,7 @@
-// Package osdisk implements disk.Meta on the machine's file systems. It needs what a replica directory needs of one:
-// direct I/O, sparse files whose extents can be listed, hole punching and hard links, as ext4, XFS and Btrfs have.
-// On tmpfs, for tests, extents are found by seeking, and kernels whose tmpfs has no direct I/O get buffered files.
+// Package osdisk implements disk.Meta on the machine's file systems. It needs what a replica
+// directory needs of one: direct I/O, sparse files whose extents can be listed, hole punching and
+// hard links, as ext4, XFS and Btrfs have. On tmpfs, for tests, extents are found by seeking, and
+// kernels whose tmpfs has no direct I/O get buffered files.
 package osdisk
 
 import (
@@ -25,8 +26,8 @@ type FS struct {
 
 var _ disk.Meta = (*FS)(nil)
 
-// New returns the machine's file systems. resolve, unless nil, turns the paths that callers use into the ones to
-// open; messages keep the callers' paths.
+// New returns the machine's file systems. resolve, unless nil, turns the paths that callers use
+// into the ones to open; messages keep the callers' paths.
 func New(resolve func(string) string) *FS {
 	if resolve == nil {
 		resolve = func(p string) string { return p }
@@ -132,7 +133,8 @@ func (s *FS) Rename(from, to string) error {
 
 // Exchange implements disk.Meta.
 func (s *FS) Exchange(a, b string) error {
-	return wrap("exchange", a, unix.Renameat2(unix.AT_FDCWD, s.resolve(a), unix.AT_FDCWD, s.resolve(b), unix.RENAME_EXCHANGE))
+	return wrap("exchange", a, unix.Renameat2(unix.AT_FDCWD, s.resolve(a), unix.AT_FDCWD, s.resolve(b),
+		unix.RENAME_EXCHANGE))
 }
 
 // Link implements disk.Meta.

@@ -57,7 +57,8 @@ func TestResolve(t *testing.T) {
 		t.Fatalf("%q, %v", data, err)
 	}
 	_, err := fs.Open("/host/none", 0)
-	if !errors.Is(err, disk.ErrNotFound) || !strings.Contains(err.Error(), "/host/none") || strings.Contains(err.Error(), dir) {
+	if !errors.Is(err, disk.ErrNotFound) || !strings.Contains(err.Error(), "/host/none") ||
+		strings.Contains(err.Error(), dir) {
 		t.Fatalf("error %v", err)
 	}
 }

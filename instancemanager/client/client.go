@@ -1,7 +1,7 @@
 // Package client talks to the process service of an instance manager.
 //
-// It is thin: requests and answers are the messages of api/rpc/imrpc. What it adds are typed errors and Watch, which
-// turns list and stream of changes into one sequence that never misses a change.
+// It is thin: requests and answers are the messages of api/rpc/imrpc. What it adds are typed errors
+// and Watch, which turns list and stream of changes into one sequence that never misses a change.
 package client
 
 import (
@@ -76,7 +76,8 @@ type Client struct {
 	rpc     imrpc.ProcessManagerServiceClient
 }
 
-// Dial prepares a client for HOST:PORT. It does not connect yet. Without a dialer it speaks plaintext; see package mtls.
+// Dial prepares a client for HOST:PORT. It does not connect yet. Without a dialer it speaks
+// plaintext; see package mtls.
 func Dial(address string, d *mtls.Dialer) (*Client, error) {
 	conn, err := Conn(address, d)
 	if err != nil {
@@ -118,19 +119,22 @@ func (c *Client) wrap(call, name string, err error) error {
 	return &Error{Call: call, Address: c.address, Err: err}
 }
 
-// ProcessCreate starts a process. The answer may be in state "error". ErrInvalid, ErrExists, ErrExhausted (no ports).
+// ProcessCreate starts a process. The answer may be in state "error". ErrInvalid, ErrExists,
+// ErrExhausted (no ports).
 func (c *Client) ProcessCreate(ctx context.Context, spec *imrpc.ProcessSpec) (*imrpc.ProcessResponse, error) {
 	p, err := c.rpc.ProcessCreate(ctx, &imrpc.ProcessCreateRequest{Spec: spec})
 	return p, c.wrap("ProcessCreate", spec.GetName(), err)
 }
 
-// ProcessDelete asks a process to end; uuid may be empty. It is gone when Get says ErrNotFound or Watch says Deleted.
+// ProcessDelete asks a process to end; uuid may be empty. It is gone when Get says ErrNotFound or
+// Watch says Deleted.
 func (c *Client) ProcessDelete(ctx context.Context, name, uuid string) (*imrpc.ProcessResponse, error) {
 	p, err := c.rpc.ProcessDelete(ctx, &imrpc.ProcessDeleteRequest{Name: name, Uuid: uuid})
 	return p, c.wrap("ProcessDelete", name, err)
 }
 
-// ProcessDeleteLast is ProcessDelete for a process that no other one of its name follows there: what is kept for a successor ends.
+// ProcessDeleteLast is ProcessDelete for a process that no other one of its name follows there:
+// what is kept for a successor ends.
 func (c *Client) ProcessDeleteLast(ctx context.Context, name, uuid string) (*imrpc.ProcessResponse, error) {
 	p, err := c.rpc.ProcessDelete(ctx, &imrpc.ProcessDeleteRequest{Name: name, Uuid: uuid, Last: true})
 	return p, c.wrap("ProcessDelete", name, err)
@@ -148,7 +152,8 @@ func (c *Client) ProcessList(ctx context.Context) (map[string]*imrpc.ProcessResp
 	return list.GetProcesses(), c.wrap("ProcessList", "", err)
 }
 
-// ProcessReplace hands a process over to a new one with another binary. ErrInvalid, ErrNotFound, ErrExists.
+// ProcessReplace hands a process over to a new one with another binary. ErrInvalid, ErrNotFound,
+// ErrExists.
 func (c *Client) ProcessReplace(ctx context.Context, spec *imrpc.ProcessSpec) (*imrpc.ProcessResponse, error) {
 	p, err := c.rpc.ProcessReplace(ctx, &imrpc.ProcessReplaceRequest{Spec: spec, TerminateSignal: "SIGHUP"})
 	return p, c.wrap("ProcessReplace", spec.GetName(), err)
@@ -162,8 +167,9 @@ type LogOptions struct {
 	Tail int64
 }
 
-// ProcessLog calls line for each line of a process's log until its end. An instance manager that does not know the options
-// sends the whole log, once. Errors: ErrNotFound; ErrExhausted (too many readers), and those of line.
+// ProcessLog calls line for each line of a process's log until its end. An instance manager that
+// does not know the options sends the whole log, once. Errors: ErrNotFound; ErrExhausted (too many
+// readers), and those of line.
 func (c *Client) ProcessLog(ctx context.Context, name string, o LogOptions, line func(string) error) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()

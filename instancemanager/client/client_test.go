@@ -91,25 +91,32 @@ func TestCallsAndErrors(t *testing.T) {
 	if _, err := c.ProcessCreate(ctx, &imrpc.ProcessSpec{}); !errors.Is(err, client.ErrInvalid) {
 		t.Errorf("no name: %v", err)
 	}
-	if _, err := c.ProcessCreate(ctx, &imrpc.ProcessSpec{Name: "x", Binary: "/x", PortCount: 60000}); !errors.Is(err, client.ErrExhausted) {
+	if _, err := c.ProcessCreate(ctx, &imrpc.ProcessSpec{Name: "x", Binary: "/x", PortCount: 60000}); !errors.Is(err,
+		client.ErrExhausted) {
 		t.Errorf("no ports: %v", err)
 	}
 	if _, err := c.ProcessGet(ctx, "no"); !errors.Is(err, client.ErrNotFound) ||
 		!strings.Contains(err.Error(), "instance manager "+addr+": ProcessGet no: no such process") {
 		t.Errorf("unknown: %v", err)
 	}
-	if list, err := c.ProcessList(ctx); err != nil || len(list) != 1 || list["demo-r-1"].GetStatus().GetUuid() != p.GetStatus().GetUuid() {
+	if list, err := c.ProcessList(ctx); err != nil || len(list) != 1 ||
+		list["demo-r-1"].GetStatus().GetUuid() != p.GetStatus().GetUuid() {
 		t.Errorf("list: %v %v", list, err)
 	}
 	instancetest.Eventually(t, "the log has both lines", func() bool {
 		var lines []string
-		if err := c.ProcessLog(ctx, "demo-r-1", client.LogOptions{}, func(l string) error { lines = append(lines, l); return nil }); err != nil {
+		if err := c.ProcessLog(ctx, "demo-r-1", client.LogOptions{}, func(l string) error {
+			lines = append(lines, l)
+			return nil
+		}); err != nil {
 			t.Fatal(err)
 		}
 		return strings.Join(lines, ",") == "line 0,line 1"
 	})
 	enough := errors.New("enough")
-	if err := c.ProcessLog(ctx, "demo-r-1", client.LogOptions{}, func(string) error { return enough }); !errors.Is(err, enough) {
+	if err := c.ProcessLog(ctx, "demo-r-1", client.LogOptions{}, func(string) error {
+		return enough
+	}); !errors.Is(err, enough) {
 		t.Errorf("log cut short: %v", err)
 	}
 	if v, err := c.VersionGet(ctx); err != nil || v.GetInstanceManagerAPIVersion() != server.APIVersion {
@@ -121,7 +128,8 @@ func TestCallsAndErrors(t *testing.T) {
 	if _, err := c.ProcessReplace(ctx, spec); err != nil {
 		t.Errorf("replace with the same binary: %v", err)
 	}
-	if p, err := c.ProcessDelete(ctx, "demo-r-1", p.GetStatus().GetUuid()); err != nil || p.GetStatus().GetState() != "stopping" {
+	if p, err := c.ProcessDelete(ctx, "demo-r-1", p.GetStatus().GetUuid()); err != nil ||
+		p.GetStatus().GetState() != "stopping" {
 		t.Errorf("delete: %v %v", p, err)
 	}
 	stop()
@@ -224,7 +232,8 @@ func TestWatch(t *testing.T) {
 	}
 }
 
-// stranger is an instance manager that confirms no watch, numbers nothing, and cuts each stream after one event.
+// stranger is an instance manager that confirms no watch, numbers nothing, and cuts each stream
+// after one event.
 type stranger struct {
 	imrpc.UnimplementedProcessManagerServiceServer
 	mu      sync.Mutex
@@ -244,10 +253,12 @@ func (s *stranger) ProcessWatch(_ *emptypb.Empty, stream grpc.ServerStreamingSer
 	case <-s.release:
 	case <-stream.Context().Done():
 	}
-	return stream.Send(&imrpc.ProcessResponse{Spec: &imrpc.ProcessSpec{Name: "a"}, Status: &imrpc.ProcessStatus{State: "running"}})
+	return stream.Send(&imrpc.ProcessResponse{Spec: &imrpc.ProcessSpec{Name: "a"},
+		Status: &imrpc.ProcessStatus{State: "running"}})
 }
 
-// TestWatchStranger: it is listed without confirmation, listed again at the first event, and watched again after the cut.
+// TestWatchStranger: it is listed without confirmation, listed again at the first event, and
+// watched again after the cut.
 func TestWatchStranger(t *testing.T) {
 	s := &stranger{release: make(chan struct{})}
 	addr, _ := serve(t, host+":0", func(r grpc.ServiceRegistrar) { imrpc.RegisterProcessManagerServiceServer(r, s) })
@@ -271,5 +282,9 @@ func TestWatchNobody(t *testing.T) {
 	addr, stop := serve(t, host+":0", func(grpc.ServiceRegistrar) {})
 	stop()
 	w := watch(t, dial(t, addr))
-	instancetest.Eventually(t, "lost twice", func() bool { w.mu.Lock(); defer w.mu.Unlock(); return w.lost >= 2 && w.listed == 0 })
+	instancetest.Eventually(t, "lost twice", func() bool {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		return w.lost >= 2 && w.listed == 0
+	})
 }

@@ -12,8 +12,8 @@ import (
 )
 
 const (
-	// headerWait is how long an instance manager gets to confirm a watch. Ours does so at once; others may send nothing
-	// before the first event, and are listed again then.
+	// headerWait is how long an instance manager gets to confirm a watch. Ours does so at once;
+	// others may send nothing before the first event, and are listed again then.
 	headerWait = time.Second
 	// firstPause and maxPause bound the wait before a lost watch is renewed; it doubles in between.
 	firstPause = 100 * time.Millisecond
@@ -22,16 +22,19 @@ const (
 
 // Update is what Watch delivers: exactly one of the three.
 type Update struct {
-	// List holds all processes by name. It comes first, and again after each loss; what is not in it does not exist.
+	// List holds all processes by name. It comes first, and again after each loss; what is not in
+	// it does not exist.
 	List map[string]*imrpc.ProcessResponse
 	// Changed is one process that changed after the list, or left it (Deleted).
 	Changed *imrpc.ProcessResponse
-	// Lost says that the instance manager cannot be watched at present. Nothing is known until the next List.
+	// Lost says that the instance manager cannot be watched at present. Nothing is known until the
+	// next List.
 	Lost error
 }
 
-// Watch calls deliver, one call at a time, with a full list, then with each change; when the stream is lost, with the
-// reason, and from the beginning as soon as the instance manager answers again. It returns when ctx ends.
+// Watch calls deliver, one call at a time, with a full list, then with each change; when the stream
+// is lost, with the reason, and from the beginning as soon as the instance manager answers again.
+// It returns when ctx ends.
 func (c *Client) Watch(ctx context.Context, deliver func(Update)) {
 	pause := firstPause
 	for ctx.Err() == nil {

@@ -29,8 +29,8 @@ type Config struct {
 	PortRange string
 	// TLSDir holds ca.crt, tls.crt and tls.key; empty or without them: plaintext.
 	TLSDir string
-	// WitnessSocket is the unix socket for engines; empty: one in the directory for temporary files, named by the
-	// address the instance manager listens at.
+	// WitnessSocket is the unix socket for engines; empty: one in the directory for temporary
+	// files, named by the address the instance manager listens at.
 	WitnessSocket string
 	// PodIP and PodName come from the downward API.
 	PodIP, PodName string
@@ -47,10 +47,12 @@ const (
 	defaultPortRange = "10000-20000"
 )
 
-// logsDir is where logs go unless said otherwise. A Pod without a mount namespace of its own must not write to the
-// log directory of the machine, so there it is the same place below the node's root.
+// logsDir is where logs go unless said otherwise. A Pod without a mount namespace of its own must
+// not write to the log directory of the machine, so there it is the same place below the node's
+// root.
 func logsDir() string {
-	if hostpath.Check() == nil && os.Getenv(hostpath.Variable) != "" && hostpath.Resolve(defaultLogsDir) == defaultLogsDir {
+	if hostpath.Check() == nil && os.Getenv(hostpath.Variable) != "" &&
+		hostpath.Resolve(defaultLogsDir) == defaultLogsDir {
 		return "/host" + defaultLogsDir
 	}
 	return defaultLogsDir
@@ -75,7 +77,8 @@ func (c *Config) validate() (process.PortRange, error) {
 
 // instanceEnvironment is what every instance gets on top of the inherited variables.
 func (c *Config) instanceEnvironment(socket string) []string {
-	env := []string{"ANKOLE_WITNESS=unix:" + socket, "ANKOLE_KEEPER=unix:" + keeperSocket(socket), "ANKOLE_HANDOVER=" + handOverDir(socket)}
+	env := []string{"ANKOLE_WITNESS=unix:" + socket, "ANKOLE_KEEPER=unix:" + keeperSocket(socket),
+		"ANKOLE_HANDOVER=" + handOverDir(socket)}
 	if c.PodIP != "" {
 		env = append(env, "POD_IP="+c.PodIP)
 	}
@@ -85,15 +88,15 @@ func (c *Config) instanceEnvironment(socket string) []string {
 	return env
 }
 
-// owner is the same at the next start, and of no other instance manager on the machine, though another cluster on it may use the same
-// addresses in a network of its own.
+// owner is the same at the next start, and of no other instance manager on the machine, though
+// another cluster on it may use the same addresses in a network of its own.
 func (c *Config) owner(addr net.Addr) string {
 	sum := sha256.Sum256([]byte(addr.String() + "\x00" + hostpath.Resolve(c.LogsDir)))
 	return hex.EncodeToString(sum[:8])
 }
 
-// defaultSocket is short (the kernel's limit is 107 bytes) and the same at the next start, so that a killed instance
-// manager leaves nothing behind that is not replaced.
+// defaultSocket is short (the kernel's limit is 107 bytes) and the same at the next start, so that
+// a killed instance manager leaves nothing behind that is not replaced.
 func defaultSocket(addr net.Addr) string {
 	sum := sha256.Sum256([]byte(addr.String()))
 	return filepath.Join(os.TempDir(), "ankole-witness-"+strconv.Itoa(os.Geteuid()), hex.EncodeToString(sum[:4])+".sock")
@@ -130,10 +133,12 @@ func Command() *cobra.Command {
 		},
 	}
 	flags := daemon.Flags()
-	flags.StringVar(&cfg.Listen, "listen", defaultListen, "address to serve at; a wildcard host means the Pod's address (POD_IP)")
+	flags.StringVar(&cfg.Listen, "listen", defaultListen,
+		"address to serve at; a wildcard host means the Pod's address (POD_IP)")
 	flags.StringVar(&cfg.LogsDir, "logs-dir", defaultLogsDir, "directory for the logs of instances")
 	flags.StringVar(&cfg.PortRange, "port-range", defaultPortRange, "ports for instances, FIRST-LAST")
-	flags.StringVar(&cfg.WitnessSocket, "witness-socket", "", "unix socket where engines ask the witness (default: in the directory for temporary files)")
+	flags.StringVar(&cfg.WitnessSocket, "witness-socket", "",
+		"unix socket where engines ask the witness (default: in the directory for temporary files)")
 	root.AddCommand(daemon)
 	return root
 }

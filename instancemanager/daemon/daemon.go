@@ -1,5 +1,5 @@
-// Package daemon is the instance manager as a program: flags and environment into one Config, and Run, which owns
-// everything from the first listener to the last instance.
+// Package daemon is the instance manager as a program: flags and environment into one Config, and
+// Run, which owns everything from the first listener to the last instance.
 package daemon
 
 import (
@@ -25,8 +25,8 @@ import (
 	"ankole.storage/listener"
 )
 
-// Run serves until ctx ends or a server fails, stops all instances and returns. A nil error is an orderly stop. level is
-// that of log, for managers to change.
+// Run serves until ctx ends or a server fails, stops all instances and returns. A nil error is an
+// orderly stop. level is that of log, for managers to change.
 func Run(ctx context.Context, cfg Config, log *slog.Logger, level *slog.LevelVar) error {
 	ports, err := cfg.validate()
 	if err != nil {
@@ -83,11 +83,13 @@ func Run(ctx context.Context, cfg Config, log *slog.Logger, level *slog.LevelVar
 	s.serve(server.New(nil, relay.RegisterWitness), listener.Steady(witnessListener))
 	s.keep(kept, devices, certificates,
 		&readonly.Checker{Manager: processes, Resolve: hostpath.Resolve, Log: log, Period: readonly.Period})
-	log.Info("instance manager serves", "address", listeners[0].Addr(), "proxy", listeners[1].Addr(), "instances", listeners[2].Addr(),
+	log.Info("instance manager serves", "address", listeners[0].Addr(), "proxy", listeners[1].Addr(), "instances",
+		listeners[2].Addr(),
 		"pod", cfg.PodName, "ports", ports, "witness", socket)
 
 	err = s.wait(ctx)
-	// The servers go on until the last instance has ended: an engine may need the witness, a manager wants the events.
+	// The servers go on until the last instance has ended: an engine may need the witness, a
+	// manager wants the events.
 	err = errors.Join(err, processes.Close(context.WithoutCancel(ctx)))
 	s.stop()
 	log.Info("instance manager has stopped")
@@ -122,7 +124,8 @@ func (s *servers) fail(err error) {
 	}
 }
 
-// keep runs the keeper of block devices, looks for certificates and for file systems that have gone read-only, until stop.
+// keep runs the keeper of block devices, looks for certificates and for file systems that have gone
+// read-only, until stop.
 func (s *servers) keep(k *keeper.Server, l *net.UnixListener, certificates *mtls.Source, systems *readonly.Checker) {
 	ctx, cancel := context.WithCancel(context.Background())
 	s.cancel = cancel
@@ -169,8 +172,8 @@ func (c *Config) listen(ctx context.Context, offsets ...int) ([]net.Listener, er
 	return opened, nil
 }
 
-// listenDevices opens the keeper's socket. What a killed instance manager left is replaced: the witness socket, which is held
-// already, shows that no other one lives.
+// listenDevices opens the keeper's socket. What a killed instance manager left is replaced: the
+// witness socket, which is held already, shows that no other one lives.
 func listenDevices(path string) (*net.UnixListener, error) {
 	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return nil, fmt.Errorf("socket for devices: %w", err)
@@ -178,8 +181,8 @@ func listenDevices(path string) (*net.UnixListener, error) {
 	return keeper.Listen(path)
 }
 
-// makeHandOverDir makes the directory for the sockets of engines, empty: those of a killed instance manager's engines, which died
-// with it, are not kept.
+// makeHandOverDir makes the directory for the sockets of engines, empty: those of a killed instance
+// manager's engines, which died with it, are not kept.
 func makeHandOverDir(path string) error {
 	if err := os.RemoveAll(path); err != nil {
 		return fmt.Errorf("directory for live upgrades: %w", err)

@@ -29,7 +29,8 @@ import (
 
 const daemonMarker = "ANKOLE_TEST_DAEMON"
 
-// TestMain makes the test binary an instance, or the instance manager itself, so that it can be killed.
+// TestMain makes the test binary an instance, or the instance manager itself, so that it can be
+// killed.
 func TestMain(m *testing.M) {
 	instancetest.Main()
 	if os.Getenv(daemonMarker) != "" {
@@ -51,7 +52,8 @@ type program struct {
 	ended  chan error
 }
 
-// launch starts the instance manager as a Pod would, with a directory for logs, and waits until it serves.
+// launch starts the instance manager as a Pod would, with a directory for logs, and waits until it
+// serves.
 func launch(t *testing.T, env ...string) *program {
 	t.Helper()
 	return launchWith(t, []string{"--logs-dir", t.TempDir()}, env...)
@@ -178,10 +180,13 @@ func (p *program) awaitEnd(t *testing.T) error {
 
 func awaitDead(t *testing.T, pids []int) {
 	t.Helper()
-	instancetest.Eventually(t, "all instances are dead", func() bool { return !slices.ContainsFunc(pids, instancetest.Alive) })
+	instancetest.Eventually(t, "all instances are dead", func() bool {
+		return !slices.ContainsFunc(pids, instancetest.Alive)
+	})
 }
 
-// TestKilled: SIGKILL of the instance manager leaves no instance, not even one that ignores signals.
+// TestKilled: SIGKILL of the instance manager leaves no instance, not even one that ignores
+// signals.
 func TestKilled(t *testing.T) {
 	p := launch(t)
 	p.create(t, "demo-r-1", instancetest.Serve)
@@ -200,8 +205,8 @@ func TestKilled(t *testing.T) {
 	awaitDead(t, pids)
 }
 
-// TestStraysOfAKilledOne: a child that has left its instance's group outlives a killed instance manager; the next one on the same
-// address and logs ends it before it serves, and nobody else's.
+// TestStraysOfAKilledOne: a child that has left its instance's group outlives a killed instance
+// manager; the next one on the same address and logs ends it before it serves, and nobody else's.
 func TestStraysOfAKilledOne(t *testing.T) {
 	logs, ip := t.TempDir(), instancetest.Host()
 	first := launchAt(t, ip, nil, []string{"--logs-dir", logs})
@@ -262,7 +267,8 @@ func TestStopped(t *testing.T) {
 	}
 }
 
-// TestSecondDaemon: an address in use is refused with a clear message, and the first one is not disturbed.
+// TestSecondDaemon: an address in use is refused with a clear message, and the first one is not
+// disturbed.
 func TestSecondDaemon(t *testing.T) {
 	p := launch(t)
 	p.create(t, "demo-r-1", instancetest.Serve)
@@ -272,7 +278,8 @@ func TestSecondDaemon(t *testing.T) {
 	if err == nil || !strings.Contains(string(out), "listen at "+p.ip+":8500: ") {
 		t.Errorf("%v: %s", err, out)
 	}
-	third := exec.Command(instancetest.Binary(t), "daemon", "--listen", "0.0.0.0:8510", "--logs-dir", t.TempDir(), "--witness-socket", p.socket)
+	third := exec.Command(instancetest.Binary(t), "daemon", "--listen", "0.0.0.0:8510", "--logs-dir", t.TempDir(),
+		"--witness-socket", p.socket)
 	third.Env = second.Env
 	out, err = third.CombinedOutput()
 	if err == nil || !strings.Contains(string(out), "another instance manager listens at "+p.socket) {
@@ -307,13 +314,15 @@ func TestBadFlags(t *testing.T) {
 	}
 }
 
-// TestMounts: with a mount map, binaries and logs are found where it says, and instances inherit it.
+// TestMounts: with a mount map, binaries and logs are found where it says, and instances inherit
+// it.
 func TestMounts(t *testing.T) {
 	real := t.TempDir()
 	if err := os.MkdirAll(filepath.Join(real, "ankole-engine-dev"), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	if out, err := exec.Command("cp", instancetest.Binary(t), filepath.Join(real, "ankole-engine-dev", "longhorn")).CombinedOutput(); err != nil {
+	if out, err := exec.Command("cp", instancetest.Binary(t),
+		filepath.Join(real, "ankole-engine-dev", "longhorn")).CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
 	mounts := `ANKOLE_MOUNTS={"/engine-binaries":"` + real + `","/host":"` + real + `/root"}`
@@ -327,7 +336,10 @@ func TestMounts(t *testing.T) {
 	for _, want := range []string{mounts, "POD_IP=" + p.ip, "POD_NAME=im-test", "ANKOLE_WITNESS=unix:" + p.socket} {
 		instancetest.Eventually(t, want, func() bool {
 			found := false
-			if err := p.client.ProcessLog(t.Context(), "demo-e-0", client.LogOptions{}, func(l string) error { found = found || l == want; return nil }); err != nil {
+			if err := p.client.ProcessLog(t.Context(), "demo-e-0", client.LogOptions{}, func(l string) error {
+				found = found || l == want
+				return nil
+			}); err != nil {
 				t.Fatal(err)
 			}
 			return found
@@ -339,7 +351,8 @@ func TestMounts(t *testing.T) {
 	}
 }
 
-// TestUnusableCertificates: managers of the same cluster have the same broken secret, so plaintext is what they talk.
+// TestUnusableCertificates: managers of the same cluster have the same broken secret, so plaintext
+// is what they talk.
 func TestUnusableCertificates(t *testing.T) {
 	dir := t.TempDir()
 	for _, name := range []string{"ca.crt", "tls.crt", "tls.key"} {
@@ -357,11 +370,13 @@ func (oneRecord) Get(_ context.Context, r *witnessv1.GetRequest) (*witnessv1.Mem
 	return &witnessv1.Membership{Epoch: 7, Engine: r.GetEngineName()}, nil
 }
 
-func (oneRecord) CompareAndSwap(_ context.Context, r *witnessv1.CompareAndSwapRequest) (*witnessv1.CompareAndSwapResponse, error) {
+func (oneRecord) CompareAndSwap(_ context.Context,
+	r *witnessv1.CompareAndSwapRequest) (*witnessv1.CompareAndSwapResponse, error) {
 	return &witnessv1.CompareAndSwapResponse{Swapped: true, Current: r.GetNext()}, nil
 }
 
-// TestWitness: a question on the socket that instances are given reaches a manager attached at 8500.
+// TestWitness: a question on the socket that instances are given reaches a manager attached at
+// 8500.
 func TestWitness(t *testing.T) {
 	p := launch(t)
 	ctx, cancel := context.WithCancel(context.Background())
@@ -376,12 +391,14 @@ func TestWitness(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer conn.Close()
-	m, err := witnessv1.NewWitnessClient(conn).Get(t.Context(), &witnessv1.GetRequest{VolumeName: "demo", EngineName: "demo-e-0"})
+	m, err := witnessv1.NewWitnessClient(conn).Get(t.Context(),
+		&witnessv1.GetRequest{VolumeName: "demo", EngineName: "demo-e-0"})
 	if err != nil || m.GetEpoch() != 7 || m.GetEngine() != "demo-e-0" {
 		t.Errorf("%v %v", m, err)
 	}
 	// The process service is not offered on the socket, nor the witness on the network.
-	if _, err := imrpc.NewProcessManagerServiceClient(conn).ProcessList(t.Context(), &imrpc.ProcessListRequest{}); err == nil {
+	if _, err := imrpc.NewProcessManagerServiceClient(conn).ProcessList(t.Context(),
+		&imrpc.ProcessListRequest{}); err == nil {
 		t.Error("processes can be listed on the witness socket")
 	}
 	if _, err := witnessv1.NewWitnessClient(p.client.Conn()).Get(t.Context(), &witnessv1.GetRequest{}); err == nil {

@@ -11,14 +11,16 @@ import (
 	"ankole.storage/logwriter/logwritertest"
 )
 
-// TestNobodyReadsTheLog: whether nobody reads the Pod's output, or nobody ever will, the instance manager and its instances go on, and
-// stop when they are told to.
+// TestNobodyReadsTheLog: whether nobody reads the Pod's output, or nobody ever will, the instance
+// manager and its instances go on, and stop when they are told to.
 func TestNobodyReadsTheLog(t *testing.T) {
-	for name, output := range map[string]func(testing.TB) *os.File{"full": logwritertest.FullPipe, "broken": logwritertest.BrokenPipe} {
+	for name, output := range map[string]func(testing.TB) *os.File{"full": logwritertest.FullPipe,
+		"broken": logwritertest.BrokenPipe} {
 		t.Run(name, func(t *testing.T) {
 			p := launchWriting(t, output(t), instancetest.Host(), nil, []string{"--logs-dir", t.TempDir()})
 			const lines = 5000
-			if _, err := p.client.ProcessCreate(t.Context(), instancetest.Spec(t, "chatty-e-0", instancetest.Print, "", 0, "--count", fmt.Sprint(lines))); err != nil {
+			if _, err := p.client.ProcessCreate(t.Context(),
+				instancetest.Spec(t, "chatty-e-0", instancetest.Print, "", 0, "--count", fmt.Sprint(lines))); err != nil {
 				t.Fatal(err)
 			}
 			for i := range 20 {

@@ -20,7 +20,8 @@ import (
 	"ankole.storage/instancemanager/instancetest"
 )
 
-// usageVariable names the file into which the instance manager under test writes what it uses, at SIGUSR1.
+// usageVariable names the file into which the instance manager under test writes what it uses, at
+// SIGUSR1.
 const usageVariable = "ANKOLE_TEST_USAGE"
 
 // usage is what an instance manager uses.
@@ -32,7 +33,8 @@ type usage struct {
 }
 
 func (u usage) String() string {
-	return fmt.Sprintf("%5d kB heap, %6d kB resident, %3d goroutines, %3d descriptors, %2d threads", u.HeapBytes>>10, u.rssKB, u.Goroutines, u.files, u.threads)
+	return fmt.Sprintf("%5d kB heap, %6d kB resident, %3d goroutines, %3d descriptors, %2d threads", u.HeapBytes>>10,
+		u.rssKB, u.Goroutines, u.files, u.threads)
 }
 
 // reportUsage runs in the instance manager.
@@ -104,8 +106,9 @@ func soakCycles(t *testing.T) int {
 	return 100
 }
 
-// TestSoak creates and deletes processes of every fate, four at a time, in a range of ports that a single lost run would exhaust:
-// memory, goroutines, descriptors, threads and files stay where they were after the first of them.
+// TestSoak creates and deletes processes of every fate, four at a time, in a range of ports that a
+// single lost run would exhaust: memory, goroutines, descriptors, threads and files stay where they
+// were after the first of them.
 func TestSoak(t *testing.T) {
 	dir := t.TempDir()
 	path, logs, other := filepath.Join(dir, "usage"), filepath.Join(dir, "logs"), filepath.Join(dir, "other")
@@ -139,12 +142,14 @@ func TestSoak(t *testing.T) {
 		last = p.usage(t, path)
 		t.Logf("after %4d: %s", begun, last)
 	}
-	// Processes that were replaced end in their own time, and it takes two collections until buffers in pools are free.
+	// Processes that were replaced end in their own time, and it takes two collections until
+	// buffers in pools are free.
 	instancetest.Eventually(t, "no process is left", func() bool { return len(p.instances(t)) == 0 })
-	instancetest.Eventually(t, fmt.Sprintf("goroutines, descriptors and threads are what they were: %s", first), func() bool {
-		last = p.usage(t, path)
-		return last.Goroutines <= first.Goroutines+2 && last.files <= first.files+2 && last.threads <= first.threads+4
-	})
+	instancetest.Eventually(t, fmt.Sprintf("goroutines, descriptors and threads are what they were: %s", first),
+		func() bool {
+			last = p.usage(t, path)
+			return last.Goroutines <= first.Goroutines+2 && last.files <= first.files+2 && last.threads <= first.threads+4
+		})
 	// 1 MiB is 1 kB for each of 1000; what is kept of a process alone is more than that.
 	instancetest.Eventually(t, fmt.Sprintf("memory is what it was: %s", first), func() bool {
 		last = p.usage(t, path)
@@ -160,7 +165,8 @@ func TestSoak(t *testing.T) {
 		t.Errorf("left: %v %v", list, err)
 	}
 	instancetest.Eventually(t, "all ports are free", func() bool {
-		_, err := p.client.ProcessCreate(t.Context(), &imrpc.ProcessSpec{Name: "all-ports", Binary: "/missing", PortCount: 50})
+		_, err := p.client.ProcessCreate(t.Context(),
+			&imrpc.ProcessSpec{Name: "all-ports", Binary: "/missing", PortCount: 50})
 		if err != nil && !errors.Is(err, client.ErrExhausted) {
 			t.Fatal(err)
 		}

@@ -36,8 +36,8 @@ func next(t *testing.T, updates <-chan client.Update) client.Update {
 	}
 }
 
-// TestC9 is the table of who is served, at each of the three services, with the secret and without. A server's
-// reason for refusing a certificate may be lost with the connection; it is in its log.
+// TestC9 is the table of who is served, at each of the three services, with the secret and without.
+// A server's reason for refusing a certificate may be lost with the connection; it is in its log.
 func TestC9(t *testing.T) {
 	t.Parallel()
 	ours, foreign, dir := mtlstest.NewAuthority(t), mtlstest.NewAuthority(t), t.TempDir()
@@ -68,7 +68,8 @@ func TestC9(t *testing.T) {
 	stranger, nothing := t.TempDir(), t.TempDir()
 	foreign.Write(t, stranger, mtlstest.Named(mtls.PeerName, ""))
 	for service, port := range services {
-		if err := askBy(t, secured.ip+port, stranger); err == nil || !strings.Contains(err.Error(), "certificate of the peer") {
+		if err := askBy(t, secured.ip+port, stranger); err == nil ||
+			!strings.Contains(err.Error(), "certificate of the peer") {
 			t.Errorf("%s service, a client that trusts another authority: %v", service, err)
 		}
 		if err := mtlstest.Call(t, secured.ip+port, insecure.NewCredentials()); err == nil {
@@ -85,15 +86,16 @@ func TestC9(t *testing.T) {
 	}
 }
 
-// TestRotation: the secret is replaced, its authority too, under a running watch. The watch goes on; new connections are by the new
-// secret alone.
+// TestRotation: the secret is replaced, its authority too, under a running watch. The watch goes
+// on; new connections are by the new secret alone.
 func TestRotation(t *testing.T) {
 	t.Parallel()
 	first, second := mtlstest.NewAuthority(t), mtlstest.NewAuthority(t)
 	dir, old := t.TempDir(), t.TempDir()
 	first.Write(t, dir, mtlstest.Named(mtls.PeerName, ""))
 	first.Write(t, old, mtlstest.Named(mtls.PeerName, ""))
-	p := launchSecured(t, mtlstest.Dialer(dir), []string{"--logs-dir", t.TempDir(), "--port-range", "11000-11099"}, "TLS_DIR="+dir)
+	p := launchSecured(t, mtlstest.Dialer(dir), []string{"--logs-dir", t.TempDir(), "--port-range", "11000-11099"},
+		"TLS_DIR="+dir)
 	ctx, cancel := context.WithCancel(t.Context())
 	updates, ended := make(chan client.Update, 100), make(chan struct{})
 	go func() {

@@ -1,7 +1,8 @@
 // Package instancetest lets a test binary play the instances its tests start.
 //
-// A test package calls Main first thing in its TestMain and starts processes with Binary, a Mode as first argument and
-// Environment. They are real processes: they listen, answer health checks, ignore signals and die.
+// A test package calls Main first thing in its TestMain and starts processes with Binary, a Mode as
+// first argument and Environment. They are real processes: they listen, answer health checks,
+// ignore signals and die.
 package instancetest
 
 import (
@@ -47,7 +48,8 @@ const (
 	Exit = "exit"
 	// Env prints its environment, one variable a line, and waits like Deaf.
 	Env = "env"
-	// Echo prints "ready", and the name of each signal: hangup, and interrupt, which ends it with status 0.
+	// Echo prints "ready", and the name of each signal: hangup, and interrupt, which ends it with
+	// status 0.
 	Echo = "echo"
 	// Print prints --count lines "line 0", "line 1"… and waits like Deaf.
 	Print = "print"
@@ -161,8 +163,8 @@ func run(mode string, args []string) error {
 	return s.Serve(l)
 }
 
-// Host returns a loopback address (of 127.32.0.0 to 127.95.255.255) that nobody else is likely to use, so that tests
-// with fixed ports run beside each other and beside other runs of themselves.
+// Host returns a loopback address (of 127.32.0.0 to 127.95.255.255) that nobody else is likely to
+// use, so that tests with fixed ports run beside each other and beside other runs of themselves.
 func Host() string {
 	return fmt.Sprintf("127.%d.%d.%d", 32+rand.IntN(64), rand.IntN(256), 1+rand.IntN(254))
 }

@@ -1,22 +1,24 @@
 // Package keeper lets a block device outlive the engine process that serves it.
 //
-// The kernel ends a FUSE connection when the last descriptor of it is closed, and the device on it fails for good. So an
-// engine gives a duplicate of its descriptor, with what its successor has to know, to the instance manager: as JSON, and where the
-// kernel does not tell it what was received before, as a memfd beside the first descriptor. When the
-// engine dies without having taken leave, the descriptor stays open and the kernel lets I/O wait; the next engine of the
-// volume takes it over, asks the kernel to send again what was not answered, and goes on.
+// The kernel ends a FUSE connection when the last descriptor of it is closed, and the device on it
+// fails for good. So an engine gives a duplicate of its descriptor, with what its successor has to
+// know, to the instance manager: as JSON, and where the kernel does not tell it what was received
+// before, as a memfd beside the first descriptor. When the engine dies without having taken leave,
+// the descriptor stays open and the kernel lets I/O wait; the next engine of the volume takes it
+// over, asks the kernel to send again what was not answered, and goes on.
 //
 //	engine ── Keep(volume, state, descriptors), connection stays open ──> instance manager
 //	engine ── dies; the connection ends ──> the device is an orphan
 //	engine' ── Take(volume) ──> state and descriptors; the connection stays open
 //	engine' ── Drop, or a clean end ──> the instance manager closes its duplicate
 //
-// An orphan that nobody takes within OrphanWait is given up: its I/O fails then, instead of hanging for ever. One whose engine has ended
-// for good, since its volume is detached or deleted, is given up at once (Server.Abandon).
+// An orphan that nobody takes within OrphanWait is given up: its I/O fails then, instead of hanging
+// for ever. One whose engine has ended for good, since its volume is detached or deleted, is given
+// up at once (Server.Abandon).
 //
-// Messages are JSON, one in each direction per packet of a unix socket (SOCK_SEQPACKET), the descriptors beside it. One that keeps a
-// single descriptor, as before there were two, closes the second. The
-// socket belongs to the owner of the instance manager alone.
+// Messages are JSON, one in each direction per packet of a unix socket (SOCK_SEQPACKET), the
+// descriptors beside it. One that keeps a single descriptor, as before there were two, closes the
+// second. The socket belongs to the owner of the instance manager alone.
 package keeper
 
 import (
@@ -30,8 +32,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// OrphanWait is how long a device without an engine is kept: longer than a control plane needs to start another engine, with
-// a change of its leader or an upgrade of the managers in between.
+// OrphanWait is how long a device without an engine is kept: longer than a control plane needs to
+// start another engine, with a change of its leader or an upgrade of the managers in between.
 const OrphanWait = 5 * time.Minute
 
 // Bounds.
@@ -79,15 +81,16 @@ const (
 	kindInUse = "in use"
 )
 
-// Held is a device that the instance manager keeps for this process. Whoever holds it closes it: by Drop when the device is
-// gone, or by dying.
+// Held is a device that the instance manager keeps for this process. Whoever holds it closes it: by
+// Drop when the device is gone, or by dying.
 type Held struct {
 	conn           *net.UnixConn
 	volume, engine string
 }
 
-// Keep hands duplicates of descriptors and their state, which is JSON of the caller's own, to the instance manager at socket. engine is
-// the caller's instance name: when that instance ends for good, so does what is kept.
+// Keep hands duplicates of descriptors and their state, which is JSON of the caller's own, to the
+// instance manager at socket. engine is the caller's instance name: when that instance ends for
+// good, so does what is kept.
 func Keep(socket, volume, engine string, state json.RawMessage, fds ...int) (*Held, error) {
 	conn, err := dial(socket)
 	if err != nil {
@@ -101,7 +104,8 @@ func Keep(socket, volume, engine string, state json.RawMessage, fds ...int) (*He
 	return h, nil
 }
 
-// Keep puts other descriptors and another state in the place of those that are kept for this process.
+// Keep puts other descriptors and another state in the place of those that are kept for this
+// process.
 func (h *Held) Keep(state json.RawMessage, fds ...int) error {
 	if _, _, err := h.ask(request{Op: opKeep, Volume: h.volume, Engine: h.engine, State: state}, fds...); err != nil {
 		return fmt.Errorf("keep the device of volume %s: %w", h.volume, err)
@@ -109,8 +113,8 @@ func (h *Held) Keep(state json.RawMessage, fds ...int) error {
 	return nil
 }
 
-// Take takes over the device of a volume whose engine has died: at least one descriptor, which are the caller's to close. Errors:
-// ErrNone, ErrInUse.
+// Take takes over the device of a volume whose engine has died: at least one descriptor, which are
+// the caller's to close. Errors: ErrNone, ErrInUse.
 func Take(socket, volume, engine string) (h *Held, state json.RawMessage, fds []int, err error) {
 	conn, err := dial(socket)
 	if err != nil {
@@ -135,8 +139,8 @@ func (h *Held) Drop() error {
 	return err
 }
 
-// Give parts with a device that goes on in another process: the descriptor of the connection stands for the device, which has an
-// owner as long as it is open anywhere. It is the caller's to close.
+// Give parts with a device that goes on in another process: the descriptor of the connection stands
+// for the device, which has an owner as long as it is open anywhere. It is the caller's to close.
 func (h *Held) Give() (int, error) {
 	f, err := h.conn.File()
 	if err != nil {
@@ -151,7 +155,8 @@ func (h *Held) Give() (int, error) {
 	return fd, nil
 }
 
-// Receive goes on with a device that was given away. It takes the descriptor over; in case of an error it is the caller's still.
+// Receive goes on with a device that was given away. It takes the descriptor over; in case of an
+// error it is the caller's still.
 func Receive(fd int, volume, engine string) (*Held, error) {
 	own, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0)
 	if err != nil {

@@ -44,7 +44,8 @@ func serve(t *testing.T, s *Server) string {
 	return path
 }
 
-// pipe returns a descriptor to keep, and a reader that ends when the last duplicate of it is closed.
+// pipe returns a descriptor to keep, and a reader that ends when the last duplicate of it is
+// closed.
 func pipe(t *testing.T) (w, r *os.File) {
 	t.Helper()
 	r, w, err := os.Pipe()
@@ -81,7 +82,8 @@ func orphaned(t *testing.T, socket, volume string, h *Held) (*Held, json.RawMess
 	}
 }
 
-// TestSuccessorTakesOver: whatever becomes of the first engine's descriptor, its successor's is the same file, with the state.
+// TestSuccessorTakesOver: whatever becomes of the first engine's descriptor, its successor's is the
+// same file, with the state.
 func TestSuccessorTakesOver(t *testing.T) {
 	socket := start(t, 0)
 	w, r := pipe(t)
@@ -158,7 +160,8 @@ func TestTwoDescriptors(t *testing.T) {
 	eof(t, r2)
 }
 
-// TestOrphanIsGivenUp: a device that nobody takes is closed, so that its I/O fails instead of hanging for ever.
+// TestOrphanIsGivenUp: a device that nobody takes is closed, so that its I/O fails instead of
+// hanging for ever.
 func TestOrphanIsGivenUp(t *testing.T) {
 	socket := start(t, time.Millisecond)
 	w, r := pipe(t)
@@ -216,7 +219,8 @@ func TestBadMessages(t *testing.T) {
 		t.Fatal(err)
 	}
 	garbage.Close()
-	if _, err := Keep(socket, "demo", "e", json.RawMessage(`"`+strings.Repeat("x", maxMessage)+`"`), int(w.Fd())); err == nil {
+	if _, err := Keep(socket, "demo", "e", json.RawMessage(`"`+strings.Repeat("x", maxMessage)+`"`),
+		int(w.Fd())); err == nil {
 		t.Error("a message that is too long is sent")
 	}
 	w.Close()
@@ -224,12 +228,14 @@ func TestBadMessages(t *testing.T) {
 	if _, _, _, err := Take(socket, "demo", "e"); !errors.Is(err, ErrNone) {
 		t.Errorf("something is kept: %v", err)
 	}
-	if _, err := Keep(filepath.Join(filepath.Dir(socket), "no.sock"), "demo", "e", nil, 0); !errors.As(err, new(*net.OpError)) {
+	if _, err := Keep(filepath.Join(filepath.Dir(socket), "no.sock"), "demo", "e", nil, 0); !errors.As(err,
+		new(*net.OpError)) {
 		t.Errorf("no instance manager: %v", err)
 	}
 }
 
-// TestOwnerPassesOver: a device that is given to another process has an owner at every moment, and one that dies orphans it.
+// TestOwnerPassesOver: a device that is given to another process has an owner at every moment, and
+// one that dies orphans it.
 func TestOwnerPassesOver(t *testing.T) {
 	socket := start(t, 0)
 	w, r := pipe(t)
@@ -272,8 +278,8 @@ func TestOwnerPassesOver(t *testing.T) {
 	}
 }
 
-// TestAbandon: the device of an engine that ends for good ends with it, whether its end was seen on the connection or not; those of
-// others stay.
+// TestAbandon: the device of an engine that ends for good ends with it, whether its end was seen on
+// the connection or not; those of others stay.
 func TestAbandon(t *testing.T) {
 	s := NewServer(slog.New(slog.DiscardHandler), 0)
 	socket := serve(t, s)
@@ -305,8 +311,9 @@ func TestAbandon(t *testing.T) {
 	}
 }
 
-// TestEndOfAnOwnerNobodyHasSeen: an engine is killed, and the next one asks before the server has got round to the end of that connection.
-// The device is its own then: "in use" would cost whoever has it open their device.
+// TestEndOfAnOwnerNobodyHasSeen: an engine is killed, and the next one asks before the server has
+// got round to the end of that connection. The device is its own then: "in use" would cost whoever
+// has it open their device.
 func TestEndOfAnOwnerNobodyHasSeen(t *testing.T) {
 	dir, err := os.MkdirTemp("", "keep")
 	if err != nil {

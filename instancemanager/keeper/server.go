@@ -36,7 +36,8 @@ type device struct {
 	state json.RawMessage
 	// engine is the instance name of its last owner.
 	engine string
-	// owner is the connection of the engine that serves it, nil for an orphan, which ends when the timer fires.
+	// owner is the connection of the engine that serves it, nil for an orphan, which ends when the
+	// timer fires.
 	owner *net.UnixConn
 	timer *time.Timer
 }
@@ -49,7 +50,8 @@ func NewServer(log *slog.Logger, wait time.Duration) *Server {
 	return &Server{log: log, wait: wait, kept: map[string]*device{}, conns: map[*net.UnixConn]struct{}{}}
 }
 
-// Listen opens the socket at path, which must not exist, for the owner alone; the directory is the owner's alone already.
+// Listen opens the socket at path, which must not exist, for the owner alone; the directory is the
+// owner's alone already.
 func Listen(path string) (*net.UnixListener, error) {
 	l, err := net.ListenUnix("unixpacket", &net.UnixAddr{Name: path, Net: "unixpacket"})
 	if err != nil {
@@ -126,7 +128,8 @@ func (s *Server) orphan(volume string, d *device) {
 	if s.closed {
 		return
 	}
-	s.log.Warn("engine ended without taking its block device down; I/O waits for the next engine", "volume", volume, "most", s.wait)
+	s.log.Warn("engine ended without taking its block device down; I/O waits for the next engine", "volume", volume,
+		"most", s.wait)
 	d.timer = time.AfterFunc(s.wait, func() {
 		s.mu.Lock()
 		defer s.mu.Unlock()
@@ -147,8 +150,9 @@ func (s *Server) forget(volume string) {
 	delete(s.kept, volume)
 }
 
-// handle carries a request out. The descriptors that came with it are used or closed; those returned are the caller's, duplicates that
-// stay what they are if the device ends before they are sent.
+// handle carries a request out. The descriptors that came with it are used or closed; those
+// returned are the caller's, duplicates that stay what they are if the device ends before they are
+// sent.
 func (s *Server) handle(conn *net.UnixConn, r *request, fds []int) (a answer, out []int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -160,7 +164,8 @@ func (s *Server) handle(conn *net.UnixConn, r *request, fds []int) (a answer, ou
 	}()
 	d := s.kept[r.Volume]
 	if d != nil && d.owner != nil && d.owner != conn && ended(d.owner) {
-		// The goroutine of that connection has not got round to it yet. Whoever asks was started because the owner has ended.
+		// The goroutine of that connection has not got round to it yet. Whoever asks was started
+		// because the owner has ended.
 		s.orphan(r.Volume, d)
 	}
 	switch {
@@ -209,14 +214,16 @@ func ended(conn *net.UnixConn) bool {
 	return gone || err != nil
 }
 
-// Abandon gives up the device of an engine that has ended and that no other one follows here: its I/O fails now.
+// Abandon gives up the device of an engine that has ended and that no other one follows here: its
+// I/O fails now.
 func (s *Server) Abandon(engine string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for volume, d := range s.kept {
 		if d.engine == engine {
 			// Its connection may not have been seen to end yet, but the process has.
-			s.log.Warn("engine has ended for good without taking its block device down: I/O fails now", "volume", volume, "engine", engine)
+			s.log.Warn("engine has ended for good without taking its block device down: I/O fails now", "volume",
+				volume, "engine", engine)
 			s.forget(volume)
 		}
 	}

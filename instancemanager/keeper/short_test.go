@@ -11,8 +11,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestKeeperOutlivesALackOfDescriptors: an engine that connects while the instance manager has no descriptor left is heard when it has one
-// again. The keeper does not end, which would end every engine and replica of the node.
+// TestKeeperOutlivesALackOfDescriptors: an engine that connects while the instance manager has no
+// descriptor left is heard when it has one again. The keeper does not end, which would end every
+// engine and replica of the node.
 func TestKeeperOutlivesALackOfDescriptors(t *testing.T) {
 	l, err := Listen(filepath.Join(t.TempDir(), "k"))
 	if err != nil {
@@ -28,7 +29,8 @@ func TestKeeperOutlivesALackOfDescriptors(t *testing.T) {
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &was); err != nil {
 		t.Fatal(err)
 	}
-	none := unix.Rlimit{Cur: uint64(fd), Max: was.Max} // descriptors are numbered from below, and all up to this one are in use
+	// descriptors are numbered from below, and all up to this one are in use
+	none := unix.Rlimit{Cur: uint64(fd), Max: was.Max}
 	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &none); err != nil {
 		t.Fatal(err)
 	}

@@ -32,13 +32,14 @@ type Pod struct {
 type Pods interface {
 	// At returns the Pod that has an IP address; that there is none is an error.
 	At(ctx context.Context, ip string) (Pod, error)
-	// NoteSecured notes that the Pod has shown a certificate. When it returns without an error, every later At says so, of that UID.
+	// NoteSecured notes that the Pod has shown a certificate. When it returns without an error,
+	// every later At says so, of that UID.
 	NoteSecured(ctx context.Context, p Pod) error
 }
 
-// Dialer makes connections to instance managers: TLS first, plaintext where the peer speaks nothing else and never did.
-// It remembers nothing itself, so that any number of them, and later ones, keep to the same rule. It is safe for concurrent use; nil
-// always speaks plaintext.
+// Dialer makes connections to instance managers: TLS first, plaintext where the peer speaks nothing
+// else and never did. It remembers nothing itself, so that any number of them, and later ones, keep
+// to the same rule. It is safe for concurrent use; nil always speaks plaintext.
 type Dialer struct {
 	source *Source
 	pods   Pods
@@ -50,14 +51,16 @@ func NewDialer(source *Source, pods Pods, log *slog.Logger) *Dialer {
 	return &Dialer{source: source, pods: pods, log: log}
 }
 
-// Dial connects to "ip:port". A peer that must not be spoken to in plaintext gives ErrPlaintext, one with the wrong certificate an
-// error that says what is wrong with it. A connection that cannot be judged, or a first certificate that cannot be noted, is an error too: what
-// nobody remembers would not bind the next one who dials.
+// Dial connects to "ip:port". A peer that must not be spoken to in plaintext gives ErrPlaintext,
+// one with the wrong certificate an error that says what is wrong with it. A connection that cannot
+// be judged, or a first certificate that cannot be noted, is an error too: what nobody remembers
+// would not bind the next one who dials.
 func (d *Dialer) Dial(ctx context.Context, address string) (net.Conn, error) {
 	if d == nil {
 		return connect(ctx, address)
 	}
-	// Before there is a connection: if another Pod gets the address meanwhile, it has another UID, and nothing is noted of it.
+	// Before there is a connection: if another Pod gets the address meanwhile, it has another UID,
+	// and nothing is noted of it.
 	pod, err := d.at(ctx, address)
 	if err != nil {
 		return nil, err
@@ -134,7 +137,8 @@ func (d *Dialer) secured(ctx context.Context, conn net.Conn, pod Pod) (net.Conn,
 func plaintext(raw net.Conn, address string, pod Pod, why string) (net.Conn, error) {
 	if pod.Secured {
 		_ = raw.Close() // nothing was said on it
-		return nil, fmt.Errorf("%w: %s: Pod %s (%s) has shown a certificate before, and %s", ErrPlaintext, address, pod.Name, pod.UID, why)
+		return nil, fmt.Errorf("%w: %s: Pod %s (%s) has shown a certificate before, and %s", ErrPlaintext, address,
+			pod.Name, pod.UID, why)
 	}
 	return raw, nil
 }

@@ -1,16 +1,19 @@
 // Package mtls secures the connections between managers and instance managers.
 //
-// Both sides hold the same secret: ca.crt, tls.crt and tls.key in one directory. TLS is mutual, version 1.3, and each
-// side expects the peer's certificate to be signed by that CA and to carry PeerName, as a DNS name or as the common
-// name. The secret is optional, and may come, change and go while programs run:
+// Both sides hold the same secret: ca.crt, tls.crt and tls.key in one directory. TLS is mutual,
+// version 1.3, and each side expects the peer's certificate to be signed by that CA and to carry
+// PeerName, as a DNS name or as the common name. The secret is optional, and may come, change and
+// go while programs run:
 //
-//   - Source reads the directory at every connection, so that what was renewed is used by the next one. What it once had it
-//     keeps: a secret that is taken away, or half written, changes nothing.
-//   - A server (Source.Server) takes nothing but TLS from the moment it has a certificate, and ends the connections that were
-//     made before. Without one it serves plaintext.
-//   - A client (Dialer) speaks TLS first. It goes on in plaintext only with a peer that does not speak TLS, as old instance managers
-//     without the secret, and never with a Pod that has once shown a certificate, to it or to any other. That is noted where all clients look
-//     (Pods), before the first such connection is used.
+//   - Source reads the directory at every connection, so that what was renewed is used by the next
+//     one. What it once had it keeps: a secret that is taken away, or half written, changes
+//     nothing.
+//   - A server (Source.Server) takes nothing but TLS from the moment it has a certificate, and ends
+//     the connections that were made before. Without one it serves plaintext.
+//   - A client (Dialer) speaks TLS first. It goes on in plaintext only with a peer that does not
+//     speak TLS, as old instance managers without the secret, and never with a Pod that has once
+//     shown a certificate, to it or to any other. That is noted where all clients look (Pods),
+//     before the first such connection is used.
 package mtls
 
 import (
@@ -48,7 +51,8 @@ func (m *material) client() *tls.Config {
 		MinVersion: tls.VersionTLS13,
 		ServerName: PeerName,
 		NextProtos: []string{"h2"},
-		// Not Certificates: the server's hint whom it trusts must not keep the certificate back, but have it refused.
+		// Not Certificates: the server's hint whom it trusts must not keep the certificate back,
+		// but have it refused.
 		GetClientCertificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return &m.cert, nil },
 		// The standard check knows no common names; verifyPeer checks chain and name instead.
 		InsecureSkipVerify: true,

@@ -99,7 +99,8 @@ func TestPeers(t *testing.T) {
 	}
 }
 
-// TestRenewal: a running server takes up new files, and keeps the old ones while the new ones are unusable or gone.
+// TestRenewal: a running server takes up new files, and keeps the old ones while the new ones are
+// unusable or gone.
 func TestRenewal(t *testing.T) {
 	first, second := mtlstest.NewAuthority(t), mtlstest.NewAuthority(t)
 	dir, old, renewed := t.TempDir(), t.TempDir(), t.TempDir()
@@ -179,8 +180,8 @@ func TestAppears(t *testing.T) {
 	}
 }
 
-// TestNeverPlainAgain: a Pod that has shown a certificate, to whomever, is not spoken to in plaintext by anybody; another Pod at its address
-// may be.
+// TestNeverPlainAgain: a Pod that has shown a certificate, to whomever, is not spoken to in
+// plaintext by anybody; another Pod at its address may be.
 func TestNeverPlainAgain(t *testing.T) {
 	a, good := mtlstest.NewAuthority(t), t.TempDir()
 	a.Write(t, good, mtlstest.Named(mtls.PeerName, ""))
@@ -196,7 +197,8 @@ func TestNeverPlainAgain(t *testing.T) {
 	}
 	for name, dir := range map[string]string{"the secret": good, "no secret": t.TempDir()} {
 		_, err := mtlstest.Dialer(dir, pods).Dial(t.Context(), plain)
-		if !errors.Is(err, mtls.ErrPlaintext) || !strings.Contains(err.Error(), plain) || !strings.Contains(err.Error(), "Pod im (pod)") {
+		if !errors.Is(err, mtls.ErrPlaintext) || !strings.Contains(err.Error(), plain) ||
+			!strings.Contains(err.Error(), "Pod im (pod)") {
 			t.Errorf("plaintext with a Pod that has shown a certificate to another dialer, by one with %s: %v", name, err)
 		}
 	}
@@ -208,12 +210,14 @@ func TestNeverPlainAgain(t *testing.T) {
 	// A certificate that is refused is no reason for plaintext: the peer speaks TLS.
 	stranger := t.TempDir()
 	mtlstest.NewAuthority(t).Write(t, stranger, mtlstest.Named(mtls.PeerName, ""))
-	if c, err := d.Dial(t.Context(), address(t, stranger)); err == nil || errors.Is(err, mtls.ErrPlaintext) || !strings.Contains(err.Error(), "certificate of the peer") {
+	if c, err := d.Dial(t.Context(), address(t, stranger)); err == nil || errors.Is(err, mtls.ErrPlaintext) ||
+		!strings.Contains(err.Error(), "certificate of the peer") {
 		t.Errorf("a stranger's certificate: %v %v", c, err)
 	}
 }
 
-// TestNotedBeforeItIsUsed: what cannot be judged is not dialled, and a first certificate that cannot be noted is not used.
+// TestNotedBeforeItIsUsed: what cannot be judged is not dialled, and a first certificate that
+// cannot be noted is not used.
 func TestNotedBeforeItIsUsed(t *testing.T) {
 	a, good := mtlstest.NewAuthority(t), t.TempDir()
 	a.Write(t, good, mtlstest.Named(mtls.PeerName, ""))
@@ -247,7 +251,8 @@ func TestFiles(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(broken, "ca.crt"), []byte("nothing"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	for dir, want := range map[string]string{"": "", empty: "", filepath.Join(empty, "missing"): "", broken: "ca.crt holds no certificate"} {
+	for dir, want := range map[string]string{"": "", empty: "", filepath.Join(empty, "missing"): "",
+		broken: "ca.crt holds no certificate"} {
 		source, addr := serve(t, dir)
 		if err := source.Problem(); (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %v, want %q", dir, err, want)

@@ -11,7 +11,8 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 )
 
-// Server returns credentials for gRPC servers: what each new connection must speak is what s has at the time.
+// Server returns credentials for gRPC servers: what each new connection must speak is what s has at
+// the time.
 func (s *Source) Server() credentials.TransportCredentials { return &serverCredentials{s} }
 
 type serverCredentials struct{ *Source }
@@ -29,7 +30,8 @@ func (s *serverCredentials) ServerHandshake(raw net.Conn) (net.Conn, credentials
 	return conn, info, err
 }
 
-// admit tells whether a connection may speak plaintext; it is then known, to be ended when there is a certificate.
+// admit tells whether a connection may speak plaintext; it is then known, to be ended when there is
+// a certificate.
 func (s *serverCredentials) admit(raw net.Conn) (net.Conn, bool) {
 	s.current()
 	s.mu.Lock()

@@ -21,7 +21,8 @@ const (
 	keyFile  = "tls.key"
 )
 
-// lookEvery is how often Keep looks for a secret that has appeared. New connections look for themselves.
+// lookEvery is how often Keep looks for a secret that has appeared. New connections look for
+// themselves.
 const lookEvery = 5 * time.Second
 
 // Source is the directory with the secret. It is safe for concurrent use.
@@ -57,7 +58,8 @@ func (s *Source) Problem() error {
 	return s.problem
 }
 
-// Keep looks for a secret that has appeared, so that connections made before end soon, until ctx ends.
+// Keep looks for a secret that has appeared, so that connections made before end soon, until ctx
+// ends.
 func (s *Source) Keep(ctx context.Context) {
 	tick := time.NewTicker(lookEvery)
 	defer tick.Stop()

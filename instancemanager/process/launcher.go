@@ -12,10 +12,11 @@ import (
 
 // launcher starts processes from one OS thread.
 //
-// The parent death signal is sent when the *thread* that forked ends, and goroutines move between threads that come
-// and go; so one goroutine is locked to a thread, starts every process, and ends only after the last one has ended.
-// The same thread carries PR_SET_IO_FLUSHER, which children inherit: an engine serves the writeback of the file system
-// above it, so it must not wait for writeback when it needs memory.
+// The parent death signal is sent when the *thread* that forked ends, and goroutines move between
+// threads that come and go; so one goroutine is locked to a thread, starts every process, and ends
+// only after the last one has ended. The same thread carries PR_SET_IO_FLUSHER, which children
+// inherit: an engine serves the writeback of the file system above it, so it must not wait for
+// writeback when it needs memory.
 type launcher struct {
 	requests chan launch
 	ended    chan struct{}
@@ -34,7 +35,8 @@ func newLauncher(log *slog.Logger) *launcher {
 
 func (l *launcher) run(log *slog.Logger) {
 	defer close(l.ended)
-	// Never unlocked: the thread must end with this goroutine, as its IO_FLUSHER state must not leak to others.
+	// Never unlocked: the thread must end with this goroutine, as its IO_FLUSHER state must not
+	// leak to others.
 	runtime.LockOSThread()
 	if err := unix.Prctl(unix.PR_SET_IO_FLUSHER, 1, 0, 0, 0); err != nil {
 		log.Warn("instances run without PR_SET_IO_FLUSHER: under memory pressure a volume mounted on this node may stall; "+
@@ -82,7 +84,8 @@ func newChild(cmd *exec.Cmd, pidFD int) *child {
 	return c
 }
 
-// awaitEnd returns when the process has ended, without reaping it: until then its process and group numbers are its own.
+// awaitEnd returns when the process has ended, without reaping it: until then its process and group
+// numbers are its own.
 func (c *child) awaitEnd() {
 	if c.pidFD != nil {
 		conn, err := c.pidFD.SyscallConn()

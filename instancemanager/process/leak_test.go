@@ -12,8 +12,8 @@ import (
 	"ankole.storage/instancemanager/instancetest"
 )
 
-// TestPortsComeBack holds every way in which a process can fail or be given up: its ports are its own until it is deleted, and
-// then free, and nothing else is left of it.
+// TestPortsComeBack holds every way in which a process can fail or be given up: its ports are its
+// own until it is deleted, and then free, and nothing else is left of it.
 func TestPortsComeBack(t *testing.T) {
 	dir := t.TempDir()
 	other := newBinary(t)
@@ -118,7 +118,8 @@ func TestPortsComeBack(t *testing.T) {
 	}
 }
 
-// TestPortsComeBackWithoutLog: a process whose log cannot be opened is not started, says so, and gives its ports back.
+// TestPortsComeBackWithoutLog: a process whose log cannot be opened is not started, says so, and
+// gives its ports back.
 func TestPortsComeBackWithoutLog(t *testing.T) {
 	m := newManager(t, nil)
 	if err := os.Mkdir(m.logs.path("x-e-0"), 0o755); err != nil {
@@ -133,8 +134,8 @@ func TestPortsComeBackWithoutLog(t *testing.T) {
 	}
 }
 
-// TestSameNameAtOnce: of many who create the same name at the same moment one succeeds, the others are told that it exists and
-// leave nothing.
+// TestSameNameAtOnce: of many who create the same name at the same moment one succeeds, the others
+// are told that it exists and leave nothing.
 func TestSameNameAtOnce(t *testing.T) {
 	m := newManager(t, nil)
 	const clients = 32

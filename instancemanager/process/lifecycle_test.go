@@ -52,7 +52,8 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-// TestListed checks what a client sees of a process: the arguments with ports, but never its environment.
+// TestListed checks what a client sees of a process: the arguments with ports, but never its
+// environment.
 func TestListed(t *testing.T) {
 	m := newManager(t, nil)
 	if _, err := m.Create(spec(t, "demo-r-1", instancetest.Serve, 2, "--count", "3")); err != nil {
@@ -72,8 +73,8 @@ func TestListed(t *testing.T) {
 	}
 }
 
-// TestThreadOfCallerEnds: the parent death signal belongs to the thread that forked, so an instance must not be started
-// from the thread of whoever calls Create.
+// TestThreadOfCallerEnds: the parent death signal belongs to the thread that forked, so an instance
+// must not be started from the thread of whoever calls Create.
 func TestThreadOfCallerEnds(t *testing.T) {
 	m := newManager(t, nil)
 	thread := make(chan int, 1)
@@ -112,7 +113,8 @@ func TestThreadOfCallerEnds(t *testing.T) {
 	}
 }
 
-// TestGroupDies: an instance's own children do not outlive it, not even one that has left the process group; those of others live on.
+// TestGroupDies: an instance's own children do not outlive it, not even one that has left the
+// process group; those of others live on.
 func TestGroupDies(t *testing.T) {
 	for _, mode := range []string{instancetest.Parent, instancetest.Stray} {
 		t.Run(mode, func(t *testing.T) {
@@ -155,7 +157,8 @@ func childOf(t *testing.T, m *Manager, name string) (child int) {
 	return child
 }
 
-// TestEnvironment: an instance gets the variables of its spec and those of the instance manager, the latter last.
+// TestEnvironment: an instance gets the variables of its spec and those of the instance manager,
+// the latter last.
 func TestEnvironment(t *testing.T) {
 	m := newManager(t, func(c *Config) { c.Environment = []string{"ANKOLE_WITNESS=unix:/run/w.sock", "POD_NAME=im"} })
 	s := spec(t, "demo-e-0", instancetest.Env, 0)
@@ -163,7 +166,8 @@ func TestEnvironment(t *testing.T) {
 	if _, err := m.Create(s); err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"ANKOLE_WITNESS=unix:/run/w.sock", "POD_NAME=im", "ANKOLE_VOLUME_SECRET=0123", "PATH=" + os.Getenv("PATH")} {
+	for _, want := range []string{"ANKOLE_WITNESS=unix:/run/w.sock", "POD_NAME=im", "ANKOLE_VOLUME_SECRET=0123",
+		"PATH=" + os.Getenv("PATH")} {
 		instancetest.Eventually(t, want, func() bool { return slices.Contains(readLog(t, m, "demo-e-0"), want) })
 	}
 }
@@ -205,8 +209,8 @@ func TestBinaryIsResolved(t *testing.T) {
 	}
 }
 
-// TestDeleteAgain: when the polite signal was ignored and the SIGKILL is still far away, the process stays in state stopping, and
-// another Delete changes nothing but the time.
+// TestDeleteAgain: when the polite signal was ignored and the SIGKILL is still far away, the
+// process stays in state stopping, and another Delete changes nothing but the time.
 func TestDeleteAgain(t *testing.T) {
 	m := newManager(t, nil)
 	if _, err := m.Create(spec(t, "demo-r-1", instancetest.Stubborn, 1)); err != nil {
@@ -315,8 +319,8 @@ func TestSlowWatcher(t *testing.T) {
 	slow.Cancel() // harmless
 }
 
-// TestCycles: 200 create and delete cycles, in parallel and one after the other, leave no port, descriptor, goroutine
-// or thread behind.
+// TestCycles: 200 create and delete cycles, in parallel and one after the other, leave no port,
+// descriptor, goroutine or thread behind.
 func TestCycles(t *testing.T) {
 	m := newManager(t, nil)
 	cycle := func(name string) {
@@ -357,7 +361,8 @@ func openFiles(t *testing.T) int {
 	return len(entries)
 }
 
-// TestConcurrentUse throws creates, deletes and replacements of few names at each other; nothing is left behind.
+// TestConcurrentUse throws creates, deletes and replacements of few names at each other; nothing is
+// left behind.
 func TestConcurrentUse(t *testing.T) {
 	other := filepath.Join(t.TempDir(), "other")
 	if out, err := exec.Command("cp", instancetest.Binary(t), other).CombinedOutput(); err != nil {
@@ -379,7 +384,8 @@ func TestConcurrentUse(t *testing.T) {
 				case 3:
 					_, err = m.Delete(s.Name, "")
 				}
-				if err != nil && !errors.Is(err, ErrExists) && !errors.Is(err, ErrNotFound) && !errors.Is(err, ErrNoPorts) && !errors.Is(err, ErrNotReady) {
+				if err != nil && !errors.Is(err, ErrExists) && !errors.Is(err, ErrNotFound) &&
+					!errors.Is(err, ErrNoPorts) && !errors.Is(err, ErrNotReady) {
 					t.Error(err)
 				}
 			}
@@ -399,11 +405,13 @@ func TestConcurrentUse(t *testing.T) {
 	})
 }
 
-// TestGone: who keeps something for the successor of a process is told when there will be none, once, after the process has ended.
+// TestGone: who keeps something for the successor of a process is told when there will be none,
+// once, after the process has ended.
 func TestGone(t *testing.T) {
 	gone := make(chan string, 10)
 	m := newManager(t, func(c *Config) { c.Gone = func(name string) { gone <- name } })
-	for name, mode := range map[string]string{"followed-e-0": instancetest.Serve, "last-e-0": instancetest.Serve, "ended-e-0": instancetest.Exit} {
+	for name, mode := range map[string]string{"followed-e-0": instancetest.Serve, "last-e-0": instancetest.Serve,
+		"ended-e-0": instancetest.Exit} {
 		ports := 1
 		if mode == instancetest.Exit {
 			ports = 0

@@ -13,7 +13,8 @@ import (
 )
 
 const (
-	// maxLogReaders bounds clients that read logs at the same time: each has up to three open files and a buffer.
+	// maxLogReaders bounds clients that read logs at the same time: each has up to three open files
+	// and a buffer.
 	maxLogReaders = 128
 	// readSize is how much of a log is read at once.
 	readSize = 64 << 10
@@ -85,11 +86,12 @@ type logReader struct {
 	name string
 	// file is the log that somebody writes, or nil.
 	file *logFile
-	// files are to be read, oldest first. rotations is how often file had been rotated when the last was opened.
+	// files are to be read, oldest first. rotations is how often file had been rotated when the
+	// last was opened.
 	files     []*os.File
 	rotations int
-	// size is how long the present file was when it was opened first: what is added later is for followers only, or a reader
-	// might never come to an end.
+	// size is how long the present file was when it was opened first: what is added later is for
+	// followers only, or a reader might never come to an end.
 	size  int64
 	lines lineCutter
 }
@@ -222,7 +224,8 @@ func (r *logReader) reopen() error {
 	return nil
 }
 
-// state returns what closes at the next change, how often the file has been rotated, and whether its writing has ended.
+// state returns what closes at the next change, how often the file has been rotated, and whether
+// its writing has ended.
 func (f *logFile) state() (news <-chan struct{}, rotations int, closed bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -36,8 +36,8 @@ func (c *collector) text() string {
 	return strings.Join(c.lines, ",")
 }
 
-// TestFollow: a follower gets the lines from before, those that come, and the end of the process; one of a process that has
-// ended gets what there is.
+// TestFollow: a follower gets the lines from before, those that come, and the end of the process;
+// one of a process that has ended gets what there is.
 func TestFollow(t *testing.T) {
 	m := newManager(t, nil)
 	create := func() {
@@ -65,7 +65,8 @@ func TestFollow(t *testing.T) {
 	}
 	awaitGone(t, m, "demo-e-0")
 	var after collector
-	if err := m.Log(t.Context(), "demo-e-0", LogOptions{Follow: true}, after.line); err != nil || after.text() != got.text() {
+	if err := m.Log(t.Context(), "demo-e-0", LogOptions{Follow: true}, after.line); err != nil ||
+		after.text() != got.text() {
 		t.Errorf("after the end: %v: %s", err, after.text())
 	}
 }
@@ -114,7 +115,8 @@ func TestReadersAreBounded(t *testing.T) {
 		t.Errorf("%v, %d readers", err, l.reading())
 	}
 	l.leave()
-	if err := l.read(t.Context(), "demo-e-0", LogOptions{}, nil); !errors.Is(err, ErrNotFound) || l.reading() != maxLogReaders-1 {
+	if err := l.read(t.Context(), "demo-e-0", LogOptions{}, nil); !errors.Is(err, ErrNotFound) ||
+		l.reading() != maxLogReaders-1 {
 		t.Errorf("%v, %d readers", err, l.reading())
 	}
 }
@@ -122,7 +124,8 @@ func TestReadersAreBounded(t *testing.T) {
 // TestTail is the table of what the last lines are.
 func TestTail(t *testing.T) {
 	l := testLogs(t, maxLogSize)
-	for path, text := range map[string]string{l.path("v-e-0") + rotatedSuffix: "1\n2\n3\n", l.path("v-e-0"): "4\n5\nno end"} {
+	for path, text := range map[string]string{l.path("v-e-0") + rotatedSuffix: "1\n2\n3\n",
+		l.path("v-e-0"): "4\n5\nno end"} {
 		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -130,7 +133,8 @@ func TestTail(t *testing.T) {
 	for _, row := range []struct {
 		tail int64
 		want string
-	}{{0, "1,2,3,4,5,no end"}, {1, "no end"}, {2, "5,no end"}, {4, "3,4,5,no end"}, {6, "1,2,3,4,5,no end"}, {1 << 40, "1,2,3,4,5,no end"}} {
+	}{{0, "1,2,3,4,5,no end"}, {1, "no end"}, {2, "5,no end"}, {4, "3,4,5,no end"}, {6, "1,2,3,4,5,no end"},
+		{1 << 40, "1,2,3,4,5,no end"}} {
 		var got collector
 		if err := l.read(t.Context(), "v-e-0", LogOptions{Tail: row.tail}, got.line); err != nil || got.text() != row.want {
 			t.Errorf("last %d lines: %v: %s", row.tail, err, got.text())
@@ -151,8 +155,9 @@ func testLogs(t testing.TB, maxSize int64) *logs {
 	return l
 }
 
-// TestFollowerMissesNothing: whatever is written, rotated and read in whatever order, a follower gets every line once and in
-// order; lines that were rotated away before it came to them are marked by one line.
+// TestFollowerMissesNothing: whatever is written, rotated and read in whatever order, a follower
+// gets every line once and in order; lines that were rotated away before it came to them are marked
+// by one line.
 func TestFollowerMissesNothing(t *testing.T) {
 	l := testLogs(t, 64)
 	n := 0

@@ -17,10 +17,11 @@ import (
 )
 
 const (
-	// maxLogSize is where a log file becomes <name>.log.1, replacing the one before: at most twice this much per name.
+	// maxLogSize is where a log file becomes <name>.log.1, replacing the one before: at most twice
+	// this much per name.
 	maxLogSize = 16 << 20
-	// maxLogFiles bounds the log files of processes that are gone; the oldest go first. A node holds some hundred
-	// instances at most.
+	// maxLogFiles bounds the log files of processes that are gone; the oldest go first. A node
+	// holds some hundred instances at most.
 	maxLogFiles = 1000
 	// maxLine bounds one line of a log; longer ones are split.
 	maxLine = 16 << 10
@@ -28,11 +29,13 @@ const (
 	rotatedSuffix = ".1"
 )
 
-// logs holds the log files, one for each name. A replacement shares the file of the process it replaces.
+// logs holds the log files, one for each name. A replacement shares the file of the process it
+// replaces.
 type logs struct {
 	dir     string
 	maxSize int64
-	// echo is the Pod's output. When nobody reads that, lines are dropped there: an engine must not stand still for a log.
+	// echo is the Pod's output. When nobody reads that, lines are dropped there: an engine must not
+	// stand still for a log.
 	echo *logwriter.Writer
 
 	mu      sync.Mutex
@@ -75,7 +78,8 @@ func (l *logs) release(f *logFile) {
 	}
 }
 
-// prune removes the oldest logs of names that are not open, once there are too many. The lock is held.
+// prune removes the oldest logs of names that are not open, once there are too many. The lock is
+// held.
 func (l *logs) prune() {
 	names, err := filepath.Glob(filepath.Join(l.dir, "*.log*"))
 	if err != nil || len(names) <= maxLogFiles {
@@ -123,8 +127,8 @@ type logFile struct {
 	mu   sync.Mutex
 	file *os.File
 	size int64
-	// rotations counts those since it was opened; closed says that nobody writes any more. Those who wait for either, or for
-	// a line, do so on news, which is nil while nobody does.
+	// rotations counts those since it was opened; closed says that nobody writes any more. Those
+	// who wait for either, or for a line, do so on news, which is nil while nobody does.
 	rotations int
 	closed    bool
 	news      chan struct{}
@@ -161,8 +165,8 @@ func (f *logFile) reopen() error {
 	return nil
 }
 
-// writeLine appends a line and shows it in the Pod's output. A log that cannot be written (disk full) loses the line;
-// the process goes on.
+// writeLine appends a line and shows it in the Pod's output. A log that cannot be written (disk
+// full) loses the line; the process goes on.
 func (f *logFile) writeLine(line string) error {
 	_, _ = f.owner.echo.Write([]byte("[" + f.name + "] " + line + "\n")) // never an error
 	f.mu.Lock()
@@ -179,7 +183,8 @@ func (f *logFile) writeLine(line string) error {
 func (f *logFile) rotate() {
 	old := f.file
 	path := f.owner.path(f.name)
-	// Where somebody has removed it, or the next one could not be made the last time, there is nothing to rename.
+	// Where somebody has removed it, or the next one could not be made the last time, there is
+	// nothing to rename.
 	if err := os.Rename(path, path+rotatedSuffix); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return
 	}

@@ -32,8 +32,8 @@ func (b *lockedBuffer) String() string {
 	return b.b.String()
 }
 
-// TestLog: everything an instance prints is in its log and, with its name, in the Pod's output; a second process of
-// the name goes on in the same file; the log outlives the process.
+// TestLog: everything an instance prints is in its log and, with its name, in the Pod's output; a
+// second process of the name goes on in the same file; the log outlives the process.
 func TestLog(t *testing.T) {
 	var output lockedBuffer
 	m := newManager(t, func(c *Config) { c.Output = &output })
@@ -82,7 +82,10 @@ func TestLogRotation(t *testing.T) {
 	}
 	l.release(f)
 	var got []string
-	if err := l.read(t.Context(), "demo-r-1", LogOptions{}, func(line string) error { got = append(got, line); return nil }); err != nil {
+	if err := l.read(t.Context(), "demo-r-1", LogOptions{}, func(line string) error {
+		got = append(got, line)
+		return nil
+	}); err != nil {
 		t.Fatal(err)
 	}
 	if len(got) < 100 || got[len(got)-1] != "line 499" {
@@ -155,7 +158,10 @@ func TestStuckOutput(t *testing.T) {
 func TestLongAndBinaryLines(t *testing.T) {
 	var lines []string
 	text := strings.Repeat("x", 2*maxLine+5) + "\n\xff\xfe\nlast without end"
-	if err := eachLine(strings.NewReader(text), func(l string) error { lines = append(lines, l); return nil }); err != nil {
+	if err := eachLine(strings.NewReader(text), func(l string) error {
+		lines = append(lines, l)
+		return nil
+	}); err != nil {
 		t.Fatal(err)
 	}
 	if len(lines) != 5 || len(lines[0]) != maxLine || lines[3] != "\uFFFD" || lines[4] != "last without end" {
@@ -163,8 +169,9 @@ func TestLongAndBinaryLines(t *testing.T) {
 	}
 }
 
-// TestLogThatWasRemoved: somebody removes the log of a process that runs, as people do when a disk is full. What is written meanwhile goes
-// to a file without a name, which takes space that nobody finds; at the size at which it would be rotated there is a log again.
+// TestLogThatWasRemoved: somebody removes the log of a process that runs, as people do when a disk
+// is full. What is written meanwhile goes to a file without a name, which takes space that nobody
+// finds; at the size at which it would be rotated there is a log again.
 func TestLogThatWasRemoved(t *testing.T) {
 	const most = 1000
 	l, err := newLogs(t.TempDir(), most, io.Discard)

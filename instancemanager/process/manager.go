@@ -21,24 +21,28 @@ type Config struct {
 	Ports PortRange
 	// PodIP replaces wildcard listen addresses; empty: they stay.
 	PodIP string
-	// Environment is given to each instance after the instance manager's own: ANKOLE_WITNESS and the like.
+	// Environment is given to each instance after the instance manager's own: ANKOLE_WITNESS and
+	// the like.
 	Environment []string
-	// Owner tells this instance manager from every other one on the machine, and is the same at its next start: with it, processes that
-	// an instance left behind are ended, those from before a start too. Empty: nobody looks for them.
+	// Owner tells this instance manager from every other one on the machine, and is the same at its
+	// next start: with it, processes that an instance left behind are ended, those from before a
+	// start too. Empty: nobody looks for them.
 	Owner string
 	// Resolve turns a path of the Pod into the one to open.
 	Resolve func(string) string
-	// Gone is called when a process deleted by DeleteLast has ended and left the list, before another one of its name can be made. It
-	// must not block. May be nil.
+	// Gone is called when a process deleted by DeleteLast has ended and left the list, before
+	// another one of its name can be made. It must not block. May be nil.
 	Gone func(name string)
 	// Log receives what happens to instances.
 	Log *slog.Logger
 
 	// StopTimeout is from the polite signal to SIGKILL.
 	StopTimeout time.Duration
-	// ProbeInterval and ProbeTimeout bound the wait for readiness; a process that is not ready then is stopped.
+	// ProbeInterval and ProbeTimeout bound the wait for readiness; a process that is not ready then
+	// is stopped.
 	ProbeInterval, ProbeTimeout time.Duration
-	// ReplaceTimeout is how long a replacement may take to be running before the hand-over is begun all the same.
+	// ReplaceTimeout is how long a replacement may take to be running before the hand-over is begun
+	// all the same.
 	ReplaceTimeout time.Duration
 	// MaxLogSize is the size at which a log file is rotated, in bytes.
 	MaxLogSize int64
@@ -110,16 +114,17 @@ func New(cfg Config) (*Manager, error) {
 		return nil, err
 	}
 	return &Manager{
-		cfg: cfg, log: cfg.Log, logs: logs, launcher: newLauncher(cfg.Log), strays: newStrays(cfg.Owner, cfg.Log), inherited: os.Environ(),
-		ports:    newPortMap(cfg.Ports),
-		listed:   map[string]*Process{},
-		all:      map[*Process]struct{}{},
-		watchers: map[*Subscription]struct{}{},
+		cfg: cfg, log: cfg.Log, logs: logs, launcher: newLauncher(cfg.Log), strays: newStrays(cfg.Owner, cfg.Log),
+		inherited: os.Environ(),
+		ports:     newPortMap(cfg.Ports),
+		listed:    map[string]*Process{},
+		all:       map[*Process]struct{}{},
+		watchers:  map[*Subscription]struct{}{},
 	}, nil
 }
 
-// Create reserves ports and starts a process. One that cannot be started is listed in state error and returned without
-// an error. Errors: ErrInvalid, ErrExists, ErrNoPorts, ErrTooMany, ErrClosed.
+// Create reserves ports and starts a process. One that cannot be started is listed in state error
+// and returned without an error. Errors: ErrInvalid, ErrExists, ErrNoPorts, ErrTooMany, ErrClosed.
 func (m *Manager) Create(spec Spec) (Status, error) {
 	if err := spec.check(); err != nil {
 		return Status{}, err
@@ -143,8 +148,9 @@ func (m *Manager) Create(spec Spec) (Status, error) {
 	return m.statusOf(p), nil
 }
 
-// maxProcesses bounds what a client can have started and left: the default range of ports is enough for 1000 replicas, and
-// four times as many fit a list of 4 MiB, which is what clients of gRPC take by default.
+// maxProcesses bounds what a client can have started and left: the default range of ports is enough
+// for 1000 replicas, and four times as many fit a list of 4 MiB, which is what clients of gRPC take
+// by default.
 const maxProcesses = 4000
 
 // add makes a process that is not listed and not started yet. The lock is held.
@@ -153,7 +159,8 @@ func (m *Manager) add(spec Spec) (*Process, error) {
 		return nil, fmt.Errorf("%w: process %s is not started", ErrClosed, spec.Name)
 	}
 	if len(m.all) >= maxProcesses {
-		return nil, fmt.Errorf("%w: process %s is not started, there are %d, which is the limit; delete unused ones", ErrTooMany, spec.Name, maxProcesses)
+		return nil, fmt.Errorf("%w: process %s is not started, there are %d, which is the limit; delete unused ones",
+			ErrTooMany, spec.Name, maxProcesses)
 	}
 	ports, err := m.ports.take(spec.PortCount)
 	if err != nil {
@@ -187,9 +194,9 @@ func (m *Manager) List() ([]Status, int64) {
 	return list, m.revision
 }
 
-// Delete asks a process to end and returns at once; a process that has ended already leaves the list right away (the
-// status then says Deleted). Repeating it is harmless; after the stop timeout it kills again. uuid may be empty.
-// Errors: ErrNotFound.
+// Delete asks a process to end and returns at once; a process that has ended already leaves the
+// list right away (the status then says Deleted). Repeating it is harmless; after the stop timeout
+// it kills again. uuid may be empty. Errors: ErrNotFound.
 func (m *Manager) Delete(name, uuid string) (Status, error) { return m.delete(name, uuid, false) }
 
 // DeleteLast is Delete for a process that no other one of its name follows here.
@@ -211,8 +218,8 @@ func (m *Manager) delete(name, uuid string, last bool) (Status, error) {
 	return p.status(), nil
 }
 
-// SetCondition records an observation about a process and tells the watchers if it is news. A process that is not there any more is
-// passed over.
+// SetCondition records an observation about a process and tells the watchers if it is news. A
+// process that is not there any more is passed over.
 func (m *Manager) SetCondition(name, uuid, condition string, value bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -267,9 +274,9 @@ func (m *Manager) statusOf(p *Process) Status {
 	return p.status()
 }
 
-// Log calls line for each line in the log of a process, oldest first, until the end of the file, or with Follow until the
-// process has ended. Logs of processes that are gone can be read too while they are kept. Errors: ErrNotFound, ErrTooMany,
-// and those of ctx and line.
+// Log calls line for each line in the log of a process, oldest first, until the end of the file, or
+// with Follow until the process has ended. Logs of processes that are gone can be read too while
+// they are kept. Errors: ErrNotFound, ErrTooMany, and those of ctx and line.
 func (m *Manager) Log(ctx context.Context, name string, o LogOptions, line func(string) error) error {
 	if len(name) > maxNameLen || !validName.MatchString(name) {
 		return fmt.Errorf("%w: %.64q", ErrNotFound, name)

@@ -25,7 +25,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// newManager returns a Manager with short timeouts that is closed, and left without a process, at the end of the test.
+// newManager returns a Manager with short timeouts that is closed, and left without a process, at
+// the end of the test.
 func newManager(t *testing.T, change func(*Config)) *Manager {
 	t.Helper()
 	cfg := Config{
@@ -67,7 +68,8 @@ func spec(t *testing.T, name, mode string, ports int, args ...string) Spec {
 }
 
 func fromWire(s *imrpc.ProcessSpec) Spec {
-	return Spec{Name: s.Name, Binary: s.Binary, Args: s.Args, PortCount: int(s.PortCount), PortArgs: s.PortArgs, Environment: s.Environment}
+	return Spec{Name: s.Name, Binary: s.Binary, Args: s.Args, PortCount: int(s.PortCount), PortArgs: s.PortArgs,
+		Environment: s.Environment}
 }
 
 // await returns the status of a process once it is in one of the states.
@@ -128,7 +130,8 @@ func TestStates(t *testing.T) {
 		{name: "never listens", spec: with(instancetest.Deaf, 1),
 			change: func(c *Config) { c.ProbeTimeout = 300 * time.Millisecond },
 			want:   []State{Starting, Stopping, Stopped}, msg: "readiness: not serving"},
-		// The answer is there before the process is, which may take its time on a machine with much to do.
+		// The answer is there before the process is, which may take its time on a machine with much
+		// to do.
 		{name: "never healthy", spec: with(instancetest.Deaf, 1),
 			change: func(c *Config) {
 				c.ProbeTimeout = 3 * time.Second

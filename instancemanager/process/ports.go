@@ -33,8 +33,9 @@ func (r PortRange) Len() int {
 	return r.End - r.Start + 1
 }
 
-// portMap hands out contiguous runs of ports. It searches on from the end of the last run and wraps around once, so
-// a port is reused as late as possible: a client that still knows an old address meets nobody, not a stranger.
+// portMap hands out contiguous runs of ports. It searches on from the end of the last run and wraps
+// around once, so a port is reused as late as possible: a client that still knows an old address
+// meets nobody, not a stranger.
 type portMap struct {
 	bounds PortRange
 	used   []bool

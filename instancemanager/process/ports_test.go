@@ -31,7 +31,8 @@ func TestParsePortRange(t *testing.T) {
 	}
 }
 
-// TestNextFit follows the search: on from the last end, around once, never across the end of the range.
+// TestNextFit follows the search: on from the last end, around once, never across the end of the
+// range.
 func TestNextFit(t *testing.T) {
 	m := newPortMap(PortRange{100, 109})
 	take := func(n, want int) PortRange {
@@ -57,8 +58,8 @@ func TestNextFit(t *testing.T) {
 	}
 }
 
-// TestPortMapProperties: runs never overlap, stay within bounds, an allocation fails only when no run is free, and
-// everything can be taken again after everything was released.
+// TestPortMapProperties: runs never overlap, stay within bounds, an allocation fails only when no
+// run is free, and everything can be taken again after everything was released.
 func TestPortMapProperties(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		size := rapid.IntRange(1, 40).Draw(t, "size")

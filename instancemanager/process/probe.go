@@ -14,15 +14,16 @@ import (
 )
 
 const (
-	// probeReconnect is how soon a refused connection is tried again: an instance listens some 20 ms after its start,
-	// and attaching a volume waits for two of them one after the other.
+	// probeReconnect is how soon a refused connection is tried again: an instance listens some 20
+	// ms after its start, and attaching a volume waits for two of them one after the other.
 	probeReconnect = 20 * time.Millisecond
-	// probeAnswer bounds one question, so that a process that accepts and never answers is asked again.
+	// probeAnswer bounds one question, so that a process that accepts and never answers is asked
+	// again.
 	probeAnswer = 5 * time.Second
 )
 
-// probe asks the health service at addr until it answers SERVING, every interval, at most for total. An error says
-// why the process is not ready.
+// probe asks the health service at addr until it answers SERVING, every interval, at most for
+// total. An error says why the process is not ready.
 func probe(ctx context.Context, addr string, interval, total time.Duration) error {
 	ctx, cancel := context.WithTimeout(ctx, total)
 	defer cancel()

@@ -31,7 +31,8 @@ const (
 type Status struct {
 	Spec  Spec
 	State State
-	// ErrorMsg says why a process is in state Error: what exec or wait said ("exit status 1", "signal: killed").
+	// ErrorMsg says why a process is in state Error: what exec or wait said ("exit status 1",
+	// "signal: killed").
 	ErrorMsg string
 	Ports    PortRange
 	// UUID tells two processes of one name apart.
@@ -48,10 +49,11 @@ const (
 	// stopSignal and replaceSignal are the polite ones: finish, hand over.
 	stopSignal    = unix.SIGINT
 	replaceSignal = unix.SIGHUP
-	// drainTimeout is how long the output of an ended process is still read. Its group is dead by then, so more can only
-	// come from a process that left the group and kept the pipe.
+	// drainTimeout is how long the output of an ended process is still read. Its group is dead by
+	// then, so more can only come from a process that left the group and kept the pipe.
 	drainTimeout = 2 * time.Second
-	// maxStopRequests bounds requests on their way to the goroutine of a process, which takes them at once.
+	// maxStopRequests bounds requests on their way to the goroutine of a process, which takes them
+	// at once.
 	maxStopRequests = 8
 )
 
@@ -209,7 +211,8 @@ func (p *Process) run(log *logFile, output *os.File) {
 // maxSaid bounds what is kept of the last line.
 const maxSaid = 1 << 10
 
-// heard keeps the last line: what a process says before it fails is the reason, as far as whoever waits for it is concerned.
+// heard keeps the last line: what a process says before it fails is the reason, as far as whoever
+// waits for it is concerned.
 func (p *Process) heard(line string) {
 	if line = strings.TrimSpace(line); line == "" {
 		return
@@ -219,7 +222,8 @@ func (p *Process) heard(line string) {
 	p.m.mu.Unlock()
 }
 
-// supervise returns when the process has ended. ready is closed once its result has been dealt with.
+// supervise returns when the process has ended. ready is closed once its result has been dealt
+// with.
 func (p *Process) supervise(ended <-chan struct{}, ready chan error) {
 	kill := time.NewTimer(0)
 	<-kill.C

@@ -8,27 +8,30 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Replace starts a second process under the name of a listed one, with another binary and on ports of its own, waits
-// until it is running, and then signals the first one (SIGHUP) to end. With the same binary nothing happens and the present
-// process is returned.
+// Replace starts a second process under the name of a listed one, with another binary and on ports
+// of its own, waits until it is running, and then signals the first one (SIGHUP) to end. With the
+// same binary nothing happens and the present process is returned.
 //
-// An engine with --upgrade takes the volume over from the first one before it is running (docs/upgrade.md): the signal only ends a
-// process that has nothing left to do. Until it is running the first one may serve still, or again, so nothing but its running
-// makes it take over: not Config.ReplaceTimeout, after which it is stopped, and a caller who goes away cannot stop it any more.
-// Any other replacement that is still starting after Config.ReplaceTimeout takes over all the same: it may be waiting for what
-// the first one holds.
+// An engine with --upgrade takes the volume over from the first one before it is running
+// (docs/upgrade.md): the signal only ends a process that has nothing left to do. Until it is
+// running the first one may serve still, or again, so nothing but its running makes it take over:
+// not Config.ReplaceTimeout, after which it is stopped, and a caller who goes away cannot stop it
+// any more. Any other replacement that is still starting after Config.ReplaceTimeout takes over all
+// the same: it may be waiting for what the first one holds.
 //
-// The first one is out of the list from then on; its ports come back when it has ended, at the latest after the stop
-// timeout. Until the swap the second one is not seen in List and Watch.
+// The first one is out of the list from then on; its ports come back when it has ended, at the
+// latest after the stop timeout. Until the swap the second one is not seen in List and Watch.
 //
-// Errors: ErrInvalid, ErrNotFound, ErrNoPorts, ErrClosed, ErrNotReady (it ended or failed; it is cleaned up), ErrExists
-// (the first one changed meanwhile; the second is cleaned up), and that of ctx.
+// Errors: ErrInvalid, ErrNotFound, ErrNoPorts, ErrClosed, ErrNotReady (it ended or failed; it is
+// cleaned up), ErrExists (the first one changed meanwhile; the second is cleaned up), and that of
+// ctx.
 func (m *Manager) Replace(ctx context.Context, spec Spec, signal string) (Status, error) {
 	if err := spec.check(); err != nil {
 		return Status{}, err
 	}
 	if signal != "SIGHUP" {
-		return Status{}, fmt.Errorf("%w: process %s: terminate signal %q, only SIGHUP is supported", ErrInvalid, spec.Name, signal)
+		return Status{}, fmt.Errorf("%w: process %s: terminate signal %q, only SIGHUP is supported", ErrInvalid,
+			spec.Name, signal)
 	}
 	m.mu.Lock()
 	old, err := m.find(spec.Name, "")
@@ -56,7 +59,8 @@ func (m *Manager) Replace(ctx context.Context, spec Spec, signal string) (Status
 	return m.swap(old, p)
 }
 
-// awaitTakeover returns nil when the process is running, or still starting after the timeout unless it takes a volume over.
+// awaitTakeover returns nil when the process is running, or still starting after the timeout unless
+// it takes a volume over.
 func (p *Process) awaitTakeover(ctx context.Context, timeout time.Duration) error {
 	timer := time.NewTimer(timeout)
 	defer timer.Stop()
@@ -69,13 +73,15 @@ func (p *Process) awaitTakeover(ctx context.Context, timeout time.Duration) erro
 			return nil
 		case Starting:
 		default:
-			return fmt.Errorf("%w: %s became %s: %s; it said last: %s", ErrNotReady, p.spec.Name, state, errorMsg, orNothing(said))
+			return fmt.Errorf("%w: %s became %s: %s; it said last: %s", ErrNotReady, p.spec.Name, state, errorMsg,
+				orNothing(said))
 		}
 		select {
 		case <-changed:
 		case <-timer.C:
 			if p.spec.takesOver() {
-				return fmt.Errorf("%w: %s has not taken over within %s; it said last: %s", ErrNotReady, p.spec.Name, timeout, orNothing(said))
+				return fmt.Errorf("%w: %s has not taken over within %s; it said last: %s", ErrNotReady, p.spec.Name,
+					timeout, orNothing(said))
 			}
 			p.m.log.Warn("replacement is still starting; it takes over all the same", "process", p.spec.Name)
 			return nil
@@ -113,8 +119,9 @@ func (m *Manager) swap(old, p *Process) (Status, error) {
 	return p.status(), nil
 }
 
-// discard stops a replacement that will not take over. An engine that hangs on the way is killed: asked politely it might take
-// the volume's frontend down that it had been given; killed, it leaves it to the next engine.
+// discard stops a replacement that will not take over. An engine that hangs on the way is killed:
+// asked politely it might take the volume's frontend down that it had been given; killed, it leaves
+// it to the next engine.
 func (m *Manager) discard(p *Process, why string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

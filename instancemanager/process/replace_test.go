@@ -23,7 +23,8 @@ func newBinary(t *testing.T) string {
 	return path
 }
 
-// TestReplace: the new process takes over name and list; the old one gets SIGHUP and gives its ports back.
+// TestReplace: the new process takes over name and list; the old one gets SIGHUP and gives its
+// ports back.
 func TestReplace(t *testing.T) {
 	m := newManager(t, nil)
 	if _, err := m.Create(spec(t, "demo-e-0", instancetest.Serve, 1)); err != nil {
@@ -106,7 +107,8 @@ func TestReplaceSlowStarter(t *testing.T) {
 	await(t, m, "demo-e-0", Running)
 	s := spec(t, "demo-e-0", instancetest.Unhealthy, 1)
 	s.Binary = newBinary(t)
-	if p, err := m.Replace(context.Background(), s, "SIGHUP"); err != nil || p.State != Starting || p.Spec.Binary != s.Binary {
+	if p, err := m.Replace(context.Background(), s, "SIGHUP"); err != nil || p.State != Starting ||
+		p.Spec.Binary != s.Binary {
 		t.Errorf("%+v %v", p, err)
 	}
 }
@@ -168,7 +170,8 @@ func TestReplaceAbandoned(t *testing.T) {
 	}
 }
 
-// TestReplaceByHandOver: an engine that takes a volume over has it when it is running and not before, whatever the caller does.
+// TestReplaceByHandOver: an engine that takes a volume over has it when it is running and not
+// before, whatever the caller does.
 func TestReplaceByHandOver(t *testing.T) {
 	m := newManager(t, nil)
 	if _, err := m.Create(spec(t, "demo-e-0", instancetest.Serve, 1)); err != nil {
@@ -191,7 +194,8 @@ func TestReplaceByHandOver(t *testing.T) {
 		{refuses, instancetest.Deadline, "exit status 1; it said last: --listen is missing"},
 	} {
 		m.cfg.ReplaceTimeout = row.wait
-		if _, err := m.Replace(context.Background(), row.spec, "SIGHUP"); !errors.Is(err, ErrNotReady) || !strings.Contains(err.Error(), row.says) {
+		if _, err := m.Replace(context.Background(), row.spec, "SIGHUP"); !errors.Is(err, ErrNotReady) ||
+			!strings.Contains(err.Error(), row.says) {
 			t.Errorf("%v, want %q", err, row.says)
 		}
 		if p, err := m.Get("demo-e-0"); err != nil || p.UUID != old.UUID || p.State != Running {

@@ -11,7 +11,8 @@ import (
 	"strings"
 )
 
-// Spec says what to start. In a Status, Args includes the generated port arguments and Environment is nil.
+// Spec says what to start. In a Status, Args includes the generated port arguments and Environment
+// is nil.
 type Spec struct {
 	// Name is unique in the Manager, and names the log file.
 	Name string
@@ -20,20 +21,23 @@ type Spec struct {
 	Args   []string
 	// PortCount is how many contiguous ports to reserve.
 	PortCount int
-	// PortArgs are argument prefixes: prefix i gets port i appended and is split at commas into arguments.
+	// PortArgs are argument prefixes: prefix i gets port i appended and is split at commas into
+	// arguments.
 	PortArgs []string
-	// Environment is added to the instance manager's own. It may hold secrets: never logged, never given back.
+	// Environment is added to the instance manager's own. It may hold secrets: never logged, never
+	// given back.
 	Environment map[string]string
 }
 
 const (
 	// maxNameLen leaves room for the suffixes of log files within a file name (255 bytes).
 	maxNameLen = 240
-	// maxArgs and maxVariables are far above what an engine needs (about 20 arguments, one per replica more).
+	// maxArgs and maxVariables are far above what an engine needs (about 20 arguments, one per
+	// replica more).
 	maxArgs      = 1024
 	maxVariables = 256
-	// maxArgsSize bounds arguments and variables together, in bytes: they are kept and sent to every client that lists. The
-	// kernel takes no single one over 128 KiB.
+	// maxArgsSize bounds arguments and variables together, in bytes: they are kept and sent to
+	// every client that lists. The kernel takes no single one over 128 KiB.
 	maxArgsSize = 128 << 10
 )
 
@@ -43,7 +47,8 @@ var validName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]*$`)
 var validVariable = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
 
 // reservedVariables are set by the instance manager for each instance.
-var reservedVariables = []string{"ANKOLE_WITNESS", "ANKOLE_KEEPER", "ANKOLE_HANDOVER", "ANKOLE_MOUNTS", "POD_IP", "POD_NAME", strayVariable}
+var reservedVariables = []string{"ANKOLE_WITNESS", "ANKOLE_KEEPER", "ANKOLE_HANDOVER", "ANKOLE_MOUNTS", "POD_IP",
+	"POD_NAME", strayVariable}
 
 // check finds what can never be started.
 func (s *Spec) check() error {
@@ -51,7 +56,8 @@ func (s *Spec) check() error {
 	case s.Name == "":
 		return fmt.Errorf("%w: process name is missing", ErrInvalid)
 	case len(s.Name) > maxNameLen || !validName.MatchString(s.Name):
-		return fmt.Errorf("%w: process name %q: want at most %d letters, digits, '.', '_' and '-', beginning with a letter or digit",
+		return fmt.Errorf(
+			"%w: process name %q: want at most %d letters, digits, '.', '_' and '-', beginning with a letter or digit",
 			ErrInvalid, s.Name, maxNameLen)
 	case s.Binary == "":
 		return fmt.Errorf("%w: process %s: binary is missing", ErrInvalid, s.Name)
@@ -67,7 +73,8 @@ func (s *Spec) check() error {
 		return fmt.Errorf("%w: process %s: %d environment variables, at most %d are allowed",
 			ErrInvalid, s.Name, len(s.Environment), maxVariables)
 	case s.size() > maxArgsSize:
-		return fmt.Errorf("%w: process %s: arguments and environment of %d bytes, at most %d are allowed", ErrInvalid, s.Name, s.size(), maxArgsSize)
+		return fmt.Errorf("%w: process %s: arguments and environment of %d bytes, at most %d are allowed", ErrInvalid,
+			s.Name, s.size(), maxArgsSize)
 	}
 	for _, arg := range slices.Concat([]string{s.Binary}, s.Args, s.PortArgs) {
 		if strings.ContainsRune(arg, 0) {
@@ -85,10 +92,12 @@ func (s *Spec) check() error {
 	return nil
 }
 
-// handOverArg tells an engine to take the volume over from the one that runs. The name is the reference's.
+// handOverArg tells an engine to take the volume over from the one that runs. The name is the
+// reference's.
 const handOverArg = "--upgrade"
 
-// takesOver reports whether the process is an engine that is to take a volume over from another one while it is in use.
+// takesOver reports whether the process is an engine that is to take a volume over from another one
+// while it is in use.
 func (s *Spec) takesOver() bool { return slices.Contains(s.Args, handOverArg) }
 
 // size is that of all texts but the name.
@@ -103,8 +112,9 @@ func (s *Spec) size() int {
 	return n
 }
 
-// withPorts returns the arguments with the port arguments appended, and the address the process listens at with its
-// first port. A wildcard host in a port argument becomes podIP, if one is known.
+// withPorts returns the arguments with the port arguments appended, and the address the process
+// listens at with its first port. A wildcard host in a port argument becomes podIP, if one is
+// known.
 func (s *Spec) withPorts(ports PortRange, podIP string) (args []string, listen string) {
 	args = slices.Clone(s.Args)
 	for i, prefix := range s.PortArgs {
@@ -143,7 +153,8 @@ func isWildcard(host string) bool {
 	return ip != nil && ip.IsUnspecified()
 }
 
-// environment returns the variables of the process: those of the instance manager, base, then its own.
+// environment returns the variables of the process: those of the instance manager, base, then its
+// own.
 func (s *Spec) environment(inherited, base []string) []string {
 	env := slices.Concat(inherited, base)
 	for _, key := range slices.Sorted(maps.Keys(s.Environment)) {
@@ -152,7 +163,8 @@ func (s *Spec) environment(inherited, base []string) []string {
 	return env
 }
 
-// IsEngine tells an engine's name from a replica's: engines are called <volume>-e-<suffix without dashes>.
+// IsEngine tells an engine's name from a replica's: engines are called <volume>-e-<suffix without
+// dashes>.
 func IsEngine(name string) bool {
 	i := strings.LastIndex(name, "-")
 	return i >= 0 && strings.HasSuffix(name[:i], "-e") && i+1 < len(name)

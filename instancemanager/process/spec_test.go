@@ -38,7 +38,8 @@ func TestSpecCheck(t *testing.T) {
 	}
 }
 
-// TestPortArguments is the table of what a port argument becomes, and where the instance is then asked for readiness.
+// TestPortArguments is the table of what a port argument becomes, and where the instance is then
+// asked for readiness.
 func TestPortArguments(t *testing.T) {
 	for _, row := range []struct {
 		portArgs []string
@@ -47,7 +48,8 @@ func TestPortArguments(t *testing.T) {
 		want     string // arguments after "replica", joined
 		listen   string
 	}{
-		{[]string{"--listen,127.0.1.2:"}, PortRange{10000, 10009}, "127.0.1.2", "--listen 127.0.1.2:10000", "127.0.1.2:10000"},
+		{[]string{"--listen,127.0.1.2:"}, PortRange{10000, 10009}, "127.0.1.2", "--listen 127.0.1.2:10000",
+			"127.0.1.2:10000"},
 		{[]string{"--listen,0.0.0.0:"}, PortRange{10000, 10009}, "127.0.1.2", "--listen 127.0.1.2:10000", "127.0.1.2:10000"},
 		{[]string{"--listen,:"}, PortRange{10000, 10000}, "127.0.1.2", "--listen 127.0.1.2:10000", "127.0.1.2:10000"},
 		{[]string{"--listen,[::]:"}, PortRange{10000, 10000}, "fd00::7", "--listen [fd00::7]:10000", "[fd00::7]:10000"},

@@ -7,20 +7,21 @@ import (
 	"time"
 )
 
-// Stop timeouts when the Pod stops. Together with twice killGrace they stay below the grace period of 30 s that
-// Kubernetes gives a Pod by default, after which everything is killed without order.
+// Stop timeouts when the Pod stops. Together with twice killGrace they stay below the grace period
+// of 30 s that Kubernetes gives a Pod by default, after which everything is killed without order.
 const (
 	stopEngines  = 10 * time.Second
 	stopReplicas = 10 * time.Second
 )
 
-// killGrace is how long a killed process may take to end: the kernel holds it while it is in an uninterruptible call.
+// killGrace is how long a killed process may take to end: the kernel holds it while it is in an
+// uninterruptible call.
 const killGrace = 4 * time.Second
 
-// Close stops all processes, engines first, then replicas: an engine that ends while its replicas live can flush and
-// leave them clean. Nothing is started any more. It returns when the last process has been reaped; a shorter ctx means
-// less patience before SIGKILL. An error names processes that not even SIGKILL ended in time; the kernel ends them after
-// the caller has exited.
+// Close stops all processes, engines first, then replicas: an engine that ends while its replicas
+// live can flush and leave them clean. Nothing is started any more. It returns when the last
+// process has been reaped; a shorter ctx means less patience before SIGKILL. An error names
+// processes that not even SIGKILL ended in time; the kernel ends them after the caller has exited.
 func (m *Manager) Close(ctx context.Context) error {
 	m.mu.Lock()
 	m.closed = true
@@ -67,7 +68,8 @@ func (m *Manager) stopAll(ctx context.Context, match func(name string) bool, tim
 	}
 }
 
-// anyLive returns one process that has not ended and what closes at its next change; nil if there is none.
+// anyLive returns one process that has not ended and what closes at its next change; nil if there
+// is none.
 func (m *Manager) anyLive(match func(name string) bool) (string, <-chan struct{}) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

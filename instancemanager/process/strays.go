@@ -11,29 +11,32 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// strayVariable marks an instance and whatever it starts: "<owner>/<UUID>". The process group of an instance dies with it, but a child
-// may have left the group; the mark is inherited all the same.
+// strayVariable marks an instance and whatever it starts: "<owner>/<UUID>". The process group of an
+// instance dies with it, but a child may have left the group; the mark is inherited all the same.
 const strayVariable = "ANKOLE_INSTANCE"
 
 const (
 	// strayPasses bounds the hunt for processes that fork while they are being killed.
 	strayPasses = 20
-	// endedBuffer holds ends of instances that come while others are looked after; a full one makes them wait.
+	// endedBuffer holds ends of instances that come while others are looked after; a full one makes
+	// them wait.
 	endedBuffer = 64
 )
 
-// strays ends what instances have left behind. One goroutine looks through all processes of the machine, for all instances at once that
-// have ended meanwhile.
+// strays ends what instances have left behind. One goroutine looks through all processes of the
+// machine, for all instances at once that have ended meanwhile.
 type strays struct {
 	owner string
 	log   *slog.Logger
 	ended chan string // UUIDs
 	done  chan struct{}
-	// unreaped are killed strays that may be children of this process, which in a Pod is the one that inherits orphans.
+	// unreaped are killed strays that may be children of this process, which in a Pod is the one
+	// that inherits orphans.
 	unreaped []int
 }
 
-// newStrays ends what an earlier instance manager of the same owner left, and then waits for ends. Without an owner nothing is looked for.
+// newStrays ends what an earlier instance manager of the same owner left, and then waits for ends.
+// Without an owner nothing is looked for.
 func newStrays(owner string, log *slog.Logger) *strays {
 	s := &strays{owner: owner, log: log, ended: make(chan string, endedBuffer), done: make(chan struct{})}
 	if owner != "" {
@@ -108,7 +111,8 @@ func processes() []int {
 	return pids
 }
 
-// killIf kills a process that has one of the marks. The descriptor makes sure that it is the one whose mark was read.
+// killIf kills a process that has one of the marks. The descriptor makes sure that it is the one
+// whose mark was read.
 func (s *strays) killIf(pid int, marks [][]byte) bool {
 	if !hasMark(pid, marks) {
 		return false
@@ -142,7 +146,8 @@ func hasMark(pid int, marks [][]byte) bool {
 	return false
 }
 
-// reap collects killed strays that have ended. Those that are no children of this process are somebody else's to collect.
+// reap collects killed strays that have ended. Those that are no children of this process are
+// somebody else's to collect.
 func (s *strays) reap() {
 	var left []int
 	for _, pid := range s.unreaped {

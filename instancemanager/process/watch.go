@@ -1,15 +1,16 @@
 package process
 
-// subscriberBuffer is how many events a watcher may be behind before it is cut off. The number is the reference's;
-// it holds the changes of about 30 instances that start and stop at once.
+// subscriberBuffer is how many events a watcher may be behind before it is cut off. The number is
+// the reference's; it holds the changes of about 30 instances that start and stop at once.
 const subscriberBuffer = 100
 
 // Subscription is one watcher. Read C until it is closed.
 type Subscription struct {
-	// C carries each change in order of revision. It is closed when the subscriber fell behind, when it was cancelled
-	// and when the Manager has closed.
+	// C carries each change in order of revision. It is closed when the subscriber fell behind,
+	// when it was cancelled and when the Manager has closed.
 	C <-chan Status
-	// Slow is closed when the subscriber was cut off because it fell behind; what is left in C is not worth reading.
+	// Slow is closed when the subscriber was cut off because it fell behind; what is left in C is
+	// not worth reading.
 	Slow <-chan struct{}
 
 	m    *Manager
@@ -46,8 +47,8 @@ func (m *Manager) cut(s *Subscription) {
 	}
 }
 
-// publish gives the process the next revision and tells the watchers. The lock is held. A process that is not in the
-// list (a replacement before its turn, a replaced one) changes unseen.
+// publish gives the process the next revision and tells the watchers. The lock is held. A process
+// that is not in the list (a replacement before its turn, a replaced one) changes unseen.
 func (m *Manager) publish(p *Process, deleted bool) {
 	if !p.listed {
 		return

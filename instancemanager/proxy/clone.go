@@ -15,8 +15,9 @@ import (
 	"ankole.storage/api/rpc/ptypes"
 )
 
-// SnapshotClone returns when the volume of the engine it is for holds the snapshot of the other engine's volume, or the clone has failed;
-// the caller may leave earlier, the clone goes on. The other engine gives out what is needed to read that snapshot and nothing else.
+// SnapshotClone returns when the volume of the engine it is for holds the snapshot of the other
+// engine's volume, or the clone has failed; the caller may leave earlier, the clone goes on. The
+// other engine gives out what is needed to read that snapshot and nothing else.
 func (s *service) SnapshotClone(ctx context.Context, r *imrpc.EngineSnapshotCloneRequest) (*emptypb.Empty, error) {
 	switch {
 	case r.GetSnapshotName() == "":
@@ -38,10 +39,12 @@ func (s *service) SnapshotClone(ctx context.Context, r *imrpc.EngineSnapshotClon
 	defer cancel()
 	err = enginev1.CloneSnapshot(ctx, c, func(ctx context.Context, volumeUUID string) (*enginev1.CloneGrant, error) {
 		// The identity is that of the other engine here.
-		ctx = metadata.NewOutgoingContext(ctx, metadata.Pairs(keyVolume, r.GetFromVolumeName(), keyEngine, r.GetFromEngineName()))
+		ctx = metadata.NewOutgoingContext(ctx, metadata.Pairs(keyVolume, r.GetFromVolumeName(), keyEngine,
+			r.GetFromEngineName()))
 		ctx, cancel := context.WithTimeout(ctx, callTimeout)
 		defer cancel()
-		return enginev1.NewEngineClient(source).CloneSource(ctx, &enginev1.CloneSourceRequest{Snapshot: r.GetSnapshotName(), ForVolumeUuid: volumeUUID})
+		return enginev1.NewEngineClient(source).CloneSource(ctx,
+			&enginev1.CloneSourceRequest{Snapshot: r.GetSnapshotName(), ForVolumeUuid: volumeUUID})
 	})
 	if errors.Is(err, enginev1.ErrNotCloned) {
 		err = status.Error(codes.Aborted, err.Error())
@@ -49,7 +52,8 @@ func (s *service) SnapshotClone(ctx context.Context, r *imrpc.EngineSnapshotClon
 	return done(s, err)
 }
 
-// cloneTimeout is what a client asks for and what an engine may take to answer, longTimeout at most. Any number may be asked for.
+// cloneTimeout is what a client asks for and what an engine may take to answer, longTimeout at
+// most. Any number may be asked for.
 func cloneTimeout(seconds int64) time.Duration {
 	if seconds <= 0 || seconds > int64(longTimeout/time.Second) {
 		return longTimeout
@@ -58,7 +62,8 @@ func cloneTimeout(seconds int64) time.Duration {
 }
 
 // SnapshotCloneStatus tells the same of every replica: the engine writes to all of them at once.
-func (s *service) SnapshotCloneStatus(ctx context.Context, r *imrpc.ProxyEngineRequest) (*imrpc.EngineSnapshotCloneStatusProxyResponse, error) {
+func (s *service) SnapshotCloneStatus(ctx context.Context,
+	r *imrpc.ProxyEngineRequest) (*imrpc.EngineSnapshotCloneStatusProxyResponse, error) {
 	state, err := s.state(ctx, r)
 	if err != nil {
 		return nil, err
@@ -69,8 +74,9 @@ func (s *service) SnapshotCloneStatus(ctx context.Context, r *imrpc.ProxyEngineR
 		if p.GetMode() == enginev1.Mode_MODE_ERR {
 			c = nil // it has no part in it
 		}
-		out.Status[p.GetAddress()] = &ptypes.SnapshotCloneStatusResponse{IsCloning: c.GetRunning(), Error: c.GetError(), Progress: c.GetProgress(),
-			State: c.GetState(), FromReplicaAddress: c.GetFromAddress(), SnapshotName: c.GetSnapshot()}
+		out.Status[p.GetAddress()] = &ptypes.SnapshotCloneStatusResponse{IsCloning: c.GetRunning(), Error: c.GetError(),
+			Progress: c.GetProgress(),
+			State:    c.GetState(), FromReplicaAddress: c.GetFromAddress(), SnapshotName: c.GetSnapshot()}
 	}
 	return out, nil
 }

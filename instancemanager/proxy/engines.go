@@ -1,13 +1,14 @@
-// Package proxy is the engine proxy of an instance manager: managers ask it, at the port after the process service, for
-// operations on engines, so that they need neither a way into the network of the data nor an engine binary of the engine's
-// version.
+// Package proxy is the engine proxy of an instance manager: managers ask it, at the port after the
+// process service, for operations on engines, so that they need neither a way into the network of
+// the data nor an engine binary of the engine's version.
 //
-// Two services do the same work. imrpc.ProxyEngineService has the methods and messages that clients of the reference know;
-// each call runs against the engine at the address it names. ankole.engine.v1.Engine, the engine's own service with its
-// stream of states, is passed on as it is to the engine named by the metadata key "engine-address".
+// Two services do the same work. imrpc.ProxyEngineService has the methods and messages that clients
+// of the reference know; each call runs against the engine at the address it names.
+// ankole.engine.v1.Engine, the engine's own service with its stream of states, is passed on as it
+// is to the engine named by the metadata key "engine-address".
 //
-// The engine checks whom it is asked for: names of volume and engine travel as metadata and an engine of another name
-// refuses. A name that is empty is not checked.
+// The engine checks whom it is asked for: names of volume and engine travel as metadata and an
+// engine of another name refuses. A name that is empty is not checked.
 package proxy
 
 import (
@@ -30,8 +31,8 @@ const (
 	idleTimeout = 5 * time.Minute
 	// maxMessage bounds an engine's answer: 250 snapshots with labels and 20 replicas stay far below.
 	maxMessage = 4 << 20
-	// sweepAt is the number of connections at which those to engines that are gone are looked for; a node runs at most some
-	// hundreds of engines.
+	// sweepAt is the number of connections at which those to engines that are gone are looked for;
+	// a node runs at most some hundreds of engines.
 	sweepAt = 256
 )
 
@@ -47,8 +48,8 @@ type engineConn struct {
 	users int
 }
 
-// conn returns the connection to "ip:port", and what to call when it is not needed any more. It connects when it is used, and again after
-// a loss.
+// conn returns the connection to "ip:port", and what to call when it is not needed any more. It
+// connects when it is used, and again after a loss.
 func (e *Engines) conn(address string) (c *grpc.ClientConn, done func(), err error) {
 	if err := checkAddress(address); err != nil {
 		return nil, nil, err

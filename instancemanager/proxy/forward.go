@@ -16,7 +16,8 @@ import (
 	enginev1 "ankole.storage/api/rpc/engine/v1"
 )
 
-// Metadata keys. KeyAddress names the engine's "ip:port" to the proxy; the others are for the engine.
+// Metadata keys. KeyAddress names the engine's "ip:port" to the proxy; the others are for the
+// engine.
 const (
 	KeyAddress = "engine-address"
 	keyVolume  = "volume-name"
@@ -34,7 +35,8 @@ func (e *Engines) ServerOptions() []grpc.ServerOption {
 	}
 }
 
-// forward passes one call of the engine's service on: one request, then answers until the engine ends the call.
+// forward passes one call of the engine's service on: one request, then answers until the engine
+// ends the call.
 func (e *Engines) forward(_ any, down grpc.ServerStream) error {
 	method, _ := grpc.MethodFromServerStream(down)
 	if !strings.HasPrefix(method, "/"+enginev1.Engine_ServiceDesc.ServiceName+"/") {

@@ -8,8 +8,9 @@ import (
 	"ankole.storage/instancemanager/proxy"
 )
 
-// TestConnectionIsKeptForWhoIsAboutToUseIt: there are so many connections that those to engines that are gone are looked for. One that a call
-// has got and not used yet looks like them, and stays.
+// TestConnectionIsKeptForWhoIsAboutToUseIt: there are so many connections that those to engines
+// that are gone are looked for. One that a call has got and not used yet looks like them, and
+// stays.
 func TestConnectionIsKeptForWhoIsAboutToUseIt(t *testing.T) {
 	r := newRig(t)
 	engines := &proxy.Engines{}

@@ -7,7 +7,6 @@ import (
 	"net"
 	"reflect"
 	"strings"
-	"sync"
 	"testing"
 
 	"google.golang.org/grpc"
@@ -24,124 +23,6 @@ import (
 	"ankole.storage/instancemanager/proxy"
 	"ankole.storage/instancemanager/server"
 )
-
-// engine notes what it is asked and answers from a field.
-type engine struct {
-	enginev1.UnimplementedEngineServer
-
-	mu     sync.Mutex
-	asked  []string
-	state  *enginev1.State
-	states []*enginev1.State // of Watch
-}
-
-// note writes a request down as "Method{fields}" and checks whom it is for.
-func (e *engine) note(ctx context.Context, method string, r proto.Message) (*enginev1.State, error) {
-	md, _ := metadata.FromIncomingContext(ctx)
-	for key, own := range map[string]string{"volume-name": "demo", "instance-name": "demo-e-0"} {
-		for _, v := range md.Get(key) {
-			if v != "" && v != own {
-				return nil, status.Errorf(codes.FailedPrecondition, "this is %s, not %s", own, v)
-			}
-		}
-	}
-	text := strings.ReplaceAll(strings.TrimSpace(method+" "+compact(r)), "  ", " ")
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.asked = append(e.asked, text)
-	return e.state, nil
-}
-
-// compact writes the fields that are set, in order of their numbers.
-func compact(m proto.Message) string {
-	var out []string
-	fields := m.ProtoReflect().Descriptor().Fields()
-	for i := range fields.Len() {
-		if f := fields.Get(i); m.ProtoReflect().Has(f) {
-			out = append(out, string(f.Name())+"="+m.ProtoReflect().Get(f).String())
-		}
-	}
-	return strings.Join(out, " ")
-}
-
-func (e *engine) Get(ctx context.Context, r *enginev1.GetRequest) (*enginev1.State, error) {
-	return e.note(ctx, "Get", r)
-}
-
-func (e *engine) Watch(_ *enginev1.GetRequest, s grpc.ServerStreamingServer[enginev1.State]) error {
-	for _, state := range e.states {
-		if err := s.Send(state); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-func (e *engine) Version(ctx context.Context, r *enginev1.VersionRequest) (*enginev1.VersionResponse, error) {
-	_, err := e.note(ctx, "Version", r)
-	return &enginev1.VersionResponse{Version: "v9", CliApiVersion: 10, DataFormatVersion: 1}, err
-}
-
-func (e *engine) Metrics(ctx context.Context, r *enginev1.MetricsRequest) (*enginev1.MetricsResponse, error) {
-	_, err := e.note(ctx, "Metrics", r)
-	return &enginev1.MetricsResponse{Reads: 1, Writes: 2, ReadBytes: 3, WriteBytes: 4, ReadLatencyNanos: 5, WriteLatencyNanos: 6}, err
-}
-
-func (e *engine) ReplicaAdd(ctx context.Context, r *enginev1.ReplicaAddRequest) (*enginev1.State, error) {
-	return e.note(ctx, "ReplicaAdd", r)
-}
-
-func (e *engine) ReplicaRemove(ctx context.Context, r *enginev1.ReplicaRemoveRequest) (*enginev1.State, error) {
-	return e.note(ctx, "ReplicaRemove", r)
-}
-
-func (e *engine) SnapshotCreate(ctx context.Context, r *enginev1.SnapshotCreateRequest) (*enginev1.SnapshotCreateResponse, error) {
-	_, err := e.note(ctx, "SnapshotCreate", r)
-	return &enginev1.SnapshotCreateResponse{Name: r.GetName() + "!"}, err
-}
-
-func (e *engine) SnapshotRemove(ctx context.Context, r *enginev1.SnapshotRemoveRequest) (*enginev1.State, error) {
-	if r.GetName() == "gone" {
-		return nil, status.Error(codes.NotFound, "no snapshot gone")
-	}
-	return e.note(ctx, "SnapshotRemove", r)
-}
-
-func (e *engine) SnapshotPurge(ctx context.Context, r *enginev1.SnapshotPurgeRequest) (*enginev1.State, error) {
-	return e.note(ctx, "SnapshotPurge", r)
-}
-
-func (e *engine) SnapshotHash(ctx context.Context, r *enginev1.SnapshotHashRequest) (*enginev1.SnapshotHashState, error) {
-	_, err := e.note(ctx, "SnapshotHash", r)
-	return &enginev1.SnapshotHashState{}, err
-}
-
-func (e *engine) SnapshotHashStatus(ctx context.Context, r *enginev1.SnapshotHashStatusRequest) (*enginev1.SnapshotHashState, error) {
-	_, err := e.note(ctx, "SnapshotHashStatus", r)
-	return &enginev1.SnapshotHashState{ByAddress: map[string]*enginev1.ReplicaHash{
-		"tcp://10.0.0.1:10000": {State: "complete", Progress: 100, Checksum: "00c0ffee00c0ffee", SilentlyCorrupted: true},
-		"tcp://10.0.0.2:10000": {State: "error", Error: "cancelled"}}}, err
-}
-
-func (e *engine) SnapshotRevert(ctx context.Context, r *enginev1.SnapshotRevertRequest) (*enginev1.State, error) {
-	return e.note(ctx, "SnapshotRevert", r)
-}
-
-func (e *engine) Expand(ctx context.Context, r *enginev1.ExpandRequest) (*enginev1.State, error) {
-	return e.note(ctx, "Expand", r)
-}
-
-func (e *engine) OptionsSet(ctx context.Context, r *enginev1.OptionsSetRequest) (*enginev1.State, error) {
-	return e.note(ctx, "OptionsSet", r)
-}
-
-func (e *engine) FrontendStart(ctx context.Context, r *enginev1.FrontendStartRequest) (*enginev1.State, error) {
-	return e.note(ctx, "FrontendStart", r)
-}
-
-func (e *engine) FrontendShutdown(ctx context.Context, r *enginev1.FrontendShutdownRequest) (*enginev1.State, error) {
-	return e.note(ctx, "FrontendShutdown", r)
-}
 
 // serve runs a server until the test ends and returns its address.
 func serve(t *testing.T, s *grpc.Server) string {
@@ -197,45 +78,59 @@ func TestOperations(t *testing.T) {
 		want []string
 	}{
 		{"VolumeExpand", func(ctx context.Context) error {
-			return empty(c.VolumeExpand(ctx, &imrpc.EngineVolumeExpandRequest{ProxyEngineRequest: e, Expand: &ptypes.VolumeExpandRequest{Size: 8192}}))
+			return empty(c.VolumeExpand(ctx, &imrpc.EngineVolumeExpandRequest{ProxyEngineRequest: e,
+				Expand: &ptypes.VolumeExpandRequest{Size: 8192}}))
 		}, []string{"Expand size=8192"}},
 		{"VolumeFrontendStart", func(ctx context.Context) error {
-			return empty(c.VolumeFrontendStart(ctx, &imrpc.EngineVolumeFrontendStartRequest{ProxyEngineRequest: e, FrontendStart: &ptypes.VolumeFrontendStartRequest{Frontend: "tgt-blockdev"}}))
+			return empty(c.VolumeFrontendStart(ctx, &imrpc.EngineVolumeFrontendStartRequest{ProxyEngineRequest: e,
+				FrontendStart: &ptypes.VolumeFrontendStartRequest{Frontend: "tgt-blockdev"}}))
 		}, []string{"FrontendStart frontend=tgt-blockdev"}},
-		{"VolumeFrontendShutdown", func(ctx context.Context) error { return empty(c.VolumeFrontendShutdown(ctx, e)) }, []string{"FrontendShutdown"}},
+		{"VolumeFrontendShutdown", func(ctx context.Context) error {
+			return empty(c.VolumeFrontendShutdown(ctx, e))
+		}, []string{"FrontendShutdown"}},
 		{"VolumeUnmapMarkSnapChainRemovedSet", func(ctx context.Context) error {
-			return empty(c.VolumeUnmapMarkSnapChainRemovedSet(ctx, &imrpc.EngineVolumeUnmapMarkSnapChainRemovedSetRequest{ProxyEngineRequest: e,
-				UnmapMarkSnap: &ptypes.VolumeUnmapMarkSnapChainRemovedSetRequest{Enabled: true}}))
+			return empty(c.VolumeUnmapMarkSnapChainRemovedSet(ctx,
+				&imrpc.EngineVolumeUnmapMarkSnapChainRemovedSetRequest{ProxyEngineRequest: e,
+					UnmapMarkSnap: &ptypes.VolumeUnmapMarkSnapChainRemovedSetRequest{Enabled: true}}))
 		}, []string{"OptionsSet unmap_mark_snap_chain_removed=true"}},
 		{"VolumeSnapshotMaxCountSet", func(ctx context.Context) error {
-			return empty(c.VolumeSnapshotMaxCountSet(ctx, &imrpc.EngineVolumeSnapshotMaxCountSetRequest{ProxyEngineRequest: e, Count: &ptypes.VolumeSnapshotMaxCountSetRequest{Count: 7}}))
+			return empty(c.VolumeSnapshotMaxCountSet(ctx,
+				&imrpc.EngineVolumeSnapshotMaxCountSetRequest{ProxyEngineRequest: e,
+					Count: &ptypes.VolumeSnapshotMaxCountSetRequest{Count: 7}}))
 		}, []string{"OptionsSet snapshot_max_count=7"}},
 		{"VolumeSnapshotMaxSizeSet to none", func(ctx context.Context) error {
-			return empty(c.VolumeSnapshotMaxSizeSet(ctx, &imrpc.EngineVolumeSnapshotMaxSizeSetRequest{ProxyEngineRequest: e, Size: &ptypes.VolumeSnapshotMaxSizeSetRequest{}}))
+			return empty(c.VolumeSnapshotMaxSizeSet(ctx,
+				&imrpc.EngineVolumeSnapshotMaxSizeSetRequest{ProxyEngineRequest: e,
+					Size: &ptypes.VolumeSnapshotMaxSizeSetRequest{}}))
 		}, []string{"OptionsSet snapshot_max_size=0"}},
 		{"ReplicaRebuildingQosSet", func(ctx context.Context) error {
-			return empty(c.ReplicaRebuildingQosSet(ctx, &imrpc.EngineReplicaRebuildingQosSetRequest{ProxyEngineRequest: e, QosLimitMbps: 3}))
+			return empty(c.ReplicaRebuildingQosSet(ctx,
+				&imrpc.EngineReplicaRebuildingQosSetRequest{ProxyEngineRequest: e, QosLimitMbps: 3}))
 		}, []string{"OptionsSet rebuild_bandwidth=3145728"}},
 		{"ReplicaRebuildingQosSet to none", func(ctx context.Context) error {
 			return empty(c.ReplicaRebuildingQosSet(ctx, &imrpc.EngineReplicaRebuildingQosSetRequest{ProxyEngineRequest: e}))
 		}, []string{"OptionsSet rebuild_bandwidth=0"}},
 		{"ReplicaRebuildConcurrentSyncLimitSet", func(ctx context.Context) error {
-			return empty(c.ReplicaRebuildConcurrentSyncLimitSet(ctx, &imrpc.EngineReplicaRebuildConcurrentSyncLimitSetRequest{ProxyEngineRequest: e, Limit: 5}))
+			return empty(c.ReplicaRebuildConcurrentSyncLimitSet(ctx,
+				&imrpc.EngineReplicaRebuildConcurrentSyncLimitSetRequest{ProxyEngineRequest: e, Limit: 5}))
 		}, []string{"OptionsSet rebuild_concurrency=5"}},
 		{"SnapshotRevert", func(ctx context.Context) error {
 			return empty(c.SnapshotRevert(ctx, &imrpc.EngineSnapshotRevertRequest{ProxyEngineRequest: e, Name: "s1"}))
 		}, []string{"SnapshotRevert name=s1"}},
 		{"SnapshotRemove", func(ctx context.Context) error {
-			return empty(c.SnapshotRemove(ctx, &imrpc.EngineSnapshotRemoveRequest{ProxyEngineRequest: e, Names: []string{"s1", "s2"}}))
+			return empty(c.SnapshotRemove(ctx, &imrpc.EngineSnapshotRemoveRequest{ProxyEngineRequest: e,
+				Names: []string{"s1", "s2"}}))
 		}, []string{"SnapshotRemove name=s1", "SnapshotRemove name=s2"}},
 		{"SnapshotPurge", func(ctx context.Context) error {
 			return empty(c.SnapshotPurge(ctx, &imrpc.EngineSnapshotPurgeRequest{ProxyEngineRequest: e, SkipIfInProgress: true}))
 		}, []string{"SnapshotPurge skip_if_in_progress=true"}},
 		{"SnapshotHash", func(ctx context.Context) error {
-			return empty(c.SnapshotHash(ctx, &imrpc.EngineSnapshotHashRequest{ProxyEngineRequest: e, SnapshotName: "s1", Rehash: true}))
+			return empty(c.SnapshotHash(ctx, &imrpc.EngineSnapshotHashRequest{ProxyEngineRequest: e, SnapshotName: "s1",
+				Rehash: true}))
 		}, []string{"SnapshotHash name=s1 rehash=true"}},
 		{"SnapshotHashStatus", func(ctx context.Context) error {
-			s, err := c.SnapshotHashStatus(ctx, &imrpc.EngineSnapshotHashStatusRequest{ProxyEngineRequest: e, SnapshotName: "s1"})
+			s, err := c.SnapshotHashStatus(ctx, &imrpc.EngineSnapshotHashStatusRequest{ProxyEngineRequest: e,
+				SnapshotName: "s1"})
 			want := &imrpc.EngineSnapshotHashStatusProxyResponse{Status: map[string]*ptypes.SnapshotHashStatusResponse{
 				"tcp://10.0.0.1:10000": {State: "complete", Checksum: "00c0ffee00c0ffee", SilentlyCorrupted: true},
 				"tcp://10.0.0.2:10000": {State: "error", Error: "cancelled"}}}
@@ -245,17 +140,20 @@ func TestOperations(t *testing.T) {
 			return err
 		}, []string{"SnapshotHashStatus name=s1"}},
 		{"VolumeSnapshot", func(ctx context.Context) error {
-			s, err := c.VolumeSnapshot(ctx, &imrpc.EngineVolumeSnapshotRequest{ProxyEngineRequest: e, SnapshotVolume: &ptypes.VolumeSnapshotRequest{Name: "s3"}})
+			s, err := c.VolumeSnapshot(ctx, &imrpc.EngineVolumeSnapshotRequest{ProxyEngineRequest: e,
+				SnapshotVolume: &ptypes.VolumeSnapshotRequest{Name: "s3"}})
 			if err == nil && s.GetSnapshot().GetName() != "s3!" {
 				err = errors.New("the name is " + s.GetSnapshot().GetName())
 			}
 			return err
 		}, []string{"SnapshotCreate name=s3 user_created=true"}},
 		{"ReplicaRemove", func(ctx context.Context) error {
-			return empty(c.ReplicaRemove(ctx, &imrpc.EngineReplicaRemoveRequest{ProxyEngineRequest: e, ReplicaAddress: "tcp://10.0.0.1:10000"}))
+			return empty(c.ReplicaRemove(ctx, &imrpc.EngineReplicaRemoveRequest{ProxyEngineRequest: e,
+				ReplicaAddress: "tcp://10.0.0.1:10000"}))
 		}, []string{"ReplicaRemove address=tcp://10.0.0.1:10000"}},
 		{"ReplicaModeUpdate to ERR", func(ctx context.Context) error {
-			return empty(c.ReplicaModeUpdate(ctx, &imrpc.EngineReplicaModeUpdateRequest{ProxyEngineRequest: e, ReplicaAddress: "10.0.0.1:10000", Mode: ptypes.ReplicaMode_ERR}))
+			return empty(c.ReplicaModeUpdate(ctx, &imrpc.EngineReplicaModeUpdateRequest{ProxyEngineRequest: e,
+				ReplicaAddress: "10.0.0.1:10000", Mode: ptypes.ReplicaMode_ERR}))
 		}, []string{"ReplicaRemove address=tcp://10.0.0.1:10000"}},
 		{"Ping", func(ctx context.Context) error { return empty(c.Ping(ctx, &emptypb.Empty{})) }, nil},
 	} {
@@ -274,36 +172,48 @@ func TestOperations(t *testing.T) {
 // TestState is how the engine's state is told in the reference's messages.
 func TestState(t *testing.T) {
 	r := newRig(t)
-	r.state = &enginev1.State{VolumeName: "demo", Size: 1 << 30, Frontend: "tgt-blockdev", FrontendState: "up", Endpoint: "/dev/longhorn/demo",
-		Expanding: true, LastExpansionError: "full", Options: &enginev1.Options{SnapshotMaxCount: 9, SnapshotMaxSize: 10, UnmapMarkSnapChainRemoved: true, RebuildConcurrency: 3},
+	r.state = &enginev1.State{VolumeName: "demo", Size: 1 << 30, Frontend: "tgt-blockdev", FrontendState: "up",
+		Endpoint:  "/dev/longhorn/demo",
+		Expanding: true, LastExpansionError: "full",
+		Options: &enginev1.Options{SnapshotMaxCount: 9, SnapshotMaxSize: 10, UnmapMarkSnapChainRemoved: true,
+			RebuildConcurrency: 3},
 		Replicas: []*enginev1.Replica{
-			{Address: "tcp://10.0.0.1:10000", Mode: enginev1.Mode_MODE_RW, Purge: &enginev1.Purge{Running: true, Progress: 40, State: "in_progress"}},
-			{Address: "tcp://10.0.0.2:10000", Mode: enginev1.Mode_MODE_WO, Rebuild: &enginev1.Rebuild{Running: true, Progress: 50, State: "in_progress", FromAddress: "tcp://10.0.0.1:10000"}},
+			{Address: "tcp://10.0.0.1:10000", Mode: enginev1.Mode_MODE_RW,
+				Purge: &enginev1.Purge{Running: true, Progress: 40, State: "in_progress"}},
+			{Address: "tcp://10.0.0.2:10000", Mode: enginev1.Mode_MODE_WO,
+				Rebuild: &enginev1.Rebuild{Running: true, Progress: 50, State: "in_progress", FromAddress: "tcp://10.0.0.1:10000"}},
 			{Address: "tcp://10.0.0.3:10000", Mode: enginev1.Mode(77)},
 		},
-		Snapshots: map[string]*enginev1.Snapshot{"volume-head": {Name: "volume-head", Parent: "s", Size: 4096}, "s": {Name: "s", Children: map[string]bool{"volume-head": true}}}}
+		Snapshots: map[string]*enginev1.Snapshot{"volume-head": {Name: "volume-head", Parent: "s", Size: 4096},
+			"s": {Name: "s", Children: map[string]bool{"volume-head": true}}}}
 	e := r.engineRequest()
 	v, err := r.c.VolumeGet(t.Context(), e)
-	want := &ptypes.Volume{Name: "demo", Size: 1 << 30, ReplicaCount: 3, Endpoint: "/dev/longhorn/demo", Frontend: "tgt-blockdev", FrontendState: "up",
-		IsExpanding: true, LastExpansionError: "full", UnmapMarkSnapChainRemoved: true, SnapshotMaxCount: 9, SnapshotMaxSize: 10}
+	want := &ptypes.Volume{Name: "demo", Size: 1 << 30, ReplicaCount: 3, Endpoint: "/dev/longhorn/demo",
+		Frontend: "tgt-blockdev", FrontendState: "up",
+		IsExpanding: true, LastExpansionError: "full", UnmapMarkSnapChainRemoved: true, SnapshotMaxCount: 9,
+		SnapshotMaxSize: 10}
 	if err != nil || !proto.Equal(v.GetVolume(), want) {
 		t.Errorf("%v %v", v, err)
 	}
 	list, err := r.c.ReplicaList(t.Context(), e)
-	if err != nil || list.GetReplicaList().GetReplicas()[0].GetMode() != ptypes.ReplicaMode_RW || list.GetReplicaList().GetReplicas()[2].GetMode() != ptypes.ReplicaMode_ERR {
+	if err != nil || list.GetReplicaList().GetReplicas()[0].GetMode() != ptypes.ReplicaMode_RW ||
+		list.GetReplicaList().GetReplicas()[2].GetMode() != ptypes.ReplicaMode_ERR {
 		t.Errorf("%v %v", list, err)
 	}
 	rebuilds, err := r.c.ReplicaRebuildingStatus(t.Context(), e)
 	if b := rebuilds.GetStatus()["tcp://10.0.0.2:10000"]; err != nil || !b.GetIsRebuilding() || b.GetProgress() != 50 ||
-		b.GetFromReplicaAddress() != "tcp://10.0.0.1:10000" || !reflect.DeepEqual(b.GetFromReplicaAddressList(), []string{"tcp://10.0.0.1:10000"}) {
+		b.GetFromReplicaAddress() != "tcp://10.0.0.1:10000" ||
+		!reflect.DeepEqual(b.GetFromReplicaAddressList(), []string{"tcp://10.0.0.1:10000"}) {
 		t.Errorf("%v %v", rebuilds, err)
 	}
 	snapshots, err := r.c.SnapshotList(t.Context(), e)
-	if head := snapshots.GetDisks()["volume-head"]; err != nil || head.GetSize() != "4096" || head.GetParent() != "s" || len(snapshots.GetDisks()) != 2 {
+	if head := snapshots.GetDisks()["volume-head"]; err != nil || head.GetSize() != "4096" || head.GetParent() != "s" ||
+		len(snapshots.GetDisks()) != 2 {
 		t.Errorf("%v %v", snapshots, err)
 	}
 	purges, err := r.c.SnapshotPurgeStatus(t.Context(), e)
-	if p := purges.GetStatus()["tcp://10.0.0.1:10000"]; err != nil || !p.GetIsPurging() || p.GetProgress() != 40 || len(purges.GetStatus()) != 3 {
+	if p := purges.GetStatus()["tcp://10.0.0.1:10000"]; err != nil || !p.GetIsPurging() || p.GetProgress() != 40 ||
+		len(purges.GetStatus()) != 3 {
 		t.Errorf("%v %v", purges, err)
 	}
 	version, err := r.c.ServerVersionGet(t.Context(), e)
@@ -311,17 +221,21 @@ func TestState(t *testing.T) {
 		t.Errorf("%v %v", version, err)
 	}
 	metrics, err := r.c.MetricsGet(t.Context(), e)
-	if err != nil || !proto.Equal(metrics.GetMetrics(), &ptypes.Metrics{ReadThroughput: 3, WriteThroughput: 4, ReadLatency: 5, WriteLatency: 6, ReadIOPS: 1, WriteIOPS: 2}) {
+	if err != nil || !proto.Equal(metrics.GetMetrics(),
+		&ptypes.Metrics{ReadThroughput: 3, WriteThroughput: 4, ReadLatency: 5, WriteLatency: 6, ReadIOPS: 1, WriteIOPS: 2}) {
 		t.Errorf("%v %v", metrics, err)
 	}
 	limit, err := r.c.ReplicaRebuildConcurrentSyncLimitGet(t.Context(), e)
 	if err != nil || limit.GetLimit() != 3 {
 		t.Errorf("%v %v", limit, err)
 	}
-	if _, err := r.c.ReplicaVerifyRebuild(t.Context(), &imrpc.EngineReplicaVerifyRebuildRequest{ProxyEngineRequest: e, ReplicaAddress: "10.0.0.1:10000"}); err != nil {
+	if _, err := r.c.ReplicaVerifyRebuild(t.Context(),
+		&imrpc.EngineReplicaVerifyRebuildRequest{ProxyEngineRequest: e, ReplicaAddress: "10.0.0.1:10000"}); err != nil {
 		t.Error(err)
 	}
-	if _, err := r.c.ReplicaVerifyRebuild(t.Context(), &imrpc.EngineReplicaVerifyRebuildRequest{ProxyEngineRequest: e, ReplicaAddress: "10.0.0.2:10000"}); status.Code(err) != codes.FailedPrecondition {
+	if _, err := r.c.ReplicaVerifyRebuild(t.Context(),
+		&imrpc.EngineReplicaVerifyRebuildRequest{ProxyEngineRequest: e,
+			ReplicaAddress: "10.0.0.2:10000"}); status.Code(err) != codes.FailedPrecondition {
 		t.Errorf("a replica that is being rebuilt counts as rebuilt: %v", err)
 	}
 }
@@ -330,7 +244,8 @@ func TestState(t *testing.T) {
 func TestReplicaAddWaits(t *testing.T) {
 	const address = "tcp://10.0.0.2:10000"
 	at := func(mode enginev1.Mode, running bool, text string) *enginev1.State {
-		return &enginev1.State{Replicas: []*enginev1.Replica{{Address: address, Mode: mode, Error: text, Rebuild: &enginev1.Rebuild{Running: running}}}}
+		return &enginev1.State{Replicas: []*enginev1.Replica{{Address: address, Mode: mode, Error: text,
+			Rebuild: &enginev1.Rebuild{Running: running}}}}
 	}
 	for _, row := range []struct {
 		name   string
@@ -338,14 +253,17 @@ func TestReplicaAddWaits(t *testing.T) {
 		want   codes.Code
 		says   string
 	}{
-		{"rebuilt", []*enginev1.State{at(enginev1.Mode_MODE_UNSPECIFIED, true, ""), at(enginev1.Mode_MODE_WO, true, ""), at(enginev1.Mode_MODE_RW, false, "")}, codes.OK, ""},
-		{"failed", []*enginev1.State{at(enginev1.Mode_MODE_WO, true, ""), at(enginev1.Mode_MODE_ERR, false, "disk is full")}, codes.Aborted, "disk is full"},
+		{"rebuilt", []*enginev1.State{at(enginev1.Mode_MODE_UNSPECIFIED, true, ""), at(enginev1.Mode_MODE_WO, true, ""),
+			at(enginev1.Mode_MODE_RW, false, "")}, codes.OK, ""},
+		{"failed", []*enginev1.State{at(enginev1.Mode_MODE_WO, true, ""),
+			at(enginev1.Mode_MODE_ERR, false, "disk is full")}, codes.Aborted, "disk is full"},
 		{"removed", []*enginev1.State{at(enginev1.Mode_MODE_WO, true, ""), {}}, codes.Aborted, "removed"},
 		{"engine gone", []*enginev1.State{at(enginev1.Mode_MODE_WO, true, "")}, codes.Unknown, "EOF"},
 	} {
 		r := newRig(t)
 		r.states = row.states
-		_, err := r.c.ReplicaAdd(t.Context(), &imrpc.EngineReplicaAddRequest{ProxyEngineRequest: r.engineRequest(), ReplicaAddress: "10.0.0.2:10000"})
+		_, err := r.c.ReplicaAdd(t.Context(), &imrpc.EngineReplicaAddRequest{ProxyEngineRequest: r.engineRequest(),
+			ReplicaAddress: "10.0.0.2:10000"})
 		if status.Code(err) != row.want || !strings.Contains(status.Convert(err).Message(), row.says) {
 			t.Errorf("%s: %v", row.name, err)
 		}
@@ -377,20 +295,24 @@ func TestRefusals(t *testing.T) {
 			return err
 		}, codes.InvalidArgument, "proxy_engine_request"},
 		{"no address", get(&imrpc.ProxyEngineRequest{}), codes.InvalidArgument, "IP:PORT"},
-		{"a name for an address", get(&imrpc.ProxyEngineRequest{Address: "localhost:10000"}), codes.InvalidArgument, `"localhost:10000"`},
+		{"a name for an address", get(&imrpc.ProxyEngineRequest{Address: "localhost:10000"}), codes.InvalidArgument,
+			`"localhost:10000"`},
 		{"another volume's engine", get(other), codes.FailedPrecondition, "this is demo, not other"},
 		{"data engine v2", get(v2), codes.Unimplemented, "v2"},
 		{"nobody there", get(&imrpc.ProxyEngineRequest{Address: "127.0.0.1:1"}), codes.Unavailable, "refused"},
 		{"a mode that promises data", func(ctx context.Context) error {
-			_, err := c.ReplicaModeUpdate(ctx, &imrpc.EngineReplicaModeUpdateRequest{ProxyEngineRequest: e, ReplicaAddress: "10.0.0.1:1", Mode: ptypes.ReplicaMode_RW})
+			_, err := c.ReplicaModeUpdate(ctx, &imrpc.EngineReplicaModeUpdateRequest{ProxyEngineRequest: e,
+				ReplicaAddress: "10.0.0.1:1", Mode: ptypes.ReplicaMode_RW})
 			return err
 		}, codes.InvalidArgument, "RW"},
 		{"a negative bandwidth", func(ctx context.Context) error {
-			_, err := c.ReplicaRebuildingQosSet(ctx, &imrpc.EngineReplicaRebuildingQosSetRequest{ProxyEngineRequest: e, QosLimitMbps: -1})
+			_, err := c.ReplicaRebuildingQosSet(ctx,
+				&imrpc.EngineReplicaRebuildingQosSetRequest{ProxyEngineRequest: e, QosLimitMbps: -1})
 			return err
 		}, codes.InvalidArgument, "qos_limit_mbps -1"},
 		{"more than fits", func(ctx context.Context) error {
-			_, err := c.ReplicaRebuildingQosSet(ctx, &imrpc.EngineReplicaRebuildingQosSetRequest{ProxyEngineRequest: e, QosLimitMbps: 1 << 60})
+			_, err := c.ReplicaRebuildingQosSet(ctx,
+				&imrpc.EngineReplicaRebuildingQosSetRequest{ProxyEngineRequest: e, QosLimitMbps: 1 << 60})
 			return err
 		}, codes.InvalidArgument, "MiB"},
 		{"replica without a port", func(ctx context.Context) error {
@@ -425,7 +347,8 @@ func TestRefusals(t *testing.T) {
 // TestRemoveTriesAll: one snapshot that is gone does not keep the others; its error is told.
 func TestRemoveTriesAll(t *testing.T) {
 	r := newRig(t)
-	_, err := r.c.SnapshotRemove(t.Context(), &imrpc.EngineSnapshotRemoveRequest{ProxyEngineRequest: r.engineRequest(), Names: []string{"gone", "s2"}})
+	_, err := r.c.SnapshotRemove(t.Context(),
+		&imrpc.EngineSnapshotRemoveRequest{ProxyEngineRequest: r.engineRequest(), Names: []string{"gone", "s2"}})
 	if status.Code(err) != codes.NotFound || !reflect.DeepEqual(r.asked, []string{"SnapshotRemove name=s2"}) {
 		t.Errorf("%v, asked for %q", err, r.asked)
 	}

@@ -17,35 +17,43 @@ var errBackup = status.Error(codes.Unimplemented, "backup and restore are not bu
 // errSPDK answers what only data engine v2 has.
 var errSPDK = status.Error(codes.Unimplemented, "backing images of data engine v2 are not supported")
 
-func (s *service) SnapshotBackup(context.Context, *imrpc.EngineSnapshotBackupRequest) (*imrpc.EngineSnapshotBackupProxyResponse, error) {
+func (s *service) SnapshotBackup(context.Context,
+	*imrpc.EngineSnapshotBackupRequest) (*imrpc.EngineSnapshotBackupProxyResponse, error) {
 	return nil, errBackup
 }
 
-func (s *service) SnapshotBackupStatus(context.Context, *imrpc.EngineSnapshotBackupStatusRequest) (*imrpc.EngineSnapshotBackupStatusProxyResponse, error) {
+func (s *service) SnapshotBackupStatus(context.Context,
+	*imrpc.EngineSnapshotBackupStatusRequest) (*imrpc.EngineSnapshotBackupStatusProxyResponse, error) {
 	return nil, errBackup
 }
 
-func (s *service) BackupRestore(context.Context, *imrpc.EngineBackupRestoreRequest) (*imrpc.EngineBackupRestoreProxyResponse, error) {
+func (s *service) BackupRestore(context.Context,
+	*imrpc.EngineBackupRestoreRequest) (*imrpc.EngineBackupRestoreProxyResponse, error) {
 	return nil, errBackup
 }
 
-func (s *service) BackupRestoreStatus(context.Context, *imrpc.ProxyEngineRequest) (*imrpc.EngineBackupRestoreStatusProxyResponse, error) {
+func (s *service) BackupRestoreStatus(context.Context,
+	*imrpc.ProxyEngineRequest) (*imrpc.EngineBackupRestoreStatusProxyResponse, error) {
 	return nil, errBackup
 }
 
-func (s *service) BackupVolumeList(context.Context, *imrpc.EngineBackupStoreRequest) (*imrpc.EngineBackupStoreProxyResponse, error) {
+func (s *service) BackupVolumeList(context.Context,
+	*imrpc.EngineBackupStoreRequest) (*imrpc.EngineBackupStoreProxyResponse, error) {
 	return nil, errBackup
 }
 
-func (s *service) BackupVolumeGet(context.Context, *imrpc.EngineBackupStoreRequest) (*imrpc.EngineBackupStoreProxyResponse, error) {
+func (s *service) BackupVolumeGet(context.Context,
+	*imrpc.EngineBackupStoreRequest) (*imrpc.EngineBackupStoreProxyResponse, error) {
 	return nil, errBackup
 }
 
-func (s *service) BackupGet(context.Context, *imrpc.EngineBackupStoreRequest) (*imrpc.EngineBackupStoreProxyResponse, error) {
+func (s *service) BackupGet(context.Context, *imrpc.EngineBackupStoreRequest) (*imrpc.EngineBackupStoreProxyResponse,
+	error) {
 	return nil, errBackup
 }
 
-func (s *service) BackupConfigMetaGet(context.Context, *imrpc.EngineBackupStoreRequest) (*imrpc.EngineBackupStoreProxyResponse, error) {
+func (s *service) BackupConfigMetaGet(context.Context,
+	*imrpc.EngineBackupStoreRequest) (*imrpc.EngineBackupStoreProxyResponse, error) {
 	return nil, errBackup
 }
 
@@ -57,19 +65,24 @@ func (s *service) CleanupBackupMountPoints(context.Context, *emptypb.Empty) (*em
 	return nil, errBackup
 }
 
-func (s *service) BackupRestoreFinish(context.Context, *imrpc.EngineBackupRestoreFinishRequest) (*emptypb.Empty, error) {
-	return nil, status.Error(codes.Unimplemented, "a restore finishes by itself; nobody serves this method, the reference does not either")
+func (s *service) BackupRestoreFinish(context.Context, *imrpc.EngineBackupRestoreFinishRequest) (*emptypb.Empty,
+	error) {
+	return nil, status.Error(codes.Unimplemented,
+		"a restore finishes by itself; nobody serves this method, the reference does not either")
 }
 
-func (s *service) SPDKBackingImageCreate(context.Context, *imrpc.SPDKBackingImageCreateRequest) (*imrpc.SPDKBackingImageResponse, error) {
+func (s *service) SPDKBackingImageCreate(context.Context,
+	*imrpc.SPDKBackingImageCreateRequest) (*imrpc.SPDKBackingImageResponse, error) {
 	return nil, errSPDK
 }
 
-func (s *service) SPDKBackingImageDelete(context.Context, *imrpc.SPDKBackingImageDeleteRequest) (*emptypb.Empty, error) {
+func (s *service) SPDKBackingImageDelete(context.Context, *imrpc.SPDKBackingImageDeleteRequest) (*emptypb.Empty,
+	error) {
 	return nil, errSPDK
 }
 
-func (s *service) SPDKBackingImageGet(context.Context, *imrpc.SPDKBackingImageGetRequest) (*imrpc.SPDKBackingImageResponse, error) {
+func (s *service) SPDKBackingImageGet(context.Context,
+	*imrpc.SPDKBackingImageGetRequest) (*imrpc.SPDKBackingImageResponse, error) {
 	return nil, errSPDK
 }
 

@@ -13,7 +13,8 @@ import (
 	"ankole.storage/instancemanager/remount"
 )
 
-// remounts are those under way: the kernel does not let go of one whose volume's requests wait, so there is one per volume.
+// remounts are those under way: the kernel does not let go of one whose volume's requests wait, so
+// there is one per volume.
 type remounts struct {
 	mu      sync.Mutex
 	volumes map[string]bool
@@ -38,16 +39,20 @@ func (m *remounts) end(volume string) {
 	m.mu.Unlock()
 }
 
-// RemountReadOnlyVolume makes the file system of a volume writable again where this node has mounted it.
+// RemountReadOnlyVolume makes the file system of a volume writable again where this node has
+// mounted it.
 func (s *service) RemountReadOnlyVolume(ctx context.Context, r *imrpc.RemountVolumeRequest) (*emptypb.Empty, error) {
 	volume := r.GetVolumeName()
 	if !s.remounts.begin(volume) {
-		return nil, status.Errorf(codes.Aborted, "volume %s: it is being mounted again already; its requests may be waiting for a replica", volume)
+		return nil, status.Errorf(codes.Aborted,
+			"volume %s: it is being mounted again already; its requests may be waiting for a replica", volume)
 	}
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	ended := make(chan error, 1)
-	go func() { // who waits is the caller, as long as it likes; the kernel ends it with the volume's requests at the latest
+	// who waits is the caller, as long as it likes; the kernel ends it with the volume's requests
+	// at the latest
+	go func() {
 		err := s.remount(volume)
 		s.remounts.end(volume) // before the caller hears of it, who may ask again at once
 		ended <- err

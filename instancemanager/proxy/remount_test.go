@@ -41,8 +41,9 @@ func TestRemountReadOnlyVolume(t *testing.T) {
 	if c := call(short, "hangs"); c != codes.DeadlineExceeded {
 		t.Error(c)
 	}
-	for volume, want := range map[string]codes.Code{"hangs": codes.Aborted, "unmounted": codes.NotFound, "broken": codes.FailedPrecondition,
-		"a/b": codes.InvalidArgument, "odd": codes.Internal, "fine": codes.OK} {
+	for volume, want := range map[string]codes.Code{"hangs": codes.Aborted, "unmounted": codes.NotFound,
+		"broken": codes.FailedPrecondition,
+		"a/b":    codes.InvalidArgument, "odd": codes.Internal, "fine": codes.OK} {
 		if c := call(t.Context(), volume); c != want {
 			t.Errorf("%s: %s, want %s", volume, c, want)
 		}

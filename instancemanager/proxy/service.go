@@ -37,8 +37,10 @@ type service struct {
 	remounts remounts
 }
 
-// target is the engine a request is for: a client of it, and the context with identity and deadline of calls to it.
-func (s *service) target(ctx context.Context, r *imrpc.ProxyEngineRequest, timeout time.Duration) (enginev1.EngineClient, context.Context, context.CancelFunc, error) {
+// target is the engine a request is for: a client of it, and the context with identity and deadline
+// of calls to it.
+func (s *service) target(ctx context.Context, r *imrpc.ProxyEngineRequest,
+	timeout time.Duration) (enginev1.EngineClient, context.Context, context.CancelFunc, error) {
 	if r == nil {
 		return nil, nil, nil, status.Error(codes.InvalidArgument, "proxy_engine_request is missing: it names the engine")
 	}
@@ -55,7 +57,8 @@ func (s *service) target(ctx context.Context, r *imrpc.ProxyEngineRequest, timeo
 }
 
 // call does one operation on the engine a request names.
-func call[R any](ctx context.Context, s *service, r *imrpc.ProxyEngineRequest, f func(context.Context, enginev1.EngineClient) (R, error)) (R, error) {
+func call[R any](ctx context.Context, s *service, r *imrpc.ProxyEngineRequest,
+	f func(context.Context, enginev1.EngineClient) (R, error)) (R, error) {
 	var zero R
 	c, ctx, cancel, err := s.target(ctx, r, callTimeout)
 	if err != nil {
@@ -84,7 +87,8 @@ func (s *service) Ping(context.Context, *emptypb.Empty) (*emptypb.Empty, error) 
 	return &emptypb.Empty{}, nil
 }
 
-func (s *service) ServerVersionGet(ctx context.Context, r *imrpc.ProxyEngineRequest) (*imrpc.EngineVersionProxyResponse, error) {
+func (s *service) ServerVersionGet(ctx context.Context, r *imrpc.ProxyEngineRequest) (*imrpc.EngineVersionProxyResponse,
+	error) {
 	v, err := call(ctx, s, r, func(ctx context.Context, c enginev1.EngineClient) (*enginev1.VersionResponse, error) {
 		return c.Version(ctx, &enginev1.VersionRequest{})
 	})
@@ -99,28 +103,33 @@ func (s *service) ServerVersionGet(ctx context.Context, r *imrpc.ProxyEngineRequ
 	}}, nil
 }
 
-func (s *service) SnapshotList(ctx context.Context, r *imrpc.ProxyEngineRequest) (*imrpc.EngineSnapshotListProxyResponse, error) {
+func (s *service) SnapshotList(ctx context.Context,
+	r *imrpc.ProxyEngineRequest) (*imrpc.EngineSnapshotListProxyResponse, error) {
 	state, err := s.state(ctx, r)
 	if err != nil {
 		return nil, err
 	}
-	out := &imrpc.EngineSnapshotListProxyResponse{Disks: make(map[string]*imrpc.EngineSnapshotDiskInfo, len(state.GetSnapshots()))}
+	out := &imrpc.EngineSnapshotListProxyResponse{Disks: make(map[string]*imrpc.EngineSnapshotDiskInfo,
+		len(state.GetSnapshots()))}
 	for name, p := range state.GetSnapshots() {
 		out.Disks[name] = &imrpc.EngineSnapshotDiskInfo{
 			Name: p.GetName(), Parent: p.GetParent(), Children: p.GetChildren(), Removed: p.GetRemoved(),
-			UserCreated: p.GetUserCreated(), Created: p.GetCreated(), Size: strconv.FormatInt(p.GetSize(), 10), Labels: p.GetLabels(),
+			UserCreated: p.GetUserCreated(), Created: p.GetCreated(), Size: strconv.FormatInt(p.GetSize(), 10),
+			Labels: p.GetLabels(),
 		}
 	}
 	return out, nil
 }
 
-// modes as clients know them. A replica that is not judged yet is none of theirs: it is reported as being added.
+// modes as clients know them. A replica that is not judged yet is none of theirs: it is reported as
+// being added.
 var modes = map[enginev1.Mode]ptypes.ReplicaMode{
 	enginev1.Mode_MODE_UNSPECIFIED: ptypes.ReplicaMode_WO, enginev1.Mode_MODE_WO: ptypes.ReplicaMode_WO,
 	enginev1.Mode_MODE_RW: ptypes.ReplicaMode_RW, enginev1.Mode_MODE_ERR: ptypes.ReplicaMode_ERR,
 }
 
-// modeOf counts modes of a later version as failed: a replica that cannot be understood is not trusted.
+// modeOf counts modes of a later version as failed: a replica that cannot be understood is not
+// trusted.
 func modeOf(m enginev1.Mode) ptypes.ReplicaMode {
 	if mode, ok := modes[m]; ok {
 		return mode
@@ -128,7 +137,8 @@ func modeOf(m enginev1.Mode) ptypes.ReplicaMode {
 	return ptypes.ReplicaMode_ERR
 }
 
-func (s *service) ReplicaList(ctx context.Context, r *imrpc.ProxyEngineRequest) (*imrpc.EngineReplicaListProxyResponse, error) {
+func (s *service) ReplicaList(ctx context.Context, r *imrpc.ProxyEngineRequest) (*imrpc.EngineReplicaListProxyResponse,
+	error) {
 	state, err := s.state(ctx, r)
 	if err != nil {
 		return nil, err
@@ -141,7 +151,8 @@ func (s *service) ReplicaList(ctx context.Context, r *imrpc.ProxyEngineRequest) 
 	return &imrpc.EngineReplicaListProxyResponse{ReplicaList: list}, nil
 }
 
-func (s *service) ReplicaRebuildingStatus(ctx context.Context, r *imrpc.ProxyEngineRequest) (*imrpc.EngineReplicaRebuildStatusProxyResponse, error) {
+func (s *service) ReplicaRebuildingStatus(ctx context.Context,
+	r *imrpc.ProxyEngineRequest) (*imrpc.EngineReplicaRebuildStatusProxyResponse, error) {
 	state, err := s.state(ctx, r)
 	if err != nil {
 		return nil, err
@@ -149,8 +160,9 @@ func (s *service) ReplicaRebuildingStatus(ctx context.Context, r *imrpc.ProxyEng
 	out := &imrpc.EngineReplicaRebuildStatusProxyResponse{Status: map[string]*ptypes.ReplicaRebuildStatusResponse{}}
 	for _, p := range state.GetReplicas() {
 		b := p.GetRebuild()
-		status := &ptypes.ReplicaRebuildStatusResponse{IsRebuilding: b.GetRunning(), Error: b.GetError(), Progress: b.GetProgress(),
-			State: b.GetState(), FromReplicaAddress: b.GetFromAddress()}
+		status := &ptypes.ReplicaRebuildStatusResponse{IsRebuilding: b.GetRunning(), Error: b.GetError(),
+			Progress: b.GetProgress(),
+			State:    b.GetState(), FromReplicaAddress: b.GetFromAddress()}
 		if b.GetFromAddress() != "" {
 			status.FromReplicaAddressList = []string{b.GetFromAddress()}
 		}
@@ -164,21 +176,26 @@ func (s *service) ReplicaRemove(ctx context.Context, r *imrpc.EngineReplicaRemov
 	if err != nil {
 		return nil, err
 	}
-	return done(call(ctx, s, r.GetProxyEngineRequest(), func(ctx context.Context, c enginev1.EngineClient) (*enginev1.State, error) {
-		return c.ReplicaRemove(ctx, &enginev1.ReplicaRemoveRequest{Address: address})
-	}))
+	return done(call(ctx, s, r.GetProxyEngineRequest(),
+		func(ctx context.Context, c enginev1.EngineClient) (*enginev1.State, error) {
+			return c.ReplicaRemove(ctx, &enginev1.ReplicaRemoveRequest{Address: address})
+		}))
 }
 
 // ReplicaModeUpdate can only drop a replica: a mode that promises data is the engine's to give.
-func (s *service) ReplicaModeUpdate(ctx context.Context, r *imrpc.EngineReplicaModeUpdateRequest) (*emptypb.Empty, error) {
+func (s *service) ReplicaModeUpdate(ctx context.Context, r *imrpc.EngineReplicaModeUpdateRequest) (*emptypb.Empty,
+	error) {
 	if r.GetMode() != ptypes.ReplicaMode_ERR {
 		return nil, status.Errorf(codes.InvalidArgument,
-			"replica %s cannot be made %s from outside: only ERR can be asked for; add the replica to have it rebuilt", r.GetReplicaAddress(), r.GetMode())
+			"replica %s cannot be made %s from outside: only ERR can be asked for; add the replica to have it rebuilt",
+			r.GetReplicaAddress(), r.GetMode())
 	}
-	return s.ReplicaRemove(ctx, &imrpc.EngineReplicaRemoveRequest{ProxyEngineRequest: r.GetProxyEngineRequest(), ReplicaAddress: r.GetReplicaAddress()})
+	return s.ReplicaRemove(ctx, &imrpc.EngineReplicaRemoveRequest{ProxyEngineRequest: r.GetProxyEngineRequest(),
+		ReplicaAddress: r.GetReplicaAddress()})
 }
 
-// ReplicaAdd returns when the replica is RW, or has failed; the caller may leave earlier, the rebuild goes on.
+// ReplicaAdd returns when the replica is RW, or has failed; the caller may leave earlier, the
+// rebuild goes on.
 func (s *service) ReplicaAdd(ctx context.Context, r *imrpc.EngineReplicaAddRequest) (*emptypb.Empty, error) {
 	address, err := replicaAddress(r.GetReplicaAddress())
 	if err != nil {
@@ -202,7 +219,8 @@ func (s *service) ReplicaAdd(ctx context.Context, r *imrpc.EngineReplicaAddReque
 	return done(s, err)
 }
 
-func (s *service) ReplicaVerifyRebuild(ctx context.Context, r *imrpc.EngineReplicaVerifyRebuildRequest) (*emptypb.Empty, error) {
+func (s *service) ReplicaVerifyRebuild(ctx context.Context, r *imrpc.EngineReplicaVerifyRebuildRequest) (*emptypb.Empty,
+	error) {
 	address, err := replicaAddress(r.GetReplicaAddress())
 	if err != nil {
 		return nil, err
@@ -217,11 +235,14 @@ func (s *service) ReplicaVerifyRebuild(ctx context.Context, r *imrpc.EngineRepli
 	return nil, status.Errorf(codes.FailedPrecondition, "replica %s is not in mode RW", address)
 }
 
-func (s *service) VolumeSnapshot(ctx context.Context, r *imrpc.EngineVolumeSnapshotRequest) (*imrpc.EngineVolumeSnapshotProxyResponse, error) {
+func (s *service) VolumeSnapshot(ctx context.Context,
+	r *imrpc.EngineVolumeSnapshotRequest) (*imrpc.EngineVolumeSnapshotProxyResponse, error) {
 	q := r.GetSnapshotVolume()
-	answer, err := call(ctx, s, r.GetProxyEngineRequest(), func(ctx context.Context, c enginev1.EngineClient) (*enginev1.SnapshotCreateResponse, error) {
-		return c.SnapshotCreate(ctx, &enginev1.SnapshotCreateRequest{Name: q.GetName(), Labels: q.GetLabels(), UserCreated: true})
-	})
+	answer, err := call(ctx, s, r.GetProxyEngineRequest(),
+		func(ctx context.Context, c enginev1.EngineClient) (*enginev1.SnapshotCreateResponse, error) {
+			return c.SnapshotCreate(ctx, &enginev1.SnapshotCreateRequest{Name: q.GetName(), Labels: q.GetLabels(),
+				UserCreated: true})
+		})
 	if err != nil {
 		return nil, err
 	}

@@ -1,8 +1,9 @@
 // Package readonly finds file systems on volumes that the kernel has made read-only.
 //
-// When a file system meets an error that it cannot live with, it refuses to write from then on (ext4 with errors=remount-ro, btrfs), or
-// altogether (a shutdown). Nobody tells the volume: its engine goes on serving, and all that can be seen is in the host's table
-// of mounts. There a mount has options of its own, "rw" or "ro" as it was asked for, and those of the file system behind it.
+// When a file system meets an error that it cannot live with, it refuses to write from then on
+// (ext4 with errors=remount-ro, btrfs), or altogether (a shutdown). Nobody tells the volume: its
+// engine goes on serving, and all that can be seen is in the host's table of mounts. There a mount
+// has options of its own, "rw" or "ro" as it was asked for, and those of the file system behind it.
 // A mount that may write to a file system that does not is one that has gone read-only by itself.
 package readonly
 
@@ -34,7 +35,8 @@ const (
 	mapperDirectory = "/dev/mapper/"
 )
 
-// hostTable is the table of the host's mounts as a Pod sees it, ownTable that of a process without a mount namespace of its own.
+// hostTable is the table of the host's mounts as a Pod sees it, ownTable that of a process without
+// a mount namespace of its own.
 const (
 	hostTable = "/host/proc/1/mountinfo"
 	ownTable  = "/proc/self/mountinfo"
@@ -66,7 +68,8 @@ func (c *Checker) Run(ctx context.Context) {
 	}
 }
 
-// Look tells the Manager which engines' volumes have a file system that has gone read-only, and which no longer have one.
+// Look tells the Manager which engines' volumes have a file system that has gone read-only, and
+// which no longer have one.
 func (c *Checker) Look() error {
 	engines := c.engines()
 	if len(engines) == 0 {
@@ -91,7 +94,9 @@ func (c *Checker) Look() error {
 
 func (c *Checker) engines() []process.Status {
 	list, _ := c.Manager.List()
-	return slices.DeleteFunc(list, func(p process.Status) bool { return p.State != process.Running || !process.IsEngine(p.Spec.Name) })
+	return slices.DeleteFunc(list, func(p process.Status) bool {
+		return p.State != process.Running || !process.IsEngine(p.Spec.Name)
+	})
 }
 
 // volumeOf takes the end off an engine's name, <volume>-e-<suffix>.
@@ -119,14 +124,16 @@ func numbers(path string) string {
 	return fmt.Sprintf("%d:%d", unix.Major(st.Rdev), unix.Minor(st.Rdev))
 }
 
-// maxTableLine bounds a line of the table: three paths of 4096 bytes, each byte of which may be written as four, and options.
+// maxTableLine bounds a line of the table: three paths of 4096 bytes, each byte of which may be
+// written as four, and options.
 const maxTableLine = 64 << 10
 
 // goneReadOnly reads a table of mounts as proc(5) describes mountinfo:
 //
 //	36 35 98:0 /root /mount/point rw,noatime shared:1 - ext4 /dev/source rw,errors=continue
 //
-// and returns sources and numbers of those that may write while their file system does not. Lines of another form are passed over.
+// and returns sources and numbers of those that may write while their file system does not. Lines
+// of another form are passed over.
 func goneReadOnly(r io.Reader) (map[string]bool, error) {
 	found := map[string]bool{}
 	lines := bufio.NewScanner(r)

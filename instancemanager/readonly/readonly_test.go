@@ -22,12 +22,15 @@ func TestMain(m *testing.M) {
 func TestTable(t *testing.T) {
 	for _, row := range []struct{ name, line, want string }{
 		{"healthy", "30 1 7:0 / /mnt rw,relatime shared:5 - ext4 /dev/longhorn/a rw,errors=remount-ro", ""},
-		{"remounted by ext4", "30 1 7:0 / /mnt rw,relatime shared:5 - ext4 /dev/longhorn/a ro,errors=remount-ro", "/dev/longhorn/a 7:0"},
-		{"newer ext4", "30 1 7:0 / /mnt rw,relatime - ext4 /dev/longhorn/a rw,emergency_ro,errors=remount-ro", "/dev/longhorn/a 7:0"},
+		{"remounted by ext4", "30 1 7:0 / /mnt rw,relatime shared:5 - ext4 /dev/longhorn/a ro,errors=remount-ro",
+			"/dev/longhorn/a 7:0"},
+		{"newer ext4", "30 1 7:0 / /mnt rw,relatime - ext4 /dev/longhorn/a rw,emergency_ro,errors=remount-ro",
+			"/dev/longhorn/a 7:0"},
 		{"shut down", "30 1 7:0 / /mnt rw,relatime - ext4 /dev/longhorn/a rw,shutdown", "/dev/longhorn/a 7:0"},
 		{"mounted read-only by somebody", "30 1 7:0 / /mnt ro,relatime - ext4 /dev/longhorn/a ro", ""},
 		{"bound read-only", "30 1 7:0 / /mnt ro,relatime - ext4 /dev/longhorn/a rw", ""},
-		{"several optional fields", "30 1 7:0 / /mnt rw shared:1 master:2 - xfs /dev/longhorn/a ro,attr2", "/dev/longhorn/a 7:0"},
+		{"several optional fields", "30 1 7:0 / /mnt rw shared:1 master:2 - xfs /dev/longhorn/a ro,attr2",
+			"/dev/longhorn/a 7:0"},
 		{"a word that begins alike", "30 1 7:0 / /mnt rw - ext4 /dev/longhorn/a rw,rootcontext=x,roundrobin", ""},
 		{"blanks in a path", `30 1 7:0 / /my\040mount rw - ext4 /dev/longhorn/a ro`, "/dev/longhorn/a 7:0"},
 		{"nonsense", "nonsense", ""},
@@ -54,7 +57,8 @@ func FuzzTable(f *testing.F) {
 	})
 }
 
-// TestLook: engines are told apart, and a condition comes, stays and goes with what the table says; replicas have none.
+// TestLook: engines are told apart, and a condition comes, stays and goes with what the table says;
+// replicas have none.
 func TestLook(t *testing.T) {
 	table := filepath.Join(t.TempDir(), "mountinfo")
 	write := func(text string) {
@@ -74,7 +78,8 @@ func TestLook(t *testing.T) {
 	}()
 	for _, name := range []string{"a-e-0", "b-e-0", "a-r-12345678"} {
 		s := instancetest.Spec(t, name, instancetest.Deaf, "", 0)
-		if _, err := m.Create(process.Spec{Name: name, Binary: s.Binary, Args: s.Args, Environment: s.Environment}); err != nil {
+		if _, err := m.Create(process.Spec{Name: name, Binary: s.Binary, Args: s.Args,
+			Environment: s.Environment}); err != nil {
 			t.Fatal(err)
 		}
 		instancetest.Eventually(t, name+" runs", func() bool {
@@ -88,14 +93,16 @@ func TestLook(t *testing.T) {
 		}
 		return path
 	}}
-	const healthy, broken = "30 1 7:0 / /mnt rw - ext4 /dev/longhorn/a rw\n", "30 1 7:0 / /mnt rw - ext4 /dev/longhorn/a ro\n"
+	const healthy, broken = "30 1 7:0 / /mnt rw - ext4 /dev/longhorn/a rw\n",
+		"30 1 7:0 / /mnt rw - ext4 /dev/longhorn/a ro\n"
 	events := m.Watch()
 	defer events.Cancel()
 	for i, step := range []struct {
 		table string
 		want  map[string]bool
 		news  int
-	}{{healthy, nil, 0}, {broken, map[string]bool{Condition: true}, 1}, {broken, map[string]bool{Condition: true}, 0}, {healthy, map[string]bool{Condition: false}, 1}, {"", map[string]bool{Condition: false}, 0}} {
+	}{{healthy, nil, 0}, {broken, map[string]bool{Condition: true}, 1}, {broken, map[string]bool{Condition: true}, 0},
+		{healthy, map[string]bool{Condition: false}, 1}, {"", map[string]bool{Condition: false}, 0}} {
 		write(step.table)
 		if err := c.Look(); err != nil {
 			t.Fatal(err)

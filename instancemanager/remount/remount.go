@@ -1,13 +1,15 @@
 // Package remount makes a volume's file system writable again where it is mounted.
 //
-// A file system that cannot write for a while, because its volume had no replica left or no space, makes itself read-only and
-// stays so after the volume has recovered. Mounting it writable again spares its users a restart. The mounts are the host's:
-// the kubelet makes them, outside the instance manager's Pod. They are found in the list of mounts of the host's first process
-// and changed by a thread that has gone into its mount namespace.
+// A file system that cannot write for a while, because its volume had no replica left or no space,
+// makes itself read-only and stays so after the volume has recovered. Mounting it writable again
+// spares its users a restart. The mounts are the host's: the kubelet makes them, outside the
+// instance manager's Pod. They are found in the list of mounts of the host's first process and
+// changed by a thread that has gone into its mount namespace.
 //
-// Two things can be read-only, a mount and the file system below it. A file system has many mounts: the one that the kubelet
-// stages and one for each Pod, of which some are read-only because the Pod wants it so. Those stay. If one mount is writable,
-// the file system is made writable through it; if none is, through the oldest one, which is the staged one, and that with it.
+// Two things can be read-only, a mount and the file system below it. A file system has many mounts:
+// the one that the kubelet stages and one for each Pod, of which some are read-only because the Pod
+// wants it so. Those stay. If one mount is writable, the file system is made writable through it;
+// if none is, through the oldest one, which is the staged one, and that with it.
 package remount
 
 import (
@@ -36,7 +38,8 @@ var (
 )
 
 const (
-	// hostProcess is where a Pod sees the host's first process. A process node's Pods share the machine's mounts.
+	// hostProcess is where a Pod sees the host's first process. A process node's Pods share the
+	// machine's mounts.
 	hostProcess = "/host/proc/1"
 	ownProcess  = "/proc/self"
 	// maxName bounds a name: it becomes a file name.
@@ -46,8 +49,8 @@ const (
 // devices are the paths of a volume's block device: itself, and the decrypted one on top of it.
 var devices = []string{"/dev/longhorn/", "/dev/mapper/"}
 
-// Volume makes the mounted file system of a volume writable. It blocks as long as the volume's I/O does. One that is writable
-// already stays as it is.
+// Volume makes the mounted file system of a volume writable. It blocks as long as the volume's I/O
+// does. One that is writable already stays as it is.
 func Volume(name string) error {
 	if name == "" || len(name) > maxName || strings.ContainsAny(name, "/\x00") || name == "." || name == ".." {
 		return fmt.Errorf("%w %.64q", ErrInvalid, name)
@@ -70,7 +73,8 @@ func Volume(name string) error {
 	return err
 }
 
-// look finds the mount through which the volume's file system can be made writable, and tells whether it has to be.
+// look finds the mount through which the volume's file system can be made writable, and tells
+// whether it has to be.
 func look(process, name string) (m mount, change bool, err error) {
 	text, err := os.ReadFile(filepath.Join(process, "mountinfo"))
 	if err != nil {
@@ -105,7 +109,8 @@ type mount struct {
 
 func (m *mount) readOnly() bool { return slices.Contains(m.options, "ro") }
 
-// superReadOnly: ext4 of recent kernels says emergency_ro after errors, and does not let go of that.
+// superReadOnly: ext4 of recent kernels says emergency_ro after errors, and does not let go of
+// that.
 func (m *mount) superReadOnly() bool {
 	return slices.Contains(m.super, "ro") || slices.Contains(m.super, "emergency_ro")
 }
@@ -118,7 +123,8 @@ func parse(text string) (list []mount, err error) {
 		if !ok || len(fields) < 6 || len(rest) < 3 {
 			return nil, fmt.Errorf("list of mounts: cannot read the line %.200q", line)
 		}
-		m := mount{device: fields[2], target: unescape(fields[4]), options: strings.Split(fields[5], ","), super: strings.Split(rest[2], ",")}
+		m := mount{device: fields[2], target: unescape(fields[4]), options: strings.Split(fields[5], ","),
+			super: strings.Split(rest[2], ",")}
 		if m.id, err = strconv.Atoi(fields[0]); err != nil {
 			return nil, fmt.Errorf("list of mounts: cannot read the line %.200q", line)
 		}
@@ -161,10 +167,12 @@ func choose(name string, list []mount) (m mount, change bool, err error) {
 }
 
 // kept are the options of a mount that mounting again would take away.
-var kept = map[string]uintptr{"nosuid": unix.MS_NOSUID, "nodev": unix.MS_NODEV, "noexec": unix.MS_NOEXEC, "noatime": unix.MS_NOATIME,
+var kept = map[string]uintptr{"nosuid": unix.MS_NOSUID, "nodev": unix.MS_NODEV, "noexec": unix.MS_NOEXEC,
+	"noatime":    unix.MS_NOATIME,
 	"nodiratime": unix.MS_NODIRATIME, "relatime": unix.MS_RELATIME, "nosymfollow": unix.MS_NOSYMFOLLOW}
 
-// writable mounts again, with the mount's other options. The file system keeps those that are not named.
+// writable mounts again, with the mount's other options. The file system keeps those that are not
+// named.
 func (m *mount) writable(name string) error {
 	flags := uintptr(unix.MS_REMOUNT)
 	for _, o := range m.options {
@@ -177,12 +185,13 @@ func (m *mount) writable(name string) error {
 }
 
 func (m *mount) refused(name string, err error) error {
-	return fmt.Errorf("volume %s: its file system at %s %w: %w; if it has found errors, stop its users, check it and mount it again",
+	return fmt.Errorf(
+		"volume %s: its file system at %s %w: %w; if it has found errors, stop its users, check it and mount it again",
 		name, m.target, ErrRefused, err)
 }
 
-// inNamespaceOf runs f on a thread of its own in the mount namespace of a process. The thread ends with it: it must not run
-// anything else.
+// inNamespaceOf runs f on a thread of its own in the mount namespace of a process. The thread ends
+// with it: it must not run anything else.
 func inNamespaceOf(process string, f func() error) error {
 	if process == ownProcess {
 		return f()
@@ -191,7 +200,8 @@ func inNamespaceOf(process string, f func() error) error {
 	go func() {
 		runtime.LockOSThread()
 		if unix.Gettid() == unix.Getpid() {
-			// The main thread never ends, and what /proc/self shows is its view. While it is held, f gets another one.
+			// The main thread never ends, and what /proc/self shows is its view. While it is held,
+			// f gets another one.
 			defer runtime.UnlockOSThread()
 			ended <- inNamespaceOf(process, f)
 			return

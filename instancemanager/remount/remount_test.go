@@ -25,8 +25,9 @@ func TestParse(t *testing.T) {
 	if err != nil || len(list) != 5 {
 		t.Fatal(list, err)
 	}
-	want := mount{id: 30, device: "7:1", target: "/var/lib/kubelet/plugins/a b/globalmount", options: []string{"rw", "noatime", "nosuid"},
-		super: []string{"ro", "errors=remount-ro"}}
+	want := mount{id: 30, device: "7:1", target: "/var/lib/kubelet/plugins/a b/globalmount",
+		options: []string{"rw", "noatime", "nosuid"},
+		super:   []string{"ro", "errors=remount-ro"}}
 	if !reflect.DeepEqual(list[1], want) {
 		t.Errorf("%+v, want %+v", list[1], want)
 	}
@@ -37,7 +38,8 @@ func TestParse(t *testing.T) {
 	}
 }
 
-// A writable mount is taken if there is one, so that those that are read-only on purpose stay; else the oldest.
+// A writable mount is taken if there is one, so that those that are read-only on purpose stay; else
+// the oldest.
 func TestChoose(t *testing.T) {
 	m := func(id int, own, super string) mount {
 		return mount{id: id, options: []string{own}, super: []string{super}}
@@ -80,7 +82,8 @@ func TestInAnotherNamespace(t *testing.T) {
 		t.Skip("needs root, to mount")
 	}
 	dir := t.TempDir()
-	host := exec.Command("unshare", "--mount", "sh", "-c", `mount -t tmpfs -o ro,nosuid,size=64k none "$0" && echo mounted && read x`, dir)
+	host := exec.Command("unshare", "--mount", "sh", "-c",
+		`mount -t tmpfs -o ro,nosuid,size=64k none "$0" && echo mounted && read x`, dir)
 	in, err := host.StdinPipe()
 	if err != nil {
 		t.Fatal(err)

@@ -24,8 +24,8 @@ import (
 	"ankole.storage/instancemanager/server"
 )
 
-// TestBadProcesses is the table of processes that cannot be: by whichever service they are asked for, each has its code and its
-// text, and nothing is changed.
+// TestBadProcesses is the table of processes that cannot be: by whichever service they are asked
+// for, each has its code and its text, and nothing is changed.
 func TestBadProcesses(t *testing.T) {
 	processes, instances := both(t)
 	long := strings.Repeat("x", 241)
@@ -44,23 +44,35 @@ func TestBadProcesses(t *testing.T) {
 		{"long name", &imrpc.ProcessSpec{Name: long, Binary: "/x"}, codes.InvalidArgument, "at most 240"},
 		{"no binary", &imrpc.ProcessSpec{Name: "x"}, codes.InvalidArgument, "binary is missing"},
 		{"relative binary", &imrpc.ProcessSpec{Name: "x", Binary: "bin/x"}, codes.InvalidArgument, "not an absolute path"},
-		{"negative ports", &imrpc.ProcessSpec{Name: "x", Binary: "/x", PortCount: -1}, codes.InvalidArgument, "port count -1"},
-		{"ports beyond TCP", &imrpc.ProcessSpec{Name: "x", Binary: "/x", PortCount: 65536}, codes.InvalidArgument, "port count 65536"},
-		{"arguments without ports", &imrpc.ProcessSpec{Name: "x", Binary: "/x", PortArgs: []string{"--listen,:"}}, codes.InvalidArgument, "1 port arguments for 0 ports"},
-		{"range exhausted", &imrpc.ProcessSpec{Name: "x", Binary: "/x", PortCount: 101}, codes.ResourceExhausted, "cannot allocate 101 ports"},
-		{"arguments too many", &imrpc.ProcessSpec{Name: "x", Binary: "/x", Args: make([]string, 1025)}, codes.InvalidArgument, "1025 arguments"},
-		{"arguments too large", &imrpc.ProcessSpec{Name: "x", Binary: "/x", Args: []string{strings.Repeat("x", 200<<10)}}, codes.InvalidArgument, "bytes, at most"},
-		{"zero byte in an argument", &imrpc.ProcessSpec{Name: "x", Binary: "/x", Args: []string{"a\x00"}}, codes.InvalidArgument, "zero byte"},
-		{"variable without a name", &imrpc.ProcessSpec{Name: "x", Binary: "/x", Environment: map[string]string{"": "x"}}, codes.InvalidArgument, "malformed"},
-		{"variable with a sign", &imrpc.ProcessSpec{Name: "x", Binary: "/x", Environment: map[string]string{"A=B": "x"}}, codes.InvalidArgument, "malformed"},
-		{"variable of the instance manager", &imrpc.ProcessSpec{Name: "x", Binary: "/x", Environment: map[string]string{"POD_IP": "x"}}, codes.InvalidArgument, "POD_IP is set by"},
-		{"message too large", &imrpc.ProcessSpec{Name: "x", Binary: "/x", Args: []string{strings.Repeat("x", 2<<20)}}, codes.ResourceExhausted, "larger than max"},
+		{"negative ports", &imrpc.ProcessSpec{Name: "x", Binary: "/x", PortCount: -1}, codes.InvalidArgument,
+			"port count -1"},
+		{"ports beyond TCP", &imrpc.ProcessSpec{Name: "x", Binary: "/x", PortCount: 65536}, codes.InvalidArgument,
+			"port count 65536"},
+		{"arguments without ports", &imrpc.ProcessSpec{Name: "x", Binary: "/x", PortArgs: []string{"--listen,:"}},
+			codes.InvalidArgument, "1 port arguments for 0 ports"},
+		{"range exhausted", &imrpc.ProcessSpec{Name: "x", Binary: "/x", PortCount: 101}, codes.ResourceExhausted,
+			"cannot allocate 101 ports"},
+		{"arguments too many", &imrpc.ProcessSpec{Name: "x", Binary: "/x", Args: make([]string, 1025)},
+			codes.InvalidArgument, "1025 arguments"},
+		{"arguments too large", &imrpc.ProcessSpec{Name: "x", Binary: "/x",
+			Args: []string{strings.Repeat("x", 200<<10)}}, codes.InvalidArgument, "bytes, at most"},
+		{"zero byte in an argument", &imrpc.ProcessSpec{Name: "x", Binary: "/x", Args: []string{"a\x00"}},
+			codes.InvalidArgument, "zero byte"},
+		{"variable without a name", &imrpc.ProcessSpec{Name: "x", Binary: "/x",
+			Environment: map[string]string{"": "x"}}, codes.InvalidArgument, "malformed"},
+		{"variable with a sign", &imrpc.ProcessSpec{Name: "x", Binary: "/x",
+			Environment: map[string]string{"A=B": "x"}}, codes.InvalidArgument, "malformed"},
+		{"variable of the instance manager", &imrpc.ProcessSpec{Name: "x", Binary: "/x",
+			Environment: map[string]string{"POD_IP": "x"}}, codes.InvalidArgument, "POD_IP is set by"},
+		{"message too large", &imrpc.ProcessSpec{Name: "x", Binary: "/x", Args: []string{strings.Repeat("x", 2<<20)}},
+			codes.ResourceExhausted, "larger than max"},
 	} {
 		_, err := processes.ProcessCreate(t.Context(), &imrpc.ProcessCreateRequest{Spec: row.spec})
 		s := row.spec
-		_, err2 := instances.InstanceCreate(t.Context(), &imrpc.InstanceCreateRequest{Spec: &imrpc.InstanceSpec{Name: s.Name, Type: "engine",
-			PortCount: s.PortCount, PortArgs: s.PortArgs,
-			ProcessInstanceSpec: &imrpc.ProcessInstanceSpec{Binary: s.Binary, Args: s.Args, Environment: s.Environment}}})
+		_, err2 := instances.InstanceCreate(t.Context(),
+			&imrpc.InstanceCreateRequest{Spec: &imrpc.InstanceSpec{Name: s.Name, Type: "engine",
+				PortCount: s.PortCount, PortArgs: s.PortArgs,
+				ProcessInstanceSpec: &imrpc.ProcessInstanceSpec{Binary: s.Binary, Args: s.Args, Environment: s.Environment}}})
 		for service, err := range map[string]error{"process": err, "instance": err2} {
 			if status.Code(err) != row.want || !strings.Contains(status.Convert(err).Message(), row.says) {
 				t.Errorf("%s, by the %s service: %.200v, want %s and %q", row.name, service, err, row.want, row.says)
@@ -77,7 +89,8 @@ func nothing(t *testing.T, c imrpc.ProcessManagerServiceClient) {
 	if err != nil || len(list.GetProcesses()) != 0 || list.GetRevision() != 0 {
 		t.Errorf("something has changed: %v %v", list, err)
 	}
-	all, err := c.ProcessCreate(t.Context(), &imrpc.ProcessCreateRequest{Spec: &imrpc.ProcessSpec{Name: "all-ports", Binary: "/missing", PortCount: 100}})
+	all, err := c.ProcessCreate(t.Context(),
+		&imrpc.ProcessCreateRequest{Spec: &imrpc.ProcessSpec{Name: "all-ports", Binary: "/missing", PortCount: 100}})
 	if err != nil || all.GetStatus().GetPortStart() != 10000 {
 		t.Errorf("all ports at once: %v %v", all, err)
 	}
@@ -109,8 +122,8 @@ func TestUnknownNames(t *testing.T) {
 	nothing(t, processes)
 }
 
-// TestBadBinaries: a process that cannot be started is listed with the reason, which names the path, and holds its ports until it
-// is deleted.
+// TestBadBinaries: a process that cannot be started is listed with the reason, which names the
+// path, and holds its ports until it is deleted.
 func TestBadBinaries(t *testing.T) {
 	processes, _ := both(t)
 	dir := t.TempDir()
@@ -118,12 +131,16 @@ func TestBadBinaries(t *testing.T) {
 	if err := os.WriteFile(plain, []byte("#!/bin/sh\n"), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	for path, says := range map[string]string{filepath.Join(dir, "missing"): "no such file", plain: "permission denied", dir: "permission denied", plain + "/longhorn": "not a directory"} {
-		p, err := processes.ProcessCreate(t.Context(), &imrpc.ProcessCreateRequest{Spec: &imrpc.ProcessSpec{Name: "x-e-0", Binary: path, PortCount: 100}})
-		if s := p.GetStatus(); err != nil || s.GetState() != "error" || !strings.Contains(s.GetErrorMsg(), path) || !strings.Contains(s.GetErrorMsg(), says) {
+	for path, says := range map[string]string{filepath.Join(dir, "missing"): "no such file", plain: "permission denied",
+		dir: "permission denied", plain + "/longhorn": "not a directory"} {
+		p, err := processes.ProcessCreate(t.Context(),
+			&imrpc.ProcessCreateRequest{Spec: &imrpc.ProcessSpec{Name: "x-e-0", Binary: path, PortCount: 100}})
+		if s := p.GetStatus(); err != nil || s.GetState() != "error" || !strings.Contains(s.GetErrorMsg(), path) ||
+			!strings.Contains(s.GetErrorMsg(), says) {
 			t.Errorf("%s: %v %v, want %q", path, p, err, says)
 		}
-		if p, err := processes.ProcessDelete(t.Context(), &imrpc.ProcessDeleteRequest{Name: "x-e-0"}); err != nil || !p.GetDeleted() {
+		if p, err := processes.ProcessDelete(t.Context(), &imrpc.ProcessDeleteRequest{Name: "x-e-0"}); err != nil ||
+			!p.GetDeleted() {
 			t.Errorf("%s: delete: %v %v", path, p, err)
 		}
 	}
@@ -141,14 +158,16 @@ func (raw) Name() string { return "proto" }
 
 var _ encoding.Codec = raw{}
 
-// TestMalformedMessages: bytes that are no message are refused by every method of both services, and change nothing.
+// TestMalformedMessages: bytes that are no message are refused by every method of both services,
+// and change nothing.
 func TestMalformedMessages(t *testing.T) {
 	conn, _ := start(t, nil)
 	services := []grpc.ServiceDesc{imrpc.ProcessManagerService_ServiceDesc, imrpc.InstanceService_ServiceDesc}
 	n := 0
 	for _, service := range services {
 		for _, m := range service.Methods {
-			for name, p := range map[string][]byte{"cut short": {0x0a, 0x05, 'x'}, "no field": {0xff, 0xff, 0xff, 0xff}, "wrong group": {0x0b}} {
+			for name, p := range map[string][]byte{"cut short": {0x0a, 0x05, 'x'}, "no field": {0xff, 0xff, 0xff, 0xff},
+				"wrong group": {0x0b}} {
 				var out []byte
 				err := conn.Invoke(t.Context(), "/"+service.ServiceName+"/"+m.MethodName, &p, &out, grpc.ForceCodec(raw{}))
 				if status.Code(err) != codes.Internal || !strings.Contains(err.Error(), "unmarshal") {
@@ -164,8 +183,8 @@ func TestMalformedMessages(t *testing.T) {
 	nothing(t, imrpc.NewProcessManagerServiceClient(conn))
 }
 
-// TestThousandClients: a thousand clients that watch and list at once are served, and leave nothing when they go. One more than
-// may connect is turned away, without harm to the others.
+// TestThousandClients: a thousand clients that watch and list at once are served, and leave nothing
+// when they go. One more than may connect is turned away, without harm to the others.
 func TestThousandClients(t *testing.T) {
 	conn, addr := start(t, nil)
 	one := imrpc.NewProcessManagerServiceClient(conn)
@@ -202,7 +221,8 @@ func TestThousandClients(t *testing.T) {
 	if t.Failed() {
 		return
 	}
-	if _, err := one.ProcessCreate(t.Context(), &imrpc.ProcessCreateRequest{Spec: &imrpc.ProcessSpec{Name: "x-r-1", Binary: "/missing"}}); err != nil {
+	if _, err := one.ProcessCreate(t.Context(),
+		&imrpc.ProcessCreateRequest{Spec: &imrpc.ProcessSpec{Name: "x-r-1", Binary: "/missing"}}); err != nil {
 		t.Fatal(err)
 	}
 	for i := range streams {
@@ -247,7 +267,8 @@ func figures() resources {
 	return resources{m.HeapAlloc, runtime.NumGoroutine(), len(entries)}
 }
 
-// TestTooManyConnections: beyond the bound a connection is closed at once, and there is room again when another one goes.
+// TestTooManyConnections: beyond the bound a connection is closed at once, and there is room again
+// when another one goes.
 func TestTooManyConnections(t *testing.T) {
 	l, err := server.Listen(t.Context(), "127.0.0.1:0", "")
 	if err != nil {

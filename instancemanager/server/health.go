@@ -22,7 +22,8 @@ func (health) Check(context.Context, *healthpb.HealthCheckRequest) (*healthpb.He
 	return serving, nil
 }
 
-func (health) Watch(_ *healthpb.HealthCheckRequest, stream grpc.ServerStreamingServer[healthpb.HealthCheckResponse]) error {
+func (health) Watch(_ *healthpb.HealthCheckRequest,
+	stream grpc.ServerStreamingServer[healthpb.HealthCheckResponse]) error {
 	tick := time.NewTicker(healthRepeat)
 	defer tick.Stop()
 	for {

@@ -21,8 +21,8 @@ const (
 	typeReplica = "replica"
 )
 
-// Instances serves InstanceService: the processes of m under the names that managers of API version 4 and later use. level
-// is the level of the instance manager's own log, which LogSetLevel changes.
+// Instances serves InstanceService: the processes of m under the names that managers of API version
+// 4 and later use. level is the level of the instance manager's own log, which LogSetLevel changes.
 func Instances(m *process.Manager, level *slog.LevelVar) func(grpc.ServiceRegistrar) {
 	return func(s grpc.ServiceRegistrar) {
 		imrpc.RegisterInstanceServiceServer(s, &instances{m: m, level: level})
@@ -46,7 +46,8 @@ func onlyV1(old imrpc.BackendStoreDriver, engine imrpc.DataEngine) error {
 // typed refuses a type that does not exist.
 func typed(name, want string) error {
 	if want != "" && want != typeEngine && want != typeReplica {
-		return status.Errorf(codes.InvalidArgument, "instance %s: type %q is neither %s nor %s", name, want, typeEngine, typeReplica)
+		return status.Errorf(codes.InvalidArgument, "instance %s: type %q is neither %s nor %s", name, want, typeEngine,
+			typeReplica)
 	}
 	return nil
 }
@@ -76,7 +77,8 @@ func (s *instances) InstanceGet(_ context.Context, r *imrpc.InstanceGetRequest) 
 	return instanceAnswer(s.m.Get(r.GetName()))
 }
 
-func (s *instances) InstanceReplace(ctx context.Context, r *imrpc.InstanceReplaceRequest) (*imrpc.InstanceResponse, error) {
+func (s *instances) InstanceReplace(ctx context.Context, r *imrpc.InstanceReplaceRequest) (*imrpc.InstanceResponse,
+	error) {
 	spec, err := fromInstance(r.GetSpec())
 	if err != nil {
 		return nil, err
@@ -93,15 +95,16 @@ func (s *instances) InstanceList(context.Context, *emptypb.Empty) (*imrpc.Instan
 	return response, nil
 }
 
-func (s *instances) InstanceLog(r *imrpc.InstanceLogRequest, stream grpc.ServerStreamingServer[imrpc.LogResponse]) error {
+func (s *instances) InstanceLog(r *imrpc.InstanceLogRequest,
+	stream grpc.ServerStreamingServer[imrpc.LogResponse]) error {
 	if err := onlyV1(r.GetBackendStoreDriver(), r.GetDataEngine()); err != nil {
 		return err
 	}
 	return sendLog(s.m, r.GetName(), process.LogOptions{}, stream)
 }
 
-// InstanceWatch sends a hint at once and one after every change. Hints that nobody has read yet are merged, so that a client
-// that lists slowly is not cut off.
+// InstanceWatch sends a hint at once and one after every change. Hints that nobody has read yet are
+// merged, so that a client that lists slowly is not cut off.
 func (s *instances) InstanceWatch(_ *emptypb.Empty, stream grpc.ServerStreamingServer[emptypb.Empty]) error {
 	subscription := s.m.Watch()
 	hint := make(chan struct{}, 1)
@@ -138,7 +141,8 @@ func (s *instances) VersionGet(context.Context, *emptypb.Empty) (*imrpc.VersionR
 	return Version(), nil
 }
 
-var errV2Only = status.Error(codes.Unimplemented, "this operation exists for data engine v2 only, which is not supported")
+var errV2Only = status.Error(codes.Unimplemented,
+	"this operation exists for data engine v2 only, which is not supported")
 
 func (s *instances) InstanceSuspend(context.Context, *imrpc.InstanceSuspendRequest) (*emptypb.Empty, error) {
 	return nil, errV2Only
@@ -148,7 +152,8 @@ func (s *instances) InstanceResume(context.Context, *imrpc.InstanceResumeRequest
 	return nil, errV2Only
 }
 
-func (s *instances) InstanceSwitchOverTarget(context.Context, *imrpc.InstanceSwitchOverTargetRequest) (*emptypb.Empty, error) {
+func (s *instances) InstanceSwitchOverTarget(context.Context, *imrpc.InstanceSwitchOverTargetRequest) (*emptypb.Empty,
+	error) {
 	return nil, errV2Only
 }
 
@@ -183,10 +188,12 @@ func (s *instances) LogGetFlags(_ context.Context, r *imrpc.LogGetFlagsRequest) 
 	return &imrpc.LogGetFlagsResponse{}, onlyV1(0, r.GetDataEngine())
 }
 
-// levels by name; the reference's clients also know trace, fatal and panic, which mean the nearest one here.
+// levels by name; the reference's clients also know trace, fatal and panic, which mean the nearest
+// one here.
 var levels = map[string]slog.Level{
-	"trace": slog.LevelDebug, "debug": slog.LevelDebug, "info": slog.LevelInfo, "warn": slog.LevelWarn, "warning": slog.LevelWarn,
-	"error": slog.LevelError, "fatal": slog.LevelError, "panic": slog.LevelError,
+	"trace": slog.LevelDebug, "debug": slog.LevelDebug, "info": slog.LevelInfo, "warn": slog.LevelWarn,
+	"warning": slog.LevelWarn,
+	"error":   slog.LevelError, "fatal": slog.LevelError, "panic": slog.LevelError,
 }
 
 func instanceAnswer(p process.Status, err error) (*imrpc.InstanceResponse, error) {
@@ -201,7 +208,8 @@ func fromInstance(s *imrpc.InstanceSpec) (process.Spec, error) {
 		return process.Spec{}, err
 	}
 	if s.GetProcessInstanceSpec() == nil {
-		return process.Spec{}, status.Error(codes.InvalidArgument, fmt.Sprintf("instance %q: process_instance_spec is missing", s.GetName()))
+		return process.Spec{}, status.Error(codes.InvalidArgument,
+			fmt.Sprintf("instance %q: process_instance_spec is missing", s.GetName()))
 	}
 	if err := typed(s.GetName(), s.GetType()); err != nil {
 		return process.Spec{}, err
@@ -216,7 +224,8 @@ func fromInstance(s *imrpc.InstanceSpec) (process.Spec, error) {
 	}, nil
 }
 
-// toInstance tells the type by the name, as the reference does: what started the process may have been the process service.
+// toInstance tells the type by the name, as the reference does: what started the process may have
+// been the process service.
 func toInstance(p process.Status) *imrpc.InstanceResponse {
 	kind := typeReplica
 	if process.IsEngine(p.Spec.Name) {

@@ -31,19 +31,22 @@ func instance(t *testing.T, name, kind, mode string, ports int, args ...string) 
 		ProcessInstanceSpec: &imrpc.ProcessInstanceSpec{Binary: p.Binary, Args: p.Args, Environment: p.Environment}}
 }
 
-// TestInstancesAreProcesses: whichever service started it, both know it, by the same state, ports and UUID; the type is the
-// name's.
+// TestInstancesAreProcesses: whichever service started it, both know it, by the same state, ports
+// and UUID; the type is the name's.
 func TestInstancesAreProcesses(t *testing.T) {
 	processes, instances := both(t)
 	ctx := t.Context()
-	created, err := instances.InstanceCreate(ctx, &imrpc.InstanceCreateRequest{Spec: instance(t, "demo-e-0", "engine", instancetest.Serve, 1)})
+	created, err := instances.InstanceCreate(ctx,
+		&imrpc.InstanceCreateRequest{Spec: instance(t, "demo-e-0", "engine", instancetest.Serve, 1)})
 	if err != nil || created.GetSpec().GetType() != "engine" || created.GetStatus().GetPortStart() != 10000 {
 		t.Fatalf("%v %v", created, err)
 	}
 	if strings.Contains(created.String(), "ANKOLE_TEST_INSTANCE") {
 		t.Errorf("the environment is told: %s", created)
 	}
-	if _, err := processes.ProcessCreate(ctx, &imrpc.ProcessCreateRequest{Spec: instancetest.Spec(t, "demo-r-12345678", instancetest.Serve, "0.0.0.0", 2)}); err != nil {
+	if _, err := processes.ProcessCreate(ctx,
+		&imrpc.ProcessCreateRequest{Spec: instancetest.Spec(t, "demo-r-12345678", instancetest.Serve, "0.0.0.0",
+			2)}); err != nil {
 		t.Fatal(err)
 	}
 	for _, row := range []struct {
@@ -64,12 +67,15 @@ func TestInstancesAreProcesses(t *testing.T) {
 			t.Fatal(err)
 		}
 		s := i.GetStatus()
-		if i.GetSpec().GetType() != row.kind || s.GetPortStart() != row.first || s.GetPortEnd() != row.end || s.GetUuid() == "" ||
-			s.GetUuid() != p.GetStatus().GetUuid() || i.GetSpec().GetProcessInstanceSpec().GetBinary() != p.GetSpec().GetBinary() {
+		if i.GetSpec().GetType() != row.kind || s.GetPortStart() != row.first || s.GetPortEnd() != row.end ||
+			s.GetUuid() == "" ||
+			s.GetUuid() != p.GetStatus().GetUuid() ||
+			i.GetSpec().GetProcessInstanceSpec().GetBinary() != p.GetSpec().GetBinary() {
 			t.Errorf("%v, as a process %v", i, p)
 		}
 	}
-	if _, err := instances.InstanceDelete(ctx, &imrpc.InstanceDeleteRequest{Name: "demo-r-12345678", Type: "replica"}); err != nil {
+	if _, err := instances.InstanceDelete(ctx,
+		&imrpc.InstanceDeleteRequest{Name: "demo-r-12345678", Type: "replica"}); err != nil {
 		t.Fatal(err)
 	}
 	instancetest.Eventually(t, "the deleted one is gone", func() bool {
@@ -99,17 +105,24 @@ func TestInstanceRefusals(t *testing.T) {
 			_, err := c.InstanceCreate(ctx, &imrpc.InstanceCreateRequest{})
 			return err
 		}, codes.InvalidArgument, "process_instance_spec"},
-		{"no process", create(func(s *imrpc.InstanceSpec) { s.ProcessInstanceSpec = nil }), codes.InvalidArgument, "process_instance_spec"},
+		{"no process", create(func(s *imrpc.InstanceSpec) {
+			s.ProcessInstanceSpec = nil
+		}), codes.InvalidArgument, "process_instance_spec"},
 		{"no name", create(func(s *imrpc.InstanceSpec) { s.Name = "" }), codes.InvalidArgument, "name is missing"},
 		{"unknown type", create(func(s *imrpc.InstanceSpec) { s.Type = "frontend" }), codes.InvalidArgument, `"frontend"`},
-		{"data engine v2", create(func(s *imrpc.InstanceSpec) { s.DataEngine = imrpc.DataEngine_DATA_ENGINE_V2 }), codes.Unimplemented, "v2"},
-		{"backend store driver v2", create(func(s *imrpc.InstanceSpec) { s.BackendStoreDriver = imrpc.BackendStoreDriver_v2 }), codes.Unimplemented, "v2"},
+		{"data engine v2", create(func(s *imrpc.InstanceSpec) {
+			s.DataEngine = imrpc.DataEngine_DATA_ENGINE_V2
+		}), codes.Unimplemented, "v2"},
+		{"backend store driver v2", create(func(s *imrpc.InstanceSpec) {
+			s.BackendStoreDriver = imrpc.BackendStoreDriver_v2
+		}), codes.Unimplemented, "v2"},
 		{"get unknown", func(ctx context.Context) error {
 			_, err := c.InstanceGet(ctx, &imrpc.InstanceGetRequest{Name: "no"})
 			return err
 		}, codes.NotFound, "no"},
 		{"replace unknown", func(ctx context.Context) error {
-			_, err := c.InstanceReplace(ctx, &imrpc.InstanceReplaceRequest{Spec: instance(t, "no-e-0", "", instancetest.Deaf, 0), TerminateSignal: "SIGHUP"})
+			_, err := c.InstanceReplace(ctx,
+				&imrpc.InstanceReplaceRequest{Spec: instance(t, "no-e-0", "", instancetest.Deaf, 0), TerminateSignal: "SIGHUP"})
 			return err
 		}, codes.NotFound, "no"},
 		{"suspend", func(ctx context.Context) error {
@@ -131,7 +144,8 @@ func TestInstanceRefusals(t *testing.T) {
 	}
 }
 
-// TestInstanceWatch: a hint comes at once, and one after a change; however many changes are missed, the stream stays.
+// TestInstanceWatch: a hint comes at once, and one after a change; however many changes are missed,
+// the stream stays.
 func TestInstanceWatch(t *testing.T) {
 	_, c := both(t)
 	watch, err := c.InstanceWatch(t.Context(), &emptypb.Empty{})
@@ -158,7 +172,8 @@ func TestInstanceWatch(t *testing.T) {
 func TestInstanceLogAndLevel(t *testing.T) {
 	_, c := both(t)
 	ctx := t.Context()
-	if _, err := c.InstanceCreate(ctx, &imrpc.InstanceCreateRequest{Spec: instance(t, "demo-r-1", "", instancetest.Print, 0, "--count", "3")}); err != nil {
+	if _, err := c.InstanceCreate(ctx,
+		&imrpc.InstanceCreateRequest{Spec: instance(t, "demo-r-1", "", instancetest.Print, 0, "--count", "3")}); err != nil {
 		t.Fatal(err)
 	}
 	instancetest.Eventually(t, "three lines are logged", func() bool {

@@ -15,16 +15,17 @@ import (
 	"ankole.storage/instancemanager/server"
 )
 
-// TestLogNobodyReads: a client that asks for a log and does not read it is cut off; one that follows a process with nothing to
-// say is not.
+// TestLogNobodyReads: a client that asks for a log and does not read it is cut off; one that
+// follows a process with nothing to say is not.
 func TestLogNobodyReads(t *testing.T) {
 	server.SetLogStall(t, 100*time.Millisecond)
 	ended := make(chan codes.Code, 1000)
-	conn, _ := start(t, nil, grpc.StreamInterceptor(func(srv any, stream grpc.ServerStream, _ *grpc.StreamServerInfo, h grpc.StreamHandler) error {
-		err := h(srv, stream)
-		ended <- status.Code(err)
-		return err
-	}))
+	conn, _ := start(t, nil,
+		grpc.StreamInterceptor(func(srv any, stream grpc.ServerStream, _ *grpc.StreamServerInfo, h grpc.StreamHandler) error {
+			err := h(srv, stream)
+			ended <- status.Code(err)
+			return err
+		}))
 	c := imrpc.NewProcessManagerServiceClient(conn)
 	// 100,000 lines are more than the windows of stream and connection take.
 	for name, count := range map[string]string{"chatty-r-1": "100000", "silent-r-1": "1"} {

@@ -15,8 +15,8 @@ import (
 	"ankole.storage/instancemanager/process"
 )
 
-// API versions of this instance manager. From API version 4 on there is an instance service, from proxy version 5 on the
-// proxy checks the names of engine and volume.
+// API versions of this instance manager. From API version 4 on there is an instance service, from
+// proxy version 5 on the proxy checks the names of engine and volume.
 const (
 	APIVersion         = 4
 	APIMinVersion      = 1
@@ -57,13 +57,15 @@ func (s *processes) ProcessGet(_ context.Context, r *imrpc.ProcessGetRequest) (*
 	return answer(s.m.Get(r.GetName()))
 }
 
-func (s *processes) ProcessReplace(ctx context.Context, r *imrpc.ProcessReplaceRequest) (*imrpc.ProcessResponse, error) {
+func (s *processes) ProcessReplace(ctx context.Context, r *imrpc.ProcessReplaceRequest) (*imrpc.ProcessResponse,
+	error) {
 	return answer(s.m.Replace(ctx, fromSpec(r.GetSpec()), r.GetTerminateSignal()))
 }
 
 func (s *processes) ProcessList(context.Context, *imrpc.ProcessListRequest) (*imrpc.ProcessListResponse, error) {
 	list, revision := s.m.List()
-	response := &imrpc.ProcessListResponse{Processes: make(map[string]*imrpc.ProcessResponse, len(list)), Revision: revision}
+	response := &imrpc.ProcessListResponse{Processes: make(map[string]*imrpc.ProcessResponse, len(list)),
+		Revision: revision}
 	for _, p := range list {
 		response.Processes[p.Spec.Name] = toResponse(p)
 	}
@@ -74,15 +76,17 @@ func (s *processes) ProcessLog(r *imrpc.LogRequest, stream grpc.ServerStreamingS
 	return sendLog(s.m, r.GetName(), process.LogOptions{Follow: r.GetFollow(), Tail: r.GetTail()}, stream)
 }
 
-// ProcessWatch sends the response header when the subscription stands; a client that lists after it misses nothing.
+// ProcessWatch sends the response header when the subscription stands; a client that lists after it
+// misses nothing.
 func (s *processes) ProcessWatch(_ *emptypb.Empty, stream grpc.ServerStreamingServer[imrpc.ProcessResponse]) error {
 	subscription := s.m.Watch()
 	defer subscription.Cancel()
 	if err := stream.SendHeader(metadata.MD{}); err != nil {
 		return err
 	}
-	// Send blocks while the client does not read, so it has a goroutine of its own. When this handler returns, gRPC
-	// cancels the stream, which ends a blocked Send, and Cancel ends the loop.
+	// Send blocks while the client does not read, so it has a goroutine of its own. When this
+	// handler returns, gRPC cancels the stream, which ends a blocked Send, and Cancel ends the
+	// loop.
 	sent := make(chan error, 1)
 	go func() {
 		for event := range subscription.C {

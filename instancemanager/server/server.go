@@ -1,8 +1,9 @@
-// Package server is the gRPC face of an instance manager: the process service, the health service that kubelets and
-// clients ask, reflection, and the rules every listener of the Pod shares.
+// Package server is the gRPC face of an instance manager: the process service, the health service
+// that kubelets and clients ask, reflection, and the rules every listener of the Pod shares.
 //
-// A server listens on its Pod's address, never on a wildcard: Listen maps one to the other. More services at the
-// neighbouring ports (proxy at +1, disks at +2, instances at +3) are further values of New with other registrations.
+// A server listens on its Pod's address, never on a wildcard: Listen maps one to the other. More
+// services at the neighbouring ports (proxy at +1, disks at +2, instances at +3) are further values
+// of New with other registrations.
 package server
 
 import (
@@ -25,21 +26,24 @@ import (
 )
 
 const (
-	// minClientPing is how often a client may ping, with or without calls; more often gets it disconnected.
+	// minClientPing is how often a client may ping, with or without calls; more often gets it
+	// disconnected.
 	minClientPing = 10 * time.Second
 	// serverPing finds clients that vanished without closing, so that their streams end.
 	serverPing        = 30 * time.Second
 	serverPingTimeout = 20 * time.Second
 	// maxStreams bounds calls in flight of one connection. A manager needs a handful.
 	maxStreams = 1024
-	// maxMessage bounds a request, in bytes; gRPC answers ResourceExhausted to a longer one. The largest real one is a process
-	// with a few dozen arguments.
+	// maxMessage bounds a request, in bytes; gRPC answers ResourceExhausted to a longer one. The
+	// largest real one is a process with a few dozen arguments.
 	maxMessage = 1 << 20
-	// maxConnections bounds clients of one port: some ten managers, each with a connection, and people. Each costs about 50 kB.
+	// maxConnections bounds clients of one port: some ten managers, each with a connection, and
+	// people. Each costs about 50 kB.
 	maxConnections = 2048
 )
 
-// Listen opens a TCP listener. With a Pod address known, a wildcard host in addr means that address.
+// Listen opens a TCP listener. With a Pod address known, a wildcard host in addr means that
+// address.
 func Listen(ctx context.Context, addr, podIP string) (net.Listener, error) {
 	host, port, err := net.SplitHostPort(addr)
 	if err != nil {
@@ -55,8 +59,8 @@ func Listen(ctx context.Context, addr, podIP string) (net.Listener, error) {
 	return &boundedListener{Listener: listener.Steady(l)}, nil
 }
 
-// boundedListener closes connections beyond maxConnections as soon as they are made, so that clients that do not leave cannot use
-// up memory and descriptors, which instances need too.
+// boundedListener closes connections beyond maxConnections as soon as they are made, so that
+// clients that do not leave cannot use up memory and descriptors, which instances need too.
 type boundedListener struct {
 	net.Listener
 	open atomic.Int64
@@ -89,7 +93,8 @@ func (c *countedConn) Close() error {
 	return c.Conn.Close()
 }
 
-// Neighbour returns the address n ports above addr, "HOST:PORT". Port 0, any free one, has no neighbours and stays.
+// Neighbour returns the address n ports above addr, "HOST:PORT". Port 0, any free one, has no
+// neighbours and stays.
 func Neighbour(addr string, n int) (string, error) {
 	host, port, err := net.SplitHostPort(addr)
 	if err != nil {
@@ -105,13 +110,15 @@ func Neighbour(addr string, n int) (string, error) {
 	return net.JoinHostPort(host, strconv.Itoa(int(first)+n)), nil
 }
 
-// New returns a server with health, reflection and the given services. Without credentials it speaks plaintext; see package mtls.
+// New returns a server with health, reflection and the given services. Without credentials it
+// speaks plaintext; see package mtls.
 func New(secure credentials.TransportCredentials, register ...func(grpc.ServiceRegistrar)) *grpc.Server {
 	return NewWith(nil, secure, register...)
 }
 
 // NewWith is New with further options.
-func NewWith(further []grpc.ServerOption, secure credentials.TransportCredentials, register ...func(grpc.ServiceRegistrar)) *grpc.Server {
+func NewWith(further []grpc.ServerOption, secure credentials.TransportCredentials,
+	register ...func(grpc.ServiceRegistrar)) *grpc.Server {
 	options := []grpc.ServerOption{
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: minClientPing, PermitWithoutStream: true}),
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: serverPing, Timeout: serverPingTimeout}),

@@ -30,8 +30,10 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// start serves the processes and instances of one process manager and returns a connection to it and its address.
-func start(t *testing.T, secure credentials.TransportCredentials, options ...grpc.ServerOption) (*grpc.ClientConn, string) {
+// start serves the processes and instances of one process manager and returns a connection to it
+// and its address.
+func start(t *testing.T, secure credentials.TransportCredentials, options ...grpc.ServerOption) (*grpc.ClientConn,
+	string) {
 	t.Helper()
 	m, err := process.New(process.Config{LogsDir: t.TempDir(), PodIP: instancetest.Host(),
 		Ports: process.PortRange{Start: 10000, End: 10099}, Log: slog.New(slog.DiscardHandler)})
@@ -91,11 +93,17 @@ func TestCodes(t *testing.T) {
 		}, codes.InvalidArgument, "binary is missing"},
 		{"name twice", func() error { _, err := c.ProcessCreate(ctx, &imrpc.ProcessCreateRequest{Spec: demo}); return err },
 			codes.AlreadyExists, "demo-r-1"},
-		{"too many ports", func() error { _, err := c.ProcessCreate(ctx, &imrpc.ProcessCreateRequest{Spec: big}); return err },
+		{"too many ports", func() error {
+			_, err := c.ProcessCreate(ctx, &imrpc.ProcessCreateRequest{Spec: big})
+			return err
+		},
 			codes.ResourceExhausted, "cannot allocate 101 ports"},
 		{"get unknown", func() error { _, err := c.ProcessGet(ctx, &imrpc.ProcessGetRequest{Name: "no"}); return err },
 			codes.NotFound, "no"},
-		{"delete unknown", func() error { _, err := c.ProcessDelete(ctx, &imrpc.ProcessDeleteRequest{Name: "no"}); return err },
+		{"delete unknown", func() error {
+			_, err := c.ProcessDelete(ctx, &imrpc.ProcessDeleteRequest{Name: "no"})
+			return err
+		},
 			codes.NotFound, "no"},
 		{"delete another", func() error {
 			_, err := c.ProcessDelete(ctx, &imrpc.ProcessDeleteRequest{Name: "demo-r-1", Uuid: "x"})

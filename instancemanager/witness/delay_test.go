@@ -9,9 +9,9 @@ import (
 	"ankole.storage/instancemanager/witness"
 )
 
-// TestSwapDelay measures what a change of the set waits for when it needs the witness, as from two replicas to one: a question
-// over the engine's socket, the relay and a manager's stream, and back. The API server's update comes on top. From three
-// to two nothing of this is waited for.
+// TestSwapDelay measures what a change of the set waits for when it needs the witness, as from two
+// replicas to one: a question over the engine's socket, the relay and a manager's stream, and back.
+// The API server's update comes on top. From three to two nothing of this is waited for.
 func TestSwapDelay(t *testing.T) {
 	r := newRig(t, witness.TotalWait, witness.AttemptWait)
 	r.attach(t, "m1", &register{})

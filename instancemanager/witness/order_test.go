@@ -8,8 +8,9 @@ import (
 	"google.golang.org/grpc/codes"
 )
 
-// TestManagersThatCannotAnswerGoToTheBack: more managers than one question can be put to are cut off, from here or from the cluster, and
-// stay attached. One is well, behind all others: it is found by asking again.
+// TestManagersThatCannotAnswerGoToTheBack: more managers than one question can be put to are cut
+// off, from here or from the cluster, and stay attached. One is well, behind all others: it is
+// found by asking again.
 func TestManagersThatCannotAnswerGoToTheBack(t *testing.T) {
 	quiet, _ := silent()
 	for name, bad := range map[string]struct {

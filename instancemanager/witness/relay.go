@@ -1,20 +1,22 @@
-// Package witness carries the questions of engines about their volume's membership to a manager Pod.
+// Package witness carries the questions of engines about their volume's membership to a manager
+// Pod.
 //
-// An engine may not start, nor drop a replica, without asking the one place outside the replicas where membership is
-// recorded: the Engine object in the cluster. The instance manager cannot reach the cluster itself. So managers attach
-// to it (WitnessRelay.Attach on 8500) and wait for questions; engines ask on a unix socket (Witness).
+// An engine may not start, nor drop a replica, without asking the one place outside the replicas
+// where membership is recorded: the Engine object in the cluster. The instance manager cannot reach
+// the cluster itself. So managers attach to it (WitnessRelay.Attach on 8500) and wait for
+// questions; engines ask on a unix socket (Witness).
 //
 //	engine ──Get, CompareAndSwap──> Relay ──Question──> manager ──> cluster
 //	       <──────────────────────        <──Answer────
 //
-// Several managers may be attached. A question goes to one; if that one does not answer in time, is lost, or cannot
-// reach the cluster, the question goes to the next. The engine hears UNAVAILABLE after a bounded time at the latest,
-// and decides itself what it may do without the witness.
+// Several managers may be attached. A question goes to one; if that one does not answer in time, is
+// lost, or cannot reach the cluster, the question goes to the next. The engine hears UNAVAILABLE
+// after a bounded time at the latest, and decides itself what it may do without the witness.
 //
-// A CompareAndSwap that moved on to a second manager may have been carried out by the first. The second then finds the
-// record changed, and the engine gets swapped=false with a record equal to the one it proposed. The relay does not
-// turn that into success: only the engine knows whether nobody else could have written the same. Asking again from the
-// record returned is always safe.
+// A CompareAndSwap that moved on to a second manager may have been carried out by the first. The
+// second then finds the record changed, and the engine gets swapped=false with a record equal to
+// the one it proposed. The relay does not turn that into success: only the engine knows whether
+// nobody else could have written the same. Asking again from the record returned is always safe.
 package witness
 
 import (
@@ -32,13 +34,15 @@ import (
 )
 
 const (
-	// TotalWait bounds the time from question to answer. An engine suspends writes meanwhile, and file systems above
-	// start to complain after some tens of seconds; it must have time left to act.
+	// TotalWait bounds the time from question to answer. An engine suspends writes meanwhile, and
+	// file systems above start to complain after some tens of seconds; it must have time left to
+	// act.
 	TotalWait = 3 * time.Second
-	// AttemptWait bounds the time one manager may take, so that two more can be asked in TotalWait. An update of an
-	// object takes some 10 ms.
+	// AttemptWait bounds the time one manager may take, so that two more can be asked in TotalWait.
+	// An update of an object takes some 10 ms.
 	AttemptWait = time.Second
-	// maxOutstanding bounds the questions in the relay. An engine asks one at a time and a node runs some hundred.
+	// maxOutstanding bounds the questions in the relay. An engine asks one at a time and a node
+	// runs some hundred.
 	maxOutstanding = 1024
 	// maxManagers bounds the attached managers: one for each node of a large cluster.
 	maxManagers = 1024
@@ -71,7 +75,8 @@ type manager struct {
 	questions chan *witnessv1.Question
 	gone      chan struct{} // closed when its stream has ended
 
-	// pending is where answers go, by question; under Relay.mu. The channels have room for one answer of each attempt.
+	// pending is where answers go, by question; under Relay.mu. The channels have room for one
+	// answer of each attempt.
 	pending map[uint64]chan<- reply
 }
 
@@ -125,7 +130,8 @@ func (r *Relay) deliver(m *manager, a *witnessv1.Answer) {
 	}
 }
 
-// ask returns the first final answer of any manager. The error is a gRPC status: UNAVAILABLE when there was none.
+// ask returns the first final answer of any manager. The error is a gRPC status: UNAVAILABLE when
+// there was none.
 func (r *Relay) ask(ctx context.Context, q *witnessv1.Question) (*witnessv1.Answer, error) {
 	select {
 	case r.outstanding <- struct{}{}:
@@ -162,8 +168,8 @@ func (e *enquiry) run(ctx context.Context) (*witnessv1.Answer, error) {
 	}
 }
 
-// attempt asks m, if there is one, and waits for an answer of anybody asked so far. It returns nothing when it is
-// time to ask the next manager.
+// attempt asks m, if there is one, and waits for an answer of anybody asked so far. It returns
+// nothing when it is time to ask the next manager.
 func (e *enquiry) attempt(ctx context.Context, m *manager, changed <-chan struct{}) (*witnessv1.Answer, error) {
 	var gone, enough <-chan struct{}
 	var questions chan<- *witnessv1.Question
@@ -204,8 +210,8 @@ func (e *enquiry) attempt(ctx context.Context, m *manager, changed <-chan struct
 	}
 }
 
-// next registers the question with a manager that was not asked yet. Without one it returns what closes when another
-// attaches.
+// next registers the question with a manager that was not asked yet. Without one it returns what
+// closes when another attaches.
 func (e *enquiry) next() (*manager, <-chan struct{}) {
 	r := e.relay
 	r.mu.Lock()
@@ -243,8 +249,8 @@ func (e *enquiry) forget() {
 	}
 }
 
-// postpone puts a manager that could not answer behind all others: a question reaches a few only, and those that are cut off stay attached
-// for a while.
+// postpone puts a manager that could not answer behind all others: a question reaches a few only,
+// and those that are cut off stay attached for a while.
 func (r *Relay) postpone(m *manager) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -262,7 +268,8 @@ func (r *Relay) prefer(m *manager) {
 	}
 }
 
-// isFinal tells an answer about the record from one that only says that this manager could not find out.
+// isFinal tells an answer about the record from one that only says that this manager could not find
+// out.
 func isFinal(c codes.Code) bool {
 	switch c {
 	case codes.Unavailable, codes.DeadlineExceeded, codes.Canceled, codes.Unknown, codes.Internal, codes.Unimplemented,

@@ -111,7 +111,8 @@ func (g *register) Get(context.Context, *witnessv1.GetRequest) (*witnessv1.Membe
 	return g.record, nil
 }
 
-func (g *register) CompareAndSwap(_ context.Context, r *witnessv1.CompareAndSwapRequest) (*witnessv1.CompareAndSwapResponse, error) {
+func (g *register) CompareAndSwap(_ context.Context,
+	r *witnessv1.CompareAndSwapRequest) (*witnessv1.CompareAndSwapResponse, error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.asked++
@@ -131,7 +132,8 @@ func (h handler) Get(ctx context.Context, _ *witnessv1.GetRequest) (*witnessv1.M
 	return h(ctx)
 }
 
-func (h handler) CompareAndSwap(ctx context.Context, _ *witnessv1.CompareAndSwapRequest) (*witnessv1.CompareAndSwapResponse, error) {
+func (h handler) CompareAndSwap(ctx context.Context,
+	_ *witnessv1.CompareAndSwapRequest) (*witnessv1.CompareAndSwapResponse, error) {
 	m, err := h(ctx)
 	return &witnessv1.CompareAndSwapResponse{Swapped: err == nil, Current: m}, err
 }
@@ -195,7 +197,8 @@ func TestRoundTrip(t *testing.T) {
 // TestInvalidQuestions never reach a manager.
 func TestInvalidQuestions(t *testing.T) {
 	r := newRig(t, witness.TotalWait, witness.AttemptWait)
-	if _, err := r.engine.Get(t.Context(), &witnessv1.GetRequest{VolumeName: "demo"}); status.Code(err) != codes.InvalidArgument {
+	if _, err := r.engine.Get(t.Context(), &witnessv1.GetRequest{VolumeName: "demo"}); status.Code(
+		err) != codes.InvalidArgument {
 		t.Error(err)
 	}
 	_, err := r.engine.CompareAndSwap(t.Context(), &witnessv1.CompareAndSwapRequest{VolumeName: "demo", EngineName: "e"})
@@ -204,7 +207,8 @@ func TestInvalidQuestions(t *testing.T) {
 	}
 }
 
-// TestNextManager is the table of what makes a question go on to the next manager, and what does not.
+// TestNextManager is the table of what makes a question go on to the next manager, and what does
+// not.
 func TestNextManager(t *testing.T) {
 	quiet, _ := silent()
 	for _, row := range []struct {
@@ -237,7 +241,8 @@ func TestNextManager(t *testing.T) {
 	}
 }
 
-// TestManagerLostMidQuestion: its stream ends while it has a question; the next one answers, long before a timeout.
+// TestManagerLostMidQuestion: its stream ends while it has a question; the next one answers, long
+// before a timeout.
 func TestManagerLostMidQuestion(t *testing.T) {
 	r := newRig(t, 10*instancetest.Deadline, 10*instancetest.Deadline)
 	quiet, hears := silent()
@@ -299,7 +304,8 @@ func TestUnavailable(t *testing.T) {
 	}
 }
 
-// TestLateAnswerCounts: the first manager is slow, the second silent; the first one's answer is taken.
+// TestLateAnswerCounts: the first manager is slow, the second silent; the first one's answer is
+// taken.
 func TestLateAnswerCounts(t *testing.T) {
 	r := newRig(t, instancetest.Deadline, 50*time.Millisecond)
 	secondAsked := make(chan struct{})
@@ -317,8 +323,9 @@ func TestLateAnswerCounts(t *testing.T) {
 	}
 }
 
-// TestAmbiguousSwap: the first manager swaps but its answer is lost. The engine must learn that the record is not what
-// it expected, with the record, and must not be told that it was the one who wrote it.
+// TestAmbiguousSwap: the first manager swaps but its answer is lost. The engine must learn that the
+// record is not what it expected, with the record, and must not be told that it was the one who
+// wrote it.
 func TestAmbiguousSwap(t *testing.T) {
 	r := newRig(t, instancetest.Deadline, 100*time.Millisecond)
 	cluster, swapped := &register{}, make(chan struct{})
@@ -337,7 +344,8 @@ type second struct {
 	after <-chan struct{}
 }
 
-func (s *second) CompareAndSwap(ctx context.Context, r *witnessv1.CompareAndSwapRequest) (*witnessv1.CompareAndSwapResponse, error) {
+func (s *second) CompareAndSwap(ctx context.Context,
+	r *witnessv1.CompareAndSwapRequest) (*witnessv1.CompareAndSwapResponse, error) {
 	<-s.after
 	return s.register.CompareAndSwap(ctx, r)
 }
@@ -348,7 +356,8 @@ type mute struct {
 	swapped chan<- struct{}
 }
 
-func (m *mute) CompareAndSwap(ctx context.Context, r *witnessv1.CompareAndSwapRequest) (*witnessv1.CompareAndSwapResponse, error) {
+func (m *mute) CompareAndSwap(ctx context.Context,
+	r *witnessv1.CompareAndSwapRequest) (*witnessv1.CompareAndSwapResponse, error) {
 	if _, err := m.register.CompareAndSwap(ctx, r); err != nil {
 		return nil, err
 	}
@@ -357,7 +366,8 @@ func (m *mute) CompareAndSwap(ctx context.Context, r *witnessv1.CompareAndSwapRe
 	return nil, ctx.Err()
 }
 
-// TestManyQuestions at once, over managers that come and go: each is answered, none twice or for another engine.
+// TestManyQuestions at once, over managers that come and go: each is answered, none twice or for
+// another engine.
 func TestManyQuestions(t *testing.T) {
 	r := newRig(t, instancetest.Deadline, instancetest.Deadline)
 	echo := &echoHandler{}
@@ -451,7 +461,8 @@ func TestListenUnix(t *testing.T) {
 			t.Errorf("%s: %v %v", name, info.Mode(), err)
 		}
 	}
-	if _, err := witness.ListenUnix(t.Context(), path); err == nil || !strings.Contains(err.Error(), "another instance manager") {
+	if _, err := witness.ListenUnix(t.Context(), path); err == nil ||
+		!strings.Contains(err.Error(), "another instance manager") {
 		t.Errorf("socket in use: %v", err)
 	}
 	// A socket that a killed process left behind is replaced.

@@ -27,7 +27,8 @@ type relayService struct {
 	relay *Relay
 }
 
-// Attach serves one manager until its stream ends. The response header tells it that questions may come from now on.
+// Attach serves one manager until its stream ends. The response header tells it that questions may
+// come from now on.
 func (s *relayService) Attach(stream grpc.BidiStreamingServer[witnessv1.Answer, witnessv1.Question]) error {
 	first, err := stream.Recv()
 	if err != nil {
@@ -94,9 +95,10 @@ func (s *witnessService) Get(ctx context.Context, r *witnessv1.GetRequest) (*wit
 	return a.GetMembership(), nil
 }
 
-// CompareAndSwap gives the manager's ABORTED as a response with swapped=false, because only a response can carry the
-// present record.
-func (s *witnessService) CompareAndSwap(ctx context.Context, r *witnessv1.CompareAndSwapRequest) (*witnessv1.CompareAndSwapResponse, error) {
+// CompareAndSwap gives the manager's ABORTED as a response with swapped=false, because only a
+// response can carry the present record.
+func (s *witnessService) CompareAndSwap(ctx context.Context,
+	r *witnessv1.CompareAndSwapRequest) (*witnessv1.CompareAndSwapResponse, error) {
 	if r.GetVolumeName() == "" || r.GetEngineName() == "" || r.GetNext() == nil {
 		return nil, status.Error(codes.InvalidArgument, "witness: volume and engine name and the next record are required")
 	}

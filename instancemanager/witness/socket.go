@@ -13,11 +13,13 @@ import (
 // maxSocketPath is the kernel's limit for the path of a unix socket.
 const maxSocketPath = 107
 
-// ListenUnix opens the socket for engines: the owner's alone, in a directory of the owner's alone (created if missing).
-// A socket left by a killed instance manager is replaced; one that somebody still listens on is an error.
+// ListenUnix opens the socket for engines: the owner's alone, in a directory of the owner's alone
+// (created if missing). A socket left by a killed instance manager is replaced; one that somebody
+// still listens on is an error.
 func ListenUnix(ctx context.Context, path string) (net.Listener, error) {
 	if len(path) > maxSocketPath {
-		return nil, fmt.Errorf("witness socket %s: the path has %d bytes, at most %d are possible; name a shorter one with --witness-socket",
+		return nil, fmt.Errorf("witness socket %s: the path has %d bytes, at most %d are possible; name a shorter one "+
+			"with --witness-socket",
 			path, len(path), maxSocketPath)
 	}
 	dir := filepath.Dir(path)

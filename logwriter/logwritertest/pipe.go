@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// FullPipe returns the writing end of a pipe that is full, and that nobody reads before the end of the test: as the standard error of
-// a process it holds up whoever writes a word to it.
+// FullPipe returns the writing end of a pipe that is full, and that nobody reads before the end of
+// the test: as the standard error of a process it holds up whoever writes a word to it.
 func FullPipe(t testing.TB) *os.File {
 	t.Helper()
 	var fds [2]int

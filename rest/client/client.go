@@ -1,8 +1,8 @@
 // Package client talks to the /v1 API from Go: the CLI, the demonstration and the tests use it.
 //
-// It works with the typed objects of package resource, builds its URLs itself (the links in answers may name hosts that
-// only the cluster knows), bounds every answer and every wait, and turns error objects into *Error. It imports nothing of
-// Kubernetes.
+// It works with the typed objects of package resource, builds its URLs itself (the links in answers
+// may name hosts that only the cluster knows), bounds every answer and every wait, and turns error
+// objects into *Error. It imports nothing of Kubernetes.
 package client
 
 import (
@@ -66,8 +66,8 @@ type Client struct {
 	token string
 }
 
-// New returns a client of a server, given as URL (a "/v1" at its end is taken off) or as host:port. No connection is
-// made yet.
+// New returns a client of a server, given as URL (a "/v1" at its end is taken off) or as host:port.
+// No connection is made yet.
 func New(server, token string) (*Client, error) {
 	if !strings.Contains(server, "://") {
 		server = "http://" + server

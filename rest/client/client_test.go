@@ -65,16 +65,19 @@ func TestRoundTrip(t *testing.T) {
 	if err != nil || v.Size != "1073741824" || v.Links["self"] == "" {
 		t.Fatalf("%+v, %v", v, err)
 	}
-	if v, err := c.AttachVolume(ctx, "demo", resource.AttachInput{HostID: "node-1"}); err != nil || v.VolumeAttachment.Attachments[""].NodeID != "node-1" {
+	if v, err := c.AttachVolume(ctx, "demo", resource.AttachInput{HostID: "node-1"}); err != nil ||
+		v.VolumeAttachment.Attachments[""].NodeID != "node-1" {
 		t.Errorf("%+v, %v", v, err)
 	}
-	if v, err := c.DetachVolume(ctx, "demo", resource.DetachInput{}); err != nil || len(v.VolumeAttachment.Attachments) != 0 {
+	if v, err := c.DetachVolume(ctx, "demo", resource.DetachInput{}); err != nil ||
+		len(v.VolumeAttachment.Attachments) != 0 {
 		t.Errorf("%+v, %v", v, err)
 	}
 	if all, err := c.Volumes(ctx); err != nil || len(all) != 2 {
 		t.Errorf("%d volumes, %v", len(all), err)
 	}
-	if s, err := c.SetSetting(ctx, "default-backup-block-size", "16"); err != nil || s.Value != "16" || len(s.Definition.Options) != 2 {
+	if s, err := c.SetSetting(ctx, "default-backup-block-size", "16"); err != nil || s.Value != "16" ||
+		len(s.Definition.Options) != 2 {
 		t.Errorf("%+v, %v", s, err)
 	}
 	n, err := c.Node(ctx, "node-1")
@@ -100,7 +103,8 @@ func TestErrors(t *testing.T) {
 	}
 	_, err = c.Setting(ctx, "nope")
 	var refused *Error
-	if IsNotFound(err) || !errors.As(err, &refused) || refused.Status != 500 || !strings.Contains(err.Error(), "is not supported") {
+	if IsNotFound(err) || !errors.As(err, &refused) || refused.Status != 500 ||
+		!strings.Contains(err.Error(), "is not supported") {
 		t.Errorf("missing setting: %v", err)
 	}
 	if _, err := newClient(t, "http://127.0.0.1:1").Volumes(ctx); !errors.Is(err, ErrUnreachable) {

@@ -22,7 +22,8 @@ type LogOptions struct {
 	Node string
 }
 
-// InstanceLog copies the log of an engine or replica process to w. It has no time limit but that of the context.
+// InstanceLog copies the log of an engine or replica process to w. It has no time limit but that of
+// the context.
 func (c *Client) InstanceLog(ctx context.Context, name string, o LogOptions, w io.Writer) error {
 	if name == "" {
 		return errors.New("the name is empty")

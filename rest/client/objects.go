@@ -60,19 +60,24 @@ func (c *Client) DetachVolume(ctx context.Context, name string, in resource.Deta
 	return action[resource.Volume](ctx, c, resource.TypeVolume, name, resource.ActionDetach, in)
 }
 
-// UpdateReplicaCount changes the number of replicas of an attached volume; it returns before they are built or removed.
+// UpdateReplicaCount changes the number of replicas of an attached volume; it returns before they
+// are built or removed.
 func (c *Client) UpdateReplicaCount(ctx context.Context, name string, count int) (*resource.Volume, error) {
-	return action[resource.Volume](ctx, c, resource.TypeVolume, name, resource.ActionUpdateReplicaCount, resource.UpdateReplicaCountInput{ReplicaCount: count})
+	return action[resource.Volume](ctx, c, resource.TypeVolume, name, resource.ActionUpdateReplicaCount,
+		resource.UpdateReplicaCountInput{ReplicaCount: count})
 }
 
-// RemoveReplica deletes a replica of a volume, if it is not the last good one; another is built in its place.
+// RemoveReplica deletes a replica of a volume, if it is not the last good one; another is built in
+// its place.
 func (c *Client) RemoveReplica(ctx context.Context, volume, replica string) (*resource.Volume, error) {
-	return action[resource.Volume](ctx, c, resource.TypeVolume, volume, resource.ActionReplicaRemove, resource.ReplicaRemoveInput{Name: replica})
+	return action[resource.Volume](ctx, c, resource.TypeVolume, volume, resource.ActionReplicaRemove,
+		resource.ReplicaRemoveInput{Name: replica})
 }
 
 // SalvageVolume lifts the failure marks of replicas of a faulted, detached volume.
 func (c *Client) SalvageVolume(ctx context.Context, name string, replicas []string) (*resource.Volume, error) {
-	return action[resource.Volume](ctx, c, resource.TypeVolume, name, resource.ActionSalvage, resource.SalvageInput{Names: replicas})
+	return action[resource.Volume](ctx, c, resource.TypeVolume, name, resource.ActionSalvage,
+		resource.SalvageInput{Names: replicas})
 }
 
 // Nodes lists all nodes.
@@ -95,7 +100,8 @@ func (c *Client) Settings(ctx context.Context) ([]resource.Setting, error) {
 	return list[resource.Setting](ctx, c, resource.TypeSetting)
 }
 
-// Setting reads one setting. A name that does not exist is an error other than not found; see the server's message.
+// Setting reads one setting. A name that does not exist is an error other than not found; see the
+// server's message.
 func (c *Client) Setting(ctx context.Context, name string) (*resource.Setting, error) {
 	return one[resource.Setting](ctx, c, http.MethodGet, resource.TypeSetting, name, nil)
 }

@@ -15,7 +15,8 @@ import (
 )
 
 const (
-	// silence is how long a stream may say nothing, pings included, before it counts as dead: two pings of 15 s.
+	// silence is how long a stream may say nothing, pings included, before it counts as dead: two
+	// pings of 15 s.
 	silence = 40 * time.Second
 	// reconnectPause is the pause before a lost stream is opened again.
 	reconnectPause = 500 * time.Millisecond
@@ -25,8 +26,9 @@ const (
 // ErrStop ends a watch without an error when the callback returns it.
 var ErrStop = errors.New("stop watching")
 
-// WatchVolumes calls each with the full list of volumes at once and after every change, until the context ends or each
-// returns an error. A lost connection is opened again for as long as lost (which may be nil) agrees.
+// WatchVolumes calls each with the full list of volumes at once and after every change, until the
+// context ends or each returns an error. A lost connection is opened again for as long as lost
+// (which may be nil) agrees.
 func (c *Client) WatchVolumes(ctx context.Context, lost func(error) error, each func([]resource.Volume) error) error {
 	for {
 		err := c.stream(ctx, "volumes", func(text []byte) error {
@@ -106,8 +108,8 @@ func (c *Client) stream(ctx context.Context, name string, each func([]byte) erro
 	}
 }
 
-// WaitVolume follows one volume until done answers true or an error. done gets nil when the volume does not exist. The
-// context's deadline is the timeout.
+// WaitVolume follows one volume until done answers true or an error. done gets nil when the volume
+// does not exist. The context's deadline is the timeout.
 func (c *Client) WaitVolume(ctx context.Context, name string, done func(*resource.Volume) (bool, error)) error {
 	return c.WatchVolumes(ctx, nil, func(all []resource.Volume) error {
 		var found *resource.Volume

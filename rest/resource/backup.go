@@ -141,7 +141,8 @@ type BackingImageDiskFileStatus struct {
 	DataEngine              string `json:"dataEngine"`
 }
 
-// BackupTargetListOutput, like the other ListOutput types, is declared for clients; a collection is what is sent.
+// BackupTargetListOutput, like the other ListOutput types, is declared for clients; a collection is
+// what is sent.
 type BackupTargetListOutput struct {
 	Data []BackupTarget `json:"data"`
 	Kind string         `json:"type"`

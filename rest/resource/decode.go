@@ -7,8 +7,8 @@ import (
 	"io"
 )
 
-// Decode reads a request body, one JSON object, into a pointer. Keys match whatever their case and unknown ones are
-// ignored. An empty text is io.EOF, whose message clients know.
+// Decode reads a request body, one JSON object, into a pointer. Keys match whatever their case and
+// unknown ones are ignored. An empty text is io.EOF, whose message clients know.
 func Decode(text []byte, into any) error {
 	if len(bytes.TrimSpace(text)) == 0 {
 		return io.EOF

@@ -7,7 +7,8 @@ import (
 
 // FuzzDecode: no body makes the decoder panic, and what it accepts it decodes the same way again.
 func FuzzDecode(f *testing.F) {
-	for _, seed := range []string{`{}`, `{"Name":"demo","SIZE":"1Gi"}`, `{"name":null}`, `[]`, `{"disks":{"a":{"path":"/x"}}}`, "\x00",
+	for _, seed := range []string{`{}`, `{"Name":"demo","SIZE":"1Gi"}`, `{"name":null}`, `[]`,
+		`{"disks":{"a":{"path":"/x"}}}`, "\x00",
 		`{"name":"\ud800"}`, `{"recurringJobSelector":[{"name":"a","isGroup":true}]}`, `{"engineManagerCPURequest":1}`} {
 		f.Add([]byte(seed))
 	}

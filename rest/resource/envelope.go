@@ -5,8 +5,9 @@ const HeaderLogError = "X-Ankole-Log-Error"
 
 // Resource is the envelope of every object: identity, schema id, links and possible actions.
 //
-// At the top level Type, Links and Actions are always set. An object nested in another one keeps the zero value,
-// which is sent as "links":null,"actions":null and no type; clients rely on the difference.
+// At the top level Type, Links and Actions are always set. An object nested in another one keeps
+// the zero value, which is sent as "links":null,"actions":null and no type; clients rely on the
+// difference.
 type Resource struct {
 	ID   string `json:"id,omitempty" schema:"-"`
 	Type string `json:"type,omitempty" schema:"-"`

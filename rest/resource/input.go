@@ -36,7 +36,8 @@ type BackupInput struct {
 	Name string `json:"name"`
 }
 
-// SyncBackupResource asks for an immediate look at a backup target, everything on it, or one volume.
+// SyncBackupResource asks for an immediate look at a backup target, everything on it, or one
+// volume.
 type SyncBackupResource struct {
 	SyncAllBackupTargets bool `json:"syncAllBackupTargets"`
 	SyncBackupTarget     bool `json:"syncBackupTarget"`

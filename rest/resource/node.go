@@ -18,8 +18,8 @@ type Node struct {
 	AutoEvicting              bool `json:"autoEvicting"`
 }
 
-// NodeInput is what PUT of a node reads. A key that is left out counts as its zero value; the two older CPU keys, in
-// milli-CPU, are taken too and left alone when they are missing.
+// NodeInput is what PUT of a node reads. A key that is left out counts as its zero value; the two
+// older CPU keys, in milli-CPU, are taken too and left alone when they are missing.
 type NodeInput struct {
 	AllowScheduling           bool     `json:"allowScheduling"`
 	EvictionRequested         bool     `json:"evictionRequested"`

@@ -7,7 +7,8 @@ import (
 	"strings"
 )
 
-// Plural returns the plural name of a schema id, in camel case. Its lower-case form is the path of the collection.
+// Plural returns the plural name of a schema id, in camel case. Its lower-case form is the path of
+// the collection.
 func Plural(id string) string {
 	for _, end := range []string{"s", "ch", "x"} {
 		if strings.HasSuffix(id, end) {
@@ -30,8 +31,8 @@ func Lookup(id string) (Type, bool) {
 	return Type{}, false
 }
 
-// Schema derives the type's schema. Links are left to the caller, who knows the request's base URL. Only the actions
-// for which served answers true are declared.
+// Schema derives the type's schema. Links are left to the caller, who knows the request's base URL.
+// Only the actions for which served answers true are declared.
 func (t Type) Schema(served func(action string) bool) Schema {
 	s := Schema{
 		PluralName:        Plural(t.ID),
@@ -60,7 +61,8 @@ func (t Type) Schema(served func(action string) bool) Schema {
 	return s
 }
 
-// addFields declares every field of a struct that has a name on the wire; the envelope's own are not declared.
+// addFields declares every field of a struct that has a name on the wire; the envelope's own are
+// not declared.
 func addFields(into map[string]SchemaField, t reflect.Type) {
 	for i := range t.NumField() {
 		f := t.Field(i)

@@ -69,7 +69,8 @@ func TestEveryDeclaredSchemaExists(t *testing.T) {
 }
 
 func TestSchemasMatchTheReference(t *testing.T) {
-	// How many fields each table of the reference has, so that a parser that reads nothing cannot pass.
+	// How many fields each table of the reference has, so that a parser that reads nothing cannot
+	// pass.
 	rows := map[string]int{"volume": 65, "controller": 16, "replica": 13, "node": 11, "diskInfo": 16, "setting": 4,
 		"settingDefinition": 11, "engineImage": 19, "instanceManager": 10, "backup": 21, "snapshotCR": 16}
 	for _, want := range readFacts(t).Schemas {
@@ -86,8 +87,10 @@ func TestSchemasMatchTheReference(t *testing.T) {
 				if have.PluralName != want.Plural {
 					t.Errorf("plural %q, want %q", have.PluralName, want.Plural)
 				}
-				if !slices.Equal(have.CollectionMethods, want.CollectionMethods) || !slices.Equal(have.ResourceMethods, want.ResourceMethods) {
-					t.Errorf("methods %v %v, want %v %v", have.CollectionMethods, have.ResourceMethods, want.CollectionMethods, want.ResourceMethods)
+				if !slices.Equal(have.CollectionMethods, want.CollectionMethods) ||
+					!slices.Equal(have.ResourceMethods, want.ResourceMethods) {
+					t.Errorf("methods %v %v, want %v %v", have.CollectionMethods, have.ResourceMethods,
+						want.CollectionMethods, want.ResourceMethods)
 				}
 			}
 			for _, f := range want.Fields {
@@ -96,7 +99,8 @@ func TestSchemasMatchTheReference(t *testing.T) {
 					t.Errorf("field %s is missing", f.Name)
 					continue
 				}
-				wanted := SchemaField{FieldType: f.Type, Nullable: f.Nullable, Create: f.Create, Update: f.Update, Required: f.Required, Unique: f.Unique}
+				wanted := SchemaField{FieldType: f.Type, Nullable: f.Nullable, Create: f.Create, Update: f.Update,
+					Required: f.Required, Unique: f.Unique}
 				plain := got
 				plain.Default = nil
 				if plain != wanted {
@@ -174,7 +178,8 @@ func TestOfferedWhen(t *testing.T) {
 }
 
 func TestPlural(t *testing.T) {
-	for id, want := range map[string]string{"volume": "volumes", "backingImage": "backingImages", "detachInput": "detachInputs",
+	for id, want := range map[string]string{"volume": "volumes", "backingImage": "backingImages",
+		"detachInput":      "detachInputs",
 		"kubernetesStatus": "kubernetesStatuses", "attach": "attaches", "index": "indexes"} {
 		if got := Plural(id); got != want {
 			t.Errorf("Plural(%s) = %s, want %s", id, got, want)

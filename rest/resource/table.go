@@ -6,8 +6,9 @@ type Type struct {
 	ID string
 	// Of is a zero value of the struct whose fields are declared.
 	Of any
-	// CollectionMethods and ResourceMethods default to GET. They say what clients may try; some routes accept more
-	// or less, as the reference has it (a node can be deleted, though its schema does not say so).
+	// CollectionMethods and ResourceMethods default to GET. They say what clients may try; some
+	// routes accept more or less, as the reference has it (a node can be deleted, though its schema
+	// does not say so).
 	CollectionMethods []string
 	ResourceMethods   []string
 	Actions           []Action
@@ -16,9 +17,11 @@ type Type struct {
 // Action is something a resource can be told to do by POST with ?action=Name.
 type Action struct {
 	Name string
-	// Input and Output are schema ids, or empty for none. A few are misspelt on purpose: clients read them so.
+	// Input and Output are schema ids, or empty for none. A few are misspelt on purpose: clients
+	// read them so.
 	Input, Output string
-	// When says in which states of a volume the action is offered; resources without states always offer theirs.
+	// When says in which states of a volume the action is offered; resources without states always
+	// offer theirs.
 	When When
 }
 
@@ -211,15 +214,18 @@ var Types = []Type{
 	{ID: "volume", Of: Volume{}, CollectionMethods: getPost, ResourceMethods: getDelete, Actions: volumeActions},
 	{ID: "snapshot", Of: Snapshot{}},
 	{ID: "snapshotCR", Of: SnapshotCR{}},
-	{ID: "backupTarget", Of: BackupTarget{}, CollectionMethods: getPost, ResourceMethods: getPutDelete, Actions: backupTargetActions},
+	{ID: "backupTarget", Of: BackupTarget{}, CollectionMethods: getPost, ResourceMethods: getPutDelete,
+		Actions: backupTargetActions},
 	{ID: "backupVolume", Of: BackupVolume{}, ResourceMethods: getPutDelete, Actions: backupVolumeActions},
 	{ID: "backupBackingImage", Of: BackupBackingImage{}, ResourceMethods: getDelete,
 		Actions: []Action{{"backupBackingImageRestore", "backingImageRestoreInput", "backupBackingImage", WhenAlways}}},
 	{ID: "setting", Of: Setting{}, ResourceMethods: getPut},
 	{ID: "recurringJob", Of: RecurringJob{}, CollectionMethods: getPost, ResourceMethods: getPutDelete},
 	{ID: "engineImage", Of: EngineImage{}, CollectionMethods: getPost, ResourceMethods: getDelete},
-	{ID: "backingImage", Of: BackingImage{}, CollectionMethods: getPost, ResourceMethods: getDelete, Actions: backingImageActions},
-	{ID: "node", Of: Node{}, ResourceMethods: getPut, Actions: []Action{{"diskUpdate", "diskUpdateInput", "node", WhenAlways}}},
+	{ID: "backingImage", Of: BackingImage{}, CollectionMethods: getPost, ResourceMethods: getDelete,
+		Actions: backingImageActions},
+	{ID: "node", Of: Node{}, ResourceMethods: getPut,
+		Actions: []Action{{"diskUpdate", "diskUpdateInput", "node", WhenAlways}}},
 	{ID: "diskUpdateInput", Of: DiskUpdateInput{}},
 	{ID: "diskInfo", Of: DiskInfo{}},
 	{ID: "kubernetesStatus", Of: KubernetesStatus{}},

@@ -2,7 +2,8 @@ package resource
 
 import "encoding/json"
 
-// Volume is a volume with everything a client reads about it: wishes, state, engines, replicas and attachment.
+// Volume is a volume with everything a client reads about it: wishes, state, engines, replicas and
+// attachment.
 type Volume struct {
 	Resource
 	Name                      string `json:"name" api:"create,required,unique"`
@@ -81,7 +82,8 @@ type Volume struct {
 	VolumeAttachment VolumeAttachment `json:"volumeAttachment"`
 }
 
-// VolumeDataLayout describes erasure coding, which the v1 data engine does not have: always the zero value.
+// VolumeDataLayout describes erasure coding, which the v1 data engine does not have: always the
+// zero value.
 type VolumeDataLayout struct {
 	LayoutType string `json:"type" schema:"string"`
 	Mode       string `json:"mode"`
@@ -228,7 +230,8 @@ type CloneStatus struct {
 	NextAllowedAttemptAt string `json:"nextAllowedAttemptAt"`
 }
 
-// VolumeAttachment lists who wants a volume where, nested in the volume or as a resource of its own.
+// VolumeAttachment lists who wants a volume where, nested in the volume or as a resource of its
+// own.
 type VolumeAttachment struct {
 	Resource
 	// Attachments maps a ticket's id to the ticket; never null.

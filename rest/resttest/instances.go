@@ -66,6 +66,7 @@ func (i *Instances) Run(t *testing.T, name, command string) {
 // InstanceManager is a running instance manager of a node.
 func InstanceManager(name, node string) *lh.InstanceManager {
 	return &lh.InstanceManager{ObjectMeta: Meta(name),
-		Spec:   lh.InstanceManagerSpec{Image: "ankole/instance-manager:dev", NodeID: node, Type: lh.InstanceManagerTypeAllInOne},
+		Spec: lh.InstanceManagerSpec{Image: "ankole/instance-manager:dev", NodeID: node,
+			Type: lh.InstanceManagerTypeAllInOne},
 		Status: lh.InstanceManagerStatus{CurrentState: lh.InstanceManagerStateRunning, IP: "127.0.1.1"}}
 }

@@ -1,5 +1,5 @@
-// Package resttest gives tests of the API and of its clients a small cluster to look at: objects as the controllers would
-// have left them, in a fake API server.
+// Package resttest gives tests of the API and of its clients a small cluster to look at: objects as
+// the controllers would have left them, in a fake API server.
 package resttest
 
 import (
@@ -38,24 +38,29 @@ func Client(t *testing.T, funcs interceptor.Funcs, objects ...client.Object) cli
 		}
 	}
 	return fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).
-		WithStatusSubresource(&lh.Volume{}, &lh.Node{}, &lh.VolumeAttachment{}, &lh.EngineImage{}).WithInterceptorFuncs(funcs).Build()
+		WithStatusSubresource(&lh.Volume{}, &lh.Node{}, &lh.VolumeAttachment{},
+			&lh.EngineImage{}).WithInterceptorFuncs(funcs).Build()
 }
 
 // ReadyNode is a node with one disk that takes replicas.
 func ReadyNode(name string) *lh.Node {
 	return &lh.Node{ObjectMeta: Meta(name),
 		Spec: lh.NodeSpec{Name: name, AllowScheduling: true, Tags: []string{"fast"}, Disks: map[string]lh.DiskSpec{
-			"disk-1": {Path: "/var/lib/longhorn", DiskType: lh.DiskTypeFilesystem, AllowScheduling: true, Tags: []string{"ssd"}}}},
+			"disk-1": {Path: "/var/lib/longhorn", DiskType: lh.DiskTypeFilesystem, AllowScheduling: true,
+				Tags: []string{"ssd"}}}},
 		Status: lh.NodeStatus{
-			Conditions: []lh.Condition{{Type: lh.NodeConditionReady, Status: lh.ConditionTrue}, {Type: lh.NodeConditionSchedulable, Status: lh.ConditionTrue}},
-			DiskStatus: map[string]lh.DiskStatus{"disk-1": {DiskUUID: "uuid-" + name, StorageMaximum: 100 << 30, StorageAvailable: 50 << 30,
-				Conditions: []lh.Condition{{Type: lh.DiskConditionSchedulable, Status: lh.ConditionTrue}}}}}}
+			Conditions: []lh.Condition{{Type: lh.NodeConditionReady, Status: lh.ConditionTrue},
+				{Type: lh.NodeConditionSchedulable, Status: lh.ConditionTrue}},
+			DiskStatus: map[string]lh.DiskStatus{"disk-1": {DiskUUID: "uuid-" + name, StorageMaximum: 100 << 30,
+				StorageAvailable: 50 << 30,
+				Conditions:       []lh.Condition{{Type: lh.DiskConditionSchedulable, Status: lh.ConditionTrue}}}}}}
 }
 
 // DownNode is a node whose Kubernetes node does not answer.
 func DownNode(name string) *lh.Node {
 	n := ReadyNode(name)
-	n.Status.Conditions = []lh.Condition{{Type: lh.NodeConditionReady, Status: lh.ConditionFalse, Reason: lh.NodeReasonKubernetesNodeNotReady}}
+	n.Status.Conditions = []lh.Condition{{Type: lh.NodeConditionReady, Status: lh.ConditionFalse,
+		Reason: lh.NodeReasonKubernetesNodeNotReady}}
 	return n
 }
 
@@ -69,16 +74,20 @@ func DeployedImage(nodes ...string) *lh.EngineImage {
 	return e
 }
 
-// Volume is a detached volume of 1 GiB with one scheduled replica on node-1, its engine and its attachment, in this order:
-// Volume, Engine, Replica, VolumeAttachment.
+// Volume is a detached volume of 1 GiB with one scheduled replica on node-1, its engine and its
+// attachment, in this order: Volume, Engine, Replica, VolumeAttachment.
 func Volume(name string) []client.Object {
 	return []client.Object{
-		&lh.Volume{ObjectMeta: Meta(name), Spec: lh.VolumeSpec{Size: 1 << 30, NumberOfReplicas: 1, Image: Image, Frontend: lh.VolumeFrontendBlockDev},
+		&lh.Volume{ObjectMeta: Meta(name), Spec: lh.VolumeSpec{Size: 1 << 30, NumberOfReplicas: 1, Image: Image,
+			Frontend: lh.VolumeFrontendBlockDev},
 			Status: lh.VolumeStatus{State: lh.VolumeStateDetached, Robustness: lh.VolumeRobustnessUnknown,
 				Conditions: []lh.Condition{{Type: lh.VolumeConditionScheduled, Status: lh.ConditionTrue}}}},
-		&lh.Engine{ObjectMeta: Meta(name + "-e-0"), Spec: lh.EngineSpec{Active: true, InstanceSpec: lh.InstanceSpec{VolumeName: name, Image: Image}}},
-		&lh.Replica{ObjectMeta: Meta(name + "-r-11111111"), Spec: lh.ReplicaSpec{Active: true, DiskID: "uuid-node-1", DiskPath: "/var/lib/longhorn/",
-			DataDirectoryName: name + "-22222222", InstanceSpec: lh.InstanceSpec{VolumeName: name, NodeID: "node-1", Image: Image, DataEngine: lh.DataEngineTypeV1}}},
+		&lh.Engine{ObjectMeta: Meta(name + "-e-0"),
+			Spec: lh.EngineSpec{Active: true, InstanceSpec: lh.InstanceSpec{VolumeName: name, Image: Image}}},
+		&lh.Replica{ObjectMeta: Meta(name + "-r-11111111"),
+			Spec: lh.ReplicaSpec{Active: true, DiskID: "uuid-node-1", DiskPath: "/var/lib/longhorn/",
+				DataDirectoryName: name + "-22222222", InstanceSpec: lh.InstanceSpec{VolumeName: name, NodeID: "node-1",
+					Image: Image, DataEngine: lh.DataEngineTypeV1}}},
 		&lh.VolumeAttachment{ObjectMeta: Meta(name), Spec: lh.VolumeAttachmentSpec{Volume: name}},
 	}
 }
@@ -96,7 +105,9 @@ func Attach(objects []client.Object, node, endpoint string) {
 	a.Spec.AttachmentTickets = map[string]lh.AttachmentTicket{"": {NodeID: node, Type: lh.AttacherTypeLonghornAPI}}
 }
 
-// Cluster is two ready nodes, one that is down, the engine image on the ready ones, and whatever else is given.
+// Cluster is two ready nodes, one that is down, the engine image on the ready ones, and whatever
+// else is given.
 func Cluster(more ...client.Object) []client.Object {
-	return append([]client.Object{ReadyNode("node-1"), ReadyNode("node-2"), DownNode("node-3"), DeployedImage("node-1", "node-2")}, more...)
+	return append([]client.Object{ReadyNode("node-1"), ReadyNode("node-2"), DownNode("node-3"),
+		DeployedImage("node-1", "node-2")}, more...)
 }

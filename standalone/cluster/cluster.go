@@ -57,7 +57,8 @@ type Cluster struct {
 
 type ports struct{ kube, etcd, etcdPeer, webhook int }
 
-// Run starts a cluster, reports its readiness, and serves until ctx ends or the control plane fails.
+// Run starts a cluster, reports its readiness, and serves until ctx ends or the control plane
+// fails.
 func Run(ctx context.Context, cfg Config, out io.Writer) error {
 	if err := cfg.Validate(); err != nil {
 		return err
@@ -138,8 +139,8 @@ func (c *Cluster) openLog() error {
 	return err
 }
 
-// choosePorts finds out before anything starts whether the addresses are free, to name the flag that
-// changes them.
+// choosePorts finds out before anything starts whether the addresses are free, to name the flag
+// that changes them.
 func (c *Cluster) choosePorts() error {
 	var err error
 	if c.ports.kube = c.cfg.KubePort; c.ports.kube == 0 {

@@ -1,9 +1,9 @@
-// Package cluster puts the parts of a standalone cluster together: state folder, control plane, process
-// nodes, the manager's objects, and the addresses on loopback that users know.
+// Package cluster puts the parts of a standalone cluster together: state folder, control plane,
+// process nodes, the manager's objects, and the addresses on loopback that users know.
 //
-// Start-up goes from the ground up (lock, leftovers, ports, etcd and API server, nodes, manager), stopping
-// the other way round, with a bound on every step: whatever hangs, the process ends, and the kernel ends
-// its Pods with it.
+// Start-up goes from the ground up (lock, leftovers, ports, etcd and API server, nodes, manager),
+// stopping the other way round, with a bound on every step: whatever hangs, the process ends, and
+// the kernel ends its Pods with it.
 package cluster
 
 import (
@@ -53,7 +53,8 @@ type Config struct {
 	NodeGrace time.Duration // without heartbeat until a node is NotReady
 	StopGrace time.Duration // bound on every Pod's termination at stop
 
-	// ExitWithStdin stops the cluster when standard input ends, so that a test that dies takes it along.
+	// ExitWithStdin stops the cluster when standard input ends, so that a test that dies takes it
+	// along.
 	ExitWithStdin bool
 	ReadyFile     string // gets one JSON line when the cluster is ready
 	Output        string // "text" or "json"
@@ -77,16 +78,22 @@ func (c *Config) Flags(fs *pflag.FlagSet) {
 	fs.StringVar(&c.Dir, "dir", c.Dir, "folder that keeps all state")
 	fs.IntVar(&c.Nodes, "nodes", c.Nodes, "number of storage nodes")
 	fs.IntVar(&c.APIPort, "api-port", c.APIPort, "port on 127.0.0.1 of the REST API and UI")
-	fs.IntVar(&c.KubePort, "kube-port", c.KubePort, "port on 127.0.0.1 of the Kubernetes API server (0: chosen once and kept)")
+	fs.IntVar(&c.KubePort, "kube-port", c.KubePort,
+		"port on 127.0.0.1 of the Kubernetes API server (0: chosen once and kept)")
 	fs.IntVar(&c.KubeletPort, "kubelet-port", c.KubeletPort, "port of each node's kubelet endpoint, on the node's address")
-	fs.StringVar(&c.NodeNetwork, "node-network", c.NodeNetwork, "loopback network of the nodes: node k gets this address plus k")
-	fs.StringVar(&c.Images, "images", c.Images, "directory of container images as directories (default: images/ beside the program's folder, then the built programs themselves)")
-	fs.StringVar(&c.DeviceDir, "device-dir", c.DeviceDir, "directory of the volumes' block devices (default: /dev/longhorn as root, else one per node in --dir)")
+	fs.StringVar(&c.NodeNetwork, "node-network", c.NodeNetwork,
+		"loopback network of the nodes: node k gets this address plus k")
+	fs.StringVar(&c.Images, "images", c.Images,
+		"directory of container images as directories (default: images/ beside the program's folder, then the built "+
+			"programs themselves)")
+	fs.StringVar(&c.DeviceDir, "device-dir", c.DeviceDir,
+		"directory of the volumes' block devices (default: /dev/longhorn as root, else one per node in --dir)")
 	fs.StringVar(&c.NodeCPU, "node-cpu", c.NodeCPU, "CPUs that each node offers (default: the machine's)")
 	fs.StringVar(&c.NodeMemory, "node-memory", c.NodeMemory, "memory that each node offers (default: the machine's)")
 	fs.StringVar(&c.ManagerImage, "manager-image", c.ManagerImage, "image of the manager")
 	fs.StringVar(&c.EngineImage, "engine-image", c.EngineImage, "default engine image")
-	fs.StringVar(&c.InstanceManagerImage, "instance-manager-image", c.InstanceManagerImage, "image of the instance managers")
+	fs.StringVar(&c.InstanceManagerImage, "instance-manager-image", c.InstanceManagerImage,
+		"image of the instance managers")
 	fs.StringArrayVar(&c.ManagerArgs, "manager-arg", c.ManagerArgs, "further argument of the manager (repeatable)")
 	fs.BoolVar(&c.NoManager, "no-manager", c.NoManager, "start Kubernetes and the nodes only")
 	fs.DurationVar(&c.NodeGrace, "node-grace", c.NodeGrace, "time without heartbeat after which a node is NotReady")
@@ -94,9 +101,12 @@ func (c *Config) Flags(fs *pflag.FlagSet) {
 	fs.StringVar(&c.ReadyFile, "ready-file", c.ReadyFile, "file that gets one JSON line when the cluster is ready")
 	fs.BoolVar(&c.ExitWithStdin, "exit-with-stdin", c.ExitWithStdin, "stop when standard input ends")
 	fs.StringVarP(&c.Output, "output", "o", c.Output, "progress on the terminal: text or json (one line when ready)")
-	fs.BoolVar(&c.UnsafeNoFsync, "unsafe-no-fsync", c.UnsafeNoFsync, "let etcd skip fsync (tests only: a power failure loses the cluster)")
-	fs.StringArrayVar(&c.APIServerArgs, "kube-apiserver-arg", c.APIServerArgs, "further flag of kube-apiserver (repeatable)")
-	fs.StringArrayVar(&c.ManagerKCMArg, "kube-controller-manager-arg", c.ManagerKCMArg, "further flag of kube-controller-manager (repeatable)")
+	fs.BoolVar(&c.UnsafeNoFsync, "unsafe-no-fsync", c.UnsafeNoFsync,
+		"let etcd skip fsync (tests only: a power failure loses the cluster)")
+	fs.StringArrayVar(&c.APIServerArgs, "kube-apiserver-arg", c.APIServerArgs,
+		"further flag of kube-apiserver (repeatable)")
+	fs.StringArrayVar(&c.ManagerKCMArg, "kube-controller-manager-arg", c.ManagerKCMArg,
+		"further flag of kube-controller-manager (repeatable)")
 }
 
 // Validate refuses what cannot work, saying which flag to change.
@@ -127,7 +137,8 @@ func (c *Config) Validate() error {
 		return bad("--node-network %q is not an IPv4 loopback network such as 127.0.1.0", c.NodeNetwork)
 	}
 	if ip[1] == 0 && ip[2] == 0 {
-		return bad("--node-network 127.0.0.0 would give node 1 the address 127.0.0.1, which the API server uses; take 127.0.1.0")
+		return bad("--node-network 127.0.0.0 would give node 1 the address 127.0.0.1, which the API server uses; take " +
+			"127.0.1.0")
 	}
 	if c.NodeGrace < 5*time.Second {
 		return bad("--node-grace %s is below 5s, less than heartbeats allow", c.NodeGrace)
@@ -180,8 +191,8 @@ func (c *Config) deviceDir(stateDir string, k int) string {
 	return filepath.Join(stateDir, "nodes", nodeName(k), "dev")
 }
 
-// leaseTimes derives the heartbeat from the grace: a lease is renewed four times within it, so that one lost
-// renewal on a busy machine is no loss of a node.
+// leaseTimes derives the heartbeat from the grace: a lease is renewed four times within it, so that
+// one lost renewal on a busy machine is no loss of a node.
 func (c *Config) leaseTimes() (renew, length time.Duration) {
 	return c.NodeGrace / 4, c.NodeGrace
 }

@@ -7,11 +7,12 @@ import (
 	"ankole.storage/dataplane/frontend/fuseloop/blockdev"
 )
 
-// sweepWait bounds the search for block devices without a server; a user who keeps one open cannot hold the stop up.
+// sweepWait bounds the search for block devices without a server; a user who keeps one open cannot
+// hold the stop up.
 const sweepWait = 15 * time.Second
 
-// sweepDevices removes the block devices that engines left when they were killed: mounts, loop devices and nodes outlive
-// their server, and every use of them fails.
+// sweepDevices removes the block devices that engines left when they were killed: mounts, loop
+// devices and nodes outlive their server, and every use of them fails.
 func (c *Cluster) sweepDevices() {
 	if blockdev.Available() != nil {
 		return

@@ -11,8 +11,8 @@ import (
 	"ankole.storage/standalone/statedir"
 )
 
-// builtIn lists the images that are made of the programs beside ours: the program's file, and the names
-// under which Pods may call it.
+// builtIn lists the images that are made of the programs beside ours: the program's file, and the
+// names under which Pods may call it.
 var builtIn = []struct {
 	image   func(*Config) string
 	program string
@@ -20,11 +20,13 @@ var builtIn = []struct {
 }{
 	{func(c *Config) string { return c.ManagerImage }, "manager", []string{"manager", "longhorn-manager"}},
 	{func(c *Config) string { return c.EngineImage }, "engine", []string{"engine", "longhorn"}},
-	{func(c *Config) string { return c.InstanceManagerImage }, "instance-manager", []string{"instance-manager", "longhorn-instance-manager"}},
+	{func(c *Config) string {
+		return c.InstanceManagerImage
+	}, "instance-manager", []string{"instance-manager", "longhorn-instance-manager"}},
 }
 
-// images returns where nodes look for images: the directory the user names, or else images/ beside the
-// folder of our program; then one made of the built programs.
+// images returns where nodes look for images: the directory the user names, or else images/ beside
+// the folder of our program; then one made of the built programs.
 func (c *Config) images(d *statedir.Dir) (node.Images, error) {
 	self, err := os.Executable()
 	if err != nil {
@@ -42,15 +44,16 @@ func (c *Config) images(d *statedir.Dir) (node.Images, error) {
 	}
 	made := d.Path("images")
 	for _, b := range builtIn {
-		if err := makeImage(filepath.Join(made, node.Canonical(b.image(c))), filepath.Join(bin, b.program), b.names); err != nil {
+		if err := makeImage(filepath.Join(made, node.Canonical(b.image(c))), filepath.Join(bin, b.program),
+			b.names); err != nil {
 			return nil, err
 		}
 	}
 	return node.Images{first, made}, nil
 }
 
-// makeImage builds an image directory around one program, as links, so that a rebuilt program is taken up
-// by the next container. A program that is not built has no image.
+// makeImage builds an image directory around one program, as links, so that a rebuilt program is
+// taken up by the next container. A program that is not built has no image.
 func makeImage(dir, program string, names []string) error {
 	if err := os.RemoveAll(dir); err != nil {
 		return fmt.Errorf("image %s: %w", dir, err)

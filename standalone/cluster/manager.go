@@ -58,7 +58,9 @@ func (c *Cluster) startManager(ctx context.Context) error {
 		return err
 	}
 	for _, f := range []struct{ listen, to int }{{c.cfg.APIPort, managerPort}, {c.ports.webhook, webhookPort}} {
-		fw, err := forward.Start(net.JoinHostPort(host, strconv.Itoa(f.listen)), func() []string { return c.pods.addresses(f.to) }, c.log)
+		fw, err := forward.Start(net.JoinHostPort(host, strconv.Itoa(f.listen)), func() []string {
+			return c.pods.addresses(f.to)
+		}, c.log)
 		if err != nil {
 			return fmt.Errorf("%w (see --api-port)", err)
 		}
@@ -71,8 +73,8 @@ func (c *Cluster) startManager(ctx context.Context) error {
 	return nil
 }
 
-// apply brings the objects into the cluster by server-side apply, so that starting again changes only what
-// differs.
+// apply brings the objects into the cluster by server-side apply, so that starting again changes
+// only what differs.
 func (c *Cluster) apply(ctx context.Context, values deploy.Values) error {
 	docs, err := deploy.Render(values)
 	if err != nil {
@@ -116,15 +118,16 @@ func applyOne(ctx context.Context, dyn dynamic.Interface, mapper meta.RESTMapper
 		r = dyn.Resource(mapping.Resource).Namespace(obj.GetNamespace())
 	}
 	force := true
-	_, err = r.Patch(ctx, obj.GetName(), types.ApplyPatchType, data, metav1.PatchOptions{FieldManager: fieldManager, Force: &force})
+	_, err = r.Patch(ctx, obj.GetName(), types.ApplyPatchType, data,
+		metav1.PatchOptions{FieldManager: fieldManager, Force: &force})
 	if err != nil {
 		return fmt.Errorf("apply %s %s: %w", gvk.Kind, obj.GetName(), err)
 	}
 	return nil
 }
 
-// waitManager waits until the manager answers on all nodes, with the command line it was given last. The
-// API's word alone does not do: right after a restart it is that of before.
+// waitManager waits until the manager answers on all nodes, with the command line it was given
+// last. The API's word alone does not do: right after a restart it is that of before.
 func (c *Cluster) waitManager(ctx context.Context, namespace string) error {
 	dyn, err := dynamic.NewForConfig(c.rest)
 	if err != nil {
@@ -146,7 +149,8 @@ func (c *Cluster) waitManager(ctx context.Context, namespace string) error {
 		return c.storageMissing(ctx, dyn, namespace)
 	})
 	if err != nil {
-		return fmt.Errorf("%w; see `kubectl --kubeconfig %s -n %s logs ds/%s`", err, c.dir.Path("kubeconfig"), namespace, managerName)
+		return fmt.Errorf("%w; see `kubectl --kubeconfig %s -n %s logs ds/%s`", err, c.dir.Path("kubeconfig"),
+			namespace, managerName)
 	}
 	return nil
 }
@@ -189,8 +193,8 @@ func watchManagers(ctx context.Context, c *Cluster, namespace string) (*managerP
 
 func (m *managerPods) wait() { m.factory.Shutdown() }
 
-// addresses lists where a port of the manager is served, ready Pods first. Others come after: while the
-// first manager starts, it needs its own webhooks before it is ready.
+// addresses lists where a port of the manager is served, ready Pods first. Others come after: while
+// the first manager starts, it needs its own webhooks before it is ready.
 func (m *managerPods) addresses(port int) []string {
 	pods, err := m.lister.List(labels.Everything())
 	if err != nil {

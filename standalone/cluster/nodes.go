@@ -57,7 +57,8 @@ func tainted(n *v1.Node) bool {
 }
 
 // poll calls look until it reports nothing missing.
-func (c *Cluster) poll(ctx context.Context, timeout time.Duration, look func(context.Context) (missing string, err error)) error {
+func (c *Cluster) poll(ctx context.Context, timeout time.Duration,
+	look func(context.Context) (missing string, err error)) error {
 	limit, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	t := time.NewTicker(pollInterval)
@@ -117,7 +118,8 @@ func (c *Cluster) command(ctx context.Context, r control.Request) error {
 	case r.Command == control.NodeStart:
 		return c.startNode(ctx, k)
 	case r.Command != control.NodeStop && r.Command != control.NodeKill:
-		return fmt.Errorf("unknown command %q; known are %s, %s and %s", r.Command, control.NodeStop, control.NodeKill, control.NodeStart)
+		return fmt.Errorf("unknown command %q; known are %s, %s and %s", r.Command, control.NodeStop, control.NodeKill,
+			control.NodeStart)
 	case a == nil:
 		return fmt.Errorf("node %s is not running", r.Node)
 	case r.Command == control.NodeStop:

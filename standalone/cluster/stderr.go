@@ -8,8 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// stderrGuard keeps the terminal for our own lines: some of the libraries write to standard error whatever
-// one tells them. Their lines go to a file; a crash of the process is still shown.
+// stderrGuard keeps the terminal for our own lines: some of the libraries write to standard error
+// whatever one tells them. Their lines go to a file; a crash of the process is still shown.
 type stderrGuard struct{ terminal *os.File }
 
 func guardStderr(path string) (*stderrGuard, error) {

@@ -11,16 +11,16 @@ import (
 	"k8s.io/client-go/dynamic"
 )
 
-// defaultBackupTarget is made by the first manager of a fresh cluster; every volume names it, so none can be
-// created before.
+// defaultBackupTarget is made by the first manager of a fresh cluster; every volume names it, so
+// none can be created before.
 const defaultBackupTarget = "default"
 
 func storageKind(resource string) schema.GroupVersionResource {
 	return schema.GroupVersionResource{Group: "longhorn.io", Version: "v1beta2", Resource: resource}
 }
 
-// storageMissing says what keeps the cluster from taking volumes: the managers answer before they have set up a
-// fresh cluster. A manager that installs no storage kinds has nothing to wait for.
+// storageMissing says what keeps the cluster from taking volumes: the managers answer before they
+// have set up a fresh cluster. A manager that installs no storage kinds has nothing to wait for.
 func (c *Cluster) storageMissing(ctx context.Context, dyn dynamic.Interface, namespace string) (string, error) {
 	nodes, err := dyn.Resource(storageKind("nodes")).Namespace(namespace).List(ctx, metav1.ListOptions{})
 	if apierrors.IsNotFound(err) {
@@ -38,7 +38,8 @@ func (c *Cluster) storageMissing(ctx context.Context, dyn dynamic.Interface, nam
 			return "storage not ready on " + nodeName(k), nil
 		}
 	}
-	_, err = dyn.Resource(storageKind("backuptargets")).Namespace(namespace).Get(ctx, defaultBackupTarget, metav1.GetOptions{})
+	_, err = dyn.Resource(storageKind("backuptargets")).Namespace(namespace).Get(ctx, defaultBackupTarget,
+		metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
 		return fmt.Sprintf("backup target %s is not made yet", defaultBackupTarget), nil
 	}

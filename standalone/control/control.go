@@ -69,8 +69,8 @@ func Listen(stateDir string, handle func(context.Context, Request) error) (*Serv
 	return s, nil
 }
 
-// socketPath names the socket through a descriptor of its folder: the kernel allows 107 bytes for the path
-// of a socket, which folders of tests easily exceed.
+// socketPath names the socket through a descriptor of its folder: the kernel allows 107 bytes for
+// the path of a socket, which folders of tests easily exceed.
 func socketPath(stateDir string) (*os.File, string, error) {
 	dir, err := os.Open(stateDir)
 	if err != nil {

@@ -1,7 +1,8 @@
-// Package forward passes TCP connections from a fixed loopback address on to whichever server is alive.
+// Package forward passes TCP connections from a fixed loopback address on to whichever server is
+// alive.
 //
-// It is what a Service would do on a cluster with a network: clients keep one address while the Pods
-// behind it come and go.
+// It is what a Service would do on a cluster with a network: clients keep one address while the
+// Pods behind it come and go.
 package forward
 
 import (
@@ -35,8 +36,8 @@ type Forwarder struct {
 	slots    chan struct{}
 }
 
-// Start listens on addr. targets lists the servers' addresses, best first; it is asked anew for every
-// connection.
+// Start listens on addr. targets lists the servers' addresses, best first; it is asked anew for
+// every connection.
 func Start(addr string, targets func() []string, log *slog.Logger) (*Forwarder, error) {
 	l, err := net.Listen("tcp", addr)
 	if err != nil {

@@ -61,7 +61,8 @@ func ask(t *testing.T, f *Forwarder, text string) string {
 	return string(data)
 }
 
-// TestPicksTheLiving: dead targets are passed over, and a target that dies is replaced for the next caller.
+// TestPicksTheLiving: dead targets are passed over, and a target that dies is replaced for the next
+// caller.
 func TestPicksTheLiving(t *testing.T) {
 	dead, a, b := server(t, "dead"), server(t, "a"), server(t, "b")
 	_ = dead.Close()

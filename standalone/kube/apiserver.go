@@ -54,7 +54,8 @@ func apiServerArgs(cfg Config, creds *credentials) []string {
 }
 
 func (c *ControlPlane) startAPIServer(ctx context.Context, creds *credentials) error {
-	runCtx, cancel := context.WithCancel(klog.NewContext(context.Background(), klog.Background().WithName("kube-apiserver")))
+	runCtx, cancel := context.WithCancel(klog.NewContext(context.Background(),
+		klog.Background().WithName("kube-apiserver")))
 	c.api = &component{cancel: cancel}
 	opts := options.NewServerRunOptions()
 	if err := parse(opts.Flags(), "kube-apiserver", apiServerArgs(c.cfg, creds)); err != nil {

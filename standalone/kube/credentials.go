@@ -58,8 +58,8 @@ func componentKubeconfig(cfg Config, name string) (string, error) {
 	return path, writeKubeconfig(path, cfg, pair, false)
 }
 
-// WriteAdminKubeconfig writes the cluster administrator's kubeconfig, self-contained so that it can be
-// copied elsewhere.
+// WriteAdminKubeconfig writes the cluster administrator's kubeconfig, self-contained so that it can
+// be copied elsewhere.
 func WriteAdminKubeconfig(path string, cfg Config) error {
 	pair, err := cfg.PKI.Client("admin", "ankole-admin", "system:masters")
 	if err != nil {

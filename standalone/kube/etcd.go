@@ -62,7 +62,8 @@ func (c *ControlPlane) startEtcd(ctx context.Context, creds *credentials) error 
 	return nil
 }
 
-// openEtcd starts etcd. Where its files are damaged it neither returns nor fails, but logs a last message.
+// openEtcd starts etcd. Where its files are damaged it neither returns nor fails, but logs a last
+// message.
 func openEtcd(cfg *embed.Config, last *lastWords) (*embed.Etcd, error) {
 	type result struct {
 		e   *embed.Etcd
@@ -86,8 +87,8 @@ func openEtcd(cfg *embed.Config, last *lastWords) (*embed.Etcd, error) {
 	}
 }
 
-// lastWords takes the message with which etcd would end or crash the process and ends only the goroutine that
-// logged it, so that the cluster can stop in good order and say why.
+// lastWords takes the message with which etcd would end or crash the process and ends only the
+// goroutine that logged it, so that the cluster can stop in good order and say why.
 type lastWords struct{ said chan string }
 
 // OnWrite implements zapcore.CheckWriteHook.

@@ -1,13 +1,13 @@
 // Package kube runs a Kubernetes control plane inside this process.
 //
-// etcd, kube-apiserver, kube-controller-manager and kube-scheduler are linked in as the libraries that
-// their own commands are made of, with the flags a real installation would give them. They talk to each
-// other over loopback with the certificates of package pki, so nothing about the cluster is special to the
-// components; what is missing of a full cluster is a network (Services have no proxy behind them, and
-// Pods share their node's address).
+// etcd, kube-apiserver, kube-controller-manager and kube-scheduler are linked in as the libraries
+// that their own commands are made of, with the flags a real installation would give them. They
+// talk to each other over loopback with the certificates of package pki, so nothing about the
+// cluster is special to the components; what is missing of a full cluster is a network (Services
+// have no proxy behind them, and Pods share their node's address).
 //
-// The libraries keep process-wide state (feature gates, metrics registries, the klog logger), so a process
-// runs at most one control plane in its life.
+// The libraries keep process-wide state (feature gates, metrics registries, the klog logger), so a
+// process runs at most one control plane in its life.
 package kube
 
 import (
@@ -87,8 +87,8 @@ type component struct {
 	wg     sync.WaitGroup
 }
 
-// Start brings everything up and returns when the API server answers; controllers and scheduler start in
-// the background. The context bounds the start only: call Stop to end.
+// Start brings everything up and returns when the API server answers; controllers and scheduler
+// start in the background. The context bounds the start only: call Stop to end.
 func Start(ctx context.Context, cfg Config) (*ControlPlane, error) {
 	if err := os.MkdirAll(cfg.LogDir, 0o700); err != nil {
 		return nil, fmt.Errorf("control plane logs: %w", err)
@@ -153,8 +153,8 @@ func (c *ControlPlane) run(ctx context.Context, g *component, name string, fn fu
 	})
 }
 
-// Stop ends scheduler and controllers, then the API server, then etcd, each within a bounded time. It says
-// which component did not make it.
+// Stop ends scheduler and controllers, then the API server, then etcd, each within a bounded time.
+// It says which component did not make it.
 func (c *ControlPlane) Stop() {
 	for _, g := range []struct {
 		name string
@@ -187,8 +187,8 @@ func waitFor(wg *sync.WaitGroup, timeout time.Duration) bool {
 	}
 }
 
-// startLogs sends everything the Kubernetes libraries log to one file. It must come before the first
-// component, whose own attempt to configure logging is then ignored.
+// startLogs sends everything the Kubernetes libraries log to one file. It must come before the
+// first component, whose own attempt to configure logging is then ignored.
 func (c *ControlPlane) startLogs() error {
 	file := RotatedLog(filepath.Join(c.cfg.LogDir, "kubernetes.log"))
 	logsapi.ReapplyHandling = logsapi.ReapplyHandlingIgnoreUnchanged

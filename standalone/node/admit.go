@@ -12,8 +12,8 @@ func (a *Agent) terminal(pod *v1.Pod) bool {
 	return pod.Status.Phase == v1.PodSucceeded || pod.Status.Phase == v1.PodFailed
 }
 
-// admit decides whether the node has room for a Pod, as a kubelet does for Pods that reach it, with or
-// without the scheduler. Admitted requests count until release.
+// admit decides whether the node has room for a Pod, as a kubelet does for Pods that reach it, with
+// or without the scheduler. Admitted requests count until release.
 func (a *Agent) admit(pod *v1.Pod) *verdict {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -40,8 +40,8 @@ type Agent struct {
 	stopping bool
 }
 
-// Start brings a node up: leftovers of an earlier life are killed, the Node object is registered, and Pods
-// already bound to it are started. It returns when the node accepts Pods.
+// Start brings a node up: leftovers of an earlier life are killed, the Node object is registered,
+// and Pods already bound to it are started. It returns when the node accepts Pods.
 func Start(ctx context.Context, cfg Config) (*Agent, error) {
 	cfg.Log = cfg.Log.With("node", cfg.Name)
 	if n := process.KillMarked(cfg.marker()); n > 0 {
@@ -82,8 +82,8 @@ func (a *Agent) startEvents() {
 	a.events = a.broadcaster.NewRecorder(scheme.Scheme, v1.EventSource{Component: "kubelet", Host: a.cfg.Name})
 }
 
-// Stop ends all Pods within grace, at most as long as each allows, and then the node. The Pods stay in the
-// API as they are and run again when the node comes back.
+// Stop ends all Pods within grace, at most as long as each allows, and then the node. The Pods stay
+// in the API as they are and run again when the node comes back.
 func (a *Agent) Stop(grace time.Duration) {
 	a.mu.Lock()
 	a.stopping = true
@@ -101,11 +101,12 @@ func (a *Agent) Stop(grace time.Duration) {
 	a.end()
 }
 
-// killTime is how long processes may take to end after SIGKILL: one that waits in the kernel for a hung
-// device may take for ever.
+// killTime is how long processes may take to end after SIGKILL: one that waits in the kernel for a
+// hung device may take for ever.
 const killTime = 5 * time.Second
 
-// Kill ends the node as a power failure would: every process of every Pod at once, and no word to the API.
+// Kill ends the node as a power failure would: every process of every Pod at once, and no word to
+// the API.
 func (a *Agent) Kill() {
 	a.mu.Lock()
 	a.stopping = true
@@ -127,8 +128,8 @@ func (a *Agent) end() {
 	process.KillMarked(a.cfg.marker())
 }
 
-// watchPods follows the Pods bound to this node. Those there at the start are admitted oldest first, as the
-// ones that were running before.
+// watchPods follows the Pods bound to this node. Those there at the start are admitted oldest
+// first, as the ones that were running before.
 func (a *Agent) watchPods(ctx context.Context) error {
 	selector := fields.OneTermEqualSelector("spec.nodeName", a.cfg.Name)
 	lw := cache.NewListWatchFromClient(a.cfg.Client.CoreV1().RESTClient(), "pods", metav1.NamespaceAll, selector)
@@ -159,7 +160,8 @@ func (a *Agent) watchPods(ctx context.Context) error {
 	return err
 }
 
-// dropMissing catches Pods that were deleted between the first list and the registration of the handlers.
+// dropMissing catches Pods that were deleted between the first list and the registration of the
+// handlers.
 func (a *Agent) dropMissing() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -202,7 +204,8 @@ func (a *Agent) see(ctx context.Context, pod *v1.Pod) {
 	})
 }
 
-// forget drops a worker that has ended. Its folder goes only if the Pod is gone, not if the node ends.
+// forget drops a worker that has ended. Its folder goes only if the Pod is gone, not if the node
+// ends.
 func (a *Agent) forget(ctx context.Context, w *worker) {
 	pod, gone, _ := w.snapshot()
 	a.release(pod)
@@ -292,8 +295,8 @@ func (a *Agent) objectChanged(namespace, name string) {
 	}
 }
 
-// refersTo says whether a Pod uses a Secret or ConfigMap of this name. The two kinds are not told apart: a
-// needless look costs nothing.
+// refersTo says whether a Pod uses a Secret or ConfigMap of this name. The two kinds are not told
+// apart: a needless look costs nothing.
 func refersTo(pod *v1.Pod, name string) bool {
 	for i := range pod.Spec.Volumes {
 		v := &pod.Spec.Volumes[i]
@@ -328,7 +331,8 @@ func envRefersTo(c *v1.Container, name string) bool {
 	}
 	for i := range c.Env {
 		if f := c.Env[i].ValueFrom; f != nil {
-			if (f.SecretKeyRef != nil && f.SecretKeyRef.Name == name) || (f.ConfigMapKeyRef != nil && f.ConfigMapKeyRef.Name == name) {
+			if (f.SecretKeyRef != nil && f.SecretKeyRef.Name == name) ||
+				(f.ConfigMapKeyRef != nil && f.ConfigMapKeyRef.Name == name) {
 				return true
 			}
 		}

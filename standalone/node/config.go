@@ -1,16 +1,16 @@
 // Package node is a small kubelet whose containers are plain processes.
 //
-// An Agent stands for one node of the cluster. It keeps the Node object and its Lease, watches the Pods
-// bound to the node and runs each container as a process of this machine: the image names a local directory
-// instead of a registry, and volumes are directories that the process finds through the environment
-// variable ANKOLE_MOUNTS instead of a mount namespace. Everything the API shows about a Pod (phases,
-// conditions, container states, reasons, restart counts, events, logs) is what a kubelet would show,
-// because controllers and people act on it.
+// An Agent stands for one node of the cluster. It keeps the Node object and its Lease, watches the
+// Pods bound to the node and runs each container as a process of this machine: the image names a
+// local directory instead of a registry, and volumes are directories that the process finds through
+// the environment variable ANKOLE_MOUNTS instead of a mount namespace. Everything the API shows
+// about a Pod (phases, conditions, container states, reasons, restart counts, events, logs) is what
+// a kubelet would show, because controllers and people act on it.
 //
-// One goroutine per Pod, its worker, owns all that is known about the Pod. It is driven by events (a new
-// version of the Pod, a container's exit, a probe's verdict, a timer) and after each one it looks at the
-// whole state and does what is due. What is due is decided by pure functions (decide.go, status.go), which
-// the tests drive without processes.
+// One goroutine per Pod, its worker, owns all that is known about the Pod. It is driven by events
+// (a new version of the Pod, a container's exit, a probe's verdict, a timer) and after each one it
+// looks at the whole state and does what is due. What is due is decided by pure functions
+// (decide.go, status.go), which the tests drive without processes.
 package node
 
 import (
@@ -58,16 +58,17 @@ type APIEndpoint struct {
 	Config *rest.Config
 }
 
-// BackOff bounds the pauses between restarts of a failing container. The first restart is immediate, then
-// pauses double from Initial to Max. A container that ran for Reset starts over.
+// BackOff bounds the pauses between restarts of a failing container. The first restart is
+// immediate, then pauses double from Initial to Max. A container that ran for Reset starts over.
 type BackOff struct{ Initial, Max, Reset time.Duration }
 
-// DefaultBackOff is shorter than a kubelet's (10 s, 5 min): on a development cluster the next attempt is
-// usually the one the user is waiting for.
+// DefaultBackOff is shorter than a kubelet's (10 s, 5 min): on a development cluster the next
+// attempt is usually the one the user is waiting for.
 var DefaultBackOff = BackOff{Initial: time.Second, Max: 30 * time.Second, Reset: 5 * time.Minute}
 
 const (
-	// retryInterval between attempts at what is missing: an image directory, a Secret, a mountable volume.
+	// retryInterval between attempts at what is missing: an image directory, a Secret, a mountable
+	// volume.
 	retryInterval = 2 * time.Second
 	// statusRetry is the pause after a failed report of a Pod's status.
 	statusRetry = 500 * time.Millisecond

@@ -15,7 +15,8 @@ import (
 	"ankole.storage/standalone/process"
 )
 
-// exitStart is the code of a container whose program could not be executed, as the usual runtimes give it.
+// exitStart is the code of a container whose program could not be executed, as the usual runtimes
+// give it.
 const exitStart = 128
 
 // containerLog is the output of one run of a container.
@@ -175,8 +176,8 @@ func (w *worker) end(pod *v1.Pod, r *record, how *v1.ContainerStateTerminated) {
 	}
 }
 
-// terminationMessage is what the container left in its termination file, or else, if it asked for that and
-// failed, the end of its log.
+// terminationMessage is what the container left in its termination file, or else, if it asked for
+// that and failed, the end of its log.
 func (w *worker) terminationMessage(pod *v1.Pod, r *record, code int) string {
 	path := terminationFile(w.a.containerDir(pod, r.spec.Name))
 	data, err := os.ReadFile(path)

@@ -22,8 +22,8 @@ func (p *plan) wakeAt(t time.Time) {
 	}
 }
 
-// decide says what is due. ending means that the Pod is being deleted, evicted or failed: everything stops
-// and nothing starts.
+// decide says what is due. ending means that the Pod is being deleted, evicted or failed:
+// everything stops and nothing starts.
 func decide(policy v1.RestartPolicy, recs []*record, ending bool, now time.Time) plan {
 	var p plan
 	if !ending && finished(policy, recs) {
@@ -49,7 +49,8 @@ func decide(policy v1.RestartPolicy, recs []*record, ending bool, now time.Time)
 	return p
 }
 
-// stopAll ends the main containers first and sidecars after them, last one first, as Kubernetes defines.
+// stopAll ends the main containers first and sidecars after them, last one first, as Kubernetes
+// defines.
 func (p *plan) stopAll(recs []*record) {
 	p.done = true
 	main := false
@@ -116,8 +117,8 @@ func (p *plan) consider(r *record, policy v1.RestartPolicy, now time.Time) {
 	p.start = append(p.start, r)
 }
 
-// finished says whether the Pod has reached its end by itself: all main containers have ended for good, or
-// an init container has failed for good.
+// finished says whether the Pod has reached its end by itself: all main containers have ended for
+// good, or an init container has failed for good.
 func finished(policy v1.RestartPolicy, recs []*record) bool {
 	all := true
 	for _, r := range recs {

@@ -54,7 +54,8 @@ func TestDecide(t *testing.T) {
 		{name: "running Pod is left alone", policy: always, recs: []*record{runs("a")}},
 		{name: "init goes first", policy: always, recs: []*record{initC(waits("i")), waits("a")}, start: "i"},
 		{name: "init runs alone", policy: always, recs: []*record{initC(runs("i")), initC(waits("j")), waits("a")}},
-		{name: "second init after the first", policy: always, recs: []*record{initC(ended("i", 0)), initC(waits("j")), waits("a")}, start: "j"},
+		{name: "second init after the first", policy: always,
+			recs: []*record{initC(ended("i", 0)), initC(waits("j")), waits("a")}, start: "j"},
 		{name: "main after init", policy: always, recs: []*record{initC(ended("i", 0)), waits("a")}, start: "a"},
 		{name: "init is not repeated under Always", policy: always, recs: []*record{initC(ended("i", 0)), runs("a")}},
 		{name: "failed init again", policy: onFailure, recs: []*record{initC(ended("i", 1)), waits("a")}, start: "i"},
@@ -65,21 +66,25 @@ func TestDecide(t *testing.T) {
 		{name: "failure restarts under OnFailure", policy: onFailure, recs: []*record{ended("a", 9), runs("b")}, start: "a"},
 		{name: "nothing restarts under Never", policy: never, recs: []*record{ended("a", 9), runs("b")}},
 		{name: "all over", policy: never, recs: []*record{ended("a", 9), ended("b", 0)}, done: true},
-		{name: "deletion stops all", policy: always, recs: []*record{runs("a"), waits("b"), runs("c")}, ending: true, kill: "ca"},
+		{name: "deletion stops all", policy: always, recs: []*record{runs("a"), waits("b"), runs("c")}, ending: true,
+			kill: "ca"},
 		{name: "deletion waits", policy: always, recs: []*record{dying(runs("a"))}, ending: true, wake: time.Second},
 		{name: "deletion is complete", policy: always, recs: []*record{ended("a", 0), waits("b")}, ending: true, done: true},
 		{name: "a killed container is watched", policy: always, recs: []*record{dying(runs("a"))}, wake: time.Second},
 		{name: "sidecar before main", policy: always, recs: []*record{sidecarC(waits("s")), waits("a")}, start: "s"},
-		{name: "main waits for sidecar's startup", policy: always, recs: []*record{unstarted(sidecarC(runs("s"))), waits("a")}},
+		{name: "main waits for sidecar's startup", policy: always,
+			recs: []*record{unstarted(sidecarC(runs("s"))), waits("a")}},
 		{name: "main beside sidecar", policy: always, recs: []*record{sidecarC(runs("s")), waits("a")}, start: "a"},
 		{name: "sidecar restarts", policy: never, recs: []*record{sidecarC(ended("s", 0)), runs("a")}, start: "s"},
 		{name: "sidecars end last", policy: always, recs: []*record{sidecarC(runs("s")), runs("a")}, ending: true, kill: "a"},
-		{name: "sidecars end when main is over", policy: never, recs: []*record{sidecarC(runs("s")), sidecarC(runs("z")), ended("a", 0)}, kill: "z"},
+		{name: "sidecars end when main is over", policy: never,
+			recs: []*record{sidecarC(runs("s")), sidecarC(runs("z")), ended("a", 0)}, kill: "z"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			p := decide(tc.policy, tc.recs, tc.ending, epoch)
 			if names(p.start) != tc.start || names(p.kill) != tc.kill || p.done != tc.done {
-				t.Errorf("start %q kill %q done %t, want %q %q %t", names(p.start), names(p.kill), p.done, tc.start, tc.kill, tc.done)
+				t.Errorf("start %q kill %q done %t, want %q %q %t", names(p.start), names(p.kill), p.done, tc.start,
+					tc.kill, tc.done)
 			}
 			want := time.Time{}
 			if tc.wake != 0 {
@@ -121,7 +126,8 @@ func TestDecideProperties(t *testing.T) {
 		for range rapid.IntRange(1, 3).Draw(t, "mains") {
 			recs = append(recs, drawRecord(t, "m", false))
 		}
-		policy := rapid.SampledFrom([]v1.RestartPolicy{v1.RestartPolicyAlways, v1.RestartPolicyOnFailure, v1.RestartPolicyNever}).Draw(t, "policy")
+		policy := rapid.SampledFrom([]v1.RestartPolicy{v1.RestartPolicyAlways, v1.RestartPolicyOnFailure,
+			v1.RestartPolicyNever}).Draw(t, "policy")
 		ending := rapid.Bool().Draw(t, "ending")
 		p := decide(policy, recs, ending, epoch)
 		for _, r := range p.start {
@@ -200,10 +206,13 @@ func TestRestoreAfterReboot(t *testing.T) {
 	pod := &v1.Pod{Spec: v1.PodSpec{RestartPolicy: v1.RestartPolicyAlways,
 		InitContainers: []v1.Container{{Name: "i"}}, Containers: []v1.Container{{Name: "a"}, {Name: "b"}, {Name: "c"}}}}
 	over := &v1.ContainerStateTerminated{ExitCode: 4}
-	pod.Status.InitContainerStatuses = []v1.ContainerStatus{{Name: "i", ContainerID: "x", State: v1.ContainerState{Terminated: &v1.ContainerStateTerminated{}}}}
+	pod.Status.InitContainerStatuses = []v1.ContainerStatus{{Name: "i", ContainerID: "x",
+		State: v1.ContainerState{Terminated: &v1.ContainerStateTerminated{}}}}
 	pod.Status.ContainerStatuses = []v1.ContainerStatus{
 		{Name: "a", ContainerID: "x", RestartCount: 3, State: v1.ContainerState{Running: &v1.ContainerStateRunning{}}},
-		{Name: "b", ContainerID: "x", State: v1.ContainerState{Waiting: &v1.ContainerStateWaiting{Reason: "CrashLoopBackOff"}}, LastTerminationState: v1.ContainerState{Terminated: over}},
+		{Name: "b", ContainerID: "x",
+			State:                v1.ContainerState{Waiting: &v1.ContainerStateWaiting{Reason: "CrashLoopBackOff"}},
+			LastTerminationState: v1.ContainerState{Terminated: over}},
 		{Name: "c"},
 	}
 	recs := newRecords(pod, epoch)
@@ -221,7 +230,8 @@ func TestRestoreAfterReboot(t *testing.T) {
 	}
 	pod.Spec.RestartPolicy = v1.RestartPolicyNever
 	pod.Status.ContainerStatuses[1].State = v1.ContainerState{Terminated: over}
-	pod.Status.ContainerStatuses[2] = v1.ContainerStatus{Name: "c", ContainerID: "x", State: v1.ContainerState{Running: &v1.ContainerStateRunning{}}}
+	pod.Status.ContainerStatuses[2] = v1.ContainerStatus{Name: "c", ContainerID: "x",
+		State: v1.ContainerState{Running: &v1.ContainerStateRunning{}}}
 	if p := decide(v1.RestartPolicyNever, newRecords(pod, epoch), false, epoch); !p.done {
 		t.Errorf("a Pod that must not restart is not over after a reboot: start %q", names(p.start))
 	}

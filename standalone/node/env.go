@@ -19,8 +19,8 @@ import (
 	"k8s.io/kubernetes/third_party/forked/golang/expansion"
 )
 
-// errConfig marks what a kubelet reports as CreateContainerConfigError: the Pod asks for something that
-// does not exist (yet).
+// errConfig marks what a kubelet reports as CreateContainerConfigError: the Pod asks for something
+// that does not exist (yet).
 var errConfig = errors.New("container configuration")
 
 // environment is an ordered set of variables; later values replace earlier ones.
@@ -56,11 +56,12 @@ func (e *environment) envVars() []kubecontainer.EnvVar {
 	return out
 }
 
-// passedOn are this program's own variables that containers get as well: switches for tests, see docs/frontends.md.
+// passedOn are this program's own variables that containers get as well: switches for tests, see
+// docs/frontends.md.
 var passedOn = []string{"ANKOLE_FUSE_RESEND"}
 
-// environment builds a container's variables: ours, the image's, those from ConfigMaps and Secrets as a
-// whole, then the ones listed one by one, each able to refer to those before it.
+// environment builds a container's variables: ours, the image's, those from ConfigMaps and Secrets
+// as a whole, then the ones listed one by one, each able to refer to those before it.
 func (a *Agent) environment(ctx context.Context, pod *v1.Pod, c *v1.Container, img *Image) (*environment, error) {
 	env := newEnvironment()
 	env.set("PATH", filepath.Join(img.Dir, "bin")+string(filepath.ListSeparator)+os.Getenv("PATH"))
@@ -130,7 +131,8 @@ func (a *Agent) envFrom(ctx context.Context, pod *v1.Pod, from *v1.EnvFromSource
 	return nil
 }
 
-func (a *Agent) valueFrom(ctx context.Context, pod *v1.Pod, c *v1.Container, from *v1.EnvVarSource) (string, bool, error) {
+func (a *Agent) valueFrom(ctx context.Context, pod *v1.Pod, c *v1.Container, from *v1.EnvVarSource) (string, bool,
+	error) {
 	switch {
 	case from.FieldRef != nil:
 		s, err := a.fieldValue(pod, from.FieldRef)
@@ -201,8 +203,8 @@ func (a *Agent) resourceValue(pod *v1.Pod, container string, ref *v1.ResourceFie
 	return resourceapi.ExtractResourceValueByContainerNameAndNodeAllocatable(ref, pod, container, a.cfg.Capacity)
 }
 
-// argv is the command line of a container: the Pod's command and args override the image's, as Kubernetes
-// defines, with $(VAR) expanded.
+// argv is the command line of a container: the Pod's command and args override the image's, as
+// Kubernetes defines, with $(VAR) expanded.
 func argv(c *v1.Container, img *Image, env *environment) ([]string, error) {
 	command, args := kubecontainer.ExpandContainerCommandAndArgs(c, env.envVars())
 	if len(command) == 0 {

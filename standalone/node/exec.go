@@ -26,9 +26,10 @@ type stdio struct {
 	err io.Writer
 }
 
-// execIn runs a command as if inside a container: with its environment, folder and mounts, under its marker
-// so that it ends with the container. It returns the command's exit code.
-func (a *Agent) execIn(ctx context.Context, pod *v1.Pod, c *v1.Container, command []string, proc *process.Process, io stdio) (int, error) {
+// execIn runs a command as if inside a container: with its environment, folder and mounts, under
+// its marker so that it ends with the container. It returns the command's exit code.
+func (a *Agent) execIn(ctx context.Context, pod *v1.Pod, c *v1.Container, command []string, proc *process.Process,
+	io stdio) (int, error) {
 	if proc == nil {
 		return 0, fmt.Errorf("%w: %s", errNotRunning, c.Name)
 	}
@@ -61,7 +62,8 @@ func (a *Agent) execIn(ctx context.Context, pod *v1.Pod, c *v1.Container, comman
 }
 
 // runHook runs a lifecycle hook.
-func (a *Agent) runHook(ctx context.Context, pod *v1.Pod, c *v1.Container, h *v1.LifecycleHandler, proc *process.Process) error {
+func (a *Agent) runHook(ctx context.Context, pod *v1.Pod, c *v1.Container, h *v1.LifecycleHandler,
+	proc *process.Process) error {
 	switch {
 	case h.Exec != nil:
 		code, err := a.execIn(ctx, pod, c, h.Exec.Command, proc, stdio{})
@@ -100,10 +102,11 @@ type executor struct {
 	w *worker
 }
 
-// ExecInContainer implements the streaming library's interface. There is no terminal behind a process node:
-// with tty set the command still gets pipes.
+// ExecInContainer implements the streaming library's interface. There is no terminal behind a
+// process node: with tty set the command still gets pipes.
 func (e executor) ExecInContainer(ctx context.Context, _, _, container string, cmd []string,
-	in io.Reader, out, errOut io.WriteCloser, _ bool, resize <-chan remotecommand.TerminalSize, timeout time.Duration) error {
+	in io.Reader, out, errOut io.WriteCloser, _ bool, resize <-chan remotecommand.TerminalSize,
+	timeout time.Duration) error {
 	pod, _, _ := e.w.snapshot()
 	c := findContainer(pod, container)
 	if c == nil {

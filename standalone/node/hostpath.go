@@ -12,8 +12,8 @@ import (
 // deviceRoot is the path at which Pods expect the block devices of volumes.
 const deviceRoot = "/dev/longhorn"
 
-// hostMap says where a path of the node's host really is. A process node's host is a directory, except for
-// what only the kernel can provide. The first match of the longest prefix wins.
+// hostMap says where a path of the node's host really is. A process node's host is a directory,
+// except for what only the kernel can provide. The first match of the longest prefix wins.
 func (a *Agent) hostMap() map[string]string {
 	return map[string]string{
 		"/":        a.cfg.Root(),
@@ -37,8 +37,8 @@ func (a *Agent) resolveHost(path string) string {
 	return filepath.Join(m[best], strings.TrimPrefix(path, best))
 }
 
-// below lists the entries of the host map strictly under a host path: a Pod that mounts /dev must also be
-// told where /dev/longhorn is.
+// below lists the entries of the host map strictly under a host path: a Pod that mounts /dev must
+// also be told where /dev/longhorn is.
 func (a *Agent) below(path string) map[string]string {
 	path = filepath.Clean("/" + path)
 	out := map[string]string{}
@@ -55,7 +55,8 @@ func within(path, prefix string) bool {
 	return prefix == "/" || path == prefix || strings.HasPrefix(path, prefix+"/")
 }
 
-// prepareHostPath makes or checks the path according to its type, as a kubelet does before it mounts.
+// prepareHostPath makes or checks the path according to its type, as a kubelet does before it
+// mounts.
 func prepareHostPath(real string, src *v1.HostPathVolumeSource) error {
 	kind := v1.HostPathUnset
 	if src.Type != nil {

@@ -12,8 +12,8 @@ import (
 // ErrNoImage means that an image's directory does not exist.
 var ErrNoImage = errors.New("image directory not found")
 
-// Images finds the directory that stands for a container image. The first directory of the list that has
-// the image wins.
+// Images finds the directory that stands for a container image. The first directory of the list
+// that has the image wins.
 type Images []string
 
 // Image is the content of a directory that stands for a container image:
@@ -55,8 +55,8 @@ func (im Images) Find(name string) (*Image, error) {
 		ErrNoImage, name, strings.Join(tried, " or "))
 }
 
-// Lookup finds the executable for argv[0]: a plain name in the image's bin/ and then in PATH, an absolute
-// path below the image and then on this machine.
+// Lookup finds the executable for argv[0]: a plain name in the image's bin/ and then in PATH, an
+// absolute path below the image and then on this machine.
 func (i *Image) Lookup(program, path string) (string, error) {
 	if strings.Contains(program, "/") {
 		for _, p := range []string{filepath.Join(i.Dir, program), program} {

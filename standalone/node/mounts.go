@@ -84,8 +84,9 @@ func findVolume(pod *v1.Pod, name string) *v1.Volume {
 	return nil
 }
 
-// setMounts adds the mount map to a container's environment, and for Pods with credentials a kubeconfig:
-// client libraries look for in-cluster credentials at one fixed path, which does not exist here.
+// setMounts adds the mount map to a container's environment, and for Pods with credentials a
+// kubeconfig: client libraries look for in-cluster credentials at one fixed path, which does not
+// exist here.
 func (a *Agent) setMounts(pod *v1.Pod, c *v1.Container, env *environment, mounts map[string]string) error {
 	dir := a.containerDir(pod, c.Name)
 	if err := os.MkdirAll(dir, 0o755); err != nil {
@@ -125,7 +126,8 @@ func (a *Agent) writeAccountConfig(path, namespace, dir string) error {
 
 func terminationFile(dir string) string { return filepath.Join(dir, "termination-log") }
 
-// workingDir is where a container starts: its workingDir if that lies in a mount, else the Pod's folder.
+// workingDir is where a container starts: its workingDir if that lies in a mount, else the Pod's
+// folder.
 func (a *Agent) workingDir(pod *v1.Pod, c *v1.Container, mounts map[string]string) string {
 	best, dir := "", a.podDir(pod)
 	if c.WorkingDir == "" {

@@ -30,8 +30,8 @@ const (
 	fallbackMemory = 4 << 30
 )
 
-// MachineCapacity is what this machine has. Every node offers all of it: process nodes share the machine,
-// and requests only bound what Pods of one node ask for together.
+// MachineCapacity is what this machine has. Every node offers all of it: process nodes share the
+// machine, and requests only bound what Pods of one node ask for together.
 func MachineCapacity() v1.ResourceList {
 	return v1.ResourceList{
 		v1.ResourceCPU:              *resource.NewQuantity(int64(runtime.NumCPU()), resource.DecimalSI),
@@ -62,7 +62,8 @@ func (a *Agent) register(ctx context.Context) error {
 	labels := map[string]string{
 		v1.LabelHostname: a.cfg.Name, v1.LabelOSStable: "linux", v1.LabelArchStable: runtime.GOARCH,
 	}
-	_, err := nodes.Create(ctx, &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: a.cfg.Name, Labels: labels}}, metav1.CreateOptions{})
+	_, err := nodes.Create(ctx, &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: a.cfg.Name, Labels: labels}},
+		metav1.CreateOptions{})
 	if err != nil && !apierrors.IsAlreadyExists(err) {
 		return err
 	}
@@ -99,13 +100,17 @@ func (a *Agent) fillStatus(s *v1.NodeStatus, boot string) {
 	a.fillConditions(s)
 }
 
-// fillConditions sets the conditions of a healthy node, keeping the times of those that did not change.
+// fillConditions sets the conditions of a healthy node, keeping the times of those that did not
+// change.
 func (a *Agent) fillConditions(s *v1.NodeStatus) {
 	now := metaTime(time.Now())
 	for _, want := range []v1.NodeCondition{
-		{Type: v1.NodeMemoryPressure, Status: v1.ConditionFalse, Reason: "KubeletHasSufficientMemory", Message: "kubelet has sufficient memory available"},
-		{Type: v1.NodeDiskPressure, Status: v1.ConditionFalse, Reason: "KubeletHasNoDiskPressure", Message: "kubelet has no disk pressure"},
-		{Type: v1.NodePIDPressure, Status: v1.ConditionFalse, Reason: "KubeletHasSufficientPID", Message: "kubelet has sufficient PID available"},
+		{Type: v1.NodeMemoryPressure, Status: v1.ConditionFalse, Reason: "KubeletHasSufficientMemory",
+			Message: "kubelet has sufficient memory available"},
+		{Type: v1.NodeDiskPressure, Status: v1.ConditionFalse, Reason: "KubeletHasNoDiskPressure",
+			Message: "kubelet has no disk pressure"},
+		{Type: v1.NodePIDPressure, Status: v1.ConditionFalse, Reason: "KubeletHasSufficientPID",
+			Message: "kubelet has sufficient PID available"},
 		{Type: v1.NodeReady, Status: v1.ConditionTrue, Reason: "KubeletReady", Message: "kubelet is posting ready status"},
 	} {
 		want.LastHeartbeatTime, want.LastTransitionTime = now, now
@@ -122,8 +127,8 @@ func (a *Agent) fillConditions(s *v1.NodeStatus) {
 	}
 }
 
-// keepReady answers the node controller when it has declared the node not ready: the lease alone does not
-// bring a node back.
+// keepReady answers the node controller when it has declared the node not ready: the lease alone
+// does not bring a node back.
 func (a *Agent) keepReady(ctx context.Context) {
 	nodes := a.cfg.Client.CoreV1().Nodes()
 	t := time.NewTicker(max(a.cfg.LeaseRenew, readyCheck))

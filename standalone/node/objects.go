@@ -12,8 +12,8 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// Objects is a watched copy of all Secrets and ConfigMaps, shared by the nodes of the process: Pods that
-// use one are told of a change at once instead of at the next look.
+// Objects is a watched copy of all Secrets and ConfigMaps, shared by the nodes of the process: Pods
+// that use one are told of a change at once instead of at the next look.
 type Objects struct {
 	factory    informers.SharedInformerFactory
 	secrets    corelisters.SecretLister
@@ -24,7 +24,8 @@ type Objects struct {
 	next int
 }
 
-// StartObjects begins to watch; it returns when the first copy is complete. The watch ends with ctx.
+// StartObjects begins to watch; it returns when the first copy is complete. The watch ends with
+// ctx.
 func StartObjects(ctx context.Context, client kubernetes.Interface) (*Objects, error) {
 	o := &Objects{factory: informers.NewSharedInformerFactory(client, 0), subs: map[int]func(string, string){}}
 	core := o.factory.Core().V1()

@@ -18,7 +18,8 @@ func testAgent(t *testing.T) *Agent {
 		cfg: Config{
 			Name: "node-1", Address: "127.9.9.1", StateDir: t.TempDir(), DeviceDir: "/devices",
 			Capacity: v1.ResourceList{
-				v1.ResourceCPU: resource.MustParse("2"), v1.ResourceMemory: resource.MustParse("1Gi"), v1.ResourcePods: resource.MustParse("3"),
+				v1.ResourceCPU: resource.MustParse("2"), v1.ResourceMemory: resource.MustParse("1Gi"),
+				v1.ResourcePods: resource.MustParse("3"),
 			},
 		},
 		admitted: map[types.UID]v1.ResourceList{},
@@ -48,7 +49,8 @@ func TestHostPaths(t *testing.T) {
 	}
 }
 
-// TestMountsOfHostRoot: a Pod that mounts / also learns where the parts are that are not below the root.
+// TestMountsOfHostRoot: a Pod that mounts / also learns where the parts are that are not below the
+// root.
 func TestMountsOfHostRoot(t *testing.T) {
 	a := testAgent(t)
 	v := &volumes{a: a}
@@ -67,8 +69,9 @@ func TestMountsOfHostRoot(t *testing.T) {
 		t.Fatal(err)
 	}
 	for at, want := range map[string]string{
-		"/host": a.cfg.Root(), "/host/dev": "/dev", "/host/dev/longhorn": "/devices", "/host/proc": "/proc", "/host/sys": "/sys",
-		"/tmp/x": filepath.Join(a.podDir(pod), "volumes/scratch/me/y"),
+		"/host": a.cfg.Root(), "/host/dev": "/dev", "/host/dev/longhorn": "/devices", "/host/proc": "/proc",
+		"/host/sys": "/sys",
+		"/tmp/x":    filepath.Join(a.podDir(pod), "volumes/scratch/me/y"),
 	} {
 		if got[at] != want {
 			t.Errorf("%s is at %q, want %q", at, got[at], want)
@@ -85,7 +88,9 @@ func TestMountsOfHostRoot(t *testing.T) {
 func TestMountsRefused(t *testing.T) {
 	a := testAgent(t)
 	v := &volumes{a: a}
-	pod := &v1.Pod{Spec: v1.PodSpec{Volumes: []v1.Volume{{Name: "d", VolumeSource: v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{}}}}}}
+	pod := &v1.Pod{
+		Spec: v1.PodSpec{Volumes: []v1.Volume{{Name: "d",
+			VolumeSource: v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{}}}}}}
 	for name, c := range map[string]v1.Container{
 		"leaves the volume": {VolumeMounts: []v1.VolumeMount{{Name: "d", MountPath: "/d", SubPath: "../x"}}},
 		"does not have":     {VolumeMounts: []v1.VolumeMount{{Name: "other", MountPath: "/d"}}},
@@ -251,7 +256,8 @@ func TestThresholds(t *testing.T) {
 func TestLogOptions(t *testing.T) {
 	for query, ok := range map[string]bool{
 		"": true, "tailLines=5&follow=true": true, "tailLines=-1": false, "tailLines=x": false,
-		"sinceTime=2026-01-02T03:04:05Z": true, "sinceTime=yesterday": false, "limitBytes=10&previous=true&timestamps=true": true,
+		"sinceTime=2026-01-02T03:04:05Z": true, "sinceTime=yesterday": false,
+		"limitBytes=10&previous=true&timestamps=true": true,
 	} {
 		_, err := logOptions(parseQuery(t, query))
 		if (err == nil) != ok {

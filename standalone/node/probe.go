@@ -87,9 +87,10 @@ func (w *worker) unhealthy(pod *v1.Pod, r *record, kind, msg string, p *v1.Probe
 // parent is a context that outlives the probes themselves, for the preStop hook after their end.
 func (s *probeSet) parent() context.Context { return context.WithoutCancel(s.ctx) }
 
-// runProbe runs a probe until its verdict function, which the worker calls at every change of verdict,
-// returns false. before is the verdict assumed at first.
-func (w *worker) runProbe(pod *v1.Pod, r *record, s *probeSet, p *v1.Probe, kind string, before bool, verdict func(bool, string) bool) {
+// runProbe runs a probe until its verdict function, which the worker calls at every change of
+// verdict, returns false. before is the verdict assumed at first.
+func (w *worker) runProbe(pod *v1.Pod, r *record, s *probeSet, p *v1.Probe, kind string, before bool,
+	verdict func(bool, string) bool) {
 	proc := r.proc
 	s.wg.Go(func() {
 		if !pause(s.ctx, time.Duration(p.InitialDelaySeconds)*time.Second) {
@@ -170,7 +171,8 @@ func pause(ctx context.Context, d time.Duration) bool {
 }
 
 // probeOnce runs a probe's action once.
-func (a *Agent) probeOnce(ctx context.Context, pod *v1.Pod, c *v1.Container, p *v1.Probe, proc *process.Process) (bool, string) {
+func (a *Agent) probeOnce(ctx context.Context, pod *v1.Pod, c *v1.Container, p *v1.Probe, proc *process.Process) (bool,
+	string) {
 	timeout := max(time.Duration(p.TimeoutSeconds)*time.Second, time.Second)
 	var res probe.Result
 	var msg string
@@ -180,7 +182,8 @@ func (a *Agent) probeOnce(ctx context.Context, pod *v1.Pod, c *v1.Container, p *
 		ctx, cancel := context.WithTimeout(ctx, timeout)
 		defer cancel()
 		var out bytes.Buffer
-		code, execErr := a.execIn(ctx, pod, c, p.Exec.Command, proc, stdio{out: &limitedBuffer{b: &out}, err: &limitedBuffer{b: &out}})
+		code, execErr := a.execIn(ctx, pod, c, p.Exec.Command, proc,
+			stdio{out: &limitedBuffer{b: &out}, err: &limitedBuffer{b: &out}})
 		return execErr == nil && code == 0, strings.TrimSpace(out.String() + " " + execMessage(code, execErr))
 	case p.HTTPGet != nil:
 		var req *http.Request

@@ -73,8 +73,9 @@ func (r *record) restartable(policy v1.RestartPolicy) bool {
 	return !r.init || failed // an init container that succeeded is done under any policy
 }
 
-// newRecords makes the records of a Pod, init containers first. What an earlier agent reported is taken
-// over: a container it left running cannot have outlived it, so it counts as ended, as after a reboot.
+// newRecords makes the records of a Pod, init containers first. What an earlier agent reported is
+// taken over: a container it left running cannot have outlived it, so it counts as ended, as after
+// a reboot.
 func newRecords(pod *v1.Pod, now time.Time) []*record {
 	var out []*record
 	add := func(list []v1.Container, old []v1.ContainerStatus, init bool) {
@@ -109,7 +110,8 @@ func again(recs []*record) {
 	}
 }
 
-// exitUnknown and reasonUnknown are what the usual runtimes report of a container they lost with a reboot.
+// exitUnknown and reasonUnknown are what the usual runtimes report of a container they lost with a
+// reboot.
 const (
 	exitUnknown   = 255
 	reasonUnknown = "Unknown"

@@ -15,8 +15,8 @@ import (
 	utilpod "k8s.io/kubernetes/pkg/util/pod"
 )
 
-// reporter brings a Pod's status to the API server, apart from the worker, so that a slow or absent API
-// server does not keep containers from being restarted. Only the newest status counts.
+// reporter brings a Pod's status to the API server, apart from the worker, so that a slow or absent
+// API server does not keep containers from being restarted. Only the newest status counts.
 type reporter struct {
 	a               *Agent
 	namespace, name string
@@ -38,8 +38,8 @@ func newReporter(a *Agent, pod *v1.Pod, log *slog.Logger) *reporter {
 	}
 }
 
-// send takes the newest status; seen is what the API server last showed. With del the Pod object is removed once the status
-// is in.
+// send takes the newest status; seen is what the API server last showed. With del the Pod object is
+// removed once the status is in.
 func (r *reporter) send(s, seen v1.PodStatus, del bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -119,9 +119,10 @@ func (r *reporter) remove(ctx context.Context) error {
 	})
 }
 
-// overwritten says whether somebody else changed a condition that the node agent reports. The node lifecycle controller does: while a
-// node is silent, as one on a suspended laptop, it says of its Pods that they are not ready, and leaves it to the node to take that
-// back. A view older than the last report looks the same; the report sent for it changes nothing.
+// overwritten says whether somebody else changed a condition that the node agent reports. The node
+// lifecycle controller does: while a node is silent, as one on a suspended laptop, it says of its
+// Pods that they are not ready, and leaves it to the node to take that back. A view older than the
+// last report looks the same; the report sent for it changes nothing.
 func overwritten(ours, seen v1.PodStatus) bool {
 	for _, c := range ours.Conditions {
 		i := slices.IndexFunc(seen.Conditions, func(o v1.PodCondition) bool { return o.Type == c.Type })

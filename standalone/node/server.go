@@ -143,12 +143,14 @@ func (a *Agent) containerLogs(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", "text/plain")
 	out := flushWriter{w, http.NewResponseController(w)}
 	live := aliveness{w: wk, proc: wk.process(container)}
-	if err := crilogs.ReadLogs(r.Context(), path, container, readOptions(opts, time.Now()), live, out, out); err != nil && r.Context().Err() == nil {
+	if err := crilogs.ReadLogs(r.Context(), path, container, readOptions(opts, time.Now()), live, out,
+		out); err != nil && r.Context().Err() == nil {
 		a.cfg.Log.Warn("reading a container log failed", "path", path, "error", err)
 	}
 }
 
-// neverRestarted says that a previous log can only be that of another Pod which had the name before.
+// neverRestarted says that a previous log can only be that of another Pod which had the name
+// before.
 func neverRestarted(pod *v1.Pod, container string) bool {
 	for _, list := range [][]v1.ContainerStatus{pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses} {
 		for i := range list {
@@ -160,7 +162,8 @@ func neverRestarted(pod *v1.Pod, container string) bool {
 	return true
 }
 
-// aliveness answers the one question that the log reader has for a container runtime while it follows.
+// aliveness answers the one question that the log reader has for a container runtime while it
+// follows.
 type aliveness struct {
 	criapi.RuntimeService
 	w    *worker

@@ -105,7 +105,8 @@ func (r *record) status(policy v1.RestartPolicy, pod *v1.Pod, now time.Time, end
 }
 
 // statusOf renders the status of a Pod as a kubelet would, given what was reported before.
-func (a *Agent) statusOf(pod *v1.Pod, old *v1.PodStatus, recs []*record, v *verdict, ending bool, now time.Time) v1.PodStatus {
+func (a *Agent) statusOf(pod *v1.Pod, old *v1.PodStatus, recs []*record, v *verdict, ending bool,
+	now time.Time) v1.PodStatus {
 	policy := pod.Spec.RestartPolicy
 	s := v1.PodStatus{
 		ObservedGeneration: pod.Generation,

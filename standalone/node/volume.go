@@ -50,8 +50,8 @@ func (v *volumes) real(pod *v1.Pod, vol *v1.Volume) string {
 	return filepath.Join(v.a.podDir(pod), "volumes", vol.Name)
 }
 
-// set brings all volumes to what the Pod and its sources now say. It is called before the first container
-// starts and again on every change, and is cheap when nothing changed.
+// set brings all volumes to what the Pod and its sources now say. It is called before the first
+// container starts and again on every change, and is cheap when nothing changed.
 func (v *volumes) set(ctx context.Context, pod *v1.Pod) error {
 	v.refresh = time.Time{}
 	var errs []error
@@ -104,7 +104,8 @@ func (v *volumes) collect(ctx context.Context, pod *v1.Pod, vol *v1.Volume) (pay
 		"(supported: hostPath, emptyDir, secret, configMap, downwardAPI, projected)")
 }
 
-func (v *volumes) secret(ctx context.Context, pod *v1.Pod, name string, items []v1.KeyToPath, mode *int32, optional *bool) (payload, error) {
+func (v *volumes) secret(ctx context.Context, pod *v1.Pod, name string, items []v1.KeyToPath, mode *int32,
+	optional *bool) (payload, error) {
 	opt := optional != nil && *optional
 	s, err := v.a.cfg.Objects.Secret(ctx, pod.Namespace, name)
 	if apierrors.IsNotFound(err) && opt {
@@ -116,7 +117,8 @@ func (v *volumes) secret(ctx context.Context, pod *v1.Pod, name string, items []
 	return secret.MakePayload(items, s, orDefault(mode), opt)
 }
 
-func (v *volumes) configMap(ctx context.Context, pod *v1.Pod, name string, items []v1.KeyToPath, mode *int32, optional *bool) (payload, error) {
+func (v *volumes) configMap(ctx context.Context, pod *v1.Pod, name string, items []v1.KeyToPath, mode *int32,
+	optional *bool) (payload, error) {
 	opt := optional != nil && *optional
 	c, err := v.a.cfg.Objects.ConfigMap(ctx, pod.Namespace, name)
 	if apierrors.IsNotFound(err) && opt {
@@ -179,7 +181,8 @@ func (v *volumes) projected(ctx context.Context, pod *v1.Pod, vol *v1.Volume) (p
 }
 
 // token asks the API server for a token bound to the Pod and keeps it for most of its life.
-func (v *volumes) token(ctx context.Context, pod *v1.Pod, volume string, src *v1.ServiceAccountTokenProjection) (payload, error) {
+func (v *volumes) token(ctx context.Context, pod *v1.Pod, volume string,
+	src *v1.ServiceAccountTokenProjection) (payload, error) {
 	key := volume + "/" + src.Path
 	t, ok := v.tokens[key]
 	if now := time.Now(); !ok || !now.Before(t.refresh) {

@@ -16,8 +16,8 @@ import (
 	"ankole.storage/standalone/process"
 )
 
-// eventQueue is how many events (exits, probe verdicts) may wait for a worker. Senders give up when the
-// worker has ended, so the bound only has to avoid needless blocking.
+// eventQueue is how many events (exits, probe verdicts) may wait for a worker. Senders give up when
+// the worker has ended, so the bound only has to avoid needless blocking.
 const eventQueue = 32
 
 // worker owns one Pod.
@@ -266,7 +266,8 @@ func (w *worker) hurry(pod *v1.Pod, gone bool, stop *time.Duration, now time.Tim
 	}
 }
 
-// prepare sets up the volumes before the first container. Failing is normal while a Secret is missing.
+// prepare sets up the volumes before the first container. Failing is normal while a Secret is
+// missing.
 func (w *worker) prepare(ctx context.Context, pod *v1.Pod, now time.Time) bool {
 	if w.ready {
 		return true
@@ -308,8 +309,8 @@ func (w *worker) refreshVolumes(ctx context.Context, pod *v1.Pod, now time.Time)
 	w.refresh = w.nextRefresh(now)
 }
 
-// touch has the worker look at the volumes again and retry what waited for an object. It never blocks: if
-// the queue is full, the periodic refresh sees the change.
+// touch has the worker look at the volumes again and retry what waited for an object. It never
+// blocks: if the queue is full, the periodic refresh sees the change.
 func (w *worker) touch() {
 	select {
 	case w.events <- w.sourcesChanged:

@@ -1,9 +1,10 @@
 // Package pki makes the certificates of a standalone cluster.
 //
-// One authority signs everything: the serving certificates of etcd, the API server and the process nodes'
-// kubelet endpoints, and the client certificates of the control plane's components and of the user. Files
-// are written once into one directory and reused by later starts; a certificate that misses one of the
-// addresses now asked for, or that is near its end, is made again, so changing flags needs no clean-up.
+// One authority signs everything: the serving certificates of etcd, the API server and the process
+// nodes' kubelet endpoints, and the client certificates of the control plane's components and of
+// the user. Files are written once into one directory and reused by later starts; a certificate
+// that misses one of the addresses now asked for, or that is near its end, is made again, so
+// changing flags needs no clean-up.
 package pki
 
 import (
@@ -57,7 +58,8 @@ func Open(dir string) (*Store, error) {
 		return s, s.makeAuthority(pair)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("certificates: authority in %s is unreadable (remove the directory to have all made again): %w", dir, err)
+		return nil, fmt.Errorf(
+			"certificates: authority in %s is unreadable (remove the directory to have all made again): %w", dir, err)
 	}
 	s.ca, s.key = cert, key
 	return s, nil
@@ -96,8 +98,8 @@ func (s *Store) makeAuthority(pair Pair) error {
 	return save(pair, der, key)
 }
 
-// Server returns a serving certificate valid for the names and addresses in hosts, usable as a client
-// certificate too (etcd's peers need both).
+// Server returns a serving certificate valid for the names and addresses in hosts, usable as a
+// client certificate too (etcd's peers need both).
 func (s *Store) Server(name string, hosts ...string) (Pair, error) {
 	return s.leaf(name, pkix.Name{CommonName: name}, hosts,
 		x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth)
@@ -137,8 +139,8 @@ func (s *Store) leaf(name string, subject pkix.Name, hosts []string, usage ...x5
 	return pair, save(pair, der, key)
 }
 
-// usable says whether an existing leaf still serves: signed by this authority, not near its end, and valid
-// for every host asked for.
+// usable says whether an existing leaf still serves: signed by this authority, not near its end,
+// and valid for every host asked for.
 func (s *Store) usable(cert *x509.Certificate, hosts []string) bool {
 	if cert.CheckSignatureFrom(s.ca) != nil || time.Until(cert.NotAfter) < renewBefore {
 		return false
@@ -206,8 +208,8 @@ func load(pair Pair) (*x509.Certificate, crypto.Signer, error) {
 	return cert, key, nil
 }
 
-// save writes the key before the certificate: a crash in between leaves a pair that load refuses and leaf
-// makes again.
+// save writes the key before the certificate: a crash in between leaves a pair that load refuses
+// and leaf makes again.
 func save(pair Pair, der []byte, key *ecdsa.PrivateKey) error {
 	keyDER, err := x509.MarshalECPrivateKey(key)
 	if err != nil {

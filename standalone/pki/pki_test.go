@@ -64,7 +64,8 @@ func TestVerifies(t *testing.T) {
 		t.Fatal(err)
 	}
 	leaf := cert.Leaf
-	if leaf.Subject.CommonName != "someone" || len(leaf.Subject.Organization) != 1 || leaf.Subject.Organization[0] != "system:masters" {
+	if leaf.Subject.CommonName != "someone" || len(leaf.Subject.Organization) != 1 ||
+		leaf.Subject.Organization[0] != "system:masters" {
 		t.Errorf("subject %v", leaf.Subject)
 	}
 	pool := x509.NewCertPool()

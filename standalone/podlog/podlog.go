@@ -1,5 +1,5 @@
-// Package podlog writes the output of containers in the format of the container runtime interface, which
-// the kubelet's own reader (and so `kubectl logs`) understands:
+// Package podlog writes the output of containers in the format of the container runtime interface,
+// which the kubelet's own reader (and so `kubectl logs`) understands:
 //
 //	2026-01-02T15:04:05.999999999Z stdout F a whole line
 //	2026-01-02T15:04:05.999999999Z stderr P the beginning of a very long line
@@ -33,8 +33,8 @@ type File struct {
 	now  func() time.Time
 }
 
-// Create begins a new log at path. An existing one becomes <path>.previous, which `kubectl logs --previous`
-// shows.
+// Create begins a new log at path. An existing one becomes <path>.previous, which `kubectl logs
+// --previous` shows.
 func Create(path string, maxBytes int64) (*File, error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return nil, fmt.Errorf("container log: %w", err)
@@ -103,8 +103,8 @@ func (l *File) rotate() error {
 	return l.open()
 }
 
-// Stream is the writer of one output of a container ("stdout" or "stderr"). It is not safe for use by
-// several goroutines; two streams of one file are.
+// Stream is the writer of one output of a container ("stdout" or "stderr"). It is not safe for use
+// by several goroutines; two streams of one file are.
 func (l *File) Stream(name string) *Stream { return &Stream{log: l, name: name} }
 
 // Stream cuts output into lines.
@@ -114,8 +114,8 @@ type Stream struct {
 	rest []byte
 }
 
-// Write takes output. Failing to log must not stop the container, so errors are swallowed: a full disk
-// loses log lines, not Pods.
+// Write takes output. Failing to log must not stop the container, so errors are swallowed: a full
+// disk loses log lines, not Pods.
 func (s *Stream) Write(p []byte) (int, error) {
 	s.rest = append(s.rest, p...)
 	for {
@@ -141,7 +141,8 @@ func (s *Stream) Flush() {
 	}
 }
 
-// Tail returns the text of the last lines of a log, at most max bytes, without the format's columns.
+// Tail returns the text of the last lines of a log, at most max bytes, without the format's
+// columns.
 func Tail(path string, max int) string {
 	data, err := os.ReadFile(path)
 	if err != nil {

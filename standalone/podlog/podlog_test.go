@@ -46,7 +46,8 @@ func TestFormat(t *testing.T) {
 		t.Fatal(err)
 	}
 	const at = "2026-01-02T03:04:05.0000006Z "
-	want := at + "stdout F one\n" + at + "stderr F oops\n" + at + "stdout F two\n" + at + "stdout F \n" + at + "stdout F last\n"
+	want := at + "stdout F one\n" + at + "stderr F oops\n" + at + "stdout F two\n" + at + "stdout F \n" + at +
+		"stdout F last\n"
 	if got := read(t, path); got != want {
 		t.Errorf("log\n%s\nwant\n%s", got, want)
 	}
@@ -96,7 +97,8 @@ func TestCutting(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		text := ""
 		for range rapid.IntRange(0, 6).Draw(rt, "lines") {
-			length := rapid.OneOf(rapid.IntRange(0, 5), rapid.IntRange(maxLine-3, maxLine+3), rapid.IntRange(0, 3*maxLine)).Draw(rt, "length")
+			length := rapid.OneOf(rapid.IntRange(0, 5), rapid.IntRange(maxLine-3, maxLine+3),
+				rapid.IntRange(0, 3*maxLine)).Draw(rt, "length")
 			text += strings.Repeat("x", length) + rapid.SampledFrom([]string{"", "\n"}).Draw(rt, "end")
 		}
 		path := filepath.Join(dir, "main.log")

@@ -9,15 +9,15 @@ import (
 	"syscall"
 )
 
-// killPasses bounds the hunt for processes that fork while they are being killed. Each pass kills all that
-// existed when it began, so only a fork bomb outlives a few.
+// killPasses bounds the hunt for processes that fork while they are being killed. Each pass kills
+// all that existed when it began, so only a fork bomb outlives a few.
 const killPasses = 20
 
 // Marker joins the parts of a marker.
 func Marker(parts ...string) string { return strings.Join(parts, "|") + "|" }
 
-// KillMarked sends SIGKILL to every process whose marker begins with prefix, until none is found, and
-// returns how many it found. The calling process itself is never killed.
+// KillMarked sends SIGKILL to every process whose marker begins with prefix, until none is found,
+// and returns how many it found. The calling process itself is never killed.
 func KillMarked(prefix string) int {
 	total := 0
 	for range killPasses {
@@ -33,8 +33,8 @@ func KillMarked(prefix string) int {
 	return total
 }
 
-// Marked lists the processes whose marker begins with prefix. A process that has ended but is not yet
-// reaped has no environment any more and is not listed.
+// Marked lists the processes whose marker begins with prefix. A process that has ended but is not
+// yet reaped has no environment any more and is not listed.
 func Marked(prefix string) []int {
 	if !strings.HasSuffix(prefix, "|") {
 		panic("process: a marker prefix ends with the separator, or it would match siblings: " + prefix)

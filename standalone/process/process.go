@@ -1,12 +1,13 @@
 // Package process starts and ends the plain processes that stand for containers.
 //
-// A container runtime ends a container as a whole: its cgroup is killed, whatever the processes in it did
-// to their sessions and parents. Plain processes have no such box, so every one started here carries a
-// marker in its environment, which its descendants inherit. KillMarked ends all processes under a marker.
+// A container runtime ends a container as a whole: its cgroup is killed, whatever the processes in
+// it did to their sessions and parents. Plain processes have no such box, so every one started here
+// carries a marker in its environment, which its descendants inherit. KillMarked ends all processes
+// under a marker.
 //
-// Three things together leave no orphans. A container's processes are killed when its first process ends.
-// The first process asks the kernel for SIGKILL when we die (PR_SET_PDEATHSIG). And the next start on the
-// same state folder kills what carries the folder's marker before it starts anything.
+// Three things together leave no orphans. A container's processes are killed when its first process
+// ends. The first process asks the kernel for SIGKILL when we die (PR_SET_PDEATHSIG). And the next
+// start on the same state folder kills what carries the folder's marker before it starts anything.
 package process
 
 import (
@@ -21,12 +22,12 @@ import (
 	"time"
 )
 
-// MarkerVariable holds a process's marker: the state folder's path, then node, Pod, container, separated
-// by "|". It ends with "|", so that no marker is the prefix of a sibling's.
+// MarkerVariable holds a process's marker: the state folder's path, then node, Pod, container,
+// separated by "|". It ends with "|", so that no marker is the prefix of a sibling's.
 const MarkerVariable = "ANKOLE_CONTAINER"
 
-// outputDrain is how long output still in pipes is read after everything of a container is dead. Only a
-// process that escaped its marker can hold a pipe that long.
+// outputDrain is how long output still in pipes is read after everything of a container is dead.
+// Only a process that escaped its marker can hold a pipe that long.
 const outputDrain = 2 * time.Second
 
 // ErrClosed means that the spawner no longer starts processes.
@@ -60,8 +61,8 @@ type Process struct {
 	exit   Exit
 }
 
-// Spawner starts processes from one OS thread that lives as long as the spawner: the kernel sends the
-// parent death signal when the starting *thread* ends, and Go ends threads at will.
+// Spawner starts processes from one OS thread that lives as long as the spawner: the kernel sends
+// the parent death signal when the starting *thread* ends, and Go ends threads at will.
 type Spawner struct {
 	requests chan request
 	quit     chan struct{}
@@ -94,7 +95,8 @@ func (s *Spawner) run() {
 	}
 }
 
-// closeTime bounds the wait for processes that SIGKILL does not end, because they wait in the kernel.
+// closeTime bounds the wait for processes that SIGKILL does not end, because they wait in the
+// kernel.
 const closeTime = 5 * time.Second
 
 // Close stops the spawner and waits for its processes, which the kernel then kills.
@@ -171,7 +173,8 @@ func (p *Process) Done() <-chan struct{} { return p.done }
 // Exit says how it ended; valid after Done.
 func (p *Process) Exit() Exit { return p.exit }
 
-// Signal sends a signal to the process alone, as a container runtime does to a container's first process.
+// Signal sends a signal to the process alone, as a container runtime does to a container's first
+// process.
 func (p *Process) Signal(sig syscall.Signal) { _ = p.cmd.Process.Signal(sig) }
 
 // Kill ends the process and all that carry its marker.
@@ -180,8 +183,9 @@ func (p *Process) Kill() {
 	KillMarked(p.marker)
 }
 
-// outputs are the pipes between a process and the writers of its output. They are not left to exec.Cmd,
-// whose Wait waits for the last holder of a pipe, before we know that the first process has ended.
+// outputs are the pipes between a process and the writers of its output. They are not left to
+// exec.Cmd, whose Wait waits for the last holder of a pipe, before we know that the first process
+// has ended.
 type outputs struct {
 	readers, writers []*os.File
 	sinks            []io.Writer

@@ -129,12 +129,14 @@ func TestExit(t *testing.T) {
 func TestStartFails(t *testing.T) {
 	s := NewSpawner()
 	defer s.Close()
-	if _, err := s.Start(Spec{Path: "/nonexistent/program", Args: []string{"x"}, Marker: "m|"}); err == nil || !strings.Contains(err.Error(), "/nonexistent/program") {
+	if _, err := s.Start(Spec{Path: "/nonexistent/program", Args: []string{"x"}, Marker: "m|"}); err == nil ||
+		!strings.Contains(err.Error(), "/nonexistent/program") {
 		t.Errorf("error %v must name the program", err)
 	}
 }
 
-// TestDescendantsEnd: a child in a session of its own, holding the output open, ends with the container.
+// TestDescendantsEnd: a child in a session of its own, holding the output open, ends with the
+// container.
 func TestDescendantsEnd(t *testing.T) {
 	s := NewSpawner()
 	defer s.Close()

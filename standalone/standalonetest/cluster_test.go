@@ -64,12 +64,13 @@ func (s *space) waitDaemonSet(name string, want int) map[string]*v1.Pod {
 	return out
 }
 
-// TestRestartKeepsEverything: objects, addresses and Pods survive a stop and a start; a bare Pod that must
-// not restart is failed, as on a node that was rebooted.
+// TestRestartKeepsEverything: objects, addresses and Pods survive a stop and a start; a bare Pod
+// that must not restart is failed, as on a node that was rebooted.
 func TestRestartKeepsEverything(t *testing.T) {
 	t.Parallel()
 	s := ownCluster(t, testcluster.Options{Nodes: 2})
-	if _, err := s.client.AppsV1().DaemonSets(s.name).Create(t.Context(), daemonSet("agent"), metav1.CreateOptions{}); err != nil {
+	if _, err := s.client.AppsV1().DaemonSets(s.name).Create(t.Context(), daemonSet("agent"),
+		metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	s.pod("bare", nil, policy(v1.RestartPolicyNever))
@@ -103,8 +104,8 @@ func TestRestartKeepsEverything(t *testing.T) {
 	t.Logf("start again took %.1f s", s.c.StartupSeconds)
 }
 
-// TestKill9LeavesNoOrphans: after SIGKILL of the whole cluster its containers die at once, and what escaped
-// them dies at the next start.
+// TestKill9LeavesNoOrphans: after SIGKILL of the whole cluster its containers die at once, and what
+// escaped them dies at the next start.
 func TestKill9LeavesNoOrphans(t *testing.T) {
 	t.Parallel()
 	s := ownCluster(t, testcluster.Options{Nodes: 1})
@@ -121,7 +122,8 @@ func TestKill9LeavesNoOrphans(t *testing.T) {
 	s.waitPod("family", "runs again", func(p *v1.Pod) bool { return ready(p) && main0(p).RestartCount == 1 })
 }
 
-// parentOf finds the first process of the only container of a cluster: the only child of the cluster's process.
+// parentOf finds the first process of the only container of a cluster: the only child of the
+// cluster's process.
 func parentOf(t *testing.T, s *space) int {
 	t.Helper()
 	stats, err := filepath.Glob("/proc/[0-9]*/stat")
@@ -147,7 +149,8 @@ func parentOf(t *testing.T, s *space) int {
 	return 0
 }
 
-// TestStopIsBounded: Pods that ignore SIGTERM do not hold up the end for longer than --stop-grace: Stop waits less than their hour.
+// TestStopIsBounded: Pods that ignore SIGTERM do not hold up the end for longer than --stop-grace:
+// Stop waits less than their hour.
 func TestStopIsBounded(t *testing.T) {
 	t.Parallel()
 	s := ownCluster(t, testcluster.Options{Nodes: 1})
@@ -210,9 +213,11 @@ func TestRefusals(t *testing.T) {
 		args []string
 		want []string
 	}{
-		{"same folder", []string{"--dir", s.c.Dir}, []string{"is served by another", "pid " + strconv.Itoa(s.c.PID), "--dir"}},
+		{"same folder", []string{"--dir", s.c.Dir},
+			[]string{"is served by another", "pid " + strconv.Itoa(s.c.PID), "--dir"}},
 		{"busy port", []string{"--kube-port", busy}, []string{"port " + busy, "in use", "--kube-port"}},
-		{"busy network", []string{"--node-network", network}, []string{"port 10250 on " + s.c.Nodes[0].Address, "--node-network"}},
+		{"busy network", []string{"--node-network", network},
+			[]string{"port 10250 on " + s.c.Nodes[0].Address, "--node-network"}},
 		{"no nodes", []string{"--nodes", "0"}, []string{"--nodes 0"}},
 		{"too many nodes", []string{"--nodes", "251"}, []string{"--nodes 251"}},
 		{"public network", []string{"--node-network", "10.0.0.0"}, []string{"--node-network", "127.0.1.0"}},
@@ -259,8 +264,10 @@ func TestDamagedState(t *testing.T) {
 		pattern string
 		want    []string
 	}{
-		{"etcd/member/wal/*.wal", []string{"etcd cannot serve the data in", filepath.Join(c.Dir, "etcd"), "move the folder away"}},
-		{"etcd/member/snap/db", []string{"etcd cannot serve the data in", filepath.Join(c.Dir, "etcd"), "move the folder away"}},
+		{"etcd/member/wal/*.wal", []string{"etcd cannot serve the data in", filepath.Join(c.Dir, "etcd"),
+			"move the folder away"}},
+		{"etcd/member/snap/db", []string{"etcd cannot serve the data in", filepath.Join(c.Dir, "etcd"),
+			"move the folder away"}},
 		{"pki/ca.crt", []string{"certificates", filepath.Join(c.Dir, "pki"), "remove the directory"}},
 		{"ports.json", []string{"ports.json", "remove it"}},
 	} {

@@ -26,16 +26,22 @@ func TestEnvironment(t *testing.T) {
 		p.Annotations = map[string]string{"note": "hello"}
 		c := &p.Spec.Containers[0]
 		c.EnvFrom = []v1.EnvFromSource{
-			{Prefix: "CM_", ConfigMapRef: &v1.ConfigMapEnvSource{LocalObjectReference: v1.LocalObjectReference{Name: "settings"}}},
+			{Prefix: "CM_",
+				ConfigMapRef: &v1.ConfigMapEnvSource{LocalObjectReference: v1.LocalObjectReference{Name: "settings"}}},
 			{SecretRef: &v1.SecretEnvSource{LocalObjectReference: v1.LocalObjectReference{Name: "absent"}, Optional: &yes}},
 		}
 		c.Env = []v1.EnvVar{
 			field("NAME", "metadata.name"), field("NAMESPACE", "metadata.namespace"), field("UID", "metadata.uid"),
 			field("NODE", "spec.nodeName"), field("IP", "status.podIP"), field("HOST", "status.hostIP"),
-			field("ACCOUNT", "spec.serviceAccountName"), field("APP", "metadata.labels['app']"), field("NOTE", "metadata.annotations['note']"),
+			field("ACCOUNT", "spec.serviceAccountName"), field("APP", "metadata.labels['app']"),
+			field("NOTE", "metadata.annotations['note']"),
 			{Name: "COMPOSED", Value: "$(NAME) on $(NODE) $$(LITERAL) $(UNKNOWN)"},
-			{Name: "SECRET", ValueFrom: &v1.EnvVarSource{SecretKeyRef: &v1.SecretKeySelector{Key: "password", LocalObjectReference: v1.LocalObjectReference{Name: "keys"}}}},
-			{Name: "CPUS", ValueFrom: &v1.EnvVarSource{ResourceFieldRef: &v1.ResourceFieldSelector{Resource: "requests.cpu", Divisor: resourceMilli}}},
+			{Name: "SECRET",
+				ValueFrom: &v1.EnvVarSource{SecretKeyRef: &v1.SecretKeySelector{Key: "password",
+					LocalObjectReference: v1.LocalObjectReference{Name: "keys"}}}},
+			{Name: "CPUS",
+				ValueFrom: &v1.EnvVarSource{ResourceFieldRef: &v1.ResourceFieldSelector{Resource: "requests.cpu",
+					Divisor: resourceMilli}}},
 		}
 		c.Resources.Requests = v1.ResourceList{v1.ResourceCPU: resourceQuantity("25m")}
 	})
@@ -81,8 +87,9 @@ func TestMissingKey(t *testing.T) {
 	t.Parallel()
 	s := newSpace(t)
 	s.pod("needs", []string{"env"}, func(p *v1.Pod) {
-		p.Spec.Containers[0].Env = []v1.EnvVar{{Name: "X", ValueFrom: &v1.EnvVarSource{ConfigMapKeyRef: &v1.ConfigMapKeySelector{
-			Key: "k", LocalObjectReference: v1.LocalObjectReference{Name: "absent"}}}}}
+		p.Spec.Containers[0].Env = []v1.EnvVar{{Name: "X",
+			ValueFrom: &v1.EnvVarSource{ConfigMapKeyRef: &v1.ConfigMapKeySelector{
+				Key: "k", LocalObjectReference: v1.LocalObjectReference{Name: "absent"}}}}}
 	})
 	p := s.waitPod("needs", "waits", func(p *v1.Pod) bool {
 		return main0(p).State.Waiting != nil && main0(p).State.Waiting.Reason == "CreateContainerConfigError"
@@ -99,7 +106,8 @@ func TestHostPath(t *testing.T) {
 	t.Parallel()
 	s := newSpace(t)
 	dir := "/var/lib/" + s.name
-	s.pod("writer", []string{"count", "/host" + dir + "/n"}, on("node-1"), policy(v1.RestartPolicyOnFailure), hostPath(dir, "/x"), hostPath("/", "/host"))
+	s.pod("writer", []string{"count", "/host" + dir + "/n"}, on("node-1"), policy(v1.RestartPolicyOnFailure),
+		hostPath(dir, "/x"), hostPath("/", "/host"))
 	s.waitPod("writer", "succeeds", func(p *v1.Pod) bool { return p.Status.Phase == v1.PodSucceeded })
 	s.pod("same", []string{"cat", "/data/n"}, on("node-1"), hostPath(dir, "/data"))
 	s.waitLog("same", "content: xxx")
@@ -123,9 +131,10 @@ func TestServiceAccount(t *testing.T) {
 func TestLogs(t *testing.T) {
 	t.Parallel()
 	s := newSpace(t)
-	s.pod("talker", []string{"-c", "for i in 1 2 3 4 5; do echo line $i; done; echo oops >&2; sleep 1000"}, func(p *v1.Pod) {
-		p.Spec.Containers[0].Command = []string{"sh"}
-	})
+	s.pod("talker", []string{"-c", "for i in 1 2 3 4 5; do echo line $i; done; echo oops >&2; sleep 1000"},
+		func(p *v1.Pod) {
+			p.Spec.Containers[0].Command = []string{"sh"}
+		})
 	s.waitLog("talker", "oops")
 	two := int64(2)
 	// Two outputs are two pipes: their order is not defined, so only stdout's own order is checked.
@@ -157,9 +166,10 @@ func TestLogs(t *testing.T) {
 func TestFollowLogs(t *testing.T) {
 	t.Parallel()
 	s := newSpace(t)
-	s.pod("short", []string{"-c", "for i in 1 2 3; do echo line $i; sleep 0.3; done"}, policy(v1.RestartPolicyNever), func(p *v1.Pod) {
-		p.Spec.Containers[0].Command = []string{"sh"}
-	})
+	s.pod("short", []string{"-c", "for i in 1 2 3; do echo line $i; sleep 0.3; done"}, policy(v1.RestartPolicyNever),
+		func(p *v1.Pod) {
+			p.Spec.Containers[0].Command = []string{"sh"}
+		})
 	s.waitLog("short", "line 1")
 	got, err := s.logs("short", v1.PodLogOptions{Follow: true})
 	if err != nil || got != "line 1\nline 2\nline 3\n" {
@@ -221,13 +231,15 @@ func TestExec(t *testing.T) {
 func (s *space) exec(pod string, command []string, in string) (string, error) {
 	s.t.Helper()
 	req := s.client.CoreV1().RESTClient().Post().Resource("pods").Namespace(s.name).Name(pod).SubResource("exec").
-		VersionedParams(&v1.PodExecOptions{Container: "main", Command: command, Stdin: true, Stdout: true, Stderr: true}, scheme.ParameterCodec)
+		VersionedParams(&v1.PodExecOptions{Container: "main", Command: command, Stdin: true, Stdout: true,
+			Stderr: true}, scheme.ParameterCodec)
 	ex, err := remotecommand.NewWebSocketExecutor(s.c.RESTConfig(s.t), "GET", req.URL().String())
 	if err != nil {
 		return "", err
 	}
 	var out, errs bytes.Buffer
-	err = ex.StreamWithContext(s.t.Context(), remotecommand.StreamOptions{Stdin: strings.NewReader(in), Stdout: &out, Stderr: &errs})
+	err = ex.StreamWithContext(s.t.Context(),
+		remotecommand.StreamOptions{Stdin: strings.NewReader(in), Stdout: &out, Stderr: &errs})
 	return out.String() + errs.String(), err
 }
 

@@ -294,7 +294,8 @@ func on(node string) option { return func(pod *v1.Pod) { pod.Spec.NodeName = nod
 func (s *space) waitEvent(pod, reason, text string) {
 	s.t.Helper()
 	eventually(s.t, "event "+reason+" of "+pod, func() error {
-		list, err := s.client.CoreV1().Events(s.name).List(s.t.Context(), metav1.ListOptions{FieldSelector: "involvedObject.name=" + pod})
+		list, err := s.client.CoreV1().Events(s.name).List(s.t.Context(),
+			metav1.ListOptions{FieldSelector: "involvedObject.name=" + pod})
 		if err != nil {
 			return err
 		}

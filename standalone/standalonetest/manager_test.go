@@ -20,13 +20,15 @@ func serveManager(args []string) int {
 	fmt.Println("manager", strings.Join(args, " "))
 	mux := http.NewServeMux()
 	mux.HandleFunc("/v1/healthz", func(http.ResponseWriter, *http.Request) {})
-	mux.HandleFunc("/where", func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, os.Getenv("NODE_NAME")) })
+	mux.HandleFunc("/where", func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = io.WriteString(w, os.Getenv("NODE_NAME"))
+	})
 	fmt.Println(http.ListenAndServe(os.Getenv("POD_IP")+":9500", mux))
 	return 1
 }
 
-// TestManager: the cluster deploys the manager on every node, is ready when all answer, and keeps one address
-// in front of them whichever of them lives.
+// TestManager: the cluster deploys the manager on every node, is ready when all answer, and keeps
+// one address in front of them whichever of them lives.
 func TestManager(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -41,10 +43,12 @@ func TestManager(t *testing.T) {
 	if err := os.Symlink(self, filepath.Join(image, "bin", "manager")); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(filepath.Join(image, "image.json"), []byte(`{"env":["`+roleVariable+`=1"]}`), 0o644); err != nil {
+	if err := os.WriteFile(filepath.Join(image, "image.json"), []byte(`{"env":["`+roleVariable+`=1"]}`),
+		0o644); err != nil {
 		t.Fatal(err)
 	}
-	c := testcluster.Start(t, testcluster.Options{Nodes: 2, Images: dir, Manager: true, NodeGrace: 6 * time.Second, StopGrace: time.Second})
+	c := testcluster.Start(t, testcluster.Options{Nodes: 2, Images: dir, Manager: true, NodeGrace: 6 * time.Second,
+		StopGrace: time.Second})
 	where := func() string {
 		client := &http.Client{Timeout: waitTimeout, Transport: &http.Transport{DisableKeepAlives: true}}
 		resp, err := client.Get(c.API + "/where")
@@ -66,7 +70,8 @@ func TestManager(t *testing.T) {
 	c.KillNode(t, k)
 	// A connection that was under way to the lost node may break; the next one goes to the other.
 	second := where()
-	for deadline := time.Now().Add(waitTimeout); (!strings.HasPrefix(second, "node-") || second == first) && time.Now().Before(deadline); {
+	for deadline := time.Now().Add(waitTimeout); (!strings.HasPrefix(second, "node-") || second == first) &&
+		time.Now().Before(deadline); {
 		second = where()
 	}
 	if !strings.HasPrefix(second, "node-") || second == first {
@@ -83,7 +88,8 @@ func TestManager(t *testing.T) {
 	if err != nil || len(pods.Items) != 2 {
 		t.Fatalf("%d manager Pods, %v", len(pods.Items), err)
 	}
-	log, err := os.ReadFile(filepath.Join(c.Dir, "nodes", pods.Items[0].Spec.NodeName, "logs", "longhorn-system_"+pods.Items[0].Name, "longhorn-manager.log"))
+	log, err := os.ReadFile(filepath.Join(c.Dir, "nodes", pods.Items[0].Spec.NodeName, "logs",
+		"longhorn-system_"+pods.Items[0].Name, "longhorn-manager.log"))
 	want := "manager daemon --engine-image ankole/engine:dev --instance-manager-image ankole/instance-manager:dev " +
 		"--manager-image ankole/manager:dev --service-account longhorn-service-account --webhook-url https://127.0.0.1:"
 	if err != nil || !strings.Contains(string(log), want) {

@@ -64,14 +64,15 @@ func lastEnd(p *v1.Pod) *v1.ContainerStateTerminated {
 
 func emptyDir(at string) option {
 	return func(p *v1.Pod) {
-		p.Spec.Volumes = append(p.Spec.Volumes, v1.Volume{Name: "empty", VolumeSource: v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{}}})
+		p.Spec.Volumes = append(p.Spec.Volumes, v1.Volume{Name: "empty",
+			VolumeSource: v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{}}})
 		c := &p.Spec.Containers[0]
 		c.VolumeMounts = append(c.VolumeMounts, v1.VolumeMount{Name: "empty", MountPath: at})
 	}
 }
 
-// TestOverwrittenStatus: what somebody else says of a Pod that runs is put right, as after a suspended machine's node was declared
-// silent.
+// TestOverwrittenStatus: what somebody else says of a Pod that runs is put right, as after a
+// suspended machine's node was declared silent.
 func TestOverwrittenStatus(t *testing.T) {
 	t.Parallel()
 	s := newSpace(t)
@@ -79,14 +80,17 @@ func TestOverwrittenStatus(t *testing.T) {
 	s.waitPod("steady", "is ready", ready)
 	for _, kind := range []v1.PodConditionType{v1.PodReady, v1.ContainersReady} {
 		patch := fmt.Sprintf(`{"status":{"conditions":[{"type":%q,"status":"False","reason":"NodeNotReady"}]}}`, kind)
-		p, err := s.client.CoreV1().Pods(s.name).Patch(t.Context(), "steady", types.StrategicMergePatchType, []byte(patch), metav1.PatchOptions{}, "status")
+		p, err := s.client.CoreV1().Pods(s.name).Patch(t.Context(), "steady", types.StrategicMergePatchType,
+			[]byte(patch), metav1.PatchOptions{}, "status")
 		if err != nil {
 			t.Fatal(err)
 		}
 		if c := conditionOf(p, kind); c != v1.ConditionFalse {
 			t.Fatalf("%s is %s after the patch", kind, c)
 		}
-		s.waitPod("steady", string(kind)+" is true again", func(p *v1.Pod) bool { return conditionOf(p, kind) == v1.ConditionTrue })
+		s.waitPod("steady", string(kind)+" is true again", func(p *v1.Pod) bool {
+			return conditionOf(p, kind) == v1.ConditionTrue
+		})
 	}
 }
 
@@ -183,11 +187,12 @@ func TestProbes(t *testing.T) {
 	}
 	port := freePort(t, s.c.Nodes[0].Address)
 	touch()
-	s.pod("probed", []string{"http", fmt.Sprintf(":%d", port), "/probe/" + s.name}, on("node-1"), hostPath("/probe", "/probe"), podIP, func(p *v1.Pod) {
-		c := &p.Spec.Containers[0]
-		c.ReadinessProbe = httpProbe(port)
-		c.StartupProbe = tcpProbe(port)
-	})
+	s.pod("probed", []string{"http", fmt.Sprintf(":%d", port), "/probe/" + s.name}, on("node-1"),
+		hostPath("/probe", "/probe"), podIP, func(p *v1.Pod) {
+			c := &p.Spec.Containers[0]
+			c.ReadinessProbe = httpProbe(port)
+			c.StartupProbe = tcpProbe(port)
+		})
 	s.waitPod("probed", "is ready", ready)
 	if err := os.Remove(flag); err != nil {
 		t.Fatal(err)
@@ -200,12 +205,13 @@ func TestProbes(t *testing.T) {
 	s.waitPod("probed", "is ready again", ready)
 
 	livePort := freePort(t, s.c.Nodes[0].Address)
-	s.pod("live", []string{"http", fmt.Sprintf(":%d", livePort), "/probe/" + s.name}, on("node-1"), hostPath("/probe", "/probe"), podIP, func(p *v1.Pod) {
-		// Without a startup probe the first liveness probe may come before the program listens, and its one
-		// permitted failure restarts the container.
-		c := &p.Spec.Containers[0]
-		c.StartupProbe, c.LivenessProbe = tcpProbe(livePort), httpProbe(livePort)
-	})
+	s.pod("live", []string{"http", fmt.Sprintf(":%d", livePort), "/probe/" + s.name}, on("node-1"),
+		hostPath("/probe", "/probe"), podIP, func(p *v1.Pod) {
+			// Without a startup probe the first liveness probe may come before the program listens,
+			// and its one permitted failure restarts the container.
+			c := &p.Spec.Containers[0]
+			c.StartupProbe, c.LivenessProbe = tcpProbe(livePort), httpProbe(livePort)
+		})
 	s.waitPod("live", "is ready", ready)
 	if err := os.Remove(flag); err != nil {
 		t.Fatal(err)
@@ -223,11 +229,13 @@ func TestExecProbe(t *testing.T) {
 	s.pod("exec", nil, func(p *v1.Pod) {
 		c := &p.Spec.Containers[0]
 		c.Env = []v1.EnvVar{{Name: "ANSWER", Value: "42"}}
-		c.ReadinessProbe = &v1.Probe{PeriodSeconds: 1, ProbeHandler: v1.ProbeHandler{Exec: &v1.ExecAction{Command: []string{"sh", "-c", `test "$ANSWER" = 42`}}}}
+		c.ReadinessProbe = &v1.Probe{PeriodSeconds: 1,
+			ProbeHandler: v1.ProbeHandler{Exec: &v1.ExecAction{Command: []string{"sh", "-c", `test "$ANSWER" = 42`}}}}
 	})
 	s.waitPod("exec", "is ready", ready)
 	s.pod("exec-fails", nil, func(p *v1.Pod) {
-		p.Spec.Containers[0].StartupProbe = &v1.Probe{PeriodSeconds: 1, FailureThreshold: 2, ProbeHandler: v1.ProbeHandler{Exec: &v1.ExecAction{Command: []string{"false"}}}}
+		p.Spec.Containers[0].StartupProbe = &v1.Probe{PeriodSeconds: 1, FailureThreshold: 2,
+			ProbeHandler: v1.ProbeHandler{Exec: &v1.ExecAction{Command: []string{"false"}}}}
 	})
 	p := s.waitPod("exec-fails", "is restarted", func(p *v1.Pod) bool { return main0(p).RestartCount >= 1 })
 	if end := lastEnd(p); end.ExitCode != 7 { // serve exits with 7 on SIGTERM
@@ -236,11 +244,13 @@ func TestExecProbe(t *testing.T) {
 }
 
 func httpProbe(port int) *v1.Probe {
-	return &v1.Probe{PeriodSeconds: 1, FailureThreshold: 1, ProbeHandler: v1.ProbeHandler{HTTPGet: &v1.HTTPGetAction{Path: "/", Port: intstr.FromInt(port)}}}
+	return &v1.Probe{PeriodSeconds: 1, FailureThreshold: 1,
+		ProbeHandler: v1.ProbeHandler{HTTPGet: &v1.HTTPGetAction{Path: "/", Port: intstr.FromInt(port)}}}
 }
 
 func tcpProbe(port int) *v1.Probe {
-	return &v1.Probe{PeriodSeconds: 1, FailureThreshold: 30, ProbeHandler: v1.ProbeHandler{TCPSocket: &v1.TCPSocketAction{Port: intstr.FromInt(port)}}}
+	return &v1.Probe{PeriodSeconds: 1, FailureThreshold: 30,
+		ProbeHandler: v1.ProbeHandler{TCPSocket: &v1.TCPSocketAction{Port: intstr.FromInt(port)}}}
 }
 
 func freePort(t *testing.T, host string) int {
@@ -257,7 +267,8 @@ func hostPath(from, at string) option {
 	return func(p *v1.Pod) {
 		name := fmt.Sprintf("host-%d", len(p.Spec.Volumes))
 		kind := v1.HostPathDirectoryOrCreate
-		p.Spec.Volumes = append(p.Spec.Volumes, v1.Volume{Name: name, VolumeSource: v1.VolumeSource{HostPath: &v1.HostPathVolumeSource{Path: from, Type: &kind}}})
+		p.Spec.Volumes = append(p.Spec.Volumes, v1.Volume{Name: name,
+			VolumeSource: v1.VolumeSource{HostPath: &v1.HostPathVolumeSource{Path: from, Type: &kind}}})
 		c := &p.Spec.Containers[0]
 		c.VolumeMounts = append(c.VolumeMounts, v1.VolumeMount{Name: name, MountPath: at})
 	}
@@ -272,7 +283,8 @@ func field(name, path string) v1.EnvVar {
 	return v1.EnvVar{Name: name, ValueFrom: &v1.EnvVarSource{FieldRef: &v1.ObjectFieldSelector{FieldPath: path}}}
 }
 
-// TestGrace: SIGTERM first, SIGKILL after the grace period and not before. The polite one's grace is longer than the test waits.
+// TestGrace: SIGTERM first, SIGKILL after the grace period and not before. The polite one's grace
+// is longer than the test waits.
 func TestGrace(t *testing.T) {
 	t.Parallel()
 	s := newSpace(t)
@@ -351,7 +363,9 @@ func TestMissingImage(t *testing.T) {
 	s := newSpace(t)
 	image := "late/" + s.name
 	s.pod("late", nil, func(p *v1.Pod) { p.Spec.Containers[0].Image = image })
-	p := s.waitPod("late", "waits for its image", func(p *v1.Pod) bool { return main0(p).State.Waiting != nil && main0(p).State.Waiting.Message != "" })
+	p := s.waitPod("late", "waits for its image", func(p *v1.Pod) bool {
+		return main0(p).State.Waiting != nil && main0(p).State.Waiting.Message != ""
+	})
 	dir := filepath.Join(images(), "late-"+s.name)
 	w := main0(p).State.Waiting
 	if w.Reason != "ImagePullBackOff" || !strings.Contains(w.Message, dir) {
@@ -402,7 +416,8 @@ func TestForcedDeletion(t *testing.T) {
 	s.pod("forced", []string{"spawn"})
 	pid := grandchild(t, s, "forced")
 	zero := int64(0)
-	if err := s.client.CoreV1().Pods(s.name).Delete(t.Context(), "forced", metav1.DeleteOptions{GracePeriodSeconds: &zero}); err != nil {
+	if err := s.client.CoreV1().Pods(s.name).Delete(t.Context(), "forced",
+		metav1.DeleteOptions{GracePeriodSeconds: &zero}); err != nil {
 		t.Fatal(err)
 	}
 	waitDead(t, pid)
@@ -418,13 +433,15 @@ func TestLabelsReachDownwardVolume(t *testing.T) {
 	s.pod("labels", []string{"cat", "/info/colour"}, func(p *v1.Pod) {
 		p.Labels = map[string]string{"colour": "red"}
 		p.Spec.Volumes = []v1.Volume{{Name: "info", VolumeSource: v1.VolumeSource{DownwardAPI: &v1.DownwardAPIVolumeSource{
-			Items: []v1.DownwardAPIVolumeFile{{Path: "colour", FieldRef: &v1.ObjectFieldSelector{FieldPath: "metadata.labels['colour']"}}},
+			Items: []v1.DownwardAPIVolumeFile{{Path: "colour",
+				FieldRef: &v1.ObjectFieldSelector{FieldPath: "metadata.labels['colour']"}}},
 		}}}}
 		p.Spec.Containers[0].VolumeMounts = []v1.VolumeMount{{Name: "info", MountPath: "/info"}}
 	})
 	s.waitLog("labels", "content: red")
 	patch := []byte(`{"metadata":{"labels":{"colour":"blue"}}}`)
-	if _, err := s.client.CoreV1().Pods(s.name).Patch(t.Context(), "labels", types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
+	if _, err := s.client.CoreV1().Pods(s.name).Patch(t.Context(), "labels", types.MergePatchType, patch,
+		metav1.PatchOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	s.waitLog("labels", "content: blue")

@@ -156,7 +156,8 @@ func askAPI() int {
 		fmt.Println("error:", err)
 		return 1
 	}
-	review, err := client.AuthenticationV1().SelfSubjectReviews().Create(context.Background(), selfReview(), metav1.CreateOptions{})
+	review, err := client.AuthenticationV1().SelfSubjectReviews().Create(context.Background(), selfReview(),
+		metav1.CreateOptions{})
 	if err != nil {
 		fmt.Println("error:", err)
 		return 1
@@ -165,7 +166,8 @@ func askAPI() int {
 	return 0
 }
 
-// forever waits in the kernel: without cgo a program whose goroutines all wait for each other is ended as a deadlock.
+// forever waits in the kernel: without cgo a program whose goroutines all wait for each other is
+// ended as a deadlock.
 func forever() {
 	for {
 		_ = syscall.Pause() // returns on a signal that is handled

@@ -29,8 +29,9 @@ import (
 var ErrInUse = errors.New("state folder is in use")
 
 const (
-	// firstPort and lastPort bound the ports chosen here: below the kernel's range for outgoing connections,
-	// so that a kept port is not taken by somebody's client socket while the cluster is down.
+	// firstPort and lastPort bound the ports chosen here: below the kernel's range for outgoing
+	// connections, so that a kept port is not taken by somebody's client socket while the cluster
+	// is down.
 	firstPort = 20001
 	lastPort  = 32000
 	// portTries random picks fail together only on a machine that has no room anyway.
@@ -43,8 +44,8 @@ type Dir struct {
 	lock *os.File
 }
 
-// Open makes the folder if needed and locks it for this process until Close. The kernel drops the lock
-// when the process ends, however it ends.
+// Open makes the folder if needed and locks it for this process until Close. The kernel drops the
+// lock when the process ends, however it ends.
 func Open(path string) (*Dir, error) {
 	abs, err := filepath.Abs(path)
 	if err != nil {
@@ -53,7 +54,8 @@ func Open(path string) (*Dir, error) {
 	if err := os.MkdirAll(abs, 0o700); err != nil {
 		return nil, fmt.Errorf("state folder: %w (choose another with --dir)", err)
 	}
-	// One folder must have one name: the lock, the orphan markers and the recorded mounts compare paths.
+	// One folder must have one name: the lock, the orphan markers and the recorded mounts compare
+	// paths.
 	if abs, err = filepath.EvalSymlinks(abs); err != nil {
 		return nil, fmt.Errorf("state folder: %w", err)
 	}
@@ -95,8 +97,8 @@ func (d *Dir) Path(elem ...string) string {
 	return filepath.Join(append([]string{d.path}, elem...)...)
 }
 
-// Port returns the port kept under name, choosing a free one of the given address the first time. A kept
-// port that another process now holds is an error, because clients have written it down.
+// Port returns the port kept under name, choosing a free one of the given address the first time. A
+// kept port that another process now holds is an error, because clients have written it down.
 func (d *Dir) Port(name, host string) (int, error) {
 	ports, err := d.ports()
 	if err != nil {

@@ -22,7 +22,8 @@ func TestOnlyOne(t *testing.T) {
 	}
 	for _, p := range []string{path, link} {
 		_, err = Open(p)
-		if !errors.Is(err, ErrInUse) || !strings.Contains(err.Error(), strconv.Itoa(os.Getpid())) || !strings.Contains(err.Error(), "--dir") {
+		if !errors.Is(err, ErrInUse) || !strings.Contains(err.Error(), strconv.Itoa(os.Getpid())) ||
+			!strings.Contains(err.Error(), "--dir") {
 			t.Errorf("%s: error %v must be ErrInUse, name the pid and say what to do", p, err)
 		}
 	}

@@ -17,8 +17,8 @@ import (
 	"ankole.storage/test/rig"
 )
 
-// interludes are what may serve a volume between the engine that was killed and the next one of its node. Each of them is told to
-// change the first page from "before" to want, and ends.
+// interludes are what may serve a volume between the engine that was killed and the next one of its
+// node. Each of them is told to change the first page from "before" to want, and ends.
 var interludes = []struct {
 	name string
 	want byte
@@ -68,9 +68,10 @@ func page(fill byte) []byte {
 	return p
 }
 
-// TestKeptDeviceEndsWithAnotherEngine: a write waits in the device of an engine that is killed; then another engine serves the
-// volume. The next engine on the first node must not carry out that write, nor let whoever has the old device open go on: for them
-// the device fails, and there is a new one with what the other engine has left.
+// TestKeptDeviceEndsWithAnotherEngine: a write waits in the device of an engine that is killed;
+// then another engine serves the volume. The next engine on the first node must not carry out that
+// write, nor let whoever has the old device open go on: for them the device fails, and there is a
+// new one with what the other engine has left.
 func TestKeptDeviceEndsWithAnotherEngine(t *testing.T) {
 	if err := blockdev.Available(); err != nil {
 		t.Skip("no block devices here:", err)
@@ -79,7 +80,8 @@ func TestKeptDeviceEndsWithAnotherEngine(t *testing.T) {
 		for _, between := range interludes {
 			t.Run(strings.TrimSpace(between.name+" "+mode), func(t *testing.T) {
 				t.Parallel()
-				v, err := rig.Open(t, rig.Config{Replicas: 2, Size: 8 * mib, Transport: "fuse-loop", Keep: true, EngineFlags: engineFlags})
+				v, err := rig.Open(t, rig.Config{Replicas: 2, Size: 8 * mib, Transport: "fuse-loop", Keep: true,
+					EngineFlags: engineFlags})
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -98,7 +100,8 @@ func TestKeptDeviceEndsWithAnotherEngine(t *testing.T) {
 					t.Fatal(err)
 				}
 				if got[0] != between.want {
-					t.Errorf("the first page holds %d, want %d: the write of the engine that was killed came after the one that followed", got[0], between.want)
+					t.Errorf("the first page holds %d, want %d: the write of the engine that was killed came after "+
+						"the one that followed", got[0], between.want)
 				}
 				if err := <-waiting; err == nil {
 					t.Error("the write that waited is said to be done")
@@ -115,8 +118,9 @@ func TestKeptDeviceEndsWithAnotherEngine(t *testing.T) {
 	}
 }
 
-// killedWithAWritePending leaves the volume without an engine: its first page holds 1 in snapshot "first" and 2 in the head, and a
-// write of 9 to it waits in the kernel. The result of that write comes on the channel.
+// killedWithAWritePending leaves the volume without an engine: its first page holds 1 in snapshot
+// "first" and 2 in the head, and a write of 9 to it waits in the kernel. The result of that write
+// comes on the channel.
 func killedWithAWritePending(t *testing.T, v *rig.Volume) (old rig.Target, waiting chan error) {
 	t.Helper()
 	v.StartEngine()

@@ -77,8 +77,8 @@ func check(t *testing.T, v *rig.Volume, model []byte) {
 	}
 }
 
-// TestOrderlyStop asks replicas and engine to end at once, replicas first: nobody is dropped, and the next start finds all
-// of them in the set and compares nothing.
+// TestOrderlyStop asks replicas and engine to end at once, replicas first: nobody is dropped, and
+// the next start finds all of them in the set and compares nothing.
 func TestOrderlyStop(t *testing.T) {
 	t.Parallel()
 	v := rig.New(t, 3, 16*mib)

@@ -25,7 +25,8 @@ type cloned struct {
 	end      func()
 }
 
-// newCloned makes both. The target's engine has no frontend and takes its time; disk is the size of its replicas' disks, 0 for any.
+// newCloned makes both. The target's engine has no frontend and takes its time; disk is the size of
+// its replicas' disks, 0 for any.
 func newCloned(t *testing.T, disk int64) *cloned {
 	t.Helper()
 	c := &cloned{t: t, from: rig.New(t, 2, cloneSize)}
@@ -40,12 +41,14 @@ func newCloned(t *testing.T, disk int64) *cloned {
 		}
 	}
 	w.AwaitMore(t, 300)
-	if _, err := c.from.Control().SnapshotCreate(t.Context(), &enginev1.SnapshotCreateRequest{Name: "s", UserCreated: true}); err != nil {
+	if _, err := c.from.Control().SnapshotCreate(t.Context(),
+		&enginev1.SnapshotCreateRequest{Name: "s", UserCreated: true}); err != nil {
 		t.Fatal(err)
 	}
 	w.AwaitMore(t, 100)
 	var err error
-	c.to, err = rig.Open(t, rig.Config{Replicas: 2, Size: cloneSize, Disk: disk, EngineFlags: []string{"--frontend", "", "--rebuild-bandwidth", "8m"}})
+	c.to, err = rig.Open(t, rig.Config{Replicas: 2, Size: cloneSize, Disk: disk,
+		EngineFlags: []string{"--frontend", "", "--rebuild-bandwidth", "8m"}})
 	if errors.Is(err, rig.ErrNoDisk) {
 		c.end()
 		t.Skip(err)
@@ -69,9 +72,10 @@ func (c *cloned) clone() <-chan error {
 	done := make(chan error, 1)
 	source, target := c.from.Control(), c.to.Control()
 	clone := func() error {
-		return enginev1.CloneSnapshot(context.Background(), target, func(ctx context.Context, uuid string) (*enginev1.CloneGrant, error) {
-			return source.CloneSource(ctx, &enginev1.CloneSourceRequest{Snapshot: "s", ForVolumeUuid: uuid})
-		})
+		return enginev1.CloneSnapshot(context.Background(), target,
+			func(ctx context.Context, uuid string) (*enginev1.CloneGrant, error) {
+				return source.CloneSource(ctx, &enginev1.CloneSourceRequest{Snapshot: "s", ForVolumeUuid: uuid})
+			})
 	}
 	go func() { // ends with the clone, or with the engine
 		err := clone()
@@ -106,7 +110,9 @@ func (c *cloned) midway(done <-chan error) *enginev1.Clone {
 	return clone
 }
 
-// whole ends the source and compares: every replica of the target, but for one that was dropped because its disk was full before the other's, has the snapshot's content, as a snapshot and as what its user reads.
+// whole ends the source and compares: every replica of the target, but for one that was dropped
+// because its disk was full before the other's, has the snapshot's content, as a snapshot and as
+// what its user reads.
 func (c *cloned) whole() {
 	c.t.Helper()
 	c.end()
@@ -117,10 +123,12 @@ func (c *cloned) whole() {
 		c.t.Fatal(err)
 	}
 	clone := s.GetClone()
-	if clone.GetState() != "complete" || clone.GetIncomplete() || clone.GetProgress() != 100 || clone.GetSnapshot() != "s" {
+	if clone.GetState() != "complete" || clone.GetIncomplete() || clone.GetProgress() != 100 ||
+		clone.GetSnapshot() != "s" {
 		c.t.Fatalf("clone: %v", clone)
 	}
-	if _, err := c.to.Control().FrontendStart(c.t.Context(), &enginev1.FrontendStartRequest{Frontend: "tgt-blockdev"}); err != nil {
+	if _, err := c.to.Control().FrontendStart(c.t.Context(),
+		&enginev1.FrontendStartRequest{Frontend: "tgt-blockdev"}); err != nil {
 		c.t.Fatal(err)
 	}
 	d := c.to.Dial()
@@ -171,7 +179,8 @@ func (c *cloned) content(dir, file string) [32]byte {
 	return [32]byte{}
 }
 
-// TestF7Clone clones a snapshot of a volume that is written to all the while, and kills what takes part.
+// TestF7Clone clones a snapshot of a volume that is written to all the while, and kills what takes
+// part.
 func TestF7Clone(t *testing.T) {
 	t.Parallel()
 	t.Run("undisturbed", func(t *testing.T) {
@@ -211,7 +220,8 @@ func TestF7Clone(t *testing.T) {
 		c.to.Await("it says so", func(s *enginev1.State) bool {
 			return s.GetClone().GetIncomplete() && s.GetClone().GetState() == "error"
 		})
-		if _, err := c.to.Control().FrontendStart(t.Context(), &enginev1.FrontendStartRequest{Frontend: "tgt-blockdev"}); err == nil {
+		if _, err := c.to.Control().FrontendStart(t.Context(),
+			&enginev1.FrontendStartRequest{Frontend: "tgt-blockdev"}); err == nil {
 			t.Error("half a clone is offered")
 		}
 		if err := <-c.clone(); err != nil {

@@ -42,8 +42,8 @@ func cutShortly(r *run) {
 	r.progress(20)
 }
 
-// cutEngine cuts an engine off from everything, and starts another one elsewhere. The first one is alive and has
-// requests: they must not be acknowledged, unless they had happened before.
+// cutEngine cuts an engine off from everything, and starts another one elsewhere. The first one is
+// alive and has requests: they must not be acknowledged, unless they had happened before.
 func cutEngine(r *run) {
 	r.j.Tolerate(rig.AnyError)
 	old := r.v.Engine()
@@ -54,8 +54,8 @@ func cutEngine(r *run) {
 	r.mend(old)
 }
 
-// replace starts an engine on the other node and lets the writer go on there; those of its workers that hang stay where
-// they are.
+// replace starts an engine on the other node and lets the writer go on there; those of its workers
+// that hang stay where they are.
 func (r *run) replace(old *rig.Engine) {
 	r.t.Helper()
 	r.j.Abandon()
@@ -73,7 +73,8 @@ func (r *run) mend(old *rig.Engine) {
 	r.awaitReplaced(old)
 }
 
-// awaitReplaced waits for the end of an engine that was replaced: it has to say so, and to let its clients go first.
+// awaitReplaced waits for the end of an engine that was replaced: it has to say so, and to let its
+// clients go first.
 func (r *run) awaitReplaced(old *rig.Engine) {
 	r.t.Helper()
 	if code := old.Exit(); code == 0 || strings.Contains(old.Log(), "did not stop in time") {
@@ -81,8 +82,8 @@ func (r *run) awaitReplaced(old *rig.Engine) {
 	}
 }
 
-// split leaves the engine with one replica, and starts another engine with the others. The writer is still at first, so
-// that the old engine notices nothing by itself.
+// split leaves the engine with one replica, and starts another engine with the others. The writer
+// is still at first, so that the old engine notices nothing by itself.
 func split(r *run) {
 	r.j.Tolerate(rig.AnyError)
 	old, own := r.v.Engine(), r.pick()
@@ -105,7 +106,8 @@ func split(r *run) {
 // probeTime bounds how long answers of an engine that should give none are waited for.
 const probeTime = time.Second
 
-// probe reads from an engine that was replaced. It may answer nothing, or errors, or what is still true.
+// probe reads from an engine that was replaced. It may answer nothing, or errors, or what is still
+// true.
 func (r *run) probe(old *rig.Engine) {
 	r.t.Helper()
 	if !r.j.Pause() {
@@ -120,7 +122,8 @@ func (r *run) probe(old *rig.Engine) {
 	r.answered += answered
 	r.stale += stale
 	if stale > 0 {
-		r.t.Fatalf("round %d: engine %s was replaced and answered %d reads, %d of them with what is no longer true\n%s", r.round, old.Name, answered, stale, old.Log())
+		r.t.Fatalf("round %d: engine %s was replaced and answered %d reads, %d of them with what is no longer true\n%s",
+			r.round, old.Name, answered, stale, old.Log())
 	}
 	r.j.Mark("engine %s answered %d reads, %d of them with what is no longer true", old.Name, answered, stale)
 	r.j.Resume()
@@ -145,8 +148,8 @@ func (r *run) fill(x *rig.Replica) {
 	}
 }
 
-// fillAll takes all space of all replicas. Writes that need some fail, everything else goes on. Where a write failed the
-// replicas may differ until the next start, so there is one.
+// fillAll takes all space of all replicas. Writes that need some fail, everything else goes on.
+// Where a write failed the replicas may differ until the next start, so there is one.
 func fillAll(r *run) {
 	r.j.Tolerate(rig.NoSpace)
 	for _, x := range r.v.Replicas {

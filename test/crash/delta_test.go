@@ -55,8 +55,8 @@ func finish(t *testing.T, v *rig.Volume) {
 	identical(t, v.Replicas...)
 }
 
-// A replica that was away for a moment under a writer gets what it missed, not the volume; also when the engine was another
-// one meanwhile, and when it is killed again while it is rebuilt.
+// A replica that was away for a moment under a writer gets what it missed, not the volume; also
+// when the engine was another one meanwhile, and when it is killed again while it is rebuilt.
 func TestShortAbsenceCostsWhatChanged(t *testing.T) {
 	t.Parallel()
 	const size = 256 * mib
@@ -77,7 +77,8 @@ func TestShortAbsenceCostsWhatChanged(t *testing.T) {
 		victim.Start()
 		v.Rebuild(victim)
 		sent, looked := lastRebuilt(t, v)
-		t.Logf("%s: %d writes of 4 KiB missed, %d bytes sent, %d compared, of a volume of %d", what, writes, sent, looked, int64(size))
+		t.Logf("%s: %d writes of 4 KiB missed, %d bytes sent, %d compared, of a volume of %d", what, writes, sent,
+			looked, int64(size))
 		if sent > int64(writes)*4*mib || sent > size/4 {
 			t.Errorf("%s: %d bytes sent for %d writes", what, sent, writes)
 		}

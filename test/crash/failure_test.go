@@ -19,8 +19,8 @@ func identical(t *testing.T, replicas ...*rig.Replica) {
 	rig.Identical(t, dirs...)
 }
 
-// TestReplicaLost kills one replica under I/O: no error, no data lost; then it is rebuilt under I/O, and in the end all
-// are identical.
+// TestReplicaLost kills one replica under I/O: no error, no data lost; then it is rebuilt under
+// I/O, and in the end all are identical.
 func TestReplicaLost(t *testing.T) {
 	t.Parallel()
 	v := rig.New(t, 3, 64*mib)
@@ -42,8 +42,9 @@ func TestReplicaLost(t *testing.T) {
 	identical(t, v.Replicas...)
 }
 
-// TestKillEverything kills engine and replicas at a random moment under a writer that flushes, again and again: every
-// flushed write is there, nothing is made up, and the replicas are identical afterwards.
+// TestKillEverything kills engine and replicas at a random moment under a writer that flushes,
+// again and again: every flushed write is there, nothing is made up, and the replicas are identical
+// afterwards.
 func TestKillEverything(t *testing.T) {
 	t.Parallel()
 	rounds := 20
@@ -89,7 +90,8 @@ func TestKillEverything(t *testing.T) {
 	t.Logf("%d rounds, %d writes, %d flushes, %d rebuilds", rounds, w.Ops(), w.Flushes(), rebuilt)
 }
 
-// rebuildMissing brings back the replicas that the engine dropped because they died a moment before it did.
+// rebuildMissing brings back the replicas that the engine dropped because they died a moment before
+// it did.
 func rebuildMissing(t *testing.T, v *rig.Volume) int {
 	t.Helper()
 	s, err := v.State()

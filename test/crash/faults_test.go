@@ -14,7 +14,8 @@ import (
 	"ankole.storage/test/rig"
 )
 
-// fault is one thing that can happen to a volume. It leaves the volume as it is then; heal mends it.
+// fault is one thing that can happen to a volume. It leaves the volume as it is then; heal mends
+// it.
 type fault struct {
 	name   string
 	weight int
@@ -123,7 +124,8 @@ func stopReplicaShortly(r *run) {
 	r.progress(20)
 }
 
-// stopReplica stops a replica until it is dropped, and lets it go on afterwards: it must not come back by itself.
+// stopReplica stops a replica until it is dropped, and lets it go on afterwards: it must not come
+// back by itself.
 func stopReplica(r *run) {
 	x := r.pick()
 	x.Signal(syscall.SIGSTOP)
@@ -143,8 +145,8 @@ func stopEngineShortly(r *run) {
 	r.progress(20)
 }
 
-// replaceStoppedEngine starts another engine while the first one does not run. When it runs again it must answer
-// nothing but errors, and end.
+// replaceStoppedEngine starts another engine while the first one does not run. When it runs again
+// it must answer nothing but errors, and end.
 func replaceStoppedEngine(r *run) {
 	r.j.Tolerate(rig.AnyError)
 	old := r.v.Engine()
@@ -161,7 +163,8 @@ func (r *run) other(h *rig.Host) *rig.Host {
 	return r.v.EngineHosts[1-slices.Index(r.v.EngineHosts, h)]
 }
 
-// killWhileRebuilding kills a replica, adds it again, and kills source, target, engine or all while it is copied.
+// killWhileRebuilding kills a replica, adds it again, and kills source, target, engine or all while
+// it is copied.
 func killWhileRebuilding(r *run) {
 	x := r.pick()
 	x.Kill()
@@ -224,9 +227,12 @@ func (r *run) killSomething() {
 	}
 }
 
-// killWhilePurging removes a snapshot, made first if there is none, and kills somebody while its space is given back.
+// killWhilePurging removes a snapshot, made first if there is none, and kills somebody while its
+// space is given back.
 func killWhilePurging(r *run) {
-	names := slices.DeleteFunc(slices.Sorted(maps.Keys(r.state().Snapshots)), func(n string) bool { return n == "volume-head" })
+	names := slices.DeleteFunc(slices.Sorted(maps.Keys(r.state().Snapshots)), func(n string) bool {
+		return n == "volume-head"
+	})
 	if len(names) == 0 {
 		names = []string{fmt.Sprintf("round-%d", r.round)}
 		r.snapshot(names[0])

@@ -14,17 +14,20 @@ import (
 // keepRounds is how many engines are killed under one device; KEEP_ROUNDS overrides it.
 const keepRounds = 5
 
-// TestF3DeviceStays kills the engine under writers on its block device, again and again, and starts another: the device
-// stays, whoever has it open gets no error, only a pause, and nothing acknowledged is lost. It prints the pauses.
+// TestF3DeviceStays kills the engine under writers on its block device, again and again, and starts
+// another: the device stays, whoever has it open gets no error, only a pause, and nothing
+// acknowledged is lost. It prints the pauses.
 func TestF3DeviceStays(t *testing.T) { deviceStays(t, number(t, "KEEP_ROUNDS", keepRounds), 0) }
 
-// TestDeviceStaysThroughKilledStarts: engines are killed on their way too, at any moment between their start and the first
-// answer, and the next one still knows that nobody else has served the volume.
+// TestDeviceStaysThroughKilledStarts: engines are killed on their way too, at any moment between
+// their start and the first answer, and the next one still knows that nobody else has served the
+// volume.
 func TestDeviceStaysThroughKilledStarts(t *testing.T) {
 	deviceStays(t, number(t, "KEEP_ROUNDS", keepRounds), 3)
 }
 
-// TestF3DeviceStaysWithJournal is the same where the kernel does not send requests again: the journal has them.
+// TestF3DeviceStaysWithJournal is the same where the kernel does not send requests again: the
+// journal has them.
 func TestF3DeviceStaysWithJournal(t *testing.T) {
 	deviceStays(t, number(t, "KEEP_ROUNDS", keepRounds), 0, "ANKOLE_FUSE_RESEND=off")
 }
@@ -41,7 +44,8 @@ func deviceStays(t *testing.T, rounds uint64, starts int, env ...string) {
 	seed := number(t, "SEED", uint64(time.Now().UnixNano()))
 	t.Logf("seed %d", seed)
 	rng := rand.New(rand.NewPCG(seed, 3))
-	v, err := rig.Open(t, rig.Config{Replicas: 2, Size: 32 * mib, Transport: "fuse-loop", Keep: true, EngineFlags: engineFlags})
+	v, err := rig.Open(t, rig.Config{Replicas: 2, Size: 32 * mib, Transport: "fuse-loop", Keep: true,
+		EngineFlags: engineFlags})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -67,7 +71,9 @@ func deviceStays(t *testing.T, rounds uint64, starts int, env ...string) {
 			v.SpawnEngine()
 		}
 		at := j.Counts().Ops()
-		rig.Await(t, "requests go on after the kill", func() bool { return j.Counts().Ops() > at+16 || len(j.Violations()) > 0 })
+		rig.Await(t, "requests go on after the kill", func() bool {
+			return j.Counts().Ops() > at+16 || len(j.Violations()) > 0
+		})
 		pauses = append(pauses, time.Since(began))
 		v.Engine().AwaitUp()
 		if bad := j.Violations(); len(bad) > 0 {
@@ -87,7 +93,8 @@ func deviceStays(t *testing.T, rounds uint64, starts int, env ...string) {
 	}
 	slices.Sort(pauses)
 	t.Logf("%d engines killed under %d requests; from the kill to the next answers: median %v, longest %v",
-		len(pauses), counts.Ops(), pauses[len(pauses)/2].Round(time.Millisecond), pauses[len(pauses)-1].Round(time.Millisecond))
+		len(pauses), counts.Ops(), pauses[len(pauses)/2].Round(time.Millisecond),
+		pauses[len(pauses)-1].Round(time.Millisecond))
 	if err := target.Close(); err != nil {
 		t.Error(err)
 	}

@@ -11,19 +11,21 @@ import (
 	"ankole.storage/test/rig"
 )
 
-// quietMemory is how much memory of its own an engine or replica may have when there is nothing to do after a load, in KiB. What it shares
-// with the others of its image, the program, does not count.
+// quietMemory is how much memory of its own an engine or replica may have when there is nothing to
+// do after a load, in KiB. What it shares with the others of its image, the program, does not
+// count.
 const quietMemory = 7 << 10
 
-// TestMemoryIsGivenBack: after reads and writes of all sizes with many in flight the processes have little more memory than
-// before.
+// TestMemoryIsGivenBack: after reads and writes of all sizes with many in flight the processes have
+// little more memory than before.
 func TestMemoryIsGivenBack(t *testing.T) {
 	v := rig.New(t, 2, 1<<30)
 	v.StartEngine()
 	for _, l := range []struct {
 		requests, workers, size int
 		read                    bool
-	}{{20000, 64, 4 << 10, false}, {500, 32, 1 << 20, false}, {16, 8, 32 << 20, false}, {500, 32, 1 << 20, true}, {20000, 64, 4 << 10, true}} {
+	}{{20000, 64, 4 << 10, false}, {500, 32, 1 << 20, false}, {16, 8, 32 << 20, false}, {500, 32, 1 << 20, true},
+		{20000, 64, 4 << 10, true}} {
 		c := v.Dial()
 		var wg sync.WaitGroup
 		for w := range l.workers {
@@ -52,7 +54,9 @@ func TestMemoryIsGivenBack(t *testing.T) {
 	}
 	for name, pid := range pids {
 		t.Logf("%s has %d KiB at the end of the load", name, ownMemory(t, pid))
-		rig.Await(t, fmt.Sprintf("%s has less than %d KiB", name, quietMemory), func() bool { return ownMemory(t, pid) < quietMemory })
+		rig.Await(t, fmt.Sprintf("%s has less than %d KiB", name, quietMemory), func() bool {
+			return ownMemory(t, pid) < quietMemory
+		})
 		t.Logf("%s has %d KiB later", name, ownMemory(t, pid))
 	}
 }

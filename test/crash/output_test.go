@@ -9,10 +9,11 @@ import (
 	"ankole.storage/test/rig"
 )
 
-// TestNobodyReadsTheOutput: engine and replicas whose output nobody reads, or nobody ever will, serve, lose a replica, which they have
-// to say, rebuild it, and end when they are told to.
+// TestNobodyReadsTheOutput: engine and replicas whose output nobody reads, or nobody ever will,
+// serve, lose a replica, which they have to say, rebuild it, and end when they are told to.
 func TestNobodyReadsTheOutput(t *testing.T) {
-	for name, output := range map[string]func(testing.TB) *os.File{"full": logwritertest.FullPipe, "broken": logwritertest.BrokenPipe} {
+	for name, output := range map[string]func(testing.TB) *os.File{"full": logwritertest.FullPipe,
+		"broken": logwritertest.BrokenPipe} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			v, err := rig.Open(t, rig.Config{Size: 8 * mib, EngineFlags: engineFlags})

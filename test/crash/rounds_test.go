@@ -20,8 +20,10 @@ import (
 // rounds is how many rounds a plain test run makes, over all rigs; ROUNDS overrides it.
 const rounds = 18
 
-// Timeouts of the engines under test, short so that a round is: a replica that says nothing is dropped after the first.
-var engineFlags = []string{"--replica-timeout", "2500ms", "--gather-timeout", "2s", "--no-replica-timeout", "30s", "--lease", "1s"}
+// Timeouts of the engines under test, short so that a round is: a replica that says nothing is
+// dropped after the first.
+var engineFlags = []string{"--replica-timeout", "2500ms", "--gather-timeout", "2s", "--no-replica-timeout", "30s",
+	"--lease", "1s"}
 
 // rigs are the volumes that rounds are made on. They share the machine, each has its own rounds.
 var rigs = []struct {
@@ -48,9 +50,9 @@ func number(t *testing.T, name string, otherwise uint64) uint64 {
 	return n
 }
 
-// TestRounds runs volumes under writers that know what every sector may hold, and does something terrible to them again
-// and again. After every round the volume must be whole: nothing acknowledged is lost, nothing is made up, and the
-// replicas are identical at every layer.
+// TestRounds runs volumes under writers that know what every sector may hold, and does something
+// terrible to them again and again. After every round the volume must be whole: nothing
+// acknowledged is lost, nothing is made up, and the replicas are identical at every layer.
 //
 // ROUNDS sets how many, SEED what happens, FAULT one fault by name.
 func TestRounds(t *testing.T) {
@@ -95,8 +97,11 @@ func report(t *testing.T, runs []*run, seed uint64, took time.Duration) {
 	for _, k := range slices.Sorted(maps.Keys(tally)) {
 		by = append(by, fmt.Sprintf("%s %d", k, tally[k]))
 	}
-	line := fmt.Sprintf("sum: crash rounds: %d in %.0f s, seed %d (%s); %d writes, %d of zeroes, %d discards, %d flushes, %d verified reads, %d errors as allowed, %d whole passes, %d rebuilds, %d reads answered by replaced engines, %d of them stale, %d violations",
-		n, took.Seconds(), seed, strings.Join(by, ", "), c.Writes, c.Zeroes, c.Discards, c.Flushes, c.Reads, c.Errors, c.Verified, rebuilds, answered, stale, violations)
+	line := fmt.Sprintf("sum: crash rounds: %d in %.0f s, seed %d (%s); %d writes, %d of zeroes, %d discards, %d "+
+		"flushes, %d verified reads, %d errors as allowed, %d whole passes, %d rebuilds, %d reads answered by "+
+		"replaced engines, %d of them stale, %d violations",
+		n, took.Seconds(), seed, strings.Join(by, ", "), c.Writes, c.Zeroes, c.Discards, c.Flushes, c.Reads, c.Errors,
+		c.Verified, rebuilds, answered, stale, violations)
 	t.Log(line)
 }
 
@@ -109,7 +114,8 @@ type run struct {
 	conn     rig.Target
 	tally    map[string]int
 	rebuilds int
-	// answered counts reads that an engine answered after it was replaced, stale those with what was no longer true.
+	// answered counts reads that an engine answered after it was replaced, stale those with what
+	// was no longer true.
 	answered, stale int
 	engine          *rig.Engine // the one the journal writes to
 	round           int
@@ -119,7 +125,8 @@ type run struct {
 func runRounds(t *testing.T, cfg rig.Config, name string, base, seed uint64, n int) *run {
 	cfg.EngineFlags = engineFlags
 	v, err := rig.Open(t, cfg)
-	if errors.Is(err, rig.ErrNoNetwork) || errors.Is(err, rig.ErrNoDisk) || err == nil && cfg.Transport == "fuse-loop" && !blockDevices(t) {
+	if errors.Is(err, rig.ErrNoNetwork) || errors.Is(err, rig.ErrNoDisk) ||
+		err == nil && cfg.Transport == "fuse-loop" && !blockDevices(t) {
 		t.Logf("on a machine without: %v; cuts and full disks are left out", err)
 		cfg.Network, cfg.Disk, cfg.Transport = false, 0, ""
 		v, err = rig.Open(t, cfg)
@@ -130,7 +137,8 @@ func runRounds(t *testing.T, cfg rig.Config, name string, base, seed uint64, n i
 	r := newRun(t, v, cfg, seed)
 	t.Cleanup(func() {
 		if t.Failed() {
-			t.Logf("round %d of seed %d failed; again: SEED=%d ROUNDS=%d go test ./test/crash -count=1 -v -run 'TestRounds/rigs/%s'", r.round, base, base, len(rigs)*r.round, name)
+			t.Logf("round %d of seed %d failed; again: SEED=%d ROUNDS=%d go test ./test/crash -count=1 -v -run "+
+				"'TestRounds/rigs/%s'", r.round, base, base, len(rigs)*r.round, name)
 		}
 	})
 	r.startEngine()
@@ -151,7 +159,8 @@ func runRounds(t *testing.T, cfg rig.Config, name string, base, seed uint64, n i
 
 // newRun puts a writer beside a volume; they end with the test.
 func newRun(t *testing.T, v *rig.Volume, cfg rig.Config, seed uint64) *run {
-	r := &run{t: t, v: v, j: rig.NewJournal(cfg.Size, seed), tally: map[string]int{}, cfg: cfg, rng: rand.New(rand.NewPCG(seed, 0))}
+	r := &run{t: t, v: v, j: rig.NewJournal(cfg.Size, seed), tally: map[string]int{}, cfg: cfg,
+		rng: rand.New(rand.NewPCG(seed, 0))}
 	t.Cleanup(func() {
 		r.j.Tolerate(rig.AnyError)
 		v.KillAll() // whoever waits for an engine learns that it is gone
@@ -183,7 +192,8 @@ func (r *run) choose() fault {
 	panic("not reached: the weights add up")
 }
 
-// startEngine starts an engine on one of the nodes, waits until it serves, and gives it to the journal.
+// startEngine starts an engine on one of the nodes, waits until it serves, and gives it to the
+// journal.
 func (r *run) startEngine() {
 	r.t.Helper()
 	var last string
@@ -317,7 +327,8 @@ func (r *run) add(x *rig.Replica) error {
 	return err
 }
 
-// check holds the writer still and looks at everything: the content through a new connection, and the replicas' files.
+// check holds the writer still and looks at everything: the content through a new connection, and
+// the replicas' files.
 func (r *run) check() {
 	r.t.Helper()
 	if r.j.Idle() {
@@ -343,7 +354,8 @@ func (r *run) check() {
 	}
 }
 
-// settle pauses the writer with all replicas in the set: on a busy machine one may have been too slow after it was added.
+// settle pauses the writer with all replicas in the set: on a busy machine one may have been too
+// slow after it was added.
 func (r *run) settle() {
 	r.t.Helper()
 	rig.Await(r.t, "a moment with all replicas in the set", func() bool {

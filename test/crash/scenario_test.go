@@ -13,8 +13,8 @@ import (
 	"ankole.storage/test/rig"
 )
 
-// TestF3EngineKilled kills the engine under I/O, again and again, on two nodes in turn: another one takes over and finds
-// every acknowledged write.
+// TestF3EngineKilled kills the engine under I/O, again and again, on two nodes in turn: another one
+// takes over and finds every acknowledged write.
 func TestF3EngineKilled(t *testing.T) {
 	t.Parallel()
 	r := under(t, rig.Config{Replicas: 3})
@@ -107,9 +107,9 @@ func purging(s *enginev1.State) bool {
 	return false
 }
 
-// TestF5Snapshots takes snapshots, reverts, removes and purges while the volume is written to: at each point the content is
-// what the model says, the replicas agree at every layer, and space comes back. Then the same with everything killed in
-// the middle of a purge.
+// TestF5Snapshots takes snapshots, reverts, removes and purges while the volume is written to: at
+// each point the content is what the model says, the replicas agree at every layer, and space comes
+// back. Then the same with everything killed in the middle of a purge.
 func TestF5Snapshots(t *testing.T) {
 	t.Parallel()
 	r := under(t, rig.Config{Replicas: 3})
@@ -142,7 +142,8 @@ func TestF5Snapshots(t *testing.T) {
 	r.finish()
 }
 
-// occupied is how many bytes the snapshots of a replica take; the head grows while it is written to.
+// occupied is how many bytes the snapshots of a replica take; the head grows while it is written
+// to.
 func (r *run) occupied() int64 {
 	r.t.Helper()
 	files, _ := filepath.Glob(filepath.Join(r.v.Replicas[0].Dir, "volume-snap-*.img")) // the pattern is well formed
@@ -157,8 +158,9 @@ func (r *run) occupied() int64 {
 	return sum
 }
 
-// TestF6Expand makes the volume larger while it is written to, then while it is not offered, then while a replica dies: the
-// old content stays, the new part reads as zeroes, and a replica that was away gets the new size with its rebuild.
+// TestF6Expand makes the volume larger while it is written to, then while it is not offered, then
+// while a replica dies: the old content stays, the new part reads as zeroes, and a replica that was
+// away gets the new size with its rebuild.
 func TestF6Expand(t *testing.T) {
 	for _, transport := range []string{"nbd-unix", "fuse-loop"} {
 		t.Run(transport, func(t *testing.T) {

@@ -14,8 +14,9 @@ import (
 	"ankole.storage/test/rig"
 )
 
-// TestRotInASnapshot flips bits in one replica's snapshot while the volume is in use. The scrub finds them, says where they
-// were, and puts them right from the other replica; no time stamp is looked at for it, as a disk that rots changes none.
+// TestRotInASnapshot flips bits in one replica's snapshot while the volume is in use. The scrub
+// finds them, says where they were, and puts them right from the other replica; no time stamp is
+// looked at for it, as a disk that rots changes none.
 func TestRotInASnapshot(t *testing.T) {
 	t.Parallel()
 	v := rig.New(t, 2, 64*mib)
@@ -36,7 +37,8 @@ func TestRotInASnapshot(t *testing.T) {
 		for k := range 16 {
 			write(int64(k)*2*mib+int64(i)*mib/2, mib)
 		}
-		if _, err := v.Control().SnapshotCreate(ctx, &enginev1.SnapshotCreateRequest{Name: name, UserCreated: true}); err != nil {
+		if _, err := v.Control().SnapshotCreate(ctx,
+			&enginev1.SnapshotCreateRequest{Name: name, UserCreated: true}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -87,7 +89,8 @@ func TestRotInASnapshot(t *testing.T) {
 // scrub scrubs all snapshots and returns what was found.
 func scrub(t *testing.T, v *rig.Volume) *enginev1.Scrub {
 	t.Helper()
-	if _, err := v.Control().ScrubStart(context.Background(), &enginev1.ScrubStartRequest{Mode: "enabled", BytesPerSecond: 1 << 30}); err != nil {
+	if _, err := v.Control().ScrubStart(context.Background(),
+		&enginev1.ScrubStartRequest{Mode: "enabled", BytesPerSecond: 1 << 30}); err != nil {
 		t.Fatal(err)
 	}
 	v.Await("end of the scrub", func(s *enginev1.State) bool { return s.Scrub != nil && !s.Scrub.Running })

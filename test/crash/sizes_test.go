@@ -11,8 +11,8 @@ import (
 	"ankole.storage/test/rig"
 )
 
-// TestSizesAreThoseOnDisk compares the sizes that the engine tells with what the files occupy, after every kind of change:
-// nothing is guessed, and nobody has to wait for a timer.
+// TestSizesAreThoseOnDisk compares the sizes that the engine tells with what the files occupy,
+// after every kind of change: nothing is guessed, and nobody has to wait for a timer.
 func TestSizesAreThoseOnDisk(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
@@ -30,7 +30,8 @@ func TestSizesAreThoseOnDisk(t *testing.T) {
 		name string
 		do   func() error
 	}{
-		{"write", write(0, 300<<10)}, {"snapshot", snapshot}, {"write again", write(100<<10, 1*mib)}, {"a second snapshot", snapshot},
+		{"write", write(0, 300<<10)}, {"snapshot", snapshot}, {"write again", write(100<<10, 1*mib)},
+		{"a second snapshot", snapshot},
 		{"write elsewhere", write(8*mib, 64<<10)}, {"trim", func() error { return c.Trim(8*mib, 32<<10) }},
 		{"expand", func() error { _, err := e.Expand(ctx, &enginev1.ExpandRequest{Size: 32 * mib}); return err }},
 		{"purge", func() error { _, err := e.SnapshotPurge(ctx, &enginev1.SnapshotPurgeRequest{}); return err }},

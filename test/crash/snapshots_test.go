@@ -106,9 +106,9 @@ func (o *operated) same(t *testing.T) {
 	}
 }
 
-// TestSnapshotsUnderKills lets an operator take, remove and purge snapshots and expand the volume under a writer, while
-// processes are killed at random: whatever was acknowledged is there afterwards, and every replica holds the same, now and at
-// every snapshot.
+// TestSnapshotsUnderKills lets an operator take, remove and purge snapshots and expand the volume
+// under a writer, while processes are killed at random: whatever was acknowledged is there
+// afterwards, and every replica holds the same, now and at every snapshot.
 func TestSnapshotsUnderKills(t *testing.T) {
 	t.Parallel()
 	rounds := int(number(t, "SNAPSHOT_ROUNDS", 8))
@@ -158,7 +158,8 @@ func TestSnapshotsUnderKills(t *testing.T) {
 		r.Stop()
 	}
 	o.same(t)
-	t.Logf("seed %d: %d rounds, %d writes, %d rebuilds, acknowledged %v, %d snapshots left, %d bytes", seed, rounds, w.Ops(), rebuilt, o.done, len(o.have), o.size)
+	t.Logf("seed %d: %d rounds, %d writes, %d rebuilds, acknowledged %v, %d snapshots left, %d bytes", seed, rounds,
+		w.Ops(), rebuilt, o.done, len(o.have), o.size)
 }
 
 // kill ends the engine alone, a replica a moment before it, or everything.

@@ -43,14 +43,16 @@ func (r *run) finish() {
 	r.check()
 }
 
-// TestTwoEnginesAtOnce starts two engines on the same replicas at the same moment: one serves in the end, the other one
-// ends with an error.
+// TestTwoEnginesAtOnce starts two engines on the same replicas at the same moment: one serves in
+// the end, the other one ends with an error.
 func TestTwoEnginesAtOnce(t *testing.T) {
 	t.Parallel()
 	r := idle(t, rig.Config{Replicas: 3})
 	for range 3 {
 		a, b := r.v.NewEngine(r.v.EngineHosts[0]), r.v.NewEngine(r.v.EngineHosts[1])
-		rig.Await(t, "one of two engines ends, the other serves", func() bool { return a.Alive() != b.Alive() && (a.Up() || b.Up()) })
+		rig.Await(t, "one of two engines ends, the other serves", func() bool {
+			return a.Alive() != b.Alive() && (a.Up() || b.Up())
+		})
 		winner, loser := a, b
 		if b.Alive() {
 			winner, loser = b, a
@@ -67,7 +69,8 @@ func TestTwoEnginesAtOnce(t *testing.T) {
 	r.finish()
 }
 
-// TestDirectoryInUse starts a second replica on a directory: it is refused, and the first one does not notice.
+// TestDirectoryInUse starts a second replica on a directory: it is refused, and the first one does
+// not notice.
 func TestDirectoryInUse(t *testing.T) {
 	t.Parallel()
 	r := under(t, rig.Config{Replicas: 2})
@@ -81,8 +84,8 @@ func TestDirectoryInUse(t *testing.T) {
 	r.finish()
 }
 
-// TestDirectoryRemoved takes a replica's directory away while it is served. What it has open goes on; the next metadata
-// change drops it; started again it is empty and counts for nothing.
+// TestDirectoryRemoved takes a replica's directory away while it is served. What it has open goes
+// on; the next metadata change drops it; started again it is empty and counts for nothing.
 func TestDirectoryRemoved(t *testing.T) {
 	t.Parallel()
 	r := under(t, rig.Config{Replicas: 3})
@@ -104,8 +107,8 @@ func TestDirectoryRemoved(t *testing.T) {
 	r.check()
 }
 
-// TestForeignReplica starts replicas that are not the volume's: with another secret the engine does not accept it, with
-// another volume's directory it does not even start.
+// TestForeignReplica starts replicas that are not the volume's: with another secret the engine does
+// not accept it, with another volume's directory it does not even start.
 func TestForeignReplica(t *testing.T) {
 	t.Parallel()
 	r := under(t, rig.Config{Replicas: 3})
@@ -143,8 +146,9 @@ func TestForeignReplica(t *testing.T) {
 // strangers is more connections than a replica or a frontend keeps.
 const strangers = 100
 
-// TestNonsenseOnTheWire talks nonsense to the replicas' data ports, and holds many connections open without saying
-// anything, while the volume is used. Nobody is dropped, and a new engine finds its way in between.
+// TestNonsenseOnTheWire talks nonsense to the replicas' data ports, and holds many connections open
+// without saying anything, while the volume is used. Nobody is dropped, and a new engine finds its
+// way in between.
 func TestNonsenseOnTheWire(t *testing.T) {
 	t.Parallel()
 	r := under(t, rig.Config{Replicas: 3})
@@ -177,8 +181,8 @@ func TestNonsenseOnTheWire(t *testing.T) {
 	r.finish()
 }
 
-// TestFewDescriptors lets a replica run out of file descriptors by connections that nobody needs: its engine's goes on,
-// and once they are gone a new one is let in.
+// TestFewDescriptors lets a replica run out of file descriptors by connections that nobody needs:
+// its engine's goes on, and once they are gone a new one is let in.
 func TestFewDescriptors(t *testing.T) {
 	t.Parallel()
 	r := idle(t, rig.Config{Replicas: 2})
@@ -213,7 +217,8 @@ func TestFewDescriptors(t *testing.T) {
 	r.finish()
 }
 
-// TestWitnessAwayAtStart: without the witness no engine starts; it waits, and goes on when the witness is there.
+// TestWitnessAwayAtStart: without the witness no engine starts; it waits, and goes on when the
+// witness is there.
 func TestWitnessAwayAtStart(t *testing.T) {
 	t.Parallel()
 	r := idle(t, rig.Config{Replicas: 3})
@@ -230,8 +235,8 @@ func TestWitnessAwayAtStart(t *testing.T) {
 	r.finish()
 }
 
-// TestWitnessAwayAndBack: with the witness away three replicas go to two and nobody notices; two cannot go to one, so
-// requests wait, without an error, until the witness is back.
+// TestWitnessAwayAndBack: with the witness away three replicas go to two and nobody notices; two
+// cannot go to one, so requests wait, without an error, until the witness is back.
 func TestWitnessAwayAndBack(t *testing.T) {
 	t.Parallel()
 	r := under(t, rig.Config{Replicas: 3})
@@ -241,7 +246,9 @@ func TestWitnessAwayAndBack(t *testing.T) {
 	r.progress(100)
 	r.v.Replicas[1].Kill()
 	rig.Await(t, "every request waits", r.j.Stuck)
-	rig.Await(t, "the engine asks the witness", func() bool { return strings.Contains(r.v.Engine().Log(), "witness-silent") })
+	rig.Await(t, "the engine asks the witness", func() bool {
+		return strings.Contains(r.v.Engine().Log(), "witness-silent")
+	})
 	if !r.j.Stuck() {
 		t.Fatal("a request was answered with one replica of two and no witness")
 	}
@@ -251,8 +258,8 @@ func TestWitnessAwayAndBack(t *testing.T) {
 	r.finish()
 }
 
-// TestDeadHostIsNoticed cuts a host off while nobody reads or writes: it is given up all the same, so that the first request
-// does not have to find out.
+// TestDeadHostIsNoticed cuts a host off while nobody reads or writes: it is given up all the same,
+// so that the first request does not have to find out.
 func TestDeadHostIsNoticed(t *testing.T) {
 	t.Parallel()
 	if os.Getenv("ROUNDS") == "" {

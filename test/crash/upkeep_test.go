@@ -15,9 +15,10 @@ import (
 	"ankole.storage/test/rig"
 )
 
-// TestUpkeep measures what scrubs and purges cost those who use the volume meanwhile: UPKEEP is the volume's size in MiB, TMPDIR says
-// on which file system. Every second block is written, in two snapshots and the head, so that files have as many extents as
-// they can. docs/engine.md has figures.
+// TestUpkeep measures what scrubs and purges cost those who use the volume meanwhile: UPKEEP is the
+// volume's size in MiB, TMPDIR says on which file system. Every second block is written, in two
+// snapshots and the head, so that files have as many extents as they can. docs/engine.md has
+// figures.
 func TestUpkeep(t *testing.T) {
 	size, err := strconv.ParseInt(os.Getenv("UPKEEP"), 10, 32)
 	if err != nil {
@@ -28,7 +29,8 @@ func TestUpkeep(t *testing.T) {
 	v.StartEngine()
 	c := v.Dial()
 	snapshot := func(name string) {
-		if _, err := v.Control().SnapshotCreate(ctx, &enginev1.SnapshotCreateRequest{Name: name, UserCreated: true}); err != nil {
+		if _, err := v.Control().SnapshotCreate(ctx,
+			&enginev1.SnapshotCreateRequest{Name: name, UserCreated: true}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -80,8 +82,8 @@ func everySecondBlock(t *testing.T, c *nbdclient.Client, size int64, v byte) {
 	}
 }
 
-// measure prints how long requests take while something goes on: writes with a flush, in one region, and writes each of which needs
-// a new mark in the dirty log.
+// measure prints how long requests take while something goes on: writes with a flush, in one
+// region, and writes each of which needs a new mark in the dirty log.
 func measure(t *testing.T, c *nbdclient.Client, what string, size int64, something func()) {
 	t.Helper()
 	done := make(chan struct{})
@@ -130,6 +132,7 @@ func measure(t *testing.T, c *nbdclient.Client, what string, size int64, somethi
 		l := times[name]
 		slices.Sort(l)
 		t.Logf("%-20s %6.1fs %-16s %6d times, median %8v, 99%% %8v, longest %8v", what, took.Seconds(), name, len(l),
-			l[len(l)/2].Round(10*time.Microsecond), l[len(l)*99/100].Round(10*time.Microsecond), l[len(l)-1].Round(10*time.Microsecond))
+			l[len(l)/2].Round(10*time.Microsecond), l[len(l)*99/100].Round(10*time.Microsecond),
+			l[len(l)-1].Round(10*time.Microsecond))
 	}
 }

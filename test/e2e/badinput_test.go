@@ -11,7 +11,8 @@ import (
 	"ankole.storage/rest/resource"
 )
 
-// badInput feeds wrong values to the API: each is refused with a message that says why, and nothing changes.
+// badInput feeds wrong values to the API: each is refused with a message that says why, and nothing
+// changes.
 func badInput(t *testing.T, c *cluster) {
 	c.create("victim", 64*mib, 3)
 	defer c.remove("victim")
@@ -33,7 +34,8 @@ func badInput(t *testing.T, c *cluster) {
 		{"unknown action", "POST", "/volumes/victim?action=explode", `{}`, ""},
 		{"unknown setting", "PUT", "/settings/no-such-setting", `{"value":"1"}`, "no-such-setting"},
 		{"setting out of range", "PUT", "/settings/default-replica-count", `{"value":"21"}`, "with invalid value"},
-		{"setting not a number", "PUT", "/settings/replica-replenishment-wait-interval", `{"value":"soon"}`, "with invalid value"},
+		{"setting not a number", "PUT", "/settings/replica-replenishment-wait-interval", `{"value":"soon"}`,
+			"with invalid value"},
 		{"read-only setting", "PUT", "/settings/current-longhorn-version", `{"value":"9"}`, "read-only"},
 	} {
 		t.Run(r.name, func(t *testing.T) {
@@ -58,7 +60,8 @@ func badInput(t *testing.T, c *cluster) {
 		c.t = t
 		defer func() { c.t = outer }()
 		c.attach("victim", "node-1", 3)
-		_, err := c.rest.AttachVolume(context.Background(), "victim", resource.AttachInput{HostID: "node-2", AttachmentID: ""})
+		_, err := c.rest.AttachVolume(context.Background(), "victim",
+			resource.AttachInput{HostID: "node-2", AttachmentID: ""})
 		if err == nil {
 			t.Error("the same ticket was moved to another node while attached")
 		}
@@ -72,8 +75,8 @@ func badInput(t *testing.T, c *cluster) {
 	}
 }
 
-// tooLarge: a volume that no disk can hold is taken in, since disks may be added, but it says at once why it cannot be used,
-// and attaching it is refused with the reason.
+// tooLarge: a volume that no disk can hold is taken in, since disks may be added, but it says at
+// once why it cannot be used, and attaching it is refused with the reason.
 func tooLarge(t *testing.T, c *cluster) {
 	outer := c.t
 	c.t = t

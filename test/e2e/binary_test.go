@@ -24,14 +24,16 @@ import (
 	"ankole.storage/testcluster"
 )
 
-// TestC3 runs instance managers of before the proxy under the present managers: volumes attach, lose a replica and rebuild it,
-// and every operation on engines works, all by the engine binary on the engine's node.
+// TestC3 runs instance managers of before the proxy under the present managers: volumes attach,
+// lose a replica and rebuild it, and every operation on engines works, all by the engine binary on
+// the engine's node.
 func TestC3(t *testing.T) {
 	t.Parallel()
 	frozen := rig.Frozen(t, rig.BeforeProxy, "instance-manager")
 	images := t.TempDir()
 	makeImage(t, images, "ankole-instance-manager-dev", filepath.Join(frozen, "instance-manager"), "instance-manager")
-	c := &cluster{Cluster: testcluster.Start(t, testcluster.Options{Manager: true, Images: images, NodeGrace: 10 * time.Second}), t: t}
+	c := &cluster{Cluster: testcluster.Start(t,
+		testcluster.Options{Manager: true, Images: images, NodeGrace: 10 * time.Second}), t: t}
 	c.connect()
 	t.Cleanup(func() {
 		if t.Failed() {
@@ -45,7 +47,8 @@ func TestC3(t *testing.T) {
 	d := c.device(c.attach("c3", "node-1", 3))
 	for _, m := range c.managers() {
 		if m.Status.ProxyAPIVersion != 0 || m.Status.APIVersion != 4 {
-			t.Fatalf("%s reports API %d and proxy %d: not the build that was meant", m.Name, m.Status.APIVersion, m.Status.ProxyAPIVersion)
+			t.Fatalf("%s reports API %d and proxy %d: not the build that was meant", m.Name, m.Status.APIVersion,
+				m.Status.ProxyAPIVersion)
 		}
 		for _, port := range []string{"8501", "8503"} {
 			if conn, err := net.Dial("tcp", net.JoinHostPort(m.Status.IP, port)); err == nil {
@@ -57,7 +60,9 @@ func TestC3(t *testing.T) {
 	w := rig.StartLoad(t, d, 64*mib, 3)
 	w.AwaitMore(t, 200)
 	c.kill(c.directoryOn("c3", "node-3"))
-	c.awaitMembership("c3", "a set with the replica rebuilt", func(m *longhorn.Membership) bool { return m.Generation >= 3 && len(m.Members) == 3 })
+	c.awaitMembership("c3", "a set with the replica rebuilt", func(m *longhorn.Membership) bool {
+		return m.Generation >= 3 && len(m.Members) == 3
+	})
 	c.awaitUsable("c3", "node-1", 3)
 	w.Finish()
 	if err := d.Close(); err != nil {
@@ -80,7 +85,8 @@ func scenarioC3(t *testing.T, c *cluster) {
 	c.detach("c3")
 }
 
-// scenarioC2: one connection to the proxy of each instance manager, however often it is used; one that died is made anew.
+// scenarioC2: one connection to the proxy of each instance manager, however often it is used; one
+// that died is made anew.
 func scenarioC2(t *testing.T, c *cluster) {
 	c.create("c2", 64*mib, 2)
 	c.attach("c2", "node-1", 2)

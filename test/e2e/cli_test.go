@@ -12,12 +12,13 @@ import (
 func (c *cluster) ankole(t *testing.T, args ...string) (status int, out, err string) {
 	t.Helper()
 	var stdout, stderr bytes.Buffer
-	status = cli.Main(append([]string{"--server", strings.TrimSuffix(c.API, "/v1")}, args...), strings.NewReader(""), &stdout, &stderr)
+	status = cli.Main(append([]string{"--server", strings.TrimSuffix(c.API, "/v1")}, args...), strings.NewReader(""),
+		&stdout, &stderr)
 	return status, stdout.String(), stderr.String()
 }
 
-// TestCommandLine is what a user does first, in the user's words: the demonstration, again after a restart of everything,
-// and the life of a volume of one's own.
+// TestCommandLine is what a user does first, in the user's words: the demonstration, again after a
+// restart of everything, and the life of a volume of one's own.
 func TestCommandLine(t *testing.T) {
 	c := start(t)
 	demo := func(t *testing.T, wanted ...string) {
@@ -26,7 +27,8 @@ func TestCommandLine(t *testing.T) {
 		if status != 0 {
 			t.Fatalf("status %d\n%s\n%s", status, out, stderr)
 		}
-		for _, want := range append(wanted, "SIGKILL to process", "healthy again after", "every byte is right", "every checksum is right", "Done.") {
+		for _, want := range append(wanted, "SIGKILL to process", "healthy again after", "every byte is right",
+			"every checksum is right", "Done.") {
 			if !strings.Contains(out, want) {
 				t.Errorf("the demonstration does not say %q:\n%s", want, out)
 			}

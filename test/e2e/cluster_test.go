@@ -1,5 +1,5 @@
-// Package e2e runs the acceptance scenarios on standalone clusters: real API server, real managers, real engines and
-// replicas. Test names carry the scenario's number.
+// Package e2e runs the acceptance scenarios on standalone clusters: real API server, real managers,
+// real engines and replicas. Test names carry the scenario's number.
 package e2e
 
 import (
@@ -116,7 +116,8 @@ func (c *cluster) volume(name string) *resource.Volume {
 
 func (c *cluster) create(name string, size int64, replicas int) {
 	c.t.Helper()
-	_, err := c.rest.CreateVolume(context.Background(), restclient.VolumeSpec{Name: name, Size: strconv.FormatInt(size, 10), NumberOfReplicas: replicas})
+	_, err := c.rest.CreateVolume(context.Background(),
+		restclient.VolumeSpec{Name: name, Size: strconv.FormatInt(size, 10), NumberOfReplicas: replicas})
 	if err != nil {
 		c.t.Fatal(err)
 	}
@@ -145,7 +146,8 @@ func (c *cluster) awaitUsable(name, node string, rw int) (endpoint string) {
 				n++
 			}
 		}
-		if v.State != "attached" || len(v.Controllers) == 0 || v.Controllers[0].Endpoint == "" || v.Controllers[0].HostID != node || n < rw {
+		if v.State != "attached" || len(v.Controllers) == 0 || v.Controllers[0].Endpoint == "" ||
+			v.Controllers[0].HostID != node || n < rw {
 			return fmt.Errorf("state %s, robustness %s, %d RW, controllers %+v", v.State, v.Robustness, n, v.Controllers)
 		}
 		endpoint = v.Controllers[0].Endpoint
@@ -257,7 +259,8 @@ func holding(dir, s string) (pids []int) {
 	return pids
 }
 
-// kill sends SIGKILL to the one process of this cluster whose command line has all of the given words.
+// kill sends SIGKILL to the one process of this cluster whose command line has all of the given
+// words.
 func (c *cluster) kill(word string) {
 	c.t.Helper()
 	pids := holding(c.Info.Dir, word)

@@ -26,24 +26,28 @@ import (
 )
 
 const (
-	// f3Rounds is how often the engine is killed in each run of the tests; the slow ones do it more often, see TestF3Rounds.
+	// f3Rounds is how often the engine is killed in each run of the tests; the slow ones do it more
+	// often, see TestF3Rounds.
 	f3Rounds = 3
-	// f3Steady is longer than an engine must run for the control plane to restart it at once after its next failure.
+	// f3Steady is longer than an engine must run for the control plane to restart it at once after
+	// its next failure.
 	f3Steady = 6 * time.Second
 	f3Size   = 128 * mib
-	// slowPause is how long a pause must be for the longest one to be explained by what was logged meanwhile.
+	// slowPause is how long a pause must be for the longest one to be explained by what was logged
+	// meanwhile.
 	slowPause = time.Second
 )
 
-// scenarioF3: the engine process is killed under a file system with a verifying load. The device stays, nobody sees an error, I/O goes
-// on with the next engine, and nothing acknowledged is lost.
+// scenarioF3: the engine process is killed under a file system with a verifying load. The device
+// stays, nobody sees an error, I/O goes on with the next engine, and nothing acknowledged is lost.
 func scenarioF3(t *testing.T, c *cluster) {
 	pauses := c.killEngines(t, "f3", "node-2", f3Rounds)
 	t.Logf("engine killed %d times: %s", f3Rounds, distribution(pauses))
 }
 
-// TestF3Rounds is F3 again and again, on four volumes at once (give it -parallel 4), ANKOLE_F3_ROUNDS times in all. With
-// ANKOLE_FUSE_RESEND=off the engines do as on kernels that do not send requests again.
+// TestF3Rounds is F3 again and again, on four volumes at once (give it -parallel 4),
+// ANKOLE_F3_ROUNDS times in all. With ANKOLE_FUSE_RESEND=off the engines do as on kernels that do
+// not send requests again.
 func TestF3Rounds(t *testing.T) {
 	rounds, err := strconv.Atoi(os.Getenv("ANKOLE_F3_ROUNDS"))
 	if err != nil {
@@ -76,11 +80,13 @@ func distribution(pauses []time.Duration) string {
 	}
 	s := slices.Sorted(slices.Values(pauses))
 	at := func(percent int) time.Duration { return s[(len(s)-1)*percent/100].Round(time.Millisecond) }
-	return fmt.Sprintf("I/O paused for %v at least, %v median, %v 90th percentile, %v 99th, %v at most", at(0), at(50), at(90), at(99), at(100))
+	return fmt.Sprintf("I/O paused for %v at least, %v median, %v 90th percentile, %v 99th, %v at most", at(0), at(50),
+		at(90), at(99), at(100))
 }
 
-// killEngines makes a file system on a new volume attached to the node, and kills the volume's engine again and again while fio writes
-// and verifies and a prober notes how long its writes take. It returns the longest write of each round.
+// killEngines makes a file system on a new volume attached to the node, and kills the volume's
+// engine again and again while fio writes and verifies and a prober notes how long its writes take.
+// It returns the longest write of each round.
 func (c *cluster) killEngines(t *testing.T, volume, node string, rounds int) (pauses []time.Duration) {
 	c.create(volume, f3Size, 3)
 	endpoint := c.attach(volume, node, 3)
@@ -110,7 +116,8 @@ func (c *cluster) killEngines(t *testing.T, volume, node string, rounds int) (pa
 			}
 			return nil
 		})
-		// Not to wait for something: an engine that fails three times within seconds is given up, which is another test.
+		// Not to wait for something: an engine that fails three times within seconds is given up,
+		// which is another test.
 		steady := time.After(f3Steady)
 		if err := <-verified; err != nil {
 			t.Fatalf("round %d: %v", round+1, err)
@@ -150,13 +157,15 @@ func (c *cluster) killEngines(t *testing.T, volume, node string, rounds int) (pa
 func (c *cluster) engine(volume string) *longhorn.Engine {
 	c.t.Helper()
 	var e longhorn.Engine
-	if err := c.kube.Get(context.Background(), client.ObjectKey{Namespace: namespace, Name: volume + "-e-0"}, &e); err != nil {
+	if err := c.kube.Get(context.Background(), client.ObjectKey{Namespace: namespace, Name: volume + "-e-0"},
+		&e); err != nil {
 		c.t.Fatal(err)
 	}
 	return &e
 }
 
-// mountDevice mounts an ext4; the function it returns takes it off, and so does the end of the test.
+// mountDevice mounts an ext4; the function it returns takes it off, and so does the end of the
+// test.
 func mountDevice(t *testing.T, device, at string) (unmount func()) {
 	t.Helper()
 	if err := os.MkdirAll(at, 0o700); err != nil {
@@ -181,7 +190,8 @@ func mountDevice(t *testing.T, device, at string) (unmount func()) {
 	}
 }
 
-// verify has fio write a file, a few seconds long, and read it back; without fio nothing is verified but the prober's writes.
+// verify has fio write a file, a few seconds long, and read it back; without fio nothing is
+// verified but the prober's writes.
 func verify(t *testing.T, file string) <-chan error {
 	ended := make(chan error, 1)
 	fio, err := exec.LookPath("fio")
@@ -190,8 +200,10 @@ func verify(t *testing.T, file string) <-chan error {
 		ended <- nil
 		return ended
 	}
-	cmd := exec.CommandContext(t.Context(), fio, "--name=f3", "--filename="+file, "--size=24M", "--rw=randwrite", "--bsrange=4k-64k", "--direct=1",
-		"--ioengine=libaio", "--iodepth=16", "--rate=,8M", "--verify=crc32c", "--verify_fatal=1", "--verify_state_save=0", "--fsync=64", "--thread=0")
+	cmd := exec.CommandContext(t.Context(), fio, "--name=f3", "--filename="+file, "--size=24M", "--rw=randwrite",
+		"--bsrange=4k-64k", "--direct=1",
+		"--ioengine=libaio", "--iodepth=16", "--rate=,8M", "--verify=crc32c", "--verify_fatal=1",
+		"--verify_state_save=0", "--fsync=64", "--thread=0")
 	go func() {
 		out, err := cmd.CombinedOutput()
 		if err != nil {
@@ -334,7 +346,8 @@ func (p *prober) check(t *testing.T, acknowledged uint64) {
 	}
 }
 
-// trace is what instance managers, engine and managers have logged about the volume since a moment: what a pause was spent on.
+// trace is what instance managers, engine and managers have logged about the volume since a moment:
+// what a pause was spent on.
 func (c *cluster) trace(volume string, since time.Time) string {
 	var lines []string
 	_ = filepath.WalkDir(c.Info.Dir, func(path string, d fs.DirEntry, err error) error {
@@ -348,12 +361,14 @@ func (c *cluster) trace(volume string, since time.Time) string {
 		for line := range strings.Lines(string(text[max(0, len(text)-256<<10):])) {
 			_, stamp, ok := strings.Cut(line, "time=")
 			// Instance managers repeat what instances have logged.
-			if !ok || strings.Contains(line, "stdout F [") || !strings.Contains(line, volume) && !strings.Contains(path, volume+"-e-0") {
+			if !ok || strings.Contains(line, "stdout F [") ||
+				!strings.Contains(line, volume) && !strings.Contains(path, volume+"-e-0") {
 				continue
 			}
 			stamp, _, _ = strings.Cut(stamp, " ")
 			if at, err := time.Parse(time.RFC3339Nano, stamp); err == nil && at.After(since.Add(-100*time.Millisecond)) {
-				lines = append(lines, fmt.Sprintf("%+7.3f s %s: %.300s", at.Sub(since).Seconds(), filepath.Base(path), strings.TrimSpace(line)))
+				lines = append(lines, fmt.Sprintf("%+7.3f s %s: %.300s", at.Sub(since).Seconds(), filepath.Base(path),
+					strings.TrimSpace(line)))
 			}
 		}
 		return nil

@@ -19,9 +19,10 @@ import (
 	"ankole.storage/test/rig"
 )
 
-// scenarioA2: the processes of an attached volume are listed in instanceEngines and instanceReplicas of the instance managers of
-// their nodes, never in instances, with the fields of the proposal, and listen at the ports that are told; when the volume is
-// detached they are listed no more.
+// scenarioA2: the processes of an attached volume are listed in instanceEngines and
+// instanceReplicas of the instance managers of their nodes, never in instances, with the fields of
+// the proposal, and listen at the ports that are told; when the volume is detached they are listed
+// no more.
 func scenarioA2(t *testing.T, c *cluster) {
 	c.create("a2", 64*mib, 3)
 	c.attach("a2", "node-1", 3)
@@ -57,7 +58,8 @@ func (c *cluster) listed(ctx context.Context, t *testing.T, volume, engineNode s
 		if len(s.Instances) > 0 {
 			t.Fatalf("%s uses the old field instances: %v", m.Name, s.Instances)
 		}
-		for kind, processes := range map[longhorn.InstanceType]map[string]longhorn.InstanceProcess{"engine": s.InstanceEngines, "replica": s.InstanceReplicas} {
+		for kind, processes := range map[longhorn.InstanceType]map[string]longhorn.InstanceProcess{
+			"engine": s.InstanceEngines, "replica": s.InstanceReplicas} {
 			ports := map[longhorn.InstanceType]int{"engine": 1, "replica": 10}[kind]
 			for name, p := range processes {
 				if wanted[name] != m.Spec.NodeID {
@@ -81,8 +83,10 @@ func (c *cluster) listed(ctx context.Context, t *testing.T, volume, engineNode s
 				conn.Close()
 			}
 		}
-		if s.IP == "" || s.OwnerID != m.Spec.NodeID || s.CurrentState != "running" || s.APIVersion != 4 || s.APIMinVersion != 1 || s.ProxyAPIVersion != 5 || s.ProxyAPIMinVersion != 1 {
-			return fmt.Errorf("%s: %s, ip %q owner %q api %d/%d proxy %d", m.Name, s.CurrentState, s.IP, s.OwnerID, s.APIVersion, s.APIMinVersion, s.ProxyAPIVersion)
+		if s.IP == "" || s.OwnerID != m.Spec.NodeID || s.CurrentState != "running" || s.APIVersion != 4 ||
+			s.APIMinVersion != 1 || s.ProxyAPIVersion != 5 || s.ProxyAPIMinVersion != 1 {
+			return fmt.Errorf("%s: %s, ip %q owner %q api %d/%d proxy %d", m.Name, s.CurrentState, s.IP, s.OwnerID,
+				s.APIVersion, s.APIMinVersion, s.ProxyAPIVersion)
 		}
 	}
 	if len(wanted) > 0 {
@@ -91,22 +95,26 @@ func (c *cluster) listed(ctx context.Context, t *testing.T, volume, engineNode s
 	return nil
 }
 
-// asProposed compares a listed process with the proposal's example: these fields, and no more but the UUID of later releases.
+// asProposed compares a listed process with the proposal's example: these fields, and no more but
+// the UUID of later releases.
 func asProposed(name string, kind longhorn.InstanceType, ports int, p *longhorn.InstanceProcess) error {
 	want := longhorn.InstanceProcess{Spec: longhorn.InstanceProcessSpec{Name: name, DataEngine: p.Spec.DataEngine}}
-	want.Status = longhorn.InstanceProcessStatus{Type: kind, State: "running", PortStart: p.Status.PortStart, PortEnd: p.Status.PortStart + ports - 1,
-		UUID: p.Status.UUID, Conditions: p.Status.Conditions}
+	want.Status = longhorn.InstanceProcessStatus{Type: kind, State: "running", PortStart: p.Status.PortStart,
+		PortEnd: p.Status.PortStart + ports - 1,
+		UUID:    p.Status.UUID, Conditions: p.Status.Conditions}
 	known := []longhorn.DataEngineType{"", longhorn.DataEngineTypeV1}
-	if !reflect.DeepEqual(*p, want) || p.Status.PortStart < 10000 || p.Status.PortEnd > 20000 || p.Status.UUID == "" || !slices.Contains(known, p.Spec.DataEngine) {
+	if !reflect.DeepEqual(*p, want) || p.Status.PortStart < 10000 || p.Status.PortEnd > 20000 || p.Status.UUID == "" ||
+		!slices.Contains(known, p.Spec.DataEngine) {
 		return fmt.Errorf("%s %s: %+v, want %+v", kind, name, *p, want)
 	}
 	return nil
 }
 
-// scenarioA11: the instance manager of an attached volume's engine is killed under I/O. Its engine dies with it, and so does the
-// block device: whoever has it open gets an error soon, not silence. The volume is attached again on the same node without
-// anybody's help, under the same path, with everything that was acknowledged, and no process of before is left. The other half
-// of the scenario, an instance manager that has only a replica, is in TestF2.
+// scenarioA11: the instance manager of an attached volume's engine is killed under I/O. Its engine
+// dies with it, and so does the block device: whoever has it open gets an error soon, not silence.
+// The volume is attached again on the same node without anybody's help, under the same path, with
+// everything that was acknowledged, and no process of before is left. The other half of the
+// scenario, an instance manager that has only a replica, is in TestF2.
 func scenarioA11(t *testing.T, c *cluster) {
 	outer := c.t
 	c.t = t

@@ -33,8 +33,10 @@ func TestCluster(t *testing.T) {
 		name string
 		run  func(*testing.T, *cluster)
 	}{
-		{"A1", scenarioA1}, {"A13", scenarioA13}, {"A3", scenarioA3}, {"A2", scenarioA2}, {"F1", scenarioF1}, {"F3", scenarioF3},
-		{"FilesystemReadOnly", readOnlyFileSystem}, {"P7", promiseP7}, {"P7APIServer", promiseP7APIServer}, {"BadInput", badInput}, {"C2", scenarioC2}, {"C3", scenarioC3}, {"C9", scenarioC9},
+		{"A1", scenarioA1}, {"A13", scenarioA13}, {"A3", scenarioA3}, {"A2", scenarioA2}, {"F1", scenarioF1},
+		{"F3", scenarioF3},
+		{"FilesystemReadOnly", readOnlyFileSystem}, {"P7", promiseP7}, {"P7APIServer", promiseP7APIServer},
+		{"BadInput", badInput}, {"C2", scenarioC2}, {"C3", scenarioC3}, {"C9", scenarioC9},
 	} {
 		t.Run(s.name, func(t *testing.T) {
 			outer := c.t
@@ -142,8 +144,8 @@ func scenarioF1(t *testing.T, c *cluster) {
 	c.identical("f1", 3)
 }
 
-// promiseP7: I/O goes on while every manager is killed again and again, and a replica is lost meanwhile; afterwards
-// everything heals by itself.
+// promiseP7: I/O goes on while every manager is killed again and again, and a replica is lost
+// meanwhile; afterwards everything heals by itself.
 func promiseP7(t *testing.T, c *cluster) {
 	if _, err := c.rest.SetSetting(context.Background(), "replica-replenishment-wait-interval", "5"); err != nil {
 		t.Fatal(err)
@@ -161,8 +163,11 @@ func promiseP7(t *testing.T, c *cluster) {
 	}
 	c.kill(victim)
 	w.AwaitMore(t, 500)
-	// The API may still tell what was before: wait for the set without the replica, and then for the one with it again.
-	c.awaitMembership("p7", "a set with the replica rebuilt", func(m *longhorn.Membership) bool { return m.Generation >= 3 && len(m.Members) == 3 })
+	// The API may still tell what was before: wait for the set without the replica, and then for
+	// the one with it again.
+	c.awaitMembership("p7", "a set with the replica rebuilt", func(m *longhorn.Membership) bool {
+		return m.Generation >= 3 && len(m.Members) == 3
+	})
 	c.awaitUsable("p7", "node-1", 3)
 	w.Finish()
 	if err := d.Close(); err != nil {
@@ -175,8 +180,8 @@ func promiseP7(t *testing.T, c *cluster) {
 // managerLease is how long a leading manager's lease lasts.
 const managerLease = 5 * time.Second
 
-// promiseP7APIServer: I/O goes on while the API server answers nothing, long after the leading manager gave up, and while a
-// replica is lost; afterwards everything heals by itself.
+// promiseP7APIServer: I/O goes on while the API server answers nothing, long after the leading
+// manager gave up, and while a replica is lost; afterwards everything heals by itself.
 func promiseP7APIServer(t *testing.T, c *cluster) {
 	c.create("p7api", 64*mib, 3)
 	defer c.remove("p7api")
@@ -194,7 +199,9 @@ func promiseP7APIServer(t *testing.T, c *cluster) {
 		w.AwaitMore(t, 500)
 	}
 	c.Thaw(t)
-	c.awaitMembership("p7api", "a set with the replica rebuilt", func(m *longhorn.Membership) bool { return m.Generation >= 3 && len(m.Members) == 3 })
+	c.awaitMembership("p7api", "a set with the replica rebuilt", func(m *longhorn.Membership) bool {
+		return m.Generation >= 3 && len(m.Members) == 3
+	})
 	c.awaitUsable("p7api", "node-1", 3)
 	close(stop)
 	if err := <-done; err != nil {
@@ -208,7 +215,8 @@ func promiseP7APIServer(t *testing.T, c *cluster) {
 	c.identical("p7api", 3)
 }
 
-// withMount mounts the device (after mkfs, if fresh), writes a file or reads it back, and returns its checksum.
+// withMount mounts the device (after mkfs, if fresh), writes a file or reads it back, and returns
+// its checksum.
 func withMount(t *testing.T, dir, device string, fresh bool) [32]byte {
 	t.Helper()
 	if fresh {
@@ -276,8 +284,8 @@ func hashDevice(t *testing.T, c *cluster, endpoint string) [32]byte {
 	return sha256.Sum256(p)
 }
 
-// TestF2 kills a replica process, an instance manager and a node under I/O: no error, degraded, rebuilt by itself,
-// identical in the end.
+// TestF2 kills a replica process, an instance manager and a node under I/O: no error, degraded,
+// rebuilt by itself, identical in the end.
 func TestF2(t *testing.T) {
 	t.Parallel()
 	c := start(t)
@@ -347,8 +355,8 @@ func (c *cluster) directoryOn(volume, node string) string {
 // f4Rounds is how often everything is killed.
 const f4Rounds = 20
 
-// TestF4 kills everything at once under a journalling writer that flushes, and starts again: every flushed write is there,
-// the volume attaches, and in the end the replicas are identical.
+// TestF4 kills everything at once under a journalling writer that flushes, and starts again: every
+// flushed write is there, the volume attaches, and in the end the replicas are identical.
 func TestF4(t *testing.T) {
 	t.Parallel()
 	rounds := f4Rounds
@@ -363,7 +371,8 @@ func TestF4(t *testing.T) {
 	version := uint64(0)
 	epoch := int64(0)
 	for round := range rounds {
-		// What the API tells right after a restart is from before it, until a new engine has been granted its epoch.
+		// What the API tells right after a restart is from before it, until a new engine has been
+		// granted its epoch.
 		epoch = c.awaitEpoch("f4", epoch+1)
 		d := c.device(c.awaitUsable("f4", "node-1", 3))
 		if w == nil {
@@ -394,14 +403,19 @@ func TestF4(t *testing.T) {
 	c.identical("f4", 3)
 }
 
-// awaitEpoch waits until an engine of the volume runs with at least the given epoch, and returns its epoch.
+// awaitEpoch waits until an engine of the volume runs with at least the given epoch, and returns
+// its epoch.
 func (c *cluster) awaitEpoch(volume string, atLeast int64) int64 {
 	c.t.Helper()
-	return c.awaitMembership(volume, fmt.Sprintf("epoch %d", atLeast), func(m *longhorn.Membership) bool { return m.Epoch >= atLeast }).Epoch
+	return c.awaitMembership(volume, fmt.Sprintf("epoch %d", atLeast), func(m *longhorn.Membership) bool {
+		return m.Epoch >= atLeast
+	}).Epoch
 }
 
-// awaitMembership waits until the witness's record of the volume satisfies cond while its engine runs.
-func (c *cluster) awaitMembership(volume, what string, cond func(*longhorn.Membership) bool) (found *longhorn.Membership) {
+// awaitMembership waits until the witness's record of the volume satisfies cond while its engine
+// runs.
+func (c *cluster) awaitMembership(volume, what string,
+	cond func(*longhorn.Membership) bool) (found *longhorn.Membership) {
 	c.t.Helper()
 	c.eventually(what+" of "+volume, func(ctx context.Context) error {
 		var list longhorn.EngineList
@@ -409,7 +423,8 @@ func (c *cluster) awaitMembership(volume, what string, cond func(*longhorn.Membe
 			return err
 		}
 		for _, e := range list.Items {
-			if m := e.Status.Membership; e.Spec.VolumeName == volume && m != nil && cond(m) && e.Status.CurrentState == "running" {
+			if m := e.Status.Membership; e.Spec.VolumeName == volume && m != nil && cond(m) &&
+				e.Status.CurrentState == "running" {
 				found = m
 				return nil
 			}

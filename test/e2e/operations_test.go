@@ -19,7 +19,8 @@ type operator struct {
 	target engineclient.Target
 }
 
-// everyOperation does each operation of EngineClient, by whichever way the engine's instance manager offers.
+// everyOperation does each operation of EngineClient, by whichever way the engine's instance
+// manager offers.
 func everyOperation(t *testing.T, c *cluster, volume string) {
 	ctx, cancel := context.WithTimeout(context.Background(), wait)
 	defer cancel()
@@ -30,7 +31,8 @@ func everyOperation(t *testing.T, c *cluster, volume string) {
 		t.Errorf("version %+v", v)
 	}
 	s := o.await("three replicas in sync", func(s engineclient.State) bool {
-		return s.Volume == volume && s.FrontendUp && len(s.Replicas) == 3 && s.Replicas[0].Mode == "RW" && s.Replicas[1].Mode == "RW" && s.Replicas[2].Mode == "RW"
+		return s.Volume == volume && s.FrontendUp && len(s.Replicas) == 3 && s.Replicas[0].Mode == "RW" &&
+			s.Replicas[1].Mode == "RW" && s.Replicas[2].Mode == "RW"
 	})
 	replica := s.Replicas[2].Address
 	o.identity()
@@ -82,7 +84,8 @@ func (o *operator) identity() {
 func (o *operator) snapshots(replica string) {
 	has := func(s engineclient.State, name string) bool { _, ok := s.Snapshots[name]; return ok }
 	for _, name := range []string{"s1", "s2"} {
-		got, err := o.SnapshotCreate(o.ctx, o.target, engineclient.SnapshotRequest{Name: name, Labels: map[string]string{"of": "the test"}, UserCreated: true})
+		got, err := o.SnapshotCreate(o.ctx, o.target,
+			engineclient.SnapshotRequest{Name: name, Labels: map[string]string{"of": "the test"}, UserCreated: true})
 		if o.must("snapshot", err); got != name {
 			o.t.Errorf("snapshot %s is called %q", name, got)
 		}
@@ -138,7 +141,8 @@ func (o *operator) frontend() {
 	}
 }
 
-// clone fills a volume on another node with snapshot s2, which the revert of frontend has made the volume's content.
+// clone fills a volume on another node with snapshot s2, which the revert of frontend has made the
+// volume's content.
 func (o *operator) clone() {
 	name := o.target.Volume + "-clone"
 	source := o.await("frontend up", func(s engineclient.State) bool { return s.FrontendUp })
@@ -177,7 +181,8 @@ func (o *operator) clone() {
 	o.c.identical(name, 2)
 }
 
-// replicas takes one out of the engine's set and back; the controller may bring it back first, which is no error.
+// replicas takes one out of the engine's set and back; the controller may bring it back first,
+// which is no error.
 func (o *operator) replicas(replica string) {
 	o.must("verify rebuild", o.ReplicaVerifyRebuild(o.ctx, o.target, replica))
 	if err := o.ReplicaVerifyRebuild(o.ctx, o.target, "127.0.0.1:1"); !errors.Is(err, engineclient.ErrPrecondition) {

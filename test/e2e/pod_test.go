@@ -22,7 +22,8 @@ import (
 	longhorn "ankole.storage/api/longhorn/v1beta2"
 )
 
-// scenarioA3: the Pod of a running aio instance manager is that of the proposal, and the settings that are baked into Pods reach it.
+// scenarioA3: the Pod of a running aio instance manager is that of the proposal, and the settings
+// that are baked into Pods reach it.
 func scenarioA3(t *testing.T, c *cluster) {
 	ks, err := kubernetes.NewForConfig(c.RESTConfig(t))
 	if err != nil {
@@ -64,8 +65,10 @@ func scenarioA3(t *testing.T, c *cluster) {
 				return o.Key == "storage" && o.Value == "only" && o.Effect == corev1.TaintEffectNoSchedule
 			})
 			cpu, want := pod.Spec.Containers[0].Resources.Requests.Cpu(), c.cpuShare(ks, m.Spec.NodeID, 7)
-			if !tolerated || pod.Spec.PriorityClassName != "system-cluster-critical" || *pod.Spec.Priority == 0 || cpu.Cmp(want) != 0 ||
-				!strings.Contains(pod.Annotations["longhorn.io/last-applied-tolerations"], `"storage"`) || pod.Status.Phase != corev1.PodRunning {
+			if !tolerated || pod.Spec.PriorityClassName != "system-cluster-critical" || *pod.Spec.Priority == 0 ||
+				cpu.Cmp(want) != 0 ||
+				!strings.Contains(pod.Annotations["longhorn.io/last-applied-tolerations"], `"storage"`) ||
+				pod.Status.Phase != corev1.PodRunning {
 				return fmt.Errorf("Pod %s: %s, class %q, cpu %s (want %s), tolerations %v", pod.Name, pod.Status.Phase,
 					pod.Spec.PriorityClassName, cpu, &want, pod.Spec.Tolerations)
 			}
@@ -123,17 +126,20 @@ func (c *cluster) cpuShare(ks kubernetes.Interface, node string, percent int64) 
 	return *resource.NewMilliQuantity((n.Status.Allocatable.Cpu().MilliValue()*percent+50)/100, resource.DecimalSI)
 }
 
-// sameAsProposal compares a Pod with the one of the proposal. What Ankole adds is taken off first, and must be there.
+// sameAsProposal compares a Pod with the one of the proposal. What Ankole adds is taken off first,
+// and must be there.
 func sameAsProposal(pod *corev1.Pod, m *longhorn.InstanceManager, cpu resource.Quantity) error {
 	text, err := os.ReadFile("testdata/a3-pod.yaml")
 	if err != nil {
 		return err
 	}
 	hash := strings.TrimPrefix(pod.Labels["longhorn.io/instance-manager-image"], "imi-")
-	if !regexp.MustCompile(`^[0-9a-f]{8}$`).MatchString(hash) || !regexp.MustCompile(`^instance-manager-[0-9a-f]{32}$`).MatchString(m.Name) {
+	if !regexp.MustCompile(`^[0-9a-f]{8}$`).MatchString(hash) ||
+		!regexp.MustCompile(`^instance-manager-[0-9a-f]{32}$`).MatchString(m.Name) {
 		return fmt.Errorf("name %s or label of the image %q", m.Name, pod.Labels["longhorn.io/instance-manager-image"])
 	}
-	filled := strings.NewReplacer("NODE", m.Spec.NodeID, "IMAGE", m.Spec.Image, "HASH", hash, "MANAGER", m.Name, "UID", string(m.UID), "CPU", cpu.String()).
+	filled := strings.NewReplacer("NODE", m.Spec.NodeID, "IMAGE", m.Spec.Image, "HASH", hash, "MANAGER", m.Name, "UID",
+		string(m.UID), "CPU", cpu.String()).
 		Replace(string(text))
 	var want corev1.Pod
 	if err := yaml.UnmarshalStrict([]byte(filled), &want); err != nil {
@@ -150,13 +156,14 @@ func sameAsProposal(pod *corev1.Pod, m *longhorn.InstanceManager, cpu resource.Q
 	return nil
 }
 
-// takeOff removes what Ankole's Pod has beyond the proposal's, each of which is documented, and what the cluster adds under a name of
-// its own choice.
+// takeOff removes what Ankole's Pod has beyond the proposal's, each of which is documented, and
+// what the cluster adds under a name of its own choice.
 func takeOff(pod *corev1.Pod) error {
 	if _, ok := pod.Annotations["longhorn.io/last-applied-priority-class"]; !ok || len(pod.Annotations) != 2 {
 		return fmt.Errorf("annotations %v", pod.Annotations)
 	}
-	pod.Annotations = map[string]string{"longhorn.io/last-applied-tolerations": pod.Annotations["longhorn.io/last-applied-tolerations"]}
+	pod.Annotations = map[string]string{
+		"longhorn.io/last-applied-tolerations": pod.Annotations["longhorn.io/last-applied-tolerations"]}
 	c := &pod.Spec.Containers[0]
 	// It listens on the Pod's address instead of on all.
 	if last := len(c.Args) - 1; last < 0 || c.Args[last] != "$(POD_IP):8500" {
@@ -206,7 +213,8 @@ func difference(got, want string) string {
 	return out.String()
 }
 
-// scenarioA13: the InstanceManager objects belong to their nodes, and carry the proposal's labels, spec and versions.
+// scenarioA13: the InstanceManager objects belong to their nodes, and carry the proposal's labels,
+// spec and versions.
 func scenarioA13(t *testing.T, c *cluster) {
 	ks, err := kubernetes.NewForConfig(c.RESTConfig(t))
 	if err != nil {
@@ -214,11 +222,13 @@ func scenarioA13(t *testing.T, c *cluster) {
 	}
 	for _, m := range c.instanceManagers() {
 		var node longhorn.Node
-		if err := c.kube.Get(context.Background(), client.ObjectKey{Namespace: namespace, Name: m.Spec.NodeID}, &node); err != nil {
+		if err := c.kube.Get(context.Background(), client.ObjectKey{Namespace: namespace, Name: m.Spec.NodeID},
+			&node); err != nil {
 			t.Fatal(err)
 		}
 		yes := true
-		owner := []metav1.OwnerReference{{APIVersion: "longhorn.io/v1beta2", Kind: "Node", Name: node.Name, UID: node.UID, BlockOwnerDeletion: &yes}}
+		owner := []metav1.OwnerReference{{APIVersion: "longhorn.io/v1beta2", Kind: "Node", Name: node.Name,
+			UID: node.UID, BlockOwnerDeletion: &yes}}
 		if !reflect.DeepEqual(m.OwnerReferences, owner) {
 			t.Errorf("%s is owned by %+v, want %+v", m.Name, m.OwnerReferences, owner)
 		}
@@ -228,10 +238,13 @@ func scenarioA13(t *testing.T, c *cluster) {
 		if !reflect.DeepEqual(m.Labels, labels) || !strings.HasPrefix(labels["longhorn.io/instance-manager-image"], "imi-") {
 			t.Errorf("%s has labels %v, want %v", m.Name, m.Labels, labels)
 		}
-		if s := m.Status; s.APIVersion != 4 || s.APIMinVersion != 1 || s.ProxyAPIVersion != 5 || s.ProxyAPIMinVersion != 1 || s.OwnerID != node.Name {
-			t.Errorf("%s: api %d/%d, proxy %d/%d, owner %s", m.Name, s.APIVersion, s.APIMinVersion, s.ProxyAPIVersion, s.ProxyAPIMinVersion, s.OwnerID)
+		if s := m.Status; s.APIVersion != 4 || s.APIMinVersion != 1 || s.ProxyAPIVersion != 5 ||
+			s.ProxyAPIMinVersion != 1 || s.OwnerID != node.Name {
+			t.Errorf("%s: api %d/%d, proxy %d/%d, owner %s", m.Name, s.APIVersion, s.APIMinVersion, s.ProxyAPIVersion,
+				s.ProxyAPIMinVersion, s.OwnerID)
 		}
-		raw, err := ks.RESTClient().Get().AbsPath("/apis/longhorn.io/v1beta2/namespaces/" + namespace + "/instancemanagers/" + m.Name).DoRaw(context.Background())
+		raw, err := ks.RESTClient().Get().AbsPath("/apis/longhorn.io/v1beta2/namespaces/" + namespace +
+			"/instancemanagers/" + m.Name).DoRaw(context.Background())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -239,7 +252,8 @@ func scenarioA13(t *testing.T, c *cluster) {
 		if err := json.Unmarshal(raw, &object); err != nil {
 			t.Fatal(err)
 		}
-		if image, ok := object.Spec["engineImage"]; !ok || image != "" || object.Spec["type"] != "aio" || object.Spec["image"] == "" {
+		if image, ok := object.Spec["engineImage"]; !ok || image != "" || object.Spec["type"] != "aio" ||
+			object.Spec["image"] == "" {
 			t.Errorf("%s: spec %v", m.Name, object.Spec)
 		}
 	}

@@ -17,8 +17,8 @@ import (
 	longhorn "ankole.storage/api/longhorn/v1beta2"
 )
 
-// readOnlyFileSystem: a file system on a volume meets an error and refuses to write. The Engine object and the metrics say so, while
-// nothing is wrong with the volume.
+// readOnlyFileSystem: a file system on a volume meets an error and refuses to write. The Engine
+// object and the metrics say so, while nothing is wrong with the volume.
 func readOnlyFileSystem(t *testing.T, c *cluster) {
 	c.create("readonly", 64*mib, 2)
 	endpoint := c.attach("readonly", "node-3", 2)
@@ -74,7 +74,8 @@ func readOnlyFileSystem(t *testing.T, c *cluster) {
 				return err
 			}
 			for line := range strings.Lines(string(text)) {
-				if strings.HasPrefix(line, "longhorn_volume_file_system_read_only{") && strings.Contains(line, `volume="readonly"`) {
+				if strings.HasPrefix(line, "longhorn_volume_file_system_read_only{") &&
+					strings.Contains(line, `volume="readonly"`) {
 					return nil
 				}
 			}

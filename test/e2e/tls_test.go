@@ -25,8 +25,9 @@ import (
 	"ankole.storage/test/rig"
 )
 
-// scenarioC9: the secret appears in a running cluster, is renewed with another authority, becomes useless and good again. A writer
-// sees no error, plaintext is refused from the first on, and volumes attach all the time. Scenarios after it run with the secret.
+// scenarioC9: the secret appears in a running cluster, is renewed with another authority, becomes
+// useless and good again. A writer sees no error, plaintext is refused from the first on, and
+// volumes attach all the time. Scenarios after it run with the secret.
 func scenarioC9(t *testing.T, c *cluster) {
 	ks, err := kubernetes.NewForConfig(c.RESTConfig(t))
 	if err != nil {
@@ -35,7 +36,8 @@ func scenarioC9(t *testing.T, c *cluster) {
 	secrets := ks.CoreV1().Secrets(namespace)
 	set := func(files map[string][]byte) {
 		t.Helper()
-		s := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "longhorn-grpc-tls", Namespace: namespace}, Type: corev1.SecretTypeTLS, Data: files}
+		s := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "longhorn-grpc-tls", Namespace: namespace},
+			Type: corev1.SecretTypeTLS, Data: files}
 		if _, err := secrets.Update(context.Background(), s, metav1.UpdateOptions{}); err == nil {
 			return
 		}
@@ -85,8 +87,8 @@ func scenarioC9(t *testing.T, c *cluster) {
 	c.remove("c9")
 }
 
-// tlsIsRemembered: that a Pod has shown a certificate is on the Pod, so that a manager that was never there before does not speak plaintext
-// to it; and is bound to the Pod's UID.
+// tlsIsRemembered: that a Pod has shown a certificate is on the Pod, so that a manager that was
+// never there before does not speak plaintext to it; and is bound to the Pod's UID.
 func (c *cluster) tlsIsRemembered(t *testing.T) {
 	kube, err := client.New(c.RESTConfig(t), client.Options{})
 	if err != nil {
@@ -120,7 +122,8 @@ func (c *cluster) tlsIsRemembered(t *testing.T) {
 func (c *cluster) certificates(want longhorn.ConditionStatus) func(context.Context) error {
 	return func(context.Context) error {
 		for _, m := range c.managers() {
-			if got := longhorn.FindCondition(m.Status.Conditions, longhorn.InstanceManagerConditionCertificateUsable); got.Status != want {
+			if got := longhorn.FindCondition(m.Status.Conditions,
+				longhorn.InstanceManagerConditionCertificateUsable); got.Status != want {
 				return fmt.Errorf("%s: %+v", m.Name, got)
 			}
 		}

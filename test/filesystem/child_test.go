@@ -29,7 +29,8 @@ const (
 // files is how many files are exercised side by side.
 const files = 3
 
-// exercise works on files until its input ends, and tells how many operations it has made every now and then.
+// exercise works on files until its input ends, and tells how many operations it has made every now
+// and then.
 func exercise() int {
 	seed, err := strconv.ParseUint(os.Getenv(seedVariable), 10, 64)
 	if err != nil {

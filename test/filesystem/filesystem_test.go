@@ -116,7 +116,8 @@ func (m *mounted) snapshot(name string) {
 	m.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
-	if _, err := m.Control().SnapshotCreate(ctx, &enginev1.SnapshotCreateRequest{Name: name, UserCreated: true}); err != nil {
+	if _, err := m.Control().SnapshotCreate(ctx,
+		&enginev1.SnapshotCreateRequest{Name: name, UserCreated: true}); err != nil {
 		m.t.Fatal(err)
 	}
 }
@@ -140,7 +141,8 @@ func rounds() int {
 	return 1
 }
 
-// TestEveryKindOfAccessUnderFaults exercises files in every way while replicas are lost and rebuilt and snapshots taken.
+// TestEveryKindOfAccessUnderFaults exercises files in every way while replicas are lost and rebuilt
+// and snapshots taken.
 func TestEveryKindOfAccessUnderFaults(t *testing.T) {
 	each(t, func(t *testing.T, fs fileSystem) {
 		m := mount(t, fs, 3)
@@ -178,8 +180,9 @@ func (m *mounted) rebuildStale() {
 	}
 }
 
-// TestSyncedFilesSurviveTheEndOfEverything kills engine and replicas at once while files are written and synced: those that
-// were are there when the volume is started again, and the file system recovers.
+// TestSyncedFilesSurviveTheEndOfEverything kills engine and replicas at once while files are
+// written and synced: those that were are there when the volume is started again, and the file
+// system recovers.
 func TestSyncedFilesSurviveTheEndOfEverything(t *testing.T) {
 	each(t, func(t *testing.T, fs fileSystem) {
 		m := mount(t, fs, 2)

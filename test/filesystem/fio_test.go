@@ -7,7 +7,8 @@ import (
 	"testing"
 )
 
-// TestFioVerifies lets fio write with checksums and read back, direct and cached, while replicas are lost and rebuilt.
+// TestFioVerifies lets fio write with checksums and read back, direct and cached, while replicas
+// are lost and rebuilt.
 func TestFioVerifies(t *testing.T) {
 	fio, err := exec.LookPath("fio")
 	if err != nil {
@@ -18,11 +19,14 @@ func TestFioVerifies(t *testing.T) {
 	}
 	each(t, func(t *testing.T, fs fileSystem) {
 		m := mount(t, fs, 3)
-		common := []string{"--rw=randrw", "--size=24M", "--bsrange=512-64k", "--bs_unaligned=0", "--verify=crc32c", "--verify_fatal=1", "--verify_backlog=64",
+		common := []string{"--rw=randrw", "--size=24M", "--bsrange=512-64k", "--bs_unaligned=0", "--verify=crc32c",
+			"--verify_fatal=1", "--verify_backlog=64",
 			"--time_based", "--runtime=8", "--thread=0", "--group_reporting", "--verify_state_save=0"}
 		jobs := [][]string{
-			append([]string{fio, "--name=direct", "--filename=" + filepath.Join(m.dir, "direct"), "--direct=1", "--ioengine=libaio", "--iodepth=8"}, common...),
-			append([]string{fio, "--name=cached", "--filename=" + filepath.Join(m.dir, "cached"), "--ioengine=psync", "--fsync=16"}, common...),
+			append([]string{fio, "--name=direct", "--filename=" + filepath.Join(m.dir, "direct"), "--direct=1",
+				"--ioengine=libaio", "--iodepth=8"}, common...),
+			append([]string{fio, "--name=cached", "--filename=" + filepath.Join(m.dir, "cached"), "--ioengine=psync",
+				"--fsync=16"}, common...),
 		}
 		type end struct {
 			out []byte

@@ -15,8 +15,9 @@ import (
 	enginev1 "ankole.storage/api/rpc/engine/v1"
 )
 
-// F17: a trim of a file system whose volume has a snapshot takes no space on any replica, gives back what was written since, and
-// leaves the snapshot as it was; a rebuilt replica is no larger; when the snapshot is gone its space is too.
+// F17: a trim of a file system whose volume has a snapshot takes no space on any replica, gives
+// back what was written since, and leaves the snapshot as it was; a rebuilt replica is no larger;
+// when the snapshot is gone its space is too.
 func TestF17TrimOverASnapshot(t *testing.T) {
 	fs := fileSystems[0]
 	m := mount(t, fs, 3)
@@ -43,7 +44,8 @@ func TestF17TrimOverASnapshot(t *testing.T) {
 	trimmed := m.allocated()
 	for i, n := range trimmed {
 		if n > full[i]-since-since/2+slack {
-			t.Errorf("replica %d: the trim has changed its space from %d to %d; %d were written since the snapshot", i, full[i], n, since+since/2)
+			t.Errorf("replica %d: the trim has changed its space from %d to %d; %d were written since the snapshot", i,
+				full[i], n, since+since/2)
 		}
 		if n := n - trimmed[0]; n > mib/4 || n < -mib/4 {
 			t.Errorf("replica %d has %d bytes more than the first one", i, n)

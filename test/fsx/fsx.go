@@ -1,9 +1,10 @@
-// Package fsx makes random changes to a file, keeps a model of it in memory, and compares: what is read through the file
-// system, by whatever way, is what was written last. It knows the ways by which applications change files: writes cached
-// and direct, memory maps, truncation, holes, zeroing, preallocation, syncs, closing and opening again.
+// Package fsx makes random changes to a file, keeps a model of it in memory, and compares: what is
+// read through the file system, by whatever way, is what was written last. It knows the ways by
+// which applications change files: writes cached and direct, memory maps, truncation, holes,
+// zeroing, preallocation, syncs, closing and opening again.
 //
-// One Exerciser uses one file. The same seed makes the same operations, whatever happens below; the error says which one
-// went wrong and what came before it.
+// One Exerciser uses one file. The same seed makes the same operations, whatever happens below; the
+// error says which one went wrong and what came before it.
 package fsx
 
 import (
@@ -119,7 +120,8 @@ func (x *Exerciser) explain(err error) error {
 	if err == nil {
 		return nil
 	}
-	return fmt.Errorf("%s, seed %d, operation %d: %w\nlast operations:\n  %s", x.path, x.seed, x.count, err, strings.Join(x.log, "\n  "))
+	return fmt.Errorf("%s, seed %d, operation %d: %w\nlast operations:\n  %s", x.path, x.seed, x.count, err,
+		strings.Join(x.log, "\n  "))
 }
 
 // span draws a range; the file may be shorter.
@@ -169,7 +171,8 @@ func (x *Exerciser) same(got []byte, off int) error {
 			}
 		}
 	}
-	return fmt.Errorf("content differs in %d bytes from offset %d on (of %d): found %#x, want %#x", count, off+first, len(x.model), got[first], want[first])
+	return fmt.Errorf("content differs in %d bytes from offset %d on (of %d): found %#x, want %#x", count, off+first,
+		len(x.model), got[first], want[first])
 }
 
 func (x *Exerciser) read() (string, error) {

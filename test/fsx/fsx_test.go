@@ -7,7 +7,8 @@ import (
 	"testing"
 )
 
-// TestOnTheMachinesOwnFileSystem makes sure that what the exerciser blames others for is not its own.
+// TestOnTheMachinesOwnFileSystem makes sure that what the exerciser blames others for is not its
+// own.
 func TestOnTheMachinesOwnFileSystem(t *testing.T) {
 	x, err := Open(filepath.Join(t.TempDir(), "f"), 1)
 	if err != nil {
@@ -42,7 +43,8 @@ func TestAFlippedByteIsFound(t *testing.T) {
 	if _, err := f.WriteAt([]byte{x.model[70] + 1}, 70); err != nil {
 		t.Fatal(err)
 	}
-	if err := x.Close(); err == nil || !strings.Contains(err.Error(), "1 bytes from offset 70") || !strings.Contains(err.Error(), "seed 2") {
+	if err := x.Close(); err == nil || !strings.Contains(err.Error(), "1 bytes from offset 70") ||
+		!strings.Contains(err.Error(), "seed 2") {
 		t.Errorf("got %v", err)
 	}
 }

@@ -41,8 +41,8 @@ func withFrontend(t *testing.T, transport string, env ...string) *place {
 	return prepare(t, cfg)
 }
 
-// A volume that is written to goes from engine to engine; whoever uses it keeps the connection or the open device, and sees no
-// error. In the end the device is taken down as if nothing had been.
+// A volume that is written to goes from engine to engine; whoever uses it keeps the connection or
+// the open device, and sees no error. In the end the device is taken down as if nothing had been.
 func TestFrontendsPassOver(t *testing.T) {
 	for _, transport := range transports {
 		t.Run(transport, func(t *testing.T) {
@@ -76,7 +76,8 @@ func TestFrontendsPassOver(t *testing.T) {
 	}
 }
 
-// An upgrade that fails leaves the old engine serving, with the very connection and device that it had given away.
+// An upgrade that fails leaves the old engine serving, with the very connection and device that it
+// had given away.
 func TestFrontendsComeBack(t *testing.T) {
 	for _, transport := range transports {
 		for _, at := range []string{"prepared:refuse", "asked-for:die", "offered-to:refuse", "offered-to:die", "ready:die"} {
@@ -108,8 +109,9 @@ func TestFrontendsComeBack(t *testing.T) {
 	}
 }
 
-// After an upgrade the block device is kept for the new engine as it was for the old one: when that is killed, the next one
-// goes on with it. The two may be of different minds about the kernel: what counts is what the one that was killed did.
+// After an upgrade the block device is kept for the new engine as it was for the old one: when that
+// is killed, the next one goes on with it. The two may be of different minds about the kernel: what
+// counts is what the one that was killed did.
 func TestDeviceIsKeptAfterHandOver(t *testing.T) {
 	for _, row := range []struct {
 		name     string
@@ -150,8 +152,9 @@ func keptAfterHandOver(t *testing.T, old, env string) {
 	p.v.StopEngine()
 }
 
-// TestDeviceStaysThroughAKilledTakeBack: an upgrade fails, and the old engine is killed when it has its epoch and its first record and
-// not the device yet. That is a record that the next engine finds, of an engine that has served nobody in another way.
+// TestDeviceStaysThroughAKilledTakeBack: an upgrade fails, and the old engine is killed when it has
+// its epoch and its first record and not the device yet. That is a record that the next engine
+// finds, of an engine that has served nobody in another way.
 func TestDeviceStaysThroughAKilledTakeBack(t *testing.T) {
 	for _, transport := range []string{"fuse-loop", journaled} {
 		t.Run(transport, func(t *testing.T) {
@@ -185,8 +188,9 @@ func TestDeviceStaysThroughAKilledTakeBack(t *testing.T) {
 	}
 }
 
-// TestGrowthBesideAHandOver: an upgrade waits for an expansion, and the volume is given away before the old engine has told its block
-// device of the new size. Whoever has the volume in the end tells it.
+// TestGrowthBesideAHandOver: an upgrade waits for an expansion, and the volume is given away before
+// the old engine has told its block device of the new size. Whoever has the volume in the end tells
+// it.
 func TestGrowthBesideAHandOver(t *testing.T) {
 	for _, at := range []string{"", "ready:die"} {
 		t.Run("new engine "+at, func(t *testing.T) {

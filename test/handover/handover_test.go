@@ -1,5 +1,5 @@
-// Package handover_test gives volumes from one engine process to another, with real processes, and kills, stops and refuses at
-// every step of it.
+// Package handover_test gives volumes from one engine process to another, with real processes, and
+// kills, stops and refuses at every step of it.
 package handover_test
 
 import (
@@ -24,7 +24,8 @@ var engine = sync.OnceValues(func() (string, error) {
 	}
 	out := filepath.Join(dir, "engine-stoppoints")
 	own := fmt.Sprintf("%s.%d", out, os.Getpid())
-	if msg, err := exec.Command("go", "build", "-tags", "stoppoints", "-o", own, "ankole.storage/cmd/engine").CombinedOutput(); err != nil {
+	if msg, err := exec.Command("go", "build", "-tags", "stoppoints", "-o", own,
+		"ankole.storage/cmd/engine").CombinedOutput(); err != nil {
 		return "", fmt.Errorf("go build: %w: %s", err, msg)
 	}
 	return out, os.Rename(own, out)

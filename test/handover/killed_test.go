@@ -60,9 +60,11 @@ var failures = []struct {
 var deep = flag.Bool("deep", false, "let both engines fail at every step, not only at some")
 
 // usual are tried in every run: the steps around the one that decides.
-var usual = []string{"new at asked-for die", "new at ready refuse", "new at ready die", "new at taken die", "old at left refuse", "old at offered die"}
+var usual = []string{"new at asked-for die", "new at ready refuse", "new at ready die", "new at taken die",
+	"old at left refuse", "old at offered die"}
 
-// hang is how long a process that was stopped stays so where the other one must notice: longer than it waits for anything.
+// hang is how long a process that was stopped stays so where the other one must notice: longer than
+// it waits for anything.
 const hang = 15 * time.Second
 
 func TestFailures(t *testing.T) {
@@ -102,7 +104,8 @@ func failing(t *testing.T, side, at string) *place {
 	return p
 }
 
-// One replica's process, old or new, at each step of its own. The old engine has the volume in the end, perhaps without that replica.
+// One replica's process, old or new, at each step of its own. The old engine has the volume in the
+// end, perhaps without that replica.
 var replicaFailures = []struct{ side, place, what string }{
 	{theOld, "releasing", "refuse"},
 	{theOld, "releasing", "die"},
@@ -189,7 +192,8 @@ func (p *place) ends(end, side string, before int64) {
 		}
 		rig.Await(p.t, "the old engine serves, with a new epoch if it has paused", func() bool {
 			s, err := p.old.State()
-			return err == nil && rig.Modes(s)[enginev1.Mode_MODE_RW] == 2 && (end == either || (s.Epoch == before) == (end == untouched))
+			return err == nil && rig.Modes(s)[enginev1.Mode_MODE_RW] == 2 &&
+				(end == either || (s.Epoch == before) == (end == untouched))
 		})
 		p.useful(p.old)
 	case theNew:

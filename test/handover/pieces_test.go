@@ -17,8 +17,8 @@ import (
 	"ankole.storage/test/rig"
 )
 
-// scatter makes a layer of a directory that nobody has a file in so many pieces, a block and a hole by turns. Content is
-// written to the first of them; the others are space only.
+// scatter makes a layer of a directory that nobody has a file in so many pieces, a block and a hole
+// by turns. Content is written to the first of them; the others are space only.
 func scatter(t *testing.T, file string, pieces, written int) {
 	t.Helper()
 	f, err := os.OpenFile(file, os.O_RDWR, 0)
@@ -127,8 +127,8 @@ func checkScattered(t *testing.T, file string, pieces int) {
 
 var sinceOffer = regexp.MustCompile(`volume is taken over.*since the offer"?=(\S+)`)
 
-// How long an upgrade of a volume in many pieces takes. ANKOLE_PIECES says in how many, ANKOLE_OLD_ENGINE names another build
-// for the old processes, TMPDIR the disk.
+// How long an upgrade of a volume in many pieces takes. ANKOLE_PIECES says in how many,
+// ANKOLE_OLD_ENGINE names another build for the old processes, TMPDIR the disk.
 func TestPauseByPieces(t *testing.T) {
 	pieces, err := strconv.Atoi(os.Getenv("ANKOLE_PIECES"))
 	if err != nil {

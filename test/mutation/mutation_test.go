@@ -22,7 +22,8 @@ var update = flag.Bool("update", false, "write docs/mutations.md")
 const (
 	root = "../.."
 	page = root + "/docs/mutations.md"
-	// bound is how long a test may take to notice, compilation included. It is far above what any needs, for slow machines.
+	// bound is how long a test may take to notice, compilation included. It is far above what any
+	// needs, for slow machines.
 	bound = 8 * time.Minute
 	// compiled is what of it compiling may take.
 	compiled = 2 * time.Minute
@@ -49,7 +50,8 @@ type mutation struct {
 // edit replaces a text that occurs exactly once in a file.
 type edit struct{ file, old, new string }
 
-// load reads a file of testdata: lines "key: value", then for each edit "--- old <file>", the text, "--- new", the text.
+// load reads a file of testdata: lines "key: value", then for each edit "--- old <file>", the text,
+// "--- new", the text.
 func load(path string) (*mutation, error) {
 	data, err := os.ReadFile(path)
 	if err != nil {
@@ -136,8 +138,8 @@ func loadAll(t *testing.T) []*mutation {
 	return all
 }
 
-// overlay writes the changed files to dir and returns the overlay file for the go command. An edit whose text is not there
-// exactly once is an error: the code has changed and the bug with it.
+// overlay writes the changed files to dir and returns the overlay file for the go command. An edit
+// whose text is not there exactly once is an error: the code has changed and the bug with it.
 func (m *mutation) overlay(dir string) (string, error) {
 	replace := map[string]string{}
 	for i, e := range m.edits {
@@ -154,7 +156,9 @@ func (m *mutation) overlay(dir string) (string, error) {
 			return "", err
 		}
 		if n := bytes.Count(data, []byte(e.old)); n != 1 {
-			return "", fmt.Errorf("%s: the text to replace is there %d times, not once; let testdata/%s.txt follow the code:\n%s", e.file, n, m.name, e.old)
+			return "", fmt.Errorf(
+				"%s: the text to replace is there %d times, not once; let testdata/%s.txt follow the code:\n%s", e.file,
+				n, m.name, e.old)
 		}
 		to := filepath.Join(dir, fmt.Sprintf("%d-%s", i, filepath.Base(e.file)))
 		if err := os.WriteFile(to, bytes.Replace(data, []byte(e.old), []byte(e.new), 1), 0o600); err != nil {
@@ -213,7 +217,8 @@ func (m *mutation) mustBeCaught(t *testing.T) {
 	}
 	ctx, stop := context.WithTimeout(t.Context(), bound)
 	defer stop()
-	args := append([]string{"test", "-overlay", overlay, "-count=1", "-timeout", (bound - compiled).String(), "-run", "^" + m.test + "$", m.pkg}, m.args...)
+	args := append([]string{"test", "-overlay", overlay, "-count=1", "-timeout", (bound - compiled).String(), "-run",
+		"^" + m.test + "$", m.pkg}, m.args...)
 	cmd := exec.CommandContext(ctx, "go", args...)
 	cmd.Dir = root
 	cmd.WaitDelay = 10 * time.Second
@@ -234,7 +239,8 @@ func (m *mutation) mustBeCaught(t *testing.T) {
 	case !m.says.Match(out):
 		t.Fatalf("%s fails, but does not say %q:\n%s", m.test, m.says, out)
 	}
-	t.Logf("noticed:\n%s", bytes.Join(bytes.SplitN(out, []byte("\n"), 7)[:min(6, bytes.Count(out, []byte("\n")))], []byte("\n")))
+	t.Logf("noticed:\n%s", bytes.Join(bytes.SplitN(out, []byte("\n"), 7)[:min(6, bytes.Count(out, []byte("\n")))],
+		[]byte("\n")))
 }
 
 // table is the generated part of the page.
@@ -248,7 +254,8 @@ func table(all []*mutation) string {
 				files = append(files, name)
 			}
 		}
-		fmt.Fprintf(&b, "| %s | %s | %s | `%s` |\n", m.title, m.promise, strings.Join(files, ", "), strings.SplitN(m.test, "/", 2)[0])
+		fmt.Fprintf(&b, "| %s | %s | %s | `%s` |\n", m.title, m.promise, strings.Join(files, ", "),
+			strings.SplitN(m.test, "/", 2)[0])
 	}
 	return b.String()
 }

@@ -10,8 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestConnectionEndsBetweenRequests breaks connections while requests are being handed over: a server takes it for the end, whichever
-// error the kernel has for the moment.
+// TestConnectionEndsBetweenRequests breaks connections while requests are being handed over: a
+// server takes it for the end, whichever error the kernel has for the moment.
 func TestConnectionEndsBetweenRequests(t *testing.T) {
 	r := begin(t)
 	for round := range 40 {
@@ -23,7 +23,8 @@ func TestConnectionEndsBetweenRequests(t *testing.T) {
 		began := make(chan struct{}, 8)
 		for range cap(began) {
 			wg.Go(func() {
-				// Not by package os: it asks whether the file can be polled without giving its processor up, and the server needs one.
+				// Not by package os: it asks whether the file can be polled without giving its
+				// processor up, and the server needs one.
 				buf := make([]byte, 256<<10)
 				for n := 0; ; n++ {
 					fd, err := unix.Open(filepath.Join(d.dir(), fileName), unix.O_RDONLY|unix.O_CLOEXEC, 0)

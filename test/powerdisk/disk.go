@@ -44,7 +44,8 @@ type Options struct {
 
 // Open makes a disk. name is unique within the run.
 func (r *Run) Open(name string, o Options) (*Disk, error) {
-	d := &Disk{run: r, name: name, number: o.Number, size: o.Image.Size(), image: o.Image, journal: o.Journal, loop: -1, done: make(chan error, 1)}
+	d := &Disk{run: r, name: name, number: o.Number, size: o.Image.Size(), image: o.Image, journal: o.Journal, loop: -1,
+		done: make(chan error, 1)}
 	if err := os.MkdirAll(d.dir(), 0o700); err != nil {
 		return nil, err
 	}
@@ -57,7 +58,8 @@ func (r *Run) Open(name string, o Options) (*Disk, error) {
 	}
 	d.fuse = fd
 	opts := fmt.Sprintf("fd=%d,rootmode=40700,user_id=0,group_id=0,max_read=%d", fd, maxTransfer)
-	if err := unix.Mount(r.label(name), d.dir(), "fuse.powerdisk", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, opts); err != nil {
+	if err := unix.Mount(r.label(name), d.dir(), "fuse.powerdisk", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC,
+		opts); err != nil {
 		unix.Close(fd)
 		return nil, fmt.Errorf("powerdisk %s: mount: %w", name, err)
 	}
@@ -91,7 +93,8 @@ func (d *Disk) FailSyncs() {
 // Exchange gives an unmounted disk another content, and another journal or none.
 func (d *Disk) Exchange(m *Image, j *Journal) error {
 	if m.Size() != d.size || d.at != "" {
-		return fmt.Errorf("powerdisk %s: mounted at %q, or an image of %d instead of %d bytes", d.name, d.at, m.Size(), d.size)
+		return fmt.Errorf("powerdisk %s: mounted at %q, or an image of %d instead of %d bytes", d.name, d.at, m.Size(),
+			d.size)
 	}
 	d.mu.Lock()
 	d.image, d.journal = m, j
@@ -114,7 +117,8 @@ func (d *Disk) Format(fs string) error {
 	var c *exec.Cmd
 	switch fs {
 	case "ext4":
-		c = exec.Command("mkfs.ext4", "-q", "-F", "-b", "4096", "-J", "size=4", "-E", "lazy_itable_init=0,lazy_journal_init=0", d.Path())
+		c = exec.Command("mkfs.ext4", "-q", "-F", "-b", "4096", "-J", "size=4", "-E",
+			"lazy_itable_init=0,lazy_journal_init=0", d.Path())
 	case "xfs":
 		c = exec.Command("mkfs.xfs", "-q", "-f", d.Path())
 	default:

@@ -12,12 +12,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A process that is killed while one of its threads waits for its own disk cannot end: the thread waits for an answer, and
-// nobody is left to give it, but /dev/fuse stays open until the last thread has gone. Somebody else has to break the
-// connection.
+// A process that is killed while one of its threads waits for its own disk cannot end: the thread
+// waits for an answer, and nobody is left to give it, but /dev/fuse stays open until the last
+// thread has gone. Somebody else has to break the connection.
 
-// dying reports whether the owner of a run has been killed and has threads left that do not end: it is a zombie with a
-// lock, or its first thread is the one that waits and has a kill pending.
+// dying reports whether the owner of a run has been killed and has threads left that do not end: it
+// is a zombie with a lock, or its first thread is the one that waits and has a kill pending.
 func dying(dir string) bool {
 	pid, err := os.ReadFile(filepath.Join(dir, pidName))
 	if err != nil {
@@ -87,7 +87,8 @@ func abortBelow(dir string) (err error) {
 			continue
 		}
 		_, minor, _ := strings.Cut(f[2], ":") // a connection is called after its device number
-		if err := os.WriteFile(filepath.Join(control, minor, "abort"), []byte("1"), 0); err != nil && !errors.Is(err, os.ErrNotExist) {
+		if err := os.WriteFile(filepath.Join(control, minor, "abort"), []byte("1"), 0); err != nil &&
+			!errors.Is(err, os.ErrNotExist) {
 			return err
 		}
 	}

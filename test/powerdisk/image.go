@@ -12,7 +12,8 @@ type page = [pageSize]byte
 
 var zeroPage page
 
-// Image is the content of a disk. Its pages are never changed, only exchanged, so that clones share them. It has no lock.
+// Image is the content of a disk. Its pages are never changed, only exchanged, so that clones share
+// them. It has no lock.
 type Image struct {
 	pages []*page // nil reads as zeroes
 }

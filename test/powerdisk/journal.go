@@ -51,8 +51,8 @@ func (j *Journal) Add(e Event) int {
 	return len(j.events) - 1
 }
 
-// Note appends something of the test's own. Whoever notes what was acknowledged does so after it was, whoever notes what
-// will be asked for before it is.
+// Note appends something of the test's own. Whoever notes what was acknowledged does so after it
+// was, whoever notes what will be asked for before it is.
 func (j *Journal) Note(v any) int { return j.Add(Event{Kind: Note, Disk: -1, Note: v}) }
 
 // Events returns what has happened so far.

@@ -46,7 +46,8 @@ func attach(path, label string) (int, error) {
 	return -1, errors.New("free loop devices were always taken by others")
 }
 
-// checkDirect refuses a loop device that caches: then flushes would not say what has reached the disk.
+// checkDirect refuses a loop device that caches: then flushes would not say what has reached the
+// disk.
 func checkDirect(n int) error {
 	return withLoop(n, func(fd int) error {
 		info, err := unix.IoctlLoopGetStatus64(fd)
@@ -70,7 +71,8 @@ func withLoop(n int, f func(fd int) error) error {
 	path := "/dev/loop" + strconv.Itoa(n)
 	fd, err := unix.Open(path, unix.O_RDWR|unix.O_CLOEXEC, 0)
 	if errors.Is(err, unix.ENOENT) { // /dev is not the kernel's own
-		if err = unix.Mknod(path, unix.S_IFBLK|0o600, int(unix.Mkdev(7, uint32(n)))); err == nil || errors.Is(err, unix.EEXIST) {
+		if err = unix.Mknod(path, unix.S_IFBLK|0o600, int(unix.Mkdev(7, uint32(n)))); err == nil ||
+			errors.Is(err, unix.EEXIST) {
 			fd, err = unix.Open(path, unix.O_RDWR|unix.O_CLOEXEC, 0)
 		}
 	}
@@ -81,8 +83,8 @@ func withLoop(n int, f func(fd int) error) error {
 	return f(fd)
 }
 
-// loopsBelow lists the loop devices that lie on files below a directory. It asks nothing of a device: one whose server is
-// dead does not answer.
+// loopsBelow lists the loop devices that lie on files below a directory. It asks nothing of a
+// device: one whose server is dead does not answer.
 func loopsBelow(dir string) ([]int, error) {
 	found, err := filepath.Glob("/sys/block/loop*/loop/backing_file")
 	if err != nil {

@@ -121,7 +121,8 @@ func TestOnlyWhatAFlushCoversIsCertain(t *testing.T) {
 
 // TestSuperblockIsNotTorn: a write to the first block is there or not.
 func TestSuperblockIsNotTorn(t *testing.T) {
-	r := NewReplay([]Event{{Kind: Write, Off: 1024, Len: 1024, Data: bytes.Repeat([]byte{1}, 1024)}}, []*Image{NewImage(superblockEnd)})
+	r := NewReplay([]Event{{Kind: Write, Off: 1024, Len: 1024, Data: bytes.Repeat([]byte{1}, 1024)}},
+		[]*Image{NewImage(superblockEnd)})
 	r.Advance(1)
 	rng, seen := rand.New(rand.NewPCG(3, 4)), map[[2]byte]int{}
 	for range 400 {
@@ -144,7 +145,8 @@ func sectors(m *Image) (s [4]byte) {
 	return s
 }
 
-// TestDeviceKeepsAndRemembers writes through the block device and finds it in the image and in the journal.
+// TestDeviceKeepsAndRemembers writes through the block device and finds it in the image and in the
+// journal.
 func TestDeviceKeepsAndRemembers(t *testing.T) {
 	r := begin(t)
 	var j Journal
@@ -171,7 +173,8 @@ func TestDeviceKeepsAndRemembers(t *testing.T) {
 		t.Error("the image differs")
 	}
 	events := j.Events()
-	re := NewReplay(events, append(make([]*Image, 0), NewImage(0), NewImage(0), NewImage(0), NewImage(0), NewImage(0), NewImage(16*mib)))
+	re := NewReplay(events, append(make([]*Image, 0), NewImage(0), NewImage(0), NewImage(0), NewImage(0), NewImage(0),
+		NewImage(16*mib)))
 	re.Advance(len(events))
 	if re.State(5, Nothing, nil).Read(got, mib); !bytes.Equal(got, want) {
 		t.Error("what was flushed is not certain")
@@ -190,8 +193,9 @@ func TestDeviceKeepsAndRemembers(t *testing.T) {
 	}
 }
 
-// TestFileIsThereOnceItWasSynced is the method in small: every moment of a file's life on ext4 and XFS is mounted again. A
-// file that was synced is there at every later moment; one that was not is missing at some, or the test could not fail.
+// TestFileIsThereOnceItWasSynced is the method in small: every moment of a file's life on ext4 and
+// XFS is mounted again. A file that was synced is there at every later moment; one that was not is
+// missing at some, or the test could not fail.
 func TestFileIsThereOnceItWasSynced(t *testing.T) {
 	for fs, size := range map[string]int64{"ext4": 32 * mib, "xfs": 512 * mib} {
 		t.Run(fs, func(t *testing.T) {
@@ -257,7 +261,8 @@ func writeFiles(t *testing.T, d *Disk, fs string, j *Journal) (synced [8]int, la
 	return synced, last
 }
 
-// lostAt mounts a state and counts the files that had been written before and were not synced and are not whole.
+// lostAt mounts a state and counts the files that had been written before and were not synced and
+// are not whole.
 func lostAt(t *testing.T, d *Disk, fs string, m *Image, at int, synced [8]int) (lost int) {
 	t.Helper()
 	if err := d.Exchange(m, nil); err != nil {
@@ -315,7 +320,8 @@ func TestSweepRemovesWhatADeadProcessLeft(t *testing.T) {
 		t.Errorf("the directory is still there: %v", err)
 	}
 	// A loop device that is forgotten until its file is unmounted has only this path left.
-	if text, err := os.ReadFile(fmt.Sprintf("/sys/block/loop%d/loop/backing_file", d.loop)); err == nil && string(text) == "/"+fileName+"\n" {
+	if text, err := os.ReadFile(fmt.Sprintf("/sys/block/loop%d/loop/backing_file", d.loop)); err == nil &&
+		string(text) == "/"+fileName+"\n" {
 		t.Errorf("loop device %d is left", d.loop)
 	}
 	if mounts, err := mountsBelow(r.dir); err != nil || len(mounts) > 0 {
@@ -364,7 +370,8 @@ func victim() error {
 	return d.Unmount()
 }
 
-// TestSweepEndsAProcessThatWaitsForItself kills a process whose thread waits for its own disk, so that it cannot end.
+// TestSweepEndsAProcessThatWaitsForItself kills a process whose thread waits for its own disk, so
+// that it cannot end.
 func TestSweepEndsAProcessThatWaitsForItself(t *testing.T) {
 	begin(t)
 	c := exec.Command(os.Args[0])

@@ -7,7 +7,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Numbers of the kernel's FUSE interface (linux/fuse.h), version 7, as far as a loop device makes use of it.
+// Numbers of the kernel's FUSE interface (linux/fuse.h), version 7, as far as a loop device makes
+// use of it.
 const (
 	opLookup      = 1
 	opForget      = 2
@@ -28,10 +29,12 @@ const (
 	protoMajor = 7
 	protoMinor = 31
 
-	// asyncRead, bigWrites, asyncDIO and maxPages: without ASYNC_DIO a loop device has one request under way at a time.
+	// asyncRead, bigWrites, asyncDIO and maxPages: without ASYNC_DIO a loop device has one request
+	// under way at a time.
 	wantedFlags = 1<<0 | 1<<5 | 1<<15 | 1<<22
 
-	// openDirect and openNoFlush: nothing is cached here, and closing a descriptor asks nothing of the server.
+	// openDirect and openNoFlush: nothing is cached here, and closing a descriptor asks nothing of
+	// the server.
 	openFlags = 1<<0 | 1<<5
 
 	punchHole = 0x02

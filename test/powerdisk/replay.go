@@ -129,9 +129,10 @@ func AnySurvival(rng *rand.Rand) Survival {
 	return Survival(rng.IntN(int(survivals)))
 }
 
-// superblockEnd is where the block ends that is never torn. ext4 writes its superblock, two sectors with a checksum over both, in place
-// and beside its journal, and cannot be mounted when one of them is missing. That is between the file system and its disk, and
-// disks whose blocks are torn below 4 KiB are not made any more.
+// superblockEnd is where the block ends that is never torn. ext4 writes its superblock, two sectors
+// with a checksum over both, in place and beside its journal, and cannot be mounted when one of
+// them is missing. That is between the file system and its disk, and disks whose blocks are torn
+// below 4 KiB are not made any more.
 const superblockEnd = 4096
 
 // tear applies some sectors of a write only.

@@ -16,7 +16,8 @@ import (
 	"ankole.storage/dataplane/frontend/fuseloop/blockdev"
 )
 
-// Variable is the environment variable by which the processes of a run are found when the run itself was killed.
+// Variable is the environment variable by which the processes of a run are found when the run
+// itself was killed.
 const Variable = "ANKOLE_POWERDISK"
 
 // pidName is the file with the owner's process number.
@@ -36,7 +37,8 @@ func top() string { return filepath.Join(os.TempDir(), "ankole-powerdisk") }
 // Available says what is missing here to make disks, nil if nothing is.
 func Available() error { return blockdev.Available() }
 
-// Begin removes what dead processes left and makes a directory for this one. Processes it starts inherit its name.
+// Begin removes what dead processes left and makes a directory for this one. Processes it starts
+// inherit its name.
 func Begin() (*Run, error) {
 	if err := os.MkdirAll(top(), 0o700); err != nil {
 		return nil, err
@@ -68,8 +70,8 @@ func Begin() (*Run, error) {
 	return r, os.Setenv(Variable, r.dir)
 }
 
-// Main is what a TestMain does: it begins a run, lets the tests run and ends it, and returns what to exit with. Before the tests begin
-// is told the run, or nil and why there can be no disks here.
+// Main is what a TestMain does: it begins a run, lets the tests run and ends it, and returns what
+// to exit with. Before the tests begin is told the run, or nil and why there can be no disks here.
 func Main(tests interface{ Run() int }, begin func(r *Run, unavailable error) error) int {
 	var r *Run
 	unavailable := Available()
@@ -96,8 +98,8 @@ func Main(tests interface{ Run() int }, begin func(r *Run, unavailable error) er
 	return status
 }
 
-// Dir is the run's directory. Below "dev" there may be nodes of volumes; what is mounted anywhere below it is unmounted
-// at the end.
+// Dir is the run's directory. Below "dev" there may be nodes of volumes; what is mounted anywhere
+// below it is unmounted at the end.
 func (r *Run) Dir() string { return r.dir }
 
 func (r *Run) label(name string) string { return labelPrefix + filepath.Base(r.dir) + "/" + name }
@@ -213,9 +215,10 @@ const (
 	busyTry = 5 * time.Millisecond
 )
 
-// Unmount takes a file system in which nothing is open any more off a directory. A program that this process is just starting has
-// copies of all its descriptors until it executes, also of files that were closed here meanwhile; so a file system that is busy is tried
-// again. One in which something has been left open is busy for ever, and that is the error.
+// Unmount takes a file system in which nothing is open any more off a directory. A program that
+// this process is just starting has copies of all its descriptors until it executes, also of files
+// that were closed here meanwhile; so a file system that is busy is tried again. One in which
+// something has been left open is busy for ever, and that is the error.
 func Unmount(dir string) error {
 	tick := time.NewTicker(busyTry)
 	defer tick.Stop()
@@ -233,7 +236,8 @@ func Unmount(dir string) error {
 // maxStacked bounds how many mounts lie on one another.
 const maxStacked = 8
 
-// unmountBelow takes everything that is mounted below a directory out of sight, whether it is in use or not.
+// unmountBelow takes everything that is mounted below a directory out of sight, whether it is in
+// use or not.
 func unmountBelow(dir string) error {
 	for range maxStacked {
 		mounts, err := mountsBelow(dir)

@@ -15,7 +15,8 @@ type server struct {
 	wake int // readable when the server is to end
 	buf  []byte
 	rng  *rand.Rand
-	// now and later are answers that are due when no more requests are there, and one round after that.
+	// now and later are answers that are due when no more requests are there, and one round after
+	// that.
 	now, later []reply
 	// answered are the events of writes that the kernel knows are done and no flush has covered.
 	answered []int
@@ -70,7 +71,8 @@ func (s *server) takeIn() (gone bool, err error) {
 			return false, nil
 		case errors.Is(err, unix.EINTR), errors.Is(err, unix.ENOENT): // ENOENT: the request was given up
 			continue
-		case errors.Is(err, unix.ENODEV), errors.Is(err, unix.ECONNABORTED): // ECONNABORTED: it ended while a request was handed over
+		// ECONNABORTED: it ended while a request was handed over
+		case errors.Is(err, unix.ENODEV), errors.Is(err, unix.ECONNABORTED):
 			return true, nil
 		case err != nil:
 			return false, fmt.Errorf("powerdisk: read a request: %w", err)
@@ -84,7 +86,8 @@ func (s *server) takeIn() (gone bool, err error) {
 	return false, nil
 }
 
-// handle carries out a request. Errors of answers are not looked at: the kernel has forgotten the request then.
+// handle carries out a request. Errors of answers are not looked at: the kernel has forgotten the
+// request then.
 func (s *server) handle(m *message) {
 	switch m.opcode {
 	case opForget, opBatchForget:
@@ -129,7 +132,8 @@ func (s *server) read(m *message) {
 
 // change applies a write or zeroing and answers it later.
 func (s *server) change(m *message, e Event) {
-	if e.Off < 0 || e.Len <= 0 || e.Off%SectorSize != 0 || e.Len%SectorSize != 0 || e.Off+e.Len > s.d.size || (e.Kind == Write && int64(len(e.Data)) != e.Len) {
+	if e.Off < 0 || e.Len <= 0 || e.Off%SectorSize != 0 || e.Len%SectorSize != 0 || e.Off+e.Len > s.d.size ||
+		(e.Kind == Write && int64(len(e.Data)) != e.Len) {
 		_ = answer(s.fd, m.unique, unix.EINVAL, nil)
 		return
 	}

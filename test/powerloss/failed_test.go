@@ -10,8 +10,8 @@ import (
 	"ankole.storage/test/rig"
 )
 
-// TestFailedSyncEndsTheReplica breaks the disk of one replica: the flush succeeds on the other, the replica's process ends
-// and says why, and is no member any more.
+// TestFailedSyncEndsTheReplica breaks the disk of one replica: the flush succeeds on the other, the
+// replica's process ends and says why, and is no member any more.
 func TestFailedSyncEndsTheReplica(t *testing.T) {
 	needDisks(t)
 	d, err := run.Open("failing", powerdisk.Options{Image: powerdisk.NewImage(diskSize("ext4"))})

@@ -15,8 +15,8 @@ const (
 	never      = math.MaxInt
 )
 
-// op is a write, zeroing or discard of the volume. begin and end are moments of the journal: noted before it was sent and
-// after it was acknowledged.
+// op is a write, zeroing or discard of the volume. begin and end are moments of the journal: noted
+// before it was sent and after it was acknowledged.
 type op struct {
 	id         uint64
 	zero, fua  bool
@@ -87,8 +87,8 @@ func (h *History) certain(at int) int {
 	return latest
 }
 
-// Check compares the volume's content after a loss of power at a moment with what may be there: in every sector the last
-// write that was flushed, or one that came after it.
+// Check compares the volume's content after a loss of power at a moment with what may be there: in
+// every sector the last write that was flushed, or one that came after it.
 func (h *History) Check(at int, content []byte) error {
 	certain := h.certain(at)
 	for s, ops := range h.sectors[:len(content)/sectorSize] {
@@ -124,7 +124,8 @@ func checkSector(ops []*op, at, certain int, sector int64, p []byte) error {
 	case found == nil:
 		return fmt.Errorf("sector %d: holds write %d, which was never made or came later than the loss of power", sector, id)
 	case found.end < last.begin:
-		return fmt.Errorf("sector %d: holds write %d of moments %d to %d, but write %d (zero %v) of %d to %d came later and was flushed",
+		return fmt.Errorf("sector %d: holds write %d of moments %d to %d, but write %d (zero %v) of %d to %d came "+
+			"later and was flushed",
 			sector, id, found.begin, found.end, last.id, last.zero, last.begin, last.end)
 	}
 	return nil

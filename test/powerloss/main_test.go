@@ -24,7 +24,8 @@ func prepare(r *powerdisk.Run, why error) error {
 	if r == nil {
 		return nil
 	}
-	mounts, err := json.Marshal(map[string]string{"/host/var/lib/longhorn/unix-domain-socket": filepath.Join(run.Dir(), "s")})
+	mounts, err := json.Marshal(map[string]string{"/host/var/lib/longhorn/unix-domain-socket": filepath.Join(run.Dir(),
+		"s")})
 	if err != nil {
 		return err
 	}

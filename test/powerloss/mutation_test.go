@@ -27,8 +27,10 @@ var mutations = []mutation{
 		old: "_, _, e := unix.Syscall(unix.SYS_FDATASYNC, uintptr(t.handle), 0, 0)\n\t\t\treturn e", new: "return 0"},
 	{name: "a FUA write is not synced", file: "dataplane/replica/job.go", fs: "ext4",
 		old: "if j.h.Flags&wire.FUA != 0 {", new: "if j.h.Flags&wire.FUA != 0 && r == nil {"},
-	{name: "a flush joins a sync that began before its writes ended", file: "dataplane/replica/sync.go", fs: "ext4", ops: 120,
-		old: "r.syncNext = append(r.syncNext, j)\n", new: "if r.syncing {\n\t\tr.syncNow = append(r.syncNow, j)\n\t\treturn\n\t}\n\tr.syncNext = append(r.syncNext, j)\n"},
+	{name: "a flush joins a sync that began before its writes ended", file: "dataplane/replica/sync.go", fs: "ext4",
+		ops: 120,
+		old: "r.syncNext = append(r.syncNext, j)\n", new: "if r.syncing {\n\t\tr.syncNow = append(r.syncNow, " +
+			"j)\n\t\treturn\n\t}\n\tr.syncNext = append(r.syncNext, j)\n"},
 	{name: "dirty regions are not marked", file: "dataplane/chain/dirty.go", fs: "ext4",
 		old: "return c.breaks(c.dirty.write(payload))", new: "return nil"},
 	{name: "directories are not synced", file: "disk/osdisk/osdisk.go", fs: "ext4",
@@ -37,8 +39,8 @@ var mutations = []mutation{
 		old: "err = f.Sync()", new: "err = nil"},
 }
 
-// TestMissingSyncsAreNoticed builds engines that lack one care each, records what they do, and looks for a state that
-// shows it. It is what says that the other tests of this package can fail.
+// TestMissingSyncsAreNoticed builds engines that lack one care each, records what they do, and
+// looks for a state that shows it. It is what says that the other tests of this package can fail.
 func TestMissingSyncsAreNoticed(t *testing.T) {
 	needDisks(t)
 	if !*deep {
@@ -66,14 +68,16 @@ func TestMissingSyncsAreNoticed(t *testing.T) {
 	}
 }
 
-// TestMutationsApply notices at once when the code has moved on and a care is no longer where it was.
+// TestMutationsApply notices at once when the code has moved on and a care is no longer where it
+// was.
 func TestMutationsApply(t *testing.T) {
 	for _, m := range mutations {
 		m.text(t)
 	}
 }
 
-// acknowledged lists the moments right after acknowledgements; what was not flushed by then is lost.
+// acknowledged lists the moments right after acknowledgements; what was not flushed by then is
+// lost.
 func acknowledged(r *recording, seed uint64) []trial {
 	slices.Sort(r.acknowledged)
 	list := make([]trial, 0, len(r.acknowledged))
@@ -83,7 +87,8 @@ func acknowledged(r *recording, seed uint64) []trial {
 	return list
 }
 
-// text returns the repository, the path of the source that m changes, and its text, which holds what is replaced once.
+// text returns the repository, the path of the source that m changes, and its text, which holds
+// what is replaced once.
 func (m mutation) text(t *testing.T) (root, source, text string) {
 	t.Helper()
 	root, err := filepath.Abs("../..")
@@ -106,7 +111,8 @@ func (m mutation) build(t *testing.T) string {
 	t.Helper()
 	root, source, text := m.text(t)
 	dir := t.TempDir()
-	mutated, overlay, out := filepath.Join(dir, "mutated.go"), filepath.Join(dir, "overlay.json"), filepath.Join(dir, "engine")
+	mutated, overlay, out := filepath.Join(dir, "mutated.go"), filepath.Join(dir, "overlay.json"),
+		filepath.Join(dir, "engine")
 	replace, err := json.Marshal(map[string]map[string]string{"Replace": {source: mutated}})
 	if err != nil {
 		t.Fatal(err)

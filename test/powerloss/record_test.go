@@ -117,7 +117,8 @@ func record(t *testing.T, p plan) *recording {
 	r.release()
 	r.events = j.Events()
 	r.acknowledged = r.moments()
-	t.Logf("%s, %d replicas: %d events, %d MiB, %d writes, %d flushes, %d snapshots recorded in %v", p.fs, p.replicas, len(r.events), j.Bytes()>>20,
+	t.Logf("%s, %d replicas: %d events, %d MiB, %d writes, %d flushes, %d snapshots recorded in %v", p.fs, p.replicas,
+		len(r.events), j.Bytes()>>20,
 		r.history.count, len(r.history.flushes), len(r.snapshots), time.Since(began).Round(time.Millisecond))
 	return r.recording
 }
@@ -125,7 +126,8 @@ func record(t *testing.T, p plan) *recording {
 // disk makes the disk of a replica with an empty file system and returns where it is mounted.
 func (r *recorder) disk(i int) string {
 	r.t.Helper()
-	d, err := run.Open(fmt.Sprintf("r%d-%x", i, r.seed), powerdisk.Options{Image: powerdisk.NewImage(diskSize(r.fs)), Number: i, Seed: r.seed + uint64(i)})
+	d, err := run.Open(fmt.Sprintf("r%d-%x", i, r.seed),
+		powerdisk.Options{Image: powerdisk.NewImage(diskSize(r.fs)), Number: i, Seed: r.seed + uint64(i)})
 	if err != nil {
 		r.t.Fatal(err)
 	}
@@ -222,7 +224,8 @@ func (r *recorder) change(ops int) {
 	r.now = r.grown
 }
 
-// rebuildMissing brings back replicas that the engine dropped when they were killed a moment before it was.
+// rebuildMissing brings back replicas that the engine dropped when they were killed a moment before
+// it was.
 func (r *recorder) rebuildMissing() {
 	s, err := r.volume.State()
 	if err != nil {
@@ -237,7 +240,8 @@ func (r *recorder) rebuildMissing() {
 	}
 }
 
-// write lets the writers make ops writes in all and, beside them, does what else is given; they go on until it is done.
+// write lets the writers make ops writes in all and, beside them, does what else is given; they go
+// on until it is done.
 func (r *recorder) write(ops int, beside func()) {
 	r.t.Helper()
 	done := make(chan struct{})
@@ -273,8 +277,8 @@ func closed(c <-chan struct{}) bool {
 	}
 }
 
-// snapshot takes a snapshot and notes it. If nobody writes its content is what is read; otherwise it is what is found
-// in the end.
+// snapshot takes a snapshot and notes it. If nobody writes its content is what is read; otherwise
+// it is what is found in the end.
 func (r *recorder) snapshot(name string) {
 	r.t.Helper()
 	s := &snapshot{name: name, removed: never}
@@ -292,7 +296,8 @@ func (r *recorder) snapshot(name string) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	s.begin = r.journal.Note(nil)
-	if _, err := r.volume.Control().SnapshotCreate(ctx, &enginev1.SnapshotCreateRequest{Name: name, UserCreated: true}); err != nil {
+	if _, err := r.volume.Control().SnapshotCreate(ctx,
+		&enginev1.SnapshotCreateRequest{Name: name, UserCreated: true}); err != nil {
 		r.t.Fatal(err)
 	}
 	s.end = r.journal.Note(nil)
@@ -322,7 +327,8 @@ func (r *recorder) hashBusy() {
 	}
 }
 
-// moments lists the moments right after something was acknowledged that a loss of power must not take back.
+// moments lists the moments right after something was acknowledged that a loss of power must not
+// take back.
 func (r *recorder) moments() []int {
 	var list []int
 	for _, f := range r.history.flushes {
@@ -367,8 +373,8 @@ type writer struct {
 	size int64
 }
 
-// step makes one request. Offsets lie close together, so that overwriting, parts of blocks and neighbours in flight are
-// frequent.
+// step makes one request. Offsets lie close together, so that overwriting, parts of blocks and
+// neighbours in flight are frequent.
 func (w *writer) step() error {
 	n := sectorSize * (1 + w.rng.Int64N(16))
 	if w.rng.IntN(8) == 0 {

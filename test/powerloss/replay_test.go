@@ -121,8 +121,10 @@ func (b *bed) check(at int, dirs []string) error {
 	if err != nil {
 		return fmt.Errorf("%w\n%s", err, log.String())
 	}
-	if n := int64(len(content)); n != b.r.grown && (n != b.r.size || b.r.larger < at) || n > b.r.size && at <= b.r.growing {
-		return fmt.Errorf("the volume has %d bytes; it grew from %d to %d bytes between events %d and %d", n, b.r.size, b.r.grown, b.r.growing, b.r.larger)
+	if n := int64(len(content)); n != b.r.grown && (n != b.r.size || b.r.larger < at) ||
+		n > b.r.size && at <= b.r.growing {
+		return fmt.Errorf("the volume has %d bytes; it grew from %d to %d bytes between events %d and %d", n, b.r.size,
+			b.r.grown, b.r.growing, b.r.larger)
 	}
 	if err := b.r.history.Check(at, content); err != nil {
 		return err
@@ -138,8 +140,9 @@ func (b *bed) check(at int, dirs []string) error {
 	})
 }
 
-// checkDirectory compares a replica that served with the volume's content. If asked to it also looks at the snapshots
-// that were acknowledged, all for their presence and one for its content: hashing takes longer than all the rest.
+// checkDirectory compares a replica that served with the volume's content. If asked to it also
+// looks at the snapshots that were acknowledged, all for their presence and one for its content:
+// hashing takes longer than all the rest.
 func (b *bed) checkDirectory(at int, dir string, content []byte, snapshots bool) error {
 	c, err := chain.Open(osdisk.New(nil), dir, chain.Options{ReadOnly: true})
 	if err != nil {
@@ -184,15 +187,16 @@ func (b *bed) checkDirectory(at int, dir string, content []byte, snapshots bool)
 	return err
 }
 
-// engineHost is where engines run: a successor on the same node knows that its predecessor is dead and does not wait for
-// the end of its lease.
+// engineHost is where engines run: a successor on the same node knows that its predecessor is dead
+// and does not wait for the end of its lease.
 const engineHost = "node-a"
 
-// startWait bounds each wait for a process inside this one, and its waits for replicas: a machine that stalls is no violation.
+// startWait bounds each wait for a process inside this one, and its waits for replicas: a machine
+// that stalls is no violation.
 const startWait = 60 * time.Second
 
-// serve runs replicas and an engine inside this process, as the programs would, reads the whole volume, and ends them
-// in order. It returns the content and who served it.
+// serve runs replicas and an engine inside this process, as the programs would, reads the whole
+// volume, and ends them in order. It returns the content and who served it.
 func (b *bed) serve(at int, dirs []string, log *slog.Logger) (content []byte, serving []string, err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), 3*startWait)
 	defer cancel()
@@ -210,7 +214,8 @@ func (b *bed) serve(at int, dirs []string, log *slog.Logger) (content []byte, se
 	addr := func(k int) string { return net.JoinHostPort(b.ip, fmt.Sprint(b.port+2*k)) }
 	var replicas []string
 	for i, dir := range dirs {
-		cfg := daemon.ReplicaConfig{Dir: dir, Listen: addr(i), VolumeName: b.name(), VolumeUUID: b.r.volume.UUID, Instance: "r", Secret: secret, Size: b.r.size, Log: log.With("replica", i)}
+		cfg := daemon.ReplicaConfig{Dir: dir, Listen: addr(i), VolumeName: b.name(), VolumeUUID: b.r.volume.UUID,
+			Instance: "r", Secret: secret, Size: b.r.size, Log: log.With("replica", i)}
 		p := spawn(func(ctx context.Context) error { return daemon.RunReplica(ctx, cfg) })
 		ends = append(ends, p.end)
 		replicas = append(replicas, addr(i))
@@ -218,8 +223,10 @@ func (b *bed) serve(at int, dirs []string, log *slog.Logger) (content []byte, se
 			return nil, nil, fmt.Errorf("replica %d: %w", i, err)
 		}
 	}
-	cfg := daemon.EngineConfig{VolumeName: b.name(), VolumeUUID: b.r.volume.UUID, Instance: "after", InstanceManager: engineHost, Listen: addr(len(dirs)), Secret: secret,
-		Size: b.r.size, Replicas: replicas, Frontend: daemon.FrontendBlockdev, Transport: daemon.TransportNBDUnix, ReplicaTimeout: startWait,
+	cfg := daemon.EngineConfig{VolumeName: b.name(), VolumeUUID: b.r.volume.UUID, Instance: "after",
+		InstanceManager: engineHost, Listen: addr(len(dirs)), Secret: secret,
+		Size: b.r.size, Replicas: replicas, Frontend: daemon.FrontendBlockdev, Transport: daemon.TransportNBDUnix,
+		ReplicaTimeout:   startWait,
 		NoReplicaTimeout: startWait, Witness: &witness{record: b.r.witness(at)}, Log: log.With("engine", "after")}
 	p := spawn(func(ctx context.Context) error { return daemon.RunEngine(ctx, cfg) })
 	ends = append(ends, p.end)
@@ -241,7 +248,8 @@ func (b *bed) read(ctx context.Context, p *inside, control string) ([]byte, []st
 	if err != nil {
 		return nil, nil, fmt.Errorf("engine: %w", err)
 	}
-	c, err := nbdclient.Dial(ctx, "unix:"+filepath.Join(run.Dir(), "s", b.name()+".nbd"), nbdclient.Options{Export: b.name()})
+	c, err := nbdclient.Dial(ctx, "unix:"+filepath.Join(run.Dir(), "s", b.name()+".nbd"),
+		nbdclient.Options{Export: b.name()})
 	if err != nil {
 		return nil, nil, err
 	}
@@ -339,7 +347,8 @@ func (w *witness) Read() (quorum.WitnessRecord, error) {
 func (w *witness) Swap(expected, next quorum.WitnessRecord) (quorum.WitnessRecord, bool, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	same := expected.Epoch == w.record.Epoch && expected.Record.Epoch == w.record.Record.Epoch && expected.Record.Generation == w.record.Record.Generation
+	same := expected.Epoch == w.record.Epoch && expected.Record.Epoch == w.record.Record.Epoch &&
+		expected.Record.Generation == w.record.Record.Generation
 	if same {
 		w.record = next
 	}

@@ -19,8 +19,8 @@ var (
 	deep = flag.Bool("deep", false, "also try every moment of short histories, and deliberate bugs")
 )
 
-// seed begins every random choice. The kernel and the scheduler have a say too: the same seed makes a similar history, not
-// the same.
+// seed begins every random choice. The kernel and the scheduler have a say too: the same seed makes
+// a similar history, not the same.
 func seed(t *testing.T) uint64 {
 	s := uint64(os.Getpid())
 	if v := os.Getenv("SEED"); v != "" {
@@ -34,7 +34,8 @@ func seed(t *testing.T) uint64 {
 	return s
 }
 
-// TestMoments records a volume's life and tries moments of it: those right after an acknowledgement, and others.
+// TestMoments records a volume's life and tries moments of it: those right after an
+// acknowledgement, and others.
 func TestMoments(t *testing.T) {
 	needDisks(t)
 	for _, fs := range []string{"ext4", "xfs"} {

@@ -31,7 +31,8 @@ func (bytesCodec) Marshal(v any) ([]byte, error)      { return *v.(*[]byte), nil
 func (bytesCodec) Unmarshal(data []byte, v any) error { return nil }
 func (bytesCodec) Name() string                       { return "proto" }
 
-// TestBadCalls: what is wrong with a call has a code and is said; the instance manager and the engines go on.
+// TestBadCalls: what is wrong with a call has a code and is said; the instance manager and the
+// engines go on.
 func TestBadCalls(t *testing.T) {
 	n := start(t, "nbd-unix")
 	one, two := n.volume("one", 4*mib, 1), n.volume("two", 4*mib, 1)
@@ -51,18 +52,33 @@ func TestBadCalls(t *testing.T) {
 		want codes.Code
 		says string
 	}{
-		{"the engine of another volume", get(fmt.Sprintf(`{"address": %q, "volume_name": "one"}`, two.engine)), codes.FailedPrecondition, "volume two"},
-		{"another engine of the volume", get(fmt.Sprintf(`{"address": %q, "volume_name": "one", "engine_name": "one-e-1"}`, one.engine)), codes.FailedPrecondition, "one-e-0"},
-		{"a replica's port", get(fmt.Sprintf(`{"address": %q}`, strings.TrimPrefix(one.address[0], "tcp://"))), codes.Unimplemented, "unknown service"},
+		{"the engine of another volume", get(fmt.Sprintf(`{"address": %q, "volume_name": "one"}`, two.engine)),
+			codes.FailedPrecondition, "volume two"},
+		{"another engine of the volume",
+			get(fmt.Sprintf(`{"address": %q, "volume_name": "one", "engine_name": "one-e-1"}`, one.engine)),
+			codes.FailedPrecondition, "one-e-0"},
+		{"a replica's port", get(fmt.Sprintf(`{"address": %q}`, strings.TrimPrefix(one.address[0], "tcp://"))),
+			codes.Unimplemented, "unknown service"},
 		{"a port where nobody listens", get(fmt.Sprintf(`{"address": "%s:1"}`, n.ip)), codes.Unavailable, n.ip + ":1"},
 		{"not an address", get(`{"address": "one"}`), codes.InvalidArgument, "IP:PORT"},
-		{"bytes that are no message", func() error { return raw(t.Context(), "/"+service+"/VolumeGet", []byte("\xff\xff\xff")) }, codes.Internal, "unmarshal"},
-		{"the same, passed on", func() error { return raw(to(one), "/ankole.engine.v1.Engine/Expand", []byte("\xff\xff\xff")) }, codes.Internal, "unmarshal"},
-		{"five megabytes", func() error { return raw(t.Context(), "/"+service+"/VolumeGet", make([]byte, 5*mib)) }, codes.ResourceExhausted, "larger than max"},
-		{"five megabytes, passed on", func() error { return raw(to(one), "/ankole.engine.v1.Engine/Get", make([]byte, 5*mib)) }, codes.ResourceExhausted, "larger than max"},
-		{"a volume's name of 100 KiB", get(fmt.Sprintf(`{"address": %q, "volume_name": %q}`, one.engine, strings.Repeat("x", 100<<10))), codes.FailedPrecondition, "volume one"},
+		{"bytes that are no message", func() error {
+			return raw(t.Context(), "/"+service+"/VolumeGet", []byte("\xff\xff\xff"))
+		}, codes.Internal, "unmarshal"},
+		{"the same, passed on", func() error {
+			return raw(to(one), "/ankole.engine.v1.Engine/Expand", []byte("\xff\xff\xff"))
+		}, codes.Internal, "unmarshal"},
+		{"five megabytes", func() error {
+			return raw(t.Context(), "/"+service+"/VolumeGet", make([]byte, 5*mib))
+		}, codes.ResourceExhausted, "larger than max"},
+		{"five megabytes, passed on", func() error {
+			return raw(to(one), "/ankole.engine.v1.Engine/Get", make([]byte, 5*mib))
+		}, codes.ResourceExhausted, "larger than max"},
+		{"a volume's name of 100 KiB",
+			get(fmt.Sprintf(`{"address": %q, "volume_name": %q}`, one.engine, strings.Repeat("x", 100<<10))),
+			codes.FailedPrecondition, "volume one"},
 		{"a snapshot's name of 100 KiB", func() error {
-			_, err := one.try("VolumeSnapshot", param("snapshot_volume", map[string]string{"name": strings.Repeat("x", 100<<10)}))
+			_, err := one.try("VolumeSnapshot", param("snapshot_volume",
+				map[string]string{"name": strings.Repeat("x", 100<<10)}))
 			return err
 		}, codes.InvalidArgument, "name"},
 		{"the checksum of one with such a name", func() error {
@@ -74,10 +90,13 @@ func TestBadCalls(t *testing.T) {
 			return err
 		}, codes.NotFound, "there is no snapshot"},
 		{"a second frontend", func() error {
-			_, err := one.try("VolumeFrontendStart", param("frontend_start", map[string]string{"frontend": strings.Repeat("x", 100<<10)}))
+			_, err := one.try("VolumeFrontendStart",
+				param("frontend_start", map[string]string{"frontend": strings.Repeat("x", 100<<10)}))
 			return err
 		}, codes.FailedPrecondition, "frontend"},
-		{"a method that is not there", func() error { return raw(t.Context(), "/"+service+"/Fly", nil) }, codes.Unimplemented, "Fly"},
+		{"a method that is not there", func() error {
+			return raw(t.Context(), "/"+service+"/Fly", nil)
+		}, codes.Unimplemented, "Fly"},
 	} {
 		err := row.call()
 		text := status.Convert(err).Message()
@@ -92,7 +111,8 @@ func TestBadCalls(t *testing.T) {
 	}
 }
 
-// TestDeadline: an engine that says nothing costs its caller the time that the caller gives, and nobody else any.
+// TestDeadline: an engine that says nothing costs its caller the time that the caller gives, and
+// nobody else any.
 func TestDeadline(t *testing.T) {
 	n := start(t, "nbd-unix")
 	one, two := n.volume("one", 4*mib, 1), n.volume("two", 4*mib, 1)
@@ -121,7 +141,8 @@ func TestDeadline(t *testing.T) {
 	rig.Await(t, "the engine is back", func() bool { _, err := one.try("VolumeGet"); return err == nil })
 }
 
-// stopped reports whether none of a process's threads runs any more: a signal stops them when one of them gets a processor to take it.
+// stopped reports whether none of a process's threads runs any more: a signal stops them when one
+// of them gets a processor to take it.
 func stopped(t *testing.T, pid int) bool {
 	t.Helper()
 	threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", pid))
@@ -151,7 +172,8 @@ func (n *node) pidOf(instance string) int {
 		pid, _ := strconv.Atoi(filepath.Base(filepath.Dir(f)))
 		stat, _ := os.ReadFile(filepath.Join(filepath.Dir(f), "stat"))
 		_, rest, _ := strings.Cut(string(stat), ") ")
-		if fields := strings.Fields(rest); len(fields) > 1 && fields[1] == fmt.Sprint(n.cmd.Process.Pid) && len(args) > 2 && args[2] == instance {
+		if fields := strings.Fields(rest); len(fields) > 1 && fields[1] == fmt.Sprint(n.cmd.Process.Pid) &&
+			len(args) > 2 && args[2] == instance {
 			return pid
 		}
 	}
@@ -189,8 +211,8 @@ const (
 	streams      = 200
 )
 
-// TestThousandClients: a thousand connections, each with a call, at once. Descriptors come back, memory stays bounded, everybody
-// is answered.
+// TestThousandClients: a thousand connections, each with a call, at once. Descriptors come back,
+// memory stays bounded, everybody is answered.
 func TestThousandClients(t *testing.T) {
 	n := start(t, "nbd-unix")
 	v := n.volume("one", 4*mib, 1)
@@ -222,17 +244,20 @@ func TestThousandClients(t *testing.T) {
 	}
 	rig.Await(t, "descriptors come back", func() bool { return useOf(t, im).files <= before.files+leftOver })
 	after := useOf(t, im)
-	t.Logf("instance manager: %+v before, %+v with %d clients, %+v after; engine %+v, then %+v", before, during, clients, after, engineBefore, engineDuring)
+	t.Logf("instance manager: %+v before, %+v with %d clients, %+v after; engine %+v, then %+v", before, during,
+		clients, after, engineBefore, engineDuring)
 	if during.kib > before.kib+clients*maxPerClient {
 		t.Errorf("%d KiB for %d clients, more than %d KiB for each", during.kib-before.kib, clients, maxPerClient)
 	}
 	if engineDuring.files > engineBefore.files+leftOver {
-		t.Errorf("the engine has %d descriptors, had %d: clients of the proxy reach it over one connection", engineDuring.files, engineBefore.files)
+		t.Errorf("the engine has %d descriptors, had %d: clients of the proxy reach it over one connection",
+			engineDuring.files, engineBefore.files)
 	}
 	v.must("VolumeGet")
 }
 
-// TestStreamsThatNobodyReads: watchers that never read do not hold the engine up, nor other clients, nor make anything pile up.
+// TestStreamsThatNobodyReads: watchers that never read do not hold the engine up, nor other
+// clients, nor make anything pile up.
 func TestStreamsThatNobodyReads(t *testing.T) {
 	n := start(t, "nbd-unix")
 	v := n.volume("one", 4*mib, 1)
@@ -255,14 +280,17 @@ func TestStreamsThatNobodyReads(t *testing.T) {
 	if got := at(v.must("VolumeGet"), "volume", "snapshot_max_count"); got != float64(2+299%200) {
 		t.Errorf("%v", got)
 	}
-	t.Logf("instance manager: %+v before, %+v with %d streams; engine %+v, then %+v", before, during, streams, engineBefore, engineDuring)
-	for name, grown := range map[string]int{"instance manager": during.kib - before.kib, "engine": engineDuring.kib - engineBefore.kib} {
+	t.Logf("instance manager: %+v before, %+v with %d streams; engine %+v, then %+v", before, during, streams,
+		engineBefore, engineDuring)
+	for name, grown := range map[string]int{"instance manager": during.kib - before.kib,
+		"engine": engineDuring.kib - engineBefore.kib} {
 		if grown > streams*maxPerStream {
 			t.Errorf("the %s has grown by %d KiB for %d streams, more than %d KiB for each", name, grown, streams, maxPerStream)
 		}
 	}
 	cancel()
-	watch, err := enginev1.NewEngineClient(n.conn).Watch(metadata.AppendToOutgoingContext(t.Context(), "engine-address", v.engine), &enginev1.GetRequest{})
+	watch, err := enginev1.NewEngineClient(n.conn).Watch(metadata.AppendToOutgoingContext(t.Context(), "engine-address",
+		v.engine), &enginev1.GetRequest{})
 	if err != nil {
 		t.Fatal(err)
 	}

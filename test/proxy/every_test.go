@@ -26,7 +26,8 @@ import (
 // callTimeout bounds one call of the tests.
 const callTimeout = time.Minute
 
-// must makes a call that has to succeed. The request's further fields are added to those that name the engine.
+// must makes a call that has to succeed. The request's further fields are added to those that name
+// the engine.
 func (v *volume) must(method string, further ...string) map[string]any {
 	v.n.t.Helper()
 	a, err := v.try(method, further...)
@@ -99,7 +100,8 @@ func (v *volume) read(off int64) byte {
 	return p[100]
 }
 
-// TestC1 drives every method of the proxy service as the reference's clients do, and fails if one is left out.
+// TestC1 drives every method of the proxy service as the reference's clients do, and fails if one
+// is left out.
 func TestC1(t *testing.T) {
 	n := start(t, "nbd-unix")
 	v := n.volume("one", 16*mib, 2)
@@ -107,7 +109,8 @@ func TestC1(t *testing.T) {
 		name string
 		run  func(t *testing.T, v *volume)
 	}{
-		{"volume", volumeMethods}, {"snapshots", snapshotMethods}, {"checksums", hashMethods}, {"clone", cloneMethods}, {"purge", purgeMethods},
+		{"volume", volumeMethods}, {"snapshots", snapshotMethods}, {"checksums", hashMethods}, {"clone", cloneMethods},
+		{"purge", purgeMethods},
 		{"replicas", replicaMethods}, {"metrics", metricsMethods}, {"not here", unimplemented},
 	} {
 		t.Run(step.name, func(t *testing.T) {
@@ -145,19 +148,22 @@ func volumeMethods(t *testing.T, v *volume) {
 	v.must("VolumeSnapshotMaxCountSet", param("count", map[string]any{"count": 33}))
 	v.must("VolumeSnapshotMaxSizeSet", param("size", map[string]any{"size": 1 << 40}))
 	got := at(v.must("VolumeGet"), "volume").(map[string]any)
-	for key, want := range map[string]any{"name": "one", "replicaCount": 2.0, "frontend": "tgt-blockdev", "frontendState": "up", "isExpanding": false,
+	for key, want := range map[string]any{"name": "one", "replicaCount": 2.0, "frontend": "tgt-blockdev",
+		"frontendState": "up", "isExpanding": false,
 		"unmap_mark_snap_chain_removed": true, "snapshot_max_count": 33.0, "snapshot_max_size": fmt.Sprint(1 << 40)} {
 		if got[key] != want {
 			t.Errorf("%s is %v, want %v", key, got[key], want)
 		}
 	}
-	v.refused("VolumeSnapshotMaxCountSet", codes.InvalidArgument, "snapshot-max-count", param("count", map[string]any{"count": 1}))
+	v.refused("VolumeSnapshotMaxCountSet", codes.InvalidArgument, "snapshot-max-count",
+		param("count", map[string]any{"count": 1}))
 }
 
 func snapshotMethods(t *testing.T, v *volume) {
 	for i, name := range []string{"a", "b", "c"} {
 		v.write(int64(i)*mib, byte(i+1))
-		a := v.must("VolumeSnapshot", param("snapshot_volume", map[string]any{"name": name, "labels": map[string]string{"k": name}}))
+		a := v.must("VolumeSnapshot", param("snapshot_volume",
+			map[string]any{"name": name, "labels": map[string]string{"k": name}}))
 		if at(a, "snapshot", "name") != name {
 			t.Errorf("%v", a)
 		}
@@ -166,7 +172,8 @@ func snapshotMethods(t *testing.T, v *volume) {
 	v.write(0, 9)
 	disks := at(v.must("SnapshotList"), "disks")
 	if at(disks, "b", "parent") != "a" || at(disks, "b", "labels", "k") != "b" || at(disks, "b", "user_created") != true ||
-		at(disks, "volume-head", "parent") != "c" || at(disks, "b", "children", "c") != true || at(disks, "a", "size") == "0" {
+		at(disks, "volume-head", "parent") != "c" || at(disks, "b", "children", "c") != true ||
+		at(disks, "a", "size") == "0" {
 		t.Errorf("%v", disks)
 	}
 	v.refused("SnapshotRevert", codes.FailedPrecondition, "frontend", param("name", "a"))
@@ -225,7 +232,8 @@ func hashMethods(t *testing.T, v *volume) {
 	if err := f.Close(); err != nil {
 		t.Fatal(err)
 	}
-	// Whoever changes a file changes its time, so the checksum of the file does not hold any more; those of its pieces do.
+	// Whoever changes a file changes its time, so the checksum of the file does not hold any more;
+	// those of its pieces do.
 	if again := sums(v.hash("a", true)); again[0] != was[0] {
 		t.Errorf("checksum %v after the repair, was %v", again, was)
 	}
@@ -236,7 +244,8 @@ func hashMethods(t *testing.T, v *volume) {
 	v.refused("SnapshotHashStatus", codes.NotFound, "nowhere", param("snapshot_name", "nowhere"))
 	v.refused("SnapshotHash", codes.InvalidArgument, "volume-head", param("snapshot_name", "volume-head"))
 	// The binary's command line tells the same.
-	out, err := exec.Command(filepath.Join(v.n.dir, "bin/test/longhorn"), "--url", v.engine, "--volume-name", v.name, "snapshots", "hash-status", "a").CombinedOutput()
+	out, err := exec.Command(filepath.Join(v.n.dir, "bin/test/longhorn"), "--url", v.engine, "--volume-name", v.name,
+		"snapshots", "hash-status", "a").CombinedOutput()
 	if err != nil || strings.Count(string(out), fmt.Sprintf("%q", was[0])) != 2 {
 		t.Errorf("%v: %s", err, out)
 	}
@@ -246,10 +255,12 @@ func hashMethods(t *testing.T, v *volume) {
 func cloneMethods(t *testing.T, v *volume) {
 	w := v.n.volume("two", 32*mib, 1)
 	w.must("VolumeFrontendShutdown")
-	from := []string{param("snapshot_name", "b"), param("from_engine_address", v.engine), param("from_volume_name", v.name), param("from_engine_name", v.engineName())}
+	from := []string{param("snapshot_name", "b"), param("from_engine_address", v.engine),
+		param("from_volume_name", v.name), param("from_engine_name", v.engineName())}
 	w.must("SnapshotClone", from...)
 	all := at(w.must("SnapshotCloneStatus"), "status")
-	if s := at(all, w.address[0]); at(s, "is_cloning") != false || at(s, "state") != "complete" || at(s, "progress") != 100.0 || at(s, "snapshot_name") != "b" {
+	if s := at(all, w.address[0]); at(s, "is_cloning") != false || at(s, "state") != "complete" ||
+		at(s, "progress") != 100.0 || at(s, "snapshot_name") != "b" {
 		t.Errorf("%v", all)
 	}
 	w.must("VolumeFrontendStart", param("frontend_start", map[string]any{"frontend": "tgt-blockdev"}))
@@ -314,10 +325,12 @@ func replicaMethods(t *testing.T, v *volume) {
 		t.Errorf("modes %s after a replica was added", got)
 	}
 	all := at(v.must("ReplicaRebuildingStatus"), "status")
-	if at(all, third, "state") != "complete" || at(all, third, "progress") != 100.0 || len(at(all, third, "from_replica_address_list").([]any)) != 1 {
+	if at(all, third, "state") != "complete" || at(all, third, "progress") != 100.0 ||
+		len(at(all, third, "from_replica_address_list").([]any)) != 1 {
 		t.Errorf("%v", all)
 	}
-	v.refused("ReplicaVerifyRebuild", codes.FailedPrecondition, "127.0.0.9:1", param("replica_address", "tcp://127.0.0.9:1"))
+	v.refused("ReplicaVerifyRebuild", codes.FailedPrecondition, "127.0.0.9:1",
+		param("replica_address", "tcp://127.0.0.9:1"))
 	v.must("ReplicaModeUpdate", param("replica_address", third), param("mode", modeERR))
 	v.must("ReplicaRemove", param("replica_address", v.address[1]))
 	v.refused("ReplicaRemove", codes.FailedPrecondition, "last", param("replica_address", v.address[0]))
@@ -331,7 +344,8 @@ func metricsMethods(t *testing.T, v *volume) {
 		v.write(0, 7)
 		v.read(0)
 		m := at(v.must("MetricsGet"), "metrics")
-		for _, key := range []string{"readThroughput", "writeThroughput", "readLatency", "writeLatency", "readIOPS", "writeIOPS"} {
+		for _, key := range []string{"readThroughput", "writeThroughput", "readLatency", "writeLatency", "readIOPS",
+			"writeIOPS"} {
 			if s, _ := at(m, key).(string); s == "0" || s == "" {
 				return false
 			}
@@ -339,7 +353,8 @@ func metricsMethods(t *testing.T, v *volume) {
 		return true
 	})
 	// What is not mounted cannot be mounted again; TestRemount has the other half.
-	if _, err := v.n.out.call(context.Background(), "RemountReadOnlyVolume", `{"volume_name": "one"}`); status.Code(err) != codes.NotFound {
+	if _, err := v.n.out.call(context.Background(), "RemountReadOnlyVolume",
+		`{"volume_name": "one"}`); status.Code(err) != codes.NotFound {
 		t.Errorf("%v", err)
 	}
 }
@@ -347,10 +362,14 @@ func metricsMethods(t *testing.T, v *volume) {
 // unimplemented are the methods of the backup store and of data engine v2, which say so.
 func unimplemented(t *testing.T, v *volume) {
 	later := map[string]string{
-		"SnapshotBackup": "not built yet", "SnapshotBackupStatus": "not built yet", "BackupRestore": "not built yet", "BackupRestoreStatus": "not built yet",
-		"BackupVolumeList": "not built yet", "BackupVolumeGet": "not built yet", "BackupGet": "not built yet", "BackupConfigMetaGet": "not built yet",
-		"BackupRemove": "not built yet", "CleanupBackupMountPoints": "not built yet", "BackupRestoreFinish": "finishes by itself",
-		"SPDKBackingImageCreate": "v2", "SPDKBackingImageDelete": "v2", "SPDKBackingImageGet": "v2", "SPDKBackingImageList": "v2", "SPDKBackingImageWatch": "v2",
+		"SnapshotBackup": "not built yet", "SnapshotBackupStatus": "not built yet", "BackupRestore": "not built yet",
+		"BackupRestoreStatus": "not built yet",
+		"BackupVolumeList":    "not built yet", "BackupVolumeGet": "not built yet", "BackupGet": "not built yet",
+		"BackupConfigMetaGet": "not built yet",
+		"BackupRemove":        "not built yet", "CleanupBackupMountPoints": "not built yet",
+		"BackupRestoreFinish":    "finishes by itself",
+		"SPDKBackingImageCreate": "v2", "SPDKBackingImageDelete": "v2", "SPDKBackingImageGet": "v2",
+		"SPDKBackingImageList": "v2", "SPDKBackingImageWatch": "v2",
 	}
 	for method, says := range later {
 		_, err := v.n.out.call(context.Background(), method, "{}")
@@ -377,7 +396,8 @@ func (n *node) methods(name string) (out []string) {
 		}
 		return a
 	}
-	a := ask(&grpc_reflection_v1.ServerReflectionRequest{MessageRequest: &grpc_reflection_v1.ServerReflectionRequest_FileContainingSymbol{FileContainingSymbol: name}})
+	a := ask(&grpc_reflection_v1.ServerReflectionRequest{
+		MessageRequest: &grpc_reflection_v1.ServerReflectionRequest_FileContainingSymbol{FileContainingSymbol: name}})
 	for _, raw := range a.GetFileDescriptorResponse().GetFileDescriptorProto() {
 		var f descriptorpb.FileDescriptorProto
 		if err := proto.Unmarshal(raw, &f); err != nil {
@@ -398,7 +418,8 @@ func (n *node) methods(name string) (out []string) {
 	return out
 }
 
-// TestListing compares what the port lists of itself with the proposal's and the reference's methods.
+// TestListing compares what the port lists of itself with the proposal's and the reference's
+// methods.
 func TestListing(t *testing.T) {
 	n := start(t, "nbd-unix")
 	have := n.methods(service)
@@ -430,5 +451,6 @@ func TestListing(t *testing.T) {
 			t.Errorf("%s is listed and nobody's", m)
 		}
 	}
-	t.Logf("%s lists %d methods: %d of the proposal, %d of the reference", service, len(have), len(proposed), len(readTable(t, "proxy-engine.json").Methods))
+	t.Logf("%s lists %d methods: %d of the proposal, %d of the reference", service, len(have), len(proposed),
+		len(readTable(t, "proxy-engine.json").Methods))
 }

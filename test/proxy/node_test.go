@@ -45,7 +45,8 @@ func TestMain(m *testing.M) {
 
 const mib = 1 << 20
 
-// node is an instance manager and what stands around it: directories, and a manager that answers for the witness.
+// node is an instance manager and what stands around it: directories, and a manager that answers
+// for the witness.
 type node struct {
 	t    *testing.T
 	ip   string
@@ -82,13 +83,14 @@ func start(t *testing.T, transport string) *node {
 		t.Fatal(err)
 	}
 	defer log.Close()
-	n.cmd = exec.Command(instancetest.Binary(t), "daemon", "--listen", n.ip+":8500", "--logs-dir", filepath.Join(dir, "logs"),
-		"--witness-socket", filepath.Join(dir, "w.sock"))
+	n.cmd = exec.Command(instancetest.Binary(t), "daemon", "--listen", n.ip+":8500", "--logs-dir",
+		filepath.Join(dir, "logs"), "--witness-socket", filepath.Join(dir, "w.sock"))
 	n.cmd.Stdout, n.cmd.Stderr = log, log
 	n.cmd.Env = append(os.Environ(), marker+"=1", "POD_IP="+n.ip, "POD_NAME=im-test", "ANKOLE_BLOCK_TRANSPORT="+transport,
-		fmt.Sprintf(`ANKOLE_MOUNTS={"/host/var/lib/longhorn": %q, "/engine-binaries": %q, "/dev/longhorn": %q}`, dir+"/root", dir+"/bin", dir+"/dev"))
-	// It dies with the test, and its instances with it. The kernel counts the end of the thread that started it as the
-	// parent's, so one thread does nothing else.
+		fmt.Sprintf(`ANKOLE_MOUNTS={"/host/var/lib/longhorn": %q, "/engine-binaries": %q, "/dev/longhorn": %q}`,
+			dir+"/root", dir+"/bin", dir+"/dev"))
+	// It dies with the test, and its instances with it. The kernel counts the end of the thread
+	// that started it as the parent's, so one thread does nothing else.
 	n.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 	started, ended := make(chan error, 1), make(chan struct{})
 	go func() {
@@ -173,11 +175,13 @@ func (r *records) Get(_ context.Context, q *witnessv1.GetRequest) (*witnessv1.Me
 	return nil, status.Error(codes.NotFound, "no record")
 }
 
-func (r *records) CompareAndSwap(_ context.Context, q *witnessv1.CompareAndSwapRequest) (*witnessv1.CompareAndSwapResponse, error) {
+func (r *records) CompareAndSwap(_ context.Context,
+	q *witnessv1.CompareAndSwapRequest) (*witnessv1.CompareAndSwapResponse, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	have, want := r.of[q.GetVolumeName()], q.GetExpected()
-	same := (have == nil) == (want == nil) && have.GetVolumeUuid() == want.GetVolumeUuid() && have.GetEpoch() == want.GetEpoch() &&
+	same := (have == nil) == (want == nil) && have.GetVolumeUuid() == want.GetVolumeUuid() &&
+		have.GetEpoch() == want.GetEpoch() &&
 		have.GetGeneration() == want.GetGeneration()
 	if same {
 		if r.of == nil {
@@ -214,13 +218,15 @@ func (n *node) volume(name string, size int64, replicas int) *volume {
 func (v *volume) offer() {
 	v.n.t.Helper()
 	n, name := v.n, v.name
-	args := []string{"--engine-instance-name", v.engineName(), "--volume-name", name, "controller", name, "--frontend", "tgt-blockdev",
+	args := []string{"--engine-instance-name", v.engineName(), "--volume-name", name, "controller", name, "--frontend",
+		"tgt-blockdev",
 		"--size", fmt.Sprint(v.size), "--engine-replica-timeout", "8"}
 	for _, address := range v.address {
 		args = append(args, "--replica", address)
 	}
-	v.engine = n.process(&imrpc.ProcessSpec{Name: v.engineName(), Binary: "/engine-binaries/test/longhorn", Args: args, PortCount: 1,
-		PortArgs: []string{"--listen,0.0.0.0:"}, Environment: v.env})
+	v.engine = n.process(&imrpc.ProcessSpec{Name: v.engineName(), Binary: "/engine-binaries/test/longhorn", Args: args,
+		PortCount: 1,
+		PortArgs:  []string{"--listen,0.0.0.0:"}, Environment: v.env})
 	rig.Await(n.t, name+" is offered", func() bool {
 		a, err := n.out.call(n.t.Context(), "VolumeGet", v.request())
 		return err == nil && a["volume"].(map[string]any)["frontendState"] == "up"
@@ -239,10 +245,12 @@ func (v *volume) replica() string {
 	v.n.t.Helper()
 	i := len(v.address)
 	name := fmt.Sprintf("%s-r-%08d", v.name, i)
-	v.address = append(v.address, "tcp://"+v.n.process(&imrpc.ProcessSpec{Name: name, Binary: "/engine-binaries/test/longhorn", PortCount: 10,
-		PortArgs: []string{"--listen,0.0.0.0:"}, Environment: v.env,
-		Args: []string{"--volume-name", v.name, "replica", "/host/var/lib/longhorn/replicas/" + filepath.Base(v.directory(i)), "--size", fmt.Sprint(v.size),
-			"--replica-instance-name", name}}))
+	v.address = append(v.address,
+		"tcp://"+v.n.process(&imrpc.ProcessSpec{Name: name, Binary: "/engine-binaries/test/longhorn", PortCount: 10,
+			PortArgs: []string{"--listen,0.0.0.0:"}, Environment: v.env,
+			Args: []string{"--volume-name", v.name, "replica",
+				"/host/var/lib/longhorn/replicas/" + filepath.Base(v.directory(i)), "--size", fmt.Sprint(v.size),
+				"--replica-instance-name", name}}))
 	return v.address[i]
 }
 

@@ -75,10 +75,12 @@ func newOutside(t *testing.T, conn *grpc.ClientConn) *outside {
 	if err != nil {
 		t.Fatal(err)
 	}
-	o := &outside{conn: conn, requests: map[string]protoreflect.MessageDescriptor{}, answers: map[string]protoreflect.MessageDescriptor{},
+	o := &outside{conn: conn, requests: map[string]protoreflect.MessageDescriptor{},
+		answers: map[string]protoreflect.MessageDescriptor{},
 		streams: map[string]bool{}, called: map[string]bool{}}
 	for _, m := range methods.Methods {
-		o.requests[m.Name], o.answers[m.Name] = d.Messages().ByName(protoreflect.Name(m.Request)), d.Messages().ByName(protoreflect.Name(m.Response))
+		o.requests[m.Name], o.answers[m.Name] = d.Messages().ByName(protoreflect.Name(m.Request)),
+			d.Messages().ByName(protoreflect.Name(m.Response))
 		o.streams[m.Name] = m.ServerStream
 		if o.requests[m.Name] == nil || o.answers[m.Name] == nil {
 			t.Fatalf("%s: %s or %s is not in the tables", m.Name, m.Request, m.Response)
@@ -95,8 +97,10 @@ var scalars = map[string]descriptorpb.FieldDescriptorProto_Type{
 	"string": descriptorpb.FieldDescriptorProto_TYPE_STRING, "bytes": descriptorpb.FieldDescriptorProto_TYPE_BYTES,
 	"bool": descriptorpb.FieldDescriptorProto_TYPE_BOOL, "int32": descriptorpb.FieldDescriptorProto_TYPE_INT32,
 	"int64": descriptorpb.FieldDescriptorProto_TYPE_INT64, "uint64": descriptorpb.FieldDescriptorProto_TYPE_UINT64,
-	"BackendStoreDriver": descriptorpb.FieldDescriptorProto_TYPE_INT32, "DataEngine": descriptorpb.FieldDescriptorProto_TYPE_INT32,
-	"CloneMode": descriptorpb.FieldDescriptorProto_TYPE_INT32, "ReplicaMode": descriptorpb.FieldDescriptorProto_TYPE_INT32,
+	"BackendStoreDriver": descriptorpb.FieldDescriptorProto_TYPE_INT32,
+	"DataEngine":         descriptorpb.FieldDescriptorProto_TYPE_INT32,
+	"CloneMode":          descriptorpb.FieldDescriptorProto_TYPE_INT32,
+	"ReplicaMode":        descriptorpb.FieldDescriptorProto_TYPE_INT32,
 }
 
 func describe(name string, fields []field) *descriptorpb.DescriptorProto {
@@ -136,7 +140,8 @@ func entryName(name string) string {
 	return b.String() + "Entry"
 }
 
-// call makes one call with a request in JSON and returns the answer in the same form, names as in the tables.
+// call makes one call with a request in JSON and returns the answer in the same form, names as in
+// the tables.
 func (o *outside) call(ctx context.Context, method, request string) (map[string]any, error) {
 	q, a := dynamicpb.NewMessage(o.requests[method]), dynamicpb.NewMessage(o.answers[method])
 	if err := protojson.Unmarshal([]byte(request), q); err != nil {

@@ -16,8 +16,8 @@ import (
 	"ankole.storage/dataplane/frontend/fuseloop/blockdev"
 )
 
-// TestRemount: ext4 on a volume's block device that has become read-only is made writable again; a mount that is read-only on
-// purpose stays so, and a file system that has found errors is refused.
+// TestRemount: ext4 on a volume's block device that has become read-only is made writable again; a
+// mount that is read-only on purpose stays so, and a file system that has found errors is refused.
 func TestRemount(t *testing.T) {
 	if err := blockdev.Available(); err != nil {
 		t.Skip("no block devices here: ", err)
@@ -88,7 +88,8 @@ func loopOf(t *testing.T, device string) string {
 	if err := unix.Stat(device, &s); err != nil {
 		t.Fatal(err)
 	}
-	name, err := os.Readlink(filepath.Join("/sys/dev/block", strings.Join([]string{itoa(unix.Major(s.Rdev)), itoa(unix.Minor(s.Rdev))}, ":")))
+	name, err := os.Readlink(filepath.Join("/sys/dev/block",
+		strings.Join([]string{itoa(unix.Major(s.Rdev)), itoa(unix.Minor(s.Rdev))}, ":")))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -15,8 +15,9 @@ import (
 	"ankole.storage/test/rig"
 )
 
-// TestEngineIgnoresStop: an engine that hangs while its device is in use, and is deleted, is killed when its grace is over. Others do not
-// notice. For its device that is a crash: I/O waits, and goes on without an error with the next engine of the volume.
+// TestEngineIgnoresStop: an engine that hangs while its device is in use, and is deleted, is killed
+// when its grace is over. Others do not notice. For its device that is a crash: I/O waits, and goes
+// on without an error with the next engine of the volume.
 func TestEngineIgnoresStop(t *testing.T) {
 	if os.Getenv("ANKOLE_STUBBORN") == "" {
 		t.Skip("takes more than a minute, which is an engine's grace; set ANKOLE_STUBBORN=1, as the slow tests do")
@@ -53,7 +54,8 @@ func TestEngineIgnoresStop(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	n.im.Watch(ctx, func(u imclient.Update) {
-		if _, listed := u.List[v.engineName()]; u.List != nil && !listed || u.Changed.GetDeleted() && u.Changed.GetSpec().GetName() == v.engineName() {
+		if _, listed := u.List[v.engineName()]; u.List != nil && !listed ||
+			u.Changed.GetDeleted() && u.Changed.GetSpec().GetName() == v.engineName() {
 			cancel()
 		}
 	})

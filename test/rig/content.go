@@ -23,8 +23,9 @@ type LayerHash struct {
 	Sum  [sha256.Size]byte
 }
 
-// Content reads a replica directory, which may be in use as long as nothing is written, and returns the content at every
-// layer of its chain that is not marked as removed, bottom first. It reads the files by itself, so that it shares no mistake with the replica.
+// Content reads a replica directory, which may be in use as long as nothing is written, and returns
+// the content at every layer of its chain that is not marked as removed, bottom first. It reads the
+// files by itself, so that it shares no mistake with the replica.
 func Content(dir string) ([]LayerHash, error) {
 	var vm struct {
 		Size       int64
@@ -120,7 +121,8 @@ func overlay(view []byte, path string) error {
 	}
 }
 
-// Compare returns an error unless all replicas hold the same at every layer. Nothing may be written meanwhile.
+// Compare returns an error unless all replicas hold the same at every layer. Nothing may be written
+// meanwhile.
 func Compare(replicas ...*Replica) error {
 	var first []LayerHash
 	for i, r := range replicas {

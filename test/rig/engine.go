@@ -27,8 +27,8 @@ type Engine struct {
 	conn *grpc.ClientConn
 }
 
-// NewEngine starts an engine on a host with the given replicas (all, without arguments) and does not wait. It becomes the
-// volume's engine; the one before is left alone.
+// NewEngine starts an engine on a host with the given replicas (all, without arguments) and does
+// not wait. It becomes the volume's engine; the one before is left alone.
 func (v *Volume) NewEngine(h *Host, replicas ...*Replica) *Engine {
 	v.t.Helper()
 	if len(replicas) == 0 {
@@ -37,8 +37,9 @@ func (v *Volume) NewEngine(h *Host, replicas ...*Replica) *Engine {
 	return v.launch(h, fmt.Sprintf("vol-e-%d", len(v.engines)+1), nil, replicas)
 }
 
-// Upgrade starts a successor of the volume's engine with the given replicas, under the same name, and does not wait. The volume's
-// engine stays what it is; see SetEngine. env is added to its environment.
+// Upgrade starts a successor of the volume's engine with the given replicas, under the same name,
+// and does not wait. The volume's engine stays what it is; see SetEngine. env is added to its
+// environment.
 func (v *Volume) Upgrade(env []string, replicas ...*Replica) *Engine {
 	v.t.Helper()
 	old := v.engine
@@ -50,7 +51,8 @@ func (v *Volume) Upgrade(env []string, replicas ...*Replica) *Engine {
 func (v *Volume) launch(h *Host, name string, env []string, replicas []*Replica, flags ...string) *Engine {
 	v.t.Helper()
 	e := &Engine{v: v, Name: name, Addr: h.address(), Host: h}
-	args := []string{"--engine-instance-name", e.Name, "--volume-name", v.Name, "controller", v.Name, "--size", fmt.Sprint(v.Size), "--listen", e.Addr}
+	args := []string{"--engine-instance-name", e.Name, "--volume-name", v.Name, "controller", v.Name, "--size",
+		fmt.Sprint(v.Size), "--listen", e.Addr}
 	if !v.cfg.NoFrontend {
 		args = append(args, "--frontend", "tgt-blockdev")
 	}
@@ -66,7 +68,8 @@ func (v *Volume) launch(h *Host, name string, env []string, replicas []*Replica,
 	}
 	e.proc = v.spawn(h, logName, 0, slices.Concat(v.EngineEnv, env), args...)
 	dial := func(ctx context.Context, addr string) (net.Conn, error) { return v.dial(ctx, addr) }
-	conn, err := grpc.NewClient("passthrough:///"+e.Addr, grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithContextDialer(dial))
+	conn, err := grpc.NewClient("passthrough:///"+e.Addr, grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithContextDialer(dial))
 	if err != nil {
 		v.t.Fatal(err)
 	}
@@ -76,7 +79,8 @@ func (v *Volume) launch(h *Host, name string, env []string, replicas []*Replica,
 	return e
 }
 
-// Serves reports whether the engine is ready, as an instance manager asks: a successor is when it has the volume.
+// Serves reports whether the engine is ready, as an instance manager asks: a successor is when it
+// has the volume.
 func (e *Engine) Serves() bool {
 	ctx, cancel := context.WithTimeout(context.Background(), stateTimeout)
 	defer cancel()
@@ -99,7 +103,8 @@ func (v *Volume) SpawnEngine(replicas ...*Replica) {
 // SetOffered says whether engines that are started from now on offer the volume from their start.
 func (v *Volume) SetOffered(yes bool) { v.cfg.NoFrontend = !yes }
 
-// StartEngine starts a new engine with the given replicas (all, without arguments) and waits until the volume is offered.
+// StartEngine starts a new engine with the given replicas (all, without arguments) and waits until
+// the volume is offered.
 func (v *Volume) StartEngine(replicas ...*Replica) {
 	v.t.Helper()
 	v.SpawnEngine(replicas...)
@@ -220,5 +225,6 @@ func (v *Volume) Dial() *nbdclient.Client {
 }
 
 func (e *Engine) dialNBD() (*nbdclient.Client, error) {
-	return nbdclient.Dial(context.Background(), "unix:"+filepath.Join(e.Host.Dir, e.v.Name+".nbd"), nbdclient.Options{Export: e.v.Name})
+	return nbdclient.Dial(context.Background(), "unix:"+filepath.Join(e.Host.Dir, e.v.Name+".nbd"),
+		nbdclient.Options{Export: e.v.Name})
 }

@@ -13,18 +13,20 @@ import (
 
 // Commits of this project that tests build programs of, to meet what is older.
 const (
-	// BeforeProxy is the last commit whose instance manager served neither the proxy nor the instance service.
+	// BeforeProxy is the last commit whose instance manager served neither the proxy nor the
+	// instance service.
 	BeforeProxy = "4269badcc592cb3fd761b42d8f3127f33119d567"
-	// FirstHandOver is the first commit whose engines hand volumes over with all they offer. They speak version 2 of the protocol
-	// between engine and replica.
+	// FirstHandOver is the first commit whose engines hand volumes over with all they offer. They
+	// speak version 2 of the protocol between engine and replica.
 	FirstHandOver = "cb04e5d6acbd359b79893113941ba40b26a6b84f"
 )
 
 // exitUnavailable is tools/frozen.sh's way to say that this clone cannot give a commit.
 const exitUnavailable = 3
 
-// Frozen builds programs (of cmd/) as they were at an earlier commit of this project, or finds them built, and returns the
-// directory they are in. In a clone that does not have the commit the test is skipped and says so.
+// Frozen builds programs (of cmd/) as they were at an earlier commit of this project, or finds them
+// built, and returns the directory they are in. In a clone that does not have the commit the test
+// is skipped and says so.
 func Frozen(t testing.TB, commit string, programs ...string) string {
 	t.Helper()
 	script, err := fromRoot("tools/frozen.sh")
@@ -46,7 +48,8 @@ func Frozen(t testing.TB, commit string, programs ...string) string {
 	return strings.TrimSpace(string(dir))
 }
 
-// Program returns a program of cmd/ as it is now: that of ANKOLE_BIN, or one that is built in one place for all tests of this user.
+// Program returns a program of cmd/ as it is now: that of ANKOLE_BIN, or one that is built in one
+// place for all tests of this user.
 func Program(t testing.TB, name string) string {
 	t.Helper()
 	if dir := os.Getenv("ANKOLE_BIN"); dir != "" {

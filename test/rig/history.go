@@ -19,7 +19,8 @@ const (
 )
 
 // kinds says how often each kind is made.
-var kinds = [...]opKind{opRead, opRead, opRead, opRead, opRead, opWrite, opWrite, opWrite, opWrite, opWrite, opWrite, opWrite, opFUA, opZero, opDiscard, opFlush}
+var kinds = [...]opKind{opRead, opRead, opRead, opRead, opRead, opWrite, opWrite, opWrite, opWrite, opWrite, opWrite,
+	opWrite, opFUA, opZero, opDiscard, opFlush}
 
 func (k opKind) String() string {
 	return [...]string{"read", "write", "write through", "zero", "discard", "flush"}[k]

@@ -18,12 +18,13 @@ import (
 	"ankole.storage/instancemanager/keeper"
 )
 
-// Host is a node: a place for processes with an address of its own, a way to the witness, and block devices of its own. Without
-// namespaces the address is one of the machine's loopback addresses.
+// Host is a node: a place for processes with an address of its own, a way to the witness, and block
+// devices of its own. Without namespaces the address is one of the machine's loopback addresses.
 type Host struct {
 	Name string
 	Addr string
-	// Dir holds what the host's processes leave outside the replica directory: sockets and device nodes.
+	// Dir holds what the host's processes leave outside the replica directory: sockets and device
+	// nodes.
 	Dir string
 	// Witness is the host's way to the witness.
 	Witness *Relay
@@ -78,7 +79,8 @@ func (h *Host) keep(t testing.TB) {
 	}
 }
 
-// DeviceOwned reports whether the keeper knows a living engine of a volume's device. If it does not, the device is lost by asking.
+// DeviceOwned reports whether the keeper knows a living engine of a volume's device. If it does
+// not, the device is lost by asking.
 func (h *Host) DeviceOwned(volume string) bool {
 	held, _, fds, err := keeper.Take(h.keeperSocket(), volume, "rig")
 	if err == nil {
@@ -95,8 +97,10 @@ func (h *Host) keeperSocket() string { return filepath.Join(h.Dir, "devices.sock
 // environment is what the host's processes get to know about it.
 func (h *Host) environment(v *Volume) []string {
 	env := []string{"ANKOLE_VOLUME_UUID=" + v.UUID, "ANKOLE_VOLUME_SECRET=" + v.secret,
-		"ANKOLE_HANDOVER=" + filepath.Join(h.Dir, "up"), "ANKOLE_WITNESS=unix:" + filepath.Join(h.Dir, "witness.sock"), "ANKOLE_BLOCK_TRANSPORT=" + v.cfg.Transport, "POD_NAME=" + h.Name,
-		fmt.Sprintf(`ANKOLE_MOUNTS={"/host/var/lib/longhorn/unix-domain-socket": %q, "/dev/longhorn": %q}`, h.Dir, h.Devices())}
+		"ANKOLE_HANDOVER=" + filepath.Join(h.Dir, "up"), "ANKOLE_WITNESS=unix:" + filepath.Join(h.Dir, "witness.sock"),
+		"ANKOLE_BLOCK_TRANSPORT=" + v.cfg.Transport, "POD_NAME=" + h.Name,
+		fmt.Sprintf(`ANKOLE_MOUNTS={"/host/var/lib/longhorn/unix-domain-socket": %q, "/dev/longhorn": %q}`, h.Dir,
+			h.Devices())}
 	if h.unkeep != nil {
 		env = append(env, "ANKOLE_KEEPER=unix:"+h.keeperSocket())
 	}
@@ -113,7 +117,8 @@ func (h *Host) address() string {
 	return fmt.Sprintf("%s:%d", h.Addr, h.port)
 }
 
-// Cut makes everything vanish that the other hosts send to h, and that h sends to them unless oneWay.
+// Cut makes everything vanish that the other hosts send to h, and that h sends to them unless
+// oneWay.
 func (h *Host) Cut(t testing.TB, oneWay bool, others ...*Host) {
 	t.Helper()
 	var from []string

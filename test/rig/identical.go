@@ -7,7 +7,8 @@ import (
 	"ankole.storage/disk/osdisk"
 )
 
-// Identical compares the content of replica directories that nobody uses any more, and returns its SHA-256.
+// Identical compares the content of replica directories that nobody uses any more, and returns its
+// SHA-256.
 func Identical(t testing.TB, dirs ...string) [32]byte {
 	t.Helper()
 	var first [32]byte

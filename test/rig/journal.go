@@ -10,12 +10,13 @@ import (
 	"time"
 )
 
-// Journal is a writer that knows of every sector of a volume what it may hold. Its workers write, zero, discard, flush and
-// read back all the time, each in sectors of its own, so that of one sector there is never more than one request under
-// way. Neighbouring workers share 4 KiB blocks.
+// Journal is a writer that knows of every sector of a volume what it may hold. Its workers write,
+// zero, discard, flush and read back all the time, each in sectors of its own, so that of one
+// sector there is never more than one request under way. Neighbouring workers share 4 KiB blocks.
 //
-// The rule that it checks is that of a disk whose power does not fail: a request that succeeded has happened; one that
-// failed, or whose answer never came, has happened or not, sector by sector; and what was once read stays.
+// The rule that it checks is that of a disk whose power does not fail: a request that succeeded has
+// happened; one that failed, or whose answer never came, has happened or not, sector by sector; and
+// what was once read stays.
 type Journal struct {
 	seed    uint64
 	sectors []sector
@@ -35,7 +36,8 @@ type Journal struct {
 	tolerate   func(error) bool
 	violations []string
 	counts     Counts
-	// during collects, while a snapshot is taken, the versions that are being written, by sector; nil otherwise.
+	// during collects, while a snapshot is taken, the versions that are being written, by sector;
+	// nil otherwise.
 	during map[int][]uint64
 
 	workers sync.WaitGroup
@@ -74,8 +76,9 @@ type sector struct {
 	value uint64
 	// maybe are values of requests without success since value was known to be there.
 	maybe []uint64
-	// loose: a request failed while the engine went on, which may then read from copies that differ; so a read decides
-	// nothing until the sector is written again or another engine has compared the copies.
+	// loose: a request failed while the engine went on, which may then read from copies that
+	// differ; so a read decides nothing until the sector is written again or another engine has
+	// compared the copies.
 	loose bool
 	// order of the newest request that succeeded here.
 	order uint64
@@ -84,7 +87,8 @@ type sector struct {
 const (
 	// workers of a journal.
 	workers = 6
-	// stripe is how many sectors in a row belong to one worker: no multiple of a block, so that blocks are shared.
+	// stripe is how many sectors in a row belong to one worker: no multiple of a block, so that
+	// blocks are shared.
 	stripe = 28
 	// largest request in sectors, within one worker's stripes.
 	largest = stripe
@@ -92,7 +96,8 @@ const (
 	maxViolations = 8
 )
 
-// NewJournal returns a journal for a volume of zeroes. The seed makes it unique: what it writes says whose it is.
+// NewJournal returns a journal for a volume of zeroes. The seed makes it unique: what it writes
+// says whose it is.
 func NewJournal(size int64, seed uint64) *Journal {
 	j := &Journal{seed: seed, sectors: make([]sector, size/sectorSize), paused: true}
 	j.cond = sync.NewCond(&j.mu)
@@ -108,8 +113,9 @@ func (j *Journal) hire() {
 	}
 }
 
-// Abandon leaves the workers alone with whatever they wait for, and makes others that wait for the next Use. A write of
-// theirs may still be acknowledged, as one that had happened before; nothing else that they hear counts.
+// Abandon leaves the workers alone with whatever they wait for, and makes others that wait for the
+// next Use. A write of theirs may still be acknowledged, as one that had happened before; nothing
+// else that they hear counts.
 func (j *Journal) Abandon() {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -119,7 +125,8 @@ func (j *Journal) Abandon() {
 	j.cond.Broadcast()
 }
 
-// Use makes the workers go on with another target. fresh says that another engine serves it: it has compared the copies.
+// Use makes the workers go on with another target. fresh says that another engine serves it: it has
+// compared the copies.
 func (j *Journal) Use(t Target, fresh bool) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -134,8 +141,8 @@ func (j *Journal) Use(t Target, fresh bool) {
 	j.cond.Broadcast()
 }
 
-// Tolerate says which errors are no violation from now on; nil means that none is allowed. A worker whose request failed
-// waits for the next Use, but goes on at once after "no space".
+// Tolerate says which errors are no violation from now on; nil means that none is allowed. A worker
+// whose request failed waits for the next Use, but goes on at once after "no space".
 func (j *Journal) Tolerate(may func(error) bool) {
 	j.mu.Lock()
 	j.tolerate = may
@@ -148,8 +155,8 @@ func AnyError(error) bool { return true }
 // NoSpace tolerates ENOSPC.
 func NoSpace(err error) bool { return errors.Is(err, syscall.ENOSPC) }
 
-// Pause waits until no request is under way and keeps the workers still; false if that takes longer than the package's
-// deadline.
+// Pause waits until no request is under way and keeps the workers still; false if that takes longer
+// than the package's deadline.
 func (j *Journal) Pause() bool {
 	j.mu.Lock()
 	j.paused = true
@@ -237,7 +244,8 @@ func (j *Journal) work(worker, crew int) {
 	}
 }
 
-// enter waits until a request may begin, with another target than that of epoch failed; false at the end of the crew.
+// enter waits until a request may begin, with another target than that of epoch failed; false at
+// the end of the crew.
 func (j *Journal) enter(crew, failed int) (Target, int, bool) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -309,7 +317,8 @@ func (j *Journal) plan(worker int, rng *rand.Rand) request {
 	defer j.mu.Unlock()
 	stripes := len(j.sectors) / span
 	at := rng.IntN(stripe)
-	r := request{worker: worker, kind: kinds[rng.IntN(len(kinds))], first: rng.IntN(stripes)*span + worker*stripe + at, n: 1 + rng.IntN(stripe-at)}
+	r := request{worker: worker, kind: kinds[rng.IntN(len(kinds))], first: rng.IntN(stripes)*span + worker*stripe + at,
+		n: 1 + rng.IntN(stripe-at)}
 	if r.kind == opFlush {
 		r.n = 0
 	}
@@ -357,8 +366,9 @@ func (j *Journal) settle(r request, p []byte, err error) {
 	}
 }
 
-// settleLate judges the answer to a request whose worker was abandoned: a write that is acknowledged now has happened
-// before the others took over, so nobody may have found anything older since. j.mu is held.
+// settleLate judges the answer to a request whose worker was abandoned: a write that is
+// acknowledged now has happened before the others took over, so nobody may have found anything
+// older since. j.mu is held.
 func (j *Journal) settleLate(r request) {
 	if r.err != nil || r.version == 0 {
 		return
@@ -366,7 +376,8 @@ func (j *Journal) settleLate(r request) {
 	for i := r.first; i < r.first+r.n; i++ {
 		s := &j.sectors[i]
 		if s.order < r.order && !s.may(r.version) {
-			j.violation("%s was acknowledged, but sector %d was found to hold version %d meanwhile\n%s", r, i, s.value, j.history.of(i))
+			j.violation("%s was acknowledged, but sector %d was found to hold version %d meanwhile\n%s", r, i, s.value,
+				j.history.of(i))
 		}
 	}
 }
@@ -382,7 +393,8 @@ func (j *Journal) judge(first int, p []byte) {
 			if err != nil {
 				what = err.Error()
 			}
-			j.violation("sector %d (byte %d) holds %s; it may hold %d or one of %v\n%s", i, i*sectorSize, what, s.value, s.maybe, j.history.of(i))
+			j.violation("sector %d (byte %d) holds %s; it may hold %d or one of %v\n%s", i, i*sectorSize, what, s.value,
+				s.maybe, j.history.of(i))
 			continue
 		}
 		if !s.loose {
@@ -428,7 +440,8 @@ func (j *Journal) fillAll(p []byte, r request) {
 	}
 }
 
-// fill makes the content of a sector's version: seed, sector, version, and noise that depends on all three.
+// fill makes the content of a sector's version: seed, sector, version, and noise that depends on
+// all three.
 func (j *Journal) fill(p []byte, index int, version uint64) {
 	binary.LittleEndian.PutUint64(p[0:], j.seed)
 	binary.LittleEndian.PutUint64(p[8:], uint64(index))
@@ -450,6 +463,7 @@ func (j *Journal) version(p []byte, index int) (uint64, error) {
 	if [sectorSize]byte(p) == want {
 		return v, nil
 	}
-	return 0, fmt.Errorf("something never written there: seed %#x, sector %d, version %d (of this journal: %t)", binary.LittleEndian.Uint64(p), binary.LittleEndian.Uint64(p[8:]), v,
+	return 0, fmt.Errorf("something never written there: seed %#x, sector %d, version %d (of this journal: %t)",
+		binary.LittleEndian.Uint64(p), binary.LittleEndian.Uint64(p[8:]), v,
 		binary.LittleEndian.Uint64(p) == j.seed)
 }

@@ -48,7 +48,8 @@ func (m *memory) Zero(off, n int64) error {
 	return nil
 }
 
-// TestJournalNotices shows that the journal finds nothing wrong with a device that keeps its word, and finds every kind of lie.
+// TestJournalNotices shows that the journal finds nothing wrong with a device that keeps its word,
+// and finds every kind of lie.
 func TestJournalNotices(t *testing.T) {
 	t.Parallel()
 	broken := errors.New("broken")
@@ -106,8 +107,8 @@ func TestJournalNotices(t *testing.T) {
 	}
 }
 
-// TestJournalLateAnswers abandons workers in the middle of a write that is acknowledged afterwards: right if the write is
-// there, wrong if somebody found the old content meanwhile.
+// TestJournalLateAnswers abandons workers in the middle of a write that is acknowledged afterwards:
+// right if the write is there, wrong if somebody found the old content meanwhile.
 func TestJournalLateAnswers(t *testing.T) {
 	t.Parallel()
 	for _, there := range []bool{true, false} {

@@ -14,8 +14,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// namespace is a network namespace without a name: it lives as long as the thread that made it and the processes started
-// on it, so nothing of it outlives the test. A nil namespace is the one the test runs in.
+// namespace is a network namespace without a name: it lives as long as the thread that made it and
+// the processes started on it, so nothing of it outlives the test. A nil namespace is the one the
+// test runs in.
 type namespace struct {
 	calls chan func()
 	fd    int
@@ -26,7 +27,8 @@ func newNamespace() (*namespace, error) {
 	n := &namespace{calls: make(chan func())}
 	made := make(chan error)
 	go func() {
-		// Never unlocked: the thread ends with this goroutine, and nobody else ever runs in the namespace.
+		// Never unlocked: the thread ends with this goroutine, and nobody else ever runs in the
+		// namespace.
 		runtime.LockOSThread()
 		err := unix.Unshare(unix.CLONE_NEWNET)
 		if err == nil {
@@ -50,8 +52,9 @@ func newNamespace() (*namespace, error) {
 	return n, nil
 }
 
-// home runs what belongs into no namespace of the test's, on a thread of its own: a process that was started on any other
-// thread would die if that one ended, as threads do whose goroutine has locked them.
+// home runs what belongs into no namespace of the test's, on a thread of its own: a process that
+// was started on any other thread would die if that one ended, as threads do whose goroutine has
+// locked them.
 var home = sync.OnceValue(func() *namespace {
 	n := &namespace{calls: make(chan func())}
 	go func() {
@@ -73,7 +76,8 @@ func (n *namespace) do(f func()) {
 	<-done
 }
 
-// close gives the namespace up. Processes started in it are killed by the end of its thread, since they asked for that.
+// close gives the namespace up. Processes started in it are killed by the end of its thread, since
+// they asked for that.
 func (n *namespace) close() {
 	close(n.calls)
 	unix.Close(n.fd)
@@ -144,7 +148,8 @@ func newNetwork() (*Network, error) {
 		return nil, fmt.Errorf("%w: %w", ErrNoNetwork, err)
 	}
 	n := &Network{hub: hub}
-	for _, args := range []string{"ip link add br0 type bridge", "ip addr add " + hubAddress + "/24 dev br0", "ip link set br0 up"} {
+	for _, args := range []string{"ip link add br0 type bridge", "ip addr add " + hubAddress + "/24 dev br0",
+		"ip link set br0 up"} {
 		if err := hub.run(strings.Fields(args)...); err != nil {
 			hub.close()
 			return nil, fmt.Errorf("%w: %w", ErrNoNetwork, err)
@@ -153,7 +158,8 @@ func newNetwork() (*Network, error) {
 	return n, nil
 }
 
-// filter is a host's firewall: what comes from an address in "cut" vanishes without an answer, as on a broken network.
+// filter is a host's firewall: what comes from an address in "cut" vanishes without an answer, as
+// on a broken network.
 const filter = `add table inet rig
 add set inet rig cut { type ipv4_addr; }
 add chain inet rig in { type filter hook input priority 0; }

@@ -9,9 +9,9 @@ import (
 // probers read at once, since some of their requests may hang.
 const probers = 8
 
-// Probe reads at random places from a target that somebody else has replaced, without learning from it, until the bound
-// or the first errors. It returns how many reads were answered, and how many of these with something that is no longer
-// true. The workers must be paused. The target is closed.
+// Probe reads at random places from a target that somebody else has replaced, without learning from
+// it, until the bound or the first errors. It returns how many reads were answered, and how many of
+// these with something that is no longer true. The workers must be paused. The target is closed.
 func (j *Journal) Probe(t Target, bound time.Duration) (answered, stale int) {
 	var readers sync.WaitGroup
 	end := time.Now().Add(bound)

@@ -34,8 +34,8 @@ func (l logFile) String() string {
 	return string(b[max(0, len(b)-logTail):])
 }
 
-// spawn starts the engine's binary on a host, with at most files descriptors if that is not 0. Its output is appended to the
-// log of that name.
+// spawn starts the engine's binary on a host, with at most files descriptors if that is not 0. Its
+// output is appended to the log of that name.
 func (v *Volume) spawn(h *Host, name string, files int, env []string, args ...string) *process {
 	v.t.Helper()
 	p := &process{name: name, done: make(chan struct{}), log: logFile(filepath.Join(v.Dir, "logs", name+".log"))}
@@ -53,7 +53,8 @@ func (v *Volume) spawn(h *Host, name string, files int, env []string, args ...st
 		p.cmd.Stdout, p.cmd.Stderr = v.output, v.output
 	}
 	p.cmd.Env = slices.Concat(os.Environ(), h.environment(v), env)
-	// The kernel counts the end of the thread that started it as the parent's; do has threads that stay.
+	// The kernel counts the end of the thread that started it as the parent's; do has threads that
+	// stay.
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 	h.ns.do(func() { err = p.cmd.Start() })
 	if err != nil {
@@ -83,7 +84,8 @@ func (p *process) alive() bool {
 	}
 }
 
-// stopped reports whether every thread was stopped by a signal: one may go on for a moment after the signal was sent.
+// stopped reports whether every thread was stopped by a signal: one may go on for a moment after
+// the signal was sent.
 func (p *process) stopped() bool {
 	threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", p.cmd.Process.Pid))
 	if err != nil || len(threads) == 0 {

@@ -78,11 +78,13 @@ func (v *Volume) DialData(r *Replica) (net.Conn, error) {
 	return v.dial(ctx, net.JoinHostPort(host, strconv.Itoa(n+1)))
 }
 
-// Spawn starts the replica's process and does not wait. files bounds its file descriptors; 0 leaves them as they are.
+// Spawn starts the replica's process and does not wait. files bounds its file descriptors; 0 leaves
+// them as they are.
 func (r *Replica) Spawn(files int) {
 	r.v.t.Helper()
 	r.Addr = r.Host.address()
-	args := []string{"--volume-name", r.v.Name, "replica", r.Dir, "--size", fmt.Sprint(r.v.Size), "--listen", r.Addr, "--replica-instance-name", r.Name + "-r"}
+	args := []string{"--volume-name", r.v.Name, "replica", r.Dir, "--size", fmt.Sprint(r.v.Size), "--listen", r.Addr,
+		"--replica-instance-name", r.Name + "-r"}
 	if r.Standby {
 		args = append(args, "--standby")
 	}

@@ -1,9 +1,11 @@
-// Package rig runs a volume's data path as real processes without a cluster: replicas, an engine, and a witness kept in
-// the test's memory. Tests kill its parts, cut its network, fill its disks, and look at what is left.
+// Package rig runs a volume's data path as real processes without a cluster: replicas, an engine,
+// and a witness kept in the test's memory. Tests kill its parts, cut its network, fill its disks,
+// and look at what is left.
 //
-// Everything belongs to the test process: files live in one temporary directory, processes die with the test,
-// network namespaces and small file systems have no name that could outlive it. What a killed test leaves nevertheless
-// (the directory, block devices of its engines) the next one removes.
+// Everything belongs to the test process: files live in one temporary directory, processes die with
+// the test, network namespaces and small file systems have no name that could outlive it. What a
+// killed test leaves nevertheless (the directory, block devices of its engines) the next one
+// removes.
 package rig
 
 import (
@@ -37,13 +39,16 @@ type Config struct {
 	Replicas int
 	// Size in bytes.
 	Size int64
-	// Transport is how the engine offers the volume: "nbd-unix" (default) or "fuse-loop", a block device.
+	// Transport is how the engine offers the volume: "nbd-unix" (default) or "fuse-loop", a block
+	// device.
 	Transport string
 	// Network gives every replica and both engine hosts a network namespace.
 	Network bool
-	// Disk is the size of a small file system for each replica; 0 leaves them in the temporary directory.
+	// Disk is the size of a small file system for each replica; 0 leaves them in the temporary
+	// directory.
 	Disk int64
-	// Keep has every engine host keep block devices over the death of an engine, as an instance manager does.
+	// Keep has every engine host keep block devices over the death of an engine, as an instance
+	// manager does.
 	Keep bool
 	// NoFrontend: the volume is not offered.
 	NoFrontend bool
@@ -68,7 +73,8 @@ type Volume struct {
 	hosts    []*Host
 	witness  *Witness
 	Replicas []*Replica
-	// EngineHosts are two nodes where an engine can run; the first is used unless a test says otherwise.
+	// EngineHosts are two nodes where an engine can run; the first is used unless a test says
+	// otherwise.
 	EngineHosts []*Host
 	// EngineEnv is added to the environment of engines started from now on.
 	EngineEnv []string
@@ -79,8 +85,8 @@ type Volume struct {
 	Addr    string    // of the engine's control interface
 }
 
-// build makes the engine program, in one place for all tests of this user, so that nothing piles up; renaming it there disturbs
-// nobody who runs the one before.
+// build makes the engine program, in one place for all tests of this user, so that nothing piles
+// up; renaming it there disturbs nobody who runs the one before.
 var build = sync.OnceValues(func() (string, error) {
 	if b := os.Getenv("ANKOLE_ENGINE"); b != "" {
 		return b, nil
@@ -101,7 +107,8 @@ var build = sync.OnceValues(func() (string, error) {
 // EngineProgram returns the path of the engine program.
 func EngineProgram() (string, error) { return build() }
 
-// New makes a volume with n replicas, all started, and no engine yet. It is offered on an NBD socket.
+// New makes a volume with n replicas, all started, and no engine yet. It is offered on an NBD
+// socket.
 func New(t testing.TB, n int, size int64) *Volume {
 	t.Helper()
 	v, err := Open(t, Config{Replicas: n, Size: size})
@@ -111,8 +118,9 @@ func New(t testing.TB, n int, size int64) *Volume {
 	return v
 }
 
-// Open makes a volume, its replicas started, and no engine yet. The error is ErrNoNetwork or ErrNoDisk where the machine
-// cannot do what the configuration asks for; everything else fails the test.
+// Open makes a volume, its replicas started, and no engine yet. The error is ErrNoNetwork or
+// ErrNoDisk where the machine cannot do what the configuration asks for; everything else fails the
+// test.
 func Open(t testing.TB, cfg Config) (*Volume, error) {
 	t.Helper()
 	bin, err := build()
@@ -123,7 +131,8 @@ func Open(t testing.TB, cfg Config) (*Volume, error) {
 	if cfg.Transport == "" {
 		cfg.Transport = "nbd-unix"
 	}
-	v := &Volume{t: t, cfg: cfg, EngineEnv: cfg.EngineEnv, Name: "vol", UUID: uuid.NewString(), Size: cfg.Size, binary: bin, witness: &Witness{}}
+	v := &Volume{t: t, cfg: cfg, EngineEnv: cfg.EngineEnv, Name: "vol", UUID: uuid.NewString(), Size: cfg.Size,
+		binary: bin, witness: &Witness{}}
 	secret := sha256.Sum256([]byte(v.UUID)) // every volume has one of its own
 	v.secret = hex.EncodeToString(secret[:])
 	if v.Dir, v.lock, err = makeDirectory(); err != nil {
@@ -149,7 +158,8 @@ func Open(t testing.TB, cfg Config) (*Volume, error) {
 	return v, nil
 }
 
-// SetBinary makes processes that are started from now on run another engine program; "" changes nothing.
+// SetBinary makes processes that are started from now on run another engine program; "" changes
+// nothing.
 func (v *Volume) SetBinary(path string) {
 	if path != "" {
 		v.binary = path
@@ -212,9 +222,10 @@ func (v *Volume) dumpLogs() {
 // claimPort is where a host without a namespace holds its address. Nothing else listens there.
 const claimPort = 9999
 
-// loopback returns a loopback address that is this host's alone, among all test processes of this machine, until the claim is
-// closed. Ports that are free now need not be free when a process listens at them: any connection may have taken them meanwhile, but
-// not at an address that nobody else knows.
+// loopback returns a loopback address that is this host's alone, among all test processes of this
+// machine, until the claim is closed. Ports that are free now need not be free when a process
+// listens at them: any connection may have taken them meanwhile, but not at an address that nobody
+// else knows.
 func loopback(t testing.TB) (addr string, claim io.Closer) {
 	t.Helper()
 	for range 100 {

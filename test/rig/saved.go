@@ -8,8 +8,8 @@ import (
 // Saved is what every sector may have held at a moment in the past, such as that of a snapshot.
 type Saved []sector
 
-// Save notes what the volume holds while take runs, writers included: whatever a sector held at the beginning, or was
-// about to hold then or since, it may have held at the moment that take is about.
+// Save notes what the volume holds while take runs, writers included: whatever a sector held at the
+// beginning, or was about to hold then or since, it may have held at the moment that take is about.
 func (j *Journal) Save(take func() error) (Saved, error) {
 	j.mu.Lock()
 	if j.during != nil {

@@ -12,8 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Disk is a small file system of one replica. It is mounted nowhere: processes reach it through a descriptor of the
-// test's, and the kernel takes it apart when the last of them is gone.
+// Disk is a small file system of one replica. It is mounted nowhere: processes reach it through a
+// descriptor of the test's, and the kernel takes it apart when the last of them is gone.
 type Disk struct {
 	fd    int
 	image *os.File
@@ -22,7 +22,8 @@ type Disk struct {
 // ErrNoDisk says why small file systems cannot be made here.
 var ErrNoDisk = errors.New("no small file systems here")
 
-// newDisk makes an ext4 file system in memory: how long a sync of the machine's disk takes is then nobody's business.
+// newDisk makes an ext4 file system in memory: how long a sync of the machine's disk takes is then
+// nobody's business.
 func newDisk(name string, size int64) (*Disk, error) {
 	if os.Geteuid() != 0 {
 		return nil, fmt.Errorf("%w: they need root", ErrNoDisk)
@@ -40,10 +41,13 @@ func newDisk(name string, size int64) (*Disk, error) {
 		return nil, fmt.Errorf("%w: %w", ErrNoDisk, err)
 	}
 	defer dev.Close() // the mount keeps the device, and the device goes with it
-	// No blocks for root: the replica runs as root, and full has to mean full. Blocks as large as those of the file systems that replicas
-	// live on, though a small one would have smaller. On the device, not on the file: for a file mkfs.ext4 asks every loop device that
-	// is mounted on this machine whether it lies on it, and one whose engine another test has stopped does not answer.
-	if out, err := exec.Command("mkfs.ext4", "-q", "-F", "-m", "0", "-b", "4096", dev.Name()).CombinedOutput(); err != nil {
+	// No blocks for root: the replica runs as root, and full has to mean full. Blocks as large as
+	// those of the file systems that replicas live on, though a small one would have smaller. On
+	// the device, not on the file: for a file mkfs.ext4 asks every loop device that is mounted on
+	// this machine whether it lies on it, and one whose engine another test has stopped does not
+	// answer.
+	if out, err := exec.Command("mkfs.ext4", "-q", "-F", "-m", "0", "-b", "4096",
+		dev.Name()).CombinedOutput(); err != nil {
 		return nil, fmt.Errorf("%w: mkfs.ext4: %w: %s", ErrNoDisk, err, out)
 	}
 	fd, err := mountDetached(dev.Name())

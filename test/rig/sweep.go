@@ -43,7 +43,8 @@ func keepDirectory(dir string) string {
 // sweep runs once per test process.
 var sweep sync.Once
 
-// sweepDead removes what test processes left that were killed: their directories are not locked any more.
+// sweepDead removes what test processes left that were killed: their directories are not locked any
+// more.
 func sweepDead() {
 	dirs, _ := filepath.Glob(filepath.Join(os.TempDir(), prefix+"*")) // the pattern is well formed
 	for _, dir := range dirs {

@@ -12,7 +12,8 @@ import (
 	"ankole.storage/bench/nbdclient"
 )
 
-// Target is a volume with everything its user can ask for. Buffers, offsets and sizes are whole sectors.
+// Target is a volume with everything its user can ask for. Buffers, offsets and sizes are whole
+// sectors.
 type Target interface {
 	Device
 	// WriteFUA writes and returns when the data is on stable storage.

@@ -73,7 +73,8 @@ func (r *Relay) SetOffline(off bool) {
 	r.w.mu.Unlock()
 }
 
-// OnSwap has f called with every new record before anybody else learns of it. f must not call the witness.
+// OnSwap has f called with every new record before anybody else learns of it. f must not call the
+// witness.
 func (w *Witness) OnSwap(f func(*witnessv1.Membership)) {
 	w.mu.Lock()
 	w.onSwap = f
@@ -110,7 +111,8 @@ func (r *Relay) Get(context.Context, *witnessv1.GetRequest) (*witnessv1.Membersh
 }
 
 // CompareAndSwap implements witnessv1.WitnessServer.
-func (r *Relay) CompareAndSwap(_ context.Context, q *witnessv1.CompareAndSwapRequest) (*witnessv1.CompareAndSwapResponse, error) {
+func (r *Relay) CompareAndSwap(_ context.Context,
+	q *witnessv1.CompareAndSwapRequest) (*witnessv1.CompareAndSwapResponse, error) {
 	w := r.w
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -118,7 +120,9 @@ func (r *Relay) CompareAndSwap(_ context.Context, q *witnessv1.CompareAndSwapReq
 		return nil, errOffline
 	}
 	e := q.Expected
-	same := (e == nil) == (w.record == nil) && (e == nil || (e.VolumeUuid == w.record.VolumeUuid && e.Epoch == w.record.Epoch && e.Generation == w.record.Generation))
+	same := (e == nil) == (w.record == nil) &&
+		(e == nil || (e.VolumeUuid == w.record.VolumeUuid && e.Epoch == w.record.Epoch &&
+			e.Generation == w.record.Generation))
 	if same {
 		w.record = q.Next
 		w.swaps++

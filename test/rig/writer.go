@@ -18,8 +18,8 @@ type Device interface {
 	Flush() error
 }
 
-// Writer writes blocks that carry their own number and version, and remembers which version of each was written, and
-// which was covered by a flush that succeeded.
+// Writer writes blocks that carry their own number and version, and remembers which version of each
+// was written, and which was covered by a flush that succeeded.
 type Writer struct {
 	// Device is what is written to; it may be exchanged between steps.
 	Device Device
@@ -42,7 +42,8 @@ const (
 // NewWriter returns a writer for a volume of zeroes.
 func NewWriter(d Device, size int64, seed uint64) *Writer {
 	n := int(size / blockSize)
-	return &Writer{Device: d, blocks: n, rng: rand.New(rand.NewPCG(seed, 1)), written: make([]uint64, n), stable: make([]uint64, n)}
+	return &Writer{Device: d, blocks: n, rng: rand.New(rand.NewPCG(seed, 1)), written: make([]uint64, n),
+		stable: make([]uint64, n)}
 }
 
 // fill makes the content of a block's version.
@@ -55,7 +56,8 @@ func fill(p []byte, block int, version uint64) {
 	}
 }
 
-// versionOf reads a block back: 0 for a block of zeroes, an error for anything no writer ever wrote.
+// versionOf reads a block back: 0 for a block of zeroes, an error for anything no writer ever
+// wrote.
 func versionOf(p []byte, block int) (uint64, error) {
 	if bytes.Count(p, []byte{0}) == len(p) {
 		return 0, nil
@@ -69,7 +71,8 @@ func versionOf(p []byte, block int) (uint64, error) {
 	return version, nil
 }
 
-// Step writes one to eight neighbouring blocks, and flushes now and then. It returns the first error.
+// Step writes one to eight neighbouring blocks, and flushes now and then. It returns the first
+// error.
 func (w *Writer) Step(version uint64) error {
 	n := 1 + w.rng.IntN(8)
 	first := w.rng.IntN(w.blocks - n)
@@ -104,7 +107,8 @@ func (w *Writer) Step(version uint64) error {
 	return nil
 }
 
-// Verify reads everything through c and checks that no flushed version is lost and nothing was made up.
+// Verify reads everything through c and checks that no flushed version is lost and nothing was made
+// up.
 func (w *Writer) Verify(t testing.TB, c Device) {
 	t.Helper()
 	p := make([]byte, mib)

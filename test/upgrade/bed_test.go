@@ -1,5 +1,6 @@
-// Package upgrade_test upgrades volumes while they are used, as a cluster does: an instance manager starts the processes, new ones
-// replace old ones, of another build, and a program that knows nothing of it writes and verifies all the while.
+// Package upgrade_test upgrades volumes while they are used, as a cluster does: an instance manager
+// starts the processes, new ones replace old ones, of another build, and a program that knows
+// nothing of it writes and verifies all the while.
 package upgrade_test
 
 import (
@@ -99,7 +100,8 @@ func (b *bed) startManager() {
 		b.t.Fatal(err)
 	}
 	defer log.Close()
-	b.cmd = exec.Command(rig.Program(b.t, "instance-manager"), "daemon", "--listen", "0.0.0.0:8500", "--logs-dir", filepath.Join(b.dir, "logs"),
+	b.cmd = exec.Command(rig.Program(b.t, "instance-manager"), "daemon", "--listen", "0.0.0.0:8500", "--logs-dir",
+		filepath.Join(b.dir, "logs"),
 		"--witness-socket", filepath.Join(b.dir, "w", "s.sock"))
 	b.cmd.Env = append(os.Environ(), "POD_IP="+b.ip, "POD_NAME=im-test", "ANKOLE_MOUNTS="+string(mounts))
 	b.cmd.Stdout, b.cmd.Stderr = log, log
@@ -157,7 +159,8 @@ func (b *bed) ctx() (context.Context, context.CancelFunc) {
 
 // environment is what the control plane gives to every instance.
 func (b *bed) environment() map[string]string {
-	return map[string]string{"ANKOLE_VOLUME_UUID": b.uuid, "ANKOLE_VOLUME_SECRET": b.secret, "ANKOLE_BLOCK_TRANSPORT": b.transport}
+	return map[string]string{"ANKOLE_VOLUME_UUID": b.uuid, "ANKOLE_VOLUME_SECRET": b.secret,
+		"ANKOLE_BLOCK_TRANSPORT": b.transport}
 }
 
 // startReplicas starts a generation of replicas of a build; each is ready when it returns.
@@ -166,11 +169,13 @@ func (b *bed) startReplicas(binary string) (names, addresses []string) {
 	b.generation++
 	for i, member := range b.members {
 		name := fmt.Sprintf("demo-r-%d-%d", i, b.generation)
-		args := []string{"--volume-name", volume, "replica", "/host/replicas/" + member, "--size", fmt.Sprint(volumeSize), "--replica-instance-name", name}
+		args := []string{"--volume-name", volume, "replica", "/host/replicas/" + member, "--size",
+			fmt.Sprint(volumeSize), "--replica-instance-name", name}
 		if b.generation > 1 {
 			args = append(args, "--standby")
 		}
-		b.create(&imrpc.ProcessSpec{Name: name, Binary: binary, Args: args, PortCount: 10, PortArgs: []string{"--listen," + b.ip + ":"}, Environment: b.environment()})
+		b.create(&imrpc.ProcessSpec{Name: name, Binary: binary, Args: args, PortCount: 10,
+			PortArgs: []string{"--listen," + b.ip + ":"}, Environment: b.environment()})
 		names = append(names, name)
 	}
 	for _, name := range names {
@@ -218,13 +223,15 @@ func (b *bed) log(name string) string {
 }
 
 func (b *bed) engineSpec(binary string, replicas []string, more ...string) *imrpc.ProcessSpec {
-	args := []string{"--engine-instance-name", engineName, "--volume-name", volume, "controller", volume, "--frontend", "tgt-blockdev",
+	args := []string{"--engine-instance-name", engineName, "--volume-name", volume, "controller", volume, "--frontend",
+		"tgt-blockdev",
 		"--size", fmt.Sprint(volumeSize), "--current-size", fmt.Sprint(volumeSize), "--engine-replica-timeout", "8"}
 	args = append(args, more...)
 	for _, r := range replicas {
 		args = append(args, "--replica", r)
 	}
-	return &imrpc.ProcessSpec{Name: engineName, Binary: binary, Args: args, PortCount: 1, PortArgs: []string{"--listen," + b.ip + ":"},
+	return &imrpc.ProcessSpec{Name: engineName, Binary: binary, Args: args, PortCount: 1,
+		PortArgs:    []string{"--listen," + b.ip + ":"},
 		Environment: b.environment()}
 }
 
@@ -271,7 +278,8 @@ func (b *bed) upgrade(binary string) {
 		b.t.Fatalf("upgrade %d: %v\n%s", b.generation-1, err, b.log(engineName))
 	}
 	if s := process.State(p.Status.State); s != process.Running || p.Spec.Binary != binary {
-		b.t.Fatalf("upgrade %d: engine of %s is %s: %s\n%s", b.generation-1, p.Spec.Binary, s, p.Status.ErrorMsg, b.log(engineName))
+		b.t.Fatalf("upgrade %d: engine of %s is %s: %s\n%s", b.generation-1, p.Spec.Binary, s, p.Status.ErrorMsg,
+			b.log(engineName))
 	}
 	for _, name := range b.replicas {
 		b.remove(name)

@@ -30,7 +30,8 @@ const depth = 16
 
 // load is a program that writes and verifies what it has written, until it is stopped.
 type load interface {
-	// stop ends it and returns when its requests were completed, in order. It fails the test if there was any error.
+	// stop ends it and returns when its requests were completed, in order. It fails the test if
+	// there was any error.
 	stop() []time.Time
 	// ended is closed when it has ended by itself, which is wrong.
 	ended() <-chan struct{}
@@ -45,7 +46,8 @@ func startLoad(t *testing.T, dir, endpoint string) load {
 	if strings.HasPrefix(endpoint, "nbd+unix:") {
 		args = []string{"--ioengine=nbd", "--uri=" + endpoint}
 	}
-	if out, err := exec.Command("fio", "--enghelp").Output(); err == nil && strings.Contains(string(out), strings.TrimPrefix(args[0], "--ioengine=")) {
+	if out, err := exec.Command("fio", "--enghelp").Output(); err == nil &&
+		strings.Contains(string(out), strings.TrimPrefix(args[0], "--ioengine=")) {
 		return startFio(t, dir, args)
 	}
 	return startOwn(t, endpoint)
@@ -64,8 +66,10 @@ type fio struct {
 func startFio(t *testing.T, dir string, args []string) load {
 	t.Helper()
 	f := &fio{t: t, dir: dir, done: make(chan struct{})}
-	f.cmd = exec.Command("fio", append(args, "--name=load", "--rw=randwrite", "--bs=4k", fmt.Sprint("--iodepth=", depth), fmt.Sprint("--size=", volumeSize/2),
-		"--verify=crc32c", "--verify_backlog=512", "--verify_fatal=1", "--time_based", "--runtime=1800", "--write_lat_log="+filepath.Join(dir, "fio"),
+	f.cmd = exec.Command("fio", append(args, "--name=load", "--rw=randwrite", "--bs=4k",
+		fmt.Sprint("--iodepth=", depth), fmt.Sprint("--size=", volumeSize/2),
+		"--verify=crc32c", "--verify_backlog=512", "--verify_fatal=1", "--time_based", "--runtime=1800",
+		"--write_lat_log="+filepath.Join(dir, "fio"),
 		"--log_unix_epoch=1", "--output-format=json", "--output="+filepath.Join(dir, "fio.json"))...)
 	f.cmd.Dir = dir
 	f.cmd.Stdout, f.cmd.Stderr = &f.said, &f.said
@@ -113,13 +117,15 @@ func (f *fio) stop() []time.Time {
 	}
 	j := result.Jobs[0]
 	if j.Error != 0 || j.TotalErr != 0 || j.Read.IOs == 0 {
-		f.t.Fatalf("fio: error %d, %d errors, %d writes, %d blocks verified\n%s", j.Error, j.TotalErr, j.Write.IOs, j.Read.IOs, &f.said)
+		f.t.Fatalf("fio: error %d, %d errors, %d writes, %d blocks verified\n%s", j.Error, j.TotalErr, j.Write.IOs,
+			j.Read.IOs, &f.said)
 	}
 	f.t.Logf("fio has written %d and verified %d blocks", j.Write.IOs, j.Read.IOs)
 	return f.completions()
 }
 
-// completions reads the log of latencies: a line for each request, with the time of its completion in milliseconds first.
+// completions reads the log of latencies: a line for each request, with the time of its completion
+// in milliseconds first.
 func (f *fio) completions() []time.Time {
 	names, err := filepath.Glob(filepath.Join(f.dir, "fio_lat.*.log"))
 	if err != nil || len(names) == 0 {
@@ -196,7 +202,8 @@ func openDevice(endpoint string) (device, error) {
 	if err != nil {
 		return nil, err
 	}
-	return nbdclient.Dial(context.Background(), "unix:"+u.Query().Get("socket"), nbdclient.Options{Export: strings.Trim(u.Path, "/")})
+	return nbdclient.Dial(context.Background(), "unix:"+u.Query().Get("socket"),
+		nbdclient.Options{Export: strings.Trim(u.Path, "/")})
 }
 
 const blockSize = 4096

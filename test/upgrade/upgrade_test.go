@@ -28,7 +28,8 @@ func upgrades(t *testing.T) int {
 	return n
 }
 
-// builds returns the engines that replace each other: an earlier one of this project, and the present one.
+// builds returns the engines that replace each other: an earlier one of this project, and the
+// present one.
 func builds(t *testing.T) (old, present string) {
 	present = filepath.Join(t.TempDir(), "longhorn")
 	if out, err := exec.Command("cp", rig.Program(t, "engine"), present).CombinedOutput(); err != nil {
@@ -40,8 +41,9 @@ func builds(t *testing.T) (old, present string) {
 // between is how long the load runs undisturbed before and after each upgrade.
 const between = 300 * time.Millisecond
 
-// A volume under load goes back and forth between two builds that speak different versions of the protocol between engine and
-// replica. Whoever uses it sees no error and reads what it wrote; the table shows the longest time without any answer.
+// A volume under load goes back and forth between two builds that speak different versions of the
+// protocol between engine and replica. Whoever uses it sees no error and reads what it wrote; the
+// table shows the longest time without any answer.
 func TestUpgradesUnderLoad(t *testing.T) {
 	for _, transport := range []string{"nbd-unix", "fuse-loop"} {
 		t.Run(transport, func(t *testing.T) {
@@ -66,8 +68,10 @@ func TestUpgradesUnderLoad(t *testing.T) {
 				wait()
 				w.to = time.Now()
 				windows = append(windows, w)
-				if newest := strings.Contains(b.log(b.replicas[0]), fmt.Sprintf("protocol version %d", wire.Version)); newest != (i%2 == 0) {
-					t.Fatalf("upgrade %d: version %d of the protocol is in use: %v; the builds should differ in it", i, wire.Version, newest)
+				if newest := strings.Contains(b.log(b.replicas[0]),
+					fmt.Sprintf("protocol version %d", wire.Version)); newest != (i%2 == 0) {
+					t.Fatalf("upgrade %d: version %d of the protocol is in use: %v; the builds should differ in it", i,
+						wire.Version, newest)
 				}
 			}
 			times := l.stop()
@@ -95,7 +99,8 @@ func table(t *testing.T, title string, windows []window, times []time.Time) {
 	at := func(share float64) time.Duration { return pauses[min(len(pauses)-1, int(share*float64(len(pauses))))] }
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s: %d upgrades, %d requests, no error\n", title, len(pauses), len(times))
-	fmt.Fprintf(&b, "  longest time without an answer: median %s, p90 %s, p99 %s, most %s\n", at(0.5), at(0.9), at(0.99), pauses[len(pauses)-1])
+	fmt.Fprintf(&b, "  longest time without an answer: median %s, p90 %s, p99 %s, most %s\n", at(0.5), at(0.9),
+		at(0.99), pauses[len(pauses)-1])
 	t.Log(b.String())
 	if name := os.Getenv("UPGRADES_TABLE"); name != "" {
 		f, err := os.OpenFile(name, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o644)
@@ -109,7 +114,8 @@ func table(t *testing.T, title string, windows []window, times []time.Time) {
 	}
 }
 
-// longest returns the longest time between two completions that touches w, and how many there were in w.
+// longest returns the longest time between two completions that touches w, and how many there were
+// in w.
 func longest(times []time.Time, w window) (most time.Duration, n int) {
 	for i := 1; i < len(times); i++ {
 		if times[i].Before(w.from) || times[i-1].After(w.to) {

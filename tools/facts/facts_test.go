@@ -9,7 +9,8 @@ import (
 const crdPage = "## Common facts\n\n| Condition object field | Type | Notes |\n|---|---|---|\n| type | string | |\n\n" +
 	"## Volume\n\nplural `volumes`, singular `volume`, list kind `VolumeList`, short name `lhv`\n\n" +
 	"Printer columns: State, Retain, Age (newer: Applied).\n\n" +
-	"| Column | Type | jsonPath (current source) |\n|---|---|---|\n| State | string | `.status.state` |\n| Age | date | `.metadata.creationTimestamp` |\n\n" +
+	"| Column | Type | jsonPath (current source) |\n|---|---|---|\n| State | string | `.status.state` |\n| Age | date " +
+	"| `.metadata.creationTimestamp` |\n\n" +
 	"Legacy fields:\n\n| JSON | Type | Meaning |\n|---|---|---|\n| status.old | map→object, nullable | text |\n\n" +
 	"### Fields\n\n| JSON | Type | Enum / default / flags | Meaning |\n|---|---|---|---|\n" +
 	"| spec.frontend | string | enum: blockdev, \"\"; default blockdev | text |\n" +
@@ -42,7 +43,8 @@ func TestParseCRDs(t *testing.T) {
 }
 
 func TestParseSettings(t *testing.T) {
-	const header = "| Name | Type | Default | Range / options | Flags | Detach / apply | Meaning |\n|---|---|---|---|---|---|---|\n"
+	const header = "| Name | Type | Default | Range / options | Flags | Detach / apply | Meaning " +
+		"|\n|---|---|---|---|---|---|---|\n"
 	got, err := parseSettings("## 3. Category `general`\n\n" + header +
 		"| a | int | {\"v1\":\"3\"} | 1..20 | R J | - | x |\n| b | int | 5 | >= 0 | | - | x |\n" +
 		"| c | string | \"\" | x, y (MiB) | R RO | - | x |\n| d | string | (set) |  |  | - | x |\n\n" +

@@ -1,5 +1,6 @@
-// Command facts turns the tables of the interface description, two Markdown pages, into JSON files that the tests of
-// the API types and of the settings compare with. It is run by hand when the description changes:
+// Command facts turns the tables of the interface description, two Markdown pages, into JSON files
+// that the tests of the API types and of the settings compare with. It is run by hand when the
+// description changes:
 //
 //	go -C tools run ./facts crds     <crds.md>     > api/longhorn/v1beta2/testdata/crd_facts.json
 //	go -C tools run ./facts settings <settings.md> > controlplane/setting/testdata/settings_facts.json

@@ -1,6 +1,7 @@
-// Command testreport reads what `go test -json` prints and tells a person what came of it: a line per package in the
-// form of `go test`, the whole output of every test that failed, the reason of every test that was skipped, and the sum.
-// A line that a test logs with "sum: " at its beginning is shown whatever becomes of the test.
+// Command testreport reads what `go test -json` prints and tells a person what came of it: a line
+// per package in the form of `go test`, the whole output of every test that failed, the reason of
+// every test that was skipped, and the sum. A line that a test logs with "sum: " at its beginning
+// is shown whatever becomes of the test.
 //
 //	go test -json ./... | testreport [-v]
 //
@@ -46,7 +47,8 @@ type event struct {
 // maxLine bounds one event: a test may log a long line, but not a gigabyte.
 const maxLine = 16 << 20
 
-// sumMark begins what a test wants to say about itself, after the place where testing.T.Log says it was.
+// sumMark begins what a test wants to say about itself, after the place where testing.T.Log says it
+// was.
 const sumMark = ": sum: "
 
 // report collects results by package.
@@ -79,10 +81,12 @@ type result struct {
 }
 
 func newReport(w io.Writer, verbose bool) *report {
-	return &report{w: w, verbose: verbose, began: time.Now(), packages: map[string]*result{}, builds: map[string][]string{}}
+	return &report{w: w, verbose: verbose, began: time.Now(), packages: map[string]*result{},
+		builds: map[string][]string{}}
 }
 
-// read takes events until the input ends. Lines that are no events are passed through: they are what go itself says.
+// read takes events until the input ends. Lines that are no events are passed through: they are
+// what go itself says.
 func (r *report) read(in io.Reader) error {
 	lines := bufio.NewScanner(in)
 	lines.Buffer(nil, maxLine)
@@ -182,7 +186,8 @@ func (r *report) ended(p *result, e event) {
 	delete(r.packages, e.Package)
 }
 
-// dump prints what is left of a package's output: that of failed tests, of tests that never ended, and its own.
+// dump prints what is left of a package's output: that of failed tests, of tests that never ended,
+// and its own.
 func (r *report) dump(p *result) {
 	names := make([]string, 0, len(p.output))
 	for name := range p.output {

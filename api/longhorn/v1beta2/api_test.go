@@ -61,7 +61,8 @@ func TestJSONForms(t *testing.T) {
 		{"a setting has no spec", &v1beta2.Setting{Value: "5"}, []string{`"value":"5"`, `"applied":false`}, []string{"spec"}},
 		{"odd names", &v1beta2.EngineStatus{Snapshots: map[string]v1beta2.SnapshotInfo{"a": {UserCreated: true}}},
 			[]string{`"usercreated":true`}, nil},
-		{"versions", &v1beta2.InstanceManagerStatus{ProxyAPIVersion: 4}, []string{`"proxyApiVersion":4`, `"apiVersion":0`}, nil},
+		{"versions", &v1beta2.InstanceManagerStatus{ProxyAPIVersion: 4},
+			[]string{`"proxyApiVersion":4`, `"apiVersion":0`}, nil},
 	}
 	for _, test := range tests {
 		text, err := json.Marshal(test.object)
@@ -114,7 +115,8 @@ func TestSetCondition(t *testing.T) {
 	if !changed || len(list) != 1 || list[0].LastTransitionTime != stamp {
 		t.Fatalf("new condition: %+v, %v", list, changed)
 	}
-	same, changed := v1beta2.SetCondition(list, v1beta2.Condition{Type: "Ready", Status: v1beta2.ConditionTrue, Reason: "Fine", Message: "m"}, later)
+	same, changed := v1beta2.SetCondition(list,
+		v1beta2.Condition{Type: "Ready", Status: v1beta2.ConditionTrue, Reason: "Fine", Message: "m"}, later)
 	if changed || same[0].LastTransitionTime != stamp || same[0].Reason != "Fine" || same[0].Message != "m" {
 		t.Errorf("other reason: %+v, %v", same, changed)
 	}

@@ -13,7 +13,8 @@ import (
 	"ankole.storage/api/rpc/ptypes"
 )
 
-// firstAddition is the lowest field number of our own; the fact tables know nothing of fields from there on.
+// firstAddition is the lowest field number of our own; the fact tables know nothing of fields from
+// there on.
 const firstAddition = 1000
 
 // facts is the interface of the reference: what clients of it send and read.
@@ -29,7 +30,8 @@ type facts struct {
 	}
 }
 
-// tables are the fact tables, their sizes, where their messages are defined, and the methods that are ours.
+// tables are the fact tables, their sizes, where their messages are defined, and the methods that
+// are ours.
 var tables = []struct {
 	file              string
 	methods, messages int
@@ -46,7 +48,8 @@ var tables = []struct {
 		own: []string{"Ping", "BackupVolumeList", "BackupVolumeGet", "BackupGet", "BackupConfigMetaGet", "BackupRemove"}},
 	{file: "instance.json", methods: 16, messages: 24, desc: &imrpc.InstanceService_ServiceDesc,
 		files: []protoreflect.FileDescriptor{imrpc.File_imrpc_instance_proto}, pkg: "imrpc."},
-	{file: "engine-messages.json", messages: 17, files: []protoreflect.FileDescriptor{ptypes.File_ptypes_engine_proto}, pkg: "ptypes."},
+	{file: "engine-messages.json", messages: 17, files: []protoreflect.FileDescriptor{ptypes.File_ptypes_engine_proto},
+		pkg: "ptypes."},
 }
 
 func readFacts(t *testing.T, file string) facts {
@@ -67,7 +70,8 @@ func TestMethods(t *testing.T) {
 	for _, table := range tables {
 		f := readFacts(t, table.file)
 		if len(f.Methods) != table.methods || len(f.Messages) != table.messages {
-			t.Errorf("%s has %d methods and %d messages, want %d and %d", table.file, len(f.Methods), len(f.Messages), table.methods, table.messages)
+			t.Errorf("%s has %d methods and %d messages, want %d and %d", table.file, len(f.Methods), len(f.Messages),
+				table.methods, table.messages)
 		}
 		if table.desc == nil {
 			continue
@@ -98,7 +102,8 @@ func TestMethods(t *testing.T) {
 	}
 }
 
-// TestMessages: every field of the tables exists with its number, name and type, and nothing else below firstAddition.
+// TestMessages: every field of the tables exists with its number, name and type, and nothing else
+// below firstAddition.
 func TestMessages(t *testing.T) {
 	for _, table := range tables {
 		for name, fields := range readFacts(t, table.file).Messages {
@@ -138,7 +143,8 @@ func TestMessages(t *testing.T) {
 	}
 }
 
-// TestOwnMessagesUseOwnNumbers: a message that the reference does not know has no field below firstAddition.
+// TestOwnMessagesUseOwnNumbers: a message that the reference does not know has no field below
+// firstAddition.
 func TestOwnMessagesUseOwnNumbers(t *testing.T) {
 	own := 0
 	for _, table := range tables {

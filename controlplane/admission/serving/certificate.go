@@ -18,7 +18,8 @@ import (
 const (
 	authorityLife = 10 * 365 * 24 * time.Hour
 	serverLife    = 365 * 24 * time.Hour
-	// renewBefore is the rest of life at which a certificate is replaced; managers restart or look again well within.
+	// renewBefore is the rest of life at which a certificate is replaced; managers restart or look
+	// again well within.
 	renewBefore = 30 * 24 * time.Hour
 	// clockSkew lets a certificate be valid on a machine whose clock is a little behind.
 	clockSkew = time.Hour
@@ -77,7 +78,8 @@ func (authority pair) usable(now time.Time) bool {
 	return err == nil && now.Add(renewBefore).Before(cert.NotAfter)
 }
 
-// serves tells whether the pair is signed by authority, covers all names and is valid for some time yet.
+// serves tells whether the pair is signed by authority, covers all names and is valid for some time
+// yet.
 func (p pair) serves(names []string, authority pair, now time.Time) bool {
 	cert, err := p.parse()
 	if err != nil || now.Add(renewBefore).After(cert.NotAfter) {

@@ -36,8 +36,10 @@ type Resource interface {
 	Mutates() []admissionregistrationv1.OperationType
 }
 
-// Register writes the two webhook configurations. Every manager does so at its start; they write the same.
-func Register[R Resource](ctx context.Context, c client.Client, namespace, webhookURL string, authority []byte, resources []R) error {
+// Register writes the two webhook configurations. Every manager does so at its start; they write
+// the same.
+func Register[R Resource](ctx context.Context, c client.Client, namespace, webhookURL string, authority []byte,
+	resources []R) error {
 	var validate, mutate []admissionregistrationv1.RuleWithOperations
 	for _, r := range resources {
 		if ops := r.Validates(); len(ops) > 0 {
@@ -88,7 +90,8 @@ func upsert(ctx context.Context, c client.Client, o client.Object, set func()) e
 	return c.Update(ctx, o)
 }
 
-// validatingWebhook starts from the present webhook, so that what the API server fills in stays as it is.
+// validatingWebhook starts from the present webhook, so that what the API server fills in stays as
+// it is.
 func validatingWebhook(present []admissionregistrationv1.ValidatingWebhook) admissionregistrationv1.ValidatingWebhook {
 	var w admissionregistrationv1.ValidatingWebhook
 	if len(present) == 1 {
@@ -113,8 +116,10 @@ func mutatingWebhook(present []admissionregistrationv1.MutatingWebhook) admissio
 	return w
 }
 
-func policies() (*admissionregistrationv1.FailurePolicyType, *admissionregistrationv1.MatchPolicyType, *admissionregistrationv1.SideEffectClass) {
-	fail, exact, none := admissionregistrationv1.Fail, admissionregistrationv1.Exact, admissionregistrationv1.SideEffectClassNone
+func policies() (*admissionregistrationv1.FailurePolicyType, *admissionregistrationv1.MatchPolicyType,
+	*admissionregistrationv1.SideEffectClass) {
+	fail, exact, none := admissionregistrationv1.Fail, admissionregistrationv1.Exact,
+		admissionregistrationv1.SideEffectClassNone
 	return &fail, &exact, &none
 }
 

@@ -12,8 +12,8 @@ import (
 	"ankole.storage/controlplane/naming"
 )
 
-// Managers know each other by the webhooks' keys: nobody but a manager can read the Secrets, and the authority signs nothing
-// but what managers serve with.
+// Managers know each other by the webhooks' keys: nobody but a manager can read the Secrets, and
+// the authority signs nothing but what managers serve with.
 
 // identity is what a manager shows, and whom it believes.
 type identity struct {
@@ -33,7 +33,8 @@ func newIdentity(keys Keys) (*identity, error) {
 	return i, nil
 }
 
-// verify returns an error unless the peer is a manager. The handshake has proved that it holds the certificate's key.
+// verify returns an error unless the peer is a manager. The handshake has proved that it holds the
+// certificate's key.
 func (i *identity) verify(chain []*x509.Certificate) error {
 	if len(chain) == 0 {
 		return errors.New("no certificate shown; this is for managers only")
@@ -45,8 +46,8 @@ func (i *identity) verify(chain []*x509.Certificate) error {
 	return nil
 }
 
-// onlyManagers refuses everybody else. Unlike reviews, which are short, what managers ask for may take hours: it ends with the
-// server's context.
+// onlyManagers refuses everybody else. Unlike reviews, which are short, what managers ask for may
+// take hours: it ends with the server's context.
 func (s *Server) onlyManagers(server context.Context, h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if err := s.identity.Load().verify(r.TLS.PeerCertificates); err != nil {
@@ -61,13 +62,14 @@ func (s *Server) onlyManagers(server context.Context, h http.Handler) http.Handl
 }
 
 const (
-	// managerIdle closes connections to managers that nobody uses; managerHandshake bounds the beginning of one.
+	// managerIdle closes connections to managers that nobody uses; managerHandshake bounds the
+	// beginning of one.
 	managerIdle      = 5 * time.Minute
 	managerHandshake = 10 * time.Second
 )
 
-// ManagerClient returns a client for other managers' servers, by whatever address. It shows the keys that s holds at the
-// time, and believes those who hold keys of the same authority.
+// ManagerClient returns a client for other managers' servers, by whatever address. It shows the
+// keys that s holds at the time, and believes those who hold keys of the same authority.
 func (s *Server) ManagerClient() *http.Client {
 	return &http.Client{Transport: &http.Transport{
 		ForceAttemptHTTP2: true, IdleConnTimeout: managerIdle, TLSHandshakeTimeout: managerHandshake,
@@ -76,7 +78,8 @@ func (s *Server) ManagerClient() *http.Client {
 			GetClientCertificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
 				return &s.identity.Load().certificate, nil
 			},
-			// Managers are asked by the addresses of their Pods, which no certificate names: verify replaces the standard check.
+			// Managers are asked by the addresses of their Pods, which no certificate names: verify
+			// replaces the standard check.
 			InsecureSkipVerify: true,
 			VerifyConnection:   func(c tls.ConnectionState) error { return s.identity.Load().verify(c.PeerCertificates) },
 		},

@@ -48,10 +48,12 @@ func TestStopEndsWhatManagersAskFor(t *testing.T) {
 	c.CloseIdleConnections()
 }
 
-// TestOnlyManagers: who holds a key of the authority gets through, by whatever address and in both directions; nobody else.
+// TestOnlyManagers: who holds a key of the authority gets through, by whatever address and in both
+// directions; nobody else.
 func TestOnlyManagers(t *testing.T) {
 	now := time.Now()
-	ours, others := fake.NewClientBuilder().WithScheme(scheme.Scheme).Build(), fake.NewClientBuilder().WithScheme(scheme.Scheme).Build()
+	ours, others := fake.NewClientBuilder().WithScheme(scheme.Scheme).Build(),
+		fake.NewClientBuilder().WithScheme(scheme.Scheme).Build()
 	reached := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "reached") })
 	s := &Server{Validation: reached, Mutation: reached, Managers: reached}
 	if err := s.Listen("127.0.0.1:0", ensure(t, ours, now, "a.svc")); err != nil {
@@ -83,7 +85,8 @@ func TestOnlyManagers(t *testing.T) {
 		{"a manager", peer.ManagerClient(), "reached", true},
 		{"without a certificate", nobody, "managers only", true},
 		{"with a certificate of another authority", liar, "not the certificate of a manager", true},
-		{"a manager of another cluster, which does not believe us either", stranger.ManagerClient(), "not the certificate of a manager", false},
+		{"a manager of another cluster, which does not believe us either", stranger.ManagerClient(),
+			"not the certificate of a manager", false},
 	} {
 		answer, err := row.client.Get(url)
 		text := ""

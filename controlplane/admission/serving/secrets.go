@@ -23,8 +23,9 @@ type Keys struct {
 	CertificatePEM, KeyPEM []byte
 }
 
-// EnsureKeys returns keys for a server known under names, from the two Secrets; it writes them where they are missing
-// or do not serve. Names already covered stay covered, since other managers may be known under them.
+// EnsureKeys returns keys for a server known under names, from the two Secrets; it writes them
+// where they are missing or do not serve. Names already covered stay covered, since other managers
+// may be known under them.
 func EnsureKeys(ctx context.Context, c client.Client, namespace string, names []string, now time.Time) (Keys, error) {
 	ca, err := ensureSecret(ctx, c, client.ObjectKey{Namespace: namespace, Name: naming.SecretWebhookCA},
 		func(present pair) (pair, error) {
@@ -51,9 +52,10 @@ func EnsureKeys(ctx context.Context, c client.Client, namespace string, names []
 	return Keys{AuthorityPEM: ca.cert, CertificatePEM: server.cert, KeyPEM: server.key}, nil
 }
 
-// ensureSecret reads a pair from a Secret, asks make what it should be, and writes it if that differs. Another writer
-// in between makes it look again.
-func ensureSecret(ctx context.Context, c client.Client, key client.ObjectKey, make func(present pair) (pair, error)) (pair, error) {
+// ensureSecret reads a pair from a Secret, asks make what it should be, and writes it if that
+// differs. Another writer in between makes it look again.
+func ensureSecret(ctx context.Context, c client.Client, key client.ObjectKey,
+	make func(present pair) (pair, error)) (pair, error) {
 	const attempts = 10 // each of a handful of managers starting at once needs to win once
 	var err error
 	for range attempts {
@@ -69,7 +71,8 @@ func ensureSecret(ctx context.Context, c client.Client, key client.ObjectKey, ma
 	return pair{}, fmt.Errorf("keep webhook keys in Secret %s: %w", key, err)
 }
 
-func tryEnsureSecret(ctx context.Context, c client.Client, key client.ObjectKey, make func(present pair) (pair, error)) (pair, error) {
+func tryEnsureSecret(ctx context.Context, c client.Client, key client.ObjectKey,
+	make func(present pair) (pair, error)) (pair, error) {
 	secret := &corev1.Secret{}
 	err := c.Get(ctx, key, secret)
 	exists := err == nil

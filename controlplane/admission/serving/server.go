@@ -15,8 +15,8 @@ import (
 )
 
 const (
-	// readHeaderTimeout and maxBodyBytes bound what a client can make the server hold; the API server limits an
-	// object to 3 MiB, and an update carries two.
+	// readHeaderTimeout and maxBodyBytes bound what a client can make the server hold; the API
+	// server limits an object to 3 MiB, and an update carries two.
 	readHeaderTimeout = 10 * time.Second
 	maxBodyBytes      = 8 << 20
 	// shutdownLimit lets reviews in flight finish.

@@ -35,7 +35,8 @@ func TestKeysAreSharedAndRenewed(t *testing.T) {
 	c := fake.NewClientBuilder().WithScheme(scheme.Scheme).Build()
 	first := ensure(t, c, now, "a.svc")
 	same := ensure(t, c, now, "a.svc")
-	if string(first.CertificatePEM) != string(same.CertificatePEM) || string(first.AuthorityPEM) != string(same.AuthorityPEM) {
+	if string(first.CertificatePEM) != string(same.CertificatePEM) ||
+		string(first.AuthorityPEM) != string(same.AuthorityPEM) {
 		t.Error("a second manager did not use the keys of the first")
 	}
 	more := ensure(t, c, now, "127.0.0.1")
@@ -47,11 +48,13 @@ func TestKeysAreSharedAndRenewed(t *testing.T) {
 		t.Errorf("the new certificate is for %v only", both.names())
 	}
 	later := ensure(t, c, now.Add(serverLife), "a.svc")
-	if string(later.CertificatePEM) == string(more.CertificatePEM) || string(later.AuthorityPEM) != string(more.AuthorityPEM) {
+	if string(later.CertificatePEM) == string(more.CertificatePEM) ||
+		string(later.AuthorityPEM) != string(more.AuthorityPEM) {
 		t.Error("a certificate at its end: want a new one of the same authority")
 	}
 	var s corev1.Secret
-	if err := c.Get(t.Context(), client.ObjectKey{Namespace: "ns", Name: "longhorn-webhook-tls"}, &s); err != nil || s.Type != corev1.SecretTypeTLS {
+	if err := c.Get(t.Context(), client.ObjectKey{Namespace: "ns", Name: "longhorn-webhook-tls"}, &s); err != nil ||
+		s.Type != corev1.SecretTypeTLS {
 		t.Errorf("Secret %+v, %v", s, err)
 	}
 	s.Data[corev1.TLSCertKey] = []byte("garbage")
@@ -103,14 +106,16 @@ func TestServerAnswersOverTLSAndTakesNewKeys(t *testing.T) {
 	if code, _, _ := post("/other", "{}"); code != http.StatusNotFound {
 		t.Errorf("unknown path: %d", code)
 	}
-	if code, _, _ := post(naming.WebhookMutationPath, strings.Repeat("x", maxBodyBytes+1)); code != http.StatusRequestEntityTooLarge {
+	if code, _, _ := post(naming.WebhookMutationPath,
+		strings.Repeat("x", maxBodyBytes+1)); code != http.StatusRequestEntityTooLarge {
 		t.Errorf("huge body: %d", code)
 	}
 	if err := s.SetKeys(ensure(t, c, time.Now().Add(serverLife), "127.0.0.1")); err != nil {
 		t.Fatal(err)
 	}
 	if r, err := fresh().Get(base + naming.HealthPath); err != nil {
-		// The renewed certificate begins a year from now, so this client must refuse it: proof that it is in use.
+		// The renewed certificate begins a year from now, so this client must refuse it: proof that
+		// it is in use.
 		var invalid x509.CertificateInvalidError
 		if !errors.As(err, &invalid) {
 			t.Errorf("with the new certificate: %v", err)
@@ -144,9 +149,11 @@ func TestRegister(t *testing.T) {
 		t.Fatal(err)
 	}
 	w := v.Webhooks[0]
-	if w.Name != "validator.longhorn.io" || *w.FailurePolicy != "Fail" || *w.MatchPolicy != "Exact" || *w.SideEffects != "None" ||
+	if w.Name != "validator.longhorn.io" || *w.FailurePolicy != "Fail" || *w.MatchPolicy != "Exact" ||
+		*w.SideEffects != "None" ||
 		len(w.Rules) != 1 || w.Rules[0].Resources[0] != "volumes" || *w.Rules[0].Scope != "Namespaced" ||
-		w.ClientConfig.Service.Name != "longhorn-admission-webhook" || *w.ClientConfig.Service.Port != 9502 || string(w.ClientConfig.CABundle) != "ca" {
+		w.ClientConfig.Service.Name != "longhorn-admission-webhook" || *w.ClientConfig.Service.Port != 9502 ||
+		string(w.ClientConfig.CABundle) != "ca" {
 		t.Errorf("webhook %+v", w)
 	}
 	if err := Register(t.Context(), c, "ns", "https://127.0.0.1:1", []byte("ca"), []resource{"volumes"}); err != nil {
@@ -159,7 +166,8 @@ func TestRegister(t *testing.T) {
 		t.Errorf("client config %+v", got)
 	}
 	m := &admissionregistrationv1.MutatingWebhookConfiguration{}
-	if err := c.Get(t.Context(), client.ObjectKey{Name: "longhorn-webhook-mutator"}, m); err != nil || len(m.Webhooks[0].Rules) != 0 {
+	if err := c.Get(t.Context(), client.ObjectKey{Name: "longhorn-webhook-mutator"}, m); err != nil ||
+		len(m.Webhooks[0].Rules) != 0 {
 		t.Errorf("mutator %+v, %v", m.Webhooks, err)
 	}
 }

@@ -58,7 +58,8 @@ The API server is found as usual: KUBECONFIG, else the Pod's service account.`,
 	f.StringVar(&cfg.InstanceManagerImage, "instance-manager-image", "", "image of instance managers")
 	f.StringVar(&cfg.ManagerImage, "manager-image", "", "image of this program")
 	f.StringVar(&cfg.ServiceAccount, "service-account", naming.ServiceAccount, "service account of the Pods it creates")
-	f.StringVar(&cfg.WebhookURL, "webhook-url", "", "base URL at which the API server reaches the webhooks; empty: through the Service")
+	f.StringVar(&cfg.WebhookURL, "webhook-url", "",
+		"base URL at which the API server reaches the webhooks; empty: through the Service")
 	f.StringVar(&cfg.Listen, "listen", "", "address of REST and metrics (default ${POD_IP}:9500)")
 	f.StringVar(&cfg.WebhookListen, "webhook-listen", "", "address of the webhooks (default ${POD_IP}:9502)")
 	f.StringVar(&level, "log-level", "", "debug, info, warn or error; empty: follow setting log-level")

@@ -11,7 +11,8 @@ import (
 	"ankole.storage/controlplane/setting"
 )
 
-// Read returns the stored values of all settings. Given a cached reader it is cheap enough for every reconciliation.
+// Read returns the stored values of all settings. Given a cached reader it is cheap enough for
+// every reconciliation.
 func Read(ctx context.Context, r client.Reader, namespace string) (setting.Values, error) {
 	var list v1beta2.SettingList
 	// The strings are copied out of the shared cache objects at once, so these need no deep copy.

@@ -1,8 +1,8 @@
-// Package chainref reads replica directories a second time: it is written from the description of the on-disk format
-// (data format 1, docs/format-replica.md) and shares no code with package chain, so that tests can say what any other
-// engine would find in a directory, and that what we write keeps to the format: every file has a name the format knows,
-// every JSON file the right keys and types on one line, every parent exists, sizes fit, and a checksum that claims to
-// hold does.
+// Package chainref reads replica directories a second time: it is written from the description of
+// the on-disk format (data format 1, docs/format-replica.md) and shares no code with package chain,
+// so that tests can say what any other engine would find in a directory, and that what we write
+// keeps to the format: every file has a name the format knows, every JSON file the right keys and
+// types on one line, every parent exists, sizes fit, and a checksum that claims to hold does.
 //
 // It reads everything the slow way and is for tests only.
 package chainref
@@ -20,7 +20,8 @@ import (
 
 // Options say what is let through.
 type Options struct {
-	// Foreign directories were written by another engine: layers' metadata may lack keys, and there may be strays.
+	// Foreign directories were written by another engine: layers' metadata may lack keys, and there
+	// may be strays.
 	Foreign bool
 	// Strays are legal after a crash, until the next open.
 	Strays bool
@@ -209,7 +210,8 @@ func (r *Replica) checkFiles() error {
 	inodes := map[uint64]string{}
 	for _, name := range r.Chain {
 		l := r.Layers[name]
-		// A purge that was interrupted at its last step leaves a removed layer and the one above it as one file.
+		// A purge that was interrupted at its last step leaves a removed layer and the one above it
+		// as one file.
 		if other := inodes[l.inode]; other != "" && (other != l.Parent || !r.Layers[other].Removed) {
 			return fmt.Errorf("%s and %s of the chain are one file", name, other)
 		}

@@ -58,7 +58,8 @@ func (r *Replica) overlay(out []byte, name string) error {
 
 var checksum = regexp.MustCompile(`^[0-9a-f]{16}$`)
 
-// checkChecksums wants every .checksum file well-formed, and right where its change time is the image's.
+// checkChecksums wants every .checksum file well-formed, and right where its change time is the
+// image's.
 func (r *Replica) checkChecksums(names []string) error {
 	for _, name := range names {
 		image, ok := strings.CutSuffix(name, ".checksum")

@@ -13,7 +13,8 @@ import (
 	"ankole.storage/disk"
 )
 
-// checkWhiteouts wants a file for every layer that names one, no two layers with the same, and no other files.
+// checkWhiteouts wants a file for every layer that names one, no two layers with the same, and no
+// other files.
 func (r *Replica) checkWhiteouts(names []string, o Options) error {
 	named := map[string]string{}
 	for image, l := range r.Layers {
@@ -21,7 +22,8 @@ func (r *Replica) checkWhiteouts(names []string, o Options) error {
 			continue
 		}
 		file := "ankole.whiteouts-" + l.Whiteouts
-		// A purge that was interrupted at its last step leaves a removed layer and the one above it with one file.
+		// A purge that was interrupted at its last step leaves a removed layer and the one above it
+		// with one file.
 		if other, twice := named[file]; twice && !o.Strays {
 			return fmt.Errorf("%s and %s have the same whiteouts", image, other)
 		}
@@ -38,8 +40,8 @@ func (r *Replica) checkWhiteouts(names []string, o Options) error {
 	return nil
 }
 
-// Hide makes the blocks of out read as zeroes that a layer hides of those below it, by what volume.meta and the layer's .meta have as
-// AnkoleWhiteouts.
+// Hide makes the blocks of out read as zeroes that a layer hides of those below it, by what
+// volume.meta and the layer's .meta have as AnkoleWhiteouts.
 func Hide(fs disk.Meta, dir, volume, layer string, out []byte) error {
 	if layer == "" || volume == "" {
 		return nil

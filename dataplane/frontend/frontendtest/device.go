@@ -1,5 +1,6 @@
-// Package frontendtest is the contract of frontend.Frontend as a test suite, and a reference engine to run it on: a
-// step core that keeps a volume in memory. Every frontend runs the same suite through its own kind of client.
+// Package frontendtest is the contract of frontend.Frontend as a test suite, and a reference engine
+// to run it on: a step core that keeps a volume in memory. Every frontend runs the same suite
+// through its own kind of client.
 package frontendtest
 
 import (
@@ -15,15 +16,17 @@ import (
 // Owner is the tag owner the device gives its frontend.
 const Owner loop.Owner = 7
 
-// Device is the reference engine: it does what the engine promises its frontends, in memory, with delays, reordering
-// and errors as told. All its fields belong to the loop's thread; tests reach them through Rig.Do.
+// Device is the reference engine: it does what the engine promises its frontends, in memory, with
+// delays, reordering and errors as told. All its fields belong to the loop's thread; tests reach
+// them through Rig.Do.
 type Device struct {
 	Frontend frontend.Frontend
 	// Mem is the volume as a reader sees it, Stable what would survive a crash.
 	Mem, Stable []byte
 	// Fail decides how a request ends; nil means well.
 	Fail func(r *frontend.Request) block.Code
-	// Delay is the longest time a request takes; the real one is random, so requests overtake each other.
+	// Delay is the longest time a request takes; the real one is random, so requests overtake each
+	// other.
 	Delay time.Duration
 	// Hold keeps requests back until so many wait at once (or Hold is lowered).
 	Hold int
@@ -40,7 +43,8 @@ type Device struct {
 	reqs     []frontend.Request
 	stopping bool
 	started  bool
-	// swap makes the successor of a frontend that is being handed over, nil when none is; it is called once.
+	// swap makes the successor of a frontend that is being handed over, nil when none is; it is
+	// called once.
 	swap func(x frontend.Export) frontend.Frontend
 }
 

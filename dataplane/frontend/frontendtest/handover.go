@@ -14,7 +14,8 @@ import (
 // handOvers is how often the frontend is exchanged under load.
 const handOvers = 30
 
-// handedOver exchanges the frontend again and again, and now and then thinks better of it, while clients use the volume.
+// handedOver exchanges the frontend again and again, and now and then thinks better of it, while
+// clients use the volume.
 func handedOver(t *testing.T, tr Transport) {
 	if _, ok := tr.(Importer); !ok {
 		t.Skip("this transport has no Import")

@@ -19,7 +19,8 @@ type Env struct {
 	Size  int64
 }
 
-// Client uses the volume as its user would. Errors are syscall.Errno where the transport carries them.
+// Client uses the volume as its user would. Errors are syscall.Errno where the transport carries
+// them.
 type Client interface {
 	io.ReaderAt
 	io.WriterAt
@@ -33,7 +34,8 @@ type Client interface {
 type Transport interface {
 	// Frontend makes the frontend for env.
 	Frontend(t *testing.T, env Env) frontend.Frontend
-	// Open returns another client of the running frontend. The transport closes what a test leaves open.
+	// Open returns another client of the running frontend. The transport closes what a test leaves
+	// open.
 	Open(t *testing.T) Client
 	// Down releases what Frontend has set up outside the process, after the frontend has stopped.
 	Down(t *testing.T)
@@ -41,11 +43,11 @@ type Transport interface {
 	Caps() Caps
 }
 
-// A Transport may have a method Withdraw(t), called before the frontend is stopped in the ordinary way, and a method
-// Grow(t, size), called after the frontend was told a new size.
+// A Transport may have a method Withdraw(t), called before the frontend is stopped in the ordinary
+// way, and a method Grow(t, size), called after the frontend was told a new size.
 
-// Importer is a transport whose frontends can be handed over: Import makes the successor. A test that sees an error panics, on the
-// device's thread.
+// Importer is a transport whose frontends can be handed over: Import makes the successor. A test
+// that sees an error panics, on the device's thread.
 type Importer interface {
 	Import(env Env, x frontend.Export) (frontend.Frontend, error)
 }
@@ -91,8 +93,8 @@ type Rig struct {
 	stopped bool
 }
 
-// Up starts a device of size bytes behind tr; tell configures it first. It is stopped, and checked for leaks, when the
-// test ends.
+// Up starts a device of size bytes behind tr; tell configures it first. It is stopped, and checked
+// for leaks, when the test ends.
 func Up(t *testing.T, tr Transport, size int64, tell func(v *Device)) *Rig {
 	t.Helper()
 	arena := loop.NewArena(arenaBudget)
@@ -140,7 +142,8 @@ func (r *Rig) down() {
 	}
 }
 
-// HandOver puts another frontend in the place of the one that runs, as a live upgrade does, and waits until that one serves.
+// HandOver puts another frontend in the place of the one that runs, as a live upgrade does, and
+// waits until that one serves.
 func (r *Rig) HandOver() {
 	r.Helper()
 	env := Env{Arena: r.Device.arena, Owner: Owner, Name: "vol"}

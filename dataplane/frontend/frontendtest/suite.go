@@ -405,7 +405,8 @@ func grows(t *testing.T, tr Transport) {
 	}
 }
 
-// growsUnderWriters: what a growth has added can be used as soon as it is said to be there, whatever is written meanwhile.
+// growsUnderWriters: what a growth has added can be used as soon as it is said to be there,
+// whatever is written meanwhile.
 func growsUnderWriters(t *testing.T, tr Transport) {
 	if !tr.Caps().GrowsOpen {
 		t.Skip("an open client does not see a new size")

@@ -9,17 +9,20 @@ import (
 	"ankole.storage/dataplane/loop"
 )
 
-// A frontend can be given to another process: frontend.Exporter here, Import there. The kernel does not notice: a request comes
-// from the descriptor whole or not at all, so what nobody has read waits in the kernel's queue for the successor, and there is
-// nothing else to hand on but what was agreed at INIT, which the kernel says only once.
+// A frontend can be given to another process: frontend.Exporter here, Import there. The kernel does
+// not notice: a request comes from the descriptor whole or not at all, so what nobody has read
+// waits in the kernel's queue for the successor, and there is nothing else to hand on but what was
+// agreed at INIT, which the kernel says only once.
 
 // Transport names this frontend in an export.
 const Transport = "fuse-loop"
 
-// exportVersion is the version of exportState. A field that an older frontend may ignore needs no new one.
+// exportVersion is the version of exportState. A field that an older frontend may ignore needs no
+// new one.
 const exportVersion = 1
 
-// KindDevice is the kind of the descriptor of /dev/fuse in an export. Whoever set the file system up adds others.
+// KindDevice is the kind of the descriptor of /dev/fuse in an export. Whoever set the file system
+// up adds others.
 const KindDevice = "device"
 
 // exportState is what the successor has to know.
@@ -44,8 +47,9 @@ func (f *Frontend) Suspend(out *[]loop.Op) {
 	f.letGo(out)
 }
 
-// letGo has the loop forget the device, and so cancels the receives, once everything is answered. It is called again whenever that
-// may have changed: until then a receive that was under way may bring another request.
+// letGo has the loop forget the device, and so cancels the receives, once everything is answered.
+// It is called again whenever that may have changed: until then a receive that was under way may
+// bring another request.
 func (f *Frontend) letGo(out *[]loop.Op) {
 	if f.suspended && !f.closing && !f.released && !f.releasing && f.pending == 0 && f.sends == 0 && len(f.left) == 0 {
 		f.releasing = true
@@ -53,8 +57,8 @@ func (f *Frontend) letGo(out *[]loop.Op) {
 	}
 }
 
-// forgotten is called when the loop has forgotten the device. What was received before has been handled; if that has led to another
-// operation, the loop knows the device again.
+// forgotten is called when the loop has forgotten the device. What was received before has been
+// handled; if that has led to another operation, the loop knows the device again.
 func (f *Frontend) forgotten(out *[]loop.Op) {
 	f.releasing = false
 	f.released = f.sends == 0 && f.waiting == 0
@@ -88,12 +92,13 @@ func (f *Frontend) Export() frontend.Export {
 		Descriptors: []frontend.Descriptor{{Kind: KindDevice, FD: int(f.cfg.Device)}}}
 }
 
-// ErrExport: what should be imported is no export of a FUSE frontend, or not one that this one can go on with.
+// ErrExport: what should be imported is no export of a FUSE frontend, or not one that this one can
+// go on with.
 var ErrExport = errors.New("fuse: cannot be imported")
 
-// Import returns a frontend that goes on where another one was exported. Device and size are those of the export, whatever cfg
-// says, and descriptors of other kinds are left to the caller. The device is the frontend's once it is returned, and the caller's
-// in case of an error.
+// Import returns a frontend that goes on where another one was exported. Device and size are those
+// of the export, whatever cfg says, and descriptors of other kinds are left to the caller. The
+// device is the frontend's once it is returned, and the caller's in case of an error.
 func Import(cfg Config, x frontend.Export) (*Frontend, error) {
 	var st exportState
 	if x.Transport != Transport {
@@ -103,7 +108,8 @@ func Import(cfg Config, x frontend.Export) (*Frontend, error) {
 		return nil, fmt.Errorf("%w: %w", ErrExport, err)
 	}
 	if st.Version != exportVersion || st.File != cfg.File {
-		return nil, fmt.Errorf("%w: version %d of file %q; this is version %d of %q", ErrExport, st.Version, st.File, exportVersion, cfg.File)
+		return nil, fmt.Errorf("%w: version %d of file %q; this is version %d of %q", ErrExport, st.Version, st.File,
+			exportVersion, cfg.File)
 	}
 	cfg.Device, cfg.Size = loop.None, st.Size
 	for _, d := range x.Descriptors {

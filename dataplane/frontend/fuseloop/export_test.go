@@ -13,7 +13,8 @@ import (
 	"ankole.storage/dataplane/loop"
 )
 
-// takeOver gives the device of a suspended frontend to another one with memory of its own, as if it were another process.
+// takeOver gives the device of a suspended frontend to another one with memory of its own, as if it
+// were another process.
 func (k *script) takeOver() {
 	k.tb.Helper()
 	if !k.f.Suspended() {
@@ -50,8 +51,8 @@ func (k *script) takeOver() {
 	}
 }
 
-// Requests survive any number of hand-overs, and of suspensions that come to nothing: each is answered once (the script sees
-// to that) and carried out once.
+// Requests survive any number of hand-overs, and of suspensions that come to nothing: each is
+// answered once (the script sees to that) and carried out once.
 func TestHandOverUnderLoad(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		k := newScript(t, nil)
@@ -140,7 +141,8 @@ func TestSuspendedFrontendReadsNothing(t *testing.T) {
 }
 
 func TestImportRefusesNonsense(t *testing.T) {
-	good := frontend.Export{Transport: Transport, State: []byte(`{"version":1,"file":"vol","size":4096}`), Descriptors: []frontend.Descriptor{{Kind: KindDevice, FD: 9}}}
+	good := frontend.Export{Transport: Transport, State: []byte(`{"version":1,"file":"vol","size":4096}`),
+		Descriptors: []frontend.Descriptor{{Kind: KindDevice, FD: 9}}}
 	arena := loop.NewArena(32 << 20)
 	defer arena.Close()
 	change := func(f func(x *frontend.Export)) frontend.Export {
@@ -171,9 +173,11 @@ func FuzzImport(f *testing.F) {
 	f.Add([]byte(`{"version":1,"file":"vol","size":4096,"flags":1}`))
 	f.Add([]byte(`{"version":1,"file":"vol","size":-1}`))
 	f.Fuzz(func(t *testing.T, state []byte) {
-		k := &script{tb: t, arena: loop.NewArena(32 << 20), replies: map[uint64][]byte{}, errors: map[uint64]int32{}, auto: true, unique: 2}
+		k := &script{tb: t, arena: loop.NewArena(32 << 20), replies: map[uint64][]byte{}, errors: map[uint64]int32{},
+			auto: true, unique: 2}
 		defer k.arena.Close()
-		x := frontend.Export{Transport: Transport, State: state, Descriptors: []frontend.Descriptor{{Kind: KindDevice, FD: 9}}}
+		x := frontend.Export{Transport: Transport, State: state,
+			Descriptors: []frontend.Descriptor{{Kind: KindDevice, FD: 9}}}
 		var err error
 		if k.f, err = Import(Config{Owner: 5, Arena: k.arena, File: "vol"}, x); err != nil {
 			return

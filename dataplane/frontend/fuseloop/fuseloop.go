@@ -1,25 +1,32 @@
-// Package fuseloop offers a volume as one file of a FUSE file system. A loop device on that file, in direct mode, is a
-// block device of the node without any kernel module of ours; package blockdev below this one sets it up.
+// Package fuseloop offers a volume as one file of a FUSE file system. A loop device on that file,
+// in direct mode, is a block device of the node without any kernel module of ours; package blockdev
+// below this one sets it up.
 //
-// Frontend is the server of the FUSE file system, a codec inside the engine's step core with the device /dev/fuse as
-// its connection. It knows one directory with one file and the few requests a loop device makes of it.
+// Frontend is the server of the FUSE file system, a codec inside the engine's step core with the
+// device /dev/fuse as its connection. It knows one directory with one file and the few requests a
+// loop device makes of it.
 //
-// What the kernel makes of the answers shapes the code. Without ASYNC_DIO it keeps one request under way, so that is
-// asked for. A request answered ENOSYS once is never sent again and reported as success from then on, so FSYNC and
-// FALLOCATE get a real answer always. Requests beyond the size a file reports are not stopped by the kernel when they
-// write, so they are checked here. The attributes are never cached, so that a new size is seen.
+// What the kernel makes of the answers shapes the code. Without ASYNC_DIO it keeps one request
+// under way, so that is asked for. A request answered ENOSYS once is never sent again and reported
+// as success from then on, so FSYNC and FALLOCATE get a real answer always. Requests beyond the
+// size a file reports are not stopped by the kernel when they write, so they are checked here. The
+// attributes are never cached, so that a new size is seen.
 //
-// A server that was killed leaves requests behind that the kernel has handed out and nobody will answer. Its successor on the
-// same connection (Config.Resume) asks for them to be sent again before anything else; they come with a mark in their
-// identifiers, which is repeated in the answers. Doing one of them a second time is harmless: it was never answered, so
-// nothing later may depend on it having been done only once, and the engine before can no longer write anywhere. Where the kernel
-// cannot send again, requests are received into a journal (Config.Journal) and the successor finds them there, see recover.go.
+// A server that was killed leaves requests behind that the kernel has handed out and nobody will
+// answer. Its successor on the same connection (Config.Resume) asks for them to be sent again
+// before anything else; they come with a mark in their identifiers, which is repeated in the
+// answers. Doing one of them a second time is harmless: it was never answered, so nothing later may
+// depend on it having been done only once, and the engine before can no longer write anywhere.
+// Where the kernel cannot send again, requests are received into a journal (Config.Journal) and the
+// successor finds them there, see recover.go.
 //
-// Buffers: each receive offers a small buffer with the request's header in its headroom and a large one behind it. A
-// write of up to 16 KiB is received where the engine can use it; one above 128 KiB is completed in the large buffer,
-// which is then handed on; those between are copied once. Every request can be served with the two buffers it came in
-// on, so no request that was read from the kernel ever waits for memory; the next receive does. Every page of a receive
-// is touched before the kernel is asked to fill it: with a kill pending it would fail the request rather than fault a page in.
+// Buffers: each receive offers a small buffer with the request's header in its headroom and a large
+// one behind it. A write of up to 16 KiB is received where the engine can use it; one above 128 KiB
+// is completed in the large buffer, which is then handed on; those between are copied once. Every
+// request can be served with the two buffers it came in on, so no request that was read from the
+// kernel ever waits for memory; the next receive does. Every page of a receive is touched before
+// the kernel is asked to fill it: with a kill pending it would fail the request rather than fault a
+// page in.
 package fuseloop
 
 import (
@@ -43,10 +50,11 @@ type Config struct {
 	File string
 	// Size of the volume in bytes, a multiple of block.SectorSize.
 	Size int64
-	// Resume says that another server has had the connection before: it is set up, and what that one left is asked for.
+	// Resume says that another server has had the connection before: it is set up, and what that
+	// one left is asked for.
 	Resume bool
-	// Journal is where requests are received and how a successor knows of them, for kernels that do not send again; nil: nowhere.
-	// With Resume it is the predecessor's.
+	// Journal is where requests are received and how a successor knows of them, for kernels that do
+	// not send again; nil: nowhere. With Resume it is the predecessor's.
 	Journal *journal.Journal
 	// MaxInFlight bounds unanswered requests. Default 256.
 	MaxInFlight int
@@ -55,13 +63,15 @@ type Config struct {
 const (
 	defaultInFlight = 256
 	maxFileName     = 255
-	// receives is how many requests are taken in per step when many come; a quiet frontend keeps the buffers of one.
+	// receives is how many requests are taken in per step when many come; a quiet frontend keeps
+	// the buffers of one.
 	receives = 4
 	// page is what is touched at once.
 	page = 4096
 	// smallSize is received in place; most requests are no larger.
 	smallSize = 16 << 10
-	// copyLimit is the largest write that is copied into a buffer of its own size, to keep the large one.
+	// copyLimit is the largest write that is copied into a buffer of its own size, to keep the
+	// large one.
 	copyLimit = 128 << 10
 	// minArena holds the answers and the buffers of one receive.
 	minArena = 2 * block.MaxTransfer
@@ -69,7 +79,8 @@ const (
 	answerSize = 512
 )
 
-// Frontend is the FUSE frontend of one volume. It implements frontend.Frontend and frontend.Resumer.
+// Frontend is the FUSE frontend of one volume. It implements frontend.Frontend and
+// frontend.Resumer.
 type Frontend struct {
 	cfg     Config
 	size    int64
@@ -114,7 +125,8 @@ func New(cfg Config) (*Frontend, error) {
 	case cfg.Arena == nil || cfg.Device < 0:
 		return nil, fmt.Errorf("fuse file %q: needs an arena and a mounted device", cfg.File)
 	case cfg.Arena.Part(loop.Requests) < minArena:
-		return nil, fmt.Errorf("fuse file %q: %d bytes for requests cannot take in one; %d can", cfg.File, cfg.Arena.Part(loop.Requests), minArena)
+		return nil, fmt.Errorf("fuse file %q: %d bytes for requests cannot take in one; %d can", cfg.File,
+			cfg.Arena.Part(loop.Requests), minArena)
 	case cfg.File == "" || len(cfg.File) > maxFileName:
 		return nil, fmt.Errorf("fuse file name of %d bytes: 1 to %d", len(cfg.File), maxFileName)
 	case cfg.Size <= 0 || cfg.Size%block.SectorSize != 0:
@@ -122,7 +134,8 @@ func New(cfg Config) (*Frontend, error) {
 	case cfg.MaxInFlight < receives || cfg.MaxInFlight*answerSize > block.MaxTransfer:
 		return nil, fmt.Errorf("fuse file %q: %d requests in flight is out of range", cfg.File, cfg.MaxInFlight)
 	}
-	f := &Frontend{cfg: cfg, size: cfg.Size, slots: make([]request, cfg.MaxInFlight), resend: cfg.Resume && cfg.Journal == nil}
+	f := &Frontend{cfg: cfg, size: cfg.Size, slots: make([]request, cfg.MaxInFlight),
+		resend: cfg.Resume && cfg.Journal == nil}
 	for i := range f.slots {
 		f.free = append(f.free, uint32(i))
 	}
@@ -156,11 +169,12 @@ func (f *Frontend) Resume(reqs *[]frontend.Request, out *[]loop.Op) {
 	}
 }
 
-// wanted is how many receives should be there: one for the first request of a quiet time, more while there are many.
+// wanted is how many receives should be there: one for the first request of a quiet time, more
+// while there are many.
 func (f *Frontend) wanted() int { return max(1, min(receives, f.pending)) }
 
-// receive submits the receives that are not, as far as buffers and request slots go: each needs one slot for what it
-// brings.
+// receive submits the receives that are not, as far as buffers and request slots go: each needs one
+// slot for what it brings.
 func (f *Frontend) receive(out *[]loop.Op) {
 	if f.suspended || f.releasing {
 		return
@@ -238,8 +252,8 @@ func (f *Frontend) drop(r *intake) {
 	}
 }
 
-// askAgain has the kernel send again what a predecessor took and did not answer. A kernel that cannot (before 6.9) refuses
-// the message, and nothing else happens.
+// askAgain has the kernel send again what a predecessor took and did not answer. A kernel that
+// cannot (before 6.9) refuses the message, and nothing else happens.
 func (f *Frontend) askAgain(out *[]loop.Op) {
 	slot := f.take(0)
 	p := f.answerBytes(slot)
@@ -360,7 +374,8 @@ func (f *Frontend) release(slot uint32) {
 // SetSize implements frontend.Frontend. The kernel learns the size when it asks for it next.
 func (f *Frontend) SetSize(size int64, _ *[]loop.Op) { f.size = size }
 
-// Gone reports whether the kernel has ended the connection: the file system was unmounted or aborted.
+// Gone reports whether the kernel has ended the connection: the file system was unmounted or
+// aborted.
 func (f *Frontend) Gone() bool { return f.gone }
 
 // Negotiated returns the flags agreed with the kernel at INIT; 0 before it.

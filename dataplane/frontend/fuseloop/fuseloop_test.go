@@ -32,7 +32,8 @@ func TestInitAsksForWhatDepthNeeds(t *testing.T) {
 	if flags != wantedFlags || k.f.Negotiated() != wantedFlags {
 		t.Errorf("flags %#x, want %#x", flags, uint64(wantedFlags))
 	}
-	if bg, write, pages := ne.Uint16(b[16:]), ne.Uint32(b[20:]), ne.Uint16(b[28:]); bg != 256 || write != 1<<20 || pages != 256 {
+	if bg, write, pages := ne.Uint16(b[16:]), ne.Uint32(b[20:]),
+		ne.Uint16(b[28:]); bg != 256 || write != 1<<20 || pages != 256 {
 		t.Errorf("max_background %d, max_write %d, max_pages %d", bg, write, pages)
 	}
 	k.stop()
@@ -41,7 +42,8 @@ func TestInitAsksForWhatDepthNeeds(t *testing.T) {
 func TestInitTakesOnlyWhatIsOffered(t *testing.T) {
 	k := newScript(t, nil)
 	b := k.want(k.ask(opInit, 0, words(7|31<<32, uint64(initAsyncDIO|1<<1)<<32)), 0)
-	if minor, flags := ne.Uint32(b[4:]), ne.Uint32(b[12:]); minor != 31 || flags != initAsyncDIO || ne.Uint32(b[32:]) != 0 {
+	if minor, flags := ne.Uint32(b[4:]), ne.Uint32(b[12:]); minor != 31 || flags != initAsyncDIO ||
+		ne.Uint32(b[32:]) != 0 {
 		t.Errorf("version 7.%d, flags %#x", minor, flags)
 	}
 	k.want(k.ask(opInit, 0, words(6, 0)), errProto)
@@ -52,7 +54,8 @@ func TestInitTakesOnlyWhatIsOffered(t *testing.T) {
 func TestTheFileSystemIsOneFile(t *testing.T) {
 	k := newScript(t, nil)
 	b := k.want(k.ask(opLookup, rootNode, []byte("vol\x00")), 0)
-	if node, valid, size := ne.Uint64(b), ne.Uint64(b[24:]), ne.Uint64(b[48:]); node != fileNode || valid != 0 || size != testSize {
+	if node, valid, size := ne.Uint64(b), ne.Uint64(b[24:]),
+		ne.Uint64(b[48:]); node != fileNode || valid != 0 || size != testSize {
 		t.Errorf("node %d, attributes valid %d s, size %d", node, valid, size)
 	}
 	if mode := ne.Uint32(b[40+60:]); mode != modeFile {
@@ -223,7 +226,8 @@ func TestFlushAndZeroingReachTheEngine(t *testing.T) {
 
 func TestErrorsOfTheEngine(t *testing.T) {
 	for code, want := range map[block.Code]int32{
-		block.OK: 0, block.Invalid: errInvalid, block.NoSpace: errNoSpace, block.IOError: errIO, block.Unavailable: errIO, block.NotFound: errIO,
+		block.OK: 0, block.Invalid: errInvalid, block.NoSpace: errNoSpace, block.IOError: errIO,
+		block.Unavailable: errIO, block.NotFound: errIO,
 	} {
 		for _, opcode := range []uint32{opRead, opWrite, opFsync, opFallocate} {
 			k := newScript(t, nil)
@@ -345,10 +349,12 @@ func TestQuietFrontendKeepsOneReceive(t *testing.T) {
 	k.stop()
 }
 
-// TestSuccessorAsksAgain: before anything is received, and answers with the identifiers that come, whatever is set in them.
+// TestSuccessorAsksAgain: before anything is received, and answers with the identifiers that come,
+// whatever is set in them.
 func TestSuccessorAsksAgain(t *testing.T) {
 	k := newScript(t, func(c *Config) { c.Resume = true })
-	if len(k.notices) != 1 || ne.Uint32(k.notices[0]) != outHeader || ne.Uint32(k.notices[0][4:]) != notifyResend || ne.Uint64(k.notices[0][8:]) != 0 {
+	if len(k.notices) != 1 || ne.Uint32(k.notices[0]) != outHeader || ne.Uint32(k.notices[0][4:]) != notifyResend ||
+		ne.Uint64(k.notices[0][8:]) != 0 {
 		t.Fatalf("the kernel was told %x", k.notices)
 	}
 	resent := uint64(1)<<63 | 6
@@ -405,8 +411,8 @@ func TestConfigIsChecked(t *testing.T) {
 	}
 }
 
-// FuzzRequests throws messages at the frontend. Whatever they are, the engine is only given sensible requests, answers
-// are well formed and given once, and everything is freed in the end.
+// FuzzRequests throws messages at the frontend. Whatever they are, the engine is only given
+// sensible requests, answers are well formed and given once, and everything is freed in the end.
 func FuzzRequests(f *testing.F) {
 	f.Add(uint32(opWrite), uint64(fileNode), writeBody(0, make([]byte, 512)))
 	f.Add(uint32(opRead), uint64(fileNode), readBody(4096, 4096))

@@ -6,7 +6,8 @@ import (
 	"ankole.storage/block"
 )
 
-// Numbers of the kernel's FUSE interface (linux/fuse.h), version 7. Integers are in the machine's order.
+// Numbers of the kernel's FUSE interface (linux/fuse.h), version 7. Integers are in the machine's
+// order.
 const (
 	opLookup      = 1
 	opForget      = 2
@@ -35,14 +36,15 @@ const (
 	// minor is the version answered: the one that brought resending. Older kernels get their own.
 	minor = 40
 
-	initAsyncRead       = 1 << 0
-	initBigWrites       = 1 << 5
-	initAsyncDIO        = 1 << 15
-	initParallelDirops  = 1 << 18
-	initMaxPages        = 1 << 22
-	initExt             = 1 << 30
-	initHasResend       = 1 << 39
-	wantedFlags         = initAsyncRead | initBigWrites | initAsyncDIO | initParallelDirops | initMaxPages | initExt | initHasResend
+	initAsyncRead      = 1 << 0
+	initBigWrites      = 1 << 5
+	initAsyncDIO       = 1 << 15
+	initParallelDirops = 1 << 18
+	initMaxPages       = 1 << 22
+	initExt            = 1 << 30
+	initHasResend      = 1 << 39
+	wantedFlags        = initAsyncRead | initBigWrites | initAsyncDIO | initParallelDirops | initMaxPages |
+		initExt | initHasResend
 	openDirectIO        = 1 << 0
 	openNoFlush         = 1 << 5
 	openParallelWrites  = 1 << 6
@@ -67,10 +69,12 @@ const (
 	congestionThreshold = MaxBackground * 3 / 4
 )
 
-// MaxBackground is how many asynchronous requests the kernel keeps under way: twice the loop device's own limit.
+// MaxBackground is how many asynchronous requests the kernel keeps under way: twice the loop
+// device's own limit.
 const MaxBackground = 256
 
-// Errors answered. A request that could be answered ENOSYS once is never sent again, so FSYNC and FALLOCATE never are.
+// Errors answered. A request that could be answered ENOSYS once is never sent again, so FSYNC and
+// FALLOCATE never are.
 const (
 	errNoEntry   = 2
 	errIO        = 5
@@ -128,8 +132,8 @@ func putAttr(p []byte, node uint64, size int64) {
 	ne.PutUint32(p[80:], block.Size)
 }
 
-// putStatfs encodes the file system's figures (80 bytes). The loop device takes its discard granularity from the block
-// size.
+// putStatfs encodes the file system's figures (80 bytes). The loop device takes its discard
+// granularity from the block size.
 func putStatfs(p []byte, size int64) {
 	clear(p[:80])
 	ne.PutUint64(p, uint64(size/block.Size))

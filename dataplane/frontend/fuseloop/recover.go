@@ -7,16 +7,20 @@ import (
 	"ankole.storage/dataplane/loop"
 )
 
-// This file is the journal's part of a Frontend: where requests lie, and what becomes of those that a predecessor has left.
+// This file is the journal's part of a Frontend: where requests lie, and what becomes of those that
+// a predecessor has left.
 //
-// A request stays in the small cell that it was received in until its answer is accepted. Before its data may be overwritten, and so
-// before it is answered, its result is noted. So of what a successor finds, requests without a result were never answered: they
-// are carried out, again perhaps, and nothing that was sent after an answer can be behind them. Those with a result may have been
-// answered: they are answered so again, which the kernel refuses if it was, and never carried out: something that their user sent
-// after the answer would be overwritten. Reads are carried out again in either case.
+// A request stays in the small cell that it was received in until its answer is accepted. Before
+// its data may be overwritten, and so before it is answered, its result is noted. So of what a
+// successor finds, requests without a result were never answered: they are carried out, again
+// perhaps, and nothing that was sent after an answer can be behind them. Those with a result may
+// have been answered: they are answered so again, which the kernel refuses if it was, and never
+// carried out: something that their user sent after the answer would be overwritten. Reads are
+// carried out again in either case.
 //
-// The kernel that is stopped in the middle of handing a request out fails it. What lies in the cell then is not whole. So of a request
-// that nobody has said to be whole, the kernel is asked whether it waits for an answer.
+// The kernel that is stopped in the middle of handing a request out fails it. What lies in the cell
+// then is not whole. So of a request that nobody has said to be whole, the kernel is asked whether
+// it waits for an answer.
 
 // recovery is the part of a Frontend that knows the journal.
 type recovery struct {
@@ -35,7 +39,8 @@ type leftover struct {
 	journal.Entry
 }
 
-// openJournal takes the journal's cells into the arena, and those out of it that a predecessor has requests in.
+// openJournal takes the journal's cells into the arena, and those out of it that a predecessor has
+// requests in.
 func (f *Frontend) openJournal() {
 	j := f.cfg.Journal
 	if j == nil {
@@ -83,7 +88,8 @@ func (f *Frontend) offer(r *intake) {
 	}
 }
 
-// enter notes that an intake holds a whole request, leave that it has a slot or is answered. The request takes the small cell along.
+// enter notes that an intake holds a whole request, leave that it has a slot or is answered. The
+// request takes the small cell along.
 func (f *Frontend) enter(r *intake) {
 	if j := f.cfg.Journal; j != nil {
 		f.current = r.small
@@ -101,7 +107,8 @@ func (f *Frontend) leave(r *intake) {
 	r.small, f.current = 0, 0
 }
 
-// finish notes a request's result, before its data may be overwritten. A read is carried out again instead.
+// finish notes a request's result, before its data may be overwritten. A read is carried out again
+// instead.
 func (f *Frontend) finish(r *request, errno int32) {
 	if r.cell != 0 && r.kind != block.Read {
 		f.cfg.Journal.Finish(loop.PoolIndex(r.cell), errno)
@@ -115,8 +122,8 @@ func (f *Frontend) forgetCell(cell loop.Buf) {
 	}
 }
 
-// recover puts requests of a predecessor under way, as far as there is room. Those with a large cell come first, so that the others find
-// one: with it no request needs more memory than it has.
+// recover puts requests of a predecessor under way, as far as there is room. Those with a large
+// cell come first, so that the others find one: with it no request needs more memory than it has.
 func (f *Frontend) recover(reqs *[]frontend.Request, out *[]loop.Op) {
 	if f.answers == 0 {
 		return
@@ -148,8 +155,8 @@ func (f *Frontend) next() {
 	f.left = f.left[1:]
 }
 
-// probe asks the kernel whether it waits for the answer to a request: a message that answers its interruption, of which there was
-// none, is taken if it does, and refused if it does not.
+// probe asks the kernel whether it waits for the answer to a request: a message that answers its
+// interruption, of which there was none, is taken if it does, and refused if it does not.
 func (f *Frontend) probe(unique uint64, out *[]loop.Op) {
 	f.probing = true
 	slot := f.take(0)
@@ -158,7 +165,8 @@ func (f *Frontend) probe(unique uint64, out *[]loop.Op) {
 	(*out)[len(*out)-1].Tag = f.tag(tagProbe, int(slot))
 }
 
-// probed takes the kernel's answer. A request that it does not wait for was answered, or failed before it was whole.
+// probed takes the kernel's answer. A request that it does not wait for was answered, or failed
+// before it was whole.
 func (f *Frontend) probed(slot uint32, waits bool) {
 	f.release(slot)
 	f.probing = false
@@ -173,7 +181,8 @@ func (f *Frontend) probed(slot uint32, waits bool) {
 
 // head is the request as far as it lies in the small cell.
 func (f *Frontend) head(l *leftover) []byte {
-	return f.cfg.Arena.Seg(loop.Seg{Buf: l.intake.small, Off: -requestHeader, Len: int32(min(l.Len, requestHeader+smallSize))})
+	return f.cfg.Arena.Seg(loop.Seg{Buf: l.intake.small, Off: -requestHeader,
+		Len: int32(min(l.Len, requestHeader+smallSize))})
 }
 
 // repeats tells whether a result is all there is to an answer.

@@ -39,8 +39,8 @@ func newJournaled(tb testing.TB) *journaled {
 	return k
 }
 
-// kill ends the frontend where it is, and starts its successor. What was submitted and not performed, and what was performed and not
-// noticed, is lost.
+// kill ends the frontend where it is, and starts its successor. What was submitted and not
+// performed, and what was performed and not noticed, is lost.
 func (k *journaled) kill() {
 	k.tb.Helper()
 	if err := k.arena.Close(); err != nil {
@@ -58,7 +58,8 @@ func (k *journaled) kill() {
 		k.tb.Fatal(err)
 	}
 	k.arena, k.out, k.done, k.reqs, k.recvs = loop.NewArena(32<<20), nil, nil, nil, nil
-	if k.f, err = New(Config{Owner: 5, Arena: k.arena, Device: 9, File: "vol", Size: testSize, Journal: j, Resume: true}); err != nil {
+	if k.f, err = New(Config{Owner: 5, Arena: k.arena, Device: 9, File: "vol", Size: testSize, Journal: j,
+		Resume: true}); err != nil {
 		k.tb.Fatal(err)
 	}
 	k.f.Start(&k.out)
@@ -104,7 +105,8 @@ func (u *user) ask(rt *rapid.T) {
 		m = message(opRead, u.unique, fileNode, readBody(off, uint32(n)))
 	case kind == 4:
 		what.region = -1
-		m = message(rapid.SampledFrom([]uint32{opFsync, opGetattr, opForget}).Draw(rt, "other"), u.unique, fileNode, words(0, 0))
+		m = message(rapid.SampledFrom([]uint32{opFsync, opGetattr, opForget}).Draw(rt, "other"), u.unique, fileNode,
+			words(0, 0))
 	default:
 		return
 	}
@@ -121,7 +123,8 @@ func (u *user) ask(rt *rapid.T) {
 func (u *user) carryOut(q *frontend.Request) {
 	if q.Kind == block.Write {
 		// The place before the payload is used by whoever sends it on.
-		copy(u.arena.Seg(loop.Seg{Buf: q.Buf, Off: -loop.Headroom, Len: loop.Headroom}), bytes.Repeat([]byte{0xee}, loop.Headroom))
+		copy(u.arena.Seg(loop.Seg{Buf: q.Buf, Off: -loop.Headroom, Len: loop.Headroom}),
+			bytes.Repeat([]byte{0xee}, loop.Headroom))
 		copy(u.volume[q.Off:], u.arena.Bytes(q.Buf)[:q.Len])
 	}
 }
@@ -155,7 +158,8 @@ func (u *user) performSome(n int) {
 	u.perform()
 }
 
-// tear has the kernel be stopped while it hands a request out: the first n bytes of it are there, and the request fails.
+// tear has the kernel be stopped while it hands a request out: the first n bytes of it are there,
+// and the request fails.
 func (k *journaled) tear(n int) {
 	if len(k.recvs) == 0 || len(k.queue) == 0 {
 		return
@@ -200,11 +204,13 @@ func (u *user) notice(t testing.TB) {
 	}
 }
 
-// TestRequestsSurviveKills: wherever a frontend is killed, all requests are answered once, a write that was acknowledged is not written
-// over by one from before, and a request of which the kernel gave a part only is not carried out.
+// TestRequestsSurviveKills: wherever a frontend is killed, all requests are answered once, a write
+// that was acknowledged is not written over by one from before, and a request of which the kernel
+// gave a part only is not carried out.
 func TestRequestsSurviveKills(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
-		u := &user{journaled: newJournaled(t), volume: make([]byte, regions*regionSize), content: make([]byte, regions*regionSize), asked: map[uint64]io{}}
+		u := &user{journaled: newJournaled(t), volume: make([]byte, regions*regionSize),
+			content: make([]byte, regions*regionSize), asked: map[uint64]io{}}
 		for range rapid.IntRange(1, 150).Draw(rt, "steps") {
 			switch action := rapid.IntRange(0, 17).Draw(rt, "action"); {
 			case action <= 3:
@@ -307,7 +313,8 @@ func TestStatesOfARequest(t *testing.T) {
 
 // TestAnsweredIsNotCarriedOutAgain: what the user wrote after the answer would be lost.
 func TestAnsweredIsNotCarriedOutAgain(t *testing.T) {
-	for name, body := range map[uint32][]byte{opWrite: writeBody(0, make([]byte, 70_144)), opFallocate: fallocBody(0, 4096, fallocPunch|fallocKeepSize), opFsync: words(0, 0)} {
+	for name, body := range map[uint32][]byte{opWrite: writeBody(0, make([]byte, 70_144)),
+		opFallocate: fallocBody(0, 4096, fallocPunch|fallocKeepSize), opFsync: words(0, 0)} {
 		for _, answered := range []bool{false, true} {
 			k := newJournaled(t)
 			unique := k.ask(name, fileNode, body)
@@ -332,7 +339,8 @@ func TestAnsweredIsNotCarriedOutAgain(t *testing.T) {
 	}
 }
 
-// TestTornRequestIsNotCarriedOut: the kernel has failed it, and a part of its data is another request's.
+// TestTornRequestIsNotCarriedOut: the kernel has failed it, and a part of its data is another
+// request's.
 func TestTornRequestIsNotCarriedOut(t *testing.T) {
 	for _, size := range []int{4096, smallSize, 70_144, block.MaxTransfer} {
 		k := newJournaled(t)
@@ -385,8 +393,8 @@ func TestSuspendedSuccessorFirstAnswersWhatWasLeft(t *testing.T) {
 	k.stop()
 }
 
-// FuzzSuccessor takes over whatever may lie in a journal's cells: it is refused, or everything in it is answered or dropped, the engine is
-// given sensible requests only, and all memory is freed.
+// FuzzSuccessor takes over whatever may lie in a journal's cells: it is refused, or everything in
+// it is answered or dropped, the engine is given sensible requests only, and all memory is freed.
 func FuzzSuccessor(f *testing.F) {
 	const stride = 1 + 2 + 2 + requestHeader // cell, state and error, large cell, header
 	put := func(cell, state, errno, large byte, m []byte) []byte {
@@ -394,7 +402,8 @@ func FuzzSuccessor(f *testing.F) {
 	}
 	write := message(opWrite, 4, fileNode, writeBody(0, make([]byte, 4096)))
 	f.Add(slices.Concat(put(1, 2, 0, 0, write), put(2, 1, 0, 3, message(opRead, 6, fileNode, readBody(0, 512)))))
-	f.Add(slices.Concat(put(0, 3, 28, 0, write), put(9, 2, 0, 5, message(opWrite, 8, fileNode, writeBody(0, make([]byte, 1<<20))))))
+	f.Add(slices.Concat(put(0, 3, 28, 0, write),
+		put(9, 2, 0, 5, message(opWrite, 8, fileNode, writeBody(0, make([]byte, 1<<20))))))
 	f.Add(put(3, 2, 0, 0, message(opLookup, 6, rootNode, []byte("vol\x00"))))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		k := newJournaled(t)
@@ -434,7 +443,8 @@ func FuzzSuccessor(f *testing.F) {
 	})
 }
 
-// BenchmarkWrite is a write of 4 KiB from the kernel to its answer, without the kernel and the engine.
+// BenchmarkWrite is a write of 4 KiB from the kernel to its answer, without the kernel and the
+// engine.
 func BenchmarkWrite(b *testing.B) {
 	for name, with := range map[string]bool{"plain": false, "journal": true} {
 		b.Run(name, func(b *testing.B) {

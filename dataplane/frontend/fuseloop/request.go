@@ -8,14 +8,15 @@ import (
 	"ankole.storage/dataplane/loop"
 )
 
-// message takes one request of n bytes that intake r has received. Its first requestHeader bytes lie in the headroom of
-// the small buffer, the rest follows there and goes on in the large one.
+// message takes one request of n bytes that intake r has received. Its first requestHeader bytes
+// lie in the headroom of the small buffer, the rest follows there and goes on in the large one.
 func (f *Frontend) message(r *intake, n int, reqs *[]frontend.Request, out *[]loop.Op) {
 	head := f.cfg.Arena.Seg(loop.Seg{Buf: r.small, Off: -requestHeader, Len: int32(min(n, requestHeader+smallSize))})
 	if n < inHeader {
 		return // not a request; the kernel never does this
 	}
-	h := header{size: ne.Uint32(head), opcode: ne.Uint32(head[4:]), unique: ne.Uint64(head[8:]), node: ne.Uint64(head[16:])}
+	h := header{size: ne.Uint32(head), opcode: ne.Uint32(head[4:]), unique: ne.Uint64(head[8:]),
+		node: ne.Uint64(head[16:])}
 	if int(h.size) != n || h.opcode == opForget || h.opcode == opBatchForget {
 		return // nodes are never forgotten, and there is no answer
 	}
@@ -83,8 +84,8 @@ func (f *Frontend) read(h *header, r *intake, head []byte, reqs *[]frontend.Requ
 	f.emit(slot, frontend.Request{Kind: block.Read, Off: int64(off), Len: int64(n), Buf: q.buf}, reqs)
 }
 
-// bufferFor returns a buffer for n bytes: one of the arena's, or if it has none one of the intake's own, which always
-// does.
+// bufferFor returns a buffer for n bytes: one of the arena's, or if it has none one of the intake's
+// own, which always does.
 func (f *Frontend) bufferFor(r *intake, n int) loop.Buf {
 	if b, ok := f.cfg.Arena.Get(n); ok {
 		return b
@@ -142,8 +143,8 @@ func (f *Frontend) payload(r *intake, size int) loop.Buf {
 	return b
 }
 
-// fallocate serves the two modes a loop device uses. Punching must read zero afterwards, since the loop device zeroes
-// with it as well, and may give space back; zeroing may not.
+// fallocate serves the two modes a loop device uses. Punching must read zero afterwards, since the
+// loop device zeroes with it as well, and may give space back; zeroing may not.
 func (f *Frontend) fallocate(h *header, head []byte, reqs *[]frontend.Request, out *[]loop.Op) {
 	if len(head) < inHeader+32 || h.node != fileNode {
 		f.refuse(h.unique, errInvalid, out)
@@ -169,7 +170,8 @@ func (f *Frontend) fallocate(h *header, head []byte, reqs *[]frontend.Request, o
 	}
 }
 
-// meta answers a request about the file system itself: an error, or the number of bytes put into out.
+// meta answers a request about the file system itself: an error, or the number of bytes put into
+// out.
 func (f *Frontend) meta(h *header, in, out []byte) (errno int32, n int) {
 	switch h.opcode {
 	case opInit:

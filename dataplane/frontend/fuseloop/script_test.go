@@ -32,7 +32,8 @@ const testSize = 1<<30 + 512
 
 func newScript(tb testing.TB, tell func(c *Config)) *script {
 	tb.Helper()
-	k := &script{tb: tb, arena: loop.NewArena(32 << 20), replies: map[uint64][]byte{}, errors: map[uint64]int32{}, auto: true, unique: 2}
+	k := &script{tb: tb, arena: loop.NewArena(32 << 20), replies: map[uint64][]byte{}, errors: map[uint64]int32{},
+		auto: true, unique: 2}
 	cfg := Config{Owner: 5, Arena: k.arena, Device: 9, File: "vol", Size: testSize}
 	if tell != nil {
 		tell(&cfg)

@@ -12,8 +12,8 @@ import (
 	"ankole.storage/dataplane/frontend/frontendtest"
 )
 
-// Clients come and go, cleanly or not, many more than may be there at once: every one of them is served, and none leaves
-// its place taken.
+// Clients come and go, cleanly or not, many more than may be there at once: every one of them is
+// served, and none leaves its place taken.
 func TestClientsComeAndGo(t *testing.T) {
 	tr := &transport{network: "unix"}
 	r := frontendtest.Up(t, tr, 64<<20, nil)
@@ -73,6 +73,7 @@ func breakOff(t *testing.T, path string, rng *rand.Rand, i int) {
 	if n, err := c.Read(greeting[:]); err != nil {
 		t.Fatalf("client %d: turned away after %d bytes: %v", i, n, err)
 	}
-	_ = c.SetWriteDeadline(time.Now().Add(50 * time.Millisecond)) // a server that waits for us to read is a place to leave too
+	// a server that waits for us to read is a place to leave too
+	_ = c.SetWriteDeadline(time.Now().Add(50 * time.Millisecond))
 	_, _ = c.Write(b)
 }

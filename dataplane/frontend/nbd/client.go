@@ -31,7 +31,8 @@ type client struct {
 	rx       loop.Buf
 	from, to int // unread bytes of rx
 	current  int // slot+1 of the write whose payload is being received
-	// restored is such a write that was taken over and has no buffers yet, piece what was received of the piece it is at.
+	// restored is such a write that was taken over and has no buffers yet, piece what was received
+	// of the piece it is at.
 	restored *writeState
 	piece    []byte
 	skip     int64
@@ -86,7 +87,8 @@ func (c *client) received(d *loop.Done, reqs *[]frontend.Request, out *[]loop.Op
 	c.advance(reqs, out)
 }
 
-// took accounts for n more payload bytes of the current write and hands complete pieces to the engine.
+// took accounts for n more payload bytes of the current write and hands complete pieces to the
+// engine.
 func (c *client) took(r *request, n int64, reqs *[]frontend.Request) {
 	before := r.written
 	r.written += n
@@ -181,7 +183,8 @@ func (c *client) skipPayload(in []byte, out *[]loop.Op) bool {
 	return true
 }
 
-// room reports whether tx can take n more bytes; if not, the client is held back until a send is done.
+// room reports whether tx can take n more bytes; if not, the client is held back until a send is
+// done.
 func (c *client) room(n int) bool {
 	if c.queued+n > txSize || len(c.carry) > 0 {
 		c.hold(true)
@@ -190,7 +193,8 @@ func (c *client) room(n int) bool {
 	return true
 }
 
-// receive asks for more input: the rest of the current write's payload in place, and whatever follows.
+// receive asks for more input: the rest of the current write's payload in place, and whatever
+// follows.
 func (c *client) receive(out *[]loop.Op) {
 	if c.receiving || c.s.suspended || c.releasing {
 		return
@@ -307,7 +311,8 @@ func (s *Server) check(typ, flags uint16, off uint64, size int64) (block.Kind, u
 		}
 		return block.Flush, 0
 	case cmdTrim:
-		// FUA means nothing here: a discarded range may read as before the discard, after a crash as well.
+		// FUA means nothing here: a discarded range may read as before the discard, after a crash
+		// as well.
 		kind = block.Discard
 	case cmdWriteZeroes:
 		kind, beyond = block.WriteZeroes, errnoNoSpace
@@ -329,7 +334,8 @@ func (s *Server) check(typ, flags uint16, off uint64, size int64) (block.Kind, u
 // emit hands piece p of a request to the engine.
 func (s *Server) emit(slot, p int, reqs *[]frontend.Request) {
 	r := &s.requests[slot]
-	q := frontend.Request{ID: uint64(slot)<<8 | uint64(p), Kind: r.kind, FUA: r.fua, Unmap: r.unmap, Off: r.off, Len: r.size}
+	q := frontend.Request{ID: uint64(slot)<<8 | uint64(p), Kind: r.kind, FUA: r.fua, Unmap: r.unmap, Off: r.off,
+		Len: r.size}
 	if r.kind == block.Read || r.kind == block.Write {
 		q.Off += int64(p) * block.MaxTransfer
 		q.Len = r.pieceLen(p)
@@ -339,7 +345,8 @@ func (s *Server) emit(slot, p int, reqs *[]frontend.Request) {
 	*reqs = append(*reqs, q)
 }
 
-// disconnect closes the connection. What it holds is freed when the close is done, since the loop uses it until then.
+// disconnect closes the connection. What it holds is freed when the close is done, since the loop
+// uses it until then.
 func (c *client) disconnect(out *[]loop.Op) {
 	if c.closing {
 		return

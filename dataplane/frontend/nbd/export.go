@@ -10,17 +10,21 @@ import (
 	"ankole.storage/dataplane/loop"
 )
 
-// A server can be given to another process: frontend.Exporter here, Import there. Its clients keep their connections.
+// A server can be given to another process: frontend.Exporter here, Import there. Its clients keep
+// their connections.
 //
-// While it is suspended it parses no more requests. A receive that is under way may still bring bytes; they stay where they
-// are: in the receive buffer, or in the buffers of the write whose payload they are. When the engine has answered everything,
-// the loop is made to forget every connection, which ends its receive, and cuts short a send that the client does not take. What
-// is left then of a connection is a clientState: bytes in, bytes out, and where in the protocol it stands.
+// While it is suspended it parses no more requests. A receive that is under way may still bring
+// bytes; they stay where they are: in the receive buffer, or in the buffers of the write whose
+// payload they are. When the engine has answered everything, the loop is made to forget every
+// connection, which ends its receive, and cuts short a send that the client does not take. What is
+// left then of a connection is a clientState: bytes in, bytes out, and where in the protocol it
+// stands.
 
 // Transport names this frontend in an export.
 const Transport = "nbd-unix"
 
-// exportVersion is the version of serverState and clientState. A field that an older server may ignore needs no new one.
+// exportVersion is the version of serverState and clientState. A field that an older server may
+// ignore needs no new one.
 const exportVersion = 1
 
 // Kinds of descriptors in an export.
@@ -29,8 +33,9 @@ const (
 	kindClient   = "client"
 )
 
-// maxCarried bounds the bytes in an export, of all clients together: what they have sent and nobody has acted on, and what they have
-// not taken of their answers. With more there is no export until they have taken it. It fits a message of the hand-over.
+// maxCarried bounds the bytes in an export, of all clients together: what they have sent and nobody
+// has acted on, and what they have not taken of their answers. With more there is no export until
+// they have taken it. It fits a message of the hand-over.
 const maxCarried = 32 << 20
 
 // serverState is what holds for all connections.
@@ -51,25 +56,29 @@ type clientState struct {
 	Unsent []byte `json:"unsent,omitempty"`
 }
 
-// writeState is a write whose payload is being received. The unread bytes begin with it, after the first Done bytes.
+// writeState is a write whose payload is being received. The unread bytes begin with it, after the
+// first Done bytes.
 type writeState struct {
 	Cookie uint64 `json:"cookie"`
 	Off    int64  `json:"off"`
 	Size   int64  `json:"size"`
 	FUA    bool   `json:"fua,omitempty"`
-	// Done counts bytes that are written already, whole pieces; Errno is the protocol's if one of them failed.
+	// Done counts bytes that are written already, whole pieces; Errno is the protocol's if one of
+	// them failed.
 	Done  int64  `json:"done,omitempty"`
 	Errno uint32 `json:"errno,omitempty"`
 }
 
-// skipState is a write that is refused once its payload, of which Left bytes are to come, has passed.
+// skipState is a write that is refused once its payload, of which Left bytes are to come, has
+// passed.
 type skipState struct {
 	Left   int64  `json:"left"`
 	Cookie uint64 `json:"cookie"`
 	Errno  uint32 `json:"errno"`
 }
 
-var phaseNames = [...]string{awaitFlags: "flags", haggling: "options", transmission: "transmission", draining: "draining"}
+var phaseNames = [...]string{awaitFlags: "flags", haggling: "options", transmission: "transmission",
+	draining: "draining"}
 
 func phaseOf(name string) (phase, bool) {
 	for p, n := range phaseNames {
@@ -93,7 +102,8 @@ func (s *Server) Suspend(out *[]loop.Op) {
 	s.letGo(out)
 }
 
-// letGo has the loop forget every descriptor once the engine owes no answer. It is called again whenever that may have changed.
+// letGo has the loop forget every descriptor once the engine owes no answer. It is called again
+// whenever that may have changed.
 func (s *Server) letGo(out *[]loop.Op) {
 	if !s.suspended || s.pending > 0 || s.stopping {
 		return
@@ -149,13 +159,15 @@ func (s *Server) listenerReleased(out *[]loop.Op) {
 	}
 }
 
-// goOn has a connection taken up again: what is unsent leaves, and Resume looks at what was received.
+// goOn has a connection taken up again: what is unsent leaves, and Resume looks at what was
+// received.
 func (c *client) goOn(out *[]loop.Op) {
 	c.send(out)
 	c.hold(true)
 }
 
-// forgotten is called when the loop has forgotten the connection. Its receive and its send were cancelled before.
+// forgotten is called when the loop has forgotten the connection. Its receive and its send were
+// cancelled before.
 func (c *client) forgotten(out *[]loop.Op) {
 	c.releasing, c.released = false, true
 	if c.closing {
@@ -180,8 +192,8 @@ func (c *client) cutShort(n int) {
 	c.sent()
 }
 
-// gather puts behind that what has to follow it at once: the rest of an answer of which a part is sent, and what is in tx, which
-// belongs behind that.
+// gather puts behind that what has to follow it at once: the rest of an answer of which a part is
+// sent, and what is in tx, which belongs behind that.
 func (c *client) gather() {
 	if len(c.replies) > 0 && c.s.requests[c.replies[0]].sent > 0 {
 		c.carry = c.appendReply(c.carry, c.replies[0])
@@ -241,14 +253,16 @@ func (c *client) leftOver() []byte {
 
 // Export implements frontend.Exporter.
 func (s *Server) Export() frontend.Export {
-	x := frontend.Export{Transport: Transport, State: mustJSON(serverState{Version: exportVersion, Export: s.cfg.Export, Size: s.size})}
+	x := frontend.Export{Transport: Transport,
+		State: mustJSON(serverState{Version: exportVersion, Export: s.cfg.Export, Size: s.size})}
 	x.Descriptors = append(x.Descriptors, frontend.Descriptor{Kind: kindListener, FD: int(s.cfg.Listener)})
 	for _, c := range s.clients {
 		if c == nil {
 			continue
 		}
 		state, unread := c.state()
-		x.Descriptors = append(x.Descriptors, frontend.Descriptor{Kind: kindClient, FD: int(c.conn), State: mustJSON(state), Unread: unread})
+		x.Descriptors = append(x.Descriptors, frontend.Descriptor{Kind: kindClient, FD: int(c.conn),
+			State: mustJSON(state), Unread: unread})
 		c.hold(false)
 		c.closed()
 	}
@@ -284,11 +298,13 @@ func (c *client) state() (clientState, []byte) {
 	return st, append(unread, c.bytes()...)
 }
 
-// ErrExport: what should be imported is no export of an NBD server, or not one that this server can go on with.
+// ErrExport: what should be imported is no export of an NBD server, or not one that this server can
+// go on with.
 var ErrExport = errors.New("nbd: cannot be imported")
 
-// Import returns a server that goes on where another one was exported. Listener and size are those of the export, whatever cfg
-// says. The descriptors are the server's once it is returned, and the caller's in case of an error.
+// Import returns a server that goes on where another one was exported. Listener and size are those
+// of the export, whatever cfg says. The descriptors are the server's once it is returned, and the
+// caller's in case of an error.
 func Import(cfg Config, x frontend.Export) (*Server, error) {
 	var st serverState
 	if x.Transport != Transport {
@@ -298,7 +314,8 @@ func Import(cfg Config, x frontend.Export) (*Server, error) {
 		return nil, fmt.Errorf("%w: %w", ErrExport, err)
 	}
 	if st.Version != exportVersion || st.Export != cfg.Export {
-		return nil, fmt.Errorf("%w: version %d of export %q; this is version %d of %q", ErrExport, st.Version, st.Export, exportVersion, cfg.Export)
+		return nil, fmt.Errorf("%w: version %d of export %q; this is version %d of %q", ErrExport, st.Version,
+			st.Export, exportVersion, cfg.Export)
 	}
 	var clients []frontend.Descriptor
 	cfg.Listener, cfg.Size = loop.None, st.Size
@@ -347,8 +364,10 @@ func (s *Server) restore(index int, d frontend.Descriptor) error {
 		return err
 	}
 	p, ok := phaseOf(st.Phase)
-	if !ok || d.FD < 0 || st.Options < 0 || (st.Write != nil || st.Skip != nil) && p != transmission || st.Write != nil && st.Skip != nil {
-		return fmt.Errorf("state %q with %d options, a write: %v, one that is refused: %v", st.Phase, st.Options, st.Write != nil, st.Skip != nil)
+	if !ok || d.FD < 0 || st.Options < 0 || (st.Write != nil || st.Skip != nil) && p != transmission ||
+		st.Write != nil && st.Skip != nil {
+		return fmt.Errorf("state %q with %d options, a write: %v, one that is refused: %v", st.Phase, st.Options,
+			st.Write != nil, st.Skip != nil)
 	}
 	c := s.admit(loop.Handle(d.FD), index)
 	if c == nil {
@@ -372,10 +391,12 @@ func (s *Server) restore(index int, d frontend.Descriptor) error {
 	return nil
 }
 
-// restoreWrite takes over a write whose payload is being received. What was received of a piece that is not whole stays where it is until
-// the server goes on and there are buffers for the rest: an import must not fail for memory, since then nobody has the volume's users.
+// restoreWrite takes over a write whose payload is being received. What was received of a piece
+// that is not whole stays where it is until the server goes on and there are buffers for the rest:
+// an import must not fail for memory, since then nobody has the volume's users.
 func (c *client) restoreWrite(w *writeState, unread []byte) error {
-	if w.Size <= 0 || w.Size > MaxRequest || w.Size%block.SectorSize != 0 || w.Off < 0 || w.Off%block.SectorSize != 0 || w.Off > c.s.size-w.Size ||
+	if w.Size <= 0 || w.Size > MaxRequest || w.Size%block.SectorSize != 0 || w.Off < 0 || w.Off%block.SectorSize != 0 ||
+		w.Off > c.s.size-w.Size ||
 		w.Done < 0 || w.Done >= w.Size || w.Done%block.MaxTransfer != 0 {
 		return fmt.Errorf("a write of %d bytes at %d, %d done, on a volume of %d", w.Size, w.Off, w.Done, c.s.size)
 	}

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"cmp"
 	"encoding/json"
-	"errors"
 	"slices"
 	"testing"
 
@@ -15,8 +14,8 @@ import (
 	"ankole.storage/dataplane/loop"
 )
 
-// handOver gives the server's clients to a new server with memory of its own, as if it were another process. The requests that
-// the engine has not answered must have been answered.
+// handOver gives the server's clients to a new server with memory of its own, as if it were another
+// process. The requests that the engine has not answered must have been answered.
 func (k *script) handOver() {
 	k.tb.Helper()
 	k.s.Suspend(&k.out)
@@ -74,8 +73,9 @@ type planned struct {
 	failed bool
 }
 
-// Requests survive any number of hand-overs at any place of the stream: none is lost, none carried out twice, none answered
-// twice, and the engine is given them in their order. Suspensions that come to nothing change nothing either.
+// Requests survive any number of hand-overs at any place of the stream: none is lost, none carried
+// out twice, none answered twice, and the engine is given them in their order. Suspensions that
+// come to nothing change nothing either.
 func TestHandOverInTheMiddleOfAStream(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		k := newScript(t, nil)
@@ -102,13 +102,15 @@ type handOverTest struct {
 	last    int // the newest request the engine has been given
 }
 
-// plan makes a stream: each request has a place of its own on the volume, so that its number can be told from its offset.
+// plan makes a stream: each request has a place of its own on the volume, so that its number can be
+// told from its offset.
 func (h *handOverTest) plan() {
 	const slot = 12 << 20
 	h.stream = intoTransmission()
 	sizes := []int{512, 512, 512, 4096, 4096, 4096, 4608, 70_144, 70_144, 70_144, 1 << 20, 1<<20 + 512}
 	for i := range rapid.IntRange(1, testSize/slot).Draw(h.rt, "requests") {
-		q := planned{typ: rapid.SampledFrom([]uint16{cmdRead, cmdWrite, cmdWrite, cmdFlush, cmdTrim, cmdWriteZeroes}).Draw(h.rt, "type"),
+		q := planned{typ: rapid.SampledFrom([]uint16{cmdRead, cmdWrite, cmdWrite, cmdFlush, cmdTrim,
+			cmdWriteZeroes}).Draw(h.rt, "type"),
 			off: int64(i) * slot, size: rapid.SampledFrom(sizes).Draw(h.rt, "size")}
 		switch {
 		case q.typ == cmdFlush:
@@ -145,7 +147,8 @@ func (h *handOverTest) play() {
 		}
 		switch {
 		case action <= 2 && len(h.stream) > 0 && action != 1 && steps <= 400 || action == 0:
-			n := min(len(h.stream), rapid.SampledFrom([]int{1, 7, 28, 30, 4096, 70_000, 1 << 20, 1<<20 + 28, 5 << 20}).Draw(h.rt, "bytes"))
+			n := min(len(h.stream),
+				rapid.SampledFrom([]int{1, 7, 28, 30, 4096, 70_000, 1 << 20, 1<<20 + 28, 5 << 20}).Draw(h.rt, "bytes"))
 			if steps > 400 {
 				n = len(h.stream)
 			}
@@ -197,7 +200,8 @@ func (h *handOverTest) collect() {
 		}
 		h.last = i
 		h.plans[i].given++
-		if q.Kind == block.Write && !bytes.Equal(h.arena.Bytes(q.Buf)[:q.Len], bytes.Repeat([]byte{byte(i + 1)}, int(q.Len))) {
+		if q.Kind == block.Write && !bytes.Equal(h.arena.Bytes(q.Buf)[:q.Len],
+			bytes.Repeat([]byte{byte(i + 1)}, int(q.Len))) {
 			h.tb.Fatalf("write %d at %d reached the engine with other bytes", i, q.Off)
 		}
 	}
@@ -252,7 +256,8 @@ func (h *handOverTest) check() {
 			pieces = 0
 		}
 		if !seen[uint64(i)] || q.typ != cmdFlush && q.given != pieces {
-			h.tb.Fatalf("request %d (%+v): answered %v, %d of %d pieces reached the engine", i, q, seen[uint64(i)], q.given, pieces)
+			h.tb.Fatalf("request %d (%+v): answered %v, %d of %d pieces reached the engine", i, q, seen[uint64(i)],
+				q.given, pieces)
 		}
 	}
 }
@@ -288,7 +293,8 @@ func TestLargeAnswersAreNotInterrupted(t *testing.T) {
 	}
 }
 
-// A connection in the middle of the negotiation, and one that has said goodbye, go on as well; new clients are let in.
+// A connection in the middle of the negotiation, and one that has said goodbye, go on as well; new
+// clients are let in.
 func TestHandOverOfTheNegotiation(t *testing.T) {
 	k := newScript(t, nil)
 	whole := intoTransmission()
@@ -384,7 +390,8 @@ func TestSuspendedServerStops(t *testing.T) {
 	k.stop()
 }
 
-// A client that does not take its answers is given away with them, as long as they fit; after that it has to take some.
+// A client that does not take its answers is given away with them, as long as they fit; after that
+// it has to take some.
 func TestAnswersThatNobodyTakes(t *testing.T) {
 	k := newScript(t, nil)
 	p := k.ready()
@@ -422,78 +429,4 @@ func TestAnswersThatNobodyTakes(t *testing.T) {
 	}
 	p.lazy = false
 	k.stop()
-}
-
-func TestImportRefusesNonsense(t *testing.T) {
-	client := func(state string, unread int) frontend.Export {
-		return frontend.Export{Transport: Transport, State: []byte(`{"version":1,"export":"vol","size":67108864}`), Descriptors: []frontend.Descriptor{
-			{Kind: kindListener, FD: testListener}, {Kind: kindClient, FD: 1, State: []byte(state), Unread: make([]byte, unread)}}}
-	}
-	good := client(`{"phase":"transmission"}`, 100)
-	for name, x := range map[string]frontend.Export{
-		"another frontend":        {Transport: "fuse-loop"},
-		"no state":                {Transport: Transport},
-		"another version":         {Transport: Transport, State: []byte(`{"version":2,"export":"vol","size":67108864}`)},
-		"another volume":          {Transport: Transport, State: []byte(`{"version":1,"export":"other","size":67108864}`)},
-		"no size":                 {Transport: Transport, State: []byte(`{"version":1,"export":"vol"}`), Descriptors: good.Descriptors},
-		"no listener":             {Transport: Transport, State: good.State},
-		"two listeners":           {Transport: Transport, State: good.State, Descriptors: []frontend.Descriptor{good.Descriptors[0], good.Descriptors[0]}},
-		"an unknown descriptor":   {Transport: Transport, State: good.State, Descriptors: []frontend.Descriptor{good.Descriptors[0], {Kind: "eye"}}},
-		"an unknown phase":        client(`{"phase":"lunch"}`, 0),
-		"a state that is none":    client(`[]`, 0),
-		"too many unread bytes":   client(`{"phase":"transmission"}`, rxSize+1),
-		"a write and a skip":      client(`{"phase":"transmission","write":{"size":512},"skip":{"left":1}}`, 0),
-		"a write before the time": client(`{"phase":"options","write":{"size":512}}`, 0),
-		"a write of nothing":      client(`{"phase":"transmission","write":{}}`, 0),
-		"a write beyond the end":  client(`{"phase":"transmission","write":{"size":1024,"off":67108352}}`, 0),
-		"a write that is done":    client(`{"phase":"transmission","write":{"size":1048576,"done":1048576}}`, 0),
-		"a write half a piece":    client(`{"phase":"transmission","write":{"size":1048576,"done":512}}`, 0),
-		"a write that is whole":   client(`{"phase":"transmission","write":{"size":512}}`, 512),
-		"a skip of nothing":       client(`{"phase":"transmission","skip":{}}`, 0),
-	} {
-		t.Run(name, func(t *testing.T) {
-			arena := loop.NewArena(48 << 20)
-			defer arena.Close()
-			if _, err := Import(Config{Owner: 3, Arena: arena, Export: "vol"}, x); !errors.Is(err, ErrExport) {
-				t.Fatalf("imported with %v", err)
-			}
-			if n := arena.InUse(); n != 0 {
-				t.Fatalf("%d buffers are in use after a refusal", n)
-			}
-		})
-	}
-	arena := loop.NewArena(48 << 20)
-	defer arena.Close()
-	if _, err := Import(Config{Owner: 3, Arena: arena, Export: "vol"}, good); err != nil {
-		t.Fatal(err)
-	}
-}
-
-// FuzzImport imports whatever another engine may have said, and plays on with what is accepted.
-func FuzzImport(f *testing.F) {
-	server := []byte(`{"version":1,"export":"vol","size":67108864}`)
-	f.Add(server, []byte(`{"phase":"transmission","unsent":"AAAA"}`), requestBytes(0, cmdRead, 1, 0, 512, nil))
-	f.Add(server, []byte(`{"phase":"transmission","write":{"cookie":1,"off":4096,"size":2097152,"done":1048576,"errno":5}}`), make([]byte, 700))
-	f.Add(server, []byte(`{"phase":"transmission","skip":{"left":512,"cookie":3,"errno":22}}`), make([]byte, 600))
-	f.Add(server, []byte(`{"phase":"options","options":3,"noZeroes":true}`), intoTransmission()[4:])
-	f.Add(server, []byte(`{"phase":"draining"}`), []byte{})
-	f.Fuzz(func(t *testing.T, state, client, unread []byte) {
-		k := &script{tb: t, arena: loop.NewArena(48 << 20), peers: map[loop.Handle]*peer{1: {h: 1}}, auto: true}
-		defer k.arena.Close()
-		x := frontend.Export{Transport: Transport, State: state, Descriptors: []frontend.Descriptor{
-			{Kind: kindListener, FD: testListener}, {Kind: kindClient, FD: 1, State: client, Unread: unread}}}
-		s, err := Import(Config{Owner: 3, Arena: k.arena, Export: "vol"}, x)
-		if err != nil {
-			if n := k.arena.InUse(); n != 0 {
-				t.Fatalf("%d buffers are in use after a refusal", n)
-			}
-			return
-		}
-		k.s = s
-		k.s.Start(&k.out)
-		k.s.Resume(&k.reqs, &k.out)
-		k.engine()
-		k.run()
-		k.stop()
-	})
 }

@@ -7,9 +7,10 @@ import (
 	"ankole.storage/block"
 )
 
-// TestHandOverWithWritesHalfReceived: two clients are in the middle of the largest writes there can be, one has sent nearly all, one a
-// byte. Together they had memory where they were, which the new server need not have: it takes them over all the same, gives itself away
-// again, and goes on with one after the other.
+// TestHandOverWithWritesHalfReceived: two clients are in the middle of the largest writes there can
+// be, one has sent nearly all, one a byte. Together they had memory where they were, which the new
+// server need not have: it takes them over all the same, gives itself away again, and goes on with
+// one after the other.
 func TestHandOverWithWritesHalfReceived(t *testing.T) {
 	for name, memory := range map[string]int{"as much": 48 << 20, "less": MaxRequest + defaultClients*clientMemory} {
 		t.Run(name, func(t *testing.T) {

@@ -111,8 +111,8 @@ func (c *client) list(data []byte) {
 	c.optReply(optList, repAck, nil)
 }
 
-// info answers INFO and GO: the export's size and flags, and the block sizes whether asked for or not, since requests
-// that ignore the smallest one are refused.
+// info answers INFO and GO: the export's size and flags, and the block sizes whether asked for or
+// not, since requests that ignore the smallest one are refused.
 func (c *client) info(opt uint32, data []byte) {
 	be := binary.BigEndian
 	if len(data) < 6 {

@@ -1,14 +1,16 @@
-// Package nbd offers a volume over the Network Block Device protocol, on a unix socket or TCP: newstyle fixed
-// negotiation, simple replies, the commands read, write, flush, trim and write zeroes, and the FUA flag.
+// Package nbd offers a volume over the Network Block Device protocol, on a unix socket or TCP:
+// newstyle fixed negotiation, simple replies, the commands read, write, flush, trim and write
+// zeroes, and the FUA flag.
 //
-// The Server is a codec inside the engine's step core. Every client is a small state machine over one receive buffer.
-// Requests found in the buffer become frontend.Requests at once; the payload of a write goes into its own aligned
-// buffer (what is already in the receive buffer is copied, the rest is received in place), and the data of a read is
-// sent from the buffer the engine filled, its header in the headroom. Answers of one step leave in one send.
+// The Server is a codec inside the engine's step core. Every client is a small state machine over
+// one receive buffer. Requests found in the buffer become frontend.Requests at once; the payload of
+// a write goes into its own aligned buffer (what is already in the receive buffer is copied, the
+// rest is received in place), and the data of a read is sent from the buffer the engine filled, its
+// header in the headroom. Answers of one step leave in one send.
 //
-// Nothing is unbounded: a client has a limit of requests in flight, buffers come from the arena, and a client that
-// cannot get one is not read from until some come free. A client that breaks the protocol is disconnected; the others
-// do not notice.
+// Nothing is unbounded: a client has a limit of requests in flight, buffers come from the arena,
+// and a client that cannot get one is not read from until some come free. A client that breaks the
+// protocol is disconnected; the others do not notice.
 package nbd
 
 import (
@@ -43,16 +45,18 @@ const (
 	defaultClients  = 64
 	defaultInFlight = 128
 	maxExportName   = 255
-	// rxSize is the receive buffer of a client: some fifteen 4 KiB writes or two thousand reads per system call.
+	// rxSize is the receive buffer of a client: some fifteen 4 KiB writes or two thousand reads per
+	// system call.
 	rxSize = 64 << 10
 	// txSize is the buffer for answers without data and for the negotiation.
 	txSize = 4 << 10
-	// clientMemory is what a client has besides its requests. It is set aside: requests, perhaps of a volume that does not answer, must
-	// not keep a new client from being heard.
+	// clientMemory is what a client has besides its requests. It is set aside: requests, perhaps of
+	// a volume that does not answer, must not keep a new client from being heard.
 	clientMemory = rxSize + txSize
 )
 
-// Server is the NBD frontend of one volume. It implements frontend.Frontend, frontend.Resumer and frontend.Patient.
+// Server is the NBD frontend of one volume. It implements frontend.Frontend, frontend.Resumer and
+// frontend.Patient.
 type Server struct {
 	cfg       Config
 	size      int64
@@ -111,14 +115,17 @@ func New(cfg Config) (*Server, error) {
 	case cfg.Arena == nil || cfg.Listener < 0:
 		return nil, fmt.Errorf("nbd export %q: needs an arena and a listening socket", cfg.Export)
 	case cfg.Size <= 0 || cfg.Size%block.SectorSize != 0:
-		return nil, fmt.Errorf("nbd export %q: size %d is not a positive multiple of %d", cfg.Export, cfg.Size, block.SectorSize)
+		return nil, fmt.Errorf("nbd export %q: size %d is not a positive multiple of %d", cfg.Export, cfg.Size,
+			block.SectorSize)
 	case cfg.Arena.Part(loop.Requests)+cfg.Arena.Part(loop.Clients) < MaxRequest+cfg.MaxClients*clientMemory:
-		return nil, fmt.Errorf("nbd export %q: an arena of %d bytes cannot hold %d clients and one request of %d", cfg.Export, cfg.Arena.Budget(),
+		return nil, fmt.Errorf("nbd export %q: an arena of %d bytes cannot hold %d clients and one request of %d",
+			cfg.Export, cfg.Arena.Budget(),
 			cfg.MaxClients, MaxRequest)
 	case len(cfg.Export) > maxExportName:
 		return nil, fmt.Errorf("nbd export name of %d bytes: at most %d", len(cfg.Export), maxExportName)
 	case cfg.MaxClients < 1 || cfg.MaxClients > 1<<12 || cfg.MaxInFlight < 1:
-		return nil, fmt.Errorf("nbd export %q: %d clients and %d requests in flight are out of range", cfg.Export, cfg.MaxClients, cfg.MaxInFlight)
+		return nil, fmt.Errorf("nbd export %q: %d clients and %d requests in flight are out of range", cfg.Export,
+			cfg.MaxClients, cfg.MaxInFlight)
 	}
 	cfg.Arena.SetAside(loop.Clients, cfg.MaxClients*clientMemory)
 	return &Server{cfg: cfg, size: cfg.Size, clients: make([]*client, cfg.MaxClients), listening: true,
@@ -262,8 +269,8 @@ func (s *Server) Complete(id uint64, code block.Code, out *[]loop.Op) {
 	s.letGo(out)
 }
 
-// SetSize implements frontend.Frontend. Clients connected already keep the size they were told; the protocol has no
-// way to tell them.
+// SetSize implements frontend.Frontend. Clients connected already keep the size they were told; the
+// protocol has no way to tell them.
 func (s *Server) SetSize(size int64, _ *[]loop.Op) { s.size = size }
 
 // Stop implements frontend.Frontend.
@@ -304,8 +311,9 @@ func (s *Server) Clients() int {
 	return n
 }
 
-// slot returns a request with the buffers of its pieces from the given one on, or false when the arena cannot give all of them: a
-// request that holds some and waits for more could wait for another that does the same.
+// slot returns a request with the buffers of its pieces from the given one on, or false when the
+// arena cannot give all of them: a request that holds some and waits for more could wait for
+// another that does the same.
 func (s *Server) slot(kind block.Kind, size int64, from int) (uint32, bool) {
 	if len(s.freeReq) == 0 {
 		s.freeReq = append(s.freeReq, uint32(len(s.requests)))

@@ -107,7 +107,8 @@ func TestPayloadsSurviveAnyCutting(t *testing.T) {
 		defer k.stop()
 		p := k.ready()
 		k.inbox = map[uint64][]byte{}
-		sizes := rapid.SliceOfN(rapid.SampledFrom([]int{512, 1024, 4096, 65536, 1 << 20, 1<<20 + 512, 2 << 20}), 1, 8).Draw(rt, "sizes")
+		sizes := rapid.SliceOfN(rapid.SampledFrom([]int{512, 1024, 4096, 65536, 1 << 20, 1<<20 + 512, 2 << 20}), 1,
+			8).Draw(rt, "sizes")
 		total := 0
 		for _, n := range sizes {
 			total += n + requestHeader
@@ -117,7 +118,8 @@ func TestPayloadsSurviveAnyCutting(t *testing.T) {
 		want := map[uint64]byte{}
 		off := uint64(0)
 		for i, n := range sizes {
-			stream = append(stream, requestBytes(0, cmdWrite, uint64(i), off, uint32(n), bytes.Repeat([]byte{byte(i + 1)}, n))...)
+			stream = append(stream, requestBytes(0, cmdWrite, uint64(i), off, uint32(n),
+				bytes.Repeat([]byte{byte(i + 1)}, n))...)
 			for at := 0; at < n; at += block.MaxTransfer {
 				want[off+uint64(at)] = byte(i + 1)
 			}
@@ -161,7 +163,8 @@ func TestReadDataIsSentFromTheEnginesBuffer(t *testing.T) {
 	r := k.reqs[0]
 	k.complete(&r, block.OK)
 	op := k.out[len(k.out)-1]
-	if op.Kind != loop.Send || op.Segs != 1 || op.Vec[0] != (loop.Seg{Buf: r.Buf, Off: -replyHeader, Len: replyHeader + 8192}) {
+	if op.Kind != loop.Send || op.Segs != 1 ||
+		op.Vec[0] != (loop.Seg{Buf: r.Buf, Off: -replyHeader, Len: replyHeader + 8192}) {
 		t.Fatalf("the send is %+v", op)
 	}
 	k.reqs = nil
@@ -402,13 +405,14 @@ func TestConfigIsChecked(t *testing.T) {
 	}
 }
 
-// FuzzServer throws bytes at the server, cut at will, in the negotiation or behind it. Whatever they are, the engine is
-// only given sensible requests, and everything is freed in the end.
+// FuzzServer throws bytes at the server, cut at will, in the negotiation or behind it. Whatever
+// they are, the engine is only given sensible requests, and everything is freed in the end.
 func FuzzServer(f *testing.F) {
 	f.Add(false, 7, append(hello(), optionBytes(optList, nil)...))
 	f.Add(true, 0, requestBytes(0, cmdRead, 1, 0, 4096, nil))
 	f.Add(true, 100, requestBytes(1, cmdWrite, 1, 4096, 1024, make([]byte, 1024)))
-	f.Add(true, 1000, append(requestBytes(0, cmdWrite, 1, 1, 512, make([]byte, 512)), requestBytes(0, cmdDisc, 0, 0, 0, nil)...))
+	f.Add(true, 1000, append(requestBytes(0, cmdWrite, 1, 1, 512, make([]byte, 512)),
+		requestBytes(0, cmdDisc, 0, 0, 0, nil)...))
 	f.Add(true, 9, requestBytes(0, cmdTrim, 1, 0, 1<<20, nil))
 	f.Fuzz(func(t *testing.T, transmission bool, chunk int, data []byte) {
 		k := newScript(t, nil)
@@ -423,7 +427,8 @@ func FuzzServer(f *testing.F) {
 	})
 }
 
-// A client is heard also when the requests of others have used up the memory: what it needs for that is set aside.
+// A client is heard also when the requests of others have used up the memory: what it needs for
+// that is set aside.
 func TestFullMemoryTurnsNobodyAway(t *testing.T) {
 	k := newScript(t, nil)
 	k.auto = false

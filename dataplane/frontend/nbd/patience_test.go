@@ -15,8 +15,9 @@ func (k *script) expire(now time.Duration) clock.Ticks {
 	return next
 }
 
-// TestStoppedClientsKeepNobodyWaitingForEver: a client that has stopped holds memory, with a write that is half sent or answers that
-// it does not take. Another one, which waits for it, is served in the end; nobody is disconnected who is not in the way.
+// TestStoppedClientsKeepNobodyWaitingForEver: a client that has stopped holds memory, with a write
+// that is half sent or answers that it does not take. Another one, which waits for it, is served in
+// the end; nobody is disconnected who is not in the way.
 func TestStoppedClientsKeepNobodyWaitingForEver(t *testing.T) {
 	for name, stop := range map[string]func(k *script, p *peer){
 		"in the middle of a write": func(k *script, p *peer) {
@@ -49,7 +50,9 @@ func TestStoppedClientsKeepNobodyWaitingForEver(t *testing.T) {
 			}
 			k.expire(begin + clientPatience)
 			if !stopped.closed || other.closed || idle.closed {
-				t.Errorf("disconnected: the one that has stopped %v, the one that waits %v, the one that does nothing %v", stopped.closed, other.closed, idle.closed)
+				t.Errorf(
+					"disconnected: the one that has stopped %v, the one that waits %v, the one that does nothing %v",
+					stopped.closed, other.closed, idle.closed)
 			}
 			if got := k.answers(other, map[uint64]int{2: MaxRequest}); len(got) != 1 || got[0].errno != 0 {
 				t.Errorf("the client that waited has %d answers", len(got))
@@ -59,8 +62,8 @@ func TestStoppedClientsKeepNobodyWaitingForEver(t *testing.T) {
 	}
 }
 
-// TestWhoGoesOnIsNotDisconnected: a client that takes its answers slowly keeps its connection however long another one waits, and so does one
-// whose requests the engine has.
+// TestWhoGoesOnIsNotDisconnected: a client that takes its answers slowly keeps its connection
+// however long another one waits, and so does one whose requests the engine has.
 func TestWhoGoesOnIsNotDisconnected(t *testing.T) {
 	k := newScript(t, nil)
 	slow, engine, other := k.ready(), k.ready(), k.ready()
@@ -79,7 +82,8 @@ func TestWhoGoesOnIsNotDisconnected(t *testing.T) {
 		k.run()
 	}
 	if slow.closed || engine.closed || other.closed {
-		t.Errorf("disconnected: the slow one %v, the one that waits for the engine %v, the other one %v", slow.closed, engine.closed, other.closed)
+		t.Errorf("disconnected: the slow one %v, the one that waits for the engine %v, the other one %v", slow.closed,
+			engine.closed, other.closed)
 	}
 	k.auto = true
 	k.engine()

@@ -55,19 +55,22 @@ const (
 	optionHeader  = 16
 )
 
-// transFlags is what an export offers. Several connections are safe: a flush on one covers writes completed on all.
+// transFlags is what an export offers. Several connections are safe: a flush on one covers writes
+// completed on all.
 const transFlags = transHasFlags | transFlush | transFUA | transTrim | transWriteZeroes | transMultiConn
 
 // Block sizes announced to clients.
 const (
 	minBlock       = block.SectorSize
 	preferredBlock = block.Size
-	// MaxRequest is the largest payload of one NBD request: the value clients assume when they do not ask.
+	// MaxRequest is the largest payload of one NBD request: the value clients assume when they do
+	// not ask.
 	MaxRequest = 32 << 20
 )
 
 const (
-	// maxOptionData bounds an option's payload: an export name of 4096 bytes and a list of requests around it.
+	// maxOptionData bounds an option's payload: an export name of 4096 bytes and a list of requests
+	// around it.
 	maxOptionData = 8 << 10
 	// maxOptions bounds the haggling of one connection; real clients send fewer than ten options.
 	maxOptions = 128

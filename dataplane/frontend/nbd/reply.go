@@ -7,9 +7,9 @@ import (
 	"ankole.storage/dataplane/loop"
 )
 
-// Answers wait in two places: bytes in tx (negotiation, and answers to requests that never reached the engine), and
-// requests in replies. A send takes tx first, then as many replies as its vector holds. What a hand-over has carried over (carry)
-// goes before both.
+// Answers wait in two places: bytes in tx (negotiation, and answers to requests that never reached
+// the engine), and requests in replies. A send takes tx first, then as many replies as its vector
+// holds. What a hand-over has carried over (carry) goes before both.
 
 // put appends raw bytes to tx; the caller has made sure of the room.
 func (c *client) put(b []byte) {
@@ -31,8 +31,8 @@ func putReply(h []byte, errno uint32, cookie uint64) {
 	binary.BigEndian.PutUint64(h[8:], cookie)
 }
 
-// send gives what waits to a Send. One that was appended earlier in the same step is still in out and not submitted:
-// it is extended, so that the answers of one step leave together.
+// send gives what waits to a Send. One that was appended earlier in the same step is still in out
+// and not submitted: it is extended, so that the answers of one step leave together.
 func (c *client) send(out *[]loop.Op) {
 	if c.closing || c.releasing || c.queued == c.posted && len(c.replies) == 0 && len(c.carry) == 0 {
 		return
@@ -52,8 +52,8 @@ func (c *client) send(out *[]loop.Op) {
 	c.vec, c.segs = op.Vec, op.Segs
 }
 
-// fill puts into op what goes next: bytes carried over, then the rest of an answer that the send before could not hold, then
-// what is in tx, then further answers.
+// fill puts into op what goes next: bytes carried over, then the rest of an answer that the send
+// before could not hold, then what is in tx, then further answers.
 func (c *client) fill(op *loop.Op) {
 	if len(c.carry) > 0 {
 		if c.queued == 0 {
@@ -83,7 +83,8 @@ func (c *client) fill(op *loop.Op) {
 	c.replies = append(c.replies[:0], c.replies[taken:]...)
 }
 
-// flushTx puts the bytes of tx that wait into op, in one segment with those before them where possible.
+// flushTx puts the bytes of tx that wait into op, in one segment with those before them where
+// possible.
 func (c *client) flushTx(op *loop.Op) bool {
 	n := c.queued - c.posted
 	if n == 0 {
@@ -100,7 +101,8 @@ func (c *client) flushTx(op *loop.Op) bool {
 	return true
 }
 
-// reply puts the answer to a request into op; false means that (the rest of) it has to wait for the next send.
+// reply puts the answer to a request into op; false means that (the rest of) it has to wait for the
+// next send.
 func (c *client) reply(op *loop.Op, slot uint32) bool {
 	s := c.s
 	r := &s.requests[slot]

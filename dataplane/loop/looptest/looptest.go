@@ -1,5 +1,6 @@
-// Package looptest is the contract of loop.Loop as a test suite. Every loop must pass it: the production loop, and the
-// simulator that stands in for it. What a core may rely on is what is tested here.
+// Package looptest is the contract of loop.Loop as a test suite. Every loop must pass it: the
+// production loop, and the simulator that stands in for it. What a core may rely on is what is
+// tested here.
 package looptest
 
 import (
@@ -21,11 +22,12 @@ type World interface {
 	Listen(t *testing.T) (loop.Handle, string)
 }
 
-// SingleThreaded is implemented by worlds whose Poster may only be used by the thread that runs the loop.
+// SingleThreaded is implemented by worlds whose Poster may only be used by the thread that runs the
+// loop.
 type SingleThreaded interface{ SingleThreaded() }
 
-// Excuser is implemented by worlds that do not pass everything: the reason by the name of the case. An excuse for a case
-// that does not exist is an error.
+// Excuser is implemented by worlds that do not pass everything: the reason by the name of the case.
+// An excuse for a case that does not exist is an error.
 type Excuser interface{ Excuses() map[string]string }
 
 // Run runs the suite; make returns a fresh world and registers its clean-up.

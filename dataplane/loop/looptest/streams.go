@@ -258,7 +258,8 @@ func streamFair(d *driver) {
 	quietRecv := d.submit(op(loop.Recv, s2, 0, seg(r2, 0, 1)))[0]
 	d.must(op(loop.Send, c1, 0, seg(w, 0, 64<<10)))
 	d.must(op(loop.Send, c2, 0, seg(w, 0, 1)))
-	// The busy side always has a byte at hand; the other must get its turn long before that one runs dry.
+	// The busy side always has a byte at hand; the other must get its turn long before that one
+	// runs dry.
 	for range 1000 {
 		d.must(op(loop.Recv, s1, 0, seg(r1, 0, 1)))
 		for _, c := range d.got {

@@ -17,7 +17,8 @@ type inbox struct {
 	efd    int
 }
 
-// put is for messages from anyone; it holds the lock while it wakes the loop, so that Close can take the eventfd away.
+// put is for messages from anyone; it holds the lock while it wakes the loop, so that Close can
+// take the eventfd away.
 func (b *inbox) put(d loop.Done) {
 	b.mu.Lock()
 	b.items = append(b.items, d)
@@ -62,7 +63,8 @@ func (b *inbox) wakeLocked() {
 	}
 }
 
-// sleep announces that the loop is going to block; false means there is something to collect instead.
+// sleep announces that the loop is going to block; false means there is something to collect
+// instead.
 func (b *inbox) sleep() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -11,16 +11,19 @@ import (
 	"ankole.storage/dataplane/loop"
 )
 
-// backlog is how many connections wait to be accepted: far more than an engine or replica ever has at once.
+// backlog is how many connections wait to be accepted: far more than an engine or replica ever has
+// at once.
 const backlog = 128
 
-// Listen opens a non-blocking listener for a loop: network "unix" with a path (mode 0600) or "tcp" with ip:port
-// (port 0: any). It returns the handle and the address bound. A socket file nobody listens on any more is replaced; one
-// in use is EADDRINUSE; anything else in the way is left alone. It blocks and belongs into the shell.
+// Listen opens a non-blocking listener for a loop: network "unix" with a path (mode 0600) or "tcp"
+// with ip:port (port 0: any). It returns the handle and the address bound. A socket file nobody
+// listens on any more is replaced; one in use is EADDRINUSE; anything else in the way is left
+// alone. It blocks and belongs into the shell.
 func Listen(network, addr string) (loop.Handle, string, error) {
 	family, sa := sockaddr(network + ":" + addr)
 	if sa == nil {
-		return loop.None, "", fmt.Errorf("listen on %s %q: not an address (want unix and a path, or tcp and ip:port)", network, addr)
+		return loop.None, "", fmt.Errorf("listen on %s %q: not an address (want unix and a path, or tcp and ip:port)",
+			network, addr)
 	}
 	if family == unix.AF_UNIX {
 		if err := removeStale(addr, sa); err != nil {

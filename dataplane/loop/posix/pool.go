@@ -10,8 +10,8 @@ import (
 	"ankole.storage/dataplane/loop"
 )
 
-// task is a file operation or call on its way to a worker. Buffers are resolved to addresses on the loop's thread:
-// the arena has no lock.
+// task is a file operation or call on its way to a worker. Buffers are resolved to addresses on the
+// loop's thread: the arena has no lock.
 type task struct {
 	kind   loop.Kind
 	segs   int
@@ -23,8 +23,9 @@ type task struct {
 	iov    [loop.MaxSegs]unix.Iovec
 }
 
-// pool runs tasks on at most limit goroutines. They are started when work waits and nobody is parked, the one parked
-// last is used first, and a timer that only runs while there are workers lets those go that were not needed.
+// pool runs tasks on at most limit goroutines. They are started when work waits and nobody is
+// parked, the one parked last is used first, and a timer that only runs while there are workers
+// lets those go that were not needed.
 type pool struct {
 	mu      sync.Mutex
 	limit   int
@@ -186,8 +187,8 @@ func (t *task) run(d *loop.Done) {
 			return e
 		})
 	case loop.Close:
-		// Linux frees the descriptor whatever close returns; an error here is a delayed write error of a file that
-		// was not synced, and nobody was promised anything about it.
+		// Linux frees the descriptor whatever close returns; an error here is a delayed write error
+		// of a file that was not synced, and nobody was promised anything about it.
 		unix.Close(int(t.handle))
 	case loop.Call:
 		d.Value = t.fn()
@@ -229,9 +230,11 @@ func (t *task) once(vec, single uintptr, iov []unix.Iovec, off int64) (int, unix
 	var n uintptr
 	var errno unix.Errno
 	if len(iov) == 1 {
-		n, _, errno = unix.Syscall6(single, uintptr(t.handle), uintptr(unsafe.Pointer(iov[0].Base)), uintptr(iov[0].Len), uintptr(off), 0, 0)
+		n, _, errno = unix.Syscall6(single, uintptr(t.handle), uintptr(unsafe.Pointer(iov[0].Base)),
+			uintptr(iov[0].Len), uintptr(off), 0, 0)
 	} else {
-		n, _, errno = unix.Syscall6(vec, uintptr(t.handle), uintptr(unsafe.Pointer(&iov[0])), uintptr(len(iov)), uintptr(off), 0, 0)
+		n, _, errno = unix.Syscall6(vec, uintptr(t.handle), uintptr(unsafe.Pointer(&iov[0])), uintptr(len(iov)),
+			uintptr(off), 0, 0)
 	}
 	if errno != 0 {
 		return 0, errno

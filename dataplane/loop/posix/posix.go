@@ -1,14 +1,15 @@
-// Package posix is the production loop: plain system calls, one thread for everything that can be polled and a
-// bounded pool of workers for what cannot.
+// Package posix is the production loop: plain system calls, one thread for everything that can be
+// polled and a bounded pool of workers for what cannot.
 //
-// Sockets, listeners and the FUSE device are non-blocking. An operation on them is tried at once on the loop's thread
-// and, if the kernel is not ready, again when epoll reports an edge. Files always look ready to epoll although they
-// wait for the disk, so their operations go to workers, which read and write while the loop's thread goes on.
-// Completions of workers and posted messages meet in one inbox; the loop is woken through an eventfd, and only when it
-// really sleeps, so a burst of completions costs one wake-up.
+// Sockets, listeners and the FUSE device are non-blocking. An operation on them is tried at once on
+// the loop's thread and, if the kernel is not ready, again when epoll reports an edge. Files always
+// look ready to epoll although they wait for the disk, so their operations go to workers, which
+// read and write while the loop's thread goes on. Completions of workers and posted messages meet
+// in one inbox; the loop is woken through an eventfd, and only when it really sleeps, so a burst of
+// completions costs one wake-up.
 //
-// The thread never spins: with nothing to do it sits in epoll_pwait2 until something happens or the core's own
-// deadline comes.
+// The thread never spins: with nothing to do it sits in epoll_pwait2 until something happens or the
+// core's own deadline comes.
 package posix
 
 import (
@@ -27,16 +28,18 @@ import (
 
 // Options configure a Loop; the zero value means defaults.
 type Options struct {
-	// Workers bounds the goroutines that do file operations, and so the queue depth at the disk. Default 16.
+	// Workers bounds the goroutines that do file operations, and so the queue depth at the disk.
+	// Default 16.
 	Workers int
 	// Callers bounds the goroutines that run Call operations. Default 4.
 	Callers int
 	// WorkerIdle is how long an unused worker is kept. Default 5 s.
 	WorkerIdle time.Duration
-	// TrimEvery is how often buffers that were not needed meanwhile give their memory back. Default 3 s.
+	// TrimEvery is how often buffers that were not needed meanwhile give their memory back. Default
+	// 3 s.
 	TrimEvery time.Duration
-	// OnQuiet is called on a goroutine of its own when there is little to do after there was much: what a load has left in the
-	// process besides buffers can be given back. nil: nobody is told.
+	// OnQuiet is called on a goroutine of its own when there is little to do after there was much:
+	// what a load has left in the process besides buffers can be given back. nil: nobody is told.
 	OnQuiet func()
 }
 
@@ -45,7 +48,8 @@ const (
 	defaultCallers    = 4
 	defaultWorkerIdle = 5 * time.Second
 	defaultTrimEvery  = 3 * time.Second
-	// maxWorkers bounds both pools: more threads than this only queue in the kernel instead of in the loop.
+	// maxWorkers bounds both pools: more threads than this only queue in the kernel instead of in
+	// the loop.
 	maxWorkers = 256
 )
 
@@ -62,7 +66,8 @@ func (o *Options) defaults() error {
 	if o.TrimEvery == 0 {
 		o.TrimEvery = defaultTrimEvery
 	}
-	if o.TrimEvery < 0 || o.Workers < 1 || o.Workers > maxWorkers || o.Callers < 1 || o.Callers > maxWorkers || o.WorkerIdle < 0 {
+	if o.TrimEvery < 0 || o.Workers < 1 || o.Workers > maxWorkers || o.Callers < 1 || o.Callers > maxWorkers ||
+		o.WorkerIdle < 0 {
 		return fmt.Errorf("loop: workers (%d) and callers (%d) must be 1 to %d, times (%v, %v) positive",
 			o.Workers, o.Callers, maxWorkers, o.WorkerIdle, o.TrimEvery)
 	}
@@ -92,7 +97,8 @@ type Loop struct {
 	closeOnce sync.Once
 }
 
-// maxEvents is harvested per epoll call: as many connections as an engine normally has; with NBD clients it may have a hundred.
+// maxEvents is harvested per epoll call: as many connections as an engine normally has; with NBD
+// clients it may have a hundred.
 const maxEvents = 64
 
 // New returns a loop whose operations use buffers of arena.
@@ -132,10 +138,11 @@ var procs struct {
 	extra int
 }
 
-// reserveProcs raises GOMAXPROCS. A goroutine in a system call keeps its processor slot until the runtime's monitor
-// notices, tens of microseconds to milliseconds later; with as many slots as CPUs, two workers waiting for the disk
-// stop everything else in the process. Slots beyond the CPUs cost little memory and remove the wait. The largest
-// loop of the process decides; the number never shrinks.
+// reserveProcs raises GOMAXPROCS. A goroutine in a system call keeps its processor slot until the
+// runtime's monitor notices, tens of microseconds to milliseconds later; with as many slots as
+// CPUs, two workers waiting for the disk stop everything else in the process. Slots beyond the CPUs
+// cost little memory and remove the wait. The largest loop of the process decides; the number never
+// shrinks.
 func reserveProcs(workers int) {
 	procs.Lock()
 	defer procs.Unlock()
@@ -145,8 +152,8 @@ func reserveProcs(workers int) {
 	}
 }
 
-// Close waits for workers and closes every listener, connection and device the loop still knows. Files belong to whoever
-// opened them and stay open. No method may be called afterwards.
+// Close waits for workers and closes every listener, connection and device the loop still knows.
+// Files belong to whoever opened them and stay open. No method may be called afterwards.
 func (l *Loop) Close() {
 	l.closeOnce.Do(func() {
 		l.quiet.told.Wait()
@@ -171,14 +178,14 @@ var origin = time.Now()
 // Now is the time since the process started, by the monotonic clock.
 func (l *Loop) Now() clock.Ticks { return clock.Ticks(time.Since(origin)) }
 
-// Post hands v to the core as a Posted completion. It may be called from any goroutine and never blocks. After Close
-// it does nothing.
+// Post hands v to the core as a Posted completion. It may be called from any goroutine and never
+// blocks. After Close it does nothing.
 func (l *Loop) Post(v any) {
 	l.inbox.put(loop.Done{Kind: loop.Posted, Value: v})
 }
 
-// reapsPerPoll is how many Reaps may be answered from completions at hand before epoll is asked again, so that one
-// busy connection cannot starve the others.
+// reapsPerPoll is how many Reaps may be answered from completions at hand before epoll is asked
+// again, so that one busy connection cannot starve the others.
 const reapsPerPoll = 4
 
 // Reap implements loop.Loop.
@@ -250,8 +257,8 @@ func (l *Loop) collect() {
 // stalledRetry is how often a listener that met a lack of descriptors or memory is tried again.
 const stalledRetry = 100 * time.Millisecond
 
-// poll asks epoll once, blocking up to wait (negative: without bound), and lets operations go on. full: there may have been more to
-// report.
+// poll asks epoll once, blocking up to wait (negative: without bound), and lets operations go on.
+// full: there may have been more to report.
 func (l *Loop) poll(wait time.Duration) (full bool) {
 	if len(l.stalled) > 0 && (wait < 0 || wait > stalledRetry) {
 		wait = stalledRetry
@@ -281,8 +288,8 @@ func (l *Loop) poll(wait time.Duration) (full bool) {
 	return n == maxEvents
 }
 
-// pollAll looks at everything that is ready now. What epoll has reported it reports behind all others the next time, so it comes to an end
-// although peers go on sending.
+// pollAll looks at everything that is ready now. What epoll has reported it reports behind all
+// others the next time, so it comes to an end although peers go on sending.
 func (l *Loop) pollAll() {
 	for range len(l.handles)/maxEvents + 1 {
 		if !l.poll(0) {
@@ -297,12 +304,14 @@ func (l *Loop) epollWait(wait time.Duration) int {
 	var errno unix.Errno
 	switch {
 	case wait == 0:
-		n, _, errno = unix.RawSyscall6(unix.SYS_EPOLL_PWAIT2, uintptr(l.epoll), ev, maxEvents, uintptr(unsafe.Pointer(&unix.Timespec{})), 0, 0)
+		n, _, errno = unix.RawSyscall6(unix.SYS_EPOLL_PWAIT2, uintptr(l.epoll), ev, maxEvents,
+			uintptr(unsafe.Pointer(&unix.Timespec{})), 0, 0)
 	case wait < 0:
 		n, _, errno = unix.Syscall6(unix.SYS_EPOLL_PWAIT2, uintptr(l.epoll), ev, maxEvents, 0, 0, 0)
 	default:
 		ts := unix.NsecToTimespec(int64(wait))
-		n, _, errno = unix.Syscall6(unix.SYS_EPOLL_PWAIT2, uintptr(l.epoll), ev, maxEvents, uintptr(unsafe.Pointer(&ts)), 0, 0)
+		n, _, errno = unix.Syscall6(unix.SYS_EPOLL_PWAIT2, uintptr(l.epoll), ev, maxEvents,
+			uintptr(unsafe.Pointer(&ts)), 0, 0)
 	}
 	if errno == unix.ENOSYS { // before Linux 5.11: milliseconds, rounded up
 		ms := -1
@@ -329,13 +338,14 @@ type Stopper interface {
 // batch is how many completions one Step is given: about the deepest queue a user drives.
 const batch = 256
 
-// standstill is how long the thread may have stood still between two looks at the clock without the loop looking for completions again.
-// Deadlines of cores are longer by far.
+// standstill is how long the thread may have stood still between two looks at the clock without the
+// loop looking for completions again. Deadlines of cores are longer by far.
 const standstill = 10 * time.Millisecond
 
-// rest adds to in[:n] whatever else has completed, and returns a time after all that: the thread may have stood still since it
-// looked last, and a core that takes what it has not been handed for silence drops somebody who has answered. The time must not
-// be from before, since leases are judged by the time at which a request came.
+// rest adds to in[:n] whatever else has completed, and returns a time after all that: the thread
+// may have stood still since it looked last, and a core that takes what it has not been handed for
+// silence drops somebody who has answered. The time must not be from before, since leases are
+// judged by the time at which a request came.
 func (l *Loop) rest(in []loop.Done, n int) ([]loop.Done, int, clock.Ticks) {
 	for before := l.Now(); ; {
 		l.busy = 0
@@ -353,8 +363,8 @@ func (l *Loop) rest(in []loop.Done, n int) ([]loop.Done, int, clock.Ticks) {
 	}
 }
 
-// Run drives core with l on a locked thread until ctx ends (it returns the context's error) or the core, being a
-// Stopper, has stopped (nil). It does not close l.
+// Run drives core with l on a locked thread until ctx ends (it returns the context's error) or the
+// core, being a Stopper, has stopped (nil). It does not close l.
 func Run(ctx context.Context, l *Loop, core loop.Core) error {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()

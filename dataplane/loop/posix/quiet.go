@@ -10,13 +10,15 @@ type quiet struct {
 	told   sync.WaitGroup
 }
 
-// quietOps is how many operations between two looks are no load: heartbeats, and questions of the control plane.
+// quietOps is how many operations between two looks are no load: heartbeats, and questions of the
+// control plane.
 const quietOps = 200
 
 // due reports that another look is wanted.
 func (q *quiet) due() bool { return q.tell != nil && (q.loaded || q.ops > quietOps) }
 
-// look is called after every Trim; slack says that there will be memory for another one to give back.
+// look is called after every Trim; slack says that there will be memory for another one to give
+// back.
 func (q *quiet) look(slack bool) {
 	switch {
 	case q.tell == nil:

@@ -9,10 +9,13 @@ import (
 	"ankole.storage/dataplane/loop/posix"
 )
 
-// TestQuietIsTold: after each load, also if the loop has nothing to do from its end on; and not without one.
+// TestQuietIsTold: after each load, also if the loop has nothing to do from its end on; and not
+// without one.
 func TestQuietIsTold(t *testing.T) {
 	told := atomic.Int64{}
-	l, err := posix.New(loop.NewArena(1<<20), posix.Options{TrimEvery: 5 * time.Millisecond, OnQuiet: func() { told.Add(1) }})
+	l, err := posix.New(loop.NewArena(1<<20), posix.Options{TrimEvery: 5 * time.Millisecond, OnQuiet: func() {
+		told.Add(1)
+	}})
 	if err != nil {
 		t.Fatal(err)
 	}

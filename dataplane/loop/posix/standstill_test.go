@@ -11,8 +11,9 @@ import (
 	"ankole.storage/dataplane/loop/posix"
 )
 
-// waiter is a core that waits for a byte until a deadline. While it handles the message "stop" its thread stands still: the byte arrives, the
-// deadline passes, and more messages are there than one step is given.
+// waiter is a core that waits for a byte until a deadline. While it handles the message "stop" its
+// thread stands still: the byte arrives, the deadline passes, and more messages are there than one
+// step is given.
 type waiter struct {
 	t        *testing.T
 	l        *posix.Loop
@@ -24,7 +25,8 @@ type waiter struct {
 	heard    bool
 	silent   bool
 	messages int
-	// crowd are other connections, on which something has arrived before: the core's ends and the others.
+	// crowd are other connections, on which something has arrived before: the core's ends and the
+	// others.
 	crowd    [][2]int
 	crowdBuf loop.Buf
 }
@@ -85,13 +87,14 @@ const waiterMessages = 1000
 
 func (w *waiter) Stopped() bool { return w.silent || w.heard }
 
-// TestRunHandsOverWhatIsThereBeforeADeadline: what has arrived while the thread stood still is not silence, however much else
-// there is to do, and on however many connections.
+// TestRunHandsOverWhatIsThereBeforeADeadline: what has arrived while the thread stood still is not
+// silence, however much else there is to do, and on however many connections.
 func TestRunHandsOverWhatIsThereBeforeADeadline(t *testing.T) {
 	for name, crowd := range map[string]int{"alone": 0, "in a crowd": 150} {
 		t.Run(name, func(t *testing.T) {
 			world := newWorld(t, false)
-			w := &waiter{t: t, l: world.l, deadline: clock.Never, buf: mustGet(t, world, 1), crowdBuf: mustGet(t, world, max(1, crowd))}
+			w := &waiter{t: t, l: world.l, deadline: clock.Never, buf: mustGet(t, world, 1),
+				crowdBuf: mustGet(t, world, max(1, crowd))}
 			for range crowd {
 				w.crowd = append(w.crowd, pair(t))
 			}
@@ -101,7 +104,8 @@ func TestRunHandsOverWhatIsThereBeforeADeadline(t *testing.T) {
 				t.Fatal(err)
 			}
 			if w.silent {
-				t.Errorf("the byte was there when the deadline passed, and %d of %d messages had been handed over", w.messages, waiterMessages)
+				t.Errorf("the byte was there when the deadline passed, and %d of %d messages had been handed over",
+					w.messages, waiterMessages)
 			}
 		})
 	}

@@ -24,8 +24,8 @@ func (l *Loop) edge(h *handle, events uint32) {
 	}
 }
 
-// watch registers h with epoll, edge-triggered; EPOLLOUT only while a send waits, since a unix socket reports it each
-// time the peer reads.
+// watch registers h with epoll, edge-triggered; EPOLLOUT only while a send waits, since a unix
+// socket reports it each time the peer reads.
 func (l *Loop) watch(h *handle, out bool) {
 	if h.registered && h.wantOut == out {
 		return
@@ -91,7 +91,8 @@ func (l *Loop) progressRecv(h *handle) {
 	}
 }
 
-// rw is one non-blocking transfer on the loop's thread. It does not tell the scheduler: it cannot wait.
+// rw is one non-blocking transfer on the loop's thread. It does not tell the scheduler: it cannot
+// wait.
 func rw(vec, single uintptr, fd loop.Handle, iov []unix.Iovec) (int, unix.Errno) {
 	var n uintptr
 	var errno unix.Errno
@@ -176,9 +177,10 @@ func (l *Loop) accept(h *handle) {
 	}
 }
 
-// A silent peer is given up: the machine behind it is gone, or the network is. One that owes nothing is asked after half a minute
-// and given up ten seconds later; one that does not confirm what it was sent, after half a minute. A cut that is shorter is
-// survived, as far as nobody waits for an answer.
+// A silent peer is given up: the machine behind it is gone, or the network is. One that owes
+// nothing is asked after half a minute and given up ten seconds later; one that does not confirm
+// what it was sent, after half a minute. A cut that is shorter is survived, as far as nobody waits
+// for an answer.
 const (
 	keepIdleSeconds         = 30
 	keepIntervalSeconds     = 10
@@ -186,7 +188,8 @@ const (
 	unconfirmedMilliseconds = 30_000
 )
 
-// tuneTCP turns Nagle's algorithm off and keep-alive on; it fails harmlessly on sockets that are not TCP.
+// tuneTCP turns Nagle's algorithm off and keep-alive on; it fails harmlessly on sockets that are
+// not TCP.
 func tuneTCP(fd int) {
 	if unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_NODELAY, 1) != nil {
 		return

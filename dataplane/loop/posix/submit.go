@@ -183,8 +183,9 @@ func (l *Loop) close(h *handle, tag uint64) {
 	}
 }
 
-// finishClose closes polled descriptors here; files on a worker, since the last close of a file may wait for the disk.
-// The handle is forgotten first: from the moment of close(2) the number can belong to someone else.
+// finishClose closes polled descriptors here; files on a worker, since the last close of a file may
+// wait for the disk. The handle is forgotten first: from the moment of close(2) the number can
+// belong to someone else.
 func (l *Loop) finishClose(h *handle) {
 	fd, tag, polled := h.fd, h.closeTag, h.known
 	l.unstall(h)
@@ -197,8 +198,8 @@ func (l *Loop) finishClose(h *handle) {
 	l.files.submit(&task{kind: loop.Close, handle: fd, tag: tag})
 }
 
-// release cancels what is outstanding and forgets h, open as it is. Only handles that are polled are released: nothing of
-// theirs is with a worker.
+// release cancels what is outstanding and forgets h, open as it is. Only handles that are polled
+// are released: nothing of theirs is with a worker.
 func (l *Loop) release(h *handle, tag uint64) {
 	l.fail(h, unix.ECANCELED)
 	if h.registered {
@@ -218,8 +219,8 @@ func (l *Loop) unstall(h *handle) {
 	}
 }
 
-// fileDone accounts for a completion of a worker. A waiting Close follows the last one: its own completion can only be
-// queued behind.
+// fileDone accounts for a completion of a worker. A waiting Close follows the last one: its own
+// completion can only be queued behind.
 func (l *Loop) fileDone(d *loop.Done) {
 	h := l.lookup(d.Handle)
 	h.files--

@@ -66,7 +66,8 @@ func (a *Authority) Files(t testing.TB, template *x509.Certificate) map[string][
 	}
 	text := func(kind string, der []byte) []byte { return pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}) }
 	return map[string][]byte{
-		"ca.crt": text("CERTIFICATE", a.cert.Raw), "tls.crt": text("CERTIFICATE", cert.Raw), "tls.key": text("EC PRIVATE KEY", der),
+		"ca.crt": text("CERTIFICATE", a.cert.Raw), "tls.crt": text("CERTIFICATE", cert.Raw),
+		"tls.key": text("EC PRIVATE KEY", der),
 	}
 }
 

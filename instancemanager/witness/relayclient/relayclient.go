@@ -1,5 +1,5 @@
-// Package relayclient is a manager's side of the witness relay: it takes questions of engines from an instance manager
-// and gives them to a Handler, which answers them from the cluster.
+// Package relayclient is a manager's side of the witness relay: it takes questions of engines from
+// an instance manager and gives them to a Handler, which answers them from the cluster.
 package relayclient
 
 import (
@@ -17,14 +17,15 @@ import (
 	witnessv1 "ankole.storage/api/rpc/witness/v1"
 )
 
-// Handler answers questions. Its methods are called from several goroutines. Errors should be gRPC statuses; those of a
-// context are translated, others count as UNKNOWN. The relay asks another manager after UNAVAILABLE, UNKNOWN and other
-// codes that say nothing about the record.
+// Handler answers questions. Its methods are called from several goroutines. Errors should be gRPC
+// statuses; those of a context are translated, others count as UNKNOWN. The relay asks another
+// manager after UNAVAILABLE, UNKNOWN and other codes that say nothing about the record.
 type Handler interface {
 	// Get reads the record live. NOT_FOUND: there is none.
 	Get(context.Context, *witnessv1.GetRequest) (*witnessv1.Membership, error)
-	// CompareAndSwap records Next if the record equals Expected (nil: no record) in volume UUID, epoch and generation. If
-	// it does not, the response has Swapped false and the present record; that is not an error.
+	// CompareAndSwap records Next if the record equals Expected (nil: no record) in volume UUID,
+	// epoch and generation. If it does not, the response has Swapped false and the present record;
+	// that is not an error.
 	CompareAndSwap(context.Context, *witnessv1.CompareAndSwapRequest) (*witnessv1.CompareAndSwapResponse, error)
 }
 
@@ -35,9 +36,9 @@ const (
 	answerTimeout = 10 * time.Second
 )
 
-// Serve attaches to the instance manager at the other end of conn under the manager's name, and answers questions until
-// the stream or ctx ends. It returns the reason, never nil, after all handlers have returned. Attaching again is the
-// caller's business; see Keep.
+// Serve attaches to the instance manager at the other end of conn under the manager's name, and
+// answers questions until the stream or ctx ends. It returns the reason, never nil, after all
+// handlers have returned. Attaching again is the caller's business; see Keep.
 func Serve(ctx context.Context, conn grpc.ClientConnInterface, name string, handler Handler) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -69,8 +70,10 @@ func Serve(ctx context.Context, conn grpc.ClientConnInterface, name string, hand
 	}
 }
 
-// Keep serves again and again, with a pause in between, until ctx ends. lost, if not nil, hears why a stream ended.
-func Keep(ctx context.Context, conn grpc.ClientConnInterface, name string, handler Handler, pause time.Duration, lost func(error)) {
+// Keep serves again and again, with a pause in between, until ctx ends. lost, if not nil, hears why
+// a stream ended.
+func Keep(ctx context.Context, conn grpc.ClientConnInterface, name string, handler Handler, pause time.Duration,
+	lost func(error)) {
 	for ctx.Err() == nil {
 		err := Serve(ctx, conn, name, handler)
 		if ctx.Err() == nil && lost != nil {

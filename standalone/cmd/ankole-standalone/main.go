@@ -1,5 +1,5 @@
-// Command ankole-standalone runs a whole cluster in one process: the Kubernetes control plane, process
-// nodes and the manager. See package cluster.
+// Command ankole-standalone runs a whole cluster in one process: the Kubernetes control plane,
+// process nodes and the manager. See package cluster.
 package main
 
 import (
@@ -49,12 +49,12 @@ func command() *cobra.Command {
 	return cmd
 }
 
-// impatience is how long after the first signal another one counts as a second: senders that signal a whole
-// process group often reach its members twice.
+// impatience is how long after the first signal another one counts as a second: senders that signal
+// a whole process group often reach its members twice.
 const impatience = time.Second
 
-// signals returns a context that ends with the first SIGINT or SIGTERM. A later one ends the process at once,
-// and the kernel its Pods.
+// signals returns a context that ends with the first SIGINT or SIGTERM. A later one ends the
+// process at once, and the kernel its Pods.
 func signals() (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancel(context.Background())
 	ch := make(chan os.Signal, 2)

@@ -33,8 +33,8 @@ type fieldFact struct {
 	Required, Nullable, Legacy            bool
 }
 
-// rowCounts is how many fields the description has for each kind. A parser that loses rows would make every other test
-// here pass more easily, so it is caught by this.
+// rowCounts is how many fields the description has for each kind. A parser that loses rows would
+// make every other test here pass more easily, so it is caught by this.
 var rowCounts = map[string]int{
 	"Volume": 80, "Engine": 93, "Replica": 38, "EngineImage": 17, "InstanceManager": 31, "Node": 39, "Setting": 2,
 	"BackingImage": 26, "BackingImageManager": 23, "BackingImageDataSource": 17, "Backup": 26, "BackupVolume": 16,
@@ -85,7 +85,8 @@ func load(t *testing.T) (facts, map[string]*apiextensionsv1.CustomResourceDefini
 func TestFactsAreComplete(t *testing.T) {
 	f, _ := load(t)
 	if len(f.Kinds) != len(rowCounts) || len(f.Condition) != 6 {
-		t.Errorf("%d kinds and %d condition fields in the facts, want %d and 6", len(f.Kinds), len(f.Condition), len(rowCounts))
+		t.Errorf("%d kinds and %d condition fields in the facts, want %d and 6", len(f.Kinds), len(f.Condition),
+			len(rowCounts))
 	}
 	for _, k := range f.Kinds {
 		if len(k.Fields) != rowCounts[k.Kind] {
@@ -106,16 +107,19 @@ func TestNamesAndColumns(t *testing.T) {
 			continue
 		}
 		n := c.Spec.Names
-		if n.Plural != k.Plural || n.Singular != k.Singular || n.ListKind != k.List || !slices.Equal(n.ShortNames, []string{k.ShortName}) {
+		if n.Plural != k.Plural || n.Singular != k.Singular || n.ListKind != k.List ||
+			!slices.Equal(n.ShortNames, []string{k.ShortName}) {
 			t.Errorf("%s: names %+v, want %s, %s, %s, %s", k.Kind, n, k.Plural, k.Singular, k.List, k.ShortName)
 		}
-		if c.Name != k.Plural+".longhorn.io" || c.Spec.Group != "longhorn.io" || c.Spec.Scope != apiextensionsv1.NamespaceScoped {
+		if c.Name != k.Plural+".longhorn.io" || c.Spec.Group != "longhorn.io" ||
+			c.Spec.Scope != apiextensionsv1.NamespaceScoped {
 			t.Errorf("%s: CRD %s of group %s, scope %s", k.Kind, c.Name, c.Spec.Group, c.Spec.Scope)
 		}
 		if value, ok := c.Labels["longhorn-manager"]; !ok || value != "" {
 			t.Errorf("%s: no empty label longhorn-manager", k.Kind)
 		}
-		if len(c.Spec.Versions) != 1 || !c.Spec.Versions[0].Storage || !c.Spec.Versions[0].Served || c.Spec.Versions[0].Name != "v1beta2" {
+		if len(c.Spec.Versions) != 1 || !c.Spec.Versions[0].Storage || !c.Spec.Versions[0].Served ||
+			c.Spec.Versions[0].Name != "v1beta2" {
 			t.Fatalf("%s: want the one version v1beta2, served and stored", k.Kind)
 		}
 		if s := c.Spec.Versions[0].Subresources; s == nil || s.Status == nil {
@@ -142,7 +146,8 @@ func checkColumns(t *testing.T, k kindFact, got []apiextensionsv1.CustomResource
 			continue
 		}
 		if got[i].Type != want.Type || got[i].JSONPath != want.JSONPath {
-			t.Errorf("%s: column %s is %s %s, want %s %s", k.Kind, want.Name, got[i].Type, got[i].JSONPath, want.Type, want.JSONPath)
+			t.Errorf("%s: column %s is %s %s, want %s %s", k.Kind, want.Name, got[i].Type, got[i].JSONPath, want.Type,
+				want.JSONPath)
 		}
 	}
 }
@@ -180,9 +185,11 @@ func TestEveryFieldOfTheDescriptionIsInTheSchema(t *testing.T) {
 	}
 }
 
-// find walks a path of the description: a.b is a property, a.*.b a property of any value of a map, a[].b one of any
-// item of a list. It returns the schema of the object around the field, the field's own, and the field's name.
-func find(root *apiextensionsv1.JSONSchemaProps, path string) (parent, schema *apiextensionsv1.JSONSchemaProps, leaf string) {
+// find walks a path of the description: a.b is a property, a.*.b a property of any value of a map,
+// a[].b one of any item of a list. It returns the schema of the object around the field, the
+// field's own, and the field's name.
+func find(root *apiextensionsv1.JSONSchemaProps, path string) (parent, schema *apiextensionsv1.JSONSchemaProps,
+	leaf string) {
 	schema = root
 	for part := range strings.SplitSeq(path, ".") {
 		parent = schema

@@ -20,8 +20,8 @@ import (
 	"ankole.storage/api/longhorn/v1beta2"
 )
 
-// TestAPIServerAcceptsCRDs runs the checks that the API server makes when a CRD is created: that the schema is
-// structural, and that no rule could cost too much.
+// TestAPIServerAcceptsCRDs runs the checks that the API server makes when a CRD is created: that
+// the schema is structural, and that no rule could cost too much.
 func TestAPIServerAcceptsCRDs(t *testing.T) {
 	scheme := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{apiextensions.AddToScheme, apiextensionsv1.AddToScheme} {
@@ -39,7 +39,8 @@ func TestAPIServerAcceptsCRDs(t *testing.T) {
 		apiextensionsv1.SetDefaults_CustomResourceDefinitionSpec(&crd.Spec)
 		crd.Status.StoredVersions = []string{v1beta2.Version}
 		internal := &apiextensions.CustomResourceDefinition{}
-		if err := apiextensionsv1.Convert_v1_CustomResourceDefinition_To_apiextensions_CustomResourceDefinition(crd, internal, nil); err != nil {
+		if err := apiextensionsv1.Convert_v1_CustomResourceDefinition_To_apiextensions_CustomResourceDefinition(crd,
+			internal, nil); err != nil {
 			t.Fatal(err)
 		}
 		for _, problem := range validation.ValidateCustomResourceDefinition(context.Background(), internal) {
@@ -113,8 +114,8 @@ func generic(t *testing.T, object any) map[string]any {
 	return content
 }
 
-// TestEmptyObjectsAreValid: a Go object with nothing filled in must not carry nulls or empty words that the schema
-// forbids, except where a value is required.
+// TestEmptyObjectsAreValid: a Go object with nothing filled in must not carry nulls or empty words
+// that the schema forbids, except where a value is required.
 func TestEmptyObjectsAreValid(t *testing.T) {
 	for _, k := range v1beta2.Kinds() {
 		object := k.Object.DeepCopyObject()
@@ -153,20 +154,31 @@ func TestRules(t *testing.T) {
 	}{
 		{"same again", "Volume", volume(nil), volume(nil), ""},
 		{"size", "Volume", volume(nil), volume(func(v *v1beta2.Volume) { v.Spec.Size *= 2 }), ""},
-		{"backing image", "Volume", volume(nil), volume(func(v *v1beta2.Volume) { v.Spec.BackingImage = "b" }), "backingImage is immutable"},
-		{"encryption", "Volume", volume(nil), volume(func(v *v1beta2.Volume) { v.Spec.Encrypted = false }), "encrypted is immutable"},
+		{"backing image", "Volume", volume(nil), volume(func(v *v1beta2.Volume) {
+			v.Spec.BackingImage = "b"
+		}), "backingImage is immutable"},
+		{"encryption", "Volume", volume(nil), volume(func(v *v1beta2.Volume) {
+			v.Spec.Encrypted = false
+		}), "encrypted is immutable"},
 		{"topology", "Volume", volume(nil), volume(func(v *v1beta2.Volume) { v.Spec.TopologyRequirement[0].Zone = "b" }),
 			"topologyRequirement is immutable"},
 		{"access mode", "Volume", nil, volume(func(v *v1beta2.Volume) { v.Spec.AccessMode = "rox" }), "Unsupported value"},
-		{"sync limit", "Volume", nil, volume(func(v *v1beta2.Volume) { v.Spec.RebuildConcurrentSyncLimit = 6 }), "less than or equal to 5"},
-		{"size as a number", "Volume", nil, map[string]any{"spec": map[string]any{"size": 1 << 30}}, "must be of type string"},
-		{"negative age", "RecurringJob", nil, &v1beta2.RecurringJob{Spec: v1beta2.RecurringJobSpec{RetainAge: "-1h"}}, "must not be negative"},
+		{"sync limit", "Volume", nil, volume(func(v *v1beta2.Volume) {
+			v.Spec.RebuildConcurrentSyncLimit = 6
+		}), "less than or equal to 5"},
+		{"size as a number", "Volume", nil, map[string]any{"spec": map[string]any{"size": 1 << 30}},
+			"must be of type string"},
+		{"negative age", "RecurringJob", nil, &v1beta2.RecurringJob{Spec: v1beta2.RecurringJobSpec{RetainAge: "-1h"}},
+			"must not be negative"},
 		{"age", "RecurringJob", nil, &v1beta2.RecurringJob{Spec: v1beta2.RecurringJobSpec{RetainAge: "72h"}}, ""},
 		{"no image", "EngineImage", nil, &v1beta2.EngineImage{}, "should be at least 1 chars long"},
 		{"no value", "Setting", nil, map[string]any{}, "Required value"},
-		{"negative epoch", "Engine", nil, &v1beta2.Engine{Status: v1beta2.EngineStatus{Membership: &v1beta2.Membership{Epoch: -1}}},
+		{"negative epoch", "Engine", nil,
+			&v1beta2.Engine{Status: v1beta2.EngineStatus{Membership: &v1beta2.Membership{Epoch: -1}}},
 			"greater than or equal to 0"},
-		{"membership", "Engine", nil, &v1beta2.Engine{Status: v1beta2.EngineStatus{Membership: &v1beta2.Membership{Epoch: 1 << 40, Members: []string{"a"}}}}, ""},
+		{"membership", "Engine", nil,
+			&v1beta2.Engine{Status: v1beta2.EngineStatus{Membership: &v1beta2.Membership{Epoch: 1 << 40,
+				Members: []string{"a"}}}}, ""},
 	}
 	for _, test := range tests {
 		errs, _ := newChecker(t, test.kind).problems(t, test.object, test.old)

@@ -10,8 +10,8 @@ import (
 // ErrNotRebuilt: the engine has given a rebuild up, for the reason that goes with it.
 var ErrNotRebuilt = errors.New("replica was not rebuilt")
 
-// AddReplica admits the replica at address, "tcp://ip:port", and returns when it is RW, or with ErrNotRebuilt. If ctx ends earlier,
-// the rebuild goes on.
+// AddReplica admits the replica at address, "tcp://ip:port", and returns when it is RW, or with
+// ErrNotRebuilt. If ctx ends earlier, the rebuild goes on.
 func AddReplica(ctx context.Context, c EngineClient, address string) error {
 	if _, err := c.ReplicaAdd(ctx, &ReplicaAddRequest{Address: address}); err != nil {
 		return err
@@ -21,7 +21,8 @@ func AddReplica(ctx context.Context, c EngineClient, address string) error {
 		case r == nil:
 			return false, fmt.Errorf("%w: %s was removed meanwhile", ErrNotRebuilt, address)
 		case r.GetMode() == Mode_MODE_ERR && !r.GetRebuild().GetRunning():
-			return false, fmt.Errorf("%w: %s: %s", ErrNotRebuilt, address, strings.TrimSpace(r.GetError()+" "+r.GetRebuild().GetError()))
+			return false, fmt.Errorf("%w: %s: %s", ErrNotRebuilt, address,
+				strings.TrimSpace(r.GetError()+" "+r.GetRebuild().GetError()))
 		default:
 			return r.GetMode() == Mode_MODE_RW, nil
 		}

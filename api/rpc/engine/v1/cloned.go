@@ -6,12 +6,15 @@ import (
 	"fmt"
 )
 
-// ErrNotCloned: the engine has given a clone up, for the reason that goes with it. Asked for the same again it goes on.
+// ErrNotCloned: the engine has given a clone up, for the reason that goes with it. Asked for the
+// same again it goes on.
 var ErrNotCloned = errors.New("volume was not cloned")
 
-// CloneSnapshot fills the volume of engine c with what grant, called with that volume's UUID, gives out: what the source volume's engine
-// answers to CloneSource. It returns when the clone is complete, or with ErrNotCloned. If ctx ends earlier, the clone goes on.
-func CloneSnapshot(ctx context.Context, c EngineClient, grant func(ctx context.Context, forVolumeUUID string) (*CloneGrant, error)) error {
+// CloneSnapshot fills the volume of engine c with what grant, called with that volume's UUID, gives
+// out: what the source volume's engine answers to CloneSource. It returns when the clone is
+// complete, or with ErrNotCloned. If ctx ends earlier, the clone goes on.
+func CloneSnapshot(ctx context.Context, c EngineClient,
+	grant func(ctx context.Context, forVolumeUUID string) (*CloneGrant, error)) error {
 	state, err := c.Get(ctx, &GetRequest{})
 	if err != nil {
 		return err
@@ -26,7 +29,8 @@ func CloneSnapshot(ctx context.Context, c EngineClient, grant func(ctx context.C
 	return watchUntil(ctx, c, func(state *State) (bool, error) {
 		clone := state.GetClone()
 		if !clone.GetRunning() && clone.GetState() != "complete" {
-			return false, fmt.Errorf("%w: snapshot %s of volume %s: %s", ErrNotCloned, from.GetSnapshot(), from.GetVolumeName(), clone.GetError())
+			return false, fmt.Errorf("%w: snapshot %s of volume %s: %s", ErrNotCloned, from.GetSnapshot(),
+				from.GetVolumeName(), clone.GetError())
 		}
 		return !clone.GetRunning(), nil
 	})

@@ -2,8 +2,8 @@ package enginev1
 
 import "context"
 
-// watchUntil looks at the engine's state, and at each that follows, until over says that there is no more to wait for. Its error is over's
-// or the stream's.
+// watchUntil looks at the engine's state, and at each that follows, until over says that there is
+// no more to wait for. Its error is over's or the stream's.
 func watchUntil(ctx context.Context, c EngineClient, over func(*State) (bool, error)) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel() // ends the stream

@@ -10,7 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Kept is what a successor has to know of a device, beside its descriptor of /dev/fuse. It is kept as JSON.
+// Kept is what a successor has to know of a device, beside its descriptor of /dev/fuse. It is kept
+// as JSON.
 type Kept struct {
 	// Loop is the number of the loop device.
 	Loop int `json:"loop"`
@@ -19,8 +20,8 @@ type Kept struct {
 // Kept returns it for an exposed device.
 func (d *Device) Kept() Kept { return Kept{Loop: d.loop} }
 
-// Duplicate returns a second descriptor of the device's /dev/fuse. The caller closes it. It must be called before the frontend is
-// stopped.
+// Duplicate returns a second descriptor of the device's /dev/fuse. The caller closes it. It must be
+// called before the frontend is stopped.
 func (d *Device) Duplicate() (int, error) {
 	fd, err := unix.FcntlInt(uintptr(d.fuse), unix.F_DUPFD_CLOEXEC, 0)
 	if err != nil {
@@ -29,11 +30,11 @@ func (d *Device) Duplicate() (int, error) {
 	return fd, nil
 }
 
-// Adopt takes over the device of a server that was killed. fuse is its /dev/fuse, which belongs to the device from then on, in
-// case of an error too. Start the frontend on Handle next, with Resume.
+// Adopt takes over the device of a server that was killed. fuse is its /dev/fuse, which belongs to
+// the device from then on, in case of an error too. Start the frontend on Handle next, with Resume.
 //
-// If it is not what it was (mount or loop device are gone, another one has its node), the error says so and nothing is changed: then
-// Open removes what is left and begins anew.
+// If it is not what it was (mount or loop device are gone, another one has its node), the error
+// says so and nothing is changed: then Open removes what is left and begins anew.
 func Adopt(ctx context.Context, cfg Config, kept Kept, fuse int) (*Device, error) {
 	d, err := adopt(cfg, kept, fuse)
 	if err != nil {
@@ -48,19 +49,21 @@ func Adopt(ctx context.Context, cfg Config, kept Kept, fuse int) (*Device, error
 	return d, nil
 }
 
-// Give parts with a device that goes on in another process, or in another life of this one: what Receive has to know of it, and
-// the descriptor of the volume's lock, which is held as long as any duplicate is open. The device must not be used any more;
-// nothing on the host has changed.
+// Give parts with a device that goes on in another process, or in another life of this one: what
+// Receive has to know of it, and the descriptor of the volume's lock, which is held as long as any
+// duplicate is open. The device must not be used any more; nothing on the host has changed.
 func (d *Device) Give() (kept Kept, lock int) { return d.Kept(), d.lock }
 
-// Receive goes on with a device that was given away, without touching anything on the host. fuse, its /dev/fuse, and lock belong
-// to the device once it is returned, and to the caller in case of an error. Start the frontend on Handle next.
+// Receive goes on with a device that was given away, without touching anything on the host. fuse,
+// its /dev/fuse, and lock belong to the device once it is returned, and to the caller in case of an
+// error. Start the frontend on Handle next.
 func Receive(cfg Config, kept Kept, fuse, lock int) (*Device, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, err
 	}
 	d := &Device{cfg: cfg, fuse: fuse, loop: kept.Loop, lock: lock, mounted: true, node: true}
-	// A lock that is held already says nothing new to whoever holds it, and is refused to everybody else.
+	// A lock that is held already says nothing new to whoever holds it, and is refused to everybody
+	// else.
 	if err := unix.Flock(lock, unix.LOCK_EX|unix.LOCK_NB); err != nil {
 		return nil, fmt.Errorf("block device %s: %w: %w", cfg.Volume, ErrInUse, err)
 	}
@@ -85,7 +88,8 @@ func adopt(cfg Config, kept Kept, fuse int) (*Device, error) {
 	return d, nil
 }
 
-// checkKept makes sure that mount and loop device are what they were. It asks nothing of the file system, which nobody serves.
+// checkKept makes sure that mount and loop device are what they were. It asks nothing of the file
+// system, which nobody serves.
 func (d *Device) checkKept() error {
 	at, err := mountedAt(d.dir())
 	if err != nil {

@@ -1,7 +1,9 @@
-// Package blockdev makes a block device of the node out of a FUSE frontend: it mounts a file system of one file, puts
-// a loop device in direct mode on that file, and creates the node under which the volume is known.
+// Package blockdev makes a block device of the node out of a FUSE frontend: it mounts a file system
+// of one file, puts a loop device in direct mode on that file, and creates the node under which the
+// volume is known.
 //
-// It is the blocking shell around package fuseloop and runs outside the engine's loop. The order is:
+// It is the blocking shell around package fuseloop and runs outside the engine's loop. The order
+// is:
 //
 //	Open      lock the volume, remove what a dead predecessor left, open /dev/fuse and mount
 //	          (now the frontend is started on Device)
@@ -11,11 +13,11 @@
 //	          (now the frontend is stopped, which closes Device)
 //	Close     whatever Withdraw could not do, and the lock
 //
-// A device whose server was killed while somebody else kept /dev/fuse open is not dead: Adopt, with that descriptor, takes the
-// place of Open and Expose.
+// A device whose server was killed while somebody else kept /dev/fuse open is not dead: Adopt, with
+// that descriptor, takes the place of Open and Expose.
 //
-// Every step is bounded in time. What the kernel makes wait for the frontend ends at the latest when the frontend
-// stops, because closing /dev/fuse aborts the connection.
+// Every step is bounded in time. What the kernel makes wait for the frontend ends at the latest
+// when the frontend stops, because closing /dev/fuse aborts the connection.
 package blockdev
 
 import (
@@ -39,8 +41,9 @@ import (
 type Config struct {
 	// Volume names the device node and the file behind it.
 	Volume string
-	// RunDir is a directory for mount points and locks, kept across restarts of the process. The default lies under
-	// /run/ankole and belongs to DeviceDir: whoever makes nodes in one directory shares the locks.
+	// RunDir is a directory for mount points and locks, kept across restarts of the process. The
+	// default lies under /run/ankole and belongs to DeviceDir: whoever makes nodes in one directory
+	// shares the locks.
 	RunDir string
 	// DeviceDir is where the node appears, for instance /dev/longhorn.
 	DeviceDir string
@@ -68,12 +71,15 @@ func (c *Config) validate() error {
 		c.RunDir = filepath.Join("/run/ankole", hex.EncodeToString(sum[:8]))
 	}
 	switch {
-	case c.Volume == "" || c.Volume == "." || c.Volume == ".." || strings.ContainsAny(c.Volume, "/,\x00") || len(c.Volume) > 200:
+	case c.Volume == "" || c.Volume == "." || c.Volume == ".." || strings.ContainsAny(c.Volume, "/,\x00") ||
+		len(c.Volume) > 200:
 		return fmt.Errorf("block device: %q cannot name a device node", c.Volume)
 	case !filepath.IsAbs(c.RunDir) || !filepath.IsAbs(c.DeviceDir):
-		return fmt.Errorf("block device %s: run directory %q and device directory %q must be absolute", c.Volume, c.RunDir, c.DeviceDir)
+		return fmt.Errorf("block device %s: run directory %q and device directory %q must be absolute", c.Volume,
+			c.RunDir, c.DeviceDir)
 	case c.BlockSize != block.SectorSize && c.BlockSize != block.Size:
-		return fmt.Errorf("block device %s: block size %d is neither %d nor %d", c.Volume, c.BlockSize, block.SectorSize, block.Size)
+		return fmt.Errorf("block device %s: block size %d is neither %d nor %d", c.Volume, c.BlockSize,
+			block.SectorSize, block.Size)
 	}
 	return nil
 }
@@ -112,7 +118,8 @@ func Available() error {
 	for _, dev := range []string{"/dev/fuse", loopControl} {
 		fd, err := unix.Open(dev, unix.O_RDWR|unix.O_CLOEXEC, 0)
 		if err != nil {
-			return fmt.Errorf("block devices through FUSE and loop need %s: %w (load the kernel module, or give the container the device)", dev, err)
+			return fmt.Errorf("block devices through FUSE and loop need %s: %w (load the kernel module, or give the "+
+				"container the device)", dev, err)
 		}
 		unix.Close(fd)
 	}
@@ -180,7 +187,8 @@ func (d *Device) takeLock() error {
 // current reports whether path still names the open file.
 func current(fd int, path string) bool {
 	var mine, there unix.Stat_t
-	return unix.Fstat(fd, &mine) == nil && unix.Lstat(path, &there) == nil && mine.Dev == there.Dev && mine.Ino == there.Ino
+	return unix.Fstat(fd, &mine) == nil && unix.Lstat(path, &there) == nil && mine.Dev == there.Dev &&
+		mine.Ino == there.Ino
 }
 
 func (d *Device) mount() error {
@@ -189,7 +197,8 @@ func (d *Device) mount() error {
 		return fmt.Errorf("open /dev/fuse: %w", err)
 	}
 	opts := fmt.Sprintf("fd=%d,rootmode=40700,user_id=0,group_id=0,max_read=%d", fd, block.MaxTransfer)
-	if err := unix.Mount("ankole-"+d.cfg.Volume, d.dir(), "fuse.ankole", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, opts); err != nil {
+	if err := unix.Mount("ankole-"+d.cfg.Volume, d.dir(), "fuse.ankole", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC,
+		opts); err != nil {
 		unix.Close(fd)
 		return fmt.Errorf("mount at %s: %w", d.dir(), err)
 	}
@@ -223,11 +232,13 @@ func (d *Device) Fit(ctx context.Context, size int64) error {
 	return d.Resize(ctx)
 }
 
-// refreshSize makes the kernel's inode of the file take over the frontend's size. The loop device asks the frontend, and so shows the new
-// size in any case; but a read beyond the inode's is cut short, which is an error of the device.
+// refreshSize makes the kernel's inode of the file take over the frontend's size. The loop device
+// asks the frontend, and so shows the new size in any case; but a read beyond the inode's is cut
+// short, which is an error of the device.
 //
-// Asking for the attributes is not enough: the kernel drops the size in an answer to GETATTR if any write was completed between
-// question and answer, while stat shows it all the same. The answer to SETATTR always counts, and setting the times is one that changes nothing.
+// Asking for the attributes is not enough: the kernel drops the size in an answer to GETATTR if any
+// write was completed between question and answer, while stat shows it all the same. The answer to
+// SETATTR always counts, and setting the times is one that changes nothing.
 func (d *Device) refreshSize() error {
 	now := unix.Timespec{Nsec: unix.UTIME_NOW}
 	if err := unix.UtimesNanoAt(unix.AT_FDCWD, d.file(), []unix.Timespec{now, now}, unix.AT_SYMLINK_NOFOLLOW); err != nil {
@@ -242,13 +253,15 @@ func (d *Device) refreshSize() error {
 		return fmt.Errorf("size of the inode of %s: %w", d.file(), err)
 	}
 	if int64(inode.Size) != fi.Size() {
-		return fmt.Errorf("%s has %d bytes, and the kernel's inode holds on to %d; try again", d.file(), fi.Size(), inode.Size)
+		return fmt.Errorf("%s has %d bytes, and the kernel's inode holds on to %d; try again", d.file(), fi.Size(),
+			inode.Size)
 	}
 	return nil
 }
 
-// Withdraw removes node, loop device and mount in this order, while the frontend still serves. It goes on after
-// errors and returns them all. A loop device that somebody still uses goes away when they let go of it.
+// Withdraw removes node, loop device and mount in this order, while the frontend still serves. It
+// goes on after errors and returns them all. A loop device that somebody still uses goes away when
+// they let go of it.
 func (d *Device) Withdraw(ctx context.Context) error {
 	var errs []error
 	if d.node {
@@ -263,8 +276,8 @@ func (d *Device) Withdraw(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// Close finishes what Withdraw could not and releases the lock; the frontend must have stopped. started says that one
-// was ever started on Handle, and so has closed it.
+// Close finishes what Withdraw could not and releases the lock; the frontend must have stopped.
+// started says that one was ever started on Handle, and so has closed it.
 func (d *Device) Close(ctx context.Context, started bool) error {
 	defer unix.Close(d.lock)
 	if !started && d.fuse >= 0 {
@@ -309,8 +322,8 @@ func (d *Device) unmount() error {
 	return err
 }
 
-// bounded runs one blocking step for at most the configured time. A step that takes longer is remembered, and Close
-// waits for it once more after the connection has been aborted.
+// bounded runs one blocking step for at most the configured time. A step that takes longer is
+// remembered, and Close waits for it once more after the connection has been aborted.
 func (d *Device) bounded(ctx context.Context, what string, step func() error) error {
 	ctx, cancel := context.WithTimeout(ctx, d.cfg.Timeout)
 	defer cancel()
@@ -329,7 +342,8 @@ func (d *Device) bounded(ctx context.Context, what string, step func() error) er
 		return nil
 	case <-ctx.Done():
 		d.late = append(d.late, done)
-		return fmt.Errorf("block device %s: %s: the kernel did not finish within %v: %w", d.cfg.Volume, what, d.cfg.Timeout, ctx.Err())
+		return fmt.Errorf("block device %s: %s: the kernel did not finish within %v: %w", d.cfg.Volume, what,
+			d.cfg.Timeout, ctx.Err())
 	}
 }
 

@@ -117,7 +117,8 @@ func TestAFileSystemLivesOnTheDevice(t *testing.T) {
 	sh(t, "fsck.ext4", "-fn", dev)
 }
 
-// TestTearDownIsBoundedWhileTheVolumeHangs: an engine without replicas answers nothing, and must still be able to go.
+// TestTearDownIsBoundedWhileTheVolumeHangs: an engine without replicas answers nothing, and must
+// still be able to go.
 func TestTearDownIsBoundedWhileTheVolumeHangs(t *testing.T) {
 	tr := newTransport(t)
 	tr.cfg.Timeout = 300 * time.Millisecond
@@ -152,7 +153,8 @@ func TestDiscardLimitsAreThoseOfTheVolume(t *testing.T) {
 		t.Fatal(err)
 	}
 	queue := fmt.Sprintf("/sys/block/loop%d/queue/", unix.Minor(st.Rdev))
-	for name, want := range map[string]string{"discard_granularity": "4096", "logical_block_size": "4096", "write_cache": "write back"} {
+	for name, want := range map[string]string{"discard_granularity": "4096", "logical_block_size": "4096",
+		"write_cache": "write back"} {
 		got, err := os.ReadFile(queue + name)
 		if err != nil || strings.TrimSpace(string(got)) != want {
 			t.Errorf("%s is %q (%v), want %s", name, got, err, want)

@@ -27,7 +27,8 @@ type transport struct {
 
 func newTransport(t *testing.T) *transport {
 	needDevices(t)
-	return &transport{cfg: blockdev.Config{Volume: "vol", RunDir: t.TempDir(), DeviceDir: filepath.Join(t.TempDir(), "dev")}}
+	return &transport{cfg: blockdev.Config{Volume: "vol", RunDir: t.TempDir(),
+		DeviceDir: filepath.Join(t.TempDir(), "dev")}}
 }
 
 // needDevices skips a test where block devices cannot be made, and says why.
@@ -60,7 +61,8 @@ func (tr *transport) Import(env frontendtest.Env, x frontend.Export) (frontend.F
 		return nil, err
 	}
 	tr.dev = dev
-	return fuseloop.Import(fuseloop.Config{Owner: env.Owner, Arena: env.Arena, File: tr.cfg.Volume, Journal: tr.journal}, x)
+	return fuseloop.Import(fuseloop.Config{Owner: env.Owner, Arena: env.Arena, File: tr.cfg.Volume,
+		Journal: tr.journal}, x)
 }
 
 func (tr *transport) Open(t *testing.T) frontendtest.Client {

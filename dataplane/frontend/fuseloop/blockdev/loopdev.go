@@ -16,8 +16,8 @@ import (
 const (
 	loopControl = "/dev/loop-control"
 	loopMajor   = 7
-	// configureTries bounds the race for a free loop device with other programs: each try lost means that one of
-	// them got one.
+	// configureTries bounds the race for a free loop device with other programs: each try lost
+	// means that one of them got one.
 	configureTries = 64
 )
 
@@ -55,8 +55,8 @@ func (d *Device) attachLoop() error {
 	return fmt.Errorf("%d free loop devices were taken by others before they could be configured", configureTries)
 }
 
-// checkLoop makes sure that direct I/O is on: the kernel turns it off without a word when it does not like the file,
-// and then every byte would be cached twice.
+// checkLoop makes sure that direct I/O is on: the kernel turns it off without a word when it does
+// not like the file, and then every byte would be cached twice.
 func (d *Device) checkLoop() error {
 	return withLoop(d.loop, func(fd int) error {
 		info, err := unix.IoctlLoopGetStatus64(fd)
@@ -80,12 +80,14 @@ func loopSize(n int) (int64, error) {
 	return sectors * block.SectorSize, err
 }
 
-// withLoop opens loop device n for f; where /dev has no node for it (a container's), through a node of its own.
+// withLoop opens loop device n for f; where /dev has no node for it (a container's), through a node
+// of its own.
 func withLoop(n int, f func(fd int) error) error {
 	path := "/dev/loop" + strconv.Itoa(n)
 	fd, err := unix.Open(path, unix.O_RDWR|unix.O_CLOEXEC, 0)
 	if errors.Is(err, unix.ENOENT) {
-		if err = unix.Mknod(path, unix.S_IFBLK|0o600, int(unix.Mkdev(loopMajor, uint32(n)))); err == nil || errors.Is(err, unix.EEXIST) {
+		if err = unix.Mknod(path, unix.S_IFBLK|0o600, int(unix.Mkdev(loopMajor, uint32(n)))); err == nil ||
+			errors.Is(err, unix.EEXIST) {
 			fd, err = unix.Open(path, unix.O_RDWR|unix.O_CLOEXEC, 0)
 		}
 	}

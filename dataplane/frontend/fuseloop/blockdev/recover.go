@@ -11,7 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Recover removes node, loop device and mount of a volume whose server died. It returns ErrInUse if one lives.
+// Recover removes node, loop device and mount of a volume whose server died. It returns ErrInUse if
+// one lives.
 func Recover(ctx context.Context, cfg Config) error {
 	if err := cfg.validate(); err != nil {
 		return err
@@ -23,8 +24,8 @@ func Recover(ctx context.Context, cfg Config) error {
 	return d.Close(ctx, false)
 }
 
-// Sweep recovers every volume that was ever a block device in deviceDir and whose server is dead. Whoever starts
-// servers calls it when one has died, or at its own start.
+// Sweep recovers every volume that was ever a block device in deviceDir and whose server is dead.
+// Whoever starts servers calls it when one has died, or at its own start.
 func Sweep(ctx context.Context, deviceDir string) error {
 	cfg := Config{Volume: "any", DeviceDir: deviceDir}
 	if err := cfg.validate(); err != nil {
@@ -60,12 +61,12 @@ func lockAndRecover(ctx context.Context, cfg Config) (*Device, error) {
 	return d, nil
 }
 
-// maxStackedMounts bounds how many dead mounts are taken off one mount point: each belongs to a process that died
-// between its unmount and its mount, so there is hardly ever more than one.
+// maxStackedMounts bounds how many dead mounts are taken off one mount point: each belongs to a
+// process that died between its unmount and its mount, so there is hardly ever more than one.
 const maxStackedMounts = 16
 
-// recover removes what a dead predecessor of this volume left: it holds the lock, so whatever is there has no living
-// owner.
+// recover removes what a dead predecessor of this volume left: it holds the lock, so whatever is
+// there has no living owner.
 func (d *Device) recover(ctx context.Context) error {
 	loops, err := backing(d.file())
 	if err != nil {
@@ -82,8 +83,8 @@ func (d *Device) recover(ctx context.Context) error {
 		if !at {
 			break
 		}
-		// The server is dead, so this cannot wait for it; a file system on top of the loop device keeps the dead mount
-		// alive out of sight until it is unmounted too.
+		// The server is dead, so this cannot wait for it; a file system on top of the loop device
+		// keeps the dead mount alive out of sight until it is unmounted too.
 		if err := d.bounded(ctx, "detach the mount of a dead predecessor", func() error {
 			return unix.Unmount(d.dir(), unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW)
 		}); err != nil {
@@ -91,15 +92,17 @@ func (d *Device) recover(ctx context.Context) error {
 		}
 	}
 	for _, n := range loops {
-		if err := d.bounded(ctx, "detach the loop device of a dead predecessor", func() error { return clearLoop(n) }); err != nil {
+		if err := d.bounded(ctx, "detach the loop device of a dead predecessor", func() error {
+			return clearLoop(n)
+		}); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// removeNode removes a node left behind. Anything that is not a loop device's node, or one of a device in use by
-// somebody else, is left alone and in the way.
+// removeNode removes a node left behind. Anything that is not a loop device's node, or one of a
+// device in use by somebody else, is left alone and in the way.
 func (d *Device) removeNode(ours []int) error {
 	var st unix.Stat_t
 	err := unix.Lstat(d.Path(), &st)
@@ -124,7 +127,8 @@ func (d *Device) removeNode(ours []int) error {
 	return ignoreMissing(os.Remove(d.Path()))
 }
 
-// mountedAt reports whether something is mounted at dir, without touching it: a dead server would not answer.
+// mountedAt reports whether something is mounted at dir, without touching it: a dead server would
+// not answer.
 func mountedAt(dir string) (bool, error) {
 	text, err := os.ReadFile("/proc/self/mountinfo")
 	if err != nil {

@@ -29,7 +29,8 @@ func victim(dir string) int {
 		return fail(err)
 	}
 	v := frontendtest.NewDevice(arena, size)
-	v.Frontend, err = fuseloop.New(fuseloop.Config{Owner: frontendtest.Owner, Arena: arena, Device: d.Handle(), File: "vol", Size: size})
+	v.Frontend, err = fuseloop.New(fuseloop.Config{Owner: frontendtest.Owner, Arena: arena, Device: d.Handle(),
+		File: "vol", Size: size})
 	if err != nil {
 		return fail(err)
 	}

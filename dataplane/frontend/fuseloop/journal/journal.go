@@ -1,22 +1,25 @@
 // Package journal keeps what a FUSE frontend has received in memory that outlives its process.
 //
-// A request that the kernel has handed out is forgotten by nobody but the server: the kernel waits for its answer for ever.
-// Since Linux 6.9 a successor on the same connection can ask for it again. For older kernels the frontend receives into a
-// memfd, which the instance manager keeps beside the connection's descriptor, so that the successor finds there what its
-// predecessor had not answered.
+// A request that the kernel has handed out is forgotten by nobody but the server: the kernel waits
+// for its answer for ever. Since Linux 6.9 a successor on the same connection can ask for it again.
+// For older kernels the frontend receives into a memfd, which the instance manager keeps beside the
+// connection's descriptor, so that the successor finds there what its predecessor had not answered.
 //
-// The memfd holds a head, Small cells and Large cells. A cell is a page of headroom and a payload. A receive is offered one
-// of either kind: the kernel puts the request's first bytes into the headroom of the small cell, so that a write's data begins at the
-// payload's start, and what does not fit goes on in the large one. A request keeps its small cell until its answer is accepted; the
-// beginning of the cell's headroom says how far it has come:
+// The memfd holds a head, Small cells and Large cells. A cell is a page of headroom and a payload.
+// A receive is offered one of either kind: the kernel puts the request's first bytes into the
+// headroom of the small cell, so that a write's data begins at the payload's start, and what does
+// not fit goes on in the large one. A request keeps its small cell until its answer is accepted;
+// the beginning of the cell's headroom says how far it has come:
 //
 //	Free ── Offer ──> Receiving ── Take ──> Taken ── Finish ──> Done ── Free ──> Free
 //
-// Receiving with a header in the cell is a request that the kernel has, at least, begun to hand out. Taken means that it is whole.
-// Done comes with the result: the request is carried out, its data is not needed any more, and the answer may have been given.
+// Receiving with a header in the cell is a request that the kernel has, at least, begun to hand
+// out. Taken means that it is whole. Done comes with the result: the request is carried out, its
+// data is not needed any more, and the answer may have been given.
 //
-// Each change is one atomic store after everything it speaks of, by one thread; a process that is killed leaves a prefix of
-// them. Format, states and invariants are in docs/frontends.md. The successor believes nothing: Open checks all of it.
+// Each change is one atomic store after everything it speaks of, by one thread; a process that is
+// killed leaves a prefix of them. Format, states and invariants are in docs/frontends.md. The
+// successor believes nothing: Open checks all of it.
 package journal
 
 import (
@@ -37,10 +40,12 @@ const (
 	// Small cells bound the requests under way: as many as the kernel keeps.
 	Small     = 256
 	SmallSize = 16 << 10
-	// Large cells bound the writes of more than SmallSize under way. Memory that is not used costs nothing.
+	// Large cells bound the writes of more than SmallSize under way. Memory that is not used costs
+	// nothing.
 	Large     = 64
 	LargeSize = 1 << 20
-	// HeaderSize is the longest fixed part of a request; it lies directly before the payload of a small cell.
+	// HeaderSize is the longest fixed part of a request; it lies directly before the payload of a
+	// small cell.
 	HeaderSize = 80
 
 	page      = 4096
@@ -50,7 +55,8 @@ const (
 	largeAt   = smallAt + Small*smallCell
 	total     = largeAt + Large*largeCell
 
-	// In the headroom of a small cell. The last loop.Headroom bytes before the payload are other protocols', and the kernel's.
+	// In the headroom of a small cell. The last loop.Headroom bytes before the payload are other
+	// protocols', and the kernel's.
 	stateAt  = 0
 	largeRef = 8
 	headerAt = 16
@@ -132,8 +138,8 @@ func mapped(fd int) (*Journal, error) {
 	return &Journal{fd: fd, mem: mem}, nil
 }
 
-// Open opens the journal that another process has left. The descriptor belongs to the journal, and to the caller in case of an
-// error.
+// Open opens the journal that another process has left. The descriptor belongs to the journal, and
+// to the caller in case of an error.
 func Open(fd int) (*Journal, error) {
 	var st unix.Stat_t
 	if err := unix.Fstat(fd, &st); err != nil {
@@ -218,7 +224,8 @@ func (j *Journal) entry(i int) (Entry, error) {
 	switch {
 	case e.Len == 0 && e.State == Receiving:
 	case e.Len < inHeader || e.Len > maxRequest || e.Unique == 0 || (split(head) && e.State != Done && e.Large < 0):
-		return e, fmt.Errorf("%w: cell %d: a request of %d bytes, identifier %d, large cell %d", ErrInvalid, i, e.Len, e.Unique, e.Large)
+		return e, fmt.Errorf("%w: cell %d: a request of %d bytes, identifier %d, large cell %d", ErrInvalid, i, e.Len,
+			e.Unique, e.Large)
 	}
 	return e, nil
 }
@@ -228,7 +235,8 @@ func split(head []byte) bool {
 	return ne.Uint32(head) > HeaderSize+SmallSize && ne.Uint32(head[4:]) == opWrite
 }
 
-// Left returns the requests that were not answered, as far as the journal knows: those with a large cell of their own first.
+// Left returns the requests that were not answered, as far as the journal knows: those with a large
+// cell of their own first.
 func (j *Journal) Left() []Entry {
 	var with, without []Entry
 	for i := range Small {
@@ -245,8 +253,8 @@ func (j *Journal) Left() []Entry {
 	return append(with, without...)
 }
 
-// Inherit is Left for the successor: cells that were offered in vain are free then, and the header of each request lies in front of its
-// small cell's payload, where it was received.
+// Inherit is Left for the successor: cells that were offered in vain are free then, and the header
+// of each request lies in front of its small cell's payload, where it was received.
 func (j *Journal) Inherit() []Entry {
 	list := j.Left()
 	for i := range Small {
@@ -275,8 +283,8 @@ func (j *Journal) CloseFD() error {
 // Discard closes and unmaps a journal that no arena has.
 func (j *Journal) Discard() error { return errors.Join(j.CloseFD(), syscall.Munmap(j.mem)) }
 
-// Attach makes the cells buffers of the arena, which owns the mapping from then on. It is called by the arena's thread, again by
-// each frontend that uses the journal.
+// Attach makes the cells buffers of the arena, which owns the mapping from then on. It is called by
+// the arena's thread, again by each frontend that uses the journal.
 func (j *Journal) Attach(a *loop.Arena) (small, large loop.Pool) {
 	if j.arena == nil {
 		a.Own(j.mem)
@@ -290,16 +298,17 @@ func (j *Journal) Attach(a *loop.Arena) (small, large loop.Pool) {
 // Arena is the one that has the cells, nil if none has.
 func (j *Journal) Arena() *loop.Arena { return j.arena }
 
-// Offer says that the kernel may fill small cell i, and what does not fit goes to a large cell. What an older request has left there is
-// no request any more.
+// Offer says that the kernel may fill small cell i, and what does not fit goes to a large cell.
+// What an older request has left there is no request any more.
 func (j *Journal) Offer(i, large int) {
 	clear(j.header(i)[:inHeader])
 	j.word(i, largeRef).Store(uint64(large + 1))
 	j.word(i, stateAt).Store(uint64(Receiving))
 }
 
-// Take says that the request in cell i is whole. One that lies in its small cell alone leaves the large one for other receives. The
-// header is copied, since the place in front of the payload is for the headers of whoever sends it on.
+// Take says that the request in cell i is whole. One that lies in its small cell alone leaves the
+// large one for other receives. The header is copied, since the place in front of the payload is
+// for the headers of whoever sends it on.
 func (j *Journal) Take(i int) {
 	copy(j.kept(i), j.header(i))
 	j.word(i, stateAt).Store(uint64(Taken))
@@ -308,7 +317,8 @@ func (j *Journal) Take(i int) {
 	}
 }
 
-// Finish says that the request in cell i is carried out with a result, and will be answered so. Only then may its data be overwritten.
+// Finish says that the request in cell i is carried out with a result, and will be answered so.
+// Only then may its data be overwritten.
 func (j *Journal) Finish(i int, errno int32) {
 	j.word(i, stateAt).Store(uint64(Done) | uint64(errno)<<32)
 	j.word(i, largeRef).Store(0)

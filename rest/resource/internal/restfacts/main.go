@@ -1,10 +1,11 @@
-// Command restfacts reads the tables of the REST reference (Markdown) and prints the facts in them as JSON: schemas
-// with their fields, routes, and the states in which a volume offers each action. It is run by hand when the reference
-// changes:
+// Command restfacts reads the tables of the REST reference (Markdown) and prints the facts in them
+// as JSON: schemas with their fields, routes, and the states in which a volume offers each action.
+// It is run by hand when the reference changes:
 //
 //	go run ./rest/resource/internal/restfacts <rest-api.md >rest/resource/testdata/rest_facts.json
 //
-// The tests of the API compare the code with that file, so the facts are written down twice, independently.
+// The tests of the API compare the code with that file, so the facts are written down twice,
+// independently.
 package main
 
 import (
@@ -56,13 +57,15 @@ type Route struct {
 }
 
 var (
-	schemaLine = regexp.MustCompile("^(?:\\*\\*[a-zA-Z]+\\*\\* — )?Schema id `(\\w+)`, plural `(\\w+)`; collectionMethods \\[([^]]*)\\], resourceMethods \\[([^]]*)\\]")
+	schemaLine = regexp.MustCompile("^(?:\\*\\*[a-zA-Z]+\\*\\* — )?Schema id `(\\w+)`, plural `(\\w+)`; " +
+		"collectionMethods \\[([^]]*)\\], resourceMethods \\[([^]]*)\\]")
 	boldLine   = regexp.MustCompile(`^\*\*(\w+)\*\*`)
 	fieldsLine = regexp.MustCompile(`^(\w+) fields:`)
 	nullable   = " (nullable)"
 )
 
-// titled gives the schema of a field table that stands under a heading instead of a line naming its schema.
+// titled gives the schema of a field table that stands under a heading instead of a line naming its
+// schema.
 var titled = map[string]string{
 	"## 6. Snapshots":         "snapshot",
 	"### 7.3 Backup resource": "backup",
@@ -108,8 +111,10 @@ func parse(r io.Reader) (Facts, error) {
 	if err := lines.Err(); err != nil {
 		return Facts{}, err
 	}
-	if len(p.facts.Declared) == 0 || len(p.facts.Schemas) == 0 || len(p.facts.Routes) == 0 || len(p.facts.VolumeActions) == 0 {
-		return Facts{}, fmt.Errorf("input lacks a table that is expected in it (declared schemas %d, schemas %d, routes %d, actions %d)",
+	if len(p.facts.Declared) == 0 || len(p.facts.Schemas) == 0 || len(p.facts.Routes) == 0 ||
+		len(p.facts.VolumeActions) == 0 {
+		return Facts{}, fmt.Errorf("input lacks a table that is expected in it (declared schemas %d, schemas %d, "+
+			"routes %d, actions %d)",
 			len(p.facts.Declared), len(p.facts.Schemas), len(p.facts.Routes), len(p.facts.VolumeActions))
 	}
 	return p.facts, nil
