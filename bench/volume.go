@@ -5,7 +5,6 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"time"
@@ -29,7 +28,7 @@ func (v *volume) String() string {
 }
 
 func (v *volume) load() nbdclient.Load {
-	return nbdclient.Load{Addr: "unix:" + filepath.Join(v.Dir, v.Name+".nbd"), Export: v.Name, Seed: 1}
+	return nbdclient.Load{Addr: v.Engine().NBDAddress(), Export: v.Name, Seed: 1}
 }
 
 // fill writes the whole volume.
@@ -99,7 +98,8 @@ func (v *volume) cpu() (time.Duration, error) {
 		if err != nil {
 			return 0, fmt.Errorf("processor time: %w", err)
 		}
-		// The second field, the name, may hold spaces; utime and stime are the 12th and 13th after it.
+		// The second field, the name, may hold spaces; utime and stime are the 12th and 13th after
+		// it.
 		fields := strings.Fields(string(data[bytes.LastIndexByte(data, ')')+1:]))
 		for _, f := range fields[11:13] {
 			n, err := strconv.ParseInt(f, 10, 64)

@@ -265,7 +265,10 @@ func (o *operator) purge() error {
 }
 
 func purging(e *EngineProcess) bool {
-	return slices.ContainsFunc(e.state.Replicas, func(r engine.Replica) bool { return r.Purge != nil && r.Purge.Running })
+	return slices.ContainsFunc(
+		e.state.Replicas,
+		func(r engine.Replica) bool { return r.Purge != nil && r.Purge.Running },
+	)
 }
 
 // system tells whether somebody still knows a snapshot as one of the system's, or it is gone
@@ -427,7 +430,7 @@ func TestOperatorWithCrashes(t *testing.T) {
 		first, seeds = s, 1
 	}
 	if s, err := strconv.ParseUint(os.Getenv("OPERATOR_SEEDS"), 10, 64); err == nil {
-		seeds = s
+		first, seeds = number(t, "OPERATOR_FROM", first), s
 	}
 	done, faults, repaired := map[string]int{}, 0, 0
 	for seed := first; seed < first+seeds; seed++ {

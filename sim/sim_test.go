@@ -52,6 +52,7 @@ func TestSeeds(t *testing.T) {
 	}
 	total := soak(t, first, n)
 	t.Logf("faults: %v", total.by)
+	t.Logf("sum: seeds %d to %d: %v", first, first+n-1, total)
 	summary = total.String()
 	if n >= seeds && (total.faults == 0 || total.rebuilt == 0 || total.log.Shrinks == 0 || total.log.Waits == 0) {
 		t.Errorf(
@@ -111,7 +112,7 @@ func soak(t *testing.T, first, n uint64) *totals {
 
 func (s *totals) add(t *testing.T, r *Result) {
 	if s.seeds++; s.seeds%progressEvery == 0 {
-		fmt.Println(s)
+		fmt.Println("progress:", s)
 	}
 	s.operations += r.Operations
 	s.faults += r.Faults
@@ -124,9 +125,16 @@ func (s *totals) add(t *testing.T, r *Result) {
 	if r.Err != nil {
 		s.violations++
 		short := shortened(r, shrinkPlays)
-		t.Errorf("seed %d: %v\nrepeat with: make sim SEED=%d\n%s\nshortened: %v\n%s\n%s", r.Plan.Seed, r.Err,
-			r.Plan.Seed, &r.Plan,
-			short.Err, &short.Plan, strings.Join(short.History, "\n"))
+		t.Errorf(
+			"found: seed %d: %v\nrepeat with: make sim SEED=%d\n%s\nshortened: %v\n%s\n%s",
+			r.Plan.Seed,
+			r.Err,
+			r.Plan.Seed,
+			&r.Plan,
+			short.Err,
+			&short.Plan,
+			strings.Join(short.History, "\n"),
+		)
 	}
 }
 
@@ -146,7 +154,14 @@ func TestSameSeedSameHistory(t *testing.T) {
 	for _, seed := range []uint64{42, 43, longEvery} {
 		a, b := Run(seed), Run(seed)
 		if a.Hash != b.Hash || a.Steps != b.Steps {
-			t.Fatalf("seed %d gave two histories: %x after %d steps, %x after %d", seed, a.Hash, a.Steps, b.Hash, b.Steps)
+			t.Fatalf(
+				"seed %d gave two histories: %x after %d steps, %x after %d",
+				seed,
+				a.Hash,
+				a.Steps,
+				b.Hash,
+				b.Steps,
+			)
 		}
 		if c := Run(seed + 1); c.Hash == a.Hash {
 			t.Fatal("another seed gave the same history")

@@ -29,6 +29,7 @@ func (c *Cluster) StartNode(t testing.TB, k int) { t.Helper(); c.command(t, "nod
 
 func (c *Cluster) command(t testing.TB, command string, k int) {
 	t.Helper()
+	c.Permit(t, Restarts+".* node="+NodeName(k)+" ")
 	if err := c.request(command, NodeName(k)); err != nil {
 		t.Fatalf("%s %s: %v", command, NodeName(k), err)
 	}

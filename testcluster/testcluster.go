@@ -33,6 +33,8 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	"ankole.storage/dataplane/frontend/fuseloop/blockdev"
+	"ankole.storage/test/lack"
+	"ankole.storage/test/logs"
 )
 
 const (
@@ -67,6 +69,9 @@ type Options struct {
 	Args []string
 	// Dir keeps the state; default a temporary folder, removed at the end.
 	Dir string
+	// Permit are patterns of what the cluster's processes may write although no process should,
+	// such as the restarts of containers that the test kills; see package logs and Cluster.Permit.
+	Permit []string
 }
 
 // Node of a running cluster.
@@ -97,6 +102,7 @@ type Cluster struct {
 	stdin   io.Closer
 	done    chan struct{}
 	output  *tailBuffer
+	watch   *logs.Watch
 }
 
 // errAddress means that some address was taken: another pick may work.
@@ -142,7 +148,7 @@ func Start(t testing.TB, o Options) *Cluster {
 	program, err := Program()
 	if err != nil {
 		if os.Getenv(BinVariable) == "" {
-			t.Skipf("needs a cluster: %v", err)
+			lack.Skip(t, fmt.Sprintf("needs a cluster: %v", err))
 		}
 		t.Fatal(err)
 	}
@@ -155,7 +161,10 @@ func Start(t testing.TB, o Options) *Cluster {
 		t.Cleanup(func() { removeUnlessKept(t, dir) })
 	}
 	for try := 1; ; try++ {
-		c := &Cluster{program: program, args: o.arguments(dir)}
+		c := &Cluster{program: program, args: o.arguments(dir), watch: &logs.Watch{}}
+		for _, p := range o.Permit {
+			c.watch.Permit(p)
+		}
 		err := c.launch(dir)
 		if err == nil {
 			t.Cleanup(func() { c.finish(t) })
@@ -280,10 +289,30 @@ func (c *Cluster) finish(t testing.TB) {
 		t.Errorf("%v", err)
 	}
 	c.sweepDevices(t)
+	c.checkLogs(t)
 	if t.Failed() {
 		t.Logf("output of %s:\n%s", ProgramName, c.output.String())
 		t.Logf("end of its log:\n%s", fileTail(filepath.Join(c.Dir, "logs", "standalone.log")))
 	}
+}
+
+// Restarts is the sign of a container that was started again, for Permit.
+const Restarts = "container started"
+
+// Permit announces what the cluster's processes will write although no process should, since the
+// test is about to cause it: a pattern of the line in a log. What they have written until now must
+// be in order.
+func (c *Cluster) Permit(t testing.TB, pattern string) {
+	t.Helper()
+	c.checkLogs(t)
+	c.watch.Permit(pattern)
+}
+
+// checkLogs reads the program's own logs, those of containers, and those of the instances of its
+// nodes.
+func (c *Cluster) checkLogs(t testing.TB) {
+	t.Helper()
+	c.watch.Check(t, filepath.Join(c.Dir, "logs"), filepath.Join(c.Dir, "nodes"))
 }
 
 // Stop ends the cluster as SIGTERM does and waits for that.
@@ -312,7 +341,10 @@ func (c *Cluster) stop() error {
 }
 
 // Kill9 ends the program, and so the whole cluster, with SIGKILL.
-func (c *Cluster) Kill9() { c.end() }
+func (c *Cluster) Kill9() {
+	c.watch.Permit(Restarts)
+	c.end()
+}
 
 // Freeze stops the program's clock without ending it: API server, scheduler, controllers of
 // Kubernetes and the node agents answer nothing until Thaw, while the processes of Pods run on.
@@ -339,6 +371,7 @@ func (c *Cluster) Restart(t testing.TB) {
 	default:
 		t.Fatal("Restart of a running cluster; call Stop or Kill9 first")
 	}
+	c.watch.Permit(Restarts)
 	if err := c.launch(c.Dir); err != nil {
 		t.Fatalf("restart cluster: %v", err)
 	}

@@ -24,8 +24,11 @@ var (
 	makeLine   = regexp.MustCompile(`(?m)^[ \t]*make ([a-z0-9]+)`)
 	phaseRef   = regexp.MustCompile(`\btools/test\.sh((?: [a-z0-9]+)+)`)
 	makeTarget = regexp.MustCompile(`(?m)^([a-z0-9]+):`)
-	testPhase  = regexp.MustCompile(`(?m)^do_([a-z0-9]+)\(\)`)
-	notWord    = regexp.MustCompile(`[^\p{L}\p{N} _-]`)
+	// testPhase is a phase or a group in the head of tools/test.sh; phaseScript is what runs a
+	// phase.
+	testPhase   = regexp.MustCompile(`(?m)^#   ([a-z0-9]+) {2,}\S`)
+	phaseScript = regexp.MustCompile(`(?m)^do_([a-z0-9]+)\(\)`)
+	notWord     = regexp.MustCompile(`[^\p{L}\p{N} _-]`)
 )
 
 // anchors returns the anchors of a page's titles, as forges build them.
@@ -179,6 +182,25 @@ func TestEntryPointsNamedInDocs(t *testing.T) {
 	}
 	if named < 10 {
 		t.Errorf("only %d entry points are named: does this test look in the right places?", named)
+	}
+}
+
+// TestPhasesAreDocumented: the head of tools/test.sh lists the phases that there are.
+func TestPhasesAreDocumented(t *testing.T) {
+	t.Parallel()
+	text := read(t, "tools/test.sh")
+	var listed, found []string
+	head, _, _ := strings.Cut(text, "\n# groups:\n")
+	for _, m := range testPhase.FindAllStringSubmatch(head, -1) {
+		listed = append(listed, m[1])
+	}
+	for _, m := range phaseScript.FindAllStringSubmatch(text, -1) {
+		found = append(found, m[1])
+	}
+	slices.Sort(listed)
+	slices.Sort(found)
+	if !slices.Equal(listed, found) {
+		t.Errorf("tools/test.sh lists the phases %v and has %v", listed, found)
 	}
 }
 

@@ -3,6 +3,7 @@ package daemon_test
 import (
 	"bufio"
 	"context"
+	"fmt"
 	"io"
 	"os"
 	"os/exec"
@@ -25,6 +26,7 @@ import (
 	"ankole.storage/instancemanager/instancetest"
 	"ankole.storage/instancemanager/mtls"
 	"ankole.storage/instancemanager/witness/relayclient"
+	"ankole.storage/test/logs"
 )
 
 const daemonMarker = "ANKOLE_TEST_DAEMON"
@@ -98,11 +100,13 @@ func launchWriting(t *testing.T, output *os.File, ip string, d *mtls.Dialer, fla
 		t.Fatal(err)
 	}
 	logged := make(chan struct{})
+	var said strings.Builder
 	go func() {
 		defer close(logged)
 		lines := bufio.NewScanner(stderr)
 		for lines.Scan() {
 			t.Log(lines.Text())
+			fmt.Fprintln(&said, lines.Text())
 		}
 	}()
 	go func() {
@@ -112,6 +116,10 @@ func launchWriting(t *testing.T, output *os.File, ip string, d *mtls.Dialer, fla
 	t.Cleanup(func() {
 		_ = p.cmd.Process.Kill()
 		<-logged
+		faults, err := logs.Search("instance manager", strings.NewReader(said.String()))
+		if err != nil || len(faults) > 0 {
+			t.Errorf("the instance manager wrote what no process may: %v, %v", faults, err)
+		}
 	})
 	if p.client, err = client.Dial(p.ip+":8500", d); err != nil {
 		t.Fatal(err)

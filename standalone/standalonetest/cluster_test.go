@@ -25,6 +25,7 @@ func ownCluster(t *testing.T, o testcluster.Options) *space {
 	t.Helper()
 	o.Images = images()
 	o.StopGrace = 2 * time.Second
+	o.Permit = append(o.Permit, testcluster.Restarts)
 	c := testcluster.Start(t, o)
 	return spaceOn(t, c, clientOf(t, c))
 }

@@ -54,16 +54,19 @@ func run(m *testing.M) int {
 	return code
 }
 
-// prepare builds the program under test and an image made of this test binary.
+// prepare builds the program under test, unless one is named, and an image made of this test
+// binary.
 func prepare() error {
-	bin := filepath.Join(work, "bin")
-	build := exec.Command("go", "build", "-o", filepath.Join(bin, testcluster.ProgramName), "../cmd/ankole-standalone")
-	build.Stderr = os.Stderr
-	if err := build.Run(); err != nil {
-		return fmt.Errorf("build: %w", err)
-	}
-	if err := os.Setenv(testcluster.BinVariable, bin); err != nil {
-		return err
+	if os.Getenv(testcluster.BinVariable) == "" {
+		bin := filepath.Join(work, "bin")
+		build := exec.Command("go", "build", "-o", filepath.Join(bin, testcluster.ProgramName), "../cmd/ankole-standalone")
+		build.Stderr = os.Stderr
+		if err := build.Run(); err != nil {
+			return fmt.Errorf("build: %w", err)
+		}
+		if err := os.Setenv(testcluster.BinVariable, bin); err != nil {
+			return err
+		}
 	}
 	dir := filepath.Join(images(), "test-pod-1")
 	if err := os.MkdirAll(filepath.Join(dir, "bin"), 0o755); err != nil {
@@ -127,7 +130,9 @@ func newSpace(t *testing.T) *space {
 	t.Helper()
 	shared.once.Do(func() {
 		shared.tb = &cleanupTB{TB: t}
-		shared.c = testcluster.Start(shared.tb, testcluster.Options{Nodes: 2, Images: images(), StopGrace: 2 * time.Second})
+		shared.c = testcluster.Start(shared.tb, testcluster.Options{
+			Nodes: 2, Images: images(), StopGrace: 2 * time.Second, Permit: []string{testcluster.Restarts},
+		})
 		shared.client = clientOf(t, shared.c)
 	})
 	if shared.client == nil {

@@ -14,6 +14,7 @@ import (
 
 	enginev1 "ankole.storage/api/rpc/engine/v1"
 	"ankole.storage/dataplane/frontend/fuseloop/blockdev"
+	"ankole.storage/test/lack"
 	"ankole.storage/test/rig"
 )
 
@@ -38,7 +39,10 @@ var interludes = []struct {
 		v.SetOffered(false)
 		defer v.SetOffered(true)
 		v.SpawnEngine()
-		v.Await("served for maintenance", func(s *enginev1.State) bool { return s.Generation > 0 && s.SuspendedReason == "" })
+		v.Await(
+			"served for maintenance",
+			func(s *enginev1.State) bool { return s.Generation > 0 && s.SuspendedReason == "" },
+		)
 		ctx, cancel := deadline()
 		defer cancel()
 		if _, err := v.Control().SnapshotRevert(ctx, &enginev1.SnapshotRevertRequest{Name: "first"}); err != nil {
@@ -74,7 +78,7 @@ func page(fill byte) []byte {
 // new one with what the other engine has left.
 func TestKeptDeviceEndsWithAnotherEngine(t *testing.T) {
 	if err := blockdev.Available(); err != nil {
-		t.Skip("no block devices here:", err)
+		lack.Skip(t, "no block devices here:", err)
 	}
 	for _, mode := range []string{"", "ANKOLE_FUSE_RESEND=off"} {
 		for _, between := range interludes {

@@ -13,6 +13,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	enginev1 "ankole.storage/api/rpc/engine/v1"
+	"ankole.storage/test/lack"
 	"ankole.storage/test/rig"
 )
 
@@ -51,7 +52,7 @@ func newCloned(t *testing.T, disk int64) *cloned {
 		EngineFlags: []string{"--frontend", "", "--rebuild-bandwidth", "8m"}})
 	if errors.Is(err, rig.ErrNoDisk) {
 		c.end()
-		t.Skip(err)
+		lack.Skip(t, err)
 	}
 	if err != nil {
 		t.Fatal(err)

@@ -17,8 +17,7 @@ import (
 // fault is one thing that can happen to a volume. It leaves the volume as it is then; heal mends
 // it.
 type fault struct {
-	name   string
-	weight int
+	name string
 	// possible reports whether a volume can suffer it.
 	possible func(rig.Config) bool
 	do       func(*run)
@@ -41,29 +40,29 @@ func blockDevices(t *testing.T) bool {
 	return err == nil
 }
 
-// faults is the table that rounds choose from.
+// faults is the table that rounds are dealt from.
 var faults = []fault{
-	{"replica killed", 3, always, killReplica},
-	{"two replicas killed", 1, three, killTwo},
-	{"all replicas killed", 1, always, killReplicas},
-	{"engine killed", 3, always, killEngine},
-	{"everything killed", 3, always, killAll},
-	{"replica stopped shortly", 2, always, stopReplicaShortly},
-	{"replica stopped until dropped", 2, always, stopReplica},
-	{"engine stopped shortly", 1, always, stopEngineShortly},
-	{"engine stopped and replaced", 2, always, replaceStoppedEngine},
-	{"killed while rebuilding", 3, always, killWhileRebuilding},
-	{"killed while a snapshot is taken", 2, always, killWhileSnapshot},
-	{"killed while purging", 2, always, killWhilePurging},
-	{"witness away, replica killed", 2, three, killWithoutWitness},
-	{"replica cut off", 2, networked, cutReplica},
-	{"replica cut off one way", 2, networked, cutOneWay},
-	{"replica cut off shortly", 2, networked, cutShortly},
-	{"engine cut off and replaced", 3, networked, cutEngine},
-	{"engine cut off with one replica and replaced", 3, threeByNet, split},
-	{"disk of one full", 2, smallDisks, fillOne},
-	{"disks of all full", 2, spaceIsToldOf, fillAll},
-	{"disk of a rebuild's target full", 1, smallDisks, fillTarget},
+	{"replica killed", always, killReplica},
+	{"two replicas killed", three, killTwo},
+	{"all replicas killed", always, killReplicas},
+	{"engine killed", always, killEngine},
+	{"everything killed", always, killAll},
+	{"replica stopped shortly", always, stopReplicaShortly},
+	{"replica stopped until dropped", always, stopReplica},
+	{"engine stopped shortly", always, stopEngineShortly},
+	{"engine stopped and replaced", always, replaceStoppedEngine},
+	{"killed while rebuilding", always, killWhileRebuilding},
+	{"killed while a snapshot is taken", always, killWhileSnapshot},
+	{"killed while purging", always, killWhilePurging},
+	{"witness away, replica killed", three, killWithoutWitness},
+	{"replica cut off", networked, cutReplica},
+	{"replica cut off one way", networked, cutOneWay},
+	{"replica cut off shortly", networked, cutShortly},
+	{"engine cut off and replaced", networked, cutEngine},
+	{"engine cut off with one replica and replaced", threeByNet, split},
+	{"disk of one full", smallDisks, fillOne},
+	{"disks of all full", spaceIsToldOf, fillAll},
+	{"disk of a rebuild's target full", smallDisks, fillTarget},
 }
 
 // rest is a bounded random time that a fault lasts.

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"ankole.storage/dataplane/frontend/fuseloop/blockdev"
+	"ankole.storage/test/lack"
 	"ankole.storage/test/rig"
 )
 
@@ -38,7 +39,7 @@ const longestStart = 400 * time.Millisecond
 // deviceStays kills an engine that serves in each round, and so many on their way after it.
 func deviceStays(t *testing.T, rounds uint64, starts int, env ...string) {
 	if err := blockdev.Available(); err != nil {
-		t.Skip("no block devices here:", err)
+		lack.Skip(t, "no block devices here:", err)
 	}
 	t.Parallel()
 	seed := number(t, "SEED", uint64(time.Now().UnixNano()))

@@ -14,10 +14,12 @@ import (
 	"time"
 
 	enginev1 "ankole.storage/api/rpc/engine/v1"
+	"ankole.storage/test/lack"
 	"ankole.storage/test/rig"
 )
 
-// rounds is how many rounds a plain test run makes, over all rigs; ROUNDS overrides it.
+// rounds is how many rounds a plain test run makes, over all rigs; ROUNDS overrides it, and "all"
+// makes every fault on every rig happen once.
 const rounds = 18
 
 // Timeouts of the engines under test, short so that a round is: a replica that says nothing is
@@ -57,7 +59,10 @@ func number(t *testing.T, name string, otherwise uint64) uint64 {
 // ROUNDS sets how many, SEED what happens, FAULT one fault by name.
 func TestRounds(t *testing.T) {
 	seed := number(t, "SEED", uint64(time.Now().UnixNano()))
-	n := int(number(t, "ROUNDS", rounds))
+	n := everyFault
+	if os.Getenv("ROUNDS") != "all" {
+		n = int(number(t, "ROUNDS", rounds))
+	}
 	if testing.Short() {
 		n = len(rigs)
 	}
@@ -67,7 +72,11 @@ func TestRounds(t *testing.T) {
 		for i, c := range rigs {
 			t.Run(c.name, func(t *testing.T) {
 				t.Parallel()
-				totals[i] = runRounds(t, c.cfg, c.name, seed, seed+c.seed, (n+len(rigs)-1-i)/len(rigs))
+				own := n
+				if n != everyFault {
+					own = (n + len(rigs) - 1 - i) / len(rigs)
+				}
+				totals[i] = runRounds(t, c.cfg, c.name, seed, seed+c.seed, own)
 			})
 		}
 	})
@@ -120,6 +129,7 @@ type run struct {
 	engine          *rig.Engine // the one the journal writes to
 	round           int
 	cfg             rig.Config
+	deck            []fault // what is still to come before the faults are shuffled again
 }
 
 func runRounds(t *testing.T, cfg rig.Config, name string, base, seed uint64, n int) *run {
@@ -127,7 +137,7 @@ func runRounds(t *testing.T, cfg rig.Config, name string, base, seed uint64, n i
 	v, err := rig.Open(t, cfg)
 	if errors.Is(err, rig.ErrNoNetwork) || errors.Is(err, rig.ErrNoDisk) ||
 		err == nil && cfg.Transport == "fuse-loop" && !blockDevices(t) {
-		t.Logf("on a machine without: %v; cuts and full disks are left out", err)
+		lack.Less(t, "cuts, full disks or block devices are left out: ", err)
 		cfg.Network, cfg.Disk, cfg.Transport = false, 0, ""
 		v, err = rig.Open(t, cfg)
 	}
@@ -142,9 +152,17 @@ func runRounds(t *testing.T, cfg rig.Config, name string, base, seed uint64, n i
 		}
 	})
 	r.startEngine()
+	can := possible(cfg, os.Getenv("FAULT"))
+	if len(can) == 0 {
+		lack.Unfit(t, fmt.Sprintf("FAULT=%s cannot happen to this volume", os.Getenv("FAULT")))
+	}
+	if n == everyFault {
+		n = len(can)
+	}
+	dealer := rand.New(rand.NewPCG(seed, 0))
 	for r.round = 1; r.round <= n && !t.Failed(); r.round++ {
 		r.rng = rand.New(rand.NewPCG(seed, uint64(r.round)))
-		f := r.choose()
+		f := r.deal(can, dealer)
 		began := time.Now()
 		r.j.Mark("round %d: %s", r.round, f.name)
 		r.progress(20 + r.rng.IntN(300))
@@ -169,27 +187,53 @@ func newRun(t *testing.T, v *rig.Volume, cfg rig.Config, seed uint64) *run {
 	return r
 }
 
-// choose picks what happens next among what this volume can suffer.
-func (r *run) choose() fault {
-	sum := 0
-	var can []fault
-	only := os.Getenv("FAULT")
+// everyFault as number of rounds: as many as there are faults.
+const everyFault = -1
+
+// possible are the faults that a volume can suffer, or only the one of that name.
+func possible(cfg rig.Config, only string) (can []fault) {
 	for _, f := range faults {
-		if (only == "" || only == f.name) && f.possible(r.cfg) {
+		if (only == "" || only == f.name) && f.possible(cfg) {
 			can = append(can, f)
-			sum += f.weight
 		}
 	}
-	if len(can) == 0 {
-		r.t.Skipf("FAULT=%s cannot happen to this volume", only)
+	return can
+}
+
+// deal gives what happens next as cards are dealt: in any order, but none again before all have
+// come.
+func (r *run) deal(can []fault, dealer *rand.Rand) fault {
+	if len(r.deck) == 0 {
+		r.deck = slices.Clone(can)
+		dealer.Shuffle(len(r.deck), func(i, k int) { r.deck[i], r.deck[k] = r.deck[k], r.deck[i] })
 	}
-	k := r.rng.IntN(sum)
-	for _, f := range can {
-		if k -= f.weight; k < 0 {
-			return f
+	f := r.deck[0]
+	r.deck = r.deck[1:]
+	return f
+}
+
+// TestDeal: every fault comes once before any comes twice, in an order that the seed decides.
+func TestDeal(t *testing.T) {
+	can := possible(rigs[0].cfg, "")
+	orders := map[string]bool{}
+	for seed := range uint64(3) {
+		r, dealer, order := &run{}, rand.New(rand.NewPCG(seed, 0)), ""
+		for range 2 {
+			seen := map[string]bool{}
+			for range can {
+				f := r.deal(can, dealer)
+				seen[f.name] = true
+				order += f.name + ","
+			}
+			if len(seen) != len(can) {
+				t.Errorf("%d of %d faults have come", len(seen), len(can))
+			}
 		}
+		orders[order] = true
 	}
-	panic("not reached: the weights add up")
+	if len(orders) != 3 {
+		t.Errorf("%d orders from 3 seeds", len(orders))
+	}
 }
 
 // startEngine starts an engine on one of the nodes, waits until it serves, and gives it to the
@@ -228,7 +272,11 @@ func (r *run) use(e *rig.Engine) {
 func (r *run) progress(n int) {
 	r.t.Helper()
 	n += r.j.Counts().Ops()
-	rig.Await(r.t, "progress of the writer", func() bool { return r.j.Counts().Ops() >= n || len(r.j.Violations()) > 0 })
+	rig.Await(
+		r.t,
+		"progress of the writer",
+		func() bool { return r.j.Counts().Ops() >= n || len(r.j.Violations()) > 0 },
+	)
 	r.judge()
 }
 

@@ -10,6 +10,7 @@ import (
 	"google.golang.org/grpc"
 
 	enginev1 "ankole.storage/api/rpc/engine/v1"
+	"ankole.storage/test/lack"
 	"ankole.storage/test/rig"
 )
 
@@ -166,7 +167,7 @@ func TestF6Expand(t *testing.T) {
 		t.Run(transport, func(t *testing.T) {
 			t.Parallel()
 			if transport == "fuse-loop" && !blockDevices(t) {
-				t.Skip("no block devices here")
+				lack.Skip(t, "no block devices here")
 			}
 			r := under(t, rig.Config{Replicas: 3, Transport: transport})
 			r.progress(300)

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	enginev1 "ankole.storage/api/rpc/engine/v1"
+	"ankole.storage/test/lack"
 	"ankole.storage/test/rig"
 )
 
@@ -28,7 +29,7 @@ func idle(t *testing.T, cfg rig.Config) *run {
 	cfg.Size = 16 * mib
 	v, err := rig.Open(t, cfg)
 	if errors.Is(err, rig.ErrNoNetwork) || errors.Is(err, rig.ErrNoDisk) {
-		t.Skip(err)
+		lack.Skip(t, err)
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -225,7 +226,11 @@ func TestWitnessAwayAtStart(t *testing.T) {
 	r.v.Witness().SetOffline(true)
 	r.v.SpawnEngine()
 	e := r.v.Engine()
-	rig.Await(t, "the engine says what it waits for", func() bool { return strings.Count(e.Log(), "witness-silent") > 1 })
+	rig.Await(
+		t,
+		"the engine says what it waits for",
+		func() bool { return strings.Count(e.Log(), "witness-silent") > 1 },
+	)
 	if e.Up() || !e.Alive() {
 		t.Fatalf("up: %t, alive: %t, without a witness\n%s", e.Up(), e.Alive(), e.Log())
 	}
@@ -263,7 +268,7 @@ func TestWitnessAwayAndBack(t *testing.T) {
 func TestDeadHostIsNoticed(t *testing.T) {
 	t.Parallel()
 	if os.Getenv("ROUNDS") == "" {
-		t.Skip("takes more than a minute; ROUNDS=1 runs it, as tools/test.sh slow does")
+		lack.Later(t, "takes more than a minute; ROUNDS=1 runs it, as tools/test.sh slow does")
 	}
 	r := under(t, rig.Config{Replicas: 3, Network: true})
 	r.progress(100)

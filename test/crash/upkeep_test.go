@@ -12,6 +12,7 @@ import (
 
 	enginev1 "ankole.storage/api/rpc/engine/v1"
 	"ankole.storage/bench/nbdclient"
+	"ankole.storage/test/lack"
 	"ankole.storage/test/rig"
 )
 
@@ -22,7 +23,7 @@ import (
 func TestUpkeep(t *testing.T) {
 	size, err := strconv.ParseInt(os.Getenv("UPKEEP"), 10, 32)
 	if err != nil {
-		t.Skip("measures for minutes; UPKEEP=2048 runs it on a volume of 2 GiB, which takes 4 GiB of disk")
+		lack.Later(t, "measures for minutes; UPKEEP=2048 runs it on a volume of 2 GiB, which takes 4 GiB of disk")
 	}
 	ctx := context.Background()
 	v := rig.New(t, 1, size*mib)

@@ -22,6 +22,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	longhorn "ankole.storage/api/longhorn/v1beta2"
+	"ankole.storage/test/lack"
 	"ankole.storage/test/powerdisk"
 )
 
@@ -51,7 +52,7 @@ func scenarioF3(t *testing.T, c *cluster) {
 func TestF3Rounds(t *testing.T) {
 	rounds, err := strconv.Atoi(os.Getenv("ANKOLE_F3_ROUNDS"))
 	if err != nil {
-		t.Skip("takes some minutes; set ANKOLE_F3_ROUNDS to the number of rounds, as the slow tests do")
+		lack.Later(t, "takes some minutes; set ANKOLE_F3_ROUNDS to the number of rounds, as the slow tests do")
 	}
 	const volumes = 4
 	c := start(t)
@@ -92,7 +93,7 @@ func (c *cluster) killEngines(t *testing.T, volume, node string, rounds int) (pa
 	endpoint := c.attach(volume, node, 3)
 	defer c.remove(volume)
 	if strings.HasPrefix(endpoint, "nbd+unix:") {
-		t.Skipf("the endpoint is %s: only a block device outlives its engine, and this host offers none", endpoint)
+		lack.Skip(t, "only a block device outlives its engine, and this host offers none: the endpoint is ", endpoint)
 	}
 	if out, err := exec.Command("mkfs.ext4", "-q", endpoint).CombinedOutput(); err != nil {
 		t.Fatalf("mkfs.ext4 %s: %v: %s", endpoint, err, out)
@@ -366,7 +367,8 @@ func (c *cluster) trace(volume string, since time.Time) string {
 				continue
 			}
 			stamp, _, _ = strings.Cut(stamp, " ")
-			if at, err := time.Parse(time.RFC3339Nano, stamp); err == nil && at.After(since.Add(-100*time.Millisecond)) {
+			if at, err := time.Parse(time.RFC3339Nano, stamp); err == nil &&
+				at.After(since.Add(-100*time.Millisecond)) {
 				lines = append(lines, fmt.Sprintf("%+7.3f s %s: %.300s", at.Sub(since).Seconds(), filepath.Base(path),
 					strings.TrimSpace(line)))
 			}

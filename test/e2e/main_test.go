@@ -21,8 +21,10 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	longhorn "ankole.storage/api/longhorn/v1beta2"
+	"ankole.storage/test/lack"
 	"ankole.storage/test/powerdisk"
 	"ankole.storage/test/rig"
+	"ankole.storage/testcluster"
 )
 
 // TestCluster runs the scenarios that leave a cluster whole, one after the other on one cluster.
@@ -126,7 +128,7 @@ func scenarioF1(t *testing.T, c *cluster) {
 	if strings.HasPrefix(endpoint, "/") {
 		before = withMount(t, c.Info.Dir, endpoint, true)
 	} else {
-		t.Logf("no block device here (%s): writing content without a file system", endpoint)
+		lack.Less(t, "no block device here, so content is written without a file system: the endpoint is ", endpoint)
 		before = fillDevice(t, c, endpoint)
 	}
 	c.detach("f1")
@@ -154,6 +156,7 @@ func promiseP7(t *testing.T, c *cluster) {
 	defer c.remove("p7")
 	d := c.device(c.attach("p7", "node-1", 3))
 	w := rig.StartLoad(t, d, 64*mib, 7)
+	c.Permit(t, managersRestart)
 	victim := c.directoryOn("p7", "node-2")
 	for range 3 {
 		for _, pid := range holding(c.Info.Dir, "manager\x00daemon\x00--engine-image") {
@@ -177,6 +180,9 @@ func promiseP7(t *testing.T, c *cluster) {
 	c.identical("p7", 3)
 }
 
+// managersRestart is what a cluster's log says of managers that were killed or gave up.
+const managersRestart = testcluster.Restarts + ".* container=longhorn-manager "
+
 // managerLease is how long a leading manager's lease lasts.
 const managerLease = 5 * time.Second
 
@@ -190,6 +196,7 @@ func promiseP7APIServer(t *testing.T, c *cluster) {
 	stop := make(chan struct{})
 	done := w.Run(stop)
 	victim := c.directoryOn("p7api", "node-2")
+	c.Permit(t, managersRestart) // the leading one gives up
 	c.Freeze(t)
 	defer c.Thaw(t)
 	w.AwaitMore(t, 200)

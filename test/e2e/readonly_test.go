@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	longhorn "ankole.storage/api/longhorn/v1beta2"
+	"ankole.storage/test/lack"
 )
 
 // readOnlyFileSystem: a file system on a volume meets an error and refuses to write. The Engine
@@ -24,7 +25,7 @@ func readOnlyFileSystem(t *testing.T, c *cluster) {
 	endpoint := c.attach("readonly", "node-3", 2)
 	defer c.remove("readonly")
 	if strings.HasPrefix(endpoint, "nbd+unix:") {
-		t.Skipf("the endpoint is %s: there is no block device here to make a file system on", endpoint)
+		lack.Skip(t, "there is no block device here to make a file system on: the endpoint is ", endpoint)
 	}
 	if out, err := exec.Command("mkfs.ext4", "-q", "-e", "remount-ro", endpoint).CombinedOutput(); err != nil {
 		t.Fatalf("mkfs.ext4 %s: %v: %s", endpoint, err, out)
@@ -43,7 +44,7 @@ func readOnlyFileSystem(t *testing.T, c *cluster) {
 	// The kernel's own way to try this.
 	err = os.WriteFile(filepath.Join("/sys/fs/ext4", filepath.Base(disk), "trigger_fs_error"), []byte("a test\n"), 0)
 	if errors.Is(err, os.ErrNotExist) {
-		t.Skipf("this kernel cannot make a file system fail: %v", err)
+		lack.Skip(t, fmt.Sprintf("this kernel cannot make a file system fail: %v", err))
 	}
 	if err != nil {
 		t.Fatal(err)

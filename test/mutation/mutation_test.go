@@ -15,6 +15,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"ankole.storage/test/lack"
 )
 
 var update = flag.Bool("update", false, "write docs/mutations.md")
@@ -79,7 +81,8 @@ func load(path string) (*mutation, error) {
 	}
 	for i := range m.edits {
 		e := &m.edits[i]
-		// The last line break belongs to the file of testdata, so that a text may be a part of a line.
+		// The last line break belongs to the file of testdata, so that a text may be a part of a
+		// line.
 		e.old, e.new = strings.TrimSuffix(e.old, "\n"), strings.TrimSuffix(e.new, "\n")
 		if e.old == "" {
 			return nil, fmt.Errorf("%s: an edit of %s without a text to replace", path, e.file)
@@ -186,24 +189,68 @@ func TestMutationsApply(t *testing.T) {
 	}
 }
 
-// chosen tells whether a bug is to be tried.
-func chosen(m *mutation) bool {
-	which := os.Getenv("MUTATIONS")
-	return which == "all" || which == "" && m.quick || slices.Contains(strings.Split(which, ","), m.name)
+// chosen tells whether the bug with that place in the list is to be tried. which is "all", or a
+// list of names, "quick" for those that are, and shares such as 2/4 for the second of every four.
+func chosen(which string, place int, m *mutation) bool {
+	if which == "" {
+		which = "quick"
+	}
+	for word := range strings.SplitSeq(which, ",") {
+		var k, n int
+		if c, err := fmt.Sscanf(word, "%d/%d", &k, &n); c == 2 && err == nil && n > 0 && place%n == k%n {
+			return true
+		}
+		if word == "all" || word == "quick" && m.quick || word == m.name {
+			return true
+		}
+	}
+	return false
+}
+
+// TestChosen: shares together are everything, once.
+func TestChosen(t *testing.T) {
+	t.Parallel()
+	m := &mutation{name: "lost"}
+	for place := range 9 {
+		times := 0
+		for _, share := range []string{"1/4", "2/4,kept", "3/4", "4/4"} {
+			if chosen(share, place, m) {
+				times++
+			}
+		}
+		if times != 1 {
+			t.Errorf("number %d is in %d of 4 quarters", place, times)
+		}
+	}
+	for _, tt := range []struct {
+		which string
+		quick bool
+		want  bool
+	}{
+		{"all", false, true}, {"", false, false}, {"", true, true}, {"quick,3/4", true, true},
+		{"kept,lost", false, true}, {"kept", true, false},
+	} {
+		if got := chosen(tt.which, 1, &mutation{name: "lost", quick: tt.quick}); got != tt.want {
+			t.Errorf("MUTATIONS=%q, quick %v: %v, want %v", tt.which, tt.quick, got, tt.want)
+		}
+	}
 }
 
 // TestMutations makes each bug and expects its test to fail for it.
 func TestMutations(t *testing.T) {
 	if testing.Short() {
-		t.Skip("compiles packages of the data path again for every bug")
+		lack.Later(t, "compiles packages of the data path again for every bug")
 	}
 	tried := 0
-	for _, m := range loadAll(t) {
-		if !chosen(m) {
+	for i, m := range loadAll(t) {
+		if !chosen(os.Getenv("MUTATIONS"), i, m) {
 			continue
 		}
 		tried++
-		t.Run(m.name, func(t *testing.T) { m.mustBeCaught(t) })
+		t.Run(m.name, func(t *testing.T) {
+			t.Parallel() // as many as there are processors
+			m.mustBeCaught(t)
+		})
 	}
 	if tried == 0 {
 		t.Errorf("MUTATIONS=%s names no bug", os.Getenv("MUTATIONS"))

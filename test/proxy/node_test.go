@@ -28,6 +28,7 @@ import (
 	"ankole.storage/instancemanager/daemon"
 	"ankole.storage/instancemanager/instancetest"
 	"ankole.storage/instancemanager/witness/relayclient"
+	"ankole.storage/test/logs"
 	"ankole.storage/test/rig"
 )
 
@@ -114,9 +115,7 @@ func start(t *testing.T, transport string) *node {
 			<-ended
 			t.Error("the instance manager did not end")
 		}
-		if t.Failed() {
-			n.dump()
-		}
+		n.readLogs()
 	})
 	if n.im, err = client.Dial(n.ip+":8500", nil); err != nil {
 		t.Fatal(err)
@@ -129,7 +128,12 @@ func start(t *testing.T, transport string) *node {
 	return n
 }
 
-func (n *node) dump() {
+// readLogs looks for what no process may write, and shows the logs of a test that has failed.
+func (n *node) readLogs() {
+	new(logs.Watch).Check(n.t, filepath.Join(n.dir, "im.log"), filepath.Join(n.dir, "logs"))
+	if !n.t.Failed() {
+		return
+	}
 	files, _ := filepath.Glob(filepath.Join(n.dir, "logs", "*.log"))
 	for _, f := range append(files, filepath.Join(n.dir, "im.log")) {
 		text, _ := os.ReadFile(f)

@@ -14,13 +14,14 @@ import (
 	"google.golang.org/grpc/status"
 
 	"ankole.storage/dataplane/frontend/fuseloop/blockdev"
+	"ankole.storage/test/lack"
 )
 
 // TestRemount: ext4 on a volume's block device that has become read-only is made writable again; a
 // mount that is read-only on purpose stays so, and a file system that has found errors is refused.
 func TestRemount(t *testing.T) {
 	if err := blockdev.Available(); err != nil {
-		t.Skip("no block devices here: ", err)
+		lack.Skip(t, "no block devices here: ", err)
 	}
 	n := start(t, "fuse-loop")
 	n.volume("fs", 64*mib, 1)

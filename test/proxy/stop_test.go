@@ -12,6 +12,7 @@ import (
 
 	"ankole.storage/dataplane/frontend/fuseloop/blockdev"
 	imclient "ankole.storage/instancemanager/client"
+	"ankole.storage/test/lack"
 	"ankole.storage/test/rig"
 )
 
@@ -20,10 +21,13 @@ import (
 // on without an error with the next engine of the volume.
 func TestEngineIgnoresStop(t *testing.T) {
 	if os.Getenv("ANKOLE_STUBBORN") == "" {
-		t.Skip("takes more than a minute, which is an engine's grace; set ANKOLE_STUBBORN=1, as the slow tests do")
+		lack.Later(
+			t,
+			"takes more than a minute, which is an engine's grace; set ANKOLE_STUBBORN=1, as the slow tests do",
+		)
 	}
 	if err := blockdev.Available(); err != nil {
-		t.Skip("no block devices here: ", err)
+		lack.Skip(t, "no block devices here: ", err)
 	}
 	n := start(t, "fuse-loop")
 	v, other := n.volume("stop", 16*mib, 2), n.volume("other", 4*mib, 1)

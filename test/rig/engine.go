@@ -225,6 +225,8 @@ func (v *Volume) Dial() *nbdclient.Client {
 }
 
 func (e *Engine) dialNBD() (*nbdclient.Client, error) {
-	return nbdclient.Dial(context.Background(), "unix:"+filepath.Join(e.Host.Dir, e.v.Name+".nbd"),
-		nbdclient.Options{Export: e.v.Name})
+	return nbdclient.Dial(context.Background(), e.NBDAddress(), nbdclient.Options{Export: e.v.Name})
 }
+
+// NBDAddress is where the engine offers the volume, as package nbdclient writes addresses.
+func (e *Engine) NBDAddress() string { return "unix:" + filepath.Join(e.Host.Dir, e.v.Name+".nbd") }

@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"ankole.storage/test/lack"
 )
 
 // Commits of this project that tests build programs of, to meet what is older.
@@ -40,7 +42,7 @@ func Frozen(t testing.TB, commit string, programs ...string) string {
 	dir, err := c.Output()
 	var exit *exec.ExitError
 	if errors.As(err, &exit) && exit.ExitCode() == exitUnavailable {
-		t.Skipf("not tested: %s", strings.TrimSpace(said.String()))
+		lack.Skip(t, fmt.Sprintf("not tested: %s", strings.TrimSpace(said.String())))
 	}
 	if err != nil {
 		t.Fatalf("programs of commit %s: %v\n%s", commit, err, &said)

@@ -1,11 +1,14 @@
 package rig
 
 import (
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"ankole.storage/test/lack"
 )
 
 // In a shallow clone the older commits are missing: the tool says so, and how to get them.
@@ -24,7 +27,7 @@ func TestFrozenSaysThatACloneIsShallow(t *testing.T) {
 		return string(out), err
 	}
 	if out, err := run("git", "clone", "-q", "--no-checkout", "--depth", "1", "file://"+root, "clone"); err != nil {
-		t.Skipf("this is no clone that can be cloned: %v %s", err, out)
+		lack.Skip(t, fmt.Sprintf("this is no clone that can be cloned: %v %s", err, out))
 	}
 	// The tool of now, beside the clone's own history.
 	tools := filepath.Join(dir, "clone", "tools")

@@ -25,6 +25,8 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+
+	"ankole.storage/test/logs"
 )
 
 // wait bounds every wait for a condition.
@@ -79,7 +81,9 @@ type Volume struct {
 	// EngineEnv is added to the environment of engines started from now on.
 	EngineEnv []string
 	// output is where processes that are started from now on write, nil for logs of their own.
-	output  *os.File
+	output *os.File
+	// watch judges what the processes have written.
+	watch   logs.Watch
 	engine  *Engine
 	engines []*Engine // all that were ever started
 	Addr    string    // of the engine's control interface
@@ -169,12 +173,17 @@ func (v *Volume) SetBinary(path string) {
 // SetOutput makes processes that are started from now on write to f instead of logs of their own.
 func (v *Volume) SetOutput(f *os.File) { v.output = f }
 
+// PermitLog announces a panic, or another thing that no process may write, which the test causes;
+// see package logs.
+func (v *Volume) PermitLog(pattern string) { v.watch.Permit(pattern) }
+
 // Secret is the volume's secret in hexadecimal digits.
 func (v *Volume) Secret() string { return v.secret }
 
 // close ends everything. What a failed test leaves is kept for a look at it.
 func (v *Volume) close() {
 	v.KillAll()
+	v.watch.Check(v.t, filepath.Join(v.Dir, "logs"))
 	for _, e := range v.engines {
 		_ = e.conn.Close()
 	}

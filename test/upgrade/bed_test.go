@@ -30,6 +30,8 @@ import (
 	"ankole.storage/instancemanager/instancetest"
 	"ankole.storage/instancemanager/process"
 	"ankole.storage/instancemanager/witness/relayclient"
+	"ankole.storage/test/lack"
+	"ankole.storage/test/logs"
 	"ankole.storage/test/rig"
 )
 
@@ -63,7 +65,7 @@ func newBed(t *testing.T, transport string, replicas int) *bed {
 	t.Helper()
 	if transport == "fuse-loop" {
 		if err := blockdev.Available(); err != nil {
-			t.Skip(err)
+			lack.Skip(t, err)
 		}
 	}
 	dir, err := os.MkdirTemp("", "up-") // short: unix sockets have short paths
@@ -73,6 +75,7 @@ func newBed(t *testing.T, transport string, replicas int) *bed {
 	b := &bed{t: t, dir: dir, ip: instancetest.Host(), transport: transport, uuid: uuid.NewString(),
 		secret: hex.EncodeToString([]byte(strings.Repeat("s", 32)))}
 	t.Cleanup(func() {
+		new(logs.Watch).Check(t, filepath.Join(dir, "instance-manager.log"), filepath.Join(dir, "logs"))
 		if !t.Failed() {
 			os.RemoveAll(dir)
 			return
@@ -287,7 +290,14 @@ func (b *bed) upgrade(binary string) {
 	b.replicas = names
 	s := b.state(net.JoinHostPort(b.ip, fmt.Sprint(p.Status.PortStart)))
 	if n := rig.Modes(s)[enginev1.Mode_MODE_RW]; n != len(b.members) {
-		b.t.Fatalf("upgrade %d: %d of %d replicas are RW: %+v\n%s", b.generation-1, n, len(b.members), s, b.log(engineName))
+		b.t.Fatalf(
+			"upgrade %d: %d of %d replicas are RW: %+v\n%s",
+			b.generation-1,
+			n,
+			len(b.members),
+			s,
+			b.log(engineName),
+		)
 	}
 }
 

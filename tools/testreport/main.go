@@ -1,9 +1,14 @@
 // Command testreport reads what `go test -json` prints and tells a person what came of it: a line
-// per package in the form of `go test`, the whole output of every test that failed, the reason of
-// every test that was skipped, and the sum. A line that a test logs with "sum: " at its beginning
-// is shown whatever becomes of the test.
+// per package in the form of `go test`, the whole output of every test that failed with the command
+// that repeats it, the reason of every test that was skipped, and the sum. Every 30 s it names the
+// tests that run.
 //
-//	go test -json ./... | testreport [-v]
+// A line that a test logs with "sum: " at its beginning is shown whatever becomes of the test,
+// "found: " is shown at once, as is a line it prints with "progress: ": a simulator that looks for
+// minutes says what it has found.
+//
+//	go test -json ARGUMENTS | testreport [-v] [-module DIR] [-skipped FILE] -- ARGUMENTS
+//	testreport -table FILE
 //
 // The exit status is 1 when anything failed or when no test ran at all.
 package main
@@ -21,16 +26,41 @@ import (
 )
 
 func main() {
-	verbose := flag.Bool("v", false, "print the result of every test")
+	o := options{environment: os.Environ()}
+	flag.BoolVar(&o.verbose, "v", false, "print the result of every test")
+	flag.StringVar(&o.module, "module", ".", "folder of the module under test, for the command that repeats a test")
+	skipped := flag.String("skipped", "", "file that gets a line for every test that was skipped")
+	table := flag.String("table", "", "print that file of skipped tests as a table, and nothing else")
 	flag.Parse()
-	r := newReport(os.Stdout, *verbose)
-	if err := r.read(os.Stdin); err != nil {
+	if *table != "" {
+		if err := printSkipped(os.Stdout, *table); err != nil {
+			fmt.Fprintln(os.Stderr, "testreport:", err)
+			os.Exit(2)
+		}
+		return
+	}
+	o.args = flag.Args()
+	r := newReport(os.Stdout, o)
+	err := r.follow(os.Stdin, time.NewTicker(runningEvery).C)
+	if err == nil && *skipped != "" {
+		err = appendLines(*skipped, r.skips)
+	}
+	if err != nil {
 		fmt.Fprintln(os.Stderr, "testreport:", err)
 		os.Exit(2)
 	}
 	if !r.finish() {
 		os.Exit(1)
 	}
+}
+
+// options of a report.
+type options struct {
+	verbose bool
+	// module, args and environment are those of go test, for the command that repeats a test.
+	module      string
+	args        []string
+	environment []string
 }
 
 // event is one line of `go test -json`; see `go doc test2json`.
@@ -47,20 +77,26 @@ type event struct {
 // maxLine bounds one event: a test may log a long line, but not a gigabyte.
 const maxLine = 16 << 20
 
-// sumMark begins what a test wants to say about itself, after the place where testing.T.Log says it
-// was.
-const sumMark = ": sum: "
+// What a test wants to say about itself begins with one of these, after the place where
+// testing.T.Log says it was.
+const (
+	sumMark   = ": sum: "
+	foundMark = ": found: "
+	// progressMark begins a line that a test prints.
+	progressMark = "progress: "
+)
 
 // report collects results by package.
 type report struct {
-	w        io.Writer
-	verbose  bool
+	w io.Writer
+	options
 	began    time.Time
 	packages map[string]*result
 	builds   map[string][]string // output of the compiler, by import path
 	failures []string            // names of what failed
 	skips    []string
 	tests    counts
+	running  running
 }
 
 // counts of tests, subtests included.
@@ -80,25 +116,47 @@ type result struct {
 	output map[string][]string // by test; "" is the package's own
 }
 
-func newReport(w io.Writer, verbose bool) *report {
-	return &report{w: w, verbose: verbose, began: time.Now(), packages: map[string]*result{},
-		builds: map[string][]string{}}
+func newReport(w io.Writer, o options) *report {
+	return &report{w: w, options: o, began: time.Now(), packages: map[string]*result{}, builds: map[string][]string{},
+		running: running{}}
 }
 
-// read takes events until the input ends. Lines that are no events are passed through: they are
-// what go itself says.
-func (r *report) read(in io.Reader) error {
-	lines := bufio.NewScanner(in)
-	lines.Buffer(nil, maxLine)
-	for lines.Scan() {
-		var e event
-		if json.Unmarshal(lines.Bytes(), &e) != nil || e.Action == "" {
-			fmt.Fprintln(r.w, lines.Text())
-			continue
+// follow takes lines until the input ends, and at every tick names the tests that run.
+func (r *report) follow(in io.Reader, ticks <-chan time.Time) error {
+	lines, failed := make(chan []byte), make(chan error, 1)
+	go func() {
+		defer close(lines)
+		scan := bufio.NewScanner(in)
+		scan.Buffer(nil, maxLine)
+		for scan.Scan() {
+			lines <- slices.Clone(scan.Bytes())
 		}
-		r.take(e)
+		failed <- scan.Err()
+	}()
+	for {
+		select {
+		case line, ok := <-lines:
+			if !ok {
+				return <-failed
+			}
+			r.line(line, time.Now())
+		case now := <-ticks:
+			if text := r.running.String(now); text != "" {
+				fmt.Fprintf(r.w, "     \t%.0f s, running: %s\n", now.Sub(r.began).Seconds(), text)
+			}
+		}
 	}
-	return lines.Err()
+}
+
+// line takes an event. A line that is none is passed through: it is what go itself says.
+func (r *report) line(line []byte, now time.Time) {
+	var e event
+	if json.Unmarshal(line, &e) != nil || e.Action == "" {
+		fmt.Fprintln(r.w, string(line))
+		return
+	}
+	r.running.take(e, now)
+	r.take(e)
 }
 
 func (r *report) take(e event) {
@@ -117,8 +175,13 @@ func (r *report) take(e event) {
 	switch {
 	case e.Action == "output":
 		p.output[e.Test] = append(p.output[e.Test], e.Output)
-		if _, line, ok := strings.Cut(e.Output, sumMark); ok {
+		if line, ok := strings.CutPrefix(e.Output, progressMark); ok {
 			fmt.Fprint(r.w, "     \t"+line)
+		}
+		for _, mark := range []string{sumMark, foundMark} {
+			if _, line, ok := strings.Cut(e.Output, mark); ok {
+				fmt.Fprint(r.w, "     \t"+line)
+			}
 		}
 	case e.Test != "":
 		r.test(p, e)
@@ -135,7 +198,7 @@ func (r *report) test(p *result, e event) {
 		delete(p.output, e.Test)
 	case "fail":
 		p.failed++
-		r.failures = append(r.failures, e.Package+" "+e.Test)
+		r.failures = append(r.failures, e.Package+" "+e.Test+"\n  again: "+r.again(e.Package, e.Test))
 	case "skip":
 		p.skipped++
 		r.skips = append(r.skips, e.Package+" "+e.Test+": "+reason(p.output[e.Test]))
@@ -172,7 +235,7 @@ func (r *report) ended(p *result, e event) {
 		fmt.Fprintf(r.w, "?   \t%s\t[no test files]\n", e.Package)
 	case "fail":
 		if p.failed == 0 {
-			r.failures = append(r.failures, e.Package)
+			r.failures = append(r.failures, e.Package+"\n  again: "+r.again(e.Package, ""))
 		}
 		for _, line := range r.builds[e.FailedBuild] {
 			fmt.Fprint(r.w, line)

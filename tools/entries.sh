@@ -1,0 +1,155 @@
+#!/bin/sh
+# Runs every entry point of the Makefile in a small form, and the commands of README.md's first steps on the cluster of
+# "make run", so that what a user is told to type works.
+#
+# Usage: tools/entries.sh [entry…]      default: all; "make test", "lint", "e2e" and "soak" run one phase each
+set -u
+. "$(dirname "$0")/lib.sh"
+cd "$root"
+
+need_go
+work=$(mktemp -d)
+cluster=
+# end stops a cluster that is up, as Ctrl-C does, and waits for it.
+end() {
+	[ -z "$cluster" ] || kill -TERM "$cluster" 2>/dev/null
+	[ -z "$cluster" ] || wait "$cluster" 2>/dev/null
+	rm -rf "$work"
+}
+trap end EXIT
+trap 'exit 130' INT TERM
+# For tests within tests: they are judged by the phase around them.
+unset ANKOLE_CI SIZE
+port=$((20000 + $$ % 10000))
+
+# copy makes a clone with the files as they are now, for entries that change the tree. It is made once.
+copy() {
+	[ ! -d "$work/copy" ] || return 0
+	git clone -q --no-checkout "$root" "$work/copy" || return 1
+	git ls-files -z --cached --others --exclude-standard | tar -c --null --ignore-failed-read -T - 2>/dev/null | tar -x -C "$work/copy" &&
+		git -C "$work/copy" reset -q
+}
+
+try_help() {
+	make help >"$work/help" || return 1
+	for target in $(sed -n 's/^\([a-z0-9]*\):.*##.*/\1/p' Makefile); do
+		grep -q "make $target " "$work/help" || {
+			echo "make help does not tell of $target"
+			return 1
+		}
+		command -v "try_$target" >/dev/null || {
+			echo "make $target is not tried: tools/entries.sh has no try_$target"
+			return 1
+		}
+	done
+}
+
+try_build() { make build; }
+
+try_test() { make test PHASES=format; }
+
+try_lint() { make -n lint | grep -q 'test.sh format vet staticcheck vulnerabilities tidy'; }
+
+try_e2e() { make e2e PHASES=format; }
+
+try_soak() { SEEDS=40 make soak SIZE=small PHASES=fuzz FUZZ=^hostpath: SHARE=1/1 FUZZTIME=1s; }
+
+try_sim() {
+	make sim SEEDS=20 FROM=7 >"$work/out" || return 1
+	tail -n 1 "$work/out"
+	tail -n 1 "$work/out" | grep -q '^20 seeds.* 0 violations$'
+}
+
+try_fuzz() { make fuzz FUZZTIME=1s FUZZ=^hostpath:; }
+
+try_bench() {
+	make bench BENCH="-size 64 -time 200ms -results $work/results" >"$work/out" || return 1
+	grep -c '^|' "$work/out"
+	[ -n "$(ls "$work/results")" ]
+}
+
+try_generate() {
+	command -v protoc >/dev/null || {
+		echo "protoc is missing"
+		[ -z "${CI:-}" ]
+		return
+	}
+	copy && make -C "$work/copy" generate || return 1
+	for f in $(git -C "$work/copy" ls-files --cached --others --exclude-standard); do
+		[ ! -f "$f" ] || cmp "$f" "$work/copy/$f" || return 1
+	done
+}
+
+# One program is enough: what make adds is the commit.
+try_frozen() {
+	copy && make -C "$work/copy" frozen COMMIT="HEAD $work/frozen engine" && "$work/frozen/engine" --help >/dev/null
+}
+
+try_clean() {
+	copy && mkdir -p "$work/copy/bin" "$work/copy/bench/results" "$work/copy/.ankole" && make -C "$work/copy" clean || return 1
+	[ ! -e "$work/copy/bin" ] && [ ! -e "$work/copy/bench/results" ] && [ -d "$work/copy/.ankole" ] && [ -f "$work/copy/go.mod" ]
+}
+
+# steps prints the commands of README.md's first steps that need the cluster, made for this one. What runs until Ctrl-C is
+# interrupted after a while.
+steps() {
+	sed -n '/^## First steps/,/^And on the day/s/^    //p' README.md | sed -e "s|\$PWD/.ankole|$work/cluster|" -e "s|127.0.0.1:9500|127.0.0.1:$port|" \
+		-e 's|^\(ankole .* watch [^#]*\)|timeout --preserve-status -s INT 3 \1|'
+}
+
+# try_run shows the demonstration, then types what README.md says, then stops the cluster as Ctrl-C does.
+try_run() {
+	DIR="$work/cluster" API_PORT="$port" make run RUN="--node-network 127.77.7.0 --device-dir $work/dev" >"$work/run" 2>&1 &
+	cluster=$!
+	tries=3000
+	until grep -q '^The cluster is up' "$work/run"; do
+		tries=$((tries - 1))
+		kill -0 "$cluster" 2>/dev/null && [ "$tries" -gt 0 ] || {
+			cat "$work/run"
+			return 1
+		}
+		sleep 0.1
+	done
+	! grep -q 'demonstration failed' "$work/run" || {
+		cat "$work/run"
+		return 1
+	}
+	steps >"$work/steps"
+	[ "$(grep -c '^ankole\|^timeout.*ankole\|^kubectl\|^curl' "$work/steps")" -ge 12 ] || {
+		echo "README.md has lost its first steps:"
+		cat "$work/steps"
+		return 1
+	}
+	ANKOLE_SERVER=http://127.0.0.1:$port sh -eux "$work/steps" >"$work/out" 2>&1 || {
+		tail -n 40 "$work/out"
+		return 1
+	}
+	kill -TERM "$cluster"
+	status=0
+	wait "$cluster" || status=$?
+	cluster=
+	[ "$status" = 0 ] || tail -n 20 "$work/run"
+	return "$status"
+}
+
+main() {
+	failed=
+	[ $# -gt 0 ] || set -- help build test lint e2e soak sim fuzz bench run generate frozen clean
+	for entry; do
+		began=$(now)
+		if "try_$entry" >"$work/log" 2>&1; then
+			printf '%-10s ok      %s\n' "$entry" "$(seconds "$began")"
+		else
+			cat "$work/log"
+			printf '%-10s FAILED  %s\n' "$entry" "$(seconds "$began")"
+			failed="$failed $entry"
+		fi
+	done
+	[ -z "$failed" ] || {
+		echo "failed:$failed"
+		exit 1
+	}
+	exit
+}
+
+main "$@"
