@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"ankole.storage/rest/resource"
+	"ankole.storage/test/lack"
 )
 
 func TestFormats(t *testing.T) {
@@ -46,7 +47,7 @@ func TestTableEscapesControlCharacters(t *testing.T) {
 
 func TestStandaloneIsLookedForBesideTheProgram(t *testing.T) {
 	if _, err := os.Stat(standaloneBeside(t)); err == nil {
-		t.Skip("a standalone program lies beside the test binary")
+		lack.Unfit(t, "a standalone program lies beside the test binary")
 	}
 	if r := runArgs(t.Context(), "standalone", "--dir", "/x"); r.status != 1 ||
 		!strings.Contains(r.err, "build it with: make build") {

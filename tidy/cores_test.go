@@ -2,6 +2,7 @@ package tidy
 
 import (
 	"go/ast"
+	"go/parser"
 	"go/token"
 	"slices"
 	"strconv"
@@ -80,8 +81,11 @@ var sleeps = exceptions{
 // TestSleeps: tests wait for conditions.
 func TestSleeps(t *testing.T) {
 	t.Parallel()
-	r := newRule(t,
-		"a sleep is too short on a slow machine and too long on a fast one; wait for a condition with a deadline", sleeps)
+	r := newRule(
+		t,
+		"a sleep is too short on a slow machine and too long on a fast one; wait for a condition with a deadline",
+		sleeps,
+	)
 	for _, s := range sources(t) {
 		if !s.test && !strings.HasPrefix(s.dir(), "test") && !strings.HasSuffix(s.dir(), "test") {
 			continue
@@ -124,26 +128,99 @@ func TestNobodyWaitsForALog(t *testing.T) {
 	}
 }
 
-// TestSkips: a test that does not run says why.
+// skippers may skip by themselves.
+var skippers = exceptions{
+	"test/lack/lack.go": "it is how the others skip",
+}
+
+// TestSkips: a test that does not run says why, through the package that knows where that is a
+// failure.
 func TestSkips(t *testing.T) {
 	t.Parallel()
-	r := newRule(t, "whoever reads the result of a run must see what was not tested, and why", exceptions{})
+	r := newRule(t, "what is not tested must not look like what passed: use package test/lack", skippers)
 	for _, s := range sources(t) {
-		ast.Inspect(s.ast, func(n ast.Node) bool {
-			call, ok := n.(*ast.CallExpr)
-			if !ok {
-				return true
-			}
-			sel, ok := call.Fun.(*ast.SelectorExpr)
-			if ok && (sel.Sel.Name == "SkipNow" || sel.Sel.Name == "Skip" && len(call.Args) == 0 && isTestVariable(sel.X)) {
-				r.broken(s.name, "%s: skips without a reason", s.at(n))
-			}
-			return true
-		})
+		for _, call := range skips(s.ast) {
+			r.broken(s.name, "%s: skips by itself", s.at(call))
+		}
 	}
 }
 
+// skips are calls that skip a test. An action of a property test (*rapid.T) that cannot be done now
+// is not meant.
+func skips(file *ast.File) (found []ast.Node) {
+	var stack []ast.Node
+	ast.Inspect(file, func(n ast.Node) bool {
+		if n == nil {
+			stack = stack[:len(stack)-1]
+			return true
+		}
+		stack = append(stack, n)
+		call, ok := n.(*ast.CallExpr)
+		if !ok {
+			return true
+		}
+		sel, ok := call.Fun.(*ast.SelectorExpr)
+		if ok && slices.Contains([]string{"Skip", "Skipf", "SkipNow"}, sel.Sel.Name) && isTestVariable(sel.X) &&
+			!ofRapid(sel.X, stack) {
+			found = append(found, n)
+		}
+		return true
+	})
+	return found
+}
+
+// ofRapid reports whether the innermost function around that has a parameter of the name gets a
+// *rapid.T.
+func ofRapid(x ast.Expr, stack []ast.Node) bool {
+	id, ok := x.(*ast.Ident)
+	for i := len(stack) - 1; i >= 0 && ok; i-- {
+		var f *ast.FuncType
+		switch n := stack[i].(type) {
+		case *ast.FuncLit:
+			f = n.Type
+		case *ast.FuncDecl:
+			f = n.Type
+		default:
+			continue
+		}
+		for _, p := range f.Params.List {
+			if !slices.ContainsFunc(p.Names, func(name *ast.Ident) bool { return name.Name == id.Name }) {
+				continue
+			}
+			star, pointer := p.Type.(*ast.StarExpr)
+			if !pointer {
+				return false
+			}
+			name, found := selector(star.X, "rapid")
+			return found && name == "T"
+		}
+	}
+	return false
+}
+
+// isTestVariable is a test's variable, or that of a struct which has one.
 func isTestVariable(x ast.Expr) bool {
+	if sel, ok := x.(*ast.SelectorExpr); ok {
+		x = sel.Sel
+	}
 	id, ok := x.(*ast.Ident)
 	return ok && slices.Contains([]string{"t", "tb", "b", "f"}, id.Name)
+}
+
+func TestSkipsAreFound(t *testing.T) {
+	t.Parallel()
+	file, err := parser.ParseFile(token.NewFileSet(), "x_test.go", `package x
+func TestA(t *testing.T) {
+	t.Skip("a")
+	rapid.Check(t, func(t *rapid.T) { t.Skip("an action"); func() { t.Skipf("another") }() })
+	t.Run("b", func(t *testing.T) { t.SkipNow() })
+	r.t.Skipf("c")
+	lack.Skip(t, "d")
+}`, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := len(skips(file)); n != 3 {
+		t.Errorf("%d calls found, want 3", n)
+	}
 }

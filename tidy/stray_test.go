@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"ankole.storage/test/lack"
 )
 
 // maxFile is the size in bytes above which a file is not a source.
@@ -131,7 +133,7 @@ func packageHosts() []string {
 func TestGeneratedFilesAreFresh(t *testing.T) {
 	t.Parallel()
 	if _, err := command("sh", "-c", "command -v protoc"); err != nil {
-		t.Skip("protoc is not installed (Debian package protobuf-compiler), so generated files are not compared with " +
+		lack.Skip(t, "protoc is not installed (Debian package protobuf-compiler), so generated files are not compared with "+
 			"their sources")
 	}
 	if out, err := command("sh", "tools/generate.sh", "check"); err != nil {

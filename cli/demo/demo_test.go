@@ -3,6 +3,7 @@ package demo
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -14,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"ankole.storage/rest/resource"
+	"ankole.storage/test/lack"
 )
 
 // fileDevice is a device on a file; broken makes it fail or lie.
@@ -69,7 +71,7 @@ func needsTools(t *testing.T) {
 	t.Helper()
 	for _, name := range []string{"mkfs.ext4", "debugfs", "e2fsck"} {
 		if _, err := findTool(name); err != nil {
-			t.Skip(err)
+			lack.Skip(t, err)
 		}
 	}
 }
@@ -324,16 +326,16 @@ func TestReplicaPID(t *testing.T) {
 func TestMounted(t *testing.T) {
 	needsTools(t)
 	if os.Geteuid() != 0 {
-		t.Skip("mounting needs root")
+		lack.Skip(t, "mounting needs root")
 	}
 	loop, err := exec.LookPath("losetup")
 	if err != nil {
-		t.Skip("losetup is not installed")
+		lack.Skip(t, "losetup is not installed")
 	}
 	dev := newFileDevice(t, smallestVolume)
 	out, err := exec.Command(loop, "--find", "--show", dev.Name()).CombinedOutput()
 	if err != nil {
-		t.Skipf("no loop device: %v %s", err, out)
+		lack.Skip(t, fmt.Sprintf("no loop device: %v %s", err, out))
 	}
 	path := strings.TrimSpace(string(out))
 	t.Cleanup(func() {
@@ -343,7 +345,7 @@ func TestMounted(t *testing.T) {
 	})
 	m, err := newMounted(path)
 	if errors.Is(err, unix.EPERM) {
-		t.Skip("mounting is not allowed here: ", err)
+		lack.Skip(t, "mounting is not allowed here: ", err)
 	}
 	if err != nil {
 		t.Fatal(err)

@@ -18,6 +18,7 @@ import (
 
 	"ankole.storage/api/longhorn/v1beta2"
 	"ankole.storage/controlplane/naming"
+	"ankole.storage/test/lack"
 	"ankole.storage/testcluster"
 )
 
@@ -40,7 +41,7 @@ func eventually(t *testing.T, what string, check func(context.Context) error) {
 // TestCluster looks at the infrastructure controllers on a real API server with real processes.
 func TestCluster(t *testing.T) {
 	if testing.Short() {
-		t.Skip("starts a cluster; not with -short")
+		lack.Later(t, "starts a cluster; not with -short")
 	}
 	c := testcluster.Start(t, testcluster.Options{Nodes: 2, Manager: true, NodeGrace: 5 * time.Second})
 	scheme, err := newScheme()
@@ -83,7 +84,8 @@ func (k *cluster) allRunning(ctx context.Context) error {
 		return fmt.Errorf("%d instance managers", len(list))
 	}
 	for _, im := range list {
-		if im.Status.CurrentState != v1beta2.InstanceManagerStateRunning || im.Status.APIVersion == 0 || im.Status.IP == "" {
+		if im.Status.CurrentState != v1beta2.InstanceManagerStateRunning || im.Status.APIVersion == 0 ||
+			im.Status.IP == "" {
 			return fmt.Errorf("%s: %+v", im.Name, im.Status)
 		}
 	}

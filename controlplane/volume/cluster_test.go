@@ -13,6 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"ankole.storage/api/longhorn/v1beta2"
+	"ankole.storage/test/lack"
 	"ankole.storage/testcluster"
 )
 
@@ -33,9 +34,12 @@ type real struct {
 func startReal(t *testing.T, nodes int) *real {
 	t.Helper()
 	if testing.Short() {
-		t.Skip("starts a real cluster; not with -short")
+		lack.Later(t, "starts a real cluster; not with -short")
 	}
-	r := &real{Cluster: testcluster.Start(t, testcluster.Options{Nodes: nodes, Manager: true, NodeGrace: nodeGrace}), t: t}
+	r := &real{
+		Cluster: testcluster.Start(t, testcluster.Options{Nodes: nodes, Manager: true, NodeGrace: nodeGrace}),
+		t:       t,
+	}
 	scheme := runtime.NewScheme()
 	must(t, v1beta2.AddToScheme(scheme))
 	var err error
@@ -95,7 +99,10 @@ func (r *real) attach(volume, node string) {
 
 func (r *real) replicas(volume string) []v1beta2.Replica {
 	var l v1beta2.ReplicaList
-	must(r.t, r.c.List(context.Background(), &l, client.InNamespace(ns), client.MatchingLabels{"longhornvolume": volume}))
+	must(
+		r.t,
+		r.c.List(context.Background(), &l, client.InNamespace(ns), client.MatchingLabels{"longhornvolume": volume}),
+	)
 	return l.Items
 }
 

@@ -14,6 +14,7 @@ import (
 
 	"ankole.storage/dataplane/chain"
 	"ankole.storage/disk/osdisk"
+	"ankole.storage/test/lack"
 )
 
 // testdata/longhorn-v1.tgz holds replica directories as a reference engine (v1 data format) left
@@ -47,7 +48,7 @@ type fixtureEntry struct {
 func unpackFixtures(t *testing.T) (string, map[string]fixture) {
 	t.Helper()
 	if _, err := exec.LookPath("tar"); err != nil {
-		t.Skip("the tar program, needed to unpack sparse files, is not installed")
+		lack.Skip(t, "the tar program, needed to unpack sparse files, is not installed")
 	}
 	dir := t.TempDir()
 	cmd := exec.Command("tar", "-xzSf", "testdata/longhorn-v1.tgz", "-C", dir)

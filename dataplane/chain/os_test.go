@@ -1,6 +1,7 @@
 package chain_test
 
 import (
+	"fmt"
 	"io"
 	"testing"
 	"unsafe"
@@ -9,6 +10,7 @@ import (
 
 	"ankole.storage/dataplane/chain"
 	"ankole.storage/disk/osdisk"
+	"ankole.storage/test/lack"
 )
 
 // alignedBuffer returns n bytes that direct I/O accepts.
@@ -73,7 +75,7 @@ func residentBytes(t *testing.T) int64 {
 	t.Helper()
 	data, err := osdisk.New(nil).ReadFile("/proc/self/statm", 4096)
 	if err != nil {
-		t.Skipf("this machine does not tell a process's memory: %v", err)
+		lack.Skip(t, fmt.Sprintf("this machine does not tell a process's memory: %v", err))
 	}
 	var total, resident int64
 	for i, n := 0, &total; i < len(data) && n != nil; i++ {

@@ -20,6 +20,7 @@ import (
 	"ankole.storage/dataplane/offline"
 	"ankole.storage/disk"
 	"ankole.storage/disk/osdisk"
+	"ankole.storage/test/lack"
 )
 
 const mib = 1 << 20
@@ -35,7 +36,7 @@ type fixture struct {
 func fixtures(t *testing.T) map[string]fixture {
 	t.Helper()
 	if _, err := exec.LookPath("tar"); err != nil {
-		t.Skip("the tar program, needed to unpack sparse files, is not installed")
+		lack.Skip(t, "the tar program, needed to unpack sparse files, is not installed")
 	}
 	root := t.TempDir()
 	if out, err := exec.Command("tar", "-xzSf", "../chain/testdata/longhorn-v1.tgz", "-C",
@@ -200,12 +201,12 @@ func TestReferenceDirectories(t *testing.T) {
 
 func TestReadOnlyMount(t *testing.T) {
 	if os.Getuid() != 0 {
-		t.Skip("mounting needs root")
+		lack.Skip(t, "mounting needs root")
 	}
 	for dir, f := range fixtures(t) {
 		at := t.TempDir()
 		if err := unix.Mount(dir, at, "", unix.MS_BIND, ""); err != nil {
-			t.Skipf("this machine does not let us mount: %v", err)
+			lack.Skip(t, fmt.Sprintf("this machine does not let us mount: %v", err))
 		}
 		t.Cleanup(func() { _ = unix.Unmount(at, unix.MNT_DETACH) })
 		must(t, unix.Mount("", at, "", unix.MS_REMOUNT|unix.MS_BIND|unix.MS_RDONLY, ""))
@@ -262,7 +263,8 @@ func TestDirectoryInUse(t *testing.T) {
 			}
 			before := imprint(t, dir)
 			_, err = offline.Open(dir, offline.Options{})
-			if !errors.Is(err, disk.ErrInUse) || !strings.Contains(err.Error(), fmt.Sprintf("process %d (", cmd.Process.Pid)) {
+			if !errors.Is(err, disk.ErrInUse) ||
+				!strings.Contains(err.Error(), fmt.Sprintf("process %d (", cmd.Process.Pid)) {
 				t.Errorf("opening a directory in use: %v", err)
 			}
 			if after := imprint(t, dir); !reflect.DeepEqual(before, after) {
@@ -365,7 +367,7 @@ func TestExport(t *testing.T) {
 func TestExportQCOW2(t *testing.T) {
 	program, err := exec.LookPath("qemu-img")
 	if err != nil {
-		t.Skip("qemu-img, which judges the image, is not installed")
+		lack.Skip(t, "qemu-img, which judges the image, is not installed")
 	}
 	for name, dir := range map[string]string{"own": ownDirectory(t, "r"), "large": largeDirectory(t),
 		"empty": emptyDirectory(t)} {

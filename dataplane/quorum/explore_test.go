@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"ankole.storage/test/lack"
 )
 
 // search tries every order of events up to the world's limits.
@@ -96,7 +98,7 @@ func TestEveryOrder(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			if c.long && !*long {
-				t.Skip("takes a minute or more: -long runs it")
+				lack.Later(t, "takes a minute or more: -long runs it")
 			}
 			s := &search{seen: map[uint64]struct{}{}, seed: maphash.MakeSeed(), limit: 1 << 30}
 			if err := s.run(newWorld(c.replicas, c.limits)); err != nil {
@@ -133,7 +135,8 @@ func drawFate(r *rand.Rand, replicas int) fate {
 
 // unheard reports that the engine has asked its first question, and nobody is going to answer it.
 func (f fate) unheard(e *engine) bool {
-	return f.silentFirst && e.core.cfg.Takeover && e.core.phase == Asking && e.core.wanted == 0 && len(e.core.probes) == 0
+	return f.silentFirst && e.core.cfg.Takeover && e.core.phase == Asking && e.core.wanted == 0 &&
+		len(e.core.probes) == 0
 }
 
 // allows reports whether the event fits the engine's fate.

@@ -2,6 +2,7 @@ package osdisk_test
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -12,6 +13,7 @@ import (
 	"ankole.storage/disk"
 	"ankole.storage/disk/disktest"
 	"ankole.storage/disk/osdisk"
+	"ankole.storage/test/lack"
 )
 
 func TestConformance(t *testing.T) {
@@ -25,12 +27,12 @@ func TestConformanceOnTmpfs(t *testing.T) {
 	const shm = "/dev/shm"
 	var st unix.Statfs_t
 	if err := unix.Statfs(shm, &st); err != nil || st.Type != unix.TMPFS_MAGIC {
-		t.Skip("there is no tmpfs at " + shm)
+		lack.Skip(t, "there is no tmpfs at "+shm)
 	}
 	disktest.Run(t, func(t *testing.T) disktest.Target {
 		dir, err := os.MkdirTemp(shm, "osdisk-test-")
 		if err != nil {
-			t.Skipf("%s cannot be written: %v", shm, err)
+			lack.Skip(t, fmt.Sprintf("%s cannot be written: %v", shm, err))
 		}
 		t.Cleanup(func() { _ = os.RemoveAll(dir) })
 		return disktest.Target{FS: osdisk.New(nil), Dir: dir, NoUnwritten: true}

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"ankole.storage/hostpath"
+	"ankole.storage/test/lack"
 )
 
 const table = `22 1 0:20 / /proc rw,nosuid,nodev,noexec,relatime shared:12 - proc proc rw
@@ -79,7 +80,7 @@ func TestNames(t *testing.T) {
 // The mount is made writable in the namespace that it is in, which is not that of the test.
 func TestInAnotherNamespace(t *testing.T) {
 	if os.Geteuid() != 0 {
-		t.Skip("needs root, to mount")
+		lack.Skip(t, "needs root, to mount")
 	}
 	dir := t.TempDir()
 	host := exec.Command("unshare", "--mount", "sh", "-c",
@@ -97,7 +98,7 @@ func TestInAnotherNamespace(t *testing.T) {
 	}
 	t.Cleanup(func() { in.Close(); _ = host.Wait() }) // "read" ends with its input
 	if n, err := out.Read(make([]byte, 8)); n == 0 {
-		t.Skip("cannot mount in a namespace of its own here: ", err)
+		lack.Skip(t, "cannot mount in a namespace of its own here: ", err)
 	}
 	process := fmt.Sprintf("/proc/%d", host.Process.Pid)
 	find := func(process string) *mount {
@@ -123,7 +124,8 @@ func TestInAnotherNamespace(t *testing.T) {
 	if err := inNamespaceOf(process, func() error { return m.writable("v") }); err != nil {
 		t.Fatal(err)
 	}
-	if m = find(process); m.readOnly() || m.superReadOnly() || !strings.Contains(strings.Join(m.options, ","), "nosuid") {
+	if m = find(process); m.readOnly() || m.superReadOnly() ||
+		!strings.Contains(strings.Join(m.options, ","), "nosuid") {
 		t.Errorf("%+v afterwards", m)
 	}
 	if find(ownProcess) != nil {

@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	enginev1 "ankole.storage/api/rpc/engine/v1"
+	"ankole.storage/test/lack"
 	"ankole.storage/test/powerdisk"
 	"ankole.storage/test/rig"
 )
@@ -51,7 +52,7 @@ func mount(t *testing.T, fs fileSystem, n int) *mounted {
 	t.Helper()
 	needDevices(t)
 	if _, err := exec.LookPath(fs.make[0]); err != nil {
-		t.Skip(err)
+		lack.Skip(t, err)
 	}
 	v, err := rig.Open(t, rig.Config{Replicas: n, Size: fs.size, Transport: "fuse-loop"})
 	if err != nil {
@@ -126,7 +127,7 @@ func each(t *testing.T, f func(t *testing.T, fs fileSystem)) {
 	for i, fs := range fileSystems {
 		t.Run(fs.name, func(t *testing.T) {
 			if i > 0 && !*deep {
-				t.Skip("one file system is enough here; run with -deep for all")
+				lack.Later(t, "one file system is enough here; run with -deep for all")
 			}
 			f(t, fs)
 		})

@@ -5,6 +5,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"ankole.storage/test/lack"
 )
 
 // TestFioVerifies lets fio write with checksums and read back, direct and cached, while replicas
@@ -12,10 +14,10 @@ import (
 func TestFioVerifies(t *testing.T) {
 	fio, err := exec.LookPath("fio")
 	if err != nil {
-		t.Skip(err)
+		lack.Skip(t, err)
 	}
 	if !*deep {
-		t.Skip("takes its time; run with -deep")
+		lack.Later(t, "takes its time; run with -deep")
 	}
 	each(t, func(t *testing.T, fs fileSystem) {
 		m := mount(t, fs, 3)

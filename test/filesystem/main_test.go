@@ -4,6 +4,7 @@ import (
 	"os"
 	"testing"
 
+	"ankole.storage/test/lack"
 	"ankole.storage/test/powerdisk"
 )
 
@@ -28,6 +29,6 @@ func TestMain(m *testing.M) {
 func needDevices(t *testing.T) {
 	t.Helper()
 	if unavailable != nil {
-		t.Skip(unavailable)
+		lack.Skip(t, unavailable)
 	}
 }

@@ -13,6 +13,7 @@ import (
 
 	enginev1 "ankole.storage/api/rpc/engine/v1"
 	"ankole.storage/dataplane/frontend/fuseloop/blockdev"
+	"ankole.storage/test/lack"
 	"ankole.storage/test/rig"
 )
 
@@ -30,7 +31,7 @@ func withFrontend(t *testing.T, transport string, env ...string) *place {
 	t.Helper()
 	if transport != "nbd-unix" {
 		if err := blockdev.Available(); err != nil {
-			t.Skip(err)
+			lack.Skip(t, err)
 		}
 	}
 	cfg := rig.Config{Replicas: 2, Size: 64 << 20, Transport: transport, Keep: true}
@@ -84,7 +85,7 @@ func TestFrontendsComeBack(t *testing.T) {
 			t.Run(transport+" "+at, func(t *testing.T) {
 				t.Parallel()
 				if !*deep && at != "offered-to:die" {
-					t.Skip("takes a while with all the others; run with -deep")
+					lack.Later(t, "takes a while with all the others; run with -deep")
 				}
 				p := withFrontend(t, transport)
 				p.old.AwaitUp()
@@ -216,7 +217,11 @@ func TestGrowthBesideAHandOver(t *testing.T) {
 			p.v.Await("the expansion begins", func(s *enginev1.State) bool { return s.Expanding })
 			p.new = p.v.Upgrade([]string{"ANKOLE_STOP_AT=" + at}, p.next...)
 			// It asks as soon as its replicas are ready; the old engine waits for 3 s at most.
-			rig.Await(t, "the upgrade waits", func() bool { return strings.Contains(p.old.Log(), "live upgrade is asked for") })
+			rig.Await(
+				t,
+				"the upgrade waits",
+				func() bool { return strings.Contains(p.old.Log(), "live upgrade is asked for") },
+			)
 			slow.Signal(syscall.SIGCONT)
 			if at == "" {
 				p.taken()

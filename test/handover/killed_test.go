@@ -14,6 +14,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	enginev1 "ankole.storage/api/rpc/engine/v1"
+	"ankole.storage/test/lack"
 	"ankole.storage/test/rig"
 )
 
@@ -72,7 +73,7 @@ func TestFailures(t *testing.T) {
 		name := fmt.Sprintf("%s at %s %s", f.side, f.place, f.what)
 		t.Run(name, func(t *testing.T) {
 			if !*deep && !slices.Contains(usual, name) {
-				t.Skip("takes a minute with all the others; run with -deep")
+				lack.Later(t, "takes a minute with all the others; run with -deep")
 			}
 			t.Parallel()
 			p := failing(t, f.side, f.place+":"+f.what)
@@ -122,7 +123,7 @@ func TestReplicaFailures(t *testing.T) {
 		name := fmt.Sprintf("%s at %s %s", f.side, f.place, f.what)
 		t.Run(name, func(t *testing.T) {
 			if !*deep && f.what != "die" {
-				t.Skip("takes a minute with all the others; run with -deep")
+				lack.Later(t, "takes a minute with all the others; run with -deep")
 			}
 			t.Parallel()
 			p := &place{t: t, v: open(t, rig.Config{Replicas: 2, Size: 16 << 20, NoFrontend: true})}

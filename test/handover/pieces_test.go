@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	enginev1 "ankole.storage/api/rpc/engine/v1"
+	"ankole.storage/test/lack"
 	"ankole.storage/test/rig"
 )
 
@@ -132,7 +133,7 @@ var sinceOffer = regexp.MustCompile(`volume is taken over.*since the offer"?=(\S
 func TestPauseByPieces(t *testing.T) {
 	pieces, err := strconv.Atoi(os.Getenv("ANKOLE_PIECES"))
 	if err != nil {
-		t.Skip("measures; set ANKOLE_PIECES to a number of pieces")
+		lack.Later(t, "measures; set ANKOLE_PIECES to a number of pieces")
 	}
 	p := &place{t: t, v: open(t, rig.Config{Replicas: 3, Size: int64(pieces) * 8192, NoFrontend: true})}
 	if old := os.Getenv("ANKOLE_OLD_ENGINE"); old != "" {

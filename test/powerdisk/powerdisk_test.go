@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"ankole.storage/test/lack"
 )
 
 const mib = 1 << 20
@@ -22,7 +24,7 @@ const mib = 1 << 20
 func begin(t *testing.T) *Run {
 	t.Helper()
 	if err := Available(); err != nil {
-		t.Skip(err)
+		lack.Skip(t, err)
 	}
 	r, err := Begin()
 	if err != nil {
@@ -202,7 +204,7 @@ func TestFileIsThereOnceItWasSynced(t *testing.T) {
 			r := begin(t)
 			d := open(t, r, "a", Options{Image: NewImage(size), Seed: 3})
 			if err := d.Format(fs); err != nil {
-				t.Skip(err)
+				lack.Skip(t, err)
 			}
 			var j Journal
 			base := d.Snapshot()
@@ -278,7 +280,14 @@ func lostAt(t *testing.T, d *Disk, fs string, m *Image, at int, synced [8]int) (
 		switch {
 		case at <= when || whole:
 		case i%2 == 0:
-			t.Fatalf("before event %d: file %d, synced before event %d, is lost: %d bytes, %v", at, i, when, len(p), err)
+			t.Fatalf(
+				"before event %d: file %d, synced before event %d, is lost: %d bytes, %v",
+				at,
+				i,
+				when,
+				len(p),
+				err,
+			)
 		default:
 			lost++
 		}
@@ -297,7 +306,7 @@ func TestSweepRemovesWhatADeadProcessLeft(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := d.Format("ext4"); err != nil {
-		t.Skip(err)
+		lack.Skip(t, err)
 	}
 	if _, err := d.Mount("ext4"); err != nil {
 		t.Fatal(err)

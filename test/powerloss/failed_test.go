@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	enginev1 "ankole.storage/api/rpc/engine/v1"
+	"ankole.storage/test/lack"
 	"ankole.storage/test/powerdisk"
 	"ankole.storage/test/rig"
 )
@@ -26,11 +27,11 @@ func TestFailedSyncEndsTheReplica(t *testing.T) {
 		}
 	})
 	if err := d.Format("ext4"); err != nil {
-		t.Skip(err)
+		lack.Skip(t, err)
 	}
 	at, err := d.Mount("ext4")
 	if err != nil {
-		t.Skip(err)
+		lack.Skip(t, err)
 	}
 	r := v.AddReplica("vol-00000001")
 	r.Dir = filepath.Join(at, r.Name)

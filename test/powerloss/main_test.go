@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"ankole.storage/hostpath"
+	"ankole.storage/test/lack"
 	"ankole.storage/test/powerdisk"
 )
 
@@ -35,6 +36,6 @@ func prepare(r *powerdisk.Run, why error) error {
 func needDisks(t *testing.T) {
 	t.Helper()
 	if unavailable != nil {
-		t.Skip(unavailable)
+		lack.Skip(t, unavailable)
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"ankole.storage/test/lack"
 	"ankole.storage/test/powerdisk"
 )
 
@@ -18,7 +19,8 @@ type mutation struct {
 	// old is a piece of the file, new what stands there instead.
 	old, new string
 	fs       string
-	// ops, unless 0, records a longer life, of which moments right after acknowledgements are tried.
+	// ops, unless 0, records a longer life, of which moments right after acknowledgements are
+	// tried.
 	ops int
 }
 
@@ -44,7 +46,7 @@ var mutations = []mutation{
 func TestMissingSyncsAreNoticed(t *testing.T) {
 	needDisks(t)
 	if !*deep {
-		t.Skip("builds a program for each mutation; run with -deep")
+		lack.Later(t, "builds a program for each mutation; run with -deep")
 	}
 	for _, m := range mutations {
 		t.Run(strings.ReplaceAll(m.name, " ", "_"), func(t *testing.T) {

@@ -15,6 +15,7 @@ import (
 	"ankole.storage/bench/nbdclient"
 	"ankole.storage/dataplane/chain"
 	"ankole.storage/disk/osdisk"
+	"ankole.storage/test/lack"
 	"ankole.storage/test/powerdisk"
 	"ankole.storage/test/rig"
 )
@@ -134,7 +135,7 @@ func (r *recorder) disk(i int) string {
 	r.disks = append(r.disks, d)
 	if err := d.Format(r.fs); err != nil {
 		r.release()
-		r.t.Skipf("no file system %s here: %v", r.fs, err)
+		lack.Skip(r.t, fmt.Sprintf("no file system %s here: %v", r.fs, err))
 	}
 	r.recording.disks = append(r.recording.disks, d.Snapshot())
 	if err := d.Exchange(d.Snapshot(), r.journal); err != nil {
@@ -143,7 +144,7 @@ func (r *recorder) disk(i int) string {
 	at, err := d.Mount(r.fs)
 	if err != nil {
 		r.release()
-		r.t.Skipf("the kernel does not mount %s: %v", r.fs, err)
+		lack.Skip(r.t, fmt.Sprintf("the kernel does not mount %s: %v", r.fs, err))
 	}
 	return at
 }
@@ -169,7 +170,10 @@ func (r *recorder) workload(p plan) {
 		v.Witness().SetOffline(true)
 		r.write(p.ops, func() {
 			victim.Kill()
-			v.Await("degraded", func(s *enginev1.State) bool { return rig.Modes(s)[enginev1.Mode_MODE_RW] == p.replicas-1 })
+			v.Await(
+				"degraded",
+				func(s *enginev1.State) bool { return rig.Modes(s)[enginev1.Mode_MODE_RW] == p.replicas-1 },
+			)
 		})
 		v.Witness().SetOffline(false)
 		r.write(p.ops, func() { victim.Start(); v.Rebuild(victim) })

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"ankole.storage/test/lack"
 	"ankole.storage/test/powerdisk"
 )
 
@@ -51,7 +52,7 @@ func TestMoments(t *testing.T) {
 func TestEveryMoment(t *testing.T) {
 	needDisks(t)
 	if !*deep {
-		t.Skip("tries some hundred states; run with -deep")
+		lack.Later(t, "tries some hundred states; run with -deep")
 	}
 	for _, fs := range []string{"ext4", "xfs"} {
 		t.Run(fs, func(t *testing.T) {

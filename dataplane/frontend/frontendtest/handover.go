@@ -9,6 +9,7 @@ import (
 
 	"ankole.storage/dataplane/frontend"
 	"ankole.storage/dataplane/loop"
+	"ankole.storage/test/lack"
 )
 
 // handOvers is how often the frontend is exchanged under load.
@@ -18,7 +19,7 @@ const handOvers = 30
 // clients use the volume.
 func handedOver(t *testing.T, tr Transport) {
 	if _, ok := tr.(Importer); !ok {
-		t.Skip("this transport has no Import")
+		lack.Unfit(t, "this transport has no Import")
 	}
 	const size, workers = 16 << 20, 16
 	r := Up(t, tr, size, func(v *Device) { v.Delay = time.Millisecond })

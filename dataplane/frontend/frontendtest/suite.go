@@ -12,6 +12,7 @@ import (
 	"ankole.storage/block"
 	"ankole.storage/dataplane/frontend"
 	"ankole.storage/dataplane/loop"
+	"ankole.storage/test/lack"
 )
 
 // Run runs the suite; make returns a fresh transport.
@@ -183,7 +184,7 @@ func flushCovers(t *testing.T, tr Transport) {
 
 func fua(t *testing.T, tr Transport) {
 	if !tr.Caps().FUA {
-		t.Skip("the transport has no FUA: the kernel sends a flush instead")
+		lack.Unfit(t, "the transport has no FUA: the kernel sends a flush instead")
 	}
 	r := Up(t, tr, 1<<20, nil)
 	p := randomBytes(rand.New(rand.NewPCG(1, 1)), 4096)
@@ -335,7 +336,7 @@ func bounds(t *testing.T, tr Transport) {
 
 func killed(t *testing.T, tr Transport) {
 	if !tr.Caps().Kill {
-		t.Skip("the client is the kernel: it does not die alone")
+		lack.Unfit(t, "the client is the kernel: it does not die alone")
 	}
 	r := Up(t, tr, 8<<20, nil)
 	for round := range 10 {
@@ -409,7 +410,7 @@ func grows(t *testing.T, tr Transport) {
 // whatever is written meanwhile.
 func growsUnderWriters(t *testing.T, tr Transport) {
 	if !tr.Caps().GrowsOpen {
-		t.Skip("an open client does not see a new size")
+		lack.Unfit(t, "an open client does not see a new size")
 	}
 	const (
 		growths, step = 200, int64(64 << 10)

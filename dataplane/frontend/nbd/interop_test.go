@@ -2,6 +2,7 @@ package nbd_test
 
 import (
 	"bytes"
+	"fmt"
 	"math/rand/v2"
 	"os"
 	"os/exec"
@@ -12,6 +13,7 @@ import (
 	"ankole.storage/block"
 	"ankole.storage/dataplane/frontend/frontendtest"
 	"ankole.storage/dataplane/loop"
+	"ankole.storage/test/lack"
 )
 
 // tool returns the path of another project's client, or skips.
@@ -19,7 +21,7 @@ func tool(t *testing.T, name, pkg string) string {
 	t.Helper()
 	path, err := exec.LookPath(name)
 	if err != nil {
-		t.Skipf("%s is not installed (Debian package %s)", name, pkg)
+		lack.Skip(t, fmt.Sprintf("%s is not installed (Debian package %s)", name, pkg))
 	}
 	return path
 }

@@ -9,6 +9,7 @@ import (
 
 	"ankole.storage/clock"
 	"ankole.storage/dataplane/loop"
+	"ankole.storage/test/lack"
 )
 
 // World is a loop under test and the means to give it something to work on.
@@ -71,7 +72,7 @@ func Run(t *testing.T, make func(t *testing.T) World) {
 			if e, ok := w.(Excuser); ok {
 				for name, why := range e.Excuses() {
 					if name == c.name {
-						t.Skip(why)
+						lack.Unfit(t, why)
 					}
 				}
 			}

@@ -20,6 +20,7 @@ import (
 	"ankole.storage/dataplane/frontend/frontendtest"
 	"ankole.storage/dataplane/frontend/fuseloop/blockdev"
 	"ankole.storage/dataplane/loop"
+	"ankole.storage/test/lack"
 )
 
 func background() context.Context { return context.Background() }
@@ -62,7 +63,7 @@ func sh(t *testing.T, args ...string) string {
 func needTool(t *testing.T, name, pkg string) {
 	t.Helper()
 	if _, err := exec.LookPath(name); err != nil {
-		t.Skipf("%s is not installed (Debian package %s)", name, pkg)
+		lack.Skip(t, fmt.Sprintf("%s is not installed (Debian package %s)", name, pkg))
 	}
 }
 

@@ -13,6 +13,7 @@ import (
 	"ankole.storage/dataplane/frontend/fuseloop"
 	"ankole.storage/dataplane/frontend/fuseloop/blockdev"
 	"ankole.storage/dataplane/frontend/fuseloop/journal"
+	"ankole.storage/test/lack"
 )
 
 // transport is a block device, used through direct I/O.
@@ -35,7 +36,7 @@ func newTransport(t *testing.T) *transport {
 func needDevices(t *testing.T) {
 	t.Helper()
 	if err := blockdev.Available(); err != nil {
-		t.Skip(err)
+		lack.Skip(t, err)
 	}
 }
 
