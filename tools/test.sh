@@ -197,7 +197,7 @@ do_sim() {
 do_crash() { ROUNDS=$(of "" all 1000) SEED=${SEED:-$key} gotest . -count=1 ./test/crash; }
 
 do_powerloss() {
-	deep="-deep"
+	deep="-deep -part $(of 1/1 $((key % 3 + 1))/3 1/1)"
 	[ "$form" != small ] || deep=
 	SEED=${SEED:-$key} gotest . -count=1 ./test/powerloss $deep -trials "$(of 25 50 1000)"
 }

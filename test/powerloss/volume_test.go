@@ -2,6 +2,7 @@ package powerloss
 
 import (
 	"flag"
+	"fmt"
 	"math/rand/v2"
 	"os"
 	"slices"
@@ -16,6 +17,7 @@ import (
 
 var (
 	trials = flag.Int("trials", 25, "moments tried of each long history")
+	part   = flag.String("part", "1/1", "with -deep, the first, second… of so many parts of the moments")
 	// deep adds what takes minutes.
 	deep = flag.Bool("deep", false, "also try every moment of short histories, and deliberate bugs")
 )
@@ -58,7 +60,7 @@ func TestEveryMoment(t *testing.T) {
 		t.Run(fs, func(t *testing.T) {
 			s := seed(t)
 			r := record(t, plan{fs: fs, replicas: 2, size: 8 * mib, seed: s, ops: 12, changes: true})
-			r.try(t, every(r, s))
+			r.try(t, ofPart(t, r, every(r, s)))
 		})
 	}
 }
@@ -73,6 +75,48 @@ func every(r *recording, seed uint64) []trial {
 		}
 	}
 	return list
+}
+
+// ofPart leaves, of moments in their order, those right after an acknowledgement and the part that
+// the flag asks for.
+func ofPart(t *testing.T, r *recording, all []trial) (some []trial) {
+	t.Helper()
+	var k, n int
+	if c, err := fmt.Sscanf(*part, "%d/%d", &k, &n); c != 2 || err != nil || n < 1 {
+		t.Fatalf("-part %q is not a number of so many", *part)
+	}
+	for i, x := range all {
+		if i%n == k%n || slices.Contains(r.acknowledged, x.at) {
+			some = append(some, x)
+		}
+	}
+	return some
+}
+
+// TestParts: the parts together are all moments, and those of an acknowledgement are in each.
+func TestParts(t *testing.T) {
+	r := &recording{acknowledged: []int{4}}
+	var all []trial
+	for at := range 10 {
+		all = append(all, trial{at: at})
+	}
+	whole := *part
+	defer func() { *part = whole }()
+	times := map[int]int{}
+	for _, *part = range []string{"1/3", "2/3", "3/3"} {
+		for _, x := range ofPart(t, r, all) {
+			times[x.at]++
+		}
+	}
+	for _, x := range all {
+		want := 1
+		if slices.Contains(r.acknowledged, x.at) {
+			want = 3
+		}
+		if times[x.at] != want {
+			t.Errorf("moment %d is in %d of 3 parts, want %d", x.at, times[x.at], want)
+		}
+	}
 }
 
 // sample draws moments of a history, half of them right after something was acknowledged.
