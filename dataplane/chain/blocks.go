@@ -275,6 +275,8 @@ func (b *Blocks) Found(f Found) {
 		switch {
 		case b.m.b[at] == inHeadOnly && !x.allocated:
 			b.m.clear(at, at+1)
+		case b.inHead(at) && !x.allocated && b.whiteouts.has(at):
+			b.MarkHidden(at*blockSize, blockSize)
 		case !f.was[i] && x.written == blockSize:
 			b.m.setHead(at, at+1, b.headIndex(), b.backing)
 		}

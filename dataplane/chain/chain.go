@@ -269,7 +269,7 @@ func (c *Chain) settle() error {
 	if c.Files.usable() != nil {
 		return nil // the operation says why
 	}
-	return c.writeWhiteouts(true)
+	return c.carryOut(c.LastWhiteouts())
 }
 
 // Abandon closes all parts and writes nothing: the directory stays as a crash would leave it.

@@ -56,6 +56,7 @@ func (c *Files) loadDisks(s *Sidecars, names []string) (strays []string, err err
 	if err := c.voidWhiteouts(); err != nil {
 		return nil, err
 	}
+	c.missingWhiteouts(names)
 	return append(strays, c.strayWhiteouts(names)...), nil
 }
 

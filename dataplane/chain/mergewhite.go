@@ -57,7 +57,8 @@ func (c *Files) beginWhiteouts(s *PurgeStep, source, child disk.File) (m merging
 	return m, err
 }
 
-// readWhiteouts returns the pages of a layer that have bits.
+// readWhiteouts returns the pages of a layer that have bits. disk.ErrIO if one of them is damaged:
+// a merge without it would make readable what it hid.
 func (c *Files) readWhiteouts(layer string) (map[int64]*whiteoutBits, error) {
 	pages := map[int64]*whiteoutBits{}
 	w, err := c.openWhiteouts(layer, disk.ReadOnly)
@@ -68,7 +69,7 @@ func (c *Files) readWhiteouts(layer string) (map[int64]*whiteoutBits, error) {
 		if !p.bits.empty() {
 			pages[number] = &p.bits
 		}
-		return nil
+		return p.known(w, number)
 	})
 	return pages, errors.Join(err, w.close())
 }
@@ -109,10 +110,7 @@ func (m *mergingWhiteouts) page(source disk.File, n int64) error {
 			}
 		}
 	}
-	if err := m.out.reserve(n); err != nil {
-		return err
-	}
-	return m.out.write(n, 1, &both)
+	return m.out.writeNew(n, &both)
 }
 
 // hides reports whether the child's whiteouts cover blocks of a piece (SumPiece): what the source's

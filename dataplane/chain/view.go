@@ -249,7 +249,7 @@ func (v *ViewFiles) Repair(s *Sidecars, off int64, data []byte, where Where) (Re
 	if err != nil || len(differ) == 0 {
 		return r, err
 	}
-	if r.hidden, err = v.c.hiddenBy(differ); err != nil {
+	if r.hidden, err = v.c.hiddenBy(v.inode, differ); err != nil {
 		return r, err
 	}
 	f, err := v.c.fs.Open(v.c.path(v.file), disk.Direct)

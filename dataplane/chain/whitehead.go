@@ -18,8 +18,8 @@ import (
 type headWhiteouts struct {
 	pages map[int64]*headPage
 	// changed are those with bits that are not in the file yet, unsynced those with bits there that
-	// no sync has covered.
-	changed, unsynced map[int64]bool
+	// no sync has covered, single those whose durable bits are in one slot only.
+	changed, unsynced, single map[int64]bool
 }
 
 // headPage is one of them.
@@ -34,7 +34,8 @@ type headPage struct {
 
 func (h *headWhiteouts) put(number int64, p *headPage) {
 	if h.pages == nil {
-		*h = headWhiteouts{pages: map[int64]*headPage{}, changed: map[int64]bool{}, unsynced: map[int64]bool{}}
+		*h = headWhiteouts{pages: map[int64]*headPage{}, changed: map[int64]bool{}, unsynced: map[int64]bool{},
+			single: map[int64]bool{}}
 	}
 	h.pages[number] = p
 }
@@ -133,7 +134,8 @@ func (b *Blocks) MarkHidden(off, n int64) {
 type WhiteoutWrite struct {
 	file  *whiteoutFile
 	pages []pageWrite
-	sync  bool
+	// sync: it ends with a sync. twice: with everything in both slots, durably.
+	sync, twice bool
 }
 
 type pageWrite struct {
@@ -143,14 +145,44 @@ type pageWrite struct {
 }
 
 // PendingWhiteouts prepares the next write, nil if there is nothing to do. Do carries it out, which
-// blocks and may run beside everything else; WhiteoutsWritten takes the result over.
+// blocks and may run beside everything else; WhiteoutsWritten takes the result over. One that syncs
+// also writes what is durable in one slot only to the other one.
 func (b *Blocks) PendingWhiteouts(sync bool) *WhiteoutWrite {
 	h := &b.whiteouts
-	if len(h.changed) == 0 && (!sync || len(h.unsynced) == 0) {
+	pages := maps.Clone(h.changed)
+	if sync {
+		for n := range h.single {
+			if !h.unsynced[n] { // else the other slot has newer bits
+				pages[n] = true
+			}
+		}
+	}
+	if len(pages) == 0 && (!sync || len(h.unsynced) == 0) {
 		return nil
 	}
+	return b.writeOf(pages, sync)
+}
+
+// LastWhiteouts prepares the last write to the head's whiteouts, before the file is a snapshot's or
+// another process's: everything is durable in both slots after it. nil if it is so already.
+func (b *Blocks) LastWhiteouts() *WhiteoutWrite {
+	h := &b.whiteouts
+	pages := map[int64]bool{}
+	for _, set := range []map[int64]bool{h.changed, h.unsynced, h.single} {
+		maps.Copy(pages, set)
+	}
+	if len(pages) == 0 {
+		return nil
+	}
+	w := b.writeOf(pages, true)
+	w.twice = true
+	return w
+}
+
+func (b *Blocks) writeOf(pages map[int64]bool, sync bool) *WhiteoutWrite {
+	h := &b.whiteouts
 	w := &WhiteoutWrite{file: b.head().whiteouts, sync: sync}
-	for _, n := range slices.Sorted(maps.Keys(h.changed)) {
+	for _, n := range slices.Sorted(maps.Keys(pages)) {
 		bits := h.pages[n].bits
 		w.pages = append(w.pages, pageWrite{n, h.pages[n].seq + 1, &bits})
 	}
@@ -159,14 +191,25 @@ func (b *Blocks) PendingWhiteouts(sync bool) *WhiteoutWrite {
 }
 
 // Do writes, and syncs.
-func (w *WhiteoutWrite) Do() (err error) {
-	for _, p := range w.pages {
-		if err := w.file.write(p.number, p.seq, p.bits); err != nil {
-			return err
+func (w *WhiteoutWrite) Do() error {
+	err := w.write(0)
+	if err == nil && w.sync {
+		err = w.file.file.Sync()
+	}
+	if err == nil && w.twice {
+		if err = w.write(1); err == nil {
+			err = w.file.file.Sync()
 		}
 	}
-	if w.sync {
-		return w.file.file.Sync()
+	return err
+}
+
+// write writes the pages to the slot that is not durable, or, with more being 1, to the other one.
+func (w *WhiteoutWrite) write(more uint64) error {
+	for _, p := range w.pages {
+		if err := w.file.write(p.number, p.seq+more, p.bits); err != nil {
+			return err
+		}
 	}
 	return nil
 }
@@ -191,10 +234,21 @@ func (b *Blocks) WhiteoutsWritten(w *WhiteoutWrite, err error) {
 	}
 	for n := range h.unsynced {
 		p := h.pages[n]
-		p.durable, p.written = *p.written, nil
 		p.seq++
+		if *p.written == p.durable {
+			delete(h.single, n) // the slot from before has them too
+		} else {
+			h.single[n] = true
+		}
+		p.durable, p.written = *p.written, nil
 	}
 	clear(h.unsynced)
+	if w.twice {
+		for _, p := range w.pages {
+			h.pages[p.number].seq++
+			delete(h.single, p.number)
+		}
+	}
 }
 
 // DurableWhiteouts are those of one page of the head that no crash takes back.
@@ -219,8 +273,9 @@ func (b *Blocks) DurableWhiteouts(from int64) DurableWhiteouts {
 }
 
 // writeWhiteouts is PendingWhiteouts and what follows in one, for tools and tests.
-func (c *Chain) writeWhiteouts(sync bool) error {
-	w := c.PendingWhiteouts(sync)
+func (c *Chain) writeWhiteouts(sync bool) error { return c.carryOut(c.PendingWhiteouts(sync)) }
+
+func (c *Chain) carryOut(w *WhiteoutWrite) error {
 	if w == nil {
 		return nil
 	}

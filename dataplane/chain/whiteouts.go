@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"slices"
 	"strings"
 
@@ -83,11 +84,30 @@ type whiteoutDamage struct {
 
 // whiteoutsDamaged notes that what a layer hid is not known.
 func (c *Files) whiteoutsDamaged(layer string, page int64) {
-	c.damaged = append(c.damaged, whiteoutDamage{layer, page})
+	d := whiteoutDamage{layer, page}
+	if slices.Contains(c.damaged, d) {
+		return
+	}
+	c.damaged = append(c.damaged, d)
 	c.opts.Log.Error("whiteouts are damaged: discarded blocks may show old content; the replica has to be rebuilt",
 		"dir", c.dir,
 		"layer", layer, "page", page)
 }
+
+// Sound is nil unless what whiteouts hid was found damaged when these files were opened: then
+// discarded blocks may show what was there before. The error is disk.ErrIO.
+func (c *Files) Sound() error {
+	if len(c.damaged) == 0 {
+		return nil
+	}
+	d := c.damaged[0]
+	return fmt.Errorf("%w: what %s hides of the layers below it is damaged: discarded blocks may show old content; "+
+		"use another replica",
+		disk.ErrIO, displayName(d.layer))
+}
+
+// Sound is Files.Sound of the files that the view reads.
+func (v *ViewFiles) Sound() error { return v.at.Sound() }
 
 // clearDamage ends an open that has found damage. The record is void already, durably: the
 // directory is a replica in good standing again only when a rebuild has compared all of it, or a
@@ -226,6 +246,15 @@ func (c *Files) voidWhiteouts() error {
 	return nil
 }
 
+// missingWhiteouts notes which layers, of other branches too, have lost their whiteout files.
+func (c *Files) missingWhiteouts(names []string) {
+	for _, file := range slices.Sorted(maps.Keys(c.disks)) {
+		if n := c.disks[file].whiteouts; n != "" && !slices.Contains(names, whiteoutName(n)) {
+			c.whiteoutsDamaged(file, -1)
+		}
+	}
+}
+
 // strayWhiteouts lists the whiteout files of no layer.
 func (c *Files) strayWhiteouts(names []string) []string {
 	return slices.DeleteFunc(slices.Clone(names), func(name string) bool {
@@ -259,10 +288,14 @@ func (c *Files) openHeadWhiteouts(b *Blocks) error {
 		return nil
 	}
 	return c.head().whiteouts.each(0, func(number int64, p *whiteoutsOf) error {
-		if p.damaged { // its space is written over by the next bit
-			*p = whiteoutsOf{}
+		if p.damaged {
+			c.whiteoutsDamaged(c.head().name, number) // nobody has looked if the map was handed over
+			*p = whiteoutsOf{}                        // its space is written over by the next bit
 		}
 		b.whiteouts.put(number, &headPage{bits: p.bits, durable: p.bits, seq: p.seq})
+		if p.seq > 0 && !p.twice {
+			b.whiteouts.single[number] = true
+		}
 		return nil
 	})
 }
@@ -332,13 +365,14 @@ func (c *Files) syncWhiteouts() error {
 	return nil
 }
 
-// hiddenBy tells which of some blocks the layers hide that are read through: those of the live
-// chain and those of open views. The files that these have open count, not what the layers' .meta
-// name: a merge gives a layer another one, and whoever reads through the old one goes on with that.
-func (c *Files) hiddenBy(blocks []Rot) (map[whiteoutID]map[int64]bool, error) {
-	layers := slices.Clone(c.layers[:len(c.layers)-1]) // the head's are in memory
+// hiddenBy tells which of some blocks of a file the layers above it hide through which it is read:
+// those of the live chain and those of open views. The files that these have open count, not what
+// the layers' .meta name: a merge gives a layer another one, and whoever reads through the old one
+// goes on with that.
+func (c *Files) hiddenBy(inode uint64, blocks []Rot) (map[whiteoutID]map[int64]bool, error) {
+	layers := above(inode, c.layers[:len(c.layers)-1]) // the head's are in memory
 	for _, v := range c.views {
-		layers = append(layers, v.at.layers...)
+		layers = append(layers, above(inode, v.at.layers)...)
 	}
 	out := map[whiteoutID]map[int64]bool{}
 	for _, l := range layers {
@@ -357,15 +391,28 @@ func (c *Files) hiddenBy(blocks []Rot) (map[whiteoutID]map[int64]bool, error) {
 	return out, nil
 }
 
+// above returns the layers above a file, none if it is not one of them.
+func above(inode uint64, layers []layer) []layer {
+	i := slices.IndexFunc(layers, func(l layer) bool { return l.file != nil && l.inode == inode })
+	if i < 0 {
+		return nil
+	}
+	return slices.Clone(layers[i+1:])
+}
+
 // Hides lists the pieces of a size in which a layer has whiteouts, by its number, from off to end,
 // so many ranges at most, in order, neighbours joined; next is where the list goes on if it was
-// cut, else end.
+// cut, else end. disk.ErrIO if it is not known which there are.
 func (c *Files) Hides(number int, piece, off, end int64, most int) (out [][2]int64, next int64, err error) {
 	if number >= len(c.layers)-c.bottomIndex()+len(c.branches) {
 		return nil, 0, fmt.Errorf("%w: there is no layer %d", ErrNotFound, number)
 	}
 	next = end
-	err = c.numbered(number).whiteouts.each(off/whiteoutSpan, func(page int64, p *whiteoutsOf) error {
+	w := c.numbered(number).whiteouts
+	err = w.each(off/whiteoutSpan, func(page int64, p *whiteoutsOf) error {
+		if err := p.known(w, page); err != nil {
+			return err
+		}
 		p.bits.runs(func(first, last int64) {
 			beg := max(page*whiteoutSpan+first*blockSize, off) / piece * piece
 			stop := min((min(page*whiteoutSpan+last*blockSize, next)+piece-1)/piece*piece, c.vm.Size)

@@ -4,7 +4,9 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"maps"
 	"math/bits"
+	"slices"
 
 	"ankole.storage/disk"
 )
@@ -15,8 +17,10 @@ import (
 //
 // The file consists of pages, each with the bits of 64 MiB of the volume, in two slots that are
 // written by turns: between two syncs always the same one, so that a torn write leaves the page as
-// it was when it was last durable. A page takes space from the first bit in it on, for both slots
-// at once: afterwards writing it needs none. docs/format-replica.md has the bytes.
+// it was when it was last durable. What is durable in one slot is then written to the other one
+// too, so that a slot that rots or cannot be read loses nothing. A page takes space from the first
+// bit in it on, for both slots at once: afterwards writing it needs none. docs/format-replica.md
+// has the bytes.
 
 // Geometry of a whiteout file.
 const (
@@ -129,17 +133,31 @@ type whiteoutsOf struct {
 	bits whiteoutBits
 	// seq is the sequence number of the newest whole slot, 0 for a page that was never written.
 	seq uint64
+	// twice: both slots have these bits.
+	twice bool
 	// damaged: both slots were written and neither is whole, which no crash leaves. What the page
 	// hid is not known.
 	damaged bool
 }
 
+// known is the error of whoever needs the bits of a page that is damaged.
+func (p *whiteoutsOf) known(w *whiteoutFile, number int64) error {
+	if !p.damaged {
+		return nil
+	}
+	return fmt.Errorf("%w: page %d of %s is damaged: what it hides is not known", disk.ErrIO, number, w.file.Path())
+}
+
 // newestWhiteouts judges the two slots of a page.
 func newestWhiteouts(id whiteoutID, number int64, p []byte) (w whiteoutsOf) {
-	broken := 0
+	broken, whole := 0, 0
 	for slot := range uint64(2) {
 		s := p[slot*whiteoutSlot:][:whiteoutSlot]
 		seq, b, ok := decodeWhiteouts(id, number, slot, s)
+		if ok {
+			whole++
+			w.twice = whole == 2 && b == w.bits
+		}
 		switch {
 		case ok && seq >= w.seq:
 			w.seq, w.bits = seq, b
@@ -176,17 +194,32 @@ func (w *whiteoutFile) close() error {
 	return w.file.Close()
 }
 
-// load reads one page. One that cannot be read is damaged.
+// load reads one page. A slot that cannot be read counts as one that is not whole; if the other one
+// says nothing either, the page is damaged.
 func (w *whiteoutFile) load(number int64) (whiteoutsOf, error) {
 	p := make([]byte, whiteoutPage)
 	err := readFull(w.file, p, number*whiteoutPage)
-	if errors.Is(err, disk.ErrIO) {
-		return whiteoutsOf{damaged: true}, nil
+	if err == nil {
+		return newestWhiteouts(w.id, number, p), nil
 	}
-	if err != nil {
+	if !errors.Is(err, disk.ErrIO) {
 		return whiteoutsOf{}, err
 	}
-	return newestWhiteouts(w.id, number, p), nil
+	lost := false
+	for slot := range int64(2) {
+		s := p[slot*whiteoutSlot:][:whiteoutSlot]
+		err := readFull(w.file, s, number*whiteoutPage+slot*whiteoutSlot)
+		if err != nil && !errors.Is(err, disk.ErrIO) {
+			return whiteoutsOf{}, err
+		}
+		if err != nil {
+			lost = true
+			clear(s)
+		}
+	}
+	now := newestWhiteouts(w.id, number, p)
+	now.damaged = now.damaged || lost && now.seq == 0
+	return now, nil
 }
 
 // each calls fn for every page that takes space, from the given one on, in order. A nil file has
@@ -249,12 +282,16 @@ func (w *whiteoutFile) damaged(off int64) (bool, error) {
 	return p.damaged, err
 }
 
-// blocks calls fn for those of the blocks [first, last) that have a whiteout.
+// blocks calls fn for those of the blocks [first, last) that have a whiteout. disk.ErrIO if that is
+// not known.
 func (w *whiteoutFile) blocks(first, last int64, fn func(block int64)) error {
 	for w != nil && first < last {
 		number := first / whiteoutBlocks
 		end := min(last, (number+1)*whiteoutBlocks)
 		p, err := w.load(number)
+		if err == nil {
+			err = p.known(w, number)
+		}
 		if err != nil {
 			return err
 		}
@@ -281,7 +318,15 @@ func (w *whiteoutFile) write(number int64, seq uint64, b *whiteoutBits) error {
 	return err
 }
 
-// edit changes the whiteouts of the blocks [first, last). Durable after sync.
+// writeNew writes bits to both slots of a page of a file that nobody reads before it is synced.
+func (w *whiteoutFile) writeNew(number int64, b *whiteoutBits) error {
+	p := append(encodeWhiteouts(w.id, number, 2, b), encodeWhiteouts(w.id, number, 1, b)...)
+	_, err := w.file.WriteAt(p, number*whiteoutPage)
+	return err
+}
+
+// edit changes the whiteouts of the blocks [first, last). Durable after sync. disk.ErrIO if it is
+// not known which there are.
 func (w *whiteoutFile) edit(first, last int64, on bool) error {
 	for first < last {
 		number := first / whiteoutBlocks
@@ -289,10 +334,13 @@ func (w *whiteoutFile) edit(first, last int64, on bool) error {
 		p := w.unsynced[number]
 		if p == nil {
 			now, err := w.load(number)
+			if err == nil {
+				err = now.known(w, number)
+			}
 			if err != nil {
 				return err
 			}
-			if now.seq == 0 && (on || now.damaged) {
+			if now.seq == 0 && on {
 				if err := w.reserve(number); err != nil {
 					return err
 				}
@@ -314,10 +362,19 @@ func (w *whiteoutFile) edit(first, last int64, on bool) error {
 	return nil
 }
 
-// sync makes what edit has done durable.
+// sync makes what edit has done durable, in both slots.
 func (w *whiteoutFile) sync() error {
 	if w == nil || len(w.unsynced) == 0 {
 		return nil
+	}
+	if err := w.file.Sync(); err != nil {
+		return fmt.Errorf("sync %s: %w", w.file.Path(), err)
+	}
+	for _, number := range slices.Sorted(maps.Keys(w.unsynced)) {
+		p := w.unsynced[number]
+		if err := w.write(number, p.seq+1, &p.bits); err != nil {
+			return fmt.Errorf("sync %s: %w", w.file.Path(), err)
+		}
 	}
 	if err := w.file.Sync(); err != nil {
 		return fmt.Errorf("sync %s: %w", w.file.Path(), err)

@@ -169,6 +169,16 @@ func (d *Directory) Hash(ctx context.Context, snapshot string, progress Progress
 	return Sum{snapshot, v.Size(), fmt.Sprintf("%x", h.Sum(nil))}, err
 }
 
+// anyAt opens what the volume was at a snapshot, as far as it is known.
+func (d *Directory) anyAt(snapshot string) (*chain.Chain, error) {
+	c, err := d.open()
+	if err != nil {
+		return nil, err
+	}
+	defer c.Close() // read-only: nothing to lose
+	return d.viewOf(c, snapshot)
+}
+
 // at opens what the volume was at a snapshot.
 func (d *Directory) at(snapshot string) (*chain.Chain, error) {
 	c, err := d.open()
@@ -176,7 +186,20 @@ func (d *Directory) at(snapshot string) (*chain.Chain, error) {
 		return nil, err
 	}
 	defer c.Close() // read-only: nothing to lose
-	return d.viewOf(c, snapshot)
+	return d.soundAt(c, snapshot)
+}
+
+// soundAt is viewOf for content that is taken as it is: an error if the directory is known to show
+// other content than it should.
+func (d *Directory) soundAt(c *chain.Chain, snapshot string) (*chain.Chain, error) {
+	v, err := d.viewOf(c, snapshot)
+	if err != nil {
+		return nil, err
+	}
+	if err := v.Sound(); err != nil {
+		return nil, errors.Join(err, v.Close())
+	}
+	return v, nil
 }
 
 // viewOf is At with the next step in its errors.

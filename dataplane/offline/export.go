@@ -32,7 +32,7 @@ const partSuffix = ".part"
 type ExportOptions struct {
 	// Format is FormatRaw, also for "", or FormatQCOW2.
 	Format string
-	// Force replaces a file that is there.
+	// Force replaces a file that is there, and takes content that is known to be damaged as it is.
 	Force    bool
 	Progress Progress
 }
@@ -66,7 +66,11 @@ func (d *Directory) Export(ctx context.Context, snapshot, file string, o ExportO
 	if err := d.checkTarget(file, o.Force); err != nil {
 		return done, err
 	}
-	v, err := d.at(snapshot)
+	at := d.at
+	if o.Force {
+		at = d.anyAt
+	}
+	v, err := at(snapshot)
 	if err != nil {
 		return done, err
 	}

@@ -144,7 +144,9 @@ func (p *RepairPlan) Run(ctx context.Context, progress Progress) (err error) {
 		return err
 	}
 	defer source.Close() // read-only: nothing to lose
-	r := &repairer{c: c, source: source, progress: progress, total: p.Bytes()}
+	r := &repairer{c: c, at: func(name string) (*chain.Chain, error) {
+		return p.source.soundAt(source, name)
+	}, progress: progress, total: p.Bytes()}
 	for _, item := range p.Items {
 		if item.Snapshot == Head {
 			err = r.head(ctx)
@@ -162,7 +164,9 @@ func (p *RepairPlan) Run(ctx context.Context, progress Progress) (err error) {
 }
 
 type repairer struct {
-	c, source   *chain.Chain
+	c *chain.Chain
+	// at opens the source's content at a snapshot, or at Head.
+	at          func(name string) (*chain.Chain, error)
 	progress    Progress
 	done, total int64
 }
@@ -177,7 +181,7 @@ func (r *repairer) wrote(n int64) {
 // snapshot repairs a snapshot's own file; older snapshots, which were repaired before, keep what
 // they read.
 func (r *repairer) snapshot(ctx context.Context, name string) error {
-	want, err := r.source.At(name)
+	want, err := r.at(name)
 	if err != nil {
 		return err
 	}
@@ -204,7 +208,7 @@ var errFirst = errors.New("differs")
 
 // head repairs the writable layer.
 func (r *repairer) head(ctx context.Context) error {
-	want, err := r.source.At(Head)
+	want, err := r.at(Head)
 	if err != nil {
 		return err
 	}

@@ -161,6 +161,7 @@ func (r *Replica) discard(s *session, h *wire.Header, payload loop.Seg) bool {
 	}
 	r.settleWhiteouts(sync, func(code block.Code) {
 		if j.code = code; code != block.OK {
+			r.hidden(j)
 			r.finish(j, code, loop.Seg{})
 			return
 		}
@@ -183,8 +184,20 @@ func (r *Replica) punch(j *job) {
 	r.step(j)
 }
 
+// hidden enters the whiteouts of a discard that failed into the map. Their bits are set, and the
+// next write of the page brings them to the disk, even if this one did not: a block that is read
+// from below until then would become zeroes later, without a request.
+func (r *Replica) hidden(j *job) {
+	for _, z := range j.zeros {
+		if z.Whiteout && !z.Punch { // the others are in the head
+			r.blocks.MarkHidden(z.Off, z.Len)
+		}
+	}
+}
+
 func (r *Replica) discarded(j *job) {
 	if j.code != block.OK {
+		r.hidden(j)
 		r.remap(j, j.h.Off, j.h.Len)
 		return
 	}

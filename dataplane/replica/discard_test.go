@@ -3,10 +3,14 @@ package replica_test
 import (
 	"bytes"
 	"math/rand/v2"
+	"slices"
+	"strings"
 	"testing"
 
 	"ankole.storage/block"
 	"ankole.storage/dataplane/wire"
+	"ankole.storage/disk"
+	"ankole.storage/disk/memdisk"
 )
 
 // trimmed is a replica with a snapshot below blocks of its head, and a session.
@@ -188,4 +192,84 @@ func (p *peer) hidden(layer uint32) (blocks []int) {
 		}
 	}
 	return blocks
+}
+
+// A discard that failed leaves each block as it was or as zeroes, and it stays so: also when the
+// page of its whiteouts is written for another one, when snapshots are purged by it, and in the
+// next process.
+func TestFailedDiscardStaysWhatItIs(t *testing.T) {
+	for name, rule := range map[string]memdisk.Rule{
+		"whiteouts are not written":    {Op: memdisk.OpWrite, Name: "ankole.whiteouts-*", Err: disk.ErrIO},
+		"whiteouts are written midway": {Op: memdisk.OpWrite, Name: "ankole.whiteouts-*", Err: disk.ErrIO, Partial: true},
+		"no hole is made":              {Op: memdisk.OpPunch, Name: "volume-head-*", Err: disk.ErrIO},
+		"some holes are made":          {Op: memdisk.OpPunch, Name: "volume-head-*", Skip: 1, Err: disk.ErrIO},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g, e := trimmed(t, 1)
+			e.mustAsk(wire.Header{Type: wire.Discard, Off: 1<<20 - block.Size, Len: block.Size}, nil)
+			e.mustAsk(wire.Header{Type: wire.Write, Off: 600 << 10, Len: block.Size}, filled(2, block.Size))
+			e.mustAsk(wire.Header{Type: wire.Flush}, nil)
+			stop := g.disk().Inject(rule)
+			failing := wire.Header{Type: wire.Discard, Off: 256 << 10, Len: 512 << 10}
+			if rule.Op == memdisk.OpWrite { // only what the snapshot has: else they are synced, and that ends the replica
+				failing.Off, failing.Len = 700<<10, 128<<10
+			}
+			if a := e.ask(failing, nil); a.h.Code == block.OK {
+				t.Fatal("the discard did not fail")
+			}
+			stop()
+			read := func() []byte { return e.mustAsk(wire.Header{Type: wire.Read, Len: 1 << 20}, nil) }
+			before := read()
+			look := func(when string) {
+				t.Helper()
+				if got := read(); !bytes.Equal(got, before) {
+					t.Fatalf("%s it reads otherwise", when)
+				}
+			}
+			for off := range int64(256) {
+				p := before[off*block.Size:][:block.Size]
+				if !bytes.Equal(p, filled(p[0], block.Size)) || p[0] > 2 {
+					t.Fatalf("block %d reads %d to %d", off, p[0], p[block.Size-1])
+				}
+			}
+			e.mustAsk(wire.Header{Type: wire.Discard, Off: 1<<20 - 2*block.Size, Len: block.Size}, nil)
+			clear(before[1<<20-2*block.Size : 1<<20-block.Size])
+			e.mustAsk(wire.Header{Type: wire.Flush}, nil)
+			look("after another discard")
+			e.mustControl(wire.ControlRequest{RemoveSnapshot: &wire.RemoveSnapshot{Name: "a"}})
+			e.mustControl(wire.ControlRequest{Purge: &wire.PurgeRequest{Begin: true}})
+			for range 100 {
+				if e.mustControl(wire.ControlRequest{Purge: &wire.PurgeRequest{}}).Purge.Done {
+					break
+				}
+			}
+			look("after a purge")
+			g.r.Kill()
+			g.r.Start()
+			e = g.engine(2, "e2")
+			look("in the next process")
+		})
+	}
+}
+
+// A reader takes what it is given as it is, so a snapshot of which it is not known what it hides
+// is not given to it.
+func TestReaderOfDamagedWhiteouts(t *testing.T) {
+	g, e := trimmed(t, 1)
+	e.mustAsk(wire.Header{Type: wire.Discard, Len: 65536}, nil)
+	e.mustControl(wire.ControlRequest{Snapshot: &wire.SnapshotRequest{Name: "b", UserCreated: true}})
+	names, err := g.disk().List("/replicas/r0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	i := slices.IndexFunc(names, func(n string) bool { return strings.HasPrefix(n, "ankole.whiteouts-") })
+	if err := g.disk().Unreadable("/replicas/r0/"+names[i], 0, 8192); err != nil {
+		t.Fatal(err)
+	}
+	if _, code, _, ok := g.readerHello(g.grant("b"), nil); !ok || code != block.IOError {
+		t.Fatalf("%v %s", ok, code)
+	}
+	g.reader("a")
+	g.disk().Readable()
+	g.reader("b")
 }

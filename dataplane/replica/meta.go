@@ -112,7 +112,7 @@ func (r *Replica) beginMeta(m *metaOp) {
 	}
 	r.running[number] = m
 	if m.exclusive && r.blocks != nil {
-		m.settle = r.blocks.PendingWhiteouts(true)
+		m.settle = r.blocks.LastWhiteouts()
 	}
 	if m.begin != nil {
 		m.begin()

@@ -233,6 +233,10 @@ func (w *worker) openView(id uint64, snapshot string) (*chain.Blocks, error) {
 func (w *worker) openReader(id uint64, snapshot string) readerView {
 	blocks, err := w.openView(id, snapshot)
 	if err == nil {
+		if err = w.views[id].Sound(); err != nil { // a scrub judges what it reads, a reader takes it as it is
+			blocks.Free()
+			return readerView{err: errors.Join(err, w.closeView(id))}
+		}
 		w.views[id].Pin()
 	}
 	return readerView{view: blocks, err: err}
