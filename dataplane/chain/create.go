@@ -1,6 +1,7 @@
 package chain
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"path"
@@ -240,7 +241,33 @@ func createLayer(fs disk.Meta, dir, file string, size int64, d *DiskMeta) error 
 // it is an unfinished rebuild target.
 func markIncomplete(fs disk.Meta, dir string, size int64) error {
 	vm := volumeMeta{Size: size, Head: headFile(0), Rebuilding: true, SectorSize: metaSectorSize, AnkoleIncomplete: true}
-	return fs.WriteFileAtomic(dir+"/"+volumeMetaName, vm.encode())
+	err := fs.WriteFileAtomic(dir+"/"+volumeMetaName, vm.encode())
+	if errors.Is(err, disk.ErrNoSpace) {
+		return markInPlace(fs, dir, vm.encode(), err)
+	}
+	return err
+}
+
+// metaSector is how much of a file a crash leaves either as it was or as it was written.
+const metaSector = 512
+
+// markInPlace is markIncomplete where there is no room for another file, not even to give space
+// back: it writes over the beginning of the present volume.meta. What is left of that behind it is
+// not read.
+func markInPlace(fs disk.Meta, dir string, data []byte, full error) error {
+	f, err := fs.Open(dir+"/"+volumeMetaName, 0)
+	if isNotFound(err) {
+		return full
+	}
+	if err != nil {
+		return err
+	}
+	p := append(data, bytes.Repeat([]byte{'\n'}, metaSector-len(data))...)
+	_, err = f.WriteAt(p, 0)
+	if err == nil {
+		err = f.Sync()
+	}
+	return errors.Join(err, f.Close())
 }
 
 // wipe removes every file of the format but volume.meta from a directory.

@@ -61,6 +61,9 @@ func Open(fs disk.Meta, dir string, opts Options) (_ *Chain, err error) {
 	if err := c.removeStrays(strays); err != nil {
 		return nil, err
 	}
+	if err := c.provideReserve(); err != nil {
+		return nil, err
+	}
 	if len(c.damaged) > 0 && !c.opts.ReadOnly {
 		c.stamped = false
 		if err := s.forget(); err != nil {

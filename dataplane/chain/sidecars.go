@@ -49,6 +49,29 @@ func createReserve(fs disk.Meta, dir string) error {
 	return errors.Join(err, f.Close())
 }
 
+// provideReserve makes the reserve file of a directory that has lost it, or one that has too little
+// space, if there is room for it.
+func (c *Files) provideReserve() error {
+	if c.opts.ReadOnly || !c.stamped {
+		return nil
+	}
+	info, err := c.fs.Stat(c.path(reserveName))
+	if err == nil && info.Allocated >= reserveSize {
+		return nil
+	}
+	if err == nil || isNotFound(err) {
+		err = createReserve(c.fs, c.dir)
+	}
+	if errors.Is(err, disk.ErrNoSpace) {
+		c.opts.Log.Warn("no room for a reserve file: on a full disk metadata cannot be written", "dir", c.dir)
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	return c.syncDir()
+}
+
 // writeJSON replaces a metadata file durably. On a full file system it writes into the reserve
 // file, which has its space already, and swaps the two names; the old file is the next reserve.
 func (c *Files) writeJSON(name string, data []byte) error {
