@@ -26,6 +26,8 @@ var crashed = map[string]string{
 	"Chain.Snapshot":           "TestCrashDuringSnapshot",
 	"Chain.Expand":             "TestCrashDuringExpand",
 	"Chain.Revert":             "TestCrashDuringRevert",
+	"Chain.PrepareRevert":      "TestCrashDuringRevert",
+	"Chain.DropRevert":         "TestCrashDuringRevert",
 	"Chain.MarkRemoved":        "TestCrashDuringMarkRemoved",
 	"Chain.Purge":              "TestCrashDuringPurge",
 	"Purge.Note":               "TestCrashDuringPurge",

@@ -10,37 +10,67 @@ import (
 // needs I/O to be held back, and every handle of the chain is another one afterwards. Errors:
 // ErrNotFound, ErrInvalid for a snapshot marked removed or a chain being rebuilt, ErrNoSpace; after
 // them the chain is as it was.
-func (c *Files) Revert(s *Sidecars, name, created string) (Change, error) {
-	if err := errors.Join(s.usable(), c.CheckRevert(name)); err != nil {
-		return Change{}, err
-	}
-	file := snapshotFile(name)
-	names, err := c.fs.List(c.dir)
-	if err != nil {
-		return Change{}, err
-	}
-	newHead, err := nextHead(names)
-	if err != nil {
-		return Change{}, err
-	}
+//
+// PrepareRevert does the part of it that takes long, since it looks at the extents of every layer,
+// and may run beside I/O; no other metadata operation on the files may come between.
+func (c *Files) Revert(s *Sidecars, r *Reverting) (Change, error) {
 	old, whiteouts := c.vm.Head, c.disks[c.vm.Head].whiteouts
-	next, err := c.prepareRevert(file, newHead, created)
+	err := errors.Join(s.usable(), c.CheckRevert(r.name))
 	if err == nil {
 		err = s.headGoes()
 	}
 	if err == nil {
-		err = c.commitRotation(newHead, file, c.vm.Size)
+		err = c.commitRotation(r.head, snapshotFile(r.name), c.vm.Size)
 	}
 	if err != nil {
-		c.undoRevert(next, newHead)
+		c.undoRevert(r.next, r.head)
 		return Change{}, err
 	}
-	return c.takeOver(next), c.removeOldHead(old, whiteouts)
+	return c.takeOver(r.next), c.removeOldHead(old, whiteouts)
 }
 
-// Revert is Files.Revert with its Change applied.
+// Reverting is a revert for which everything is prepared.
+type Reverting struct {
+	// name is the snapshot's, head the file of the new head.
+	name, head string
+	next       *Chain
+}
+
+// PrepareRevert makes the new head and opens the chain below it. Who does not use the result gives
+// it to DropRevert. The errors are those of Revert, and disk.ErrIO.
+func (c *Files) PrepareRevert(name, created string) (*Reverting, error) {
+	if err := c.CheckRevert(name); err != nil {
+		return nil, err
+	}
+	names, err := c.fs.List(c.dir)
+	if err != nil {
+		return nil, err
+	}
+	head, err := nextHead(names)
+	if err != nil {
+		return nil, err
+	}
+	next, err := c.prepareRevert(snapshotFile(name), head, created)
+	if err != nil {
+		c.undoRevert(next, head)
+		return nil, err
+	}
+	return &Reverting{name, head, next}, nil
+}
+
+// DropRevert gives back what PrepareRevert has made.
+func (c *Files) DropRevert(r *Reverting) { c.undoRevert(r.next, r.head) }
+
+// Revert is Files.PrepareRevert and Files.Revert with its Change applied.
 func (c *Chain) Revert(name, created string) error {
-	ch, err := c.Files.Revert(c.Sidecars, name, created)
+	if err := c.Sidecars.usable(); err != nil {
+		return err
+	}
+	r, err := c.PrepareRevert(name, created)
+	if err != nil {
+		return err
+	}
+	ch, err := c.Files.Revert(c.Sidecars, r)
 	c.Apply(ch)
 	return err
 }
@@ -61,7 +91,10 @@ func (c *Files) prepareRevert(file, newHead, created string) (*Chain, error) {
 	if err := n.openLayers(); err != nil {
 		return n, err
 	}
-	return n, n.buildMap(n.Sidecars, n.Blocks)
+	if err := n.buildMap(n.Sidecars, n.Blocks); err != nil {
+		return n, err
+	}
+	return n, n.Sound()
 }
 
 func (c *Files) undoRevert(next *Chain, newHead string) {

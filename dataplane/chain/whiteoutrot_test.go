@@ -167,6 +167,7 @@ func TestWhiteoutsThatCannotBeReadAreNotForgotten(t *testing.T) {
 			}
 			return err
 		}},
+		"revert": {op: func(w *world) error { return w.c.Revert("kept", "") }},
 		"reader": {op: func(w *world) error {
 			v := w.view("kept")
 			defer v.Close()

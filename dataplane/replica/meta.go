@@ -236,8 +236,7 @@ func (r *Replica) control(s *session, h *wire.Header, p []byte) {
 	case m.Purge != nil:
 		r.purgePiece(s, &hdr, m.Purge)
 	case m.Revert != nil:
-		q := m.Revert
-		r.changing(s, &hdr, func(w *worker, l *ledger) error { return w.change(w.files.Revert(l.side, q.Name, q.Created)) })
+		r.revert(s, &hdr, m.Revert)
 	case m.Expand != nil:
 		r.expand(s, &hdr, m.Expand)
 	case m.SetLimits != nil:
