@@ -148,7 +148,7 @@ func (e *Engine) confirmedByWitness(r *witnessResult) {
 
 func recordFrom(m *wire.RecordMessage) quorum.Record {
 	return quorum.Record{Epoch: m.Epoch, Generation: m.Generation, Members: m.Members, Replaces: m.Replaces,
-		Agreed: m.Agreed}
+		Agreed: m.Agreed, Accepted: m.Accepted}
 }
 
 func (e *Engine) recordMessage(r quorum.Record) *wire.RecordMessage {
@@ -200,10 +200,7 @@ func (e *Engine) beginServing(a *quorum.Action) {
 	}
 	e.event("members", "", a.Record.String())
 	e.reconcile(func() {
-		for r := int64(0); all && r*DirtyRegion < e.size; r++ {
-			dirty[uint32(r)] = true
-		}
-		e.startResync(dirty)
+		e.startResync(dirty, all)
 	})
 }
 

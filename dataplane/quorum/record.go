@@ -35,7 +35,8 @@ type Record struct {
 	Agreed bool
 	// Accepted: it begins with what a person trusts and gives up what others have. A member forgets
 	// with it what it knew of those who are absent: an account of what they miss is about the
-	// history that is given up. It is said once and not kept.
+	// history that is given up. It is kept until the record is agreed; one that never was counts
+	// for nothing at the next start.
 	Accepted bool
 }
 

@@ -1,6 +1,7 @@
 package quorum
 
 import (
+	"fmt"
 	"slices"
 )
 
@@ -53,8 +54,15 @@ func Decide(k Known) Decision {
 	for _, a := range k.Answers {
 		k.Void = k.Void || a.Record.shows(k.Witness)
 	}
+	told := k.Answers
+	k.forgetNeverAgreed()
 	base := k.base()
 	switch {
+	case k.Void && base.Accepted && !base.Agreed:
+		return Decision{Base: base, Reason: fmt.Sprintf("record %s begins with a person's decision, and without the witness "+
+			"nobody knows whether it was agreed; heard: %s; wait for the witness, or decide again with "+
+			"--accept-data-loss MEMBER",
+			base, heard(told))}
 	case !base.Valid():
 		return decideFounding(k.Answers, k.Silent)
 	case k.neverBegun():
@@ -67,9 +75,9 @@ func Decide(k Known) Decision {
 		return d
 	}
 	d := Decision{Base: base}
-	heard := map[string]bool{}
+	whole := map[string]bool{}
 	for _, a := range k.Answers {
-		heard[a.Member] = a.Record.Valid() && !a.Rebuilding
+		whole[a.Member] = a.Record.Valid() && !a.Rebuilding
 		if a.fresh(base) {
 			d.Fresh = append(d.Fresh, a.Member)
 		} else {
@@ -82,18 +90,35 @@ func Decide(k Known) Decision {
 	if k.Void {
 		need = len(base.Members)
 		for _, m := range base.Replaces {
-			if !heard[m] {
+			if !whole[m] {
 				missing = append(missing, m)
 			}
 		}
 	}
 	if len(d.Fresh) < need || (k.Void && len(missing) > 0) {
+		k.Answers = told
 		d.Reason = refusal(&k, base, need, missing)
 		return d
 	}
 	d.Verdict = Serve
 	d.Replaces = without(union(base.Members, base.Replaces), d.Fresh)
 	return d
+}
+
+// forgetNeverAgreed makes records void that give up what others have, on a person's decision, and
+// were never agreed: the engine ended before the witness, which has the first record of each epoch
+// before anything is served, had it. The decision was for that start. Any other record of a start
+// is as good as the one that it goes on from, agreed or not.
+func (k *Known) forgetNeverAgreed() {
+	if k.Void {
+		return
+	}
+	k.Answers = slices.Clone(k.Answers)
+	for i := range k.Answers {
+		if r := &k.Answers[i].Record; r.Accepted && !r.Agreed && granted(r.Epoch) > granted(k.Witness.Record.Epoch) {
+			*r = Record{}
+		}
+	}
 }
 
 // neverBegun reports that records were proposed and none was ever agreed: the witness, which has

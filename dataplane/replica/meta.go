@@ -2,7 +2,6 @@ package replica
 
 import (
 	"encoding/binary"
-	"fmt"
 	"path"
 	"slices"
 	"strings"
@@ -10,7 +9,6 @@ import (
 	"ankole.storage/block"
 	"ankole.storage/dataplane/chain"
 	"ankole.storage/dataplane/loop"
-	"ankole.storage/dataplane/quorum"
 	"ankole.storage/dataplane/wire"
 )
 
@@ -307,41 +305,6 @@ func (r *Replica) checkBroken() {
 	if !r.writable {
 		r.fail("the disk failed a sync: its content is no longer known")
 	}
-}
-
-func (r *Replica) setRecord(s *session, h *wire.Header, m *wire.RecordMessage) {
-	old := quorum.Record{Epoch: r.record.Epoch, Generation: r.record.Generation}
-	next := quorum.Record{Epoch: m.Epoch, Generation: m.Generation, Members: m.Members}
-	switch {
-	case m.VolumeUUID != r.cfg.VolumeUUID:
-		r.reply(s, h, block.Refused, wire.ControlReply{Error: "record of another volume"})
-		return
-	case m.Epoch != s.epoch || !next.Valid() || !(next.Has(r.cfg.Member) || slices.Contains(m.Replaces, r.cfg.Member)):
-		r.reply(s, h, block.Invalid,
-			wire.ControlReply{Error: fmt.Sprintf("record %s in a session of epoch %d with %s", next, s.epoch, r.cfg.Member)})
-		return
-	case next.Compare(old) < 0:
-		r.reply(s, h, block.Stale,
-			wire.ControlReply{Error: fmt.Sprintf("record %s is older than %d in epoch %d", next, old.Generation, old.Epoch)})
-		return
-	}
-	rec := r.record
-	// A record that replaces this replica is stored as well: whoever finds it later knows that
-	// others have gone on.
-	rec.Epoch, rec.Generation, rec.State = m.Epoch, m.Generation, chain.MemberRW
-	rec.Members, rec.Replaces, rec.Agreed, rec.Anew = nil, m.Replaces, m.Agreed, m.Accepted
-	for _, name := range m.Members {
-		rec.Members = append(rec.Members, chain.Member{Name: name})
-	}
-	r.enqueue(&metaOp{s: s, both: func(w *worker, l *ledger) any {
-		return result{err: w.files.WriteRecord(l.side, rec)}
-	}, done: func(v any) {
-		err := v.(result).err
-		if err == nil {
-			r.record, r.record.Anew = rec, false
-		}
-		r.replyErr(s, h, err)
-	}})
 }
 
 // markDirty adds regions to the log. The log is the chain's alone, and changes and questions go

@@ -94,7 +94,7 @@ type RecordMessage struct {
 	// Agreed: known to be committed.
 	Agreed bool `json:"agreed,omitempty"`
 	// Accepted: what is known about absent members is to be forgotten, since a person has accepted
-	// the loss of what they have.
+	// the loss of what they have. Kept until the record is agreed.
 	Accepted bool `json:"accepted,omitempty"`
 }
 

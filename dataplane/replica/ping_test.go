@@ -1,0 +1,72 @@
+package replica_test
+
+import (
+	"math"
+	"testing"
+	"time"
+
+	"ankole.storage/block"
+	"ankole.storage/dataplane/loop"
+	"ankole.storage/dataplane/wire"
+)
+
+// A replica that changes its chain, for however long, tells an engine that asks that it is alive:
+// what carries no data is answered at once, also behind requests that wait for the end of the
+// change.
+func TestPingIsAnsweredDuringAChange(t *testing.T) {
+	var slow *slowCall
+	c, end := onLoop(t, 16<<20, func(core loop.Core, p loop.Poster) loop.Core {
+		slow = &slowCall{Core: core, Poster: p, begun: make(chan loop.Op, 1)}
+		slow.skip.Store(math.MaxInt64)
+		return slow
+	})
+	must(t, c.ok(wire.ControlRequest{Snapshot: &wire.SnapshotRequest{Name: "s", Created: "2026-01-01T00:00:00Z"}}))
+	slow.skip.Store(0)
+	reverted, read, pinged := make(chan error, 1), make(chan block.Code, 1), make(chan error, 1)
+	go func() {
+		reverted <- c.ok(wire.ControlRequest{Revert: &wire.RevertRequest{Name: "s", Created: "2026-01-01T00:00:00Z"}})
+	}()
+	op := <-slow.begun
+	go func() { read <- c.ask(wire.Header{Type: wire.Read, Len: block.Size}, nil).h.Code }()
+	for range 3 {
+		go func() { pinged <- c.ok(wire.ControlRequest{Ping: &wire.PingRequest{}}) }()
+		select {
+		case err := <-pinged:
+			must(t, err)
+		case <-read:
+			t.Error("a read was carried out while the chain was changed")
+		case <-time.After(10 * time.Second):
+			t.Error("a ping waits for the end of a revert")
+		}
+	}
+	slow.Post(op)
+	must(t, <-reverted)
+	if code := <-read; code != block.OK {
+		t.Error(code)
+	}
+	end()
+}
+
+// That a record begins with a person's decision is kept until it is agreed.
+func TestDecisionIsKeptUntilItIsAgreed(t *testing.T) {
+	g := newRig(t)
+	for _, agreed := range []bool{false, true} {
+		epoch := uint64(2)
+		if agreed {
+			epoch = 5
+		}
+		rec := &wire.RecordMessage{VolumeUUID: volumeUUID, Epoch: epoch, Generation: 5, Members: []string{"r0"},
+			Agreed: agreed, Accepted: !agreed}
+		e := g.engine(epoch, "e")
+		if code, r := e.control(wire.ControlRequest{SetRecord: rec}); code != block.OK {
+			t.Fatal(code, r.Error)
+		}
+		g.r.Kill()
+		g.r.Disk.Crash()
+		g.r.Start()
+		_, r, _ := g.connect().sayHello(epoch+1, "x", nil)
+		if r.Record == nil || r.Record.Accepted == agreed || r.Record.Agreed != agreed {
+			t.Errorf("agreed %v: the replica tells %+v", agreed, r.Record)
+		}
+	}
+}
