@@ -187,6 +187,10 @@ func (e *Engine) checkDetached() {
 }
 
 func (e *Engine) removeReplica(addr string) error {
+	if e.released() {
+		// The set of members stays as it is, and with it whoever was to be removed.
+		return fmt.Errorf("%w: the volume is being handed over, or the engine has ended", ErrState)
+	}
 	for _, l := range e.links {
 		if l == nil || l.addr != addr {
 			continue

@@ -391,6 +391,9 @@ func (e *Engine) timeouts() {
 		if l != nil && l.deadline() <= e.now {
 			l.fail("no answer within " + e.replicaTimeout().String())
 		}
+		if e.now >= l.pingDue() {
+			l.ping()
+		}
 	}
 	if e.now >= e.releaseDue() {
 		e.releaseLate()
@@ -431,7 +434,7 @@ func (e *Engine) wake() clock.Ticks {
 	w = clock.Min(w, clock.Min(e.releaseDue(), e.feDue))
 	w = clock.Min(w, e.overdueWake())
 	for _, l := range e.links {
-		w = clock.Min(w, l.deadline())
+		w = clock.Min(w, clock.Min(l.deadline(), l.pingDue()))
 	}
 	if e.lostSince != clock.Never {
 		w = clock.Min(w, e.lostSince.Add(e.cfg.NoReplicaTimeout))

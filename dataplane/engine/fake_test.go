@@ -1,6 +1,7 @@
 package engine_test
 
 import (
+	"bytes"
 	"cmp"
 	"crypto/sha256"
 	"encoding/binary"
@@ -32,9 +33,14 @@ type fake struct {
 	// script decides the result of a request; hold keeps it unanswered until release.
 	script func(h *wire.Header) (code block.Code, hold bool)
 	held   []func(out *[]loop.Op)
-	// refuses hangs up on whoever connects. member is the name it tells, its own unless set.
-	refuses bool
-	member  string
+	// refuses hangs up on whoever connects; mute says no greeting. member is the name it tells, its
+	// own unless set.
+	refuses, mute bool
+	// inOrder: control messages and marks are carried out in their order, whenever they are answered.
+	inOrder bool
+	// rewritten: it is asked for what it cannot read, and gets it from others.
+	rewritten bool
+	member    string
 	// joined: it lists blocks beside each other as one range, as a file system does.
 	joined bool
 	// slowHello: it keeps the answer to a hello until release. hellos counts them.
@@ -106,6 +112,9 @@ func (f *fake) Step(_ clock.Ticks, in []loop.Done, out *[]loop.Op) clock.Ticks {
 				*out = append(*out, loop.Op{Kind: loop.Close, Handle: d.New, Tag: 4 | uint64(d.New)<<8})
 				continue
 			}
+			if f.mute {
+				continue
+			}
 			f.send(wire.Header{Type: wire.Greeting},
 				wire.Marshal(wire.GreetingMessage{MinVersion: 1, Version: f.version, Nonce: f.nonce,
 					Member: cmp.Or(f.member, f.name)}))
@@ -145,7 +154,7 @@ func (f *fake) Frame(_ *wire.Conn, h *wire.Header, _ loop.Seg, p []byte) {
 			f.send(h.Answer(block.OK), wire.Marshal(r))
 			return
 		}
-		if m.Epoch <= f.promised {
+		if m.Epoch <= f.promised && m.Reader == nil {
 			f.send(h.Answer(block.Fenced), wire.Marshal(wire.HelloReply{Promised: f.promised}))
 			return
 		}
@@ -176,6 +185,11 @@ func (f *fake) Frame(_ *wire.Conn, h *wire.Header, _ loop.Seg, p []byte) {
 	}
 	hdr := *h
 	f.check(&hdr, p)
+	if hold && f.inOrder && code == block.OK && (h.Type == wire.Control || h.Type == wire.MarkDirty) {
+		out := f.carryOut(&hdr, p)
+		f.held = append(f.held, func(*[]loop.Op) { f.send(hdr.Answer(block.OK), out) })
+		return
+	}
 	answer := func(*[]loop.Op) {
 		if f.heldCode != block.OK {
 			code = f.heldCode
@@ -194,6 +208,9 @@ func (f *fake) check(h *wire.Header, p []byte) {
 	switch h.Type {
 	case wire.Write, wire.WriteZeroes, wire.Discard:
 		r := uint32(h.Off / engine.DirtyRegion)
+		if h.Type == wire.Write && f.rewritten && bytes.Equal(f.read(h.Off, int64(len(p))), p) {
+			return // a sector that could not be read is written again, which changes nothing
+		}
 		if !f.marked[r] && !f.allMarked {
 			f.t.Errorf("%s: %s to region %d, which is not marked", f.name, h.Type, r)
 		}
@@ -289,7 +306,7 @@ func (f *fake) control(p []byte) []byte {
 	case q.ClearDirty != nil:
 		f.clear(q.ClearDirty.Keep)
 	case q.Describe != nil:
-		r.Chain = &wire.ChainDescription{Size: f.reply.Size,
+		r.Chain = &wire.ChainDescription{Size: f.reply.Size, HeadEmpty: len(f.pages) == 0,
 			Layers: append(slices.Clone(f.below), wire.Layer{Size: f.reply.Size, Allocated: 4096})}
 		r.Snapshots = f.layers
 	case q.Extents != nil:

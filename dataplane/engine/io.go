@@ -320,12 +320,18 @@ func (e *Engine) readAround(t *task, seg loop.Seg) {
 		e.startWrite(t)
 		return
 	}
+	mask := e.mask(RW) &^ t.tried
+	if mask == 0 { // none of those that are left can be asked for ever
+		e.arena.Release(seg.Buf)
+		e.finish(t, t.code)
+		return
+	}
 	rd := e.newTask(wire.Read)
 	rd.off, rd.n = widen(t.off, t.n)
 	rd.n -= rd.off
 	rd.seg, rd.bounce = seg, true
 	e.writes++ // whoever stops writes waits for it: what is read must not be from before a change of the chain
-	e.internal(rd, e.reader(t.off, e.mask(RW)), func(rd *task) {
+	e.internal(rd, e.reader(t.off, mask), func(rd *task) {
 		e.writes--
 		e.widened(t, rd)
 		e.quiet()
@@ -335,13 +341,16 @@ func (e *Engine) readAround(t *task, seg loop.Seg) {
 // widened goes on with a write when the blocks around it were read.
 func (e *Engine) widened(t, rd *task) {
 	if rd.ok == 0 {
-		bad, code := rd.full|rd.bad, rd.code
+		// Another replica may have them. Where a disk could not read them the write itself, which
+		// is of whole blocks then, has them written again.
+		bad, keep := rd.full|rd.bad, e.mayRepairSector(rd, rd.bad&e.mask(RW))
+		t.tried, t.code = t.tried|bad, rd.code
 		e.freeOf(rd)
-		if e.count(RW) <= 1 && e.mask(RW)&bad != 0 {
-			e.finish(t, code) // the last replica is kept, and cannot be asked for ever
-			return
+		if keep {
+			e.countSectorRepair(bad)
+		} else {
+			e.dropSpare(bad, "read failed: "+t.code.String())
 		}
-		e.dropEach(bad, "read failed: "+code.String())
 		e.startWrite(t)
 		return
 	}
@@ -394,6 +403,15 @@ func (e *Engine) writeDone(t *task) {
 func (e *Engine) dropEach(mask uint32, reason string) {
 	for _, l := range e.links {
 		if l != nil && mask&l.bit() != 0 {
+			l.fail(reason)
+		}
+	}
+}
+
+// dropSpare is dropEach but for the last replica that has everything.
+func (e *Engine) dropSpare(mask uint32, reason string) {
+	for _, l := range e.links {
+		if l != nil && mask&l.bit() != 0 && e.spare(l) {
 			l.fail(reason)
 		}
 	}

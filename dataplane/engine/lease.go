@@ -3,7 +3,6 @@ package engine
 import (
 	"time"
 
-	"ankole.storage/block"
 	"ankole.storage/clock"
 	"ankole.storage/dataplane/quorum"
 	"ankole.storage/dataplane/wire"
@@ -67,15 +66,7 @@ func (e *Engine) ping() {
 			e.now.Sub(l.confirmedAt) < e.cfg.Lease/4 {
 			continue
 		}
-		l.pinging = true
-		run := l.run
-		// Whatever it answers confirms the lease: an older replica that does not know the message
-		// does too.
-		e.control(l, &wire.ControlRequest{Ping: &wire.PingRequest{}}, func(block.Code, *wire.ControlReply) {
-			if l.run == run {
-				l.pinging = false
-			}
-		})
+		l.ping()
 	}
 }
 

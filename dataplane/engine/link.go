@@ -36,6 +36,8 @@ type link struct {
 	err    string
 	said   wire.HelloReply // the answer to the hello
 	load   int             // requests in flight
+	// working counts control messages in flight that may take long, see isLong.
+	working int
 	// confirmedAt is when the last request was sent that it has answered in this session; pinging:
 	// one was sent for that alone.
 	confirmedAt   clock.Ticks
@@ -202,10 +204,14 @@ func (l *link) deadline() clock.Ticks {
 	if l == nil {
 		return clock.Never
 	}
-	if !l.negotiating() && (l.phase != sessionReady || l.load == 0) {
+	timeout := l.e.replicaTimeout()
+	switch {
+	case l.negotiating():
+		return l.handshakeDue(timeout)
+	case l.phase != sessionReady || l.load == 0:
 		return clock.Never
 	}
-	return l.heard.Add(l.e.replicaTimeout())
+	return l.heard.Add(timeout)
 }
 
 // place implements sessionPeer.

@@ -3,31 +3,40 @@ package engine
 import (
 	"time"
 
+	"ankole.storage/block"
 	"ankole.storage/clock"
 	"ankole.storage/dataplane/wire"
 )
 
 // A replica whose disk hangs still answers what needs no disk, or what the disk has elsewhere: it
-// is not silent, and yet a write that it owes waits for ever, and the volume's user with it. So
+// is not silent, and yet a write that it owes waits for ever, and the volume's user with it. So do
+// writes to a range that it compares for a rebuild, or all of them while it takes a snapshot. So
 // every request has a bound of its own, which is generous, since a slow disk that works its way
 // through a long queue is no reason to lose a copy.
+//
+// The other way round, a replica can be at work for longer than the replica timeout on what the
+// size of the volume decides, such as the block map of another chain, and send nothing meanwhile.
+// It is asked for a sign of life (Ping), which it answers while it works.
 
 const (
 	// overdueTimeouts is how many replica timeouts a request may take while its replica answers
-	// others.
+	// others; longTimeouts is how many if the size of the volume decides how long it takes: ten
+	// minutes by the default timeout, which are half a billion pieces of a block map.
 	overdueTimeouts = 4
+	longTimeouts    = 75
 	// overdueLooks is how often within a replica timeout it is looked for such requests.
 	overdueLooks = 4
 )
 
-// overdueDue is when to look for requests that take too long: not at all while there is nobody else
-// to go on with.
+// spare reports whether the engine can go on without a replica: the last one that has everything
+// is kept.
+func (e *Engine) spare(l *link) bool { return l.mode != RW || e.count(RW) > 1 }
+
+// overdueDue is when to look for requests that take too long: not at all while nobody could be
+// dropped for one.
 func (e *Engine) overdueDue() clock.Ticks {
-	if !e.serving || e.count(RW)+e.count(WO) < 2 {
-		return clock.Never
-	}
 	for _, l := range e.links {
-		if l != nil && l.phase == sessionReady && l.load > 0 {
+		if l != nil && l.phase == sessionReady && l.load > 0 && e.spare(l) {
 			return e.overdueLook.Add(e.cfg.ReplicaTimeout / overdueLooks)
 		}
 	}
@@ -44,34 +53,58 @@ func (e *Engine) overdueWake() clock.Ticks {
 	return max(due, e.now.Add(e.cfg.ReplicaTimeout/overdueLooks))
 }
 
-// dropOverdue drops replicas that owe an answer about content or marks for too long, the last one
-// excepted.
+// dropOverdue drops replicas that owe an answer for too long, the last one excepted.
 func (e *Engine) dropOverdue() {
 	e.overdueLook = e.now
-	bound := overdueTimeouts * e.cfg.ReplicaTimeout
 	var late uint32
 	for _, t := range e.tasks {
-		if t.used && t.pending != 0 && onDisk(t.kind) && e.now.Sub(max(t.sent, e.stoodStill)) >= bound {
-			late |= t.pending
-		}
-	}
-	for _, l := range e.links {
-		if l == nil || late&l.bit() == 0 || l.mode == RW && e.count(RW) < 2 {
+		if !t.used || t.pending == 0 {
 			continue
 		}
-		l.fail("a request is not answered within " + bound.Round(time.Second).String() +
-			" although others are: its disk may hang")
+		took := e.now.Sub(max(t.sent, e.stoodStill))
+		for _, l := range e.links {
+			if l != nil && t.pending&l.bit() != 0 && took >= e.mayTake(t, l) {
+				late |= l.bit()
+			}
+		}
 	}
+	e.dropSpare(late, "a request is not answered within "+
+		(overdueTimeouts*e.cfg.ReplicaTimeout).Round(time.Second).String()+
+		" or more although others are: its disk may hang")
 }
 
-// onDisk reports whether requests of a kind are about the content of the volume or the marks, which
-// a disk that works carries out in a fraction of a second. Others may be at work for as long as
-// their size makes them.
-func onDisk(kind wire.Type) bool {
-	switch kind {
-	case wire.Read, wire.Write, wire.WriteZeroes, wire.Discard, wire.Flush, wire.MarkDirty, wire.LayerRead,
-		wire.LayerWrite:
-		return true
+// mayTake is how long a replica may take to answer a task: a control message also waits for a long
+// one before it.
+func (e *Engine) mayTake(t *task, l *link) time.Duration {
+	if t.kind == wire.Control && l.working > 0 {
+		return longTimeouts * e.cfg.ReplicaTimeout
 	}
-	return false
+	return overdueTimeouts * e.cfg.ReplicaTimeout
+}
+
+// isLong reports whether the size of the volume decides how long a control message takes: a block
+// map is made, files are synced as a whole, or merged.
+func isLong(r *wire.ControlRequest) bool {
+	return r.Revert != nil || r.BeginRebuild != nil || r.FinishRebuild != nil || r.OpenView != nil || r.Verify != nil ||
+		r.Purge != nil || r.HashSnapshot != nil
+}
+
+// pingDue is when a replica at work is asked for a sign of life.
+func (l *link) pingDue() clock.Ticks {
+	if l == nil || l.working == 0 || l.pinging || l.phase != sessionReady {
+		return clock.Never
+	}
+	return l.heard.Add(l.e.replicaTimeout() / 2)
+}
+
+// ping asks for a sign of life. Whatever is answered is one, and confirms the lease: an older
+// replica that does not know the message answers too, but not while it makes a block map.
+func (l *link) ping() {
+	l.pinging = true
+	run := l.run
+	l.e.control(l, &wire.ControlRequest{Ping: &wire.PingRequest{}}, func(block.Code, *wire.ControlReply) {
+		if l.run == run {
+			l.pinging = false
+		}
+	})
 }

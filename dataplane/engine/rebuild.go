@@ -48,6 +48,9 @@ func (e *Engine) addReplica(addr string, reply func(error)) {
 	}
 	if !e.serving {
 		reply(fmt.Errorf("volume is not serving yet: %s", e.why()))
+		if e.linkAt(addr) == nil {
+			e.voterAt(addr)
+		}
 		return
 	}
 	before := e.linkAt(addr)

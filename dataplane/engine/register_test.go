@@ -99,6 +99,13 @@ type history struct {
 	// late answers are so many of six.
 	late int
 	busy int
+	// hands: engines hand over to one another; handing is a hand-over under way, handed and stayed
+	// count those that came about and those that did not. sick is the replica whose disk cannot
+	// read now and then.
+	hands          bool
+	handing        *handing
+	handed, stayed int
+	sick           string
 }
 
 type smallCall struct {
@@ -124,6 +131,9 @@ func (h *history) script(f *fake) func(*wire.Header) (block.Code, bool) {
 		code := block.OK
 		if h.failing && hd.Type == wire.Write && h.writeFails(hd.ID) {
 			code, f.keepsFailed = block.NoSpace, h.r.IntN(2) == 0
+		}
+		if h.readFails(f, hd) {
+			return block.IOError, false
 		}
 		return code, h.r.IntN(6) < h.late
 	}
@@ -204,8 +214,10 @@ func (h *history) one() {
 			}
 		}})
 		h.busy = 12
-	case k == 13:
+	case k == 13 && h.handing == nil:
 		h.dropOne()
+	case k == 14 && h.hands:
+		h.handOver()
 	default:
 		h.let()
 	}

@@ -2,7 +2,6 @@ package engine
 
 import (
 	"fmt"
-	"maps"
 	"math/bits"
 	"slices"
 
@@ -20,44 +19,70 @@ const resyncWidth = 4
 // that were never acknowledged, or that were never flushed and are gone where power was lost. So
 // the first replica that did not lose it is taken: somebody may have read there since what the
 // others have no more.
+//
+// Where a disk cannot read, or has no room for what another one holds, the piece is compared in
+// halves, down to blocks, so that as little as possible is decided by that: see resyncpart.go.
 type resync struct {
-	pieces  []int64 // offsets still to compare
-	total   int
-	running int
-	copied  int64
+	// regions are those to compare, in order; all: every region of the volume instead. The next
+	// piece begins at off in the one with index, or if all, number next.
+	regions []uint32
+	all     bool
+	next    int
+	off     int64
+	// smaller are parts of pieces to compare before anything else.
+	smaller []part
+	// left and total count pieces, running those and parts that are under way.
+	left, total, running int
+	copied               int64
+	// lost counts blocks that no replica can read.
+	lost int
+}
+
+// part is a range that is compared at once, at most block.MaxTransfer.
+type part struct {
+	off, n int64
+	// tried are replicas whose content the others have no room for.
+	tried uint32
 }
 
 // allRegions is more than a replica's log can name: one that is asked to mark so many regions marks
 // every one.
 const allRegions = 1024 + 1
 
-// startResync compares the marked regions and then serves.
-func (e *Engine) startResync(dirty map[uint32]bool) {
-	r := &resync{}
+// startResync compares the marked regions, or all, and then serves.
+func (e *Engine) startResync(dirty map[uint32]bool, all bool) {
+	r := &resync{all: all}
 	for n := range dirty {
-		beg := int64(n) * DirtyRegion
-		for off := beg; off < min(beg+DirtyRegion, e.size); off += block.MaxTransfer {
-			r.pieces = append(r.pieces, off)
+		if beg := int64(n) * DirtyRegion; beg < e.size && !all {
+			r.regions = append(r.regions, n)
+			r.total += int((min(DirtyRegion, e.size-beg) + block.MaxTransfer - 1) / block.MaxTransfer)
 		}
 	}
-	slices.Sort(r.pieces)
-	r.total = len(r.pieces)
+	slices.Sort(r.regions)
+	if all {
+		r.total = int((e.size + block.MaxTransfer - 1) / block.MaxTransfer)
+	}
+	r.left = r.total
 	if e.count(RW) < 2 {
-		r.pieces = nil
+		r.end()
 	}
 	e.resync = r
-	if len(r.pieces) == 0 {
+	if r.left == 0 {
 		e.resyncMore()
 		return
 	}
-	e.event("comparing", "", fmt.Sprintf("%d dirty regions", len(dirty)))
-	e.markEverywhere(slices.Sorted(maps.Keys(dirty)))
+	e.event("comparing", "", fmt.Sprintf("%d dirty regions", (int64(r.total)*block.MaxTransfer+DirtyRegion-1)/DirtyRegion))
+	e.markEverywhere()
 }
 
 // markEverywhere gives every replica the marks of all before anything is compared. A replica can
 // lack one whose region is then written there: the region would be on its account of no absent
 // member, and no longer be compared if this start is interrupted and whoever had the mark is lost.
-func (e *Engine) markEverywhere(regions []uint32) {
+func (e *Engine) markEverywhere() {
+	regions := e.resync.regions
+	for n := uint32(0); e.resync.all && n < allRegions && int64(n)*DirtyRegion < e.size; n++ {
+		regions = append(regions, n)
+	}
 	t := e.dirty.message(e, regions[:min(len(regions), allRegions)])
 	e.internal(t, e.mask(RW), func(t *task) {
 		e.dropEach(t.full|t.bad, "cannot mark dirty regions: "+t.code.String())
@@ -66,18 +91,46 @@ func (e *Engine) markEverywhere(regions []uint32) {
 	})
 }
 
+// take returns the next part to compare of a volume of the given size.
+func (r *resync) take(size int64) (p part, ok bool) {
+	if k := len(r.smaller); k > 0 {
+		p, r.smaller = r.smaller[k-1], r.smaller[:k-1]
+		return p, true
+	}
+	for r.left > 0 {
+		beg := int64(r.next) * DirtyRegion
+		if !r.all {
+			beg = int64(r.regions[r.next]) * DirtyRegion
+		}
+		if p.off = beg + r.off; p.off >= min(beg+DirtyRegion, size) {
+			r.next, r.off = r.next+1, 0
+			continue
+		}
+		p.n = min(block.MaxTransfer, size-p.off)
+		r.off += p.n
+		r.left--
+		return p, true
+	}
+	return p, false
+}
+
+// end gives up what is left.
+func (r *resync) end() { r.left, r.smaller = 0, nil }
+
 // resyncMore keeps pieces under way, until none is left or one replica only: a start whose last
 // replica is lost ends as it does while it serves.
 func (e *Engine) resyncMore() {
 	r := e.resync
 	if bits.OnesCount32(e.mask(RW)) < 2 {
-		r.pieces = nil // there is nothing to compare with any more
+		r.end() // there is nothing to compare with any more
 	}
-	for r.running < resyncWidth && len(r.pieces) > 0 {
-		off := r.pieces[0]
-		r.pieces = r.pieces[1:]
+	for r.running < resyncWidth {
+		p, ok := r.take(e.size)
+		if !ok {
+			break
+		}
 		r.running++
-		e.compare(off)
+		e.compare(p)
 	}
 	if r.running == 0 {
 		e.resyncEnd()
@@ -108,54 +161,4 @@ func (e *Engine) resyncEnd() {
 				})
 		})
 	})
-}
-
-// compare asks every RW replica for the hash of one piece.
-func (e *Engine) compare(off int64) {
-	n := min(block.MaxTransfer, e.size-off)
-	t := e.newTask(wire.Hash)
-	t.off, t.n = off, n
-	e.askHashes(t, e.mask(RW), func(t *task, sums map[uint32][]byte) {
-		e.dropEach(t.full|t.bad, "cannot hash: "+t.code.String())
-		e.freeOf(t)
-		e.equalise(off, n, sums)
-	})
-}
-
-// resyncSource chooses whose content is taken among the links in mask: the first that kept its
-// power, else the first.
-func (e *Engine) resyncSource(mask uint32) uint32 {
-	for _, l := range e.links {
-		if l != nil && mask&l.bit() != 0 && !l.said.PowerLost {
-			return l.bit()
-		}
-	}
-	return mask & -mask
-}
-
-// equalise copies the piece from one replica to those that differ from it.
-func (e *Engine) equalise(off, n int64, sums map[uint32][]byte) {
-	var told uint32
-	for bit := range sums {
-		told |= bit & e.mask(RW)
-	}
-	src := e.resyncSource(told)
-	differ := others(sums, src) & told
-	if differ == 0 {
-		e.resyncNext()
-		return
-	}
-	e.transfer(&transfer{off: off, n: n, from: e.linkOf(src),
-		to: func() uint32 { return differ & e.mask(RW) },
-		done: func(r transferred) {
-			if r.read != block.OK {
-				// The source failed and is dropped: compare the rest again.
-				e.dropEach(src, "cannot read: "+r.read.String())
-				e.compare(off)
-				return
-			}
-			e.resync.copied += n * int64(bits.OnesCount32(r.to))
-			e.dropEach(r.failed(), "cannot be made identical: "+r.write.String())
-			e.resyncNext()
-		}})
 }

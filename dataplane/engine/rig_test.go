@@ -75,23 +75,11 @@ func (g *rig) launch() {
 	if g.uuid == "" {
 		g.uuid = volumeUUID
 	}
-	g.arena = loop.NewArena(cmp.Or(g.memory, 128<<20))
-	g.t.Cleanup(func() { _ = g.arena.Close() })
-	g.proc = g.w.Spawn("engine", g.arena, nil)
 	addrs := slices.Clone(g.real)
 	for _, f := range g.fakes {
 		addrs = append(addrs, f.addr())
 	}
-	core := engine.New(engine.Config{VolumeName: "v", VolumeUUID: g.uuid, Instance: "e", InstanceManager: "im",
-		Secret: secret, Size: g.size,
-		Replicas: addrs, ReplicaTimeout: replicaTimeout, NoReplicaTimeout: noReplicaTimeout, Arena: g.arena,
-		Witness: &g.witness, Purge: g.purgeBefore, Follow: g.follow,
-		Nonce:   func() []byte { g.nonces++; return fmt.Appendf(nil, "%08d76543210", g.nonces) },
-		OnState: func(s engine.State) { g.state = s },
-		Event:   func(e engine.Event) { g.events = append(g.events, fmt.Sprintf("%s %s %s", e.Name, e.Replica, e.Text)) }})
-	g.proc.Run(core)
-	g.front = &front{arena: g.arena, open: map[uint64]*call{}, tag: loop.Tag(engine.OwnerFrontend, 1)}
-	g.front.signal, g.front.handle = g.proc.NewSignal()
+	g.run(g.config(addrs))
 	if g.offline {
 		return
 	}
@@ -100,6 +88,31 @@ func (g *rig) launch() {
 		g.giving.front, f = g.front, g.giving
 	}
 	g.proc.Post(engine.AttachFrontend{Frontend: f, Reply: func(error) {}})
+}
+
+// config is that of an engine with replicas at the given addresses.
+func (g *rig) config(addrs []string) engine.Config {
+	return engine.Config{VolumeName: "v", VolumeUUID: g.uuid, Instance: "e", InstanceManager: "im", Secret: secret,
+		Size: g.size, Replicas: addrs, ReplicaTimeout: replicaTimeout, NoReplicaTimeout: noReplicaTimeout,
+		Witness: &g.witness, Purge: g.purgeBefore, Follow: g.follow,
+		Nonce: func() []byte { g.nonces++; return fmt.Appendf(nil, "%08d76543210", g.nonces) },
+		Event: func(e engine.Event) { g.events = append(g.events, fmt.Sprintf("%s %s %s", e.Name, e.Replica, e.Text)) }}
+}
+
+// run makes an engine the present one, with a frontend that is not attached.
+func (g *rig) run(c engine.Config) {
+	arena := loop.NewArena(cmp.Or(g.memory, 128<<20))
+	g.t.Cleanup(func() { _ = arena.Close() })
+	proc := g.w.Spawn("engine", arena, nil)
+	g.arena, g.proc, c.Arena = arena, proc, arena
+	c.OnState = func(s engine.State) {
+		if g.proc == proc {
+			g.state = s
+		}
+	}
+	proc.Run(engine.New(c))
+	g.front = &front{arena: arena, open: map[uint64]*call{}, tag: loop.Tag(engine.OwnerFrontend, 1)}
+	g.front.signal, g.front.handle = proc.NewSignal()
 }
 
 func (g *rig) until(what string, cond func() bool) {

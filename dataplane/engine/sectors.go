@@ -56,12 +56,21 @@ func (e *Engine) repairSector(mask uint32, off, n int64) {
 }
 
 func (e *Engine) sectorRepaired(off, n int64, r transferred) {
+	e.countSectorRepair(r.ok)
 	for _, l := range e.links {
 		if l == nil || r.ok&l.bit() == 0 {
 			continue
 		}
-		l.sectorRepairs++
 		e.event("rewritten", l.addr, fmt.Sprintf("[%d,+%d) could not be read from its disk", off, n))
 	}
-	e.dropEach(r.failed(), "its disk could neither read nor write: "+r.write.String())
+	e.dropSpare(r.failed(), "its disk could neither read nor write: "+r.write.String())
+}
+
+// countSectorRepair counts a range that is written again for each of the links in mask.
+func (e *Engine) countSectorRepair(mask uint32) {
+	for _, l := range e.links {
+		if l != nil && mask&l.bit() != 0 {
+			l.sectorRepairs++
+		}
+	}
 }

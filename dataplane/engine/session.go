@@ -3,6 +3,7 @@ package engine
 import (
 	"fmt"
 	"strings"
+	"time"
 
 	"ankole.storage/block"
 	"ankole.storage/clock"
@@ -48,8 +49,9 @@ type session struct {
 	// what both speak.
 	nonce, theirs []byte
 	version       int
-	// heard is when anything was received last, or when the first request after idleness was sent.
-	heard clock.Ticks
+	// heard is when anything was received last, or when the first request after idleness was sent;
+	// began is when the handshake did, or the present part of it.
+	heard, began clock.Ticks
 }
 
 // sessionPeer is what the owner of a session does in its own way.
@@ -76,7 +78,7 @@ type sessionPeer interface {
 // connect opens the data connection: the port after the replica's first.
 func (s *session) connect() {
 	s.run++
-	s.phase, s.heard, s.handle = sessionConnecting, s.e.now, loop.None
+	s.phase, s.heard, s.began, s.handle = sessionConnecting, s.e.now, s.e.now, loop.None
 	s.e.op(loop.Op{Kind: loop.Connect, Addr: "tcp:" + dataAddress(s.addr), Tag: s.peer.tag(tagConnect)})
 }
 
@@ -167,6 +169,12 @@ func (s *session) negotiating() bool {
 	return s.phase == sessionConnecting || s.phase == sessionGreeting || s.phase == sessionHello
 }
 
+// handshakeDue is when a handshake is given up: after a timeout without a byte, and after a few of
+// them in any case, since nothing has shown yet that the other side is a replica.
+func (s *session) handshakeDue(timeout time.Duration) clock.Ticks {
+	return clock.Min(s.heard.Add(timeout), max(s.began, s.e.stoodStill).Add(overdueTimeouts*timeout))
+}
+
 func (s *session) flush() {
 	if s.conn != nil {
 		s.conn.Flush(s.e.out)
@@ -175,7 +183,7 @@ func (s *session) flush() {
 
 // hello says m, whose proof is filled in by who made it.
 func (s *session) hello(epoch uint64, m *wire.HelloMessage) {
-	s.phase, s.heard = sessionHello, s.e.now
+	s.phase, s.heard, s.began = sessionHello, s.e.now, s.e.now
 	s.conn.SendMessage(&wire.Header{Type: wire.Hello, Epoch: epoch}, wire.Marshal(m))
 }
 

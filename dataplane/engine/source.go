@@ -37,6 +37,7 @@ type source struct {
 type sourceAsk struct {
 	typ  wire.Type
 	seg  loop.Seg
+	at   clock.Ticks // when it was sent
 	done func(p []byte, err error)
 }
 
@@ -101,10 +102,17 @@ func (s *source) failAsks() {
 
 // deadline is when the replica must have said something.
 func (s *source) deadline() clock.Ticks {
-	if !s.negotiating() && (s.phase != sessionReady || len(s.asks) == 0) {
+	switch {
+	case s.negotiating():
+		return s.handshakeDue(sourceTimeout)
+	case s.phase != sessionReady || len(s.asks) == 0:
 		return clock.Never
 	}
-	return s.heard.Add(sourceTimeout)
+	first := clock.Never
+	for _, a := range s.asks {
+		first = clock.Min(first, a.at)
+	}
+	return clock.Min(s.heard.Add(sourceTimeout), max(first, s.e.stoodStill).Add(overdueTimeouts*sourceTimeout))
 }
 
 // place implements sessionPeer.
@@ -173,7 +181,7 @@ func (s *source) ask(h wire.Header, payload []byte, seg loop.Seg, done func(p []
 	}
 	s.nextID++
 	h.ID = s.nextID
-	s.asks[h.ID] = &sourceAsk{typ: h.Type, seg: seg, done: done}
+	s.asks[h.ID] = &sourceAsk{typ: h.Type, seg: seg, at: s.e.now, done: done}
 	s.conn.SendMessage(&h, payload)
 }
 

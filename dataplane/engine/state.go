@@ -147,7 +147,7 @@ func (e *Engine) why() string {
 		return ""
 	case e.resync != nil:
 		return fmt.Sprintf("comparing replicas after an unclean end: %d of %d pieces left",
-			len(e.resync.pieces)+e.resync.running, e.resync.total)
+			e.resync.left+e.resync.running, e.resync.total)
 	case e.quorum.Reason() != "":
 		return e.quorum.Reason()
 	}

@@ -31,6 +31,8 @@ type task struct {
 	asked, pending, ok, full, bad uint32
 	// tried links must not be asked again for this read.
 	tried uint32
+	// ioErrors are links whose disks have failed in this, of those in bad.
+	ioErrors uint32
 	// unreadable are links whose disks could not read this.
 	unreadable uint32
 	// lock is what the task has as long as it holds its range lock.
@@ -190,6 +192,9 @@ func (e *Engine) answered(l *link, h *wire.Header, p []byte) {
 		// count, must not hide it.
 		t.code = h.Code
 	}
+	if h.Code == block.IOError {
+		t.ioErrors |= l.bit()
+	}
 	if h.Code == block.Fenced {
 		// A newer engine holds the epoch there. Whether it is allowed to is for the witness to say.
 		l.conn.Fail(errFenced)
@@ -249,7 +254,14 @@ func (e *Engine) control(l *link, r *wire.ControlRequest, reply func(block.Code,
 	}
 	t := e.newTask(wire.Control)
 	t.message = wire.Marshal(r)
+	long := isLong(r)
+	if long {
+		l.working++
+	}
 	t.answer = func(code block.Code, p []byte) {
+		if long {
+			l.working--
+		}
 		r := &wire.ControlReply{}
 		if len(p) > 0 {
 			if err := wire.Unmarshal(p, r); err != nil {

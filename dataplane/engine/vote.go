@@ -43,7 +43,7 @@ func (e *Engine) votesMore() {
 // voterAt looks for a replaced member at an address where it was not known before. The link is
 // forgotten once it is closed.
 func (e *Engine) voterAt(addr string) {
-	if e.leaving != nil || len(e.quorum.Voters()) == 0 || e.freePlace(nil) < 0 {
+	if e.leaving != nil || e.stopped || e.fatal != "" || len(e.quorum.Voters()) == 0 || e.freePlace(nil) < 0 {
 		return
 	}
 	l := e.newLink(addr)

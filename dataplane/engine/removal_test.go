@@ -1,0 +1,48 @@
+package engine_test
+
+import (
+	"errors"
+	"testing"
+
+	"ankole.storage/block"
+	"ankole.storage/dataplane/engine"
+	"ankole.storage/dataplane/wire"
+)
+
+// While replicas release their directories for another engine the set of members stays as it is: to
+// remove one, or one after the other, is refused. Whoever is told that a replica is removed deletes
+// it.
+func TestNobodyIsRemovedDuringARelease(t *testing.T) {
+	g := newRig(t, 2, 16*mib)
+	g.giving = &giving{}
+	g.start()
+	for _, f := range g.fakes {
+		f.judge = func(q *wire.ControlRequest) (block.Code, bool) { return block.OK, q.Release != nil }
+	}
+	a := g.asks("a", "b")
+	g.until("the replicas are asked to release", func() bool {
+		return len(g.fakes[0].held) > 0 && len(g.fakes[1].held) > 0
+	})
+	for _, f := range g.fakes {
+		err := g.ask(func(reply func(error)) any {
+			return engine.RemoveReplica{Address: f.addr(), Reply: reply}
+		})
+		if !errors.Is(err, engine.ErrState) {
+			t.Errorf("removal of %s, a member of the volume that is handed over: %v", f.name, err)
+		}
+	}
+	for _, f := range g.fakes {
+		f.judge = nil
+		f.release()
+	}
+	g.until("the volume is handed over", func() bool { return a.done })
+	if a.left == nil || a.err != nil || len(a.left.Record.Members) != 2 {
+		t.Errorf("%+v, %v", a.left, a.err)
+	}
+	err := g.ask(func(reply func(error)) any {
+		return engine.RemoveReplica{Address: g.fakes[0].addr(), Reply: reply}
+	})
+	if !errors.Is(err, engine.ErrState) {
+		t.Errorf("removal at an engine that has ended: %v", err)
+	}
+}

@@ -1,0 +1,109 @@
+package engine
+
+import (
+	"fmt"
+	"math/bits"
+
+	"ankole.storage/block"
+	"ankole.storage/dataplane/wire"
+)
+
+// compare asks every RW replica for the hash of one part.
+func (e *Engine) compare(p part) {
+	t := e.newTask(wire.Hash)
+	t.off, t.n = p.off, p.n
+	e.askHashes(t, e.mask(RW), func(t *task, sums map[uint32][]byte) {
+		unread := t.ioErrors & e.mask(RW)
+		e.dropSpare((t.full|t.bad)&^unread, "cannot hash: "+t.code.String())
+		e.freeOf(t)
+		e.equalise(p, sums, unread)
+	})
+}
+
+// equalise copies the part from one replica to those that differ from it, or cannot read it. What
+// none can read stays as it is: nobody reads it anywhere, and it is no reason to lose a copy of
+// all the rest.
+func (e *Engine) equalise(p part, sums map[uint32][]byte, unread uint32) {
+	var told uint32
+	for bit := range sums {
+		told |= bit & e.mask(RW)
+	}
+	unread &= e.mask(RW)
+	src, more := e.resyncSource(told, p.tried)
+	differ := others(sums, src)&told | unread
+	switch {
+	case differ == 0:
+		e.resyncNext()
+	case unread != 0 && p.n > block.Size:
+		e.halve(p)
+	case told == 0:
+		if e.resync.lost++; e.resync.lost > maxSectorRepairs {
+			e.dropSpare(unread, "its disk cannot read")
+		}
+		e.event("unreadable", "", fmt.Sprintf("[%d,+%d) cannot be read from any disk", p.off, p.n))
+		e.resyncNext()
+	default:
+		e.transfer(&transfer{off: p.off, n: p.n, from: e.linkOf(src),
+			to:   func() uint32 { return differ & e.mask(RW) },
+			done: func(r transferred) { e.equalised(p, src, more, unread, r) }})
+	}
+}
+
+// equalised judges how the copy went. more: there are other sources to try.
+func (e *Engine) equalised(p part, src uint32, more bool, unread uint32, r transferred) {
+	if r.read != block.OK {
+		// The source failed and is dropped: compare the rest again.
+		e.dropSpare(src, "cannot read: "+r.read.String())
+		e.compare(p)
+		return
+	}
+	e.resync.copied += p.n * int64(bits.OnesCount32(r.ok))
+	e.countSectorRepair(unread & r.ok)
+	for _, l := range e.links {
+		if l != nil && unread&r.ok&l.bit() != 0 && l.sectorRepairs > maxSectorRepairs {
+			e.dropSpare(l.bit(), "its disk cannot read")
+		}
+	}
+	failed := r.failed() & e.mask(RW)
+	switch {
+	case failed == 0:
+		e.resyncNext()
+	case r.write == block.NoSpace && p.n > block.Size:
+		e.halve(p)
+	case r.write == block.NoSpace && more:
+		p.tried |= src
+		e.compare(p)
+	default:
+		e.dropSpare(failed, "cannot be made identical: "+r.write.String())
+		e.resyncNext()
+	}
+}
+
+// halve compares the two halves of a part in its place.
+func (e *Engine) halve(p part) {
+	n := (p.n/2 + block.Size - 1) &^ (block.Size - 1)
+	e.resync.smaller = append(e.resync.smaller, part{off: p.off + n, n: p.n - n}, part{off: p.off, n: n})
+	e.resyncNext()
+}
+
+// resyncSource chooses whose content is taken among the links in mask: the first that kept its
+// power, if any has, else the first. If others have no room for what that one holds another one of
+// the same kind is tried, whose content is as good: it differs by what was never acknowledged, or,
+// where all lost their power, never flushed. more: there are others. When all were tried it is the
+// first again.
+func (e *Engine) resyncSource(mask, tried uint32) (src uint32, more bool) {
+	kept := uint32(0)
+	for _, l := range e.links {
+		if l != nil && mask&l.bit() != 0 && !l.said.PowerLost {
+			kept |= l.bit()
+		}
+	}
+	if kept == 0 {
+		kept = mask
+	}
+	if left := kept &^ tried; left != 0 {
+		src = left & -left
+		return src, left != src
+	}
+	return kept & -kept, false
+}
