@@ -3,6 +3,7 @@ package engine_test
 import (
 	"bytes"
 	"errors"
+	"runtime/debug"
 	"testing"
 	"time"
 
@@ -331,6 +332,7 @@ func TestResyncEndsWithTheLastButOne(t *testing.T) {
 // A clone that keeps to no budget loses its source while pieces are under way: it goes on from the
 // other one, at every stage.
 func TestCloneWithoutABudgetLosesItsSource(t *testing.T) {
+	defer debug.SetMaxStack(debug.SetMaxStack(32 << 20)) // a call without end is noticed soon
 	for name, there := range map[string]func(s *engine.Importing) bool{
 		"copying":   func(s *engine.Importing) bool { return s.Total > 0 },
 		"comparing": func(s *engine.Importing) bool { return s.Total > 0 && s.Done == s.Total },

@@ -37,11 +37,14 @@ const (
 	MinVersion = 1
 )
 
-// Bounds in time. All of them together are less than the 30 s an instance manager waits for a
-// replacement, and the pause that a user may notice is bounded by DrainTime and TakeTime.
+// Bounds in time. All of them together are less than ReplaceTime, by the time that processes need to
+// start and to say that they are running: an engine that has taken the volume must not be killed
+// then. The pause that a user may notice is bounded by DrainTime and TakeTime.
 const (
+	// ReplaceTime is how long an instance manager waits for a replacement to be running.
+	ReplaceTime = 30 * time.Second
 	// PrepareTime bounds what the new engine does before it asks: replicas build their maps meanwhile.
-	PrepareTime = 15 * time.Second
+	PrepareTime = 10 * time.Second
 	// PassingTime is how long a hand-over waits, beside the user's requests, for something that is
 	// over soon: a snapshot, an expansion, the piece of a purge. What takes longer is for whoever
 	// wants the upgrade to wait for.
