@@ -165,7 +165,7 @@ func TestReplicaLostWhileOthersAreGathered(t *testing.T) {
 	g.never("it begins without c", 2*time.Second, func() bool { return g.state.Serving })
 	c.release()
 	g.until("engine serves", func() bool { return g.state.Serving })
-	g.until("a is let go", func() bool { return len(g.state.Record.Members) == 2 })
+	g.until("a is dropped", func() bool { return len(g.state.Record.Members) == 2 })
 	g.expectModes("a=ERR b=RW c=RW")
 }
 

@@ -281,7 +281,7 @@ func (g *rig) pass(d time.Duration) {
 	g.w.Until(d, func() bool { return over })
 }
 
-// A region in which a write has failed is tried now and then, and settled when it is mended.
+// A region in which a write has failed is tried now and then, and settled when it is repaired.
 func TestQuietTornRegionIsRepaired(t *testing.T) {
 	g := newRig(t, 2, 16*engine.DirtyRegion).start()
 	for _, f := range g.fakes {
@@ -293,7 +293,7 @@ func TestQuietTornRegionIsRepaired(t *testing.T) {
 	g.fakes[1].write(5*engine.DirtyRegion, bytes.Repeat([]byte{1}, 512)) // a part of it arrived there
 	g.pass(5 * time.Minute)
 	if !g.marked(5) || g.state.Torn != 1 {
-		t.Errorf("marks %v, %d torn regions; there is no space to mend it", g.fakes[0].marked, g.state.Torn)
+		t.Errorf("marks %v, %d torn regions; there is no space to repair it", g.fakes[0].marked, g.state.Torn)
 	}
 	for _, f := range g.fakes {
 		f.script = nil

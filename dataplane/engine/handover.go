@@ -420,9 +420,9 @@ func (e *Engine) own() {
 
 // keep ends the trial of a replica that has just taken its directory.
 func (l *link) keep() {
-	if !l.said.Trial || !l.e.owner {
+	if !l.helloReply.Trial || !l.e.owner {
 		return
 	}
-	l.said.Trial = false
+	l.helloReply.Trial = false
 	l.e.control(l, &wire.ControlRequest{Keep: &wire.KeepRequest{}}, func(block.Code, *wire.ControlReply) {})
 }

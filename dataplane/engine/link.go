@@ -30,12 +30,12 @@ func (m Mode) String() string { return [...]string{"", "WO", "RW", "ERR"}[m] }
 // link is the engine's side of one replica.
 type link struct {
 	session
-	index  int
-	mode   Mode
-	member string
-	err    string
-	said   wire.HelloReply // the answer to the hello
-	load   int             // requests in flight
+	index      int
+	mode       Mode
+	member     string
+	err        string
+	helloReply wire.HelloReply // the answer to the hello
+	load       int             // requests in flight
 	// working counts control messages in flight that may take long, see isLong.
 	working int
 	// confirmedAt is when the last request was sent that it has answered in this session; pinging:
@@ -152,7 +152,7 @@ func (l *link) fail(reason string) {
 		j.abort(reason)
 	}
 	if gathering {
-		l.e.quorum.Silent()
+		l.e.quorum.NoAnswer()
 	} else if l.e.byName[member] == l { // another link may be the member's, and this one have its name only
 		l.e.quorum.Failed(member)
 	}
@@ -257,11 +257,11 @@ func (l *link) sayHello() {
 	l.hello(epoch, &m)
 }
 
-// told handles the answer to a hello that promises nothing.
-func (l *link) told(r *wire.HelloReply) {
+// probeAnswered handles the answer to a hello that promises nothing.
+func (l *link) probeAnswered(r *wire.HelloReply) {
 	l.phase = sessionProbed
 	_, im, _ := cutLast(r.PromisedTo, "@")
-	l.e.quorum.Told(quorum.Probed{Answer: l.answer(r), Promised: r.Promised, InstanceManager: im})
+	l.e.quorum.ProbeAnswered(quorum.Probed{Answer: l.answer(r), Promised: r.Promised, InstanceManager: im})
 }
 
 // cutLast cuts s at the last separator.
@@ -308,11 +308,11 @@ func (l *link) welcomed(h *wire.Header, r *wire.HelloReply) error {
 		return fmt.Errorf("replica %s was served at %s until now: try again", l.member, o.addr)
 	}
 	if l.probing {
-		l.told(r)
+		l.probeAnswered(r)
 		return nil
 	}
 	l.e.byName[l.member] = l
-	l.said = *r
+	l.helloReply = *r
 	l.phase = sessionReady
 	l.confirmed(l.helloAt)
 	l.e.changed = true

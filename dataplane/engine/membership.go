@@ -91,7 +91,7 @@ func (e *Engine) act(a *quorum.Action) {
 }
 
 // stop ends service for good. The connections end too, so that what is under way is answered now
-// and not when a replica that says nothing is given up: the frontend lets go of its clients only
+// and not when a replica that says nothing is given up: the frontend releases its clients only
 // when it owes them nothing.
 func (e *Engine) stop(reason string, fenced bool) {
 	e.gatherUntil = clock.Never
@@ -187,13 +187,13 @@ func (e *Engine) beginServing(a *quorum.Action) {
 			continue
 		}
 		l.mode = RW
-		if l.said.Rebuilding {
+		if l.helloReply.Rebuilding {
 			e.finishCopy(l)
 		}
-		for _, r := range l.said.Dirty {
+		for _, r := range l.helloReply.Dirty {
 			dirty[r] = true
 		}
-		all = all || l.said.DirtyAll
+		all = all || l.helloReply.DirtyAll
 	}
 	if a.Reason != "" {
 		e.event("data-loss-accepted", "", a.Reason)

@@ -32,7 +32,7 @@ func TestReplicaWhoseDiskHangsIsDropped(t *testing.T) {
 				t.Fatalf("not dropped after %d s: %s", asked, g.modes())
 			}
 			if asked < 16 {
-				t.Errorf("dropped after %d s, before it had its time", asked)
+				t.Errorf("dropped after %d s, before its bound", asked)
 			}
 			if code := g.finish(c); code != block.OK {
 				t.Errorf("what it owed: %s", code)

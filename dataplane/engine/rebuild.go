@@ -141,7 +141,7 @@ func (j *rebuildJob) abort(reason string) {
 // finished is called when the target has become a member.
 func (j *rebuildJob) finished() {
 	j.dead = true
-	delete(j.e.doubted, j.target.member)
+	delete(j.e.rebuildDiffered, j.target.member)
 	j.status.Running, j.status.State, j.status.Progress = false, "complete", 100
 	j.e.event("rebuilt", j.target.addr, fmt.Sprintf("%d bytes sent of %d looked at", j.status.Sent, j.status.Done))
 	j.e.refreshSnapshots()
@@ -194,9 +194,9 @@ func (j *rebuildJob) survey() {
 // it holds, or of the one it held when an earlier attempt made it void, or when it stored one that
 // replaces it. Without one nothing is known about it.
 func (j *rebuildJob) base(r *wire.ControlReply) (ref wire.RecordRef, structure []byte, known bool) {
-	h := &j.target.said
+	h := &j.target.helloReply
 	switch {
-	case h.DirtyAll || j.e.doubted[j.target.member]:
+	case h.DirtyAll || j.e.rebuildDiffered[j.target.member]:
 		return ref, nil, false
 	case j.target.named():
 		return wire.RecordRef{Epoch: h.Record.Epoch, Generation: h.Record.Generation}, r.Chain.Structure,
@@ -210,7 +210,7 @@ func (j *rebuildJob) base(r *wire.ControlReply) (ref wire.RecordRef, structure [
 // named reports whether the replica's own record names it: then nothing has become of its content
 // since.
 func (l *link) named() bool {
-	return l.said.Record != nil && slices.Contains(l.said.Record.Members, l.member)
+	return l.helloReply.Record != nil && slices.Contains(l.helloReply.Record.Members, l.member)
 }
 
 // choose takes the source: one whose account of the target's absence begins where the target's
@@ -269,7 +269,7 @@ func (j *rebuildJob) prepare(from, to *wire.ControlReply) {
 	if to.Chain.Branches == nil || from.Chain.Branches == nil {
 		j.shape.Branches = nil // one of the two is older than they are: what is off the live chain is not brought over
 	}
-	h := &j.target.said
+	h := &j.target.helloReply
 	source, target := side(from, true), side(to, !j.target.named())
 	target.Blank = h.Blank
 	a := rebuild.Arrange(source, target, j.same)

@@ -334,7 +334,7 @@ func (j *rebuildJob) verifyLocked(off, n int64) {
 		case sums[target] == nil:
 			j.fail("cannot be compared: %s", code)
 		case !bytes.Equal(sums[source], sums[target]):
-			e.doubted[j.target.member] = true
+			e.rebuildDiffered[j.target.member] = true
 			e.event("rebuild-differs", j.target.addr, "from "+src.addr+" at "+strconv.FormatInt(off, 10))
 			j.fail("content differs from %s at %d after the copy", src.addr, off)
 		}

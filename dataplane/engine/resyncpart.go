@@ -94,7 +94,7 @@ func (e *Engine) halve(p part) {
 func (e *Engine) resyncSource(mask, tried uint32) (src uint32, more bool) {
 	kept := uint32(0)
 	for _, l := range e.links {
-		if l != nil && mask&l.bit() != 0 && !l.said.PowerLost {
+		if l != nil && mask&l.bit() != 0 && !l.helloReply.PowerLost {
 			kept |= l.bit()
 		}
 	}

@@ -112,7 +112,7 @@ func TestRefusedAddForgetsNobody(t *testing.T) {
 	a, b := g.fakes[0], g.fakes[1]
 	b.proc.Kill()
 	g.finish(g.write(0, 1, 4096))
-	g.until("b is let go", func() bool { return len(g.state.Record.Members) == 1 && g.modes() == "a=RW b=ERR" })
+	g.until("b is dropped", func() bool { return len(g.state.Record.Members) == 1 && g.modes() == "a=RW b=ERR" })
 	a.script = holding(wire.Control)
 	g.proc.Post(engine.TakeSnapshot{Request: wire.SnapshotRequest{Name: "s"}, Reply: func(error) {}})
 	g.until("the snapshot is asked for", func() bool { return len(a.held) > 0 })
@@ -134,7 +134,7 @@ func TestReplicaRemovedWhileARegionIsRepaired(t *testing.T) {
 	}
 	a.script, b.script = nil, holding(wire.Hash)
 	g.finish(g.write(mib, 3, 4096))
-	g.until("it is being mended", func() bool { return len(b.held) > 0 && a.seen(wire.Hash) > 0 })
+	g.until("it is being repaired", func() bool { return len(b.held) > 0 && a.seen(wire.Hash) > 0 })
 	if err := g.ask(func(reply func(error)) any {
 		return engine.RemoveReplica{Address: a.addr(), Reply: reply}
 	}); err != nil {

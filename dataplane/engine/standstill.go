@@ -2,11 +2,11 @@ package engine
 
 import "ankole.storage/clock"
 
-// Process or machine may stand still: SIGSTOP, a paused virtual machine, a scheduler with other
-// worries. Nothing was heard meanwhile, and that is nobody's fault. What has arrived is handed over
-// before time has passed (loop.Core), so whoever has answered counts as heard. But a replica on the
-// same machine stood still too, and what was on its way to this machine is sent again only now:
-// everybody whose answer is due gets a moment to be heard before it is dropped.
+// Process or machine may stand still: SIGSTOP, a paused virtual machine, a scheduler that runs
+// others. Nothing was received meanwhile, which is no failure of a replica. What has arrived is
+// handed over before time has passed (loop.Core), so whoever has answered counts as heard. But a
+// replica on the same machine stood still too, and what was on its way to this machine is sent
+// again only now: everybody whose answer is due gets a moment to be heard before it is dropped.
 
 const (
 	// standstillParts: a step that comes later than it was wanted by this part of the replica

@@ -53,7 +53,7 @@ func TestTornRegionIsReadFromOneReplica(t *testing.T) {
 		f.script = nil
 	}
 	g.finish(g.write(4096, 3, 4096)) // there is space again: the others get what was read
-	g.until("mended", func() bool { return g.state.Torn == 0 })
+	g.until("repaired", func() bool { return g.state.Torn == 0 })
 	for _, f := range []*fake{b, c, x} {
 		if got := f.read(0, 4096); !bytes.Equal(got, bytes.Repeat([]byte{2}, 4096)) {
 			t.Errorf("%s holds %d, want 2", f.name, got[0])

@@ -29,7 +29,7 @@ func (f *fake) unreadable(off int64) {
 	}
 }
 
-// unclean is a volume whose engine has ended without a word: region 1 is marked on all replicas,
+// unclean is a volume whose engine has ended without notice: region 1 is marked on all replicas,
 // and each has content of its own there.
 func unclean(t *testing.T, replicas int) *rig {
 	g := newRig(t, replicas, 64*mib)

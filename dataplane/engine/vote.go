@@ -55,7 +55,7 @@ func (e *Engine) voterAt(addr string) {
 // waits.
 func (l *link) vote() {
 	e := l.e
-	if a := l.answer(&l.said); !a.Record.Valid() || a.Rebuilding || !slices.Contains(e.quorum.Voters(), l.member) {
+	if a := l.answer(&l.helloReply); !a.Record.Valid() || a.Rebuilding || !slices.Contains(e.quorum.Voters(), l.member) {
 		l.endVote()
 		return
 	}

@@ -34,7 +34,7 @@ func TestReplacedReplicaThatIsBackAgrees(t *testing.T) {
 	if code := g.finish(c); code != block.OK {
 		t.Fatal(code)
 	}
-	g.until("b is let go", func() bool { return len(g.state.Record.Members) == 1 })
+	g.until("b is dropped", func() bool { return len(g.state.Record.Members) == 1 })
 	g.expectModes("a=RW b=ERR")
 	if r := b.record; r == nil || !slices.Equal(r.Members, []string{"a"}) || !slices.Equal(r.Replaces, []string{"b"}) {
 		t.Errorf("b has the record %+v", r)

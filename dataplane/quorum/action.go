@@ -16,10 +16,10 @@ const (
 	// WitnessUnavailable.
 	SwapWitness
 	// Contact: connect to every candidate with Epoch (again, if it was raised); answer each with
-	// Answered or Silent.
+	// Answered or NoAnswer.
 	Contact
-	// Probe: ask every candidate what it has promised, and promise nothing; answer each with Told
-	// or Silent.
+	// Probe: ask every candidate what it has promised, and promise nothing; answer each with
+	// ProbeAnswered or NoAnswer.
 	Probe
 	// WriteRecord: make Record durable on Member; answer with RecordWritten, or Failed.
 	WriteRecord

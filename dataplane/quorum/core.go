@@ -50,7 +50,7 @@ type Config struct {
 	Candidates int
 	// Takeover allows a start without the witness; see takeover.go.
 	Takeover bool
-	// Successor: an engine that lives will let go of the volume for this one; see Succeed. Nothing
+	// Successor: an engine that lives will release the volume for this one; see Succeed. Nothing
 	// is asked of the witness.
 	Successor bool
 	// Announce: the owner wants to know whom this engine follows before the first proposal; see
@@ -87,13 +87,13 @@ type Core struct {
 
 	committed Record
 	live      []string // members still usable in this epoch, sorted
-	word      string   // why a person's word was needed for the start
+	decision  string   // why a person's decision was needed for the start
 	replaced  []string // whom the base and what it replaced name, until the first commit
 	voters    []string // of those being replaced, who can store the record all the same
 	joiner    string
 	prop      *proposal
-	// leaked are proposals superseded since the last commit: somebody may hold one of them.
-	leaked []proposal
+	// superseded are proposals superseded since the last commit: somebody may hold one of them.
+	superseded []proposal
 }
 
 // New returns a core that first asks the witness, or a successor's, which first asks the replicas.
@@ -304,8 +304,8 @@ func (c *Core) Answered(a Answer) {
 	c.tryStart(false)
 }
 
-// Silent reports that one candidate cannot be reached or refused.
-func (c *Core) Silent() {
+// NoAnswer reports that one candidate cannot be reached or refused.
+func (c *Core) NoAnswer() {
 	switch c.phase {
 	case Gathering:
 		c.silent++
@@ -373,7 +373,7 @@ func (c *Core) tryStart(timeUp bool) {
 	if d.Verdict == Refuse && len(c.cfg.Trust) > 0 {
 		refused := d.Reason
 		d = trust(d.Base, c.answers, c.cfg.Trust)
-		c.word = fmt.Sprintf("a person trusts %s; without that: %s", joined(c.cfg.Trust), refused)
+		c.decision = fmt.Sprintf("a person trusts %s; without that: %s", joined(c.cfg.Trust), refused)
 	}
 	if d.Verdict == Refuse {
 		c.stop(false, "%s", d.Reason)
@@ -407,7 +407,7 @@ func (c *Core) announce() {
 		return
 	}
 	follows := c.committed.Epoch
-	if c.word != "" {
+	if c.decision != "" {
 		follows = 0
 	}
 	c.phase = Announcing

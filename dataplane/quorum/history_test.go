@@ -308,7 +308,7 @@ func (h *history) replicaStep(p *player, what string, n *node, lost bool) error 
 		if o := h.engines[n.to]; o != nil {
 			q.InstanceManager = o.im
 		}
-		p.core.Told(q)
+		p.core.ProbeAnswered(q)
 	case "hears":
 		if !n.promise(p) {
 			p.core.Outbid(n.promised)
@@ -317,7 +317,7 @@ func (h *history) replicaStep(p *player, what string, n *node, lost bool) error 
 		p.promised, p.confirmed[n.name] = h.now, h.now
 		p.core.Answered(n.answer())
 	case "misses":
-		p.core.Silent()
+		p.core.NoAnswer()
 	case "loses":
 		p.writes[n.name] = nil
 		p.core.Failed(n.name)

@@ -74,9 +74,9 @@ func (k *key) engine(e *engine) {
 	k.witness(c.before)
 	k.rec(c.committed)
 	k.num(int(set(c.replaced)), int(set(c.voters)))
-	k.num(int(set(c.live)), len(c.leaked))
+	k.num(int(set(c.live)), len(c.superseded))
 	k.b = append(k.b, c.joiner...)
-	for _, l := range c.leaked {
+	for _, l := range c.superseded {
 		k.proposal(&l)
 	}
 	// The order of answers makes no difference.
@@ -126,7 +126,7 @@ func (c *Core) clone() *Core {
 	x.actions = nil
 	x.answers, x.probes = slices.Clone(c.answers), slices.Clone(c.probes)
 	x.live, x.voters = slices.Clone(c.live), slices.Clone(c.voters)
-	x.leaked = slices.Clone(c.leaked)
+	x.superseded = slices.Clone(c.superseded)
 	if c.prop != nil {
 		p := *c.prop
 		p.durable, p.sent = slices.Clone(p.durable), slices.Clone(p.sent)

@@ -369,10 +369,10 @@ func (w *world) linkEvents(k, i int, add, fault adder) {
 	switch state := e.links[i].state; {
 	case state == probing && e.alive:
 		add(reaches, func(w *world, e *engine) { w.tell(k, i) })
-		fault(doesNotReach, func(w *world, e *engine) { e.links[i].state = closed; e.core.Silent() })
+		fault(doesNotReach, func(w *world, e *engine) { e.links[i].state = closed; e.core.NoAnswer() })
 	case state == contacting && e.alive:
 		add(reaches, func(w *world, e *engine) { w.reach(k, i, false) })
-		fault(doesNotReach, func(w *world, e *engine) { e.links[i].state = closed; e.core.Silent() })
+		fault(doesNotReach, func(w *world, e *engine) { e.links[i].state = closed; e.core.NoAnswer() })
 		fault("reaches * but not back", func(w *world, e *engine) { w.reach(k, i, true) })
 	case state == open && mine && len(e.links[i].queue) > 0:
 		add("is served by *", func(w *world, e *engine) { w.deliver(k, i, false) })
@@ -432,7 +432,7 @@ func (w *world) reach(k, i int, lost bool) {
 	switch {
 	case lost:
 		w.hangUp(k, i)
-		e.core.Silent()
+		e.core.NoAnswer()
 	case !promised:
 		e.links[i].state = closed
 		e.core.Outbid(d.promised)

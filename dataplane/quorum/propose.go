@@ -30,10 +30,10 @@ func (c *Core) propose(joiner string) {
 		gen = c.prop.rec.Generation
 	}
 	if c.prop != nil && len(c.prop.sent) > 0 {
-		c.leaked = append(c.leaked, *c.prop)
+		c.superseded = append(c.superseded, *c.prop)
 	}
 	rec := Record{Epoch: c.epoch, Generation: gen + 1, Members: members, Replaces: without(c.competitors(), members),
-		Accepted: c.phase == Committing && c.word != ""}
+		Accepted: c.phase == Committing && c.decision != ""}
 	c.prop = &proposal{rec: rec, joiner: joiner}
 	for _, m := range c.live {
 		c.writeRecord(m)
@@ -55,8 +55,8 @@ func (c *Core) mayWitness() bool {
 // proposed.
 func (c *Core) competitors() []string {
 	all := union(c.committed.Members, c.replaced)
-	for i := range c.leaked {
-		all = union(all, c.leaked[i].rec.Members)
+	for i := range c.superseded {
+		all = union(all, c.superseded[i].rec.Members)
 	}
 	return all
 }
@@ -149,8 +149,8 @@ func (c *Core) agreedBy(members []string) bool {
 	if !outvotes(members, c.committed) {
 		return false
 	}
-	for i := range c.leaked {
-		if l := &c.leaked[i]; !outvotes(members, l.rec) && !l.takenBack(members) {
+	for i := range c.superseded {
+		if l := &c.superseded[i]; !outvotes(members, l.rec) && !l.overwritten(members) {
 			return false
 		}
 	}
@@ -168,9 +168,9 @@ func outvotes(members []string, r Record) bool {
 	return n >= majority(len(r.Members))
 }
 
-// takenBack reports whether everybody who was told of the proposal is among members, who hold a
+// overwritten reports whether everybody who was told of the proposal is among members, who hold a
 // later one.
-func (p *proposal) takenBack(members []string) bool {
+func (p *proposal) overwritten(members []string) bool {
 	return !p.witnessSent && !slices.ContainsFunc(p.sent, func(m string) bool { return !slices.Contains(members, m) })
 }
 
@@ -178,7 +178,7 @@ func (c *Core) commit() {
 	p := c.prop
 	c.committed = p.rec
 	c.committed.Replaces, c.committed.Accepted = nil, false
-	c.prop, c.leaked, c.replaced, c.voters = nil, nil, nil, nil
+	c.prop, c.superseded, c.replaced, c.voters = nil, nil, nil, nil
 	// Nothing waits for this. It shows that a witness which knows nothing of it has forgotten, and
 	// spares a start with such a witness from asking whoever was dropped.
 	for _, m := range c.committed.Members {
@@ -191,7 +191,7 @@ func (c *Core) commit() {
 	members := slices.Clone(c.live)
 	if c.phase == Committing {
 		c.phase = Serving
-		c.do(Action{Kind: BeginServing, Record: c.committed, Members: members, Reason: c.word})
+		c.do(Action{Kind: BeginServing, Record: c.committed, Members: members, Reason: c.decision})
 	} else {
 		c.do(Action{Kind: Committed, Record: c.committed, Members: members})
 	}

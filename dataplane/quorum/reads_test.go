@@ -72,5 +72,5 @@ func (w *world) tell(k, i int) {
 	if d.to >= 0 {
 		p.InstanceManager = fmt.Sprintf("im%d", w.engines[d.to].im)
 	}
-	w.engines[k].core.Told(p)
+	w.engines[k].core.ProbeAnswered(p)
 }

@@ -36,8 +36,8 @@ func (c *Core) probe() {
 	c.do(Action{Kind: Probe})
 }
 
-// Told reports a replica's answer to Probe.
-func (c *Core) Told(p Probed) {
+// ProbeAnswered reports a replica's answer to Probe.
+func (c *Core) ProbeAnswered(p Probed) {
 	switch c.phase {
 	case Probing:
 		c.probes = append(c.probes, p)
@@ -57,7 +57,7 @@ func (c *Core) Prepared() (heard []string, all bool) {
 	return heard, c.phase != Preparing || len(c.probes)+c.silent >= c.cfg.Candidates
 }
 
-// Succeed lets a prepared successor begin: the engine of the given epoch has let go of the volume,
+// Succeed lets a prepared successor begin: the engine of the given epoch has released the volume,
 // and answers nothing any more. It is a takeover in which the engine before says itself what the
 // takeover rule would have to find out: that it ran here, what was promised last, and that its
 // lease is void. All the rest is asked again when the replicas answer the new epoch. Where a

@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// A person's word for any replicas, whatever record each of them holds, either says what is wrong
-// with it or starts from some of those named.
+// A person's decision for any replicas, whatever record each of them holds, either says what is
+// wrong with it or starts from some of those named.
 func TestTrustedStartsOrSaysWhy(t *testing.T) {
 	var states []Answer
 	for _, members := range [][]string{nil, {"a"}, {"b"}, {"c"}, {"a", "b"}, {"a", "c"}, {"b", "c"}, {"a", "b", "c"}} {
