@@ -1,6 +1,7 @@
 package engine_test
 
 import (
+	"runtime"
 	"testing"
 	"time"
 
@@ -43,11 +44,7 @@ func TestSourceThatSendsByBytesIsGivenUp(t *testing.T) {
 	s := newFake(g, "s")
 	s.secret, s.reply.Size = key, 16*mib
 	s.judge = func(q *wire.ControlRequest) (block.Code, bool) { return block.OK, q.ViewExtents != nil }
-	if err := g.ask(func(reply func(error)) any {
-		return engine.Clone{From: engine.CloneSource{VolumeName: "o", VolumeUUID: cloneUUID, Key: key, Size: 16 * mib,
-			Grant:    wire.Grant{Snapshot: "x", For: volumeUUID, Expires: g.w.Unix() + 3600},
-			Replicas: []string{s.addr()}}, Name: "copy", Created: "2026-11-21T12:00:00Z", Reply: reply}
-	}); err != nil {
+	if err := g.cloneFrom(s, key); err != nil {
 		t.Fatal(err)
 	}
 	g.until("the source is asked", func() bool { return len(s.held) > 0 })
@@ -69,4 +66,55 @@ func TestReplicaThatGreetsByBytesIsGivenUp(t *testing.T) {
 	if !g.w.Until(4*time.Minute, func() bool { return g.modes() == "a=RW =ERR" }) {
 		t.Errorf("the replica still counts as being rebuilt: %s", g.modes())
 	}
+}
+
+// cloneFrom begins a clone of a snapshot that a fake has.
+func (g *rig) cloneFrom(s *fake, key []byte) error {
+	return g.ask(func(reply func(error)) any {
+		from := engine.CloneSource{VolumeName: "o", VolumeUUID: cloneUUID, Key: key, Size: g.size,
+			Grant:    wire.Grant{Snapshot: "x", For: volumeUUID, Expires: g.w.Unix() + 3600},
+			Replicas: []string{s.addr()}}
+		return engine.Clone{From: from, Name: "copy", Created: "2026-11-21T12:00:00Z", Reply: reply}
+	})
+}
+
+// What a clone keeps of the list of a snapshot does not grow with the number of its pieces.
+func TestCloneOfAScatteredSnapshotKeepsNoList(t *testing.T) {
+	const size, perPage = 4 << 30, 4096
+	g := newRig(t, 1, size)
+	g.offline = true
+	g.start()
+	key := make([]byte, wire.SecretSize)
+	s := newFake(g, "s")
+	s.secret, s.reply.Size, s.script = key, size, holding(wire.Read)
+	s.listed = func(off int64) *wire.ExtentsReply { // every second block
+		x := &wire.ExtentsReply{Next: off + perPage*2*block.Size}
+		for at := off; at < x.Next; at += 2 * block.Size {
+			x.Ranges = append(x.Ranges, [2]int64{at, at + block.Size})
+		}
+		if x.Next >= size {
+			x.Next = -1
+		}
+		return x
+	}
+	before := heap()
+	if err := g.cloneFrom(s, key); err != nil {
+		t.Fatal(err)
+	}
+	g.until("the copy begins", func() bool { return len(s.held) > 0 })
+	s.log, g.fakes[0].log = nil, nil
+	if got := heap() - before; got > 4*mib {
+		t.Errorf("%d KiB are kept for %d pieces", got>>10, size/block.Size/2)
+	}
+	s.let(0)
+	g.until("what there is to do is known", func() bool { return g.state.Import.Total == size/2 })
+}
+
+// heap is what is in use, in bytes.
+func heap() int64 {
+	runtime.GC()
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return int64(m.HeapAlloc)
 }

@@ -46,8 +46,9 @@ type fake struct {
 	// slowHello: it keeps the answer to a hello until release. hellos counts them.
 	slowHello bool
 	hellos    int
-	// lists spoils its lists of extents.
-	lists func(x *wire.ExtentsReply)
+	// listed is where it has data, for a clone. lists spoils its lists of extents.
+	listed func(off int64) *wire.ExtentsReply
+	lists  func(x *wire.ExtentsReply)
 	// keepsFailed: it has made the writes that it says have failed.
 	keepsFailed bool
 	// judge decides the result of a control message by what it asks for, after script.
@@ -321,6 +322,8 @@ func (f *fake) control(p []byte) []byte {
 		if f.lists != nil {
 			f.lists(r.Extents)
 		}
+	case q.ViewExtents != nil && f.listed != nil:
+		r.Extents = f.listed(q.ViewExtents.Off)
 	case q.BeginRebuild != nil:
 		f.record = nil
 	case q.Regions != nil:

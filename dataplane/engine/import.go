@@ -114,7 +114,6 @@ type importJob struct {
 	// size of the content; resumed: a part of it may be there already.
 	size    int64
 	resumed bool
-	ranges  [][2]int64
 	// opening: the origin is being opened, for the first time or after it failed.
 	opening bool
 	dead    bool
@@ -188,8 +187,7 @@ func (j *importJob) open() {
 			}
 			j.e.event("source-replaced", j.status.From, "the "+j.mark.String()+" goes on from there")
 			if j.stage == importListing {
-				j.ranges = nil
-				j.collect(0)
+				j.listAll()
 				return
 			}
 			j.more()
@@ -302,14 +300,21 @@ func (j *importJob) setMark() {
 					j.answer(nil)
 					e.event("importing", j.status.From, j.mark.String())
 					j.stage = importListing
-					j.collect(0)
+					j.listAll()
 				}
 			}, err)
 		}})
 }
 
-// collect lists where the origin has data, and then, where a part may be there, what the volume
-// holds.
+// listAll looks where the origin has data, for what there is to do and to compare at the end. The
+// pages are asked for again when they are copied: all of them at once would be as large as the
+// content is scattered.
+func (j *importJob) listAll() {
+	j.plan = rebuild.New(j.size, []rebuild.Layer{{Mode: rebuild.Copy, Size: j.size}}, false)
+	j.collect(0)
+}
+
+// collect lists from off on, and then, where a part may be there, what the volume holds.
 func (j *importJob) collect(off int64) {
 	j.origin.list(off, func(ranges [][2]int64, next int64, err error) {
 		switch {
@@ -317,51 +322,43 @@ func (j *importJob) collect(off int64) {
 		case err != nil:
 			j.lost(err) // it lists from the beginning
 		default:
-			if err := j.add(ranges); err != nil {
+			if ranges, err = j.page(off, ranges); err != nil {
 				j.fail(err)
-			} else if next > off {
+				return
+			}
+			for _, r := range ranges {
+				j.plan.Expect(r[1] - r[0])
+			}
+			switch {
+			case next > off:
 				j.collect(next)
-			} else {
-				j.collected()
+			case j.resumed:
+				j.collectOwn(0)
+			default:
+				j.stage = importCopying
+				j.more()
 			}
 		}
 	})
 }
 
-// add checks a page: what comes from another machine is not trusted.
-func (j *importJob) add(ranges [][2]int64) error {
+// page checks a page that was asked for from off on, since what comes from another machine is not
+// trusted, and returns what of it is behind that. It is compared at the end.
+func (j *importJob) page(off int64, ranges [][2]int64) ([][2]int64, error) {
+	var out [][2]int64
 	last := int64(0)
-	if n := len(j.ranges); n > 0 {
-		last = j.ranges[n-1][1]
-	}
 	for _, r := range ranges {
 		if r[0] < last || r[0] >= r[1] || r[1] > j.size || (r[0]|r[1])%block.Size != 0 {
-			return fmt.Errorf("%w: %s lists data at [%d,%d) of %d bytes", wire.ErrFrame, j.origin.where(), r[0], r[1], j.size)
+			return nil, fmt.Errorf("%w: %s lists data at [%d,%d) of %d bytes", wire.ErrFrame, j.origin.where(), r[0], r[1],
+				j.size)
 		}
 		last = r[1]
+		if r[0] = max(r[0], off); r[0] < r[1] {
+			out = append(out, r)
+			j.plan.Differs(r[0], r[1]-r[0])
+		}
 	}
-	j.ranges = append(j.ranges, ranges...)
-	return nil
-}
-
-func (j *importJob) collected() {
-	total := int64(0)
-	for _, r := range j.ranges {
-		total += r[1] - r[0]
-	}
-	j.plan = rebuild.New(j.size, []rebuild.Layer{{Mode: rebuild.Copy, Size: j.size, Allocated: total}}, false)
-	j.plan.Begin()
-	j.plan.Extents(j.ranges, -1)
-	for _, r := range j.ranges {
-		j.plan.Differs(r[0], r[1]-r[0])
-	}
-	j.ranges = nil
-	if !j.resumed {
-		j.stage = importCopying
-		j.more()
-		return
-	}
-	j.collectOwn(0)
+	return out, nil
 }
 
 // collectOwn adds what the volume holds to what is compared at the end.

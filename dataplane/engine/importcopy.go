@@ -48,9 +48,26 @@ func (e *Engine) importDue() clock.Ticks {
 	return e.importing.due()
 }
 
-// list implements copyWork: everything was listed before the plan was made.
-func (j *importJob) list(uint32, int64, bool) {
-	panic("engine: the plan of an import asks for extents")
+// list implements copyWork.
+func (j *importJob) list(_ uint32, off int64, _ bool) {
+	j.origin.list(off, func(ranges [][2]int64, next int64, err error) {
+		if err == nil && !j.dead {
+			if next <= off {
+				next = -1
+			}
+			if ranges, err = j.page(off, ranges); err == nil {
+				err = j.plan.Check(off, ranges, next)
+			}
+			if err != nil {
+				j.fail(err)
+			}
+		} else if err != nil {
+			j.lost(err) // before it is listed again: not by the same place
+		}
+		if !j.dead {
+			j.listed(ranges, next, err == nil)
+		}
+	})
 }
 
 // bring implements copyWork. Where an interrupted import goes on it looks first whether the piece

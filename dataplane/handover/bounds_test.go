@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// An engine that takes the volume as late as it may is running well before the instance manager kills
-// it for being late.
+// An engine that takes the volume as late as it may is running well before the instance manager
+// kills it for being late.
 func TestBoundsLeaveAMargin(t *testing.T) {
 	const margin = 5 * time.Second
 	if sum := PrepareTime + PassingTime + DrainTime + ReleaseTime + TakeTime; sum+margin > ReplaceTime {

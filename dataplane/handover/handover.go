@@ -37,8 +37,8 @@ const (
 	MinVersion = 1
 )
 
-// Bounds in time. All of them together are less than ReplaceTime, by the time that processes need to
-// start and to say that they are running: an engine that has taken the volume must not be killed
+// Bounds in time. All of them together are less than ReplaceTime, by the time that processes need
+// to start and to say that they are running: an engine that has taken the volume must not be killed
 // then. The pause that a user may notice is bounded by DrainTime and TakeTime.
 const (
 	// ReplaceTime is how long an instance manager waits for a replacement to be running.

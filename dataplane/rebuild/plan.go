@@ -316,6 +316,9 @@ func (p *Plan) TakeOver() {
 	p.retry = slices.DeleteFunc(p.retry, func(piece Piece) bool { return !piece.Compare })
 }
 
+// Expect adds bytes to what is to be brought, where the layers did not say.
+func (p *Plan) Expect(n int64) { p.total += n }
+
 // Copied counts bytes of pieces that are done.
 func (p *Plan) Copied(n int64) { p.done += n }
 
