@@ -133,7 +133,7 @@ func (s *Server) removeReplica(ctx context.Context, volume, name string) error {
 	if r.Spec.VolumeName != volume {
 		return fmt.Errorf("it belongs to volume %s", r.Spec.VolumeName)
 	}
-	if err := admission.CheckReplicaDeletion(&r, p.volume, p.replicas); err != nil {
+	if err := admission.CheckReplicaDeletion(&r, p.volume, p.engines, p.replicas); err != nil {
 		return err
 	}
 	return s.cfg.Client.Delete(ctx, &r)

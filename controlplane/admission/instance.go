@@ -6,6 +6,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"ankole.storage/api/longhorn/v1beta2"
+	"ankole.storage/controlplane/copies"
 	"ankole.storage/controlplane/naming"
 	"ankole.storage/controlplane/setting"
 )
@@ -126,28 +127,17 @@ func checkDataEngine(of string, before, after v1beta2.DataEngineType) error {
 	return nil
 }
 
-// CheckReplicaDeletion refuses to delete the last copy of a volume that is to live on. siblings are
-// all replicas of the volume.
-func CheckReplicaDeletion(r *v1beta2.Replica, volume *v1beta2.Volume, siblings []v1beta2.Replica) error {
-	if volume == nil || volume.DeletionTimestamp != nil || r.Spec.HealthyAt == "" || r.DeletionTimestamp != nil {
+// CheckReplicaDeletion refuses to delete a copy that the volume cannot do without (package copies).
+// engines and siblings are all engines and all replicas of the volume, nil if it is gone.
+func CheckReplicaDeletion(r *v1beta2.Replica, volume *v1beta2.Volume, engines []v1beta2.Engine,
+	siblings []v1beta2.Replica) error {
+	if r.DeletionTimestamp != nil {
 		return nil
 	}
-	for i := range siblings {
-		s := &siblings[i]
-		if s.Name != r.Name && s.DeletionTimestamp == nil && s.Spec.HealthyAt != "" && s.Spec.FailedAt == "" &&
-			!s.Spec.EvictionRequested {
-			return nil
-		}
+	if why := copies.Of(volume, engines, siblings).Serves(r); why != "" {
+		return forbidden("%s", why)
 	}
-	// A replica that is itself failed or leaving is no loss while any other copy exists.
-	if r.Spec.FailedAt != "" || r.Spec.EvictionRequested {
-		for i := range siblings {
-			if s := &siblings[i]; s.Name != r.Name && s.DeletionTimestamp == nil && s.Spec.HealthyAt != "" {
-				return nil
-			}
-		}
-	}
-	return forbidden("no other healthy replica available: replica %s is the last copy of volume %s", r.Name, volume.Name)
+	return nil
 }
 
 func (w world) instanceFacts(ctx context.Context, volume string) (f InstanceFacts, err error) {
@@ -194,5 +184,9 @@ func checkReplicaRequest(ctx context.Context, w world, r request[*v1beta2.Replic
 	if err != nil {
 		return err
 	}
-	return CheckReplicaDeletion(r.old, volume, siblings)
+	engines, err := w.enginesOf(ctx, r.old.Spec.VolumeName)
+	if err != nil {
+		return err
+	}
+	return CheckReplicaDeletion(r.old, volume, engines, siblings)
 }

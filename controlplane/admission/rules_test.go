@@ -228,7 +228,7 @@ func TestEnginesAndReplicas(t *testing.T) {
 		{"of a volume being deleted", good, deleting, []v1beta2.Replica{good}, ""},
 		{"of no volume", good, nil, nil, ""},
 	} {
-		expect(t, tt.name, CheckReplicaDeletion(&tt.replica, tt.volume, tt.siblings), tt.want)
+		expect(t, tt.name, CheckReplicaDeletion(&tt.replica, tt.volume, nil, tt.siblings), tt.want)
 	}
 }
 

@@ -29,6 +29,7 @@ type AgentConfig struct {
 type Agent struct {
 	cfg    AgentConfig
 	client client.Client
+	live   client.Reader
 }
 
 // NewAgent returns the agent of a node.
@@ -36,13 +37,13 @@ func NewAgent(cfg AgentConfig) *Agent { return &Agent{cfg: cfg} }
 
 // SetupWithManager registers it with the manager of the node's own objects.
 func (a *Agent) SetupWithManager(mgr ctrl.Manager) error {
-	a.client = mgr.GetClient()
+	a.client, a.live = mgr.GetClient(), mgr.GetAPIReader()
 	return loop.Setup(mgr, a.cfg.Namespace, a.Controller())
 }
 
 // WithClient gives the agent its client where there is no manager (tests).
 func (a *Agent) WithClient(c client.Client) *Agent {
-	a.client = c
+	a.client, a.live = c, c
 	return a
 }
 
@@ -60,6 +61,8 @@ func (a *Agent) Controller() loop.Controller[*v1beta2.Replica, onDisk] {
 type onDisk struct {
 	// Mine: the replica is deleted, stopped and on this node.
 	Mine bool
+	// Holds says why the volume cannot do without the data yet; empty if it can.
+	Holds string
 	// Keep says why the directory is not to be touched; empty if it may go.
 	Keep string
 	// MayPass: the disk is one of the node's and only not ready at the moment, so the reason may go
@@ -77,9 +80,13 @@ func (a *Agent) gather(ctx context.Context, rep *v1beta2.Replica) (onDisk, error
 	if !mine {
 		return onDisk{}, nil
 	}
-	s := onDisk{Mine: true, Path: naming.ReplicaPath(rep.Spec.DiskPath, rep.Spec.DataDirectoryName)}
-	if rep.Spec.DataDirectoryName == "" {
-		return s, nil // never had one
+	set, _, err := readCopies(ctx, a.live, rep)
+	if err != nil {
+		return onDisk{}, err
+	}
+	s := onDisk{Mine: true, Holds: set.Holds(rep), Path: naming.ReplicaPath(rep.Spec.DiskPath, rep.Spec.DataDirectoryName)}
+	if rep.Spec.DataDirectoryName == "" || s.Holds != "" {
+		return s, nil // it never had one, or keeps it
 	}
 	var node v1beta2.Node
 	if err := a.client.Get(ctx, client.ObjectKey{Namespace: rep.Namespace, Name: a.cfg.NodeName},
@@ -94,7 +101,6 @@ func (a *Agent) gather(ctx context.Context, rep *v1beta2.Replica) (onDisk, error
 		return s, nil
 	}
 	parent := a.cfg.Resolve(naming.InHostMount(path.Join(rep.Spec.DiskPath, naming.ReplicaDirectory)))
-	var err error
 	if s.Exists, err = directoryExists(parent, rep.Spec.DataDirectoryName); err != nil {
 		return s, fmt.Errorf("look for the data of replica %s: %w", rep.Name, err)
 	}
@@ -142,11 +148,16 @@ func hasVolumePrefix(dir, volume string) bool {
 const (
 	diskWait  = 2 * time.Minute
 	diskRetry = 2 * time.Second
+	// holdRetry is how often a deleted replica that its volume cannot do without is looked at again.
+	holdRetry = 2 * time.Second
 )
 
 func decideRemoval(now time.Time, rep *v1beta2.Replica, s onDisk) loop.Decision {
 	if !s.Mine {
 		return loop.Decision{}
+	}
+	if s.Holds != "" {
+		return loop.Decision{After: holdRetry}
 	}
 	if s.Keep != "" && s.MayPass && now.Sub(rep.DeletionTimestamp.Time) < diskWait {
 		return loop.Decision{After: diskRetry}

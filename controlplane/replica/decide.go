@@ -48,6 +48,9 @@ func decide(now time.Time, rep *v1beta2.Replica, s seen) loop.Decision {
 	case instance.Delete:
 		return stop(rep, im, s)
 	}
+	if deleting && s.Holds != "" {
+		return loop.Decision{After: holdRetry} // looked at live: no event tells of every change
+	}
 	if deleting && status.CurrentState == v1beta2.InstanceStateStopped && (rep.Spec.NodeID == "" || s.NodeDown) {
 		// No agent will come for it: it has no data, or the node that has it does not answer.
 		return removeFinalizer(rep)

@@ -23,6 +23,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"ankole.storage/api/longhorn/v1beta2"
+	"ankole.storage/controlplane/copies"
 	"ankole.storage/controlplane/instance"
 	"ankole.storage/controlplane/loop"
 	"ankole.storage/controlplane/naming"
@@ -42,6 +43,7 @@ type Config struct {
 type Reconciler struct {
 	cfg       Config
 	client    client.Client
+	live      client.Reader
 	processes instance.Processes
 }
 
@@ -52,7 +54,7 @@ func New(cfg Config, processes instance.Processes) *Reconciler {
 
 // SetupWithManager registers it; it runs on the leader.
 func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
-	r.client = mgr.GetClient()
+	r.client, r.live = mgr.GetClient(), mgr.GetAPIReader()
 	return loop.Setup(mgr, r.cfg.Namespace, r.Controller())
 }
 
@@ -61,8 +63,11 @@ type seen struct {
 	Managers []v1beta2.InstanceManager
 	// NodeDown: the replica's node is down or gone.
 	NodeDown bool
-	// InUse: a running engine has the replica among its own.
+	// InUse: a running engine has the replica among its own, or the volume of a deleted replica
+	// cannot do without it.
 	InUse bool
+	// Holds says why a deleted replica's object must stay; empty if it may go.
+	Holds string
 	// Image of the instance managers that new processes go to.
 	Image string
 	// Owner of a replica without a place.
@@ -90,7 +95,7 @@ func (r *Reconciler) Controller() loop.Controller[*v1beta2.Replica, seen] {
 
 // WithClient gives the reconciler its client where there is no manager (tests).
 func (r *Reconciler) WithClient(c client.Client) *Reconciler {
-	r.client = c
+	r.client, r.live = c, c
 	return r
 }
 
@@ -118,17 +123,45 @@ func (r *Reconciler) gather(ctx context.Context, rep *v1beta2.Replica) (seen, er
 			s.NodeDown = instance.NodeDown(&node)
 		}
 	}
-	if rep.DeletionTimestamp != nil && rep.Spec.EngineName != "" {
-		var engine v1beta2.Engine
-		err := r.client.Get(ctx, client.ObjectKey{Namespace: rep.Namespace, Name: rep.Spec.EngineName}, &engine)
-		if client.IgnoreNotFound(err) != nil {
-			return s, fmt.Errorf("get engine %s: %w", rep.Spec.EngineName, err)
-		}
-		mode, listed := engine.Status.ReplicaModeMap[rep.Name]
-		s.InUse = err == nil && engine.Status.CurrentState == v1beta2.InstanceStateRunning && listed &&
+	if rep.DeletionTimestamp == nil {
+		return s, nil
+	}
+	set, engines, err := readCopies(ctx, r.live, rep)
+	if err != nil {
+		return s, err
+	}
+	s.Holds, s.InUse = set.Holds(rep), set.Serves(rep) != ""
+	for i := range engines {
+		e := &engines[i]
+		mode, listed := e.Status.ReplicaModeMap[rep.Name]
+		s.InUse = s.InUse || e.Status.CurrentState == v1beta2.InstanceStateRunning && listed &&
 			mode != v1beta2.ReplicaModeERR
 	}
 	return s, nil
+}
+
+// readCopies reads what decides about a deleted replica: its volume, with all engines and replicas.
+// The reader should read live.
+func readCopies(ctx context.Context, c client.Reader, rep *v1beta2.Replica) (copies.Set, []v1beta2.Engine, error) {
+	volume := &v1beta2.Volume{}
+	key := client.ObjectKey{Namespace: rep.Namespace, Name: rep.Spec.VolumeName}
+	switch err := c.Get(ctx, key, volume); {
+	case client.IgnoreNotFound(err) != nil:
+		return copies.Set{}, nil, fmt.Errorf("get volume %s: %w", key.Name, err)
+	case err != nil, VolumeUID(rep) != "" && string(volume.UID) != VolumeUID(rep):
+		volume = nil // gone, or another one of the same name
+	}
+	of := []client.ListOption{client.InNamespace(rep.Namespace),
+		client.MatchingLabels(naming.VolumeLabels(rep.Spec.VolumeName))}
+	var engines v1beta2.EngineList
+	if err := c.List(ctx, &engines, of...); err != nil {
+		return copies.Set{}, nil, fmt.Errorf("list engines of volume %s: %w", key.Name, err)
+	}
+	var replicas v1beta2.ReplicaList
+	if err := c.List(ctx, &replicas, of...); err != nil {
+		return copies.Set{}, nil, fmt.Errorf("list replicas of volume %s: %w", key.Name, err)
+	}
+	return copies.Of(volume, engines.Items, replicas.Items), engines.Items, nil
 }
 
 func (r *Reconciler) secret(ctx context.Context, volume string) (string, error) {

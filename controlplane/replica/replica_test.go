@@ -60,6 +60,7 @@ func TestDecide(t *testing.T) {
 		{"deleted and dropped by its engine", deleted, seen{Managers: managers(runningProcess())},
 			"stop replica v-r-11111111 in im-1"},
 		{"deleted and stopped: the agent removes the data", deleted, seen{Managers: managers(nil)}, ""},
+		{"deleted and stopped on a lost node, but the last copy", deleted, seen{NodeDown: true, Holds: "the last copy"}, ""},
 		{"deleted on a lost node", deleted, seen{NodeDown: true}, "update *v1beta2.Replica v-r-11111111"},
 		{"deleted without a place", func(r *v1beta2.Replica) {
 			deleted(r)
@@ -212,7 +213,11 @@ func TestRemovalThenFinalizer(t *testing.T) {
 	if d := decideRemoval(now, r, s); d.Do == nil || !strings.HasPrefix(d.Do.String(), "update") || len(d.Events) != 0 {
 		t.Errorf("after the removal: %+v", d)
 	}
-	s.Exists, s.Keep = true, "because"
+	s.Exists, s.Holds = true, "the last copy"
+	if d := decideRemoval(now, r, s); d.Do != nil || d.After == 0 {
+		t.Errorf("the last copy: %+v, want a wait", d)
+	}
+	s.Holds, s.Keep = "", "because"
 	if d := decideRemoval(now, r, s); d.Do == nil || !strings.HasPrefix(d.Do.String(), "update") || len(d.Events) != 1 {
 		t.Errorf("with a reason to keep: %+v", d)
 	}

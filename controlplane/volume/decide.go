@@ -8,6 +8,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
 	"ankole.storage/api/longhorn/v1beta2"
+	"ankole.storage/controlplane/copies"
 	"ankole.storage/controlplane/instance"
 	"ankole.storage/controlplane/loop"
 	"ankole.storage/controlplane/schedule"
@@ -24,6 +25,8 @@ type pass struct {
 	replicas []*v1beta2.Replica
 	nodes    map[string]*v1beta2.Node
 	image    string
+	// copies says which replicas the volume cannot do without.
+	copies copies.Set
 	// events tell what the status edits of this pass mean; after is when to look again.
 	events []loop.Event
 	after  time.Duration
@@ -68,7 +71,8 @@ func decide(now time.Time, v *v1beta2.Volume, s seen) loop.Decision {
 }
 
 func newPass(now time.Time, v *v1beta2.Volume, s seen) *pass {
-	p := &pass{now: now, v: v, s: s, engine: s.Engine, nodes: map[string]*v1beta2.Node{}, image: imageOf(v, s.Settings)}
+	p := &pass{now: now, v: v, s: s, engine: s.Engine, nodes: map[string]*v1beta2.Node{}, image: imageOf(v, s.Settings),
+		copies: copies.Of(v, s.Engines, s.Replicas)}
 	for i := range s.Replicas {
 		p.replicas = append(p.replicas, &s.Replicas[i])
 	}
@@ -115,9 +119,12 @@ func (p *pass) editEngine(edit func(*v1beta2.EngineSpec)) loop.Change {
 
 func addFinalizer(o client.Object) bool { return controllerutil.AddFinalizer(o, v1beta2.Finalizer) }
 
-// live are the replicas that are not deleted.
+// live are the replicas that are not deleted, and deleted ones that the volume cannot do without
+// yet: those serve on until another copy has their place.
 func (p *pass) live() []*v1beta2.Replica {
-	return slices.DeleteFunc(slices.Clone(p.replicas), func(r *v1beta2.Replica) bool { return r.DeletionTimestamp != nil })
+	return slices.DeleteFunc(slices.Clone(p.replicas), func(r *v1beta2.Replica) bool {
+		return r.DeletionTimestamp != nil && p.copies.Serves(r) == ""
+	})
 }
 
 // hasData says whether a replica ever held a full copy. Whether that copy is up to date only the
@@ -131,9 +138,9 @@ func usable(r *v1beta2.Replica) bool {
 	return r.Spec.FailedAt == "" && !r.Spec.EvictionRequested && r.Spec.Active && r.DeletionTimestamp == nil
 }
 
-// healthy replicas are in sync as far as the control plane was told.
+// healthy replicas, of the live ones, are in sync as far as the control plane was told.
 func healthy(r *v1beta2.Replica) bool {
-	return r.Spec.FailedAt == "" && r.Spec.HealthyAt != "" && r.Spec.Active && r.DeletionTimestamp == nil
+	return r.Spec.FailedAt == "" && r.Spec.HealthyAt != "" && r.Spec.Active
 }
 
 func count(rs []*v1beta2.Replica, ok func(*v1beta2.Replica) bool) int {

@@ -332,6 +332,25 @@ func TestOneStep(t *testing.T) {
 			s.Engine.Status.ReplicaTransitionTimeMap["c"] = ago(time.Hour)
 			s.Replicas[0].Spec.EvictionRequested = true
 		}, "delete *v1beta2.Replica a"},
+		// the last good copy serves on although it was deleted (C1)
+		{"deleted, and the other has failed", func(v *v1beta2.Volume, s *seen) {
+			remove(s, 0)
+			fail(s, 1, time.Minute)
+			s.Engine.Status.Membership.Members = []string{"v-aaaaaaaa"}
+			degrade(v, time.Minute)
+		}, "replica b stopped"},
+		{"deleted beside one in sync", func(_ *v1beta2.Volume, s *seen) { remove(s, 0) }, "engine running on n1 with b"},
+		{"both deleted: a third is made before any is dropped", func(v *v1beta2.Volume, s *seen) {
+			remove(s, 0)
+			remove(s, 1)
+			degrade(v, time.Minute)
+		}, "create *v1beta2.Replica ns/v-r-11111111"},
+		{"deleted last copy whose engine died: it is started with it", func(_ *v1beta2.Volume, s *seen) {
+			remove(s, 0)
+			s.Replicas = s.Replicas[:1]
+			s.Engine.Status.Membership.Members = []string{"v-aaaaaaaa"}
+			off(s)
+		}, "engine running on n1 with a"},
 		// delete
 		{"deleted: engine first", func(v *v1beta2.Volume, _ *seen) {
 			v.DeletionTimestamp = &metav1.Time{Time: now}
@@ -357,6 +376,9 @@ func TestOneStep(t *testing.T) {
 func off(s *seen) {
 	s.Engine.Spec.DesireState, s.Engine.Status.CurrentState, s.Engine.Status.ReplicaModeMap = stopped, stopped, nil
 }
+
+// remove asks for the deletion of a replica.
+func remove(s *seen, i int) { s.Replicas[i].DeletionTimestamp = &metav1.Time{Time: now} }
 
 func third(s *seen) { s.Replicas = append(s.Replicas, good("c", "n3", "v-cccccccc")) }
 

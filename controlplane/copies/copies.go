@@ -1,0 +1,133 @@
+// Package copies judges which copies of a volume may be given up. The recorded member set decides:
+// its members hold every acknowledged write, whatever the marks on the Replica objects say, and
+// nothing else is known to. The same rules are asked by the webhook and by REST (is this deletion
+// allowed?), by the volume controller (does a deleted replica still have to serve?) and by those who
+// remove a deleted replica's data or its finalizer.
+//
+// The package is pure: whoever is about to destroy something reads the facts live.
+package copies
+
+import (
+	"fmt"
+	"slices"
+
+	"ankole.storage/api/longhorn/v1beta2"
+)
+
+// Set is what is known about the copies of one volume.
+type Set struct {
+	volume   *v1beta2.Volume
+	replicas []*v1beta2.Replica
+	// engine has the newest record of this volume; nil before the first start of an engine.
+	engine *v1beta2.Engine
+}
+
+// Of collects the copies of a volume (nil if it is gone): all its engines and all its replicas.
+func Of(volume *v1beta2.Volume, engines []v1beta2.Engine, replicas []v1beta2.Replica) Set {
+	s := Set{volume: volume}
+	for i := range replicas {
+		s.replicas = append(s.replicas, &replicas[i])
+	}
+	if volume == nil {
+		return s
+	}
+	for i := range engines {
+		m := engines[i].Status.Membership
+		if m == nil || m.VolumeUUID != string(volume.UID) || len(m.Members) == 0 {
+			continue // a record of another volume is void
+		}
+		if s.engine == nil || m.Epoch > s.engine.Status.Membership.Epoch {
+			s.engine = &engines[i]
+		}
+	}
+	return s
+}
+
+// Serves says why a copy must go on serving although it was deleted, and why its deletion is
+// refused; empty if the volume can do without it.
+func (s Set) Serves(r *v1beta2.Replica) string {
+	if s.volume == nil || s.volume.DeletionTimestamp != nil {
+		return ""
+	}
+	if s.engine == nil {
+		return s.unrecorded(r)
+	}
+	members := len(s.engine.Status.Membership.Members)
+	if !s.member(r) {
+		if r.Spec.HealthyAt == "" || slices.ContainsFunc(s.replicas, func(o *v1beta2.Replica) bool {
+			return o.DeletionTimestamp == nil && s.member(o)
+		}) {
+			return ""
+		}
+		return fmt.Sprintf("no recorded member of volume %s is left, and replica %s may hold its last data",
+			s.volume.Name, r.Name)
+	}
+	others := s.others(r)
+	switch {
+	case others == 0:
+		return fmt.Sprintf("no other healthy replica available: replica %s is the last copy of volume %s in its "+
+			"recorded members", r.Name, s.volume.Name)
+	case !s.engineWanted() && others*2 < members:
+		return fmt.Sprintf("volume %s is detached and was last served by %d replicas, of which %d would be left, "+
+			"too few to start from: attach it first", s.volume.Name, members, others)
+	}
+	return ""
+}
+
+// Holds says why the data and the object of a deleted copy must stay for now; empty if they may go.
+// A running engine drops a member from the record before the member's data may go.
+func (s Set) Holds(r *v1beta2.Replica) string {
+	if why := s.Serves(r); why != "" {
+		return why
+	}
+	if s.volume != nil && s.volume.DeletionTimestamp == nil && s.engine != nil && s.engineWanted() && s.member(r) {
+		return fmt.Sprintf("the engine of volume %s still counts replica %s as a member", s.volume.Name, r.Name)
+	}
+	return ""
+}
+
+// others counts the members besides r that can take its place.
+func (s Set) others(r *v1beta2.Replica) int {
+	n := 0
+	for _, o := range s.replicas {
+		switch {
+		case o.Name == r.Name, o.DeletionTimestamp != nil, !s.member(o), o.Spec.FailedAt != "":
+		case o.Spec.EvictionRequested && !r.Spec.EvictionRequested:
+		case s.engineWanted() && s.engine.Status.ReplicaModeMap[o.Name] != v1beta2.ReplicaModeRW:
+		default:
+			n++
+		}
+	}
+	return n
+}
+
+// unrecorded judges by the marks alone, before there is a record.
+func (s Set) unrecorded(r *v1beta2.Replica) string {
+	if r.Spec.HealthyAt == "" {
+		return ""
+	}
+	leaving := r.Spec.FailedAt != "" || r.Spec.EvictionRequested
+	for _, o := range s.replicas {
+		if o.Name == r.Name || o.DeletionTimestamp != nil || o.Spec.HealthyAt == "" {
+			continue
+		}
+		// A replica that has failed or leaves is no loss while any other copy exists.
+		if leaving || o.Spec.FailedAt == "" && !o.Spec.EvictionRequested {
+			return ""
+		}
+	}
+	return fmt.Sprintf("no other healthy replica available: replica %s is the last copy of volume %s", r.Name,
+		s.volume.Name)
+}
+
+func (s Set) member(r *v1beta2.Replica) bool {
+	return r.Spec.DataDirectoryName != "" &&
+		slices.Contains(s.engine.Status.Membership.Members, r.Spec.DataDirectoryName)
+}
+
+// engineWanted says whether an engine runs or is to run: the record may change at any moment.
+func (s Set) engineWanted() bool {
+	st := s.engine.Status.CurrentState
+	return s.engine.Spec.DesireState == v1beta2.InstanceStateRunning ||
+		st != v1beta2.InstanceStateStopped && st != ""
+}

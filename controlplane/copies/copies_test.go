@@ -1,0 +1,207 @@
+package copies
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"ankole.storage/api/longhorn/v1beta2"
+)
+
+// world is a volume v with replicas a, b, c… in directories of the same names.
+type world struct {
+	volume   *v1beta2.Volume
+	engines  []v1beta2.Engine
+	replicas []v1beta2.Replica
+}
+
+// volumeOf makes a volume whose recorded members are those of the word, each letter one replica.
+// modes are what a running engine reports, as in "a=RW b=ERR"; without any, none runs.
+func volumeOf(names, members, modes string) *world {
+	w := &world{volume: &v1beta2.Volume{}}
+	w.volume.Name, w.volume.UID = "v", "uid"
+	for _, name := range names {
+		r := v1beta2.Replica{ObjectMeta: metav1.ObjectMeta{Name: string(name)}}
+		r.Spec.DataDirectoryName, r.Spec.HealthyAt, r.Spec.LastHealthyAt = string(name), "t", "t"
+		w.replicas = append(w.replicas, r)
+	}
+	e := v1beta2.Engine{ObjectMeta: metav1.ObjectMeta{Name: "v-e-0"}}
+	if members != "" {
+		e.Status.Membership = &v1beta2.Membership{VolumeUUID: "uid", Epoch: 3, Members: strings.Split(members, "")}
+	}
+	e.Spec.DesireState, e.Status.CurrentState = v1beta2.InstanceStateStopped, v1beta2.InstanceStateStopped
+	if modes != "" {
+		e.Spec.DesireState, e.Status.CurrentState = v1beta2.InstanceStateRunning, v1beta2.InstanceStateRunning
+		e.Status.ReplicaModeMap = map[string]v1beta2.ReplicaMode{}
+		for _, m := range strings.Fields(modes) {
+			name, mode, _ := strings.Cut(m, "=")
+			e.Status.ReplicaModeMap[name] = v1beta2.ReplicaMode(mode)
+		}
+	}
+	w.engines = []v1beta2.Engine{e}
+	return w
+}
+
+func (w *world) edit(name string, edit func(r *v1beta2.Replica)) *world {
+	edit(w.replica(name))
+	return w
+}
+
+func (w *world) replica(name string) *v1beta2.Replica {
+	for i := range w.replicas {
+		if w.replicas[i].Name == name {
+			return &w.replicas[i]
+		}
+	}
+	panic("no replica " + name)
+}
+
+func (w *world) set() Set { return Of(w.volume, w.engines, w.replicas) }
+
+func failed(r *v1beta2.Replica)   { r.Spec.FailedAt = "t" }
+func evicting(r *v1beta2.Replica) { r.Spec.EvictionRequested = true }
+func deleting(r *v1beta2.Replica) { r.DeletionTimestamp = &metav1.Time{} }
+func empty(r *v1beta2.Replica)    { r.Spec.HealthyAt, r.Spec.LastHealthyAt = "", "" }
+
+func TestWhichCopiesMayGo(t *testing.T) {
+	const (
+		last    = "the last copy"
+		few     = "too few to start from"
+		counted = "still counts replica"
+	)
+	both := func(w *world, name string, edits ...func(*v1beta2.Replica)) *world {
+		for _, e := range edits {
+			w.edit(name, e)
+		}
+		return w
+	}
+	gone := volumeOf("a", "a", "")
+	gone.volume = nil
+	dying := volumeOf("a", "a", "")
+	dying.volume.DeletionTimestamp = &metav1.Time{}
+	other := volumeOf("ab", "a", "")
+	other.engines[0].Status.Membership.VolumeUUID = "another volume of the same name"
+	migrating := volumeOf("ab", "a", "a=RW")
+	newer := migrating.engines[0].DeepCopy()
+	newer.Status.Membership.Epoch, newer.Status.Membership.Members = 4, []string{"b"}
+	newer.Status.ReplicaModeMap = map[string]v1beta2.ReplicaMode{"b": v1beta2.ReplicaModeRW}
+	migrating.engines = append(migrating.engines, *newer)
+	for _, c := range []struct {
+		name string
+		w    *world
+		r    string
+		// serves and holds are parts of the reasons; empty: it may go.
+		serves, holds string
+	}{
+		{"one of two in sync", volumeOf("ab", "ab", "a=RW b=RW"), "a", "", counted},
+		{"one of two, dropped by the engine", volumeOf("ab", "b", "b=RW"), "a", "", ""},
+		{"C1a: the other failed, this one evicted",
+			both(volumeOf("ab", "a", "a=RW").edit("b", failed), "a", evicting), "a", last, last},
+		{"C1b: on a dead node, all marked as failed", volumeOf("ab", "a", "").edit("a", failed).edit("b", failed), "a",
+			last, last},
+		{"C1b: the stale one beside it", volumeOf("ab", "a", "").edit("a", failed).edit("b", failed), "b", "", ""},
+		{"C1c: the record has left the other, which bears no mark yet", volumeOf("ab", "a", "a=RW b=RW"), "a", last,
+			last},
+		{"the other is a member and not in sync", volumeOf("ab", "ab", "a=RW b=ERR"), "a", last, last},
+		{"the other is a member and rebuilding", volumeOf("ab", "ab", "a=RW b=WO"), "a", last, last},
+		{"nothing reported yet", volumeOf("ab", "ab", "x=RW"), "a", last, last},
+		{"both deleted: neither goes", volumeOf("ab", "ab", "a=RW b=RW").edit("a", deleting).edit("b", deleting), "a",
+			last, last},
+		{"beside an evicted member", volumeOf("ab", "ab", "a=RW b=RW").edit("b", evicting), "a", last, last},
+		{"evicted beside an evicted member", volumeOf("ab", "ab", "a=RW b=RW").edit("a", evicting).edit("b", evicting),
+			"a", "", counted},
+		{"detached, one of two", volumeOf("ab", "ab", ""), "a", "", ""},
+		{"detached, one of three", volumeOf("abc", "abc", ""), "a", "", ""},
+		{"detached, the second of three", volumeOf("bc", "abc", ""), "b", few, few},
+		{"detached, beside a failed member", volumeOf("ab", "ab", "").edit("b", failed), "a", last, last},
+		{"detached, the stale one, member lost", volumeOf("b", "a", ""), "b", "may hold its last data",
+			"may hold its last data"},
+		{"detached, without data, member lost", volumeOf("b", "a", "").edit("b", empty), "b", "", ""},
+		{"no record: one of two", volumeOf("ab", "", ""), "a", "", ""},
+		{"no record: the only one", volumeOf("a", "", ""), "a", last, last},
+		{"no record: beside a failed one", volumeOf("ab", "", "").edit("b", failed), "a", last, last},
+		{"no record: failed beside a good one", volumeOf("ab", "", "").edit("a", failed), "a", "", ""},
+		{"no record: without data", volumeOf("a", "", "").edit("a", empty), "a", "", ""},
+		{"record of another volume: marks decide", other, "a", "", ""},
+		{"two engines: the newer record decides", migrating, "a", "", ""},
+		{"two engines: the newer record keeps", migrating, "b", last, last},
+		{"volume gone", gone, "a", "", ""},
+		{"volume being deleted", dying, "a", "", ""},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			r := c.w.replica(c.r)
+			if got := c.w.set().Serves(r); !has(got, c.serves) {
+				t.Errorf("Serves: %q, want %q", got, c.serves)
+			}
+			if got := c.w.set().Holds(r); !has(got, c.holds) {
+				t.Errorf("Holds: %q, want %q", got, c.holds)
+			}
+		})
+	}
+}
+
+func has(got, want string) bool {
+	if want == "" {
+		return got == ""
+	}
+	return strings.Contains(got, want)
+}
+
+// TestSomeMemberStays holds P2: whatever is deleted in whatever order, as far as Serves and Holds
+// allow it, a member of the record is left, and of a detached volume enough to start from.
+func TestSomeMemberStays(t *testing.T) {
+	for seed := range uint64(5_000) {
+		rng := rand.New(rand.NewPCG(seed, 7))
+		names := "abcd"[:1+rng.IntN(4)]
+		members := names[:1+rng.IntN(len(names))]
+		modes := ""
+		if running := rng.IntN(2) == 0; running {
+			for _, m := range members {
+				modes += fmt.Sprintf("%c=%s ", m, []string{"RW", "RW", "RW", "ERR"}[rng.IntN(4)])
+			}
+			modes += members[:1] + "=RW"
+		}
+		w := volumeOf(names, members, modes)
+		for i := range w.replicas {
+			for _, f := range []func(*v1beta2.Replica){failed, evicting} {
+				if rng.IntN(4) == 0 {
+					f(&w.replicas[i])
+				}
+			}
+		}
+		history := fmt.Sprintf("seed %d: members %s of %s, modes %q:", seed, members, names, modes)
+		for range 12 {
+			if len(w.replicas) == 0 {
+				break
+			}
+			i := rng.IntN(len(w.replicas))
+			r := &w.replicas[i]
+			switch {
+			case r.DeletionTimestamp == nil && w.set().Serves(r) == "":
+				deleting(r)
+				history += " delete " + r.Name
+			case r.DeletionTimestamp != nil && w.set().Holds(r) == "":
+				history += " remove " + r.Name
+				w.replicas = append(w.replicas[:i], w.replicas[i+1:]...)
+			case r.DeletionTimestamp != nil && modes != "" && w.set().Serves(r) == "":
+				// The engine drops what the volume can do without.
+				m := w.engines[0].Status.Membership
+				m.Members = strings.Split(strings.ReplaceAll(strings.Join(m.Members, ""), r.Name, ""), "")
+				history += " drop " + r.Name
+			}
+			left := 0
+			for _, o := range w.replicas {
+				if strings.Contains(strings.Join(w.engines[0].Status.Membership.Members, ""), o.Name) {
+					left++
+				}
+			}
+			if n := len(w.engines[0].Status.Membership.Members); left == 0 || modes == "" && left*2 < n {
+				t.Fatalf("%s\nof the recorded members %v only %d are left", history,
+					w.engines[0].Status.Membership.Members, left)
+			}
+		}
+	}
+}
