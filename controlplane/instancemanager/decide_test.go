@@ -2,6 +2,7 @@ package instancemanager
 
 import (
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -214,6 +215,25 @@ func TestDriftIsNamedInTheCondition(t *testing.T) {
 		!strings.Contains(c.Message, "taint-toleration") || !strings.Contains(c.Message, "priority-class") ||
 		strings.Contains(c.Message, "cpu") {
 		t.Fatalf("condition %+v", c)
+	}
+}
+
+// TestPodStaysOnANodeThatDoesNotAnswer holds C3 of docs/defects.md: Kubernetes adds a toleration of
+// 300 s for each of the two taints that a Pod does not tolerate for ever.
+func TestPodStaysOnANodeThatDoesNotAnswer(t *testing.T) {
+	im, s := manager(v1beta2.InstanceManagerStateRunning), world()
+	s.Settings.Tolerations = []corev1.Toleration{{Key: "k", Operator: corev1.TolerationOpExists}}
+	got := podFor(im, s.Settings, 0).Spec.Tolerations
+	if len(got) == 0 || got[0].Key != "k" {
+		t.Errorf("the setting's tolerations are not the first of %+v", got)
+	}
+	for _, key := range []string{"node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"} {
+		if !slices.ContainsFunc(got, func(o corev1.Toleration) bool {
+			return o.Key == key && o.Operator == corev1.TolerationOpExists && o.Effect == corev1.TaintEffectNoExecute &&
+				o.TolerationSeconds == nil
+		}) {
+			t.Errorf("%s is not tolerated for ever: %+v", key, got)
+		}
 	}
 }
 

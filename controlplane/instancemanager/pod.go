@@ -3,6 +3,7 @@ package instancemanager
 import (
 	"encoding/json"
 	"math"
+	"slices"
 	"strconv"
 
 	corev1 "k8s.io/api/core/v1"
@@ -84,7 +85,7 @@ func podFor(im *v1beta2.InstanceManager, s PodSettings, cpuMillis int64) *corev1
 			RestartPolicy:      corev1.RestartPolicyNever,
 			ServiceAccountName: s.ServiceAccount,
 			PriorityClassName:  s.PriorityClass,
-			Tolerations:        s.Tolerations,
+			Tolerations:        slices.Concat(s.Tolerations, untilItIsBack()),
 			NodeSelector:       s.NodeSelector,
 			Volumes:            podVolumes(),
 			Containers: []corev1.Container{{
@@ -113,6 +114,16 @@ func podFor(im *v1beta2.InstanceManager, s PodSettings, cpuMillis int64) *corev1
 		}
 	}
 	return pod
+}
+
+// untilItIsBack keeps the Pod on a node whose kubelet does not answer. Without it Kubernetes adds
+// these tolerations for 300 s, and evicts the Pod after that: volumes that go on by themselves on a
+// node that is merely cut off would lose their processes.
+func untilItIsBack() []corev1.Toleration {
+	return []corev1.Toleration{
+		{Key: corev1.TaintNodeNotReady, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoExecute},
+		{Key: corev1.TaintNodeUnreachable, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoExecute},
+	}
 }
 
 func emptyNotNull(t []corev1.Toleration) []corev1.Toleration {

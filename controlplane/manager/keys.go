@@ -13,6 +13,10 @@ import (
 // end.
 const keysInterval = 12 * time.Hour
 
+// keysPause is how long a manager that was shown a certificate which it does not believe waits
+// before it looks for new keys: anybody can show such certificates.
+const keysPause = time.Minute
+
 // webhookKeys returns the keys to serve webhooks with, renewed where they must be.
 func (p *process) webhookKeys(ctx context.Context) (keys serving.Keys, err error) {
 	err = persist(ctx, "make keys for the webhooks", func(ctx context.Context) (err error) {
@@ -39,6 +43,12 @@ func (p *process) keepKeys(ctx context.Context, hooks *serving.Server) error {
 		case <-ctx.Done():
 			return nil
 		case <-tick.C:
+		case <-hooks.Mistrusts():
+			select {
+			case <-ctx.Done():
+				return nil
+			case <-time.After(keysPause):
+			}
 		}
 		keys, err := p.webhookKeys(ctx)
 		if err != nil {

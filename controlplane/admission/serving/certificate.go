@@ -21,12 +21,19 @@ const (
 	// renewBefore is the rest of life at which a certificate is replaced; managers restart or look
 	// again well within.
 	renewBefore = 30 * 24 * time.Hour
-	// clockSkew lets a certificate be valid on a machine whose clock is a little behind.
-	clockSkew = time.Hour
+	// clockSkew lets a certificate be valid where the clock is behind that of the manager which made
+	// it. It is as long as a wrong clock is likely to be wrong: one fast manager must not lock the
+	// API server, and with it the cluster, out of the webhooks until its time comes.
+	clockSkew = 365 * 24 * time.Hour
 )
 
 // pair is a certificate with its key, both PEM.
-type pair struct{ cert, key []byte }
+type pair struct {
+	cert, key []byte
+	// former is the certificate that an authority took the place of; managers that have not seen the
+	// change yet serve with what it signed.
+	former []byte
+}
 
 // newAuthority makes a certificate authority.
 func newAuthority(now time.Time) (pair, error) {
@@ -75,14 +82,22 @@ func (authority pair) usable(now time.Time) bool {
 		return false
 	}
 	_, err = parseKey(authority.key)
-	return err == nil && now.Add(renewBefore).Before(cert.NotAfter)
+	return err == nil && valid(cert, now)
 }
+
+// valid tells whether a certificate's time has begun and goes on for some time yet.
+func valid(cert *x509.Certificate, now time.Time) bool {
+	return !now.Before(cert.NotBefore) && now.Add(renewBefore).Before(cert.NotAfter)
+}
+
+// trusted is what is to be believed: the authority's certificate and the former one.
+func (authority pair) trusted() []byte { return slices.Concat(authority.cert, authority.former) }
 
 // serves tells whether the pair is signed by authority, covers all names and is valid for some time
 // yet.
 func (p pair) serves(names []string, authority pair, now time.Time) bool {
 	cert, err := p.parse()
-	if err != nil || now.Add(renewBefore).After(cert.NotAfter) {
+	if err != nil || !valid(cert, now) {
 		return false
 	}
 	parent, err := authority.parse()

@@ -34,6 +34,8 @@ func TestServerCertificateIsAcceptedOnlyForWhatItIsFor(t *testing.T) {
 		{"another authority", names, other, now, false},
 		{"shortly before its end", names, ca, now.Add(serverLife - renewBefore + time.Minute), false},
 		{"long before its end", names, ca, now.Add(serverLife - renewBefore - time.Minute), true},
+		{"before its time", names, ca, now.Add(-clockSkew - time.Minute), false},
+		{"on a clock that is months behind", names, ca, now.Add(-clockSkew + time.Minute), true},
 		{"garbage as authority", names, pair{cert: []byte("x")}, now, false},
 	} {
 		if got := p.serves(tt.names, tt.ca, tt.at); got != tt.want {
@@ -42,6 +44,9 @@ func TestServerCertificateIsAcceptedOnlyForWhatItIsFor(t *testing.T) {
 	}
 	if (pair{}).serves(names, ca, now) {
 		t.Error("an empty pair serves")
+	}
+	if ca.usable(now.Add(-clockSkew - time.Minute)) {
+		t.Error("an authority is usable before its time")
 	}
 	if !ca.usable(now) || ca.usable(now.Add(authorityLife)) || p.usable(now) || (pair{}).usable(now) {
 		t.Error("usable: only an authority with some life left is")

@@ -46,11 +46,28 @@ func (i *identity) verify(chain []*x509.Certificate) error {
 	return nil
 }
 
+// verify judges a peer by the present keys. A certificate of another authority may be that of a
+// manager which has new keys already: Mistrusts tells.
+func (s *Server) verify(chain []*x509.Certificate) error {
+	err := s.identity.Load().verify(chain)
+	if err != nil && len(chain) > 0 {
+		select {
+		case s.mistrusts <- struct{}{}:
+		default:
+		}
+	}
+	return err
+}
+
+// Mistrusts receives when a peer showed a certificate that the present keys do not prove to be a
+// manager's.
+func (s *Server) Mistrusts() <-chan struct{} { return s.mistrusts }
+
 // onlyManagers refuses everybody else. Unlike reviews, which are short, what managers ask for may
 // take hours: it ends with the server's context.
 func (s *Server) onlyManagers(server context.Context, h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if err := s.identity.Load().verify(r.TLS.PeerCertificates); err != nil {
+		if err := s.verify(r.TLS.PeerCertificates); err != nil {
 			http.Error(w, err.Error(), http.StatusForbidden)
 			return
 		}
@@ -81,7 +98,7 @@ func (s *Server) ManagerClient() *http.Client {
 			// Managers are asked by the addresses of their Pods, which no certificate names: verify
 			// replaces the standard check.
 			InsecureSkipVerify: true,
-			VerifyConnection:   func(c tls.ConnectionState) error { return s.identity.Load().verify(c.PeerCertificates) },
+			VerifyConnection:   func(c tls.ConnectionState) error { return s.verify(c.PeerCertificates) },
 		},
 	}}
 }

@@ -102,6 +102,11 @@ func TestOnlyManagers(t *testing.T) {
 		}
 		row.client.CloseIdleConnections()
 	}
+	select {
+	case <-s.Mistrusts():
+	default:
+		t.Error("a certificate of another authority gave no cause to look for new keys")
+	}
 	if err := stranger.SetKeys(Keys{}); err == nil {
 		t.Error("no keys were taken for keys")
 	}

@@ -17,11 +17,15 @@ import (
 
 // Keys is what a manager serves with.
 type Keys struct {
-	// AuthorityPEM is the certificate the API server is told to trust.
+	// AuthorityPEM is what the API server is told to trust: the authority's certificate and, after it
+	// was renewed, the former one, which other managers may still serve with.
 	AuthorityPEM []byte
 	// CertificatePEM and KeyPEM are the server's.
 	CertificatePEM, KeyPEM []byte
 }
+
+// formerKey is where the authority's Secret keeps the certificate before the present one.
+const formerKey = "former.crt"
 
 // EnsureKeys returns keys for a server known under names, from the two Secrets; it writes them
 // where they are missing or do not serve. Names already covered stay covered, since other managers
@@ -32,7 +36,11 @@ func EnsureKeys(ctx context.Context, c client.Client, namespace string, names []
 			if present.usable(now) {
 				return present, nil
 			}
-			return newAuthority(now)
+			made, err := newAuthority(now)
+			if _, unreadable := present.parse(); unreadable == nil {
+				made.former = present.cert
+			}
+			return made, err
 		})
 	if err != nil {
 		return Keys{}, err
@@ -49,7 +57,7 @@ func EnsureKeys(ctx context.Context, c client.Client, namespace string, names []
 	if err != nil {
 		return Keys{}, err
 	}
-	return Keys{AuthorityPEM: ca.cert, CertificatePEM: server.cert, KeyPEM: server.key}, nil
+	return Keys{AuthorityPEM: ca.trusted(), CertificatePEM: server.cert, KeyPEM: server.key}, nil
 }
 
 // ensureSecret reads a pair from a Secret, asks make what it should be, and writes it if that
@@ -79,7 +87,8 @@ func tryEnsureSecret(ctx context.Context, c client.Client, key client.ObjectKey,
 	if client.IgnoreNotFound(err) != nil {
 		return pair{}, err
 	}
-	present := pair{cert: secret.Data[corev1.TLSCertKey], key: secret.Data[corev1.TLSPrivateKeyKey]}
+	present := pair{cert: secret.Data[corev1.TLSCertKey], key: secret.Data[corev1.TLSPrivateKeyKey],
+		former: secret.Data[formerKey]}
 	wanted, err := make(present)
 	if err != nil {
 		return pair{}, err
@@ -88,6 +97,9 @@ func tryEnsureSecret(ctx context.Context, c client.Client, key client.ObjectKey,
 		return present, nil
 	}
 	data := map[string][]byte{corev1.TLSCertKey: wanted.cert, corev1.TLSPrivateKeyKey: wanted.key}
+	if len(wanted.former) > 0 {
+		data[formerKey] = wanted.former
+	}
 	if exists {
 		secret.Data = data
 		return wanted, c.Update(ctx, secret)

@@ -32,6 +32,8 @@ type Server struct {
 
 	listener net.Listener
 	identity atomic.Pointer[identity]
+	// mistrusts holds at most one notice; made by Listen.
+	mistrusts chan struct{}
 }
 
 // SetKeys takes over keys for the connections to come.
@@ -49,6 +51,7 @@ func (s *Server) Listen(address string, keys Keys) error {
 	if err := s.SetKeys(keys); err != nil {
 		return err
 	}
+	s.mistrusts = make(chan struct{}, 1)
 	l, err := net.Listen("tcp", address)
 	if err != nil {
 		return fmt.Errorf("listen for webhooks: %w", err)

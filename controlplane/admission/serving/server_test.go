@@ -66,6 +66,36 @@ func TestKeysAreSharedAndRenewed(t *testing.T) {
 	}
 }
 
+// TestFormerAuthorityIsTrusted: a renewed authority does not lock out managers that have not seen
+// it yet, neither from the API server's view nor from that of the renewed.
+func TestFormerAuthorityIsTrusted(t *testing.T) {
+	now := time.Now()
+	c := fake.NewClientBuilder().WithScheme(scheme.Scheme).Build()
+	before := ensure(t, c, now, "a.svc")
+	after := ensure(t, c, now.Add(authorityLife-renewBefore), "a.svc")
+	again := ensure(t, c, now.Add(authorityLife-renewBefore), "a.svc")
+	if string(again.AuthorityPEM) != string(after.AuthorityPEM) ||
+		string(again.CertificatePEM) != string(after.CertificatePEM) {
+		t.Error("renewed twice")
+	}
+	roots := x509.NewCertPool()
+	roots.AppendCertsFromPEM(after.AuthorityPEM)
+	for name, keys := range map[string]Keys{"former": before, "present": after} {
+		cert, err := (pair{cert: keys.CertificatePEM}).parse()
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = cert.Verify(x509.VerifyOptions{Roots: roots, CurrentTime: cert.NotAfter.Add(-time.Hour), DNSName: "a.svc"})
+		if err != nil {
+			t.Errorf("what is registered does not trust a server with the %s authority's certificate: %v", name, err)
+		}
+	}
+	served := pair{cert: after.CertificatePEM, key: after.KeyPEM}
+	if served.serves([]string{"a.svc"}, pair{cert: before.AuthorityPEM}, now.Add(authorityLife-renewBefore)) {
+		t.Error("the new certificate is of the former authority")
+	}
+}
+
 func TestServerAnswersOverTLSAndTakesNewKeys(t *testing.T) {
 	c := fake.NewClientBuilder().WithScheme(scheme.Scheme).Build()
 	keys := ensure(t, c, time.Now(), "127.0.0.1")
