@@ -218,7 +218,7 @@ func TestDriftIsNamedInTheCondition(t *testing.T) {
 	}
 }
 
-// TestPodStaysOnANodeThatDoesNotAnswer holds C3 of docs/defects.md: Kubernetes adds a toleration of
+// TestPodStaysOnANodeThatDoesNotAnswer holds K2 of docs/defects.md: Kubernetes adds a toleration of
 // 300 s for each of the two taints that a Pod does not tolerate for ever.
 func TestPodStaysOnANodeThatDoesNotAnswer(t *testing.T) {
 	im, s := manager(v1beta2.InstanceManagerStateRunning), world()

@@ -77,11 +77,16 @@ func (c Config) Complete() (Config, error) {
 }
 
 // The lease: a leader that dies is replaced within leaseDuration plus one retry (up to 2.2 times
-// retryPeriod, jitter included), which keeps failover below 8 s. A leader that cannot renew for
-// renewDeadline stops its controllers before anybody else may start.
+// retryPeriod, jitter included), which keeps failover below 8 s. A leader renews retryPeriod after
+// its last success, gives up after renewDeadline more, and then has stopLimit for its controllers
+// to end: together less than leaseDuration, so that nobody else leads before they have
+// (TestLeaderStopsBeforeTheNext).
 const (
 	leaseName     = "longhorn-manager-leader"
 	leaseDuration = 5 * time.Second
-	renewDeadline = 3 * time.Second
+	renewDeadline = 2500 * time.Millisecond
 	retryPeriod   = time.Second
+	// stopLimit bounds the orderly end of controllers. A process whose controllers take longer ends
+	// itself if it has lost the lease.
+	stopLimit = 1200 * time.Millisecond
 )

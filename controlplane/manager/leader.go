@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"os"
 	"sync/atomic"
 	"time"
 
@@ -113,9 +114,36 @@ func term(ctx context.Context, lock resourcelock.Interface, who *Leadership, lea
 		running, stop := context.WithCancel(ctx)
 		defer stop()
 		defer context.AfterFunc(lease, stop)()
-		failed := lead(running)
+		failed := leadUntil(running, lead)
 		who.leader.CompareAndSwap(who.self, "")
 		slog.Info("leading no more", "leaseLost", lease.Err() != nil, "ending", ctx.Err() != nil)
 		return failed, nil
+	}
+}
+
+// exit ends the process at once; a test replaces it.
+var exit = os.Exit
+
+// leadUntil runs lead, and ends the process if it has not returned stopLimit after its context
+// ended: no orderly way is short enough to be sure that nothing of it still writes when another
+// manager leads.
+func leadUntil(ctx context.Context, lead func(context.Context) error) error {
+	done := make(chan error, 1)
+	go func() { done <- lead(ctx) }()
+	select {
+	case failed := <-done:
+		return failed
+	case <-ctx.Done():
+	}
+	limit := time.NewTimer(stopLimit)
+	defer limit.Stop()
+	select {
+	case failed := <-done:
+		return failed
+	case <-limit.C:
+		slog.Error("the controllers did not stop in time; the process ends, so that they cannot write beside those "+
+			"of another manager", "limit", stopLimit)
+		exit(1)
+		return context.Cause(ctx)
 	}
 }

@@ -40,9 +40,6 @@ const (
 	// elsewhere; the server has its own fairness.
 	apiQPS   = 1000
 	apiBurst = 2000
-	// stopLimit bounds the orderly end of controllers; a lease lost must be free of its old leader
-	// soon.
-	stopLimit = 3 * time.Second
 )
 
 // process is one manager process with what its parts share.
@@ -213,7 +210,7 @@ func (p *process) lead(ctx context.Context) error {
 }
 
 func (p *process) options() ctrl.Options {
-	limit := stopLimit
+	limit := time.Duration(-1) // for ever: leadUntil watches over it
 	return ctrl.Options{
 		Scheme:                  p.scheme,
 		Metrics:                 server.Options{BindAddress: "0"}, // served by package rest

@@ -108,17 +108,18 @@ func (p *pass) newEngine() *v1beta2.Engine {
 	}
 }
 
-// newReplica describes a replica without a place. retries is where its count of failed rebuilds
+// newReplica describes a replica without a place, of the engine's image: an attached volume of which
+// another image is wanted runs on with its present one, and only replicas of that are started. retries is where its count of failed rebuilds
 // starts: a replica that replaces another is not worth reusing if its first rebuild fails.
 func (p *pass) newReplica(hardNode string, retries int) *v1beta2.Replica {
-	engine := naming.EngineName(p.v.Name, 0)
+	engine, spec := naming.EngineName(p.v.Name, 0), p.instanceSpec()
 	if p.engine != nil {
-		engine = p.engine.Name
+		engine, spec.Image = p.engine.Name, p.engine.Spec.Image
 	}
 	return &v1beta2.Replica{
 		ObjectMeta: p.meta(naming.ReplicaName(p.v.Name, p.s.Suffixes[0]), true),
 		Spec: v1beta2.ReplicaSpec{
-			InstanceSpec: p.instanceSpec(), Active: true, EngineName: engine, BackingImage: p.v.Spec.BackingImage,
+			InstanceSpec: spec, Active: true, EngineName: engine, BackingImage: p.v.Spec.BackingImage,
 			HardNodeAffinity: hardNode, RebuildRetryCount: retries, UnmapMarkDiskChainRemovedEnabled: p.trimMarksRemoved(),
 		},
 	}

@@ -37,12 +37,25 @@ type pass struct {
 	noPlace       string
 	unplaced      schedule.Failure
 	unplacedLocal bool
+	// workWaits: the volume has work for an engine that nobody else attaches it for.
+	workWaits bool
 }
 
 // decide judges a volume. The steps run in order; the first that wants a change ends the pass, and
 // the next pass sees its effect. Steps before it have brought their part of the status up to date.
 func decide(now time.Time, v *v1beta2.Volume, s seen) loop.Decision {
+	_, d := judge(now, v, s)
+	return d
+}
+
+// judge is decide with what else the pass has found.
+func judge(now time.Time, v *v1beta2.Volume, s seen) (*pass, loop.Decision) {
 	p := newPass(now, v, s)
+	return p, p.run()
+}
+
+func (p *pass) run() loop.Decision {
+	v := p.v
 	if v.DeletionTimestamp != nil {
 		return p.decision(p.delete())
 	}

@@ -332,7 +332,7 @@ func TestOneStep(t *testing.T) {
 			s.Engine.Status.ReplicaTransitionTimeMap["c"] = ago(time.Hour)
 			s.Replicas[0].Spec.EvictionRequested = true
 		}, "delete *v1beta2.Replica a"},
-		// the last good copy serves on although it was deleted (C1)
+		// the last good copy serves on although it was deleted (K1)
 		{"deleted, and the other has failed", func(v *v1beta2.Volume, s *seen) {
 			remove(s, 0)
 			fail(s, 1, time.Minute)
@@ -370,6 +370,23 @@ func TestOneStep(t *testing.T) {
 				t.Errorf("wants %q, want %q (state %s, robustness %s)", got, tt.want, v.Status.State, v.Status.Robustness)
 			}
 		})
+	}
+}
+
+// TestReplacementIsOfTheEnginesImage holds K4 of docs/defects.md: an attached volume of which another
+// image is wanted gets its replacement of the image that it runs, or it would never be started.
+func TestReplacementIsOfTheEnginesImage(t *testing.T) {
+	v, s := fixture()
+	v.Spec.Image = "img:2"
+	fail(s, 1, 48*time.Hour)
+	s.Replicas[1].Spec.RebuildRetryCount = v1beta2.MaxRebuildRetryCount
+	degrade(v, time.Hour)
+	c, ok := settle(v, s).Do.(loop.Create)
+	if !ok {
+		t.Fatalf("no replica is created (state %s)", v.Status.State)
+	}
+	if r, ok := c.Object.(*v1beta2.Replica); !ok || r.Spec.Image != "img:1" {
+		t.Errorf("created %+v, want a replica of img:1", c.Object)
 	}
 }
 

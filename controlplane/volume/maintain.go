@@ -18,6 +18,7 @@ import (
 func (p *pass) maintain() loop.Change {
 	evict := p.anyEvicting() && p.anyData()
 	rebuild := p.offlineRebuilding()
+	p.workWaits = evict || p.lacksReplicas()
 	for _, job := range []struct {
 		kind   v1beta2.AttacherType
 		wanted bool
@@ -45,9 +46,15 @@ func (p *pass) inUse() bool {
 
 // offlineRebuilding says whether a volume that nobody uses lacks replicas and is to be mended now.
 func (p *pass) offlineRebuilding() bool {
+	return p.lacksReplicas() && p.mendable()
+}
+
+// lacksReplicas says whether replicas of the volume are missing and are to be rebuilt although nobody
+// uses it.
+func (p *pass) lacksReplicas() bool {
 	v := p.v
 	enabled := softOverride(v.Spec.OfflineRebuilding, p.s.Settings.Bool(setting.OfflineReplicaRebuilding))
-	return enabled && !v.Spec.Standby && p.anyData() && count(p.live(), healthy) < v.Spec.NumberOfReplicas && p.mendable()
+	return enabled && !v.Spec.Standby && p.anyData() && count(p.live(), healthy) < v.Spec.NumberOfReplicas
 }
 
 // mendable says whether attaching would help: a rebuild is under way, or there is a replica to

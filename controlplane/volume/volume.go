@@ -18,6 +18,7 @@ package volume
 
 import (
 	"context"
+	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -27,6 +28,7 @@ import (
 	"ankole.storage/api/longhorn/v1beta2"
 	"ankole.storage/controlplane/loop"
 	"ankole.storage/controlplane/naming"
+	"ankole.storage/controlplane/setting"
 )
 
 // Config of the reconciler.
@@ -44,6 +46,7 @@ type Reconciler struct {
 	cfg    Config
 	client client.Client
 	runs   *runs
+	idle   *idle
 }
 
 // New returns the reconciler.
@@ -51,7 +54,7 @@ func New(cfg Config) *Reconciler {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
-	return &Reconciler{cfg: cfg, runs: newRuns()}
+	return &Reconciler{cfg: cfg, runs: newRuns(), idle: &idle{waiting: map[string]bool{}}}
 }
 
 // SetupWithManager registers it; it runs on the leader.
@@ -72,10 +75,13 @@ func (r *Reconciler) Controller() loop.Controller[*v1beta2.Volume, seen] {
 		Name:       naming.EventSource("volume"),
 		New:        func() *v1beta2.Volume { return &v1beta2.Volume{} },
 		Gather:     r.gather,
-		Decide:     decide,
+		Decide:     r.decide,
 		Conditions: conditions,
 		Now:        r.cfg.Now,
-		Gone:       func(_ context.Context, key client.ObjectKey) { r.runs.forget(key.Name) },
+		Gone: func(_ context.Context, key client.ObjectKey) {
+			r.runs.forget(key.Name)
+			r.idle.note(key.Name, false)
+		},
 		Watches: []loop.Watch{
 			loop.Watching(&v1beta2.Engine{}, loop.ByLabel[*v1beta2.Engine](naming.LabelVolume)),
 			loop.Watching(&v1beta2.Replica{}, loop.ByLabel[*v1beta2.Replica](naming.LabelVolume)),
@@ -84,7 +90,7 @@ func (r *Reconciler) Controller() loop.Controller[*v1beta2.Volume, seen] {
 			loop.Watching(&v1beta2.Node{}, func(*v1beta2.Node) []string { return r.unsettled() }),
 			loop.Watching(&v1beta2.InstanceManager{}, func(*v1beta2.InstanceManager) []string { return r.unsettled() }),
 			loop.Watching(&v1beta2.EngineImage{}, func(*v1beta2.EngineImage) []string { return r.unsettled() }),
-			loop.Watching(&v1beta2.Setting{}, func(*v1beta2.Setting) []string { return r.unsettled() }),
+			loop.Watching(&v1beta2.Setting{}, r.onSetting),
 		},
 	}
 }
@@ -100,10 +106,60 @@ func conditions(v *v1beta2.Volume) []loop.Condition {
 	return out
 }
 
+// idle are the detached volumes with work that waits for a node or an instance manager. They live in
+// memory only: a new leader decides about every volume once, which fills it.
+type idle struct {
+	mu      sync.Mutex
+	waiting map[string]bool
+}
+
+func (i *idle) note(volume string, waits bool) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if waits {
+		i.waiting[volume] = true
+	} else {
+		delete(i.waiting, volume)
+	}
+}
+
+func (i *idle) waits(volume string) bool {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	return i.waiting[volume]
+}
+
+// decide notes beside the decision whether a resting volume has work that waits.
+func (r *Reconciler) decide(now time.Time, v *v1beta2.Volume, s seen) loop.Decision {
+	p, d := judge(now, v, s)
+	r.idle.note(v.Name, p.workWaits)
+	return d
+}
+
+// onSetting wakes all volumes for the settings by which a resting volume gets work.
+func (r *Reconciler) onSetting(s *v1beta2.Setting) []string {
+	if s.Name == setting.OfflineReplicaRebuilding {
+		return r.names(func(*v1beta2.Volume) bool { return true })
+	}
+	return r.unsettled()
+}
+
 // unsettled names the volumes that a change of nodes, instance managers, images or settings may
-// concern. A detached volume with every replica placed has nothing to do with them, so thousands of
-// those cost nothing.
+// concern. A detached volume with every replica placed and no work that waits has nothing to do with
+// them, so thousands of those cost nothing.
 func (r *Reconciler) unsettled() []string {
+	return r.names(func(v *v1beta2.Volume) bool {
+		resting := v.Status.State == v1beta2.VolumeStateDetached && v.Spec.NodeID == "" &&
+			v.Status.Robustness != v1beta2.VolumeRobustnessFaulted &&
+			v1beta2.IsConditionTrue(v.Status.Conditions, v1beta2.VolumeConditionScheduled) && !r.idle.waits(v.Name)
+		healthy := v.Status.State == v1beta2.VolumeStateAttached && v.Status.Robustness == v1beta2.VolumeRobustnessHealthy &&
+			v.Spec.DataLocality != v1beta2.DataLocalityBestEffort
+		return !resting && !healthy
+	})
+}
+
+// names lists the volumes of which ok holds.
+func (r *Reconciler) names(ok func(*v1beta2.Volume) bool) []string {
 	var list v1beta2.VolumeList
 	if err := r.client.List(context.Background(), &list, client.InNamespace(r.cfg.Namespace),
 		client.UnsafeDisableDeepCopy); err != nil {
@@ -111,14 +167,8 @@ func (r *Reconciler) unsettled() []string {
 	}
 	var out []string
 	for i := range list.Items {
-		v := &list.Items[i]
-		resting := v.Status.State == v1beta2.VolumeStateDetached && v.Spec.NodeID == "" &&
-			v.Status.Robustness != v1beta2.VolumeRobustnessFaulted &&
-			v1beta2.IsConditionTrue(v.Status.Conditions, v1beta2.VolumeConditionScheduled)
-		healthy := v.Status.State == v1beta2.VolumeStateAttached && v.Status.Robustness == v1beta2.VolumeRobustnessHealthy &&
-			v.Spec.DataLocality != v1beta2.DataLocalityBestEffort
-		if !resting && !healthy {
-			out = append(out, v.Name)
+		if ok(&list.Items[i]) {
+			out = append(out, list.Items[i].Name)
 		}
 	}
 	return out

@@ -1,0 +1,70 @@
+package volume
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+
+	"ankole.storage/api/longhorn/v1beta2"
+	"ankole.storage/controlplane/setting"
+)
+
+// TestRestingVolumesAreWokenForTheirWork holds K5 of docs/defects.md: a detached volume that waits
+// for a node to evict a replica from, or to rebuild one on, looks again when nodes change; one
+// without such work costs nothing.
+func TestRestingVolumesAreWokenForTheirWork(t *testing.T) {
+	resting := func() (*v1beta2.Volume, *seen) {
+		v, s := fixture()
+		v.Spec.NodeID, v.Status.CurrentNodeID, v.Status.State = "", "", v1beta2.VolumeStateDetached
+		v.Status.Conditions, _ = v1beta2.SetCondition(v.Status.Conditions,
+			v1beta2.Condition{Type: v1beta2.VolumeConditionScheduled, Status: v1beta2.ConditionTrue}, now)
+		s.Attachment.Spec.AttachmentTickets = nil
+		off(s)
+		s.Engine.Spec.NodeID, s.Engine.Spec.ReplicaAddressMap = "", map[string]string{}
+		for i := range s.Replicas {
+			s.Replicas[i].Spec.DesireState, s.Replicas[i].Status.CurrentState = stopped, stopped
+		}
+		return v, s
+	}
+	for name, c := range map[string]struct {
+		edit func(*v1beta2.Volume, *seen)
+		want bool
+	}{
+		"nothing to do": {func(*v1beta2.Volume, *seen) {}, false},
+		"eviction":      {func(_ *v1beta2.Volume, s *seen) { s.Replicas[0].Spec.EvictionRequested = true }, true},
+		"offline rebuild": {func(_ *v1beta2.Volume, s *seen) {
+			s.Settings[setting.OfflineReplicaRebuilding] = "true"
+			fail(s, 1, time.Minute)
+		}, true},
+		"degraded, and no offline rebuild is wanted": {func(_ *v1beta2.Volume, s *seen) { fail(s, 1, time.Minute) }, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			v, s := resting()
+			c.edit(v, s)
+			scheme := runtime.NewScheme()
+			if err := v1beta2.AddToScheme(scheme); err != nil {
+				t.Fatal(err)
+			}
+			r := New(Config{Namespace: v.Namespace}).WithClient(fake.NewClientBuilder().WithScheme(scheme).WithObjects(v).Build())
+			for range 3 {
+				r.decide(now, v.DeepCopy(), *s)
+			}
+			if got := slices.Contains(r.unsettled(), v.Name); got != c.want {
+				t.Errorf("woken by nodes: %v, want %v", got, c.want)
+			}
+			if !slices.Contains(r.onSetting(&v1beta2.Setting{ObjectMeta: metav1.ObjectMeta{
+				Name: setting.OfflineReplicaRebuilding}}), v.Name) {
+				t.Error("switching offline rebuilds on does not wake it")
+			}
+			r.Controller().Gone(t.Context(), client.ObjectKeyFromObject(v))
+			if slices.Contains(r.unsettled(), v.Name) {
+				t.Error("remembered after its end")
+			}
+		})
+	}
+}
