@@ -1,12 +1,18 @@
-// Package listener accepts connections whatever the system is short of at the moment. A server that
-// ends because one connection could not be accepted takes everything with it that its process does;
-// whoever connects can wait, or comes again.
+// Package listener opens listeners whose Accept goes on whatever the system is short of at the
+// moment. A server that ends because one connection could not be accepted takes everything with it
+// that its process does; whoever connects can wait, or comes again. No other package calls
+// net.Listen or accepts connections by itself (tidy's TestListeners).
 package listener
 
 import (
+	"context"
 	"errors"
+	"fmt"
 	"net"
+	"os"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // Pauses between two attempts: the first one, and the longest.
@@ -15,12 +21,12 @@ const (
 	maxPause   = 200 * time.Millisecond
 )
 
-// Accept calls accept, a method of a listener, until there is a connection or the listener is
-// closed. Whatever else fails (no descriptors, no memory in the kernel, a connection that was gone
-// again) passes.
-func Accept[C any](accept func() (C, error)) (C, error) {
+// accept calls next, a method of a listener, until there is a connection or the listener is closed.
+// Whatever else fails (no descriptors, no memory in the kernel, a connection that was gone again)
+// passes.
+func accept[C any](next func() (C, error)) (C, error) {
 	for pause := firstPause; ; pause = min(2*pause, maxPause) {
-		c, err := accept()
+		c, err := next()
 		if err == nil || errors.Is(err, net.ErrClosed) {
 			return c, err
 		}
@@ -28,10 +34,62 @@ func Accept[C any](accept func() (C, error)) (C, error) {
 	}
 }
 
-// Steady returns l with such an Accept.
-func Steady(l net.Listener) net.Listener { return steady{l} }
+// Listen listens as net.ListenConfig does.
+func Listen(ctx context.Context, network, address string) (net.Listener, error) {
+	l, err := new(net.ListenConfig).Listen(ctx, network, address)
+	if err != nil {
+		return nil, err
+	}
+	return steady{l}, nil
+}
 
 type steady struct{ net.Listener }
 
-// Accept implements net.Listener.
-func (l steady) Accept() (net.Conn, error) { return Accept(l.Listener.Accept) }
+// Accept implements net.Listener. It fails with net.ErrClosed after Close, and with nothing else.
+func (l steady) Accept() (net.Conn, error) { return accept(l.Listener.Accept) }
+
+// Unix listens on a unix socket, for connections that carry descriptors.
+type Unix struct{ l *net.UnixListener }
+
+// ListenUnix listens at a path that must not exist: network is "unix" or "unixpacket".
+func ListenUnix(network, path string) (Unix, error) {
+	l, err := net.ListenUnix(network, &net.UnixAddr{Name: path, Net: network})
+	return Unix{l}, err
+}
+
+// Accept waits for a connection. It fails with net.ErrClosed after Close, and with nothing else.
+func (l Unix) Accept() (*net.UnixConn, error) { return accept(l.l.AcceptUnix) }
+
+// Addr is where it listens.
+func (l Unix) Addr() net.Addr { return l.l.Addr() }
+
+// Close ends the listening and removes the socket.
+func (l Unix) Close() error { return l.l.Close() }
+
+// KeepPath has Close leave the socket at its path.
+func (l Unix) KeepPath() { l.l.SetUnlinkOnClose(false) }
+
+// RemoveStale removes the unix socket at path if nobody listens on it, whatever its kind. Nothing
+// there is no error; EADDRINUSE: somebody listens. What is no socket is left alone, with an error.
+func RemoveStale(path string) error {
+	info, err := os.Lstat(path)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if info.Mode().Type() != os.ModeSocket {
+		return fmt.Errorf("%s is no socket, and in the way of one: remove it or choose another path", path)
+	}
+	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	// Any other answer, a full queue or another kind of socket, is that of a living one.
+	if err := unix.Connect(fd, &unix.SockaddrUnix{Name: path}); !errors.Is(err, unix.ECONNREFUSED) {
+		return fmt.Errorf("another process listens at %s: %w", path, unix.EADDRINUSE)
+	}
+	return os.Remove(path)
+}

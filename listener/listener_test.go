@@ -1,4 +1,4 @@
-package listener_test
+package listener
 
 import (
 	"errors"
@@ -8,8 +8,6 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
-
-	"ankole.storage/listener"
 )
 
 // flaky fails as a system that is short of everything, then goes on.
@@ -34,8 +32,8 @@ func TestSteady(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l := listener.Steady(&flaky{inner, []error{unix.EMFILE, unix.ENFILE, unix.ENOMEM, unix.ENOBUFS, unix.EPERM,
-		unix.ECONNABORTED}})
+	l := net.Listener(steady{&flaky{inner, []error{unix.EMFILE, unix.ENFILE, unix.ENOMEM, unix.ENOBUFS, unix.EPERM,
+		unix.ECONNABORTED}}})
 	near, err := net.Dial("unix", inner.Addr().String())
 	if err != nil {
 		t.Fatal(err)

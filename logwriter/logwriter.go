@@ -7,6 +7,7 @@
 package logwriter
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"log"
@@ -16,6 +17,7 @@ import (
 	"syscall"
 	"time"
 
+	"golang.org/x/sys/unix"
 	"google.golang.org/grpc/grpclog"
 )
 
@@ -37,7 +39,12 @@ type Writer struct {
 	wake  chan struct{} // of the goroutine that writes; holds one
 	ended chan struct{}
 
+	// now writes as much of a line as the output takes without waiting, and returns how much; nil:
+	// not possible.
+	now func(p []byte) int
+
 	mu      sync.Mutex
+	busy    bool // the goroutine has lines that are not out
 	queue   [][]byte
 	bytes   int
 	dropped int
@@ -56,15 +63,24 @@ func New(out io.Writer) *Writer {
 // lines: without this the Go runtime ends it, by SIGPIPE.
 func Standard() *Writer {
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE) // not Ignore, which children would inherit
-	w := New(os.Stderr)
+	w := &Writer{out: os.Stderr, wake: make(chan struct{}, 1), ended: make(chan struct{}), now: nonBlocking(os.Stderr)}
+	go w.run()
 	log.SetOutput(w)
 	grpclog.SetLoggerV2(grpclog.NewLoggerV2(io.Discard, io.Discard, w))
 	return w
 }
 
-// Write never blocks and never fails.
-func (w *Writer) Write(p []byte) (int, error) {
+// Write never blocks and never fails. To a pipe that has room the line goes at once, so that a
+// program that ends in a panic has said what led to it.
+func (w *Writer) Write(line []byte) (int, error) {
+	p := line
 	w.mu.Lock()
+	if w.now != nil && !w.busy && len(w.queue) == 0 && w.dropped == 0 && !w.closed {
+		if p = p[w.now(p):]; len(p) == 0 {
+			w.mu.Unlock()
+			return len(line), nil
+		}
+	}
 	if w.closed || w.dropped > 0 || len(w.queue) >= maxLines || len(w.queue) > 0 && w.bytes+len(p) > maxBytes {
 		w.dropped++ // and what follows is, until it can be said where lines are missing
 	} else {
@@ -73,7 +89,28 @@ func (w *Writer) Write(p []byte) (int, error) {
 	}
 	w.mu.Unlock()
 	w.rouse()
-	return len(p), nil
+	return len(line), nil
+}
+
+// nonBlocking returns a function that writes to a pipe what it takes at once, nil for another file.
+// The pipe is opened again: whether writing waits is a property of the open file, which other
+// processes share.
+func nonBlocking(f *os.File) func(p []byte) int {
+	if info, err := f.Stat(); err != nil || info.Mode().Type() != os.ModeNamedPipe {
+		return nil
+	}
+	fd, err := unix.Open(fmt.Sprintf("/proc/self/fd/%d", f.Fd()), unix.O_WRONLY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil
+	}
+	return func(p []byte) int {
+		for {
+			n, err := unix.Write(fd, p)
+			if !errors.Is(err, unix.EINTR) {
+				return max(n, 0) // after an error the goroutine tries
+			}
+		}
+	}
 }
 
 func (w *Writer) rouse() {
@@ -112,6 +149,7 @@ func (w *Writer) drain() (over bool) {
 		w.mu.Lock()
 		lines, dropped := w.queue, w.dropped
 		w.queue, w.bytes, w.dropped = nil, 0, 0
+		w.busy = len(lines) > 0 || dropped > 0
 		over = w.closed
 		w.mu.Unlock()
 		if len(lines) == 0 && dropped == 0 {

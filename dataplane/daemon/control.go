@@ -3,7 +3,6 @@ package daemon
 import (
 	"context"
 	"fmt"
-	"net"
 	"sync"
 	"time"
 
@@ -51,13 +50,18 @@ func (s *server) ready(yes bool) {
 	s.health.SetServingStatus("", status)
 }
 
+// maxControlConnections bounds clients of the control interface: one proxy with all its calls, one
+// probe and some people. Descriptors that they take are missing for files and for connections of
+// users.
+const maxControlConnections = 256
+
 // stopWait bounds how long calls may go on when the process ends.
 const stopWait = 2 * time.Second
 
 // serveControl serves health, and what register adds, on addr. It is ready from the beginning; see
 // ready.
 func serveControl(addr string, id identity, register func(*grpc.Server)) (*server, error) {
-	lis, err := net.Listen("tcp", addr)
+	lis, err := listener.Listen(context.Background(), "tcp", addr)
 	if err != nil {
 		return nil, fmt.Errorf("control interface: %w", err)
 	}
@@ -81,7 +85,7 @@ func serveControl(addr string, id identity, register func(*grpc.Server)) (*serve
 	}
 	go func() {
 		defer close(s.done)
-		_ = s.grpc.Serve(listener.Steady(lis)) // ends with stop
+		_ = s.grpc.Serve(listener.Bounded(lis, maxControlConnections)) // ends with stop
 	}()
 	return s, nil
 }

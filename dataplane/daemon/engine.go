@@ -157,6 +157,7 @@ func (p *engineProcess) shutdown() {
 	ctx, cancel := context.WithTimeout(context.Background(), shutdownWait)
 	defer cancel()
 	p.front.end(p)
+	p.front.endGiven(p)
 	p.dropKept("the engine is told to end")
 	if err := p.ask(ctx, func(reply func(error)) any { return engine.Shutdown{Reply: reply} }); err != nil {
 		p.cfg.Log.Warn("engine did not shut down cleanly", "error", err)

@@ -55,6 +55,8 @@ type frontendShell struct {
 	journal *journal.Journal
 	// name is what the control plane calls the one that is up.
 	name string
+	// given is what was given away and is taken back, until it is brought up again.
+	given *frontend.Export
 	// over: the engine ends, and nothing is brought up any more.
 	over bool
 }
@@ -122,6 +124,16 @@ func (f *frontendShell) end(p *engineProcess) {
 	f.takeDown(p)
 }
 
+// endGiven takes away what was given away, is being taken back, and is not up yet.
+func (f *frontendShell) endGiven(p *engineProcess) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if x := f.given; x != nil {
+		f.given = nil
+		p.withdraw(x)
+	}
+}
+
 // takeDown takes the frontend away. The lock is held.
 func (f *frontendShell) takeDown(p *engineProcess) {
 	if f.stop != nil {
@@ -159,8 +171,9 @@ func (p *engineProcess) startNBD() (string, error) {
 // all it has are its sockets.
 func (p *engineProcess) holdNBD(path string) {
 	p.front.stop = func(p *engineProcess) {
+		// Before anybody else can listen there. One that stays is replaced at the next start.
+		_ = os.Remove(path)
 		p.detach()
-		_ = os.Remove(path) // a stale socket is replaced at the next start
 	}
 	p.front.export = func(*frontend.Export) {}
 }

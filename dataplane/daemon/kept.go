@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"os"
 	"slices"
 
 	"golang.org/x/sys/unix"
@@ -96,39 +97,58 @@ func (l *life) follow(follows, epoch uint64) (continues bool) {
 	case l.p.cfg.Keeper == "":
 		return false
 	}
-	return l.p.takeKept(follows, epoch)
+	taken, err := l.p.takeKept(follows, epoch)
+	if err != nil {
+		// The record that comes next would end the device for good. The engine ends before it, and
+		// another one can try again.
+		l.fatal(fmt.Errorf("engine: a block device is kept that cannot be taken over now; start it again: %w", err))
+		<-l.spin.Done()
+	}
+	return taken
 }
 
 // takeKept takes over the device of an engine that was killed, if it can go on here, and ends it if
-// it cannot.
-func (p *engineProcess) takeKept(follows, epoch uint64) (taken bool) {
+// it cannot. An error says that neither was done: the device is as it was.
+func (p *engineProcess) takeKept(follows, epoch uint64) (taken bool, err error) {
 	held, state, fds, err := keeper.Take(p.cfg.Keeper, p.cfg.VolumeName, p.cfg.Instance)
-	if errors.Is(err, keeper.ErrNone) {
-		return false
-	}
-	if err != nil {
-		p.cfg.Log.Warn("the instance manager does not say whether a device is kept", "error", err)
-		return false
+	switch {
+	case errors.Is(err, keeper.ErrNone):
+		return false, nil
+	case errors.Is(err, os.ErrNotExist), errors.Is(err, unix.ECONNREFUSED):
+		// Nobody listens there any more, so that no engine will ever take a device over.
+		p.cfg.Log.Warn("the instance manager does not keep block devices", "error", err)
+		return false, nil
+	case err != nil:
+		return false, err
 	}
 	k := &keptDevice{held: held, fds: fds}
-	if err = json.Unmarshal(state, &k.state); err == nil {
-		err = k.state.continuedBy(p.cfg.VolumeUUID, follows)
-	}
-	if err == nil && p.cfg.Frontend != FrontendBlockdev {
-		err = errors.New("the volume is attached without a frontend")
-	}
-	if err == nil {
-		k.state.add(epoch)
-		err = held.Keep(k.state.encode(), fds...)
-	}
-	if err != nil {
+	if err = k.judge(&p.cfg, state, follows); err != nil {
 		p.cfg.Log.Warn("kept block device ends, whoever has it open gets errors", "reason", errors.Join(err, k.drop()))
-		return false
+		return false, nil
+	}
+	k.state.add(epoch)
+	if err := held.Keep(k.state.encode(), fds...); err != nil {
+		closeAll(fds)
+		return false, errors.Join(err, held.Leave())
 	}
 	p.mu.Lock()
 	p.kept = k
 	p.mu.Unlock()
-	return true
+	return true, nil
+}
+
+// judge reads the state of a kept device, and tells why it cannot go on here, nil if it can.
+func (k *keptDevice) judge(cfg *EngineConfig, state json.RawMessage, follows uint64) error {
+	if err := json.Unmarshal(state, &k.state); err != nil {
+		return err
+	}
+	if err := k.state.continuedBy(cfg.VolumeUUID, follows); err != nil {
+		return err
+	}
+	if cfg.Frontend != FrontendBlockdev {
+		return errors.New("the volume is attached without a frontend")
+	}
+	return nil
 }
 
 func (p *engineProcess) takeOutKept() *keptDevice {

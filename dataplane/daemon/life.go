@@ -23,7 +23,9 @@ type life struct {
 	// the frontend is taken down through it.
 	ctx   context.Context
 	fatal context.CancelCauseFunc
-	stop  context.CancelFunc
+	// spin is what the loop runs under, stop ends it.
+	spin context.Context
+	stop context.CancelFunc
 	// start is closed when the volume serves for the first time; begun when it has been offered
 	// then, or taken over with its frontend: from then on frontends come and go as they are ordered
 	// to. ended is closed when the loop does not run any more, for err.
@@ -58,8 +60,7 @@ func (p *engineProcess) begin(left *engine.Left) error {
 		ended: make(chan struct{})}
 	v.offer = v.offerAsToldAtStart
 	v.ctx, v.fatal = context.WithCancelCause(context.Background())
-	var spin context.Context
-	spin, v.stop = context.WithCancel(context.Background())
+	v.spin, v.stop = context.WithCancel(context.Background())
 	ec := engine.Config{
 		VolumeName: cfg.VolumeName, VolumeUUID: cfg.VolumeUUID, Instance: cfg.Instance,
 		InstanceManager: cfg.InstanceManager, Build: build(),
@@ -90,7 +91,7 @@ func (p *engineProcess) begin(left *engine.Left) error {
 	p.life = v
 	p.mu.Unlock()
 	go func() {
-		v.err = posix.Run(spin, l, core)
+		v.err = posix.Run(v.spin, l, core)
 		v.fatal(v.err)
 		close(v.ended)
 	}()

@@ -5,6 +5,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"os"
+
+	"golang.org/x/sys/unix"
 
 	"ankole.storage/dataplane/engine"
 	"ankole.storage/dataplane/frontend"
@@ -105,6 +108,7 @@ func (p *engineProcess) importNBD(name string, x *frontend.Export) (attach func(
 		return nil, err
 	}
 	return func() error {
+		p.front.given = nil
 		if err := p.attach(fe); err != nil {
 			return err
 		}
@@ -149,6 +153,7 @@ func (p *engineProcess) importFUSELoop(name string, x *frontend.Export, epoch ui
 		return nil, err
 	}
 	return func() error {
+		p.front.given = nil
 		if toKeeper >= 0 {
 			if own.held, err = keeper.Receive(toKeeper, p.cfg.VolumeName, p.cfg.Instance); err != nil {
 				p.cfg.Log.Warn("block device is not kept any more: it will fail if this engine is killed", "device",
@@ -168,8 +173,41 @@ func (p *engineProcess) importFUSELoop(name string, x *frontend.Export, epoch ui
 	}, nil
 }
 
-// dropExport ends a frontend that was given away and that nobody goes on with.
-func (p *engineProcess) dropExport(x *frontend.Export) {
+// withdraw takes a frontend away that was given away and that nobody goes on with. front.mu is
+// held.
+func (p *engineProcess) withdraw(x *frontend.Export) {
+	p.dropKeeper(x)
+	lock, kept := -1, blockdev.Kept{}
+	for _, d := range x.Descriptors {
+		switch d.Kind {
+		case kindKeeper: // closed
+		case kindLock:
+			lock = d.FD
+			if err := json.Unmarshal(d.State, &kept); err != nil {
+				panic(err) // it is this process's own
+			}
+		default:
+			unix.Close(d.FD) // of a block device: its I/O fails from now on
+		}
+	}
+	var err error
+	if lock >= 0 {
+		var dev *blockdev.Device
+		cfg := blockdev.Config{Volume: p.cfg.VolumeName, DeviceDir: hostpath.Resolve(deviceDir)}
+		if dev, err = blockdev.Receive(cfg, kept, -1, lock); err == nil {
+			ctx, cancel := context.WithTimeout(context.Background(), withdrawWait)
+			defer cancel()
+			err = dev.Close(ctx, true)
+		}
+	} else if path, perr := socketPath(p.cfg.VolumeName); perr == nil {
+		_ = os.Remove(path) // one that stays is replaced at the next start
+	}
+	p.cfg.Log.Warn("the frontend that was given away is not taken back: the engine ends", "transport", x.Transport,
+		"error", err)
+}
+
+// dropKeeper has the keeper give up a device that was given away.
+func (p *engineProcess) dropKeeper(x *frontend.Export) {
 	for _, d := range x.Descriptors {
 		if d.Kind != kindKeeper {
 			continue

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"os"
 	"os/signal"
 	"sync"
@@ -60,43 +59,102 @@ func (p *engineProcess) listen() (stop func()) {
 		p.cfg.Log.Warn("no live upgrade of this engine is possible", "error", err)
 		return func() {}
 	}
-	quit := make(chan struct{})
-	var work sync.WaitGroup
-	work.Go(func() {
+	r := &reception{p: p, open: map[*handover.Conn]struct{}{}, quit: make(chan struct{})}
+	r.work.Go(func() {
 		for {
 			c, err := l.Accept()
 			if err != nil {
-				if !errors.Is(err, net.ErrClosed) {
-					p.cfg.Log.Warn("no live upgrade of this engine is possible any more", "error", err)
-				}
-				return
+				return // it is closed
 			}
-			p.hear(c, quit)
+			r.admit(c)
 		}
 	})
 	return func() {
-		close(quit)
 		if err := l.Close(); err != nil {
 			p.cfg.Log.Warn("socket for live upgrades is not removed", "error", err)
 		}
-		work.Wait()
+		r.end()
 	}
 }
 
-// hear takes the first word of one engine and waits until it is answered: one at a time.
-func (p *engineProcess) hear(c *handover.Conn, quit <-chan struct{}) {
-	defer c.Close()
+// maxAsking bounds connections of engines that ask for the volume: one does, and others are told
+// so.
+const maxAsking = 8
+
+// reception hears engines that ask for the volume. One is judged at a time, the others are refused.
+type reception struct {
+	p    *engineProcess
+	quit chan struct{}
+	work sync.WaitGroup
+
+	mu   sync.Mutex
+	open map[*handover.Conn]struct{} // nil at the end
+	busy bool
+}
+
+// admit hears the engine at the other end of c.
+func (r *reception) admit(c *handover.Conn) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.open == nil || len(r.open) >= maxAsking {
+		c.Close()
+		return
+	}
+	r.open[c] = struct{}{}
+	r.work.Go(func() {
+		r.hear(c)
+		r.mu.Lock()
+		delete(r.open, c)
+		r.mu.Unlock()
+		c.Close()
+	})
+}
+
+// end hangs up on all who have not been heard, and waits for the rest.
+func (r *reception) end() {
+	close(r.quit)
+	r.mu.Lock()
+	for c := range r.open {
+		c.Abort()
+	}
+	r.open = nil
+	r.mu.Unlock()
+	r.work.Wait()
+}
+
+// hear takes the first word of one engine and waits until it is answered.
+func (r *reception) hear(c *handover.Conn) {
 	m, err := c.Receive(time.Now().Add(askWait))
 	if err != nil || m.Ask == nil {
-		p.cfg.Log.Warn("somebody connected for a live upgrade and did not ask", "error", err)
+		r.p.cfg.Log.Warn("somebody connected for a live upgrade and did not ask", "error", err)
+		return
+	}
+	if !r.begin() {
+		m := handover.Message{Refused: &handover.Refused{
+			Reason: "another engine asks for the volume at the same time, or has taken it over; look at the volume again"}}
+		_ = c.Send(m, time.Now().Add(sendWait)) // it may be gone
 		return
 	}
 	a := asking{conn: c, ask: m.Ask, done: make(chan struct{})}
 	select {
-	case p.asks <- a:
+	case r.p.asks <- a:
 		<-a.done
-	case <-quit:
+	case <-r.quit:
 	}
+	r.mu.Lock()
+	r.busy = false
+	r.mu.Unlock()
+}
+
+// begin reports whether nobody else is being judged.
+func (r *reception) begin() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.busy {
+		return false
+	}
+	r.busy = true
+	return true
 }
 
 // identityOf refuses engines that are not this one's successor.
@@ -147,6 +205,7 @@ func (p *engineProcess) handOver(ctx context.Context, a asking) (taken bool, err
 		return true, p.linger(ctx, hangup, next)
 	}
 	log.Warn("live upgrade has failed: taking the volume back", "reason", err)
+	p.front.given = left.Export
 	err = p.takeBack(left, name)
 	p.front.mu.Unlock()
 	return false, errors.Join(err, p.struck(hangup))
@@ -318,7 +377,8 @@ func (p *engineProcess) offerExport(name string, left *engine.Left) error {
 	}
 	attach, err := p.importFrontend(name, left.Export, left.Epoch)
 	if err != nil {
-		p.dropExport(left.Export)
+		p.front.given = nil
+		p.withdraw(left.Export)
 		return err
 	}
 	return attach()

@@ -3,7 +3,6 @@ package handover
 import (
 	"errors"
 	"fmt"
-	"net"
 	"os"
 
 	"golang.org/x/sys/unix"
@@ -13,7 +12,7 @@ import (
 
 // Listener is where an engine can be asked to hand over.
 type Listener struct {
-	l    *net.UnixListener
+	l    listener.Unix
 	path string
 	file os.FileInfo
 }
@@ -25,11 +24,11 @@ func Listen(path string) (*Listener, error) {
 	if err := os.Remove(own); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return nil, fmt.Errorf("hand-over socket: %w", err)
 	}
-	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: own, Net: "unix"})
+	l, err := listener.ListenUnix("unix", own)
 	if err != nil {
 		return nil, fmt.Errorf("hand-over socket: %w", err)
 	}
-	l.SetUnlinkOnClose(false)
+	l.KeepPath()
 	if err = unix.Chmod(own, 0o600); err == nil {
 		err = os.Rename(own, path)
 	}
@@ -47,7 +46,7 @@ func Listen(path string) (*Listener, error) {
 
 // Accept waits for an engine that asks. It fails with net.ErrClosed after Close.
 func (l *Listener) Accept() (*Conn, error) {
-	c, err := listener.Accept(l.l.AcceptUnix)
+	c, err := l.l.Accept()
 	if err != nil {
 		return nil, err
 	}

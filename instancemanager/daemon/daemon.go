@@ -10,6 +10,7 @@ import (
 	"log/slog"
 	"net"
 	"os"
+	"path/filepath"
 	"sync"
 
 	"google.golang.org/grpc"
@@ -55,7 +56,7 @@ func Run(ctx context.Context, cfg Config, log *slog.Logger, level *slog.LevelVar
 	if err := makeHandOverDir(hostpath.Resolve(handOverDir(socket))); err != nil {
 		return err
 	}
-	defer os.RemoveAll(hostpath.Resolve(handOverDir(socket)))
+	defer removeHandOverDir(hostpath.Resolve(handOverDir(socket)))
 	kept := keeper.NewServer(log, 0)
 	processes, err := process.New(process.Config{
 		Gone:        kept.Abandon,
@@ -80,7 +81,7 @@ func Run(ctx context.Context, cfg Config, log *slog.Logger, level *slog.LevelVar
 	s.serve(server.New(secure, server.Processes(processes), relay.RegisterRelay), listeners[0])
 	s.serve(server.NewWith(engines.ServerOptions(), secure, engines.Register), listeners[1])
 	s.serve(server.New(secure, server.Instances(processes, level)), listeners[2])
-	s.serve(server.New(nil, relay.RegisterWitness), listener.Steady(witnessListener))
+	s.serve(server.New(nil, relay.RegisterWitness), witnessListener)
 	s.keep(kept, devices, certificates,
 		&readonly.Checker{Manager: processes, Resolve: hostpath.Resolve, Log: log, Period: readonly.Period})
 	log.Info("instance manager serves", "address", listeners[0].Addr(), "proxy", listeners[1].Addr(), "instances",
@@ -105,13 +106,13 @@ type servers struct {
 	cancel  context.CancelFunc // of what keep runs
 }
 
-func (s *servers) serve(server *grpc.Server, listener net.Listener) {
+func (s *servers) serve(server *grpc.Server, l net.Listener) {
 	s.running = append(s.running, server)
 	s.work.Add(1)
 	go func() {
 		defer s.work.Done()
-		if err := server.Serve(listener); err != nil {
-			s.fail(fmt.Errorf("server at %s: %w", listener.Addr(), err))
+		if err := server.Serve(l); err != nil {
+			s.fail(fmt.Errorf("server at %s: %w", l.Addr(), err))
 		}
 	}()
 }
@@ -126,7 +127,7 @@ func (s *servers) fail(err error) {
 
 // keep runs the keeper of block devices, looks for certificates and for file systems that have gone
 // read-only, until stop.
-func (s *servers) keep(k *keeper.Server, l *net.UnixListener, certificates *mtls.Source, systems *readonly.Checker) {
+func (s *servers) keep(k *keeper.Server, l listener.Unix, certificates *mtls.Source, systems *readonly.Checker) {
 	ctx, cancel := context.WithCancel(context.Background())
 	s.cancel = cancel
 	s.work.Go(func() { certificates.Keep(ctx) })
@@ -174,20 +175,37 @@ func (c *Config) listen(ctx context.Context, offsets ...int) ([]net.Listener, er
 
 // listenDevices opens the keeper's socket. What a killed instance manager left is replaced: the
 // witness socket, which is held already, shows that no other one lives.
-func listenDevices(path string) (*net.UnixListener, error) {
-	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
-		return nil, fmt.Errorf("socket for devices: %w", err)
+func listenDevices(path string) (l listener.Unix, err error) {
+	if err := listener.RemoveStale(path); err != nil {
+		return l, fmt.Errorf("socket for devices: %w", err)
 	}
 	return keeper.Listen(path)
 }
 
-// makeHandOverDir makes the directory for the sockets of engines, empty: those of a killed instance
-// manager's engines, which died with it, are not kept.
+// makeHandOverDir makes the directory for the sockets of engines, without those of a killed
+// instance manager's engines, which died with it.
 func makeHandOverDir(path string) error {
-	if err := os.RemoveAll(path); err != nil {
+	if err := os.Mkdir(path, 0o700); err != nil && !errors.Is(err, os.ErrExist) {
 		return fmt.Errorf("directory for live upgrades: %w", err)
 	}
-	if err := os.Mkdir(path, 0o700); err != nil {
+	return removeSockets(path)
+}
+
+// removeHandOverDir removes the directory with its sockets. Anything else that is in it stays.
+func removeHandOverDir(path string) {
+	if removeSockets(path) == nil {
+		_ = os.Remove(path) // not empty
+	}
+}
+
+func removeSockets(dir string) error {
+	entries, err := os.ReadDir(dir)
+	for _, e := range entries {
+		if e.Type() == os.ModeSocket {
+			err = errors.Join(err, os.Remove(filepath.Join(dir, e.Name())))
+		}
+	}
+	if err != nil {
 		return fmt.Errorf("directory for live upgrades: %w", err)
 	}
 	return nil

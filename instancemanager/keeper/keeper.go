@@ -139,6 +139,10 @@ func (h *Held) Drop() error {
 	return err
 }
 
+// Leave ends this process's ownership and leaves the device to the next engine, as the end of the
+// process would.
+func (h *Held) Leave() error { return h.conn.Close() }
+
 // Give parts with a device that goes on in another process: the descriptor of the connection stands
 // for the device, which has an owner as long as it is open anywhere. It is the caller's to close.
 func (h *Held) Give() (int, error) {

@@ -328,7 +328,7 @@ func TestEndOfAnOwnerNobodyHasSeen(t *testing.T) {
 	connect := func() (engine, server *net.UnixConn) {
 		engine, err := dial(filepath.Join(dir, "k.sock"))
 		if err == nil {
-			server, err = l.AcceptUnix()
+			server, err = l.Accept()
 		}
 		if err != nil {
 			t.Fatal(err)

@@ -52,25 +52,25 @@ func NewServer(log *slog.Logger, wait time.Duration) *Server {
 
 // Listen opens the socket at path, which must not exist, for the owner alone; the directory is the
 // owner's alone already.
-func Listen(path string) (*net.UnixListener, error) {
-	l, err := net.ListenUnix("unixpacket", &net.UnixAddr{Name: path, Net: "unixpacket"})
+func Listen(path string) (listener.Unix, error) {
+	l, err := listener.ListenUnix("unixpacket", path)
 	if err != nil {
-		return nil, fmt.Errorf("socket for devices: %w", err)
+		return l, fmt.Errorf("socket for devices: %w", err)
 	}
 	if err := unix.Chmod(path, 0o600); err != nil {
 		l.Close()
-		return nil, fmt.Errorf("socket for devices: %w", err)
+		return l, fmt.Errorf("socket for devices: %w", err)
 	}
 	return l, nil
 }
 
 // Serve answers engines until ctx ends, then closes every descriptor and returns.
-func (s *Server) Serve(ctx context.Context, l *net.UnixListener) {
+func (s *Server) Serve(ctx context.Context, l listener.Unix) {
 	stop := context.AfterFunc(ctx, func() { l.Close() })
 	defer stop()
 	defer s.close()
 	for {
-		conn, err := listener.Accept(l.AcceptUnix)
+		conn, err := l.Accept()
 		if err != nil {
 			return // it is closed
 		}
@@ -180,15 +180,16 @@ func (s *Server) handle(conn *net.UnixConn, r *request, fds []int) (a answer, ou
 		s.kept[r.Volume] = &device{fds: fds, state: r.State, engine: r.Engine, owner: conn}
 		used = true
 	case r.Op == opTake && d != nil:
+		if out = duplicates(d.fds); out == nil {
+			a.Error = "no descriptor is free"
+			break
+		}
 		if d.timer != nil {
 			d.timer.Stop()
 			d.timer = nil
 		}
 		d.owner, d.engine = conn, r.Engine
 		a.State = d.state
-		if out = duplicates(d.fds); out == nil {
-			a.Error = "no descriptor is free"
-		}
 	case r.Op == opTake || (r.Op == opDrop && d == nil):
 		a.Error, a.Kind = "volume "+r.Volume, kindNone
 	case r.Op == opDrop:

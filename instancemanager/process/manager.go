@@ -209,13 +209,23 @@ func (m *Manager) delete(name, uuid string, last bool) (Status, error) {
 	if err != nil {
 		return Status{}, err
 	}
-	p.deleting, p.last = true, p.last || last
-	if p.ended {
-		m.remove(p)
-	} else {
-		p.requestStop(stopRequest{signal: stopSignal, timeout: m.cfg.StopTimeout, why: "deleted"})
+	p.last = p.last || last
+	for _, p := range []*Process{p.next, p} {
+		if p != nil {
+			p.end(stopRequest{signal: stopSignal, timeout: m.cfg.StopTimeout, why: "deleted"})
+		}
 	}
 	return p.status(), nil
+}
+
+// end has a process end, and be forgotten when it has. The lock is held.
+func (p *Process) end(r stopRequest) {
+	p.deleting = true
+	if p.ended {
+		p.m.remove(p)
+	} else {
+		p.requestStop(r)
+	}
 }
 
 // SetCondition records an observation about a process and tells the watchers if it is news. A
@@ -251,9 +261,10 @@ func (m *Manager) find(name, uuid string) (*Process, error) {
 	return p, nil
 }
 
-// remove forgets a process that has ended and frees its ports. The lock is held.
+// remove forgets a process that has ended and frees its ports. One that is being replaced stays,
+// with its name, until the replacement has ended too. The lock is held.
 func (m *Manager) remove(p *Process) {
-	if p.removed {
+	if p.removed || p.next != nil {
 		return
 	}
 	p.removed = true
@@ -266,7 +277,17 @@ func (m *Manager) remove(p *Process) {
 	if p.last && m.cfg.Gone != nil {
 		m.cfg.Gone(p.spec.Name)
 	}
+	if old := p.before; old != nil {
+		p.unlink()
+		if old.deleting && old.ended {
+			m.remove(old)
+		}
+	}
 }
+
+// unlink makes a replacement a process like any other, and the one that it was to replace too. The
+// lock is held.
+func (p *Process) unlink() { p.before.next, p.before = nil, nil }
 
 func (m *Manager) statusOf(p *Process) Status {
 	m.mu.Lock()

@@ -80,10 +80,13 @@ type Process struct {
 	listed   bool // known by its name
 	deleting bool // to be removed when it has ended
 	last     bool // and no other one follows it
-	ended    bool
-	removed  bool
-	said     string        // the last line it has printed
-	changed  chan struct{} // closed at the next change of state
+	// next is the replacement that is on its way, before the process whose place this replacement
+	// takes. A process that has a next one stays in the list until that one has ended too.
+	next, before *Process
+	ended        bool
+	removed      bool
+	said         string        // the last line it has printed
+	changed      chan struct{} // closed at the next change of state
 	// conditions is replaced, never changed.
 	conditions map[string]bool
 

@@ -23,8 +23,8 @@ import (
 // latest after the stop timeout. Until the swap the second one is not seen in List and Watch.
 //
 // Errors: ErrInvalid, ErrNotFound, ErrNoPorts, ErrClosed, ErrNotReady (it ended or failed; it is
-// cleaned up), ErrExists (the first one changed meanwhile; the second is cleaned up), and that of
-// ctx.
+// cleaned up), ErrExists (the first one changed meanwhile, and the second is cleaned up; or it is
+// being replaced already), and that of ctx.
 func (m *Manager) Replace(ctx context.Context, spec Spec, signal string) (Status, error) {
 	if err := spec.check(); err != nil {
 		return Status{}, err
@@ -33,30 +33,39 @@ func (m *Manager) Replace(ctx context.Context, spec Spec, signal string) (Status
 		return Status{}, fmt.Errorf("%w: process %s: terminate signal %q, only SIGHUP is supported", ErrInvalid,
 			spec.Name, signal)
 	}
-	m.mu.Lock()
-	old, err := m.find(spec.Name, "")
-	if err != nil {
-		defer m.mu.Unlock()
-		return Status{}, err
-	}
-	if old.spec.Binary == spec.Binary {
-		defer m.mu.Unlock()
-		return old.status(), nil
-	}
-	p, err := m.add(spec)
-	m.mu.Unlock()
-	if err != nil {
-		return Status{}, err
+	old, p, err := m.addReplacement(spec)
+	if p == nil {
+		return old, err
 	}
 	p.start()
 	if spec.takesOver() {
 		ctx = context.WithoutCancel(ctx)
 	}
 	if err := p.awaitTakeover(ctx, m.cfg.ReplaceTimeout); err != nil {
-		m.discard(p, err.Error())
-		return Status{}, err
+		return Status{}, m.discard(p, err)
 	}
-	return m.swap(old, p)
+	return m.swap(p)
+}
+
+// addReplacement makes the process that is to replace the listed one of its name, linked to it.
+// Without one it returns the result of Replace.
+func (m *Manager) addReplacement(spec Spec) (present Status, p *Process, err error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	old, err := m.find(spec.Name, "")
+	switch {
+	case err != nil:
+		return Status{}, nil, err
+	case old.spec.Binary == spec.Binary:
+		return old.status(), nil, nil
+	case old.next != nil:
+		return Status{}, nil, fmt.Errorf("%w: %s is being replaced already; look at it again", ErrExists, spec.Name)
+	}
+	if p, err = m.add(spec); err != nil {
+		return Status{}, nil, err
+	}
+	p.before, old.next = old, p
+	return Status{}, p, nil
 }
 
 // awaitTakeover returns nil when the process is running, or still starting after the timeout unless
@@ -98,41 +107,56 @@ func orNothing(said string) string {
 	return said
 }
 
-// swap puts p in the place of old, if old is still there.
-func (m *Manager) swap(old, p *Process) (Status, error) {
+// swap puts a replacement in the place of the process before it, if that one is still to be
+// replaced.
+func (m *Manager) swap(p *Process) (Status, error) {
 	m.mu.Lock()
-	if m.listed[p.spec.Name] != old || old.deleting || p.ended || m.closed {
+	if err := p.overtaken(); err != nil || p.ended {
 		m.mu.Unlock()
-		m.discard(p, "the process to replace changed")
-		return Status{}, fmt.Errorf("%w: %s changed while it was being replaced; look at it again", ErrExists, p.spec.Name)
+		return Status{}, m.discard(p, fmt.Errorf("%w: %s has ended: %s", ErrNotReady, p.spec.Name, p.errorMsg))
 	}
 	defer m.mu.Unlock()
-	old.listed, old.deleting = false, true
-	if old.ended {
-		m.remove(old)
-	} else {
-		old.requestStop(stopRequest{signal: replaceSignal, timeout: m.cfg.StopTimeout, why: "replaced"})
-	}
+	old := p.before
+	p.unlink()
+	old.listed = false
+	old.end(stopRequest{signal: replaceSignal, timeout: m.cfg.StopTimeout, why: "replaced"})
 	p.listed = true
 	m.listed[p.spec.Name] = p
 	m.publish(p, false)
 	return p.status(), nil
 }
 
-// discard stops a replacement that will not take over. An engine that hangs on the way is killed:
-// asked politely it might take the volume's frontend down that it had been given; killed, it leaves
-// it to the next engine.
-func (m *Manager) discard(p *Process, why string) {
+// overtaken says why nothing is to be replaced any more, nil if something is. The lock is held.
+func (p *Process) overtaken() error {
+	switch {
+	case p.m.closed:
+		return fmt.Errorf("%w: process %s is not replaced", ErrClosed, p.spec.Name)
+	case p.before == nil || p.before.deleting:
+		return fmt.Errorf("%w: %s changed while it was being replaced; look at it again", ErrExists, p.spec.Name)
+	}
+	return nil
+}
+
+// discard stops a replacement that does not take over, and returns the reason: err, or that it was
+// overtaken. An engine that hangs on the way is killed: asked politely it might take the volume's
+// frontend down that it had been given; killed, it leaves it to the next engine. One that was
+// overtaken has no next engine, and is stopped like any other process.
+func (m *Manager) discard(p *Process, err error) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	r := stopRequest{signal: stopSignal, timeout: m.cfg.StopTimeout}
+	if overtaken := p.overtaken(); overtaken != nil {
+		err = overtaken
+	} else {
+		if p.spec.takesOver() {
+			r.signal = unix.SIGKILL
+		}
+		p.unlink() // another replacement may begin
+	}
+	r.why = err.Error()
+	if !m.closed || p.ended { // stopping all it has been told already, with another time
+		p.end(r)
+	}
 	p.deleting = true
-	if p.ended {
-		m.remove(p)
-		return
-	}
-	r := stopRequest{signal: stopSignal, timeout: m.cfg.StopTimeout, why: why}
-	if p.spec.takesOver() {
-		r.signal = unix.SIGKILL
-	}
-	p.requestStop(r)
+	return err
 }

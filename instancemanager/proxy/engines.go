@@ -38,6 +38,9 @@ const (
 
 // Engines are connections to engines by address. The zero value is ready; Close it.
 type Engines struct {
+	// timeout bounds calls that are passed on; 0 is callTimeout.
+	timeout time.Duration
+
 	mu    sync.Mutex
 	conns map[string]*engineConn
 }

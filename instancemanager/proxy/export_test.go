@@ -1,6 +1,10 @@
 package proxy
 
-import "google.golang.org/grpc"
+import (
+	"time"
+
+	"google.golang.org/grpc"
+)
 
 // Conn is conn for tests.
 func (e *Engines) Conn(address string) (*grpc.ClientConn, func(), error) { return e.conn(address) }
@@ -14,3 +18,6 @@ func (e *Engines) Kept() int {
 	defer e.mu.Unlock()
 	return len(e.conns)
 }
+
+// SetTimeout replaces the bound of calls that are passed on; before the first one.
+func (e *Engines) SetTimeout(d time.Duration) { e.timeout = d }

@@ -1,9 +1,11 @@
 package proxy
 
 import (
+	"context"
 	"errors"
 	"io"
 	"strings"
+	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -35,8 +37,12 @@ func (e *Engines) ServerOptions() []grpc.ServerOption {
 	}
 }
 
+// watchMethod is the one call that lasts as long as its client likes.
+const watchMethod = "/ankole.engine.v1.Engine/Watch"
+
 // forward passes one call of the engine's service on: one request, then answers until the engine
-// ends the call.
+// ends the call. All but a watch end after callTimeout, whatever the client's deadline, and also if
+// the client does not send its request.
 func (e *Engines) forward(_ any, down grpc.ServerStream) error {
 	method, _ := grpc.MethodFromServerStream(down)
 	if !strings.HasPrefix(method, "/"+enginev1.Engine_ServiceDesc.ServiceName+"/") {
@@ -47,25 +53,51 @@ func (e *Engines) forward(_ any, down grpc.ServerStream) error {
 	if len(address) != 1 {
 		return status.Errorf(codes.InvalidArgument, "%s: metadata key %s must name one engine as IP:PORT", method, KeyAddress)
 	}
-	conn, release, err := e.conn(address[0])
-	if err != nil {
-		return err
-	}
-	defer release()
 	on := metadata.MD{}
 	for _, key := range passed {
 		on.Set(key, md.Get(key)...)
 	}
-	up, err := conn.NewStream(metadata.NewOutgoingContext(down.Context(), on),
-		&grpc.StreamDesc{StreamName: method, ServerStreams: true}, method, grpc.ForceCodecV2(rawCodec{}))
+	ctx := metadata.NewOutgoingContext(down.Context(), on)
+	if method != watchMethod {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, e.callTimeout())
+		defer cancel()
+	}
+	// RecvMsg and SendMsg wait for the client, not for ctx: they end when this handler returns.
+	ended := make(chan error, 1)
+	go func() { ended <- e.pass(ctx, address[0], method, down) }()
+	select {
+	case err := <-ended:
+		return err
+	case <-ctx.Done():
+		return status.FromContextError(ctx.Err()).Err()
+	}
+}
+
+func (e *Engines) callTimeout() time.Duration {
+	if e.timeout != 0 {
+		return e.timeout
+	}
+	return callTimeout
+}
+
+// pass passes the request of one call on, and the answers.
+func (e *Engines) pass(ctx context.Context, address, method string, down grpc.ServerStream) error {
+	conn, release, err := e.conn(address)
 	if err != nil {
 		return err
 	}
+	defer release()
 	var request raw
 	if err := down.RecvMsg(&request); err != nil {
 		return err
 	}
 	defer request.free()
+	up, err := conn.NewStream(ctx, &grpc.StreamDesc{StreamName: method, ServerStreams: true}, method,
+		grpc.ForceCodecV2(rawCodec{}))
+	if err != nil {
+		return err
+	}
 	if err := up.SendMsg(&request); err != nil && !errors.Is(err, io.EOF) {
 		return err
 	}

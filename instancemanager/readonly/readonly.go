@@ -10,6 +10,7 @@ package readonly
 import (
 	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -124,8 +125,8 @@ func numbers(path string) string {
 	return fmt.Sprintf("%d:%d", unix.Major(st.Rdev), unix.Minor(st.Rdev))
 }
 
-// maxTableLine bounds a line of the table: three paths of 4096 bytes, each byte of which may be
-// written as four, and options.
+// maxTableLine bounds a line of the table that can be of a volume: three paths of 4096 bytes, each
+// byte of which may be written as four, and options.
 const maxTableLine = 64 << 10
 
 // goneReadOnly reads a table of mounts as proc(5) describes mountinfo:
@@ -133,22 +134,38 @@ const maxTableLine = 64 << 10
 //	36 35 98:0 /root /mount/point rw,noatime shared:1 - ext4 /dev/source rw,errors=continue
 //
 // and returns sources and numbers of those that may write while their file system does not. Lines
-// of another form are passed over.
+// of another form are passed over, and longer ones: a container's file system names all its layers.
 func goneReadOnly(r io.Reader) (map[string]bool, error) {
 	found := map[string]bool{}
-	lines := bufio.NewScanner(r)
-	lines.Buffer(nil, maxTableLine)
-	for lines.Scan() {
-		mount, system, ok := strings.Cut(lines.Text(), " - ")
-		m, s := strings.Fields(mount), strings.Fields(system)
-		if !ok || len(m) < 6 || len(s) < 3 || has(m[5], "ro") {
+	lines := bufio.NewReaderSize(r, maxTableLine)
+	for {
+		line, more, err := lines.ReadLine()
+		if errors.Is(err, io.EOF) {
+			return found, nil
+		}
+		if err != nil {
+			return nil, fmt.Errorf("table of mounts: %w", err)
+		}
+		if !more {
+			lookAt(string(line), found)
 			continue
 		}
-		if has(s[2], "ro") || has(s[2], "emergency_ro") || has(s[2], "shutdown") {
-			found[m[2]], found[s[1]] = true, true
+		for more && err == nil { // the error comes again
+			_, more, err = lines.ReadLine()
 		}
 	}
-	return found, lines.Err()
+}
+
+// lookAt adds source and number to found if the line is of a file system that has gone read-only.
+func lookAt(line string, found map[string]bool) {
+	mount, system, ok := strings.Cut(line, " - ")
+	m, s := strings.Fields(mount), strings.Fields(system)
+	if !ok || len(m) < 6 || len(s) < 3 || has(m[5], "ro") {
+		return
+	}
+	if has(s[2], "ro") || has(s[2], "emergency_ro") || has(s[2], "shutdown") {
+		found[m[2]], found[s[1]] = true, true
+	}
 }
 
 // has says whether an option is in a list.

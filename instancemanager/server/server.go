@@ -12,8 +12,6 @@ import (
 	"math"
 	"net"
 	"strconv"
-	"sync"
-	"sync/atomic"
 	"time"
 
 	"google.golang.org/grpc"
@@ -52,45 +50,11 @@ func Listen(ctx context.Context, addr, podIP string) (net.Listener, error) {
 	if ip := net.ParseIP(host); podIP != "" && (host == "" || ip != nil && ip.IsUnspecified()) {
 		host = podIP
 	}
-	l, err := new(net.ListenConfig).Listen(ctx, "tcp", net.JoinHostPort(host, port))
+	l, err := listener.Listen(ctx, "tcp", net.JoinHostPort(host, port))
 	if err != nil {
 		return nil, fmt.Errorf("listen at %s: %w", net.JoinHostPort(host, port), err)
 	}
-	return &boundedListener{Listener: listener.Steady(l)}, nil
-}
-
-// boundedListener closes connections beyond maxConnections as soon as they are made, so that
-// clients that do not leave cannot use up memory and descriptors, which instances need too.
-type boundedListener struct {
-	net.Listener
-	open atomic.Int64
-}
-
-// Accept implements net.Listener.
-func (l *boundedListener) Accept() (net.Conn, error) {
-	for {
-		conn, err := l.Listener.Accept()
-		if err != nil {
-			return nil, err
-		}
-		if l.open.Add(1) <= maxConnections {
-			return &countedConn{Conn: conn, gone: sync.OnceFunc(func() { l.open.Add(-1) })}, nil
-		}
-		l.open.Add(-1)
-		conn.Close()
-	}
-}
-
-// countedConn gives its place back when it is closed.
-type countedConn struct {
-	net.Conn
-	gone func()
-}
-
-// Close implements net.Conn.
-func (c *countedConn) Close() error {
-	c.gone()
-	return c.Conn.Close()
+	return listener.Bounded(l, maxConnections), nil
 }
 
 // Neighbour returns the address n ports above addr, "HOST:PORT". Port 0, any free one, has no

@@ -466,8 +466,13 @@ func TestListenUnix(t *testing.T) {
 		t.Errorf("socket in use: %v", err)
 	}
 	// A socket that a killed process left behind is replaced.
-	l.(*net.UnixListener).SetUnlinkOnClose(false)
 	l.Close()
+	killed, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	killed.SetUnlinkOnClose(false)
+	killed.Close()
 	if _, err := os.Lstat(path); err != nil {
 		t.Fatal(err)
 	}

@@ -8,6 +8,8 @@ import (
 	"os"
 	"path/filepath"
 	"syscall"
+
+	"ankole.storage/listener"
 )
 
 // maxSocketPath is the kernel's limit for the path of a unix socket.
@@ -15,7 +17,7 @@ const maxSocketPath = 107
 
 // ListenUnix opens the socket for engines: the owner's alone, in a directory of the owner's alone
 // (created if missing). A socket left by a killed instance manager is replaced; one that somebody
-// still listens on is an error.
+// still listens on, and anything that is no socket, is an error.
 func ListenUnix(ctx context.Context, path string) (net.Listener, error) {
 	if len(path) > maxSocketPath {
 		return nil, fmt.Errorf("witness socket %s: the path has %d bytes, at most %d are possible; name a shorter one "+
@@ -35,21 +37,17 @@ func ListenUnix(ctx context.Context, path string) (net.Listener, error) {
 		return nil, fmt.Errorf("witness socket: %s must be a directory that belongs to user %d and nobody else can write to",
 			dir, os.Geteuid())
 	}
-	if conn, err := new(net.Dialer).DialContext(ctx, "unix", path); err == nil {
-		conn.Close()
-		return nil, fmt.Errorf("witness socket: another instance manager listens at %s", path)
+	if err := listener.RemoveStale(path); err != nil {
+		return nil, fmt.Errorf("witness socket, of another instance manager perhaps: %w", err)
 	}
-	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
-		return nil, fmt.Errorf("witness socket: %w", err)
-	}
-	listener, err := new(net.ListenConfig).Listen(ctx, "unix", path)
+	l, err := listener.Listen(ctx, "unix", path)
 	if err != nil {
 		return nil, fmt.Errorf("witness socket: %w", err)
 	}
 	// Nobody else gets past the directory before this.
 	if err := os.Chmod(path, 0o600); err != nil {
-		listener.Close()
+		l.Close()
 		return nil, fmt.Errorf("witness socket: %w", err)
 	}
-	return listener, nil
+	return l, nil
 }

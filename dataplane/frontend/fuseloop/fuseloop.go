@@ -275,6 +275,10 @@ func (f *Frontend) Handle(_ clock.Ticks, d *loop.Done, reqs *[]frontend.Request,
 		if f.releasing && d.Errno == loop.Canceled {
 			return // the kernel keeps what comes
 		}
+		if d.Errno == errNoMemory || d.Errno == errFault {
+			f.receive(out) // the kernel has failed the request that it could not hand out
+			return
+		}
 		if d.Errno != 0 || d.N == 0 {
 			f.gone = true // unmounted, aborted or closing: nothing more comes
 			return

@@ -78,6 +78,8 @@ const MaxBackground = 256
 const (
 	errNoEntry   = 2
 	errIO        = 5
+	errNoMemory  = 12
+	errFault     = 14
 	errNoTTY     = 25
 	errInvalid   = 22
 	errNotDir    = 20

@@ -1,14 +1,13 @@
 package posix
 
 import (
-	"errors"
 	"fmt"
 	"net/netip"
-	"os"
 
 	"golang.org/x/sys/unix"
 
 	"ankole.storage/dataplane/loop"
+	"ankole.storage/listener"
 )
 
 // backlog is how many connections wait to be accepted: far more than an engine or replica ever has
@@ -26,7 +25,7 @@ func Listen(network, addr string) (loop.Handle, string, error) {
 			network, addr)
 	}
 	if family == unix.AF_UNIX {
-		if err := removeStale(addr, sa); err != nil {
+		if err := listener.RemoveStale(addr); err != nil {
 			return loop.None, "", fmt.Errorf("listen on unix socket %s: %w", addr, err)
 		}
 	}
@@ -73,27 +72,4 @@ func bindAndListen(fd, family int, addr string, sa unix.Sockaddr) (string, error
 		return netip.AddrPortFrom(netip.AddrFrom16(a.Addr), uint16(a.Port)).String(), nil
 	}
 	return addr, nil
-}
-
-// removeStale unlinks the socket at path if it refuses connections.
-func removeStale(path string, sa unix.Sockaddr) error {
-	st, err := os.Lstat(path)
-	if errors.Is(err, os.ErrNotExist) {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	if st.Mode().Type() != os.ModeSocket {
-		return errors.New("something that is no socket is in the way; remove it or choose another path")
-	}
-	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0)
-	if err != nil {
-		return err
-	}
-	defer unix.Close(fd)
-	if err := unix.Connect(fd, sa); !errors.Is(err, unix.ECONNREFUSED) {
-		return fmt.Errorf("another process serves it: %w", unix.EADDRINUSE)
-	}
-	return os.Remove(path)
 }
