@@ -16,7 +16,6 @@ var listenExceptions = exceptions{
 	"standalone/control/control.go":                "the user's own program, which shows that it cannot be reached",
 	"standalone/forward/forward.go":                "tries again by itself",
 	"instancemanager/instancetest/instancetest.go": "plays instances in tests",
-	"rest/resttest/instances.go":                   "plays an instance manager in tests",
 }
 
 // TestListeners: programs listen by package listener, whose Accept ends with the listener only.
