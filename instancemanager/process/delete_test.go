@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 
+	"golang.org/x/sys/unix"
+
 	"ankole.storage/instancemanager/instancetest"
 )
 
@@ -55,7 +57,25 @@ func TestDeleteBesideAReplacement(t *testing.T) {
 		c.Gone = func(name string) { gone = append(gone, fmt.Sprint(name, ", processes left: ", len(m.all))) }
 	})
 	result := replacing(t, m)
+	m.mu.Lock()
+	old := m.listed["demo-e-0"]
+	pid := old.next.child.cmd.Process.Pid
+	m.mu.Unlock()
+	if err := unix.Kill(pid, unix.SIGSTOP); err != nil { // so that it ends last
+		t.Fatal(err)
+	}
 	if _, err := m.DeleteLast("demo-e-0", ""); err != nil {
+		t.Fatal(err)
+	}
+	instancetest.Eventually(t, "the old one has ended", func() bool {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		return old.ended
+	})
+	if _, err := m.Get("demo-e-0"); err != nil {
+		t.Errorf("the name is free beside the replacement: %v", err)
+	}
+	if err := unix.Kill(pid, unix.SIGCONT); err != nil {
 		t.Fatal(err)
 	}
 	if err := <-result; !errors.Is(err, ErrExists) {
