@@ -4,6 +4,8 @@
 root=${root:-$(cd "$(dirname "$0")/.." && pwd)}
 bin=$root/bin
 export CGO_ENABLED=0
+# gRPC's request tracing brings HTML templates, and those make the linker keep every exported method: a fifth of the engine.
+export GOFLAGS="${GOFLAGS:+$GOFLAGS }-tags=grpcnotrace"
 
 now() { date +%s%N | cut -b1-13; }
 

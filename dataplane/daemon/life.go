@@ -52,7 +52,7 @@ type life struct {
 func (p *engineProcess) begin(left *engine.Left) error {
 	cfg := &p.cfg
 	arena := loop.NewArena(engineArena)
-	l, err := posix.New(arena, posix.Options{OnQuiet: giveBack})
+	l, err := posix.New(arena, memoryOptions(cfg.Log, engineWorkers))
 	if err != nil {
 		return errors.Join(err, arena.Close())
 	}

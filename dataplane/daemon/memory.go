@@ -1,10 +1,28 @@
 package daemon
 
-import "runtime/debug"
+import (
+	"log/slog"
+	"runtime/debug"
 
-// giveBack returns to the system what the collector still has of a load that is over. What lies in
-// pools survives one collection.
-func giveBack() {
-	debug.FreeOSMemory()
-	debug.FreeOSMemory()
+	"ankole.storage/dataplane/loop/posix"
+)
+
+// engineWorkers bounds an engine's file operations at a time: it has none, its data goes through
+// sockets and devices. Every further one costs the memory of the runtime's per-processor caches.
+const engineWorkers = 1
+
+// memoryOptions are those of a loop whose process has little memory when there is little to do.
+func memoryOptions(log *slog.Logger, workers int) posix.Options {
+	unmap := func() {
+		if err := unmapProgram(); err != nil {
+			log.Warn("an idle process keeps more of its program mapped than it uses", "error", err)
+		}
+	}
+	return posix.Options{Workers: workers, OnRest: unmap, OnQuiet: func() {
+		// What the collector still has of the load goes back to the system; what lies in pools
+		// survives one collection.
+		debug.FreeOSMemory()
+		debug.FreeOSMemory()
+		unmap()
+	}}
 }

@@ -85,7 +85,7 @@ func RunReplica(ctx context.Context, cfg ReplicaConfig) (err error) {
 	defer context.AfterFunc(ctx, func() { sessions.wait(run); cancel(nil) })()
 	arena := loop.NewArena(replicaArena)
 	defer func() { _ = arena.Close() }() // after the loop, whose workers use it; a caller may run many
-	l, err := posix.New(arena, posix.Options{OnQuiet: giveBack})
+	l, err := posix.New(arena, memoryOptions(cfg.Log, 0))
 	if err != nil {
 		return err
 	}

@@ -38,9 +38,11 @@ type Options struct {
 	// TrimEvery is how often buffers that were not needed meanwhile give their memory back. Default
 	// 3 s.
 	TrimEvery time.Duration
-	// OnQuiet is called on a goroutine of its own when there is little to do after there was much:
-	// what a load has left in the process besides buffers can be given back. nil: nobody is told.
-	OnQuiet func()
+	// OnQuiet is called on a goroutine of its own when there is little to do after there was much,
+	// the start included: what a load has left in the process besides buffers can be given back.
+	// OnRest is called likewise a few times after that, each time after a little was done: work that
+	// follows a load by up to half a minute leaves something too. nil: nobody is told.
+	OnQuiet, OnRest func()
 }
 
 const (
@@ -115,7 +117,7 @@ func New(arena *loop.Arena, opts Options) (*Loop, error) {
 		unix.Close(ep)
 		return nil, fmt.Errorf("loop: cannot create an event descriptor: %w", err)
 	}
-	l := &Loop{arena: arena, epoll: ep, trim: opts.TrimEvery, quiet: quiet{tell: opts.OnQuiet}}
+	l := &Loop{arena: arena, epoll: ep, trim: opts.TrimEvery, quiet: newQuiet(&opts)}
 	l.inbox.efd = efd
 	// Edge-triggered and never read: every write is a new edge, which saves a read per wake-up.
 	ev := unix.EpollEvent{Events: unix.EPOLLIN | unix.EPOLLET, Fd: int32(efd)}

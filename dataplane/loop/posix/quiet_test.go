@@ -1,6 +1,7 @@
 package posix_test
 
 import (
+	"slices"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -9,13 +10,12 @@ import (
 	"ankole.storage/dataplane/loop/posix"
 )
 
-// TestQuietIsTold: after each load, also if the loop has nothing to do from its end on; and not
-// without one.
+// TestQuietIsTold: after the start and after each load, also if the loop has nothing to do from its
+// end on; and not without one. What is done after that is told a few times, as a rest.
 func TestQuietIsTold(t *testing.T) {
-	told := atomic.Int64{}
-	l, err := posix.New(loop.NewArena(1<<20), posix.Options{TrimEvery: 5 * time.Millisecond, OnQuiet: func() {
-		told.Add(1)
-	}})
+	var told, rests atomic.Int64
+	l, err := posix.New(loop.NewArena(1<<20), posix.Options{TrimEvery: 5 * time.Millisecond,
+		OnQuiet: func() { told.Add(1) }, OnRest: func() { rests.Add(1) }})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -24,33 +24,44 @@ func TestQuietIsTold(t *testing.T) {
 	// All at once: a load is how much comes between two looks, and on a busy machine there may be a
 	// look after each.
 	calls := func(n int) {
-		ops := make([]loop.Op, n)
-		for i := range ops {
-			ops[i] = loop.Op{Kind: loop.Call, Handle: loop.None, Fn: func() any { return nil }}
-		}
-		l.Submit(ops)
+		l.Submit(slices.Repeat([]loop.Op{{Kind: loop.Call, Handle: loop.None, Fn: func() any { return nil }}}, n))
 		for left := n; left > 0; {
 			left -= l.Reap(done[:], time.Second)
 		}
 	}
+	await := func(n *atomic.Int64, above int64, what string) {
+		t.Helper()
+		for deadline := time.Now().Add(10 * time.Second); n.Load() <= above; {
+			if time.Now().After(deadline) {
+				t.Fatal(what)
+			}
+			l.Reap(done[:], 20*time.Millisecond)
+		}
+	}
+	await(&told, 0, "the end of the start is not told")
 	calls(10)
 	l.Reap(done[:], 100*time.Millisecond)
-	if told.Load() != 0 {
+	if told.Load() != 1 {
 		t.Fatal("a few operations were taken for a load")
 	}
 	for range 2 {
 		before := told.Load()
-		calls(5000)
-		for deadline := time.Now().Add(10 * time.Second); told.Load() == before; {
-			if time.Now().After(deadline) {
-				t.Fatal("the end of a load is not told")
-			}
-			l.Reap(done[:], 20*time.Millisecond)
-		}
+		calls(500)
+		await(&told, before, "the end of a load is not told")
 		l.Reap(done[:], 100*time.Millisecond)
 		before = told.Load()
-		if l.Reap(done[:], 100*time.Millisecond); told.Load() != before {
+		rested := rests.Load()
+		if l.Reap(done[:], 100*time.Millisecond); told.Load() != before || rests.Load() != rested {
 			t.Fatal("told again although nothing was done")
+		}
+		calls(10)
+		await(&rests, rested, "what is done after a load is not told")
+		for range 40 {
+			calls(10)
+			l.Reap(done[:], 10*time.Millisecond)
+		}
+		if n := rests.Load() - rested; n > 20 {
+			t.Fatalf("%d rests were told after one load", n)
 		}
 	}
 }
