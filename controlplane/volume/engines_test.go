@@ -7,7 +7,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 	"time"
 
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -15,21 +14,7 @@ import (
 	"ankole.storage/api/longhorn/v1beta2"
 	"ankole.storage/controlplane/engineclient"
 	"ankole.storage/controlplane/instance"
-	"ankole.storage/controlplane/replica"
 )
-
-// engineModel is a running engine: the membership protocol without its messages. An engine starts
-// with the highest record it hears, needs half of that record's members, drops whom it loses, and
-// admits others only by copying everything.
-type engineModel struct {
-	w        *world
-	proc     *proc
-	uid      string
-	replicas []engineclient.Replica
-	members  []string
-	gen      int64
-	observe  func(engineclient.State)
-}
 
 // Create implements instance.Processes.
 func (w *world) Create(_ context.Context, im *v1beta2.InstanceManager, p instance.Process) error {
@@ -97,7 +82,10 @@ func (w *world) end(key, why string) {
 	if p == nil {
 		return
 	}
-	delete(w.engines, w.address(p))
+	if m := w.engines[w.address(p)]; m != nil && m.proc == p {
+		m.cutShort()
+		delete(w.engines, w.address(p))
+	}
 	if why == "" {
 		delete(w.procs, key)
 	} else {
@@ -122,7 +110,7 @@ func (w *world) startReplica(p *proc) {
 	if arg(p.args, "replica") != "/host/data/replicas/"+dir {
 		w.t.Fatalf("replica process started on %q", arg(p.args, "replica"))
 	}
-	if w.disks[dir] == nil {
+	if c := w.disks[dir]; c == nil || w.removed(dir, c) {
 		w.disks[dir] = &copyOf{node: p.node}
 	}
 	if w.disks[dir].node != p.node {
@@ -142,156 +130,10 @@ func (w *world) replicaAt(address, from string) *proc {
 	return nil
 }
 
-// startEngine plays the start: hear the replicas, find the newest record, take who belongs to it.
-func (w *world) startEngine(p *proc) {
-	var e v1beta2.Engine
-	must(w.t, w.c.Get(context.Background(), client.ObjectKey{Namespace: ns, Name: p.name}, &e))
-	m := &engineModel{w: w, proc: p, uid: replica.VolumeUID(&e)}
-	var gen int64
-	var members []string
-	if r := e.Status.Membership; r != nil {
-		gen, members = r.Generation, r.Members
-	}
-	heard := map[string]string{} // directory → address
-	var addresses []string
-	for i, a := range p.args {
-		if a != "--replica" {
-			continue
-		}
-		address := strings.TrimPrefix(p.args[i+1], "tcp://")
-		addresses = append(addresses, address)
-		if r := w.replicaAt(address, p.node); r != nil {
-			heard[dirOf(r)] = address
-			if d := w.disks[dirOf(r)]; d.generation > gen {
-				gen, members = d.generation, d.members
-			}
-		}
-	}
-	if gen == 0 {
-		members = slices.Sorted(maps.Keys(heard)) // the first start ever
-		if w.latest > 0 {
-			w.t.Fatalf("a volume with data was started as a new one\n%s", w.dump())
-		}
-	}
-	var good []string
-	for _, dir := range members {
-		if heard[dir] != "" && w.disks[dir].generation == gen {
-			good = append(good, dir)
-		}
-	}
-	if len(good) == 0 || 2*len(good) < len(members) {
-		p.state, p.err = v1beta2.InstanceStateError, "exit status 61"
-		return
-	}
-	for _, address := range addresses {
-		r := engineclient.Replica{Address: address, Mode: engineclient.ModeERR, Error: "stale"}
-		for _, dir := range good {
-			if heard[dir] == address {
-				r.Mode, r.Member, r.Error = engineclient.ModeRW, dir, ""
-			}
-		}
-		m.replicas = append(m.replicas, r)
-	}
-	m.gen = gen
-	w.engines[w.address(p)] = m
-	m.commit(good)
-	m.write()
-}
-
-// commit makes a member set durable on its members and in the witness.
-func (m *engineModel) commit(members []string) {
-	w := m.w
-	slices.Sort(members)
-	m.gen, m.members = m.gen+1, members
-	for _, dir := range members {
-		w.disks[dir].generation, w.disks[dir].members = m.gen, members
-	}
-	var e v1beta2.Engine
-	must(w.t, w.c.Get(context.Background(), client.ObjectKey{Namespace: ns, Name: m.proc.name}, &e))
-	e.Status.Membership = &v1beta2.Membership{VolumeUUID: m.uid, Generation: m.gen, Members: members,
-		Engine: m.proc.name, InstanceManager: m.proc.im}
-	must(w.t, w.c.Status().Update(context.Background(), &e))
-}
-
-// write acknowledges new content on every replica in sync.
-func (m *engineModel) write() {
-	m.w.latest++
-	for _, dir := range m.members {
-		m.w.disks[dir].content = m.w.latest
-	}
-	m.publish()
-}
-
-// lose drops replicas that cannot be reached. The last one is kept: there is nothing to go on
-// without it.
-func (m *engineModel) lose() {
-	var stay []string
-	changed := false
-	for i, r := range m.replicas {
-		if r.Mode == engineclient.ModeERR {
-			continue
-		}
-		p := m.w.replicaAt(r.Address, m.proc.node)
-		if p != nil && (r.Member == "" || dirOf(p) == r.Member) {
-			if r.Mode == engineclient.ModeRW {
-				stay = append(stay, r.Member)
-			}
-			continue
-		}
-		m.replicas[i].Mode, m.replicas[i].Error, changed = engineclient.ModeERR, "connection lost", true
-	}
-	if !changed {
-		return
-	}
-	if len(stay) > 0 && len(stay) < len(m.members) {
-		if m.w.down[m.proc.node] && 2*len(stay) <= len(m.members) {
-			// Cut off from the majority and from the witness: the engine suspends, nothing is acknowledged.
-			return
-		}
-		m.commit(stay)
-	}
-	if len(stay) > 0 {
-		m.write()
-	}
-	m.publish()
-}
-
-// rebuilt ends every rebuild.
-func (w *world) rebuilt() {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	for _, m := range w.engines {
-		if w.down[m.proc.node] {
-			continue
-		}
-		for i, r := range m.replicas {
-			if r.Mode != engineclient.ModeWO {
-				continue
-			}
-			if p := w.replicaAt(r.Address, m.proc.node); p != nil && len(m.members) > 0 {
-				dir := dirOf(p)
-				w.disks[dir].content = w.latest
-				m.replicas[i].Mode, m.replicas[i].Member = engineclient.ModeRW, dir
-				m.commit(append(slices.Clone(m.members), dir))
-			}
-		}
-		m.write()
-	}
-}
-
-// detect lets every engine notice whom it lost.
-func (w *world) detect() {
-	for _, address := range slices.Sorted(maps.Keys(w.engines)) {
-		if m := w.engines[address]; m.proc.state == v1beta2.InstanceStateRunning {
-			m.lose()
-		}
-	}
-}
-
 func (m *engineModel) state() engineclient.State {
 	return engineclient.State{
 		Volume: "v", Engine: m.proc.name, SizeBytes: worldSize, FrontendUp: true, Endpoint: "/dev/longhorn/v",
-		Replicas: slices.Clone(m.replicas), Generation: m.gen,
+		Replicas: slices.Clone(m.replicas), Generation: m.record.generation,
 	}
 }
 
@@ -372,8 +214,12 @@ func (w *world) ReplicaAdd(_ context.Context, t engineclient.Target, address str
 			return m.state(), nil
 		}
 	}
-	if w.replicaAt(address, m.proc.node) == nil {
+	p := w.replicaAt(address, m.proc.node)
+	if p == nil {
 		return engineclient.State{}, fmt.Errorf("%w: nothing at %s", engineclient.ErrPrecondition, address)
+	}
+	if err := m.beginRebuild(p); err != nil {
+		return engineclient.State{}, err
 	}
 	m.replicas = append(m.replicas, engineclient.Replica{Address: address, Mode: engineclient.ModeWO})
 	m.publish()
@@ -392,10 +238,13 @@ func (w *world) ReplicaRemove(_ context.Context, t engineclient.Target, address 
 			continue
 		}
 		if r.Mode == engineclient.ModeRW {
-			if len(m.members) == 1 {
+			if len(m.record.members) == 1 {
 				return engineclient.State{}, fmt.Errorf("%w: last", engineclient.ErrPrecondition)
 			}
-			m.commit(slices.DeleteFunc(slices.Clone(m.members), func(d string) bool { return d == r.Member }))
+			others := slices.DeleteFunc(slices.Clone(m.record.members), func(d string) bool { return d == r.Member })
+			if !m.commit(others) {
+				return engineclient.State{}, fmt.Errorf("%w: not agreed", engineclient.ErrUnavailable)
+			}
 		}
 		m.replicas = slices.Delete(m.replicas, i, i+1)
 		m.write()

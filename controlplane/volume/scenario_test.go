@@ -18,22 +18,39 @@ import (
 )
 
 // checkSafe holds what must never be broken: unless the volume is deleted, the newest acknowledged
-// content is on some disk, and no directory of a present member was removed.
+// content is on some disk, and the engine that was granted the newest epoch has it on every member
+// that it can read from.
 func (w *world) checkSafe() {
 	w.t.Helper()
 	v := w.volume("v")
-	if v == nil || v.DeletionTimestamp != nil || w.latest == 0 {
+	if v == nil || v.DeletionTimestamp != nil || w.acknowledged.Sign() == 0 {
 		return
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	found := false
+	if w.copies() == 0 {
+		w.t.Fatalf("P2: no directory that is left has the newest acknowledged content\n%s", w.dump())
+	}
+	for _, m := range w.engines {
+		if granted, _ := w.witness(m.proc.name); granted.Epoch != m.epoch {
+			continue // replaced: it acknowledges nothing, and learns of it
+		}
+		for _, dir := range m.record.members {
+			if m.memberAt(dir) != nil && !w.complete(w.disks[dir]) {
+				w.t.Fatalf("P2: engine %s reads from %s, which lacks acknowledged writes\n%s", m.proc.uuid, dir, w.dump())
+			}
+		}
+	}
+}
+
+// copies counts the directories that have the newest acknowledged content.
+func (w *world) copies() (n int) {
 	for dir, c := range w.disks {
-		found = found || (c.content == w.latest && !w.removed(dir, c))
+		if w.complete(c) && !w.removed(dir, c) {
+			n++
+		}
 	}
-	if !found {
-		w.t.Fatalf("the newest data is gone\n%s", w.dump())
-	}
+	return n
 }
 
 // expect describes the volume shortly and compares.
@@ -510,12 +527,7 @@ func TestAnyFaultsHeal(t *testing.T) {
 		}
 		w.heal(3 * time.Hour)
 		want := w.volume("v").Spec.NumberOfReplicas
-		got := 0
-		for dir, c := range w.disks {
-			if c.content == w.latest && !w.removed(dir, c) {
-				got++
-			}
-		}
+		got := w.copies()
 		if got < want {
 			t.Fatalf("%d of %d copies hold the newest data\n%s", got, want, w.dump())
 		}
@@ -564,8 +576,8 @@ func TestOfflineRebuilding(t *testing.T) {
 	w.settle()
 	w.expect(`detached unknown at ""`)
 	for dir, c := range w.disks {
-		if c.content != w.latest {
-			t.Errorf("directory %s holds content %d of %d", dir, c.content, w.latest)
+		if !w.complete(c) {
+			t.Errorf("directory %s on %s lacks acknowledged writes\n%s", dir, c.node, w.dump())
 		}
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"math/big"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -68,8 +69,12 @@ type world struct {
 	disks   map[string]*copyOf
 	engines map[string]*engineModel // by address
 	nextID  int
-	// latest is the newest acknowledged content of the volume.
-	latest int
+	// acknowledged are the writes that the volume's user was told are done, by number; nextWrite is
+	// the newest number.
+	acknowledged big.Int
+	nextWrite    int
+	// bug, if set, is a rule that the engines of this world break.
+	bug    bug
 	down   map[string]bool
 	events *record.FakeRecorder
 	// rng, if set, lets reconcilers run unevenly: some several times before others run once, as
@@ -88,14 +93,6 @@ type proc struct {
 	env            map[string]string
 	args           []string
 	err            string
-}
-
-// copyOf is the content of a replica directory and the membership record in it.
-type copyOf struct {
-	node       string
-	content    int
-	generation int64
-	members    []string
 }
 
 type reconciler struct {
@@ -335,8 +332,9 @@ func (w *world) dump() string {
 		fmt.Fprintf(&b, "process %s %s\n", name, w.procs[name].state)
 	}
 	for _, name := range slices.Sorted(maps.Keys(w.disks)) {
-		fmt.Fprintf(&b, "directory %s on %s content=%d of %d generation=%d\n", name, w.disks[name].node,
-			w.disks[name].content, w.latest, w.disks[name].generation)
+		c := w.disks[name]
+		fmt.Fprintf(&b, "directory %s on %s complete=%v promised=%d record=%v rebuilding=%v removed=%v\n",
+			name, c.node, w.complete(c), c.promised, c.record, c.rebuilding, w.removed(name, c))
 	}
 	fmt.Fprintf(&b, "down %v\n", w.down)
 	return b.String()
