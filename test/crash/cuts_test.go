@@ -146,6 +146,7 @@ func (r *run) fill(x *rig.Replica) {
 	if err := x.Disk.Fill(0); err != nil {
 		r.t.Fatal(err)
 	}
+	r.v.Hit()
 }
 
 // fillAll takes all space of all replicas. Writes that need some fail, everything else goes on.

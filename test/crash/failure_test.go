@@ -27,8 +27,9 @@ func TestReplicaLost(t *testing.T) {
 	v.StartEngine()
 	w := rig.StartLoad(t, v.Dial(), v.Size, 7)
 	w.AwaitMore(t, 1000)
-	victim := v.Replicas[1]
+	victim, hits := v.Replicas[1], v.Hits()
 	victim.Kill()
+	rig.AtLeast(t, "P2, a replica that was alive was killed", v.Hits()-hits, 1)
 	v.Await("degraded", func(s *enginev1.State) bool { return rig.Modes(s)[enginev1.Mode_MODE_RW] == 2 })
 	w.AwaitMore(t, 500)
 	victim.Start()
@@ -87,6 +88,9 @@ func TestKillEverything(t *testing.T) {
 		r.Stop()
 	}
 	identical(t, v.Replicas...)
+	rig.AtLeast(t, "P1, processes killed", v.Hits(), rounds*(1+len(v.Replicas)))
+	rig.AtLeast(t, "P1, writes", w.Ops(), 4*rounds)
+	rig.AtLeast(t, "P1, flushes", w.Flushes(), max(1, rounds/4))
 	t.Logf("%d rounds, %d writes, %d flushes, %d rebuilds", rounds, w.Ops(), w.Flushes(), rebuilt)
 }
 

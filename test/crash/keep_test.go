@@ -81,6 +81,8 @@ func deviceStays(t *testing.T, rounds uint64, starts int, env ...string) {
 			t.Fatalf("violations: %q", bad)
 		}
 	}
+	rig.AtLeast(t, "P7, engines killed", v.Hits(), int(rounds)*(1+starts))
+	rig.AtLeast(t, "P7, requests answered", j.Counts().Ops(), 50*int(rounds))
 	if !j.Pause() {
 		t.Fatal("requests hang")
 	}

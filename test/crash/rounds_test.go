@@ -166,11 +166,20 @@ func runRounds(t *testing.T, cfg rig.Config, name string, base, seed uint64, n i
 		began := time.Now()
 		r.j.Mark("round %d: %s", r.round, f.name)
 		r.progress(20 + r.rng.IntN(300))
+		hits := v.Hits()
 		f.do(r)
+		if v.Hits() == hits {
+			t.Fatalf("round %d: %s has hit nothing: no process was alive, nothing was cut off or filled", r.round, f.name)
+		}
 		r.heal()
 		r.check()
 		r.tally[f.name]++
 		t.Logf("round %d: %s, %.1f s", r.round, f.name, time.Since(began).Seconds())
+	}
+	if !t.Failed() {
+		rig.AtLeast(t, "P4, faults that hit", v.Hits(), n)
+		rig.AtLeast(t, "P4, requests of the writer", r.j.Counts().Ops(), 20*n)
+		rig.AtLeast(t, "P4, whole passes over the volume", r.j.Counts().Verified, n)
 	}
 	return r
 }

@@ -158,6 +158,14 @@ func TestSnapshotsUnderKills(t *testing.T) {
 		r.Stop()
 	}
 	o.same(t)
+	rig.AtLeast(t, "P4, processes killed", v.Hits(), rounds)
+	rig.AtLeast(t, "P4, writes", w.Ops(), rounds)
+	operations := 0
+	for _, n := range o.done {
+		operations += n
+	}
+	rig.AtLeast(t, "P4, operations acknowledged", operations, rounds)
+	rig.AtLeast(t, "P4, snapshots acknowledged", o.done["snapshot"], 1)
 	t.Logf("seed %d: %d rounds, %d writes, %d rebuilds, acknowledged %v, %d snapshots left, %d bytes", seed, rounds,
 		w.Ops(), rebuilt, o.done, len(o.have), o.size)
 }

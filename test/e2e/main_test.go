@@ -155,15 +155,24 @@ func promiseP7(t *testing.T, c *cluster) {
 	c.create("p7", 64*mib, 3)
 	defer c.remove("p7")
 	d := c.device(c.attach("p7", "node-1", 3))
+	g := rig.StartGauge(t, c.Info.Dir)
 	w := rig.StartLoad(t, d, 64*mib, 7)
 	c.Permit(t, managersRestart)
 	victim := c.directoryOn("p7", "node-2")
-	for range 3 {
-		for _, pid := range holding(c.Info.Dir, "manager\x00daemon\x00--engine-image") {
-			_ = syscall.Kill(pid, syscall.SIGKILL) // it may have ended
-		}
+	for round := range 3 {
+		w.AwaitMore(t, 50)
+		w.TakePause(time.Now())
+		g.Take()
+		killed := c.killManagers()
 		w.AwaitMore(t, 200)
+		pause, machine := w.TakePause(time.Now()), g.Take()
+		if err := pauseBound.Check(pause, machine); err != nil {
+			t.Errorf("P7, round %d, %d managers killed: %v", round+1, len(killed), err)
+		}
+		t.Logf("round %d: %d managers killed, longest pause %v, the machine cost %v", round+1, len(killed), pause, machine)
+		c.awaitManagers(killed)
 	}
+	c.killManagers()
 	c.kill(victim)
 	w.AwaitMore(t, 500)
 	// The API may still tell what was before: wait for the set without the replica, and then for
@@ -182,6 +191,41 @@ func promiseP7(t *testing.T, c *cluster) {
 
 // managersRestart is what a cluster's log says of managers that were killed or gave up.
 const managersRestart = testcluster.Restarts + ".* container=longhorn-manager "
+
+// pauseBound is for I/O in which no process took part that was killed.
+var pauseBound = rig.Bound{Promised: time.Second, Ratio: 25}
+
+// managerProcesses returns the processes of this cluster's managers.
+func (c *cluster) managerProcesses() []int {
+	return holding(c.Info.Dir, "manager\x00daemon\x00--engine-image")
+}
+
+// killManagers kills every manager that runs, which must be one at least, and returns whom.
+func (c *cluster) killManagers() (killed []int) {
+	c.t.Helper()
+	for _, pid := range c.managerProcesses() {
+		if syscall.Kill(pid, syscall.SIGKILL) == nil {
+			killed = append(killed, pid)
+		}
+	}
+	if len(killed) == 0 {
+		c.t.Fatal("there was no manager to kill: this shows nothing")
+	}
+	return killed
+}
+
+// awaitManagers waits until as many other managers run as were killed, and one of them answers.
+func (c *cluster) awaitManagers(killed []int) {
+	c.t.Helper()
+	c.eventually("the next managers are ready", func(ctx context.Context) error {
+		next := slices.DeleteFunc(c.managerProcesses(), func(pid int) bool { return slices.Contains(killed, pid) })
+		if len(next) < len(killed) {
+			return fmt.Errorf("%d managers run, %d were killed", len(next), len(killed))
+		}
+		_, err := c.rest.Settings(ctx)
+		return err
+	})
+}
 
 // managerLease is how long a leading manager's lease lasts.
 const managerLease = 5 * time.Second

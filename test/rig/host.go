@@ -28,6 +28,7 @@ type Host struct {
 	Dir string
 	// Witness is the host's way to the witness.
 	Witness *Relay
+	v       *Volume
 	ns      *namespace
 	net     *Network
 	port    int
@@ -42,7 +43,7 @@ const firstPort = 10000
 
 func (v *Volume) newHost(name string) *Host {
 	v.t.Helper()
-	h := &Host{Name: name, Dir: filepath.Join(v.Dir, name), port: firstPort}
+	h := &Host{v: v, Name: name, Dir: filepath.Join(v.Dir, name), port: firstPort}
 	for _, d := range []string{"dev", "up"} {
 		if err := os.MkdirAll(filepath.Join(h.Dir, d), 0o700); err != nil {
 			v.t.Fatal(err)
@@ -131,6 +132,7 @@ func (h *Host) Cut(t testing.TB, oneWay bool, others ...*Host) {
 	if err := h.ns.run("nft", "add element inet rig cut { "+strings.Join(from, ", ")+" }"); err != nil {
 		t.Fatal(err)
 	}
+	h.v.Hit()
 }
 
 // Others are all hosts of the volume but h.

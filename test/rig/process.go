@@ -18,6 +18,7 @@ type process struct {
 	cmd  *exec.Cmd
 	done chan struct{}
 	log  logFile
+	v    *Volume
 }
 
 // logFile is where a process writes what it has to say.
@@ -38,7 +39,7 @@ func (l logFile) String() string {
 // output is appended to the log of that name.
 func (v *Volume) spawn(h *Host, name string, files int, env []string, args ...string) *process {
 	v.t.Helper()
-	p := &process{name: name, done: make(chan struct{}), log: logFile(filepath.Join(v.Dir, "logs", name+".log"))}
+	p := &process{v: v, name: name, done: make(chan struct{}), log: logFile(filepath.Join(v.Dir, "logs", name+".log"))}
 	out, err := os.OpenFile(string(p.log), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
 		v.t.Fatal(err)
@@ -68,6 +69,9 @@ func (v *Volume) spawn(h *Host, name string, files int, env []string, args ...st
 }
 
 func (p *process) kill(sig syscall.Signal) {
+	if p.alive() && (sig == syscall.SIGKILL || sig == syscall.SIGSTOP) {
+		p.v.Hit()
+	}
 	_ = p.cmd.Process.Signal(sig) // it may have ended
 }
 

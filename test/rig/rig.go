@@ -21,6 +21,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -86,7 +87,8 @@ type Volume struct {
 	watch   logs.Watch
 	engine  *Engine
 	engines []*Engine // all that were ever started
-	Addr    string    // of the engine's control interface
+	hits    atomic.Int64
+	Addr    string // of the engine's control interface
 }
 
 // build makes the engine program, in one place for all tests of this user, so that nothing piles
@@ -278,6 +280,22 @@ func (v *Volume) KillAll() {
 	}
 	for _, p := range all {
 		<-p.done
+	}
+}
+
+// Hit counts a fault that has hit: a process that was alive was killed or stopped, a connection was
+// cut, a disk was filled. What a test does by itself it counts itself.
+func (v *Volume) Hit() { v.hits.Add(1) }
+
+// Hits returns how many faults have hit so far.
+func (v *Volume) Hits() int { return int(v.hits.Load()) }
+
+// AtLeast fails the test if something happened less often than it must have for the test to show
+// anything.
+func AtLeast(t testing.TB, what string, got, want int) {
+	t.Helper()
+	if got < want {
+		t.Errorf("%s: %d times, want %d at least: this run shows nothing", what, got, want)
 	}
 }
 

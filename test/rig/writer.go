@@ -32,6 +32,9 @@ type Writer struct {
 	// Flushes and Ops count what succeeded.
 	flushes int
 	ops     int
+	// last is when a write was answered, pause the longest time between two answers.
+	last  time.Time
+	pause time.Duration
 }
 
 const (
@@ -88,9 +91,7 @@ func (w *Writer) Step(version uint64) error {
 	if _, err := w.Device.WriteAt(p, int64(first)*blockSize); err != nil {
 		return err
 	}
-	w.mu.Lock()
-	w.ops++
-	w.mu.Unlock()
+	w.completed(time.Now())
 	if w.rng.IntN(16) != 0 {
 		return nil
 	}
@@ -105,6 +106,30 @@ func (w *Writer) Step(version uint64) error {
 	w.flushes++
 	w.mu.Unlock()
 	return nil
+}
+
+// completed notes an answer.
+func (w *Writer) completed(at time.Time) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.ops++
+	if !w.last.IsZero() {
+		w.pause = max(w.pause, at.Sub(w.last))
+	}
+	w.last = at
+}
+
+// TakePause returns the longest time without an answer to a write since the last call, the one that
+// has not ended yet included.
+func (w *Writer) TakePause(now time.Time) time.Duration {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	most := w.pause
+	if !w.last.IsZero() {
+		most = max(most, now.Sub(w.last))
+	}
+	w.pause = 0
+	return most
 }
 
 // Verify reads everything through c and checks that no flushed version is lost and nothing was made
