@@ -130,10 +130,19 @@ func exists(t *testing.T, all map[string][]string, ref string) bool {
 func TestTestsNamedInDocs(t *testing.T) {
 	t.Parallel()
 	all := tests(t)
-	for _, name := range files(t, ".md") {
-		for _, ref := range references(read(t, name)) {
+	for _, name := range append(files(t, ".md"), claimsFile) {
+		text := read(t, name)
+		for _, ref := range references(text) {
 			if !exists(t, all, ref) {
 				t.Errorf("%s: names %s, but there is no such test", name, ref)
+			}
+		}
+		for _, m := range packageTest.FindAllStringSubmatch(text, -1) {
+			if m[1] == "" || strings.HasSuffix(m[1], "/") {
+				continue
+			}
+			if found, err := inPackage(all, m[1], m[2]); err == nil && len(found) == 0 {
+				t.Errorf("%s: names %s.%s, but package %s has no such test", name, m[1], m[2], m[1])
 			}
 		}
 	}

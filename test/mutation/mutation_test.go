@@ -302,7 +302,7 @@ func table(all []*mutation) string {
 			}
 		}
 		fmt.Fprintf(&b, "| %s | %s | %s | `%s` |\n", m.title, m.promise, strings.Join(files, ", "),
-			strings.SplitN(m.test, "/", 2)[0])
+			filepath.Base(m.pkg)+"."+strings.SplitN(m.test, "/", 2)[0])
 	}
 	return b.String()
 }

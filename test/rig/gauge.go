@@ -9,9 +9,9 @@ import (
 	"time"
 )
 
-// Gauge measures what the machine itself costs while a test runs: how late a goroutine wakes up that
-// has nothing else to do, and how long one block takes to be written and synced. A pause of I/O is
-// compared with that, since on a busy machine everything pauses.
+// Gauge measures what the machine itself costs while a test runs: how late a goroutine wakes up
+// that has nothing else to do, and how long one block takes to be written and synced. A pause of
+// I/O is compared with that, since on a busy machine everything pauses.
 type Gauge struct {
 	stop chan struct{}
 	work sync.WaitGroup
@@ -82,7 +82,8 @@ func (g *Gauge) sync(f *os.File) {
 	}
 }
 
-// Take returns the longest that anything took since the last Take: a goroutine to wake up, or a sync.
+// Take returns the longest that anything took since the last Take: a goroutine to wake up, or a
+// sync.
 func (g *Gauge) Take() time.Duration {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -89,8 +89,8 @@ type window struct {
 	machine  time.Duration
 }
 
-// pauseBound is the promise of P7. An upgrade starts a process and has some ten syncs and changes of
-// hands in a row, each of which waits its turn on a busy machine.
+// pauseBound is the promise of P7. An upgrade starts a process and has some ten syncs and changes
+// of hands in a row, each of which waits its turn on a busy machine.
 var pauseBound = rig.Bound{Promised: time.Second, Ratio: 25}
 
 // table prints the pauses: for each upgrade the longest time in which no request was completed.
