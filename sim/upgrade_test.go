@@ -1,12 +1,12 @@
 package sim
 
 import (
-	"math/rand/v2"
 	"testing"
 	"time"
 
 	"ankole.storage/block"
 	"ankole.storage/dataplane/engine"
+	"ankole.storage/test/seeded"
 )
 
 // Block maps are handed over in live upgrades, and every one that is used is compared with the
@@ -44,7 +44,9 @@ func TestTakenBackAfterAnotherEngine(t *testing.T) {
 		v.StartEngine(v.Replicas[0].Node)
 		until("start", v.Healthy)
 		old := v.Current
-		u := &upgrade{r: r, rnd: rand.New(rand.NewPCG(1, 1)), done: func() {}, old: old,
+		src := seeded.New(t, "P7: an upgrade costs no I/O error")
+		src.Seed(1)
+		u := &upgrade{r: r, rnd: src.Rand(1), done: func() {}, old: old,
 			next: make([]*Replica, len(v.Replicas))}
 		var left *engine.Left
 		old.Post(engine.HandOver{Members: old.state.Record.Members, Draining: func() {},

@@ -3,7 +3,6 @@ package chain_test
 import (
 	"bytes"
 	"fmt"
-	"math/rand/v2"
 	"os"
 	"strings"
 	"syscall"
@@ -14,6 +13,7 @@ import (
 	"ankole.storage/dataplane/chain/chainref"
 	"ankole.storage/disk"
 	"ankole.storage/disk/osdisk"
+	"ankole.storage/test/seeded"
 )
 
 // Every directory that another engine left is used on: written, snapshotted, hashed, purged,
@@ -28,7 +28,9 @@ func TestFixturesWrittenOn(t *testing.T) {
 		w.must(err)
 		w.open()
 		defer func() { _ = w.c.Abandon() }()
-		r := rand.New(rand.NewPCG(5, 6))
+		src := seeded.New(t, "a directory reads and changes as docs/format-replica.md says, whoever made it")
+		src.Seed(5)
+		r := src.Rand(6)
 		write := func() {
 			for range 20 {
 				off, n := int64(r.IntN(len(model)/512-64))*512, (1+r.IntN(64))*512

@@ -3,11 +3,11 @@ package chain
 import (
 	"bytes"
 	"encoding/binary"
-	"math/rand/v2"
 	"testing"
 
 	"ankole.storage/disk"
 	"ankole.storage/disk/memdisk"
+	"ankole.storage/test/seeded"
 )
 
 // The layout, byte by byte, as docs/format-replica.md has it.
@@ -43,7 +43,9 @@ func TestWhiteoutLayout(t *testing.T) {
 
 // Setting, clearing and listing bits against a plain slice.
 func TestWhiteoutBits(t *testing.T) {
-	r := rand.New(rand.NewPCG(1, 2))
+	src := seeded.New(t, "bits of a page of whiteouts are those that were set (docs/format-replica.md)")
+	src.Seed(1)
+	r := src.Rand(2)
 	for range 200 {
 		var b whiteoutBits
 		plain := make([]bool, whiteoutBlocks)
@@ -82,8 +84,9 @@ func TestWhiteoutBits(t *testing.T) {
 // written; never otherwise, and never as damaged.
 func TestCrashWhileWhiteoutsAreWritten(t *testing.T) {
 	id := whiteoutID{Stamp{4}, 5}
-	for seed := range uint64(300) {
-		r := rand.New(rand.NewPCG(seed, 1))
+	src := seeded.New(t, "P1: a page of whiteouts that a crash catches reads as it was, or as it was written")
+	for seed := range src.Seeds(300) {
+		r := src.Rand(1)
 		fs := memdisk.New()
 		f, err := fs.Create("/w", disk.Direct)
 		if err != nil {

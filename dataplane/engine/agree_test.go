@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"ankole.storage/dataplane/wire"
+	"ankole.storage/test/seeded"
 )
 
 // model is a replica's chain in the little that repairs look at: snapshots by name, each with its
@@ -217,8 +218,9 @@ func (h *history) interrupted() *wire.ControlRequest {
 // ends in agreement without anybody being dropped, and never loses a snapshot that the user was
 // told of.
 func TestInterruptedChangesAgreeAgain(t *testing.T) {
-	for seed := range uint64(3000) {
-		h := &history{rng: rand.New(rand.NewPCG(seed, 1)), told: map[string]bool{},
+	src := seeded.New(t, "P4: a change that was interrupted is made the same on all replicas, or by none")
+	for seed := range src.Seeds(3000) {
+		h := &history{rng: src.Rand(1), told: map[string]bool{},
 			ms: []*model{newModel(), newModel(), newModel()}}
 		for range h.rng.IntN(12) {
 			h.everywhere()

@@ -2,12 +2,12 @@ package engine
 
 import (
 	"crypto/md5"
-	"math/rand/v2"
 	"testing"
 
 	"ankole.storage/block"
 	"ankole.storage/dataplane/frontend"
 	"ankole.storage/dataplane/wire"
+	"ankole.storage/test/seeded"
 )
 
 // modelLayer is a piece of a layer: what each block holds, 0 for nothing, and whether it hides what
@@ -45,8 +45,9 @@ func (m *modelLayer) sums(n int, told bool) []byte {
 // and hiding what the source hides where it holds nothing; a source that is too old to say what it
 // hides, hides nothing.
 func TestCompareLayers(t *testing.T) {
-	for seed := range uint64(500) {
-		r := rand.New(rand.NewPCG(seed, 1))
+	src := seeded.New(t, "P4: a rebuild's target holds and hides what its source does, layer by layer")
+	for seed := range src.Seeds(500) {
+		r := src.Rand(1)
 		n := 1 + r.IntN(256)
 		var source, target modelLayer
 		for i := range n {

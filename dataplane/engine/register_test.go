@@ -12,6 +12,7 @@ import (
 	"ankole.storage/block"
 	"ankole.storage/dataplane/engine"
 	"ankole.storage/dataplane/wire"
+	"ankole.storage/test/seeded"
 )
 
 // access is one write to a sector, or one read of it, with the times at which it began and was
@@ -116,7 +117,9 @@ type smallCall struct {
 }
 
 func newHistory(t *testing.T, seed uint64, replicas int) *history {
-	h := &history{rig: newRig(t, replicas, 8*mib), r: rand.New(rand.NewPCG(seed, 7)), names: replicas,
+	src := seeded.New(t, "P4: of writes to parts of one block none is lost; every sector is a register")
+	src.Seed(seed)
+	h := &history{rig: newRig(t, replicas, 8*mib), r: src.Rand(7), names: replicas,
 		fails: map[uint64]bool{}, late: 4}
 	h.start()
 	for _, f := range h.fakes {

@@ -2,7 +2,6 @@ package replica_test
 
 import (
 	"bytes"
-	"math/rand/v2"
 	"slices"
 	"strings"
 	"testing"
@@ -11,6 +10,7 @@ import (
 	"ankole.storage/dataplane/wire"
 	"ankole.storage/disk"
 	"ankole.storage/disk/memdisk"
+	"ankole.storage/test/seeded"
 )
 
 // trimmed is a replica with a snapshot below blocks of its head, and a session.
@@ -27,8 +27,9 @@ func trimmed(t *testing.T, seed uint64) (*rig, *peer) {
 // Discards beside each other and beside flushes: what was answered outlives the process, what was
 // flushed the power, and nobody ever sees what was in a block before its last content.
 func TestDiscards(t *testing.T) {
-	for seed := range uint64(40) {
-		rnd := rand.New(rand.NewPCG(seed, 3))
+	src := seeded.New(t, "P1: a discard that was flushed is there after a loss of power")
+	for seed := range src.Seeds(40) {
+		rnd := src.Rand(3)
 		g, e := trimmed(t, seed)
 		type discard struct {
 			at      int64

@@ -2,12 +2,12 @@ package crash
 
 import (
 	"bytes"
-	"math/rand/v2"
 	"strings"
 	"testing"
 
 	enginev1 "ankole.storage/api/rpc/engine/v1"
 	"ankole.storage/test/rig"
+	"ankole.storage/test/seeded"
 )
 
 const mib = 1 << 20
@@ -19,7 +19,9 @@ func TestMirror(t *testing.T) {
 	v.StartEngine()
 	c := v.Dial()
 	model := make([]byte, v.Size)
-	r := rand.New(rand.NewPCG(1, 2))
+	src := seeded.New(t, "a volume reads what was written, at any alignment, after a restart too")
+	src.Seed(1)
+	r := src.Rand(2)
 	for range 300 {
 		n := 512 * (1 + r.IntN(64))
 		if r.IntN(10) == 0 {

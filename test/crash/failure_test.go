@@ -1,12 +1,12 @@
 package crash
 
 import (
-	"math/rand/v2"
 	"testing"
 	"time"
 
 	enginev1 "ankole.storage/api/rpc/engine/v1"
 	"ankole.storage/test/rig"
+	"ankole.storage/test/seeded"
 )
 
 // identical compares the content of the replica directories, which must be closed.
@@ -53,9 +53,9 @@ func TestKillEverything(t *testing.T) {
 		rounds = 3
 	}
 	v := rig.New(t, 3, 32*mib)
-	seed := number(t, "SEED", uint64(time.Now().UnixNano()))
-	t.Logf("SEED=%d", seed)
-	rng := rand.New(rand.NewPCG(seed, 99))
+	src := seeded.New(t, "P1 and P4: after SIGKILL to everything what was flushed is there, and the replicas are equal")
+	src.Fresh()
+	rng := src.Rand(99)
 	var w *rig.Writer
 	version := uint64(0)
 	rebuilt := 0

@@ -1,7 +1,6 @@
 package crash
 
 import (
-	"math/rand/v2"
 	"slices"
 	"syscall"
 	"testing"
@@ -10,6 +9,7 @@ import (
 	"ankole.storage/dataplane/frontend/fuseloop/blockdev"
 	"ankole.storage/test/lack"
 	"ankole.storage/test/rig"
+	"ankole.storage/test/seeded"
 )
 
 // keepRounds is how many engines are killed under one device; KEEP_ROUNDS overrides it.
@@ -42,9 +42,9 @@ func deviceStays(t *testing.T, rounds uint64, starts int, env ...string) {
 		lack.Skip(t, "no block devices here:", err)
 	}
 	t.Parallel()
-	seed := number(t, "SEED", uint64(time.Now().UnixNano()))
-	t.Logf("seed %d", seed)
-	rng := rand.New(rand.NewPCG(seed, 3))
+	src := seeded.New(t, "P7: an engine that is killed takes no device with it; I/O waits and no request fails")
+	seed := src.Fresh()
+	rng := src.Rand(3)
 	v, err := rig.Open(t, rig.Config{Replicas: 2, Size: 32 * mib, Transport: "fuse-loop", Keep: true,
 		EngineFlags: engineFlags})
 	if err != nil {

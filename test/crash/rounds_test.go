@@ -16,6 +16,7 @@ import (
 	enginev1 "ankole.storage/api/rpc/engine/v1"
 	"ankole.storage/test/lack"
 	"ankole.storage/test/rig"
+	"ankole.storage/test/seeded"
 )
 
 // rounds is how many rounds a plain test run makes, over all rigs; ROUNDS overrides it, and "all"
@@ -119,6 +120,7 @@ type run struct {
 	t        *testing.T
 	v        *rig.Volume
 	j        *rig.Journal
+	src      *seeded.Source
 	rng      *rand.Rand
 	conn     rig.Target
 	tally    map[string]int
@@ -147,7 +149,8 @@ func runRounds(t *testing.T, cfg rig.Config, name string, base, seed uint64, n i
 	r := newRun(t, v, cfg, seed)
 	t.Cleanup(func() {
 		if t.Failed() {
-			t.Logf("round %d of seed %d failed; again: SEED=%d ROUNDS=%d go test ./test/crash -count=1 -v -run "+
+			t.Logf("this test holds: P4, whatever is killed, cut off or filled, nothing acknowledged is lost and the replicas are "+
+				"equal\nround %d of seed %d failed; again: SEED=%d ROUNDS=%d go test ./test/crash -count=1 -v -run "+
 				"'TestRounds/rigs/%s'", r.round, base, base, len(rigs)*r.round, name)
 		}
 	})
@@ -159,9 +162,9 @@ func runRounds(t *testing.T, cfg rig.Config, name string, base, seed uint64, n i
 	if n == everyFault {
 		n = len(can)
 	}
-	dealer := rand.New(rand.NewPCG(seed, 0))
+	dealer := r.src.Rand(dealing)
 	for r.round = 1; r.round <= n && !t.Failed(); r.round++ {
-		r.rng = rand.New(rand.NewPCG(seed, uint64(r.round)))
+		r.rng = r.src.Rand(uint64(r.round))
 		f := r.deal(can, dealer)
 		began := time.Now()
 		r.j.Mark("round %d: %s", r.round, f.name)
@@ -184,10 +187,14 @@ func runRounds(t *testing.T, cfg rig.Config, name string, base, seed uint64, n i
 	return r
 }
 
+// dealing is the stream of random numbers that rounds do not use.
+const dealing = 1 << 32
+
 // newRun puts a writer beside a volume; they end with the test.
 func newRun(t *testing.T, v *rig.Volume, cfg rig.Config, seed uint64) *run {
-	r := &run{t: t, v: v, j: rig.NewJournal(cfg.Size, seed), tally: map[string]int{}, cfg: cfg,
-		rng: rand.New(rand.NewPCG(seed, 0))}
+	src := seeded.New(t, "P2 and P4: a reader sees the newest acknowledged data, and the replicas are equal")
+	src.Note(seed)
+	r := &run{t: t, v: v, j: rig.NewJournal(cfg.Size, seed), tally: map[string]int{}, cfg: cfg, src: src, rng: src.Rand(0)}
 	t.Cleanup(func() {
 		r.j.Tolerate(rig.AnyError)
 		v.KillAll() // whoever waits for an engine learns that it is gone

@@ -3,7 +3,6 @@ package crash
 import (
 	"context"
 	"fmt"
-	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -12,6 +11,7 @@ import (
 
 	enginev1 "ankole.storage/api/rpc/engine/v1"
 	"ankole.storage/test/rig"
+	"ankole.storage/test/seeded"
 )
 
 // TestRotInASnapshot flips bits in one replica's snapshot while the volume is in use. The scrub
@@ -22,7 +22,9 @@ func TestRotInASnapshot(t *testing.T) {
 	v := rig.New(t, 2, 64*mib)
 	v.StartEngine()
 	c := v.Dial()
-	r := rand.New(rand.NewPCG(3, 4))
+	src := seeded.New(t, "P6: a scrub repairs a snapshot's copy that contradicts its checksum")
+	src.Seed(3)
+	r := src.Rand(4)
 	write := func(off int64, n int) {
 		p := make([]byte, n)
 		for i := range p {

@@ -9,6 +9,7 @@ import (
 
 	enginev1 "ankole.storage/api/rpc/engine/v1"
 	"ankole.storage/test/rig"
+	"ankole.storage/test/seeded"
 )
 
 // operated is what an operator was told about a volume's snapshots.
@@ -116,9 +117,9 @@ func TestSnapshotsUnderKills(t *testing.T) {
 		rounds = 2
 	}
 	v := rig.New(t, 3, 16*mib)
-	seed := number(t, "SEED", uint64(time.Now().UnixNano()))
-	t.Logf("SEED=%d", seed)
-	rng := rand.New(rand.NewPCG(seed, 98))
+	src := seeded.New(t, "P4: an acknowledged snapshot stays, and has the same content on every replica")
+	seed := src.Fresh()
+	rng := src.Rand(98)
 	o := &operated{v: v, rng: rng, size: v.Size, done: map[string]int{}}
 	var w *rig.Writer
 	version, rebuilt := uint64(0), 0

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"math/rand/v2"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -24,6 +23,7 @@ import (
 	longhorn "ankole.storage/api/longhorn/v1beta2"
 	"ankole.storage/test/lack"
 	"ankole.storage/test/powerdisk"
+	"ankole.storage/test/seeded"
 )
 
 const (
@@ -101,7 +101,9 @@ func (c *cluster) killEngines(t *testing.T, volume, node string, rounds int) (pa
 	at := filepath.Join(c.Info.Dir, "mnt-"+volume)
 	unmount := mountDevice(t, endpoint, at)
 	p := startProber(t, filepath.Join(at, "probe"))
-	rng := rand.New(rand.NewPCG(uint64(os.Getpid()), uint64(len(volume))))
+	src := seeded.New(t, "F3: an engine that is killed costs a file system a pause and no error")
+	src.Fresh()
+	rng := src.Rand(uint64(len(volume)))
 	longest := ""
 	for round := range rounds {
 		verified := verify(t, filepath.Join(at, "data"))

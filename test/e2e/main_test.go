@@ -24,6 +24,7 @@ import (
 	"ankole.storage/test/lack"
 	"ankole.storage/test/powerdisk"
 	"ankole.storage/test/rig"
+	"ankole.storage/test/seeded"
 	"ankole.storage/testcluster"
 )
 
@@ -417,7 +418,9 @@ func TestF4(t *testing.T) {
 	c := start(t)
 	c.create("f4", 64*mib, 3)
 	c.attach("f4", "node-1", 3)
-	rng := rand.New(rand.NewPCG(uint64(os.Getpid()), 4))
+	src := seeded.New(t, "P1: after SIGKILL to everything what was flushed is there (F4)")
+	src.Fresh()
+	rng := src.Rand(4)
 	var w *rig.Writer
 	version := uint64(0)
 	epoch := int64(0)

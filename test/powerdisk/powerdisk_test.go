@@ -5,7 +5,6 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -16,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"ankole.storage/test/lack"
+	"ankole.storage/test/seeded"
 )
 
 const mib = 1 << 20
@@ -54,7 +54,9 @@ func open(t *testing.T, r *Run, name string, o Options) *Disk {
 
 func TestImageIsItsModel(t *testing.T) {
 	const size = 64 << 10
-	rng := rand.New(rand.NewPCG(1, 2))
+	src := seeded.New(t, "an image holds what was written to it")
+	src.Seed(1)
+	rng := src.Rand(2)
 	m, model := NewImage(size), make([]byte, size)
 	var old *Image
 	var oldModel []byte
@@ -112,7 +114,9 @@ func TestOnlyWhatAFlushCoversIsCertain(t *testing.T) {
 	}
 	r := NewReplay(events, []*Image{NewImage(2 * superblockEnd)})
 	r.Advance(2)
-	rng, seen := rand.New(rand.NewPCG(3, 4)), map[[4]byte]bool{}
+	src := seeded.New(t, "any sector of what was not flushed may survive a loss of power, or not")
+	src.Seed(3)
+	rng, seen := src.Rand(4), map[[4]byte]bool{}
 	for range 400 {
 		seen[sectors(r.State(0, Half, rng))] = true
 	}
@@ -126,7 +130,9 @@ func TestSuperblockIsNotTorn(t *testing.T) {
 	r := NewReplay([]Event{{Kind: Write, Off: 1024, Len: 1024, Data: bytes.Repeat([]byte{1}, 1024)}},
 		[]*Image{NewImage(superblockEnd)})
 	r.Advance(1)
-	rng, seen := rand.New(rand.NewPCG(3, 4)), map[[2]byte]int{}
+	src := seeded.New(t, "a superblock is there or not, never a part of it")
+	src.Seed(3)
+	rng, seen := src.Rand(4), map[[2]byte]int{}
 	for range 400 {
 		var p [1024]byte
 		r.State(0, Half, rng).Read(p[:], 1024)
@@ -213,7 +219,9 @@ func TestFileIsThereOnceItWasSynced(t *testing.T) {
 			}
 			synced, last := writeFiles(t, d, fs, &j)
 			check := open(t, r, "b", Options{Image: NewImage(size)})
-			rng := rand.New(rand.NewPCG(1, 1))
+			src := seeded.New(t, "a file system in which everything was synced is whole after any loss of power")
+			src.Seed(1)
+			rng := src.Rand(1)
 			re := NewReplay(j.Events(), []*Image{base})
 			states, lost := 0, 0
 			for at := 0; at <= last; at++ {

@@ -10,6 +10,7 @@ import (
 
 	"ankole.storage/bench/nbdclient"
 	"ankole.storage/dataplane/frontend/frontendtest"
+	"ankole.storage/test/seeded"
 )
 
 // Clients come and go, cleanly or not, many more than may be there at once: every one of them is
@@ -18,7 +19,9 @@ func TestClientsComeAndGo(t *testing.T) {
 	tr := &transport{network: "unix"}
 	r := frontendtest.Up(t, tr, 64<<20, nil)
 	path := strings.TrimPrefix(tr.addr, "unix:")
-	rng := rand.New(rand.NewPCG(1, 1))
+	src := seeded.New(t, "every client is served, and none leaves its place taken (docs/frontends.md)")
+	src.Seed(1)
+	rng := src.Rand(1)
 	for i := range 300 {
 		switch i % 3 {
 		case 0:

@@ -1,0 +1,116 @@
+// Package seeded gives tests random numbers that can be had again. A test that fails says which
+// rule it holds, the seed of the run that failed, and the command that repeats it.
+package seeded
+
+import (
+	"fmt"
+	"iter"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+)
+
+// Variable is the environment variable that names the one seed to run with.
+const Variable = "SEED"
+
+// Source is where a test gets its random numbers from.
+type Source struct {
+	t    testing.TB
+	seed atomic.Uint64
+}
+
+// New makes the source of a test. rule is what the test holds: a promise with its line, or a rule
+// of a page. It is part of the message if the test fails.
+func New(t testing.TB, rule string) *Source {
+	t.Helper()
+	s := &Source{t: t}
+	folder := "."
+	if _, file, _, ok := runtime.Caller(1); ok {
+		folder = packageOf(file)
+	}
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Log(message(rule, s.seed.Load(), folder, t.Name()))
+		}
+	})
+	return s
+}
+
+func message(rule string, seed uint64, folder, test string) string {
+	return fmt.Sprintf("this test holds: %s\nseed %d; again: %s=%d go test %s -count=1 -run '^%s$'", rule, seed, Variable,
+		seed, folder, strings.ReplaceAll(test, "/", "$/^"))
+}
+
+// packageOf is the folder of a source file, relative to the root of the module.
+func packageOf(file string) string {
+	dir := filepath.Dir(file)
+	for root := dir; root != filepath.Dir(root); root = filepath.Dir(root) {
+		if _, err := os.Stat(filepath.Join(root, "go.mod")); err == nil {
+			if rel, err := filepath.Rel(root, dir); err == nil {
+				return "./" + rel
+			}
+		}
+	}
+	return dir
+}
+
+// given is the seed of the environment.
+func given(t testing.TB) (seed uint64, ok bool) {
+	t.Helper()
+	text := os.Getenv(Variable)
+	if text == "" {
+		return 0, false
+	}
+	seed, err := strconv.ParseUint(text, 0, 64)
+	if err != nil {
+		t.Fatalf("%s=%q is not a number", Variable, text)
+	}
+	return seed, true
+}
+
+// Seed makes the run's seed the one of the environment, or else this one, and returns it.
+func (s *Source) Seed(otherwise uint64) uint64 {
+	s.t.Helper()
+	if seed, ok := given(s.t); ok {
+		otherwise = seed
+	}
+	s.seed.Store(otherwise)
+	return otherwise
+}
+
+// Note says that the run's seed is this one, which the test has chosen by itself.
+func (s *Source) Note(seed uint64) { s.seed.Store(seed) }
+
+// Fresh is Seed with another one in each run. It is logged at once: a test that hangs says no more.
+func (s *Source) Fresh() uint64 {
+	s.t.Helper()
+	seed := s.Seed(uint64(time.Now().UnixNano()))
+	s.t.Logf("%s=%d", Variable, seed)
+	return seed
+}
+
+// Seeds goes through the seeds from 0 to n-1, or has only the one of the environment.
+func (s *Source) Seeds(n uint64) iter.Seq[uint64] {
+	return func(yield func(uint64) bool) {
+		if seed, ok := given(s.t); ok {
+			s.seed.Store(seed)
+			yield(seed)
+			return
+		}
+		for seed := range n {
+			s.seed.Store(seed)
+			if !yield(seed) {
+				return
+			}
+		}
+	}
+}
+
+// Rand returns random numbers of the run's seed. Each stream is another sequence.
+func (s *Source) Rand(stream uint64) *rand.Rand { return rand.New(rand.NewPCG(s.seed.Load(), stream)) }
