@@ -44,7 +44,8 @@ func (s *search) run(w *world) error {
 	usual, faults := w.events()
 	if w.limits.faults > 0 {
 		for _, f := range faults {
-			if only := w.limits.only; len(only) == 0 || slices.Contains(only, f.what) {
+			l := &w.limits
+			if (len(l.only) == 0 || slices.Contains(l.only, f.what)) && (l.hits == 0 || f.at+1 == l.hits) {
 				usual = append(usual, f)
 			}
 		}
@@ -79,6 +80,12 @@ func TestEveryOrder(t *testing.T) {
 		{"two replicas and a rebuild", 2, limits{engines: 2, writes: 1, joins: 1, faults: 1}, false},
 		{"two replicas, two faults", 2, limits{engines: 2, writes: 1, faults: 2}, false},
 		{"three replicas, engines race", 3, limits{engines: 2, writes: 1}, false},
+		{"three replicas, a fault at a start or of an engine", 3, limits{engines: 2, writes: 1, faults: 1,
+			only: []string{doesNotReach, reachesOneWay, dies, witnessSilent, answerLost}}, false},
+		{"three replicas, the second is cut off", 3, limits{engines: 2, writes: 1, faults: 1, only: []string{isCutOff}, hits: 2},
+			false},
+		{"three replicas, an answer of the first is lost", 3, limits{engines: 2, writes: 1, faults: 1,
+			only: []string{servedUntold}, hits: 1}, false},
 		{"two replicas, a read and a lease", 2, limits{engines: 2, writes: 1, faults: 1, reads: 1, ticks: 1,
 			only: []string{doesNotReach}}, false},
 		{"two replicas, a vote", 2, limits{engines: 2, writes: 1, faults: 2, votes: 1, ticks: 1,

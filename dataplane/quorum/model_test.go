@@ -33,6 +33,8 @@ type limits struct {
 	lost bool
 	// only these faults, if there are any.
 	only []string
+	// hits, if set, are the replicas that faults hit: 1 is the first.
+	hits int
 	// takeover lets engines start without the witness.
 	takeover bool
 	// places: engines may be started where the last one ran.
@@ -291,7 +293,10 @@ const (
 	startedInPlace = "is started in its predecessor's place"
 	reaches        = "reaches *"
 	doesNotReach   = "does not reach *"
+	reachesOneWay  = "reaches * but not back"
+	servedUntold   = "is served by * but not told"
 	witnessSilent  = "loses its question to the witness"
+	answerLost     = "loses the witness's answer"
 	witnessAnswers = "is answered by the witness"
 	isCutOff       = "is cut off from *"
 	dies           = "dies"
@@ -337,7 +342,7 @@ func (w *world) engineEvents(k int) (ok, faults []event) {
 	}
 	if e.question != nil {
 		add(witnessAnswers, func(w *world, e *engine) { w.answer(e, false) })
-		fault("loses the witness's answer", func(w *world, e *engine) { w.answer(e, true) })
+		fault(answerLost, func(w *world, e *engine) { w.answer(e, true) })
 		fault(witnessSilent, func(w *world, e *engine) {
 			e.question, e.retry = nil, true
 			e.core.WitnessUnavailable()
@@ -373,10 +378,10 @@ func (w *world) linkEvents(k, i int, add, fault adder) {
 	case state == contacting && e.alive:
 		add(reaches, func(w *world, e *engine) { w.reach(k, i, false) })
 		fault(doesNotReach, func(w *world, e *engine) { e.links[i].state = closed; e.core.NoAnswer() })
-		fault("reaches * but not back", func(w *world, e *engine) { w.reach(k, i, true) })
+		fault(reachesOneWay, func(w *world, e *engine) { w.reach(k, i, true) })
 	case state == open && mine && len(e.links[i].queue) > 0:
 		add("is served by *", func(w *world, e *engine) { w.deliver(k, i, false) })
-		fault("is served by * but not told", func(w *world, e *engine) { w.deliver(k, i, true) })
+		fault(servedUntold, func(w *world, e *engine) { w.deliver(k, i, true) })
 		fault(isCutOff, cut)
 	case state == open && mine && e.alive:
 		fault(isCutOff, cut)
