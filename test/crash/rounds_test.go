@@ -232,8 +232,10 @@ func (r *run) deal(can []fault, dealer *rand.Rand) fault {
 func TestDeal(t *testing.T) {
 	can := possible(rigs[0].cfg, "")
 	orders := map[string]bool{}
+	src := seeded.New(t, "every fault has its turn, in an order that the seed decides")
 	for seed := range uint64(3) {
-		r, dealer, order := &run{}, rand.New(rand.NewPCG(seed, 0)), ""
+		src.Note(seed)
+		r, dealer, order := &run{}, src.Rand(0), ""
 		for range 2 {
 			seen := map[string]bool{}
 			for range can {
