@@ -18,6 +18,9 @@ type history struct {
 	engines map[string]*player
 	now     Time
 	out     []string
+	// sets are the members of each record's number; wrong, the rules that were broken.
+	sets  map[[2]uint64]string
+	wrong []string
 }
 
 // term is the lease in scenarios.
@@ -43,6 +46,7 @@ type player struct {
 	delayed  *Action // a swap that is still on its way although the engine has given it up
 	writes   map[string][]Record
 	status   string
+	fenced   bool
 	im       string
 	// confirmed is when the last question was sent that each replica has answered; asked, when the
 	// witness was.
@@ -185,9 +189,14 @@ func (h *history) settle(p *player) {
 		switch a.Kind {
 		case AskWitness, SwapWitness:
 			p.question, p.asked = &a, h.now
+			h.proposed(a.Next.Record)
 		case WriteRecord:
 			p.writes[a.Member] = append(p.writes[a.Member], a.Record)
+			h.proposed(a.Record)
+		case Stop:
+			p.fenced = a.Fenced
 		case BeginServing:
+			h.begins(p)
 			for _, m := range a.Members {
 				h.nodes[m].empty = false
 			}

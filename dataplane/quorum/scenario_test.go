@@ -64,6 +64,9 @@ func play(t *testing.T, text string) string {
 			}
 		}
 	}
+	for _, w := range h.wrong {
+		t.Error(w)
+	}
 	return out.String()
 }
 
