@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// The histories in testdata are texts that -update rewrites. What must hold in all of them, whatever
-// their text says, is checked here.
+// The histories in testdata are texts that -update rewrites. What must hold in all of them,
+// whatever their text says, is checked here.
 
 // broken notes a rule that a history breaks.
 func (h *history) broken(rule string) { h.wrong = append(h.wrong, rule) }
