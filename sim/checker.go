@@ -8,14 +8,16 @@ import (
 	"ankole.storage/clock"
 )
 
-// entry is one write to one sector: when it began, when it was over (Never while it is not), and
-// when somebody first read it. It has its effect at one moment in between.
+// entry is one write to one sector: when it began, when it was over (Never while it is not), when
+// the first read that saw it ended, and when the last one that saw it began. It has its effect at
+// one moment, between begin and end, before seen and before another write has its effect after
+// which nobody sees this one.
 type entry struct {
 	write uint64
 	// value is the number that the sector carries then: that of the write, but for a revert.
 	value      uint64
 	begin, end clock.Ticks
-	seen       clock.Ticks
+	seen, last clock.Ticks
 	zero       bool // the write made the sector zero
 	flushed    bool
 	// optional writes may have had no effect: they failed, were never answered, or were not flushed
@@ -203,30 +205,30 @@ func (c *Checker) Read(began, now clock.Ticks, off int64, data []byte) {
 			}
 			return
 		}
-		e, only, err := s.read(w, began)
+		e, only, err := s.read(w, began, now)
 		if err != nil {
 			c.fail(i, "sector %d: read write %d %v and before the read [%d,%d]", i, w, err, began, now)
 			return
 		}
 		if pins && only {
-			e.seen = min(e.seen, now)
+			e.seen, e.last = min(e.seen, now), max(e.last, began)
 		}
 	})
 }
 
-// read finds the write that a read which began at began and saw the value w can have seen, and
+// read finds the write that a read from began to now which saw the value w can have seen, and
 // tells whether it is the only one: zeroes may come from several, and so may what a revert has
 // brought back.
-func (s *sector) read(w uint64, began clock.Ticks) (e *entry, only bool, err error) {
+func (s *sector) read(w uint64, began, now clock.Ticks) (e *entry, only bool, err error) {
 	err = errors.New("which was overwritten long ago or never made")
 	for i := range s.entries {
 		x := &s.entries[i]
 		if w != x.value && !(w == 0 && x.zero) || w != 0 && x.zero {
 			continue
 		}
-		if o := s.over(x, began); o != nil {
-			err = fmt.Errorf("[%d,%d], but write %d [%d,%d] (seen %d) came after it", x.begin, x.end, o.write, o.begin,
-				o.end, o.seen)
+		if o := s.over(x, began, now); o != nil {
+			err = fmt.Errorf("[%d,%d] (seen [%d,%d]), but write %d [%d,%d] (seen [%d,%d]) came after it", x.begin,
+				x.end, x.seen, x.last, o.write, o.begin, o.end, o.seen, o.last)
 			continue
 		}
 		e, only = x, e == nil
@@ -237,20 +239,28 @@ func (s *sector) read(w uint64, began clock.Ticks) (e *entry, only bool, err err
 	return e, only, err
 }
 
-// over finds a write that was made entirely after e, and acknowledged or seen before a read that
-// began at began.
-func (s *sector) over(e *entry, began clock.Ticks) *entry {
+// over finds a write that came after e and before a read from began to now, which thus cannot have
+// seen e. One write comes after another if something that shows the first one, its own end or that
+// of a read, was over before something began that shows the second one. Of two writes of which each
+// comes after the other there is no order: that this never happens makes the register linearizable
+// (Gibbons and Korach, Testing Shared Memories).
+func (s *sector) over(e *entry, began, now clock.Ticks) *entry {
+	first, last := min(e.end, e.seen, now), max(e.begin, e.last, began)
 	for i := range s.entries {
 		o := &s.entries[i]
-		if e.end < o.begin && (o.seen < began || !o.optional && o.end < began) {
+		done := o.seen
+		if !o.optional {
+			done = min(done, o.end)
+		}
+		if o != e && first < max(o.begin, o.last) && done < last {
 			return o
 		}
 	}
 	return nil
 }
 
-// PowerLost forgets what reads have seen and makes everything unflushed uncertain. That includes
-// writes still under way.
+// PowerLost makes everything uncertain that was not flushed, writes still under way included, and
+// forgets which reads have seen it.
 func (c *Checker) PowerLost(now clock.Ticks) {
 	c.powerLost = now
 	for _, i := range c.touched {
@@ -258,7 +268,9 @@ func (c *Checker) PowerLost(now clock.Ticks) {
 		for j := range s.entries {
 			e := &s.entries[j]
 			e.optional = e.optional || !e.flushed
-			e.seen = clock.Never
+			if e.optional {
+				e.seen, e.last = clock.Never, 0
+			}
 		}
 	}
 }

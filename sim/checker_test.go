@@ -160,6 +160,83 @@ func TestChecker(t *testing.T) {
 			h.maybe(9, 2)
 			h.read(10, 11, 1)
 		}},
+		{"overlapping writes have one order", "came after it", func(h history) {
+			h.begin(1, 1)
+			h.begin(1, 2)
+			h.end(3, 1)
+			h.end(3, 2)
+			h.read(4, 5, 1)
+			h.read(6, 7, 2)
+			h.read(8, 9, 1)
+		}},
+		{"overlapping writes that are under way have one order", "came after it", func(h history) {
+			h.begin(1, 1)
+			h.begin(1, 2)
+			h.read(4, 5, 1)
+			h.read(6, 7, 2)
+			h.read(8, 9, 1)
+		}},
+		{"overlapping reads see overlapping writes either way", "", func(h history) {
+			h.begin(1, 1)
+			h.begin(1, 2)
+			h.read(4, 7, 1)
+			h.read(6, 9, 2)
+			h.read(7, 10, 1)
+			h.end(11, 1)
+			h.end(11, 2)
+			h.read(12, 13, 2)
+		}},
+		{"what reads saw before the end of a write stays before it", "came after it", func(h history) {
+			h.begin(1, 1)
+			h.begin(1, 2)
+			h.read(3, 4, 2)
+			h.end(5, 1)
+			h.end(6, 2)
+			h.read(7, 8, 1)
+			h.read(9, 10, 2)
+		}},
+		{"a write that began after another was seen comes after it", "came after it", func(h history) {
+			h.begin(1, 1)
+			h.read(2, 3, 1)
+			h.write(4, 5, 2)
+			h.end(6, 1)
+			h.read(7, 8, 1)
+		}},
+		{"a failed write that was not there does not come later", "came after it", func(h history) {
+			h.write(1, 2, 1)
+			h.begin(3, 2)
+			h.maybe(4, 2)
+			h.read(5, 6, 1)
+			h.read(7, 8, 2)
+		}},
+		{"the order of flushed writes outlasts a loss of power", "came after it", func(h history) {
+			h.begin(1, 1)
+			h.begin(1, 2)
+			h.read(2, 3, 1)
+			h.read(4, 5, 2)
+			h.end(6, 1)
+			h.end(6, 2)
+			h.flush(8)
+			h.lose(9)
+			h.read(10, 11, 1)
+		}},
+		{"the order of writes that were not flushed does not", "", func(h history) {
+			h.begin(1, 1)
+			h.begin(1, 2)
+			h.read(2, 3, 1)
+			h.read(4, 5, 2)
+			h.end(6, 1)
+			h.end(6, 2)
+			h.lose(9)
+			h.read(10, 11, 1)
+		}},
+		{"what was read after a loss of power is not gone later", "came after it", func(h history) {
+			h.write(1, 2, 1)
+			h.write(3, 4, 2)
+			h.lose(5)
+			h.read(6, 7, 1)
+			h.read(8, 9, 2)
+		}},
 		{"an old read may return what a flush made old", "", func(h history) {
 			h.c.Oldest = func() clock.Ticks { return 3 }
 			h.write(1, 2, 1)

@@ -12,8 +12,7 @@ import (
 func (v *Volume) Heal() {
 	for _, r := range v.Replicas {
 		if !r.Alive() && v.reached(r.Node) {
-			r.Start()
-			if r.Alive() {
+			if r.Begin(); r.Broken == nil {
 				return
 			}
 		}
@@ -82,7 +81,7 @@ func (v *Volume) addReplica(e *EngineProcess) {
 		busy = busy || x.Mode == engine.WO || (x.Mode == engine.Unknown && x.Rebuild != nil)
 	}
 	for _, r := range v.Replicas {
-		if r.Alive() && v.reached(r.Node) && !busy && e.mode(r.Addr()) != engine.RW {
+		if r.Ready() && v.reached(r.Node) && !busy && e.mode(r.Addr()) != engine.RW {
 			e.Post(engine.AddReplica{Address: r.Addr(), Reply: func(error) {}})
 			return
 		}
@@ -96,7 +95,7 @@ func (v *Volume) Healthy() bool {
 		return false
 	}
 	for _, r := range v.Replicas {
-		if !r.Alive() || e.mode(r.Addr()) != engine.RW {
+		if !r.Ready() || e.mode(r.Addr()) != engine.RW {
 			return false
 		}
 	}

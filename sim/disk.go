@@ -31,6 +31,8 @@ func (d *Disk) Crash() { d.FS = d.FS.Crash(d.w.Rand.Uint64()) }
 // diskOp is an operation that the kernel has accepted.
 type diskOp struct {
 	loop.Op
+	// sync is what a sync was submitted as: what is written from then on is not covered.
+	sync *memdisk.Syncing
 	over bool
 }
 
@@ -40,18 +42,20 @@ func (d *Disk) submit(p *Process, o loop.Op) {
 	lo, hi := 10*time.Microsecond, 200*time.Microsecond
 	if o.Kind == loop.FileSync {
 		lo, hi = 50*time.Microsecond, time.Millisecond
+		x.sync, _ = fs.BeginSync(int32(o.Handle))
 	}
 	d.w.After(d.w.Between(lo, hi)+d.slow, func() {
 		if x.over {
 			return
 		}
 		x.over = true
-		if d.lies && x.Kind == loop.FileSync {
+		if d.lies && x.sync != nil {
+			x.sync.Abandon()
 			p.done(loop.Done{Kind: x.Kind, Handle: x.Handle, Tag: x.Tag})
 			return
 		}
 		done := loop.Done{Kind: x.Kind, Handle: x.Handle, Tag: x.Tag}
-		n, err := perform(fs, p.arena, &x.Op)
+		n, err := perform(fs, p.arena, x)
 		done.N, done.Errno = n, errno(err)
 		p.done(done)
 		p.forget()
@@ -69,23 +73,27 @@ func (p *Process) forget() {
 // The process's files and locks are given back afterwards, so nothing of it comes later.
 func (p *Process) settle() {
 	for _, x := range p.disk {
-		if !x.over && p.w.Rand.IntN(2) == 0 {
-			_, _ = perform(p.node.Disk.FS, p.arena, &x.Op) // nobody is left to be told
+		switch happens := p.w.Rand.IntN(2) == 0; {
+		case x.over:
+		case happens:
+			_, _ = perform(p.node.Disk.FS, p.arena, x) // nobody is left to be told
+		case x.sync != nil:
+			x.sync.Abandon()
 		}
 		x.over = true
 	}
 	p.disk = nil
 }
 
-func perform(fs *memdisk.FS, arena *loop.Arena, o *loop.Op) (n int, err error) {
+func perform(fs *memdisk.FS, arena *loop.Arena, o *diskOp) (n int, err error) {
+	if o.sync != nil {
+		return 0, o.sync.Complete()
+	}
 	f, ok := fs.File(int32(o.Handle))
-	if !ok {
+	if !ok || o.Kind == loop.FileSync {
 		return 0, errors.New("bad handle")
 	}
-	switch o.Kind {
-	case loop.FileSync:
-		return 0, f.Sync()
-	case loop.FilePunch:
+	if o.Kind == loop.FilePunch {
 		return 0, f.Punch(o.Off, o.Len)
 	}
 	off := o.Off

@@ -18,6 +18,8 @@ type Plan struct {
 	// Size of the volume in bytes.
 	Size    int64
 	Clients int
+	// Style is what clients prefer.
+	Style Style
 	// Operations is how many requests clients make, about.
 	Operations int
 	// Time is how long faults come, in simulated time.
@@ -42,6 +44,20 @@ type Plan struct {
 	// Skip leaves requests out, by number.
 	Skip map[uint64]bool
 }
+
+// Style is what the clients of a plan prefer to do.
+type Style string
+
+const (
+	// StyleMixed: a little of everything.
+	StyleMixed Style = "mixed"
+	// StyleSpot: everybody reads and writes the sectors of one or two blocks.
+	StyleSpot Style = "spot"
+	// StyleSyncs: many flushes and FUA writes.
+	StyleSyncs Style = "syncs"
+	// StyleTrims: many discards and zeroings.
+	StyleTrims Style = "trims"
+)
 
 // Planned is a fault that is to come.
 type Planned struct {
@@ -78,12 +94,13 @@ const maxDrift = 45
 // most is how many clients there are in a crowd: more than the least memory has room for.
 const most = 128
 
-// squeeze gives some plans little memory, and some many clients.
+// squeeze gives some plans little memory, some many clients, and some clients with a preference.
 func (p *Plan) squeeze(r *rand.Rand) {
 	p.Memory = pick(r, plentyOfMemory, leastMemory)
 	if r.IntN(6) == 0 {
 		p.Clients = most/4 + r.IntN(most*3/4+1)
 	}
+	p.Style = pick(r, StyleMixed, StyleMixed, StyleMixed, StyleSpot, StyleSyncs, StyleTrims)
 }
 
 // PlanFor returns the plan of a seed.
@@ -161,9 +178,9 @@ func choose[T any](r *rand.Rand, of []T, weight func(*T) int) *T {
 // String describes the plan for a report.
 func (p *Plan) String() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%d replicas, %d bytes, memory %v, %d clients, %d requests, replica timeout %s, no-replica "+
+	fmt.Fprintf(&b, "%d replicas, %d bytes, memory %v, %d clients (%s), %d requests, replica timeout %s, no-replica "+
 		"timeout %s, lease %s, heals every %s, replaces after %s, drift %v‰",
-		p.Replicas, p.Size, p.Memory, p.Clients, p.Operations, p.Timeouts.Replica, p.Timeouts.NoReplica,
+		p.Replicas, p.Size, p.Memory, p.Clients, p.Style, p.Operations, p.Timeouts.Replica, p.Timeouts.NoReplica,
 		p.Timeouts.Lease, p.HealEvery, p.ReplaceAfter, p.Drift)
 	if p.Log.Max > 0 {
 		fmt.Fprintf(&b, ", dirty logs of %d regions", p.Log.Max)

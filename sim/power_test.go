@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -65,5 +66,30 @@ func TestWhatWasReadElsewhereStays(t *testing.T) {
 	}
 	if lost == 0 {
 		t.Error("the disk has never lost the write: nothing was tried")
+	}
+}
+
+// TestFlushedStaysWhenPowerIsLost: clients that flush much, and everything loses power again and
+// again. A flush that was answered covers every write that was acknowledged before it, also where
+// another flush was under way.
+func TestFlushedStaysWhenPowerIsLost(t *testing.T) {
+	const tries = 12
+	lost := 0
+	for seed := uint64(1); seed <= tries; seed++ {
+		p := PlanFor(seed)
+		p.Style, p.Clients, p.Operations, p.Time, p.Chores = StyleSyncs, 24, 3000, 4*time.Second, 0
+		p.Replicas, p.Drift, p.Faults, p.Memory = 1+int(seed%2), make([]int64, 3), nil, plentyOfMemory
+		for i := range 8 {
+			p.Faults = append(p.Faults, Planned{At: time.Duration(i+1) * 400 * time.Millisecond, Name: "power-all",
+				For: 10 * time.Millisecond, Seed: seed<<8 + uint64(i)})
+		}
+		r := p.Play()
+		if r.Err != nil {
+			t.Fatalf("seed %d: %v\n%s\n%s", seed, r.Err, &p, strings.Join(r.History, "\n"))
+		}
+		lost += r.By["power-all"]
+	}
+	if lost < 4*tries {
+		t.Errorf("power was lost %d times in %d plans", lost, tries)
 	}
 }

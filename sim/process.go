@@ -66,6 +66,10 @@ type Process struct {
 	address string
 	signals map[loop.Handle]*Signal
 	disk    []*diskOp // in flight
+	// timed: blocking calls take time at each change of the disk. fibers are those under way,
+	// halted those that wait until the process is no longer frozen.
+	timed          bool
+	fibers, halted []*fiber
 	// keeps is how many buffers the core has from its beginning to its end.
 	keeps int
 	// answerDelay is how much longer the call being made takes to answer.
@@ -114,6 +118,7 @@ func (p *Process) end(each func(*conn)) {
 	p.alive = false
 	p.w.note(p.id)
 	p.settle()
+	p.unwind()
 	if p.w.listeners[p.address] == p {
 		delete(p.w.listeners, p.address)
 	}
@@ -130,7 +135,13 @@ func (p *Process) Freeze() { p.frozen++ }
 
 // Thaw ends Freeze.
 func (p *Process) Thaw() {
-	p.frozen--
+	if p.frozen--; p.frozen == 0 {
+		halted := p.halted
+		p.halted = nil
+		for _, f := range halted {
+			f.goOn()
+		}
+	}
 	p.wake()
 }
 
@@ -224,6 +235,11 @@ func (p *Process) submit(op *loop.Op) {
 func (p *Process) call(o loop.Op) {
 	p.w.After(p.w.Between(20*time.Microsecond, 500*time.Microsecond), func() {
 		if !p.alive {
+			return
+		}
+		if p.timed {
+			var v any
+			p.begin(func() { v = o.Fn() }, func() { p.done(loop.Done{Kind: loop.Call, Tag: o.Tag, Value: v}) })
 			return
 		}
 		p.answerDelay = 0

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"path"
 
 	"ankole.storage/dataplane/chain"
 	"ankole.storage/dataplane/replica"
@@ -20,6 +19,7 @@ type Replica struct {
 	Disk  *Disk // the node's
 	port  int
 	proc  *Process
+	fs    *procFS // the process's
 	chain *chain.Chain
 	other bool // the second process on a directory
 	// Broken says why the last start failed; it is tried again.
@@ -33,6 +33,12 @@ func (r *Replica) Addr() string { return fmt.Sprintf("%s:%d", r.Name, r.port) }
 
 // Alive reports whether the process runs.
 func (r *Replica) Alive() bool { return r.proc != nil && r.proc.alive }
+
+// Ready reports whether the process runs and listens: it has opened its directory.
+func (r *Replica) Ready() bool { return r.Alive() && r.proc.core != nil }
+
+// still reports whether nothing works on the directory just now, so that others can look at it.
+func (r *Replica) still() bool { return r.chain != nil && len(r.proc.fibers) == 0 }
 
 // Process is the replica's process, nil before the first start.
 func (r *Replica) Process() *Process { return r.proc }
@@ -50,7 +56,7 @@ func (r *Replica) options() (chain.Options, chain.Spec) {
 const created = "2026-01-01T00:00:00Z"
 
 func (r *Replica) open() (*chain.Chain, error) {
-	fs := r.Node.Disk.FS
+	fs := r.fs
 	opts, spec := r.options()
 	// Whatever was handed over last, however long ago: a directory must know what is still its own.
 	opts.Map = func() []byte { return r.v.maps[r.Name] }
@@ -71,11 +77,32 @@ func (r *Replica) open() (*chain.Chain, error) {
 	return c, err
 }
 
-// Start starts the replica's process.
+// Start starts the replica's process, which has opened its directory when Start returns.
 func (r *Replica) Start() {
+	r.spawn()
+	r.opened(r.open())
+}
+
+// Begin starts the replica's process, which opens its directory while everything else goes on.
+func (r *Replica) Begin() {
+	var c *chain.Chain
+	var err error
+	r.spawn()
+	r.proc.begin(func() { c, err = r.open() }, func() { r.opened(c, err) })
+}
+
+func (r *Replica) spawn() {
+	r.port += 10
+	r.proc = r.v.W.Spawn(r.Name, nil, r.Node)
+	r.proc.timed = true
+	r.fs = newProcFS(r.proc)
+}
+
+// opened goes on with a directory that was opened, or could not be.
+func (r *Replica) opened(c *chain.Chain, err error) {
 	v := r.v
 	was := r.Broken
-	r.chain, r.Broken = r.open()
+	r.chain, r.Broken = c, err
 	if r.other && errors.Is(r.Broken, disk.ErrInUse) {
 		r.Broken = nil // standby
 	}
@@ -83,14 +110,13 @@ func (r *Replica) Start() {
 		if was == nil || was.Error() != r.Broken.Error() {
 			v.log("%s cannot start: %v", r.Name, r.Broken)
 		}
+		r.Kill()
 		return
 	}
-	at := replicaDir + r.Name
-	r.port += 10
+	p := r.proc
 	arena := v.arena(v.Memory.Replica)
-	p := v.W.Spawn(r.Name, arena, r.Node)
-	r.proc = p
-	core, err := replica.New(replica.Config{Member: path.Base(at), VolumeName: v.Name, VolumeUUID: v.UUID, Secret: secret,
+	p.arena = arena
+	core, err := replica.New(replica.Config{Member: r.Name, VolumeName: v.Name, VolumeUUID: v.UUID, Secret: secret,
 		Chain: r.chain, Directory: (*directory)(r), Listener: p.Listen(fmt.Sprintf("tcp:%s:%d", r.Name, r.port+1)),
 		Arena: arena, Nonce: v.W.nonce, Unix: v.W.Unix,
 		Recreate: func(old *chain.Files, side *chain.Sidecars, shape chain.Shape) (*chain.Chain, error) {
@@ -133,6 +159,9 @@ func (d *directory) Acquire() (c *chain.Chain, err error) {
 func (d *directory) Release(f *chain.Files, s *chain.Sidecars, m chain.Retired) error {
 	d.chain = nil
 	return f.CloseFor(s, m, func(m io.WriterTo) error {
+		if !d.proc.alive {
+			return errDead
+		}
 		var b bytes.Buffer
 		_, err := m.WriteTo(&b)
 		if d.v.maps == nil {
@@ -145,7 +174,7 @@ func (d *directory) Release(f *chain.Files, s *chain.Sidecars, m chain.Retired) 
 
 // Inspect implements replica.Directory.
 func (d *directory) Inspect() (chain.Info, error) {
-	return chain.Inspect(d.Node.Disk.FS, replicaDir+d.Name)
+	return chain.Inspect(d.fs, replicaDir+d.Name)
 }
 
 // Kill ends the replica's process at once.
@@ -158,9 +187,12 @@ func (r *Replica) Kill() {
 
 // abandon gives back what a dead process held: its locks end with it, and nothing is written.
 func (r *Replica) abandon() {
-	r.v.spare = append(r.v.spare, r.proc.arena)
+	if r.proc.arena != nil {
+		r.v.spare = append(r.v.spare, r.proc.arena)
+	}
 	if r.chain != nil {
 		_ = r.chain.Abandon() // nothing is written
 		r.chain = nil
 	}
+	r.fs.release()
 }

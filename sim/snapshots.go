@@ -80,7 +80,7 @@ func (r *run) takeSnapshot(rnd *rand.Rand, done func()) bool {
 func (r *run) readSnapshot(name string, began clock.Ticks) taken {
 	t := taken{pieces: map[int64][]byte{}}
 	for _, x := range r.v.Replicas {
-		if x.Chain() == nil {
+		if !x.still() {
 			continue
 		}
 		view, err := x.Chain().OpenView(name)

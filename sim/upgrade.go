@@ -43,7 +43,7 @@ func (r *run) liveUpgrade(rnd *rand.Rand, done func()) bool {
 	v.upgrade = u
 	var addrs []string
 	for i, x := range v.Replicas {
-		if x.Alive() && e.mode(x.Addr()) == engine.RW {
+		if x.Ready() && e.mode(x.Addr()) == engine.RW {
 			s := x.Other()
 			if s.Start(); s.Alive() {
 				u.next[i] = s
@@ -188,7 +188,7 @@ func (u *upgrade) takeBack(left *engine.Left) {
 	v := u.r.v
 	var addrs []string
 	for _, x := range v.Replicas {
-		if x.Alive() {
+		if x.Ready() {
 			addrs = append(addrs, x.Addr())
 		}
 	}

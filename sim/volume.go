@@ -224,7 +224,7 @@ func (r worldRand) Read(p []byte) (int, error) {
 func (v *Volume) StartEngine(node *Node) {
 	var addrs []string
 	for _, r := range v.Replicas {
-		if r.Alive() {
+		if r.Ready() {
 			addrs = append(addrs, r.Addr())
 		}
 	}

@@ -12,6 +12,8 @@ import (
 type Action struct {
 	Name   string
 	Weight int
+	// In has other weights, by style.
+	In map[Style]int
 	// Do sends one request through c.send or one of the methods above it.
 	Do func(c *client, rnd *rand.Rand)
 }
@@ -23,21 +25,33 @@ var Actions []Action
 func init() {
 	// The first one is the read.
 	Actions = []Action{
-		{"read", 9, func(c *client, rnd *rand.Rand) { c.read(c.extent(rnd)) }},
-		{"write", 8, func(c *client, rnd *rand.Rand) {
+		{"read", 9, nil, func(c *client, rnd *rand.Rand) { c.read(c.extent(rnd)) }},
+		{"write", 8, nil, func(c *client, rnd *rand.Rand) {
 			off, n := c.extent(rnd)
-			c.write(block.Write, off, n, rnd.IntN(8) == 0)
+			fua := 8
+			if c.r.plan.Style == StyleSyncs {
+				fua = 3
+			}
+			c.write(block.Write, off, n, rnd.IntN(fua) == 0)
 		}},
-		{"discard", 1, func(c *client, rnd *rand.Rand) {
+		{"discard", 1, map[Style]int{StyleTrims: 5}, func(c *client, rnd *rand.Rand) {
 			off, n := c.extent(rnd)
 			c.write(block.Discard, off, n, false)
 		}},
-		{"zero", 1, func(c *client, rnd *rand.Rand) {
+		{"zero", 1, map[Style]int{StyleTrims: 3}, func(c *client, rnd *rand.Rand) {
 			off, n := c.extent(rnd)
 			c.write(block.WriteZeroes, off, n, rnd.IntN(8) == 0)
 		}},
-		{"flush", 2, func(c *client, _ *rand.Rand) { c.flush() }},
+		{"flush", 2, map[Style]int{StyleSyncs: 6}, func(c *client, _ *rand.Rand) { c.flush() }},
 	}
+}
+
+// weight of an action in a plan.
+func (p *Plan) weight(a *Action) int {
+	if w, ok := a.In[p.Style]; ok {
+		return w
+	}
+	return a.Weight
 }
 
 // Chore is something an operator does beside the clients, one at a time.
@@ -70,6 +84,9 @@ type client struct {
 // extent chooses a range. Clients prefer few places, so that requests collide, and now and then go
 // through the volume in order.
 func (c *client) extent(rnd *rand.Rand) (off, n int64) {
+	if c.r.plan.Style == StyleSpot {
+		return c.spot(rnd)
+	}
 	sectors := c.r.plan.Size / block.SectorSize
 	n = 1 + rnd.Int64N(16)
 	switch k := rnd.IntN(64); {
@@ -94,6 +111,17 @@ func (c *client) extent(rnd *rand.Rand) (off, n int64) {
 	return off * block.SectorSize, n * block.SectorSize
 }
 
+// spot chooses sectors of one block, or of that and the next one: everybody wants the same.
+func (c *client) spot(rnd *rand.Rand) (off, n int64) {
+	const sectors = block.Size / block.SectorSize
+	first := rnd.Int64N(sectors)
+	n = 1 + rnd.Int64N(pick[int64](rnd, 1, sectors, 2*sectors-first))
+	if rnd.IntN(8) == 0 {
+		first, n = 0, sectors // a discard needs it whole
+	}
+	return c.r.plan.Size/2&^(block.Size-1) + first*block.SectorSize, n * block.SectorSize
+}
+
 // act makes one random request.
 func (c *client) act() {
 	r := c.r
@@ -107,7 +135,7 @@ func (c *client) act() {
 	c.made++
 	r.requests++
 	c.leave = r.plan.Skip[c.id()]
-	a := choose(c.rnd, Actions, func(a *Action) int { return a.Weight })
+	a := choose(c.rnd, Actions, r.plan.weight)
 	if c.engine != r.v.Current && c.rnd.IntN(4) > 0 {
 		a = &Actions[0] // an engine that was replaced is most dangerous to who reads
 	}

@@ -35,6 +35,7 @@ type World struct {
 	ways      map[[2]int]*way
 	listeners map[string]*Process
 	spawned   uint64
+	fiber     *fiber // the one that runs
 	chunks    [maxChunkClass][][]byte
 }
 

@@ -24,6 +24,8 @@ type page struct {
 	// shared pages belong to more than one file system, since a crash was looked at: they are not
 	// used again.
 	shared bool
+	// held counts the syncs under way that will make this page durable as it is.
+	held int
 }
 
 // leaf is the part of a file's table for leafPages pages.
@@ -44,7 +46,9 @@ type content struct {
 	// durableSize is the size at the last sync; dirty lists the pages changed since.
 	durableSize int64
 	dirty       []int64
-	spare       *pool
+	// syncs are under way, in the order of their submission.
+	syncs []*Syncing
+	spare *pool
 }
 
 // pool keeps pages for use again: most of a simulation's memory.
@@ -64,7 +68,7 @@ func (p *pool) get() *page {
 
 // put takes a page back that nobody can see any more.
 func (p *pool) put(pg *page) {
-	if pg != nil && !pg.shared && len(p.pages) < maxSpare {
+	if pg != nil && !pg.shared && pg.held == 0 && len(p.pages) < maxSpare {
 		p.pages = append(p.pages, pg)
 	}
 }
@@ -108,7 +112,7 @@ func (c *content) change(l *leaf, at int, i int64) bool {
 func (c *content) own(i int64, all bool) *page {
 	l, at := c.leaf(i)
 	old := l.pages[at]
-	if c.change(l, at, i) && old != nil {
+	if c.change(l, at, i) && old != nil && old.held == 0 {
 		return old
 	}
 	p := c.spare.get()
@@ -242,6 +246,7 @@ func (c *content) preallocate(off, n int64) {
 
 // sync makes the content durable, but for what an earlier failed sync has forgotten.
 func (c *content) sync() {
+	c.supersede(len(c.syncs))
 	c.durableSize = c.size
 	left := c.dirty[:0]
 	for _, i := range c.dirty {
@@ -261,6 +266,7 @@ func (c *content) sync() {
 
 // forget is what a failed sync does: the system takes everything for written, and it is not.
 func (c *content) forget() {
+	c.supersede(len(c.syncs))
 	for n, l := range c.leaves {
 		if l != nil {
 			c.leaves[n].lost = l.changed
@@ -339,6 +345,7 @@ func survivor(r *rand.Rand, before, now *page) *page {
 		return before
 	case choice == 1 && now != nil:
 		kept := *now // now may still be changed by who goes on with the old file system
+		kept.held = 0
 		return &kept
 	case choice == 1:
 		return nil
@@ -349,6 +356,7 @@ func survivor(r *rand.Rand, before, now *page) *page {
 		return &page{}
 	}
 	torn := *now
+	torn.held = 0
 	for s := 0; s < pageSize; s += sectorSize {
 		if r.IntN(2) == 0 {
 			copy(torn.b[s:s+sectorSize], before.b[s:s+sectorSize])

@@ -123,17 +123,22 @@ func (f *file) Sync() error {
 }
 
 func (f *file) sync() error {
+	if err := f.maySync(); err != nil {
+		return err
+	}
+	f.n.data.sync()
+	return nil
+}
+
+// maySync tells whether a sync succeeds.
+func (f *file) maySync() error {
 	if err := f.fs.change(OpSync, f.name); err != nil {
 		if errors.Is(err, errForgotten) {
 			f.n.data.forget()
 		}
 		return err
 	}
-	if err := f.check(0, 0, false); err != nil {
-		return err
-	}
-	f.n.data.sync()
-	return nil
+	return f.check(0, 0, false)
 }
 
 // resize runs fn, which may change how much is allocated.
