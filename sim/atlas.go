@@ -94,6 +94,9 @@ func killAll(r *run, _ *rand.Rand) (func(), bool) {
 // ahead.
 func powerNode(r *run, rnd *rand.Rand) (func(), bool) {
 	n := pick(rnd, r.v.Nodes...)
+	if e := r.v.Current; e != nil && rnd.IntN(4) == 0 {
+		n = e.node // the engine's, which may have no replica
+	}
 	if n.off {
 		return nil, false
 	}
@@ -117,13 +120,17 @@ func powerAll(r *run, _ *rand.Rand) (func(), bool) {
 }
 
 func (r *run) powerOff(n *Node) {
+	lost := false
 	for _, x := range r.v.Replicas {
 		if x.Node == n {
 			r.unheard[x.Addr()] = true
+			lost = true
 		}
 	}
 	r.v.PowerOff(n)
-	r.check.PowerLost(r.w.Now())
+	if lost { // else nothing that was written was on a disk there
+		r.check.PowerLost(r.w.Now())
+	}
 }
 
 // schedule plants the faults of the plan. Clients are in a hurry when something goes wrong and when

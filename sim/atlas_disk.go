@@ -5,10 +5,12 @@ import (
 	"time"
 )
 
-// sick chooses a replica whose disk fails. One disk is sick at a time: with a second one the last
-// copy may be unreadable.
+// mostSick bounds how many disks give errors at a time: the last copy has to be readable.
+func (r *run) mostSick() int { return max(1, len(r.v.Replicas)-1) }
+
+// sick chooses a replica whose disk fails.
 func (r *run) sick(rnd *rand.Rand) *Replica {
-	if r.sickDisks > 0 {
+	if r.sickDisks >= r.mostSick() {
 		return nil
 	}
 	x := pick(rnd, r.v.Replicas...)

@@ -47,7 +47,8 @@ func rot(r *run, rnd *rand.Rand) (func(), bool) {
 // there.
 func (r *run) decay(rnd *rand.Rand, hidden bool) bool {
 	names := slices.Sorted(maps.Keys(r.taken))
-	if !r.v.Healthy() || len(r.v.Replicas) < 2 || len(names) == 0 || r.sickDisks > 0 || r.purging() || r.offline != nil {
+	if !r.v.Healthy() || len(r.v.Replicas) < 2 || len(names) == 0 || r.sickDisks > 0 || r.purging() ||
+		r.offline != nil || r.cloning != nil {
 		return false
 	}
 	x, name := pick(rnd, r.v.Replicas...), pick(rnd, names...)

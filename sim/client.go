@@ -34,7 +34,9 @@ type Call struct {
 	// Done is called with the result when the engine answers; data is what was read, valid until it
 	// returns.
 	Done func(code block.Code, data []byte)
-	buf  loop.Buf
+	// Again is called before another engine is asked for it, nil for nobody who wants to know.
+	Again func(e *EngineProcess)
+	buf   loop.Buf
 }
 
 // owner of a frontend's operations, as the engine hands it out.

@@ -64,6 +64,9 @@ func (v *Volume) place() *Node {
 	if len(can) == 0 {
 		return nil
 	}
+	if e := v.Current; v.Keeps && e != nil && v.W.Rand.IntN(2) == 0 && v.reached(e.node) {
+		return e.node // where the users are
+	}
 	return can[v.W.Rand.IntN(len(can))]
 }
 

@@ -39,6 +39,8 @@ type Plan struct {
 	Faults []Planned
 	// Chores is how many times an operator does something beside the clients.
 	Chores int
+	// Keeps: block devices of engines that are killed are kept on their nodes.
+	Keeps bool
 	// Bug is a mistake made on purpose, to see that it is found.
 	Bug Bug
 	// Skip leaves requests out, by number.
@@ -100,6 +102,7 @@ func (p *Plan) squeeze(r *rand.Rand) {
 	if r.IntN(6) == 0 {
 		p.Clients = most/4 + r.IntN(most*3/4+1)
 	}
+	p.Keeps = r.IntN(2) == 0
 	p.Style = pick(r, StyleMixed, StyleMixed, StyleMixed, StyleSpot, StyleSyncs, StyleTrims)
 }
 
@@ -182,6 +185,9 @@ func (p *Plan) String() string {
 		"timeout %s, lease %s, heals every %s, replaces after %s, drift %v‰",
 		p.Replicas, p.Size, p.Memory, p.Clients, p.Style, p.Operations, p.Timeouts.Replica, p.Timeouts.NoReplica,
 		p.Timeouts.Lease, p.HealEvery, p.ReplaceAfter, p.Drift)
+	if p.Keeps {
+		b.WriteString(", devices are kept")
+	}
 	if p.Log.Max > 0 {
 		fmt.Fprintf(&b, ", dirty logs of %d regions", p.Log.Max)
 	}

@@ -39,7 +39,9 @@ func (r *run) revertVolume(rnd *rand.Rand, done func()) bool {
 			end()
 			return
 		}
+		r.v.endDevice(e)
 		r.revertTo(e, name, func() {
+			r.v.keep(e)
 			e.offerAgain()
 			end()
 		})

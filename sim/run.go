@@ -24,6 +24,9 @@ type Result struct {
 	Log engine.LogUse
 	// Chores counts what operators were told is done, by name.
 	Chores map[string]int
+	// Adopted counts requests that were sent again to an engine which went on with the device of one
+	// that had died, DevicesEnded devices that could not go on.
+	Adopted, DevicesEnded int
 	// MapsTaken counts block maps that were handed over and used.
 	MapsTaken int
 	// By counts the faults by name.
@@ -59,6 +62,9 @@ type run struct {
 	// engine has settled.
 	offline *EngineProcess
 	reverts []*reverting
+	// cloning is the clone that is being made, nil for none; clones counts them.
+	cloning *cloning
+	clones  int
 	// unheard are addresses of replicas that have lost power, and an engine may not have heard of it.
 	unheard  map[string]bool
 	managed  map[string]int
@@ -91,7 +97,7 @@ func (p Plan) Play() Result {
 	r.v.Memory = p.Memory
 	r.v.begin()
 	r.v.Timeouts, r.v.ReplaceAfter, r.v.Bug = p.Timeouts, p.ReplaceAfter, p.Bug
-	r.v.Log = p.Log
+	r.v.Log, r.v.Keeps = p.Log, p.Keeps
 	defer r.v.Close()
 	r.check.Oldest, r.check.Pins = r.oldestRead, r.pins
 	r.v.Serves, r.v.Gone, r.v.Scrubbed, r.v.Rebuilds = r.settle, r.engineGone, r.scrubbed, r.unrot
@@ -107,7 +113,7 @@ func (p Plan) Play() Result {
 	res := Result{Plan: p, Hash: w.Hash(), Operations: r.check.Reads + r.check.Writes + r.check.Flushes, By: r.faults,
 		Chores: r.managed, Steps: w.Steps,
 		Simulated: time.Duration(w.Now()), Dropped: r.v.Dropped, Rebuilt: r.v.Rebuilt, Log: r.v.LogUse,
-		MapsTaken: r.v.MapsTaken, Err: err, At: -1}
+		MapsTaken: r.v.MapsTaken, Adopted: r.v.Adopted, DevicesEnded: r.v.Ended, Err: err, At: -1}
 	for _, n := range r.faults {
 		res.Faults += n
 	}

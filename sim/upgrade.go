@@ -8,6 +8,7 @@ import (
 	"ankole.storage/clock"
 	"ankole.storage/dataplane/engine"
 	"ankole.storage/dataplane/frontend"
+	"ankole.storage/dataplane/kept"
 	"ankole.storage/dataplane/loop"
 )
 
@@ -133,6 +134,9 @@ func (u *upgrade) left(left *engine.Left, err error) {
 		return
 	}
 	u.gone = left
+	if d := u.r.v.deviceOf(u.old); d != nil {
+		d.Add(left.Epoch + 1) // the successor's
+	}
 	u.r.v.log("%s has left", u.old.Name)
 	if err != nil || !u.new.Alive() {
 		u.takeBack(left)
@@ -176,6 +180,7 @@ func (u *upgrade) taken() {
 		}
 	}
 	u.pass(u.new)
+	v.noteEpoch(u.new, u.gone.Epoch, u.new.state.Epoch)
 	u.new.attach()
 	if v.Serves != nil {
 		v.Serves(u.new)
@@ -196,7 +201,7 @@ func (u *upgrade) takeBack(left *engine.Left) {
 	var e *EngineProcess
 	e = v.newEngine(u.old.node, addrs, func(c *engine.Config) {
 		c.Instance, c.Size, c.Options, c.Counters, c.Purge = u.old.Name, left.Size, left.Options, left.Counters, left.Purge
-		c.Follow = func(follows, _ uint64) bool { return u.goesOn(e, left, follows) }
+		c.Follow = func(follows, epoch uint64) bool { return u.goesOn(e, left, follows, epoch) }
 	})
 	v.log("%s takes the volume back as %s", u.old.Name, e.Name)
 	v.Engines = append(v.Engines, e)
@@ -208,16 +213,22 @@ func (u *upgrade) takeBack(left *engine.Left) {
 // goesOn is what an engine's process does with the clients of a volume that it has taken back
 // (docs/frontends.md): they go on if nobody else has served since. If somebody has, what they have
 // asked for comes too late: the engine ends, and they are disconnected.
-func (u *upgrade) goesOn(e *EngineProcess, left *engine.Left, follows uint64) bool {
-	ok := follows == left.Epoch || follows == left.Epoch+1
+func (u *upgrade) goesOn(e *EngineProcess, left *engine.Left, follows, epoch uint64) bool {
+	v := u.r.v
+	ok := kept.GoesOnAfter(left.Epoch, follows)
+	if ok {
+		v.noteEpoch(e, left.Epoch, epoch)
+	} else {
+		v.endDevice(e)
+	}
 	u.r.w.After(0, func() {
 		switch {
 		case !e.Alive():
-		case ok:
-			e.attach()
-		default:
-			u.r.v.log("%s ends: another engine has served since", e.Name)
-			u.r.v.KillEngine(e)
+		case ok && !v.Keeps:
+			e.attach() // else when it serves
+		case !ok:
+			v.log("%s ends: another engine has served since", e.Name)
+			v.KillEngine(e)
 		}
 	})
 	return ok
@@ -237,6 +248,7 @@ func (u *upgrade) pass(to *EngineProcess) {
 			c.engine = to
 		}
 	}
+	r.v.give(u.old, to)
 	to.front = newFront(to.Process, to.arena)
 	to.front.queue, u.old.front.queue = u.old.front.queue, nil
 	to.front.signal.Raise()

@@ -47,6 +47,12 @@ type Volume struct {
 	ReplaceAfter time.Duration
 	// Bug is a mistake made on purpose.
 	Bug Bug
+	// Keeps: the block device of an engine that is killed goes on in the next one on its node, if that
+	// may be. devices are those of the nodes; Adopted counts requests that were sent again, Ended
+	// devices that could not go on.
+	Keeps          bool
+	devices        map[*Node]*device
+	Adopted, Ended int
 	// Trust is whose data a person goes on with, for engines that are started from now on.
 	Trust []string
 	// Nodes are the machines of the replicas and one more.
@@ -132,7 +138,7 @@ func NewVolumeOf(w *World, id Identity, prefix string, n int, size int64) *Volum
 func newVolume(w *World, id Identity, prefix string, n int, size int64) *Volume {
 	v := &Volume{W: w, Size: size, Identity: id, Memory: plentyOfMemory,
 		Timeouts: Timeouts{Replica: 8 * time.Second, NoReplica: 30 * time.Second}, ReplaceAfter: time.Second,
-		Witness: &Witness{w: w, cut: map[*Node]int{}}, cut: map[*Node]clock.Ticks{}}
+		Witness: &Witness{w: w, cut: map[*Node]int{}}, cut: map[*Node]clock.Ticks{}, devices: map[*Node]*device{}}
 	for i := range n {
 		node := w.NewNode(fmt.Sprintf("%sr%d", prefix, i))
 		v.Nodes = append(v.Nodes, node)
@@ -156,7 +162,7 @@ func (v *Volume) Close() {
 		r.Kill()
 	}
 	for _, a := range v.arenas {
-		_ = a.Close() // the end of a simulation
+		idleArenas.put(a)
 	}
 }
 
@@ -197,7 +203,7 @@ func (v *Volume) arena(budget int) *loop.Arena {
 		a.Reset()
 		return a
 	}
-	a := loop.NewArena(budget)
+	a := idleArenas.take(budget)
 	v.arenas = append(v.arenas, a)
 	return a
 }
@@ -228,15 +234,23 @@ func (v *Volume) StartEngine(node *Node) {
 			addrs = append(addrs, r.Addr())
 		}
 	}
-	e := v.newEngine(node, addrs, func(*engine.Config) {})
+	var e *EngineProcess
+	e = v.newEngine(node, addrs, func(c *engine.Config) {
+		if v.Keeps {
+			c.Follow = func(follows, epoch uint64) bool { return v.follow(e, follows, epoch) }
+		}
+	})
 	v.Current = e
 	v.Engines = append(v.Engines, e)
-	e.Run(e.core)
 	if v.Offline {
+		e.Run(e.core)
 		return
 	}
 	e.front = newFront(e.Process, e.arena)
-	e.attach()
+	e.Run(e.core)
+	if !v.Keeps {
+		e.attach()
+	}
 }
 
 func (e *EngineProcess) attach() {
@@ -281,6 +295,9 @@ func (v *Volume) changed(e *EngineProcess, s engine.State) {
 	}
 	if s.Serving && !e.served {
 		e.served = true
+		if v.Keeps && e.front != nil && e == v.Current {
+			v.offer(e)
+		}
 		if v.Serves != nil {
 			v.Serves(e)
 		}
@@ -316,6 +333,7 @@ func (v *Volume) KillEngine(e *EngineProcess) {
 
 func (v *Volume) gone(e *EngineProcess) {
 	v.spare = append(v.spare, e.arena)
+	v.orphan(e)
 	v.Engines = slices.DeleteFunc(v.Engines, func(o *EngineProcess) bool { return o == e })
 	if v.Gone != nil {
 		v.Gone(e)
@@ -342,4 +360,5 @@ func (v *Volume) PowerOff(n *Node) {
 	for _, e := range engines {
 		v.gone(e)
 	}
+	delete(v.devices, n) // of an engine that had died before
 }

@@ -200,8 +200,8 @@ func (c *client) sleep(d time.Duration) {
 
 func (c *client) read(off, n int64) {
 	r, began := c.r, c.r.w.Now()
-	c.send(&Call{Kind: block.Read, Off: off, Len: n}, 0, func(code block.Code, data []byte) {
-		if code == block.OK {
+	c.send(&Call{Kind: block.Read, Off: off, Len: n}, 0, func(q *Request, data []byte) {
+		if q.Code == block.OK {
 			r.check.Read(began, r.w.Now(), off, data)
 		}
 	})
@@ -220,19 +220,19 @@ func (c *client) write(kind block.Kind, off, n int64, fua bool) {
 	if !c.leave {
 		r.check.Begin(began, id, from, to-from, kind != block.Write)
 	}
-	c.send(call, id, func(code block.Code, _ []byte) {
-		if code == block.OK {
-			r.check.End(r.w.Now(), id, from, to-from, fua)
+	c.send(call, id, func(q *Request, _ []byte) {
+		if q.Code == block.OK {
+			r.check.End(r.w.Now(), q.Write, from, to-from, fua)
 		} else {
-			r.check.Maybe(r.w.Now(), id, from, to-from)
+			r.check.Maybe(r.w.Now(), q.Write, from, to-from)
 		}
 	})
 }
 
 func (c *client) flush() {
 	r, began := c.r, c.r.w.Now()
-	c.send(&Call{Kind: block.Flush}, 0, func(code block.Code, _ []byte) {
-		if code == block.OK {
+	c.send(&Call{Kind: block.Flush}, 0, func(q *Request, _ []byte) {
+		if q.Code == block.OK {
 			r.check.Flushed(began)
 		}
 	})
@@ -240,7 +240,7 @@ func (c *client) flush() {
 
 // send asks the client's engine. answer is called even if the client has turned to another engine
 // meanwhile: what is acknowledged is acknowledged, whoever does it.
-func (c *client) send(call *Call, write uint64, answer func(block.Code, []byte)) {
+func (c *client) send(call *Call, write uint64, answer func(*Request, []byte)) {
 	if c.leave {
 		c.later()
 		return
@@ -254,10 +254,15 @@ func (c *client) send(call *Call, write uint64, answer func(block.Code, []byte))
 	if call.Kind == block.Read {
 		r.reads = append(r.reads, k)
 	}
+	call.Again = func(e *EngineProcess) {
+		if r.again(k, e); write > 0 {
+			k = len(r.history) - 1
+		}
+	}
 	call.Done = func(code block.Code, data []byte) {
 		q := &r.history[k]
 		q.Ended, q.Code = r.w.Now(), code
-		answer(code, data)
+		answer(q, data)
 		if c.waits == call {
 			c.waits = nil
 			c.later()

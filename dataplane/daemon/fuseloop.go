@@ -13,6 +13,7 @@ import (
 	"ankole.storage/dataplane/frontend/fuseloop"
 	"ankole.storage/dataplane/frontend/fuseloop/blockdev"
 	"ankole.storage/dataplane/frontend/fuseloop/journal"
+	"ankole.storage/dataplane/kept"
 	"ankole.storage/hostpath"
 	"ankole.storage/instancemanager/keeper"
 )
@@ -170,7 +171,7 @@ func (p *engineProcess) keep(dev *fuseDevice) error {
 	if dev.journal != nil {
 		fds = append(fds, dev.journal.FD())
 	}
-	state := keptState{Kept: dev.Kept(), VolumeUUID: p.cfg.VolumeUUID, Epochs: dev.epochs}
+	state := keptState{Kept: dev.Kept(), Owners: kept.Owners{VolumeUUID: p.cfg.VolumeUUID, Epochs: dev.epochs}}
 	if dev.held != nil {
 		return dev.held.Keep(state.encode(), fds...)
 	}

@@ -6,38 +6,23 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"slices"
 
 	"golang.org/x/sys/unix"
 
 	"ankole.storage/dataplane/engine"
 	"ankole.storage/dataplane/frontend/fuseloop/blockdev"
-	"ankole.storage/dataplane/quorum"
+	"ankole.storage/dataplane/kept"
 	"ankole.storage/instancemanager/keeper"
 )
 
-// This file decides whether the block device of an engine that was killed goes on in this one;
-// docs/frontends.md has the table. Its users have seen what that engine acknowledged, have written
-// what nobody has answered yet, and hold pages in memory that they think are on the volume. All of
-// that is true only as long as nobody else has served the volume, or put other content in its
-// place.
+// This file takes the block device of an engine that was killed over to this one, if package kept
+// says that it goes on.
 
 // keptState is what the instance manager keeps of a block device, as JSON beside the descriptors.
 type keptState struct {
 	blockdev.Kept
-	// VolumeUUID tells the volume from another one of the same name.
-	VolumeUUID string `json:"volumeUUID"`
-	// Epochs are those of engines that served the volume through this device or not at all, the
-	// newest last. An engine adds its own when it knows that it follows one of them, and before its
-	// first record is written anywhere: from then on the next engine may find that record, and
-	// finds its epoch here even if this engine is killed before it has the device.
-	Epochs []uint64 `json:"epochs"`
+	kept.Owners
 }
-
-// maxKeptEpochs bounds the list. An engine follows the newest record there is; older epochs are
-// needed only where engines have been killed again and again before their records were on all
-// replicas.
-const maxKeptEpochs = 16
 
 func (k *keptState) encode() json.RawMessage {
 	p, err := json.Marshal(k)
@@ -45,29 +30,6 @@ func (k *keptState) encode() json.RawMessage {
 		panic(err) // numbers and a name can be encoded
 	}
 	return p
-}
-
-// add notes an epoch.
-func (k *keptState) add(epoch uint64) {
-	k.Epochs = append(k.Epochs, epoch)
-	k.Epochs = k.Epochs[max(0, len(k.Epochs)-maxKeptEpochs):]
-}
-
-// continuedBy tells why the device cannot go on in an engine of the volume that follows the given
-// epoch, nil if it can.
-func (k *keptState) continuedBy(volumeUUID string, follows uint64) error {
-	switch {
-	case k.VolumeUUID == "" || len(k.Epochs) == 0:
-		return errors.New("it was kept by a program that did not say of which volume and epoch it is")
-	case k.VolumeUUID != volumeUUID:
-		return fmt.Errorf("it is of another volume of this name, %s", k.VolumeUUID)
-	case follows == 0:
-		return errors.New("this engine does not know whose acknowledgements it follows")
-	case !slices.Contains(k.Epochs, follows):
-		return fmt.Errorf("it was served last under epoch %s, and another engine has served the volume since, under epoch %s",
-			quorum.EpochText(k.Epochs[len(k.Epochs)-1]), quorum.EpochText(follows))
-	}
-	return nil
 }
 
 // keptDevice is a block device that the instance manager has kept, and that belongs to this process
@@ -126,7 +88,7 @@ func (p *engineProcess) takeKept(follows, epoch uint64) (taken bool, err error) 
 		p.cfg.Log.Warn("kept block device ends, whoever has it open gets errors", "reason", errors.Join(err, k.drop()))
 		return false, nil
 	}
-	k.state.add(epoch)
+	k.state.Add(epoch)
 	if err := held.Keep(k.state.encode(), fds...); err != nil {
 		closeAll(fds)
 		return false, errors.Join(err, held.Leave())
@@ -142,7 +104,7 @@ func (k *keptDevice) judge(cfg *EngineConfig, state json.RawMessage, follows uin
 	if err := json.Unmarshal(state, &k.state); err != nil {
 		return err
 	}
-	if err := k.state.continuedBy(cfg.VolumeUUID, follows); err != nil {
+	if err := k.state.ContinuedBy(cfg.VolumeUUID, follows); err != nil {
 		return err
 	}
 	if cfg.Frontend != FrontendBlockdev {

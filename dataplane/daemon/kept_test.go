@@ -3,53 +3,19 @@ package daemon
 import (
 	"encoding/json"
 	"reflect"
-	"strings"
 	"testing"
 
 	"ankole.storage/dataplane/frontend/fuseloop/blockdev"
+	"ankole.storage/dataplane/kept"
 )
-
-// TestWhoContinuesAKeptDevice is the table of docs/frontends.md.
-func TestWhoContinuesAKeptDevice(t *testing.T) {
-	of := func(epochs ...uint64) keptState {
-		return keptState{Kept: blockdev.Kept{Loop: 3}, VolumeUUID: "u", Epochs: epochs}
-	}
-	for name, c := range map[string]struct {
-		kept    keptState
-		uuid    string
-		follows uint64
-		says    string // "" where the device goes on
-	}{
-		"the engine that was killed was the last": {of(3000), "u", 3000, ""},
-		"its successor of a live upgrade was":     {of(3000, 3001), "u", 3001, ""},
-		"the successor came to nothing":           {of(3000, 3001), "u", 3000, ""},
-		"an engine was killed before it had it":   {of(3000, 4000), "u", 4000, ""},
-		"and nobody has heard of that one":        {of(3000, 4000), "u", 3000, ""},
-		"another engine has served": {of(3000), "u", 4000,
-			"under epoch 3, and another engine has served the volume since, under epoch 4"},
-		"another one between two that had it":          {of(3000, 5000), "u", 4000, "another engine"},
-		"a takeover elsewhere in the instance manager": {of(3000), "u", 3001, "under epoch 3.1"},
-		"the witness or a person went back":            {of(3000), "u", 2000, "another engine"},
-		"whom the engine follows is not known":         {of(3000), "u", 0, "does not know"},
-		"not known, and a list that holds nobody":      {of(0), "u", 0, "does not know"},
-		"another volume of the name":                   {of(3000), "v", 3000, "another volume"},
-		"kept by an older program":                     {keptState{Kept: blockdev.Kept{Loop: 3}}, "u", 3000, "did not say"},
-		"this volume's name is not known either":       {keptState{Epochs: []uint64{3000}}, "", 3000, "did not say"},
-	} {
-		err := c.kept.continuedBy(c.uuid, c.follows)
-		if (err == nil) != (c.says == "") || err != nil && !strings.Contains(err.Error(), c.says) {
-			t.Errorf("%s: %v, want %q", name, err, c.says)
-		}
-	}
-}
 
 // TestKeptStateIsBounded, and arrives as it was sent.
 func TestKeptStateIsBounded(t *testing.T) {
-	k := keptState{Kept: blockdev.Kept{Loop: 3}, VolumeUUID: "u"}
-	for e := range uint64(2 * maxKeptEpochs) {
-		k.add(e + 1)
+	k := keptState{Kept: blockdev.Kept{Loop: 3}, Owners: kept.Owners{VolumeUUID: "u"}}
+	for e := range uint64(2 * kept.MaxEpochs) {
+		k.Add(e + 1)
 	}
-	if n := len(k.Epochs); n != maxKeptEpochs || k.Epochs[n-1] != 2*maxKeptEpochs {
+	if n := len(k.Epochs); n != kept.MaxEpochs || k.Epochs[n-1] != 2*kept.MaxEpochs {
 		t.Errorf("epochs %v", k.Epochs)
 	}
 	var got keptState

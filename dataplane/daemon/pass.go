@@ -14,6 +14,7 @@ import (
 	"ankole.storage/dataplane/frontend/fuseloop"
 	"ankole.storage/dataplane/frontend/fuseloop/blockdev"
 	"ankole.storage/dataplane/frontend/nbd"
+	"ankole.storage/dataplane/kept"
 	"ankole.storage/dataplane/quorum"
 	"ankole.storage/hostpath"
 	"ankole.storage/instancemanager/keeper"
@@ -36,7 +37,7 @@ const (
 // descriptors are the frontend's unless there is an error. epoch is that of the engine that has
 // given it away.
 func (p *engineProcess) importFrontend(name string, x *frontend.Export, epoch uint64) (attach func() error, err error) {
-	if follows := p.current().follows; !goesOnAfter(epoch, follows) {
+	if follows := p.current().follows; !kept.GoesOnAfter(epoch, follows) {
 		return nil, fmt.Errorf("the frontend was given away under epoch %s, and another engine has served the volume "+
 			"since, under epoch %s: its users cannot go on",
 			quorum.EpochText(epoch), quorum.EpochText(follows))
@@ -51,23 +52,19 @@ func (p *engineProcess) importFrontend(name string, x *frontend.Export, epoch ui
 		x.Transport)
 }
 
-// goesOnAfter tells whether an engine that follows the given epoch may go on with what was given
-// away under another one. The number after that is the successor's: one that came to nothing has
-// answered nobody.
-func goesOnAfter(epoch, follows uint64) bool { return follows == epoch || follows == epoch+1 }
-
 // noteEpoch tells the keeper of a block device that was given away and is taken back under which
 // epoch that is, before the first record of it is written anywhere: the engine may be killed before
 // it has the device, and the next one finds that record.
 func (p *engineProcess) noteEpoch(left *engine.Left, follows, epoch uint64) {
-	if !goesOnAfter(left.Epoch, follows) {
+	if !kept.GoesOnAfter(left.Epoch, follows) {
 		return
 	}
 	p.front.mu.Lock()
 	defer p.front.mu.Unlock()
 	var connection *frontend.Descriptor
 	var fds []int
-	state := keptState{VolumeUUID: p.cfg.VolumeUUID, Epochs: []uint64{left.Epoch, left.Epoch + 1, epoch}}
+	state := keptState{Owners: kept.Owners{VolumeUUID: p.cfg.VolumeUUID,
+		Epochs: []uint64{left.Epoch, left.Epoch + 1, epoch}}}
 	for i := range left.Export.Descriptors {
 		switch d := &left.Export.Descriptors[i]; d.Kind {
 		case fuseloop.KindDevice:
@@ -127,14 +124,14 @@ func (p *engineProcess) attach(fe frontend.Frontend) error {
 }
 
 func (p *engineProcess) importFUSELoop(name string, x *frontend.Export, epoch uint64) (attach func() error, err error) {
-	fuse, lock, kept, toKeeper := -1, -1, blockdev.Kept{}, -1
+	fuse, lock, device, toKeeper := -1, -1, blockdev.Kept{}, -1
 	for _, d := range x.Descriptors {
 		switch d.Kind {
 		case fuseloop.KindDevice:
 			fuse = d.FD
 		case kindLock:
 			lock = d.FD
-			if err := json.Unmarshal(d.State, &kept); err != nil {
+			if err := json.Unmarshal(d.State, &device); err != nil {
 				return nil, fmt.Errorf("block device of volume %s: what should be known of it: %w", p.cfg.VolumeName, err)
 			}
 		case kindKeeper:
@@ -142,7 +139,7 @@ func (p *engineProcess) importFUSELoop(name string, x *frontend.Export, epoch ui
 		}
 	}
 	dev, err := blockdev.Receive(blockdev.Config{Volume: p.cfg.VolumeName, DeviceDir: hostpath.Resolve(deviceDir)},
-		kept, fuse, lock)
+		device, fuse, lock)
 	if err != nil {
 		return nil, err
 	}
@@ -224,8 +221,8 @@ func (p *engineProcess) dropKeeper(x *frontend.Export) {
 
 // giveFUSE adds what the blocking half holds to an export.
 func (p *engineProcess) giveFUSE(dev *fuseDevice, x *frontend.Export) {
-	kept, lock := dev.Give()
-	state, err := json.Marshal(kept)
+	device, lock := dev.Give()
+	state, err := json.Marshal(device)
 	if err != nil {
 		panic(err) // numbers can be encoded
 	}

@@ -1,0 +1,58 @@
+// Package kept decides whether what an engine left to its users, a block device or an open
+// connection, goes on in another engine of the volume; docs/frontends.md has the table. Those users
+// have seen what the first engine acknowledged, have written what nobody has answered yet, and hold
+// pages in memory that they think are on the volume. All of that is true only as long as nobody
+// else has served the volume, or put other content in its place.
+package kept
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	"ankole.storage/dataplane/quorum"
+)
+
+// Owners says which engines served a volume through a block device.
+type Owners struct {
+	// VolumeUUID tells the volume from another one of the same name.
+	VolumeUUID string `json:"volumeUUID"`
+	// Epochs are those of engines that served the volume through this device or not at all, the
+	// newest last. An engine adds its own when it knows that it follows one of them, and before its
+	// first record is written anywhere: from then on the next engine may find that record, and finds
+	// its epoch here even if this engine is killed before it has the device.
+	Epochs []uint64 `json:"epochs"`
+}
+
+// MaxEpochs bounds the list. An engine follows the newest record there is; older epochs are needed
+// only where engines have been killed again and again before their records were on all replicas.
+const MaxEpochs = 16
+
+// Add notes an epoch.
+func (o *Owners) Add(epoch uint64) {
+	o.Epochs = append(o.Epochs, epoch)
+	o.Epochs = o.Epochs[max(0, len(o.Epochs)-MaxEpochs):]
+}
+
+// ContinuedBy tells why the device cannot go on in an engine of the volume that follows the given
+// epoch, nil if it can.
+func (o *Owners) ContinuedBy(volumeUUID string, follows uint64) error {
+	switch {
+	case o.VolumeUUID == "" || len(o.Epochs) == 0:
+		return errors.New("it was kept by a program that did not say of which volume and epoch it is")
+	case o.VolumeUUID != volumeUUID:
+		return fmt.Errorf("it is of another volume of this name, %s", o.VolumeUUID)
+	case follows == 0:
+		return errors.New("this engine does not know whose acknowledgements it follows")
+	case !slices.Contains(o.Epochs, follows):
+		return fmt.Errorf("it was served last under epoch %s, and another engine has served the volume since, under "+
+			"epoch %s",
+			quorum.EpochText(o.Epochs[len(o.Epochs)-1]), quorum.EpochText(follows))
+	}
+	return nil
+}
+
+// GoesOnAfter tells whether an engine that follows the given epoch may go on with what was given
+// away under another one. The number after that is the successor's: one that came to nothing has
+// answered nobody.
+func GoesOnAfter(epoch, follows uint64) bool { return follows == epoch || follows == epoch+1 }
