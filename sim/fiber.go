@@ -58,6 +58,7 @@ func (f *fiber) goOn() {
 // unwind ends the blocking calls of a process that has died: whatever they still try fails.
 func (p *Process) unwind() {
 	for _, f := range p.fibers {
+		p.w.Midway++
 		f.stop()
 	}
 	p.fibers = nil

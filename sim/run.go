@@ -24,6 +24,8 @@ type Result struct {
 	Log engine.LogUse
 	// Chores counts what operators were told is done, by name.
 	Chores map[string]int
+	// Midway counts blocking calls that were cut short.
+	Midway int
 	// Adopted counts requests that were sent again to an engine which went on with the device of one
 	// that had died, DevicesEnded devices that could not go on.
 	Adopted, DevicesEnded int
@@ -113,7 +115,7 @@ func (p Plan) Play() Result {
 	res := Result{Plan: p, Hash: w.Hash(), Operations: r.check.Reads + r.check.Writes + r.check.Flushes, By: r.faults,
 		Chores: r.managed, Steps: w.Steps,
 		Simulated: time.Duration(w.Now()), Dropped: r.v.Dropped, Rebuilt: r.v.Rebuilt, Log: r.v.LogUse,
-		MapsTaken: r.v.MapsTaken, Adopted: r.v.Adopted, DevicesEnded: r.v.Ended, Err: err, At: -1}
+		MapsTaken: r.v.MapsTaken, Midway: w.Midway, Adopted: r.v.Adopted, DevicesEnded: r.v.Ended, Err: err, At: -1}
 	for _, n := range r.faults {
 		res.Faults += n
 	}

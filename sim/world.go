@@ -30,6 +30,8 @@ type World struct {
 	trace uint64
 	// Steps counts core steps, for reports.
 	Steps int
+	// Midway counts blocking calls that the death of their process has cut short.
+	Midway int
 
 	nodes     []*Node
 	ways      map[[2]int]*way
