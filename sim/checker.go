@@ -60,6 +60,13 @@ func NewChecker(size int64) *Checker {
 		Oldest: func() clock.Ticks { return clock.Never }, Pins: func() bool { return true }}
 }
 
+// Grow notes that the volume has become larger, to size bytes: the rest is zeroes.
+func (c *Checker) Grow(size int64) {
+	if n := int(size/block.SectorSize) - len(c.sectors); n > 0 {
+		c.sectors = append(c.sectors, make([]sector, n)...)
+	}
+}
+
 // initial is what a sector holds that nobody has written.
 var initial = entry{zero: true, flushed: true}
 

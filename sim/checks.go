@@ -36,7 +36,7 @@ const checkPiece = 16 << 10
 // pieces calls fn for every piece of the volume that was ever written to, and one that was not.
 func (r *run) pieces(fn func(off, n int64) error) error {
 	seen := map[int64]bool{}
-	at := []int64{0, r.plan.Size - 1}
+	at := []int64{0, r.size - 1}
 	for _, s := range r.check.touched {
 		at = append(at, s*block.SectorSize)
 	}
@@ -46,7 +46,7 @@ func (r *run) pieces(fn func(off, n int64) error) error {
 			continue
 		}
 		seen[off] = true
-		if err := fn(off, min(checkPiece, r.plan.Size-off)); err != nil {
+		if err := fn(off, min(checkPiece, r.size-off)); err != nil {
 			return err
 		}
 	}

@@ -58,8 +58,8 @@ func (r *run) revertTo(e *EngineProcess, name string, done func()) {
 	r.check.Revert(r.w.Now(), x.write, func(sector int64) uint64 {
 		at := sector * block.SectorSize
 		p := held[at-at%checkPiece]
-		if p == nil {
-			return 0 // nobody had written there
+		if at%checkPiece >= int64(len(p)) {
+			return 0 // nobody had written there, or the volume was smaller
 		}
 		n, _ := unstamp(p[at%checkPiece:], sector)
 		return n
@@ -68,9 +68,9 @@ func (r *run) revertTo(e *EngineProcess, name string, done func()) {
 	e.Post(engine.Revert{Name: name, Created: created, Reply: func(err error) {
 		if err == nil {
 			r.managed["revert"]++
-			r.check.End(r.w.Now(), x.write, 0, r.plan.Size, true)
+			r.check.End(r.w.Now(), x.write, 0, r.size, true)
 		} else {
-			r.check.Maybe(r.w.Now(), x.write, 0, r.plan.Size)
+			r.check.Maybe(r.w.Now(), x.write, 0, r.size)
 		}
 		r.v.log("reverted to %s: %v", name, err)
 		done()
@@ -83,7 +83,7 @@ func (r *run) settleReverts(by *EngineProcess) {
 		if x.engine == by {
 			return false
 		}
-		r.check.Maybe(r.w.Now(), x.write, 0, r.plan.Size)
+		r.check.Maybe(r.w.Now(), x.write, 0, r.size)
 		return true
 	})
 }

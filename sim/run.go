@@ -71,6 +71,8 @@ type run struct {
 	unheard  map[string]bool
 	managed  map[string]int
 	expanded int64
+	// size is what clients know of.
+	size int64
 	// undo ends the faults that last.
 	undo     map[int]func()
 	faulting bool
@@ -94,7 +96,7 @@ func Run(seed uint64) Result { return PlanFor(seed).Play() }
 func (p Plan) Play() Result {
 	w := NewWorld(p.Seed)
 	r := &run{plan: p, w: w, check: NewChecker(p.Size), faults: map[string]int{}, managed: map[string]int{},
-		taken: map[string]taken{}, undo: map[int]func(){}, unheard: map[string]bool{}, faulting: true}
+		taken: map[string]taken{}, undo: map[int]func(){}, unheard: map[string]bool{}, faulting: true, size: p.Size}
 	r.v = newVolume(w, Identity{volumeName, volumeUUID}, "", p.Replicas, p.Size)
 	r.v.Memory = p.Memory
 	r.v.begin()

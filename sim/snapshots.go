@@ -128,7 +128,7 @@ func (r *run) purgeSnapshots(_ *rand.Rand, done func()) bool {
 	}, func(error) {})
 }
 
-// expandVolume grows the volume. Clients go on with what they know.
+// expandVolume grows the volume. Clients use what has come as soon as it is acknowledged.
 func (r *run) expandVolume(rnd *rand.Rand, done func()) bool {
 	e := r.v.Current
 	if e == nil {
@@ -141,6 +141,8 @@ func (r *run) expandVolume(rnd *rand.Rand, done func()) bool {
 		func(err error) {
 			if err == nil {
 				r.expanded = max(r.expanded, size)
+				r.size = r.expanded
+				r.check.Grow(r.size)
 			}
 		})
 }

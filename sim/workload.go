@@ -99,7 +99,11 @@ func (c *client) extent(rnd *rand.Rand) (off, n int64) {
 	case k == 0:
 		off = rnd.Int64N(sectors)
 	case k < 3:
-		off = c.next
+		off = c.next % sectors
+	case c.r.size > c.r.plan.Size && k < 5:
+		off = sectors
+		sectors = c.r.size / block.SectorSize
+		off += rnd.Int64N(sectors - off)
 	default:
 		off = rnd.Int64N(4)*(sectors/4) + rnd.Int64N(48)
 		if n%8 == 0 {
