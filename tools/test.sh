@@ -54,22 +54,15 @@ trap 'rm -rf "$work"' EXIT
 trap 'exit 130' INT TERM
 : >"$work/skipped"
 
-# budget <phase>: how many seconds it has in the size of CI, on two cores with a warm build cache. With ANKOLE_CI set a
-# phase that takes more than twice as long fails. For phases that compile it is set by a cold cache.
+# budget <phase>: how many seconds it has in the size of CI, on two cores, beside the phase it runs with. With ANKOLE_CI set
+# a phase that takes more than twice as long fails: that leaves room for a cold build cache.
 budget() {
 	case $1 in
-	build) echo 200 ;;
-	lint | staticcheck) echo 300 ;;
-	vet | tidy | vulnerabilities) echo 120 ;;
-	unit) echo 240 ;;
-	modules | e2e | entries) echo 240 ;;
-	race) echo 240 ;;
-	sim) echo 90 ;;
-	crash) echo 180 ;;
-	powerloss) echo 120 ;;
-	stubborn) echo 120 ;;
-	mutations | handover) echo 120 ;;
-	fuzz) echo 90 ;;
+	build | stubborn) echo 200 ;;
+	lint | staticcheck | unit | sim | entries | mutations) echo 300 ;;
+	e2e | race) echo 360 ;;
+	modules | handover | crash | powerloss | enginekill | fuzz) echo 240 ;;
+	vet | tidy | vulnerabilities | upgrade | filesystem) echo 150 ;;
 	*) echo 60 ;;
 	esac
 }
