@@ -10,10 +10,16 @@ cd "$root"
 need_go
 work=$(mktemp -d)
 cluster=
-# end stops a cluster that is up, as Ctrl-C does, and waits for it.
+# stop ends the cluster as Ctrl-C does, and waits for it. A signal for make would not reach the script that make runs.
+stop() {
+	kill -TERM $(cat "/proc/$cluster/task/$cluster/children")
+	status=0
+	wait "$cluster" || status=$?
+	cluster=
+	return "$status"
+}
 end() {
-	[ -z "$cluster" ] || kill -TERM "$cluster" 2>/dev/null
-	[ -z "$cluster" ] || wait "$cluster" 2>/dev/null
+	[ -z "$cluster" ] || stop
 	rm -rf "$work"
 }
 trap end EXIT
@@ -127,12 +133,10 @@ try_run() {
 		tail -n 40 "$work/out"
 		return 1
 	}
-	kill -TERM "$cluster"
-	status=0
-	wait "$cluster" || status=$?
-	cluster=
-	[ "$status" = 0 ] || tail -n 20 "$work/run"
-	return "$status"
+	stop || {
+		tail -n 20 "$work/run"
+		return 1
+	}
 }
 
 main() {
