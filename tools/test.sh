@@ -174,8 +174,8 @@ do_race() {
 		CGO_ENABLED=1 gotest . -race $(go list ./... | grep -v -e '/tidy$' -e '/test/mutation$' -e '/test/e2e$') || failed=1
 	else
 		CGO_ENABLED=1 gotest . -short -race $racy || failed=1
-		# Histories of one thread, at random: more of them show no more races.
-		CGO_ENABLED=1 gotest . -short -race ./dataplane/chain -rapid.checks=10 || failed=1
+		# What tries every step of a history does so in one thread.
+		CGO_ENABLED=1 gotest . -short -race -skip 'Crash|PowerLoss|EveryStep|Fixtures|AfterKill' ./dataplane/chain || failed=1
 	fi
 	return $failed
 }

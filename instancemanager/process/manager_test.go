@@ -127,11 +127,11 @@ func TestStates(t *testing.T) {
 			want: []State{Starting, Running, Stopping, Error}, msg: "exit status 3"},
 		{name: "SIGINT ignored, killed", spec: with(instancetest.Stubborn, 1), change: short, stop: true,
 			want: []State{Starting, Running, Stopping, Error}, msg: "signal: killed"},
+		// The process has to be there before it is told to end, which may take its time on a machine
+		// with much to do.
 		{name: "never listens", spec: with(instancetest.Deaf, 1),
-			change: func(c *Config) { c.ProbeTimeout = 300 * time.Millisecond },
+			change: func(c *Config) { c.ProbeTimeout = 3 * time.Second },
 			want:   []State{Starting, Stopping, Stopped}, msg: "readiness: not serving"},
-		// The answer is there before the process is, which may take its time on a machine with much
-		// to do.
 		{name: "never healthy", spec: with(instancetest.Deaf, 1),
 			change: func(c *Config) {
 				c.ProbeTimeout = 3 * time.Second
