@@ -46,7 +46,7 @@ const (
 	KeepVariable = "ANKOLE_KEEP"
 
 	// readyTimeout for a start on a machine shared with other tests.
-	readyTimeout = 3 * time.Minute
+	readyTimeout = 10 * time.Minute
 	// stopTimeout is above the program's own bound on stopping.
 	stopTimeout = 90 * time.Second
 	pollEvery   = 20 * time.Millisecond
