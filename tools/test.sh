@@ -26,7 +26,8 @@
 #   handover         engines that hand over, killed at every step
 #   enginekill       the engine under a file system killed, in a cluster
 #   stubborn         an engine that ignores every signal, and an instance manager that runs for long
-#   mutations        deliberate bugs that a test must notice: the quick ones, and a share of the others with every commit
+#   mutations        deliberate bugs that a test must notice: the quick ones, and a share of the others with every commit;
+#                    small changes all over the packages that decide, some of them with every commit
 #   fuzz             every decoder, for some seconds
 #
 # groups:
@@ -236,7 +237,10 @@ do_stubborn() {
 }
 
 do_mutations() {
-	MUTATIONS=$(of quick "quick,$((key % 4 + 1))/4" all) gotest . -count=1 ./test/mutation
+	failed=0
+	MUTATIONS=$(of quick "quick,$((key % 4 + 1))/4" all) gotest . -count=1 ./test/mutation || failed=1
+	tools/mutate.sh -budget "$(of 20s 45s 0s)" || failed=1
+	return $failed
 }
 
 # The other targets need Kubernetes' packages compiled once more, for fuzzing, which takes longer than all of these.
@@ -329,7 +333,7 @@ sources() {
 	crash | powerloss | filesystem | upgrade | handover) echo "./test/$1 ./cmd/engine" ;;
 	enginekill) echo ./test/e2e ./cmd/... -- standalone deploy ;;
 	stubborn) echo ./test/proxy ./instancemanager/daemon ./cmd/engine ./cmd/instance-manager ;;
-	mutations) echo ./test/mutation ./dataplane/... ./sim ;;
+	mutations) echo ./test/mutation ./dataplane/... ./sim ./controlplane/... ./instancemanager/... ./rest/... ;;
 	fuzz) echo ./dataplane/... ./hostpath/... ./instancemanager/... ./rest/resource ;;
 	esac
 }

@@ -1,37 +1,27 @@
 package schedule
 
 import (
+	"cmp"
 	"slices"
 )
 
 // usable is the room of a disk for full volume sizes.
-func (d Disk) usable() int64 {
-	free := d.Available - d.Reserved
-	if free <= d.Scheduled {
-		return 0
-	}
-	return free - d.Scheduled
-}
+func (d Disk) usable() int64 { return max(0, d.Available-d.Reserved-d.Scheduled) }
 
 // choose picks among candidates (at least one): the local node if it is among them, then the node,
 // then the disk of that node, whose taking leaves the fill most even.
 func choose(candidates []candidate, v Volume) candidate {
-	if v.LocalNode != "" {
-		var local []candidate
-		for _, c := range candidates {
-			if c.node.Name == v.LocalNode {
-				local = append(local, c)
-			}
-		}
-		if len(local) > 0 {
-			candidates = local
+	var local []candidate
+	for _, c := range candidates {
+		if c.node.Name == v.LocalNode {
+			local = append(local, c)
 		}
 	}
+	if len(local) > 0 {
+		candidates = local
+	}
 	slices.SortFunc(candidates, func(a, b candidate) int {
-		if c := compare(a.node.Name, b.node.Name); c != 0 {
-			return c
-		}
-		return compare(a.disk.UUID, b.disk.UUID)
+		return cmp.Or(cmp.Compare(a.node.Name, b.node.Name), cmp.Compare(a.disk.UUID, b.disk.UUID))
 	})
 	var names []string
 	room := map[string]int64{}
@@ -81,6 +71,7 @@ func mostEven(values []int64, size int64) int {
 	return best
 }
 
+// imbalance compares choices among as many values, so that their sum stands for their mean.
 func imbalance(values []int64) float64 {
 	sum := 0.0
 	for _, v := range values {
@@ -89,31 +80,14 @@ func imbalance(values []int64) float64 {
 	if sum == 0 {
 		return 0
 	}
-	return float64(slices.Max(values)-slices.Min(values)) / (sum / float64(len(values)))
+	return float64(slices.Max(values)-slices.Min(values)) / sum
 }
 
 // roomiest is the choice when no disk has room for the full size, which over-provisioning allows:
 // most usable, then most available, then first by name.
 func roomiest(candidates []candidate) candidate {
-	return slices.MaxFunc(candidates, func(a, b candidate) int {
-		switch {
-		case a.usable != b.usable:
-			return sign(a.usable - b.usable)
-		case a.disk.Available != b.disk.Available:
-			return sign(a.disk.Available - b.disk.Available)
-		case a.node.Name != b.node.Name:
-			return compare(b.node.Name, a.node.Name)
-		}
-		return compare(b.disk.UUID, a.disk.UUID)
+	return slices.MinFunc(candidates, func(a, b candidate) int {
+		return cmp.Or(cmp.Compare(b.usable, a.usable), cmp.Compare(b.disk.Available, a.disk.Available),
+			cmp.Compare(a.node.Name, b.node.Name), cmp.Compare(a.disk.UUID, b.disk.UUID))
 	})
-}
-
-func sign(x int64) int {
-	switch {
-	case x < 0:
-		return -1
-	case x > 0:
-		return 1
-	}
-	return 0
 }

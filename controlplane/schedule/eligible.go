@@ -18,7 +18,6 @@ func (s *search) eligibleNodes() ([]*Node, Failure) {
 			up = append(up, n)
 		}
 	}
-	slices.SortFunc(up, func(a, b *Node) int { return compare(a.Name, b.Name) })
 	if hard := s.req.Replica.HardNode; hard != "" {
 		up = keep(up, func(n *Node) bool { return n.Name == hard })
 		if len(up) == 0 {
@@ -115,18 +114,18 @@ func (s *search) reuseFits(d *Disk) Reason {
 // than the minimum stays physically free, and the sum of full sizes stays within the
 // over-provisioning limit. With 0 and 0 it is the rule of the disk condition Schedulable.
 func (d Disk) Fits(size, actual int64, p Policy) bool {
-	if d.Maximum <= 0 || d.Available <= 0 || size < 0 || actual < 0 {
+	if d.Maximum <= 0 || size < 0 || actual < 0 {
 		return false
 	}
 	physical := d.Available-actual > percent(d.Maximum, p.MinimalAvailablePercent)
 	limit := percent(d.Maximum-d.Reserved, p.OverProvisioningPercent)
-	provisioned := size <= limit && d.Scheduled <= limit-size
+	provisioned := d.Scheduled <= limit-size
 	return physical && provisioned
 }
 
 // notFull accepts a disk for a replica that is there already although the disk is under pressure.
 func (d Disk) notFull(p Policy) bool {
-	return d.Maximum > 0 && d.Available > 0 && d.Available > percent(d.Maximum, p.MinimalAvailablePercent)
+	return d.Maximum > 0 && d.Available > percent(d.Maximum, p.MinimalAvailablePercent)
 }
 
 // UnderPressure says whether the disk is fuller than `thresholdPercent`; 0 turns the question off.
@@ -181,14 +180,4 @@ func keep(nodes []*Node, ok func(*Node) bool) []*Node {
 		}
 	}
 	return out
-}
-
-func compare(a, b string) int {
-	switch {
-	case a < b:
-		return -1
-	case a > b:
-		return 1
-	}
-	return 0
 }

@@ -10,10 +10,12 @@ import (
 	"time"
 )
 
-// The scheduler's rules once more, as questions about one disk of one node, without sets and without an order of search.
-// TestPlaceFollowsTheModel and TestReuseFollowsTheModel compare the two over thousands of small clusters.
+// The scheduler's rules once more, as questions about one disk of one node, without sets and
+// without an order of search. TestPlaceFollowsTheModel and TestReuseFollowsTheModel compare the two
+// over thousands of small clusters.
 
-// modelUses lists what the volume's replicas hold of whatever key tells, and whether all of them are being evicted.
+// modelUses lists what the volume's replicas hold of whatever key tells, and whether all of them
+// are being evicted.
 func modelUses(req Request, reuse bool, key func(Replica) string) map[string]bool {
 	uses := map[string]bool{}
 	for _, r := range req.Existing {
@@ -81,12 +83,14 @@ func modelPercent(x, p int64) *big.Int {
 // modelFits says why a disk cannot take the replica, "" if it can.
 func modelFits(req Request, reuse bool, d *Disk) Reason {
 	v, p := req.Volume, req.Policy
-	roomy := d.Maximum > 0 && d.Available > 0 && big.NewInt(d.Available).Cmp(modelPercent(d.Maximum, p.MinimalAvailablePercent)) > 0
+	roomy := d.Maximum > 0 && d.Available > 0 &&
+		big.NewInt(d.Available).Cmp(modelPercent(d.Maximum, p.MinimalAvailablePercent)) > 0
 	scheduled := d.Scheduled + modelPending(req, d)
 	limit := modelPercent(d.Maximum-d.Reserved, p.OverProvisioningPercent)
 	taken := new(big.Int).Add(big.NewInt(scheduled), big.NewInt(v.Size))
 	left := big.NewInt(d.Available - v.ActualSize)
-	fits := d.Maximum > 0 && d.Available > 0 && taken.Cmp(limit) <= 0 && left.Cmp(modelPercent(d.Maximum, p.MinimalAvailablePercent)) > 0
+	fits := d.Maximum > 0 && d.Available > 0 && taken.Cmp(limit) <= 0 &&
+		left.Cmp(modelPercent(d.Maximum, p.MinimalAvailablePercent)) > 0
 	ext := slices.Contains([]string{"ext2/ext3", "ext2", "ext3", "ext4"}, d.Filesystem)
 	unusable := d.Unsupported || !d.AllowScheduling || d.EvictionRequested
 	tags := modelTags(v.DiskSelector, d.Tags, p.AllowEmptyDiskSelector)
@@ -199,8 +203,9 @@ func modelNodes(req Request) ([]*Node, Reason) {
 	return left, ""
 }
 
-// modelPick returns the disks among which the scheduler has to choose the first by node and disk: those on the local node, of the
-// node and then of the disks whose filling leaves the rest most even.
+// modelPick returns the disks among which the scheduler has to choose the first by node and disk:
+// those on the local node, of the node and then of the disks whose filling leaves the rest most
+// even.
 func modelPick(spots []spot, v Volume) spot {
 	if local := keepSpots(spots, func(s spot) bool { return s.node.Name == v.LocalNode }); len(local) > 0 {
 		spots = local
@@ -229,7 +234,8 @@ func keepSpots(spots []spot, ok func(spot) bool) (kept []spot) {
 	return kept
 }
 
-// modelEven is the group with room whose filling leaves the smallest difference, in proportion to what is left in all.
+// modelEven is the group with room whose filling leaves the smallest difference, in proportion to
+// what is left in all.
 func modelEven(spots []spot, size int64, key func(spot) string) string {
 	best, bestSpread := "", (*big.Rat)(nil)
 	rooms := map[string]int64{}
@@ -325,18 +331,21 @@ func (c chance) disk(name string) Disk {
 		UUID: name, Path: "/data/" + name, Filesystem: []string{"ext4", "ext2/ext3", "ext2", "ext3", "xfs", ""}[c.IntN(6)],
 		Unsupported: c.one(12), Tags: c.tags(), AllowScheduling: !c.one(12), EvictionRequested: c.one(12),
 		Ready: !c.one(12), Schedulable: !c.one(5), Pressure: c.one(2),
-		Maximum: maximum, Available: c.of(0, 25, 26, 50, 75, 100, 100, maximum), Reserved: c.of(0, 0, 10, 30, 60), Scheduled: c.of(0, 0, 20, 50, 90),
+		Maximum: maximum, Available: c.of(0, 25, 26, 50, 75, 100, 100, maximum), Reserved: c.of(0, 0, 10, 30, 60),
+		Scheduled:         c.of(0, 0, 20, 50, 90),
 		ScheduledReplicas: map[string]bool{"r0": c.one(2), "r1": c.one(2)},
 	}
 }
 
 func (c chance) node(i int) Node {
 	n := Node{
-		Name: fmt.Sprintf("n%d", i), Zone: []string{"", "z1", "z2"}[c.IntN(3)], Region: []string{"", "r1"}[c.IntN(2)], Ready: !c.one(12),
-		Schedulable: !c.one(12), AllowScheduling: !c.one(12), Deleting: c.one(12), Tags: c.tags(), RunsInstances: !c.one(12), HasImage: !c.one(12),
+		Name: fmt.Sprintf("n%d", i), Zone: []string{"", "z1", "z2"}[c.IntN(3)], Region: []string{"", "r1"}[c.IntN(2)],
+		Ready:       !c.one(12),
+		Schedulable: !c.one(12), AllowScheduling: !c.one(12), Deleting: c.one(12), Tags: c.tags(), RunsInstances: !c.one(12),
+		HasImage: !c.one(12),
 	}
 	for k := range c.IntN(4) {
-		n.Disks = append(n.Disks, c.disk(fmt.Sprintf("d%d-%d", i, 9-k)))
+		n.Disks = append(n.Disks, c.disk(fmt.Sprintf("d%d-%d", (i*7+3)%5, 9-k)))
 	}
 	return n
 }
@@ -344,12 +353,14 @@ func (c chance) node(i int) Node {
 func (c chance) request() Request {
 	req := Request{
 		Policy: Policy{
-			SoftNode: c.one(2), SoftZone: !c.one(3), SoftDisk: c.one(2), OverProvisioningPercent: c.of(0, 100, 150, 200, 1000, 1<<40),
+			SoftNode: c.one(2), SoftZone: !c.one(3), SoftDisk: c.one(2),
+			OverProvisioningPercent: c.of(0, 100, 150, 200, 1000, 1<<40),
 			MinimalAvailablePercent: c.of(0, 0, 25, 26), AllowEmptyNodeSelector: !c.one(3), AllowEmptyDiskSelector: !c.one(3),
 			BalancePressurePercent: c.of(0, 0, 50, 75, 90),
 		},
 		Volume: Volume{
-			Name: "v", Size: c.of(0, 1, 10, 25, 50, 100, 100, extLimit-1, extLimit), ActualSize: c.of(0, 0, 1, 25), ReplacementDue: c.one(2),
+			Name: "v", Size: c.of(0, 1, 10, 25, 50, 100, 100, extLimit-1, extLimit), ActualSize: c.of(0, 0, 1, 25),
+			ReplacementDue: c.one(2),
 		},
 		Replica: Replica{Name: "new"},
 	}
@@ -360,7 +371,8 @@ func (c chance) request() Request {
 		req.Volume.DiskSelector = c.tags()
 	}
 	for range c.IntN(3) * c.IntN(2) {
-		req.Volume.Topology = append(req.Volume.Topology, Term{Zone: []string{"", "z1"}[c.IntN(2)], Region: []string{"", "r1"}[c.IntN(2)]})
+		req.Volume.Topology = append(req.Volume.Topology,
+			Term{Zone: []string{"", "z1"}[c.IntN(2)], Region: []string{"", "r1"}[c.IntN(2)]})
 	}
 	if c.one(5) {
 		req.Volume.LocalNode = fmt.Sprintf("n%d", c.IntN(6))
@@ -374,14 +386,18 @@ func (c chance) request() Request {
 	for i := range c.IntN(4) {
 		req.Existing = append(req.Existing, c.replica(i, req.Nodes))
 	}
+	c.Shuffle(len(req.Existing), func(i, k int) {
+		req.Existing[i], req.Existing[k] = req.Existing[k], req.Existing[i]
+	})
 	return req
 }
 
 func (c chance) replica(i int, nodes []Node) Replica {
 	n := nodes[c.IntN(len(nodes))]
 	r := Replica{
-		Name: fmt.Sprintf("r%d", i), NodeID: n.Name, Deleting: c.one(12), Evicting: c.one(3), Failed: c.one(2), Reusable: !c.one(5),
-		Backoff: c.one(8), FailedAt: time.Unix(c.of(1, 2, 3), 0),
+		Name: fmt.Sprintf("r%d", i), NodeID: n.Name, Deleting: c.one(5), Evicting: c.one(3), Failed: c.one(2),
+		Reusable: !c.one(5),
+		Backoff:  c.one(8), FailedAt: time.Unix(c.of(1, 2, 3), 0),
 	}
 	if len(n.Disks) > 0 {
 		r.DiskID = n.Disks[c.IntN(len(n.Disks))].UUID

@@ -247,6 +247,9 @@ func TestReuse(t *testing.T) {
 				d := &r.Nodes[1].Disks[0]
 				d.Schedulable, d.Pressure, d.Available = false, true, gib
 			}},
+		{name: "nowhere better for one that is being deleted",
+			existing: []Replica{on("w", "1"), failed("a", "1", 1), failed("b", "2", 2)},
+			edit:     func(r *Request) { r.Policy.SoftNode, r.Existing[2].Deleting = true, true }, want: "a"},
 		{name: "space is counted already", existing: []Replica{failed("b", "2", 1)},
 			edit: func(r *Request) { r.Nodes[1].Disks[0].Scheduled = 100 * gib }, want: "b"},
 	}
@@ -275,6 +278,8 @@ func TestSurplus(t *testing.T) {
 		{"same node before same zone", []Replica{on("l", "4"), on("a", "3"), {Name: "z", NodeID: "n1", DiskID: "d1b"},
 			on("x", "1"), on("c", "2")}, "x"},
 		{"same zone", []Replica{on("l", "4"), on("a", "3"), on("y", "2"), on("x", "1")}, "x"},
+		{"the fullest disk of two", []Replica{on("l", "4"), on("a", "1"), on("b", "1"), on("x", "3"), on("y", "3"),
+			on("z", "3")}, "x"},
 		{"else by name", []Replica{on("l", "4"), on("c", "3"), on("b", "1")}, "b"},
 		{"never the local one", []Replica{on("l", "4"), {Name: "m", NodeID: "n4", DiskID: "d4b"}}, ""},
 	}

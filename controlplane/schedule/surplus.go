@@ -28,13 +28,10 @@ func Surplus(replicas []Replica, nodes []Node, localNode string) string {
 
 // crowded returns the members of the largest groups with more than one member.
 func crowded(replicas []Replica, key func(Replica) string) []Replica {
-	size, largest := map[string]int{}, 1
+	size, largest := map[string]int{}, 2
 	for _, r := range replicas {
 		size[key(r)]++
 		largest = max(largest, size[key(r)])
-	}
-	if largest == 1 {
-		return nil
 	}
 	var out []Replica
 	for _, r := range replicas {

@@ -8,8 +8,8 @@ import (
 	"path/filepath"
 )
 
-// build compiles the tests of a package with all its mutants in it, none of them active. The tree is not touched: the changed
-// files are laid over it.
+// build compiles the tests of a package with all its mutants in it, none of them active. The tree
+// is not touched: the changed files are laid over it.
 func (s *subject) build(work string) (binary string, err error) {
 	replace := map[string]string{}
 	put := func(name, text string) error {

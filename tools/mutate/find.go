@@ -17,7 +17,8 @@ type finder struct {
 	info *types.Info
 	pkg  *types.Package
 
-	// fn and decl are the declaration that is looked at, and stack the nodes around the current one, outermost first.
+	// fn and decl are the declaration that is looked at, and stack the nodes around the current one,
+	// outermost first.
 	fn    string
 	decl  int
 	stack []ast.Node
@@ -30,7 +31,8 @@ type finder struct {
 	done map[ast.Node]bool
 }
 
-// find returns the mutants of the file in the order of its text, and the edits that belong to no mutant.
+// find returns the mutants of the file in the order of its text, and the edits that belong to no
+// mutant.
 func (f *finder) find() {
 	f.heads, f.done = map[*ast.SwitchStmt]bool{}, map[ast.Node]bool{}
 	for i, d := range f.file.Decls {

@@ -1,18 +1,19 @@
-// Command mutate tries the tests: it makes small changes to packages, one at a time, and looks whether a test fails.
+// Command mutate tries the tests: it makes small changes to packages, one at a time, and looks
+// whether a test fails.
 //
 //	tools/mutate.sh [-budget seconds] [-seed text] [-page] [package…]
 //
-// A change that no test notices shows a rule that nothing holds. Each such mutant gets a test, or, where it changes nothing
-// that a test could see, a line in tools/mutate/reviewed with the reason. A survivor that is not listed, and a line that fits no
-// mutant any more, make the exit status 1.
+// A change that no test notices shows a rule that nothing holds. Each such mutant gets a test, or,
+// where it changes nothing that a test could see, a line in tools/mutate/reviewed with the reason.
+// A survivor that is not listed, and a line that fits no mutant any more, make the exit status 1.
 //
-// The operators work on the syntax tree with its types, see operators.go and statements.go. All mutants of a package are
-// compiled into one test binary, each behind a test of its number, which an environment variable selects; the changed files are
-// laid over the tree with go test -overlay. So a package is compiled once, and a mutant costs one run of the tests that come
-// by it.
+// The operators work on the syntax tree with its types, see operators.go and statements.go. All
+// mutants of a package are compiled into one test binary, each behind a test of its number, which
+// an environment variable selects; the changed files are laid over the tree with go test -overlay.
+// So a package is compiled once, and a mutant costs one run of the tests that come by it.
 //
-// With a budget, packages and mutants are taken in an order that the seed gives, until the time is over: with the commit's hash
-// as seed every commit tries another share.
+// With a budget, packages and mutants are taken in an order that the seed gives, until the time is
+// over: with the commit's hash as seed every commit tries another share.
 package main
 
 import (
@@ -37,6 +38,8 @@ type options struct {
 	workers int
 	// file and fn restrict what is tried, for work on one place.
 	file, fn string
+	// open: those that are listed as open are tried too. record: what is not noticed becomes the list.
+	open, record bool
 }
 
 func main() {
@@ -50,7 +53,10 @@ func main() {
 	flag.IntVar(&o.workers, "workers", 2, "mutants tried at once")
 	flag.StringVar(&o.file, "file", "", "only mutants of this file")
 	flag.StringVar(&o.fn, "func", "", "only mutants of this function")
+	flag.BoolVar(&o.open, "open", false, "try those too that are listed as open")
+	flag.BoolVar(&o.record, "record", false, "list as open what is not noticed; implies -open")
 	flag.Parse()
+	o.open = o.open || o.record
 	ok, err := run(o, flag.Args())
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "mutate:", err)
@@ -89,19 +95,21 @@ func run(o options, names []string) (bool, error) {
 		}
 		fmt.Println(sum)
 		sums = append(sums, sum)
-		ok = ok && sum.survived+sum.unreached+sum.stale == 0
+		ok = ok && (o.open || sum.survived+sum.unreached == 0) && sum.stale == 0
 	}
 	if o.page {
 		return ok, writePage(root, sums)
 	}
-	fmt.Printf("%d of %d packages, %d mutants tried, %d not noticed and not listed\n", len(sums), len(chosen), total(sums, summary.tried),
+	fmt.Printf("%d of %d packages, %d mutants tried, %d not noticed and not listed\n", len(sums), len(chosen),
+		total(sums, summary.tried),
 		total(sums, func(s summary) int { return s.survived + s.unreached }))
 	return ok, nil
 }
 
 func choosePackages(names []string) ([]target, error) {
 	if len(names) == 0 {
-		return slices.Clone(targets), nil
+		// The others have no lists yet.
+		return slices.DeleteFunc(slices.Clone(targets), func(t target) bool { return t.first == 0 }), nil
 	}
 	var chosen []target
 	for _, name := range names {
@@ -144,25 +152,13 @@ func tryPackage(o options, t target, end time.Time) (summary, error) {
 		return sum, err
 	}
 	s := subjects[0]
-	listed, err := readReviewed(reviewedFile(o.root, t.pkg))
+	if err := s.leaveOut(); err != nil {
+		return sum, fmt.Errorf("%s: %w", t.pkg, err)
+	}
+	todo, err := sum.choose(o, s.mutants)
 	if err != nil {
 		return sum, err
 	}
-	for _, key := range listed.stale(s.mutants) {
-		fmt.Printf("%s: listed, but there is no such mutant any more:\n  %s\n", t.pkg, key)
-		sum.stale++
-	}
-	var todo []*mutant
-	for _, m := range s.mutants {
-		switch {
-		case o.file != "" && o.file != m.file || o.fn != "" && o.fn != m.fn:
-		case listed[m.key()] != "":
-			sum.equivalent++
-		default:
-			todo = append(todo, m)
-		}
-	}
-	sum.all = len(s.mutants)
 	shuffle(todo, o.seed, (*mutant).key)
 	if o.list {
 		for _, m := range todo {
@@ -182,12 +178,48 @@ func tryPackage(o options, t target, end time.Time) (summary, error) {
 	for _, name := range b.unfit {
 		fmt.Printf("%s: %s is left out: it fails without a mutant\n", t.pkg, name)
 	}
-	b.tryAll(o, todo, end, &sum)
+	left := b.tryAll(o, todo, end, &sum)
+	if o.record {
+		return sum, writeOpen(openFile(o.root, t.pkg), left)
+	}
 	return sum, nil
 }
 
-// tryAll tries mutants, several at once.
-func (b *bed) tryAll(o options, todo []*mutant, end time.Time, sum *summary) {
+// choose returns the mutants to try, and complains about entries of the lists that no mutant fits.
+func (s *summary) choose(o options, all []*mutant) ([]*mutant, error) {
+	equivalent, err := readReviewed(reviewedFile(o.root, s.pkg))
+	if err != nil {
+		return nil, err
+	}
+	open, err := readOpen(openFile(o.root, s.pkg))
+	if err != nil {
+		return nil, err
+	}
+	for _, key := range append(equivalent.stale(all), open.stale(all)...) {
+		fmt.Printf("%s: listed, but there is no such mutant any more:\n  %s\n", s.pkg, key)
+		s.stale++
+	}
+	if o.record {
+		s.stale = 0
+	}
+	var todo []*mutant
+	for _, m := range all {
+		switch {
+		case o.file != "" && o.file != m.file || o.fn != "" && o.fn != m.fn:
+		case equivalent[m.key()] != "":
+			s.equivalent++
+		case open[m.key()] != "" && !o.open:
+			s.open++
+		default:
+			todo = append(todo, m)
+		}
+	}
+	s.all = len(all)
+	return todo, nil
+}
+
+// tryAll tries mutants, several at once, and returns those that are not noticed.
+func (b *bed) tryAll(o options, todo []*mutant, end time.Time, sum *summary) (left []*mutant) {
 	var mu sync.Mutex
 	var all sync.WaitGroup
 	queue := make(chan *mutant)
@@ -197,8 +229,15 @@ func (b *bed) tryAll(o options, todo []*mutant, end time.Time, sum *summary) {
 				verdict, by := b.try(m)
 				mu.Lock()
 				sum.count(verdict)
-				if o.verbose || verdict == survived || verdict == unreached {
-					fmt.Printf("%s/%s:%d: %s%s\n  %s\n", sum.pkg, m.file, m.line, verdict, map[bool]string{true: " by " + by}[by != ""], m.key())
+				lives := verdict == survived || verdict == unreached
+				if lives {
+					left = append(left, m)
+				}
+				if by != "" {
+					verdict += " by " + by
+				}
+				if o.verbose || lives {
+					fmt.Printf("%s/%s:%d: %s\n  %s\n", sum.pkg, m.file, m.line, verdict, m.key())
 				}
 				mu.Unlock()
 			}
@@ -212,4 +251,5 @@ func (b *bed) tryAll(o options, todo []*mutant, end time.Time, sum *summary) {
 	}
 	close(queue)
 	all.Wait()
+	return left
 }

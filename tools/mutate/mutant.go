@@ -10,21 +10,24 @@ import (
 type mutant struct {
 	// id is its number in the package, from 1 on. It selects the mutant in the test binary.
 	id int
-	// file is the name of the file without its folder; line is where the change begins; decl is the index of the
-	// declaration in the file that holds it.
+	// file is the name of the file without its folder; line is where the change begins; decl is the
+	// index of the declaration in the file that holds it.
 	file       string
 	line, decl int
-	// fn is the function or the variable at the top level of the package, such as Place or (Core).propose.
+	// fn is the function or the variable at the top level of the package, such as Place or
+	// (Core).propose.
 	fn string
-	// op is the operator, before the text that is changed, and after what takes its place, both on one line.
+	// op is the operator, before the text that is changed, and after what takes its place, both on one
+	// line.
 	op, before, after string
-	// nth tells apart what is otherwise the same: 1 for the first in the order of the files' names and of the text.
+	// nth tells apart what is otherwise the same: 1 for the first in the order of the files' names and
+	// of the text.
 	nth   int
 	edits []edit
 }
 
-// edit replaces the text between two offsets of a file. It holds both the code as it is and the changed code; a test of the
-// mutant's id chooses.
+// edit replaces the text between two offsets of a file. It holds both the code as it is and the
+// changed code; a test of the mutant's id chooses.
 type edit struct {
 	from, to int
 	// wrap gets the text with the edits inside it applied.
@@ -62,8 +65,8 @@ func oneLine(text string) string {
 	return text
 }
 
-// render applies edits to a text. Edits lie beside each other or within each other; of those with the same place the first is
-// the outermost.
+// render applies edits to a text. Edits lie beside each other or within each other; of those with
+// the same place the first is the outermost.
 func render(src []byte, edits []edit) string {
 	sorted := slices.Clone(edits)
 	slices.SortStableFunc(sorted, func(a, b edit) int {

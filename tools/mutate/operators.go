@@ -6,6 +6,7 @@ import (
 	"go/token"
 	"go/types"
 	"slices"
+	"strings"
 )
 
 // The functions that a changed package calls; see the file that build adds.
@@ -19,8 +20,8 @@ func never(id, inner string) string  { return "((" + inner + ") && !" + isActive
 func always(id, inner string) string { return "((" + inner + ") || " + isActive + "(" + id + "))" }
 func negate(id, inner string) string { return "((" + inner + ") != " + isActive + "(" + id + "))" }
 
-// condition changes what an if, a loop or a case asks: always so and never so. What dropping an operand shows already is
-// left out, and a loop without end.
+// condition changes what an if, a loop or a case asks: always so and never so. What dropping an
+// operand shows already is left out, and a loop without end.
 func (f *finder) condition(x ast.Expr, both bool) {
 	op := token.ILLEGAL
 	if b, ok := ast.Unparen(x).(*ast.BinaryExpr); ok {
@@ -35,7 +36,8 @@ func (f *finder) condition(x ast.Expr, both bool) {
 	f.done[ast.Unparen(x)] = true
 }
 
-// cases lets each case of a switch be passed over. A switch with a tag becomes one of conditions first.
+// cases lets each case of a switch be passed over. A switch with a tag becomes one of conditions
+// first.
 func (f *finder) cases(s *ast.SwitchStmt) {
 	if s.Init != nil && s.Tag != nil || s.Tag != nil && f.labelled() {
 		return
@@ -63,10 +65,12 @@ func (f *finder) labelled() bool {
 // switches returns the edits that turn switches with tags into switches of conditions.
 func (f *finder) switches() (tags, cases []edit) {
 	for s := range f.heads {
-		tags = append(tags, edit{f.offset(s.Tag.Pos()), f.offset(s.Tag.End()), func(inner string) string { return "tag__ := " + inner + ";" }})
+		tags = append(tags, edit{f.offset(s.Tag.Pos()), f.offset(s.Tag.End()),
+			func(inner string) string { return "tag__ := " + inner + ";" }})
 		for _, c := range s.Body.List {
 			for _, x := range c.(*ast.CaseClause).List {
-				cases = append(cases, edit{f.offset(x.Pos()), f.offset(x.End()), func(inner string) string { return "tag__ == (" + inner + ")" }})
+				cases = append(cases, edit{f.offset(x.Pos()), f.offset(x.End()),
+					func(inner string) string { return "tag__ == (" + inner + ")" }})
 			}
 		}
 	}
@@ -81,9 +85,11 @@ func (f *finder) loop(n *ast.RangeStmt) {
 	}
 }
 
-var boundaries = map[token.Token]token.Token{token.LSS: token.LEQ, token.LEQ: token.LSS, token.GTR: token.GEQ, token.GEQ: token.GTR}
+var boundaries = map[token.Token]token.Token{token.LSS: token.LEQ, token.LEQ: token.LSS, token.GTR: token.GEQ,
+	token.GEQ: token.GTR}
 
-var arithmetic = map[token.Token]token.Token{token.ADD: token.SUB, token.SUB: token.ADD, token.MUL: token.ADD, token.QUO: token.MUL, token.REM: token.ADD}
+var arithmetic = map[token.Token]token.Token{token.ADD: token.SUB, token.SUB: token.ADD, token.MUL: token.ADD,
+	token.QUO: token.MUL, token.REM: token.ADD}
 
 func (f *finder) binary(n *ast.BinaryExpr) {
 	if f.info.Types[n].Value != nil {
@@ -152,8 +158,13 @@ func (f *finder) returned(n *ast.ReturnStmt) {
 	if results == nil || len(n.Results) != results.Len() {
 		return
 	}
+	failed := f.fails(n, results)
 	for i, x := range n.Results {
 		tv, t := f.info.Types[x], results.At(i).Type()
+		if failed && i+1 < len(n.Results) {
+			f.done[ast.Unparen(x)] = true // nobody looks at a result beside an error
+			continue
+		}
 		if b, ok := t.Underlying().(*types.Basic); ok && b.Info()&types.IsBoolean != 0 {
 			f.done[ast.Unparen(x)] = true
 			f.add("return", x, "!("+f.text(x)+")", negate)
@@ -173,20 +184,16 @@ func (f *finder) returned(n *ast.ReturnStmt) {
 		}
 		instead[i] = zero
 		f.addAs("return", x, f.text(x), zero, f.edit(n, func(id, inner string) string {
-			return "if " + isActive + "(" + id + ") { return " + join(instead) + " } else { " + inner + " }"
+			return "if " + isActive + "(" + id + ") { return " + strings.Join(instead, ", ") + " } else { " + inner + " }"
 		}))
 	}
 }
 
-func join(list []string) string {
-	out := ""
-	for i, s := range list {
-		if i > 0 {
-			out += ", "
-		}
-		out += s
-	}
-	return out
+// fails tells a return of several results of which the last is an error.
+func (f *finder) fails(n *ast.ReturnStmt, results *types.Tuple) bool {
+	last := results.Len() - 1
+	return last > 0 && types.Identical(results.At(last).Type(), types.Universe.Lookup("error").Type()) &&
+		!f.info.Types[n.Results[last]].IsNil()
 }
 
 // zero is the zero value of a type as the file writes it, "" if it cannot.
@@ -259,7 +266,8 @@ func (f *finder) call(n *ast.CallExpr) {
 		if sig.Variadic() && i+1 >= sig.Params().Len()-1 || i+1 >= sig.Params().Len() {
 			return
 		}
-		same := types.Identical(sig.Params().At(i).Type(), sig.Params().At(i+1).Type()) && types.Identical(f.info.TypeOf(a), f.info.TypeOf(b))
+		same := types.Identical(sig.Params().At(i).Type(), sig.Params().At(i+1).Type()) &&
+			types.Identical(f.info.TypeOf(a), f.info.TypeOf(b))
 		if !same || f.text(a) == f.text(b) || !f.pure(a) || !f.pure(b) {
 			continue
 		}
@@ -276,7 +284,9 @@ func (f *finder) minMax(n *ast.CallExpr, id *ast.Ident) {
 	}
 	other := map[string]string{"min": "max", "max": "min"}[id.Name]
 	after := other + string(f.src[f.offset(n.Lparen):f.offset(n.End())])
-	f.add("minmax", n, after, func(id, inner string) string { return choose + "(" + id + ", " + inner + ", " + after + ")" })
+	f.add("minmax", n, after, func(id, inner string) string {
+		return choose + "(" + id + ", " + inner + ", " + after + ")"
+	})
 }
 
 // symmetric tells functions that do not care about the order of their arguments.

@@ -11,8 +11,9 @@ import (
 // summary counts what became of the mutants of a package.
 type summary struct {
 	target
-	// all is how many there are; equivalent are listed as such and not tried.
-	all, equivalent                       int
+	// all is how many there are; equivalent are listed as such and not tried, open are listed as not
+	// noticed by any test yet.
+	all, equivalent, open                 int
 	noticed, endless, survived, unreached int
 	// stale are entries of the list that fit no mutant.
 	stale int
@@ -34,8 +35,9 @@ func (s *summary) count(verdict string) {
 func (s summary) tried() int { return s.noticed + s.endless + s.survived + s.unreached }
 
 func (s summary) String() string {
-	return fmt.Sprintf("%s: %d mutants, %d listed as equivalent, %d tried: %d noticed, %d never end, %d survived, %d not reached",
-		s.pkg, s.all, s.equivalent, s.tried(), s.noticed, s.endless, s.survived, s.unreached)
+	const form = "%s: %d mutants, %d equivalent, %d open, %d tried: %d noticed, %d endless, %d survived, %d not reached"
+	return fmt.Sprintf(form,
+		s.pkg, s.all, s.equivalent, s.open, s.tried(), s.noticed, s.endless, s.survived, s.unreached)
 }
 
 func total(sums []summary, of func(summary) int) int {
@@ -54,18 +56,24 @@ const (
 // table shows the packages in the order of their names.
 func table(sums []summary) string {
 	var b strings.Builder
-	b.WriteString("| package | mutants | noticed | equivalent | not noticed at first | not noticed now |\n| --- | --: | --: | --: | --: | --: |\n")
+	b.WriteString("| package | mutants | noticed | equivalent | open at first | open |\n")
+	b.WriteString("| --- | --: | --: | --: | --: | --: |\n")
 	slices.SortFunc(sums, func(x, y summary) int { return strings.Compare(x.pkg, y.pkg) })
-	for _, s := range sums {
+	all := summary{target: target{pkg: "all"}}
+	for _, s := range append(sums, all) {
+		if s.pkg == all.pkg {
+			s = all
+		}
 		name := "`" + s.pkg + "`"
 		if len(s.files) > 0 {
 			name += " (" + strings.Join(s.files, ", ") + ")"
 		}
-		fmt.Fprintf(&b, "| %s | %d | %d | %d | %d | %d |\n", name, s.all, s.noticed+s.endless, s.equivalent, s.first, s.survived+s.unreached)
+		fmt.Fprintf(&b, "| %s | %d | %d | %d | %d | %d |\n",
+			name, s.all, s.noticed+s.endless, s.equivalent, s.first, s.open+s.survived+s.unreached)
+		all.all, all.noticed, all.endless = all.all+s.all, all.noticed+s.noticed, all.endless+s.endless
+		all.equivalent, all.first = all.equivalent+s.equivalent, all.first+s.first
+		all.open, all.survived, all.unreached = all.open+s.open, all.survived+s.survived, all.unreached+s.unreached
 	}
-	fmt.Fprintf(&b, "| all | %d | %d | %d | %d | %d |\n", total(sums, func(s summary) int { return s.all }),
-		total(sums, func(s summary) int { return s.noticed + s.endless }), total(sums, func(s summary) int { return s.equivalent }),
-		total(sums, func(s summary) int { return s.first }), total(sums, func(s summary) int { return s.survived + s.unreached }))
 	return b.String()
 }
 

@@ -4,10 +4,12 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 )
 
-// reviewed are the mutants of a package that change nothing a test could notice, by key, each with the reason.
+// reviewed are the mutants of a package that change nothing a test could notice, by key, each with
+// the reason.
 type reviewed map[string]string
 
 // reviewedFile is where a package's reviewed mutants are listed.
@@ -15,8 +17,8 @@ func reviewedFile(root, pkg string) string {
 	return filepath.Join(root, "tools/mutate/reviewed", strings.ReplaceAll(pkg, "/", "-")+".txt")
 }
 
-// readReviewed reads the list of a package: lines with keys, and below one or several of them the reason, indented. No file
-// is an empty list.
+// readReviewed reads the list of a package: lines with keys, and below one or several of them the
+// reason, indented. No file is an empty list.
 func readReviewed(path string) (reviewed, error) {
 	list := reviewed{}
 	data, err := os.ReadFile(path)
@@ -69,4 +71,44 @@ func (r reviewed) stale(all []*mutant) []string {
 		}
 	}
 	return gone
+}
+
+// openFile is where the mutants of a package are listed that no test notices and nobody has looked
+// at.
+func openFile(root, pkg string) string {
+	return filepath.Join(root, "tools/mutate/open", strings.ReplaceAll(pkg, "/", "-")+".txt")
+}
+
+// readOpen reads such a list, a key on each line. No file is an empty list.
+func readOpen(path string) (reviewed, error) {
+	list := reviewed{}
+	data, err := os.ReadFile(path)
+	if err != nil && !os.IsNotExist(err) {
+		return nil, err
+	}
+	for line := range strings.Lines(string(data)) {
+		if key := strings.TrimSpace(line); key != "" {
+			list[key] = "open"
+		}
+	}
+	return list, nil
+}
+
+// writeOpen writes the list; an empty one is no file.
+func writeOpen(path string, left []*mutant) error {
+	if len(left) == 0 {
+		if err := os.Remove(path); err != nil && !os.IsNotExist(err) {
+			return err
+		}
+		return nil
+	}
+	slices.SortFunc(left, func(a, b *mutant) int { return a.id - b.id })
+	var b strings.Builder
+	for _, m := range left {
+		b.WriteString(m.key() + "\n")
+	}
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		return err
+	}
+	return os.WriteFile(path, []byte(b.String()), 0o644)
 }

@@ -22,7 +22,9 @@ func (f *finder) statements(list []ast.Stmt, around ast.Node) {
 	alone := len(list) == 1 && f.guarded(around)
 	for i, s := range list {
 		if f.canDrop(s) && !alone && !f.isLog(s) {
-			f.add("statement", s, "", func(id, inner string) string { return "if !" + isActive + "(" + id + ") { " + inner + " }" })
+			f.add("statement", s, "nothing", func(id, inner string) string {
+				return "if !" + isActive + "(" + id + ") { " + inner + " }"
+			})
 		}
 		if a, ok := s.(*ast.AssignStmt); ok {
 			f.assigned(list, i, a)
@@ -30,7 +32,8 @@ func (f *finder) statements(list []ast.Stmt, around ast.Node) {
 	}
 }
 
-// guarded tells a block that a condition guards: to pass over its only statement is to pass over the block.
+// guarded tells a block that a condition guards: to pass over its only statement is to pass over
+// the block.
 func (f *finder) guarded(around ast.Node) bool {
 	switch p := f.parent().(type) {
 	case *ast.IfStmt:
@@ -57,7 +60,8 @@ func (f *finder) canDrop(s ast.Stmt) bool {
 	return false
 }
 
-// assigned fills what is assigned from the assignment after it, or before it, or from the other value of the same assignment.
+// assigned fills what is assigned from the assignment after it, or before it, or from the other
+// value of the same assignment.
 func (f *finder) assigned(list []ast.Stmt, i int, a *ast.AssignStmt) {
 	if a.Tok != token.ASSIGN {
 		return
@@ -126,7 +130,8 @@ func (f *finder) fields(lit *ast.CompositeLit) {
 	for i, v := range values {
 		f.emptied(lit.Elts[i], v)
 		for _, k := range []int{i + 1, i - 1} {
-			if k >= 0 && k < len(values) && f.sameType(v, values[k]) && f.pure(values[k]) && f.filled(lit.Elts[i], v, values[k]) {
+			if k >= 0 && k < len(values) && f.sameType(v, values[k]) && f.pure(values[k]) &&
+				f.filled(lit.Elts[i], v, values[k]) {
 				break
 			}
 		}
@@ -178,8 +183,9 @@ func (f *finder) filled(element, v, other ast.Expr) bool {
 		}
 		explicit = "[" + name + "]"
 	}
-	f.addAs("neighbour", v, f.label(element, f.text(v)), f.label(element, f.text(other)), f.edit(v, func(id, inner string) string {
-		return choose + explicit + "(" + id + ", " + inner + ", " + f.text(other) + ")"
-	}))
+	f.addAs("neighbour", v, f.label(element, f.text(v)), f.label(element, f.text(other)),
+		f.edit(v, func(id, inner string) string {
+			return choose + explicit + "(" + id + ", " + inner + ", " + f.text(other) + ")"
+		}))
 	return true
 }

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"go/ast"
 	"go/parser"
-	"go/token"
 	"go/types"
 	"maps"
 	"os"
@@ -27,16 +26,16 @@ type subject struct {
 	imports   map[string]*types.Package
 }
 
-// sourceFile is a file of the package. With tags and cases its switches become switches of conditions, which the mutants of
-// cases need.
+// sourceFile is a file of the package. With tags and cases its switches become switches of
+// conditions, which the mutants of cases need.
 type sourceFile struct {
 	name        string
 	src         []byte
 	tags, cases []edit
 }
 
-// helperFile is what every changed package gets: it reads from the environment which mutant is active, and writes to a file
-// which mutants the tests come by.
+// helperFile is what every changed package gets: it reads from the environment which mutant is
+// active, and writes to a file which mutants the tests come by.
 const helperFile = `package %s
 
 import (
@@ -108,11 +107,15 @@ func load(root string, targets []target) ([]*subject, error) {
 	}
 	var all []*subject
 	for _, t := range targets {
-		i := slices.IndexFunc(pkgs, func(p *packages.Package) bool { return p.Module != nil && p.PkgPath == p.Module.Path+"/"+t.pkg })
+		i := slices.IndexFunc(pkgs, func(p *packages.Package) bool {
+			return p.Module != nil &&
+				p.PkgPath == p.Module.Path+"/"+t.pkg
+		})
 		if i < 0 {
 			return nil, fmt.Errorf("there is no package %s", t.pkg)
 		}
-		s := &subject{target: t, path: pkgs[i].PkgPath, pkg: pkgs[i], dir: filepath.Join(root, t.pkg), imports: map[string]*types.Package{}}
+		s := &subject{target: t, path: pkgs[i].PkgPath, pkg: pkgs[i], dir: filepath.Join(root, t.pkg),
+			imports: map[string]*types.Package{}}
 		for _, name := range patterns[:3] {
 			s.imports[name] = byPath[name].Types
 		}
@@ -138,7 +141,7 @@ func (s *subject) Import(path string) (*types.Package, error) {
 	return nil, fmt.Errorf("the package does not import %s", path)
 }
 
-// find finds the mutants and leaves out those that do not compile.
+// find finds the mutants, among them those that do not compile.
 func (s *subject) find() error {
 	next := 0
 	for _, file := range s.pkg.Syntax {
@@ -148,7 +151,8 @@ func (s *subject) find() error {
 			return err
 		}
 		f := &finder{
-			src: src, name: filepath.Base(path), fset: s.pkg.Fset, file: file, info: s.pkg.TypesInfo, pkg: s.pkg.Types, next: &next,
+			src: src, name: filepath.Base(path), fset: s.pkg.Fset, file: file, info: s.pkg.TypesInfo, pkg: s.pkg.Types,
+			next: &next,
 		}
 		one := &sourceFile{name: f.name, src: src}
 		s.files = append(s.files, one)
@@ -160,7 +164,7 @@ func (s *subject) find() error {
 		s.mutants = append(s.mutants, f.found...)
 	}
 	number(s.mutants)
-	return s.leaveOut()
+	return nil
 }
 
 // text is a file with the given mutants in it.
@@ -177,28 +181,26 @@ func (s *subject) text(f *sourceFile, with []*mutant) string {
 	return render(f.src, edits)
 }
 
-// leaveOut removes mutants that do not compile. Most do, so all of them are checked together first; then those of each
-// declaration with an error alone.
+// leaveOut removes mutants that do not compile. Most do, so all of them are checked together first;
+// then those of the declarations with an error in halves.
 func (s *subject) leaveOut() error {
 	for {
 		broken, err := s.check(s.mutants)
 		if len(broken) == 0 {
 			return nil
 		}
-		before := len(s.mutants)
 		var good []*mutant
+		doubtful := map[place][]*mutant{}
 		for _, m := range s.mutants {
-			if !broken[place{m.file, m.decl}] {
+			if at := (place{m.file, m.decl}); broken[at] {
+				doubtful[at] = append(doubtful[at], m)
+			} else {
 				good = append(good, m)
 			}
 		}
-		for _, m := range s.mutants {
-			if !broken[place{m.file, m.decl}] {
-				continue
-			}
-			if bad, _ := s.check([]*mutant{m}); len(bad) == 0 {
-				good = append(good, m)
-			}
+		before := len(s.mutants)
+		for _, some := range doubtful {
+			good = append(good, s.compiling(some)...)
 		}
 		slices.SortFunc(good, func(a, b *mutant) int { return a.id - b.id })
 		if s.mutants = good; len(good) == before {
@@ -207,29 +209,54 @@ func (s *subject) leaveOut() error {
 	}
 }
 
+// compiling returns those that compile.
+func (s *subject) compiling(some []*mutant) []*mutant {
+	broken, _ := s.check(some)
+	switch {
+	case len(broken) == 0:
+		return some
+	case len(some) == 1:
+		return nil
+	}
+	half := len(some) / 2
+	return append(slices.Clone(s.compiling(some[:half])), s.compiling(some[half:])...)
+}
+
 // place is a declaration at the top level of a file.
 type place struct {
 	file string
 	decl int
 }
 
-// check compiles the package with the given mutants and returns the declarations with errors and the first error.
+// check compiles the package with the given mutants and returns the declarations with errors and
+// the first error.
 func (s *subject) check(with []*mutant) (map[place]bool, error) {
-	fset := token.NewFileSet()
-	var files []*ast.File
+	fset := s.pkg.Fset
 	broken := map[place]bool{}
 	var first error
-	sources := map[string]string{helperName: fmt.Sprintf(helperFile, s.pkg.Types.Name())}
-	for _, f := range s.files {
-		sources[f.name] = s.text(f, with)
+	changed := map[string]bool{}
+	for _, m := range with {
+		changed[m.file] = true
 	}
 	parsed := map[string]*ast.File{}
-	for _, name := range slices.Sorted(maps.Keys(sources)) {
-		f, err := parser.ParseFile(fset, name, sources[name], parser.SkipObjectResolution)
+	parse := func(name, text string) {
+		f, err := parser.ParseFile(fset, name, text, parser.SkipObjectResolution)
 		if err != nil {
-			panic(fmt.Sprintf("%s: %v\n%s", name, err, sources[name]))
+			panic(fmt.Sprintf("%s: %v\n%s", name, err, text))
 		}
-		files, parsed[name] = append(files, f), f
+		parsed[name] = f
+	}
+	parse(helperName, fmt.Sprintf(helperFile, s.pkg.Types.Name()))
+	for i, f := range s.files {
+		if changed[f.name] {
+			parse(f.name, s.text(f, with))
+		} else {
+			parsed[f.name] = s.pkg.Syntax[i]
+		}
+	}
+	var files []*ast.File
+	for _, name := range slices.Sorted(maps.Keys(parsed)) {
+		files = append(files, parsed[name])
 	}
 	conf := types.Config{Importer: s, Sizes: types.SizesFor("gc", "amd64"), Error: func(err error) {
 		var e types.Error
@@ -239,7 +266,7 @@ func (s *subject) check(with []*mutant) (map[place]bool, error) {
 		if first == nil {
 			first = fmt.Errorf("%s: %s", fset.Position(e.Pos), e.Msg)
 		}
-		name := fset.Position(e.Pos).Filename
+		name := filepath.Base(fset.Position(e.Pos).Filename)
 		for i, d := range parsed[name].Decls {
 			if d.Pos() <= e.Pos && e.Pos <= d.End() {
 				broken[place{name, i}] = true

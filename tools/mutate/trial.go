@@ -35,9 +35,9 @@ type bed struct {
 const (
 	// quick is what a test takes that runs together with others.
 	quick = 500 * time.Millisecond
-	// slack is CPU time that a mutant may take above ten times what the tests take without it. A test that runs into it
-	// has noticed: the mutant never ends.
-	slack = 10 * time.Second
+	// slack is CPU time that a mutant may take above ten times what the tests take without it. A test
+	// that runs into it has noticed: the mutant never ends.
+	slack = 3 * time.Second
 	// patience is how long a run may wait for something, on a machine with much else to do.
 	patience = 90 * time.Second
 	// memoryKiB bounds the address space, for mutants that never stop appending.
@@ -100,7 +100,8 @@ func (b *bed) run(tests []string, id int, reached string, cpu time.Duration) out
 	defer stop()
 	limit := fmt.Sprintf(`ulimit -v %d; ulimit -t %d; exec "$@"`, memoryKiB, int((cpu+slack)/time.Second))
 	args := append([]string{
-		"-c", limit, "sh", b.binary, "-test.run", "^(" + strings.Join(tests, "|") + ")$", "-test.failfast", "-test.short=false",
+		"-c", limit, "sh", b.binary, "-test.run", "^(" + strings.Join(tests, "|") + ")$", "-test.failfast",
+		"-test.short=false",
 		"-test.timeout", (patience + 5*cpu).String(),
 	}, b.args...)
 	cmd := exec.CommandContext(ctx, "sh", args...)
