@@ -255,7 +255,8 @@ func (w world) nodeFacts(ctx context.Context, name string, instances bool) (f No
 		return f, err
 	}
 	if !instances {
-		return f, w.legacyCPUFacts(ctx, &f)
+		err := w.legacyCPUFacts(ctx, &f)
+		return f, err
 	}
 	replicas, err := w.replicasOf(ctx, "")
 	if err != nil {
