@@ -17,13 +17,13 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"strconv"
 	"strings"
 
 	"golang.org/x/sys/unix"
 
+	"ankole.storage/barethread"
 	"ankole.storage/hostpath"
 )
 
@@ -190,40 +190,30 @@ func (m *mount) refused(name string, err error) error {
 		name, m.target, ErrRefused, err)
 }
 
-// inNamespaceOf runs f on a thread of its own in the mount namespace of a process. The thread ends
-// with it: it must not run anything else.
+// inNamespaceOf runs f in the mount namespace of a process, on a thread of its own. That has none
+// of this process's descriptors, since mounting waits for the volume's requests: were the process
+// killed meanwhile, the thread would keep the block devices that wait here for their next engine.
 func inNamespaceOf(process string, f func() error) error {
-	if process == ownProcess {
-		return f()
-	}
-	ended := make(chan error, 1)
-	go func() {
-		runtime.LockOSThread()
-		if unix.Gettid() == unix.Getpid() {
-			// The main thread never ends, and what /proc/self shows is its view. While it is held,
-			// f gets another one.
-			defer runtime.UnlockOSThread()
-			ended <- inNamespaceOf(process, f)
-			return
+	return barethread.Run(func() error {
+		if process != ownProcess {
+			if err := enter(process); err != nil {
+				return fmt.Errorf("mount namespace of the host: %w", err)
+			}
 		}
-		ended <- enter(process, f) // never unlocked: the runtime ends the thread with the goroutine
-	}()
-	return <-ended
+		return f()
+	})
 }
 
-// enter runs f in the namespace, where the thread stays.
-func enter(process string, f func() error) error {
-	namespace, err := os.Open(filepath.Join(process, "ns", "mnt"))
+// enter moves the thread to the namespace, where it stays.
+func enter(process string) error {
+	namespace, err := unix.Open(filepath.Join(process, "ns", "mnt"), unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	if err != nil {
-		return fmt.Errorf("mount namespace of the host: %w", err)
+		return err
 	}
-	defer namespace.Close()
+	defer unix.Close(namespace)
 	// A thread that shares its working directory with others may not leave its namespace.
 	if err := unix.Unshare(unix.CLONE_FS); err != nil {
-		return fmt.Errorf("mount namespace of the host: %w", err)
+		return err
 	}
-	if err := unix.Setns(int(namespace.Fd()), unix.CLONE_NEWNS); err != nil {
-		return fmt.Errorf("mount namespace of the host: %w", err)
-	}
-	return f()
+	return unix.Setns(namespace, unix.CLONE_NEWNS)
 }

@@ -33,6 +33,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"ankole.storage/barethread"
 	"ankole.storage/block"
 	"ankole.storage/dataplane/loop"
 )
@@ -322,8 +323,10 @@ func (d *Device) unmount() error {
 	return err
 }
 
-// bounded runs one blocking step for at most the configured time. A step that takes longer is
-// remembered, and Close waits for it once more after the connection has been aborted.
+// bounded runs one blocking step for at most the configured time, on a thread that does not keep
+// /dev/fuse open: the step may wait for the volume's own file system when this process is killed. A
+// step that takes longer is remembered, and Close waits for it once more after the connection has
+// been aborted.
 func (d *Device) bounded(ctx context.Context, what string, step func() error) error {
 	ctx, cancel := context.WithTimeout(ctx, d.cfg.Timeout)
 	defer cancel()
@@ -331,7 +334,7 @@ func (d *Device) bounded(ctx context.Context, what string, step func() error) er
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		result <- step()
+		result <- barethread.Run(step)
 	}()
 	select {
 	case err := <-result:

@@ -1,0 +1,140 @@
+package blockdev_test
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"ankole.storage/clock"
+	"ankole.storage/dataplane/frontend/frontendtest"
+	"ankole.storage/dataplane/frontend/fuseloop"
+	"ankole.storage/dataplane/frontend/fuseloop/blockdev"
+	"ankole.storage/dataplane/loop"
+	"ankole.storage/dataplane/loop/posix"
+)
+
+const stuckIn = "BLOCKDEV_TEST_STUCK"
+
+// frozen is a core that stops, when it is told to, with the next request that it has received.
+type frozen struct {
+	loop.Core
+	now atomic.Bool
+}
+
+// Step implements loop.Core.
+func (c *frozen) Step(now clock.Ticks, in []loop.Done, out *[]loop.Op) clock.Ticks {
+	if c.now.Load() && len(in) > 0 {
+		fmt.Println("stuck")
+		select {}
+	}
+	return c.Core.Step(now, in, out)
+}
+
+// stuck serves a volume under dir and stops with a request of its own that it has received and not
+// answered.
+func stuck(dir string) int {
+	fail := func(err error) int {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	arena := loop.NewArena(32 << 20)
+	l, err := posix.New(arena, posix.Options{})
+	if err != nil {
+		return fail(err)
+	}
+	d, err := blockdev.Open(context.Background(), victimConfig(dir))
+	if err != nil {
+		return fail(err)
+	}
+	v := frontendtest.NewDevice(arena, 8<<20)
+	v.Frontend, err = fuseloop.New(fuseloop.Config{Owner: frontendtest.Owner, Arena: arena, Device: d.Handle(),
+		File: "vol",
+		Size: 8 << 20})
+	if err != nil {
+		return fail(err)
+	}
+	c := &frozen{Core: v}
+	go func() {
+		err := d.Expose(context.Background())
+		if err == nil {
+			c.now.Store(true)
+			err = d.Resize(context.Background())
+		}
+		os.Exit(fail(err))
+	}()
+	return fail(posix.Run(context.Background(), l, c))
+}
+
+// TestServerKilledInARequestOfItsOwn: a server asks its own file system something, and is killed
+// when it has received that and not answered it. It ends all the same: the thread that asked does
+// not keep the connection to the kernel open, and so the request is not waited for.
+func TestServerKilledInARequestOfItsOwn(t *testing.T) {
+	needDevices(t)
+	dir := t.TempDir()
+	cmd := exec.Command(os.Args[0])
+	cmd.Env = append(os.Environ(), stuckIn+"="+dir)
+	cmd.Stderr = os.Stderr
+	out, err := cmd.StdoutPipe()
+	if err == nil {
+		err = cmd.Start()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if line, err := bufio.NewReader(out).ReadString('\n'); err != nil || line != "stuck\n" {
+		t.Fatalf("the server says %q, %v", line, err)
+	}
+	if err := cmd.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan struct{})
+	go func() { defer close(ended); _ = cmd.Wait() }()
+	select {
+	case <-ended:
+	case <-time.After(frontendtest.Patience):
+		t.Error("the server does not end")
+		abort(t, dir)
+		<-ended
+	}
+	if err := blockdev.Recover(t.Context(), victimConfig(dir)); err != nil {
+		t.Error(err)
+	}
+	nothingLeft(t, victimConfig(dir))
+}
+
+// abort ends the connection of the FUSE file system mounted below dir.
+func abort(t *testing.T, dir string) {
+	t.Helper()
+	control := t.TempDir()
+	if err := unix.Mount("fusectl", control, "fusectl", 0, ""); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = unix.Unmount(control, 0) }()
+	mounts, err := os.ReadFile("/proc/self/mountinfo")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(mounts)) {
+		f := strings.Fields(line)
+		if len(f) < 5 || !strings.HasPrefix(f[4], dir) {
+			continue
+		}
+		_, minor, _ := strings.Cut(f[2], ":")
+		if _, err := strconv.Atoi(minor); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(control, minor, "abort"), []byte("1"), 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
