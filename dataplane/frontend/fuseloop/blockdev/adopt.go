@@ -41,7 +41,10 @@ func Adopt(ctx context.Context, cfg Config, kept Kept, fuse int) (*Device, error
 		unix.Close(fuse)
 		return nil, err
 	}
-	if err := d.bounded(ctx, "create the device node", d.restoreNode); err != nil {
+	if err = os.MkdirAll(cfg.DeviceDir, 0o755); err == nil {
+		err = d.bounded(ctx, "create the device node", d.restoreNode)
+	}
+	if err != nil {
 		unix.Close(fuse)
 		unix.Close(d.lock)
 		return nil, err
@@ -129,9 +132,6 @@ func (d *Device) restoreNode() error {
 
 // createNode creates the volume's node.
 func (d *Device) createNode() error {
-	if err := os.MkdirAll(d.cfg.DeviceDir, 0o755); err != nil {
-		return err
-	}
 	if err := unix.Mknod(d.Path(), unix.S_IFBLK|0o660, int(unix.Mkdev(loopMajor, uint32(d.loop)))); err != nil {
 		return fmt.Errorf("create %s: %w", d.Path(), err)
 	}

@@ -212,6 +212,9 @@ func (d *Device) Expose(ctx context.Context) error {
 	if err := d.bounded(ctx, "attach a loop device", d.attachLoop); err != nil {
 		return err
 	}
+	if err := os.MkdirAll(d.cfg.DeviceDir, 0o755); err != nil {
+		return fmt.Errorf("block device %s: %w", d.cfg.Volume, err)
+	}
 	return d.bounded(ctx, "create the device node", d.makeNode)
 }
 
@@ -245,16 +248,16 @@ func (d *Device) refreshSize() error {
 	if err := unix.UtimesNanoAt(unix.AT_FDCWD, d.file(), []unix.Timespec{now, now}, unix.AT_SYMLINK_NOFOLLOW); err != nil {
 		return fmt.Errorf("refresh the size of %s: %w", d.file(), err)
 	}
-	fi, err := os.Stat(d.file())
-	if err != nil {
-		return err
+	var file unix.Stat_t
+	if err := unix.Stat(d.file(), &file); err != nil {
+		return fmt.Errorf("size of %s: %w", d.file(), err)
 	}
 	var inode unix.Statx_t
 	if err := unix.Statx(unix.AT_FDCWD, d.file(), unix.AT_STATX_DONT_SYNC, unix.STATX_SIZE, &inode); err != nil {
 		return fmt.Errorf("size of the inode of %s: %w", d.file(), err)
 	}
-	if int64(inode.Size) != fi.Size() {
-		return fmt.Errorf("%s has %d bytes, and the kernel's inode holds on to %d; try again", d.file(), fi.Size(),
+	if int64(inode.Size) != file.Size {
+		return fmt.Errorf("%s has %d bytes, and the kernel's inode holds on to %d; try again", d.file(), file.Size,
 			inode.Size)
 	}
 	return nil
@@ -298,11 +301,11 @@ func (d *Device) Close(ctx context.Context, started bool) error {
 }
 
 func (d *Device) removeOwnNode() error {
-	err := ignoreMissing(os.Remove(d.Path()))
-	if err == nil {
-		d.node = false
+	if err := unix.Unlink(d.Path()); err != nil && !errors.Is(err, unix.ENOENT) {
+		return fmt.Errorf("remove %s: %w", d.Path(), err)
 	}
-	return err
+	d.node = false
+	return nil
 }
 
 func (d *Device) detachLoop() error {
