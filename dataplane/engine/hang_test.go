@@ -178,7 +178,7 @@ func TestReplicaAtWorkIsNotSilent(t *testing.T) {
 		}
 		done := false
 		g.proc.Post(engine.Revert{Name: "s", Reply: func(error) { done = true }})
-		for range 30 {
+		for range 20 {
 			g.never("b is dropped early", 10*time.Second, func() bool { return g.modes() != "a=RW b=RW" })
 		}
 		for range 30 {

@@ -52,7 +52,7 @@ func (e *Engine) importDue() clock.Ticks {
 func (j *importJob) list(_ uint32, off int64, _ bool) {
 	j.origin.list(off, func(ranges [][2]int64, next int64, err error) {
 		if err == nil && !j.dead {
-			if next <= off {
+			if next <= off || next >= j.size {
 				next = -1
 			}
 			if ranges, err = j.page(off, ranges); err == nil {

@@ -36,8 +36,8 @@ type link struct {
 	err        string
 	helloReply wire.HelloReply // the answer to the hello
 	load       int             // requests in flight
-	// working counts control messages in flight that may take long, see isLong.
-	working int
+	// working and long count control messages in flight by isSlow and isLong.
+	working, long int
 	// confirmedAt is when the last request was sent that it has answered in this session; pinging:
 	// one was sent for that alone.
 	confirmedAt   clock.Ticks
@@ -71,7 +71,7 @@ func (e *Engine) freePlace(gone *link) int {
 	taken := uint32(0)
 	for _, t := range e.tasks {
 		if t.used {
-			taken |= t.asked
+			taken |= t.asked | t.tried
 		}
 	}
 	for i := range maxLinks {

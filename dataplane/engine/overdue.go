@@ -20,10 +20,10 @@ import (
 
 const (
 	// overdueTimeouts is how many replica timeouts a request may take while its replica answers
-	// others; longTimeouts is how many if the size of the volume decides how long it takes: ten
-	// minutes by the default timeout, which are half a billion pieces of a block map.
+	// others; longTimeouts is how many if the size of the volume decides how long it takes: four
+	// minutes by the default timeout, which are 240 million pieces of a block map.
 	overdueTimeouts = 4
-	longTimeouts    = 75
+	longTimeouts    = 30
 	// overdueLooks is how often within a replica timeout it is looked for such requests.
 	overdueLooks = 4
 )
@@ -76,17 +76,22 @@ func (e *Engine) dropOverdue() {
 // mayTake is how long a replica may take to answer a task: a control message also waits for a long
 // one before it.
 func (e *Engine) mayTake(t *task, l *link) time.Duration {
-	if t.kind == wire.Control && l.working > 0 {
+	if t.kind == wire.Control && l.long > 0 {
 		return longTimeouts * e.cfg.ReplicaTimeout
 	}
 	return overdueTimeouts * e.cfg.ReplicaTimeout
 }
 
 // isLong reports whether the size of the volume decides how long a control message takes: a block
-// map is made, files are synced as a whole, or merged.
+// map is made, or files are synced as a whole.
 func isLong(r *wire.ControlRequest) bool {
-	return r.Revert != nil || r.BeginRebuild != nil || r.FinishRebuild != nil || r.OpenView != nil || r.Verify != nil ||
-		r.Purge != nil || r.HashSnapshot != nil
+	return r.Revert != nil || r.BeginRebuild != nil || r.FinishRebuild != nil || r.OpenView != nil
+}
+
+// isSlow reports whether a replica may send nothing for a replica timeout because of a control
+// message: it is long, or a piece of work that is bounded, on a disk that is slow.
+func isSlow(r *wire.ControlRequest) bool {
+	return isLong(r) || r.Verify != nil || r.Purge != nil || r.HashSnapshot != nil
 }
 
 // pingDue is when a replica at work is asked for a sign of life.

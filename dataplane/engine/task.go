@@ -246,6 +246,14 @@ func (e *Engine) complete(t *task) {
 	}
 }
 
+// count is 1 for true.
+func count(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
+}
+
 // control sends a control request to one link; reply is called once.
 func (e *Engine) control(l *link, r *wire.ControlRequest, reply func(block.Code, *wire.ControlReply)) {
 	if l.phase != sessionReady {
@@ -254,14 +262,10 @@ func (e *Engine) control(l *link, r *wire.ControlRequest, reply func(block.Code,
 	}
 	t := e.newTask(wire.Control)
 	t.message = wire.Marshal(r)
-	long := isLong(r)
-	if long {
-		l.working++
-	}
+	slow, long := count(isSlow(r)), count(isLong(r))
+	l.working, l.long = l.working+slow, l.long+long
 	t.answer = func(code block.Code, p []byte) {
-		if long {
-			l.working--
-		}
+		l.working, l.long = l.working-slow, l.long-long
 		r := &wire.ControlReply{}
 		if len(p) > 0 {
 			if err := wire.Unmarshal(p, r); err != nil {
