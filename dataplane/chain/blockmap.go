@@ -2,6 +2,7 @@ package chain
 
 import (
 	"bytes"
+	"encoding/binary"
 	"fmt"
 	"math/bits"
 
@@ -172,15 +173,38 @@ func (m *blockMap) freezeHead(head byte) {
 }
 
 // merge gives the layer at index and the one above it the same index, and everything above that one
-// less.
+// less. The loop waits for it, so it goes by words: the map of a terabyte has 256 MiB.
 func (m *blockMap) merge(index byte) {
 	m.pages(m.used, func(s []byte) {
+		for ; len(s) >= 8; s = s[8:] {
+			x := binary.LittleEndian.Uint64(s)
+			if down := atLeast(x, index+1) &^ atLeast(x, inVoid); down != 0 {
+				binary.LittleEndian.PutUint64(s, x-down)
+			}
+		}
 		for i, v := range s {
-			if v > index && v != inHeadOnly && v != inVoid {
+			if v > index && v < inVoid {
 				s[i] = v - 1
 			}
 		}
 	})
+}
+
+// Constants of words that are taken for eight bytes.
+const (
+	everyByte = 0x0101010101010101
+	everyTop  = 0x80 * everyByte
+)
+
+// atLeast returns a word that has 1 in every byte in which x has n or more, and 0 in all others.
+func atLeast(x uint64, n byte) uint64 {
+	low := (x | everyTop) - uint64(n&0x7f)*everyByte // the top bit stays where the seven bits below suffice
+	if n < 0x80 {
+		low |= x
+	} else {
+		low &= x
+	}
+	return low & everyTop >> 7
 }
 
 // clear records that nothing in the chain has the blocks [first, last).

@@ -19,6 +19,9 @@ func FuzzVolumeMeta(f *testing.F) {
 	f.Add(
 		[]byte(
 			`{"size":4096,"Head":"volume-head-1.img","Parent":"volume-snap-a.img","AnkoleStamp":"00","Future":{"a":[1]},"Encrypted":null} trailing`))
+	f.Add([]byte(`{"Size":4096,"Head":"volume-head-0.img","AnkoleWhiteouts":"000102030405060708090a0b0c0d0e0f"}`))
+	f.Add([]byte(`{"Size":4096,"Head":"volume-head-0.img","AnkoleWhiteouts":"0001"}`))
+	f.Add([]byte(`{"Size":4096,"Head":"volume-head-0.img","AnkoleWhiteouts":"000102`))
 	f.Add([]byte(`null`))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		v, err := parseVolumeMeta(data)
@@ -27,6 +30,9 @@ func FuzzVolumeMeta(f *testing.F) {
 				t.Fatalf("error %v is not ErrCorrupt", err)
 			}
 			return
+		}
+		if key := v.whiteoutKey(); key != (Stamp{}) && !strings.EqualFold(key.String(), v.AnkoleWhiteouts) {
+			t.Fatalf("the key of whiteouts is %s, %q in the file", key, v.AnkoleWhiteouts)
 		}
 		if v.Size <= 0 || v.Size%4096 != 0 || path.Base(v.Head) != v.Head || strings.Contains(v.Parent, "/") {
 			t.Fatalf("accepted %+v", v)
@@ -47,6 +53,9 @@ func FuzzDiskMeta(f *testing.F) {
 			`{"Name":"volume-head-000.img","Parent":"","Removed":false,"UserCreated":true,"Created":"2026-11-21T06:04:21Z","Labels":{"n":"1"}}`))
 	f.Add([]byte(`{"Parent":"volume-snap-../../x.img"}`))
 	f.Add([]byte(`{"Labels":{"":""},"x":1,"X":2}`))
+	f.Add([]byte(`{"AnkoleWhiteouts":"0123456789abcdef"}`))
+	f.Add([]byte(`{"AnkoleWhiteouts":"x/../../volume.meta"}`))
+	f.Add([]byte(`{"AnkoleWhiteouts":"01234567`))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		d, err := parseDiskMeta("volume-snap-a.img", data)
 		if err != nil {
@@ -55,7 +64,7 @@ func FuzzDiskMeta(f *testing.F) {
 			}
 			return
 		}
-		if d.Name != "volume-snap-a.img" || strings.Contains(d.Parent, "/") {
+		if d.Name != "volume-snap-a.img" || strings.Contains(d.Parent, "/") || strings.Contains(d.whiteouts, "/") {
 			t.Fatalf("accepted %+v", d)
 		}
 		again, err := parseDiskMeta(d.Name, d.encode())

@@ -186,6 +186,9 @@ func parseDiskMeta(file string, data []byte) (*DiskMeta, error) {
 		return nil, fmt.Errorf("%w: %s%s is not valid JSON: %v", ErrCorrupt, file, metaSuffix, err)
 	}
 	d.extra, d.whiteouts = extra, f.AnkoleWhiteouts
+	if _, ok := whiteoutNumber(d.whiteouts); d.whiteouts != "" && !ok { // part of a file's name
+		return nil, fmt.Errorf("%w: %s%s: %s is %.40q", ErrCorrupt, file, metaSuffix, whiteoutKey, d.whiteouts)
+	}
 	if err := checkParent(d.Parent); err != nil {
 		return nil, fmt.Errorf("%w: %s%s: %w", ErrCorrupt, file, metaSuffix, err)
 	}

@@ -170,6 +170,7 @@ func FuzzWhiteouts(f *testing.F) {
 	f.Add(append(make([]byte, whiteoutSlot), encodeWhiteouts(id, 0, 1, &b)...))
 	f.Add(append(encodeWhiteouts(id, 0, 2, &b), encodeWhiteouts(id, 0, 1, &b)...))
 	f.Add([]byte(whiteoutMagic))
+	f.Add(append(encodeWhiteouts(id, 0, 2, &b), encodeWhiteouts(id, 0, 1, &b)[:100]...))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		// Sealing makes the fuzzer's changes count.
 		for _, resealed := range []bool{false, true} {
