@@ -107,6 +107,7 @@ func (r *Replica) whiteoutRoom(s *session, h *wire.Header, plan []chain.ZeroRang
 	// For nobody's session: whoever asked may be gone when the room is there.
 	r.enqueue(&metaOp{run: func(w *worker) any { return w.whiteoutRoom(want) }, done: func(v any) {
 		r.white.asked = false
+		r.unpark()
 		res := v.(roomMade)
 		switch {
 		case r.blocks == nil:
@@ -119,6 +120,22 @@ func (r *Replica) whiteoutRoom(s *session, h *wire.Header, plan []chain.ZeroRang
 		}
 	}})
 	return false, block.OK
+}
+
+// park keeps a request until room for whiteouts has been made, or refused. Others go on meanwhile:
+// the operation that makes it may wait behind one that takes longer than an engine waits for any
+// answer.
+func (s *session) park(h *wire.Header, payload loop.Seg) {
+	s.parked = append(s.parked, frame{h: *h, payload: payload})
+}
+
+// unpark lets requests that were parked try again, at the end of the step.
+func (r *Replica) unpark() {
+	for _, s := range r.conns {
+		if s != nil && len(s.parked) > 0 {
+			s.waiting, s.parked = append(s.parked, s.waiting...), nil
+		}
+	}
 }
 
 // roomMade is the result of worker.whiteoutRoom.
@@ -140,7 +157,8 @@ func (r *Replica) discard(s *session, h *wire.Header, payload loop.Seg) bool {
 	r.discards = r.blocks.DiscardPlan(h.Off, h.Len, r.discards[:0])
 	if ok, code := r.whiteoutRoom(s, h, r.discards); !ok {
 		if code == block.OK {
-			return false
+			s.park(h, payload)
+			return true
 		}
 		s.answer(h, code)
 		r.release(payload)

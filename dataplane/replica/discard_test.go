@@ -274,3 +274,49 @@ func TestReaderOfDamagedWhiteouts(t *testing.T) {
 	g.disk().Readable()
 	g.reader("b")
 }
+
+// A discard that needs room for whiteouts waits for whatever metadata operation is under way; no
+// other request waits behind it.
+func TestNobodyWaitsBehindADiscardWithoutRoom(t *testing.T) {
+	before := 0
+	for seed := range uint64(30) {
+		g, e := trimmed(t, seed)
+		open := e.controls(wire.ControlRequest{OpenView: &wire.OpenView{Snapshot: "a"}})
+		first := e.request(wire.Header{Type: wire.Discard, Len: 1 << 20}, nil)
+		second := e.request(wire.Header{Type: wire.Discard, Off: 65536, Len: 4096}, nil)
+		read := e.request(wire.Header{Type: wire.Read, Off: 2 << 20, Len: block.Size}, nil)
+		g.until("one of them is answered", func() bool { return open.done || first.done || read.done })
+		if !open.done && !first.done {
+			before++
+		}
+		g.until("all are answered", func() bool { return open.done && first.done && second.done && read.done })
+		if first.h.Code != block.OK || second.h.Code != block.OK || read.h.Code != block.OK {
+			t.Fatalf("seed %d: %s, %s, %s", seed, first.h.Code, second.h.Code, read.h.Code)
+		}
+		if got := e.mustAsk(wire.Header{Type: wire.Read, Len: 1 << 20}, nil); !bytes.Equal(got, make([]byte, 1<<20)) {
+			t.Fatalf("seed %d: a discarded range does not read zero", seed)
+		}
+		g.v.Close()
+	}
+	if before == 0 {
+		t.Error("no read was answered before the snapshot was open")
+	}
+}
+
+// A session that ends while its discards wait for room leaves nothing behind.
+func TestSessionEndsBeforeThereIsRoom(t *testing.T) {
+	for steps := range 40 {
+		g, e := trimmed(t, uint64(steps))
+		for i := range int64(4) {
+			e.request(wire.Header{Type: wire.Discard, Off: i << 16, Len: 65536}, nil)
+		}
+		n := steps
+		g.w.Until(patience, func() bool { n--; return n < 0 })
+		e = g.engine(2, "e2")
+		e.mustAsk(wire.Header{Type: wire.Discard, Len: 1 << 20}, nil)
+		if got := e.mustAsk(wire.Header{Type: wire.Read, Len: 1 << 20}, nil); !bytes.Equal(got, make([]byte, 1<<20)) {
+			t.Fatalf("after %d steps: a discarded range does not read zero", steps)
+		}
+		g.v.Close()
+	}
+}

@@ -262,7 +262,8 @@ func (r *Replica) headPunch(s *session, h *wire.Header) bool {
 	hide := h.Flags&wire.Whiteout != 0
 	if ok, code := r.whiteoutRoom(s, h, []chain.ZeroRange{{Off: h.Off, Len: h.Len, Whiteout: hide}}); !ok {
 		if code == block.OK {
-			return false
+			s.park(h, loop.Seg{})
+			return true
 		}
 		s.answer(h, code)
 		return true

@@ -57,6 +57,8 @@ type session struct {
 	// waiting are its requests that came while the chain was being changed or no buffer was free,
 	// in their order.
 	waiting []frame
+	// parked are those that wait until there is room for whiteouts, while others go on.
+	parked []frame
 	// queued counts metadata operations that it has asked for and that have not begun.
 	queued int
 }
@@ -184,15 +186,15 @@ func (s *session) behind() bool {
 	if s.phase == sessionGreeted {
 		unsent = maxUnsentStrangers
 	}
-	return len(s.waiting)+s.queued >= maxWaiting || s.conn.Unsent() > unsent
+	return len(s.waiting)+len(s.parked)+s.queued >= maxWaiting || s.conn.Unsent() > unsent
 }
 
 // drop forgets what waits.
 func (s *session) drop() {
-	for _, f := range s.waiting {
+	for _, f := range slices.Concat(s.waiting, s.parked) {
 		s.r.release(f.payload)
 	}
-	s.waiting = nil
+	s.waiting, s.parked = nil, nil
 }
 
 func (s *session) closing() bool { return s.phase == sessionClosing }
