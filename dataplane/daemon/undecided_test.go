@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"ankole.storage/dataplane/frontend/fuseloop/blockdev"
+	"ankole.storage/dataplane/kept"
 	"ankole.storage/instancemanager/keeper"
 )
 
@@ -68,7 +69,7 @@ func TestKeptDeviceThatCannotBeTaken(t *testing.T) {
 // fail answers the requests of one connection until the given step, which it fails.
 func fail(c *net.UnixConn, step string) {
 	defer c.Close()
-	state := keptState{Kept: blockdev.Kept{Loop: 1}, VolumeUUID: "u", Epochs: []uint64{3000}}
+	state := keptState{Kept: blockdev.Kept{Loop: 1}, Owners: kept.Owners{VolumeUUID: "u", Epochs: []uint64{3000}}}
 	p := make([]byte, 1<<14)
 	for {
 		n, err := c.Read(p)
