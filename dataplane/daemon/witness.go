@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
@@ -22,18 +23,30 @@ const witnessTimeout = 6 * time.Second
 
 // DialWitness returns a witness that asks the instance manager at address ("unix:/path").
 func DialWitness(address, volume, volumeUUID, engineName string) (engine.Witness, error) {
+	return dialWitness(address, volume, volumeUUID, engineName)
+}
+
+// reconnect is how soon a connection that could not be made is tried again. An engine that needs the
+// witness holds its users' requests; what gRPC does by itself is up to two minutes.
+var reconnect = grpc.ConnectParams{MinConnectTimeout: 5 * time.Second,
+	Backoff: backoff.Config{BaseDelay: 100 * time.Millisecond, Multiplier: 1.6, MaxDelay: time.Second}}
+
+func dialWitness(address, volume, volumeUUID, engineName string, more ...grpc.DialOption) (engine.Witness, error) {
 	if p, ok := strings.CutPrefix(address, "unix:"); ok {
 		address = "unix:" + hostpath.Resolve(p)
 	}
-	conn, err := grpc.NewClient(address, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	conn, err := grpc.NewClient(address, append(more, grpc.WithConnectParams(reconnect),
+		grpc.WithTransportCredentials(insecure.NewCredentials()))...)
 	if err != nil {
 		return nil, fmt.Errorf("witness at %s: %w", address, err)
 	}
-	return &witness{client: witnessv1.NewWitnessClient(conn), volume: volume, uuid: volumeUUID, engine: engineName}, nil
+	return &witness{conn: conn, client: witnessv1.NewWitnessClient(conn), volume: volume, uuid: volumeUUID,
+		engine: engineName}, nil
 }
 
 // witness asks over gRPC.
 type witness struct {
+	conn                 *grpc.ClientConn
 	client               witnessv1.WitnessClient
 	volume, uuid, engine string
 }
