@@ -182,7 +182,7 @@ func nbdEndpoint(volume, path string) string {
 	return "nbd+unix:///" + volume + "?socket=" + hostView(path)
 }
 
-// detachWait bounds how long a frontend may take to let go of its clients.
+// detachWait bounds how long a frontend may take to disconnect its clients.
 const detachWait = 5 * time.Second
 
 func (p *engineProcess) detach() {

@@ -239,7 +239,7 @@ func (p *engineProcess) giveFUSE(dev *fuseDevice, x *frontend.Export) {
 	}
 	fd, err := dev.held.Give()
 	if err != nil {
-		// The next engine has the device all the same. This one is its owner in the keeper's eyes
+		// The next engine has the device all the same. The keeper takes this one for its owner
 		// until it ends.
 		p.cfg.Log.Warn("block device will not be kept: it will fail if the next engine is killed", "device", dev.Path(),
 			"error", err)

@@ -24,7 +24,7 @@ import (
 // docs/upgrade.md has both.
 
 const (
-	// askWait bounds the first word of whoever connects.
+	// askWait bounds the wait for the first message on a connection.
 	askWait = 5 * time.Second
 	// sendWait bounds a message: the peer reads at once, or is given up.
 	sendWait = 2 * time.Second
@@ -81,7 +81,8 @@ func (p *engineProcess) listen() (stop func()) {
 // so.
 const maxAsking = 8
 
-// reception hears engines that ask for the volume. One is judged at a time, the others are refused.
+// reception receives the requests of engines that ask for the volume. One is judged at a time, the
+// others are refused.
 type reception struct {
 	p    *engineProcess
 	quit chan struct{}
@@ -92,7 +93,7 @@ type reception struct {
 	busy bool
 }
 
-// admit hears the engine at the other end of c.
+// admit receives the request of the engine at the other end of c.
 func (r *reception) admit(c *handover.Conn) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -102,7 +103,7 @@ func (r *reception) admit(c *handover.Conn) {
 	}
 	r.open[c] = struct{}{}
 	r.work.Go(func() {
-		r.hear(c)
+		r.receive(c)
 		r.mu.Lock()
 		delete(r.open, c)
 		r.mu.Unlock()
@@ -110,7 +111,7 @@ func (r *reception) admit(c *handover.Conn) {
 	})
 }
 
-// end hangs up on all who have not been heard, and waits for the rest.
+// end closes the connections that are open, and waits for their goroutines.
 func (r *reception) end() {
 	close(r.quit)
 	r.mu.Lock()
@@ -122,8 +123,8 @@ func (r *reception) end() {
 	r.work.Wait()
 }
 
-// hear takes the first word of one engine and waits until it is answered.
-func (r *reception) hear(c *handover.Conn) {
+// receive takes the first message of one engine and waits until it is answered.
+func (r *reception) receive(c *handover.Conn) {
 	m, err := c.Receive(time.Now().Add(askWait))
 	if err != nil || m.Ask == nil {
 		r.p.cfg.Log.Warn("somebody connected for a live upgrade and did not ask", "error", err)
@@ -187,7 +188,7 @@ func (p *engineProcess) handOver(ctx context.Context, a asking) (taken bool, err
 		log.Info("live upgrade is refused", "reason", err)
 		// it may be gone
 		_ = a.conn.Send(handover.Message{Refused: &handover.Refused{Reason: err.Error()}}, time.Now().Add(sendWait))
-		return false, p.struck(hangup)
+		return false, p.hungUp(hangup)
 	}
 	p.end()
 	if p.front.export != nil {
@@ -208,11 +209,12 @@ func (p *engineProcess) handOver(ctx context.Context, a asking) (taken bool, err
 	p.front.given = left.Export
 	err = p.takeBack(left, name)
 	p.front.mu.Unlock()
-	return false, errors.Join(err, p.struck(hangup))
+	return false, errors.Join(err, p.hungUp(hangup))
 }
 
-// struck ends the process as SIGHUP does, if it came while it could not be told what it meant.
-func (p *engineProcess) struck(hangup <-chan os.Signal) error {
+// hungUp returns an error that ends the process, as SIGHUP does by default, if that signal came
+// while it had a handler.
+func (p *engineProcess) hungUp(hangup <-chan os.Signal) error {
 	select {
 	case <-hangup:
 		return errors.New("engine: SIGHUP")
@@ -221,7 +223,7 @@ func (p *engineProcess) struck(hangup <-chan os.Signal) error {
 	}
 }
 
-// leave has the core let go of the volume. left is nil if it did not, and the error says why; both
+// leave has the core release the volume. left is nil if it did not, and the error says why; both
 // mean that a replica did not release its directory.
 func (p *engineProcess) leave(ctx context.Context, a asking) (left *engine.Left, name string, err error) {
 	if err := p.identityOf(a.ask); err != nil {

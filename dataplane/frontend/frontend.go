@@ -59,7 +59,7 @@ type Patient interface {
 }
 
 // Resumer is implemented by frontends that hold work back when the arena is empty. Buffers may come
-// free by events the frontend does not see (a replica's connection lets go of one), so the core
+// free by events the frontend does not see (a replica's connection releases one), so the core
 // calls Resume at the end of every step; it costs nothing when nothing is held back.
 type Resumer interface {
 	Resume(reqs *[]Request, out *[]loop.Op)

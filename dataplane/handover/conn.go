@@ -43,7 +43,7 @@ func Dial(socket string) (*Conn, error) {
 	return &Conn{c: c}, nil
 }
 
-// Close ends the connection, and lets go of a message that has not come whole.
+// Close ends the connection, and drops a message that has not come whole.
 func (c *Conn) Close() error {
 	closeAll(c.in.fds)
 	c.in = incoming{}

@@ -93,7 +93,7 @@ type Refused struct {
 // Draining: requests are answered to the end and no more are taken in.
 type Draining struct{}
 
-// Offer is the volume: the old engine has let go of every replica.
+// Offer is the volume: the old engine has released every replica.
 type Offer struct {
 	// Epoch is the old engine's: every member has promised it. Its lease is void.
 	Epoch uint64 `json:"epoch"`

@@ -3,9 +3,9 @@
 // The kernel ends a FUSE connection when the last descriptor of it is closed, and the device on it
 // fails for good. So an engine gives a duplicate of its descriptor, with what its successor has to
 // know, to the instance manager: as JSON, and where the kernel does not tell it what was received
-// before, as a memfd beside the first descriptor. When the engine dies without having taken leave,
-// the descriptor stays open and the kernel lets I/O wait; the next engine of the volume takes it
-// over, asks the kernel to send again what was not answered, and goes on.
+// before, as a memfd beside the first descriptor. When the engine dies without a request to drop
+// it, the descriptor stays open and the kernel lets I/O wait; the next engine of the volume takes
+// it over, asks the kernel to send again what was not answered, and goes on.
 //
 //	engine ── Keep(volume, state, descriptors), connection stays open ──> instance manager
 //	engine ── dies; the connection ends ──> the device is an orphan

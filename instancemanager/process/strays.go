@@ -16,7 +16,7 @@ import (
 const strayVariable = "ANKOLE_INSTANCE"
 
 const (
-	// strayPasses bounds the hunt for processes that fork while they are being killed.
+	// strayPasses bounds the search for processes that fork while they are being killed.
 	strayPasses = 20
 	// endedBuffer holds ends of instances that come while others are looked after; a full one makes
 	// them wait.

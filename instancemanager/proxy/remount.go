@@ -13,7 +13,7 @@ import (
 	"ankole.storage/instancemanager/remount"
 )
 
-// remounts are those under way: the kernel does not let go of one whose volume's requests wait, so
+// remounts are those under way: the kernel does not end one whose volume's requests wait, so
 // there is one per volume.
 type remounts struct {
 	mu      sync.Mutex

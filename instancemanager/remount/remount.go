@@ -109,7 +109,7 @@ type mount struct {
 
 func (m *mount) readOnly() bool { return slices.Contains(m.options, "ro") }
 
-// superReadOnly: ext4 of recent kernels says emergency_ro after errors, and does not let go of
+// superReadOnly: ext4 of recent kernels says emergency_ro after errors, and keeps
 // that.
 func (m *mount) superReadOnly() bool {
 	return slices.Contains(m.super, "ro") || slices.Contains(m.super, "emergency_ro")

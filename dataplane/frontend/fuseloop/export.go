@@ -44,13 +44,13 @@ type handing struct {
 // Suspend implements frontend.Exporter.
 func (f *Frontend) Suspend(out *[]loop.Op) {
 	f.suspended = true
-	f.letGo(out)
+	f.releaseDevice(out)
 }
 
-// letGo has the loop forget the device, and so cancels the receives, once everything is answered.
-// It is called again whenever that may have changed: until then a receive that was under way may
-// bring another request.
-func (f *Frontend) letGo(out *[]loop.Op) {
+// releaseDevice has the loop forget the device, and so cancels the receives, once everything is
+// answered. It is called again whenever that may have changed: until then a receive that was under
+// way may bring another request.
+func (f *Frontend) releaseDevice(out *[]loop.Op) {
 	if f.suspended && !f.closing && !f.released && !f.releasing && f.pending == 0 && f.sends == 0 && len(f.left) == 0 {
 		f.releasing = true
 		*out = append(*out, loop.Op{Kind: loop.Release, Handle: f.cfg.Device, Tag: f.tag(tagRelease, 0)})

@@ -299,7 +299,7 @@ func (f *Frontend) Handle(_ clock.Ticks, d *loop.Done, reqs *[]frontend.Request,
 	case tagClose:
 		f.closed = true
 	}
-	f.letGo(out)
+	f.releaseDevice(out)
 	f.clean()
 }
 
@@ -313,7 +313,7 @@ func (f *Frontend) Complete(id uint64, code block.Code, out *[]loop.Op) {
 		f.cfg.Arena.Release(r.buf)
 		r.buf = 0
 	}
-	defer f.letGo(out)
+	defer f.releaseDevice(out)
 	if f.closing || f.gone {
 		f.release(slot)
 		f.clean()

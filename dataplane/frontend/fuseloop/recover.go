@@ -212,7 +212,7 @@ func (f *Frontend) repeat(l *leftover, out *[]loop.Op) {
 	f.answer(slot, l.Errno, n, out)
 }
 
-// abandon lets go of what was left, when the connection has ended.
+// abandon releases what was left, when the connection has ended.
 func (f *Frontend) abandon() {
 	for len(f.left) > 0 {
 		f.next()

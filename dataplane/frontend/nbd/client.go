@@ -13,7 +13,7 @@ type phase uint8
 
 const (
 	awaitFlags phase = iota
-	haggling
+	negotiation
 	transmission
 	draining // DISC received: what is in flight is answered, nothing more is read
 )
@@ -146,7 +146,7 @@ func (c *client) step(reqs *[]frontend.Request, out *[]loop.Op) bool {
 		return c.skipPayload(in, out)
 	case c.phase == transmission:
 		return c.command(in, reqs, out)
-	case c.phase == haggling:
+	case c.phase == negotiation:
 		return c.option(in, out)
 	default:
 		return c.clientFlags(in, out)
@@ -237,7 +237,7 @@ func (c *client) command(in []byte, reqs *[]frontend.Request, out *[]loop.Op) bo
 	flags, typ := be.Uint16(in[4:]), be.Uint16(in[6:])
 	cookie, off, size := be.Uint64(in[8:]), be.Uint64(in[16:]), int64(be.Uint32(in[24:]))
 	if be.Uint32(in) != magicRequest || typ == cmdWrite && size > MaxRequest {
-		c.disconnect(out) // out of step with the client, or a payload nobody will swallow
+		c.disconnect(out) // no request header, or a payload over the limit
 		return false
 	}
 	if typ == cmdDisc {

@@ -77,7 +77,7 @@ type skipState struct {
 	Errno  uint32 `json:"errno"`
 }
 
-var phaseNames = [...]string{awaitFlags: "flags", haggling: "options", transmission: "transmission",
+var phaseNames = [...]string{awaitFlags: "flags", negotiation: "options", transmission: "transmission",
 	draining: "draining"}
 
 func phaseOf(name string) (phase, bool) {
@@ -99,12 +99,12 @@ type handing struct {
 // Suspend implements frontend.Exporter.
 func (s *Server) Suspend(out *[]loop.Op) {
 	s.suspended = true
-	s.letGo(out)
+	s.releaseSockets(out)
 }
 
-// letGo has the loop forget every descriptor once the engine owes no answer. It is called again
-// whenever that may have changed.
-func (s *Server) letGo(out *[]loop.Op) {
+// releaseSockets has the loop forget every descriptor once the engine owes no answer. It is called
+// again whenever that may have changed.
+func (s *Server) releaseSockets(out *[]loop.Op) {
 	if !s.suspended || s.pending > 0 || s.stopping {
 		return
 	}

@@ -293,7 +293,7 @@ func TestLargeAnswersAreNotInterrupted(t *testing.T) {
 	}
 }
 
-// A connection in the middle of the negotiation, and one that has said goodbye, go on as well; new
+// A connection in the middle of the negotiation, and one that has sent DISC, go on as well; new
 // clients are let in.
 func TestHandOverOfTheNegotiation(t *testing.T) {
 	k := newScript(t, nil)
@@ -370,7 +370,7 @@ func TestSuspendedServerTakesNothingIn(t *testing.T) {
 	k.stop()
 }
 
-// A suspended server can be stopped, and a client that hangs up meanwhile is let go.
+// A suspended server can be stopped, and a client that hangs up meanwhile is disconnected.
 func TestSuspendedServerStops(t *testing.T) {
 	k := newScript(t, nil)
 	a, b := k.ready(), k.ready2()

@@ -28,7 +28,7 @@ func (c *client) clientFlags(in []byte, out *[]loop.Op) bool {
 	}
 	c.from += 4
 	c.noZeroes = flags&flagNoZeroes != 0
-	c.phase = haggling
+	c.phase = negotiation
 	return true
 }
 

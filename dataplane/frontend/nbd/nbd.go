@@ -193,7 +193,7 @@ func (s *Server) Handle(_ clock.Ticks, d *loop.Done, reqs *[]frontend.Request, o
 			s.accept(out)
 		}
 	}
-	s.letGo(out)
+	s.releaseSockets(out)
 	s.Resume(reqs, out)
 }
 
@@ -266,7 +266,7 @@ func (s *Server) Complete(id uint64, code block.Code, out *[]loop.Op) {
 		c.replies = append(c.replies, slot)
 		c.send(out)
 	}
-	s.letGo(out)
+	s.releaseSockets(out)
 }
 
 // SetSize implements frontend.Frontend. Clients connected already keep the size they were told; the

@@ -72,7 +72,8 @@ const (
 	// maxOptionData bounds an option's payload: an export name of 4096 bytes and a list of requests
 	// around it.
 	maxOptionData = 8 << 10
-	// maxOptions bounds the haggling of one connection; real clients send fewer than ten options.
+	// maxOptions bounds the options of one connection's negotiation; real clients send fewer than
+	// ten options.
 	maxOptions = 128
 )
 

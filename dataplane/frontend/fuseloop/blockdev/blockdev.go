@@ -265,7 +265,7 @@ func (d *Device) refreshSize() error {
 
 // Withdraw removes node, loop device and mount in this order, while the frontend still serves. It
 // goes on after errors and returns them all. A loop device that somebody still uses goes away when
-// they let go of it.
+// they close it.
 func (d *Device) Withdraw(ctx context.Context) error {
 	var errs []error
 	if d.node {
@@ -316,7 +316,7 @@ func (d *Device) detachLoop() error {
 	return err
 }
 
-// unmount takes the mount out of sight; it ends when the loop device has let go of the file.
+// unmount takes the mount out of sight; it ends when the loop device has closed the file.
 func (d *Device) unmount() error {
 	err := unix.Unmount(d.dir(), unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW)
 	if err == nil || errors.Is(err, unix.EINVAL) { // EINVAL: not mounted any more

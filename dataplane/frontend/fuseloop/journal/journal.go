@@ -19,7 +19,7 @@
 //
 // Each change is one atomic store after everything it speaks of, by one thread; a process that is
 // killed leaves a prefix of them. Format, states and invariants are in docs/frontends.md. The
-// successor believes nothing: Open checks all of it.
+// successor relies on nothing: Open checks all of it.
 package journal
 
 import (
