@@ -31,6 +31,7 @@ func init() {
 		{"kill-all", 3, 0, killAll, "what was written is in the files, and its regions are marked"},
 		{"power-node", 4, 2 * second, powerNode, "what was flushed is on every member's disk; what was not may be gone"},
 		{"power-all", 3, second, powerAll, "what was flushed is on every member's disk; what was not may be gone"},
+		{"kill-midway", 5, second, killMidway, "every change of a directory is whole or can be taken up again"},
 		{"disk-read-errors", 2, second, diskReads, "another replica has the data; on the last one reads fail"},
 		{"disk-write-errors", 2, second, diskWrites, "another replica takes the write; with one left it fails"},
 		{"disk-sync-fails", 2, second, diskSyncs,
@@ -68,6 +69,35 @@ func killReplica(r *run, rnd *rand.Rand) (func(), bool) {
 	}
 	x.Kill()
 	return nil, true
+}
+
+// mostStops bounds how far a blocking call comes before its process is killed: most changes of a
+// directory have fewer steps.
+const mostStops = 24
+
+// killMidway kills a replica's process, or takes its node's power, at some step of a blocking call.
+// If the operator is at leisure something is done that has many.
+func killMidway(r *run, rnd *rand.Rand) (func(), bool) {
+	x := pick(rnd, r.v.Replicas...)
+	if !x.Alive() {
+		return nil, false
+	}
+	p, power := x.proc, rnd.IntN(4) == 0
+	p.fuse = 1 + rnd.IntN(mostStops)
+	p.blown = func() {
+		switch {
+		case !p.alive || x.proc != p:
+		case power && r.faulting && !x.Node.off:
+			r.v.log("%s loses power midway", x.Name)
+			r.powerOff(x.Node)
+			r.w.After(10*time.Millisecond, x.Node.PowerOn)
+		default:
+			r.v.log("%s is killed midway", x.Name)
+			x.Kill()
+		}
+	}
+	r.chore(rnd)
+	return func() { p.fuse = 0 }, true
 }
 
 func killEngine(r *run, _ *rand.Rand) (func(), bool) {

@@ -49,6 +49,9 @@ func (f *fiber) goOn() {
 	p.w.fiber = nil
 	if more {
 		p.w.After(d+p.node.Disk.slow, f.goOn)
+		if p.fuse--; p.fuse == 0 {
+			p.w.After(0, p.blown)
+		}
 		return
 	}
 	p.fibers = slices.DeleteFunc(p.fibers, func(o *fiber) bool { return o == f })

@@ -39,6 +39,8 @@ type Plan struct {
 	Faults []Planned
 	// Chores is how many times an operator does something beside the clients.
 	Chores int
+	// OnlyChore is the one that the operator does, "" for all of them.
+	OnlyChore string
 	// Keeps: block devices of engines that are killed are kept on their nodes.
 	Keeps bool
 	// Bug is a mistake made on purpose, to see that it is found.

@@ -70,6 +70,9 @@ type Process struct {
 	// halted those that wait until the process is no longer frozen.
 	timed          bool
 	fibers, halted []*fiber
+	// fuse counts how many more times blocking calls stop before blown is called; 0 or less: never.
+	fuse  int
+	blown func()
 	// keeps is how many buffers the core has from its beginning to its end.
 	keeps int
 	// answerDelay is how much longer the call being made takes to answer.

@@ -64,6 +64,8 @@ type run struct {
 	// engine has settled.
 	offline *EngineProcess
 	reverts []*reverting
+	// busyUntil is how long the operator is busy at most.
+	busyUntil clock.Ticks
 	// cloning is the clone that is being made, nil for none; clones counts them.
 	cloning *cloning
 	clones  int
@@ -331,18 +333,25 @@ const choreTime = 3 * time.Second
 // chores lets an operator do something now and then, one thing at a time.
 func (r *run) chores() {
 	rnd := stream(r.plan.Seed, 2)
-	var busyUntil clock.Ticks
 	for range r.plan.Chores {
 		at, own := time.Duration(rnd.Int64N(int64(r.plan.Time))), stream(rnd.Uint64(), 3)
-		r.w.After(at, func() {
-			if r.w.Now() < busyUntil || !r.faulting || len(Chores) == 0 {
-				return
-			}
-			c := choose(own, Chores, func(c *Chore) int { return c.Weight })
-			busyUntil = r.w.Now().Add(choreTime)
-			if !c.Do(r, own, func() { busyUntil = 0 }) {
-				busyUntil = 0
-			}
-		})
+		r.w.After(at, func() { r.chore(own) })
+	}
+}
+
+// chore lets an operator do something if it is at leisure.
+func (r *run) chore(rnd *rand.Rand) {
+	if r.w.Now() < r.busyUntil || !r.faulting || len(Chores) == 0 {
+		return
+	}
+	c := choose(rnd, Chores, func(c *Chore) int {
+		if only := r.plan.OnlyChore; only != "" && only != c.Name {
+			return 0
+		}
+		return c.Weight
+	})
+	r.busyUntil = r.w.Now().Add(choreTime)
+	if !c.Do(r, rnd, func() { r.busyUntil = 0 }) {
+		r.busyUntil = 0
 	}
 }
