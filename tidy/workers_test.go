@@ -25,7 +25,7 @@ var loopOwned = []string{
 
 // workerOwned belongs to the metadata operations, of which one runs at a time away from that
 // thread.
-var workerOwned = []string{"ankole.storage/dataplane/replica.worker", "ankole.storage/dataplane/replica.ledger",
+var workerOwned = []string{"ankole.storage/dataplane/replica.worker", "ankole.storage/dataplane/replica.sidecarSet",
 	"ankole.storage/dataplane/chain.Files", "ankole.storage/dataplane/chain.Sidecars"}
 
 // isOperation tells the fields that hold what runs on a worker.

@@ -89,7 +89,7 @@ type Files struct {
 	// table is the present one; Blocks has a copy.
 	table
 	// unlinked are files that have lost their name and whose space is not given back yet.
-	unlinked nameless
+	unlinked unlinkedFiles
 	// skipUnwritten: read-only, and the head's unwritten extents are interrupted writes, which an
 	// open for writing would punch: they count as holes.
 	skipUnwritten bool

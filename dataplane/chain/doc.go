@@ -29,7 +29,7 @@
 //
 // Every operation that changes names has one committing step, the replacement of volume.meta; a
 // crash before it leaves the old state, a crash after it the new one, and Open clears what either
-// left lying about. A failed sync breaks the Chain for good: every later operation that would have
+// left behind. A failed sync breaks the Chain for good: every later operation that would have
 // to be durable fails, and the process is expected to end.
 //
 // Nothing in this package starts a goroutine, takes a lock or reads a clock.

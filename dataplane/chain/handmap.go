@@ -44,7 +44,7 @@ const (
 	maxMapHeader = 256 << 10
 	// mapTokenSize in bytes; random, so that no token is ever used twice.
 	mapTokenSize = 16
-	// mapSamples is how many pieces of the head are looked at before a map is believed: each costs
+	// mapSamples is how many pieces of the head are looked at before a map is used: each costs
 	// a call for ExtentsPerCall extents, about a millisecond.
 	mapSamples = 4
 )

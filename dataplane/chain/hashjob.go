@@ -18,8 +18,8 @@ import (
 //	}
 //	result, err := h.Finish(now)
 //
-// A file that rotted is found, never blessed: where what is read disagrees with a checksum that
-// still holds, that checksum stays.
+// A file that rotted is found and is never recorded as good: where what is read disagrees with a
+// checksum that still holds, that checksum stays.
 
 // Rot is a piece of a file that is not what it was.
 type Rot struct {

@@ -10,7 +10,7 @@ import (
 )
 
 // loadDisks reads the layers' metadata, all branches, and finishes what a purge has begun. It
-// returns what crashes left lying about, to be removed when nothing can refuse the directory any
+// returns what crashes left behind, to be removed when nothing can refuse the directory any
 // more.
 func (c *Files) loadDisks(s *Sidecars, names []string) (strays []string, err error) {
 	head, err := c.fs.Stat(c.path(c.vm.Head))
@@ -116,7 +116,7 @@ func (c *Files) checkStrays(names, strays, live []string) error {
 
 // dropImageless forgets layers of other branches whose image is missing: nothing can be read from
 // them. It returns the metadata files that an interrupted removal left, or a rotation that was not
-// committed: beside the head, with nothing on it. Other engines would stumble over them.
+// committed: beside the head, with nothing on it. Other engines fail on them.
 func (c *Files) dropImageless(names, live []string) (strays []string) {
 	for _, file := range slices.Sorted(maps.Keys(c.disks)) {
 		if slices.Contains(names, file) || slices.Contains(live, file) {

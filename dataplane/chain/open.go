@@ -9,7 +9,7 @@ import (
 	"ankole.storage/disk"
 )
 
-// Open opens a replica directory, clears what a crash left lying about, builds the block map from
+// Open opens a replica directory, clears what a crash left behind, builds the block map from
 // the files' extents without reading data, and durably marks the directory as in use (Dirty). It
 // takes the directory's lock: ErrInUse if another process has it.
 func Open(fs disk.Meta, dir string, opts Options) (_ *Chain, err error) {

@@ -240,7 +240,7 @@ func (c *Files) reshapeHead(side *Sidecars, s *Shape) error {
 	}
 	if head != old {
 		c.keepUnlinked(old)
-		if err := c.removeOldHead(old, ""); err != nil { // the next open looks after its whiteouts
+		if err := c.removeOldHead(old, ""); err != nil { // the next open removes its whiteouts
 			return err
 		}
 	}

@@ -172,7 +172,7 @@ func (c *Files) prepareRotation(old, file string, snap *DiskMeta, newHead string
 	if err := c.syncFile(c.head().file); err != nil {
 		return nil, err
 	}
-	// An image, metadata or checksum of this name that is in no chain is rubbish of an earlier
+	// An image, metadata or checksum of this name that is in no chain was left by an earlier
 	// attempt.
 	for _, stale := range []string{file, file + metaSuffix, file + checksumSuffix, file + sumsSuffix} {
 		if err := removeIfThere(c.fs, c.path(stale)); err != nil {

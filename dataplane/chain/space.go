@@ -36,10 +36,10 @@ func (c *Files) Unlinked() (giveBack func() error) {
 	return files.close
 }
 
-// nameless are open files that have lost their name.
-type nameless []disk.File
+// unlinkedFiles are open files that have lost their name.
+type unlinkedFiles []disk.File
 
-func (n *nameless) close() (err error) {
+func (n *unlinkedFiles) close() (err error) {
 	for _, f := range *n {
 		err = errors.Join(err, f.Close())
 	}

@@ -130,7 +130,7 @@ func (v *ViewFiles) Verify(off, n int64, where Where) (Verdict, []LayerRot, erro
 	for number := uint32(off / SumPiece); int64(number)*SumPiece < off+n; number++ {
 		read := where.layersOf(number)
 		if v.at.backing && read[1] {
-			verdict = VerdictUnknown // nothing of ours vouches for a backing file
+			verdict = VerdictUnknown // there are no checksums of a backing file
 		}
 		for i := v.at.bottomIndex(); i < len(v.at.layers); i++ {
 			known, bad, err := v.verifyPiece(&v.at.layers[i], number)

@@ -101,10 +101,10 @@ func Arrange(source, target Side, same bool) Arrangement {
 		return a
 	}
 	kept := keptOf(source.Names, target.Names)
-	heir := 0 // what the target's head becomes
+	formerHead := 0 // what the target's head becomes
 	for i, name := range source.Names {
 		if slices.Contains(kept, name) {
-			heir = i + 1
+			formerHead = i + 1
 		}
 	}
 	for i := range a.Modes {
@@ -113,8 +113,8 @@ func Arrange(source, target Side, same bool) Arrangement {
 			name = source.Names[i]
 		}
 		switch {
-		case i == heir:
-			a.Modes[i] = heirMode(&source, &target, name, same)
+		case i == formerHead:
+			a.Modes[i] = formerHeadMode(&source, &target, name, same)
 		case name != HeadName && slices.Contains(kept, name):
 			a.Modes[i] = keptMode(&source, &target, name, same)
 		default:
@@ -122,8 +122,8 @@ func Arrange(source, target Side, same bool) Arrangement {
 		}
 	}
 	a.together(&source)
-	if heir < len(source.Names) {
-		a.HeadBecomes = source.Names[heir]
+	if formerHead < len(source.Names) {
+		a.HeadBecomes = source.Names[formerHead]
 	}
 	return a
 }
@@ -153,8 +153,8 @@ func (a *Arrangement) together(source *Side) {
 	}
 }
 
-// heirMode is for the layer that the target's head becomes.
-func heirMode(source, target *Side, name string, same bool) Mode {
+// formerHeadMode is for the layer that the target's head becomes.
+func formerHeadMode(source, target *Side, name string, same bool) Mode {
 	wasHead := source.First
 	if wasHead == "" {
 		wasHead = HeadName

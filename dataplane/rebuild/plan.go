@@ -197,7 +197,7 @@ func (p *Plan) Begin() {
 var ErrExtents = errors.New("rebuild: no list of extents")
 
 // Check says what is wrong with a page that was asked for from off on: what comes from another
-// process is not believed.
+// process is not trusted to be a list of extents.
 func (p *Plan) Check(off int64, ranges [][2]int64, next int64) error {
 	if next != -1 && (next <= off || next >= p.size) {
 		return fmt.Errorf("%w: after the page at %d comes that at %d, of %d bytes", ErrExtents, off, next, p.size)

@@ -107,7 +107,7 @@ func (r *Replica) whiteoutRoom(s *session, h *wire.Header, plan []chain.ZeroRang
 	// For nobody's session: whoever asked may be gone when the room is there.
 	r.enqueue(&metaOp{run: func(w *worker) any { return w.whiteoutRoom(want) }, done: func(v any) {
 		r.white.asked = false
-		r.unpark()
+		r.retryPostponed()
 		res := v.(roomMade)
 		switch {
 		case r.blocks == nil:
@@ -122,18 +122,18 @@ func (r *Replica) whiteoutRoom(s *session, h *wire.Header, plan []chain.ZeroRang
 	return false, block.OK
 }
 
-// park keeps a request until room for whiteouts has been made, or refused. Others go on meanwhile:
-// the operation that makes it may wait behind one that takes longer than an engine waits for any
-// answer.
-func (s *session) park(h *wire.Header, payload loop.Seg) {
-	s.parked = append(s.parked, frame{h: *h, payload: payload})
+// postpone keeps a request until room for whiteouts has been made, or refused. Others go on
+// meanwhile: the operation that makes it may wait behind one that takes longer than an engine waits
+// for any answer.
+func (s *session) postpone(h *wire.Header, payload loop.Seg) {
+	s.postponed = append(s.postponed, frame{h: *h, payload: payload})
 }
 
-// unpark lets requests that were parked try again, at the end of the step.
-func (r *Replica) unpark() {
+// retryPostponed lets requests that were postponed try again, at the end of the step.
+func (r *Replica) retryPostponed() {
 	for _, s := range r.conns {
-		if s != nil && len(s.parked) > 0 {
-			s.waiting, s.parked = append(s.parked, s.waiting...), nil
+		if s != nil && len(s.postponed) > 0 {
+			s.waiting, s.postponed = append(s.postponed, s.waiting...), nil
 		}
 	}
 }
@@ -157,7 +157,7 @@ func (r *Replica) discard(s *session, h *wire.Header, payload loop.Seg) bool {
 	r.discards = r.blocks.DiscardPlan(h.Off, h.Len, r.discards[:0])
 	if ok, code := r.whiteoutRoom(s, h, r.discards); !ok {
 		if code == block.OK {
-			s.park(h, payload)
+			s.postpone(h, payload)
 			return true
 		}
 		s.answer(h, code)

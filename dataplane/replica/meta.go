@@ -30,8 +30,8 @@ type metaOp struct {
 	settle *chain.WhiteoutWrite
 	// One of them.
 	run  func(w *worker) any
-	note func(l *ledger) any
-	both func(w *worker, l *ledger) any
+	note func(l *sidecarSet) any
+	both func(w *worker, l *sidecarSet) any
 	done func(v any)
 }
 
@@ -115,7 +115,7 @@ func (r *Replica) beginMeta(m *metaOp) {
 	if m.begin != nil {
 		m.begin()
 	}
-	w, l, settle, run, note, both := r.worker, r.ledger, m.settle, m.run, m.note, m.both
+	w, l, settle, run, note, both := r.worker, r.sidecarSet, m.settle, m.run, m.note, m.both
 	r.op(loop.Op{Kind: loop.Call, Tag: loop.Tag(ownerMeta, number), Fn: func() any {
 		switch {
 		case note != nil:
@@ -213,7 +213,7 @@ func (r *Replica) control(s *session, h *wire.Header, p []byte) {
 		r.blocking(s, &hdr, func(w *worker) error { return w.check(&m) })
 	case m.Snapshot != nil:
 		q := m.Snapshot
-		r.changing(s, &hdr, func(w *worker, l *ledger) error {
+		r.changing(s, &hdr, func(w *worker, l *sidecarSet) error {
 			return w.change(w.files.Snapshot(l.side, q.Name, q.UserCreated, q.Created, q.Labels))
 		})
 	case m.Describe != nil:
@@ -265,8 +265,8 @@ func (r *Replica) blocking(s *session, h *wire.Header, f func(w *worker) error) 
 }
 
 // changing runs f, which changes the chain, while no I/O is under way, and answers with its error.
-func (r *Replica) changing(s *session, h *wire.Header, f func(w *worker, l *ledger) error) {
-	r.enqueue(&metaOp{s: s, exclusive: true, both: func(w *worker, l *ledger) any { return result{err: f(w, l)} },
+func (r *Replica) changing(s *session, h *wire.Header, f func(w *worker, l *sidecarSet) error) {
+	r.enqueue(&metaOp{s: s, exclusive: true, both: func(w *worker, l *sidecarSet) any { return result{err: f(w, l)} },
 		done: func(v any) { r.replyErr(s, h, v.(result).err) }})
 }
 
@@ -277,7 +277,7 @@ func (r *Replica) expand(s *session, h *wire.Header, m *wire.ExpandRequest) {
 	created := m.Created
 	r.enqueue(&metaOp{exclusive: true, s: s, begin: func() {
 		room, full = r.blocks.Reserve(m.Size)
-	}, both: func(w *worker, l *ledger) any {
+	}, both: func(w *worker, l *sidecarSet) any {
 		if full != nil {
 			return result{err: full}
 		}
@@ -320,7 +320,9 @@ func (r *Replica) markDirty(s *session, h *wire.Header, p []byte) {
 		}
 		regions = append(regions, chain.Region(binary.LittleEndian.Uint32(p[i:])))
 	}
-	r.enqueue(&metaOp{s: s, note: func(l *ledger) any { return result{err: l.side.AddDirty(regions)} }, done: func(v any) {
+	r.enqueue(&metaOp{s: s, note: func(l *sidecarSet) any {
+		return result{err: l.side.AddDirty(regions)}
+	}, done: func(v any) {
 		err := v.(result).err
 		if err != nil {
 			r.cfg.Event("dirty-log-failed", err.Error())
@@ -335,13 +337,13 @@ func (r *Replica) clearDirty(s *session, h *wire.Header, m *wire.ClearDirty) {
 	for i, n := range m.Keep {
 		keep[i] = chain.Region(n)
 	}
-	r.enqueue(&metaOp{s: s, note: func(l *ledger) any { return result{err: l.side.WriteDirty(keep)} },
+	r.enqueue(&metaOp{s: s, note: func(l *sidecarSet) any { return result{err: l.side.WriteDirty(keep)} },
 		done: func(v any) { r.replyErr(s, h, v.(result).err) }})
 }
 
 // dirty returns the marked regions; all: nothing is known, as in a directory that another engine
 // has used, or none has yet.
-func (l *ledger) dirty() (regions []uint32, all bool) {
+func (l *sidecarSet) dirty() (regions []uint32, all bool) {
 	marked, known := l.side.Dirty()
 	for _, n := range marked {
 		regions = append(regions, uint32(n))
@@ -369,7 +371,7 @@ func snapshotFile(name string) string {
 // closed.
 func (r *Replica) describe(s *session, h *wire.Header, m *wire.DescribeRequest) {
 	absent, branches := m.Absent, m.Branches
-	r.enqueue(&metaOp{s: s, exclusive: branches, both: func(w *worker, l *ledger) any {
+	r.enqueue(&metaOp{s: s, exclusive: branches, both: func(w *worker, l *sidecarSet) any {
 		res := w.description(l, absent)
 		if branches && res.err == nil {
 			res.reply.Chain.Branches, res.err = w.branches(res.reply.Snapshots)
@@ -385,7 +387,7 @@ func (r *Replica) describe(s *session, h *wire.Header, m *wire.DescribeRequest) 
 	}})
 }
 
-func (w *worker) description(l *ledger, absent string) result {
+func (w *worker) description(l *sidecarSet, absent string) result {
 	snaps, err := w.files.Snapshots()
 	if err != nil {
 		return result{err: err}

@@ -10,7 +10,7 @@ import (
 
 // absence is what this replica knows about a member that is not there, but for the regions; nil if
 // nothing.
-func (l *ledger) absence(member string) *wire.AbsentReply {
+func (l *sidecarSet) absence(member string) *wire.AbsentReply {
 	a, ok := l.side.Absent(member)
 	if !ok {
 		return nil
@@ -24,7 +24,7 @@ func (l *ledger) absence(member string) *wire.AbsentReply {
 // marked. Both are read in one operation, since a region passes from the one to the other. Without
 // an entry nothing is known.
 func (r *Replica) regions(s *session, h *wire.Header, member string) {
-	r.enqueue(&metaOp{s: s, note: func(l *ledger) any {
+	r.enqueue(&metaOp{s: s, note: func(l *sidecarSet) any {
 		a, known := l.side.Absent(member)
 		dirty, all := l.dirty()
 		return &wire.RegionsReply{Shift: a.Regions.Shift, Bits: a.Regions.Bits, Dirty: dirty, All: all || !known}
@@ -59,7 +59,7 @@ func (r *Replica) beginRebuild(s *session, h *wire.Header, b *wire.BeginRebuild)
 	rec := chain.Record{VolumeUUID: r.uuid, Self: r.cfg.Member, Promised: r.record.Promised, Engine: r.record.Engine,
 		State: chain.MemberWO}
 	headBecomes := b.HeadBecomes
-	r.enqueue(&metaOp{s: s, exclusive: true, both: func(w *worker, l *ledger) any {
+	r.enqueue(&metaOp{s: s, exclusive: true, both: func(w *worker, l *sidecarSet) any {
 		var res reshaped
 		res.opened, res.lost, res.err = w.reshape(l, &rec, headBecomes, &shape)
 		if res.opened == nil && !res.lost {
@@ -112,7 +112,7 @@ func (r *Replica) finishRebuild(s *session, h *wire.Header) {
 			r.fail("cannot sync a rebuilt file")
 			return
 		}
-		r.changing(s, &hdr, func(w *worker, l *ledger) error { return w.change(w.files.FinishRebuild(l.side)) })
+		r.changing(s, &hdr, func(w *worker, l *sidecarSet) error { return w.change(w.files.FinishRebuild(l.side)) })
 	}
 	j.pending++
 	for i := range r.blocks.Layers() + r.blocks.Branches() {
@@ -262,7 +262,7 @@ func (r *Replica) headPunch(s *session, h *wire.Header) bool {
 	hide := h.Flags&wire.Whiteout != 0
 	if ok, code := r.whiteoutRoom(s, h, []chain.ZeroRange{{Off: h.Off, Len: h.Len, Whiteout: hide}}); !ok {
 		if code == block.OK {
-			s.park(h, loop.Seg{})
+			s.postpone(h, loop.Seg{})
 			return true
 		}
 		s.answer(h, code)

@@ -112,9 +112,9 @@ type Replica struct {
 	hold       holding
 	givingBack bool
 
-	// worker and ledger are the metadata operations'; the loop only passes them on.
-	worker *worker
-	ledger *ledger
+	// worker and sidecarSet are the metadata operations'; the loop only passes them on.
+	worker     *worker
+	sidecarSet *sidecarSet
 	// meta are operations that wait, running those that have begun, by their numbers.
 	meta    []*metaOp
 	running [2]*metaOp
@@ -163,7 +163,7 @@ func New(cfg Config) (*Replica, error) {
 	}
 	r := &Replica{cfg: cfg, arena: cfg.Arena, uuid: uuid, writable: true}
 	var present *opened
-	r.worker, r.ledger, present = newWorker(&cfg, uuid)
+	r.worker, r.sidecarSet, present = newWorker(&cfg, uuid)
 	r.setAside()
 	z, ok := cfg.Arena.Get(block.MaxTransfer)
 	if !ok {

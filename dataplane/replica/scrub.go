@@ -294,7 +294,7 @@ func (r *Replica) repair(s *session, h *wire.Header, payload loop.Seg) {
 	id, off := s.run, hdr.Off
 	r.enqueue(&metaOp{exclusive: true, s: s, begin: func() {
 		where, wrong = s.where(off, int64(len(data)))
-	}, both: func(w *worker, l *ledger) any {
+	}, both: func(w *worker, l *sidecarSet) any {
 		if wrong != nil {
 			return repaired{err: wrong}
 		}

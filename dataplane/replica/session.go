@@ -57,8 +57,8 @@ type session struct {
 	// waiting are its requests that came while the chain was being changed or no buffer was free,
 	// in their order.
 	waiting []frame
-	// parked are those that wait until there is room for whiteouts, while others go on.
-	parked []frame
+	// postponed are those that wait until there is room for whiteouts, while others go on.
+	postponed []frame
 	// queued counts metadata operations that it has asked for and that have not begun.
 	queued int
 }
@@ -186,15 +186,15 @@ func (s *session) behind() bool {
 	if s.phase == sessionGreeted {
 		unsent = maxUnsentStrangers
 	}
-	return len(s.waiting)+len(s.parked)+s.queued >= maxWaiting || s.conn.Unsent() > unsent
+	return len(s.waiting)+len(s.postponed)+s.queued >= maxWaiting || s.conn.Unsent() > unsent
 }
 
 // drop forgets what waits.
 func (s *session) drop() {
-	for _, f := range slices.Concat(s.waiting, s.parked) {
+	for _, f := range slices.Concat(s.waiting, s.postponed) {
 		s.r.release(f.payload)
 	}
-	s.waiting, s.parked = nil, nil
+	s.waiting, s.postponed = nil, nil
 }
 
 func (s *session) closing() bool { return s.phase == sessionClosing }
@@ -350,13 +350,13 @@ func (s *session) hello(h *wire.Header, p []byte) {
 		s.refuse(h, block.Refused, "the volume's secret does not match")
 	case m.Prepared:
 		s.prepare(h, &m)
-	case s.r.blocks != nil && outbids(&s.r.record, &m):
-		s.outbid(h, s.r.record.Promised, s.r.record.Engine)
+	case s.r.blocks != nil && promisedToNewer(&s.r.record, &m):
+		s.refuseOlder(h, s.r.record.Promised, s.r.record.Engine)
 	default:
-		if o := s.r.promising(); o != nil && outbidden(o.epoch, o.engine, &m) {
+		if o := s.r.promising(); o != nil && isOlder(o.epoch, o.engine, &m) {
 			// It is as good as promised. Ending that session for one that is refused a moment later
 			// would leave nobody.
-			s.outbid(h, o.epoch, o.engine)
+			s.refuseOlder(h, o.epoch, o.engine)
 			return
 		}
 		for _, o := range s.r.conns {
@@ -367,7 +367,7 @@ func (s *session) hello(h *wire.Header, p []byte) {
 		s.phase, s.released = sessionPromising, false
 		s.epoch, s.engine, s.version = m.Epoch, m.Engine, m.Version
 		hdr := *h
-		s.r.enqueue(&metaOp{exclusive: true, s: s, both: func(w *worker, l *ledger) any { return w.promise(l, &m) },
+		s.r.enqueue(&metaOp{exclusive: true, s: s, both: func(w *worker, l *sidecarSet) any { return w.promise(l, &m) },
 			done: func(v any) { s.promised(&hdr, &m, v) }})
 	}
 }
@@ -388,17 +388,18 @@ func (r *Replica) promising() *session {
 	return nil
 }
 
-// outbids reports that a newer engine, or another of the same epoch, has been promised already.
-func outbids(rec *chain.Record, m *wire.HelloMessage) bool {
-	return outbidden(rec.Promised, rec.Engine, m)
+// promisedToNewer reports that a newer engine, or another of the same epoch, has been promised
+// already.
+func promisedToNewer(rec *chain.Record, m *wire.HelloMessage) bool {
+	return isOlder(rec.Promised, rec.Engine, m)
 }
 
-func outbidden(epoch uint64, engine string, m *wire.HelloMessage) bool {
+func isOlder(epoch uint64, engine string, m *wire.HelloMessage) bool {
 	return m.Epoch < epoch || (m.Epoch == epoch && engine != m.Engine && engine != "")
 }
 
-// outbid refuses an engine because of the one that has the promise.
-func (s *session) outbid(h *wire.Header, epoch uint64, engine string) {
+// refuseOlder refuses an engine because of the one that has the promise.
+func (s *session) refuseOlder(h *wire.Header, epoch uint64, engine string) {
 	s.send(h.Answer(block.Fenced), wire.Marshal(wire.HelloReply{Promised: epoch,
 		Error: fmt.Sprintf("epoch %d is promised to engine %s", epoch, engine)}))
 }
@@ -408,7 +409,7 @@ type promiseResult struct {
 	// opened is the directory if it was opened for this.
 	opened *opened
 	held   held
-	outbid bool
+	older  bool
 	err    error
 }
 
@@ -432,9 +433,9 @@ func (s *session) promised(h *wire.Header, m *wire.HelloMessage, v any) {
 		s.refuse(h, codeOf(res.err), res.err.Error())
 		r.checkBroken()
 		return
-	case res.outbid:
+	case res.older:
 		s.phase = sessionGreeted
-		s.outbid(h, r.record.Promised, r.record.Engine)
+		s.refuseOlder(h, r.record.Promised, r.record.Engine)
 		return
 	}
 	reply := s.welcome(m, &res.held)

@@ -54,7 +54,7 @@ func (r *Replica) purgePiece(s *session, h *wire.Header, m *wire.PurgeRequest) {
 		}, done: func(v any) { r.purged(s, h, v.(piece)) }})
 		return
 	}
-	r.enqueue(&metaOp{s: s, both: func(w *worker, l *ledger) any { return w.purge.note(l) }, done: func(v any) {
+	r.enqueue(&metaOp{s: s, both: func(w *worker, l *sidecarSet) any { return w.purge.note(l) }, done: func(v any) {
 		p := v.(piece)
 		if p.next != pieceWork {
 			r.purged(s, h, p)
@@ -67,7 +67,7 @@ func (r *Replica) purgePiece(s *session, h *wire.Header, m *wire.PurgeRequest) {
 				r.purged(s, h, p)
 				return
 			}
-			r.enqueue(&metaOp{exclusive: true, s: s, both: func(w *worker, l *ledger) any { return w.finishPurgeStep(l) },
+			r.enqueue(&metaOp{exclusive: true, s: s, both: func(w *worker, l *sidecarSet) any { return w.finishPurgeStep(l) },
 				done: func(v any) { r.purged(s, h, v.(piece)) }})
 		}})
 	}})
@@ -92,7 +92,7 @@ func (w *worker) beginPurge() piece {
 }
 
 // note says what the next piece of the present step changes, or of the next one.
-func (p *purging) note(l *ledger) piece {
+func (p *purging) note(l *sidecarSet) piece {
 	if p.plan == nil {
 		return piece{err: fmt.Errorf("%w: no purge was begun here", chain.ErrInvalid)}
 	}
@@ -125,7 +125,7 @@ func (p *purging) work(durable chain.DurableWhiteouts) piece {
 }
 
 // finishPurgeStep makes the step's result take effect.
-func (w *worker) finishPurgeStep(l *ledger) piece {
+func (w *worker) finishPurgeStep(l *sidecarSet) piece {
 	p := &w.purge
 	p.open = false
 	if err := w.change(p.plan.Finish(l.side, &p.step)); err != nil {
@@ -161,7 +161,9 @@ func (r *Replica) revert(s *session, h *wire.Header, m *wire.RevertRequest) {
 		}
 		over := false
 		// For nobody's session: what is prepared has to be given back if this one ends.
-		r.enqueueNext(&metaOp{exclusive: true, begin: func() { over = s.closing() }, both: func(w *worker, l *ledger) any {
+		r.enqueueNext(&metaOp{exclusive: true, begin: func() {
+			over = s.closing()
+		}, both: func(w *worker, l *sidecarSet) any {
 			if over {
 				w.files.DropRevert(prepared)
 				return result{err: errSessionOver}

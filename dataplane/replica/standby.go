@@ -65,7 +65,7 @@ type inspected struct {
 }
 
 // inspect reads the directory if another process may have it.
-func inspect(w *worker, l *ledger) any {
+func inspect(w *worker, l *sidecarSet) any {
 	if w.files != nil {
 		return inspected{held: l.held()}
 	}
@@ -109,7 +109,7 @@ func (r *Replica) giveUp(m *metaOp) {
 	var retired chain.Retired
 	m.exclusive = true
 	m.begin = func() { retired = r.blocks.Retire() }
-	m.both = func(w *worker, l *ledger) any { return result{err: w.release(l, retired)} }
+	m.both = func(w *worker, l *sidecarSet) any { return result{err: w.release(l, retired)} }
 	r.enqueue(m)
 }
 
@@ -123,7 +123,7 @@ func (r *Replica) released(err error) {
 	}
 }
 
-// releaseDirectory carries out an engine's wish to hand the directory to another process. The
+// releaseDirectory carries out an engine's request to hand the directory to another process. The
 // session is over with it; the connection can be activated again.
 func (r *Replica) releaseDirectory(s *session, h *wire.Header) {
 	if r.cfg.Directory == nil {

@@ -97,7 +97,7 @@ func TestDirectoryPassesOver(t *testing.T) {
 	}
 }
 
-// An engine that is outbid does not keep the directory from the one that outbid it.
+// An engine with an older epoch does not keep the directory from the one with the newer epoch.
 func TestStandbyThatIsOutbidGivesTheDirectoryBack(t *testing.T) {
 	old := newRig(t)
 	e1 := old.founded()

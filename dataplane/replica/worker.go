@@ -29,19 +29,19 @@ type worker struct {
 	changes []chain.Change
 }
 
-// ledger has the sidecars, for operations that need them. A mark, for which writes wait, needs
+// sidecarSet has the sidecars, for operations that need them. A mark, for which writes wait, needs
 // nothing else, so it does not wait for a piece of a purge or of a checksum.
-type ledger struct {
+type sidecarSet struct {
 	// side is nil in a standby.
 	side *chain.Sidecars
 }
 
 // newWorker returns what there is to work on, and the loop's part of a directory that is open
 // already, nil without one.
-func newWorker(cfg *Config, uuid chain.UUID) (*worker, *ledger, *opened) {
+func newWorker(cfg *Config, uuid chain.UUID) (*worker, *sidecarSet, *opened) {
 	w := &worker{directory: cfg.Directory, recreate: cfg.Recreate, member: cfg.Member, uuid: uuid,
 		views: map[uint64]*chain.ViewFiles{}}
-	l := &ledger{}
+	l := &sidecarSet{}
 	if cfg.Chain == nil {
 		return w, l, nil
 	}
@@ -78,13 +78,14 @@ func (w *worker) perform(settle *chain.WhiteoutWrite, run func(w *worker) any) w
 }
 
 // perform carries out an operation on sidecars.
-func (l *ledger) perform(note func(l *ledger) any) worked {
+func (l *sidecarSet) perform(note func(l *sidecarSet) any) worked {
 	value := note(l)
 	return worked{value: value, unwritable: l.side != nil && l.side.Broken()}
 }
 
 // performBoth carries out an operation on files and sidecars.
-func performBoth(w *worker, l *ledger, settle *chain.WhiteoutWrite, both func(w *worker, l *ledger) any) worked {
+func performBoth(w *worker, l *sidecarSet, settle *chain.WhiteoutWrite,
+	both func(w *worker, l *sidecarSet) any) worked {
 	res := w.perform(settle, func(w *worker) any { return both(w, l) })
 	res.unwritable = res.unwritable || l.side != nil && l.side.Broken()
 	return res
@@ -107,7 +108,7 @@ type held struct {
 	powerLost bool
 }
 
-func (l *ledger) held() held {
+func (l *sidecarSet) held() held {
 	h := held{powerLost: l.side.PowerLost()}
 	h.record, h.recorded = l.side.Record()
 	h.dirty, h.dirtyAll = l.dirty()
@@ -122,13 +123,13 @@ type opened struct {
 }
 
 // take takes over an opened directory and returns the loop's part.
-func (w *worker) take(l *ledger, c *chain.Chain) *opened {
+func (w *worker) take(l *sidecarSet, c *chain.Chain) *opened {
 	w.files, w.purge, l.side = c.Files, purging{}, c.Sidecars
 	return &opened{c.Blocks, l.held()}
 }
 
 // opening is what activating a session begins with: the directory is taken where it is not open.
-func (w *worker) opening(l *ledger) (*opened, error) {
+func (w *worker) opening(l *sidecarSet) (*opened, error) {
 	if w.files != nil {
 		return nil, nil
 	}
@@ -140,7 +141,7 @@ func (w *worker) opening(l *ledger) (*opened, error) {
 }
 
 // release closes the directory, whose map the next process may get.
-func (w *worker) release(l *ledger, m chain.Retired) error {
+func (w *worker) release(l *sidecarSet, m chain.Retired) error {
 	err := w.closeViews()
 	f, side := w.files, l.side
 	w.files, w.purge, l.side = nil, purging{}, nil
@@ -149,7 +150,8 @@ func (w *worker) release(l *ledger, m chain.Retired) error {
 
 // reshape makes the directory a rebuild target of a shape, under a record that is void. o is nil
 // beside an error if the directory is as it was, and lost says that it cannot be opened any more.
-func (w *worker) reshape(l *ledger, rec *chain.Record, headBecomes string, shape *chain.Shape) (o *opened, lost bool,
+func (w *worker) reshape(l *sidecarSet, rec *chain.Record, headBecomes string, shape *chain.Shape) (o *opened,
+	lost bool,
 	err error) {
 	if err := w.files.VoidForRebuild(l.side, *rec, headBecomes, w.fresh(shape)); err != nil {
 		return nil, false, err
@@ -194,7 +196,7 @@ func (w *worker) fresh(shape *chain.Shape) []string {
 }
 
 // promise makes an epoch durable, while nothing is in flight.
-func (w *worker) promise(l *ledger, m *wire.HelloMessage) (res promiseResult) {
+func (w *worker) promise(l *sidecarSet, m *wire.HelloMessage) (res promiseResult) {
 	if res.opened, res.err = w.opening(l); res.err != nil {
 		return res
 	}
@@ -203,9 +205,9 @@ func (w *worker) promise(l *ledger, m *wire.HelloMessage) (res promiseResult) {
 		rec = chain.Record{VolumeUUID: w.uuid, Self: w.member}
 	}
 	switch {
-	case outbids(&rec, m):
+	case promisedToNewer(&rec, m):
 		// Another engine's promise was on its way to the disk when this one asked.
-		res.outbid = true
+		res.older = true
 	case m.Epoch != rec.Promised || rec.Engine != m.Engine:
 		rec.Promised, rec.Engine = m.Epoch, m.Engine
 		res.err = w.files.WriteRecord(l.side, rec)
