@@ -255,6 +255,9 @@ const metaSector = 512
 // back: it writes over the beginning of the present volume.meta. What is left of that behind it is
 // not read.
 func markInPlace(fs disk.Meta, dir string, data []byte, full error) error {
+	if err := fs.SyncDir(dir); err != nil { // the file that has the name must be the one that a crash leaves
+		return err
+	}
 	f, err := fs.Open(dir+"/"+volumeMetaName, 0)
 	if isNotFound(err) {
 		return full
