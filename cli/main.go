@@ -113,13 +113,13 @@ The command talks to a cluster's API: ` + client.DefaultServer + ` unless --serv
 	root.AddCommand(a.volumeCommands(), a.engineCommands(), a.replicaCommands(), a.nodeCommands(), a.settingCommands(),
 		a.standaloneCommand(),
 		a.demoCommand(), a.versionCommand())
-	refuseStrangers(root)
+	rejectUnknownSubcommands(root)
 	return root
 }
 
-// refuseStrangers makes groups of commands refuse a subcommand they do not have, which cobra
-// otherwise answers with help and success.
-func refuseStrangers(c *cobra.Command) {
+// rejectUnknownSubcommands makes groups of commands refuse a subcommand they do not have, which
+// cobra otherwise answers with help and success.
+func rejectUnknownSubcommands(c *cobra.Command) {
 	if c.HasSubCommands() && c.Run == nil && c.RunE == nil {
 		c.SuggestionsMinimumDistance = 2
 		c.Args = func(c *cobra.Command, args []string) error {
@@ -135,7 +135,7 @@ func refuseStrangers(c *cobra.Command) {
 		c.RunE = func(c *cobra.Command, _ []string) error { return c.Help() }
 	}
 	for _, sub := range c.Commands() {
-		refuseStrangers(sub)
+		rejectUnknownSubcommands(sub)
 	}
 }
 

@@ -15,7 +15,7 @@ const (
 	extFileLimit = 16 << 40
 	// maxThinness is how much larger than a disk a volume may be at all. Volumes are thin and disks
 	// grow, so a volume that has no room now is created and waits for it; a thousand times the
-	// largest disk is a slip of the pen.
+	// largest disk is a typing error.
 	maxThinness = 1000
 )
 

@@ -189,7 +189,7 @@ func (s *Server) serve(q *request, found *route) {
 }
 
 // sameSite refuses changes that a page of another site makes a browser send. A server on loopback
-// is open to everything on its machine, and a browser there visits strangers. Programs send no
+// is open to everything on its machine, a browser that shows pages of others too. Programs send no
 // Origin and are not concerned.
 func (s *Server) sameSite(r *http.Request) error {
 	asked := *r
@@ -229,8 +229,8 @@ func (s *Server) redirect(w http.ResponseWriter, r *http.Request, path string) {
 }
 
 // headerForwarded marks a request that a manager has relayed. It is served where it arrives: two
-// managers that take each other for the leader, while the leadership moves, must not play ball with
-// it.
+// managers that take each other for the leader, while the leadership moves, must not forward it in
+// a loop.
 const headerForwarded = "X-Ankole-Forwarded"
 
 // leader returns the manager that should serve the request, nil for this one.

@@ -51,7 +51,8 @@ var streamTable = map[string]stream{
 
 var upgrader = websocket.Upgrader{
 	HandshakeTimeout: readHeaderTimeout,
-	// Any origin may look, as the reference has it; who may connect at all is the Authorizer's matter.
+	// Any origin may look, as the reference has it; who may connect at all is the Authorizer's
+	// matter.
 	CheckOrigin: func(*http.Request) bool { return true },
 }
 
@@ -195,7 +196,7 @@ func (s *Server) follow(ctx context.Context, q *request, conn *websocket.Conn, w
 // one value.
 func (s *Server) watch(ctx context.Context, kinds []client.Object) <-chan struct{} {
 	changed := make(chan struct{}, 1)
-	poke := func() {
+	notify := func() {
 		select {
 		case changed <- struct{}{}:
 		default:
@@ -208,19 +209,19 @@ func (s *Server) watch(ctx context.Context, kinds []client.Object) <-chan struct
 	if s.cfg.Informers != nil {
 		informers = s.cfg.Informers()
 	}
-	if informers == nil || !s.subscribe(ctx, informers, kinds, poke) {
-		s.streams.wg.Go(func() { pokeEvery(ctx, pollPeriod, poke) })
+	if informers == nil || !s.subscribe(ctx, informers, kinds, notify) {
+		s.streams.wg.Go(func() { notifyEvery(ctx, pollPeriod, notify) })
 	}
 	return changed
 }
 
-// subscribe has poke called on every change of the kinds until the context ends. It reports whether
-// it could.
-func (s *Server) subscribe(ctx context.Context, informers cache.Informers, kinds []client.Object, poke func()) bool {
+// subscribe has notify called on every change of the kinds until the context ends. It reports
+// whether it could.
+func (s *Server) subscribe(ctx context.Context, informers cache.Informers, kinds []client.Object, notify func()) bool {
 	handler := toolscache.ResourceEventHandlerFuncs{
-		AddFunc:    func(any) { poke() },
-		UpdateFunc: func(any, any) { poke() },
-		DeleteFunc: func(any) { poke() },
+		AddFunc:    func(any) { notify() },
+		UpdateFunc: func(any, any) { notify() },
+		DeleteFunc: func(any) { notify() },
 	}
 	for _, kind := range kinds {
 		informer, err := informers.GetInformer(ctx, kind, cache.BlockUntilSynced(false))
@@ -238,8 +239,8 @@ func (s *Server) subscribe(ctx context.Context, informers cache.Informers, kinds
 	return true
 }
 
-// pokeEvery calls poke again and again until the context ends.
-func pokeEvery(ctx context.Context, period time.Duration, poke func()) {
+// notifyEvery calls notify again and again until the context ends.
+func notifyEvery(ctx context.Context, period time.Duration, notify func()) {
 	ticker := time.NewTicker(period)
 	defer ticker.Stop()
 	for {
@@ -247,7 +248,7 @@ func pokeEvery(ctx context.Context, period time.Duration, poke func()) {
 		case <-ctx.Done():
 			return
 		case <-ticker.C:
-			poke()
+			notify()
 		}
 	}
 }

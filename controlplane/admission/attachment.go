@@ -150,7 +150,7 @@ func checkAttachmentRequest(ctx context.Context, w world, r request[*v1beta2.Vol
 	if r.created() {
 		return CheckAttachment(nil, r.new, AttachmentFacts{})
 	}
-	if letGo(r.old, r.new) {
+	if removesFinalizer(r.old, r.new) {
 		return nil
 	}
 	var f AttachmentFacts

@@ -151,9 +151,9 @@ func addLabels(o client.Object, labels map[string]string) {
 	o.SetLabels(have)
 }
 
-// letGo tells whether an update of an object under deletion takes our finalizer away, which is
-// always allowed for some kinds.
-func letGo(old, new client.Object) bool {
+// removesFinalizer tells whether an update of an object under deletion takes our finalizer away,
+// which is always allowed for some kinds.
+func removesFinalizer(old, new client.Object) bool {
 	return new.GetDeletionTimestamp() != nil &&
 		slices.Contains(old.GetFinalizers(), v1beta2.Finalizer) && !slices.Contains(new.GetFinalizers(), v1beta2.Finalizer)
 }

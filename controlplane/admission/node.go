@@ -34,8 +34,8 @@ const maxCPUPercent = 40
 type NodeFacts struct {
 	// AllocatableMillis is the allocatable CPU of the Kubernetes node; 0 if that is gone.
 	AllocatableMillis int64
-	// LegacyEnginePercent and LegacyReplicaPercent are the settings guaranteed-engine-manager-cpu and
-	// guaranteed-replica-manager-cpu.
+	// LegacyEnginePercent and LegacyReplicaPercent are the settings guaranteed-engine-manager-cpu
+	// and guaranteed-replica-manager-cpu.
 	LegacyEnginePercent, LegacyReplicaPercent int
 	// Replicas and Engines on the node.
 	Replicas, Engines int
@@ -226,7 +226,7 @@ func CheckNodeDeletion(n *v1beta2.Node, f NodeFacts) error {
 }
 
 func checkNodeRequest(ctx context.Context, w world, r request[*v1beta2.Node]) error {
-	if r.updated() && letGo(r.old, r.new) {
+	if r.updated() && removesFinalizer(r.old, r.new) {
 		return nil
 	}
 	name := r.new

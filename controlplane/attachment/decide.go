@@ -14,7 +14,7 @@ import (
 	"ankole.storage/controlplane/naming"
 )
 
-// decide tells the tickets how they stand, then attaches or detaches.
+// decide sets the tickets' conditions, then attaches or detaches.
 //
 // Crash window: between the write to the volume and the next look nothing is remembered; the
 // volume's own fields say what has been ordered.
@@ -43,7 +43,7 @@ func decide(now time.Time, a *v1beta2.VolumeAttachment, s seen) loop.Decision {
 	return loop.Decision{}
 }
 
-// retire lets a deleted attachment go, once its volume is deleted or detached.
+// retire removes the finalizer of a deleted attachment, once its volume is deleted or detached.
 func retire(a *v1beta2.VolumeAttachment, v *v1beta2.Volume) loop.Decision {
 	if a.DeletionTimestamp == nil {
 		return loop.Decision{} // its owner is gone; it is about to be collected
@@ -118,7 +118,7 @@ func winner(a *v1beta2.VolumeAttachment, s seen) *v1beta2.AttachmentTicket {
 	return nil
 }
 
-// obstacle says why a ticket cannot be satisfied now; empty if nothing speaks against it.
+// obstacle says why a ticket cannot be satisfied now; empty if it can be.
 func obstacle(t v1beta2.AttachmentTicket, s seen) string {
 	n := s.Nodes[t.NodeID]
 	switch {

@@ -109,7 +109,7 @@ func (r *Reconciler) Controller() loop.Controller[*v1beta2.Engine, seen] {
 			loop.Watching(&v1beta2.InstanceManager{}, r.onManager),
 			loop.Watching(&v1beta2.Node{}, r.onNode),
 		},
-		Pokes: r.monitor.Pokes(),
+		Wakeups: r.monitor.Wakeups(),
 	}
 }
 

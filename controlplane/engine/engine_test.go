@@ -308,29 +308,29 @@ func TestMonitorFollowsOneRun(t *testing.T) {
 	go func() { stopped <- m.Start(ctx) }()
 	target := engineclient.Target{Address: "a", Engine: "e"}
 	f.Set("a", engineclient.State{Engine: "e", Generation: 1})
-	poked := func() {
+	woken := func() {
 		t.Helper()
 		select {
-		case ev := <-m.Pokes():
+		case ev := <-m.Wakeups():
 			if ev.Object.GetName() != "e" || ev.Object.GetNamespace() != "ns" {
-				t.Fatalf("poke for %v", ev.Object)
+				t.Fatalf("wake-up for %v", ev.Object)
 			}
 		case <-time.After(10 * time.Second):
-			t.Fatal("no poke")
+			t.Fatal("no wake-up")
 		}
 	}
 	if s, _ := m.Watch(target, "run-1", nil); s != nil {
 		t.Fatalf("a state before the stream: %+v", s)
 	}
-	poked()
+	woken()
 	if s, _ := m.Watch(target, "run-1", nil); s == nil || s.Generation != 1 {
 		t.Fatalf("state %+v", s)
 	}
 	f.Change("a", func(s *engineclient.State) { s.Generation = 2 })
-	poked()
+	woken()
 	m.Refused("e", "r1", engineclient.ErrUnavailable)
 	m.Refused("e", "r2", engineclient.ErrPrecondition)
-	poked()
+	woken()
 	if s, refused := m.Watch(target, "run-1", []string{"r1", "r2"}); s.Generation != 2 || len(refused) != 1 ||
 		refused["r2"] == "" {
 		t.Fatalf("state %+v, refused %v", s, refused)

@@ -124,7 +124,7 @@ func followReplicas(now time.Time, e *v1beta2.Engine, s seen) []loop.Event {
 	for _, name := range sortedKeys(e.Spec.ReplicaAddressMap) {
 		address := e.Spec.ReplicaAddressMap[name]
 		if why := s.Refused[address]; why != "" && modes[name] == "" {
-			// The engine will not have it: for the volume controller that is a failed replica.
+			// The engine refuses it: for the volume controller that is a failed replica.
 			note(name, address, why, v1beta2.ReplicaModeERR)
 			rebuilds[scheme+address] = v1beta2.RebuildStatus{State: v1beta2.ProcessStateError, Error: why}
 		}

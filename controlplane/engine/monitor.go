@@ -17,7 +17,7 @@ import (
 )
 
 const (
-	// progressEvery and sizesEvery keep figures that move all the time from flooding the API
+	// progressEvery and sizesEvery bound how often figures that change all the time reach the API
 	// server: a rebuild's progress reaches the object at most once a second, the growth of the head
 	// every ten.
 	progressEvery = time.Second
@@ -29,9 +29,9 @@ const (
 	// latter is a default.
 	rewatchFirst = 100 * time.Millisecond
 	rewatchMost  = 5 * time.Second
-	// pokesBuffer holds wake-ups while the controller's queue takes them; the queue merges them by
+	// wakeupBuffer holds wake-ups while the controller's queue takes them; the queue merges them by
 	// name.
-	pokesBuffer = 128
+	wakeupBuffer = 128
 )
 
 // Monitor holds one stream of states per running engine and wakes the controller when something
@@ -39,7 +39,7 @@ const (
 type Monitor struct {
 	engines   engineclient.Client
 	namespace string
-	pokes     chan event.GenericEvent
+	wakeups   chan event.GenericEvent
 	pauseMost time.Duration
 
 	mu      sync.Mutex
@@ -69,12 +69,12 @@ func NewMonitor(engines engineclient.Client, namespace string, pauseMost time.Du
 	}
 	return &Monitor{
 		engines: engines, namespace: namespace, pauseMost: pauseMost,
-		pokes: make(chan event.GenericEvent, pokesBuffer), watches: map[string]*watch{},
+		wakeups: make(chan event.GenericEvent, wakeupBuffer), watches: map[string]*watch{},
 	}
 }
 
-// Pokes names engines to look at.
-func (m *Monitor) Pokes() <-chan event.GenericEvent { return m.pokes }
+// Wakeups names engines to look at.
+func (m *Monitor) Wakeups() <-chan event.GenericEvent { return m.wakeups }
 
 // Start waits for the end of ctx, then ends all streams and waits for them. It makes the monitor a
 // Runnable.
@@ -126,7 +126,7 @@ func (m *Monitor) Refused(engine, address string, err error) {
 	}
 	m.mu.Unlock()
 	if lasting {
-		m.poke(context.Background(), engine)
+		m.wake(context.Background(), engine)
 	}
 }
 
@@ -207,7 +207,7 @@ func (m *Monitor) publish(ctx context.Context, w *watch) {
 	}
 	w.published, w.publishedAt = &told, time.Now()
 	m.mu.Unlock()
-	m.poke(ctx, w.target.Engine)
+	m.wake(ctx, w.target.Engine)
 }
 
 // publishIn publishes later. The caller holds the lock.
@@ -219,10 +219,10 @@ func (m *Monitor) publishIn(ctx context.Context, w *watch, wait time.Duration) {
 	w.timer.Reset(wait)
 }
 
-func (m *Monitor) poke(ctx context.Context, engine string) {
+func (m *Monitor) wake(ctx context.Context, engine string) {
 	e := event.GenericEvent{Object: &v1beta2.Engine{ObjectMeta: metav1.ObjectMeta{Namespace: m.namespace, Name: engine}}}
 	select {
-	case m.pokes <- e:
+	case m.wakeups <- e:
 	case <-ctx.Done():
 	}
 }

@@ -90,7 +90,7 @@ type head struct {
 	cut  bool
 }
 
-// Write never fails: the writer is not to blame.
+// Write never returns an error, which would end the program that prints: what is too much is cut.
 func (h *head) Write(p []byte) (int, error) {
 	room := h.most - h.kept.Len()
 	if len(p) > room {

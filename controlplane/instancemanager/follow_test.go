@@ -72,11 +72,11 @@ func serveIM(t *testing.T) (*imServer, Connect) {
 	}
 }
 
-// poked waits for a wake-up of the object.
-func poked(t *testing.T, s *streams, key client.ObjectKey) {
+// woken waits for a wake-up of the object.
+func woken(t *testing.T, s *streams, key client.ObjectKey) {
 	t.Helper()
 	select {
-	case e := <-s.pokes:
+	case e := <-s.wakeups:
 		if client.ObjectKeyFromObject(e.Object) != key {
 			t.Fatalf("woke %v", client.ObjectKeyFromObject(e.Object))
 		}
@@ -96,17 +96,17 @@ func TestStreamsFollowOnePod(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() { done <- s.Start(ctx) }()
-	poked(t, s, key)
+	woken(t, s, key)
 	if s.follow(key, "pod-1", "127.0.0.1") != nil {
 		t.Fatal("something is known before the list")
 	}
-	poked(t, s, key)
+	woken(t, s, key)
 	p := s.follow(key, "pod-1", "127.0.0.1")
 	if p == nil || len(p.Replicas) != 1 || p.APIVersion != 4 {
 		t.Fatalf("after the list: %+v", p)
 	}
 	server.events <- process("v-e-0", "starting")
-	poked(t, s, key)
+	woken(t, s, key)
 	if p = s.follow(key, "pod-1", "127.0.0.1"); p.Engines["v-e-0"].Status.State != "starting" || len(p.Replicas) != 1 {
 		t.Fatalf("after the event: %+v", p)
 	}
@@ -114,7 +114,7 @@ func TestStreamsFollowOnePod(t *testing.T) {
 	if s.follow(key, "pod-2", "127.0.0.1") != nil {
 		t.Fatal("a new Pod is taken for the old one")
 	}
-	poked(t, s, key)
+	woken(t, s, key)
 	if p = s.follow(key, "pod-2", "127.0.0.1"); p == nil || len(p.Engines) != 0 {
 		t.Fatalf("new Pod: %+v", p)
 	}

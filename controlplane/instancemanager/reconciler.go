@@ -69,7 +69,7 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 			r.cfg.Proxies.Drop(key.Name)
 			r.starts.forget(key)
 		},
-		Pokes: r.streams.pokes,
+		Wakeups: r.streams.wakeups,
 		Watches: []loop.Watch{
 			loop.Watching(&corev1.Pod{}, loop.ByOwner[*corev1.Pod]("InstanceManager")),
 			loop.Watching(&policyv1.PodDisruptionBudget{}, loop.ByOwner[*policyv1.PodDisruptionBudget]("InstanceManager")),
@@ -101,7 +101,7 @@ func (r *Reconciler) watchCertificates(ctx context.Context) error {
 		if now := r.cfg.Certificates() != nil; now != bad {
 			bad = now
 			for _, name := range r.managersOn("") {
-				r.streams.poke(ctx, client.ObjectKey{Namespace: r.cfg.Namespace, Name: name})
+				r.streams.wake(ctx, client.ObjectKey{Namespace: r.cfg.Namespace, Name: name})
 			}
 		}
 	}

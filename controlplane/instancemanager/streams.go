@@ -24,8 +24,9 @@ import (
 )
 
 const (
-	// pokeBuffer holds wake-ups while the controller is busy; a full buffer only makes a stream wait.
-	pokeBuffer = 256
+	// wakeupBuffer holds wake-ups while the controller is busy; a full buffer only makes a stream
+	// wait.
+	wakeupBuffer = 256
 	// versionTimeout bounds the question for the API versions after each (re)connection,
 	// versionPause is the wait before it is asked again.
 	versionTimeout = 5 * time.Second
@@ -40,7 +41,7 @@ type Connect func(address string) (*imclient.Client, error)
 // a Runnable: all streams end with its context, and Start returns after the last of them.
 type streams struct {
 	connect Connect
-	pokes   chan event.GenericEvent
+	wakeups chan event.GenericEvent
 
 	mu      sync.Mutex
 	ctx     context.Context // nil before Start and after its end
@@ -62,7 +63,7 @@ type stream struct {
 
 func newStreams(connect Connect) *streams {
 	return &streams{
-		connect: connect, pokes: make(chan event.GenericEvent, pokeBuffer),
+		connect: connect, wakeups: make(chan event.GenericEvent, wakeupBuffer),
 		current: map[client.ObjectKey]*stream{}, early: map[client.ObjectKey]bool{},
 	}
 }
@@ -75,7 +76,7 @@ func (s *streams) Start(ctx context.Context) error {
 	s.early = map[client.ObjectKey]bool{}
 	s.mu.Unlock()
 	for key := range early {
-		s.poke(ctx, key)
+		s.wake(ctx, key)
 	}
 	<-ctx.Done()
 	s.mu.Lock()
@@ -187,14 +188,14 @@ func (s *streams) publish(ctx context.Context, key client.ObjectKey, st *stream,
 	st.mu.Lock()
 	st.processes = p
 	st.mu.Unlock()
-	s.poke(ctx, key)
+	s.wake(ctx, key)
 }
 
-// poke wakes the controller for one object.
-func (s *streams) poke(ctx context.Context, key client.ObjectKey) {
+// wake wakes the controller for one object.
+func (s *streams) wake(ctx context.Context, key client.ObjectKey) {
 	object := &v1beta2.InstanceManager{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name}}
 	select {
-	case s.pokes <- event.GenericEvent{Object: object}:
+	case s.wakeups <- event.GenericEvent{Object: object}:
 	case <-ctx.Done():
 	}
 }

@@ -52,8 +52,8 @@ type Controller[T client.Object, G any] struct {
 	Gone func(ctx context.Context, key client.ObjectKey)
 	// Watches are the other kinds whose changes wake objects of this kind.
 	Watches []Watch
-	// Pokes wake objects by name from outside Kubernetes (a data plane stream); nil for none.
-	Pokes <-chan event.GenericEvent
+	// Wakeups wake objects by name from outside Kubernetes (a data plane stream); nil for none.
+	Wakeups <-chan event.GenericEvent
 	// Workers is the number of objects reconciled at once; 0 means defaultWorkers.
 	Workers int
 	// Now is the clock; nil means time.Now.
@@ -104,7 +104,8 @@ func BySameName[O client.Object]() func(O) []string {
 // Setup registers the controller with a manager. Objects woken by a cluster-wide kind (a Kubernetes
 // Node) are looked for in namespace; objects woken by a namespaced one in its own namespace.
 func Setup[T client.Object, G any](mgr ctrl.Manager, namespace string, c Controller[T, G]) error {
-	//lint:ignore SA1019 clients of the reference read core/v1 events, which only the old recorder writes
+	// lint:ignore SA1019 clients of the reference read core/v1 events, which only the old recorder
+	// writes
 	events := mgr.GetEventRecorderFor(c.Name)
 	r, err := NewReconciler(c, mgr.GetClient(), events)
 	if err != nil {
@@ -128,8 +129,8 @@ func Setup[T client.Object, G any](mgr ctrl.Manager, namespace string, c Control
 				return requests(o, namespace, w.names(o))
 			}))
 	}
-	if c.Pokes != nil {
-		b = b.WatchesRawSource(source.Channel(c.Pokes, &handler.EnqueueRequestForObject{}))
+	if c.Wakeups != nil {
+		b = b.WatchesRawSource(source.Channel(c.Wakeups, &handler.EnqueueRequestForObject{}))
 	}
 	if err := b.Complete(r); err != nil {
 		return fmt.Errorf("register %s: %w", c.Name, err)

@@ -28,7 +28,8 @@ type DiskFacts struct {
 	// HasConfig: the configuration file is there. DiskUUID and DiskName are from it.
 	HasConfig          bool
 	DiskUUID, DiskName string
-	// FilesystemID tells file systems of one node apart; FilesystemType is e.g. "ext2/ext3" or "xfs".
+	// FilesystemID tells file systems of one node apart; FilesystemType is e.g. "ext2/ext3" or
+	// "xfs".
 	FilesystemID, FilesystemType string
 	// Maximum and Available are bytes.
 	Maximum, Available int64
@@ -55,7 +56,7 @@ func decideAgent(now time.Time, n *v1beta2.Node, s agentSeen) loop.Decision {
 	for _, c := range s.Host {
 		n.Status.Conditions, _ = v1beta2.SetCondition(n.Status.Conditions, c, now)
 	}
-	holdsPen := v1beta2.IsConditionTrue(n.Status.Conditions, v1beta2.NodeConditionReady)
+	ownsReadyCondition := v1beta2.IsConditionTrue(n.Status.Conditions, v1beta2.NodeConditionReady)
 	var fresh string
 	for _, name := range slices.Sorted(maps.Keys(n.Status.DiskStatus)) {
 		spec, wanted := n.Spec.Disks[name]
@@ -69,7 +70,7 @@ func decideAgent(now time.Time, n *v1beta2.Node, s agentSeen) loop.Decision {
 			fresh = name
 		}
 		d = report(d, spec, facts)
-		if holdsPen {
+		if ownsReadyCondition {
 			d.Conditions, _ = v1beta2.SetCondition(d.Conditions, condition, now)
 		}
 		n.Status.DiskStatus[name] = d

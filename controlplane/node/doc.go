@@ -10,8 +10,8 @@
 //     take more. It makes the instance manager of the node.
 //
 // The one field both need is a disk's condition Ready: the agent writes it while the node's own
-// Ready condition is True, the leader while it is not, since then nobody answers on the node. Which
-// of the two holds the pen is thus in the object itself, and every write carries the version it is
+// Ready condition is True, the leader while it is not, since then the agent may be down. Which
+// of the two writes it is thus in the object itself, and every write carries the version it is
 // based on.
 //
 // docs/controlplane.md has the table of fields.

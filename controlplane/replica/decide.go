@@ -19,8 +19,8 @@ func decide(now time.Time, rep *v1beta2.Replica, s seen) loop.Decision {
 		rep.Status.OwnerID = s.Owner
 	}
 	deleting := rep.DeletionTimestamp != nil
-	// A deleted replica serves on until its engine has dropped it, so that the engine removes it
-	// from the membership in order instead of losing it.
+	// A deleted replica goes on serving until its engine has dropped it, so that the engine removes
+	// it from the membership in order instead of losing it.
 	want := rep.Spec.DesireState == v1beta2.InstanceStateRunning && (!deleting || s.InUse)
 	im := instance.Choose(s.Managers, status.InstanceManagerName, rep.Spec.NodeID, s.Image)
 	action := instance.Step(now, want, &rep.Spec.InstanceSpec, status, instance.Seen{

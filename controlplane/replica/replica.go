@@ -87,7 +87,7 @@ func (r *Reconciler) Controller() loop.Controller[*v1beta2.Replica, seen] {
 		Watches: []loop.Watch{
 			loop.Watching(&v1beta2.InstanceManager{}, r.onManager),
 			loop.Watching(&v1beta2.Node{}, r.onNode),
-			// A deleted replica waits until its engine has let go of it.
+			// A deleted replica waits until its engine has removed it from the set of replicas.
 			loop.Watching(&v1beta2.Engine{}, r.onEngine),
 		},
 	}

@@ -37,7 +37,7 @@ func choose(candidates []candidate, v Volume) candidate {
 	}
 	node := mostEven(values, v.Size)
 	if node < 0 {
-		return roomiest(candidates)
+		return withMostSpace(candidates)
 	}
 	var disks []candidate
 	var usable []int64
@@ -48,8 +48,9 @@ func choose(candidates []candidate, v Volume) candidate {
 	}
 	disk := mostEven(usable, v.Size)
 	if disk < 0 {
-		// The node has the room only as the sum of its disks (over-provisioning): take its roomiest disk.
-		return roomiest(disks)
+		// The node has the room only as the sum of its disks (over-provisioning): take its
+		// withMostSpace disk.
+		return withMostSpace(disks)
 	}
 	return disks[disk]
 }
@@ -83,9 +84,9 @@ func imbalance(values []int64) float64 {
 	return float64(slices.Max(values)-slices.Min(values)) / sum
 }
 
-// roomiest is the choice when no disk has room for the full size, which over-provisioning allows:
+// withMostSpace is the choice when no disk has room for the full size, which over-provisioning allows:
 // most usable, then most available, then first by name.
-func roomiest(candidates []candidate) candidate {
+func withMostSpace(candidates []candidate) candidate {
 	return slices.MinFunc(candidates, func(a, b candidate) int {
 		return cmp.Or(cmp.Compare(b.usable, a.usable), cmp.Compare(b.disk.Available, a.disk.Available),
 			cmp.Compare(a.node.Name, b.node.Name), cmp.Compare(a.disk.UUID, b.disk.UUID))

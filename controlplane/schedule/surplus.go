@@ -19,15 +19,15 @@ func Surplus(replicas []Replica, nodes []Node, localNode string) string {
 		func(r Replica) string { return zones[r.NodeID] },
 	}
 	for _, key := range keys {
-		if name := remote(crowded(replicas, key), localNode); name != "" {
+		if name := remote(largestGroups(replicas, key), localNode); name != "" {
 			return name
 		}
 	}
 	return remote(replicas, localNode)
 }
 
-// crowded returns the members of the largest groups with more than one member.
-func crowded(replicas []Replica, key func(Replica) string) []Replica {
+// largestGroups returns the members of the largest groups with more than one member.
+func largestGroups(replicas []Replica, key func(Replica) string) []Replica {
 	size, largest := map[string]int{}, 2
 	for _, r := range replicas {
 		size[key(r)]++

@@ -14,13 +14,13 @@ import (
 // deleted: a recorded member stays while it is one, and a failed replica that holds data stays
 // while no other replica is safe.
 func (p *pass) cleanup() loop.Change {
-	if p.v.Status.State != v1beta2.VolumeStateAttached || !p.engineSpeaks() {
+	if p.v.Status.State != v1beta2.VolumeStateAttached || !p.engineReports() {
 		return nil
 	}
 	inSync := count(p.live(), func(r *v1beta2.Replica) bool { return healthy(r) && p.mode(r) == v1beta2.ReplicaModeRW })
 	for _, r := range p.live() {
 		why := p.superfluous(r, inSync)
-		if why == "" || p.precious(r) {
+		if why == "" || p.mustBeKept(r) {
 			continue
 		}
 		return p.deleteReplica(r, why)
@@ -64,8 +64,8 @@ func (p *pass) stale(r *v1beta2.Replica) bool {
 	return true
 }
 
-// precious replicas are kept whatever speaks against them.
-func (p *pass) precious(r *v1beta2.Replica) bool {
+// mustBeKept says whether a replica may hold the only good copy, and so is never deleted here.
+func (p *pass) mustBeKept(r *v1beta2.Replica) bool {
 	if p.isMember(r) {
 		return true
 	}

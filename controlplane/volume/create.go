@@ -12,13 +12,13 @@ import (
 	"ankole.storage/controlplane/setting"
 )
 
-// belongings makes what every volume has: finalizer, attachment object, secret, engine, and on a
+// ensureObjects makes what every volume has: finalizer, attachment object, secret, engine, and on a
 // new volume its replicas.
 //
 // Crash windows: after each creation the next pass finds the object and makes the next one. Names
 // of engine, attachment and secret are fixed, so nothing is made twice; replicas are counted, and
 // the loop never counts in a cache older than its own last write.
-func (p *pass) belongings() loop.Change {
+func (p *pass) ensureObjects() loop.Change {
 	v := p.v
 	if v.Status.State == v1beta2.VolumeStateNew {
 		v.Status.State = v1beta2.VolumeStateCreating

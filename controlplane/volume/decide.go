@@ -64,7 +64,7 @@ func (p *pass) run() loop.Decision {
 	v.Status.ExpansionRequired = false
 	v.Status.FrontendDisabled = v.Spec.DisableFrontend
 	for _, step := range []func() loop.Change{
-		p.belongings, // finalizer, attachment object, secret, engine, first replicas
+		p.ensureObjects, // finalizer, attachment object, secret, engine, first replicas
 		p.upgradeDetached,
 		p.follow,     // what the engine says of the replicas
 		p.robustness, // and what that means for the volume
@@ -184,8 +184,8 @@ func (p *pass) isMember(r *v1beta2.Replica) bool {
 	return r.Spec.DataDirectoryName != "" && slices.Contains(members, r.Spec.DataDirectoryName)
 }
 
-// engineSpeaks says whether the engine runs and has reported its replicas.
-func (p *pass) engineSpeaks() bool {
+// engineReports says whether the engine runs and has reported its replicas.
+func (p *pass) engineReports() bool {
 	return p.engine != nil && p.engine.Status.CurrentState == v1beta2.InstanceStateRunning &&
 		p.engine.Status.ReplicaModeMap != nil &&
 		p.engine.Spec.DesireState == v1beta2.InstanceStateRunning

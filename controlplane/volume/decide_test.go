@@ -146,7 +146,7 @@ func TestOneStep(t *testing.T) {
 		want string
 	}{
 		{"settled", func(*v1beta2.Volume, *seen) {}, ""},
-		// belongings
+		// ensureObjects
 		{"no finalizer", func(v *v1beta2.Volume, _ *seen) { v.Finalizers = nil }, "update *v1beta2.Volume ns/v"},
 		{"no attachment object", func(_ *v1beta2.Volume, s *seen) {
 			s.Attachment = nil

@@ -7,7 +7,7 @@ import (
 	"ankole.storage/controlplane/loop"
 )
 
-// delete takes a volume apart: engines, then replicas, then the attachment object, then the
+// delete removes a volume's objects: engines, then replicas, then the attachment object, then the
 // volume's own finalizer. The secret goes with its owner.
 //
 // Crash windows: every step is repeated until the objects are gone. A replica's data is removed

@@ -15,7 +15,7 @@ import (
 // as the others.
 func (p *pass) follow() loop.Change {
 	p.actualSize()
-	if !p.engineSpeaks() {
+	if !p.engineReports() {
 		return nil
 	}
 	for _, r := range p.live() {
@@ -111,7 +111,7 @@ func later(a, b string) bool {
 
 // actualSize sums what the engine's layers occupy.
 func (p *pass) actualSize() {
-	if !p.engineSpeaks() || len(p.engine.Status.Snapshots) == 0 {
+	if !p.engineReports() || len(p.engine.Status.Snapshots) == 0 {
 		return
 	}
 	var sum int64
@@ -124,7 +124,7 @@ func (p *pass) actualSize() {
 	p.v.Status.ActualSize = sum
 }
 
-// robustness derives the volume's health from the engine's word, or from the lack of it.
+// robustness derives the volume's health from what the engine reports, or from its silence.
 func (p *pass) robustness() loop.Change {
 	v := p.v
 	before := v.Status.Robustness
@@ -159,7 +159,7 @@ func (p *pass) judgeRobustness() v1beta2.VolumeRobustness {
 	v := p.v
 	engaged := v.Spec.NodeID != "" && (v.Status.State == v1beta2.VolumeStateAttached ||
 		v.Status.State == v1beta2.VolumeStateAttaching)
-	if engaged && p.engineSpeaks() {
+	if engaged && p.engineReports() {
 		rw := count(p.live(), func(r *v1beta2.Replica) bool { return r.Spec.Active && p.mode(r) == v1beta2.ReplicaModeRW })
 		switch {
 		case rw >= v.Spec.NumberOfReplicas:
@@ -183,7 +183,7 @@ func (p *pass) judgeRobustness() v1beta2.VolumeRobustness {
 // rebuildRunning says whether the engine rebuilds some replica, which it can do only from one in
 // sync.
 func (p *pass) rebuildRunning() bool {
-	return p.engineSpeaks() && count(p.live(), func(r *v1beta2.Replica) bool {
+	return p.engineReports() && count(p.live(), func(r *v1beta2.Replica) bool {
 		return p.mode(r) == v1beta2.ReplicaModeWO
 	}) > 0
 }

@@ -44,9 +44,9 @@ func (p *pass) inUse() bool {
 	return false
 }
 
-// offlineRebuilding says whether a volume that nobody uses lacks replicas and is to be mended now.
+// offlineRebuilding says whether a volume that nobody uses lacks replicas and is to be rebuilt now.
 func (p *pass) offlineRebuilding() bool {
-	return p.lacksReplicas() && p.mendable()
+	return p.lacksReplicas() && p.repairable()
 }
 
 // lacksReplicas says whether replicas of the volume are missing and are to be rebuilt although nobody
@@ -57,9 +57,9 @@ func (p *pass) lacksReplicas() bool {
 	return enabled && !v.Spec.Standby && p.anyData() && count(p.live(), healthy) < v.Spec.NumberOfReplicas
 }
 
-// mendable says whether attaching would help: a rebuild is under way, or there is a replica to
+// repairable says whether attaching would help: a rebuild is under way, or there is a replica to
 // rebuild or a place for one.
-func (p *pass) mendable() bool {
+func (p *pass) repairable() bool {
 	underway := count(p.live(), func(r *v1beta2.Replica) bool {
 		return usable(r) && r.Spec.HealthyAt == "" && r.Spec.NodeID != "" && !p.nodeDown(r.Spec.NodeID)
 	})
@@ -119,7 +119,7 @@ func (p *pass) maintenanceNode() string {
 	return slices.Min(up)
 }
 
-// noteOfflineRebuilding tells that a volume is attached only to be mended. The condition appears
+// noteOfflineRebuilding tells that a volume is attached only for a rebuild. The condition appears
 // with the first such time.
 func (p *pass) noteOfflineRebuilding(wanted bool) {
 	id := naming.AttachmentTicketID(string(v1beta2.AttacherTypeVolumeRebuilding), p.v.Name)

@@ -39,7 +39,7 @@ func (p *pass) open() loop.Change {
 		return nil // being stopped
 	case off:
 		return p.correctAddresses()
-	case p.engineSpeaks():
+	case p.engineReports():
 		p.doneWaiting()
 		return p.extend()
 	}
@@ -126,7 +126,7 @@ func (p *pass) readyCandidates() (ready map[string]string, late []string, change
 			return nil, nil, editReplica(r, func(s *v1beta2.ReplicaSpec) { s.DesireState = v1beta2.InstanceStateStopped })
 		case desired != v1beta2.InstanceStateRunning && (state == v1beta2.InstanceStateStopped || state == ""):
 			if p.waited() > openWait {
-				continue // it had its time
+				continue // it was waited for; the engine starts without it
 			}
 			return nil, nil, p.startCandidate(r)
 		case desired == v1beta2.InstanceStateRunning && state == v1beta2.InstanceStateRunning && addressOf(r) != "":
@@ -248,7 +248,8 @@ func (p *pass) dropAddresses() loop.Change {
 		}
 	}
 	if len(keep) == len(p.engine.Spec.ReplicaAddressMap) || len(keep) == 0 {
-		// An engine without any replica is of no use; the volume is faulted then and will be closed.
+		// An engine without any replica is of no use; the volume is faulted then and will be
+		// closed.
 		return nil
 	}
 	return p.editEngine(func(s *v1beta2.EngineSpec) { s.ReplicaAddressMap = keep })

@@ -35,7 +35,7 @@ func (p *pass) replenish() loop.Change {
 // synced says whether the engine works with exactly the replicas it should have and none of them is
 // in error.
 func (p *pass) synced() bool {
-	if !p.engineSpeaks() || p.v.Status.Robustness == v1beta2.VolumeRobustnessFaulted {
+	if !p.engineReports() || p.v.Status.Robustness == v1beta2.VolumeRobustnessFaulted {
 		return false
 	}
 	expected := map[string]bool{}

@@ -69,7 +69,7 @@ func (p *pass) attaching() loop.Change {
 // serving says whether users can do I/O: the engine runs on the wanted node, has a replica in sync,
 // and its device is up.
 func (p *pass) serving() bool {
-	if !p.engineSpeaks() || p.engine.Spec.NodeID != p.v.Spec.NodeID {
+	if !p.engineReports() || p.engine.Spec.NodeID != p.v.Spec.NodeID {
 		return false
 	}
 	rw := count(p.live(), func(r *v1beta2.Replica) bool { return p.mode(r) == v1beta2.ReplicaModeRW })

@@ -155,7 +155,7 @@ func (w *world) controllers(nodes int) {
 		attachment.New(attachment.Config{Namespace: ns}).WithClient(w.c).Controller())
 	er := engine.New(engine.Config{Namespace: ns, NodeName: "n1", RewatchMost: time.Millisecond}, w, w).WithClient(w.c)
 	go func() { // drains wake-ups: settle looks at every engine anyway; ends with the test process
-		for range er.Monitor().Pokes() {
+		for range er.Monitor().Wakeups() {
 		}
 	}()
 	add(w, "Engine", &v1beta2.EngineList{}, er.Controller())

@@ -85,7 +85,7 @@ type runnable func(context.Context) error
 
 func (f runnable) Start(ctx context.Context) error { return f(ctx) }
 
-// follow attaches to a Pod that runs and lets go of one that does not.
+// follow connects to a Pod that runs and disconnects from one that does not.
 func (r *Relay) follow(ctx context.Context, key client.ObjectKey) error {
 	pod := &corev1.Pod{}
 	if err := r.client.Get(ctx, key, pod); client.IgnoreNotFound(err) != nil {

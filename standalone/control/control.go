@@ -26,7 +26,7 @@ const (
 const (
 	// SocketName in the state folder.
 	SocketName = "control.sock"
-	// requestTimeout bounds a silent client, maxRequest one that talks too much.
+	// requestTimeout bounds how long a request may take to arrive, maxRequest its bytes.
 	requestTimeout = 5 * time.Second
 	maxRequest     = 4 << 10
 )

@@ -15,7 +15,7 @@ import (
 // Managers know each other by the webhooks' keys: nobody but a manager can read the Secrets, and
 // the authority signs nothing but what managers serve with.
 
-// identity is what a manager shows, and whom it believes.
+// identity is the certificate of a manager, and the authority whose certificates it accepts.
 type identity struct {
 	certificate tls.Certificate
 	authority   *x509.CertPool
@@ -86,7 +86,7 @@ const (
 )
 
 // ManagerClient returns a client for other managers' servers, by whatever address. It shows the
-// keys that s holds at the time, and believes those who hold keys of the same authority.
+// certificate that s has at the time, and accepts servers with one of the same authority.
 func (s *Server) ManagerClient() *http.Client {
 	return &http.Client{Transport: &http.Transport{
 		ForceAttemptHTTP2: true, IdleConnTimeout: managerIdle, TLSHandshakeTimeout: managerHandshake,
