@@ -1,8 +1,8 @@
 // Package copies judges which copies of a volume may be given up. The recorded member set decides:
 // its members hold every acknowledged write, whatever the marks on the Replica objects say, and
 // nothing else is known to. The same rules are asked by the webhook and by REST (is this deletion
-// allowed?), by the volume controller (does a deleted replica still have to serve?) and by those who
-// remove a deleted replica's data or its finalizer.
+// allowed?), by the volume controller (does a deleted replica still have to serve?) and by those
+// who remove a deleted replica's data or its finalizer.
 //
 // The package is pure: whoever is about to destroy something reads the facts live.
 package copies

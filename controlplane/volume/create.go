@@ -108,9 +108,10 @@ func (p *pass) newEngine() *v1beta2.Engine {
 	}
 }
 
-// newReplica describes a replica without a place, of the engine's image: an attached volume of which
-// another image is wanted runs on with its present one, and only replicas of that are started. retries is where its count of failed rebuilds
-// starts: a replica that replaces another is not worth reusing if its first rebuild fails.
+// newReplica describes a replica without a place, of the engine's image: an attached volume of
+// which another image is wanted runs on with its present one, and only replicas of that are
+// started. retries is where its count of failed rebuilds starts: a replica that replaces another is
+// not worth reusing if its first rebuild fails.
 func (p *pass) newReplica(hardNode string, retries int) *v1beta2.Replica {
 	engine, spec := naming.EngineName(p.v.Name, 0), p.instanceSpec()
 	if p.engine != nil {

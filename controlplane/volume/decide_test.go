@@ -373,8 +373,9 @@ func TestOneStep(t *testing.T) {
 	}
 }
 
-// TestReplacementIsOfTheEnginesImage holds K4 of docs/defects.md: an attached volume of which another
-// image is wanted gets its replacement of the image that it runs, or it would never be started.
+// TestReplacementIsOfTheEnginesImage holds K4 of docs/defects.md: an attached volume of which
+// another image is wanted gets its replacement of the image that it runs, or it would never be
+// started.
 func TestReplacementIsOfTheEnginesImage(t *testing.T) {
 	v, s := fixture()
 	v.Spec.Image = "img:2"

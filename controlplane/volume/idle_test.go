@@ -50,7 +50,9 @@ func TestRestingVolumesAreWokenForTheirWork(t *testing.T) {
 			if err := v1beta2.AddToScheme(scheme); err != nil {
 				t.Fatal(err)
 			}
-			r := New(Config{Namespace: v.Namespace}).WithClient(fake.NewClientBuilder().WithScheme(scheme).WithObjects(v).Build())
+			r := New(
+				Config{Namespace: v.Namespace},
+			).WithClient(fake.NewClientBuilder().WithScheme(scheme).WithObjects(v).Build())
 			for range 3 {
 				r.decide(now, v.DeepCopy(), *s)
 			}

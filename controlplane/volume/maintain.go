@@ -49,8 +49,8 @@ func (p *pass) offlineRebuilding() bool {
 	return p.lacksReplicas() && p.repairable()
 }
 
-// lacksReplicas says whether replicas of the volume are missing and are to be rebuilt although nobody
-// uses it.
+// lacksReplicas says whether replicas of the volume are missing and are to be rebuilt although
+// nobody uses it.
 func (p *pass) lacksReplicas() bool {
 	v := p.v
 	enabled := softOverride(v.Spec.OfflineRebuilding, p.s.Settings.Bool(setting.OfflineReplicaRebuilding))
@@ -132,6 +132,8 @@ func (p *pass) noteOfflineRebuilding(wanted bool) {
 			Reason: v1beta2.VolumeReasonOfflineRebuildingInProgress,
 		})
 	case have.Status == v1beta2.ConditionTrue:
-		p.setCondition(v1beta2.Condition{Type: v1beta2.VolumeConditionOfflineRebuilding, Status: v1beta2.ConditionFalse})
+		p.setCondition(
+			v1beta2.Condition{Type: v1beta2.VolumeConditionOfflineRebuilding, Status: v1beta2.ConditionFalse},
+		)
 	}
 }

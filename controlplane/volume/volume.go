@@ -106,8 +106,8 @@ func conditions(v *v1beta2.Volume) []loop.Condition {
 	return out
 }
 
-// idle are the detached volumes with work that waits for a node or an instance manager. They live in
-// memory only: a new leader decides about every volume once, which fills it.
+// idle are the detached volumes with work that waits for a node or an instance manager. They live
+// in memory only: a new leader decides about every volume once, which fills it.
 type idle struct {
 	mu      sync.Mutex
 	waiting map[string]bool
@@ -145,14 +145,15 @@ func (r *Reconciler) onSetting(s *v1beta2.Setting) []string {
 }
 
 // unsettled names the volumes that a change of nodes, instance managers, images or settings may
-// concern. A detached volume with every replica placed and no work that waits has nothing to do with
-// them, so thousands of those cost nothing.
+// concern. A detached volume with every replica placed and no work that waits has nothing to do
+// with them, so thousands of those cost nothing.
 func (r *Reconciler) unsettled() []string {
 	return r.names(func(v *v1beta2.Volume) bool {
 		resting := v.Status.State == v1beta2.VolumeStateDetached && v.Spec.NodeID == "" &&
 			v.Status.Robustness != v1beta2.VolumeRobustnessFaulted &&
 			v1beta2.IsConditionTrue(v.Status.Conditions, v1beta2.VolumeConditionScheduled) && !r.idle.waits(v.Name)
-		healthy := v.Status.State == v1beta2.VolumeStateAttached && v.Status.Robustness == v1beta2.VolumeRobustnessHealthy &&
+		healthy := v.Status.State == v1beta2.VolumeStateAttached &&
+			v.Status.Robustness == v1beta2.VolumeRobustnessHealthy &&
 			v.Spec.DataLocality != v1beta2.DataLocalityBestEffort
 		return !resting && !healthy
 	})
