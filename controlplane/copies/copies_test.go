@@ -2,13 +2,13 @@ package copies
 
 import (
 	"fmt"
-	"math/rand/v2"
 	"strings"
 	"testing"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"ankole.storage/api/longhorn/v1beta2"
+	"ankole.storage/test/seeded"
 )
 
 // world is a volume v with replicas a, b, c… in directories of the same names.
@@ -153,8 +153,9 @@ func has(got, want string) bool {
 // TestSomeMemberStays holds P2: whatever is deleted in whatever order, as far as Serves and Holds
 // allow it, a member of the record is left, and of a detached volume enough to start from.
 func TestSomeMemberStays(t *testing.T) {
-	for seed := range uint64(5_000) {
-		rng := rand.New(rand.NewPCG(seed, 7))
+	src := seeded.New(t, "P2: a member of the record is left, whatever is deleted in whatever order")
+	for seed := range src.Seeds(5_000) {
+		rng := src.Rand(7)
 		names := "abcd"[:1+rng.IntN(4)]
 		members := names[:1+rng.IntN(len(names))]
 		modes := ""

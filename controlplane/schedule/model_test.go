@@ -8,6 +8,8 @@ import (
 	"slices"
 	"testing"
 	"time"
+
+	"ankole.storage/test/seeded"
 )
 
 // The scheduler's rules once more, as questions about one disk of one node, without sets and
@@ -416,8 +418,9 @@ const modelled = 40000
 
 func TestPlaceFollowsTheModel(t *testing.T) {
 	placed, reasons := 0, map[string]bool{}
-	for seed := range uint64(modelled) {
-		req := chance{rand.New(rand.NewPCG(seed, 1))}.request()
+	src := seeded.New(t, "a replica is placed where the rules of docs/volume.md say")
+	for seed := range src.Seeds(modelled) {
+		req := chance{src.Rand(1)}.request()
 		want, wantWhy := modelPlace(req)
 		got, failed := Place(req)
 		why := ""
@@ -441,8 +444,9 @@ func TestPlaceFollowsTheModel(t *testing.T) {
 
 func TestReuseFollowsTheModel(t *testing.T) {
 	reused := 0
-	for seed := range uint64(modelled) {
-		req := chance{rand.New(rand.NewPCG(seed, 2))}.request()
+	src := seeded.New(t, "a failed replica is reused where the rules of docs/volume.md say")
+	for seed := range src.Seeds(modelled) {
+		req := chance{src.Rand(2)}.request()
 		want, got := modelReuse(req), Reuse(req)
 		if got != want {
 			t.Fatalf("seed %d: Reuse = %q, the rules say %q\n%+v", seed, got, want, req)

@@ -2,14 +2,17 @@ package chain
 
 import (
 	"bytes"
-	"math/rand/v2"
 	"testing"
+
+	"ankole.storage/test/seeded"
 )
 
 // A merge takes one from every layer above the merged one, whatever the values beside it, and
 // leaves the special values alone.
 func TestMergeOfTheMap(t *testing.T) {
-	r := rand.New(rand.NewPCG(7, 7))
+	src := seeded.New(t, "a merge takes one from every layer above the merged one (docs/format-replica.md)")
+	src.Seed(7)
+	r := src.Rand(7)
 	for index := 1; index < inVoid; index++ {
 		blocks := int64(1 + r.IntN(3*mapPage))
 		var m blockMap

@@ -1,7 +1,6 @@
 package engine_test
 
 import (
-	"math/rand/v2"
 	"slices"
 	"strings"
 	"testing"
@@ -12,6 +11,7 @@ import (
 	"ankole.storage/dataplane/frontend"
 	"ankole.storage/dataplane/loop"
 	"ankole.storage/dataplane/wire"
+	"ankole.storage/test/seeded"
 )
 
 // pausing is a frontend that can be given to another engine, with the requests that it has not
@@ -42,7 +42,9 @@ func (f *pausing) Export() frontend.Export { return frontend.Export{Transport: "
 
 // newHandedHistory is a history of engines that hand over to one another.
 func newHandedHistory(t *testing.T, seed uint64) *history {
-	h := &history{rig: newRig(t, 3, 8*mib), r: rand.New(rand.NewPCG(seed, 8)), names: 3, fails: map[uint64]bool{},
+	src := seeded.New(t, "P4: what a failed write has become is the same for all who read it, over hand-overs")
+	src.Note(seed)
+	h := &history{rig: newRig(t, 3, 8*mib), r: src.Rand(8), names: 3, fails: map[uint64]bool{},
 		hands: true}
 	h.offline = true
 	h.start()

@@ -1,9 +1,10 @@
 package rebuild
 
 import (
-	"math/rand/v2"
 	"slices"
 	"testing"
+
+	"ankole.storage/test/seeded"
 )
 
 // flipped is a condition that alone makes certain knowledge uncertain.
@@ -109,8 +110,9 @@ func TestNamesInAnotherOrderAreNotKept(t *testing.T) {
 // TestPieceSet compares a set of pieces with a list of them.
 func TestPieceSet(t *testing.T) {
 	const size = 300 * PieceSize
-	for seed := range uint64(200) {
-		r := rand.New(rand.NewPCG(seed, 0))
+	src := seeded.New(t, "a set of pieces is what was put into it")
+	for range src.Seeds(200) {
+		r := src.Rand(0)
 		s, model := newPieceSet(size), map[int64]bool{}
 		for range 1 + r.IntN(4) {
 			off := r.Int64N(size - 1)
@@ -126,7 +128,7 @@ func TestPieceSet(t *testing.T) {
 				model[p] = true
 			}
 			if got := s.add(off, n); got != news {
-				t.Fatalf("seed %d: [%d,+%d) adds %d pieces, want %d", seed, off, n, got, news)
+				t.Fatalf("[%d,+%d) adds %d pieces, want %d", off, n, got, news)
 			}
 		}
 		for p := int64(-2); p < 310; p++ {
