@@ -164,6 +164,7 @@ func (v *Volume) Close() {
 	for _, a := range v.arenas {
 		idleArenas.put(a)
 	}
+	v.arenas = nil // closed once more, a volume must not give them to two others
 }
 
 // all are the replicas' processes, those of a live upgrade too.

@@ -139,7 +139,7 @@ func TestPieceSet(t *testing.T) {
 				}
 			}
 			if got := s.from(p); got != want {
-				t.Fatalf("seed %d: the first piece from %d on is %d, want %d", seed, p, got, want)
+				t.Fatalf("the first piece from %d on is %d, want %d", p, got, want)
 			}
 		}
 	}
