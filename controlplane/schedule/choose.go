@@ -84,8 +84,8 @@ func imbalance(values []int64) float64 {
 	return float64(slices.Max(values)-slices.Min(values)) / sum
 }
 
-// withMostSpace is the choice when no disk has room for the full size, which over-provisioning allows:
-// most usable, then most available, then first by name.
+// withMostSpace is the choice when no disk has room for the full size, which over-provisioning
+// allows: most usable, then most available, then first by name.
 func withMostSpace(candidates []candidate) candidate {
 	return slices.MinFunc(candidates, func(a, b candidate) int {
 		return cmp.Or(cmp.Compare(b.usable, a.usable), cmp.Compare(b.disk.Available, a.disk.Available),

@@ -26,8 +26,8 @@ func DialWitness(address, volume, volumeUUID, engineName string) (engine.Witness
 	return dialWitness(address, volume, volumeUUID, engineName)
 }
 
-// reconnect is how soon a connection that could not be made is tried again. An engine that needs the
-// witness holds its users' requests; what gRPC does by itself is up to two minutes.
+// reconnect is how soon a connection that could not be made is tried again. An engine that needs
+// the witness holds its users' requests; what gRPC does by itself is up to two minutes.
 var reconnect = grpc.ConnectParams{MinConnectTimeout: 5 * time.Second,
 	Backoff: backoff.Config{BaseDelay: 100 * time.Millisecond, Multiplier: 1.6, MaxDelay: time.Second}}
 
