@@ -43,6 +43,9 @@ func (g *scrubRig) revert(name string) {
 func (g *scrubRig) back(i int) {
 	g.t.Helper()
 	r := g.v.Replicas[i]
+	if r.Alive() {
+		r.Kill() // it has the directory's lock
+	}
 	r.Start()
 	for _, o := range g.state.Replicas {
 		if o.Member == r.Name {

@@ -260,6 +260,7 @@ func (j *scrubJob) hashMore() {
 func (j *scrubJob) hashFailed(l *link, text string) {
 	j.find(Finding{Replica: l.addr, Snapshot: j.name, Text: "checksums cannot be computed: " + text})
 	if j.hash != nil {
+		j.e.changed = true
 		j.hash.set(l.addr, func(s *HashStatus) { s.State, s.Error = "error", text })
 	}
 }
@@ -283,6 +284,7 @@ func (j *scrubJob) hashedOn(l *link, r *wire.HashReply) {
 	}
 	sums[l.addr] = r.Checksum
 	if j.hash != nil {
+		j.e.changed = true
 		j.hash.set(l.addr, func(s *HashStatus) {
 			s.State, s.Progress, s.Checksum, s.Corrupted = "complete", 100, r.Checksum, r.Corrupted
 		})

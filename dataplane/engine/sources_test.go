@@ -75,7 +75,7 @@ func TestAnotherSourceHasItElsewhere(t *testing.T) {
 			x.Start()
 			g.damage(g.ask(func(reply func(error)) any { return engine.AddReplica{Address: x.Addr(), Reply: reply} }))
 			g.until("the source is known", func() bool { return g.rebuilt(2).From != "" })
-			g.w.Until(time.Duration(step)*200*time.Microsecond, func() bool { return false })
+			g.w.Until(time.Duration(step)*time.Millisecond, func() bool { return false })
 			if !g.rebuilt(2).Running {
 				break
 			}
