@@ -104,8 +104,7 @@ func BySameName[O client.Object]() func(O) []string {
 // Setup registers the controller with a manager. Objects woken by a cluster-wide kind (a Kubernetes
 // Node) are looked for in namespace; objects woken by a namespaced one in its own namespace.
 func Setup[T client.Object, G any](mgr ctrl.Manager, namespace string, c Controller[T, G]) error {
-	// lint:ignore SA1019 clients of the reference read core/v1 events, which only the old recorder
-	// writes
+	//lint:ignore SA1019 clients of the reference read core/v1 events, which only the old recorder writes
 	events := mgr.GetEventRecorderFor(c.Name)
 	r, err := NewReconciler(c, mgr.GetClient(), events)
 	if err != nil {
