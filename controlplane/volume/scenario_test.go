@@ -86,6 +86,7 @@ func (w *world) heal(limit time.Duration) {
 		if v.Status.State == v1beta2.VolumeStateAttached && v.Status.Robustness == v1beta2.VolumeRobustnessHealthy {
 			return
 		}
+		w.endLost()
 		w.now = w.now.Add(15 * time.Second)
 	}
 	w.t.Fatalf("the volume does not heal\n%s", w.dump())

@@ -290,7 +290,7 @@ func TestSecondDaemon(t *testing.T) {
 		"--witness-socket", p.socket)
 	third.Env = second.Env
 	out, err = third.CombinedOutput()
-	if err == nil || !strings.Contains(string(out), "another instance manager listens at "+p.socket) {
+	if err == nil || !strings.Contains(string(out), "another process listens at "+p.socket) {
 		t.Errorf("%v: %s", err, out)
 	}
 	if r, err := p.client.ProcessGet(t.Context(), "demo-r-1"); err != nil || r.GetStatus().GetState() != "running" {
