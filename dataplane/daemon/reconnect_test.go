@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -16,11 +17,17 @@ import (
 // witness holds its users' requests.
 func TestWitnessIsTriedAgainSoon(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
+		var mu sync.Mutex
 		last, longest := time.Now(), time.Duration(0)
+		attempt := func() {
+			mu.Lock()
+			defer mu.Unlock()
+			longest = max(longest, time.Since(last))
+			last = time.Now()
+		}
 		w, err := dialWitness("unix:/nowhere", "v", "u", "e", grpc.WithContextDialer(
 			func(context.Context, string) (net.Conn, error) {
-				longest = max(longest, time.Since(last))
-				last = time.Now()
+				attempt()
 				return nil, errors.New("nobody is there")
 			}))
 		if err != nil {
@@ -32,7 +39,7 @@ func TestWitnessIsTriedAgainSoon(t *testing.T) {
 			}
 			<-time.After(time.Second)
 		}
-		longest = max(longest, time.Since(last))
+		attempt()
 		w.(*witness).conn.Close()
 		if longest > 2*time.Second {
 			t.Errorf("after a failure the next attempt came %s later", longest)
