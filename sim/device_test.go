@@ -1,9 +1,12 @@
 package sim
 
 import (
+	"slices"
 	"strings"
 	"testing"
 	"time"
+
+	"ankole.storage/dataplane/engine"
 )
 
 // TestKeptDevices: engines are killed again and again, while they move between nodes, and their
@@ -32,4 +35,21 @@ func TestKeptDevices(t *testing.T) {
 		t.Errorf("%d requests were sent again, %d devices ended: too little was tried", adopted, ended)
 	}
 	t.Logf("%d requests were sent again, %d devices ended", adopted, ended)
+}
+
+// TestLateStartEndsNothing: an engine that was cut off during its start hears the answers it waited
+// for when another one serves already. What that one was asked goes on.
+func TestLateStartEndsNothing(t *testing.T) {
+	t.Parallel()
+	var served []string
+	v := &Volume{Serves: func(e *EngineProcess) { served = append(served, e.Name) }}
+	for _, e := range []struct {
+		name  string
+		epoch uint64
+	}{{"e2", 2}, {"e1", 1}, {"e3", 3}} {
+		v.changed(&EngineProcess{Process: &Process{Name: e.name}}, engine.State{Serving: true, Epoch: e.epoch})
+	}
+	if want := []string{"e2", "e3"}; !slices.Equal(served, want) {
+		t.Errorf("%v follow those before them, want %v: e1 served after e2", served, want)
+	}
 }

@@ -182,9 +182,7 @@ func (u *upgrade) taken() {
 	u.pass(u.new)
 	v.noteEpoch(u.new, u.gone.Epoch, u.new.state.Epoch)
 	u.new.attach()
-	if v.Serves != nil {
-		v.Serves(u.new)
-	}
+	v.serves(u.new)
 	u.ends(u.old)
 }
 

@@ -66,8 +66,10 @@ type Volume struct {
 	// upgrade under way.
 	Others  []*Replica
 	upgrade *upgrade
-	// Serves is called when an engine begins to serve, Gone when it has ended.
+	// Serves is called when an engine begins to serve after those before it, Gone when one has ended.
+	// served is the newest epoch that was served.
 	Serves, Gone func(e *EngineProcess)
+	served       uint64
 	// Scrubbed is called when a scrub has ended, Rebuilds before a replica is rebuilt.
 	Scrubbed func(e *EngineProcess, s *engine.Scrubbing)
 	Rebuilds func()
@@ -299,9 +301,19 @@ func (v *Volume) changed(e *EngineProcess, s engine.State) {
 		if v.Keeps && e.front != nil && e == v.Current {
 			v.offer(e)
 		}
-		if v.Serves != nil {
-			v.Serves(e)
-		}
+		v.serves(e)
+	}
+}
+
+// serves tells that an engine begins to serve. One that was cut off during its start may find only
+// after another has followed it that it has all the answers it waited for: it acknowledges nothing,
+// and ends nothing of what its successor was asked.
+func (v *Volume) serves(e *EngineProcess) {
+	if e.state.Epoch < v.served {
+		return
+	}
+	if v.served = e.state.Epoch; v.Serves != nil {
+		v.Serves(e)
 	}
 }
 
