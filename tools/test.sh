@@ -85,7 +85,7 @@ gotest() {
 		status=0
 		go -C "$module" test -json -timeout "$patience" -p "$parallel" "$@" </dev/null 2>&1 || status=$?
 		echo "$status" >"$work/status.$current"
-	} | "$bin/tools/testreport" -skipped "$work/skipped" -module "$module" -- "$@" || return 1
+	} | "$bin/tools/testreport" -skipped "$work/skipped" -failed "$work/failed.$current" -module "$module" -- "$@" || return 1
 	return "$(cat "$work/status.$current")"
 }
 
@@ -297,7 +297,7 @@ latest=$((75 * 60000))
 # its phase. They also show that tests hold on a machine that does other things.
 together() {
 	for name in $(echo "$1" | tr + ' '); do
-		(phase "$name") 2>&1 | sed -u "s/^/$name: /" &
+		(phase "$name") 2>&1 | tee "$work/log.$name" | sed -u "s/^/$name: /" &
 	done
 	wait
 }
@@ -347,10 +347,19 @@ unchanged() {
 	"$bin/tools/closure" -since "$ANKOLE_GREEN" $packages
 }
 
-# summary of the run, after its last phase.
+# failures <phase>: what failed in it, in few lines: tests by name, or else the end of its output.
+failures() {
+	echo "in phase $1:"
+	if [ -s "$work/failed.$1" ]; then
+		cat "$work/failed.$1"
+	else
+		tail -n 12 "$work/log.$1"
+	fi | head -n 40 | sed 's/^/  /'
+}
+
+# summary of the run, after its last phase. Failures come last: often the end of a log is all that is at hand.
 summary() {
 	printf '\n== summary\n'
-	cat "$work/summary"
 	[ ! -s "$work/skipped" ] || {
 		echo "skipped tests, by reason:"
 		"$bin/tools/testreport" -table "$work/skipped"
@@ -359,9 +368,13 @@ summary() {
 		echo "what CI cannot have (test/lack/absent.txt):"
 		sed -n 's/^\^\{0,1\}\([^#].*\)/  \1/p' test/lack/absent.txt
 	}
+	cat "$work/summary"
 	all=$(echo "$phases" | tr + ' ' | wc -w)
 	passed=$(grep -c '^[a-z0-9]* *\(ok\|small\) ' "$work/summary")
 	if [ "$passed" -ne "$all" ]; then
+		for name in $(sed -n 's/^\([a-z0-9]*\) *FAILED .*/\1/p' "$work/summary"); do
+			failures "$name"
+		done
 		echo "FAIL: $((all - passed)) of $all phases, $(seconds "$start")"
 		exit 1
 	fi
@@ -390,7 +403,7 @@ main() {
 	for name; do
 		case $name in
 		*+*) together "$name" ;;
-		*) (phase "$name") ;;
+		*) (phase "$name") 2>&1 | tee "$work/log.$name" ;;
 		esac
 	done
 	summary

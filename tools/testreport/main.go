@@ -7,7 +7,7 @@
 // "found: " is shown at once, as is a line it prints with "progress: ": a simulator that looks for
 // minutes says what it has found.
 //
-//	go test -json ARGUMENTS | testreport [-v] [-module DIR] [-skipped FILE] -- ARGUMENTS
+//	go test -json ARGUMENTS | testreport [-v] [-module DIR] [-skipped FILE] [-failed FILE] -- ARGUMENTS
 //	testreport -table FILE
 //
 // The exit status is 1 when anything failed or when no test ran at all.
@@ -30,6 +30,7 @@ func main() {
 	flag.BoolVar(&o.verbose, "v", false, "print the result of every test")
 	flag.StringVar(&o.module, "module", ".", "folder of the module under test, for the command that repeats a test")
 	skipped := flag.String("skipped", "", "file that gets a line for every test that was skipped")
+	failed := flag.String("failed", "", "file that gets every test that failed, as the report's last lines name it")
 	table := flag.String("table", "", "print that file of skipped tests as a table, and nothing else")
 	flag.Parse()
 	if *table != "" {
@@ -45,11 +46,15 @@ func main() {
 	if err == nil && *skipped != "" {
 		err = appendLines(*skipped, r.skips)
 	}
+	ok := err == nil && r.finish()
+	if err == nil && *failed != "" {
+		err = appendLines(*failed, r.failures)
+	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "testreport:", err)
 		os.Exit(2)
 	}
-	if !r.finish() {
+	if !ok {
 		os.Exit(1)
 	}
 }
@@ -198,7 +203,8 @@ func (r *report) test(p *result, e event) {
 		delete(p.output, e.Test)
 	case "fail":
 		p.failed++
-		r.failures = append(r.failures, e.Package+" "+e.Test+"\n  again: "+r.again(e.Package, e.Test))
+		r.failures = append(r.failures,
+			e.Package+" "+e.Test+digest(p.output[e.Test])+"\n  again: "+r.again(e.Package, e.Test))
 	case "skip":
 		p.skipped++
 		r.skips = append(r.skips, e.Package+" "+e.Test+": "+reason(p.output[e.Test]))
@@ -211,19 +217,47 @@ func (r *report) test(p *result, e event) {
 	}
 }
 
-// reason is what a skipped test said, without the lines that frame it.
-func reason(output []string) string {
-	var said []string
+// said is what a test printed, without the lines that frame it.
+func said(output []string) []string {
+	var lines []string
 	for _, line := range output {
 		line = strings.TrimSpace(line)
 		if line != "" && !strings.HasPrefix(line, "=== ") && !strings.HasPrefix(line, "--- ") {
-			said = append(said, line)
+			lines = append(lines, line)
 		}
 	}
-	if len(said) == 0 {
+	return lines
+}
+
+// reason is what a skipped test said.
+func reason(output []string) string {
+	lines := said(output)
+	if len(lines) == 0 {
 		return "no reason given"
 	}
-	return strings.Join(said, " ")
+	return strings.Join(lines, " ")
+}
+
+// What the last lines of a report repeat of a failed test: its first and its last lines, cut to a
+// width.
+const (
+	digestHead  = 2
+	digestTail  = 2
+	digestWidth = 240 // bytes
+)
+
+// digest is the beginning and the end of what a failed test said, each line on a line of its own.
+func digest(output []string) string {
+	lines := said(output)
+	if len(lines) > digestHead+digestTail {
+		lines = slices.Concat(lines[:digestHead], lines[len(lines)-digestTail:])
+	}
+	var b strings.Builder
+	for _, line := range lines {
+		b.WriteString("\n  | ")
+		b.WriteString(strings.ToValidUTF8(line[:min(len(line), digestWidth)], ""))
+	}
+	return b.String()
 }
 
 // ended takes the end of a package.

@@ -42,9 +42,22 @@ func TestReport(t *testing.T) {
 			want: []string{
 				"why\n",
 				"FAIL\ta",
-				"FAILED: a TestX\n  again: go test -count=1 -run '^TestX$' a\n",
+				"FAILED: a TestX\n  | why\n  again: go test -count=1 -run '^TestX$' a\n",
 				"FAIL: 0 tests passed, 1 failed",
 			},
+		},
+		{
+			name: "of a long output the last lines repeat its two ends",
+			in: `{"Action":"output","Package":"a","Test":"TestX","Output":"=== RUN   TestX\n"}
+{"Action":"output","Package":"a","Test":"TestX","Output":"1\n"}
+{"Action":"output","Package":"a","Test":"TestX","Output":"2\n"}
+{"Action":"output","Package":"a","Test":"TestX","Output":"4\n"}
+{"Action":"output","Package":"a","Test":"TestX","Output":"5\n"}
+{"Action":"output","Package":"a","Test":"TestX","Output":"6\n"}
+{"Action":"output","Package":"a","Test":"TestX","Output":"--- FAIL: TestX (0.00s)\n"}
+{"Action":"fail","Package":"a","Test":"TestX"}
+{"Action":"fail","Package":"a"}`,
+			want: []string{"FAILED: a TestX\n  | 1\n  | 2\n  | 5\n  | 6\n  again: "},
 		},
 		{
 			name: "a skipped test gives its reason",
