@@ -120,30 +120,27 @@ func TestSuccessorDoesNotOutbid(t *testing.T) {
 // TestLeaseIsWaitedFor: a replica that the successor has not heard may still serve reads of the
 // engine before, whoever was granted an epoch in between. (P3)
 func TestLeaseIsWaitedFor(t *testing.T) {
-	h := playLines(t, `
+	first := `
 		replicas a b c
-		start e1 a b c im=x
-		engine e2 candidates=3 im=y
-		e2 reads
-		e2 swaps
-		e2 hears a b
-		e2 misses c`)
-	if p := h.engines["e2"].core.Phase(); p != Waiting {
-		t.Errorf("P3: e2 is %s while e1 may read from c, want waiting", p)
+		start e1 a b c im=x`
+	takeover := func(e string) string {
+		return strings.NewReplacer("E", e).Replace(`
+		engine E candidates=3 im=y
+		E reads
+		E swaps`)
 	}
-	h = playLines(t, `
-		replicas a b c
-		start e1 a b c im=x
-		engine e2 candidates=3 im=y
-		e2 reads
-		e2 swaps
-		engine e3 candidates=3 im=y
-		e3 reads
-		e3 swaps
-		e3 hears a b
-		e3 misses c`)
-	if p := h.engines["e3"].core.Phase(); p != Waiting {
-		t.Errorf("P3: e3 is %s while e1 may read from c, want waiting", p)
+	hears := func(e string) string {
+		return strings.NewReplacer("E", e).Replace(`
+		E hears a b
+		E misses c`)
+	}
+	for e, lines := range map[string]string{
+		"e2": first + takeover("e2") + hears("e2"),
+		"e3": first + takeover("e2") + takeover("e3") + hears("e3"),
+	} {
+		if p := playLines(t, lines).engines[e].core.Phase(); p != Waiting {
+			t.Errorf("P3: %s is %s while e1 may read from c, want waiting", e, p)
+		}
 	}
 }
 

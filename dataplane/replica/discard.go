@@ -194,9 +194,7 @@ func (r *Replica) punch(j *job) {
 	j.pending++
 	for _, z := range j.zeros {
 		if z.Punch {
-			j.pending++
-			r.op(loop.Op{Kind: loop.FilePunch, Handle: loop.Handle(r.blocks.HeadHandle()), Off: z.Off, Len: z.Len,
-				Tag: j.tag(opPunch)})
+			r.punchHead(j, z.Off, z.Len)
 		}
 	}
 	r.step(j)

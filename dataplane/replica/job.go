@@ -374,6 +374,13 @@ func (r *Replica) written(j *job) {
 	r.finish(j, block.OK, loop.Seg{})
 }
 
+// punchHead makes a hole of bytes [off, off+n) of the head, for a job that waits for it.
+func (r *Replica) punchHead(j *job, off, n int64) {
+	j.pending++
+	r.op(loop.Op{Kind: loop.FilePunch, Handle: loop.Handle(r.blocks.HeadHandle()), Off: off, Len: n,
+		Tag: j.tag(opPunch)})
+}
+
 // zero makes whole blocks read zero: holes where nothing is below, written zeroes elsewhere.
 func (r *Replica) zero(j *job) {
 	j.zeros = r.blocks.ZeroPlan(j.h.Off, j.h.Len, j.zeros[:0])
@@ -381,9 +388,7 @@ func (r *Replica) zero(j *job) {
 	j.pending++
 	for _, z := range j.zeros {
 		if z.Punch {
-			j.pending++
-			r.op(loop.Op{Kind: loop.FilePunch, Handle: loop.Handle(r.blocks.HeadHandle()), Off: z.Off, Len: z.Len,
-				Tag: j.tag(opPunch)})
+			r.punchHead(j, z.Off, z.Len)
 			continue
 		}
 		for off, end := z.Off, z.Off+z.Len; off < end; {

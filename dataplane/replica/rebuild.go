@@ -283,9 +283,7 @@ func (r *Replica) headPunch(s *session, h *wire.Header) bool {
 			r.findBelow(j)
 		})
 	}
-	j.pending++
-	r.op(loop.Op{Kind: loop.FilePunch, Handle: loop.Handle(r.blocks.HeadHandle()), Off: h.Off, Len: h.Len,
-		Tag: j.tag(opPunch)})
+	r.punchHead(j, h.Off, h.Len)
 	return true
 }
 

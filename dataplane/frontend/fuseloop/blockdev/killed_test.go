@@ -17,10 +17,8 @@ import (
 
 	"ankole.storage/clock"
 	"ankole.storage/dataplane/frontend/frontendtest"
-	"ankole.storage/dataplane/frontend/fuseloop"
 	"ankole.storage/dataplane/frontend/fuseloop/blockdev"
 	"ankole.storage/dataplane/loop"
-	"ankole.storage/dataplane/loop/posix"
 )
 
 const stuckIn = "BLOCKDEV_TEST_STUCK"
@@ -43,36 +41,14 @@ func (c *frozen) Step(now clock.Ticks, in []loop.Done, out *[]loop.Op) clock.Tic
 // stuck serves a volume under dir and stops with a request of its own that it has received and not
 // answered.
 func stuck(dir string) int {
-	fail := func(err error) int {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
-	}
-	arena := loop.NewArena(32 << 20)
-	l, err := posix.New(arena, posix.Options{})
-	if err != nil {
-		return fail(err)
-	}
-	d, err := blockdev.Open(context.Background(), victimConfig(dir))
-	if err != nil {
-		return fail(err)
-	}
-	v := frontendtest.NewDevice(arena, 8<<20)
-	v.Frontend, err = fuseloop.New(fuseloop.Config{Owner: frontendtest.Owner, Arena: arena, Device: d.Handle(),
-		File: "vol",
-		Size: 8 << 20})
-	if err != nil {
-		return fail(err)
-	}
-	c := &frozen{Core: v}
-	go func() {
-		err := d.Expose(context.Background())
-		if err == nil {
-			c.now.Store(true)
-			err = d.Resize(context.Background())
-		}
-		os.Exit(fail(err))
-	}()
-	return fail(posix.Run(context.Background(), l, c))
+	var c frozen
+	return serve(dir, 8<<20, func(core loop.Core) loop.Core {
+		c.Core = core
+		return &c
+	}, func(d *blockdev.Device) error {
+		c.now.Store(true)
+		return d.Resize(context.Background())
+	})
 }
 
 // TestServerKilledInARequestOfItsOwn: a server asks its own file system something, and is killed

@@ -14,7 +14,15 @@ import (
 
 // victim serves a volume under dir, says so, and waits to be killed.
 func victim(dir string) int {
-	const size = 64 << 20
+	return serve(dir, 64<<20, func(c loop.Core) loop.Core { return c }, func(*blockdev.Device) error {
+		fmt.Println("ready")
+		return nil
+	})
+}
+
+// serve serves a volume of size bytes under dir, through what wrap makes of its core, and calls
+// exposed when it has its block device. It returns when something fails.
+func serve(dir string, size int64, wrap func(loop.Core) loop.Core, exposed func(*blockdev.Device) error) int {
 	fail := func(err error) int {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
@@ -35,10 +43,13 @@ func victim(dir string) int {
 		return fail(err)
 	}
 	go func() {
-		if err := d.Expose(context.Background()); err != nil {
+		err := d.Expose(context.Background())
+		if err == nil {
+			err = exposed(d)
+		}
+		if err != nil {
 			os.Exit(fail(err))
 		}
-		fmt.Println("ready")
 	}()
-	return fail(posix.Run(context.Background(), l, v))
+	return fail(posix.Run(context.Background(), l, wrap(v)))
 }
