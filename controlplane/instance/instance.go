@@ -84,6 +84,15 @@ func Find(im *v1beta2.InstanceManager, name string) *v1beta2.InstanceProcess {
 	return nil
 }
 
+// StorageIP is the address at which the processes in a running instance manager are reached for
+// data: that on the storage network if there is one, else the Pod's.
+func StorageIP(im *v1beta2.InstanceManager) string {
+	if im.Status.StorageIP != "" {
+		return im.Status.StorageIP
+	}
+	return im.Status.IP // not recorded by an older manager
+}
+
 // Forget takes a run out of what is seen, if it has ended: the instance is stopped then, and not
 // failed, and may be created anew, in place of the process that is still listed. It tells whether
 // the run was there.

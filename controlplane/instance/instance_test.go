@@ -47,6 +47,8 @@ func TestStates(t *testing.T) {
 		{"no manager", Seen{}, failed, stopped},
 		{"node down", Seen{Manager: manager(imRunning), NodeDown: true}, unknown, stopped},
 		{"manager unknown", Seen{Manager: manager(v1beta2.InstanceManagerStateUnknown)}, unknown, stopped},
+		{"manager unknown, process known last", Seen{Manager: manager(v1beta2.InstanceManagerStateUnknown),
+			Process: process(running)}, unknown, unknown},
 		{"manager stopped", Seen{Manager: manager(v1beta2.InstanceManagerStateStopped)}, failed, stopped},
 		{"manager in error", Seen{Manager: manager(v1beta2.InstanceManagerStateError)}, failed, stopped},
 		{"manager being deleted", Seen{Manager: deleting}, failed, stopped},
@@ -108,6 +110,21 @@ func TestLife(t *testing.T) {
 		t.Fatalf("stopped: %+v", status)
 	}
 	step(true, nil, Create, v1beta2.InstanceStateStopped)
+}
+
+// TestStorageAddress: data uses the storage network where the instance manager has an address on
+// it, control the Pod's own address.
+func TestStorageAddress(t *testing.T) {
+	for storage, want := range map[string]string{"": "10.0.0.1", "192.168.0.7": "192.168.0.7"} {
+		im := manager(v1beta2.InstanceManagerStateRunning)
+		im.Status.StorageIP = storage
+		status := &v1beta2.InstanceStatus{}
+		Step(now, true, &v1beta2.InstanceSpec{NodeID: "n1"}, status,
+			Seen{Manager: im, Process: process(v1beta2.InstanceStateRunning)})
+		if status.StorageIP != want || status.IP != "10.0.0.1" {
+			t.Errorf("recorded %q: data at %q, control at %q", storage, status.StorageIP, status.IP)
+		}
+	}
 }
 
 // TestForget: a run that is over makes room for the next one, and only an ended one of that UUID is

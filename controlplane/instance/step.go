@@ -19,10 +19,12 @@ func Step(now time.Time, want bool, spec *v1beta2.InstanceSpec, status *v1beta2.
 	case v1beta2.InstanceStateRunning:
 		fillRunning(want, spec, status, seen)
 	default:
-		status.IP, status.StorageIP, status.Port, status.UUID, status.CurrentImage = "", "", 0, "", ""
+		status.IP, status.StorageIP, status.Port, status.CurrentImage = "", "", 0, ""
 		if seen.Process != nil {
 			// The run's identity is kept, so that one failed run is counted once.
 			status.UUID = seen.Process.Status.UUID
+		} else if state != v1beta2.InstanceStateUnknown {
+			status.UUID = ""
 		}
 	}
 	noteCreation(now, want, status, seen, state)
@@ -70,6 +72,11 @@ func observe(want bool, spec *v1beta2.InstanceSpec, status *v1beta2.InstanceStat
 	}
 	switch im.Status.CurrentState {
 	case v1beta2.InstanceManagerStateUnknown:
+		if seen.Process != nil {
+			// The node is up: what was known last is confirmed or refuted soon. Only a node that is
+			// down lets a process that nobody can stop count as stopped.
+			return unknown
+		}
 		return ifStarted(unknown, stopped)
 	case v1beta2.InstanceManagerStateStarting:
 		if status.Started {
@@ -111,7 +118,7 @@ func fillRunning(want bool, spec *v1beta2.InstanceSpec, status *v1beta2.Instance
 	}
 	status.InstanceManagerName = seen.Manager.Name
 	status.IP = seen.Manager.Status.IP
-	status.StorageIP = seen.Manager.Status.IP
+	status.StorageIP = StorageIP(seen.Manager)
 	status.Port = seen.Process.Status.PortStart
 	status.UUID = seen.Process.Status.UUID
 	if status.CurrentImage == "" {

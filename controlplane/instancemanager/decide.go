@@ -32,8 +32,15 @@ type seen struct {
 	// Pod and PDB have the object's name; nil if absent.
 	Pod *corev1.Pod
 	PDB *policyv1.PodDisruptionBudget
-	// Processes is nil while the Pod's processes are not being followed.
+	// Processes are those of the Pod as they were last reported; nil as long as this leader has not
+	// listed them.
 	Processes *Processes
+	// UnconfirmedSince is when the stream from the Pod was lost, or first asked for; zero while it
+	// stands, so that Processes is what runs now.
+	UnconfirmedSince time.Time
+	// Assigned names an engine or replica whose process is in the Pod according to its object; empty
+	// if there is none. It is looked for only when the Pod might be removed.
+	Assigned string
 	// ProxyDown: the Pod has a proxy that does not answer.
 	ProxyDown bool
 	// CertificateProblem: the secret for the connections to the Pod is there and cannot be used.
@@ -65,6 +72,12 @@ func (s seen) nodeDown() bool {
 
 func (s seen) cordoned() bool { return s.KubeNode != nil && s.KubeNode.Spec.Unschedulable }
 
+// removable tells whether there is a reason to remove the Pod once nothing runs in it.
+func (s seen) removable(im *v1beta2.InstanceManager) bool {
+	return legacy(im) || im.Spec.Image != s.DefaultImage ||
+		s.Pod != nil && len(drift(s.Pod, s.Settings, s.cpuMillis())) > 0
+}
+
 func (s seen) cpuMillis() int64 {
 	var own int
 	if s.Node != nil {
@@ -89,14 +102,15 @@ func decide(now time.Time, im *v1beta2.InstanceManager, s seen) loop.Decision {
 	if legacy(im) {
 		return decideLegacy(im, s)
 	}
-	if im.Spec.Image != s.DefaultImage && !mayWork(im, s) {
+	if im.Spec.Image != s.DefaultImage && !mayWork(s) {
 		return loop.Decision{Do: loop.Delete{Object: im}}
 	}
 	d, done := decidePod(now, im, s)
 	if !done {
 		d = decideBudget(im, s)
 	}
-	if d.Do == nil && s.Pod != nil && podReady(s.Pod) && (s.Processes == nil || s.ProxyDown) {
+	if d.Do == nil && s.Pod != nil && mayRun(s.Pod) &&
+		(s.Processes == nil || !s.UnconfirmedSince.IsZero() || s.ProxyDown) {
 		d.After = followRetry
 	}
 	return d
@@ -126,23 +140,13 @@ func observe(now time.Time, im *v1beta2.InstanceManager, s seen) {
 		condition(v1beta2.InstanceManagerConditionNodeReady, v1beta2.ConditionTrue, "", "")
 	}
 	observeCertificates(condition, st, s.CertificateProblem)
-	p := stateOf(s.Pod, st.CurrentState, s.Processes != nil)
+	p := stateOf(s.Pod, st, s.Processes)
 	st.CurrentState = p.state
-	condition(v1beta2.InstanceManagerConditionPodReady, p.ready, p.reason, podMessage(s.Pod))
+	condition(v1beta2.InstanceManagerConditionPodReady, p.ready, p.reason, podMessage(s.Pod, st))
+	observeConfirmation(condition, now, st, s)
+	observeProcesses(condition, im, s)
 	if p.state != v1beta2.InstanceManagerStateRunning {
-		st.IP = ""
-		st.InstanceEngines, st.InstanceReplicas, st.Instances = nil, nil, nil
 		return
-	}
-	st.IP = s.Pod.Status.PodIP
-	if s.Processes != nil {
-		st.InstanceEngines, st.InstanceReplicas = s.Processes.Engines, s.Processes.Replicas
-		if legacy(im) {
-			legacyInstances(st, s.Processes)
-		}
-		st.APIVersion, st.APIMinVersion = s.Processes.APIVersion, s.Processes.APIMinVersion
-		st.ProxyAPIVersion, st.ProxyAPIMinVersion = s.Processes.ProxyAPIVersion, s.Processes.ProxyAPIMinVersion
-		observeVersions(condition, s.Processes)
 	}
 	if waiting := drift(s.Pod, s.Settings, s.cpuMillis()); len(waiting) > 0 {
 		condition(v1beta2.InstanceManagerConditionSettingSynced, v1beta2.ConditionFalse,
@@ -150,6 +154,49 @@ func observe(now time.Time, im *v1beta2.InstanceManager, s seen) {
 			"waiting for the last instance to stop before applying: "+strings.Join(waiting, ", "))
 	} else {
 		condition(v1beta2.InstanceManagerConditionSettingSynced, v1beta2.ConditionTrue, "", "")
+	}
+}
+
+// observeProcesses brings addresses and processes up to date. In state unknown those that are not
+// observed stay as they were known last. Elsewhere outside of running there are none, unless they
+// are observed.
+func observeProcesses(condition func(kind string, status v1beta2.ConditionStatus, reason, message string),
+	im *v1beta2.InstanceManager, s seen) {
+	st := &im.Status
+	switch st.CurrentState {
+	case v1beta2.InstanceManagerStateRunning:
+		st.IP, st.StorageIP = s.Pod.Status.PodIP, storageIP(s.Pod, st)
+	case v1beta2.InstanceManagerStateUnknown:
+	default:
+		st.IP, st.StorageIP = "", ""
+		st.InstanceEngines, st.InstanceReplicas, st.Instances = nil, nil, nil
+	}
+	if s.Processes == nil || s.Pod == nil || !mayRun(s.Pod) {
+		return
+	}
+	st.InstanceEngines, st.InstanceReplicas = s.Processes.Engines, s.Processes.Replicas
+	if legacy(im) {
+		legacyInstances(st, s.Processes)
+	}
+	st.APIVersion, st.APIMinVersion = s.Processes.APIVersion, s.Processes.APIMinVersion
+	st.ProxyAPIVersion, st.ProxyAPIMinVersion = s.Processes.ProxyAPIVersion, s.Processes.ProxyAPIMinVersion
+	observeVersions(condition, s.Processes)
+}
+
+// observeConfirmation tells of processes that are not confirmed. A stream that is back soon is no
+// news, and an instance manager whose processes were confirmed all the time has no such condition.
+func observeConfirmation(condition func(kind string, status v1beta2.ConditionStatus, reason, message string),
+	now time.Time, st *v1beta2.InstanceManagerStatus, s seen) {
+	const kind = v1beta2.InstanceManagerConditionProcessesConfirmed
+	told := slices.ContainsFunc(st.Conditions, func(c v1beta2.Condition) bool { return c.Type == kind })
+	expected := st.CurrentState == v1beta2.InstanceManagerStateRunning ||
+		st.CurrentState == v1beta2.InstanceManagerStateUnknown
+	switch {
+	case expected && !s.UnconfirmedSince.IsZero() && now.Sub(s.UnconfirmedSince) >= followRetry:
+		condition(kind, v1beta2.ConditionFalse, v1beta2.InstanceManagerReasonNotAnswering,
+			"the instance manager does not answer; its processes are those that it reported last")
+	case told && (!expected || s.Processes != nil && s.UnconfirmedSince.IsZero()):
+		condition(kind, v1beta2.ConditionTrue, "", "")
 	}
 }
 
@@ -169,12 +216,12 @@ func observeCertificates(condition func(kind string, status v1beta2.ConditionSta
 }
 
 // podMessage says in words why a Pod does not run.
-func podMessage(pod *corev1.Pod) string {
+func podMessage(pod *corev1.Pod, st *v1beta2.InstanceManagerStatus) string {
 	if pod == nil {
 		return ""
 	}
 	if podReady(pod) {
-		if StorageIP(pod) == "" {
+		if storageIP(pod, st) == "" {
 			return "the Pod has no address on the storage network (interface " + naming.StorageNetworkInterface +
 				"); does the network of setting storage-network exist?"
 		}
@@ -200,7 +247,7 @@ func decidePod(now time.Time, im *v1beta2.InstanceManager, s seen) (loop.Decisio
 	case s.Pod != nil && ended(s.Pod):
 		return loop.Decision{Do: loop.Delete{Object: s.Pod}}, true
 	case s.Pod != nil:
-		stale := idle(im, s) && len(drift(s.Pod, s.Settings, s.cpuMillis())) > 0
+		stale := idle(s) && len(drift(s.Pod, s.Settings, s.cpuMillis())) > 0
 		if stale && !s.cordoned() {
 			return loop.Decision{Do: loop.Delete{Object: s.Pod}}, true
 		}
@@ -216,19 +263,14 @@ func decidePod(now time.Time, im *v1beta2.InstanceManager, s seen) (loop.Decisio
 	}, true
 }
 
-// mayWork tells whether a process runs, or may run unknown to us: in a Pod that runs and is not
-// followed.
-func mayWork(im *v1beta2.InstanceManager, s seen) bool {
-	return busy(im.Status) || (s.Pod != nil && podReady(s.Pod) && s.Processes == nil)
-}
+// mayWork tells whether a process runs in the Pod, or may run unknown to us.
+func mayWork(s seen) bool { return s.Pod != nil && mayRun(s.Pod) && !idle(s) }
 
-// idle tells whether the Pod is known to hold no process that runs. A Pod without an address on its
-// storage network never was given any.
-func idle(im *v1beta2.InstanceManager, s seen) bool {
-	if podReady(s.Pod) && StorageIP(s.Pod) == "" {
-		return true
-	}
-	return im.Status.CurrentState == v1beta2.InstanceManagerStateRunning && s.Processes != nil && !busy(im.Status)
+// idle tells whether the Pod is known to hold no process that runs: it has listed its processes,
+// has told of every change since, and no object claims to have one there. A status, an address that
+// is missing or a Pod that is not ready never says so.
+func idle(s seen) bool {
+	return s.Processes != nil && s.UnconfirmedSince.IsZero() && !s.Processes.busy() && s.Assigned == ""
 }
 
 // decideBudget keeps a disruption budget beside a running Pod, so that a drain waits for its

@@ -89,8 +89,22 @@ func TestDecide(t *testing.T) {
 		}, failed, "", "NotFound", 0},
 		{"Pod pending", stopped, func(_ *v1beta2.InstanceManager, s *seen) { s.Pod.Status.Phase = corev1.PodPending },
 			starting, "", "Starting", 0},
-		{"Pod not ready", up, func(_ *v1beta2.InstanceManager, s *seen) { s.Pod.Status.ContainerStatuses[0].Ready = false },
-			starting, "", "Starting", 0},
+		{"Pod not ready yet", starting, func(_ *v1beta2.InstanceManager, s *seen) {
+			s.Pod.Status.ContainerStatuses[0].Ready, s.Processes = false, nil
+		}, starting, "", "Starting", followRetry},
+		{"Pod not ready any more", up, func(_ *v1beta2.InstanceManager, s *seen) {
+			s.Pod.Status.ContainerStatuses[0].Ready, s.Processes = false, nil
+		}, unknown, "", "Starting", followRetry},
+		{"Pod without an address at the moment", up, func(_ *v1beta2.InstanceManager, s *seen) {
+			s.Pod.Status.PodIP, s.Processes = "", nil
+		}, unknown, "", "Starting", followRetry},
+		{"container ended", up, func(_ *v1beta2.InstanceManager, s *seen) {
+			s.Pod.Status.ContainerStatuses[0] = corev1.ContainerStatus{State: corev1.ContainerState{
+				Terminated: &corev1.ContainerStateTerminated{}}}
+		}, starting, "", "Starting", 0},
+		{"node is back, processes not known yet", unknown, func(_ *v1beta2.InstanceManager, s *seen) { s.Processes = nil },
+			unknown, "", "Running", followRetry},
+		{"node is back, processes known", unknown, nil, up, "", "Running", 0},
 		{"Pod runs, processes not known yet", starting, func(_ *v1beta2.InstanceManager, s *seen) { s.Processes = nil },
 			starting, "", "Starting", followRetry},
 		{"Pod runs, stream lost by a new leader", up, func(_ *v1beta2.InstanceManager, s *seen) { s.Processes = nil },
@@ -125,6 +139,21 @@ func TestDecide(t *testing.T) {
 		{"settings differ, idleness not known", up, func(_ *v1beta2.InstanceManager, s *seen) {
 			s.Settings.CPUPercent, s.Processes = 20, nil
 		}, up, "", "Running", followRetry},
+		{"settings differ, stream lost", up, func(_ *v1beta2.InstanceManager, s *seen) {
+			s.Settings.CPUPercent, s.UnconfirmedSince = 20, now
+		}, up, "", "Running", followRetry},
+		{"settings differ, an object claims a process", up, func(_ *v1beta2.InstanceManager, s *seen) {
+			s.Settings.CPUPercent, s.Assigned = 20, "v-e-0"
+		}, up, "", "Running", 0},
+		{"settings differ, Pod not ready", up, func(_ *v1beta2.InstanceManager, s *seen) {
+			s.Settings.CPUPercent, s.Pod.Status.ContainerStatuses[0].Ready, s.Processes = 20, false, nil
+		}, unknown, "", "Starting", followRetry},
+		{"other image, stream lost", up, func(_ *v1beta2.InstanceManager, s *seen) {
+			s.DefaultImage, s.UnconfirmedSince = "other", now
+		}, up, "", "Running", followRetry},
+		{"other image, Pod not ready", up, func(_ *v1beta2.InstanceManager, s *seen) {
+			s.DefaultImage, s.Pod.Status.ContainerStatuses[0].Ready, s.Processes = "other", false, nil
+		}, unknown, "", "Starting", followRetry},
 		{"storage network set, idle", up, func(_ *v1beta2.InstanceManager, s *seen) { s.Settings.StorageNetwork = "a/b" },
 			up, "delete *v1.Pod", "Running", 0},
 		{"no address on the storage network", starting, func(im *v1beta2.InstanceManager, s *seen) {
@@ -134,6 +163,22 @@ func TestDecide(t *testing.T) {
 		{"no address on a storage network that is unset again", starting, func(im *v1beta2.InstanceManager, s *seen) {
 			s.Pod.Annotations[naming.AnnotationNetworks] = networksAnnotation("a/b")
 		}, starting, "delete *v1.Pod", "Starting", 0},
+		{"network status vanished, busy", up, func(im *v1beta2.InstanceManager, s *seen) {
+			im.Status.StorageIP, s.Processes.Engines, s.Settings.CPUPercent = "192.168.0.7", running("v-e-0"), 20
+			s.Pod.Annotations[naming.AnnotationNetworks] = networksAnnotation("a/b")
+		}, up, "", "Running", 0},
+		{"network status vanished, busy, no address recorded", up, func(im *v1beta2.InstanceManager, s *seen) {
+			s.Processes.Engines, s.Settings.CPUPercent = running("v-e-0"), 20
+			s.Pod.Annotations[naming.AnnotationNetworks] = networksAnnotation("a/b")
+		}, unknown, "", "Starting", 0},
+		{"network status vanished, stream lost by a new leader", up, func(im *v1beta2.InstanceManager, s *seen) {
+			s.Processes, s.Settings.CPUPercent = nil, 20
+			s.Pod.Annotations[naming.AnnotationNetworks] = networksAnnotation("a/b")
+		}, unknown, "", "Starting", followRetry},
+		{"no address on the storage network, node is back", unknown, func(im *v1beta2.InstanceManager, s *seen) {
+			s.Settings.StorageNetwork = "a/b"
+			s.Pod.Annotations[naming.AnnotationNetworks] = networksAnnotation("a/b")
+		}, starting, "", "Starting", 0},
 		{"no budget yet", up, func(_ *v1beta2.InstanceManager, s *seen) { s.PDB = nil },
 			up, "create *v1.PodDisruptionBudget", "Running", 0},
 		{"drained", up, func(_ *v1beta2.InstanceManager, s *seen) { s.Drained, s.KubeNode.Spec.Unschedulable = true, true },
@@ -201,6 +246,61 @@ func TestANodeThatIsDownKeepsItsInstances(t *testing.T) {
 	}
 	if im.Status.OwnerID != "leader-node" {
 		t.Fatalf("owner %q, want the deciding node", im.Status.OwnerID)
+	}
+}
+
+// TestUnknownIsNotAbsent: whatever keeps the leader from observing an instance manager, what it
+// reported last stays in its object, and after a while the object says so.
+func TestUnknownIsNotAbsent(t *testing.T) {
+	networks := networksAnnotation("a/b")
+	for _, tt := range []struct {
+		name string
+		edit func(*seen)
+	}{
+		{"new leader", func(s *seen) { s.Processes, s.UnconfirmedSince = nil, now }},
+		{"stream lost", func(s *seen) { s.UnconfirmedSince = now }},
+		{"Pod not ready", func(s *seen) {
+			s.Processes, s.UnconfirmedSince, s.Pod.Status.ContainerStatuses[0].Ready = nil, now, false
+		}},
+		{"network status vanished", func(s *seen) {
+			s.Processes, s.UnconfirmedSince = nil, now
+			delete(s.Pod.Annotations, naming.AnnotationNetworkStatus)
+		}},
+	} {
+		for _, wasDown := range []bool{false, true} {
+			im, s := manager(v1beta2.InstanceManagerStateStarting), world()
+			s.Pod.Annotations[naming.AnnotationNetworks] = networks
+			s.Pod.Annotations[naming.AnnotationNetworkStatus] = `[{"interface":"lhnet1","ips":["192.168.0.7"]}]`
+			s.Processes.Engines, s.Processes.Replicas = running("v-e-0"), running("v-r-1")
+			decide(now, im, s)
+			if wasDown {
+				down := s
+				down.KubeNode, down.Processes = nil, nil
+				decide(now, im, down)
+			}
+			listed := s.Processes
+			tt.edit(&s)
+			s.Settings.CPUPercent, s.DefaultImage = 20, "other" // reasons to remove it
+			for _, after := range []time.Duration{0, time.Hour} {
+				if d := decide(now.Add(after), im, s); d.Do != nil {
+					t.Fatalf("%s, node was down %v: does %v", tt.name, wasDown, d.Do)
+				}
+				if len(im.Status.InstanceEngines) != 1 || len(im.Status.InstanceReplicas) != 1 || im.Status.IP != "127.0.1.1" ||
+					im.Status.StorageIP != "192.168.0.7" {
+					t.Fatalf("%s, node was down %v: status %+v", tt.name, wasDown, im.Status)
+				}
+				confirmed := v1beta2.FindCondition(im.Status.Conditions, v1beta2.InstanceManagerConditionProcessesConfirmed)
+				if told := confirmed.Status == v1beta2.ConditionFalse; told != (after > 0) {
+					t.Fatalf("%s, node was down %v, after %v: condition %+v", tt.name, wasDown, after, confirmed)
+				}
+			}
+			s.Processes, s.UnconfirmedSince, s.Pod.Status.ContainerStatuses[0].Ready = listed, time.Time{}, true
+			decide(now, im, s)
+			if im.Status.CurrentState != v1beta2.InstanceManagerStateRunning ||
+				!v1beta2.IsConditionTrue(im.Status.Conditions, v1beta2.InstanceManagerConditionProcessesConfirmed) {
+				t.Fatalf("%s, node was down %v: confirmed again, status %+v", tt.name, wasDown, im.Status)
+			}
+		}
 	}
 }
 

@@ -40,8 +40,8 @@ func (s *imServer) ProcessWatch(_ *emptypb.Empty, stream imrpc.ProcessManagerSer
 		select {
 		case <-stream.Context().Done():
 			return nil
-		case e, ok := <-s.events:
-			if !ok {
+		case e := <-s.events:
+			if e == nil {
 				return errors.New("end of the test's stream")
 			}
 			if err := stream.Send(e); err != nil {
@@ -90,32 +90,42 @@ func TestStreamsFollowOnePod(t *testing.T) {
 	s := newStreams(connect)
 	key := client.ObjectKey{Namespace: "ns", Name: "im"}
 	// The controller may look before the streams may run.
-	if s.follow(key, "pod-1", "127.0.0.1") != nil {
+	if p, since := s.follow(key, "pod-1", "127.0.0.1"); p != nil || since.IsZero() {
 		t.Fatal("something is known before any stream")
 	}
 	ctx, stop := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() { done <- s.Start(ctx) }()
 	woken(t, s, key)
-	if s.follow(key, "pod-1", "127.0.0.1") != nil {
+	if p, since := s.follow(key, "pod-1", "127.0.0.1"); p != nil || since.IsZero() {
 		t.Fatal("something is known before the list")
 	}
 	woken(t, s, key)
-	p := s.follow(key, "pod-1", "127.0.0.1")
-	if p == nil || len(p.Replicas) != 1 || p.APIVersion != 4 {
+	p, since := s.follow(key, "pod-1", "127.0.0.1")
+	if p == nil || !since.IsZero() || len(p.Replicas) != 1 || p.APIVersion != 4 {
 		t.Fatalf("after the list: %+v", p)
 	}
 	server.events <- process("v-e-0", "starting")
 	woken(t, s, key)
-	if p = s.follow(key, "pod-1", "127.0.0.1"); p.Engines["v-e-0"].Status.State != "starting" || len(p.Replicas) != 1 {
+	if p, _ = s.follow(key, "pod-1", "127.0.0.1"); p.Engines["v-e-0"].Status.State != "starting" || len(p.Replicas) != 1 {
 		t.Fatalf("after the event: %+v", p)
 	}
+	// What was known stays, unconfirmed, until the next list.
+	server.events <- nil
+	woken(t, s, key)
+	if p, since = s.follow(key, "pod-1", "127.0.0.1"); since.IsZero() || len(p.Engines) != 1 {
+		t.Fatalf("after the loss: %+v, since %v", p, since)
+	}
+	woken(t, s, key)
+	if p, since = s.follow(key, "pod-1", "127.0.0.1"); !since.IsZero() || len(p.Engines) != 0 || len(p.Replicas) != 1 {
+		t.Fatalf("after the next list: %+v, since %v", p, since)
+	}
 	// Another Pod of the same object is another world.
-	if s.follow(key, "pod-2", "127.0.0.1") != nil {
+	if p, _ = s.follow(key, "pod-2", "127.0.0.1"); p != nil {
 		t.Fatal("a new Pod is taken for the old one")
 	}
 	woken(t, s, key)
-	if p = s.follow(key, "pod-2", "127.0.0.1"); p == nil || len(p.Engines) != 0 {
+	if p, _ = s.follow(key, "pod-2", "127.0.0.1"); p == nil || len(p.Engines) != 0 {
 		t.Fatalf("new Pod: %+v", p)
 	}
 	s.drop(key)
@@ -123,7 +133,7 @@ func TestStreamsFollowOnePod(t *testing.T) {
 	if err := <-done; err != nil {
 		t.Fatal(err)
 	}
-	if s.follow(key, "pod-3", "127.0.0.1") != nil {
+	if p, _ = s.follow(key, "pod-3", "127.0.0.1"); p != nil {
 		t.Fatal("follows after its end")
 	}
 }

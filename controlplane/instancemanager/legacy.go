@@ -23,7 +23,7 @@ func legacyInstances(status *v1beta2.InstanceManagerStatus, p *Processes) {
 // decideLegacy lets the object go, and with it its Pod, as soon as nothing runs in it. While the
 // Pod runs but its processes are not known, nobody can tell.
 func decideLegacy(im *v1beta2.InstanceManager, s seen) loop.Decision {
-	if mayWork(im, s) {
+	if mayWork(s) {
 		return loop.Decision{After: followRetry}
 	}
 	return loop.Decision{Do: loop.Delete{Object: im}}

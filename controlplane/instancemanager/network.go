@@ -5,6 +5,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"ankole.storage/api/longhorn/v1beta2"
 	"ankole.storage/controlplane/naming"
 	"ankole.storage/controlplane/setting"
 )
@@ -30,6 +31,15 @@ func networksAnnotation(network string) string {
 	}
 	text, _ := json.Marshal([]networkRequest{{namespace, name, naming.StorageNetworkInterface}}) // always marshals
 	return string(text)
+}
+
+// storageIP is StorageIP, or the address that was recorded if the Pod does not say it any more: who
+// has attached the network has not taken the interface away with the annotation.
+func storageIP(pod *corev1.Pod, st *v1beta2.InstanceManagerStatus) string {
+	if ip := StorageIP(pod); ip != "" {
+		return ip
+	}
+	return st.StorageIP
 }
 
 // StorageIP returns the address at which a Pod's instances are reached for data: that on the

@@ -163,11 +163,12 @@ func (r *Reconciler) gather(ctx context.Context, im *v1beta2.InstanceManager) (s
 	if r.cfg.Certificates != nil {
 		s.CertificateProblem = r.cfg.Certificates()
 	}
-	if s.Pod != nil && podReady(s.Pod) {
-		s.Processes = r.streams.follow(key, s.Pod.UID, s.Pod.Status.PodIP)
-	} else {
+	switch {
+	case s.Pod == nil || !mayRun(s.Pod):
 		r.streams.drop(key)
 		r.cfg.Proxies.Drop(key.Name)
+	case s.Pod.Status.PodIP != "":
+		s.Processes, s.UnconfirmedSince = r.streams.follow(key, s.Pod.UID, s.Pod.Status.PodIP)
 	}
 	s.ProxyDown = s.Processes != nil && !r.proxyAlive(ctx, im.Name, s.Pod, s.Processes.ProxyAPIVersion)
 	s.StartNotBefore = r.starts.observe(key, s.Pod)
@@ -176,8 +177,45 @@ func (r *Reconciler) gather(ctx context.Context, im *v1beta2.InstanceManager) (s
 		return seen{}, err
 	}
 	r.gatherSettings(&s, values)
+	if s.removable(im) && idle(s) {
+		if s.Assigned, err = r.assigned(ctx, im); err != nil {
+			return seen{}, err
+		}
+	}
 	s.Drained, err = r.drained(ctx, im, s)
 	return s, err
+}
+
+// assigned names an engine or replica whose process is in the instance manager according to its
+// object, while the instance manager runs: outside of that, objects do not tell the present.
+func (r *Reconciler) assigned(ctx context.Context, im *v1beta2.InstanceManager) (string, error) {
+	if im.Status.CurrentState != v1beta2.InstanceManagerStateRunning {
+		return "", nil
+	}
+	here := func(st *v1beta2.InstanceStatus) bool {
+		return st.InstanceManagerName == im.Name && st.CurrentState != v1beta2.InstanceStateStopped &&
+			st.CurrentState != v1beta2.InstanceStateError && st.CurrentState != ""
+	}
+	in := []client.ListOption{client.InNamespace(im.Namespace), client.UnsafeDisableDeepCopy}
+	var engines v1beta2.EngineList
+	if err := r.client.List(ctx, &engines, in...); err != nil {
+		return "", fmt.Errorf("list engines: %w", err)
+	}
+	for i := range engines.Items {
+		if here(&engines.Items[i].Status.InstanceStatus) {
+			return engines.Items[i].Name, nil
+		}
+	}
+	var replicas v1beta2.ReplicaList
+	if err := r.client.List(ctx, &replicas, in...); err != nil {
+		return "", fmt.Errorf("list replicas: %w", err)
+	}
+	for i := range replicas.Items {
+		if here(&replicas.Items[i].Status.InstanceStatus) {
+			return replicas.Items[i].Name, nil
+		}
+	}
+	return "", nil
 }
 
 // proxyAlive keeps the connection to the proxy of a running Pod, if it has one. A dead proxy costs

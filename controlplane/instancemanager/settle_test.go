@@ -11,6 +11,7 @@ import (
 	"pgregory.net/rapid"
 
 	"ankole.storage/api/longhorn/v1beta2"
+	"ankole.storage/controlplane/naming"
 )
 
 // anyWorld draws a world and an object, possible or not.
@@ -53,6 +54,18 @@ func anyWorld(t *rapid.T) (*v1beta2.InstanceManager, seen) {
 	if flip("no stream") || s.Pod == nil {
 		s.Processes = nil
 	}
+	if flip("stream lost") {
+		s.UnconfirmedSince = now.Add(-time.Hour)
+	}
+	if flip("network asked for") && s.Pod != nil {
+		s.Pod.Annotations[naming.AnnotationNetworks] = networksAnnotation("a/b")
+	}
+	if flip("network address recorded") {
+		im.Status.StorageIP = "192.168.0.7"
+	}
+	if flip("assigned") {
+		s.Assigned = "v-e-0"
+	}
 	s.PDB = nil
 	if flip("budget") {
 		s.PDB = &policyv1.PodDisruptionBudget{}
@@ -81,8 +94,8 @@ func TestStatusSettlesInOneStep(t *testing.T) {
 func TestAWorkingPodIsLeftAlone(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		im, s := anyWorld(t)
-		working := s.Pod != nil && s.Pod.DeletionTimestamp == nil && podReady(s.Pod) &&
-			(s.Processes == nil || len(s.Processes.Engines) > 0)
+		working := s.Pod != nil && s.Pod.DeletionTimestamp == nil && s.Pod.Status.Phase == corev1.PodRunning &&
+			(s.Processes == nil || len(s.Processes.Engines) > 0 || !s.UnconfirmedSince.IsZero() || s.Assigned != "")
 		decide(now, im, s)
 		d := decide(now, im, s)
 		if d.Do == nil || !working {

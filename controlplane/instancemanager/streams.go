@@ -59,6 +59,7 @@ type stream struct {
 
 	mu        sync.Mutex
 	processes *Processes // nil until the first list
+	lost      time.Time  // since when changes may be missing; zero while the stream stands
 }
 
 func newStreams(connect Connect) *streams {
@@ -87,14 +88,14 @@ func (s *streams) Start(ctx context.Context) error {
 	return nil
 }
 
-// follow makes sure the Pod is being watched and returns what is known of its processes; nil if
-// nothing yet.
-func (s *streams) follow(key client.ObjectKey, pod types.UID, ip string) *Processes {
+// follow makes sure the Pod is being watched and returns what is known of its processes, nil if
+// nothing yet, and since when that is not confirmed, zero if it is.
+func (s *streams) follow(key client.ObjectKey, pod types.UID, ip string) (*Processes, time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.ctx == nil {
 		s.early[key] = true
-		return nil
+		return nil, time.Now()
 	}
 	st := s.current[key]
 	if st == nil || st.pod != pod {
@@ -102,18 +103,19 @@ func (s *streams) follow(key client.ObjectKey, pod types.UID, ip string) *Proces
 			st.cancel()
 		}
 		ctx, cancel := context.WithCancel(s.ctx)
-		st = &stream{pod: pod, cancel: cancel}
+		begun := time.Now()
+		st = &stream{pod: pod, cancel: cancel, lost: begun}
 		s.current[key] = st
 		s.work.Add(1)
 		go func() {
 			defer s.work.Done()
 			s.run(ctx, key, st, net.JoinHostPort(ip, strconv.Itoa(naming.PortProcessManager)))
 		}()
-		return nil // the first list wakes the controller
+		return nil, begun // the first list wakes the controller
 	}
 	st.mu.Lock()
 	defer st.mu.Unlock()
-	return st.processes
+	return st.processes, st.lost
 }
 
 // drop ends the stream of an instance manager that has no running Pod.
@@ -143,6 +145,7 @@ func (s *streams) run(ctx context.Context, key client.ObjectKey, st *stream, add
 		switch {
 		case u.Lost != nil:
 			log.Info("lost the instance manager, trying again", "err", u.Lost)
+			s.lose(ctx, key, st)
 		case u.List != nil:
 			version, err := versionOf(ctx, c, log)
 			if err != nil {
@@ -179,14 +182,25 @@ func versionOf(ctx context.Context, c *imclient.Client, log *slog.Logger) (*imrp
 	}
 }
 
-// publish stores what is known and wakes the controller if it is news. Only the stream's own
-// goroutine writes.
+// publish stores what is known, which is confirmed now, and wakes the controller if it is news.
+// Only the stream's own goroutine writes.
 func (s *streams) publish(ctx context.Context, key client.ObjectKey, st *stream, p *Processes) {
-	if p == nil || reflect.DeepEqual(p, st.processes) {
+	if p == nil || st.lost.IsZero() && reflect.DeepEqual(p, st.processes) {
 		return
 	}
 	st.mu.Lock()
-	st.processes = p
+	st.processes, st.lost = p, time.Time{}
+	st.mu.Unlock()
+	s.wake(ctx, key)
+}
+
+// lose notes that changes may be missing from now on: what is known stays, unconfirmed.
+func (s *streams) lose(ctx context.Context, key client.ObjectKey, st *stream) {
+	if !st.lost.IsZero() {
+		return
+	}
+	st.mu.Lock()
+	st.lost = time.Now()
 	st.mu.Unlock()
 	s.wake(ctx, key)
 }

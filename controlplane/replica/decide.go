@@ -39,7 +39,7 @@ func decide(now time.Time, rep *v1beta2.Replica, s seen) loop.Decision {
 				if err != nil {
 					return err
 				}
-				return s.Processes.Create(ctx, im, process(rep, im.Status.IP, secret))
+				return s.Processes.Create(ctx, im, process(rep, instance.StorageIP(im), secret))
 			}},
 			Events: []loop.Event{{Reason: naming.EventStart,
 				Message: "Starting the process of replica " + rep.Name + " on node " + rep.Spec.NodeID}},

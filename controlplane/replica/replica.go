@@ -213,8 +213,9 @@ func (r *Reconciler) names(labels client.MatchingLabels) []string {
 	return out
 }
 
-// process describes the process that serves a replica; see docs/architecture.md, "Instances".
-func process(rep *v1beta2.Replica, podIP, secret string) instance.Process {
+// process describes the process that serves a replica; see docs/architecture.md, "Instances". It
+// listens at the address for data alone: nobody but its engine and other replicas asks it anything.
+func process(rep *v1beta2.Replica, storageIP, secret string) instance.Process {
 	args := []string{
 		"--volume-name", rep.Spec.VolumeName,
 		"replica", naming.InHostMount(naming.ReplicaPath(rep.Spec.DiskPath, rep.Spec.DataDirectoryName)),
@@ -228,7 +229,7 @@ func process(rep *v1beta2.Replica, podIP, secret string) instance.Process {
 	}
 	return instance.Process{
 		Name: rep.Name, Binary: naming.ReplicaBinaryInPod(rep.Spec.Image), Args: args,
-		PortCount: naming.ReplicaPortCount, PortArgs: []string{"--listen," + podIP + ":"},
+		PortCount: naming.ReplicaPortCount, PortArgs: []string{"--listen," + storageIP + ":"},
 		Environment: map[string]string{"ANKOLE_VOLUME_UUID": VolumeUID(rep), "ANKOLE_VOLUME_SECRET": secret},
 	}
 }

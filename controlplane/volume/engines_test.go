@@ -7,6 +7,8 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
+	"strings"
 	"time"
 
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -40,7 +42,11 @@ func (w *world) Create(_ context.Context, im *v1beta2.InstanceManager, p instanc
 	if len(p.Environment["ANKOLE_VOLUME_SECRET"]) != 64 || p.Environment["ANKOLE_VOLUME_UUID"] != "uid-v" {
 		w.t.Fatalf("process %s has environment %v", p.Name, p.Environment)
 	}
-	if slices.Contains(p.Args, "controller") {
+	listen := "--listen," + strings.TrimSuffix(w.address(pr), strconv.Itoa(pr.port))
+	if !slices.Equal(p.PortArgs, []string{listen}) {
+		w.t.Fatalf("process %s is to listen at %v, want %s", p.Name, p.PortArgs, listen)
+	}
+	if isEngine(pr) {
 		w.startEngine(pr)
 	} else {
 		w.startReplica(pr)
@@ -94,7 +100,14 @@ func (w *world) end(key, why string) {
 	w.detect()
 }
 
-func (w *world) address(p *proc) string { return fmt.Sprintf("10.0.0.%s:%d", p.node[1:], p.port) }
+// address is where a process is reached: an engine for its control, a replica for data.
+func (w *world) address(p *proc) string {
+	network := "192.168.0"
+	if isEngine(p) {
+		network = "10.0.0"
+	}
+	return fmt.Sprintf("%s.%s:%d", network, p.node[1:], p.port)
+}
 
 func arg(args []string, name string) string {
 	if i := slices.Index(args, name); i >= 0 && i+1 < len(args) {

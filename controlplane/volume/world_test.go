@@ -206,6 +206,7 @@ func (w *world) addNode(name string) {
 		}}
 	w.create(im)
 	im.Status.CurrentState, im.Status.IP = v1beta2.InstanceManagerStateRunning, "10.0.0."+name[1:]
+	im.Status.StorageIP = "192.168.0." + name[1:]
 	must(w.t, w.c.Status().Update(context.Background(), im))
 }
 

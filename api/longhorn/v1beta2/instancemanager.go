@@ -26,6 +26,9 @@ const (
 	InstanceManagerConditionSettingSynced = "SettingSynced"
 	// InstanceManagerConditionCompatible is our addition: manager and instance manager speak a version in common.
 	InstanceManagerConditionCompatible = "Compatible"
+	// InstanceManagerConditionProcessesConfirmed is our addition. It is there since the instance manager has not answered
+	// for a while: the processes in the status are those that it reported last.
+	InstanceManagerConditionProcessesConfirmed = "ProcessesConfirmed"
 	// InstanceManagerConditionCertificateUsable is our addition. It is there since certificates could not be used.
 	InstanceManagerConditionCertificateUsable = "CertificateUsable"
 )
@@ -42,6 +45,7 @@ const (
 	InstanceManagerReasonSettingNotSynced  = "SettingNotSynced"
 	InstanceManagerReasonBadSecret         = "BadSecret"
 	InstanceManagerReasonIncompatible      = "Incompatible"
+	InstanceManagerReasonNotAnswering      = "NotAnswering"
 )
 
 // InstanceManagerSpec is what is wanted of an InstanceManager.
@@ -100,6 +104,9 @@ type InstanceManagerStatus struct {
 	// ProxyAPIVersion is the proxy service the Pod speaks; 0 means that it has none.
 	// +optional
 	ProxyAPIVersion int `json:"proxyApiVersion"`
+	// StorageIP is our addition: the address of the Pod for data, that on the storage network, or else IP.
+	// +optional
+	StorageIP string `json:"storageIP,omitempty"`
 }
 
 // InstanceProcess is one process in an instance manager.

@@ -50,6 +50,8 @@ var differences = map[string]string{
 	"Engine spec.restartAfter": "the next process follows the failed one that is named at once",
 	"Engine status.membership": "the witness record of the replication protocol is kept in the Engine object",
 
+	"InstanceManager status.storageIP": "the address for data outlives the Pod's annotation, and engines and replicas copy it",
+
 	"Engine status.membership.volumeUUID":      "part of the witness record",
 	"Engine status.membership.epoch":           "part of the witness record",
 	"Engine status.membership.recordEpoch":     "part of the witness record",
