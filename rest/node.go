@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	lh "ankole.storage/api/longhorn/v1beta2"
+	"ankole.storage/controlplane/condition"
 	"ankole.storage/controlplane/naming"
 	"ankole.storage/rest/resource"
 )
@@ -276,9 +277,7 @@ func (s *Server) deleteNode(ctx context.Context, name string) error {
 		}
 	}
 	ready := lh.FindCondition(n.Status.Conditions, lh.NodeConditionReady)
-	gone := ready.Status != lh.ConditionTrue &&
-		(ready.Reason == lh.NodeReasonKubernetesNodeGone || ready.Reason == lh.NodeReasonManagerPodMissing)
-	if !gone || n.Spec.AllowScheduling || used > 0 {
+	if !condition.NodeRemovable(&n) || n.Spec.AllowScheduling || used > 0 {
 		return fmt.Errorf("could not delete node %s with node ready condition is %s, reason is %s, node schedulable "+
 			"%t, and %d replica and engine running on it: "+
 			"disable scheduling, move what runs there and remove the Kubernetes node first", name, ready.Status,

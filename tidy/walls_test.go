@@ -41,7 +41,8 @@ var walls = []wall{
 		why: "the control plane reaches a volume through the interface of its engine, so that both can be of " +
 			"different versions"},
 	{from: []string{"rest"}, forbid: []string{"ours/controlplane"},
-		but: []string{"ours/controlplane/setting", "ours/controlplane/naming", "ours/controlplane/admission"},
+		but: []string{"ours/controlplane/setting", "ours/controlplane/naming", "ours/controlplane/admission",
+			"ours/controlplane/condition"},
 		why: "REST is a view of objects; what it shares with controllers are tables and rules, not behaviour"},
 	{from: []string{"dataplane/quorum", "controlplane/schedule"},
 		forbid: []string{"net", "os", "io/fs", "syscall", "golang.org/x/sys"},

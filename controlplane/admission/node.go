@@ -12,6 +12,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"ankole.storage/api/longhorn/v1beta2"
+	"ankole.storage/controlplane/condition"
 	"ankole.storage/controlplane/naming"
 )
 
@@ -210,11 +211,8 @@ func CheckNodeDeletion(n *v1beta2.Node, f NodeFacts) error {
 	if _, forced := n.Annotations[naming.AnnotationDeleteNode]; forced {
 		return nil
 	}
-	ready := v1beta2.FindCondition(n.Status.Conditions, v1beta2.NodeConditionReady)
-	gone := ready.Status == v1beta2.ConditionFalse &&
-		(ready.Reason == v1beta2.NodeReasonKubernetesNodeGone || ready.Reason == v1beta2.NodeReasonManagerPodMissing)
 	switch {
-	case !gone:
+	case !condition.NodeRemovable(n):
 		return forbidden("could not delete node %s: it is up; remove the Kubernetes node or its manager Pod first", n.Name)
 	case n.Spec.AllowScheduling:
 		return forbidden("could not delete node %s: disable scheduling on it first", n.Name)

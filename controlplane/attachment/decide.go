@@ -9,7 +9,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
 	"ankole.storage/api/longhorn/v1beta2"
-	"ankole.storage/controlplane/instance"
+	"ankole.storage/controlplane/condition"
 	"ankole.storage/controlplane/loop"
 	"ankole.storage/controlplane/naming"
 )
@@ -126,9 +126,9 @@ func obstacle(t v1beta2.AttachmentTicket, s seen) string {
 		return "the ticket names no node"
 	case n == nil:
 		return "node " + t.NodeID + " is not known"
-	case n.DeletionTimestamp != nil || instance.NodeDown(n):
+	case n.DeletionTimestamp != nil || condition.NodeDown(n):
 		return "node " + t.NodeID + " is down"
-	case !v1beta2.IsConditionTrue(n.Status.Conditions, v1beta2.NodeConditionReady):
+	case !condition.NodeReady(n):
 		c := v1beta2.FindCondition(n.Status.Conditions, v1beta2.NodeConditionReady)
 		return strings.TrimSpace("node " + t.NodeID + " is not ready " + c.Reason)
 	}

@@ -11,6 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"ankole.storage/api/longhorn/v1beta2"
+	"ankole.storage/controlplane/condition"
 	"ankole.storage/controlplane/loop"
 	"ankole.storage/controlplane/naming"
 )
@@ -166,23 +167,11 @@ func deploymentMap(s seen) map[string]bool {
 		m[s.Nodes[i].Name] = false
 	}
 	for i := range s.Pods {
-		if _, known := m[s.Pods[i].Spec.NodeName]; known && podReady(&s.Pods[i]) {
+		if _, known := m[s.Pods[i].Spec.NodeName]; known && condition.PodReady(&s.Pods[i]) {
 			m[s.Pods[i].Spec.NodeName] = true
 		}
 	}
 	return m
-}
-
-func podReady(pod *corev1.Pod) bool {
-	if pod.DeletionTimestamp != nil {
-		return false
-	}
-	for _, c := range pod.Status.Conditions {
-		if c.Type == corev1.PodReady {
-			return c.Status == corev1.ConditionTrue
-		}
-	}
-	return false
 }
 
 func anyDeployed(m map[string]bool) bool {
@@ -201,7 +190,7 @@ func missingNodes(s seen, deployed map[string]bool) []string {
 	for i := range s.Nodes {
 		n := &s.Nodes[i]
 		if deployed[n.Name] || n.DeletionTimestamp != nil ||
-			!v1beta2.IsConditionTrue(n.Status.Conditions, v1beta2.NodeConditionReady) {
+			!condition.NodeReady(n) {
 			continue
 		}
 		if kube := s.KubeNodes[n.Name]; kube != nil && matches(kube.Labels, s.Settings.nodeSelector) {

@@ -95,14 +95,15 @@ func createIfMissing(ctx context.Context, c client.Client, o client.Object) erro
 	return err
 }
 
-// markPod gives this Pod the labels by which the Services of the webhook and the recovery backend
-// find it; only now does it serve.
+// markPod gives this Pod the label by which the Service of the webhooks finds it, now that it
+// serves, and the one by which the other managers do.
 func markPod(ctx context.Context, c client.Client, cfg Config) error {
 	pod := &corev1.Pod{}
 	if err := c.Get(ctx, client.ObjectKey{Namespace: cfg.Namespace, Name: cfg.PodName}, pod); err != nil {
 		return fmt.Errorf("read own Pod %s: %w", cfg.PodName, err)
 	}
-	if pod.Labels[naming.LabelAdmissionWebhook] == naming.ServiceAdmissionWebhook {
+	if pod.Labels[naming.LabelAdmissionWebhook] == naming.ServiceAdmissionWebhook &&
+		pod.Labels[naming.LabelComponent] == naming.ComponentManager {
 		return nil
 	}
 	before := pod.DeepCopy()
@@ -110,5 +111,6 @@ func markPod(ctx context.Context, c client.Client, cfg Config) error {
 		pod.Labels = map[string]string{}
 	}
 	pod.Labels[naming.LabelAdmissionWebhook] = naming.ServiceAdmissionWebhook
+	pod.Labels[naming.LabelComponent] = naming.ComponentManager
 	return c.Patch(ctx, pod, client.MergeFrom(before))
 }

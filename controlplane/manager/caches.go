@@ -3,9 +3,11 @@ package manager
 import (
 	corev1 "k8s.io/api/core/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/selection"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -32,8 +34,9 @@ func leaderCache(cfg Config) cache.Options {
 	return cache.Options{DefaultNamespaces: map[string]cache.Config{cfg.Namespace: {}}}
 }
 
-// nodeCache holds the objects of one node, and the settings. With it the memory of a follower does
-// not grow with the cluster.
+// nodeCache holds the objects of one node, the settings, and of the Pods of all managers and
+// instance managers what the witness relay asks. With it the memory of a follower grows with the
+// number of nodes by some hundred bytes each, and not with that of volumes.
 func nodeCache(cfg Config) cache.Options {
 	here := func(label labels.Selector, field fields.Selector) cache.ByObject {
 		return cache.ByObject{Namespaces: map[string]cache.Config{
@@ -41,15 +44,43 @@ func nodeCache(cfg Config) cache.Options {
 		}}
 	}
 	byName := fields.OneTermEqualSelector("metadata.name", cfg.NodeName)
-	onNode := fields.OneTermEqualSelector("spec.nodeName", cfg.NodeName)
 	labelled := labels.SelectorFromSet(labels.Set{naming.LabelNode: cfg.NodeName})
+	pods := here(witnessPods, nil)
+	pods.Transform = outline(cfg.PodName)
 	return cache.Options{
 		DefaultNamespaces: map[string]cache.Config{cfg.Namespace: {}},
 		ByObject: map[client.Object]cache.ByObject{
 			&corev1.Node{}:     {Field: byName},
 			&v1beta2.Node{}:    here(nil, byName),
-			&corev1.Pod{}:      here(nil, onNode),
+			&corev1.Pod{}:      pods,
 			&v1beta2.Replica{}: here(labelled, nil),
 		},
+	}
+}
+
+// witnessPods selects the Pods of managers and instance managers.
+var witnessPods = func() labels.Selector {
+	r, err := labels.NewRequirement(naming.LabelComponent, selection.In,
+		[]string{naming.ComponentManager, naming.ComponentInstanceManager})
+	if err != nil {
+		panic(err) // constants
+	}
+	return labels.NewSelector().Add(*r)
+}()
+
+// outline keeps of every Pod but the own one what says where it is and whether it is ready.
+func outline(own string) func(any) (any, error) {
+	return func(o any) (any, error) {
+		p, ok := o.(*corev1.Pod)
+		if !ok || p.Name == own {
+			return o, nil
+		}
+		return &corev1.Pod{
+			ObjectMeta: metav1.ObjectMeta{Namespace: p.Namespace, Name: p.Name, UID: p.UID, ResourceVersion: p.ResourceVersion,
+				DeletionTimestamp: p.DeletionTimestamp,
+				Labels:            map[string]string{naming.LabelComponent: p.Labels[naming.LabelComponent]}},
+			Spec:   corev1.PodSpec{NodeName: p.Spec.NodeName},
+			Status: corev1.PodStatus{Phase: p.Status.Phase, PodIP: p.Status.PodIP, Conditions: p.Status.Conditions},
+		}, nil
 	}
 }

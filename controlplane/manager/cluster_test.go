@@ -58,6 +58,7 @@ func TestCluster(t *testing.T) {
 	t.Run("webhooks complete and refuse", k.testWebhooks)
 	t.Run("a Pod that ends is replaced", k.testPodReplaced)
 	t.Run("a CPU setting reaches idle Pods", k.testCPUSetting)
+	t.Run("the witness is there without the own manager", func(t *testing.T) { k.testWitnessWithoutOwnManager(t, c) })
 	t.Run("the leader hands over", k.testFailover)
 	t.Run("a node is lost and comes back", func(t *testing.T) { k.testNodeLoss(t, c) })
 }

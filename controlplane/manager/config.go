@@ -77,15 +77,16 @@ func (c Config) Complete() (Config, error) {
 }
 
 // The lease: a leader that dies is replaced within leaseDuration plus one retry (up to 2.2 times
-// retryPeriod, jitter included), which keeps failover below 8 s. A leader renews retryPeriod after
-// its last success, gives up after renewDeadline more, and then has stopLimit for its controllers
-// to end: together less than leaseDuration, so that nobody else leads before they have
-// (TestLeaderStopsBeforeTheNext).
+// retryPeriod, jitter included), which keeps failover below 8 s. A leader renews at the first retry
+// renewEvery after its last success (quietLock), gives up after renewDeadline more, and then has
+// stopLimit for its controllers to end: together less than leaseDuration, so that nobody else leads
+// before they have (TestLeaderStopsBeforeTheNext).
 const (
 	leaseName     = "longhorn-manager-leader"
-	leaseDuration = 5 * time.Second
+	leaseDuration = 6 * time.Second
+	renewEvery    = 2 * time.Second
 	renewDeadline = 2500 * time.Millisecond
-	retryPeriod   = time.Second
+	retryPeriod   = 250 * time.Millisecond
 	// stopLimit bounds the orderly end of controllers. A process whose controllers take longer ends
 	// itself if it has lost the lease.
 	stopLimit = 1200 * time.Millisecond

@@ -48,11 +48,13 @@ func elect(ctx context.Context, cfg Config, api *rest.Config, who *Leadership, l
 	if err != nil {
 		return fmt.Errorf("client for leader election: %w", err)
 	}
-	lock := &resourcelock.LeaseLock{
+	watched, wait := watchLease(ctx, clients, cfg.Namespace, leaseName)
+	defer wait()
+	lock := &quietLock{watched: watched, now: time.Now, Interface: &resourcelock.LeaseLock{
 		LeaseMeta:  metav1.ObjectMeta{Namespace: cfg.Namespace, Name: leaseName},
 		Client:     clients.CoordinationV1(),
 		LockConfig: resourcelock.ResourceLockConfig{Identity: cfg.PodName},
-	}
+	}}
 	for ctx.Err() == nil {
 		failed, err := term(ctx, lock, who, lead)
 		if err != nil {

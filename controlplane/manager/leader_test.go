@@ -13,7 +13,7 @@ import (
 // the time until a leader notices, plus the time its controllers have to end, is shorter than the
 // lease; and a leader that is gone is replaced within 8 s.
 func TestLeaderStopsBeforeTheNext(t *testing.T) {
-	if last := retryPeriod + renewDeadline + stopLimit; last >= leaseDuration {
+	if last := renewEvery + retryPeriod + renewDeadline + stopLimit; last >= leaseDuration {
 		t.Errorf("a leader may write for %s after its last renewal, and another one leads after %s", last, leaseDuration)
 	}
 	if next := leaseDuration + 22*retryPeriod/10; next >= 8*time.Second {

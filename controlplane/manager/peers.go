@@ -9,8 +9,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"ankole.storage/controlplane/condition"
 	"ankole.storage/controlplane/naming"
-	"ankole.storage/controlplane/node"
 )
 
 // managerOn finds the manager of a node, which does there what cannot be done from here.
@@ -22,7 +22,7 @@ func managerOn(pods client.Reader, namespace string) func(ctx context.Context, n
 			return "", fmt.Errorf("list manager Pods: %w", err)
 		}
 		for i := range list.Items {
-			if pod := &list.Items[i]; pod.Spec.NodeName == name && node.PodReady(pod) && pod.Status.PodIP != "" {
+			if pod := &list.Items[i]; pod.Spec.NodeName == name && condition.PodReady(pod) && pod.Status.PodIP != "" {
 				return net.JoinHostPort(pod.Status.PodIP, strconv.Itoa(naming.PortAdmissionWebhook)), nil
 			}
 		}

@@ -11,8 +11,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"ankole.storage/controlplane/condition"
 	"ankole.storage/controlplane/naming"
-	"ankole.storage/controlplane/node"
 	"ankole.storage/rest"
 )
 
@@ -52,7 +52,7 @@ func (p *process) leaderFor(r *http.Request) *rest.Target {
 	defer cancel()
 	pod := &corev1.Pod{}
 	err := p.live.Get(ctx, client.ObjectKey{Namespace: p.cfg.Namespace, Name: name}, pod)
-	if err != nil || !node.PodReady(pod) {
+	if err != nil || !condition.PodReady(pod) {
 		return nil // the leader has just died: live reads serve as well until there is a new one
 	}
 	return &rest.Target{Host: net.JoinHostPort(pod.Status.PodIP, strconv.Itoa(naming.PortManager))}

@@ -173,7 +173,7 @@ func (p *process) runNode(ctx context.Context) error {
 		replica.NewAgent(replica.AgentConfig{Namespace: p.cfg.Namespace, NodeName: p.cfg.NodeName,
 			Resolve: hostpath.Resolve}),
 		&witness.Relay{
-			Name:    p.cfg.PodName,
+			Name: p.cfg.PodName, NodeName: p.cfg.NodeName,
 			Handler: witness.Handler{Client: p.live, Namespace: p.cfg.Namespace},
 			Connect: p.connect,
 		},

@@ -61,6 +61,8 @@ const (
 const (
 	ManagedByManager = "longhorn-manager"
 
+	// ComponentManager is put on its Pod by a manager that has started; ours, not the reference's.
+	ComponentManager                = "manager"
 	ComponentInstanceManager        = "instance-manager"
 	ComponentEngineImage            = "engine-image"
 	ComponentBackingImage           = "backing-image"

@@ -9,6 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"ankole.storage/api/longhorn/v1beta2"
+	"ankole.storage/controlplane/condition"
 	"ankole.storage/controlplane/loop"
 )
 
@@ -31,13 +32,15 @@ func readiness(now time.Time, name string, kube *corev1.Node, manager *corev1.Po
 	}
 	reason, message, recheck := kubeProblem(now, kube)
 	switch {
-	case reason != "":
+	case reason == v1beta2.NodeReasonKubernetesNodeNotReady:
 		return no(reason, "%s", message), recheck
 	case manager == nil:
 		return no(v1beta2.NodeReasonManagerPodMissing,
 			"there is no manager Pod on node %s; check the DaemonSet longhorn-manager", name), recheck
-	case !PodReady(manager):
+	case !condition.PodReady(manager):
 		return no(v1beta2.NodeReasonManagerPodDown, "manager Pod %s on node %s is not ready", manager.Name, name), recheck
+	case reason != "":
+		return no(reason, "%s", message), recheck
 	}
 	return v1beta2.Condition{Type: v1beta2.NodeConditionReady, Status: v1beta2.ConditionTrue}, recheck
 }
@@ -72,19 +75,6 @@ func kubeProblem(now time.Time, kube *corev1.Node) (reason, message string, rech
 	return reason, message, recheck
 }
 
-// PodReady tells whether a Pod has the condition Ready, and is not about to end.
-func PodReady(pod *corev1.Pod) bool {
-	if pod.DeletionTimestamp != nil {
-		return false
-	}
-	for _, c := range pod.Status.Conditions {
-		if c.Type == corev1.PodReady {
-			return c.Status == corev1.ConditionTrue
-		}
-	}
-	return false
-}
-
 // schedulability says whether new replicas may go to the node.
 func schedulability(kube *corev1.Node, disableOnCordon bool) v1beta2.Condition {
 	c := v1beta2.Condition{Type: v1beta2.NodeConditionSchedulable, Status: v1beta2.ConditionTrue}
@@ -109,16 +99,4 @@ func conditions(n *v1beta2.Node) []loop.Condition {
 		add("disk "+name, n.Status.DiskStatus[name].Conditions)
 	}
 	return out
-}
-
-// Down tells whether a node is down or deleted in the sense in which it is used everywhere: it is
-// gone, or Kubernetes has lost contact with it. A node whose manager Pod alone is missing is not
-// down: its instances run on.
-func Down(n *v1beta2.Node) bool {
-	if n == nil {
-		return true
-	}
-	c := v1beta2.FindCondition(n.Status.Conditions, v1beta2.NodeConditionReady)
-	return c.Status == v1beta2.ConditionFalse &&
-		(c.Reason == v1beta2.NodeReasonKubernetesNodeGone || c.Reason == v1beta2.NodeReasonKubernetesNodeNotReady)
 }

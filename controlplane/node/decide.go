@@ -8,6 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"ankole.storage/api/longhorn/v1beta2"
+	"ankole.storage/controlplane/condition"
 	"ankole.storage/controlplane/loop"
 	"ankole.storage/controlplane/naming"
 	"ankole.storage/controlplane/schedule"
@@ -114,7 +115,7 @@ func observeDisk(now time.Time, n *v1beta2.Node, name string, d v1beta2.DiskStat
 			Reason: v1beta2.DiskReasonNodeNotReady, Message: "node " + n.Name + " is not ready",
 		}, now)
 	}
-	ready := v1beta2.IsConditionTrue(d.Conditions, v1beta2.DiskConditionReady)
+	ready := condition.DiskReady(d)
 	d.StorageScheduled, d.ScheduledReplica = 0, map[string]int64{}
 	if d.ScheduledBackingImage == nil {
 		d.ScheduledBackingImage = map[string]int64{}
@@ -168,7 +169,7 @@ func diskSchedulability(n *v1beta2.Node, name string, d v1beta2.DiskStatus, node
 func movedReplica(n *v1beta2.Node, s seen) *v1beta2.Replica {
 	for name, d := range n.Status.DiskStatus {
 		if d.DiskUUID == "" || s.DisksElsewhere[d.DiskUUID] ||
-			!v1beta2.IsConditionTrue(d.Conditions, v1beta2.DiskConditionReady) {
+			!condition.DiskReady(d) {
 			continue
 		}
 		path := n.Spec.Disks[name].Path

@@ -66,6 +66,8 @@ func TestReadiness(t *testing.T) {
 		{"node down goes before manager down", kube(with(corev1.NodeReady, corev1.ConditionUnknown, long)),
 			managerPod(corev1.ConditionFalse), "KubernetesNodeNotReady", 0},
 		{"disk pressure", kube(with(corev1.NodeDiskPressure, corev1.ConditionTrue, long)), up, "KubernetesNodePressure", 0},
+		{"manager missing goes before pressure", kube(with(corev1.NodeDiskPressure, corev1.ConditionTrue, long)), nil,
+			"ManagerPodMissing", 0},
 		{"no network", kube(with(corev1.NodeNetworkUnavailable, corev1.ConditionTrue, long)), up,
 			"KubernetesNodePressure", 0},
 		{"no pressure", kube(with(corev1.NodeMemoryPressure, corev1.ConditionFalse, long)), up, "", 0},

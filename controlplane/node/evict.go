@@ -2,6 +2,7 @@ package node
 
 import (
 	"ankole.storage/api/longhorn/v1beta2"
+	"ankole.storage/controlplane/condition"
 	"ankole.storage/controlplane/instancemanager"
 	"ankole.storage/controlplane/loop"
 	"ankole.storage/controlplane/naming"
@@ -19,7 +20,7 @@ const (
 // evictorOf says whether a replica on the node should leave it. A node that is down cannot give
 // anything away: its replicas are replaced as failed ones.
 func evictorOf(n *v1beta2.Node, r *v1beta2.Replica, s seen) evictor {
-	if s.KubeNode == nil || Down(n) {
+	if s.KubeNode == nil || condition.NodeDown(n) {
 		return nobody
 	}
 	if n.Spec.EvictionRequested && !n.Spec.AllowScheduling {

@@ -10,6 +10,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"ankole.storage/api/longhorn/v1beta2"
+	"ankole.storage/controlplane/condition"
 	"ankole.storage/controlplane/instancemanager"
 	"ankole.storage/controlplane/loop"
 	"ankole.storage/controlplane/naming"
@@ -132,7 +133,7 @@ func (r *Reconciler) managerPod(ctx context.Context, n *v1beta2.Node) (*corev1.P
 	var found *corev1.Pod
 	for i := range pods.Items {
 		p := &pods.Items[i]
-		if p.Spec.NodeName == n.Name && (found == nil || PodReady(p)) {
+		if p.Spec.NodeName == n.Name && (found == nil || condition.PodReady(p)) {
 			found = p
 		}
 	}
@@ -164,7 +165,7 @@ func (r *Reconciler) gatherReplicas(ctx context.Context, n *v1beta2.Node, s *see
 			continue
 		}
 		for _, d := range other.Status.DiskStatus {
-			if v1beta2.IsConditionTrue(d.Conditions, v1beta2.DiskConditionReady) {
+			if condition.DiskReady(d) {
 				s.DisksElsewhere[d.DiskUUID] = true
 			}
 		}

@@ -13,6 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"ankole.storage/api/longhorn/v1beta2"
+	"ankole.storage/controlplane/condition"
 	"ankole.storage/controlplane/loop"
 	"ankole.storage/controlplane/naming"
 )
@@ -122,7 +123,7 @@ func keepReason(rep *v1beta2.Replica, node *v1beta2.Node, all []v1beta2.Replica)
 			continue
 		}
 		status := node.Status.DiskStatus[name]
-		ready := v1beta2.IsConditionTrue(status.Conditions, v1beta2.DiskConditionReady)
+		ready := condition.DiskReady(status)
 		found = found || ready && status.DiskUUID == rep.Spec.DiskID
 		mayPass = mayPass || !ready
 	}

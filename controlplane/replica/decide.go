@@ -7,6 +7,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
 	"ankole.storage/api/longhorn/v1beta2"
+	"ankole.storage/controlplane/condition"
 	"ankole.storage/controlplane/instance"
 	"ankole.storage/controlplane/loop"
 	"ankole.storage/controlplane/naming"
@@ -51,14 +52,31 @@ func decide(now time.Time, rep *v1beta2.Replica, s seen) loop.Decision {
 	if deleting && s.Holds != "" {
 		return loop.Decision{After: holdRetry} // looked at live: no event tells of every change
 	}
-	if deleting && status.CurrentState == v1beta2.InstanceStateStopped && (rep.Spec.NodeID == "" || s.NodeDown) {
-		// No agent will come for it: it has no data, or the node that has it does not answer.
-		return removeFinalizer(rep)
+	if deleting && status.CurrentState == v1beta2.InstanceStateStopped {
+		return release(now, rep, s)
 	}
 	if !want && status.CurrentState == v1beta2.InstanceStateStopping {
 		return loop.Decision{After: stopAgainAfter}
 	}
 	return loop.Decision{}
+}
+
+// release ends the deletion of a stopped replica that no agent will come for: it has no data, its
+// node does not answer, or the manager Pod there is gone for good. What it has on a disk stays.
+func release(now time.Time, rep *v1beta2.Replica, s seen) loop.Decision {
+	if rep.Spec.NodeID == "" || s.NodeDown {
+		return removeFinalizer(rep)
+	}
+	gone, again := condition.ManagerGone(now, s.Node)
+	if !gone {
+		return loop.Decision{After: again}
+	}
+	d := removeFinalizer(rep)
+	if d.Do != nil {
+		d.Events = []loop.Event{{Warning: true, Reason: naming.EventFailedDeleting, Message: "Left the data of replica " +
+			rep.Name + " on node " + rep.Spec.NodeID + ": there is no manager Pod that could remove it"}}
+	}
+	return d
 }
 
 func stop(rep *v1beta2.Replica, im *v1beta2.InstanceManager, s seen) loop.Decision {

@@ -23,6 +23,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"ankole.storage/api/longhorn/v1beta2"
+	"ankole.storage/controlplane/condition"
 	"ankole.storage/controlplane/copies"
 	"ankole.storage/controlplane/instance"
 	"ankole.storage/controlplane/loop"
@@ -61,7 +62,8 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 // seen is what decide looks at besides the replica.
 type seen struct {
 	Managers []v1beta2.InstanceManager
-	// NodeDown: the replica's node is down or gone.
+	// Node is the replica's node, nil if it has none or that is gone; NodeDown: it is down or gone.
+	Node     *v1beta2.Node
 	NodeDown bool
 	// InUse: a running engine has the replica among its own, or the volume of a deleted replica
 	// cannot do without it.
@@ -118,9 +120,9 @@ func (r *Reconciler) gather(ctx context.Context, rep *v1beta2.Replica) (seen, er
 		case client.IgnoreNotFound(err) != nil:
 			return s, fmt.Errorf("get node %s: %w", rep.Spec.NodeID, err)
 		case err != nil:
-			s.NodeDown = instance.NodeDown(nil)
+			s.NodeDown = true
 		default:
-			s.NodeDown = instance.NodeDown(&node)
+			s.Node, s.NodeDown = &node, condition.NodeDown(&node)
 		}
 	}
 	if rep.DeletionTimestamp == nil {

@@ -42,6 +42,15 @@ func runningProcess() *v1beta2.InstanceProcess {
 		PortStart: 10000, UUID: "run"}}
 }
 
+// notReady is the node, not ready since.
+func notReady(reason string, since time.Duration) *v1beta2.Node {
+	n := node()
+	n.Status.Conditions = []v1beta2.Condition{{Type: v1beta2.NodeConditionReady, Status: v1beta2.ConditionFalse,
+		Reason: reason, LastTransitionTime: now.Add(-since).Format(time.RFC3339)}}
+	return n
+}
+
+// TestDecide has rows of K41: a node without its manager Pod.
 func TestDecide(t *testing.T) {
 	deleted := func(r *v1beta2.Replica) { r.DeletionTimestamp = &metav1.Time{Time: now} }
 	stopped := func(r *v1beta2.Replica) { r.Spec.DesireState = v1beta2.InstanceStateStopped }
@@ -62,6 +71,18 @@ func TestDecide(t *testing.T) {
 		{"deleted and stopped: the agent removes the data", deleted, seen{Managers: managers(nil)}, ""},
 		{"deleted and stopped on a lost node, but the last copy", deleted, seen{NodeDown: true, Holds: "the last copy"}, ""},
 		{"deleted on a lost node", deleted, seen{NodeDown: true}, "update *v1beta2.Replica v-r-11111111"},
+		{"deleted on a node whose manager Pod is missing", deleted, seen{Managers: managers(nil),
+			Node: notReady(v1beta2.NodeReasonManagerPodMissing, time.Hour)}, "update *v1beta2.Replica v-r-11111111"},
+		{"deleted on a node whose manager Pod never works", deleted, seen{Managers: managers(nil),
+			Node: notReady(v1beta2.NodeReasonManagerPodDown, time.Hour)}, "update *v1beta2.Replica v-r-11111111"},
+		{"deleted while the manager Pod is replaced", deleted, seen{Managers: managers(nil),
+			Node: notReady(v1beta2.NodeReasonManagerPodMissing, time.Minute)}, ""},
+		{"deleted without a manager Pod, but it runs", deleted, seen{Managers: managers(runningProcess()),
+			Node: notReady(v1beta2.NodeReasonManagerPodMissing, time.Hour)}, "stop replica v-r-11111111 in im-1"},
+		{"deleted without a manager Pod, but the last copy", deleted, seen{Managers: managers(nil), Holds: "the last copy",
+			Node: notReady(v1beta2.NodeReasonManagerPodMissing, time.Hour)}, ""},
+		{"no manager Pod, and not deleted", stopped, seen{Managers: managers(nil),
+			Node: notReady(v1beta2.NodeReasonManagerPodMissing, time.Hour)}, ""},
 		{"deleted without a place", func(r *v1beta2.Replica) {
 			deleted(r)
 			r.Spec.NodeID = ""

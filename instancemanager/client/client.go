@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
@@ -69,6 +70,12 @@ const pingInterval = 30 * time.Second
 // pingTimeout is how long the answer to a ping may take.
 const pingTimeout = 10 * time.Second
 
+// reconnect is how soon a connection that could not be made is tried again: what gRPC does by
+// itself is up to two minutes, in which a node that is back is not known to run anything, and the
+// questions of its engines reach nobody.
+var reconnect = grpc.ConnectParams{MinConnectTimeout: 5 * time.Second,
+	Backoff: backoff.Config{BaseDelay: 100 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: 5 * time.Second}}
+
 // Client is a connection to one instance manager. It connects when needed, and again after a loss.
 type Client struct {
 	address string
@@ -91,6 +98,7 @@ func Conn(address string, d *mtls.Dialer) (*grpc.ClientConn, error) {
 	conn, err := grpc.NewClient("passthrough:///"+address,
 		grpc.WithContextDialer(d.Dial),
 		grpc.WithTransportCredentials(insecure.NewCredentials()), // the dialer's connections are secured already
+		grpc.WithConnectParams(reconnect),
 		grpc.WithKeepaliveParams(keepalive.ClientParameters{
 			Time: pingInterval, Timeout: pingTimeout, PermitWithoutStream: true,
 		}))

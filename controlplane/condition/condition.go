@@ -1,0 +1,96 @@
+// Package condition says what the conditions of nodes, Pods and disks mean: is this node down, is
+// that Pod ready, may a disk take replicas? There is one rule for each, and controllers, webhooks
+// and REST ask it here, so that they never disagree.
+//
+// The package is pure.
+package condition
+
+import (
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"ankole.storage/api/longhorn/v1beta2"
+)
+
+// NodeDown says whether a node is down or deleted: there is no object for it (nil), or Kubernetes
+// has lost contact with it. A node that is not ready for another reason, as when its manager Pod
+// alone is missing, is not down: its instances may run well.
+func NodeDown(n *v1beta2.Node) bool {
+	if n == nil {
+		return true
+	}
+	return notReady(n, v1beta2.NodeReasonKubernetesNodeGone, v1beta2.NodeReasonKubernetesNodeNotReady)
+}
+
+// NodeReady says whether a node can be used for everything.
+func NodeReady(n *v1beta2.Node) bool {
+	return v1beta2.IsConditionTrue(n.Status.Conditions, v1beta2.NodeConditionReady)
+}
+
+// NodeRemovable says whether the object of a node may be deleted once nothing is on it: the node is
+// gone from Kubernetes, or nothing of this system runs there any more.
+func NodeRemovable(n *v1beta2.Node) bool {
+	return notReady(n, v1beta2.NodeReasonKubernetesNodeGone, v1beta2.NodeReasonManagerPodMissing)
+}
+
+// managerWait is how long a node may be without a working manager Pod before it is given up: an
+// upgrade replaces the Pods of all managers, and each is back after some seconds.
+const managerWait = 2 * time.Minute
+
+// ManagerGone says whether a node that is not down has been without a working manager Pod for so
+// long that nobody waits for what only that Pod can do. Otherwise again is when to ask once more; 0
+// if a change of the node will tell.
+func ManagerGone(now time.Time, n *v1beta2.Node) (gone bool, again time.Duration) {
+	if n == nil || !notReady(n, v1beta2.NodeReasonManagerPodMissing, v1beta2.NodeReasonManagerPodDown) {
+		return false, 0
+	}
+	ready := v1beta2.FindCondition(n.Status.Conditions, v1beta2.NodeConditionReady)
+	since, err := time.Parse(time.RFC3339, ready.LastTransitionTime)
+	if err != nil {
+		return false, managerWait
+	}
+	if rest := since.Add(managerWait).Sub(now); rest > 0 {
+		return false, rest
+	}
+	return true, 0
+}
+
+func notReady(n *v1beta2.Node, reasons ...string) bool {
+	ready := v1beta2.FindCondition(n.Status.Conditions, v1beta2.NodeConditionReady)
+	if ready.Status != v1beta2.ConditionFalse {
+		return false
+	}
+	for _, reason := range reasons {
+		if ready.Reason == reason {
+			return true
+		}
+	}
+	return false
+}
+
+// PodReady says whether a Pod has the condition Ready and is not about to end.
+func PodReady(pod *corev1.Pod) bool {
+	if pod.DeletionTimestamp != nil {
+		return false
+	}
+	for _, c := range pod.Status.Conditions {
+		if c.Type == corev1.PodReady {
+			return c.Status == corev1.ConditionTrue
+		}
+	}
+	return false
+}
+
+// DiskReady says whether a disk can be used: it is there, and it is the one it was.
+func DiskReady(d v1beta2.DiskStatus) bool {
+	return v1beta2.IsConditionTrue(d.Conditions, v1beta2.DiskConditionReady)
+}
+
+// DiskSchedulable says whether a disk may take replicas as far as its state is concerned. pressure
+// tells that it may not for want of room.
+func DiskSchedulable(d v1beta2.DiskStatus) (schedulable, pressure bool) {
+	c := v1beta2.FindCondition(d.Conditions, v1beta2.DiskConditionSchedulable)
+	return c.Status == v1beta2.ConditionTrue,
+		c.Status == v1beta2.ConditionFalse && c.Reason == v1beta2.DiskReasonDiskPressure
+}

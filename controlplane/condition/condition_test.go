@@ -1,0 +1,99 @@
+package condition
+
+import (
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"ankole.storage/api/longhorn/v1beta2"
+)
+
+var now = time.Date(2030, 1, 2, 3, 4, 5, 0, time.UTC)
+
+func node(status v1beta2.ConditionStatus, reason string, since time.Duration) *v1beta2.Node {
+	n := &v1beta2.Node{}
+	n.Status.Conditions = []v1beta2.Condition{{Type: v1beta2.NodeConditionReady, Status: status, Reason: reason,
+		LastTransitionTime: now.Add(-since).Format(time.RFC3339)}}
+	return n
+}
+
+// TestNodes has a row per reason of a node's condition Ready.
+func TestNodes(t *testing.T) {
+	const long, short = managerWait, managerWait - time.Second
+	const soon = time.Second
+	no, yes, unknown := v1beta2.ConditionFalse, v1beta2.ConditionTrue, v1beta2.ConditionUnknown
+	for name, c := range map[string]struct {
+		n                                  *v1beta2.Node
+		down, ready, removable, noManagers bool
+		again                              time.Duration
+	}{
+		"ready":                  {node(yes, "", long), false, true, false, false, 0},
+		"never judged":           {node(unknown, "", long), false, false, false, false, 0},
+		"gone":                   {node(no, v1beta2.NodeReasonKubernetesNodeGone, long), true, false, true, false, 0},
+		"not ready":              {node(no, v1beta2.NodeReasonKubernetesNodeNotReady, long), true, false, false, false, 0},
+		"pressure":               {node(no, v1beta2.NodeReasonKubernetesNodePressure, long), false, false, false, false, 0},
+		"unknown condition":      {node(no, v1beta2.NodeReasonUnknownNodeConditionTrue, long), false, false, false, false, 0},
+		"manager missing":        {node(no, v1beta2.NodeReasonManagerPodMissing, long), false, false, true, true, 0},
+		"manager down":           {node(no, v1beta2.NodeReasonManagerPodDown, long), false, false, false, true, 0},
+		"manager went":           {node(no, v1beta2.NodeReasonManagerPodMissing, short), false, false, true, false, soon},
+		"manager failed":         {node(no, v1beta2.NodeReasonManagerPodDown, short), false, false, false, false, soon},
+		"ready, with old reason": {node(yes, v1beta2.NodeReasonManagerPodMissing, long), false, true, false, false, 0},
+	} {
+		gone, again := ManagerGone(now, c.n)
+		if NodeDown(c.n) != c.down || NodeReady(c.n) != c.ready || NodeRemovable(c.n) != c.removable ||
+			gone != c.noManagers || again != c.again {
+			t.Errorf("%s: down %v, ready %v, removable %v, no manager %v (again in %s); want %+v", name, NodeDown(c.n),
+				NodeReady(c.n), NodeRemovable(c.n), gone, again, c)
+		}
+	}
+	if gone, _ := ManagerGone(now, nil); !NodeDown(nil) || gone {
+		t.Error("a node without an object is down, whatever its manager")
+	}
+}
+
+func TestPodReady(t *testing.T) {
+	pod := func(status corev1.ConditionStatus) *corev1.Pod {
+		return &corev1.Pod{Status: corev1.PodStatus{Conditions: []corev1.PodCondition{
+			{Type: corev1.PodScheduled, Status: corev1.ConditionTrue}, {Type: corev1.PodReady, Status: status}}}}
+	}
+	ends := pod(corev1.ConditionTrue)
+	ends.DeletionTimestamp = &metav1.Time{Time: now}
+	for name, c := range map[string]struct {
+		pod  *corev1.Pod
+		want bool
+	}{
+		"ready": {pod(corev1.ConditionTrue), true}, "not ready": {pod(corev1.ConditionFalse), false},
+		"lost": {pod(corev1.ConditionUnknown), false}, "new": {&corev1.Pod{}, false}, "ends": {ends, false},
+	} {
+		if PodReady(c.pod) != c.want {
+			t.Errorf("%s: %v", name, !c.want)
+		}
+	}
+}
+
+func TestDisks(t *testing.T) {
+	disk := func(kind string, status v1beta2.ConditionStatus, reason string) v1beta2.DiskStatus {
+		return v1beta2.DiskStatus{Conditions: []v1beta2.Condition{{Type: kind, Status: status, Reason: reason}}}
+	}
+	if !DiskReady(disk(v1beta2.DiskConditionReady, v1beta2.ConditionTrue, "")) ||
+		DiskReady(disk(v1beta2.DiskConditionReady, v1beta2.ConditionFalse, "")) || DiskReady(v1beta2.DiskStatus{}) {
+		t.Error("ready disks")
+	}
+	for name, c := range map[string]struct {
+		status   v1beta2.ConditionStatus
+		reason   string
+		ok, full bool
+	}{
+		"schedulable": {v1beta2.ConditionTrue, "", true, false},
+		"no room":     {v1beta2.ConditionFalse, v1beta2.DiskReasonDiskPressure, false, true},
+		"not ready":   {v1beta2.ConditionFalse, v1beta2.DiskReasonDiskNotReady, false, false},
+		"unknown":     {v1beta2.ConditionUnknown, v1beta2.DiskReasonDiskPressure, false, false},
+	} {
+		ok, full := DiskSchedulable(disk(v1beta2.DiskConditionSchedulable, c.status, c.reason))
+		if ok != c.ok || full != c.full {
+			t.Errorf("%s: schedulable %v, pressure %v", name, ok, full)
+		}
+	}
+}
