@@ -73,6 +73,9 @@ func (c *Files) openBranches() ([]LayerInfo, error) {
 		if err == nil {
 			c.branches[len(c.branches)-1].whiteouts, err = c.openWhiteouts(name, mode)
 		}
+		if err == nil && mode&disk.ReadOnly == 0 {
+			err = c.clearDamagedPages(c.branches[len(c.branches)-1].whiteouts)
+		}
 		if err != nil {
 			return nil, errors.Join(err, c.closeBranches())
 		}

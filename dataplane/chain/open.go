@@ -70,7 +70,10 @@ func Open(fs disk.Meta, dir string, opts Options) (_ *Chain, err error) {
 			return nil, err
 		}
 	}
-	return &Chain{c, s, b}, errors.Join(c.markInUse(), c.clearDamage())
+	if err := c.markInUse(); err != nil {
+		return nil, err // before damage is cleared: who opens this next has to find it
+	}
+	return &Chain{c, s, b}, c.clearDamage()
 }
 
 func (c *Files) lockDirectory() error {

@@ -12,7 +12,13 @@ import (
 // that the head itself holds are punched only when the bits that hide what is below are durable:
 // until then a crash would bring back what was there before them.
 //
-// Pages are written and synced by one operation at a time (WhiteoutWrite).
+// Pages are written and synced by one operation at a time (WhiteoutWrite). A flush waits for it,
+// and a snapshot holds requests back for it, so what is left to do for discards that were answered
+// long ago is bounded, however many there were: once whiteoutBacklog pages are not durable, the
+// next write syncs too, and each write that syncs brings as many more pages into their second slot.
+
+// whiteoutBacklog is that number of pages: 4 GiB of the volume.
+const whiteoutBacklog = 64
 
 // headWhiteouts are the pages of the head's whiteout file that have space.
 type headWhiteouts struct {
@@ -136,6 +142,8 @@ type WhiteoutWrite struct {
 	pages []pageWrite
 	// sync: it ends with a sync. twice: with everything in both slots, durably.
 	sync, twice bool
+	// syncing: it has come to that.
+	syncing bool
 }
 
 type pageWrite struct {
@@ -146,14 +154,17 @@ type pageWrite struct {
 
 // PendingWhiteouts prepares the next write, nil if there is nothing to do. Do carries it out, which
 // blocks and may run beside everything else; WhiteoutsWritten takes the result over. One that syncs
-// also writes what is durable in one slot only to the other one.
+// also writes pages that are durable in one slot only to the other one.
 func (b *Blocks) PendingWhiteouts(sync bool) *WhiteoutWrite {
 	h := &b.whiteouts
 	pages := maps.Clone(h.changed)
+	sync = sync || h.behind() > whiteoutBacklog
 	if sync {
-		for n := range h.single {
-			if !h.unsynced[n] { // else the other slot has newer bits
+		left := whiteoutBacklog + len(h.changed) // as many as this write can make durable in one slot
+		for _, n := range slices.Sorted(maps.Keys(h.single)) {
+			if left > 0 && !pages[n] && !h.unsynced[n] { // else the other slot has newer bits
 				pages[n] = true
+				left--
 			}
 		}
 	}
@@ -161,6 +172,17 @@ func (b *Blocks) PendingWhiteouts(sync bool) *WhiteoutWrite {
 		return nil
 	}
 	return b.writeOf(pages, sync)
+}
+
+// behind is how many pages have bits that are not durable.
+func (h *headWhiteouts) behind() int {
+	n := len(h.unsynced)
+	for page := range h.changed {
+		if !h.unsynced[page] {
+			n++
+		}
+	}
+	return n
 }
 
 // LastWhiteouts prepares the last write to the head's whiteouts, before the file is a snapshot's or
@@ -194,6 +216,7 @@ func (b *Blocks) writeOf(pages map[int64]bool, sync bool) *WhiteoutWrite {
 func (w *WhiteoutWrite) Do() error {
 	err := w.write(0)
 	if err == nil && w.sync {
+		w.syncing = true
 		err = w.file.file.Sync()
 	}
 	if err == nil && w.twice {
@@ -214,9 +237,9 @@ func (w *WhiteoutWrite) write(more uint64) error {
 	return nil
 }
 
-// Syncs reports whether the write ends with a sync, whose failure leaves unknown what the file
+// Synced reports whether the write has come to its sync, whose failure leaves unknown what the file
 // holds.
-func (w *WhiteoutWrite) Syncs() bool { return w.sync }
+func (w *WhiteoutWrite) Synced() bool { return w.syncing }
 
 // WhiteoutsWritten takes over how a write ended.
 func (b *Blocks) WhiteoutsWritten(w *WhiteoutWrite, err error) {

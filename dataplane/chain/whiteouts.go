@@ -146,6 +146,24 @@ func (c *Files) clearPage(layer string, number int64) error {
 	return errors.Join(err, w.close())
 }
 
+// clearDamagedPages durably makes the pages of a branch that are damaged ones that were never
+// written. It is for the target of a rebuild, which compares and sets all that a branch hides;
+// nobody looks at the pages of a branch when a directory is opened.
+func (c *Files) clearDamagedPages(w *whiteoutFile) error {
+	cleared := false
+	err := w.each(0, func(number int64, p *whiteoutsOf) error {
+		if !p.damaged {
+			return nil
+		}
+		cleared = true
+		return w.reserve(number)
+	})
+	if err != nil || !cleared {
+		return err
+	}
+	return c.syncFile(w.file)
+}
+
 // createWhiteouts makes an empty whiteout file, durable with its name, and returns the number for
 // the layer's .meta.
 func (c *Files) createWhiteouts() (w *whiteoutFile, number string, err error) {

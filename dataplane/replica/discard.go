@@ -71,7 +71,7 @@ func (r *Replica) whiteoutsDone(d *loop.Done) {
 		r.cfg.Event("io-error", "whiteouts: "+err.Error())
 	}
 	r.whiteoutsSettled(code)
-	if err != nil && w.Syncs() {
+	if err != nil && w.Synced() {
 		r.fail("whiteouts could not be synced: the content of the disk is no longer known")
 		return
 	}
