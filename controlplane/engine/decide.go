@@ -25,7 +25,8 @@ func decide(now time.Time, e *v1beta2.Engine, s seen) loop.Decision {
 		e.Status.OwnerID = e.Spec.NodeID
 	}
 	im := instance.Choose(s.Managers, e.Status.InstanceManagerName, e.Spec.NodeID, s.Image)
-	have := instance.Seen{Manager: im, Process: instance.Find(im, e.Name), NodeDown: s.NodeDown}
+	found := instance.Find(im, e.Name)
+	have := instance.Seen{UID: string(e.UID), Manager: im, Process: found, NodeDown: s.NodeDown}
 	restart := want && instance.Forget(&e.Status.InstanceStatus, &have, e.Spec.RestartAfter)
 	action := instance.Step(now, want, &e.Spec.InstanceSpec, &e.Status.InstanceStatus, have)
 	events := follow(now, e, s)
@@ -58,6 +59,8 @@ func decide(now time.Time, e *v1beta2.Engine, s seen) loop.Decision {
 		}
 	case instance.Delete:
 		return stop(e, im, s)
+	case instance.DeleteOther:
+		return stopOther(e, im, found, s)
 	}
 	if deleting && e.Status.CurrentState == v1beta2.InstanceStateStopped {
 		c := e.DeepCopy()
@@ -83,11 +86,29 @@ func stop(e *v1beta2.Engine, im *v1beta2.InstanceManager, s seen) loop.Decision 
 	return loop.Decision{
 		Do: loop.Call{What: "stop engine " + e.Name + " in " + im.Name, Do: func(ctx context.Context) error {
 			if last {
-				return s.Processes.DeleteLast(ctx, im, e.Name)
+				return s.Processes.DeleteLast(ctx, im, e.Name, "")
 			}
 			return s.Processes.Delete(ctx, im, e.Name, "")
 		}},
 		Events:        []loop.Event{{Reason: naming.EventStop, Message: "Stopping engine " + e.Name + " in " + im.Name}},
+		FailureReason: naming.EventFailedStopping,
+	}
+}
+
+// stopOther ends a process of the engine's name that was made for another order. The block device
+// of an earlier engine object of that name is nobody's; that of an earlier order is the engine's.
+func stopOther(e *v1beta2.Engine, im *v1beta2.InstanceManager, p *v1beta2.InstanceProcess, s seen) loop.Decision {
+	theirs := instance.Judge(string(e.UID), &e.Status.InstanceStatus, true, p.Spec.Order) == instance.Theirs
+	return loop.Decision{
+		Do: loop.Call{What: "stop the process of another order of engine " + e.Name + " in " + im.Name,
+			Do: func(ctx context.Context) error {
+				if theirs {
+					return s.Processes.DeleteLast(ctx, im, e.Name, p.Status.UUID)
+				}
+				return s.Processes.Delete(ctx, im, e.Name, p.Status.UUID)
+			}},
+		Events: []loop.Event{{Reason: naming.EventStop,
+			Message: "Stopping a process of engine " + e.Name + " in " + im.Name + " that was made for another order"}},
 		FailureReason: naming.EventFailedStopping,
 	}
 }

@@ -230,6 +230,7 @@ func process(e *v1beta2.Engine, podIP, secret, transport string, replicaTimeoutS
 	return instance.Process{
 		Name: e.Name, Binary: naming.EngineBinaryInPod(e.Spec.Image), Args: args,
 		PortCount: naming.EnginePortCount, PortArgs: []string{"--listen," + podIP + ":"},
+		Order: e.Status.Order,
 		Environment: map[string]string{
 			"ANKOLE_VOLUME_UUID": replica.VolumeUID(e), "ANKOLE_VOLUME_SECRET": secret, "ANKOLE_BLOCK_TRANSPORT": transport,
 		},

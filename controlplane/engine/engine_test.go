@@ -201,6 +201,30 @@ func TestRestartAfter(t *testing.T) {
 	}
 }
 
+// TestProcessOfAnotherOrder: it is ended by its UUID, and what is kept of it for a successor ends
+// too unless the engine is that.
+func TestProcessOfAnotherOrder(t *testing.T) {
+	for made, want := range map[string]string{
+		"former/1": "delete last im-1/v-e-0@run-1", "engine/1": "delete im-1/v-e-0@run-1",
+	} {
+		e, s := running()
+		e.UID, e.Status.Order, e.Status.Starting = "engine", "engine/2", true
+		p := s.Managers[0].Status.InstanceEngines["v-e-0"]
+		p.Spec.Order = made
+		s.Managers[0].Status.InstanceEngines["v-e-0"] = p
+		_, d := settle(e, s)
+		if d.Do == nil {
+			t.Fatalf("made for %s: nothing is done", made)
+		}
+		if err := d.Do.(loop.Call).Do(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if got := s.Processes.(*instance.Fake).Orders(); !slices.Equal(got, []string{want}) {
+			t.Errorf("made for %s: orders %q, want %q", made, got, want)
+		}
+	}
+}
+
 func TestRefusedReplicaCountsAsFailed(t *testing.T) {
 	e, s := running()
 	e.Spec.ReplicaAddressMap["c"] = "10.0.0.3:10000"

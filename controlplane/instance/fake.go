@@ -40,10 +40,14 @@ func (f *Fake) Delete(_ context.Context, im *v1beta2.InstanceManager, name, uuid
 }
 
 // DeleteLast implements Processes.
-func (f *Fake) DeleteLast(_ context.Context, im *v1beta2.InstanceManager, name string) error {
+func (f *Fake) DeleteLast(_ context.Context, im *v1beta2.InstanceManager, name, uuid string) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.orders = append(f.orders, fmt.Sprintf("delete last %s/%s", im.Name, name))
+	order := fmt.Sprintf("delete last %s/%s", im.Name, name)
+	if uuid != "" {
+		order += "@" + uuid
+	}
+	f.orders = append(f.orders, order)
 	return nil
 }
 

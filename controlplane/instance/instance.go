@@ -4,12 +4,13 @@
 // Somebody writes spec.desireState (running or stopped) and, for the engine, spec.nodeID. The
 // controller of the kind calls Step, which derives status.currentState from what the instance
 // manager's object reports, and names at most one thing to do: create the process, or delete it.
-// Three rules shape it:
+// Four rules shape it:
 //
 //   - A process is created only from state stopped. Whoever wants a failed one back asks for
 //     stopped first; an engine may also be told which run is over (Forget).
 //   - A process that was seen running (status.started) and is not there any more is in error; one
 //     that never ran is just stopped.
+//   - A process is the object's by the order that it was made for, not by its name (Judge).
 //   - A node that is cut off makes the state unknown, never stopped or error: the process may well
 //     be running. Asked to stop, such an instance counts as stopped all the same, because nobody
 //     could stop it and the data path fences it (a newer epoch); the process is deleted when its
@@ -35,18 +36,20 @@ type Process struct {
 	PortArgs  []string
 	// Environment is write-only: it holds the volume's secret and is never reported back.
 	Environment map[string]string
+	// Order is the order it is made for: status.order of the object.
+	Order string
 }
 
 // Processes creates and deletes processes in instance managers.
 type Processes interface {
-	// Create orders a process; one of that name that exists already is no error.
+	// Create orders a process; one that exists already is no error if it was made for the same order.
 	Create(ctx context.Context, im *v1beta2.InstanceManager, p Process) error
 	// Delete orders the end of a process, only of that UUID unless it is empty; one that does not
 	// exist is no error.
 	Delete(ctx context.Context, im *v1beta2.InstanceManager, name, uuid string) error
 	// DeleteLast is Delete for a process that no other one of its name follows in that instance
 	// manager.
-	DeleteLast(ctx context.Context, im *v1beta2.InstanceManager, name string) error
+	DeleteLast(ctx context.Context, im *v1beta2.InstanceManager, name, uuid string) error
 }
 
 // Action is what Step asks for.
@@ -57,10 +60,15 @@ const (
 	None Action = iota
 	Create
 	Delete
+	// DeleteOther is to end the process in Seen.Process, by its UUID: it has the object's name and
+	// was made for another order (Theirs, Over).
+	DeleteOther
 )
 
 // Seen is what is known about an instance's process.
 type Seen struct {
+	// UID is the object's.
+	UID string
 	// Manager is the instance manager that holds or should hold the process, nil if there is none
 	// (see Choose).
 	Manager *v1beta2.InstanceManager
@@ -102,7 +110,10 @@ func Forget(status *v1beta2.InstanceStatus, seen *Seen, uuid string) bool {
 		p.Status.State != v1beta2.InstanceStateError && p.Status.State != v1beta2.InstanceStateStopped {
 		return false
 	}
-	seen.Process, status.Started, status.Starting = nil, false, false
+	seen.Process, status.Started = nil, false
+	if status.UUID == uuid {
+		status.Starting = false // else the next run is recorded already, and this is its process to come
+	}
 	return true
 }
 

@@ -1,6 +1,7 @@
 package instance
 
 import (
+	"fmt"
 	"time"
 
 	"ankole.storage/api/longhorn/v1beta2"
@@ -8,8 +9,9 @@ import (
 
 // Step brings status up to date and says what to do. want is whether the process should run; image
 // is the one it is started from. When it answers Create, the status already records the intention
-// (starting, instanceManagerName): write it before creating the process.
+// (starting, order, instanceManagerName): write it before creating the process.
 func Step(now time.Time, want bool, spec *v1beta2.InstanceSpec, status *v1beta2.InstanceStatus, seen Seen) Action {
+	other := compare(want, status, &seen)
 	if !want {
 		status.Started, status.Starting = false, false
 	}
@@ -27,12 +29,19 @@ func Step(now time.Time, want bool, spec *v1beta2.InstanceSpec, status *v1beta2.
 			status.UUID = ""
 		}
 	}
-	noteCreation(now, want, status, seen, state)
+	noteCreation(now, want, status, seen, state, other)
 
 	managerRuns := seen.Manager != nil && seen.Manager.Status.CurrentState == v1beta2.InstanceManagerStateRunning &&
 		seen.Manager.DeletionTimestamp == nil && !seen.NodeDown
 	switch {
+	case other != nil && managerRuns && other.Status.State != v1beta2.InstanceStateStopping:
+		return DeleteOther
+	case other != nil && managerRuns:
+		return None // its name is free when it has ended
 	case want && state == v1beta2.InstanceStateStopped && managerRuns:
+		if !status.Starting || status.InstanceManagerName != seen.Manager.Name {
+			status.Order = next(seen.UID, status.Order)
+		}
 		status.Starting = true
 		status.InstanceManagerName = seen.Manager.Name
 		return Create
@@ -43,6 +52,28 @@ func Step(now time.Time, want bool, spec *v1beta2.InstanceSpec, status *v1beta2.
 		return Delete
 	}
 	return None
+}
+
+// compare takes a process that is not the object's out of what is seen, and returns it. An object
+// that wants none has no need to tell its own orders apart.
+func compare(want bool, status *v1beta2.InstanceStatus, seen *Seen) (other *v1beta2.InstanceProcess) {
+	if seen.Process == nil {
+		return nil
+	}
+	inForce := status.Started || status.Starting || !want
+	switch Judge(seen.UID, status, inForce, seen.Process.Spec.Order) {
+	case Newer:
+		status.Order = seen.Process.Spec.Order
+		status.Starting = status.Starting || want && !status.Started
+	case Over:
+		if !want {
+			return nil
+		}
+		fallthrough
+	case Theirs:
+		other, seen.Process = seen.Process, nil
+	}
+	return other
 }
 
 // observe is the table of instance states: what is seen of manager and process gives the state.
@@ -127,13 +158,18 @@ func fillRunning(want bool, spec *v1beta2.InstanceSpec, status *v1beta2.Instance
 }
 
 // noteCreation keeps the condition InstanceCreation: False with the process's error when it failed
-// to start.
-func noteCreation(now time.Time, want bool, status *v1beta2.InstanceStatus, seen Seen, state v1beta2.InstanceState) {
+// to start, or with what it waits for.
+func noteCreation(now time.Time, want bool, status *v1beta2.InstanceStatus, seen Seen, state v1beta2.InstanceState,
+	other *v1beta2.InstanceProcess) {
 	c := v1beta2.Condition{Type: v1beta2.InstanceConditionInstanceCreation, Status: v1beta2.ConditionTrue}
 	switch {
 	case want && state == v1beta2.InstanceStateError && !status.Started && seen.Process != nil:
 		c.Status, c.Reason = v1beta2.ConditionFalse, v1beta2.InstanceReasonInstanceCreationFailure
 		c.Message = seen.Process.Status.ErrorMsg
+	case want && other != nil:
+		c.Status, c.Reason = v1beta2.ConditionFalse, v1beta2.InstanceReasonInstanceCreationFailure
+		c.Message = fmt.Sprintf("instance manager %s has a process of this name, UUID %s, that was made for another order (%s); "+
+			"it is stopped first", seen.Manager.Name, other.Status.UUID, other.Spec.Order)
 	case state != v1beta2.InstanceStateRunning:
 		return // no news about the creation
 	}

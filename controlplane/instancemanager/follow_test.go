@@ -9,10 +9,14 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/emptypb"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"ankole.storage/api/longhorn/v1beta2"
 	"ankole.storage/api/rpc/imrpc"
+	"ankole.storage/controlplane/instance"
 	"ankole.storage/controlplane/naming"
 	imclient "ankole.storage/instancemanager/client"
 )
@@ -21,6 +25,8 @@ import (
 type imServer struct {
 	imrpc.UnimplementedProcessManagerServiceServer
 	events chan *imrpc.ProcessResponse
+	// order is what its one process was made for.
+	order string
 }
 
 func (s *imServer) VersionGet(context.Context, *emptypb.Empty) (*imrpc.VersionResponse, error) {
@@ -30,6 +36,40 @@ func (s *imServer) VersionGet(context.Context, *emptypb.Empty) (*imrpc.VersionRe
 func (s *imServer) ProcessList(context.Context, *imrpc.ProcessListRequest) (*imrpc.ProcessListResponse, error) {
 	return &imrpc.ProcessListResponse{Processes: map[string]*imrpc.ProcessResponse{
 		"v-r-12345678": process("v-r-12345678", "running")}}, nil
+}
+
+func (s *imServer) ProcessCreate(context.Context, *imrpc.ProcessCreateRequest) (*imrpc.ProcessResponse, error) {
+	return nil, status.Error(codes.AlreadyExists, "v-r-12345678 is running")
+}
+
+func (s *imServer) ProcessGet(context.Context, *imrpc.ProcessGetRequest) (*imrpc.ProcessResponse, error) {
+	p := process("v-r-12345678", "running")
+	p.Spec.Order = s.order
+	return p, nil
+}
+
+// TestANameThatIsTakenIsNoSuccess: only a process that was made for the same order is the answer to
+// an earlier attempt.
+func TestANameThatIsTakenIsNoSuccess(t *testing.T) {
+	server, connect := serveIM(t)
+	callers := NewCallers(connect)
+	im := manager(v1beta2.InstanceManagerStateRunning)
+	im.Status.IP, im.Status.APIVersion, im.Status.APIMinVersion = "127.0.0.1", 4, 1
+	for _, tt := range []struct {
+		made, order string
+		ok          bool
+	}{{"a/1", "a/1", true}, {"a/1", "a/2", false}, {"b/1", "a/1", false}, {"", "a/1", true}, {"a/1", "", true}} {
+		server.order = tt.made
+		err := callers.Create(t.Context(), im, instance.Process{Name: "v-r-12345678", Order: tt.order})
+		if (err == nil) != tt.ok || err != nil && !errors.Is(err, imclient.ErrExists) {
+			t.Errorf("made for %q, wanted for %q: %v", tt.made, tt.order, err)
+		}
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := callers.Start(ctx); err != nil {
+		t.Error(err)
+	}
 }
 
 func (s *imServer) ProcessWatch(_ *emptypb.Empty, stream imrpc.ProcessManagerService_ProcessWatchServer) error {

@@ -67,7 +67,7 @@ func (c *Callers) client(im *v1beta2.InstanceManager) (*imclient.Client, error) 
 	return cl, nil
 }
 
-// Create orders a process; one of that name that exists already is no error.
+// Create orders a process; one that exists already is no error if it was made for the same order.
 func (c *Callers) Create(ctx context.Context, im *v1beta2.InstanceManager, p instance.Process) error {
 	if err := incompatible(im.Status.APIVersion, im.Status.APIMinVersion); err != nil {
 		return fmt.Errorf("instance manager %s cannot be used: %w", im.Name, err)
@@ -81,11 +81,12 @@ func (c *Callers) Create(ctx context.Context, im *v1beta2.InstanceManager, p ins
 	answer, err := cl.ProcessCreate(ctx, &imrpc.ProcessSpec{
 		Name: p.Name, Binary: p.Binary, Args: p.Args,
 		PortCount: int32(p.PortCount), PortArgs: p.PortArgs,
-		Environment: p.Environment,
+		Environment: p.Environment, Order: p.Order,
 	})
+	if errors.Is(err, imclient.ErrExists) {
+		answer, err = sameOrder(ctx, cl, p, err)
+	}
 	switch {
-	case errors.Is(err, imclient.ErrExists):
-		return nil
 	case err != nil:
 		return err
 	case answer.GetStatus().GetState() == string(v1beta2.InstanceStateError):
@@ -93,6 +94,20 @@ func (c *Callers) Create(ctx context.Context, im *v1beta2.InstanceManager, p ins
 			answer.GetStatus().GetErrorMsg())
 	}
 	return nil
+}
+
+// sameOrder returns the process that has the name already, if it was made for the same order: the
+// answer to an earlier attempt was lost then. Without orders on both sides the name has to do.
+func sameOrder(ctx context.Context, cl *imclient.Client, p instance.Process, exists error) (*imrpc.ProcessResponse,
+	error) {
+	have, err := cl.ProcessGet(ctx, p.Name)
+	if err != nil {
+		return nil, err
+	}
+	if order := have.GetSpec().GetOrder(); order != "" && p.Order != "" && order != p.Order {
+		return nil, fmt.Errorf("%w: it was made for order %s, not for %s, and is stopped first", exists, order, p.Order)
+	}
+	return have, nil
 }
 
 // Delete orders the end of a process; one that does not exist, or has another UUID, is no error.
@@ -104,9 +119,9 @@ func (c *Callers) Delete(ctx context.Context, im *v1beta2.InstanceManager, name,
 }
 
 // DeleteLast is Delete for a process that no other one of its name follows there.
-func (c *Callers) DeleteLast(ctx context.Context, im *v1beta2.InstanceManager, name string) error {
+func (c *Callers) DeleteLast(ctx context.Context, im *v1beta2.InstanceManager, name, uuid string) error {
 	return c.delete(ctx, im, func(ctx context.Context, cl *imclient.Client) error {
-		_, err := cl.ProcessDeleteLast(ctx, name, "")
+		_, err := cl.ProcessDeleteLast(ctx, name, uuid)
 		return err
 	})
 }

@@ -253,7 +253,8 @@ func (p *Processes) put(process *imrpc.ProcessResponse) {
 		kind, into = v1beta2.InstanceTypeEngine, p.Engines
 	}
 	into[name] = v1beta2.InstanceProcess{
-		Spec: v1beta2.InstanceProcessSpec{Name: name, DataEngine: v1beta2.DataEngineTypeV1},
+		Spec: v1beta2.InstanceProcessSpec{Name: name, DataEngine: v1beta2.DataEngineTypeV1,
+			Order: process.GetSpec().GetOrder()},
 		Status: v1beta2.InstanceProcessStatus{
 			Type:       kind,
 			State:      v1beta2.InstanceState(st.GetState()),

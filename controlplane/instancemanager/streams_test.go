@@ -21,10 +21,12 @@ func process(name, state string) *imrpc.ProcessResponse {
 }
 
 func TestProcessesAreSortedByKindAndNeverChangedInPlace(t *testing.T) {
+	ordered := process("demo-e-0", "running")
+	ordered.Spec.Order = "uid/1"
 	list := listed(map[string]*imrpc.ProcessResponse{
-		"demo-e-0": process("demo-e-0", "running"), "demo-e-x-r-12345678": process("demo-e-x-r-12345678", "running"),
+		"demo-e-0": ordered, "demo-e-x-r-12345678": process("demo-e-x-r-12345678", "running"),
 	}, &imrpc.VersionResponse{InstanceManagerAPIVersion: 4, InstanceManagerAPIMinVersion: 1})
-	if _, ok := list.Engines["demo-e-0"]; !ok || len(list.Engines) != 1 {
+	if e, ok := list.Engines["demo-e-0"]; !ok || len(list.Engines) != 1 || e.Spec.Order != "uid/1" {
 		t.Errorf("engines %v", list.Engines)
 	}
 	r, ok := list.Replicas["demo-e-x-r-12345678"]

@@ -59,8 +59,10 @@ func (e *expectation) met(ctx context.Context, r client.Reader, now time.Time) b
 		return e.version == ""
 	case err != nil:
 		return false
+	case e.uid != "" && o.GetUID() != e.uid:
+		return true // another object of the name
 	case e.version == "":
-		return o.GetDeletionTimestamp() != nil || (e.uid != "" && o.GetUID() != e.uid)
+		return o.GetDeletionTimestamp() != nil
 	}
 	order, err := resourceversion.CompareResourceVersion(o.GetResourceVersion(), e.version)
 	if err != nil {

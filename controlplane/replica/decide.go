@@ -24,11 +24,12 @@ func decide(now time.Time, rep *v1beta2.Replica, s seen) loop.Decision {
 	// it from the membership in order instead of losing it.
 	want := rep.Spec.DesireState == v1beta2.InstanceStateRunning && (!deleting || s.InUse)
 	im := instance.Choose(s.Managers, status.InstanceManagerName, rep.Spec.NodeID, s.Image)
+	found := instance.Find(im, rep.Name)
 	action := instance.Step(now, want, &rep.Spec.InstanceSpec, status, instance.Seen{
-		Manager: im, Process: instance.Find(im, rep.Name), NodeDown: s.NodeDown && rep.Spec.NodeID != "",
+		UID: string(rep.UID), Manager: im, Process: found, NodeDown: s.NodeDown && rep.Spec.NodeID != "",
 	})
 	if strays := instance.Strays(s.Managers, im, rep.Name); len(strays) > 0 {
-		return stop(rep, strays[0], s)
+		return stop(rep, strays[0], "", s)
 	}
 	switch action {
 	case instance.Create:
@@ -47,7 +48,9 @@ func decide(now time.Time, rep *v1beta2.Replica, s seen) loop.Decision {
 			FailureReason: naming.EventFailedStarting,
 		}
 	case instance.Delete:
-		return stop(rep, im, s)
+		return stop(rep, im, "", s)
+	case instance.DeleteOther:
+		return stop(rep, im, found.Status.UUID, s)
 	}
 	if deleting && s.Holds != "" {
 		return loop.Decision{After: holdRetry} // looked at live: no event tells of every change
@@ -79,10 +82,11 @@ func release(now time.Time, rep *v1beta2.Replica, s seen) loop.Decision {
 	return d
 }
 
-func stop(rep *v1beta2.Replica, im *v1beta2.InstanceManager, s seen) loop.Decision {
+// stop orders the end of the process of the replica's name, only of that UUID unless it is empty.
+func stop(rep *v1beta2.Replica, im *v1beta2.InstanceManager, uuid string, s seen) loop.Decision {
 	return loop.Decision{
 		Do: loop.Call{What: "stop replica " + rep.Name + " in " + im.Name, Do: func(ctx context.Context) error {
-			return s.Processes.Delete(ctx, im, rep.Name, "")
+			return s.Processes.Delete(ctx, im, rep.Name, uuid)
 		}},
 		Events: []loop.Event{{Reason: naming.EventStop,
 			Message: "Stopping the process of replica " + rep.Name + " in " + im.Name}},

@@ -231,7 +231,7 @@ func process(rep *v1beta2.Replica, storageIP, secret string) instance.Process {
 	}
 	return instance.Process{
 		Name: rep.Name, Binary: naming.ReplicaBinaryInPod(rep.Spec.Image), Args: args,
-		PortCount: naming.ReplicaPortCount, PortArgs: []string{"--listen," + storageIP + ":"},
+		PortCount: naming.ReplicaPortCount, PortArgs: []string{"--listen," + storageIP + ":"}, Order: rep.Status.Order,
 		Environment: map[string]string{"ANKOLE_VOLUME_UUID": VolumeUID(rep), "ANKOLE_VOLUME_SECRET": secret},
 	}
 }

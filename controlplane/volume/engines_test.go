@@ -27,19 +27,24 @@ func (w *world) Create(_ context.Context, im *v1beta2.InstanceManager, p instanc
 		return fmt.Errorf("instance manager %s does not answer", im.Name)
 	}
 	key := im.Name + "/" + p.Name
-	if w.procs[key] != nil {
+	if have := w.procs[key]; have != nil {
+		if have.order != p.Order {
+			return fmt.Errorf("process %s was made for order %s, not %s", p.Name, have.order, p.Order)
+		}
 		return nil
 	}
 	w.nextID++
 	pr := &proc{
 		im: im.Name, name: p.Name, node: node, state: v1beta2.InstanceStateRunning, uuid: fmt.Sprintf("run-%d", w.nextID),
 		port: 10000 + 10*(w.nextID%3), env: p.Environment, args: p.Args, // ports repeat soon, as they do in a real range
+		order: p.Order,
 	}
 	for w.portTaken(pr) {
 		pr.port += 10
 	}
 	w.procs[key] = pr
-	if len(p.Environment["ANKOLE_VOLUME_SECRET"]) != 64 || p.Environment["ANKOLE_VOLUME_UUID"] != "uid-v" {
+	if len(p.Environment["ANKOLE_VOLUME_SECRET"]) != 64 ||
+		p.Environment["ANKOLE_VOLUME_UUID"] != string(w.volume("v").UID) {
 		w.t.Fatalf("process %s has environment %v", p.Name, p.Environment)
 	}
 	listen := "--listen," + strings.TrimSuffix(w.address(pr), strconv.Itoa(pr.port))
@@ -78,8 +83,8 @@ func (w *world) Delete(_ context.Context, im *v1beta2.InstanceManager, name, uui
 }
 
 // DeleteLast implements instance.Processes.
-func (w *world) DeleteLast(ctx context.Context, im *v1beta2.InstanceManager, name string) error {
-	return w.Delete(ctx, im, name, "")
+func (w *world) DeleteLast(ctx context.Context, im *v1beta2.InstanceManager, name, uuid string) error {
+	return w.Delete(ctx, im, name, uuid)
 }
 
 // end lets a process end: with an error it stays listed, without one it is gone.
@@ -292,9 +297,9 @@ func (w *world) report() {
 			if p.im != im.Name {
 				continue
 			}
-			ip := v1beta2.InstanceProcess{Spec: v1beta2.InstanceProcessSpec{Name: p.name}, Status: v1beta2.InstanceProcessStatus{
-				State: p.state, UUID: p.uuid, PortStart: p.port, PortEnd: p.port, ErrorMsg: p.err,
-			}}
+			ip := v1beta2.InstanceProcess{Spec: v1beta2.InstanceProcessSpec{Name: p.name, Order: p.order}}
+			ip.Status = v1beta2.InstanceProcessStatus{State: p.state, UUID: p.uuid, PortStart: p.port, PortEnd: p.port,
+				ErrorMsg: p.err}
 			if slices.Contains(p.args, "controller") {
 				engines[p.name] = ip
 			} else {

@@ -64,7 +64,7 @@ type engineModel struct {
 
 func (w *world) witness(engine string) (v1beta2.Membership, memberSet) {
 	var e v1beta2.Engine
-	must(w.t, w.c.Get(context.Background(), client.ObjectKey{Namespace: ns, Name: engine}, &e))
+	must(w.t, client.IgnoreNotFound(w.c.Get(context.Background(), client.ObjectKey{Namespace: ns, Name: engine}, &e)))
 	if e.Status.Membership == nil {
 		return v1beta2.Membership{VolumeUUID: replica.VolumeUID(&e)}, memberSet{}
 	}
@@ -201,6 +201,9 @@ func (m *engineModel) commit(members []string) bool {
 		return false
 	}
 	reaches := !w.down[m.proc.node]
+	if of, _ := w.witness(m.proc.name); reaches && of.VolumeUUID != m.uid {
+		return false // refused: the record is of another volume, or gone
+	}
 	kept := 0
 	for _, dir := range members {
 		if slices.Contains(m.record.members, dir) {

@@ -19,6 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/record"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -87,6 +88,7 @@ type world struct {
 // proc is a running or ended process.
 type proc struct {
 	im, name, node string
+	order          string
 	state          v1beta2.InstanceState
 	uuid           string
 	port           int
@@ -291,7 +293,7 @@ func (w *world) advance(d, step time.Duration) {
 func (w *world) countWrites() interceptor.Funcs {
 	return interceptor.Funcs{
 		Create: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.CreateOption) error {
-			w.writes.Add(1)
+			o.SetUID(types.UID(fmt.Sprintf("uid-%d", w.writes.Add(1))))
 			return c.Create(ctx, o, opts...)
 		},
 		Update: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.UpdateOption) error {
@@ -362,7 +364,8 @@ func (w *world) replicas() []v1beta2.Replica {
 }
 
 func (w *world) newVolume(replicas int, edit func(*v1beta2.VolumeSpec)) {
-	v := &v1beta2.Volume{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "v", UID: "uid-v"}, Spec: v1beta2.VolumeSpec{
+	w.acknowledged = big.Int{} // the content of an earlier volume of the name is nobody's
+	v := &v1beta2.Volume{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "v"}, Spec: v1beta2.VolumeSpec{
 		Size: worldSize, NumberOfReplicas: replicas, Frontend: v1beta2.VolumeFrontendBlockDev, Image: image,
 		StaleReplicaTimeout: 30,
 	}}

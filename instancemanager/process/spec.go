@@ -27,6 +27,9 @@ type Spec struct {
 	// Environment is added to the instance manager's own. It may hold secrets: never logged, never
 	// given back.
 	Environment map[string]string
+	// Order is the order that the process was made for, as the client names it; it means nothing
+	// here and is given back as it came.
+	Order string
 }
 
 const (
@@ -36,7 +39,7 @@ const (
 	// replica more).
 	maxArgs      = 1024
 	maxVariables = 256
-	// maxArgsSize bounds arguments and variables together, in bytes: they are kept and sent to
+	// maxArgsSize bounds arguments, variables and order together, in bytes: they are kept and sent to
 	// every client that lists. The kernel takes no single one over 128 KiB.
 	maxArgsSize = 128 << 10
 )
@@ -73,7 +76,7 @@ func (s *Spec) check() error {
 		return fmt.Errorf("%w: process %s: %d environment variables, at most %d are allowed",
 			ErrInvalid, s.Name, len(s.Environment), maxVariables)
 	case s.size() > maxArgsSize:
-		return fmt.Errorf("%w: process %s: arguments and environment of %d bytes, at most %d are allowed", ErrInvalid,
+		return fmt.Errorf("%w: process %s: arguments, environment and order of %d bytes, at most %d are allowed", ErrInvalid,
 			s.Name, s.size(), maxArgsSize)
 	}
 	for _, arg := range slices.Concat([]string{s.Binary}, s.Args, s.PortArgs) {
@@ -102,7 +105,7 @@ func (s *Spec) takesOver() bool { return slices.Contains(s.Args, handOverArg) }
 
 // size is that of all texts but the name.
 func (s *Spec) size() int {
-	n := len(s.Binary)
+	n := len(s.Binary) + len(s.Order)
 	for _, arg := range slices.Concat(s.Args, s.PortArgs) {
 		n += len(arg)
 	}

@@ -25,6 +25,7 @@ func TestSpecCheck(t *testing.T) {
 		"port argument too many":  func(s *Spec) { s.PortArgs = []string{"--listen,:"} },
 		"zero byte in argument":   func(s *Spec) { s.Args = []string{"a\x00"} },
 		"too many arguments":      func(s *Spec) { s.Args = make([]string, maxArgs+1) },
+		"an order without bound":  func(s *Spec) { s.Order = strings.Repeat("a", maxArgsSize) },
 		"malformed variable":      func(s *Spec) { s.Environment = map[string]string{"A=B": ""} },
 		"empty variable name":     func(s *Spec) { s.Environment = map[string]string{"": "x"} },
 		"zero byte in a variable": func(s *Spec) { s.Environment = map[string]string{"A": "\x00"} },

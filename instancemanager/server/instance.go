@@ -221,6 +221,7 @@ func fromInstance(s *imrpc.InstanceSpec) (process.Spec, error) {
 		PortCount:   int(s.GetPortCount()),
 		PortArgs:    s.GetPortArgs(),
 		Environment: s.GetProcessInstanceSpec().GetEnvironment(),
+		Order:       s.GetProcessInstanceSpec().GetOrder(),
 	}, nil
 }
 
@@ -233,11 +234,12 @@ func toInstance(p process.Status) *imrpc.InstanceResponse {
 	}
 	return &imrpc.InstanceResponse{
 		Spec: &imrpc.InstanceSpec{
-			Name:                p.Spec.Name,
-			Type:                kind,
-			PortCount:           int32(p.Spec.PortCount),
-			PortArgs:            p.Spec.PortArgs,
-			ProcessInstanceSpec: &imrpc.ProcessInstanceSpec{Binary: p.Spec.Binary, Args: p.Spec.Args},
+			Name:      p.Spec.Name,
+			Type:      kind,
+			PortCount: int32(p.Spec.PortCount),
+			PortArgs:  p.Spec.PortArgs,
+			ProcessInstanceSpec: &imrpc.ProcessInstanceSpec{Binary: p.Spec.Binary, Args: p.Spec.Args,
+				Order: p.Spec.Order},
 		},
 		Status: &imrpc.InstanceStatus{
 			State:      string(p.State),

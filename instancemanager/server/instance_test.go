@@ -36,23 +36,24 @@ func instance(t *testing.T, name, kind, mode string, ports int, args ...string) 
 func TestInstancesAreProcesses(t *testing.T) {
 	processes, instances := both(t)
 	ctx := t.Context()
-	created, err := instances.InstanceCreate(ctx,
-		&imrpc.InstanceCreateRequest{Spec: instance(t, "demo-e-0", "engine", instancetest.Serve, 1)})
+	engine := instance(t, "demo-e-0", "engine", instancetest.Serve, 1)
+	engine.ProcessInstanceSpec.Order = "uid/1"
+	created, err := instances.InstanceCreate(ctx, &imrpc.InstanceCreateRequest{Spec: engine})
 	if err != nil || created.GetSpec().GetType() != "engine" || created.GetStatus().GetPortStart() != 10000 {
 		t.Fatalf("%v %v", created, err)
 	}
 	if strings.Contains(created.String(), "ANKOLE_TEST_INSTANCE") {
 		t.Errorf("the environment is told: %s", created)
 	}
-	if _, err := processes.ProcessCreate(ctx,
-		&imrpc.ProcessCreateRequest{Spec: instancetest.Spec(t, "demo-r-12345678", instancetest.Serve, "0.0.0.0",
-			2)}); err != nil {
+	replica := instancetest.Spec(t, "demo-r-12345678", instancetest.Serve, "0.0.0.0", 2)
+	replica.Order = "uid/2"
+	if _, err := processes.ProcessCreate(ctx, &imrpc.ProcessCreateRequest{Spec: replica}); err != nil {
 		t.Fatal(err)
 	}
 	for _, row := range []struct {
-		name, kind string
-		first, end int32
-	}{{"demo-e-0", "engine", 10000, 10000}, {"demo-r-12345678", "replica", 10001, 10002}} {
+		name, kind, order string
+		first, end        int32
+	}{{"demo-e-0", "engine", "uid/1", 10000, 10000}, {"demo-r-12345678", "replica", "uid/2", 10001, 10002}} {
 		instancetest.Eventually(t, row.name+" runs", func() bool {
 			r, err := instances.InstanceGet(ctx, &imrpc.InstanceGetRequest{Name: row.name})
 			return err == nil && r.GetStatus().GetState() == "running"
@@ -70,6 +71,7 @@ func TestInstancesAreProcesses(t *testing.T) {
 		if i.GetSpec().GetType() != row.kind || s.GetPortStart() != row.first || s.GetPortEnd() != row.end ||
 			s.GetUuid() == "" ||
 			s.GetUuid() != p.GetStatus().GetUuid() ||
+			i.GetSpec().GetProcessInstanceSpec().GetOrder() != row.order || p.GetSpec().GetOrder() != row.order ||
 			i.GetSpec().GetProcessInstanceSpec().GetBinary() != p.GetSpec().GetBinary() {
 			t.Errorf("%v, as a process %v", i, p)
 		}

@@ -176,6 +176,7 @@ func fromSpec(s *imrpc.ProcessSpec) process.Spec {
 		PortCount:   int(s.GetPortCount()),
 		PortArgs:    s.GetPortArgs(),
 		Environment: s.GetEnvironment(),
+		Order:       s.GetOrder(),
 	}
 }
 
@@ -187,6 +188,7 @@ func toResponse(p process.Status) *imrpc.ProcessResponse {
 			Args:      p.Spec.Args,
 			PortCount: int32(p.Spec.PortCount),
 			PortArgs:  p.Spec.PortArgs,
+			Order:     p.Spec.Order,
 		},
 		Status: &imrpc.ProcessStatus{
 			State:     string(p.State),

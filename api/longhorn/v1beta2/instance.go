@@ -104,6 +104,11 @@ type InstanceStatus struct {
 	// UUID is the identity the instance manager gave to this run of the process.
 	// +optional
 	UUID string `json:"uuid"`
+	// Order is our addition: the last order of a process for this object, "<UID of the object>/<number>". It is in force
+	// while the process is starting or started; a process of the object's name that was made for another one is not the
+	// object's.
+	// +optional
+	Order string `json:"order,omitempty"`
 	// Started is true once the process was seen running while it is wanted.
 	// +optional
 	Started bool `json:"started"`

@@ -127,6 +127,10 @@ type InstanceProcessSpec struct {
 	// Name is the name of the Engine or Replica object.
 	// +optional
 	Name string `json:"name"`
+	// Order is our addition: the order that the process was made for (status.order of the Engine or Replica). Instance
+	// managers that cannot tell leave it empty.
+	// +optional
+	Order string `json:"order,omitempty"`
 }
 
 // InstanceProcessStatus is what the instance manager reports of a process.

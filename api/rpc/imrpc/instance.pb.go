@@ -77,7 +77,9 @@ type ProcessInstanceSpec struct {
 	Binary string                 `protobuf:"bytes,1,opt,name=binary,proto3" json:"binary,omitempty"`
 	Args   []string               `protobuf:"bytes,2,rep,name=args,proto3" json:"args,omitempty"`
 	// Addition. Variables for the process; may hold secrets, so it is never sent back and never logged.
-	Environment   map[string]string `protobuf:"bytes,1000,rep,name=environment,proto3" json:"environment,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	Environment map[string]string `protobuf:"bytes,1000,rep,name=environment,proto3" json:"environment,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	// Addition. The order that the process was made for, as the client names it; sent back as it came.
+	Order         string `protobuf:"bytes,1001,opt,name=order,proto3" json:"order,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -131,6 +133,13 @@ func (x *ProcessInstanceSpec) GetEnvironment() map[string]string {
 		return x.Environment
 	}
 	return nil
+}
+
+func (x *ProcessInstanceSpec) GetOrder() string {
+	if x != nil {
+		return x.Order
+	}
+	return ""
 }
 
 type ShardEndpoint struct {
@@ -1797,11 +1806,12 @@ var File_imrpc_instance_proto protoreflect.FileDescriptor
 
 const file_imrpc_instance_proto_rawDesc = "" +
 	"\n" +
-	"\x14imrpc/instance.proto\x12\x05imrpc\x1a\x1bgoogle/protobuf/empty.proto\x1a\x12imrpc/common.proto\x1a\x13imrpc/process.proto\"\xd1\x01\n" +
+	"\x14imrpc/instance.proto\x12\x05imrpc\x1a\x1bgoogle/protobuf/empty.proto\x1a\x12imrpc/common.proto\x1a\x13imrpc/process.proto\"\xe8\x01\n" +
 	"\x13ProcessInstanceSpec\x12\x16\n" +
 	"\x06binary\x18\x01 \x01(\tR\x06binary\x12\x12\n" +
 	"\x04args\x18\x02 \x03(\tR\x04args\x12N\n" +
-	"\venvironment\x18\xe8\a \x03(\v2+.imrpc.ProcessInstanceSpec.EnvironmentEntryR\venvironment\x1a>\n" +
+	"\venvironment\x18\xe8\a \x03(\v2+.imrpc.ProcessInstanceSpec.EnvironmentEntryR\venvironment\x12\x15\n" +
+	"\x05order\x18\xe9\a \x01(\tR\x05order\x1a>\n" +
 	"\x10EnvironmentEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"H\n" +

@@ -38,7 +38,9 @@ type ProcessSpec struct {
 	// Prefix i gets the number of port i appended and is split at commas into arguments.
 	PortArgs []string `protobuf:"bytes,5,rep,name=port_args,json=portArgs,proto3" json:"port_args,omitempty"`
 	// Addition. Variables for the process; may hold secrets, so it is never sent back and never logged.
-	Environment   map[string]string `protobuf:"bytes,1000,rep,name=environment,proto3" json:"environment,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	Environment map[string]string `protobuf:"bytes,1000,rep,name=environment,proto3" json:"environment,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	// Addition. The order that the process was made for, as the client names it; sent back as it came.
+	Order         string `protobuf:"bytes,1001,opt,name=order,proto3" json:"order,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -113,6 +115,13 @@ func (x *ProcessSpec) GetEnvironment() map[string]string {
 		return x.Environment
 	}
 	return nil
+}
+
+func (x *ProcessSpec) GetOrder() string {
+	if x != nil {
+		return x.Order
+	}
+	return ""
 }
 
 type ProcessStatus struct {
@@ -765,7 +774,7 @@ var File_imrpc_process_proto protoreflect.FileDescriptor
 
 const file_imrpc_process_proto_rawDesc = "" +
 	"\n" +
-	"\x13imrpc/process.proto\x1a\x1bgoogle/protobuf/empty.proto\"\x8b\x02\n" +
+	"\x13imrpc/process.proto\x1a\x1bgoogle/protobuf/empty.proto\"\xa2\x02\n" +
 	"\vProcessSpec\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x16\n" +
 	"\x06binary\x18\x02 \x01(\tR\x06binary\x12\x12\n" +
@@ -773,7 +782,8 @@ const file_imrpc_process_proto_rawDesc = "" +
 	"\n" +
 	"port_count\x18\x04 \x01(\x05R\tportCount\x12\x1b\n" +
 	"\tport_args\x18\x05 \x03(\tR\bportArgs\x12@\n" +
-	"\venvironment\x18\xe8\a \x03(\v2\x1d.ProcessSpec.EnvironmentEntryR\venvironment\x1a>\n" +
+	"\venvironment\x18\xe8\a \x03(\v2\x1d.ProcessSpec.EnvironmentEntryR\venvironment\x12\x15\n" +
+	"\x05order\x18\xe9\a \x01(\tR\x05order\x1a>\n" +
 	"\x10EnvironmentEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x8f\x02\n" +

@@ -50,6 +50,10 @@ var differences = map[string]string{
 	"Engine spec.restartAfter": "the next process follows the failed one that is named at once",
 	"Engine status.membership": "the witness record of the replication protocol is kept in the Engine object",
 
+	"Engine status.order":                                 "tells the processes of one name apart by what they were made for",
+	"Replica status.order":                                "tells the processes of one name apart by what they were made for",
+	"InstanceManager status.instanceEngines.*.spec.order": "what the process was made for",
+
 	"InstanceManager status.storageIP": "the address for data outlives the Pod's annotation, and engines and replicas copy it",
 
 	"Engine status.membership.volumeUUID":      "part of the witness record",

@@ -1,0 +1,129 @@
+package instance
+
+import (
+	"strings"
+	"testing"
+
+	"ankole.storage/api/longhorn/v1beta2"
+)
+
+func TestJudge(t *testing.T) {
+	for _, tt := range []struct {
+		recorded, made string
+		inForce        bool
+		want           Claim
+	}{
+		{"a/2", "a/2", true, Own},
+		{"a/2", "a/2", false, Over},
+		{"a/2", "a/1", true, Over},
+		{"a/2", "a/3", true, Newer},
+		{"a/2", "a/3", false, Newer},
+		{"a/9", "a/10", true, Newer},
+		{"", "a/1", false, Newer},
+		{"a/2", "b/2", true, Theirs},
+		{"", "b/2", true, Theirs},
+		{"a/2", "", true, Own},
+		{"a/2", "", false, Own},
+		{"", "", false, Own},
+		{"a/2", "garbage", true, Theirs},
+		{"a/2", "a/garbage", true, Over},
+	} {
+		status := &v1beta2.InstanceStatus{Order: tt.recorded}
+		if got := Judge("a", status, tt.inForce, tt.made); got != tt.want {
+			t.Errorf("recorded %q, in force %v, made for %q: %v, want %v", tt.recorded, tt.inForce, tt.made, got, tt.want)
+		}
+	}
+}
+
+// made is a process in that state that was made for an order.
+func made(order string, state v1beta2.InstanceState) *v1beta2.InstanceProcess {
+	p := process(state)
+	p.Spec.Order = order
+	return p
+}
+
+// TestOrders: each run is an order of its own, and an order that is repeated is the same one.
+func TestOrders(t *testing.T) {
+	const running = v1beta2.InstanceStateRunning
+	spec, status := &v1beta2.InstanceSpec{NodeID: "n1"}, &v1beta2.InstanceStatus{}
+	im := manager(v1beta2.InstanceManagerStateRunning)
+	step := func(what string, want bool, p *v1beta2.InstanceProcess, action Action, order string) {
+		t.Helper()
+		if got := Step(now, want, spec, status, Seen{UID: "a", Manager: im, Process: p}); got != action ||
+			status.Order != order {
+			t.Fatalf("%s: action %v, order %q; want %v, %q", what, got, status.Order, action, order)
+		}
+	}
+	step("first", true, nil, Create, "a/1")
+	step("the answer is lost", true, nil, Create, "a/1")
+	step("it runs", true, made("a/1", running), None, "a/1")
+	step("stop", false, made("a/1", running), Delete, "a/1")
+	step("wanted again before it has ended", true, made("a/1", running), DeleteOther, "a/1")
+	step("it ends", true, made("a/1", v1beta2.InstanceStateStopping), None, "a/1")
+	step("second", true, nil, Create, "a/2")
+	step("it failed", true, made("a/2", v1beta2.InstanceStateError), None, "a/2")
+	// It is followed in place, by its UUID.
+	seen := func() Seen {
+		s := Seen{UID: "a", Manager: im, Process: made("a/2", v1beta2.InstanceStateError)}
+		Forget(status, &s, "u1")
+		return s
+	}
+	for range 3 {
+		if got := Step(now, true, spec, status, seen()); got != Create || status.Order != "a/3" {
+			t.Fatalf("in place: action %v, order %q", got, status.Order)
+		}
+	}
+	im = manager(v1beta2.InstanceManagerStateRunning)
+	im.Name = "im-2"
+	step("in another instance manager", true, nil, Create, "a/4")
+}
+
+// TestOnlyTheOrderMakesAProcessTheObjects has the histories in which a process of the object's name
+// runs and is not what the object has ordered.
+func TestOnlyTheOrderMakesAProcessTheObjects(t *testing.T) {
+	const running = v1beta2.InstanceStateRunning
+	for _, tt := range []struct {
+		name   string
+		status v1beta2.InstanceStatus
+		want   bool
+		made   string
+		action Action
+		state  v1beta2.InstanceState
+		order  string
+	}{
+		{"the volume was deleted and made again while the node was away", v1beta2.InstanceStatus{}, true, "b/1",
+			DeleteOther, v1beta2.InstanceStateStopped, ""},
+		{"the same, and nothing is to run", v1beta2.InstanceStatus{}, false, "b/1", DeleteOther,
+			v1beta2.InstanceStateStopped, ""},
+		{"the same, while the answer to a creation is awaited", v1beta2.InstanceStatus{Starting: true, Order: "a/1"}, true,
+			"b/1", DeleteOther, v1beta2.InstanceStateStopped, "a/1"},
+		{"detached and attached again while the node was away", v1beta2.InstanceStatus{Order: "a/4"}, true, "a/4",
+			DeleteOther, v1beta2.InstanceStateStopped, "a/4"},
+		{"an order whose answer was lost has run all the time", v1beta2.InstanceStatus{Order: "a/4", Starting: true}, true,
+			"a/3", DeleteOther, v1beta2.InstanceStateStopped, "a/4"},
+		{"the one that ran is gone, an older one is there", v1beta2.InstanceStatus{Order: "a/4", Started: true}, true,
+			"a/3", DeleteOther, v1beta2.InstanceStateError, "a/4"},
+		{"the object was restored from a backup", v1beta2.InstanceStatus{Order: "a/4", Started: true}, true, "a/7", None,
+			running, "a/7"},
+		{"the object lost its status", v1beta2.InstanceStatus{}, true, "a/7", None, running, "a/7"},
+		{"nothing is to run, whatever it was made for", v1beta2.InstanceStatus{Order: "a/4"}, false, "a/3", Delete, running,
+			"a/4"},
+		{"an instance manager that tells no orders", v1beta2.InstanceStatus{Order: "a/4", Started: true}, true, "", None,
+			running, "a/4"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			status := tt.status
+			action := Step(now, tt.want, &v1beta2.InstanceSpec{NodeID: "n1"}, &status, Seen{UID: "a",
+				Manager: manager(v1beta2.InstanceManagerStateRunning), Process: made(tt.made, running)})
+			if action != tt.action || status.CurrentState != tt.state || status.Order != tt.order {
+				t.Errorf("action %v, state %q, order %q; want %v, %q, %q", action, status.CurrentState, status.Order, tt.action,
+					tt.state, tt.order)
+			}
+			c := v1beta2.FindCondition(status.Conditions, v1beta2.InstanceConditionInstanceCreation)
+			if waits := tt.want && action == DeleteOther; waits != (c.Status == v1beta2.ConditionFalse) ||
+				waits && !strings.Contains(c.Message, "another order ("+tt.made+")") {
+				t.Errorf("condition %+v", c)
+			}
+		})
+	}
+}
