@@ -59,6 +59,11 @@ func TestSeeds(t *testing.T) {
 			"not everything was tried in any seed: faults, rebuilds, dirty logs that shrink (%d) and are full (%d)",
 			total.log.Shrinks, total.log.Waits)
 	}
+	for i := range Atlas {
+		if n >= seeds && total.by[Atlas[i].Name] == 0 {
+			t.Errorf("the fault %s was in none of %d seeds", Atlas[i].Name, n)
+		}
+	}
 }
 
 type totals struct {

@@ -3,12 +3,15 @@ package command
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"flag"
+	"maps"
 	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -247,6 +250,42 @@ func TestOutput(t *testing.T) {
 		}
 		if out != string(want) {
 			t.Errorf("%s prints\n%s\nwant\n%s", args, out, want)
+		}
+	}
+}
+
+// TestOutputHasTheFieldsOfItsClients: clients decode what verbs print by these names, and no golden
+// text that was written again says that one has changed.
+func TestOutputHasTheFieldsOfItsClients(t *testing.T) {
+	address := serve(t, &engine{})
+	for args, fields := range map[string]string{
+		"info": "name size replicaCount endpoint frontend frontendState isExpanding lastExpansionError " +
+			"lastExpansionFailedAt unmapMarkSnapChainRemoved snapshotMaxCount SnapshotMaxSize",
+		"replica-rebuild-status":   "error isRebuilding progress state fromReplicaAddress fromReplicaAddressList",
+		"snapshots purge-status":   "error isPurging progress state",
+		"snapshots info":           "name parent children removed usercreated created size labels",
+		"snapshots clone-status":   "isCloning error progress state fromReplicaAddress snapshotName",
+		"snapshots hash-status s1": "state checksum error silentlyCorrupted",
+	} {
+		out, errs, ok := run(t, append([]string{"--url", address}, strings.Fields(args)...)...)
+		var objects map[string]any
+		if err := json.Unmarshal([]byte(out), &objects); !ok || err != nil {
+			t.Errorf("%s: %v %s", args, err, errs)
+			continue
+		}
+		if args == "info" {
+			objects = map[string]any{"": objects}
+		}
+		if len(objects) == 0 {
+			t.Errorf("%s prints nothing of which the fields could be seen", args)
+		}
+		for name, o := range objects {
+			m, _ := o.(map[string]any)
+			want := strings.Fields(fields)
+			slices.Sort(want)
+			if got := slices.Sorted(maps.Keys(m)); !slices.Equal(got, want) {
+				t.Errorf("%s %s has the fields %v, want %v", args, name, got, want)
+			}
 		}
 	}
 }

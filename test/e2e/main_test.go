@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -32,6 +33,7 @@ import (
 func TestCluster(t *testing.T) {
 	t.Parallel()
 	c := start(t)
+	c.managersRun() // each scenario finds the cluster as the ones before it leave it
 	for _, s := range []struct {
 		name string
 		run  func(*testing.T, *cluster)
@@ -50,8 +52,9 @@ func TestCluster(t *testing.T) {
 	}
 }
 
-// scenarioA1: one aio instance manager per node, running, and the columns kubectl shows.
-func scenarioA1(t *testing.T, c *cluster) {
+// managersRun waits until each node has its one instance manager, of type aio, and that runs.
+func (c *cluster) managersRun() {
+	c.t.Helper()
 	c.eventually("three aio instance managers run", func(ctx context.Context) error {
 		var list longhorn.InstanceManagerList
 		if err := c.kube.List(ctx, &list, client.InNamespace(namespace)); err != nil {
@@ -60,7 +63,7 @@ func scenarioA1(t *testing.T, c *cluster) {
 		nodes := map[string]bool{}
 		for _, m := range list.Items {
 			if m.Spec.Type != "aio" {
-				t.Fatalf("instance manager %s has type %s", m.Name, m.Spec.Type)
+				c.t.Fatalf("instance manager %s has type %s", m.Name, m.Spec.Type)
 			}
 			if m.Status.CurrentState == "running" {
 				nodes[m.Spec.NodeID] = true
@@ -71,6 +74,11 @@ func scenarioA1(t *testing.T, c *cluster) {
 		}
 		return nil
 	})
+}
+
+// scenarioA1: one aio instance manager per node, running, and the columns kubectl shows.
+func scenarioA1(t *testing.T, c *cluster) {
+	c.managersRun()
 	ks, err := kubernetes.NewForConfig(c.RESTConfig(t))
 	if err != nil {
 		t.Fatal(err)
@@ -434,18 +442,33 @@ func TestF4(t *testing.T) {
 		}
 		w.Device = d
 		w.Verify(t, d)
+		version++
+		if err := w.Step(version); err != nil {
+			t.Fatal(err)
+		}
+		var begun atomic.Bool
 		killed := make(chan struct{})
-		time.AfterFunc(time.Duration(50+rng.IntN(500))*time.Millisecond, func() { defer close(killed); c.Kill9() })
+		time.AfterFunc(time.Duration(50+rng.IntN(500))*time.Millisecond, func() {
+			defer close(killed)
+			begun.Store(true)
+			c.Kill9()
+		})
 		var err error
 		for err == nil {
 			version++
 			err = w.Step(version)
+		}
+		if !begun.Load() {
+			t.Errorf("round %d: I/O fails before anything is killed: %v", round+1, err)
 		}
 		<-killed      // only then may the cluster be started again
 		_ = d.Close() // its device is gone
 		c.Restart(t)
 		c.connect()
 		t.Logf("round %d: %d writes and %d flushes so far", round+1, w.Ops(), w.Flushes())
+	}
+	if w.Flushes() == 0 {
+		t.Errorf("no flush in %d rounds and %d writes: too little was tried", rounds, w.Ops())
 	}
 	c.awaitEpoch("f4", epoch+1)
 	d := c.device(c.awaitUsable("f4", "node-1", 3))

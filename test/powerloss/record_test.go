@@ -118,6 +118,10 @@ func record(t *testing.T, p plan) *recording {
 	r.release()
 	r.events = j.Events()
 	r.acknowledged = r.moments()
+	if r.history.count == 0 || len(r.history.flushes) == 0 || p.changes && len(r.snapshots) == 0 {
+		t.Errorf("%d writes, %d flushes, %d snapshots recorded: too little was tried", r.history.count,
+			len(r.history.flushes), len(r.snapshots))
+	}
 	t.Logf("%s, %d replicas: %d events, %d MiB, %d writes, %d flushes, %d snapshots recorded in %v", p.fs, p.replicas,
 		len(r.events), j.Bytes()>>20,
 		r.history.count, len(r.history.flushes), len(r.snapshots), time.Since(began).Round(time.Millisecond))
