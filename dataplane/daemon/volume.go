@@ -22,6 +22,9 @@ func (s *service) Expand(ctx context.Context, r *enginev1.ExpandRequest) (*engin
 	ctx = context.WithoutCancel(ctx)
 	err := s.p.ask(ctx, func(reply func(error)) any { return engine.Expand{Size: r.Size, Created: now(), Reply: reply} })
 	if err == nil {
+		err = at("grown")
+	}
+	if err == nil {
 		err = s.p.front.resize(ctx)
 	}
 	return s.answer(ctx, err)

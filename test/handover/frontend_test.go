@@ -247,6 +247,38 @@ func TestGrowthBesideAHandOver(t *testing.T) {
 	}
 }
 
+// TestGrowthOfAKilledEngineReachesItsDevice: an engine is killed when the volume has grown and its
+// block device has not been told. The next engine goes on with the device and tells it.
+func TestGrowthOfAKilledEngineReachesItsDevice(t *testing.T) {
+	t.Parallel()
+	p := withFrontend(t, "fuse-loop", "ANKOLE_STOP_AT=grown:die")
+	p.v.EngineEnv = nil
+	p.old.AwaitUp()
+	d, err := p.old.Target()
+	if err != nil {
+		t.Fatal(err)
+	}
+	size := p.v.Size + 32<<20
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	if _, err := p.v.Control().Expand(ctx, &enginev1.ExpandRequest{Size: size}); err == nil {
+		t.Error("an engine that was killed says that it has expanded the volume")
+	}
+	if n := deviceSize(t, p.v); n != p.v.Size {
+		t.Errorf("the device has %d bytes before anybody has told it, want %d", n, p.v.Size)
+	}
+	p.v.KillEngine()
+	p.v.StartEngine()
+	rig.Await(t, "the device grows", func() bool { return deviceSize(t, p.v) == size })
+	if _, err := d.WriteAt(rig.Aligned(4096), size-4096); err != nil {
+		t.Errorf("a write to what was added: %v", err)
+	}
+	if err := d.Close(); err != nil {
+		t.Error(err)
+	}
+	p.v.StopEngine()
+}
+
 // deviceSize is what the kernel takes for the size of the volume's device.
 func deviceSize(t *testing.T, v *rig.Volume) int64 {
 	t.Helper()

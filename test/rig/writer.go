@@ -231,7 +231,7 @@ func (w *Writer) Flushes() int {
 func (w *Writer) AwaitMore(t testing.TB, n int) {
 	t.Helper()
 	n += w.Ops()
-	deadline := time.Now().Add(2 * time.Minute)
+	deadline := time.Now().Add(wait)
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
 	for w.Ops() < n {
