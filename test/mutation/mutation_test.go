@@ -48,7 +48,7 @@ type mutation struct {
 	quick bool
 	// engine: the test builds the engine's program, which has to have the bug.
 	engine bool
-	edits []edit
+	edits  []edit
 }
 
 // edit replaces a text that occurs exactly once in a file.
