@@ -306,6 +306,11 @@ func (f *fake) control(p []byte) []byte {
 		f.record = q.SetRecord
 	case q.ClearDirty != nil:
 		f.clear(q.ClearDirty.Keep)
+	case q.RemoveSnapshot != nil:
+		f.layers = slices.Clone(f.layers)
+		for i := range f.layers {
+			f.layers[i].Removed = f.layers[i].Removed || f.layers[i].Name == q.RemoveSnapshot.Name
+		}
 	case q.Describe != nil:
 		r.Chain = &wire.ChainDescription{Size: f.reply.Size, HeadEmpty: len(f.pages) == 0,
 			Layers: append(slices.Clone(f.below), wire.Layer{Size: f.reply.Size, Allocated: 4096})}

@@ -250,5 +250,6 @@ func (e *Engine) serve() {
 	}
 	e.retryBacklog()
 	e.refreshSnapshots()
+	e.releaseHeld() // who had a replica removed meanwhile waits for the set without it
 	e.succeeded(nil)
 }

@@ -420,7 +420,9 @@ func (j *rebuildJob) takeOver(reason string) {
 		if j.stage < stageCopying {
 			break // nothing was copied yet: beginning again costs nothing
 		}
-		if !j.verifying {
+		if j.verifying {
+			j.plan.Replaced()
+		} else {
 			j.plan.TakeOver()
 		}
 		j.e.event("source-replaced", j.target.addr, fmt.Sprintf("%s follows %s: %s", l.addr, old.addr, reason))

@@ -46,3 +46,27 @@ func TestNobodyIsRemovedDuringARelease(t *testing.T) {
 		t.Errorf("removal at an engine that has ended: %v", err)
 	}
 }
+
+// Who removes a replica while the volume starts is answered when it serves, or cannot.
+func TestRemovedWhileTheVolumeStarts(t *testing.T) {
+	for name, serves := range map[string]bool{"it serves": true, "it cannot": false} {
+		g := newRig(t, 3, 16*mib)
+		c := g.fakes[2]
+		for _, f := range g.fakes {
+			f.record = &wire.RecordMessage{VolumeUUID: volumeUUID, Epoch: 1, Generation: 1, Members: []string{"a", "b", "c"}}
+			f.reply.Blank = false
+		}
+		g.granted()
+		c.slowHello = true
+		g.launch()
+		g.until(name+": c is asked", func() bool { return c.hellos > 0 })
+		if !serves {
+			g.fakes[0].proc.Kill()
+			g.fakes[1].proc.Kill()
+		}
+		err := g.ask(func(reply func(error)) any { return engine.RemoveReplica{Address: c.addr(), Reply: reply} })
+		if (err == nil) != serves || g.state.Serving != serves {
+			t.Errorf("%s: %v, %s", name, err, g.state.Reason)
+		}
+	}
+}

@@ -55,13 +55,18 @@ func (g *scrubRig) image(i int, snapshot string) string {
 // fill writes bytes that depend on fill and the place.
 func (g *scrubRig) fill(off, n int64, fill byte) {
 	g.t.Helper()
+	if code := g.finish(g.begin(block.Write, off, n, filled(fill, off, n))); code != block.OK {
+		g.t.Fatal(code)
+	}
+}
+
+// filled is what fill writes.
+func filled(fill byte, off, n int64) []byte {
 	p, r := make([]byte, n), rand.New(rand.NewPCG(uint64(fill), uint64(off)))
 	for i := range p {
 		p[i] = byte(r.Uint32())
 	}
-	if code := g.finish(g.begin(block.Write, off, n, p)); code != block.OK {
-		g.t.Fatal(code)
-	}
+	return p
 }
 
 // ask posts a message with a reply and returns the answer.

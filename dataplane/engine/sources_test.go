@@ -66,12 +66,7 @@ func TestAnotherSourceHasItElsewhere(t *testing.T) {
 			g.until("it is dropped", func() bool { return g.count(engine.RW) == 2 && g.state.Reason == "" })
 			g.damage(g.ask(func(reply func(error)) any { return engine.RemoveSnapshot{Name: "a", Reply: reply} }))
 			g.lift(lifted, block.Size)
-			dir := "/replicas/" + x.Name
-			names, err := g.disk(2).List(dir)
-			g.damage(err)
-			for _, n := range names {
-				g.damage(g.disk(2).Remove(dir + "/" + n))
-			}
+			g.wipe(2)
 			x.Start()
 			g.damage(g.ask(func(reply func(error)) any { return engine.AddReplica{Address: x.Addr(), Reply: reply} }))
 			g.until("the source is known", func() bool { return g.rebuilt(2).From != "" })

@@ -170,6 +170,10 @@ func (e *Engine) refreshThen(reply func(error)) {
 		}
 		e.control(l, &wire.ControlRequest{Describe: &wire.DescribeRequest{}}, func(code block.Code, r *wire.ControlReply) {
 			if code != block.OK {
+				if l.mode != RW {
+					e.refreshThen(reply) // it was lost: another one can tell
+					return
+				}
 				reply(fmt.Errorf("%w: replica %s cannot describe its chain: %s", code, l.addr, r.Error))
 				return
 			}

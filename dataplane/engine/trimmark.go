@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"slices"
 	"time"
 
 	"ankole.storage/clock"
@@ -51,19 +52,38 @@ func (e *Engine) chainToMark() (names []string) {
 }
 
 // markNext marks the first and goes on with the others when all replicas have agreed. What is not
-// done when it fails the next discard begins again.
+// done when it fails the next discard begins again. A replica is asked before each: what the state
+// says can be from before a revert, after which a snapshot that was below the head is another
+// branch's.
 func (e *Engine) markNext(names []string) {
 	e.chainMarks.running = len(names) > 0
 	if !e.chainMarks.running {
 		return
 	}
+	e.refreshThen(func(err error) {
+		switch {
+		case err != nil:
+			e.notMarked(names[0], err)
+		case !slices.Contains(e.chainToMark(), names[0]):
+			e.markNext(names[1:])
+		default:
+			e.markFirst(names)
+		}
+	})
+}
+
+func (e *Engine) markFirst(names []string) {
 	e.removeSnapshot(RemoveSnapshot{Name: names[0], Reply: func(err error) {
 		if err != nil {
-			e.event("chain-not-marked", names[0], err.Error())
-			e.chainMarks.running, e.chainMarks.notBefore = false, e.now+markRetry
+			e.notMarked(names[0], err)
 			return
 		}
 		e.event("chain-marked", names[0], "given up because the volume was trimmed")
 		e.markNext(names[1:])
 	}})
+}
+
+func (e *Engine) notMarked(name string, err error) {
+	e.event("chain-not-marked", name, err.Error())
+	e.chainMarks.running, e.chainMarks.notBefore = false, e.now+markRetry
 }

@@ -101,3 +101,58 @@ func TestDiscardWhileTheChainCannotBeMarked(t *testing.T) {
 	})
 	g.expectModes("a=RW b=RW")
 }
+
+// A discard that follows a revert at once marks nothing of the branch that the head has left,
+// whether the replica that is asked for the chain takes its time or is lost.
+func TestDiscardAfterARevert(t *testing.T) {
+	before := []wire.Layer{{Name: "s1"}, {Name: "s2", Parent: "s1"}, {Name: "s3", Parent: "s2"}, {Parent: "s3"}}
+	after := []wire.Layer{{Name: "s1"}, {Name: "s2", Parent: "s1"}, {Name: "s3", Parent: "s2"}, {Parent: "s1"}}
+	for _, lost := range []bool{false, true} {
+		g := newRig(t, 2, 16<<20)
+		g.offline = true
+		for _, f := range g.fakes {
+			f.layers = before
+		}
+		g.start()
+		g.until("the chain is known", func() bool { return len(g.state.Snapshots) == len(before) })
+		on := true
+		g.proc.Post(engine.SetOptions{UnmapMarkSnapChainRemoved: &on, Reply: func(error) {}})
+		for _, f := range g.fakes {
+			f.judge = func(q *wire.ControlRequest) (block.Code, bool) {
+				if q.Revert != nil && !q.Check {
+					f.layers = after
+				}
+				return block.OK, q.Describe != nil
+			}
+		}
+		if err := g.ask(func(reply func(error)) any { return engine.Revert{Name: "s1", Reply: reply} }); err != nil {
+			t.Fatal(err)
+		}
+		g.until("a replica is asked for the chain", func() bool { return len(g.fakes[0].held)+len(g.fakes[1].held) > 0 })
+		if err := g.ask(func(reply func(error)) any {
+			return engine.AttachFrontend{Frontend: g.front, Reply: reply}
+		}); err != nil {
+			t.Fatal(err)
+		}
+		if lost {
+			g.fakes[1].judge = nil
+			g.fakes[0].proc.Kill()
+			g.until("it is dropped", func() bool { return g.modes() == "a=ERR b=RW" })
+		}
+		if code := g.finish(g.begin(block.Discard, 0, 1<<20, nil)); code != block.OK {
+			t.Fatal(code)
+		}
+		for _, f := range g.fakes {
+			f.judge = nil
+			f.release()
+		}
+		g.never("a snapshot of another branch is given up", 5*time.Second, func() bool {
+			return slices.ContainsFunc(g.fakes[1].markedSnapshots(), func(name string) bool { return name[0] == 's' })
+		})
+		g.until("the state shows the chain", func() bool {
+			return slices.ContainsFunc(g.state.Snapshots, func(s engine.Snapshot) bool {
+				return s.Name == engine.HeadName && s.Parent == "s1"
+			})
+		})
+	}
+}

@@ -45,8 +45,8 @@ func TestAgainIsOfTheHead(t *testing.T) {
 	p.Begin()
 	p.Again(PieceSize-4096, 8192)
 	for _, want := range []Piece{
-		{Layer: 1, Off: PieceSize, Len: PieceSize, Locked: true, Compare: true},
 		{Layer: 1, Len: PieceSize, Locked: true, Compare: true},
+		{Layer: 1, Off: PieceSize, Len: PieceSize, Locked: true, Compare: true},
 	} {
 		if piece, ok := p.Next(); !ok || piece != want {
 			t.Errorf("%+v, want %+v", piece, want)

@@ -65,13 +65,17 @@ type Plan struct {
 	pieces pieceSet // of layers that are compared
 	first  int64    // before this one none of them is left
 	retry  []Piece
+	// again are pieces of the head to be compared once more, agains is how many.
+	again  pieceSet
+	agains int64
 	delta  pieceSet // where source and target may differ at all; of use with Regions and for the verification
 	all    bool     // the whole volume is verified
 	done   int64
 	total  int64
 	verify int64 // number of the next piece to verify
-	// sources counts those that have taken over.
+	// sources counts those that have taken over. mixed: one has when everything was brought.
 	sources int
+	mixed   bool
 }
 
 // pieceSet is a set of pieces of PieceSize.
@@ -140,14 +144,26 @@ func (p *Plan) Differs(off, n int64) {
 // was copied: these pieces are handed out next, to be compared. CopyDone may become false by it.
 func (p *Plan) Again(off, n int64) {
 	p.Differs(off, n)
-	head := &p.layers[len(p.layers)-1]
-	end := min(off+n, p.size, head.Size)
+	if p.mixed { // the head alone cannot be made equal to that of another source
+		p.TakeOver()
+		return
+	}
+	if p.again == nil {
+		p.again = newPieceSet(p.size)
+	}
+	end := min(off+n, p.size, p.head().Size)
 	for off -= off % PieceSize; off < end; off += PieceSize {
-		size := min(PieceSize, head.Size-off)
-		p.Retry(Piece{Layer: head.number, Off: off, Len: size, Locked: true, Compare: true})
-		p.total += size
+		if p.again.add(off, 1) > 0 {
+			p.agains++
+			p.total += min(PieceSize, p.head().Size-off)
+		}
 	}
 }
+
+func (p *Plan) head() *Layer { return &p.layers[len(p.layers)-1] }
+
+// owed reports that pieces have to be handed out before anything else.
+func (p *Plan) owed() bool { return len(p.retry) > 0 || p.agains > 0 }
 
 // AtHead reports whether the head has been begun.
 func (p *Plan) AtHead() bool { return p.layer >= len(p.layers)-1 && p.begun }
@@ -156,7 +172,7 @@ func (p *Plan) AtHead() bool { return p.layer >= len(p.layers)-1 && p.begun }
 // the source.
 func (p *Plan) NeedExtents() (layer uint32, off int64, target, ok bool) {
 	p.advance()
-	if !p.begun || len(p.ranges) > 0 || len(p.retry) > 0 || p.next < 0 {
+	if !p.begun || len(p.ranges) > 0 || p.owed() || p.next < 0 {
 		return 0, 0, false, false
 	}
 	return p.layers[p.layer].number, p.next, p.target, true
@@ -164,7 +180,7 @@ func (p *Plan) NeedExtents() (layer uint32, off int64, target, ok bool) {
 
 // advance moves to the next layer when the present one is listed and handed out.
 func (p *Plan) advance() {
-	for p.layer < len(p.layers) && p.begun && len(p.ranges) == 0 && len(p.retry) == 0 && p.next < 0 &&
+	for p.layer < len(p.layers) && p.begun && len(p.ranges) == 0 && !p.owed() && p.next < 0 &&
 		p.pieces.from(p.first) < 0 {
 		p.layer++
 		p.begun, p.pieces, p.target = false, nil, false
@@ -176,7 +192,7 @@ func (p *Plan) advance() {
 // its trace in the source's head, which is last.
 func (p *Plan) Waiting() bool {
 	p.advance()
-	return p.layer < len(p.layers) && !p.begun && len(p.retry) == 0
+	return p.layer < len(p.layers) && !p.begun && !p.owed()
 }
 
 // Begin begins the next layer.
@@ -251,6 +267,14 @@ func (p *Plan) take() (piece Piece, ok bool) {
 		p.retry = p.retry[:n-1]
 		return piece, true
 	}
+	if p.agains > 0 {
+		n := p.again.from(0)
+		p.again[n/64] &^= 1 << (n % 64)
+		p.agains--
+		off := n * PieceSize
+		return Piece{Layer: p.head().number, Off: off, Len: min(PieceSize, p.head().Size-off), Locked: true,
+			Compare: true}, true
+	}
 	if !p.begun {
 		return Piece{}, false
 	}
@@ -312,9 +336,13 @@ func (p *Plan) TakeOver() {
 		}
 	}
 	p.layer, p.begun, p.next, p.target, p.ranges, p.pieces = first, false, -1, false, nil, nil
-	p.sources++
+	p.sources, p.mixed = p.sources+1, false
 	p.retry = slices.DeleteFunc(p.retry, func(piece Piece) bool { return !piece.Compare })
 }
+
+// Replaced is called instead of TakeOver when everything was brought and is being compared: nothing
+// has to be brought again as long as Again adds nothing.
+func (p *Plan) Replaced() { p.mixed = true }
 
 // Expect adds bytes to what is to be brought, where the layers did not say.
 func (p *Plan) Expect(n int64) { p.total += n }
@@ -325,7 +353,7 @@ func (p *Plan) Copied(n int64) { p.done += n }
 // CopyDone reports that every piece was handed out.
 func (p *Plan) CopyDone() bool {
 	p.advance()
-	return p.layer >= len(p.layers) && len(p.ranges) == 0 && len(p.retry) == 0
+	return p.layer >= len(p.layers) && len(p.ranges) == 0 && !p.owed()
 }
 
 // NextVerify returns the next range of the volume to compare by hash.

@@ -80,9 +80,82 @@ func drawSources(t *rapid.T, layers []Layer) (sources [2]files) {
 	return sources
 }
 
+// carrying is a plan that is carried out with two sources, a piece at a time.
+type carrying struct {
+	*Plan
+	sources [2]files
+	now     int
+	target  files
+	running []Piece
+}
+
+// finish ends the first piece that is under way.
+func (c *carrying) finish(done bool) {
+	piece := c.running[0]
+	c.running = c.running[1:]
+	if done {
+		bring(&piece, c.sources[c.now], c.target)
+	} else {
+		c.Retry(piece)
+	}
+}
+
+func (c *carrying) verifying() bool { return c.CopyDone() && len(c.running) == 0 }
+
+// lose has the other source take over, after some pieces have come to their end.
+func (c *carrying) lose(finished int) {
+	for range finished {
+		c.finish(true)
+	}
+	if c.verifying() {
+		c.Replaced()
+	} else {
+		c.TakeOver()
+	}
+	c.now = 1 - c.now
+	for len(c.running) > 0 {
+		c.finish(false)
+	}
+}
+
+// fails leaves something in a block of the target's head.
+func (c *carrying) fails(b int) {
+	c.target[len(c.target)-1][b] = 9000
+	c.Again(int64(b)*sourceBlock, sourceBlock)
+}
+
+// next begins what there is to begin, and reports whether a piece is under way that was not.
+func (c *carrying) next() bool {
+	piece, ok := c.Next()
+	switch {
+	case ok:
+		c.running = append(c.running, piece)
+	case len(c.running) == 0 && c.Waiting():
+		c.Begin()
+	}
+	if layer, off, ofTarget, ok := c.NeedExtents(); ok {
+		from := c.sources[c.now]
+		if ofTarget {
+			from = c.target
+		}
+		c.Extents(from.extents(int(layer), off, 4))
+	}
+	return ok
+}
+
+// all carries out what is left.
+func (c *carrying) all() {
+	for !c.verifying() {
+		if c.next() {
+			c.finish(true)
+		}
+	}
+}
+
 // TestSourcesHaveItInDifferentFiles: sources take over from each other at any moment, with pieces
-// under way that come to their end or do not. In the end the target reads what they read at every
-// layer that is not removed.
+// under way that come to their end or do not, and while all that is left is comparison. Writes fail
+// and leave something in the target's head. In the end the target reads what the sources read at
+// every layer that is not removed.
 func TestSourcesHaveItInDifferentFiles(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		layers := make([]Layer, rapid.IntRange(1, 5).Draw(t, "layers"))
@@ -96,57 +169,74 @@ func TestSourcesHaveItInDifferentFiles(t *testing.T) {
 				}
 			}
 		}
-		sources := drawSources(t, layers)
-		p, now, left := New(sourceSize, layers, true), 0, rapid.IntRange(0, 4).Draw(t, "changes of the source")
-		var running []Piece
-		finish := func(done bool) {
-			piece := running[0]
-			running = running[1:]
-			if done {
-				bring(&piece, sources[now], target)
-			} else {
-				p.Retry(piece)
+		c := &carrying{Plan: New(sourceSize, layers, true), sources: drawSources(t, layers), target: target}
+		left := rapid.IntRange(1, 4).Draw(t, "changes of the source")
+		for writes := rapid.IntRange(1, 6).Draw(t, "writes that fail"); !c.verifying() || writes > 0; {
+			rarely := 5
+			if c.verifying() {
+				rarely = 1
 			}
-		}
-		for !p.CopyDone() || len(running) > 0 {
-			if left > 0 && rapid.IntRange(0, 5).Draw(t, "lost") == 0 {
+			if left > 0 && rapid.IntRange(0, rarely).Draw(t, "lost") == 0 {
 				left--
-				for n := rapid.IntRange(0, len(running)).Draw(t, "finished"); n > 0; n-- {
-					finish(true)
-				}
-				p.TakeOver()
-				now = 1 - now
-				for len(running) > 0 {
-					finish(false)
-				}
+				c.lose(rapid.IntRange(0, len(c.running)).Draw(t, "finished"))
 			}
-			piece, ok := p.Next()
-			switch {
-			case ok:
-				running = append(running, piece)
-				if len(running) < 3 {
-					continue
-				}
-			case len(running) == 0 && p.Waiting():
-				p.Begin()
+			if writes > 0 && (c.verifying() || rapid.IntRange(0, 9).Draw(t, "fails now") == 0) {
+				writes--
+				c.fails(rapid.IntRange(0, sourceBlocks-1).Draw(t, "written"))
 			}
-			if layer, off, ofTarget, ok := p.NeedExtents(); ok {
-				from := sources[now]
-				if ofTarget {
-					from = target
-				}
-				p.Extents(from.extents(int(layer), off, 4))
+			if c.next() && len(c.running) < 3 {
+				continue
 			}
-			if len(running) > 0 {
-				finish(rapid.IntRange(0, 5).Draw(t, "fails") > 0)
+			if len(c.running) > 0 {
+				c.finish(rapid.IntRange(0, 5).Draw(t, "fails") > 0)
 			}
 		}
 		for i := range layers {
 			for b := range sourceBlocks {
-				if want, got := sources[0].read(i, b), target.read(i, b); want != got && !layers[i].Removed {
+				if want, got := c.sources[0].read(i, b), target.read(i, b); want != got && !layers[i].Removed {
 					t.Fatalf("layer %d of %+v, block %d: %d, want %d", i, layers, b, got, want)
 				}
 			}
 		}
 	})
+}
+
+// A source that has a block in its head is lost when everything is brought; then a write fails, and
+// only the target has it. The other source has the block in the removed layer below its head.
+func TestWriteFailsAfterTheSourceWasReplaced(t *testing.T) {
+	for _, mode := range []Mode{Copy, Compare, Regions} {
+		layers := []Layer{{Mode: mode, Size: sourceSize, Removed: true}, {Mode: mode, Size: sourceSize}}
+		sources, target := [2]files{empty(2), empty(2)}, empty(2)
+		sources[0][1][7], sources[1][0][7] = 5, 5
+		c := &carrying{Plan: New(sourceSize, layers, false), sources: sources, target: target}
+		c.Differs(0, PieceSize)
+		c.all()
+		c.lose(0)
+		c.fails(9)
+		c.all()
+		if got := target.read(1, 7); got != 5 || target.read(1, 9) != 0 {
+			t.Errorf("%s: the block beside it reads %d, what was written %d", mode, got, target.read(1, 9))
+		}
+	}
+}
+
+// TestAgainIsBounded: however many writes fail at one place, it is compared once more, and once
+// more than that where it fails again after that.
+func TestAgainIsBounded(t *testing.T) {
+	p := New(3*PieceSize+4096, []Layer{{Mode: Copy, Size: 3*PieceSize + 4096}}, true)
+	p.Begin()
+	p.Extents(nil, -1)
+	for round := range 2 {
+		for range 1000 {
+			p.Again(PieceSize-4096, 8192)
+			p.Again(3*PieceSize, 4096)
+		}
+		var got []Piece
+		for piece, ok := p.Next(); ok; piece, ok = p.Next() {
+			got = append(got, piece)
+		}
+		if len(got) != 3 || got[0].Off != 0 || got[1].Off != PieceSize || got[2].Off != 3*PieceSize || got[2].Len != 4096 {
+			t.Fatalf("round %d: %v", round, got)
+		}
+	}
 }
