@@ -78,6 +78,32 @@ func TestOrders(t *testing.T) {
 	step("in another instance manager", true, nil, Create, "a/4")
 }
 
+// TestNothingIsOrderedInAClosedInstanceManager: what runs there is looked after as before.
+func TestNothingIsOrderedInAClosedInstanceManager(t *testing.T) {
+	im := manager(v1beta2.InstanceManagerStateRunning)
+	im.Status.ClosedPod = "pod"
+	spec, status := &v1beta2.InstanceSpec{NodeID: "n1"}, &v1beta2.InstanceStatus{}
+	for _, tt := range []struct {
+		want    bool
+		process *v1beta2.InstanceProcess
+		action  Action
+		state   v1beta2.InstanceState
+	}{
+		{true, nil, None, v1beta2.InstanceStateStopped},
+		{true, process(v1beta2.InstanceStateRunning), None, v1beta2.InstanceStateRunning},
+		{false, process(v1beta2.InstanceStateRunning), Delete, v1beta2.InstanceStateRunning},
+	} {
+		action := Step(now, tt.want, spec, status, Seen{UID: "a", Manager: im, Process: tt.process})
+		if action != tt.action || status.CurrentState != tt.state {
+			t.Errorf("wanted %v, process %v: action %v, state %q", tt.want, tt.process != nil, action, status.CurrentState)
+		}
+	}
+	im.Status.ClosedPod = ""
+	if Step(now, true, spec, status, Seen{UID: "a", Manager: im}) != Create {
+		t.Error("open again, and nothing is ordered")
+	}
+}
+
 // TestOnlyTheOrderMakesAProcessTheObjects has the histories in which a process of the object's name
 // runs and is not what the object has ordered.
 func TestOnlyTheOrderMakesAProcessTheObjects(t *testing.T) {

@@ -38,7 +38,7 @@ func Step(now time.Time, want bool, spec *v1beta2.InstanceSpec, status *v1beta2.
 		return DeleteOther
 	case other != nil && managerRuns:
 		return None // its name is free when it has ended
-	case want && state == v1beta2.InstanceStateStopped && managerRuns:
+	case want && state == v1beta2.InstanceStateStopped && managerRuns && seen.Manager.Status.ClosedPod == "":
 		if !status.Starting || status.InstanceManagerName != seen.Manager.Name {
 			status.Order = next(seen.UID, status.Order)
 		}

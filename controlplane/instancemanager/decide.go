@@ -1,6 +1,7 @@
 package instancemanager
 
 import (
+	"context"
 	"slices"
 	"strings"
 	"time"
@@ -41,6 +42,9 @@ type seen struct {
 	// Assigned names an engine or replica whose process is in the Pod according to its object; empty
 	// if there is none. It is looked for only when the Pod might be removed.
 	Assigned string
+	// Empty: the closed Pod has answered that it has no process and will not get one. Close asks it.
+	Empty bool
+	Close func(ctx context.Context) error
 	// ProxyDown: the Pod has a proxy that does not answer.
 	ProxyDown bool
 	// CertificateProblem: the secret for the connections to the Pod is there and cannot be used.
@@ -103,7 +107,7 @@ func decide(now time.Time, im *v1beta2.InstanceManager, s seen) loop.Decision {
 		return decideLegacy(im, s)
 	}
 	if im.Spec.Image != s.DefaultImage && !mayWork(s) {
-		return loop.Decision{Do: loop.Delete{Object: im}}
+		return remove(im, s, im)
 	}
 	d, done := decidePod(now, im, s)
 	if !done {
@@ -143,6 +147,7 @@ func observe(now time.Time, im *v1beta2.InstanceManager, s seen) {
 	p := stateOf(s.Pod, st, s.Processes)
 	st.CurrentState = p.state
 	condition(v1beta2.InstanceManagerConditionPodReady, p.ready, p.reason, podMessage(s.Pod, st))
+	reopen(im, s)
 	observeConfirmation(condition, now, st, s)
 	observeProcesses(condition, im, s)
 	if p.state != v1beta2.InstanceManagerStateRunning {
@@ -247,9 +252,10 @@ func decidePod(now time.Time, im *v1beta2.InstanceManager, s seen) (loop.Decisio
 	case s.Pod != nil && ended(s.Pod):
 		return loop.Decision{Do: loop.Delete{Object: s.Pod}}, true
 	case s.Pod != nil:
-		stale := idle(s) && len(drift(s.Pod, s.Settings, s.cpuMillis())) > 0
-		if stale && !s.cordoned() {
-			return loop.Decision{Do: loop.Delete{Object: s.Pod}}, true
+		closed := im.Status.ClosedPod != "" // there is no way back, see remove
+		stale := len(drift(s.Pod, s.Settings, s.cpuMillis())) > 0 && !s.cordoned()
+		if idle(s) && (closed || stale) {
+			return remove(im, s, s.Pod), true
 		}
 		return loop.Decision{}, im.Status.CurrentState != v1beta2.InstanceManagerStateRunning
 	case s.cordoned():

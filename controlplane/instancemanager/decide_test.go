@@ -127,12 +127,35 @@ func TestDecide(t *testing.T) {
 			s.Node.Status.Conditions[0] = v1beta2.Condition{Type: "Ready", Status: "False", Reason: "ManagerPodDown"}
 		}, up, "", "Running", 0},
 		{"other image, idle", up, func(_ *v1beta2.InstanceManager, s *seen) { s.DefaultImage = "other" },
-			up, "delete *v1beta2.InstanceManager", "Running", 0},
+			up, "close instance manager", "Running", 0},
+		{"other image, closed and empty", up, func(im *v1beta2.InstanceManager, s *seen) {
+			s.DefaultImage, im.Status.ClosedPod, s.Empty = "other", "pod-uid", true
+		}, up, "delete *v1beta2.InstanceManager", "Running", 0},
+		{"other image, no Pod", failed, func(_ *v1beta2.InstanceManager, s *seen) { s.DefaultImage, s.Pod = "other", nil },
+			failed, "delete *v1beta2.InstanceManager", "NotFound", 0},
 		{"other image, busy", up, func(_ *v1beta2.InstanceManager, s *seen) {
 			s.DefaultImage, s.Processes.Engines = "other", running("v-e-0")
 		}, up, "", "Running", 0},
 		{"settings differ, idle", up, func(_ *v1beta2.InstanceManager, s *seen) { s.Settings.CPUPercent = 20 },
-			up, "delete *v1.Pod", "Running", 0},
+			up, "close instance manager", "Running", 0},
+		{"settings differ, closed and empty", up, func(im *v1beta2.InstanceManager, s *seen) {
+			s.Settings.CPUPercent, im.Status.ClosedPod, s.Empty = 20, "pod-uid", true
+		}, up, "delete *v1.Pod", "Running", 0},
+		{"settings do not differ any more, closed and empty", up, func(im *v1beta2.InstanceManager, s *seen) {
+			im.Status.ClosedPod, s.Empty = "pod-uid", true
+		}, up, "delete *v1.Pod", "Running", 0},
+		{"settings differ, closed, node cordoned since", up, func(im *v1beta2.InstanceManager, s *seen) {
+			s.Settings.CPUPercent, im.Status.ClosedPod, s.KubeNode.Spec.Unschedulable = 20, "pod-uid", true
+		}, up, "close instance manager", "Running", 0},
+		{"settings differ, closed, a process came before", up, func(im *v1beta2.InstanceManager, s *seen) {
+			s.Settings.CPUPercent, im.Status.ClosedPod, s.Processes.Engines = 20, "pod-uid", running("v-e-0")
+		}, up, "", "Running", 0},
+		{"settings differ, closed, stream lost", up, func(im *v1beta2.InstanceManager, s *seen) {
+			s.Settings.CPUPercent, im.Status.ClosedPod, s.UnconfirmedSince, s.Empty = 20, "pod-uid", now, true
+		}, up, "", "Running", followRetry},
+		{"a former Pod was closed", up, func(im *v1beta2.InstanceManager, s *seen) {
+			im.Status.ClosedPod = "former"
+		}, up, "", "Running", 0},
 		{"settings differ, busy", up, func(_ *v1beta2.InstanceManager, s *seen) {
 			s.Settings.CPUPercent, s.Processes.Replicas = 20, running("v-r-1")
 		}, up, "", "Running", 0},
@@ -155,14 +178,14 @@ func TestDecide(t *testing.T) {
 			s.DefaultImage, s.Pod.Status.ContainerStatuses[0].Ready, s.Processes = "other", false, nil
 		}, unknown, "", "Starting", followRetry},
 		{"storage network set, idle", up, func(_ *v1beta2.InstanceManager, s *seen) { s.Settings.StorageNetwork = "a/b" },
-			up, "delete *v1.Pod", "Running", 0},
+			up, "close instance manager", "Running", 0},
 		{"no address on the storage network", starting, func(im *v1beta2.InstanceManager, s *seen) {
 			s.Settings.StorageNetwork = "a/b"
 			s.Pod.Annotations[naming.AnnotationNetworks] = networksAnnotation("a/b")
 		}, starting, "", "Starting", 0},
 		{"no address on a storage network that is unset again", starting, func(im *v1beta2.InstanceManager, s *seen) {
 			s.Pod.Annotations[naming.AnnotationNetworks] = networksAnnotation("a/b")
-		}, starting, "delete *v1.Pod", "Starting", 0},
+		}, starting, "close instance manager", "Starting", 0},
 		{"network status vanished, busy", up, func(im *v1beta2.InstanceManager, s *seen) {
 			im.Status.StorageIP, s.Processes.Engines, s.Settings.CPUPercent = "192.168.0.7", running("v-e-0"), 20
 			s.Pod.Annotations[naming.AnnotationNetworks] = networksAnnotation("a/b")
@@ -206,6 +229,10 @@ func TestDecide(t *testing.T) {
 			if got := v1beta2.FindCondition(im.Status.Conditions,
 				v1beta2.InstanceManagerConditionPodReady).Reason; got != tt.reason {
 				t.Errorf("PodReady has reason %q, want %q", got, tt.reason)
+			}
+			if closes := strings.HasPrefix(tt.do, "close"); closes && im.Status.ClosedPod != "pod-uid" ||
+				tt.do == "" && s.UnconfirmedSince.IsZero() && im.Status.ClosedPod != "" {
+				t.Errorf("closed %q", im.Status.ClosedPod)
 			}
 			if d.After != tt.after {
 				t.Errorf("looks again after %v, want %v", d.After, tt.after)

@@ -26,5 +26,5 @@ func decideLegacy(im *v1beta2.InstanceManager, s seen) loop.Decision {
 	if mayWork(s) {
 		return loop.Decision{After: followRetry}
 	}
-	return loop.Decision{Do: loop.Delete{Object: im}}
+	return remove(im, s, im)
 }

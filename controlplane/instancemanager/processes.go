@@ -53,7 +53,12 @@ func (c *Callers) client(im *v1beta2.InstanceManager) (*imclient.Client, error) 
 	if im.Status.CurrentState != v1beta2.InstanceManagerStateRunning || im.Status.IP == "" {
 		return nil, fmt.Errorf("instance manager %s is not running (%s)", im.Name, im.Status.CurrentState)
 	}
-	address := net.JoinHostPort(im.Status.IP, strconv.Itoa(naming.PortProcessManager))
+	return c.at(im.Status.IP)
+}
+
+// at returns the client of the instance manager at the address of a Pod.
+func (c *Callers) at(ip string) (*imclient.Client, error) {
+	address := net.JoinHostPort(ip, strconv.Itoa(naming.PortProcessManager))
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if cl := c.clients[address]; cl != nil {
@@ -108,6 +113,19 @@ func sameOrder(ctx context.Context, cl *imclient.Client, p instance.Process, exi
 		return nil, fmt.Errorf("%w: it was made for order %s, not for %s, and is stopped first", exists, order, p.Order)
 	}
 	return have, nil
+}
+
+// CloseIdle asks the instance manager at the address of a Pod for its processes, and to start no
+// other one if none runs; refuses tells whether that is so.
+func (c *Callers) CloseIdle(ctx context.Context, podIP string) (list map[string]*imrpc.ProcessResponse, refuses bool,
+	err error) {
+	cl, err := c.at(podIP)
+	if err != nil {
+		return nil, false, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	return cl.CloseIdle(ctx)
 }
 
 // Delete orders the end of a process; one that does not exist, or has another UUID, is no error.

@@ -14,6 +14,7 @@ import (
 	ctrlmanager "sigs.k8s.io/controller-runtime/pkg/manager"
 
 	"ankole.storage/api/longhorn/v1beta2"
+	"ankole.storage/api/rpc/imrpc"
 	"ankole.storage/controlplane/engineclient"
 	"ankole.storage/controlplane/loop"
 	"ankole.storage/controlplane/naming"
@@ -29,6 +30,9 @@ type Config struct {
 	// ServiceAccount runs the Pods.
 	ServiceAccount string
 	Connect        Connect
+	// Close asks the instance manager at the address of a Pod for its processes, and to start no
+	// other one if none runs; refuses tells whether that is so (Callers.CloseIdle).
+	Close func(ctx context.Context, podIP string) (list map[string]*imrpc.ProcessResponse, refuses bool, err error)
 	// Proxies holds the connections to the proxies of running instance managers.
 	Proxies *engineclient.Proxies
 	// Certificates, unless nil, says why the certificates for talking to instance managers cannot
@@ -42,11 +46,14 @@ type Reconciler struct {
 	client  client.Client
 	streams *streams
 	starts  *starts
+	// closings are the answers of Pods that are about to be removed.
+	closings *closings
 }
 
 // New returns the reconciler; SetupWithManager puts it to work.
 func New(cfg Config) *Reconciler {
-	return &Reconciler{cfg: cfg, streams: newStreams(cfg.Connect), starts: newStarts(time.Now)}
+	return &Reconciler{cfg: cfg, streams: newStreams(cfg.Connect), starts: newStarts(time.Now),
+		closings: newClosings(time.Now)}
 }
 
 // SetupWithManager registers the controller and its process streams.
@@ -68,6 +75,7 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 			r.streams.drop(key)
 			r.cfg.Proxies.Drop(key.Name)
 			r.starts.forget(key)
+			r.closings.forget(key)
 		},
 		Wakeups: r.streams.wakeups,
 		Watches: []loop.Watch{
@@ -177,45 +185,11 @@ func (r *Reconciler) gather(ctx context.Context, im *v1beta2.InstanceManager) (s
 		return seen{}, err
 	}
 	r.gatherSettings(&s, values)
-	if s.removable(im) && idle(s) {
-		if s.Assigned, err = r.assigned(ctx, im); err != nil {
-			return seen{}, err
-		}
+	if err := r.gatherRemoval(ctx, im, &s); err != nil {
+		return seen{}, err
 	}
 	s.Drained, err = r.drained(ctx, im, s)
 	return s, err
-}
-
-// assigned names an engine or replica whose process is in the instance manager according to its
-// object, while the instance manager runs: outside of that, objects do not tell the present.
-func (r *Reconciler) assigned(ctx context.Context, im *v1beta2.InstanceManager) (string, error) {
-	if im.Status.CurrentState != v1beta2.InstanceManagerStateRunning {
-		return "", nil
-	}
-	here := func(st *v1beta2.InstanceStatus) bool {
-		return st.InstanceManagerName == im.Name && st.CurrentState != v1beta2.InstanceStateStopped &&
-			st.CurrentState != v1beta2.InstanceStateError && st.CurrentState != ""
-	}
-	in := []client.ListOption{client.InNamespace(im.Namespace), client.UnsafeDisableDeepCopy}
-	var engines v1beta2.EngineList
-	if err := r.client.List(ctx, &engines, in...); err != nil {
-		return "", fmt.Errorf("list engines: %w", err)
-	}
-	for i := range engines.Items {
-		if here(&engines.Items[i].Status.InstanceStatus) {
-			return engines.Items[i].Name, nil
-		}
-	}
-	var replicas v1beta2.ReplicaList
-	if err := r.client.List(ctx, &replicas, in...); err != nil {
-		return "", fmt.Errorf("list replicas: %w", err)
-	}
-	for i := range replicas.Items {
-		if here(&replicas.Items[i].Status.InstanceStatus) {
-			return replicas.Items[i].Name, nil
-		}
-	}
-	return "", nil
 }
 
 // proxyAlive keeps the connection to the proxy of a running Pod, if it has one. A dead proxy costs

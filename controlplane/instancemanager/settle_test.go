@@ -63,6 +63,10 @@ func anyWorld(t *rapid.T) (*v1beta2.InstanceManager, seen) {
 	if flip("network address recorded") {
 		im.Status.StorageIP = "192.168.0.7"
 	}
+	if flip("closed") {
+		im.Status.ClosedPod = rapid.SampledFrom([]string{"pod-uid", "former"}).Draw(t, "closed Pod")
+		s.Empty = im.Status.ClosedPod == "pod-uid" && flip("empty")
+	}
 	if flip("assigned") {
 		s.Assigned = "v-e-0"
 	}

@@ -63,7 +63,7 @@ func (p *process) reconcilers(mgr ctrl.Manager) ([]Reconciler, error) {
 		}),
 		instancemanager.New(instancemanager.Config{
 			Namespace: cfg.Namespace, NodeName: cfg.NodeName, ServiceAccount: cfg.ServiceAccount, Connect: p.connect,
-			Proxies:      proxies,
+			Close: processes.CloseIdle, Proxies: proxies,
 			Certificates: p.certificates.Problem,
 		}),
 		volume.New(volume.Config{Namespace: cfg.Namespace, NodeName: cfg.NodeName}),

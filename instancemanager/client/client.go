@@ -160,6 +160,13 @@ func (c *Client) ProcessList(ctx context.Context) (map[string]*imrpc.ProcessResp
 	return list.GetProcesses(), c.wrap("ProcessList", "", err)
 }
 
+// CloseIdle lists all processes and has no other one started from now on, if none runs. closed says
+// whether that is so; an instance manager that does not know the order never says it.
+func (c *Client) CloseIdle(ctx context.Context) (list map[string]*imrpc.ProcessResponse, closed bool, err error) {
+	answer, err := c.rpc.ProcessList(ctx, &imrpc.ProcessListRequest{Close: true})
+	return answer.GetProcesses(), answer.GetClosed(), c.wrap("ProcessList", "", err)
+}
+
 // ProcessReplace hands a process over to a new one with another binary. ErrInvalid, ErrNotFound,
 // ErrExists.
 func (c *Client) ProcessReplace(ctx context.Context, spec *imrpc.ProcessSpec) (*imrpc.ProcessResponse, error) {

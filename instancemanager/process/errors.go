@@ -14,6 +14,9 @@ var (
 	ErrNoPorts = errors.New("no free ports")
 	// ErrClosed marks a request to a Manager that is stopping.
 	ErrClosed = errors.New("the instance manager is stopping")
+	// ErrRefused marks a request to start a process in an instance manager that is about to be
+	// removed (Manager.CloseIdle).
+	ErrRefused = errors.New("the instance manager is about to be removed")
 	// ErrTooMany marks a request beyond a bound on processes or on clients.
 	ErrTooMany = errors.New("too many")
 	// ErrNotReady marks a replacement that did not get to state running.

@@ -101,6 +101,7 @@ type Manager struct {
 	all      map[*Process]struct{} // listed ones, replacements before their turn, replaced ones until they end
 	revision int64
 	closed   bool
+	refuses  bool // see CloseIdle
 
 	watchers       map[*Subscription]struct{}
 	watchersClosed bool
@@ -124,7 +125,8 @@ func New(cfg Config) (*Manager, error) {
 }
 
 // Create reserves ports and starts a process. One that cannot be started is listed in state error
-// and returned without an error. Errors: ErrInvalid, ErrExists, ErrNoPorts, ErrTooMany, ErrClosed.
+// and returned without an error. Errors: ErrInvalid, ErrExists, ErrNoPorts, ErrTooMany, ErrRefused,
+// ErrClosed.
 func (m *Manager) Create(spec Spec) (Status, error) {
 	if err := spec.check(); err != nil {
 		return Status{}, err
@@ -157,6 +159,9 @@ const maxProcesses = 4000
 func (m *Manager) add(spec Spec) (*Process, error) {
 	if m.closed {
 		return nil, fmt.Errorf("%w: process %s is not started", ErrClosed, spec.Name)
+	}
+	if m.refuses {
+		return nil, fmt.Errorf("%w: process %s is not started", ErrRefused, spec.Name)
 	}
 	if len(m.all) >= maxProcesses {
 		return nil, fmt.Errorf("%w: process %s is not started, there are %d, which is the limit; delete unused ones",
@@ -192,6 +197,21 @@ func (m *Manager) List() ([]Status, int64) {
 		list = append(list, p.status())
 	}
 	return list, m.revision
+}
+
+// CloseIdle has no process started any more, if none runs, starts or stops, and tells whether that
+// is so now. A process that is created at the same time either keeps the Manager open or is refused
+// with ErrRefused. The Manager goes on otherwise; Close it.
+func (m *Manager) CloseIdle() (closed bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for p := range m.all {
+		if !p.ended {
+			return false
+		}
+	}
+	m.refuses = true
+	return true
 }
 
 // Delete asks a process to end and returns at once; a process that has ended already leaves the

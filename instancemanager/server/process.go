@@ -62,10 +62,11 @@ func (s *processes) ProcessReplace(ctx context.Context, r *imrpc.ProcessReplaceR
 	return answer(s.m.Replace(ctx, fromSpec(r.GetSpec()), r.GetTerminateSignal()))
 }
 
-func (s *processes) ProcessList(context.Context, *imrpc.ProcessListRequest) (*imrpc.ProcessListResponse, error) {
+func (s *processes) ProcessList(_ context.Context, r *imrpc.ProcessListRequest) (*imrpc.ProcessListResponse, error) {
+	closed := r.GetClose() && s.m.CloseIdle()
 	list, revision := s.m.List()
 	response := &imrpc.ProcessListResponse{Processes: make(map[string]*imrpc.ProcessResponse, len(list)),
-		Revision: revision}
+		Revision: revision, Closed: closed}
 	for _, p := range list {
 		response.Processes[p.Spec.Name] = toResponse(p)
 	}
@@ -157,6 +158,7 @@ func toStatus(err error) error {
 		{process.ErrNoPorts, codes.ResourceExhausted},
 		{process.ErrTooMany, codes.ResourceExhausted},
 		{process.ErrClosed, codes.Unavailable},
+		{process.ErrRefused, codes.FailedPrecondition},
 		{process.ErrNotReady, codes.Internal},
 		{context.Canceled, codes.Canceled},
 		{context.DeadlineExceeded, codes.DeadlineExceeded},

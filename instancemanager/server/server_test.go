@@ -136,6 +136,32 @@ func TestCodes(t *testing.T) {
 	}
 }
 
+// TestClose: the order to close comes with the list, and is answered there.
+func TestClose(t *testing.T) {
+	conn, _ := start(t, nil)
+	c := imrpc.NewProcessManagerServiceClient(conn)
+	ctx := t.Context()
+	spec := instancetest.Spec(t, "demo-r-1", instancetest.Deaf, "0.0.0.0", 0)
+	if _, err := c.ProcessCreate(ctx, &imrpc.ProcessCreateRequest{Spec: spec}); err != nil {
+		t.Fatal(err)
+	}
+	list, err := c.ProcessList(ctx, &imrpc.ProcessListRequest{Close: true})
+	if err != nil || list.GetClosed() || len(list.GetProcesses()) != 1 {
+		t.Fatalf("while a process runs: %v %v", list, err)
+	}
+	if _, err := c.ProcessDelete(ctx, &imrpc.ProcessDeleteRequest{Name: "demo-r-1"}); err != nil {
+		t.Fatal(err)
+	}
+	instancetest.Eventually(t, "it is closed", func() bool {
+		list, err := c.ProcessList(ctx, &imrpc.ProcessListRequest{Close: true})
+		return err == nil && list.GetClosed()
+	})
+	if _, err := c.ProcessCreate(ctx, &imrpc.ProcessCreateRequest{Spec: spec}); status.Code(err) !=
+		codes.FailedPrecondition || !strings.Contains(err.Error(), "about to be removed") {
+		t.Errorf("created after the close: %v", err)
+	}
+}
+
 // TestSecretsStayInside: neither answers nor list nor events carry the environment.
 func TestSecretsStayInside(t *testing.T) {
 	conn, _ := start(t, nil)

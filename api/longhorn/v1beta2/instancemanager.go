@@ -77,6 +77,9 @@ type InstanceManagerStatus struct {
 	// APIVersion is the process service the Pod speaks.
 	// +optional
 	APIVersion int `json:"apiVersion"`
+	// ClosedPod is our addition: the UID of the Pod if it is about to be removed. No process is ordered in it any more.
+	// +optional
+	ClosedPod string `json:"closedPod,omitempty"`
 	// Conditions are the observations about the object.
 	// +optional
 	// +nullable

@@ -431,7 +431,10 @@ func (x *ProcessResponse) GetRevision() int64 {
 }
 
 type ProcessListRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Addition. If no process runs, starts or stops, no other is started from now on: the instance manager is about to be
+	// removed. There is no way back.
+	Close         bool `protobuf:"varint,1000,opt,name=close,proto3" json:"close,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -466,11 +469,20 @@ func (*ProcessListRequest) Descriptor() ([]byte, []int) {
 	return file_imrpc_process_proto_rawDescGZIP(), []int{6}
 }
 
+func (x *ProcessListRequest) GetClose() bool {
+	if x != nil {
+		return x.Close
+	}
+	return false
+}
+
 type ProcessListResponse struct {
 	state     protoimpl.MessageState      `protogen:"open.v1"`
 	Processes map[string]*ProcessResponse `protobuf:"bytes,1,rep,name=processes,proto3" json:"processes,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	// Addition. The revision the list shows; 0: not given.
-	Revision      int64 `protobuf:"varint,1000,opt,name=revision,proto3" json:"revision,omitempty"`
+	Revision int64 `protobuf:"varint,1000,opt,name=revision,proto3" json:"revision,omitempty"`
+	// Addition. No process is started any more.
+	Closed        bool `protobuf:"varint,1001,opt,name=closed,proto3" json:"closed,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -517,6 +529,13 @@ func (x *ProcessListResponse) GetRevision() int64 {
 		return x.Revision
 	}
 	return 0
+}
+
+func (x *ProcessListResponse) GetClosed() bool {
+	if x != nil {
+		return x.Closed
+	}
+	return false
 }
 
 type LogRequest struct {
@@ -812,11 +831,13 @@ const file_imrpc_process_proto_rawDesc = "" +
 	"\x04spec\x18\x01 \x01(\v2\f.ProcessSpecR\x04spec\x12&\n" +
 	"\x06status\x18\x02 \x01(\v2\x0e.ProcessStatusR\x06status\x12\x18\n" +
 	"\adeleted\x18\x03 \x01(\bR\adeleted\x12\x1b\n" +
-	"\brevision\x18\xe8\a \x01(\x03R\brevision\"\x14\n" +
-	"\x12ProcessListRequest\"\xc5\x01\n" +
+	"\brevision\x18\xe8\a \x01(\x03R\brevision\"+\n" +
+	"\x12ProcessListRequest\x12\x15\n" +
+	"\x05close\x18\xe8\a \x01(\bR\x05close\"\xde\x01\n" +
 	"\x13ProcessListResponse\x12A\n" +
 	"\tprocesses\x18\x01 \x03(\v2#.ProcessListResponse.ProcessesEntryR\tprocesses\x12\x1b\n" +
-	"\brevision\x18\xe8\a \x01(\x03R\brevision\x1aN\n" +
+	"\brevision\x18\xe8\a \x01(\x03R\brevision\x12\x17\n" +
+	"\x06closed\x18\xe9\a \x01(\bR\x06closed\x1aN\n" +
 	"\x0eProcessesEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12&\n" +
 	"\x05value\x18\x02 \x01(\v2\x10.ProcessResponseR\x05value:\x028\x01\"N\n" +

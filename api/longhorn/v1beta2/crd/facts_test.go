@@ -54,6 +54,7 @@ var differences = map[string]string{
 	"Replica status.order":                                "tells the processes of one name apart by what they were made for",
 	"InstanceManager status.instanceEngines.*.spec.order": "what the process was made for",
 
+	"InstanceManager status.closedPod": "what is about to be removed is closed first: nothing is started there any more",
 	"InstanceManager status.storageIP": "the address for data outlives the Pod's annotation, and engines and replicas copy it",
 
 	"Engine status.membership.volumeUUID":      "part of the witness record",

@@ -1,0 +1,51 @@
+package instancemanager
+
+import (
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"ankole.storage/api/rpc/imrpc"
+)
+
+// TestClosings: a Pod is empty by its own answer after the close, at once if it refuses what comes
+// later, else when nothing that was on its way can arrive any more.
+func TestClosings(t *testing.T) {
+	clock := time.Unix(0, 0)
+	c := newClosings(func() time.Time { return clock })
+	key := client.ObjectKey{Name: "im"}
+	none := map[string]*imrpc.ProcessResponse{}
+	busy := map[string]*imrpc.ProcessResponse{"v-e-0": process("v-e-0", "starting")}
+	ended := map[string]*imrpc.ProcessResponse{"v-e-0": process("v-e-0", "error")}
+	for i, step := range []struct {
+		pod     types.UID
+		list    map[string]*imrpc.ProcessResponse
+		refuses bool
+		after   time.Duration
+		want    bool
+	}{
+		{"a", busy, false, 0, false},
+		{"a", ended, true, 0, true},
+		{"b", none, false, 0, false},
+		{"b", none, false, closeWait - time.Second, false},
+		{"b", busy, false, time.Second, false},
+		{"b", none, false, 0, true},
+		{"c", none, false, 0, false},
+		{"d", none, true, 0, true},
+	} {
+		clock = clock.Add(step.after)
+		c.answered(key, step.pod, step.list, step.refuses)
+		if got := c.isEmpty(key, step.pod); got != step.want {
+			t.Errorf("step %d: empty %v", i, got)
+		}
+		if c.isEmpty(key, "another") {
+			t.Errorf("step %d: the answer counts for another Pod", i)
+		}
+	}
+	c.forget(key)
+	if c.isEmpty(key, "d") {
+		t.Error("a forgotten answer counts")
+	}
+}
