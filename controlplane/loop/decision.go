@@ -2,6 +2,7 @@ package loop
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -77,6 +78,24 @@ type Call struct {
 	Do   func(ctx context.Context) error
 }
 
+// Reserving is a change that needs something limited, which somebody else counts.
+type Reserving struct {
+	// Change is carried out once Reserve has said true.
+	Change
+	// Reserve takes what the change needs. False: it is not there any more, nothing is changed, and
+	// the loop looks again after Decision.After, or at once.
+	Reserve func(ctx context.Context) (bool, error)
+	// Done is told how the change ended. It is called once after each Reserve that said true.
+	Done func(err error)
+}
+
+// errNotReserved says that what a change needs is not there any more; errInterrupted is what Done
+// is told if the change did not return.
+var (
+	errNotReserved = errors.New("what the change needs is not there any more")
+	errInterrupted = errors.New("the change was interrupted")
+)
+
 func describe(verb string, o client.Object) string {
 	name := o.GetName()
 	if name == "" {
@@ -128,6 +147,20 @@ func (c Delete) apply(ctx context.Context, cl client.Client) (*expectation, erro
 		return nil, err
 	}
 	return expectGone(c.Object), nil
+}
+
+func (c Reserving) apply(ctx context.Context, cl client.Client) (pending *expectation, err error) {
+	ok, err := c.Reserve(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if !ok {
+		return nil, errNotReserved
+	}
+	err = errInterrupted
+	defer func() { c.Done(err) }()
+	pending, err = c.Change.apply(ctx, cl)
+	return pending, err
 }
 
 func (c Call) apply(ctx context.Context, _ client.Client) (*expectation, error) {

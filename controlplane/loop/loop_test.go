@@ -255,6 +255,47 @@ func TestCalls(t *testing.T) {
 	}
 }
 
+func TestReserving(t *testing.T) {
+	var reserved, done int
+	var free bool
+	var reserveErr, writeErr, ended error
+	w := newWorld(t, func(time.Time, *corev1.Pod, int) Decision {
+		return Decision{After: time.Second, Do: Reserving{
+			Change:  Create{Object: &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", GenerateName: "s"}}},
+			Reserve: func(context.Context) (bool, error) { reserved++; return free, reserveErr },
+			Done:    func(err error) { done++; ended = err },
+		}}
+	}, interceptor.Funcs{Create: func(ctx context.Context, c client.WithWatch, o client.Object,
+		opts ...client.CreateOption) error {
+		if writeErr != nil {
+			return writeErr
+		}
+		return c.Create(ctx, o, opts...)
+	}})
+	broken := errors.New("broken")
+	for _, row := range []struct {
+		name                 string
+		free                 bool
+		reserveErr, writeErr error
+		again                time.Duration
+		wantErr, wantEnded   error
+		wantDone             int
+	}{
+		{name: "not there any more", again: time.Second},
+		{name: "unknown", reserveErr: broken, wantErr: broken},
+		{name: "the change fails", free: true, writeErr: broken, wantErr: broken, wantEnded: broken, wantDone: 1},
+		{name: "done", free: true, again: again, wantDone: 1},
+	} {
+		reserved, done, ended = 0, 0, nil
+		free, reserveErr, writeErr = row.free, row.reserveErr, row.writeErr
+		result, err := w.r.Reconcile(t.Context(), ctrl.Request{NamespacedName: key})
+		if result.RequeueAfter != row.again || !errors.Is(err, row.wantErr) || reserved != 1 || done != row.wantDone ||
+			!errors.Is(ended, row.wantEnded) {
+			t.Errorf("%s: %+v, %v, asked %d times, ended %d times with %v", row.name, result, err, reserved, done, ended)
+		}
+	}
+}
+
 func TestAGoneObjectIsForgotten(t *testing.T) {
 	w := newWorld(t, func(_ time.Time, p *corev1.Pod, _ int) Decision {
 		return Decision{Do: Delete{Object: p}}

@@ -2,6 +2,7 @@ package loop
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"time"
@@ -69,7 +70,11 @@ func (r *Reconciler[T, G]) apply(ctx context.Context, mem *memory, object, wante
 	pending, err := d.Do.apply(ctx, r.client)
 	if lostRace(d.Do, err) {
 		r.log(object).Debug("lost a race, looking again", "change", d.Do.String(), "reason", err)
-		return r.pace(object, mem, staleRetry), nil
+		retry := staleRetry
+		if errors.Is(err, errNotReserved) && d.After > retry {
+			retry = d.After
+		}
+		return r.pace(object, mem, retry), nil
 	}
 	if err != nil {
 		if d.FailureReason != "" {
@@ -151,7 +156,9 @@ func (r *Reconciler[T, G]) record(object T, events ...Event) {
 
 // lostRace tells a write that failed only because the world moved on since it was read.
 func lostRace(change Change, err error) bool {
-	switch change.(type) {
+	switch c := change.(type) {
+	case Reserving:
+		return errors.Is(err, errNotReserved) || lostRace(c.Change, err)
 	case Create:
 		return apierrors.IsAlreadyExists(err)
 	case Update, UpdateStatus:

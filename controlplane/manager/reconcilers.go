@@ -7,6 +7,7 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 
+	"ankole.storage/controlplane/allocator"
 	"ankole.storage/controlplane/attachment"
 	"ankole.storage/controlplane/engine"
 	"ankole.storage/controlplane/enginebinary"
@@ -53,7 +54,9 @@ func (p *process) reconcilers(mgr ctrl.Manager) ([]Reconciler, error) {
 	if err != nil {
 		return nil, fmt.Errorf("register the clients of engines: %w", err)
 	}
+	limits := allocator.New(cfg.Namespace, nil)
 	return []Reconciler{
+		limits,
 		settingsync.New(settingsync.Config{
 			Namespace: cfg.Namespace, ServiceAccount: cfg.ServiceAccount, Fixed: fixedSettings(cfg),
 		}),
@@ -66,7 +69,7 @@ func (p *process) reconcilers(mgr ctrl.Manager) ([]Reconciler, error) {
 			Close: processes.CloseIdle, Proxies: proxies,
 			Certificates: p.certificates.Problem,
 		}),
-		volume.New(volume.Config{Namespace: cfg.Namespace, NodeName: cfg.NodeName}),
+		volume.New(volume.Config{Namespace: cfg.Namespace, NodeName: cfg.NodeName, Allocator: limits}),
 		attachment.New(attachment.Config{Namespace: cfg.Namespace}),
 		engine.New(engine.Config{Namespace: cfg.Namespace, NodeName: cfg.NodeName}, processes, engines),
 		replica.New(replica.Config{Namespace: cfg.Namespace, NodeName: cfg.NodeName}, processes),

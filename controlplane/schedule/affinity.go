@@ -82,7 +82,7 @@ func (s *search) disksOf(nodes []*Node) ([]candidate, Failure) {
 				why = why.with(reason)
 				continue
 			}
-			c := candidate{node: n, disk: d, usable: d.withPending(s.pending[d.UUID]).usable()}
+			c := candidate{node: n, disk: d, usable: d.usable()}
 			if s.usedDisks[d.UUID] {
 				shared = append(shared, c)
 			} else {

@@ -89,7 +89,7 @@ func (s *search) diskFits(d *Disk) Reason {
 	if !tagsMatch(v.DiskSelector, d.Tags, p.AllowEmptyDiskSelector) {
 		return ReasonTagsNotFulfilled
 	}
-	if !d.withPending(s.pending[d.UUID]).Fits(v.Size, v.ActualSize, p) {
+	if !d.Fits(v.Size, v.ActualSize, p) {
 		return ReasonInsufficientStorage
 	}
 	return ""
@@ -135,11 +135,6 @@ func (d Disk) UnderPressure(thresholdPercent int64) bool {
 	}
 	free := max(0, d.Available-d.Reserved)
 	return float64(free)*100/float64(d.Maximum) < float64(100-thresholdPercent)
-}
-
-func (d Disk) withPending(extra int64) Disk {
-	d.Scheduled = saturatingAdd(d.Scheduled, extra)
-	return d
 }
 
 // holdsFile says whether a sparse file of that size can exist on the file system.

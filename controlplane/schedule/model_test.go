@@ -87,9 +87,8 @@ func modelFits(req Request, reuse bool, d *Disk) Reason {
 	v, p := req.Volume, req.Policy
 	roomy := d.Maximum > 0 && d.Available > 0 &&
 		big.NewInt(d.Available).Cmp(modelPercent(d.Maximum, p.MinimalAvailablePercent)) > 0
-	scheduled := d.Scheduled + modelPending(req, d)
 	limit := modelPercent(d.Maximum-d.Reserved, p.OverProvisioningPercent)
-	taken := new(big.Int).Add(big.NewInt(scheduled), big.NewInt(v.Size))
+	taken := new(big.Int).Add(big.NewInt(d.Scheduled), big.NewInt(v.Size))
 	left := big.NewInt(d.Available - v.ActualSize)
 	fits := d.Maximum > 0 && d.Available > 0 && taken.Cmp(limit) <= 0 &&
 		left.Cmp(modelPercent(d.Maximum, p.MinimalAvailablePercent)) > 0
@@ -109,16 +108,6 @@ func modelFits(req Request, reuse bool, d *Disk) Reason {
 		return ReasonInsufficientStorage
 	}
 	return ""
-}
-
-func modelPending(req Request, d *Disk) int64 {
-	pending := int64(0)
-	for _, r := range req.Existing {
-		if r.NodeID != "" && !r.Deleting && r.DiskID == d.UUID && !d.ScheduledReplicas[r.Name] {
-			pending += req.Volume.Size
-		}
-	}
-	return pending
 }
 
 // spot is a disk that could take the replica.
@@ -154,7 +143,7 @@ func modelSpots(req Request, reuse bool, nodes []*Node) ([]spot, []Reason) {
 			if shared && !req.Policy.SoftDisk {
 				continue
 			}
-			all = append(all, spot{n, d, rank, shared, max(0, d.Available-d.Reserved-d.Scheduled-modelPending(req, d))})
+			all = append(all, spot{n, d, rank, shared, max(0, d.Available-d.Reserved-d.Scheduled)})
 		}
 	}
 	if len(all) == 0 {
@@ -334,8 +323,7 @@ func (c chance) disk(name string) Disk {
 		Unsupported: c.one(12), Tags: c.tags(), AllowScheduling: !c.one(12), EvictionRequested: c.one(12),
 		Ready: !c.one(12), Schedulable: !c.one(5), Pressure: c.one(2),
 		Maximum: maximum, Available: c.of(0, 25, 26, 50, 75, 100, 100, maximum), Reserved: c.of(0, 0, 10, 30, 60),
-		Scheduled:         c.of(0, 0, 20, 50, 90),
-		ScheduledReplicas: map[string]bool{"r0": c.one(2), "r1": c.one(2)},
+		Scheduled: c.of(0, 0, 20, 50, 90),
 	}
 }
 

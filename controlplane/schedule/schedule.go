@@ -82,10 +82,9 @@ type Disk struct {
 	// Ready and Schedulable are its conditions; Pressure: Schedulable is False for lack of space only.
 	Ready, Schedulable, Pressure bool
 	// Maximum and Available describe the file system, Reserved is what the administrator keeps
-	// back, Scheduled the full size of everything assigned to the disk.
+	// back, Scheduled the full size of everything assigned to the disk, this volume's other replicas
+	// included.
 	Maximum, Available, Reserved, Scheduled int64
-	// ScheduledReplicas are the replicas counted in Scheduled.
-	ScheduledReplicas map[string]bool
 }
 
 // Replica is a replica of the volume being placed.
@@ -110,7 +109,7 @@ type Request struct {
 	Volume Volume
 	// Replica is the one to place; it is not in Existing.
 	Replica Replica
-	// Existing are the volume's other replicas, those placed earlier in the same pass included.
+	// Existing are the volume's other replicas.
 	Existing []Replica
 	Nodes    []Node
 }
@@ -184,9 +183,6 @@ type search struct {
 	usedNodes, usedZones map[string]*occupancy
 	// usedDisks hold a replica of this volume.
 	usedDisks map[string]bool
-	// pending is the size of this volume's replicas placed on a disk and not yet counted in its
-	// Scheduled.
-	pending map[string]int64
 }
 
 // occupancy says how a node or zone is used.
@@ -197,23 +193,16 @@ func newSearch(req Request, reuse bool) *search {
 		req: req, reuse: reuse,
 		nodes:     make(map[string]*Node, len(req.Nodes)),
 		usedNodes: map[string]*occupancy{}, usedZones: map[string]*occupancy{},
-		usedDisks: map[string]bool{}, pending: map[string]int64{},
+		usedDisks: map[string]bool{},
 	}
-	counted := map[string]map[string]bool{}
 	for i := range req.Nodes {
 		n := &req.Nodes[i]
 		s.nodes[n.Name] = n
-		for j := range n.Disks {
-			counted[n.Disks[j].UUID] = n.Disks[j].ScheduledReplicas
-		}
 	}
 	for i := range req.Existing {
 		r := &req.Existing[i]
 		if r.NodeID == "" || r.Deleting {
 			continue
-		}
-		if !counted[r.DiskID][r.Name] {
-			s.pending[r.DiskID] += req.Volume.Size
 		}
 		if !r.Failed || (r.Reusable && !reuse) {
 			s.usedDisks[r.DiskID] = true

@@ -193,17 +193,16 @@ func TestFitsAtTheEdges(t *testing.T) {
 	}
 }
 
-func TestReplicasOfThePassAreCounted(t *testing.T) {
+func TestScheduledIsCounted(t *testing.T) {
 	n := node(1, "")
-	n.Disks[0].Maximum, n.Disks[0].Available = 10*gib, 10*gib
+	n.Disks[0].Maximum, n.Disks[0].Available, n.Disks[0].Scheduled = 10*gib, 10*gib, 6*gib
 	p := policy()
 	p.SoftNode = true
 	req := Request{Policy: p, Volume: Volume{Size: 6 * gib}, Nodes: []Node{n}, Existing: []Replica{on("a", "1")}}
 	if place, why := Place(req); why.String() != "insufficient storage" {
 		t.Errorf("second replica on a disk with room for one: %v, %v", place, why)
 	}
-	n.Disks[0].Scheduled, n.Disks[0].ScheduledReplicas = 0, map[string]bool{"a": true}
-	req.Nodes = []Node{n}
+	n.Disks[0].Scheduled = 4 * gib
 	if place, why := Place(req); place.NodeID != "n1" {
 		t.Errorf("a replica already in Scheduled was counted twice: %v, %v", place, why)
 	}

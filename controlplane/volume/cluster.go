@@ -87,7 +87,7 @@ func (p *pass) scheduleNodes() []schedule.Node {
 		}
 		for name, spec := range n.Spec.Disks {
 			if status, ok := n.Status.DiskStatus[name]; ok && status.DiskUUID != "" {
-				node.Disks = append(node.Disks, scheduleDisk(spec, status))
+				node.Disks = append(node.Disks, scheduleDisk(spec, status, p.s.ScheduledBytes[status.DiskUUID]))
 			}
 		}
 		out = append(out, node)
@@ -95,9 +95,14 @@ func (p *pass) scheduleNodes() []schedule.Node {
 	return out
 }
 
-func scheduleDisk(spec v1beta2.DiskSpec, status v1beta2.DiskStatus) schedule.Disk {
+// scheduleDisk describes a disk. scheduledBytes is what the allocator counts of replicas there: the
+// node's status follows later.
+func scheduleDisk(spec v1beta2.DiskSpec, status v1beta2.DiskStatus, scheduledBytes int64) schedule.Disk {
 	schedulable := v1beta2.FindCondition(status.Conditions, v1beta2.DiskConditionSchedulable)
-	d := schedule.Disk{
+	for _, size := range status.ScheduledBackingImage {
+		scheduledBytes += size
+	}
+	return schedule.Disk{
 		UUID: status.DiskUUID, Path: spec.Path, Filesystem: status.FilesystemType,
 		Unsupported: spec.DiskType != "" && spec.DiskType != v1beta2.DiskTypeFilesystem,
 		Tags:        spec.Tags, AllowScheduling: spec.AllowScheduling, EvictionRequested: spec.EvictionRequested,
@@ -105,10 +110,6 @@ func scheduleDisk(spec v1beta2.DiskSpec, status v1beta2.DiskStatus) schedule.Dis
 		Schedulable: schedulable.Status == v1beta2.ConditionTrue,
 		Pressure:    schedulable.Status == v1beta2.ConditionFalse && schedulable.Reason == v1beta2.DiskReasonDiskPressure,
 		Maximum:     status.StorageMaximum, Available: status.StorageAvailable, Reserved: spec.StorageReserved,
-		Scheduled: status.StorageScheduled, ScheduledReplicas: make(map[string]bool, len(status.ScheduledReplica)),
+		Scheduled: scheduledBytes,
 	}
-	for name := range status.ScheduledReplica {
-		d.ScheduledReplicas[name] = true
-	}
-	return d
 }

@@ -37,6 +37,10 @@ type pass struct {
 	noPlace       string
 	unplaced      schedule.Failure
 	unplacedLocal bool
+	// slots are the nodes on which the volume wants to rebuild, and whether it may now; slotsAsked:
+	// the pass has come to that question.
+	slots      map[string]bool
+	slotsAsked bool
 	// workWaits: the volume has work for an engine that nobody else attaches it for.
 	workWaits bool
 }

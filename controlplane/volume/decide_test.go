@@ -8,6 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"ankole.storage/api/longhorn/v1beta2"
+	"ankole.storage/controlplane/allocator"
 	"ankole.storage/controlplane/loop"
 	"ankole.storage/controlplane/naming"
 	"ankole.storage/controlplane/setting"
@@ -49,6 +50,7 @@ func fixture() (*v1beta2.Volume, *seen) {
 				"ui": {ID: "ui", NodeID: "n1", Type: v1beta2.AttacherTypeLonghornAPI},
 			}}}, HasSecret: true, ImageOn: map[string]bool{"n1": true, "n2": true, "n3": true},
 		Suffixes: [2]string{"11111111", "22222222"}, Secret: strings.Repeat("0", 64),
+		Allocator: allocator.New("ns", nil), Slots: map[string]bool{"n1": true, "n2": true, "n3": true},
 	}
 	for _, n := range []string{"n1", "n2", "n3"} {
 		node := v1beta2.Node{ObjectMeta: metav1.ObjectMeta{Name: n}}
@@ -89,52 +91,6 @@ func fail(s *seen, i int, since time.Duration) {
 
 func degrade(v *v1beta2.Volume, since time.Duration) {
 	v.Status.Robustness, v.Status.LastDegradedAt = v1beta2.VolumeRobustnessDegraded, ago(since)
-}
-
-// settle decides until status and events are out, and returns the change that is wanted then.
-func settle(v *v1beta2.Volume, s *seen) loop.Decision {
-	for range 5 {
-		if d := decide(now, v, *s); d.Do != nil || len(d.Events) == 0 {
-			return d
-		}
-	}
-	return loop.Decision{}
-}
-
-func describe(d loop.Decision) string {
-	u, ok := d.Do.(loop.Update)
-	if !ok {
-		if d.Do == nil {
-			return ""
-		}
-		return d.Do.String()
-	}
-	switch o := u.Object.(type) {
-	case *v1beta2.Replica:
-		mark := ""
-		if o.Spec.FailedAt != "" {
-			mark = " failed"
-		}
-		return "replica " + o.Name + " " + string(o.Spec.DesireState) + mark
-	case *v1beta2.Engine:
-		after := ""
-		if o.Spec.RestartAfter != "" {
-			after = " after " + o.Spec.RestartAfter
-		}
-		return "engine " + string(o.Spec.DesireState) + " on " + o.Spec.NodeID + " with " +
-			keys(o.Spec.ReplicaAddressMap) + after
-	}
-	return u.String()
-}
-
-func keys(m map[string]string) string {
-	out := ""
-	for _, k := range []string{"a", "b", "c"} {
-		if m[k] != "" {
-			out += k
-		}
-	}
-	return out
 }
 
 // TestOneStep is the decision table: what is seen and the one change that is wanted.
@@ -198,7 +154,7 @@ func TestOneStep(t *testing.T) {
 		{"rebuild: node's limit reached", func(v *v1beta2.Volume, s *seen) {
 			fail(s, 1, 0)
 			s.Replicas[1].Spec.FailedAt, s.Replicas[1].Spec.HealthyAt = "", ""
-			s.Rebuilding = map[string]int{"n2": 5}
+			s.Slots["n2"] = false
 			degrade(v, 0)
 		}, ""},
 		{"rebuild: given to the engine", func(v *v1beta2.Volume, s *seen) {
@@ -424,7 +380,8 @@ func TestPlacement(t *testing.T) {
 		"", "", "", "", "", stopped
 	c.Status.CurrentState = stopped
 	degrade(v, 0)
-	r := settle(v, s).Do.(loop.Update).Object.(*v1beta2.Replica)
+	u, _ := update(settle(v, s))
+	r := u.Object.(*v1beta2.Replica)
 	if r.Spec.NodeID != "n3" || r.Spec.DiskID != "disk-n3" || r.Spec.DiskPath != "/data" ||
 		r.Spec.DataDirectoryName != "v-22222222" ||
 		r.Labels[naming.LabelNode] != "n3" || r.Labels[naming.LabelDiskUUID] != "disk-n3" {

@@ -13,6 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"ankole.storage/api/longhorn/v1beta2"
+	"ankole.storage/controlplane/allocator"
 	"ankole.storage/controlplane/naming"
 	"ankole.storage/controlplane/setting"
 	"ankole.storage/controlplane/setting/stored"
@@ -33,8 +34,12 @@ type seen struct {
 	Managers   []v1beta2.InstanceManager
 	// ImageOn are the nodes that have the volume's engine image.
 	ImageOn map[string]bool
-	// Rebuilding counts rebuilding replicas of other volumes per node.
-	Rebuilding map[string]int
+	// Slots are the nodes of the volume's replicas on which it may start a rebuild now.
+	Slots map[string]bool
+	// ScheduledBytes are the full sizes of all replicas on each disk, by UUID.
+	ScheduledBytes map[string]int64
+	// Allocator is what a change that takes a slot or room is reserved with.
+	Allocator *allocator.Allocator
 	// Run is what is remembered of the engine's failed runs.
 	Run run
 	// Owner is the node of last resort for status.ownerID.
@@ -57,6 +62,9 @@ func (r *Reconciler) gather(ctx context.Context, v *v1beta2.Volume) (seen, error
 		return s, err
 	}
 	if err := r.gatherCluster(ctx, v, &s); err != nil {
+		return s, err
+	}
+	if err := r.gatherLimited(ctx, v, &s); err != nil {
 		return s, err
 	}
 	s.Run = r.runs.observe(r.cfg.Now(), v.Name, s.Engine)
@@ -99,7 +107,7 @@ func (r *Reconciler) gatherOwn(ctx context.Context, v *v1beta2.Volume, s *seen, 
 	return nil
 }
 
-// gatherCluster reads nodes, instance managers, the volume's image and other volumes' rebuilds.
+// gatherCluster reads nodes, instance managers and the volume's image.
 func (r *Reconciler) gatherCluster(ctx context.Context, v *v1beta2.Volume, s *seen) error {
 	in := client.InNamespace(v.Namespace)
 	var nodes v1beta2.NodeList
@@ -119,28 +127,28 @@ func (r *Reconciler) gatherCluster(ctx context.Context, v *v1beta2.Volume, s *se
 	case !apierrors.IsNotFound(err):
 		return fmt.Errorf("get engine image %s: %w", key.Name, err)
 	}
-	if v.Status.State != v1beta2.VolumeStateAttached || v.Status.Robustness == v1beta2.VolumeRobustnessHealthy {
-		return nil // only a volume about to rebuild asks what others rebuild
-	}
-	var all v1beta2.ReplicaList
-	if err := r.client.List(ctx, &all, in, client.UnsafeDisableDeepCopy); err != nil {
-		return fmt.Errorf("list replicas: %w", err)
-	}
-	s.Rebuilding = map[string]int{}
-	for i := range all.Items {
-		rep := &all.Items[i]
-		if rep.Spec.VolumeName != v.Name && rebuildingProcess(rep) {
-			s.Rebuilding[rep.Spec.NodeID]++
-		}
-	}
 	return nil
 }
 
-// rebuildingProcess says whether a replica runs to be rebuilt: it had a rebuild ordered and is not
-// in sync yet.
-func rebuildingProcess(rep *v1beta2.Replica) bool {
-	return rep.Spec.DesireState == v1beta2.InstanceStateRunning && rep.Spec.FailedAt == "" && rep.Spec.HealthyAt == "" &&
-		(rep.Spec.RebuildRetryCount != 0 || rep.Spec.LastHealthyAt != "")
+// gatherLimited asks the allocator for what the volume competes for with others.
+func (r *Reconciler) gatherLimited(ctx context.Context, v *v1beta2.Volume, s *seen) error {
+	a := r.cfg.Allocator
+	if err := a.Synced(ctx); err != nil {
+		return err
+	}
+	a.SetRebuildLimit(s.Settings.Int(setting.ConcurrentReplicaRebuildPerNodeLimit))
+	s.Allocator, s.Slots, s.ScheduledBytes = a, map[string]bool{}, map[string]int64{}
+	for i := range s.Replicas {
+		if node := s.Replicas[i].Spec.NodeID; node != "" {
+			s.Slots[node] = a.MayRebuild(v.Name, node)
+		}
+	}
+	for i := range s.Nodes {
+		for _, d := range s.Nodes[i].Status.DiskStatus {
+			s.ScheduledBytes[d.DiskUUID] = a.Scheduled(d.DiskUUID)
+		}
+	}
+	return nil
 }
 
 // imageOf is the engine image the volume should run.

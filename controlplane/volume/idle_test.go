@@ -11,6 +11,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	"ankole.storage/api/longhorn/v1beta2"
+	"ankole.storage/controlplane/allocator"
 	"ankole.storage/controlplane/setting"
 )
 
@@ -51,7 +52,7 @@ func TestRestingVolumesAreWokenForTheirWork(t *testing.T) {
 				t.Fatal(err)
 			}
 			r := New(
-				Config{Namespace: v.Namespace},
+				Config{Namespace: v.Namespace, Allocator: allocator.New(v.Namespace, nil)},
 			).WithClient(fake.NewClientBuilder().WithScheme(scheme).WithObjects(v).Build())
 			for range 3 {
 				r.decide(now, v.DeepCopy(), *s)

@@ -10,7 +10,6 @@ import (
 
 	"ankole.storage/api/longhorn/v1beta2"
 	"ankole.storage/controlplane/loop"
-	"ankole.storage/controlplane/setting"
 )
 
 const (
@@ -255,12 +254,14 @@ func (p *pass) dropAddresses() loop.Change {
 	return p.editEngine(func(s *v1beta2.EngineSpec) { s.ReplicaAddressMap = keep })
 }
 
-// startNew starts one replica that is to be rebuilt, within the limits.
+// startNew starts one replica that is to be rebuilt, on a node that has a slot for it.
 func (p *pass) startNew() loop.Change {
+	p.slotsAsked = true
 	if p.rebuilding() {
 		return nil
 	}
-	limit := p.s.Settings.Int(setting.ConcurrentReplicaRebuildPerNodeLimit)
+	p.slots = map[string]bool{}
+	var change loop.Change
 	for _, r := range p.live() {
 		fit := r.Spec.Active && r.Spec.NodeID != "" && r.Spec.FailedAt == "" && r.Spec.Image == p.engine.Spec.Image &&
 			r.Spec.DesireState != v1beta2.InstanceStateRunning && !p.nodeDown(r.Spec.NodeID) &&
@@ -268,17 +269,30 @@ func (p *pass) startNew() loop.Change {
 		if !fit {
 			continue
 		}
-		if limit > 0 && p.s.Rebuilding[r.Spec.NodeID] >= limit {
-			p.wakeIn(rebuildLimitPause)
-			continue
+		p.slots[r.Spec.NodeID] = p.s.Slots[r.Spec.NodeID]
+		if change == nil && p.s.Slots[r.Spec.NodeID] {
+			change = p.startRebuild(r)
 		}
-		return editReplica(r, func(s *v1beta2.ReplicaSpec) { s.DesireState = v1beta2.InstanceStateRunning })
 	}
-	return nil
+	return change
 }
 
-// rebuildLimitPause is when a volume held back by the rebuild limit of a node looks again.
-const rebuildLimitPause = 5 * time.Second
+// startRebuild starts the process of a replica for a rebuild. The mark by which the allocator knows
+// it is on the object already, unless it is one of the first replicas, which found a place only
+// after the engine had started.
+func (p *pass) startRebuild(r *v1beta2.Replica) loop.Change {
+	c := r.DeepCopy()
+	c.Spec.DesireState = v1beta2.InstanceStateRunning
+	if c.Spec.RebuildRetryCount == 0 && c.Spec.LastHealthyAt == "" {
+		c.Spec.RebuildRetryCount = v1beta2.MaxRebuildRetryCount
+	}
+	return p.reserving(c)
+}
+
+// reserving returns the change of a replica that takes a slot for a rebuild or room on a disk.
+func (p *pass) reserving(r *v1beta2.Replica) loop.Change {
+	return p.s.Allocator.Reserving(r, p.s.ScheduledBytes[r.Spec.DiskID])
+}
 
 // rebuilding says whether a replica of this volume is on its way into the engine: one at a time.
 func (p *pass) rebuilding() bool {

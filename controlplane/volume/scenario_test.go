@@ -532,7 +532,7 @@ func TestAnyFaultsHeal(t *testing.T) {
 		for range rapid.IntRange(1, 12).Draw(t, "faults") {
 			node := rapid.SampledFrom(nodes).Draw(t, "node")
 			switch rapid.SampledFrom([]string{"replica", "engine", "manager", "cut", "mend", "move", "wait",
-				"rebuilt"}).Draw(t, "what") {
+				"rebuilt", "stranger", "stranger"}).Draw(t, "what") {
 			case "replica":
 				w.killProcess(func(p *proc) bool { return isReplica(p) && p.node == node })
 			case "engine":
@@ -557,6 +557,8 @@ func TestAnyFaultsHeal(t *testing.T) {
 				w.advance(time.Duration(rapid.IntRange(1, 30).Draw(t, "minutes"))*time.Minute, 5*time.Minute)
 			case "rebuilt":
 				w.rebuilt()
+			case "stranger":
+				w.stranger(node)
 			}
 			if rapid.Bool().Draw(t, "settle") {
 				w.settle()
@@ -566,6 +568,9 @@ func TestAnyFaultsHeal(t *testing.T) {
 			if w.down[n] {
 				w.mend(n)
 			}
+		}
+		for name := range w.strangers {
+			w.strangerEnds(name)
 		}
 		w.heal(3 * time.Hour)
 		want := w.volume("v").Spec.NumberOfReplicas

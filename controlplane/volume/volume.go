@@ -26,9 +26,11 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"ankole.storage/api/longhorn/v1beta2"
+	"ankole.storage/controlplane/allocator"
 	"ankole.storage/controlplane/loop"
 	"ankole.storage/controlplane/naming"
 	"ankole.storage/controlplane/setting"
+	"ankole.storage/controlplane/setting/stored"
 )
 
 // Config of the reconciler.
@@ -37,6 +39,8 @@ type Config struct {
 	Namespace string
 	// NodeName is the leader's node, the owner of volumes nobody else could own.
 	NodeName string
+	// Allocator owns the slots for rebuilds and the room on disks.
+	Allocator *allocator.Allocator
 	// Now is the clock; nil means time.Now.
 	Now func() time.Time
 }
@@ -81,7 +85,9 @@ func (r *Reconciler) Controller() loop.Controller[*v1beta2.Volume, seen] {
 		Gone: func(_ context.Context, key client.ObjectKey) {
 			r.runs.forget(key.Name)
 			r.idle.note(key.Name, false)
+			r.cfg.Allocator.Wait(key.Name, nil)
 		},
+		Wakeups: r.cfg.Allocator.Wakeups(),
 		Watches: []loop.Watch{
 			loop.Watching(&v1beta2.Engine{}, loop.ByLabel[*v1beta2.Engine](naming.LabelVolume)),
 			loop.Watching(&v1beta2.Replica{}, loop.ByLabel[*v1beta2.Replica](naming.LabelVolume)),
@@ -129,17 +135,29 @@ func (i *idle) waits(volume string) bool {
 	return i.waiting[volume]
 }
 
-// decide notes beside the decision whether a resting volume has work that waits.
+// decide notes beside the decision whether a resting volume has work that waits, and on which nodes
+// the volume wants to rebuild. A pass that ended before that question leaves the answer of the last
+// one in force.
 func (r *Reconciler) decide(now time.Time, v *v1beta2.Volume, s seen) loop.Decision {
 	p, d := judge(now, v, s)
 	r.idle.note(v.Name, p.workWaits)
+	if p.slotsAsked || d.Do == nil {
+		r.cfg.Allocator.Wait(v.Name, p.slots)
+	}
 	return d
 }
 
-// onSetting wakes all volumes for the settings by which a resting volume gets work.
+// onSetting wakes all volumes for the settings by which a resting volume gets work. The limit of
+// rebuilds wakes those that it lets go on.
 func (r *Reconciler) onSetting(s *v1beta2.Setting) []string {
-	if s.Name == setting.OfflineReplicaRebuilding {
+	switch s.Name {
+	case setting.OfflineReplicaRebuilding:
 		return r.names(func(*v1beta2.Volume) bool { return true })
+	case setting.ConcurrentReplicaRebuildPerNodeLimit:
+		// Of a change both objects come here, the former one too.
+		if values, err := stored.Read(context.Background(), r.client, r.cfg.Namespace); err == nil {
+			r.cfg.Allocator.SetRebuildLimit(values.Int(s.Name))
+		}
 	}
 	return r.unsettled()
 }

@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -29,6 +30,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"ankole.storage/api/longhorn/v1beta2"
+	"ankole.storage/controlplane/allocator"
 	"ankole.storage/controlplane/attachment"
 	"ankole.storage/controlplane/engine"
 	"ankole.storage/controlplane/engineclient"
@@ -83,6 +85,11 @@ type world struct {
 	rng *rand.Rand
 	// writes to the API server so far.
 	writes atomic.Int64
+	// allocator is told of the replicas in unshown later, as a cache is.
+	allocator *allocator.Allocator
+	unshown   map[string]bool
+	// strangers are rebuilds of volumes that exist for the allocator only, by name.
+	strangers map[string]*v1beta2.Replica
 }
 
 // proc is a running or ended process.
@@ -113,7 +120,10 @@ func newWorld(t fataler, dir string, nodes int) *world {
 		t: t, now: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC), dir: dir, procs: map[string]*proc{},
 		disks:   map[string]*copyOf{},
 		engines: map[string]*engineModel{}, down: map[string]bool{}, events: record.NewFakeRecorder(10000),
+		unshown: map[string]bool{}, strangers: map[string]*v1beta2.Replica{},
 	}
+	w.allocator = allocator.New(ns, w.clock)
+	w.allocator.MarkSynced()
 	w.c = fake.NewClientBuilder().WithScheme(scheme).WithStatusSubresource(
 		&v1beta2.Volume{}, &v1beta2.Engine{}, &v1beta2.Replica{}, &v1beta2.VolumeAttachment{}, &v1beta2.Node{},
 		&v1beta2.InstanceManager{}, &v1beta2.EngineImage{}).WithInterceptorFuncs(w.countWrites()).Build()
@@ -123,6 +133,8 @@ func newWorld(t fataler, dir string, nodes int) *world {
 	w.create(&v1beta2.Setting{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "default-engine-image"}, Value: image})
 	w.create(&v1beta2.Setting{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "default-instance-manager-image"},
 		Value: imImage})
+	w.create(&v1beta2.Setting{ObjectMeta: metav1.ObjectMeta{Namespace: ns,
+		Name: "concurrent-replica-rebuild-per-node-limit"}, Value: strconv.Itoa(rebuildLimit)})
 	ei := &v1beta2.EngineImage{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: naming.EngineImageName(image)},
 		Spec: v1beta2.EngineImageSpec{Image: image}}
 	w.create(ei)
@@ -152,7 +164,8 @@ func (w *world) clock() time.Time { return w.now }
 // controllers sets up every reconciler of the volume half, and the agents.
 func (w *world) controllers(nodes int) {
 	add(w, "Volume", &v1beta2.VolumeList{},
-		volume.New(volume.Config{Namespace: ns, NodeName: "n1", Now: w.clock}).WithClient(w.c).Controller())
+		volume.New(volume.Config{Namespace: ns, NodeName: "n1", Allocator: w.allocator, Now: w.clock}).WithClient(w.c).
+			Controller())
 	add(w, "VolumeAttachment", &v1beta2.VolumeAttachmentList{},
 		attachment.New(attachment.Config{Namespace: ns}).WithClient(w.c).Controller())
 	er := engine.New(engine.Config{Namespace: ns, NodeName: "n1", RewatchMost: time.Millisecond}, w, w).WithClient(w.c)
@@ -229,6 +242,7 @@ func (w *world) settle() {
 	}
 	for range 1000 {
 		w.listening()
+		w.show(quiet > 0)
 		before := w.writes.Load()
 		w.report()
 		for _, rec := range w.turns() {
@@ -236,6 +250,7 @@ func (w *world) settle() {
 		}
 		w.report()
 		w.checkSafe()
+		w.checkLimit()
 		// One quiet round may only mean that a write lost a race or that a stream was just opened.
 		if quiet++; w.writes.Load() != before || !w.listening() {
 			quiet = 0
@@ -289,24 +304,52 @@ func (w *world) advance(d, step time.Duration) {
 	}
 }
 
-// countWrites tells rounds that changed something from quiet ones.
+// show has the allocator see what has been written: everything, or, in a world whose reconcilers
+// run unevenly, some of it. Wake-ups are dropped, since settle looks at every volume.
+func (w *world) show(all bool) {
+	for name := range w.unshown {
+		if !all && w.rng != nil && w.rng.IntN(3) == 0 {
+			continue
+		}
+		delete(w.unshown, name)
+		var r v1beta2.Replica
+		if err := w.c.Get(context.Background(), client.ObjectKey{Namespace: ns, Name: name}, &r); err != nil {
+			w.allocator.Gone(name)
+		} else {
+			w.allocator.Observe(&r)
+		}
+	}
+	for len(w.allocator.Wakeups()) > 0 {
+		<-w.allocator.Wakeups()
+	}
+}
+
+// wrote counts writes, to tell rounds that changed something from quiet ones.
+func (w *world) wrote(o client.Object) {
+	w.writes.Add(1)
+	if r, ok := o.(*v1beta2.Replica); ok {
+		w.unshown[r.Name] = true
+	}
+}
+
 func (w *world) countWrites() interceptor.Funcs {
 	return interceptor.Funcs{
 		Create: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.CreateOption) error {
-			o.SetUID(types.UID(fmt.Sprintf("uid-%d", w.writes.Add(1))))
+			w.wrote(o)
+			o.SetUID(types.UID(fmt.Sprintf("uid-%d", w.writes.Load())))
 			return c.Create(ctx, o, opts...)
 		},
 		Update: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.UpdateOption) error {
-			w.writes.Add(1)
+			w.wrote(o)
 			return c.Update(ctx, o, opts...)
 		},
 		Delete: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.DeleteOption) error {
-			w.writes.Add(1)
+			w.wrote(o)
 			return c.Delete(ctx, o, opts...)
 		},
 		SubResourceUpdate: func(ctx context.Context, c client.Client, sub string, o client.Object,
 			opts ...client.SubResourceUpdateOption) error {
-			w.writes.Add(1)
+			w.wrote(o)
 			return c.SubResource(sub).Update(ctx, o, opts...)
 		},
 	}

@@ -1,0 +1,61 @@
+package volume
+
+import (
+	"ankole.storage/api/longhorn/v1beta2"
+	"ankole.storage/controlplane/loop"
+)
+
+// settle decides until status and events are out, and returns the change that is wanted then.
+func settle(v *v1beta2.Volume, s *seen) loop.Decision {
+	for range 5 {
+		if d := decide(now, v, *s); d.Do != nil || len(d.Events) == 0 {
+			return d
+		}
+	}
+	return loop.Decision{}
+}
+
+// update is the object that a decision writes, reserved or not.
+func update(d loop.Decision) (loop.Update, bool) {
+	if r, ok := d.Do.(loop.Reserving); ok {
+		d.Do = r.Change
+	}
+	u, ok := d.Do.(loop.Update)
+	return u, ok
+}
+
+func describe(d loop.Decision) string {
+	u, ok := update(d)
+	if !ok {
+		if d.Do == nil {
+			return ""
+		}
+		return d.Do.String()
+	}
+	switch o := u.Object.(type) {
+	case *v1beta2.Replica:
+		mark := ""
+		if o.Spec.FailedAt != "" {
+			mark = " failed"
+		}
+		return "replica " + o.Name + " " + string(o.Spec.DesireState) + mark
+	case *v1beta2.Engine:
+		after := ""
+		if o.Spec.RestartAfter != "" {
+			after = " after " + o.Spec.RestartAfter
+		}
+		return "engine " + string(o.Spec.DesireState) + " on " + o.Spec.NodeID + " with " +
+			keys(o.Spec.ReplicaAddressMap) + after
+	}
+	return u.String()
+}
+
+func keys(m map[string]string) string {
+	out := ""
+	for _, k := range []string{"a", "b", "c"} {
+		if m[k] != "" {
+			out += k
+		}
+	}
+	return out
+}
