@@ -83,7 +83,7 @@ gotest() {
 	shift
 	{
 		status=0
-		go -C "$module" test -json -timeout "$patience" -p "$parallel" "$@" </dev/null 2>&1 || status=$?
+		go -C "$module" test -json -timeout "$timeout" -p "$parallel" "$@" </dev/null 2>&1 || status=$?
 		echo "$status" >"$work/status.$current"
 	} | "$bin/tools/testreport" -skipped "$work/skipped" -failed "$work/failed.$current" -module "$module" -- "$@" || return 1
 	return "$(cat "$work/status.$current")"
@@ -268,9 +268,9 @@ phase() {
 		form=small
 		note="  unchanged since $(git rev-parse --short "$ANKOLE_GREEN"), so small"
 	fi
-	patience=30m
-	[ "$size" != soak ] || patience=12h
-	[ -z "${ANKOLE_CI:-}" ] || patience=$((budget * 2))s
+	timeout=30m
+	[ "$size" != soak ] || timeout=12h
+	[ -z "${ANKOLE_CI:-}" ] || timeout=$((budget * 2))s
 	if [ -n "${ANKOLE_CI:-}" ] && [ $((began - start)) -gt "$latest" ]; then
 		result=FAILED
 		note="  not begun: the run has taken more than $((latest / 60000)) minutes"

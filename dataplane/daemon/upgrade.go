@@ -310,7 +310,7 @@ func (p *engineProcess) offerTo(c *handover.Conn, pidfd, pid int, o *handover.Of
 		}
 	}
 	// It must not take it any more. What it said before this is heard.
-	if derr := c.Deaf(); derr != nil {
+	if derr := c.CloseRead(); derr != nil {
 		err = errors.Join(err, derr)
 	}
 	if last := takenFrom(c, time.Now().Add(sendWait)); last == nil {

@@ -296,7 +296,7 @@ func (e *Engine) Step(now clock.Ticks, in []loop.Done, out *[]loop.Op) clock.Tic
 		e.takeRequests()
 	}
 	e.feDue = clock.Never
-	if p, ok := e.fe.(frontend.Patient); ok {
+	if p, ok := e.fe.(frontend.Expirer); ok {
 		e.feDue = p.Expire(now, out)
 	}
 	if e.leaseNews && len(e.held) > 0 {

@@ -16,7 +16,7 @@ type patient struct {
 	called clock.Ticks
 }
 
-// Expire implements frontend.Patient.
+// Expire implements frontend.Expirer.
 func (p *patient) Expire(now clock.Ticks, _ *[]loop.Op) clock.Ticks {
 	if now < p.due {
 		return p.due

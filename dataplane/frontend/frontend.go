@@ -51,10 +51,10 @@ type Frontend interface {
 	Stopped() bool
 }
 
-// Patient is implemented by frontends whose users can hold memory that others wait for. The core
+// Expirer is implemented by frontends whose users can hold memory that others wait for. The core
 // calls Expire at the end of every step and, where nothing else happens, at the time that it
 // returned last: there the frontend ends users who have kept others waiting for too long.
-type Patient interface {
+type Expirer interface {
 	Expire(now clock.Ticks, out *[]loop.Op) (next clock.Ticks)
 }
 

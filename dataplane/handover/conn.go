@@ -241,6 +241,6 @@ func (c *Conn) Gone() bool {
 	return cerr != nil || (n == 0 && err == nil)
 }
 
-// Deaf makes the kernel refuse whatever the peer sends from now on. What it has accepted before can
+// CloseRead makes the kernel refuse whatever the peer sends from now on. What it has accepted before can
 // still be received; then comes io.EOF.
-func (c *Conn) Deaf() error { return c.c.CloseRead() }
+func (c *Conn) CloseRead() error { return c.c.CloseRead() }

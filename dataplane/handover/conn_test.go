@@ -138,7 +138,7 @@ func TestMessageInPieces(t *testing.T) {
 			if _, err := asks.c.Write(p[cut:]); err != nil {
 				t.Fatal(err)
 			}
-			if err := answers.Deaf(); err != nil {
+			if err := answers.CloseRead(); err != nil {
 				t.Fatal(err)
 			}
 			got, err := answers.Receive(soon())
@@ -183,13 +183,13 @@ func TestHalfAMessageIsLetGo(t *testing.T) {
 }
 
 // Either the word was accepted and can still be read, or whoever sent it is told that it was not.
-func TestDeafDecides(t *testing.T) {
+func TestCloseReadDecides(t *testing.T) {
 	taken := Message{Taken: &Taken{Epoch: 1}}
 	asks, answers := pair(t)
 	if err := asks.Send(taken, soon()); err != nil {
 		t.Fatal(err)
 	}
-	if err := answers.Deaf(); err != nil {
+	if err := answers.CloseRead(); err != nil {
 		t.Fatal(err)
 	}
 	if err := asks.Send(taken, soon()); !errors.Is(err, syscall.EPIPE) {
@@ -203,13 +203,13 @@ func TestDeafDecides(t *testing.T) {
 	}
 }
 
-// TestDeafDecidesInARace: whoever is first, both sides agree about it.
-func TestDeafDecidesInARace(t *testing.T) {
+// TestCloseReadDecidesInARace: whoever is first, both sides agree about it.
+func TestCloseReadDecidesInARace(t *testing.T) {
 	for range 200 {
 		asks, answers := pair(t)
 		sent := make(chan error, 1)
 		go func() { sent <- asks.Send(Message{Taken: &Taken{}}, soon()) }()
-		if err := answers.Deaf(); err != nil {
+		if err := answers.CloseRead(); err != nil {
 			t.Fatal(err)
 		}
 		m, err := answers.Receive(soon())

@@ -34,8 +34,8 @@ const (
 	Serve = "serve"
 	// Unhealthy answers NOT_SERVING at --listen and exits 0 on SIGINT.
 	Unhealthy = "unhealthy"
-	// Deaf listens nowhere and exits 0 on SIGINT.
-	Deaf = "deaf"
+	// NeverListens listens nowhere and exits 0 on SIGINT.
+	NeverListens = "never-listens"
 	// Stubborn answers SERVING at --listen and ignores SIGINT and SIGHUP.
 	Stubborn = "stubborn"
 	// Unclean answers SERVING at --listen and exits 3 on SIGINT.
@@ -46,12 +46,12 @@ const (
 	Stray = "stray"
 	// Exit ends at once with the status of --status.
 	Exit = "exit"
-	// Env prints its environment, one variable a line, and waits like Deaf.
+	// Env prints its environment, one variable a line, and waits like NeverListens.
 	Env = "env"
 	// Echo prints "ready", and the name of each signal: hangup, and interrupt, which ends it with
 	// status 0.
 	Echo = "echo"
-	// Print prints --count lines "line 0", "line 1"… and waits like Deaf.
+	// Print prints --count lines "line 0", "line 1"… and waits like NeverListens.
 	Print = "print"
 )
 
@@ -107,7 +107,7 @@ func run(mode string, args []string) error {
 	switch mode {
 	case Exit:
 		os.Exit(*status)
-	case Deaf:
+	case NeverListens:
 		<-interrupt
 		return nil
 	case Env:

@@ -75,7 +75,7 @@ func TestPortsComeBack(t *testing.T) {
 		{"ends at once", mode(instancetest.Exit, []State{Stopped}, "--status", "0")},
 		{"never ready", mode(instancetest.Unhealthy, []State{Stopped, Error})},
 		{"deleted at once", mode(instancetest.Serve, nil)},
-		{"deleted while starting", mode(instancetest.Deaf, []State{Starting})},
+		{"deleted while starting", mode(instancetest.NeverListens, []State{Starting})},
 		{"deleted while running", mode(instancetest.Serve, []State{Running})},
 		{"ignores the signal", mode(instancetest.Stubborn, []State{Running})},
 		{"replaced", replace(t.Context(), instancetest.Serve, nil)},

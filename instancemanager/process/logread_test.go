@@ -74,7 +74,7 @@ func TestFollow(t *testing.T) {
 // TestFollowEndsWithItsContext: a client that goes away leaves nothing.
 func TestFollowEndsWithItsContext(t *testing.T) {
 	m := newManager(t, nil)
-	if _, err := m.Create(spec(t, "demo-e-0", instancetest.Deaf, 0)); err != nil {
+	if _, err := m.Create(spec(t, "demo-e-0", instancetest.NeverListens, 0)); err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())

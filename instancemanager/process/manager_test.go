@@ -129,10 +129,10 @@ func TestStates(t *testing.T) {
 			want: []State{Starting, Running, Stopping, Error}, msg: "signal: killed"},
 		// The process has to be there before it is told to end, which may take its time on a machine
 		// with much to do.
-		{name: "never listens", spec: with(instancetest.Deaf, 1),
+		{name: "never listens", spec: with(instancetest.NeverListens, 1),
 			change: func(c *Config) { c.ProbeTimeout = 3 * time.Second },
 			want:   []State{Starting, Stopping, Stopped}, msg: "readiness: not serving"},
-		{name: "never healthy", spec: with(instancetest.Deaf, 1),
+		{name: "never healthy", spec: with(instancetest.NeverListens, 1),
 			change: func(c *Config) {
 				c.ProbeTimeout = 3 * time.Second
 				answerHealth(t, c.PodIP+":10000", healthpb.HealthCheckResponse_NOT_SERVING)

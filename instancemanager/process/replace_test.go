@@ -120,7 +120,7 @@ func TestReplaceOvertaken(t *testing.T) {
 		t.Fatal(err)
 	}
 	await(t, m, "demo-e-0", Running)
-	s := spec(t, "demo-e-0", instancetest.Deaf, 1)
+	s := spec(t, "demo-e-0", instancetest.NeverListens, 1)
 	s.Binary = newBinary(t)
 	result := make(chan error, 1)
 	go func() {
@@ -182,7 +182,7 @@ func TestReplaceByHandOver(t *testing.T) {
 	hangs.Binary = newBinary(t)
 	refuses := spec(t, "demo-e-0", instancetest.Serve, 1, "--upgrade")
 	refuses.Binary, refuses.PortArgs = hangs.Binary, nil
-	stubborn := spec(t, "demo-e-0", instancetest.Deaf, 1, "--upgrade")
+	stubborn := spec(t, "demo-e-0", instancetest.NeverListens, 1, "--upgrade")
 	stubborn.Binary = hangs.Binary
 	for _, row := range []struct {
 		spec Spec

@@ -74,7 +74,7 @@ func TestLook(t *testing.T) {
 		}
 	}()
 	for _, name := range []string{"a-e-0", "b-e-0", "a-r-12345678"} {
-		s := instancetest.Spec(t, name, instancetest.Deaf, "", 0)
+		s := instancetest.Spec(t, name, instancetest.NeverListens, "", 0)
 		if _, err := m.Create(process.Spec{Name: name, Binary: s.Binary, Args: s.Args,
 			Environment: s.Environment}); err != nil {
 			t.Fatal(err)

@@ -90,7 +90,7 @@ func TestInstancesAreProcesses(t *testing.T) {
 func TestInstanceRefusals(t *testing.T) {
 	_, c := both(t)
 	create := func(change func(*imrpc.InstanceSpec)) func(context.Context) error {
-		spec := instance(t, "demo-e-0", "engine", instancetest.Deaf, 0)
+		spec := instance(t, "demo-e-0", "engine", instancetest.NeverListens, 0)
 		change(spec)
 		return func(ctx context.Context) error {
 			_, err := c.InstanceCreate(ctx, &imrpc.InstanceCreateRequest{Spec: spec})
@@ -124,7 +124,7 @@ func TestInstanceRefusals(t *testing.T) {
 		}, codes.NotFound, "no"},
 		{"replace unknown", func(ctx context.Context) error {
 			_, err := c.InstanceReplace(ctx,
-				&imrpc.InstanceReplaceRequest{Spec: instance(t, "no-e-0", "", instancetest.Deaf, 0), TerminateSignal: "SIGHUP"})
+				&imrpc.InstanceReplaceRequest{Spec: instance(t, "no-e-0", "", instancetest.NeverListens, 0), TerminateSignal: "SIGHUP"})
 			return err
 		}, codes.NotFound, "no"},
 		{"suspend", func(ctx context.Context) error {

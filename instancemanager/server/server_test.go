@@ -74,7 +74,7 @@ func TestCodes(t *testing.T) {
 	c := imrpc.NewProcessManagerServiceClient(conn)
 	ctx := t.Context()
 	demo := instancetest.Spec(t, "demo-r-1", instancetest.Serve, ":", 0)
-	demo.Args = []string{instancetest.Deaf}
+	demo.Args = []string{instancetest.NeverListens}
 	if _, err := c.ProcessCreate(ctx, &imrpc.ProcessCreateRequest{Spec: demo}); err != nil {
 		t.Fatal(err)
 	}

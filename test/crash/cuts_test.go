@@ -8,7 +8,7 @@ import (
 	"ankole.storage/test/rig"
 )
 
-// cutReplica makes a replica and the engine deaf to each other.
+// cutReplica cuts the network between a replica and the engine.
 func cutReplica(r *run) {
 	x := r.pick()
 	x.Host.Cut(r.t, false, r.v.Engine().Host)
@@ -16,7 +16,7 @@ func cutReplica(r *run) {
 	r.progress(20)
 }
 
-// cutOneWay makes one of them deaf.
+// cutOneWay cuts one direction of it.
 func cutOneWay(r *run) {
 	x, e := r.pick(), r.v.Engine()
 	if r.rng.IntN(2) == 0 {

@@ -101,7 +101,7 @@ func (v *Device) Step(now clock.Ticks, in []loop.Done, out *[]loop.Op) clock.Tic
 			wake = clock.Min(wake, now)
 		}
 	}
-	if p, ok := v.Frontend.(frontend.Patient); ok {
+	if p, ok := v.Frontend.(frontend.Expirer); ok {
 		wake = clock.Min(wake, p.Expire(now, out))
 	}
 	return wake

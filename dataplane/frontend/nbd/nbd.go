@@ -56,7 +56,7 @@ const (
 )
 
 // Server is the NBD frontend of one volume. It implements frontend.Frontend, frontend.Resumer and
-// frontend.Patient.
+// frontend.Expirer.
 type Server struct {
 	cfg       Config
 	size      int64
@@ -71,7 +71,7 @@ type Server struct {
 	listening bool
 	stopping  bool
 	handing
-	patience
+	slowClients
 }
 
 // request is one NBD request in progress. It becomes pieces of at most block.MaxTransfer.
@@ -129,7 +129,7 @@ func New(cfg Config) (*Server, error) {
 	}
 	cfg.Arena.SetAside(loop.Clients, cfg.MaxClients*clientMemory)
 	return &Server{cfg: cfg, size: cfg.Size, clients: make([]*client, cfg.MaxClients), listening: true,
-		patience: patience{clock.Never}}, nil
+		slowClients: slowClients{clock.Never}}, nil
 }
 
 // What an operation of the server was for; part of its tag.

@@ -42,13 +42,13 @@ func TestStoppedClientsKeepNobodyWaitingForEver(t *testing.T) {
 				t.Fatal("there was memory for both: the test proves nothing")
 			}
 			begin := 20 * time.Minute
-			if next := k.expire(begin); next != clock.Ticks(begin+clientPatience) {
-				t.Errorf("called again at %v, not after %s", next, clientPatience)
+			if next := k.expire(begin); next != clock.Ticks(begin+clientTimeout) {
+				t.Errorf("called again at %v, not after %s", next, clientTimeout)
 			}
-			if k.expire(begin + clientPatience - 1); stopped.closed {
+			if k.expire(begin + clientTimeout - 1); stopped.closed {
 				t.Error("disconnected too early")
 			}
-			k.expire(begin + clientPatience)
+			k.expire(begin + clientTimeout)
 			if !stopped.closed || other.closed || idle.closed {
 				t.Errorf(
 					"disconnected: the one that has stopped %v, the one that waits %v, the one that does nothing %v",
@@ -75,7 +75,7 @@ func TestWhoGoesOnIsNotDisconnected(t *testing.T) {
 	now := time.Duration(0)
 	for range MaxRequest / (8 * block.MaxTransfer) {
 		k.expire(now)
-		now += clientPatience - 1
+		now += clientTimeout - 1
 		k.expire(now)
 		slow.room += 9 * block.MaxTransfer
 		k.trickle(slow)

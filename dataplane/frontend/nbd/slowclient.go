@@ -7,14 +7,14 @@ import (
 	"ankole.storage/dataplane/loop"
 )
 
-// clientPatience is how long a client may hold memory that another one waits for, with a write of
+// clientTimeout is how long a client may hold memory that another one waits for, with a write of
 // which it does not send the rest or answers that it does not take: much longer than a client that
 // is well takes for either, and shorter than users wait for I/O before they give up.
-const clientPatience = 30 * time.Second
+const clientTimeout = 30 * time.Second
 
-// patience is the part of a Server that ends clients who keep others waiting. shortSince is when
+// slowClients is the part of a Server that ends clients who keep others waiting. shortSince is when
 // somebody began to wait for memory, as far as Expire has seen; Never while nobody does.
-type patience struct{ shortSince clock.Ticks }
+type slowClients struct{ shortSince clock.Ticks }
 
 // owing is the part of a client that is about what it owes.
 type owing struct {
@@ -23,7 +23,7 @@ type owing struct {
 	since clock.Ticks // when the present one was seen first
 }
 
-// Expire implements frontend.Patient. Memory that the engine has comes back by itself; memory that
+// Expire implements frontend.Expirer. Memory that the engine has comes back by itself; memory that
 // waits for a client does if the client goes on. One that has stopped, with memory, is disconnected
 // when somebody else has waited for it long enough.
 func (s *Server) Expire(now clock.Ticks, out *[]loop.Op) clock.Ticks {
@@ -42,7 +42,7 @@ func (s *Server) Expire(now clock.Ticks, out *[]loop.Op) clock.Ticks {
 		if c.owing.seen != c.owing.begun {
 			c.owing.seen, c.owing.since = c.owing.begun, now
 		}
-		due := max(s.shortSince, c.owing.since).Add(clientPatience)
+		due := max(s.shortSince, c.owing.since).Add(clientTimeout)
 		if now >= due {
 			c.disconnect(out)
 			continue
