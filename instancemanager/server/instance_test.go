@@ -124,7 +124,8 @@ func TestInstanceRefusals(t *testing.T) {
 		}, codes.NotFound, "no"},
 		{"replace unknown", func(ctx context.Context) error {
 			_, err := c.InstanceReplace(ctx,
-				&imrpc.InstanceReplaceRequest{Spec: instance(t, "no-e-0", "", instancetest.NeverListens, 0), TerminateSignal: "SIGHUP"})
+				&imrpc.InstanceReplaceRequest{
+					Spec: instance(t, "no-e-0", "", instancetest.NeverListens, 0), TerminateSignal: "SIGHUP"})
 			return err
 		}, codes.NotFound, "no"},
 		{"suspend", func(ctx context.Context) error {
