@@ -242,6 +242,5 @@ func (c *Conn) Gone() bool {
 }
 
 // CloseRead makes the kernel refuse whatever the peer sends from now on. What it has accepted before
-// can
-// still be received; then comes io.EOF.
+// can still be received; then comes io.EOF.
 func (c *Conn) CloseRead() error { return c.c.CloseRead() }
