@@ -15,7 +15,8 @@
 // volume back, and does when its time is up, when it reads Failed, or when the connection ends. It
 // asks the kernel then to accept nothing more on the socket (Conn.CloseRead), and looks once more
 // at what is there already: so either the new one's Taken was accepted and the old one sees it, or
-// the new one is told that it was not. There is no moment at which both, or neither, own the volume.
+// the new one is told that it was not. There is no moment at which both, or neither, own the
+// volume.
 //
 // Beside that the replicas fence: whoever takes the volume does so with a higher epoch.
 // docs/upgrade.md has the sequence and what happens when either side dies at any step.
