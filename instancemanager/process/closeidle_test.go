@@ -12,7 +12,7 @@ import (
 // TestCloseIdle: what runs keeps the Manager open; after the close nothing is started.
 func TestCloseIdle(t *testing.T) {
 	m := newManager(t, nil)
-	deaf := spec(t, "demo-e-0", instancetest.Deaf, 0)
+	deaf := spec(t, "demo-e-0", instancetest.NeverListens, 0)
 	if _, err := m.Create(deaf); err != nil {
 		t.Fatal(err)
 	}
@@ -51,7 +51,7 @@ func TestCreateBesideCloseIdle(t *testing.T) {
 		var mu sync.Mutex
 		var all sync.WaitGroup
 		for i := range 2 {
-			s := spec(t, fmt.Sprintf("demo-r-%d", i), instancetest.Deaf, 0)
+			s := spec(t, fmt.Sprintf("demo-r-%d", i), instancetest.NeverListens, 0)
 			all.Go(func() {
 				_, err := m.Create(s)
 				mu.Lock()

@@ -141,7 +141,7 @@ func TestClose(t *testing.T) {
 	conn, _ := start(t, nil)
 	c := imrpc.NewProcessManagerServiceClient(conn)
 	ctx := t.Context()
-	spec := instancetest.Spec(t, "demo-r-1", instancetest.Deaf, "0.0.0.0", 0)
+	spec := instancetest.Spec(t, "demo-r-1", instancetest.NeverListens, "0.0.0.0", 0)
 	if _, err := c.ProcessCreate(ctx, &imrpc.ProcessCreateRequest{Spec: spec}); err != nil {
 		t.Fatal(err)
 	}
