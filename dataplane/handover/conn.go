@@ -241,6 +241,6 @@ func (c *Conn) Gone() bool {
 	return cerr != nil || (n == 0 && err == nil)
 }
 
-// CloseRead makes the kernel refuse whatever the peer sends from now on. What it has accepted before
-// can still be received; then comes io.EOF.
+// CloseRead makes the kernel refuse whatever the peer sends from now on. What it has accepted
+// before can still be received; then comes io.EOF.
 func (c *Conn) CloseRead() error { return c.c.CloseRead() }
