@@ -262,7 +262,9 @@ func (v *ViewFiles) Repair(s *Sidecars, off int64, data []byte, where Where) (Re
 	}
 	for _, w := range differ {
 		if _, err := f.WriteAt(data[w.Off-off:][:w.Len], w.Off); err != nil {
-			return r, err
+			left, lost := v.leftOf(f, w, where)
+			r.Written = append(r.Written, left...)
+			return r, errors.Join(err, lost)
 		}
 		r.Written = append(r.Written, w)
 	}
@@ -280,6 +282,28 @@ func (v *ViewFiles) Repair(s *Sidecars, off int64, data []byte, where Where) (Re
 		}
 	}
 	return r, nil
+}
+
+// leftOf finds out which blocks of a run have come into the snapshot's file by a write that has
+// failed: the block map has to know of each. Those that have come in part are taken away, durably,
+// since what is below the head decides how zeroes are made. If that fails the chain breaks.
+func (v *ViewFiles) leftOf(f disk.File, run Rot, where Where) (left []Rot, err error) {
+	first := run.Off / blockSize
+	found, err := foundIn(f, first, first+run.Len/blockSize)
+	for i, x := range found {
+		at := first + int64(i)
+		switch {
+		case !x.allocated || err != nil || where.at(at) == v.at.headIndex(): // it was there before
+		case x.written < blockSize:
+			err = f.Punch(at*blockSize, blockSize)
+		default:
+			left = append(left, Rot{Off: at * blockSize, Len: blockSize})
+		}
+	}
+	if err == nil {
+		err = f.Sync()
+	}
+	return left, v.c.breaks(err)
 }
 
 // Repair is ViewFiles.Repair, made known to the chain and to the view.
