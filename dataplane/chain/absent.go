@@ -367,12 +367,9 @@ func (c *Sidecars) writeAbsent(entries []Absent) error {
 			return err
 		}
 	}
-	payload := encodeAbsent(entries)
 	// Both slots: were the newer one damaged later, the older one must not be found to know less.
-	for range 2 {
-		if err := c.breaks(c.absentFile.write(payload)); err != nil {
-			return err
-		}
+	if err := c.breaks(c.absentFile.writeTwice(encodeAbsent(entries))); err != nil {
+		return err
 	}
 	c.absent = entries
 	return nil

@@ -44,6 +44,7 @@ var crashed = map[string]string{
 	"Chain.PunchLayer":         "TestCrashDuringPunchLayer",
 	"Chain.WriteDirty":         "TestCrashDuringWriteDirty",
 	"Chain.AddDirty":           "TestCrashDuringAddDirty",
+	"Chain.CopyLog":            "TestCrashWhileTheLogIsCopied",
 	"Chain.SetRevisionCounter": "TestCrashDuringSetRevisionCounter",
 	"Chain.NewHash":            "TestCrashDuringHash",
 	"Chain.Hash":               "TestCrashDuringHash",

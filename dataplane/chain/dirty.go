@@ -153,3 +153,26 @@ func (c *Sidecars) writeLog(payload []byte) error {
 	c.dirty = f
 	return c.syncDir()
 }
+
+// CopyLog writes the log that is durable to its other slot too, so that damage to the newer one
+// does not bring back an older log that names less. A mark is answered before that, since a write
+// waits for it. The copy is not durable: it guards against damage, not against crashes.
+func (c *Sidecars) CopyLog() error {
+	if err := c.usable(); err != nil || c.dirty == nil {
+		return err
+	}
+	return c.dirty.copy(encodeRegions(c.regions, c.regionsBoot))
+}
+
+// copySlots brings what Open has found in one slot only into the other one.
+func (c *Sidecars) copySlots() error {
+	if c.readOnly || c.member == nil {
+		return nil
+	}
+	if !c.member.twice {
+		if err := c.breaks(c.member.writeTwice(c.record.encode())); err != nil {
+			return err
+		}
+	}
+	return c.CopyLog()
+}

@@ -216,7 +216,7 @@ func (c *Files) WriteRecord(s *Sidecars, r Record) error {
 	if err := s.beginAbsences(&r, c.Structure(), anew); err != nil {
 		return err
 	}
-	if err := s.breaks(s.member.write(r.encode())); err != nil {
+	if err := s.breaks(s.member.writeTwice(r.encode())); err != nil {
 		return err
 	}
 	s.record, s.recordValid = r, true

@@ -73,6 +73,9 @@ func Open(fs disk.Meta, dir string, opts Options) (_ *Chain, err error) {
 	if err := c.markInUse(); err != nil {
 		return nil, err // before damage is cleared: who opens this next has to find it
 	}
+	if err := s.copySlots(); err != nil {
+		return nil, err
+	}
 	return &Chain{c, s, b}, c.clearDamage()
 }
 

@@ -12,7 +12,9 @@ import (
 
 // Sidecar records are overwritten in place, in two slots by turns, so that neither a full file
 // system nor a torn write can cost the last good record. Both slots are written once when the file
-// is made: afterwards no write to them needs space. docs/format-replica.md has the byte offsets.
+// is made: afterwards no write to them needs space. What is durable in one slot is written to the
+// other one too: were it damaged there, an older record would be taken for the last one, as after a
+// torn write. docs/format-replica.md has the byte offsets.
 
 // slotSize holds the largest record: 21 members with names of 250 bytes, or 1,024 dirty regions.
 const slotSize = 8192
@@ -40,8 +42,11 @@ type slotFile struct {
 	stamp Stamp
 	// size is that of a slot.
 	size int
-	// seq is the sequence number of the newest valid slot, which lies in slot seq%2.
-	seq uint64
+	// seq is the sequence number of the newest valid slot, which lies in slot seq%2; durable that of
+	// the newest one that is durable: either the same, or what seq is a copy of.
+	seq, durable uint64
+	// twice: both slots have the same payload.
+	twice bool
 }
 
 // encodeSlot returns a whole slot of the usual size.
@@ -130,7 +135,7 @@ func createSlotFileOf(size int, fs disk.Meta, path, magic string, stamp Stamp, p
 		_ = f.Close()
 		return nil, err
 	}
-	return &slotFile{file: f, magic: magic, stamp: stamp, size: size, seq: 2}, nil
+	return &slotFile{file: f, magic: magic, stamp: stamp, size: size, seq: 2, durable: 2, twice: true}, nil
 }
 
 // errUnreadable: the disk gives an error for a slot. Which of the two is the newer one is not known
@@ -172,25 +177,62 @@ func openSlotFileOf(size int, fs disk.Meta, path, magic string, stamp Stamp, mod
 			return nil, nil, fmt.Errorf("sync %s: %w", path, err)
 		}
 	}
-	return &slotFile{file: f, magic: magic, stamp: stamp, size: size, seq: seq}, payload, nil
+	other := data[int(1-seq%2)*size:][:size]
+	_, st, copied, whole := decodeSlot(magic, other)
+	return &slotFile{file: f, magic: magic, stamp: stamp, size: size, seq: seq, durable: seq,
+		twice: whole && st == stamp && bytes.Equal(copied, payload)}, payload, nil
 }
 
-// write replaces the older slot; durable when it returns nil. After an error the newer slot still
-// holds.
+// write replaces the slot that need not stay; durable when it returns nil. After an error the other
+// slot still holds.
 func (s *slotFile) write(payload []byte) error {
+	next := s.next()
 	if err := s.put(payload); err != nil {
 		return err
 	}
 	if err := s.file.Sync(); err != nil {
 		return err
 	}
-	s.seq++
+	s.seq, s.durable, s.twice = next, next, false
 	return nil
+}
+
+// writeTwice is write for both slots.
+func (s *slotFile) writeTwice(payload []byte) error {
+	for range 2 {
+		if err := s.write(payload); err != nil {
+			return err
+		}
+	}
+	s.twice = true
+	return nil
+}
+
+// copy writes the payload that is durable to the other slot too, unless it is there. The copy is
+// not durable, and the next write goes to its place: no crash takes the one that is.
+func (s *slotFile) copy(payload []byte) error {
+	if s.twice {
+		return nil
+	}
+	next := s.next()
+	if err := s.put(payload); err != nil {
+		return err
+	}
+	s.seq, s.twice = next, true
+	return nil
+}
+
+// next is the sequence number of the next slot to be written, which is not the durable one.
+func (s *slotFile) next() uint64 {
+	if s.seq == s.durable {
+		return s.seq + 1
+	}
+	return s.seq + 2
 }
 
 // put is the half of write before the sync.
 func (s *slotFile) put(payload []byte) error {
-	next := s.seq + 1
+	next := s.next()
 	_, err := s.file.WriteAt(encodeSlotOf(s.size, s.magic, s.stamp, next, payload), int64(next%2)*int64(s.size))
 	return err
 }

@@ -308,10 +308,13 @@ func (c *Files) openHeadWhiteouts(b *Blocks) error {
 	return c.head().whiteouts.each(0, func(number int64, p *whiteoutsOf) error {
 		if p.damaged {
 			c.whiteoutsDamaged(c.head().name, number) // nobody has looked if the map was handed over
-			*p = whiteoutsOf{}                        // its space is written over by the next bit
+			*p = whiteoutsOf{}                        // Open clears it
+		}
+		if p.seq == 0 {
+			return nil // it may have less space than it needs, and is given it again
 		}
 		b.whiteouts.put(number, &headPage{bits: p.bits, durable: p.bits, seq: p.seq})
-		if p.seq > 0 && !p.twice {
+		if !p.twice {
 			b.whiteouts.single[number] = true
 		}
 		return nil

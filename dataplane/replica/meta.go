@@ -327,6 +327,7 @@ func (r *Replica) markDirty(s *session, h *wire.Header, p []byte) {
 		if err != nil {
 			r.cfg.Event("dirty-log-failed", err.Error())
 		}
+		r.marked = true
 		s.answer(h, codeOf(err))
 		r.checkBroken()
 	}})
@@ -338,7 +339,10 @@ func (r *Replica) clearDirty(s *session, h *wire.Header, m *wire.ClearDirty) {
 		keep[i] = chain.Region(n)
 	}
 	r.enqueue(&metaOp{s: s, note: func(l *sidecarSet) any { return result{err: l.side.WriteDirty(keep)} },
-		done: func(v any) { r.replyErr(s, h, v.(result).err) }})
+		done: func(v any) {
+			r.marked = true
+			r.replyErr(s, h, v.(result).err)
+		}})
 }
 
 // dirty returns the marked regions; all: nothing is known, as in a directory that another engine

@@ -130,6 +130,8 @@ type Replica struct {
 	white    whiteouts
 	discards []chain.ZeroRange
 
+	// marked: the dirty log was written since it was copied.
+	marked   bool
 	syncing  bool
 	syncLeft int // parts of the sync that is under way
 	syncCode block.Code

@@ -21,6 +21,29 @@ func (r *Replica) startSync() {
 	r.syncNow, r.syncNext = r.syncNext, r.syncNow[:0]
 	r.op(loop.Op{Kind: loop.FileSync, Handle: loop.Handle(r.blocks.HeadHandle()), Tag: loop.Tag(ownerSync, 0)})
 	r.settleWhiteouts(true, r.synced)
+	r.copyLog()
+}
+
+// copyLog has marks that are in one slot of the log only written to the other one. Nobody waits for
+// it: marks are answered before, and beside a flush it holds back few of the next.
+func (r *Replica) copyLog() {
+	if !r.marked {
+		return
+	}
+	r.marked = false
+	r.enqueue(&metaOp{note: (*sidecarSet).copyLog, done: func(v any) {
+		if err := v.(result).err; err != nil {
+			r.cfg.Event("dirty-log-failed", err.Error())
+		}
+	}})
+}
+
+// copyLog is for whoever has the directory when its turn comes.
+func (l *sidecarSet) copyLog() any {
+	if l.side == nil {
+		return result{}
+	}
+	return result{err: l.side.CopyLog()}
 }
 
 func (r *Replica) syncDone(d *loop.Done) {
