@@ -9,6 +9,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"sigs.k8s.io/controller-runtime/pkg/metrics"
 
 	lh "ankole.storage/api/longhorn/v1beta2"
 )
@@ -51,14 +52,31 @@ type collector struct {
 	ctx    context.Context
 }
 
-// serveMetrics answers a scrape from a registry of its own: nothing about the Go runtime, as
+// internals are the prefixes of what the process counts about itself: how long reconcilers take,
+// how long their queues are, what is asked of the API server. Nothing about the Go runtime, as
 // dashboards expect.
+var internals = []string{"controller_runtime_", "workqueue_", "rest_client_", "ankole_", "process_"}
+
+// ofInternals leaves out what else a registry holds.
+func ofInternals[F interface{ GetName() string }](gather func() ([]F, error)) func() ([]F, error) {
+	return func() ([]F, error) {
+		all, err := gather()
+		return slices.DeleteFunc(all, func(f F) bool {
+			return !slices.ContainsFunc(internals, func(prefix string) bool {
+				return strings.HasPrefix(f.GetName(), prefix)
+			})
+		}), err
+	}
+}
+
+// serveMetrics answers a scrape.
 func (s *Server) serveMetrics(w http.ResponseWriter, r *http.Request) {
 	ctx, cancel := context.WithTimeout(r.Context(), scrapeTimeout)
 	defer cancel()
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(collector{s, ctx})
-	promhttp.HandlerFor(registry, promhttp.HandlerOpts{ErrorHandling: promhttp.ContinueOnError}).ServeHTTP(w, r)
+	all := prometheus.Gatherers{registry, prometheus.GathererFunc(ofInternals(metrics.Registry.Gather))}
+	promhttp.HandlerFor(all, promhttp.HandlerOpts{ErrorHandling: promhttp.ContinueOnError}).ServeHTTP(w, r)
 }
 
 // Describe makes the collector an unchecked one; its metrics depend on the objects.

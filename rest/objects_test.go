@@ -11,9 +11,11 @@ import (
 	"time"
 
 	"github.com/gorilla/websocket"
+	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+	"sigs.k8s.io/controller-runtime/pkg/metrics"
 
 	lh "ankole.storage/api/longhorn/v1beta2"
 	"ankole.storage/controlplane/setting"
@@ -275,6 +277,10 @@ func TestMetrics(t *testing.T) {
 	f := newFixtureWith(t, interceptor.Funcs{}, func(c *Config) {
 		c.NodeName = "node-1"
 	}, resttest.Cluster(append(objects, other...)...)...)
+	seen := prometheus.NewGauge(prometheus.GaugeOpts{Name: "controller_runtime_seen"})
+	metrics.Registry.MustRegister(seen)
+	defer metrics.Registry.Unregister(seen)
+	seen.Set(7)
 	text := f.do("GET", "/metrics", "").text
 	for _, want := range []string{
 		`longhorn_volume_capacity_bytes{node="node-1",pvc="",pvc_namespace="",volume="demo"} 1.073741824e+09`,
@@ -284,6 +290,7 @@ func TestMetrics(t *testing.T) {
 		"longhorn_node_count_total 3",
 		`longhorn_node_status{condition="ready",condition_reason="",node="node-1"} 1`,
 		`ankole_manager_up{node="node-1",version=""} 1`,
+		"controller_runtime_seen 7",
 	} {
 		if !strings.Contains(text, want+"\n") {
 			t.Errorf("missing: %s", want)

@@ -140,18 +140,23 @@ func CheckReplicaDeletion(r *v1beta2.Replica, volume *v1beta2.Volume, engines []
 	return nil
 }
 
+// instanceFacts reads what a new engine is judged by.
 func (w world) instanceFacts(ctx context.Context, volume string) (f InstanceFacts, err error) {
-	values, err := w.settings(ctx)
-	if err != nil {
+	if f.EngineEnabled, err = w.engineEnabled(ctx); err != nil {
 		return f, err
 	}
-	f.EngineEnabled = values.Bool(setting.V1DataEngine)
 	if f.Volume, err = w.volume(ctx, volume); err != nil || f.Volume == nil {
 		return f, err
 	}
 	engines, err := w.enginesOf(ctx, volume)
 	f.Engines = len(engines)
 	return f, err
+}
+
+// engineEnabled says whether engines and replicas may be made at all.
+func (w world) engineEnabled(ctx context.Context) (bool, error) {
+	values, err := w.cachedSettings(ctx)
+	return err == nil && values.Bool(setting.V1DataEngine), err
 }
 
 func checkEngineRequest(ctx context.Context, w world, r request[*v1beta2.Engine]) error {
@@ -170,11 +175,11 @@ func checkReplicaRequest(ctx context.Context, w world, r request[*v1beta2.Replic
 	case r.updated():
 		return CheckReplica(r.old, r.new, InstanceFacts{})
 	case r.created():
-		f, err := w.instanceFacts(ctx, r.new.Spec.VolumeName)
+		enabled, err := w.engineEnabled(ctx)
 		if err != nil {
 			return err
 		}
-		return CheckReplica(nil, r.new, f)
+		return CheckReplica(nil, r.new, InstanceFacts{EngineEnabled: enabled})
 	}
 	volume, err := w.volume(ctx, r.old.Spec.VolumeName)
 	if err != nil {

@@ -36,8 +36,8 @@ func scheme(t *testing.T) *runtime.Scheme {
 // worldOf is a cluster of the given objects.
 func worldOf(t *testing.T, objects ...client.Object) world {
 	t.Helper()
-	return world{Reader: fake.NewClientBuilder().WithScheme(scheme(t)).WithObjects(objects...).Build(),
-		namespace: namespace}
+	c := fake.NewClientBuilder().WithScheme(scheme(t)).WithObjects(objects...).Build()
+	return world{Reader: c, cached: c, namespace: namespace}
 }
 
 // named puts an object into the namespace.
@@ -311,7 +311,8 @@ func TestNobodyIsLetInUnseen(t *testing.T) {
 			},
 			List: func(context.Context, client.WithWatch, client.ObjectList, ...client.ListOption) error { return down },
 		}).Build()
-		if err := asked(t, world{Reader: broken, namespace: namespace}, kind.plural, kind.old, kind.new); !errors.Is(err,
+		w := world{Reader: broken, cached: broken, namespace: namespace}
+		if err := asked(t, w, kind.plural, kind.old, kind.new); !errors.Is(err,
 			down) {
 			t.Errorf("%s: %v", kind.plural, err)
 		}

@@ -273,27 +273,28 @@ func checkVolumeRequest(ctx context.Context, w world, r request[*v1beta2.Volume]
 	case r.deleted():
 		return nil // any volume can be deleted
 	case r.created():
-		f, err := w.volumeFacts(ctx, r.new, false)
+		f, err := w.newVolumeFacts(ctx, r.new)
 		if err != nil {
 			return err
 		}
 		return CheckVolume(nil, r.new, f)
 	}
-	f, err := w.volumeFacts(ctx, r.new, true)
+	f, err := w.changedVolumeFacts(ctx, &r.old.Spec, r.new)
 	if err != nil {
 		return err
 	}
 	return CheckVolume(r.old, r.new, f)
 }
 
-func (w world) volumeFacts(ctx context.Context, v *v1beta2.Volume, exists bool) (f VolumeFacts, err error) {
+// newVolumeFacts reads what a new volume is judged by.
+func (w world) newVolumeFacts(ctx context.Context, v *v1beta2.Volume) (f VolumeFacts, err error) {
 	if f.Settings, err = w.settings(ctx); err != nil {
 		return f, err
 	}
 	if f.Image, err = w.engineImage(ctx, v.Spec.Image); err != nil {
 		return f, err
 	}
-	if v.Spec.BackingImage != "" && !exists {
+	if v.Spec.BackingImage != "" {
 		bi, err := find(ctx, w, v.Spec.BackingImage, &v1beta2.BackingImage{})
 		if err != nil {
 			return f, err
@@ -303,24 +304,45 @@ func (w world) volumeFacts(ctx context.Context, v *v1beta2.Volume, exists bool) 
 			f.BackingImageVirtualSize = bi.Status.VirtualSize
 		}
 	}
-	if name, _, ok := naming.ParseCloneSource(v.Spec.DataSource); ok && !exists {
+	if name, _, ok := naming.ParseCloneSource(v.Spec.DataSource); ok {
 		if f.Source, err = w.volume(ctx, name); err != nil {
 			return f, err
 		}
 	}
-	if v.Spec.BackupTargetName != "" {
-		bt, err := find(ctx, w, v.Spec.BackupTargetName, &v1beta2.BackupTarget{})
-		if err != nil {
+	f.BackupTargetMissing, err = w.lacksBackupTarget(ctx, v)
+	return f, err
+}
+
+// changedVolumeFacts reads what a change is judged by, and no more: controllers change a volume at
+// each attachment, which concerns none of it.
+func (w world) changedVolumeFacts(ctx context.Context, old *v1beta2.VolumeSpec, v *v1beta2.Volume) (f VolumeFacts,
+	err error) {
+	n := &v.Spec
+	if old.Image != n.Image {
+		if f.Image, err = w.engineImage(ctx, n.Image); err != nil {
 			return f, err
 		}
-		f.BackupTargetMissing = bt == nil
 	}
-	if !exists {
-		return f, nil
+	if old.BackupTargetName != n.BackupTargetName {
+		if f.BackupTargetMissing, err = w.lacksBackupTarget(ctx, v); err != nil {
+			return f, err
+		}
 	}
-	if f.Replicas, err = w.replicasOf(ctx, v.Name); err != nil {
-		return f, err
+	if old.Size != n.Size || n.DataLocality == v1beta2.DataLocalityStrictLocal && old.NodeID != n.NodeID {
+		if f.Replicas, err = w.replicasOf(ctx, v.Name); err != nil {
+			return f, err
+		}
 	}
-	f.Engines, err = w.enginesOf(ctx, v.Name)
+	if old.SnapshotMaxCount != n.SnapshotMaxCount || old.SnapshotMaxSize != n.SnapshotMaxSize {
+		f.Engines, err = w.enginesOf(ctx, v.Name)
+	}
 	return f, err
+}
+
+func (w world) lacksBackupTarget(ctx context.Context, v *v1beta2.Volume) (bool, error) {
+	if v.Spec.BackupTargetName == "" {
+		return false, nil
+	}
+	bt, err := find(ctx, w, v.Spec.BackupTargetName, &v1beta2.BackupTarget{})
+	return bt == nil, err
 }

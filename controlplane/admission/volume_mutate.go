@@ -14,16 +14,18 @@ var volumes = kind[*v1beta2.Volume]{
 	onValidate: allThree,
 	onMutate:   createUpdate,
 	mutator: func(ctx context.Context, w world, r request[*v1beta2.Volume]) error {
-		values, err := w.settings(ctx)
-		if err != nil {
+		if r.created() {
+			values, err := w.settings(ctx)
+			if err == nil {
+				MutateVolume(nil, r.new, values)
+			}
 			return err
 		}
-		if r.created() {
-			MutateVolume(nil, r.new, values)
-		} else {
+		values, err := w.cachedSettings(ctx)
+		if err == nil {
 			MutateVolume(r.old, r.new, values)
 		}
-		return nil
+		return err
 	},
 	checker: checkVolumeRequest,
 }

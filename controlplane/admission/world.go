@@ -16,11 +16,18 @@ import (
 // world reads facts live.
 type world struct {
 	client.Reader
+	// cached reads settings that may be a moment old.
+	cached    client.Reader
 	namespace string
 }
 
+// settings reads live: a user who has changed a default gets it with the next volume.
 func (w world) settings(ctx context.Context) (setting.Values, error) {
 	return stored.Read(ctx, w, w.namespace)
+}
+
+func (w world) cachedSettings(ctx context.Context) (setting.Values, error) {
+	return stored.Read(ctx, w.cached, w.namespace)
 }
 
 // find reads an object of the namespace; nil if there is none.

@@ -18,6 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"ankole.storage/api/longhorn/v1beta2"
+	"ankole.storage/controlplane/index"
 	"ankole.storage/controlplane/loop"
 	"ankole.storage/controlplane/naming"
 )
@@ -65,7 +66,7 @@ func (r *Reconciler) Controller() loop.Controller[*v1beta2.VolumeAttachment, see
 		Decide: decide,
 		Watches: []loop.Watch{
 			loop.Watching(&v1beta2.Volume{}, loop.BySameName[*v1beta2.Volume]()),
-			loop.Watching(&v1beta2.Node{}, r.onNode),
+			loop.WatchingChanges(&v1beta2.Node{}, loop.Changed(usable), r.onNode),
 		},
 	}
 }
@@ -77,7 +78,8 @@ func (r *Reconciler) gather(ctx context.Context, a *v1beta2.VolumeAttachment) (s
 		name = a.Name
 	}
 	var v v1beta2.Volume
-	switch err := r.client.Get(ctx, client.ObjectKey{Namespace: a.Namespace, Name: name}, &v); {
+	switch err := r.client.Get(ctx, client.ObjectKey{Namespace: a.Namespace, Name: name}, &v,
+		client.UnsafeDisableDeepCopy); {
 	case err == nil:
 		s.Volume = &v
 	case !apierrors.IsNotFound(err):
@@ -88,7 +90,8 @@ func (r *Reconciler) gather(ctx context.Context, a *v1beta2.VolumeAttachment) (s
 			continue
 		}
 		var n v1beta2.Node
-		switch err := r.client.Get(ctx, client.ObjectKey{Namespace: a.Namespace, Name: t.NodeID}, &n); {
+		switch err := r.client.Get(ctx, client.ObjectKey{Namespace: a.Namespace, Name: t.NodeID}, &n,
+			client.UnsafeDisableDeepCopy); {
 		case err == nil:
 			s.Nodes[t.NodeID] = &n
 		case !apierrors.IsNotFound(err):
@@ -101,18 +104,25 @@ func (r *Reconciler) gather(ctx context.Context, a *v1beta2.VolumeAttachment) (s
 // onNode wakes the attachments with a ticket for the node.
 func (r *Reconciler) onNode(n *v1beta2.Node) []string {
 	var list v1beta2.VolumeAttachmentList
-	if err := r.client.List(context.Background(), &list, client.InNamespace(r.cfg.Namespace),
+	if err := r.client.List(context.Background(), &list, client.InNamespace(r.cfg.Namespace), index.OnNode(n.Name),
 		client.UnsafeDisableDeepCopy); err != nil {
 		return nil // the cache does not fail; the volume's change wakes it too
 	}
-	var out []string
+	out := make([]string, len(list.Items))
 	for i := range list.Items {
-		for _, t := range list.Items[i].Spec.AttachmentTickets {
-			if t.NodeID == n.Name {
-				out = append(out, list.Items[i].Name)
-				break
-			}
-		}
+		out[i] = list.Items[i].Name
 	}
 	return out
+}
+
+// usability is what of a node decides whether a ticket for it can win.
+type usability struct {
+	ready    v1beta2.ConditionStatus
+	reason   string
+	deleting bool
+}
+
+func usable(n *v1beta2.Node) usability {
+	c := v1beta2.FindCondition(n.Status.Conditions, v1beta2.NodeConditionReady)
+	return usability{c.Status, c.Reason, n.DeletionTimestamp != nil}
 }

@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"ankole.storage/api/longhorn/v1beta2"
+	"ankole.storage/controlplane/condition"
 	"ankole.storage/controlplane/loop"
 	"ankole.storage/controlplane/naming"
 	"ankole.storage/controlplane/setting"
@@ -65,26 +66,41 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 		},
 		Watches: []loop.Watch{
 			loop.Watching(&appsv1.DaemonSet{}, loop.ByOwner[*appsv1.DaemonSet]("EngineImage")),
-			loop.Watching(&corev1.Pod{}, loop.ByLabel[*corev1.Pod](naming.LabelEngineImage)),
-			loop.Watching(&v1beta2.Node{}, func(*v1beta2.Node) []string { return r.all() }),
+			loop.WatchingChanges(&corev1.Pod{}, loop.Changed(readyOn), loop.ByLabel[*corev1.Pod](naming.LabelEngineImage)),
+			loop.WatchingChanges(&v1beta2.Node{}, loop.Changed(condition.NodeReady),
+				func(*v1beta2.Node) []string { return r.all() }),
 			loop.Watching(&v1beta2.Setting{}, r.onSetting),
-			loop.Watching(&v1beta2.Volume{}, func(v *v1beta2.Volume) []string {
-				return names(v.Spec.Image, v.Status.CurrentImage)
-			}),
-			loop.Watching(&v1beta2.Engine{}, func(e *v1beta2.Engine) []string {
-				return names(e.Spec.Image, e.Status.CurrentImage)
-			}),
-			loop.Watching(&v1beta2.Replica{}, func(p *v1beta2.Replica) []string {
-				return names(p.Spec.Image, p.Status.CurrentImage)
-			}),
+			uses(func(v *v1beta2.Volume) images { return images{v.Spec.Image, v.Status.CurrentImage} }, &v1beta2.Volume{}),
+			uses(func(e *v1beta2.Engine) images { return images{e.Spec.Image, e.Status.CurrentImage} }, &v1beta2.Engine{}),
+			uses(func(p *v1beta2.Replica) images { return images{p.Spec.Image, p.Status.CurrentImage} }, &v1beta2.Replica{}),
 		},
 	})
 }
 
+// countWithin is how long a new reference to an image may go uncounted: a hundred new volumes are
+// five hundred references and one count.
+const countWithin = time.Second
+
+// images are the image an object is to have and the one it has.
+type images [2]string
+
+// uses watches objects that refer to images.
+func uses[O client.Object](of func(O) images, proto O) loop.Watch {
+	return loop.WatchingChanges(proto, loop.Changed(of), func(o O) []string { return names(of(o)) }).Within(countWithin)
+}
+
+// readyOn is the node on which a Pod is ready.
+func readyOn(p *corev1.Pod) string {
+	if !condition.PodReady(p) {
+		return ""
+	}
+	return p.Spec.NodeName
+}
+
 // names returns the objects of images.
-func names(images ...string) []string {
+func names(of images) []string {
 	var out []string
-	for _, image := range images {
+	for _, image := range of {
 		if image != "" {
 			out = append(out, naming.EngineImageName(image))
 		}
@@ -105,7 +121,8 @@ func (r *Reconciler) onSetting(s *v1beta2.Setting) []string {
 
 func (r *Reconciler) all() []string {
 	var list v1beta2.EngineImageList
-	if err := r.client.List(context.Background(), &list, client.InNamespace(r.cfg.Namespace)); err != nil {
+	if err := r.client.List(context.Background(), &list, client.InNamespace(r.cfg.Namespace),
+		client.UnsafeDisableDeepCopy); err != nil {
 		return nil // the cache is stopping
 	}
 	var out []string
@@ -150,9 +167,9 @@ func (r *Reconciler) gatherLists(ctx context.Context, ei *v1beta2.EngineImage, s
 	var engines v1beta2.EngineList
 	var replicas v1beta2.ReplicaList
 	err := errors.Join(
-		r.client.List(ctx, &pods, in, client.MatchingLabels{naming.LabelEngineImage: ei.Name}),
-		r.client.List(ctx, &nodes, in),
-		r.client.List(ctx, &kubes),
+		r.client.List(ctx, &pods, in, client.MatchingLabels{naming.LabelEngineImage: ei.Name}, client.UnsafeDisableDeepCopy),
+		r.client.List(ctx, &nodes, in, client.UnsafeDisableDeepCopy),
+		r.client.List(ctx, &kubes, client.UnsafeDisableDeepCopy),
 		r.client.List(ctx, &volumes, in, client.UnsafeDisableDeepCopy),
 		r.client.List(ctx, &engines, in, client.UnsafeDisableDeepCopy),
 		r.client.List(ctx, &replicas, in, client.UnsafeDisableDeepCopy),
@@ -164,7 +181,7 @@ func (r *Reconciler) gatherLists(ctx context.Context, ei *v1beta2.EngineImage, s
 	for i := range kubes.Items {
 		s.KubeNodes[kubes.Items[i].Name] = &kubes.Items[i]
 	}
-	uses := func(images ...string) {
+	count := func(images ...string) {
 		for _, image := range images {
 			if image == ei.Spec.Image {
 				s.References++
@@ -173,13 +190,13 @@ func (r *Reconciler) gatherLists(ctx context.Context, ei *v1beta2.EngineImage, s
 		}
 	}
 	for i := range volumes.Items {
-		uses(volumes.Items[i].Spec.Image, volumes.Items[i].Status.CurrentImage)
+		count(volumes.Items[i].Spec.Image, volumes.Items[i].Status.CurrentImage)
 	}
 	for i := range engines.Items {
-		uses(engines.Items[i].Spec.Image, engines.Items[i].Status.CurrentImage)
+		count(engines.Items[i].Spec.Image, engines.Items[i].Status.CurrentImage)
 	}
 	for i := range replicas.Items {
-		uses(replicas.Items[i].Spec.Image, replicas.Items[i].Status.CurrentImage)
+		count(replicas.Items[i].Spec.Image, replicas.Items[i].Status.CurrentImage)
 	}
 	return nil
 }

@@ -63,14 +63,56 @@ type Controller[T client.Object, G any] struct {
 // Watch wakes objects of a controller's kind when an object of another kind changes.
 type Watch struct {
 	object client.Object
-	names  func(client.Object) []string
+	// names of the objects to wake when an object was made or removed.
+	names func(client.Object) []string
+	// updated names those to wake after an update.
+	updated func(before, after client.Object) []string
+	// within is how long a wake-up may wait for further ones; 0: it does not.
+	within time.Duration
 }
 
 // Watching watches objects of the type of proto. names returns the names (in the same namespace as
 // the changed object, or in the manager's for cluster-wide kinds, see Setup) of the objects to
-// wake.
+// wake; after an update those of the object before and of the object after it.
+//
+// An object that many others depend on and that changes often is better watched with
+// WatchingChanges: what a change costs must not grow with the number of objects it does not
+// concern.
 func Watching[O client.Object](proto O, names func(changed O) []string) Watch {
-	return Watch{object: proto, names: func(o client.Object) []string { return names(o.(O)) }}
+	return WatchingChanges(proto, func(O, O) bool { return true }, names)
+}
+
+// WatchingChanges is Watching for updates by which something that matters has changed. It costs the
+// API server nothing less, but those not concerned are not woken.
+func WatchingChanges[O client.Object](proto O, matters func(before, after O) bool, names func(O) []string) Watch {
+	w := WatchingUpdates(proto, names, func(before, after O) []string {
+		if !matters(before, after) {
+			return nil
+		}
+		return append(names(before), names(after)...)
+	})
+	return w
+}
+
+// WatchingUpdates is Watching where an update says by itself whom it concerns.
+func WatchingUpdates[O client.Object](proto O, names func(O) []string, updated func(before, after O) []string) Watch {
+	return Watch{
+		object:  proto,
+		names:   func(o client.Object) []string { return names(o.(O)) },
+		updated: func(before, after client.Object) []string { return updated(before.(O), after.(O)) },
+	}
+}
+
+// Within lets wake-ups wait up to d, so that many changes soon after each other cost one look. It
+// is for what is only counted.
+func (w Watch) Within(d time.Duration) Watch {
+	w.within = d
+	return w
+}
+
+// Changed is a comparison for WatchingChanges by what a view of the object shows.
+func Changed[O client.Object, V comparable](view func(O) V) func(before, after O) bool {
+	return func(before, after O) bool { return view(before) != view(after) }
 }
 
 // ByOwner names the owners of the given kind, e.g. "InstanceManager".
@@ -123,10 +165,7 @@ func Setup[T client.Object, G any](mgr ctrl.Manager, namespace string, c Control
 			backoffMost),
 	})
 	for _, w := range c.Watches {
-		b = b.Watches(w.object,
-			handler.EnqueueRequestsFromMapFunc(func(_ context.Context, o client.Object) []reconcile.Request {
-				return requests(o, namespace, w.names(o))
-			}))
+		b = b.Watches(w.object, w.handler(namespace))
 	}
 	if c.Wakeups != nil {
 		b = b.WatchesRawSource(source.Channel(c.Wakeups, &handler.EnqueueRequestForObject{}))
@@ -137,15 +176,25 @@ func Setup[T client.Object, G any](mgr ctrl.Manager, namespace string, c Control
 	return nil
 }
 
-func requests(o client.Object, namespace string, names []string) []reconcile.Request {
-	if ns := o.GetNamespace(); ns != "" {
-		namespace = ns
+// handler wakes whom a change concerns.
+func (w Watch) handler(namespace string) handler.EventHandler {
+	type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
+	wake := func(q queue, o client.Object, names []string) {
+		in := namespace
+		if ns := o.GetNamespace(); ns != "" {
+			in = ns
+		}
+		for _, name := range names {
+			q.AddAfter(reconcile.Request{NamespacedName: client.ObjectKey{Namespace: in, Name: name}}, w.within)
+		}
 	}
-	out := make([]reconcile.Request, 0, len(names))
-	for _, name := range names {
-		out = append(out, reconcile.Request{NamespacedName: client.ObjectKey{Namespace: namespace, Name: name}})
+	return handler.Funcs{
+		CreateFunc: func(_ context.Context, e event.CreateEvent, q queue) { wake(q, e.Object, w.names(e.Object)) },
+		DeleteFunc: func(_ context.Context, e event.DeleteEvent, q queue) { wake(q, e.Object, w.names(e.Object)) },
+		UpdateFunc: func(_ context.Context, e event.UpdateEvent, q queue) {
+			wake(q, e.ObjectNew, w.updated(e.ObjectOld, e.ObjectNew))
+		},
 	}
-	return out
 }
 
 // NewReconciler returns the loop without a manager around it, for tests that step it by hand.

@@ -5,11 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"reflect"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/runtime"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
@@ -172,26 +172,19 @@ func lostRace(change Change, err error) bool {
 // onlyStatusDiffers guards the rule that decide edits nothing but the status in place: anything
 // else would be lost silently, because only the status is written.
 func onlyStatusDiffers(object, wanted client.Object) error {
-	a, err := withoutStatus(object)
-	if err != nil {
-		return err
-	}
-	b, err := withoutStatus(wanted)
-	if err != nil {
-		return err
-	}
-	if !equality.Semantic.DeepEqual(a, b) {
+	if !equality.Semantic.DeepEqual(withoutStatus(object), withoutStatus(wanted)) {
 		return fmt.Errorf("decide for %T %s edited more than the status: return loop.Update with a copy instead",
 			object, client.ObjectKeyFromObject(object))
 	}
 	return nil
 }
 
-func withoutStatus(o client.Object) (map[string]any, error) {
-	m, err := runtime.DefaultUnstructuredConverter.ToUnstructured(o)
-	if err != nil {
-		return nil, fmt.Errorf("convert %T %s: %w", o, client.ObjectKeyFromObject(o), err)
+// withoutStatus is the object without its status, to be compared: everything else is shared.
+func withoutStatus(o client.Object) any {
+	c := reflect.New(reflect.TypeOf(o).Elem())
+	c.Elem().Set(reflect.ValueOf(o).Elem())
+	if status := c.Elem().FieldByName("Status"); status.IsValid() {
+		status.SetZero()
 	}
-	delete(m, "status")
-	return m, nil
+	return c.Interface()
 }

@@ -44,7 +44,7 @@ func (l *Leadership) IsLeader() bool { return l.Leader() == l.self }
 // ends when the lease is lost, and the lease is released only after lead has returned. A lead that
 // fails gives the lease up to somebody else.
 func elect(ctx context.Context, cfg Config, api *rest.Config, who *Leadership, lead func(context.Context) error) error {
-	clients, err := kubernetes.NewForConfig(rest.AddUserAgent(api, "leader-election"))
+	clients, err := kubernetes.NewForConfig(rest.AddUserAgent(counted(api, "election"), "leader-election"))
 	if err != nil {
 		return fmt.Errorf("client for leader election: %w", err)
 	}

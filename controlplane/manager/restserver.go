@@ -11,6 +11,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"ankole.storage/api/longhorn/v1beta2"
 	"ankole.storage/controlplane/condition"
 	"ankole.storage/controlplane/naming"
 	"ankole.storage/rest"
@@ -66,22 +67,48 @@ func (p *process) informers() cache.Informers {
 	return nil
 }
 
-// reader reads from the leader's cache while this process leads, else live.
+// reader reads from the leader's cache while this process leads, else live; settings from the cache
+// that every manager has.
 type reader struct{ p *process }
 
-func (r reader) now() client.Reader {
+func (r reader) now(o any) client.Reader {
 	if c := r.p.who.cached.Load(); c != nil {
 		return c.Reader
+	}
+	switch o.(type) {
+	case *v1beta2.Setting, *v1beta2.SettingList:
+		return settingsReader(r).now()
 	}
 	return r.p.live
 }
 
 // Get reads one object.
 func (r reader) Get(ctx context.Context, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
-	return r.now().Get(ctx, key, o, opts...)
+	return r.now(o).Get(ctx, key, o, opts...)
 }
 
 // List reads a list.
 func (r reader) List(ctx context.Context, list client.ObjectList, opts ...client.ListOption) error {
+	return r.now(list).List(ctx, list, opts...)
+}
+
+// settingsReader reads settings from the cache of the node's objects, or live until that is filled.
+type settingsReader struct{ p *process }
+
+func (r settingsReader) now() client.Reader {
+	if c := r.p.settings.Load(); c != nil {
+		return *c
+	}
+	return r.p.live
+}
+
+// Get reads one setting.
+func (r settingsReader) Get(ctx context.Context, key client.ObjectKey, o client.Object,
+	opts ...client.GetOption) error {
+	return r.now().Get(ctx, key, o, opts...)
+}
+
+// List reads settings.
+func (r settingsReader) List(ctx context.Context, list client.ObjectList, opts ...client.ListOption) error {
 	return r.now().List(ctx, list, opts...)
 }

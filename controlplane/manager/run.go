@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"sync/atomic"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -24,6 +25,7 @@ import (
 	"ankole.storage/controlplane/admission"
 	"ankole.storage/controlplane/admission/serving"
 	"ankole.storage/controlplane/enginebinary"
+	"ankole.storage/controlplane/index"
 	"ankole.storage/controlplane/instancemanager"
 	"ankole.storage/controlplane/naming"
 	"ankole.storage/controlplane/node"
@@ -59,6 +61,8 @@ type process struct {
 	certificates *mtls.Source
 	// managers asks the managers of other nodes.
 	managers *http.Client
+	// settings reads the settings from the cache of the node's objects; nil until that is filled.
+	settings atomic.Pointer[client.Reader]
 }
 
 // Run is the manager process. It returns when ctx ends, after everything it started has stopped.
@@ -90,7 +94,7 @@ func newProcess(cfg Config) (*process, error) {
 	if err != nil {
 		return nil, fmt.Errorf("register kinds: %w", err)
 	}
-	live, err := client.NewWithWatch(api, client.Options{Scheme: scheme})
+	live, err := client.NewWithWatch(counted(api, "live"), client.Options{Scheme: scheme})
 	if err != nil {
 		return nil, fmt.Errorf("client of the API server: %w", err)
 	}
@@ -121,7 +125,7 @@ func (p *process) run(ctx context.Context) error {
 	if err != nil {
 		return ended(ctx, err)
 	}
-	hooks := admission.NewServer(p.live, p.cfg.Namespace)
+	hooks := admission.NewServer(p.live, settingsReader{p}, p.cfg.Namespace)
 	hooks.Managers = enginebinary.Handler(enginebinary.NewLocal(hostpath.Resolve))
 	p.managers = hooks.ManagerClient()
 	defer p.managers.CloseIdleConnections()
@@ -164,7 +168,7 @@ func (p *process) afterWebhooks(ctx context.Context, keys serving.Keys) error {
 func (p *process) runNode(ctx context.Context) error {
 	options := p.options()
 	options.Cache = nodeCache(p.cfg)
-	mgr, err := ctrl.NewManager(p.api, options)
+	mgr, err := ctrl.NewManager(counted(p.api, "node"), options)
 	if err != nil {
 		return fmt.Errorf("manager of the node's objects: %w", err)
 	}
@@ -181,6 +185,16 @@ func (p *process) runNode(ctx context.Context) error {
 	if p.cfg.LogLevel != nil {
 		parts = append(parts, logLevel{p.cfg.LogLevel})
 	}
+	err = mgr.Add(manager.RunnableFunc(func(ctx context.Context) error {
+		var cached client.Reader = mgr.GetClient()
+		p.settings.Store(&cached)
+		defer p.settings.Store(nil)
+		<-ctx.Done()
+		return nil
+	}))
+	if err != nil {
+		return fmt.Errorf("register the cache of settings: %w", err)
+	}
 	return start(ctx, mgr, parts)
 }
 
@@ -188,9 +202,12 @@ func (p *process) runNode(ctx context.Context) error {
 func (p *process) lead(ctx context.Context) error {
 	options := p.options()
 	options.Cache = leaderCache(p.cfg)
-	mgr, err := ctrl.NewManager(p.api, options)
+	mgr, err := ctrl.NewManager(counted(p.api, "leader"), options)
 	if err != nil {
 		return fmt.Errorf("manager of all objects: %w", err)
+	}
+	if err := index.Register(ctx, mgr.GetFieldIndexer()); err != nil {
+		return err
 	}
 	parts, err := p.reconcilers(mgr)
 	if err != nil {

@@ -3,14 +3,20 @@ package node
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"ankole.storage/api/longhorn/v1beta2"
 	"ankole.storage/controlplane/condition"
+	"ankole.storage/controlplane/index"
 	"ankole.storage/controlplane/instancemanager"
 	"ankole.storage/controlplane/loop"
 	"ankole.storage/controlplane/naming"
@@ -38,31 +44,75 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 		Decide:     decide,
 		Conditions: conditions,
 		Watches: []loop.Watch{
-			loop.Watching(&corev1.Node{}, loop.BySameName[*corev1.Node]()),
-			loop.Watching(&corev1.Pod{}, func(p *corev1.Pod) []string {
+			loop.WatchingChanges(&corev1.Node{}, kubeNodeChanged, loop.BySameName[*corev1.Node]()),
+			loop.WatchingChanges(&corev1.Pod{}, loop.Changed(podOn), func(p *corev1.Pod) []string {
 				if p.Labels[naming.LabelApp] != naming.AppManager {
 					return nil
 				}
 				return []string{p.Spec.NodeName}
 			}),
-			loop.Watching(&v1beta2.Replica{}, r.onReplica),
-			loop.Watching(&v1beta2.InstanceManager{}, loop.ByOwner[*v1beta2.InstanceManager]("Node")),
+			loop.WatchingChanges(&v1beta2.Replica{}, loop.Changed(countedOf), r.onReplica),
+			// Whether there is one; what it says of its processes is no matter of the node.
+			loop.WatchingChanges(&v1beta2.InstanceManager{}, loop.Changed(existing),
+				loop.ByOwner[*v1beta2.InstanceManager]("Node")),
 			loop.Watching(&v1beta2.Setting{}, r.onSetting),
 		},
 	})
 }
 
-// onReplica wakes the node of a replica and the nodes that count it, which differ while it moves.
+// kubeNodeChanged says whether a Kubernetes node has changed in more than its heartbeat.
+func kubeNodeChanged(before, after *corev1.Node) bool {
+	return before.Spec.Unschedulable != after.Spec.Unschedulable || !maps.Equal(before.Labels, after.Labels) ||
+		!slices.EqualFunc(before.Status.Conditions, after.Status.Conditions, func(a, b corev1.NodeCondition) bool {
+			a.LastHeartbeatTime, b.LastHeartbeatTime = metav1.Time{}, metav1.Time{}
+			return equality.Semantic.DeepEqual(a, b)
+		})
+}
+
+// placed is where a Pod is and whether it is ready there.
+type placed struct {
+	node  string
+	ready bool
+}
+
+func podOn(p *corev1.Pod) placed { return placed{p.Spec.NodeName, condition.PodReady(p)} }
+
+func existing(im *v1beta2.InstanceManager) types.UID { return im.UID }
+
+// counted is what of a replica its node looks at: where it is, its size, and whether it may have to
+// leave.
+type counted struct {
+	volume, node, disk, path string
+	size                     int64
+	evicted, deleting        bool
+	active, healthy, failed  bool
+}
+
+func countedOf(r *v1beta2.Replica) counted {
+	s := &r.Spec
+	return counted{s.VolumeName, s.NodeID, s.DiskID, s.DiskPath, s.VolumeSize, s.EvictionRequested,
+		r.DeletionTimestamp != nil, s.Active, s.HealthyAt != "", s.FailedAt != ""}
+}
+
+// onReplica wakes the node of a replica and those that report its disk, which differ while a disk
+// moves. After an update it is asked for the replica as it was too, so that the node which counted
+// it looks again.
 func (r *Reconciler) onReplica(rep *v1beta2.Replica) []string {
-	names := []string{}
-	for _, n := range r.all() {
-		counts := n.Name == rep.Spec.NodeID
-		for _, d := range n.Status.DiskStatus {
-			_, counted := d.ScheduledReplica[rep.Name]
-			counts = counts || counted || (d.DiskUUID != "" && d.DiskUUID == rep.Spec.DiskID)
-		}
-		if counts {
-			names = append(names, n.Name)
+	var names []string
+	if rep.Spec.NodeID != "" {
+		names = append(names, rep.Spec.NodeID)
+	}
+	if rep.Spec.DiskID == "" {
+		return names
+	}
+	var list v1beta2.NodeList
+	if err := r.client.List(context.Background(), &list, client.InNamespace(r.namespace), index.OnDisk(rep.Spec.DiskID),
+		client.UnsafeDisableDeepCopy); err != nil {
+		return names // the cache is stopping
+	}
+	for i := range list.Items {
+		if n := list.Items[i].Name; n != rep.Spec.NodeID {
+			names = append(names, n)
 		}
 	}
 	return names
@@ -107,7 +157,7 @@ func (r *Reconciler) gather(ctx context.Context, n *v1beta2.Node) (seen, error) 
 		},
 	}
 	kube := &corev1.Node{}
-	switch err := r.client.Get(ctx, client.ObjectKey{Name: n.Name}, kube); {
+	switch err := r.client.Get(ctx, client.ObjectKey{Name: n.Name}, kube, client.UnsafeDisableDeepCopy); {
 	case err == nil:
 		s.KubeNode = kube
 	case !apierrors.IsNotFound(err):
@@ -126,7 +176,7 @@ func (r *Reconciler) gather(ctx context.Context, n *v1beta2.Node) (seen, error) 
 func (r *Reconciler) managerPod(ctx context.Context, n *v1beta2.Node) (*corev1.Pod, error) {
 	var pods corev1.PodList
 	err := r.client.List(ctx, &pods, client.InNamespace(n.Namespace),
-		client.MatchingLabels{naming.LabelApp: naming.AppManager})
+		client.MatchingLabels{naming.LabelApp: naming.AppManager}, client.UnsafeDisableDeepCopy)
 	if err != nil {
 		return nil, fmt.Errorf("list manager Pods: %w", err)
 	}
@@ -144,7 +194,7 @@ func (r *Reconciler) defaultManager(ctx context.Context, n *v1beta2.Node, image 
 	error) {
 	var im v1beta2.InstanceManager
 	err := r.client.Get(ctx, client.ObjectKey{Namespace: n.Namespace, Name: naming.InstanceManagerName(n.Name, image)},
-		&im)
+		&im, client.UnsafeDisableDeepCopy)
 	if apierrors.IsNotFound(err) {
 		return nil, nil
 	}
@@ -154,11 +204,9 @@ func (r *Reconciler) defaultManager(ctx context.Context, n *v1beta2.Node, image 
 	return &im, nil
 }
 
+// gatherReplicas reads the replicas of the node. The items are shared with the cache: decide copies
+// the one it changes.
 func (r *Reconciler) gatherReplicas(ctx context.Context, n *v1beta2.Node, s *seen) error {
-	own := map[string]bool{}
-	for _, d := range n.Status.DiskStatus {
-		own[d.DiskUUID] = d.DiskUUID != ""
-	}
 	s.DisksElsewhere = map[string]bool{}
 	for _, other := range r.all() {
 		if other.Name == n.Name {
@@ -170,28 +218,50 @@ func (r *Reconciler) gatherReplicas(ctx context.Context, n *v1beta2.Node, s *see
 			}
 		}
 	}
-	var replicas v1beta2.ReplicaList
-	// The items are shared with the cache: decide copies the one it changes.
-	if err := r.client.List(ctx, &replicas, client.InNamespace(n.Namespace), client.UnsafeDisableDeepCopy); err != nil {
-		return fmt.Errorf("list replicas: %w", err)
+	replicas, err := r.replicas(ctx, n.Namespace, index.OnNode(n.Name))
+	if err != nil {
+		return err
 	}
-	volumes := map[string]bool{}
-	for _, rep := range replicas.Items {
-		if rep.Spec.NodeID == n.Name || own[rep.Spec.DiskID] {
-			s.Replicas = append(s.Replicas, rep)
-			volumes[rep.Spec.VolumeName] = true
+	s.Replicas = replicas
+	for _, d := range n.Status.DiskStatus {
+		if d.DiskUUID == "" {
+			continue
 		}
-	}
-	if s.KubeNode != nil && s.KubeNode.Spec.Unschedulable { // only then the drain policy is asked
-		for _, rep := range replicas.Items {
-			if volumes[rep.Spec.VolumeName] {
-				s.Siblings = append(s.Siblings, rep)
-			}
-		}
-		var err error
-		if s.Protected, err = instancemanager.ProtectedNodes(ctx, r.client, n.Namespace); err != nil {
+		onDisk, err := r.replicas(ctx, n.Namespace, index.OnDisk(d.DiskUUID))
+		if err != nil {
 			return err
 		}
+		for i := range onDisk {
+			if onDisk[i].Spec.NodeID != n.Name { // the others are there already
+				s.Replicas = append(s.Replicas, onDisk[i])
+			}
+		}
 	}
-	return nil
+	if s.KubeNode == nil || !s.KubeNode.Spec.Unschedulable {
+		return nil // only for a cordoned node the drain policy is asked
+	}
+	volumes := map[string]bool{}
+	for i := range s.Replicas {
+		name := s.Replicas[i].Spec.VolumeName
+		if volumes[name] {
+			continue
+		}
+		volumes[name] = true
+		siblings, err := r.replicas(ctx, n.Namespace, index.OfVolume(name))
+		if err != nil {
+			return err
+		}
+		s.Siblings = append(s.Siblings, siblings...)
+	}
+	s.Protected, err = instancemanager.ProtectedNodes(ctx, r.client, n.Namespace)
+	return err
+}
+
+func (r *Reconciler) replicas(ctx context.Context, namespace string, which client.ListOption) ([]v1beta2.Replica,
+	error) {
+	var list v1beta2.ReplicaList
+	if err := r.client.List(ctx, &list, client.InNamespace(namespace), which, client.UnsafeDisableDeepCopy); err != nil {
+		return nil, fmt.Errorf("list replicas: %w", err)
+	}
+	return list.Items, nil
 }

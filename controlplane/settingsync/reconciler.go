@@ -49,11 +49,15 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 				return allSettings()
 			}),
 			// An instance manager that took a setting over, or a node whose own CPU request changed.
-			loop.Watching(&v1beta2.InstanceManager{}, func(*v1beta2.InstanceManager) []string {
-				return instancemanager.PodSettingNames()
-			}),
+			loop.WatchingChanges(&v1beta2.InstanceManager{}, loop.Changed(settingSynced),
+				func(*v1beta2.InstanceManager) []string { return instancemanager.PodSettingNames() }),
 		},
 	})
+}
+
+// settingSynced is what an instance manager says of the settings its Pod was made with.
+func settingSynced(im *v1beta2.InstanceManager) v1beta2.Condition {
+	return v1beta2.FindCondition(im.Status.Conditions, v1beta2.InstanceManagerConditionSettingSynced)
 }
 
 func allSettings() []string {
@@ -88,7 +92,7 @@ func (r *Reconciler) waiting(ctx context.Context, s *v1beta2.Setting) (bool, err
 	values[s.Name] = s.Value
 	var pods corev1.PodList
 	err = r.client.List(ctx, &pods, client.InNamespace(s.Namespace),
-		client.MatchingLabels{naming.LabelComponent: naming.ComponentInstanceManager})
+		client.MatchingLabels{naming.LabelComponent: naming.ComponentInstanceManager}, client.UnsafeDisableDeepCopy)
 	if err != nil {
 		return false, fmt.Errorf("list Pods of instance managers: %w", err)
 	}

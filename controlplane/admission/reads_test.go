@@ -1,0 +1,97 @@
+package admission
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"testing"
+
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"ankole.storage/api/longhorn/v1beta2"
+	"ankole.storage/controlplane/setting"
+)
+
+// reads notes which kinds are read live.
+type reads struct {
+	client.Reader
+	kinds []string
+}
+
+func (r *reads) note(o any) {
+	switch o.(type) {
+	case *v1beta2.SettingList:
+		r.kinds = append(r.kinds, "settings")
+	case *v1beta2.EngineImage:
+		r.kinds = append(r.kinds, "image")
+	case *v1beta2.BackupTarget:
+		r.kinds = append(r.kinds, "target")
+	case *v1beta2.ReplicaList:
+		r.kinds = append(r.kinds, "replicas")
+	case *v1beta2.EngineList:
+		r.kinds = append(r.kinds, "engines")
+	case *v1beta2.Volume:
+		r.kinds = append(r.kinds, "volume")
+	}
+}
+
+func (r *reads) Get(ctx context.Context, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
+	r.note(o)
+	return r.Reader.Get(ctx, key, o, opts...)
+}
+
+func (r *reads) List(ctx context.Context, list client.ObjectList, opts ...client.ListOption) error {
+	r.note(list)
+	return r.Reader.List(ctx, list, opts...)
+}
+
+// TestWhatIsReadForAChange holds K43: what the controllers do at each attachment, and for each
+// replica, asks the API server for nothing; a user's change for what its rules look at.
+func TestWhatIsReadForAChange(t *testing.T) {
+	volume := func(edit func(*v1beta2.VolumeSpec)) *v1beta2.Volume {
+		return named(&v1beta2.Volume{}, "v", nil, func(v *v1beta2.Volume) {
+			v.Spec = v1beta2.VolumeSpec{Size: 4 << 20, NumberOfReplicas: 3, Image: "image", BackupTargetName: "default",
+				SnapshotMaxCount: 250}
+			if edit != nil {
+				edit(&v.Spec)
+			}
+		})
+	}
+	replica := named(&v1beta2.Replica{}, "r", nil, func(r *v1beta2.Replica) { r.Spec.VolumeName = "v" })
+	for name, c := range map[string]struct {
+		plural       string
+		old, changed client.Object
+		want         []string
+	}{
+		"a new volume": {"volumes", nil, volume(nil), []string{"settings", "settings", "image", "target"}},
+		"attached":     {"volumes", volume(nil), volume(func(s *v1beta2.VolumeSpec) { s.NodeID = "n1" }), nil},
+		"attached, strict-local": {"volumes",
+			volume(func(s *v1beta2.VolumeSpec) { s.DataLocality = v1beta2.DataLocalityStrictLocal }),
+			volume(func(s *v1beta2.VolumeSpec) {
+				s.DataLocality, s.NodeID = v1beta2.DataLocalityStrictLocal, "n1"
+			}), []string{"replicas"}},
+		"another image": {"volumes", volume(nil), volume(func(s *v1beta2.VolumeSpec) { s.Image = "x" }), []string{"image"}},
+		"another target": {"volumes", volume(nil), volume(func(s *v1beta2.VolumeSpec) { s.BackupTargetName = "x" }),
+			[]string{"target"}},
+		"grown": {"volumes", volume(nil), volume(func(s *v1beta2.VolumeSpec) { s.Size *= 2 }), []string{"replicas"}},
+		"another limit": {"volumes", volume(nil), volume(func(s *v1beta2.VolumeSpec) { s.SnapshotMaxCount = 9 }),
+			[]string{"engines"}},
+		"a new replica": {"replicas", nil, replica, nil},
+		"a changed one": {"replicas", replica, replica, nil},
+		"a new engine": {"engines", nil, named(&v1beta2.Engine{}, "e", nil, func(e *v1beta2.Engine) {
+			e.Spec.VolumeName = "v"
+		}), []string{"volume", "engines"}},
+	} {
+		w := worldOf(t, volume(nil), valueOf(setting.V1DataEngine, "true"), valueOf(setting.DefaultEngineImage, "image"))
+		live := &reads{Reader: w.Reader}
+		w.Reader = live
+		err := asked(t, w, c.plural, c.old, c.changed)
+		var refusal *Rejection
+		if err != nil && !errors.As(err, &refusal) {
+			t.Errorf("%s: %v", name, err)
+		}
+		if !slices.Equal(live.kinds, c.want) {
+			t.Errorf("%s: %v are read live, want %v", name, live.kinds, c.want)
+		}
+	}
+}

@@ -1,0 +1,92 @@
+// Package index names the ways in which controllers find objects without looking at all of them: by
+// volume, by node, by disk. A list by label goes through every object of the kind; one by index
+// costs what it returns. The leader's cache keeps the indexes.
+package index
+
+import (
+	"context"
+	"fmt"
+
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"ankole.storage/api/longhorn/v1beta2"
+)
+
+// Fields of the indexes.
+const (
+	volume = "volume"
+	node   = "node"
+	disk   = "disk"
+)
+
+// Index is one way to find objects of a kind.
+type Index struct {
+	Object client.Object
+	Field  string
+	Of     client.IndexerFunc
+}
+
+// of makes an index from a function of the kind. Empty values are not found.
+func of[O client.Object](object O, field string, values func(O) []string) Index {
+	return Index{object, field, func(o client.Object) []string {
+		var out []string
+		for _, v := range values(o.(O)) {
+			if v != "" {
+				out = append(out, v)
+			}
+		}
+		return out
+	}}
+}
+
+// All are the indexes that the leader's cache has, and that a test's client needs.
+func All() []Index {
+	return []Index{
+		of(&v1beta2.Replica{}, volume, func(r *v1beta2.Replica) []string { return []string{r.Spec.VolumeName} }),
+		of(&v1beta2.Replica{}, node, func(r *v1beta2.Replica) []string { return []string{r.Spec.NodeID} }),
+		of(&v1beta2.Replica{}, disk, func(r *v1beta2.Replica) []string { return []string{r.Spec.DiskID} }),
+		of(&v1beta2.Engine{}, volume, func(e *v1beta2.Engine) []string { return []string{e.Spec.VolumeName} }),
+		// The node where it is to run, and the one where it runs still.
+		of(&v1beta2.Engine{}, node, func(e *v1beta2.Engine) []string {
+			if e.Spec.NodeID == e.Status.OwnerID {
+				return []string{e.Spec.NodeID}
+			}
+			return []string{e.Spec.NodeID, e.Status.OwnerID}
+		}),
+		of(&v1beta2.InstanceManager{}, node, func(im *v1beta2.InstanceManager) []string { return []string{im.Spec.NodeID} }),
+		of(&v1beta2.VolumeAttachment{}, node, func(a *v1beta2.VolumeAttachment) []string {
+			var nodes []string
+			for _, t := range a.Spec.AttachmentTickets {
+				nodes = append(nodes, t.NodeID)
+			}
+			return nodes
+		}),
+		of(&v1beta2.Node{}, disk, func(n *v1beta2.Node) []string {
+			var disks []string
+			for _, d := range n.Status.DiskStatus {
+				disks = append(disks, d.DiskUUID)
+			}
+			return disks
+		}),
+	}
+}
+
+// Register has a cache keep the indexes, before it starts.
+func Register(ctx context.Context, indexer client.FieldIndexer) error {
+	for _, i := range All() {
+		if err := indexer.IndexField(ctx, i.Object, i.Field, i.Of); err != nil {
+			return fmt.Errorf("index %T by %s: %w", i.Object, i.Field, err)
+		}
+	}
+	return nil
+}
+
+// OfVolume selects the Replicas or Engines of a volume.
+func OfVolume(name string) client.ListOption { return client.MatchingFields{volume: name} }
+
+// OnNode selects the Replicas, Engines or InstanceManagers of a node, or the VolumeAttachments with
+// a ticket for it.
+func OnNode(name string) client.ListOption { return client.MatchingFields{node: name} }
+
+// OnDisk selects the Replicas on a disk, or the Nodes that report it.
+func OnDisk(uuid string) client.ListOption { return client.MatchingFields{disk: uuid} }

@@ -1,0 +1,288 @@
+package scale
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"maps"
+	"net"
+	"net/http"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/watch"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+
+	"ankole.storage/api/longhorn/v1beta2"
+	"ankole.storage/controlplane/naming"
+	"ankole.storage/testcluster"
+)
+
+const (
+	// volumeSize is as small as it can be, so that hundreds fit on a small disk.
+	volumeSize = 4 << 20
+	// deadline bounds every wait.
+	deadline = 10 * time.Minute
+	settle   = 5 * time.Second
+)
+
+// bed is a cluster of three nodes with a client.
+type bed struct {
+	client.WithWatch
+	c    *testcluster.Cluster
+	made int
+}
+
+func newBed(t testing.TB) *bed {
+	t.Helper()
+	log.SetLogger(logr.Discard()) // warnings of the API server
+	c := testcluster.Start(t, testcluster.Options{Nodes: 3, Manager: true, Images: makeImage(t)})
+	scheme := runtime.NewScheme()
+	for _, add := range []func(*runtime.Scheme) error{v1beta2.AddToScheme, corev1.AddToScheme} {
+		if err := add(scheme); err != nil {
+			t.Fatal(err)
+		}
+	}
+	kube, err := client.NewWithWatch(c.RESTConfig(t), client.Options{Scheme: scheme})
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := &bed{WithWatch: kube, c: c}
+	b.wait(t, &v1beta2.InstanceManagerList{}, 3, func(o client.Object) bool {
+		im := o.(*v1beta2.InstanceManager)
+		return im.Status.CurrentState == v1beta2.InstanceManagerStateRunning && im.Status.APIVersion != 0
+	})
+	b.wait(t, &v1beta2.EngineImageList{}, 1, func(o client.Object) bool {
+		return o.(*v1beta2.EngineImage).Status.State == v1beta2.EngineImageStateDeployed
+	})
+	b.roomForAll(t)
+	return b
+}
+
+// roomForAll lets the disks promise more than they have.
+func (b *bed) roomForAll(t testing.TB) {
+	t.Helper()
+	for name, value := range map[string]string{
+		"storage-over-provisioning-percentage": "100000", "storage-minimal-available-percentage": "0",
+	} {
+		s := &v1beta2.Setting{}
+		if err := b.Get(t.Context(), client.ObjectKey{Namespace: naming.Namespace, Name: name}, s); err != nil {
+			t.Fatal(err)
+		}
+		s.Value = value
+		if err := b.Update(t.Context(), s); err != nil {
+			t.Fatal(err)
+		}
+	}
+	b.wait(t, &v1beta2.NodeList{}, 3, func(o client.Object) bool {
+		for _, d := range o.(*v1beta2.Node).Status.DiskStatus {
+			if !v1beta2.IsConditionTrue(d.Conditions, v1beta2.DiskConditionSchedulable) {
+				return false
+			}
+		}
+		return true
+	})
+}
+
+// wait waits until so many objects of a kind are done, and returns when each was, by name.
+func (b *bed) wait(t testing.TB, list client.ObjectList, count int,
+	done func(client.Object) bool) map[string]time.Time {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), deadline)
+	defer cancel()
+	when := map[string]time.Time{}
+	for {
+		// Without a resource version the watch begins with what there is.
+		w, err := b.Watch(ctx, list, client.InNamespace(naming.Namespace))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for e := range w.ResultChan() {
+			o, ok := e.Object.(client.Object)
+			if !ok || e.Type == watch.Deleted || !done(o) {
+				continue
+			}
+			if _, seen := when[o.GetName()]; !seen {
+				when[o.GetName()] = time.Now()
+			}
+			if len(when) >= count {
+				w.Stop()
+				return when
+			}
+		}
+		if ctx.Err() != nil {
+			t.Fatalf("%d of %d %T are done", len(when), count, list)
+		}
+	}
+}
+
+// create makes volumes until there are so many, one after the other, and returns how long each
+// request took.
+func (b *bed) create(t testing.TB, upTo int) (took []time.Duration) {
+	t.Helper()
+	for ; b.made < upTo; b.made++ {
+		v := &v1beta2.Volume{ObjectMeta: metav1.ObjectMeta{Namespace: naming.Namespace, Name: nameOf(b.made)}}
+		v.Spec.Size, v.Spec.NumberOfReplicas, v.Spec.Frontend = volumeSize, 3, v1beta2.VolumeFrontendBlockDev
+		began := time.Now()
+		if err := b.Create(t.Context(), v); err != nil {
+			t.Fatal(err)
+		}
+		took = append(took, time.Since(began))
+	}
+	b.wait(t, &v1beta2.VolumeList{}, upTo, func(o client.Object) bool {
+		v := o.(*v1beta2.Volume)
+		return v.Status.State != v1beta2.VolumeStateCreating && v.Status.State != v1beta2.VolumeStateNew &&
+			v1beta2.IsConditionTrue(v.Status.Conditions, v1beta2.VolumeConditionScheduled)
+	})
+	return took
+}
+
+func nameOf(i int) string { return fmt.Sprintf("scale-%04d", i) }
+
+// attach asks for the volumes from first on to be attached, all at once, and returns how long each
+// took.
+func (b *bed) attach(t testing.TB, first int) (took []time.Duration) {
+	t.Helper()
+	began := map[string]time.Time{}
+	var mu sync.Mutex
+	var work sync.WaitGroup
+	for i := first; i < b.made; i++ {
+		work.Go(func() {
+			a := &v1beta2.VolumeAttachment{}
+			if err := b.Get(t.Context(), client.ObjectKey{Namespace: naming.Namespace, Name: nameOf(i)}, a); err != nil {
+				t.Error(err)
+				return
+			}
+			before := a.DeepCopy()
+			a.Spec.AttachmentTickets = map[string]v1beta2.AttachmentTicket{"scale": {ID: "scale",
+				NodeID: testcluster.NodeName(i%3 + 1), Type: v1beta2.AttacherTypeLonghornAPI}}
+			mu.Lock()
+			began[nameOf(i)] = time.Now()
+			mu.Unlock()
+			if err := b.Patch(t.Context(), a, client.MergeFrom(before)); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	work.Wait()
+	when := b.wait(t, &v1beta2.VolumeList{}, b.made, func(o client.Object) bool {
+		v := o.(*v1beta2.Volume)
+		return v.Status.State == v1beta2.VolumeStateAttached && v.Status.Robustness == v1beta2.VolumeRobustnessHealthy
+	})
+	for name, at := range began {
+		took = append(took, when[name].Sub(at))
+	}
+	slices.Sort(took)
+	return took
+}
+
+// figures are what all managers and the API server have used until now.
+type figures struct {
+	// requests of the managers by client, verb and resource; watches are left out.
+	requests map[string]float64
+	// managerCPU and clusterCPU are seconds, of all managers and of everything of Kubernetes.
+	managerCPU, clusterCPU float64
+}
+
+func (b *bed) figures(t testing.TB) figures {
+	t.Helper()
+	f := figures{requests: map[string]float64{}, clusterCPU: cpuOf(t, b.c.PID)}
+	for _, n := range b.c.Nodes {
+		answer, err := http.Get("http://" + net.JoinHostPort(n.Address, strconv.Itoa(naming.PortManager)) + "/metrics")
+		if err != nil {
+			t.Fatal(err)
+		}
+		lines := bufio.NewScanner(answer.Body)
+		for lines.Scan() {
+			name, value, ok := cutLast(lines.Text())
+			x, err := strconv.ParseFloat(value, 64)
+			switch {
+			case !ok || err != nil:
+			case name == "process_cpu_seconds_total":
+				f.managerCPU += x
+			case strings.HasPrefix(name, "ankole_manager_api_requests_total{") && !strings.Contains(name, `verb="watch"`):
+				f.requests[strings.TrimPrefix(name, "ankole_manager_api_requests_total")] += x
+			}
+		}
+		answer.Body.Close()
+	}
+	return f
+}
+
+func cutLast(line string) (name, value string, ok bool) {
+	i := strings.LastIndexByte(line, ' ')
+	if i < 0 || strings.HasPrefix(line, "#") {
+		return "", "", false
+	}
+	return line[:i], line[i+1:], true
+}
+
+// cpuOf is the processor time of a process and its ended children, in seconds.
+func cpuOf(t testing.TB, pid int) float64 {
+	t.Helper()
+	text, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
+	if err != nil {
+		t.Fatal(err)
+	}
+	fields := strings.Fields(string(text[strings.LastIndexByte(string(text), ')')+2:]))
+	var ticks float64
+	for _, f := range fields[11:13] { // utime, stime
+		x, err := strconv.ParseFloat(f, 64)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ticks += x
+	}
+	return ticks / 100 // USER_HZ
+}
+
+// since is what was used since before.
+func (f figures) since(before figures) figures {
+	out := figures{requests: map[string]float64{}, managerCPU: f.managerCPU - before.managerCPU,
+		clusterCPU: f.clusterCPU - before.clusterCPU}
+	for k, x := range f.requests {
+		if d := x - before.requests[k]; d > 0 {
+			out.requests[k] = d
+		}
+	}
+	return out
+}
+
+func (f figures) total() (sum float64) {
+	for _, x := range f.requests {
+		sum += x
+	}
+	return sum
+}
+
+// most describes the most frequent requests.
+func (f figures) most(n int) string {
+	keys := slices.SortedFunc(maps.Keys(f.requests), func(a, b string) int {
+		switch {
+		case f.requests[a] > f.requests[b]:
+			return -1
+		case f.requests[a] < f.requests[b]:
+			return 1
+		}
+		return strings.Compare(a, b)
+	})
+	var out []string
+	for _, k := range keys[:min(n, len(keys))] {
+		out = append(out, fmt.Sprintf("%6.0f %s", f.requests[k], k))
+	}
+	return strings.Join(out, "\n")
+}
+
+func percentile(sorted []time.Duration, p int) time.Duration {
+	return sorted[(len(sorted)-1)*p/100].Round(time.Millisecond)
+}
