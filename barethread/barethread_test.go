@@ -3,8 +3,11 @@ package barethread
 import (
 	"errors"
 	"fmt"
+	"net"
 	"os"
+	"runtime"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -44,4 +47,40 @@ func TestRun(t *testing.T) {
 	if err := unix.Stat("/dev/null", &null); err != nil || here.Rdev != null.Rdev {
 		t.Errorf("descriptor %d is another file: %v", mine, err)
 	}
+}
+
+// TestRuntimeGoesOn: what the Go runtime does on whichever thread comes to it, it can do on this
+// one too. It waits for descriptors when a collection of garbage ends, and wakes the thread that
+// waits for them when a timer is set.
+func TestRuntimeGoesOn(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	accepted := make(chan error, 1)
+	go func() {
+		c, err := l.Accept() // somebody waits for a descriptor meanwhile
+		if err == nil {
+			c.Close()
+		}
+		accepted <- err
+	}()
+	for range 20 {
+		if err := Run(func() error {
+			runtime.GC()
+			<-time.After(time.Millisecond)
+			return nil
+		}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	c, err := net.Dial("tcp", l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.Close()
+	if err := <-accepted; err != nil {
+		t.Error(err)
+	}
+	l.Close()
 }

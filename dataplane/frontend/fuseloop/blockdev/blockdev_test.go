@@ -184,7 +184,14 @@ func victimConfig(dir string) blockdev.Config {
 // startVictim starts a process that serves the volume under dir; the test kills it.
 func startVictim(t *testing.T, dir string) *exec.Cmd {
 	t.Helper()
+	return startVictimIn(t, dir, 0)
+}
+
+// startVictimIn starts one that leaves the given namespaces.
+func startVictimIn(t *testing.T, dir string, namespaces uintptr) *exec.Cmd {
+	t.Helper()
 	cmd := exec.Command(os.Args[0])
+	cmd.SysProcAttr = &unix.SysProcAttr{Unshareflags: namespaces}
 	cmd.Env = append(os.Environ(), "BLOCKDEV_TEST_VICTIM="+dir)
 	cmd.Stderr = os.Stderr
 	out, err := cmd.StdoutPipe()

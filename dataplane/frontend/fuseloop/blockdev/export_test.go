@@ -10,3 +10,6 @@ func (d *Device) Abandon() {
 
 // MountPoint is where the file system is mounted.
 func (d *Device) MountPoint() string { return d.dir() }
+
+// Backing returns the loop devices that lie on path.
+func Backing(path string) ([]int, error) { return backing(path) }

@@ -114,3 +114,47 @@ func abort(t *testing.T, dir string) {
 		}
 	}
 }
+
+// TestServerKilledWithItsMountNamespace: the container that a server ran in is gone, with its
+// mounts and its directory of locks. What is left, the node and a loop device whose file has no
+// path any more, is not in the way of the next server, in another container. One that lives is left
+// alone.
+func TestServerKilledWithItsMountNamespace(t *testing.T) {
+	needDevices(t)
+	dir := t.TempDir()
+	cmd := startVictimIn(t, dir, unix.CLONE_NEWNS)
+	cfg := victimConfig(dir)
+	cfg.RunDir = filepath.Join(dir, "other")
+	if d, err := blockdev.Open(t.Context(), cfg); err == nil {
+		t.Error("the device of a living server was taken away")
+		_ = d.Close(background(), false)
+	}
+	node := filepath.Join(cfg.DeviceDir, cfg.Volume)
+	readPage(t, node)
+	var st unix.Stat_t
+	if err := unix.Stat(node, &st); err != nil {
+		t.Fatal(err)
+	}
+	kill(cmd)
+	tr := &transport{cfg: cfg}
+	frontendtest.Up(t, tr, 1<<20, nil)
+	if _, err := tr.Open(t).WriteAt(alignedPage(), 0); err != nil {
+		t.Error(err)
+	}
+	file := fmt.Sprintf("/sys/block/loop%d/loop/backing_file", unix.Minor(st.Rdev))
+	if text, err := os.ReadFile(file); err == nil && strings.TrimSpace(string(text)) == "/"+cfg.Volume {
+		t.Errorf("loop device %d of the killed server is left", unix.Minor(st.Rdev))
+	}
+}
+
+func readPage(t *testing.T, path string) {
+	t.Helper()
+	f, err := os.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if _, err := f.ReadAt(make([]byte, 4096), 0); err != nil {
+		t.Fatal(err)
+	}
+}

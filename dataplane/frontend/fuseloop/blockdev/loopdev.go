@@ -123,19 +123,23 @@ func (d *Device) makeNode() error {
 
 // backing returns the loop devices that lie on path.
 func backing(path string) ([]int, error) {
-	found, err := filepath.Glob("/sys/block/loop*/loop/backing_file")
+	devices, err := os.ReadDir("/sys/block")
 	if err != nil {
 		return nil, err
 	}
 	var list []int
-	for _, f := range found {
-		text, err := os.ReadFile(f)
-		if err != nil {
-			continue // detached meanwhile
+	for _, dev := range devices {
+		number, ok := strings.CutPrefix(dev.Name(), "loop")
+		n, err := strconv.Atoi(number)
+		if !ok || err != nil {
+			continue
 		}
-		name := strings.TrimSuffix(strings.TrimSpace(string(text)), " (deleted)")
-		n, err := strconv.Atoi(strings.TrimPrefix(strings.Split(f, "/")[3], "loop"))
-		if err == nil && name == path {
+		text, err := os.ReadFile(filepath.Join("/sys/block", dev.Name(), "loop/backing_file"))
+		switch {
+		case errors.Is(err, os.ErrNotExist), errors.Is(err, unix.ENODEV): // it has no file, or none any more
+		case err != nil:
+			return nil, err
+		case strings.TrimSuffix(strings.TrimSpace(string(text)), " (deleted)") == path:
 			list = append(list, n)
 		}
 	}

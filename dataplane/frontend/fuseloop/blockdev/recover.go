@@ -9,6 +9,8 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"ankole.storage/barethread"
 )
 
 // Recover removes node, loop device and mount of a volume whose server died. It returns ErrInUse if
@@ -68,7 +70,7 @@ const maxStackedMounts = 16
 // recover removes what a dead predecessor of this volume left: it holds the lock, so whatever is
 // there has no living owner.
 func (d *Device) recover(ctx context.Context) error {
-	loops, err := backing(d.file())
+	loops, err := d.leftLoops(ctx)
 	if err != nil {
 		return err
 	}
@@ -99,6 +101,48 @@ func (d *Device) recover(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// leftLoops returns the loop devices of dead predecessors. The path of their file ends where it was
+// mounted if that mount has gone: it was taken away, or its mount namespace has ended, as that of a
+// container does. Then only a device whose server is dead is taken for one of them.
+func (d *Device) leftLoops(ctx context.Context) ([]int, error) {
+	loops, err := backing(d.file())
+	if err != nil {
+		return nil, err
+	}
+	others, err := backing("/" + d.cfg.Volume)
+	if err != nil {
+		return nil, err
+	}
+	for _, n := range others {
+		if d.isDead(ctx, n) {
+			loops = append(loops, n)
+		}
+	}
+	return loops, nil
+}
+
+// isDead reports that the file of loop device n is on a FUSE file system whose connection has
+// ended. One that does not answer is not dead.
+func (d *Device) isDead(ctx context.Context, n int) bool {
+	ctx, cancel := context.WithTimeout(ctx, d.cfg.Timeout)
+	defer cancel()
+	answer := make(chan error, 1)
+	go func() {
+		answer <- barethread.Run(func() error {
+			return withLoop(n, func(fd int) error {
+				_, err := unix.IoctlLoopGetStatus64(fd) // the kernel asks the file for its attributes
+				return err
+			})
+		})
+	}()
+	select {
+	case err := <-answer:
+		return errors.Is(err, unix.ENOTCONN) || errors.Is(err, unix.ECONNABORTED)
+	case <-ctx.Done():
+		return false
+	}
 }
 
 // removeNode removes a node left behind. Anything that is not a loop device's node, or one of a
