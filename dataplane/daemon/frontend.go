@@ -55,6 +55,9 @@ type frontendShell struct {
 	journal *journal.Journal
 	// name is what the control plane calls the one that is up.
 	name string
+	// device is the block device that is up, again the next attempt to have it kept.
+	device *fuseDevice
+	again  *time.Timer
 	// given is what was given away and is taken back, until it is brought up again.
 	given *frontend.Export
 	// over: the engine ends, and nothing is brought up any more.
@@ -144,7 +147,12 @@ func (f *frontendShell) takeDown(p *engineProcess) {
 }
 
 // forget leaves a frontend alone: it is gone, or another process has it.
-func (f *frontendShell) forget() { f.stop, f.grown, f.export, f.name = nil, nil, nil, "" }
+func (f *frontendShell) forget() {
+	f.stop, f.grown, f.export, f.name, f.device = nil, nil, nil, "", nil
+	if f.again != nil {
+		f.again.Stop()
+	}
+}
 
 func (p *engineProcess) startNBD() (string, error) {
 	path, err := socketPath(p.cfg.VolumeName)

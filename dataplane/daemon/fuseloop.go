@@ -41,13 +41,17 @@ type fuseDevice struct {
 // uses it notices a pause.
 func (p *engineProcess) startFUSELoop(ctx context.Context) (string, error) {
 	cfg := blockdev.Config{Volume: p.cfg.VolumeName, DeviceDir: hostpath.Resolve(deviceDir)}
-	dev, adopted := p.adoptKept(ctx, cfg), true
-	if dev == nil {
+	dev, err := p.adoptKept(ctx, cfg)
+	if err != nil {
+		return "", err
+	}
+	adopted := dev != nil
+	if !adopted {
 		opened, err := blockdev.Open(ctx, cfg)
 		if err != nil {
 			return "", fmt.Errorf("block device of volume %s: %w", p.cfg.VolumeName, err)
 		}
-		dev, adopted = &fuseDevice{Device: opened, journal: p.requestJournal(), epochs: []uint64{p.epoch()}}, false
+		dev = &fuseDevice{Device: opened, journal: p.requestJournal(), epochs: []uint64{p.epoch()}}
 	}
 	fe, err := fuseloop.New(fuseloop.Config{Owner: engine.OwnerFrontend, Arena: p.arena, Device: dev.Handle(),
 		File: p.cfg.VolumeName,
@@ -91,6 +95,7 @@ func (d *fuseDevice) giveUp(ctx context.Context) error {
 
 // holdFUSE notes how the block device that is attached is taken down, resized and given away.
 func (p *engineProcess) holdFUSE(dev *fuseDevice) {
+	p.front.device = dev
 	p.front.stop = func(p *engineProcess) { p.stopFUSELoop(dev) }
 	p.front.grown = dev.Resize
 	p.front.export = func(x *frontend.Export) { p.giveFUSE(dev, x) }
@@ -139,24 +144,55 @@ func (p *engineProcess) requestJournal() *journal.Journal {
 	return j
 }
 
+// keepAgain is how soon it is tried again to have a block device kept.
+const keepAgain = 2 * time.Second
+
 // keepDevice has the instance manager keep the device, so that it outlives this process. Without
-// that the volume works as well; its device would fail with the engine.
+// that the volume works as well; its device would fail with the engine. So it is tried again until
+// it is kept: an instance manager that is stopped, or short of descriptors, is so for a while.
+// front.mu is held.
 func (p *engineProcess) keepDevice(dev *fuseDevice) {
-	if p.cfg.Keeper == "" || (dev.journal == nil && !p.kernelResends()) {
+	if p.cfg.Keeper == "" {
 		return
 	}
+	if dev.journal == nil && !p.kernelResends() {
+		p.unkeep(dev) // what was kept for it has the journal of somebody else
+		return
+	}
+	if err := p.tryKeep(dev); err != nil {
+		p.cfg.Log.Warn("block device is not kept yet: it will fail if this engine is killed", "device", dev.Path(),
+			"error", err)
+	}
+}
+
+// tryKeep has the device kept, or comes back later.
+func (p *engineProcess) tryKeep(dev *fuseDevice) error {
 	err := p.keep(dev)
-	if err == nil {
+	if err != nil {
+		p.unkeep(dev)
+		p.front.again = time.AfterFunc(keepAgain, func() { p.keepLater(dev) })
+	}
+	return err
+}
+
+// keepLater tries again, if the device is still there.
+func (p *engineProcess) keepLater(dev *fuseDevice) {
+	p.front.mu.Lock()
+	defer p.front.mu.Unlock()
+	if p.front.device == dev && dev.held == nil && p.tryKeep(dev) == nil {
+		p.cfg.Log.Info("block device is kept", "device", dev.Path())
+	}
+}
+
+// unkeep has the instance manager give up what it keeps, which is not what this engine uses.
+func (p *engineProcess) unkeep(dev *fuseDevice) {
+	if dev.held == nil {
 		return
 	}
-	p.cfg.Log.Warn("block device is not kept: it will fail if this engine is killed", "device", dev.Path(), "error", err)
-	if dev.held != nil {
-		// What is kept is not what this engine uses.
-		if err := dev.held.Drop(); err != nil {
-			p.cfg.Log.Warn("the instance manager still keeps the device", "device", dev.Path(), "error", err)
-		}
-		dev.held = nil
+	if err := dev.held.Drop(); err != nil {
+		p.cfg.Log.Warn("the instance manager still keeps the device", "error", err)
 	}
+	dev.held = nil
 }
 
 // keep gives duplicates of the device's descriptors to the instance manager, in the place of those
@@ -204,13 +240,9 @@ func (p *engineProcess) stopFUSELoop(dev *fuseDevice) {
 	if err := dev.Withdraw(ctx); err != nil {
 		p.cfg.Log.Warn("block device is not gone yet", "device", dev.Path(), "error", err)
 	}
-	if dev.held != nil {
-		// Before the frontend closes its own descriptor: the last one ends the connection, and with
-		// it whatever still waits.
-		if err := dev.held.Drop(); err != nil {
-			p.cfg.Log.Warn("the instance manager still keeps the device", "device", dev.Path(), "error", err)
-		}
-	}
+	// Before the frontend closes its own descriptor: the last one ends the connection, and with it
+	// whatever still waits.
+	p.unkeep(dev)
 	p.detach()
 	ctx, cancel = context.WithTimeout(context.Background(), withdrawWait)
 	defer cancel()

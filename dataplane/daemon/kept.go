@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 
 	"golang.org/x/sys/unix"
 
@@ -135,21 +136,32 @@ func (p *engineProcess) dropKept(why string) {
 }
 
 // adoptKept goes on with the device that was taken over, nil if there is none or it is not what it
-// was.
-func (p *engineProcess) adoptKept(ctx context.Context, cfg blockdev.Config) *fuseDevice {
+// was. An error says that this could not be found out: the device stays for the next engine.
+func (p *engineProcess) adoptKept(ctx context.Context, cfg blockdev.Config) (*fuseDevice, error) {
 	k := p.takeOutKept()
 	if k == nil {
-		return nil
+		return nil, nil
 	}
 	dev := &fuseDevice{held: k.held, epochs: k.state.Epochs}
 	err := dev.adopt(ctx, p, cfg, k)
-	if err != nil {
-		p.cfg.Log.Warn("kept block device cannot be taken over, making a new one", "error", errors.Join(err, k.held.Drop()))
-		return nil
+	switch {
+	case err == nil:
+		p.cfg.Log.Info("block device of an engine that was killed is taken over", "device", dev.Path(), "journal",
+			dev.journal != nil)
+		return dev, nil
+	case passes(err):
+		return nil, fmt.Errorf("engine: a block device is kept that cannot be taken over now; start it again: %w",
+			errors.Join(err, k.held.Leave()))
 	}
-	p.cfg.Log.Info("block device of an engine that was killed is taken over", "device", dev.Path(), "journal",
-		dev.journal != nil)
-	return dev
+	p.cfg.Log.Warn("kept block device cannot be taken over, making a new one", "error", errors.Join(err, k.held.Drop()))
+	return nil, nil
+}
+
+// passes tells whether an error says nothing about a device, but only that this process cannot look
+// at it at the moment.
+func passes(err error) bool {
+	return slices.ContainsFunc([]error{unix.EMFILE, unix.ENFILE, unix.ENOMEM, blockdev.ErrInUse},
+		func(e error) bool { return errors.Is(err, e) })
 }
 
 // adopt makes the device of what was kept. The descriptors are its own, or closed.

@@ -61,6 +61,9 @@ func (p *engineProcess) noteEpoch(left *engine.Left, follows, epoch uint64) {
 	}
 	p.front.mu.Lock()
 	defer p.front.mu.Unlock()
+	if p.front.given != left.Export {
+		return // the engine ends, and has withdrawn it
+	}
 	var connection *frontend.Descriptor
 	var fds []int
 	state := keptState{Owners: kept.Owners{VolumeUUID: p.cfg.VolumeUUID,
@@ -87,8 +90,9 @@ func (p *engineProcess) noteEpoch(left *engine.Left, follows, epoch uint64) {
 	if err == nil {
 		err = held.Keep(state.encode(), fds...)
 		var gerr error
-		connection.FD, gerr = held.Give()
-		err = errors.Join(err, gerr)
+		if connection.FD, gerr = held.Give(); gerr != nil {
+			err = errors.Join(err, gerr, held.Leave())
+		}
 	}
 	if err != nil {
 		p.cfg.Log.Warn("block device will fail if this engine is killed before it has it back", "error", err)
@@ -153,13 +157,11 @@ func (p *engineProcess) importFUSELoop(name string, x *frontend.Export, epoch ui
 		p.front.given = nil
 		if toKeeper >= 0 {
 			if own.held, err = keeper.Receive(toKeeper, p.cfg.VolumeName, p.cfg.Instance); err != nil {
-				p.cfg.Log.Warn("block device is not kept any more: it will fail if this engine is killed", "device",
-					dev.Path(), "error", err)
+				p.cfg.Log.Warn("connection to the instance manager is not taken over", "device", dev.Path(), "error", err)
+				unix.Close(toKeeper) // another one is made
 			}
 		}
-		if own.held != nil {
-			p.keepDevice(own) // before a request is in a journal that nobody keeps, or answered under an epoch that nobody knows
-		}
+		p.keepDevice(own) // before a request is in a journal that nobody keeps, or answered under an epoch that nobody knows
 		if err := p.attach(fe); err != nil {
 			return err
 		}
@@ -239,10 +241,9 @@ func (p *engineProcess) giveFUSE(dev *fuseDevice, x *frontend.Export) {
 	}
 	fd, err := dev.held.Give()
 	if err != nil {
-		// The next engine has the device all the same. The keeper takes this one for its owner
-		// until it ends.
-		p.cfg.Log.Warn("block device will not be kept: it will fail if the next engine is killed", "device", dev.Path(),
-			"error", err)
+		// The next engine has the device all the same, and asks for itself.
+		p.cfg.Log.Warn("connection to the instance manager is not given away", "device", dev.Path(), "error",
+			errors.Join(err, dev.held.Leave()))
 		return
 	}
 	x.Descriptors = append(x.Descriptors, frontend.Descriptor{Kind: kindKeeper, FD: fd})

@@ -243,6 +243,7 @@ func send(conn *net.UnixConn, v any, fds []int) error {
 }
 
 // receive reads one message and its descriptors; with more than maxDescriptors it is an error.
+// After errNoDescriptor the next message can be read.
 func receive(conn *net.UnixConn, v any) (fds []int, err error) {
 	p, rights := make([]byte, maxMessage), make([]byte, unix.CmsgSpace(4*4))
 	n, rn, flags, _, err := conn.ReadMsgUnix(p, rights)
@@ -260,10 +261,12 @@ func receive(conn *net.UnixConn, v any) (fds []int, err error) {
 	switch {
 	case n == 0:
 		err = errClosed
-	case flags&(unix.MSG_TRUNC|unix.MSG_CTRUNC) != 0:
+	case flags&unix.MSG_TRUNC != 0:
 		err = errors.New("a message is too long")
 	case len(fds) > maxDescriptors:
 		err = fmt.Errorf("%d descriptors with a message, at most %d are possible", len(fds), maxDescriptors)
+	case flags&unix.MSG_CTRUNC != 0:
+		err = errNoDescriptor
 	default:
 		err = json.Unmarshal(p[:n], v)
 	}
@@ -273,6 +276,9 @@ func receive(conn *net.UnixConn, v any) (fds []int, err error) {
 	}
 	return fds, nil
 }
+
+// errNoDescriptor: the descriptors of a message are lost, since none was free for them here.
+var errNoDescriptor = errors.New("no descriptor is free")
 
 // errClosed: the peer has closed the connection.
 var errClosed = fmt.Errorf("connection closed: %w", os.ErrClosed)

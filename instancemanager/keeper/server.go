@@ -3,6 +3,7 @@ package keeper
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net"
@@ -98,19 +99,32 @@ func (s *Server) admit(conn *net.UnixConn) bool {
 
 // serve answers one engine until its connection ends. What it owned then is an orphan.
 func (s *Server) serve(conn *net.UnixConn) {
+	defer s.over(conn)
 	for {
 		var r request
 		fds, err := receive(conn, &r)
-		if err != nil {
-			break
+		var a answer
+		var out []int
+		switch {
+		case errors.Is(err, errNoDescriptor):
+			// The connection goes on: its owner is alive, and has to be able to say what becomes of
+			// what is kept.
+			a.Error = err.Error()
+		case err != nil:
+			return
+		default:
+			a, out = s.handle(conn, &r, fds)
 		}
-		a, out := s.handle(conn, &r, fds)
 		err = send(conn, a, out)
 		closeAll(out)
 		if err != nil {
-			break
+			return
 		}
 	}
+}
+
+// over ends a connection.
+func (s *Server) over(conn *net.UnixConn) {
 	s.mu.Lock()
 	delete(s.conns, conn)
 	for volume, d := range s.kept {

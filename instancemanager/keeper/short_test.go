@@ -1,6 +1,7 @@
 package keeper
 
 import (
+	"errors"
 	"log/slog"
 	"net"
 	"os"
@@ -62,5 +63,55 @@ func TestKeeperOutlivesALackOfDescriptors(t *testing.T) {
 	}
 	if n, err := c.Read(make([]byte, 1)); n == 0 && os.IsTimeout(err) {
 		t.Error("nobody has heard the engine")
+	}
+}
+
+// TestOwnerOutlivesALackOfDescriptors: an engine puts others in the place of what is kept while the
+// instance manager has no descriptor left for them. It is told so, still owns what was kept before,
+// and can say that this is to be given up: what it uses now is something else.
+func TestOwnerOutlivesALackOfDescriptors(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "k")
+	l, err := Listen(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	go NewServer(slog.New(slog.DiscardHandler), 0).Serve(t.Context(), l)
+	null, err := os.Open(os.DevNull)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer null.Close()
+	held, err := Keep(path, "v", "e", []byte("1"), int(null.Fd()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	last, err := os.Open(os.DevNull)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer last.Close()
+	var was unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &was); err != nil {
+		t.Fatal(err)
+	}
+	// descriptors are numbered from below, and all up to this one are in use
+	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: uint64(last.Fd()), Max: was.Max}); err != nil {
+		t.Fatal(err)
+	}
+	short := held.Keep([]byte("2"), int(null.Fd()))
+	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &was); err != nil {
+		t.Fatal(err)
+	}
+	if short == nil {
+		t.Fatal("something was kept without a descriptor")
+	}
+	if _, _, _, err := Take(path, "v", "e"); !errors.Is(err, ErrInUse) {
+		t.Errorf("the engine has lost its device: %v", err)
+	}
+	if err := held.Drop(); err != nil {
+		t.Errorf("the engine cannot give its device up: %v", err)
+	}
+	if _, _, _, err := Take(path, "v", "e"); !errors.Is(err, ErrNone) {
+		t.Errorf("what was given up: %v", err)
 	}
 }
