@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -24,15 +25,30 @@ const (
 // accept calls next, a method of a listener, until there is a connection or the listener is closed.
 // Whatever else fails (no descriptors, no memory in the kernel, a connection that was gone again)
 // passes.
-func accept[C any](next func() (C, error)) (C, error) {
+func accept[C any](next func() (C, error), over *end) (C, error) {
 	for pause := firstPause; ; pause = min(2*pause, maxPause) {
 		c, err := next()
 		if err == nil || errors.Is(err, net.ErrClosed) {
 			return c, err
 		}
-		time.Sleep(pause)
+		t := time.NewTimer(pause)
+		select {
+		case <-t.C:
+		case <-over.told:
+			t.Stop()
+		}
 	}
 }
+
+// end of a listener; it ends a pause too.
+type end struct {
+	once sync.Once
+	told chan struct{}
+}
+
+func newEnd() *end { return &end{told: make(chan struct{})} }
+
+func (e *end) tell() { e.once.Do(func() { close(e.told) }) }
 
 // Listen listens as net.ListenConfig does.
 func Listen(ctx context.Context, network, address string) (net.Listener, error) {
@@ -40,31 +56,48 @@ func Listen(ctx context.Context, network, address string) (net.Listener, error) 
 	if err != nil {
 		return nil, err
 	}
-	return steady{l}, nil
+	return steady{l, newEnd()}, nil
 }
 
-type steady struct{ net.Listener }
+type steady struct {
+	net.Listener
+	over *end
+}
 
 // Accept implements net.Listener. It fails with net.ErrClosed after Close, and with nothing else.
-func (l steady) Accept() (net.Conn, error) { return accept(l.Listener.Accept) }
+func (l steady) Accept() (net.Conn, error) { return accept(l.Listener.Accept, l.over) }
+
+// Close implements net.Listener.
+func (l steady) Close() error {
+	err := l.Listener.Close()
+	l.over.tell()
+	return err
+}
 
 // Unix listens on a unix socket, for connections that carry descriptors.
-type Unix struct{ l *net.UnixListener }
+type Unix struct {
+	l    *net.UnixListener
+	over *end
+}
 
 // ListenUnix listens at a path that must not exist: network is "unix" or "unixpacket".
 func ListenUnix(network, path string) (Unix, error) {
 	l, err := net.ListenUnix(network, &net.UnixAddr{Name: path, Net: network})
-	return Unix{l}, err
+	return Unix{l, newEnd()}, err
 }
 
 // Accept waits for a connection. It fails with net.ErrClosed after Close, and with nothing else.
-func (l Unix) Accept() (*net.UnixConn, error) { return accept(l.l.AcceptUnix) }
+func (l Unix) Accept() (*net.UnixConn, error) { return accept(l.l.AcceptUnix, l.over) }
 
 // Addr is where it listens.
 func (l Unix) Addr() net.Addr { return l.l.Addr() }
 
 // Close ends the listening and removes the socket.
-func (l Unix) Close() error { return l.l.Close() }
+func (l Unix) Close() error {
+	err := l.l.Close()
+	l.over.tell()
+	return err
+}
 
 // KeepPath has Close leave the socket at its path.
 func (l Unix) KeepPath() { l.l.SetUnlinkOnClose(false) }

@@ -13,8 +13,6 @@ var listenExceptions = exceptions{
 	"controlplane/manager/run.go":                  "as controlplane/admission/serving",
 	"standalone/node/server.go":                    "as controlplane/admission/serving",
 	"standalone/statedir/statedir.go":              "looks whether a port is free",
-	"standalone/control/control.go":                "the user's own program, which shows that it cannot be reached",
-	"standalone/forward/forward.go":                "tries again by itself",
 	"instancemanager/instancetest/instancetest.go": "plays instances in tests",
 }
 

@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"time"
 
 	"google.golang.org/grpc"
@@ -94,9 +95,11 @@ func Dial(address string, d *mtls.Dialer) (*Client, error) {
 }
 
 // Conn prepares a connection to any service of an instance manager; as Dial.
-func Conn(address string, d *mtls.Dialer) (*grpc.ClientConn, error) {
+func Conn(address string, d *mtls.Dialer) (*grpc.ClientConn, error) { return connTo(address, d.Dial) }
+
+func connTo(address string, dial func(context.Context, string) (net.Conn, error)) (*grpc.ClientConn, error) {
 	conn, err := grpc.NewClient("passthrough:///"+address,
-		grpc.WithContextDialer(d.Dial),
+		grpc.WithContextDialer(dial),
 		grpc.WithTransportCredentials(insecure.NewCredentials()), // the dialer's connections are secured already
 		grpc.WithConnectParams(reconnect),
 		grpc.WithKeepaliveParams(keepalive.ClientParameters{

@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
@@ -96,6 +97,43 @@ func TestPeers(t *testing.T) {
 	old := &tls.Config{InsecureSkipVerify: true, MaxVersion: tls.VersionTLS12}
 	if err := mtlstest.Call(t, address(t, good), credentials.NewTLS(old)); err == nil {
 		t.Error("TLS 1.2 was served")
+	}
+}
+
+// TestRenewedWithoutDescriptors: files that are renewed at a moment at which the process cannot
+// open any are taken up when it can again. Nobody writes them a second time.
+func TestRenewedWithoutDescriptors(t *testing.T) {
+	first, second := mtlstest.NewAuthority(t), mtlstest.NewAuthority(t)
+	dir, renewed := t.TempDir(), t.TempDir()
+	first.Write(t, dir, mtlstest.Named(mtls.PeerName, ""))
+	second.Write(t, renewed, mtlstest.Named(mtls.PeerName, ""))
+	source, addr := serve(t, dir)
+	second.Write(t, dir, mtlstest.Named(mtls.PeerName, ""))
+	none, err := os.Open(os.DevNull)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer none.Close()
+	var was unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &was); err != nil {
+		t.Fatal(err)
+	}
+	// descriptors are numbered from below, and all up to this one are in use
+	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: uint64(none.Fd()), Max: was.Max}); err != nil {
+		t.Fatal(err)
+	}
+	problem := source.Problem()
+	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &was); err != nil {
+		t.Fatal(err)
+	}
+	if !errors.Is(problem, unix.EMFILE) {
+		t.Fatalf("without descriptors: %v", problem)
+	}
+	if err := source.Problem(); err != nil {
+		t.Error(err)
+	}
+	if err := mtlstest.CallBy(t, addr, mtlstest.Dialer(renewed)); err != nil {
+		t.Errorf("the renewed certificate is not used: %v", err)
 	}
 }
 

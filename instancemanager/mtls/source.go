@@ -89,9 +89,12 @@ func (s *Source) current() *material {
 		return s.held
 	}
 	var m *material
+	s.stamps = [3]stamp{} // what could not be read is read again
 	if err == nil {
 		m, err = s.load()
-		s.stamps = stamps // the same bad files are not read, and told, again
+		if unread := (*fs.PathError)(nil); !errors.As(err, &unread) {
+			s.stamps = stamps // the same bad files are not
+		}
 	}
 	if err != nil {
 		s.refuse(fmt.Errorf("mtls: %s: %w", s.dir, err)) // also where it was taken away: what was secured stays so

@@ -210,7 +210,7 @@ func TestBinaryIsResolved(t *testing.T) {
 }
 
 // TestDeleteAgain: when the polite signal was ignored and the SIGKILL is still far away, the
-// process stays in state stopping, and another Delete changes nothing but the time.
+// process stays in state stopping, and another Delete changes nothing, but for an earlier time.
 func TestDeleteAgain(t *testing.T) {
 	m := newManager(t, nil)
 	if _, err := m.Create(spec(t, "demo-r-1", instancetest.Stubborn, 1)); err != nil {
@@ -228,6 +228,23 @@ func TestDeleteAgain(t *testing.T) {
 	m.cfg.StopTimeout = time.Millisecond
 	instancetest.Eventually(t, "it is killed, and gone", func() bool {
 		_, err := m.Delete("demo-r-1", "")
+		return errors.Is(err, ErrNotFound)
+	})
+}
+
+// TestDeleteAgainAndAgain: clients that ask more often than the stop timeout, two of them say, do
+// not keep alive what ignores the signal.
+func TestDeleteAgainAndAgain(t *testing.T) {
+	m := newManager(t, func(c *Config) { c.StopTimeout = 200 * time.Millisecond })
+	if _, err := m.Create(spec(t, "demo-e-1", instancetest.Stubborn, 1)); err != nil {
+		t.Fatal(err)
+	}
+	await(t, m, "demo-e-1", Running)
+	again := time.NewTicker(20 * time.Millisecond)
+	defer again.Stop()
+	instancetest.Eventually(t, "it is killed, and gone", func() bool {
+		<-again.C
+		_, err := m.Delete("demo-e-1", "")
 		return errors.Is(err, ErrNotFound)
 	})
 }

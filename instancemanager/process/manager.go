@@ -215,8 +215,8 @@ func (m *Manager) CloseIdle() (closed bool) {
 }
 
 // Delete asks a process to end and returns at once; a process that has ended already leaves the
-// list right away (the status then says Deleted). Repeating it is harmless; after the stop timeout
-// it kills again. uuid may be empty. Errors: ErrNotFound.
+// list right away (the status then says Deleted). Repeating it is harmless and puts nothing off;
+// after the stop timeout it kills again. uuid may be empty. Errors: ErrNotFound.
 func (m *Manager) Delete(name, uuid string) (Status, error) { return m.delete(name, uuid, false) }
 
 // DeleteLast is Delete for a process that no other one of its name follows here.

@@ -231,6 +231,7 @@ func (p *Process) supervise(ended <-chan struct{}, ready chan error) {
 	kill := time.NewTimer(0)
 	<-kill.C
 	defer kill.Stop()
+	var due time.Time // when kill fires, zero for never
 	probing := ready
 	for {
 		select {
@@ -243,8 +244,12 @@ func (p *Process) supervise(ended <-chan struct{}, ready chan error) {
 		case r := <-p.stops:
 			p.m.log.Info("signal process", "process", p.spec.Name, "signal", r.signal, "why", r.why)
 			_ = p.child.signal(r.signal)
-			kill.Reset(r.timeout)
+			if at := time.Now().Add(r.timeout); due.IsZero() || at.Before(due) {
+				due = at // whoever asks again puts nothing off
+				kill.Reset(r.timeout)
+			}
 		case <-kill.C:
+			due = time.Time{}
 			p.m.log.Warn("kill process: it ignored the signal to stop", "process", p.spec.Name)
 			_ = p.child.signal(unix.SIGKILL)
 		case <-ended:

@@ -20,6 +20,7 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/credentials/insecure"
@@ -36,10 +37,18 @@ const (
 	sweepAt = 256
 )
 
+// reconnect is how soon a connection that could not be made is tried again: what gRPC does by
+// itself is up to two minutes, for which an engine would not be there for its clients after a
+// shortage, of descriptors say, that has passed.
+var reconnect = grpc.ConnectParams{MinConnectTimeout: 20 * time.Second,
+	Backoff: backoff.Config{BaseDelay: 100 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: time.Second}}
+
 // Engines are connections to engines by address. The zero value is ready; Close it.
 type Engines struct {
 	// timeout bounds calls that are passed on; 0 is callTimeout.
 	timeout time.Duration
+	// options are for tests.
+	options []grpc.DialOption
 
 	mu    sync.Mutex
 	conns map[string]*engineConn
@@ -79,10 +88,10 @@ func (e *Engines) find(address string) (*engineConn, error) {
 	if len(e.conns) >= sweepAt {
 		e.sweep()
 	}
-	c, err := grpc.NewClient("passthrough:///"+address,
+	c, err := grpc.NewClient("passthrough:///"+address, append([]grpc.DialOption{
 		grpc.WithTransportCredentials(insecure.NewCredentials()), // engines serve plain text, as the reference's do
-		grpc.WithIdleTimeout(idleTimeout),
-		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxMessage)))
+		grpc.WithIdleTimeout(idleTimeout), grpc.WithConnectParams(reconnect),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxMessage))}, e.options...)...)
 	if err != nil {
 		return nil, status.Errorf(codes.InvalidArgument, "engine address %q: %v", address, err)
 	}

@@ -192,7 +192,10 @@ func (e *enquiry) attempt(ctx context.Context, m *manager, changed <-chan struct
 			}
 			e.refusal = reply.answer
 			e.relay.postpone(reply.from)
-			return nil, nil
+			if m == nil || reply.from == m {
+				return nil, nil
+			}
+			// Of somebody who was asked before. This one may not have got the question yet.
 		case <-gone:
 			return nil, nil
 		case <-changed:

@@ -14,6 +14,8 @@ import (
 	"strconv"
 	"sync"
 	"time"
+
+	"ankole.storage/listener"
 )
 
 // Commands.
@@ -58,12 +60,13 @@ func Listen(stateDir string, handle func(context.Context, Request) error) (*Serv
 		return nil, err
 	}
 	_ = os.Remove(path) // left by a killed instance; the folder's lock says that none is alive
-	l, err := net.Listen("unix", path)
+	ctx, cancel := context.WithCancel(context.Background())
+	l, err := listener.Listen(ctx, "unix", path)
 	if err != nil {
+		cancel()
 		_ = dir.Close()
 		return nil, fmt.Errorf("control socket: %w", err)
 	}
-	ctx, cancel := context.WithCancel(context.Background())
 	s := &Server{listener: l, dir: dir, cancel: cancel}
 	s.wg.Go(func() { s.accept(ctx, handle) })
 	return s, nil
@@ -91,7 +94,7 @@ func (s *Server) accept(ctx context.Context, handle func(context.Context, Reques
 	for {
 		c, err := s.listener.Accept()
 		if err != nil {
-			return
+			return // it is closed
 		}
 		s.wg.Go(func() { serve(ctx, c, handle) })
 	}

@@ -13,6 +13,8 @@ import (
 	"net"
 	"sync"
 	"time"
+
+	"ankole.storage/listener"
 )
 
 const (
@@ -39,11 +41,12 @@ type Forwarder struct {
 // Start listens on addr. targets lists the servers' addresses, best first; it is asked anew for
 // every connection.
 func Start(addr string, targets func() []string, log *slog.Logger) (*Forwarder, error) {
-	l, err := net.Listen("tcp", addr)
+	ctx, cancel := context.WithCancel(context.Background())
+	l, err := listener.Listen(ctx, "tcp", addr)
 	if err != nil {
+		cancel()
 		return nil, fmt.Errorf("forward %s: %w", addr, err)
 	}
-	ctx, cancel := context.WithCancel(context.Background())
 	f := &Forwarder{listener: l, targets: targets, log: log, cancel: cancel, slots: make(chan struct{}, maxConnections)}
 	f.wg.Go(func() { f.accept(ctx) })
 	return f, nil
@@ -68,11 +71,7 @@ func (f *Forwarder) accept(ctx context.Context) {
 		}
 		c, err := f.listener.Accept()
 		if err != nil {
-			<-f.slots
-			if ctx.Err() != nil {
-				return
-			}
-			continue
+			return // it is closed
 		}
 		f.wg.Go(func() {
 			defer func() { <-f.slots }()
