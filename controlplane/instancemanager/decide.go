@@ -44,7 +44,11 @@ type seen struct {
 	Assigned string
 	// Empty: the closed Pod has answered that it has no process and will not get one. Close asks it.
 	Empty bool
-	Close func(ctx context.Context) error
+	// Orphaned are the processes in the Pod that no object has, Orphan one of them that is not
+	// reported yet.
+	Orphaned map[string]bool
+	Orphan   *v1beta2.Orphan
+	Close    func(ctx context.Context) error
 	// ProxyDown: the Pod has a proxy that does not answer.
 	ProxyDown bool
 	// CertificateProblem: the secret for the connections to the Pod is there and cannot be used.
@@ -102,6 +106,9 @@ func decide(now time.Time, im *v1beta2.InstanceManager, s seen) loop.Decision {
 	observe(now, im, s)
 	if s.nodeDown() {
 		return loop.Decision{}
+	}
+	if s.Orphan != nil {
+		return report(im, s.Orphan)
 	}
 	if legacy(im) {
 		return decideLegacy(im, s)

@@ -32,7 +32,7 @@ const (
 // drained tells whether the disruption budget may go: the node is being emptied, or the autoscaler
 // may remove it, and the drain policy is satisfied.
 func (r *Reconciler) drained(ctx context.Context, im *v1beta2.InstanceManager, s seen) (bool, error) {
-	if !s.cordoned() && !s.Autoscaler || len(im.Status.InstanceEngines) > 0 {
+	if !s.cordoned() && !s.Autoscaler || s.holdsEngines(im) {
 		return false, nil
 	}
 	var engines v1beta2.EngineList

@@ -9,6 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	ctrlmanager "sigs.k8s.io/controller-runtime/pkg/manager"
@@ -45,15 +46,23 @@ type Reconciler struct {
 	cfg     Config
 	client  client.Client
 	streams *streams
-	starts  *starts
+	// follower is streams, but for tests.
+	follower follower
+	starts   *starts
 	// closings are the answers of Pods that are about to be removed.
 	closings *closings
 }
 
+// follower tells what processes Pods report; streams has the meaning of its methods.
+type follower interface {
+	follow(key client.ObjectKey, pod types.UID, ip string) (processes *Processes, unconfirmedSince time.Time)
+	drop(key client.ObjectKey)
+}
+
 // New returns the reconciler; SetupWithManager puts it to work.
 func New(cfg Config) *Reconciler {
-	return &Reconciler{cfg: cfg, streams: newStreams(cfg.Connect), starts: newStarts(time.Now),
-		closings: newClosings(time.Now)}
+	s := newStreams(cfg.Connect)
+	return &Reconciler{cfg: cfg, streams: s, follower: s, starts: newStarts(time.Now), closings: newClosings(time.Now)}
 }
 
 // SetupWithManager registers the controller and its process streams.
@@ -65,14 +74,19 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 	if err := mgr.Add(ctrlmanager.RunnableFunc(r.watchCertificates)); err != nil {
 		return fmt.Errorf("register the look at certificates: %w", err)
 	}
-	return loop.Setup(mgr, r.cfg.Namespace, loop.Controller[*v1beta2.InstanceManager, seen]{
+	return loop.Setup(mgr, r.cfg.Namespace, r.controller())
+}
+
+// controller describes the loop.
+func (r *Reconciler) controller() loop.Controller[*v1beta2.InstanceManager, seen] {
+	return loop.Controller[*v1beta2.InstanceManager, seen]{
 		Name:       naming.EventSource("instance-manager"),
 		New:        func() *v1beta2.InstanceManager { return &v1beta2.InstanceManager{} },
 		Gather:     r.gather,
 		Decide:     decide,
 		Conditions: conditions,
 		Gone: func(_ context.Context, key client.ObjectKey) {
-			r.streams.drop(key)
+			r.follower.drop(key)
 			r.cfg.Proxies.Drop(key.Name)
 			r.starts.forget(key)
 			r.closings.forget(key)
@@ -84,8 +98,13 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 			loop.Watching(&v1beta2.Node{}, r.onNode),
 			loop.Watching(&corev1.Node{}, func(n *corev1.Node) []string { return r.managersOn(n.Name) }),
 			loop.Watching(&v1beta2.Setting{}, r.onSetting),
+			// An object that goes may leave its process behind; what else happens to it is no news.
+			loop.WatchingChanges(&v1beta2.Engine{}, func(*v1beta2.Engine, *v1beta2.Engine) bool { return false },
+				func(e *v1beta2.Engine) []string { return heldBy(&e.Status.InstanceStatus) }),
+			loop.WatchingChanges(&v1beta2.Replica{}, func(*v1beta2.Replica, *v1beta2.Replica) bool { return false },
+				func(r *v1beta2.Replica) []string { return heldBy(&r.Status.InstanceStatus) }),
 		},
-	})
+	}
 }
 
 // certificatesEvery is how often certificates are looked at: as seldom as kubelets change the files
@@ -136,6 +155,14 @@ func (r *Reconciler) onSetting(s *v1beta2.Setting) []string {
 
 func (r *Reconciler) onNode(n *v1beta2.Node) []string { return r.managersOn(n.Name) }
 
+// heldBy names the instance manager of an engine or replica, if it has one.
+func heldBy(status *v1beta2.InstanceStatus) []string {
+	if status.InstanceManagerName == "" {
+		return nil
+	}
+	return []string{status.InstanceManagerName}
+}
+
 // managersOn names the instance managers of a node ("" for all), from the cache.
 func (r *Reconciler) managersOn(node string) []string {
 	var list v1beta2.InstanceManagerList
@@ -173,10 +200,10 @@ func (r *Reconciler) gather(ctx context.Context, im *v1beta2.InstanceManager) (s
 	}
 	switch {
 	case s.Pod == nil || !mayRun(s.Pod):
-		r.streams.drop(key)
+		r.follower.drop(key)
 		r.cfg.Proxies.Drop(key.Name)
 	case s.Pod.Status.PodIP != "":
-		s.Processes, s.UnconfirmedSince = r.streams.follow(key, s.Pod.UID, s.Pod.Status.PodIP)
+		s.Processes, s.UnconfirmedSince = r.follower.follow(key, s.Pod.UID, s.Pod.Status.PodIP)
 	}
 	s.ProxyDown = s.Processes != nil && !r.proxyAlive(ctx, im.Name, s.Pod, s.Processes.ProxyAPIVersion)
 	s.StartNotBefore = r.starts.observe(key, s.Pod)
@@ -186,6 +213,9 @@ func (r *Reconciler) gather(ctx context.Context, im *v1beta2.InstanceManager) (s
 	}
 	r.gatherSettings(&s, values)
 	if err := r.gatherRemoval(ctx, im, &s); err != nil {
+		return seen{}, err
+	}
+	if err := r.gatherOrphans(ctx, im, &s); err != nil {
 		return seen{}, err
 	}
 	s.Drained, err = r.drained(ctx, im, s)

@@ -7,8 +7,27 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"ankole.storage/api/longhorn/v1beta2"
 	"ankole.storage/api/rpc/imrpc"
 )
+
+// TestOrphansDoNotHoldADrain: engines that belong to nobody are no reason to keep a node.
+func TestOrphansDoNotHoldADrain(t *testing.T) {
+	im, s := manager(v1beta2.InstanceManagerStateRunning), world()
+	s.Processes.Engines = running("v-e-0")
+	decide(now, im, s)
+	if !s.holdsEngines(im) {
+		t.Error("an engine does not hold a drain")
+	}
+	s.Orphaned = map[string]bool{"v-e-0": true}
+	if s.holdsEngines(im) {
+		t.Error("an engine without an object holds a drain")
+	}
+	s.Orphaned = map[string]bool{"w-e-0": true}
+	if !s.holdsEngines(im) {
+		t.Error("another engine's orphan lets a drain pass")
+	}
+}
 
 // TestClosings: a Pod is empty by its own answer after the close, at once if it refuses what comes
 // later, else when nothing that was on its way can arrive any more.

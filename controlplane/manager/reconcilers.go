@@ -15,6 +15,7 @@ import (
 	"ankole.storage/controlplane/engineimage"
 	"ankole.storage/controlplane/instancemanager"
 	"ankole.storage/controlplane/node"
+	"ankole.storage/controlplane/orphan"
 	"ankole.storage/controlplane/replica"
 	"ankole.storage/controlplane/settingsync"
 	"ankole.storage/controlplane/volume"
@@ -72,6 +73,7 @@ func (p *process) reconcilers(mgr ctrl.Manager) ([]Reconciler, error) {
 		volume.New(volume.Config{Namespace: cfg.Namespace, NodeName: cfg.NodeName, Allocator: limits}),
 		attachment.New(attachment.Config{Namespace: cfg.Namespace}),
 		engine.New(engine.Config{Namespace: cfg.Namespace, NodeName: cfg.NodeName}, processes, engines),
+		orphan.New(orphan.Config{Namespace: cfg.Namespace, NodeName: cfg.NodeName}, processes),
 		replica.New(replica.Config{Namespace: cfg.Namespace, NodeName: cfg.NodeName}, processes),
 	}, nil
 }

@@ -165,6 +165,21 @@ func InstanceManagerLabels(node, image, managerType string) map[string]string {
 	})
 }
 
+// OrphanInstanceLabels returns the labels of the Orphan of a process. kind is LabelEngine or
+// LabelReplica, for its name; one that is no label value is left out.
+func OrphanInstanceLabels(node, orphanType, instanceManager, kind, name string) map[string]string {
+	labels := componentLabels(ComponentOrphan, map[string]string{
+		LabelNode: node, LabelOrphanType: orphanType, LabelInstanceManager: instanceManager,
+	})
+	if len(name) <= maxLabelValue {
+		labels[kind] = name
+	}
+	return labels
+}
+
+// maxLabelValue is the length of a label's value that Kubernetes takes.
+const maxLabelValue = 63
+
 // EngineImageLabels returns the labels of an EngineImage, its DaemonSet and that one's Pods.
 func EngineImageLabels(engineImageName string) map[string]string {
 	return componentLabels(ComponentEngineImage, map[string]string{LabelEngineImage: engineImageName})

@@ -205,6 +205,13 @@ func TestLabels(t *testing.T) {
 			t.Errorf("label %s = %q, want %q", key, labels[key], value)
 		}
 	}
+	long := strings.Repeat("a", 64)
+	for name, want := range map[string]int{"demo-e-0": 6, long: 5} {
+		if got := OrphanInstanceLabels("n1", "engine-instance", "im", LabelEngine, name); len(got) != want ||
+			want == 6 && got["longhornengine"] != name || got["longhorn.io/component"] != "orphan" {
+			t.Errorf("labels of an orphan %v", got)
+		}
+	}
 	replica := ReplicaLabels("demo", "", "", "")
 	if len(replica) != 1 || replica[LabelVolume] != "demo" {
 		t.Errorf("a replica without a place has labels %v", replica)
