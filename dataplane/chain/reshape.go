@@ -21,6 +21,9 @@ type Shape struct {
 	Branches []LayerSpec
 	// Untouched are snapshot files that the rebuild will not write to: their checksums stay.
 	Untouched []string
+	// Compared are snapshots, and HeadName for the head, that the rebuild may write to anywhere: an
+	// attempt that follows it does not know what they were.
+	Compared []string
 }
 
 // Kept returns the snapshots of the live chain that a target of these layers keeps: those of the

@@ -6,9 +6,10 @@ import (
 
 // VoidForRebuild makes the record void, because the replica is about to become the copy of another
 // one, and remembers in the replica's own entry what its content is: base is kept over any number
-// of interrupted rebuilds. fresh are the snapshots that will be made anew, HeadName for a new head;
-// they are never taken for what they were at the base. What is known about other absent members is
-// forgotten: the regions that leave the others' logs meanwhile are not seen here.
+// of interrupted rebuilds. fresh are the snapshots that will be made anew, or changed wherever they
+// differ, HeadName for the head; they are never taken for what they were at the base. What is known
+// about other absent members is forgotten: the regions that leave the others' logs meanwhile are
+// not seen here.
 func (c *Files) VoidForRebuild(s *Sidecars, void Record, first string, fresh []string) error {
 	if err := errors.Join(c.usable(), s.usable()); err != nil {
 		return err

@@ -286,7 +286,7 @@ func (j *rebuildJob) prepare(from, to *wire.ControlReply) {
 	j.e.event("rebuilding", j.target.addr, fmt.Sprintf("from %s, layers %v, branches %v", j.source.addr, a.Modes,
 		a.Branches))
 	begin := &wire.BeginRebuild{ChainDescription: *j.shape, HeadBecomes: a.HeadBecomes, NewHead: a.NewHead,
-		Untouched: a.Untouched(&source)}
+		Untouched: a.Untouched(&source), Compared: a.Compared(&source)}
 	j.e.control(j.target, &wire.ControlRequest{BeginRebuild: begin}, func(code block.Code, r *wire.ControlReply) {
 		switch {
 		case j.dead:

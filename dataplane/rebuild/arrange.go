@@ -71,6 +71,22 @@ func (a *Arrangement) Untouched(source *Side) []string {
 	return out
 }
 
+// Compared lists the layers that the target has and that are made equal wherever they differ, the
+// head by HeadName.
+func (a *Arrangement) Compared(source *Side) []string {
+	var out []string
+	for i, mode := range a.Modes {
+		switch {
+		case mode != Compare:
+		case i < len(source.Names):
+			out = append(out, source.Names[i])
+		default:
+			out = append(out, HeadName)
+		}
+	}
+	return out
+}
+
 // Delta reports whether everything that can differ lies in known regions, or in layers that are
 // copied and were written after them.
 func (a *Arrangement) Delta() bool { return !slices.Contains(a.Modes, Compare) }

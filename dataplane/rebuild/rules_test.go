@@ -170,3 +170,22 @@ func TestProgressCountsWhatIsKnown(t *testing.T) {
 		t.Errorf("%d bytes to bring for a range that ends behind the volume", got)
 	}
 }
+
+// TestComparedIsNoted: what one attempt compares in full the next one does too, though its source
+// knows of no change, since the target has noted it.
+func TestComparedIsNoted(t *testing.T) {
+	for name, changed := range map[string][]string{
+		"a snapshot": {"a"}, "the snapshot below the head": {"b"}, "the head": {HeadName}, "both": {"a", "b", HeadName},
+	} {
+		first, second, target := Side{Names: []string{"a", "b"}, Changed: changed}, Side{Names: []string{"a", "b"}},
+			Side{Names: []string{"a", "b"}}
+		before := Arrange(first, target, true)
+		target.Changed = before.Compared(&first)
+		if !slices.Equal(target.Changed, changed) {
+			t.Errorf("%s: compared are %v", name, target.Changed)
+		}
+		if after := Arrange(second, target, true); !slices.Equal(after.Modes, before.Modes) {
+			t.Errorf("%s: %v, and %v before", name, after.Modes, before.Modes)
+		}
+	}
+}

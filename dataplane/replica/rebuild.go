@@ -52,6 +52,7 @@ func (r *Replica) beginRebuild(s *session, h *wire.Header, b *wire.BeginRebuild)
 	for _, name := range b.Untouched {
 		shape.Untouched = append(shape.Untouched, snapshotFile(name))
 	}
+	shape.Compared = b.Compared
 	if err := shape.Validate(); err != nil {
 		r.replyErr(s, h, err) // before what the directory holds is given up
 		return

@@ -3,6 +3,7 @@ package replica
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	"ankole.storage/dataplane/chain"
 	"ankole.storage/dataplane/wire"
@@ -174,7 +175,7 @@ func (w *worker) reshape(l *sidecarSet, rec *chain.Record, headBecomes string, s
 	return w.take(l, c), false, errors.Join(failed, err)
 }
 
-// fresh names what a shape makes anew, and the branches, which are written to wherever they differ.
+// fresh names what a shape makes anew, and what is written to wherever it differs, as branches are.
 func (w *worker) fresh(shape *chain.Shape) []string {
 	var names []string
 	kept := map[string]bool{shape.HeadBecomes: true}
@@ -182,14 +183,14 @@ func (w *worker) fresh(shape *chain.Shape) []string {
 		kept[file] = true
 	}
 	for _, l := range shape.Layers {
-		if !kept[l.File] {
-			names = append(names, snapshotName(l.File))
+		if name := snapshotName(l.File); !kept[l.File] || slices.Contains(shape.Compared, name) {
+			names = append(names, name)
 		}
 	}
 	for _, l := range shape.Branches {
 		names = append(names, snapshotName(l.File))
 	}
-	if shape.NewHead || shape.HeadBecomes != "" {
+	if shape.NewHead || shape.HeadBecomes != "" || slices.Contains(shape.Compared, chain.HeadName) {
 		names = append(names, chain.HeadName)
 	}
 	return names

@@ -71,4 +71,7 @@ type BeginRebuild struct {
 	NewHead     bool   `json:"newHead,omitempty"`
 	// Untouched are snapshots that nothing will be written to.
 	Untouched []string `json:"untouched,omitempty"`
+	// Compared are snapshots that stay, or that the head turns into, and are made equal wherever
+	// they differ, not in known regions only; volume-head is the head.
+	Compared []string `json:"compared,omitempty"`
 }
