@@ -10,6 +10,7 @@ import (
 	policyv1 "k8s.io/api/policy/v1"
 
 	"ankole.storage/api/longhorn/v1beta2"
+	"ankole.storage/controlplane/allocator"
 	"ankole.storage/controlplane/loop"
 	"ankole.storage/controlplane/naming"
 )
@@ -62,8 +63,11 @@ type seen struct {
 	// idle nodes.
 	DrainPolicy string
 	Autoscaler  bool
-	// Drained: the node is being emptied and the drain policy lets this instance manager go.
-	Drained bool
+	// Drained: the node is being emptied and, by the cache, the drain policy lets this instance
+	// manager go. Budgets releases its budget if MayDrain, which reads live, says so too.
+	Drained  bool
+	Budgets  *allocator.Budgets
+	MayDrain func(ctx context.Context, released map[string]bool) (bool, error)
 	// Owner is the node whose manager decides (status.ownerID while the instance manager's own node
 	// is down).
 	Owner string
@@ -291,7 +295,10 @@ func idle(s seen) bool {
 func decideBudget(im *v1beta2.InstanceManager, s seen) loop.Decision {
 	switch {
 	case s.Drained && s.PDB != nil:
-		return loop.Decision{Do: loop.Delete{Object: s.PDB}}
+		return loop.Decision{
+			Do:    s.Budgets.Release(im.Spec.NodeID, loop.Delete{Object: s.PDB}, s.MayDrain),
+			After: budgetRetry,
+		}
 	case !s.Drained && s.PDB == nil:
 		return loop.Decision{Do: loop.Create{Object: budgetFor(im)}}
 	}

@@ -205,7 +205,7 @@ func TestDecide(t *testing.T) {
 		{"no budget yet", up, func(_ *v1beta2.InstanceManager, s *seen) { s.PDB = nil },
 			up, "create *v1.PodDisruptionBudget", "Running", 0},
 		{"drained", up, func(_ *v1beta2.InstanceManager, s *seen) { s.Drained, s.KubeNode.Spec.Unschedulable = true, true },
-			up, "delete *v1.PodDisruptionBudget", "Running", 0},
+			up, "delete *v1.PodDisruptionBudget", "Running", budgetRetry},
 		{"being deleted", up, func(im *v1beta2.InstanceManager, s *seen) {
 			im.DeletionTimestamp, s.Pod = &metav1.Time{Time: now}, nil
 		}, up, "", "", 0},

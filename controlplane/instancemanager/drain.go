@@ -3,12 +3,17 @@ package instancemanager
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"regexp"
+	"slices"
+	"sync"
+	"time"
 
 	policyv1 "k8s.io/api/policy/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"ankole.storage/api/longhorn/v1beta2"
+	"ankole.storage/controlplane/loop"
 	"ankole.storage/controlplane/naming"
 	"ankole.storage/controlplane/setting"
 )
@@ -29,25 +34,101 @@ const (
 	// a copy elsewhere.
 )
 
-// drained tells whether the disruption budget may go: the node is being emptied, or the autoscaler
-// may remove it, and the drain policy is satisfied.
-func (r *Reconciler) drained(ctx context.Context, im *v1beta2.InstanceManager, s seen) (bool, error) {
-	if !s.cordoned() && !s.Autoscaler || s.holdsEngines(im) {
-		return false, nil
+// budgetRetry is when a budget is looked at again that the cache would let go and the live objects
+// do not: the cache lags behind.
+const budgetRetry = time.Second
+
+// drains are the instance managers whose node is to be drained and whose budget is held back, each
+// with a volume that holds it.
+type drains struct {
+	mu   sync.Mutex
+	held map[string]string
+}
+
+func newDrains() *drains { return &drains{held: map[string]string{}} }
+
+// note says which volume holds the budget of an instance manager, "" for none.
+func (d *drains) note(manager, volume string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if volume == "" {
+		delete(d.held, manager)
+	} else {
+		d.held[manager] = volume
 	}
+}
+
+// names lists the instance managers whose budget a volume holds; those of all volumes for "".
+func (d *drains) names(volume string) (names []string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for manager, holder := range d.held {
+		if volume == "" || volume == holder {
+			names = append(names, manager)
+		}
+	}
+	return names
+}
+
+// watches end the wait of a budget that is held back: a change of the volume that holds it, or
+// another budget that comes or goes.
+func (d *drains) watches() []loop.Watch {
+	owner := loop.ByOwner[*policyv1.PodDisruptionBudget]("InstanceManager")
+	return []loop.Watch{
+		loop.Watching(&v1beta2.Engine{}, func(e *v1beta2.Engine) []string { return d.names(e.Spec.VolumeName) }),
+		loop.Watching(&v1beta2.Replica{}, func(r *v1beta2.Replica) []string { return d.names(r.Spec.VolumeName) }),
+		loop.Watching(&policyv1.PodDisruptionBudget{}, func(b *policyv1.PodDisruptionBudget) []string {
+			return append(owner(b), d.names("")...)
+		}),
+	}
+}
+
+// gatherDrain finds out whether the disruption budget may go: the node is being emptied, or the
+// autoscaler may remove it, and the drain policy is satisfied. The cache says whether it is worth
+// asking; MayDrain asks the live objects.
+func (r *Reconciler) gatherDrain(ctx context.Context, im *v1beta2.InstanceManager, s *seen) error {
+	r.drains.note(im.Name, "")
+	if !s.cordoned() && !s.Autoscaler || s.holdsEngines(im) {
+		return nil
+	}
+	node, policy := im.Spec.NodeID, s.DrainPolicy
+	holder, err := drainHolder(ctx, r.client, im.Namespace, node, policy, nil)
+	if err != nil {
+		return err
+	}
+	r.drains.note(im.Name, holder)
+	s.Drained, s.Budgets = holder == "", r.cfg.Budgets
+	s.MayDrain = func(ctx context.Context, released map[string]bool) (bool, error) {
+		holder, err := drainHolder(ctx, r.live, im.Namespace, node, policy, released)
+		if holder != "" {
+			slog.Info("the disruption budget of a node that is drained is kept", "node", node, "volume", holder)
+		}
+		return holder == "", err
+	}
+	return nil
+}
+
+// drainHolder names a volume for which the node must not be drained yet, "" if there is none.
+// Budgets of the nodes in released do not count.
+func drainHolder(ctx context.Context, c client.Reader, namespace, node, policy string,
+	released map[string]bool) (volume string, err error) {
+	in := []client.ListOption{client.InNamespace(namespace), client.UnsafeDisableDeepCopy}
 	var engines v1beta2.EngineList
-	if err := r.client.List(ctx, &engines, client.InNamespace(im.Namespace)); err != nil {
-		return false, fmt.Errorf("list engines: %w", err)
+	if err := c.List(ctx, &engines, in...); err != nil {
+		return "", fmt.Errorf("list engines: %w", err)
 	}
 	var replicas v1beta2.ReplicaList
-	if err := r.client.List(ctx, &replicas, client.InNamespace(im.Namespace)); err != nil {
-		return false, fmt.Errorf("list replicas: %w", err)
+	if err := c.List(ctx, &replicas, in...); err != nil {
+		return "", fmt.Errorf("list replicas: %w", err)
 	}
-	protected, err := ProtectedNodes(ctx, r.client, im.Namespace)
+	protected, err := ProtectedNodes(ctx, c, namespace)
 	if err != nil {
-		return false, err
+		return "", err
 	}
-	return mayDrain(im.Spec.NodeID, s.DrainPolicy, engines.Items, replicas.Items, protected), nil
+	for n := range released {
+		delete(protected, n)
+	}
+	return mayDrain(node, policy, engines.Items, replicas.Items, protected), nil
 }
 
 // ProtectedNodes are the nodes whose instance manager has a disruption budget: a drain does not
@@ -61,30 +142,33 @@ func ProtectedNodes(ctx context.Context, r client.Reader, namespace string) (map
 	}
 	protected := map[string]bool{}
 	for _, b := range budgets.Items {
-		protected[b.Labels[naming.LabelOnNode]] = true
+		if b.DeletionTimestamp == nil {
+			protected[b.Labels[naming.LabelOnNode]] = true
+		}
 	}
 	return protected, nil
 }
 
-// mayDrain applies the drain policy to one node. protected are the nodes whose instance manager has
-// a budget.
+// mayDrain applies the drain policy to one node and names a volume that holds the node's budget, ""
+// if there is none. protected are the nodes whose instance manager has a budget.
 func mayDrain(node, policy string, engines []v1beta2.Engine, replicas []v1beta2.Replica,
-	protected map[string]bool) bool {
+	protected map[string]bool) (holder string) {
 	for i := range engines {
 		if engines[i].Spec.NodeID == node {
-			return false
+			return engines[i].Spec.VolumeName
 		}
 	}
 	if policy == drainAlways {
-		return true
+		return ""
 	}
+	recorded := recordedCopies(engines, replicas)
 	for i := range replicas {
 		rep := &replicas[i]
 		if rep.Spec.NodeID != node {
 			continue
 		}
 		if policy == DrainEviction {
-			return false
+			return rep.Spec.VolumeName
 		}
 		if policy == drainIfStopped && rep.Status.CurrentState == v1beta2.InstanceStateStopped {
 			continue
@@ -92,11 +176,27 @@ func mayDrain(node, policy string, engines []v1beta2.Engine, replicas []v1beta2.
 		if rep.Spec.HealthyAt == "" && rep.Spec.FailedAt == "" {
 			continue // never started: holds nothing
 		}
-		if !CopyElsewhere(rep, replicas, protected) {
-			return false
+		if !CopyElsewhere(rep, recorded, protected) {
+			return rep.Spec.VolumeName
 		}
 	}
-	return true
+	return ""
+}
+
+// recordedCopies leaves out the replicas that are not members of their volume's newest record: they
+// may lack what was written since, whatever their marks say.
+func recordedCopies(engines []v1beta2.Engine, replicas []v1beta2.Replica) []v1beta2.Replica {
+	newest := map[string]*v1beta2.Membership{}
+	for i := range engines {
+		m, volume := engines[i].Status.Membership, engines[i].Spec.VolumeName
+		if m != nil && len(m.Members) > 0 && (newest[volume] == nil || m.Epoch > newest[volume].Epoch) {
+			newest[volume] = m
+		}
+	}
+	return slices.DeleteFunc(slices.Clone(replicas), func(r v1beta2.Replica) bool {
+		m := newest[r.Spec.VolumeName]
+		return m != nil && !slices.Contains(m.Members, r.Spec.DataDirectoryName)
+	})
 }
 
 // CopyElsewhere tells whether the volume has a healthy replica on another node that a drain would
@@ -105,7 +205,7 @@ func CopyElsewhere(of *v1beta2.Replica, replicas []v1beta2.Replica, protected ma
 	for i := range replicas {
 		r := &replicas[i]
 		if r.Spec.VolumeName == of.Spec.VolumeName && r.Spec.NodeID != of.Spec.NodeID && r.Spec.Active &&
-			r.Spec.HealthyAt != "" && r.Spec.FailedAt == "" && protected[r.Spec.NodeID] {
+			r.Spec.HealthyAt != "" && r.Spec.FailedAt == "" && r.DeletionTimestamp == nil && protected[r.Spec.NodeID] {
 			return true
 		}
 	}

@@ -16,6 +16,7 @@ import (
 
 	"ankole.storage/api/longhorn/v1beta2"
 	"ankole.storage/api/rpc/imrpc"
+	"ankole.storage/controlplane/allocator"
 	"ankole.storage/controlplane/engineclient"
 	"ankole.storage/controlplane/loop"
 	"ankole.storage/controlplane/naming"
@@ -39,16 +40,20 @@ type Config struct {
 	// Certificates, unless nil, says why the certificates for talking to instance managers cannot
 	// be used.
 	Certificates func() error
+	// Budgets releases the disruption budgets of nodes that are drained.
+	Budgets *allocator.Budgets
 }
 
 // Reconciler looks after InstanceManager objects; see the package comment.
 type Reconciler struct {
 	cfg     Config
 	client  client.Client
+	live    client.Reader
 	streams *streams
 	// follower is streams, but for tests.
 	follower follower
 	starts   *starts
+	drains   *drains
 	// closings are the answers of Pods that are about to be removed.
 	closings *closings
 }
@@ -62,12 +67,13 @@ type follower interface {
 // New returns the reconciler; SetupWithManager puts it to work.
 func New(cfg Config) *Reconciler {
 	s := newStreams(cfg.Connect)
-	return &Reconciler{cfg: cfg, streams: s, follower: s, starts: newStarts(time.Now), closings: newClosings(time.Now)}
+	return &Reconciler{cfg: cfg, streams: s, follower: s, starts: newStarts(time.Now),
+		closings: newClosings(time.Now), drains: newDrains()}
 }
 
 // SetupWithManager registers the controller and its process streams.
 func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
-	r.client = mgr.GetClient()
+	r.client, r.live = mgr.GetClient(), mgr.GetAPIReader()
 	if err := mgr.Add(r.streams); err != nil {
 		return fmt.Errorf("register process streams: %w", err)
 	}
@@ -90,11 +96,11 @@ func (r *Reconciler) controller() loop.Controller[*v1beta2.InstanceManager, seen
 			r.cfg.Proxies.Drop(key.Name)
 			r.starts.forget(key)
 			r.closings.forget(key)
+			r.drains.note(key.Name, "")
 		},
 		Wakeups: r.streams.wakeups,
-		Watches: []loop.Watch{
+		Watches: append(r.drains.watches(),
 			loop.Watching(&corev1.Pod{}, loop.ByOwner[*corev1.Pod]("InstanceManager")),
-			loop.Watching(&policyv1.PodDisruptionBudget{}, loop.ByOwner[*policyv1.PodDisruptionBudget]("InstanceManager")),
 			loop.Watching(&v1beta2.Node{}, r.onNode),
 			loop.Watching(&corev1.Node{}, func(n *corev1.Node) []string { return r.managersOn(n.Name) }),
 			loop.Watching(&v1beta2.Setting{}, r.onSetting),
@@ -103,7 +109,7 @@ func (r *Reconciler) controller() loop.Controller[*v1beta2.InstanceManager, seen
 				func(e *v1beta2.Engine) []string { return heldBy(&e.Status.InstanceStatus) }),
 			loop.WatchingChanges(&v1beta2.Replica{}, func(*v1beta2.Replica, *v1beta2.Replica) bool { return false },
 				func(r *v1beta2.Replica) []string { return heldBy(&r.Status.InstanceStatus) }),
-		},
+		),
 	}
 }
 
@@ -218,8 +224,7 @@ func (r *Reconciler) gather(ctx context.Context, im *v1beta2.InstanceManager) (s
 	if err := r.gatherOrphans(ctx, im, &s); err != nil {
 		return seen{}, err
 	}
-	s.Drained, err = r.drained(ctx, im, s)
-	return s, err
+	return s, r.gatherDrain(ctx, im, &s)
 }
 
 // proxyAlive keeps the connection to the proxy of a running Pod, if it has one. A dead proxy costs

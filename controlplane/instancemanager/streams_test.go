@@ -98,12 +98,24 @@ func TestMayDrain(t *testing.T) {
 	}
 	engineOn := func(node string) []v1beta2.Engine {
 		e := v1beta2.Engine{}
-		e.Spec.NodeID = node
+		e.Spec.NodeID, e.Spec.VolumeName = node, "v"
 		return []v1beta2.Engine{e}
 	}
 	both := map[string]bool{"n1": true, "n2": true}
 	last := []v1beta2.Replica{replica("v", "n1", true)}
 	two := []v1beta2.Replica{replica("v", "n1", true), replica("v", "n2", true)}
+	two[0].Spec.DataDirectoryName, two[1].Spec.DataDirectoryName = "r1", "r2"
+	leaving := two[1]
+	leaving.DeletionTimestamp = &metav1.Time{}
+	record := func(members ...string) []v1beta2.Engine {
+		e := v1beta2.Engine{}
+		e.Spec.VolumeName, e.Status.Membership = "v", &v1beta2.Membership{Epoch: 1, Members: members}
+		return []v1beta2.Engine{e}
+	}
+	later := func(e []v1beta2.Engine) []v1beta2.Engine {
+		e[0].Status.Membership.Epoch = 2
+		return e
+	}
 	stopped := []v1beta2.Replica{replica("v", "n1", true)}
 	stopped[0].Status.CurrentState = v1beta2.InstanceStateStopped
 	const lastBlocks = "block-if-contains-last-replica"
@@ -123,11 +135,15 @@ func TestMayDrain(t *testing.T) {
 		{"copy on a node that may be drained too", lastBlocks, nil, two, map[string]bool{"n1": true}, false},
 		{"eviction wanted, copy elsewhere", DrainEviction, nil, two, both, false},
 		{"stopped last replica may go", drainIfStopped, nil, stopped, both, true},
+		{"copy elsewhere is being deleted", lastBlocks, nil, []v1beta2.Replica{two[0], leaving}, both, false},
+		{"copy elsewhere is no recorded member", lastBlocks, record("r1"), two, both, false},
+		{"copy elsewhere is a recorded member", lastBlocks, record("r1", "r2"), two, both, true},
+		{"the newest record counts", lastBlocks, append(record("r1", "r2"), later(record("r1"))...), two, both, false},
 		{"running last replica may not", drainIfStopped, nil, last, both, false},
 		{"never started replica holds nothing", lastBlocks, nil, []v1beta2.Replica{replica("v", "n1", false)}, both, true},
 	} {
-		if got := mayDrain("n1", tt.policy, tt.engines, tt.replicas, tt.protected); got != tt.want {
-			t.Errorf("%s: %v, want %v", tt.name, got, tt.want)
+		if holder := mayDrain("n1", tt.policy, tt.engines, tt.replicas, tt.protected); (holder == "") != tt.want {
+			t.Errorf("%s: held by %q, want it allowed: %v", tt.name, holder, tt.want)
 		}
 	}
 }

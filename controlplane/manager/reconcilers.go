@@ -69,6 +69,7 @@ func (p *process) reconcilers(mgr ctrl.Manager) ([]Reconciler, error) {
 			Namespace: cfg.Namespace, NodeName: cfg.NodeName, ServiceAccount: cfg.ServiceAccount, Connect: p.connect,
 			Close: processes.CloseIdle, Proxies: proxies,
 			Certificates: p.certificates.Problem,
+			Budgets:      allocator.NewBudgets(nil),
 		}),
 		volume.New(volume.Config{Namespace: cfg.Namespace, NodeName: cfg.NodeName, Allocator: limits}),
 		attachment.New(attachment.Config{Namespace: cfg.Namespace}),

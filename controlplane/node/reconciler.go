@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -56,6 +57,7 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 			loop.WatchingChanges(&v1beta2.InstanceManager{}, loop.Changed(existing),
 				loop.ByOwner[*v1beta2.InstanceManager]("Node")),
 			loop.Watching(&v1beta2.Setting{}, r.onSetting),
+			loop.Watching(&policyv1.PodDisruptionBudget{}, func(*policyv1.PodDisruptionBudget) []string { return r.cordoned() }),
 		},
 	})
 }
@@ -128,6 +130,18 @@ func (r *Reconciler) onSetting(s *v1beta2.Setting) []string {
 	var names []string
 	for _, n := range r.all() {
 		names = append(names, n.Name)
+	}
+	return names
+}
+
+// cordoned names the nodes whose Kubernetes node is cordoned: whether their replicas have to leave
+// depends on the disruption budgets of the others.
+func (r *Reconciler) cordoned() (names []string) {
+	for _, n := range r.all() {
+		kube := &corev1.Node{}
+		if r.client.Get(context.Background(), client.ObjectKey{Name: n.Name}, kube) == nil && kube.Spec.Unschedulable {
+			names = append(names, n.Name)
+		}
 	}
 	return names
 }

@@ -1,12 +1,17 @@
 package node
 
 import (
+	"slices"
 	"testing"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"pgregory.net/rapid"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	"ankole.storage/api/longhorn/v1beta2"
 )
@@ -70,4 +75,26 @@ func TestTwoWritersComeToRest(t *testing.T) {
 			}
 		}
 	})
+}
+
+// TestBudgetsWakeCordonedNodes: under the drain policy that evicts the last replica, whether a
+// replica has to leave depends on the budgets of other nodes.
+func TestBudgetsWakeCordonedNodes(t *testing.T) {
+	scheme := runtime.NewScheme()
+	for _, add := range []func(*runtime.Scheme) error{corev1.AddToScheme, v1beta2.AddToScheme} {
+		if err := add(scheme); err != nil {
+			t.Fatal(err)
+		}
+	}
+	objects := []client.Object{&v1beta2.Node{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "gone"}}}
+	for name, cordoned := range map[string]bool{"n1": false, "n2": true} {
+		kube := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}
+		kube.Spec.Unschedulable = cordoned
+		objects = append(objects, kube, &v1beta2.Node{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name}})
+	}
+	r := New("ns")
+	r.client = fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).Build()
+	if got := r.cordoned(); !slices.Equal(got, []string{"n2"}) {
+		t.Errorf("a budget wakes %v, want n2", got)
+	}
 }
