@@ -193,8 +193,7 @@ func (r *Reconciler) start(ctx context.Context, im *v1beta2.InstanceManager, e *
 	if err != nil {
 		return err
 	}
-	return r.processes.Create(ctx, im, process(e, im.Status.IP, secret,
-		settings.String(setting.BlockDeviceTransport), settings.Int(setting.EngineReplicaTimeout)))
+	return r.processes.Create(ctx, im, process(e, im.Status.IP, secret, settings))
 }
 
 func (r *Reconciler) add(ctx context.Context, e *v1beta2.Engine, address string) error {
@@ -209,14 +208,14 @@ func (r *Reconciler) remove(ctx context.Context, e *v1beta2.Engine, address stri
 }
 
 // process describes the engine's process; see docs/architecture.md, "Instances".
-func process(e *v1beta2.Engine, podIP, secret, transport string, replicaTimeoutSeconds int) instance.Process {
+func process(e *v1beta2.Engine, podIP, secret string, settings setting.Values) instance.Process {
 	size := strconv.FormatInt(e.Spec.VolumeSize, 10)
 	args := []string{"--engine-instance-name", e.Name, "--volume-name", e.Spec.VolumeName, "controller", e.Spec.VolumeName}
 	if frontend := naming.EngineFrontend(string(e.Spec.Frontend)); frontend != "" && !e.Spec.DisableFrontend {
 		args = append(args, "--frontend", frontend)
 	}
 	args = append(args, "--size", size, "--current-size", size, "--engine-replica-timeout",
-		strconv.Itoa(replicaTimeoutSeconds))
+		strconv.Itoa(settings.Int(setting.EngineReplicaTimeout)))
 	if e.Spec.RevisionCounterDisabled {
 		args = append(args, "--disableRevCounter")
 	}
@@ -232,7 +231,9 @@ func process(e *v1beta2.Engine, podIP, secret, transport string, replicaTimeoutS
 		PortCount: naming.EnginePortCount, PortArgs: []string{"--listen," + podIP + ":"},
 		Order: e.Status.Order,
 		Environment: map[string]string{
-			"ANKOLE_VOLUME_UUID": replica.VolumeUID(e), "ANKOLE_VOLUME_SECRET": secret, "ANKOLE_BLOCK_TRANSPORT": transport,
+			"ANKOLE_VOLUME_UUID": replica.VolumeUID(e), "ANKOLE_VOLUME_SECRET": secret,
+			"ANKOLE_BLOCK_TRANSPORT": settings.String(setting.BlockDeviceTransport),
+			"ANKOLE_DEVICE_WAIT":     strconv.Itoa(settings.Int(setting.BlockDeviceWait)) + "s",
 		},
 	}
 }

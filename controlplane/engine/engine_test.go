@@ -13,6 +13,7 @@ import (
 	"ankole.storage/controlplane/engineclient"
 	"ankole.storage/controlplane/instance"
 	"ankole.storage/controlplane/loop"
+	"ankole.storage/controlplane/setting"
 )
 
 var now = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
@@ -269,7 +270,7 @@ func TestStoppedEngineShowsNoReplicas(t *testing.T) {
 func TestProcessIsAsTheArchitectureSays(t *testing.T) {
 	e, _ := running()
 	e.Spec.RevisionCounterDisabled = true
-	p := process(e, "10.0.0.1", "secret", "auto", 8)
+	p := process(e, "10.0.0.1", "secret", setting.Values{setting.BlockDeviceWait: "20"})
 	want := []string{
 		"--engine-instance-name", "v-e-0", "--volume-name", "v", "controller", "v", "--frontend", "tgt-blockdev",
 		"--size", "1073741824", "--current-size", "1073741824", "--engine-replica-timeout", "8", "--disableRevCounter",
@@ -280,11 +281,11 @@ func TestProcessIsAsTheArchitectureSays(t *testing.T) {
 		t.Errorf("process %+v", p)
 	}
 	if p.Environment["ANKOLE_VOLUME_UUID"] != "uid-v" || p.Environment["ANKOLE_VOLUME_SECRET"] != "secret" ||
-		p.Environment["ANKOLE_BLOCK_TRANSPORT"] != "auto" {
+		p.Environment["ANKOLE_BLOCK_TRANSPORT"] != "auto" || p.Environment["ANKOLE_DEVICE_WAIT"] != "20s" {
 		t.Errorf("environment %v", p.Environment)
 	}
 	e.Spec.DisableFrontend = true
-	if slices.Contains(process(e, "10.0.0.1", "s", "auto", 8).Args, "--frontend") {
+	if slices.Contains(process(e, "10.0.0.1", "s", nil).Args, "--frontend") {
 		t.Error("a disabled frontend is asked for")
 	}
 }
@@ -382,7 +383,7 @@ func TestTrimMarksTheChain(t *testing.T) {
 	for _, on := range []bool{false, true} {
 		e, s := running()
 		e.Spec.UnmapMarkSnapChainRemovedEnabled = on
-		if p := process(e, "10.0.0.1", "s", "auto", 8); slices.Contains(p.Args, flag) != on {
+		if p := process(e, "10.0.0.1", "s", nil); slices.Contains(p.Args, flag) != on {
 			t.Errorf("%v: arguments %q", on, p.Args)
 		}
 		s.State.Options.UnmapMarkSnapChainRemoved = &on

@@ -1,7 +1,10 @@
 package setting
 
-// BlockDeviceTransport is a setting of ours; other clients show it like any other.
-const BlockDeviceTransport = "block-device-transport"
+// Settings of ours; other clients show them like any other.
+const (
+	BlockDeviceTransport = "block-device-transport"
+	BlockDeviceWait      = "block-device-wait"
+)
 
 // Values of BlockDeviceTransport.
 const (
@@ -18,5 +21,13 @@ var additionalDefinitions = []Definition{
 			"NBD protocol. It holds for engines started after the change.",
 		Category: CategoryGeneral, Type: TypeString, Required: true,
 		Default: TransportAuto, Options: []string{TransportAuto, TransportFUSELoop, TransportNBDUnix},
+	},
+	{
+		Name: BlockDeviceWait, DisplayName: "Block Device Wait",
+		Description: "Seconds that the block device of an attached volume stays, and I/O on it waits, while no engine " +
+			"can serve it because too few replicas are there. Then I/O fails, and the volume is faulted and detached. " +
+			"A volume that waits already is detached after the new time; its device may fail after the old one.",
+		Category: CategoryGeneral, Type: TypeInt, Required: true,
+		Default: "300", Range: between(10, 86400),
 	},
 }

@@ -32,6 +32,7 @@ var notDescribed = map[string]string{
 	GuaranteedEngineManagerCPU:  "dropped by newer versions, required by the proposals",
 	GuaranteedReplicaManagerCPU: "dropped by newer versions, required by the proposals",
 	BlockDeviceTransport:        "addition: which transport makes the block device",
+	BlockDeviceWait:             "addition: how long the block device waits without an engine",
 }
 
 func facts(t *testing.T) []settingFact {
@@ -91,8 +92,8 @@ func TestTableAgreesWithDescription(t *testing.T) {
 
 func TestTableIsSound(t *testing.T) {
 	all := Definitions()
-	if len(all) != 106 || len(byName) != len(all) {
-		t.Errorf("%d settings with %d names, want 106 of each", len(all), len(byName))
+	if len(all) != 107 || len(byName) != len(all) {
+		t.Errorf("%d settings with %d names, want 107 of each", len(all), len(byName))
 	}
 	for _, d := range all {
 		if d.DisplayName == "" || len(d.Description) < 20 || !strings.HasSuffix(d.Description, ".") {
@@ -208,6 +209,8 @@ func TestValidate(t *testing.T) {
 		{CSIAllowedTopologyKeys, "topology.kubernetes.io/zone, disk", ""},
 		{CSIAllowedTopologyKeys, "a b", "not the key of a label"},
 		{BlockDeviceTransport, "nbd-unix", ""},
+		{BlockDeviceWait, "10", ""},
+		{BlockDeviceWait, "9", "should be greater than or equal to 10"},
 		{BlockDeviceTransport, "ublk", "should be one of auto, fuse-loop, nbd-unix"},
 		{RegistrySecret, strings.Repeat("x", maxValueLength+1), "bytes"},
 	}

@@ -199,6 +199,11 @@ func (p *pass) mode(r *v1beta2.Replica) v1beta2.ReplicaMode {
 	return p.engine.Status.ReplicaModeMap[r.Name]
 }
 
+// inSyncNow counts the replicas that the engine reads from.
+func (p *pass) inSyncNow() int {
+	return count(p.live(), func(r *v1beta2.Replica) bool { return r.Spec.Active && p.mode(r) == v1beta2.ReplicaModeRW })
+}
+
 func (p *pass) nodeDown(name string) bool { return instance.NodeDown(p.nodes[name]) }
 
 // owner is the node status.ownerID names: the attached node, else a stable choice among ready

@@ -131,6 +131,18 @@ func TestOneStep(t *testing.T) {
 			s.Engine.Status.CurrentState, s.Engine.Status.ReplicaModeMap = failed, nil
 			s.Replicas[0].Status.CurrentState = failed
 		}, "engine stopped on n1 with ab"},
+		{"nor are all that the engine has lost at once", func(_ *v1beta2.Volume, s *seen) {
+			for i := range s.Replicas {
+				s.Engine.Status.ReplicaModeMap[s.Replicas[i].Name] = v1beta2.ReplicaModeERR
+				s.Replicas[i].Status.CurrentState = failed
+			}
+		}, ""},
+		{"unless that has lasted too long", func(v *v1beta2.Volume, s *seen) {
+			for i := range s.Replicas {
+				s.Engine.Status.ReplicaModeMap[s.Replicas[i].Name] = v1beta2.ReplicaModeERR
+			}
+			waitedFor(v, 5*time.Minute)
+		}, "replica a stopped failed"},
 		// open: the list of a running engine
 		{"failed replica leaves the list", func(v *v1beta2.Volume, s *seen) {
 			fail(s, 1, 0)
@@ -198,10 +210,25 @@ func TestOneStep(t *testing.T) {
 		{"but not for ever", func(v *v1beta2.Volume, s *seen) {
 			off(s)
 			s.Replicas[1].Status.CurrentState = v1beta2.InstanceStateStarting
-			v.Status.Conditions = append(v.Status.Conditions,
-				v1beta2.Condition{Type: ConditionWaitForReplicas, Status: v1beta2.ConditionTrue,
-					LastTransitionTime: ago(time.Hour)})
+			v.Status.State, v.Status.CurrentNodeID = v1beta2.VolumeStateAttaching, ""
+			waitedFor(v, time.Hour)
 		}, "engine running on n1 with a"},
+		{"nor long while I/O waits", func(v *v1beta2.Volume, s *seen) {
+			off(s)
+			s.Replicas[1].Status.CurrentState = v1beta2.InstanceStateStarting
+			waitedFor(v, followWait)
+		}, "engine running on n1 with a"},
+		{"with all of them while I/O waits: as long as that may", func(v *v1beta2.Volume, s *seen) {
+			off(s)
+			s.Replicas[0].Status.CurrentState = v1beta2.InstanceStateStarting
+			s.Replicas[1].Status.CurrentState = v1beta2.InstanceStateStarting
+			waitedFor(v, 5*time.Minute-time.Second)
+		}, ""},
+		{"and no longer", func(v *v1beta2.Volume, s *seen) {
+			off(s)
+			s.Replicas[0].Status.CurrentState = v1beta2.InstanceStateStarting
+			waitedFor(v, 5*time.Minute)
+		}, "replica a stopped failed"},
 		{"a copy that never was in sync is not given at the start", func(_ *v1beta2.Volume, s *seen) {
 			off(s)
 			s.Replicas = append(s.Replicas, good("c", "n3", "v-cccccccc"))
@@ -327,6 +354,12 @@ func TestOneStep(t *testing.T) {
 			}
 		})
 	}
+}
+
+// waitedFor: replicas have been waited for so long.
+func waitedFor(v *v1beta2.Volume, d time.Duration) {
+	v.Status.Conditions = append(v.Status.Conditions, v1beta2.Condition{Type: ConditionWaitForReplicas,
+		Status: v1beta2.ConditionTrue, Reason: ReasonIOWaits, LastTransitionTime: ago(d)})
 }
 
 func off(s *seen) {

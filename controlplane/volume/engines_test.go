@@ -75,8 +75,12 @@ func (w *world) Delete(_ context.Context, im *v1beta2.InstanceManager, name, uui
 	if w.down[im.Spec.NodeID] {
 		return fmt.Errorf("instance manager %s does not answer", im.Name)
 	}
-	if p := w.procs[im.Name+"/"+name]; p != nil && uuid != "" && p.uuid != uuid {
+	p := w.procs[im.Name+"/"+name]
+	if p != nil && uuid != "" && p.uuid != uuid {
 		return nil
+	}
+	if p != nil {
+		w.checkStop(p)
 	}
 	w.end(im.Name+"/"+name, "")
 	return nil

@@ -11,11 +11,11 @@ import (
 )
 
 // follow marks the replicas as the running engine reports them, one per pass. While the engine does
-// not run, nothing is marked: a replica whose process died together with its engine may be as good
-// as the others.
+// not run, or has none in sync, nothing is marked: a replica whose process died together with its
+// engine, or with all the others, may be as good as they are, and the next engine says so.
 func (p *pass) follow() loop.Change {
 	p.actualSize()
-	if !p.engineReports() {
+	if !p.engineReports() || p.inSyncNow() == 0 {
 		return nil
 	}
 	for _, r := range p.live() {
@@ -160,7 +160,7 @@ func (p *pass) judgeRobustness() v1beta2.VolumeRobustness {
 	engaged := v.Spec.NodeID != "" && (v.Status.State == v1beta2.VolumeStateAttached ||
 		v.Status.State == v1beta2.VolumeStateAttaching)
 	if engaged && p.engineReports() {
-		rw := count(p.live(), func(r *v1beta2.Replica) bool { return r.Spec.Active && p.mode(r) == v1beta2.ReplicaModeRW })
+		rw := p.inSyncNow()
 		switch {
 		case rw >= v.Spec.NumberOfReplicas:
 			return v1beta2.VolumeRobustnessHealthy

@@ -42,6 +42,8 @@ type seen struct {
 	Allocator *allocator.Allocator
 	// Run is what is remembered of the engine's failed runs.
 	Run run
+	// ReplicaRuns is the same of the replicas, by name.
+	ReplicaRuns map[string]run
 	// Owner is the node of last resort for status.ownerID.
 	Owner string
 	// Suffixes are fresh random name suffixes, Secret a fresh secret: decide draws no random
@@ -67,7 +69,10 @@ func (r *Reconciler) gather(ctx context.Context, v *v1beta2.Volume) (seen, error
 	if err := r.gatherLimited(ctx, v, &s); err != nil {
 		return s, err
 	}
-	s.Run = r.runs.observe(r.cfg.Now(), v.Name, s.Engine)
+	s.Run = r.runs.engine(r.cfg.Now(), v.Name, s.Engine)
+	if s.Engine != nil {
+		s.ReplicaRuns = r.runs.replicas(r.cfg.Now(), v.Name, s.Engine.Name, s.Replicas)
+	}
 	return s, nil
 }
 

@@ -7,7 +7,6 @@ import (
 	"math/big"
 	"slices"
 	"strings"
-	"time"
 
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -51,8 +50,6 @@ func (w *world) complete(c *copyOf) bool {
 // An engine begins with the highest record it hears, needs half of that record's members, drops
 // whom it loses, and admits others only by copying everything.
 type engineModel struct {
-	// lostAt is when its last replica in sync was lost; zero while it has one.
-	lostAt   time.Time
 	w        *world
 	proc     *proc
 	uid      string
@@ -315,31 +312,6 @@ func (m *engineModel) lose() {
 	}
 	m.publish()
 }
-
-// endLost ends engines that have had no replica in sync for longer than they wait for one, as the
-// real ones do (docs/engine.md).
-func (w *world) endLost() {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	for _, key := range slices.Sorted(maps.Keys(w.procs)) {
-		p := w.procs[key]
-		m := w.engines[w.address(p)]
-		if m == nil || m.proc != p || w.down[p.node] {
-			continue
-		}
-		switch {
-		case m.source() != "":
-			m.lostAt = time.Time{}
-		case m.lostAt.IsZero():
-			m.lostAt = w.now
-		case w.now.Sub(m.lostAt) >= noReplicaTimeout:
-			w.end(key, "no replica is left")
-		}
-	}
-}
-
-// noReplicaTimeout is how long an engine waits without a replica in sync.
-const noReplicaTimeout = 30 * time.Second
 
 // rebuilt ends every rebuild.
 func (w *world) rebuilt() {

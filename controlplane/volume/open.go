@@ -16,13 +16,15 @@ const (
 	// openWait bounds the wait for processes of replicas before an engine is started without them:
 	// enough for the Pod of an instance manager to come back.
 	openWait = 45 * time.Second
-	// maxFailedRuns of an engine in a row make the volume faulted.
+	// followWait is openWait where I/O waits meanwhile: enough for a process that was killed.
+	followWait = 15 * time.Second
+	// maxFailedRuns of an engine in a row make the volume faulted, unless I/O waits for it.
 	maxFailedRuns = 3
 )
 
 // open starts the replicas, then the engine, and from then on keeps the engine's replica list
-// right. It also brings back an engine that failed: stop it, start again what can be started, start
-// it with everything that may hold data.
+// right. It also brings back an engine that failed: start again what can be started, then the
+// engine with everything that may hold data.
 func (p *pass) open() loop.Change {
 	e := p.engine
 	state, desired := e.Status.CurrentState, e.Spec.DesireState
@@ -33,14 +35,28 @@ func (p *pass) open() loop.Change {
 	case desired == v1beta2.InstanceStateRunning && state == v1beta2.InstanceStateError:
 		return p.engineFailed()
 	case desired != v1beta2.InstanceStateRunning && off:
-		return p.startUp()
+		return p.startUp("")
 	case desired != v1beta2.InstanceStateRunning:
 		return nil // being stopped
 	case off:
 		return p.correctAddresses()
+	case p.engineReports() && p.inSyncNow() == 0:
+		// It is starting. Or it has lost its last replica: it ends, and the next one follows.
+		return p.withoutReplicas()
 	case p.engineReports():
 		p.doneWaiting()
 		return p.extend()
+	}
+	return nil
+}
+
+// withoutReplicas waits for what becomes of a running engine that has no replica in sync.
+func (p *pass) withoutReplicas() loop.Change {
+	if !p.ioWaits() {
+		return nil
+	}
+	if left := p.ioWaitLeft("its engine has no replica left and ends"); left <= 0 {
+		return p.giveUp()
 	}
 	return nil
 }
@@ -49,32 +65,40 @@ func (p *pass) stopEngine() loop.Change {
 	return p.editEngine(func(s *v1beta2.EngineSpec) { s.DesireState = v1beta2.InstanceStateStopped })
 }
 
-// engineFailed restarts the engine in place, later and later; after maxFailedRuns every replica is
-// marked as failed, which makes the volume faulted: it is detached, and salvage tries again.
+// engineFailed has the next process of the engine follow the failed one, later and later. After
+// maxFailedRuns every replica is marked as failed, which makes the volume faulted: it is detached,
+// and salvage tries again. Where I/O waits, only the bound of that wait does so.
 func (p *pass) engineFailed() loop.Change {
-	if p.s.Run.Failures >= maxFailedRuns {
+	waits := p.ioWaits()
+	switch {
+	case waits && p.ioWaitLeft("its engine has ended") <= 0:
+		return p.giveUp()
+	case !waits && p.s.Run.Failures >= maxFailedRuns:
 		return p.failAll("the engine could not be started with it")
 	}
-	if wait := p.s.Run.RetryAt.Sub(p.now); wait > 0 {
+	if wait := p.retryIn(p.s.Run); wait > 0 {
 		p.wakeIn(wait)
 		return nil
 	}
-	return p.restart()
-}
-
-// restart has the next process of the engine follow the failed one at once, if all replicas that it
-// is to have are running: a round over desireState stopped would cost some changes of objects more
-// while I/O waits.
-func (p *pass) restart() loop.Change {
 	failed := p.engine.Status.UUID
-	if failed != "" && failed == p.engine.Spec.RestartAfter {
+	switch failed {
+	case "": // its instance manager is gone, or does not list it
+		return p.stopEngine()
+	case p.engine.Spec.RestartAfter:
 		return nil // ordered already
 	}
-	ready, late, change := p.readyCandidates()
-	if failed == "" || change != nil || len(late) > 0 || len(ready) == 0 {
-		return p.stopEngine()
+	// A round over desireState stopped would cost some changes of objects more while I/O waits, and
+	// the order to stop might end the device that is kept for the next process.
+	return p.startUp(failed)
+}
+
+// retryIn is when a process that has failed may be started again.
+func (p *pass) retryIn(r run) time.Duration {
+	wait := r.RetryAt.Sub(p.now)
+	if p.ioWaits() {
+		wait = min(wait, retryMostWithIO)
 	}
-	return p.startEngine(ready, failed)
+	return wait
 }
 
 func (p *pass) failAll(why string) loop.Change {
@@ -119,12 +143,15 @@ func (p *pass) readyCandidates() (ready map[string]string, late []string, change
 	ready = map[string]string{}
 	for _, r := range p.candidates() {
 		state, desired := r.Status.CurrentState, r.Spec.DesireState
+		wait := p.retryIn(p.s.ReplicaRuns[r.Name])
 		switch {
+		case desired == v1beta2.InstanceStateRunning && state == v1beta2.InstanceStateError && wait > 0:
+			p.wakeIn(wait)
 		case desired == v1beta2.InstanceStateRunning && state == v1beta2.InstanceStateError:
 			// Only a stopped process is started. The mark of a failure is left to the engine.
 			return nil, nil, editReplica(r, func(s *v1beta2.ReplicaSpec) { s.DesireState = v1beta2.InstanceStateStopped })
 		case desired != v1beta2.InstanceStateRunning && (state == v1beta2.InstanceStateStopped || state == ""):
-			if p.waited() > openWait {
+			if p.waited() > openWait && !p.ioWaits() {
 				continue // it was waited for; the engine starts without it
 			}
 			return nil, nil, p.startCandidate(r)
@@ -139,18 +166,28 @@ func (p *pass) readyCandidates() (ready map[string]string, late []string, change
 	return ready, late, nil
 }
 
-// startUp starts the processes of the candidates and then the engine.
-func (p *pass) startUp() loop.Change {
+// startUp starts the processes of the candidates and then the engine, in place of the process that
+// has ended, if one is named.
+func (p *pass) startUp(after string) loop.Change {
+	if p.ioWaits() && p.ioWaitLeft("it is opened again") <= 0 {
+		return p.giveUp()
+	}
 	ready, late, change := p.readyCandidates()
 	if change != nil {
 		return change
 	}
 	if len(late) > 0 || len(ready) == 0 {
+		if p.ioWaits() {
+			if p.ioWaitsForReplicas(ready) {
+				return nil
+			}
+			return p.startEngine(ready, after)
+		}
 		message := "waiting for the processes of replicas " + strings.Join(late, ", ")
 		if len(late) == 0 {
 			message = "no replica of the volume is on a node that is up"
 		}
-		waited := p.waiting(message)
+		waited := p.waiting(ReasonReplicasStarting, message)
 		if waited < openWait {
 			p.wakeIn(openWait - waited + time.Second)
 			return nil
@@ -159,7 +196,7 @@ func (p *pass) startUp() loop.Change {
 			return p.failAll("its process could not be started")
 		}
 	}
-	return p.startEngine(ready, "")
+	return p.startEngine(ready, after)
 }
 
 // startEngine orders an engine with these replicas, in place of the process that has ended, if one
@@ -185,16 +222,6 @@ func (p *pass) startCandidate(r *v1beta2.Replica) loop.Change {
 			s.FailedAt, s.LastFailedAt = p.stamp(), p.stamp()
 		}
 	})
-}
-
-// waited is how long this attachment has waited for replicas.
-func (p *pass) waited() time.Duration {
-	c := v1beta2.FindCondition(p.v.Status.Conditions, ConditionWaitForReplicas)
-	since, err := time.Parse(time.RFC3339, c.LastTransitionTime)
-	if c.Status != v1beta2.ConditionTrue || err != nil {
-		return 0
-	}
-	return p.now.Sub(since)
 }
 
 // correctAddresses keeps the list right until the engine's process is created: a replica may have

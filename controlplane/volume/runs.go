@@ -1,6 +1,8 @@
 package volume
 
 import (
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -8,18 +10,18 @@ import (
 )
 
 const (
-	// retryFirst and retryMost bound the pause before an engine is started again. The first failure
+	// retryFirst and retryMost bound the pause before a process is started again. The first failure
 	// costs none, so that I/O goes on soon after a crash.
 	retryFirst = time.Second
-	retryMost  = 5 * time.Minute
-	// steadyAfter is how long an engine must run for its earlier failures to be forgotten: one that
-	// has served for longer than a start takes can be started, and giving its volume up would end a
-	// file system that a restart keeps.
+	retryMost  = time.Minute
+	// steadyAfter is how long an engine must serve, or a replica run, for its earlier failures to be
+	// forgotten: one that has done so for longer than a start takes can be started, and giving its
+	// volume up would end a file system that a restart keeps.
 	steadyAfter = 5 * time.Second
 )
 
-// run is what is remembered of an engine's failed runs. It lives in memory only: forgetting it
-// costs an early retry.
+// run is what is remembered of the failed runs of an engine or a replica. It lives in memory only:
+// forgetting it costs an early retry.
 type run struct {
 	// Failures in a row.
 	Failures int
@@ -27,19 +29,19 @@ type run struct {
 	RetryAt time.Time
 }
 
-// runs remembers failed runs by volume.
+// runs remembers failed runs by volume and instance.
 type runs struct {
 	mu   sync.Mutex
-	mine map[string]*history
+	mine map[string]map[string]*history
 }
 
 type history struct {
 	run
-	lastFailed   string // UUID of the last run counted
-	runningSince time.Time
+	lastFailed string // UUID of the last run counted
+	goodSince  time.Time
 }
 
-func newRuns() *runs { return &runs{mine: map[string]*history{}} }
+func newRuns() *runs { return &runs{mine: map[string]map[string]*history{}} }
 
 func (r *runs) forget(volume string) {
 	r.mu.Lock()
@@ -47,35 +49,60 @@ func (r *runs) forget(volume string) {
 	delete(r.mine, volume)
 }
 
-// observe counts a failed run once, by the identity of its process.
-func (r *runs) observe(now time.Time, volume string, e *v1beta2.Engine) run {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	h := r.mine[volume]
+// engine observes an engine. It serves as long as it has a replica in sync.
+func (r *runs) engine(now time.Time, volume string, e *v1beta2.Engine) run {
 	if e == nil {
 		return run{}
 	}
-	switch e.Status.CurrentState {
-	case v1beta2.InstanceStateError:
+	serves := slices.Contains(slices.Collect(maps.Values(e.Status.ReplicaModeMap)), v1beta2.ReplicaModeRW)
+	return r.observe(now, volume, e.Name, &e.Status.InstanceStatus, serves)
+}
+
+// replicas observes the replicas of a volume, and forgets those that are gone.
+func (r *runs) replicas(now time.Time, volume, engine string, replicas []v1beta2.Replica) map[string]run {
+	out := map[string]run{}
+	for i := range replicas {
+		out[replicas[i].Name] = r.observe(now, volume, replicas[i].Name, &replicas[i].Status.InstanceStatus, true)
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	maps.DeleteFunc(r.mine[volume], func(name string, _ *history) bool {
+		_, there := out[name]
+		return !there && name != engine
+	})
+	return out
+}
+
+// observe counts a failed run once, by the identity of its process. good: the process does what it
+// is for, if it runs.
+func (r *runs) observe(now time.Time, volume, name string, s *v1beta2.InstanceStatus, good bool) run {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	h := r.mine[volume][name]
+	switch {
+	case s.CurrentState == v1beta2.InstanceStateError:
 		if h == nil {
 			h = &history{}
-			r.mine[volume] = h
+			if r.mine[volume] == nil {
+				r.mine[volume] = map[string]*history{}
+			}
+			r.mine[volume][name] = h
 		}
-		if !h.runningSince.IsZero() && now.Sub(h.runningSince) > steadyAfter {
+		if !h.goodSince.IsZero() && now.Sub(h.goodSince) > steadyAfter {
 			h.Failures = 0
 		}
-		h.runningSince = time.Time{}
-		if id := e.Status.UUID; id != "" && id != h.lastFailed {
+		h.goodSince = time.Time{}
+		if id := s.UUID; id != "" && id != h.lastFailed {
 			h.lastFailed = id
 			h.Failures++
 			h.RetryAt = now.Add(pauseAfter(h.Failures))
 		}
-	case v1beta2.InstanceStateRunning:
-		if h != nil && h.runningSince.IsZero() {
-			h.runningSince = now
+	case s.CurrentState == v1beta2.InstanceStateRunning && good && h != nil:
+		if h.goodSince.IsZero() {
+			h.goodSince = now
 		}
-		if h != nil && now.Sub(h.runningSince) > steadyAfter {
-			delete(r.mine, volume)
+		if now.Sub(h.goodSince) > steadyAfter {
+			delete(r.mine[volume], name)
 			h = nil
 		}
 	}

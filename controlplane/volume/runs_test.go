@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"ankole.storage/api/longhorn/v1beta2"
+	"ankole.storage/controlplane/setting"
 )
 
 // crashed is an engine whose process run-1 has failed.
@@ -16,53 +17,106 @@ func crashed(s *seen) {
 func TestFailedEngine(t *testing.T) {
 	for _, tt := range []struct {
 		name string
-		edit func(*seen)
+		edit func(*v1beta2.Volume, *seen)
 		want string
 	}{
-		{"engine crashed, replicas run: the next one at once", func(s *seen) {
+		{"engine crashed, replicas run: the next one at once", func(_ *v1beta2.Volume, s *seen) {
 			crashed(s)
 		}, "engine running on n1 with ab after run-1"},
-		{"ordered already", func(s *seen) {
+		{"ordered already", func(_ *v1beta2.Volume, s *seen) {
 			crashed(s)
 			s.Engine.Spec.RestartAfter = "run-1"
 		}, ""},
-		{"engine crashed again: the one before is meant no more", func(s *seen) {
+		{"engine crashed again: the one before is meant no more", func(_ *v1beta2.Volume, s *seen) {
 			crashed(s)
 			s.Engine.Spec.RestartAfter = "run-0"
 		}, "engine running on n1 with ab after run-1"},
-		{"engine crashed beside a replica that is no candidate: without it", func(s *seen) {
+		{"engine crashed beside a replica that is no candidate: without it", func(_ *v1beta2.Volume, s *seen) {
 			crashed(s)
 			s.Replicas[1].Spec.HealthyAt, s.Replicas[1].Spec.LastHealthyAt = "", ""
 			s.Engine.Status.Membership.Members = []string{"v-aaaaaaaa"}
 		}, "engine running on n1 with a after run-1"},
-		{"engine crashed with a replica: stopped first", func(s *seen) {
+		{"engine crashed with a replica: that one is started again", func(_ *v1beta2.Volume, s *seen) {
 			crashed(s)
 			s.Replicas[1].Status.CurrentState = failed
-		}, "engine stopped on n1 with ab"},
-		{"engine crashed while a replica starts: stopped first", func(s *seen) {
+		}, "replica b stopped"},
+		{"and again, but not at once", func(_ *v1beta2.Volume, s *seen) {
+			crashed(s)
+			s.Replicas[1].Status.CurrentState = failed
+			s.ReplicaRuns = map[string]run{"b": {Failures: 2, RetryAt: now.Add(time.Second)}}
+		}, ""},
+		{"engine crashed while a replica starts: that one is waited for", func(_ *v1beta2.Volume, s *seen) {
 			crashed(s)
 			s.Replicas[1].Status.CurrentState = v1beta2.InstanceStateStarting
-		}, "engine stopped on n1 with ab"},
-		{"engine gone without a trace: stopped first", func(s *seen) {
+		}, ""},
+		{"but not long", func(v *v1beta2.Volume, s *seen) {
+			crashed(s)
+			s.Replicas[1].Status.CurrentState = v1beta2.InstanceStateStarting
+			waitedFor(v, followWait)
+		}, "engine running on n1 with a after run-1"},
+		{"engine gone without a trace: stopped first", func(_ *v1beta2.Volume, s *seen) {
 			crashed(s)
 			s.Engine.Status.UUID = ""
 		}, "engine stopped on n1 with ab"},
-		{"engine crashed again: not at once", func(s *seen) {
+		{"engine crashed again: not at once", func(_ *v1beta2.Volume, s *seen) {
 			crashed(s)
 			s.Run = run{Failures: 2, RetryAt: now.Add(time.Second)}
 		}, ""},
-		{"engine crashes for ever: faulted", func(s *seen) {
+		{"engine crashes again and again while I/O waits", func(v *v1beta2.Volume, s *seen) {
 			crashed(s)
+			s.Run = run{Failures: 30}
+			waitedFor(v, 5*time.Minute-time.Second)
+		}, "engine running on n1 with ab after run-1"},
+		{"and for longer than that may: faulted", func(v *v1beta2.Volume, s *seen) {
+			crashed(s)
+			waitedFor(v, 5*time.Minute)
+		}, "replica a stopped failed"},
+		{"the bound is the setting's", func(v *v1beta2.Volume, s *seen) {
+			crashed(s)
+			s.Settings[setting.BlockDeviceWait] = "20"
+			waitedFor(v, 20*time.Second)
+		}, "replica a stopped failed"},
+		{"engine crashes for ever in an attachment: faulted", func(v *v1beta2.Volume, s *seen) {
+			crashed(s)
+			v.Status.State, v.Status.CurrentNodeID = v1beta2.VolumeStateAttaching, ""
 			s.Run = run{Failures: 3}
 		}, "replica a stopped failed"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			v, s := fixture()
-			tt.edit(s)
+			tt.edit(v, s)
 			if got := describe(settle(v, s)); got != tt.want {
 				t.Errorf("wants %q, want %q", got, tt.want)
 			}
 		})
+	}
+}
+
+// TestWaitOfIOIsTold: the condition says what I/O waits for, and until when; it is gone when an engine
+// serves.
+func TestWaitOfIOIsTold(t *testing.T) {
+	v, s := fixture()
+	crashed(s)
+	s.Replicas[0].Status.CurrentState = v1beta2.InstanceStateStarting
+	s.Nodes[1].Status.Conditions = []v1beta2.Condition{{Type: "Ready", Status: v1beta2.ConditionFalse,
+		Reason: v1beta2.NodeReasonKubernetesNodeNotReady}}
+	d := settle(v, s)
+	c := v1beta2.FindCondition(v.Status.Conditions, ConditionWaitForReplicas)
+	want := "I/O waits until 2026-01-02T03:09:05Z at most: it lacks replicas a (its process is starting), b (node n2 is down)"
+	if d.Do != nil || d.After <= 0 || d.After > 5*time.Minute || c.Status != v1beta2.ConditionTrue ||
+		c.Reason != ReasonIOWaits || c.Message != want || v.Status.Robustness != v1beta2.VolumeRobustnessUnknown {
+		t.Errorf("condition %+v, robustness %s, %+v; want %q", c, v.Status.Robustness, d, want)
+	}
+	before := c.Message
+	decide(now.Add(time.Minute), v, *s)
+	if c = v1beta2.FindCondition(v.Status.Conditions, ConditionWaitForReplicas); c.Message != before {
+		t.Errorf("a minute later: %q", c.Message)
+	}
+	v2, s2 := fixture()
+	v2.Status.Conditions = v.Status.Conditions
+	settle(v2, s2)
+	if v1beta2.IsConditionTrue(v2.Status.Conditions, ConditionWaitForReplicas) {
+		t.Error("it still waits while the engine serves")
 	}
 }
 
@@ -71,7 +125,7 @@ func TestFailedRunsAreCountedOnceAndForgottenInTime(t *testing.T) {
 	at := now
 	crash := func(uuid string) run {
 		e.Status.CurrentState, e.Status.UUID = failed, uuid
-		return r.observe(at, "v", e)
+		return r.engine(at, "v", e)
 	}
 	if got := crash("1"); got.Failures != 1 || got.RetryAt.After(at) {
 		t.Errorf("first failure: %+v, want a retry at once", got)
@@ -86,9 +140,15 @@ func TestFailedRunsAreCountedOnceAndForgottenInTime(t *testing.T) {
 		t.Errorf("third failure: %+v", got)
 	}
 	e.Status.CurrentState = running
-	r.observe(at, "v", e)
+	r.engine(at, "v", e)
 	at = at.Add(steadyAfter + time.Second)
-	if got := crash("4"); got.Failures != 1 {
+	if got := crash("4"); got.Failures != 4 {
+		t.Errorf("a run without a replica in sync counts as a steady one: %+v", got)
+	}
+	e.Status.CurrentState, e.Status.ReplicaModeMap = running, map[string]v1beta2.ReplicaMode{"a": v1beta2.ReplicaModeRW}
+	r.engine(at, "v", e)
+	at = at.Add(steadyAfter + time.Second)
+	if got := crash("5"); got.Failures != 1 {
 		t.Errorf("failures before a steady run still count: %+v", got)
 	}
 	if got := pauseAfter(1000); got != retryMost {

@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"ankole.storage/api/longhorn/v1beta2"
+	"ankole.storage/controlplane/volume"
 )
 
 // checkSafe holds what must never be broken: unless the volume is deleted, the newest acknowledged
@@ -86,7 +87,6 @@ func (w *world) heal(limit time.Duration) {
 		if v.Status.State == v1beta2.VolumeStateAttached && v.Status.Robustness == v1beta2.VolumeRobustnessHealthy {
 			return
 		}
-		w.endLost()
 		w.now = w.now.Add(15 * time.Second)
 	}
 	w.t.Fatalf("the volume does not heal\n%s", w.dump())
@@ -102,6 +102,18 @@ func (w *world) killProcess(match func(*proc) bool) bool {
 		}
 	}
 	return false
+}
+
+// killReplicas ends all of them at once: no engine has a moment to go on without some.
+func (w *world) killReplicas() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, p := range w.procs {
+		if isReplica(p) && p.state == v1beta2.InstanceStateRunning {
+			p.state, p.err = v1beta2.InstanceStateError, "signal: killed"
+		}
+	}
+	w.detect()
 }
 
 func isEngine(p *proc) bool  { return slices.Contains(p.args, "controller") }
@@ -397,28 +409,74 @@ func TestStaleReplicaIsGivenToTheEngineAndRebuilt(t *testing.T) {
 	w.heal(time.Minute)
 }
 
-func TestFaultedVolumeComesBackByItself(t *testing.T) {
+// TestAllReplicasLostAtOnce: the device stays, no copy is marked as failed, and the next engine
+// begins with all of them.
+func TestAllReplicasLostAtOnce(t *testing.T) {
 	t.Parallel()
-	w := attached(t, t.TempDir(), 3, 2)
+	w := attached(t, t.TempDir(), 3, 3)
+	for round := range 3 {
+		w.killReplicas()
+		w.settle()
+		w.expect(`attached healthy at "n1"`)
+		if m := w.modes(); m[v1beta2.ReplicaModeRW] != 3 {
+			t.Fatalf("round %d: modes %v\n%s", round, m, w.dump())
+		}
+		w.now = w.now.Add(time.Minute)
+	}
 	for _, r := range w.replicas() {
-		node := r.Spec.NodeID
-		if node != "n1" {
-			w.cut(node)
+		if r.Spec.LastFailedAt != "" {
+			t.Errorf("replica %s was marked as failed", r.Name)
 		}
 	}
-	w.killProcess(func(p *proc) bool { return isReplica(p) && p.node == "n1" })
-	w.settle()
-	if v := w.volume("v"); v.Status.Robustness != v1beta2.VolumeRobustnessFaulted && v.Status.LastAutoSalvagedAt == "" {
-		t.Fatalf("not faulted with no copy left\n%s", w.dump())
-	}
-	for _, n := range []string{"n1", "n2", "n3"} {
-		if w.down[n] {
-			w.mend(n)
-		}
-	}
-	w.heal(20 * time.Minute)
-	if v := w.volume("v"); v.Status.LastAutoSalvagedAt == "" || v.Status.RemountRequestedAt == "" {
-		t.Errorf("salvage is not recorded: %+v", v.Status)
+}
+
+// TestAllReplicasAwayForAWhile: their nodes are cut off. I/O waits, and goes on when they are back;
+// when they stay away for longer than the bound the volume is faulted, and salvaged afterwards.
+func TestAllReplicasAwayForAWhile(t *testing.T) {
+	t.Parallel()
+	for _, row := range []struct {
+		away  time.Duration
+		fault bool
+	}{{time.Minute, false}, {ioBound - 30*time.Second, false}, {ioBound + 30*time.Second, true}} {
+		t.Run(row.away.String(), func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t, t.TempDir(), 3)
+			w.newVolume(2, nil)
+			w.settle()
+			used := map[string]bool{}
+			for _, r := range w.replicas() {
+				used[r.Spec.NodeID] = true
+			}
+			free := "n1"
+			for used[free] {
+				free = "n" + string(free[1]+1)
+			}
+			w.ticket("ui", free, v1beta2.AttacherTypeLonghornAPI)
+			w.settle()
+			for _, node := range slices.Sorted(maps.Keys(used)) {
+				w.cut(node)
+			}
+			w.advance(row.away, 10*time.Second)
+			v := w.volume("v")
+			c := v1beta2.FindCondition(v.Status.Conditions, volume.ConditionWaitForReplicas)
+			if !row.fault {
+				w.expect(fmt.Sprintf("attached unknown at %q", free))
+				if c.Status != v1beta2.ConditionTrue || c.Reason != volume.ReasonIOWaits {
+					t.Errorf("condition %+v", c)
+				}
+			} else if v.Status.Robustness != v1beta2.VolumeRobustnessFaulted {
+				t.Errorf("robustness %s after %s\n%s", v.Status.Robustness, row.away, w.dump())
+			}
+			for _, node := range slices.Sorted(maps.Keys(used)) {
+				w.mend(node)
+			}
+			w.heal(10 * time.Minute)
+			w.expect(fmt.Sprintf("attached healthy at %q", free))
+			after := w.volume("v").Status
+			if (after.LastAutoSalvagedAt != "") != row.fault || (after.RemountRequestedAt != "") != row.fault {
+				t.Errorf("salvaged at %q, remount at %q\n%s", after.LastAutoSalvagedAt, after.RemountRequestedAt, w.dump())
+			}
+		})
 	}
 }
 
@@ -531,10 +589,12 @@ func TestAnyFaultsHeal(t *testing.T) {
 		nodes := []string{"n1", "n2", "n3", "n4"}
 		for range rapid.IntRange(1, 12).Draw(t, "faults") {
 			node := rapid.SampledFrom(nodes).Draw(t, "node")
-			switch rapid.SampledFrom([]string{"replica", "engine", "manager", "cut", "mend", "move", "wait",
-				"rebuilt", "stranger", "stranger"}).Draw(t, "what") {
+			switch rapid.SampledFrom([]string{"replica", "all replicas", "engine", "manager", "cut", "mend", "move",
+				"wait", "rebuilt", "stranger", "stranger"}).Draw(t, "what") {
 			case "replica":
 				w.killProcess(func(p *proc) bool { return isReplica(p) && p.node == node })
+			case "all replicas":
+				w.killReplicas()
 			case "engine":
 				w.killProcess(isEngine)
 			case "manager":

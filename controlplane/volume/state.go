@@ -1,8 +1,6 @@
 package volume
 
 import (
-	"time"
-
 	"ankole.storage/api/longhorn/v1beta2"
 	"ankole.storage/controlplane/loop"
 	"ankole.storage/controlplane/naming"
@@ -72,9 +70,8 @@ func (p *pass) serving() bool {
 	if !p.engineReports() || p.engine.Spec.NodeID != p.v.Spec.NodeID {
 		return false
 	}
-	rw := count(p.live(), func(r *v1beta2.Replica) bool { return p.mode(r) == v1beta2.ReplicaModeRW })
 	needsDevice := p.v.Spec.Frontend != v1beta2.VolumeFrontendNone && !p.engine.Spec.DisableFrontend
-	return rw > 0 && (!needsDevice || p.engine.Status.Endpoint != "")
+	return p.inSyncNow() > 0 && (!needsDevice || p.engine.Status.Endpoint != "")
 }
 
 // closed says whether no process of the volume runs. States of objects that were never looked at
@@ -128,24 +125,4 @@ func (p *pass) close() loop.Change {
 		})
 	}
 	return nil
-}
-
-// waiting keeps the condition that says which replicas an attachment waits for, and returns how
-// long it has waited.
-func (p *pass) waiting(message string) time.Duration {
-	c := v1beta2.FindCondition(p.v.Status.Conditions, ConditionWaitForReplicas)
-	p.setCondition(v1beta2.Condition{
-		Type: ConditionWaitForReplicas, Status: v1beta2.ConditionTrue, Reason: ReasonReplicasStarting, Message: message,
-	})
-	since, err := time.Parse(time.RFC3339, c.LastTransitionTime)
-	if c.Status != v1beta2.ConditionTrue || err != nil {
-		return 0
-	}
-	return p.now.Sub(since)
-}
-
-func (p *pass) doneWaiting() {
-	if v1beta2.IsConditionTrue(p.v.Status.Conditions, ConditionWaitForReplicas) {
-		p.setCondition(v1beta2.Condition{Type: ConditionWaitForReplicas, Status: v1beta2.ConditionFalse})
-	}
 }

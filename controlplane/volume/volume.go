@@ -192,10 +192,3 @@ func (r *Reconciler) names(ok func(*v1beta2.Volume) bool) []string {
 	}
 	return out
 }
-
-// ConditionWaitForReplicas of a Volume is True while attaching waits for processes of replicas; its
-// message names them. It is our addition, and its transition time is the clock of that wait.
-const (
-	ConditionWaitForReplicas = "WaitForReplicas"
-	ReasonReplicasStarting   = "ReplicasStarting"
-)

@@ -79,6 +79,7 @@ type world struct {
 	// bug, if set, is a rule that the engines of this world break.
 	bug    bug
 	down   map[string]bool
+	device *device // nil while the volume has none
 	events *record.FakeRecorder
 	// rng, if set, lets reconcilers run unevenly: some several times before others run once, as
 	// real ones do.
@@ -251,6 +252,8 @@ func (w *world) settle() {
 		w.report()
 		w.checkSafe()
 		w.checkLimit()
+		w.watchDevice()
+		w.checkDevice()
 		// One quiet round may only mean that a write lost a race or that a stream was just opened.
 		if quiet++; w.writes.Load() != before || !w.listening() {
 			quiet = 0

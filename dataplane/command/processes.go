@@ -121,6 +121,11 @@ func finishEngineConfig(cfg *daemon.EngineConfig) (err error) {
 	cfg.Transport = os.Getenv("ANKOLE_BLOCK_TRANSPORT")
 	cfg.InstanceManager = os.Getenv("POD_NAME")
 	cfg.Keeper = strings.TrimPrefix(os.Getenv("ANKOLE_KEEPER"), "unix:")
+	if wait := os.Getenv("ANKOLE_DEVICE_WAIT"); wait != "" {
+		if cfg.DeviceWait, err = time.ParseDuration(wait); err != nil {
+			return fmt.Errorf("ANKOLE_DEVICE_WAIT: %w", err)
+		}
+	}
 	cfg.NoResend = os.Getenv("ANKOLE_FUSE_RESEND") == "off"
 	cfg.Handover = os.Getenv("ANKOLE_HANDOVER")
 	address := os.Getenv("ANKOLE_WITNESS")

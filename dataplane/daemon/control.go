@@ -100,6 +100,12 @@ func (s *server) stop() {
 	<-s.done
 }
 
+// cut ends the interface without waiting for calls.
+func (s *server) cut() {
+	s.once.Do(s.grpc.Stop)
+	<-s.done
+}
+
 func now() string { return time.Now().UTC().Format(time.RFC3339) }
 
 // unixNow is the machine's clock as grants use it.

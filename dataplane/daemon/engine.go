@@ -42,6 +42,9 @@ type EngineConfig struct {
 	// Keeper is the instance manager's socket that keeps block devices over the death of an engine;
 	// empty: none does.
 	Keeper string
+	// DeviceWait is how long a block device is kept after the engine until the next one takes it
+	// over; 0 is the keeper's own.
+	DeviceWait time.Duration
 	// NoResend: block devices do as on kernels that do not send requests again, for tests.
 	NoResend bool
 	// Handover is the instance manager's directory for sockets on which engines can be asked to
@@ -120,7 +123,8 @@ func RunEngine(ctx context.Context, cfg EngineConfig) error {
 
 // supervise brings the frontend up when the volume serves, hands the volume over when it is asked
 // to, and takes the frontend down at the end, while the core still runs: it answers what comes in
-// with errors then, and lets its clients go.
+// with errors then, and lets its clients go. A block device that is kept stays, unless the engine is
+// told to end or another one has replaced it: its users wait for the next engine.
 func (p *engineProcess) supervise(ctx context.Context) error {
 	for {
 		l := p.current()
@@ -143,7 +147,11 @@ func (p *engineProcess) supervise(ctx context.Context) error {
 			l.fatal(nil)
 			return l.outcome()
 		case <-l.ctx.Done():
-			p.front.end(p)
+			if p.front.outlives(l) {
+				p.srv.cut() // users wait for the end of this process
+			} else {
+				p.front.end(p)
+			}
 			return l.outcome()
 		}
 	}

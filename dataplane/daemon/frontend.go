@@ -53,6 +53,8 @@ type frontendShell struct {
 	export func(x *frontend.Export)
 	// journal is where a block device's requests are received, nil until one was needed.
 	journal *journal.Journal
+	// kept: the instance manager keeps what the users of the one that is up are connected by.
+	kept bool
 	// name is what the control plane calls the one that is up.
 	name string
 	// device is the block device that is up, again the next attempt to have it kept.
@@ -127,6 +129,19 @@ func (f *frontendShell) end(p *engineProcess) {
 	f.takeDown(p)
 }
 
+// outlives reports whether the frontend stays when this process ends, which cannot go on: its users
+// wait for the next engine, unless that one has served already.
+func (f *frontendShell) outlives(l *life) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if !f.kept || errors.Is(context.Cause(l.ctx), ErrFenced) {
+		return false
+	}
+	f.over = true
+	l.p.cfg.Log.Warn("the engine cannot go on; its block device stays for the next one")
+	return true
+}
+
 // endGiven takes away what was given away, is being taken back, and is not up yet.
 func (f *frontendShell) endGiven(p *engineProcess) {
 	f.mu.Lock()
@@ -148,7 +163,7 @@ func (f *frontendShell) takeDown(p *engineProcess) {
 
 // forget leaves a frontend alone: it is gone, or another process has it.
 func (f *frontendShell) forget() {
-	f.stop, f.grown, f.export, f.name, f.device = nil, nil, nil, "", nil
+	f.stop, f.grown, f.export, f.name, f.device, f.kept = nil, nil, nil, "", nil, false
 	if f.again != nil {
 		f.again.Stop()
 	}

@@ -64,6 +64,7 @@ func (p *engineProcess) startFUSELoop(ctx context.Context) (string, error) {
 	}
 	p.holdFUSE(dev)
 	if adopted {
+		p.noteKept(dev)
 		p.fit(ctx, dev)
 		return dev.Path(), nil
 	}
@@ -72,7 +73,15 @@ func (p *engineProcess) startFUSELoop(ctx context.Context) (string, error) {
 		return "", fmt.Errorf("block device of volume %s: %w", p.cfg.VolumeName, err)
 	}
 	p.keepDevice(dev)
+	p.noteKept(dev)
 	return dev.Path(), nil
+}
+
+// noteKept tells both halves of the engine whether the device that is up outlives it. front.mu is
+// held.
+func (p *engineProcess) noteKept(dev *fuseDevice) {
+	p.front.kept = dev.held != nil
+	p.current().loop.Post(engine.FrontendKept{Kept: p.front.kept})
 }
 
 // fit tells a device that comes from another engine, or another life, of the volume's size: the
@@ -211,7 +220,7 @@ func (p *engineProcess) keep(dev *fuseDevice) error {
 	if dev.held != nil {
 		return dev.held.Keep(state.encode(), fds...)
 	}
-	dev.held, err = keeper.Keep(p.cfg.Keeper, p.cfg.VolumeName, p.cfg.Instance, state.encode(), fds...)
+	dev.held, err = keeper.Keep(p.cfg.Keeper, p.deviceOwner(), state.encode(), fds...)
 	return err
 }
 
@@ -235,6 +244,9 @@ func kernelAtLeast(major, minor int) bool {
 // stopFUSELoop takes the device away while the engine still serves, so that what is cached is
 // written back first.
 func (p *engineProcess) stopFUSELoop(dev *fuseDevice) {
+	if l := p.current(); l != nil {
+		l.loop.Post(engine.FrontendKept{}) // from here on nobody goes on with it
+	}
 	ctx, cancel := context.WithTimeout(context.Background(), withdrawWait)
 	defer cancel()
 	if err := dev.Withdraw(ctx); err != nil {

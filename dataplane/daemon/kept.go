@@ -33,6 +33,11 @@ func (k *keptState) encode() json.RawMessage {
 	return p
 }
 
+// deviceOwner is what the keeper is told of this engine.
+func (p *engineProcess) deviceOwner() keeper.Owner {
+	return keeper.Owner{Volume: p.cfg.VolumeName, Engine: p.cfg.Instance, Wait: p.cfg.DeviceWait}
+}
+
 // keptDevice is a block device that the instance manager has kept, and that belongs to this process
 // now.
 type keptDevice struct {
@@ -73,7 +78,7 @@ func (l *life) follow(follows, epoch uint64) (continues bool) {
 // takeKept takes over the device of an engine that was killed, if it can go on here, and ends it if
 // it cannot. An error says that neither was done: the device is as it was.
 func (p *engineProcess) takeKept(follows, epoch uint64) (taken bool, err error) {
-	held, state, fds, err := keeper.Take(p.cfg.Keeper, p.cfg.VolumeName, p.cfg.Instance)
+	held, state, fds, err := keeper.Take(p.cfg.Keeper, p.deviceOwner())
 	switch {
 	case errors.Is(err, keeper.ErrNone):
 		return false, nil

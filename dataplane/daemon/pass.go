@@ -86,7 +86,7 @@ func (p *engineProcess) noteEpoch(left *engine.Left, follows, epoch uint64) {
 	if j := p.front.journal; j != nil {
 		fds = append(fds, j.FD())
 	}
-	held, err := keeper.Receive(connection.FD, p.cfg.VolumeName, p.cfg.Instance)
+	held, err := keeper.Receive(connection.FD, p.deviceOwner())
 	if err == nil {
 		err = held.Keep(state.encode(), fds...)
 		var gerr error
@@ -156,7 +156,7 @@ func (p *engineProcess) importFUSELoop(name string, x *frontend.Export, epoch ui
 	return func() error {
 		p.front.given = nil
 		if toKeeper >= 0 {
-			if own.held, err = keeper.Receive(toKeeper, p.cfg.VolumeName, p.cfg.Instance); err != nil {
+			if own.held, err = keeper.Receive(toKeeper, p.deviceOwner()); err != nil {
 				p.cfg.Log.Warn("connection to the instance manager is not taken over", "device", dev.Path(), "error", err)
 				unix.Close(toKeeper) // another one is made
 			}
@@ -166,6 +166,7 @@ func (p *engineProcess) importFUSELoop(name string, x *frontend.Export, epoch ui
 			return err
 		}
 		p.holdFUSE(own)
+		p.noteKept(own)
 		p.fit(context.Background(), own)
 		p.offered(name, dev.Path())
 		return nil
@@ -211,7 +212,7 @@ func (p *engineProcess) dropKeeper(x *frontend.Export) {
 		if d.Kind != kindKeeper {
 			continue
 		}
-		held, err := keeper.Receive(d.FD, p.cfg.VolumeName, p.cfg.Instance)
+		held, err := keeper.Receive(d.FD, p.deviceOwner())
 		if err == nil {
 			err = held.Drop()
 		}

@@ -20,6 +20,10 @@ type (
 	}
 	// DetachFrontend stops offering it. Reply comes when nothing of the frontend is outstanding.
 	DetachFrontend struct{ Reply func(error) }
+	// FrontendKept tells whether what the users of the frontend are connected by is kept outside of
+	// this process for the next engine. While it is, an engine that cannot go on and was not
+	// replaced answers nothing any more and ends at once: its users wait for the next one.
+	FrontendKept struct{ Kept bool }
 	// Discontinue says that the frontend which Config.Follow has told of does not come.
 	Discontinue struct{}
 	// AddReplica admits a replica and rebuilds it.
@@ -61,6 +65,8 @@ func (e *Engine) posted(v any) {
 		e.attachFrontend(m)
 	case DetachFrontend:
 		e.detachFrontend(m.Reply)
+	case FrontendKept:
+		e.feKept = m.Kept
 	case Discontinue:
 		e.continues = false
 	case AddReplica:

@@ -161,7 +161,9 @@ type Engine struct {
 	// continues: a frontend of the engine before will be attached, so that the content must stay
 	// what its user knows.
 	continues bool
-	feReqs    []frontend.Request
+	// feKept is what FrontendKept has told.
+	feKept bool
+	feReqs []frontend.Request
 	// replacing counts what puts other content in the place of this one; onReplaced waits for its end.
 	replacing  int
 	onReplaced []func()
@@ -408,14 +410,27 @@ func (e *Engine) timeouts() {
 	if e.expiryDue() <= e.now {
 		e.dirty.expire(e)
 	}
-	if e.lostSince != clock.Never && e.now >= e.lostSince.Add(e.cfg.NoReplicaTimeout) {
+	if e.now >= e.lostUntil() {
+		waited := e.now.Sub(e.lostSince)
 		// The replicas may be well again, each after a restart of its own. This engine cannot take
 		// them back: it does not know what became of its last writes there. The next one compares
 		// them.
 		e.lostSince = clock.Never
-		e.stop(fmt.Sprintf("no replica left for %s; another engine can start when enough of them are back",
-			e.cfg.NoReplicaTimeout), false)
+		e.stop(fmt.Sprintf("no replica left for %s; another engine can start when enough of them are back", waited),
+			false)
 	}
+}
+
+// lostUntil is when an engine without a replica ends: when its users have waited long enough, or at
+// once where they wait for the next engine anyway.
+func (e *Engine) lostUntil() clock.Ticks {
+	switch {
+	case e.lostSince == clock.Never:
+		return clock.Never
+	case e.feKept || e.continues:
+		return e.lostSince
+	}
+	return e.lostSince.Add(e.cfg.NoReplicaTimeout)
 }
 
 // sizesDue is when the sizes should be asked for again: not at all while nothing was written since.
@@ -436,10 +451,7 @@ func (e *Engine) wake() clock.Ticks {
 	for _, l := range e.links {
 		w = clock.Min(w, clock.Min(l.deadline(), l.pingDue()))
 	}
-	if e.lostSince != clock.Never {
-		w = clock.Min(w, e.lostSince.Add(e.cfg.NoReplicaTimeout))
-	}
-	return w
+	return clock.Min(w, e.lostUntil())
 }
 
 // replicaTimeout is twice as long for the last replica, so that a stall of the machine does not end

@@ -162,7 +162,7 @@ func (l *link) fail(reason string) {
 	}
 	if l.e.serving && l.e.count(RW) == 0 && l.e.lostSince == clock.Never {
 		l.e.lostSince = l.e.now
-		l.e.event("no-replica-left", "", fmt.Sprintf("requests wait up to %s", l.e.cfg.NoReplicaTimeout))
+		l.e.event("no-replica-left", "", fmt.Sprintf("requests wait up to %s", l.e.lostUntil().Sub(l.e.now)))
 	}
 }
 

@@ -98,6 +98,9 @@ func (e *Engine) stop(reason string, fenced bool) {
 	e.fatal, e.fenced = reason, fenced
 	e.serving = false
 	e.event("stopped", "", reason)
+	if e.feKept && !fenced && e.detached == nil {
+		e.fe = nil // what it owes is the next engine's to answer
+	}
 	e.failBacklog(block.IOError)
 	e.failHeld()
 	for _, l := range e.links {

@@ -33,15 +33,7 @@ func TestReplacedEngineAnswersEverything(t *testing.T) {
 					g.begin(block.Read, i*4096, 4096, make([]byte, 4096)), g.begin(block.WriteZeroes, i*mib+512, 2*mib, nil))
 			}
 			g.never("everything is answered before", 100*time.Millisecond, func() bool { return allDone(calls) })
-			now, err := g.witness.Read()
-			if err != nil {
-				t.Fatal(err)
-			}
-			next := now
-			next.Epoch += quorum.GrantStep
-			if _, ok, _ := g.witness.Swap(now, next); !ok {
-				t.Fatal("the witness did not take the other engine's record")
-			}
+			g.replace()
 			g.fakes[0].script = func(*wire.Header) (block.Code, bool) { return block.Fenced, false }
 			calls = append(calls, g.write(4096, 4, 4096), g.begin(block.Flush, 0, 0, nil))
 			g.until("the engine gives up", func() bool { return g.state.Fenced })
@@ -59,6 +51,21 @@ func TestReplacedEngineAnswersEverything(t *testing.T) {
 			g.proc.Post(engine.DetachFrontend{Reply: func(error) { detached = true }})
 			g.until("the frontend is gone", func() bool { return detached })
 		})
+	}
+}
+
+// replace has the witness, which answers from now on, grant a newer epoch to another engine.
+func (g *rig) replace() {
+	g.t.Helper()
+	g.witness.Down = false
+	now, err := g.witness.Read()
+	if err != nil {
+		g.t.Fatal(err)
+	}
+	next := now
+	next.Epoch += quorum.GrantStep
+	if _, ok, _ := g.witness.Swap(now, next); !ok {
+		g.t.Fatal("the witness did not take the other engine's record")
 	}
 }
 

@@ -12,8 +12,8 @@
 //	engine' ── Take(volume) ──> state and descriptors; the connection stays open
 //	engine' ── Drop, or a clean end ──> the instance manager closes its duplicate
 //
-// An orphan that nobody takes within OrphanWait is given up: its I/O fails then, instead of hanging
-// for ever. One whose engine has ended for good, since its volume is detached or deleted, is given
+// An orphan that nobody takes within the time that its last owner named is given up: its I/O fails
+// then, instead of hanging for ever. One whose engine has ended for good, since its volume is detached or deleted, is given
 // up at once (Server.Abandon).
 //
 // Messages are JSON, one in each direction per packet of a unix socket (SOCK_SEQPACKET), the
@@ -32,8 +32,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// OrphanWait is how long a device without an engine is kept: longer than a control plane needs to
-// start another engine, with a change of its leader or an upgrade of the managers in between.
+// OrphanWait is how long a device without an engine is kept if its owner names no time: longer than
+// a control plane needs to start another engine, with a change of its leader or an upgrade of the
+// managers in between.
 const OrphanWait = 5 * time.Minute
 
 // Bounds.
@@ -65,8 +66,10 @@ type request struct {
 	Op     string `json:"op"`
 	Volume string `json:"volume"`
 	// Engine is the instance name of whoever asks.
-	Engine string          `json:"engine,omitempty"`
-	State  json.RawMessage `json:"state,omitempty"`
+	Engine string `json:"engine,omitempty"`
+	// Wait is for how many milliseconds the device is kept without an engine; 0 means OrphanWait.
+	Wait  int64           `json:"waitMilliseconds,omitempty"`
+	State json.RawMessage `json:"state,omitempty"`
 }
 
 // answer is what it is told; Kind names the sentinel error.
@@ -81,22 +84,35 @@ const (
 	kindInUse = "in use"
 )
 
+// Owner is an engine that has a device kept.
+type Owner struct {
+	Volume string
+	// Engine is its instance name: when that instance ends for good, so does what is kept.
+	Engine string
+	// Wait is how long the device is kept after the end of the engine until the next one takes it; 0
+	// means OrphanWait.
+	Wait time.Duration
+}
+
+func (o *Owner) request(op string, state json.RawMessage) request {
+	return request{Op: op, Volume: o.Volume, Engine: o.Engine, Wait: o.Wait.Milliseconds(), State: state}
+}
+
 // Held is a device that the instance manager keeps for this process. Whoever holds it closes it: by
 // Drop when the device is gone, or by dying.
 type Held struct {
-	conn           *net.UnixConn
-	volume, engine string
+	conn  *net.UnixConn
+	owner Owner
 }
 
 // Keep hands duplicates of descriptors and their state, which is JSON of the caller's own, to the
-// instance manager at socket. engine is the caller's instance name: when that instance ends for
-// good, so does what is kept.
-func Keep(socket, volume, engine string, state json.RawMessage, fds ...int) (*Held, error) {
+// instance manager at socket.
+func Keep(socket string, o Owner, state json.RawMessage, fds ...int) (*Held, error) {
 	conn, err := dial(socket)
 	if err != nil {
 		return nil, err
 	}
-	h := &Held{conn: conn, volume: volume, engine: engine}
+	h := &Held{conn: conn, owner: o}
 	if err := h.Keep(state, fds...); err != nil {
 		conn.Close()
 		return nil, err
@@ -107,27 +123,27 @@ func Keep(socket, volume, engine string, state json.RawMessage, fds ...int) (*He
 // Keep puts other descriptors and another state in the place of those that are kept for this
 // process.
 func (h *Held) Keep(state json.RawMessage, fds ...int) error {
-	if _, _, err := h.ask(request{Op: opKeep, Volume: h.volume, Engine: h.engine, State: state}, fds...); err != nil {
-		return fmt.Errorf("keep the device of volume %s: %w", h.volume, err)
+	if _, _, err := h.ask(h.owner.request(opKeep, state), fds...); err != nil {
+		return fmt.Errorf("keep the device of volume %s: %w", h.owner.Volume, err)
 	}
 	return nil
 }
 
 // Take takes over the device of a volume whose engine has died: at least one descriptor, which are
 // the caller's to close. Errors: ErrNone, ErrInUse.
-func Take(socket, volume, engine string) (h *Held, state json.RawMessage, fds []int, err error) {
+func Take(socket string, o Owner) (h *Held, state json.RawMessage, fds []int, err error) {
 	conn, err := dial(socket)
 	if err != nil {
 		return nil, nil, nil, err
 	}
-	h = &Held{conn: conn, volume: volume, engine: engine}
-	a, fds, err := h.ask(request{Op: opTake, Volume: volume, Engine: engine})
+	h = &Held{conn: conn, owner: o}
+	a, fds, err := h.ask(o.request(opTake, nil))
 	if err == nil && len(fds) == 0 {
 		err = errors.New("the answer has no descriptor")
 	}
 	if err != nil {
 		conn.Close()
-		return nil, nil, nil, fmt.Errorf("take over the device of volume %s: %w", volume, err)
+		return nil, nil, nil, fmt.Errorf("take over the device of volume %s: %w", o.Volume, err)
 	}
 	return h, a.State, fds, nil
 }
@@ -135,7 +151,7 @@ func Take(socket, volume, engine string) (h *Held, state json.RawMessage, fds []
 // Drop gives the device up: the instance manager closes its duplicate.
 func (h *Held) Drop() error {
 	defer h.conn.Close()
-	_, _, err := h.ask(request{Op: opDrop, Volume: h.volume})
+	_, _, err := h.ask(h.owner.request(opDrop, nil))
 	return err
 }
 
@@ -148,12 +164,12 @@ func (h *Held) Leave() error { return h.conn.Close() }
 func (h *Held) Give() (int, error) {
 	f, err := h.conn.File()
 	if err != nil {
-		return -1, fmt.Errorf("device of volume %s: connection to the instance manager: %w", h.volume, err)
+		return -1, fmt.Errorf("device of volume %s: connection to the instance manager: %w", h.owner.Volume, err)
 	}
 	defer f.Close()
 	fd, err := unix.FcntlInt(f.Fd(), unix.F_DUPFD_CLOEXEC, 0)
 	if err != nil {
-		return -1, fmt.Errorf("device of volume %s: connection to the instance manager: %w", h.volume, err)
+		return -1, fmt.Errorf("device of volume %s: connection to the instance manager: %w", h.owner.Volume, err)
 	}
 	h.conn.Close()
 	return fd, nil
@@ -161,24 +177,24 @@ func (h *Held) Give() (int, error) {
 
 // Receive goes on with a device that was given away. It takes the descriptor over; in case of an
 // error it is the caller's still.
-func Receive(fd int, volume, engine string) (*Held, error) {
+func Receive(fd int, o Owner) (*Held, error) {
 	own, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0)
 	if err != nil {
-		return nil, fmt.Errorf("device of volume %s: connection to the instance manager: %w", volume, err)
+		return nil, fmt.Errorf("device of volume %s: connection to the instance manager: %w", o.Volume, err)
 	}
 	f := os.NewFile(uintptr(own), "keeper")
 	defer f.Close()
 	c, err := net.FileConn(f)
 	if err != nil {
-		return nil, fmt.Errorf("device of volume %s: connection to the instance manager: %w", volume, err)
+		return nil, fmt.Errorf("device of volume %s: connection to the instance manager: %w", o.Volume, err)
 	}
 	conn, ok := c.(*net.UnixConn)
 	if !ok {
 		c.Close()
-		return nil, fmt.Errorf("device of volume %s: what should lead to the instance manager is no unix socket", volume)
+		return nil, fmt.Errorf("device of volume %s: what should lead to the instance manager is no unix socket", o.Volume)
 	}
 	unix.Close(fd)
-	return &Held{conn: conn, volume: volume, engine: engine}, nil
+	return &Held{conn: conn, owner: o}, nil
 }
 
 func dial(socket string) (*net.UnixConn, error) {

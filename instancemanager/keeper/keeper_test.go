@@ -72,7 +72,7 @@ func orphaned(t *testing.T, socket, volume string, h *Held) (*Held, json.RawMess
 	t.Helper()
 	h.conn.Close()
 	for deadline := time.Now().Add(20 * time.Second); ; {
-		next, state, fds, err := Take(socket, volume, "e")
+		next, state, fds, err := Take(socket, Owner{Volume: volume, Engine: "e"})
 		if err == nil {
 			return next, state, fds
 		}
@@ -87,14 +87,14 @@ func orphaned(t *testing.T, socket, volume string, h *Held) (*Held, json.RawMess
 func TestSuccessorTakesOver(t *testing.T) {
 	socket := start(t, 0)
 	w, r := pipe(t)
-	first, err := Keep(socket, "demo", "e", json.RawMessage(`{"loop":3}`), int(w.Fd()))
+	first, err := Keep(socket, Owner{Volume: "demo", Engine: "e"}, json.RawMessage(`{"loop":3}`), int(w.Fd()))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, _, _, err := Take(socket, "demo", "e"); !errors.Is(err, ErrInUse) {
+	if _, _, _, err := Take(socket, Owner{Volume: "demo", Engine: "e"}); !errors.Is(err, ErrInUse) {
 		t.Errorf("a living engine's device: %v", err)
 	}
-	if _, err := Keep(socket, "demo", "e", nil, int(w.Fd())); !errors.Is(err, ErrInUse) {
+	if _, err := Keep(socket, Owner{Volume: "demo", Engine: "e"}, nil, int(w.Fd())); !errors.Is(err, ErrInUse) {
 		t.Errorf("a living engine's device is replaced: %v", err)
 	}
 	w.Close()
@@ -120,7 +120,7 @@ func TestSuccessorTakesOver(t *testing.T) {
 		t.Fatal(err)
 	}
 	eof(t, r)
-	if _, _, _, err := Take(socket, "demo", "e"); !errors.Is(err, ErrNone) {
+	if _, _, _, err := Take(socket, Owner{Volume: "demo", Engine: "e"}); !errors.Is(err, ErrNone) {
 		t.Errorf("after the drop: %v", err)
 	}
 }
@@ -130,7 +130,7 @@ func TestTwoDescriptors(t *testing.T) {
 	socket := start(t, 0)
 	w1, r1 := pipe(t)
 	w2, r2 := pipe(t)
-	first, err := Keep(socket, "demo", "e", nil, int(w1.Fd()))
+	first, err := Keep(socket, Owner{Volume: "demo", Engine: "e"}, nil, int(w1.Fd()))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -160,25 +160,44 @@ func TestTwoDescriptors(t *testing.T) {
 	eof(t, r2)
 }
 
-// TestOrphanIsGivenUp: a device that nobody takes is closed, so that its I/O fails instead of
-// hanging for ever.
+// TestOrphanIsGivenUp: a device that nobody takes is closed after the time that its last owner named,
+// so that its I/O fails instead of hanging for ever.
 func TestOrphanIsGivenUp(t *testing.T) {
-	socket := start(t, time.Millisecond)
-	w, r := pipe(t)
-	h, err := Keep(socket, "demo", "e", nil, int(w.Fd()))
-	if err != nil {
-		t.Fatal(err)
+	const short = time.Millisecond
+	for name, row := range map[string]struct{ server, first, second time.Duration }{
+		"no time is named":           {server: short},
+		"the owner's time":           {first: short},
+		"the time of the last owner": {server: time.Hour, first: time.Hour, second: short},
+	} {
+		t.Run(name, func(t *testing.T) {
+			socket := start(t, row.server)
+			w, r := pipe(t)
+			o := Owner{Volume: "demo", Engine: "e", Wait: row.first}
+			h, err := Keep(socket, o, nil, int(w.Fd()))
+			if err != nil {
+				t.Fatal(err)
+			}
+			w.Close()
+			h.conn.Close()
+			if row.second != 0 {
+				o.Wait = row.second
+				next, _, fds, err := Take(socket, o)
+				if err != nil {
+					t.Fatal(err)
+				}
+				closeAll(fds)
+				next.conn.Close()
+			}
+			eof(t, r)
+		})
 	}
-	w.Close()
-	h.conn.Close()
-	eof(t, r)
 }
 
 // TestEndClosesAll: the end of the instance manager ends what it keeps.
 func TestEndClosesAll(t *testing.T) {
 	w, r := pipe(t)
 	t.Run("server", func(t *testing.T) {
-		if _, err := Keep(start(t, 0), "demo", "e", nil, int(w.Fd())); err != nil {
+		if _, err := Keep(start(t, 0), Owner{Volume: "demo", Engine: "e"}, nil, int(w.Fd())); err != nil {
 			t.Fatal(err)
 		}
 		w.Close()
@@ -219,16 +238,16 @@ func TestBadMessages(t *testing.T) {
 		t.Fatal(err)
 	}
 	garbage.Close()
-	if _, err := Keep(socket, "demo", "e", json.RawMessage(`"`+strings.Repeat("x", maxMessage)+`"`),
+	if _, err := Keep(socket, Owner{Volume: "demo", Engine: "e"}, json.RawMessage(`"`+strings.Repeat("x", maxMessage)+`"`),
 		int(w.Fd())); err == nil {
 		t.Error("a message that is too long is sent")
 	}
 	w.Close()
 	eof(t, r)
-	if _, _, _, err := Take(socket, "demo", "e"); !errors.Is(err, ErrNone) {
+	if _, _, _, err := Take(socket, Owner{Volume: "demo", Engine: "e"}); !errors.Is(err, ErrNone) {
 		t.Errorf("something is kept: %v", err)
 	}
-	if _, err := Keep(filepath.Join(filepath.Dir(socket), "no.sock"), "demo", "e", nil, 0); !errors.As(err,
+	if _, err := Keep(filepath.Join(filepath.Dir(socket), "no.sock"), Owner{Volume: "demo", Engine: "e"}, nil, 0); !errors.As(err,
 		new(*net.OpError)) {
 		t.Errorf("no instance manager: %v", err)
 	}
@@ -239,7 +258,7 @@ func TestBadMessages(t *testing.T) {
 func TestOwnerPassesOver(t *testing.T) {
 	socket := start(t, 0)
 	w, r := pipe(t)
-	first, err := Keep(socket, "demo", "e", json.RawMessage(`{}`), int(w.Fd()))
+	first, err := Keep(socket, Owner{Volume: "demo", Engine: "e"}, json.RawMessage(`{}`), int(w.Fd()))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -250,12 +269,12 @@ func TestOwnerPassesOver(t *testing.T) {
 	}
 	owned := func(when string) {
 		t.Helper()
-		if _, _, _, err := Take(socket, "demo", "e"); !errors.Is(err, ErrInUse) {
+		if _, _, _, err := Take(socket, Owner{Volume: "demo", Engine: "e"}); !errors.Is(err, ErrInUse) {
 			t.Errorf("%s: %v", when, err)
 		}
 	}
 	owned("given away")
-	second, err := Receive(fd, "demo", "e")
+	second, err := Receive(fd, Owner{Volume: "demo", Engine: "e"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -265,7 +284,7 @@ func TestOwnerPassesOver(t *testing.T) {
 	if fd, err = third.Give(); err != nil {
 		t.Fatal(err)
 	}
-	last, err := Receive(fd, "demo", "e")
+	last, err := Receive(fd, Owner{Volume: "demo", Engine: "e"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -273,7 +292,7 @@ func TestOwnerPassesOver(t *testing.T) {
 		t.Fatal(err)
 	}
 	eof(t, r)
-	if _, err := Receive(int(r.Fd()), "demo", "e"); err == nil {
+	if _, err := Receive(int(r.Fd()), Owner{Volume: "demo", Engine: "e"}); err == nil {
 		t.Error("a pipe passes for a connection")
 	}
 }
@@ -287,7 +306,7 @@ func TestAbandon(t *testing.T) {
 	held := map[string]*Held{}
 	for _, volume := range []string{"orphan", "owned", "other"} {
 		w, r := pipe(t)
-		h, err := Keep(socket, volume, volume+"-e-0", nil, int(w.Fd()))
+		h, err := Keep(socket, Owner{Volume: volume, Engine: volume + "-e-0"}, nil, int(w.Fd()))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -306,7 +325,7 @@ func TestAbandon(t *testing.T) {
 	s.Abandon("e")
 	eof(t, readers["orphan"])
 	eof(t, readers["owned"])
-	if _, _, _, err := Take(socket, "other", "e"); !errors.Is(err, ErrInUse) {
+	if _, _, _, err := Take(socket, Owner{Volume: "other", Engine: "e"}); !errors.Is(err, ErrInUse) {
 		t.Errorf("the device of another engine: %v", err)
 	}
 }

@@ -21,7 +21,7 @@ const maxConnections = 4096
 // Server keeps descriptors for engines.
 type Server struct {
 	log *slog.Logger
-	// wait is OrphanWait, or less in tests.
+	// wait is for devices whose owner names no time.
 	wait time.Duration
 
 	mu     sync.Mutex
@@ -35,8 +35,9 @@ type Server struct {
 type device struct {
 	fds   []int
 	state json.RawMessage
-	// engine is the instance name of its last owner.
+	// engine is the instance name of its last owner, wait how long it is kept after that one.
 	engine string
+	wait   time.Duration
 	// owner is the connection of the engine that serves it, nil for an orphan, which ends when the
 	// timer fires.
 	owner *net.UnixConn
@@ -143,12 +144,12 @@ func (s *Server) orphan(volume string, d *device) {
 		return
 	}
 	s.log.Warn("engine ended without taking its block device down; I/O waits for the next engine", "volume", volume,
-		"most", s.wait)
-	d.timer = time.AfterFunc(s.wait, func() {
+		"most", d.wait)
+	d.timer = time.AfterFunc(d.wait, func() {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		if s.kept[volume] == d && d.owner == nil {
-			s.log.Error("no engine came for a block device: its I/O fails now", "volume", volume, "waited", s.wait)
+			s.log.Error("no engine came for a block device: its I/O fails now", "volume", volume, "waited", d.wait)
 			s.forget(volume)
 		}
 	})
@@ -191,7 +192,7 @@ func (s *Server) handle(conn *net.UnixConn, r *request, fds []int) (a answer, ou
 		if d != nil {
 			s.forget(r.Volume) // the owner's own, or of a device that its engine could not go on with
 		}
-		s.kept[r.Volume] = &device{fds: fds, state: r.State, engine: r.Engine, owner: conn}
+		s.kept[r.Volume] = &device{fds: fds, state: r.State, engine: r.Engine, wait: s.waitOf(r), owner: conn}
 		used = true
 	case r.Op == opTake && d != nil:
 		if out = duplicates(d.fds); out == nil {
@@ -202,7 +203,7 @@ func (s *Server) handle(conn *net.UnixConn, r *request, fds []int) (a answer, ou
 			d.timer.Stop()
 			d.timer = nil
 		}
-		d.owner, d.engine = conn, r.Engine
+		d.owner, d.engine, d.wait = conn, r.Engine, s.waitOf(r)
 		a.State = d.state
 	case r.Op == opTake || (r.Op == opDrop && d == nil):
 		a.Error, a.Kind = "volume "+r.Volume, kindNone
@@ -212,6 +213,13 @@ func (s *Server) handle(conn *net.UnixConn, r *request, fds []int) (a answer, ou
 		a.Error = fmt.Sprintf("unknown request %q, or its descriptor is missing", r.Op)
 	}
 	return a, out
+}
+
+func (s *Server) waitOf(r *request) time.Duration {
+	if r.Wait <= 0 {
+		return s.wait
+	}
+	return time.Duration(r.Wait) * time.Millisecond
 }
 
 // ended reports that the other side of a connection is gone, whatever of it is still to be read.

@@ -14,6 +14,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -30,9 +31,6 @@ const (
 	// f3Rounds is how often the engine is killed in each run of the tests; the slow ones do it more
 	// often, see TestF3Rounds.
 	f3Rounds = 3
-	// f3Steady is longer than an engine must run for the control plane to restart it at once after
-	// its next failure.
-	f3Steady = 6 * time.Second
 	f3Size   = 128 * mib
 	// slowPause is how long a pause must be for the longest one to be explained by what was logged
 	// meanwhile.
@@ -42,8 +40,40 @@ const (
 // scenarioF3: the engine process is killed under a file system with a verifying load. The device
 // stays, nobody sees an error, I/O goes on with the next engine, and nothing acknowledged is lost.
 func scenarioF3(t *testing.T, c *cluster) {
-	pauses := c.killEngines(t, "f3", "node-2", f3Rounds)
+	pauses := c.killUnderLoad(t, "f3", "node-2", f3Rounds, c.killEngine)
 	t.Logf("engine killed %d times: %s", f3Rounds, distribution(pauses))
+}
+
+// scenarioAllReplicas: all replicas of an attached volume are killed at once under the same load.
+// The device stays, nobody sees an error, and nothing acknowledged is lost.
+func scenarioAllReplicas(t *testing.T, c *cluster) {
+	pauses := c.killUnderLoad(t, "all", "node-2", f3Rounds, func(volume string) {
+		c.awaitUsable(volume, "node-2", len(c.Nodes))
+		c.killReplicas(volume)
+	})
+	t.Logf("all replicas killed %d times: %s", f3Rounds, distribution(pauses))
+}
+
+func (c *cluster) killEngine(volume string) { c.kill("--engine-instance-name\x00" + volume + "-e-0") }
+
+// killReplicas ends the processes of all replicas of a volume.
+func (c *cluster) killReplicas(volume string) {
+	c.t.Helper()
+	var pids []int
+	for _, dir := range c.replicaDirs(volume) {
+		pids = append(pids, holding(c.Info.Dir, filepath.Base(dir))...)
+	}
+	if len(pids) != len(c.Nodes) {
+		c.t.Fatalf("%d replicas run, want %d", len(pids), len(c.Nodes))
+	}
+	// Stopped first: between two kills the engine does not go on without the first.
+	for _, signal := range []syscall.Signal{syscall.SIGSTOP, syscall.SIGKILL} {
+		for _, pid := range pids {
+			if err := syscall.Kill(pid, signal); err != nil {
+				c.t.Fatal(err)
+			}
+		}
+	}
 }
 
 // TestF3Rounds is F3 again and again, on four volumes at once (give it -parallel 4),
@@ -64,7 +94,8 @@ func TestF3Rounds(t *testing.T) {
 				t.Parallel()
 				own := *c
 				own.t = t
-				pauses := own.killEngines(t, fmt.Sprintf("f3-%d", i), fmt.Sprintf("node-%d", 1+i%3), (rounds+i)/volumes)
+				pauses := own.killUnderLoad(t, fmt.Sprintf("f3-%d", i), fmt.Sprintf("node-%d", 1+i%3), (rounds+i)/volumes,
+					own.killEngine)
 				mu.Lock()
 				defer mu.Unlock()
 				all = append(all, pauses...)
@@ -85,13 +116,20 @@ func distribution(pauses []time.Duration) string {
 		at(90), at(99), at(100))
 }
 
-// killEngines makes a file system on a new volume attached to the node, and kills the volume's
-// engine again and again while fio writes and verifies and a prober notes how long its writes take.
-// It returns the longest write of each round.
-func (c *cluster) killEngines(t *testing.T, volume, node string, rounds int) (pauses []time.Duration) {
+// killUnderLoad makes a file system on a new volume attached to the node, and kills what the volume's
+// engine cannot go on without again and again while fio writes and verifies and a prober notes how
+// long its writes take. It returns the longest write of each round.
+func (c *cluster) killUnderLoad(t *testing.T, volume, node string, rounds int,
+	kill func(volume string)) (pauses []time.Duration) {
 	c.create(volume, f3Size, 3)
 	endpoint := c.attach(volume, node, 3)
 	defer c.remove(volume)
+	began := time.Now()
+	defer func() {
+		if t.Failed() {
+			t.Log(c.trace(volume, began))
+		}
+	}()
 	if strings.HasPrefix(endpoint, "nbd+unix:") {
 		lack.Skip(t, "only a block device outlives its engine, and this host offers none: the endpoint is ", endpoint)
 	}
@@ -111,7 +149,7 @@ func (c *cluster) killEngines(t *testing.T, volume, node string, rounds int) (pa
 		p.takeLongest()
 		before := c.engine(volume).Status.UUID
 		killed := time.Now()
-		c.kill("--engine-instance-name\x00" + volume + "-e-0")
+		kill(volume)
 		p.await(t, 5)
 		c.eventually("the control plane knows the next engine", func(context.Context) error {
 			if s := c.engine(volume).Status; s.UUID == before || s.CurrentState != longhorn.InstanceStateRunning {
@@ -119,9 +157,6 @@ func (c *cluster) killEngines(t *testing.T, volume, node string, rounds int) (pa
 			}
 			return nil
 		})
-		// Not to wait for something: an engine that fails three times within seconds is given up,
-		// which is another test.
-		steady := time.After(f3Steady)
 		if err := <-verified; err != nil {
 			t.Fatalf("round %d: %v", round+1, err)
 		}
@@ -133,9 +168,6 @@ func (c *cluster) killEngines(t *testing.T, volume, node string, rounds int) (pa
 			longest = fmt.Sprintf("round %d: I/O paused for %v:\n%s", round+1, pause, c.trace(volume, killed))
 		}
 		pauses = append(pauses, pause)
-		if round < rounds-1 {
-			<-steady
-		}
 	}
 	if longest != "" {
 		t.Log(longest)

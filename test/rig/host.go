@@ -83,7 +83,7 @@ func (h *Host) keep(t testing.TB) {
 // DeviceOwned reports whether the keeper knows a living engine of a volume's device. If it does
 // not, the device is lost by asking.
 func (h *Host) DeviceOwned(volume string) bool {
-	held, _, fds, err := keeper.Take(h.keeperSocket(), volume, "rig")
+	held, _, fds, err := keeper.Take(h.keeperSocket(), keeper.Owner{Volume: volume, Engine: "rig"})
 	if err == nil {
 		for _, fd := range fds {
 			unix.Close(fd)

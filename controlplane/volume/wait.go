@@ -1,0 +1,112 @@
+package volume
+
+import (
+	"slices"
+	"strings"
+	"time"
+
+	"ankole.storage/api/longhorn/v1beta2"
+	"ankole.storage/controlplane/loop"
+	"ankole.storage/controlplane/setting"
+)
+
+// This file is the clock of the waits for replicas: the condition WaitForReplicas, which is true
+// while an attachment, or I/O of an attached volume, waits for them. Its transition time is when the
+// wait has begun, so that the next leader goes on with it.
+
+// retryMostWithIO bounds the pause before a process is started again while I/O waits.
+const retryMostWithIO = 5 * time.Second
+
+// ioWaits says whether users of the volume may have its device open, so that their I/O waits while
+// no engine serves. Nothing but the bound of that wait makes such a volume faulted.
+func (p *pass) ioWaits() bool { return p.v.Status.State == v1beta2.VolumeStateAttached }
+
+// ioBound is how long I/O waits. The engine has told the keeper of the device the same.
+func (p *pass) ioBound() time.Duration {
+	return time.Duration(p.s.Settings.Int(setting.BlockDeviceWait)) * time.Second
+}
+
+// ioWaitLeft notes what I/O waits for, and returns what is left of the bound.
+func (p *pass) ioWaitLeft(why string) time.Duration {
+	until := p.now.Add(p.ioBound() - p.waited())
+	p.waiting(ReasonIOWaits, "I/O waits until "+until.UTC().Format(time.RFC3339)+" at most: "+why)
+	left := until.Sub(p.now)
+	if left > 0 {
+		p.wakeIn(left)
+	}
+	return left
+}
+
+// ioWaitsForReplicas says whether the next engine of a volume whose I/O waits is to wait for more
+// replicas than are ready.
+func (p *pass) ioWaitsForReplicas(ready map[string]string) bool {
+	waited := p.ioBound() - p.ioWaitLeft(p.missing(ready))
+	if len(ready) > 0 && waited < followWait {
+		p.wakeIn(followWait - waited)
+	}
+	return len(ready) == 0 || waited < followWait
+}
+
+// giveUp ends the wait of I/O: the volume becomes faulted and is detached, which ends its device.
+func (p *pass) giveUp() loop.Change {
+	return p.failAll("no engine could serve the volume for " + p.ioBound().String())
+}
+
+// missing names the replicas that an engine should have and that are not ready, each with the reason.
+func (p *pass) missing(ready map[string]string) string {
+	var out []string
+	for _, r := range p.live() {
+		if _, ok := ready[r.Name]; ok || !r.Spec.Active || !p.needed(r) {
+			continue
+		}
+		why := "its process is " + string(r.Status.CurrentState)
+		switch {
+		case r.Spec.NodeID == "":
+			why = "it has no place"
+		case p.nodeDown(r.Spec.NodeID):
+			why = "node " + r.Spec.NodeID + " is down"
+		case !p.reachable(r):
+			why = "node " + r.Spec.NodeID + " has no instance manager that runs"
+		}
+		out = append(out, r.Name+" ("+why+")")
+	}
+	if len(out) == 0 {
+		return "no replica of the volume may hold its data"
+	}
+	slices.Sort(out)
+	return "it lacks replicas " + strings.Join(out, ", ")
+}
+
+// waiting keeps the condition and returns how long it has been true.
+func (p *pass) waiting(reason, message string) time.Duration {
+	waited := p.waited()
+	p.setCondition(v1beta2.Condition{
+		Type: ConditionWaitForReplicas, Status: v1beta2.ConditionTrue, Reason: reason, Message: message,
+	})
+	return waited
+}
+
+// waited is how long replicas have been waited for.
+func (p *pass) waited() time.Duration {
+	c := v1beta2.FindCondition(p.v.Status.Conditions, ConditionWaitForReplicas)
+	since, err := time.Parse(time.RFC3339, c.LastTransitionTime)
+	if c.Status != v1beta2.ConditionTrue || err != nil {
+		return 0
+	}
+	return p.now.Sub(since)
+}
+
+func (p *pass) doneWaiting() {
+	if v1beta2.IsConditionTrue(p.v.Status.Conditions, ConditionWaitForReplicas) {
+		p.setCondition(v1beta2.Condition{Type: ConditionWaitForReplicas, Status: v1beta2.ConditionFalse})
+	}
+}
+
+// ConditionWaitForReplicas of a Volume is True while attaching waits for processes of replicas, or
+// I/O for replicas and an engine; its message says for which, and until when. It is our addition, and
+// its transition time is the clock of that wait.
+const (
+	ConditionWaitForReplicas = "WaitForReplicas"
+	ReasonReplicasStarting   = "ReplicasStarting"
+	ReasonIOWaits            = "IOWaits"
+)
