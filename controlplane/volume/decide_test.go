@@ -136,7 +136,7 @@ func TestOneStep(t *testing.T) {
 				s.Engine.Status.ReplicaModeMap[s.Replicas[i].Name] = v1beta2.ReplicaModeERR
 				s.Replicas[i].Status.CurrentState = failed
 			}
-		}, ""},
+		}, "replica a stopped"},
 		{"unless that has lasted too long", func(v *v1beta2.Volume, s *seen) {
 			for i := range s.Replicas {
 				s.Engine.Status.ReplicaModeMap[s.Replicas[i].Name] = v1beta2.ReplicaModeERR

@@ -50,15 +50,17 @@ func (p *pass) open() loop.Change {
 	return nil
 }
 
-// withoutReplicas waits for what becomes of a running engine that has no replica in sync.
+// withoutReplicas waits for what becomes of a running engine that has no replica in sync. It cannot
+// take those back that it has lost.
 func (p *pass) withoutReplicas() loop.Change {
-	if !p.ioWaits() {
+	if !p.ioWaits() || p.v.Status.Robustness == v1beta2.VolumeRobustnessFaulted {
 		return nil
 	}
 	if left := p.ioWaitLeft("its engine has no replica left and ends"); left <= 0 {
 		return p.giveUp()
 	}
-	return nil
+	_, _, change := p.readyCandidates() // for the next engine
+	return change
 }
 
 func (p *pass) stopEngine() loop.Change {

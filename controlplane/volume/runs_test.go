@@ -92,8 +92,8 @@ func TestFailedEngine(t *testing.T) {
 	}
 }
 
-// TestWaitOfIOIsTold: the condition says what I/O waits for, and until when; it is gone when an engine
-// serves.
+// TestWaitOfIOIsTold: the condition says what I/O waits for, and until when; it is gone when an
+// engine serves.
 func TestWaitOfIOIsTold(t *testing.T) {
 	v, s := fixture()
 	crashed(s)

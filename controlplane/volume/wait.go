@@ -11,8 +11,8 @@ import (
 )
 
 // This file is the clock of the waits for replicas: the condition WaitForReplicas, which is true
-// while an attachment, or I/O of an attached volume, waits for them. Its transition time is when the
-// wait has begun, so that the next leader goes on with it.
+// while an attachment, or I/O of an attached volume, waits for them. Its transition time is when
+// the wait has begun, so that the next leader goes on with it.
 
 // retryMostWithIO bounds the pause before a process is started again while I/O waits.
 const retryMostWithIO = 5 * time.Second
@@ -52,7 +52,8 @@ func (p *pass) giveUp() loop.Change {
 	return p.failAll("no engine could serve the volume for " + p.ioBound().String())
 }
 
-// missing names the replicas that an engine should have and that are not ready, each with the reason.
+// missing names the replicas that an engine should have and that are not ready, each with the
+// reason.
 func (p *pass) missing(ready map[string]string) string {
 	var out []string
 	for _, r := range p.live() {
@@ -103,8 +104,8 @@ func (p *pass) doneWaiting() {
 }
 
 // ConditionWaitForReplicas of a Volume is True while attaching waits for processes of replicas, or
-// I/O for replicas and an engine; its message says for which, and until when. It is our addition, and
-// its transition time is the clock of that wait.
+// I/O for replicas and an engine; its message says for which, and until when. It is our addition,
+// and its transition time is the clock of that wait.
 const (
 	ConditionWaitForReplicas = "WaitForReplicas"
 	ReasonReplicasStarting   = "ReplicasStarting"

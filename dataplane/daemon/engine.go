@@ -123,8 +123,8 @@ func RunEngine(ctx context.Context, cfg EngineConfig) error {
 
 // supervise brings the frontend up when the volume serves, hands the volume over when it is asked
 // to, and takes the frontend down at the end, while the core still runs: it answers what comes in
-// with errors then, and lets its clients go. A block device that is kept stays, unless the engine is
-// told to end or another one has replaced it: its users wait for the next engine.
+// with errors then, and lets its clients go. A block device that is kept stays, unless the engine
+// is told to end or another one has replaced it: its users wait for the next engine.
 func (p *engineProcess) supervise(ctx context.Context) error {
 	for {
 		l := p.current()

@@ -53,8 +53,6 @@ type frontendShell struct {
 	export func(x *frontend.Export)
 	// journal is where a block device's requests are received, nil until one was needed.
 	journal *journal.Journal
-	// kept: the instance manager keeps what the users of the one that is up are connected by.
-	kept bool
 	// name is what the control plane calls the one that is up.
 	name string
 	// device is the block device that is up, again the next attempt to have it kept.
@@ -134,7 +132,7 @@ func (f *frontendShell) end(p *engineProcess) {
 func (f *frontendShell) outlives(l *life) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if !f.kept || errors.Is(context.Cause(l.ctx), ErrFenced) {
+	if f.device == nil || f.device.held == nil || errors.Is(context.Cause(l.ctx), ErrFenced) {
 		return false
 	}
 	f.over = true
@@ -163,7 +161,7 @@ func (f *frontendShell) takeDown(p *engineProcess) {
 
 // forget leaves a frontend alone: it is gone, or another process has it.
 func (f *frontendShell) forget() {
-	f.stop, f.grown, f.export, f.name, f.device, f.kept = nil, nil, nil, "", nil, false
+	f.stop, f.grown, f.export, f.name, f.device = nil, nil, nil, "", nil
 	if f.again != nil {
 		f.again.Stop()
 	}

@@ -64,7 +64,7 @@ func (p *engineProcess) startFUSELoop(ctx context.Context) (string, error) {
 	}
 	p.holdFUSE(dev)
 	if adopted {
-		p.noteKept(dev)
+		p.noteKept(true)
 		p.fit(ctx, dev)
 		return dev.Path(), nil
 	}
@@ -73,15 +73,14 @@ func (p *engineProcess) startFUSELoop(ctx context.Context) (string, error) {
 		return "", fmt.Errorf("block device of volume %s: %w", p.cfg.VolumeName, err)
 	}
 	p.keepDevice(dev)
-	p.noteKept(dev)
 	return dev.Path(), nil
 }
 
-// noteKept tells both halves of the engine whether the device that is up outlives it. front.mu is
-// held.
-func (p *engineProcess) noteKept(dev *fuseDevice) {
-	p.front.kept = dev.held != nil
-	p.current().loop.Post(engine.FrontendKept{Kept: p.front.kept})
+// noteKept tells the core whether the device outlives this process.
+func (p *engineProcess) noteKept(kept bool) {
+	if l := p.current(); l != nil {
+		l.loop.Post(engine.FrontendKept{Kept: kept})
+	}
 }
 
 // fit tells a device that comes from another engine, or another life, of the volume's size: the
@@ -181,6 +180,7 @@ func (p *engineProcess) tryKeep(dev *fuseDevice) error {
 		p.unkeep(dev)
 		p.front.again = time.AfterFunc(keepAgain, func() { p.keepLater(dev) })
 	}
+	p.noteKept(err == nil)
 	return err
 }
 
@@ -244,9 +244,7 @@ func kernelAtLeast(major, minor int) bool {
 // stopFUSELoop takes the device away while the engine still serves, so that what is cached is
 // written back first.
 func (p *engineProcess) stopFUSELoop(dev *fuseDevice) {
-	if l := p.current(); l != nil {
-		l.loop.Post(engine.FrontendKept{}) // from here on nobody goes on with it
-	}
+	p.noteKept(false) // from here on nobody goes on with it
 	ctx, cancel := context.WithTimeout(context.Background(), withdrawWait)
 	defer cancel()
 	if err := dev.Withdraw(ctx); err != nil {

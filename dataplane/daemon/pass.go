@@ -166,7 +166,6 @@ func (p *engineProcess) importFUSELoop(name string, x *frontend.Export, epoch ui
 			return err
 		}
 		p.holdFUSE(own)
-		p.noteKept(own)
 		p.fit(context.Background(), own)
 		p.offered(name, dev.Path())
 		return nil

@@ -13,7 +13,8 @@ import (
 // Messages posted to the core. Reply functions are called from the core's thread, at most once, and
 // must not block.
 type (
-	// AttachFrontend starts offering the volume; the frontend must have been built with OwnerFrontend.
+	// AttachFrontend starts offering the volume; the frontend must have been built with
+	// OwnerFrontend.
 	AttachFrontend struct {
 		Frontend frontend.Frontend
 		Reply    func(error)
@@ -235,7 +236,8 @@ func (e *Engine) shutdown(reply func(error)) {
 	e.freeze(func() {
 		t := e.newTask(wire.Flush)
 		e.internal(t, e.mask(RW)|e.mask(WO), func(t *task) {
-			// Marks are all that says where a replica differs that has failed and is still a member.
+			// Marks are all that says where a replica differs that has failed and is still a
+			// member.
 			ok := t.bad|t.full == 0 && !e.quorum.Holding()
 			e.freeOf(t)
 			if !ok {

@@ -244,50 +244,6 @@ func TestNoReplicaLeft(t *testing.T) {
 	g.until("the engine gives up", func() bool { return g.state.Fatal && !g.state.Fenced })
 }
 
-// An engine whose users are kept for the next one ends as soon as it has lost its last replica, and
-// tells none of them an error: what it held for a set to be agreed, what was under way and what
-// waits. One that was replaced fails them, since no engine may carry that out any more.
-func TestKeptUsersWaitForTheNextEngine(t *testing.T) {
-	for name, row := range map[string]struct {
-		kept, fenced bool
-		answered     bool
-	}{
-		"kept":                     {kept: true},
-		"kept, and replaced":       {kept: true, fenced: true, answered: true},
-		"kept by nobody":           {answered: true},
-		"replaced, kept by nobody": {fenced: true, answered: true},
-	} {
-		t.Run(name, func(t *testing.T) {
-			g := newRig(t, 2, 16*mib).start()
-			g.proc.Post(engine.FrontendKept{Kept: row.kept})
-			g.witness.Down = true
-			g.fakes[1].script = answerWith(wire.Write, block.IOError)
-			calls := []*call{g.write(0, 1, 4096)}
-			g.until("b is dropped", func() bool { return g.modes() == "a=RW b=ERR" })
-			g.fakes[0].script = holding(wire.Write)
-			calls = append(calls, g.write(mib, 2, 4096))
-			g.until("a write is under way", func() bool { return len(g.fakes[0].held) > 0 })
-			lost := g.w.Now()
-			if row.fenced {
-				g.replace()
-			} else {
-				g.fakes[0].proc.Kill()
-			}
-			calls = append(calls, g.write(2*mib, 3, 4096), g.begin(block.Flush, 0, 0, nil))
-			g.until("the engine ends", func() bool { return g.state.Fatal })
-			if waited := g.w.Now().Sub(lost); g.state.Fenced != row.fenced || row.kept && waited > time.Second {
-				t.Errorf("ended after %v, fenced %v", waited, g.state.Fenced)
-			}
-			g.second()
-			for i, c := range calls {
-				if c.done != row.answered || c.done && c.code != block.IOError {
-					t.Errorf("request %d: answered %v, %s", i, c.done, c.code)
-				}
-			}
-		})
-	}
-}
-
 // A replica that is removed counts until the set without it is agreed, and so long nobody is told
 // that it is gone.
 func TestRemovedWhenAgreed(t *testing.T) {

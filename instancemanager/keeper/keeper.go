@@ -13,8 +13,8 @@
 //	engine' ── Drop, or a clean end ──> the instance manager closes its duplicate
 //
 // An orphan that nobody takes within the time that its last owner named is given up: its I/O fails
-// then, instead of hanging for ever. One whose engine has ended for good, since its volume is detached or deleted, is given
-// up at once (Server.Abandon).
+// then, instead of hanging for ever. One whose engine has ended for good, since its volume is
+// detached or deleted, is given up at once (Server.Abandon).
 //
 // Messages are JSON, one in each direction per packet of a unix socket (SOCK_SEQPACKET), the
 // descriptors beside it. One that keeps a single descriptor, as before there were two, closes the
@@ -89,8 +89,8 @@ type Owner struct {
 	Volume string
 	// Engine is its instance name: when that instance ends for good, so does what is kept.
 	Engine string
-	// Wait is how long the device is kept after the end of the engine until the next one takes it; 0
-	// means OrphanWait.
+	// Wait is how long the device is kept after the end of the engine until the next one takes it;
+	// 0 means OrphanWait.
 	Wait time.Duration
 }
 

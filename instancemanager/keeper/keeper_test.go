@@ -160,8 +160,8 @@ func TestTwoDescriptors(t *testing.T) {
 	eof(t, r2)
 }
 
-// TestOrphanIsGivenUp: a device that nobody takes is closed after the time that its last owner named,
-// so that its I/O fails instead of hanging for ever.
+// TestOrphanIsGivenUp: a device that nobody takes is closed after the time that its last owner
+// named, so that its I/O fails instead of hanging for ever.
 func TestOrphanIsGivenUp(t *testing.T) {
 	const short = time.Millisecond
 	for name, row := range map[string]struct{ server, first, second time.Duration }{
@@ -238,7 +238,7 @@ func TestBadMessages(t *testing.T) {
 		t.Fatal(err)
 	}
 	garbage.Close()
-	if _, err := Keep(socket, Owner{Volume: "demo", Engine: "e"}, json.RawMessage(`"`+strings.Repeat("x", maxMessage)+`"`),
+	if _, err := Keep(socket, Owner{Volume: "demo"}, json.RawMessage(`"`+strings.Repeat("x", maxMessage)+`"`),
 		int(w.Fd())); err == nil {
 		t.Error("a message that is too long is sent")
 	}
@@ -247,8 +247,8 @@ func TestBadMessages(t *testing.T) {
 	if _, _, _, err := Take(socket, Owner{Volume: "demo", Engine: "e"}); !errors.Is(err, ErrNone) {
 		t.Errorf("something is kept: %v", err)
 	}
-	if _, err := Keep(filepath.Join(filepath.Dir(socket), "no.sock"), Owner{Volume: "demo", Engine: "e"}, nil, 0); !errors.As(err,
-		new(*net.OpError)) {
+	nobody := filepath.Join(filepath.Dir(socket), "no.sock")
+	if _, err := Keep(nobody, Owner{Volume: "demo"}, nil, 0); !errors.As(err, new(*net.OpError)) {
 		t.Errorf("no instance manager: %v", err)
 	}
 }

@@ -14,7 +14,6 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 
@@ -44,37 +43,7 @@ func scenarioF3(t *testing.T, c *cluster) {
 	t.Logf("engine killed %d times: %s", f3Rounds, distribution(pauses))
 }
 
-// scenarioAllReplicas: all replicas of an attached volume are killed at once under the same load.
-// The device stays, nobody sees an error, and nothing acknowledged is lost.
-func scenarioAllReplicas(t *testing.T, c *cluster) {
-	pauses := c.killUnderLoad(t, "all", "node-2", f3Rounds, func(volume string) {
-		c.awaitUsable(volume, "node-2", len(c.Nodes))
-		c.killReplicas(volume)
-	})
-	t.Logf("all replicas killed %d times: %s", f3Rounds, distribution(pauses))
-}
-
 func (c *cluster) killEngine(volume string) { c.kill("--engine-instance-name\x00" + volume + "-e-0") }
-
-// killReplicas ends the processes of all replicas of a volume.
-func (c *cluster) killReplicas(volume string) {
-	c.t.Helper()
-	var pids []int
-	for _, dir := range c.replicaDirs(volume) {
-		pids = append(pids, holding(c.Info.Dir, filepath.Base(dir))...)
-	}
-	if len(pids) != len(c.Nodes) {
-		c.t.Fatalf("%d replicas run, want %d", len(pids), len(c.Nodes))
-	}
-	// Stopped first: between two kills the engine does not go on without the first.
-	for _, signal := range []syscall.Signal{syscall.SIGSTOP, syscall.SIGKILL} {
-		for _, pid := range pids {
-			if err := syscall.Kill(pid, signal); err != nil {
-				c.t.Fatal(err)
-			}
-		}
-	}
-}
 
 // TestF3Rounds is F3 again and again, on four volumes at once (give it -parallel 4),
 // ANKOLE_F3_ROUNDS times in all. With ANKOLE_FUSE_RESEND=off the engines do as on kernels that do
@@ -116,9 +85,9 @@ func distribution(pauses []time.Duration) string {
 		at(90), at(99), at(100))
 }
 
-// killUnderLoad makes a file system on a new volume attached to the node, and kills what the volume's
-// engine cannot go on without again and again while fio writes and verifies and a prober notes how
-// long its writes take. It returns the longest write of each round.
+// killUnderLoad makes a file system on a new volume attached to the node, and kills what the
+// volume's engine cannot go on without again and again while fio writes and verifies and a prober
+// notes how long its writes take. It returns the longest write of each round.
 func (c *cluster) killUnderLoad(t *testing.T, volume, node string, rounds int,
 	kill func(volume string)) (pauses []time.Duration) {
 	c.create(volume, f3Size, 3)

@@ -1,0 +1,143 @@
+package e2e
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"ankole.storage/test/lack"
+	"ankole.storage/test/rig"
+)
+
+// scenarioAllReplicas: all replicas of an attached volume are killed at once under the load of F3.
+// The device stays, nobody sees an error, and nothing acknowledged is lost.
+func scenarioAllReplicas(t *testing.T, c *cluster) {
+	pauses := c.killUnderLoad(t, "all", "node-2", f3Rounds, func(volume string) {
+		c.awaitUsable(volume, "node-2", len(c.Nodes))
+		c.killReplicas(volume)
+	})
+	t.Logf("all replicas killed %d times: %s", f3Rounds, distribution(pauses))
+}
+
+// killReplicas ends the processes of all replicas of a volume.
+func (c *cluster) killReplicas(volume string) {
+	c.t.Helper()
+	var pids []int
+	for _, dir := range c.replicaDirs(volume) {
+		pids = append(pids, holding(c.Info.Dir, filepath.Base(dir))...)
+	}
+	if len(pids) != len(c.Nodes) {
+		c.t.Fatalf("%d replicas run, want %d", len(pids), len(c.Nodes))
+	}
+	// Stopped first: between two kills the engine does not go on without the first.
+	for _, signal := range []syscall.Signal{syscall.SIGSTOP, syscall.SIGKILL} {
+		for _, pid := range pids {
+			if err := syscall.Kill(pid, signal); err != nil {
+				c.t.Fatal(err)
+			}
+		}
+	}
+}
+
+// boundWait is how long I/O waits in scenarioBound: the least that the setting allows.
+const boundWait = 10 * time.Second
+
+// scenarioBound: the nodes of all replicas of an attached volume stay away for longer than I/O may
+// wait. Then I/O fails, not before, and the volume is faulted. When they are back it is salvaged
+// and attached again by itself, with everything that was flushed.
+func scenarioBound(t *testing.T, c *cluster) {
+	const volume, size = "bound", 64 * mib
+	outer := c.t
+	c.t = t
+	defer func() { c.t = outer }()
+	if _, err := c.rest.SetSetting(t.Context(), "block-device-wait",
+		strconv.Itoa(int(boundWait/time.Second))); err != nil {
+		t.Fatal(err)
+	}
+	c.create(volume, size, 2)
+	defer c.remove(volume)
+	c.eventually("replicas have their places", func(context.Context) error {
+		if n := len(c.replicaDirs(volume)); n != 2 {
+			return fmt.Errorf("%d have", n)
+		}
+		return nil
+	})
+	node, away := c.withoutReplica(volume)
+	endpoint := c.attach(volume, node, 2)
+	if strings.HasPrefix(endpoint, "nbd+unix:") {
+		lack.Skip(t, "only a block device outlives its engine, and this host offers none: the endpoint is ", endpoint)
+	}
+	d := c.device(endpoint)
+	w := rig.NewWriter(d, size, 11)
+	version := uint64(0)
+	for version < 50 {
+		version++
+		if err := w.Step(version); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, k := range away {
+		c.KillNode(t, k)
+	}
+	began, ended := time.Now(), make(chan error, 1)
+	go func() {
+		for {
+			version++
+			if err := w.Step(version); err != nil {
+				ended <- err
+				return
+			}
+		}
+	}()
+	select {
+	case err := <-ended:
+		if waited := time.Since(began); !errors.Is(err, unix.EIO) || waited < boundWait {
+			t.Errorf("after %s: %v, want EIO after %s", waited, err, boundWait)
+		}
+	case <-time.After(wait):
+		t.Fatalf("I/O still waits after %s", wait)
+	}
+	_ = d.Close() // its device is gone
+	c.eventually(volume+" is faulted and detached", func(ctx context.Context) error {
+		v, err := c.rest.Volume(ctx, volume)
+		if err == nil && (v.Robustness != "faulted" || v.State != "detached") {
+			err = fmt.Errorf("%s, %s", v.State, v.Robustness)
+		}
+		return err
+	})
+	for _, k := range away {
+		c.StartNode(t, k)
+	}
+	d = c.device(c.awaitUsable(volume, node, 2))
+	w.Device = d
+	w.Verify(t, d)
+	if err := d.Close(); err != nil {
+		t.Fatal(err)
+	}
+	c.detach(volume)
+	c.identical(volume, 2)
+}
+
+// withoutReplica returns a node that has no replica of the volume, and the numbers of those that
+// have one.
+func (c *cluster) withoutReplica(volume string) (node string, with []int) {
+	dirs := slices.Collect(maps.Values(c.replicaDirs(volume)))
+	for i, n := range c.Nodes {
+		if slices.ContainsFunc(dirs, func(dir string) bool { return strings.HasPrefix(dir, n.Root+"/") }) {
+			with = append(with, i+1)
+		} else {
+			node = n.Name
+		}
+	}
+	return node, with
+}
