@@ -44,14 +44,14 @@ func TestDeviceWithoutItsJournalIsNotKept(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer null.Close()
-	held, err := keeper.Keep(socket, "vol", "e", nil, int(null.Fd()), int(null.Fd()))
+	held, err := keeper.Keep(socket, keeper.Owner{Volume: "vol", Engine: "e"}, nil, int(null.Fd()), int(null.Fd()))
 	if err != nil {
 		t.Fatal(err)
 	}
 	s, _ := slowEngine(t)
 	s.p.cfg.Keeper, s.p.cfg.NoResend = socket, true
 	s.p.keepDevice(&fuseDevice{held: held})
-	if _, _, _, err := keeper.Take(socket, "vol", "e"); !errors.Is(err, keeper.ErrNone) {
+	if _, _, _, err := keeper.Take(socket, keeper.Owner{Volume: "vol", Engine: "e"}); !errors.Is(err, keeper.ErrNone) {
 		t.Errorf("what is kept: %v", err)
 	}
 }

@@ -81,7 +81,7 @@ func TestOwnerOutlivesALackOfDescriptors(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer null.Close()
-	held, err := Keep(path, "v", "e", []byte("1"), int(null.Fd()))
+	held, err := Keep(path, Owner{Volume: "v", Engine: "e"}, []byte("1"), int(null.Fd()))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -105,7 +105,7 @@ func TestOwnerOutlivesALackOfDescriptors(t *testing.T) {
 	if short == nil {
 		t.Fatal("something was kept without a descriptor")
 	}
-	if _, _, _, err := Take(path, "v", "e"); !errors.Is(err, ErrInUse) {
+	if _, _, _, err := Take(path, Owner{Volume: "v", Engine: "e"}); !errors.Is(err, ErrInUse) {
 		t.Errorf("the engine has lost its device: %v", err)
 	}
 	if err := held.Drop(); err != nil {
