@@ -111,7 +111,7 @@ func TestOwnerOutlivesALackOfDescriptors(t *testing.T) {
 	if err := held.Drop(); err != nil {
 		t.Errorf("the engine cannot give its device up: %v", err)
 	}
-	if _, _, _, err := Take(path, "v", "e"); !errors.Is(err, ErrNone) {
+	if _, _, _, err := Take(path, Owner{Volume: "v", Engine: "e"}); !errors.Is(err, ErrNone) {
 		t.Errorf("what was given up: %v", err)
 	}
 }
