@@ -86,21 +86,12 @@ func scenarioBound(t *testing.T, c *cluster) {
 			t.Fatal(err)
 		}
 	}
+	began := time.Now()
 	for _, k := range away {
 		c.KillNode(t, k)
 	}
-	began, ended := time.Now(), make(chan error, 1)
-	go func() {
-		for {
-			version++
-			if err := w.Step(version); err != nil {
-				ended <- err
-				return
-			}
-		}
-	}()
 	select {
-	case err := <-ended:
+	case err := <-untilError(w, version):
 		if waited := time.Since(began); !errors.Is(err, unix.EIO) || waited < boundWait {
 			t.Errorf("after %s: %v, want EIO after %s", waited, err, boundWait)
 		}
@@ -126,6 +117,21 @@ func scenarioBound(t *testing.T, c *cluster) {
 	}
 	c.detach(volume)
 	c.identical(volume, 2)
+}
+
+// untilError writes on until that fails.
+func untilError(w *rig.Writer, version uint64) <-chan error {
+	ended := make(chan error, 1)
+	go func() {
+		for {
+			version++
+			if err := w.Step(version); err != nil {
+				ended <- err
+				return
+			}
+		}
+	}()
+	return ended
 }
 
 // withoutReplica returns a node that has no replica of the volume, and the numbers of those that
