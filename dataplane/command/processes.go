@@ -12,6 +12,7 @@ import (
 
 	enginev1 "ankole.storage/api/rpc/engine/v1"
 	"ankole.storage/dataplane/daemon"
+	"ankole.storage/hostpath"
 )
 
 func replicaCommand(g *globals) *cobra.Command {
@@ -120,7 +121,9 @@ func finishEngineConfig(cfg *daemon.EngineConfig) (err error) {
 	}
 	cfg.Transport = os.Getenv("ANKOLE_BLOCK_TRANSPORT")
 	cfg.InstanceManager = os.Getenv("POD_NAME")
-	cfg.Keeper = strings.TrimPrefix(os.Getenv("ANKOLE_KEEPER"), "unix:")
+	if p := strings.TrimPrefix(os.Getenv("ANKOLE_KEEPER"), "unix:"); p != "" {
+		cfg.Keeper = hostpath.Resolve(p)
+	}
 	if wait := os.Getenv("ANKOLE_DEVICE_WAIT"); wait != "" {
 		if cfg.DeviceWait, err = time.ParseDuration(wait); err != nil {
 			return fmt.Errorf("ANKOLE_DEVICE_WAIT: %w", err)

@@ -58,8 +58,10 @@ func Run(ctx context.Context, cfg Config, log *slog.Logger, level *slog.LevelVar
 	}
 	defer removeHandOverDir(hostpath.Resolve(handOverDir(socket)))
 	kept := keeper.NewServer(log, 0)
+	left := newLeftovers(hostpath.Resolve(deviceDir), log)
+	defer left.close()
 	processes, err := process.New(process.Config{
-		Gone:        kept.Abandon,
+		Gone:        func(name string) { kept.Abandon(name); left.remove(name) },
 		LogsDir:     hostpath.Resolve(cfg.LogsDir),
 		Output:      cfg.Output,
 		Ports:       ports,

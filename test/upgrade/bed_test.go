@@ -132,6 +132,9 @@ func (b *bed) devices() string { return filepath.Join(b.dir, "dev") }
 
 // stopManager ends everything in order, and checks that no block device is left.
 func (b *bed) stopManager() {
+	if b.cmd.ProcessState != nil {
+		return // it has been waited for already
+	}
 	_ = b.cmd.Process.Signal(syscall.SIGTERM)
 	kill := time.AfterFunc(40*time.Second, func() { _ = b.cmd.Process.Kill() })
 	defer kill.Stop()

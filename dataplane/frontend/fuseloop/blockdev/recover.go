@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -45,6 +46,61 @@ func Sweep(ctx context.Context, deviceDir string) error {
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// RemoveDead is Recover for a volume whose server is not followed by another one here: of a device
+// that lives, or waits for its next server, or of somebody else's, nothing is touched.
+func RemoveDead(ctx context.Context, cfg Config) error {
+	if err := cfg.validate(); err != nil {
+		return err
+	}
+	d := &Device{cfg: cfg, fuse: -1, loop: -1}
+	if dead, err := d.isLeft(ctx); err != nil || !dead {
+		return err
+	}
+	if err := Recover(ctx, cfg); !errors.Is(err, ErrInUse) {
+		return err
+	}
+	return nil
+}
+
+// RemoveAllDead is RemoveDead for every volume with a node in deviceDir.
+func RemoveAllDead(ctx context.Context, deviceDir string) error {
+	entries, err := os.ReadDir(deviceDir)
+	if err != nil {
+		return ignoreMissing(err)
+	}
+	var errs []error
+	for _, e := range entries {
+		cfg := Config{Volume: e.Name(), DeviceDir: deviceDir}
+		if err := cfg.validate(); err == nil {
+			errs = append(errs, RemoveDead(ctx, cfg))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// isLeft reports that something of the volume is there and nobody serves it, or will again: its
+// loop devices are dead, and its node, if there is one, is of one of them or of one that is free.
+func (d *Device) isLeft(ctx context.Context) (bool, error) {
+	loops, err := d.leftLoops(ctx)
+	if err != nil {
+		return false, err
+	}
+	for _, n := range loops {
+		if !d.isDead(ctx, n) {
+			return false, nil
+		}
+	}
+	var node, lock unix.Stat_t
+	if unix.Lstat(d.Path(), &node) == nil {
+		if node.Mode&unix.S_IFMT != unix.S_IFBLK || unix.Major(node.Rdev) != loopMajor {
+			return false, nil
+		}
+		n := int(unix.Minor(node.Rdev))
+		return slices.Contains(loops, n) || !isBound(n), nil
+	}
+	return len(loops) > 0 || unix.Lstat(d.lockPath(), &lock) == nil, nil
 }
 
 // lockAndRecover returns a device that is locked and of which nothing is left from before.
@@ -165,10 +221,16 @@ func (d *Device) removeNode(ours []int) error {
 			return ignoreMissing(os.Remove(d.Path()))
 		}
 	}
-	if _, err := os.Stat(fmt.Sprintf("/sys/block/loop%d/loop/backing_file", minor)); err == nil {
+	if isBound(minor) {
 		return fmt.Errorf("%s is the node of loop device %d, which serves something else; remove the node", d.Path(), minor)
 	}
 	return ignoreMissing(os.Remove(d.Path()))
+}
+
+// isBound reports that loop device n lies on a file.
+func isBound(n int) bool {
+	_, err := os.Stat(fmt.Sprintf("/sys/block/loop%d/loop/backing_file", n))
+	return err == nil
 }
 
 // mountedAt reports whether something is mounted at dir, without touching it: a dead server would

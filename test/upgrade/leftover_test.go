@@ -1,0 +1,80 @@
+package upgrade_test
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// TestNothingIsLeftOfAKilledEngine: an engine is killed, and no other one follows on the node,
+// since the volume is detached; or all are killed with their instance manager, and it is started
+// again. Node, loop device and mount go.
+func TestNothingIsLeftOfAKilledEngine(t *testing.T) {
+	_, present := builds(t)
+	for _, how := range []string{"detached", "with the instance manager"} {
+		t.Run(how, func(t *testing.T) {
+			b := newBed(t, "fuse-loop", 1)
+			node := b.attach(present)
+			var st unix.Stat_t
+			if err := unix.Stat(node, &st); err != nil {
+				t.Fatal(err)
+			}
+			if how == "detached" {
+				b.killEngine()
+				ctx, cancel := b.ctx()
+				defer cancel()
+				if _, err := b.client.ProcessDeleteLast(ctx, engineName, ""); err != nil {
+					t.Fatal(err)
+				}
+			} else {
+				if err := b.cmd.Process.Kill(); err != nil {
+					t.Fatal(err)
+				}
+				_ = b.cmd.Wait()
+				b.startManager()
+			}
+			b.await("the node is gone", func() bool { return unix.Stat(node, &st) == unix.ENOENT })
+			backing := fmt.Sprintf("/sys/block/loop%d/loop/backing_file", unix.Minor(st.Rdev))
+			b.await("the loop device is free", func() bool {
+				text, err := os.ReadFile(backing)
+				return err != nil || !strings.HasSuffix(strings.TrimSpace(string(text)), "/"+volume)
+			})
+			b.await("the mount is gone", func() bool {
+				text, err := os.ReadFile("/proc/self/mountinfo")
+				return err == nil && !strings.Contains(string(text), "ankole-"+volume+" ")
+			})
+		})
+	}
+}
+
+// killEngine kills the volume's engine and waits for its end.
+func (b *bed) killEngine() {
+	b.t.Helper()
+	files, err := filepath.Glob("/proc/[0-9]*/cmdline")
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	parent := fmt.Sprintf("PPid:\t%d\n", b.cmd.Process.Pid)
+	for _, f := range files {
+		dir := filepath.Dir(f)
+		line, _ := os.ReadFile(f) // it may have ended
+		status, _ := os.ReadFile(filepath.Join(dir, "status"))
+		pid, err := strconv.Atoi(filepath.Base(dir))
+		if err != nil || !bytes.Contains(line, []byte("\x00controller\x00")) || !strings.Contains(string(status), parent) {
+			continue
+		}
+		if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
+			b.t.Fatal(err)
+		}
+		b.await("the engine has ended", func() bool { return syscall.Kill(pid, 0) == syscall.ESRCH })
+		return
+	}
+	b.t.Fatal("there is no engine")
+}
