@@ -47,26 +47,8 @@ func (e *Engine) act(a *quorum.Action) {
 			r, ok, err := w.Swap(expected, next)
 			return witnessResult{swap: true, swapped: ok, record: r, err: err, sent: sent}
 		}})
-	case quorum.Probe:
-		e.gatherUntil = e.now.Add(e.cfg.GatherTimeout)
-		for _, l := range e.links {
-			if l != nil {
-				l.mode, l.err, l.probing = Unknown, "", true
-				l.contact()
-			}
-		}
-	case quorum.Contact:
-		e.gatherUntil = e.now.Add(e.cfg.GatherTimeout)
-		for _, l := range e.links {
-			if l != nil {
-				l.mode, l.err, l.probing = Unknown, "", false
-				if l.phase == sessionProbed {
-					l.sayHello()
-					continue
-				}
-				l.contact()
-			}
-		}
+	case quorum.Probe, quorum.Contact:
+		e.contactAll(a.Kind == quorum.Probe)
 	case quorum.WriteRecord:
 		e.writeRecord(a.Member, a.Record)
 	case quorum.WaitLease:
@@ -88,6 +70,28 @@ func (e *Engine) act(a *quorum.Action) {
 		e.stop(a.Reason, a.Fenced)
 	}
 	e.changed = true
+}
+
+// contactAll asks every replica that was not removed meanwhile, probing for what it has promised
+// only.
+func (e *Engine) contactAll(probing bool) {
+	e.gatherUntil = e.now.Add(e.cfg.GatherTimeout)
+	left := len(e.cfg.Replicas)
+	for _, l := range e.links {
+		if l == nil || l.removed {
+			continue
+		}
+		left--
+		l.mode, l.err, l.probing = Unknown, "", probing
+		if !probing && l.phase == sessionProbed {
+			l.sayHello()
+		} else {
+			l.contact()
+		}
+	}
+	for range left {
+		e.quorum.NoAnswer()
+	}
 }
 
 // stop ends service for good. The connections end too, so that what is under way is answered now

@@ -3,6 +3,7 @@ package engine_test
 import (
 	"errors"
 	"testing"
+	"time"
 
 	"ankole.storage/block"
 	"ankole.storage/dataplane/engine"
@@ -68,5 +69,26 @@ func TestRemovedWhileTheVolumeStarts(t *testing.T) {
 		if (err == nil) != serves || g.state.Serving != serves {
 			t.Errorf("%s: %v, %s", name, err, g.state.Reason)
 		}
+	}
+}
+
+// A replica that is removed while the engine asks what it has promised is not asked again, and
+// nobody waits for it.
+func TestRemovedIsNotContactedAgain(t *testing.T) {
+	g := takeoverRig(t, "im")
+	c := newFake(g, "c")
+	c.mute = true
+	g.fakes = append(g.fakes, c)
+	g.launch()
+	g.pass(time.Second)
+	c.mute = false
+	began := g.w.Now()
+	err := g.ask(func(reply func(error)) any { return engine.RemoveReplica{Address: c.addr(), Reply: reply} })
+	if err != nil {
+		t.Fatal(err)
+	}
+	g.expectModes("a=RW b=RW")
+	if took := g.w.Now().Sub(began); c.hellos > 0 || took > time.Second {
+		t.Errorf("the removed replica was asked %d times, and the start took %s", c.hellos, took)
 	}
 }

@@ -122,3 +122,34 @@ func TestKeptUsersWaitForTheNextEngine(t *testing.T) {
 		})
 	}
 }
+
+// A snapshot that waits for a region to be repaired repairs nothing behind the last flush of an
+// engine that ends: what it writes there would not be stable when the marks go.
+func TestNothingIsRepairedAtTheEnd(t *testing.T) {
+	g := newRig(t, 2, 8*mib).start()
+	a, b := g.fakes[0], g.fakes[1]
+	g.finish(g.write(0, 1, 4096))
+	full := answerWith(wire.Write, block.NoSpace)
+	a.script, b.script, a.keepsFailed = full, full, true
+	if code := g.finish(g.write(0, 2, 4096)); code != block.NoSpace {
+		t.Fatal(code)
+	}
+	a.script, b.script = nil, func(h *wire.Header) (block.Code, bool) {
+		code, _ := full(h)
+		return code, h.Type == wire.Hash || h.Type == wire.Flush
+	}
+	g.proc.Post(engine.TakeSnapshot{Request: wire.SnapshotRequest{Name: "s"}, Reply: func(error) {}})
+	g.until("the region is compared", func() bool { return len(b.held) > 0 })
+	ended, flushes := false, b.seen(wire.Flush)
+	g.proc.Post(engine.Shutdown{Reply: func(error) { ended = true }})
+	g.pass(time.Millisecond)
+	b.let(0)
+	g.until("the last flush", func() bool { return b.seen(wire.Flush) > flushes })
+	b.script = holding(wire.Flush) // there is space again
+	for len(b.held) > 1 {
+		b.let(1)
+	}
+	g.pass(time.Second)
+	b.release()
+	g.until("it has ended", func() bool { return ended })
+}

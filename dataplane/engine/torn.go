@@ -90,7 +90,8 @@ func (e *Engine) repairNextPiece() {
 	})
 }
 
-// repairAllRegions repairs every torn region that can be repaired, and then calls f.
+// repairAllRegions repairs every torn region that can be repaired, and then calls f. An engine that
+// ends begins no repair: it would be written behind the last flush.
 func (e *Engine) repairAllRegions(f func()) { e.repairRemaining(map[uint32]bool{}, f) }
 
 func (e *Engine) repairRemaining(tried map[uint32]bool, f func()) {
@@ -99,7 +100,7 @@ func (e *Engine) repairRemaining(tried map[uint32]bool, f func()) {
 		return
 	}
 	for _, n := range e.dirty.tornRegions() {
-		if !tried[n] && e.serving && e.rebuilding() == nil && e.mask(RW) != 0 {
+		if !tried[n] && e.serving && e.stopping == nil && e.rebuilding() == nil && e.mask(RW) != 0 {
 			tried[n] = true
 			e.repairRegion(n, func(bool) { e.repairRemaining(tried, f) })
 			return
