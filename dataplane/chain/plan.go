@@ -146,6 +146,8 @@ func (b *Blocks) DiscardPlan(off, n int64, out []ZeroRange) []ZeroRange {
 	for at := (off + blockSize - 1) / blockSize; at < end; at++ {
 		r := ZeroRange{Off: at * blockSize, Len: blockSize}
 		switch v := b.m.b[at]; {
+		case v == inVoid && b.whiteouts.failed[at/whiteoutBlocks]:
+			r.Whiteout = true // what hides it is possibly in memory only
 		case v == inVoid, v == inNone && !b.backed(at):
 			continue
 		case v == inHeadOnly:

@@ -452,14 +452,14 @@ func (c *Files) removeLeaf(s *Sidecars, file string) error {
 	if err := c.unlink(file); err != nil {
 		return err
 	}
+	d := c.disks[file]
+	delete(c.disks, file) // whether or not the rest goes too
 	if err := c.syncDir(); err != nil {
 		return err
 	}
 	if err := removeIfThere(c.fs, c.path(file+metaSuffix)); err != nil {
 		return err
 	}
-	d := c.disks[file]
-	delete(c.disks, file)
 	if d != nil {
 		if err := c.dropWhiteouts(d.whiteouts); err != nil {
 			return err

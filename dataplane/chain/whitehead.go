@@ -24,8 +24,9 @@ const whiteoutBacklog = 64
 type headWhiteouts struct {
 	pages map[int64]*headPage
 	// changed are those with bits that are not in the file yet, unsynced those with bits there that
-	// no sync has covered, single those whose durable bits are in one slot only.
-	changed, unsynced, single map[int64]bool
+	// no sync has covered, single those whose durable bits are in one slot only, failed those whose
+	// last write has failed.
+	changed, unsynced, single, failed map[int64]bool
 }
 
 // headPage is one of them.
@@ -41,7 +42,7 @@ type headPage struct {
 func (h *headWhiteouts) put(number int64, p *headPage) {
 	if h.pages == nil {
 		*h = headWhiteouts{pages: map[int64]*headPage{}, changed: map[int64]bool{}, unsynced: map[int64]bool{},
-			single: map[int64]bool{}}
+			single: map[int64]bool{}, failed: map[int64]bool{}}
 	}
 	h.pages[number] = p
 }
@@ -246,9 +247,10 @@ func (b *Blocks) WhiteoutsWritten(w *WhiteoutWrite, err error) {
 	h := &b.whiteouts
 	for _, p := range w.pages {
 		if err != nil {
-			h.changed[p.number] = true
+			h.changed[p.number], h.failed[p.number] = true, true
 			continue
 		}
+		delete(h.failed, p.number)
 		h.pages[p.number].written = p.bits
 		h.unsynced[p.number] = true
 	}

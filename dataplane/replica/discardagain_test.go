@@ -1,0 +1,30 @@
+package replica_test
+
+import (
+	"bytes"
+	"testing"
+
+	"ankole.storage/block"
+	"ankole.storage/dataplane/wire"
+	"ankole.storage/disk"
+	"ankole.storage/disk/memdisk"
+)
+
+// A discard that failed, and is asked for again, is answered when it outlives the process: the
+// block is hidden in memory already, and not on the disk.
+func TestDiscardAgainAfterAFailure(t *testing.T) {
+	g, e := trimmed(t, 1)
+	d := wire.Header{Type: wire.Discard, Off: 768 << 10, Len: 65536} // in the snapshot only
+	e.mustAsk(wire.Header{Type: wire.Discard, Off: 640 << 10, Len: 4096}, nil)
+	g.disk().Inject(memdisk.Rule{Op: memdisk.OpWrite, Name: "ankole.whiteouts-*", Times: 1, Err: disk.ErrIO})
+	if a := e.ask(d, nil); a.h.Code != block.IOError {
+		t.Fatal(a.h.Code)
+	}
+	e.mustAsk(d, nil)
+	g.r.Kill()
+	g.r.Start()
+	got := g.engine(2, "e2").mustAsk(wire.Header{Type: wire.Read, Off: d.Off, Len: d.Len}, nil)
+	if !bytes.Equal(got, make([]byte, d.Len)) {
+		t.Errorf("what was discarded reads %d", got[0])
+	}
+}
