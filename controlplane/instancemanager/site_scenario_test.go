@@ -20,14 +20,33 @@ import (
 )
 
 // checkDeletion holds that no Pod goes while a process is in it, unless with a node or by a fault.
+// Orders that are on their way arrive at the worst moment, which is this one.
 func (w *site) checkDeletion(o client.Object) {
 	w.t.Helper()
-	pod, ok := o.(*corev1.Pod)
-	if !ok {
+	name := o.GetName()
+	switch o.(type) {
+	case *corev1.Pod, *v1beta2.InstanceManager:
+	default:
 		return
 	}
-	if m := w.machines[pod.UID]; m != nil && len(m.procs) > 0 {
-		w.t.Fatalf("Pod %s is deleted with processes in it\n%s", pod.Name, w.dump())
+	w.arrive()
+	for _, m := range w.machines {
+		if m.name != name || m.ended {
+			continue
+		}
+		w.seen["removed"]++
+		if len(m.procs) > 0 {
+			w.t.Fatalf("the Pod of %s is deleted with processes in it\n%s", name, w.dump())
+		}
+	}
+}
+
+// arrive carries out the orders that are on their way.
+func (w *site) arrive() {
+	late := w.late
+	w.late = nil
+	for _, order := range late {
+		order()
 	}
 }
 
@@ -38,25 +57,48 @@ func (w *site) check() {
 		var r v1beta2.Replica
 		w.get(name, &r)
 		p := w.processOf(&r)
+		if r.Status.CurrentState == v1beta2.InstanceStateUnknown {
+			w.seen["unknown"]++
+		}
+		if p != nil && r.Status.CurrentState == v1beta2.InstanceStateStopped && !r.Status.Starting {
+			w.over[p.Status.UUID] = true // whatever comes, this one is not what the object orders next
+		}
+		of, _, _ := strings.Cut(r.Status.Order, "/")
 		switch {
 		case p == nil:
 		case r.Status.CurrentState == v1beta2.InstanceStateError && p.Spec.Order == r.Status.Order &&
 			r.Status.Started:
 			w.t.Fatalf("replica %s is in error and its process runs\n%s", name, w.dump())
-		case r.Status.CurrentState == v1beta2.InstanceStateRunning && r.Status.UUID == p.Status.UUID &&
-			instance.Judge(string(r.UID), &r.Status.InstanceStatus, true, p.Spec.Order) != instance.Own:
-			w.t.Fatalf("replica %s has taken a process of order %s\n%s", name, p.Spec.Order, w.dump())
+		case p.Spec.Order == "" || r.Spec.DesireState != v1beta2.InstanceStateRunning ||
+			r.Status.CurrentState != v1beta2.InstanceStateRunning || r.Status.UUID != p.Status.UUID:
+		case p.Spec.Order != r.Status.Order || of != string(r.UID) || w.over[p.Status.UUID]:
+			w.t.Fatalf("replica %s has taken process %s of order %s\n%s", name, p.Status.UUID, p.Spec.Order, w.dump())
 		}
 	}
 }
 
-// processOf is the process of a replica's name in its instance manager, nil if there is none.
-func (w *site) processOf(r *v1beta2.Replica) *v1beta2.InstanceProcess {
-	var pod corev1.Pod
-	if !w.get(r.Status.InstanceManagerName, &pod) || w.machines[pod.UID] == nil {
-		return nil
+// processOf is the process of a replica's name in its instance manager, or else on its node; nil if
+// there is none.
+func (w *site) processOf(r *v1beta2.Replica) (p *v1beta2.InstanceProcess) {
+	for _, m := range w.machines {
+		if m.procs[r.Name] != nil && (m.name == r.Status.InstanceManagerName || m.node == r.Spec.NodeID && p == nil) {
+			p = m.procs[r.Name]
+		}
 	}
-	return w.machines[pod.UID].procs[r.Name]
+	return p
+}
+
+// checkRelease holds that no object goes whose process is known to be there, on a node that is up.
+func (w *site) checkRelease(r *v1beta2.Replica) {
+	w.t.Helper()
+	for _, name := range w.names(&v1beta2.InstanceManagerList{}) {
+		var im v1beta2.InstanceManager
+		w.get(name, &im)
+		p := instance.Find(&im, r.Name)
+		if p != nil && im.Spec.NodeID == r.Spec.NodeID && strings.HasPrefix(p.Spec.Order, string(r.UID)) {
+			w.t.Fatalf("replica %s goes, its process %s does not\n%s", r.Name, p.Status.UUID, w.dump())
+		}
+	}
 }
 
 func (w *site) dump() string {
@@ -125,7 +167,7 @@ func (w *site) killPod(node string) {
 			p.Status.Phase = corev1.PodFailed
 			must(w.t, w.raw.Status().Update(context.Background(), &p))
 			m.procs = map[string]*v1beta2.InstanceProcess{}
-			m.refuses = true
+			m.refuses, m.ended = true, true
 		}
 	}
 }
@@ -216,22 +258,33 @@ func TestOrphanedProcess(t *testing.T) {
 // step checkDeletion and check hold; when the faults are over, every replica that is wanted runs by
 // its own order, nothing else does, and settings have taken effect where nothing runs.
 func TestAnyFaults(t *testing.T) {
-	seeds := uint64(150)
+	const long = 150
+	seeds := uint64(long)
 	if testing.Short() {
 		seeds = 15
 	}
 	src := seeded.New(t, "P7: nothing that keeps the leader from observing a process ends it")
+	seen := map[string]int{}
+	runs := 0
 	for range src.Seeds(seeds) {
-		anyFaults(t, src.Rand(0))
+		anyFaults(t, src.Rand(0), seen)
+		runs++
+	}
+	for _, what := range []string{"removed", "unknown", "other", "orphan", "refused", "late"} {
+		if seen[what] == 0 && runs == long {
+			t.Errorf("no run has seen %q: %v", what, seen)
+		}
 	}
 }
 
-func anyFaults(t *testing.T, r *rand.Rand) {
-	kinds := []string{"down", "up", "mute", "hear", "leader", "annotation", "network", "lose", "late", "kill", "stop",
-		"start", "delete", "again", "cpu", "image"}
+func anyFaults(t *testing.T, r *rand.Rand, seen map[string]int) {
+	kinds := []string{"down", "up", "mute", "hear", "leader", "annotation", "network", "lose", "lose", "late", "kill",
+		"stop", "start", "delete", "again", "cpu", "image", "away", "away", "twice", "twice", "race",
+		"race", "race"}
 	names, nodes := []string{"v-r-1", "v-r-2", "v-r-3"}, []string{"n1", "n2"}
 	w := newSite(t, len(nodes))
-	if r.IntN(3) == 0 {
+	w.seen, w.rand = seen, r
+	if r.IntN(2) == 0 {
 		w.setting(setting.DefaultInstanceManagerImage, "im:old")
 	}
 	for i, name := range names {
@@ -283,10 +336,51 @@ func (w *site) fault(what, node, name string) {
 	case "lose":
 		w.loseAnswer = true
 	case "late":
-		for _, order := range w.late {
-			order()
+		w.arrive()
+	default:
+		w.compound(what, node, name)
+	}
+}
+
+// compound is a history of several faults that has to come in one piece.
+func (w *site) compound(what, node, name string) {
+	switch what {
+	case "away": // and back under a new leader, which has no stream yet
+		w.setDown(node, true)
+		w.pass(2, time.Second)
+		w.newLeader()
+		w.mute[node] = true
+		w.setDown(node, false)
+		w.pass(2, time.Second)
+	case "twice": // the same name again, or the same replica, while its node is away
+		if w.rand.IntN(2) == 0 { // its process is started and not listed any more
+			w.wanted[name] = false
+			w.pass(4, time.Second)
+			w.mute[node], w.wanted[name] = true, w.get(name, &v1beta2.Replica{})
+			w.pass(4, time.Second)
 		}
-		w.late = nil
+		w.setDown(node, true)
+		w.pass(2, time.Second)
+		if w.wanted[name] = false; w.rand.IntN(2) == 0 {
+			w.deleteReplica(name)
+		}
+		w.pass(3, time.Second)
+		if w.wanted[name] = w.get(name, &v1beta2.Replica{}); !w.wanted[name] {
+			w.newReplica(name, node)
+		}
+		w.mute[node] = w.rand.IntN(3) > 0
+		w.setDown(node, false)
+	case "race": // an order is on its way while its instance manager becomes due for a removal
+		for _, other := range w.names(&v1beta2.ReplicaList{}) {
+			w.wanted[other] = false
+		}
+		w.pass(6, time.Second)
+		w.wanted[name] = w.get(name, &v1beta2.Replica{})
+		w.loseAnswer = true
+		for i := 0; i < 8 && w.loseAnswer; i++ {
+			w.pass(1, time.Second)
+		}
+		w.fault("cpu", node, name)
 	case "kill":
 		w.killPod(node)
 	case "stop", "start":

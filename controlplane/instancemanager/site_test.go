@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math/rand/v2"
 	"slices"
 	"strings"
 	"testing"
@@ -58,8 +59,12 @@ type site struct {
 	// still on their way.
 	loseAnswer bool
 	late       []func()
-	// history is the faults so far.
+	// history is the faults so far, seen what has happened in all runs. over are the runs that an
+	// object has given up.
 	history []string
+	seen    map[string]int
+	rand    *rand.Rand
+	over    map[string]bool
 }
 
 type step struct {
@@ -69,11 +74,12 @@ type step struct {
 }
 
 // machine is a Pod that runs. refuses: it was closed. old: it is one of the reference, which
-// tells no orders and cannot be closed.
+// tells no orders and cannot be closed. ended: its Pod has failed.
 type machine struct {
 	node, name, ip string
 	procs          map[string]*v1beta2.InstanceProcess
 	refuses, old   bool
+	ended          bool
 }
 
 // told is what a leader knows of a Pod.
@@ -91,7 +97,7 @@ func newSite(t *testing.T, nodes int) *site {
 		must(t, add(scheme))
 	}
 	w := &site{t: t, now: now, machines: map[types.UID]*machine{}, down: map[string]bool{}, mute: map[string]bool{},
-		wanted: map[string]bool{}}
+		wanted: map[string]bool{}, seen: map[string]int{}, over: map[string]bool{}}
 	w.raw = fake.NewClientBuilder().WithScheme(scheme).WithStatusSubresource(&v1beta2.Replica{}, &v1beta2.Engine{},
 		&v1beta2.InstanceManager{}, &v1beta2.Node{}, &v1beta2.Orphan{}, &corev1.Pod{}).Build()
 	w.c = interceptor.NewClient(w.raw, interceptor.Funcs{
@@ -296,6 +302,7 @@ func (w *site) volumes() {
 		switch {
 		case r.DeletionTimestamp != nil && state == v1beta2.InstanceStateStopped && r.Status.InstanceManagerName == "" &&
 			!w.down[r.Spec.NodeID]:
+			w.checkRelease(&r)
 			controllerutil.RemoveFinalizer(&r, v1beta2.Finalizer)
 		case !w.wanted[name] || state == v1beta2.InstanceStateError:
 			r.Spec.DesireState = v1beta2.InstanceStateStopped
@@ -362,6 +369,7 @@ func (w *site) Create(_ context.Context, im *v1beta2.InstanceManager, p instance
 			return nil
 		}
 		if m.refuses {
+			w.seen["refused"]++
 			return errors.New("about to be removed")
 		}
 		w.next++
@@ -379,6 +387,7 @@ func (w *site) Create(_ context.Context, im *v1beta2.InstanceManager, p instance
 		until := w.now.Add(callTimeout)
 		w.late = append(w.late, func() {
 			if w.now.Before(until) {
+				w.seen["late"]++
 				_ = order() // nobody waits for the answer
 			}
 		})
@@ -394,6 +403,9 @@ func (w *site) Delete(_ context.Context, im *v1beta2.InstanceManager, name, uuid
 		return errGone
 	}
 	if p := m.procs[name]; p != nil && (uuid == "" || uuid == p.Status.UUID) {
+		if uuid != "" {
+			w.seen["other"]++
+		}
 		delete(m.procs, name)
 	}
 	return nil
@@ -401,6 +413,7 @@ func (w *site) Delete(_ context.Context, im *v1beta2.InstanceManager, name, uuid
 
 // DeleteLast implements instance.Processes.
 func (w *site) DeleteLast(ctx context.Context, im *v1beta2.InstanceManager, name, uuid string) error {
+	w.seen["orphan"]++
 	return w.Delete(ctx, im, name, uuid)
 }
 

@@ -349,6 +349,32 @@ func TestEngineNodeLostMovesOnlyByTicket(t *testing.T) {
 	w.expect(`attached healthy at "n2"`)
 }
 
+// TestUnlistedProcessesGoOn: a leader that has no list from the instance managers of nodes that are
+// up, as right after it has become leader, ends nothing.
+func TestUnlistedProcessesGoOn(t *testing.T) {
+	t.Parallel()
+	w := attached(t, t.TempDir(), 3, 3)
+	before := maps.Clone(w.procs)
+	for _, n := range []string{"n1", "n2", "n3"} {
+		w.setManager(n, v1beta2.InstanceManagerStateUnknown)
+		w.settle()
+	}
+	w.advance(time.Minute, 20*time.Second)
+	for _, n := range []string{"n3", "n1", "n2"} {
+		w.setManager(n, v1beta2.InstanceManagerStateRunning)
+		w.settle()
+	}
+	w.expect(`attached healthy at "n1"`)
+	if !maps.Equal(before, w.procs) {
+		t.Fatalf("processes were ended\n%s", w.dump())
+	}
+	for _, r := range w.replicas() {
+		if r.Spec.LastFailedAt != "" {
+			t.Errorf("replica %s was marked as failed", r.Name)
+		}
+	}
+}
+
 // TestVolumeOfAnEarlierOnesName: a volume is deleted while the node of its engine is away, and
 // another one of its name is attached there as soon as the node is back. The engine that has run on
 // is not the new volume's.
@@ -589,8 +615,8 @@ func TestAnyFaultsHeal(t *testing.T) {
 		nodes := []string{"n1", "n2", "n3", "n4"}
 		for range rapid.IntRange(1, 12).Draw(t, "faults") {
 			node := rapid.SampledFrom(nodes).Draw(t, "node")
-			switch rapid.SampledFrom([]string{"replica", "all replicas", "engine", "manager", "cut", "mend", "move",
-				"wait", "rebuilt", "stranger", "stranger"}).Draw(t, "what") {
+			switch rapid.SampledFrom([]string{"replica", "all replicas", "engine", "manager", "unlisted", "cut", "mend",
+				"move", "wait", "rebuilt", "stranger", "stranger"}).Draw(t, "what") {
 			case "replica":
 				w.killProcess(func(p *proc) bool { return isReplica(p) && p.node == node })
 			case "all replicas":
@@ -600,6 +626,12 @@ func TestAnyFaultsHeal(t *testing.T) {
 			case "manager":
 				if !w.down[node] {
 					w.killManager(node)
+					w.settle()
+					w.setManager(node, v1beta2.InstanceManagerStateRunning)
+				}
+			case "unlisted":
+				if !w.down[node] {
+					w.setManager(node, v1beta2.InstanceManagerStateUnknown)
 					w.settle()
 					w.setManager(node, v1beta2.InstanceManagerStateRunning)
 				}
