@@ -3,6 +3,9 @@ package engine_test
 import (
 	"strings"
 	"testing"
+
+	"ankole.storage/disk"
+	"ankole.storage/disk/memdisk"
 )
 
 // What was written is read again before it counts: a copy that has rotted meanwhile is found, its
@@ -22,5 +25,18 @@ func TestCloneIsCompared(t *testing.T) {
 		if want == "" {
 			g.to.expectModes("tr0=ERR tr1=RW")
 		}
+	}
+}
+
+// A clone whose target cannot read what was written ends, and says so.
+func TestCloneThatCannotBeReadEnds(t *testing.T) {
+	g := newCloneRig(t, 1, 1, scrubSize)
+	g.to.disk(0).Inject(memdisk.Rule{Op: memdisk.OpRead, Name: "volume-head-*", Err: disk.ErrIO})
+	if err := g.begin("b", nil); err != nil {
+		t.Fatal(err)
+	}
+	g.to.ended()
+	if s := g.to.state.Import; s.State != "error" || !strings.Contains(s.Error, "cannot be read") || !s.Incomplete {
+		t.Errorf("%+v", s)
 	}
 }

@@ -77,7 +77,7 @@ func (j *importJob) bring(p rebuild.Piece) {
 		j.transfer(p)
 		return
 	}
-	j.compare(p.Off, p.Len, func(told, differ uint32, err error) {
+	j.compare(p.Off, p.Len, func(told, differ, _ uint32, err error) {
 		switch {
 		case err != nil:
 			j.lost(err)
@@ -127,10 +127,12 @@ func (j *importJob) fetch(p rebuild.Piece, seg loop.Seg) {
 }
 
 // compare asks origin and replicas for the hash of a range. done gets the bits of the replicas that
-// told theirs, and of those whose is another one; an error is the origin's.
-func (j *importJob) compare(off, n int64, done func(told, differ uint32, err error)) {
+// told theirs, of those whose is another one, and of those that cannot read it; an error is the
+// origin's.
+func (j *importJob) compare(off, n int64, done func(told, differ, unread uint32, err error)) {
 	e := j.e
 	var want []byte
+	var unread uint32
 	var failed error
 	var got map[uint32][]byte
 	left := 2
@@ -145,11 +147,12 @@ func (j *importJob) compare(off, n int64, done func(told, differ uint32, err err
 				differ |= bit
 			}
 		}
-		done(told, differ, failed)
+		done(told, differ, unread, failed)
 	}
 	t := e.newTask(wire.Hash)
 	t.off, t.n = off, n
 	e.askHashes(t, e.mask(RW), func(t *task, sums map[uint32][]byte) {
+		unread = t.ioErrors
 		e.freeOf(t)
 		got = sums
 		end()
@@ -167,12 +170,15 @@ func (j *importJob) verified() { j.makeDurable() }
 // from the others is dropped, as one that has failed; if none has what it should, the import has
 // failed.
 func (j *importJob) verify(off, n int64) {
-	j.compare(off, n, func(told, differ uint32, err error) {
+	j.compare(off, n, func(told, differ, unread uint32, err error) {
 		told &= j.e.mask(RW)
-		// Without an answer it is asked again, until the engine gives up, or a replica reads again.
+		// Without an answer it is asked again: a replica was lost.
 		done := err == nil && told != 0
 		switch {
-		case j.dead || !done:
+		case j.dead:
+		case told == 0 && unread&j.e.mask(RW) != 0:
+			j.fail(fmt.Errorf("%w: content at %d cannot be read from any replica after the copy", block.IOError, off))
+		case !done:
 		case told&differ == told:
 			j.fail(fmt.Errorf("%w: content at %d differs from that of %s after the copy", block.Corrupt, off, j.origin.where()))
 		default:
