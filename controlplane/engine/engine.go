@@ -26,7 +26,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"ankole.storage/api/longhorn/v1beta2"
+	"ankole.storage/controlplane/condition"
 	"ankole.storage/controlplane/engineclient"
+	"ankole.storage/controlplane/index"
 	"ankole.storage/controlplane/instance"
 	"ankole.storage/controlplane/loop"
 	"ankole.storage/controlplane/naming"
@@ -106,8 +108,8 @@ func (r *Reconciler) Controller() loop.Controller[*v1beta2.Engine, seen] {
 		Conditions: conditions,
 		Gone:       func(_ context.Context, key client.ObjectKey) { r.monitor.Drop(key.Name) },
 		Watches: []loop.Watch{
-			loop.Watching(&v1beta2.InstanceManager{}, r.onManager),
-			loop.Watching(&v1beta2.Node{}, r.onNode),
+			loop.WatchingUpdates(&v1beta2.InstanceManager{}, r.onManager, r.onManagerUpdate),
+			loop.WatchingChanges(&v1beta2.Node{}, loop.Changed(condition.NodeDown), r.onNode),
 		},
 		Wakeups: r.monitor.Wakeups(),
 	}
@@ -132,7 +134,7 @@ func (r *Reconciler) gather(ctx context.Context, e *v1beta2.Engine) (seen, error
 	}
 	s.Image = settings.String(setting.DefaultInstanceManagerImage)
 	var managers v1beta2.InstanceManagerList
-	if err := r.client.List(ctx, &managers, client.InNamespace(e.Namespace)); err != nil {
+	if err := r.client.List(ctx, &managers, client.InNamespace(e.Namespace), client.UnsafeDisableDeepCopy); err != nil {
 		return s, fmt.Errorf("list instance managers: %w", err)
 	}
 	s.Managers = managers.Items
@@ -143,11 +145,11 @@ func (r *Reconciler) gather(ctx context.Context, e *v1beta2.Engine) (seen, error
 	}
 	if node != "" {
 		var n v1beta2.Node
-		err := r.client.Get(ctx, client.ObjectKey{Namespace: e.Namespace, Name: node}, &n)
+		err := r.client.Get(ctx, client.ObjectKey{Namespace: e.Namespace, Name: node}, &n, client.UnsafeDisableDeepCopy)
 		if client.IgnoreNotFound(err) != nil {
 			return s, fmt.Errorf("get node %s: %w", node, err)
 		}
-		s.NodeDown = err != nil || instance.NodeDown(&n)
+		s.NodeDown = err != nil || condition.NodeDown(&n)
 	}
 	if e.Status.CurrentState != v1beta2.InstanceStateRunning || e.Status.IP == "" {
 		r.monitor.Drop(e.Name)
@@ -248,19 +250,26 @@ func (r *Reconciler) onManager(im *v1beta2.InstanceManager) []string {
 	return names
 }
 
+// onManagerUpdate wakes the engines whose process has changed, or all of the node if more has.
+func (r *Reconciler) onManagerUpdate(before, after *v1beta2.InstanceManager) []string {
+	engines, _, all := instance.Concerned(before, after)
+	if !all {
+		return engines
+	}
+	return append(r.onManager(after), engines...)
+}
+
 func (r *Reconciler) onNode(n *v1beta2.Node) []string { return r.onNodeNamed(n.Name) }
 
 func (r *Reconciler) onNodeNamed(node string) []string {
 	var list v1beta2.EngineList
-	if err := r.client.List(context.Background(), &list, client.InNamespace(r.cfg.Namespace)); err != nil {
+	if err := r.client.List(context.Background(), &list, client.InNamespace(r.cfg.Namespace), index.OnNode(node),
+		client.UnsafeDisableDeepCopy); err != nil {
 		return nil // the cache does not fail; an object's own change wakes it too
 	}
-	var out []string
+	out := make([]string, len(list.Items))
 	for i := range list.Items {
-		e := &list.Items[i]
-		if e.Spec.NodeID == node || e.Status.OwnerID == node {
-			out = append(out, e.Name)
-		}
+		out[i] = list.Items[i].Name
 	}
 	return out
 }

@@ -11,6 +11,7 @@ import (
 
 	"ankole.storage/api/longhorn/v1beta2"
 	"ankole.storage/controlplane/allocator"
+	"ankole.storage/controlplane/condition"
 	"ankole.storage/controlplane/loop"
 	"ankole.storage/controlplane/naming"
 )
@@ -73,14 +74,7 @@ type seen struct {
 	Owner string
 }
 
-func (s seen) nodeDown() bool {
-	if s.Node == nil || s.KubeNode == nil {
-		return true
-	}
-	ready := v1beta2.FindCondition(s.Node.Status.Conditions, v1beta2.NodeConditionReady)
-	return ready.Status == v1beta2.ConditionFalse &&
-		(ready.Reason == v1beta2.NodeReasonKubernetesNodeGone || ready.Reason == v1beta2.NodeReasonKubernetesNodeNotReady)
-}
+func (s seen) nodeDown() bool { return s.KubeNode == nil || condition.NodeDown(s.Node) }
 
 func (s seen) cordoned() bool { return s.KubeNode != nil && s.KubeNode.Spec.Unschedulable }
 

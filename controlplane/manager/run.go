@@ -230,6 +230,7 @@ func (p *process) options() ctrl.Options {
 	limit := time.Duration(-1) // for ever: leadUntil watches over it
 	return ctrl.Options{
 		Scheme:                  p.scheme,
+		MapperProvider:          newMapper,
 		Metrics:                 server.Options{BindAddress: "0"}, // served by package rest
 		HealthProbeBindAddress:  "0",
 		LeaderElection:          false, // see elect: only the leader builds a manager of all objects

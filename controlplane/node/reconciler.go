@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
@@ -52,7 +53,7 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 				}
 				return []string{p.Spec.NodeName}
 			}),
-			loop.WatchingChanges(&v1beta2.Replica{}, loop.Changed(countedOf), r.onReplica),
+			loop.WatchingChanges(&v1beta2.Replica{}, loop.Changed(countedOf), r.onReplica).Within(countWithin),
 			// Whether there is one; what it says of its processes is no matter of the node.
 			loop.WatchingChanges(&v1beta2.InstanceManager{}, loop.Changed(existing),
 				loop.ByOwner[*v1beta2.InstanceManager]("Node")),
@@ -61,6 +62,10 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 		},
 	})
 }
+
+// countWithin is how long a replica may go uncounted: the status of a node with many is large, and
+// what is free for new ones the allocator counts.
+const countWithin = 500 * time.Millisecond
 
 // kubeNodeChanged says whether a Kubernetes node has changed in more than its heartbeat.
 func kubeNodeChanged(before, after *corev1.Node) bool {

@@ -25,6 +25,7 @@ import (
 	"ankole.storage/api/longhorn/v1beta2"
 	"ankole.storage/controlplane/condition"
 	"ankole.storage/controlplane/copies"
+	"ankole.storage/controlplane/index"
 	"ankole.storage/controlplane/instance"
 	"ankole.storage/controlplane/loop"
 	"ankole.storage/controlplane/naming"
@@ -87,8 +88,8 @@ func (r *Reconciler) Controller() loop.Controller[*v1beta2.Replica, seen] {
 		Gather: r.gather,
 		Decide: decide,
 		Watches: []loop.Watch{
-			loop.Watching(&v1beta2.InstanceManager{}, r.onManager),
-			loop.Watching(&v1beta2.Node{}, r.onNode),
+			loop.WatchingUpdates(&v1beta2.InstanceManager{}, r.onManager, r.onManagerUpdate),
+			loop.WatchingChanges(&v1beta2.Node{}, loop.Changed(readiness), r.onNode),
 			// A deleted replica waits until its engine has removed it from the set of replicas.
 			loop.Watching(&v1beta2.Engine{}, r.onEngine),
 		},
@@ -109,13 +110,14 @@ func (r *Reconciler) gather(ctx context.Context, rep *v1beta2.Replica) (seen, er
 	}
 	s.Image = settings.String(setting.DefaultInstanceManagerImage)
 	var managers v1beta2.InstanceManagerList
-	if err := r.client.List(ctx, &managers, client.InNamespace(rep.Namespace)); err != nil {
+	if err := r.client.List(ctx, &managers, client.InNamespace(rep.Namespace), client.UnsafeDisableDeepCopy); err != nil {
 		return s, fmt.Errorf("list instance managers: %w", err)
 	}
 	s.Managers = managers.Items
 	if rep.Spec.NodeID != "" {
 		var node v1beta2.Node
-		err := r.client.Get(ctx, client.ObjectKey{Namespace: rep.Namespace, Name: rep.Spec.NodeID}, &node)
+		err := r.client.Get(ctx, client.ObjectKey{Namespace: rep.Namespace, Name: rep.Spec.NodeID}, &node,
+			client.UnsafeDisableDeepCopy)
 		switch {
 		case client.IgnoreNotFound(err) != nil:
 			return s, fmt.Errorf("get node %s: %w", rep.Spec.NodeID, err)
@@ -195,22 +197,42 @@ func (r *Reconciler) onManager(im *v1beta2.InstanceManager) []string {
 
 func (r *Reconciler) onNode(n *v1beta2.Node) []string { return r.onNodeNamed(n.Name) }
 
+// onManagerUpdate wakes the replicas whose process has changed, or all of the node if more has.
+func (r *Reconciler) onManagerUpdate(before, after *v1beta2.InstanceManager) []string {
+	_, replicas, all := instance.Concerned(before, after)
+	if !all {
+		return replicas
+	}
+	return append(r.onManager(after), replicas...)
+}
+
+// readiness is what of its node a replica looks at.
+func readiness(n *v1beta2.Node) v1beta2.Condition {
+	c := v1beta2.FindCondition(n.Status.Conditions, v1beta2.NodeConditionReady)
+	c.Message, c.LastProbeTime = "", ""
+	return c
+}
+
 func (r *Reconciler) onNodeNamed(node string) []string {
-	return r.names(client.MatchingLabels{naming.LabelNode: node})
+	return r.names(index.OnNode(node), func(*v1beta2.Replica) bool { return true })
 }
 
+// onEngine wakes deleted replicas: the others do not look at their engine.
 func (r *Reconciler) onEngine(e *v1beta2.Engine) []string {
-	return r.names(client.MatchingLabels{naming.LabelVolume: e.Spec.VolumeName})
+	return r.names(index.OfVolume(e.Spec.VolumeName), func(rep *v1beta2.Replica) bool { return rep.DeletionTimestamp != nil })
 }
 
-func (r *Reconciler) names(labels client.MatchingLabels) []string {
+func (r *Reconciler) names(which client.ListOption, ok func(*v1beta2.Replica) bool) []string {
 	var list v1beta2.ReplicaList
-	if err := r.client.List(context.Background(), &list, client.InNamespace(r.cfg.Namespace), labels); err != nil {
+	if err := r.client.List(context.Background(), &list, client.InNamespace(r.cfg.Namespace), which,
+		client.UnsafeDisableDeepCopy); err != nil {
 		return nil // the cache does not fail; an object's own change wakes it too
 	}
-	out := make([]string, len(list.Items))
+	var out []string
 	for i := range list.Items {
-		out[i] = list.Items[i].Name
+		if ok(&list.Items[i]) {
+			out = append(out, list.Items[i].Name)
+		}
 	}
 	return out
 }

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"ankole.storage/api/longhorn/v1beta2"
+	"ankole.storage/controlplane/condition"
 	"ankole.storage/controlplane/schedule"
 	"ankole.storage/controlplane/setting"
 )
@@ -80,8 +81,8 @@ func (p *pass) scheduleNodes() []schedule.Node {
 		n := &p.s.Nodes[i]
 		node := schedule.Node{
 			Name: n.Name, Zone: n.Status.Zone, Region: n.Status.Region,
-			Ready:           v1beta2.IsConditionTrue(n.Status.Conditions, v1beta2.NodeConditionReady),
-			Schedulable:     v1beta2.IsConditionTrue(n.Status.Conditions, v1beta2.NodeConditionSchedulable),
+			Ready:           condition.NodeReady(n),
+			Schedulable:     schedulable(n),
 			AllowScheduling: n.Spec.AllowScheduling && !n.Spec.EvictionRequested, Deleting: n.DeletionTimestamp != nil,
 			Tags: n.Spec.Tags, RunsInstances: runs[n.Name], HasImage: p.s.ImageOn[n.Name],
 		}
@@ -98,7 +99,7 @@ func (p *pass) scheduleNodes() []schedule.Node {
 // scheduleDisk describes a disk. scheduledBytes is what the allocator counts of replicas there: the
 // node's status follows later.
 func scheduleDisk(spec v1beta2.DiskSpec, status v1beta2.DiskStatus, scheduledBytes int64) schedule.Disk {
-	schedulable := v1beta2.FindCondition(status.Conditions, v1beta2.DiskConditionSchedulable)
+	schedulable, pressure := condition.DiskSchedulable(status)
 	for _, size := range status.ScheduledBackingImage {
 		scheduledBytes += size
 	}
@@ -106,10 +107,9 @@ func scheduleDisk(spec v1beta2.DiskSpec, status v1beta2.DiskStatus, scheduledByt
 		UUID: status.DiskUUID, Path: spec.Path, Filesystem: status.FilesystemType,
 		Unsupported: spec.DiskType != "" && spec.DiskType != v1beta2.DiskTypeFilesystem,
 		Tags:        spec.Tags, AllowScheduling: spec.AllowScheduling, EvictionRequested: spec.EvictionRequested,
-		Ready:       v1beta2.IsConditionTrue(status.Conditions, v1beta2.DiskConditionReady),
-		Schedulable: schedulable.Status == v1beta2.ConditionTrue,
-		Pressure:    schedulable.Status == v1beta2.ConditionFalse && schedulable.Reason == v1beta2.DiskReasonDiskPressure,
-		Maximum:     status.StorageMaximum, Available: status.StorageAvailable, Reserved: spec.StorageReserved,
+		Ready:       condition.DiskReady(status),
+		Schedulable: schedulable, Pressure: pressure,
+		Maximum: status.StorageMaximum, Available: status.StorageAvailable, Reserved: spec.StorageReserved,
 		Scheduled: scheduledBytes,
 	}
 }

@@ -55,7 +55,7 @@ func newCrowd(t *testing.T, rng *rand.Rand, nodes, limit int, diskBytes int64) *
 	must(t, corev1.AddToScheme(scheme))
 	must(t, v1beta2.AddToScheme(scheme))
 	w := &crowd{t: t, rng: rng, limit: limit, due: map[string]bool{}, busy: map[string]bool{}, unshown: map[string]bool{}}
-	w.c = fake.NewClientBuilder().WithScheme(scheme).WithStatusSubresource(&v1beta2.Volume{}, &v1beta2.Engine{},
+	w.c = indexed(fake.NewClientBuilder().WithScheme(scheme)).WithStatusSubresource(&v1beta2.Volume{}, &v1beta2.Engine{},
 		&v1beta2.Replica{}, &v1beta2.VolumeAttachment{}, &v1beta2.Node{}, &v1beta2.InstanceManager{},
 		&v1beta2.EngineImage{}).WithInterceptorFuncs(w.observed()).Build()
 	w.allocator = allocator.New(ns, nil)

@@ -8,8 +8,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
 	"ankole.storage/api/longhorn/v1beta2"
+	"ankole.storage/controlplane/condition"
 	"ankole.storage/controlplane/copies"
-	"ankole.storage/controlplane/instance"
 	"ankole.storage/controlplane/loop"
 	"ankole.storage/controlplane/schedule"
 )
@@ -204,7 +204,7 @@ func (p *pass) inSyncNow() int {
 	return count(p.live(), func(r *v1beta2.Replica) bool { return r.Spec.Active && p.mode(r) == v1beta2.ReplicaModeRW })
 }
 
-func (p *pass) nodeDown(name string) bool { return instance.NodeDown(p.nodes[name]) }
+func (p *pass) nodeDown(name string) bool { return condition.NodeDown(p.nodes[name]) }
 
 // owner is the node status.ownerID names: the attached node, else a stable choice among ready
 // nodes.
@@ -219,7 +219,7 @@ func (p *pass) owner() string {
 	}
 	var up []string
 	for name, n := range p.nodes {
-		if !instance.NodeDown(n) {
+		if !condition.NodeDown(n) {
 			up = append(up, name)
 		}
 	}

@@ -14,6 +14,7 @@ import (
 
 	"ankole.storage/api/longhorn/v1beta2"
 	"ankole.storage/controlplane/allocator"
+	"ankole.storage/controlplane/index"
 	"ankole.storage/controlplane/naming"
 	"ankole.storage/controlplane/setting"
 	"ankole.storage/controlplane/setting/stored"
@@ -59,7 +60,8 @@ func (r *Reconciler) gather(ctx context.Context, v *v1beta2.Volume) (seen, error
 	if s.Settings, err = stored.Read(ctx, r.client, v.Namespace); err != nil {
 		return s, err
 	}
-	mine := []client.ListOption{client.InNamespace(v.Namespace), client.MatchingLabels{naming.LabelVolume: v.Name}}
+	mine := []client.ListOption{client.InNamespace(v.Namespace), index.OfVolume(v.Name),
+		client.UnsafeDisableDeepCopy}
 	if err := r.gatherOwn(ctx, v, &s, mine); err != nil {
 		return s, err
 	}
@@ -95,7 +97,7 @@ func (r *Reconciler) gatherOwn(ctx context.Context, v *v1beta2.Volume, s *seen, 
 		}
 	}
 	var attachment v1beta2.VolumeAttachment
-	switch err := r.client.Get(ctx, client.ObjectKeyFromObject(v), &attachment); {
+	switch err := r.client.Get(ctx, client.ObjectKeyFromObject(v), &attachment, client.UnsafeDisableDeepCopy); {
 	case err == nil:
 		s.Attachment = &attachment
 	case !apierrors.IsNotFound(err):
@@ -103,7 +105,7 @@ func (r *Reconciler) gatherOwn(ctx context.Context, v *v1beta2.Volume, s *seen, 
 	}
 	var secret corev1.Secret
 	key := client.ObjectKey{Namespace: v.Namespace, Name: naming.VolumeSecretName(v.Name)}
-	switch err := r.client.Get(ctx, key, &secret); {
+	switch err := r.client.Get(ctx, key, &secret, client.UnsafeDisableDeepCopy); {
 	case err == nil:
 		s.HasSecret = true
 	case !apierrors.IsNotFound(err):
@@ -116,17 +118,17 @@ func (r *Reconciler) gatherOwn(ctx context.Context, v *v1beta2.Volume, s *seen, 
 func (r *Reconciler) gatherCluster(ctx context.Context, v *v1beta2.Volume, s *seen) error {
 	in := client.InNamespace(v.Namespace)
 	var nodes v1beta2.NodeList
-	if err := r.client.List(ctx, &nodes, in); err != nil {
+	if err := r.client.List(ctx, &nodes, in, client.UnsafeDisableDeepCopy); err != nil {
 		return fmt.Errorf("list nodes: %w", err)
 	}
 	var managers v1beta2.InstanceManagerList
-	if err := r.client.List(ctx, &managers, in); err != nil {
+	if err := r.client.List(ctx, &managers, in, client.UnsafeDisableDeepCopy); err != nil {
 		return fmt.Errorf("list instance managers: %w", err)
 	}
 	s.Nodes, s.Managers = nodes.Items, managers.Items
 	var image v1beta2.EngineImage
 	key := client.ObjectKey{Namespace: v.Namespace, Name: naming.EngineImageName(imageOf(v, s.Settings))}
-	switch err := r.client.Get(ctx, key, &image); {
+	switch err := r.client.Get(ctx, key, &image, client.UnsafeDisableDeepCopy); {
 	case err == nil:
 		s.ImageOn = image.Status.NodeDeploymentMap
 	case !apierrors.IsNotFound(err):

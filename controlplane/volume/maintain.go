@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"ankole.storage/api/longhorn/v1beta2"
+	"ankole.storage/controlplane/condition"
 	"ankole.storage/controlplane/loop"
 	"ankole.storage/controlplane/naming"
 	"ankole.storage/controlplane/schedule"
@@ -109,7 +110,7 @@ func (p *pass) maintenanceNode() string {
 	var up []string
 	for _, r := range p.live() {
 		if n := r.Spec.NodeID; n != "" && p.reachable(r) &&
-			v1beta2.IsConditionTrue(p.nodes[n].Status.Conditions, v1beta2.NodeConditionReady) {
+			condition.NodeReady(p.nodes[n]) {
 			up = append(up, n)
 		}
 	}

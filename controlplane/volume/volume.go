@@ -18,7 +18,6 @@ package volume
 
 import (
 	"context"
-	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -50,7 +49,10 @@ type Reconciler struct {
 	cfg    Config
 	client client.Client
 	runs   *runs
-	idle   *idle
+	// idle are the detached volumes with work that waits for a node or an instance manager.
+	idle *noted
+	// unplaced are the volumes of which the last look found no place for some replica.
+	unplaced *noted
 }
 
 // New returns the reconciler.
@@ -58,7 +60,7 @@ func New(cfg Config) *Reconciler {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
-	return &Reconciler{cfg: cfg, runs: newRuns(), idle: &idle{waiting: map[string]bool{}}}
+	return &Reconciler{cfg: cfg, runs: newRuns(), idle: newNoted(), unplaced: newNoted()}
 }
 
 // SetupWithManager registers it; it runs on the leader.
@@ -85,17 +87,20 @@ func (r *Reconciler) Controller() loop.Controller[*v1beta2.Volume, seen] {
 		Gone: func(_ context.Context, key client.ObjectKey) {
 			r.runs.forget(key.Name)
 			r.idle.note(key.Name, false)
+			r.unplaced.note(key.Name, false)
 			r.cfg.Allocator.Wait(key.Name, nil)
 		},
 		Wakeups: r.cfg.Allocator.Wakeups(),
 		Watches: []loop.Watch{
 			loop.Watching(&v1beta2.Engine{}, loop.ByLabel[*v1beta2.Engine](naming.LabelVolume)),
 			loop.Watching(&v1beta2.Replica{}, loop.ByLabel[*v1beta2.Replica](naming.LabelVolume)),
-			loop.Watching(&v1beta2.VolumeAttachment{}, loop.BySameName[*v1beta2.VolumeAttachment]()),
+			loop.WatchingChanges(&v1beta2.VolumeAttachment{}, ticketsChanged, loop.BySameName[*v1beta2.VolumeAttachment]()),
 			loop.Watching(&corev1.Secret{}, loop.ByLabel[*corev1.Secret](naming.LabelVolume)),
-			loop.Watching(&v1beta2.Node{}, func(*v1beta2.Node) []string { return r.unsettled() }),
-			loop.Watching(&v1beta2.InstanceManager{}, func(*v1beta2.InstanceManager) []string { return r.unsettled() }),
-			loop.Watching(&v1beta2.EngineImage{}, func(*v1beta2.EngineImage) []string { return r.unsettled() }),
+			loop.WatchingUpdates(&v1beta2.Node{}, func(*v1beta2.Node) []string { return r.unsettled() }, r.onNodeUpdate),
+			loop.WatchingChanges(&v1beta2.InstanceManager{}, managerChanged,
+				func(*v1beta2.InstanceManager) []string { return r.unsettled() }),
+			loop.WatchingChanges(&v1beta2.EngineImage{}, deploymentChanged,
+				func(*v1beta2.EngineImage) []string { return r.unsettled() }),
 			loop.Watching(&v1beta2.Setting{}, r.onSetting),
 		},
 	}
@@ -112,35 +117,13 @@ func conditions(v *v1beta2.Volume) []loop.Condition {
 	return out
 }
 
-// idle are the detached volumes with work that waits for a node or an instance manager. They live
-// in memory only: a new leader decides about every volume once, which fills it.
-type idle struct {
-	mu      sync.Mutex
-	waiting map[string]bool
-}
-
-func (i *idle) note(volume string, waits bool) {
-	i.mu.Lock()
-	defer i.mu.Unlock()
-	if waits {
-		i.waiting[volume] = true
-	} else {
-		delete(i.waiting, volume)
-	}
-}
-
-func (i *idle) waits(volume string) bool {
-	i.mu.Lock()
-	defer i.mu.Unlock()
-	return i.waiting[volume]
-}
-
 // decide notes beside the decision whether a resting volume has work that waits, and on which nodes
 // the volume wants to rebuild. A pass that ended before that question leaves the answer of the last
 // one in force.
 func (r *Reconciler) decide(now time.Time, v *v1beta2.Volume, s seen) loop.Decision {
 	p, d := judge(now, v, s)
 	r.idle.note(v.Name, p.workWaits)
+	r.unplaced.note(v.Name, p.noPlace != "")
 	if p.slotsAsked || d.Do == nil {
 		r.cfg.Allocator.Wait(v.Name, p.slots)
 	}
@@ -169,7 +152,7 @@ func (r *Reconciler) unsettled() []string {
 	return r.names(func(v *v1beta2.Volume) bool {
 		resting := v.Status.State == v1beta2.VolumeStateDetached && v.Spec.NodeID == "" &&
 			v.Status.Robustness != v1beta2.VolumeRobustnessFaulted &&
-			v1beta2.IsConditionTrue(v.Status.Conditions, v1beta2.VolumeConditionScheduled) && !r.idle.waits(v.Name)
+			v1beta2.IsConditionTrue(v.Status.Conditions, v1beta2.VolumeConditionScheduled) && !r.idle.has(v.Name)
 		healthy := v.Status.State == v1beta2.VolumeStateAttached &&
 			v.Status.Robustness == v1beta2.VolumeRobustnessHealthy &&
 			v.Spec.DataLocality != v1beta2.DataLocalityBestEffort

@@ -34,6 +34,7 @@ import (
 	"ankole.storage/controlplane/attachment"
 	"ankole.storage/controlplane/engine"
 	"ankole.storage/controlplane/engineclient"
+	"ankole.storage/controlplane/index"
 	"ankole.storage/controlplane/instance"
 	"ankole.storage/controlplane/loop"
 	"ankole.storage/controlplane/naming"
@@ -105,6 +106,14 @@ type proc struct {
 	err            string
 }
 
+// indexed gives a client the indexes of the leader's cache.
+func indexed(b *fake.ClientBuilder) *fake.ClientBuilder {
+	for _, i := range index.All() {
+		b = b.WithIndex(i.Object, i.Field, i.Of)
+	}
+	return b
+}
+
 type reconciler struct {
 	kind string
 	list func() []string
@@ -125,7 +134,7 @@ func newWorld(t fataler, dir string, nodes int) *world {
 	}
 	w.allocator = allocator.New(ns, w.clock)
 	w.allocator.MarkSynced()
-	w.c = fake.NewClientBuilder().WithScheme(scheme).WithStatusSubresource(
+	w.c = indexed(fake.NewClientBuilder().WithScheme(scheme)).WithStatusSubresource(
 		&v1beta2.Volume{}, &v1beta2.Engine{}, &v1beta2.Replica{}, &v1beta2.VolumeAttachment{}, &v1beta2.Node{},
 		&v1beta2.InstanceManager{}, &v1beta2.EngineImage{}).WithInterceptorFuncs(w.countWrites()).Build()
 	for i := 1; i <= nodes; i++ {

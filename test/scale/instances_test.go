@@ -229,20 +229,12 @@ func (m engines) Watch(_ *enginev1.GetRequest, s grpc.ServerStreamingServer[engi
 
 // makeImage builds the image of the model, for the nodes of a cluster.
 func makeImage(t testing.TB) (images string) {
+	t.Helper()
 	self, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
 	}
 	images = t.TempDir()
-	bin := filepath.Join(images, "ankole-instance-manager-dev", "bin")
-	for _, err := range []error{
-		os.MkdirAll(bin, 0o755), os.Symlink(self, filepath.Join(bin, program)),
-		os.WriteFile(filepath.Join(filepath.Dir(bin), "image.json"),
-			[]byte(`{"entrypoint":[],"cmd":["instance-manager"],"env":[]}`), 0o600),
-	} {
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
+	addImage(t, images, "ankole-instance-manager-dev", program, self, "")
 	return images
 }

@@ -2,6 +2,7 @@ package scale
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -43,10 +44,10 @@ type bed struct {
 	made int
 }
 
-func newBed(t testing.TB) *bed {
+func newBed(t testing.TB, images string) *bed {
 	t.Helper()
 	log.SetLogger(logr.Discard()) // warnings of the API server
-	c := testcluster.Start(t, testcluster.Options{Nodes: 3, Manager: true, Images: makeImage(t)})
+	c := testcluster.Start(t, testcluster.Options{Nodes: 3, Manager: true, Images: images})
 	scheme := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{v1beta2.AddToScheme, corev1.AddToScheme} {
 		if err := add(scheme); err != nil {
@@ -190,13 +191,15 @@ func (b *bed) attach(t testing.TB, first int) (took []time.Duration) {
 type figures struct {
 	// requests of the managers by client, verb and resource; watches are left out.
 	requests map[string]float64
+	// looks of the controllers at objects, by controller.
+	looks map[string]float64
 	// managerCPU and clusterCPU are seconds, of all managers and of everything of Kubernetes.
 	managerCPU, clusterCPU float64
 }
 
 func (b *bed) figures(t testing.TB) figures {
 	t.Helper()
-	f := figures{requests: map[string]float64{}, clusterCPU: cpuOf(t, b.c.PID)}
+	f := figures{requests: map[string]float64{}, looks: map[string]float64{}, clusterCPU: cpuOf(t, b.c.PID)}
 	for _, n := range b.c.Nodes {
 		answer, err := http.Get("http://" + net.JoinHostPort(n.Address, strconv.Itoa(naming.PortManager)) + "/metrics")
 		if err != nil {
@@ -212,6 +215,9 @@ func (b *bed) figures(t testing.TB) figures {
 				f.managerCPU += x
 			case strings.HasPrefix(name, "ankole_manager_api_requests_total{") && !strings.Contains(name, `verb="watch"`):
 				f.requests[strings.TrimPrefix(name, "ankole_manager_api_requests_total")] += x
+			case strings.HasPrefix(name, "controller_runtime_reconcile_total{"):
+				controller, _, _ := strings.Cut(strings.TrimPrefix(name, `controller_runtime_reconcile_total{controller="`), `"`)
+				f.looks[controller] += x
 			}
 		}
 		answer.Body.Close()
@@ -248,39 +254,38 @@ func cpuOf(t testing.TB, pid int) float64 {
 
 // since is what was used since before.
 func (f figures) since(before figures) figures {
-	out := figures{requests: map[string]float64{}, managerCPU: f.managerCPU - before.managerCPU,
-		clusterCPU: f.clusterCPU - before.clusterCPU}
-	for k, x := range f.requests {
-		if d := x - before.requests[k]; d > 0 {
-			out.requests[k] = d
+	return figures{requests: less(f.requests, before.requests), looks: less(f.looks, before.looks),
+		managerCPU: f.managerCPU - before.managerCPU, clusterCPU: f.clusterCPU - before.clusterCPU}
+}
+
+// less is by how much counters have grown.
+func less(now, before map[string]float64) map[string]float64 {
+	out := map[string]float64{}
+	for k, x := range now {
+		if d := x - before[k]; d > 0 {
+			out[k] = d
 		}
 	}
 	return out
 }
 
-func (f figures) total() (sum float64) {
-	for _, x := range f.requests {
+func total(counters map[string]float64) (sum float64) {
+	for _, x := range counters {
 		sum += x
 	}
 	return sum
 }
 
-// most describes the most frequent requests.
-func (f figures) most(n int) string {
-	keys := slices.SortedFunc(maps.Keys(f.requests), func(a, b string) int {
-		switch {
-		case f.requests[a] > f.requests[b]:
-			return -1
-		case f.requests[a] < f.requests[b]:
-			return 1
-		}
-		return strings.Compare(a, b)
+// most describes the most frequent ones.
+func most(counters map[string]float64, n int) string {
+	keys := slices.SortedFunc(maps.Keys(counters), func(a, b string) int {
+		return cmp.Or(cmp.Compare(counters[b], counters[a]), strings.Compare(a, b))
 	})
-	var out []string
+	var out strings.Builder
 	for _, k := range keys[:min(n, len(keys))] {
-		out = append(out, fmt.Sprintf("%6.0f %s", f.requests[k], k))
+		fmt.Fprintf(&out, "%8.0f %s\n", counters[k], k)
 	}
-	return strings.Join(out, "\n")
+	return out.String()
 }
 
 func percentile(sorted []time.Duration, p int) time.Duration {
