@@ -6,9 +6,13 @@
 package condition
 
 import (
+	"maps"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"ankole.storage/api/longhorn/v1beta2"
 )
@@ -67,6 +71,18 @@ func notReady(n *v1beta2.Node, reasons ...string) bool {
 		}
 	}
 	return false
+}
+
+// KubeNodeChanged says whether a Kubernetes node has changed in more than its heartbeat and what its
+// kubelet tells of images and volumes.
+func KubeNodeChanged(before, after *corev1.Node) bool {
+	return before.Spec.Unschedulable != after.Spec.Unschedulable || !maps.Equal(before.Labels, after.Labels) ||
+		!maps.Equal(before.Annotations, after.Annotations) ||
+		!before.Status.Allocatable.Cpu().Equal(*after.Status.Allocatable.Cpu()) ||
+		!slices.EqualFunc(before.Status.Conditions, after.Status.Conditions, func(a, b corev1.NodeCondition) bool {
+			a.LastHeartbeatTime, b.LastHeartbeatTime = metav1.Time{}, metav1.Time{}
+			return equality.Semantic.DeepEqual(a, b)
+		})
 }
 
 // PodReady says whether a Pod has the condition Ready and is not about to end.

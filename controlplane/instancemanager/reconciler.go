@@ -17,7 +17,9 @@ import (
 	"ankole.storage/api/longhorn/v1beta2"
 	"ankole.storage/api/rpc/imrpc"
 	"ankole.storage/controlplane/allocator"
+	"ankole.storage/controlplane/condition"
 	"ankole.storage/controlplane/engineclient"
+	"ankole.storage/controlplane/index"
 	"ankole.storage/controlplane/loop"
 	"ankole.storage/controlplane/naming"
 	"ankole.storage/controlplane/setting"
@@ -101,8 +103,9 @@ func (r *Reconciler) controller() loop.Controller[*v1beta2.InstanceManager, seen
 		Wakeups: r.streams.wakeups,
 		Watches: append(r.drains.watches(),
 			loop.Watching(&corev1.Pod{}, loop.ByOwner[*corev1.Pod]("InstanceManager")),
-			loop.Watching(&v1beta2.Node{}, r.onNode),
-			loop.Watching(&corev1.Node{}, func(n *corev1.Node) []string { return r.managersOn(n.Name) }),
+			loop.WatchingChanges(&v1beta2.Node{}, loop.Changed(nodeView), r.onNode),
+			loop.WatchingChanges(&corev1.Node{}, condition.KubeNodeChanged,
+				func(n *corev1.Node) []string { return r.managersOn(n.Name) }),
 			loop.Watching(&v1beta2.Setting{}, r.onSetting),
 			// An object that goes may leave its process behind; what else happens to it is no news.
 			loop.WatchingChanges(&v1beta2.Engine{}, func(*v1beta2.Engine, *v1beta2.Engine) bool { return false },
@@ -161,6 +164,16 @@ func (r *Reconciler) onSetting(s *v1beta2.Setting) []string {
 
 func (r *Reconciler) onNode(n *v1beta2.Node) []string { return r.managersOn(n.Name) }
 
+// viewed is what of its node an instance manager looks at.
+type viewed struct {
+	down       bool
+	cpuRequest int
+}
+
+func nodeView(n *v1beta2.Node) viewed {
+	return viewed{condition.NodeDown(n), n.Spec.InstanceManagerCPURequest}
+}
+
 // heldBy names the instance manager of an engine or replica, if it has one.
 func heldBy(status *v1beta2.InstanceStatus) []string {
 	if status.InstanceManagerName == "" {
@@ -172,14 +185,16 @@ func heldBy(status *v1beta2.InstanceStatus) []string {
 // managersOn names the instance managers of a node ("" for all), from the cache.
 func (r *Reconciler) managersOn(node string) []string {
 	var list v1beta2.InstanceManagerList
-	if err := r.client.List(context.Background(), &list, client.InNamespace(r.cfg.Namespace)); err != nil {
+	which := []client.ListOption{client.InNamespace(r.cfg.Namespace), client.UnsafeDisableDeepCopy}
+	if node != "" {
+		which = append(which, index.OnNode(node))
+	}
+	if err := r.client.List(context.Background(), &list, which...); err != nil {
 		return nil // the cache is stopping
 	}
-	var names []string
-	for _, im := range list.Items {
-		if node == "" || im.Spec.NodeID == node {
-			names = append(names, im.Name)
-		}
+	names := make([]string, len(list.Items))
+	for i := range list.Items {
+		names[i] = list.Items[i].Name
 	}
 	return names
 }
@@ -242,7 +257,7 @@ func (r *Reconciler) proxyAlive(ctx context.Context, name string, pod *corev1.Po
 // read gets an object, or nil if there is none of that name.
 func read[T client.Object](ctx context.Context, r client.Reader, namespace, name string, into T) (T, error) {
 	var none T
-	err := r.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, into)
+	err := r.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, into, client.UnsafeDisableDeepCopy)
 	if apierrors.IsNotFound(err) {
 		return none, nil
 	}

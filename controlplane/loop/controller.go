@@ -27,7 +27,7 @@ const (
 	callSettle = time.Second
 	// defaultWorkers reconcile different objects of a kind at once; one object is never reconciled
 	// twice at once.
-	defaultWorkers = 4
+	defaultWorkers = 8
 	// stepTimeout bounds one gather-decide-apply step, so that a hung peer cannot hold a worker for
 	// ever.
 	stepTimeout = 2 * time.Minute

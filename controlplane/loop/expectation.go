@@ -17,8 +17,10 @@ const (
 	// (milliseconds), short enough that an object deleted by somebody else right after we wrote it
 	// does not hold us up for long.
 	catchUpLimit = 5 * time.Second
-	// catchUpPoll is how often a lagging cache is looked at; a watch event usually comes first.
-	catchUpPoll = 5 * time.Millisecond
+	// catchUpFirst and catchUpMost bound the pause between two looks at a lagging cache, which
+	// doubles; a watch event usually comes first, and a cache that lags has much to do.
+	catchUpFirst = 5 * time.Millisecond
+	catchUpMost  = 160 * time.Millisecond
 )
 
 // expectation is a write of ours that the cache has to show before the object is judged again.
@@ -28,6 +30,13 @@ type expectation struct {
 	uid     types.UID
 	version string // resource version to reach; "" for a deletion
 	since   time.Time
+	pause   time.Duration // the last one
+}
+
+// next is when to look at the cache again.
+func (e *expectation) next() time.Duration {
+	e.pause = max(catchUpFirst, min(2*e.pause, catchUpMost))
+	return e.pause
 }
 
 func expectVersion(o client.Object) *expectation {
@@ -53,7 +62,7 @@ func (e *expectation) met(ctx context.Context, r client.Reader, now time.Time) b
 		return true
 	}
 	o := emptyLike(e.empty)
-	err := r.Get(ctx, e.key, o)
+	err := r.Get(ctx, e.key, o, client.UnsafeDisableDeepCopy)
 	switch {
 	case apierrors.IsNotFound(err):
 		return e.version == ""

@@ -190,10 +190,12 @@ func TestALaggingCacheHoldsTheLoop(t *testing.T) {
 	}, hooks)
 	hidden = true
 	w.step(t)
-	for range 3 {
-		if res := w.step(t); res.RequeueAfter != catchUpPoll {
-			t.Fatalf("step on a lagging cache: %+v", res)
+	pause := catchUpFirst
+	for range 9 {
+		if res := w.step(t); res.RequeueAfter != min(pause, catchUpMost) {
+			t.Fatalf("step on a lagging cache: %+v, want %s", res, min(pause, catchUpMost))
 		}
+		pause *= 2
 	}
 	if gathers != 1 {
 		t.Fatalf("decided %d times before the cache caught up", gathers)

@@ -34,12 +34,13 @@ func (r *Reconciler[T, G]) Reconcile(ctx context.Context, req ctrl.Request) (ctr
 	mem := r.remember(key)
 	if mem.pending != nil {
 		if !mem.pending.met(ctx, r.client, time.Now()) {
-			return ctrl.Result{RequeueAfter: catchUpPoll}, nil
+			return ctrl.Result{RequeueAfter: mem.pending.next()}, nil
 		}
 		mem.pending = nil
 	}
 	object := r.New()
-	if err := r.client.Get(ctx, key, object); err != nil {
+	// It is the cache's: Decide gets a copy.
+	if err := r.client.Get(ctx, key, object, client.UnsafeDisableDeepCopy); err != nil {
 		if !apierrors.IsNotFound(err) {
 			return ctrl.Result{}, fmt.Errorf("read %T %s: %w", object, key, err)
 		}

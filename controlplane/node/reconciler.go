@@ -3,15 +3,11 @@ package node
 import (
 	"context"
 	"fmt"
-	"maps"
-	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
-	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -46,7 +42,7 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 		Decide:     decide,
 		Conditions: conditions,
 		Watches: []loop.Watch{
-			loop.WatchingChanges(&corev1.Node{}, kubeNodeChanged, loop.BySameName[*corev1.Node]()),
+			loop.WatchingChanges(&corev1.Node{}, condition.KubeNodeChanged, loop.BySameName[*corev1.Node]()),
 			loop.WatchingChanges(&corev1.Pod{}, loop.Changed(podOn), func(p *corev1.Pod) []string {
 				if p.Labels[naming.LabelApp] != naming.AppManager {
 					return nil
@@ -66,15 +62,6 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 // countWithin is how long a replica may go uncounted: the status of a node with many is large, and
 // what is free for new ones the allocator counts.
 const countWithin = 500 * time.Millisecond
-
-// kubeNodeChanged says whether a Kubernetes node has changed in more than its heartbeat.
-func kubeNodeChanged(before, after *corev1.Node) bool {
-	return before.Spec.Unschedulable != after.Spec.Unschedulable || !maps.Equal(before.Labels, after.Labels) ||
-		!slices.EqualFunc(before.Status.Conditions, after.Status.Conditions, func(a, b corev1.NodeCondition) bool {
-			a.LastHeartbeatTime, b.LastHeartbeatTime = metav1.Time{}, metav1.Time{}
-			return equality.Semantic.DeepEqual(a, b)
-		})
-}
 
 // placed is where a Pod is and whether it is ready there.
 type placed struct {

@@ -8,6 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"ankole.storage/api/longhorn/v1beta2"
+	"ankole.storage/controlplane/condition"
 )
 
 // TestWhatConcernsANode holds K44: of what happens to a replica, and of a kubelet's reports, a node
@@ -50,7 +51,7 @@ func TestWhatConcernsANode(t *testing.T) {
 		before := kube()
 		after := before.DeepCopy()
 		c.edit(after)
-		if got := kubeNodeChanged(before, after); got != c.want {
+		if got := condition.KubeNodeChanged(before, after); got != c.want {
 			t.Errorf("Kubernetes node %s: %v", name, got)
 		}
 	}
