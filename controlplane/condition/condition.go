@@ -73,8 +73,8 @@ func notReady(n *v1beta2.Node, reasons ...string) bool {
 	return false
 }
 
-// KubeNodeChanged says whether a Kubernetes node has changed in more than its heartbeat and what its
-// kubelet tells of images and volumes.
+// KubeNodeChanged says whether a Kubernetes node has changed in more than its heartbeat and what
+// its kubelet tells of images and volumes.
 func KubeNodeChanged(before, after *corev1.Node) bool {
 	return before.Spec.Unschedulable != after.Spec.Unschedulable || !maps.Equal(before.Labels, after.Labels) ||
 		!maps.Equal(before.Annotations, after.Annotations) ||

@@ -219,7 +219,9 @@ func (r *Reconciler) onNodeNamed(node string) []string {
 
 // onEngine wakes deleted replicas: the others do not look at their engine.
 func (r *Reconciler) onEngine(e *v1beta2.Engine) []string {
-	return r.names(index.OfVolume(e.Spec.VolumeName), func(rep *v1beta2.Replica) bool { return rep.DeletionTimestamp != nil })
+	return r.names(index.OfVolume(e.Spec.VolumeName), func(rep *v1beta2.Replica) bool {
+		return rep.DeletionTimestamp != nil
+	})
 }
 
 func (r *Reconciler) names(which client.ListOption, ok func(*v1beta2.Replica) bool) []string {

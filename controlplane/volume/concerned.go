@@ -63,8 +63,9 @@ func deploymentChanged(before, after *v1beta2.EngineImage) bool {
 	return !maps.Equal(before.Status.NodeDeploymentMap, after.Status.NodeDeploymentMap)
 }
 
-// onNodeUpdate wakes every volume that is not settled when a node can be used otherwise than before.
-// Of its room, which changes with each replica that comes and goes, only those hear that lack some.
+// onNodeUpdate wakes every volume that is not settled when a node can be used otherwise than
+// before. Of its room, which changes with each replica that comes and goes, only those hear that
+// lack some.
 func (r *Reconciler) onNodeUpdate(before, after *v1beta2.Node) []string {
 	if nodeChanged(before, after) {
 		return r.unsettled()
