@@ -59,6 +59,8 @@ func init() {
 			"another replica has the data, and it is written again; on the last one reads fail"},
 		{"witness-restored", 2, 0, witnessRestored,
 			"every replica remembers more: the engine tells the witness again, or the next start needs all members"},
+		{"left-behind", 2, 5 * second, leftBehind,
+			"a start that hears only who was dropped waits: it is not half of the members that it was dropped by"},
 	}
 }
 

@@ -2,7 +2,10 @@ package sim
 
 import (
 	"math/rand/v2"
+	"slices"
 	"time"
+
+	"ankole.storage/dataplane/engine"
 )
 
 // pair chooses two nodes; the engine's is one of them as a rule.
@@ -69,11 +72,51 @@ func netCut(r *run, rnd *rand.Rand) (func(), bool) {
 func isolateNode(r *run, rnd *rand.Rand) (func(), bool) {
 	n := r.central(rnd)
 	r.v.log("%s is cut off", n.Name)
-	undo := []func(){r.hide(n)}
-	for _, o := range r.v.Nodes {
-		undo = append(undo, r.w.block(n, o), r.w.block(o, n))
+	return both(r.hide(n), r.separate(n)), true
+}
+
+// leftBehind has the others agree, without the witness, that a replica is none of them any more.
+// Then they are cut off, and the witness and the one that was dropped are back: an engine that
+// starts now hears of the volume from those two alone.
+func leftBehind(r *run, rnd *rand.Rand) (func(), bool) {
+	e, x := r.v.Current, pick(rnd, r.v.Replicas...)
+	if len(r.v.Replicas) < 3 || e == nil || !e.alive || e.node == x.Node || e.mode(x.Addr()) != engine.RW {
+		return nil, false
 	}
-	return both(undo...), true
+	r.v.log("%s is left behind", x.Name)
+	r.v.Witness.down++
+	undo := both(r.separate(x.Node), func() { r.v.Witness.down-- })
+	x.Kill()
+	r.w.After(between(rnd, 10*time.Millisecond, 60*time.Millisecond), func() {
+		if undo == nil {
+			return
+		}
+		undo()
+		r.v.log("nobody but %s is within reach", x.Name)
+		var cut []func()
+		for _, o := range r.v.Replicas {
+			if o != x {
+				cut = append(cut, r.hide(o.Node), r.separate(o.Node))
+			}
+		}
+		undo = both(cut...)
+		for _, e := range slices.Clone(r.v.Engines) {
+			r.v.KillEngine(e)
+		}
+	})
+	return func() {
+		undo()
+		undo = nil
+	}, true
+}
+
+// separate cuts a node off from all others.
+func (r *run) separate(n *Node) (undo func()) {
+	var all []func()
+	for _, o := range r.v.Nodes {
+		all = append(all, r.w.block(n, o), r.w.block(o, n))
+	}
+	return both(all...)
 }
 
 // hide takes a node out of the control plane's reach, and the witness out of the node's.

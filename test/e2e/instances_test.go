@@ -7,6 +7,7 @@ import (
 	"net"
 	"os"
 	"reflect"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -95,16 +96,20 @@ func (c *cluster) listed(ctx context.Context, t *testing.T, volume, engineNode s
 	return nil
 }
 
+// order is the form of an InstanceProcess's spec.order, which is our addition.
+var order = regexp.MustCompile(`^[0-9a-f-]{36}/[1-9][0-9]*$`)
+
 // asProposed compares a listed process with the proposal's example: these fields, and no more but
-// the UUID of later releases.
+// the UUID of later releases and the order.
 func asProposed(name string, kind longhorn.InstanceType, ports int, p *longhorn.InstanceProcess) error {
-	want := longhorn.InstanceProcess{Spec: longhorn.InstanceProcessSpec{Name: name, DataEngine: p.Spec.DataEngine}}
+	want := longhorn.InstanceProcess{Spec: longhorn.InstanceProcessSpec{Name: name, DataEngine: p.Spec.DataEngine,
+		Order: p.Spec.Order}}
 	want.Status = longhorn.InstanceProcessStatus{Type: kind, State: "running", PortStart: p.Status.PortStart,
 		PortEnd: p.Status.PortStart + ports - 1,
 		UUID:    p.Status.UUID, Conditions: p.Status.Conditions}
 	known := []longhorn.DataEngineType{"", longhorn.DataEngineTypeV1}
 	if !reflect.DeepEqual(*p, want) || p.Status.PortStart < 10000 || p.Status.PortEnd > 20000 || p.Status.UUID == "" ||
-		!slices.Contains(known, p.Spec.DataEngine) {
+		!slices.Contains(known, p.Spec.DataEngine) || !order.MatchString(p.Spec.Order) {
 		return fmt.Errorf("%s %s: %+v, want %+v", kind, name, *p, want)
 	}
 	return nil
