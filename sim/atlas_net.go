@@ -85,9 +85,15 @@ func leftBehind(r *run, rnd *rand.Rand) (func(), bool) {
 	}
 	r.v.log("%s is left behind", x.Name)
 	r.v.Witness.down++
-	undo := both(r.separate(x.Node), func() { r.v.Witness.down-- })
+	undo := func() { r.v.Witness.down-- }
 	x.Kill()
-	r.w.After(between(rnd, 10*time.Millisecond, 60*time.Millisecond), func() {
+	// Its end has to be heard of, but nobody may add it again.
+	r.w.After(5*time.Millisecond, func() {
+		if undo != nil {
+			undo = both(undo, r.separate(x.Node))
+		}
+	})
+	r.w.After(between(rnd, 20*time.Millisecond, 100*time.Millisecond), func() {
 		if undo == nil {
 			return
 		}
