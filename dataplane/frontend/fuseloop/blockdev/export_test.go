@@ -13,3 +13,6 @@ func (d *Device) MountPoint() string { return d.dir() }
 
 // Backing returns the loop devices that lie on path.
 func Backing(path string) ([]int, error) { return backing(path) }
+
+// IsMounted looks for dir in a list of mounts.
+func IsMounted(dir string, list func() ([]byte, error)) (bool, error) { return isMounted(dir, list) }

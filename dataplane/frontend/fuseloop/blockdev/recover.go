@@ -1,6 +1,7 @@
 package blockdev
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -236,14 +237,30 @@ func isBound(n int) bool {
 // mountedAt reports whether something is mounted at dir, without touching it: a dead server would
 // not answer.
 func mountedAt(dir string) (bool, error) {
-	text, err := os.ReadFile("/proc/self/mountinfo")
-	if err != nil {
-		return false, err
-	}
-	for line := range strings.Lines(string(text)) {
-		if f := strings.Fields(line); len(f) > 4 && unescape(f[4]) == dir {
-			return true, nil
+	return isMounted(dir, func() ([]byte, error) { return os.ReadFile("/proc/self/mountinfo") })
+}
+
+// mountLooks bounds how often the list of mounts is read while it changes all the time.
+const mountLooks = 10
+
+// isMounted looks for dir in the list of mounts. Kernels before 5.8 leave lines out of it while
+// other mounts go, so that a list without dir counts only if it is the same twice.
+func isMounted(dir string, list func() ([]byte, error)) (bool, error) {
+	var before []byte
+	for range mountLooks {
+		text, err := list()
+		if err != nil {
+			return false, err
 		}
+		for line := range bytes.Lines(text) {
+			if f := bytes.Fields(line); len(f) > 4 && unescape(string(f[4])) == dir {
+				return true, nil
+			}
+		}
+		if before != nil && bytes.Equal(text, before) {
+			break
+		}
+		before = text
 	}
 	return false, nil
 }
