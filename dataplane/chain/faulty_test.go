@@ -18,6 +18,52 @@ import (
 type faultyModel struct {
 	*pieceModel
 	rule memdisk.Rule
+	held []heldView
+}
+
+// heldView is a snapshot that a reader has open, with what it is to read.
+type heldView struct {
+	v    *chain.View
+	on   *chain.Chain
+	name string
+	want [pieceSlots]byte
+}
+
+func (m *faultyModel) hold(t *rapid.T) {
+	alive := slices.DeleteFunc(slices.Clone(m.order), func(name string) bool { return m.marked[name] })
+	if len(alive) == 0 || len(m.held) > 2 {
+		t.Skip("no snapshot")
+	}
+	name := rapid.SampledFrom(alive).Draw(t, "snapshot")
+	v := m.view(name)
+	v.Pin()
+	m.held = append(m.held, heldView{v, m.c, name, m.snaps[name]})
+}
+
+func (m *faultyModel) drop(t *rapid.T) {
+	if len(m.held) == 0 {
+		t.Skip("none")
+	}
+	m.must(m.held[0].v.Close())
+	m.held = m.held[1:]
+}
+
+// checkHeld reads what readers have open; those of a process that has ended are closed.
+func (m *faultyModel) checkHeld(t *rapid.T) {
+	m.held = slices.DeleteFunc(m.held, func(h heldView) bool {
+		if h.on != m.c {
+			m.must(h.v.Close())
+			return true
+		}
+		return false
+	})
+	for _, h := range m.held {
+		for i, want := range h.want {
+			if got := m.slot(i, h.v.ReadAt); got != want {
+				t.Fatalf("slot %d of the view of %s is %d, not %d", i, h.name, got, want)
+			}
+		}
+	}
 }
 
 // attempt is a request that may fail: err is how it ended, again what its user does then.
@@ -56,11 +102,13 @@ func TestPiecesOnAFailingDisk(t *testing.T) {
 			}
 		}
 		rt.Repeat(map[string]func(*rapid.T){
-			"": m.checkHead, "write": m.write, "discard": m.discard, "snap": m.snap, "mark": m.mark, "repair": m.repair,
+			"":     func(t *rapid.T) { m.checkHead(t); m.checkHeld(t) },
+			"hold": m.hold, "drop": m.drop, "write": m.write, "discard": m.discard, "snap": m.snap, "mark": m.mark,
 			"purge": m.purgePiece, "purge2": m.purgePiece, "purge3": m.purgePiece, "leave": m.leaveSomehow,
 			"write fails": fails(m.writeFails), "zeroes fail": fails(m.zeroesFail), "discard fails": fails(m.discardFails),
 			"snapshot fails": fails(m.snapFails), "mark fails": fails(m.markFails), "repair fails": fails(m.repairFails),
 			"purge fails": fails(m.purgeFails), "purge fails too": fails(m.purgeFails),
+			"revert": m.revert, "revert fails": fails(m.revertFails),
 			"flush fails": fails(func(*rapid.T) attempt { return attempt{m.c.Sync(), func() {}} }),
 		})
 		m.checkSnapshots(rt)
@@ -285,13 +333,38 @@ func (m *faultyModel) repairFails(t *rapid.T) attempt {
 		if err != nil {
 			return err
 		}
-		_, err = v.Repair(int64(i)*slotSize, bytes.Repeat([]byte{m.snaps[name][i]}, 4096))
+		r, err := v.Repair(int64(i)*slotSize, bytes.Repeat([]byte{m.snaps[name][i]}, 4096))
+		for _, h := range m.held {
+			h.v.Blocks.Repaired(r)
+		}
 		return errors.Join(err, v.Close())
 	}
 	m.mem().Inject(m.rule)
 	return attempt{repair(name), func() {
 		for _, name := range alive { // the oldest first
 			m.must(repair(name))
+		}
+	}}
+}
+
+func (m *faultyModel) revert(t *rapid.T) { m.must(m.revertFails(t).err) }
+
+func (m *faultyModel) revertFails(t *rapid.T) attempt {
+	alive := slices.DeleteFunc(slices.Clone(m.order), func(name string) bool { return m.marked[name] })
+	if len(alive) == 0 {
+		t.Skip("no snapshot")
+	}
+	name := rapid.SampledFrom(alive).Draw(t, "snapshot")
+	revert := func() (err error) {
+		if err = m.c.Revert(name, "2026-11-21T08:00:00Z"); err == nil {
+			m.head = m.snaps[name]
+		}
+		return err
+	}
+	err := revert()
+	return attempt{err, func() {
+		if err != nil {
+			m.must(revert())
 		}
 	}}
 }
