@@ -10,7 +10,6 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/client-go/util/retry"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -120,7 +119,7 @@ func updateNode(q *request) (any, error) {
 	}
 	return q.changeNode(name, func(n *lh.Node) error {
 		n.Spec.AllowScheduling, n.Spec.EvictionRequested = in.AllowScheduling, in.EvictionRequested
-		n.Spec.Tags, n.Spec.InstanceManagerCPURequest = sortedUnique(in.Tags), in.InstanceManagerCPURequest
+		n.Spec.Tags, n.Spec.InstanceManagerCPURequest = naming.Tags(in.Tags), in.InstanceManagerCPURequest
 		if in.EngineManagerCPURequest != nil {
 			n.Spec.EngineManagerCPURequest = *in.EngineManagerCPURequest
 		}
@@ -200,7 +199,7 @@ func newDisks(node string, in map[string]resource.DiskUpdate) (map[string]lh.Dis
 		paths[clean] = name
 		out[name] = lh.DiskSpec{Path: d.Path, DiskType: lh.DiskType(d.DiskType), DiskDriver: lh.DiskDriver(d.DiskDriver),
 			AllowScheduling: d.AllowScheduling, EvictionRequested: d.EvictionRequested, StorageReserved: d.StorageReserved,
-			Tags: sortedUnique(d.Tags)}
+			Tags: naming.Tags(d.Tags)}
 	}
 	return out, nil
 }
@@ -229,7 +228,7 @@ func checkDisks(n *lh.Node, disks map[string]lh.DiskSpec) error {
 func checkTagNames(tags []string) error {
 	var bad []string
 	for _, t := range tags {
-		if problems := validation.IsQualifiedName(t); len(problems) > 0 {
+		if problems := naming.TagProblems(t); len(problems) > 0 {
 			bad = append(bad, fmt.Sprintf("tag %q: %s", t, strings.Join(problems, "; ")))
 		}
 	}
@@ -237,12 +236,6 @@ func checkTagNames(tags []string) error {
 		return fmt.Errorf("at least one error encountered while validating tags: %s", strings.Join(bad, ", "))
 	}
 	return nil
-}
-
-func sortedUnique(tags []string) []string {
-	out := slices.Clone(orEmpty(tags))
-	slices.Sort(out)
-	return slices.Compact(out)
 }
 
 func deleteNode(q *request) (any, error) {

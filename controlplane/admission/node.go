@@ -8,7 +8,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/util/validation"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"ankole.storage/api/longhorn/v1beta2"
@@ -45,23 +44,17 @@ type NodeFacts struct {
 // MutateNode brings tags and disks into their normal form.
 func MutateNode(n *v1beta2.Node) {
 	addFinalizer(n)
-	n.Spec.Tags = sortedTags(n.Spec.Tags)
+	n.Spec.Tags = naming.Tags(n.Spec.Tags)
 	if n.Spec.Disks == nil {
 		n.Spec.Disks = map[string]v1beta2.DiskSpec{}
 	}
 	for name, d := range n.Spec.Disks {
-		d.Tags = sortedTags(d.Tags)
+		d.Tags = naming.Tags(d.Tags)
 		if d.DiskType == "" {
 			d.DiskType = v1beta2.DiskTypeFilesystem
 		}
 		n.Spec.Disks[name] = d
 	}
-}
-
-func sortedTags(tags []string) []string {
-	out := append([]string{}, tags...)
-	slices.Sort(out)
-	return slices.Compact(out)
 }
 
 // CheckNode refuses a Node that cannot be (old nil: creation).
@@ -199,7 +192,7 @@ func sameKeys(spec map[string]v1beta2.DiskSpec, status map[string]v1beta2.DiskSt
 
 func checkTags(of string, tags []string) error {
 	for _, tag := range tags {
-		if problems := validation.IsQualifiedName(tag); len(problems) > 0 {
+		if problems := naming.TagProblems(tag); len(problems) > 0 {
 			return invalid("at least one error encountered while validating tags of %s: %q: %s", of, tag, problems[0])
 		}
 	}

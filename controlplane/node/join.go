@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"path"
-	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -66,8 +65,7 @@ func joinFor(kube *corev1.Node, rules joinRules, look func(path string, create b
 				return joining{}, fmt.Errorf("annotation %s of Kubernetes node %s is not a JSON list of tags: %w",
 					naming.NodeAnnotationTags, kube.Name, err)
 			}
-			slices.Sort(j.Tags)
-			j.Tags = slices.Compact(j.Tags)
+			j.Tags = naming.Tags(j.Tags)
 		}
 	}
 	defaultDisk, configured := labelWants(kube, rules)
@@ -114,11 +112,9 @@ func configuredDisks(kube *corev1.Node, look func(string, bool) DiskFacts) (map[
 		if _, twice := disks[name]; twice {
 			return nil, wrong(fmt.Errorf("disk %s is given twice, or two disks are on one file system", name))
 		}
-		tags := append([]string{}, d.Tags...)
-		slices.Sort(tags)
 		disks[name] = v1beta2.DiskSpec{
 			Path: path.Clean(d.Path), DiskType: v1beta2.DiskTypeFilesystem, AllowScheduling: d.AllowScheduling,
-			StorageReserved: d.StorageReserved, Tags: slices.Compact(tags),
+			StorageReserved: d.StorageReserved, Tags: naming.Tags(d.Tags),
 		}
 	}
 	return disks, nil

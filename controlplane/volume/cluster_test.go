@@ -236,6 +236,8 @@ func TestRealNodeLoss(t *testing.T) {
 // TestRealLastReplicaLost: a volume loses the node with its only replica, and comes back with it.
 func TestRealLastReplicaLost(t *testing.T) {
 	r := startReal(t, 2)
+	var wait v1beta2.Setting
+	r.change(&wait, "block-device-wait", func() { wait.Value = "10" }) // else I/O waits for minutes first
 	r.newVolume("single", 1)
 	k := 1
 	if r.replicas("single")[0].Spec.NodeID == testcluster.NodeName(1) {
