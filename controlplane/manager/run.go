@@ -136,6 +136,7 @@ func (p *process) run(ctx context.Context) error {
 	group.Go(func() error { return hooks.Start(ctx) })
 	group.Go(func() error { return p.keepKeys(ctx, hooks) })
 	group.Go(func() error { p.certificates.Keep(ctx); return nil })
+	group.Go(func() error { p.holdDevices(ctx); return nil })
 	// REST answers health checks from here on: only a ready Pod gets the webhooks' reviews, those
 	// of the next steps included.
 	group.Go(func() error { return p.serveREST(ctx) })

@@ -57,7 +57,7 @@ func Run(ctx context.Context, cfg Config, log *slog.Logger, level *slog.LevelVar
 		return err
 	}
 	defer removeHandOverDir(hostpath.Resolve(handOverDir(socket)))
-	kept := keeper.NewServer(log, 0)
+	kept := keeper.NewServer(log, 0).WithSecond(hostpath.Resolve(keeper.SecondSocket))
 	left := newLeftovers(hostpath.Resolve(deviceDir), log)
 	defer left.close()
 	processes, err := process.New(process.Config{

@@ -24,17 +24,24 @@ type Server struct {
 	// wait is for devices whose owner names no time.
 	wait time.Duration
 
-	mu     sync.Mutex
-	kept   map[string]*device
-	conns  map[*net.UnixConn]struct{}
-	closed bool
-	work   sync.WaitGroup
+	// second tells another holder what is kept, nil if there is none.
+	second *second
+
+	mu   sync.Mutex
+	kept map[string]*device
+	// revision counts changes of devices.
+	revision uint64
+	conns    map[*net.UnixConn]struct{}
+	closed   bool
+	work     sync.WaitGroup
 }
 
 // device is the descriptors of one.
 type device struct {
 	fds   []int
 	state json.RawMessage
+	// revision is that of its last change.
+	revision uint64
 	// engine is the instance name of its last owner, wait how long it is kept after that one.
 	engine string
 	wait   time.Duration
@@ -70,6 +77,11 @@ func Listen(path string) (listener.Unix, error) {
 func (s *Server) Serve(ctx context.Context, l listener.Unix) {
 	stop := context.AfterFunc(ctx, func() { l.Close() })
 	defer stop()
+	if s.second != nil {
+		done, over := make(chan struct{}), make(chan struct{})
+		go func() { defer close(over); s.second.run(done) }()
+		defer func() { close(done); <-over }()
+	}
 	defer s.close()
 	for {
 		conn, err := l.Accept()
@@ -114,6 +126,11 @@ func (s *Server) serve(conn *net.UnixConn) {
 		case err != nil:
 			return
 		default:
+			if err := s.fetch(&r); err != nil {
+				closeAll(fds)
+				a.Error = "the second holder of devices: " + err.Error()
+				break
+			}
 			a, out = s.handle(conn, &r, fds)
 		}
 		err = send(conn, a, out)
@@ -163,6 +180,7 @@ func (s *Server) forget(volume string) {
 	}
 	closeAll(d.fds)
 	delete(s.kept, volume)
+	s.changed(nil)
 }
 
 // handle carries a request out. The descriptors that came with it are used or closed; those
@@ -194,6 +212,7 @@ func (s *Server) handle(conn *net.UnixConn, r *request, fds []int) (a answer, ou
 		}
 		s.kept[r.Volume] = &device{fds: fds, state: r.State, engine: r.Engine, wait: s.waitOf(r), owner: conn}
 		used = true
+		s.changed(s.kept[r.Volume])
 	case r.Op == opTake && d != nil:
 		if out = duplicates(d.fds); out == nil {
 			a.Error = "no descriptor is free"
@@ -205,6 +224,7 @@ func (s *Server) handle(conn *net.UnixConn, r *request, fds []int) (a answer, ou
 		}
 		d.owner, d.engine, d.wait = conn, r.Engine, s.waitOf(r)
 		a.State = d.state
+		s.changed(d)
 	case r.Op == opTake || (r.Op == opDrop && d == nil):
 		a.Error, a.Kind = "volume "+r.Volume, kindNone
 	case r.Op == opDrop:

@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	longhorn "ankole.storage/api/longhorn/v1beta2"
+	"ankole.storage/test/lack"
 	"ankole.storage/test/rig"
 )
 
@@ -116,10 +117,10 @@ func asProposed(name string, kind longhorn.InstanceType, ports int, p *longhorn.
 }
 
 // scenarioA11: the instance manager of an attached volume's engine is killed under I/O. Its engine
-// dies with it, and so does the block device: whoever has it open gets an error soon, not silence.
-// The volume is attached again on the same node without anybody's help, under the same path, with
-// everything that was acknowledged, and no process of before is left. The other half of the
-// scenario, an instance manager that has only a replica, is in TestF2.
+// dies with it. The block device stays, since the manager of the node holds it too: whoever has it
+// open notices a pause, and I/O goes on with the engine of the next instance manager, with
+// everything that was acknowledged. No process of before is left. The other half of the scenario,
+// an instance manager that has only a replica, is in TestF2.
 func scenarioA11(t *testing.T, c *cluster) {
 	outer := c.t
 	c.t = t
@@ -128,6 +129,9 @@ func scenarioA11(t *testing.T, c *cluster) {
 	c.create(volume, 64*mib, 3)
 	defer c.remove(volume)
 	endpoint := c.attach(volume, "node-1", 3)
+	if strings.HasPrefix(endpoint, "nbd+unix:") {
+		lack.Skip(t, "only a block device outlives its engine, and this host offers none: the endpoint is ", endpoint)
+	}
 	d := c.device(endpoint)
 	w := rig.NewWriter(d, 64*mib, 11)
 	stop := make(chan struct{})
@@ -139,19 +143,13 @@ func scenarioA11(t *testing.T, c *cluster) {
 	if len(pids) != 4 || len(mine) != 2 {
 		t.Fatalf("processes of the volume: %v, of them on node-1: %v; want 4, and the engine and a replica", pids, mine)
 	}
+	w.TakePause(time.Now())
 	c.kill("daemon\x00--listen\x00" + c.Nodes[0].Address)
-	select {
-	case err := <-done:
-		if err == nil {
-			t.Fatal("the writer ended without an error")
-		}
-		t.Logf("what the user of the device gets: %v", err)
-	case <-time.After(wait):
-		t.Fatalf("the writer hangs for %s", wait)
-	}
+	w.AwaitMore(t, 300)
+	t.Logf("longest pause %v", w.TakePause(time.Now()))
 	close(stop)
-	if err := d.Close(); err != nil {
-		t.Logf("closing the lost device: %v", err)
+	if err := <-done; err != nil {
+		t.Fatalf("the user of the device got: %v", err)
 	}
 	c.awaitEpoch(volume, before+1)
 	again := c.awaitUsable(volume, "node-1", 3)
@@ -170,8 +168,6 @@ func scenarioA11(t *testing.T, c *cluster) {
 		}
 		return nil
 	})
-	d = c.device(again)
-	w.Device = d
 	w.Verify(t, d)
 	if err := errors.Join(d.Flush(), d.Close()); err != nil {
 		t.Fatal(err)

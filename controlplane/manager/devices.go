@@ -1,0 +1,40 @@
+package manager
+
+import (
+	"context"
+	"log/slog"
+	"time"
+
+	"ankole.storage/hostpath"
+	"ankole.storage/instancemanager/keeper"
+	"ankole.storage/listener"
+)
+
+// holdAgain is when a manager that could not listen for its node's instance managers tries again:
+// another manager of the node may be ending.
+const holdAgain = time.Second
+
+// holdDevices keeps what the instance managers of the node keep of block devices too, so that the
+// devices outlive the end of an instance manager. Without it everything else works as well.
+func (p *process) holdDevices(ctx context.Context) {
+	socket := hostpath.Resolve(keeper.SecondSocket)
+	told := false
+	for ctx.Err() == nil {
+		err := listener.RemoveStale(socket)
+		if err == nil {
+			var l listener.Unix
+			if l, err = keeper.Listen(socket); err == nil {
+				keeper.NewServer(slog.Default(), 0).Serve(ctx, l)
+				return
+			}
+		}
+		if !told {
+			slog.Warn("block devices of this node have no second holder", "error", err)
+			told = true
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(holdAgain):
+		}
+	}
+}

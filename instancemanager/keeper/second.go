@@ -1,0 +1,216 @@
+package keeper
+
+import (
+	"encoding/json"
+	"errors"
+	"log/slog"
+	"net"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// SecondSocket is where the second holder of a node's devices listens, as Pods see it.
+const SecondSocket = "/host/var/lib/longhorn/device-holder.sock"
+
+// secondAgain is when a second holder that could not be told is told again, and how often it is
+// looked whether one that was told is still there.
+const secondAgain = time.Second
+
+// second tells another Server, in another process of the node, all that this one keeps, so that
+// devices outlive the end of this process with all engines. It is told after the engine has been
+// answered: what it has is the present state or one from a moment before, and an engine that finds
+// the latter ends the device instead of going on with it (package kept).
+type second struct {
+	s      *Server
+	socket string
+	log    *slog.Logger
+	// wake has an element when there may be something to tell.
+	wake chan struct{}
+
+	mu   sync.Mutex
+	conn *net.UnixConn
+	// told is what the other holder has, by volume: the revision of the device.
+	told   map[string]uint64
+	failed bool
+}
+
+// WithSecond has everything that is kept held by the server at socket too, and returns s. It must
+// be called before Serve.
+func (s *Server) WithSecond(socket string) *Server {
+	s.second = &second{s: s, socket: socket, log: s.log, wake: make(chan struct{}, 1), told: map[string]uint64{}}
+	return s
+}
+
+// changed gives a device a new revision and has the second holder told. The lock is held.
+func (s *Server) changed(d *device) {
+	s.revision++
+	if d != nil {
+		d.revision = s.revision
+	}
+	if s.second != nil {
+		select {
+		case s.second.wake <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// run tells the second holder until done is closed.
+func (x *second) run(done <-chan struct{}) {
+	var again <-chan time.Time
+	for {
+		select {
+		case <-done:
+			x.tell() // what has been dropped last
+			x.mu.Lock()
+			x.hangUp()
+			x.mu.Unlock()
+			return
+		case <-x.wake:
+		case <-again:
+		}
+		again = nil
+		if x.tell() {
+			again = time.After(secondAgain)
+		}
+	}
+}
+
+// news is what one device's owner would say to the second holder.
+type news struct {
+	r        request
+	fds      []int
+	revision uint64
+}
+
+// news returns what the other holder has not been told; the descriptors are duplicates.
+func (x *second) news() (out []news) {
+	x.s.mu.Lock()
+	defer x.s.mu.Unlock()
+	for volume, d := range x.s.kept {
+		if x.told[volume] == d.revision {
+			continue
+		}
+		fds := duplicates(d.fds)
+		if fds == nil {
+			continue // without a free descriptor; the next change tells it
+		}
+		o := Owner{Volume: volume, Engine: d.engine, Wait: d.wait}
+		out = append(out, news{o.request(opKeep, d.state), fds, d.revision})
+	}
+	for volume := range x.told {
+		if x.s.kept[volume] == nil {
+			out = append(out, news{r: request{Op: opDrop, Volume: volume}})
+		}
+	}
+	return out
+}
+
+// tell brings the other holder up to date, and reports whether to look again without a change here:
+// it could not be told, or has something that it may lose.
+func (x *second) tell() (again bool) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.lookAt()
+	var err error
+	for _, n := range x.news() {
+		if err == nil {
+			_, _, err = x.ask(n.r, n.fds...)
+		}
+		closeAll(n.fds)
+		switch {
+		case err != nil:
+		case n.r.Op == opDrop:
+			delete(x.told, n.r.Volume)
+		default:
+			x.told[n.r.Volume] = n.revision
+		}
+	}
+	if failed := err != nil; failed != x.failed {
+		x.failed = failed
+		if failed {
+			x.log.Warn("block devices have no second holder now: they fail if this process is killed", "error", err)
+		} else {
+			x.log.Info("block devices have a second holder")
+		}
+	}
+	return err != nil || len(x.told) > 0
+}
+
+// take asks for the device of a volume that the other holder alone has: that of an engine which
+// ended together with the process that was this one. nil: there is none.
+func (x *second) take(r *request) (*device, error) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.lookAt()
+	a, fds, err := x.ask(*r)
+	switch {
+	case errors.Is(err, ErrNone), errors.Is(err, ErrInUse), errors.Is(err, unix.ENOENT), errors.Is(err, unix.ECONNREFUSED):
+		return nil, nil
+	case err != nil:
+		return nil, err
+	}
+	return &device{fds: fds, state: append(json.RawMessage(nil), a.State...), engine: r.Engine, wait: x.s.waitOf(r)}, nil
+}
+
+// ask sends one request over the connection, which stands for this process. The lock is held.
+func (x *second) ask(r request, fds ...int) (answer, []int, error) {
+	if x.conn == nil {
+		conn, err := dial(x.socket)
+		if err != nil {
+			return answer{}, nil, err
+		}
+		x.conn = conn
+	}
+	h := &Held{conn: x.conn}
+	a, got, err := h.ask(r, fds...)
+	if err != nil && !errors.Is(err, ErrNone) && !errors.Is(err, ErrInUse) {
+		x.hangUp()
+	}
+	return a, got, err
+}
+
+// lookAt gives a connection up that the other holder has ended. The lock is held.
+func (x *second) lookAt() {
+	if x.conn != nil && ended(x.conn) {
+		x.hangUp()
+	}
+}
+
+// hangUp ends the connection, and with it what the other holder was told for this process.
+func (x *second) hangUp() {
+	if x.conn != nil {
+		x.conn.Close()
+	}
+	x.conn, x.told = nil, map[string]uint64{}
+}
+
+// fetch brings a device here that the second holder alone has, before an engine takes it.
+func (s *Server) fetch(r *request) error {
+	if s.second == nil || r.Op != opTake {
+		return nil
+	}
+	s.mu.Lock()
+	there := s.kept[r.Volume] != nil || s.closed
+	s.mu.Unlock()
+	if there {
+		return nil
+	}
+	d, err := s.second.take(r)
+	if err != nil || d == nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed || s.kept[r.Volume] != nil {
+		closeAll(d.fds)
+		return nil
+	}
+	s.log.Info("block device comes from the second holder", "volume", r.Volume)
+	s.kept[r.Volume] = d
+	s.changed(d)
+	s.orphan(r.Volume, d)
+	return nil
+}
