@@ -59,3 +59,12 @@ func keys(m map[string]string) string {
 	}
 	return out
 }
+
+// comesLate has the engine start without b, one of the volume's first replicas, whose process runs
+// only now.
+func comesLate(v *v1beta2.Volume, s *seen) {
+	delete(s.Engine.Spec.ReplicaAddressMap, "b")
+	delete(s.Engine.Status.ReplicaModeMap, "b")
+	s.Replicas[1].Spec.HealthyAt, s.Replicas[1].Spec.LastHealthyAt = "", ""
+	degrade(v, 0)
+}

@@ -169,6 +169,15 @@ func TestOneStep(t *testing.T) {
 			s.Slots["n2"] = false
 			degrade(v, 0)
 		}, ""},
+		{"rebuild of a first replica that comes late: takes a slot", comesLate, "replica b running"},
+		{"rebuild of a first replica that comes late: node's limit reached", func(v *v1beta2.Volume, s *seen) {
+			comesLate(v, s)
+			s.Slots["n2"] = false
+		}, ""},
+		{"rebuild of a first replica that comes late: has its slot", func(v *v1beta2.Volume, s *seen) {
+			comesLate(v, s)
+			s.Replicas[1].Spec.RebuildRetryCount = v1beta2.MaxRebuildRetryCount
+		}, "engine running on n1 with ab"},
 		{"rebuild: given to the engine", func(v *v1beta2.Volume, s *seen) {
 			delete(s.Engine.Spec.ReplicaAddressMap, "b")
 			delete(s.Engine.Status.ReplicaModeMap, "b")

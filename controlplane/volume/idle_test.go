@@ -32,12 +32,21 @@ func TestRestingVolumesAreWokenForTheirWork(t *testing.T) {
 		}
 		return v, s
 	}
+	attached := func(edit func(*seen)) func(v *v1beta2.Volume, s *seen) {
+		return func(v *v1beta2.Volume, s *seen) {
+			a, b := fixture()
+			*v, *s = *a, *b
+			edit(s)
+		}
+	}
 	for name, c := range map[string]struct {
 		edit func(*v1beta2.Volume, *seen)
 		want bool
 	}{
-		"nothing to do": {func(*v1beta2.Volume, *seen) {}, false},
-		"eviction":      {func(_ *v1beta2.Volume, s *seen) { s.Replicas[0].Spec.EvictionRequested = true }, true},
+		"attached, nothing to do":        {attached(func(*seen) {}), false},
+		"attached and healthy, eviction": {attached(func(s *seen) { s.Replicas[1].Spec.EvictionRequested = true }), true},
+		"nothing to do":                  {func(*v1beta2.Volume, *seen) {}, false},
+		"eviction":                       {func(_ *v1beta2.Volume, s *seen) { s.Replicas[0].Spec.EvictionRequested = true }, true},
 		"offline rebuild": {func(_ *v1beta2.Volume, s *seen) {
 			s.Settings[setting.OfflineReplicaRebuilding] = "true"
 			fail(s, 1, time.Minute)

@@ -285,11 +285,10 @@ func (p *pass) dropAddresses() loop.Change {
 
 // startNew starts one replica that is to be rebuilt, on a node that has a slot for it.
 func (p *pass) startNew() loop.Change {
-	p.slotsAsked = true
+	p.slotsAsked, p.slots = true, map[string]bool{}
 	if p.rebuilding() {
 		return nil
 	}
-	p.slots = map[string]bool{}
 	var change loop.Change
 	for _, r := range p.live() {
 		fit := r.Spec.Active && r.Spec.NodeID != "" && r.Spec.FailedAt == "" && r.Spec.Image == p.engine.Spec.Image &&
@@ -298,24 +297,34 @@ func (p *pass) startNew() loop.Change {
 		if !fit {
 			continue
 		}
-		p.slots[r.Spec.NodeID] = p.s.Slots[r.Spec.NodeID]
-		if change == nil && p.s.Slots[r.Spec.NodeID] {
+		if free := p.slot(r); change == nil && free {
 			change = p.startRebuild(r)
 		}
 	}
 	return change
 }
 
-// startRebuild starts the process of a replica for a rebuild. The mark by which the allocator knows
-// it is on the object already, unless it is one of the first replicas, which found a place only
-// after the engine had started.
+// slot asks for a slot for a rebuild on a replica's node, and notes that the volume wants one.
+func (p *pass) slot(r *v1beta2.Replica) (free bool) {
+	p.slots[r.Spec.NodeID] = p.s.Slots[r.Spec.NodeID]
+	return p.slots[r.Spec.NodeID]
+}
+
+// startRebuild has the process of a replica run for a rebuild, and marks it as one.
 func (p *pass) startRebuild(r *v1beta2.Replica) loop.Change {
 	c := r.DeepCopy()
 	c.Spec.DesireState = v1beta2.InstanceStateRunning
-	if c.Spec.RebuildRetryCount == 0 && c.Spec.LastHealthyAt == "" {
+	if !rebuildMarked(r) {
 		c.Spec.RebuildRetryCount = v1beta2.MaxRebuildRetryCount
 	}
 	return p.reserving(c)
+}
+
+// rebuildMarked tells whether a replica has the mark by which the allocator knows a rebuild. Only
+// the first replicas of a volume begin without it: those that find a place, or whose process comes
+// up, after the engine has started are rebuilt too.
+func rebuildMarked(r *v1beta2.Replica) bool {
+	return r.Spec.RebuildRetryCount != 0 || r.Spec.LastHealthyAt != ""
 }
 
 // reserving returns the change of a replica that takes a slot for a rebuild or room on a disk.
@@ -343,6 +352,12 @@ func (p *pass) addAddress() loop.Change {
 			continue
 		}
 		if p.addressTaken(address) {
+			continue
+		}
+		if !rebuildMarked(r) && r.Spec.HealthyAt == "" {
+			if p.slot(r) {
+				return p.startRebuild(r)
+			}
 			continue
 		}
 		return p.editEngine(func(s *v1beta2.EngineSpec) {

@@ -146,8 +146,8 @@ func (r *Reconciler) onSetting(s *v1beta2.Setting) []string {
 }
 
 // unsettled names the volumes that a change of nodes, instance managers, images or settings may
-// concern. A detached volume with every replica placed and no work that waits has nothing to do
-// with them, so thousands of those cost nothing.
+// concern. A detached volume with every replica placed has nothing to do with them, nor has an
+// attached healthy one, unless work of theirs waits: thousands of those cost nothing.
 func (r *Reconciler) unsettled() []string {
 	return r.names(func(v *v1beta2.Volume) bool {
 		resting := v.Status.State == v1beta2.VolumeStateDetached && v.Spec.NodeID == "" &&
@@ -155,7 +155,7 @@ func (r *Reconciler) unsettled() []string {
 			v1beta2.IsConditionTrue(v.Status.Conditions, v1beta2.VolumeConditionScheduled) && !r.idle.has(v.Name)
 		healthy := v.Status.State == v1beta2.VolumeStateAttached &&
 			v.Status.Robustness == v1beta2.VolumeRobustnessHealthy &&
-			v.Spec.DataLocality != v1beta2.DataLocalityBestEffort
+			v.Spec.DataLocality != v1beta2.DataLocalityBestEffort && !r.idle.waits(v.Name)
 		return !resting && !healthy
 	})
 }
