@@ -322,7 +322,7 @@ func TestDrainsKeepACopy(t *testing.T) {
 	t.Parallel()
 	src := seeded.New(t, "no drain takes the last copy of a volume away")
 	released := 0
-	for range src.Seeds(15) {
+	for range src.Seeds(25) {
 		w := newDrainage(t, src.Rand(0))
 		w.failures = true
 		for v := range 4 {
