@@ -45,8 +45,9 @@ func TestRestingVolumesAreWokenForTheirWork(t *testing.T) {
 	}{
 		"attached, nothing to do":        {attached(func(*seen) {}), false},
 		"attached and healthy, eviction": {attached(func(s *seen) { s.Replicas[1].Spec.EvictionRequested = true }), true},
-		"nothing to do":                  {func(*v1beta2.Volume, *seen) {}, false},
-		"eviction":                       {func(_ *v1beta2.Volume, s *seen) { s.Replicas[0].Spec.EvictionRequested = true }, true},
+
+		"nothing to do": {func(*v1beta2.Volume, *seen) {}, false},
+		"eviction":      {func(_ *v1beta2.Volume, s *seen) { s.Replicas[0].Spec.EvictionRequested = true }, true},
 		"offline rebuild": {func(_ *v1beta2.Volume, s *seen) {
 			s.Settings[setting.OfflineReplicaRebuilding] = "true"
 			fail(s, 1, time.Minute)

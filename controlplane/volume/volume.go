@@ -155,7 +155,7 @@ func (r *Reconciler) unsettled() []string {
 			v1beta2.IsConditionTrue(v.Status.Conditions, v1beta2.VolumeConditionScheduled) && !r.idle.has(v.Name)
 		healthy := v.Status.State == v1beta2.VolumeStateAttached &&
 			v.Status.Robustness == v1beta2.VolumeRobustnessHealthy &&
-			v.Spec.DataLocality != v1beta2.DataLocalityBestEffort && !r.idle.waits(v.Name)
+			v.Spec.DataLocality != v1beta2.DataLocalityBestEffort && !r.idle.has(v.Name)
 		return !resting && !healthy
 	})
 }
