@@ -76,13 +76,13 @@ func (s *stage) wait(volume string) {
 }
 
 var (
-	resource = schema.GroupResource{Resource: "replicas"}
-	conflict = apierrors.NewConflict(resource, "r", errors.New("changed meanwhile"))
-	missing  = apierrors.NewNotFound(resource, "r")
-	invalid  = apierrors.NewForbidden(resource, "r", errors.New("by a webhook"))
-	internal = apierrors.NewInternalError(errors.New("a webhook did not answer"))
-	timeout  = apierrors.NewTimeoutError("too slow", 1)
-	broken   = errors.New("the connection broke")
+	resource  = schema.GroupResource{Resource: "replicas"}
+	conflict  = apierrors.NewConflict(resource, "r", errors.New("changed meanwhile"))
+	missing   = apierrors.NewNotFound(resource, "r")
+	invalid   = apierrors.NewForbidden(resource, "r", errors.New("by a webhook"))
+	internal  = apierrors.NewInternalError(errors.New("a webhook did not answer"))
+	timeout   = apierrors.NewTimeoutError("too slow", 1)
+	errBroken = errors.New("the connection broke")
 )
 
 // TestAssumptions is the table of docs/allocator.md: what ends an assumption, after each end of the
@@ -107,7 +107,7 @@ func TestAssumptions(t *testing.T) {
 			s.Observe(done)
 		}, false},
 	} {
-		for _, err := range []error{nil, conflict, missing, internal, timeout, broken} {
+		for _, err := range []error{nil, conflict, missing, internal, timeout, errBroken} {
 			s := newStage(t, 1)
 			r := replica("a", "n1", "10")
 			s.Observe(r)
@@ -137,7 +137,7 @@ func TestRefusedCallHoldsNothing(t *testing.T) {
 
 // TestEarlierCallsCount: a call that was refused says nothing about one before it.
 func TestEarlierCallsCount(t *testing.T) {
-	for _, first := range []error{nil, broken} {
+	for _, first := range []error{nil, errBroken} {
 		s := newStage(t, 1)
 		r := replica("a", "n1", "10")
 		s.Observe(r)
@@ -153,7 +153,7 @@ func TestUncertainCallsCountForSomeTime(t *testing.T) {
 	s := newStage(t, 1)
 	r := replica("a", "n1", "10")
 	s.Observe(r)
-	s.order(r)(broken)
+	s.order(r)(errBroken)
 	s.wait("b")
 	s.now = s.now.Add(uncertainFor - 1)
 	s.Sweep()
@@ -162,7 +162,7 @@ func TestUncertainCallsCountForSomeTime(t *testing.T) {
 	s.now = s.now.Add(time.Hour)
 	s.Sweep()
 	s.expectWoken() // under way again
-	done(broken)
+	done(errBroken)
 	s.now = s.now.Add(uncertainFor)
 	s.Sweep()
 	s.expectWoken("b")
@@ -230,7 +230,7 @@ func TestRoomIsTakenOnce(t *testing.T) {
 		t.Fatalf("%d bytes are scheduled after the call was refused", s.Scheduled("d"))
 	}
 	place("a", 0)(nil)
-	if place("b", s.Scheduled("d"))(broken); s.Scheduled("d") != 120 {
+	if place("b", s.Scheduled("d"))(errBroken); s.Scheduled("d") != 120 {
 		t.Fatalf("%d bytes are scheduled, want 120", s.Scheduled("d"))
 	}
 	s.Gone("a")

@@ -40,7 +40,7 @@ func TestBudgetsOneAfterTheOther(t *testing.T) {
 	if ok, err := release("n2", true, nil).Reserve(stopped); ok || !errors.Is(err, context.Canceled) {
 		t.Fatalf("beside a deletion under way: %v, %v", ok, err)
 	}
-	first.Done(broken)
+	first.Done(errBroken)
 	for _, row := range []struct {
 		after time.Duration
 		want  []string
@@ -58,7 +58,7 @@ func TestBudgetsOneAfterTheOther(t *testing.T) {
 			t.Errorf("after %v %v count as released", end, released)
 		}
 	}
-	if ok, err := release("n2", true, broken).Reserve(t.Context()); !errors.Is(err, broken) {
+	if ok, err := release("n2", true, errBroken).Reserve(t.Context()); !errors.Is(err, errBroken) {
 		t.Errorf("live objects that cannot be read: %v, %v", ok, err)
 	}
 	if !take(release("n2", true, nil)) {
