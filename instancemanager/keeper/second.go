@@ -85,17 +85,20 @@ type news struct {
 	revision uint64
 }
 
-// news returns what the other holder has not been told; the descriptors are duplicates.
-func (x *second) news() (out []news) {
+// news returns what the other holder has not been told; the descriptors are duplicates. whole is
+// false if no descriptor was free for some of it.
+func (x *second) news() (out []news, whole bool) {
 	x.s.mu.Lock()
 	defer x.s.mu.Unlock()
+	whole = true
 	for volume, d := range x.s.kept {
 		if x.told[volume] == d.revision {
 			continue
 		}
 		fds := duplicates(d.fds)
 		if fds == nil {
-			continue // without a free descriptor; the next change tells it
+			whole = false
+			continue
 		}
 		o := Owner{Volume: volume, Engine: d.engine, Wait: d.wait}
 		out = append(out, news{o.request(opKeep, d.state), fds, d.revision})
@@ -105,7 +108,7 @@ func (x *second) news() (out []news) {
 			out = append(out, news{r: request{Op: opDrop, Volume: volume}})
 		}
 	}
-	return out
+	return out, whole
 }
 
 // tell brings the other holder up to date, and reports whether to look again without a change here:
@@ -115,7 +118,8 @@ func (x *second) tell() (again bool) {
 	defer x.mu.Unlock()
 	x.lookAt()
 	var err error
-	for _, n := range x.news() {
+	all, whole := x.news()
+	for _, n := range all {
 		if err == nil {
 			_, _, err = x.ask(n.r, n.fds...)
 		}
@@ -136,7 +140,7 @@ func (x *second) tell() (again bool) {
 			x.log.Info("block devices have a second holder")
 		}
 	}
-	return err != nil || len(x.told) > 0
+	return err != nil || !whole || len(x.told) > 0
 }
 
 // take asks for the device of a volume that the other holder alone has: that of an engine which

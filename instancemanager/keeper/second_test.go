@@ -57,7 +57,9 @@ func TestDeviceOutlivesItsKeeper(t *testing.T) {
 	}
 	w.Close()
 	holds(t, other, "demo", `1`)
+	other.mu.Lock()
 	fd, err := unix.FcntlInt(uintptr(other.kept["demo"].fds[0]), unix.F_DUPFD_CLOEXEC, 0)
+	other.mu.Unlock()
 	if err != nil {
 		t.Fatal(err)
 	}
