@@ -236,7 +236,7 @@ func (d *dirtyLog) shrink(e *Engine) {
 		d.parkFull(e)
 		return
 	}
-	if d.clears || e.quorum.Holding() {
+	if d.clears || e.marksStay() {
 		return // agreed goes on
 	}
 	old := d.allClearable()
@@ -255,6 +255,15 @@ func (d *dirtyLog) shrink(e *Engine) {
 	d.use.Shrinks++
 	e.changed = true
 	d.clear(e, old, func(bool) {})
+}
+
+// marksStay reports that no mark may be taken away: a member that has failed is not dropped for
+// good yet, or a replica is joining. A joiner may have stored a set that names a member which was
+// dropped before that set was agreed. Its account of that one begins with the next set it stores,
+// and would lack what is taken away before.
+func (e *Engine) marksStay() bool {
+	j := e.rebuilding()
+	return e.quorum.Holding() || (j != nil && j.stage == stageJoining)
 }
 
 // repairOne makes room where every region is torn. If even that is not possible, because the disks

@@ -108,6 +108,34 @@ func TestMarksStayUntilTheDropIsAgreed(t *testing.T) {
 	g.until("marks are taken away", func() bool { return g.fakes[0].clears() > before })
 }
 
+// TestMarksStayWhileAReplicaJoins: a joiner may have stored a set that names a member which was
+// dropped before that set was agreed. What is taken off its log before it stores the next one would
+// be on no account.
+func TestMarksStayWhileAReplicaJoins(t *testing.T) {
+	const regions = 900
+	g := newRig(t, 1, regions*engine.DirtyRegion).start()
+	target := newFake(g, "x")
+	target.judge = func(q *wire.ControlRequest) (block.Code, bool) { return block.OK, q.SetRecord != nil }
+	g.proc.Post(engine.AddReplica{Address: target.addr(), Reply: func(error) {}})
+	g.until("x is told that it is a member", func() bool { return len(target.held) > 0 })
+	before := g.fakes[0].clears()
+	var calls []*call
+	for i := range regions {
+		calls = append(calls, g.write(int64(i)*engine.DirtyRegion, 1, 512))
+	}
+	for _, c := range append(calls, g.begin(block.Flush, 0, 0, nil)) {
+		if code := g.finish(c); code != block.OK {
+			t.Fatal(code)
+		}
+	}
+	g.never("marks were taken away while x joins", 2*time.Second, func() bool { return g.fakes[0].clears() > before })
+	g.expectModes("a=RW x=WO")
+	target.judge = nil
+	target.release()
+	g.until("marks are taken away", func() bool { return g.fakes[0].clears() > before })
+	g.expectModes("a=RW x=RW")
+}
+
 // The same at a clean end: the replica keeps its marks.
 func TestCleanEndWithAnOpenDropKeepsMarks(t *testing.T) {
 	g := newRig(t, 2, 16*mib).start()
