@@ -89,6 +89,9 @@ func (r *run) readSnapshot(name string, began clock.Ticks) taken {
 		}
 		defer view.Close()
 		err = r.pieces(func(off, n int64) error {
+			if off+n > view.Size() {
+				return nil // the volume has grown since
+			}
 			p := make([]byte, n)
 			if _, err := view.ReadAt(p, off); err != nil {
 				return err // its disk is sick
