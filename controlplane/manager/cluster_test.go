@@ -285,12 +285,27 @@ func (k *cluster) holder(ctx context.Context) string {
 	return *lease.Spec.HolderIdentity
 }
 
-func (k *cluster) testFailover(t *testing.T) {
-	old := k.holder(t.Context())
+// leader waits for a manager that leads: the one that led may have given the lease back a moment ago, as
+// the manager that a test ended does.
+func (k *cluster) leader(t *testing.T) *corev1.Pod {
+	t.Helper()
 	pod := &corev1.Pod{}
-	if err := k.get(t.Context(), old, pod); err != nil {
-		t.Fatalf("the holder %q of the lease is no Pod: %v", old, err)
-	}
+	eventually(t, "a manager leads", func(ctx context.Context) error {
+		holder := k.holder(ctx)
+		if holder == "" {
+			return fmt.Errorf("nobody holds the lease")
+		}
+		if err := k.get(ctx, holder, pod); err != nil {
+			return fmt.Errorf("the holder %q of the lease is no Pod: %w", holder, err)
+		}
+		return nil
+	})
+	return pod
+}
+
+func (k *cluster) testFailover(t *testing.T) {
+	pod := k.leader(t)
+	old := pod.Name
 	if err := k.Delete(t.Context(), pod); err != nil {
 		t.Fatal(err)
 	}
@@ -306,11 +321,8 @@ func (k *cluster) testFailover(t *testing.T) {
 
 // testNodeLoss kills the node of the leader.
 func (k *cluster) testNodeLoss(t *testing.T, c *testcluster.Cluster) {
-	old := k.holder(t.Context())
-	pod := &corev1.Pod{}
-	if err := k.get(t.Context(), old, pod); err != nil {
-		t.Fatal(err)
-	}
+	pod := k.leader(t)
+	old := pod.Name
 	lost := 1
 	if pod.Spec.NodeName == testcluster.NodeName(2) {
 		lost = 2
