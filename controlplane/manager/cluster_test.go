@@ -322,7 +322,6 @@ func (k *cluster) testFailover(t *testing.T) {
 // testNodeLoss kills the node of the leader.
 func (k *cluster) testNodeLoss(t *testing.T, c *testcluster.Cluster) {
 	pod := k.leader(t)
-	old := pod.Name
 	lost := 1
 	if pod.Spec.NodeName == testcluster.NodeName(2) {
 		lost = 2
