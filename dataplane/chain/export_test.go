@@ -5,3 +5,6 @@ const (
 	MergePiece = purgePiece
 	PrunePiece = prunePiece
 )
+
+// Settle does what comes before an operation for which I/O is held back.
+var Settle = (*Chain).settle

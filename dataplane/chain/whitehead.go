@@ -145,12 +145,18 @@ type WhiteoutWrite struct {
 	sync, twice bool
 	// syncing: it has come to that.
 	syncing bool
+	// uncopied is why a page could not be written to its second slot.
+	uncopied error
 }
 
+// pageWrite is a page of a WhiteoutWrite.
 type pageWrite struct {
 	number int64
 	seq    uint64
 	bits   *whiteoutBits
+	// copy: the bits are durable in the other slot. single: they are in one slot only after all,
+	// since the disk could not write the second one.
+	copy, single bool
 }
 
 // PendingWhiteouts prepares the next write, nil if there is nothing to do. Do carries it out, which
@@ -207,36 +213,60 @@ func (b *Blocks) writeOf(pages map[int64]bool, sync bool) *WhiteoutWrite {
 	w := &WhiteoutWrite{file: b.head().whiteouts, sync: sync}
 	for _, n := range slices.Sorted(maps.Keys(pages)) {
 		bits := h.pages[n].bits
-		w.pages = append(w.pages, pageWrite{n, h.pages[n].seq + 1, &bits})
+		w.pages = append(w.pages, pageWrite{number: n, seq: h.pages[n].seq + 1, bits: &bits,
+			copy: !h.changed[n] && !h.unsynced[n]})
 	}
 	clear(h.changed)
 	return w
 }
 
-// Do writes, and syncs.
+// Do writes, and syncs. That a page cannot be copied to its second slot is no error: it guards
+// against damage only, and one bad sector must not keep a replica from flushing.
 func (w *WhiteoutWrite) Do() error {
-	err := w.write(0)
+	err := w.write()
 	if err == nil && w.sync {
 		w.syncing = true
 		err = w.file.file.Sync()
 	}
 	if err == nil && w.twice {
-		if err = w.write(1); err == nil {
-			err = w.file.file.Sync()
-		}
+		w.writeAgain()
+		err = w.file.file.Sync()
 	}
 	return err
 }
 
-// write writes the pages to the slot that is not durable, or, with more being 1, to the other one.
-func (w *WhiteoutWrite) write(more uint64) error {
-	for _, p := range w.pages {
-		if err := w.file.write(p.number, p.seq+more, p.bits); err != nil {
+// write writes the pages to the slot that is not durable.
+func (w *WhiteoutWrite) write() error {
+	for i := range w.pages {
+		p := &w.pages[i]
+		err := w.file.write(p.number, p.seq, p.bits)
+		if err != nil && !p.copy {
 			return err
 		}
+		w.copied(p, err)
 	}
 	return nil
 }
+
+// writeAgain copies the pages that have just become durable to their other slot.
+func (w *WhiteoutWrite) writeAgain() {
+	for i := range w.pages {
+		if p := &w.pages[i]; !p.copy {
+			w.copied(p, w.file.write(p.number, p.seq+1, p.bits))
+		}
+	}
+}
+
+// copied notes whether a page could be copied.
+func (w *WhiteoutWrite) copied(p *pageWrite, err error) {
+	if err != nil {
+		p.single, w.uncopied = true, err
+	}
+}
+
+// Uncopied is why a page could not be written to its second slot, nil if all were. Until it changes
+// nobody tries again in this process.
+func (w *WhiteoutWrite) Uncopied() error { return w.uncopied }
 
 // Synced reports whether the write has come to its sync, whose failure leaves unknown what the file
 // holds.
@@ -246,8 +276,14 @@ func (w *WhiteoutWrite) Synced() bool { return w.syncing }
 func (b *Blocks) WhiteoutsWritten(w *WhiteoutWrite, err error) {
 	h := &b.whiteouts
 	for _, p := range w.pages {
-		if err != nil {
+		switch {
+		case err != nil && !p.copy:
 			h.changed[p.number], h.failed[p.number] = true, true
+			continue
+		case err != nil:
+			continue
+		case p.copy && p.single:
+			delete(h.single, p.number)
 			continue
 		}
 		delete(h.failed, p.number)
@@ -270,7 +306,9 @@ func (b *Blocks) WhiteoutsWritten(w *WhiteoutWrite, err error) {
 	clear(h.unsynced)
 	if w.twice {
 		for _, p := range w.pages {
-			h.pages[p.number].seq++
+			if !p.copy && !p.single {
+				h.pages[p.number].seq++
+			}
 			delete(h.single, p.number)
 		}
 	}

@@ -64,7 +64,7 @@ func (r *Replica) whiteoutsDone(d *loop.Done) {
 	w := r.white.write
 	err := d.Value.(whiteoutsDone).err
 	r.white.write = nil
-	r.blocks.WhiteoutsWritten(w, err)
+	r.tookWhiteouts(w, err)
 	code := block.OK
 	if err != nil {
 		code = block.IOError // also where it is no space: it was made before
@@ -76,6 +76,14 @@ func (r *Replica) whiteoutsDone(d *loop.Done) {
 		return
 	}
 	r.startWhiteouts()
+}
+
+// tookWhiteouts enters how a write ended.
+func (r *Replica) tookWhiteouts(w *chain.WhiteoutWrite, err error) {
+	r.blocks.WhiteoutsWritten(w, err)
+	if lost := w.Uncopied(); lost != nil {
+		r.cfg.Event("io-error", "whiteouts are in one slot only: "+lost.Error())
+	}
 }
 
 func (r *Replica) whiteoutsSettled(code block.Code) {

@@ -28,3 +28,24 @@ func TestDiscardAgainAfterAFailure(t *testing.T) {
 		t.Errorf("what was discarded reads %d", got[0])
 	}
 }
+
+// Whiteouts are durable in one slot, and the disk cannot write the other one: the replica goes on,
+// and so does the next engine's.
+func TestASlotThatCannotBeWrittenEndsNoReplica(t *testing.T) {
+	g, e := trimmed(t, 1)
+	d := wire.Header{Type: wire.Discard, Off: 768 << 10, Len: 65536} // in the snapshot only
+	e.mustAsk(d, nil)
+	e.mustAsk(wire.Header{Type: wire.Flush}, nil)
+	g.disk().Inject(memdisk.Rule{Op: memdisk.OpWrite, Name: "ankole.whiteouts-*", Err: disk.ErrIO})
+	for epoch := uint64(2); epoch < 5; epoch++ {
+		e.mustAsk(wire.Header{Type: wire.Flush}, nil)
+		g.r.Kill()
+		g.r.Start()
+		e = g.engine(epoch, "e2")
+		got := e.mustAsk(wire.Header{Type: wire.Read, Off: d.Off, Len: d.Len}, nil)
+		if !bytes.Equal(got, make([]byte, d.Len)) {
+			t.Errorf("what was discarded reads %d", got[0])
+		}
+	}
+	e.mustControl(wire.ControlRequest{Snapshot: &wire.SnapshotRequest{Name: "b", UserCreated: true}})
+}

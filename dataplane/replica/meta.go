@@ -137,7 +137,7 @@ func (r *Replica) metaDone(number uint64, d *loop.Done) {
 		panic("replica: an operation beside I/O has changed where blocks are read from")
 	}
 	if m.settle != nil {
-		r.blocks.WhiteoutsWritten(m.settle, res.unsettled)
+		r.tookWhiteouts(m.settle, res.unsettled)
 		if res.unsettled != nil {
 			r.fail("whiteouts could not be synced: " + res.unsettled.Error())
 			return
