@@ -285,8 +285,8 @@ func (k *cluster) holder(ctx context.Context) string {
 	return *lease.Spec.HolderIdentity
 }
 
-// leader waits for a manager that leads: the one that led may have given the lease back a moment ago, as
-// the manager that a test ended does.
+// leader waits for a manager that leads: the one that led may have given the lease back a moment
+// ago, as the manager that a test ended does.
 func (k *cluster) leader(t *testing.T) *corev1.Pod {
 	t.Helper()
 	pod := &corev1.Pod{}
