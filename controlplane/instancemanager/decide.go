@@ -16,8 +16,9 @@ import (
 	"ankole.storage/controlplane/naming"
 )
 
-// followRetry is how soon a running Pod that could not be followed, or whose proxy does not answer,
-// is tried again; its stream usually wakes us earlier.
+// followRetry is how soon a running Pod is looked at again that could not be followed, whose proxy
+// does not answer (its stream usually wakes us earlier), or which an engine or replica still claims
+// (its change wakes nobody).
 const followRetry = 5 * time.Second
 
 // Processes is what the stream from the Pod says. Engines and Replicas are never nil.
@@ -119,7 +120,7 @@ func decide(now time.Time, im *v1beta2.InstanceManager, s seen) loop.Decision {
 		d = decideBudget(im, s)
 	}
 	if d.Do == nil && s.Pod != nil && mayRun(s.Pod) &&
-		(s.Processes == nil || !s.UnconfirmedSince.IsZero() || s.ProxyDown) {
+		(s.Processes == nil || !s.UnconfirmedSince.IsZero() || s.ProxyDown || s.Assigned != "") {
 		d.After = followRetry
 	}
 	return d
@@ -151,10 +152,10 @@ func observe(now time.Time, im *v1beta2.InstanceManager, s seen) {
 	observeCertificates(condition, st, s.CertificateProblem)
 	p := stateOf(s.Pod, st, s.Processes)
 	st.CurrentState = p.state
-	condition(v1beta2.InstanceManagerConditionPodReady, p.ready, p.reason, podMessage(s.Pod, st))
 	reopen(im, s)
 	observeConfirmation(condition, now, st, s)
 	observeProcesses(condition, im, s)
+	condition(v1beta2.InstanceManagerConditionPodReady, p.ready, p.reason, podMessage(s.Pod, st))
 	if p.state != v1beta2.InstanceManagerStateRunning {
 		return
 	}

@@ -167,7 +167,10 @@ func TestDecide(t *testing.T) {
 		}, up, "", "Running", followRetry},
 		{"settings differ, an object claims a process", up, func(_ *v1beta2.InstanceManager, s *seen) {
 			s.Settings.CPUPercent, s.Assigned = 20, "v-e-0"
-		}, up, "", "Running", 0},
+		}, up, "", "Running", followRetry},
+		{"other image, an object claims a process", up, func(_ *v1beta2.InstanceManager, s *seen) {
+			s.DefaultImage, s.Assigned = "other", "v-e-0"
+		}, up, "", "Running", followRetry},
 		{"settings differ, Pod not ready", up, func(_ *v1beta2.InstanceManager, s *seen) {
 			s.Settings.CPUPercent, s.Pod.Status.ContainerStatuses[0].Ready, s.Processes = 20, false, nil
 		}, unknown, "", "Starting", followRetry},

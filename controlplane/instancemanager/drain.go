@@ -38,6 +38,9 @@ const (
 // do not: the cache lags behind.
 const budgetRetry = time.Second
 
+// anyVolume is the holder of a budget that is being judged at the moment.
+const anyVolume = "*"
+
 // drains are the instance managers whose node is to be drained and whose budget is held back, each
 // with a volume that holds it.
 type drains struct {
@@ -63,7 +66,7 @@ func (d *drains) names(volume string) (names []string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for manager, holder := range d.held {
-		if volume == "" || volume == holder {
+		if volume == "" || volume == holder || holder == anyVolume {
 			names = append(names, manager)
 		}
 	}
@@ -87,10 +90,12 @@ func (d *drains) watches() []loop.Watch {
 // autoscaler may remove it, and the drain policy is satisfied. The cache says whether it is worth
 // asking; MayDrain asks the live objects.
 func (r *Reconciler) gatherDrain(ctx context.Context, im *v1beta2.InstanceManager, s *seen) error {
-	r.drains.note(im.Name, "")
 	if !s.cordoned() && !s.Autoscaler || s.holdsEngines(im) {
+		r.drains.note(im.Name, "")
 		return nil
 	}
+	// Before anything is read: what changes after that is not in what drainHolder sees.
+	r.drains.note(im.Name, anyVolume)
 	node, policy := im.Spec.NodeID, s.DrainPolicy
 	holder, err := drainHolder(ctx, r.client, im.Namespace, node, policy, nil)
 	if err != nil {

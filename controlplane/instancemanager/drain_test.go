@@ -316,6 +316,37 @@ func TestTwoDrainsKeepACopy(t *testing.T) {
 	}
 }
 
+// TestDrainHearsOfWhatChangesMeanwhile: a replica that changes after the look at all replicas, and
+// before the volume that holds the budget is noted, wakes the instance manager (K71).
+func TestDrainHearsOfWhatChangesMeanwhile(t *testing.T) {
+	w := newDrainage(t, nil)
+	w.replica("v", "n1")
+	w.showAll()
+	w.cordoned["n1"] = true
+	looks := 0
+	w.r.client = interceptor.NewClient(w.cache.(client.WithWatch), interceptor.Funcs{
+		List: func(ctx context.Context, c client.WithWatch, l client.ObjectList, opts ...client.ListOption) error {
+			err := c.List(ctx, l, opts...)
+			if _, ok := l.(*v1beta2.ReplicaList); ok {
+				looks++
+				if got := w.r.drains.names("v"); !slices.Equal(got, []string{"im-n1"}) {
+					t.Errorf("a change of volume v wakes %v", got)
+				}
+			}
+			return err
+		}})
+	w.look("n1")
+	w.look("n1")
+	if looks != 2 {
+		t.Fatalf("%d looks", looks)
+	}
+	w.cordoned["n1"] = false
+	w.look("n1")
+	if got := w.r.drains.names("v"); len(got) > 0 {
+		t.Errorf("volume v wakes %v, which are not drained", got)
+	}
+}
+
 // TestDrainsKeepACopy draws drains that overlap, with late caches, decisions inside each other, and
 // deletions without an answer: no budget goes that leaves a volume without a protected copy.
 func TestDrainsKeepACopy(t *testing.T) {

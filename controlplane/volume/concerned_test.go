@@ -1,14 +1,20 @@
 package volume
 
 import (
+	"context"
 	"slices"
 	"testing"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"ankole.storage/api/longhorn/v1beta2"
 	"ankole.storage/controlplane/allocator"
+	"ankole.storage/controlplane/index"
 )
 
 // TestWhatConcernsVolumes holds K44: what happens to a node, an instance manager, an image or an
@@ -66,6 +72,52 @@ func TestWhatConcernsVolumes(t *testing.T) {
 	deployed.Status.NodeDeploymentMap = map[string]bool{"n1": true}
 	if deploymentChanged(ei, counted) || !deploymentChanged(ei, deployed) {
 		t.Error("the count of an image's users wakes volumes, or its deployment does not")
+	}
+}
+
+// TestVolumeHearsOfWhatChangesMeanwhile: a node that changes after a volume was looked at, and
+// before it is noted that the volume waits for nodes or for room, wakes it (K71).
+func TestVolumeHearsOfWhatChangesMeanwhile(t *testing.T) {
+	scheme := runtime.NewScheme()
+	if err := v1beta2.AddToScheme(scheme); err != nil {
+		t.Fatal(err)
+	}
+	if err := corev1.AddToScheme(scheme); err != nil {
+		t.Fatal(err)
+	}
+	v, s := fixture()
+	v.Spec.NodeID, v.Status.CurrentNodeID, v.Status.State = "", "", v1beta2.VolumeStateDetached
+	r := New(Config{Namespace: v.Namespace, Allocator: allocator.New(v.Namespace, nil)})
+	r.cfg.Allocator.MarkSynced()
+	looks := 0
+	builder := fake.NewClientBuilder().WithScheme(scheme).WithObjects(v)
+	for _, i := range index.All() {
+		builder = builder.WithIndex(i.Object, i.Field, i.Of)
+	}
+	r.WithClient(builder.WithInterceptorFuncs(interceptor.Funcs{
+		List: func(ctx context.Context, c client.WithWatch, l client.ObjectList, opts ...client.ListOption) error {
+			err := c.List(ctx, l, opts...)
+			if _, ok := l.(*v1beta2.NodeList); ok {
+				looks++
+				n, ready := &v1beta2.Node{}, &v1beta2.Node{}
+				ready.Status.Conditions = []v1beta2.Condition{{Type: v1beta2.NodeConditionReady, Status: v1beta2.ConditionTrue}}
+				if !slices.Contains(r.onNodeUpdate(n, ready), v.Name) {
+					t.Error("a node that is ready again does not wake it")
+				}
+				if !slices.Contains(r.onNodeUpdate(n, n), v.Name) {
+					t.Error("room on a disk does not wake it")
+				}
+			}
+			return err
+		}}).Build())
+	if _, err := r.gather(t.Context(), v); err != nil || looks != 1 {
+		t.Fatalf("%d looks, %v", looks, err)
+	}
+	for range 3 {
+		r.decide(now, v.DeepCopy(), *s)
+	}
+	if r.idle.has(v.Name) || len(r.unplaced.names()) > 0 {
+		t.Error("a volume that waits for nothing is still noted after the look")
 	}
 }
 

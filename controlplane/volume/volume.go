@@ -49,9 +49,11 @@ type Reconciler struct {
 	cfg    Config
 	client client.Client
 	runs   *runs
-	// idle are the detached volumes with work that waits for a node or an instance manager.
+	// idle are the volumes with work that waits for a node or an instance manager, and those that are
+	// being looked at.
 	idle *noted
-	// unplaced are the volumes of which the last look found no place for some replica.
+	// unplaced are the volumes of which the last look found no place for some replica, and those that
+	// are being looked at.
 	unplaced *noted
 }
 
