@@ -83,15 +83,23 @@ func anyWorld(t *rapid.T) (*v1beta2.InstanceManager, seen) {
 // The loop writes the status and asks again about the same world: the second answer must agree with
 // the first.
 func TestStatusSettlesInOneStep(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		im, s := anyWorld(t)
+	settles := func(t rapid.TB, im *v1beta2.InstanceManager, s seen) {
 		decide(now, im, s)
 		again := im.DeepCopy()
 		decide(now.Add(time.Minute), again, s)
 		if !equality.Semantic.DeepEqual(im, again) {
 			t.Fatalf("first\n%+v\nthen\n%+v", im.Status, again.Status)
 		}
+	}
+	rapid.Check(t, func(t *rapid.T) {
+		im, s := anyWorld(t)
+		settles(t, im, s)
 	})
+	// K72: a starting Pod without the address that is recorded still.
+	im, s := manager(v1beta2.InstanceManagerStateStarting), world()
+	im.Status.StorageIP, s.Processes = "192.168.0.7", nil
+	s.Pod.Annotations[naming.AnnotationNetworks] = networksAnnotation("a/b")
+	settles(t, im, s)
 }
 
 // A Pod that may hold a running process is never deleted for the sake of settings or images.
