@@ -3,6 +3,7 @@ package chain
 import (
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -81,11 +82,14 @@ func (c *Files) readChecksum(file string) (Checksum, bool, error) {
 		return Checksum{}, false, err
 	}
 	data, err := c.fs.ReadFile(c.path(file+checksumSuffix), maxChecksumBytes)
-	if err != nil {
+	if err != nil && !errors.Is(err, disk.ErrIO) {
 		return Checksum{}, false, err
 	}
-	s, err := parseChecksum(data)
-	if err != nil {
+	s := Checksum{}
+	if err == nil {
+		s, err = parseChecksum(data)
+	}
+	if err != nil { // what cannot be read is not known
 		c.opts.Log.Warn("checksum file ignored", "dir", c.dir, "file", file, "error", err)
 		return Checksum{}, false, nil
 	}

@@ -193,6 +193,25 @@ func TestHashFindsRot(t *testing.T) {
 	}
 }
 
+// A checksum file that the disk cannot read is as good as none: another one takes its place.
+func TestUnreadableChecksumFile(t *testing.T) {
+	w, fs := newWorld(t, 1*mib)
+	w.fill(0, 8192, 1)
+	w.snapshot("a")
+	before := w.hash("a", false)
+	w.must(fs.Unreadable(image("a")+".checksum", 0, 1))
+	if _, valid, err := w.c.Checksum("a"); valid || err != nil {
+		t.Fatalf("%v, %v", valid, err)
+	}
+	if r := w.hash("a", false); r.Reused || r.Corrupted || r.Checksum != before.Checksum {
+		t.Fatalf("%+v", r)
+	}
+	if s, valid, err := w.c.Checksum("a"); err != nil || !valid || s.Checksum != before.Checksum {
+		t.Fatalf("%+v, %v, %v", s, valid, err)
+	}
+	w.must(w.c.Close())
+}
+
 // A file that changes while it is read gets no checksum.
 func TestHashNoticesChanges(t *testing.T) {
 	for name, change := range map[string]func(w *world){

@@ -2,6 +2,7 @@ package chain
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"math"
 	"strconv"
@@ -58,18 +59,38 @@ func (c *Files) SetRevisionCounter(v int64) error {
 	}
 	defer f.Close() // its error would say nothing that Sync did not
 	// One page in place: the digits lie in one sector, so the write cannot be torn within the number.
-	if _, err := f.WriteAt(encodeRevision(v), 0); err != nil {
+	_, err = f.WriteAt(encodeRevision(v), 0)
+	if errors.Is(err, disk.ErrIO) { // other sectors may do
+		return c.replaceRevision(encodeRevision(v))
+	}
+	if err != nil {
 		return c.breaks(err)
 	}
 	return c.syncFile(f)
 }
 
+func (c *Files) replaceRevision(data []byte) error {
+	return c.breaksUnlessFull(c.fs.WriteFileAtomic(c.path(revisionName), data))
+}
+
+// raiseRevisionCounter is for engines that know only the counter. One that is damaged costs nothing
+// here: no engine takes it for a number.
 func (c *Files) raiseRevisionCounter() error {
 	v, exists, err := c.RevisionCounter()
-	if err != nil || !exists {
+	switch {
+	case errors.Is(err, disk.ErrIO):
+		// The error may pass, and the counter would be one from before: it is made no number.
+		c.opts.Log.Warn("revision counter cannot be read and is given up", "dir", c.dir, "error", err)
+		if err = c.replaceRevision(make([]byte, revisionSize)); errors.Is(err, disk.ErrNoSpace) {
+			err = nil
+		}
 		return err
-	}
-	if v == math.MaxInt64 {
+	case errors.Is(err, ErrCorrupt):
+		c.opts.Log.Warn("revision counter is damaged and not raised", "dir", c.dir, "error", err)
+		return nil
+	case err != nil || !exists:
+		return err
+	case v == math.MaxInt64:
 		return fmt.Errorf("%w: %s cannot be raised any more", ErrLimit, revisionName)
 	}
 	return c.SetRevisionCounter(v + 1)

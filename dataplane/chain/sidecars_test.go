@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"ankole.storage/dataplane/chain"
+	"ankole.storage/disk"
 	"ankole.storage/disk/memdisk"
 )
 
@@ -143,8 +144,62 @@ func TestRevisionCounterIsRaisedOncePerGeneration(t *testing.T) {
 		t.Fatalf("file holds %q", data)
 	}
 	wantErr(t, w.c.SetRevisionCounter(-1), chain.ErrInvalid)
-	w.must(fs.WriteFileAtomic("/r/revision.counter", []byte("no number")))
-	wantErr(t, w.c.WriteRecord(chain.Record{Generation: 9}), chain.ErrCorrupt)
+}
+
+// A revision counter that is damaged, or lies where the disk cannot read or write, keeps nobody
+// from writing a record. Where it was not raised it is no number: an engine that knows only the
+// counter does not take it for one from before.
+func TestALostRevisionCounterCostsNoCopy(t *testing.T) {
+	counter := append([]byte("41"), make([]byte, 4094)...)
+	for name, lost := range map[string]struct {
+		damage func(w *world, fs *memdisk.FS)
+		want   int64 // 0: no number
+	}{
+		"damaged": {damage: func(w *world, fs *memdisk.FS) {
+			w.must(fs.Rot("/r/revision.counter", 0, 1))
+		}},
+		"unreadable": {damage: func(w *world, fs *memdisk.FS) {
+			w.must(fs.Unreadable("/r/revision.counter", 0, 4096))
+		}},
+		"unwritable": {want: 42, damage: func(w *world, fs *memdisk.FS) {
+			fs.Inject(memdisk.Rule{Op: memdisk.OpWrite, Name: "revision.counter", Err: disk.ErrIO})
+		}},
+		"half written": {want: 42, damage: func(w *world, fs *memdisk.FS) {
+			fs.Inject(memdisk.Rule{Op: memdisk.OpWrite, Name: "revision.counter", Err: disk.ErrIO, Partial: true})
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w, fs := newWorld(t, mib)
+			w.must(fs.WriteFileAtomic("/r/revision.counter", counter))
+			lost.damage(w, fs)
+			r := chain.Record{VolumeUUID: testUUID, Generation: 9, Self: "v-1"}
+			w.must(w.c.WriteRecord(r))
+			fs.Readable()
+			v, _, err := w.c.RevisionCounter()
+			if lost.want == 0 {
+				wantErr(t, err, chain.ErrCorrupt)
+			} else if v != lost.want || err != nil {
+				t.Fatalf("%d, %v", v, err)
+			}
+			w.reopen()
+			if got, ok := w.c.Record(); !ok || got.Generation != 9 {
+				t.Fatalf("%+v, %v", got, ok)
+			}
+			w.must(w.c.Close())
+		})
+	}
+}
+
+// A counter that cannot be read, on a disk without room for another one: the record is written, and
+// the counter stays what it is.
+func TestALostRevisionCounterOnAFullDisk(t *testing.T) {
+	w, fs := newWorld(t, mib)
+	w.must(fs.WriteFileAtomic("/r/revision.counter", append([]byte("41"), make([]byte, 4094)...)))
+	w.must(w.c.WriteRecord(chain.Record{VolumeUUID: testUUID, Generation: 8, Self: "v-1"}))
+	w.must(fs.Unreadable("/r/revision.counter", 0, 4096))
+	fs.SetCapacity(fs.Used())
+	w.must(w.c.WriteRecord(chain.Record{VolumeUUID: testUUID, Generation: 9, Self: "v-1"}))
+	w.must(w.c.Close())
 }
 
 // On a full disk metadata still changes, through the reserve file, as often as needed.

@@ -43,6 +43,9 @@ func TestRotAndUnreadable(t *testing.T) {
 	if _, err := f.ReadAt(p, 4000); !errors.Is(err, disk.ErrIO) {
 		t.Errorf("bad page: %v", err)
 	}
+	if _, err := fs.ReadFile("/a", 8192); !errors.Is(err, disk.ErrIO) {
+		t.Errorf("file with a bad page: %v", err)
+	}
 	if _, err := f.WriteAt(p, 4096); err != nil {
 		t.Error(err)
 	}

@@ -22,6 +22,9 @@ func (fs *FS) ReadFile(name string, limit int64) ([]byte, error) {
 	if err != nil {
 		return nil, place("read", name, err)
 	}
+	if n.isBad(0, n.data.size) {
+		return nil, place("read", name, disk.ErrIO)
+	}
 	if n.data.size > limit {
 		return nil, fmt.Errorf("read %s: longer than the %d bytes it may have", name, limit)
 	}
