@@ -62,6 +62,7 @@ func Run(ctx context.Context, cfg Config, log *slog.Logger, level *slog.LevelVar
 	defer left.close()
 	processes, err := process.New(process.Config{
 		Gone:        func(name string) { kept.Abandon(name); left.remove(name) },
+		Kept:        kept.HeldElsewhere,
 		LogsDir:     hostpath.Resolve(cfg.LogsDir),
 		Output:      cfg.Output,
 		Ports:       ports,
@@ -74,8 +75,7 @@ func Run(ctx context.Context, cfg Config, log *slog.Logger, level *slog.LevelVar
 	if err != nil {
 		return err
 	}
-	relay := witness.NewRelay(log)
-	engines := &proxy.Engines{}
+	relay, engines := witness.NewRelay(log), &proxy.Engines{}
 	defer engines.Close()
 	certificates := mtls.Open(hostpath.Resolve(cfg.TLSDir), log)
 	secure := certificates.Server()

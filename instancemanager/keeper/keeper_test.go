@@ -383,6 +383,6 @@ func TestEndOfAnOwnerNobodyHasSeen(t *testing.T) {
 	if d := s.kept["demo"]; d == nil || d.owner != conn {
 		t.Errorf("the next engine does not have the device: %+v", d)
 	}
-	s.close()
+	s.forgetAll()
 	eof(t, r)
 }

@@ -29,6 +29,7 @@ type second struct {
 	// wake has an element when there may be something to tell.
 	wake chan struct{}
 
+	// mu is held during an exchange. What is below changes with s.mu held too.
 	mu   sync.Mutex
 	conn *net.UnixConn
 	// told is what the other holder has, by volume: the revision of the device.
@@ -57,13 +58,14 @@ func (s *Server) changed(d *device) {
 	}
 }
 
-// run tells the second holder until done is closed.
+// run tells the second holder until done is closed. What is kept here at that moment stays there,
+// and waits for the next instance manager.
 func (x *second) run(done <-chan struct{}) {
 	var again <-chan time.Time
 	for {
 		select {
 		case <-done:
-			x.tell() // what has been dropped last
+			x.tell() // what has come and what has been dropped last
 			x.mu.Lock()
 			x.hangUp()
 			x.mu.Unlock()
@@ -124,12 +126,8 @@ func (x *second) tell() (again bool) {
 			_, _, err = x.ask(n.r, n.fds...)
 		}
 		closeAll(n.fds)
-		switch {
-		case err != nil:
-		case n.r.Op == opDrop:
-			delete(x.told, n.r.Volume)
-		default:
-			x.told[n.r.Volume] = n.revision
+		if err == nil {
+			x.note(&n)
 		}
 	}
 	if failed := err != nil; failed != x.failed {
@@ -141,6 +139,35 @@ func (x *second) tell() (again bool) {
 		}
 	}
 	return err != nil || !whole || len(x.told) > 0
+}
+
+// note remembers that the other holder has been told. x.mu is held.
+func (x *second) note(n *news) {
+	x.s.mu.Lock()
+	defer x.s.mu.Unlock()
+	if n.r.Op == opDrop {
+		delete(x.told, n.r.Volume)
+	} else {
+		x.told[n.r.Volume] = n.revision
+	}
+}
+
+// HeldElsewhere names the engines whose devices the second holder has. They go on in the next
+// instance manager if the engines end without dropping them, and this server after them: what the
+// second holder has not been told yet it is told at the end.
+func (s *Server) HeldElsewhere() map[string]bool {
+	held := map[string]bool{}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.second == nil || s.second.conn == nil || ended(s.second.conn) {
+		return held
+	}
+	for volume, d := range s.kept {
+		if s.second.told[volume] != 0 {
+			held[d.engine] = true
+		}
+	}
+	return held
 }
 
 // take asks for the device of a volume that the other holder alone has: that of an engine which
@@ -166,7 +193,9 @@ func (x *second) ask(r request, fds ...int) (answer, []int, error) {
 		if err != nil {
 			return answer{}, nil, err
 		}
+		x.s.mu.Lock()
 		x.conn = conn
+		x.s.mu.Unlock()
 	}
 	h := &Held{conn: x.conn}
 	a, got, err := h.ask(r, fds...)
@@ -185,6 +214,8 @@ func (x *second) lookAt() {
 
 // hangUp ends the connection, and with it what the other holder was told for this process.
 func (x *second) hangUp() {
+	x.s.mu.Lock()
+	defer x.s.mu.Unlock()
 	if x.conn != nil {
 		x.conn.Close()
 	}

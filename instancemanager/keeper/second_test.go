@@ -5,6 +5,10 @@ import (
 	"encoding/json"
 	"errors"
 	"log/slog"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
 	"testing"
 	"time"
 
@@ -111,4 +115,97 @@ func TestSecondHolderIsToldAgain(t *testing.T) {
 		cancel()
 		<-ended
 	}
+}
+
+// TestOrderlyEndLeavesDevicesToTheSecondHolder: a server that ends in order drops nothing that it
+// keeps, whether or not the engine lives: the second holder has all of it as it was last, and gives
+// it to the next server. What was dropped or given up before is dropped there too, and engines are
+// named only as long as the second holder has their devices.
+func TestOrderlyEndLeavesDevicesToTheSecondHolder(t *testing.T) {
+	other, second, endOther := serveUntil(t, nil)
+	s, first, end := serveUntil(t, func(s *Server) { s.WithSecond(second) })
+	if held := s.HeldElsewhere(); len(held) > 0 {
+		t.Errorf("held before anything is kept: %v", held)
+	}
+	keep := func(volume string) (*Held, *os.File, *os.File) {
+		w, r := pipe(t)
+		h, err := Keep(first, Owner{Volume: volume, Engine: volume + "-e-0"}, json.RawMessage(`1`), int(w.Fd()))
+		if err != nil {
+			t.Fatal(err)
+		}
+		holds(t, other, volume, `1`)
+		return h, w, r
+	}
+	serves, w, _ := keep("serves")
+	orphan, ow, _ := keep("orphan")
+	dropped, dw, dropping := keep("dropped")
+	_, aw, abandoning := keep("abandoned")
+	holdsElsewhere(t, s, "abandoned-e-0", "dropped-e-0", "orphan-e-0", "serves-e-0")
+	orphan.conn.Close()
+	ow.Close()
+	dw.Close()
+	aw.Close()
+	// The second holder is not told of these before the end, unless it has been already.
+	if err := serves.Keep(json.RawMessage(`2`), int(w.Fd())); err != nil {
+		t.Fatal(err)
+	}
+	w.Close()
+	if err := dropped.Drop(); err != nil {
+		t.Fatal(err)
+	}
+	s.Abandon("abandoned-e-0")
+	end()
+	holds(t, other, "serves", `2`)
+	holds(t, other, "orphan", `1`)
+	holds(t, other, "dropped", "")
+	holds(t, other, "abandoned", "")
+	eof(t, dropping)
+	eof(t, abandoning)
+
+	next, again, _ := serveUntil(t, func(s *Server) { s.WithSecond(second) })
+	for volume, state := range map[string]string{"serves": `2`, "orphan": `1`} {
+		_, got, fds, err := Take(again, Owner{Volume: volume, Engine: volume + "-e-0"})
+		if err != nil || string(got) != state || len(fds) != 1 {
+			t.Fatalf("taken: %s, %d descriptors, %v", got, len(fds), err)
+		}
+		closeAll(fds)
+	}
+	holdsElsewhere(t, next, "orphan-e-0", "serves-e-0")
+	endOther()
+	holdsElsewhere(t, next)
+}
+
+// holdsElsewhere waits until a server names these engines.
+func holdsElsewhere(t *testing.T, s *Server, want ...string) {
+	t.Helper()
+	tick := time.NewTicker(time.Millisecond)
+	defer tick.Stop()
+	for deadline := time.Now().Add(time.Minute); ; <-tick.C {
+		got := slices.Sorted(maps.Keys(s.HeldElsewhere()))
+		if slices.Equal(got, want) {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("the second holder has devices of %v, want %v", got, want)
+		}
+	}
+}
+
+// serveUntil serves until end is called.
+func serveUntil(t *testing.T, change func(*Server)) (s *Server, socket string, end func()) {
+	t.Helper()
+	s = NewServer(slog.New(slog.DiscardHandler), time.Hour)
+	if change != nil {
+		change(s)
+	}
+	l, err := Listen(filepath.Join(t.TempDir(), "s"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan struct{})
+	go func() { defer close(ended); s.Serve(ctx, l) }()
+	end = func() { cancel(); <-ended }
+	t.Cleanup(end)
+	return s, l.Addr().String(), end
 }

@@ -73,16 +73,22 @@ func Listen(path string) (listener.Unix, error) {
 	return l, nil
 }
 
-// Serve answers engines until ctx ends, then closes every descriptor and returns.
+// Serve answers engines until ctx ends, then closes every descriptor and returns. What the second
+// holder has stays there: only its owner, Abandon and the bound end a device in both.
 func (s *Server) Serve(ctx context.Context, l listener.Unix) {
 	stop := context.AfterFunc(ctx, func() { l.Close() })
 	defer stop()
+	done := make(chan struct{})
+	var second sync.WaitGroup
 	if s.second != nil {
-		done, over := make(chan struct{}), make(chan struct{})
-		go func() { defer close(over); s.second.run(done) }()
-		defer func() { close(done); <-over }()
+		second.Go(func() { s.second.run(done) })
 	}
-	defer s.close()
+	defer func() {
+		s.hangUp()
+		close(done)
+		second.Wait()
+		s.forgetAll()
+	}()
 	for {
 		conn, err := l.Accept()
 		if err != nil {
@@ -286,8 +292,8 @@ func duplicates(fds []int) []int {
 	return out
 }
 
-// close ends everything: what is on the descriptors fails.
-func (s *Server) close() {
+// hangUp ends the connections of all engines, and takes no others.
+func (s *Server) hangUp() {
 	s.mu.Lock()
 	s.closed = true
 	for conn := range s.conns {
@@ -295,6 +301,10 @@ func (s *Server) close() {
 	}
 	s.mu.Unlock()
 	s.work.Wait()
+}
+
+// forgetAll closes every descriptor: what nobody else holds fails.
+func (s *Server) forgetAll() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for volume := range s.kept {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -281,6 +282,41 @@ func TestCloseOrder(t *testing.T) {
 	}
 	if _, err := m.Create(spec(t, "c-r-1", instancetest.Serve, 1)); !errors.Is(err, ErrClosed) {
 		t.Errorf("create after close: %v", err)
+	}
+}
+
+// TestCloseLeavesWhatIsKept: engines whose devices are kept are killed, since a stop in order would
+// take them down; all others, and one that is being deleted, are stopped in order.
+func TestCloseLeavesWhatIsKept(t *testing.T) {
+	m, err := New(Config{LogsDir: t.TempDir(), PodIP: instancetest.Host(), Kept: func() map[string]bool {
+		return map[string]bool{"kept-e-0": true, "deleted-e-0": true}
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, mode := range map[string]string{"kept-e-0": instancetest.Stubborn, "other-e-0": instancetest.Serve,
+		"deleted-e-0": instancetest.Serve, "kept-r-1": instancetest.Serve} {
+		if _, err := m.Create(spec(t, name, mode, 1)); err != nil {
+			t.Fatal(err)
+		}
+		await(t, m, name, Running)
+	}
+	watch := m.Watch()
+	if _, err := m.Delete("deleted-e-0", ""); err != nil {
+		t.Fatal(err)
+	}
+	if err := m.Close(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	ends := map[string]string{}
+	for event := range watch.C {
+		if event.State == Stopped || event.State == Error {
+			ends[event.Spec.Name] = string(event.State) + " " + event.ErrorMsg
+		}
+	}
+	if want := map[string]string{"kept-e-0": "error signal: killed", "other-e-0": "stopped ", "kept-r-1": "stopped ",
+		"deleted-e-0": "stopped "}; !maps.Equal(ends, want) {
+		t.Errorf("ends: %q, want %q", ends, want)
 	}
 }
 

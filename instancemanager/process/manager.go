@@ -33,6 +33,10 @@ type Config struct {
 	// Gone is called when a process deleted by DeleteLast has ended and left the list, before
 	// another one of its name can be made. It must not block. May be nil.
 	Gone func(name string)
+	// Kept names the engines that Close kills instead of stopping them in order: what they serve
+	// outlives them and waits for the engines that follow them, which a stop in order would end. It
+	// must not block. May be nil.
+	Kept func() map[string]bool
 	// Log receives what happens to instances.
 	Log *slog.Logger
 
@@ -70,6 +74,9 @@ func (c *Config) setDefaults() {
 	}
 	if c.Resolve == nil {
 		c.Resolve = func(path string) string { return path }
+	}
+	if c.Kept == nil {
+		c.Kept = func() map[string]bool { return nil }
 	}
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // Stop timeouts when the Pod stops. Together with twice killGrace they stay below the grace period
@@ -19,7 +21,8 @@ const (
 const killGrace = 4 * time.Second
 
 // Close stops all processes, engines first, then replicas: an engine that ends while its replicas
-// live can flush and leave them clean. Nothing is started any more. It returns when the last
+// live can flush and leave them clean. Engines that Config.Kept names are killed, except those that
+// are deleted already. Nothing is started any more. It returns when the last
 // process has been reaped; a shorter ctx means less patience before SIGKILL. An error names
 // processes that not even SIGKILL ended in time; the kernel ends them after the caller has exited.
 func (m *Manager) Close(ctx context.Context) error {
@@ -27,8 +30,8 @@ func (m *Manager) Close(ctx context.Context) error {
 	m.closed = true
 	m.mu.Unlock()
 	err := errors.Join(
-		m.stopAll(ctx, IsEngine, stopEngines),
-		m.stopAll(ctx, func(string) bool { return true }, stopReplicas))
+		m.stopAll(ctx, IsEngine, m.cfg.Kept(), stopEngines),
+		m.stopAll(ctx, func(string) bool { return true }, nil, stopReplicas))
 	m.closeWatchers()
 	if err != nil {
 		return err
@@ -40,8 +43,9 @@ func (m *Manager) Close(ctx context.Context) error {
 	return nil
 }
 
-// stopAll stops the processes whose names match and waits for them.
-func (m *Manager) stopAll(ctx context.Context, match func(name string) bool, timeout time.Duration) error {
+// stopAll stops the processes whose names match, kills those that are kept, and waits for all.
+func (m *Manager) stopAll(ctx context.Context, match func(name string) bool, kept map[string]bool,
+	timeout time.Duration) error {
 	timeout = min(timeout, m.cfg.StopTimeout)
 	if deadline, ok := ctx.Deadline(); ok {
 		timeout = max(min(timeout, time.Until(deadline)), 0)
@@ -49,7 +53,11 @@ func (m *Manager) stopAll(ctx context.Context, match func(name string) bool, tim
 	m.mu.Lock()
 	for p := range m.all {
 		if match(p.spec.Name) && !p.ended {
-			p.requestStop(stopRequest{signal: stopSignal, timeout: timeout, why: "the instance manager is stopping"})
+			r := stopRequest{signal: stopSignal, timeout: timeout, why: "the instance manager is stopping"}
+			if kept[p.spec.Name] && !p.deleting {
+				r.signal, r.why = unix.SIGKILL, "the instance manager is stopping, and the block device is kept"
+			}
+			p.requestStop(r)
 		}
 	}
 	m.mu.Unlock()

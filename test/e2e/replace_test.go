@@ -1,0 +1,159 @@
+package e2e
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+
+	longhorn "ankole.storage/api/longhorn/v1beta2"
+	"ankole.storage/test/lack"
+	"ankole.storage/test/rig"
+)
+
+// TestReplaceInstanceManagers replaces all instance managers of a cluster, one node after the
+// other, under a writer that verifies, on the node of the engine and on the others: they are told
+// to stop, and then their Pods are deleted. The writer sees no error, the device stays the same,
+// and no process is left.
+func TestReplaceInstanceManagers(t *testing.T) {
+	t.Parallel()
+	c := start(t)
+	c.managersRun()
+	ks, err := kubernetes.NewForConfig(c.RESTConfig(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	const volume = "replace"
+	c.create(volume, 64*mib, 3)
+	endpoint := c.attach(volume, "node-1", 3)
+	if strings.HasPrefix(endpoint, "nbd+unix:") {
+		lack.Skip(t, "only a block device outlives its engine, and this host offers none: the endpoint is ", endpoint)
+	}
+	d := c.device(endpoint)
+	w := rig.StartLoad(t, d, 64*mib, 16)
+	deletePod := func(node string) {
+		name := c.instanceManagerOf(node)
+		if err := ks.CoreV1().Pods(namespace).Delete(t.Context(), name, metav1.DeleteOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, way := range []struct {
+		name string
+		do   func(node string)
+	}{
+		{"told to stop", c.terminate},
+		{"Pod deleted", deletePod},
+	} {
+		for _, n := range c.Nodes {
+			w.AwaitMore(t, 200)
+			c.awaitSecondHolder("node-1")
+			was := c.awaitMembership(volume, "all members", func(m *longhorn.Membership) bool { return len(m.Members) == 3 })
+			w.TakePause(time.Now())
+			before := c.instances(n.Address)
+			way.do(n.Name)
+			c.eventually("the processes of before have ended on "+n.Name, func(context.Context) error {
+				if left := living(before); len(left) > 0 {
+					return fmt.Errorf("%v live", left)
+				}
+				return nil
+			})
+			c.awaitMembership(volume, "all members after "+n.Name, func(m *longhorn.Membership) bool {
+				return len(m.Members) == 3 && (m.Epoch > was.Epoch || m.Generation > was.Generation)
+			})
+			w.Check()
+			if again := c.awaitUsable(volume, "node-1", 3); again != endpoint {
+				t.Errorf("%s on %s: the endpoint was %s and is %s", way.name, n.Name, endpoint, again)
+			}
+			w.AwaitMore(t, 200)
+			t.Logf("%s on %s: longest pause %v", way.name, n.Name, w.TakePause(time.Now()))
+		}
+	}
+	w.Finish()
+	if err := d.Close(); err != nil {
+		t.Fatal(err)
+	}
+	c.detach(volume)
+	c.identical(volume, 3)
+}
+
+// terminate tells the instance manager of a node to stop.
+func (c *cluster) terminate(node string) {
+	c.t.Helper()
+	pids := holding(c.Info.Dir, "daemon\x00--listen\x00"+c.address(node)+":")
+	if len(pids) != 1 {
+		c.t.Fatalf("instance managers on %s: %v", node, pids)
+	}
+	if err := syscall.Kill(pids[0], syscall.SIGTERM); err != nil {
+		c.t.Fatal(err)
+	}
+}
+
+func (c *cluster) address(node string) string {
+	c.t.Helper()
+	for _, n := range c.Nodes {
+		if n.Name == node {
+			return n.Address
+		}
+	}
+	c.t.Fatalf("there is no %s", node)
+	return ""
+}
+
+// instances are the engines and replicas on a node.
+func (c *cluster) instances(address string) []int {
+	return slices.DeleteFunc(holding(c.Info.Dir, "--volume-name\x00"), func(pid int) bool { return !runsAt(pid, address) })
+}
+
+// living are those of the processes that have not ended.
+func living(pids []int) []int {
+	return slices.DeleteFunc(slices.Clone(pids), func(pid int) bool { return syscall.Kill(pid, 0) != nil })
+}
+
+// instanceManagerOf is the running instance manager of a node that is to be replaced.
+func (c *cluster) instanceManagerOf(node string) (name string) {
+	c.t.Helper()
+	c.eventually("an instance manager runs on "+node, func(context.Context) error {
+		var states []string
+		for _, m := range c.instanceManagers() {
+			if m.Spec.NodeID != node {
+				continue
+			}
+			if m.Status.CurrentState == "running" {
+				name = m.Name
+				return nil
+			}
+			states = append(states, m.Name+" "+string(m.Status.CurrentState))
+		}
+		return fmt.Errorf("%q", states)
+	})
+	return name
+}
+
+// awaitSecondHolder waits until the manager of a node holds a block device.
+func (c *cluster) awaitSecondHolder(node string) {
+	c.t.Helper()
+	c.eventually("the manager of "+node+" holds a block device", func(context.Context) error {
+		for _, pid := range c.managerProcesses() {
+			env, err := os.ReadFile(fmt.Sprintf("/proc/%d/environ", pid))
+			if err != nil || !slices.Contains(strings.Split(string(env), "\x00"), "NODE_NAME="+node) {
+				continue
+			}
+			fds, _ := filepath.Glob(fmt.Sprintf("/proc/%d/fd/*", pid)) // the pattern is well-formed
+			for _, fd := range fds {
+				if at, err := os.Readlink(fd); err == nil && at == "/dev/fuse" {
+					return nil
+				}
+			}
+		}
+		return errors.New("it has none open")
+	})
+}
