@@ -58,9 +58,9 @@ const maxControlConnections = 256
 // stopWait bounds how long calls may go on when the process ends.
 const stopWait = 2 * time.Second
 
-// serveControl serves health, and what register adds, on addr. It is ready from the beginning; see
-// ready.
-func serveControl(addr string, id identity, register func(*grpc.Server)) (*server, error) {
+// serveControl serves health, and what register adds, on addr. Whether it is ready is said before
+// the first question can be answered: an instance manager acts on a single answer.
+func serveControl(addr string, id identity, ready bool, register func(*grpc.Server)) (*server, error) {
 	lis, err := listener.Listen(context.Background(), "tcp", addr)
 	if err != nil {
 		return nil, fmt.Errorf("control interface: %w", err)
@@ -79,6 +79,7 @@ func serveControl(addr string, id identity, register func(*grpc.Server)) (*serve
 			}
 			return next(srv, ss)
 		}))}
+	s.ready(ready)
 	healthv1.RegisterHealthServer(s.grpc, s.health)
 	if register != nil {
 		register(s.grpc)

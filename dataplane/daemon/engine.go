@@ -98,7 +98,7 @@ type engineProcess struct {
 func RunEngine(ctx context.Context, cfg EngineConfig) error {
 	p := &engineProcess{cfg: cfg, asks: make(chan asking)}
 	p.state.init()
-	srv, err := serveControl(cfg.Listen, identity{cfg.VolumeName, cfg.Instance}, func(s *grpc.Server) {
+	srv, err := serveControl(cfg.Listen, identity{cfg.VolumeName, cfg.Instance}, !cfg.Upgrade, func(s *grpc.Server) {
 		enginev1.RegisterEngineServer(s, &service{p: p})
 	})
 	if err != nil {
@@ -108,7 +108,6 @@ func RunEngine(ctx context.Context, cfg EngineConfig) error {
 	p.srv = srv
 	defer p.end()
 	if cfg.Upgrade {
-		srv.ready(false)
 		if err := p.takeOver(ctx); err != nil {
 			return err
 		}

@@ -108,7 +108,7 @@ func RunReplica(ctx context.Context, cfg ReplicaConfig) (err error) {
 	if err != nil {
 		return err
 	}
-	srv, err := serveControl(cfg.Listen, identity{cfg.VolumeName, cfg.Instance}, nil)
+	srv, err := serveControl(cfg.Listen, identity{cfg.VolumeName, cfg.Instance}, true, nil)
 	if err != nil {
 		return err
 	}
