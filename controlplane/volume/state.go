@@ -75,7 +75,8 @@ func (p *pass) serving() bool {
 }
 
 // closed says whether no process of the volume runs. States of objects that were never looked at
-// count as stopped.
+// count as stopped. A deleted replica stops without an order, and its object may stay for long, as
+// its data does.
 func (p *pass) closed() bool {
 	stopped := func(spec v1beta2.InstanceState, state v1beta2.InstanceState) bool {
 		return spec != v1beta2.InstanceStateRunning && (state == v1beta2.InstanceStateStopped || state == "")
@@ -84,7 +85,11 @@ func (p *pass) closed() bool {
 		return false
 	}
 	for _, r := range p.replicas {
-		if !stopped(r.Spec.DesireState, r.Status.CurrentState) {
+		desired := r.Spec.DesireState
+		if r.DeletionTimestamp != nil && p.copies.Serves(r) == "" {
+			desired = v1beta2.InstanceStateStopped
+		}
+		if !stopped(desired, r.Status.CurrentState) {
 			return false
 		}
 	}
