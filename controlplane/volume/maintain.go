@@ -61,6 +61,7 @@ func (p *pass) lacksReplicas() bool {
 // repairable says whether attaching would help: a rebuild is under way, or there is a replica to
 // rebuild or a place for one.
 func (p *pass) repairable() bool {
+	p.wakeAfterPause()
 	underway := count(p.live(), func(r *v1beta2.Replica) bool {
 		return usable(r) && r.Spec.HealthyAt == "" && r.Spec.NodeID != "" && !p.nodeDown(r.Spec.NodeID)
 	})
@@ -70,7 +71,8 @@ func (p *pass) repairable() bool {
 	req := p.request(schedule.Replica{})
 	req.Volume.ReplacementDue = true
 	_, why := schedule.Place(req)
-	return len(why) == 0
+	p.lacksRoom = len(why) > 0
+	return !p.lacksRoom
 }
 
 // ticket puts this controller's ticket of a kind in or takes it out.

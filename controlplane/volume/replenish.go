@@ -59,13 +59,7 @@ func (p *pass) synced() bool {
 // reuse lifts the mark of the failed replica to rebuild; open then starts it and gives it to the
 // engine.
 func (p *pass) reuse() loop.Change {
-	for _, r := range p.live() {
-		if reusable(r) {
-			if pause := p.rebuildPause(r); pause > 0 {
-				p.wakeIn(pause)
-			}
-		}
-	}
+	p.wakeAfterPause()
 	name := schedule.Reuse(p.request(schedule.Replica{}))
 	for _, r := range p.live() {
 		// The process of the failed run must be gone, or it would be taken for the new one.
@@ -80,6 +74,16 @@ func (p *pass) reuse() loop.Change {
 		return editReplica(r, func(s *v1beta2.ReplicaSpec) { s.FailedAt, s.HealthyAt = "", "" })
 	}
 	return nil
+}
+
+// wakeAfterPause asks for another look when a failed replica may be rebuilt again, which no event
+// tells.
+func (p *pass) wakeAfterPause() {
+	for _, r := range p.live() {
+		if pause := p.rebuildPause(r); reusable(r) && pause > 0 {
+			p.wakeIn(pause)
+		}
+	}
 }
 
 // replaceWait is how long to wait for a failed replica before a new one is made.

@@ -52,8 +52,8 @@ type Reconciler struct {
 	// idle are the volumes with work that waits for a node or an instance manager, and those that are
 	// being looked at.
 	idle *noted
-	// unplaced are the volumes of which the last look found no place for some replica, and those that
-	// are being looked at.
+	// unplaced are the volumes of which the last look found no place for some replica that is there or
+	// is to be made, and those that are being looked at.
 	unplaced *noted
 }
 
@@ -125,7 +125,7 @@ func conditions(v *v1beta2.Volume) []loop.Condition {
 func (r *Reconciler) decide(now time.Time, v *v1beta2.Volume, s seen) loop.Decision {
 	p, d := judge(now, v, s)
 	r.idle.note(v.Name, p.workWaits)
-	r.unplaced.note(v.Name, p.noPlace != "")
+	r.unplaced.note(v.Name, p.noPlace != "" || p.lacksRoom)
 	if p.slotsAsked || d.Do == nil {
 		r.cfg.Allocator.Wait(v.Name, p.slots)
 	}
