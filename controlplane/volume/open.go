@@ -39,7 +39,7 @@ func (p *pass) open() loop.Change {
 	case desired != v1beta2.InstanceStateRunning:
 		return nil // being stopped
 	case off:
-		return p.correctAddresses()
+		return p.awaitProcess()
 	case p.engineReports() && p.inSyncNow() == 0:
 		// It is starting. Or it has lost its last replica: it ends, and the next one follows.
 		return p.withoutReplicas()
@@ -48,6 +48,14 @@ func (p *pass) open() loop.Change {
 		return p.extend()
 	}
 	return nil
+}
+
+// awaitProcess waits for the process of an ordered engine. On a node that is down it may run unseen.
+func (p *pass) awaitProcess() loop.Change {
+	if p.ioWaits() && !p.nodeDown(p.v.Spec.NodeID) && p.ioWaitLeft("its engine is being started") <= 0 {
+		return p.giveUp()
+	}
+	return p.correctAddresses()
 }
 
 // withoutReplicas waits for what becomes of a running engine that has no replica in sync. It cannot

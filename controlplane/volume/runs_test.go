@@ -76,6 +76,30 @@ func TestFailedEngine(t *testing.T) {
 			s.Settings[setting.BlockDeviceWait] = "20"
 			waitedFor(v, 20*time.Second)
 		}, "replica a stopped failed"},
+		{"the next engine's process does not come: waited for", func(v *v1beta2.Volume, s *seen) {
+			crashed(s)
+			s.Engine.Status.CurrentState, s.Engine.Status.UUID = stopped, ""
+			waitedFor(v, 5*time.Minute-time.Second)
+		}, ""},
+		{"for no longer than I/O may wait (K76)", func(v *v1beta2.Volume, s *seen) {
+			crashed(s)
+			s.Engine.Status.CurrentState, s.Engine.Status.UUID = stopped, ""
+			waitedFor(v, 5*time.Minute)
+		}, "replica a stopped failed"},
+		{"on a node that is down it may run unseen", func(v *v1beta2.Volume, s *seen) {
+			crashed(s)
+			s.Engine.Status.CurrentState, s.Engine.Status.UUID = stopped, ""
+			s.Nodes[0].Status.Conditions = []v1beta2.Condition{{Type: "Ready", Status: v1beta2.ConditionFalse,
+				Reason: v1beta2.NodeReasonKubernetesNodeNotReady}}
+			s.Replicas[0].Spec.NodeID = "n3"
+			waitedFor(v, time.Hour)
+		}, ""},
+		{"in an attachment its process is waited for", func(v *v1beta2.Volume, s *seen) {
+			crashed(s)
+			s.Engine.Status.CurrentState, s.Engine.Status.UUID = stopped, ""
+			v.Status.State, v.Status.CurrentNodeID = v1beta2.VolumeStateAttaching, ""
+			waitedFor(v, time.Hour)
+		}, ""},
 		{"engine crashes for ever in an attachment: faulted", func(v *v1beta2.Volume, s *seen) {
 			crashed(s)
 			v.Status.State, v.Status.CurrentNodeID = v1beta2.VolumeStateAttaching, ""

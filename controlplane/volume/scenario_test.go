@@ -327,6 +327,23 @@ func TestLostInstanceManagerOfTheEngine(t *testing.T) {
 	w.expect(`attached healthy at "n1"`)
 }
 
+// TestInstanceManagerOfTheEngineStaysAway holds K76: nothing on the engine's node can run the next
+// engine, so I/O waits for its bound and fails then; the volume is there again with the instance
+// manager.
+func TestInstanceManagerOfTheEngineStaysAway(t *testing.T) {
+	t.Parallel()
+	w := attached(t, t.TempDir(), 3, 3)
+	w.killManager("n1")
+	w.advance(4*time.Minute, 10*time.Second)
+	w.expect(`attached unknown at "n1"`)
+	w.advance(2*time.Minute, 10*time.Second)
+	w.expect(`attaching unknown at ""`)
+	w.setManager("n1", v1beta2.InstanceManagerStateRunning)
+	w.settle()
+	w.heal(5 * time.Minute)
+	w.expect(`attached healthy at "n1"`)
+}
+
 func TestEngineNodeLostMovesOnlyByTicket(t *testing.T) {
 	t.Parallel()
 	w := attached(t, t.TempDir(), 4, 3)
