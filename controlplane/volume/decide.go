@@ -41,8 +41,8 @@ type pass struct {
 	// the pass has come to that question.
 	slots      map[string]bool
 	slotsAsked bool
-	// workWaits: the volume has work for an engine that nobody else attaches it for; lacksRoom: there is
-	// no place for what that would rebuild.
+	// workWaits: the volume has work for an engine that nobody else attaches it for; lacksRoom: there
+	// is no place for what that would rebuild.
 	workWaits, lacksRoom bool
 }
 

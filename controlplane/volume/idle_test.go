@@ -40,7 +40,7 @@ func fillDisks(s *seen) {
 }
 
 // TestOfflineRebuildIsTriedAgain holds K75: a detached volume whose replica may be rebuilt again
-// after a pause, and has no place for another one, looks again when the pause is over.
+// after a pause, and which has no place for another one, looks again when the pause is over.
 func TestOfflineRebuildIsTriedAgain(t *testing.T) {
 	v, s := resting()
 	s.Settings[setting.OfflineReplicaRebuilding] = "true"
@@ -55,9 +55,9 @@ func TestOfflineRebuildIsTriedAgain(t *testing.T) {
 	}
 }
 
-// TestRestingVolumesAreWokenForTheirWork holds K5 and K74 of docs/defects.md: a detached volume that
-// waits for a node to evict a replica from, or to rebuild one on, looks again when nodes change, or
-// when there is room; one without such work costs nothing.
+// TestRestingVolumesAreWokenForTheirWork holds K5 and K74 of docs/defects.md: a detached volume
+// that waits for a node to evict a replica from, or to rebuild one on, looks again when nodes
+// change, or when there is room; one without such work costs nothing.
 func TestRestingVolumesAreWokenForTheirWork(t *testing.T) {
 	attached := func(edit func(*seen)) func(v *v1beta2.Volume, s *seen) {
 		return func(v *v1beta2.Volume, s *seen) {
@@ -71,8 +71,10 @@ func TestRestingVolumesAreWokenForTheirWork(t *testing.T) {
 		want bool
 		room bool // woken by room too
 	}{
-		"attached, nothing to do":        {attached(func(*seen) {}), false, false},
-		"attached and healthy, eviction": {attached(func(s *seen) { s.Replicas[1].Spec.EvictionRequested = true }), true, false},
+		"attached, nothing to do": {attached(func(*seen) {}), false, false},
+		"attached and healthy, eviction": {attached(func(s *seen) {
+			s.Replicas[1].Spec.EvictionRequested = true
+		}), true, false},
 
 		"nothing to do": {func(*v1beta2.Volume, *seen) {}, false, false},
 		"eviction":      {func(_ *v1beta2.Volume, s *seen) { s.Replicas[0].Spec.EvictionRequested = true }, true, false},

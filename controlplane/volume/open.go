@@ -50,7 +50,8 @@ func (p *pass) open() loop.Change {
 	return nil
 }
 
-// awaitProcess waits for the process of an ordered engine. On a node that is down it may run unseen.
+// awaitProcess waits for the process of an ordered engine. On a node that is down it may run
+// unseen.
 func (p *pass) awaitProcess() loop.Change {
 	if p.ioWaits() && !p.nodeDown(p.v.Spec.NodeID) && p.ioWaitLeft("its engine is being started") <= 0 {
 		return p.giveUp()
