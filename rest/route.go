@@ -87,6 +87,8 @@ var volumeHandlers = map[string]handler{
 	resource.ActionDetach:               detachVolume,
 	resource.ActionSalvage:              salvageVolume,
 	resource.ActionReplicaRemove:        removeReplica,
+	resource.ActionExpand:               expandVolume,
+	resource.ActionCancelExpansion:      cancelExpansion,
 	resource.ActionUpdateReplicaCount:   updateReplicaCount,
 	"updateDataLocality":                updateDataLocality,
 	"updateReplicaSoftAntiAffinity":     updateNodeAffinity,

@@ -30,6 +30,8 @@ func (r *reads) note(o any) {
 		r.kinds = append(r.kinds, "replicas")
 	case *v1beta2.EngineList:
 		r.kinds = append(r.kinds, "engines")
+	case *v1beta2.NodeList:
+		r.kinds = append(r.kinds, "nodes")
 	case *v1beta2.Volume:
 		r.kinds = append(r.kinds, "volume")
 	}
@@ -73,7 +75,7 @@ func TestWhatIsReadForAChange(t *testing.T) {
 		"another image": {"volumes", volume(nil), volume(func(s *v1beta2.VolumeSpec) { s.Image = "x" }), []string{"image"}},
 		"another target": {"volumes", volume(nil), volume(func(s *v1beta2.VolumeSpec) { s.BackupTargetName = "x" }),
 			[]string{"target"}},
-		"grown": {"volumes", volume(nil), volume(func(s *v1beta2.VolumeSpec) { s.Size *= 2 }), []string{"replicas"}},
+		"grown": {"volumes", volume(nil), volume(func(s *v1beta2.VolumeSpec) { s.Size *= 2 }), []string{"replicas", "nodes"}},
 		"another limit": {"volumes", volume(nil), volume(func(s *v1beta2.VolumeSpec) { s.SnapshotMaxCount = 9 }),
 			[]string{"engines"}},
 		"a new replica": {"replicas", nil, replica, nil},

@@ -37,6 +37,8 @@ type VolumeFacts struct {
 	// Replicas and Engines are the volume's own.
 	Replicas []v1beta2.Replica
 	Engines  []v1beta2.Engine
+	// Nodes are all of the cluster, where the volume is to grow.
+	Nodes []v1beta2.Node
 }
 
 // CheckVolume refuses a volume that cannot be (old nil: creation). Texts start with what is wrong,
@@ -333,10 +335,24 @@ func (w world) changedVolumeFacts(ctx context.Context, old *v1beta2.VolumeSpec, 
 			return f, err
 		}
 	}
-	if old.SnapshotMaxCount != n.SnapshotMaxCount || old.SnapshotMaxSize != n.SnapshotMaxSize {
+	if old.Size < n.Size {
+		if err = w.roomFacts(ctx, &f); err != nil {
+			return f, err
+		}
+	}
+	if old.Size > n.Size || old.SnapshotMaxCount != n.SnapshotMaxCount || old.SnapshotMaxSize != n.SnapshotMaxSize {
 		f.Engines, err = w.enginesOf(ctx, v.Name)
 	}
 	return f, err
+}
+
+// roomFacts reads what says how much room there is on disks.
+func (w world) roomFacts(ctx context.Context, f *VolumeFacts) (err error) {
+	if f.Settings, err = w.cachedSettings(ctx); err != nil {
+		return err
+	}
+	f.Nodes, err = w.nodes(ctx)
+	return err
 }
 
 func (w world) lacksBackupTarget(ctx context.Context, v *v1beta2.Volume) (bool, error) {

@@ -172,6 +172,33 @@ func TestVolumeUpdates(t *testing.T) {
 		{"shrink", detached, func(v *v1beta2.Volume) { v.Spec.Size /= 2 }, nil, "shrinking"},
 		{"cancel an expansion", func(v *v1beta2.Volume) { attached(v); v.Status.ExpansionRequired = true },
 			func(v *v1beta2.Volume) { v.Spec.Size /= 2 }, nil, ""},
+		{"cancel an expansion below what the volume has", func(v *v1beta2.Volume) {
+			attached(v)
+			v.Status.ExpansionRequired = true
+		}, func(v *v1beta2.Volume) { v.Spec.Size /= 2 }, func(f *VolumeFacts) {
+			e := v1beta2.Engine{}
+			e.Status.CurrentSize = gib
+			f.Engines = []v1beta2.Engine{e}
+		}, "has 1073741824 bytes and cannot shrink"},
+		{"grow to what a disk has room for", attached, func(v *v1beta2.Volume) { v.Spec.Size = 7*gib + gib/2 },
+			diskOf(10 * gib), ""},
+		{"grow beyond", attached, func(v *v1beta2.Volume) { v.Spec.Size = 7*gib + gib/2 + 2<<20 },
+			diskOf(10 * gib), "disk /data of node n1 has no room for 6981419008 bytes more"},
+		{"grow two replicas on one disk", attached, func(v *v1beta2.Volume) { v.Spec.Size = 4*gib + gib/4 + 2<<20 },
+			func(f *VolumeFacts) {
+				diskOf(10 * gib)(f)
+				f.Replicas = append(f.Replicas, f.Replicas[0])
+			}, "has no room"},
+		{"what has been reserved is not asked for again", attached, func(v *v1beta2.Volume) { v.Spec.Size = 8 * gib },
+			func(f *VolumeFacts) {
+				diskOf(10 * gib)(f)
+				f.Replicas[0].Spec.VolumeSize = 8 * gib
+			}, ""},
+		{"a replica without a place needs no room", attached, func(v *v1beta2.Volume) { v.Spec.Size = 8 * gib },
+			func(f *VolumeFacts) {
+				diskOf(10 * gib)(f)
+				f.Replicas[0].Spec.DiskID = ""
+			}, ""},
 		{"grow with unscheduled replicas", detached, func(v *v1beta2.Volume) { v.Spec.Size *= 2 },
 			func(f *VolumeFacts) { f.Replicas = []v1beta2.Replica{{}} }, "not scheduled"},
 		{"replica count", attached, func(v *v1beta2.Volume) { v.Spec.NumberOfReplicas = 21 }, nil, "must between 1 to 20"},
@@ -226,6 +253,21 @@ func TestVolumeUpdates(t *testing.T) {
 			tt.facts(&f)
 		}
 		expect(t, tt.name, CheckVolume(old, v, f), tt.want)
+	}
+}
+
+// diskOf is a disk of that size, a tenth of it used, with one replica of 1 GiB.
+func diskOf(size int64) func(*VolumeFacts) {
+	return func(f *VolumeFacts) {
+		n := v1beta2.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}}
+		n.Spec.Disks = map[string]v1beta2.DiskSpec{"d": {Path: "/data"}}
+		n.Status.DiskStatus = map[string]v1beta2.DiskStatus{"d": {DiskUUID: "disk", StorageMaximum: size,
+			StorageAvailable: size - gib, StorageScheduled: gib}}
+		r := replicaOn("n1")
+		r.Spec.DiskID, r.Spec.VolumeSize = "disk", gib
+		f.Nodes, f.Replicas = []v1beta2.Node{n}, []v1beta2.Replica{r}
+		f.Settings = setting.Values{setting.StorageMinimalAvailablePercentage: "25",
+			setting.StorageOverProvisioningPercentage: "100"}
 	}
 }
 

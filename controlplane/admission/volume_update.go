@@ -5,6 +5,8 @@ import (
 
 	"ankole.storage/api/longhorn/v1beta2"
 	"ankole.storage/controlplane/naming"
+	"ankole.storage/controlplane/schedule"
+	"ankole.storage/controlplane/setting"
 )
 
 // checkVolumeUpdate judges a change of a volume that exists. Fields that did not change are not
@@ -67,10 +69,7 @@ func checkResize(old, v *v1beta2.Volume, f VolumeFacts) error {
 		return err
 	}
 	if v.Spec.Size < old.Spec.Size {
-		if !old.Status.ExpansionRequired {
-			return invalid("shrinking volume %s from %d to %d bytes is not supported", v.Name, old.Spec.Size, v.Spec.Size)
-		}
-		return nil // an expansion is being cancelled
+		return checkCancel(old, v, f)
 	}
 	detached := old.Status.State == v1beta2.VolumeStateDetached
 	switch {
@@ -87,6 +86,49 @@ func checkResize(old, v *v1beta2.Volume, f VolumeFacts) error {
 		for i := range f.Replicas {
 			if f.Replicas[i].Spec.NodeID == "" {
 				return forbidden("volume %s has replicas that are not scheduled and cannot be expanded", v.Name)
+			}
+		}
+	}
+	return checkRoom(v, f)
+}
+
+// checkCancel judges a smaller size: the end of an expansion that is under way, as far as the
+// volume has not grown.
+func checkCancel(old, v *v1beta2.Volume, f VolumeFacts) error {
+	if !old.Status.ExpansionRequired {
+		return invalid("shrinking volume %s from %d to %d bytes is not supported", v.Name, old.Spec.Size, v.Spec.Size)
+	}
+	for i := range f.Engines {
+		if has := f.Engines[i].SizeBytes(); v.Spec.Size < has {
+			return invalid("volume %s has %d bytes and cannot shrink to %d; set this size to cancel its expansion", v.Name, has,
+				v.Spec.Size)
+		}
+	}
+	return nil
+}
+
+// checkRoom says which disk has no room for the larger size. All replicas of the volume on a disk
+// grow together; what they were given before is counted in what is scheduled.
+func checkRoom(v *v1beta2.Volume, f VolumeFacts) error {
+	grow := map[string]int64{}
+	for i := range f.Replicas {
+		if s := &f.Replicas[i].Spec; s.DiskID != "" && s.VolumeSize < v.Spec.Size {
+			grow[s.DiskID] += v.Spec.Size - s.VolumeSize
+		}
+	}
+	policy := schedule.Policy{
+		OverProvisioningPercent: int64(f.Settings.Int(setting.StorageOverProvisioningPercentage)),
+		MinimalAvailablePercent: int64(f.Settings.Int(setting.StorageMinimalAvailablePercentage)),
+	}
+	for i := range f.Nodes {
+		n := &f.Nodes[i]
+		for name, status := range n.Status.DiskStatus {
+			more := grow[status.DiskUUID]
+			disk := schedule.Disk{Maximum: status.StorageMaximum, Available: status.StorageAvailable,
+				Reserved: n.Spec.Disks[name].StorageReserved, Scheduled: status.StorageScheduled}
+			if more > 0 && !disk.MayGrow(more, policy) {
+				return forbidden("volume %s cannot be expanded to %d bytes: disk %s of node %s has no room for %d bytes more; "+
+					"free some, or move the replica to another disk", v.Name, v.Spec.Size, n.Spec.Disks[name].Path, n.Name, more)
 			}
 		}
 	}

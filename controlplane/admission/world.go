@@ -66,6 +66,15 @@ func (w world) replicasOf(ctx context.Context, volume string) ([]v1beta2.Replica
 	return list.Items, nil
 }
 
+// nodes lists all nodes.
+func (w world) nodes(ctx context.Context) ([]v1beta2.Node, error) {
+	var list v1beta2.NodeList
+	if err := w.List(ctx, &list, client.InNamespace(w.namespace)); err != nil {
+		return nil, fmt.Errorf("list nodes: %w", err)
+	}
+	return list.Items, nil
+}
+
 // enginesOf lists the engines of a volume, or all for "".
 func (w world) enginesOf(ctx context.Context, volume string) ([]v1beta2.Engine, error) {
 	var list v1beta2.EngineList

@@ -233,7 +233,7 @@ func (a *Allocator) Scheduled(disk string) int64 {
 
 // Reserving returns the change that writes rep, a modified copy of a replica, once the slot and the
 // room that it takes have been reserved. scheduledBytes is what Scheduled said of its disk when the
-// place was chosen.
+// place, or the larger size, was chosen.
 func (a *Allocator) Reserving(rep *v1beta2.Replica, scheduledBytes int64) loop.Change {
 	base := rep.ResourceVersion
 	return loop.Reserving{
@@ -254,7 +254,8 @@ func (a *Allocator) reserve(rep *v1beta2.Replica, base string, scheduledBytes in
 		before, after := e.claim(), claimOf(rep)
 		slot := after.rebuildOn != "" && after.rebuildOn != before.rebuildOn
 		switch {
-		case after.disk != "" && after.disk != before.disk && a.scheduled[after.disk] > scheduledBytes:
+		case after.disk != "" && (after.disk != before.disk || after.sizeBytes > before.sizeBytes) &&
+			a.scheduled[after.disk] > scheduledBytes:
 			return nil
 		case slot && !a.rebuilds.may(after.volume, after.rebuildOn):
 			return nil

@@ -240,6 +240,29 @@ func TestRoomIsTakenOnce(t *testing.T) {
 	}
 }
 
+// TestRoomForGrowthIsTakenOnce: the room that two replicas want to grow into is given to one.
+func TestRoomForGrowthIsTakenOnce(t *testing.T) {
+	s := newStage(t, 1)
+	grow := func(name string, scheduled, size int64) bool {
+		r := &v1beta2.Replica{}
+		r.Name, r.ResourceVersion, r.Spec.DiskID, r.Spec.VolumeSize = name, "10", "d", 60
+		s.Observe(r)
+		r = r.DeepCopy()
+		r.Spec.VolumeSize = size
+		ok, _ := s.Reserving(r, scheduled).(loop.Reserving).Reserve(context.Background())
+		return ok
+	}
+	if !grow("a", 60, 60) || !grow("b", 120, 100) || s.Scheduled("d") != 160 {
+		t.Fatalf("%d bytes are scheduled, want 160", s.Scheduled("d"))
+	}
+	if grow("a", 120, 100) || s.Scheduled("d") != 160 {
+		t.Fatal("the room of one replica was given to two")
+	}
+	if !grow("a", 120, 50) || s.Scheduled("d") != 150 {
+		t.Fatalf("%d bytes are scheduled, want 150: giving room back needs none", s.Scheduled("d"))
+	}
+}
+
 // TestNothingIsGivenBeforeTheCacheIsKnown: a leader that has not taken in what is there would give
 // every slot twice.
 func TestNothingIsGivenBeforeTheCacheIsKnown(t *testing.T) {

@@ -2,12 +2,14 @@ package engine
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"time"
 
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
 	"ankole.storage/api/longhorn/v1beta2"
+	"ankole.storage/controlplane/engineclient"
 	"ankole.storage/controlplane/instance"
 	"ankole.storage/controlplane/loop"
 	"ankole.storage/controlplane/naming"
@@ -113,7 +115,8 @@ func stopOther(e *v1beta2.Engine, im *v1beta2.InstanceManager, p *v1beta2.Instan
 	}
 }
 
-// align makes the engine's replicas those of replicaAddressMap, one order per step. Replicas that
+// align makes the engine's replicas those of replicaAddressMap, then its size spec.volumeSize, one
+// order per step. Replicas that
 // are not wanted go first: a replica that comes back at the address of its failed predecessor must
 // not be mistaken for it.
 func align(e *v1beta2.Engine, s seen) loop.Decision {
@@ -149,7 +152,25 @@ func align(e *v1beta2.Engine, s seen) loop.Decision {
 			FailureReason: naming.EventFailedRebuilding,
 		}
 	}
-	return loop.Decision{}
+	return expand(e, s)
+}
+
+// expand has the engine grow the volume to spec.volumeSize. An engine that rebuilds a replica, or
+// has not judged one yet, would refuse; its next state wakes us.
+func expand(e *v1beta2.Engine, s seen) loop.Decision {
+	busy := slices.ContainsFunc(s.State.Replicas, func(r engineclient.Replica) bool {
+		return r.Mode == engineclient.ModeWO || r.Mode == engineclient.ModePending
+	})
+	if busy || s.State.Expanding || s.State.SizeBytes >= e.Spec.VolumeSize {
+		return loop.Decision{}
+	}
+	return loop.Decision{
+		// Crash window: the answer may be lost; the size that the engine reports tells, and expanding
+		// again changes nothing.
+		Do: loop.Call{What: fmt.Sprintf("expand engine %s from %d to %d bytes", e.Name, s.State.SizeBytes, e.Spec.VolumeSize),
+			Do: func(ctx context.Context) error { return s.Expand(ctx, e) }},
+		FailureReason: naming.EventFailedExpansion,
+	}
 }
 
 func sortedKeys(m map[string]string) []string {

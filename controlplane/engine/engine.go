@@ -96,6 +96,7 @@ type seen struct {
 	Start     func(ctx context.Context, im *v1beta2.InstanceManager, e *v1beta2.Engine) error
 	Add       func(ctx context.Context, e *v1beta2.Engine, address string) error
 	Remove    func(ctx context.Context, e *v1beta2.Engine, address string) error
+	Expand    func(ctx context.Context, e *v1beta2.Engine) error
 }
 
 // Controller describes the loop, for tests that step it by hand.
@@ -126,7 +127,7 @@ func conditions(e *v1beta2.Engine) []loop.Condition {
 func (r *Reconciler) gather(ctx context.Context, e *v1beta2.Engine) (seen, error) {
 	s := seen{
 		Owner: r.cfg.NodeName, Processes: r.processes,
-		Start: r.start, Add: r.add, Remove: r.remove,
+		Start: r.start, Add: r.add, Remove: r.remove, Expand: r.expand,
 	}
 	settings, err := stored.Read(ctx, r.client, e.Namespace)
 	if err != nil {
@@ -209,9 +210,14 @@ func (r *Reconciler) remove(ctx context.Context, e *v1beta2.Engine, address stri
 	return err
 }
 
-// process describes the engine's process; see docs/architecture.md, "Instances".
+func (r *Reconciler) expand(ctx context.Context, e *v1beta2.Engine) error {
+	return r.engines.Expand(ctx, target(e), e.Spec.VolumeSize)
+}
+
+// process describes the engine's process; see docs/architecture.md, "Instances". The engine must
+// find replicas of the size that the volume is known to have; it is expanded once it runs.
 func process(e *v1beta2.Engine, podIP, secret string, settings setting.Values) instance.Process {
-	size := strconv.FormatInt(e.Spec.VolumeSize, 10)
+	size := strconv.FormatInt(e.SizeBytes(), 10)
 	args := []string{"--engine-instance-name", e.Name, "--volume-name", e.Spec.VolumeName, "controller", e.Spec.VolumeName}
 	if frontend := naming.EngineFrontend(string(e.Spec.Frontend)); frontend != "" && !e.Spec.DisableFrontend {
 		args = append(args, "--frontend", frontend)

@@ -29,7 +29,7 @@ func follow(now time.Time, e *v1beta2.Engine, s seen) []loop.Event {
 	}
 	if st.CurrentState != v1beta2.InstanceStateRunning {
 		st.ReplicaModeMap, st.ReplicaTransitionTimeMap, st.RebuildStatus = nil, nil, nil
-		st.CurrentReplicaAddressMap, st.Endpoint = nil, ""
+		st.CurrentReplicaAddressMap, st.Endpoint, st.IsExpanding = nil, "", false
 		st.Conditions = slices.DeleteFunc(slices.Clone(st.Conditions), func(c v1beta2.Condition) bool {
 			return c.Type == ConditionIOReady
 		})
@@ -38,7 +38,7 @@ func follow(now time.Time, e *v1beta2.Engine, s seen) []loop.Event {
 	if s.State == nil {
 		return nil
 	}
-	st.CurrentSize = s.State.SizeBytes
+	events := followSize(st, s.State)
 	st.SnapshotMaxCount, st.SnapshotMaxSize = e.Spec.SnapshotMaxCount, e.Spec.SnapshotMaxSize
 	if on := s.State.Options.UnmapMarkSnapChainRemoved; on != nil {
 		st.UnmapMarkSnapChainRemovedEnabled = *on
@@ -49,7 +49,19 @@ func follow(now time.Time, e *v1beta2.Engine, s seen) []loop.Event {
 	}
 	st.Snapshots = snapshots(s.State.Snapshots)
 	setIOReady(now, st, s.State)
-	return append(followReplicas(now, e, s), setReadOnly(now, e, s)...)
+	return slices.Concat(events, followReplicas(now, e, s), setReadOnly(now, e, s))
+}
+
+// followSize brings the size, and what is told of expansions, up to date.
+func followSize(st *v1beta2.EngineStatus, s *engineclient.State) []loop.Event {
+	before := st.CurrentSize
+	st.CurrentSize, st.IsExpanding = s.SizeBytes, s.Expanding
+	st.LastExpansionError, st.LastExpansionFailedAt = s.LastExpansionError, s.LastExpansionFailedAt
+	if before == 0 || s.SizeBytes <= before {
+		return nil
+	}
+	return []loop.Event{{Reason: naming.EventSucceededExpansion,
+		Message: fmt.Sprintf("Expanded the volume from %d to %d bytes", before, s.SizeBytes)}}
 }
 
 // setReadOnly tells of a file system on the volume that its kernel has made read-only, as the

@@ -255,10 +255,13 @@ type shape struct {
 	suspended  bool
 	why        string
 	generation int64
+	expanding  bool
+	failed     string
 }
 
 func outline(s *engineclient.State) shape {
-	return shape{s.SizeBytes, s.Endpoint, s.FrontendUp, s.Suspended, s.SuspendedReason, s.Generation}
+	return shape{s.SizeBytes, s.Endpoint, s.FrontendUp, s.Suspended, s.SuspendedReason, s.Generation, s.Expanding,
+		s.LastExpansionError + s.LastExpansionFailedAt}
 }
 
 func sameReplica(a, b engineclient.Replica) bool {

@@ -55,6 +55,9 @@ type Client interface {
 	ReplicaRemove(ctx context.Context, t Target, address string) (State, error)
 	// SnapshotCreate takes a snapshot and returns its name; an empty name lets the engine choose one.
 	SnapshotCreate(ctx context.Context, t Target, s SnapshotRequest) (string, error)
+	// Expand makes the volume sizeBytes large; the present size changes nothing. A smaller one is
+	// ErrInvalid; ErrPrecondition while a replica is rebuilt or another change is under way.
+	Expand(ctx context.Context, t Target, sizeBytes int64) error
 	// Version says what the engine's binary is.
 	Version(ctx context.Context, t Target) (Version, error)
 	// Forget releases what is held for an engine that is gone.
@@ -65,8 +68,6 @@ type Client interface {
 // State. Implementations are safe for concurrent use.
 type EngineClient interface {
 	Client
-	// Expand makes the volume sizeBytes large; the present size changes nothing.
-	Expand(ctx context.Context, t Target, sizeBytes int64) error
 	// FrontendStart offers the volume ("tgt-blockdev", "tgt-iscsi"); FrontendShutdown ends that,
 	// replicas stay connected.
 	FrontendStart(ctx context.Context, t Target, frontend string) error
@@ -130,9 +131,10 @@ type State struct {
 	Frontend   string
 	FrontendUp bool
 	Endpoint   string
-	// Expanding: a larger size is being agreed on; LastExpansionError says why the last time failed.
-	Expanding          bool
-	LastExpansionError string
+	// Expanding: a larger size is being agreed on; LastExpansionError says why the last time failed,
+	// LastExpansionFailedAt when (RFC 3339).
+	Expanding                                 bool
+	LastExpansionError, LastExpansionFailedAt string
 	// Options as they are; all set, unless the engine does not say.
 	Options Options
 	// Replicas in the order of the engine.

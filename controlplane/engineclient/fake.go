@@ -150,6 +150,18 @@ func (f *Fake) ReplicaRemove(_ context.Context, t Target, address string) (State
 	})
 }
 
+// Expand implements Client.
+func (f *Fake) Expand(_ context.Context, t Target, sizeBytes int64) error {
+	_, err := f.edit(t, fmt.Sprintf("expand to %d", sizeBytes), func(s *State) error {
+		if sizeBytes < s.SizeBytes {
+			return fmt.Errorf("%w: the volume has %d bytes", ErrInvalid, s.SizeBytes)
+		}
+		s.SizeBytes = sizeBytes
+		return nil
+	})
+	return err
+}
+
 func (f *Fake) edit(t Target, what string, edit func(*State) error) (State, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

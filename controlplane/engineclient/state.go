@@ -15,7 +15,8 @@ func stateFrom(s *enginev1.State) State {
 		Frontend: s.GetFrontend(), FrontendUp: s.GetFrontendState() == "up", Endpoint: s.GetEndpoint(),
 		Suspended: s.GetSuspended(), SuspendedReason: s.GetSuspendedReason(),
 		Epoch: s.GetEpoch(), Generation: s.GetGeneration(),
-		Expanding: s.GetExpanding(), LastExpansionError: s.GetLastExpansionError(), Options: optionsFrom(s.GetOptions()),
+		Expanding: s.GetExpanding(), LastExpansionError: s.GetLastExpansionError(),
+		LastExpansionFailedAt: s.GetLastExpansionFailedAt(), Options: optionsFrom(s.GetOptions()),
 		Counters: Counters{
 			Reads: c.GetReads(), Writes: c.GetWrites(), ReadBytes: c.GetReadBytes(), WriteBytes: c.GetWriteBytes(),
 			Flushes: c.GetFlushes(), Discards: c.GetDiscards(),

@@ -37,6 +37,8 @@ type pass struct {
 	noPlace       string
 	unplaced      schedule.Failure
 	unplacedLocal bool
+	// noRoom names a disk without room for the wanted size (empty: the volume may grow).
+	noRoom string
 	// slots are the nodes on which the volume wants to rebuild, and whether it may now; slotsAsked:
 	// the pass has come to that question.
 	slots      map[string]bool
@@ -66,7 +68,7 @@ func (p *pass) run() loop.Decision {
 	}
 	v.Status.OwnerID = p.owner()
 	v.Status.IsStandby = v.Spec.Standby
-	v.Status.ExpansionRequired = false
+	p.noteExpansion()
 	v.Status.FrontendDisabled = v.Spec.DisableFrontend
 	for _, step := range []func() loop.Change{
 		p.ensureObjects, // finalizer, attachment object, secret, engine, first replicas
@@ -74,6 +76,7 @@ func (p *pass) run() loop.Decision {
 		p.follow,     // what the engine says of the replicas
 		p.robustness, // and what that means for the volume
 		p.place,      // replicas without a place
+		p.grow,       // sizes, as the wanted one
 		p.salvage,
 		p.maintain,  // detached: attach for work that needs an engine
 		p.advance,   // the state machine: open, close

@@ -133,7 +133,9 @@ func (w *world) startReplica(p *proc) {
 		w.t.Fatalf("replica process started on %q", arg(p.args, "replica"))
 	}
 	if c := w.disks[dir]; c == nil || w.removed(dir, c) {
-		w.disks[dir] = &copyOf{node: p.node}
+		size, err := strconv.ParseInt(arg(p.args, "--size"), 10, 64)
+		must(w.t, err)
+		w.disks[dir] = &copyOf{node: p.node, size: size}
 	}
 	if w.disks[dir].node != p.node {
 		w.t.Fatalf("directory %s is on %s, its process on %s", dir, w.disks[dir].node, p.node)
@@ -154,7 +156,7 @@ func (w *world) replicaAt(address, from string) *proc {
 
 func (m *engineModel) state() engineclient.State {
 	return engineclient.State{
-		Volume: "v", Engine: m.proc.name, SizeBytes: worldSize, FrontendUp: true, Endpoint: "/dev/longhorn/v",
+		Volume: "v", Engine: m.proc.name, SizeBytes: m.size, FrontendUp: true, Endpoint: "/dev/longhorn/v",
 		Replicas: slices.Clone(m.replicas), Generation: m.record.generation,
 	}
 }

@@ -12,18 +12,20 @@ import (
 	"ankole.storage/controlplane/setting"
 )
 
-// maintain attaches a volume that nobody uses when it has work that needs an engine: replicas to
-// move off a disk that is being evicted, or missing ones to rebuild (if the volume or the setting
-// asks for that). It does so by a ticket of its own, which goes as soon as the work is done or a
-// workload wants the volume.
+// maintain attaches a volume that nobody uses when it has work that needs an engine: a larger size,
+// replicas to move off a disk that is being evicted, or missing ones to rebuild (if the volume or
+// the setting asks for that). It does so by a ticket of its own, which goes as soon as the work is
+// done or a workload wants the volume.
 func (p *pass) maintain() loop.Change {
 	evict := p.anyEvicting() && p.anyData()
 	rebuild := p.offlineRebuilding()
-	p.workWaits = evict || p.lacksReplicas()
+	expand := p.v.Status.ExpansionRequired && p.noRoom == ""
+	p.workWaits = evict || expand || p.lacksReplicas()
 	for _, job := range []struct {
 		kind   v1beta2.AttacherType
 		wanted bool
 	}{
+		{v1beta2.AttacherTypeVolumeExpansion, expand},
 		{v1beta2.AttacherTypeVolumeEviction, evict}, {v1beta2.AttacherTypeVolumeRebuilding, rebuild},
 	} {
 		wanted := job.wanted && p.v.Status.Robustness != v1beta2.VolumeRobustnessFaulted && !p.inUse()
@@ -38,7 +40,9 @@ func (p *pass) maintain() loop.Change {
 // inUse says whether somebody else has a ticket.
 func (p *pass) inUse() bool {
 	for _, t := range p.s.Attachment.Spec.AttachmentTickets {
-		if t.Type != v1beta2.AttacherTypeVolumeEviction && t.Type != v1beta2.AttacherTypeVolumeRebuilding {
+		switch t.Type {
+		case v1beta2.AttacherTypeVolumeExpansion, v1beta2.AttacherTypeVolumeEviction, v1beta2.AttacherTypeVolumeRebuilding:
+		default:
 			return true
 		}
 	}

@@ -27,6 +27,8 @@ type copyOf struct {
 	record   memberSet
 	// rebuilding: a rebuild has begun and is not finished. The directory counts for nothing.
 	rebuilding bool
+	// size in bytes.
+	size int64
 }
 
 // memberSet is a record: a set of members that an engine has made durable.
@@ -57,6 +59,7 @@ type engineModel struct {
 	replicas []engineclient.Replica
 	record   memberSet
 	observe  func(engineclient.State)
+	size     int64
 }
 
 func (w *world) witness(engine string) (v1beta2.Membership, memberSet) {
@@ -116,6 +119,9 @@ func (w *world) startEngine(p *proc) {
 		w.disks[dir].has.Set(&w.disks[fresh[0]].has)
 	}
 	m.record = base
+	if !m.agreeOnSize(fresh) {
+		return
+	}
 	w.engines[w.address(p)] = m
 	if !m.commit(fresh) {
 		w.t.Fatalf("the witness refuses the engine to which it has just granted an epoch\n%s", w.dump())
@@ -365,7 +371,7 @@ func (m *engineModel) beginRebuild(p *proc) error {
 	case d.promised > m.epoch:
 		return fmt.Errorf("%w: %s has promised a newer engine", engineclient.ErrPrecondition, dirOf(p))
 	}
-	*d = copyOf{node: d.node, promised: m.epoch, rebuilding: true}
+	*d = copyOf{node: d.node, promised: m.epoch, rebuilding: true, size: m.size}
 	return nil
 }
 

@@ -619,6 +619,18 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
+// endFaults brings nodes back and ends the rebuilds of other volumes.
+func (w *world) endFaults(nodes []string) {
+	for _, n := range nodes {
+		if w.down[n] {
+			w.mend(n)
+		}
+	}
+	for name := range w.strangers {
+		w.strangerEnds(name)
+	}
+}
+
 // TestAnyFaultsHeal draws faults, moves and pauses. Whatever happens, checkSafe holds after each
 // step of each reconciler, and once the faults are over the volume is attached, healthy and holds
 // the newest data.
@@ -633,7 +645,7 @@ func TestAnyFaultsHeal(t *testing.T) {
 		for range rapid.IntRange(1, 12).Draw(t, "faults") {
 			node := rapid.SampledFrom(nodes).Draw(t, "node")
 			switch rapid.SampledFrom([]string{"replica", "all replicas", "engine", "manager", "unlisted", "cut", "mend",
-				"move", "wait", "rebuilt", "stranger", "stranger"}).Draw(t, "what") {
+				"move", "wait", "rebuilt", "stranger", "stranger", "expand", "cancel"}).Draw(t, "what") {
 			case "replica":
 				w.killProcess(func(p *proc) bool { return isReplica(p) && p.node == node })
 			case "all replicas":
@@ -668,25 +680,23 @@ func TestAnyFaultsHeal(t *testing.T) {
 				w.rebuilt()
 			case "stranger":
 				w.stranger(node)
+			case "expand":
+				w.resize(w.volume("v").Spec.Size + worldSize/4)
+			case "cancel":
+				w.cancelExpansion()
 			}
 			if rapid.Bool().Draw(t, "settle") {
 				w.settle()
 			}
 		}
-		for _, n := range nodes {
-			if w.down[n] {
-				w.mend(n)
-			}
-		}
-		for name := range w.strangers {
-			w.strangerEnds(name)
-		}
+		w.endFaults(nodes)
 		w.heal(3 * time.Hour)
 		want := w.volume("v").Spec.NumberOfReplicas
 		got := w.copies()
 		if got < want {
 			t.Fatalf("%d of %d copies hold the newest data\n%s", got, want, w.dump())
 		}
+		w.expectSize(w.volume("v").Spec.Size)
 	})
 }
 

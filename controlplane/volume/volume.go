@@ -53,7 +53,7 @@ type Reconciler struct {
 	// being looked at.
 	idle *noted
 	// unplaced are the volumes of which the last look found no place for some replica that is there or
-	// is to be made, and those that are being looked at.
+	// is to be made, or no room for a larger size, and those that are being looked at.
 	unplaced *noted
 }
 
@@ -111,8 +111,8 @@ func (r *Reconciler) Controller() loop.Controller[*v1beta2.Volume, seen] {
 func conditions(v *v1beta2.Volume) []loop.Condition {
 	var out []loop.Condition
 	for _, c := range v.Status.Conditions {
-		if c.Type == ConditionWaitForReplicas {
-			continue // its True is the bad news; the volume's state tells it already
+		if c.Type == ConditionWaitForReplicas || c.Type == ConditionWaitForExpansion {
+			continue // its True is the bad news; the volume's state, or an event, tells it already
 		}
 		out = append(out, loop.Condition{Type: c.Type, Status: string(c.Status), Reason: c.Reason, Message: c.Message})
 	}
@@ -125,7 +125,7 @@ func conditions(v *v1beta2.Volume) []loop.Condition {
 func (r *Reconciler) decide(now time.Time, v *v1beta2.Volume, s seen) loop.Decision {
 	p, d := judge(now, v, s)
 	r.idle.note(v.Name, p.workWaits)
-	r.unplaced.note(v.Name, p.noPlace != "" || p.lacksRoom)
+	r.unplaced.note(v.Name, p.noPlace != "" || p.lacksRoom || p.noRoom != "")
 	if p.slotsAsked || d.Do == nil {
 		r.cfg.Allocator.Wait(v.Name, p.slots)
 	}

@@ -67,6 +67,18 @@ func (c *Client) UpdateReplicaCount(ctx context.Context, name string, count int)
 		resource.UpdateReplicaCountInput{ReplicaCount: count})
 }
 
+// ExpandVolume asks for a larger size, a quantity such as "20Gi"; it returns before the volume has
+// it. CancelExpansion takes that back unless the engine has begun.
+func (c *Client) ExpandVolume(ctx context.Context, name, size string) (*resource.Volume, error) {
+	return action[resource.Volume](ctx, c, resource.TypeVolume, name, resource.ActionExpand,
+		resource.ExpandInput{Size: size})
+}
+
+// CancelExpansion gives a volume that was to be expanded the size back that it has.
+func (c *Client) CancelExpansion(ctx context.Context, name string) (*resource.Volume, error) {
+	return action[resource.Volume](ctx, c, resource.TypeVolume, name, resource.ActionCancelExpansion, nil)
+}
+
 // RemoveReplica deletes a replica of a volume, if it is not the last good one; another is built in
 // its place.
 func (c *Client) RemoveReplica(ctx context.Context, volume, replica string) (*resource.Volume, error) {

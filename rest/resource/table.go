@@ -68,6 +68,8 @@ const (
 	ActionSalvage            = "salvage"
 	ActionReplicaRemove      = "replicaRemove"
 	ActionUpdateReplicaCount = "updateReplicaCount"
+	ActionExpand             = "expand"
+	ActionCancelExpansion    = "cancelExpansion"
 	ActionDiskUpdate         = "diskUpdate"
 )
 
@@ -82,8 +84,8 @@ var (
 		{"detach", "detachInput", "volume", WhenAlways},
 		{"salvage", "salvageInput", "volume", WhenFaulted},
 		{"activate", "activateInput", "volume", whenAtRest},
-		{"expand", "expandInput", "volume", whenAtRest},
-		{"cancelExpansion", "", "volume", whenOpened},
+		{ActionExpand, "expandInput", "volume", whenAtRest},
+		{ActionCancelExpansion, "", "volume", whenOpened},
 		{"trimFilesystem", "", "volume", WhenAttached},
 		{"engineUpgrade", "engineUpgradeInput", "volume", whenAtRest},
 		{"replicaRemove", "replicaRemoveInput", "volume", whenAtRest},

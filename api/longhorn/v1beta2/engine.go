@@ -361,3 +361,12 @@ type EngineList struct {
 
 	Items []Engine `json:"items"`
 }
+
+// SizeBytes is the size of the volume as far as it is known: what the engine has reported, or what
+// it was made with if it never has.
+func (e *Engine) SizeBytes() int64 {
+	if e.Status.CurrentSize != 0 {
+		return e.Status.CurrentSize
+	}
+	return e.Spec.VolumeSize
+}

@@ -1,0 +1,114 @@
+package volume
+
+import (
+	"fmt"
+
+	"ankole.storage/api/longhorn/v1beta2"
+	"ankole.storage/controlplane/loop"
+	"ankole.storage/controlplane/naming"
+	"ankole.storage/controlplane/schedule"
+)
+
+// ConditionWaitForExpansion of a Volume is True while a disk has no room for the wanted size; its
+// message names the disk. It is our addition.
+const (
+	ConditionWaitForExpansion = "WaitForExpansion"
+	ReasonNoRoom              = "NoRoom"
+)
+
+// noteExpansion finds out whether the volume is to grow, and whether there is room for that.
+func (p *pass) noteExpansion() {
+	v := p.v
+	v.Status.ExpansionRequired = p.engine != nil && v.Spec.Size > p.engine.SizeBytes()
+	if v.Status.ExpansionRequired {
+		p.noRoom = p.fullDisk(v.Spec.Size)
+	}
+	told := v1beta2.IsConditionTrue(v.Status.Conditions, ConditionWaitForExpansion)
+	switch {
+	case p.noRoom != "":
+		p.wakeIn(placeAgainAfter)
+		p.setCondition(v1beta2.Condition{Type: ConditionWaitForExpansion, Status: v1beta2.ConditionTrue,
+			Reason: ReasonNoRoom, Message: p.noRoom})
+		if !told {
+			p.tell(true, naming.EventFailedExpansion, "volume %s cannot be expanded to %d bytes yet: %s", v.Name, v.Spec.Size,
+				p.noRoom)
+		}
+	case told:
+		p.setCondition(v1beta2.Condition{Type: ConditionWaitForExpansion, Status: v1beta2.ConditionFalse})
+	}
+}
+
+// fullDisk names a disk on which the volume's replicas cannot all become size bytes large; empty
+// if there is none. What was reserved before is not asked for again.
+func (p *pass) fullDisk(size int64) string {
+	grow := map[string]int64{}
+	for _, r := range p.live() {
+		if r.Spec.DiskID != "" && r.Spec.VolumeSize < size {
+			grow[r.Spec.DiskID] += size - r.Spec.VolumeSize
+		}
+	}
+	if len(grow) == 0 {
+		return ""
+	}
+	policy, disks := p.policy(), p.disks()
+	for _, r := range p.live() {
+		more := grow[r.Spec.DiskID]
+		if more == 0 {
+			continue
+		}
+		delete(grow, r.Spec.DiskID)
+		disk, known := disks[r.Spec.DiskID]
+		switch {
+		case !known:
+			return fmt.Sprintf("disk %s of node %s is not known", r.Spec.DiskPath, r.Spec.NodeID)
+		case !disk.MayGrow(more, policy):
+			return fmt.Sprintf("disk %s of node %s has no room for %d bytes more", r.Spec.DiskPath, r.Spec.NodeID, more)
+		}
+	}
+	return ""
+}
+
+// disks are all disks that are known, by UUID.
+func (p *pass) disks() map[string]schedule.Disk {
+	out := map[string]schedule.Disk{}
+	for _, n := range p.scheduleNodes() {
+		for _, d := range n.Disks {
+			out[d.UUID] = d
+		}
+	}
+	return out
+}
+
+// grow brings the sizes in the specs of replicas and engine to the wanted one: the replicas first,
+// which takes the room, then the engine, once the size is known that the volume has. Where an
+// expansion was cancelled they follow it down as far as the volume has not grown.
+func (p *pass) grow() loop.Change {
+	e := p.engine
+	if p.noRoom != "" {
+		return nil
+	}
+	size := max(p.v.Spec.Size, e.SizeBytes())
+	for _, r := range p.live() {
+		if r.Spec.VolumeSize != size {
+			c := r.DeepCopy()
+			c.Spec.VolumeSize = size
+			return p.reserving(c)
+		}
+	}
+	if e.Status.CurrentSize != 0 && e.Spec.VolumeSize != size {
+		return p.editEngine(func(s *v1beta2.EngineSpec) { s.VolumeSize = size })
+	}
+	if p.v.Spec.Size < size {
+		p.changeEvents = append(p.changeEvents, loop.Event{Warning: true, Reason: naming.EventCanceledExpansion,
+			Message: fmt.Sprintf("The volume had %d bytes before its expansion was cancelled, which stays its size", size)})
+		c := p.v.DeepCopy()
+		c.Spec.Size = size
+		return loop.Update{Object: c}
+	}
+	return nil
+}
+
+// expansionPending says whether an engine is to expand the volume that has not failed to.
+func (p *pass) expansionPending() bool {
+	return p.v.Status.ExpansionRequired && p.noRoom == "" && p.engine.Status.LastExpansionError == ""
+}

@@ -1,0 +1,99 @@
+package rest
+
+import (
+	"errors"
+	"fmt"
+
+	"k8s.io/client-go/util/retry"
+
+	lh "ankole.storage/api/longhorn/v1beta2"
+	"ankole.storage/controlplane/admission"
+	"ankole.storage/rest/resource"
+)
+
+// expandVolume asks for a larger size. It returns before the volume has it: isExpanding of the
+// controller and size of the volume tell. The size that the volume has, or a smaller one, changes
+// nothing.
+func expandVolume(q *request) (any, error) {
+	var in resource.ExpandInput
+	if err := q.decode(&in); err != nil {
+		return nil, err
+	}
+	name := q.params["name"]
+	bytes, err := parseSize("size", in.Size)
+	if err == nil && bytes == 0 {
+		err = errors.New("no size given: name one, such as 20Gi")
+	}
+	if err == nil {
+		err = q.resize(name, func(p volumeParts) (int64, error) {
+			return max(p.volume.Spec.Size, admission.RoundSize(bytes)), checkExpand(p.volume)
+		})
+	}
+	if err != nil {
+		return nil, fmt.Errorf("unable to expand volume %s: %w", name, err)
+	}
+	return q.volume(name)
+}
+
+// cancelExpansion takes a wish for a larger size back, unless the engine has begun to fulfil it.
+func cancelExpansion(q *request) (any, error) {
+	name := q.params["name"]
+	if err := q.resize(name, checkCancelExpansion); err != nil {
+		return nil, fmt.Errorf("unable to cancel the expansion of volume %s: %w", name, err)
+	}
+	return q.volume(name)
+}
+
+// resize gives a volume the size that judge returns.
+func (q *request) resize(name string, judge func(volumeParts) (int64, error)) error {
+	return retry.RetryOnConflict(retry.DefaultRetry, func() error {
+		p, err := q.server.volumeParts(q.Context(), name)
+		if err != nil {
+			return err
+		}
+		size, err := judge(p)
+		if err != nil || size == p.volume.Spec.Size {
+			return err
+		}
+		v := p.volume.DeepCopy()
+		v.Spec.Size = size
+		return q.server.cfg.Client.Update(q.Context(), v)
+	})
+}
+
+// checkExpand judges what a client can be told without a look at disks; admission does that.
+func checkExpand(v *lh.Volume) error {
+	switch {
+	case v.Status.IsStandby:
+		return fmt.Errorf("failed to manually expand standby volume %s", v.Name)
+	case v.Status.State != lh.VolumeStateAttached && v.Status.State != lh.VolumeStateDetached:
+		return fmt.Errorf("invalid volume state to expand: %s; it must be attached or detached", volumeState(v))
+	case v.Status.Robustness == lh.VolumeRobustnessFaulted:
+		return errors.New("the volume is faulted; salvage it first")
+	case v.Status.CloneStatus.State == lh.VolumeCloneStateInitiated:
+		return errors.New("the volume is being cloned; wait until that is done")
+	}
+	return nil
+}
+
+// checkCancelExpansion returns the size that the volume goes back to.
+func checkCancelExpansion(p volumeParts) (int64, error) {
+	v := p.volume
+	switch {
+	case v.Status.IsStandby:
+		return 0, errors.New("the expansion of a standby volume cannot be cancelled")
+	case len(p.engines) != 1:
+		return 0, fmt.Errorf("the volume has %d engines, not one", len(p.engines))
+	}
+	e := &p.engines[0]
+	switch {
+	case v.Spec.Size <= e.SizeBytes():
+		if v.Status.ExpansionRequired {
+			return 0, errors.New("the expansion is already complete")
+		}
+		return 0, errors.New("volume expansion is not started")
+	case e.Status.IsExpanding:
+		return 0, errors.New("the engine expansion is in progress")
+	}
+	return e.SizeBytes(), nil
+}

@@ -1,0 +1,65 @@
+package rest
+
+import (
+	"testing"
+
+	lh "ankole.storage/api/longhorn/v1beta2"
+	"ankole.storage/rest/resttest"
+)
+
+func TestExpand(t *testing.T) {
+	const url = "/v1/volumes/demo?action=expand"
+	f := newFixture(t, resttest.Cluster(attached()...)...)
+	for _, tt := range []struct{ body, size string }{
+		{`{"size":"1Gi"}`, "1073741824"},        // as it is
+		{`{"size":"1"}`, "1073741824"},          // smaller
+		{`{"size":"1073741825"}`, "1075838976"}, // rounded up
+		{`{"size":"20Gi"}`, "21474836480"},
+		{`{"size":"20Gi"}`, "21474836480"}, // again
+	} {
+		if a := f.do("POST", url, tt.body); a.status != 200 || a.json["size"] != tt.size {
+			t.Errorf("%s: %d, size %v, want %s", tt.body, a.status, a.json["size"], tt.size)
+		}
+	}
+	for body, why := range map[string]string{`{}`: "no size", `{"size":"0"}`: "no size", `{"size":"-1"}`: "negative",
+		`{"size":"big"}`: "failed to parse", `{"size":"8Ei"}`: "larger than a volume can be"} {
+		f.refused(f.do("POST", url, body), 500, why)
+	}
+	f.refused(f.do("POST", "/v1/volumes/nope?action=expand", `{"size":"2Gi"}`), 404, "not found")
+	for why, edit := range map[string]func(*lh.Volume){
+		"standby volume demo":              func(v *lh.Volume) { v.Status.IsStandby = true },
+		"invalid volume state to expand":   func(v *lh.Volume) { v.Status.State = lh.VolumeStateDetaching },
+		"the volume is faulted":            func(v *lh.Volume) { v.Status.Robustness = lh.VolumeRobustnessFaulted },
+		"the volume is being cloned; wait": func(v *lh.Volume) { v.Status.CloneStatus.State = lh.VolumeCloneStateInitiated },
+	} {
+		objects := attached()
+		edit(objects[0].(*lh.Volume))
+		g := newFixture(t, resttest.Cluster(objects...)...)
+		g.refused(g.do("POST", url, `{"size":"2Gi"}`), 500, why)
+	}
+}
+
+func TestCancelExpansion(t *testing.T) {
+	const url = "/v1/volumes/demo?action=cancelExpansion"
+	growing := func(edit func(*lh.Volume, *lh.Engine)) *fixture {
+		objects := attached()
+		v, e := objects[0].(*lh.Volume), objects[1].(*lh.Engine)
+		v.Spec.Size, v.Status.ExpansionRequired = 2<<30, true
+		edit(v, e)
+		return newFixture(t, resttest.Cluster(objects...)...)
+	}
+	f := growing(func(*lh.Volume, *lh.Engine) {})
+	if a := f.do("POST", url, ""); a.status != 200 || a.json["size"] != "1073741824" {
+		t.Errorf("%d %s", a.status, a.text)
+	}
+	f.refused(f.do("POST", url, ""), 500, "already complete") // as long as the controller has not seen it
+	for why, edit := range map[string]func(*lh.Volume, *lh.Engine){
+		"is not started":   func(v *lh.Volume, _ *lh.Engine) { v.Spec.Size, v.Status.ExpansionRequired = 1<<30, false },
+		"in progress":      func(_ *lh.Volume, e *lh.Engine) { e.Status.IsExpanding = true },
+		"already complete": func(_ *lh.Volume, e *lh.Engine) { e.Status.CurrentSize = 2 << 30 },
+		"standby":          func(v *lh.Volume, _ *lh.Engine) { v.Status.IsStandby = true },
+	} {
+		g := growing(edit)
+		g.refused(g.do("POST", url, ""), 500, why)
+	}
+}
