@@ -32,7 +32,8 @@ type second struct {
 	// mu is held during an exchange. What is below changes with s.mu held too.
 	mu   sync.Mutex
 	conn *net.UnixConn
-	// told is what the other holder has, by volume: the revision of the device.
+	// told is what the other holder has, by volume: the revision of the device. 0 is one that it was
+	// told over a connection that has ended, and may have still.
 	told   map[string]uint64
 	failed bool
 }
@@ -122,13 +123,10 @@ func (x *second) tell() (again bool) {
 	var err error
 	all, whole := x.news()
 	for _, n := range all {
-		if err == nil {
-			_, _, err = x.ask(n.r, n.fds...)
+		if err == nil || x.conn != nil { // who refuses one device takes the others
+			err = errors.Join(err, x.tellOne(&n))
 		}
 		closeAll(n.fds)
-		if err == nil {
-			x.note(&n)
-		}
 	}
 	if failed := err != nil; failed != x.failed {
 		x.failed = failed
@@ -141,15 +139,24 @@ func (x *second) tell() (again bool) {
 	return err != nil || !whole || len(x.told) > 0
 }
 
-// note remembers that the other holder has been told. x.mu is held.
-func (x *second) note(n *news) {
+// tellOne tells the other holder of one device, and remembers that. x.mu is held.
+func (x *second) tellOne(n *news) error {
+	_, _, err := x.ask(n.r, n.fds...)
+	drop := n.r.Op == opDrop
+	if drop && (errors.Is(err, ErrNone) || errors.Is(err, ErrInUse)) {
+		err = nil // it has ended there, or another instance manager has it now
+	}
+	if err != nil {
+		return err
+	}
 	x.s.mu.Lock()
 	defer x.s.mu.Unlock()
-	if n.r.Op == opDrop {
+	if drop {
 		delete(x.told, n.r.Volume)
 	} else {
 		x.told[n.r.Volume] = n.revision
 	}
+	return nil
 }
 
 // HeldElsewhere names the engines whose devices the second holder has. They go on in the next
@@ -212,14 +219,18 @@ func (x *second) lookAt() {
 	}
 }
 
-// hangUp ends the connection, and with it what the other holder was told for this process.
+// hangUp ends the connection. The other holder is told anew what it was told over it, also of what
+// is dropped by then: it would keep that for as long as it waits for an engine.
 func (x *second) hangUp() {
 	x.s.mu.Lock()
 	defer x.s.mu.Unlock()
 	if x.conn != nil {
 		x.conn.Close()
 	}
-	x.conn, x.told = nil, map[string]uint64{}
+	x.conn = nil
+	for volume := range x.told {
+		x.told[volume] = 0
+	}
 }
 
 // fetch brings a device here that the second holder alone has, before an engine takes it.

@@ -209,3 +209,49 @@ func serveUntil(t *testing.T, change func(*Server)) (s *Server, socket string, e
 	t.Cleanup(end)
 	return s, l.Addr().String(), end
 }
+
+// TestDroppedWhileTheSecondHolderIsAway: what is dropped while the second holder cannot be told is
+// dropped there when it can, and not kept until an engine has been waited for. What another
+// instance manager has got from there meanwhile stays, and keeps nothing else from being told.
+func TestDroppedWhileTheSecondHolderIsAway(t *testing.T) {
+	other := NewServer(slog.New(slog.DiscardHandler), time.Hour)
+	socket := serve(t, other)
+	s := NewServer(slog.New(slog.DiscardHandler), time.Hour).WithSecond(socket)
+	first := serve(t, s)
+	w, _ := pipe(t)
+	held := map[string]*Held{}
+	for _, volume := range []string{"dropped", "moved", "kept"} {
+		h, err := Keep(first, Owner{Volume: volume, Engine: volume}, json.RawMessage(`1`), int(w.Fd()))
+		if err != nil {
+			t.Fatal(err)
+		}
+		held[volume] = h
+		holds(t, other, volume, `1`)
+	}
+	s.second.mu.Lock() // nobody tells it anything
+	s.second.hangUp()
+	elsewhere := NewServer(slog.New(slog.DiscardHandler), time.Hour).WithSecond(socket)
+	var err error
+	taken, _, fds, err := Take(serve(t, elsewhere), Owner{Volume: "moved", Engine: "elsewhere"})
+	if err == nil {
+		closeAll(fds)
+		err = taken.Keep(json.RawMessage(`2`), int(w.Fd()))
+	}
+	for _, volume := range []string{"dropped", "moved"} {
+		err = errors.Join(err, held[volume].Drop())
+	}
+	err = errors.Join(err, held["kept"].Keep(json.RawMessage(`2`), int(w.Fd())))
+	s.second.mu.Unlock()
+	if err != nil {
+		t.Fatal(err)
+	}
+	holds(t, other, "kept", `2`)
+	holds(t, other, "dropped", "")
+	holds(t, other, "moved", `2`)
+	s.second.tell()
+	s.second.mu.Lock()
+	defer s.second.mu.Unlock()
+	if len(s.second.told) != 1 {
+		t.Errorf("the second holder is still to be told of %v", s.second.told)
+	}
+}
