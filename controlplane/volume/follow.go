@@ -2,6 +2,7 @@ package volume
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"time"
 
@@ -43,7 +44,8 @@ func (p *pass) followReplica(r *v1beta2.Replica) loop.Change {
 		return editReplica(r, func(s *v1beta2.ReplicaSpec) { s.FailedAt, s.HealthyAt = "", "" })
 	case mode == v1beta2.ReplicaModeERR:
 		return p.fail(r, "its engine reported it in error")
-	case wanted && r.Status.CurrentState != v1beta2.InstanceStateError:
+	case wanted && r.Status.CurrentState != v1beta2.InstanceStateError &&
+		(r.Spec.HealthyAt != "" || !p.nodeDown(r.Spec.NodeID)):
 		return nil // the engine is about to admit it
 	case r.Spec.FailedAt != "":
 		return p.fail(r, "") // only its process may have to stop
@@ -54,8 +56,20 @@ func (p *pass) followReplica(r *v1beta2.Replica) loop.Change {
 		return p.fail(r, "its engine runs without it")
 	case r.Spec.NodeID != "" && p.nodeDown(r.Spec.NodeID):
 		return p.fail(r, "its node "+r.Spec.NodeID+" is down")
+	case r.Spec.NodeID != "" && r.Status.CurrentState == v1beta2.InstanceStateStopped && !p.manned(r.Spec.NodeID):
+		return p.fail(r, "its node "+r.Spec.NodeID+" has no instance manager that runs")
 	}
 	return nil
+}
+
+// manned says whether an instance manager runs on a node, or may: one that cannot be observed at
+// the moment.
+func (p *pass) manned(node string) bool {
+	return slices.ContainsFunc(p.s.Managers, func(im v1beta2.InstanceManager) bool {
+		st := im.Status.CurrentState
+		return im.Spec.NodeID == node &&
+			(st == v1beta2.InstanceManagerStateRunning || st == v1beta2.InstanceManagerStateUnknown)
+	})
 }
 
 // inSync marks a replica that the engine counts as up to date.
