@@ -145,7 +145,7 @@ func (w world) instanceFacts(ctx context.Context, volume string) (f InstanceFact
 	if f.EngineEnabled, err = w.engineEnabled(ctx); err != nil {
 		return f, err
 	}
-	if f.Volume, err = w.volume(ctx, volume); err != nil || f.Volume == nil {
+	if f.Volume, err = w.volume(ctx, volume); f.Volume == nil {
 		return f, err
 	}
 	engines, err := w.enginesOf(ctx, volume)
@@ -156,7 +156,7 @@ func (w world) instanceFacts(ctx context.Context, volume string) (f InstanceFact
 // engineEnabled says whether engines and replicas may be made at all.
 func (w world) engineEnabled(ctx context.Context) (bool, error) {
 	values, err := w.cachedSettings(ctx)
-	return err == nil && values.Bool(setting.V1DataEngine), err
+	return values.Bool(setting.V1DataEngine), err
 }
 
 func checkEngineRequest(ctx context.Context, w world, r request[*v1beta2.Engine]) error {

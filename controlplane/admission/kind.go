@@ -75,7 +75,7 @@ func (k kind[T]) decode(op admissionv1.Operation, old, new []byte) (request[T], 
 
 func (k kind[T]) mutate(ctx context.Context, w world, op admissionv1.Operation, old, new []byte) (client.Object,
 	error) {
-	if k.mutator == nil || !slices.Contains(k.onMutate, op) {
+	if !slices.Contains(k.onMutate, op) {
 		return nil, nil
 	}
 	r, err := k.decode(op, old, new)
@@ -89,7 +89,7 @@ func (k kind[T]) mutate(ctx context.Context, w world, op admissionv1.Operation, 
 }
 
 func (k kind[T]) validate(ctx context.Context, w world, op admissionv1.Operation, old, new []byte) error {
-	if k.checker == nil || !slices.Contains(k.onValidate, op) {
+	if !slices.Contains(k.onValidate, op) {
 		return nil
 	}
 	r, err := k.decode(op, old, new)

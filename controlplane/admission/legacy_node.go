@@ -18,9 +18,9 @@ func (w world) legacyCPUFacts(ctx context.Context, f *NodeFacts) error {
 	return nil
 }
 
-// checkLegacyCPURequests judges the requests for instance managers of types engine and replica
-// together: each at most 40 % of the allocatable CPU, both below 40 %; the one that is 0 counts
-// with its setting. Stored values stay until changed.
+// checkLegacyCPURequests judges the requests for instance managers of types engine and replica:
+// together below 40 % of the allocatable CPU; the one that is 0 counts with its setting. Stored
+// values stay until changed.
 func checkLegacyCPURequests(old, n *v1beta2.Node, f NodeFacts) error {
 	engine, replica := n.Spec.EngineManagerCPURequest, n.Spec.ReplicaManagerCPURequest
 	if engine == old.Spec.EngineManagerCPURequest && replica == old.Spec.ReplicaManagerCPURequest ||
@@ -34,7 +34,7 @@ func checkLegacyCPURequests(old, n *v1beta2.Node, f NodeFacts) error {
 		return math.Round(float64(millis) * 100 / float64(f.AllocatableMillis))
 	}
 	e, r := percent(engine, f.LegacyEnginePercent), percent(replica, f.LegacyReplicaPercent)
-	if e > maxCPUPercent || r > maxCPUPercent || e+r >= maxCPUPercent {
+	if e+r >= maxCPUPercent {
 		return invalid("CPU requests of node %s for engine managers (%.0f%%) and replica managers (%.0f%%) together "+
 			"should be smaller than %d%% of the allocatable CPU",
 			n.Name, e, r, maxCPUPercent)

@@ -2,11 +2,12 @@ package admission
 
 import (
 	"context"
+	"maps"
 	"math"
 	"path"
-	"slices"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -81,7 +82,7 @@ func checkCPURequest(old, n *v1beta2.Node, f NodeFacts) error {
 	if old == nil || f.AllocatableMillis == 0 {
 		return nil
 	}
-	if err := checkLegacyCPURequests(old, n, f); err != nil || n.Spec.InstanceManagerCPURequest == 0 {
+	if err := checkLegacyCPURequests(old, n, f); err != nil {
 		return err
 	}
 	percent := math.Round(float64(n.Spec.InstanceManagerCPURequest) * 100 / float64(f.AllocatableMillis))
@@ -136,7 +137,7 @@ func checkNodeUpdate(old, n *v1beta2.Node) error {
 		if err := checkTags("disk "+name+" of node "+n.Name, d.Tags); err != nil {
 			return err
 		}
-		if was, ok := old.Spec.Disks[name]; ok && was.DiskType != "" && was.DiskType != d.DiskType {
+		if was := old.Spec.Disks[name].DiskType; was != "" && was != d.DiskType {
 			return invalid("disk %s of node %s: disk type is not allow to change", name, n.Name)
 		}
 	}
@@ -146,10 +147,11 @@ func checkNodeUpdate(old, n *v1beta2.Node) error {
 // checkDiskSet guards changes of disks: the controller must have taken over the last change, and a
 // disk must be empty before it goes.
 func checkDiskSet(old, n *v1beta2.Node) error {
-	if sameDisks(old.Spec.Disks, n.Spec.Disks) {
+	if equality.Semantic.DeepEqual(old.Spec.Disks, n.Spec.Disks) {
 		return nil
 	}
-	if !sameKeys(old.Spec.Disks, old.Status.DiskStatus) {
+	known := func(v1beta2.DiskSpec, v1beta2.DiskStatus) bool { return true }
+	if !maps.EqualFunc(old.Spec.Disks, old.Status.DiskStatus, known) {
 		return forbidden("spec and status of disks on node %s are being syncing and please retry later", n.Name)
 	}
 	for name, d := range old.Spec.Disks {
@@ -162,32 +164,6 @@ func checkDiskSet(old, n *v1beta2.Node) error {
 		}
 	}
 	return nil
-}
-
-func sameDisks(a, b map[string]v1beta2.DiskSpec) bool {
-	if len(a) != len(b) {
-		return false
-	}
-	for name, d := range a {
-		e, ok := b[name]
-		if !ok || d.Path != e.Path || d.AllowScheduling != e.AllowScheduling || d.EvictionRequested != e.EvictionRequested ||
-			d.StorageReserved != e.StorageReserved || d.DiskType != e.DiskType || !slices.Equal(d.Tags, e.Tags) {
-			return false
-		}
-	}
-	return true
-}
-
-func sameKeys(spec map[string]v1beta2.DiskSpec, status map[string]v1beta2.DiskStatus) bool {
-	if len(spec) != len(status) {
-		return false
-	}
-	for name := range spec {
-		if _, ok := status[name]; !ok {
-			return false
-		}
-	}
-	return true
 }
 
 func checkTags(of string, tags []string) error {
@@ -228,11 +204,8 @@ func checkNodeRequest(ctx context.Context, w world, r request[*v1beta2.Node]) er
 	if err != nil {
 		return err
 	}
-	switch {
-	case r.deleted():
+	if r.deleted() {
 		return CheckNodeDeletion(r.old, f)
-	case r.created():
-		return CheckNode(nil, r.new, f)
 	}
 	return CheckNode(r.old, r.new, f)
 }

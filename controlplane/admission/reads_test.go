@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"strings"
 	"testing"
 
+	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"ankole.storage/api/longhorn/v1beta2"
@@ -30,10 +32,14 @@ func (r *reads) note(o any) {
 		r.kinds = append(r.kinds, "replicas")
 	case *v1beta2.EngineList:
 		r.kinds = append(r.kinds, "engines")
-	case *v1beta2.NodeList:
-		r.kinds = append(r.kinds, "nodes")
 	case *v1beta2.Volume:
 		r.kinds = append(r.kinds, "volume")
+	case *v1beta2.VolumeList:
+		r.kinds = append(r.kinds, "volumes")
+	case *v1beta2.NodeList:
+		r.kinds = append(r.kinds, "nodes")
+	case *corev1.Node:
+		r.kinds = append(r.kinds, "node of Kubernetes")
 	}
 }
 
@@ -59,6 +65,9 @@ func TestWhatIsReadForAChange(t *testing.T) {
 			}
 		})
 	}
+	attachment := func(volume string) *v1beta2.VolumeAttachment {
+		return named(&v1beta2.VolumeAttachment{}, "a", nil, func(a *v1beta2.VolumeAttachment) { a.Spec.Volume = volume })
+	}
 	replica := named(&v1beta2.Replica{}, "r", nil, func(r *v1beta2.Replica) { r.Spec.VolumeName = "v" })
 	for name, c := range map[string]struct {
 		plural       string
@@ -80,11 +89,34 @@ func TestWhatIsReadForAChange(t *testing.T) {
 			[]string{"engines"}},
 		"a new replica": {"replicas", nil, replica, nil},
 		"a changed one": {"replicas", replica, replica, nil},
+		"a new volume, no image": {"volumes", nil, volume(func(s *v1beta2.VolumeSpec) {
+			s.DataSource = "vol://v/x" // names no volume
+		}), []string{"settings", "settings", "target"}},
+		"another size for snapshots": {"volumes", volume(nil), volume(func(s *v1beta2.VolumeSpec) { s.SnapshotMaxSize = 9 }),
+			[]string{"engines"}},
+		"changed, strict-local": {"volumes",
+			volume(func(s *v1beta2.VolumeSpec) { s.DataLocality = v1beta2.DataLocalityStrictLocal }),
+			volume(func(s *v1beta2.VolumeSpec) { s.DataLocality = v1beta2.DataLocalityStrictLocal }), nil},
+		"a new engine of nothing": {"engines", nil, named(&v1beta2.Engine{}, "e", nil, func(e *v1beta2.Engine) {
+			e.Spec.VolumeName = "x"
+		}), []string{"volume"}},
+		"a new attachment":     {"volumeattachments", nil, attachment("v"), []string{"volume"}},
+		"one of no volume":     {"volumeattachments", nil, attachment(""), nil},
+		"a changed attachment": {"volumeattachments", attachment("v"), attachment("v"), []string{"volume"}},
+		"a new node":           {"nodes", nil, named(nodeWith(), "n", nil, nil), []string{"node of Kubernetes", "settings"}},
+		"a setting":            {"settings", nil, valueOf("auto-salvage", "true"), []string{"settings"}},
+		"the network":          {"settings", nil, valueOf("storage-network", ""), []string{"settings", "volumes"}},
+		"the data path":        {"settings", nil, valueOf("default-data-path", "/a"), []string{"settings", "nodes"}},
+		"the data engine":      {"settings", nil, valueOf("v1-data-engine", "true"), []string{"settings", "engines"}},
 		"a new engine": {"engines", nil, named(&v1beta2.Engine{}, "e", nil, func(e *v1beta2.Engine) {
 			e.Spec.VolumeName = "v"
 		}), []string{"volume", "engines"}},
 	} {
-		w := worldOf(t, volume(nil), valueOf(setting.V1DataEngine, "true"), valueOf(setting.DefaultEngineImage, "image"))
+		image := "image"
+		if strings.HasSuffix(name, "no image") {
+			image = ""
+		}
+		w := worldOf(t, volume(nil), valueOf(setting.V1DataEngine, "true"), valueOf(setting.DefaultEngineImage, image))
 		live := &reads{Reader: w.Reader}
 		w.Reader = live
 		err := asked(t, w, c.plural, c.old, c.changed)

@@ -22,8 +22,6 @@ func (r *Rejection) Code() int32 {
 	switch r.Reason {
 	case metav1.StatusReasonForbidden:
 		return http.StatusForbidden
-	case metav1.StatusReasonBadRequest:
-		return http.StatusBadRequest
 	case metav1.StatusReasonInvalid:
 		return http.StatusUnprocessableEntity
 	}

@@ -1,7 +1,6 @@
 package admission
 
 import (
-	"errors"
 	"testing"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -39,6 +38,14 @@ func TestSettings(t *testing.T) {
 			SettingFacts{}, "is read-only"},
 		{"read-only, by the manager", storedSetting("default-engine-image", "a"),
 			storedSetting("default-engine-image", "b", marker), SettingFacts{}, ""},
+		{"read-only, marked before", storedSetting("default-engine-image", "a", marker),
+			storedSetting("default-engine-image", "b"), SettingFacts{}, ""},
+		{"not read-only, whatever there is", storedSetting("auto-salvage", "true"), storedSetting("auto-salvage", "false"),
+			SettingFacts{Attached: 1, Nodes: 1, Engines: 1}, ""},
+		{"engine on with engines", storedSetting("v1-data-engine", "false"), storedSetting("v1-data-engine", "true"),
+			SettingFacts{Engines: 1}, ""},
+		{"engine off without engines", storedSetting("v1-data-engine", "true"), storedSetting("v1-data-engine", "false"),
+			SettingFacts{}, ""},
 		{"read-only, same value", storedSetting("default-engine-image", "a"),
 			storedSetting("default-engine-image", "a"), SettingFacts{}, ""},
 		{"priority class missing", storedSetting("priority-class", ""), storedSetting("priority-class", "high"),
@@ -55,6 +62,10 @@ func TestSettings(t *testing.T) {
 	} {
 		tt.facts.Stored = setting.Values{}
 		expect(t, tt.name, CheckSetting(tt.old, tt.new, tt.facts), tt.want)
+	}
+	err := CheckSetting(nil, storedSetting("no-such", "x"), SettingFacts{})
+	if err == nil || err.Error() != "setting no-such is not supported" {
+		t.Errorf("unknown: %v", err)
 	}
 }
 
@@ -105,6 +116,12 @@ func TestNodes(t *testing.T) {
 			n.Spec.InstanceManagerCPURequest = 3280
 		}, NodeFacts{AllocatableMillis: 8000},
 			"should be less than or equal to 40"},
+		{"40.4 % of the CPU", nil, func(n *v1beta2.Node) {
+			n.Spec.InstanceManagerCPURequest = 40_400
+		}, NodeFacts{AllocatableMillis: 100_000}, ""},
+		{"40.5 % of the CPU", nil, func(n *v1beta2.Node) {
+			n.Spec.InstanceManagerCPURequest = 40_500
+		}, NodeFacts{AllocatableMillis: 100_000}, "is 41% of the allocatable CPU"},
 		{"any CPU of a node that is gone", nil, func(n *v1beta2.Node) {
 			n.Spec.InstanceManagerCPURequest = 99999
 		}, NodeFacts{}, ""},
@@ -118,6 +135,32 @@ func TestNodes(t *testing.T) {
 			NodeFacts{AllocatableMillis: 8000}, "smaller than 40%"},
 		{"older type beside a setting", nil, func(n *v1beta2.Node) { n.Spec.EngineManagerCPURequest = 2400 },
 			NodeFacts{AllocatableMillis: 8000, LegacyReplicaPercent: 12}, "smaller than 40%"},
+		{"older type at 39.4 %", nil, func(n *v1beta2.Node) { n.Spec.EngineManagerCPURequest = 39_400 },
+			NodeFacts{AllocatableMillis: 100_000}, ""},
+		{"older type at 39.5 %", nil, func(n *v1beta2.Node) { n.Spec.ReplicaManagerCPURequest = 39_500 },
+			NodeFacts{AllocatableMillis: 100_000}, "smaller than 40%"},
+		{"older types stored above 40 %", func(n *v1beta2.Node) {
+			n.Spec.EngineManagerCPURequest, n.Spec.ReplicaManagerCPURequest = 4000, 4000
+		}, nil, NodeFacts{AllocatableMillis: 8000}, ""},
+		{"older types back to their settings", func(n *v1beta2.Node) {
+			n.Spec.EngineManagerCPURequest, n.Spec.ReplicaManagerCPURequest = 80, 80
+		}, func(n *v1beta2.Node) { n.Spec.EngineManagerCPURequest, n.Spec.ReplicaManagerCPURequest = 0, 0 },
+			NodeFacts{AllocatableMillis: 8000, LegacyEnginePercent: 30, LegacyReplicaPercent: 30}, ""},
+		{"one older type back to its setting", func(n *v1beta2.Node) {
+			n.Spec.EngineManagerCPURequest, n.Spec.ReplicaManagerCPURequest = 80, 80
+		}, func(n *v1beta2.Node) { n.Spec.EngineManagerCPURequest = 0 },
+			NodeFacts{AllocatableMillis: 8000, LegacyEnginePercent: 39}, "smaller than 40%"},
+		{"scheduling", nil, func(n *v1beta2.Node) { n.Spec.AllowScheduling = true }, NodeFacts{}, ""},
+		{"evict", nil, func(n *v1beta2.Node) { n.Spec.EvictionRequested = true }, NodeFacts{}, ""},
+		{"scheduling to a disk", nil, disk("d", v1beta2.DiskSpec{Path: "/a", DiskType: "filesystem", AllowScheduling: true}),
+			NodeFacts{}, ""},
+		{"evict a disk", nil, disk("d", v1beta2.DiskSpec{Path: "/a", DiskType: "filesystem", EvictionRequested: true}),
+			NodeFacts{}, ""},
+		{"tags", nil, func(n *v1beta2.Node) { n.Spec.Tags = []string{"a", "b.c/d"} }, NodeFacts{}, ""},
+		{"disk of another type", disk("d", v1beta2.DiskSpec{Path: "/a", DiskType: "block"}),
+			disk("d", v1beta2.DiskSpec{Path: "/a", DiskType: "filesystem"}), NodeFacts{}, "disk type is not allow to change"},
+		{"disk gets a type", disk("d", v1beta2.DiskSpec{Path: "/a"}),
+			disk("d", v1beta2.DiskSpec{Path: "/a", DiskType: "filesystem"}), NodeFacts{}, ""},
 		{"negative reserve", nil, disk("d", v1beta2.DiskSpec{Path: "/a", DiskType: "filesystem", StorageReserved: -1}),
 			NodeFacts{},
 			"storageReserved setting of disk d"},
@@ -130,6 +173,18 @@ func TestNodes(t *testing.T) {
 		{"add a disk before the last change is taken over", func(n *v1beta2.Node) { n.Status.DiskStatus = nil },
 			disk("e", v1beta2.DiskSpec{Path: "/e", DiskType: "filesystem"}), NodeFacts{},
 			"being syncing and please retry later"},
+		{"change none before the last change is taken over", func(n *v1beta2.Node) { n.Status.DiskStatus = nil },
+			func(n *v1beta2.Node) { n.Spec.AllowScheduling = true }, NodeFacts{}, ""},
+		{"change a disk while another one is known", func(n *v1beta2.Node) {
+			n.Status.DiskStatus = map[string]v1beta2.DiskStatus{"e": {}}
+		}, disk("d", v1beta2.DiskSpec{Path: "/a", DiskType: "filesystem", StorageReserved: 1}), NodeFacts{},
+			"being syncing and please retry later"},
+		{"add a disk beside an enabled one", disk("d",
+			v1beta2.DiskSpec{Path: "/a", DiskType: "filesystem", AllowScheduling: true}),
+			disk("e", v1beta2.DiskSpec{Path: "/e", DiskType: "filesystem"}), NodeFacts{}, ""},
+		{"remove a disk with a replica of no size", func(n *v1beta2.Node) {
+			n.Status.DiskStatus["d"] = v1beta2.DiskStatus{ScheduledReplica: map[string]int64{"r": 0}}
+		}, func(n *v1beta2.Node) { delete(n.Spec.Disks, "d") }, NodeFacts{}, "Please disable the disk d"},
 		{"remove an empty, disabled disk", nil, func(n *v1beta2.Node) { delete(n.Spec.Disks, "d") }, NodeFacts{}, ""},
 		{"remove a disk in use", func(n *v1beta2.Node) { n.Status.DiskStatus["d"] = v1beta2.DiskStatus{StorageScheduled: 1} },
 			func(n *v1beta2.Node) { delete(n.Spec.Disks, "d") }, NodeFacts{}, "Please disable the disk d"},
@@ -145,6 +200,11 @@ func TestNodes(t *testing.T) {
 			tt.edit(n)
 		}
 		expect(t, tt.name, CheckNode(old, n, tt.facts), tt.want)
+	}
+	unknown := nodeWith(func(n *v1beta2.Node) { n.Status.DiskStatus = nil })
+	added := nodeWith(disk("e", v1beta2.DiskSpec{Path: "/e", DiskType: "filesystem"}))
+	if r := asRejection(CheckNode(unknown, added, NodeFacts{})); r.Reason != metav1.StatusReasonForbidden {
+		t.Errorf("a change of disks too early is refused with reason %s", r.Reason)
 	}
 }
 
@@ -169,6 +229,7 @@ func TestNodeDeletion(t *testing.T) {
 		}),
 			NodeFacts{}, "disable scheduling"},
 		{"with replicas", nodeWith(ready("False", "KubernetesNodeGone")), NodeFacts{Replicas: 1}, "could not delete node n"},
+		{"with engines", nodeWith(ready("False", "KubernetesNodeGone")), NodeFacts{Engines: 1}, "could not delete node n"},
 		{"forced", nodeWith(ready("True", ""), func(n *v1beta2.Node) {
 			n.Annotations = map[string]string{"longhorn.io/delete-node-from-longhorn": ""}
 		}), NodeFacts{Replicas: 1}, ""},
@@ -193,6 +254,19 @@ func TestEnginesAndReplicas(t *testing.T) {
 	expect(t, "engines off", CheckEngine(nil, e, InstanceFacts{Volume: volume}), "v1-data-engine")
 	expect(t, "replica with engines off", CheckReplica(nil, &v1beta2.Replica{}, InstanceFacts{}), "v1-data-engine")
 
+	for _, tt := range []struct{ name, before, after, want string }{
+		{"kept", "v1", "v1", ""},
+		{"filled in", "", "v1", ""},
+		{"changed", "v1", "v2", "cannot be changed from v1 to v2"},
+	} {
+		older, newer := e.DeepCopy(), e.DeepCopy()
+		older.Spec.DataEngine, newer.Spec.DataEngine = v1beta2.DataEngineType(tt.before), v1beta2.DataEngineType(tt.after)
+		expect(t, "data engine of an engine "+tt.name, CheckEngine(older, newer, InstanceFacts{}), tt.want)
+		expect(t, "data engine of a replica "+tt.name, CheckReplica(
+			&v1beta2.Replica{Spec: v1beta2.ReplicaSpec{InstanceSpec: older.Spec.InstanceSpec}},
+			&v1beta2.Replica{Spec: v1beta2.ReplicaSpec{InstanceSpec: newer.Spec.InstanceSpec}}, InstanceFacts{}), tt.want)
+	}
+
 	copyOf := func(name string, healthy, failed, evicting bool) v1beta2.Replica {
 		r := v1beta2.Replica{ObjectMeta: metav1.ObjectMeta{Name: name}}
 		if healthy {
@@ -207,8 +281,7 @@ func TestEnginesAndReplicas(t *testing.T) {
 	good, second := copyOf("a", true, false, false), copyOf("b", true, false, false)
 	failed, evicting, empty := copyOf("c", true, true, false), copyOf("d", true, false, true),
 		copyOf("e", false, false, false)
-	deleting := volume.DeepCopy()
-	deleting.DeletionTimestamp = &metav1.Time{}
+	leaving := deleting(good.DeepCopy())
 	const last = "no other healthy replica available"
 	for _, tt := range []struct {
 		name     string
@@ -225,7 +298,8 @@ func TestEnginesAndReplicas(t *testing.T) {
 		{"failed beside a good one", failed, volume, []v1beta2.Replica{good, failed}, ""},
 		{"failed, the last data", failed, volume, []v1beta2.Replica{failed, empty}, last},
 		{"without data", empty, volume, []v1beta2.Replica{empty}, ""},
-		{"of a volume being deleted", good, deleting, []v1beta2.Replica{good}, ""},
+		{"of a volume being deleted", good, deleting(volume.DeepCopy()), []v1beta2.Replica{good}, ""},
+		{"asked for again", *leaving, volume, []v1beta2.Replica{*leaving}, ""},
 		{"of no volume", good, nil, nil, ""},
 	} {
 		expect(t, tt.name, CheckReplicaDeletion(&tt.replica, tt.volume, nil, tt.siblings), tt.want)
@@ -260,6 +334,16 @@ func TestAttachments(t *testing.T) {
 	wrongKey.Spec.AttachmentTickets["x"] = csi("y", "n")
 	other := attachment()
 	other.Spec.Volume = "w"
+	owned := func(by string) *v1beta2.VolumeAttachment {
+		va := attachment()
+		va.OwnerReferences = []metav1.OwnerReference{{Name: by}}
+		return va
+	}
+	labelled := func(volume string) *v1beta2.VolumeAttachment {
+		va := attachment()
+		va.Labels = map[string]string{"longhornvolume": volume}
+		return va
+	}
 	migratable := &v1beta2.Volume{}
 	migratable.Spec.Migratable, migratable.Status.State = true, v1beta2.VolumeStateAttached
 	detached := migratable.DeepCopy()
@@ -285,6 +369,31 @@ func TestAttachments(t *testing.T) {
 			AttachmentFacts{Volume: migratable}, "two nodes at a time"},
 		{"strict-local at its replica", attachment(), attachment(csi("a", "n1")),
 			AttachmentFacts{Volume: local, Replicas: onN1}, ""},
+		{"migration of a detached volume, first node", attachment(), attachment(csi("a", "n1")),
+			AttachmentFacts{Volume: detached}, ""},
+		{"three tickets, two of CSI", attachment(), attachment(csi("a", "n1"), csi("b", "n2"),
+			v1beta2.AttachmentTicket{ID: "c", NodeID: "n3", Type: v1beta2.AttacherTypeLonghornAPI}),
+			AttachmentFacts{Volume: migratable}, ""},
+		{"key and id differ, later", attachment(), wrongKey, AttachmentFacts{Volume: &v1beta2.Volume{}},
+			"key and id must be equal"},
+		{"owned", attachment(), owned("v"), AttachmentFacts{}, ""},
+		{"owner kept", owned("v"), owned("v"), AttachmentFacts{}, ""},
+		{"another owner", owned("v"), owned("w"), AttachmentFacts{}, "its owner cannot be changed"},
+		{"no owner", owned("v"), attachment(), AttachmentFacts{}, "its owner cannot be changed"},
+		{"labelled", attachment(), labelled("v"), AttachmentFacts{}, ""},
+		{"label kept", labelled("v"), labelled("v"), AttachmentFacts{}, ""},
+		{"another label", labelled("v"), labelled("w"), AttachmentFacts{}, "label longhornvolume cannot be changed"},
+		{"no label", labelled("v"), attachment(), AttachmentFacts{}, "label longhornvolume cannot be changed"},
+		{"not local, replicas elsewhere", attachment(), attachment(csi("a", "n2")),
+			AttachmentFacts{Volume: &v1beta2.Volume{}, Replicas: onN1}, ""},
+		{"strict-local elsewhere since before", attachment(csi("a", "n2")), attachment(csi("a", "n2")),
+			AttachmentFacts{Volume: local, Replicas: onN1}, ""},
+		{"strict-local moved", attachment(csi("a", "n1")), attachment(csi("a", "n2")),
+			AttachmentFacts{Volume: local, Replicas: onN1}, "its replica is on node n1"},
+		{"strict-local to no node", attachment(), attachment(csi("a", "")),
+			AttachmentFacts{Volume: local, Replicas: onN1}, "its replica is on node n1"},
+		{"strict-local, its replica has no node yet", attachment(), attachment(csi("a", "n2")),
+			AttachmentFacts{Volume: local, Replicas: []v1beta2.Replica{replicaOn("")}}, ""},
 		{"strict-local elsewhere", attachment(), attachment(csi("a", "n2")),
 			AttachmentFacts{Volume: local, Replicas: onN1}, "strict-local"},
 	} {
@@ -293,36 +402,46 @@ func TestAttachments(t *testing.T) {
 }
 
 func TestTicketGenerations(t *testing.T) {
-	old := &v1beta2.VolumeAttachment{}
-	old.Spec.AttachmentTickets = map[string]v1beta2.AttachmentTicket{
-		"same": {ID: "same", NodeID: "n1", Generation: 3}, "moved": {ID: "moved", NodeID: "n1", Generation: 3},
-	}
-	old.Status.AttachmentTicketStatuses = map[string]v1beta2.AttachmentTicketStatus{"back": {ID: "back", Generation: 7}}
-	va := old.DeepCopy()
-	va.Spec.AttachmentTickets["same"] = v1beta2.AttachmentTicket{ID: "same", NodeID: "n1", Generation: 99}
-	va.Spec.AttachmentTickets["moved"] = v1beta2.AttachmentTicket{ID: "moved", NodeID: "n2"}
-	va.Spec.AttachmentTickets["back"] = v1beta2.AttachmentTicket{ID: "back", NodeID: "n1"}
-	va.Spec.AttachmentTickets["new"] = v1beta2.AttachmentTicket{ID: "new", NodeID: "n1", Generation: -4}
-	bumpGenerations(old, va)
-	for id, want := range map[string]int64{"same": 3, "moved": 4, "back": 8, "new": 0} {
-		if got := va.Spec.AttachmentTickets[id].Generation; got != want {
-			t.Errorf("ticket %s has generation %d, want %d", id, got, want)
+	ticket := func(generation int64, edit func(*v1beta2.AttachmentTicket)) v1beta2.AttachmentTicket {
+		k := v1beta2.AttachmentTicket{ID: "t", NodeID: "n1", Type: v1beta2.AttacherTypeCSI, Generation: generation,
+			Parameters: map[string]string{"k": "v"}}
+		if edit != nil {
+			edit(&k)
 		}
+		return k
 	}
-}
-
-func TestRejectionCodes(t *testing.T) {
+	before := ticket(3, nil)
 	for _, tt := range []struct {
-		err    error
-		reason metav1.StatusReason
-		code   int32
+		name     string
+		before   *v1beta2.AttachmentTicket
+		reported int64 // generation of the ticket's status; 0: there is none
+		sent     v1beta2.AttachmentTicket
+		want     int64
 	}{
-		{invalid("x"), "Invalid", 422},
-		{forbidden("x"), "Forbidden", 403},
-		{errors.New("cannot read"), "InternalError", 500},
+		{"new", nil, 0, ticket(0, nil), 0},
+		{"new, numbered", nil, 0, ticket(5, nil), 5},
+		{"new, numbered below 0", nil, 0, ticket(-4, nil), 0},
+		{"back again", nil, 7, ticket(0, nil), 8},
+		{"unchanged", &before, 0, ticket(99, nil), 3},
+		{"unchanged and reported", &before, 7, ticket(99, nil), 3},
+		{"of another id", &before, 0, ticket(3, func(k *v1beta2.AttachmentTicket) { k.ID = "u" }), 4},
+		{"on another node", &before, 7, ticket(0, func(k *v1beta2.AttachmentTicket) { k.NodeID = "n2" }), 4},
+		{"of another type", &before, 0, ticket(3, func(k *v1beta2.AttachmentTicket) {
+			k.Type = v1beta2.AttacherTypeLonghornAPI
+		}), 4},
+		{"with other parameters", &before, 0, ticket(3, func(k *v1beta2.AttachmentTicket) { k.Parameters = nil }), 4},
 	} {
-		if r := asRejection(tt.err); r.Reason != tt.reason || r.Code() != tt.code {
-			t.Errorf("%v: %s %d", tt.err, r.Reason, r.Code())
+		old, va := &v1beta2.VolumeAttachment{}, &v1beta2.VolumeAttachment{}
+		va.Spec.AttachmentTickets = map[string]v1beta2.AttachmentTicket{"t": tt.sent}
+		if tt.before != nil {
+			old.Spec.AttachmentTickets = map[string]v1beta2.AttachmentTicket{"t": *tt.before}
+		}
+		if tt.reported != 0 {
+			old.Status.AttachmentTicketStatuses = map[string]v1beta2.AttachmentTicketStatus{"t": {Generation: tt.reported}}
+		}
+		bumpGenerations(old, va)
+		if got := va.Spec.AttachmentTickets["t"].Generation; got != tt.want {
+			t.Errorf("%s: generation %d, want %d", tt.name, got, tt.want)
 		}
 	}
 }

@@ -83,9 +83,6 @@ func checkSettingRequest(ctx context.Context, w world, r request[*v1beta2.Settin
 	if err != nil {
 		return err
 	}
-	if r.created() {
-		return CheckSetting(nil, r.new, f)
-	}
 	return CheckSetting(r.old, r.new, f)
 }
 
@@ -93,10 +90,7 @@ func (w world) settingFacts(ctx context.Context, s *v1beta2.Setting) (f SettingF
 	if f.Stored, err = w.settings(ctx); err != nil {
 		return f, err
 	}
-	d, err := setting.Lookup(s.Name)
-	if err != nil {
-		return f, nil // CheckSetting says so
-	}
+	d, _ := setting.Lookup(s.Name) // CheckSetting refuses an unknown one
 	if d.Apply == setting.ApplyRefusedWhileAttached {
 		var volumes v1beta2.VolumeList
 		if err := w.List(ctx, &volumes, client.InNamespace(w.namespace)); err != nil {

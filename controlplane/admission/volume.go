@@ -123,8 +123,8 @@ func checkFields(v *v1beta2.Volume, f VolumeFacts) error {
 			return nil
 		},
 		func() error {
-			if pinned := len(s.TopologyRequirement) > 0 && pinsOneZone(s.TopologyRequirement); pinned &&
-				s.ReplicaZoneSoftAntiAffinity != v1beta2.OverrideEnabled && s.NumberOfReplicas > 1 {
+			if pinsOneZone(s.TopologyRequirement) && s.ReplicaZoneSoftAntiAffinity != v1beta2.OverrideEnabled &&
+				s.NumberOfReplicas > 1 {
 				return invalid("topology requirement pins volume %s to zone %s, so replicaZoneSoftAntiAffinity must be enabled",
 					v.Name, s.TopologyRequirement[0].Zone)
 			}
@@ -234,8 +234,6 @@ func checkBlockSize(v *v1beta2.Volume) error {
 
 func checkBackingImage(v *v1beta2.Volume, f VolumeFacts) error {
 	switch {
-	case v.Spec.BackingImage == "":
-		return nil
 	case f.BackingImageMissing:
 		return invalid("backing image %s of volume %s does not exist", v.Spec.BackingImage, v.Name)
 	case f.BackingImageVirtualSize > v.Spec.Size:
@@ -271,17 +269,16 @@ func checkSource(v *v1beta2.Volume, f VolumeFacts) error {
 }
 
 func checkVolumeRequest(ctx context.Context, w world, r request[*v1beta2.Volume]) error {
+	var f VolumeFacts
+	var err error
 	switch {
 	case r.deleted():
 		return nil // any volume can be deleted
 	case r.created():
-		f, err := w.newVolumeFacts(ctx, r.new)
-		if err != nil {
-			return err
-		}
-		return CheckVolume(nil, r.new, f)
+		f, err = w.newVolumeFacts(ctx, r.new)
+	default:
+		f, err = w.changedVolumeFacts(ctx, &r.old.Spec, r.new)
 	}
-	f, err := w.changedVolumeFacts(ctx, &r.old.Spec, r.new)
 	if err != nil {
 		return err
 	}
@@ -356,9 +353,6 @@ func (w world) roomFacts(ctx context.Context, f *VolumeFacts) (err error) {
 }
 
 func (w world) lacksBackupTarget(ctx context.Context, v *v1beta2.Volume) (bool, error) {
-	if v.Spec.BackupTargetName == "" {
-		return false, nil
-	}
 	bt, err := find(ctx, w, v.Spec.BackupTargetName, &v1beta2.BackupTarget{})
 	return bt == nil, err
 }

@@ -14,18 +14,16 @@ var volumes = kind[*v1beta2.Volume]{
 	onValidate: allThree,
 	onMutate:   createUpdate,
 	mutator: func(ctx context.Context, w world, r request[*v1beta2.Volume]) error {
+		read := w.cachedSettings
 		if r.created() {
-			values, err := w.settings(ctx)
-			if err == nil {
-				MutateVolume(nil, r.new, values)
-			}
+			read = w.settings
+		}
+		values, err := read(ctx)
+		if err != nil {
 			return err
 		}
-		values, err := w.cachedSettings(ctx)
-		if err == nil {
-			MutateVolume(r.old, r.new, values)
-		}
-		return err
+		MutateVolume(r.old, r.new, values)
+		return nil
 	},
 	checker: checkVolumeRequest,
 }
@@ -49,10 +47,8 @@ func MutateVolume(old, v *v1beta2.Volume, s setting.Values) {
 		completeNewVolume(v, s)
 	}
 	completeVolume(old, v, s)
-	if v.Labels[naming.LabelVolume] != v.Name && v.Name != "" {
-		addLabels(v, naming.VolumeLabels(v.Name))
-	}
 	addLabels(v, map[string]string{
+		naming.LabelVolume:       v.Name,
 		naming.LabelBackupTarget: v.Spec.BackupTargetName,
 		naming.LabelSettingPrefix +
 			setting.ReplicaAutoBalance: ignoredLabel(string(v.Spec.ReplicaAutoBalance)),
@@ -101,18 +97,18 @@ func completeNewVolume(v *v1beta2.Volume, s setting.Values) {
 // completeVolume fills in what may never be empty.
 func completeVolume(old, v *v1beta2.Volume, s setting.Values) {
 	spec := &v.Spec
+	spec.Size = RoundSize(spec.Size)
 	if old != nil {
 		spec.Image = v1beta2.MergeImages(old.Spec.Image, spec.Image, spec.EngineImage)
 		spec.EngineImage = spec.Image
 		if spec.BackupCompressionMethod == "" {
 			spec.BackupCompressionMethod = v1beta2.BackupCompressionGzip
 		}
-		if spec.Size > old.Spec.Size && spec.SnapshotMaxSize != 0 && spec.SnapshotMaxSize < 2*spec.Size {
-			spec.SnapshotMaxSize = 2 * RoundSize(spec.Size)
+		if spec.Size > old.Spec.Size && spec.SnapshotMaxSize != 0 {
+			spec.SnapshotMaxSize = max(spec.SnapshotMaxSize, 2*spec.Size)
 		}
 	}
 	orElse(&spec.AccessMode, v1beta2.AccessModeReadWriteOnce)
-	spec.Size = RoundSize(spec.Size)
 	if spec.SnapshotMaxCount == 0 {
 		spec.SnapshotMaxCount = s.Int(setting.SnapshotMaxCount)
 	}
@@ -121,7 +117,7 @@ func completeVolume(old, v *v1beta2.Volume, s setting.Values) {
 	}
 	orElse(&spec.ReplicaAutoBalance, v1beta2.ReplicaAutoBalanceIgnored)
 	orElse(&spec.SnapshotDataIntegrity, v1beta2.SnapshotDataIntegrityIgnored)
-	if len(spec.TopologyRequirement) > 0 && pinsOneZone(spec.TopologyRequirement) &&
+	if pinsOneZone(spec.TopologyRequirement) &&
 		(spec.ReplicaZoneSoftAntiAffinity == "" || spec.ReplicaZoneSoftAntiAffinity == v1beta2.OverrideIgnored) {
 		spec.ReplicaZoneSoftAntiAffinity = v1beta2.OverrideEnabled
 	}
@@ -147,14 +143,14 @@ func completeVolume(old, v *v1beta2.Volume, s setting.Values) {
 	}
 }
 
-// pinsOneZone tells whether all terms name the same, non-empty zone.
+// pinsOneZone tells whether there are terms and all name the same, non-empty zone.
 func pinsOneZone(terms []v1beta2.TopologyTerm) bool {
 	for _, t := range terms {
 		if t.Zone == "" || t.Zone != terms[0].Zone {
 			return false
 		}
 	}
-	return true
+	return len(terms) > 0
 }
 
 func orElse[T ~string](field *T, value T) {

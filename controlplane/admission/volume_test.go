@@ -43,6 +43,10 @@ func TestNewVolumes(t *testing.T) {
 	set := func(edit func(*v1beta2.VolumeSpec)) func(*v1beta2.Volume) {
 		return func(v *v1beta2.Volume) { edit(&v.Spec) }
 	}
+	clone := func(mode v1beta2.CloneMode) func(*v1beta2.Volume) {
+		return set(func(s *v1beta2.VolumeSpec) { s.DataSource, s.CloneMode = "snap://other/s", mode })
+	}
+	source := func(f *VolumeFacts) { f.Source = newVolume() }
 	for _, tt := range []struct {
 		name  string
 		edit  func(*v1beta2.Volume)
@@ -98,15 +102,20 @@ func TestNewVolumes(t *testing.T) {
 			s.BackupBlockSize, s.Size = 16<<20, gib+2<<20
 		}), nil,
 			"unsupported BackupBlockSize"},
+		{"iscsi", set(func(s *v1beta2.VolumeSpec) { s.Frontend = "iscsi" }), nil, ""},
+		{"tiny", set(func(s *v1beta2.VolumeSpec) { s.Size = 16 << 20 }), nil, ""},
+		{"encrypted and not tiny", set(func(s *v1beta2.VolumeSpec) { s.Encrypted, s.Size = true, 18<<20 }), nil, ""},
 		{"encrypted and tiny", set(func(s *v1beta2.VolumeSpec) {
 			s.Encrypted, s.Size = true, 16<<20
 		}), nil, "LUKS2 header size"},
 		{"clone mode without source", set(func(s *v1beta2.VolumeSpec) {
 			s.CloneMode = "full-copy"
 		}), nil, "without a data source"},
+		{"clone", clone("full-copy"), source, ""},
+		{"linked clone", clone("linked-clone"), source, `has clone mode "linked-clone", only full-copy is supported`},
 		{"source malformed", set(func(s *v1beta2.VolumeSpec) {
 			s.DataSource = "demo2"
-		}), nil, "failed to verify data source"},
+		}), nil, `failed to verify data source: "demo2" of volume demo should be vol://`},
 		{"source missing", set(func(s *v1beta2.VolumeSpec) {
 			s.DataSource = "vol://other"
 		}), nil, "failed to verify data source"},
@@ -120,12 +129,19 @@ func TestNewVolumes(t *testing.T) {
 		{"image incompatible", nil, func(f *VolumeFacts) { f.Image.Status.Incompatible = true }, "incompatible"},
 		{"image too old for no counter", set(func(s *v1beta2.VolumeSpec) { s.RevisionCounterDisabled = true }),
 			func(f *VolumeFacts) { f.Image.Status.CLIAPIVersion = 3 }, "too old"},
+		{"image just new enough for no counter", set(func(s *v1beta2.VolumeSpec) { s.RevisionCounterDisabled = true }),
+			func(f *VolumeFacts) { f.Image.Status.CLIAPIVersion = 4 }, ""},
+		{"image that did not report yet", set(func(s *v1beta2.VolumeSpec) { s.RevisionCounterDisabled = true }),
+			func(f *VolumeFacts) { f.Image.Status = v1beta2.EngineImageStatus{} }, ""},
+		{"image too old for no counter, with one", nil, func(f *VolumeFacts) { f.Image.Status.CLIAPIVersion = 3 }, ""},
 		{"backing image unknown", set(func(s *v1beta2.VolumeSpec) { s.BackingImage = "iso" }),
 			func(f *VolumeFacts) { f.BackingImageMissing = true }, "does not exist"},
 		{"backing image larger", set(func(s *v1beta2.VolumeSpec) { s.BackingImage = "iso" }),
 			func(f *VolumeFacts) {
 				f.BackingImageVirtualSize = 2 * gib
 			}, "volume size should be larger than the backing image size"},
+		{"backing image as large", set(func(s *v1beta2.VolumeSpec) { s.BackingImage = "iso" }),
+			func(f *VolumeFacts) { f.BackingImageVirtualSize = gib }, ""},
 		{"backup target unknown", nil, func(f *VolumeFacts) { f.BackupTargetMissing = true }, "does not exist"},
 		{"engine disabled", nil, func(f *VolumeFacts) {
 			f.Settings = setting.Values{setting.V1DataEngine: "false"}
@@ -275,62 +291,6 @@ func replicaOn(node string) v1beta2.Replica {
 	r := v1beta2.Replica{}
 	r.Spec.NodeID = node
 	return r
-}
-
-func TestVolumeMutation(t *testing.T) {
-	v := &v1beta2.Volume{ObjectMeta: metav1.ObjectMeta{Name: "Demo"}}
-	v.Spec.Size = 3 << 20
-	v.Spec.Image = "mine"
-	MutateVolume(nil, v, setting.Values{
-		setting.DefaultEngineImage: "e", setting.DefaultReplicaCount: `{"v1":"2"}`, setting.SnapshotMaxCount: "7",
-		setting.BackupCompressionMethod: "gzip",
-	})
-	s := v.Spec
-	if v.Name != "demo" || s.Size != 4<<20 || s.NumberOfReplicas != 2 || s.DataLocality != "disabled" ||
-		s.AccessMode != "rwo" ||
-		s.Image != "e" || s.EngineImage != "e" || s.BackupTargetName != "default" || s.BackupCompressionMethod != "gzip" ||
-		s.SnapshotMaxCount != 7 || s.ReplicaAutoBalance != "ignored" || s.OfflineRebuilding != "ignored" ||
-		s.DataEngine != "v1" ||
-		s.BackupBlockSize != 2<<20 || s.NodeSelector == nil || s.DiskSelector == nil {
-		t.Errorf("spec %+v", s)
-	}
-	for label, want := range map[string]string{
-		"longhornvolume": "demo", "backup-target": "default",
-		"setting.longhorn.io/replica-auto-balance":                    "ignored",
-		"setting.longhorn.io/snapshot-data-integrity":                 "ignored",
-		"setting.longhorn.io/remove-snapshots-during-filesystem-trim": "ignored",
-	} {
-		if v.Labels[label] != want {
-			t.Errorf("label %s = %q, want %q", label, v.Labels[label], want)
-		}
-	}
-	if len(v.Finalizers) != 1 || v.Finalizers[0] != "longhorn.io" {
-		t.Errorf("finalizers %v", v.Finalizers)
-	}
-	again := v.DeepCopy()
-	MutateVolume(v, again, defaults)
-	if again.Spec.Size != v.Spec.Size || again.Spec.Image != "e" || len(again.Finalizers) != 1 ||
-		again.Spec.NumberOfReplicas != 2 {
-		t.Errorf("an update changed %+v", again.Spec)
-	}
-	again.Spec.ReplicaAutoBalance = "best-effort"
-	again.Spec.EngineImage = "new"
-	MutateVolume(v, again, defaults)
-	if _, ok := again.Labels["setting.longhorn.io/replica-auto-balance"]; ok || again.Spec.Image != "new" {
-		t.Errorf("labels %v, image %q", again.Labels, again.Spec.Image)
-	}
-	grown := v.DeepCopy()
-	v.Spec.SnapshotMaxSize, grown.Spec.SnapshotMaxSize, grown.Spec.Size = 8<<20, 8<<20, 100<<20
-	MutateVolume(v, grown, defaults)
-	if grown.Spec.SnapshotMaxSize != 200<<20 {
-		t.Errorf("snapshot max size %d after growth", grown.Spec.SnapshotMaxSize)
-	}
-	pinned := &v1beta2.Volume{}
-	pinned.Spec.TopologyRequirement = []v1beta2.TopologyTerm{{Zone: "z"}, {Zone: "z", Region: "r"}}
-	MutateVolume(nil, pinned, defaults)
-	if pinned.Spec.ReplicaZoneSoftAntiAffinity != "enabled" {
-		t.Error("a volume pinned to one zone cannot be spread over zones")
-	}
 }
 
 func TestRoundSize(t *testing.T) {

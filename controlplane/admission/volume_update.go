@@ -1,6 +1,7 @@
 package admission
 
 import (
+	"slices"
 	"strconv"
 
 	"ankole.storage/api/longhorn/v1beta2"
@@ -34,7 +35,7 @@ func checkFixed(old, v *v1beta2.Volume) error {
 		return invalid("the data source of volume %s cannot be changed", v.Name)
 	case o.CloneMode != "" && o.CloneMode != n.CloneMode:
 		return invalid("the clone mode of volume %s cannot be changed", v.Name)
-	case !sameTerms(o.TopologyRequirement, n.TopologyRequirement):
+	case !slices.Equal(o.TopologyRequirement, n.TopologyRequirement):
 		return invalid("the topology requirement of volume %s cannot be changed", v.Name)
 	case o.BackupCompressionMethod != "" && o.BackupCompressionMethod != n.BackupCompressionMethod:
 		return invalid("changing backup compression method of volume %s from %s to %s is not supported", v.Name,
@@ -46,18 +47,6 @@ func checkFixed(old, v *v1beta2.Volume) error {
 		return invalid("label %s of volume %s cannot be changed", naming.LabelCloneSourceVolume, v.Name)
 	}
 	return checkDataEngine("volume "+v.Name, o.DataEngine, n.DataEngine)
-}
-
-func sameTerms(a, b []v1beta2.TopologyTerm) bool {
-	if len(a) != len(b) {
-		return false
-	}
-	for i := range a {
-		if a[i] != b[i] {
-			return false
-		}
-	}
-	return true
 }
 
 // checkResize judges a change of size.
@@ -146,21 +135,18 @@ func checkFieldsIfChanged(old, v *v1beta2.Volume, f VolumeFacts) error {
 	if o.BackupTargetName == n.BackupTargetName {
 		f.BackupTargetMissing = false // judged when it was set
 	}
-	if o.SnapshotMaxCount == 0 && n.SnapshotMaxCount == 0 {
-		n = n.DeepCopy()
-		n.SnapshotMaxCount = maxSnapshotCount // from before there was a limit
-	}
-	return checkFields(&v1beta2.Volume{ObjectMeta: v.ObjectMeta, Spec: *n, Status: v.Status}, f)
+	return checkFields(v, f)
 }
 
 // checkImageChange judges a wanted engine upgrade.
 func checkImageChange(old, v *v1beta2.Volume, f VolumeFacts) error {
-	if old.Spec.Image == v.Spec.Image || v.Spec.Image == old.Status.CurrentImage {
-		return nil // unchanged, or back to the image in use
-	}
 	switch {
+	case old.Spec.Image == v.Spec.Image:
+		return nil
 	case v.Spec.Image == "":
 		return invalid("volume %s has no engine image", v.Name)
+	case v.Spec.Image == old.Status.CurrentImage:
+		return nil // back to the image in use
 	case f.Image == nil:
 		return invalid("engine image %s wanted for volume %s does not exist", v.Spec.Image, v.Name)
 	case f.Image.Status.Incompatible:

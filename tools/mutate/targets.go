@@ -41,7 +41,7 @@ var targets = []target{
 	{pkg: "controlplane/settingsync", files: []string{"decide.go"}},
 	{pkg: "controlplane/volume", but: []string{"gather.go", "volume.go"}},
 	{pkg: "controlplane/instance", files: []string{"step.go", "instance.go"}},
-	{pkg: "controlplane/admission", but: []string{"server.go"}},
+	{pkg: "controlplane/admission", but: []string{"server.go"}, first: 699},
 	{pkg: "dataplane/quorum"},
 	{pkg: "dataplane/rebuild"},
 	{pkg: "rest", files: []string{"attach.go", "image.go", "instancemanager.go", "node.go", "room.go", "setting.go",
