@@ -174,5 +174,8 @@ func (c *Sidecars) copySlots() error {
 			return err
 		}
 	}
-	return c.CopyLog()
+	if err := c.CopyLog(); err != nil {
+		c.log.Warn("marks are in one slot only", "dir", c.dir, "error", err)
+	}
+	return nil
 }

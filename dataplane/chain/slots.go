@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"path"
 
 	"ankole.storage/disk"
 )
@@ -37,6 +38,8 @@ const (
 
 // slotFile is an open sidecar of two slots.
 type slotFile struct {
+	fs    disk.Meta
+	path  string
 	file  disk.File
 	magic string
 	stamp Stamp
@@ -135,7 +138,8 @@ func createSlotFileOf(size int, fs disk.Meta, path, magic string, stamp Stamp, p
 		_ = f.Close()
 		return nil, err
 	}
-	return &slotFile{file: f, magic: magic, stamp: stamp, size: size, seq: 2, durable: 2, twice: true}, nil
+	return &slotFile{fs: fs, path: path, file: f, magic: magic, stamp: stamp, size: size, seq: 2, durable: 2,
+		twice: true}, nil
 }
 
 // errUnreadable: the disk gives an error for a slot. Which of the two is the newer one is not known
@@ -179,7 +183,7 @@ func openSlotFileOf(size int, fs disk.Meta, path, magic string, stamp Stamp, mod
 	}
 	other := data[int(1-seq%2)*size:][:size]
 	_, st, copied, whole := decodeSlot(magic, other)
-	return &slotFile{file: f, magic: magic, stamp: stamp, size: size, seq: seq, durable: seq,
+	return &slotFile{fs: fs, path: path, file: f, magic: magic, stamp: stamp, size: size, seq: seq, durable: seq,
 		twice: whole && st == stamp && bytes.Equal(copied, payload)}, payload, nil
 }
 
@@ -187,7 +191,11 @@ func openSlotFileOf(size int, fs disk.Meta, path, magic string, stamp Stamp, mod
 // slot still holds.
 func (s *slotFile) write(payload []byte) error {
 	next := s.next()
-	if err := s.put(payload); err != nil {
+	err := s.put(payload)
+	if errors.Is(err, disk.ErrIO) {
+		return s.renew(payload)
+	}
+	if err != nil {
 		return err
 	}
 	if err := s.file.Sync(); err != nil {
@@ -195,6 +203,22 @@ func (s *slotFile) write(payload []byte) error {
 	}
 	s.seq, s.durable, s.twice = next, next, false
 	return nil
+}
+
+// renew puts another file in the place of one with sectors that cannot be written. Durable
+// when it returns nil.
+func (s *slotFile) renew(payload []byte) error {
+	n, err := createSlotFileOf(s.size, s.fs, s.path+tmpSuffix, s.magic, s.stamp, payload)
+	if err != nil {
+		return err
+	}
+	old := s.file
+	s.file, s.seq, s.durable, s.twice = n.file, n.seq, n.durable, n.twice
+	_ = old.Close() // what it held is not needed any more
+	if err := s.fs.Rename(s.path+tmpSuffix, s.path); err != nil {
+		return err
+	}
+	return s.fs.SyncDir(path.Dir(s.path))
 }
 
 // writeTwice is write for both slots.
