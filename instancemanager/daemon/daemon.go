@@ -75,6 +75,7 @@ func Run(ctx context.Context, cfg Config, log *slog.Logger, level *slog.LevelVar
 	if err != nil {
 		return err
 	}
+	left.run(processes.List)
 	relay, engines := witness.NewRelay(log), &proxy.Engines{}
 	defer engines.Close()
 	certificates := mtls.Open(hostpath.Resolve(cfg.TLSDir), log)
@@ -87,8 +88,7 @@ func Run(ctx context.Context, cfg Config, log *slog.Logger, level *slog.LevelVar
 	s.keep(kept, devices, certificates,
 		&readonly.Checker{Manager: processes, Resolve: hostpath.Resolve, Log: log, Period: readonly.Period})
 	log.Info("instance manager serves", "address", listeners[0].Addr(), "proxy", listeners[1].Addr(), "instances",
-		listeners[2].Addr(),
-		"pod", cfg.PodName, "ports", ports, "witness", socket)
+		listeners[2].Addr(), "pod", cfg.PodName, "ports", ports, "witness", socket)
 
 	err = s.wait(ctx)
 	// The servers go on until the last instance has ended: an engine may need the witness, a

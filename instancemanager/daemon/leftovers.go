@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"strings"
 	"sync"
+	"time"
 
 	"ankole.storage/dataplane/frontend/fuseloop/blockdev"
 	"ankole.storage/instancemanager/process"
@@ -12,6 +13,9 @@ import (
 
 // deviceDir is where engines make nodes of block devices, as the Pod sees it.
 const deviceDir = "/dev/longhorn"
+
+// lookAgain is how often devices are looked for that have ended since the last look.
+const lookAgain = 5 * time.Minute
 
 // leftovers removes what killed engines have left on the node of their block devices, node, loop
 // device and mount, where no engine follows that would: its volume is detached, deleted, or
@@ -21,32 +25,59 @@ type leftovers struct {
 	log    *slog.Logger
 	ctx    context.Context
 	cancel context.CancelFunc
+	// removeAll removes what is left of devices of all volumes but those that are served.
+	removeAll func(ctx context.Context, dir string, served map[string]bool) error
 
 	mu     sync.Mutex
 	closed bool
 	work   sync.WaitGroup
 }
 
-// newLeftovers begins with what an instance manager before this one has left when it was killed,
-// and all its engines with it.
 func newLeftovers(dir string, log *slog.Logger) *leftovers {
 	ctx, cancel := context.WithCancel(context.Background())
-	l := &leftovers{dir: dir, log: log, ctx: ctx, cancel: cancel}
-	if blockdev.Available() != nil {
-		l.closed = true // there are none
-		return l
-	}
-	l.do(func() error { return blockdev.RemoveAllDead(ctx, dir) })
-	return l
+	return &leftovers{dir: dir, log: log, ctx: ctx, cancel: cancel, removeAll: blockdev.RemoveAllDead,
+		closed: blockdev.Available() != nil} // there are none
+}
+
+// run begins with what an instance manager before this one has left when it ended, and all its
+// engines with it. What waited for its next engine then, with the second holder, may end later.
+func (l *leftovers) run(list func() ([]process.Status, int64)) {
+	l.do(func() error {
+		tick := time.NewTicker(lookAgain)
+		defer tick.Stop()
+		for {
+			served := map[string]bool{}
+			processes, _ := list()
+			for _, p := range processes {
+				if process.IsEngine(p.Spec.Name) {
+					served[volumeOf(p.Spec.Name)] = true
+				}
+			}
+			if err := l.removeAll(l.ctx, l.dir, served); err != nil {
+				l.warn(err)
+			}
+			select {
+			case <-tick.C:
+			case <-l.ctx.Done():
+				return nil
+			}
+		}
+	})
 }
 
 // remove removes what an engine has left, which has ended for good. It does not wait for that.
 func (l *leftovers) remove(engine string) {
-	if !process.IsEngine(engine) {
-		return
+	if process.IsEngine(engine) {
+		cfg := blockdev.Config{Volume: volumeOf(engine), DeviceDir: l.dir}
+		l.do(func() error { return blockdev.RemoveDead(l.ctx, cfg) })
 	}
-	volume := engine[:strings.LastIndex(engine, "-e-")]
-	l.do(func() error { return blockdev.RemoveDead(l.ctx, blockdev.Config{Volume: volume, DeviceDir: l.dir}) })
+}
+
+// volumeOf is the volume of an engine's name.
+func volumeOf(engine string) string { return engine[:strings.LastIndex(engine, "-e-")] }
+
+func (l *leftovers) warn(err error) {
+	l.log.Warn("something is left of the block device of a killed engine", "err", err)
 }
 
 func (l *leftovers) do(f func() error) {
@@ -57,7 +88,7 @@ func (l *leftovers) do(f func() error) {
 	}
 	l.work.Go(func() {
 		if err := f(); err != nil {
-			l.log.Warn("something is left of the block device of a killed engine", "err", err)
+			l.warn(err)
 		}
 	})
 }

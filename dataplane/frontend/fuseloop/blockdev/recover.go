@@ -65,8 +65,9 @@ func RemoveDead(ctx context.Context, cfg Config) error {
 	return nil
 }
 
-// RemoveAllDead is RemoveDead for every volume with a node in deviceDir.
-func RemoveAllDead(ctx context.Context, deviceDir string) error {
+// RemoveAllDead is RemoveDead for every volume with a node in deviceDir, but for those that are
+// served.
+func RemoveAllDead(ctx context.Context, deviceDir string, served map[string]bool) error {
 	entries, err := os.ReadDir(deviceDir)
 	if err != nil {
 		return ignoreMissing(err)
@@ -74,7 +75,7 @@ func RemoveAllDead(ctx context.Context, deviceDir string) error {
 	var errs []error
 	for _, e := range entries {
 		cfg := Config{Volume: e.Name(), DeviceDir: deviceDir}
-		if err := cfg.validate(); err == nil {
+		if err := cfg.validate(); err == nil && !served[e.Name()] {
 			errs = append(errs, RemoveDead(ctx, cfg))
 		}
 	}
