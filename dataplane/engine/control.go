@@ -236,9 +236,9 @@ func (e *Engine) shutdown(reply func(error)) {
 	e.freeze(func() {
 		t := e.newTask(wire.Flush)
 		e.internal(t, e.mask(RW)|e.mask(WO), func(t *task) {
-			// Marks are all that says where a replica differs that has failed and is still a
-			// member.
-			ok := t.bad|t.full == 0 && !e.quorum.Holding()
+			// Marks are all that says where a replica differs that has failed, until those that
+			// keep account of it have stored a set without it.
+			ok := t.bad|t.full == 0 && !e.marksStay()
 			e.freeOf(t)
 			if !ok {
 				e.hangUp()

@@ -153,6 +153,23 @@ func TestCleanEndWithAnOpenDropKeepsMarks(t *testing.T) {
 	}
 }
 
+// TestCleanEndWhileAReplicaJoinsKeepsMarks: as TestMarksStayWhileAReplicaJoins, at a clean end.
+func TestCleanEndWhileAReplicaJoinsKeepsMarks(t *testing.T) {
+	g := newRig(t, 1, 16*mib).start()
+	target := newFake(g, "x")
+	target.judge = func(q *wire.ControlRequest) (block.Code, bool) { return block.OK, q.SetRecord != nil }
+	g.proc.Post(engine.AddReplica{Address: target.addr(), Reply: func(error) {}})
+	g.until("x is told that it is a member", func() bool { return len(target.held) > 0 })
+	g.finish(g.write(0, 1, 4096))
+	before := g.fakes[0].clears() + target.clears()
+	done := false
+	g.proc.Post(engine.Shutdown{Reply: func(error) { done = true }})
+	g.until("the end", func() bool { return done })
+	if g.fakes[0].clears()+target.clears() > before {
+		t.Error("marks were taken away at the end while x joins")
+	}
+}
+
 // Compared regions stay marked until a replica that failed meanwhile is dropped for good.
 func TestResyncKeepsMarksOfAFailedMember(t *testing.T) {
 	g := newRig(t, 3, 64*mib)

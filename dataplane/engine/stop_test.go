@@ -153,3 +153,41 @@ func TestNothingIsRepairedAtTheEnd(t *testing.T) {
 	b.release()
 	g.until("it has ended", func() bool { return ended })
 }
+
+// TestRepairUnderWayIsGivenUpAtTheEnd: as TestNothingIsRepairedAtTheEnd, for a repair that has
+// begun and waits for a read to give the next piece free.
+func TestRepairUnderWayIsGivenUpAtTheEnd(t *testing.T) {
+	g := newRig(t, 2, 8*mib).start()
+	a, b := g.fakes[0], g.fakes[1]
+	g.finish(g.write(mib, 1, 4096))
+	full := answerWith(wire.Write, block.NoSpace)
+	a.script, b.script, a.keepsFailed = full, full, true
+	if code := g.finish(g.write(mib, 2, 4096)); code != block.NoSpace {
+		t.Fatal(code)
+	}
+	// The repair beside requests fails for want of space; another one begins when writes are stopped.
+	hashes := 0
+	a.script, b.script = nil, func(h *wire.Header) (block.Code, bool) {
+		code, _ := full(h)
+		if h.Type == wire.Hash && h.Off == 0 {
+			hashes++
+		}
+		return code, hashes == 2 && h.Type == wire.Hash
+	}
+	g.proc.Post(engine.TakeSnapshot{Request: wire.SnapshotRequest{Name: "s"}, Reply: func(error) {}})
+	g.until("the region is compared once more", func() bool { return hashes == 2 })
+	a.script = holding(wire.Read)
+	read := g.begin(block.Read, mib, 4096, make([]byte, 4096))
+	g.until("the second piece is read", func() bool { return len(a.held) > 0 })
+	b.script = holding(wire.Flush) // there is space again
+	b.let(0)
+	g.pass(time.Millisecond)
+	ended, flushes := false, b.seen(wire.Flush)
+	g.proc.Post(engine.Shutdown{Reply: func(error) { ended = true }})
+	g.until("the last flush", func() bool { return b.seen(wire.Flush) > flushes })
+	a.release()
+	g.finish(read)
+	g.pass(time.Second)
+	b.release()
+	g.until("it has ended", func() bool { return ended })
+}

@@ -72,7 +72,7 @@ func (e *Engine) repairNextPiece() {
 	off, n := m.next, min(block.MaxTransfer, m.end-m.next)
 	m.next += n
 	e.ranges.lock(off, n, true, func() {
-		if e.frozen > 0 && !m.frozen {
+		if e.stopping != nil || e.frozen > 0 && !m.frozen {
 			e.ranges.unlock(off, n, true)
 			e.dirty.repairLater(m.region)
 			m.failed = true
@@ -91,7 +91,7 @@ func (e *Engine) repairNextPiece() {
 }
 
 // repairAllRegions repairs every torn region that can be repaired, and then calls f. An engine that
-// ends begins no repair: it would be written behind the last flush.
+// ends begins no repair, and goes on with none: it would be written behind the last flush.
 func (e *Engine) repairAllRegions(f func()) { e.repairRemaining(map[uint32]bool{}, f) }
 
 func (e *Engine) repairRemaining(tried map[uint32]bool, f func()) {
