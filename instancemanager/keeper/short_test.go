@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"ankole.storage/test/descriptors"
 )
 
 // TestKeeperOutlivesALackOfDescriptors: an engine that connects while the instance manager has no
@@ -26,15 +28,7 @@ func TestKeeperOutlivesALackOfDescriptors(t *testing.T) {
 		t.Fatal(err)
 	}
 	go func() { defer close(ended); NewServer(slog.New(slog.DiscardHandler), 0).Serve(t.Context(), l) }()
-	var was unix.Rlimit
-	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &was); err != nil {
-		t.Fatal(err)
-	}
-	// descriptors are numbered from below, and all up to this one are in use
-	none := unix.Rlimit{Cur: uint64(fd), Max: was.Max}
-	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &none); err != nil {
-		t.Fatal(err)
-	}
+	restore := descriptors.None(t)
 	connected := unix.Connect(fd, &unix.SockaddrUnix{Name: l.Addr().String()})
 	over := false
 	select {
@@ -42,9 +36,7 @@ func TestKeeperOutlivesALackOfDescriptors(t *testing.T) {
 		over = true
 	case <-time.After(50 * time.Millisecond): // the keeper tries meanwhile
 	}
-	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &was); err != nil {
-		t.Fatal(err)
-	}
+	restore()
 	if over || connected != nil {
 		t.Fatalf("the keeper has ended: %v; connect: %v", over, connected)
 	}
@@ -85,23 +77,9 @@ func TestOwnerOutlivesALackOfDescriptors(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	last, err := os.Open(os.DevNull)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer last.Close()
-	var was unix.Rlimit
-	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &was); err != nil {
-		t.Fatal(err)
-	}
-	// descriptors are numbered from below, and all up to this one are in use
-	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: uint64(last.Fd()), Max: was.Max}); err != nil {
-		t.Fatal(err)
-	}
+	restore := descriptors.None(t)
 	short := held.Keep([]byte("2"), int(null.Fd()))
-	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &was); err != nil {
-		t.Fatal(err)
-	}
+	restore()
 	if short == nil {
 		t.Fatal("something was kept without a descriptor")
 	}

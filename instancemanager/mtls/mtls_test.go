@@ -23,6 +23,7 @@ import (
 	"ankole.storage/instancemanager/mtls"
 	"ankole.storage/instancemanager/mtls/mtlstest"
 	"ankole.storage/instancemanager/server"
+	"ankole.storage/test/descriptors"
 )
 
 var quiet = slog.New(slog.DiscardHandler)
@@ -109,23 +110,9 @@ func TestRenewedWithoutDescriptors(t *testing.T) {
 	second.Write(t, renewed, mtlstest.Named(mtls.PeerName, ""))
 	source, addr := serve(t, dir)
 	second.Write(t, dir, mtlstest.Named(mtls.PeerName, ""))
-	none, err := os.Open(os.DevNull)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer none.Close()
-	var was unix.Rlimit
-	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &was); err != nil {
-		t.Fatal(err)
-	}
-	// descriptors are numbered from below, and all up to this one are in use
-	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: uint64(none.Fd()), Max: was.Max}); err != nil {
-		t.Fatal(err)
-	}
+	restore := descriptors.None(t)
 	problem := source.Problem()
-	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &was); err != nil {
-		t.Fatal(err)
-	}
+	restore()
 	if !errors.Is(problem, unix.EMFILE) {
 		t.Fatalf("without descriptors: %v", problem)
 	}
