@@ -166,6 +166,7 @@ func TestDiskSchedulability(t *testing.T) {
 		}, "DiskPressure", "True"},
 	} {
 		n, s := storageNode(), healthy()
+		s.Replicas = []v1beta2.Replica{replica("r", "n1", "uuid-d", gib)}
 		tt.edit(n, &s)
 		decide(now, n, s)
 		c := diskCondition(n, "d", "Schedulable")
@@ -175,9 +176,9 @@ func TestDiskSchedulability(t *testing.T) {
 		if got := diskCondition(n, "d", "Ready").Status; got != tt.ready {
 			t.Errorf("%s: Ready %s, want %s", tt.name, got, tt.ready)
 		}
-		if tt.ready == "False" && (n.Status.DiskStatus["d"].StorageScheduled != 0 ||
-			len(n.Status.DiskStatus["d"].ScheduledReplica) != 0) {
-			t.Errorf("%s: a disk that is not ready counts replicas", tt.name)
+		d := n.Status.DiskStatus["d"]
+		if counts := d.StorageScheduled > 0 && len(d.ScheduledReplica) > 0; counts != (tt.ready == "True") {
+			t.Errorf("%s: counts %d bytes of replicas %v", tt.name, d.StorageScheduled, d.ScheduledReplica)
 		}
 	}
 }

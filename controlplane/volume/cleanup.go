@@ -42,6 +42,9 @@ func (p *pass) superfluous(r *v1beta2.Replica, inSync int) string {
 		return "it failed too long ago"
 	case r.Spec.FailedAt != "" && r.Spec.Image != p.engine.Spec.Image:
 		return "it is of another engine image"
+	case r.Spec.NodeID == "" && !hasData(r) && r.Spec.HardNodeAffinity != "" && !p.anyEvicting() &&
+		p.v.Spec.DataLocality == v1beta2.DataLocalityDisabled:
+		return "it has no place, and the volume needs none on that node any more"
 	case r.Spec.NodeID == "" && !hasData(r) && inSync >= p.v.Spec.NumberOfReplicas && !p.anyEvicting() &&
 		(r.Spec.HardNodeAffinity == "" || r.Spec.HardNodeAffinity != p.v.Spec.NodeID):
 		return "it has no place and the volume is complete without it"

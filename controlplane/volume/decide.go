@@ -154,9 +154,11 @@ func hasData(r *v1beta2.Replica) bool { return r.Spec.LastHealthyAt != "" || r.S
 
 func (p *pass) anyData() bool { return slices.ContainsFunc(p.live(), hasData) }
 
-// usable replicas count towards numberOfReplicas.
+// usable replicas count towards numberOfReplicas. A replica for one node only that has no place yet
+// may never get one, and is made beside the number: it does not count.
 func usable(r *v1beta2.Replica) bool {
-	return r.Spec.FailedAt == "" && !r.Spec.EvictionRequested && r.Spec.Active && r.DeletionTimestamp == nil
+	return r.Spec.FailedAt == "" && !r.Spec.EvictionRequested && r.Spec.Active && r.DeletionTimestamp == nil &&
+		(r.Spec.NodeID != "" || r.Spec.HardNodeAffinity == "")
 }
 
 // healthy replicas, of the live ones, are in sync as far as the control plane was told.

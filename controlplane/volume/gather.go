@@ -33,7 +33,7 @@ type seen struct {
 	HasSecret  bool
 	Nodes      []v1beta2.Node
 	Managers   []v1beta2.InstanceManager
-	// ImageOn are the nodes that have the volume's engine image.
+	// ImageOn are the nodes that have the image of the volume's replicas.
 	ImageOn map[string]bool
 	// Slots are the nodes of the volume's replicas on which it may start a rebuild now.
 	Slots map[string]bool
@@ -130,7 +130,7 @@ func (r *Reconciler) gatherCluster(ctx context.Context, v *v1beta2.Volume, s *se
 	}
 	s.Nodes, s.Managers = nodes.Items, managers.Items
 	var image v1beta2.EngineImage
-	key := client.ObjectKey{Namespace: v.Namespace, Name: naming.EngineImageName(imageOf(v, s.Settings))}
+	key := client.ObjectKey{Namespace: v.Namespace, Name: naming.EngineImageName(replicaImage(v, s))}
 	switch err := r.client.Get(ctx, key, &image, client.UnsafeDisableDeepCopy); {
 	case err == nil:
 		s.ImageOn = image.Status.NodeDeploymentMap
@@ -159,6 +159,15 @@ func (r *Reconciler) gatherLimited(ctx context.Context, v *v1beta2.Volume, s *se
 		}
 	}
 	return nil
+}
+
+// replicaImage is the image of the volume's replicas and of those that are made: the engine's, which
+// is not the one that the volume should run while an attached volume waits for its upgrade.
+func replicaImage(v *v1beta2.Volume, s *seen) string {
+	if s.Engine != nil {
+		return s.Engine.Spec.Image
+	}
+	return imageOf(v, s.Settings)
 }
 
 // imageOf is the engine image the volume should run.

@@ -108,8 +108,8 @@ func (p *pass) replenishWait() time.Duration {
 // reason.
 func (p *pass) addReplica(hardNode, prefix string) loop.Change {
 	for _, r := range p.live() {
-		if r.Spec.NodeID == "" && r.Spec.FailedAt == "" {
-			return nil // one without a place waits already
+		if r.Spec.NodeID == "" && r.Spec.FailedAt == "" && (usable(r) || hardNode != "") {
+			return nil // one of the kind waits for a place already
 		}
 	}
 	_, why := schedule.Place(p.request(schedule.Replica{HardNode: hardNode}))
