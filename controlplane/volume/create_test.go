@@ -37,8 +37,8 @@ func unplacedLocal(v *v1beta2.Volume, s *seen) {
 	s.Nodes[2].Spec.AllowScheduling = false
 }
 
-// TestUnplacedLocalReplica: a replica for best-effort locality without a place neither counts towards
-// the volume's number nor holds up a replacement, and goes when the volume wants no locality.
+// TestUnplacedLocalReplica: a replica for best-effort locality without a place neither counts
+// towards the volume's number nor holds up a replacement, and goes when locality is switched off.
 func TestUnplacedLocalReplica(t *testing.T) {
 	for _, tt := range []struct {
 		name string

@@ -33,8 +33,10 @@ type pass struct {
 	// changeEvents belong to the change that is returned.
 	changeEvents []loop.Event
 	// noPlace says why a replica found no place in this pass (empty: none did not), unplaced by
-	// which categories; unplacedLocal: one that had to go to a certain node.
+	// which categories, refused what each node and disk says; unplacedLocal: one that had to go to a
+	// certain node.
 	noPlace       string
+	refused       string
 	unplaced      schedule.Failure
 	unplacedLocal bool
 	// noRoom names a disk without room for the wanted size (empty: the volume may grow).

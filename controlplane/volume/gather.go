@@ -161,7 +161,7 @@ func (r *Reconciler) gatherLimited(ctx context.Context, v *v1beta2.Volume, s *se
 	return nil
 }
 
-// replicaImage is the image of the volume's replicas and of those that are made: the engine's, which
+// replicaImage is the image of the volume's replicas and of those that are made: the engine's. It
 // is not the one that the volume should run while an attached volume waits for its upgrade.
 func replicaImage(v *v1beta2.Volume, s *seen) string {
 	if s.Engine != nil {

@@ -1,6 +1,7 @@
 package volume
 
 import (
+	"strings"
 	"time"
 
 	"ankole.storage/api/longhorn/v1beta2"
@@ -24,10 +25,12 @@ func (p *pass) place() loop.Change {
 		if p.v.Spec.DataLocality == v1beta2.DataLocalityStrictLocal {
 			ask.HardNode = p.v.Spec.NodeID
 		}
-		where, why := schedule.Place(p.request(ask))
+		req := p.request(ask)
+		where, why := schedule.Place(req)
 		if len(why) == 0 {
 			return p.assign(r, where, ask.HardNode)
 		}
+		p.refused = schedule.Describe(schedule.Explain(req))
 		p.unplaced = schedule.Join(p.unplaced, why)
 		p.unplacedLocal = p.unplacedLocal || ask.HardNode != ""
 	}
@@ -74,20 +77,32 @@ func (p *pass) noteScheduled() {
 	}
 }
 
-// notScheduled keeps the first message of a lasting failure, so that the condition does not flicker
-// between reasons.
+// notScheduled tells the categories of a failure and, in parentheses, what each node and disk says.
+// It keeps the first message of a lasting failure, so that the condition does not flicker between
+// reasons; of a local replica's while the categories stay.
 func (p *pass) notScheduled() {
 	reason := v1beta2.VolumeReasonReplicaSchedulingFailure
 	if p.unplacedLocal {
 		reason = v1beta2.VolumeReasonLocalReplicaSchedulingFailure
 	}
 	have := v1beta2.FindCondition(p.v.Status.Conditions, v1beta2.VolumeConditionScheduled)
-	if have.Status == v1beta2.ConditionFalse && have.Reason == v1beta2.VolumeReasonReplicaSchedulingFailure &&
-		have.Message != "" {
+	lasts := have.Reason == v1beta2.VolumeReasonReplicaSchedulingFailure && have.Message != "" ||
+		have.Reason == reason && categories(have.Message) == p.noPlace
+	if have.Status == v1beta2.ConditionFalse && lasts {
 		return
 	}
+	message := p.noPlace
+	if p.refused != "" {
+		message += " (" + p.refused + ")"
+	}
 	p.setCondition(v1beta2.Condition{Type: v1beta2.VolumeConditionScheduled, Status: v1beta2.ConditionFalse,
-		Reason: reason, Message: p.noPlace})
+		Reason: reason, Message: message})
+}
+
+// categories are a message of condition Scheduled without what nodes and disks say.
+func categories(message string) string {
+	before, _, _ := strings.Cut(message, " (")
+	return before
 }
 
 func (p *pass) setCondition(c v1beta2.Condition) {

@@ -112,13 +112,15 @@ func (p *pass) addReplica(hardNode, prefix string) loop.Change {
 			return nil // one of the kind waits for a place already
 		}
 	}
-	_, why := schedule.Place(p.request(schedule.Replica{HardNode: hardNode}))
+	req := p.request(schedule.Replica{HardNode: hardNode})
+	_, why := schedule.Place(req)
 	if len(why) > 0 {
 		message := why.String()
 		if message == string(schedule.ReasonGeneric) {
 			message = string(schedule.ReasonDisksUnavailable)
 		}
 		p.noPlace, p.unplacedLocal = prefix+message, hardNode != ""
+		p.refused = schedule.Describe(schedule.Explain(req))
 		p.wakeIn(placeAgainAfter)
 		return nil
 	}

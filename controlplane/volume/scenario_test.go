@@ -284,8 +284,8 @@ func TestLostNodeIsReplacedAfterTheWaitInterval(t *testing.T) {
 	}
 }
 
-// TestReplacementWhileAnImageIsAwaited: an attached volume whose wanted image is on no node replaces a
-// lost replica where its present image is.
+// TestReplacementWhileAnImageIsAwaited: an attached volume whose wanted image is on no node
+// replaces a lost replica where its present image is.
 func TestReplacementWhileAnImageIsAwaited(t *testing.T) {
 	t.Parallel()
 	w := attached(t, t.TempDir(), 4, 3)
