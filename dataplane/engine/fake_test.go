@@ -49,6 +49,8 @@ type fake struct {
 	// listed is where it has data, for a clone. lists spoils its lists of extents.
 	listed func(off int64) *wire.ExtentsReply
 	lists  func(x *wire.ExtentsReply)
+	// tells spoils what it answers to control messages.
+	tells func(r *wire.ControlReply)
 	// keepsFailed: it has made the writes that it says have failed.
 	keepsFailed bool
 	// judge decides the result of a control message by what it asks for, after script.
@@ -333,6 +335,9 @@ func (f *fake) control(p []byte) []byte {
 		f.record = nil
 	case q.Regions != nil:
 		r.Regions = &wire.RegionsReply{}
+	}
+	if f.tells != nil {
+		f.tells(&r)
 	}
 	return wire.Marshal(r)
 }

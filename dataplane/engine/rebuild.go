@@ -180,7 +180,7 @@ func (j *rebuildJob) survey() {
 	for _, l := range asked {
 		j.e.control(l, &wire.ControlRequest{Describe: &wire.DescribeRequest{Absent: j.target.member, Branches: true}},
 			func(code block.Code, r *wire.ControlReply) {
-				if code == block.OK && r.Chain != nil {
+				if code == block.OK && r.Chain != nil && len(r.Chain.Layers) > 0 {
 					answers[l] = r
 				}
 				if left--; left == 0 && !j.dead {
@@ -335,8 +335,8 @@ func (j *rebuildJob) differs(r *wire.RegionsReply) {
 		j.plan.Differs(int64(n)*DirtyRegion, DirtyRegion)
 	}
 	grain := int64(DirtyRegion) << min(r.Shift, 24)
-	for n := range int64(len(r.Bits)) * 8 {
-		if r.Bits[n/8]&(1<<(n%8)) != 0 && n*grain < j.e.size {
+	for n := range min(int64(len(r.Bits))*8, j.e.size/grain+1) {
+		if r.Bits[n/8]&(1<<(n%8)) != 0 {
 			j.plan.Differs(n*grain, grain)
 		}
 	}

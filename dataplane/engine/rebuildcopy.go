@@ -2,6 +2,7 @@ package engine
 
 import (
 	"bytes"
+	"errors"
 	"strconv"
 
 	"ankole.storage/block"
@@ -70,7 +71,8 @@ func (j *rebuildJob) list(layer uint32, off int64, target bool) {
 		func(code block.Code, r *wire.ControlReply) {
 			ok := code == block.OK && r.Extents != nil
 			if ok {
-				if err := j.plan.Check(off, r.Extents.Ranges, r.Extents.Next); err != nil {
+				x := r.Extents
+				if err := errors.Join(j.plan.Check(off, x.Ranges, x.Next), j.plan.Check(off, x.Hides, x.Next)); err != nil {
 					ok, code, r.Error = false, block.Invalid, err.Error()
 				}
 			}

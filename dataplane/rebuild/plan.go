@@ -242,8 +242,8 @@ func (p *Plan) Extents(ranges [][2]int64, next int64) {
 	}
 }
 
-// Hides adds ranges, multiples of PieceSize, in which the layer asked for hides what is below it:
-// these pieces are compared, also where the layer is copied.
+// Hides adds ranges, which have been checked as extents are, in which the layer asked for hides
+// what is below it: these pieces are compared, also where the layer is copied.
 func (p *Plan) Hides(ranges [][2]int64) {
 	for _, r := range ranges {
 		if p.pieces == nil {
