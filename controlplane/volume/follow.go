@@ -44,8 +44,7 @@ func (p *pass) followReplica(r *v1beta2.Replica) loop.Change {
 		return editReplica(r, func(s *v1beta2.ReplicaSpec) { s.FailedAt, s.HealthyAt = "", "" })
 	case mode == v1beta2.ReplicaModeERR:
 		return p.fail(r, "its engine reported it in error")
-	case wanted && r.Status.CurrentState != v1beta2.InstanceStateError &&
-		(r.Spec.HealthyAt != "" || !p.nodeDown(r.Spec.NodeID)):
+	case wanted && r.Status.CurrentState != v1beta2.InstanceStateError:
 		return nil // the engine is about to admit it
 	case r.Spec.FailedAt != "":
 		return p.fail(r, "") // only its process may have to stop

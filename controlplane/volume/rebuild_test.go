@@ -7,7 +7,7 @@ import (
 )
 
 // TestRebuildThatCannotBegin holds K77: a replica that is to be rebuilt gives its place up where
-// nothing can run its process, or its node is lost before the engine has admitted it.
+// nothing can run its process.
 func TestRebuildThatCannotBegin(t *testing.T) {
 	const gives = "replica c stopped failed"
 	manager := func(state v1beta2.InstanceManagerState) func(*seen) {
@@ -16,10 +16,6 @@ func TestRebuildThatCannotBegin(t *testing.T) {
 	down := func(s *seen) {
 		s.Nodes[2].Status.Conditions = []v1beta2.Condition{{Type: "Ready", Status: v1beta2.ConditionFalse,
 			Reason: v1beta2.NodeReasonKubernetesNodeNotReady}}
-	}
-	admitted := func(s *seen) {
-		s.Engine.Spec.ReplicaAddressMap["c"] = "10.0.0.3:10000"
-		s.Replicas[2].Status.CurrentState = v1beta2.InstanceStateUnknown
 	}
 	for _, tt := range []struct {
 		name string
@@ -35,11 +31,6 @@ func TestRebuildThatCannotBegin(t *testing.T) {
 			s.Replicas[2].Spec.DesireState = stopped
 		}}, gives},
 		{"its node is down", []func(*seen){down}, gives},
-		{"about to be admitted", []func(*seen){admitted}, ""},
-		{"about to be admitted, its node is down", []func(*seen){admitted, down}, gives},
-		{"in sync before, about to be judged, its node is down", []func(*seen){admitted, down, func(s *seen) {
-			s.Replicas[2].Spec.HealthyAt = s.Replicas[0].Spec.HealthyAt
-		}}, ""},
 	} {
 		v, s := fixture()
 		third(s)
