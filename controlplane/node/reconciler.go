@@ -89,10 +89,10 @@ func countedOf(r *v1beta2.Replica) counted {
 }
 
 // onReplica wakes the node of a replica and those that report its disk, which differ while a disk
-// moves. After an update it is asked for the replica as it was too, so that the node which counted
-// it looks again.
+// moves, and cordoned ones with another replica of its volume, which may be the last one now. After
+// an update it is asked for the replica as it was too, so that the node which counted it looks again.
 func (r *Reconciler) onReplica(rep *v1beta2.Replica) []string {
-	var names []string
+	names := r.cordonedSiblings(rep)
 	if rep.Spec.NodeID != "" {
 		names = append(names, rep.Spec.NodeID)
 	}
@@ -130,9 +130,28 @@ func (r *Reconciler) onSetting(s *v1beta2.Setting) []string {
 // depends on the disruption budgets of the others.
 func (r *Reconciler) cordoned() (names []string) {
 	for _, n := range r.all() {
-		kube := &corev1.Node{}
-		if r.client.Get(context.Background(), client.ObjectKey{Name: n.Name}, kube) == nil && kube.Spec.Unschedulable {
+		if r.isCordoned(n.Name) {
 			names = append(names, n.Name)
+		}
+	}
+	return names
+}
+
+func (r *Reconciler) isCordoned(node string) bool {
+	kube := &corev1.Node{}
+	err := r.client.Get(context.Background(), client.ObjectKey{Name: node}, kube, client.UnsafeDisableDeepCopy)
+	return err == nil && kube.Spec.Unschedulable
+}
+
+// cordonedSiblings names the cordoned nodes with another replica of a replica's volume.
+func (r *Reconciler) cordonedSiblings(rep *v1beta2.Replica) (names []string) {
+	siblings, err := r.replicas(context.Background(), r.namespace, index.OfVolume(rep.Spec.VolumeName))
+	if err != nil {
+		return nil // the cache is stopping
+	}
+	for i := range siblings {
+		if n := siblings[i].Spec.NodeID; n != "" && n != rep.Spec.NodeID && r.isCordoned(n) {
+			names = append(names, n)
 		}
 	}
 	return names

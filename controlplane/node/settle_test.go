@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	"ankole.storage/api/longhorn/v1beta2"
+	"ankole.storage/controlplane/index"
 )
 
 // pens draws a node, what the leader sees of it and what its agent sees.
@@ -96,5 +97,39 @@ func TestBudgetsWakeCordonedNodes(t *testing.T) {
 	r.client = fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).Build()
 	if got := r.cordoned(); !slices.Equal(got, []string{"n2"}) {
 		t.Errorf("a budget wakes %v, want n2", got)
+	}
+}
+
+// TestSiblingsWakeCordonedNodes holds K79: whether a replica is the last one, and so has to leave a
+// cordoned node, changes with the other replicas of its volume.
+func TestSiblingsWakeCordonedNodes(t *testing.T) {
+	scheme := runtime.NewScheme()
+	for _, add := range []func(*runtime.Scheme) error{corev1.AddToScheme, v1beta2.AddToScheme} {
+		if err := add(scheme); err != nil {
+			t.Fatal(err)
+		}
+	}
+	builder := fake.NewClientBuilder().WithScheme(scheme)
+	for _, i := range index.All() {
+		builder = builder.WithIndex(i.Object, i.Field, i.Of)
+	}
+	for _, name := range []string{"n1", "n2", "n3"} {
+		kube := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}
+		kube.Spec.Unschedulable = name == "n1"
+		builder = builder.WithObjects(kube)
+	}
+	of := func(volume, node string) *v1beta2.Replica {
+		r := &v1beta2.Replica{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: volume + "-" + node}}
+		r.Spec.VolumeName, r.Spec.NodeID = volume, node
+		return r
+	}
+	r := New("ns")
+	r.client = builder.WithObjects(of("v", "n1"), of("v", "n2"), of("v", "n3"), of("w", "n3")).Build()
+	for volume, want := range map[string][]string{"v": {"n1", "n3"}, "w": {"n3"}} {
+		got := r.onReplica(of(volume, "n3"))
+		slices.Sort(got)
+		if !slices.Equal(got, want) {
+			t.Errorf("the replica of volume %s on n3 wakes %v, want %v", volume, got, want)
+		}
 	}
 }
