@@ -42,14 +42,24 @@ func NodeRemovable(n *v1beta2.Node) bool {
 // upgrade replaces the Pods of all managers, and each is back after some seconds.
 const managerWait = 2 * time.Minute
 
+// NoManager says of a node's condition Ready that the node is not down and has no working manager
+// Pod. Its transition time is then the beginning of that, whatever the node suffered from before.
+func NoManager(ready v1beta2.Condition) bool {
+	return ready.Status == v1beta2.ConditionFalse &&
+		(ready.Reason == v1beta2.NodeReasonManagerPodMissing || ready.Reason == v1beta2.NodeReasonManagerPodDown)
+}
+
 // ManagerGone says whether a node that is not down has been without a working manager Pod for so
 // long that nobody waits for what only that Pod can do. Otherwise again is when to ask once more; 0
 // if a change of the node will tell.
 func ManagerGone(now time.Time, n *v1beta2.Node) (gone bool, again time.Duration) {
-	if n == nil || !notReady(n, v1beta2.NodeReasonManagerPodMissing, v1beta2.NodeReasonManagerPodDown) {
+	if n == nil {
 		return false, 0
 	}
 	ready := v1beta2.FindCondition(n.Status.Conditions, v1beta2.NodeConditionReady)
+	if !NoManager(ready) {
+		return false, 0
+	}
 	since, err := time.Parse(time.RFC3339, ready.LastTransitionTime)
 	if err != nil {
 		return false, managerWait

@@ -74,7 +74,7 @@ func decideDeletion(n *v1beta2.Node) loop.Decision {
 func observe(now time.Time, n *v1beta2.Node, s seen) (recheck time.Duration) {
 	st := &n.Status
 	ready, recheck := readiness(now, n.Name, s.KubeNode, s.ManagerPod)
-	st.Conditions, _ = v1beta2.SetCondition(st.Conditions, ready, now)
+	st.Conditions = withReadiness(now, st.Conditions, ready)
 	st.Conditions, _ = v1beta2.SetCondition(st.Conditions, schedulability(s.KubeNode, s.DisableOnCordon), now)
 	if s.KubeNode != nil {
 		st.Zone = s.KubeNode.Labels[naming.NodeLabelZone]
@@ -86,6 +86,17 @@ func observe(now time.Time, n *v1beta2.Node, s seen) (recheck time.Duration) {
 		st.DiskStatus[name] = observeDisk(now, n, name, disk, ready.Status == v1beta2.ConditionTrue, s)
 	}
 	return recheck
+}
+
+// withReadiness sets condition Ready. The loss of the manager Pod is a transition of its own.
+func withReadiness(now time.Time, list []v1beta2.Condition, ready v1beta2.Condition) []v1beta2.Condition {
+	before := v1beta2.FindCondition(list, ready.Type)
+	list, _ = v1beta2.SetCondition(list, ready, now)
+	if condition.NoManager(ready) && !condition.NoManager(before) {
+		i := slices.IndexFunc(list, func(c v1beta2.Condition) bool { return c.Type == ready.Type })
+		list[i].LastTransitionTime = now.UTC().Format(time.RFC3339)
+	}
+	return list
 }
 
 // syncDiskKeys gives every disk of the spec a status and drops the status of removed ones. Nobody

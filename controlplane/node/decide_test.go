@@ -9,6 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"ankole.storage/api/longhorn/v1beta2"
+	"ankole.storage/controlplane/condition"
 	"ankole.storage/controlplane/schedule"
 )
 
@@ -281,6 +282,37 @@ func TestEviction(t *testing.T) {
 		}
 		if event != tt.event || (d.Do != nil) != (tt.event != "") || n.Status.AutoEvicting != tt.auto {
 			t.Errorf("%s: event %q, does %v, auto %v", tt.name, event, d.Do, n.Status.AutoEvicting)
+		}
+	}
+}
+
+// TestManagerIsMissedFromItsLossOn holds K78: how long a node has been without a manager Pod does
+// not begin with what the node suffered from before.
+func TestManagerIsMissedFromItsLossOn(t *testing.T) {
+	n, s := storageNode(), healthy()
+	for _, step := range []struct {
+		at      time.Duration
+		node    corev1.ConditionStatus // Ready
+		trouble corev1.ConditionStatus // disk pressure
+		manager *corev1.Pod
+		gone    bool
+		again   time.Duration
+	}{
+		{0, "True", "False", managerPod("True"), false, 0},
+		{time.Hour, "True", "True", managerPod("True"), false, 0},
+		{2 * time.Hour, "True", "True", nil, false, 2 * time.Minute},
+		{2*time.Hour + time.Minute, "True", "True", managerPod("False"), false, time.Minute},
+		{2*time.Hour + 2*time.Minute, "True", "False", managerPod("False"), true, 0},
+		{3 * time.Hour, "Unknown", "False", managerPod("False"), false, 0},
+		{4 * time.Hour, "True", "False", managerPod("False"), false, 2 * time.Minute},
+		{5 * time.Hour, "True", "False", managerPod("False"), true, 0},
+	} {
+		at := now.Add(step.at)
+		s.KubeNode = kube(with(corev1.NodeReady, step.node, at), with(corev1.NodeDiskPressure, step.trouble, at))
+		s.ManagerPod = step.manager
+		decide(at, n, s)
+		if gone, again := condition.ManagerGone(at, n); gone != step.gone || again != step.again {
+			t.Errorf("after %s: gone %v, again in %s; want %v, %s", step.at, gone, again, step.gone, step.again)
 		}
 	}
 }
