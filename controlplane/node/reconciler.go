@@ -90,7 +90,8 @@ func countedOf(r *v1beta2.Replica) counted {
 
 // onReplica wakes the node of a replica and those that report its disk, which differ while a disk
 // moves, and cordoned ones with another replica of its volume, which may be the last one now. After
-// an update it is asked for the replica as it was too, so that the node which counted it looks again.
+// an update it is asked for the replica as it was too, so that the node which counted it looks
+// again.
 func (r *Reconciler) onReplica(rep *v1beta2.Replica) []string {
 	names := r.cordonedSiblings(rep)
 	if rep.Spec.NodeID != "" {
