@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net"
 	"strconv"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -27,10 +28,16 @@ type imServer struct {
 	events chan *imrpc.ProcessResponse
 	// order is what its one process was made for.
 	order string
+	// name is a string: what it says it is. asked counts how often.
+	name  atomic.Value
+	asked atomic.Int64
 }
 
 func (s *imServer) VersionGet(context.Context, *emptypb.Empty) (*imrpc.VersionResponse, error) {
-	return &imrpc.VersionResponse{InstanceManagerAPIVersion: 4, InstanceManagerAPIMinVersion: 1}, nil
+	name, _ := s.name.Load().(string)
+	s.asked.Add(1)
+	return &imrpc.VersionResponse{InstanceManager: name, InstanceManagerAPIVersion: 4,
+		InstanceManagerAPIMinVersion: 1}, nil
 }
 
 func (s *imServer) ProcessList(context.Context, *imrpc.ProcessListRequest) (*imrpc.ProcessListResponse, error) {
@@ -175,6 +182,68 @@ func TestStreamsFollowOnePod(t *testing.T) {
 	}
 	if p, _ = s.follow(key, "pod-3", "127.0.0.1"); p != nil {
 		t.Fatal("follows after its end")
+	}
+}
+
+// TestAnotherInstanceManagerAtTheAddress: processes of one that has the address of this one's Pod,
+// before that listens or after it has ended, are not this one's, whether listed or told of later.
+func TestAnotherInstanceManagerAtTheAddress(t *testing.T) {
+	server, connect := serveIM(t)
+	server.name.Store("other")
+	s := newStreams(connect)
+	key := client.ObjectKey{Namespace: "ns", Name: "im"}
+	ctx, stop := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- s.Start(ctx) }()
+	defer func() {
+		stop()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	}()
+	known := func() (*Processes, time.Time) { return s.follow(key, "pod", "127.0.0.1") }
+	await := func(what string, ok func(p *Processes, since time.Time) bool) {
+		t.Helper()
+		tick := time.NewTicker(time.Millisecond)
+		defer tick.Stop()
+		for limit := time.Now().Add(time.Minute); ; <-tick.C {
+			select {
+			case <-s.wakeups:
+			default:
+			}
+			if p, since := known(); ok(p, since) {
+				return
+			} else if time.Now().After(limit) {
+				t.Fatalf("%s: %+v, since %v", what, p, since)
+			}
+		}
+	}
+	// again ends the stream and waits until a list after that is dealt with: the next one is.
+	again := func() {
+		t.Helper()
+		for range 2 {
+			before := server.asked.Load()
+			server.events <- nil
+			await("the next list", func(*Processes, time.Time) bool { return server.asked.Load() > before })
+		}
+	}
+	await("the stream begins", func(*Processes, time.Time) bool { return server.asked.Load() > 0 })
+	server.events <- process("x-e-0", "running")
+	again()
+	if p, since := known(); p != nil || since.IsZero() {
+		t.Fatalf("processes of another instance manager: %+v", p)
+	}
+	server.name.Store("im")
+	server.events <- nil
+	await("its own processes", func(p *Processes, since time.Time) bool {
+		return p != nil && since.IsZero() && len(p.Replicas) == 1
+	})
+	server.name.Store("other")
+	again()
+	server.events <- process("x-e-0", "running")
+	again()
+	if p, since := known(); len(p.Engines) > 0 || since.IsZero() {
+		t.Fatalf("a process of another instance manager: %+v, since %v", p, since)
 	}
 }
 

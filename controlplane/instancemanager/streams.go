@@ -141,6 +141,7 @@ func (s *streams) run(ctx context.Context, key client.ObjectKey, st *stream, add
 		return
 	}
 	defer c.Close()
+	other := false // somebody else answers at the address
 	c.Watch(ctx, func(u imclient.Update) {
 		switch {
 		case u.Lost != nil:
@@ -151,8 +152,17 @@ func (s *streams) run(ctx context.Context, key client.ObjectKey, st *stream, add
 			if err != nil {
 				return // the stream ends
 			}
+			// The address of a Pod that has ended, or has not begun to listen, may be another one's. When
+			// that one ends so does the connection, and the next list tells who answers then.
+			if name := version.GetInstanceManager(); name != "" && name != key.Name {
+				log.Warn("another instance manager answers at the address", "name", name)
+				other = true
+				s.lose(ctx, key, st)
+				return
+			}
+			other = false
 			s.publish(ctx, key, st, listed(u.List, version))
-		case u.Changed != nil:
+		case u.Changed != nil && !other:
 			s.publish(ctx, key, st, changed(st.processes, u.Changed))
 		}
 	})

@@ -77,7 +77,7 @@ func dial(t *testing.T, addr string) *client.Client {
 }
 
 func TestCallsAndErrors(t *testing.T) {
-	addr, stop := serve(t, host+":0", server.Processes(newManager(t)))
+	addr, stop := serve(t, host+":0", server.Processes(newManager(t), ""))
 	c := dial(t, addr)
 	ctx := t.Context()
 	spec := instancetest.Spec(t, "demo-r-1", instancetest.Print, "", 0, "--count", "2")
@@ -195,7 +195,7 @@ func watch(t *testing.T, c *client.Client) *watcher {
 // TestWatch: list, changes in order, loss of the instance manager, list again.
 func TestWatch(t *testing.T) {
 	m := newManager(t)
-	addr, stop := serve(t, host+":0", server.Processes(m))
+	addr, stop := serve(t, host+":0", server.Processes(m, ""))
 	w := watch(t, dial(t, addr))
 	instancetest.Eventually(t, "the empty list", func() bool { w.mu.Lock(); defer w.mu.Unlock(); return w.listed == 1 })
 	create := func(name string) {
@@ -215,7 +215,7 @@ func TestWatch(t *testing.T) {
 		t.Fatal(err)
 	}
 	create("demo-r-2")
-	serve(t, addr, server.Processes(m))
+	serve(t, addr, server.Processes(m, ""))
 	instancetest.Eventually(t, "demo-r-2 runs", w.sees("demo-r-2", "running"))
 	instancetest.Eventually(t, "demo-r-1 is gone", w.sees("demo-r-1", ""))
 	if _, err := m.Delete("demo-r-2", ""); err != nil {

@@ -62,7 +62,7 @@ func Run(ctx context.Context, cfg Config, log *slog.Logger, level *slog.LevelVar
 	defer left.close()
 	processes, err := process.New(process.Config{
 		Gone:        func(name string) { kept.Abandon(name); left.remove(name) },
-		Kept:        kept.HeldElsewhere,
+		Kept:        keptBy(kept, hostpath.Resolve(hostMounts), ownMounts),
 		LogsDir:     hostpath.Resolve(cfg.LogsDir),
 		Output:      cfg.Output,
 		Ports:       ports,
@@ -81,7 +81,7 @@ func Run(ctx context.Context, cfg Config, log *slog.Logger, level *slog.LevelVar
 	certificates := mtls.Open(hostpath.Resolve(cfg.TLSDir), log)
 	secure := certificates.Server()
 	s := &servers{log: log, failed: make(chan error, 1)}
-	s.serve(server.New(secure, server.Processes(processes), relay.RegisterRelay), listeners[0])
+	s.serve(server.New(secure, server.Processes(processes, cfg.PodName), relay.RegisterRelay), listeners[0])
 	s.serve(server.NewWith(engines.ServerOptions(), secure, engines.Register), listeners[1])
 	s.serve(server.New(secure, server.Instances(processes, level)), listeners[2])
 	s.serve(server.New(nil, relay.RegisterWitness), witnessListener)

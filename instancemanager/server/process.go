@@ -30,16 +30,18 @@ const (
 	InstancePort = 3
 )
 
-// Processes serves ProcessManagerService from a process.Manager.
-func Processes(m *process.Manager) func(grpc.ServiceRegistrar) {
+// Processes serves ProcessManagerService from a process.Manager. name is that of the Pod, which
+// VersionGet tells; it may be empty.
+func Processes(m *process.Manager, name string) func(grpc.ServiceRegistrar) {
 	return func(s grpc.ServiceRegistrar) {
-		imrpc.RegisterProcessManagerServiceServer(s, &processes{m: m})
+		imrpc.RegisterProcessManagerServiceServer(s, &processes{m: m, name: name})
 	}
 }
 
 type processes struct {
 	imrpc.UnimplementedProcessManagerServiceServer
-	m *process.Manager
+	m    *process.Manager
+	name string
 }
 
 func (s *processes) ProcessCreate(_ context.Context, r *imrpc.ProcessCreateRequest) (*imrpc.ProcessResponse, error) {
@@ -109,7 +111,9 @@ func (s *processes) ProcessWatch(_ *emptypb.Empty, stream grpc.ServerStreamingSe
 }
 
 func (s *processes) VersionGet(context.Context, *emptypb.Empty) (*imrpc.VersionResponse, error) {
-	return Version(), nil
+	v := Version()
+	v.InstanceManager = s.name
+	return v, nil
 }
 
 // Version names the build, as far as the Go tool recorded it, and the API versions.

@@ -44,7 +44,7 @@ func start(t *testing.T, secure credentials.TransportCredentials, options ...grp
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := server.NewWith(options, secure, server.Processes(m), server.Instances(m, &slog.LevelVar{}))
+	s := server.NewWith(options, secure, server.Processes(m, "im"), server.Instances(m, &slog.LevelVar{}))
 	ended := make(chan error, 1)
 	go func() { ended <- s.Serve(l) }()
 	t.Cleanup(func() {
@@ -263,7 +263,8 @@ func TestVersion(t *testing.T) {
 	conn, _ := start(t, nil)
 	v, err := imrpc.NewProcessManagerServiceClient(conn).VersionGet(t.Context(), &emptypb.Empty{})
 	if err != nil || v.GetInstanceManagerAPIVersion() != 4 || v.GetInstanceManagerAPIMinVersion() != 1 ||
-		v.GetInstanceManagerProxyAPIVersion() != 5 || v.GetInstanceManagerProxyAPIMinVersion() != 1 {
+		v.GetInstanceManagerProxyAPIVersion() != 5 || v.GetInstanceManagerProxyAPIMinVersion() != 1 ||
+		v.GetInstanceManager() != "im" {
 		t.Errorf("%v %v", v, err)
 	}
 }

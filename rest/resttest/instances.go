@@ -32,7 +32,7 @@ func StartInstances(t *testing.T) *Instances {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := server.New(nil, server.Processes(m))
+	s := server.New(nil, server.Processes(m, ""))
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)

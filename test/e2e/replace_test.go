@@ -20,10 +20,13 @@ import (
 	"ankole.storage/test/rig"
 )
 
+// nextImage is what instance managers are replaced by: the same program under another name.
+const nextImage = "ankole/instance-manager:next"
+
 // TestReplaceInstanceManagers replaces all instance managers of a cluster, one node after the
 // other, under a writer that verifies, on the node of the engine and on the others: they are told
-// to stop, and then their Pods are deleted. The writer sees no error, the device stays the same,
-// and no process is left.
+// to stop, then their Pods are deleted, and then they are followed by ones of another image (A18,
+// F16). The writer sees no error, the device stays the same, and no process is left.
 func TestReplaceInstanceManagers(t *testing.T) {
 	t.Parallel()
 	c := start(t)
@@ -47,12 +50,15 @@ func TestReplaceInstanceManagers(t *testing.T) {
 		}
 	}
 	for _, way := range []struct {
-		name string
-		do   func(node string)
+		name    string
+		prepare func()
+		do      func(node string)
 	}{
-		{"told to stop", c.terminate},
-		{"Pod deleted", deletePod},
+		{"told to stop", func() {}, c.terminate},
+		{"Pod deleted", func() {}, deletePod},
+		{"another image", func() { c.offerImage(ks, nextImage) }, deletePod},
 	} {
+		way.prepare()
 		for _, n := range c.Nodes {
 			w.AwaitMore(t, 200)
 			c.awaitSecondHolder("node-1")
@@ -77,6 +83,7 @@ func TestReplaceInstanceManagers(t *testing.T) {
 			t.Logf("%s on %s: longest pause %v", way.name, n.Name, w.TakePause(time.Now()))
 		}
 	}
+	c.awaitImage(nextImage)
 	w.Finish()
 	if err := d.Close(); err != nil {
 		t.Fatal(err)
@@ -124,7 +131,7 @@ func (c *cluster) instanceManagerOf(node string) (name string) {
 	c.eventually("an instance manager runs on "+node, func(context.Context) error {
 		var states []string
 		for _, m := range c.instanceManagers() {
-			if m.Spec.NodeID != node {
+			if m.Spec.NodeID != node || m.Spec.Image == nextImage {
 				continue
 			}
 			if m.Status.CurrentState == "running" {
@@ -155,5 +162,73 @@ func (c *cluster) awaitSecondHolder(node string) {
 			}
 		}
 		return errors.New("it has none open")
+	})
+}
+
+// awaitImage waits until each node has the instance manager of an image alone.
+func (c *cluster) awaitImage(image string) {
+	c.t.Helper()
+	c.eventually("each node has the instance manager of the new image alone", func(context.Context) error {
+		list := c.instanceManagers()
+		for _, m := range list {
+			if m.Spec.Image != image || m.Status.CurrentState != "running" {
+				return fmt.Errorf("%s has image %s and is %s", m.Name, m.Spec.Image, m.Status.CurrentState)
+			}
+		}
+		if len(list) != len(c.Nodes) {
+			return fmt.Errorf("%d instance managers", len(list))
+		}
+		return nil
+	})
+}
+
+// offerImage makes an image of the instance manager that this cluster runs, and has managers make
+// instance managers of it from now on, as an upgrade of the installation does.
+func (c *cluster) offerImage(ks kubernetes.Interface, image string) {
+	c.t.Helper()
+	made := filepath.Join(c.Info.Dir, "images")
+	name := strings.NewReplacer("/", "-", ":", "-").Replace
+	if err := os.CopyFS(filepath.Join(made, name(image)), os.DirFS(filepath.Join(made,
+		name("ankole/instance-manager:dev")))); err != nil {
+		c.t.Fatal(err)
+	}
+	ctx, old := c.t.Context(), "ankole/instance-manager:dev"
+	c.eventually("managers are told of image "+image, func(context.Context) error {
+		set, err := ks.AppsV1().DaemonSets(namespace).Get(ctx, "longhorn-manager", metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		args := set.Spec.Template.Spec.Containers[0].Command
+		at := slices.Index(args, old)
+		if at < 0 {
+			return fmt.Errorf("the managers' command does not name %s: %q", old, args)
+		}
+		args[at] = image
+		_, err = ks.AppsV1().DaemonSets(namespace).Update(ctx, set, metav1.UpdateOptions{})
+		return err
+	})
+	c.eventually("the managers are rolled", func(context.Context) error {
+		set, err := ks.AppsV1().DaemonSets(namespace).Get(ctx, "longhorn-manager", metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		st := set.Status
+		if n := st.DesiredNumberScheduled; st.ObservedGeneration != set.Generation || st.UpdatedNumberScheduled != n ||
+			st.CurrentNumberScheduled != n || st.NumberAvailable != n {
+			return fmt.Errorf("%+v", st)
+		}
+		return nil
+	})
+	c.eventually("each node has an instance manager of image "+image, func(context.Context) error {
+		n := 0
+		for _, m := range c.instanceManagers() {
+			if m.Spec.Image == image {
+				n++
+			}
+		}
+		if n != len(c.Nodes) {
+			return fmt.Errorf("%d have", n)
+		}
+		return nil
 	})
 }

@@ -706,8 +706,10 @@ type VersionResponse struct {
 	InstanceManagerAPIMinVersion      int64                  `protobuf:"varint,5,opt,name=instanceManagerAPIMinVersion,proto3" json:"instanceManagerAPIMinVersion,omitempty"`
 	InstanceManagerProxyAPIVersion    int64                  `protobuf:"varint,6,opt,name=instanceManagerProxyAPIVersion,proto3" json:"instanceManagerProxyAPIVersion,omitempty"`
 	InstanceManagerProxyAPIMinVersion int64                  `protobuf:"varint,7,opt,name=instanceManagerProxyAPIMinVersion,proto3" json:"instanceManagerProxyAPIMinVersion,omitempty"`
-	unknownFields                     protoimpl.UnknownFields
-	sizeCache                         protoimpl.SizeCache
+	// Name of the Pod that answers; empty if the instance manager does not know it.
+	InstanceManager string `protobuf:"bytes,1000,opt,name=instanceManager,proto3" json:"instanceManager,omitempty"`
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
 }
 
 func (x *VersionResponse) Reset() {
@@ -789,6 +791,13 @@ func (x *VersionResponse) GetInstanceManagerProxyAPIMinVersion() int64 {
 	return 0
 }
 
+func (x *VersionResponse) GetInstanceManager() string {
+	if x != nil {
+		return x.InstanceManager
+	}
+	return ""
+}
+
 var File_imrpc_process_proto protoreflect.FileDescriptor
 
 const file_imrpc_process_proto_rawDesc = "" +
@@ -850,7 +859,7 @@ const file_imrpc_process_proto_rawDesc = "" +
 	"\x04line\x18\x02 \x01(\tR\x04lineJ\x04\b\x01\x10\x02\"d\n" +
 	"\x15ProcessReplaceRequest\x12 \n" +
 	"\x04spec\x18\x01 \x01(\v2\f.ProcessSpecR\x04spec\x12)\n" +
-	"\x10terminate_signal\x18\x02 \x01(\tR\x0fterminateSignal\"\xff\x02\n" +
+	"\x10terminate_signal\x18\x02 \x01(\tR\x0fterminateSignal\"\xaa\x03\n" +
 	"\x0fVersionResponse\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\tR\aversion\x12\x1c\n" +
 	"\tgitCommit\x18\x02 \x01(\tR\tgitCommit\x12\x1c\n" +
@@ -858,7 +867,8 @@ const file_imrpc_process_proto_rawDesc = "" +
 	"\x19instanceManagerAPIVersion\x18\x04 \x01(\x03R\x19instanceManagerAPIVersion\x12B\n" +
 	"\x1cinstanceManagerAPIMinVersion\x18\x05 \x01(\x03R\x1cinstanceManagerAPIMinVersion\x12F\n" +
 	"\x1einstanceManagerProxyAPIVersion\x18\x06 \x01(\x03R\x1einstanceManagerProxyAPIVersion\x12L\n" +
-	"!instanceManagerProxyAPIMinVersion\x18\a \x01(\x03R!instanceManagerProxyAPIMinVersion2\xe4\x03\n" +
+	"!instanceManagerProxyAPIMinVersion\x18\a \x01(\x03R!instanceManagerProxyAPIMinVersion\x12)\n" +
+	"\x0finstanceManager\x18\xe8\a \x01(\tR\x0finstanceManager2\xe4\x03\n" +
 	"\x15ProcessManagerService\x12:\n" +
 	"\rProcessCreate\x12\x15.ProcessCreateRequest\x1a\x10.ProcessResponse\"\x00\x12:\n" +
 	"\rProcessDelete\x12\x15.ProcessDeleteRequest\x1a\x10.ProcessResponse\"\x00\x124\n" +
