@@ -340,7 +340,7 @@ func TestMonitorFollowsOneRun(t *testing.T) {
 			if ev.Object.GetName() != "e" || ev.Object.GetNamespace() != "ns" {
 				t.Fatalf("wake-up for %v", ev.Object)
 			}
-		case <-time.After(10 * time.Second):
+		case <-time.After(2 * time.Minute):
 			t.Fatal("no wake-up")
 		}
 	}

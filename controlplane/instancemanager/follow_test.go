@@ -26,6 +26,8 @@ import (
 type imServer struct {
 	imrpc.UnimplementedProcessManagerServiceServer
 	events chan *imrpc.ProcessResponse
+	// lists has room for one value: no list is answered while it is full.
+	lists chan struct{}
 	// order is what its one process was made for.
 	order string
 	// name is a string: what it says it is. asked counts how often.
@@ -40,7 +42,13 @@ func (s *imServer) VersionGet(context.Context, *emptypb.Empty) (*imrpc.VersionRe
 		InstanceManagerAPIMinVersion: 1}, nil
 }
 
-func (s *imServer) ProcessList(context.Context, *imrpc.ProcessListRequest) (*imrpc.ProcessListResponse, error) {
+func (s *imServer) ProcessList(ctx context.Context, _ *imrpc.ProcessListRequest) (*imrpc.ProcessListResponse, error) {
+	select {
+	case s.lists <- struct{}{}:
+		<-s.lists
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
 	return &imrpc.ProcessListResponse{Processes: map[string]*imrpc.ProcessResponse{
 		"v-r-12345678": process("v-r-12345678", "running")}}, nil
 }
@@ -105,7 +113,7 @@ func serveIM(t *testing.T) (*imServer, Connect) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &imServer{events: make(chan *imrpc.ProcessResponse)}
+	s := &imServer{events: make(chan *imrpc.ProcessResponse), lists: make(chan struct{}, 1)}
 	g := grpc.NewServer()
 	imrpc.RegisterProcessManagerServiceServer(g, s)
 	done := make(chan error, 1)
@@ -127,7 +135,7 @@ func woken(t *testing.T, s *streams, key client.ObjectKey) {
 		if client.ObjectKeyFromObject(e.Object) != key {
 			t.Fatalf("woke %v", client.ObjectKeyFromObject(e.Object))
 		}
-	case <-time.After(10 * time.Second):
+	case <-time.After(2 * time.Minute):
 		t.Fatal("nobody was woken")
 	}
 }
@@ -158,11 +166,13 @@ func TestStreamsFollowOnePod(t *testing.T) {
 		t.Fatalf("after the event: %+v", p)
 	}
 	// What was known stays, unconfirmed, until the next list.
+	server.lists <- struct{}{}
 	server.events <- nil
 	woken(t, s, key)
 	if p, since = s.follow(key, "pod-1", "127.0.0.1"); since.IsZero() || len(p.Engines) != 1 {
 		t.Fatalf("after the loss: %+v, since %v", p, since)
 	}
+	<-server.lists
 	woken(t, s, key)
 	if p, since = s.follow(key, "pod-1", "127.0.0.1"); !since.IsZero() || len(p.Engines) != 0 || len(p.Replicas) != 1 {
 		t.Fatalf("after the next list: %+v, since %v", p, since)
@@ -258,7 +268,7 @@ func TestAFailedConnectionIsTriedAgain(t *testing.T) {
 	go func() { done <- s.Start(ctx) }()
 	defer func() { stop(); <-done }()
 	key := client.ObjectKey{Namespace: "ns", Name: "im"}
-	deadline := time.After(10 * time.Second)
+	deadline := time.After(2 * time.Minute)
 	for seen := 0; seen < 2; {
 		s.follow(key, "pod", "127.0.0.1")
 		select {

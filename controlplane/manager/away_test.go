@@ -10,7 +10,6 @@ import (
 	"path/filepath"
 	"strconv"
 	"testing"
-	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -109,11 +108,13 @@ func (k *cluster) testWitnessWithoutOwnManager(t *testing.T, c *testcluster.Clus
 		t.Fatal(err)
 	}
 	defer conn.Close()
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
-	defer cancel()
-	_, err = witnessv1.NewWitnessClient(conn).Get(ctx, &witnessv1.GetRequest{VolumeName: "none", EngineName: "none-e-0"})
 	// There is no such engine, which only the API server can say.
-	if status.Code(err) != codes.FailedPrecondition {
-		t.Errorf("the witness answers an engine of %s, whose manager is away: %v", node.Name, err)
-	}
+	eventually(t, "an engine of "+node.Name+", whose manager is away, is answered", func(ctx context.Context) error {
+		_, err := witnessv1.NewWitnessClient(conn).Get(ctx,
+			&witnessv1.GetRequest{VolumeName: "none", EngineName: "none-e-0"})
+		if status.Code(err) != codes.FailedPrecondition {
+			return fmt.Errorf("the witness answers %w", err)
+		}
+		return nil
+	})
 }

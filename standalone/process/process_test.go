@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-const waitTimeout = 30 * time.Second
+const waitTimeout = 2 * time.Minute
 
 func TestMain(m *testing.M) {
 	if os.Getenv("PROCESS_TEST_PARENT") != "" {

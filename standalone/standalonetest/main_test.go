@@ -23,7 +23,7 @@ import (
 
 const (
 	// waitTimeout of every condition: generous, because the machine runs other tests too.
-	waitTimeout = 60 * time.Second
+	waitTimeout = 2 * time.Minute
 	pollEvery   = 50 * time.Millisecond
 	testImage   = "test/pod:1"
 )

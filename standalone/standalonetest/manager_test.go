@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"ankole.storage/testcluster"
@@ -69,30 +70,44 @@ func TestManager(t *testing.T) {
 	}
 	c.KillNode(t, k)
 	// A connection that was under way to the lost node may break; the next one goes to the other.
-	second := where()
-	for deadline := time.Now().Add(waitTimeout); (!strings.HasPrefix(second, "node-") || second == first) &&
-		time.Now().Before(deadline); {
-		second = where()
-	}
-	if !strings.HasPrefix(second, "node-") || second == first {
-		t.Errorf("after the loss of %s the answer is %q", first, second)
-	}
+	eventually(t, "after the loss of "+first+" the other one answers", func() error {
+		if second := where(); !strings.HasPrefix(second, "node-") || second == first {
+			return fmt.Errorf("the answer is %q", second)
+		}
+		return nil
+	})
 	c.StartNode(t, k)
 	c.Stop(t)
 	c.Restart(t)
-	if w := where(); !strings.HasPrefix(w, "node-") {
-		t.Errorf("after a restart the answer is %q", w)
-	}
+	eventually(t, "after a restart a manager answers", func() error {
+		if w := where(); !strings.HasPrefix(w, "node-") {
+			return fmt.Errorf("the answer is %q", w)
+		}
+		return nil
+	})
 	client := clientOf(t, c)
-	pods, err := client.CoreV1().Pods("longhorn-system").List(t.Context(), metav1.ListOptions{})
-	if err != nil || len(pods.Items) != 2 {
-		t.Fatalf("%d manager Pods, %v", len(pods.Items), err)
-	}
-	log, err := os.ReadFile(filepath.Join(c.Dir, "nodes", pods.Items[0].Spec.NodeName, "logs",
-		"longhorn-system_"+pods.Items[0].Name, "longhorn-manager.log"))
+	eventually(t, "every manager has logged how it was started", func() error {
+		pods, err := client.CoreV1().Pods("longhorn-system").List(t.Context(), metav1.ListOptions{})
+		if err != nil || len(pods.Items) != 2 {
+			return fmt.Errorf("%d manager Pods, %v", len(pods.Items), err)
+		}
+		for i := range pods.Items {
+			if err := startedAsManager(c.Dir, &pods.Items[i]); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// startedAsManager says by its log whether a Pod was started with the manager's arguments.
+func startedAsManager(dir string, pod *corev1.Pod) error {
+	log, err := os.ReadFile(filepath.Join(dir, "nodes", pod.Spec.NodeName, "logs",
+		"longhorn-system_"+pod.Name, "longhorn-manager.log"))
 	want := "manager daemon --engine-image ankole/engine:dev --instance-manager-image ankole/instance-manager:dev " +
 		"--manager-image ankole/manager:dev --service-account longhorn-service-account --webhook-url https://127.0.0.1:"
-	if err != nil || !strings.Contains(string(log), want) {
-		t.Errorf("the manager was started as %q, %v", log, err)
+	if err == nil && !strings.Contains(string(log), want) {
+		err = fmt.Errorf("%s was started as %q", pod.Name, log)
 	}
+	return err
 }

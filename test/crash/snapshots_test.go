@@ -25,7 +25,7 @@ type operated struct {
 // operate takes, removes and purges snapshots and expands the volume, until the engine is gone.
 func (o *operated) operate() {
 	engine := o.v.Control()
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	defer cancel()
 	for {
 		var err error
