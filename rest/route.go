@@ -91,6 +91,7 @@ var volumeHandlers = map[string]handler{
 	resource.ActionCancelExpansion:      cancelExpansion,
 	resource.ActionUpdateReplicaCount:   updateReplicaCount,
 	"updateDataLocality":                updateDataLocality,
+	"updateReplicaAutoBalance":          updateAutoBalance,
 	"updateReplicaSoftAntiAffinity":     updateNodeAffinity,
 	"updateReplicaZoneSoftAntiAffinity": updateZoneAffinity,
 	"updateReplicaDiskSoftAntiAffinity": updateDiskAffinity,

@@ -83,6 +83,17 @@ var updateDataLocality = volumeEdit("data locality", func(v *lh.Volume, in resou
 	return nil
 })
 
+var updateAutoBalance = volumeEdit("replica auto balance",
+	func(v *lh.Volume, in resource.UpdateReplicaAutoBalanceInput) error {
+		to := lh.ReplicaAutoBalance(in.ReplicaAutoBalance)
+		if !slices.Contains([]lh.ReplicaAutoBalance{lh.ReplicaAutoBalanceIgnored, lh.ReplicaAutoBalanceDisabled,
+			lh.ReplicaAutoBalanceLeastEffort, lh.ReplicaAutoBalanceBestEffort}, to) {
+			return fmt.Errorf("invalid replica auto balance option: %q", in.ReplicaAutoBalance)
+		}
+		v.Spec.ReplicaAutoBalance = to
+		return nil
+	})
+
 // overrideEdit is volumeEdit for the fields that override a setting.
 func overrideEdit[T any](what string, value func(T) string, field func(*lh.VolumeSpec) *lh.Override) handler {
 	return volumeEdit(what, func(v *lh.Volume, in T) error {

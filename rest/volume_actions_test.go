@@ -73,6 +73,7 @@ func TestUpdateWishes(t *testing.T) {
 	var before, after lh.Volume
 	for _, c := range []struct{ action, field, value string }{
 		{"updateDataLocality", "dataLocality", "best-effort"},
+		{"updateReplicaAutoBalance", "replicaAutoBalance", "least-effort"},
 		{"updateReplicaSoftAntiAffinity", "replicaSoftAntiAffinity", "enabled"},
 		{"updateReplicaZoneSoftAntiAffinity", "replicaZoneSoftAntiAffinity", "disabled"},
 		{"updateReplicaDiskSoftAntiAffinity", "replicaDiskSoftAntiAffinity", "ignored"},

@@ -4,6 +4,7 @@ import (
 	"context"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -156,6 +157,41 @@ func TestJoin(t *testing.T) {
 		}
 		if got != tt.disks {
 			t.Errorf("%s: disks %q, want %q", tt.name, got, tt.disks)
+		}
+	}
+}
+
+// TestTagsOfANewNode: the annotation's tags, cleaned, go to a node without tags of its own.
+func TestTagsOfANewNode(t *testing.T) {
+	look := func(string, bool) DiskFacts { return DiskFacts{FilesystemID: "f", Maximum: 1000} }
+	for _, tt := range []struct {
+		name, annotation string
+		own              []string
+		want             string
+		fails            bool
+	}{
+		{"none", "", nil, "", false},
+		{"two", `["fast","big"]`, nil, "big fast", false},
+		{"twice the same", `["fast","fast"]`, nil, "fast", false},
+		{"a node with tags keeps its own", `["fast"]`, []string{"mine"}, "mine", false},
+		{"no JSON", "fast", nil, "", true},
+		{"JSON that is no list", `{"fast":true}`, nil, "", true},
+	} {
+		kube := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n", Annotations: map[string]string{
+			"node.longhorn.io/default-node-tags": tt.annotation,
+		}}}
+		j, err := joinFor(kube, joinRules{LabeledOnly: true}, look)
+		if (err != nil) != tt.fails {
+			t.Errorf("%s: error %v", tt.name, err)
+		}
+		n := readyNode()
+		n.Spec.Tags = tt.own
+		if u := joined(n, j); u != nil {
+			n = u
+		}
+		tags := slices.Sorted(slices.Values(n.Spec.Tags))
+		if got := strings.Join(tags, " "); got != tt.want {
+			t.Errorf("%s: tags %q, want %q", tt.name, got, tt.want)
 		}
 	}
 }

@@ -85,7 +85,8 @@ func (p *pass) anyEvicting() bool {
 }
 
 // deleteExtra gives up one of too many replicas in sync: one being evicted, else, with best-effort
-// locality and a local replica in sync, the remote one that spreads the data least.
+// locality and a local replica in sync, the remote one that spreads the data least, else, with
+// auto-balance, the one of all that does.
 func (p *pass) deleteExtra() loop.Change {
 	stay := count(p.live(), func(r *v1beta2.Replica) bool {
 		return healthy(r) && !r.Spec.EvictionRequested && p.mode(r) == v1beta2.ReplicaModeRW
@@ -96,7 +97,10 @@ func (p *pass) deleteExtra() loop.Change {
 		}
 	}
 	local := p.localReplica()
-	if p.v.Spec.DataLocality != v1beta2.DataLocalityBestEffort || local == nil || p.mode(local) != v1beta2.ReplicaModeRW {
+	keep, why := "", "the volume's replicas are spread better without it"
+	if p.v.Spec.DataLocality == v1beta2.DataLocalityBestEffort && local != nil && p.mode(local) == v1beta2.ReplicaModeRW {
+		keep, why = p.v.Spec.NodeID, "the volume has a replica on its own node instead"
+	} else if !p.balances() {
 		return nil
 	}
 	var extra []schedule.Replica
@@ -105,10 +109,14 @@ func (p *pass) deleteExtra() loop.Change {
 			extra = append(extra, p.scheduleReplica(r))
 		}
 	}
-	name := schedule.Surplus(extra, p.scheduleNodes(), p.v.Spec.NodeID)
+	here := count(p.live(), func(r *v1beta2.Replica) bool { return healthy(r) && r.Spec.NodeID == keep })
+	if p.balances() && here > 1 {
+		keep = "" // one of several may go
+	}
+	name := schedule.Surplus(extra, p.scheduleNodes(), keep)
 	for _, r := range p.live() {
 		if r.Name == name {
-			return p.deleteReplica(r, "the volume has a replica on its own node instead")
+			return p.deleteReplica(r, why)
 		}
 	}
 	return nil

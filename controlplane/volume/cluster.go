@@ -24,11 +24,7 @@ func (p *pass) policy() schedule.Policy {
 		AllowEmptyNodeSelector:  s.Bool(setting.AllowEmptyNodeSelectorVolume),
 		AllowEmptyDiskSelector:  s.Bool(setting.AllowEmptyDiskSelectorVolume),
 	}
-	balance := v.Spec.ReplicaAutoBalance
-	if balance == "" || balance == v1beta2.ReplicaAutoBalanceIgnored {
-		balance = v1beta2.ReplicaAutoBalance(s.String(setting.ReplicaAutoBalance))
-	}
-	if balance == v1beta2.ReplicaAutoBalanceBestEffort {
+	if p.balancing() == v1beta2.ReplicaAutoBalanceBestEffort {
 		out.BalancePressurePercent = int64(s.Int(setting.ReplicaAutoBalanceDiskPressurePercentage))
 	}
 	return out

@@ -20,7 +20,10 @@ func (p *pass) replenish() loop.Change {
 		return nil
 	}
 	if count(p.replicas, usable) >= p.v.Spec.NumberOfReplicas {
-		return p.localize()
+		if change := p.localize(); change != nil {
+			return change
+		}
+		return p.balance()
 	}
 	if change := p.reuse(); change != nil {
 		return change

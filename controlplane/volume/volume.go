@@ -124,7 +124,7 @@ func conditions(v *v1beta2.Volume) []loop.Condition {
 // one in force.
 func (r *Reconciler) decide(now time.Time, v *v1beta2.Volume, s seen) loop.Decision {
 	p, d := judge(now, v, s)
-	r.idle.note(v.Name, p.workWaits)
+	r.idle.note(v.Name, p.workWaits || (v.Status.State == v1beta2.VolumeStateAttached && p.balances()))
 	r.unplaced.note(v.Name, p.noPlace != "" || p.lacksRoom || p.noRoom != "")
 	if p.slotsAsked || d.Do == nil {
 		r.cfg.Allocator.Wait(v.Name, p.slots)
@@ -136,7 +136,7 @@ func (r *Reconciler) decide(now time.Time, v *v1beta2.Volume, s seen) loop.Decis
 // rebuilds wakes those that it lets go on.
 func (r *Reconciler) onSetting(s *v1beta2.Setting) []string {
 	switch s.Name {
-	case setting.OfflineReplicaRebuilding:
+	case setting.OfflineReplicaRebuilding, setting.ReplicaAutoBalance:
 		return r.names(func(*v1beta2.Volume) bool { return true })
 	case setting.ConcurrentReplicaRebuildPerNodeLimit:
 		// Of a change both objects come here, the former one too.
