@@ -1,9 +1,9 @@
 package schedule
 
-// Balance finds a place for one more replica of a volume that has all of its `wanted` replicas: in a
-// zone without one while they are in fewer zones than there are replicas, else on a node without one
-// while they are on fewer nodes. False if there is none. It takes no disk on account of pressure:
-// pressure alone makes a volume no better spread.
+// Balance finds a place for one more replica of a volume that has all of its `wanted` replicas: in
+// a zone without one while they are in fewer zones than there are replicas, else on a node without
+// one while they are on fewer nodes. False if there is none. It takes no disk on account of
+// pressure: pressure alone makes a volume no better spread.
 //
 // Example: of two replicas both are on node a; node b joins: node b.
 func Balance(req Request, wanted int) (Placement, bool) {

@@ -75,7 +75,8 @@ func TestBalanceComesToRest(t *testing.T) {
 		req, have := crowded(rng), []Replica(nil)
 		for i := range 1 + rng.IntN(5) {
 			n := req.Nodes[rng.IntN(len(req.Nodes))]
-			have = append(have, Replica{Name: fmt.Sprintf("r%d", i), NodeID: n.Name, DiskID: n.Disks[rng.IntN(len(n.Disks))].UUID})
+			d := n.Disks[rng.IntN(len(n.Disks))]
+			have = append(have, Replica{Name: fmt.Sprintf("r%d", i), NodeID: n.Name, DiskID: d.UUID})
 		}
 		local := ""
 		if seed%2 == 0 && len(have) > 0 && countOn(have, have[0].NodeID) == 1 {
@@ -101,7 +102,8 @@ func TestBalanceComesToRest(t *testing.T) {
 				}
 			}
 			z, n := spread(have, req.Nodes)
-			if len(have) != len(more)-1 || z < zones || (z == zones && n <= nodes) || (local != "" && countOn(have, local) == 0) {
+			away := local != "" && countOn(have, local) == 0
+			if len(have) != len(more)-1 || z < zones || (z == zones && n <= nodes) || away {
 				t.Fatalf("seed %d: from %d zones and %d nodes to %d and %d, %s goes\n%+v", seed, zones, nodes, z, n, gone, req)
 			}
 			zones, nodes = z, n

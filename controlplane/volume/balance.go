@@ -22,7 +22,8 @@ func (p *pass) balances() bool {
 }
 
 // balance gives a complete and healthy volume one replica more where that spreads it better. The
-// replica is built like any other, with a slot of its node; cleanup gives one up once it is in sync.
+// replica is built like any other, with a slot of its node; cleanup gives one up once it is in
+// sync.
 func (p *pass) balance() loop.Change {
 	if !p.balances() || p.v.Status.Robustness != v1beta2.VolumeRobustnessHealthy {
 		return nil
