@@ -196,7 +196,8 @@ func TestReplenishAndCleanUp(t *testing.T) {
 			v.Spec.NumberOfReplicas = 4
 			third(s)
 			c := &s.Replicas[2]
-			c.Spec.NodeID, c.Spec.DiskID, c.Spec.HealthyAt, c.Spec.DesireState, c.Status.CurrentState = "", "", "", stopped, stopped
+			c.Spec.NodeID, c.Spec.DiskID, c.Spec.HealthyAt = "", "", ""
+			c.Spec.DesireState, c.Status.CurrentState = stopped, stopped
 			s.Nodes[2].Spec.AllowScheduling = false
 			degrade(v, time.Minute)
 		}, ""},
