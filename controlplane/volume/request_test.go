@@ -95,7 +95,9 @@ func TestRequest(t *testing.T) {
 		}, func(r schedule.Request) any { return first(r).Pressure && !first(r).Schedulable }, true},
 		{"selectors", func(v *v1beta2.Volume, _ *seen) {
 			v.Spec.NodeSelector, v.Spec.DiskSelector = []string{"n"}, []string{"d"}
-		}, func(r schedule.Request) any { return append(r.Volume.NodeSelector, r.Volume.DiskSelector...) }, []string{"n", "d"}},
+		}, func(r schedule.Request) any {
+			return append(r.Volume.NodeSelector, r.Volume.DiskSelector...)
+		}, []string{"n", "d"}},
 		{"topology", func(v *v1beta2.Volume, _ *seen) {
 			v.Spec.TopologyRequirement = []v1beta2.TopologyTerm{{Zone: "z", Region: "r"}}
 		}, func(r schedule.Request) any { return r.Volume.Topology }, []schedule.Term{{Zone: "z", Region: "r"}}},
