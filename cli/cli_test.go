@@ -368,7 +368,7 @@ func TestRepair(t *testing.T) {
 
 func TestWatch(t *testing.T) {
 	b := newBed(t, cluster()...)
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
 	out := &lines{changed: make(chan string, 16)}
 	done := make(chan int, 1)

@@ -51,7 +51,7 @@ func TestLogs(t *testing.T) {
 	} {
 		var got result
 		// A process is listed before what it prints is in its log.
-		for deadline := time.Now().Add(2 * time.Minute); time.Now().Before(deadline); {
+		for deadline := time.Now().Add(30 * time.Second); time.Now().Before(deadline); {
 			got = b.run(strings.Fields(row.args)...)
 			if got.out == row.want.out && got.status == row.want.status {
 				break
@@ -70,7 +70,7 @@ func TestLogs(t *testing.T) {
 			ended <- run(ctx, []string{"--server", b.url, "engine", "logs", "busy", "--follow"}, strings.NewReader(""),
 				&out, &out)
 		}()
-		for deadline := time.Now().Add(2 * time.Minute); out.String() != "first\nengine\n" && time.Now().Before(deadline); {
+		for deadline := time.Now().Add(30 * time.Second); out.String() != "first\nengine\n" && time.Now().Before(deadline); {
 			select {
 			case status := <-ended:
 				t.Fatalf("ended with %d: %s", status, out.String())

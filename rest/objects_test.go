@@ -310,7 +310,7 @@ func (f *fixture) follow(path string) *websocket.Conn {
 		f.t.Fatal(err)
 	}
 	f.t.Cleanup(func() { conn.Close() })
-	_ = conn.SetReadDeadline(time.Now().Add(2 * time.Minute))
+	_ = conn.SetReadDeadline(time.Now().Add(30 * time.Second))
 	return conn
 }
 

@@ -193,7 +193,7 @@ func TestSmallVolumesAreRefused(t *testing.T) {
 // written waits until a writer has written n records.
 func written(t *testing.T, w *writer, n int64) {
 	t.Helper()
-	deadline := time.After(2 * time.Minute)
+	deadline := time.After(30 * time.Second)
 	tick := time.NewTicker(time.Millisecond)
 	defer tick.Stop()
 	for {

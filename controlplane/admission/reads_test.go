@@ -85,6 +85,8 @@ func TestWhatIsReadForAChange(t *testing.T) {
 		"another target": {"volumes", volume(nil), volume(func(s *v1beta2.VolumeSpec) { s.BackupTargetName = "x" }),
 			[]string{"target"}},
 		"grown": {"volumes", volume(nil), volume(func(s *v1beta2.VolumeSpec) { s.Size *= 2 }), []string{"replicas", "nodes"}},
+		"shrunk": {"volumes", volume(nil), volume(func(s *v1beta2.VolumeSpec) { s.Size /= 2 }),
+			[]string{"replicas", "engines"}},
 		"another limit": {"volumes", volume(nil), volume(func(s *v1beta2.VolumeSpec) { s.SnapshotMaxCount = 9 }),
 			[]string{"engines"}},
 		"a new replica": {"replicas", nil, replica, nil},

@@ -340,7 +340,7 @@ func TestMonitorFollowsOneRun(t *testing.T) {
 			if ev.Object.GetName() != "e" || ev.Object.GetNamespace() != "ns" {
 				t.Fatalf("wake-up for %v", ev.Object)
 			}
-		case <-time.After(2 * time.Minute):
+		case <-time.After(30 * time.Second):
 			t.Fatal("no wake-up")
 		}
 	}

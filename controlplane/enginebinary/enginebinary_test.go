@@ -139,7 +139,7 @@ func TestBounds(t *testing.T) {
 
 func await(t *testing.T, what string, cond func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(2 * time.Minute); !cond(); <-time.After(10 * time.Millisecond) {
+	for deadline := time.Now().Add(30 * time.Second); !cond(); <-time.After(10 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatalf("%s: not within 30 s", what)
 		}

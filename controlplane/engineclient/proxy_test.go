@@ -162,7 +162,7 @@ func TestWatchDeliversUntilTheEnd(t *testing.T) {
 	s.states <- &enginev1.State{Generation: 2}
 	close(s.states)
 	var seen []int64
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
 	err := d.Watch(ctx, target, func(st engineclient.State) { seen = append(seen, st.Generation) })
 	if !errors.Is(err, engineclient.ErrUnavailable) || !reflect.DeepEqual(seen, []int64{1, 2}) {

@@ -135,7 +135,7 @@ func woken(t *testing.T, s *streams, key client.ObjectKey) {
 		if client.ObjectKeyFromObject(e.Object) != key {
 			t.Fatalf("woke %v", client.ObjectKeyFromObject(e.Object))
 		}
-	case <-time.After(2 * time.Minute):
+	case <-time.After(30 * time.Second):
 		t.Fatal("nobody was woken")
 	}
 }
@@ -268,7 +268,7 @@ func TestAFailedConnectionIsTriedAgain(t *testing.T) {
 	go func() { done <- s.Start(ctx) }()
 	defer func() { stop(); <-done }()
 	key := client.ObjectKey{Namespace: "ns", Name: "im"}
-	deadline := time.After(2 * time.Minute)
+	deadline := time.After(30 * time.Second)
 	for seen := 0; seen < 2; {
 		s.follow(key, "pod", "127.0.0.1")
 		select {

@@ -33,9 +33,15 @@ func TestMayGrow(t *testing.T) {
 		}, false},
 		{"reserved space lowers the limit", 400, func(d *Disk, p *Policy) { d.Reserved = 300 }, true},
 		{"by just that", 401, func(d *Disk, p *Policy) { d.Reserved = 300 }, false},
+		{"to the limit with what is used", 300, func(d *Disk, p *Policy) {
+			d.Reserved, d.Available, d.Scheduled, p.MinimalAvailablePercent = 500, 300, 0, 0
+		}, true},
+		{"beyond it", 301, func(d *Disk, p *Policy) {
+			d.Reserved, d.Available, d.Scheduled, p.MinimalAvailablePercent = 500, 300, 0, 0
+		}, false},
 		{"less than nothing", -1, nil, false},
 		{"more than there are numbers", math.MaxInt64, nil, false},
-		{"an unknown disk", 1, func(d *Disk, _ *Policy) { d.Maximum = 0 }, false},
+		{"an unknown disk", 0, func(d *Disk, _ *Policy) { d.Maximum, d.Scheduled = 0, 0 }, false},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			d, policy := disk, p

@@ -21,14 +21,14 @@ func TestTwoEnginesAsk(t *testing.T) {
 		}
 		t.Cleanup(func() { c.Close() })
 		a := &handover.Ask{MinVersion: handover.MinVersion, Version: handover.Version}
-		if err := c.Send(handover.Message{Ask: a}, time.Now().Add(2*time.Minute)); err != nil {
+		if err := c.Send(handover.Message{Ask: a}, time.Now().Add(30*time.Second)); err != nil {
 			t.Fatal(err)
 		}
 		return c
 	}
 	ask()
 	first := <-s.p.asks
-	m, err := ask().Receive(time.Now().Add(2 * time.Minute))
+	m, err := ask().Receive(time.Now().Add(30 * time.Second))
 	if err != nil || m.Refused == nil || !strings.Contains(m.Refused.Reason, "another engine asks") {
 		t.Errorf("the second one is told %+v, %v", m, err)
 	}

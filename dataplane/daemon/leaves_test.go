@@ -263,7 +263,7 @@ func TestNoFrontendForAnEngineThatEnds(t *testing.T) {
 func waitsForLock(t *testing.T) {
 	t.Helper()
 	p := make([]byte, 1<<20)
-	for deadline := time.Now().Add(2 * time.Minute); time.Now().Before(deadline); runtime.Gosched() {
+	for deadline := time.Now().Add(30 * time.Second); time.Now().Before(deadline); runtime.Gosched() {
 		for stack := range strings.SplitSeq(string(p[:runtime.Stack(p, true)]), "\n\n") {
 			if strings.Contains(stack, "daemon.(*service).Frontend") && strings.Contains(stack, "sync.Mutex.Lock") {
 				return
@@ -300,7 +300,7 @@ func TestHandOverWaitsForTheFirstOffer(t *testing.T) {
 		if taken, err := s.p.handOver(context.Background(), a); taken || err != nil {
 			t.Fatalf("taken: %v, %v", taken, err)
 		}
-		m, err := there.Receive(time.Now().Add(2 * time.Minute))
+		m, err := there.Receive(time.Now().Add(30 * time.Second))
 		if err != nil || m.Refused == nil {
 			t.Fatalf("the one who asks is told %+v, %v", m, err)
 		}

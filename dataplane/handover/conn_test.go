@@ -19,7 +19,7 @@ import (
 	"ankole.storage/dataplane/frontend"
 )
 
-const wait = 2 * time.Minute
+const wait = 30 * time.Second
 
 // pair returns both ends of a hand-over: the new engine's and the old one's.
 func pair(t *testing.T) (asks, answers *Conn) {

@@ -170,7 +170,7 @@ func Host() string {
 }
 
 // Deadline bounds every wait of a test; it is only reached when something is broken.
-const Deadline = 2 * time.Minute
+const Deadline = 30 * time.Second
 
 // Eventually waits until ok returns true.
 func Eventually(t testing.TB, what string, ok func() bool) {

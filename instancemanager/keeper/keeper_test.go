@@ -59,7 +59,7 @@ func pipe(t *testing.T) (w, r *os.File) {
 // eof waits for the end of r.
 func eof(t *testing.T, r *os.File) {
 	t.Helper()
-	if err := r.SetReadDeadline(time.Now().Add(2 * time.Minute)); err != nil {
+	if err := r.SetReadDeadline(time.Now().Add(30 * time.Second)); err != nil {
 		t.Fatal(err)
 	}
 	if n, err := r.Read(make([]byte, 1)); n != 0 || errors.Is(err, os.ErrDeadlineExceeded) {
@@ -71,7 +71,7 @@ func eof(t *testing.T, r *os.File) {
 func orphaned(t *testing.T, socket, volume string, h *Held) (*Held, json.RawMessage, []int) {
 	t.Helper()
 	h.conn.Close()
-	for deadline := time.Now().Add(2 * time.Minute); ; {
+	for deadline := time.Now().Add(30 * time.Second); ; {
 		next, state, fds, err := Take(socket, Owner{Volume: volume, Engine: "e"})
 		if err == nil {
 			return next, state, fds

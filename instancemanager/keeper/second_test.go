@@ -20,7 +20,7 @@ func holds(t *testing.T, s *Server, volume, state string) {
 	t.Helper()
 	tick := time.NewTicker(time.Millisecond)
 	defer tick.Stop()
-	for deadline := time.Now().Add(2 * time.Minute); ; <-tick.C {
+	for deadline := time.Now().Add(30 * time.Second); ; <-tick.C {
 		s.mu.Lock()
 		got := ""
 		if d := s.kept[volume]; d != nil {

@@ -50,7 +50,7 @@ func TestKeeperOutlivesALackOfDescriptors(t *testing.T) {
 	if _, err := c.Write([]byte("nonsense\n")); err != nil {
 		t.Fatal(err)
 	}
-	if err := c.SetReadDeadline(time.Now().Add(2 * time.Minute)); err != nil {
+	if err := c.SetReadDeadline(time.Now().Add(30 * time.Second)); err != nil {
 		t.Fatal(err)
 	}
 	if n, err := c.Read(make([]byte, 1)); n == 0 && os.IsTimeout(err) {

@@ -144,7 +144,7 @@ func TestToken(t *testing.T) {
 
 func TestWaitVolume(t *testing.T) {
 	c := newClient(t, newServer(t).URL)
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
 	calls := 0
 	err := c.WaitVolume(ctx, "demo", func(v *resource.Volume) (bool, error) {
@@ -181,7 +181,7 @@ func TestWatchReconnects(t *testing.T) {
 		conn.Close()
 	}))
 	c := newClient(t, server.URL)
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
 	lists, losses := 0, 0
 	err := c.WatchVolumes(ctx, func(error) error { losses++; return nil }, func([]resource.Volume) error {

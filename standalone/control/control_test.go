@@ -26,7 +26,7 @@ func exchange(t *testing.T, dir, raw string) Response {
 		t.Fatal(err)
 	}
 	defer func() { _ = c.Close() }()
-	_ = c.SetDeadline(time.Now().Add(2 * time.Minute))
+	_ = c.SetDeadline(time.Now().Add(30 * time.Second))
 	if _, err := c.Write([]byte(raw)); err != nil {
 		t.Fatal(err)
 	}

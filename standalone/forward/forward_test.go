@@ -51,7 +51,7 @@ func ask(t *testing.T, f *Forwarder, text string) string {
 		t.Fatal(err)
 	}
 	defer func() { _ = c.Close() }()
-	_ = c.SetDeadline(time.Now().Add(2 * time.Minute))
+	_ = c.SetDeadline(time.Now().Add(30 * time.Second))
 	_, _ = io.WriteString(c, text)
 	_ = c.(*net.TCPConn).CloseWrite()
 	data, err := io.ReadAll(c)
@@ -110,7 +110,7 @@ func TestCloseCutsConnections(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = c.Close() }()
-	_ = c.SetDeadline(time.Now().Add(2 * time.Minute))
+	_ = c.SetDeadline(time.Now().Add(30 * time.Second))
 	buf := make([]byte, 1)
 	if _, err := io.ReadFull(c, buf); err != nil {
 		t.Fatal(err)

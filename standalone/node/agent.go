@@ -82,15 +82,24 @@ func (a *Agent) startEvents() {
 	a.events = a.broadcaster.NewRecorder(scheme.Scheme, v1.EventSource{Component: "kubelet", Host: a.cfg.Name})
 }
 
+// agentsGrace is how long a node that ends waits for Pods of DaemonSets before it ends the others.
+const agentsGrace = 5 * time.Second
+
 // Stop ends all Pods within grace, at most as long as each allows, and then the node. The Pods stay
 // in the API as they are and run again when the node comes back.
+//
+// Pods of DaemonSets end first. An instance manager that ends leaves block devices to the manager
+// beside it, for the instance manager that follows; with a manager that is about to end too, what
+// is cached of those devices would be lost. Without one they end in order.
 func (a *Agent) Stop(grace time.Duration) {
+	began := time.Now()
 	a.mu.Lock()
 	a.stopping = true
-	for _, w := range a.workers {
-		w.stop(grace)
-	}
+	agents, others := a.byDaemonSet()
 	a.mu.Unlock()
+	stopWorkers(agents, grace)
+	waitWorkers(agents, min(agentsGrace, grace/2))
+	stopWorkers(others, grace-time.Since(began))
 	stopped := make(chan struct{})
 	go func() { a.pods.Wait(); close(stopped) }()
 	select {
@@ -99,6 +108,38 @@ func (a *Agent) Stop(grace time.Duration) {
 		a.cfg.Log.Error("Pods do not end, not even by SIGKILL; leaving them to the kernel")
 	}
 	a.end()
+}
+
+// byDaemonSet parts the workers of Pods of DaemonSets from the others. The caller holds the lock.
+func (a *Agent) byDaemonSet() (agents, others []*worker) {
+	for _, w := range a.workers {
+		pod, _, _ := w.snapshot()
+		if owner := metav1.GetControllerOf(pod); owner != nil && owner.Kind == "DaemonSet" {
+			agents = append(agents, w)
+		} else {
+			others = append(others, w)
+		}
+	}
+	return agents, others
+}
+
+func stopWorkers(workers []*worker, grace time.Duration) {
+	for _, w := range workers {
+		w.stop(grace)
+	}
+}
+
+// waitWorkers waits until the workers have ended, for most at most.
+func waitWorkers(workers []*worker, most time.Duration) {
+	bound := time.NewTimer(most)
+	defer bound.Stop()
+	for _, w := range workers {
+		select {
+		case <-w.ended:
+		case <-bound.C:
+			return
+		}
+	}
 }
 
 // killTime is how long processes may take to end after SIGKILL: one that waits in the kernel for a

@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-const waitTimeout = 2 * time.Minute
+const waitTimeout = 30 * time.Second
 
 func TestMain(m *testing.M) {
 	if os.Getenv("PROCESS_TEST_PARENT") != "" {

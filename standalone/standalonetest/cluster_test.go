@@ -165,6 +165,38 @@ func TestStopIsBounded(t *testing.T) {
 	}
 }
 
+// TestDaemonSetsEndFirst: when a cluster stops, other Pods are told to end only when those of
+// DaemonSets have ended.
+func TestDaemonSetsEndFirst(t *testing.T) {
+	t.Parallel()
+	s := ownCluster(t, testcluster.Options{Nodes: 1})
+	file := filepath.Join(t.TempDir(), "told")
+	set := daemonSet("agent")
+	set.Spec.Template.Spec = podSpec("agent", []string{"alone", file}).Spec
+	if _, err := s.client.AppsV1().DaemonSets(s.name).Create(t.Context(), set, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	var agent string
+	for _, p := range s.waitDaemonSet("agent", 1) {
+		agent = p.Name
+	}
+	s.waitLog(agent, "serving")
+	s.pod("other", []string{"tell", file})
+	s.waitLog("other", "serving")
+	s.c.Stop(t)
+	logs, err := filepath.Glob(filepath.Join(s.c.Dir, "nodes", "*", "logs", s.name+"_"+agent, "*.log"))
+	if err != nil || len(logs) != 1 {
+		t.Fatalf("%q, %v", logs, err)
+	}
+	out, err := os.ReadFile(logs[0])
+	if err != nil || !strings.Contains(string(out), "alone: true") {
+		t.Errorf("%q, %v", out, err)
+	}
+	if _, err := os.Stat(file); err != nil {
+		t.Errorf("the other Pod was not told to end: %v", err)
+	}
+}
+
 // TestNodeLoss: a killed node becomes NotReady with its processes gone, and comes back.
 func TestNodeLoss(t *testing.T) {
 	t.Parallel()

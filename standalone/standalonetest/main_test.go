@@ -23,7 +23,7 @@ import (
 
 const (
 	// waitTimeout of every condition: generous, because the machine runs other tests too.
-	waitTimeout = 2 * time.Minute
+	waitTimeout = 60 * time.Second
 	pollEvery   = 50 * time.Millisecond
 	testImage   = "test/pod:1"
 )

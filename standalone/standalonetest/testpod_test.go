@@ -39,6 +39,18 @@ func testpod(args []string) int {
 		waitSignal()
 		fmt.Println("got SIGTERM")
 		return 7
+	case "tell": // tell FILE: make it at SIGTERM
+		fmt.Println("serving")
+		waitSignal()
+		if err := os.WriteFile(args[1], nil, 0o600); err != nil {
+			fmt.Println(err)
+		}
+		return 0
+	case "alone": // alone FILE: say at SIGTERM whether FILE comes within a second
+		fmt.Println("serving")
+		waitSignal()
+		fmt.Println("alone:", !appears(args[1], time.Second))
+		return 0
 	case "stubborn": // ignore SIGTERM
 		signal.Ignore(syscall.SIGTERM)
 		fmt.Println("serving")
@@ -65,6 +77,22 @@ func testpod(args []string) int {
 	}
 	fmt.Fprintln(os.Stderr, "testpod: unknown role", args[0])
 	return 2
+}
+
+// appears waits for a file.
+func appears(file string, within time.Duration) bool {
+	tick, bound := time.NewTicker(10*time.Millisecond), time.After(within)
+	defer tick.Stop()
+	for {
+		if _, err := os.Stat(file); err == nil {
+			return true
+		}
+		select {
+		case <-tick.C:
+		case <-bound:
+			return false
+		}
+	}
 }
 
 func waitSignal() {

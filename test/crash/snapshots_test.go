@@ -25,7 +25,7 @@ type operated struct {
 // operate takes, removes and purges snapshots and expands the volume, until the engine is gone.
 func (o *operated) operate() {
 	engine := o.v.Control()
-	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()
 	for {
 		var err error

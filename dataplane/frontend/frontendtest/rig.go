@@ -75,7 +75,7 @@ type FUAWriter interface {
 type Killer interface{ Kill() }
 
 // Patience bounds every wait of the suite.
-const Patience = 2 * time.Minute
+const Patience = 30 * time.Second
 
 // arenaBudget is small on purpose: the deep and large cases must meet its end.
 const arenaBudget = 40 << 20

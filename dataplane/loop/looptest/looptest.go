@@ -89,7 +89,7 @@ func Run(t *testing.T, make func(t *testing.T) World) {
 }
 
 // patience bounds every wait of the suite: far beyond what a healthy loop needs on a busy machine.
-const patience = 2 * time.Minute
+const patience = 30 * time.Second
 
 // driver submits operations and collects completions by tag.
 type driver struct {

@@ -152,7 +152,7 @@ func TestIdleWorkersExit(t *testing.T) {
 	for n := 0; n < 4; {
 		n += l.Reap(done[:], time.Second)
 	}
-	deadline := time.Now().Add(2 * time.Minute)
+	deadline := time.Now().Add(30 * time.Second)
 	for runtime.NumGoroutine() > before {
 		if time.Now().After(deadline) {
 			t.Fatalf("%d goroutines left, %d before", runtime.NumGoroutine(), before)
@@ -210,7 +210,7 @@ func TestAnIdleLoopGivesMemoryBack(t *testing.T) {
 		t.Fatal("a released buffer is no slack: the test proves nothing")
 	}
 	var done [1]loop.Done
-	for deadline := time.Now().Add(2 * time.Minute); arena.Slack(); {
+	for deadline := time.Now().Add(30 * time.Second); arena.Slack(); {
 		if time.Now().After(deadline) {
 			t.Fatal("the memory was not given back")
 		}

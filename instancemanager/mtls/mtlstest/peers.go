@@ -61,7 +61,7 @@ func Dialer(dir string, pods ...*Pods) *mtls.Dialer {
 }
 
 // callTimeout bounds one call. A server that refuses answers at once.
-const callTimeout = 2 * time.Minute
+const callTimeout = 30 * time.Second
 
 // Call asks the health service at address over a connection of its own.
 func Call(t testing.TB, address string, c credentials.TransportCredentials, options ...grpc.DialOption) error {

@@ -1,0 +1,56 @@
+package admission
+
+import (
+	"testing"
+
+	"ankole.storage/api/longhorn/v1beta2"
+)
+
+// TestGrowthByFacts: which fact alone decides about a change of size.
+func TestGrowthByFacts(t *testing.T) {
+	disk := func(edit func(d *v1beta2.DiskSpec, s *v1beta2.DiskStatus, f *VolumeFacts)) VolumeFacts {
+		var f VolumeFacts
+		diskOf(10 * gib)(&f)
+		n := &f.Nodes[0]
+		spec, status := n.Spec.Disks["d"], n.Status.DiskStatus["d"]
+		edit(&spec, &status, &f)
+		n.Spec.Disks["d"], n.Status.DiskStatus["d"] = spec, status
+		return f
+	}
+	reserved := disk(func(d *v1beta2.DiskSpec, _ *v1beta2.DiskStatus, _ *VolumeFacts) { d.StorageReserved = 3 * gib })
+	scheduled := disk(func(_ *v1beta2.DiskSpec, s *v1beta2.DiskStatus, _ *VolumeFacts) {
+		s.StorageScheduled, s.StorageAvailable = 5*gib, 10*gib
+	})
+	// What a replica has beyond the wanted size, since its expansion is being cancelled, is no room
+	// for another one.
+	larger := disk(func(_ *v1beta2.DiskSpec, _ *v1beta2.DiskStatus, f *VolumeFacts) {
+		more := f.Replicas[0]
+		more.Spec.VolumeSize = 20 * gib
+		f.Replicas = append(f.Replicas, more)
+	})
+	has := VolumeFacts{Engines: []v1beta2.Engine{{}}}
+	has.Engines[0].Status.CurrentSize = gib
+	for _, tt := range []struct {
+		name     string
+		from, to int64
+		facts    VolumeFacts
+		want     string
+	}{
+		{"to what is not reserved", gib, 7 * gib, reserved, ""},
+		{"beyond it", gib, 7*gib + 2<<20, reserved, "has no room"},
+		{"to what is not scheduled", gib, 6 * gib, scheduled, ""},
+		{"beyond it, of what is free", gib, 6*gib + 2<<20, scheduled, "has no room"},
+		{"beside a larger replica", gib, 9 * gib, larger, "has no room"},
+		{"back to what the volume has", 3 * gib, gib, has, ""},
+		{"back to more than it has", 3 * gib, 2 * gib, has, ""},
+		{"back to less than it has", 3 * gib, gib - 2<<20, has, "cannot shrink"},
+	} {
+		old := newVolume(func(v *v1beta2.Volume) {
+			v.Spec.Size, v.Spec.NodeID = tt.from, "n1"
+			v.Status.State, v.Status.ExpansionRequired = v1beta2.VolumeStateAttached, tt.to < tt.from
+		})
+		v := old.DeepCopy()
+		v.Spec.Size = tt.to
+		expect(t, tt.name, checkResize(old, v, tt.facts), tt.want)
+	}
+}
