@@ -24,7 +24,9 @@ import (
 func ownCluster(t *testing.T, o testcluster.Options) *space {
 	t.Helper()
 	o.Images = images()
-	o.StopGrace = 2 * time.Second
+	if o.StopGrace == 0 {
+		o.StopGrace = 2 * time.Second
+	}
 	o.Permit = append(o.Permit, testcluster.Restarts)
 	c := testcluster.Start(t, o)
 	return spaceOn(t, c, clientOf(t, c))
@@ -169,7 +171,7 @@ func TestStopIsBounded(t *testing.T) {
 // DaemonSets have ended.
 func TestDaemonSetsEndFirst(t *testing.T) {
 	t.Parallel()
-	s := ownCluster(t, testcluster.Options{Nodes: 1})
+	s := ownCluster(t, testcluster.Options{Nodes: 1, StopGrace: time.Minute})
 	file := filepath.Join(t.TempDir(), "told")
 	set := daemonSet("agent")
 	set.Spec.Template.Spec = podSpec("agent", []string{"alone", file}).Spec
