@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"ankole.storage/api/longhorn/v1beta2"
+	"ankole.storage/controlplane/naming"
 )
 
 // TestGrowthByFacts: which fact alone decides about a change of size.
@@ -52,5 +53,22 @@ func TestGrowthByFacts(t *testing.T) {
 		v := old.DeepCopy()
 		v.Spec.Size = tt.to
 		expect(t, tt.name, checkResize(old, v, tt.facts), tt.want)
+	}
+}
+
+// TestGrowthIsJudgedByTheNodes: a request for more than a disk has room for is refused by what the
+// API says of that disk.
+func TestGrowthIsJudgedByTheNodes(t *testing.T) {
+	var f VolumeFacts
+	diskOf(10 * gib)(&f)
+	node := named(&f.Nodes[0], "n1", nil, nil)
+	replica := named(&f.Replicas[0], "r", naming.VolumeLabels("demo"), nil)
+	for size, want := range map[int64]string{7 * gib: "", 9 * gib: "has no room"} {
+		old := newVolume(func(v *v1beta2.Volume) {
+			v.Namespace, v.Spec.NodeID, v.Status.State = namespace, "n1", v1beta2.VolumeStateAttached
+		})
+		v := old.DeepCopy()
+		v.Spec.Size = size
+		expect(t, "growth by request", asked(t, worldOf(t, node, replica), "volumes", old, v), want)
 	}
 }
