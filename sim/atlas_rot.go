@@ -71,6 +71,9 @@ func (r *run) decay(rnd *rand.Rand, hidden bool) bool {
 // none: 0.
 func (r *run) perishable(rnd *rand.Rand, x *Replica, name string, hidden bool) (first, n int64) {
 	c, file := x.Chain(), "volume-snap-"+name+".img"
+	if c == nil { // between the processes of a live upgrade
+		return 0, 0
+	}
 	handle, ok := c.LayerHandle(file)
 	if !ok {
 		return 0, 0

@@ -11,8 +11,8 @@ import (
 // goes on with it or ends it.
 type device struct {
 	kept.Owners
-	// owner serves it, or is to; waiting is what users have asked for and nobody has answered, while
-	// nobody serves it.
+	// owner serves it, or is to; waiting is what users have asked for and nobody has answered, until
+	// an engine serves it.
 	owner   *EngineProcess
 	waiting []*Call
 }
@@ -69,7 +69,7 @@ func (f *Front) unanswered() []*Call {
 }
 
 // follow is what an engine's process does about a device that is kept, when it knows whom the
-// engine follows. The kernel sends again what nobody has answered, in any order.
+// engine follows.
 func (v *Volume) follow(e *EngineProcess, follows, epoch uint64) (continues bool) {
 	d := v.devices[e.node]
 	if d == nil || d.owner != nil {
@@ -84,24 +84,32 @@ func (v *Volume) follow(e *EngineProcess, follows, epoch uint64) (continues bool
 	d.Add(epoch)
 	d.owner = e
 	v.log("%s goes on with the device kept on %s", e.Name, e.node.Name)
-	v.Adopted += len(d.waiting)
-	v.W.Rand.Shuffle(len(d.waiting), func(i, j int) { d.waiting[i], d.waiting[j] = d.waiting[j], d.waiting[i] })
-	for _, c := range d.waiting {
-		if c.Again != nil {
-			c.Again(e)
-		}
-	}
-	e.front.queue = append(d.waiting, e.front.queue...)
-	d.waiting = nil
 	return true
 }
 
 // offer gives the users of a volume an engine that has begun to serve.
 func (v *Volume) offer(e *EngineProcess) {
-	if v.deviceOf(e) == nil {
+	if d := v.deviceOf(e); d != nil {
+		v.resend(d)
+	} else {
 		v.keep(e)
 	}
 	e.attach()
+}
+
+// resend is what the kernel does when an engine that serves goes on with a kept device: it sends
+// again what nobody has answered, in any order. An engine that has taken the device over and never
+// serves, since another one follows it elsewhere, is sent nothing.
+func (v *Volume) resend(d *device) {
+	v.Adopted += len(d.waiting)
+	v.W.Rand.Shuffle(len(d.waiting), func(i, j int) { d.waiting[i], d.waiting[j] = d.waiting[j], d.waiting[i] })
+	for _, c := range d.waiting {
+		if c.Again != nil {
+			c.Again(d.owner)
+		}
+	}
+	d.owner.front.queue = append(d.waiting, d.owner.front.queue...)
+	d.waiting = nil
 }
 
 // noteEpoch tells the instance manager under which epoch an engine takes the volume back, before

@@ -47,7 +47,7 @@ func (m *modelLayer) sums(n int, told bool) []byte {
 
 // Whatever the two layers held and hid, the changes leave the target holding what the source holds
 // and hiding what the source hides where it holds nothing; a source that is too old to say what it
-// hides, hides nothing.
+// hides, hides nothing. A target that cannot read what it holds is written anew.
 func TestCompareLayers(t *testing.T) {
 	src := seeded.New(t, "P4: a rebuild's target holds and hides what its source does, layer by layer")
 	for seed := range src.Seeds(500) {
@@ -66,7 +66,11 @@ func TestCompareLayers(t *testing.T) {
 			source.hides = [256]bool{}
 		}
 		const off = 7 << 20
-		d := compareLayers(off, int64(n)*block.Size, source.sums(n, told), target.sums(n, true))
+		sums := target.sums(n, true)
+		if seed%7 == 0 {
+			sums = nil
+		}
+		d := compareLayers(off, int64(n)*block.Size, source.sums(n, told), sums)
 		each := func(ranges [][2]int64, f func(i int64)) {
 			for _, x := range ranges {
 				for b := (x[0] - off) / block.Size; b < (x[1]-off)/block.Size; b++ {
@@ -74,13 +78,17 @@ func TestCompareLayers(t *testing.T) {
 				}
 			}
 		}
-		each(d.holes, func(i int64) { target.held[i], target.hides[i] = 0, false })
-		each(d.hidden, func(i int64) { target.held[i], target.hides[i] = 0, true })
-		each(d.copies, func(i int64) { target.held[i] = source.held[i] })
+		var written [256]bool
+		each(d.holes, func(i int64) { target.held[i], target.hides[i], written[i] = 0, false, true })
+		each(d.hidden, func(i int64) { target.held[i], target.hides[i], written[i] = 0, true, true })
+		each(d.copies, func(i int64) { target.held[i] = source.held[i]; written[i] = true })
 		for i := range n {
 			if target.held[i] != source.held[i] || source.held[i] == 0 && target.hides[i] != source.hides[i] {
 				t.Fatalf("seed %d, block %d: holds %d and hides %v, want %d and %v", seed, i, target.held[i],
 					target.hides[i], source.held[i], source.hides[i])
+			}
+			if sums == nil && !written[i] {
+				t.Fatalf("seed %d, block %d is not written, and the target cannot read it", seed, i)
 			}
 		}
 	}

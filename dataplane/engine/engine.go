@@ -212,11 +212,11 @@ type Engine struct {
 	// in bytes per second.
 	foreground int
 	repairing  *regionRepair
-	// rebuildDiffered are members whose last rebuild ended in other content than its source has:
-	// the next one compares everything.
-	rebuildDiffered map[string]bool
-	onRepaired      []func()
-	rebuildBudget   int64
+	// compareInFull are members whose last rebuild ended in other content than its source has, or
+	// in content that their disks cannot read: the next one compares everything.
+	compareInFull map[string]bool
+	onRepaired    []func()
+	rebuildBudget int64
 
 	serving   bool
 	lostSince clock.Ticks // when the last replica was lost, Never otherwise
@@ -247,7 +247,7 @@ type Engine struct {
 // New returns an engine that starts to gather its replicas at the first Step.
 func New(cfg Config) *Engine {
 	e := &Engine{
-		cfg: cfg, arena: cfg.Arena, byName: map[string]*link{}, rebuildDiffered: map[string]bool{},
+		cfg: cfg, arena: cfg.Arena, byName: map[string]*link{}, compareInFull: map[string]bool{},
 		wakeAt: clock.Never, witnessWait: clock.Never, gatherUntil: clock.Never, leaseOver: clock.Never,
 		voteAt: clock.Never, leaseCheck: clock.Never, lostSince: clock.Never, changed: true,
 	}

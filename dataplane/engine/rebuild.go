@@ -141,7 +141,7 @@ func (j *rebuildJob) abort(reason string) {
 // finished is called when the target has become a member.
 func (j *rebuildJob) finished() {
 	j.dead = true
-	delete(j.e.rebuildDiffered, j.target.member)
+	delete(j.e.compareInFull, j.target.member)
 	j.status.Running, j.status.State, j.status.Progress = false, "complete", 100
 	j.e.event("rebuilt", j.target.addr, fmt.Sprintf("%d bytes sent of %d looked at", j.status.Sent, j.status.Done))
 	j.e.refreshSnapshots()
@@ -196,7 +196,7 @@ func (j *rebuildJob) survey() {
 func (j *rebuildJob) base(r *wire.ControlReply) (ref wire.RecordRef, structure []byte, known bool) {
 	h := &j.target.helloReply
 	switch {
-	case h.DirtyAll || j.e.rebuildDiffered[j.target.member]:
+	case h.DirtyAll || j.e.compareInFull[j.target.member]:
 		return ref, nil, false
 	case j.target.named():
 		return wire.RecordRef{Epoch: h.Record.Epoch, Generation: h.Record.Generation}, r.Chain.Structure,

@@ -157,12 +157,13 @@ func (w *work) compare() {
 		switch {
 		case !isLayerSums(sums[source]):
 			w.sourceFailed(code)
-		case !isLayerSums(sums[target]):
+		case !isLayerSums(sums[target]) && code != block.IOError:
 			w.j.fail("cannot be compared: %s", code)
 			w.end(false)
 		default:
+			// A target that cannot read what it holds gets the whole piece: a write makes a sector readable.
 			w.differences = compareLayers(w.p.Off, w.p.Len, sums[source], sums[target])
-			if len(w.hidden) > 0 && len(sums[target]) == wire.LayerSumsSize {
+			if len(w.hidden) > 0 && w.j.target.version < wire.WhiteoutVersion {
 				w.j.fail("speaks version %d of the protocol; discarded blocks need %d: upgrade it", w.j.target.version,
 					wire.WhiteoutVersion)
 			}
@@ -176,10 +177,11 @@ func isLayerSums(p []byte) bool {
 	return len(p) == wire.LayerSumsSize || len(p) == wire.LayerWhiteoutsSize
 }
 
-// layerSums is an answer to LayerHash.
+// layerSums is an answer to LayerHash; nil is that of somebody who cannot read: any block may be
+// held, none is hidden, and no chunk is equal to another one.
 type layerSums []byte
 
-func (s layerSums) has(b int64) bool { return s[b/8]&(1<<(b%8)) != 0 }
+func (s layerSums) has(b int64) bool { return s == nil || s[b/8]&(1<<(b%8)) != 0 }
 
 // hides tells whether the layer hides block b of the layers below: if it holds it, whiteouts count
 // for nothing.
@@ -188,6 +190,9 @@ func (s layerSums) hides(b int64) bool {
 }
 
 func (s layerSums) chunk(at int64) []byte {
+	if s == nil {
+		return nil
+	}
 	i := wire.SumBlocks + at/wire.SumChunk*wire.SumSize
 	return s[i : i+wire.SumSize]
 }
@@ -334,9 +339,10 @@ func (j *rebuildJob) verifyLocked(off, n int64) {
 			end(false)
 			return
 		case sums[target] == nil:
+			e.compareInFull[j.target.member] = e.compareInFull[j.target.member] || code == block.IOError
 			j.fail("cannot be compared: %s", code)
 		case !bytes.Equal(sums[source], sums[target]):
-			e.rebuildDiffered[j.target.member] = true
+			e.compareInFull[j.target.member] = true
 			e.event("rebuild-differs", j.target.addr, "from "+src.addr+" at "+strconv.FormatInt(off, 10))
 			j.fail("content differs from %s at %d after the copy", src.addr, off)
 		}
