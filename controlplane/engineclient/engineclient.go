@@ -24,7 +24,8 @@ var (
 	ErrPrecondition = errors.New("refused by the engine")
 	// ErrInvalid: the engine does not accept the argument.
 	ErrInvalid = errors.New("invalid argument for the engine")
-	// ErrUnavailable: the engine cannot be reached, or did not answer in time. Try again later.
+	// ErrUnavailable: the engine cannot be reached, did not answer in time, or is at something that
+	// passes. Try again later.
 	ErrUnavailable = errors.New("engine unavailable")
 )
 

@@ -172,7 +172,7 @@ func (p *engineProcess) shutdown() {
 }
 
 // errBetween: nobody is there to be asked.
-var errBetween = fmt.Errorf("%w: the volume is being handed over to another engine; ask again", engine.ErrState)
+var errBetween = fmt.Errorf("%w: the volume is being handed over to another engine; ask again", engine.ErrBusy)
 
 // ask posts a message to the core and waits for its reply. The core carries it out even if ctx ends
 // before that: with the context of a caller, who may leave, only what concerns the core alone may

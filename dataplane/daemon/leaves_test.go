@@ -178,7 +178,7 @@ func TestFrontendOrdersWaitForTheFirstOffer(t *testing.T) {
 		return err
 	}
 	for name, order := range map[string]func() error{"start": start, "shutdown": shutdown} {
-		if err := order(); status.Code(err) != codes.FailedPrecondition {
+		if err := order(); status.Code(err) != codes.Unavailable {
 			t.Errorf("%s before the volume is offered: %v", name, err)
 		}
 	}
@@ -229,7 +229,7 @@ func TestFrontendOrdersBesideAHandOver(t *testing.T) {
 				}
 				s.p.mu.Unlock()
 				s.p.front.mu.Unlock()
-				if err := <-result; status.Code(err) != codes.FailedPrecondition {
+				if err := <-result; status.Code(err) != codes.Unavailable {
 					t.Errorf("the order is answered with %v", err)
 				}
 				s.p.mu.Lock()

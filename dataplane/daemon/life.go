@@ -132,7 +132,7 @@ func (l *life) mayBeOrdered() error {
 	case <-l.begun:
 		return nil
 	default:
-		return fmt.Errorf("%w: the volume is not served yet; try again", engine.ErrState)
+		return fmt.Errorf("%w: the volume is not served yet; try again", engine.ErrBusy)
 	}
 }
 

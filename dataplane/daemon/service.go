@@ -167,6 +167,8 @@ func (s *service) answer(ctx context.Context, err error) (*enginev1.State, error
 func statusOf(err error) error {
 	code := codes.FailedPrecondition
 	switch {
+	case errors.Is(err, engine.ErrBusy):
+		code = codes.Unavailable
 	case errors.Is(err, engine.ErrNotFound):
 		code = codes.NotFound
 	case errors.Is(err, block.Exists):

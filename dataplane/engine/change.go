@@ -73,7 +73,7 @@ func (e *Engine) mayChange() error {
 // leavingReason refuses what a live upgrade would have to wait for, or would lose.
 func (e *Engine) leavingReason() error {
 	if e.leaving != nil {
-		return fmt.Errorf("%w: %s is under way; try again", ErrState, handing)
+		return fmt.Errorf("%w: %s is under way; try again", ErrBusy, handing)
 	}
 	return nil
 }
@@ -84,9 +84,9 @@ func (e *Engine) mayChangeContent() error {
 	case err != nil:
 		return err
 	case e.rebuilding() != nil:
-		return fmt.Errorf("%w: replica %s is being rebuilt; try again when it is done", ErrState, e.rebuilding().target.addr)
+		return fmt.Errorf("%w: replica %s is being rebuilt; try again when it is done", ErrBusy, e.rebuilding().target.addr)
 	case e.changing != "":
-		return fmt.Errorf("%w: %s is under way; try again", ErrState, e.changing)
+		return fmt.Errorf("%w: %s is under way; try again", ErrBusy, e.changing)
 	}
 	return nil
 }

@@ -53,6 +53,8 @@ var (
 	ErrNotFound = errors.New("engine: not found")
 	// ErrState: the engine's state forbids it.
 	ErrState = errors.New("engine: not possible now")
+	// ErrBusy is ErrState for a reason that passes by itself: whoever asks again later may be let.
+	ErrBusy = fmt.Errorf("%w", ErrState)
 )
 
 func (e *Engine) posted(v any) {

@@ -123,7 +123,7 @@ type importJob struct {
 func (e *Engine) importReason() error {
 	switch {
 	case e.importing != nil:
-		return fmt.Errorf("%w: the %s is being copied into this volume", ErrState, e.importing.mark)
+		return fmt.Errorf("%w: the %s is being copied into this volume", ErrBusy, e.importing.mark)
 	case e.incomplete != nil:
 		return fmt.Errorf(
 			"%w: this volume holds a part of the %s only: ask for the same again to go on, or delete the volume",

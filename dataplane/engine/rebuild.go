@@ -47,7 +47,7 @@ func (e *Engine) addReplica(addr string, reply func(error)) {
 		return
 	}
 	if !e.serving {
-		reply(fmt.Errorf("volume is not serving yet: %s", e.why()))
+		reply(fmt.Errorf("%w: the volume is not served yet: %s", ErrBusy, e.why()))
 		if e.linkAt(addr) == nil {
 			e.voterAt(addr)
 		}
@@ -60,14 +60,14 @@ func (e *Engine) addReplica(addr string, reply func(error)) {
 			return
 		}
 		if l.phase != sessionClosed || l.conn != nil {
-			reply(fmt.Errorf("replica %s is being closed: try again", addr))
+			reply(fmt.Errorf("%w: replica %s is being closed; try again", ErrBusy, addr))
 			return
 		}
 	}
 	if e.quorum.Holding() {
 		// The replica may still be a member: its copy is worth keeping until the set without it is
 		// agreed.
-		reply(fmt.Errorf("%w: %s", ErrState, e.why()))
+		reply(fmt.Errorf("%w: %s", ErrBusy, e.why()))
 		if before == nil {
 			e.voterAt(addr)
 		}
@@ -78,11 +78,11 @@ func (e *Engine) addReplica(addr string, reply func(error)) {
 		return
 	}
 	if e.changing != "" {
-		reply(fmt.Errorf("%w: %s is under way; try again", ErrState, e.changing))
+		reply(fmt.Errorf("%w: %s is under way; try again", ErrBusy, e.changing))
 		return
 	}
 	if e.rebuilding() != nil {
-		reply(fmt.Errorf("replica %s is being rebuilt: one at a time", e.rebuilding().target.addr))
+		reply(fmt.Errorf("%w: replica %s is being rebuilt: one at a time", ErrBusy, e.rebuilding().target.addr))
 		return
 	}
 	if e.freePlace(before) < 0 {

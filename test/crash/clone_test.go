@@ -84,7 +84,7 @@ func (c *cloned) clone() <-chan error {
 		tick := time.NewTicker(10 * time.Millisecond)
 		defer tick.Stop()
 		for range 1000 {
-			if status.Code(err) != codes.FailedPrecondition {
+			if code := status.Code(err); code != codes.FailedPrecondition && code != codes.Unavailable {
 				break
 			}
 			<-tick.C

@@ -233,7 +233,8 @@ func (p *place) useful(e *rig.Engine) {
 	var err error
 	rig.Await(p.t, "a snapshot", func() bool {
 		_, err = e.Control().SnapshotCreate(ctx, &enginev1.SnapshotCreateRequest{Name: "after"})
-		return err == nil || status.Code(err) != codes.FailedPrecondition
+		code := status.Code(err)
+		return code != codes.FailedPrecondition && code != codes.Unavailable
 	})
 	if err != nil {
 		p.t.Fatalf("%v\n%s", err, e.Log())

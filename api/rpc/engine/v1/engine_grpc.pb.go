@@ -1,7 +1,8 @@
 // Control of one engine process by the control plane and the command line.
 //
 // Sizes are bytes, times RFC 3339 in UTC. Errors: NOT_FOUND (no such replica or snapshot), FAILED_PRECONDITION (the
-// state forbids it; the message says what to do), INVALID_ARGUMENT, UNAVAILABLE (shutting down). Identity: metadata
+// state forbids it; the message says what to do), INVALID_ARGUMENT, UNAVAILABLE (not served yet,
+// handed over, or at something else that passes: ask again). Identity: metadata
 // keys `volume-name` and `instance-name`, compared when both sides have a value, else FAILED_PRECONDITION. ALREADY_EXISTS: a
 // snapshot of that name. RESOURCE_EXHAUSTED: a snapshot limit, or no space.
 
