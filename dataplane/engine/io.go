@@ -153,7 +153,7 @@ func (e *Engine) start(t *task) {
 	switch {
 	case e.fatal != "", e.serving && e.incomplete != nil && t.req.done == nil:
 		e.finish(t, block.IOError) // half an import is shown to nobody
-	case !e.serving || e.mask(RW) == 0 || (e.frozen > 0 && t.writes()):
+	case !e.serving || e.mask(RW) == 0 || e.frozen > 0 && t.writes() || t.undecided && e.closing():
 		e.backlog = append(e.backlog, t)
 	case t.kind == wire.Flush:
 		e.startFlush(t)
@@ -391,6 +391,14 @@ func (e *Engine) writeDone(t *task) {
 		return
 	}
 	if j := e.rebuilding(); code != block.OK && j != nil && t.ok&e.mask(WO) != 0 {
+		if e.closing() {
+			// The target has it for good. If that one becomes a member the write succeeds.
+			e.dirty.end(e, t, true)
+			e.park(t)
+			t.undecided = true
+			e.quiet()
+			return
+		}
 		off, n, _ := t.extent()
 		j.tookAlone(off, n)
 	}

@@ -382,6 +382,13 @@ func (j *rebuildJob) tookAlone(off, n int64) {
 	j.verifying = false
 }
 
+// closing reports that a target has everything and nothing more is brought to it, but it is no
+// member yet.
+func (e *Engine) closing() bool {
+	j := e.rebuilding()
+	return j != nil && !j.dead && j.stage >= stageFinishing
+}
+
 // finish makes the target complete on its disk, then proposes it as a member.
 func (j *rebuildJob) finish() {
 	j.e.control(j.target, &wire.ControlRequest{FinishRebuild: &wire.FinishRebuild{}},

@@ -71,6 +71,60 @@ func TestFailedWriteAfterTheSourceWasLost(t *testing.T) {
 	}
 }
 
+// TestFailedWriteWhileAReplicaJoins: a write fails on the only replica in sync, whose disk is full,
+// at some moment of the end of a rebuild, and the target has it. What is read then is read still
+// when that replica has been lost.
+func TestFailedWriteWhileAReplicaJoins(t *testing.T) {
+	const at = 65536
+	joined := 0
+	for step := 0; ; step++ {
+		g := newScrubRig(t, 2)
+		g.lose(0, 1)
+		g.damage(g.ask(func(reply func(error)) any {
+			return engine.RemoveReplica{Address: g.v.Replicas[0].Addr(), Reply: reply}
+		}))
+		g.rejoin(0)
+		g.until("most is compared", func() bool { return g.rebuilt(0).Progress >= 99 })
+		g.v.Replicas[0].Disk.Slow(2 * time.Millisecond) // the end takes time
+		g.w.Until(time.Duration(step)*500*time.Microsecond, func() bool { return false })
+		if !g.rebuilt(0).Running {
+			break
+		}
+		room := g.disk(1).Inject(memdisk.Rule{Op: memdisk.OpWrite, Name: "volume-head-*", Err: disk.ErrNoSpace})
+		code := g.finish(g.write(at, 9, block.Size))
+		g.until("the rebuild ends", func() bool { return !g.rebuilt(0).Running })
+		room()
+		if code == block.OK {
+			joined++
+		}
+		read := func() []byte {
+			t.Helper()
+			c, code := g.read(at, block.Size)
+			if code != block.OK {
+				t.Fatalf("read: %s", code)
+			}
+			return c.data
+		}
+		first, written := read(), bytes.Repeat([]byte{9}, block.Size)
+		if code == block.OK && !bytes.Equal(first, written) {
+			t.Fatalf("step %d: the write was answered, and is not there", step)
+		}
+		if g.count(engine.RW) == 2 { // lose the one that was read
+			lost := 1
+			if bytes.Equal(first, written) {
+				lost = 0
+			}
+			g.lose(lost, 1)
+		}
+		if !bytes.Equal(read(), first) {
+			t.Fatalf("step %d: the write failed (%s), and what it has become changes with the replica that is read", step, code)
+		}
+	}
+	if joined < 4 {
+		t.Errorf("the target joined in time for %d writes only", joined)
+	}
+}
+
 // wipe removes all files of replica i, which does not run.
 func (g *scrubRig) wipe(i int) {
 	g.t.Helper()

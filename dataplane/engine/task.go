@@ -39,6 +39,9 @@ type task struct {
 	lock holding
 	// completed is how many writes had been completed when this flush began.
 	completed uint64
+	// undecided is a write that only a replica which is about to become a member has carried out: it
+	// begins again when that is decided.
+	undecided bool
 	// bounce marks a segment that belongs to the task rather than to a request.
 	bounce bool
 	// view: on the snapshot that a scrub has opened, not on the head.
