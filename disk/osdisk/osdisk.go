@@ -41,6 +41,18 @@ const (
 	dirMode  = 0o700
 )
 
+// mediumErrors are what the kernel answers where a medium has failed, or the file system's own
+// checksums say so. Direct I/O gives the error of the block layer as it is: a sector that an NVMe or
+// SCSI disk cannot read is ENODATA. EIO is what the page cache makes of all of them, and what the
+// other drivers say. What is wrong with the way to the disk, as ETIMEDOUT, says nothing about the
+// sector.
+var mediumErrors = []unix.Errno{unix.EIO, unix.ENODATA, unix.EILSEQ, unix.EREMOTEIO, unix.EBADMSG, unix.EUCLEAN}
+
+// isMedium tells whether err is one of mediumErrors.
+func isMedium(err error) bool {
+	return slices.ContainsFunc(mediumErrors, func(e unix.Errno) bool { return errors.Is(err, e) })
+}
+
 // wrap gives an error its place and, by errors.Is, its disk sentinel.
 func wrap(op, path string, err error) error {
 	if err == nil {
@@ -58,7 +70,7 @@ func wrap(op, path string, err error) error {
 		kind = disk.ErrInUse
 	case errors.Is(err, unix.EOPNOTSUPP), errors.Is(err, unix.ENOTTY), errors.Is(err, unix.ENOSYS):
 		kind = disk.ErrUnsupported
-	case !errors.Is(err, unix.EIO):
+	case !isMedium(err):
 		return fmt.Errorf("%s %s: %w", op, path, err)
 	}
 	return fmt.Errorf("%s %s: %w (%w)", op, path, kind, err)
