@@ -308,21 +308,32 @@ func (w *whiteoutFile) blocks(first, last int64, fn func(block int64)) error {
 // reserve gives a page its space. Nothing of it is durable; a page that a crash takes again was
 // never written.
 func (w *whiteoutFile) reserve(number int64) error {
-	_, err := w.file.WriteAt(make([]byte, whiteoutPage), number*whiteoutPage)
+	return w.put(make([]byte, whiteoutPage), number*whiteoutPage)
+}
+
+// put writes a part of a page that need not stay. Where the disk cannot write its sectors it is
+// given others: the file system does not use those that it has just been given back.
+func (w *whiteoutFile) put(p []byte, off int64) error {
+	_, err := w.file.WriteAt(p, off)
+	if !errors.Is(err, disk.ErrIO) {
+		return err
+	}
+	if w.file.Punch(off, int64(len(p))) != nil {
+		return err
+	}
+	_, err = w.file.WriteAt(p, off)
 	return err
 }
 
 // write writes the page's newest bits to the slot that is not durable.
 func (w *whiteoutFile) write(number int64, seq uint64, b *whiteoutBits) error {
-	_, err := w.file.WriteAt(encodeWhiteouts(w.id, number, seq, b), number*whiteoutPage+int64(seq%2)*whiteoutSlot)
-	return err
+	return w.put(encodeWhiteouts(w.id, number, seq, b), number*whiteoutPage+int64(seq%2)*whiteoutSlot)
 }
 
 // writeNew writes bits to both slots of a page of a file that nobody reads before it is synced.
 func (w *whiteoutFile) writeNew(number int64, b *whiteoutBits) error {
 	p := append(encodeWhiteouts(w.id, number, 2, b), encodeWhiteouts(w.id, number, 1, b)...)
-	_, err := w.file.WriteAt(p, number*whiteoutPage)
-	return err
+	return w.put(p, number*whiteoutPage)
 }
 
 // edit changes the whiteouts of the blocks [first, last). Durable after sync. disk.ErrIO if it is

@@ -253,18 +253,23 @@ func TestFailedDiscardStaysWhatItIs(t *testing.T) {
 	}
 }
 
+// whiteouts is the path of the only file of whiteouts.
+func (g *rig) whiteouts() string {
+	names, err := g.disk().List("/replicas/r0")
+	if err != nil {
+		g.t.Fatal(err)
+	}
+	i := slices.IndexFunc(names, func(n string) bool { return strings.HasPrefix(n, "ankole.whiteouts-") })
+	return "/replicas/r0/" + names[i]
+}
+
 // A reader takes what it is given as it is, so a snapshot of which it is not known what it hides
 // is not given to it.
 func TestReaderOfDamagedWhiteouts(t *testing.T) {
 	g, e := trimmed(t, 1)
 	e.mustAsk(wire.Header{Type: wire.Discard, Len: 65536}, nil)
 	e.mustControl(wire.ControlRequest{Snapshot: &wire.SnapshotRequest{Name: "b", UserCreated: true}})
-	names, err := g.disk().List("/replicas/r0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	i := slices.IndexFunc(names, func(n string) bool { return strings.HasPrefix(n, "ankole.whiteouts-") })
-	if err := g.disk().Unreadable("/replicas/r0/"+names[i], 0, 8192); err != nil {
+	if err := g.disk().Unreadable(g.whiteouts(), 0, 8192); err != nil {
 		t.Fatal(err)
 	}
 	if _, code, _, ok := g.readerHello(g.grant("b"), nil); !ok || code != block.IOError {

@@ -16,7 +16,7 @@ func TestDiscardAgainAfterAFailure(t *testing.T) {
 	g, e := trimmed(t, 1)
 	d := wire.Header{Type: wire.Discard, Off: 768 << 10, Len: 65536} // in the snapshot only
 	e.mustAsk(wire.Header{Type: wire.Discard, Off: 640 << 10, Len: 4096}, nil)
-	g.disk().Inject(memdisk.Rule{Op: memdisk.OpWrite, Name: "ankole.whiteouts-*", Times: 1, Err: disk.ErrIO})
+	g.disk().Inject(memdisk.Rule{Op: memdisk.OpWrite, Name: "ankole.whiteouts-*", Times: 2, Err: disk.ErrIO})
 	if a := e.ask(d, nil); a.h.Code != block.IOError {
 		t.Fatal(a.h.Code)
 	}
@@ -46,6 +46,35 @@ func TestASlotThatCannotBeWrittenEndsNoReplica(t *testing.T) {
 		if !bytes.Equal(got, make([]byte, d.Len)) {
 			t.Errorf("what was discarded reads %d", got[0])
 		}
+	}
+	e.mustControl(wire.ControlRequest{Snapshot: &wire.SnapshotRequest{Name: "b", UserCreated: true}})
+}
+
+// The disk cannot write the slot of a page of whiteouts whose turn it is, and goes on saying so:
+// the discard is carried out, and neither a flush nor a snapshot ends the replica.
+func TestDiscardOverASectorThatCannotBeWritten(t *testing.T) {
+	g, e := trimmed(t, 1)
+	d := wire.Header{Type: wire.Discard, Off: 768 << 10, Len: 65536} // in the snapshot only
+	e.mustAsk(wire.Header{Type: wire.Discard, Off: 640 << 10, Len: 4096}, nil)
+	for range 3 { // everything is durable, and in both slots
+		e.mustAsk(wire.Header{Type: wire.Flush}, nil)
+	}
+	for slot := range int64(2) {
+		if err := g.disk().Unwritable(g.whiteouts(), slot*4096, 4096); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for epoch := uint64(2); epoch < 4; epoch++ {
+		e.mustAsk(d, nil)
+		e.mustAsk(wire.Header{Type: wire.Flush}, nil)
+		g.r.Kill()
+		g.r.Start()
+		e = g.engine(epoch, "e2")
+		got := e.mustAsk(wire.Header{Type: wire.Read, Off: d.Off, Len: d.Len}, nil)
+		if !bytes.Equal(got, make([]byte, d.Len)) {
+			t.Errorf("what was discarded reads %d", got[0])
+		}
+		d.Off += d.Len
 	}
 	e.mustControl(wire.ControlRequest{Snapshot: &wire.SnapshotRequest{Name: "b", UserCreated: true}})
 }

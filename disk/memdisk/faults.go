@@ -109,7 +109,8 @@ func (c *crash) node(old *node) *node {
 	if n := c.copies[old]; n != nil {
 		return n
 	}
-	n := &node{inode: old.inode, mtime: old.mtime, ctime: old.ctime, bad: maps.Clone(old.bad)}
+	n := &node{inode: old.inode, mtime: old.mtime, ctime: old.ctime, bad: maps.Clone(old.bad),
+		stuck: maps.Clone(old.stuck)}
 	c.copies[old] = n
 	if old.data != nil {
 		n.data = old.data.afterCrash(c.r, c.spare)

@@ -64,7 +64,7 @@ func (f *file) ReadAt(p []byte, off int64) (int, error) {
 	if err := f.check(off, int64(len(p)), false); err != nil {
 		return 0, err
 	}
-	if f.n.isBad(off, int64(len(p))) {
+	if touches(f.n.bad, off, int64(len(p))) {
 		return 0, place("read", f.name, disk.ErrIO)
 	}
 	n := max(min(int64(len(p)), f.n.data.size-off), 0)
@@ -91,6 +91,9 @@ func (f *file) writeAt(p []byte, off int64) (int, error) {
 	if err := f.check(off, int64(len(p)), true); err != nil {
 		return 0, err
 	}
+	if touches(f.n.stuck, off, int64(len(p))) {
+		return 0, place("write", f.name, disk.ErrIO)
+	}
 	if err := f.allocate(off, int64(len(p))); err != nil {
 		return 0, err
 	}
@@ -100,7 +103,7 @@ func (f *file) writeAt(p []byte, off int64) (int, error) {
 		defer func() { f.fs.used -= f.n.data.missing(off, whole) }() // what was not reached needs no space
 	}
 	f.n.data.write(p, off)
-	f.n.mend(off, int64(len(p)))
+	mend(f.n.bad, off, int64(len(p)))
 	f.fs.touch(f.n, true)
 	return len(p), fault
 }
@@ -165,7 +168,10 @@ func (f *file) Truncate(size int64) error {
 
 // Punch implements disk.File.
 func (f *file) Punch(off, n int64) error {
-	return f.resize(OpPunch, func() { f.n.data.punch(off, n) })
+	return f.resize(OpPunch, func() {
+		f.n.data.punch(off, n)
+		mend(f.n.stuck, off, n)
+	})
 }
 
 // Preallocate implements disk.File.

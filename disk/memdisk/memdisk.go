@@ -59,6 +59,8 @@ type node struct {
 	data   *content
 	// bad pages cannot be read until they are written.
 	bad map[int64]bool
+	// stuck pages cannot be written until they are somewhere else.
+	stuck map[int64]bool
 }
 
 // directory holds names twice and, between the two, what happened since the last sync.

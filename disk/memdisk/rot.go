@@ -32,22 +32,33 @@ func (fs *FS) Rot(name string, off, n int64) error {
 
 // Unreadable makes the pages of [off, off+n) of a file give errors until they are written.
 func (fs *FS) Unreadable(name string, off, n int64) error {
+	return fs.damage(name, off, n, func(n *node) *map[int64]bool { return &n.bad })
+}
+
+// Unwritable makes writes to the pages of [off, off+n) of a file give errors until a hole was made
+// there: then other sectors are used.
+func (fs *FS) Unwritable(name string, off, n int64) error {
+	return fs.damage(name, off, n, func(n *node) *map[int64]bool { return &n.stuck })
+}
+
+func (fs *FS) damage(name string, off, n int64, set func(n *node) *map[int64]bool) error {
 	fs.mu.Lock()
 	defer fs.mu.Unlock()
 	node, err := fs.walk(name)
 	if err != nil {
 		return place("damage", name, err)
 	}
-	if node.bad == nil {
-		node.bad = map[int64]bool{}
+	pages := set(node)
+	if *pages == nil {
+		*pages = map[int64]bool{}
 	}
 	for i := off / pageSize; i*pageSize < off+n; i++ {
-		node.bad[i] = true
+		(*pages)[i] = true
 	}
 	return nil
 }
 
-// Readable ends every Unreadable.
+// Readable ends every Unreadable and Unwritable.
 func (fs *FS) Readable() {
 	fs.mu.Lock()
 	defer fs.mu.Unlock()
@@ -55,7 +66,7 @@ func (fs *FS) Readable() {
 }
 
 func (n *node) readable() {
-	n.bad = nil
+	n.bad, n.stuck = nil, nil
 	if n.dir != nil {
 		for _, k := range n.dir.entries {
 			k.readable()
@@ -79,18 +90,20 @@ func (fs *FS) Peek(name string, p []byte, off int64) error {
 	return nil
 }
 
-func (n *node) isBad(off, length int64) bool {
-	for i := off / pageSize; len(n.bad) > 0 && i*pageSize < off+length; i++ {
-		if n.bad[i] {
+// touches tells whether a page of [off, off+length) is in a set.
+func touches(set map[int64]bool, off, length int64) bool {
+	for i := off / pageSize; len(set) > 0 && i*pageSize < off+length; i++ {
+		if set[i] {
 			return true
 		}
 	}
 	return false
 }
 
-// mend is what writing does to a bad page: the medium puts it elsewhere.
-func (n *node) mend(off, length int64) {
-	for i := off / pageSize; len(n.bad) > 0 && i*pageSize < off+length; i++ {
-		delete(n.bad, i)
+// mend is what writing does to a bad page, and punching to one that cannot be written: the medium,
+// or the file system, puts it elsewhere.
+func mend(set map[int64]bool, off, length int64) {
+	for i := off / pageSize; len(set) > 0 && i*pageSize < off+length; i++ {
+		delete(set, i)
 	}
 }

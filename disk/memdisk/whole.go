@@ -22,7 +22,7 @@ func (fs *FS) ReadFile(name string, limit int64) ([]byte, error) {
 	if err != nil {
 		return nil, place("read", name, err)
 	}
-	if n.isBad(0, n.data.size) {
+	if touches(n.bad, 0, n.data.size) {
 		return nil, place("read", name, disk.ErrIO)
 	}
 	if n.data.size > limit {

@@ -42,10 +42,10 @@ const (
 )
 
 // mediumErrors are what the kernel answers where a medium has failed, or the file system's own
-// checksums say so. Direct I/O gives the error of the block layer as it is: a sector that an NVMe or
-// SCSI disk cannot read is ENODATA. EIO is what the page cache makes of all of them, and what the
-// other drivers say. What is wrong with the way to the disk, as ETIMEDOUT, says nothing about the
-// sector.
+// checksums say so. Direct I/O gives the error of the block layer as it is: a sector that an NVMe
+// or SCSI disk cannot read is ENODATA. EIO is what the page cache makes of all of them, and what
+// the other drivers say. What is wrong with the way to the disk, as ETIMEDOUT, says nothing about
+// the sector.
 var mediumErrors = []unix.Errno{unix.EIO, unix.ENODATA, unix.EILSEQ, unix.EREMOTEIO, unix.EBADMSG, unix.EUCLEAN}
 
 // isMedium tells whether err is one of mediumErrors.
