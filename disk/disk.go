@@ -33,6 +33,8 @@ var (
 	ErrUnsupported = errors.New("not supported by this file system")
 	// ErrIO: the medium failed. After one on a Sync nothing about the file's unsynced data is known.
 	ErrIO = errors.New("i/o error")
+	// ErrUnchanged: WriteFileAtomic has failed before it changed anything. What was durable is.
+	ErrUnchanged = errors.New("nothing was changed")
 )
 
 // ExtentsPerCall is how many extents one Extents call asks the file system for at most.
@@ -158,9 +160,11 @@ type Meta interface {
 	ReadFile(path string, limit int64) ([]byte, error)
 	// WriteFileAtomic replaces the content of path: it creates path+".tmp", writes and syncs it,
 	// renames it and syncs the directory. When it returns nil the new content is durable. After an
-	// error or a crash the file has either the old or the new content, whole.
+	// error or a crash the file has either the old or the new content, whole; after ErrUnchanged
+	// the old.
 	WriteFileAtomic(path string, data []byte) error
-	// SyncDir makes every completed creation, rename, link and removal in dir durable.
+	// SyncDir makes every completed creation, rename, link and removal in dir durable. Whoever has
+	// the directory's lock needs no descriptor for it.
 	SyncDir(dir string) error
 	// Lock takes the exclusive lock of a directory without waiting; ErrInUse if another process or
 	// Lock has it.

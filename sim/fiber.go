@@ -2,6 +2,7 @@ package sim
 
 import (
 	"errors"
+	"fmt"
 	"iter"
 	"path"
 	"slices"
@@ -229,7 +230,9 @@ func (t *procFS) WriteFileAtomic(name string, data []byte) error {
 		}
 		err = errors.Join(err, f.Close())
 	}
-	if err == nil {
+	if err != nil {
+		err = fmt.Errorf("%w: %w", err, disk.ErrUnchanged)
+	} else {
 		err = t.Rename(tmp, name)
 	}
 	if err != nil {

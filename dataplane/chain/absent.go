@@ -3,7 +3,6 @@ package chain
 import (
 	"crypto/sha256"
 	"encoding/binary"
-	"errors"
 	"fmt"
 	"slices"
 
@@ -345,8 +344,8 @@ func (c *Sidecars) endAbsences() error {
 	return c.writeAbsent(left)
 }
 
-// writeAbsent makes entries durable. A directory whose sidecar is missing gets one; without room
-// for it the entries are lost, which a full comparison makes good.
+// writeAbsent makes entries durable. A directory whose sidecar is missing gets one; where none can
+// be made the entries are lost, which a full comparison makes good.
 func (c *Sidecars) writeAbsent(entries []Absent) error {
 	if c.absentFile == nil {
 		if len(entries) == 0 {
@@ -354,13 +353,11 @@ func (c *Sidecars) writeAbsent(entries []Absent) error {
 			return nil
 		}
 		f, err := createAbsent(c.fs, c.dir, c.stamp, c.size)
-		if errors.Is(err, disk.ErrNoSpace) {
-			c.log.Warn("no room to remember what an absent replica misses; it will be compared in full", "dir", c.dir)
+		if err != nil {
+			c.log.Warn("what an absent replica misses cannot be remembered; it will be compared in full", "dir", c.dir,
+				"error", err)
 			c.absent = nil
 			return removeIfThere(c.fs, c.path(absentName))
-		}
-		if err != nil {
-			return c.breaks(err)
 		}
 		c.absentFile = f
 		if err := c.syncDir(); err != nil {

@@ -223,17 +223,21 @@ func populate(fs disk.Meta, dir string, s *Spec, opts *Options) error {
 
 // createLayer makes a sparse image and its metadata, durable but for the image's name.
 func createLayer(fs disk.Meta, dir, file string, size int64, d *DiskMeta) error {
-	f, err := fs.Create(dir+"/"+file, disk.Direct)
+	if err := createImage(fs, dir+"/"+file, size); err != nil {
+		return fmt.Errorf("%w: %w", err, disk.ErrUnchanged)
+	}
+	return fs.WriteFileAtomic(dir+"/"+file+metaSuffix, d.encode())
+}
+
+func createImage(fs disk.Meta, path string, size int64) error {
+	f, err := fs.Create(path, disk.Direct)
 	if err != nil {
 		return err
 	}
 	if err = f.Truncate(size); err == nil {
 		err = f.Sync()
 	}
-	if err = errors.Join(err, f.Close()); err != nil {
-		return err
-	}
-	return fs.WriteFileAtomic(dir+"/"+file+metaSuffix, d.encode())
+	return errors.Join(err, f.Close())
 }
 
 // markIncomplete durably turns whatever volume.meta says into "holds nothing", so that no crash on

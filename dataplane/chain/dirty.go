@@ -2,11 +2,8 @@ package chain
 
 import (
 	"encoding/binary"
-	"errors"
 	"fmt"
 	"slices"
-
-	"ankole.storage/disk"
 )
 
 // RegionSize is the unit of the dirty log: 4 MiB.
@@ -143,14 +140,15 @@ func (c *Sidecars) writeLog(payload []byte) error {
 	if c.dirty != nil {
 		return c.breaks(c.dirty.write(payload))
 	}
-	f, err := createSlotFile(c.fs, c.path(dirtyName), dirtyMagic, c.stamp, payload)
-	if errors.Is(err, disk.ErrNoSpace) {
+	path := c.path(dirtyName)
+	f, err := createSlotFile(c.fs, path+tmpSuffix, dirtyMagic, c.stamp, payload)
+	if err != nil {
 		return err // nothing is known, as before
 	}
-	if err != nil {
-		return c.breaks(err)
+	f.path, c.dirty = path, f
+	if err := c.breaks(c.fs.Rename(path+tmpSuffix, path)); err != nil {
+		return err
 	}
-	c.dirty = f
 	return c.syncDir()
 }
 
@@ -164,10 +162,15 @@ func (c *Sidecars) CopyLog() error {
 	return c.dirty.copy(encodeRegions(c.regions, c.regionsBoot))
 }
 
-// copySlots brings what Open has found in one slot only into the other one.
+// copySlots brings what Open has found in one slot only into the other one. A log or an account
+// that is void is void for good: another time its sectors may be read, and it would not know of
+// what happens from now on.
 func (c *Sidecars) copySlots() error {
 	if c.readOnly || c.member == nil {
 		return nil
+	}
+	if err := c.removeVoid(); err != nil {
+		return err
 	}
 	if !c.member.twice {
 		if err := c.breaks(c.member.writeTwice(c.record.encode())); err != nil {
@@ -178,4 +181,23 @@ func (c *Sidecars) copySlots() error {
 		c.log.Warn("marks are in one slot only", "dir", c.dir, "error", err)
 	}
 	return nil
+}
+
+// removeVoid durably removes the log and the account if they are void.
+func (c *Sidecars) removeVoid() error {
+	removed := false
+	for name, file := range map[string]*slotFile{dirtyName: c.dirty, absentName: c.absentFile} {
+		if file != nil {
+			continue
+		}
+		err := c.fs.Remove(c.path(name))
+		if err != nil && !isNotFound(err) {
+			return err
+		}
+		removed = removed || err == nil
+	}
+	if !removed {
+		return nil
+	}
+	return c.syncDir()
 }

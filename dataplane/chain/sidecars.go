@@ -72,14 +72,15 @@ func (c *Files) provideReserve() error {
 	return c.syncDir()
 }
 
-// writeJSON replaces a metadata file durably. On a full file system it writes into the reserve
-// file, which has its space already, and swaps the two names; the old file is the next reserve.
+// writeJSON replaces a metadata file durably. Where another file cannot be written, on a full file
+// system or for a bad sector, it writes into the reserve file, which has its space already, and
+// swaps the two names; the old file is the next reserve.
 func (c *Files) writeJSON(name string, data []byte) error {
 	err := c.fs.WriteFileAtomic(c.path(name), data)
 	if err == nil {
 		return nil
 	}
-	if !errors.Is(err, disk.ErrNoSpace) {
+	if !errors.Is(err, disk.ErrNoSpace) && !errors.Is(err, disk.ErrUnchanged) {
 		return c.breaks(err) // old or new content: which of them is not known
 	}
 	if len(data) > reserveSize {
@@ -89,7 +90,7 @@ func (c *Files) writeJSON(name string, data []byte) error {
 		c.opts.Log.Warn("reserve file could not be used", "dir", c.dir, "file", name, "error", rerr)
 		return err
 	}
-	c.opts.Log.Warn("file system is full; metadata written through the reserve file", "dir", c.dir, "file", name)
+	c.opts.Log.Warn("metadata written through the reserve file", "dir", c.dir, "file", name, "why", err)
 	return nil
 }
 

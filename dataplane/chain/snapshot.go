@@ -199,9 +199,10 @@ func (c *Files) prepareRotation(old, file string, snap *DiskMeta, newHead string
 	return f, c.breaksUnlessFull(c.fs.WriteFileAtomic(c.path(file+metaSuffix), snap.encode()))
 }
 
-// breaksUnlessFull breaks the chain for any failure that may have been a sync's.
+// breaksUnlessFull breaks the chain for any failure that may have been a sync's of what counts.
 func (c *Files) breaksUnlessFull(err error) error {
-	if err == nil || errors.Is(err, disk.ErrNoSpace) || errors.Is(err, disk.ErrExists) {
+	if err == nil || errors.Is(err, disk.ErrNoSpace) || errors.Is(err, disk.ErrExists) ||
+		errors.Is(err, disk.ErrUnchanged) {
 		return err
 	}
 	return c.breaks(err)

@@ -43,13 +43,15 @@ func (fs *FS) WriteFileAtomic(name string, data []byte) error {
 	}
 	f, err := fs.create(tmp, 0)
 	if err != nil {
-		return place("write", name, err)
+		return fmt.Errorf("%w: %w", place("write", name, err), disk.ErrUnchanged)
 	}
 	if _, err = f.writeAt(data, 0); err == nil {
 		err = f.sync()
 	}
 	f.close()
-	if err == nil {
+	if err != nil {
+		err = fmt.Errorf("%w: %w", err, disk.ErrUnchanged)
+	} else {
 		err = fs.rename(tmp, name)
 	}
 	if err != nil {

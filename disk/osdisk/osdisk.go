@@ -12,6 +12,7 @@ import (
 	"os"
 	"path"
 	"slices"
+	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -22,6 +23,9 @@ import (
 // FS is the machine's file system tree.
 type FS struct {
 	resolve func(string) string
+	mu      sync.RWMutex
+	// locked are the descriptors of directories that are locked here, by their real paths.
+	locked map[string]int
 }
 
 var _ disk.Meta = (*FS)(nil)
@@ -32,7 +36,7 @@ func New(resolve func(string) string) *FS {
 	if resolve == nil {
 		resolve = func(p string) string { return p }
 	}
-	return &FS{resolve: resolve}
+	return &FS{resolve: resolve, locked: map[string]int{}}
 }
 
 // Modes of new files and directories: a volume's content is nobody else's business.
@@ -230,7 +234,7 @@ func (s *FS) WriteFileAtomic(name string, data []byte) error {
 	tmp := s.resolve(name) + ".tmp"
 	if err := writeSynced(tmp, data); err != nil {
 		_ = unix.Unlink(tmp)
-		return wrap("write", name, err)
+		return fmt.Errorf("%w: %w", wrap("write", name, err), disk.ErrUnchanged)
 	}
 	if err := unix.Rename(tmp, s.resolve(name)); err != nil {
 		_ = unix.Unlink(tmp)
@@ -252,7 +256,13 @@ func writeSynced(real string, data []byte) error {
 
 // SyncDir implements disk.Meta.
 func (s *FS) SyncDir(dir string) error {
-	fd, err := openDir(s.resolve(dir))
+	real := s.resolve(dir)
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	if fd, ok := s.locked[real]; ok {
+		return wrap("sync directory", dir, unix.Fsync(fd))
+	}
+	fd, err := openDir(real)
 	if err != nil {
 		return wrap("sync directory", dir, err)
 	}
@@ -269,17 +279,27 @@ func openDir(real string) (fd int, err error) {
 }
 
 // lock is an flock on the directory itself: nothing to create or to leave behind.
-type lock struct{ fd int }
+type lock struct {
+	fs   *FS
+	real string
+	fd   int
+}
 
 // Handle implements disk.Lock.
 func (l *lock) Handle() int32 { return int32(l.fd) }
 
 // Close implements disk.Lock.
-func (l *lock) Close() error { return wrap("unlock", "directory", unix.Close(l.fd)) }
+func (l *lock) Close() error {
+	l.fs.mu.Lock()
+	defer l.fs.mu.Unlock()
+	delete(l.fs.locked, l.real)
+	return wrap("unlock", l.real, unix.Close(l.fd))
+}
 
 // Lock implements disk.Meta.
 func (s *FS) Lock(dir string) (disk.Lock, error) {
-	fd, err := openDir(s.resolve(dir))
+	real := s.resolve(dir)
+	fd, err := openDir(real)
 	if err != nil {
 		return nil, wrap("lock", dir, err)
 	}
@@ -287,5 +307,8 @@ func (s *FS) Lock(dir string) (disk.Lock, error) {
 		_ = unix.Close(fd)
 		return nil, wrap("lock", dir, err)
 	}
-	return &lock{fd: fd}, nil
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.locked[real] = fd
+	return &lock{fs: s, real: real, fd: fd}, nil
 }
