@@ -156,12 +156,23 @@ do_modules() {
 	return $failed
 }
 
-do_e2e() { parallel=1 gotest . -count=1 ./test/e2e/...; }
+# What users do first always, of the other tests a share with every commit.
+do_e2e() {
+	[ "$form" != soak ] || export ANKOLE_F4_ROUNDS=100
+	share=${SHARE:-$(of "$((key % 2 + 1))/2" "$((key % 2 + 1))/2" 1/1)}
+	always="TestCluster TestCommandLine TestF2"
+	names=$(go test -list . ./test/e2e | grep '^Test') || return 1
+	chosen=$(for name in $names; do case " $always " in *" $name "*) ;; *) echo "$name" ;; esac done |
+		awk -v k="${share%/*}" -v n="${share#*/}" 'NR % n == k % n')
+	echo "share $share of the tests that rotate:" $chosen
+	parallel=1 gotest . -count=1 -run "^($(echo $always $chosen | tr ' ' '|'))\$" ./test/e2e/...
+}
 
 do_entries() { tools/entries.sh; }
 
-# The race detector needs cgo, and programs that are linked without it run as they are.
-racy="./dataplane/loop/... ./dataplane/replica ./dataplane/daemon ./instancemanager/... ./controlplane/..."
+# The race detector needs cgo, and programs that are linked without it run as they are. The two halves take turns.
+racy_data="./dataplane/loop/... ./dataplane/replica ./dataplane/daemon ./instancemanager/..."
+racy_control="./controlplane/..."
 
 do_race() {
 	command -v gcc >/dev/null || {
@@ -174,9 +185,12 @@ do_race() {
 	if [ "$form" = soak ]; then
 		CGO_ENABLED=1 gotest . -race $(go list ./... | grep -v -e '/tidy$' -e '/test/mutation$' -e '/test/e2e$') || failed=1
 	else
-		CGO_ENABLED=1 gotest . -short -race $racy || failed=1
+		half=$(of 0 $((key % 2 + 1)) 0)
+		[ "$half" = 2 ] || CGO_ENABLED=1 gotest . -short -race $racy_data || failed=1
+		[ "$half" = 1 ] || CGO_ENABLED=1 gotest . -short -race $racy_control || failed=1
 		# What tries every step of a history does so in one thread.
-		CGO_ENABLED=1 gotest . -short -race -skip 'Crash|PowerLoss|EveryStep|Fixtures|AfterKill' ./dataplane/chain || failed=1
+		[ "$half" = 1 ] ||
+			CGO_ENABLED=1 gotest . -short -race -skip 'Crash|PowerLoss|EveryStep|Fixtures|AfterKill' ./dataplane/chain || failed=1
 	fi
 	return $failed
 }

@@ -3,6 +3,8 @@ package e2e
 import (
 	"context"
 	"fmt"
+	"os"
+	"strconv"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -83,14 +85,21 @@ func (c *cluster) directoryOn(volume, node string) string {
 	return ""
 }
 
-// f4Rounds is how often everything is killed.
-const f4Rounds = 20
+// f4Rounds is how often everything is killed; ANKOLE_F4_ROUNDS says otherwise. Each run kills at
+// other moments.
+const f4Rounds = 6
 
 // TestF4 kills everything at once under a journalling writer that flushes, and starts again: every
 // flushed write is there, the volume attaches, and in the end the replicas are identical.
 func TestF4(t *testing.T) {
 	t.Parallel()
 	rounds := f4Rounds
+	if s := os.Getenv("ANKOLE_F4_ROUNDS"); s != "" {
+		var err error
+		if rounds, err = strconv.Atoi(s); err != nil {
+			t.Fatalf("ANKOLE_F4_ROUNDS: %v", err)
+		}
+	}
 	if testing.Short() {
 		rounds = 2
 	}

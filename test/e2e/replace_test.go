@@ -18,15 +18,16 @@ import (
 	longhorn "ankole.storage/api/longhorn/v1beta2"
 	"ankole.storage/test/lack"
 	"ankole.storage/test/rig"
+	"ankole.storage/testcluster"
 )
 
 // nextImage is what instance managers are replaced by: the same program under another name.
 const nextImage = "ankole/instance-manager:next"
 
 // TestReplaceInstanceManagers replaces all instance managers of a cluster, one node after the
-// other, under a writer that verifies, on the node of the engine and on the others: they are told
-// to stop, then their Pods are deleted, and then they are followed by ones of another image (A18,
-// F16). The writer sees no error, the device stays the same, and no process is left.
+// other, under a writer that verifies, by ones of another image (A18, F16); before that some are
+// told to stop, on the node of the engine and on another one, and the Pod of one is deleted. The
+// writer sees no error, the device stays the same, and no process is left.
 func TestReplaceInstanceManagers(t *testing.T) {
 	t.Parallel()
 	c := start(t)
@@ -51,15 +52,16 @@ func TestReplaceInstanceManagers(t *testing.T) {
 	}
 	for _, way := range []struct {
 		name    string
+		nodes   []testcluster.Node
 		prepare func()
 		do      func(node string)
 	}{
-		{"told to stop", func() {}, c.terminate},
-		{"Pod deleted", func() {}, deletePod},
-		{"another image", func() { c.offerImage(ks, nextImage) }, deletePod},
+		{"told to stop", c.Nodes[:2], func() {}, c.terminate},
+		{"Pod deleted", c.Nodes[:1], func() {}, deletePod},
+		{"another image", c.Nodes, func() { c.offerImage(ks, nextImage) }, deletePod},
 	} {
 		way.prepare()
-		for _, n := range c.Nodes {
+		for _, n := range way.nodes {
 			w.AwaitMore(t, 200)
 			c.awaitSecondHolder("node-1")
 			was := c.awaitMembership(volume, "all members", func(m *longhorn.Membership) bool { return len(m.Members) == 3 })
