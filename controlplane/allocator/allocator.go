@@ -48,6 +48,9 @@ type claim struct {
 // claimOf says what a replica takes, by its object alone.
 func claimOf(rep *v1beta2.Replica) claim {
 	c := claim{volume: rep.Spec.VolumeName}
+	if !rep.Spec.Active {
+		return c // a second process on the directory of another replica
+	}
 	if rep.Spec.DiskID != "" {
 		c.disk, c.sizeBytes = rep.Spec.DiskID, rep.Spec.VolumeSize
 	}

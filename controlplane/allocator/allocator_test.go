@@ -30,7 +30,7 @@ func newStage(t *testing.T, limit int) *stage {
 
 // replica is one that is to be rebuilt on a node.
 func replica(volume, node, version string) *v1beta2.Replica {
-	r := &v1beta2.Replica{}
+	r := &v1beta2.Replica{Spec: v1beta2.ReplicaSpec{Active: true}}
 	r.Name, r.ResourceVersion = volume+"-r", version
 	r.Spec.VolumeName, r.Spec.NodeID, r.Spec.RebuildRetryCount = volume, node, 1
 	return r
@@ -211,7 +211,7 @@ func TestFirstComeFirstServed(t *testing.T) {
 func TestRoomIsTakenOnce(t *testing.T) {
 	s := newStage(t, 1)
 	place := func(name string, scheduled int64) func(error) {
-		r := &v1beta2.Replica{}
+		r := &v1beta2.Replica{Spec: v1beta2.ReplicaSpec{Active: true}}
 		r.Name, r.ResourceVersion, r.Spec.VolumeSize = name, "10", 60
 		s.Observe(r)
 		r = r.DeepCopy()
@@ -244,7 +244,7 @@ func TestRoomIsTakenOnce(t *testing.T) {
 func TestRoomForGrowthIsTakenOnce(t *testing.T) {
 	s := newStage(t, 1)
 	grow := func(name string, scheduled, size int64) bool {
-		r := &v1beta2.Replica{}
+		r := &v1beta2.Replica{Spec: v1beta2.ReplicaSpec{Active: true}}
 		r.Name, r.ResourceVersion, r.Spec.DiskID, r.Spec.VolumeSize = name, "10", "d", 60
 		s.Observe(r)
 		r = r.DeepCopy()

@@ -87,7 +87,7 @@ func (w *cluster) store(r *v1beta2.Replica) {
 
 // want gives a volume another replica to rebuild.
 func (w *cluster) want(volume string) {
-	r := &v1beta2.Replica{}
+	r := &v1beta2.Replica{Spec: v1beta2.ReplicaSpec{Active: true}}
 	r.Name = fmt.Sprintf("%s-r-%d", volume, w.version)
 	r.Spec.VolumeName, r.Spec.NodeID, r.Spec.RebuildRetryCount = volume, w.nodes[w.rng.IntN(len(w.nodes))], 5
 	w.store(r)

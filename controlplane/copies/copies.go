@@ -4,6 +4,9 @@
 // allowed?), by the volume controller (does a deleted replica still have to serve?) and by those
 // who remove a deleted replica's data or its finalizer.
 //
+// A directory may have two Replica objects for a while: a live upgrade starts a second process on
+// it, the duplicate (spec.active false). A duplicate is no copy of its own, and may always go.
+//
 // The package is pure: whoever is about to destroy something reads the facts live.
 package copies
 
@@ -46,7 +49,7 @@ func Of(volume *v1beta2.Volume, engines []v1beta2.Engine, replicas []v1beta2.Rep
 // Serves says why a copy must go on serving although it was deleted, and why its deletion is
 // refused; empty if the volume can do without it.
 func (s Set) Serves(r *v1beta2.Replica) string {
-	if s.volume == nil || s.volume.DeletionTimestamp != nil {
+	if s.volume == nil || s.volume.DeletionTimestamp != nil || s.Duplicate(r) {
 		return ""
 	}
 	if s.engine == nil {
@@ -77,7 +80,7 @@ func (s Set) Serves(r *v1beta2.Replica) string {
 // Holds says why the data and the object of a deleted copy must stay for now; empty if they may go.
 // A running engine drops a member from the record before the member's data may go.
 func (s Set) Holds(r *v1beta2.Replica) string {
-	if why := s.Serves(r); why != "" {
+	if why := s.Serves(r); why != "" || s.Duplicate(r) {
 		return why
 	}
 	if s.volume != nil && s.volume.DeletionTimestamp == nil && s.engine != nil && s.engineWanted() && s.member(r) {
@@ -86,12 +89,26 @@ func (s Set) Holds(r *v1beta2.Replica) string {
 	return ""
 }
 
+// Duplicate says whether r is not in use while another object has the same directory and stays.
+func (s Set) Duplicate(r *v1beta2.Replica) bool {
+	return !r.Spec.Active && slices.ContainsFunc(s.replicas, func(o *v1beta2.Replica) bool {
+		return o.Spec.Active && o.DeletionTimestamp == nil && SameDirectory(r, o)
+	})
+}
+
+// SameDirectory says whether two Replica objects are about one directory.
+func SameDirectory(a, b *v1beta2.Replica) bool {
+	return a.Name != b.Name && a.Spec.DataDirectoryName != "" && a.Spec.DataDirectoryName == b.Spec.DataDirectoryName &&
+		a.Spec.DiskID == b.Spec.DiskID
+}
+
 // others counts the members besides r that can take its place.
 func (s Set) others(r *v1beta2.Replica) int {
 	n := 0
 	for _, o := range s.replicas {
 		switch {
 		case o.Name == r.Name, o.DeletionTimestamp != nil, !s.member(o), o.Spec.FailedAt != "":
+		case SameDirectory(o, r), s.Duplicate(o):
 		case o.Spec.EvictionRequested && !r.Spec.EvictionRequested:
 		case s.engineWanted() && s.engine.Status.ReplicaModeMap[o.Name] != v1beta2.ReplicaModeRW:
 		default:
@@ -108,7 +125,7 @@ func (s Set) unrecorded(r *v1beta2.Replica) string {
 	}
 	leaving := r.Spec.FailedAt != "" || r.Spec.EvictionRequested
 	for _, o := range s.replicas {
-		if o.Name == r.Name || o.DeletionTimestamp != nil || o.Spec.HealthyAt == "" {
+		if o.Name == r.Name || o.DeletionTimestamp != nil || o.Spec.HealthyAt == "" || SameDirectory(o, r) {
 			continue
 		}
 		// A replica that has failed or leaves is no loss while any other copy exists.

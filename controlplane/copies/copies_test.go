@@ -206,3 +206,32 @@ func TestSomeMemberStays(t *testing.T) {
 		}
 	}
 }
+
+// TestDuplicatesAreNoCopies: a second object of a directory may go, and does not stand for the
+// first.
+func TestDuplicatesAreNoCopies(t *testing.T) {
+	inUse := func(r *v1beta2.Replica) { r.Spec.Active = true }
+	for _, row := range []struct {
+		name  string
+		world *world
+		of    string
+		want  string // part of the reason to keep it
+	}{
+		{"a duplicate of a member", volumeOf("ab", "a", "a=RW").edit("a", inUse), "b", ""},
+		{"a member with a duplicate only", volumeOf("ab", "a", "a=RW").edit("a", inUse), "a", "the last copy"},
+		{"the same, detached", volumeOf("ab", "a", "").edit("a", inUse), "a", "the last copy"},
+		{"the same, without a record", volumeOf("ab", "", "").edit("a", inUse), "a", "the last copy"},
+		{"a duplicate of a deleted replica", volumeOf("ab", "a", "a=RW").edit("a", inUse).edit("a", deleting), "b",
+			"the last copy"},
+		{"one of two that are in use by mistake", volumeOf("ab", "a", "a=RW").edit("a", inUse).edit("b", inUse), "b",
+			"the last copy"},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			row.world.edit("b", func(r *v1beta2.Replica) { r.Spec.DataDirectoryName = "a" })
+			got := row.world.set().Holds(row.world.replica(row.of))
+			if row.want == "" && got != "" || !strings.Contains(got, row.want) {
+				t.Errorf("kept because %q, want %q", got, row.want)
+			}
+		})
+	}
+}

@@ -28,10 +28,12 @@ func decide(now time.Time, e *v1beta2.Engine, s seen) loop.Decision {
 	}
 	im := instance.Choose(s.Managers, e.Status.InstanceManagerName, e.Spec.NodeID, s.Image)
 	found := instance.Find(im, e.Name)
-	have := instance.Seen{UID: string(e.UID), Manager: im, Process: found, NodeDown: s.NodeDown}
+	have := instance.Seen{UID: string(e.UID), Manager: im, Process: found, Image: imageOf(found, s.Images),
+		NodeDown: s.NodeDown}
+	before := e.Status.CurrentImage
 	restart := want && instance.Forget(&e.Status.InstanceStatus, &have, e.Spec.RestartAfter)
 	action := instance.Step(now, want, &e.Spec.InstanceSpec, &e.Status.InstanceStatus, have)
-	events := follow(now, e, s)
+	events := append(followImage(e, before), follow(now, e, s)...)
 	if len(events) > 0 {
 		// What happened is told together with the status that shows it; what to do about it comes
 		// in the next step.
@@ -39,6 +41,9 @@ func decide(now time.Time, e *v1beta2.Engine, s seen) loop.Decision {
 	}
 	if strays := instance.Strays(s.Managers, im, e.Name); len(strays) > 0 {
 		return stop(e, strays[0], s)
+	}
+	if action == instance.Create && s.HandOverKnown && !s.HandOver.over {
+		action = instance.None // a process that is about to take over would be in the way; the end wakes us
 	}
 	switch action {
 	case instance.Create:
@@ -74,7 +79,11 @@ func decide(now time.Time, e *v1beta2.Engine, s seen) loop.Decision {
 	if !want && e.Status.CurrentState == v1beta2.InstanceStateStopping {
 		return loop.Decision{After: stopAgainAfter}
 	}
-	if want && e.Status.CurrentState == v1beta2.InstanceStateRunning && s.State != nil {
+	running := want && e.Status.CurrentState == v1beta2.InstanceStateRunning
+	switch {
+	case running && upgrading(e):
+		return upgrade(now, e, im, s)
+	case running && s.State != nil:
 		return align(e, s)
 	}
 	return loop.Decision{}
@@ -120,8 +129,8 @@ func stopOther(e *v1beta2.Engine, im *v1beta2.InstanceManager, p *v1beta2.Instan
 // are not wanted go first: a replica that comes back at the address of its failed predecessor must
 // not be mistaken for it.
 func align(e *v1beta2.Engine, s seen) loop.Decision {
-	wanted := map[string]string{}
-	for name, address := range e.Spec.ReplicaAddressMap {
+	wanted, replicas := map[string]string{}, wantedReplicas(e)
+	for name, address := range replicas {
 		wanted[address] = name
 	}
 	have := map[string]bool{}
@@ -138,8 +147,8 @@ func align(e *v1beta2.Engine, s seen) loop.Decision {
 			}
 		}
 	}
-	for _, name := range sortedKeys(e.Spec.ReplicaAddressMap) {
-		address := e.Spec.ReplicaAddressMap[name]
+	for _, name := range sortedKeys(replicas) {
+		address := replicas[name]
 		if have[address] || s.Refused[address] != "" {
 			continue
 		}

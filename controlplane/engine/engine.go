@@ -55,12 +55,14 @@ type Reconciler struct {
 	processes instance.Processes
 	engines   engineclient.Client
 	monitor   *Monitor
+	handOvers *handOvers
 }
 
 // New returns the reconciler; processes reaches the instance managers, engines the engines.
 func New(cfg Config, processes instance.Processes, engines engineclient.Client) *Reconciler {
-	return &Reconciler{cfg: cfg, processes: processes, engines: engines,
-		monitor: NewMonitor(engines, cfg.Namespace, cfg.RewatchMost)}
+	monitor := NewMonitor(engines, cfg.Namespace, cfg.RewatchMost)
+	return &Reconciler{cfg: cfg, processes: processes, engines: engines, monitor: monitor,
+		handOvers: newHandOvers(monitor.wake)}
 }
 
 // SetupWithManager registers it; it runs on the leader.
@@ -68,6 +70,9 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 	r.client = mgr.GetClient()
 	if err := mgr.Add(r.monitor); err != nil {
 		return fmt.Errorf("add the engine monitor: %w", err)
+	}
+	if err := mgr.Add(r.handOvers); err != nil {
+		return fmt.Errorf("add the attempts to replace engines: %w", err)
 	}
 	return loop.Setup(mgr, r.cfg.Namespace, r.Controller())
 }
@@ -81,6 +86,9 @@ func (r *Reconciler) WithClient(c client.Client) *Reconciler {
 // Monitor is the streams the reconciler holds (tests).
 func (r *Reconciler) Monitor() *Monitor { return r.monitor }
 
+// AwaitHandOvers waits until no engine is being replaced (tests).
+func (r *Reconciler) AwaitHandOvers() { r.handOvers.running.Wait() }
+
 // seen is what decide looks at besides the engine.
 type seen struct {
 	Managers []v1beta2.InstanceManager
@@ -91,12 +99,19 @@ type seen struct {
 	Refused map[string]string
 	Image   string
 	Owner   string
+	// Images are all engine images.
+	Images []v1beta2.EngineImage
+	// HandOver is the attempt to hand the volume over that is asked for, or under way.
+	HandOver      handOver
+	HandOverKnown bool
 
 	Processes instance.Processes
 	Start     func(ctx context.Context, im *v1beta2.InstanceManager, e *v1beta2.Engine) error
 	Add       func(ctx context.Context, e *v1beta2.Engine, address string) error
 	Remove    func(ctx context.Context, e *v1beta2.Engine, address string) error
 	Expand    func(ctx context.Context, e *v1beta2.Engine) error
+	// HandOn begins an attempt to hand the volume over.
+	HandOn func(im *v1beta2.InstanceManager, e *v1beta2.Engine)
 }
 
 // Controller describes the loop, for tests that step it by hand.
@@ -107,7 +122,10 @@ func (r *Reconciler) Controller() loop.Controller[*v1beta2.Engine, seen] {
 		Gather:     r.gather,
 		Decide:     decide,
 		Conditions: conditions,
-		Gone:       func(_ context.Context, key client.ObjectKey) { r.monitor.Drop(key.Name) },
+		Gone: func(_ context.Context, key client.ObjectKey) {
+			r.monitor.Drop(key.Name)
+			r.handOvers.forget(key.Name)
+		},
 		Watches: []loop.Watch{
 			loop.WatchingUpdates(&v1beta2.InstanceManager{}, r.onManager, r.onManagerUpdate),
 			loop.WatchingChanges(&v1beta2.Node{}, loop.Changed(condition.NodeDown), r.onNode),
@@ -127,8 +145,9 @@ func conditions(e *v1beta2.Engine) []loop.Condition {
 func (r *Reconciler) gather(ctx context.Context, e *v1beta2.Engine) (seen, error) {
 	s := seen{
 		Owner: r.cfg.NodeName, Processes: r.processes,
-		Start: r.start, Add: r.add, Remove: r.remove, Expand: r.expand,
+		Start: r.start, Add: r.add, Remove: r.remove, Expand: r.expand, HandOn: r.handOn,
 	}
+	s.HandOver, s.HandOverKnown = r.handOvers.of(e)
 	settings, err := stored.Read(ctx, r.client, e.Namespace)
 	if err != nil {
 		return s, err
@@ -139,6 +158,11 @@ func (r *Reconciler) gather(ctx context.Context, e *v1beta2.Engine) (seen, error
 		return s, fmt.Errorf("list instance managers: %w", err)
 	}
 	s.Managers = managers.Items
+	var images v1beta2.EngineImageList
+	if err := r.client.List(ctx, &images, client.InNamespace(e.Namespace), client.UnsafeDisableDeepCopy); err != nil {
+		return s, fmt.Errorf("list engine images: %w", err)
+	}
+	s.Images = images.Items
 	// The node of a process is that of its instance manager; spec.nodeID may have moved on already.
 	node := e.Spec.NodeID
 	if im := instance.Choose(s.Managers, e.Status.InstanceManagerName, node, s.Image); im != nil {
@@ -230,7 +254,11 @@ func process(e *v1beta2.Engine, podIP, secret string, settings setting.Values) i
 	if e.Spec.UnmapMarkSnapChainRemovedEnabled {
 		args = append(args, "--unmap-mark-snap-chain-removed")
 	}
-	addresses := slices.Sorted(mapValues(e.Spec.ReplicaAddressMap))
+	replicas := e.Spec.ReplicaAddressMap
+	if len(e.Spec.UpgradedReplicaAddressMap) > 0 {
+		replicas = e.Spec.UpgradedReplicaAddressMap
+	}
+	addresses := slices.Sorted(mapValues(replicas))
 	for _, address := range addresses {
 		args = append(args, "--replica", "tcp://"+address)
 	}

@@ -52,6 +52,17 @@ func follow(now time.Time, e *v1beta2.Engine, s seen) []loop.Event {
 	return slices.Concat(events, followReplicas(now, e, s), setReadOnly(now, e, s))
 }
 
+// followImage tells that the engine runs another image than before.
+func followImage(e *v1beta2.Engine, before string) []loop.Event {
+	st := &e.Status
+	if before == "" || st.CurrentImage == "" || st.CurrentImage == before {
+		return nil
+	}
+	st.LastUpgradeError, st.LastUpgradeFailedAt = "", ""
+	return []loop.Event{{Reason: naming.EventUpgrade,
+		Message: fmt.Sprintf("Engine %s was handed over from image %s to %s", e.Name, before, st.CurrentImage)}}
+}
+
 // followSize brings the size, and what is told of expansions, up to date.
 func followSize(st *v1beta2.EngineStatus, s *engineclient.State) []loop.Event {
 	before := st.CurrentSize
@@ -179,7 +190,8 @@ func transition(name, address, why string, before, mode v1beta2.ReplicaMode) (lo
 
 // nameOf finds the replica behind an address: as wanted, else as acknowledged before, else unknown.
 func nameOf(e *v1beta2.Engine, address string) string {
-	for _, m := range []map[string]string{e.Spec.ReplicaAddressMap, e.Status.CurrentReplicaAddressMap} {
+	for _, m := range []map[string]string{e.Spec.ReplicaAddressMap, e.Spec.UpgradedReplicaAddressMap,
+		e.Status.CurrentReplicaAddressMap} {
 		for _, name := range sortedKeys(m) {
 			if m[name] == address {
 				return name

@@ -16,6 +16,8 @@ type Fake struct {
 	// and "delete last …", in order.
 	orders  []string
 	Created []Process
+	// Replaced is what Replace answers.
+	Replaced error
 }
 
 // Create implements Processes.
@@ -49,6 +51,15 @@ func (f *Fake) DeleteLast(_ context.Context, im *v1beta2.InstanceManager, name, 
 	}
 	f.orders = append(f.orders, order)
 	return nil
+}
+
+// Replace implements Processes.
+func (f *Fake) Replace(_ context.Context, im *v1beta2.InstanceManager, p Process) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.orders = append(f.orders, fmt.Sprintf("replace %s/%s", im.Name, p.Name))
+	f.Created = append(f.Created, p)
+	return f.Replaced
 }
 
 // Orders returns what was asked for so far.

@@ -21,6 +21,7 @@ package instance
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"strings"
 
@@ -50,7 +51,15 @@ type Processes interface {
 	// DeleteLast is Delete for a process that no other one of its name follows in that instance
 	// manager.
 	DeleteLast(ctx context.Context, im *v1beta2.InstanceManager, name, uuid string) error
+	// Replace has an engine's process hand its volume over to a new one of another binary, and returns
+	// when that is done or has failed: then the old one serves, or its failure shows. ErrUnsettled if
+	// neither is known.
+	Replace(ctx context.Context, im *v1beta2.InstanceManager, p Process) error
 }
+
+// ErrUnsettled: nobody knows yet how a replacement has ended, or another one is under way. The same
+// order tells, sent again.
+var ErrUnsettled = errors.New("the replacement is not over")
 
 // Action is what Step asks for.
 type Action int
@@ -74,6 +83,9 @@ type Seen struct {
 	Manager *v1beta2.InstanceManager
 	// Process is the process in Manager, nil if it is not there.
 	Process *v1beta2.InstanceProcess
+	// Image is the one that Process was started from; empty if nobody can tell: then that of the spec,
+	// unless the status names one.
+	Image string
 	// NodeDown: the node does not answer or is gone.
 	NodeDown bool
 }

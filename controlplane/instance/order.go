@@ -44,8 +44,8 @@ func Judge(uid string, status *v1beta2.InstanceStatus, inForce bool, made string
 	return Own
 }
 
-// next is the order after the recorded one.
-func next(uid, recorded string) string {
+// Next is the order after the recorded one.
+func Next(uid, recorded string) string {
 	of, number := split(recorded)
 	if of != uid {
 		number = 0

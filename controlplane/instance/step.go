@@ -40,7 +40,7 @@ func Step(now time.Time, want bool, spec *v1beta2.InstanceSpec, status *v1beta2.
 		return None // its name is free when it has ended
 	case want && state == v1beta2.InstanceStateStopped && managerRuns && seen.Manager.Status.ClosedPod == "":
 		if !status.Starting || status.InstanceManagerName != seen.Manager.Name {
-			status.Order = next(seen.UID, status.Order)
+			status.Order = Next(seen.UID, status.Order)
 		}
 		status.Starting = true
 		status.InstanceManagerName = seen.Manager.Name
@@ -152,7 +152,10 @@ func fillRunning(want bool, spec *v1beta2.InstanceSpec, status *v1beta2.Instance
 	status.StorageIP = StorageIP(seen.Manager)
 	status.Port = seen.Process.Status.PortStart
 	status.UUID = seen.Process.Status.UUID
-	if status.CurrentImage == "" {
+	switch {
+	case seen.Image != "":
+		status.CurrentImage = seen.Image
+	case status.CurrentImage == "":
 		status.CurrentImage = spec.Image
 	}
 }

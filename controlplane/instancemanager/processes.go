@@ -83,11 +83,7 @@ func (c *Callers) Create(ctx context.Context, im *v1beta2.InstanceManager, p ins
 	}
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	answer, err := cl.ProcessCreate(ctx, &imrpc.ProcessSpec{
-		Name: p.Name, Binary: p.Binary, Args: p.Args,
-		PortCount: int32(p.PortCount), PortArgs: p.PortArgs,
-		Environment: p.Environment, Order: p.Order,
-	})
+	answer, err := cl.ProcessCreate(ctx, spec(p))
 	if errors.Is(err, imclient.ErrExists) {
 		answer, err = sameOrder(ctx, cl, p, err)
 	}
@@ -99,6 +95,33 @@ func (c *Callers) Create(ctx context.Context, im *v1beta2.InstanceManager, p ins
 			answer.GetStatus().GetErrorMsg())
 	}
 	return nil
+}
+
+// replaceTimeout bounds the order to replace an engine: 30 s until it takes over, and what the
+// instance manager needs to stop one that does not.
+const replaceTimeout = time.Minute
+
+// Replace has an engine's process hand its volume over to a new one of another binary.
+func (c *Callers) Replace(ctx context.Context, im *v1beta2.InstanceManager, p instance.Process) error {
+	cl, err := c.client(im)
+	if err != nil {
+		return fmt.Errorf("%w: %w", instance.ErrUnsettled, err)
+	}
+	ctx, cancel := context.WithTimeout(ctx, replaceTimeout)
+	defer cancel()
+	_, err = cl.ProcessReplace(ctx, spec(p))
+	if errors.Is(err, imclient.ErrExists) || errors.Is(err, imclient.ErrUnavailable) {
+		return fmt.Errorf("%w: %w", instance.ErrUnsettled, err)
+	}
+	return err
+}
+
+func spec(p instance.Process) *imrpc.ProcessSpec {
+	return &imrpc.ProcessSpec{
+		Name: p.Name, Binary: p.Binary, Args: p.Args,
+		PortCount: int32(p.PortCount), PortArgs: p.PortArgs,
+		Environment: p.Environment, Order: p.Order,
+	}
 }
 
 // sameOrder returns the process that has the name already, if it was made for the same order: the

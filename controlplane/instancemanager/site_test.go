@@ -411,6 +411,12 @@ func (w *site) Delete(_ context.Context, im *v1beta2.InstanceManager, name, uuid
 	return nil
 }
 
+// Replace implements instance.Processes: no engine is upgraded here.
+func (w *site) Replace(context.Context, *v1beta2.InstanceManager, instance.Process) error {
+	w.t.Fatal("an engine is to be replaced")
+	return nil
+}
+
 // DeleteLast implements instance.Processes.
 func (w *site) DeleteLast(ctx context.Context, im *v1beta2.InstanceManager, name, uuid string) error {
 	w.seen["orphan"]++

@@ -258,13 +258,13 @@ func changed(before *Processes, process *imrpc.ProcessResponse) *Processes {
 
 func (p *Processes) put(process *imrpc.ProcessResponse) {
 	name, st := process.GetSpec().GetName(), process.GetStatus()
-	kind, into := v1beta2.InstanceTypeReplica, p.Replicas
+	kind, into, binary := v1beta2.InstanceTypeReplica, p.Replicas, ""
 	if isEngineName(name) {
-		kind, into = v1beta2.InstanceTypeEngine, p.Engines
+		kind, into, binary = v1beta2.InstanceTypeEngine, p.Engines, process.GetSpec().GetBinary()
 	}
 	into[name] = v1beta2.InstanceProcess{
 		Spec: v1beta2.InstanceProcessSpec{Name: name, DataEngine: v1beta2.DataEngineTypeV1,
-			Order: process.GetSpec().GetOrder()},
+			Order: process.GetSpec().GetOrder(), Binary: binary},
 		Status: v1beta2.InstanceProcessStatus{
 			Type:       kind,
 			State:      v1beta2.InstanceState(st.GetState()),

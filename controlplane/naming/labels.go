@@ -102,9 +102,11 @@ const (
 	AnnotationDeleteNode            = LabelPrefix + "delete-node-from-longhorn"
 	AnnotationDeleteEngineImage     = LabelPrefix + "delete-engine-image-from-longhorn"
 	AnnotationDeleteBackupTarget    = LabelPrefix + "delete-backup-target-from-longhorn"
-	AnnotationSafeToEvict           = "cluster-autoscaler.kubernetes.io/safe-to-evict"
-	AnnotationNetworks              = "k8s.v1.cni.cncf.io/networks"
-	AnnotationNetworkStatus         = "k8s.v1.cni.cncf.io/network-status"
+	// AnnotationUpgradeRolledBack is on a Volume of which an upgrade of the engine was given up: when.
+	AnnotationUpgradeRolledBack = LabelPrefix + "engine-upgrade-rolled-back"
+	AnnotationSafeToEvict       = "cluster-autoscaler.kubernetes.io/safe-to-evict"
+	AnnotationNetworks          = "k8s.v1.cni.cncf.io/networks"
+	AnnotationNetworkStatus     = "k8s.v1.cni.cncf.io/network-status"
 	// AnnotationNetworkStatusOld is the older name of the same annotation.
 	AnnotationNetworkStatusOld = "k8s.v1.cni.cncf.io/networks-status"
 	AnnotationAWSRole          = "iam.amazonaws.com/role"

@@ -134,7 +134,7 @@ func observeDisk(now time.Time, n *v1beta2.Node, name string, d v1beta2.DiskStat
 	if ready && d.DiskUUID != "" {
 		for i := range s.Replicas {
 			r := &s.Replicas[i]
-			if r.Spec.DiskID == d.DiskUUID {
+			if r.Spec.DiskID == d.DiskUUID && r.Spec.Active { // a duplicate takes no room of its own
 				d.ScheduledReplica[r.Name] = r.Spec.VolumeSize
 				d.StorageScheduled += r.Spec.VolumeSize
 			}

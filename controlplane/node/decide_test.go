@@ -108,7 +108,7 @@ func healthy() seen {
 }
 
 func replica(name, node, disk string, size int64) v1beta2.Replica {
-	r := v1beta2.Replica{ObjectMeta: metav1.ObjectMeta{Name: name}}
+	r := v1beta2.Replica{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: v1beta2.ReplicaSpec{Active: true}}
 	r.Spec.NodeID, r.Spec.DiskID, r.Spec.DiskPath, r.Spec.VolumeSize = node, disk, "/data", size
 	return r
 }
@@ -120,7 +120,8 @@ func diskCondition(n *v1beta2.Node, disk, kind string) v1beta2.Condition {
 func TestLeaderWritesItsFields(t *testing.T) {
 	n, s := storageNode(), healthy()
 	s.Replicas = []v1beta2.Replica{replica("r1", "n1", "uuid-d", 5*gib), replica("r2", "n1", "uuid-d", 7*gib),
-		replica("r3", "n1", "other", gib)}
+		replica("r3", "n1", "other", gib), replica("duplicate", "n1", "uuid-d", 7*gib)}
+	s.Replicas[3].Spec.Active = false
 	if d := decide(now, n, s); d.Do != nil {
 		t.Fatalf("does %v", d.Do)
 	}

@@ -14,6 +14,7 @@ import (
 
 	"ankole.storage/api/longhorn/v1beta2"
 	"ankole.storage/controlplane/condition"
+	"ankole.storage/controlplane/copies"
 	"ankole.storage/controlplane/loop"
 	"ankole.storage/controlplane/naming"
 )
@@ -66,6 +67,9 @@ type onDisk struct {
 	Holds string
 	// Keep says why the directory is not to be touched; empty if it may go.
 	Keep string
+	// Shared names another replica of the volume that keeps the directory, Before one that is deleted
+	// too and leaves first: of several objects of one directory the last one takes it along.
+	Shared, Before string
 	// MayPass: the disk is one of the node's and only not ready at the moment, so the reason may go
 	// away.
 	MayPass bool
@@ -95,8 +99,12 @@ func (a *Agent) gather(ctx context.Context, rep *v1beta2.Replica) (onDisk, error
 		return s, fmt.Errorf("get node %s: %w", a.cfg.NodeName, err)
 	}
 	var others v1beta2.ReplicaList
-	if err := a.client.List(ctx, &others, client.InNamespace(rep.Namespace)); err != nil {
+	if err := a.live.List(ctx, &others, client.InNamespace(rep.Namespace),
+		client.MatchingLabels{naming.LabelNode: a.cfg.NodeName}); err != nil {
 		return s, fmt.Errorf("list replicas: %w", err)
+	}
+	if s.Shared, s.Before = shared(rep, others.Items); s.Shared != "" || s.Before != "" {
+		return s, nil
 	}
 	if s.Keep, s.MayPass = keepReason(rep, &node, others.Items); s.Keep != "" {
 		return s, nil
@@ -140,6 +148,23 @@ func keepReason(rep *v1beta2.Replica, node *v1beta2.Node, all []v1beta2.Replica)
 	return "", false
 }
 
+// shared looks for other objects of a replica's directory: a live upgrade starts a second process
+// on it. keeps is one that stays, or that is deleted and comes after rep in the order of names;
+// before is one that comes before it.
+func shared(rep *v1beta2.Replica, all []v1beta2.Replica) (keeps, before string) {
+	for i := range all {
+		o := &all[i]
+		switch {
+		case o.Spec.VolumeName != rep.Spec.VolumeName || !copies.SameDirectory(rep, o):
+		case o.DeletionTimestamp == nil || o.Name > rep.Name:
+			keeps = o.Name
+		default:
+			before = o.Name
+		}
+	}
+	return keeps, before
+}
+
 func hasVolumePrefix(dir, volume string) bool {
 	return volume != "" && len(dir) == len(volume)+1+8 && dir[:len(volume)+1] == volume+"-"
 }
@@ -157,8 +182,13 @@ func decideRemoval(now time.Time, rep *v1beta2.Replica, s onDisk) loop.Decision 
 	if !s.Mine {
 		return loop.Decision{}
 	}
-	if s.Holds != "" {
+	switch {
+	case s.Holds != "":
 		return loop.Decision{After: holdRetry}
+	case s.Shared != "":
+		return removeFinalizer(rep)
+	case s.Before != "":
+		return loop.Decision{After: diskRetry} // it goes first
 	}
 	if s.Keep != "" && s.MayPass && now.Sub(rep.DeletionTimestamp.Time) < diskWait {
 		return loop.Decision{After: diskRetry}

@@ -250,6 +250,9 @@ func process(rep *v1beta2.Replica, storageIP, secret string) instance.Process {
 		"--snapshot-max-count", strconv.Itoa(rep.Spec.SnapshotMaxCount),
 		"--snapshot-max-size", strconv.FormatInt(rep.Spec.SnapshotMaxSize, 10),
 	}
+	if !rep.Spec.Active {
+		args = append(args, "--standby") // another process has the directory
+	}
 	if rep.Spec.RevisionCounterDisabled {
 		args = append(args, "--disableRevCounter")
 	}

@@ -10,9 +10,11 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"ankole.storage/api/longhorn/v1beta2"
 	"ankole.storage/controlplane/instance"
+	"ankole.storage/controlplane/loop"
 )
 
 var now = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
@@ -107,7 +109,7 @@ func TestDecide(t *testing.T) {
 
 func TestProcessIsAsTheArchitectureSays(t *testing.T) {
 	r := rep()
-	r.Spec.RevisionCounterDisabled = true
+	r.Spec.RevisionCounterDisabled, r.Spec.Active = true, true
 	p := process(r, "10.0.0.1", "secret")
 	want := []string{
 		"--volume-name", "v", "replica", "/host/data/replicas/v-22222222", "--size", "1073741824",
@@ -117,6 +119,10 @@ func TestProcessIsAsTheArchitectureSays(t *testing.T) {
 	if !slices.Equal(p.Args, want) || p.Binary != "/host/var/lib/longhorn/engine-binaries/img-1/longhorn" ||
 		p.PortCount != 10 {
 		t.Errorf("process %+v", p)
+	}
+	r.Spec.Active = false
+	if p := process(r, "10.0.0.1", "secret"); !slices.Contains(p.Args, "--standby") {
+		t.Errorf("process of a duplicate %+v", p)
 	}
 	if p.Environment["ANKOLE_VOLUME_UUID"] != "uid-v" || p.Environment["ANKOLE_VOLUME_SECRET"] != "secret" {
 		t.Errorf("environment %v", p.Environment)
@@ -257,3 +263,48 @@ func TestRemovalThenFinalizer(t *testing.T) {
 }
 
 var _ instance.Processes = (*instance.Fake)(nil)
+
+// TestTheLastObjectTakesTheDirectoryAlong: of several objects of one directory only the last one
+// that is left removes it.
+func TestTheLastObjectTakesTheDirectoryAlong(t *testing.T) {
+	other := func(name string, deleted bool, edit func(*v1beta2.Replica)) v1beta2.Replica {
+		o := rep()
+		o.Name, o.UID = name, types.UID(name)
+		if deleted {
+			o.DeletionTimestamp = &metav1.Time{}
+		}
+		if edit != nil {
+			edit(o)
+		}
+		return *o
+	}
+	const before, after = "v-r-00000000", "v-r-22222222"
+	for _, row := range []struct {
+		name          string
+		all           []v1beta2.Replica
+		keeps, before string
+	}{
+		{"alone", []v1beta2.Replica{*rep()}, "", ""},
+		{"another stays", []v1beta2.Replica{other(before, false, nil)}, before, ""},
+		{"another goes later", []v1beta2.Replica{other(after, true, nil)}, after, ""},
+		{"another goes first", []v1beta2.Replica{other(before, true, nil)}, "", before},
+		{"of another disk", []v1beta2.Replica{other(before, false, func(r *v1beta2.Replica) { r.Spec.DiskID = "x" })},
+			"", ""},
+		{"of another volume", []v1beta2.Replica{other(before, false, func(r *v1beta2.Replica) { r.Spec.VolumeName = "x" })},
+			"", ""},
+	} {
+		keeps, first := shared(rep(), row.all)
+		if keeps != row.keeps || first != row.before {
+			t.Errorf("%s: kept by %q, after %q", row.name, keeps, first)
+		}
+	}
+	r := rep()
+	r.DeletionTimestamp = &metav1.Time{Time: now}
+	if d := decideRemoval(now, r, onDisk{Mine: true, Before: before, Exists: true}); d.Do != nil || d.After == 0 {
+		t.Errorf("does %v before the other is gone", d.Do)
+	}
+	d := decideRemoval(now, r, onDisk{Mine: true, Shared: after, Exists: true})
+	if _, ok := d.Do.(loop.Update); !ok || len(d.Events) > 0 {
+		t.Errorf("does %v, tells %v", d.Do, d.Events)
+	}
+}

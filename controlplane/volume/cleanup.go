@@ -14,7 +14,7 @@ import (
 // deleted: a recorded member stays while it is one, and a failed replica that holds data stays
 // while no other replica is safe.
 func (p *pass) cleanup() loop.Change {
-	if p.v.Status.State != v1beta2.VolumeStateAttached || !p.engineReports() {
+	if p.v.Status.State != v1beta2.VolumeStateAttached || !p.engineReports() || p.upgradeUnderWay() {
 		return nil
 	}
 	inSync := count(p.live(), func(r *v1beta2.Replica) bool { return healthy(r) && p.mode(r) == v1beta2.ReplicaModeRW })
@@ -34,8 +34,6 @@ func (p *pass) cleanup() loop.Change {
 // superfluous says why a replica that serves nobody should go; empty if it should stay.
 func (p *pass) superfluous(r *v1beta2.Replica, inSync int) string {
 	switch {
-	case !r.Spec.Active:
-		return "it is a duplicate that is not used"
 	case r.Spec.FailedAt != "" && r.Spec.RebuildRetryCount >= v1beta2.MaxRebuildRetryCount:
 		return "its rebuild failed too often"
 	case r.Spec.FailedAt != "" && p.stale(r):

@@ -130,7 +130,7 @@ func (p *pass) newReplica(hardNode string, retries int) *v1beta2.Replica {
 // once.
 func (p *pass) upgradeDetached() loop.Change {
 	v := p.v
-	if v.Status.CurrentImage == p.image || v.Status.State != v1beta2.VolumeStateDetached || !p.closed() {
+	if v.Status.State != v1beta2.VolumeStateDetached || !p.closed() || p.upgradeUnderWay() {
 		return nil
 	}
 	if p.engine.Spec.Image != p.image {
@@ -140,6 +140,9 @@ func (p *pass) upgradeDetached() loop.Change {
 		if r.Spec.Image != p.image {
 			return editReplica(r, func(s *v1beta2.ReplicaSpec) { s.Image, s.EngineImage = p.image, "" })
 		}
+	}
+	if v.Status.CurrentImage == p.image {
+		return nil
 	}
 	v.Status.CurrentImage = p.image
 	p.events = append(p.events, loop.Event{Reason: naming.EventUpgrade,

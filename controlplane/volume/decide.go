@@ -75,6 +75,7 @@ func (p *pass) run() loop.Decision {
 	for _, step := range []func() loop.Change{
 		p.ensureObjects, // finalizer, attachment object, secret, engine, first replicas
 		p.upgradeDetached,
+		p.upgrade,
 		p.follow,     // what the engine says of the replicas
 		p.robustness, // and what that means for the volume
 		p.place,      // replicas without a place
@@ -142,11 +143,11 @@ func (p *pass) editEngine(edit func(*v1beta2.EngineSpec)) loop.Change {
 
 func addFinalizer(o client.Object) bool { return controllerutil.AddFinalizer(o, v1beta2.Finalizer) }
 
-// live are the replicas that are not deleted, and deleted ones that the volume cannot do without
-// yet: those serve on until another copy has their place.
+// live are the replicas in use that are not deleted, and deleted ones that the volume cannot do
+// without yet: those serve on until another copy has their place.
 func (p *pass) live() []*v1beta2.Replica {
 	return slices.DeleteFunc(slices.Clone(p.replicas), func(r *v1beta2.Replica) bool {
-		return r.DeletionTimestamp != nil && p.copies.Serves(r) == ""
+		return !r.Spec.Active || r.DeletionTimestamp != nil && p.copies.Serves(r) == ""
 	})
 }
 
@@ -259,7 +260,7 @@ func (p *pass) request(rep schedule.Replica) schedule.Request {
 		Policy: p.policy(), Volume: p.scheduleVolume(), Replica: rep, Nodes: p.scheduleNodes(),
 	}
 	for _, r := range p.replicas {
-		if r.Name != rep.Name {
+		if r.Name != rep.Name && r.Spec.Active {
 			req.Existing = append(req.Existing, p.scheduleReplica(r))
 		}
 	}

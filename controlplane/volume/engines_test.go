@@ -37,7 +37,7 @@ func (w *world) Create(_ context.Context, im *v1beta2.InstanceManager, p instanc
 	pr := &proc{
 		im: im.Name, name: p.Name, node: node, state: v1beta2.InstanceStateRunning, uuid: fmt.Sprintf("run-%d", w.nextID),
 		port: 10000 + 10*(w.nextID%3), env: p.Environment, args: p.Args, // ports repeat soon, as they do in a real range
-		order: p.Order,
+		order: p.Order, binary: p.Binary,
 	}
 	for w.portTaken(pr) {
 		pr.port += 10
@@ -141,6 +141,9 @@ func (w *world) startReplica(p *proc) {
 		w.t.Fatalf("directory %s is on %s, its process on %s", dir, w.disks[dir].node, p.node)
 	}
 	must(w.t, os.MkdirAll(w.path(p.node, dir), 0o700))
+	if !w.lockedOut(p) {
+		w.disks[dir].holder = p
+	}
 }
 
 // replicaAt finds the live replica process at an address that can be reached from a node.
@@ -303,7 +306,7 @@ func (w *world) report() {
 			if p.im != im.Name {
 				continue
 			}
-			ip := v1beta2.InstanceProcess{Spec: v1beta2.InstanceProcessSpec{Name: p.name, Order: p.order}}
+			ip := v1beta2.InstanceProcess{Spec: v1beta2.InstanceProcessSpec{Name: p.name, Order: p.order, Binary: p.binary}}
 			ip.Status = v1beta2.InstanceProcessStatus{State: p.state, UUID: p.uuid, PortStart: p.port, PortEnd: p.port,
 				ErrorMsg: p.err}
 			if slices.Contains(p.args, "controller") {

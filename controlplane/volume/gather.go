@@ -35,6 +35,8 @@ type seen struct {
 	Managers   []v1beta2.InstanceManager
 	// ImageOn are the nodes that have the image of the volume's replicas.
 	ImageOn map[string]bool
+	// Images are all engine images.
+	Images []v1beta2.EngineImage
 	// Slots are the nodes of the volume's replicas on which it may start a rebuild now.
 	Slots map[string]bool
 	// ScheduledBytes are the full sizes of all replicas on each disk, by UUID.
@@ -129,13 +131,16 @@ func (r *Reconciler) gatherCluster(ctx context.Context, v *v1beta2.Volume, s *se
 		return fmt.Errorf("list instance managers: %w", err)
 	}
 	s.Nodes, s.Managers = nodes.Items, managers.Items
-	var image v1beta2.EngineImage
-	key := client.ObjectKey{Namespace: v.Namespace, Name: naming.EngineImageName(replicaImage(v, s))}
-	switch err := r.client.Get(ctx, key, &image, client.UnsafeDisableDeepCopy); {
-	case err == nil:
-		s.ImageOn = image.Status.NodeDeploymentMap
-	case !apierrors.IsNotFound(err):
-		return fmt.Errorf("get engine image %s: %w", key.Name, err)
+	var images v1beta2.EngineImageList
+	if err := r.client.List(ctx, &images, in, client.UnsafeDisableDeepCopy); err != nil {
+		return fmt.Errorf("list engine images: %w", err)
+	}
+	s.Images = images.Items
+	name := naming.EngineImageName(replicaImage(v, s))
+	for i := range s.Images {
+		if s.Images[i].Name == name {
+			s.ImageOn = s.Images[i].Status.NodeDeploymentMap
+		}
 	}
 	return nil
 }

@@ -29,6 +29,8 @@ type copyOf struct {
 	rebuilding bool
 	// size in bytes.
 	size int64
+	// holder is the process that has the directory's lock, or had it.
+	holder *proc
 }
 
 // memberSet is a record: a set of members that an engine has made durable.
@@ -140,8 +142,8 @@ func (w *world) hear(p *proc) (heard map[string]string, addresses []string) {
 		}
 		address := strings.TrimPrefix(p.args[i+1], "tcp://")
 		addresses = append(addresses, address)
-		if r := w.replicaAt(address, p.node); r != nil {
-			heard[dirOf(r)] = address
+		if r := w.replicaAt(address, p.node); r != nil && !w.lockedOut(r) {
+			heard[dirOf(r)], w.disks[dirOf(r)].holder = address, r
 		}
 	}
 	return heard, addresses
@@ -371,7 +373,7 @@ func (m *engineModel) beginRebuild(p *proc) error {
 	case d.promised > m.epoch:
 		return fmt.Errorf("%w: %s has promised a newer engine", engineclient.ErrPrecondition, dirOf(p))
 	}
-	*d = copyOf{node: d.node, promised: m.epoch, rebuilding: true, size: m.size}
+	*d = copyOf{holder: d.holder, node: d.node, promised: m.epoch, rebuilding: true, size: m.size}
 	return nil
 }
 

@@ -166,6 +166,8 @@ func (p *pass) readyCandidates() (ready map[string]string, late []string, change
 				continue // it was waited for; the engine starts without it
 			}
 			return nil, nil, p.startCandidate(r)
+		case p.twinRuns(r):
+			// The process of an upgrade that has ended may still have the directory.
 		case desired == v1beta2.InstanceStateRunning && state == v1beta2.InstanceStateRunning && addressOf(r) != "":
 			ready[r.Name] = addressOf(r)
 			continue

@@ -16,7 +16,8 @@ import (
 // made. One at a time.
 func (p *pass) replenish() loop.Change {
 	if p.v.Status.State != v1beta2.VolumeStateAttached || p.v.Spec.NodeID != p.v.Status.CurrentNodeID || !p.synced() ||
-		p.rebuilding() || p.expansionPending() || p.s.Settings.Int(setting.ConcurrentReplicaRebuildPerNodeLimit) == 0 {
+		p.rebuilding() || p.expansionPending() || p.upgradeUnderWay() ||
+		p.s.Settings.Int(setting.ConcurrentReplicaRebuildPerNodeLimit) == 0 {
 		return nil
 	}
 	if count(p.replicas, usable) >= p.v.Spec.NumberOfReplicas {

@@ -106,6 +106,9 @@ func (p *pass) close() loop.Change {
 	if e.Spec.DesireState != v1beta2.InstanceStateStopped || e.Spec.NodeID != "" || len(e.Spec.ReplicaAddressMap) > 0 {
 		return p.editEngine(func(s *v1beta2.EngineSpec) {
 			s.DesireState, s.NodeID, s.ReplicaAddressMap = v1beta2.InstanceStateStopped, "", map[string]string{}
+			if p.handingOver() {
+				p.takeBack(s)
+			}
 		})
 	}
 	if e.Status.CurrentState != v1beta2.InstanceStateStopped && e.Status.CurrentState != "" {

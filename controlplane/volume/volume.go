@@ -111,7 +111,8 @@ func (r *Reconciler) Controller() loop.Controller[*v1beta2.Volume, seen] {
 func conditions(v *v1beta2.Volume) []loop.Condition {
 	var out []loop.Condition
 	for _, c := range v.Status.Conditions {
-		if c.Type == ConditionWaitForReplicas || c.Type == ConditionWaitForExpansion {
+		if c.Type == ConditionWaitForReplicas || c.Type == ConditionWaitForExpansion ||
+			c.Type == ConditionEngineUpgrade {
 			continue // its True is the bad news; the volume's state, or an event, tells it already
 		}
 		out = append(out, loop.Condition{Type: c.Type, Status: string(c.Status), Reason: c.Reason, Message: c.Message})

@@ -37,7 +37,6 @@ import (
 	"ankole.storage/controlplane/index"
 	"ankole.storage/controlplane/instance"
 	"ankole.storage/controlplane/loop"
-	"ankole.storage/controlplane/naming"
 	"ankole.storage/controlplane/replica"
 	"ankole.storage/controlplane/volume"
 )
@@ -90,6 +89,11 @@ type world struct {
 	// allocator is told of the replicas in unshown later, as a cache is.
 	allocator *allocator.Allocator
 	unshown   map[string]bool
+	// outcomes, if set, says how the next replacement of an engine goes; handedOver counts those that
+	// were carried out.
+	outcomes       func() outcome
+	awaitHandOvers func()
+	handedOver     int
 	// strangers are rebuilds of volumes that exist for the allocator only, by name.
 	strangers map[string]*v1beta2.Replica
 }
@@ -101,6 +105,7 @@ type proc struct {
 	state          v1beta2.InstanceState
 	uuid           string
 	port           int
+	binary         string
 	env            map[string]string
 	args           []string
 	err            string
@@ -145,14 +150,8 @@ func newWorld(t fataler, dir string, nodes int) *world {
 		Value: imImage})
 	w.create(&v1beta2.Setting{ObjectMeta: metav1.ObjectMeta{Namespace: ns,
 		Name: "concurrent-replica-rebuild-per-node-limit"}, Value: strconv.Itoa(rebuildLimit)})
-	ei := &v1beta2.EngineImage{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: naming.EngineImageName(image)},
-		Spec: v1beta2.EngineImageSpec{Image: image}}
-	w.create(ei)
-	ei.Status.NodeDeploymentMap = map[string]bool{}
-	for i := 1; i <= nodes; i++ {
-		ei.Status.NodeDeploymentMap[fmt.Sprintf("n%d", i)] = true
-	}
-	must(t, w.c.Status().Update(context.Background(), ei))
+	w.addImage(image, nodes)
+	w.addImage(nextImage, nodes)
 	w.controllers(nodes)
 	return w
 }
@@ -184,6 +183,7 @@ func (w *world) controllers(nodes int) {
 		}
 	}()
 	add(w, "Engine", &v1beta2.EngineList{}, er.Controller())
+	w.awaitHandOvers = er.AwaitHandOvers
 	add(w, "Replica", &v1beta2.ReplicaList{},
 		replica.New(replica.Config{Namespace: ns, NodeName: "n1"}, w).WithClient(w.c).Controller())
 	for i := 1; i <= nodes; i++ {
@@ -251,18 +251,8 @@ func (w *world) settle() {
 		enough = 8 // an uneven round may leave out who has something to do
 	}
 	for range 1000 {
-		w.listening()
-		w.show(quiet > 0)
 		before := w.writes.Load()
-		w.report()
-		for _, rec := range w.turns() {
-			w.run(rec)
-		}
-		w.report()
-		w.checkSafe()
-		w.checkLimit()
-		w.watchDevice()
-		w.checkDevice()
+		w.round(quiet > 0)
 		// One quiet round may only mean that a write lost a race or that a stream was just opened.
 		if quiet++; w.writes.Load() != before || !w.listening() {
 			quiet = 0
@@ -272,6 +262,23 @@ func (w *world) settle() {
 		}
 	}
 	w.t.Fatalf("the world does not settle:\n%s", w.dump())
+}
+
+// round gives every object a step, or some of them several.
+func (w *world) round(showAll bool) {
+	w.t.Helper()
+	w.listening()
+	w.show(showAll)
+	w.report()
+	for _, rec := range w.turns() {
+		w.run(rec)
+	}
+	w.awaitHandOvers()
+	w.report()
+	w.checkSafe()
+	w.checkLimit()
+	w.watchDevice()
+	w.checkDevice()
 }
 
 // turns are the reconcilers in the order of one round.
@@ -377,14 +384,16 @@ func (w *world) dump() string {
 	var engines v1beta2.EngineList
 	must(w.t, w.c.List(context.Background(), &engines))
 	for _, e := range engines.Items {
-		fmt.Fprintf(&b, "engine %s node=%q desire=%s state=%s map=%v modes=%v membership=%v\n", e.Name, e.Spec.NodeID,
+		fmt.Fprintf(&b, "engine %s image=%s/%s upgraded=%v node=%q desire=%s state=%s map=%v modes=%v membership=%v\n", e.Name,
+			e.Spec.Image, e.Status.CurrentImage, e.Spec.UpgradedReplicaAddressMap, e.Spec.NodeID,
 			e.Spec.DesireState, e.Status.CurrentState, e.Spec.ReplicaAddressMap, e.Status.ReplicaModeMap, e.Status.Membership)
 	}
 	for _, r := range w.replicas() {
 		fmt.Fprintf(&b,
-			"replica %s node=%q desire=%s state=%s failed=%q healthy=%q lastHealthy=%q retries=%d dir=%s deleted=%v\n",
+			"replica %s node=%q desire=%s state=%s failed=%q healthy=%q lastHealthy=%q retries=%d dir=%s deleted=%v active=%v image=%s\n",
 			r.Name, r.Spec.NodeID, r.Spec.DesireState, r.Status.CurrentState, r.Spec.FailedAt, r.Spec.HealthyAt,
-			r.Spec.LastHealthyAt, r.Spec.RebuildRetryCount, r.Spec.DataDirectoryName, r.DeletionTimestamp != nil)
+			r.Spec.LastHealthyAt, r.Spec.RebuildRetryCount, r.Spec.DataDirectoryName, r.DeletionTimestamp != nil,
+			r.Spec.Active, r.Spec.Image)
 	}
 	for _, name := range slices.Sorted(maps.Keys(w.procs)) {
 		fmt.Fprintf(&b, "process %s %s\n", name, w.procs[name].state)

@@ -103,6 +103,9 @@ type EngineSpec struct {
 	// UnmapMarkSnapChainRemovedEnabled lets a trim give up the newest snapshots.
 	// +optional
 	UnmapMarkSnapChainRemovedEnabled bool `json:"unmapMarkSnapChainRemovedEnabled"`
+	// UpgradeAttempt is our addition: the number of the hand-over that image and upgradedReplicaAddressMap ask for.
+	// +optional
+	UpgradeAttempt int `json:"upgradeAttempt,omitempty"`
 	// UpgradedReplicaAddressMap are the replicas of the new image during a live upgrade.
 	// +optional
 	UpgradedReplicaAddressMap map[string]string `json:"upgradedReplicaAddressMap,omitzero"`
@@ -140,6 +143,15 @@ type EngineStatus struct {
 	// LastExpansionFailedAt is when it failed.
 	// +optional
 	LastExpansionFailedAt string `json:"lastExpansionFailedAt"`
+	// FailedUpgradeAttempt is our addition: the newest spec.upgradeAttempt that has failed. The engine before it serves.
+	// +optional
+	FailedUpgradeAttempt int `json:"failedUpgradeAttempt,omitempty"`
+	// LastUpgradeError is our addition: why it failed.
+	// +optional
+	LastUpgradeError string `json:"lastUpgradeError,omitempty"`
+	// LastUpgradeFailedAt is our addition: when it failed.
+	// +optional
+	LastUpgradeFailedAt string `json:"lastUpgradeFailedAt,omitempty"`
 	// LastRestoredBackup is the backup restored last, completely.
 	// +optional
 	LastRestoredBackup string `json:"lastRestoredBackup"`

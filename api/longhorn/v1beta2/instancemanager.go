@@ -124,6 +124,9 @@ type InstanceProcess struct {
 
 // InstanceProcessSpec says which process it is.
 type InstanceProcessSpec struct {
+	// Binary is our addition: the program that an engine's process was started from, as the instance manager sees it.
+	// +optional
+	Binary string `json:"binary,omitempty"`
 	// DataEngine is v1.
 	// +optional
 	DataEngine DataEngineType `json:"dataEngine"`

@@ -44,11 +44,16 @@ var rowCounts = map[string]int{
 
 // differences on purpose: what our schema has or lacks, with the reason. Keys are <kind> <path>.
 var differences = map[string]string{
-	"Volume spec.engineImage":  "older name of spec.image, accepted and kept equal",
-	"Engine spec.engineImage":  "older name of spec.image, accepted and kept equal",
-	"Replica spec.engineImage": "older name of spec.image, accepted and kept equal",
-	"Engine spec.restartAfter": "the next process follows the failed one that is named at once",
-	"Engine status.membership": "the witness record of the replication protocol is kept in the Engine object",
+	"Volume spec.engineImage":                              "older name of spec.image, accepted and kept equal",
+	"Engine spec.engineImage":                              "older name of spec.image, accepted and kept equal",
+	"Replica spec.engineImage":                             "older name of spec.image, accepted and kept equal",
+	"Engine spec.upgradeAttempt":                           "which hand-over is ordered",
+	"Engine status.failedUpgradeAttempt":                   "which has failed",
+	"Engine status.lastUpgradeError":                       "and why",
+	"Engine status.lastUpgradeFailedAt":                    "and when",
+	"InstanceManager status.instanceEngines.*.spec.binary": "which image an engine's process runs",
+	"Engine spec.restartAfter":                             "the next process follows the failed one that is named at once",
+	"Engine status.membership":                             "the witness record of the replication protocol is kept in the Engine object",
 
 	"Engine status.order":                                 "tells the processes of one name apart by what they were made for",
 	"Replica status.order":                                "tells the processes of one name apart by what they were made for",

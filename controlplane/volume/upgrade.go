@@ -1,0 +1,313 @@
+package volume
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"ankole.storage/api/longhorn/v1beta2"
+	"ankole.storage/controlplane/copies"
+	"ankole.storage/controlplane/engineupgrade"
+	"ankole.storage/controlplane/loop"
+	"ankole.storage/controlplane/naming"
+)
+
+// This file brings an attached volume to another engine image while it is in use: a second process
+// on each replica directory (a duplicate, spec.active false), then a hand-over from engine to
+// engine, then the duplicates take the place of the replicas. docs/upgrade.md, "Control plane", has
+// states, invariants and the decision table.
+
+// ConditionEngineUpgrade of a Volume is our addition: Unknown while another engine image is wanted
+// and the upgrade has not begun (the message says why), True while it is under way, False after it.
+// Its transition time is the clock of upgradeWithin.
+const (
+	ConditionEngineUpgrade  = "EngineUpgrade"
+	ReasonUpgradeWaits      = "Waiting"
+	ReasonUpgradeRuns       = "InProgress"
+	ReasonUpgradeRolledBack = "RolledBack"
+)
+
+const (
+	// upgradeWithin is how long a live upgrade may last before it is given up.
+	upgradeWithin = 5 * time.Minute
+	// upgradePause is the time from a hand-over that has failed to the next one.
+	upgradePause = 15 * time.Second
+)
+
+// duplicates are the replicas that are not in use, and not deleted.
+func (p *pass) duplicates() []*v1beta2.Replica {
+	return slices.DeleteFunc(slices.Clone(p.replicas), func(r *v1beta2.Replica) bool {
+		return r.Spec.Active || r.DeletionTimestamp != nil
+	})
+}
+
+// twin is the other object of a replica's directory that ok holds of, nil if there is none.
+func (p *pass) twin(r *v1beta2.Replica, ok func(*v1beta2.Replica) bool) *v1beta2.Replica {
+	for _, o := range p.replicas {
+		if copies.SameDirectory(r, o) && ok(o) {
+			return o
+		}
+	}
+	return nil
+}
+
+// twinRuns says whether another process may have a replica's directory.
+func (p *pass) twinRuns(r *v1beta2.Replica) bool {
+	return p.twin(r, func(o *v1beta2.Replica) bool {
+		st := o.Status.CurrentState
+		return st != v1beta2.InstanceStateStopped && st != "" && !p.nodeDown(o.Spec.NodeID)
+	}) != nil
+}
+
+// handingOver says whether the engine is told to hand the volume over.
+func (p *pass) handingOver() bool { return len(p.engine.Spec.UpgradedReplicaAddressMap) > 0 }
+
+// upgradeUnderWay says whether a live upgrade has begun.
+func (p *pass) upgradeUnderWay() bool { return p.handingOver() || len(p.duplicates()) > 0 }
+
+// upgrade makes one step of a live upgrade, of going back from one, or of beginning one.
+func (p *pass) upgrade() loop.Change {
+	if p.handingOver() {
+		return p.awaitHandOver()
+	}
+	if change := p.switchReplicas(); change != nil {
+		return change
+	}
+	p.noteImage()
+	v := p.v
+	serves := v.Status.State == v1beta2.VolumeStateAttached && v.Spec.NodeID == v.Status.CurrentNodeID &&
+		p.engineReports() && p.inSyncNow() > 0
+	if v.Status.CurrentImage == p.image || !serves {
+		return p.endUpgrade()
+	}
+	have := v1beta2.FindCondition(v.Status.Conditions, ConditionEngineUpgrade)
+	if p.upgradeIsLate(have) {
+		return p.rollBack()
+	}
+	if !p.upgradeUnderWay() {
+		why := p.facts().Live(p.image)
+		if why == "" && (!p.synced() || p.rebuilding()) {
+			why = "a replica is not in sync"
+		}
+		if why != "" {
+			p.noteUpgrade(v1beta2.ConditionUnknown, ReasonUpgradeWaits, "waits for an upgrade to "+p.image+": "+why)
+			return p.endUpgrade()
+		}
+	}
+	p.noteUpgrade(v1beta2.ConditionTrue, ReasonUpgradeRuns, "the engine is being upgraded to "+p.image)
+	return p.prepareHandOver()
+}
+
+// facts are what the rules of upgrades look at.
+func (p *pass) facts() engineupgrade.Facts {
+	return engineupgrade.Facts{Volume: p.v, Engines: p.s.Engines, Replicas: p.s.Replicas, Images: p.s.Images,
+		Settings: p.s.Settings}
+}
+
+func (p *pass) noteUpgrade(status v1beta2.ConditionStatus, reason, message string) {
+	p.setCondition(v1beta2.Condition{Type: ConditionEngineUpgrade, Status: status, Reason: reason, Message: message})
+}
+
+// upgradeIsLate says whether an upgrade is to be given up: one that is under way for too long, or,
+// while automatic upgrades compete for the slot that it takes, one that has not begun.
+func (p *pass) upgradeIsLate(have v1beta2.Condition) bool {
+	since, err := time.Parse(time.RFC3339, have.LastTransitionTime)
+	limited := have.Status == v1beta2.ConditionUnknown && p.facts().Limit() > 0
+	if err != nil || have.Status != v1beta2.ConditionTrue && !limited {
+		return false
+	}
+	left := since.Add(upgradeWithin).Sub(p.now)
+	if left > 0 {
+		p.wakeIn(left)
+	}
+	return left <= 0
+}
+
+// rollBack gives an upgrade up: the wish for it is taken back.
+func (p *pass) rollBack() loop.Change {
+	c := p.v.DeepCopy()
+	c.Spec.Image, c.Spec.EngineImage = c.Status.CurrentImage, ""
+	if c.Annotations == nil {
+		c.Annotations = map[string]string{}
+	}
+	c.Annotations[naming.AnnotationUpgradeRolledBack] = p.stamp()
+	why := p.engine.Status.LastUpgradeError
+	if why == "" {
+		why = v1beta2.FindCondition(p.v.Status.Conditions, ConditionEngineUpgrade).Message
+	}
+	p.changeEvents = append(p.changeEvents, loop.Event{Warning: true, Reason: naming.EventUpgrade,
+		Message: fmt.Sprintf("The upgrade to engine image %s was given up after %s, the volume stays with %s: %s", p.image,
+			upgradeWithin, p.v.Status.CurrentImage, why)})
+	return loop.Update{Object: c}
+}
+
+// prepareHandOver has a duplicate of the wanted image run beside each replica in sync, and then
+// tells the engine to hand over to an engine with those.
+func (p *pass) prepareHandOver() loop.Change {
+	next := map[string]string{}
+	ready := true
+	for _, r := range p.live() {
+		if p.mode(r) != v1beta2.ReplicaModeRW || p.engine.Spec.ReplicaAddressMap[r.Name] == "" {
+			continue
+		}
+		d := p.twin(r, func(o *v1beta2.Replica) bool { return !o.Spec.Active && o.DeletionTimestamp == nil })
+		if d == nil || d.Spec.Image != p.image {
+			if d != nil {
+				return loop.Delete{Object: d} // of a former wish
+			}
+			return p.newDuplicate(r)
+		}
+		address, change := p.runDuplicate(d)
+		if change != nil {
+			return change
+		}
+		next[d.Name], ready = address, ready && address != ""
+	}
+	for _, d := range p.duplicates() {
+		if _, ok := next[d.Name]; !ok {
+			return loop.Delete{Object: d} // its replica is not in sync any more
+		}
+	}
+	if !ready || len(next) == 0 || p.rebuilding() || p.engine.Status.IsExpanding || p.pausing() {
+		return nil
+	}
+	// Crash window: none; one write tells image, replicas and attempt.
+	return p.editEngine(func(s *v1beta2.EngineSpec) {
+		s.Image, s.EngineImage, s.UpgradedReplicaAddressMap = p.image, "", next
+		s.UpgradeAttempt = max(s.UpgradeAttempt, p.engine.Status.FailedUpgradeAttempt) + 1
+	})
+}
+
+// pausing says whether the last hand-over has failed a short while ago.
+func (p *pass) pausing() bool {
+	failed, err := time.Parse(time.RFC3339, p.engine.Status.LastUpgradeFailedAt)
+	left := failed.Add(upgradePause).Sub(p.now)
+	if err != nil || left <= 0 {
+		return false
+	}
+	p.wakeIn(left)
+	return true
+}
+
+// newDuplicate describes a second process on a replica's directory, of the wanted image.
+func (p *pass) newDuplicate(r *v1beta2.Replica) loop.Change {
+	name := naming.ReplicaName(p.v.Name, p.s.Suffixes[0])
+	d := &v1beta2.Replica{ObjectMeta: p.meta(name, true), Spec: *r.Spec.DeepCopy()}
+	maps.Copy(d.Labels, r.Labels)
+	d.Spec.Active, d.Spec.Image, d.Spec.EngineImage = false, p.image, ""
+	d.Spec.DesireState = v1beta2.InstanceStateRunning
+	return loop.Create{Object: d}
+}
+
+// runDuplicate has the process of a duplicate run and returns its address once it does.
+func (p *pass) runDuplicate(d *v1beta2.Replica) (address string, change loop.Change) {
+	desire := func(to v1beta2.InstanceState) loop.Change {
+		return editReplica(d, func(s *v1beta2.ReplicaSpec) { s.DesireState = to })
+	}
+	wanted := d.Spec.DesireState == v1beta2.InstanceStateRunning
+	switch state := d.Status.CurrentState; {
+	case wanted && state == v1beta2.InstanceStateRunning:
+		return addressOf(d), nil
+	case wanted && state == v1beta2.InstanceStateError:
+		if wait := p.retryIn(p.s.ReplicaRuns[d.Name]); wait > 0 {
+			p.wakeIn(wait)
+			return "", nil
+		}
+		return "", desire(v1beta2.InstanceStateStopped)
+	case !wanted && (state == v1beta2.InstanceStateStopped || state == ""):
+		return "", desire(v1beta2.InstanceStateRunning)
+	}
+	return "", nil
+}
+
+// awaitHandOver waits until the engine has handed the volume over or has failed to. Nothing is
+// taken back before that is known: an order that was sent may be carried out later.
+func (p *pass) awaitHandOver() loop.Change {
+	e := p.engine
+	taken := func() bool {
+		for name := range e.Spec.UpgradedReplicaAddressMap {
+			if e.Status.ReplicaModeMap[name] == v1beta2.ReplicaModeRW {
+				return true
+			}
+		}
+		return false
+	}
+	ended := e.Status.CurrentState == v1beta2.InstanceStateError || e.Status.CurrentState == v1beta2.InstanceStateStopped
+	switch {
+	case p.engineReports() && e.Status.CurrentImage == e.Spec.Image && taken():
+		// This write is the decision: from here on the duplicates are the volume's replicas.
+		return p.editEngine(func(s *v1beta2.EngineSpec) {
+			s.ReplicaAddressMap, s.UpgradedReplicaAddressMap = s.UpgradedReplicaAddressMap, map[string]string{}
+		})
+	case e.Status.FailedUpgradeAttempt >= e.Spec.UpgradeAttempt && e.Status.CurrentImage != e.Spec.Image, ended:
+		return p.editEngine(p.takeBack)
+	}
+	return nil
+}
+
+// takeBack takes the order to hand over out of an engine's spec.
+func (p *pass) takeBack(s *v1beta2.EngineSpec) {
+	s.Image, s.EngineImage = p.v.Status.CurrentImage, ""
+	s.UpgradedReplicaAddressMap = map[string]string{}
+}
+
+// switchReplicas follows a hand-over: of two objects of one directory the one of the engine's image
+// is the one in use, and that is the new image only after awaitHandOver has decided so. The new one
+// is put in use first, so that each directory always has one.
+func (p *pass) switchReplicas() loop.Change {
+	mine := p.engine.Spec.Image
+	for _, r := range p.replicas {
+		if r.DeletionTimestamp != nil || r.Spec.Image != mine || r.Spec.Active {
+			continue
+		}
+		if p.twin(r, func(o *v1beta2.Replica) bool { return o.Spec.Active && o.Spec.Image != mine }) != nil {
+			return editReplica(r, func(s *v1beta2.ReplicaSpec) { s.Active = true })
+		}
+	}
+	for _, r := range p.replicas {
+		if r.Spec.Image == mine || !r.Spec.Active {
+			continue
+		}
+		if p.twin(r, func(o *v1beta2.Replica) bool { return o.Spec.Active && o.Spec.Image == mine }) != nil {
+			return editReplica(r, func(s *v1beta2.ReplicaSpec) { s.Active = false })
+		}
+	}
+	return nil
+}
+
+// noteImage tells which image the volume has: the engine's, once all its replicas have it too.
+func (p *pass) noteImage() {
+	v, image := p.v, p.engine.Spec.Image
+	attached := v.Status.State == v1beta2.VolumeStateAttached
+	mixed := slices.ContainsFunc(p.live(), func(r *v1beta2.Replica) bool {
+		return r.Spec.Image != image && (r.Spec.FailedAt == "" || !attached)
+	})
+	if v.Status.CurrentImage == image || mixed {
+		return
+	}
+	p.tell(false, naming.EventUpgrade, "volume %s was upgraded from engine image %s to %s", v.Name, v.Status.CurrentImage,
+		image)
+	v.Status.CurrentImage = image
+}
+
+// endUpgrade removes what an upgrade leaves: duplicates that no engine uses, and the condition.
+func (p *pass) endUpgrade() loop.Change {
+	for _, d := range p.duplicates() {
+		if d.Spec.EngineName == p.engine.Name && !(p.engineReports() && p.mode(d) != "") {
+			return loop.Delete{Object: d}
+		}
+	}
+	v := p.v
+	have := v1beta2.FindCondition(v.Status.Conditions, ConditionEngineUpgrade)
+	if v.Status.CurrentImage != p.image || have.Type == "" || have.Status == v1beta2.ConditionFalse {
+		return nil
+	}
+	if at := engineupgrade.RolledBackAt(v); at >= have.LastTransitionTime && at != "" {
+		p.noteUpgrade(v1beta2.ConditionFalse, ReasonUpgradeRolledBack, "the upgrade was given up: "+
+			p.engine.Status.LastUpgradeError)
+	} else {
+		p.noteUpgrade(v1beta2.ConditionFalse, "", "")
+	}
+	return nil
+}
