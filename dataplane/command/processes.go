@@ -87,6 +87,9 @@ func controllerCommand(g *globals) *cobra.Command {
 			"have is lost; repeat for each")
 	f.BoolVar(&cfg.Upgrade, "upgrade", false,
 		"take the volume over from the engine of the same instance that runs in this instance manager")
+	f.StringVar(&cfg.StandInFor, "stand-in-for", "",
+		"address of the volume's engine on another node, tcp://ip:port: offer the volume here and pass requests on to "+
+			"it, for a live migration")
 	f.IntVar(&maxCount, "snapshot-max-count", 250, "most snapshots, 2 to 250")
 	f.Var(&maxSize, "snapshot-max-size", "most bytes in snapshots, 0 for no limit")
 	f.BoolVar(&cfg.Options.UnmapMarkSnapChainRemoved, "unmap-mark-snap-chain-removed", false,
@@ -110,8 +113,9 @@ func finishEngineConfig(cfg *daemon.EngineConfig) (err error) {
 	if cfg.ReplicaTimeout < 8*time.Second || cfg.ReplicaTimeout > 30*time.Second {
 		cfg.ReplicaTimeout = 8 * time.Second
 	}
-	if len(cfg.Replicas) == 0 {
-		return errors.New("no --replica given")
+	cfg.StandInFor = strings.TrimPrefix(cfg.StandInFor, "tcp://")
+	if (len(cfg.Replicas) == 0) == (cfg.StandInFor == "") {
+		return errors.New("either --replica or --stand-in-for has to be given")
 	}
 	for i, r := range cfg.Replicas {
 		cfg.Replicas[i] = strings.TrimPrefix(r, "tcp://")

@@ -51,7 +51,10 @@ type EngineConfig struct {
 	// hand over; empty: none can.
 	Handover string
 	// Upgrade: take the volume over from the engine of this instance that runs.
-	Upgrade          bool
+	Upgrade bool
+	// StandInFor is the address of the engine, "ip:port", that serves the volume on another node: this
+	// process only offers it here. Empty: this is the engine.
+	StandInFor       string
 	ReplicaTimeout   time.Duration
 	NoReplicaTimeout time.Duration
 	// AcceptDataLoss names members (data directories) to start from if the volume cannot start
@@ -91,6 +94,8 @@ type engineProcess struct {
 	kept *keptDevice
 	// asks are engines that want to take the volume over.
 	asks chan asking
+	// standIns are processes on other nodes that offer what this engine serves.
+	standIns standIns
 }
 
 // RunEngine runs an engine until ctx ends, then shuts it down cleanly; or until another engine has
@@ -107,6 +112,13 @@ func RunEngine(ctx context.Context, cfg EngineConfig) error {
 	defer srv.stop()
 	p.srv = srv
 	defer p.end()
+	if cfg.StandInFor != "" {
+		if err := p.beginStandIn(); err != nil {
+			return err
+		}
+		cfg.Log.Info("stand-in is starting", "volume", cfg.VolumeName, "engine", cfg.StandInFor)
+		return p.superviseStandIn(ctx)
+	}
 	if cfg.Upgrade {
 		if err := p.takeOver(ctx); err != nil {
 			return err
@@ -184,7 +196,11 @@ func (p *engineProcess) ask(ctx context.Context, message func(reply func(error))
 		return errBetween
 	}
 	done := make(chan error, 1)
-	l.loop.Post(message(func(err error) { done <- err }))
+	m := message(func(err error) { done <- err })
+	if p.cfg.StandInFor != "" && !forFrontend(m) {
+		return errStandIn
+	}
+	l.loop.Post(m)
 	select {
 	case err := <-done:
 		return err
@@ -198,4 +214,13 @@ func (p *engineProcess) ask(ctx context.Context, message func(reply func(error))
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
+}
+
+// forFrontend reports whether a message is about the frontend alone, which a stand-in has too.
+func forFrontend(m any) bool {
+	switch m.(type) {
+	case engine.AttachFrontend, engine.DetachFrontend:
+		return true
+	}
+	return false
 }

@@ -65,7 +65,7 @@ func (l *life) follow(follows, epoch uint64) (continues bool) {
 	case l.p.cfg.Keeper == "":
 		return false
 	}
-	taken, err := l.p.takeKept(follows, epoch)
+	taken, err := l.p.takeKept(epoch, follows)
 	if err != nil {
 		// The record that comes next would end the device for good. The engine ends before it, and
 		// another one can try again.
@@ -76,8 +76,9 @@ func (l *life) follow(follows, epoch uint64) (continues bool) {
 }
 
 // takeKept takes over the device of an engine that was killed, if it can go on here, and ends it if
-// it cannot. An error says that neither was done: the device is as it was.
-func (p *engineProcess) takeKept(follows, epoch uint64) (taken bool, err error) {
+// it cannot. An error says that neither was done: the device is as it was. epoch is the one under
+// which it is served from now on; it must have been served under one of follows last.
+func (p *engineProcess) takeKept(epoch uint64, follows ...uint64) (taken bool, err error) {
 	held, state, fds, err := keeper.Take(p.cfg.Keeper, p.deviceOwner())
 	switch {
 	case errors.Is(err, keeper.ErrNone):
@@ -106,11 +107,17 @@ func (p *engineProcess) takeKept(follows, epoch uint64) (taken bool, err error) 
 }
 
 // judge reads the state of a kept device, and tells why it cannot go on here, nil if it can.
-func (k *keptDevice) judge(cfg *EngineConfig, state json.RawMessage, follows uint64) error {
+func (k *keptDevice) judge(cfg *EngineConfig, state json.RawMessage, follows []uint64) error {
 	if err := json.Unmarshal(state, &k.state); err != nil {
 		return err
 	}
-	if err := k.state.ContinuedBy(cfg.VolumeUUID, follows); err != nil {
+	var err error
+	for _, f := range follows {
+		if err = k.state.ContinuedBy(cfg.VolumeUUID, f); err == nil {
+			break
+		}
+	}
+	if err != nil {
 		return err
 	}
 	if cfg.Frontend != FrontendBlockdev {

@@ -47,6 +47,15 @@ type life struct {
 	offer func(ctx context.Context) error
 }
 
+func newLife(p *engineProcess, l *posix.Loop, arena *loop.Arena) *life {
+	v := &life{p: p, loop: l, arena: arena, start: make(chan struct{}), begun: make(chan struct{}),
+		ended: make(chan struct{})}
+	v.offer = v.offerAsToldAtStart
+	v.ctx, v.fatal = context.WithCancelCause(context.Background())
+	v.spin, v.stop = context.WithCancel(context.Background())
+	return v
+}
+
 // begin starts a life. After a hand-over that failed it goes on with what the one before has left,
 // and front.mu is held.
 func (p *engineProcess) begin(left *engine.Left) error {
@@ -56,11 +65,7 @@ func (p *engineProcess) begin(left *engine.Left) error {
 	if err != nil {
 		return errors.Join(err, arena.Close())
 	}
-	v := &life{p: p, loop: l, arena: arena, start: make(chan struct{}), begun: make(chan struct{}),
-		ended: make(chan struct{})}
-	v.offer = v.offerAsToldAtStart
-	v.ctx, v.fatal = context.WithCancelCause(context.Background())
-	v.spin, v.stop = context.WithCancel(context.Background())
+	v := newLife(p, l, arena)
 	ec := engine.Config{
 		VolumeName: cfg.VolumeName, VolumeUUID: cfg.VolumeUUID, Instance: cfg.Instance,
 		InstanceManager: cfg.InstanceManager, Build: build(),

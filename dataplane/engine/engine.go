@@ -207,6 +207,7 @@ type Engine struct {
 	sourceRuns                uint64
 	writes                    int // mirrored writes in flight
 	edges, transfers, imports bufferQueue
+	outsides                  bufferQueue
 
 	// foreground counts pieces of the frontend's requests that are not answered; rebuildBudget is
 	// in bytes per second.
@@ -335,7 +336,11 @@ func (e *Engine) Stopped() bool { return e.stopped }
 
 func (e *Engine) handle(d *loop.Done) {
 	if d.Kind == loop.Posted {
-		e.posted(d.Value)
+		if m, ok := d.Value.(Outside); ok {
+			e.outside(m)
+		} else {
+			e.posted(d.Value)
+		}
 		return
 	}
 	switch loop.OwnerOf(d.Tag) {

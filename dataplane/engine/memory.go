@@ -68,6 +68,6 @@ func (e *Engine) handOut(q *bufferQueue) (some bool) {
 
 // memoryMore is called at the end of every step, since buffers are given back in steps only.
 func (e *Engine) memoryMore() {
-	for e.handOut(&e.edges) || e.handOut(&e.transfers) || e.handOut(&e.imports) {
+	for e.handOut(&e.edges) || e.handOut(&e.transfers) || e.handOut(&e.imports) || e.handOut(&e.outsides) {
 	}
 }

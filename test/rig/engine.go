@@ -48,6 +48,16 @@ func (v *Volume) Upgrade(env []string, replicas ...*Replica) *Engine {
 	return e
 }
 
+// StandIn starts on a host the process that stands in for an engine, and does not wait. The
+// volume's engine stays what it is.
+func (v *Volume) StandIn(h *Host, of *Engine) *Engine {
+	v.t.Helper()
+	now := v.engine
+	s := v.launch(h, fmt.Sprintf("vol-e-%d", len(v.engines)+1), nil, nil, "--stand-in-for", "tcp://"+of.Addr)
+	v.SetEngine(now)
+	return s
+}
+
 func (v *Volume) launch(h *Host, name string, env []string, replicas []*Replica, flags ...string) *Engine {
 	v.t.Helper()
 	e := &Engine{v: v, Name: name, Addr: h.address(), Host: h}

@@ -2817,6 +2817,221 @@ func (x *VersionResponse) GetDataFormatMinVersion() int64 {
 	return 0
 }
 
+type StandInRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Proof is HMAC-SHA256 of the challenge with the volume's secret; in the first message, which has nothing else.
+	Proof []byte `protobuf:"bytes,1,opt,name=proof,proto3" json:"proof,omitempty"`
+	// Id comes back in the answer.
+	Id uint64 `protobuf:"varint,2,opt,name=id,proto3" json:"id,omitempty"`
+	// Kind: 1 read, 2 write, 3 flush, 4 discard, 5 write zeroes.
+	Kind   uint32 `protobuf:"varint,3,opt,name=kind,proto3" json:"kind,omitempty"`
+	Fua    bool   `protobuf:"varint,4,opt,name=fua,proto3" json:"fua,omitempty"`
+	Unmap  bool   `protobuf:"varint,5,opt,name=unmap,proto3" json:"unmap,omitempty"`
+	Offset int64  `protobuf:"varint,6,opt,name=offset,proto3" json:"offset,omitempty"`
+	Length int64  `protobuf:"varint,7,opt,name=length,proto3" json:"length,omitempty"`
+	// Data of a write, and its CRC-32C.
+	Data          []byte `protobuf:"bytes,8,opt,name=data,proto3" json:"data,omitempty"`
+	Checksum      uint32 `protobuf:"fixed32,9,opt,name=checksum,proto3" json:"checksum,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *StandInRequest) Reset() {
+	*x = StandInRequest{}
+	mi := &file_engine_v1_engine_proto_msgTypes[40]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *StandInRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*StandInRequest) ProtoMessage() {}
+
+func (x *StandInRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_engine_v1_engine_proto_msgTypes[40]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use StandInRequest.ProtoReflect.Descriptor instead.
+func (*StandInRequest) Descriptor() ([]byte, []int) {
+	return file_engine_v1_engine_proto_rawDescGZIP(), []int{40}
+}
+
+func (x *StandInRequest) GetProof() []byte {
+	if x != nil {
+		return x.Proof
+	}
+	return nil
+}
+
+func (x *StandInRequest) GetId() uint64 {
+	if x != nil {
+		return x.Id
+	}
+	return 0
+}
+
+func (x *StandInRequest) GetKind() uint32 {
+	if x != nil {
+		return x.Kind
+	}
+	return 0
+}
+
+func (x *StandInRequest) GetFua() bool {
+	if x != nil {
+		return x.Fua
+	}
+	return false
+}
+
+func (x *StandInRequest) GetUnmap() bool {
+	if x != nil {
+		return x.Unmap
+	}
+	return false
+}
+
+func (x *StandInRequest) GetOffset() int64 {
+	if x != nil {
+		return x.Offset
+	}
+	return 0
+}
+
+func (x *StandInRequest) GetLength() int64 {
+	if x != nil {
+		return x.Length
+	}
+	return 0
+}
+
+func (x *StandInRequest) GetData() []byte {
+	if x != nil {
+		return x.Data
+	}
+	return nil
+}
+
+func (x *StandInRequest) GetChecksum() uint32 {
+	if x != nil {
+		return x.Checksum
+	}
+	return 0
+}
+
+type StandInAnswer struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Challenge, 32 random bytes, in the first message.
+	Challenge []byte `protobuf:"bytes,1,opt,name=challenge,proto3" json:"challenge,omitempty"`
+	// Epoch of the engine, in the second message with the size of the volume in bytes and the epoch that the engine follows, 0 for none.
+	Epoch   int64 `protobuf:"varint,2,opt,name=epoch,proto3" json:"epoch,omitempty"`
+	Follows int64 `protobuf:"varint,3,opt,name=follows,proto3" json:"follows,omitempty"`
+	Size    int64 `protobuf:"varint,4,opt,name=size,proto3" json:"size,omitempty"`
+	// Id of a request, its result as on the wire (0 is success), for a read its data, and their CRC-32C.
+	Id            uint64 `protobuf:"varint,5,opt,name=id,proto3" json:"id,omitempty"`
+	Code          uint32 `protobuf:"varint,6,opt,name=code,proto3" json:"code,omitempty"`
+	Data          []byte `protobuf:"bytes,7,opt,name=data,proto3" json:"data,omitempty"`
+	Checksum      uint32 `protobuf:"fixed32,8,opt,name=checksum,proto3" json:"checksum,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *StandInAnswer) Reset() {
+	*x = StandInAnswer{}
+	mi := &file_engine_v1_engine_proto_msgTypes[41]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *StandInAnswer) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*StandInAnswer) ProtoMessage() {}
+
+func (x *StandInAnswer) ProtoReflect() protoreflect.Message {
+	mi := &file_engine_v1_engine_proto_msgTypes[41]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use StandInAnswer.ProtoReflect.Descriptor instead.
+func (*StandInAnswer) Descriptor() ([]byte, []int) {
+	return file_engine_v1_engine_proto_rawDescGZIP(), []int{41}
+}
+
+func (x *StandInAnswer) GetChallenge() []byte {
+	if x != nil {
+		return x.Challenge
+	}
+	return nil
+}
+
+func (x *StandInAnswer) GetEpoch() int64 {
+	if x != nil {
+		return x.Epoch
+	}
+	return 0
+}
+
+func (x *StandInAnswer) GetFollows() int64 {
+	if x != nil {
+		return x.Follows
+	}
+	return 0
+}
+
+func (x *StandInAnswer) GetSize() int64 {
+	if x != nil {
+		return x.Size
+	}
+	return 0
+}
+
+func (x *StandInAnswer) GetId() uint64 {
+	if x != nil {
+		return x.Id
+	}
+	return 0
+}
+
+func (x *StandInAnswer) GetCode() uint32 {
+	if x != nil {
+		return x.Code
+	}
+	return 0
+}
+
+func (x *StandInAnswer) GetData() []byte {
+	if x != nil {
+		return x.Data
+	}
+	return nil
+}
+
+func (x *StandInAnswer) GetChecksum() uint32 {
+	if x != nil {
+		return x.Checksum
+	}
+	return 0
+}
+
 var File_engine_v1_engine_proto protoreflect.FileDescriptor
 
 const file_engine_v1_engine_proto_rawDesc = "" +
@@ -3077,12 +3292,31 @@ const file_engine_v1_engine_proto_rawDesc = "" +
 	"\x16controller_api_version\x18\x06 \x01(\x03R\x14controllerApiVersion\x12;\n" +
 	"\x1acontroller_api_min_version\x18\a \x01(\x03R\x17controllerApiMinVersion\x12.\n" +
 	"\x13data_format_version\x18\b \x01(\x03R\x11dataFormatVersion\x125\n" +
-	"\x17data_format_min_version\x18\t \x01(\x03R\x14dataFormatMinVersion*D\n" +
+	"\x17data_format_min_version\x18\t \x01(\x03R\x14dataFormatMinVersion\"\xd2\x01\n" +
+	"\x0eStandInRequest\x12\x14\n" +
+	"\x05proof\x18\x01 \x01(\fR\x05proof\x12\x0e\n" +
+	"\x02id\x18\x02 \x01(\x04R\x02id\x12\x12\n" +
+	"\x04kind\x18\x03 \x01(\rR\x04kind\x12\x10\n" +
+	"\x03fua\x18\x04 \x01(\bR\x03fua\x12\x14\n" +
+	"\x05unmap\x18\x05 \x01(\bR\x05unmap\x12\x16\n" +
+	"\x06offset\x18\x06 \x01(\x03R\x06offset\x12\x16\n" +
+	"\x06length\x18\a \x01(\x03R\x06length\x12\x12\n" +
+	"\x04data\x18\b \x01(\fR\x04data\x12\x1a\n" +
+	"\bchecksum\x18\t \x01(\aR\bchecksum\"\xc5\x01\n" +
+	"\rStandInAnswer\x12\x1c\n" +
+	"\tchallenge\x18\x01 \x01(\fR\tchallenge\x12\x14\n" +
+	"\x05epoch\x18\x02 \x01(\x03R\x05epoch\x12\x18\n" +
+	"\afollows\x18\x03 \x01(\x03R\afollows\x12\x12\n" +
+	"\x04size\x18\x04 \x01(\x03R\x04size\x12\x0e\n" +
+	"\x02id\x18\x05 \x01(\x04R\x02id\x12\x12\n" +
+	"\x04code\x18\x06 \x01(\rR\x04code\x12\x12\n" +
+	"\x04data\x18\a \x01(\fR\x04data\x12\x1a\n" +
+	"\bchecksum\x18\b \x01(\aR\bchecksum*D\n" +
 	"\x04Mode\x12\x14\n" +
 	"\x10MODE_UNSPECIFIED\x10\x00\x12\v\n" +
 	"\aMODE_WO\x10\x01\x12\v\n" +
 	"\aMODE_RW\x10\x02\x12\f\n" +
-	"\bMODE_ERR\x10\x032\xa2\x0f\n" +
+	"\bMODE_ERR\x10\x032\xf4\x0f\n" +
 	"\x06Engine\x12<\n" +
 	"\x03Get\x12\x1c.ankole.engine.v1.GetRequest\x1a\x17.ankole.engine.v1.State\x12@\n" +
 	"\x05Watch\x12\x1c.ankole.engine.v1.GetRequest\x1a\x17.ankole.engine.v1.State0\x01\x12J\n" +
@@ -3108,7 +3342,8 @@ const file_engine_v1_engine_proto_rawDesc = "" +
 	"\aMetrics\x12 .ankole.engine.v1.MetricsRequest\x1a!.ankole.engine.v1.MetricsResponse\x12Q\n" +
 	"\vCloneSource\x12$.ankole.engine.v1.CloneSourceRequest\x1a\x1c.ankole.engine.v1.CloneGrant\x12P\n" +
 	"\rSnapshotClone\x12&.ankole.engine.v1.SnapshotCloneRequest\x1a\x17.ankole.engine.v1.State\x12\\\n" +
-	"\x13SnapshotCloneCancel\x12,.ankole.engine.v1.SnapshotCloneCancelRequest\x1a\x17.ankole.engine.v1.State\x12N\n" +
+	"\x13SnapshotCloneCancel\x12,.ankole.engine.v1.SnapshotCloneCancelRequest\x1a\x17.ankole.engine.v1.State\x12P\n" +
+	"\aStandIn\x12 .ankole.engine.v1.StandInRequest\x1a\x1f.ankole.engine.v1.StandInAnswer(\x010\x01\x12N\n" +
 	"\aVersion\x12 .ankole.engine.v1.VersionRequest\x1a!.ankole.engine.v1.VersionResponseB+Z)ankole.storage/api/rpc/engine/v1;enginev1b\x06proto3"
 
 var (
@@ -3124,7 +3359,7 @@ func file_engine_v1_engine_proto_rawDescGZIP() []byte {
 }
 
 var file_engine_v1_engine_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_engine_v1_engine_proto_msgTypes = make([]protoimpl.MessageInfo, 49)
+var file_engine_v1_engine_proto_msgTypes = make([]protoimpl.MessageInfo, 51)
 var file_engine_v1_engine_proto_goTypes = []any{
 	(Mode)(0),                             // 0: ankole.engine.v1.Mode
 	(*GetRequest)(nil),                    // 1: ankole.engine.v1.GetRequest
@@ -3167,35 +3402,37 @@ var file_engine_v1_engine_proto_goTypes = []any{
 	(*Clone)(nil),                         // 38: ankole.engine.v1.Clone
 	(*VersionRequest)(nil),                // 39: ankole.engine.v1.VersionRequest
 	(*VersionResponse)(nil),               // 40: ankole.engine.v1.VersionResponse
-	nil,                                   // 41: ankole.engine.v1.State.SnapshotsEntry
-	nil,                                   // 42: ankole.engine.v1.State.HashesEntry
-	nil,                                   // 43: ankole.engine.v1.Snapshot.ChildrenEntry
-	nil,                                   // 44: ankole.engine.v1.Snapshot.LabelsEntry
-	nil,                                   // 45: ankole.engine.v1.SnapshotCreateRequest.LabelsEntry
-	nil,                                   // 46: ankole.engine.v1.Scrub.ChecksumsEntry
-	nil,                                   // 47: ankole.engine.v1.Checksums.ByAddressEntry
-	nil,                                   // 48: ankole.engine.v1.SnapshotHashLockStateResponse.LockedByAddressEntry
-	nil,                                   // 49: ankole.engine.v1.SnapshotHashState.ByAddressEntry
+	(*StandInRequest)(nil),                // 41: ankole.engine.v1.StandInRequest
+	(*StandInAnswer)(nil),                 // 42: ankole.engine.v1.StandInAnswer
+	nil,                                   // 43: ankole.engine.v1.State.SnapshotsEntry
+	nil,                                   // 44: ankole.engine.v1.State.HashesEntry
+	nil,                                   // 45: ankole.engine.v1.Snapshot.ChildrenEntry
+	nil,                                   // 46: ankole.engine.v1.Snapshot.LabelsEntry
+	nil,                                   // 47: ankole.engine.v1.SnapshotCreateRequest.LabelsEntry
+	nil,                                   // 48: ankole.engine.v1.Scrub.ChecksumsEntry
+	nil,                                   // 49: ankole.engine.v1.Checksums.ByAddressEntry
+	nil,                                   // 50: ankole.engine.v1.SnapshotHashLockStateResponse.LockedByAddressEntry
+	nil,                                   // 51: ankole.engine.v1.SnapshotHashState.ByAddressEntry
 }
 var file_engine_v1_engine_proto_depIdxs = []int32{
 	3,  // 0: ankole.engine.v1.State.replicas:type_name -> ankole.engine.v1.Replica
-	41, // 1: ankole.engine.v1.State.snapshots:type_name -> ankole.engine.v1.State.SnapshotsEntry
+	43, // 1: ankole.engine.v1.State.snapshots:type_name -> ankole.engine.v1.State.SnapshotsEntry
 	8,  // 2: ankole.engine.v1.State.counters:type_name -> ankole.engine.v1.Counters
 	5,  // 3: ankole.engine.v1.State.options:type_name -> ankole.engine.v1.Options
 	24, // 4: ankole.engine.v1.State.scrub:type_name -> ankole.engine.v1.Scrub
-	42, // 5: ankole.engine.v1.State.hashes:type_name -> ankole.engine.v1.State.HashesEntry
+	44, // 5: ankole.engine.v1.State.hashes:type_name -> ankole.engine.v1.State.HashesEntry
 	38, // 6: ankole.engine.v1.State.clone:type_name -> ankole.engine.v1.Clone
 	0,  // 7: ankole.engine.v1.Replica.mode:type_name -> ankole.engine.v1.Mode
 	6,  // 8: ankole.engine.v1.Replica.rebuild:type_name -> ankole.engine.v1.Rebuild
 	4,  // 9: ankole.engine.v1.Replica.purge:type_name -> ankole.engine.v1.Purge
-	43, // 10: ankole.engine.v1.Snapshot.children:type_name -> ankole.engine.v1.Snapshot.ChildrenEntry
-	44, // 11: ankole.engine.v1.Snapshot.labels:type_name -> ankole.engine.v1.Snapshot.LabelsEntry
-	45, // 12: ankole.engine.v1.SnapshotCreateRequest.labels:type_name -> ankole.engine.v1.SnapshotCreateRequest.LabelsEntry
+	45, // 10: ankole.engine.v1.Snapshot.children:type_name -> ankole.engine.v1.Snapshot.ChildrenEntry
+	46, // 11: ankole.engine.v1.Snapshot.labels:type_name -> ankole.engine.v1.Snapshot.LabelsEntry
+	47, // 12: ankole.engine.v1.SnapshotCreateRequest.labels:type_name -> ankole.engine.v1.SnapshotCreateRequest.LabelsEntry
 	25, // 13: ankole.engine.v1.Scrub.findings:type_name -> ankole.engine.v1.Finding
-	46, // 14: ankole.engine.v1.Scrub.checksums:type_name -> ankole.engine.v1.Scrub.ChecksumsEntry
-	47, // 15: ankole.engine.v1.Checksums.by_address:type_name -> ankole.engine.v1.Checksums.ByAddressEntry
-	48, // 16: ankole.engine.v1.SnapshotHashLockStateResponse.locked_by_address:type_name -> ankole.engine.v1.SnapshotHashLockStateResponse.LockedByAddressEntry
-	49, // 17: ankole.engine.v1.SnapshotHashState.by_address:type_name -> ankole.engine.v1.SnapshotHashState.ByAddressEntry
+	48, // 14: ankole.engine.v1.Scrub.checksums:type_name -> ankole.engine.v1.Scrub.ChecksumsEntry
+	49, // 15: ankole.engine.v1.Checksums.by_address:type_name -> ankole.engine.v1.Checksums.ByAddressEntry
+	50, // 16: ankole.engine.v1.SnapshotHashLockStateResponse.locked_by_address:type_name -> ankole.engine.v1.SnapshotHashLockStateResponse.LockedByAddressEntry
+	51, // 17: ankole.engine.v1.SnapshotHashState.by_address:type_name -> ankole.engine.v1.SnapshotHashState.ByAddressEntry
 	35, // 18: ankole.engine.v1.SnapshotCloneRequest.from:type_name -> ankole.engine.v1.CloneGrant
 	7,  // 19: ankole.engine.v1.State.SnapshotsEntry.value:type_name -> ankole.engine.v1.Snapshot
 	32, // 20: ankole.engine.v1.State.HashesEntry.value:type_name -> ankole.engine.v1.SnapshotHashState
@@ -3223,32 +3460,34 @@ var file_engine_v1_engine_proto_depIdxs = []int32{
 	34, // 42: ankole.engine.v1.Engine.CloneSource:input_type -> ankole.engine.v1.CloneSourceRequest
 	36, // 43: ankole.engine.v1.Engine.SnapshotClone:input_type -> ankole.engine.v1.SnapshotCloneRequest
 	37, // 44: ankole.engine.v1.Engine.SnapshotCloneCancel:input_type -> ankole.engine.v1.SnapshotCloneCancelRequest
-	39, // 45: ankole.engine.v1.Engine.Version:input_type -> ankole.engine.v1.VersionRequest
-	2,  // 46: ankole.engine.v1.Engine.Get:output_type -> ankole.engine.v1.State
-	2,  // 47: ankole.engine.v1.Engine.Watch:output_type -> ankole.engine.v1.State
-	2,  // 48: ankole.engine.v1.Engine.ReplicaAdd:output_type -> ankole.engine.v1.State
-	2,  // 49: ankole.engine.v1.Engine.ReplicaRemove:output_type -> ankole.engine.v1.State
-	14, // 50: ankole.engine.v1.Engine.SnapshotCreate:output_type -> ankole.engine.v1.SnapshotCreateResponse
-	2,  // 51: ankole.engine.v1.Engine.SnapshotRemove:output_type -> ankole.engine.v1.State
-	2,  // 52: ankole.engine.v1.Engine.SnapshotPurge:output_type -> ankole.engine.v1.State
-	2,  // 53: ankole.engine.v1.Engine.SnapshotRevert:output_type -> ankole.engine.v1.State
-	2,  // 54: ankole.engine.v1.Engine.Expand:output_type -> ankole.engine.v1.State
-	2,  // 55: ankole.engine.v1.Engine.OptionsSet:output_type -> ankole.engine.v1.State
-	2,  // 56: ankole.engine.v1.Engine.FrontendStart:output_type -> ankole.engine.v1.State
-	2,  // 57: ankole.engine.v1.Engine.FrontendShutdown:output_type -> ankole.engine.v1.State
-	2,  // 58: ankole.engine.v1.Engine.ScrubStart:output_type -> ankole.engine.v1.State
-	2,  // 59: ankole.engine.v1.Engine.ScrubCancel:output_type -> ankole.engine.v1.State
-	32, // 60: ankole.engine.v1.Engine.SnapshotHash:output_type -> ankole.engine.v1.SnapshotHashState
-	32, // 61: ankole.engine.v1.Engine.SnapshotHashStatus:output_type -> ankole.engine.v1.SnapshotHashState
-	32, // 62: ankole.engine.v1.Engine.SnapshotHashCancel:output_type -> ankole.engine.v1.SnapshotHashState
-	31, // 63: ankole.engine.v1.Engine.SnapshotHashLockState:output_type -> ankole.engine.v1.SnapshotHashLockStateResponse
-	10, // 64: ankole.engine.v1.Engine.Metrics:output_type -> ankole.engine.v1.MetricsResponse
-	35, // 65: ankole.engine.v1.Engine.CloneSource:output_type -> ankole.engine.v1.CloneGrant
-	2,  // 66: ankole.engine.v1.Engine.SnapshotClone:output_type -> ankole.engine.v1.State
-	2,  // 67: ankole.engine.v1.Engine.SnapshotCloneCancel:output_type -> ankole.engine.v1.State
-	40, // 68: ankole.engine.v1.Engine.Version:output_type -> ankole.engine.v1.VersionResponse
-	46, // [46:69] is the sub-list for method output_type
-	23, // [23:46] is the sub-list for method input_type
+	41, // 45: ankole.engine.v1.Engine.StandIn:input_type -> ankole.engine.v1.StandInRequest
+	39, // 46: ankole.engine.v1.Engine.Version:input_type -> ankole.engine.v1.VersionRequest
+	2,  // 47: ankole.engine.v1.Engine.Get:output_type -> ankole.engine.v1.State
+	2,  // 48: ankole.engine.v1.Engine.Watch:output_type -> ankole.engine.v1.State
+	2,  // 49: ankole.engine.v1.Engine.ReplicaAdd:output_type -> ankole.engine.v1.State
+	2,  // 50: ankole.engine.v1.Engine.ReplicaRemove:output_type -> ankole.engine.v1.State
+	14, // 51: ankole.engine.v1.Engine.SnapshotCreate:output_type -> ankole.engine.v1.SnapshotCreateResponse
+	2,  // 52: ankole.engine.v1.Engine.SnapshotRemove:output_type -> ankole.engine.v1.State
+	2,  // 53: ankole.engine.v1.Engine.SnapshotPurge:output_type -> ankole.engine.v1.State
+	2,  // 54: ankole.engine.v1.Engine.SnapshotRevert:output_type -> ankole.engine.v1.State
+	2,  // 55: ankole.engine.v1.Engine.Expand:output_type -> ankole.engine.v1.State
+	2,  // 56: ankole.engine.v1.Engine.OptionsSet:output_type -> ankole.engine.v1.State
+	2,  // 57: ankole.engine.v1.Engine.FrontendStart:output_type -> ankole.engine.v1.State
+	2,  // 58: ankole.engine.v1.Engine.FrontendShutdown:output_type -> ankole.engine.v1.State
+	2,  // 59: ankole.engine.v1.Engine.ScrubStart:output_type -> ankole.engine.v1.State
+	2,  // 60: ankole.engine.v1.Engine.ScrubCancel:output_type -> ankole.engine.v1.State
+	32, // 61: ankole.engine.v1.Engine.SnapshotHash:output_type -> ankole.engine.v1.SnapshotHashState
+	32, // 62: ankole.engine.v1.Engine.SnapshotHashStatus:output_type -> ankole.engine.v1.SnapshotHashState
+	32, // 63: ankole.engine.v1.Engine.SnapshotHashCancel:output_type -> ankole.engine.v1.SnapshotHashState
+	31, // 64: ankole.engine.v1.Engine.SnapshotHashLockState:output_type -> ankole.engine.v1.SnapshotHashLockStateResponse
+	10, // 65: ankole.engine.v1.Engine.Metrics:output_type -> ankole.engine.v1.MetricsResponse
+	35, // 66: ankole.engine.v1.Engine.CloneSource:output_type -> ankole.engine.v1.CloneGrant
+	2,  // 67: ankole.engine.v1.Engine.SnapshotClone:output_type -> ankole.engine.v1.State
+	2,  // 68: ankole.engine.v1.Engine.SnapshotCloneCancel:output_type -> ankole.engine.v1.State
+	42, // 69: ankole.engine.v1.Engine.StandIn:output_type -> ankole.engine.v1.StandInAnswer
+	40, // 70: ankole.engine.v1.Engine.Version:output_type -> ankole.engine.v1.VersionResponse
+	47, // [47:71] is the sub-list for method output_type
+	23, // [23:47] is the sub-list for method input_type
 	23, // [23:23] is the sub-list for extension type_name
 	23, // [23:23] is the sub-list for extension extendee
 	0,  // [0:23] is the sub-list for field type_name
@@ -3266,7 +3505,7 @@ func file_engine_v1_engine_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_engine_v1_engine_proto_rawDesc), len(file_engine_v1_engine_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   49,
+			NumMessages:   51,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

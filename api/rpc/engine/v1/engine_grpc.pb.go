@@ -49,6 +49,7 @@ const (
 	Engine_CloneSource_FullMethodName           = "/ankole.engine.v1.Engine/CloneSource"
 	Engine_SnapshotClone_FullMethodName         = "/ankole.engine.v1.Engine/SnapshotClone"
 	Engine_SnapshotCloneCancel_FullMethodName   = "/ankole.engine.v1.Engine/SnapshotCloneCancel"
+	Engine_StandIn_FullMethodName               = "/ankole.engine.v1.Engine/StandIn"
 	Engine_Version_FullMethodName               = "/ankole.engine.v1.Engine/Version"
 )
 
@@ -106,6 +107,12 @@ type EngineClient interface {
 	SnapshotClone(ctx context.Context, in *SnapshotCloneRequest, opts ...grpc.CallOption) (*State, error)
 	// SnapshotCloneCancel ends a clone; what was copied stays, incomplete. NOT_FOUND: none is under way.
 	SnapshotCloneCancel(ctx context.Context, in *SnapshotCloneCancelRequest, opts ...grpc.CallOption) (*State, error)
+	// StandIn carries out requests of users on another node, for the process that offers the volume there while it migrates. The
+	// engine sends a challenge, the process its proof that it knows the volume's secret, the engine a greeting; then come requests, and
+	// answers in any order. A later call ends an earlier one, and is greeted when all that the earlier one has asked for is done.
+	// UNAUTHENTICATED: wrong proof. UNAVAILABLE: the engine does not serve the volume, or not any more; what was not answered may be
+	// sent again to the engine that follows. See docs/migration.md.
+	StandIn(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[StandInRequest, StandInAnswer], error)
 	// Version says what the binary is.
 	Version(ctx context.Context, in *VersionRequest, opts ...grpc.CallOption) (*VersionResponse, error)
 }
@@ -347,6 +354,19 @@ func (c *engineClient) SnapshotCloneCancel(ctx context.Context, in *SnapshotClon
 	return out, nil
 }
 
+func (c *engineClient) StandIn(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[StandInRequest, StandInAnswer], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &Engine_ServiceDesc.Streams[1], Engine_StandIn_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[StandInRequest, StandInAnswer]{ClientStream: stream}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Engine_StandInClient = grpc.BidiStreamingClient[StandInRequest, StandInAnswer]
+
 func (c *engineClient) Version(ctx context.Context, in *VersionRequest, opts ...grpc.CallOption) (*VersionResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(VersionResponse)
@@ -411,6 +431,12 @@ type EngineServer interface {
 	SnapshotClone(context.Context, *SnapshotCloneRequest) (*State, error)
 	// SnapshotCloneCancel ends a clone; what was copied stays, incomplete. NOT_FOUND: none is under way.
 	SnapshotCloneCancel(context.Context, *SnapshotCloneCancelRequest) (*State, error)
+	// StandIn carries out requests of users on another node, for the process that offers the volume there while it migrates. The
+	// engine sends a challenge, the process its proof that it knows the volume's secret, the engine a greeting; then come requests, and
+	// answers in any order. A later call ends an earlier one, and is greeted when all that the earlier one has asked for is done.
+	// UNAUTHENTICATED: wrong proof. UNAVAILABLE: the engine does not serve the volume, or not any more; what was not answered may be
+	// sent again to the engine that follows. See docs/migration.md.
+	StandIn(grpc.BidiStreamingServer[StandInRequest, StandInAnswer]) error
 	// Version says what the binary is.
 	Version(context.Context, *VersionRequest) (*VersionResponse, error)
 	mustEmbedUnimplementedEngineServer()
@@ -488,6 +514,9 @@ func (UnimplementedEngineServer) SnapshotClone(context.Context, *SnapshotCloneRe
 }
 func (UnimplementedEngineServer) SnapshotCloneCancel(context.Context, *SnapshotCloneCancelRequest) (*State, error) {
 	return nil, status.Error(codes.Unimplemented, "method SnapshotCloneCancel not implemented")
+}
+func (UnimplementedEngineServer) StandIn(grpc.BidiStreamingServer[StandInRequest, StandInAnswer]) error {
+	return status.Error(codes.Unimplemented, "method StandIn not implemented")
 }
 func (UnimplementedEngineServer) Version(context.Context, *VersionRequest) (*VersionResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Version not implemented")
@@ -902,6 +931,13 @@ func _Engine_SnapshotCloneCancel_Handler(srv interface{}, ctx context.Context, d
 	return interceptor(ctx, in, info, handler)
 }
 
+func _Engine_StandIn_Handler(srv interface{}, stream grpc.ServerStream) error {
+	return srv.(EngineServer).StandIn(&grpc.GenericServerStream[StandInRequest, StandInAnswer]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Engine_StandInServer = grpc.BidiStreamingServer[StandInRequest, StandInAnswer]
+
 func _Engine_Version_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(VersionRequest)
 	if err := dec(in); err != nil {
@@ -1021,6 +1057,12 @@ var Engine_ServiceDesc = grpc.ServiceDesc{
 			StreamName:    "Watch",
 			Handler:       _Engine_Watch_Handler,
 			ServerStreams: true,
+		},
+		{
+			StreamName:    "StandIn",
+			Handler:       _Engine_StandIn_Handler,
+			ServerStreams: true,
+			ClientStreams: true,
 		},
 	},
 	Metadata: "engine/v1/engine.proto",

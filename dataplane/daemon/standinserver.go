@@ -1,0 +1,218 @@
+package daemon
+
+import (
+	"context"
+	"crypto/hmac"
+	"crypto/rand"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"sync"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	enginev1 "ankole.storage/api/rpc/engine/v1"
+	"ankole.storage/block"
+	"ankole.storage/dataplane/engine"
+	"ankole.storage/dataplane/frontend"
+)
+
+// This file is the side of the engine that serves a volume for a process on another node, which
+// stands in for it there while the volume migrates; docs/migration.md has the protocol and why it
+// is safe.
+
+// standInRequests bounds the requests of a stand-in that are under way.
+const standInRequests = 64
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+// standInProof shows that whoever sends it knows the volume's secret.
+func standInProof(secret, challenge []byte) []byte {
+	h := hmac.New(sha256.New, secret)
+	h.Write([]byte("ankole stand-in "))
+	h.Write(challenge)
+	return h.Sum(nil)
+}
+
+// standIns are the stand-ins of an engine process: one at a time. A request of an earlier one must
+// not land after a later one was greeted: it may have been sent again, answered, and followed by
+// another write to the same place.
+type standIns struct {
+	mu     sync.Mutex
+	latest *standInCall
+}
+
+// standInCall is one call of StandIn. open counts what may still ask the core for something, and
+// the requests that it has not answered; over is closed when there is nothing of that any more,
+// here and in the calls before.
+type standInCall struct {
+	ctx    context.Context
+	cancel context.CancelFunc
+	open   sync.WaitGroup
+	over   chan struct{}
+}
+
+// enter ends the call before and waits until nothing of it is under way.
+func (s *standIns) enter(ctx context.Context) (*standInCall, error) {
+	c := &standInCall{over: make(chan struct{})}
+	c.ctx, c.cancel = context.WithCancel(ctx)
+	s.mu.Lock()
+	before := s.latest
+	s.latest = c
+	s.mu.Unlock()
+	if before == nil {
+		return c, nil
+	}
+	before.cancel()
+	select {
+	case <-before.over:
+		return c, nil
+	case <-c.ctx.Done():
+		c.cancel()
+		go func() {
+			<-before.over
+			close(c.over)
+		}()
+		return nil, status.FromContextError(c.ctx.Err()).Err()
+	}
+}
+
+// leave notes when the call is over: a core that has ended carries nothing out any more.
+func (c *standInCall) leave(l *life) {
+	c.cancel()
+	done := make(chan struct{})
+	go func() {
+		c.open.Wait()
+		close(done)
+	}()
+	go func() {
+		defer close(c.over)
+		select {
+		case <-done:
+		case <-l.ended:
+		}
+	}()
+}
+
+type standInStream = grpc.BidiStreamingServer[enginev1.StandInRequest, enginev1.StandInAnswer]
+
+// StandIn implements enginev1.EngineServer.
+func (s *service) StandIn(stream standInStream) error {
+	if s.p.cfg.StandInFor != "" {
+		return status.Error(codes.FailedPrecondition, errStandIn.Error())
+	}
+	if err := s.p.admitStandIn(stream); err != nil {
+		return err
+	}
+	l := s.p.current()
+	if l == nil {
+		return status.Error(codes.Unavailable, errBetween.Error())
+	}
+	call, err := s.p.standIns.enter(stream.Context())
+	if err != nil {
+		return err
+	}
+	defer call.leave(l)
+	select {
+	case <-l.start:
+	case <-l.ctx.Done():
+		return status.Error(codes.Unavailable, "the engine cannot go on")
+	case <-call.ctx.Done():
+		return errReplacedStandIn
+	}
+	v, _ := s.p.state.get()
+	if err := stream.Send(&enginev1.StandInAnswer{Epoch: int64(v.engine.Epoch), Follows: int64(l.follows),
+		Size: v.engine.Size}); err != nil {
+		return err
+	}
+	return call.serve(stream, l)
+}
+
+// admitStandIn lets in who knows the volume's secret.
+func (p *engineProcess) admitStandIn(stream standInStream) error {
+	challenge := make([]byte, sha256.Size)
+	_, _ = rand.Read(challenge) // never fails: the runtime aborts instead
+	if err := stream.Send(&enginev1.StandInAnswer{Challenge: challenge}); err != nil {
+		return err
+	}
+	m, err := stream.Recv()
+	if err != nil {
+		return err
+	}
+	if !hmac.Equal(m.Proof, standInProof(p.cfg.Secret, challenge)) {
+		return status.Error(codes.Unauthenticated, "the proof does not fit the secret of this volume")
+	}
+	return nil
+}
+
+var errReplacedStandIn = status.Error(codes.Aborted, "another process stands in for this engine now")
+
+// serve carries requests out until the stream, the call or the engine ends.
+func (c *standInCall) serve(stream standInStream, l *life) error {
+	slots, answers := make(chan struct{}, standInRequests), make(chan *enginev1.StandInAnswer, standInRequests)
+	received := make(chan error, 1)
+	c.open.Go(func() { received <- c.receive(stream, l, slots, answers) })
+	for {
+		select {
+		case a := <-answers:
+			if a.Code == uint32(block.Unavailable) {
+				return status.Error(codes.Unavailable, "the engine does not serve the volume any more")
+			}
+			a.Checksum = crc32.Checksum(a.Data, castagnoli)
+			if err := stream.Send(a); err != nil {
+				return err
+			}
+			<-slots
+		case err := <-received:
+			return err
+		case <-l.ctx.Done():
+			return status.Error(codes.Unavailable, "the engine cannot go on")
+		case <-c.ctx.Done():
+			return errReplacedStandIn
+		}
+	}
+}
+
+var errDamaged = errors.New("a message was damaged on its way")
+
+// receive gives requests to the core in the order in which they come. There is always room for an
+// answer: it is taken before the next request is let in.
+func (c *standInCall) receive(stream standInStream, l *life, slots chan<- struct{},
+	answers chan<- *enginev1.StandInAnswer) error {
+	for {
+		m, err := stream.Recv()
+		if err != nil {
+			return err
+		}
+		if crc32.Checksum(m.Data, castagnoli) != m.Checksum {
+			return status.Error(codes.DataLoss, errDamaged.Error())
+		}
+		if m.Length < 0 || block.Kind(m.Kind) == block.Read && m.Length > block.MaxTransfer {
+			return status.Error(codes.InvalidArgument, fmt.Sprintf("a request for %d bytes", m.Length))
+		}
+		select {
+		case slots <- struct{}{}:
+		case <-c.ctx.Done():
+			return errReplacedStandIn
+		}
+		data := m.Data
+		if block.Kind(m.Kind) == block.Read {
+			data = make([]byte, m.Length)
+		}
+		c.open.Add(1)
+		l.loop.Post(engine.Outside{
+			Request: frontend.Request{Kind: block.Kind(m.Kind), FUA: m.Fua, Unmap: m.Unmap, Off: m.Offset, Len: m.Length},
+			Data:    data,
+			Done: func(code block.Code) {
+				a := &enginev1.StandInAnswer{Id: m.Id, Code: uint32(code)}
+				if block.Kind(m.Kind) == block.Read && code == block.OK {
+					a.Data = data
+				}
+				answers <- a
+				c.open.Done()
+			}})
+	}
+}
