@@ -32,8 +32,8 @@ type second struct {
 	// mu is held during an exchange. What is below changes with s.mu held too.
 	mu   sync.Mutex
 	conn *net.UnixConn
-	// told is what the other holder has, by volume: the revision of the device. 0 is one that it was
-	// told over a connection that has ended, and may have still.
+	// told is what the other holder has, by volume: the revision of the device. 0 is one that it may
+	// have, as it was told over a connection that has ended, or as it had it before.
 	told   map[string]uint64
 	failed bool
 }
@@ -178,19 +178,36 @@ func (s *Server) HeldElsewhere() map[string]bool {
 }
 
 // take asks for the device of a volume that the other holder alone has: that of an engine which
-// ended together with the process that was this one. nil: there is none.
-func (x *second) take(r *request) (*device, error) {
+// ended together with the process that was this one. It waits here for the engine that takes it.
+func (x *second) take(r *request) error {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	x.lookAt()
 	a, fds, err := x.ask(*r)
 	switch {
 	case errors.Is(err, ErrNone), errors.Is(err, ErrInUse), errors.Is(err, unix.ENOENT), errors.Is(err, unix.ECONNREFUSED):
-		return nil, nil
+		return nil
 	case err != nil:
-		return nil, err
+		return err
 	}
-	return &device{fds: fds, state: append(json.RawMessage(nil), a.State...), engine: r.Engine, wait: x.s.waitOf(r)}, nil
+	s := x.s
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed { // the other holder has it still, when the connection has ended
+		closeAll(fds)
+		return nil
+	}
+	x.told[r.Volume] = 0 // it has what is kept here, also if that is given up before it is told more
+	if s.kept[r.Volume] != nil {
+		closeAll(fds)
+		return nil
+	}
+	s.log.Info("block device comes from the second holder", "volume", r.Volume)
+	d := &device{fds: fds, state: append(json.RawMessage(nil), a.State...), engine: r.Engine, wait: s.waitOf(r)}
+	s.kept[r.Volume] = d
+	s.changed(d)
+	s.orphan(r.Volume, d)
+	return nil
 }
 
 // ask sends one request over the connection, which stands for this process. The lock is held.
@@ -244,19 +261,5 @@ func (s *Server) fetch(r *request) error {
 	if there {
 		return nil
 	}
-	d, err := s.second.take(r)
-	if err != nil || d == nil {
-		return err
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.closed || s.kept[r.Volume] != nil {
-		closeAll(d.fds)
-		return nil
-	}
-	s.log.Info("block device comes from the second holder", "volume", r.Volume)
-	s.kept[r.Volume] = d
-	s.changed(d)
-	s.orphan(r.Volume, d)
-	return nil
+	return s.second.take(r)
 }

@@ -255,3 +255,36 @@ func TestDroppedWhileTheSecondHolderIsAway(t *testing.T) {
 		t.Errorf("the second holder is still to be told of %v", s.second.told)
 	}
 }
+
+// TestTakenFromTheSecondHolderAndDropped: a device comes from the second holder to an engine that
+// gives it up at once, since another engine has served the volume meanwhile. Nothing of that was
+// told by then. It ends with the second holder too, which would keep it for as long as this process
+// lives.
+func TestTakenFromTheSecondHolderAndDropped(t *testing.T) {
+	other := NewServer(slog.New(slog.DiscardHandler), time.Hour)
+	socket := serve(t, other)
+	w, _ := pipe(t)
+	h, err := Keep(socket, Owner{Volume: "v", Engine: "before"}, json.RawMessage(`1`), int(w.Fd()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := h.Leave(); err != nil { // with the instance manager
+		t.Fatal(err)
+	}
+	s := NewServer(slog.New(slog.DiscardHandler), time.Hour).WithSecond(socket) // it tells nobody by itself
+	if err := s.fetch(&request{Op: opTake, Volume: "v", Engine: "after"}); err != nil {
+		t.Fatal(err)
+	}
+	a, fds := s.handle(nil, &request{Op: opTake, Volume: "v", Engine: "after"}, nil)
+	closeAll(fds)
+	if a.Error != "" || len(fds) != 1 {
+		t.Fatalf("%+v, %d descriptors", a, len(fds))
+	}
+	if a, _ = s.handle(nil, &request{Op: opDrop, Volume: "v", Engine: "after"}, nil); a.Error != "" {
+		t.Fatal(a.Error)
+	}
+	if s.second.tell() {
+		t.Error("there is more to tell")
+	}
+	holds(t, other, "v", "")
+}
