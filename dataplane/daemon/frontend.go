@@ -58,6 +58,8 @@ type frontendShell struct {
 	// device is the block device that is up, again the next attempt to have it kept.
 	device *fuseDevice
 	again  *time.Timer
+	// lost is the frontend whose device the kernel has ended, until another one is up; "" for none.
+	lost string
 	// given is what was given away and is taken back, until it is brought up again.
 	given *frontend.Export
 	// over: the engine ends, and nothing is brought up any more.
@@ -70,6 +72,7 @@ func (p *engineProcess) startFrontend(ctx context.Context, name string) error {
 	if p.front.stop != nil {
 		return errors.New("a frontend is up already: shut it down first")
 	}
+	p.front.lost = ""
 	if name != FrontendNone {
 		if err := p.mayOffer(); err != nil {
 			return err
@@ -154,14 +157,14 @@ func (f *frontendShell) endGiven(p *engineProcess) {
 func (f *frontendShell) takeDown(p *engineProcess) {
 	if f.stop != nil {
 		f.stop(p)
-		f.forget()
 	}
+	f.forget()
 	p.state.set(func(w *published) { w.up, w.endpoint = false, "" })
 }
 
 // forget leaves a frontend alone: it is gone, or another process has it.
 func (f *frontendShell) forget() {
-	f.stop, f.grown, f.export, f.name, f.device = nil, nil, nil, "", nil
+	f.stop, f.grown, f.export, f.name, f.device, f.lost = nil, nil, nil, "", nil, ""
 	if f.again != nil {
 		f.again.Stop()
 	}

@@ -55,7 +55,7 @@ func (p *engineProcess) startFUSELoop(ctx context.Context) (string, error) {
 	}
 	fe, err := fuseloop.New(fuseloop.Config{Owner: engine.OwnerFrontend, Arena: p.arena, Device: dev.Handle(),
 		File: p.cfg.VolumeName,
-		Size: p.size(), Resume: adopted, Journal: dev.journal})
+		Size: p.size(), Resume: adopted, Journal: dev.journal, Gone: func() { go p.deviceGone(dev) }})
 	if err != nil {
 		return "", errors.Join(err, dev.giveUp(ctx))
 	}
@@ -74,6 +74,38 @@ func (p *engineProcess) startFUSELoop(ctx context.Context) (string, error) {
 	}
 	p.keepDevice(dev)
 	return dev.Path(), nil
+}
+
+// deviceGone makes the volume's device anew after the kernel has ended the one that is up: somebody
+// has unmounted its file system, or aborted the connection. Whoever had it open has got errors.
+func (p *engineProcess) deviceGone(dev *fuseDevice) {
+	p.front.mu.Lock()
+	defer p.front.mu.Unlock()
+	if p.front.device != dev || p.front.over {
+		return // it was taken down in order, or given away
+	}
+	p.cfg.Log.Error("the kernel has ended the block device, as an administrator may have it do: making another one",
+		"device", dev.Path())
+	name := p.front.name
+	p.front.takeDown(p)
+	p.offerAgain(name)
+}
+
+// offerAgain brings up a frontend that was lost, or comes back later. front.mu is held.
+func (p *engineProcess) offerAgain(name string) {
+	err := p.startFrontend(context.Background(), name)
+	if err == nil {
+		return
+	}
+	p.cfg.Log.Error("the volume is not offered", "error", err)
+	p.front.lost = name
+	p.front.again = time.AfterFunc(keepAgain, func() {
+		p.front.mu.Lock()
+		defer p.front.mu.Unlock()
+		if p.front.lost != "" && p.front.stop == nil && !p.front.over {
+			p.offerAgain(p.front.lost)
+		}
+	})
 }
 
 // noteKept tells the core whether the device outlives this process.

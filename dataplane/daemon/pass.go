@@ -149,7 +149,7 @@ func (p *engineProcess) importFUSELoop(name string, x *frontend.Export, epoch ui
 	}
 	own := &fuseDevice{Device: dev, journal: p.requestJournal(), epochs: []uint64{epoch, epoch + 1, p.epoch()}}
 	fe, err := fuseloop.Import(fuseloop.Config{Owner: engine.OwnerFrontend, Arena: p.arena, File: p.cfg.VolumeName,
-		Journal: own.journal}, *x)
+		Journal: own.journal, Gone: func() { go p.deviceGone(own) }}, *x)
 	if err != nil {
 		return nil, err
 	}

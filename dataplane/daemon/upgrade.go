@@ -233,6 +233,9 @@ func (p *engineProcess) leave(ctx context.Context, a asking) (left *engine.Left,
 	if err := l.mayBeOrdered(); err != nil {
 		return nil, "", err // it would go without its frontend, for good
 	}
+	if p.front.lost != "" {
+		return nil, "", fmt.Errorf("%w: the block device is being made anew; try again", engine.ErrBusy)
+	}
 	if p.front.stop != nil && p.front.export == nil {
 		return nil, "",
 			errors.New("the frontend that is up cannot be given to another process: detach the volume to upgrade it")

@@ -58,6 +58,9 @@ type Config struct {
 	Journal *journal.Journal
 	// MaxInFlight bounds unanswered requests. Default 256.
 	MaxInFlight int
+	// Gone is called once if the kernel ends the connection of a frontend that was not stopped: the
+	// file system was unmounted, or the connection aborted. It must not block; nil: nobody is told.
+	Gone func()
 }
 
 const (
@@ -280,7 +283,7 @@ func (f *Frontend) Handle(_ clock.Ticks, d *loop.Done, reqs *[]frontend.Request,
 			return
 		}
 		if d.Errno != 0 || d.N == 0 {
-			f.gone = true // unmounted, aborted or closing: nothing more comes
+			f.lost() // unmounted, aborted or closing: nothing more comes
 			return
 		}
 		f.message(r, d.N, reqs, out)
@@ -377,6 +380,15 @@ func (f *Frontend) release(slot uint32) {
 
 // SetSize implements frontend.Frontend. The kernel learns the size when it asks for it next.
 func (f *Frontend) SetSize(size int64, _ *[]loop.Op) { f.size = size }
+
+// lost notes that the connection has ended.
+func (f *Frontend) lost() {
+	told := f.gone || f.closing || f.cfg.Gone == nil
+	f.gone = true
+	if !told {
+		f.cfg.Gone()
+	}
+}
 
 // Gone reports whether the kernel has ended the connection: the file system was unmounted or
 // aborted.
