@@ -111,6 +111,9 @@ func createVolume(q *request) (any, error) {
 		err = q.server.checkRoom(q.Context(), v.Spec.Size)
 	}
 	if err == nil {
+		err = q.server.checkSnapshot(q.Context(), v)
+	}
+	if err == nil {
 		err = q.server.create(q.Context(), v)
 	}
 	if err != nil {

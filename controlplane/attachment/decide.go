@@ -9,6 +9,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
 	"ankole.storage/api/longhorn/v1beta2"
+	"ankole.storage/controlplane/clone"
 	"ankole.storage/controlplane/condition"
 	"ankole.storage/controlplane/loop"
 	"ankole.storage/controlplane/naming"
@@ -83,11 +84,12 @@ func compatible(t v1beta2.AttachmentTicket, disabled bool) bool {
 }
 
 // tickets in order: highest priority first, then smallest id. Tickets of CSI for shared volumes are
-// represented by the share manager's.
+// represented by the share manager's; while the volume is filled from another one only the ticket
+// for that counts.
 func tickets(a *v1beta2.VolumeAttachment, v *v1beta2.Volume) []v1beta2.AttachmentTicket {
 	var out []v1beta2.AttachmentTicket
 	for _, id := range slices.Sorted(maps.Keys(a.Spec.AttachmentTickets)) {
-		if t := a.Spec.AttachmentTickets[id]; !shared(t, v) {
+		if t := a.Spec.AttachmentTickets[id]; !shared(t, v) && !early(t, v) {
 			t.ID = id
 			out = append(out, t)
 		}
@@ -98,6 +100,12 @@ func tickets(a *v1beta2.VolumeAttachment, v *v1beta2.Volume) []v1beta2.Attachmen
 
 func shared(t v1beta2.AttachmentTicket, v *v1beta2.Volume) bool {
 	return t.Type == v1beta2.AttacherTypeCSI && v.Spec.AccessMode == v1beta2.AccessModeReadWriteMany && !v.Spec.Migratable
+}
+
+// early says whether a ticket has to wait until the volume holds the content of the one that it is
+// filled from.
+func early(t v1beta2.AttachmentTicket, v *v1beta2.Volume) bool {
+	return clone.Copying(v) && t.Type != v1beta2.AttacherTypeVolumeClone
 }
 
 // free says whether the volume can take an order to attach.
@@ -209,6 +217,10 @@ func judge(t v1beta2.AttachmentTicket, a *v1beta2.VolumeAttachment, s seen) v1be
 		} else {
 			c.Message = "the share of the volume is not available yet"
 		}
+		return c
+	}
+	if early(t, v) {
+		c.Message = "volume " + v.Name + " does not hold all of " + v.Spec.DataSource + " yet, from which it is cloned"
 		return c
 	}
 	here := v.Spec.NodeID == t.NodeID && v.Status.CurrentNodeID == t.NodeID &&

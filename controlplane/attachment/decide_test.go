@@ -71,7 +71,14 @@ func outcome(d loop.Decision) string {
 	return v.Spec.NodeID
 }
 
+// filling makes a volume one that is attached to n1, hidden, for a clone in a state.
+func filling(v *v1beta2.Volume, state v1beta2.VolumeCloneState) {
+	attachedTo(v, "n1")
+	v.Spec.DataSource, v.Spec.DisableFrontend, v.Status.CloneStatus.State = "vol://s", true, state
+}
+
 func TestWhereTheVolumeGoes(t *testing.T) {
+	const clones = v1beta2.AttacherTypeVolumeClone
 	const api, csi = v1beta2.AttacherTypeLonghornAPI, v1beta2.AttacherTypeCSI
 	const snap, expand = v1beta2.AttacherTypeSnapshot, v1beta2.AttacherTypeVolumeExpansion
 	disable := v1beta2.AttachmentParameterDisableFrontend
@@ -136,6 +143,29 @@ func TestWhereTheVolumeGoes(t *testing.T) {
 			ticket(a, "a", "n1", snap)
 			ticket(a, "b", "n2", v1beta2.AttacherTypeBackup)
 		}, ""},
+		{"a volume that is being filled goes with the clone's ticket", func(a *v1beta2.VolumeAttachment, v *v1beta2.Volume) {
+			v.Spec.DataSource = "vol://s"
+			ticket(a, "a", "n1", api)
+			ticket(a, "b", "n2", clones, with(disable, "true"))
+		}, "n2"},
+		{"and no other", func(a *v1beta2.VolumeAttachment, v *v1beta2.Volume) {
+			v.Spec.DataSource = "vol://s"
+			ticket(a, "a", "n1", api)
+		}, ""},
+		{"it stays for that", func(a *v1beta2.VolumeAttachment, v *v1beta2.Volume) {
+			filling(v, v1beta2.VolumeCloneStateInitiated)
+			ticket(a, "a", "n1", clones, with(disable, "true"))
+			ticket(a, "b", "n2", csi)
+		}, ""},
+		{"nobody keeps it who wants it hidden", func(a *v1beta2.VolumeAttachment, v *v1beta2.Volume) {
+			filling(v, v1beta2.VolumeCloneStateFailed)
+			ticket(a, "a", "n1", api, with(disable, "true"))
+		}, "detach"},
+		{"a clone that waits to be healthy yields", func(a *v1beta2.VolumeAttachment, v *v1beta2.Volume) {
+			filling(v, v1beta2.VolumeCloneStateCopyCompletedUnhealthy)
+			ticket(a, "a", "n1", clones, with(disable, "true"))
+			ticket(a, "b", "n2", csi)
+		}, "detach"},
 		{"an expansion does not yield", func(a *v1beta2.VolumeAttachment, v *v1beta2.Volume) {
 			attachedTo(v, "n1")
 			ticket(a, "a", "n1", expand)
@@ -233,5 +263,19 @@ func TestDeletedAttachmentLetsGo(t *testing.T) {
 	s.Volume = nil
 	if got := outcome(decide(now, a, s)); got != "attachment" {
 		t.Errorf("without a volume: %q, want the finalizer removed", got)
+	}
+}
+
+// TestEarlyTicketSaysWhy: whoever wants a volume that is being filled is told what it waits for.
+func TestEarlyTicketSaysWhy(t *testing.T) {
+	a, s := fixture()
+	filling(s.Volume, v1beta2.VolumeCloneStateInitiated)
+	ticket(a, "a", "n1", v1beta2.AttacherTypeCSI, with(v1beta2.AttachmentParameterDisableFrontend, "true"))
+	ticket(a, "b", "n1", v1beta2.AttacherTypeVolumeClone, with(v1beta2.AttachmentParameterDisableFrontend, "true"))
+	decide(now, a, s)
+	early, own := a.Status.AttachmentTicketStatuses["a"], a.Status.AttachmentTicketStatuses["b"]
+	if early.Satisfied || !own.Satisfied ||
+		!strings.Contains(early.Conditions[0].Message, "does not hold all of vol://s") {
+		t.Errorf("%+v, %+v", early, own)
 	}
 }

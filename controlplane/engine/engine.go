@@ -26,6 +26,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"ankole.storage/api/longhorn/v1beta2"
+	"ankole.storage/controlplane/clone"
 	"ankole.storage/controlplane/condition"
 	"ankole.storage/controlplane/engineclient"
 	"ankole.storage/controlplane/index"
@@ -112,6 +113,8 @@ type seen struct {
 	Expand    func(ctx context.Context, e *v1beta2.Engine) error
 	// HandOn begins an attempt to hand the volume over.
 	HandOn func(im *v1beta2.InstanceManager, e *v1beta2.Engine)
+	// Clone is about the filling of the volume from another one.
+	Clone cloneSeen
 }
 
 // Controller describes the loop, for tests that step it by hand.
@@ -129,6 +132,7 @@ func (r *Reconciler) Controller() loop.Controller[*v1beta2.Engine, seen] {
 		Watches: []loop.Watch{
 			loop.WatchingUpdates(&v1beta2.InstanceManager{}, r.onManager, r.onManagerUpdate),
 			loop.WatchingChanges(&v1beta2.Node{}, loop.Changed(condition.NodeDown), r.onNode),
+			loop.WatchingChanges(&v1beta2.Volume{}, loop.Changed(clone.Copying), r.onVolume),
 		},
 		Wakeups: r.monitor.Wakeups(),
 	}
@@ -181,7 +185,8 @@ func (r *Reconciler) gather(ctx context.Context, e *v1beta2.Engine) (seen, error
 		return s, nil
 	}
 	s.State, s.Refused = r.monitor.Watch(target(e), e.Status.UUID, slices.Collect(mapValues(e.Spec.ReplicaAddressMap)))
-	return s, nil
+	s.Clone, err = r.gatherClone(ctx, e)
+	return s, err
 }
 
 func mapValues(m map[string]string) func(func(string) bool) {

@@ -29,7 +29,7 @@ func follow(now time.Time, e *v1beta2.Engine, s seen) []loop.Event {
 	}
 	if st.CurrentState != v1beta2.InstanceStateRunning {
 		st.ReplicaModeMap, st.ReplicaTransitionTimeMap, st.RebuildStatus = nil, nil, nil
-		st.CurrentReplicaAddressMap, st.Endpoint, st.IsExpanding = nil, "", false
+		st.CurrentReplicaAddressMap, st.Endpoint, st.IsExpanding, st.CloneStatus = nil, "", false, nil
 		st.Conditions = slices.DeleteFunc(slices.Clone(st.Conditions), func(c v1beta2.Condition) bool {
 			return c.Type == ConditionIOReady
 		})
@@ -47,6 +47,7 @@ func follow(now time.Time, e *v1beta2.Engine, s seen) []loop.Event {
 	if s.State.FrontendUp {
 		st.Endpoint = s.State.Endpoint
 	}
+	st.CloneStatus = cloneStatus(e, s)
 	st.Snapshots = snapshots(s.State.Snapshots)
 	setIOReady(now, st, s.State)
 	return slices.Concat(events, followReplicas(now, e, s), setReadOnly(now, e, s))

@@ -59,6 +59,8 @@ type watch struct {
 	suspendedSince    time.Time // zero while I/O flows
 	timer             *time.Timer
 	refused           map[string]string
+	// notFilled is the engine's refusal to be filled from another volume; zero if there is none.
+	notFilled refusal
 }
 
 // NewMonitor returns a monitor without streams. Add it to a controller manager, which stops it.
@@ -237,7 +239,7 @@ func urgency(old, now *engineclient.State) (wait time.Duration, changed bool) {
 		return 0, true
 	case !maps.EqualFunc(old.Snapshots, now.Snapshots, sameSnapshot):
 		return 0, true
-	case !slices.EqualFunc(old.Replicas, now.Replicas, sameProgress):
+	case old.Clone.Percent != now.Clone.Percent || !slices.EqualFunc(old.Replicas, now.Replicas, sameProgress):
 		return progressEvery, true
 	case !maps.EqualFunc(old.Snapshots, now.Snapshots, func(a, b engineclient.Snapshot) bool {
 		return a.SizeBytes == b.SizeBytes
@@ -257,11 +259,14 @@ type shape struct {
 	generation int64
 	expanding  bool
 	failed     string
+	clone      engineclient.Clone
 }
 
 func outline(s *engineclient.State) shape {
+	clone := s.Clone
+	clone.Percent = 0
 	return shape{s.SizeBytes, s.Endpoint, s.FrontendUp, s.Suspended, s.SuspendedReason, s.Generation, s.Expanding,
-		s.LastExpansionError + s.LastExpansionFailedAt}
+		s.LastExpansionError + s.LastExpansionFailedAt, clone}
 }
 
 func sameReplica(a, b engineclient.Replica) bool {

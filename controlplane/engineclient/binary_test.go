@@ -119,7 +119,8 @@ func TestBinaryState(t *testing.T) {
 			"s1": {Name: "s1", Children: []string{"s2"}, Removed: true, UserCreated: true,
 				Created: "2026-01-02T03:04:03Z", SizeBytes: 1 << 20,
 				Labels: map[string]string{}},
-		}}
+		},
+		Clone: engineclient.Clone{Running: true, Percent: 70, State: "in_progress", From: "10.0.1.1:10000", Snapshot: "s9"}}
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("got\n%+v, want\n%+v", got, want)
 	}

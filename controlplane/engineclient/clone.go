@@ -38,10 +38,12 @@ func (d calls) SnapshotCloneStatus(ctx context.Context, t Target) (Clone, error)
 		func(ctx context.Context, c enginev1.EngineClient) (*enginev1.State, error) {
 			return c.Get(ctx, &enginev1.GetRequest{})
 		})
-	c := s.GetClone()
+	return cloneFrom(s.GetClone()), err
+}
+
+func cloneFrom(c *enginev1.Clone) Clone {
 	return Clone{Running: c.GetRunning(), Percent: int(min(max(c.GetProgress(), 0), 100)), State: c.GetState(),
-		Error: c.GetError(),
-		From:  plain(c.GetFromAddress()), Snapshot: c.GetSnapshot()}, err
+		Error: c.GetError(), From: plain(c.GetFromAddress()), Snapshot: c.GetSnapshot(), Interrupted: c.GetInterrupted()}
 }
 
 // printedClone is one replica in what `snapshots clone-status` prints.
@@ -52,6 +54,7 @@ type printedClone struct {
 	State              string `json:"state"`
 	FromReplicaAddress string `json:"fromReplicaAddress"`
 	SnapshotName       string `json:"snapshotName"`
+	Interrupted        bool   `json:"interrupted"`
 }
 
 // SnapshotClone implements EngineClient. The verb ends when the clone does.
@@ -71,7 +74,7 @@ func (b *Binary) SnapshotCloneStatus(ctx context.Context, t Target) (Clone, erro
 	for _, address := range slices.Sorted(maps.Keys(printed)) {
 		if p := printed[address]; p.State != "" {
 			return Clone{Running: p.IsCloning, Percent: min(max(p.Progress, 0), 100), State: p.State, Error: p.Error,
-				From: plain(p.FromReplicaAddress), Snapshot: p.SnapshotName}, err
+				From: plain(p.FromReplicaAddress), Snapshot: p.SnapshotName, Interrupted: p.Interrupted}, err
 		}
 	}
 	return Clone{}, err

@@ -56,6 +56,13 @@ type Client interface {
 	ReplicaRemove(ctx context.Context, t Target, address string) (State, error)
 	// SnapshotCreate takes a snapshot and returns its name; an empty name lets the engine choose one.
 	SnapshotCreate(ctx context.Context, t Target, s SnapshotRequest) (string, error)
+	// SnapshotRemove marks a snapshot as removed; the next purge gives its space back.
+	SnapshotRemove(ctx context.Context, t Target, name string) error
+	// SnapshotClone fills the volume of t, which is empty and has no frontend, with a snapshot of
+	// the volume of source. It returns when that is under way; asked for the same again after a
+	// failure it goes on. State.Clone tells the progress. ErrNotFound: the source has no such
+	// snapshot.
+	SnapshotClone(ctx context.Context, t, source Target, snapshot string) error
 	// Expand makes the volume sizeBytes large; the present size changes nothing. A smaller one is
 	// ErrInvalid; ErrPrecondition while a replica is rebuilt or another change is under way.
 	Expand(ctx context.Context, t Target, sizeBytes int64) error
@@ -77,8 +84,6 @@ type EngineClient interface {
 	OptionsSet(ctx context.Context, t Target, o Options) error
 	// SnapshotRevert makes the content what it was at a snapshot. The frontend must be down.
 	SnapshotRevert(ctx context.Context, t Target, name string) error
-	// SnapshotRemove marks a snapshot as removed; the next purge gives its space back.
-	SnapshotRemove(ctx context.Context, t Target, name string) error
 	// SnapshotPurge begins to give space back. One under way is ErrPrecondition, or nothing to do
 	// with skipIfInProgress.
 	SnapshotPurge(ctx context.Context, t Target, skipIfInProgress bool) error
@@ -89,11 +94,8 @@ type EngineClient interface {
 	SnapshotHashStatus(ctx context.Context, t Target, name string) (map[string]Hash, error)
 	// SnapshotHashCancel ends it. ErrNotFound: it is not under way.
 	SnapshotHashCancel(ctx context.Context, t Target, name string) error
-	// SnapshotClone fills the volume of t, which is empty and has no frontend, with a snapshot of
-	// the volume of source. It returns when that is under way; asked for the same again after a
-	// failure it goes on. SnapshotCloneStatus tells the progress or result, the zero Clone if none
-	// was asked for.
-	SnapshotClone(ctx context.Context, t, source Target, snapshot string) error
+	// SnapshotCloneStatus tells the progress or result of a clone, the zero Clone if none was asked
+	// for.
 	SnapshotCloneStatus(ctx context.Context, t Target) (Clone, error)
 	// ReplicaVerifyRebuild fails with ErrPrecondition unless the replica is RW.
 	ReplicaVerifyRebuild(ctx context.Context, t Target, address string) error
@@ -147,7 +149,10 @@ type State struct {
 	SuspendedReason string
 	// Epoch and Generation of the membership protocol.
 	Epoch, Generation int64
-	Counters          Counters
+	// Clone is the newest filling of the volume with another one's snapshot, as far as the engine
+	// knows; zero if there was none.
+	Clone    Clone
+	Counters Counters
 }
 
 // Replica is a replica as its engine sees it.
@@ -184,6 +189,8 @@ type Clone struct {
 	State, Error string
 	// From is the address of the replica that is read, "ip:port"; Snapshot the one that is cloned.
 	From, Snapshot string
+	// Interrupted: the engine has found a part when it started, and was not asked to go on.
+	Interrupted bool
 }
 
 // Purge is the progress of giving back the space of removed snapshots.

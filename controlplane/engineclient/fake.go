@@ -193,6 +193,43 @@ func (f *Fake) SnapshotCreate(_ context.Context, t Target, r SnapshotRequest) (s
 	return name, err
 }
 
+// SnapshotRemove implements Client.
+func (f *Fake) SnapshotRemove(_ context.Context, t Target, name string) error {
+	_, err := f.edit(t, "remove snapshot "+name, func(s *State) error {
+		p, ok := s.Snapshots[name]
+		if !ok {
+			return fmt.Errorf("%w: snapshot %s", ErrNotFound, name)
+		}
+		p.Removed = true
+		s.Snapshots[name] = p
+		return nil
+	})
+	return err
+}
+
+// SnapshotClone implements Client: the copy is under way until the test says otherwise.
+func (f *Fake) SnapshotClone(_ context.Context, t, source Target, snapshot string) error {
+	f.mu.Lock()
+	from, err := f.engine(source)
+	if err == nil {
+		if _, ok := from.state.Snapshots[snapshot]; !ok {
+			err = fmt.Errorf("%w: snapshot %s", ErrNotFound, snapshot)
+		}
+	}
+	f.mu.Unlock()
+	if err != nil {
+		return err
+	}
+	_, err = f.edit(t, "clone "+source.Volume+"/"+snapshot, func(s *State) error {
+		if s.FrontendUp {
+			return fmt.Errorf("%w: a frontend is attached", ErrPrecondition)
+		}
+		s.Clone = Clone{Running: true, State: "in_progress", Snapshot: snapshot}
+		return nil
+	})
+	return err
+}
+
 // Version implements Client.
 func (f *Fake) Version(context.Context, Target) (Version, error) {
 	return Version{Version: "fake"}, nil

@@ -121,6 +121,9 @@ func (b *Binary) Get(ctx context.Context, t Target) (State, error) {
 			return State{}, failed(t, "snapshots info", ErrUnavailable, err.Error())
 		}
 	}
+	if s.Clone, err = b.SnapshotCloneStatus(ctx, t); err != nil {
+		return State{}, err
+	}
 	if s.Replicas, err = replicasPrinted(table, rebuilds, purges); err != nil {
 		return State{}, failed(t, "ls-replica", ErrUnavailable, err.Error())
 	}
@@ -234,7 +237,8 @@ func (b *Binary) Watch(ctx context.Context, t Target, observe func(State)) error
 
 // settled tells whether nothing is on its way that somebody waits for.
 func settled(s State) bool {
-	return (s.Frontend == "" || s.FrontendUp) && !s.Expanding && !slices.ContainsFunc(s.Replicas, func(r Replica) bool {
+	busy := slices.ContainsFunc(s.Replicas, func(r Replica) bool {
 		return r.Mode == ModePending || r.Mode == ModeWO || r.Purge != nil && r.Purge.Running
 	})
+	return (s.Frontend == "" || s.FrontendUp) && !s.Expanding && !s.Clone.Running && !busy
 }

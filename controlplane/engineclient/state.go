@@ -17,6 +17,7 @@ func stateFrom(s *enginev1.State) State {
 		Epoch: s.GetEpoch(), Generation: s.GetGeneration(),
 		Expanding: s.GetExpanding(), LastExpansionError: s.GetLastExpansionError(),
 		LastExpansionFailedAt: s.GetLastExpansionFailedAt(), Options: optionsFrom(s.GetOptions()),
+		Clone: cloneFrom(s.GetClone()),
 		Counters: Counters{
 			Reads: c.GetReads(), Writes: c.GetWrites(), ReadBytes: c.GetReadBytes(), WriteBytes: c.GetWriteBytes(),
 			Flushes: c.GetFlushes(), Discards: c.GetDiscards(),

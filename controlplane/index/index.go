@@ -10,6 +10,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"ankole.storage/api/longhorn/v1beta2"
+	"ankole.storage/controlplane/clone"
 )
 
 // Fields of the indexes.
@@ -17,6 +18,7 @@ const (
 	volume = "volume"
 	node   = "node"
 	disk   = "disk"
+	source = "source"
 )
 
 // Index is one way to find objects of a kind.
@@ -53,6 +55,7 @@ func All() []Index {
 			}
 			return []string{e.Spec.NodeID, e.Status.OwnerID}
 		}),
+		of(&v1beta2.Volume{}, source, func(v *v1beta2.Volume) []string { return []string{clone.Source(v)} }),
 		of(&v1beta2.InstanceManager{}, node, func(im *v1beta2.InstanceManager) []string { return []string{im.Spec.NodeID} }),
 		of(&v1beta2.VolumeAttachment{}, node, func(a *v1beta2.VolumeAttachment) []string {
 			var nodes []string
@@ -90,3 +93,6 @@ func OnNode(name string) client.ListOption { return client.MatchingFields{node: 
 
 // OnDisk selects the Replicas on a disk, or the Nodes that report it.
 func OnDisk(uuid string) client.ListOption { return client.MatchingFields{disk: uuid} }
+
+// ClonedFrom selects the Volumes whose data source is a volume or a snapshot of it.
+func ClonedFrom(name string) client.ListOption { return client.MatchingFields{source: name} }

@@ -7,6 +7,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"ankole.storage/api/longhorn/v1beta2"
+	"ankole.storage/controlplane/clone"
 	"ankole.storage/controlplane/loop"
 	"ankole.storage/controlplane/naming"
 	"ankole.storage/controlplane/setting"
@@ -41,9 +42,9 @@ func (p *pass) ensureObjects() loop.Change {
 	if v.Status.State != v1beta2.VolumeStateCreating {
 		return nil
 	}
-	if have := len(p.live()); have < v.Spec.NumberOfReplicas {
+	if have, want := len(p.live()), clone.Replicas(v); have < want {
 		p.changeEvents = []loop.Event{{Reason: naming.EventCreate,
-			Message: fmt.Sprintf("Creating replica %d of %d", have+1, v.Spec.NumberOfReplicas)}}
+			Message: fmt.Sprintf("Creating replica %d of %d", have+1, want)}}
 		return loop.Create{Object: p.newReplica("", 0)}
 	}
 	return nil

@@ -78,6 +78,7 @@ func (p *pass) run() loop.Decision {
 		p.upgrade,
 		p.follow,     // what the engine says of the replicas
 		p.robustness, // and what that means for the volume
+		p.clone,      // its content, if it comes from another volume
 		p.place,      // replicas without a place
 		p.grow,       // sizes, as the wanted one
 		p.salvage,

@@ -41,6 +41,9 @@ func (w *world) watchDevice() {
 		return
 	}
 	for _, m := range w.engines {
+		if volumeOf(m.proc.name) != "v" {
+			continue
+		}
 		if granted, _ := w.witness(m.proc.name); granted.Epoch == m.epoch && m.source() != "" {
 			w.device = &device{node: m.proc.node}
 			return
@@ -75,7 +78,8 @@ func (w *world) checkDevice() {
 // the device down. The lock is held.
 func (w *world) checkStop(p *proc) {
 	v := w.volume("v")
-	if v == nil || v.DeletionTimestamp != nil || p.state != v1beta2.InstanceStateRunning || !isEngine(p) {
+	if v == nil || v.DeletionTimestamp != nil || p.state != v1beta2.InstanceStateRunning || !isEngine(p) ||
+		volumeOf(p.name) != "v" {
 		return
 	}
 	if v.Spec.NodeID == p.node && v.Status.State == v1beta2.VolumeStateAttached {

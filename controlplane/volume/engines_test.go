@@ -44,7 +44,7 @@ func (w *world) Create(_ context.Context, im *v1beta2.InstanceManager, p instanc
 	}
 	w.procs[key] = pr
 	if len(p.Environment["ANKOLE_VOLUME_SECRET"]) != 64 ||
-		p.Environment["ANKOLE_VOLUME_UUID"] != string(w.volume("v").UID) {
+		p.Environment["ANKOLE_VOLUME_UUID"] != string(w.volume(volumeOf(p.Name)).UID) {
 		w.t.Fatalf("process %s has environment %v", p.Name, p.Environment)
 	}
 	listen := "--listen," + strings.TrimSuffix(w.address(pr), strconv.Itoa(pr.port))
@@ -135,7 +135,7 @@ func (w *world) startReplica(p *proc) {
 	if c := w.disks[dir]; c == nil || w.removed(dir, c) {
 		size, err := strconv.ParseInt(arg(p.args, "--size"), 10, 64)
 		must(w.t, err)
-		w.disks[dir] = &copyOf{node: p.node, size: size}
+		w.disks[dir] = &copyOf{node: p.node, size: size, other: volumeOf(p.name) != "v"}
 	}
 	if w.disks[dir].node != p.node {
 		w.t.Fatalf("directory %s is on %s, its process on %s", dir, w.disks[dir].node, p.node)
@@ -159,8 +159,9 @@ func (w *world) replicaAt(address, from string) *proc {
 
 func (m *engineModel) state() engineclient.State {
 	return engineclient.State{
-		Volume: "v", Engine: m.proc.name, SizeBytes: m.size, FrontendUp: true, Endpoint: "/dev/longhorn/v",
-		Replicas: slices.Clone(m.replicas), Generation: m.record.generation,
+		Volume: volumeOf(m.proc.name), Engine: m.proc.name, SizeBytes: m.size, FrontendUp: true,
+		Endpoint: "/dev/longhorn/v", Replicas: slices.Clone(m.replicas), Generation: m.record.generation,
+		Clone: m.clone, Snapshots: maps.Clone(m.w.snapshots[volumeOf(m.proc.name)]),
 	}
 }
 
@@ -278,10 +279,6 @@ func (w *world) ReplicaRemove(_ context.Context, t engineclient.Target, address 
 		break
 	}
 	return m.state(), nil
-}
-
-func (w *world) SnapshotCreate(context.Context, engineclient.Target, engineclient.SnapshotRequest) (string, error) {
-	return "", engineclient.ErrUnavailable
 }
 
 func (w *world) Version(context.Context, engineclient.Target) (engineclient.Version, error) {

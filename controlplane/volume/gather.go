@@ -30,9 +30,13 @@ type seen struct {
 	Engines    []v1beta2.Engine
 	Replicas   []v1beta2.Replica
 	Attachment *v1beta2.VolumeAttachment
-	HasSecret  bool
-	Nodes      []v1beta2.Node
-	Managers   []v1beta2.InstanceManager
+	// Source is the volume that this one is being filled from, nil if there is none; Clones are the
+	// volumes that are or were filled from this one.
+	Source    *v1beta2.Volume
+	Clones    []v1beta2.Volume
+	HasSecret bool
+	Nodes     []v1beta2.Node
+	Managers  []v1beta2.InstanceManager
 	// ImageOn are the nodes that have the image of the volume's replicas.
 	ImageOn map[string]bool
 	// Images are all engine images.
@@ -68,6 +72,9 @@ func (r *Reconciler) gather(ctx context.Context, v *v1beta2.Volume) (seen, error
 	mine := []client.ListOption{client.InNamespace(v.Namespace), index.OfVolume(v.Name),
 		client.UnsafeDisableDeepCopy}
 	if err := r.gatherOwn(ctx, v, &s, mine); err != nil {
+		return s, err
+	}
+	if err := r.gatherClone(ctx, v, &s); err != nil {
 		return s, err
 	}
 	if err := r.gatherCluster(ctx, v, &s); err != nil {

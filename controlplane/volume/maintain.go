@@ -13,23 +13,26 @@ import (
 )
 
 // maintain attaches a volume that nobody uses when it has work that needs an engine: a larger size,
-// replicas to move off a disk that is being evicted, or missing ones to rebuild (if the volume or
-// the setting asks for that). It does so by a ticket of its own, which goes as soon as the work is
-// done or a workload wants the volume.
+// replicas to move off a disk that is being evicted, missing ones to rebuild (if the volume or the
+// setting asks for that), or a clone, of it or into it. It does so by a ticket of its own, which
+// goes as soon as the work is done or a workload wants the volume. A volume that is being filled
+// has no other work, and no user yet.
 func (p *pass) maintain() loop.Change {
 	evict := p.anyEvicting() && p.anyData()
 	rebuild := p.offlineRebuilding()
 	expand := p.v.Status.ExpansionRequired && p.noRoom == ""
-	p.workWaits = evict || expand || p.lacksReplicas()
+	cloned, alone := p.wantsClone()
+	p.workWaits = evict || expand || cloned || p.lacksReplicas()
 	for _, job := range []struct {
 		kind   v1beta2.AttacherType
 		wanted bool
 	}{
-		{v1beta2.AttacherTypeVolumeExpansion, expand},
-		{v1beta2.AttacherTypeVolumeEviction, evict}, {v1beta2.AttacherTypeVolumeRebuilding, rebuild},
+		{v1beta2.AttacherTypeVolumeExpansion, expand && !alone},
+		{v1beta2.AttacherTypeVolumeEviction, evict && !alone}, {v1beta2.AttacherTypeVolumeRebuilding, rebuild && !alone},
+		{v1beta2.AttacherTypeVolumeClone, cloned},
 	} {
-		wanted := job.wanted && p.v.Status.Robustness != v1beta2.VolumeRobustnessFaulted && !p.inUse()
-		if change := p.ticket(job.kind, wanted); change != nil {
+		wanted := job.wanted && p.v.Status.Robustness != v1beta2.VolumeRobustnessFaulted && (alone || !p.inUse())
+		if change := p.ticket(job.kind, wanted, alone); change != nil {
 			return change
 		}
 	}
@@ -41,7 +44,8 @@ func (p *pass) maintain() loop.Change {
 func (p *pass) inUse() bool {
 	for _, t := range p.s.Attachment.Spec.AttachmentTickets {
 		switch t.Type {
-		case v1beta2.AttacherTypeVolumeExpansion, v1beta2.AttacherTypeVolumeEviction, v1beta2.AttacherTypeVolumeRebuilding:
+		case v1beta2.AttacherTypeVolumeExpansion, v1beta2.AttacherTypeVolumeEviction, v1beta2.AttacherTypeVolumeRebuilding,
+			v1beta2.AttacherTypeVolumeClone:
 		default:
 			return true
 		}
@@ -79,8 +83,8 @@ func (p *pass) repairable() bool {
 	return !p.lacksRoom
 }
 
-// ticket puts this controller's ticket of a kind in or takes it out.
-func (p *pass) ticket(kind v1beta2.AttacherType, wanted bool) loop.Change {
+// ticket puts this controller's ticket of a kind in or takes it out; hidden: without a frontend.
+func (p *pass) ticket(kind v1beta2.AttacherType, wanted, hidden bool) loop.Change {
 	id := naming.AttachmentTicketID(string(kind), p.v.Name)
 	have, there := p.s.Attachment.Spec.AttachmentTickets[id]
 	misplaced := there && wanted && p.nodeDown(have.NodeID)
@@ -100,9 +104,13 @@ func (p *pass) ticket(kind v1beta2.AttacherType, wanted bool) loop.Change {
 	if a.Spec.AttachmentTickets == nil {
 		a.Spec.AttachmentTickets = map[string]v1beta2.AttachmentTicket{}
 	}
+	frontend := v1beta2.AttachmentParameterAny
+	if hidden {
+		frontend = v1beta2.AttachmentParameterTrue
+	}
 	a.Spec.AttachmentTickets[id] = v1beta2.AttachmentTicket{
 		ID: id, NodeID: node, Type: kind,
-		Parameters: map[string]string{v1beta2.AttachmentParameterDisableFrontend: v1beta2.AttachmentParameterAny},
+		Parameters: map[string]string{v1beta2.AttachmentParameterDisableFrontend: frontend},
 	}
 	return loop.Update{Object: a}
 }

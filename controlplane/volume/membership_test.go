@@ -31,6 +31,11 @@ type copyOf struct {
 	size int64
 	// holder is the process that has the directory's lock, or had it.
 	holder *proc
+	// part is the snapshot of another volume of which the directory holds a part, whole the one that
+	// it was filled with.
+	part, whole string
+	// other: it belongs to another volume than v, of which nothing but that it can be read matters.
+	other bool
 }
 
 // memberSet is a record: a set of members that an engine has made durable.
@@ -47,7 +52,7 @@ func (r memberSet) newerThan(o memberSet) bool {
 
 // complete says whether the directory holds every acknowledged write, and may be used.
 func (w *world) complete(c *copyOf) bool {
-	return !c.rebuilding && new(big.Int).AndNot(&w.acknowledged, &c.has).Sign() == 0
+	return !c.other && !c.rebuilding && new(big.Int).AndNot(&w.acknowledged, &c.has).Sign() == 0
 }
 
 // engineModel is a running engine: the membership protocol of docs/quorum.md without its messages.
@@ -62,6 +67,7 @@ type engineModel struct {
 	record   memberSet
 	observe  func(engineclient.State)
 	size     int64
+	clone    engineclient.Clone
 }
 
 func (w *world) witness(engine string) (v1beta2.Membership, memberSet) {
@@ -107,7 +113,9 @@ func (w *world) startEngine(p *proc) {
 		p.state, p.err = v1beta2.InstanceStateError, "exit status 61"
 		return
 	}
-	w.checkStart(p, fresh)
+	if volumeOf(p.name) == "v" {
+		w.checkStart(p, fresh)
+	}
 	for _, address := range addresses {
 		r := engineclient.Replica{Address: address, Mode: engineclient.ModeERR, Error: "stale"}
 		for _, dir := range fresh {
@@ -124,6 +132,7 @@ func (w *world) startEngine(p *proc) {
 	if !m.agreeOnSize(fresh) {
 		return
 	}
+	m.findClone(fresh)
 	w.engines[w.address(p)] = m
 	if !m.commit(fresh) {
 		w.t.Fatalf("the witness refuses the engine to which it has just granted an epoch\n%s", w.dump())
@@ -260,6 +269,10 @@ func (m *engineModel) write() {
 			return // a member is lost and the set without it is not agreed: the write waits
 		}
 	}
+	if volumeOf(m.proc.name) != "v" {
+		m.publish()
+		return
+	}
 	w.nextWrite++
 	for _, dir := range m.record.members {
 		d := w.disks[dir]
@@ -345,6 +358,7 @@ func (m *engineModel) finishRebuilds() {
 		dir := dirOf(p)
 		w.disks[dir].has.Set(&w.disks[m.source()].has)
 		w.disks[dir].rebuilding = false
+		w.disks[dir].part, w.disks[dir].whole = w.disks[m.source()].part, w.disks[m.source()].whole
 		if m.commit(append(slices.Clone(m.record.members), dir)) {
 			m.replicas[i].Mode, m.replicas[i].Member = engineclient.ModeRW, dir
 		}
@@ -373,7 +387,7 @@ func (m *engineModel) beginRebuild(p *proc) error {
 	case d.promised > m.epoch:
 		return fmt.Errorf("%w: %s has promised a newer engine", engineclient.ErrPrecondition, dirOf(p))
 	}
-	*d = copyOf{holder: d.holder, node: d.node, promised: m.epoch, rebuilding: true, size: m.size}
+	*d = copyOf{holder: d.holder, node: d.node, promised: m.epoch, rebuilding: true, size: m.size, other: d.other}
 	return nil
 }
 

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"ankole.storage/api/longhorn/v1beta2"
+	"ankole.storage/controlplane/clone"
 	"ankole.storage/controlplane/loop"
 	"ankole.storage/controlplane/naming"
 	"ankole.storage/controlplane/schedule"
@@ -66,7 +67,7 @@ func (p *pass) noteScheduled() {
 	replicas := p.live()
 	placed := count(replicas, func(r *v1beta2.Replica) bool { return r.Spec.NodeID != "" })
 	usablePlaced := count(replicas, func(r *v1beta2.Replica) bool { return r.Spec.NodeID != "" && r.Spec.FailedAt == "" })
-	complete := p.noPlace == "" && placed == len(replicas) && placed >= v.Spec.NumberOfReplicas
+	complete := p.noPlace == "" && placed == len(replicas) && placed >= clone.Replicas(v)
 	enough := usablePlaced > 0 && v.Spec.NodeID == "" &&
 		p.s.Settings.Bool(setting.AllowVolumeCreationWithDegradedAvailability)
 	switch {

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"ankole.storage/api/longhorn/v1beta2"
+	"ankole.storage/controlplane/clone"
 	"ankole.storage/controlplane/loop"
 	"ankole.storage/controlplane/naming"
 	"ankole.storage/controlplane/schedule"
@@ -16,7 +17,7 @@ import (
 // made. One at a time.
 func (p *pass) replenish() loop.Change {
 	if p.v.Status.State != v1beta2.VolumeStateAttached || p.v.Spec.NodeID != p.v.Status.CurrentNodeID || !p.synced() ||
-		p.rebuilding() || p.expansionPending() || p.upgradeUnderWay() ||
+		p.rebuilding() || p.expansionPending() || p.upgradeUnderWay() || clone.Copying(p.v) ||
 		p.s.Settings.Int(setting.ConcurrentReplicaRebuildPerNodeLimit) == 0 {
 		return nil
 	}

@@ -96,6 +96,7 @@ func (r *Reconciler) Controller() loop.Controller[*v1beta2.Volume, seen] {
 		Watches: []loop.Watch{
 			loop.Watching(&v1beta2.Engine{}, loop.ByLabel[*v1beta2.Engine](naming.LabelVolume)),
 			loop.Watching(&v1beta2.Replica{}, loop.ByLabel[*v1beta2.Replica](naming.LabelVolume)),
+			loop.WatchingChanges(&v1beta2.Volume{}, loop.Changed(viewForClones), r.onClone),
 			loop.WatchingChanges(&v1beta2.VolumeAttachment{}, ticketsChanged, loop.BySameName[*v1beta2.VolumeAttachment]()),
 			loop.Watching(&corev1.Secret{}, loop.ByLabel[*corev1.Secret](naming.LabelVolume)),
 			loop.WatchingUpdates(&v1beta2.Node{}, func(*v1beta2.Node) []string { return r.unsettled() }, r.onNodeUpdate),

@@ -86,6 +86,8 @@ type world struct {
 	rng *rand.Rand
 	// writes to the API server so far.
 	writes atomic.Int64
+	// snapshots of each volume's engines, by volume and name.
+	snapshots map[string]map[string]engineclient.Snapshot
 	// allocator is told of the replicas in unshown later, as a cache is.
 	allocator *allocator.Allocator
 	unshown   map[string]bool
@@ -136,6 +138,7 @@ func newWorld(t fataler, dir string, nodes int) *world {
 		disks:   map[string]*copyOf{},
 		engines: map[string]*engineModel{}, down: map[string]bool{}, events: record.NewFakeRecorder(10000),
 		unshown: map[string]bool{}, strangers: map[string]*v1beta2.Replica{},
+		snapshots: map[string]map[string]engineclient.Snapshot{},
 	}
 	w.allocator = allocator.New(ns, w.clock)
 	w.allocator.MarkSynced()
@@ -276,6 +279,7 @@ func (w *world) round(showAll bool) {
 	w.awaitHandOvers()
 	w.report()
 	w.checkSafe()
+	w.checkClone()
 	w.checkLimit()
 	w.watchDevice()
 	w.checkDevice()
@@ -442,8 +446,14 @@ func (w *world) newVolume(replicas int, edit func(*v1beta2.VolumeSpec)) {
 // ticket wants the volume on a node; an empty node withdraws the ticket.
 func (w *world) ticket(id, node string, kind v1beta2.AttacherType) {
 	w.t.Helper()
+	w.ticketOf("v", id, node, kind)
+}
+
+// ticketOf is ticket for any volume.
+func (w *world) ticketOf(volume, id, node string, kind v1beta2.AttacherType) {
+	w.t.Helper()
 	var a v1beta2.VolumeAttachment
-	must(w.t, w.c.Get(context.Background(), client.ObjectKey{Namespace: ns, Name: "v"}, &a))
+	must(w.t, w.c.Get(context.Background(), client.ObjectKey{Namespace: ns, Name: volume}, &a))
 	if a.Spec.AttachmentTickets == nil {
 		a.Spec.AttachmentTickets = map[string]v1beta2.AttachmentTicket{}
 	}

@@ -58,6 +58,7 @@ type cloneOutput struct {
 	State              string `json:"state"`
 	FromReplicaAddress string `json:"fromReplicaAddress"`
 	SnapshotName       string `json:"snapshotName"`
+	Interrupted        bool   `json:"interrupted,omitempty"`
 }
 
 func snapshotCloneStatusCommand(g *globals) *cobra.Command {
@@ -73,7 +74,7 @@ func snapshotCloneStatusCommand(g *globals) *cobra.Command {
 					}
 					out[r.GetAddress()] = cloneOutput{IsCloning: c.GetRunning(), Error: c.GetError(),
 						Progress: c.GetProgress(), State: c.GetState(),
-						FromReplicaAddress: c.GetFromAddress(), SnapshotName: c.GetSnapshot()}
+						FromReplicaAddress: c.GetFromAddress(), SnapshotName: c.GetSnapshot(), Interrupted: c.GetInterrupted()}
 				}
 				return out
 			})

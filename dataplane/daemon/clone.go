@@ -86,7 +86,8 @@ func cloneMessage(s *engine.Importing) *enginev1.Clone {
 	}
 	m := &enginev1.Clone{Running: s.Running, State: s.State, Progress: int32(s.Progress), Error: s.Error,
 		Volume: s.Volume, Snapshot: s.Snapshot,
-		Name: s.Name, DoneBytes: s.Done, TotalBytes: s.Total, SentBytes: s.Sent, Incomplete: s.Incomplete}
+		Name: s.Name, DoneBytes: s.Done, TotalBytes: s.Total, SentBytes: s.Sent, Incomplete: s.Incomplete,
+		Interrupted: s.Interrupted}
 	if s.From != "" {
 		m.FromAddress = "tcp://" + s.From
 	}

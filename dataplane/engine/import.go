@@ -90,6 +90,8 @@ type Importing struct {
 	Done, Total, Sent int64
 	// Incomplete: the volume holds a part of the content and is served to nobody.
 	Incomplete bool
+	// Interrupted: the engine has found that part when it started, and nobody has asked it to go on.
+	Interrupted bool
 }
 
 type importStage uint8
@@ -477,7 +479,7 @@ func (e *Engine) foundImport(v *view) {
 	case v.mark != "":
 		m = parseMark(v.mark)
 		e.incomplete = &m
-		s = &Importing{State: "error", Error: "it was interrupted; ask for the same again to go on"}
+		s = &Importing{State: "error", Error: "it was interrupted; ask for the same again to go on", Interrupted: true}
 		e.event("incomplete", "", "the volume holds a part of the "+m.String())
 	case v.label == "":
 		return

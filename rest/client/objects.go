@@ -20,6 +20,9 @@ type VolumeSpec struct {
 	StaleReplicaTimeout int      `json:"staleReplicaTimeout,omitempty"`
 	DiskSelector        []string `json:"diskSelector,omitempty"`
 	NodeSelector        []string `json:"nodeSelector,omitempty"`
+	// DataSource is what the volume is to hold: vol://volume or snap://volume/snapshot. The size is
+	// that volume's.
+	DataSource string `json:"dataSource,omitempty"`
 }
 
 // Volumes lists all volumes.

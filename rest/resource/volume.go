@@ -228,6 +228,8 @@ type CloneStatus struct {
 	State                string `json:"state"`
 	AttemptCount         int    `json:"attemptCount"`
 	NextAllowedAttemptAt string `json:"nextAllowedAttemptAt"`
+	// Progress of the copy, 0 to 100. It is our addition.
+	Progress int `json:"progress"`
 }
 
 // VolumeAttachment lists who wants a volume where, nested in the volume or as a resource of its

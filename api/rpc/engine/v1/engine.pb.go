@@ -2554,7 +2554,9 @@ type Clone struct {
 	// Bytes written: less than total where an interrupted clone went on.
 	SentBytes int64 `protobuf:"varint,11,opt,name=sent_bytes,json=sentBytes,proto3" json:"sent_bytes,omitempty"`
 	// The volume holds a part only, and is offered to nobody.
-	Incomplete    bool `protobuf:"varint,12,opt,name=incomplete,proto3" json:"incomplete,omitempty"`
+	Incomplete bool `protobuf:"varint,12,opt,name=incomplete,proto3" json:"incomplete,omitempty"`
+	// Found when the engine started, in state "error": nobody has asked it to go on.
+	Interrupted   bool `protobuf:"varint,13,opt,name=interrupted,proto3" json:"interrupted,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2669,6 +2671,13 @@ func (x *Clone) GetSentBytes() int64 {
 func (x *Clone) GetIncomplete() bool {
 	if x != nil {
 		return x.Incomplete
+	}
+	return false
+}
+
+func (x *Clone) GetInterrupted() bool {
+	if x != nil {
+		return x.Interrupted
 	}
 	return false
 }
@@ -3260,7 +3269,7 @@ const file_engine_v1_engine_proto_rawDesc = "" +
 	"\x14SnapshotCloneRequest\x120\n" +
 	"\x04from\x18\x01 \x01(\v2\x1c.ankole.engine.v1.CloneGrantR\x04from\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\"\x1c\n" +
-	"\x1aSnapshotCloneCancelRequest\"\xd3\x02\n" +
+	"\x1aSnapshotCloneCancelRequest\"\xf5\x02\n" +
 	"\x05Clone\x12\x18\n" +
 	"\arunning\x18\x01 \x01(\bR\arunning\x12\x14\n" +
 	"\x05state\x18\x02 \x01(\tR\x05state\x12\x1a\n" +
@@ -3279,7 +3288,8 @@ const file_engine_v1_engine_proto_rawDesc = "" +
 	"sent_bytes\x18\v \x01(\x03R\tsentBytes\x12\x1e\n" +
 	"\n" +
 	"incomplete\x18\f \x01(\bR\n" +
-	"incomplete\"\x10\n" +
+	"incomplete\x12 \n" +
+	"\vinterrupted\x18\r \x01(\bR\vinterrupted\"\x10\n" +
 	"\x0eVersionRequest\"\x9a\x03\n" +
 	"\x0fVersionResponse\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\tR\aversion\x12\x1d\n" +
