@@ -67,7 +67,9 @@ type seen struct {
 	Autoscaler  bool
 	// Drained: the node is being emptied and, by the cache, the drain policy lets this instance
 	// manager go. Budgets releases its budget if MayDrain, which reads live, says so too.
-	Drained  bool
+	Drained bool
+	// Held is what a drain of a cordoned node waits for; its volume is "" if for nothing.
+	Held     hold
 	Budgets  *allocator.Budgets
 	MayDrain func(ctx context.Context, released map[string]bool) (bool, error)
 	// Owner is the node whose manager decides (status.ownerID while the instance manager's own node
@@ -149,6 +151,7 @@ func observe(now time.Time, im *v1beta2.InstanceManager, s seen) {
 	} else {
 		condition(v1beta2.InstanceManagerConditionNodeReady, v1beta2.ConditionTrue, "", "")
 	}
+	observeDrain(condition, st, s)
 	observeCertificates(condition, st, s.CertificateProblem)
 	p := stateOf(s.Pod, st, s.Processes)
 	st.CurrentState = p.state
@@ -165,6 +168,21 @@ func observe(now time.Time, im *v1beta2.InstanceManager, s seen) {
 			"waiting for the last instance to stop before applying: "+strings.Join(waiting, ", "))
 	} else {
 		condition(v1beta2.InstanceManagerConditionSettingSynced, v1beta2.ConditionTrue, "", "")
+	}
+}
+
+// observeDrain says of a cordoned node whether a drain may go on, or what it waits for.
+func observeDrain(condition func(kind string, status v1beta2.ConditionStatus, reason, message string),
+	st *v1beta2.InstanceManagerStatus, s seen) {
+	const kind = v1beta2.InstanceManagerConditionDrainAllowed
+	switch {
+	case !s.cordoned():
+		st.Conditions = slices.DeleteFunc(slices.Clone(st.Conditions),
+			func(c v1beta2.Condition) bool { return c.Type == kind })
+	case s.Held.volume != "":
+		condition(kind, v1beta2.ConditionFalse, s.Held.reason, s.Held.message)
+	case s.Drained:
+		condition(kind, v1beta2.ConditionTrue, "", "")
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"regexp"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -90,45 +91,50 @@ func (d *drains) watches() []loop.Watch {
 // autoscaler may remove it, and the drain policy is satisfied. The cache says whether it is worth
 // asking; MayDrain asks the live objects.
 func (r *Reconciler) gatherDrain(ctx context.Context, im *v1beta2.InstanceManager, s *seen) error {
-	if !s.cordoned() && !s.Autoscaler || s.holdsEngines(im) {
+	if !s.cordoned() && !s.Autoscaler {
 		r.drains.note(im.Name, "")
+		return nil
+	}
+	if process := s.engineIn(im); process != "" { // the list of processes ends this wait
+		r.drains.note(im.Name, "")
+		s.Held = heldByEngine(process[:max(0, strings.LastIndex(process, "-e-"))])
 		return nil
 	}
 	// Before anything is read: what changes after that is not in what drainHolder sees.
 	r.drains.note(im.Name, anyVolume)
 	node, policy := im.Spec.NodeID, s.DrainPolicy
-	holder, err := drainHolder(ctx, r.client, im.Namespace, node, policy, nil)
+	held, err := drainHolder(ctx, r.client, im.Namespace, node, policy, nil)
 	if err != nil {
 		return err
 	}
-	r.drains.note(im.Name, holder)
-	s.Drained, s.Budgets = holder == "", r.cfg.Budgets
+	r.drains.note(im.Name, held.volume)
+	s.Held, s.Drained, s.Budgets = held, held.volume == "", r.cfg.Budgets
 	s.MayDrain = func(ctx context.Context, released map[string]bool) (bool, error) {
-		holder, err := drainHolder(ctx, r.live, im.Namespace, node, policy, released)
-		if holder != "" {
-			slog.Info("the disruption budget of a node that is drained is kept", "node", node, "volume", holder)
+		held, err := drainHolder(ctx, r.live, im.Namespace, node, policy, released)
+		if held.volume != "" {
+			slog.Info("the disruption budget of a node that is drained is kept", "node", node, "reason", held.message)
 		}
-		return holder == "", err
+		return held.volume == "", err
 	}
 	return nil
 }
 
-// drainHolder names a volume for which the node must not be drained yet, "" if there is none.
+// drainHolder says for which volume the node must not be drained yet, if there is one.
 // Budgets of the nodes in released do not count.
 func drainHolder(ctx context.Context, c client.Reader, namespace, node, policy string,
-	released map[string]bool) (volume string, err error) {
+	released map[string]bool) (held hold, err error) {
 	in := []client.ListOption{client.InNamespace(namespace), client.UnsafeDisableDeepCopy}
 	var engines v1beta2.EngineList
 	if err := c.List(ctx, &engines, in...); err != nil {
-		return "", fmt.Errorf("list engines: %w", err)
+		return held, fmt.Errorf("list engines: %w", err)
 	}
 	var replicas v1beta2.ReplicaList
 	if err := c.List(ctx, &replicas, in...); err != nil {
-		return "", fmt.Errorf("list replicas: %w", err)
+		return held, fmt.Errorf("list replicas: %w", err)
 	}
 	protected, err := ProtectedNodes(ctx, c, namespace)
 	if err != nil {
-		return "", err
+		return held, err
 	}
 	for n := range released {
 		delete(protected, n)
@@ -154,26 +160,37 @@ func ProtectedNodes(ctx context.Context, r client.Reader, namespace string) (map
 	return protected, nil
 }
 
-// mayDrain applies the drain policy to one node and names a volume that holds the node's budget, ""
-// if there is none. protected are the nodes whose instance manager has a budget.
+// hold is why a budget is kept: a volume, a reason of condition DrainAllowed, and what a person can
+// do.
+type hold struct{ volume, reason, message string }
+
+func heldByEngine(volume string) hold {
+	return hold{volume, v1beta2.InstanceManagerReasonEngineOnNode, fmt.Sprintf("volume %s is attached here: "+
+		"the drain goes on when the Pods that use it have left, or when it is detached", volume)}
+}
+
+// mayDrain applies the drain policy to one node and says what holds the node's budget, if anything
+// does. protected are the nodes whose instance manager has a budget.
 func mayDrain(node, policy string, engines []v1beta2.Engine, replicas []v1beta2.Replica,
-	protected map[string]bool) (holder string) {
+	protected map[string]bool) hold {
 	for i := range engines {
 		if engines[i].Spec.NodeID == node {
-			return engines[i].Spec.VolumeName
+			return heldByEngine(engines[i].Spec.VolumeName)
 		}
 	}
 	if policy == drainAlways {
-		return ""
+		return hold{}
 	}
 	recorded := recordedCopies(engines, replicas)
 	for i := range replicas {
 		rep := &replicas[i]
+		volume := rep.Spec.VolumeName
 		if rep.Spec.NodeID != node {
 			continue
 		}
 		if policy == DrainEviction {
-			return rep.Spec.VolumeName
+			return hold{volume, v1beta2.InstanceManagerReasonReplicaOnNode, fmt.Sprintf("replica %s of volume %s is "+
+				"moved to another node first (setting node-drain-policy is %s)", rep.Name, volume, policy)}
 		}
 		if policy == drainIfStopped && rep.Status.CurrentState == v1beta2.InstanceStateStopped {
 			continue
@@ -182,10 +199,12 @@ func mayDrain(node, policy string, engines []v1beta2.Engine, replicas []v1beta2.
 			continue // never started: holds nothing
 		}
 		if !CopyElsewhere(rep, recorded, protected) {
-			return rep.Spec.VolumeName
+			return hold{volume, v1beta2.InstanceManagerReasonLastReplica, fmt.Sprintf("replica %s of volume %s has no "+
+				"healthy copy on another node that a drain leaves alone (setting node-drain-policy is %s): rebuild one "+
+				"elsewhere first", rep.Name, volume, policy)}
 		}
 	}
-	return ""
+	return hold{}
 }
 
 // recordedCopies leaves out the replicas that are not members of their volume's newest record: they

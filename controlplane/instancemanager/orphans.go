@@ -55,13 +55,13 @@ func report(im *v1beta2.InstanceManager, o *v1beta2.Orphan) loop.Decision {
 	}
 }
 
-// holdsEngines tells whether a process of an engine is in the Pod, other than those that belong to
-// nobody: a drain does not wait for these.
-func (s seen) holdsEngines(im *v1beta2.InstanceManager) bool {
-	for name := range im.Status.InstanceEngines {
+// engineIn names a process of an engine in the Pod, the first one by name, "" if there is none.
+// Those that belong to nobody do not count: a drain does not wait for these.
+func (s seen) engineIn(im *v1beta2.InstanceManager) string {
+	for _, name := range slices.Sorted(maps.Keys(im.Status.InstanceEngines)) {
 		if !s.Orphaned[name] {
-			return true
+			return name
 		}
 	}
-	return false
+	return ""
 }

@@ -16,15 +16,15 @@ func TestOrphansDoNotHoldADrain(t *testing.T) {
 	im, s := manager(v1beta2.InstanceManagerStateRunning), world()
 	s.Processes.Engines = running("v-e-0")
 	decide(now, im, s)
-	if !s.holdsEngines(im) {
+	if s.engineIn(im) == "" {
 		t.Error("an engine does not hold a drain")
 	}
 	s.Orphaned = map[string]bool{"v-e-0": true}
-	if s.holdsEngines(im) {
+	if s.engineIn(im) != "" {
 		t.Error("an engine without an object holds a drain")
 	}
 	s.Orphaned = map[string]bool{"w-e-0": true}
-	if !s.holdsEngines(im) {
+	if s.engineIn(im) == "" {
 		t.Error("another engine's orphan lets a drain pass")
 	}
 }
@@ -66,5 +66,32 @@ func TestClosings(t *testing.T) {
 	c.forget(key)
 	if c.isEmpty(key, "d") {
 		t.Error("a forgotten answer counts")
+	}
+}
+
+// TestDrainAllowed: while the Kubernetes node is cordoned a condition says whether the drain may go
+// on, or what it waits for; it is gone when the node is not cordoned any more.
+func TestDrainAllowed(t *testing.T) {
+	held := hold{"v", v1beta2.InstanceManagerReasonLastReplica, "replica r of volume v has no copy elsewhere"}
+	im := manager(v1beta2.InstanceManagerStateRunning)
+	for _, step := range []struct {
+		cordoned, drained bool
+		held              hold
+		status            v1beta2.ConditionStatus // Unknown: there is none
+		reason            string
+	}{
+		{false, false, hold{}, v1beta2.ConditionUnknown, ""},
+		{true, false, held, v1beta2.ConditionFalse, v1beta2.InstanceManagerReasonLastReplica},
+		{true, true, hold{}, v1beta2.ConditionTrue, ""},
+		{true, false, heldByEngine("v"), v1beta2.ConditionFalse, v1beta2.InstanceManagerReasonEngineOnNode},
+		{false, false, hold{}, v1beta2.ConditionUnknown, ""},
+	} {
+		s := world()
+		s.KubeNode.Spec.Unschedulable, s.Drained, s.Held = step.cordoned, step.drained, step.held
+		observe(now, im, s)
+		c := v1beta2.FindCondition(im.Status.Conditions, v1beta2.InstanceManagerConditionDrainAllowed)
+		if c.Status != step.status || c.Reason != step.reason || c.Message != step.held.message {
+			t.Errorf("%+v: condition %+v", step, c)
+		}
 	}
 }

@@ -102,7 +102,7 @@ func TestMayDrain(t *testing.T) {
 		return []v1beta2.Engine{e}
 	}
 	both := map[string]bool{"n1": true, "n2": true}
-	last := []v1beta2.Replica{replica("v", "n1", true)}
+	one := []v1beta2.Replica{replica("v", "n1", true)}
 	two := []v1beta2.Replica{replica("v", "n1", true), replica("v", "n2", true)}
 	two[0].Spec.DataDirectoryName, two[1].Spec.DataDirectoryName = "r1", "r2"
 	leaving := two[1]
@@ -118,32 +118,39 @@ func TestMayDrain(t *testing.T) {
 	}
 	stopped := []v1beta2.Replica{replica("v", "n1", true)}
 	stopped[0].Status.CurrentState = v1beta2.InstanceStateStopped
-	const lastBlocks = "block-if-contains-last-replica"
+	const (
+		lastBlocks = "block-if-contains-last-replica"
+		engine     = v1beta2.InstanceManagerReasonEngineOnNode
+		moved      = v1beta2.InstanceManagerReasonReplicaOnNode
+		last       = v1beta2.InstanceManagerReasonLastReplica
+	)
 	for _, tt := range []struct {
 		name, policy string
 		engines      []v1beta2.Engine
 		replicas     []v1beta2.Replica
 		protected    map[string]bool
-		want         bool
+		// want is the reason for which the budget is kept, "" for none.
+		want string
 	}{
-		{"empty node", lastBlocks, nil, nil, both, true},
-		{"engine on the node", drainAlways, engineOn("n1"), nil, both, false},
-		{"engine elsewhere", lastBlocks, engineOn("n2"), nil, both, true},
-		{"last replica", lastBlocks, nil, last, both, false},
-		{"last replica, always", drainAlways, nil, last, both, true},
-		{"copy on a protected node", lastBlocks, nil, two, both, true},
-		{"copy on a node that may be drained too", lastBlocks, nil, two, map[string]bool{"n1": true}, false},
-		{"eviction wanted, copy elsewhere", DrainEviction, nil, two, both, false},
-		{"stopped last replica may go", drainIfStopped, nil, stopped, both, true},
-		{"copy elsewhere is being deleted", lastBlocks, nil, []v1beta2.Replica{two[0], leaving}, both, false},
-		{"copy elsewhere is no recorded member", lastBlocks, record("r1"), two, both, false},
-		{"copy elsewhere is a recorded member", lastBlocks, record("r1", "r2"), two, both, true},
-		{"the newest record counts", lastBlocks, append(record("r1", "r2"), later(record("r1"))...), two, both, false},
-		{"running last replica may not", drainIfStopped, nil, last, both, false},
-		{"never started replica holds nothing", lastBlocks, nil, []v1beta2.Replica{replica("v", "n1", false)}, both, true},
+		{"empty node", lastBlocks, nil, nil, both, ""},
+		{"engine on the node", drainAlways, engineOn("n1"), nil, both, engine},
+		{"engine elsewhere", lastBlocks, engineOn("n2"), nil, both, ""},
+		{"last replica", lastBlocks, nil, one, both, last},
+		{"last replica, always", drainAlways, nil, one, both, ""},
+		{"copy on a protected node", lastBlocks, nil, two, both, ""},
+		{"copy on a node that may be drained too", lastBlocks, nil, two, map[string]bool{"n1": true}, last},
+		{"eviction wanted, copy elsewhere", DrainEviction, nil, two, both, moved},
+		{"stopped last replica may go", drainIfStopped, nil, stopped, both, ""},
+		{"copy elsewhere is being deleted", lastBlocks, nil, []v1beta2.Replica{two[0], leaving}, both, last},
+		{"copy elsewhere is no recorded member", lastBlocks, record("r1"), two, both, last},
+		{"copy elsewhere is a recorded member", lastBlocks, record("r1", "r2"), two, both, ""},
+		{"the newest record counts", lastBlocks, append(record("r1", "r2"), later(record("r1"))...), two, both, last},
+		{"running last replica may not", drainIfStopped, nil, one, both, last},
+		{"never started replica holds nothing", lastBlocks, nil, []v1beta2.Replica{replica("v", "n1", false)}, both, ""},
 	} {
-		if holder := mayDrain("n1", tt.policy, tt.engines, tt.replicas, tt.protected); (holder == "") != tt.want {
-			t.Errorf("%s: held by %q, want it allowed: %v", tt.name, holder, tt.want)
+		got := mayDrain("n1", tt.policy, tt.engines, tt.replicas, tt.protected)
+		if got.reason != tt.want || (got.volume == "v") != (tt.want != "") || (got.message == "") != (tt.want == "") {
+			t.Errorf("%s: %+v, want reason %q", tt.name, got, tt.want)
 		}
 	}
 }

@@ -31,6 +31,9 @@ const (
 	InstanceManagerConditionProcessesConfirmed = "ProcessesConfirmed"
 	// InstanceManagerConditionCertificateUsable is our addition. It is there since certificates could not be used.
 	InstanceManagerConditionCertificateUsable = "CertificateUsable"
+	// InstanceManagerConditionDrainAllowed is our addition. It is there while the Kubernetes node is cordoned: whether the
+	// disruption budget lets a drain go on, or what it waits for.
+	InstanceManagerConditionDrainAllowed = "DrainAllowed"
 )
 
 // Reasons of the conditions of an InstanceManager.
@@ -46,6 +49,9 @@ const (
 	InstanceManagerReasonBadSecret         = "BadSecret"
 	InstanceManagerReasonIncompatible      = "Incompatible"
 	InstanceManagerReasonNotAnswering      = "NotAnswering"
+	InstanceManagerReasonEngineOnNode      = "EngineOnNode"
+	InstanceManagerReasonReplicaOnNode     = "ReplicaOnNode"
+	InstanceManagerReasonLastReplica       = "LastReplica"
 )
 
 // InstanceManagerSpec is what is wanted of an InstanceManager.
