@@ -24,7 +24,7 @@ func (a *app) volumeCommands() *cobra.Command {
 		Short: "Create, attach, watch and delete volumes"}
 	c.AddCommand(a.volumeCreate(), a.volumeList(), a.volumeGet(), a.volumeAttach(), a.volumeDetach(), a.volumeDelete(),
 		a.volumeWatch(),
-		a.volumeScale(), a.volumeExpand(), a.volumeSalvage())
+		a.volumeScale(), a.volumeExpand(), a.volumeUpgrade(), a.volumeSalvage())
 	return c
 }
 

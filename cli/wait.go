@@ -91,6 +91,9 @@ func describe(v *resource.Volume) (percent int, text string) {
 			percent = p
 			text += ", rebuilding"
 		}
+		if v.CurrentImage != "" && v.Image != v.CurrentImage {
+			text += ", " + v.Conditions["EngineUpgrade"].Message
+		}
 	case "attaching":
 		running := 0
 		for _, r := range v.Replicas {

@@ -89,6 +89,7 @@ var volumeHandlers = map[string]handler{
 	resource.ActionReplicaRemove:        removeReplica,
 	resource.ActionExpand:               expandVolume,
 	resource.ActionCancelExpansion:      cancelExpansion,
+	resource.ActionEngineUpgrade:        upgradeEngine,
 	resource.ActionUpdateReplicaCount:   updateReplicaCount,
 	"updateDataLocality":                updateDataLocality,
 	"updateReplicaAutoBalance":          updateAutoBalance,

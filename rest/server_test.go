@@ -57,7 +57,7 @@ func TestSchemaDocument(t *testing.T) {
 	volume := f.get("/v1/schemas/VOLUME")
 	actions := volume["resourceActions"].(map[string]any)
 	if volume["id"] != "volume" || len(actions) != len(volumeHandlers) || actions["attach"] == nil ||
-		actions["engineUpgrade"] != nil {
+		actions["pvCreate"] != nil {
 		t.Errorf("the volume schema lists actions %v; only those that are built belong there", actions)
 	}
 	size := volume["resourceFields"].(map[string]any)["size"].(map[string]any)
@@ -80,7 +80,7 @@ func TestRouting(t *testing.T) {
 		{"GET", "/v1/volumes/", 301, ""},
 		{"GET", "/nothing", 404, "404 page not found"},
 		{"GET", "/v1/backups", 404, "404 page not found"},
-		{"POST", "/v1/volumes/demo?action=engineUpgrade", 404, "404 page not found"},
+		{"POST", "/v1/volumes/demo?action=pvCreate", 404, "404 page not found"},
 		{"POST", "/v1/volumes/demo?action=nonsense", 404, "404 page not found"},
 		{"POST", "/v1/volumes/demo", 404, "404 page not found"},
 		{"PUT", "/v1/volumes/demo", 405, ""},

@@ -9,6 +9,7 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/util/resourceversion"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"ankole.storage/api/longhorn/v1beta2"
 	"ankole.storage/controlplane/loop"
@@ -18,26 +19,33 @@ import (
 // request to an API server lasts, which ends it after 60 s by default.
 const uncertainFor = 2 * time.Minute
 
-// Allocator owns the slots for rebuilds and the room on disks. Use New. It is safe for concurrent
-// use.
+// Allocator owns the slots for rebuilds and upgrades, and the room on disks. Use New. It is safe
+// for concurrent use.
 type Allocator struct {
 	now    func() time.Time
 	wakes  *wakes
 	synced chan struct{}
 
 	mu sync.Mutex
-	// replicas by name.
-	replicas map[string]*entry
-	rebuilds *slots
+	// entries of replicas and volumes, by kind and name.
+	entries map[object]*entry
+	// rebuilds and upgrades are the slots of each node for those.
+	rebuilds, upgrades *pool
 	// scheduled are the bytes claimed of each disk, by UUID.
 	scheduled map[string]int64
-	// waits are the nodes in whose queues a volume is.
-	waits map[string]map[string]bool
 }
 
-// claim is what a replica takes of what is limited.
+// object names a replica or a volume.
+type object struct {
+	volume bool
+	name   string
+}
+
+// claim is what a replica, or a volume, takes of what is limited.
 type claim struct {
 	volume string
+	// upgradeOn is the node on which a volume holds a slot for its upgrade; empty if it holds none.
+	upgradeOn string
 	// rebuildOn is the node on which it holds a slot for its rebuild; empty if it holds none.
 	rebuildOn string
 	// disk is the UUID of the disk on which it holds sizeBytes; empty if it has no place.
@@ -61,7 +69,17 @@ func claimOf(rep *v1beta2.Replica) claim {
 	return c
 }
 
-// entry is what is known of one replica.
+// claimOfVolume says what a volume takes, by its object alone.
+func claimOfVolume(v *v1beta2.Volume) claim {
+	c := claim{volume: v.Name}
+	if v.DeletionTimestamp == nil && v.Status.CurrentImage != "" && v.Spec.Image != "" &&
+		v.Spec.Image != v.Status.CurrentImage {
+		c.upgradeOn = v.Status.OwnerID
+	}
+	return c
+}
+
+// entry is what is known of one replica or volume.
 type entry struct {
 	shown   claim
 	version string // of the object that the cache shows
@@ -95,8 +113,8 @@ func New(namespace string, now func() time.Time) *Allocator {
 		now = time.Now
 	}
 	return &Allocator{
-		now: now, wakes: newWakes(namespace), synced: make(chan struct{}), replicas: map[string]*entry{},
-		rebuilds: newSlots(), scheduled: map[string]int64{}, waits: map[string]map[string]bool{},
+		now: now, wakes: newWakes(namespace), synced: make(chan struct{}), entries: map[object]*entry{},
+		rebuilds: newPool(), upgrades: newPool(), scheduled: map[string]int64{},
 	}
 }
 
@@ -106,6 +124,7 @@ func (a *Allocator) locked(f func() (nodes []string)) {
 	var volumes []string
 	for _, node := range f() {
 		volumes = append(volumes, a.rebuilds.turns(a.now(), node)...)
+		volumes = append(volumes, a.upgrades.turns(a.now(), node)...)
 	}
 	a.mu.Unlock()
 	a.wakes.send(volumes)
@@ -113,18 +132,27 @@ func (a *Allocator) locked(f func() (nodes []string)) {
 
 // Observe takes in a replica as the cache shows it.
 func (a *Allocator) Observe(rep *v1beta2.Replica) {
+	a.observe(object{name: rep.Name}, claimOf(rep), rep.ResourceVersion)
+}
+
+// ObserveVolume takes in a volume as the cache shows it.
+func (a *Allocator) ObserveVolume(v *v1beta2.Volume) {
+	a.observe(object{volume: true, name: v.Name}, claimOfVolume(v), v.ResourceVersion)
+}
+
+func (a *Allocator) observe(of object, shown claim, version string) {
 	a.locked(func() []string {
-		e := a.replicas[rep.Name]
+		e := a.entries[of]
 		if e == nil {
 			e = &entry{}
-			a.replicas[rep.Name] = e
+			a.entries[of] = e
 		}
-		if later(e.version, rep.ResourceVersion) {
+		if later(e.version, version) {
 			return nil
 		}
 		before := e.claim()
-		e.shown, e.version = claimOf(rep), rep.ResourceVersion
-		if e.assumed != nil && later(rep.ResourceVersion, e.assumed.base) {
+		e.shown, e.version = shown, version
+		if e.assumed != nil && later(version, e.assumed.base) {
 			e.assumed = nil
 		}
 		return a.moved(before, e.claim())
@@ -132,13 +160,18 @@ func (a *Allocator) Observe(rep *v1beta2.Replica) {
 }
 
 // Gone takes in that a replica is no more.
-func (a *Allocator) Gone(name string) {
+func (a *Allocator) Gone(name string) { a.gone(object{name: name}) }
+
+// VolumeGone takes in that a volume is no more.
+func (a *Allocator) VolumeGone(name string) { a.gone(object{volume: true, name: name}) }
+
+func (a *Allocator) gone(of object) {
 	a.locked(func() []string {
-		e := a.replicas[name]
+		e := a.entries[of]
 		if e == nil {
 			return nil
 		}
-		delete(a.replicas, name)
+		delete(a.entries, of)
 		return a.moved(e.claim(), claim{})
 	})
 }
@@ -153,40 +186,37 @@ func (a *Allocator) moved(before, after claim) (nodes []string) {
 	if after.disk != "" {
 		a.scheduled[after.disk] += after.sizeBytes
 	}
-	if before.rebuildOn == after.rebuildOn {
-		return nil
-	}
-	if before.rebuildOn != "" {
-		a.rebuilds.add(before.rebuildOn, -1)
-		nodes = append(nodes, before.rebuildOn)
-	}
-	if after.rebuildOn != "" {
-		a.rebuilds.add(after.rebuildOn, 1)
-		nodes = append(nodes, after.rebuildOn)
-	}
-	return nodes
+	return append(a.rebuilds.moved(before.rebuildOn, after.rebuildOn),
+		a.upgrades.moved(before.upgradeOn, after.upgradeOn)...)
 }
 
 // SetRebuildLimit sets the number of rebuilds of each node; 0 allows none.
-func (a *Allocator) SetRebuildLimit(limit int) {
+func (a *Allocator) SetRebuildLimit(limit int) { a.setLimit(a.rebuilds, limit) }
+
+// SetUpgradeLimit sets the number of upgrades of each node up to which others begin; 0 allows none.
+func (a *Allocator) SetUpgradeLimit(limit int) { a.setLimit(a.upgrades, limit) }
+
+func (a *Allocator) setLimit(p *pool, limit int) {
 	a.locked(func() (nodes []string) {
-		if limit == a.rebuilds.limit {
+		if limit == p.limit {
 			return nil
 		}
-		a.rebuilds.limit = limit
-		for node := range a.rebuilds.queues {
-			nodes = append(nodes, node)
-		}
-		return nodes
+		p.limit = limit
+		return p.queued()
 	})
 }
 
 // MayRebuild tells whether a volume may start a rebuild on the node now.
-func (a *Allocator) MayRebuild(volume, node string) bool {
+func (a *Allocator) MayRebuild(volume, node string) bool { return a.may(a.rebuilds, volume, node) }
+
+// MayUpgrade tells whether the upgrade of a volume of the node may begin now.
+func (a *Allocator) MayUpgrade(volume, node string) bool { return a.may(a.upgrades, volume, node) }
+
+func (a *Allocator) may(p *pool, volume, node string) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	ok := a.rebuilds.may(volume, node)
-	if w := a.rebuilds.waiter(volume, node); ok && w != nil && w.turn.IsZero() {
+	ok := p.may(volume, node)
+	if w := p.waiter(volume, node); ok && w != nil && w.turn.IsZero() {
 		w.turn = a.now()
 	}
 	return ok
@@ -195,35 +225,12 @@ func (a *Allocator) MayRebuild(volume, node string) bool {
 // Wait says on which nodes a volume wants to rebuild, and whether MayRebuild allowed it there. The
 // volume is woken when its turn comes on a node where it did not. Without nodes it wants nothing.
 func (a *Allocator) Wait(volume string, wanted map[string]bool) {
-	a.locked(func() (nodes []string) {
-		for node := range a.waits[volume] {
-			if _, still := wanted[node]; !still {
-				a.rebuilds.leave(volume, node)
-				delete(a.waits[volume], node)
-				nodes = append(nodes, node)
-			}
-		}
-		for node, allowed := range wanted {
-			var turn time.Time
-			if allowed {
-				turn = a.now()
-			}
-			a.enter(volume, node, turn)
-			nodes = append(nodes, node)
-		}
-		if len(a.waits[volume]) == 0 {
-			delete(a.waits, volume)
-		}
-		return nodes
-	})
+	a.locked(func() []string { return a.rebuilds.wait(a.now(), volume, wanted) })
 }
 
-func (a *Allocator) enter(volume, node string, turn time.Time) {
-	if a.waits[volume] == nil {
-		a.waits[volume] = map[string]bool{}
-	}
-	a.waits[volume][node] = true
-	a.rebuilds.enter(volume, node, turn)
+// WaitUpgrade is Wait for a volume that wants to be upgraded.
+func (a *Allocator) WaitUpgrade(volume string, wanted map[string]bool) {
+	a.locked(func() []string { return a.upgrades.wait(a.now(), volume, wanted) })
 }
 
 // Scheduled is the sum of the full sizes of all replicas on a disk, in bytes: those that the cache
@@ -238,29 +245,41 @@ func (a *Allocator) Scheduled(disk string) int64 {
 // room that it takes have been reserved. scheduledBytes is what Scheduled said of its disk when the
 // place, or the larger size, was chosen.
 func (a *Allocator) Reserving(rep *v1beta2.Replica, scheduledBytes int64) loop.Change {
-	base := rep.ResourceVersion
+	return a.reserving(object{name: rep.Name}, rep, claimOf(rep), scheduledBytes)
+}
+
+// ReservingUpgrade returns the change that writes v, a copy of a volume with another image, once
+// the slot that its upgrade takes has been reserved.
+func (a *Allocator) ReservingUpgrade(v *v1beta2.Volume) loop.Change {
+	return a.reserving(object{volume: true, name: v.Name}, v, claimOfVolume(v), 0)
+}
+
+func (a *Allocator) reserving(of object, o client.Object, after claim, scheduledBytes int64) loop.Change {
+	base := o.GetResourceVersion()
 	return loop.Reserving{
-		Change:  loop.Update{Object: rep},
-		Reserve: func(context.Context) (bool, error) { return a.reserve(rep, base, scheduledBytes), nil },
-		Done:    func(err error) { a.settle(rep.Name, base, err) },
+		Change:  loop.Update{Object: o},
+		Reserve: func(context.Context) (bool, error) { return a.reserve(of, base, after, scheduledBytes), nil },
+		Done:    func(err error) { a.settle(of, base, err) },
 	}
 }
 
-// reserve assumes the change of a replica, unless its room or its slot has been taken meanwhile.
-func (a *Allocator) reserve(rep *v1beta2.Replica, base string, scheduledBytes int64) bool {
+// reserve assumes the change of an object, unless its room or its slot has been taken meanwhile.
+func (a *Allocator) reserve(of object, base string, after claim, scheduledBytes int64) bool {
 	taken := false
 	a.locked(func() []string {
-		e := a.replicas[rep.Name]
+		e := a.entries[of]
 		if e == nil || later(e.version, base) {
-			return nil // the write would be refused: the replica is gone or has changed
+			return nil // the write would be refused: the object is gone or has changed
 		}
-		before, after := e.claim(), claimOf(rep)
-		slot := after.rebuildOn != "" && after.rebuildOn != before.rebuildOn
+		before := e.claim()
+		rebuild := after.rebuildOn != "" && after.rebuildOn != before.rebuildOn
+		upgrade := after.upgradeOn != "" && after.upgradeOn != before.upgradeOn
 		switch {
 		case after.disk != "" && (after.disk != before.disk || after.sizeBytes > before.sizeBytes) &&
 			a.scheduled[after.disk] > scheduledBytes:
 			return nil
-		case slot && !a.rebuilds.may(after.volume, after.rebuildOn):
+		case rebuild && !a.rebuilds.may(after.volume, after.rebuildOn),
+			upgrade && !a.upgrades.may(after.volume, after.upgradeOn):
 			return nil
 		}
 		taken = true
@@ -268,9 +287,11 @@ func (a *Allocator) reserve(rep *v1beta2.Replica, base string, scheduledBytes in
 			e.assumed = &assumption{base: base}
 		}
 		e.assumed.claim, e.assumed.ordered = after, true
-		if slot {
+		if rebuild {
 			a.rebuilds.leave(after.volume, after.rebuildOn)
-			delete(a.waits[after.volume], after.rebuildOn)
+		}
+		if upgrade {
+			a.upgrades.leave(after.volume, after.upgradeOn)
 		}
 		return a.moved(before, after)
 	})
@@ -278,9 +299,9 @@ func (a *Allocator) reserve(rep *v1beta2.Replica, base string, scheduledBytes in
 }
 
 // settle is told how the write of an assumed change ended.
-func (a *Allocator) settle(name, base string, err error) {
+func (a *Allocator) settle(of object, base string, err error) {
 	a.locked(func() []string {
-		e := a.replicas[name]
+		e := a.entries[of]
 		if e == nil || e.assumed == nil || e.assumed.base != base {
 			return nil // the cache shows it already
 		}
@@ -299,10 +320,8 @@ func (a *Allocator) settle(name, base string, err error) {
 		// A volume whose turn came to nothing is first in the queue again.
 		before := e.claim()
 		nodes := a.forget(e)
-		if node := before.rebuildOn; node != "" && node != e.claim().rebuildOn {
-			a.enter(before.volume, node, a.now())
-			a.rebuilds.restore(before.volume, node, a.now())
-		}
+		a.rebuilds.returned(a.now(), before.volume, before.rebuildOn, e.claim().rebuildOn)
+		a.upgrades.returned(a.now(), before.volume, before.upgradeOn, e.claim().upgradeOn)
 		return nodes
 	})
 }
@@ -319,16 +338,13 @@ func (a *Allocator) forget(e *entry) []string {
 func (a *Allocator) Sweep() {
 	a.locked(func() (nodes []string) {
 		now := a.now()
-		for _, e := range a.replicas {
+		for _, e := range a.entries {
 			s := e.assumed
 			if s != nil && !s.ordered && !s.outdated && !s.until.IsZero() && !now.Before(s.until) {
 				nodes = append(nodes, a.forget(e)...)
 			}
 		}
-		for node := range a.rebuilds.queues {
-			nodes = append(nodes, node)
-		}
-		return nodes
+		return append(append(nodes, a.rebuilds.queued()...), a.upgrades.queued()...)
 	})
 }
 

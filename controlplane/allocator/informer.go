@@ -23,7 +23,7 @@ const (
 	wakeupBuffer = 128
 )
 
-// SetupWithManager has the allocator follow the replicas of a manager's cache.
+// SetupWithManager has the allocator follow the replicas and volumes of a manager's cache.
 func (a *Allocator) SetupWithManager(mgr ctrl.Manager) error {
 	run := manager.RunnableFunc(func(ctx context.Context) error { return a.follow(ctx, mgr.GetCache()) })
 	if err := mgr.Add(run); err != nil {
@@ -32,26 +32,25 @@ func (a *Allocator) SetupWithManager(mgr ctrl.Manager) error {
 	return nil
 }
 
-// follow takes in every replica that the cache shows, until ctx ends.
+// follow takes in every replica and volume that the cache shows, until ctx ends.
 func (a *Allocator) follow(ctx context.Context, c cache.Cache) error {
 	defer a.wakes.end()
 	informer, err := c.GetInformer(ctx, &v1beta2.Replica{})
 	if err != nil {
 		return fmt.Errorf("follow replicas: %w", err)
 	}
-	registration, err := informer.AddEventHandler(toolscache.ResourceEventHandlerFuncs{
-		AddFunc:    func(o any) { a.Observe(o.(*v1beta2.Replica)) },
-		UpdateFunc: func(_, o any) { a.Observe(o.(*v1beta2.Replica)) },
-		DeleteFunc: func(o any) {
-			if key, err := toolscache.DeletionHandlingObjectToName(o); err == nil {
-				a.Gone(key.Name)
-			}
-		},
-	})
+	replicas, err := informer.AddEventHandler(handlers(a.Observe, a.Gone))
 	if err != nil {
 		return fmt.Errorf("follow replicas: %w", err)
 	}
-	if !toolscache.WaitForCacheSync(ctx.Done(), registration.HasSynced) {
+	if informer, err = c.GetInformer(ctx, &v1beta2.Volume{}); err != nil {
+		return fmt.Errorf("follow volumes: %w", err)
+	}
+	volumes, err := informer.AddEventHandler(handlers(a.ObserveVolume, a.VolumeGone))
+	if err != nil {
+		return fmt.Errorf("follow volumes: %w", err)
+	}
+	if !toolscache.WaitForCacheSync(ctx.Done(), replicas.HasSynced, volumes.HasSynced) {
 		return nil // the leader stops
 	}
 	a.MarkSynced()
@@ -67,20 +66,33 @@ func (a *Allocator) follow(ctx context.Context, c cache.Cache) error {
 	}
 }
 
-// MarkSynced says that every replica there is has been taken in. It is called once.
+// handlers pass on what an informer shows.
+func handlers[O any](observe func(O), gone func(name string)) toolscache.ResourceEventHandlerFuncs {
+	return toolscache.ResourceEventHandlerFuncs{
+		AddFunc:    func(o any) { observe(o.(O)) },
+		UpdateFunc: func(_, o any) { observe(o.(O)) },
+		DeleteFunc: func(o any) {
+			if key, err := toolscache.DeletionHandlingObjectToName(o); err == nil {
+				gone(key.Name)
+			}
+		},
+	}
+}
+
+// MarkSynced says that every replica and volume there is has been taken in. It is called once.
 func (a *Allocator) MarkSynced() { close(a.synced) }
 
-// Synced waits until every replica that was there at the start has been taken in.
+// Synced waits until every replica and volume that was there at the start has been taken in.
 func (a *Allocator) Synced(ctx context.Context) error {
 	select {
 	case <-a.synced:
 		return nil
 	case <-ctx.Done():
-		return fmt.Errorf("the replicas of the cluster are not known yet: %w", context.Cause(ctx))
+		return fmt.Errorf("the replicas and volumes of the cluster are not known yet: %w", context.Cause(ctx))
 	}
 }
 
-// Wakeups names volumes to look at: their turn to rebuild has come.
+// Wakeups names volumes to look at: their turn to rebuild, or to be upgraded, has come.
 func (a *Allocator) Wakeups() <-chan event.GenericEvent { return a.wakes.events }
 
 // wakes carries names of volumes to their controller.

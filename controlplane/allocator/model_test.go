@@ -261,7 +261,7 @@ func TestSlotsAgainstTheModel(t *testing.T) {
 		w.broken = map[string]bool{bad: true}
 		for steps := 0; w.waiting(bad) > 0; steps++ {
 			if steps == 20000 {
-				t.Fatalf("%d replicas are never rebuilt; limit %d, waits %v, due %v", w.waiting(bad), w.limit, w.a.waits,
+				t.Fatalf("%d replicas are never rebuilt; limit %d, waits %v, due %v", w.waiting(bad), w.limit, w.a.rebuilds.waits,
 					w.due)
 			}
 			w.step()

@@ -58,9 +58,13 @@ func managerChanged(before, after *v1beta2.InstanceManager) bool {
 	return all
 }
 
-// deploymentChanged says whether an image is on other nodes.
+// deploymentChanged says whether an image is on other nodes, or has become ready or ceased to be.
 func deploymentChanged(before, after *v1beta2.EngineImage) bool {
-	return !maps.Equal(before.Status.NodeDeploymentMap, after.Status.NodeDeploymentMap)
+	ready := func(ei *v1beta2.EngineImage) bool {
+		return v1beta2.IsConditionTrue(ei.Status.Conditions, v1beta2.EngineImageConditionReady)
+	}
+	return ready(before) != ready(after) || before.Status.Version != after.Status.Version ||
+		!maps.Equal(before.Status.NodeDeploymentMap, after.Status.NodeDeploymentMap)
 }
 
 // onNodeUpdate wakes every volume that is not settled when a node can be used otherwise than

@@ -45,6 +45,9 @@ type pass struct {
 	// the pass has come to that question.
 	slots      map[string]bool
 	slotsAsked bool
+	// upgradeSlots is the node on which the volume waits for its upgrade, and whether it may begin
+	// now.
+	upgradeSlots map[string]bool
 	// workWaits: the volume has work for an engine that nobody else attaches it for; lacksRoom: there
 	// is no place for what that would rebuild.
 	workWaits, lacksRoom bool
@@ -86,6 +89,7 @@ func (p *pass) run() loop.Decision {
 		p.advance,   // the state machine: open, close
 		p.replenish, // attached: failed replicas back, missing ones anew
 		p.cleanup,   // attached: what is not needed any more
+		p.upgradeItself,
 	} {
 		if change := step(); change != nil {
 			return p.decision(change)

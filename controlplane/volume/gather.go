@@ -43,6 +43,8 @@ type seen struct {
 	Images []v1beta2.EngineImage
 	// Slots are the nodes of the volume's replicas on which it may start a rebuild now.
 	Slots map[string]bool
+	// MayUpgrade: the volume's node has a slot for its upgrade.
+	MayUpgrade bool
 	// ScheduledBytes are the full sizes of all replicas on each disk, by UUID.
 	ScheduledBytes map[string]int64
 	// Allocator is what a change that takes a slot or room is reserved with.
@@ -159,6 +161,8 @@ func (r *Reconciler) gatherLimited(ctx context.Context, v *v1beta2.Volume, s *se
 		return err
 	}
 	a.SetRebuildLimit(s.Settings.Int(setting.ConcurrentReplicaRebuildPerNodeLimit))
+	a.SetUpgradeLimit(s.Settings.Int(setting.ConcurrentAutomaticEngineUpgradePerNodeLimit))
+	s.MayUpgrade = v.Status.OwnerID != "" && a.MayUpgrade(v.Name, v.Status.OwnerID)
 	s.Allocator, s.Slots, s.ScheduledBytes = a, map[string]bool{}, map[string]int64{}
 	for i := range s.Replicas {
 		if node := s.Replicas[i].Spec.NodeID; node != "" {

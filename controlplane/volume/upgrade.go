@@ -300,7 +300,7 @@ func (p *pass) endUpgrade() loop.Change {
 	}
 	v := p.v
 	have := v1beta2.FindCondition(v.Status.Conditions, ConditionEngineUpgrade)
-	if v.Status.CurrentImage != p.image || have.Type == "" || have.Status == v1beta2.ConditionFalse {
+	if v.Status.CurrentImage != p.image || have.LastTransitionTime == "" || have.Status == v1beta2.ConditionFalse {
 		return nil
 	}
 	if at := engineupgrade.RolledBackAt(v); at >= have.LastTransitionTime && at != "" {

@@ -91,6 +91,7 @@ func (r *Reconciler) Controller() loop.Controller[*v1beta2.Volume, seen] {
 			r.idle.note(key.Name, false)
 			r.unplaced.note(key.Name, false)
 			r.cfg.Allocator.Wait(key.Name, nil)
+			r.cfg.Allocator.WaitUpgrade(key.Name, nil)
 		},
 		Wakeups: r.cfg.Allocator.Wakeups(),
 		Watches: []loop.Watch{
@@ -102,8 +103,7 @@ func (r *Reconciler) Controller() loop.Controller[*v1beta2.Volume, seen] {
 			loop.WatchingUpdates(&v1beta2.Node{}, func(*v1beta2.Node) []string { return r.unsettled() }, r.onNodeUpdate),
 			loop.WatchingChanges(&v1beta2.InstanceManager{}, managerChanged,
 				func(*v1beta2.InstanceManager) []string { return r.unsettled() }),
-			loop.WatchingChanges(&v1beta2.EngineImage{}, deploymentChanged,
-				func(*v1beta2.EngineImage) []string { return r.unsettled() }),
+			loop.WatchingChanges(&v1beta2.EngineImage{}, deploymentChanged, r.onImage),
 			loop.Watching(&v1beta2.Setting{}, r.onSetting),
 		},
 	}
@@ -131,6 +131,9 @@ func (r *Reconciler) decide(now time.Time, v *v1beta2.Volume, s seen) loop.Decis
 	if p.slotsAsked || d.Do == nil {
 		r.cfg.Allocator.Wait(v.Name, p.slots)
 	}
+	if p.upgradeSlots != nil || d.Do == nil {
+		r.cfg.Allocator.WaitUpgrade(v.Name, p.upgradeSlots)
+	}
 	return d
 }
 
@@ -144,6 +147,11 @@ func (r *Reconciler) onSetting(s *v1beta2.Setting) []string {
 		// Of a change both objects come here, the former one too.
 		if values, err := stored.Read(context.Background(), r.client, r.cfg.Namespace); err == nil {
 			r.cfg.Allocator.SetRebuildLimit(values.Int(s.Name))
+		}
+	case setting.DefaultEngineImage, setting.ConcurrentAutomaticEngineUpgradePerNodeLimit:
+		if values, err := stored.Read(context.Background(), r.client, r.cfg.Namespace); err == nil {
+			r.cfg.Allocator.SetUpgradeLimit(values.Int(setting.ConcurrentAutomaticEngineUpgradePerNodeLimit))
+			return append(r.unsettled(), r.outdated(values)...)
 		}
 	}
 	return r.unsettled()
@@ -160,8 +168,28 @@ func (r *Reconciler) unsettled() []string {
 		healthy := v.Status.State == v1beta2.VolumeStateAttached &&
 			v.Status.Robustness == v1beta2.VolumeRobustnessHealthy &&
 			v.Spec.DataLocality != v1beta2.DataLocalityBestEffort && !r.idle.has(v.Name)
-		return !resting && !healthy
+		return !resting && !healthy || v.Spec.Image != v.Status.CurrentImage
 	})
+}
+
+// onImage wakes the volumes to which it matters where an image is, and those that may be brought to
+// it by themselves.
+func (r *Reconciler) onImage(ei *v1beta2.EngineImage) []string {
+	names := r.unsettled()
+	values, err := stored.Read(context.Background(), r.client, r.cfg.Namespace)
+	if err == nil && values.String(setting.DefaultEngineImage) == ei.Spec.Image {
+		names = append(names, r.outdated(values)...)
+	}
+	return names
+}
+
+// outdated names the volumes that automatic upgrades are for.
+func (r *Reconciler) outdated(values setting.Values) []string {
+	if values.Int(setting.ConcurrentAutomaticEngineUpgradePerNodeLimit) <= 0 {
+		return nil
+	}
+	image := values.String(setting.DefaultEngineImage)
+	return r.names(func(v *v1beta2.Volume) bool { return v.Spec.Image != image })
 }
 
 // names lists the volumes of which ok holds.

@@ -342,6 +342,9 @@ func (w *world) show(all bool) {
 			w.allocator.Observe(&r)
 		}
 	}
+	if v := w.volume("v"); v != nil {
+		w.allocator.ObserveVolume(v)
+	}
 	for len(w.allocator.Wakeups()) > 0 {
 		<-w.allocator.Wakeups()
 	}

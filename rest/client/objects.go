@@ -82,6 +82,13 @@ func (c *Client) CancelExpansion(ctx context.Context, name string) (*resource.Vo
 	return action[resource.Volume](ctx, c, resource.TypeVolume, name, resource.ActionCancelExpansion, nil)
 }
 
+// UpgradeEngine asks for another engine image; it returns before the volume has it. Going back to
+// the present one takes that back.
+func (c *Client) UpgradeEngine(ctx context.Context, name, image string) (*resource.Volume, error) {
+	return action[resource.Volume](ctx, c, resource.TypeVolume, name, resource.ActionEngineUpgrade,
+		resource.EngineUpgradeInput{Image: image})
+}
+
 // RemoveReplica deletes a replica of a volume, if it is not the last good one; another is built in
 // its place.
 func (c *Client) RemoveReplica(ctx context.Context, volume, replica string) (*resource.Volume, error) {

@@ -70,6 +70,7 @@ const (
 	ActionUpdateReplicaCount = "updateReplicaCount"
 	ActionExpand             = "expand"
 	ActionCancelExpansion    = "cancelExpansion"
+	ActionEngineUpgrade      = "engineUpgrade"
 	ActionDiskUpdate         = "diskUpdate"
 )
 
@@ -87,7 +88,7 @@ var (
 		{ActionExpand, "expandInput", "volume", whenAtRest},
 		{ActionCancelExpansion, "", "volume", whenOpened},
 		{"trimFilesystem", "", "volume", WhenAttached},
-		{"engineUpgrade", "engineUpgradeInput", "volume", whenAtRest},
+		{ActionEngineUpgrade, "engineUpgradeInput", "volume", whenAtRest},
 		{"replicaRemove", "replicaRemoveInput", "volume", whenAtRest},
 		{"updateReplicaCount", "UpdateReplicaCountInput", "volume", WhenAttached},
 		{"updateReplicaAutoBalance", "ReplicaAutoBalance", "volume", whenAtRest},

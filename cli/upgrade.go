@@ -1,0 +1,77 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"ankole.storage/rest/client"
+	"ankole.storage/rest/resource"
+)
+
+// volumeUpgrade brings a volume to another engine image.
+func (a *app) volumeUpgrade() *cobra.Command {
+	var image string
+	var w waiting
+	c := &cobra.Command{Use: "upgrade NAME", Short: "Bring a volume to another engine image, attached or not",
+		Long: "Bring a volume to another engine image: without --image to the default one. An attached volume stays in use; its\n" +
+			"users notice a pause. While an upgrade is under way, naming the image that the volume had takes it back.",
+		Example: "  ankole volume upgrade demo\n  ankole volume upgrade demo --image ankole/engine:v2 --wait",
+		Args:    exactly("the volume's name"), ValidArgsFunction: a.completeNames(1, volumeNames),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			api, err := a.client()
+			if err != nil {
+				return err
+			}
+			if image == "" {
+				if image, err = defaultImage(cmd.Context(), api); err != nil {
+					return err
+				}
+			}
+			v, err := api.UpgradeEngine(cmd.Context(), args[0], image)
+			if err != nil {
+				return named("volume", args[0], err)
+			}
+			if w.wait {
+				if v, err = a.await(cmd.Context(), api, args[0], w.timeout, "upgraded to "+image, hasImage(image)); err != nil {
+					return err
+				}
+			}
+			if v.CurrentImage != v.Image {
+				fmt.Fprintf(a.out, "volume %s is being upgraded from %s to %s\n", args[0], v.CurrentImage, v.Image)
+				return nil
+			}
+			fmt.Fprintf(a.out, "volume %s: engine image %s\n", args[0], v.CurrentImage)
+			return nil
+		}}
+	c.Flags().StringVar(&image, "image", "", "engine image (default: the default engine image)")
+	w.addTo(c)
+	return c
+}
+
+// defaultImage asks for the image of new volumes.
+func defaultImage(ctx context.Context, api *client.Client) (string, error) {
+	images, err := api.EngineImages(ctx)
+	if err != nil {
+		return "", err
+	}
+	for _, i := range images {
+		if i.Default {
+			return i.Image, nil
+		}
+	}
+	return "", errors.New("the cluster has no default engine image; name one with --image")
+}
+
+// hasImage says whether a volume has come to an image; an error if that is not wanted any more.
+func hasImage(image string) func(*resource.Volume) (bool, error) {
+	return func(v *resource.Volume) (bool, error) {
+		if v.Image != image {
+			return false, fmt.Errorf("volume %s stays with engine image %s: %s", v.Name, v.CurrentImage,
+				v.Conditions["EngineUpgrade"].Message)
+		}
+		return v.CurrentImage == image, nil
+	}
+}
