@@ -48,7 +48,15 @@ func cluster() []client.Object {
 	w.Spec.NumberOfReplicas, r.Spec.NodeID, r.Spec.DiskPath = 3, "", ""
 	w.Status.Conditions = []lh.Condition{{Type: lh.VolumeConditionScheduled, Status: lh.ConditionFalse,
 		Message: "insufficient storage"}}
-	return resttest.Cluster(append(append(attached, unscheduled...), resttest.Volume("demo")...)...)
+	orphans := []client.Object{
+		&lh.Orphan{ObjectMeta: resttest.Meta("orphan-1"), Spec: lh.OrphanSpec{NodeID: "node-1",
+			OrphanType: lh.OrphanTypeEngineInstance, Parameters: map[string]string{
+				lh.OrphanParameterInstanceName: "gone-e-0", lh.OrphanParameterInstanceManager: "instance-manager-1"}}},
+		&lh.Orphan{ObjectMeta: resttest.Meta("orphan-2"), Spec: lh.OrphanSpec{NodeID: "node-2",
+			OrphanType: lh.OrphanTypeReplicaData, Parameters: map[string]string{
+				lh.OrphanParameterDataName: "gone-1a2b3c4d", lh.OrphanParameterDiskPath: "/var/lib/longhorn"}}},
+	}
+	return resttest.Cluster(append(orphans, append(append(attached, unscheduled...), resttest.Volume("demo")...)...)...)
 }
 
 func newBed(t *testing.T, objects ...client.Object) *bed {
@@ -112,6 +120,7 @@ func TestTables(t *testing.T) {
 		"replica-list-one": {"replica", "list", "busy", "-o", "wide"},
 		"node-list":        {"node", "list"},
 		"node-list-wide":   {"node", "list", "-o", "wide"},
+		"orphan-list":      {"orphan", "list"},
 		"setting-get":      {"setting", "get", "default-replica-count", "-o", "wide"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -446,5 +455,18 @@ func TestCompletion(t *testing.T) {
 		if strings.Join(got, " ") != c.want {
 			t.Errorf("%v completes to %v, want %s", c.args, got, c.want)
 		}
+	}
+}
+
+func TestOrphanDelete(t *testing.T) {
+	b := newBed(t, cluster()...)
+	if r := b.run("orphan", "delete", "orphan-1"); r.status != exitOK || r.out != "orphan orphan-1 is being removed\n" {
+		t.Errorf("status %d, %q, %q", r.status, r.out, r.err)
+	}
+	if r := b.run("orphan", "delete", "orphan-1"); r.status == exitOK || !strings.Contains(r.err, "orphan-1") {
+		t.Errorf("status %d, %q", r.status, r.err)
+	}
+	if r := b.run("orphan", "list", "-o", "name"); r.out != "orphan/orphan-2\n" {
+		t.Errorf("left: %q", r.out)
 	}
 }

@@ -111,7 +111,7 @@ The command talks to a cluster's API: ` + client.DefaultServer + ` unless --serv
 		return &usageError{err}
 	})
 	root.AddCommand(a.volumeCommands(), a.engineCommands(), a.replicaCommands(), a.nodeCommands(), a.settingCommands(),
-		a.standaloneCommand(),
+		a.orphanCommands(), a.standaloneCommand(),
 		a.demoCommand(), a.versionCommand())
 	rejectUnknownSubcommands(root)
 	return root

@@ -242,6 +242,30 @@ func TestInstanceManagers(t *testing.T) {
 	}
 }
 
+// Orphans are listed and shown as they are; deleting one deletes the object, which takes along what
+// it stands for.
+func TestOrphans(t *testing.T) {
+	o := &lh.Orphan{ObjectMeta: resttest.Meta("orphan-1"), Spec: lh.OrphanSpec{NodeID: "node-1", DataEngine: "v1",
+		OrphanType: lh.OrphanTypeEngineInstance, Parameters: map[string]string{lh.OrphanParameterInstanceName: "v-e-0"}}}
+	f := newFixture(t, o)
+	got := f.get("/v1/orphans/orphan-1")
+	if got["name"] != "orphan-1" || got["type"] != "orphan" || got["nodeID"] != "node-1" || got["dataEngine"] != "v1" ||
+		got["orphanType"] != "engine-instance" || got["parameters"].(map[string]any)["InstanceName"] != "v-e-0" {
+		t.Errorf("orphan: %v", got)
+	}
+	if n := len(f.get("/v1/orphans")["data"].([]any)); n != 1 {
+		t.Errorf("%d orphans", n)
+	}
+	if a := f.do("DELETE", "/v1/orphans/orphan-1", ""); a.status != 200 || a.text != "" {
+		t.Errorf("%d %s", a.status, a.text)
+	}
+	f.refused(f.do("DELETE", "/v1/orphans/orphan-1", ""), 404, "failed to delete orphan orphan-1")
+	f.refused(f.do("GET", "/v1/orphans/orphan-1", ""), 404, "failed to get orphan orphan-1")
+	if n := len(f.get("/v1/orphans")["data"].([]any)); n != 0 {
+		t.Errorf("%d orphans are left", n)
+	}
+}
+
 func TestVolumeAttachments(t *testing.T) {
 	f := newFixture(t, resttest.Cluster(resttest.Volume("demo")...)...)
 	a := f.get("/v1/volumeattachments/demo")

@@ -74,6 +74,8 @@ func (s *Server) table() []route {
 			http.MethodDelete: deleteEngineImage}},
 		{path: "/v1/instancemanagers", methods: get(listInstanceManagers)},
 		{path: "/v1/instancemanagers/{name}", methods: get(getInstanceManager)},
+		{path: "/v1/orphans", methods: get(listOrphans)},
+		{path: "/v1/orphans/{name}", methods: map[string]handler{http.MethodGet: getOrphan, http.MethodDelete: deleteOrphan}},
 		{path: "/v1/instancelogs/{name}", raw: s.serveLog},
 		{path: "/v1/events", methods: get(listEvents)},
 		{path: "/v1/ws/{stream}", raw: s.serveStream},

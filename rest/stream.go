@@ -46,6 +46,7 @@ var streamTable = map[string]stream{
 	"nodes":             {listNodes, []client.Object{&lh.Node{}}},
 	"settings":          {listSettings, []client.Object{&lh.Setting{}}},
 	"engineimages":      {listEngineImages, []client.Object{&lh.EngineImage{}}},
+	"orphans":           {listOrphans, []client.Object{&lh.Orphan{}}},
 	"events":            {listEvents, nil},
 }
 

@@ -167,12 +167,16 @@ func InstanceManagerLabels(node, image, managerType string) map[string]string {
 	})
 }
 
+// OrphanLabels returns the labels of every Orphan.
+func OrphanLabels(node, orphanType string) map[string]string {
+	return componentLabels(ComponentOrphan, map[string]string{LabelNode: node, LabelOrphanType: orphanType})
+}
+
 // OrphanInstanceLabels returns the labels of the Orphan of a process. kind is LabelEngine or
 // LabelReplica, for its name; one that is no label value is left out.
 func OrphanInstanceLabels(node, orphanType, instanceManager, kind, name string) map[string]string {
-	labels := componentLabels(ComponentOrphan, map[string]string{
-		LabelNode: node, LabelOrphanType: orphanType, LabelInstanceManager: instanceManager,
-	})
+	labels := OrphanLabels(node, orphanType)
+	labels[LabelInstanceManager] = instanceManager
 	if len(name) <= maxLabelValue {
 		labels[kind] = name
 	}

@@ -138,6 +138,20 @@ func (c *Client) EngineImages(ctx context.Context) ([]resource.EngineImage, erro
 	return list[resource.EngineImage](ctx, c, resource.TypeEngineImage)
 }
 
+// Orphans lists what is on the nodes and belongs to no object, in no order.
+func (c *Client) Orphans(ctx context.Context) ([]resource.Orphan, error) {
+	return list[resource.Orphan](ctx, c, resource.TypeOrphan)
+}
+
+// DeleteOrphan has what an orphan stands for removed; it returns before that is done.
+func (c *Client) DeleteOrphan(ctx context.Context, name string) error {
+	u, err := c.object(resource.TypeOrphan, name)
+	if err != nil {
+		return err
+	}
+	return c.call(ctx, http.MethodDelete, u, nil, nil)
+}
+
 // InstanceManagers lists the instance managers.
 func (c *Client) InstanceManagers(ctx context.Context) ([]resource.InstanceManager, error) {
 	return list[resource.InstanceManager](ctx, c, resource.TypeInstanceManager)

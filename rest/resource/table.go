@@ -56,6 +56,7 @@ const (
 	TypeSetting          = "setting"
 	TypeEngineImage      = "engineImage"
 	TypeInstanceManager  = "instanceManager"
+	TypeOrphan           = "orphan"
 	TypeVolumeAttachment = "volumeAttachment"
 	TypeEvent            = "event"
 	TypeTag              = "tag"
