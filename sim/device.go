@@ -116,7 +116,7 @@ func (v *Volume) resend(d *device) {
 // the first record of it is written anywhere.
 func (v *Volume) noteEpoch(e *EngineProcess, left, epoch uint64) {
 	if d := v.deviceOf(e); d != nil {
-		d.Epochs = []uint64{left, left + 1, epoch}
+		d.Epochs = []uint64{left, kept.Successor(left), epoch}
 	}
 }
 

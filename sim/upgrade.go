@@ -135,7 +135,7 @@ func (u *upgrade) left(left *engine.Left, err error) {
 	}
 	u.gone = left
 	if d := u.r.v.deviceOf(u.old); d != nil {
-		d.Add(left.Epoch + 1) // the successor's
+		d.Add(kept.Successor(left.Epoch))
 	}
 	u.r.v.log("%s has left", u.old.Name)
 	if err != nil || !u.new.Alive() {

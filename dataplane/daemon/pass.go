@@ -67,7 +67,7 @@ func (p *engineProcess) noteEpoch(left *engine.Left, follows, epoch uint64) {
 	var connection *frontend.Descriptor
 	var fds []int
 	state := keptState{Owners: kept.Owners{VolumeUUID: p.cfg.VolumeUUID,
-		Epochs: []uint64{left.Epoch, left.Epoch + 1, epoch}}}
+		Epochs: []uint64{left.Epoch, kept.Successor(left.Epoch), epoch}}}
 	for i := range left.Export.Descriptors {
 		switch d := &left.Export.Descriptors[i]; d.Kind {
 		case fuseloop.KindDevice:
@@ -147,7 +147,8 @@ func (p *engineProcess) importFUSELoop(name string, x *frontend.Export, epoch ui
 	if err != nil {
 		return nil, err
 	}
-	own := &fuseDevice{Device: dev, journal: p.requestJournal(), epochs: []uint64{epoch, epoch + 1, p.epoch()}}
+	own := &fuseDevice{Device: dev, journal: p.requestJournal(),
+		epochs: []uint64{epoch, kept.Successor(epoch), p.epoch()}}
 	fe, err := fuseloop.Import(fuseloop.Config{Owner: engine.OwnerFrontend, Arena: p.arena, File: p.cfg.VolumeName,
 		Journal: own.journal, Gone: func() { go p.deviceGone(own) }}, *x)
 	if err != nil {
@@ -234,7 +235,7 @@ func (p *engineProcess) giveFUSE(dev *fuseDevice, x *frontend.Export) {
 	}
 	// The successor may be killed as soon as it has the volume, and the next engine must find its
 	// epoch.
-	dev.epochs = append(dev.epochs, p.epoch()+1)
+	dev.epochs = append(dev.epochs, kept.Successor(p.epoch()))
 	p.keepDevice(dev)
 	if dev.held == nil {
 		return

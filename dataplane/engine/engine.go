@@ -142,6 +142,7 @@ type Engine struct {
 	// manager: replicas keep the name, and a takeover asks for it.
 	identity    string
 	quorum      *quorum.Core
+	round       int         // of quorum.Round, the one for which the replicas were asked last
 	witnessWait clock.Ticks // next retry, Never when nothing is open
 	gatherUntil clock.Ticks
 	lastPromise clock.Ticks // when a replica promised the epoch last

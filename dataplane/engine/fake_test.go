@@ -158,7 +158,8 @@ func (f *fake) Frame(_ *wire.Conn, h *wire.Header, _ loop.Seg, p []byte) {
 			return
 		}
 		if m.Epoch <= f.promised && m.Reader == nil {
-			f.send(h.Answer(block.Fenced), wire.Marshal(wire.HelloReply{Promised: f.promised}))
+			f.send(h.Answer(block.Fenced), wire.Marshal(wire.HelloReply{Promised: f.promised,
+				Proof: wire.ReplicaProof(f.secret, m.VolumeUUID, m.Epoch, f.nonce, m.Nonce)}))
 			return
 		}
 		r := f.reply

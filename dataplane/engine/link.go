@@ -134,10 +134,7 @@ func (l *link) fail(reason string) {
 	if l.again || (l.mode == ERR && (l.phase == sessionClosing || l.phase == sessionClosed)) {
 		return // it is being closed already, perhaps to be contacted again
 	}
-	phase := l.e.quorum.Phase()
-	gathering := l.mode == Unknown && ((phase == quorum.Gathering && l.phase != sessionReady) ||
-		((phase == quorum.Probing || phase == quorum.Preparing) && l.phase != sessionProbed))
-	member := l.member
+	gathering, member := l.awaited(), l.member
 	if l.mode != ERR {
 		l.err = reason
 		l.mode = ERR
@@ -164,6 +161,23 @@ func (l *link) fail(reason string) {
 		l.e.lostSince = l.e.now
 		l.e.event("no-replica-left", "", fmt.Sprintf("requests wait up to %s", l.e.lostUntil().Sub(l.e.now)))
 	}
+}
+
+// awaited reports whether the start waits for the replica to answer. Between the decision to ask
+// everybody, with a higher epoch perhaps, and the asking it does not: whoever fails there is asked
+// all the same.
+func (l *link) awaited() bool {
+	q := l.e.quorum
+	if l.mode != Unknown || l.e.round != q.Round() {
+		return false
+	}
+	switch q.Phase() {
+	case quorum.Gathering:
+		return l.phase != sessionReady
+	case quorum.Probing, quorum.Preparing:
+		return l.phase != sessionProbed
+	}
+	return false
 }
 
 // hangUp closes the connection.
@@ -235,10 +249,8 @@ func (l *link) greeted(g *wire.GreetingMessage) error {
 	}
 	if o := l.e.otherLink(g.Member, l); o != nil && l.joining == nil {
 		return fmt.Errorf("replica %s is served at %s already", g.Member, o.addr)
-	} else if o == nil {
-		l.e.byName[g.Member] = l
 	}
-	l.member = g.Member
+	l.member = g.Member // said, not proved: it is nobody's name for others yet
 	l.sayHello()
 	return nil
 }
@@ -280,7 +292,8 @@ func (l *link) answer(r *wire.HelloReply) quorum.Answer {
 	return a
 }
 
-// otherLink returns the link other than l that a member is reached by, nil if there is none.
+// otherLink returns the link other than l that a member is reached by, nil if there is none. Only
+// who has proved to know the secret is one.
 func (e *Engine) otherLink(member string, l *link) *link {
 	if o := e.byName[member]; o != nil && o != l && o.phase != sessionClosed && o.mode != ERR {
 		return o
@@ -288,30 +301,42 @@ func (e *Engine) otherLink(member string, l *link) *link {
 	return nil
 }
 
-// welcomed implements sessionPeer: the replica has promised the epoch and told its record.
-func (l *link) welcomed(h *wire.Header, r *wire.HelloReply) error {
-	c := &l.e.cfg
-	if h.Code == block.Fenced && l.e.quorum.Phase() != quorum.Serving {
+// proved checks that the answer to the hello is a replica's of this volume, and lets it in. What is
+// promised to another engine counts only from who knows the secret: whoever listens at an address
+// that a replica had could otherwise drive the epoch up, or have the witness taken for void.
+func (l *link) proved(h *wire.Header, r *wire.HelloReply) error {
+	c, epoch := &l.e.cfg, l.e.quorum.Epoch()
+	known := wire.SameProof(r.Proof, wire.ReplicaProof(c.Secret, c.VolumeUUID, epoch, l.theirs, l.nonce))
+	switch {
+	case h.Code == block.Fenced && known && l.e.quorum.Phase() != quorum.Serving:
 		l.e.quorum.Outbid(r.Promised)
 		return fmt.Errorf("replica has promised epoch %d", r.Promised)
-	}
-	if h.Code != block.OK {
+	case h.Code != block.OK:
 		return fmt.Errorf("refused: %s: %s", h.Code, r.Error)
-	}
-	if !wire.SameProof(r.Proof, wire.ReplicaProof(c.Secret, c.VolumeUUID, l.e.quorum.Epoch(), l.theirs, l.nonce)) {
+	case !known:
 		return fmt.Errorf("replica does not know the volume's secret")
 	}
-	if o := l.e.otherLink(l.member, l); o != nil {
+	return nil
+}
+
+// welcomed implements sessionPeer: the replica has promised the epoch and told its record.
+func (l *link) welcomed(h *wire.Header, r *wire.HelloReply) error {
+	if err := l.proved(h, r); err != nil {
+		return err
+	}
+	if o := l.e.otherLink(l.member, l); o != nil && l.probing {
+		return fmt.Errorf("replica %s is served at %s already", l.member, o.addr)
+	} else if o != nil {
 		// Only one process can have the directory: the other one is gone, and nothing was sent to
 		// it since that would have told.
 		o.fail(fmt.Sprintf("its directory is served at %s now", l.addr))
 		return fmt.Errorf("replica %s was served at %s until now: try again", l.member, o.addr)
 	}
+	l.e.byName[l.member] = l
 	if l.probing {
 		l.probeAnswered(r)
 		return nil
 	}
-	l.e.byName[l.member] = l
 	l.helloReply = *r
 	l.phase = sessionReady
 	l.confirmed(l.helloAt)

@@ -75,7 +75,7 @@ func (e *Engine) act(a *quorum.Action) {
 // contactAll asks every replica that was not removed meanwhile, probing for what it has promised
 // only.
 func (e *Engine) contactAll(probing bool) {
-	e.gatherUntil = e.now.Add(e.cfg.GatherTimeout)
+	e.gatherUntil, e.round = e.now.Add(e.cfg.GatherTimeout), e.quorum.Round()
 	left := len(e.cfg.Replicas)
 	for _, l := range e.links {
 		if l == nil || l.removed {

@@ -67,6 +67,7 @@ type Core struct {
 	phase   Phase
 	reason  string
 	actions []Action
+	rounds  int // how often the replicas were to be asked
 
 	epoch   uint64
 	wanted  uint64        // epoch of the grant asked for last
@@ -133,7 +134,16 @@ func (c *Core) Holding() bool {
 	return c.phase != Serving || (c.prop != nil && c.prop.joiner == "") || len(c.live) == 0
 }
 
-func (c *Core) do(a Action) { c.actions = append(c.actions, a) }
+// Round counts the actions Contact and Probe. An answer, or that there is none, counts for the last
+// of them: whoever has not carried it out yet reports neither.
+func (c *Core) Round() int { return c.rounds }
+
+func (c *Core) do(a Action) {
+	if a.Kind == Contact || a.Kind == Probe {
+		c.rounds++
+	}
+	c.actions = append(c.actions, a)
+}
 
 func (c *Core) stop(fenced bool, format string, args ...any) {
 	if c.phase == Stopped {

@@ -123,9 +123,13 @@ func TestOlderEpochIsFenced(t *testing.T) {
 		epoch  uint64
 		engine string
 	}{{4, "e4"}, {1, "e5"}, {5, "twin"}} {
-		code, r, ok := g.connect().sayHello(c.epoch, c.engine, nil)
+		p := g.connect()
+		code, r, ok := p.sayHello(c.epoch, c.engine, nil)
 		if !ok || code != block.Fenced || r.Promised != 5 {
 			t.Errorf("epoch %d of %s: %v %s, promised %d", c.epoch, c.engine, ok, code, r.Promised)
+		}
+		if !wire.SameProof(r.Proof, wire.ReplicaProof(secret, volumeUUID, c.epoch, p.theirs, p.nonce)) {
+			t.Errorf("epoch %d of %s: anybody could have said that", c.epoch, c.engine)
 		}
 	}
 	if a := e5.ask(wire.Header{Type: wire.Read, Len: 4096}, nil); a.h.Code != block.OK {

@@ -351,12 +351,12 @@ func (s *session) hello(h *wire.Header, p []byte) {
 	case m.Prepared:
 		s.prepare(h, &m)
 	case s.r.blocks != nil && promisedToNewer(&s.r.record, &m):
-		s.refuseOlder(h, s.r.record.Promised, s.r.record.Engine)
+		s.refuseOlder(h, &m, s.r.record.Promised, s.r.record.Engine)
 	default:
 		if o := s.r.promising(); o != nil && isOlder(o.epoch, o.engine, &m) {
 			// It is as good as promised. Ending that session for one that is refused a moment later
 			// would leave nobody.
-			s.refuseOlder(h, o.epoch, o.engine)
+			s.refuseOlder(h, &m, o.epoch, o.engine)
 			return
 		}
 		for _, o := range s.r.conns {
@@ -398,9 +398,11 @@ func isOlder(epoch uint64, engine string, m *wire.HelloMessage) bool {
 	return m.Epoch < epoch || (m.Epoch == epoch && engine != m.Engine && engine != "")
 }
 
-// refuseOlder refuses an engine because of the one that has the promise.
-func (s *session) refuseOlder(h *wire.Header, epoch uint64, engine string) {
+// refuseOlder refuses an engine because of the one that has the promise. The proof says that it is
+// this replica's word.
+func (s *session) refuseOlder(h *wire.Header, m *wire.HelloMessage, epoch uint64, engine string) {
 	s.send(h.Answer(block.Fenced), wire.Marshal(wire.HelloReply{Promised: epoch,
+		Proof: wire.ReplicaProof(s.r.cfg.Secret, s.r.cfg.VolumeUUID, m.Epoch, s.nonce, m.Nonce),
 		Error: fmt.Sprintf("epoch %d is promised to engine %s", epoch, engine)}))
 }
 
@@ -435,7 +437,7 @@ func (s *session) promised(h *wire.Header, m *wire.HelloMessage, v any) {
 		return
 	case res.older:
 		s.phase = sessionGreeted
-		s.refuseOlder(h, r.record.Promised, r.record.Engine)
+		s.refuseOlder(h, m, r.record.Promised, r.record.Engine)
 		return
 	}
 	reply := s.welcome(m, &res.held)
