@@ -25,6 +25,9 @@ func decide(now time.Time, a *v1beta2.VolumeAttachment, s seen) loop.Decision {
 		return retire(a, v)
 	}
 	a.Status.AttachmentTicketStatuses = statuses(now, a, s)
+	if d, ok := migrate(a, s); ok {
+		return d
+	}
 	if why, unexpected := detachReason(a, v); why != "" {
 		d := loop.Decision{Do: detach(v),
 			Events: []loop.Event{{Reason: naming.EventStop, Message: "Detaching volume " + v.Name + ": " + why}}}
@@ -34,7 +37,7 @@ func decide(now time.Time, a *v1beta2.VolumeAttachment, s seen) loop.Decision {
 		}
 		return d
 	}
-	if t := winner(a, s); t != nil && free(v) {
+	if t := winner(a, s); t != nil && free(v) && !undecided(a, v) {
 		return loop.Decision{
 			Do: attach(v, *t),
 			Events: []loop.Event{{Reason: naming.EventStart,
@@ -62,6 +65,7 @@ func retire(a *v1beta2.VolumeAttachment, v *v1beta2.Volume) loop.Decision {
 func detach(v *v1beta2.Volume) loop.Change {
 	c := v.DeepCopy()
 	c.Spec.NodeID, c.Spec.DisableFrontend, c.Spec.LastAttachedBy = "", false, ""
+	c.Spec.MigrationNodeID = ""
 	return loop.Update{Object: c}
 }
 
@@ -223,7 +227,10 @@ func judge(t v1beta2.AttachmentTicket, a *v1beta2.VolumeAttachment, s seen) v1be
 		c.Message = "volume " + v.Name + " does not hold all of " + v.Spec.DataSource + " yet, from which it is cloned"
 		return c
 	}
-	here := v.Spec.NodeID == t.NodeID && v.Status.CurrentNodeID == t.NodeID &&
+	// The target of a migration has its device before the engine moves there, and while it does.
+	target := v.Status.CurrentMigrationNodeID == t.NodeID &&
+		(v.Spec.NodeID == t.NodeID || v.Spec.MigrationNodeID == t.NodeID)
+	here := (target || v.Spec.NodeID == t.NodeID && v.Status.CurrentNodeID == t.NodeID) &&
 		v.Status.State == v1beta2.VolumeStateAttached && t.NodeID != ""
 	switch {
 	case here && compatible(t, v.Spec.DisableFrontend):
@@ -241,10 +248,14 @@ func judge(t v1beta2.AttachmentTicket, a *v1beta2.VolumeAttachment, s seen) v1be
 		if w := v1beta2.FindCondition(v.Status.Conditions, waitForReplicas); w.Status == v1beta2.ConditionTrue {
 			c.Message += ": " + w.Message
 		}
+	case v.Spec.MigrationNodeID == t.NodeID && t.NodeID != "":
+		c.Message = "volume " + v.Name + " is about to be offered on node " + t.NodeID + ", to which it migrates"
 	case v.Spec.NodeID != "":
 		c.Message = "volume " + v.Name + " belongs to node " + v.Spec.NodeID + " by another ticket"
 	case v.Status.State != v1beta2.VolumeStateDetached:
 		c.Message = "volume " + v.Name + " is not detached yet, it is " + string(v.Status.State)
+	case undecided(a, v):
+		c.Message = "two nodes claim volume " + v.Name + ", whose migration has failed: detach it from one of them"
 	default:
 		if w := winner(a, s); w != nil && w.ID != t.ID {
 			c.Message = "ticket " + w.ID + " goes first"

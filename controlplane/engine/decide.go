@@ -83,7 +83,7 @@ func decide(now time.Time, e *v1beta2.Engine, s seen) loop.Decision {
 	switch {
 	case running && upgrading(e):
 		return upgrade(now, e, im, s)
-	case running && s.State != nil:
+	case running && s.State != nil && e.Spec.StandInFor == "":
 		return align(e, s)
 	}
 	return loop.Decision{}

@@ -259,6 +259,9 @@ func process(e *v1beta2.Engine, podIP, secret string, settings setting.Values) i
 	if e.Spec.UnmapMarkSnapChainRemovedEnabled {
 		args = append(args, "--unmap-mark-snap-chain-removed")
 	}
+	if e.Spec.StandInFor != "" {
+		args = append(args, "--stand-in-for", "tcp://"+e.Spec.StandInFor)
+	}
 	replicas := e.Spec.ReplicaAddressMap
 	if len(e.Spec.UpgradedReplicaAddressMap) > 0 {
 		replicas = e.Spec.UpgradedReplicaAddressMap

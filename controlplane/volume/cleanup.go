@@ -14,7 +14,7 @@ import (
 // deleted: a recorded member stays while it is one, and a failed replica that holds data stays
 // while no other replica is safe.
 func (p *pass) cleanup() loop.Change {
-	if p.v.Status.State != v1beta2.VolumeStateAttached || !p.engineReports() || p.upgradeUnderWay() {
+	if p.v.Status.State != v1beta2.VolumeStateAttached || !p.engineReports() || p.upgradeUnderWay() || p.migrating() {
 		return nil
 	}
 	inSync := count(p.live(), func(r *v1beta2.Replica) bool { return healthy(r) && p.mode(r) == v1beta2.ReplicaModeRW })

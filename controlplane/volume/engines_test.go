@@ -51,9 +51,12 @@ func (w *world) Create(_ context.Context, im *v1beta2.InstanceManager, p instanc
 	if !slices.Equal(p.PortArgs, []string{listen}) {
 		w.t.Fatalf("process %s is to listen at %v, want %s", p.Name, p.PortArgs, listen)
 	}
-	if isEngine(pr) {
+	switch {
+	case isStandIn(pr):
+		w.startStandIn(pr)
+	case isEngine(pr):
 		w.startEngine(pr)
-	} else {
+	default:
 		w.startReplica(pr)
 	}
 	return nil
@@ -100,7 +103,9 @@ func (w *world) end(key, why string) {
 	if m := w.engines[w.address(p)]; m != nil && m.proc == p {
 		m.cutShort()
 		delete(w.engines, w.address(p))
+		w.endStandIns(w.address(p))
 	}
+	delete(w.standIns, w.address(p))
 	if why == "" {
 		delete(w.procs, key)
 	} else {
@@ -112,7 +117,7 @@ func (w *world) end(key, why string) {
 // address is where a process is reached: an engine for its control, a replica for data.
 func (w *world) address(p *proc) string {
 	network := "192.168.0"
-	if isEngine(p) {
+	if !isReplica(p) {
 		network = "10.0.0"
 	}
 	return fmt.Sprintf("%s.%s:%d", network, p.node[1:], p.port)
@@ -176,7 +181,7 @@ func (w *world) listening() bool {
 	for deadline := time.Now().Add(3 * time.Millisecond); time.Now().Before(deadline); time.Sleep(200 * time.Microsecond) {
 		w.mu.Lock()
 		ok := true
-		for _, m := range w.engines {
+		for _, m := range slices.Concat(slices.Collect(maps.Values(w.engines)), slices.Collect(maps.Values(w.standIns))) {
 			if m.observe == nil && !w.down[m.proc.node] && w.engineObject(m) {
 				ok = false
 			}
@@ -200,6 +205,9 @@ func (w *world) engineObject(m *engineModel) bool {
 
 func (w *world) at(t engineclient.Target) (*engineModel, error) {
 	m := w.engines[t.Address]
+	if m == nil {
+		m = w.standIns[t.Address]
+	}
 	if m == nil || w.down[m.proc.node] {
 		return nil, fmt.Errorf("%w: %s", engineclient.ErrUnavailable, t.Address)
 	}

@@ -51,6 +51,8 @@ type seen struct {
 	Allocator *allocator.Allocator
 	// Run is what is remembered of the engine's failed runs.
 	Run run
+	// StandInRun is the same of the process that stands in for it where the volume migrates to.
+	StandInRun run
 	// ReplicaRuns is the same of the replicas, by name.
 	ReplicaRuns map[string]run
 	// Owner is the node of last resort for status.ownerID.
@@ -86,8 +88,13 @@ func (r *Reconciler) gather(ctx context.Context, v *v1beta2.Volume) (seen, error
 		return s, err
 	}
 	s.Run = r.runs.engine(r.cfg.Now(), v.Name, s.Engine)
+	for i := range s.Engines {
+		if e := &s.Engines[i]; e.Spec.StandInFor != "" {
+			s.StandInRun = r.runs.observe(r.cfg.Now(), v.Name, e.Name, &e.Status.InstanceStatus, e.Status.Endpoint != "")
+		}
+	}
 	if s.Engine != nil {
-		s.ReplicaRuns = r.runs.replicas(r.cfg.Now(), v.Name, s.Engine.Name, s.Replicas)
+		s.ReplicaRuns = r.runs.replicas(r.cfg.Now(), v.Name, s.Engines, s.Replicas)
 	}
 	return s, nil
 }

@@ -18,6 +18,7 @@ import (
 func (p *pass) replenish() loop.Change {
 	if p.v.Status.State != v1beta2.VolumeStateAttached || p.v.Spec.NodeID != p.v.Status.CurrentNodeID || !p.synced() ||
 		p.rebuilding() || p.expansionPending() || p.upgradeUnderWay() || clone.Copying(p.v) ||
+		p.migrating() ||
 		p.s.Settings.Int(setting.ConcurrentReplicaRebuildPerNodeLimit) == 0 {
 		return nil
 	}

@@ -59,16 +59,20 @@ func (r *runs) engine(now time.Time, volume string, e *v1beta2.Engine) run {
 }
 
 // replicas observes the replicas of a volume, and forgets those that are gone.
-func (r *runs) replicas(now time.Time, volume, engine string, replicas []v1beta2.Replica) map[string]run {
+func (r *runs) replicas(now time.Time, volume string, engines []v1beta2.Engine,
+	replicas []v1beta2.Replica) map[string]run {
 	out := map[string]run{}
 	for i := range replicas {
 		out[replicas[i].Name] = r.observe(now, volume, replicas[i].Name, &replicas[i].Status.InstanceStatus, true)
+	}
+	engine := func(name string) bool {
+		return slices.ContainsFunc(engines, func(e v1beta2.Engine) bool { return e.Name == name })
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	maps.DeleteFunc(r.mine[volume], func(name string, _ *history) bool {
 		_, there := out[name]
-		return !there && name != engine
+		return !there && !engine(name)
 	})
 	return out
 }

@@ -119,8 +119,9 @@ func (w *world) killReplicas() {
 	w.detect()
 }
 
-func isEngine(p *proc) bool  { return slices.Contains(p.args, "controller") }
-func isReplica(p *proc) bool { return !isEngine(p) }
+func isEngine(p *proc) bool  { return slices.Contains(p.args, "controller") && !isStandIn(p) }
+func isReplica(p *proc) bool { return !isEngine(p) && !isStandIn(p) }
+func isStandIn(p *proc) bool { return arg(p.args, "--stand-in-for") != "" }
 
 // killManager ends an instance manager with all its processes.
 func (w *world) killManager(node string) {

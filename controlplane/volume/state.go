@@ -26,7 +26,12 @@ func (p *pass) advance() loop.Change {
 	case have == "" && state == v1beta2.VolumeStateAttaching:
 		return p.attaching()
 	case have == want && state == v1beta2.VolumeStateAttached:
+		if change := p.migrate(); change != nil {
+			return change
+		}
 		return p.open()
+	case p.switching():
+		return p.switchOver()
 	}
 	return p.closing()
 }
@@ -34,8 +39,12 @@ func (p *pass) advance() loop.Change {
 // closing walks towards detached and stays there.
 func (p *pass) closing() loop.Change {
 	v := p.v
-	change := p.close()
+	change := p.failMigration()
+	if change == nil {
+		change = p.close()
+	}
 	if change == nil && p.closed() {
+		v.Status.CurrentMigrationNodeID = ""
 		if v.Status.State != v1beta2.VolumeStateDetached || v.Status.CurrentNodeID != "" {
 			if v.Status.CurrentNodeID != "" {
 				p.tell(false, naming.EventDetached, "volume %s has been detached", v.Name)
@@ -70,8 +79,11 @@ func (p *pass) serving() bool {
 	if !p.engineReports() || p.engine.Spec.NodeID != p.v.Spec.NodeID {
 		return false
 	}
-	needsDevice := p.v.Spec.Frontend != v1beta2.VolumeFrontendNone && !p.engine.Spec.DisableFrontend
-	return p.inSyncNow() > 0 && (!needsDevice || p.engine.Status.Endpoint != "")
+	return p.inSyncNow() > 0 && (!p.needsDevice() || p.engine.Status.Endpoint != "")
+}
+
+func (p *pass) needsDevice() bool {
+	return p.v.Spec.Frontend != v1beta2.VolumeFrontendNone && !p.engine.Spec.DisableFrontend
 }
 
 // closed says whether no process of the volume runs. States of objects that were never looked at
@@ -80,6 +92,9 @@ func (p *pass) serving() bool {
 func (p *pass) closed() bool {
 	stopped := func(spec v1beta2.InstanceState, state v1beta2.InstanceState) bool {
 		return spec != v1beta2.InstanceStateRunning && (state == v1beta2.InstanceStateStopped || state == "")
+	}
+	if p.standIn() != nil {
+		return false
 	}
 	if p.engine != nil && !stopped(p.engine.Spec.DesireState, p.engine.Status.CurrentState) {
 		return false

@@ -71,7 +71,9 @@ type world struct {
 	// disks by data directory name.
 	disks   map[string]*copyOf
 	engines map[string]*engineModel // by address
-	nextID  int
+	// standIns are processes that offer the volume where it migrates to, by address.
+	standIns map[string]*engineModel
+	nextID   int
 	// acknowledged are the writes that the volume's user was told are done, by number; nextWrite is
 	// the newest number.
 	acknowledged big.Int
@@ -136,7 +138,8 @@ func newWorld(t fataler, dir string, nodes int) *world {
 	w := &world{
 		t: t, now: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC), dir: dir, procs: map[string]*proc{},
 		disks:   map[string]*copyOf{},
-		engines: map[string]*engineModel{}, down: map[string]bool{}, events: record.NewFakeRecorder(10000),
+		engines: map[string]*engineModel{}, standIns: map[string]*engineModel{},
+		down: map[string]bool{}, events: record.NewFakeRecorder(10000),
 		unshown: map[string]bool{}, strangers: map[string]*v1beta2.Replica{},
 		snapshots: map[string]map[string]engineclient.Snapshot{},
 	}

@@ -100,6 +100,10 @@ type EngineSpec struct {
 	// desireState stopped in between. Any other process is not meant.
 	// +optional
 	RestartAfter string `json:"restartAfter,omitempty"`
+	// StandInFor is our addition: the address, ip:port, of the volume's engine on another node. This one only offers the
+	// volume on its own node, and passes requests on.
+	// +optional
+	StandInFor string `json:"standInFor,omitempty"`
 	// UnmapMarkSnapChainRemovedEnabled lets a trim give up the newest snapshots.
 	// +optional
 	UnmapMarkSnapChainRemovedEnabled bool `json:"unmapMarkSnapChainRemovedEnabled"`

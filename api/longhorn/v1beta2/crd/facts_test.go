@@ -52,6 +52,7 @@ var differences = map[string]string{
 	"Engine status.lastUpgradeError":                       "and why",
 	"Engine status.lastUpgradeFailedAt":                    "and when",
 	"InstanceManager status.instanceEngines.*.spec.binary": "which image an engine's process runs",
+	"Engine spec.standInFor":                               "the engine that a process on another node stands in for, in a migration",
 	"Engine spec.restartAfter":                             "the next process follows the failed one that is named at once",
 	"Engine status.membership":                             "the witness record of the replication protocol is kept in the Engine object",
 
