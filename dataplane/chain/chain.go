@@ -115,6 +115,12 @@ type Files struct {
 	handed string
 	taken  bool
 
+	// copies are what ankole.meta says, mended the files that were read from there. stale: metadata
+	// has changed since.
+	copies metaCopy
+	mended []string
+	stale  bool
+
 	broken error
 	closed bool
 }
@@ -227,6 +233,9 @@ func (c *Files) close(broken error) error {
 			vm := c.vm
 			vm.Dirty, vm.AnkoleMap = false, c.handed
 			err = c.writeVolumeMeta(&vm)
+		}
+		if err == nil && c.handed == "" { // the next process copies it soon
+			c.copyAtEnd()
 		}
 	}
 	return errors.Join(err, c.release())

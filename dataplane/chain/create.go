@@ -152,7 +152,7 @@ func makeDirectory(fs disk.Meta, dir string) error {
 // directory is incomplete, and in the first case no layer with data in it. Layers of a Create that
 // did not finish hold nothing.
 func holdsNothing(fs disk.Meta, dir string) (bool, error) {
-	data, err := fs.ReadFile(dir+"/"+volumeMetaName, maxMetaBytes)
+	data, _, err := readCopy(fs, dir).readFile(fs, dir, volumeMetaName)
 	if err != nil && !isNotFound(err) {
 		return false, err
 	}
@@ -259,6 +259,10 @@ const metaSector = 512
 // back: it writes over the beginning of the present volume.meta. What is left of that behind it is
 // not read.
 func markInPlace(fs disk.Meta, dir string, data []byte, full error) error {
+	// A crash may leave the file with its old time: there must be no copy of its old content.
+	if err := removeIfThere(fs, dir+"/"+copyName); err != nil {
+		return err
+	}
 	if err := fs.SyncDir(dir); err != nil { // the file that has the name must be the one that a crash leaves
 		return err
 	}

@@ -28,7 +28,7 @@ func (c *Files) loadDisks(s *Sidecars, names []string) (strays []string, err err
 		if !ok || !isLayerFile(file) || slices.Contains(strays, name) {
 			continue
 		}
-		data, err := c.fs.ReadFile(c.path(name), maxMetaBytes)
+		data, err := c.readMeta(name)
 		if err != nil {
 			return nil, err
 		}
@@ -184,7 +184,7 @@ type Info struct {
 // incomplete is StateInitial;
 // unreadable metadata gives StateError and the reason.
 func Inspect(fs disk.Meta, dir string) (Info, error) {
-	data, err := fs.ReadFile(dir+"/"+volumeMetaName, maxMetaBytes)
+	data, _, err := readCopy(fs, dir).readFile(fs, dir, volumeMetaName)
 	if isNotFound(err) || err == nil && len(data) == 0 {
 		return Info{State: StateInitial}, nil
 	}

@@ -32,6 +32,7 @@ func Open(fs disk.Meta, dir string, opts Options) (_ *Chain, err error) {
 	if err != nil {
 		return nil, err
 	}
+	c.copies = readCopy(fs, dir)
 	if err := c.loadVolumeMeta(names); err != nil {
 		return nil, err
 	}
@@ -69,6 +70,9 @@ func Open(fs disk.Meta, dir string, opts Options) (_ *Chain, err error) {
 		if err := s.forget(); err != nil {
 			return nil, err
 		}
+	}
+	if err := c.rewriteMended(); err != nil {
+		return nil, err
 	}
 	if err := c.markInUse(); err != nil {
 		return nil, err // before damage is cleared: who opens this next has to find it
@@ -133,7 +137,7 @@ func (c *Files) markInUse() error {
 }
 
 func (c *Files) loadVolumeMeta(names []string) error {
-	data, err := c.fs.ReadFile(c.path(volumeMetaName), maxMetaBytes)
+	data, err := c.readMeta(volumeMetaName)
 	if err != nil && !isNotFound(err) {
 		return err
 	}

@@ -76,6 +76,7 @@ func (c *Files) provideReserve() error {
 // system or for a bad sector, it writes into the reserve file, which has its space already, and
 // swaps the two names; the old file is the next reserve.
 func (c *Files) writeJSON(name string, data []byte) error {
+	c.stale = true
 	err := c.fs.WriteFileAtomic(c.path(name), data)
 	if err == nil {
 		return nil

@@ -57,7 +57,8 @@ func ReadSurvey(fs disk.Meta, dir string) (*Survey, error) {
 		return nil, err
 	}
 	s := &Survey{Names: names, Layers: map[string]DiskMeta{}, LayerErrors: map[string]error{}}
-	c := &Files{fs: fs, dir: dir, opts: Options{ReadOnly: true, Log: slog.New(slog.DiscardHandler)}}
+	c := &Files{fs: fs, dir: dir, opts: Options{ReadOnly: true, Log: slog.New(slog.DiscardHandler)},
+		copies: readCopy(fs, dir)}
 	s.readVolume(c)
 	s.readLayers(c)
 	s.readWhiteouts(c)
@@ -71,7 +72,7 @@ func ReadSurvey(fs disk.Meta, dir string) (*Survey, error) {
 }
 
 func (s *Survey) readVolume(c *Files) {
-	data, err := c.fs.ReadFile(c.path(volumeMetaName), maxMetaBytes)
+	data, err := c.readMeta(volumeMetaName)
 	if err == nil && len(data) == 0 {
 		err = fmt.Errorf("%w: %s is empty", disk.ErrNotFound, volumeMetaName)
 	}
@@ -102,7 +103,7 @@ func (s *Survey) readLayers(c *Files) {
 			continue
 		}
 		var d *DiskMeta
-		data, err := c.fs.ReadFile(c.path(name), maxMetaBytes)
+		data, err := c.readMeta(name)
 		if err == nil {
 			d, err = parseDiskMeta(file, data)
 		}

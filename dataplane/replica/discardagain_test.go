@@ -78,3 +78,23 @@ func TestDiscardOverASectorThatCannotBeWritten(t *testing.T) {
 	}
 	e.mustControl(wire.ControlRequest{Snapshot: &wire.SnapshotRequest{Name: "b", UserCreated: true}})
 }
+
+// The last replica of a volume has a bad sector in one of the files that say what it is: it serves
+// all the same.
+func TestReplicaWithDamagedMetadata(t *testing.T) {
+	for _, name := range []string{"volume.meta", "volume-snap-a.img.meta", "volume-head-001.img.meta"} {
+		t.Run(name, func(t *testing.T) {
+			g, e := trimmed(t, 1)
+			e.mustControl(wire.ControlRequest{Describe: &wire.DescribeRequest{}}) // behind the copy
+			g.r.Kill()
+			if err := g.disk().Unreadable("/replicas/r0/"+name, 0, 4096); err != nil {
+				t.Fatal(err)
+			}
+			g.r.Start()
+			got := g.engine(2, "e2").mustAsk(wire.Header{Type: wire.Read, Len: 1 << 20}, nil)
+			if !bytes.Equal(got[:512<<10], filled(2, 512<<10)) || !bytes.Equal(got[512<<10:], filled(1, 512<<10)) {
+				t.Error("it has something else")
+			}
+		})
+	}
+}

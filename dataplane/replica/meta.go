@@ -153,8 +153,25 @@ func (r *Replica) metaDone(number uint64, d *loop.Done) {
 		r.giveBack = append(r.giveBack, res.giveBack)
 	}
 	m.done(res.value)
+	if res.stale {
+		r.copyMeta()
+	}
 	r.freeSpace()
 	r.startMeta()
+}
+
+// copyMeta has the metadata files copied, beside everything else. Nobody waits for it.
+func (r *Replica) copyMeta() {
+	if r.copying {
+		return
+	}
+	r.copying = true
+	r.enqueue(&metaOp{run: (*worker).copyMeta, done: func(v any) {
+		r.copying = false
+		if err := v.(result).err; err != nil {
+			r.cfg.Event("metadata-not-copied", err.Error())
+		}
+	}})
 }
 
 // freeSpace gives back the space of files that a metadata operation has removed: beside everything

@@ -118,6 +118,8 @@ type Replica struct {
 	// meta are operations that wait, running those that have begun, by their numbers.
 	meta    []*metaOp
 	running [2]*metaOp
+	// copying: the metadata files are being copied, or will be.
+	copying bool
 	// giveBack frees the space of removed files; freeing: that is under way.
 	giveBack []func() error
 	freeing  bool

@@ -169,6 +169,7 @@ func TestRotIsFoundAndRepaired(t *testing.T) {
 // What a scrub holds open goes with its session, and a rebuild takes it away.
 func TestViewEndsWithItsSession(t *testing.T) {
 	g, p := snapshotted(t)
+	p.mustControl(wire.ControlRequest{Describe: &wire.DescribeRequest{}}) // behind the copy of the metadata
 	files := g.disk().OpenFiles()
 	p.mustControl(wire.ControlRequest{OpenView: &wire.OpenView{Snapshot: "a"}})
 	if g.disk().OpenFiles() == files {

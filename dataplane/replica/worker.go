@@ -60,6 +60,8 @@ type worked struct {
 	unwritable bool
 	// giveBack frees the space of files that were removed, nil if none was.
 	giveBack func() error
+	// stale: metadata has changed since it was copied.
+	stale bool
 }
 
 // perform carries out an operation on files, after the head's whiteouts are settled.
@@ -74,6 +76,7 @@ func (w *worker) perform(settle *chain.WhiteoutWrite, run func(w *worker) any) w
 	res.changes, w.changes = w.changes, nil
 	if w.files != nil {
 		res.unwritable, res.giveBack = !w.files.WriteAllowed(), w.files.Unlinked()
+		res.stale = w.files.MetaStale()
 	}
 	return res
 }
@@ -275,6 +278,14 @@ func (w *worker) check(m *wire.ControlRequest) error {
 		return w.files.CheckExpand(m.Expand.Size)
 	}
 	return nil
+}
+
+// copyMeta copies the metadata files of whatever directory is open when its turn comes.
+func (w *worker) copyMeta() any {
+	if w.files == nil {
+		return result{}
+	}
+	return result{err: w.files.CopyMeta()}
 }
 
 // removeSnapshot marks a snapshot as removed.

@@ -64,7 +64,7 @@ const maxDisks = 250
 var (
 	headName = regexp.MustCompile(`^volume-head-[0-9]{3}\.img$`)
 	snapName = regexp.MustCompile(`^volume-snap-[^/]+\.img$`)
-	ours     = regexp.MustCompile(`^ankole\.(member|dirty|reserve|absent|whiteouts-[0-9a-f]{16})$`)
+	ours     = regexp.MustCompile(`^ankole\.(member|dirty|reserve|absent|meta|whiteouts-[0-9a-f]{16})$`)
 )
 
 // Read reads a directory and checks it against the format.
