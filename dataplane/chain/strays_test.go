@@ -49,8 +49,8 @@ func headMeta(parent string) string {
 		`","Removed":false,"UserCreated":false,"Created":"2026-11-21T09:00:00Z","Labels":null}` + "\n"
 }
 
-var ownFiles = []string{"ankole.absent", "ankole.dirty", "ankole.member", "ankole.reserve", "volume-head-001.img",
-	"volume-head-001.img.meta",
+var ownFiles = []string{"ankole.absent", "ankole.dirty", "ankole.member", "ankole.meta", "ankole.reserve",
+	"volume-head-001.img", "volume-head-001.img.meta",
 	"volume-snap-a.img", "volume-snap-a.img.meta", "volume.meta"}
 
 // Leftovers that must be gone after an open, with the content as it was.
@@ -100,7 +100,7 @@ func TestStraysAreRemoved(t *testing.T) {
 			names, err := fs.List("/r")
 			w.must(err)
 			want := append(slices.Clone(ownFiles), "volume-snap-b.img", "volume-snap-b.img.meta")
-			want[4], want[5] = "volume-head-002.img", "volume-head-002.img.meta"
+			want[5], want[6] = "volume-head-002.img", "volume-head-002.img.meta"
 			slices.Sort(want)
 			if !slices.Equal(names, want) {
 				t.Fatalf("files %v\nwant  %v", names, want)

@@ -248,7 +248,7 @@ func TestNoReplicaLeft(t *testing.T) {
 // that it is gone.
 func TestRemovedWhenAgreed(t *testing.T) {
 	g := newRig(t, 2, 16*mib).start()
-	g.witness.Down = true
+	g.witness.Down, g.fakes[1].refuses = true, true // nor does it agree itself
 	done := false
 	g.proc.Post(engine.RemoveReplica{Address: g.fakes[1].addr(), Reply: func(err error) { done = err == nil }})
 	g.until("b is dropped", func() bool { return g.modes() == "a=RW b=ERR" || g.modes() == "a=RW" })

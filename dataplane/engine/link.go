@@ -44,7 +44,7 @@ type link struct {
 	pinging       bool
 	helloAt       clock.Ticks
 	probing       bool // ask what it has promised, no more
-	removed       bool // forget it once closed
+	removed       bool // see forgetRemoved
 	again         bool // connect again once closed
 	voting        bool // reached only to store the record that replaces it: see vote.go
 	joining       *rebuildJob
@@ -194,10 +194,6 @@ func (l *link) down() {
 		l.again = false
 		l.mode = Unknown
 		l.contact()
-		return
-	}
-	if l.removed {
-		l.e.forget(l)
 	}
 }
 

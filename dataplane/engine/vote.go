@@ -20,6 +20,7 @@ const voteRetry = time.Second
 // votesMore connects to replaced members. It is called at the end of every step.
 func (e *Engine) votesMore() {
 	voters := e.quorum.Voters()
+	e.forgetRemoved()
 	switch {
 	// a replica that is released must not be taken again
 	case e.fatal != "" || e.stopped || e.leaving != nil || len(voters) == 0:
@@ -36,6 +37,17 @@ func (e *Engine) votesMore() {
 		if l != nil && l.mode == ERR && l.phase == sessionClosed && l.conn == nil && slices.Contains(voters, l.member) {
 			l.voting = true
 			l.contact()
+		}
+	}
+}
+
+// forgetRemoved forgets the links of replicas that were removed, once they are closed. While a set
+// without one of them waits to be agreed those with a name stay: theirs may be the only agreement
+// that can be had.
+func (e *Engine) forgetRemoved() {
+	for _, l := range e.links {
+		if l != nil && l.removed && l.phase == sessionClosed && l.conn == nil && (l.member == "" || !e.quorum.Holding()) {
+			e.forget(l)
 		}
 	}
 }
