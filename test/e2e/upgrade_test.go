@@ -1,0 +1,290 @@
+package e2e
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	longhorn "ankole.storage/api/longhorn/v1beta2"
+	"ankole.storage/controlplane/naming"
+	"ankole.storage/test/lack"
+	"ankole.storage/test/rig"
+	"ankole.storage/testcluster"
+)
+
+// Engine images of TestE10UpgradeUnderLoad. All run the built engine: engineNext as it is;
+// engineFar says that it understands another controller API; an engine of engineCrashing that is to
+// take a volume over is killed on the way.
+const (
+	engineDefault  = "ankole/engine:dev"
+	engineNext     = "ankole/engine:next"
+	engineFar      = "ankole/engine:far"
+	engineCrashing = "ankole/engine:crashing"
+)
+
+// TestE10UpgradeUnderLoad brings attached volumes under writers that verify to another engine image
+// and back: by hand, by themselves within a limit of one (E1, E10), with an engine that is killed
+// on the way, and refused where images do not fit (E11). The writers see no error and one device.
+func TestE10UpgradeUnderLoad(t *testing.T) {
+	t.Parallel()
+	c := &cluster{Cluster: testcluster.Start(t, testcluster.Options{Manager: true, NodeGrace: 10 * time.Second,
+		Images: engineImages(t)}), t: t}
+	c.connect()
+	t.Cleanup(func() {
+		if t.Failed() {
+			c.dump()
+		}
+	})
+	c.managersRun()
+	for _, image := range []string{engineNext, engineFar, engineCrashing} {
+		c.addEngineImage(image)
+	}
+	c.setting("allow-live-engine-upgrade-on-same-image-commit", "true")
+	volumes := []string{"up1", "up2", "up3"}
+	loads := c.openForUpgrade(volumes)
+	check := func(what string) {
+		t.Helper()
+		for _, name := range volumes {
+			loads[name].Check()
+			c.awaitUsable(name, "node-1", 3)
+			loads[name].AwaitMore(t, 50)
+			t.Logf("%s: longest pause of %s %v", what, name, loads[name].TakePause(time.Now()))
+		}
+	}
+
+	for _, name := range volumes {
+		c.upgrade(name, engineNext)
+		c.awaitEngineImage(name, engineNext)
+	}
+	check("by hand")
+
+	c.setting("concurrent-automatic-engine-upgrade-per-node-limit", "1")
+	c.awaitWithinLimit(volumes, engineDefault, 1)
+	check("automatically")
+	if _, err := c.rest.UpgradeEngine(context.Background(), "up1", engineNext); err == nil ||
+		!strings.Contains(err.Error(), "the default engine image") {
+		t.Errorf("by hand to another image while automatic upgrades are on: %v", err)
+	}
+	c.setting("concurrent-automatic-engine-upgrade-per-node-limit", "0")
+	c.awaitReferences(engineNext, 0)
+
+	c.upgradeToCrashing("up1")
+	check("with an engine that is killed")
+
+	if _, err := c.rest.UpgradeEngine(context.Background(), "up2", engineFar); err == nil ||
+		!strings.Contains(err.Error(), "detach the volume") {
+		t.Errorf("to an image that does not fit: %v", err)
+	}
+	for _, name := range volumes {
+		loads[name].Finish()
+	}
+	c.detach("up2")
+	c.upgrade("up2", engineFar)
+	c.awaitEngineImage("up2", engineFar)
+	c.attach("up2", "node-2", 3)
+	c.detach("up2")
+	c.identical("up2", 3)
+}
+
+// upgradeToCrashing asks for an image whose engine is killed when it takes a volume over, and goes
+// back to the one before.
+func (c *cluster) upgradeToCrashing(name string) {
+	c.t.Helper()
+	before := c.engine(name).Spec.UpgradeAttempt
+	c.upgrade(name, engineCrashing)
+	c.eventually("the engine that takes "+name+" over has been killed", func(context.Context) error {
+		e, v := c.engine(name), c.volume(name)
+		again := e.Spec.UpgradeAttempt > before+1
+		if e.Status.FailedUpgradeAttempt <= before && !again && v.CurrentImage != engineCrashing {
+			return fmt.Errorf("attempt %d, image %s", e.Spec.UpgradeAttempt, v.CurrentImage)
+		}
+		return nil
+	})
+	if v := c.volume(name); v.Image != engineDefault {
+		c.upgrade(name, engineDefault)
+	}
+	c.awaitEngineImage(name, engineDefault)
+}
+
+// openForUpgrade attaches volumes to node-1 and has a writer that verifies on each. Without a block
+// device engines hand over a socket.
+func (c *cluster) openForUpgrade(volumes []string) map[string]*rig.Load {
+	c.t.Helper()
+	loads := map[string]*rig.Load{}
+	for _, name := range volumes {
+		c.create(name, 64*mib, 3)
+		endpoint := c.attach(name, "node-1", 3)
+		if strings.HasPrefix(endpoint, "nbd+unix:") {
+			lack.Less(c.t, "engines hand over a socket here, not a block device: the endpoint is ", endpoint)
+		}
+		d, t := c.device(endpoint), c.t
+		loads[name] = rig.StartLoad(t, d, 64*mib, 16)
+		t.Cleanup(func() {
+			if err := d.Close(); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	return loads
+}
+
+// engineImages makes the images of TestE10UpgradeUnderLoad, each a directory.
+func engineImages(t *testing.T) string {
+	t.Helper()
+	built, err := filepath.Abs(rig.Program(t, "engine"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	// A program that is installed is the script itself, which finds the directory in the mount map.
+	const script = `#!/bin/sh
+case "$*" in
+install*)
+	dir=$(printf %s "$ANKOLE_MOUNTS" | sed -n 's|.*"/data":"\([^"]*\)".*|\1|p')
+	cp "$0" "$dir/.new" && mv "$dir/.new" "$dir/longhorn" && exec tail -f /dev/null
+	;;
+version*)
+	BUILT "$@" | VERSION
+	exit
+	;;
+*--upgrade*)
+	exec UPGRADE BUILT "$@"
+	;;
+esac
+exec BUILT "$@"
+`
+	dir := t.TempDir()
+	for image, edit := range map[string][2]string{
+		engineNext:     {"cat", ""},
+		engineFar:      {`sed -E 's/"controllerAPI(Min)?Version": *[0-9]+/"controllerAPI\1Version":99/g'`, ""},
+		engineCrashing: {"cat", "timeout -s KILL 0.5"},
+	} {
+		at := filepath.Join(dir, naming.CanonicalImage(image))
+		text := strings.NewReplacer("BUILT", built, "VERSION", edit[0], "UPGRADE", edit[1]).Replace(script)
+		config, err := json.Marshal(map[string]any{"entrypoint": []string{}, "cmd": []string{"engine"}, "env": []string{}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.MkdirAll(filepath.Join(at, "bin"), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		for name, content := range map[string]string{"bin/engine": text, "image.json": string(config)} {
+			if err := os.WriteFile(filepath.Join(at, name), []byte(content), 0o755); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	return dir
+}
+
+// addEngineImage installs an engine image on all nodes.
+func (c *cluster) addEngineImage(image string) {
+	c.t.Helper()
+	ei := &longhorn.EngineImage{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: naming.EngineImageName(image)},
+		Spec: longhorn.EngineImageSpec{Image: image}}
+	if err := c.kube.Create(context.Background(), ei); err != nil {
+		c.t.Fatal(err)
+	}
+	c.eventually(image+" is deployed", func(ctx context.Context) error {
+		if err := c.kube.Get(ctx, client.ObjectKeyFromObject(ei), ei); err != nil {
+			return err
+		}
+		if !longhorn.IsConditionTrue(ei.Status.Conditions, longhorn.EngineImageConditionReady) {
+			return fmt.Errorf("%+v", ei.Status)
+		}
+		return nil
+	})
+}
+
+func (c *cluster) setting(name, value string) {
+	c.t.Helper()
+	if _, err := c.rest.SetSetting(context.Background(), name, value); err != nil {
+		c.t.Fatal(err)
+	}
+}
+
+// upgrade asks for another engine image, until it is granted: a volume has just become healthy.
+func (c *cluster) upgrade(name, image string) {
+	c.t.Helper()
+	c.eventually("upgrade of "+name+" to "+image+" is granted", func(ctx context.Context) error {
+		_, err := c.rest.UpgradeEngine(ctx, name, image)
+		return err
+	})
+}
+
+// awaitEngineImage waits until volume, engine and three replicas have an image.
+func (c *cluster) awaitEngineImage(name, image string) {
+	c.t.Helper()
+	c.eventually(name+" has image "+image, func(ctx context.Context) error {
+		v := c.volume(name)
+		if v.Image != image || v.CurrentImage != image || len(v.Replicas) != 3 {
+			return fmt.Errorf("image %s, current %s, %d replicas, %s", v.Image, v.CurrentImage, len(v.Replicas),
+				v.Conditions["EngineUpgrade"].Message)
+		}
+		for _, r := range v.Replicas {
+			if r.Image != image {
+				return fmt.Errorf("replica %s has image %s", r.Name, r.Image)
+			}
+		}
+		if e := c.engine(name); e.Spec.Image != image || v.State == "attached" && e.Status.CurrentImage != image {
+			return fmt.Errorf("engine has image %s, current %s: %s", e.Spec.Image, e.Status.CurrentImage,
+				e.Status.LastUpgradeError)
+		}
+		return nil
+	})
+}
+
+// awaitWithinLimit waits until volumes have an image, and looks how many of a node are upgraded at
+// once meanwhile.
+func (c *cluster) awaitWithinLimit(volumes []string, image string, limit int) {
+	c.t.Helper()
+	c.eventually("all volumes have image "+image, func(ctx context.Context) error {
+		var list longhorn.VolumeList
+		if err := c.kube.List(ctx, &list, client.InNamespace(namespace)); err != nil {
+			return err
+		}
+		on, done := map[string]int{}, 0
+		for _, v := range list.Items {
+			if v.Spec.Image != v.Status.CurrentImage {
+				on[v.Status.OwnerID]++
+			} else if v.Spec.Image == image {
+				done++
+			}
+		}
+		for node, n := range on {
+			if n > limit {
+				c.t.Errorf("%d volumes of %s are upgraded at once, the limit is %d", n, node, limit)
+			}
+		}
+		if done < len(volumes) {
+			return fmt.Errorf("%d of %d have it", done, len(volumes))
+		}
+		return nil
+	})
+	for _, name := range volumes {
+		c.awaitEngineImage(name, image)
+	}
+}
+
+// awaitReferences waits until an image is referred to by so many objects.
+func (c *cluster) awaitReferences(image string, want int) {
+	c.t.Helper()
+	c.eventually(fmt.Sprintf("%s has %d references", image, want), func(ctx context.Context) error {
+		var ei longhorn.EngineImage
+		key := client.ObjectKey{Namespace: namespace, Name: naming.EngineImageName(image)}
+		if err := c.kube.Get(ctx, key, &ei); err != nil {
+			return err
+		}
+		if ei.Status.RefCount != want {
+			return fmt.Errorf("%d references", ei.Status.RefCount)
+		}
+		return nil
+	})
+}
