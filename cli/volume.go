@@ -24,7 +24,7 @@ func (a *app) volumeCommands() *cobra.Command {
 		Short: "Create, attach, watch and delete volumes"}
 	c.AddCommand(a.volumeCreate(), a.volumeList(), a.volumeGet(), a.volumeAttach(), a.volumeDetach(), a.volumeDelete(),
 		a.volumeWatch(),
-		a.volumeScale(), a.volumeExpand(), a.volumeUpgrade(), a.volumeSalvage())
+		a.volumeScale(), a.volumeExpand(), a.volumeUpgrade(), a.volumeSalvage(), a.volumeAcceptDataLoss())
 	return c
 }
 
@@ -66,24 +66,28 @@ func (a *app) volumeGet() *cobra.Command {
 func (a *app) volumeCreate() *cobra.Command {
 	var spec client.VolumeSpec
 	var w waiting
-	c := &cobra.Command{Use: "create NAME --size SIZE", Short: "Create a volume", Args: exactly("the volume's name"),
-		Example: "  ankole volume create demo --size 1Gi --replicas 3",
+	var from string
+	c := &cobra.Command{Use: "create NAME --size SIZE", Short: "Create a volume, empty or as a clone",
+		Args: exactly("the volume's name"),
+		Example: "  ankole volume create demo --size 1Gi --replicas 3\n" +
+			"  ankole volume create copy --from demo --timeout 1h\n  ankole volume create copy --from demo/snapshot",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			spec.Name = args[0]
 			if len(spec.Name) > maxVolumeName {
 				return usagef("the name %q has %d characters; a volume's name has at most %d", spec.Name,
 					len(spec.Name), maxVolumeName)
 			}
-			if strings.TrimSpace(spec.Size) == "" {
+			if strings.TrimSpace(spec.Size) == "" && from == "" {
 				return usagef("the size is missing; add for instance --size 1Gi")
 			}
 			if cmd.Flags().Changed("replicas") && (spec.NumberOfReplicas < 1 || spec.NumberOfReplicas > 20) {
 				return usagef("--replicas %d: a volume has 1 to 20 replicas", spec.NumberOfReplicas)
 			}
-			return a.createVolume(cmd.Context(), spec, w)
+			return a.createVolume(cmd.Context(), spec, from, w)
 		}}
 	f := c.Flags()
 	f.StringVar(&spec.Size, "size", "", "size, for instance 20Gi (rounded up to 2Mi)")
+	f.StringVar(&from, "from", "", "VOLUME or VOLUME/SNAPSHOT whose content the volume is to have; its size is taken")
 	f.IntVar(&spec.NumberOfReplicas, "replicas", 0, "number of copies, 1 to 20 (default: setting default-replica-count)")
 	f.StringVar(&spec.DataLocality, "data-locality", "", "disabled, best-effort or strict-local")
 	f.StringSliceVar(&spec.DiskSelector, "disk-tag", nil, "tag that the disks of all replicas carry; may be repeated")
@@ -95,10 +99,16 @@ func (a *app) volumeCreate() *cobra.Command {
 	return c
 }
 
-func (a *app) createVolume(ctx context.Context, spec client.VolumeSpec, w waiting) error {
+// createVolume creates a volume; from is what it is a clone of, empty for none.
+func (a *app) createVolume(ctx context.Context, spec client.VolumeSpec, from string, w waiting) error {
 	api, err := a.client()
 	if err != nil {
 		return err
+	}
+	if from != "" {
+		if err := cloneFrom(ctx, api, &spec, from); err != nil {
+			return err
+		}
 	}
 	v, err := api.CreateVolume(ctx, spec)
 	if err != nil {
@@ -106,6 +116,9 @@ func (a *app) createVolume(ctx context.Context, spec client.VolumeSpec, w waitin
 	}
 	if w.wait {
 		v, err = a.await(ctx, api, v.Name, w.timeout, "created", func(v *resource.Volume) (bool, error) {
+			if from != "" {
+				return cloned(v)
+			}
 			// Where replicas go is decided right after the creation; whether they fit is worth the wait.
 			return v.State == "detached" && v.Conditions["Scheduled"].Status != "" || v.State == "attached", nil
 		})

@@ -82,6 +82,9 @@ func (a *app) awaitGone(ctx context.Context, api *client.Client, name string, ti
 
 // describe says in a few words where a volume stands, and how far a rebuild is.
 func describe(v *resource.Volume) (percent int, text string) {
+	if percent, text, ok := cloneText(v); ok {
+		return percent, text
+	}
 	percent = unknownPercent
 	text = v.State
 	switch v.State {

@@ -4,8 +4,6 @@ import (
 	"context"
 	"fmt"
 
-	"sigs.k8s.io/controller-runtime/pkg/client"
-
 	lh "ankole.storage/api/longhorn/v1beta2"
 	"ankole.storage/controlplane/naming"
 	"ankole.storage/rest/resource"
@@ -19,12 +17,12 @@ func (s *Server) checkSnapshot(ctx context.Context, v *lh.Volume) error {
 		return nil
 	}
 	var engines lh.EngineList
-	if err := s.cfg.Reader.List(ctx, &engines, client.InNamespace(s.cfg.Namespace),
-		client.MatchingLabels(naming.VolumeLabels(source))); err != nil {
+	if err := s.list(ctx, &engines); err != nil {
 		return fmt.Errorf("listing engines: %w", err)
 	}
 	for _, e := range engines.Items {
 		switch have, there := e.Status.Snapshots[snapshot]; {
+		case e.Spec.VolumeName != source:
 		case !there:
 			return fmt.Errorf("failed to verify data source: volume %s has no snapshot %s", source, snapshot)
 		case have.Removed:

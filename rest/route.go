@@ -58,6 +58,8 @@ func (s *Server) table() []route {
 		{path: "/v1/volumes/{name}",
 			methods: map[string]handler{http.MethodGet: getVolume, http.MethodDelete: deleteVolume},
 			actions: volumeHandlers},
+		{path: "/v1/dataloss/{name}", methods: map[string]handler{http.MethodGet: getDataLoss,
+			http.MethodPost: acceptDataLoss}},
 		{path: "/v1/volumeattachments", methods: get(listAttachments)},
 		{path: "/v1/volumeattachments/{name}", methods: get(getAttachment)},
 		{path: "/v1/nodes", methods: get(listNodes)},

@@ -225,7 +225,13 @@ func (r *Reconciler) start(ctx context.Context, im *v1beta2.InstanceManager, e *
 	if err != nil {
 		return err
 	}
-	return r.processes.Create(ctx, im, process(e, im.Status.IP, secret, settings))
+	p := process(e, im.Status.IP, secret, settings)
+	accepted, err := r.lossAccepted(ctx, e)
+	if err != nil {
+		return err
+	}
+	p.Args = append(p.Args, accepted...)
+	return r.processes.Create(ctx, im, p)
 }
 
 func (r *Reconciler) add(ctx context.Context, e *v1beta2.Engine, address string) error {

@@ -20,6 +20,7 @@ const (
 	EventVolumeCloneCopyCompleteAwaitingHealthy = "VolumeCloneCopyCompleteAwaitingHealthy"
 	EventVolumeCloneInitiated                   = "VolumeCloneInitiated"
 	EventVolumeCloneFailed                      = "VolumeCloneFailed"
+	EventDataLossDecisionOver                   = "DataLossDecisionOver"
 	EventFailedStartingSnapshotPurge            = "FailedStartingSnapshotPurge"
 	EventTimeoutSnapshotPurge                   = "TimeoutSnapshotPurge"
 	EventFailedSnapshotPurge                    = "FailedSnapshotPurge"

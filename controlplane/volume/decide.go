@@ -77,6 +77,7 @@ func (p *pass) run() loop.Decision {
 	v.Status.FrontendDisabled = v.Spec.DisableFrontend
 	for _, step := range []func() loop.Change{
 		p.ensureObjects, // finalizer, attachment object, secret, engine, first replicas
+		p.endDecision,   // a person's, about lost data, that was for an earlier start
 		p.upgradeDetached,
 		p.upgrade,
 		p.follow,     // what the engine says of the replicas

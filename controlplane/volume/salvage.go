@@ -12,20 +12,21 @@ import (
 // salvage brings a faulted and detached volume back. It takes no risk: the marks of failure are
 // lifted and the volume may be attached again, but the next engine is given every copy and starts
 // only if it finds enough of the recorded members; what goes further is for a person to say. So it
-// waits until at least half of the recorded members are on nodes that are up.
+// waits until at least half of the recorded members are on nodes that are up, or the copies that a
+// person has decided to go on with.
 func (p *pass) salvage() loop.Change {
 	v := p.v
 	if v.Status.Robustness != v1beta2.VolumeRobustnessFaulted || v.Status.State != v1beta2.VolumeStateDetached ||
 		!p.closed() {
 		return nil
 	}
-	automatic := p.s.Settings.Bool(setting.AutoSalvage) && !v.Spec.Standby
+	automatic := p.s.Settings.Bool(setting.AutoSalvage) && !v.Spec.Standby || p.chosenReachable()
 	if automatic {
 		if wait := p.s.Run.RetryAt.Sub(p.now); wait > 0 {
 			p.wakeIn(wait)
 			return nil
 		}
-		if !p.enoughReachable() {
+		if !p.enoughReachable() && !p.chosenReachable() {
 			return nil // woken by nodes and instance managers
 		}
 		for _, r := range p.live() {
@@ -55,7 +56,7 @@ func (p *pass) salvage() loop.Change {
 // volume that never started).
 func (p *pass) salvageable(r *v1beta2.Replica) bool {
 	return r.Spec.FailedAt != "" && r.Spec.NodeID != "" && r.Spec.Active && p.reachable(r) &&
-		(r.Spec.HealthyAt != "" || p.isMember(r) || !p.anyData())
+		(r.Spec.HealthyAt != "" || p.isMember(r) || p.chosen(r) || !p.anyData())
 }
 
 // reachable says whether a replica's process could be started now.

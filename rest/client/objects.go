@@ -156,3 +156,24 @@ func (c *Client) DeleteOrphan(ctx context.Context, name string) error {
 func (c *Client) InstanceManagers(ctx context.Context) ([]resource.InstanceManager, error) {
 	return list[resource.InstanceManager](ctx, c, resource.TypeInstanceManager)
 }
+
+// DataLoss tells what copies there are of a volume that may not be able to start. AcceptDataLoss
+// has the next engine go on with some of them if it cannot start otherwise; what only others have
+// is lost.
+func (c *Client) DataLoss(ctx context.Context, volume string) (*resource.DataLoss, error) {
+	var out resource.DataLoss
+	if err := c.call(ctx, http.MethodGet, c.url("dataloss", volume), nil, &out); err != nil {
+		return nil, err
+	}
+	return &out, nil
+}
+
+// AcceptDataLoss is described at DataLoss.
+func (c *Client) AcceptDataLoss(ctx context.Context, volume string, in resource.AcceptDataLossInput) (
+	*resource.DataLoss, error) {
+	var out resource.DataLoss
+	if err := c.call(ctx, http.MethodPost, c.url("dataloss", volume), in, &out); err != nil {
+		return nil, err
+	}
+	return &out, nil
+}

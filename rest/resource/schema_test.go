@@ -68,6 +68,9 @@ func TestEveryDeclaredSchemaExists(t *testing.T) {
 	}
 }
 
+// additions are fields of ours, see docs/additions.md.
+var additions = map[string]bool{"cloneStatus progress": true}
+
 func TestSchemasMatchTheReference(t *testing.T) {
 	// How many fields each table of the reference has, so that a parser that reads nothing cannot
 	// pass.
@@ -111,6 +114,9 @@ func TestSchemasMatchTheReference(t *testing.T) {
 				}
 			}
 			for name := range have.ResourceFields {
+				if additions[want.ID+" "+name] {
+					continue
+				}
 				if len(want.Fields) > 0 && !slices.ContainsFunc(want.Fields, func(f factField) bool { return f.Name == name }) {
 					t.Errorf("field %s is not in the reference", name)
 				}

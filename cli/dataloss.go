@@ -1,0 +1,124 @@
+package cli
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"ankole.storage/rest/client"
+	"ankole.storage/rest/resource"
+)
+
+// volumeAcceptDataLoss shows what copies there are of a volume, and writes down that a person goes
+// on with some of them.
+func (a *app) volumeAcceptDataLoss() *cobra.Command {
+	var members []string
+	var yes bool
+	c := &cobra.Command{Use: "accept-data-loss NAME [--copy DIRECTORY…]",
+		Short: "Go on with old copies of a volume whose newest ones are lost for good",
+		Long: "Show which copies of a volume there are and which of them hold every acknowledged write. With --copy, go on with\n" +
+			"those: what was written since they were in sync is lost. Only the next start of the volume takes that, only if it\n" +
+			"cannot start otherwise, and only if no engine has served the volume since the copies were shown.",
+		Example: "  ankole volume accept-data-loss demo\n  ankole volume accept-data-loss demo --copy demo-1a2b3c4d",
+		Args:    exactly("the volume's name"), ValidArgsFunction: a.completeNames(1, volumeNames),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			api, err := a.client()
+			if err != nil {
+				return err
+			}
+			shown, err := api.DataLoss(cmd.Context(), args[0])
+			if err != nil {
+				return named("volume", args[0], err)
+			}
+			a.showCopies(shown)
+			if len(members) == 0 || shown.Refused != "" {
+				return refusedLoss(shown)
+			}
+			fmt.Fprintln(a.out, whatIsLost(shown, members))
+			if !yes {
+				fmt.Fprintf(a.out, "Type the volume's name to accept that: ")
+				line, _ := bufio.NewReader(cmd.InOrStdin()).ReadString('\n') // an end without a name is no
+				if strings.TrimSpace(line) != args[0] {
+					return fmt.Errorf("not accepted; nothing was changed")
+				}
+			}
+			return a.acceptLoss(cmd.Context(), api, shown, members)
+		}}
+	c.Flags().StringArrayVar(&members, "copy", nil, "data directory of a copy to go on with; may be repeated")
+	c.Flags().BoolVar(&yes, "yes", false, "do not ask")
+	return c
+}
+
+func refusedLoss(shown *resource.DataLoss) error {
+	if shown.Refused != "" {
+		return fmt.Errorf("volume %s: %s", shown.Volume, shown.Refused)
+	}
+	return nil
+}
+
+func (a *app) acceptLoss(ctx context.Context, api *client.Client, shown *resource.DataLoss, members []string) error {
+	_, err := api.AcceptDataLoss(ctx, shown.Volume, resource.AcceptDataLossInput{Members: members,
+		RecordEpoch: shown.RecordEpoch, Generation: shown.Generation})
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(a.out, "accepted for record %d/%d; attach the volume with: ankole volume attach %s\n", shown.RecordEpoch,
+		shown.Generation, shown.Volume)
+	return nil
+}
+
+// showCopies prints what there is.
+func (a *app) showCopies(shown *resource.DataLoss) {
+	fmt.Fprintf(a.out, "volume %s, record %d/%d: every acknowledged write is held by %s\n", shown.Volume, shown.RecordEpoch,
+		shown.Generation, orNobody(shown.Members))
+	for _, c := range shown.Copies {
+		state := "lacks writes"
+		if c.Current {
+			state = "current"
+		}
+		if c.LastInSync == "" {
+			state = "never in sync"
+		}
+		ready := "ready"
+		if !c.NodeReady {
+			ready = "not ready"
+		}
+		fmt.Fprintf(a.out, "  %s  %s (%s)  %s  last in sync %s  failed at %s\n", c.Member, orDash(c.NodeID), ready, state,
+			orDash(c.LastInSync), orDash(c.FailedAt))
+	}
+	if len(shown.Decided) > 0 {
+		fmt.Fprintf(a.out, "decided already: go on with %s\n", strings.Join(shown.Decided, ", "))
+	}
+}
+
+func orNobody(names []string) string {
+	if len(names) == 0 {
+		return "nobody (there is no record)"
+	}
+	return strings.Join(names, ", ")
+}
+
+// whatIsLost says what going on with some copies gives up.
+func whatIsLost(shown *resource.DataLoss, members []string) string {
+	var given []string
+	for _, m := range shown.Members {
+		if !slices.Contains(members, m) {
+			given = append(given, m)
+		}
+	}
+	oldest := ""
+	for _, c := range shown.Copies {
+		if slices.Contains(members, c.Member) && !c.Current && (oldest == "" || c.LastInSync < oldest) {
+			oldest = c.LastInSync
+		}
+	}
+	text := "Given up: " + orNobody(given) + "."
+	if oldest != "" {
+		text += " Lost: writes that were acknowledged after " + oldest + " and that only they hold."
+	}
+	return text
+}

@@ -1,0 +1,85 @@
+package cli
+
+import (
+	"bytes"
+	"strings"
+	"testing"
+
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	lh "ankole.storage/api/longhorn/v1beta2"
+	"ankole.storage/controlplane/dataloss"
+	"ankole.storage/rest/resttest"
+)
+
+// TestAcceptDataLoss: what would be lost is shown, and only the volume's name accepts it.
+func TestAcceptDataLoss(t *testing.T) {
+	objects := resttest.Volume("demo")
+	v, e, r := objects[0].(*lh.Volume), objects[1].(*lh.Engine), objects[2].(*lh.Replica)
+	v.UID, e.Spec.Active, r.Spec.Active = "uid", true, true
+	r.Spec.DataDirectoryName, r.Spec.LastHealthyAt = "demo-old", "2026-05-03T10:00:00Z"
+	e.Status.Membership = &lh.Membership{VolumeUUID: "uid", RecordEpoch: 3, Generation: 7, Members: []string{"demo-gone"}}
+	b := newBed(t, resttest.Cluster(objects...)...)
+	decided := func() string {
+		var v lh.Volume
+		if err := b.client.Get(t.Context(), client.ObjectKey{Namespace: lh.Namespace, Name: "demo"}, &v); err != nil {
+			t.Fatal(err)
+		}
+		return v.Annotations[dataloss.Annotation]
+	}
+	run := func(answer string, more ...string) (int, string) {
+		var out bytes.Buffer
+		args := append([]string{"--server", b.url, "volume", "accept-data-loss", "demo"}, more...)
+		return Main(args, strings.NewReader(answer), &out, &out), out.String()
+	}
+	status, text := run("")
+	if status != 0 || !strings.Contains(text, "record 3/7: every acknowledged write is held by demo-gone") ||
+		!strings.Contains(text, "demo-old  node-1 (ready)  lacks writes  last in sync 2026-05-03T10:00:00Z") {
+		t.Errorf("%d %s", status, text)
+	}
+	for _, answer := range []string{"", "yes\n", "other\n"} {
+		if status, text := run(answer, "--copy", "demo-old"); status == 0 || !strings.Contains(text, "not accepted") {
+			t.Errorf("%q: %d %s", answer, status, text)
+		}
+	}
+	if text := decided(); text != "" {
+		t.Fatalf("decided without a word: %s", text)
+	}
+	status, text = run("demo\n", "--copy", "demo-old")
+	want := "Given up: demo-gone. Lost: writes that were acknowledged after 2026-05-03T10:00:00Z"
+	if status != 0 || !strings.Contains(text, want) || !strings.Contains(text, "accepted for record 3/7") ||
+		decided() == "" {
+		t.Errorf("%d %s", status, text)
+	}
+	if status, text := run("", "--copy", "demo-none", "--yes"); status == 0 || !strings.Contains(text, "is no copy") {
+		t.Errorf("%d %s", status, text)
+	}
+}
+
+// TestCreateClone: the size is the source's, and progress is told until the content is whole.
+func TestCreateClone(t *testing.T) {
+	b := newBed(t, cluster()...)
+	for from, want := range map[string]string{"demo": "vol://demo", "vol://demo": "vol://demo"} {
+		name := strings.NewReplacer(":", "", "/", "").Replace("c-" + from)
+		if r := b.run("volume", "create", name, "--from", from, "--wait=false"); r.status != 0 {
+			t.Fatalf("%+v", r)
+		}
+		var v, source lh.Volume
+		for n, into := range map[string]*lh.Volume{name: &v, "demo": &source} {
+			if err := b.client.Get(t.Context(), client.ObjectKey{Namespace: lh.Namespace, Name: n}, into); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if v.Spec.DataSource != want || v.Spec.Size != source.Spec.Size {
+			t.Errorf("%s: %q of %d bytes, want %q of %d", from, v.Spec.DataSource, v.Spec.Size, want, source.Spec.Size)
+		}
+	}
+	if r := b.run("volume", "create", "x-y", "--from", "demo/none"); r.status == 0 ||
+		!strings.Contains(r.err, "has no snapshot none") {
+		t.Errorf("%+v", r)
+	}
+	if r := b.run("volume", "create", "x-y", "--from", "nothing"); r.status == 0 ||
+		!strings.Contains(r.err, "list volumes") {
+		t.Errorf("%+v", r)
+	}
+}

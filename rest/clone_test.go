@@ -1,0 +1,41 @@
+package rest
+
+import (
+	"testing"
+
+	lh "ankole.storage/api/longhorn/v1beta2"
+	"ankole.storage/rest/resttest"
+)
+
+// TestCloneOfASnapshot: one that the source does not have, or that is marked as removed, is
+// refused at once.
+func TestCloneOfASnapshot(t *testing.T) {
+	objects := resttest.Volume("demo")
+	objects[1].(*lh.Engine).Status.Snapshots = map[string]lh.SnapshotInfo{"s": {Name: "s"},
+		"old": {Name: "old", Removed: true}}
+	f := newFixture(t, resttest.Cluster(objects...)...)
+	create := func(source string) answer {
+		return f.do("POST", "/v1/volumes", `{"name":"copy","size":"20Gi","numberOfReplicas":2,"dataSource":"`+source+`"}`)
+	}
+	f.refused(create("snap://demo/none"), 500, "failed to verify data source: volume demo has no snapshot none")
+	f.refused(create("snap://demo/old"), 500, "is marked as removed")
+	if a := create("snap://demo/s"); a.status != 200 || a.json["dataSource"] != "snap://demo/s" {
+		t.Errorf("%d %s", a.status, a.text)
+	}
+}
+
+// TestCloneProgress is that of the engine while it copies, and the whole afterwards.
+func TestCloneProgress(t *testing.T) {
+	objects := resttest.Volume("demo")
+	v := objects[0].(*lh.Volume)
+	v.Spec.DataSource, v.Status.CloneStatus.State = "vol://other", lh.VolumeCloneStateInitiated
+	objects[1].(*lh.Engine).Status.CloneStatus = map[string]lh.SnapshotCloneStatus{"tcp://a": {Progress: 42}}
+	for state, want := range map[lh.VolumeCloneState]float64{lh.VolumeCloneStateInitiated: 42,
+		lh.VolumeCloneStateCopyCompletedUnhealthy: 100, lh.VolumeCloneStateCompleted: 100} {
+		v.Status.CloneStatus.State = state
+		f := newFixture(t, resttest.Cluster(objects...)...)
+		if got := f.get("/v1/volumes/demo")["cloneStatus"].(map[string]any)["progress"]; got != want {
+			t.Errorf("%s: %v, want %v", state, got, want)
+		}
+	}
+}

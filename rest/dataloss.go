@@ -1,0 +1,149 @@
+package rest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"k8s.io/client-go/util/retry"
+
+	lh "ankole.storage/api/longhorn/v1beta2"
+	"ankole.storage/controlplane/dataloss"
+	"ankole.storage/rest/resource"
+)
+
+// getDataLoss tells what there is of a volume. Nothing changes.
+func getDataLoss(q *request) (any, error) {
+	return q.server.dataLoss(q.Context(), q.params["name"])
+}
+
+// acceptDataLoss writes a person's decision down. It is for the record that the person was shown:
+// if that is another one by now, nothing changes.
+func acceptDataLoss(q *request) (any, error) {
+	var in resource.AcceptDataLossInput
+	if err := q.decode(&in); err != nil {
+		return nil, err
+	}
+	name := q.params["name"]
+	err := retry.RetryOnConflict(retry.DefaultRetry, func() error {
+		p, err := q.server.volumeParts(q.Context(), name)
+		if err != nil {
+			return err
+		}
+		shown, err := q.server.lossOf(q.Context(), p)
+		if err != nil {
+			return err
+		}
+		if err := checkDecision(shown, in); err != nil {
+			return err
+		}
+		v := p.volume.DeepCopy()
+		if v.Annotations == nil {
+			v.Annotations = map[string]string{}
+		}
+		v.Annotations[dataloss.Annotation] = dataloss.Decision{Members: in.Members, RecordEpoch: in.RecordEpoch,
+			Generation: in.Generation}.Text()
+		return q.server.cfg.Client.Update(q.Context(), v)
+	})
+	if err != nil {
+		return nil, fmt.Errorf("unable to accept the loss of data of volume %s: %w", name, err)
+	}
+	return q.server.dataLoss(q.Context(), name)
+}
+
+func (s *Server) dataLoss(ctx context.Context, name string) (*resource.DataLoss, error) {
+	p, err := s.volumeParts(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	return s.lossOf(ctx, p)
+}
+
+func (s *Server) lossOf(ctx context.Context, p volumeParts) (*resource.DataLoss, error) {
+	var nodes lh.NodeList
+	if err := s.list(ctx, &nodes); err != nil {
+		return nil, fmt.Errorf("listing nodes: %w", err)
+	}
+	ready := map[string]bool{}
+	for i := range nodes.Items {
+		ready[nodes.Items[i].Name] = lh.IsConditionTrue(nodes.Items[i].Status.Conditions, lh.NodeConditionReady)
+	}
+	e := active(p.engines)
+	out := &resource.DataLoss{Volume: p.volume.Name, Members: []string{}, Copies: []resource.DataCopy{},
+		Decided: []string{}, Refused: needless(p, e)}
+	epoch, generation, members := dataloss.Record(p.volume, e)
+	out.RecordEpoch, out.Generation = epoch, generation
+	out.Members = append(out.Members, members...)
+	out.Decided = append(out.Decided, dataloss.InForce(p.volume, e)...)
+	for _, r := range p.replicas {
+		if r.Spec.DataDirectoryName == "" || !r.Spec.Active {
+			continue
+		}
+		out.Copies = append(out.Copies, resource.DataCopy{Replica: r.Name, Member: r.Spec.DataDirectoryName,
+			NodeID: r.Spec.NodeID, NodeReady: ready[r.Spec.NodeID], FailedAt: r.Spec.FailedAt,
+			Current: slices.Contains(members, r.Spec.DataDirectoryName), LastInSync: r.Spec.LastHealthyAt})
+	}
+	return out, nil
+}
+
+func active(engines []lh.Engine) *lh.Engine {
+	for i := range engines {
+		if engines[i].Spec.Active {
+			return &engines[i]
+		}
+	}
+	return nil
+}
+
+// needless says why nobody has to decide anything about a volume.
+func needless(p volumeParts, e *lh.Engine) string {
+	if p.volume.DeletionTimestamp != nil {
+		return "the volume is being deleted"
+	}
+	if e != nil && e.Status.CurrentState == lh.InstanceStateRunning {
+		for _, mode := range e.Status.ReplicaModeMap {
+			if mode == lh.ReplicaModeRW {
+				return "an engine serves the volume with all acknowledged data: nothing has to be given up"
+			}
+		}
+	}
+	return ""
+}
+
+// checkDecision refuses a decision that is not about what there is.
+func checkDecision(shown *resource.DataLoss, in resource.AcceptDataLossInput) error {
+	switch {
+	case shown.Refused != "":
+		return errors.New(shown.Refused)
+	case len(in.Members) == 0:
+		return errors.New("no copy named to go on with")
+	case in.RecordEpoch != shown.RecordEpoch || in.Generation != shown.Generation:
+		return fmt.Errorf("the decision is for record %d/%d, the volume has %d/%d by now: look again what there is",
+			in.RecordEpoch, in.Generation, shown.RecordEpoch, shown.Generation)
+	}
+	for _, m := range in.Members {
+		i := slices.IndexFunc(shown.Copies, func(c resource.DataCopy) bool { return c.Member == m })
+		switch {
+		case i < 0:
+			return fmt.Errorf("%s is no copy of the volume; there are %s", m, strings.Join(membersOf(shown.Copies), ", "))
+		case shown.Copies[i].LastInSync == "":
+			return fmt.Errorf("copy %s was never in sync: it holds no usable data", m)
+		case !shown.Copies[i].NodeReady:
+			return fmt.Errorf("copy %s is on node %s, which is not ready", m, shown.Copies[i].NodeID)
+		}
+	}
+	if !slices.ContainsFunc(shown.Members, func(m string) bool { return !slices.Contains(in.Members, m) }) &&
+		len(shown.Members) > 0 {
+		return errors.New("these are all members of the record: nothing would be given up, and nothing has to be accepted")
+	}
+	return nil
+}
+
+func membersOf(copies []resource.DataCopy) (out []string) {
+	for _, c := range copies {
+		out = append(out, c.Member)
+	}
+	return out
+}
