@@ -83,7 +83,11 @@ func (p *pass) upgrade() loop.Change {
 	}
 	have := v1beta2.FindCondition(v.Status.Conditions, ConditionEngineUpgrade)
 	if p.upgradeIsLate(have) {
-		return p.rollBack()
+		why := p.engine.Status.LastUpgradeError
+		if why == "" {
+			why = have.Message
+		}
+		return p.rollBack("it took longer than " + upgradeWithin.String() + ": " + why)
 	}
 	if !p.upgradeUnderWay() {
 		why := p.facts().Live(p.image)
@@ -125,20 +129,16 @@ func (p *pass) upgradeIsLate(have v1beta2.Condition) bool {
 }
 
 // rollBack gives an upgrade up: the wish for it is taken back.
-func (p *pass) rollBack() loop.Change {
+func (p *pass) rollBack(why string) loop.Change {
 	c := p.v.DeepCopy()
 	c.Spec.Image, c.Spec.EngineImage = c.Status.CurrentImage, ""
 	if c.Annotations == nil {
 		c.Annotations = map[string]string{}
 	}
 	c.Annotations[naming.AnnotationUpgradeRolledBack] = p.stamp()
-	why := p.engine.Status.LastUpgradeError
-	if why == "" {
-		why = v1beta2.FindCondition(p.v.Status.Conditions, ConditionEngineUpgrade).Message
-	}
 	p.changeEvents = append(p.changeEvents, loop.Event{Warning: true, Reason: naming.EventUpgrade,
-		Message: fmt.Sprintf("The upgrade to engine image %s was given up after %s, the volume stays with %s: %s", p.image,
-			upgradeWithin, p.v.Status.CurrentImage, why)})
+		Message: fmt.Sprintf("The upgrade to engine image %s was given up, the volume stays with %s: %s", p.image,
+			p.v.Status.CurrentImage, why)})
 	return loop.Update{Object: c}
 }
 
@@ -240,6 +240,9 @@ func (p *pass) awaitHandOver() loop.Change {
 		return p.editEngine(func(s *v1beta2.EngineSpec) {
 			s.ReplicaAddressMap, s.UpgradedReplicaAddressMap = s.UpgradedReplicaAddressMap, map[string]string{}
 		})
+	case ended && p.image == e.Spec.Image && p.image != p.v.Status.CurrentImage:
+		// Its users have waited for another start; the same again would cost them that each time.
+		return p.rollBack("the engine has ended while it handed over")
 	case e.Status.FailedUpgradeAttempt >= e.Spec.UpgradeAttempt && e.Status.CurrentImage != e.Spec.Image, ended:
 		return p.editEngine(p.takeBack)
 	}

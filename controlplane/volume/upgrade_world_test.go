@@ -66,8 +66,8 @@ func TestLiveUpgrade(t *testing.T) {
 	for _, row := range []struct {
 		name     string
 		outcomes []outcome
-		// restarts: an engine died on the way, and the volume may have been handed over more than once.
-		restarts bool
+		// givenUp: an engine died on the way, and the volume stays with its image until it is asked again.
+		givenUp bool
 	}{
 		{"at the first attempt", nil, false},
 		{"refused once", []outcome{refuses}, false},
@@ -88,6 +88,15 @@ func TestLiveUpgrade(t *testing.T) {
 				w.settle()
 			}
 			w.expect(`attached healthy at "n1"`)
+			if row.givenUp {
+				w.expectImage(image)
+				if c := w.upgradeCondition(); c.Reason != volume.ReasonUpgradeRolledBack {
+					t.Errorf("condition %+v", c)
+				}
+				w.now = w.now.Add(time.Second) // the annotation has whole seconds
+				w.wantImage(nextImage)
+				w.settle()
+			}
 			w.expectImage(nextImage)
 			if after := w.replicaDirectories(); fmt.Sprint(after) != fmt.Sprint(before) {
 				t.Errorf("directories were %v, are %v", before, after)
