@@ -66,7 +66,7 @@ func TestLiveUpgrade(t *testing.T) {
 	for _, row := range []struct {
 		name     string
 		outcomes []outcome
-		// givenUp: an engine died on the way, and the volume stays with its image until it is asked again.
+		// givenUp: an engine died on the way, and the volume stays as it is until it is asked again.
 		givenUp bool
 	}{
 		{"at the first attempt", nil, false},
