@@ -77,7 +77,10 @@ func (p *pass) reuse() loop.Change {
 			Reason: naming.EventRebuilding, Message: fmt.Sprintf("Replica %s on node %s is rebuilt from what it has",
 				r.Name, r.Spec.NodeID),
 		})
-		return editReplica(r, func(s *v1beta2.ReplicaSpec) { s.FailedAt, s.HealthyAt = "", "" })
+		return editReplica(r, func(s *v1beta2.ReplicaSpec) {
+			s.FailedAt, s.HealthyAt = "", ""
+			s.Image, s.EngineImage = p.engine.Spec.Image, "" // it may have missed an upgrade
+		})
 	}
 	return nil
 }

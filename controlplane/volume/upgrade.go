@@ -74,6 +74,9 @@ func (p *pass) upgrade() loop.Change {
 	if change := p.switchReplicas(); change != nil {
 		return change
 	}
+	if change := p.catchUp(); change != nil {
+		return change
+	}
 	p.noteImage()
 	v := p.v
 	serves := v.Status.State == v1beta2.VolumeStateAttached && v.Spec.NodeID == v.Status.CurrentNodeID &&
@@ -275,6 +278,20 @@ func (p *pass) switchReplicas() loop.Change {
 		if p.twin(r, func(o *v1beta2.Replica) bool { return o.Spec.Active && o.Spec.Image == mine }) != nil {
 			return editReplica(r, func(s *v1beta2.ReplicaSpec) { s.Active = false })
 		}
+	}
+	return nil
+}
+
+// catchUp gives the engine's image to a replica that the volume counts on and that had no process
+// when the engine got its image: it would never be started otherwise.
+func (p *pass) catchUp() loop.Change {
+	for _, r := range p.live() {
+		rests := r.Status.CurrentState == v1beta2.InstanceStateStopped && r.Spec.DesireState == v1beta2.InstanceStateStopped
+		if r.Spec.Image == p.engine.Spec.Image || !rests || r.Spec.FailedAt != "" && !p.isMember(r) ||
+			p.twin(r, func(*v1beta2.Replica) bool { return true }) != nil {
+			continue
+		}
+		return editReplica(r, func(s *v1beta2.ReplicaSpec) { s.Image, s.EngineImage = p.engine.Spec.Image, "" })
 	}
 	return nil
 }
