@@ -110,8 +110,8 @@ The command talks to a cluster's API: ` + client.DefaultServer + ` unless --serv
 		}
 		return &usageError{err}
 	})
-	root.AddCommand(a.volumeCommands(), a.engineCommands(), a.replicaCommands(), a.nodeCommands(), a.settingCommands(),
-		a.orphanCommands(), a.standaloneCommand(),
+	root.AddCommand(a.volumeCommands(), a.snapshotCommands(), a.engineCommands(), a.replicaCommands(), a.nodeCommands(),
+		a.settingCommands(), a.orphanCommands(), a.standaloneCommand(),
 		a.demoCommand(), a.versionCommand())
 	rejectUnknownSubcommands(root)
 	return root

@@ -100,6 +100,18 @@ var volumeHandlers = map[string]handler{
 	"updateReplicaSoftAntiAffinity":     updateNodeAffinity,
 	"updateReplicaZoneSoftAntiAffinity": updateZoneAffinity,
 	"updateReplicaDiskSoftAntiAffinity": updateDiskAffinity,
+	"updateSnapshotMaxCount":            updateSnapshotMaxCount,
+	"updateSnapshotMaxSize":             updateSnapshotMaxSize,
+	resource.ActionSnapshotCreate:       createSnapshot,
+	resource.ActionSnapshotList:         listSnapshots,
+	resource.ActionSnapshotGet:          getSnapshot,
+	resource.ActionSnapshotDelete:       removeSnapshot,
+	resource.ActionSnapshotRevert:       revertSnapshot,
+	resource.ActionSnapshotPurge:        purgeSnapshots,
+	resource.ActionSnapshotCRCreate:     orderSnapshot,
+	resource.ActionSnapshotCRList:       listSnapshotObjects,
+	resource.ActionSnapshotCRGet:        getSnapshotObject,
+	resource.ActionSnapshotCRDelete:     deleteSnapshotObject,
 }
 
 // served reports whether an action of a type has a handler; only such actions are offered.

@@ -76,6 +76,9 @@ type Config struct {
 	// Connect opens a client to the instance manager at an address, for the logs of instances. Nil:
 	// those are refused.
 	Connect func(address string) (*imclient.Client, error)
+	// Snapshots returns what has engines work on snapshots, nil while this process cannot reach them.
+	// Nil: such actions are refused.
+	Snapshots func() Snapshots
 	// Logger gets one line per refused request. Default: slog.Default.
 	Logger *slog.Logger
 	// Now gives the time. Default: time.Now.

@@ -62,7 +62,7 @@ var updateReplicaCount = volumeEdit("replica count", func(v *lh.Volume, in resou
 	case v.Status.CurrentImage != "" && v.Status.CurrentImage != v.Spec.Image:
 		return errors.New("the engine is being upgraded; wait until that is done")
 	case v.Spec.MigrationNodeID != "":
-		return errors.New("cannot operate during migration")
+		return errMigrating
 	}
 	v.Spec.NumberOfReplicas = in.ReplicaCount
 	return nil
@@ -117,6 +117,19 @@ var (
 		func(in resource.UpdateReplicaDiskSoftAntiAffinityInput) string { return in.ReplicaDiskSoftAntiAffinity },
 		func(s *lh.VolumeSpec) *lh.Override { return &s.ReplicaDiskSoftAntiAffinity })
 )
+
+var updateSnapshotMaxCount = volumeEdit("snapshot max count",
+	func(v *lh.Volume, in resource.UpdateSnapshotMaxCountInput) error {
+		v.Spec.SnapshotMaxCount = in.SnapshotMaxCount // judged at admission, with the snapshots there are
+		return nil
+	})
+
+var updateSnapshotMaxSize = volumeEdit("snapshot max size",
+	func(v *lh.Volume, in resource.UpdateSnapshotMaxSizeInput) error {
+		bytes, err := parseSize("snapshotMaxSize", in.SnapshotMaxSize)
+		v.Spec.SnapshotMaxSize = bytes
+		return err
+	})
 
 func removeReplica(q *request) (any, error) {
 	var in resource.ReplicaRemoveInput

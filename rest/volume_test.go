@@ -38,7 +38,7 @@ func TestVolumeView(t *testing.T) {
 		t.Errorf("replica: %v", r)
 	}
 	actions := v["actions"].(map[string]any)
-	if len(actions) != 11 || actions["pvCreate"] != nil || actions["updateReplicaCount"] != nil ||
+	if len(actions) != 17 || actions["pvCreate"] != nil || actions["updateReplicaCount"] != nil ||
 		actions["attach"] != f.url+"/v1/volumes/demo?action=attach" {
 		t.Errorf("actions: %v", actions)
 	}

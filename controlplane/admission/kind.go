@@ -107,7 +107,7 @@ var (
 
 // handlers lists the kinds with rules, in the order of the webhook configuration.
 var handlers = []handler{
-	volumes, engines, replicas, engineImages, instanceManagers, nodes, settings, volumeAttachments, orphans,
+	volumes, engines, replicas, engineImages, instanceManagers, nodes, settings, volumeAttachments, orphans, snapshots,
 }
 
 func byPlural(plural string) (handler, error) {

@@ -125,9 +125,9 @@ func stopOther(e *v1beta2.Engine, im *v1beta2.InstanceManager, p *v1beta2.Instan
 }
 
 // align makes the engine's replicas those of replicaAddressMap, then its content that of
-// requestedDataSource, then its size spec.volumeSize, one order per step. Replicas that are not
-// wanted go first: a replica that comes back at the address of its failed predecessor must
-// not be mistaken for it.
+// requestedDataSource, then its size spec.volumeSize, then its limits, one order per step. Replicas
+// that are not wanted go first: a replica that comes back at the address of its failed predecessor
+// must not be mistaken for it.
 func align(e *v1beta2.Engine, s seen) loop.Decision {
 	wanted, replicas := map[string]string{}, wantedReplicas(e)
 	for name, address := range replicas {
@@ -167,7 +167,10 @@ func align(e *v1beta2.Engine, s seen) loop.Decision {
 	if d := expand(e, s); d.Do != nil {
 		return d
 	}
-	return tidy(e, s)
+	if d := tidy(e, s); d.Do != nil {
+		return d
+	}
+	return keepSnapshots(e, s)
 }
 
 // expand has the engine grow the volume to spec.volumeSize. An engine that rebuilds a replica, or

@@ -96,10 +96,13 @@ type seen struct {
 	NodeDown bool
 	// State is the newest state of the running engine; nil while nothing is known.
 	State *engineclient.State
-	// Refused are the replica addresses the engine refused to admit, and why.
+	// Refused are the replica addresses the engine refused to admit, and the limits (limitsOf) it
+	// refused to take, and why.
 	Refused map[string]string
-	Image   string
-	Owner   string
+	// Unmirrored are the engine's snapshots that need an object.
+	Unmirrored []string
+	Image      string
+	Owner      string
 	// Images are all engine images.
 	Images []v1beta2.EngineImage
 	// HandOver is the attempt to hand the volume over that is asked for, or under way.
@@ -111,6 +114,7 @@ type seen struct {
 	Add       func(ctx context.Context, e *v1beta2.Engine, address string) error
 	Remove    func(ctx context.Context, e *v1beta2.Engine, address string) error
 	Expand    func(ctx context.Context, e *v1beta2.Engine) error
+	SetLimits func(ctx context.Context, e *v1beta2.Engine) error
 	// HandOn begins an attempt to hand the volume over.
 	HandOn func(im *v1beta2.InstanceManager, e *v1beta2.Engine)
 	// Clone is about the filling of the volume from another one.
@@ -133,6 +137,8 @@ func (r *Reconciler) Controller() loop.Controller[*v1beta2.Engine, seen] {
 			loop.WatchingUpdates(&v1beta2.InstanceManager{}, r.onManager, r.onManagerUpdate),
 			loop.WatchingChanges(&v1beta2.Node{}, loop.Changed(condition.NodeDown), r.onNode),
 			loop.WatchingChanges(&v1beta2.Volume{}, loop.Changed(clone.Copying), r.onVolume),
+			// An object that goes while its snapshot is there is made again.
+			loop.WatchingChanges(&v1beta2.Snapshot{}, func(_, _ *v1beta2.Snapshot) bool { return false }, r.onSnapshot),
 		},
 		Wakeups: r.monitor.Wakeups(),
 	}
@@ -150,6 +156,7 @@ func (r *Reconciler) gather(ctx context.Context, e *v1beta2.Engine) (seen, error
 	s := seen{
 		Owner: r.cfg.NodeName, Processes: r.processes,
 		Start: r.start, Add: r.add, Remove: r.remove, Expand: r.expand, HandOn: r.handOn,
+		SetLimits: r.setLimits,
 	}
 	s.HandOver, s.HandOverKnown = r.handOvers.of(e)
 	settings, err := stored.Read(ctx, r.client, e.Namespace)
@@ -184,7 +191,11 @@ func (r *Reconciler) gather(ctx context.Context, e *v1beta2.Engine) (seen, error
 		r.monitor.Drop(e.Name)
 		return s, nil
 	}
-	s.State, s.Refused = r.monitor.Watch(target(e), e.Status.UUID, slices.Collect(mapValues(e.Spec.ReplicaAddressMap)))
+	s.State, s.Refused = r.monitor.Watch(target(e), e.Status.UUID,
+		append(slices.Collect(mapValues(e.Spec.ReplicaAddressMap)), limitsOf(e)))
+	if s.Unmirrored, err = r.unmirrored(ctx, e); err != nil {
+		return s, err
+	}
 	s.Clone, err = r.gatherClone(ctx, e)
 	return s, err
 }

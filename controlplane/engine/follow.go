@@ -30,6 +30,7 @@ func follow(now time.Time, e *v1beta2.Engine, s seen) []loop.Event {
 	if st.CurrentState != v1beta2.InstanceStateRunning {
 		st.ReplicaModeMap, st.ReplicaTransitionTimeMap, st.RebuildStatus = nil, nil, nil
 		st.CurrentReplicaAddressMap, st.Endpoint, st.IsExpanding, st.CloneStatus = nil, "", false, nil
+		st.PurgeStatus, st.SnapshotsError = nil, notListed
 		st.Conditions = slices.DeleteFunc(slices.Clone(st.Conditions), func(c v1beta2.Condition) bool {
 			return c.Type == ConditionIOReady
 		})
@@ -39,7 +40,6 @@ func follow(now time.Time, e *v1beta2.Engine, s seen) []loop.Event {
 		return nil
 	}
 	events := followSize(st, s.State)
-	st.SnapshotMaxCount, st.SnapshotMaxSize = e.Spec.SnapshotMaxCount, e.Spec.SnapshotMaxSize
 	if on := s.State.Options.UnmapMarkSnapChainRemoved; on != nil {
 		st.UnmapMarkSnapChainRemovedEnabled = *on
 	}
@@ -48,7 +48,7 @@ func follow(now time.Time, e *v1beta2.Engine, s seen) []loop.Event {
 		st.Endpoint = s.State.Endpoint
 	}
 	st.CloneStatus = cloneStatus(e, s)
-	st.Snapshots = snapshots(s.State.Snapshots)
+	followSnapshots(st, s.State)
 	setIOReady(now, st, s.State)
 	return slices.Concat(events, followReplicas(now, e, s), setReadOnly(now, e, s))
 }
@@ -221,7 +221,9 @@ func rebuild(r *engineclient.Rebuild) v1beta2.RebuildStatus {
 	return out
 }
 
-func snapshots(in map[string]engineclient.Snapshot) map[string]v1beta2.SnapshotInfo {
+// Snapshots are the snapshots that an engine tells of, as in the status of its object.
+func Snapshots(s engineclient.State) map[string]v1beta2.SnapshotInfo {
+	in := s.Snapshots
 	out := make(map[string]v1beta2.SnapshotInfo, len(in))
 	for name, p := range in {
 		children := make(map[string]bool, len(p.Children))

@@ -260,24 +260,33 @@ type shape struct {
 	expanding  bool
 	failed     string
 	clone      engineclient.Clone
+	limits     [2]int64
 }
 
 func outline(s *engineclient.State) shape {
 	clone := s.Clone
 	clone.Percent = 0
 	return shape{s.SizeBytes, s.Endpoint, s.FrontendUp, s.Suspended, s.SuspendedReason, s.Generation, s.Expanding,
-		s.LastExpansionError + s.LastExpansionFailedAt, clone}
+		s.LastExpansionError + s.LastExpansionFailedAt, clone, limits(s.Options)}
+}
+
+func limits(o engineclient.Options) (out [2]int64) {
+	if o.SnapshotMaxCount != nil && o.SnapshotMaxSizeBytes != nil {
+		out = [2]int64{int64(*o.SnapshotMaxCount), *o.SnapshotMaxSizeBytes}
+	}
+	return out
 }
 
 func sameReplica(a, b engineclient.Replica) bool {
-	return a.Address == b.Address && a.Mode == b.Mode && a.Error == b.Error &&
+	return a.Address == b.Address && a.Mode == b.Mode && a.Error == b.Error && samePurge(a.Purge, b.Purge) &&
 		(a.Rebuild == nil) == (b.Rebuild == nil) &&
 		(a.Rebuild == nil || (a.Rebuild.Running == b.Rebuild.Running && a.Rebuild.State == b.Rebuild.State &&
 			a.Rebuild.Error == b.Rebuild.Error))
 }
 
 func sameProgress(a, b engineclient.Replica) bool {
-	return a.Rebuild == nil || b.Rebuild == nil || a.Rebuild.Percent == b.Rebuild.Percent
+	return (a.Rebuild == nil || b.Rebuild == nil || a.Rebuild.Percent == b.Rebuild.Percent) &&
+		samePurgeProgress(a.Purge, b.Purge)
 }
 
 func sameSnapshot(a, b engineclient.Snapshot) bool {

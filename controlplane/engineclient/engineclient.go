@@ -66,6 +66,8 @@ type Client interface {
 	// Expand makes the volume sizeBytes large; the present size changes nothing. A smaller one is
 	// ErrInvalid; ErrPrecondition while a replica is rebuilt or another change is under way.
 	Expand(ctx context.Context, t Target, sizeBytes int64) error
+	// OptionsSet changes the options that are not nil.
+	OptionsSet(ctx context.Context, t Target, o Options) error
 	// Version says what the engine's binary is.
 	Version(ctx context.Context, t Target) (Version, error)
 	// Forget releases what is held for an engine that is gone.
@@ -80,8 +82,6 @@ type EngineClient interface {
 	// replicas stay connected.
 	FrontendStart(ctx context.Context, t Target, frontend string) error
 	FrontendShutdown(ctx context.Context, t Target) error
-	// OptionsSet changes the options that are not nil.
-	OptionsSet(ctx context.Context, t Target, o Options) error
 	// SnapshotRevert makes the content what it was at a snapshot. The frontend must be down.
 	SnapshotRevert(ctx context.Context, t Target, name string) error
 	// SnapshotPurge begins to give space back. One under way is ErrPrecondition, or nothing to do

@@ -193,6 +193,20 @@ func (f *Fake) SnapshotCreate(_ context.Context, t Target, r SnapshotRequest) (s
 	return name, err
 }
 
+// OptionsSet implements Client for the limits of snapshots.
+func (f *Fake) OptionsSet(_ context.Context, t Target, o Options) error {
+	_, err := f.edit(t, "set options", func(s *State) error {
+		if o.SnapshotMaxCount != nil {
+			s.Options.SnapshotMaxCount = o.SnapshotMaxCount
+		}
+		if o.SnapshotMaxSizeBytes != nil {
+			s.Options.SnapshotMaxSizeBytes = o.SnapshotMaxSizeBytes
+		}
+		return nil
+	})
+	return err
+}
+
 // SnapshotRemove implements Client.
 func (f *Fake) SnapshotRemove(_ context.Context, t Target, name string) error {
 	_, err := f.edit(t, "remove snapshot "+name, func(s *State) error {

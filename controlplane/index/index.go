@@ -48,6 +48,7 @@ func All() []Index {
 		of(&v1beta2.Replica{}, node, func(r *v1beta2.Replica) []string { return []string{r.Spec.NodeID} }),
 		of(&v1beta2.Replica{}, disk, func(r *v1beta2.Replica) []string { return []string{r.Spec.DiskID} }),
 		of(&v1beta2.Engine{}, volume, func(e *v1beta2.Engine) []string { return []string{e.Spec.VolumeName} }),
+		of(&v1beta2.Snapshot{}, volume, func(s *v1beta2.Snapshot) []string { return []string{s.Spec.Volume} }),
 		// The node where it is to run, and the one where it runs still.
 		of(&v1beta2.Engine{}, node, func(e *v1beta2.Engine) []string {
 			if e.Spec.NodeID == e.Status.OwnerID {
@@ -84,7 +85,7 @@ func Register(ctx context.Context, indexer client.FieldIndexer) error {
 	return nil
 }
 
-// OfVolume selects the Replicas or Engines of a volume.
+// OfVolume selects the Replicas, Engines or Snapshots of a volume.
 func OfVolume(name string) client.ListOption { return client.MatchingFields{volume: name} }
 
 // OnNode selects the Replicas, Engines or InstanceManagers of a node, or the VolumeAttachments with

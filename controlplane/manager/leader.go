@@ -15,6 +15,8 @@ import (
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"ankole.storage/controlplane/snapshot"
 )
 
 // Leadership is who leads. It is safe for concurrent use.
@@ -23,6 +25,8 @@ type Leadership struct {
 	leader atomic.Value // string: Pod name
 	// cached reads all objects while this process leads; nil otherwise.
 	cached atomic.Pointer[cached]
+	// calls reach the engines' snapshots once this process has led.
+	calls atomic.Pointer[snapshot.Calls]
 }
 
 // cached is the leader's cache.

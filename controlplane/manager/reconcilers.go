@@ -18,6 +18,7 @@ import (
 	"ankole.storage/controlplane/orphan"
 	"ankole.storage/controlplane/replica"
 	"ankole.storage/controlplane/settingsync"
+	"ankole.storage/controlplane/snapshot"
 	"ankole.storage/controlplane/volume"
 	"ankole.storage/hostpath"
 )
@@ -55,6 +56,7 @@ func (p *process) reconcilers(mgr ctrl.Manager) ([]Reconciler, error) {
 	if err != nil {
 		return nil, fmt.Errorf("register the clients of engines: %w", err)
 	}
+	p.who.calls.Store(&snapshot.Calls{Engines: engines})
 	limits := allocator.New(cfg.Namespace, nil)
 	return []Reconciler{
 		limits,
@@ -74,6 +76,7 @@ func (p *process) reconcilers(mgr ctrl.Manager) ([]Reconciler, error) {
 		volume.New(volume.Config{Namespace: cfg.Namespace, NodeName: cfg.NodeName, Allocator: limits}),
 		attachment.New(attachment.Config{Namespace: cfg.Namespace}),
 		engine.New(engine.Config{Namespace: cfg.Namespace, NodeName: cfg.NodeName}, processes, engines),
+		snapshot.New(snapshot.Config{Namespace: cfg.Namespace}, engines),
 		orphan.New(orphan.Config{Namespace: cfg.Namespace, NodeName: cfg.NodeName}, processes),
 		replica.New(replica.Config{Namespace: cfg.Namespace, NodeName: cfg.NodeName}, processes),
 	}, nil

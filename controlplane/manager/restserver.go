@@ -32,6 +32,7 @@ func (p *process) serveREST(ctx context.Context) error {
 		Leader:      p.leaderFor,
 		Informers:   p.informers,
 		Connect:     p.connect,
+		Snapshots:   p.snapshots,
 	})
 	if err != nil {
 		return err
@@ -57,6 +58,16 @@ func (p *process) leaderFor(r *http.Request) *rest.Target {
 		return nil // the leader has just died: live reads serve as well until there is a new one
 	}
 	return &rest.Target{Host: net.JoinHostPort(pod.Status.PodIP, strconv.Itoa(naming.PortManager))}
+}
+
+// snapshots has engines work on snapshots, while this process leads: only the leader knows the way
+// to every engine.
+func (p *process) snapshots() rest.Snapshots {
+	calls := p.who.calls.Load()
+	if p.who.cached.Load() == nil || calls == nil {
+		return nil
+	}
+	return calls
 }
 
 // informers tell the streams of REST about changes, on the leader.

@@ -43,23 +43,12 @@ func (m *engineModel) findClone(fresh []string) {
 	}
 }
 
-// SnapshotCreate implements engineclient.Client.
-func (w *world) SnapshotCreate(_ context.Context, t engineclient.Target, r engineclient.SnapshotRequest) (string,
-	error) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	m, err := w.at(t)
-	if err != nil {
-		return "", err
-	}
-	w.addSnapshot(t.Volume, engineclient.Snapshot{Name: r.Name, Labels: r.Labels, UserCreated: r.UserCreated})
-	m.publish()
-	return r.Name, nil
-}
-
 func (w *world) addSnapshot(volume string, s engineclient.Snapshot) {
 	if w.snapshots[volume] == nil {
 		w.snapshots[volume] = map[string]engineclient.Snapshot{}
+	}
+	if _, there := w.snapshots[volume][s.Name]; !there {
+		w.chains[volume] = append(w.chains[volume], s.Name)
 	}
 	w.snapshots[volume][s.Name] = s
 }
@@ -81,6 +70,9 @@ func (w *world) SnapshotRemove(_ context.Context, t engineclient.Target, name st
 	}
 	s.Removed = true
 	w.addSnapshot(t.Volume, s)
+	if w.dies(m) {
+		return fmt.Errorf("%w: killed", engineclient.ErrUnavailable)
+	}
 	m.publish()
 	return nil
 }

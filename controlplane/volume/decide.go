@@ -75,6 +75,7 @@ func (p *pass) run() loop.Decision {
 	v.Status.IsStandby = v.Spec.Standby
 	p.noteExpansion()
 	v.Status.FrontendDisabled = v.Spec.DisableFrontend
+	p.noteSnapshots()
 	for _, step := range []func() loop.Change{
 		p.ensureObjects, // finalizer, attachment object, secret, engine, first replicas
 		p.endDecision,   // a person's, about lost data, that was for an earlier start
@@ -86,6 +87,7 @@ func (p *pass) run() loop.Decision {
 		p.place,      // replicas without a place
 		p.grow,       // sizes, as the wanted one
 		p.salvage,
+		p.limits,    // of snapshots, as the wanted ones
 		p.maintain,  // detached: attach for work that needs an engine
 		p.advance,   // the state machine: open, close
 		p.replenish, // attached: failed replicas back, missing ones anew

@@ -7,13 +7,16 @@ import (
 	"ankole.storage/controlplane/loop"
 )
 
-// delete removes a volume's objects: engines, then replicas, then the attachment object, then the
-// volume's own finalizer. The secret goes with its owner.
+// delete removes a volume's objects: snapshots, then engines, then replicas, then the attachment
+// object, then the volume's own finalizer. The secret goes with its owner.
 //
 // Crash windows: every step is repeated until the objects are gone. A replica's data is removed
 // before its object is.
 func (p *pass) delete() loop.Change {
 	p.v.Status.State = v1beta2.VolumeStateDeleting
+	if change, wait := p.deleteSnapshots(); wait {
+		return change
+	}
 	for i := range p.s.Engines {
 		if e := &p.s.Engines[i]; e.DeletionTimestamp == nil {
 			return loop.Delete{Object: e}

@@ -165,8 +165,8 @@ func (w *world) replicaAt(address, from string) *proc {
 func (m *engineModel) state() engineclient.State {
 	return engineclient.State{
 		Volume: volumeOf(m.proc.name), Engine: m.proc.name, SizeBytes: m.size, FrontendUp: true,
-		Endpoint: "/dev/longhorn/v", Replicas: slices.Clone(m.replicas), Generation: m.record.generation,
-		Clone: m.clone, Snapshots: maps.Clone(m.w.snapshots[volumeOf(m.proc.name)]),
+		Endpoint: "/dev/longhorn/v", Replicas: m.withPurges(), Generation: m.record.generation,
+		Clone: m.clone, Snapshots: m.w.snapshotsNow(volumeOf(m.proc.name)), Options: m.options,
 	}
 }
 

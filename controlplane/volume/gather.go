@@ -27,8 +27,10 @@ type seen struct {
 	// Engine is the active engine, nil if there is none.
 	Engine *v1beta2.Engine
 	// Engines and Replicas are all of the volume's, by name.
-	Engines    []v1beta2.Engine
-	Replicas   []v1beta2.Replica
+	Engines  []v1beta2.Engine
+	Replicas []v1beta2.Replica
+	// Snapshots are the objects of its snapshots, read for a volume that is deleted only.
+	Snapshots  []v1beta2.Snapshot
 	Attachment *v1beta2.VolumeAttachment
 	// Source is the volume that this one is being filled from, nil if there is none; Clones are the
 	// volumes that are or were filled from this one.
@@ -108,6 +110,13 @@ func (r *Reconciler) gatherOwn(ctx context.Context, v *v1beta2.Volume, s *seen, 
 	var replicas v1beta2.ReplicaList
 	if err := r.client.List(ctx, &replicas, mine...); err != nil {
 		return fmt.Errorf("list replicas of volume %s: %w", v.Name, err)
+	}
+	if v.DeletionTimestamp != nil {
+		var snapshots v1beta2.SnapshotList
+		if err := r.client.List(ctx, &snapshots, mine...); err != nil {
+			return fmt.Errorf("list snapshots of volume %s: %w", v.Name, err)
+		}
+		s.Snapshots = snapshots.Items
 	}
 	s.Engines, s.Replicas = engines.Items, replicas.Items
 	slices.SortFunc(s.Engines, func(a, b v1beta2.Engine) int { return strings.Compare(a.Name, b.Name) })

@@ -68,6 +68,9 @@ type engineModel struct {
 	observe  func(engineclient.State)
 	size     int64
 	clone    engineclient.Clone
+	options  engineclient.Options
+	// purging: a purge has begun in this run; purged: one has ended.
+	purging, purged bool
 }
 
 func (w *world) witness(engine string) (v1beta2.Membership, memberSet) {
@@ -92,7 +95,7 @@ func (w *world) setWitness(engine string, m v1beta2.Membership) {
 func (w *world) startEngine(p *proc) {
 	granted, base := w.witness(p.name)
 	heard, addresses := w.hear(p)
-	m := &engineModel{w: w, proc: p, uid: granted.VolumeUUID, epoch: granted.Epoch}
+	m := &engineModel{w: w, proc: p, uid: granted.VolumeUUID, epoch: granted.Epoch, options: defaultOptions()}
 	void := false
 	for dir := range heard {
 		d := w.disks[dir]

@@ -98,6 +98,9 @@ func (r *Reconciler) Controller() loop.Controller[*v1beta2.Volume, seen] {
 			loop.Watching(&v1beta2.Engine{}, loop.ByLabel[*v1beta2.Engine](naming.LabelVolume)),
 			loop.Watching(&v1beta2.Replica{}, loop.ByLabel[*v1beta2.Replica](naming.LabelVolume)),
 			loop.WatchingChanges(&v1beta2.Volume{}, loop.Changed(viewForClones), r.onClone),
+			// A deleted volume waits for the end of its snapshots.
+			loop.WatchingChanges(&v1beta2.Snapshot{}, func(_, _ *v1beta2.Snapshot) bool { return false },
+				func(s *v1beta2.Snapshot) []string { return []string{s.Spec.Volume} }),
 			loop.WatchingChanges(&v1beta2.VolumeAttachment{}, ticketsChanged, loop.BySameName[*v1beta2.VolumeAttachment]()),
 			loop.Watching(&corev1.Secret{}, loop.ByLabel[*corev1.Secret](naming.LabelVolume)),
 			loop.WatchingUpdates(&v1beta2.Node{}, func(*v1beta2.Node) []string { return r.unsettled() }, r.onNodeUpdate),
@@ -113,7 +116,7 @@ func conditions(v *v1beta2.Volume) []loop.Condition {
 	var out []loop.Condition
 	for _, c := range v.Status.Conditions {
 		if c.Type == ConditionWaitForReplicas || c.Type == ConditionWaitForExpansion ||
-			c.Type == ConditionEngineUpgrade {
+			c.Type == ConditionEngineUpgrade || c.Type == v1beta2.VolumeConditionTooManySnapshots {
 			continue // its True is the bad news; the volume's state, or an event, tells it already
 		}
 		out = append(out, loop.Condition{Type: c.Type, Status: string(c.Status), Reason: c.Reason, Message: c.Message})
@@ -141,7 +144,7 @@ func (r *Reconciler) decide(now time.Time, v *v1beta2.Volume, s seen) loop.Decis
 // rebuilds wakes those that it lets go on.
 func (r *Reconciler) onSetting(s *v1beta2.Setting) []string {
 	switch s.Name {
-	case setting.OfflineReplicaRebuilding, setting.ReplicaAutoBalance:
+	case setting.OfflineReplicaRebuilding, setting.ReplicaAutoBalance, setting.SnapshotCountWarningThreshold:
 		return r.names(func(*v1beta2.Volume) bool { return true })
 	case setting.ConcurrentReplicaRebuildPerNodeLimit:
 		// Of a change both objects come here, the former one too.

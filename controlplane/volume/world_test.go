@@ -38,6 +38,7 @@ import (
 	"ankole.storage/controlplane/instance"
 	"ankole.storage/controlplane/loop"
 	"ankole.storage/controlplane/replica"
+	"ankole.storage/controlplane/snapshot"
 	"ankole.storage/controlplane/volume"
 )
 
@@ -100,6 +101,10 @@ type world struct {
 	handedOver     int
 	// strangers are rebuilds of volumes that exist for the allocator only, by name.
 	strangers map[string]*v1beta2.Replica
+	// chains are the names of snapshots, by volume, from the oldest to the newest.
+	chains map[string][]string
+	// cruel lets engines die after an order about snapshots, before they answer.
+	cruel bool
 }
 
 // proc is a running or ended process.
@@ -140,14 +145,14 @@ func newWorld(t fataler, dir string, nodes int) *world {
 		disks:   map[string]*copyOf{},
 		engines: map[string]*engineModel{}, standIns: map[string]*engineModel{},
 		down: map[string]bool{}, events: record.NewFakeRecorder(10000),
-		unshown: map[string]bool{}, strangers: map[string]*v1beta2.Replica{},
+		unshown: map[string]bool{}, chains: map[string][]string{}, strangers: map[string]*v1beta2.Replica{},
 		snapshots: map[string]map[string]engineclient.Snapshot{},
 	}
 	w.allocator = allocator.New(ns, w.clock)
 	w.allocator.MarkSynced()
 	w.c = indexed(fake.NewClientBuilder().WithScheme(scheme)).WithStatusSubresource(
 		&v1beta2.Volume{}, &v1beta2.Engine{}, &v1beta2.Replica{}, &v1beta2.VolumeAttachment{}, &v1beta2.Node{},
-		&v1beta2.InstanceManager{}, &v1beta2.EngineImage{}).WithInterceptorFuncs(w.countWrites()).Build()
+		&v1beta2.InstanceManager{}, &v1beta2.EngineImage{}, &v1beta2.Snapshot{}).WithInterceptorFuncs(w.countWrites()).Build()
 	for i := 1; i <= nodes; i++ {
 		w.addNode(fmt.Sprintf("n%d", i))
 	}
@@ -190,6 +195,8 @@ func (w *world) controllers(nodes int) {
 	}()
 	add(w, "Engine", &v1beta2.EngineList{}, er.Controller())
 	w.awaitHandOvers = er.AwaitHandOvers
+	add(w, "Snapshot", &v1beta2.SnapshotList{},
+		snapshot.New(snapshot.Config{Namespace: ns}, w).WithClient(w.c).Controller())
 	add(w, "Replica", &v1beta2.ReplicaList{},
 		replica.New(replica.Config{Namespace: ns, NodeName: "n1"}, w).WithClient(w.c).Controller())
 	for i := 1; i <= nodes; i++ {
@@ -280,6 +287,7 @@ func (w *world) round(showAll bool) {
 		w.run(rec)
 	}
 	w.awaitHandOvers()
+	w.purgeOn()
 	w.report()
 	w.checkSafe()
 	w.checkClone()
@@ -438,6 +446,8 @@ func (w *world) replicas() []v1beta2.Replica {
 }
 
 func (w *world) newVolume(replicas int, edit func(*v1beta2.VolumeSpec)) {
+	delete(w.chains, "v")
+	delete(w.snapshots, "v")
 	w.acknowledged = big.Int{} // the content of an earlier volume of the name is nobody's
 	v := &v1beta2.Volume{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "v"}, Spec: v1beta2.VolumeSpec{
 		Size: worldSize, NumberOfReplicas: replicas, Frontend: v1beta2.VolumeFrontendBlockDev, Image: image,

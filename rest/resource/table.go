@@ -60,6 +60,9 @@ const (
 	TypeVolumeAttachment = "volumeAttachment"
 	TypeEvent            = "event"
 	TypeTag              = "tag"
+	TypeSnapshot         = "snapshot"
+	TypeSnapshotCR       = "snapshotCR"
+	TypeEmpty            = "empty"
 )
 
 // Names of actions used outside this table.
@@ -73,6 +76,16 @@ const (
 	ActionCancelExpansion    = "cancelExpansion"
 	ActionEngineUpgrade      = "engineUpgrade"
 	ActionDiskUpdate         = "diskUpdate"
+	ActionSnapshotCreate     = "snapshotCreate"
+	ActionSnapshotList       = "snapshotList"
+	ActionSnapshotGet        = "snapshotGet"
+	ActionSnapshotDelete     = "snapshotDelete"
+	ActionSnapshotRevert     = "snapshotRevert"
+	ActionSnapshotPurge      = "snapshotPurge"
+	ActionSnapshotCRCreate   = "snapshotCRCreate"
+	ActionSnapshotCRList     = "snapshotCRList"
+	ActionSnapshotCRGet      = "snapshotCRGet"
+	ActionSnapshotCRDelete   = "snapshotCRDelete"
 )
 
 var (
@@ -110,17 +123,17 @@ var (
 		{"updateReplicaRebuildingBandwidthLimit", "UpdateReplicaRebuildingBandwidthLimitInput", "volume", whenAtRest},
 		{"updateUblkQueueDepth", "UpdateUblkQueueDepthInput", "volume", WhenDetached},
 		{"updateUblkNumberOfQueue", "UpdateUblkNumberOfQueueInput", "volume", WhenDetached},
-		{"snapshotPurge", "", "volume", WhenAttached},
-		{"snapshotCreate", "snapshotInput", "snapshot", WhenAttached},
-		{"snapshotList", "", "snapshotListOutput", WhenAttached},
-		{"snapshotGet", "snapshotInput", "snapshot", WhenAttached},
-		{"snapshotDelete", "snapshotInput", "volume", WhenAttached},
-		{"snapshotRevert", "snapshotInput", "snapshot", WhenAttached},
+		{ActionSnapshotPurge, "", "volume", WhenAttached},
+		{ActionSnapshotCreate, "snapshotInput", "snapshot", WhenAttached},
+		{ActionSnapshotList, "", "snapshotListOutput", WhenAttached},
+		{ActionSnapshotGet, "snapshotInput", "snapshot", WhenAttached},
+		{ActionSnapshotDelete, "snapshotInput", "volume", WhenAttached},
+		{ActionSnapshotRevert, "snapshotInput", "snapshot", WhenAttached},
 		{"snapshotBackup", "snapshotInput", "volume", WhenSound},
-		{"snapshotCRCreate", "snapshotCRInput", "snapshotCR", WhenSound},
-		{"snapshotCRList", "", "snapshotCRListOutput", WhenSound},
-		{"snapshotCRGet", "snapshotCRInput", "snapshotCR", WhenSound},
-		{"snapshotCRDelete", "snapshotCRInput", "empty", WhenSound},
+		{ActionSnapshotCRCreate, "snapshotCRInput", "snapshotCR", WhenSound},
+		{ActionSnapshotCRList, "", "snapshotCRListOutput", WhenSound},
+		{ActionSnapshotCRGet, "snapshotCRInput", "snapshotCR", WhenSound},
+		{ActionSnapshotCRDelete, "snapshotCRInput", "empty", WhenSound},
 		{"pvCreate", "PVCreateInput", "volume", whenAtRest},
 		{"pvcCreate", "PVCCreateInput", "volume", whenAtRest},
 		{"recurringJobAdd", "volumeRecurringJobInput", "volumeRecurringJob", whenOpened},
@@ -193,7 +206,7 @@ var Types = []Type{
 	{ID: "workloadStatus", Of: WorkloadStatus{}},
 	{ID: "cloneStatus", Of: CloneStatus{}},
 	{ID: "volumeDataLayout", Of: VolumeDataLayout{}},
-	{ID: "empty", Of: Empty{}},
+	{ID: TypeEmpty, Of: Empty{}},
 	{ID: "volumeRecurringJob", Of: VolumeRecurringJob{}},
 	{ID: "volumeRecurringJobInput", Of: VolumeRecurringJobInput{}},
 	{ID: "PVCreateInput", Of: PVCreateInput{}},
@@ -216,8 +229,8 @@ var Types = []Type{
 	{ID: "attachment", Of: Attachment{}},
 	{ID: "volumeAttachment", Of: VolumeAttachment{}},
 	{ID: "volume", Of: Volume{}, CollectionMethods: getPost, ResourceMethods: getDelete, Actions: volumeActions},
-	{ID: "snapshot", Of: Snapshot{}},
-	{ID: "snapshotCR", Of: SnapshotCR{}},
+	{ID: TypeSnapshot, Of: Snapshot{}},
+	{ID: TypeSnapshotCR, Of: SnapshotCR{}},
 	{ID: "backupTarget", Of: BackupTarget{}, CollectionMethods: getPost, ResourceMethods: getPutDelete,
 		Actions: backupTargetActions},
 	{ID: "backupVolume", Of: BackupVolume{}, ResourceMethods: getPutDelete, Actions: backupVolumeActions},

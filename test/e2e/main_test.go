@@ -37,7 +37,8 @@ func TestCluster(t *testing.T) {
 		run  func(*testing.T, *cluster)
 	}{
 		{"A1", scenarioA1}, {"A13", scenarioA13}, {"A3", scenarioA3}, {"A2", scenarioA2}, {"F1", scenarioF1},
-		{"F3", scenarioF3}, {"F6", scenarioF6}, {"F7", scenarioF7}, {"DataLoss", acceptLoss},
+		{"F3", scenarioF3}, {"F6", scenarioF6}, {"F7", scenarioF7}, {"Snapshots", scenarioSnapshots},
+		{"DataLoss", acceptLoss},
 		{"AllReplicas", scenarioAllReplicas}, {"FilesystemReadOnly", readOnlyFileSystem}, {"P7", promiseP7},
 		{"P7APIServer", promiseP7APIServer},
 		{"BadInput", badInput}, {"C2", scenarioC2}, {"C3", scenarioC3}, {"C9", scenarioC9}, {"A9", scenarioA9},
@@ -314,10 +315,16 @@ func withMount(t *testing.T, dir, device string, fresh bool) [32]byte {
 
 func fillDevice(t *testing.T, c *cluster, endpoint string) [32]byte {
 	t.Helper()
+	return fillWith(t, c, endpoint, 1)
+}
+
+// fillWith fills the part of a device that hashDevice reads with the content of a seed.
+func fillWith(t *testing.T, c *cluster, endpoint string, seed byte) [32]byte {
+	t.Helper()
 	d := c.device(endpoint)
 	defer d.Close()
 	p := make([]byte, 32*mib)
-	r := rand.NewChaCha8([32]byte{1})
+	r := rand.NewChaCha8([32]byte{seed})
 	_, _ = r.Read(p) // never fails
 	for off := 0; off < len(p); off += mib {
 		if _, err := d.WriteAt(p[off:off+mib], int64(off)); err != nil {

@@ -386,3 +386,38 @@ func (e *Engine) SizeBytes() int64 {
 	}
 	return e.Spec.VolumeSize
 }
+
+// Purging says whether a purge of snapshots runs.
+func (e *Engine) Purging() bool {
+	for _, p := range e.Status.PurgeStatus {
+		if p.IsPurging {
+			return true
+		}
+	}
+	return false
+}
+
+// Busy says whether a purge or a clone runs, of which a node does some at a time only.
+func (e *Engine) Busy() bool {
+	for _, c := range e.Status.CloneStatus {
+		if c.IsCloning {
+			return true
+		}
+	}
+	return e.Purging()
+}
+
+// Crowded says whether so many other engines of all on this one's node are busy as limit allows; 0
+// allows any number. Without an engine nothing is crowded.
+func (e *Engine) Crowded(all []Engine, limit int) bool {
+	if e == nil || limit == 0 {
+		return false
+	}
+	busy := 0
+	for i := range all {
+		if o := &all[i]; o.Spec.NodeID == e.Spec.NodeID && o.Name != e.Name && o.Busy() {
+			busy++
+		}
+	}
+	return busy >= limit
+}

@@ -1,0 +1,392 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"ankole.storage/rest/client"
+	"ankole.storage/rest/resource"
+)
+
+// snapshotEvery is the pause between two looks at a snapshot that is waited for: the API has no
+// stream of snapshots.
+const snapshotEvery = 250 * time.Millisecond
+
+func (a *app) snapshotCommands() *cobra.Command {
+	c := &cobra.Command{Use: "snapshot", Aliases: []string{"snapshots", "snap"},
+		Short: "Take, list, delete and return to snapshots of volumes"}
+	c.AddCommand(a.snapshotCreate(), a.snapshotList(), a.snapshotGet(), a.snapshotDelete(), a.snapshotRevert(),
+		a.snapshotPurge())
+	return c
+}
+
+// snapshotRow is a row of the table of snapshots.
+type snapshotRow = resource.SnapshotCR
+
+func snapshotKind(now func() time.Time, volume string) kind[snapshotRow] {
+	return kind[snapshotRow]{
+		name: "snapshot", id: func(s snapshotRow) string { return s.Name },
+		none: "no snapshots; take one with: ankole snapshot create " + volume,
+		columns: []column[snapshotRow]{
+			{header: "NAME", value: func(s snapshotRow) string { return s.Name }},
+			{header: "READY", value: func(s snapshotRow) string { return yesNo(s.ReadyToUse) }},
+			{header: "SIZE", right: true, value: func(s snapshotRow) string { return sizeText(strconv.FormatInt(s.Size, 10)) }},
+			{header: "PARENT", value: func(s snapshotRow) string { return s.Parent }},
+			{header: "BY", value: madeBy},
+			{header: "AGE", value: func(s snapshotRow) string { return age(s.CreationTime, now()) }},
+			{header: "NOTE", value: func(s snapshotRow) string { return snapshotNote(s) }},
+			{header: "CREATED", wide: true, value: func(s snapshotRow) string { return s.CreationTime }},
+			{header: "CHECKSUM", wide: true, value: func(s snapshotRow) string { return s.Checksum }},
+			{header: "LABELS", wide: true, value: func(s snapshotRow) string {
+				var out []string
+				for _, k := range sortedKeys(s.Labels) {
+					out = append(out, k+"="+s.Labels[k])
+				}
+				return strings.Join(out, ",")
+			}},
+		},
+	}
+}
+
+func madeBy(s snapshotRow) string {
+	if s.UserCreated || s.CreateSnapshot {
+		return "user"
+	}
+	return "system"
+}
+
+// snapshotNote is what a person should know of a snapshot that is not as it should be.
+func snapshotNote(s snapshotRow) string {
+	switch {
+	case s.Error != "":
+		return s.Error
+	case s.MarkRemoved:
+		return "removed; its space comes back with: ankole snapshot purge " + s.Volume
+	}
+	return ""
+}
+
+func (a *app) snapshotList() *cobra.Command {
+	c := &cobra.Command{Use: "list VOLUME", Aliases: []string{"ls"}, Short: "List the snapshots of a volume",
+		Args: exactly("the volume's name"), ValidArgsFunction: a.completeNames(1, volumeNames),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			api, err := a.client()
+			if err != nil {
+				return err
+			}
+			all, err := api.SnapshotObjects(cmd.Context(), args[0])
+			if err != nil {
+				return named("volume", args[0], err)
+			}
+			return show(a, snapshotKind(time.Now, args[0]), all, false)
+		}}
+	a.addOutput(c)
+	return c
+}
+
+func (a *app) snapshotGet() *cobra.Command {
+	c := &cobra.Command{Use: "get VOLUME SNAPSHOT", Short: "Show one snapshot",
+		Args: exactly("the volume's name", "the snapshot's name"), ValidArgsFunction: a.completeSnapshots(),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			api, err := a.client()
+			if err != nil {
+				return err
+			}
+			s, err := snapshotOf(cmd.Context(), api, args[0], args[1])
+			if err != nil {
+				return err
+			}
+			return show(a, snapshotKind(time.Now, args[0]), []snapshotRow{*s}, true)
+		}}
+	a.addOutput(c)
+	return c
+}
+
+// snapshotOf reads a snapshot of a volume.
+func snapshotOf(ctx context.Context, api *client.Client, volume, name string) (*resource.SnapshotCR, error) {
+	if _, err := api.Volume(ctx, volume); err != nil {
+		return nil, named("volume", volume, err)
+	}
+	s, err := api.SnapshotObject(ctx, volume, name)
+	if err == nil && s.Volume != volume {
+		return nil, fmt.Errorf("snapshot %s is one of volume %s", name, s.Volume)
+	}
+	if client.IsNotFound(err) {
+		return nil, fmt.Errorf("snapshot %s not found; list snapshots with: ankole snapshot list %s", name, volume)
+	}
+	return s, err
+}
+
+func (a *app) snapshotCreate() *cobra.Command {
+	in := resource.SnapshotCRInput{Labels: map[string]string{}}
+	var labels []string
+	var w waiting
+	c := &cobra.Command{Use: "create VOLUME [SNAPSHOT]", Short: "Take a snapshot of a volume, attached or not",
+		Example: "  ankole snapshot create demo before-upgrade --label why=upgrade",
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return usagef("the volume's name is missing")
+			}
+			return atMost(2)(nil, args)
+		},
+		ValidArgsFunction: a.completeNames(1, volumeNames),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			for _, l := range labels {
+				k, v, ok := strings.Cut(l, "=")
+				if !ok || k == "" {
+					return usagef("--label %q: write KEY=VALUE", l)
+				}
+				in.Labels[k] = v
+			}
+			if len(args) > 1 {
+				in.Name = args[1]
+			}
+			api, err := a.client()
+			if err != nil {
+				return err
+			}
+			s, err := api.OrderSnapshot(cmd.Context(), args[0], in)
+			if err != nil {
+				return named("volume", args[0], err)
+			}
+			if !w.wait {
+				fmt.Fprintf(a.out, "snapshot %s of volume %s ordered\n", s.Name, args[0])
+				return nil
+			}
+			if err := a.awaitSnapshot(cmd.Context(), api, args[0], s.Name, "taken", w.timeout, taken); err != nil {
+				return err
+			}
+			fmt.Fprintf(a.out, "snapshot %s of volume %s taken\n", s.Name, args[0])
+			return nil
+		}}
+	c.Flags().StringSliceVar(&labels, "label", nil, "label KEY=VALUE kept with the snapshot; may be repeated")
+	w.addTo(c)
+	return c
+}
+
+func taken(s *resource.SnapshotCR) bool { return s != nil && s.ReadyToUse }
+
+func (a *app) snapshotDelete() *cobra.Command {
+	var w waiting
+	c := &cobra.Command{Use: "delete VOLUME SNAPSHOT", Aliases: []string{"rm"},
+		Short: "Delete a snapshot and give its space back, of a detached volume too",
+		Args:  exactly("the volume's name", "the snapshot's name"), ValidArgsFunction: a.completeSnapshots(),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			api, err := a.client()
+			if err != nil {
+				return err
+			}
+			if _, err := snapshotOf(cmd.Context(), api, args[0], args[1]); err != nil {
+				return err
+			}
+			if err := api.DeleteSnapshotObject(cmd.Context(), args[0], args[1]); err != nil {
+				return err
+			}
+			kept := ""
+			if w.wait {
+				err := a.awaitSnapshot(cmd.Context(), api, args[0], args[1], "deleted", w.timeout,
+					func(s *resource.SnapshotCR) bool {
+						if s != nil && s.MarkRemoved && s.Error != "" && s.Children[volumeHead] {
+							kept = s.Error
+						}
+						return s == nil || kept != ""
+					})
+				if err != nil {
+					return err
+				}
+			}
+			if kept != "" {
+				fmt.Fprintf(a.out, "snapshot %s of volume %s: %s\n", args[1], args[0], kept)
+				return nil
+			}
+			fmt.Fprintf(a.out, "snapshot %s of volume %s deleted\n", args[1], args[0])
+			return nil
+		}}
+	w.addTo(c)
+	return c
+}
+
+// volumeHead is the name under which the API shows what a volume holds now.
+const volumeHead = "volume-head"
+
+// awaitSnapshot looks at a snapshot until done says so; it is given nil for one that is gone.
+func (a *app) awaitSnapshot(ctx context.Context, api *client.Client, volume, name, goal string, timeout time.Duration,
+	done func(*resource.SnapshotCR) bool) error {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	line := newProgress(a.err, a.terminal)
+	defer line.stop()
+	why := "nothing is known of it yet"
+	for {
+		s, err := api.SnapshotObject(ctx, volume, name)
+		if client.IsNotFound(err) {
+			s, err = nil, nil
+		}
+		switch {
+		case errors.Is(err, context.DeadlineExceeded):
+		case err != nil:
+			return err
+		case done(s):
+			return nil
+		case s == nil:
+			return fmt.Errorf("snapshot %s was deleted before it was %s", name, goal)
+		case s.Error != "":
+			why = s.Error
+			line.set(unknownPercent, "snapshot %s: %s", name, why)
+		}
+		select {
+		case <-ctx.Done():
+			if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+				return fmt.Errorf("snapshot %s is not %s after %s: %s; follow it with: ankole snapshot get %s %s", name, goal,
+					timeout, why, volume, name)
+			}
+			return ctx.Err()
+		case <-time.After(snapshotEvery):
+		}
+	}
+}
+
+func (a *app) snapshotRevert() *cobra.Command {
+	c := &cobra.Command{Use: "revert VOLUME SNAPSHOT", Short: "Make the content of a volume what it was at a snapshot",
+		Long: "Make the content of a volume what it was at a snapshot. The volume must be attached for maintenance:\n" +
+			"ankole volume attach VOLUME --disable-frontend. What was written since is given up.",
+		Args: exactly("the volume's name", "the snapshot's name"), ValidArgsFunction: a.completeSnapshots(),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			api, err := a.client()
+			if err != nil {
+				return err
+			}
+			if err := a.attachedForSnapshots(cmd.Context(), api, args[0], "--disable-frontend "); err != nil {
+				return err
+			}
+			if err := api.RevertSnapshot(cmd.Context(), args[0], args[1]); err != nil {
+				return err
+			}
+			fmt.Fprintf(a.out, "volume %s has the content of snapshot %s\n", args[0], args[1])
+			return nil
+		}}
+	return c
+}
+
+// attachedForSnapshots refuses a volume that is not attached, with the command that attaches it.
+func (a *app) attachedForSnapshots(ctx context.Context, api *client.Client, volume, flags string) error {
+	v, err := api.Volume(ctx, volume)
+	if err != nil {
+		return named("volume", volume, err)
+	}
+	if v.State != "attached" {
+		return fmt.Errorf("volume %s is %s; attach it with: ankole volume attach %s%s", volume, v.State, flags, volume)
+	}
+	return nil
+}
+
+func (a *app) snapshotPurge() *cobra.Command {
+	var w waiting
+	c := &cobra.Command{Use: "purge VOLUME", Short: "Give the space of removed snapshots of an attached volume back",
+		Args: exactly("the volume's name"), ValidArgsFunction: a.completeNames(1, volumeNames),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			api, err := a.client()
+			if err != nil {
+				return err
+			}
+			if err := a.attachedForSnapshots(cmd.Context(), api, args[0], ""); err != nil {
+				return err
+			}
+			if _, err := api.PurgeSnapshots(cmd.Context(), args[0]); err != nil {
+				return err
+			}
+			if !w.wait {
+				fmt.Fprintf(a.out, "purge of volume %s ordered\n", args[0])
+				return nil
+			}
+			if err := a.awaitPurge(cmd.Context(), api, args[0], w.timeout); err != nil {
+				return err
+			}
+			fmt.Fprintf(a.out, "snapshots of volume %s purged\n", args[0])
+			return nil
+		}}
+	w.addTo(c)
+	return c
+}
+
+// awaitPurge waits until nothing is left that the purge takes away, and shows its progress.
+func (a *app) awaitPurge(ctx context.Context, api *client.Client, volume string, timeout time.Duration) error {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	line := newProgress(a.err, a.terminal)
+	defer line.stop()
+	why := "nothing is known of it yet"
+	for {
+		left, err := purgeable(ctx, api, volume)
+		if err == nil && left == 0 {
+			return nil
+		}
+		v, err := api.Volume(ctx, volume)
+		if err != nil && ctx.Err() == nil {
+			return named("volume", volume, err)
+		}
+		if err == nil {
+			var percent int
+			percent, why = purgeText(v, left)
+			line.set(percent, "volume %s: %s", volume, why)
+		}
+		select {
+		case <-ctx.Done():
+			if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+				return fmt.Errorf("volume %s is not purged after %s: %s; look at its snapshots with: ankole snapshot list %s",
+					volume, timeout, why, volume)
+			}
+			return ctx.Err()
+		case <-time.After(snapshotEvery):
+		}
+	}
+}
+
+// purgeable counts the removed snapshots that a purge takes away: not the one that the head stands
+// on, nor one with several on it.
+func purgeable(ctx context.Context, api *client.Client, volume string) (n int, err error) {
+	all, err := api.Snapshots(ctx, volume)
+	for _, s := range all {
+		if s.Removed && !s.Children[volumeHead] && len(s.Children) < 2 {
+			n++
+		}
+	}
+	return n, err
+}
+
+// purgeText says how far the slowest replica is.
+func purgeText(v *resource.Volume, left int) (percent int, text string) {
+	percent, text = unknownPercent, fmt.Sprintf("%d snapshots to purge", left)
+	for _, p := range v.PurgeStatus {
+		switch {
+		case p.Error != "":
+			text += fmt.Sprintf("; replica %s: %s", p.Replica, p.Error)
+		case p.IsPurging && (percent == unknownPercent || p.Progress < percent):
+			percent = p.Progress
+		}
+	}
+	return percent, text
+}
+
+// completeSnapshots completes the name of a volume, then that of one of its snapshots.
+func (a *app) completeSnapshots() cobra.CompletionFunc {
+	return func(cmd *cobra.Command, args []string, part string) ([]string, cobra.ShellCompDirective) {
+		if len(args) == 1 {
+			return a.completeNames(2, func(ctx context.Context, api *client.Client) ([]string, error) {
+				all, err := api.SnapshotObjects(ctx, args[0])
+				var names []string
+				for _, s := range all {
+					names = append(names, s.Name)
+				}
+				return names, err
+			})(cmd, args, part)
+		}
+		return a.completeNames(1, volumeNames)(cmd, args, part)
+	}
+}

@@ -1,0 +1,252 @@
+// Package snapshot is the controller of Snapshot objects. A snapshot is the content of a volume at
+// one moment, which its engine keeps as a layer below the newer writes.
+//
+// An object with spec.createSnapshot orders a snapshot; for every other snapshot that an engine has
+// the engine controller makes an object. This package has engines take what is ordered, copies what
+// engines say of their snapshots into the objects, and has engines give up what is deleted: a
+// snapshot is marked as removed and the next purge merges its layer into the one above. A volume
+// that nobody uses is attached meanwhile, by a ticket for each object that needs its engine.
+//
+// decide is pure; docs/snapshots.md has the states, the decision table and what ends each wait.
+// Calls is how others, the REST server above all, have engines work on snapshots.
+package snapshot
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"ankole.storage/api/longhorn/v1beta2"
+	"ankole.storage/controlplane/condition"
+	"ankole.storage/controlplane/engineclient"
+	"ankole.storage/controlplane/index"
+	"ankole.storage/controlplane/loop"
+	"ankole.storage/controlplane/naming"
+	"ankole.storage/controlplane/setting"
+	"ankole.storage/controlplane/setting/stored"
+)
+
+// Config of the reconciler.
+type Config struct {
+	// Namespace of all objects.
+	Namespace string
+}
+
+// Reconciler looks after snapshots. Use New.
+type Reconciler struct {
+	cfg    Config
+	client client.Client
+	calls  Calls
+
+	mu sync.Mutex
+	// tried is the last order to an engine for a snapshot, by UID of its object.
+	tried map[types.UID]attempt
+	uids  map[string]types.UID
+}
+
+// attempt is an order that an engine was given.
+type attempt struct {
+	// Of is the engine as it was (outline); Refusal is its answer, empty if it accepted.
+	Of, Refusal string
+	At          time.Time
+}
+
+// New returns the reconciler; engines reaches the engines.
+func New(cfg Config, engines Engines) *Reconciler {
+	return &Reconciler{cfg: cfg, calls: Calls{engines}, tried: map[types.UID]attempt{}, uids: map[string]types.UID{}}
+}
+
+// SetupWithManager registers it; it runs on the leader.
+func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
+	r.client = mgr.GetClient()
+	return loop.Setup(mgr, r.cfg.Namespace, r.Controller())
+}
+
+// WithClient gives the reconciler its client where there is no manager (tests).
+func (r *Reconciler) WithClient(c client.Client) *Reconciler {
+	r.client = c
+	return r
+}
+
+// Controller describes the loop, for tests that step it by hand.
+func (r *Reconciler) Controller() loop.Controller[*v1beta2.Snapshot, seen] {
+	return loop.Controller[*v1beta2.Snapshot, seen]{
+		Name:   naming.EventSource("snapshot"),
+		New:    func() *v1beta2.Snapshot { return &v1beta2.Snapshot{} },
+		Gather: r.gather,
+		Decide: decide,
+		Gone:   func(_ context.Context, key client.ObjectKey) { r.forget(key.Name) },
+		Watches: []loop.Watch{
+			loop.WatchingChanges(&v1beta2.Volume{}, loop.Changed(volumeView), func(v *v1beta2.Volume) []string {
+				return r.unsettled(index.OfVolume(v.Name))
+			}),
+			loop.WatchingChanges(&v1beta2.VolumeAttachment{}, ticketsChanged, func(a *v1beta2.VolumeAttachment) []string {
+				return r.unsettled(index.OfVolume(a.Spec.Volume))
+			}),
+			loop.WatchingUpdates(&v1beta2.Engine{}, r.onEngine, r.onEngineUpdate),
+			loop.Watching(&v1beta2.Setting{}, r.onSetting),
+		},
+	}
+}
+
+// seen is what decide looks at besides the snapshot.
+type seen struct {
+	// Volume, Attachment and Engine (the active one) are nil if there is none.
+	Volume     *v1beta2.Volume
+	Attachment *v1beta2.VolumeAttachment
+	Engine     *v1beta2.Engine
+	// Reachable says whether orders reach the engine.
+	Reachable bool
+	// Node is where a volume that is attached nowhere would be attached; Down says whether a node is.
+	Node string
+	Down func(node string) bool
+	// PurgeDisabled is the setting disable-snapshot-purge. Crowded: as many purges run on the
+	// engine's node as may.
+	PurgeDisabled, Crowded bool
+	// Tried is the last order for this snapshot.
+	Tried attempt
+
+	Take, Remove, Purge func(ctx context.Context) error
+}
+
+func (r *Reconciler) gather(ctx context.Context, s *v1beta2.Snapshot) (seen, error) {
+	g := seen{}
+	var v v1beta2.Volume
+	switch err := r.client.Get(ctx, client.ObjectKey{Namespace: s.Namespace, Name: s.Spec.Volume}, &v,
+		client.UnsafeDisableDeepCopy); {
+	case apierrors.IsNotFound(err):
+		return g, nil
+	case err != nil:
+		return g, fmt.Errorf("get volume %s: %w", s.Spec.Volume, err)
+	}
+	g.Volume = &v
+	var a v1beta2.VolumeAttachment
+	switch err := r.client.Get(ctx, client.ObjectKeyFromObject(&v), &a, client.UnsafeDisableDeepCopy); {
+	case err == nil:
+		g.Attachment = &a
+	case !apierrors.IsNotFound(err):
+		return g, fmt.Errorf("get attachment of volume %s: %w", v.Name, err)
+	}
+	if err := r.gatherNodes(ctx, &v, &g); err != nil {
+		return g, err
+	}
+	var engines v1beta2.EngineList
+	if err := r.client.List(ctx, &engines, client.InNamespace(s.Namespace), client.UnsafeDisableDeepCopy); err != nil {
+		return g, fmt.Errorf("list engines: %w", err)
+	}
+	for i := range engines.Items {
+		if e := &engines.Items[i]; e.Spec.VolumeName == v.Name && (g.Engine == nil || e.Spec.Active) {
+			g.Engine = e
+		}
+	}
+	settings, err := stored.Read(ctx, r.client, s.Namespace)
+	if err != nil {
+		return g, err
+	}
+	g.PurgeDisabled = settings.Bool(setting.DisableSnapshotPurge)
+	g.Crowded = g.Engine.Crowded(engines.Items, settings.Int(setting.SnapshotHeavyTaskConcurrentLimit))
+	_, g.Reachable = r.calls.target(g.Engine)
+	g.Tried = r.attempt(s)
+	g.Take = r.order(s, g.Engine, func(ctx context.Context) error {
+		return r.calls.Take(ctx, g.Engine, s.Name, s.Spec.Labels)
+	})
+	g.Remove = r.order(s, g.Engine, func(ctx context.Context) error { return r.calls.Remove(ctx, g.Engine, s.Name) })
+	g.Purge = r.order(s, g.Engine, func(ctx context.Context) error { return r.calls.Purge(ctx, g.Engine) })
+	return g, nil
+}
+
+// gatherNodes finds where a volume that nobody uses would be attached: beside a replica if it can
+// be.
+func (r *Reconciler) gatherNodes(ctx context.Context, v *v1beta2.Volume, g *seen) error {
+	var nodes v1beta2.NodeList
+	if err := r.client.List(ctx, &nodes, client.InNamespace(v.Namespace), client.UnsafeDisableDeepCopy); err != nil {
+		return fmt.Errorf("list nodes: %w", err)
+	}
+	up := map[string]bool{}
+	for i := range nodes.Items {
+		up[nodes.Items[i].Name] = !condition.NodeDown(&nodes.Items[i])
+	}
+	g.Down = func(node string) bool { return !up[node] }
+	var replicas v1beta2.ReplicaList
+	if err := r.client.List(ctx, &replicas, client.InNamespace(v.Namespace), index.OfVolume(v.Name),
+		client.UnsafeDisableDeepCopy); err != nil {
+		return fmt.Errorf("list replicas of volume %s: %w", v.Name, err)
+	}
+	for i := range replicas.Items {
+		n, failed := replicas.Items[i].Spec.NodeID, replicas.Items[i].Spec.FailedAt != ""
+		if up[n] && !failed && (g.Node == "" || n < g.Node) {
+			g.Node = n
+		}
+	}
+	if g.Node == "" && up[v.Status.OwnerID] {
+		g.Node = v.Status.OwnerID
+	}
+	return nil
+}
+
+// order is a call for a snapshot whose outcome is remembered. A refusal is no failure of the loop,
+// which would repeat it: what it waits for is a change of the engine.
+func (r *Reconciler) order(s *v1beta2.Snapshot, e *v1beta2.Engine, call func(context.Context) error) func(
+	context.Context) error {
+	return func(ctx context.Context) error {
+		err := call(ctx)
+		t := attempt{Of: outline(e), At: time.Now()}
+		refused := errors.Is(err, engineclient.ErrPrecondition) || errors.Is(err, engineclient.ErrInvalid) ||
+			errors.Is(err, engineclient.ErrNotFound)
+		if refused {
+			t.Refusal = err.Error()
+			err = nil
+		}
+		r.mu.Lock()
+		r.tried[s.UID], r.uids[s.Name] = t, s.UID
+		r.mu.Unlock()
+		return err
+	}
+}
+
+func (r *Reconciler) attempt(s *v1beta2.Snapshot) attempt {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.tried[s.UID]
+}
+
+func (r *Reconciler) forget(name string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.tried, r.uids[name])
+	delete(r.uids, name)
+}
+
+// outline is what of an engine decides whether it accepts an order about snapshots.
+func outline(e *v1beta2.Engine) string {
+	if e == nil {
+		return ""
+	}
+	st := &e.Status
+	var b strings.Builder
+	fmt.Fprint(&b, st.CurrentState, st.UUID, st.IP, st.Port, st.IsExpanding, st.CurrentSize, st.SnapshotMaxCount,
+		st.SnapshotMaxSize, st.SnapshotsError, st.ReplicaModeMap, e.Purging())
+	for _, name := range sortedKeys(st.Snapshots) {
+		s := st.Snapshots[name]
+		fmt.Fprint(&b, name, s.Parent, s.Removed)
+	}
+	return b.String()
+}
+
+func sortedKeys[V any](m map[string]V) []string {
+	out := make([]string, 0, len(m))
+	for k := range m {
+		out = append(out, k)
+	}
+	slices.Sort(out)
+	return out
+}

@@ -1,0 +1,74 @@
+package volume
+
+import (
+	"fmt"
+	"strconv"
+
+	"ankole.storage/api/longhorn/v1beta2"
+	"ankole.storage/controlplane/loop"
+	"ankole.storage/controlplane/setting"
+)
+
+// deleteSnapshots removes the objects of a deleted volume's snapshots; wait while there are some.
+// Their data goes with the replicas.
+func (p *pass) deleteSnapshots() (change loop.Change, wait bool) {
+	for i := range p.s.Snapshots {
+		if s := &p.s.Snapshots[i]; s.DeletionTimestamp == nil {
+			return loop.Delete{Object: s}, true
+		}
+	}
+	return nil, len(p.s.Snapshots) > 0
+}
+
+// limits gives the objects of engine and replicas the limits of snapshots that are wanted: the
+// engine controller has a running engine take them over, which tells its replicas; processes that
+// start later begin with them.
+func (p *pass) limits() loop.Change {
+	count, size := p.snapshotMaxCount(), p.v.Spec.SnapshotMaxSize
+	if p.engine.Spec.SnapshotMaxCount != count || p.engine.Spec.SnapshotMaxSize != size {
+		return p.editEngine(func(s *v1beta2.EngineSpec) { s.SnapshotMaxCount, s.SnapshotMaxSize = count, size })
+	}
+	for _, r := range p.live() {
+		if r.Spec.SnapshotMaxCount != count || r.Spec.SnapshotMaxSize != size {
+			return editReplica(r, func(s *v1beta2.ReplicaSpec) { s.SnapshotMaxCount, s.SnapshotMaxSize = count, size })
+		}
+	}
+	return nil
+}
+
+// noteSnapshots tells when a volume has so many snapshots, or so large ones, that it is time to
+// delete some. The condition appears with the first such time.
+func (p *pass) noteSnapshots() {
+	if p.engine == nil || p.engine.Status.Snapshots == nil {
+		return
+	}
+	count, bytes := 0, int64(0)
+	for name, s := range p.engine.Status.Snapshots {
+		if name == v1beta2.VolumeHeadName {
+			continue
+		}
+		n, _ := strconv.ParseInt(s.Size, 10, 64) // written as a number by the engine controller
+		count, bytes = count+1, bytes+n
+	}
+	most := min(p.s.Settings.Int(setting.SnapshotCountWarningThreshold), p.snapshotMaxCount())
+	c := v1beta2.Condition{Type: v1beta2.VolumeConditionTooManySnapshots, Status: v1beta2.ConditionFalse}
+	switch most64 := p.v.Spec.SnapshotMaxSize; {
+	case count >= most:
+		c.Message = fmt.Sprintf("the volume has %d snapshots, and %d are where it warns; delete some", count, most)
+	case most64 > 0 && bytes >= most64:
+		c.Message = fmt.Sprintf("the snapshots of the volume take %d bytes of %d; delete some", bytes, most64)
+	}
+	have := v1beta2.FindCondition(p.v.Status.Conditions, c.Type)
+	if c.Message != "" {
+		c.Status, c.Reason = v1beta2.ConditionTrue, v1beta2.VolumeReasonTooManySnapshots
+		if have.Status == v1beta2.ConditionTrue {
+			c.Message = have.Message // the first one stays: it is not to change with every figure
+		}
+	}
+	if c.Status != have.Status && (c.Status == v1beta2.ConditionTrue || have.Status == v1beta2.ConditionTrue) {
+		p.setCondition(c)
+		if c.Status == v1beta2.ConditionTrue {
+			p.events = append(p.events, loop.Event{Warning: true, Reason: c.Type, Message: c.Message})
+		}
+	}
+}

@@ -1,0 +1,55 @@
+package volume
+
+import (
+	"fmt"
+	"testing"
+
+	"ankole.storage/api/longhorn/v1beta2"
+	"ankole.storage/controlplane/setting"
+)
+
+// TestTooManySnapshots: the condition comes with one warning when the snapshots reach the smaller
+// of setting and limit, or their sizes the limit of sizes, and goes when they do not any more.
+func TestTooManySnapshots(t *testing.T) {
+	for _, tt := range []struct {
+		name             string
+		snapshots, bytes int
+		threshold        string
+		count            int
+		size             int64
+		had, want        v1beta2.ConditionStatus
+		events           int
+	}{
+		{"none", 0, 0, "4", 9, 0, "", "", 0},
+		{"few", 3, 1, "4", 9, 0, "", "", 0},
+		{"at the setting", 4, 1, "4", 9, 0, "", v1beta2.ConditionTrue, 1},
+		{"at the volume's limit", 3, 1, "4", 3, 0, "", v1beta2.ConditionTrue, 1},
+		{"still", 4, 1, "4", 9, 0, v1beta2.ConditionTrue, v1beta2.ConditionTrue, 0},
+		{"not any more", 3, 1, "4", 9, 0, v1beta2.ConditionTrue, v1beta2.ConditionFalse, 0},
+		{"below the size", 2, 5, "4", 9, 11, "", "", 0},
+		{"at the size", 2, 5, "4", 9, 10, "", v1beta2.ConditionTrue, 1},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			v := &v1beta2.Volume{}
+			v.Spec.SnapshotMaxCount, v.Spec.SnapshotMaxSize = tt.count, tt.size
+			e := &v1beta2.Engine{}
+			e.Status.Snapshots = map[string]v1beta2.SnapshotInfo{v1beta2.VolumeHeadName: {Size: "1000"}}
+			for i := range tt.snapshots {
+				e.Status.Snapshots[fmt.Sprint(i)] = v1beta2.SnapshotInfo{Size: fmt.Sprint(tt.bytes)}
+			}
+			kind := v1beta2.VolumeConditionTooManySnapshots
+			if tt.had != "" {
+				v.Status.Conditions, _ = v1beta2.SetCondition(nil, v1beta2.Condition{Type: kind, Status: tt.had}, now)
+			}
+			p := newPass(now, v, seen{Engine: e, Settings: setting.Values{setting.SnapshotCountWarningThreshold: tt.threshold}})
+			p.noteSnapshots()
+			got := v1beta2.ConditionStatus("")
+			for _, c := range v.Status.Conditions {
+				got = c.Status
+			}
+			if got != tt.want || len(p.events) != tt.events {
+				t.Errorf("%q, events %+v", got, p.events)
+			}
+		})
+	}
+}

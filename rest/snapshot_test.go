@@ -1,0 +1,262 @@
+package rest
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"strings"
+	"testing"
+
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	lh "ankole.storage/api/longhorn/v1beta2"
+	"ankole.storage/rest/resttest"
+)
+
+// snapshotURL is an action of volume demo.
+func snapshotURL(action string) string { return "/v1/volumes/demo?action=" + action }
+
+// snapshotFixture is a server with volume demo, attached, whose engine has snapshot s1 below s2.
+func snapshotFixture(t *testing.T, edit func(*lh.Volume, *lh.Engine), more ...*lh.Setting) (*fixture,
+	*resttest.Snapshots) {
+	t.Helper()
+	objects := attached()
+	objects[1].(*lh.Engine).Spec.Active = true
+	edit(objects[0].(*lh.Volume), objects[1].(*lh.Engine))
+	for _, s := range more {
+		objects = append(objects, s)
+	}
+	fake := resttest.NewSnapshots()
+	return newFixtureWith(t, interceptor.Funcs{}, func(c *Config) { c.Snapshots = func() Snapshots { return fake } },
+		resttest.Cluster(objects...)...), fake
+}
+
+func unchanged(*lh.Volume, *lh.Engine) {}
+
+func (f *fixture) snapshotNames() string {
+	f.t.Helper()
+	a := f.do("POST", snapshotURL("snapshotList"), "")
+	if a.status != 200 || a.json["type"] != "collection" || a.json["resourceType"] != "snapshot" {
+		f.t.Fatalf("%d %s", a.status, a.text)
+	}
+	var names []string
+	for _, s := range a.json["data"].([]any) {
+		names = append(names, s.(map[string]any)["name"].(string))
+	}
+	return strings.Join(names, " ")
+}
+
+// TestSnapshotActions: what the engine is told, and what a client sees of it.
+func TestSnapshotActions(t *testing.T) {
+	f, fake := snapshotFixture(t, unchanged)
+	if got := f.snapshotNames(); got != "s1 s2 volume-head" {
+		t.Errorf("%s", got)
+	}
+	a := f.do("POST", snapshotURL("snapshotCreate"), `{"name":"s3","labels":{"a":"b"}}`)
+	if a.status != 200 || a.json["type"] != "snapshot" || a.json["id"] != "s3" || a.json["usercreated"] != true ||
+		a.json["labels"].(map[string]any)["a"] != "b" || a.json["parent"] != "s2" {
+		t.Errorf("%d %s", a.status, a.text)
+	}
+	a = f.do("POST", snapshotURL("snapshotCreate"), `{}`)
+	if name, _ := a.json["name"].(string); a.status != 200 || len(name) != len("snap-")+16 ||
+		!strings.HasPrefix(name, "snap-") {
+		t.Errorf("%d %s", a.status, a.text)
+	}
+	cr := &lh.Snapshot{ObjectMeta: resttest.Meta("s1"), Spec: lh.SnapshotSpec{Volume: "demo"}}
+	cr.Labels, cr.Status.Checksum = map[string]string{"longhornvolume": "demo"}, "c1"
+	if err := f.client.Create(t.Context(), reset(cr)); err != nil {
+		t.Fatal(err)
+	}
+	a = f.do("POST", snapshotURL("snapshotGet"), `{"name":"s1"}`)
+	if a.status != 200 || a.json["name"] != "s1" || a.json["checksum"] != "c1" || a.json["size"] != "4096" ||
+		a.json["children"].(map[string]any)["s2"] != true || a.json["removed"] != false {
+		t.Errorf("%d %s", a.status, a.text)
+	}
+	if a := f.do("POST", snapshotURL("snapshotGet"), `{"name":"volume-head"}`); a.status != 200 {
+		t.Errorf("%d %s", a.status, a.text)
+	}
+	a = f.do("POST", snapshotURL("snapshotDelete"), `{"name":"s1"}`)
+	if a.status != 200 || a.json["type"] != "volume" {
+		t.Errorf("%d %s", a.status, a.text)
+	}
+	if a := f.do("POST", snapshotURL("snapshotPurge"), ""); a.status != 200 || a.json["type"] != "volume" {
+		t.Errorf("%d %s", a.status, a.text)
+	}
+	if got := strings.Join(fake.Calls()[:1], "") + strings.Join(fake.Calls()[2:], ", "); got != "take s3remove s1, purge" {
+		t.Errorf("%q", fake.Calls())
+	}
+}
+
+// reset makes an object one that can be created.
+func reset(s *lh.Snapshot) *lh.Snapshot {
+	s.ResourceVersion = ""
+	return s
+}
+
+// TestSnapshotRefusals: what cannot be is refused before the engine hears of it.
+func TestSnapshotRefusals(t *testing.T) {
+	migrating := func(v *lh.Volume, _ *lh.Engine) { v.Spec.MigrationNodeID = "node-2" }
+	standby := func(v *lh.Volume, _ *lh.Engine) { v.Status.IsStandby = true }
+	off := &lh.Setting{ObjectMeta: resttest.Meta("disable-snapshot-purge"), Value: "true"}
+	for _, tt := range []struct {
+		name, action, body string
+		edit               func(*lh.Volume, *lh.Engine)
+		settings           []*lh.Setting
+		want               string
+	}{
+		{"no engine", "snapshotList", "", func(_ *lh.Volume, e *lh.Engine) { e.Spec.VolumeName = "other" }, nil,
+			"cannot find engine"},
+		{"engine stopped", "snapshotCreate", "{}", func(_ *lh.Volume, e *lh.Engine) {
+			e.Status.CurrentState = lh.InstanceStateStopped
+		}, nil, "engine is not running"},
+		{"create, migrating", "snapshotCreate", "{}", migrating, nil, "cannot operate during migration"},
+		{"delete, migrating", "snapshotDelete", `{"name":"s1"}`, migrating, nil, "cannot operate during migration"},
+		{"purge, migrating", "snapshotPurge", "", migrating, nil, "cannot operate during migration"},
+		{"revert, migrating", "snapshotRevert", `{"name":"s1"}`, migrating, nil, "cannot operate during migration"},
+		{"order, migrating", "snapshotCRCreate", `{"name":"x"}`, migrating, nil, "cannot operate during migration"},
+		{"create, standby", "snapshotCreate", "{}", standby, nil, "for standby volume demo"},
+		{"delete, standby", "snapshotDelete", `{"name":"s1"}`, standby, nil, "for standby volume demo"},
+		{"revert, standby", "snapshotRevert", `{"name":"s1"}`, standby, nil, "for standby volume demo"},
+		{"order, standby", "snapshotCRCreate", `{"name":"x"}`, standby, nil, "for standby volume demo"},
+		{"delete an order, standby", "snapshotCRDelete", `{"name":"x"}`, standby, nil, "for standby volume demo"},
+		{"label", "snapshotCreate", `{"labels":{"a=b":""}}`, unchanged, nil, "contains ="},
+		{"label of an order", "snapshotCRCreate", `{"labels":{"a":"b="}}`, unchanged, nil, "contains ="},
+		{"taken name", "snapshotCreate", `{"name":"s1"}`, unchanged, nil, "exists already"},
+		{"unknown", "snapshotGet", `{"name":"x"}`, unchanged, nil, "cannot find snapshot 'x' for volume 'demo'"},
+		{"delete unknown", "snapshotDelete", `{"name":"x"}`, unchanged, nil, "cannot find snapshot 'x' for volume 'demo'"},
+		{"delete nothing", "snapshotDelete", `{}`, unchanged, nil, "cannot find snapshot ''"},
+		{"delete the head", "snapshotDelete", `{"name":"volume-head"}`, unchanged, nil, "cannot find snapshot 'volume-head'"},
+		{"revert in use", "snapshotRevert", `{"name":"s1"}`, unchanged, nil,
+			"failed to revert snapshot for volume demo with frontend enabled"},
+		{"revert while the device is there", "snapshotRevert", `{"name":"s1"}`, func(v *lh.Volume, _ *lh.Engine) {
+			v.Spec.DisableFrontend = true
+		}, nil, "with frontend enabled"},
+		{"purges are off", "snapshotPurge", "", unchanged, []*lh.Setting{off}, "setting disable-snapshot-purge is on"},
+		{"delete nothing ordered", "snapshotCRDelete", `{}`, unchanged, nil, "no snapshot named"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			f, fake := snapshotFixture(t, tt.edit, tt.settings...)
+			f.refused(f.do("POST", snapshotURL(tt.action), tt.body), 500, tt.want)
+			if calls := fake.Calls(); len(calls) != 0 {
+				t.Errorf("the engine was told %q", calls)
+			}
+		})
+	}
+}
+
+// TestRevert: it needs a volume without its device and a snapshot that is not removed, and answers
+// with nothing.
+func TestRevert(t *testing.T) {
+	f, fake := snapshotFixture(t, func(v *lh.Volume, e *lh.Engine) {
+		v.Spec.DisableFrontend, e.Status.Endpoint = true, ""
+	})
+	if a := f.do("POST", snapshotURL("snapshotRevert"), `{"name":"s1"}`); a.status != 200 || a.text != "" {
+		t.Errorf("%d %s", a.status, a.text)
+	}
+	if calls := fake.Calls(); len(calls) != 1 || calls[0] != "revert s1" {
+		t.Errorf("%q", calls)
+	}
+	f.refused(f.do("POST", snapshotURL("snapshotRevert"), `{"name":"x"}`), 500, "cannot find snapshot 'x'")
+	f.do("POST", snapshotURL("snapshotDelete"), `{"name":"s1"}`)
+	f.refused(f.do("POST", snapshotURL("snapshotRevert"), `{"name":"s1"}`), 500, "is marked as removed")
+	fake.Fail(errors.New("the engine says no"))
+	f.refused(f.do("POST", snapshotURL("snapshotPurge"), ""), 500,
+		"failed to purge snapshots for volume demo: the engine says no")
+}
+
+// TestNodeWithManyPurges: as many purges as the setting allows run beside each other on a node.
+func TestNodeWithManyPurges(t *testing.T) {
+	limit := &lh.Setting{ObjectMeta: resttest.Meta("snapshot-heavy-task-concurrent-limit"), Value: "1"}
+	f, fake := snapshotFixture(t, unchanged, limit)
+	other := &lh.Engine{ObjectMeta: resttest.Meta("x-e-0"), Spec: lh.EngineSpec{}}
+	other.ResourceVersion, other.Spec.VolumeName, other.Spec.NodeID = "", "x", "node-1"
+	other.Status.PurgeStatus = map[string]lh.PurgeStatus{"r": {IsPurging: true}}
+	if err := f.client.Create(t.Context(), other); err != nil {
+		t.Fatal(err)
+	}
+	f.refused(f.do("POST", snapshotURL("snapshotPurge"), ""), 500, "1 purges or clones run on node node-1")
+	other.Spec.NodeID = "node-2"
+	if err := f.client.Update(t.Context(), other); err != nil {
+		t.Fatal(err)
+	}
+	if a := f.do("POST", snapshotURL("snapshotPurge"), ""); a.status != 200 || len(fake.Calls()) != 1 {
+		t.Errorf("%d %s", a.status, a.text)
+	}
+}
+
+// TestNobodyLeads: without a leader an engine cannot be reached.
+func TestNobodyLeads(t *testing.T) {
+	for _, snapshots := range []func() Snapshots{nil, func() Snapshots { return nil }} {
+		f := newFixtureWith(t, interceptor.Funcs{}, func(c *Config) { c.Snapshots = snapshots },
+			resttest.Cluster(attached()...)...)
+		f.refused(f.do("POST", snapshotURL("snapshotList"), ""), 500, "retry in a few seconds")
+	}
+}
+
+// TestSnapshotObjects: ordering, reading and deleting Snapshot objects, for which no engine is
+// needed.
+func TestSnapshotObjects(t *testing.T) {
+	f := newFixture(t, resttest.Cluster(resttest.Volume("demo")...)...)
+	a := f.do("POST", snapshotURL("snapshotCRCreate"), `{"name":"s1","labels":{"a":"b"}}`)
+	if a.status != 200 || a.json["type"] != "snapshotCR" || a.json["readyToUse"] != false ||
+		a.json["createSnapshot"] != true || a.json["volume"] != "demo" ||
+		a.json["labels"].(map[string]any)["a"] != "b" || a.json["size"] != 0.0 {
+		t.Errorf("%d %s", a.status, a.text)
+	}
+	f.refused(f.do("POST", snapshotURL("snapshotCRCreate"), `{"name":"s1"}`), 500, "already exists")
+	a = f.do("POST", snapshotURL("snapshotCRCreate"), `{}`)
+	if name, _ := a.json["name"].(string); a.status != 200 || !strings.HasPrefix(name, "snap-") {
+		t.Errorf("%d %s", a.status, a.text)
+	}
+	var s lh.Snapshot
+	f.read("s1", &s)
+	s.Status = lh.SnapshotStatus{ReadyToUse: true, Size: 42, RestoreSize: 1 << 30, Parent: "p", CreationTime: "2026-01-01",
+		UserCreated: true, Checksum: "c", Error: "e", OwnerID: "node-1", MarkRemoved: true}
+	if err := f.client.Update(context.Background(), &s); err != nil {
+		t.Fatal(err)
+	}
+	a = f.do("POST", snapshotURL("snapshotCRGet"), `{"name":"s1"}`)
+	for key, want := range map[string]any{"readyToUse": true, "size": 42.0, "restoreSize": float64(1 << 30), "parent": "p",
+		"creationTime": "2026-01-01", "userCreated": true, "checksum": "c", "error": "e", "ownerID": "node-1",
+		"markRemoved": true} {
+		if a.json[key] != want {
+			t.Errorf("%s is %v, want %v", key, a.json[key], want)
+		}
+	}
+	a = f.do("POST", snapshotURL("snapshotCRList"), "")
+	if data, _ := a.json["data"].([]any); a.status != 200 || len(data) != 2 || a.json["resourceType"] != "snapshotCR" {
+		t.Errorf("%d %s", a.status, a.text)
+	}
+	f.refused(f.do("POST", snapshotURL("snapshotCRGet"), `{"name":"x"}`), 404, "not found")
+	for range 2 { // one that does not exist is deleted already
+		if a := f.do("POST", snapshotURL("snapshotCRDelete"), `{"name":"s1"}`); a.status != 200 || a.json["type"] != "empty" {
+			t.Errorf("%d %s", a.status, a.text)
+		}
+	}
+	for _, action := range []string{"snapshotCRCreate", "snapshotCRList", "snapshotCRDelete", "snapshotList"} {
+		if a := f.do(http.MethodPost, "/v1/volumes/nope?action="+action, `{"name":"x"}`); a.status != 404 {
+			t.Errorf("%s of no volume: %d %s", action, a.status, a.text)
+		}
+	}
+}
+
+// TestDeletingAnothersSnapshot: the object's volume is looked at.
+func TestDeletingAnothersSnapshot(t *testing.T) {
+	s := &lh.Snapshot{ObjectMeta: resttest.Meta("s1"), Spec: lh.SnapshotSpec{Volume: "other"}}
+	f := newFixture(t, resttest.Cluster(append(resttest.Volume("demo"), s)...)...)
+	f.refused(f.do("POST", snapshotURL("snapshotCRDelete"), `{"name":"s1"}`), 500, "it is a snapshot of volume other")
+}
+
+// TestUpdateSnapshotLimits: the wishes reach the volume; admission judges them.
+func TestUpdateSnapshotLimits(t *testing.T) {
+	f := newFixture(t, resttest.Cluster(attached()...)...)
+	if a := f.do("POST", snapshotURL("updateSnapshotMaxCount"), `{"snapshotMaxCount":7}`); a.status != 200 ||
+		a.json["snapshotMaxCount"] != 7.0 {
+		t.Errorf("%d %s", a.status, a.text)
+	}
+	if a := f.do("POST", snapshotURL("updateSnapshotMaxSize"), `{"snapshotMaxSize":"4Gi"}`); a.status != 200 ||
+		a.json["snapshotMaxSize"] != "4294967296" {
+		t.Errorf("%d %s", a.status, a.text)
+	}
+	f.refused(f.do("POST", snapshotURL("updateSnapshotMaxSize"), `{"snapshotMaxSize":"big"}`), 500, "failed to parse")
+}
