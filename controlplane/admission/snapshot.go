@@ -18,10 +18,7 @@ var snapshots = kind[*v1beta2.Snapshot]{
 	onMutate:   createUpdate,
 	mutator:    mutateSnapshot,
 	checker: func(_ context.Context, _ world, r request[*v1beta2.Snapshot]) error {
-		if r.created() {
-			return CheckSnapshot(nil, r.new)
-		}
-		return CheckSnapshot(r.old, r.new)
+		return CheckSnapshot(r.old, r.new) // nothing is old at creation
 	},
 }
 

@@ -91,6 +91,9 @@ func TestSnapshotRequests(t *testing.T) {
 		t.Fatal(err)
 	}
 	bad := newSnapshot(func(s *v1beta2.Snapshot) { s.Spec.Volume = "" })
+	owned := newSnapshot(func(s *v1beta2.Snapshot) {
+		s.OwnerReferences = []metav1.OwnerReference{{Kind: "Volume", Name: "one"}}
+	})
 	for _, tt := range []struct {
 		name     string
 		old, new *v1beta2.Snapshot
@@ -98,6 +101,7 @@ func TestSnapshotRequests(t *testing.T) {
 	}{
 		{"created", nil, bad, "fill spec.volume"},
 		{"changed", newSnapshot(func(*v1beta2.Snapshot) {}), bad, "cannot be changed"},
+		{"the owner is added", newSnapshot(func(*v1beta2.Snapshot) {}), owned, ""},
 	} {
 		op, before := createUpdate[0], []byte(nil)
 		if tt.old != nil {

@@ -37,7 +37,7 @@ func presenceOf(s seen) presence {
 // decide is the decision table of docs/controlplane.md.
 func decide(now time.Time, o *v1beta2.Orphan, s seen) loop.Decision {
 	if !ofProcess(o) {
-		return loop.Decision{}
+		return letGo(o)
 	}
 	is := presenceOf(s)
 	observe(now, o, s, is)
@@ -54,6 +54,18 @@ func decide(now time.Time, o *v1beta2.Orphan, s seen) loop.Decision {
 		return loop.Decision{After: wait}
 	}
 	return loop.Decision{Do: loop.Delete{Object: o}}
+}
+
+// letGo ends an Orphan of data that was deleted, and leaves the data alone: nobody here looks for
+// such data yet, and only who has found it knows that it may go.
+func letGo(o *v1beta2.Orphan) loop.Decision {
+	c := o.DeepCopy()
+	if o.DeletionTimestamp == nil || !controllerutil.RemoveFinalizer(c, v1beta2.Finalizer) {
+		return loop.Decision{}
+	}
+	left := "directory " + o.Spec.Parameters[v1beta2.OrphanParameterDataName] + " was left where it is: remove it by hand"
+	return loop.Decision{Do: loop.Update{Object: c},
+		Events: []loop.Event{{Warning: true, Reason: naming.EventFailedDeleting, Message: left}}}
 }
 
 func observe(now time.Time, o *v1beta2.Orphan, s seen, is presence) {
