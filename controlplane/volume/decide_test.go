@@ -37,7 +37,7 @@ func fixture() (*v1beta2.Volume, *seen) {
 	v.Status.Conditions = []v1beta2.Condition{{Type: v1beta2.VolumeConditionScheduled, Status: v1beta2.ConditionTrue}}
 	e := &v1beta2.Engine{ObjectMeta: metav1.ObjectMeta{Name: "v-e-0"}}
 	e.Spec.Active, e.Spec.NodeID, e.Spec.DesireState, e.Spec.Image = true, "n1", running, "img:1"
-	e.Spec.VolumeSize, e.Status.CurrentSize = 1<<30, 1<<30
+	e.Spec.VolumeSize, e.Status.CurrentSize, e.Spec.SnapshotMaxCount = 1<<30, 1<<30, 250
 	e.Spec.ReplicaAddressMap = map[string]string{"a": "10.0.0.1:10000", "b": "10.0.0.2:10000"}
 	e.Status.CurrentState, e.Status.Endpoint = running, "/dev/longhorn/v"
 	e.Status.ReplicaModeMap = map[string]v1beta2.ReplicaMode{"a": v1beta2.ReplicaModeRW, "b": v1beta2.ReplicaModeRW}
@@ -77,6 +77,7 @@ func good(name, node, dir string) v1beta2.Replica {
 	r.Spec.Active, r.Spec.NodeID, r.Spec.DiskID, r.Spec.DiskPath = true, node, "disk-"+node, "/data"
 	r.Spec.DataDirectoryName, r.Spec.Image, r.Spec.DesireState, r.Spec.EngineName = dir, "img:1", running, "v-e-0"
 	r.Spec.HealthyAt, r.Spec.LastHealthyAt, r.Spec.VolumeSize = ago(time.Hour), ago(time.Hour), 1<<30
+	r.Spec.SnapshotMaxCount = 250
 	r.Status.CurrentState, r.Status.StorageIP, r.Status.Port = running, "10.0.0."+node[1:], 10000
 	return r
 }
