@@ -100,11 +100,12 @@ func (c *cluster) upgradeToCrashing(name string) {
 	c.t.Helper()
 	before := c.engine(name).Spec.UpgradeAttempt
 	c.upgrade(name, engineCrashing)
-	c.eventually("the engine that takes "+name+" over has been killed", func(context.Context) error {
+	c.eventually("the upgrade of "+name+" has failed, was given up or is done", func(context.Context) error {
 		e, v := c.engine(name), c.volume(name)
-		again := e.Spec.UpgradeAttempt > before+1
-		if e.Status.FailedUpgradeAttempt <= before && !again && v.CurrentImage != engineCrashing {
-			return fmt.Errorf("attempt %d, image %s", e.Spec.UpgradeAttempt, v.CurrentImage)
+		failed := e.Status.FailedUpgradeAttempt > before
+		givenUp := v.Image == v.CurrentImage
+		if e.Spec.UpgradeAttempt <= before || !failed && !givenUp {
+			return fmt.Errorf("attempt %d, wanted image %s, image %s", e.Spec.UpgradeAttempt, v.Image, v.CurrentImage)
 		}
 		return nil
 	})
