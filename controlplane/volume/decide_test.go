@@ -240,6 +240,19 @@ func TestOneStep(t *testing.T) {
 			s.Replicas[0].Status.CurrentState = v1beta2.InstanceStateStarting
 			waitedFor(v, 5*time.Minute)
 		}, "replica a stopped failed"},
+		{"ordered, a replica dies before its process is seen: back to the start", func(v *v1beta2.Volume, s *seen) {
+			s.Engine.Status.CurrentState, s.Engine.Status.ReplicaModeMap = stopped, nil
+			s.Replicas[1].Status.CurrentState = failed
+			v.Status.State, v.Status.CurrentNodeID = v1beta2.VolumeStateAttaching, ""
+		}, "engine stopped on n1 with ab"},
+		{"while I/O waits that would end the device of a process that is not seen yet", func(_ *v1beta2.Volume, s *seen) {
+			s.Engine.Status.CurrentState, s.Engine.Status.ReplicaModeMap = stopped, nil
+			s.Replicas[1].Status.CurrentState = failed
+		}, ""},
+		{"a replica that came back elsewhere meanwhile", func(_ *v1beta2.Volume, s *seen) {
+			s.Engine.Status.CurrentState, s.Engine.Status.ReplicaModeMap = stopped, nil
+			s.Engine.Spec.ReplicaAddressMap = map[string]string{"a": "10.0.0.1:10000"}
+		}, "engine running on n1 with ab"},
 		{"a copy that never was in sync is not given at the start", func(_ *v1beta2.Volume, s *seen) {
 			off(s)
 			s.Replicas = append(s.Replicas, good("c", "n3", "v-cccccccc"))
@@ -412,31 +425,6 @@ func TestFailedRebuildsAreCountedInterruptionsAreNot(t *testing.T) {
 	s.Engine.Status.ReplicaModeMap["b"] = v1beta2.ReplicaModeERR
 	if r := settle(v, s).Do.(loop.Update).Object.(*v1beta2.Replica); r.Spec.RebuildRetryCount != 0 {
 		t.Errorf("a replica lost in service counts as a failed rebuild: %+v", r.Spec)
-	}
-}
-
-func TestPlacement(t *testing.T) {
-	v, s := fixture()
-	v.Spec.NumberOfReplicas = 3
-	third(s)
-	c := &s.Replicas[2]
-	c.Spec.NodeID, c.Spec.DiskID, c.Spec.DataDirectoryName, c.Spec.HealthyAt, c.Spec.LastHealthyAt, c.Spec.DesireState =
-		"", "", "", "", "", stopped
-	c.Status.CurrentState = stopped
-	degrade(v, 0)
-	u, _ := update(settle(v, s))
-	r := u.Object.(*v1beta2.Replica)
-	if r.Spec.NodeID != "n3" || r.Spec.DiskID != "disk-n3" || r.Spec.DiskPath != "/data" ||
-		r.Spec.DataDirectoryName != "v-22222222" ||
-		r.Labels[naming.LabelNode] != "n3" || r.Labels[naming.LabelDiskUUID] != "disk-n3" {
-		t.Errorf("placed as %+v, labels %v", r.Spec, r.Labels)
-	}
-	s.Nodes[2].Spec.AllowScheduling = false
-	d := settle(v, s)
-	cond := v1beta2.FindCondition(v.Status.Conditions, v1beta2.VolumeConditionScheduled)
-	if d.Do != nil || d.After == 0 || cond.Status != v1beta2.ConditionFalse ||
-		cond.Reason != v1beta2.VolumeReasonReplicaSchedulingFailure {
-		t.Errorf("without a place: %+v, condition %+v", d, cond)
 	}
 }
 

@@ -238,7 +238,8 @@ func (p *pass) startCandidate(r *v1beta2.Replica) loop.Change {
 }
 
 // correctAddresses keeps the list right until the engine's process is created: a replica may have
-// died in between.
+// died in between. The process may be there and not be seen yet. To stop it would take its block
+// device down, so while I/O waits it is left to start without a missing replica, or to fail.
 func (p *pass) correctAddresses() loop.Change {
 	ready := map[string]string{}
 	for _, r := range p.candidates() {
@@ -251,6 +252,9 @@ func (p *pass) correctAddresses() loop.Change {
 		return nil
 	}
 	if len(ready) < len(p.engine.Spec.ReplicaAddressMap) {
+		if p.ioWaits() {
+			return nil
+		}
 		return p.stopEngine() // back to startUp, which waits for what is missing
 	}
 	return p.editEngine(func(s *v1beta2.EngineSpec) { s.ReplicaAddressMap = ready })

@@ -6,6 +6,7 @@ import (
 
 	"ankole.storage/api/longhorn/v1beta2"
 	"ankole.storage/controlplane/loop"
+	"ankole.storage/controlplane/naming"
 )
 
 // lacking is the fixture with a third replica that has no place, on a third node that is full.
@@ -162,5 +163,30 @@ func TestLocalPlaceMessage(t *testing.T) {
 	settle(v, s)
 	if c := scheduled(v); categories(c.Message) != "hard affinity cannot be satisfied" {
 		t.Errorf("another category is not told: %+v", c)
+	}
+}
+
+func TestPlacement(t *testing.T) {
+	v, s := fixture()
+	v.Spec.NumberOfReplicas = 3
+	third(s)
+	c := &s.Replicas[2]
+	c.Spec.NodeID, c.Spec.DiskID, c.Spec.DataDirectoryName, c.Spec.HealthyAt, c.Spec.LastHealthyAt, c.Spec.DesireState =
+		"", "", "", "", "", stopped
+	c.Status.CurrentState = stopped
+	degrade(v, 0)
+	u, _ := update(settle(v, s))
+	r := u.Object.(*v1beta2.Replica)
+	if r.Spec.NodeID != "n3" || r.Spec.DiskID != "disk-n3" || r.Spec.DiskPath != "/data" ||
+		r.Spec.DataDirectoryName != "v-22222222" ||
+		r.Labels[naming.LabelNode] != "n3" || r.Labels[naming.LabelDiskUUID] != "disk-n3" {
+		t.Errorf("placed as %+v, labels %v", r.Spec, r.Labels)
+	}
+	s.Nodes[2].Spec.AllowScheduling = false
+	d := settle(v, s)
+	cond := v1beta2.FindCondition(v.Status.Conditions, v1beta2.VolumeConditionScheduled)
+	if d.Do != nil || d.After == 0 || cond.Status != v1beta2.ConditionFalse ||
+		cond.Reason != v1beta2.VolumeReasonReplicaSchedulingFailure {
+		t.Errorf("without a place: %+v, condition %+v", d, cond)
 	}
 }

@@ -20,12 +20,10 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/record"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
-	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
@@ -152,7 +150,7 @@ func newWorld(t fataler, dir string, nodes int) *world {
 	w.allocator.MarkSynced()
 	w.c = indexed(fake.NewClientBuilder().WithScheme(scheme)).WithStatusSubresource(
 		&v1beta2.Volume{}, &v1beta2.Engine{}, &v1beta2.Replica{}, &v1beta2.VolumeAttachment{}, &v1beta2.Node{},
-		&v1beta2.InstanceManager{}, &v1beta2.EngineImage{}, &v1beta2.Snapshot{}).WithInterceptorFuncs(w.countWrites()).Build()
+		&v1beta2.InstanceManager{}, &v1beta2.EngineImage{}, &v1beta2.Snapshot{}).WithInterceptorFuncs(w.hooks()).Build()
 	for i := 1; i <= nodes; i++ {
 		w.addNode(fmt.Sprintf("n%d", i))
 	}
@@ -362,36 +360,6 @@ func (w *world) show(all bool) {
 }
 
 // wrote counts writes, to tell rounds that changed something from quiet ones.
-func (w *world) wrote(o client.Object) {
-	w.writes.Add(1)
-	if r, ok := o.(*v1beta2.Replica); ok {
-		w.unshown[r.Name] = true
-	}
-}
-
-func (w *world) countWrites() interceptor.Funcs {
-	return interceptor.Funcs{
-		Create: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.CreateOption) error {
-			w.wrote(o)
-			o.SetUID(types.UID(fmt.Sprintf("uid-%d", w.writes.Load())))
-			return c.Create(ctx, o, opts...)
-		},
-		Update: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.UpdateOption) error {
-			w.wrote(o)
-			return c.Update(ctx, o, opts...)
-		},
-		Delete: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.DeleteOption) error {
-			w.wrote(o)
-			return c.Delete(ctx, o, opts...)
-		},
-		SubResourceUpdate: func(ctx context.Context, c client.Client, sub string, o client.Object,
-			opts ...client.SubResourceUpdateOption) error {
-			w.wrote(o)
-			return c.SubResource(sub).Update(ctx, o, opts...)
-		},
-	}
-}
-
 func (w *world) dump() string {
 	var b strings.Builder
 	v := w.volume("v")

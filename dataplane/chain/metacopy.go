@@ -103,11 +103,11 @@ func (c *Files) rewriteMended() error {
 	if c.opts.ReadOnly {
 		return nil
 	}
-	for file, d := range c.disks {
+	for _, file := range slices.Sorted(maps.Keys(c.disks)) {
 		if !slices.Contains(c.mended, file+metaSuffix) {
 			continue
 		}
-		if err := c.writeDiskMeta(file, d); err != nil {
+		if err := c.writeDiskMeta(file, c.disks[file]); err != nil {
 			return err
 		}
 	}
@@ -125,7 +125,7 @@ func (c *Files) CopyMeta() error {
 	}
 	c.stale = false
 	names := []string{volumeMetaName}
-	for file := range c.disks {
+	for _, file := range slices.Sorted(maps.Keys(c.disks)) {
 		names = append(names, file+metaSuffix)
 	}
 	next := metaCopy{}

@@ -246,7 +246,8 @@ func (c *Files) namesWhiteouts(number string) bool {
 // be made.
 func (c *Files) voidWhiteouts() error {
 	if c.vm.whiteoutKey() == (Stamp{}) {
-		for file, d := range c.disks {
+		for _, file := range slices.Sorted(maps.Keys(c.disks)) {
+			d := c.disks[file]
 			if d.whiteouts == "" {
 				continue
 			}

@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	longhorn "ankole.storage/api/longhorn/v1beta2"
+	"ankole.storage/controlplane/naming"
 	"ankole.storage/test/lack"
 	"ankole.storage/test/rig"
 )
@@ -101,10 +102,13 @@ func (c *cluster) listed(ctx context.Context, t *testing.T, volume, engineNode s
 var order = regexp.MustCompile(`^[0-9a-f-]{36}/[1-9][0-9]*$`)
 
 // asProposed compares a listed process with the proposal's example: these fields, and no more but
-// the UUID of later releases and the order.
+// the UUID of later releases, the order, and the program of an engine.
 func asProposed(name string, kind longhorn.InstanceType, ports int, p *longhorn.InstanceProcess) error {
 	want := longhorn.InstanceProcess{Spec: longhorn.InstanceProcessSpec{Name: name, DataEngine: p.Spec.DataEngine,
 		Order: p.Spec.Order}}
+	if kind == "engine" {
+		want.Spec.Binary = naming.EngineBinaryInPod(engineDefault)
+	}
 	want.Status = longhorn.InstanceProcessStatus{Type: kind, State: "running", PortStart: p.Status.PortStart,
 		PortEnd: p.Status.PortStart + ports - 1,
 		UUID:    p.Status.UUID, Conditions: p.Status.Conditions}
