@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"ankole.storage/api/longhorn/v1beta2"
+	"ankole.storage/controlplane/index"
 	"ankole.storage/controlplane/loop"
 	"ankole.storage/controlplane/naming"
 	"ankole.storage/controlplane/setting"
@@ -42,19 +43,49 @@ const budgetRetry = time.Second
 // anyVolume is the holder of a budget that is being judged at the moment.
 const anyVolume = "*"
 
-// drains are the instance managers whose node is to be drained and whose budget is held back, each
-// with a volume that holds it.
+// drains are the instance managers whose node is to be drained: those whose budget is held back,
+// each with a volume that holds it, and those that may be drained, each with its node.
 type drains struct {
-	mu   sync.Mutex
-	held map[string]string
+	mu       sync.Mutex
+	held     map[string]string
+	released map[string]string
 }
 
-func newDrains() *drains { return &drains{held: map[string]string{}} }
+func newDrains() *drains { return &drains{held: map[string]string{}, released: map[string]string{}} }
+
+// release notes that nothing holds the budget of an instance manager on a node that is to be
+// drained.
+func (d *drains) release(manager, node string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	delete(d.held, manager)
+	d.released[manager] = node
+}
+
+// on lists the instance managers on nodes that may be drained: on those nodes, or all for nil.
+func (d *drains) on(nodes func() []string) (names []string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if len(d.released) == 0 {
+		return nil
+	}
+	var these []string
+	if nodes != nil {
+		these = nodes()
+	}
+	for manager, node := range d.released {
+		if nodes == nil || slices.Contains(these, node) {
+			names = append(names, manager)
+		}
+	}
+	return names
+}
 
 // note says which volume holds the budget of an instance manager, "" for none.
 func (d *drains) note(manager, volume string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	delete(d.released, manager)
 	if volume == "" {
 		delete(d.held, manager)
 	} else {
@@ -74,17 +105,42 @@ func (d *drains) names(volume string) (names []string) {
 	return names
 }
 
-// watches end the wait of a budget that is held back: a change of the volume that holds it, or
-// another budget that comes or goes.
-func (d *drains) watches() []loop.Watch {
-	owner := loop.ByOwner[*policyv1.PodDisruptionBudget]("InstanceManager")
+// drainWatches end the wait of a budget that is held back: a change of the volume that holds it, or
+// another budget that comes or goes. A budget that was let go comes back when a volume with a
+// replica on its node changes so that it has to.
+func (r *Reconciler) drainWatches() []loop.Watch {
+	d, owner := r.drains, loop.ByOwner[*policyv1.PodDisruptionBudget]("InstanceManager")
 	return []loop.Watch{
-		loop.Watching(&v1beta2.Engine{}, func(e *v1beta2.Engine) []string { return d.names(e.Spec.VolumeName) }),
-		loop.Watching(&v1beta2.Replica{}, func(r *v1beta2.Replica) []string { return d.names(r.Spec.VolumeName) }),
+		loop.Watching(&v1beta2.Engine{}, func(e *v1beta2.Engine) []string {
+			return r.drainedWith(e.Spec.VolumeName, e.Spec.NodeID)
+		}),
+		loop.Watching(&v1beta2.Replica{}, func(o *v1beta2.Replica) []string {
+			return r.drainedWith(o.Spec.VolumeName, o.Spec.NodeID)
+		}),
 		loop.Watching(&policyv1.PodDisruptionBudget{}, func(b *policyv1.PodDisruptionBudget) []string {
-			return append(owner(b), d.names("")...)
+			return slices.Concat(owner(b), d.names(""), d.on(nil))
 		}),
 	}
+}
+
+// drainedWith names the instance managers of nodes that are to be drained, and whose budget a volume
+// holds or may hold: it has a replica there, or is changed on node.
+func (r *Reconciler) drainedWith(volume, node string) []string {
+	nodes := func() []string { return append(r.nodesOf(volume), node) }
+	return append(r.drains.names(volume), r.drains.on(nodes)...)
+}
+
+// nodesOf lists the nodes that have a replica of a volume, from the cache.
+func (r *Reconciler) nodesOf(volume string) (nodes []string) {
+	var list v1beta2.ReplicaList
+	if err := r.client.List(context.Background(), &list, client.InNamespace(r.cfg.Namespace), index.OfVolume(volume),
+		client.UnsafeDisableDeepCopy); err != nil {
+		return nil // the cache is stopping
+	}
+	for i := range list.Items {
+		nodes = append(nodes, list.Items[i].Spec.NodeID)
+	}
+	return nodes
 }
 
 // gatherDrain finds out whether the disruption budget may go: the node is being emptied, or the
@@ -107,7 +163,11 @@ func (r *Reconciler) gatherDrain(ctx context.Context, im *v1beta2.InstanceManage
 	if err != nil {
 		return err
 	}
-	r.drains.note(im.Name, held.volume)
+	if held.volume == "" {
+		r.drains.release(im.Name, node)
+	} else {
+		r.drains.note(im.Name, held.volume)
+	}
 	s.Held, s.Drained, s.Budgets = held, held.volume == "", r.cfg.Budgets
 	s.MayDrain = func(ctx context.Context, released map[string]bool) (bool, error) {
 		held, err := drainHolder(ctx, r.live, im.Namespace, node, policy, released)

@@ -316,6 +316,48 @@ func TestTwoDrainsKeepACopy(t *testing.T) {
 	}
 }
 
+// TestReleasedBudgetComesBack: a node that may be drained hears of every volume that has a replica
+// there, and of other budgets, since it may have the last copy then (K95).
+func TestReleasedBudgetComesBack(t *testing.T) {
+	w := newDrainage(t, nil)
+	w.replica("v", "n1")
+	w.replica("v", "n2")
+	w.replica("other", "n2")
+	w.showAll()
+	w.cordoned["n1"] = true
+	w.look("n1")
+	w.showAll()
+	w.look("n1")
+	if w.deleted != 1 {
+		t.Fatalf("%d budgets released, want 1", w.deleted)
+	}
+	w.r.client = interceptor.NewClient(w.cache.(client.WithWatch), interceptor.Funcs{
+		List: func(ctx context.Context, c client.WithWatch, l client.ObjectList, opts ...client.ListOption) error {
+			var options client.ListOptions // the fake client has no indexes
+			options.ApplyOptions(opts)
+			err := c.List(ctx, l)
+			replicas := l.(*v1beta2.ReplicaList)
+			replicas.Items = slices.DeleteFunc(replicas.Items, func(r v1beta2.Replica) bool {
+				return options.FieldSelector.String() != "volume="+r.Spec.VolumeName
+			})
+			return err
+		}})
+	if got := w.r.drainedWith("v", "n2"); !slices.Equal(got, []string{"im-n1"}) {
+		t.Errorf("volume v wakes %v", got)
+	}
+	if got := w.r.drains.on(nil); !slices.Equal(got, []string{"im-n1"}) {
+		t.Errorf("another budget wakes %v", got)
+	}
+	if got := w.r.drainedWith("other", "n2"); len(got) > 0 {
+		t.Errorf("a volume without a replica on the node wakes %v", got)
+	}
+	w.r.client, w.cordoned["n1"] = w.cache, false
+	w.look("n1")
+	if got := w.r.drains.on(nil); len(got) > 0 {
+		t.Errorf("wakes %v, which are not drained", got)
+	}
+}
+
 // TestDrainHearsOfWhatChangesMeanwhile: a replica that changes after the look at all replicas, and
 // before the volume that holds the budget is noted, wakes the instance manager (K71).
 func TestDrainHearsOfWhatChangesMeanwhile(t *testing.T) {

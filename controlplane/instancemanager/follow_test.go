@@ -145,52 +145,52 @@ func TestStreamsFollowOnePod(t *testing.T) {
 	s := newStreams(connect)
 	key := client.ObjectKey{Namespace: "ns", Name: "im"}
 	// The controller may look before the streams may run.
-	if p, since := s.follow(key, "pod-1", "127.0.0.1"); p != nil || since.IsZero() {
+	if p, since := s.Follow(key, "pod-1", "127.0.0.1"); p != nil || since.IsZero() {
 		t.Fatal("something is known before any stream")
 	}
 	ctx, stop := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() { done <- s.Start(ctx) }()
 	woken(t, s, key)
-	if p, since := s.follow(key, "pod-1", "127.0.0.1"); p != nil || since.IsZero() {
+	if p, since := s.Follow(key, "pod-1", "127.0.0.1"); p != nil || since.IsZero() {
 		t.Fatal("something is known before the list")
 	}
 	woken(t, s, key)
-	p, since := s.follow(key, "pod-1", "127.0.0.1")
+	p, since := s.Follow(key, "pod-1", "127.0.0.1")
 	if p == nil || !since.IsZero() || len(p.Replicas) != 1 || p.APIVersion != 4 {
 		t.Fatalf("after the list: %+v", p)
 	}
 	server.events <- process("v-e-0", "starting")
 	woken(t, s, key)
-	if p, _ = s.follow(key, "pod-1", "127.0.0.1"); p.Engines["v-e-0"].Status.State != "starting" || len(p.Replicas) != 1 {
+	if p, _ = s.Follow(key, "pod-1", "127.0.0.1"); p.Engines["v-e-0"].Status.State != "starting" || len(p.Replicas) != 1 {
 		t.Fatalf("after the event: %+v", p)
 	}
 	// What was known stays, unconfirmed, until the next list.
 	server.lists <- struct{}{}
 	server.events <- nil
 	woken(t, s, key)
-	if p, since = s.follow(key, "pod-1", "127.0.0.1"); since.IsZero() || len(p.Engines) != 1 {
+	if p, since = s.Follow(key, "pod-1", "127.0.0.1"); since.IsZero() || len(p.Engines) != 1 {
 		t.Fatalf("after the loss: %+v, since %v", p, since)
 	}
 	<-server.lists
 	woken(t, s, key)
-	if p, since = s.follow(key, "pod-1", "127.0.0.1"); !since.IsZero() || len(p.Engines) != 0 || len(p.Replicas) != 1 {
+	if p, since = s.Follow(key, "pod-1", "127.0.0.1"); !since.IsZero() || len(p.Engines) != 0 || len(p.Replicas) != 1 {
 		t.Fatalf("after the next list: %+v, since %v", p, since)
 	}
 	// Another Pod of the same object is another world.
-	if p, _ = s.follow(key, "pod-2", "127.0.0.1"); p != nil {
+	if p, _ = s.Follow(key, "pod-2", "127.0.0.1"); p != nil {
 		t.Fatal("a new Pod is taken for the old one")
 	}
 	woken(t, s, key)
-	if p, _ = s.follow(key, "pod-2", "127.0.0.1"); p == nil || len(p.Engines) != 0 {
+	if p, _ = s.Follow(key, "pod-2", "127.0.0.1"); p == nil || len(p.Engines) != 0 {
 		t.Fatalf("new Pod: %+v", p)
 	}
-	s.drop(key)
+	s.Drop(key)
 	stop()
 	if err := <-done; err != nil {
 		t.Fatal(err)
 	}
-	if p, _ = s.follow(key, "pod-3", "127.0.0.1"); p != nil {
+	if p, _ = s.Follow(key, "pod-3", "127.0.0.1"); p != nil {
 		t.Fatal("follows after its end")
 	}
 }
@@ -211,7 +211,7 @@ func TestAnotherInstanceManagerAtTheAddress(t *testing.T) {
 			t.Error(err)
 		}
 	}()
-	known := func() (*Processes, time.Time) { return s.follow(key, "pod", "127.0.0.1") }
+	known := func() (*Processes, time.Time) { return s.Follow(key, "pod", "127.0.0.1") }
 	await := func(what string, ok func(p *Processes, since time.Time) bool) {
 		t.Helper()
 		tick := time.NewTicker(time.Millisecond)
@@ -270,7 +270,7 @@ func TestAFailedConnectionIsTriedAgain(t *testing.T) {
 	key := client.ObjectKey{Namespace: "ns", Name: "im"}
 	deadline := time.After(30 * time.Second)
 	for seen := 0; seen < 2; {
-		s.follow(key, "pod", "127.0.0.1")
+		s.Follow(key, "pod", "127.0.0.1")
 		select {
 		case <-calls:
 			seen++

@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/event"
 	ctrlmanager "sigs.k8s.io/controller-runtime/pkg/manager"
 
 	"ankole.storage/api/longhorn/v1beta2"
@@ -34,6 +35,8 @@ type Config struct {
 	// ServiceAccount runs the Pods.
 	ServiceAccount string
 	Connect        Connect
+	// Follower, unless nil, follows the processes in Pods in place of connections made by Connect.
+	Follower Follower
 	// Close asks the instance manager at the address of a Pod for its processes, and to start no
 	// other one if none runs; refuses tells whether that is so (Callers.CloseIdle).
 	Close func(ctx context.Context, podIP string) (list map[string]*imrpc.ProcessResponse, refuses bool, err error)
@@ -53,24 +56,33 @@ type Reconciler struct {
 	live    client.Reader
 	streams *streams
 	// follower is streams, but for tests.
-	follower follower
+	follower Follower
 	starts   *starts
 	drains   *drains
 	// closings are the answers of Pods that are about to be removed.
 	closings *closings
 }
 
-// follower tells what processes Pods report; streams has the meaning of its methods.
-type follower interface {
-	follow(key client.ObjectKey, pod types.UID, ip string) (processes *Processes, unconfirmedSince time.Time)
-	drop(key client.ObjectKey)
+// Follower tells what processes Pods report.
+type Follower interface {
+	// Follow makes sure the Pod is being watched and returns what is known of its processes, nil if
+	// nothing yet, and since when that is not confirmed, zero if it is.
+	Follow(key client.ObjectKey, pod types.UID, ip string) (processes *Processes, unconfirmedSince time.Time)
+	// Drop ends that for an instance manager that has no running Pod.
+	Drop(key client.ObjectKey)
+	// Wakeups names the instance managers of which there is news.
+	Wakeups() <-chan event.GenericEvent
 }
 
 // New returns the reconciler; SetupWithManager puts it to work.
 func New(cfg Config) *Reconciler {
 	s := newStreams(cfg.Connect)
-	return &Reconciler{cfg: cfg, streams: s, follower: s, starts: newStarts(time.Now),
+	r := &Reconciler{cfg: cfg, streams: s, follower: s, starts: newStarts(time.Now),
 		closings: newClosings(time.Now), drains: newDrains()}
+	if cfg.Follower != nil {
+		r.follower = cfg.Follower
+	}
+	return r
 }
 
 // SetupWithManager registers the controller and its process streams.
@@ -94,14 +106,14 @@ func (r *Reconciler) controller() loop.Controller[*v1beta2.InstanceManager, seen
 		Decide:     decide,
 		Conditions: conditions,
 		Gone: func(_ context.Context, key client.ObjectKey) {
-			r.follower.drop(key)
+			r.follower.Drop(key)
 			r.cfg.Proxies.Drop(key.Name)
 			r.starts.forget(key)
 			r.closings.forget(key)
 			r.drains.note(key.Name, "")
 		},
-		Wakeups: r.streams.wakeups,
-		Watches: append(r.drains.watches(),
+		Wakeups: r.follower.Wakeups(),
+		Watches: append(r.drainWatches(),
 			loop.Watching(&corev1.Pod{}, loop.ByOwner[*corev1.Pod]("InstanceManager")),
 			loop.WatchingChanges(&v1beta2.Node{}, loop.Changed(nodeView), r.onNode),
 			loop.WatchingChanges(&corev1.Node{}, condition.KubeNodeChanged,
@@ -221,10 +233,10 @@ func (r *Reconciler) gather(ctx context.Context, im *v1beta2.InstanceManager) (s
 	}
 	switch {
 	case s.Pod == nil || !mayRun(s.Pod):
-		r.follower.drop(key)
+		r.follower.Drop(key)
 		r.cfg.Proxies.Drop(key.Name)
 	case s.Pod.Status.PodIP != "":
-		s.Processes, s.UnconfirmedSince = r.follower.follow(key, s.Pod.UID, s.Pod.Status.PodIP)
+		s.Processes, s.UnconfirmedSince = r.follower.Follow(key, s.Pod.UID, s.Pod.Status.PodIP)
 	}
 	s.ProxyDown = s.Processes != nil && !r.proxyAlive(ctx, im.Name, s.Pod, s.Processes.ProxyAPIVersion)
 	s.StartNotBefore = r.starts.observe(key, s.Pod)

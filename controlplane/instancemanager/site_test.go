@@ -24,6 +24,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
+	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"ankole.storage/api/longhorn/v1beta2"
@@ -315,8 +316,8 @@ func (w *site) volumes() {
 	}
 }
 
-// follow implements follower.
-func (w *site) follow(key client.ObjectKey, pod types.UID, _ string) (*Processes, time.Time) {
+// Follow implements Follower.
+func (w *site) Follow(key client.ObjectKey, pod types.UID, _ string) (*Processes, time.Time) {
 	k := w.known[key]
 	if k == nil || k.pod != pod {
 		k = &told{pod: pod, lost: w.now}
@@ -338,8 +339,11 @@ func (w *site) follow(key client.ObjectKey, pod types.UID, _ string) (*Processes
 	return p, time.Time{}
 }
 
-// drop implements follower.
-func (w *site) drop(key client.ObjectKey) { delete(w.known, key) }
+// Wakeups implements Follower: every instance manager is looked at in each round.
+func (w *site) Wakeups() <-chan event.GenericEvent { return nil }
+
+// Drop implements Follower.
+func (w *site) Drop(key client.ObjectKey) { delete(w.known, key) }
 
 // at returns the machine at an address that answers.
 func (w *site) at(ip string) (types.UID, *machine) {

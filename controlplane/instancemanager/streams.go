@@ -88,9 +88,8 @@ func (s *streams) Start(ctx context.Context) error {
 	return nil
 }
 
-// follow makes sure the Pod is being watched and returns what is known of its processes, nil if
-// nothing yet, and since when that is not confirmed, zero if it is.
-func (s *streams) follow(key client.ObjectKey, pod types.UID, ip string) (*Processes, time.Time) {
+// Follow implements Follower.
+func (s *streams) Follow(key client.ObjectKey, pod types.UID, ip string) (*Processes, time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.ctx == nil {
@@ -118,8 +117,11 @@ func (s *streams) follow(key client.ObjectKey, pod types.UID, ip string) (*Proce
 	return st.processes, st.lost
 }
 
-// drop ends the stream of an instance manager that has no running Pod.
-func (s *streams) drop(key client.ObjectKey) {
+// Wakeups implements Follower.
+func (s *streams) Wakeups() <-chan event.GenericEvent { return s.wakeups }
+
+// Drop implements Follower.
+func (s *streams) Drop(key client.ObjectKey) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if st := s.current[key]; st != nil {

@@ -143,6 +143,35 @@ func BySameName[O client.Object]() func(O) []string {
 	return func(o O) []string { return []string{o.GetName()} }
 }
 
+// Registration is a controller as Setup registers it: who looks at the objects, and what wakes them.
+type Registration struct {
+	// Name of the controller.
+	Name string
+	// For is an empty object of its kind.
+	For client.Object
+	// Reconciler makes one step for an object.
+	Reconciler reconcile.Reconciler
+	// RateLimiter says when a failed step is tried again.
+	RateLimiter workqueue.TypedRateLimiter[reconcile.Request]
+	// Workers is the number of objects reconciled at once.
+	Workers int
+	// Sources are the kinds, other than the own one, whose changes wake objects.
+	Sources []Source
+	// Wakeups are those from outside Kubernetes; nil for none.
+	Wakeups <-chan event.GenericEvent
+}
+
+// Source is a kind that is watched, and whom its changes wake.
+type Source struct {
+	Object  client.Object
+	Handler handler.EventHandler
+}
+
+// Registrar is a manager that runs the controllers itself: a simulated one.
+type Registrar interface {
+	Register(r Registration) error
+}
+
 // Setup registers the controller with a manager. Objects woken by a cluster-wide kind (a Kubernetes
 // Node) are looked for in namespace; objects woken by a namespaced one in its own namespace.
 func Setup[T client.Object, G any](mgr ctrl.Manager, namespace string, c Controller[T, G]) error {
@@ -152,26 +181,40 @@ func Setup[T client.Object, G any](mgr ctrl.Manager, namespace string, c Control
 	if err != nil {
 		return err
 	}
-	workers := c.Workers
-	if workers == 0 {
-		workers = defaultWorkers
-	}
-	skipNameValidation := true // a process may lead, lose the lease and lead again
-	b := ctrl.NewControllerManagedBy(mgr).Named(c.Name).For(c.New()).WithOptions(controller.Options{
-		MaxConcurrentReconciles: workers,
-		SkipNameValidation:      &skipNameValidation,
-		ReconciliationTimeout:   stepTimeout,
+	reg := Registration{
+		Name: c.Name, For: c.New(), Reconciler: r, Workers: c.Workers, Wakeups: c.Wakeups,
 		RateLimiter: workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](backoffFirst,
 			backoffMost),
-	})
+	}
+	if reg.Workers == 0 {
+		reg.Workers = defaultWorkers
+	}
 	for _, w := range c.Watches {
-		b = b.Watches(w.object, w.handler(namespace))
+		reg.Sources = append(reg.Sources, Source{w.object, w.handler(namespace)})
 	}
-	if c.Wakeups != nil {
-		b = b.WatchesRawSource(source.Channel(c.Wakeups, &handler.EnqueueRequestForObject{}))
+	if own, ok := mgr.(Registrar); ok {
+		return own.Register(reg)
 	}
-	if err := b.Complete(r); err != nil {
-		return fmt.Errorf("register %s: %w", c.Name, err)
+	return reg.complete(mgr)
+}
+
+// complete hands the controller to controller-runtime.
+func (r Registration) complete(mgr ctrl.Manager) error {
+	skipNameValidation := true // a process may lead, lose the lease and lead again
+	b := ctrl.NewControllerManagedBy(mgr).Named(r.Name).For(r.For).WithOptions(controller.Options{
+		MaxConcurrentReconciles: r.Workers,
+		SkipNameValidation:      &skipNameValidation,
+		ReconciliationTimeout:   stepTimeout,
+		RateLimiter:             r.RateLimiter,
+	})
+	for _, s := range r.Sources {
+		b = b.Watches(s.Object, s.Handler)
+	}
+	if r.Wakeups != nil {
+		b = b.WatchesRawSource(source.Channel(r.Wakeups, &handler.EnqueueRequestForObject{}))
+	}
+	if err := b.Complete(r.Reconciler); err != nil {
+		return fmt.Errorf("register %s: %w", r.Name, err)
 	}
 	return nil
 }

@@ -121,3 +121,29 @@ func TestEnsureExist(t *testing.T) {
 		t.Error("a list counts as a map of settings")
 	}
 }
+
+// TestLostPodsWakeTheirSettings: a Pod that kept a setting from being applied is gone, or its node
+// is, and the instance manager says nothing new of its settings (K97).
+func TestLostPodsWakeTheirSettings(t *testing.T) {
+	im := func(pod, node, synced v1beta2.ConditionStatus) *v1beta2.InstanceManager {
+		return &v1beta2.InstanceManager{Status: v1beta2.InstanceManagerStatus{Conditions: []v1beta2.Condition{
+			{Type: v1beta2.InstanceManagerConditionPodReady, Status: pod},
+			{Type: v1beta2.InstanceManagerConditionNodeReady, Status: node},
+			{Type: v1beta2.InstanceManagerConditionSettingSynced, Status: synced},
+		}}}
+	}
+	const yes, no = v1beta2.ConditionTrue, v1beta2.ConditionFalse
+	waits := im(yes, yes, no)
+	for name, after := range map[string]*v1beta2.InstanceManager{
+		"Pod": im(no, yes, no), "node": im(yes, no, no), "setting": im(yes, yes, yes),
+	} {
+		if viewOf(waits) == viewOf(after) {
+			t.Errorf("a change of its %s wakes no setting", name)
+		}
+	}
+	other := im(yes, yes, no)
+	other.Status.InstanceEngines = map[string]v1beta2.InstanceProcess{"v-e-0": {}}
+	if viewOf(waits) != viewOf(other) {
+		t.Error("a process wakes settings")
+	}
+}

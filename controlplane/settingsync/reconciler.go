@@ -48,16 +48,24 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 				}
 				return allSettings()
 			}),
-			// An instance manager that took a setting over, or a node whose own CPU request changed.
-			loop.WatchingChanges(&v1beta2.InstanceManager{}, loop.Changed(settingSynced),
+			// An instance manager that took a setting over, or whose Pod or node is gone, which then keeps
+			// no setting from being applied; or a node whose own CPU request changed.
+			loop.WatchingChanges(&v1beta2.InstanceManager{}, loop.Changed(viewOf),
 				func(*v1beta2.InstanceManager) []string { return instancemanager.PodSettingNames() }),
 		},
 	})
 }
 
-// settingSynced is what an instance manager says of the settings its Pod was made with.
-func settingSynced(im *v1beta2.InstanceManager) v1beta2.Condition {
-	return v1beta2.FindCondition(im.Status.Conditions, v1beta2.InstanceManagerConditionSettingSynced)
+// view is what of an instance manager tells whether its Pod waits for a setting: what it says of the
+// settings its Pod was made with, and whether there is a Pod that anybody could ask.
+type view struct {
+	synced, pod, node v1beta2.Condition
+}
+
+func viewOf(im *v1beta2.InstanceManager) view {
+	find := func(kind string) v1beta2.Condition { return v1beta2.FindCondition(im.Status.Conditions, kind) }
+	return view{find(v1beta2.InstanceManagerConditionSettingSynced), find(v1beta2.InstanceManagerConditionPodReady),
+		find(v1beta2.InstanceManagerConditionNodeReady)}
 }
 
 func allSettings() []string {

@@ -185,7 +185,8 @@ func (p *pass) judgeRobustness() v1beta2.VolumeRobustness {
 		return v1beta2.VolumeRobustnessFaulted // until salvage finds a way
 	}
 	replicas := p.live()
-	failed := count(replicas, func(r *v1beta2.Replica) bool { return r.Spec.FailedAt != "" })
+	// One that never had a place is no copy, whatever its marks say.
+	failed := count(replicas, func(r *v1beta2.Replica) bool { return r.Spec.FailedAt != "" && r.Spec.NodeID != "" })
 	placed := count(replicas, func(r *v1beta2.Replica) bool { return r.Spec.NodeID != "" })
 	if engaged && failed > 0 && failed >= placed && !p.rebuildRunning() {
 		return v1beta2.VolumeRobustnessFaulted

@@ -1,0 +1,305 @@
+package simulated_test
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"reflect"
+	"slices"
+	"strings"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/labels"
+	toolscache "k8s.io/client-go/tools/cache"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"ankole.storage/controlplane/index"
+)
+
+// view is the cache of one manager process: of each kind it has shown the changes up to some point.
+// A change is shown a drawn time after it was written, in order within its kind.
+type view struct {
+	w *world
+	// keep says whether the cache has the object at all.
+	keep     func(client.Object) bool
+	shown    map[*kind]map[client.ObjectKey]client.Object
+	position map[*kind]int
+	// last is when the newest change of a kind is shown.
+	last     map[*kind]time.Time
+	handlers map[reflect.Type][]func(before, after client.Object)
+	over     bool
+}
+
+func newView(w *world, keep func(client.Object) bool) *view {
+	v := &view{w: w, keep: keep, shown: map[*kind]map[client.ObjectKey]client.Object{}, position: map[*kind]int{},
+		last: map[*kind]time.Time{}, handlers: map[reflect.Type][]func(before, after client.Object){}}
+	for _, k := range w.store.order {
+		v.list(k)
+	}
+	return v
+}
+
+// list shows a kind as it is now.
+func (v *view) list(k *kind) {
+	v.shown[k] = map[client.ObjectKey]client.Object{}
+	for key, o := range k.objects {
+		if v.keep(o) {
+			v.shown[k][key] = o
+		}
+	}
+	v.position[k] = len(k.changes)
+}
+
+// written plans when a change is shown.
+func (v *view) written(k *kind) {
+	if v.shown[k] == nil {
+		v.shown[k] = map[client.ObjectKey]client.Object{}
+	}
+	at := time.Now().Add(v.w.lag())
+	if at.Before(v.last[k]) {
+		at = v.last[k]
+	}
+	v.last[k] = at
+	upTo := len(k.changes)
+	v.w.at(at, func() {
+		if !v.over && v.position[k] < upTo {
+			v.show(k, v.w.rng.IntN(4) == 0)
+		}
+	})
+}
+
+// behind lists the kinds of which not every change is shown.
+func (v *view) behind() (out []*kind) {
+	for _, k := range v.w.store.order {
+		if v.position[k] < len(k.changes) {
+			out = append(out, k)
+		}
+	}
+	return out
+}
+
+// show shows the next change of a kind; with all, as after a watch that broke, the result of all.
+func (v *view) show(k *kind, all bool) {
+	next := k.changes[v.position[k] : v.position[k]+1]
+	if all {
+		next = k.changes[v.position[k]:]
+	}
+	v.position[k] += len(next)
+	var keys []client.ObjectKey
+	result := map[client.ObjectKey]client.Object{}
+	for _, c := range next {
+		if !slices.Contains(keys, c.key) {
+			keys = append(keys, c.key)
+		}
+		result[c.key] = c.object
+	}
+	for _, key := range keys {
+		before, after := v.shown[k][key], result[key]
+		if after != nil && !v.keep(after) {
+			after = nil
+		}
+		if after == nil {
+			delete(v.shown[k], key)
+		} else {
+			v.shown[k][key] = after
+		}
+		v.tell(k.of, before, after)
+	}
+}
+
+func (v *view) tell(of reflect.Type, before, after client.Object) {
+	if before == nil && after == nil {
+		return
+	}
+	for _, h := range v.handlers[of] {
+		if before != nil && after != nil && before.GetUID() != after.GetUID() {
+			h(before, nil)
+			h(nil, after)
+			continue
+		}
+		h(before, after)
+	}
+}
+
+// handle adds a handler and tells it of what is there.
+func (v *view) handle(of reflect.Type, h func(before, after client.Object)) {
+	v.handlers[of] = append(v.handlers[of], h)
+	k := v.w.store.kind(of)
+	if v.shown[k] == nil {
+		v.list(k)
+	}
+	for _, key := range sortedKeys(v.shown[k]) {
+		h(nil, v.shown[k][key])
+	}
+}
+
+func sortedKeys[V any](m map[client.ObjectKey]V) []client.ObjectKey {
+	return slices.SortedFunc(maps.Keys(m), func(a, b client.ObjectKey) int { return strings.Compare(a.String(), b.String()) })
+}
+
+// api is a client: it reads a view, or live without one, and writes to the store.
+type api struct {
+	client.Client
+	w    *world
+	view *view
+}
+
+func (a *api) objects(of reflect.Type) map[client.ObjectKey]client.Object {
+	k := a.w.store.kind(of)
+	if a.view == nil {
+		return k.objects
+	}
+	a.w.interrupt(a.view)
+	return a.view.shown[k]
+}
+
+// Get implements client.Reader.
+func (a *api) Get(_ context.Context, key client.ObjectKey, into client.Object, opts ...client.GetOption) error {
+	of := reflect.TypeOf(into).Elem()
+	o := a.objects(of)[key]
+	if o == nil {
+		return apierrors.NewNotFound(resourceOf(a.w.store.kind(of)), key.Name)
+	}
+	var options client.GetOptions
+	options.ApplyOptions(opts)
+	if options.UnsafeDisableDeepCopy == nil || !*options.UnsafeDisableDeepCopy {
+		o = o.DeepCopyObject().(client.Object)
+	}
+	reflect.ValueOf(into).Elem().Set(reflect.ValueOf(o).Elem())
+	return nil
+}
+
+// List implements client.Reader.
+func (a *api) List(_ context.Context, into client.ObjectList, opts ...client.ListOption) error {
+	var options client.ListOptions
+	options.ApplyOptions(opts)
+	items := reflect.ValueOf(into).Elem().FieldByName("Items")
+	of := items.Type().Elem()
+	chosen, err := selector(of, options)
+	if err != nil {
+		return err
+	}
+	objects := a.objects(of)
+	items.Set(reflect.MakeSlice(items.Type(), 0, len(objects)))
+	for _, key := range sortedKeys(objects) {
+		o := objects[key]
+		if options.Namespace != "" && key.Namespace != options.Namespace || !chosen(o) {
+			continue
+		}
+		if options.UnsafeDisableDeepCopy == nil || !*options.UnsafeDisableDeepCopy {
+			o = o.DeepCopyObject().(client.Object)
+		}
+		items.Set(reflect.Append(items, reflect.ValueOf(o).Elem()))
+	}
+	return nil
+}
+
+// indexes are those of the leader's cache.
+var indexes = index.All()
+
+func selector(of reflect.Type, options client.ListOptions) (func(client.Object) bool, error) {
+	var value string
+	var values client.IndexerFunc
+	if options.FieldSelector != nil && !options.FieldSelector.Empty() {
+		r := options.FieldSelector.Requirements()[0]
+		value = r.Value
+		for _, i := range indexes {
+			if reflect.TypeOf(i.Object).Elem() == of && i.Field == r.Field {
+				values = i.Of
+			}
+		}
+		if values == nil {
+			return nil, fmt.Errorf("no index of %s by %s", of, r.Field)
+		}
+	}
+	return func(o client.Object) bool {
+		return (values == nil || slices.Contains(values(o), value)) &&
+			(options.LabelSelector == nil || options.LabelSelector.Matches(labels.Set(o.GetLabels())))
+	}, nil
+}
+
+// Create implements client.Writer.
+func (a *api) Create(_ context.Context, o client.Object, _ ...client.CreateOption) error {
+	if err := a.w.refused(a, "create", o); err != nil {
+		return err
+	}
+	return a.w.store.create(o)
+}
+
+// Update implements client.Writer.
+func (a *api) Update(_ context.Context, o client.Object, _ ...client.UpdateOption) error {
+	if err := a.w.refused(a, "update", o); err != nil {
+		return err
+	}
+	return a.w.store.update(o, false)
+}
+
+// Delete implements client.Writer.
+func (a *api) Delete(_ context.Context, o client.Object, opts ...client.DeleteOption) error {
+	if err := a.w.refused(a, "delete", o); err != nil {
+		return err
+	}
+	var options client.DeleteOptions
+	options.ApplyOptions(opts)
+	return a.w.store.delete(o, options)
+}
+
+// Status implements client.StatusClient.
+func (a *api) Status() client.SubResourceWriter { return statusWriter{api: a} }
+
+type statusWriter struct {
+	client.SubResourceWriter
+	api *api
+}
+
+// Update implements client.SubResourceWriter.
+func (s statusWriter) Update(_ context.Context, o client.Object, _ ...client.SubResourceUpdateOption) error {
+	if err := s.api.w.refused(s.api, "status of", o); err != nil {
+		return err
+	}
+	return s.api.w.store.update(o, true)
+}
+
+// informers are the view as the allocator asks for it.
+type informers struct {
+	cache.Cache
+	view *view
+}
+
+// GetInformer implements cache.Informers.
+func (i informers) GetInformer(_ context.Context, o client.Object, _ ...cache.InformerGetOption) (cache.Informer,
+	error) {
+	return informer{view: i.view, of: reflect.TypeOf(o).Elem()}, nil
+}
+
+type informer struct {
+	cache.Informer
+	view *view
+	of   reflect.Type
+}
+
+type synced struct {
+	toolscache.ResourceEventHandlerRegistration
+}
+
+func (synced) HasSynced() bool { return true }
+
+// AddEventHandler implements cache.Informer.
+func (i informer) AddEventHandler(h toolscache.ResourceEventHandler) (toolscache.ResourceEventHandlerRegistration,
+	error) {
+	i.view.w.mu.Lock() // the allocator asks from a goroutine of its own
+	defer i.view.w.mu.Unlock()
+	i.view.handle(i.of, func(before, after client.Object) {
+		switch {
+		case before == nil:
+			h.OnAdd(after, false)
+		case after == nil:
+			h.OnDelete(before)
+		default:
+			h.OnUpdate(before, after)
+		}
+	})
+	return synced{}, nil
+}

@@ -1,0 +1,423 @@
+package simulated_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"ankole.storage/api/longhorn/v1beta2"
+	"ankole.storage/controlplane/engineclient"
+)
+
+const (
+	// replicaTimeout is how long an engine waits for a replica that does not answer.
+	replicaTimeout = 8 * time.Second
+	// engineEnds is how long an engine without any replica goes on.
+	engineEnds = 10 * time.Second
+)
+
+// serving is what an engine's process does. Of the membership protocol it keeps what the control
+// plane sees: it starts from members of the record, and every change of its replicas is recorded by
+// the witness before it counts.
+type serving struct {
+	w        *world
+	p        *proc
+	volume   string
+	size     int64
+	epoch    int64
+	begun    time.Time
+	contact  bool // replicas are judged
+	replicas []*mirror
+	ended    bool
+	next     time.Time // of the next check
+
+	told    engineclient.State
+	changed chan struct{} // closed at each change
+}
+
+// mirror is one replica of an engine.
+type mirror struct {
+	address string
+	dir     string
+	mode    engineclient.Mode
+	problem string
+	rebuild *engineclient.Rebuild
+	silent  time.Time // since when it does not answer
+}
+
+func (w *world) serve(p *proc) {
+	size, err := strconv.ParseInt(argument(p.args, "--size"), 10, 64)
+	must(w, err)
+	s := &serving{w: w, p: p, volume: argument(p.args, "--volume-name"), size: size, begun: time.Now(),
+		changed: make(chan struct{})}
+	for i, a := range p.args {
+		if a == "--replica" {
+			s.replicas = append(s.replicas, &mirror{address: strings.TrimPrefix(p.args[i+1], "tcp://")})
+		}
+	}
+	p.engine = s
+	s.publish()
+	s.checkIn(w.between(10*time.Millisecond, 500*time.Millisecond))
+}
+
+// replicaAt is the process that an engine reaches at an address.
+func (w *world) replicaAt(address string, from *host) *proc {
+	for _, pod := range w.pods {
+		if pod.host != from && (!pod.host.reachable() || !from.reachable()) || pod.host.off {
+			continue
+		}
+		for _, p := range pod.processes {
+			if p.address() == address && p.state == v1beta2.InstanceStateRunning && p.engine == nil && !pod.host.diskGone {
+				return p
+			}
+		}
+	}
+	return nil
+}
+
+// noticed has every engine look at its replicas soon: connections break, or can be made.
+func (w *world) noticed() {
+	for _, p := range w.pods {
+		for _, r := range p.processes {
+			if r.engine != nil {
+				r.engine.checkIn(w.between(0, time.Second))
+			}
+		}
+	}
+}
+
+// record is the witness's.
+func (s *serving) record() (*v1beta2.Engine, *v1beta2.Membership) {
+	e := get[*v1beta2.Engine](s.w, s.p.name)
+	if e == nil || !s.p.pod.host.reachable() {
+		return nil, nil
+	}
+	if m := e.Status.Membership; m != nil && m.VolumeUUID == s.p.volumeUID {
+		return e, m
+	}
+	return e, &v1beta2.Membership{VolumeUUID: s.p.volumeUID}
+}
+
+// commit records the members; false if that cannot be done now. An engine that another one has
+// followed ends.
+func (s *serving) commit(members []string) bool {
+	e, m := s.record()
+	if e == nil {
+		return false
+	}
+	if s.epoch == 0 {
+		s.epoch = m.Epoch + 1
+	} else if m.Epoch != s.epoch {
+		s.w.end(s.p, "another engine has followed")
+		return false
+	}
+	slices.Sort(members)
+	if slices.Equal(members, m.Members) && m.Epoch == s.epoch {
+		return true
+	}
+	e.Status.Membership = &v1beta2.Membership{VolumeUUID: m.VolumeUUID, Epoch: s.epoch, RecordEpoch: s.epoch,
+		Generation: m.Generation + 1, Members: members, Engine: s.p.name, InstanceManager: s.p.pod.name}
+	s.w.write(e)
+	return true
+}
+
+func (s *serving) members() (out []string) {
+	for _, r := range s.replicas {
+		if r.mode == engineclient.ModeRW {
+			out = append(out, r.dir)
+		}
+	}
+	return out
+}
+
+// checkIn plans a check, unless one comes earlier.
+func (s *serving) checkIn(d time.Duration) {
+	at := time.Now().Add(d)
+	if s.next.After(time.Now()) && !s.next.After(at) {
+		return
+	}
+	s.next = at
+	s.w.at(at, func() {
+		if s.next.Equal(at) {
+			s.next = time.Time{}
+			s.check()
+		}
+	})
+}
+
+// check judges the replicas, and looks again while something is open.
+func (s *serving) check() {
+	if s.ended || !s.p.alive() || s.p.pod.host.off {
+		return
+	}
+	again := false
+	for _, r := range s.replicas {
+		if p := s.w.replicaAt(r.address, s.p.pod.host); p != nil {
+			r.silent, r.dir = time.Time{}, p.directory()
+		} else if r.mode != engineclient.ModeERR && r.silent.IsZero() {
+			r.silent = time.Now()
+		}
+	}
+	if !s.contact {
+		again = !s.begin()
+	} else {
+		again = s.drop()
+	}
+	if s.ended || !s.p.alive() {
+		return
+	}
+	s.publish()
+	if again {
+		s.checkIn(time.Second)
+	}
+}
+
+// begin judges which replicas are up to date.
+func (s *serving) begin() bool {
+	_, m := s.record()
+	waited := time.Since(s.begun)
+	var missing bool
+	var good []*mirror
+	for _, r := range s.replicas {
+		switch {
+		case !r.silent.IsZero() || r.dir == "":
+			missing = true
+		case m != nil && (len(m.Members) == 0 || slices.Contains(m.Members, r.dir)):
+			good = append(good, r)
+		}
+	}
+	if m == nil || missing && waited < replicaTimeout {
+		return false
+	}
+	if len(good) == 0 || missing && len(m.Members) == 0 {
+		if waited >= replicaTimeout {
+			s.w.end(s.p, "no usable replica")
+		}
+		return false
+	}
+	var members []string
+	for _, r := range good {
+		members = append(members, r.dir)
+	}
+	if !s.commit(members) {
+		return false
+	}
+	for _, r := range s.replicas {
+		r.mode, r.problem = engineclient.ModeERR, "it is not up to date"
+		if slices.Contains(good, r) {
+			r.mode, r.problem = engineclient.ModeRW, ""
+			s.w.copies[r.dir].complete = true
+		}
+	}
+	s.contact = true
+	return true
+}
+
+// drop takes replicas out that have not answered for too long.
+func (s *serving) drop() (again bool) {
+	left, late := 0, []*mirror{}
+	for _, r := range s.replicas {
+		switch {
+		case r.mode == engineclient.ModeERR:
+		case !r.silent.IsZero() && time.Since(r.silent) >= replicaTimeout:
+			late = append(late, r)
+		default:
+			again = again || !r.silent.IsZero()
+			if r.mode == engineclient.ModeRW {
+				left++
+			}
+		}
+	}
+	if left == 0 {
+		if time.Since(s.begun) > engineEnds && len(late) > 0 && time.Since(late[0].silent) > engineEnds {
+			s.w.end(s.p, "no replica is left")
+		}
+		return true
+	}
+	for _, r := range late {
+		members := slices.DeleteFunc(s.members(), func(d string) bool { return d == r.dir })
+		if r.mode == engineclient.ModeRW && !s.commit(members) {
+			return true
+		}
+		r.mode, r.problem = engineclient.ModeERR, "it does not answer"
+		if r.rebuild != nil {
+			r.rebuild.Running, r.rebuild.State, r.rebuild.Error = false, "error", "it does not answer"
+		}
+	}
+	return again
+}
+
+// publish tells the state to whoever follows.
+func (s *serving) publish() {
+	st := engineclient.State{Volume: s.volume, Engine: s.p.name, SizeBytes: s.size, FrontendUp: s.contact,
+		Epoch: s.epoch, Suspended: len(s.members()) == 0, SuspendedReason: "no replica"}
+	if s.contact {
+		st.Endpoint = "/dev/longhorn/" + s.volume
+	}
+	for _, r := range s.replicas {
+		m := engineclient.Replica{Address: r.address, Member: r.dir, Mode: r.mode, Error: r.problem}
+		if r.rebuild != nil {
+			b := *r.rebuild
+			m.Rebuild = &b
+		}
+		st.Replicas = append(st.Replicas, m)
+	}
+	s.told = st
+	close(s.changed)
+	s.changed = make(chan struct{})
+}
+
+func (s *serving) stop() {
+	if !s.ended {
+		s.ended = true
+		s.publish()
+	}
+}
+
+// engines reaches engines.
+type engines struct {
+	w *world
+	engineclient.Client
+}
+
+func (e *engines) at(t engineclient.Target) (*serving, error) {
+	for _, pod := range e.w.pods {
+		for _, p := range pod.processes {
+			if p.engine != nil && p.address() == t.Address && p.name == t.Engine && !p.engine.ended && pod.host.reachable() {
+				return p.engine, nil
+			}
+		}
+	}
+	return nil, fmt.Errorf("%w: nothing at %s", engineclient.ErrUnavailable, t.Address)
+}
+
+// Forget implements engineclient.Client.
+func (e *engines) Forget(engineclient.Target) {}
+
+// Watch implements engineclient.Client. Connections to a node that is lost break.
+func (e *engines) Watch(ctx context.Context, t engineclient.Target, observe func(engineclient.State)) error {
+	e.w.mu.Lock()
+	s, err := e.at(t)
+	e.w.mu.Unlock()
+	if err != nil {
+		return err
+	}
+	for {
+		e.w.mu.Lock()
+		state, changed, broken := s.told, s.changed, s.ended || !s.p.pod.host.reachable()
+		e.w.mu.Unlock()
+		if broken {
+			return fmt.Errorf("%w: the connection broke", engineclient.ErrUnavailable)
+		}
+		observe(state)
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-changed:
+		}
+	}
+}
+
+func (s *serving) find(address string) *mirror {
+	for _, r := range s.replicas {
+		if r.address == address {
+			return r
+		}
+	}
+	return nil
+}
+
+// ReplicaAdd implements engineclient.Client.
+func (e *engines) ReplicaAdd(_ context.Context, t engineclient.Target, address string) (engineclient.State, error) {
+	w := e.w
+	s, err := e.at(t)
+	if err != nil {
+		return engineclient.State{}, err
+	}
+	w.order(t.Volume, "add replica "+address)
+	if r := s.find(address); r != nil && r.mode != engineclient.ModeERR {
+		return s.told, nil
+	}
+	p := w.replicaAt(address, s.p.pod.host)
+	if p == nil || !s.contact || len(s.members()) == 0 {
+		return engineclient.State{}, fmt.Errorf("%w: nothing at %s", engineclient.ErrPrecondition, address)
+	}
+	s.replicas = slices.DeleteFunc(s.replicas, func(r *mirror) bool { return r.address == address })
+	r := &mirror{address: address, dir: p.directory(), mode: engineclient.ModeWO,
+		rebuild: &engineclient.Rebuild{Running: true, State: "in_progress"}}
+	s.replicas = append(s.replicas, r)
+	w.copies[r.dir].complete = false
+	fails := !w.calm && w.rng.IntN(12) == 0
+	w.after(w.between(5*time.Second, 40*time.Second), func() { s.rebuilt(r, fails) })
+	s.publish()
+	return s.told, nil
+}
+
+func (s *serving) rebuilt(r *mirror, fails bool) {
+	if s.ended || r.mode != engineclient.ModeWO || s.find(r.address) != r {
+		return
+	}
+	r.rebuild.Running = false
+	if fails || !r.silent.IsZero() || len(s.members()) == 0 || !s.commit(append(s.members(), r.dir)) {
+		r.mode, r.problem, r.rebuild.State, r.rebuild.Error = engineclient.ModeERR, "the rebuild failed", "error", "drawn"
+	} else {
+		r.mode, r.rebuild.State, r.rebuild.Percent = engineclient.ModeRW, "complete", 100
+		s.w.copies[r.dir].complete = true
+	}
+	if !s.ended {
+		s.publish()
+	}
+}
+
+// ReplicaRemove implements engineclient.Client.
+func (e *engines) ReplicaRemove(_ context.Context, t engineclient.Target, address string) (engineclient.State, error) {
+	s, err := e.at(t)
+	if err != nil {
+		return engineclient.State{}, err
+	}
+	e.w.order(t.Volume, "remove replica "+address)
+	r := s.find(address)
+	if r == nil {
+		return s.told, fmt.Errorf("%w: replica %s", engineclient.ErrNotFound, address)
+	}
+	if r.mode == engineclient.ModeRW {
+		members := slices.DeleteFunc(s.members(), func(d string) bool { return d == r.dir })
+		if len(members) == 0 {
+			return s.told, fmt.Errorf("%w: the last replica in sync", engineclient.ErrPrecondition)
+		}
+		if !s.commit(members) {
+			return s.told, fmt.Errorf("%w: not agreed", engineclient.ErrUnavailable)
+		}
+	}
+	s.replicas = slices.DeleteFunc(s.replicas, func(o *mirror) bool { return o == r })
+	s.publish()
+	return s.told, nil
+}
+
+// Expand implements engineclient.Client.
+func (e *engines) Expand(_ context.Context, t engineclient.Target, size int64) error {
+	s, err := e.at(t)
+	if err != nil {
+		return err
+	}
+	e.w.order(t.Volume, "expand "+t.Engine)
+	for _, r := range s.replicas {
+		if r.mode == engineclient.ModeWO {
+			return fmt.Errorf("%w: a replica is rebuilt", engineclient.ErrPrecondition)
+		}
+	}
+	e.w.after(e.w.between(100*time.Millisecond, 5*time.Second), func() {
+		if s.ended || size <= s.size {
+			return
+		}
+		s.size = size
+		for _, dir := range s.members() {
+			e.w.copies[dir].size = size
+		}
+		s.publish()
+	})
+	return nil
+}

@@ -1,0 +1,357 @@
+package simulated_test
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+
+	"ankole.storage/api/longhorn/v1beta2"
+	"ankole.storage/api/rpc/imrpc"
+	"ankole.storage/controlplane/instance"
+	"ankole.storage/controlplane/instancemanager"
+)
+
+// pod is an instance manager that runs. refuses: it takes no process any more.
+type pod struct {
+	uid       types.UID
+	name, ip  string
+	host      *host
+	processes map[string]*proc
+	refuses   bool
+	nextPort  int
+}
+
+// proc is a process of an instance manager.
+type proc struct {
+	pod               *pod
+	name, order, uuid string
+	state             v1beta2.InstanceState
+	problem           string
+	port              int
+	args              []string
+	volumeUID         string
+	engine            *serving
+}
+
+func (p *proc) address() string { return p.pod.ip + ":" + strconv.Itoa(p.port) }
+
+func (p *proc) alive() bool {
+	return p.pod.processes[p.name] == p &&
+		(p.state == v1beta2.InstanceStateRunning || p.state == v1beta2.InstanceStateStarting)
+}
+
+// data is a replica directory.
+type data struct {
+	node     string
+	size     int64
+	complete bool
+}
+
+// podWritten is the kubelet's part for Pods of instance managers: it starts and removes them.
+func (w *world) podWritten(p *corev1.Pod) {
+	h, uid := w.host(p.Spec.NodeName), p.UID
+	if len(p.OwnerReferences) == 0 {
+		return
+	}
+	switch {
+	case p.DeletionTimestamp != nil:
+		w.after(w.between(0, 3*time.Second), func() { w.kubelet(h, p.Name, uid) })
+	case p.Status.Phase == "":
+		w.after(w.between(500*time.Millisecond, 5*time.Second), func() { w.kubelet(h, p.Name, uid) })
+	}
+}
+
+// kubelet brings one Pod to where it should be, if its machine works.
+func (w *world) kubelet(h *host, name string, uid types.UID) {
+	p := get[*corev1.Pod](w, name)
+	if p == nil || p.UID != uid || !h.reachable() {
+		return
+	}
+	switch {
+	case p.DeletionTimestamp != nil:
+		w.endPod(uid)
+		w.store.remove(w.store.kindOf(p), p)
+	case p.Status.Phase == "":
+		w.ids++
+		n := &pod{uid: uid, name: name, ip: fmt.Sprintf("10.0.%d.%d", w.ids/250, w.ids%250+1), host: h,
+			processes: map[string]*proc{}, nextPort: 10000}
+		w.pods[uid] = n
+		p.Status = corev1.PodStatus{Phase: corev1.PodRunning, PodIP: n.ip,
+			Conditions:        []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}},
+			ContainerStatuses: []corev1.ContainerStatus{{Ready: true}}}
+		w.write(p)
+	case p.Status.Phase == corev1.PodRunning && w.pods[uid] == nil:
+		p.Status.Phase = corev1.PodFailed
+		p.Status.ContainerStatuses = []corev1.ContainerStatus{{State: corev1.ContainerState{
+			Terminated: &corev1.ContainerStateTerminated{FinishedAt: metav1.Now()}}}}
+		p.Status.Conditions[0].Status = corev1.ConditionFalse
+		w.write(p)
+	}
+}
+
+// endPod ends an instance manager with its processes.
+func (w *world) endPod(uid types.UID) {
+	p := w.pods[uid]
+	if p == nil {
+		return
+	}
+	delete(w.pods, uid)
+	for _, name := range slices.Sorted(maps.Keys(p.processes)) {
+		w.end(p.processes[name], "its Pod has ended")
+	}
+	w.streams.changed(p)
+}
+
+// end ends a process: with a problem it stays listed.
+func (w *world) end(p *proc, problem string) {
+	if p.pod.processes[p.name] != p {
+		return
+	}
+	if p.engine != nil {
+		p.engine.stop()
+	}
+	if problem == "" {
+		delete(p.pod.processes, p.name)
+	} else {
+		p.state, p.problem = v1beta2.InstanceStateError, problem
+	}
+	w.streams.changed(p.pod)
+	w.noticed()
+}
+
+// orders are what controllers ask of instance managers; live upgrades are not played.
+type orders struct {
+	instance.Processes
+	w *world
+}
+
+func (w *world) podAt(ip string) (*pod, error) {
+	for _, p := range w.pods {
+		if p.ip == ip && p.host.reachable() {
+			return p, nil
+		}
+	}
+	return nil, fmt.Errorf("no instance manager answers at %q", ip)
+}
+
+func (w *world) ordered(im *v1beta2.InstanceManager, verb, process string) (*pod, error) {
+	if im.Status.CurrentState != v1beta2.InstanceManagerStateRunning {
+		return nil, fmt.Errorf("instance manager %s is not running", im.Name)
+	}
+	p, err := w.podAt(im.Status.IP)
+	if err == nil && !w.calm && w.rng.IntN(100) == 0 {
+		err = errInjected
+	}
+	if err == nil {
+		w.order(volumeOf(process), verb+" "+process)
+	}
+	return p, err
+}
+
+// Create implements instance.Processes.
+func (o *orders) Create(_ context.Context, im *v1beta2.InstanceManager, p instance.Process) error {
+	w := o.w
+	at, err := w.ordered(im, "start", p.Name)
+	if err != nil {
+		return err
+	}
+	if have := at.processes[p.Name]; have != nil {
+		if have.order != p.Order {
+			return fmt.Errorf("process %s was made for order %s, not %s", p.Name, have.order, p.Order)
+		}
+		return nil
+	}
+	if at.refuses {
+		return fmt.Errorf("instance manager %s is closed", at.name)
+	}
+	w.ids++
+	n := &proc{pod: at, name: p.Name, order: p.Order, uuid: fmt.Sprintf("run-%d", w.ids), args: p.Args,
+		state: v1beta2.InstanceStateStarting, port: at.nextPort, volumeUID: p.Environment["ANKOLE_VOLUME_UUID"]}
+	at.nextPort += 10
+	at.processes[p.Name] = n
+	if !slices.Contains(p.Args, "controller") {
+		w.open(n)
+	}
+	w.streams.changed(at)
+	w.after(w.between(50*time.Millisecond, 2*time.Second), func() {
+		if !n.alive() {
+			return
+		}
+		if n.state = v1beta2.InstanceStateRunning; slices.Contains(p.Args, "controller") {
+			w.serve(n)
+		}
+		w.streams.changed(at)
+		w.noticed()
+	})
+	return nil
+}
+
+// volumeOf is the volume of a process, by its name.
+func volumeOf(process string) string {
+	volume, _, _ := strings.Cut(process, "-")
+	return volume
+}
+
+func argument(args []string, name string) string {
+	if i := slices.Index(args, name); i >= 0 && i+1 < len(args) {
+		return args[i+1]
+	}
+	return ""
+}
+
+// directory is that of a replica's process.
+func (p *proc) directory() string { return filepath.Base(argument(p.args, "replica")) }
+
+// open makes a replica's directory if it is not there.
+func (w *world) open(p *proc) {
+	dir := filepath.Join(w.dir, p.pod.host.name, argument(p.args, "replica"))
+	if _, err := os.Stat(dir); err == nil {
+		return
+	}
+	must(w, os.MkdirAll(dir, 0o700))
+	size, err := strconv.ParseInt(argument(p.args, "--size"), 10, 64)
+	must(w, err)
+	w.copies[p.directory()] = &data{node: p.pod.host.name, size: size}
+	w.after(time.Second, func() { w.lookAtDisk(p.pod.host) })
+}
+
+// Delete implements instance.Processes.
+func (o *orders) Delete(_ context.Context, im *v1beta2.InstanceManager, name, uuid string) error {
+	w := o.w
+	at, err := w.ordered(im, "end", name)
+	if err != nil {
+		return err
+	}
+	p := at.processes[name]
+	if p == nil || uuid != "" && p.uuid != uuid || p.state == v1beta2.InstanceStateStopping {
+		return nil
+	}
+	if p.state == v1beta2.InstanceStateError {
+		w.end(p, "")
+		return nil
+	}
+	p.state = v1beta2.InstanceStateStopping
+	if p.engine != nil {
+		p.engine.stop()
+	}
+	w.streams.changed(at)
+	w.after(w.between(10*time.Millisecond, 2*time.Second), func() { w.end(p, "") })
+	return nil
+}
+
+// DeleteLast implements instance.Processes.
+func (o *orders) DeleteLast(ctx context.Context, im *v1beta2.InstanceManager, name, uuid string) error {
+	return o.Delete(ctx, im, name, uuid)
+}
+
+// closeIdle is Callers.CloseIdle.
+func (w *world) closeIdle(_ context.Context, ip string) (map[string]*imrpc.ProcessResponse, bool, error) {
+	p, err := w.podAt(ip)
+	if err != nil {
+		return nil, false, err
+	}
+	w.order(p.name, "close instance manager "+p.name)
+	list, busy := map[string]*imrpc.ProcessResponse{}, false
+	for name, r := range p.processes {
+		busy = busy || r.state != v1beta2.InstanceStateError
+		list[name] = &imrpc.ProcessResponse{Spec: &imrpc.ProcessSpec{Name: name},
+			Status: &imrpc.ProcessStatus{State: string(r.state)}}
+	}
+	p.refuses = !busy
+	return list, p.refuses, nil
+}
+
+// streams are what a leader hears from instance managers.
+type streams struct {
+	w       *world
+	wakeups chan event.GenericEvent
+	known   map[client.ObjectKey]*known
+}
+
+// known is what one leader was told of a Pod.
+type known struct {
+	pod       types.UID
+	processes *instancemanager.Processes
+	lost      time.Time
+}
+
+// Wakeups implements instancemanager.Follower.
+func (s *streams) Wakeups() <-chan event.GenericEvent { return s.wakeups }
+
+// Drop implements instancemanager.Follower.
+func (s *streams) Drop(key client.ObjectKey) { delete(s.known, key) }
+
+// Follow implements instancemanager.Follower.
+func (s *streams) Follow(key client.ObjectKey, uid types.UID, _ string) (*instancemanager.Processes, time.Time) {
+	k := s.known[key]
+	if k == nil || k.pod != uid {
+		k = &known{pod: uid, lost: time.Now()}
+		s.known[key] = k
+		s.w.after(s.w.between(time.Millisecond, 200*time.Millisecond), func() { s.tell(key, k) })
+	}
+	return k.processes, k.lost
+}
+
+// changed plans that a leader is told of what a Pod runs, or that it does not answer.
+func (s *streams) changed(p *pod) {
+	key := client.ObjectKey{Namespace: namespace, Name: p.name}
+	k := s.known[key]
+	if k == nil || k.pod != p.uid {
+		return
+	}
+	in := s.w.between(0, 50*time.Millisecond)
+	if !p.host.reachable() {
+		in = s.w.between(time.Second, 10*time.Second)
+	} else if !s.w.calm && s.w.rng.IntN(50) == 0 {
+		in = s.w.between(0, 5*time.Second)
+	}
+	s.w.after(in, func() { s.tell(key, k) })
+}
+
+func (s *streams) tell(key client.ObjectKey, k *known) {
+	if s.w.streams != s || s.known[key] != k {
+		return
+	}
+	before := *k
+	p := s.w.pods[k.pod]
+	switch {
+	case p == nil || !p.host.reachable():
+		if k.lost.IsZero() {
+			k.lost = time.Now()
+		}
+	default:
+		k.processes, k.lost = p.list(), time.Time{}
+	}
+	if !reflect.DeepEqual(before, *k) {
+		s.wakeups <- event.GenericEvent{Object: &v1beta2.InstanceManager{
+			ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name}}}
+	}
+}
+
+func (p *pod) list() *instancemanager.Processes {
+	out := &instancemanager.Processes{Engines: map[string]v1beta2.InstanceProcess{},
+		Replicas: map[string]v1beta2.InstanceProcess{}, APIVersion: 4, APIMinVersion: 1}
+	for name, r := range p.processes {
+		kind, into := v1beta2.InstanceTypeReplica, out.Replicas
+		if strings.Contains(name, "-e-") {
+			kind, into = v1beta2.InstanceTypeEngine, out.Engines
+		}
+		into[name] = v1beta2.InstanceProcess{Spec: v1beta2.InstanceProcessSpec{Name: name, Order: r.order},
+			Status: v1beta2.InstanceProcessStatus{Type: kind, State: r.state, ErrorMsg: r.problem, PortStart: r.port,
+				PortEnd: r.port, UUID: r.uuid}}
+	}
+	return out
+}

@@ -1,0 +1,335 @@
+package simulated_test
+
+import (
+	"fmt"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+
+	"ankole.storage/api/longhorn/v1beta2"
+	"ankole.storage/controlplane/allocator"
+	"ankole.storage/controlplane/attachment"
+	"ankole.storage/controlplane/engine"
+	"ankole.storage/controlplane/engineclient"
+	"ankole.storage/controlplane/instancemanager"
+	"ankole.storage/controlplane/naming"
+	"ankole.storage/controlplane/node"
+	"ankole.storage/controlplane/orphan"
+	"ankole.storage/controlplane/replica"
+	"ankole.storage/controlplane/setting"
+	"ankole.storage/controlplane/settingsync"
+	"ankole.storage/controlplane/volume"
+)
+
+const (
+	namespace   = naming.Namespace
+	engineImage = "ankole/engine:1"
+	gib         = int64(1) << 30
+)
+
+// site is what the controllers do not run: machines, kubelets, processes.
+type site struct {
+	seq   int
+	nodes []*host
+	// pods are the running instance managers by the UID of their Pod.
+	pods    map[types.UID]*pod
+	streams *streams
+	// copies are replica directories by name.
+	copies map[string]*data
+	ids    int
+	// busy counts processes whose state changes by itself.
+	volumes map[string]*wanted
+}
+
+// host is a machine. A machine that is off runs nothing; one that is cut off reaches nobody.
+type host struct {
+	name     string
+	off, cut bool
+	diskGone bool
+	drained  bool
+	uuid     string
+	capacity int64
+	// turn counts how often it was lost, so that what was planned before is dropped.
+	turn int
+}
+
+func (h *host) reachable() bool { return !h.off && !h.cut }
+
+func (w *world) host(name string) *host {
+	for _, h := range w.nodes {
+		if h.name == name {
+			return h
+		}
+	}
+	return nil
+}
+
+func get[T client.Object](w *world, name string) T {
+	var none T
+	of := reflect.TypeFor[T]().Elem()
+	key := client.ObjectKey{Namespace: namespace, Name: name}
+	if of == reflect.TypeFor[corev1.Node]() {
+		key.Namespace = ""
+	}
+	o := w.store.kind(of).objects[key]
+	if o == nil {
+		return none
+	}
+	return o.DeepCopyObject().(T)
+}
+
+func all[T client.Object](w *world) (out []T) {
+	k := w.store.kind(reflect.TypeFor[T]().Elem())
+	for _, key := range sortedKeys(k.objects) {
+		out = append(out, k.objects[key].(T))
+	}
+	return out
+}
+
+// write stores an object as it is, status included, as its owner outside of the controllers would.
+func (w *world) write(o client.Object) { w.store.put(w.store.kindOf(o), o) }
+
+func (w *world) create(o client.Object) {
+	o.SetNamespace(namespace)
+	full := o.DeepCopyObject().(client.Object)
+	if err := w.store.create(o); err != nil {
+		w.failf("create: %v", err)
+	}
+	if st := statusOf(full); st.IsValid() {
+		full.SetUID(o.GetUID())
+		full.SetCreationTimestamp(o.GetCreationTimestamp())
+		w.write(full)
+	}
+}
+
+// edit changes an object as a user would; nothing if it is not there.
+func edit[T client.Object](w *world, name string, change func(T)) {
+	if o := get[T](w, name); !reflect.ValueOf(o).IsNil() {
+		change(o)
+		_ = w.store.update(o, false) // deleted meanwhile, at worst
+	}
+}
+
+func (w *world) setting(name, value string) {
+	if get[*v1beta2.Setting](w, name) == nil {
+		w.create(&v1beta2.Setting{ObjectMeta: metav1.ObjectMeta{Name: name}, Value: value})
+		return
+	}
+	edit(w, name, func(s *v1beta2.Setting) { s.Value = value })
+}
+
+func (w *world) build(nodes int) {
+	w.setting(setting.DefaultEngineImage, engineImage)
+	w.setting(setting.DefaultInstanceManagerImage, "im:1")
+	w.setting(setting.ConcurrentReplicaRebuildPerNodeLimit, fmt.Sprint(1+w.rng.IntN(3)))
+	w.setting(setting.StorageMinimalAvailablePercentage, "0")
+	w.setting(setting.OrphanResourceAutoDeletion, setting.OrphanKindInstance)
+	w.create(&v1beta2.EngineImage{ObjectMeta: metav1.ObjectMeta{Name: naming.EngineImageName(engineImage)},
+		Spec:   v1beta2.EngineImageSpec{Image: engineImage},
+		Status: v1beta2.EngineImageStatus{State: v1beta2.EngineImageStateDeployed, NodeDeploymentMap: map[string]bool{}}})
+	for i := 1; i <= nodes; i++ {
+		h := &host{name: fmt.Sprintf("n%d", i), uuid: fmt.Sprintf("disk-%d", i), capacity: (3 + w.rng.Int64N(12)) * gib}
+		w.nodes = append(w.nodes, h)
+		k := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: h.name}}
+		k.Status.Allocatable = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("8")}
+		k.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}
+		must(w, w.store.create(k.DeepCopy()))
+		have := w.store.kindOf(k).objects[client.ObjectKey{Name: h.name}]
+		k.SetUID(have.GetUID())
+		w.write(k)
+		w.create(&v1beta2.Node{ObjectMeta: metav1.ObjectMeta{Name: h.name, Finalizers: []string{v1beta2.Finalizer}},
+			Spec: v1beta2.NodeSpec{Name: h.name, AllowScheduling: true, Disks: map[string]v1beta2.DiskSpec{
+				"d": {Path: "/data", AllowScheduling: true, DiskType: v1beta2.DiskTypeFilesystem}}}})
+		edit(w, naming.EngineImageName(engineImage), func(*v1beta2.EngineImage) {})
+		ei := get[*v1beta2.EngineImage](w, naming.EngineImageName(engineImage))
+		ei.Status.NodeDeploymentMap[h.name] = true
+		w.write(ei)
+		p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "manager-" + h.name,
+			Labels: map[string]string{naming.LabelApp: naming.AppManager}}, Spec: corev1.PodSpec{NodeName: h.name}}
+		p.Status.Phase = corev1.PodRunning
+		p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}
+		w.create(p)
+		w.startAgent(h)
+	}
+	w.newLeader()
+}
+
+func must(w *world, err error) {
+	if err != nil {
+		w.failf("%v", err)
+	}
+}
+
+// newLeader ends the manager process that leads and starts another.
+func (w *world) newLeader() {
+	if w.leader != nil {
+		w.leader.stop()
+	}
+	w.streams = &streams{w: w, wakeups: make(chan event.GenericEvent, 1000), known: map[client.ObjectKey]*known{}}
+	limits := allocator.New(namespace, nil)
+	leads := w.nodes[0].name
+	engines := &engines{w: w}
+	w.leader = w.start(func(client.Object) bool { return true },
+		limits,
+		settingsync.New(settingsync.Config{Namespace: namespace}),
+		node.New(namespace),
+		instancemanager.New(instancemanager.Config{Namespace: namespace, NodeName: leads, Close: w.closeIdle,
+			Follower: w.streams, Proxies: engineclient.NewProxies(nil), Budgets: allocator.NewBudgets(nil)}),
+		volume.New(volume.Config{Namespace: namespace, NodeName: leads, Allocator: limits}),
+		attachment.New(attachment.Config{Namespace: namespace}),
+		engine.New(engine.Config{Namespace: namespace, NodeName: leads}, &orders{w: w}, engines),
+		orphan.New(orphan.Config{Namespace: namespace, NodeName: leads}, &orders{w: w}),
+		replica.New(replica.Config{Namespace: namespace, NodeName: leads}, &orders{w: w}),
+	)
+}
+
+// startAgent starts the manager process of a node, with the agent that removes data.
+func (w *world) startAgent(h *host) {
+	if p := w.agents[h.name]; p != nil {
+		p.stop()
+	}
+	w.agents[h.name] = w.start(func(o client.Object) bool {
+		switch o := o.(type) {
+		case *v1beta2.Replica:
+			return o.Spec.NodeID == h.name
+		case *v1beta2.Node, *corev1.Node:
+			return o.GetName() == h.name
+		}
+		return true
+	}, replica.NewAgent(replica.AgentConfig{Namespace: namespace, NodeName: h.name, Resolve: func(p string) string {
+		return filepath.Join(w.dir, h.name, p)
+	}}))
+	w.lookAtDisk(h)
+}
+
+func (w *world) stopAgent(h *host) {
+	if p := w.agents[h.name]; p != nil {
+		p.stop()
+		delete(w.agents, h.name)
+	}
+}
+
+// wrote follows every change of the store.
+func (w *world) wrote(k *kind, before, after client.Object) {
+	for _, p := range w.processes() {
+		p.view.written(k)
+	}
+	switch o := after.(type) {
+	case nil:
+		w.after(w.between(0, 2*time.Second), w.collect)
+	case *v1beta2.Node:
+		h := w.host(o.Name)
+		w.after(w.between(0, 100*time.Millisecond), func() { w.lookAtDisk(h) })
+	case *corev1.Pod:
+		w.podWritten(o)
+	}
+}
+
+// collect removes what has no owner any more.
+func (w *world) collect() {
+	uids := map[types.UID]bool{}
+	for _, k := range w.store.order {
+		for _, o := range k.objects {
+			uids[o.GetUID()] = true
+		}
+	}
+	for _, k := range w.store.order {
+		for _, key := range sortedKeys(k.objects) {
+			o := k.objects[key]
+			for _, ref := range o.GetOwnerReferences() {
+				if !uids[ref.UID] && o.GetDeletionTimestamp() == nil {
+					_ = w.store.delete(o, client.DeleteOptions{}) // it is there
+					break
+				}
+			}
+		}
+	}
+}
+
+// lookAtDisk is the agent's look at the disk of its node (package node), which reports what it
+// finds; it looks every 30 seconds too, which finds nothing else here.
+func (w *world) lookAtDisk(h *host) {
+	if h == nil || w.agents[h.name] == nil {
+		return
+	}
+	n := get[*v1beta2.Node](w, h.name)
+	if n == nil {
+		return
+	}
+	d, there := n.Status.DiskStatus["d"]
+	if !there {
+		return
+	}
+	d.DiskPath, d.DiskType, d.FilesystemType, d.DiskUUID = "/data", v1beta2.DiskTypeFilesystem, "xfs", h.uuid
+	d.StorageMaximum, d.StorageAvailable = h.capacity, h.capacity
+	for _, c := range w.copies {
+		if c.node == h.name {
+			d.StorageAvailable -= c.size / 8
+		}
+	}
+	ready := v1beta2.Condition{Type: v1beta2.DiskConditionReady, Status: v1beta2.ConditionTrue}
+	if h.diskGone {
+		ready.Status, ready.Reason = v1beta2.ConditionFalse, v1beta2.DiskReasonNoDiskInfo
+	}
+	if v1beta2.IsConditionTrue(n.Status.Conditions, v1beta2.NodeConditionReady) {
+		d.Conditions, _ = v1beta2.SetCondition(d.Conditions, ready, time.Now())
+	}
+	n.Status.DiskStatus["d"] = d
+	_ = w.store.update(n, true) // it is read a moment before
+}
+
+// editNode changes a Kubernetes node.
+func (w *world) editNode(name string, change func(*corev1.Node)) {
+	n := get[*corev1.Node](w, name)
+	change(n)
+	w.write(n)
+}
+
+func (w *world) kubeReady(h *host, status corev1.ConditionStatus) {
+	w.editNode(h.name, func(n *corev1.Node) {
+		if n.Status.Conditions[0].Status != status {
+			n.Status.Conditions[0] = corev1.NodeCondition{Type: corev1.NodeReady, Status: status,
+				LastTransitionTime: metav1.NewTime(time.Now().Truncate(time.Second))}
+		}
+	})
+	for _, p := range all[*corev1.Pod](w) {
+		ready := status
+		if status == corev1.ConditionTrue && strings.HasPrefix(p.Name, "manager-") && w.agents[h.name] == nil {
+			ready = corev1.ConditionFalse
+		}
+		if p.Spec.NodeName == h.name && len(p.Status.Conditions) > 0 {
+			w.podReady(p.Name, ready == corev1.ConditionTrue)
+		}
+	}
+}
+
+func (w *world) podReady(name string, ready bool) {
+	p := get[*corev1.Pod](w, name)
+	status := corev1.ConditionFalse
+	if ready {
+		status = corev1.ConditionTrue
+	}
+	if p == nil || p.Status.Conditions[0].Status == status {
+		return
+	}
+	p.Status.Conditions[0].Status = status
+	w.write(p)
+}
+
+func (w *world) told() string {
+	from := max(0, len(w.history)-400)
+	return strings.Join(w.history[from:], "\n")
+}
+
+func sortKeys(keys []client.ObjectKey) {
+	slices.SortFunc(keys, func(a, b client.ObjectKey) int { return strings.Compare(a.String(), b.String()) })
+}
