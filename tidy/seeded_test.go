@@ -25,6 +25,7 @@ func TestDrawnTestsCanBeRepeated(t *testing.T) {
 		"test/powerloss/volume_test.go":              "of the history's seed, which the test names",
 		"controlplane/volume/migrate_world_test.go":  "drawn by rapid, which names its own seed",
 		"controlplane/volume/snapshot_world_test.go": "drawn by rapid, which names its own seed",
+		"controlplane/simulated/simulated_test.go":   "of the history's seed, which names the test",
 	})
 	looked := 0
 	for _, s := range sources(t) {

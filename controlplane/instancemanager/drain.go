@@ -123,8 +123,8 @@ func (r *Reconciler) drainWatches() []loop.Watch {
 	}
 }
 
-// drainedWith names the instance managers of nodes that are to be drained, and whose budget a volume
-// holds or may hold: it has a replica there, or is changed on node.
+// drainedWith names the instance managers of nodes that are to be drained, and whose budget a
+// volume holds or may hold: it has a replica there, or is changed on node.
 func (r *Reconciler) drainedWith(volume, node string) []string {
 	nodes := func() []string { return append(r.nodesOf(volume), node) }
 	return append(r.drains.names(volume), r.drains.on(nodes)...)

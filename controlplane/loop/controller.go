@@ -143,7 +143,8 @@ func BySameName[O client.Object]() func(O) []string {
 	return func(o O) []string { return []string{o.GetName()} }
 }
 
-// Registration is a controller as Setup registers it: who looks at the objects, and what wakes them.
+// Registration is a controller as Setup registers it: who looks at its objects, and what wakes
+// them.
 type Registration struct {
 	// Name of the controller.
 	Name string

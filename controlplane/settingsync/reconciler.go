@@ -56,8 +56,8 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 	})
 }
 
-// view is what of an instance manager tells whether its Pod waits for a setting: what it says of the
-// settings its Pod was made with, and whether there is a Pod that anybody could ask.
+// view is what of an instance manager tells whether its Pod waits for a setting: what it says of
+// the settings its Pod was made with, and whether there is a Pod that anybody could ask.
 type view struct {
 	synced, pod, node v1beta2.Condition
 }

@@ -33,7 +33,8 @@ func (w *world) newVolume() {
 	if w.rng.IntN(6) == 0 {
 		v.Spec.DataLocality = v1beta2.DataLocalityBestEffort
 	}
-	w.note("user: create %s, %d replicas of %d GiB %s", name, v.Spec.NumberOfReplicas, v.Spec.Size/gib, v.Spec.DataLocality)
+	w.note("user: create %s, %d replicas of %d GiB %s", name, v.Spec.NumberOfReplicas, v.Spec.Size/gib,
+		v.Spec.DataLocality)
 	w.volumes[name] = &wanted{name: name}
 	w.create(v)
 }

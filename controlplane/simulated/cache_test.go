@@ -6,7 +6,6 @@ import (
 	"maps"
 	"reflect"
 	"slices"
-	"strings"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -136,7 +135,9 @@ func (v *view) handle(of reflect.Type, h func(before, after client.Object)) {
 }
 
 func sortedKeys[V any](m map[client.ObjectKey]V) []client.ObjectKey {
-	return slices.SortedFunc(maps.Keys(m), func(a, b client.ObjectKey) int { return strings.Compare(a.String(), b.String()) })
+	keys := slices.Collect(maps.Keys(m))
+	sortKeys(keys)
+	return keys
 }
 
 // api is a client: it reads a view, or live without one, and writes to the store.

@@ -188,8 +188,8 @@ func (w *world) dump() string {
 	}
 	for _, r := range all[*v1beta2.Replica](w) {
 		fmt.Fprintf(&b, "replica %s dir=%s node=%q %s %s failed=%q healthy=%q retries=%d evict=%v deleted=%v\n", r.Name,
-			r.Spec.DataDirectoryName, r.Spec.NodeID, r.Spec.DesireState, r.Status.CurrentState, r.Spec.FailedAt, r.Spec.HealthyAt,
-			r.Spec.RebuildRetryCount, r.Spec.EvictionRequested, r.DeletionTimestamp != nil)
+			r.Spec.DataDirectoryName, r.Spec.NodeID, r.Spec.DesireState, r.Status.CurrentState, r.Spec.FailedAt,
+			r.Spec.HealthyAt, r.Spec.RebuildRetryCount, r.Spec.EvictionRequested, r.DeletionTimestamp != nil)
 	}
 	for _, h := range w.nodes {
 		for _, p := range w.podsOn(h) {

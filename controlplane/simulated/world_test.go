@@ -129,8 +129,11 @@ func (w *world) wait() {
 	w.mu.Lock()
 }
 
+// part is what runs in a manager process.
+type part interface{ SetupWithManager(ctrl.Manager) error }
+
 // start builds a manager process; setup registers its controllers.
-func (w *world) start(keep func(client.Object) bool, parts ...interface{ SetupWithManager(ctrl.Manager) error }) *process {
+func (w *world) start(keep func(client.Object) bool, parts ...part) *process {
 	p := &process{w: w, view: newView(w, keep)}
 	p.ctx, p.cancel = context.WithCancel(w.t.Context())
 	for _, part := range parts {
