@@ -2,6 +2,8 @@ package simulated_test
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -18,6 +20,9 @@ import (
 type wanted struct {
 	name, node string
 	deleted    bool
+	// only is the node that alone has good copies, "" for none, since onlySince.
+	only      string
+	onlySince time.Time
 }
 
 // pick draws one of several.
@@ -82,6 +87,7 @@ func (w *world) act() {
 		w.deleteVolume(v)
 	case 6:
 		w.note("user: %s larger", v.name)
+		w.grown = time.Now()
 		edit(w, v.name, func(o *v1beta2.Volume) { o.Spec.Size += gib / 2 })
 	case 7:
 		n := 1 + w.rng.IntN(len(w.nodes))
@@ -132,16 +138,15 @@ func (w *world) deleteVolume(v *wanted) {
 	}
 }
 
-// deleteReplica deletes a replica that the webhook would let go: another one is healthy.
+// deleteReplica deletes a replica that the webhook would let go: another one is a good copy.
 func (w *world) deleteReplica() {
 	replicas := all[*v1beta2.Replica](w)
 	if len(replicas) == 0 {
 		return
 	}
 	r := pick(w, replicas)
-	for _, o := range replicas {
-		if o.Name != r.Name && o.Spec.VolumeName == r.Spec.VolumeName && o.Spec.HealthyAt != "" && o.Spec.FailedAt == "" &&
-			o.DeletionTimestamp == nil {
+	for _, o := range w.good(r.Spec.VolumeName) {
+		if o.Name != r.Name && o.Spec.HealthyAt != "" && o.Spec.FailedAt == "" {
 			w.note("user: delete replica %s", r.Name)
 			_ = w.store.delete(r, client.DeleteOptions{}) // it is there
 			return
@@ -190,8 +195,13 @@ func (w *world) placing(h *host) {
 	})
 }
 
+func (w *world) setCapacity(h *host, gibs int64) {
+	h.capacity = gibs * gib
+	w.had("capacity of "+h.name, h.capacity)
+}
+
 func (w *world) resize(h *host) {
-	h.capacity = (2 + w.rng.Int64N(14)) * gib
+	w.setCapacity(h, 2+w.rng.Int64N(14))
 	w.note("disk of %s has %d GiB", h.name, h.capacity/gib)
 	w.after(w.between(0, 30*time.Second), func() { w.lookAtDisk(h) })
 }
@@ -252,7 +262,7 @@ func (w *world) comeBack(h *host) {
 		return
 	}
 	w.note("node %s is back", h.name)
-	h.off, h.cut = false, false
+	h.off, h.cut, h.since = false, false, time.Now()
 	h.turn++
 	w.kubeReady(h, corev1.ConditionTrue)
 	for _, p := range all[*corev1.Pod](w) {
@@ -314,6 +324,7 @@ func (w *world) drain(h *host) {
 		if get[*policyv1.PodDisruptionBudget](w, p.name) == nil {
 			if o := get[*corev1.Pod](w, p.name); o != nil && o.DeletionTimestamp == nil {
 				w.note("drain of %s evicts %s", h.name, p.name)
+				w.drainable(h)
 				_ = w.store.delete(o, client.DeleteOptions{}) // it is there
 			}
 		}
@@ -321,10 +332,11 @@ func (w *world) drain(h *host) {
 	w.after(20*time.Second, func() { w.drain(h) })
 }
 
+// podsOn are the instance managers that run on a machine, whether their Pod is still known or not.
 func (w *world) podsOn(h *host) (out []*pod) {
-	for _, p := range all[*corev1.Pod](w) {
-		if q := w.pods[p.UID]; q != nil && q.host == h {
-			out = append(out, q)
+	for _, uid := range slices.Sorted(maps.Keys(w.pods)) {
+		if w.pods[uid].host == h {
+			out = append(out, w.pods[uid])
 		}
 	}
 	return out

@@ -80,10 +80,12 @@ func (w *world) replicaAt(address string, from *host) *proc {
 
 // noticed has every engine look at its replicas soon: connections break, or can be made.
 func (w *world) noticed() {
-	for _, p := range w.pods {
-		for _, r := range p.processes {
-			if r.engine != nil {
-				r.engine.checkIn(w.between(0, time.Second))
+	for _, h := range w.nodes {
+		for _, p := range w.podsOn(h) {
+			for _, name := range sortedNames(p.processes) {
+				if e := p.processes[name].engine; e != nil {
+					e.checkIn(w.between(0, time.Second))
+				}
 			}
 		}
 	}
@@ -213,6 +215,7 @@ func (s *serving) begin() bool {
 		}
 	}
 	s.contact = true
+	s.w.oneWriter(s.volume, false)
 	return true
 }
 
@@ -349,6 +352,7 @@ func (e *engines) ReplicaAdd(_ context.Context, t engineclient.Target, address s
 	r := &mirror{address: address, dir: p.directory(), mode: engineclient.ModeWO,
 		rebuild: &engineclient.Rebuild{Running: true, State: "in_progress"}}
 	s.replicas = append(s.replicas, r)
+	w.rebuildsWithin(p.pod.host)
 	w.copies[r.dir].complete = false
 	fails := !w.calm && w.rng.IntN(12) == 0
 	w.after(w.between(5*time.Second, 40*time.Second), func() { s.rebuilt(r, fails) })

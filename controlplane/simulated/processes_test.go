@@ -56,6 +56,7 @@ func (p *proc) alive() bool {
 // data is a replica directory.
 type data struct {
 	node     string
+	path     string
 	size     int64
 	complete bool
 }
@@ -177,6 +178,9 @@ func (o *orders) Create(_ context.Context, im *v1beta2.InstanceManager, p instan
 	if at.refuses {
 		return fmt.Errorf("instance manager %s is closed", at.name)
 	}
+	if slices.Contains(p.Args, "controller") {
+		w.oneWriter(volumeOf(p.Name), true)
+	}
 	w.ids++
 	n := &proc{pod: at, name: p.Name, order: p.Order, uuid: fmt.Sprintf("run-%d", w.ids), args: p.Args,
 		state: v1beta2.InstanceStateStarting, port: at.nextPort, volumeUID: p.Environment["ANKOLE_VOLUME_UUID"]}
@@ -224,7 +228,7 @@ func (w *world) open(p *proc) {
 	must(w, os.MkdirAll(dir, 0o700))
 	size, err := strconv.ParseInt(argument(p.args, "--size"), 10, 64)
 	must(w, err)
-	w.copies[p.directory()] = &data{node: p.pod.host.name, size: size}
+	w.copies[p.directory()] = &data{node: p.pod.host.name, path: dir, size: size}
 	w.after(time.Second, func() { w.lookAtDisk(p.pod.host) })
 }
 

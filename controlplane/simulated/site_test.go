@@ -5,6 +5,7 @@ import (
 	"path/filepath"
 	"reflect"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -60,6 +61,8 @@ type host struct {
 	capacity int64
 	// turn counts how often it was lost, so that what was planned before is dropped.
 	turn int
+	// since is when it was last reached after it had not been.
+	since time.Time
 }
 
 func (h *host) reachable() bool { return !h.off && !h.cut }
@@ -120,6 +123,10 @@ func edit[T client.Object](w *world, name string, change func(T)) {
 }
 
 func (w *world) setting(name, value string) {
+	w.set[name] = time.Now()
+	if n, err := strconv.ParseInt(value, 10, 64); err == nil {
+		w.had(name, n)
+	}
 	if get[*v1beta2.Setting](w, name) == nil {
 		w.create(&v1beta2.Setting{ObjectMeta: metav1.ObjectMeta{Name: name}, Value: value})
 		return
@@ -132,12 +139,14 @@ func (w *world) build(nodes int) {
 	w.setting(setting.DefaultInstanceManagerImage, "im:1")
 	w.setting(setting.ConcurrentReplicaRebuildPerNodeLimit, fmt.Sprint(1+w.rng.IntN(3)))
 	w.setting(setting.StorageMinimalAvailablePercentage, "0")
+	w.setting(setting.StorageOverProvisioningPercentage, "100")
 	w.setting(setting.OrphanResourceAutoDeletion, setting.OrphanKindInstance)
 	w.create(&v1beta2.EngineImage{ObjectMeta: metav1.ObjectMeta{Name: naming.EngineImageName(engineImage)},
 		Spec:   v1beta2.EngineImageSpec{Image: engineImage},
 		Status: v1beta2.EngineImageStatus{State: v1beta2.EngineImageStateDeployed, NodeDeploymentMap: map[string]bool{}}})
 	for i := 1; i <= nodes; i++ {
-		h := &host{name: fmt.Sprintf("n%d", i), uuid: fmt.Sprintf("disk-%d", i), capacity: (3 + w.rng.Int64N(12)) * gib}
+		h := &host{name: fmt.Sprintf("n%d", i), uuid: fmt.Sprintf("disk-%d", i)}
+		w.setCapacity(h, 3+w.rng.Int64N(12))
 		w.nodes = append(w.nodes, h)
 		k := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: h.name}}
 		k.Status.Allocatable = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("8")}
@@ -222,6 +231,11 @@ func (w *world) stopAgent(h *host) {
 func (w *world) wrote(k *kind, before, after client.Object) {
 	for _, p := range w.processes() {
 		p.view.written(k)
+	}
+	for _, o := range []client.Object{before, after} {
+		if o != nil {
+			w.noteCopies(o.GetLabels()[naming.LabelVolume])
+		}
 	}
 	switch o := after.(type) {
 	case nil:

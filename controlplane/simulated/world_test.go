@@ -55,6 +55,12 @@ type world struct {
 	inMinute int
 	// explain: everybody looks at everything, and what is written then is told.
 	explain bool
+	// values are what limits were, set is when a setting was changed, grown when a volume was.
+	values map[string][]seen
+	set    map[string]time.Time
+	grown  time.Time
+	// tellAll: every look and write is noted.
+	tellAll bool
 	site
 }
 
@@ -234,9 +240,10 @@ func (c *controller) look(r reconcile.Request) {
 	w.reading = true
 	result, err := c.Reconciler.Reconcile(c.p.ctx, r)
 	w.reading = false
-	if *trace {
+	if w.tellAll {
 		w.note("%s %s: %v %v", c.Name, r.Name, result.RequeueAfter, err)
 	}
+	w.copiesKept()
 	switch {
 	case err != nil:
 		if !errors.Is(err, errInjected) {
@@ -271,10 +278,11 @@ func (w *world) refused(a *api, verb string, o client.Object) error {
 	if a.view == nil {
 		return nil
 	}
+	w.placed(o)
 	if !w.calm && w.rng.IntN(200) == 0 {
 		return errInjected
 	}
-	if *trace {
+	if w.tellAll {
 		w.note("%s %T %s\n%s", verb, o, o.GetName(), differing(w.store.kindOf(o).objects[client.ObjectKeyFromObject(o)], o))
 	}
 	subject := o.GetLabels()[naming.LabelVolume]

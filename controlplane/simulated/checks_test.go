@@ -1,0 +1,226 @@
+package simulated_test
+
+import (
+	"os"
+	"slices"
+	"strconv"
+	"time"
+
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"ankole.storage/api/longhorn/v1beta2"
+	"ankole.storage/controlplane/engineclient"
+	"ankole.storage/controlplane/setting"
+)
+
+// heardWithin is how long after a change nobody may decide by what was before any more: later than
+// the slowest cache.
+const heardWithin = 2 * time.Minute
+
+// seen is a value of something, and since when it had it.
+type seen struct {
+	value int64
+	since time.Time
+}
+
+// had notes that something has a value now.
+func (w *world) had(what string, value int64) {
+	w.values[what] = append(w.values[what], seen{value, time.Now()})
+}
+
+// most is the largest value that somebody may still take for the present one.
+func (w *world) most(what string) int64 {
+	var most int64
+	for i, s := range w.values[what] {
+		if last := i == len(w.values[what])-1; last || time.Since(w.values[what][i+1].since) < heardWithin {
+			most = max(most, s.value)
+		}
+	}
+	return most
+}
+
+// setTo is how long a setting has had its value.
+func (w *world) setTo(name string) (value string, d time.Duration) {
+	if s := get[*v1beta2.Setting](w, name); s != nil {
+		value = s.Value
+	}
+	return value, time.Since(w.set[name])
+}
+
+// newest is the record of a volume's members; nil before its first start.
+func (w *world) newest(volume string) (m *v1beta2.Membership) {
+	for _, e := range all[*v1beta2.Engine](w) {
+		have := e.Status.Membership
+		if e.Spec.VolumeName == volume && have != nil && len(have.Members) > 0 && (m == nil || have.Epoch > m.Epoch) {
+			m = have
+		}
+	}
+	return m
+}
+
+// good are the replicas that have everything that was written to a volume: members of the newest
+// record that are not being deleted, and whose data is on its disk.
+func (w *world) good(volume string) (out []*v1beta2.Replica) {
+	m := w.newest(volume)
+	if m == nil {
+		return nil
+	}
+	for _, r := range all[*v1beta2.Replica](w) {
+		d := w.copies[r.Spec.DataDirectoryName]
+		if r.Spec.VolumeName != volume || r.DeletionTimestamp != nil || d == nil ||
+			!slices.Contains(m.Members, r.Spec.DataDirectoryName) {
+			continue
+		}
+		if _, err := os.Stat(d.path); err == nil {
+			out = append(out, r)
+		}
+	}
+	return out
+}
+
+// copiesKept fails when a controller took the last good copy of a volume.
+func (w *world) copiesKept() {
+	for _, name := range sortedNames(w.volumes) {
+		if v := w.volumes[name]; v.deleted || w.newest(name) == nil {
+			continue
+		}
+		if len(w.good(name)) == 0 {
+			w.failf("the last good copy of %s was deleted", name)
+		}
+	}
+}
+
+// noteCopies notes since when a volume has its good copies on one node only.
+func (w *world) noteCopies(volume string) {
+	v := w.volumes[volume]
+	if v == nil {
+		return
+	}
+	node := ""
+	for i, r := range w.good(volume) {
+		if i > 0 && r.Spec.NodeID != node {
+			node = ""
+			break
+		}
+		node = r.Spec.NodeID
+	}
+	if node != v.only {
+		v.only, v.onlySince = node, time.Now()
+	}
+}
+
+// drainable fails when a drain may take the last good copy of a volume, and could have been kept
+// from it for long.
+func (w *world) drainable(h *host) {
+	policy, since := w.setTo(setting.NodeDrainPolicy)
+	if since < heardWithin || policy == "always-allow" || policy == "allow-if-replica-is-stopped" {
+		return
+	}
+	for _, name := range sortedNames(w.volumes) {
+		v := w.volumes[name]
+		if !v.deleted && v.only == h.name && time.Since(v.onlySince) > heardWithin {
+			w.failf("a drain of %s may take the last good copy of %s", h.name, name)
+		}
+	}
+}
+
+// placed fails when a replica is put on a disk whose limit it exceeds.
+func (w *world) placed(o client.Object) {
+	r, ok := o.(*v1beta2.Replica)
+	if !ok || r.Spec.NodeID == "" {
+		return
+	}
+	if before := get[*v1beta2.Replica](w, r.Name); before != nil && before.Spec.NodeID != "" {
+		return
+	}
+	if time.Since(w.grown) < heardWithin {
+		return // what is added by growing is not told of by the replica yet
+	}
+	sum := r.Spec.VolumeSize
+	for _, other := range all[*v1beta2.Replica](w) {
+		if other.Spec.NodeID == r.Spec.NodeID && other.Name != r.Name && other.DeletionTimestamp == nil {
+			sum += other.Spec.VolumeSize
+		}
+	}
+	limit := w.most("capacity of "+r.Spec.NodeID) * w.most(setting.StorageOverProvisioningPercentage) / 100
+	if sum > limit {
+		w.failf("%d bytes are placed on %s, whose limit is %d", sum, r.Spec.NodeID, limit)
+	}
+}
+
+// rebuildsWithin fails when a node has more rebuilds than its limit.
+func (w *world) rebuildsWithin(h *host) {
+	n := 0
+	for _, s := range w.servings() {
+		for _, r := range s.replicas {
+			if p := w.replicaAt(r.address, s.p.pod.host); r.mode == engineclient.ModeWO && p != nil && p.pod.host == h {
+				n++
+			}
+		}
+	}
+	if limit := w.most(setting.ConcurrentReplicaRebuildPerNodeLimit); int64(n) > limit {
+		w.failf("%d rebuilds on %s, whose limit is %d", n, h.name, limit)
+	}
+}
+
+// servings are the engines that serve.
+func (w *world) servings() (out []*serving) {
+	for _, h := range w.nodes {
+		for _, p := range w.podsOn(h) {
+			for _, name := range sortedNames(p.processes) {
+				if e := p.processes[name].engine; e != nil && !e.ended {
+					out = append(out, e)
+				}
+			}
+		}
+	}
+	return out
+}
+
+// oneWriter fails when two engines of a volume are of the newest epoch, or when one is started while
+// another one serves on a node that could have been asked for long.
+func (w *world) oneWriter(volume string, starting bool) {
+	var writers int
+	for _, s := range w.servings() {
+		if s.volume != volume || !s.contact || len(s.members()) == 0 {
+			continue
+		}
+		if m := w.newest(volume); m != nil && m.Epoch == s.epoch {
+			writers++
+		}
+		h := s.p.pod.host
+		if starting && h.reachable() && time.Since(h.since) > heardWithin {
+			w.failf("an engine of %s is started, and %s serves on %s", volume, s.p.name, h.name)
+		}
+	}
+	if writers > 1 {
+		w.failf("%d engines write to %s", writers, volume)
+	}
+}
+
+// attachSteps is how many looks attaching a volume to a healthy node takes at most, and attachTime
+// how long.
+const (
+	attachSteps = 400
+	attachTime  = time.Minute
+)
+
+// attaches has a volume attached to a healthy node, and counts the steps.
+func (w *world) attaches() {
+	w.calm = true
+	w.newVolume()
+	name := "v" + strconv.Itoa(w.ids)
+	w.run(time.Minute)
+	for _, h := range w.nodes {
+		before, asked := w.looksAt(name), time.Now()
+		w.attach(w.volumes[name], h.name)
+		for v := get[*v1beta2.Volume](w, name); v.Status.State != v1beta2.VolumeStateAttached ||
+			v.Status.CurrentNodeID != h.name; v = get[*v1beta2.Volume](w, name) {
+			if n := w.looksAt(name) - before; n > attachSteps || time.Since(asked) > attachTime {
+				w.failf("%s is %s at %q after %d looks in %s, wanted at %s", name, v.Status.State, v.Status.CurrentNodeID, n,
+					time.Since(asked), h.name)
+			}
+			w.run(time.Second)
+		}
+	}
+}
