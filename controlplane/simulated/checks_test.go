@@ -177,8 +177,8 @@ func (w *world) servings() (out []*serving) {
 	return out
 }
 
-// oneWriter fails when two engines of a volume are of the newest epoch, or when one is started while
-// another one serves on a node that could have been asked for long.
+// oneWriter fails when two engines of a volume are of the newest epoch, or when one is started
+// while another one serves on a node that could have been asked for long.
 func (w *world) oneWriter(volume string, starting bool) {
 	var writers int
 	for _, s := range w.servings() {

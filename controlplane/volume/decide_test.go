@@ -18,11 +18,7 @@ var now = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 
 func ago(d time.Duration) string { return now.Add(-d).Format(time.RFC3339) }
 
-const (
-	running = v1beta2.InstanceStateRunning
-	stopped = v1beta2.InstanceStateStopped
-	failed  = v1beta2.InstanceStateError
-)
+const running, stopped, failed = v1beta2.InstanceStateRunning, v1beta2.InstanceStateStopped, v1beta2.InstanceStateError
 
 // fixture is a volume of two replicas a (on n1) and b (on n2), attached to n1 and healthy, on a
 // cluster of three nodes.
