@@ -26,6 +26,12 @@ func TestNothingIsLeftOfAKilledEngine(t *testing.T) {
 			if err := unix.Stat(node, &st); err != nil {
 				t.Fatal(err)
 			}
+			backing := fmt.Sprintf("/sys/block/loop%d/loop/backing_file", unix.Minor(st.Rdev))
+			text, err := os.ReadFile(backing)
+			if err != nil {
+				t.Fatal(err)
+			}
+			file := strings.TrimSpace(string(text))
 			if how == "detached" {
 				b.killEngine()
 				ctx, cancel := b.ctx()
@@ -41,14 +47,13 @@ func TestNothingIsLeftOfAKilledEngine(t *testing.T) {
 				b.startManager()
 			}
 			b.await("the node is gone", func() bool { return unix.Stat(node, &st) == unix.ENOENT })
-			backing := fmt.Sprintf("/sys/block/loop%d/loop/backing_file", unix.Minor(st.Rdev))
 			b.await("the loop device is free", func() bool {
 				text, err := os.ReadFile(backing)
-				return err != nil || !strings.HasSuffix(strings.TrimSpace(string(text)), "/"+volume)
+				return err != nil || strings.TrimSpace(string(text)) != file
 			})
 			b.await("the mount is gone", func() bool {
 				text, err := os.ReadFile("/proc/self/mountinfo")
-				return err == nil && !strings.Contains(string(text), "ankole-"+volume+" ")
+				return err == nil && !strings.Contains(string(text), " "+filepath.Dir(file)+" ")
 			})
 		})
 	}
