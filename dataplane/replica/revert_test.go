@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"strings"
 	"testing"
+	"time"
 
 	"ankole.storage/block"
 	"ankole.storage/dataplane/wire"
@@ -15,6 +16,7 @@ func reverting(t *testing.T, seed uint64) (*rig, *peer) {
 	p := g.engine(1, "e")
 	p.mustControl(wire.ControlRequest{Snapshot: &wire.SnapshotRequest{Name: "a", UserCreated: true}})
 	p.mustAsk(wire.Header{Type: wire.Write, Len: block.Size}, filled(9, block.Size))
+	g.w.Until(time.Second, func() bool { return false }) // until the new metadata is copied
 	return g, p
 }
 

@@ -259,15 +259,18 @@ func (s *FS) SyncDir(dir string) error {
 	real := s.resolve(dir)
 	s.mu.RLock()
 	defer s.mu.RUnlock()
-	if fd, ok := s.locked[real]; ok {
-		return wrap("sync directory", dir, unix.Fsync(fd))
+	fd, locked := s.locked[real]
+	if !locked {
+		var err error
+		if fd, err = openDir(real); err != nil {
+			return wrap("sync directory", dir, err)
+		}
 	}
-	fd, err := openDir(real)
-	if err != nil {
-		return wrap("sync directory", dir, err)
+	err := unix.Fsync(fd)
+	if !locked {
+		err = errors.Join(err, unix.Close(fd))
 	}
-	err = unix.Fsync(fd)
-	return wrap("sync directory", dir, errors.Join(err, unix.Close(fd)))
+	return wrap("sync directory", dir, err)
 }
 
 func openDir(real string) (fd int, err error) {

@@ -36,7 +36,7 @@ var mutations = []mutation{
 	{name: "dirty regions are not marked", file: "dataplane/chain/dirty.go", fs: "ext4",
 		old: "return c.breaks(c.dirty.write(payload))", new: "return nil"},
 	{name: "directories are not synced", file: "disk/osdisk/osdisk.go", fs: "ext4",
-		old: "err = unix.Fsync(fd)\n", new: "err = nil\n"},
+		old: "err := unix.Fsync(fd)\n", new: "err := error(nil)\n"},
 	{name: "metadata is renamed into place without a sync", file: "disk/osdisk/osdisk.go", fs: "xfs",
 		old: "err = f.Sync()", new: "err = nil"},
 }
