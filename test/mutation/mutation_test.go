@@ -272,7 +272,8 @@ func (m *mutation) mustBeCaught(t *testing.T) {
 		"^" + m.test + "$", m.pkg}, m.args...)
 	cmd := exec.CommandContext(ctx, "go", args...)
 	cmd.Dir = root
-	cmd.Env = append(os.Environ(), "GOFLAGS="+os.Getenv("GOFLAGS")+" -overlay="+overlay)
+	cmd.Env = append(os.Environ(), "GOFLAGS="+os.Getenv("GOFLAGS")+" -overlay="+overlay,
+		"RAPID_NOFAILFILE=true", "RAPID_SHRINKTIME=1s")
 	if m.engine {
 		// The test builds programs of its own, below a folder that no other test uses. Its path is short
 		// because there are sockets below it.
