@@ -18,7 +18,7 @@
 #   e2e              clusters of real processes (test/e2e)
 #   race             data path, instance manager and controllers under the race detector
 #   entries          every entry point of Makefile and README in a small form
-#   sim              the simulator: the first seeds, and others with every commit
+#   sim              simulators of the data path and the control plane: the first seeds, and others with every commit
 #   crash            real processes killed, stopped, cut off: every fault on every rig
 #   powerloss        disks that lose power at every moment
 #   filesystem       file systems on volumes under faults
@@ -205,6 +205,7 @@ do_sim() {
 	echo "simulating $seeds seeds from $from on"
 	SEEDS=$seeds FROM=$from gotest . -count=1 -run 'TestSeeds$' ./sim || failed=1
 	OPERATOR_SEEDS=$(of 4 40 1000) OPERATOR_FROM=$from gotest . -count=1 -run 'TestOperatorWithCrashes$' ./sim || failed=1
+	gotest . -count=1 -run 'TestWorld$' ./controlplane/simulated -first "$from" -seeds "$(of 4 40 500)" || failed=1
 	[ "$form" != soak ] || gotest . -count=1 ./dataplane/quorum -long || failed=1
 	return $failed
 }
@@ -342,7 +343,7 @@ expand() {
 # them after "--". Nothing for a phase that always runs as it is.
 sources() {
 	case $1 in
-	sim) echo ./sim ;;
+	sim) echo ./sim ./controlplane/simulated ;;
 	race) echo ./dataplane/... ./instancemanager/... ./controlplane/... ;;
 	crash | powerloss | filesystem | upgrade | handover) echo "./test/$1 ./cmd/engine" ;;
 	enginekill) echo ./test/e2e ./cmd/... -- standalone deploy ;;

@@ -130,8 +130,9 @@ func (w *world) placed(o client.Object) {
 	if !ok || r.Spec.NodeID == "" {
 		return
 	}
-	if before := get[*v1beta2.Replica](w, r.Name); before != nil && before.Spec.NodeID != "" {
-		return
+	before := get[*v1beta2.Replica](w, r.Name)
+	if before == nil || before.Spec.NodeID != "" || before.ResourceVersion != r.ResourceVersion {
+		return // it has its place, or the write is refused
 	}
 	if time.Since(w.grown) < heardWithin {
 		return // what is added by growing is not told of by the replica yet

@@ -1,5 +1,5 @@
 // Package simulated plays the controllers of production against a simulated cluster, to find waits
-// that nothing ends. It has tests only.
+// that nothing ends and promises that are broken (docs/testing.md). It has tests only.
 //
 // The world steps an object only when something wakes it: an event that its controller's own
 // watches pass on, the time that its last step asked for, a stream, or the retry of a step that
@@ -11,13 +11,13 @@
 // nodes, settings and orphans, the allocator, the scheduler, and the agents that remove data. What
 // is a model: the API server, kubelets, garbage collection, instance managers with their processes
 // and streams, engines, the witness, the agents' look at disks. Engine images are fixed. Neither
-// snapshots, backups, live upgrades nor migrations are played.
+// snapshots, backups, live upgrades, migrations nor clones are played.
 //
 // A history is drawn by its seed: users' orders and faults close to each other, then rest. After
 // forty minutes of rest everybody looks at everything once, as a new leader would. Whoever finds
 // something to do then, and had been at rest, was not woken for it: the test fails. At the end all
-// faults end, and every volume has to be as it is wanted. The number of looks is bounded at all
-// times.
+// faults end, and every volume has to be as it is wanted. At all times the last good copies, the
+// writers, the limits and the number of looks are checked.
 //
-//	go test ./controlplane/simulated -first 94 -seeds 1 -trace
+//	go test ./controlplane/simulated -run 'TestWorld$' -first 94 -seeds 1 -trace
 package simulated

@@ -19,16 +19,24 @@ import (
 )
 
 var (
-	seeds = flag.Int("seeds", 12, "number of histories")
+	seeds = flag.Int("seeds", 12, "number of histories; a quarter of them with -short")
 	trace = flag.Bool("trace", false, "tell every look and write too")
 	first = flag.Uint64("first", 1, "seed of the first one")
 )
 
 func sortedNames[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }
 
+// number is how many histories are played.
+func number() int {
+	if testing.Short() {
+		return max(1, *seeds/4)
+	}
+	return *seeds
+}
+
 // TestWorld plays histories of users, faults and rest.
 func TestWorld(t *testing.T) {
-	for seed := *first; seed < *first+uint64(*seeds); seed++ {
+	for seed := *first; seed < *first+uint64(number()); seed++ {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) { history(t, seed, *trace) })
 	}
 }
@@ -36,7 +44,7 @@ func TestWorld(t *testing.T) {
 // TestHistoriesRepeat: a seed gives the same history to the letter, or no failure could be had
 // again.
 func TestHistoriesRepeat(t *testing.T) {
-	for seed := *first; seed < *first+3; seed++ {
+	for seed := *first; seed < *first+min(3, uint64(number())); seed++ {
 		var told [2]string
 		for i := range told {
 			t.Run(fmt.Sprint(seed), func(t *testing.T) { told[i] = history(t, seed, true) })
