@@ -141,6 +141,10 @@ func (w *world) build(nodes int) {
 	w.setting(setting.StorageMinimalAvailablePercentage, "0")
 	w.setting(setting.StorageOverProvisioningPercentage, "100")
 	w.setting(setting.OrphanResourceAutoDeletion, setting.OrphanKindInstance)
+	w.setting(setting.OfflineReplicaRebuilding, fmt.Sprint(w.rng.IntN(2) == 0))
+	for range w.rng.IntN(5) {
+		w.change()
+	}
 	w.create(&v1beta2.EngineImage{ObjectMeta: metav1.ObjectMeta{Name: naming.EngineImageName(engineImage)},
 		Spec:   v1beta2.EngineImageSpec{Image: engineImage},
 		Status: v1beta2.EngineImageStatus{State: v1beta2.EngineImageStateDeployed, NodeDeploymentMap: map[string]bool{}}})
