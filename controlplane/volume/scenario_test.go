@@ -24,11 +24,14 @@ import (
 func (w *world) checkSafe() {
 	w.t.Helper()
 	v := w.volume("v")
-	if v == nil || v.DeletionTimestamp != nil || w.acknowledged.Sign() == 0 {
+	if v == nil || v.DeletionTimestamp != nil {
 		return
 	}
-	w.mu.Lock()
+	w.mu.Lock() // a hand-over that runs beside writes too
 	defer w.mu.Unlock()
+	if w.acknowledged.Sign() == 0 {
+		return
+	}
 	if w.copies() == 0 {
 		w.t.Fatalf("P2: no directory that is left has the newest acknowledged content\n%s", w.dump())
 	}
