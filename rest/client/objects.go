@@ -23,6 +23,8 @@ type VolumeSpec struct {
 	// DataSource is what the volume is to hold: vol://volume or snap://volume/snapshot. The size is
 	// that volume's.
 	DataSource string `json:"dataSource,omitempty"`
+	// Migratable volumes of access mode rwx may be offered on two nodes while their user moves.
+	Migratable bool `json:"migratable,omitempty"`
 }
 
 // Volumes lists all volumes.

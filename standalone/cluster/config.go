@@ -87,7 +87,8 @@ func (c *Config) Flags(fs *pflag.FlagSet) {
 		"directory of container images as directories (default: images/ beside the program's folder, then the built "+
 			"programs themselves)")
 	fs.StringVar(&c.DeviceDir, "device-dir", c.DeviceDir,
-		"directory of the volumes' block devices (default: /dev/longhorn as root, else one per node in --dir)")
+		"directory of the volumes' block devices, in which each node has its own "+
+			"(default: /dev/longhorn as root, else nodes/<node>/dev in --dir)")
 	fs.StringVar(&c.NodeCPU, "node-cpu", c.NodeCPU, "CPUs that each node offers (default: the machine's)")
 	fs.StringVar(&c.NodeMemory, "node-memory", c.NodeMemory, "memory that each node offers (default: the machine's)")
 	fs.StringVar(&c.ManagerImage, "manager-image", c.ManagerImage, "image of the manager")
@@ -180,13 +181,13 @@ func (c *Config) nodeAddress(k int) string {
 	return net.IPv4(ip[0], ip[1], ip[2], byte(k)).String()
 }
 
-// deviceDir of node k.
+// deviceDir of node k. Each node has its own, since a volume may be offered on two nodes at a time.
 func (c *Config) deviceDir(stateDir string, k int) string {
 	switch {
 	case c.DeviceDir != "":
-		return c.DeviceDir
+		return filepath.Join(c.DeviceDir, nodeName(k))
 	case os.Geteuid() == 0:
-		return rootDeviceDir
+		return filepath.Join(rootDeviceDir, nodeName(k))
 	}
 	return filepath.Join(stateDir, "nodes", nodeName(k), "dev")
 }

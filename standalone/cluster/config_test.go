@@ -68,13 +68,13 @@ func TestPlaces(t *testing.T) {
 		t.Errorf("capacity %v", list)
 	}
 	c.DeviceDir = "/somewhere"
-	if got := c.deviceDir("/state", 2); got != "/somewhere" {
+	if got := c.deviceDir("/state", 2); got != "/somewhere/node-2" {
 		t.Errorf("devices at %s", got)
 	}
 	c.DeviceDir = ""
 	want := "/state/nodes/node-2/dev"
 	if os.Geteuid() == 0 {
-		want = "/dev/longhorn"
+		want = "/dev/longhorn/node-2"
 	}
 	if got := c.deviceDir("/state", 2); got != want {
 		t.Errorf("devices at %s, want %s", got, want)

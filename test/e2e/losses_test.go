@@ -66,7 +66,7 @@ func TestF2(t *testing.T) {
 	c.detach("f2")
 	c.identical("f2", 3)
 	t.Run("A11", func(t *testing.T) { scenarioA11(t, c) })
-	t.Run("Bound", func(t *testing.T) { scenarioBound(t, c) })
+	t.Run("F15", func(t *testing.T) { scenarioBound(t, c) })
 }
 
 // directoryOn returns the data directory name of the volume's replica on a node.
