@@ -166,16 +166,19 @@ func choose(name string, list []mount) (m mount, change bool, err error) {
 	return m, m.readOnly() || m.superReadOnly(), nil
 }
 
-// kept are the options of a mount that mounting again would take away.
+// kept are the options, of a mount and of a file system, that mounting again would take away. A
+// file system mounted with sync has answered a write when it is on stable storage, and the users
+// of the volume may rely on that.
 var kept = map[string]uintptr{"nosuid": unix.MS_NOSUID, "nodev": unix.MS_NODEV, "noexec": unix.MS_NOEXEC,
-	"noatime":    unix.MS_NOATIME,
-	"nodiratime": unix.MS_NODIRATIME, "relatime": unix.MS_RELATIME, "nosymfollow": unix.MS_NOSYMFOLLOW}
+	"noatime": unix.MS_NOATIME, "nodiratime": unix.MS_NODIRATIME, "relatime": unix.MS_RELATIME,
+	"nosymfollow": unix.MS_NOSYMFOLLOW, "sync": unix.MS_SYNCHRONOUS, "dirsync": unix.MS_DIRSYNC,
+	"mand": unix.MS_MANDLOCK, "lazytime": unix.MS_LAZYTIME}
 
-// writable mounts again, with the mount's other options. The file system keeps those that are not
-// named.
+// writable mounts again, with the other options of the mount and of the file system. The file
+// system keeps options of its own kind, which are not flags of the system call.
 func (m *mount) writable(name string) error {
 	flags := uintptr(unix.MS_REMOUNT)
-	for _, o := range m.options {
+	for _, o := range slices.Concat(m.options, m.super) {
 		flags |= kept[o]
 	}
 	if err := unix.Mount("", m.target, "", flags, ""); err != nil {

@@ -84,7 +84,7 @@ func TestInAnotherNamespace(t *testing.T) {
 	}
 	dir := t.TempDir()
 	host := exec.Command("unshare", "--mount", "sh", "-c",
-		`mount -t tmpfs -o ro,nosuid,size=64k none "$0" && echo mounted && read x`, dir)
+		`mount -t tmpfs -o ro,nosuid,sync,lazytime,size=64k none "$0" && echo mounted && read x`, dir)
 	in, err := host.StdinPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -124,9 +124,18 @@ func TestInAnotherNamespace(t *testing.T) {
 	if err := inNamespaceOf(process, func() error { return m.writable("v") }); err != nil {
 		t.Fatal(err)
 	}
+	before := m
 	if m = find(process); m.readOnly() || m.superReadOnly() ||
 		!strings.Contains(strings.Join(m.options, ","), "nosuid") {
 		t.Errorf("%+v afterwards", m)
+	}
+	for _, o := range []string{"sync", "lazytime"} {
+		if !strings.Contains(strings.Join(before.super, ","), o) {
+			t.Fatalf("mounted without %s: %+v", o, before)
+		}
+		if !strings.Contains(strings.Join(m.super, ","), o) {
+			t.Errorf("the file system has lost %s: %+v", o, m)
+		}
 	}
 	if find(ownProcess) != nil {
 		t.Error("the test's own namespace has it now")
