@@ -25,6 +25,8 @@ const (
 type DiskFacts struct {
 	// Problem is why the rest could not be learnt; empty if it could.
 	Problem string
+	// ReadOnly is how the file system says that it takes no writes (mountinfo.Mount.Refuses).
+	ReadOnly string
 	// HasConfig: the configuration file is there. DiskUUID and DiskName are from it.
 	HasConfig          bool
 	DiskUUID, DiskName string
@@ -115,6 +117,9 @@ func judgeDisk(name string, d v1beta2.DiskStatus, f DiskFacts, n *v1beta2.Node,
 	switch twin := sameFilesystem(name, n, all); {
 	case f.Problem != "":
 		return no(v1beta2.DiskReasonNoDiskInfo, "disk "+name+" at "+path+" cannot be read: "+f.Problem)
+	case f.ReadOnly != "":
+		return no(v1beta2.DiskReasonNoDiskInfo, "disk "+name+" at "+path+" cannot be written: its file system says \""+
+			f.ReadOnly+"\" in the table of mounts; look at the kernel's log, repair it and mount it again")
 	case twin != "":
 		return no(v1beta2.DiskReasonDiskFilesystemChanged,
 			"disk "+name+" at "+path+" is on the same file system as disk "+twin+"; is something not mounted?")
@@ -134,7 +139,7 @@ func judgeDisk(name string, d v1beta2.DiskStatus, f DiskFacts, n *v1beta2.Node,
 
 // isFresh tells whether the disk has never been used and should get its configuration file.
 func isFresh(name string, d v1beta2.DiskStatus, f DiskFacts, n *v1beta2.Node, all map[string]DiskFacts) bool {
-	return f.Problem == "" && !f.HasConfig && d.DiskUUID == "" && sameFilesystem(name, n, all) == ""
+	return f.Problem == "" && f.ReadOnly == "" && !f.HasConfig && d.DiskUUID == "" && sameFilesystem(name, n, all) == ""
 }
 
 // sameFilesystem returns another disk of the node on the same file system that was there first: one

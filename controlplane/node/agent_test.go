@@ -2,6 +2,8 @@ package node
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -9,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -36,6 +39,11 @@ func facts(uuid, fs string) DiskFacts {
 		Maximum: 1000 << 20, Available: 555 << 20}
 }
 
+func readOnly(f DiskFacts) DiskFacts {
+	f.ReadOnly = "emergency_ro"
+	return f
+}
+
 func TestAgentJudgesDisks(t *testing.T) {
 	for _, tt := range []struct {
 		name    string
@@ -46,6 +54,9 @@ func TestAgentJudgesDisks(t *testing.T) {
 	}{
 		{name: "fine", a: facts("ua", "1"), b: facts("ub", "2")},
 		{name: "unreadable", a: DiskFacts{Problem: "no such directory"}, b: facts("ub", "2"), reason: "NoDiskInfo"},
+		{name: "takes no writes", a: readOnly(facts("ua", "1")), b: facts("ub", "2"), reason: "NoDiskInfo"},
+		{name: "fresh, but takes no writes", a: readOnly(facts("", "1")), b: facts("ub", "2"),
+			edit: func(n *v1beta2.Node) { n.Status.DiskStatus["a"] = v1beta2.DiskStatus{} }, reason: "NoDiskInfo"},
 		{name: "configuration gone", a: facts("", "1"), b: facts("ub", "2"), reason: "DiskFilesystemChanged"},
 		{name: "another disk is mounted there", a: facts("ux", "1"), b: facts("ub", "2"), reason: "DiskFilesystemChanged"},
 		{name: "configuration without UUID", a: DiskFacts{HasConfig: true, FilesystemID: "1"}, b: facts("ub", "2"),
@@ -210,7 +221,12 @@ func TestAnEmptiedNodeDoesNotGetItsDefaultDiskBackByLackOfLabels(t *testing.T) {
 
 func TestHostPreparesADiskOnce(t *testing.T) {
 	root := t.TempDir()
-	h := Host{Resolve: func(p string) string { return filepath.Join(root, p) }}
+	h := Host{Resolve: func(p string) string {
+		if p == mountTable {
+			return p
+		}
+		return filepath.Join(root, p)
+	}}
 	if f := h.Look("/data", false); f.Problem == "" {
 		t.Fatal("a directory that does not exist has facts")
 	}
@@ -239,6 +255,35 @@ func TestHostPreparesADiskOnce(t *testing.T) {
 	}
 	if f := h.Look("/data", false); !strings.Contains(f.Problem, "not valid JSON") {
 		t.Fatalf("a corrupt configuration file: %+v", f)
+	}
+}
+
+// TestHostFindsReadOnlyDisks: a file system that takes no writes is told by the table of mounts,
+// not by its files.
+func TestHostFindsReadOnlyDisks(t *testing.T) {
+	root := t.TempDir()
+	h := Host{Resolve: func(p string) string { return filepath.Join(root, p) }}
+	table := filepath.Join(root, mountTable)
+	var st unix.Stat_t
+	if err := errors.Join(os.MkdirAll(filepath.Join(root, "host/data"), 0o700), os.MkdirAll(filepath.Dir(table), 0o700),
+		unix.Stat(filepath.Join(root, "host/data"), &st)); err != nil {
+		t.Fatal(err)
+	}
+	for options, want := range map[string]string{"rw": "", "rw,emergency_ro": "emergency_ro"} {
+		line := fmt.Sprintf("30 1 %d:%d / /data rw - ext4 /dev/sdb %s\n31 1 250:250 / /other rw - ext4 /dev/sdc ro\n",
+			unix.Major(st.Dev), unix.Minor(st.Dev), options)
+		if err := os.WriteFile(table, []byte(line), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if f := h.Look("/data", false); f.Problem != "" || f.ReadOnly != want {
+			t.Errorf("options %s: %+v", options, f)
+		}
+	}
+	if err := os.Remove(table); err != nil {
+		t.Fatal(err)
+	}
+	if f := h.Look("/data", false); !strings.Contains(f.Problem, "table of mounts") {
+		t.Errorf("without a table: %+v", f)
 	}
 }
 

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"ankole.storage/controlplane/naming"
+	"ankole.storage/mountinfo"
 )
 
 // Host is the machine the agent runs on, seen through the mount of its root directory.
@@ -35,6 +36,25 @@ const maxDiskConfig = 64 << 10
 
 func (h Host) open(path string) string { return h.Resolve(naming.InHostMount(path)) }
 
+// mountTable is where this process's mounts are told; the host's disks are among them.
+const mountTable = "/proc/self/mountinfo"
+
+// refusesWrites says why the file system of a device takes no writes; empty if it does.
+func (h Host) refusesWrites(device uint64) (why string, err error) {
+	f, err := os.Open(h.Resolve(mountTable))
+	if err != nil {
+		return "", fmt.Errorf("table of mounts: %w", err)
+	}
+	defer f.Close()
+	number := fmt.Sprintf("%d:%d", unix.Major(device), unix.Minor(device))
+	err = mountinfo.Each(f, func(m *mountinfo.Mount) {
+		if m.Device == number && m.Refuses() != "" {
+			why = m.Refuses()
+		}
+	})
+	return why, err
+}
+
 // Look tells about the directory of a disk at a path of the host. With create it makes the
 // directory first.
 func (h Host) Look(path string, create bool) DiskFacts {
@@ -45,7 +65,7 @@ func (h Host) Look(path string, create bool) DiskFacts {
 		}
 	}
 	var f DiskFacts
-	if err := statFilesystem(real, &f); err != nil {
+	if err := h.statFilesystem(real, &f); err != nil {
 		return DiskFacts{Problem: err.Error()}
 	}
 	text, err := readBounded(h.open(naming.DiskConfigPath(path)), maxDiskConfig)
@@ -75,13 +95,17 @@ func readBounded(path string, limit int64) ([]byte, error) {
 	return os.ReadFile(path)
 }
 
-func statFilesystem(dir string, f *DiskFacts) error {
-	info, err := os.Stat(dir)
-	if err != nil {
-		return err
+func (h Host) statFilesystem(dir string, f *DiskFacts) error {
+	var info unix.Stat_t
+	if err := unix.Stat(dir, &info); err != nil {
+		return &fs.PathError{Op: "stat", Path: dir, Err: err}
 	}
-	if !info.IsDir() {
+	if info.Mode&unix.S_IFMT != unix.S_IFDIR {
 		return fmt.Errorf("%s is not a directory", dir)
+	}
+	var err error
+	if f.ReadOnly, err = h.refusesWrites(info.Dev); err != nil {
+		return err
 	}
 	var s unix.Statfs_t
 	if err := unix.Statfs(dir, &s); err != nil {

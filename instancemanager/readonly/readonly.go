@@ -8,9 +8,7 @@
 package readonly
 
 import (
-	"bufio"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -22,6 +20,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"ankole.storage/instancemanager/process"
+	"ankole.storage/mountinfo"
 )
 
 // Condition is what is told of an engine whose volume has such a file system.
@@ -125,48 +124,14 @@ func numbers(path string) string {
 	return fmt.Sprintf("%d:%d", unix.Major(st.Rdev), unix.Minor(st.Rdev))
 }
 
-// maxTableLine bounds a line of the table that can be of a volume: three paths of 4096 bytes, each
-// byte of which may be written as four, and options.
-const maxTableLine = 64 << 10
-
-// goneReadOnly reads a table of mounts as proc(5) describes mountinfo:
-//
-//	36 35 98:0 /root /mount/point rw,noatime shared:1 - ext4 /dev/source rw,errors=continue
-//
-// and returns sources and numbers of those that may write while their file system does not. Lines
-// of another form are passed over, and longer ones: a container's file system names all its layers.
+// goneReadOnly reads a table of mounts and returns sources and numbers of those that may write
+// while their file system does not.
 func goneReadOnly(r io.Reader) (map[string]bool, error) {
 	found := map[string]bool{}
-	lines := bufio.NewReaderSize(r, maxTableLine)
-	for {
-		line, more, err := lines.ReadLine()
-		if errors.Is(err, io.EOF) {
-			return found, nil
+	err := mountinfo.Each(r, func(m *mountinfo.Mount) {
+		if !m.ReadOnly() && m.Refuses() != "" {
+			found[m.Device], found[m.Source] = true, true
 		}
-		if err != nil {
-			return nil, fmt.Errorf("table of mounts: %w", err)
-		}
-		if !more {
-			lookAt(string(line), found)
-			continue
-		}
-		for more && err == nil { // the error comes again
-			_, more, err = lines.ReadLine()
-		}
-	}
+	})
+	return found, err
 }
-
-// lookAt adds source and number to found if the line is of a file system that has gone read-only.
-func lookAt(line string, found map[string]bool) {
-	mount, system, ok := strings.Cut(line, " - ")
-	m, s := strings.Fields(mount), strings.Fields(system)
-	if !ok || len(m) < 6 || len(s) < 3 || has(m[5], "ro") {
-		return
-	}
-	if has(s[2], "ro") || has(s[2], "emergency_ro") || has(s[2], "shutdown") {
-		found[m[2]], found[s[1]] = true, true
-	}
-}
-
-// has says whether an option is in a list.
-func has(options, option string) bool { return slices.Contains(strings.Split(options, ","), option) }

@@ -43,7 +43,12 @@ type cluster struct {
 
 func start(t *testing.T) *cluster {
 	t.Helper()
-	c := &cluster{Cluster: testcluster.Start(t, testcluster.Options{Manager: true, NodeGrace: 10 * time.Second}), t: t}
+	return startWith(t, testcluster.Options{Manager: true, NodeGrace: 10 * time.Second})
+}
+
+func startWith(t *testing.T, o testcluster.Options) *cluster {
+	t.Helper()
+	c := &cluster{Cluster: testcluster.Start(t, o), t: t}
 	c.connect()
 	t.Cleanup(func() {
 		if t.Failed() {
