@@ -61,6 +61,58 @@ func TestEveryStepOfAnOpenWithDamageFails(t *testing.T) {
 	}
 }
 
+// A disk that gives errors for a while, from whatever step of an open on, costs a directory nothing
+// that it held: an open without errors finds the record, and all content.
+func TestErrorsOfAnOpenCostNothing(t *testing.T) {
+	base, _ := newWorld(t, mib)
+	base.must(base.c.WriteRecord(chain.Record{VolumeUUID: testUUID, Epoch: 1, Generation: 1, State: chain.MemberRW,
+		Self: "v-1"}))
+	base.fill(0, 65536, 1)
+	base.snapshot("a")
+	base.must(base.c.Discard(0, 32768))
+	base.snapshot("b")
+	base.must(base.c.Discard(32768, 16384))
+	base.must(base.c.Sync())
+	base.must(base.c.Close())
+	const forGood = 1 << 30
+	tried := 0
+	for _, op := range []memdisk.Op{"", memdisk.OpRead} {
+		// A page of whiteouts is read four times before its reader gives up.
+		for _, times := range []int{1, 2, 4, forGood} {
+			for step, done := 0, false; !done; step++ {
+				w := base.copyOf()
+				tried++
+				w.mem().Inject(memdisk.Rule{Op: op, Skip: step, Times: times, Err: disk.ErrIO})
+				c, err := chain.Open(w.fs, w.dir, w.opts)
+				if err == nil {
+					done = nothingFailed(w, times)
+					w.must(c.Abandon())
+				}
+				w.mem().ClearRules()
+				w.open()
+				if r, valid := w.c.Record(); !valid || r.Epoch != 1 || r.State != chain.MemberRW {
+					t.Fatalf("%d errors of %q from step %d on: the record is %+v, %v", times, op, step, r, valid)
+				}
+				w.wantByte(0, 49152, 0)
+				w.wantByte(49152, 16384, 1)
+				w.must(w.c.CheckMap())
+				w.must(w.c.Close())
+			}
+		}
+	}
+	t.Logf("%d opens tried", tried)
+}
+
+// nothingFailed tells whether all faults of a rule that is to apply a number of times are left.
+func nothingFailed(w *world, times int) bool {
+	for range min(times, 4) {
+		if _, err := w.fs.ReadFile(w.dir+"/volume.meta", 1<<20); err == nil {
+			return false
+		}
+	}
+	return true
+}
+
 // A page of a branch's whiteouts that is damaged does not keep the directory from being rebuilt for
 // ever.
 func TestDamagedBranchOfATarget(t *testing.T) {

@@ -117,8 +117,9 @@ func TestPiecesOnAFailingDisk(t *testing.T) {
 		m.checkSnapshots(rt)
 		m.must(m.c.Close())
 	})
-	if failed < runs/2 {
-		t.Errorf("nothing was tried: %d requests failed", failed)
+	// 20 runs have between 3 and 30, so that one in 20 is never too few.
+	if failed < runs/20 {
+		t.Errorf("nothing was tried: %d requests failed in %d runs", failed, runs)
 	}
 }
 

@@ -94,6 +94,22 @@ func (c *Files) whiteoutsDamaged(layer string, page int64) {
 		"layer", layer, "page", page)
 }
 
+// judge notes a page that is damaged. One that only cannot be read refuses the directory, as a
+// record does: the next attempt may read it, and damage would cost the record, for ever.
+func (c *Files) judge(layer string, number int64, p *whiteoutsOf) error {
+	if !p.damaged {
+		return nil
+	}
+	if p.unreadable != nil && !c.opts.ReadOnly {
+		file := c.path(whiteoutName(c.disks[layer].whiteouts))
+		return fmt.Errorf("page %d of %s, which hides discarded blocks of %s, cannot be read: %w; if it stays so, rebuild "+
+			"the replica elsewhere, or give up what the file hides by removing it: the replica then counts as damaged",
+			number, file, displayName(layer), p.unreadable)
+	}
+	c.whiteoutsDamaged(layer, number)
+	return nil
+}
+
 // Sound is nil unless what whiteouts hid was found damaged when these files were opened: then
 // discarded blocks may show what was there before. The error is disk.ErrIO.
 func (c *Files) Sound() error {
@@ -290,8 +306,8 @@ func (c *Files) hideBy(b *Blocks, i int) error {
 		return nil // nothing is below it
 	}
 	return l.whiteouts.each(0, func(number int64, p *whiteoutsOf) error {
-		if p.damaged {
-			c.whiteoutsDamaged(l.name, number)
+		if err := c.judge(l.name, number, p); err != nil {
+			return err
 		}
 		p.bits.runs(func(first, last int64) {
 			b.hide(number*whiteoutBlocks+first, min(number*whiteoutBlocks+last, int64(len(b.m.b))))
@@ -307,9 +323,11 @@ func (c *Files) openHeadWhiteouts(b *Blocks) error {
 		return nil
 	}
 	return c.head().whiteouts.each(0, func(number int64, p *whiteoutsOf) error {
+		if err := c.judge(c.head().name, number, p); err != nil { // nobody has looked if the map was handed over
+			return err
+		}
 		if p.damaged {
-			c.whiteoutsDamaged(c.head().name, number) // nobody has looked if the map was handed over
-			*p = whiteoutsOf{}                        // Open clears it
+			*p = whiteoutsOf{} // Open clears it
 		}
 		if p.seq == 0 {
 			return nil // it may have less space than it needs, and is given it again

@@ -2,12 +2,14 @@ package chain_test
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"reflect"
 	"strings"
 	"testing"
 
 	"ankole.storage/dataplane/chain"
+	"ankole.storage/disk"
 	"ankole.storage/disk/memdisk"
 )
 
@@ -259,7 +261,6 @@ func TestDamagedWhiteoutsMakeTheRecordVoid(t *testing.T) {
 			}
 			return fs.Rot(file, 4096+64, 8)
 		}},
-		{"unreadable", func(_ *world, fs *memdisk.FS, file string) error { return fs.Unreadable(file, 0, 8192) }},
 		{"missing", func(w *world, fs *memdisk.FS, file string) error { return fs.Remove(file) }},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -288,10 +289,6 @@ func TestDamagedWhiteoutsMakeTheRecordVoid(t *testing.T) {
 			if c.name == "missing" {
 				w.must(c.spoil(w, fs, file))
 			}
-			fs.Readable()
-			if c.name == "unreadable" {
-				w.must(c.spoil(w, fs, file))
-			}
 			if s, err := chain.ReadSurvey(fs, w.dir); err != nil || len(s.WhiteoutsWhy) != 1 ||
 				s.WhiteoutsWhy["volume-snap-b.img"] == "" {
 				t.Fatalf("a survey says %v, %v", s.WhiteoutsWhy, err)
@@ -305,7 +302,6 @@ func TestDamagedWhiteoutsMakeTheRecordVoid(t *testing.T) {
 			} else {
 				w.wantByte(0, 32768, 1)
 			}
-			fs.Readable()
 			w.must(w.c.WriteRecord(chain.Record{VolumeUUID: testUUID, Epoch: 2, Generation: 2, State: chain.MemberRW,
 				Self: "v-1"}))
 			w.reopen()
@@ -313,6 +309,52 @@ func TestDamagedWhiteoutsMakeTheRecordVoid(t *testing.T) {
 				t.Fatal("a record that was written since is void too")
 			}
 			w.must(w.c.CheckMap())
+		})
+	}
+}
+
+// Whiteouts that cannot be read refuse the directory and cost nothing: when the disk reads them
+// again, the record is there and what was discarded is. A person gives them up by removing the file.
+func TestUnreadableWhiteoutsRefuseTheDirectory(t *testing.T) {
+	for _, where := range []string{"head", "snapshot"} {
+		t.Run(where, func(t *testing.T) {
+			w, fs := newWorld(t, mib)
+			r := chain.Record{VolumeUUID: testUUID, Epoch: 1, Generation: 1, State: chain.MemberRW, Self: "v-1"}
+			w.must(w.c.WriteRecord(r))
+			w.fill(0, 65536, 1)
+			w.snapshot("a")
+			w.must(w.c.Discard(0, 8192))
+			if where == "snapshot" {
+				w.snapshot("b")
+			}
+			w.must(w.c.Sync())
+			w.must(w.c.Close())
+			file := w.whiteoutFiles()[0]
+			before := dump(t, fs)
+			w.must(fs.Unreadable(file, 0, 8192))
+			_, err := chain.Open(w.fs, w.dir, w.opts)
+			if !errors.Is(err, disk.ErrIO) || !strings.Contains(err.Error(), file) {
+				t.Fatal(err)
+			}
+			fs.Readable()
+			if after := dump(t, fs); after != before {
+				t.Errorf("an open that was refused has changed something:\n%s\nwas\n%s", after, before)
+			}
+			w.open()
+			if got, valid := w.c.Record(); !valid || got.Epoch != r.Epoch {
+				t.Errorf("the record is %+v, %v", got, valid)
+			}
+			w.wantByte(0, 8192, 0)
+			w.wantByte(8192, 57344, 1)
+			w.must(w.c.Close())
+
+			w.must(fs.Unreadable(file, 0, 8192))
+			w.must(fs.Remove(file))
+			w.open()
+			if _, valid := w.c.Record(); valid {
+				t.Error("the record is valid without the whiteouts")
+			}
+			w.wantByte(0, 65536, 1)
 		})
 	}
 }

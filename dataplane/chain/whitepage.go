@@ -138,6 +138,8 @@ type whiteoutsOf struct {
 	// damaged: both slots were written and neither is whole, which no crash leaves. What the page
 	// hid is not known.
 	damaged bool
+	// unreadable is the disk's error where the page is damaged only as far as nobody could read it.
+	unreadable error
 }
 
 // known is the error of whoever needs the bits of a page that is damaged.
@@ -205,7 +207,7 @@ func (w *whiteoutFile) load(number int64) (whiteoutsOf, error) {
 	if !errors.Is(err, disk.ErrIO) {
 		return whiteoutsOf{}, err
 	}
-	lost := false
+	var lost error
 	for slot := range int64(2) {
 		s := p[slot*whiteoutSlot:][:whiteoutSlot]
 		err := readFull(w.file, s, number*whiteoutPage+slot*whiteoutSlot)
@@ -213,12 +215,14 @@ func (w *whiteoutFile) load(number int64) (whiteoutsOf, error) {
 			return whiteoutsOf{}, err
 		}
 		if err != nil {
-			lost = true
+			lost = err
 			clear(s)
 		}
 	}
 	now := newestWhiteouts(w.id, number, p)
-	now.damaged = now.damaged || lost && now.seq == 0
+	if lost != nil && now.seq == 0 {
+		now.damaged, now.unreadable = true, lost
+	}
 	return now, nil
 }
 

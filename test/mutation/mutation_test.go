@@ -7,6 +7,9 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -31,6 +34,8 @@ const (
 	compiled = 2 * time.Minute
 	// least is how many bugs there must be: whoever removes one has to say so here.
 	least = 80
+	// rigPath is the import of the package that builds and starts engines, as it is in a source file.
+	rigPath = `"ankole.storage/test/rig"`
 )
 
 // mutation is a deliberate bug.
@@ -46,7 +51,7 @@ type mutation struct {
 	// args are further arguments of the test.
 	args  []string
 	quick bool
-	// engine: the test builds the engine's program, which has to have the bug.
+	// engine: the test starts the engine's program, which has to be built with the bug.
 	engine bool
 	edits  []edit
 }
@@ -93,7 +98,30 @@ func load(path string) (*mutation, error) {
 	if m.title == "" || m.promise == "" || m.pkg == "" || m.test == "" || m.says == nil || len(m.edits) == 0 {
 		return nil, fmt.Errorf("%s: title, promise, test, says and an edit are needed", path)
 	}
+	if m.engine, err = startsEngines(m.pkg); err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
 	return m, nil
+}
+
+// startsEngines reports whether the tests of a package start the engine's program: they import the
+// package that builds it. Where ANKOLE_ENGINE names one that is built already, such a test would run
+// without the bug.
+func startsEngines(pkg string) (bool, error) {
+	files, err := filepath.Glob(filepath.Join(root, pkg, "*_test.go"))
+	if err != nil {
+		return false, err
+	}
+	for _, name := range files {
+		f, err := parser.ParseFile(token.NewFileSet(), name, nil, parser.ImportsOnly)
+		if err != nil {
+			return false, err
+		}
+		if slices.ContainsFunc(f.Imports, func(i *ast.ImportSpec) bool { return i.Path.Value == rigPath }) {
+			return true, nil
+		}
+	}
+	return false, nil
 }
 
 func (m *mutation) set(line string) (err error) {
@@ -117,8 +145,6 @@ func (m *mutation) set(line string) (err error) {
 		m.args = strings.Fields(value)
 	case key == "quick":
 		m.quick = value == "yes"
-	case key == "engine":
-		m.engine = value == "yes"
 	default:
 		err = fmt.Errorf("what is %q?", key)
 	}
