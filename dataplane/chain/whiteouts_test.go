@@ -314,7 +314,8 @@ func TestDamagedWhiteoutsMakeTheRecordVoid(t *testing.T) {
 }
 
 // Whiteouts that cannot be read refuse the directory and cost nothing: when the disk reads them
-// again, the record is there and what was discarded is. A person gives them up by removing the file.
+// again, the record is there and what was discarded is gone. A person gives them up by removing the
+// file.
 func TestUnreadableWhiteoutsRefuseTheDirectory(t *testing.T) {
 	for _, where := range []string{"head", "snapshot"} {
 		t.Run(where, func(t *testing.T) {

@@ -105,8 +105,8 @@ func load(path string) (*mutation, error) {
 }
 
 // startsEngines reports whether the tests of a package start the engine's program: they import the
-// package that builds it. Where ANKOLE_ENGINE names one that is built already, such a test would run
-// without the bug.
+// package that builds it. Where ANKOLE_ENGINE names one that is built already, such a test would
+// run without the bug.
 func startsEngines(pkg string) (bool, error) {
 	files, err := filepath.Glob(filepath.Join(root, pkg, "*_test.go"))
 	if err != nil {
