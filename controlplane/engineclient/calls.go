@@ -234,7 +234,7 @@ func (d calls) SnapshotHashStatus(ctx context.Context, t Target, name string) (m
 	out := map[string]Hash{}
 	for address, h := range s.GetByAddress() {
 		out[plain(address)] = Hash{State: h.GetState(), Checksum: h.GetChecksum(), Error: h.GetError(),
-			SilentlyCorrupted: h.GetSilentlyCorrupted()}
+			SilentlyCorrupted: h.GetSilentlyCorrupted(), Repaired: int(h.GetRepaired())}
 	}
 	return out, nil
 }

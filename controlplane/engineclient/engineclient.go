@@ -178,6 +178,9 @@ type Hash struct {
 	Checksum, Error string
 	// SilentlyCorrupted: the file is not what was written, and could not be put right.
 	SilentlyCorrupted bool
+	// Repaired counts pieces that were put right from another replica; 0 where the engine does not
+	// say.
+	Repaired int
 }
 
 // Clone is the progress of filling a volume with a snapshot of another one.

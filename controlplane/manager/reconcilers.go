@@ -14,6 +14,7 @@ import (
 	"ankole.storage/controlplane/engineclient"
 	"ankole.storage/controlplane/engineimage"
 	"ankole.storage/controlplane/instancemanager"
+	"ankole.storage/controlplane/integrity"
 	"ankole.storage/controlplane/node"
 	"ankole.storage/controlplane/orphan"
 	"ankole.storage/controlplane/replica"
@@ -77,6 +78,7 @@ func (p *process) reconcilers(mgr ctrl.Manager) ([]Reconciler, error) {
 		attachment.New(attachment.Config{Namespace: cfg.Namespace}),
 		engine.New(engine.Config{Namespace: cfg.Namespace, NodeName: cfg.NodeName}, processes, engines),
 		snapshot.New(snapshot.Config{Namespace: cfg.Namespace}, engines),
+		integrity.New(cfg.Namespace, engines),
 		orphan.New(orphan.Config{Namespace: cfg.Namespace, NodeName: cfg.NodeName}, processes),
 		replica.New(replica.Config{Namespace: cfg.Namespace, NodeName: cfg.NodeName}, processes),
 	}, nil
