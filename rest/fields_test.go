@@ -90,7 +90,7 @@ func section[T any](b *strings.Builder, title string, blank T, convert func(T) a
 	without := flat(convert(blank))
 	for _, path := range leaves(reflect.TypeOf(blank), nil) {
 		object := reflect.New(reflect.TypeOf(blank)).Elem()
-		object.Set(reflect.ValueOf(clone(blank)))
+		object.Set(reflect.ValueOf(cloned(blank)))
 		set(object, path)
 		with := flat(convert(object.Interface().(T)))
 		var changed []string
@@ -110,8 +110,8 @@ func section[T any](b *strings.Builder, title string, blank T, convert func(T) a
 	}
 }
 
-// clone copies by way of JSON, so that no map is shared.
-func clone[T any](x T) T {
+// cloned copies by way of JSON, so that no map is shared.
+func cloned[T any](x T) T {
 	data, err := json.Marshal(x)
 	if err != nil {
 		panic(err)

@@ -14,6 +14,7 @@ import (
 
 	lh "ankole.storage/api/longhorn/v1beta2"
 	"ankole.storage/controlplane/admission"
+	"ankole.storage/controlplane/clone"
 	"ankole.storage/controlplane/naming"
 	"ankole.storage/controlplane/setting"
 	"ankole.storage/controlplane/setting/stored"
@@ -170,6 +171,9 @@ var (
 			_, err = p.find(in.Name)
 		}
 		if err == nil {
+			err = p.mayRemove(in.Name)
+		}
+		if err == nil {
 			err = p.calls.Remove(p.q.Context(), p.engine, in.Name)
 		}
 		if err != nil {
@@ -206,6 +210,21 @@ var (
 		return nil, p.calls.Revert(p.q.Context(), p.engine, in.Name)
 	})
 )
+
+// mayRemove refuses to remove what a volume is still to be filled with.
+func (p *snapshotted) mayRemove(name string) error {
+	var volumes lh.VolumeList
+	if err := p.q.server.list(p.q.Context(), &volumes); err != nil {
+		return fmt.Errorf("listing volumes: %w", err)
+	}
+	for i := range volumes.Items {
+		if v := &volumes.Items[i]; clone.Holds(v, p.volume.Name, name) {
+			return fmt.Errorf("volume %s is being filled with snapshot %s; retry when that is done, or delete volume %s", v.Name,
+				name, v.Name)
+		}
+	}
+	return nil
+}
 
 // mayPurge judges by the settings and by what else the node is at.
 func (p *snapshotted) mayPurge() error {

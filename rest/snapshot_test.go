@@ -10,6 +10,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	lh "ankole.storage/api/longhorn/v1beta2"
+	"ankole.storage/controlplane/naming"
 	"ankole.storage/rest/resttest"
 )
 
@@ -141,6 +142,27 @@ func TestSnapshotRefusals(t *testing.T) {
 				t.Errorf("the engine was told %q", calls)
 			}
 		})
+	}
+}
+
+// TestSnapshotThatIsCopied: it is not removed while a volume is filled with it, and is afterwards.
+func TestSnapshotThatIsCopied(t *testing.T) {
+	for state, refused := range map[lh.VolumeCloneState]bool{lh.VolumeCloneStateInitiated: true,
+		lh.VolumeCloneStateCompleted: false} {
+		copied := &lh.Volume{ObjectMeta: resttest.Meta("copy")}
+		copied.Spec.DataSource, copied.Status.CloneStatus.State = naming.CloneFromSnapshot("demo", "s1"), state
+		objects := attached()
+		objects[1].(*lh.Engine).Spec.Active = true
+		fake := resttest.NewSnapshots()
+		f := newFixtureWith(t, interceptor.Funcs{}, func(c *Config) { c.Snapshots = func() Snapshots { return fake } },
+			resttest.Cluster(append(objects, copied)...)...)
+		a := f.do("POST", snapshotURL("snapshotDelete"), `{"name":"s1"}`)
+		if refused {
+			f.refused(a, 500, "volume copy is being filled with snapshot s1")
+		}
+		if calls := fake.Calls(); refused != (len(calls) == 0) || refused == (a.status == 200) {
+			t.Errorf("%s: %d, the engine was told %q", state, a.status, calls)
+		}
 	}
 }
 

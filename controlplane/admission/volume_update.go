@@ -3,6 +3,7 @@ package admission
 import (
 	"slices"
 	"strconv"
+	"time"
 
 	"ankole.storage/api/longhorn/v1beta2"
 	"ankole.storage/controlplane/naming"
@@ -24,6 +25,7 @@ func checkVolumeUpdate(old, v *v1beta2.Volume, f VolumeFacts) error {
 		func() error { return checkImageChange(old, v, f) },
 		func() error { return checkPlaceChange(old, v, f) },
 		func() error { return checkSnapshotUse(old, v, f) },
+		func() error { return checkHashing(old, v) },
 	)
 }
 
@@ -174,6 +176,24 @@ func checkPlaceChange(old, v *v1beta2.Volume, f VolumeFacts) error {
 	if at := f.Replicas[0].Spec.NodeID; at != "" && at != n.NodeID {
 		return invalid("strict-local volume %s has its replica on node %s and cannot be attached to node %s", v.Name,
 			at, n.NodeID)
+	}
+	return nil
+}
+
+// checkHashing refuses a second wish for checksums while the first is not fulfilled, and one that is
+// no time.
+func checkHashing(old, v *v1beta2.Volume) error {
+	was, at := old.Spec.SnapshotHashingRequestedAt, v.Spec.SnapshotHashingRequestedAt
+	if was == at || at == "" {
+		return nil
+	}
+	if was != "" && old.Status.LastOnDemandSnapshotHashingCompleteAt != was {
+		return forbidden("the checksums of the snapshots of volume %s that were asked for at %s are not all computed; "+
+			"wait until status.lastOnDemandSnapshotHashingCompleteAt is that, or clear spec.snapshotHashingRequestedAt",
+			v.Name, was)
+	}
+	if _, err := time.Parse(time.RFC3339, at); err != nil {
+		return invalid("snapshotHashingRequestedAt %q of volume %s is no time of the form %s", at, v.Name, time.RFC3339)
 	}
 	return nil
 }

@@ -171,6 +171,26 @@ func TestVolumeSnapshotLimits(t *testing.T) {
 	}
 }
 
+// TestWishForChecksums: one after the other, each with a time.
+func TestWishForChecksums(t *testing.T) {
+	wish := func(at, done string) func(*v1beta2.Volume) {
+		return func(v *v1beta2.Volume) {
+			v.Spec.SnapshotHashingRequestedAt, v.Status.LastOnDemandSnapshotHashingCompleteAt = at, done
+		}
+	}
+	const first, second = "2026-01-02T03:04:05Z", "2026-01-02T03:05:05Z"
+	for _, tt := range []change{
+		{"the first", none, wish(first, ""), VolumeFacts{}, ""},
+		{"no time", none, wish("now", ""), VolumeFacts{}, `"now" of volume`},
+		{"the next, too early", wish(first, ""), wish(second, ""), VolumeFacts{}, "asked for at " + first},
+		{"the next", wish(first, first), wish(second, first), VolumeFacts{}, ""},
+		{"taken back", wish(first, ""), wish("", ""), VolumeFacts{}, ""},
+		{"kept", wish(first, ""), wish(first, ""), VolumeFacts{}, ""},
+	} {
+		tt.check(t)
+	}
+}
+
 // TestVolumeFieldsOfOlderVersions fills in what older versions left empty, and changes what is not
 // judged.
 func TestVolumeFieldsOfOlderVersions(t *testing.T) {

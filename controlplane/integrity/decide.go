@@ -107,14 +107,16 @@ func (g seen) next(now time.Time, v *v1beta2.Volume) (due *v1beta2.Snapshot, pau
 // isDue says whether a snapshot's checksum is to be computed or compared now.
 func (g seen) isDue(now time.Time, v *v1beta2.Volume, s *v1beta2.Snapshot) bool {
 	taken, checked := stamp(s.Status.CreationTime), stamp(s.Status.ChecksumCalculatedAt)
-	since := func(t time.Time) bool { return !t.IsZero() && !taken.After(t) && checked.Before(t) }
-	if pendingWish(now, v) && s.Status.UserCreated && since(stamp(v.Spec.SnapshotHashingRequestedAt)) {
+	// Times are whole seconds: a check in the second of the wish may have ended before it.
+	asked := stamp(v.Spec.SnapshotHashingRequestedAt)
+	if pendingWish(now, v) && s.Status.UserCreated && !taken.After(asked) && !checked.After(asked) {
 		return true
 	}
 	if g.Mode == v1beta2.SnapshotDataIntegrityDisabled {
 		return false
 	}
-	return g.Immediate && checked.IsZero() || since(g.Schedule.Last(now))
+	slot := g.Schedule.Last(now)
+	return g.Immediate && checked.IsZero() || !slot.IsZero() && !taken.After(slot) && checked.Before(slot)
 }
 
 // judge looks at a check that was begun.
@@ -131,12 +133,15 @@ func (g seen) judge(now time.Time) loop.Decision {
 			Do: func(ctx context.Context) error { return g.Ask(ctx, now) }}}
 	}
 	s := g.Snapshots[i].DeepCopy()
-	if s.Status.Checksum == sum && !stamp(s.Status.ChecksumCalculatedAt).Before(c.Began) {
-		return loop.Decision{After: time.Millisecond, Do: loop.Call{What: "end the check of snapshot " + c.Name,
-			Do: func(context.Context) error { g.Forget(now, false); return nil }}}
-	}
 	s.Status.Checksum, s.Status.ChecksumCalculatedAt = sum, now.UTC().Format(time.RFC3339)
-	d := loop.Decision{Do: loop.UpdateStatus{Object: s}}
+	// The check ends with the write: done earlier it would be lost with it, later it would be written again.
+	d := loop.Decision{Do: loop.Reserving{Change: loop.UpdateStatus{Object: s},
+		Reserve: func(context.Context) (bool, error) { return true, nil },
+		Done: func(err error) {
+			if err == nil {
+				g.Forget(now, false)
+			}
+		}}}
 	if why := findings(c.Hashes, verdict); why != "" {
 		d.Events = []loop.Event{{On: g.Engine, Warning: true, Reason: naming.EventFailedSnapshotDataIntegrityCheck,
 			Message: "Snapshot " + s.Name + " of volume " + s.Spec.Volume + ": " + why}}

@@ -57,7 +57,6 @@ type check struct {
 	Name, Parent string
 	// Node of the engine; Engine is the UUID of its process.
 	Node, Engine string
-	Began        time.Time
 	// Hashes are the replicas' parts as told last, by address.
 	Hashes map[string]engineclient.Hash
 }
@@ -248,8 +247,7 @@ func (r *Reconciler) busy(e *v1beta2.Engine) bool {
 func (r *Reconciler) start(ctx context.Context, now time.Time, t engineclient.Target, g seen,
 	s *v1beta2.Snapshot) error {
 	e := g.Engine
-	c := check{Snapshot: s.UID, Name: s.Name, Parent: s.Status.Parent, Node: e.Spec.NodeID, Engine: e.Status.UUID,
-		Began: now.Truncate(time.Second)}
+	c := check{Snapshot: s.UID, Name: s.Name, Parent: s.Status.Parent, Node: e.Spec.NodeID, Engine: e.Status.UUID}
 	r.mu.Lock()
 	busy := r.busy(e)
 	if !busy {

@@ -2,13 +2,17 @@ package integrity
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	"ankole.storage/api/longhorn/v1beta2"
 	"ankole.storage/controlplane/engineclient"
@@ -109,6 +113,10 @@ func TestDecide(t *testing.T) {
 			g.Snapshots[0].Status.UserCreated = false
 			v.Spec.SnapshotHashingRequestedAt = at(-time.Minute)
 		}, second},
+		{"asked for in the second of the last check", func(v *v1beta2.Volume, g *seen) {
+			both(*g)
+			v.Spec.SnapshotHashingRequestedAt = at(-time.Hour)
+		}, first},
 		{"asked for in the future", func(v *v1beta2.Volume, g *seen) {
 			both(*g)
 			v.Spec.SnapshotHashingRequestedAt = at(time.Hour)
@@ -173,21 +181,25 @@ func TestJudge(t *testing.T) {
 			"b": {State: "error"}}, "update", "", "replica a is not what was written"},
 	} {
 		v, g := world(t)
-		g.Check = &check{Snapshot: "uid-s1", Name: "s1", Began: testNow, Hashes: tt.parts}
+		ended := 0
+		g.Forget = func(time.Time, bool) { ended++ }
+		g.Check = &check{Snapshot: "uid-s1", Name: "s1", Hashes: tt.parts}
 		d := decide(testNow, v, g)
 		if d.Do == nil || !strings.HasPrefix(d.Do.String(), tt.want) {
 			t.Errorf("%s: %s, want %s", tt.name, brief(d), tt.want)
 			continue
 		}
-		u, written := d.Do.(loop.UpdateStatus)
-		if written {
-			st := u.Object.(*v1beta2.Snapshot).Status
+		if d, written := d.Do.(loop.Reserving); written {
+			st := d.Change.(loop.UpdateStatus).Object.(*v1beta2.Snapshot).Status
 			if st.Checksum != tt.sum || st.ChecksumCalculatedAt != at(0) {
 				t.Errorf("%s: %+v", tt.name, st)
 			}
-			g.Snapshots[0] = u.Object.(*v1beta2.Snapshot)
-			if again := decide(testNow, v, g); !strings.HasPrefix(brief(again), "end the check of snapshot s1") {
-				t.Errorf("%s: then %s", tt.name, brief(again))
+			d.Done(errors.New("a race was lost"))
+			if ended != 0 {
+				t.Errorf("%s: forgotten, and not written", tt.name)
+			}
+			if d.Done(nil); ended != 1 {
+				t.Errorf("%s: ended %d times", tt.name, ended)
 			}
 		}
 		switch {
@@ -203,7 +215,7 @@ func TestJudge(t *testing.T) {
 		"a layer was merged":   func(g *seen) { g.Snapshots[0].Status.Parent = "s0" },
 	} {
 		v, g := world(t)
-		g.Check = &check{Snapshot: "uid-s1", Name: "s1", Began: testNow, Hashes: map[string]engineclient.Hash{"a": ok("1")}}
+		g.Check = &check{Snapshot: "uid-s1", Name: "s1", Hashes: map[string]engineclient.Hash{"a": ok("1")}}
 		edit(&g)
 		if d := decide(testNow, v, g); !strings.HasPrefix(brief(d), "give up the check of snapshot s1") {
 			t.Errorf("%s: %s", name, brief(d))
@@ -276,5 +288,43 @@ func TestOneCheckOnANode(t *testing.T) {
 	r.forget("w")
 	if len(r.checks)+len(r.tried) != 0 {
 		t.Errorf("%v, %v", r.checks, r.tried)
+	}
+}
+
+// TestSettingsOfAVolume: what the settings say, unless the volume says it.
+func TestSettingsOfAVolume(t *testing.T) {
+	scheme := runtime.NewScheme()
+	if err := v1beta2.AddToScheme(scheme); err != nil {
+		t.Fatal(err)
+	}
+	set := func(name, value string) *v1beta2.Setting {
+		return &v1beta2.Setting{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name}, Value: value}
+	}
+	stored := []client.Object{set(setting.SnapshotDataIntegrity, `{"v1":"enabled"}`),
+		set(setting.SnapshotDataIntegrityImmediateCheckAfterSnapshotCreation, `{"v1":"true"}`),
+		set(setting.SnapshotDataIntegrityCronJob, `{"v1":"@hourly"}`)}
+	for _, tt := range []struct {
+		of        v1beta2.SnapshotDataIntegrity
+		settings  []client.Object
+		mode      v1beta2.SnapshotDataIntegrity
+		immediate bool
+		last      string
+	}{
+		{"", nil, "fast-check", false, "2026-01-01T00:00:00Z"},
+		{"ignored", stored, "enabled", true, "2026-01-02T12:00:00Z"},
+		{"disabled", stored, "disabled", true, "2026-01-02T12:00:00Z"},
+		{"fast-check", stored, "fast-check", true, "2026-01-02T12:00:00Z"},
+	} {
+		r := New("ns", nil).WithClient(fake.NewClientBuilder().WithScheme(scheme).WithObjects(tt.settings...).Build())
+		v, _ := world(t)
+		v.Spec.SnapshotDataIntegrity = tt.of
+		var g seen
+		if err := r.gatherSettings(t.Context(), v, &g); err != nil {
+			t.Fatal(err)
+		}
+		if last := g.Schedule.Last(testNow).Format(time.RFC3339); g.Mode != tt.mode || g.Immediate != tt.immediate ||
+			last != tt.last {
+			t.Errorf("%q: mode %s, immediate %v, last %s", tt.of, g.Mode, g.Immediate, last)
+		}
 	}
 }

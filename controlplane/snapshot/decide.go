@@ -188,6 +188,8 @@ func (p *pass) giveUp() loop.Decision {
 	switch {
 	case !p.found && (!asked || p.listed):
 		return p.finish()
+	case p.g.ReadBy != "":
+		return p.rest("volume " + p.g.ReadBy + " is being filled with it")
 	case p.g.PurgeDisabled:
 		return p.rest("setting disable-snapshot-purge is on")
 	case p.found && p.info.Removed && p.held() != "":

@@ -225,6 +225,11 @@ func TestDecide(t *testing.T) {
 		}, "", "goes when fewer snapshots stand on it"},
 		{"deleted, purges are off", func(s *v1beta2.Snapshot, g *seen) { deleted(s); g.put("n1"); g.PurgeDisabled = true },
 			"no ticket", "setting disable-snapshot-purge is on"},
+		{"deleted, a volume is filled with it", func(s *v1beta2.Snapshot, g *seen) {
+			deleted(s)
+			g.put("n1")
+			g.ReadBy = "copy"
+		}, "no ticket", "volume copy is being filled with it"},
 		{"deleted, refused", func(s *v1beta2.Snapshot, g *seen) {
 			deleted(s)
 			g.put("n1")

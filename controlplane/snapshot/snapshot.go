@@ -26,6 +26,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"ankole.storage/api/longhorn/v1beta2"
+	"ankole.storage/controlplane/clone"
 	"ankole.storage/controlplane/condition"
 	"ankole.storage/controlplane/engineclient"
 	"ankole.storage/controlplane/index"
@@ -86,9 +87,7 @@ func (r *Reconciler) Controller() loop.Controller[*v1beta2.Snapshot, seen] {
 		Decide: decide,
 		Gone:   func(_ context.Context, key client.ObjectKey) { r.forget(key.Name) },
 		Watches: []loop.Watch{
-			loop.WatchingChanges(&v1beta2.Volume{}, loop.Changed(volumeView), func(v *v1beta2.Volume) []string {
-				return r.unsettled(index.OfVolume(v.Name))
-			}),
+			loop.WatchingChanges(&v1beta2.Volume{}, loop.Changed(volumeView), r.onVolume),
 			loop.WatchingChanges(&v1beta2.VolumeAttachment{}, ticketsChanged, func(a *v1beta2.VolumeAttachment) []string {
 				return r.unsettled(index.OfVolume(a.Spec.Volume))
 			}),
@@ -112,6 +111,8 @@ type seen struct {
 	// PurgeDisabled is the setting disable-snapshot-purge. Crowded: as many purges run on the
 	// engine's node as may.
 	PurgeDisabled, Crowded bool
+	// ReadBy is a volume that is still to be filled with the snapshot, empty if none is.
+	ReadBy string
 	// Tried is the last order for this snapshot.
 	Tried attempt
 
@@ -148,6 +149,9 @@ func (r *Reconciler) gather(ctx context.Context, s *v1beta2.Snapshot) (seen, err
 			g.Engine = e
 		}
 	}
+	if err := r.gatherCopies(ctx, s, &g); err != nil {
+		return g, err
+	}
 	settings, err := stored.Read(ctx, r.client, s.Namespace)
 	if err != nil {
 		return g, err
@@ -162,6 +166,24 @@ func (r *Reconciler) gather(ctx context.Context, s *v1beta2.Snapshot) (seen, err
 	g.Remove = r.order(s, g.Engine, func(ctx context.Context) error { return r.calls.Remove(ctx, g.Engine, s.Name) })
 	g.Purge = r.order(s, g.Engine, func(ctx context.Context) error { return r.calls.Purge(ctx, g.Engine) })
 	return g, nil
+}
+
+// gatherCopies finds who is being filled with the snapshot; it matters where that is to be given up.
+func (r *Reconciler) gatherCopies(ctx context.Context, s *v1beta2.Snapshot, g *seen) error {
+	if s.DeletionTimestamp == nil {
+		return nil
+	}
+	var copies v1beta2.VolumeList
+	if err := r.client.List(ctx, &copies, client.InNamespace(s.Namespace), index.ClonedFrom(s.Spec.Volume),
+		client.UnsafeDisableDeepCopy); err != nil {
+		return fmt.Errorf("list volumes filled from %s: %w", s.Spec.Volume, err)
+	}
+	for i := range copies.Items {
+		if v := &copies.Items[i]; clone.Holds(v, s.Spec.Volume, s.Name) && (g.ReadBy == "" || v.Name < g.ReadBy) {
+			g.ReadBy = v.Name
+		}
+	}
+	return nil
 }
 
 // gatherNodes finds where a volume that nobody uses would be attached: beside a replica if it can

@@ -8,6 +8,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"ankole.storage/api/longhorn/v1beta2"
+	"ankole.storage/controlplane/clone"
 	"ankole.storage/controlplane/index"
 	"ankole.storage/controlplane/setting"
 )
@@ -17,12 +18,23 @@ type volumeShape struct {
 	node, at, owner, migration, image, current string
 	state                                      v1beta2.VolumeState
 	robustness                                 v1beta2.VolumeRobustness
-	deleted                                    bool
+	deleted, copying                           bool
 }
 
 func volumeView(v *v1beta2.Volume) volumeShape {
 	return volumeShape{v.Spec.NodeID, v.Status.CurrentNodeID, v.Status.OwnerID, v.Spec.MigrationNodeID, v.Spec.Image,
-		v.Status.CurrentImage, v.Status.State, v.Status.Robustness, v.DeletionTimestamp != nil}
+		v.Status.CurrentImage, v.Status.State, v.Status.Robustness, v.DeletionTimestamp != nil,
+		clone.Copying(v) && !clone.GivenUp(v)}
+}
+
+// onVolume wakes the snapshots of a volume that wait for something, and those of the volume that it
+// is filled from.
+func (r *Reconciler) onVolume(v *v1beta2.Volume) []string {
+	out := r.unsettled(index.OfVolume(v.Name))
+	if source := clone.Source(v); source != "" {
+		out = append(out, r.unsettled(index.OfVolume(source))...)
+	}
+	return out
 }
 
 func ticketsChanged(before, after *v1beta2.VolumeAttachment) bool {

@@ -268,6 +268,29 @@ func TestClone(t *testing.T) {
 	}
 }
 
+// TestSnapshotOfACloneIsDeleted: it stays until the copy is over, and goes then.
+func TestSnapshotOfACloneIsDeleted(t *testing.T) {
+	t.Parallel()
+	w := newClone(t, t.TempDir(), naming.CloneFromSnapshot("src", "s"), 3)
+	w.addSnapshot("src", engineclient.Snapshot{Name: "newer", UserCreated: true})
+	w.cloneIs(v1beta2.VolumeCloneStateInitiated, time.Minute)
+	w.settle()
+	w.deleteSnapshot("s")
+	w.settle()
+	s := w.snapshotObject("s")
+	if s == nil || s.Status.Error != "volume v is being filled with it" || w.snapshots["src"]["s"].Removed {
+		t.Fatalf("%+v, %+v\n%s", s, w.snapshots["src"], w.dump())
+	}
+	w.cloneIs(v1beta2.VolumeCloneStateCompleted, time.Minute)
+	for range 3 {
+		w.purgeOn()
+		w.settle()
+	}
+	if s := w.snapshotObject("s"); s != nil {
+		t.Errorf("%+v\n%s", s.Status, w.dump())
+	}
+}
+
 // TestCloneIsUsedEarly: a user who comes before the content is whole waits; one who comes while the
 // other replicas are made does not.
 func TestCloneIsUsedEarly(t *testing.T) {
