@@ -180,8 +180,8 @@ func checkPlaceChange(old, v *v1beta2.Volume, f VolumeFacts) error {
 	return nil
 }
 
-// checkHashing refuses a second wish for checksums while the first is not fulfilled, and one that is
-// no time.
+// checkHashing refuses a second wish for checksums while the first is not fulfilled, and one that
+// is no time.
 func checkHashing(old, v *v1beta2.Volume) error {
 	was, at := old.Spec.SnapshotHashingRequestedAt, v.Spec.SnapshotHashingRequestedAt
 	if was == at || at == "" {

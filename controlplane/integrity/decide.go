@@ -134,7 +134,8 @@ func (g seen) judge(now time.Time) loop.Decision {
 	}
 	s := g.Snapshots[i].DeepCopy()
 	s.Status.Checksum, s.Status.ChecksumCalculatedAt = sum, now.UTC().Format(time.RFC3339)
-	// The check ends with the write: done earlier it would be lost with it, later it would be written again.
+	// The check ends with the write: done earlier it would be lost with it, later it would be written
+	// again.
 	d := loop.Decision{Do: loop.Reserving{Change: loop.UpdateStatus{Object: s},
 		Reserve: func(context.Context) (bool, error) { return true, nil },
 		Done: func(err error) {

@@ -1,7 +1,7 @@
-// Package integrity has the data of snapshots checked: after a snapshot was taken, on a schedule, or
-// because somebody asked for it. Engines do the work (SnapshotHash: read, compare, mend); this
-// package decides when, one snapshot at a time on a node, and writes the checksums into the Snapshot
-// objects. It reconciles Volumes.
+// Package integrity has the data of snapshots checked: after a snapshot was taken, on a schedule,
+// or because somebody asked for it. Engines do the work (SnapshotHash: read, compare, mend); this
+// package decides when, one snapshot at a time on a node, and writes the checksums into the
+// Snapshot objects. It reconciles Volumes.
 //
 // decide is pure; docs/snapshots.md, section Integrity, has the decision table.
 package integrity
@@ -242,8 +242,8 @@ func (r *Reconciler) busy(e *v1beta2.Engine) bool {
 
 // start has the engine begin a check.
 //
-// Crash window: a manager that ends forgets what it has ordered. The next one orders it again, which
-// changes nothing for an engine that is at it.
+// Crash window: a manager that ends forgets what it has ordered. The next one orders it again,
+// which changes nothing for an engine that is at it.
 func (r *Reconciler) start(ctx context.Context, now time.Time, t engineclient.Target, g seen,
 	s *v1beta2.Snapshot) error {
 	e := g.Engine

@@ -100,7 +100,10 @@ func TestDecide(t *testing.T) {
 			g.Immediate, g.Mode = true, v1beta2.SnapshotDataIntegrityDisabled
 			g.Snapshots[1].Status.ChecksumCalculatedAt = ""
 		}, ""},
-		{"merged since", func(_ *v1beta2.Volume, g *seen) { both(*g); g.Snapshots[0].Status.ChecksumCalculatedAt = "" }, first},
+		{"merged since", func(_ *v1beta2.Volume, g *seen) {
+			both(*g)
+			g.Snapshots[0].Status.ChecksumCalculatedAt = ""
+		}, first},
 		{"asked for", func(v *v1beta2.Volume, g *seen) {
 			both(*g)
 			v.Spec.SnapshotHashingRequestedAt = at(-time.Minute)
@@ -171,11 +174,12 @@ func TestJudge(t *testing.T) {
 		{"under way", map[string]engineclient.Hash{"a": ok("1"), "b": {State: "in_progress"}}, "ask", "", ""},
 		{"good", map[string]engineclient.Hash{"a": ok("1"), "b": ok("1")}, "update", "1", ""},
 		{"one failed", map[string]engineclient.Hash{"a": ok("1"), "b": {State: "error", Error: "gone"}}, "give up", "", ""},
-		{"mended", map[string]engineclient.Hash{"a": ok("1"), "b": {State: "complete", Checksum: "1", Repaired: 3}}, "update", "1",
-			"replica b was not what was written; 3 pieces were mended"},
+		{"mended", map[string]engineclient.Hash{"a": ok("1"), "b": {State: "complete", Checksum: "1", Repaired: 3}},
+			"update", "1", "replica b was not what was written; 3 pieces were mended"},
 		{"differ", map[string]engineclient.Hash{"a": ok("1"), "b": ok("2")}, "update", "", "nobody can tell"},
 		{"unreadable", map[string]engineclient.Hash{"a": ok("")}, "update", "", "nobody can tell"},
-		{"corrupted", map[string]engineclient.Hash{"a": ok("1"), "b": {State: "complete", Checksum: "1", SilentlyCorrupted: true}},
+		{"corrupted", map[string]engineclient.Hash{"a": ok("1"),
+			"b": {State: "complete", Checksum: "1", SilentlyCorrupted: true}},
 			"update", "", "replica b is not what was written, and no other copy"},
 		{"corrupted, and one failed", map[string]engineclient.Hash{"a": {State: "error", SilentlyCorrupted: true},
 			"b": {State: "error"}}, "update", "", "replica a is not what was written"},

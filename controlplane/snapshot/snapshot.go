@@ -168,7 +168,8 @@ func (r *Reconciler) gather(ctx context.Context, s *v1beta2.Snapshot) (seen, err
 	return g, nil
 }
 
-// gatherCopies finds who is being filled with the snapshot; it matters where that is to be given up.
+// gatherCopies finds who is being filled with the snapshot; it matters where that is to be given
+// up.
 func (r *Reconciler) gatherCopies(ctx context.Context, s *v1beta2.Snapshot, g *seen) error {
 	if s.DeletionTimestamp == nil {
 		return nil
