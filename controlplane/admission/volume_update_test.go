@@ -184,6 +184,7 @@ func TestWishForChecksums(t *testing.T) {
 		{"no time", none, wish("now", ""), VolumeFacts{}, `"now" of volume`},
 		{"the next, too early", wish(first, ""), wish(second, ""), VolumeFacts{}, "asked for at " + first},
 		{"the next", wish(first, first), wish(second, first), VolumeFacts{}, ""},
+		{"another after one was cleared", wish("", first), wish(second, first), VolumeFacts{}, ""},
 		{"taken back", wish(first, ""), wish("", ""), VolumeFacts{}, ""},
 		{"kept", wish(first, ""), wish(first, ""), VolumeFacts{}, ""},
 	} {
