@@ -13,6 +13,7 @@ import (
 	"context"
 	"fmt"
 
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -55,6 +56,8 @@ type seen struct {
 	// Volume is nil when it is gone.
 	Volume *v1beta2.Volume
 	Nodes  map[string]*v1beta2.Node
+	// Cordoned are the nodes of manual tickets from which the setting takes these away.
+	Cordoned map[string]bool
 }
 
 // Controller describes the loop, for tests that step it by hand.
@@ -66,7 +69,11 @@ func (r *Reconciler) Controller() loop.Controller[*v1beta2.VolumeAttachment, see
 		Decide: decide,
 		Watches: []loop.Watch{
 			loop.Watching(&v1beta2.Volume{}, loop.BySameName[*v1beta2.Volume]()),
-			loop.WatchingChanges(&v1beta2.Node{}, loop.Changed(usable), r.onNode),
+			loop.WatchingChanges(&v1beta2.Node{}, loop.Changed(usable),
+				func(n *v1beta2.Node) []string { return r.onNode(n.Name) }),
+			loop.WatchingChanges(&corev1.Node{}, loop.Changed(unschedulable),
+				func(n *corev1.Node) []string { return r.onNode(n.Name) }),
+			loop.Watching(&v1beta2.Setting{}, r.onSetting),
 		},
 	}
 }
@@ -98,13 +105,15 @@ func (r *Reconciler) gather(ctx context.Context, a *v1beta2.VolumeAttachment) (s
 			return s, fmt.Errorf("get node %s: %w", t.NodeID, err)
 		}
 	}
-	return s, nil
+	var err error
+	s.Cordoned, err = r.cordonedNodes(ctx, a)
+	return s, err
 }
 
 // onNode wakes the attachments with a ticket for the node.
-func (r *Reconciler) onNode(n *v1beta2.Node) []string {
+func (r *Reconciler) onNode(node string) []string {
 	var list v1beta2.VolumeAttachmentList
-	if err := r.client.List(context.Background(), &list, client.InNamespace(r.cfg.Namespace), index.OnNode(n.Name),
+	if err := r.client.List(context.Background(), &list, client.InNamespace(r.cfg.Namespace), index.OnNode(node),
 		client.UnsafeDisableDeepCopy); err != nil {
 		return nil // the cache does not fail; the volume's change wakes it too
 	}

@@ -25,6 +25,9 @@ func decide(now time.Time, a *v1beta2.VolumeAttachment, s seen) loop.Decision {
 		return retire(a, v)
 	}
 	a.Status.AttachmentTicketStatuses = statuses(now, a, s)
+	if d, ok := withdraw(a, s); ok {
+		return d
+	}
 	if d, ok := migrate(a, s); ok {
 		return d
 	}
