@@ -69,10 +69,8 @@ func (r *Reconciler) Controller() loop.Controller[*v1beta2.VolumeAttachment, see
 		Decide: decide,
 		Watches: []loop.Watch{
 			loop.Watching(&v1beta2.Volume{}, loop.BySameName[*v1beta2.Volume]()),
-			loop.WatchingChanges(&v1beta2.Node{}, loop.Changed(usable),
-				func(n *v1beta2.Node) []string { return r.onNode(n.Name) }),
-			loop.WatchingChanges(&corev1.Node{}, loop.Changed(unschedulable),
-				func(n *corev1.Node) []string { return r.onNode(n.Name) }),
+			loop.WatchingChanges(&v1beta2.Node{}, loop.Changed(usable), r.onNode),
+			loop.WatchingChanges(&corev1.Node{}, loop.Changed(unschedulable), r.onKubeNode),
 			loop.Watching(&v1beta2.Setting{}, r.onSetting),
 		},
 	}
@@ -111,7 +109,12 @@ func (r *Reconciler) gather(ctx context.Context, a *v1beta2.VolumeAttachment) (s
 }
 
 // onNode wakes the attachments with a ticket for the node.
-func (r *Reconciler) onNode(node string) []string {
+func (r *Reconciler) onNode(n *v1beta2.Node) []string { return r.withTicketFor(n.Name) }
+
+// onKubeNode does it for the node as Kubernetes has it.
+func (r *Reconciler) onKubeNode(n *corev1.Node) []string { return r.withTicketFor(n.Name) }
+
+func (r *Reconciler) withTicketFor(node string) []string {
 	var list v1beta2.VolumeAttachmentList
 	if err := r.client.List(context.Background(), &list, client.InNamespace(r.cfg.Namespace), index.OnNode(node),
 		client.UnsafeDisableDeepCopy); err != nil {

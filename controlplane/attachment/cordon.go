@@ -35,8 +35,8 @@ func withdraw(a *v1beta2.VolumeAttachment, s seen) (loop.Decision, bool) {
 	}
 	nodes := strings.Join(slices.Sorted(maps.Keys(s.Cordoned)), " and ")
 	return loop.Decision{Do: loop.Update{Object: c}, Events: []loop.Event{{Reason: naming.EventStop,
-		Message: "Withdrew the manual attachment of volume " + s.Volume.Name + ": node " + nodes + " is cordoned and setting " +
-			setting.DetachManuallyAttachedVolumesWhenCordoned + " is true"}}}, true
+		Message: fmt.Sprintf("Withdrew the manual attachment of volume %s: node %s is cordoned and setting %s is true",
+			s.Volume.Name, nodes, setting.DetachManuallyAttachedVolumesWhenCordoned)}}}, true
 }
 
 // cordonedNodes are the nodes of manual tickets that are cordoned; empty if the setting leaves such

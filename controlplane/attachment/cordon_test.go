@@ -128,7 +128,7 @@ func TestCordonedNodes(t *testing.T) {
 		if got := r.onSetting(&v1beta2.Setting{ObjectMeta: metav1.ObjectMeta{Name: setting.AutoSalvage}}); got != nil {
 			t.Errorf("another setting wakes %q", got)
 		}
-		if got := r.onNode("n1"); !slices.Equal(got, []string{"m", "p"}) {
+		if got := r.withTicketFor("n1"); !slices.Equal(got, []string{"m", "p"}) {
 			t.Errorf("the node wakes %q, want m p", got)
 		}
 	}
