@@ -158,7 +158,7 @@ do_modules() {
 
 # What users do first always, of the other tests a share with every commit.
 do_e2e() {
-	[ "$form" != soak ] || export ANKOLE_F4_ROUNDS=100
+	[ "$form" != soak ] || export ANKOLE_F4_ROUNDS=100 ANKOLE_F18_REPLICAS=60
 	share=${SHARE:-$(of "$((key % 2 + 1))/2" "$((key % 2 + 1))/2" 1/1)}
 	always="TestCluster TestCommandLine TestF2"
 	names=$(go test -list . ./test/e2e | grep '^Test') || return 1

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"ankole.storage/api/longhorn/v1beta2"
+	"ankole.storage/controlplane/clone"
 	"ankole.storage/controlplane/condition"
 	"ankole.storage/controlplane/loop"
 	"ankole.storage/controlplane/naming"
@@ -18,6 +19,9 @@ import (
 // goes as soon as the work is done or a workload wants the volume. A volume that is being filled
 // has no other work, and no user yet.
 func (p *pass) maintain() loop.Change {
+	if change := p.moveEmpty(); change != nil {
+		return change
+	}
 	evict := p.anyEvicting() && p.anyData()
 	rebuild := p.offlineRebuilding()
 	expand := p.v.Status.ExpansionRequired && p.noRoom == ""
@@ -37,6 +41,28 @@ func (p *pass) maintain() loop.Change {
 		}
 	}
 	p.noteOfflineRebuilding(rebuild)
+	return nil
+}
+
+// moveEmpty moves replicas of a volume that has never been attached off disks that are being
+// evicted. There is nothing to copy, so no engine is needed: a replica elsewhere is as good, and is
+// there before the other one goes.
+func (p *pass) moveEmpty() loop.Change {
+	if members, _ := p.members(); !p.anyEvicting() || p.anyData() || len(members) > 0 || p.inUse() || !p.closed() ||
+		p.v.Spec.NodeID != "" || p.v.Status.State != v1beta2.VolumeStateDetached {
+		return nil
+	}
+	if count(p.live(), usable) < clone.Replicas(p.v) {
+		return p.addReplica("", "precheck new replica failed: ", 0)
+	}
+	if count(p.live(), func(r *v1beta2.Replica) bool { return usable(r) && r.Spec.NodeID != "" }) < clone.Replicas(p.v) {
+		return nil // step place says what is in the way
+	}
+	for _, r := range p.live() {
+		if r.Spec.EvictionRequested {
+			return p.deleteReplica(r, "its disk or node is being evicted, and the volume has never been attached")
+		}
+	}
 	return nil
 }
 

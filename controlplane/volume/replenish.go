@@ -35,7 +35,7 @@ func (p *pass) replenish() loop.Change {
 		p.wakeIn(wait + time.Second)
 		return nil
 	}
-	return p.addReplica("", "precheck new replica failed: ")
+	return p.addReplica("", "precheck new replica failed: ", v1beta2.MaxRebuildRetryCount)
 }
 
 // synced says whether the engine works with exactly the replicas it should have and none of them is
@@ -114,8 +114,8 @@ func (p *pass) replenishWait() time.Duration {
 }
 
 // addReplica creates a replica if there is a place for it; otherwise nothing is stored but the
-// reason.
-func (p *pass) addReplica(hardNode, prefix string) loop.Change {
+// reason. retries is as for newReplica.
+func (p *pass) addReplica(hardNode, prefix string, retries int) loop.Change {
 	for _, r := range p.live() {
 		if r.Spec.NodeID == "" && r.Spec.FailedAt == "" && (usable(r) || hardNode != "") {
 			return nil // one of the kind waits for a place already
@@ -135,7 +135,7 @@ func (p *pass) addReplica(hardNode, prefix string) loop.Change {
 	}
 	p.changeEvents = append(p.changeEvents, loop.Event{Reason: naming.EventCreate,
 		Message: "Creating a replica to bring the volume back to its number of replicas"})
-	return loop.Create{Object: p.newReplica(hardNode, v1beta2.MaxRebuildRetryCount)}
+	return loop.Create{Object: p.newReplica(hardNode, retries)}
 }
 
 // localize gives a best-effort local volume a replica on the node it is attached to. Failing to do
@@ -146,7 +146,7 @@ func (p *pass) localize() loop.Change {
 		p.engine.Spec.DisableFrontend || v.Spec.Frontend == v1beta2.VolumeFrontendNone || p.localReplica() != nil {
 		return nil
 	}
-	return p.addReplica(v.Spec.NodeID, "")
+	return p.addReplica(v.Spec.NodeID, "", v1beta2.MaxRebuildRetryCount)
 }
 
 // localReplica is the replica on the attached node that has not failed, nil if there is none.

@@ -89,6 +89,12 @@ func (c *cluster) dump() {
 // eventually waits until cond returns nil.
 func (c *cluster) eventually(what string, cond func(ctx context.Context) error) {
 	c.t.Helper()
+	c.within(wait, what, cond)
+}
+
+// within waits at most so long until cond returns nil.
+func (c *cluster) within(wait time.Duration, what string, cond func(ctx context.Context) error) {
+	c.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), wait)
 	defer cancel()
 	tick := time.NewTicker(100 * time.Millisecond)

@@ -36,7 +36,7 @@ func TestPlaces(t *testing.T) {
 	for _, s := range []struct {
 		name string
 		run  func(*testing.T, *cluster)
-	}{{"F14", scenarioF14}, {"F13", scenarioF13}} {
+	}{{"F14", scenarioF14}, {"F18", scenarioF18}, {"F13", scenarioF13}} {
 		t.Run(s.name, func(t *testing.T) {
 			outer := c.t
 			c.t = t
