@@ -19,8 +19,8 @@ import (
 	"ankole.storage/rest/resource"
 )
 
-// evictedReplicas is how many replicas the node has that scenarioF18 evicts. ANKOLE_F18_REPLICAS says
-// otherwise; a soak takes 60.
+// evictedReplicas is how many replicas the node has that scenarioF18 evicts. ANKOLE_F18_REPLICAS
+// says otherwise; a soak takes 60.
 const evictedReplicas = 12
 
 // scenarioF18: evictions, drains and placement at their limits. While much is wanted at once, no
