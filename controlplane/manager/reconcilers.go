@@ -21,6 +21,7 @@ import (
 	"ankole.storage/controlplane/settingsync"
 	"ankole.storage/controlplane/snapshot"
 	"ankole.storage/controlplane/volume"
+	"ankole.storage/controlplane/workload"
 	"ankole.storage/hostpath"
 )
 
@@ -81,5 +82,6 @@ func (p *process) reconcilers(mgr ctrl.Manager) ([]Reconciler, error) {
 		integrity.New(cfg.Namespace, engines),
 		orphan.New(orphan.Config{Namespace: cfg.Namespace, NodeName: cfg.NodeName}, processes),
 		replica.New(replica.Config{Namespace: cfg.Namespace, NodeName: cfg.NodeName}, processes),
+		workload.New(cfg.Namespace),
 	}, nil
 }

@@ -66,18 +66,11 @@ func scenarioF14(t *testing.T, c *cluster) {
 		func(node string) { c.patchNode(node, `{"spec":{"allowScheduling":true,"evictionRequested":false}}`) })
 	move("loses its disk to an eviction", func(node string) { c.patchDisks(node, false) },
 		func(node string) { c.patchDisks(node, true) })
-	move("goes down", func(node string) { c.KillNode(t, c.number(node)) }, func(node string) {
-		c.StartNode(t, c.number(node))
-		for _, r := range c.replicasOf(volume) {
-			if r.Spec.NodeID != node {
-				continue
-			}
-			// It is kept as long as the volume says, for the case that the others are lost.
-			if _, err := c.rest.RemoveReplica(t.Context(), volume, r.Name); err != nil {
-				t.Fatal(err)
-			}
-		}
-	})
+	c.setting("node-down-pod-deletion-policy", "delete-statefulset-pod")
+	move("goes down", func(node string) {
+		c.KillNode(t, c.number(node))
+		c.hangingPod(ks, node, volume)
+	}, func(node string) { c.startWithout(t, node, volume) })
 	stay("a node is cordoned", func(node string) { d.cordon(node, true) }, func(node string) { d.cordon(node, false) })
 	stay("a node loses its tag", func(node string) { c.patchNode(node, `{"spec":{"tags":[]}}`) },
 		func(string) {})
@@ -91,6 +84,21 @@ func scenarioF14(t *testing.T, c *cluster) {
 	c.patchNodes(`{"spec":{"tags":[]}}`)
 	c.detach(volume)
 	c.identical(volume, 3)
+}
+
+// startWithout starts a node that was down, and removes the replica there, which was replaced.
+func (c *cluster) startWithout(t *testing.T, node, volume string) {
+	t.Helper()
+	c.StartNode(t, c.number(node))
+	for _, r := range c.replicasOf(volume) {
+		if r.Spec.NodeID != node {
+			continue
+		}
+		// It is kept as long as the volume says, for the case that the others are lost.
+		if _, err := c.rest.RemoveReplica(t.Context(), volume, r.Name); err != nil {
+			t.Fatal(err)
+		}
+	}
 }
 
 // withoutPlace evicts a node while the only other one lacks the tag that the volume wants: nothing

@@ -1,0 +1,160 @@
+package workload
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"ankole.storage/api/longhorn/v1beta2"
+	"ankole.storage/controlplane/condition"
+	"ankole.storage/controlplane/loop"
+	"ankole.storage/controlplane/naming"
+	"ankole.storage/controlplane/setting"
+	"ankole.storage/controlplane/setting/stored"
+)
+
+// nodeLook is how often a node that is down is looked at: Pods begin to hang when Kubernetes
+// evicts them, minutes after the node was lost.
+const nodeLook = 30 * time.Second
+
+// nodes deletes Pods that hang on nodes that are down.
+type nodes struct {
+	namespace string
+	client    client.Client
+	live      client.Reader
+}
+
+func (r *nodes) controller() loop.Controller[*v1beta2.Node, nodeSeen] {
+	return loop.Controller[*v1beta2.Node, nodeSeen]{
+		Name:   naming.EventSource("kubernetes-pod"),
+		New:    func() *v1beta2.Node { return &v1beta2.Node{} },
+		Gather: r.gather,
+		Decide: r.decide,
+		Watches: []loop.Watch{
+			loop.Watching(&v1beta2.Setting{}, r.onSetting),
+		},
+	}
+}
+
+// onSetting wakes all nodes where the policy has changed.
+func (r *nodes) onSetting(s *v1beta2.Setting) []string {
+	if s.Name != setting.NodeDownPodDeletionPolicy {
+		return nil
+	}
+	var list v1beta2.NodeList
+	if err := r.client.List(context.Background(), &list, client.InNamespace(r.namespace),
+		client.UnsafeDisableDeepCopy); err != nil {
+		return nil // the cache does not fail; the node's own change wakes it too
+	}
+	var names []string
+	for i := range list.Items {
+		names = append(names, list.Items[i].Name)
+	}
+	return names
+}
+
+// nodeSeen is what decide looks at besides the node.
+type nodeSeen struct {
+	// Policy is the setting's value. Where it leaves Pods alone, or the node is not down, nothing
+	// else is set.
+	Policy string
+	Down   bool
+	// Claims are those bound to volumes of this system, with their PersistentVolumes.
+	Claims map[claim]string
+	// Pods of the node that use one of them.
+	Pods []*corev1.Pod
+	// Attachments of these PersistentVolumes to the node, as Kubernetes has them.
+	Attachments []*storagev1.VolumeAttachment
+}
+
+func (r *nodes) gather(ctx context.Context, n *v1beta2.Node) (nodeSeen, error) {
+	var g nodeSeen
+	values, err := stored.Read(ctx, r.client, r.namespace)
+	if err != nil {
+		return g, err
+	}
+	g.Policy, g.Down = values.String(setting.NodeDownPodDeletionPolicy), condition.NodeDown(n)
+	if !g.Down || len(deletable(g.Policy)) == 0 {
+		return g, nil
+	}
+	if g.Claims, err = claims(ctx, r.live, ""); err != nil || len(g.Claims) == 0 {
+		return g, err
+	}
+	if g.Pods, err = podsWith(ctx, r.live, g.Claims, client.MatchingFields{"spec.nodeName": n.Name}); err != nil {
+		return g, err
+	}
+	volumes := map[string]bool{}
+	for _, pv := range g.Claims {
+		volumes[pv] = true
+	}
+	err = each(ctx, r.live, &storagev1.VolumeAttachmentList{}, func(list *storagev1.VolumeAttachmentList) {
+		for i := range list.Items {
+			a := &list.Items[i]
+			pv := a.Spec.Source.PersistentVolumeName
+			if a.Spec.Attacher == naming.CSIDriver && a.Spec.NodeName == n.Name && pv != nil && volumes[*pv] {
+				g.Attachments = append(g.Attachments, a.DeepCopy())
+			}
+		}
+	})
+	if err != nil {
+		return g, fmt.Errorf("list VolumeAttachments of Kubernetes: %w", err)
+	}
+	return g, nil
+}
+
+// deletable are the kinds of controllers whose Pods a policy deletes.
+func deletable(policy string) []string {
+	switch policy {
+	case "delete-statefulset-pod":
+		return []string{"StatefulSet"}
+	case "delete-deployment-pod":
+		return []string{"ReplicaSet"}
+	case "delete-both-statefulset-and-deployment-pod":
+		return []string{"StatefulSet", "ReplicaSet"}
+	}
+	return nil
+}
+
+// decide is pure.
+func (r *nodes) decide(now time.Time, n *v1beta2.Node, g nodeSeen) loop.Decision {
+	kinds := deletable(g.Policy)
+	if !g.Down || len(kinds) == 0 {
+		return loop.Decision{}
+	}
+	used := map[string]bool{}
+	for _, p := range g.Pods {
+		if c := controllerOf(p); hangs(now, p) && c != nil && slices.Contains(kinds, c.Kind) {
+			none := int64(0)
+			return loop.Decision{After: time.Second, FailureReason: naming.EventFailedDeleting,
+				Do: loop.Call{What: fmt.Sprintf("delete Pod %s/%s by force", p.Namespace, p.Name), Do: remove(r.client, p, &none)},
+				Events: []loop.Event{{Reason: naming.EventDelete, Message: fmt.Sprintf(
+					"Deleted Pod %s/%s of %s %s by force: it hung on this node, which is down, and setting %s is %s",
+					p.Namespace, p.Name, c.Kind, c.Name, setting.NodeDownPodDeletionPolicy, g.Policy)}}}
+		}
+		for _, pv := range uses(p, g.Claims) {
+			used[pv] = true
+		}
+	}
+	for _, a := range g.Attachments {
+		pv := *a.Spec.Source.PersistentVolumeName
+		if used[pv] || a.DeletionTimestamp != nil {
+			continue
+		}
+		return loop.Decision{After: time.Second, FailureReason: naming.EventFailedDeleting,
+			Do: loop.Call{What: "delete VolumeAttachment " + a.Name, Do: remove(r.client, a, nil)},
+			Events: []loop.Event{{Reason: naming.EventDelete, Message: fmt.Sprintf(
+				"Deleted the VolumeAttachment of PersistentVolume %s: no Pod of this node, which is down, uses it any more", pv)}}}
+	}
+	return loop.Decision{After: nodeLook}
+}
+
+// hangs says whether a Pod should have ended and nobody ends it. The time of deletion is that at
+// which its grace period ends.
+func hangs(now time.Time, p *corev1.Pod) bool {
+	return p.DeletionTimestamp != nil && now.After(p.DeletionTimestamp.Time)
+}
