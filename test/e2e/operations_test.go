@@ -181,23 +181,38 @@ func (o *operator) clone() {
 	o.c.identical(name, 2)
 }
 
-// replicas takes one out of the engine's set and back; the controller may bring it back first,
-// which is no error.
+// replicas takes one out of the engine's set and back. The controllers see that it is lost and bring
+// it back themselves, for which they may start its process again, at another address: adding it
+// fails as long as the process is not there, and the replica is in sync some time later, whoever was
+// first.
 func (o *operator) replicas(replica string) {
 	o.must("verify rebuild", o.ReplicaVerifyRebuild(o.ctx, o.target, replica))
 	if err := o.ReplicaVerifyRebuild(o.ctx, o.target, "127.0.0.1:1"); !errors.Is(err, engineclient.ErrPrecondition) {
 		o.t.Errorf("a replica that does not exist is verified: %v", err)
 	}
-	_, err := o.ReplicaRemove(o.ctx, o.target, replica)
+	before, err := o.Get(o.ctx, o.target)
+	o.must("state", err)
+	_, err = o.ReplicaRemove(o.ctx, o.target, replica)
 	o.must("remove replica", err)
-	_, err = o.ReplicaAdd(o.ctx, o.target, replica)
-	o.must("add replica", err)
-	o.await("the replica is back in sync", func(s engineclient.State) bool {
-		for _, r := range s.Replicas {
-			if r.Address == replica && r.Mode == engineclient.ModeRW {
-				return true
-			}
+	o.c.eventually("the replica is back in sync", func(ctx context.Context) error {
+		s, err := o.Get(ctx, o.target)
+		if err != nil {
+			return err
 		}
-		return false
+		if inSync(s) == inSync(before) {
+			return nil
+		}
+		_, err = o.ReplicaAdd(ctx, o.target, replica)
+		return fmt.Errorf("state %+v, added: %v", s, err)
 	})
+}
+
+// inSync counts the replicas in sync.
+func inSync(s engineclient.State) (n int) {
+	for _, r := range s.Replicas {
+		if r.Mode == engineclient.ModeRW {
+			n++
+		}
+	}
+	return n
 }
