@@ -181,10 +181,10 @@ func (o *operator) clone() {
 	o.c.identical(name, 2)
 }
 
-// replicas takes one out of the engine's set and back. The controllers see that it is lost and bring
-// it back themselves, for which they may start its process again, at another address: adding it
-// fails as long as the process is not there, and the replica is in sync some time later, whoever was
-// first.
+// replicas takes one out of the engine's set and back. The controllers see that it is lost and
+// bring it back themselves, for which they may start its process again, at another address: adding
+// it fails as long as the process is not there, and the replica is in sync some time later, whoever
+// was first.
 func (o *operator) replicas(replica string) {
 	o.must("verify rebuild", o.ReplicaVerifyRebuild(o.ctx, o.target, replica))
 	if err := o.ReplicaVerifyRebuild(o.ctx, o.target, "127.0.0.1:1"); !errors.Is(err, engineclient.ErrPrecondition) {
