@@ -54,6 +54,7 @@ func nodeCache(cfg Config) cache.Options {
 			&v1beta2.Node{}:    here(nil, byName),
 			&corev1.Pod{}:      pods,
 			&v1beta2.Replica{}: here(labelled, nil),
+			&v1beta2.Orphan{}:  here(labelled, nil),
 		},
 	}
 }

@@ -29,6 +29,7 @@ import (
 	"ankole.storage/controlplane/instancemanager"
 	"ankole.storage/controlplane/naming"
 	"ankole.storage/controlplane/node"
+	"ankole.storage/controlplane/orphan"
 	"ankole.storage/controlplane/replica"
 	"ankole.storage/controlplane/witness"
 	"ankole.storage/hostpath"
@@ -176,6 +177,8 @@ func (p *process) runNode(ctx context.Context) error {
 	parts := []Reconciler{
 		node.NewAgent(p.agent),
 		replica.NewAgent(replica.AgentConfig{Namespace: p.cfg.Namespace, NodeName: p.cfg.NodeName,
+			Resolve: hostpath.Resolve}),
+		orphan.NewAgent(orphan.AgentConfig{Namespace: p.cfg.Namespace, NodeName: p.cfg.NodeName,
 			Resolve: hostpath.Resolve}),
 		&witness.Relay{
 			Name: p.cfg.PodName, NodeName: p.cfg.NodeName,

@@ -3,8 +3,6 @@ package orphan
 import (
 	"time"
 
-	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
-
 	"ankole.storage/api/longhorn/v1beta2"
 	"ankole.storage/controlplane/loop"
 	"ankole.storage/controlplane/naming"
@@ -37,7 +35,7 @@ func presenceOf(s seen) presence {
 // decide is the decision table of docs/controlplane.md.
 func decide(now time.Time, o *v1beta2.Orphan, s seen) loop.Decision {
 	if !ofProcess(o) {
-		return letGo(o)
+		return decideAway(now, o, s)
 	}
 	is := presenceOf(s)
 	observe(now, o, s, is)
@@ -54,18 +52,6 @@ func decide(now time.Time, o *v1beta2.Orphan, s seen) loop.Decision {
 		return loop.Decision{After: wait}
 	}
 	return loop.Decision{Do: loop.Delete{Object: o}}
-}
-
-// letGo ends an Orphan of data that was deleted, and leaves the data alone: nobody here looks for
-// such data yet, and only who has found it knows that it may go.
-func letGo(o *v1beta2.Orphan) loop.Decision {
-	c := o.DeepCopy()
-	if o.DeletionTimestamp == nil || !controllerutil.RemoveFinalizer(c, v1beta2.Finalizer) {
-		return loop.Decision{}
-	}
-	left := "directory " + o.Spec.Parameters[v1beta2.OrphanParameterDataName] + " was left where it is: remove it by hand"
-	return loop.Decision{Do: loop.Update{Object: c},
-		Events: []loop.Event{{Warning: true, Reason: naming.EventFailedDeleting, Message: left}}}
 }
 
 func observe(now time.Time, o *v1beta2.Orphan, s seen, is presence) {
@@ -97,12 +83,8 @@ func decideDeletion(o *v1beta2.Orphan, s seen, is presence) loop.Decision {
 		return loop.Decision{Do: loop.Call{What: "stop orphaned process " + name, Do: s.End},
 			FailureReason: naming.EventFailedDeleting}
 	}
-	c := o.DeepCopy()
-	if !controllerutil.RemoveFinalizer(c, v1beta2.Finalizer) {
-		return loop.Decision{}
-	}
-	d := loop.Decision{Do: loop.Update{Object: c}}
-	if !s.Owned {
+	d := removeFinalizer(o)
+	if d.Do != nil && !s.Owned {
 		d.Events = []loop.Event{{Reason: naming.EventOrphanCleanupCompleted, Message: "Process " + name + " has ended"}}
 	}
 	return d

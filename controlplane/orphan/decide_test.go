@@ -12,7 +12,6 @@ import (
 
 	"ankole.storage/api/longhorn/v1beta2"
 	"ankole.storage/controlplane/instance"
-	"ankole.storage/controlplane/loop"
 	"ankole.storage/controlplane/naming"
 )
 
@@ -100,16 +99,6 @@ func TestDecide(t *testing.T) {
 				t.Errorf("owner %q", owner)
 			}
 		})
-	}
-	data := &v1beta2.Orphan{Spec: v1beta2.OrphanSpec{OrphanType: v1beta2.OrphanTypeReplicaData}}
-	if d := decide(now, data, seen{}); d.Do != nil || data.Status.Conditions != nil {
-		t.Errorf("an orphan of data: %v, %+v", d.Do, data.Status)
-	}
-	data.Finalizers, data.DeletionTimestamp = []string{v1beta2.Finalizer}, &metav1.Time{Time: now}
-	d := decide(now, data, seen{})
-	update, ok := d.Do.(loop.Update)
-	if !ok || len(update.Object.GetFinalizers()) > 0 || len(d.Events) != 1 {
-		t.Errorf("an orphan of data that is deleted: %v, %v", d.Do, d.Events)
 	}
 }
 

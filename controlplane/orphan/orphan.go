@@ -1,19 +1,20 @@
-// Package orphan looks after Orphan objects that stand for processes: engines and replicas that run
-// in an instance manager while there is no Engine or Replica of their name any more. They come
-// about when an object is deleted while its node is away: nobody could stop the process, and it is
-// there again with the node.
+// Package orphan looks after Orphan objects. They come about when an object is deleted while its
+// node is away: its process, and its data, are there again with the node.
 //
-// The controller of instance managers reports such a process as an Orphan (Of). Deleting the Orphan
-// ends the process. That is done by a person, or by this package where setting
-// orphan-resource-auto-deletion names instances, after the grace period. docs/controlplane.md has
-// the decision table.
+//   - Processes: engines and replicas that run in an instance manager while there is no Engine or
+//     Replica of their name any more. The controller of instance managers reports them (Of), and
+//     the leader (Reconciler) looks after them.
+//   - Data: directories of replicas that no Replica names. The manager of their node (Agent) finds
+//     them, reports them (OfData) and looks after them; the leader does while that node is not Ready.
+//
+// Deleting the Orphan ends the process, or removes the directory. That is done by a person, or by
+// this package where setting orphan-resource-auto-deletion names the kind, after the grace period.
+// docs/controlplane.md has the decision tables.
 package orphan
 
 import (
 	"context"
 	"fmt"
-	"slices"
-	"strings"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -37,7 +38,7 @@ type Config struct {
 	NodeName string
 }
 
-// Reconciler looks after orphaned processes. Use New.
+// Reconciler looks after orphaned processes, and after data on nodes that are not Ready. Use New.
 type Reconciler struct {
 	cfg       Config
 	client    client.Client
@@ -82,7 +83,7 @@ func (r *Reconciler) Controller() loop.Controller[*v1beta2.Orphan, seen] {
 }
 
 func (r *Reconciler) onSetting(s *v1beta2.Setting) []string {
-	if s.Name != setting.OrphanResourceAutoDeletion && s.Name != setting.OrphanResourceAutoDeletionGracePeriod {
+	if !decidesDeletion(s) {
 		return nil
 	}
 	return r.names()
@@ -146,6 +147,8 @@ type seen struct {
 	Manager *v1beta2.InstanceManager
 	// Process is the orphan's process as it is known of Manager, nil if it is not there.
 	Process *v1beta2.InstanceProcess
+	// Node is the orphan's, nil if it is gone.
+	Node *v1beta2.Node
 	// NodeDown: the node does not answer or is gone.
 	NodeDown bool
 	// Owned: there is an object of the process's name.
@@ -161,16 +164,17 @@ type seen struct {
 
 func (r *Reconciler) gather(ctx context.Context, o *v1beta2.Orphan) (seen, error) {
 	s := seen{Owner: r.cfg.NodeName}
-	if !ofProcess(o) {
-		return s, nil
+	var err error
+	s.Node, err = readNode(ctx, r.client, client.ObjectKey{Namespace: o.Namespace, Name: o.Spec.NodeID})
+	if err != nil || !ofProcess(o) {
+		return s, err
 	}
+	s.NodeDown = condition.NodeDown(s.Node)
 	settings, err := stored.Read(ctx, r.client, o.Namespace)
 	if err != nil {
 		return s, err
 	}
-	s.Auto = slices.Contains(strings.Split(settings.String(setting.OrphanResourceAutoDeletion), ";"),
-		setting.OrphanKindInstance)
-	s.Grace = time.Duration(settings.Int(setting.OrphanResourceAutoDeletionGracePeriod)) * time.Second
+	s.Auto, s.Grace = autoDeletion(settings, setting.OrphanKindInstance)
 	var im v1beta2.InstanceManager
 	key := client.ObjectKey{Namespace: o.Namespace, Name: o.Spec.Parameters[v1beta2.OrphanParameterInstanceManager]}
 	switch err := r.client.Get(ctx, key, &im); {
@@ -179,12 +183,6 @@ func (r *Reconciler) gather(ctx context.Context, o *v1beta2.Orphan) (seen, error
 	case err == nil:
 		s.Manager = &im
 	}
-	var node v1beta2.Node
-	err = r.client.Get(ctx, client.ObjectKey{Namespace: o.Namespace, Name: o.Spec.NodeID}, &node)
-	if client.IgnoreNotFound(err) != nil {
-		return s, fmt.Errorf("get node %s: %w", o.Spec.NodeID, err)
-	}
-	s.NodeDown = err != nil || condition.NodeDown(&node)
 	name := o.Spec.Parameters[v1beta2.OrphanParameterInstanceName]
 	uuid := o.Spec.Parameters[v1beta2.OrphanParameterInstanceUUID]
 	if p := instance.Find(s.Manager, name); p != nil && p.Status.UUID == uuid {

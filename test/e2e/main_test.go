@@ -38,7 +38,7 @@ func TestCluster(t *testing.T) {
 	}{
 		{"A1", scenarioA1}, {"A13", scenarioA13}, {"A3", scenarioA3}, {"A2", scenarioA2}, {"F1", scenarioF1},
 		{"F3", scenarioF3}, {"F6", scenarioF6}, {"F7", scenarioF7}, {"A17", scenarioA17}, {"Snapshots", scenarioSnapshots},
-		{"DataIntegrity", dataIntegrity}, {"DataLoss", acceptLoss},
+		{"DataIntegrity", dataIntegrity}, {"DataLoss", acceptLoss}, {"Orphans", orphanedData},
 		{"F15", scenarioAllReplicas}, {"FilesystemReadOnly", readOnlyFileSystem}, {"P7", promiseP7},
 		{"P7APIServer", promiseP7APIServer},
 		{"BadInput", badInput}, {"C2", scenarioC2}, {"C3", scenarioC3}, {"C9", scenarioC9}, {"A9", scenarioA9},
