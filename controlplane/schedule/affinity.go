@@ -93,7 +93,25 @@ func (s *search) disksOf(nodes []*Node) ([]candidate, Failure) {
 	if len(free) == 0 && s.req.Policy.SoftDisk {
 		free = shared
 	}
-	return free, why
+	return s.preferCalm(free), why
+}
+
+// preferCalm leaves out disks under pressure for a replica that is bound to a node, as balancing
+// with best effort makes them, if another disk of that node stays below the threshold with it.
+func (s *search) preferCalm(found []candidate) []candidate {
+	if s.reuse || s.req.Replica.HardNode == "" {
+		return found
+	}
+	var calm []candidate
+	for _, c := range found {
+		if c.disk.staysCalm(s.req.Volume.ActualSize, s.req.Policy.BalancePressurePercent) {
+			calm = append(calm, c)
+		}
+	}
+	if len(calm) > 0 {
+		return calm
+	}
+	return found
 }
 
 // reusableDisks are the disks whose failed replica of this volume may be rebuilt in place: the

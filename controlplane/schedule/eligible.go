@@ -137,6 +137,13 @@ func (d Disk) UnderPressure(thresholdPercent int64) bool {
 	return float64(free)*100/float64(d.Maximum) < float64(100-thresholdPercent)
 }
 
+// staysCalm says whether a disk that is not under pressure stays below the threshold with a replica
+// that occupies `actual` bytes, everything that is promised on the disk counted in full.
+func (d Disk) staysCalm(actual, thresholdPercent int64) bool {
+	promised := float64(actual) + float64(d.Scheduled) + float64(d.Reserved)
+	return !d.UnderPressure(thresholdPercent) && promised*100/float64(d.Maximum) < float64(thresholdPercent)
+}
+
 // holdsFile says whether a sparse file of that size can exist on the file system.
 func holdsFile(filesystem string, size int64) bool {
 	switch filesystem {

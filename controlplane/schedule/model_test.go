@@ -155,6 +155,18 @@ func modelSpots(req Request, reuse bool, nodes []*Node) ([]spot, []Reason) {
 	if slices.ContainsFunc(all, func(s spot) bool { return !s.shared }) {
 		all = slices.DeleteFunc(all, func(s spot) bool { return s.shared })
 	}
+	if limit := req.Policy.BalancePressurePercent; limit > 0 && req.Replica.HardNode != "" && !reuse {
+		pressed := func(s spot) bool {
+			d := s.disk
+			free := max(0, d.Available-d.Reserved)
+			return d.Maximum > 0 && 100*(d.Maximum-free) > limit*d.Maximum ||
+				100*(req.Volume.ActualSize+d.Scheduled+d.Reserved) >= limit*d.Maximum
+		}
+		if !slices.ContainsFunc(all, func(s spot) bool { return !pressed(s) }) {
+			return all, nil
+		}
+		all = slices.DeleteFunc(all, pressed)
+	}
 	return all, nil
 }
 

@@ -67,7 +67,9 @@ type Node struct {
 	// RunsInstances: a default instance manager is running there. HasImage: the replica's engine
 	// image is ready there.
 	RunsInstances, HasImage bool
-	Disks                   []Disk
+	// ReadySince is when it became ready last; zero if that is not known.
+	ReadySince time.Time
+	Disks      []Disk
 }
 
 // Disk is one data directory of a node.
@@ -101,6 +103,10 @@ type Replica struct {
 	// Backoff says of a failed replica that its last rebuild failed too recently to try again.
 	Backoff  bool
 	FailedAt time.Time
+	// Down: its node is lost, or its instance manager does not run.
+	Down bool
+	// HealthySince is when it came into sync; zero if it is not.
+	HealthySince time.Time
 }
 
 // Request asks for one placement.

@@ -82,9 +82,9 @@ func (p *pass) anyEvicting() bool {
 	return count(p.live(), func(r *v1beta2.Replica) bool { return r.Spec.EvictionRequested }) > 0
 }
 
-// deleteExtra gives up one of too many replicas in sync: one being evicted, else, with best-effort
-// locality and a local replica in sync, the remote one that spreads the data least, else, with
-// auto-balance, the one of all that does.
+// deleteExtra gives up one of too many replicas in sync: one being evicted, else, with
+// auto-balance, the one that schedule.Extra names, else, with best-effort locality and a local
+// replica in sync, the remote one that spreads the data least.
 func (p *pass) deleteExtra() loop.Change {
 	stay := count(p.live(), func(r *v1beta2.Replica) bool {
 		return healthy(r) && !r.Spec.EvictionRequested && p.mode(r) == v1beta2.ReplicaModeRW
@@ -94,10 +94,9 @@ func (p *pass) deleteExtra() loop.Change {
 			return p.deleteReplica(r, "its disk or node is being evicted and the volume is complete without it")
 		}
 	}
-	local := p.localReplica()
-	keep, why := "", "the volume's replicas are spread better without it"
-	if p.v.Spec.DataLocality == v1beta2.DataLocalityBestEffort && local != nil && p.mode(local) == v1beta2.ReplicaModeRW {
-		keep, why = p.v.Spec.NodeID, "the volume has a replica on its own node instead"
+	why := "the volume's replicas are spread better without it"
+	if p.localStays() {
+		why = "the volume has a replica on its own node instead"
 	} else if !p.balances() {
 		return nil
 	}
@@ -107,11 +106,12 @@ func (p *pass) deleteExtra() loop.Change {
 			extra = append(extra, p.scheduleReplica(r))
 		}
 	}
-	here := count(p.live(), func(r *v1beta2.Replica) bool { return healthy(r) && r.Spec.NodeID == keep })
-	if p.balances() && here > 1 {
-		keep = "" // one of several may go
+	name := ""
+	if p.balances() {
+		name = schedule.Extra(extra, p.scheduleNodes(), p.policy(), p.howBalanced())
+	} else {
+		name = schedule.Surplus(extra, p.scheduleNodes(), p.v.Spec.NodeID)
 	}
-	name := schedule.Surplus(extra, p.scheduleNodes(), keep)
 	for _, r := range p.live() {
 		if r.Name == name {
 			return p.deleteReplica(r, why)

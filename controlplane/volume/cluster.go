@@ -1,6 +1,7 @@
 package volume
 
 import (
+	"slices"
 	"time"
 
 	"ankole.storage/api/longhorn/v1beta2"
@@ -47,12 +48,22 @@ func (p *pass) scheduleVolume() schedule.Volume {
 }
 
 func (p *pass) scheduleReplica(r *v1beta2.Replica) schedule.Replica {
-	failedAt, _ := time.Parse(time.RFC3339, r.Spec.FailedAt) // zero for a replica that has not failed
+	failedAt, _ := time.Parse(time.RFC3339, r.Spec.FailedAt)      // zero for a replica that has not failed
+	healthySince, _ := time.Parse(time.RFC3339, r.Spec.HealthyAt) // zero for one that is not in sync
 	return schedule.Replica{
 		Name: r.Name, NodeID: r.Spec.NodeID, DiskID: r.Spec.DiskID, HardNode: r.Spec.HardNodeAffinity,
 		Deleting: r.DeletionTimestamp != nil, Evicting: r.Spec.EvictionRequested, Failed: r.Spec.FailedAt != "",
 		Reusable: reusable(r), Backoff: p.rebuildPause(r) > 0, FailedAt: failedAt,
+		Down: p.nodeDown(r.Spec.NodeID) || !p.managerRuns(r), HealthySince: healthySince,
 	}
+}
+
+// managerRuns says whether the instance manager of a replica's process runs, or it has none.
+func (p *pass) managerRuns(r *v1beta2.Replica) bool {
+	name := r.Status.InstanceManagerName
+	return name == "" || slices.ContainsFunc(p.s.Managers, func(im v1beta2.InstanceManager) bool {
+		return im.Name == name && im.Status.CurrentState == v1beta2.InstanceManagerStateRunning
+	})
 }
 
 // reusable says of a failed replica that it may be rebuilt from what it has.
@@ -81,6 +92,10 @@ func (p *pass) scheduleNodes() []schedule.Node {
 			Schedulable:     schedulable(n),
 			AllowScheduling: n.Spec.AllowScheduling && !n.Spec.EvictionRequested, Deleting: n.DeletionTimestamp != nil,
 			Tags: n.Spec.Tags, RunsInstances: runs[n.Name], HasImage: p.s.ImageOn[n.Name],
+		}
+		if node.Ready {
+			ready := v1beta2.FindCondition(n.Status.Conditions, v1beta2.NodeConditionReady)
+			node.ReadySince, _ = time.Parse(time.RFC3339, ready.LastTransitionTime) // zero: not known
 		}
 		for name, spec := range n.Spec.Disks {
 			if status, ok := n.Status.DiskStatus[name]; ok && status.DiskUUID != "" {

@@ -47,6 +47,8 @@ type seen struct {
 	Slots map[string]bool
 	// MayUpgrade: the volume's node has a slot for its upgrade.
 	MayUpgrade bool
+	// MayLeave are the volume's replicas, by name, whose turn it is to leave a disk under pressure.
+	MayLeave map[string]bool
 	// ScheduledBytes are the full sizes of all replicas on each disk, by UUID.
 	ScheduledBytes map[string]int64
 	// Allocator is what a change that takes a slot or room is reserved with.
@@ -87,6 +89,9 @@ func (r *Reconciler) gather(ctx context.Context, v *v1beta2.Volume) (seen, error
 		return s, err
 	}
 	if err := r.gatherLimited(ctx, v, &s); err != nil {
+		return s, err
+	}
+	if err := r.gatherTurns(ctx, v, &s); err != nil {
 		return s, err
 	}
 	s.Run = r.runs.engine(r.cfg.Now(), v.Name, s.Engine)
