@@ -20,8 +20,8 @@ type Balancing struct {
 
 // Balance finds a place for one more replica of a volume that has all of its replicas: in a zone
 // without one while they are in fewer zones than there are replicas, else on a node without one
-// while they are on fewer nodes. With best effort then also where nodes, else zones, have two fewer
-// than the fullest one, else on another disk of the node for a replica that is to leave a disk under
+// while they are on fewer nodes. With best effort then also on the node that makes nodes, else
+// zones, most even, else on another disk of the node for a replica that is to leave a disk under
 // pressure. False if there is none.
 //
 // Each round, one replica more by Balance and one less by Extra, leaves the volume better by the
@@ -104,10 +104,10 @@ func relieve(req Request, have []Replica, b Balancing, better func(Placement) bo
 }
 
 // Extra names the replica to give up of a volume that balances and has one too many; never the only
-// one on b.Local. All have a place. The candidates are, in this order: replicas that are down; those on a node that is
-// not stable; with best effort those on the fullest node, else in the fullest zone; those that
-// Surplus chooses from. Of these one on a disk under pressure goes, else one on the disk with the
-// least available space, else the first by name. Empty if there is none.
+// one on b.Local. All have a place. The candidates are, in this order: replicas that are down;
+// those on a node that is not stable; with best effort those on the fullest node, else in the
+// fullest zone; those that Surplus chooses from. Of these one on a disk under pressure goes, else
+// one on the disk with the least available space, else the first by name. Empty if there is none.
 func Extra(replicas []Replica, nodes []Node, p Policy, b Balancing) string {
 	local, here := b.Local, 0
 	for _, r := range replicas {
@@ -132,7 +132,8 @@ func Extra(replicas []Replica, nodes []Node, p Policy, b Balancing) string {
 	if b.Best {
 		sets = append(sets, largestGroups(replicas, node), largestGroups(replicas, zone))
 	}
-	sets = append(sets, largestGroups(replicas, disk), largestGroups(replicas, node), largestGroups(replicas, zone), replicas)
+	sets = append(sets, largestGroups(replicas, disk), largestGroups(replicas, node), largestGroups(replicas, zone),
+		replicas)
 	for _, set := range sets {
 		if found := remote(set); len(found) > 0 {
 			return leastNeeded(found, nodes, p)

@@ -66,9 +66,9 @@ func TestBalance(t *testing.T) {
 func off(n Node) Node { n.AllowScheduling = false; return n }
 
 // TestBalanceComesToRest: on drawn clusters a complete volume that adds where Balance says and then
-// gives up the Extra one is on more zones, or on as many zones and more nodes, after each round, and
-// so stops after few; with best effort, or is spread more evenly, or has fewer replicas on disks
-// under pressure.
+// gives up the Extra one is on more zones, or on as many zones and more nodes, after each round,
+// and so stops after few; with best effort, or is spread more evenly, or has fewer replicas on
+// disks under pressure.
 func TestBalanceComesToRest(t *testing.T) {
 	moved, even := 0, 0
 	src := seeded.New(t, "balancing a volume spreads it better each time")
