@@ -62,7 +62,8 @@ func (a *app) orphanCommands() *cobra.Command {
 		}}
 	a.addOutput(list)
 	remove := &cobra.Command{Use: "delete NAME", Aliases: []string{"rm"},
-		Short: "Remove an orphan and what it stands for: a process is ended", Args: exactly("the orphan's name"),
+		Short:             "Remove an orphan and what it stands for: a process is ended, a directory deleted",
+		Args:              exactly("the orphan's name"),
 		ValidArgsFunction: a.completeNames(1, orphanNames),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			api, err := a.client()

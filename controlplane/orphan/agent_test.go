@@ -142,6 +142,19 @@ func TestScanIsBounded(t *testing.T) {
 	}
 }
 
+// TestOrphansOfANodeAreBounded: with so many of them no further ones are made.
+func TestOrphansOfANodeAreBounded(t *testing.T) {
+	objects := []client.Object{dataNode()}
+	for i := range mostOrphans {
+		objects = append(objects, OfData(naming.Namespace, "n1", diskPlace, fmt.Sprintf("w-%08d", i)))
+	}
+	b := newBench(t, objects...)
+	b.stray(strayName)
+	if got := b.reported(); len(got) != mostOrphans || slices.Contains(got, strayName) {
+		t.Errorf("%d orphans are reported", len(got))
+	}
+}
+
 // TestNotOrphans has what is left alone, by the scan and, as far as it concerns it, by the removal.
 func TestNotOrphans(t *testing.T) {
 	locked := func(b *bench) {
@@ -283,6 +296,71 @@ func TestRemoval(t *testing.T) {
 	}
 	if err := remove(disk, "disk-1", "v-44444444"); err == nil {
 		t.Error("a link in place of the folder of replicas is followed")
+	}
+}
+
+// TestUsedDirectoryWaits: a directory that a process uses is removed when the process has ended;
+// until then condition Error says why not.
+func TestUsedDirectoryWaits(t *testing.T) {
+	b := newBench(t, dataNode())
+	b.stray(strayName)
+	dir, err := os.Open(b.replicaDir(strayName))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Flock(int(dir.Fd()), unix.LOCK_EX); err != nil {
+		t.Fatal(err)
+	}
+	o := dataOrphan(true)
+	attempt := func() error {
+		s, err := b.gather(t.Context(), o)
+		if err != nil || s.Remove == nil {
+			t.Fatalf("%+v, %v", s, err)
+		}
+		decideData(now, o, s)
+		return s.Remove(t.Context())
+	}
+	for range 2 {
+		if err := attempt(); err == nil || !b.is(strayName) {
+			t.Fatalf("removed: %v", err)
+		}
+	}
+	told := v1beta2.FindCondition(o.Status.Conditions, v1beta2.OrphanConditionError)
+	if told.Status != v1beta2.ConditionTrue || !strings.Contains(told.Message, "used by a process") {
+		t.Errorf("condition %+v", told)
+	}
+	if err := dir.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := attempt(); err != nil || b.is(strayName) {
+		t.Errorf("%v; is there: %v", err, b.is(strayName))
+	}
+}
+
+// TestOneWriter: whatever state the node is in, either its agent or the leader looks after it.
+func TestOneWriter(t *testing.T) {
+	for name, n := range map[string]*v1beta2.Node{"ready": dataNode(), "gone": nil,
+		"not ready": notReadyNode(v1beta2.NodeReasonManagerPodDown)} {
+		objects := []client.Object{}
+		if n != nil {
+			objects = append(objects, n)
+		}
+		b := newBench(t, objects...)
+		leader := New(Config{Namespace: naming.Namespace, NodeName: "leader"}, nil).WithClient(b.client)
+		agents, leaders := dataOrphan(false), dataOrphan(false)
+		here, err := b.gather(t.Context(), agents)
+		if err != nil {
+			t.Fatal(err)
+		}
+		decideData(now, agents, here)
+		there, err := leader.gather(t.Context(), leaders)
+		if err != nil {
+			t.Fatal(err)
+		}
+		decide(now, leaders, there)
+		if (agents.Status.OwnerID == "n1") != (name == "ready") || (leaders.Status.OwnerID == "leader") == (name == "ready") {
+			t.Errorf("node %s: owners %q and %q", name, agents.Status.OwnerID, leaders.Status.OwnerID)
+		}
 	}
 }
 

@@ -15,8 +15,8 @@ import (
 )
 
 const (
-	// diskWait is how long the removal of data waits for a disk that is not ready, and diskRetry how
-	// often it looks.
+	// diskWait is how long the removal of data waits for a node or a disk that is not ready, and
+	// diskRetry how often it looks at the disk.
 	diskWait  = 2 * time.Minute
 	diskRetry = 2 * time.Second
 	// lookRetry is how long after a look at a disk that failed the next one is.
@@ -167,13 +167,14 @@ func decideAway(now time.Time, o *v1beta2.Orphan, s seen) loop.Decision {
 		return loop.Decision{} // its manager looks after it
 	}
 	observeData(now, o, s.Owner, v1beta2.OrphanReasonNodeUnavailable)
-	gone, again := condition.ManagerGone(now, s.Node)
-	switch {
-	case o.DeletionTimestamp != nil && (gone || condition.NodeDown(s.Node)):
-		return letGo(o, "node "+o.Spec.NodeID+" is away")
-	case o.DeletionTimestamp != nil:
-		return loop.Decision{After: again}
-	case s.Node == nil:
+	if o.DeletionTimestamp != nil {
+		wait := diskWait - now.Sub(o.DeletionTimestamp.Time)
+		if condition.NodeDown(s.Node) || wait <= 0 {
+			return letGo(o, "node "+o.Spec.NodeID+" is not ready")
+		}
+		return loop.Decision{After: wait}
+	}
+	if s.Node == nil {
 		return loop.Decision{Do: loop.Delete{Object: o}}
 	}
 	return loop.Decision{}

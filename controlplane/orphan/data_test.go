@@ -193,6 +193,7 @@ func TestDecideData(t *testing.T) {
 func TestDecideAway(t *testing.T) {
 	lost := notReadyNode(v1beta2.NodeReasonKubernetesNodeGone)
 	restarts := notReadyNode(v1beta2.NodeReasonManagerPodDown)
+	pressed := notReadyNode(v1beta2.NodeReasonKubernetesNodePressure)
 	for _, row := range []struct {
 		name    string
 		node    *v1beta2.Node
@@ -208,6 +209,8 @@ func TestDecideAway(t *testing.T) {
 		{"the node is down", lost, false, time.Hour, "", 0, "leader"},
 		{"the node is down, deleted", lost, true, 0, "finish FailedDeleting", 0, "leader"},
 		{"its manager restarts", restarts, true, time.Minute, "", time.Minute, "leader"},
+		{"the node is under pressure", pressed, false, time.Hour, "", 0, "leader"},
+		{"the node is under pressure, deleted", pressed, true, diskWait, "finish FailedDeleting", 0, "leader"},
 		{"its manager stays away", restarts, true, time.Hour, "finish FailedDeleting", 0, "leader"},
 	} {
 		t.Run(row.name, func(t *testing.T) {

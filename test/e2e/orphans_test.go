@@ -9,13 +9,15 @@ import (
 	"testing"
 	"time"
 
+	"ankole.storage/controlplane/setting"
 	"ankole.storage/rest/resource"
 )
 
-// orphanedData: a replica's directory that no Replica names is reported, and goes with its Orphan.
-// One that a Replica names is neither reported nor removed, whether or not its volume is attached.
+// orphanedData: a replica's directory that no Replica names is reported, and goes with its Orphan:
+// when a person deletes that, or by itself where the setting says so. A directory that a Replica
+// names is neither reported nor removed.
 func orphanedData(t *testing.T, c *cluster) {
-	const volume, stray = "orphans", "lost-volume-1a2b3c4d"
+	const volume = "orphans"
 	c.create(volume, 16*mib, 3)
 	defer c.remove(volume)
 	c.attach(volume, "node-1", 3)
@@ -26,47 +28,75 @@ func orphanedData(t *testing.T, c *cluster) {
 			used = dir
 		}
 	}
-	left := filepath.Join(filepath.Dir(used), stray)
-	if err := os.CopyFS(left, os.DirFS(used)); err != nil {
-		t.Fatal(err)
+	byHand := filepath.Join(filepath.Dir(used), "lost-volume-1a2b3c4d")
+	byItself := filepath.Join(filepath.Dir(used), "lost-volume-5e6f7a8b")
+	for _, dir := range []string{byHand, byItself} {
+		if err := os.CopyFS(dir, os.DirFS(used)); err != nil {
+			t.Fatal(err)
+		}
 	}
-	hour := time.Now().Add(-time.Hour) // neither is left alone because it was just changed
-	for _, dir := range []string{left, used} {
+	hour := time.Now().Add(-time.Hour) // none is left alone because it was just changed
+	for _, dir := range []string{byHand, byItself, used} {
 		if err := os.Chtimes(dir, hour, hour); err != nil {
 			t.Fatal(err)
 		}
 	}
-	var found resource.Orphan
-	c.eventually("the stray directory is reported", func(ctx context.Context) error {
-		all, err := c.rest.Orphans(ctx)
-		for _, o := range all {
-			switch o.Parameters["DataName"] {
-			case filepath.Base(used):
-				t.Fatalf("the directory of a replica is reported: %+v", o)
-			case stray:
-				found = o
-			}
+	found := c.reportedData(used, byHand, byItself)
+	for _, o := range found {
+		if o.NodeID != "node-1" || o.OrphanType != "replica" || o.Parameters["DiskUUID"] == "" {
+			t.Errorf("it is reported as %+v", o)
 		}
-		if err == nil && found.Name == "" {
-			err = fmt.Errorf("not among %d orphans", len(all))
-		}
-		return err
-	})
-	if found.NodeID != "node-1" || found.OrphanType != "replica" || found.Parameters["DiskUUID"] == "" {
-		t.Errorf("it is reported as %+v", found)
 	}
-	if err := c.rest.DeleteOrphan(context.Background(), found.Name); err != nil {
+	if err := c.rest.DeleteOrphan(context.Background(), found[byHand].Name); err != nil {
 		t.Fatal(err)
 	}
-	c.eventually("the stray directory and its orphan are gone", func(ctx context.Context) error {
-		if _, err := os.Stat(left); !os.IsNotExist(err) {
-			return fmt.Errorf("%s: %v", left, err)
-		}
+	c.orphanGone(found[byHand], byHand)
+	if _, err := os.Stat(byItself); err != nil {
+		t.Errorf("the other directory is gone too: %v", err)
+	}
+	c.setting(setting.OrphanResourceAutoDeletionGracePeriod, "0")
+	c.setting(setting.OrphanResourceAutoDeletion, setting.OrphanKindReplicaData)
+	c.orphanGone(found[byItself], byItself)
+	c.setting(setting.OrphanResourceAutoDeletion, "")
+	c.setting(setting.OrphanResourceAutoDeletionGracePeriod, "300")
+	c.identical(volume, 3)
+}
+
+// reportedData waits until stray directories are reported, and returns their orphans. That of a
+// replica must not be.
+func (c *cluster) reportedData(used string, stray ...string) map[string]resource.Orphan {
+	c.t.Helper()
+	found := map[string]resource.Orphan{}
+	c.eventually("stray directories are reported", func(ctx context.Context) error {
 		all, err := c.rest.Orphans(ctx)
-		if slices.ContainsFunc(all, func(o resource.Orphan) bool { return o.Name == found.Name }) {
-			return fmt.Errorf("orphan %s is there", found.Name)
+		for _, o := range all {
+			dir := filepath.Join(filepath.Dir(used), o.Parameters["DataName"])
+			if dir == used {
+				c.t.Fatalf("the directory of a replica is reported: %+v", o)
+			}
+			if slices.Contains(stray, dir) {
+				found[dir] = o
+			}
+		}
+		if err == nil && len(found) < len(stray) {
+			err = fmt.Errorf("%d of %d, among %d orphans", len(found), len(stray), len(all))
 		}
 		return err
 	})
-	c.identical(volume, 3)
+	return found
+}
+
+// orphanGone waits until an orphan and its directory are gone.
+func (c *cluster) orphanGone(o resource.Orphan, dir string) {
+	c.t.Helper()
+	c.eventually("orphan and directory are gone: "+dir, func(ctx context.Context) error {
+		if _, err := os.Stat(dir); !os.IsNotExist(err) {
+			return fmt.Errorf("directory: %v", err)
+		}
+		all, err := c.rest.Orphans(ctx)
+		if slices.ContainsFunc(all, func(other resource.Orphan) bool { return other.Name == o.Name }) {
+			return fmt.Errorf("orphan %s is there", o.Name)
+		}
+		return err
+	})
 }
