@@ -103,11 +103,12 @@ func decidesDeletion(s *v1beta2.Setting) bool {
 
 // cleanable is the condition whose changes are told by events; a removal that fails has its own.
 func cleanable(o *v1beta2.Orphan) []loop.Condition {
-	c := v1beta2.FindCondition(o.Status.Conditions, v1beta2.OrphanConditionDataCleanable)
-	if c.Status == "" {
-		return nil // it has just been made
+	for _, c := range o.Status.Conditions {
+		if c.Type == v1beta2.OrphanConditionDataCleanable {
+			return []loop.Condition{{Type: c.Type, Status: string(c.Status), Reason: c.Reason}}
+		}
 	}
-	return []loop.Condition{{Type: v1beta2.OrphanConditionDataCleanable, Status: string(c.Status), Reason: c.Reason}}
+	return nil
 }
 
 // nodeChanged says whether the data on a node may stand otherwise.

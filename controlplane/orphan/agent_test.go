@@ -270,16 +270,20 @@ func TestRemoval(t *testing.T) {
 	if err := os.Symlink(filepath.Join(b.root, "outside"), b.replicaDir("v-33333333")); err != nil {
 		t.Fatal(err)
 	}
+	if err := os.Symlink("v-44444444", b.replicaDir("v-66666666")); err != nil {
+		t.Fatal(err)
+	}
 	b.write("data/replicas/v-55555555", "a file")
 	for _, wrong := range []struct{ uuid, name string }{
 		{"disk-2", strayName}, {"", strayName}, {"disk-1", "../replicas/" + strayName}, {"disk-1", ".."}, {"disk-1", ""},
 		{"disk-1", "/v-22222222"}, {"disk-1", "v-33333333"}, {"disk-1", "v-55555555"}, {"disk-1", strayName + "/out"},
+		{"disk-1", "v-66666666"},
 	} {
 		if err := remove(disk, wrong.uuid, wrong.name); err == nil {
 			t.Errorf("%+v is removed", wrong)
 		}
 	}
-	for _, name := range []string{strayName, "v-33333333", "v-44444444", "v-55555555"} {
+	for _, name := range []string{strayName, "v-33333333", "v-44444444", "v-55555555", "v-66666666"} {
 		if !b.is(name) {
 			t.Errorf("%s is gone", name)
 		}
@@ -291,7 +295,7 @@ func TestRemoval(t *testing.T) {
 		t.Errorf("a file outside is gone: %v", err)
 	}
 	b.rename("", "../folder")
-	if err := os.Symlink(filepath.Join(b.root, "data/folder"), b.replicaDir("")); err != nil {
+	if err := os.Symlink("folder", b.replicaDir("")); err != nil {
 		t.Fatal(err)
 	}
 	if err := remove(disk, "disk-1", "v-44444444"); err == nil {

@@ -115,8 +115,14 @@ func outcome(t *testing.T, d loop.Decision) string {
 	case nil:
 		return ""
 	case loop.Delete:
+		if c.Object == nil {
+			t.Error("deletes no object")
+		}
 		return "delete"
 	case loop.Call:
+		if d.FailureReason != naming.EventFailedDeleting {
+			t.Errorf("a failure is told as %q", d.FailureReason)
+		}
 		return c.String()
 	case loop.Update:
 		if len(c.Object.GetFinalizers()) > 0 {
@@ -141,7 +147,7 @@ func TestDecideData(t *testing.T) {
 	passes := with(func(s *dataSeen) { s.Standing = standing{Reason: "DiskInvalid", Passes: true} })
 	emptied := with(func(s *dataSeen) { s.Standing, s.Auto = standing{Reason: "DiskEvicted"}, true })
 	gone := with(func(s *dataSeen) { s.Standing = standing{Reason: "DiskChanged", Gone: true} })
-	claimed := with(func(s *dataSeen) { s.Claim, s.Auto = "replica v-r-0", true })
+	claimed := with(func(s *dataSeen) { s.Claim = "replica v-r-0" })
 	unseen := dataSeen{Mine: true, Unseen: true, Auto: true, Problem: "input/output error"}
 	for _, row := range []struct {
 		name    string
