@@ -42,9 +42,11 @@ func (p *pass) place() loop.Change {
 	return nil
 }
 
-// deferred volumes get their only replica on the node they are attached to, which is not known yet.
+// deferred volumes want a replica on the node they are attached to, which is not known yet.
 func (p *pass) deferred() bool {
-	return p.v.Spec.DataLocality == v1beta2.DataLocalityStrictLocal && p.v.Spec.NodeID == ""
+	local := p.v.Spec.DataLocality == v1beta2.DataLocalityStrictLocal ||
+		p.v.Spec.DataLocality == v1beta2.DataLocalityBestEffort
+	return local && p.v.Spec.NodeID == ""
 }
 
 // assign writes a replica's place. The directory's name is drawn here and never changes: the

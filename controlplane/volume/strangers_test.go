@@ -23,7 +23,7 @@ func (w *world) stranger(node string) {
 		return
 	}
 	r := &v1beta2.Replica{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: name, ResourceVersion: w.version()}}
-	r.Spec.VolumeName, r.Spec.NodeID, r.Spec.RebuildRetryCount = name, node, 1
+	r.Spec.VolumeName, r.Spec.NodeID, r.Spec.RebuildRetryCount, r.Spec.Active = name, node, 1, true
 	w.allocator.Observe(r)
 	may := w.allocator.MayRebuild(name, node)
 	w.allocator.Wait(name, map[string]bool{node: may})
@@ -42,6 +42,9 @@ func (w *world) stranger(node string) {
 	started.ResourceVersion = w.version()
 	change.Done(nil)
 	w.strangers[name] = started
+	if w.allocator.MayRebuild("another volume", node) {
+		w.t.Fatalf("%s does not hold the slot of %s", name, node)
+	}
 	w.checkLimit()
 }
 
