@@ -113,7 +113,7 @@ func checkAttach(p volumeParts, node *lh.Node, images []lh.EngineImage) error {
 	if v.Status.RestoreRequired {
 		return errors.New("the volume is waiting to be restored from a backup")
 	}
-	local := v.Spec.DataLocality == lh.DataLocalityBestEffort || v.Spec.DataLocality == lh.DataLocalityStrictLocal
+	local := wantsLocal(v)
 	placed := []string{}
 	for _, r := range p.replicas {
 		if r.Spec.NodeID != "" {

@@ -145,7 +145,8 @@ func notReady(p volumeParts, state, robustness string) string {
 	switch {
 	case v.Spec.NodeID == "" && state != string(lh.VolumeStateDetached):
 		return fmt.Sprintf("the volume is %s and no node is wanted for it", state)
-	case state == string(lh.VolumeStateDetached) && scheduled.Status != lh.ConditionTrue && unplaced:
+	case state == string(lh.VolumeStateDetached) && scheduled.Status != lh.ConditionTrue && unplaced &&
+		(scheduled.Status == lh.ConditionFalse || !wantsLocal(v)): // else it is placed when it is attached
 		return strings.TrimRight("replicas are not scheduled: "+scheduled.Message, ": ")
 	case robustness == string(lh.VolumeRobustnessFaulted):
 		return "the volume is faulted: no replica has usable data"
@@ -156,6 +157,11 @@ func notReady(p volumeParts, state, robustness string) string {
 		return "the volume is being restored from a backup"
 	}
 	return ""
+}
+
+// wantsLocal says whether a volume wants a replica on the node that it is attached to.
+func wantsLocal(v *lh.Volume) bool {
+	return v.Spec.DataLocality == lh.DataLocalityBestEffort || v.Spec.DataLocality == lh.DataLocalityStrictLocal
 }
 
 func replicaViews(p volumeParts) []resource.Replica {
