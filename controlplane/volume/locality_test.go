@@ -11,17 +11,27 @@ import (
 	"ankole.storage/testcluster"
 )
 
-// localVolume creates a volume with a data locality and waits until it can be attached.
+// localVolume creates a volume whose replicas are placed before it gets its data locality: one that
+// has it from the beginning is placed where it is attached. It can be attached then.
 func (r *real) localVolume(name string, replicas int, locality v1beta2.DataLocality) {
 	r.t.Helper()
 	r.eventually("create volume "+name, func() error {
 		return r.c.Create(context.Background(), &v1beta2.Volume{
 			ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: name},
 			Spec: v1beta2.VolumeSpec{Size: 32 << 20, NumberOfReplicas: replicas,
-				Frontend: v1beta2.VolumeFrontendBlockDev, DataLocality: locality},
+				Frontend: v1beta2.VolumeFrontendBlockDev, DataLocality: v1beta2.DataLocalityDisabled},
 		})
 	})
 	r.await(name, "detached", func(v *v1beta2.Volume) bool { return v.Status.State == v1beta2.VolumeStateDetached })
+	r.eventually("places of the replicas of "+name, func() error {
+		if unplaced := r.on(name, ""); unplaced > 0 || len(r.replicas(name)) != replicas {
+			return fmt.Errorf("%d of %d replicas have none", unplaced, len(r.replicas(name)))
+		}
+		return nil
+	})
+	if locality != v1beta2.DataLocalityDisabled {
+		r.locality(name, locality)
+	}
 }
 
 // remoteNode is a node without a replica of the volume.
