@@ -5,6 +5,7 @@ import (
 	"maps"
 	"math/rand/v2"
 	"slices"
+	"strings"
 
 	"ankole.storage/block"
 	"ankole.storage/dataplane/chain"
@@ -152,14 +153,19 @@ func diskUnreadable(r *run, rnd *rand.Rand) (func(), bool) {
 	if x == nil || x.Chain() == nil {
 		return nil, false
 	}
-	layers := x.Chain().LayerList()
+	// The directory is asked, not the chain: a metadata operation may be changing its layers.
+	names, err := x.Disk.FS.List(replicaDir + x.Name)
+	images := slices.DeleteFunc(names, func(name string) bool { return !strings.HasSuffix(name, ".img") })
+	if err != nil || len(images) == 0 {
+		return nil, false
+	}
 	for range 1 + rnd.IntN(4) {
-		l := pick(rnd, layers...)
+		image := pick(rnd, images...)
 		off, n := rnd.Int64N(4)*(r.plan.Size/4)+rnd.Int64N(24<<10), 1+rnd.Int64N(64<<10)
-		if x.Disk.FS.Unreadable(replicaDir+x.Name+"/"+l.File, off, n) != nil {
+		if x.Disk.FS.Unreadable(replicaDir+x.Name+"/"+image, off, n) != nil {
 			return nil, false // the name is changing just now
 		}
-		r.v.log("[%d,+%d) of %s is unreadable on %s", off, n, l.File, x.Name)
+		r.v.log("[%d,+%d) of %s is unreadable on %s", off, n, image, x.Name)
 	}
 	r.sickDisks++
 	return func() {

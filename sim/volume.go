@@ -117,6 +117,8 @@ type EngineProcess struct {
 	core  *engine.Engine
 	front *Front
 	state engine.State
+	// order is what it was made for.
+	order int
 	// served: it has begun to serve.
 	served bool
 }
@@ -243,7 +245,7 @@ func (v *Volume) StartEngine(node *Node) {
 			c.Follow = func(follows, epoch uint64) bool { return v.follow(e, follows, epoch) }
 		}
 	})
-	v.Current = e
+	v.Current, v.Witness.order = e, e.order
 	v.Engines = append(v.Engines, e)
 	if v.Offline {
 		e.Run(e.core)
@@ -265,12 +267,12 @@ func (v *Volume) newEngine(node *Node, addrs []string, change func(c *engine.Con
 	v.starts++
 	arena := v.arena(v.Memory.Engine)
 	name := fmt.Sprintf("e%d", v.starts)
-	e := &EngineProcess{Process: v.W.Spawn(name, arena, node)}
+	e := &EngineProcess{Process: v.W.Spawn(name, arena, node), order: v.starts}
 	c := engine.Config{VolumeName: v.Name, VolumeUUID: v.UUID, Instance: name,
 		InstanceManager: "im-" + node.Name, Secret: secret, Size: v.Size, Replicas: addrs, Trust: v.Trust,
 		ReplicaTimeout: v.Timeouts.Replica, NoReplicaTimeout: v.Timeouts.NoReplica, Lease: v.lease(), DirtyLog: v.Log,
 		Arena:   arena,
-		Witness: &witnessCalls{Witness: v.Witness, p: e.Process}, Nonce: v.W.nonce,
+		Witness: &witnessCalls{Witness: v.Witness, p: e.Process, order: e.order}, Nonce: v.W.nonce,
 		OnState: func(s engine.State) { v.changed(e, s) },
 		Event:   func(ev engine.Event) { v.event(name, ev) },
 	}
@@ -312,6 +314,8 @@ func (v *Volume) serves(e *EngineProcess) {
 	if e.state.Epoch < v.served {
 		return
 	}
+	// The successor of a live upgrade is ordered before, and is the newest when it serves.
+	v.Witness.order = max(v.Witness.order, e.order)
 	if v.served = e.state.Epoch; v.Serves != nil {
 		v.Serves(e)
 	}

@@ -2,8 +2,10 @@ package sim
 
 import (
 	"errors"
+	"fmt"
 	"time"
 
+	"ankole.storage/dataplane/engine"
 	"ankole.storage/dataplane/quorum"
 )
 
@@ -17,6 +19,9 @@ type Witness struct {
 	// past are the records it has held before, for a restore; late counts swaps that may still arrive.
 	past []quorum.WitnessRecord
 	late int
+	// order is the newest one for an engine process that the control plane has recorded. It is not
+	// restored with the record: the control plane sees the process of a newer order at once.
+	order int
 	// down witnesses answer nobody; lossy ones lose one answer in two of what they carry out; slow
 	// is added to answers.
 	down  int
@@ -59,6 +64,17 @@ func (w *Witness) Swap(expected, next quorum.WitnessRecord) (quorum.WitnessRecor
 type witnessCalls struct {
 	*Witness
 	p *Process
+	// order is the one that the engine was made for.
+	order int
+}
+
+// swap carries a swap out, unless another engine was ordered meanwhile.
+func (c *witnessCalls) swap(expected, next quorum.WitnessRecord) (quorum.WitnessRecord, bool, error) {
+	if c.order < c.Witness.order {
+		return quorum.WitnessRecord{}, false, fmt.Errorf("%w: made for order %d, %d is the newest", engine.ErrSuperseded,
+			c.order, c.Witness.order)
+	}
+	return c.Witness.Swap(expected, next)
 }
 
 // reach decides what becomes of a call: it may not arrive, or arrive and have no answer.
@@ -92,12 +108,12 @@ func (c *witnessCalls) Swap(expected, next quorum.WitnessRecord) (quorum.Witness
 			c.late++
 			c.w.After(c.w.Between(0, 2*witnessTimeout), func() {
 				c.late--
-				_, _, _ = c.Witness.Swap(expected, next)
+				_, _, _ = c.swap(expected, next)
 			})
 		}
 		return quorum.WitnessRecord{}, false, errWitnessDown
 	}
-	record, swapped, err := c.Witness.Swap(expected, next)
+	record, swapped, err := c.swap(expected, next)
 	if !answers {
 		return quorum.WitnessRecord{}, false, errWitnessLost
 	}

@@ -44,6 +44,18 @@ func Judge(uid string, status *v1beta2.InstanceStatus, inForce bool, made string
 	return Own
 }
 
+// Superseded says whether a process that was made for an order is not the newest one of the object
+// with that UID, for which the recorded order is the newest known: another process was ordered
+// after it, or it belongs to another object. Of a process that names no order nobody can tell.
+func Superseded(uid, recorded, made string) bool {
+	if made == "" || uid == "" {
+		return false
+	}
+	of, number := split(made)
+	in, newest := split(recorded)
+	return of != uid || in == uid && number < newest
+}
+
 // Next is the order after the recorded one.
 func Next(uid, recorded string) string {
 	of, number := split(recorded)

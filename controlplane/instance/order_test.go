@@ -35,6 +35,33 @@ func TestJudge(t *testing.T) {
 	}
 }
 
+func TestSuperseded(t *testing.T) {
+	for _, tt := range []struct {
+		recorded, made string
+		want           bool
+	}{
+		{"a/2", "a/2", false},
+		{"a/2", "a/1", true},
+		{"a/10", "a/9", true},
+		{"a/2", "a/3", false}, // a successor in a live upgrade, or the object was restored
+		{"", "a/1", false},
+		{"a/2", "b/2", true}, // of an object that is gone
+		{"a/2", "b/3", true},
+		{"", "b/1", true},
+		{"b/7", "a/1", false}, // restored under another UID: nobody knows the newest
+		{"a/2", "", false},
+		{"a/2", "garbage", true},
+		{"a/2", "a/garbage", true},
+	} {
+		if got := Superseded("a", tt.recorded, tt.made); got != tt.want {
+			t.Errorf("recorded %q, made for %q: %v, want %v", tt.recorded, tt.made, got, tt.want)
+		}
+	}
+	if Superseded("", "a/2", "a/1") {
+		t.Error("an object without UID supersedes something")
+	}
+}
+
 // made is a process in that state that was made for an order.
 func made(order string, state v1beta2.InstanceState) *v1beta2.InstanceProcess {
 	p := process(state)

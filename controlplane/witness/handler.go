@@ -17,6 +17,7 @@ import (
 
 	"ankole.storage/api/longhorn/v1beta2"
 	witnessv1 "ankole.storage/api/rpc/witness/v1"
+	"ankole.storage/controlplane/instance"
 )
 
 // swapAttempts bounds how often a swap is tried again because somebody else wrote another part of
@@ -42,7 +43,10 @@ func (h Handler) Get(ctx context.Context, q *witnessv1.GetRequest) (*witnessv1.M
 	return toWire(e.Status.Membership), nil
 }
 
-// CompareAndSwap records Next if the record is the expected one.
+// CompareAndSwap records Next if the record is the expected one. ABORTED where another process of
+// the engine was ordered after the one that asks. Both are compared in the object that is written,
+// and the order for a process is in the object before the process is made: once an engine that
+// follows can run, the one before it is granted nothing.
 func (h Handler) CompareAndSwap(ctx context.Context,
 	q *witnessv1.CompareAndSwapRequest) (*witnessv1.CompareAndSwapResponse, error) {
 	if err := valid(q); err != nil {
@@ -52,6 +56,10 @@ func (h Handler) CompareAndSwap(ctx context.Context,
 		e, err := h.engine(ctx, q.GetEngineName(), q.GetVolumeName())
 		if err != nil {
 			return nil, err
+		}
+		if instance.Superseded(string(e.UID), e.Status.Order, q.GetOrder()) {
+			return nil, status.Errorf(codes.Aborted, "this process of engine %s was made for order %s, and order %s is the newest",
+				e.Name, q.GetOrder(), e.Status.Order)
 		}
 		if !equal(e.Status.Membership, q.GetExpected()) {
 			return &witnessv1.CompareAndSwapResponse{Current: toWire(e.Status.Membership)}, nil

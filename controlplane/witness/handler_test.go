@@ -97,6 +97,67 @@ func TestSwap(t *testing.T) {
 	}
 }
 
+// TestSwapOfAnOlderOrder: the engine that was ordered last may swap, whoever was ordered before may
+// not, even with the record as it expects it; also if the order comes between reading and writing.
+func TestSwapOfAnOlderOrder(t *testing.T) {
+	order := func(h Handler, order string) {
+		e := &v1beta2.Engine{}
+		key := client.ObjectKey{Namespace: "ns", Name: "v-e-0"}
+		if err := h.Client.Get(t.Context(), key, e); err != nil {
+			t.Fatal(err)
+		}
+		if e.UID == "" {
+			e.UID = "uid"
+			if err := h.Client.Update(t.Context(), e); err != nil {
+				t.Fatal(err)
+			}
+		}
+		e.Status.Order = order
+		if err := h.Client.Status().Update(t.Context(), e); err != nil {
+			t.Fatal(err)
+		}
+	}
+	ask := func(h Handler, order string, expected, next *witnessv1.Membership) (bool, codes.Code) {
+		r, err := h.CompareAndSwap(t.Context(), &witnessv1.CompareAndSwapRequest{VolumeName: "v", EngineName: "v-e-0",
+			Expected: expected, Next: next, Order: order})
+		return r.GetSwapped(), status.Code(err)
+	}
+	between := func() {}
+	h := handler(t, nil, interceptor.Funcs{SubResourceUpdate: func(ctx context.Context, c client.Client, sub string,
+		o client.Object, opts ...client.SubResourceUpdateOption) error {
+		now := between
+		between = func() {}
+		now()
+		return c.SubResource(sub).Update(ctx, o, opts...)
+	}})
+	order(h, "uid/4")
+	var last *witnessv1.Membership
+	for n, tt := range []struct {
+		order   string
+		swapped bool
+		code    codes.Code
+	}{
+		{"uid/4", true, codes.OK},
+		{"uid/3", false, codes.Aborted},
+		{"gone/4", false, codes.Aborted},
+		{"", true, codes.OK},
+		{"uid/5", true, codes.OK},
+	} {
+		next := record("u", int64(n+1), 1, "a")
+		swapped, code := ask(h, tt.order, last, next)
+		if swapped != tt.swapped || code != tt.code {
+			t.Errorf("order %q: swapped %v, %s; want %v, %s", tt.order, swapped, code, tt.swapped, tt.code)
+		}
+		if swapped {
+			last = next
+		}
+	}
+	between = func() { order(h, "uid/6") }
+	if swapped, code := ask(h, "uid/5", last, record("u", 9, 1, "a")); swapped || code != codes.Aborted {
+		t.Errorf("an order that came in between: swapped %v, %s", swapped, code)
+	}
+}
+
 func TestAWriterInBetweenIsNoSwapOfOursLost(t *testing.T) {
 	writes := 0
 	hooks := interceptor.Funcs{SubResourceUpdate: func(ctx context.Context, c client.Client, sub string,

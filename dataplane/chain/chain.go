@@ -213,6 +213,9 @@ func (c *Chain) Sync() error {
 	return errors.Join(c.writeWhiteouts(true), c.Files.Sync())
 }
 
+// Broken reports that a sync has failed: what the files hold is not known any more.
+func (c *Files) Broken() bool { return c.broken != nil }
+
 // WriteAllowed tells whether writes may be sent to the head: the directory is open for writing and
 // no sync has failed.
 func (c *Files) WriteAllowed() bool { return c.broken == nil && !c.opts.ReadOnly && !c.closed }
@@ -297,6 +300,9 @@ func (c *Chain) State() State {
 
 // WriteAllowed tells whether writes may be sent to the head.
 func (c *Chain) WriteAllowed() bool { return c.Files.WriteAllowed() && c.Sidecars.broken == nil }
+
+// Broken reports that a sync has failed: what the directory holds is not known any more.
+func (c *Chain) Broken() bool { return c.Files.Broken() || c.Sidecars.Broken() }
 
 // writeVolumeMeta makes v the durable volume.meta and the chain's own copy: the committing step of
 // every change.

@@ -139,7 +139,8 @@ func finishEngineConfig(cfg *daemon.EngineConfig) (err error) {
 	if address == "" {
 		return errors.New("ANKOLE_WITNESS is not set: engines are started by an instance manager")
 	}
-	cfg.Witness, err = daemon.DialWitness(address, cfg.VolumeName, cfg.VolumeUUID, cfg.Instance)
+	cfg.Witness, err = daemon.DialWitness(address, daemon.WitnessCaller{Volume: cfg.VolumeName, VolumeUUID: cfg.VolumeUUID,
+		Engine: cfg.Instance, Order: os.Getenv("ANKOLE_ORDER")})
 	return err
 }
 

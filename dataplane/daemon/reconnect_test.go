@@ -14,7 +14,8 @@ import (
 // witness holds its users' requests.
 func TestWitnessIsTriedAgainSoon(t *testing.T) {
 	redial.Within(t, 2*time.Second, func(t *testing.T, dial redial.Dial) (ask func() error, end func()) {
-		w, err := dialWitness("unix:/nowhere", "v", "u", "e", grpc.WithContextDialer(dial))
+		caller := WitnessCaller{Volume: "v", VolumeUUID: "u", Engine: "e"}
+		w, err := dialWitness("unix:/nowhere", caller, grpc.WithContextDialer(dial))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -21,9 +21,16 @@ import (
 // witnessTimeout bounds one question; the instance manager answers within its own shorter bound.
 const witnessTimeout = 6 * time.Second
 
+// WitnessCaller is who asks: an engine process of a volume.
+type WitnessCaller struct {
+	Volume, VolumeUUID, Engine string
+	// Order is what the process was made for (status.order of the Engine object); empty: not known.
+	Order string
+}
+
 // DialWitness returns a witness that asks the instance manager at address ("unix:/path").
-func DialWitness(address, volume, volumeUUID, engineName string) (engine.Witness, error) {
-	return dialWitness(address, volume, volumeUUID, engineName)
+func DialWitness(address string, caller WitnessCaller) (engine.Witness, error) {
+	return dialWitness(address, caller)
 }
 
 // reconnect is how soon a connection that could not be made is tried again. An engine that needs
@@ -31,7 +38,7 @@ func DialWitness(address, volume, volumeUUID, engineName string) (engine.Witness
 var reconnect = grpc.ConnectParams{MinConnectTimeout: 5 * time.Second,
 	Backoff: backoff.Config{BaseDelay: 100 * time.Millisecond, Multiplier: 1.6, MaxDelay: time.Second}}
 
-func dialWitness(address, volume, volumeUUID, engineName string, more ...grpc.DialOption) (engine.Witness, error) {
+func dialWitness(address string, caller WitnessCaller, more ...grpc.DialOption) (engine.Witness, error) {
 	if p, ok := strings.CutPrefix(address, "unix:"); ok {
 		address = "unix:" + hostpath.Resolve(p)
 	}
@@ -40,22 +47,21 @@ func dialWitness(address, volume, volumeUUID, engineName string, more ...grpc.Di
 	if err != nil {
 		return nil, fmt.Errorf("witness at %s: %w", address, err)
 	}
-	return &witness{conn: conn, client: witnessv1.NewWitnessClient(conn), volume: volume, uuid: volumeUUID,
-		engine: engineName}, nil
+	return &witness{conn: conn, client: witnessv1.NewWitnessClient(conn), caller: caller}, nil
 }
 
 // witness asks over gRPC.
 type witness struct {
-	conn                 *grpc.ClientConn
-	client               witnessv1.WitnessClient
-	volume, uuid, engine string
+	conn   *grpc.ClientConn
+	client witnessv1.WitnessClient
+	caller WitnessCaller
 }
 
 // Read implements engine.Witness.
 func (w *witness) Read() (quorum.WitnessRecord, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), witnessTimeout)
 	defer cancel()
-	m, err := w.client.Get(ctx, &witnessv1.GetRequest{VolumeName: w.volume, EngineName: w.engine})
+	m, err := w.client.Get(ctx, &witnessv1.GetRequest{VolumeName: w.caller.Volume, EngineName: w.caller.Engine})
 	if status.Code(err) == codes.NotFound {
 		return quorum.WitnessRecord{}, nil
 	}
@@ -69,13 +75,13 @@ func (w *witness) Read() (quorum.WitnessRecord, error) {
 // Numbers below zero, as only a hand can have written them, would be taken for the highest there
 // are: they are an error, and the engine goes on as without a witness.
 func (w *witness) record(m *witnessv1.Membership) (quorum.WitnessRecord, error) {
-	if m == nil || m.VolumeUuid != w.uuid {
+	if m == nil || m.VolumeUuid != w.caller.VolumeUUID {
 		return quorum.WitnessRecord{}, nil
 	}
 	if min(m.Epoch, m.RecordEpoch, m.Generation) < 0 {
 		return quorum.WitnessRecord{}, fmt.Errorf("the witness holds epoch %d, record of epoch %d, generation %d, "+
 			"which cannot be; correct status.membership of engine %s",
-			m.Epoch, m.RecordEpoch, m.Generation, w.engine)
+			m.Epoch, m.RecordEpoch, m.Generation, w.caller.Engine)
 	}
 	return quorum.WitnessRecord{Epoch: uint64(m.Epoch), Engine: m.Engine, InstanceManager: m.InstanceManager,
 		Record: quorum.Record{Epoch: uint64(m.RecordEpoch), Generation: uint64(m.Generation), Members: m.Members}}, nil
@@ -85,17 +91,20 @@ func (w *witness) message(r quorum.WitnessRecord) *witnessv1.Membership {
 	if r.Epoch == 0 {
 		return nil
 	}
-	return &witnessv1.Membership{VolumeUuid: w.uuid, Epoch: int64(r.Epoch), RecordEpoch: int64(r.Record.Epoch),
-		Generation: int64(r.Record.Generation),
-		Members:    r.Record.Members, Engine: r.Engine, InstanceManager: r.InstanceManager}
+	return &witnessv1.Membership{VolumeUuid: w.caller.VolumeUUID, Epoch: int64(r.Epoch),
+		RecordEpoch: int64(r.Record.Epoch), Generation: int64(r.Record.Generation), Members: r.Record.Members,
+		Engine: r.Engine, InstanceManager: r.InstanceManager}
 }
 
 // Swap implements engine.Witness.
 func (w *witness) Swap(expected, next quorum.WitnessRecord) (quorum.WitnessRecord, bool, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), witnessTimeout)
 	defer cancel()
-	r, err := w.client.CompareAndSwap(ctx, &witnessv1.CompareAndSwapRequest{VolumeName: w.volume, EngineName: w.engine,
-		Expected: w.message(expected), Next: w.message(next)})
+	r, err := w.client.CompareAndSwap(ctx, &witnessv1.CompareAndSwapRequest{VolumeName: w.caller.Volume,
+		EngineName: w.caller.Engine, Order: w.caller.Order, Expected: w.message(expected), Next: w.message(next)})
+	if status.Code(err) == codes.Aborted {
+		return quorum.WitnessRecord{}, false, fmt.Errorf("%w: %s", engine.ErrSuperseded, status.Convert(err).Message())
+	}
 	if err != nil {
 		return quorum.WitnessRecord{}, false, err
 	}

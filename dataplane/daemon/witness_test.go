@@ -28,7 +28,7 @@ func FuzzWitnessMessage(f *testing.F) {
 		}
 		f.Add(p)
 	}
-	w := &witness{uuid: fuzzUUID}
+	w := &witness{caller: WitnessCaller{VolumeUUID: fuzzUUID}}
 	f.Fuzz(func(t *testing.T, p []byte) {
 		m := &witnessv1.Membership{}
 		if proto.Unmarshal(p, m) != nil {

@@ -53,6 +53,9 @@ var (
 	ErrNotFound = errors.New("engine: not found")
 	// ErrState: the engine's state forbids it.
 	ErrState = errors.New("engine: not possible now")
+	// ErrSuperseded: the cluster has ordered another engine process after this one; it may not take
+	// the volume.
+	ErrSuperseded = errors.New("engine: replaced by an engine that was ordered later")
 	// ErrBusy is ErrState for a reason that passes by itself: whoever asks again later may be let.
 	ErrBusy = fmt.Errorf("%w", ErrState)
 )

@@ -52,7 +52,8 @@ const (
 type Witness interface {
 	// Read returns the record, the zero record if there is none, or an error if nobody answers.
 	Read() (quorum.WitnessRecord, error)
-	// Swap replaces expected by next and returns the record now held and whether it did.
+	// Swap replaces expected by next and returns the record now held and whether it did. The error
+	// wraps ErrSuperseded where another engine process was ordered after this one.
 	Swap(expected, next quorum.WitnessRecord) (quorum.WitnessRecord, bool, error)
 }
 

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 
@@ -135,6 +136,8 @@ func (e *Engine) witnessDone(d *loop.Done) {
 	switch {
 	case !ok:
 		return
+	case errors.Is(r.err, ErrSuperseded):
+		e.quorum.WitnessRefused(r.err.Error())
 	case r.err != nil:
 		e.event("witness-silent", "", r.err.Error())
 		e.quorum.WitnessUnavailable()

@@ -12,8 +12,8 @@ type ActionKind uint8
 const (
 	// AskWitness: read the witness; answer with WitnessRead or WitnessUnavailable.
 	AskWitness ActionKind = iota + 1
-	// SwapWitness: compare-and-swap Expected to Next; answer with WitnessSwapped or
-	// WitnessUnavailable.
+	// SwapWitness: compare-and-swap Expected to Next; answer with WitnessSwapped,
+	// WitnessRefused or WitnessUnavailable.
 	SwapWitness
 	// Contact: connect to every candidate with Epoch (again, if it was raised); answer each with
 	// Answered or NoAnswer.

@@ -287,6 +287,14 @@ func (c *Core) WitnessUnavailable() {
 	c.probe()
 }
 
+// WitnessRefused reports that the witness knows of an order for another engine process, made after
+// the one for this process: whoever wanted this engine has given it up, and with it what its users
+// asked of it. It may not take the volume from an engine that was ordered later.
+func (c *Core) WitnessRefused(reason string) {
+	c.asked, c.swap = false, false
+	c.stop(true, "%s", reason)
+}
+
 // Retry repeats the question to the witness that is still open; the engine calls it at intervals of
 // its choice.
 func (c *Core) Retry() {

@@ -224,6 +224,12 @@ func (h *history) step(p *player, what string, args []string) error {
 		return h.witnessStep(p, what, slices.Contains(args, "lost"))
 	case "retries":
 		p.core.Retry()
+	case "refused":
+		if p.question == nil || p.question.Kind != SwapWitness {
+			return fmt.Errorf("%s has not asked for that", p.name)
+		}
+		p.question = nil
+		p.core.WitnessRefused("order 2 is the newest")
 	case "lease":
 		h.lease(p)
 	case "asks":

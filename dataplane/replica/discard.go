@@ -124,7 +124,6 @@ func (r *Replica) whiteoutRoom(s *session, h *wire.Header, plan []chain.ZeroRang
 		default:
 			r.white.refused.s, r.white.refused.id, r.white.refused.code = s, id, codeOf(res.err)
 			r.cfg.Event("whiteouts-failed", res.err.Error())
-			r.checkBroken()
 		}
 	}})
 	return false, block.OK

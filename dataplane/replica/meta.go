@@ -153,6 +153,12 @@ func (r *Replica) metaDone(number uint64, d *loop.Done) {
 		r.giveBack = append(r.giveBack, res.giveBack)
 	}
 	m.done(res.value)
+	if res.broken {
+		// Whatever the replica would answer next could be wrong. Nobody may be waiting for this
+		// operation, so it is not enough that the next one is refused.
+		r.fail("the disk failed a sync: its content is no longer known")
+		return
+	}
 	if res.stale {
 		r.copyMeta()
 	}
@@ -313,15 +319,6 @@ func (r *Replica) replyErr(s *session, h *wire.Header, err error) {
 		m.Error = err.Error()
 	}
 	r.reply(s, h, codeOf(err), m)
-	r.checkBroken()
-}
-
-// checkBroken ends the replica when a sync has failed: whatever it would answer next could be
-// wrong.
-func (r *Replica) checkBroken() {
-	if !r.writable {
-		r.fail("the disk failed a sync: its content is no longer known")
-	}
 }
 
 // markDirty adds regions to the log. The log is the chain's alone, and changes and questions go
@@ -346,7 +343,6 @@ func (r *Replica) markDirty(s *session, h *wire.Header, p []byte) {
 		}
 		r.marked = true
 		s.answer(h, codeOf(err))
-		r.checkBroken()
 	}})
 }
 

@@ -315,7 +315,6 @@ func (r *Replica) repair(s *session, h *wire.Header, payload loop.Seg) {
 			r.cfg.Event("repair-failed", res.err.Error())
 		}
 		s.answer(&hdr, codeOf(res.err))
-		r.checkBroken()
 	}})
 }
 

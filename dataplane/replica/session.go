@@ -433,7 +433,6 @@ func (s *session) promised(h *wire.Header, m *wire.HelloMessage, v any) {
 		return
 	case res.err != nil:
 		s.refuse(h, codeOf(res.err), res.err.Error())
-		r.checkBroken()
 		return
 	case res.older:
 		s.phase = sessionGreeted

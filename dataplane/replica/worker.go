@@ -56,8 +56,9 @@ type worked struct {
 	unsettled error
 	// changes are for the loop's blocks.
 	changes []chain.Change
-	// unwritable: a sync has failed.
-	unwritable bool
+	// unwritable: writes may not be sent to the head. broken: a sync has failed, and nothing that the
+	// directory holds is certain any more.
+	unwritable, broken bool
 	// giveBack frees the space of files that were removed, nil if none was.
 	giveBack func() error
 	// stale: metadata has changed since it was copied.
@@ -76,7 +77,7 @@ func (w *worker) perform(settle *chain.WhiteoutWrite, run func(w *worker) any) w
 	res.changes, w.changes = w.changes, nil
 	if w.files != nil {
 		res.unwritable, res.giveBack = !w.files.WriteAllowed(), w.files.Unlinked()
-		res.stale = w.files.MetaStale()
+		res.stale, res.broken = w.files.MetaStale(), w.files.Broken()
 	}
 	return res
 }
@@ -84,16 +85,21 @@ func (w *worker) perform(settle *chain.WhiteoutWrite, run func(w *worker) any) w
 // perform carries out an operation on sidecars.
 func (l *sidecarSet) perform(note func(l *sidecarSet) any) worked {
 	value := note(l)
-	return worked{value: value, unwritable: l.side != nil && l.side.Broken()}
+	broken := l.broken()
+	return worked{value: value, unwritable: broken, broken: broken}
 }
 
 // performBoth carries out an operation on files and sidecars.
 func performBoth(w *worker, l *sidecarSet, settle *chain.WhiteoutWrite,
 	both func(w *worker, l *sidecarSet) any) worked {
 	res := w.perform(settle, func(w *worker) any { return both(w, l) })
-	res.unwritable = res.unwritable || l.side != nil && l.side.Broken()
+	broken := l.broken()
+	res.unwritable, res.broken = res.unwritable || broken, res.broken || broken
 	return res
 }
+
+// broken: a sync of a sidecar has failed.
+func (l *sidecarSet) broken() bool { return l.side != nil && l.side.Broken() }
 
 // change keeps what an operation has changed for the loop, and passes its error on.
 func (w *worker) change(ch chain.Change, err error) error {

@@ -38,6 +38,8 @@ type FS struct {
 	inode   uint64
 	ticks   int64
 	changes int64
+	// injected counts the operations that a rule has applied to.
+	injected int64
 	// budget is how many changes may still happen; negative is without bound.
 	budget   int64
 	rules    []*Rule

@@ -69,6 +69,13 @@ func (fs *FS) InjectText(text string) (stop func(), err error) {
 	}, nil
 }
 
+// Injected counts the operations that a rule has applied to.
+func (fs *FS) Injected() int64 {
+	fs.mu.Lock()
+	defer fs.mu.Unlock()
+	return fs.injected
+}
+
 // ClearRules removes all rules.
 func (fs *FS) ClearRules() {
 	fs.mu.Lock()
@@ -155,9 +162,11 @@ func parseRule(f []string) (Rule, error) {
 
 func (fs *FS) fault(op Op, name string) error {
 	r := fs.rule(op, name)
-	switch {
-	case r == nil:
+	if r == nil {
 		return nil
+	}
+	fs.injected++
+	switch {
 	case r.Forget:
 		return fmt.Errorf("%s %s: injected: %w, %w", op, name, r.Err, errForgotten)
 	case r.Partial:

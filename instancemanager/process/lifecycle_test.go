@@ -164,11 +164,12 @@ func TestEnvironment(t *testing.T) {
 	m := newManager(t, func(c *Config) { c.Environment = []string{"ANKOLE_WITNESS=unix:/run/w.sock", "POD_NAME=im"} })
 	s := spec(t, "demo-e-0", instancetest.Env, 0)
 	s.Environment["ANKOLE_VOLUME_SECRET"] = "0123"
+	s.Order = "9b1c/7"
 	if _, err := m.Create(s); err != nil {
 		t.Fatal(err)
 	}
 	for _, want := range []string{"ANKOLE_WITNESS=unix:/run/w.sock", "POD_NAME=im", "ANKOLE_VOLUME_SECRET=0123",
-		"PATH=" + os.Getenv("PATH")} {
+		"ANKOLE_ORDER=9b1c/7", "PATH=" + os.Getenv("PATH")} {
 		instancetest.Eventually(t, want, func() bool { return slices.Contains(readLog(t, m, "demo-e-0"), want) })
 	}
 }

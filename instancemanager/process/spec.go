@@ -28,7 +28,7 @@ type Spec struct {
 	// given back.
 	Environment map[string]string
 	// Order is the order that the process was made for, as the client names it; it means nothing
-	// here and is given back as it came.
+	// here, is given back as it came, and told to the process.
 	Order string
 }
 
@@ -49,9 +49,13 @@ var validName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]*$`)
 
 var validVariable = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
 
+// orderVariable tells an instance the order that it was made for. An engine names it to the
+// witness, which grants nothing to a process whose order is not the newest.
+const orderVariable = "ANKOLE_ORDER"
+
 // reservedVariables are set by the instance manager for each instance.
-var reservedVariables = []string{"ANKOLE_WITNESS", "ANKOLE_KEEPER", "ANKOLE_HANDOVER", "ANKOLE_MOUNTS", "POD_IP",
-	"POD_NAME", strayVariable}
+var reservedVariables = []string{orderVariable, "ANKOLE_WITNESS", "ANKOLE_KEEPER", "ANKOLE_HANDOVER", "ANKOLE_MOUNTS",
+	"POD_IP", "POD_NAME", strayVariable}
 
 // check finds what can never be started.
 func (s *Spec) check() error {
@@ -162,6 +166,9 @@ func (s *Spec) environment(inherited, base []string) []string {
 	env := slices.Concat(inherited, base)
 	for _, key := range slices.Sorted(maps.Keys(s.Environment)) {
 		env = append(env, key+"="+s.Environment[key])
+	}
+	if s.Order != "" {
+		env = append(env, orderVariable+"="+s.Order)
 	}
 	return env
 }

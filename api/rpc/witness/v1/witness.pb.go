@@ -176,11 +176,13 @@ func (x *GetRequest) GetEngineName() string {
 }
 
 type CompareAndSwapRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	VolumeName    string                 `protobuf:"bytes,1,opt,name=volume_name,json=volumeName,proto3" json:"volume_name,omitempty"`
-	EngineName    string                 `protobuf:"bytes,2,opt,name=engine_name,json=engineName,proto3" json:"engine_name,omitempty"`
-	Expected      *Membership            `protobuf:"bytes,3,opt,name=expected,proto3" json:"expected,omitempty"`
-	Next          *Membership            `protobuf:"bytes,4,opt,name=next,proto3" json:"next,omitempty"`
+	state      protoimpl.MessageState `protogen:"open.v1"`
+	VolumeName string                 `protobuf:"bytes,1,opt,name=volume_name,json=volumeName,proto3" json:"volume_name,omitempty"`
+	EngineName string                 `protobuf:"bytes,2,opt,name=engine_name,json=engineName,proto3" json:"engine_name,omitempty"`
+	Expected   *Membership            `protobuf:"bytes,3,opt,name=expected,proto3" json:"expected,omitempty"`
+	Next       *Membership            `protobuf:"bytes,4,opt,name=next,proto3" json:"next,omitempty"`
+	// The order that the caller's process was made for, status.order of the Engine object at that time. Empty: not known.
+	Order         string `protobuf:"bytes,5,opt,name=order,proto3" json:"order,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -241,6 +243,13 @@ func (x *CompareAndSwapRequest) GetNext() *Membership {
 		return x.Next
 	}
 	return nil
+}
+
+func (x *CompareAndSwapRequest) GetOrder() string {
+	if x != nil {
+		return x.Order
+	}
+	return ""
 }
 
 type CompareAndSwapResponse struct {
@@ -495,14 +504,15 @@ const file_witness_v1_witness_proto_rawDesc = "" +
 	"\vvolume_name\x18\x01 \x01(\tR\n" +
 	"volumeName\x12\x1f\n" +
 	"\vengine_name\x18\x02 \x01(\tR\n" +
-	"engineName\"\xc7\x01\n" +
+	"engineName\"\xdd\x01\n" +
 	"\x15CompareAndSwapRequest\x12\x1f\n" +
 	"\vvolume_name\x18\x01 \x01(\tR\n" +
 	"volumeName\x12\x1f\n" +
 	"\vengine_name\x18\x02 \x01(\tR\n" +
 	"engineName\x129\n" +
 	"\bexpected\x18\x03 \x01(\v2\x1d.ankole.witness.v1.MembershipR\bexpected\x121\n" +
-	"\x04next\x18\x04 \x01(\v2\x1d.ankole.witness.v1.MembershipR\x04next\"k\n" +
+	"\x04next\x18\x04 \x01(\v2\x1d.ankole.witness.v1.MembershipR\x04next\x12\x14\n" +
+	"\x05order\x18\x05 \x01(\tR\x05order\"k\n" +
 	"\x16CompareAndSwapResponse\x12\x18\n" +
 	"\aswapped\x18\x01 \x01(\bR\aswapped\x127\n" +
 	"\acurrent\x18\x02 \x01(\v2\x1d.ankole.witness.v1.MembershipR\acurrent\"\xab\x01\n" +

@@ -38,7 +38,8 @@ type WitnessClient interface {
 	// answers in time.
 	Get(ctx context.Context, in *GetRequest, opts ...grpc.CallOption) (*Membership, error)
 	// CompareAndSwap records `next` if the record still equals `expected` in volume UUID, epoch and generation
-	// (an absent `expected` means: no record). ABORTED otherwise, with the present record in the Answer.
+	// (an absent `expected` means: no record); otherwise `swapped` is false, with the present record. ABORTED when `order`
+	// is not the newest one of the Engine object: another process was ordered since, and the caller must end.
 	CompareAndSwap(ctx context.Context, in *CompareAndSwapRequest, opts ...grpc.CallOption) (*CompareAndSwapResponse, error)
 }
 
@@ -80,7 +81,8 @@ type WitnessServer interface {
 	// answers in time.
 	Get(context.Context, *GetRequest) (*Membership, error)
 	// CompareAndSwap records `next` if the record still equals `expected` in volume UUID, epoch and generation
-	// (an absent `expected` means: no record). ABORTED otherwise, with the present record in the Answer.
+	// (an absent `expected` means: no record); otherwise `swapped` is false, with the present record. ABORTED when `order`
+	// is not the newest one of the Engine object: another process was ordered since, and the caller must end.
 	CompareAndSwap(context.Context, *CompareAndSwapRequest) (*CompareAndSwapResponse, error)
 	mustEmbedUnimplementedWitnessServer()
 }
