@@ -42,7 +42,7 @@ func TestKeptDevices(t *testing.T) {
 func TestLateStartEndsNothing(t *testing.T) {
 	t.Parallel()
 	var served []string
-	v := &Volume{Serves: func(e *EngineProcess) { served = append(served, e.Name) }}
+	v := &Volume{Witness: &Witness{}, Serves: func(e *EngineProcess) { served = append(served, e.Name) }}
 	for _, e := range []struct {
 		name  string
 		epoch uint64

@@ -201,6 +201,7 @@ func (u *upgrade) takeBack(left *engine.Left) {
 		c.Instance, c.Size, c.Options, c.Counters, c.Purge = u.old.Name, left.Size, left.Options, left.Counters, left.Purge
 		c.Follow = func(follows, epoch uint64) bool { return u.goesOn(e, left, follows, epoch) }
 	})
+	e.order = u.old.order // it is the same process
 	v.log("%s takes the volume back as %s", u.old.Name, e.Name)
 	v.Engines = append(v.Engines, e)
 	e.Run(e.core)

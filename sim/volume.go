@@ -272,7 +272,7 @@ func (v *Volume) newEngine(node *Node, addrs []string, change func(c *engine.Con
 		InstanceManager: "im-" + node.Name, Secret: secret, Size: v.Size, Replicas: addrs, Trust: v.Trust,
 		ReplicaTimeout: v.Timeouts.Replica, NoReplicaTimeout: v.Timeouts.NoReplica, Lease: v.lease(), DirtyLog: v.Log,
 		Arena:   arena,
-		Witness: &witnessCalls{Witness: v.Witness, p: e.Process, order: e.order}, Nonce: v.W.nonce,
+		Witness: &witnessCalls{v.Witness, e}, Nonce: v.W.nonce,
 		OnState: func(s engine.State) { v.changed(e, s) },
 		Event:   func(ev engine.Event) { v.event(name, ev) },
 	}

@@ -22,6 +22,8 @@ type Witness struct {
 	// order is the newest one for an engine process that the control plane has recorded. It is not
 	// restored with the record: the control plane sees the process of a newer order at once.
 	order int
+	// noOrders: the engines' instance managers are older, and tell nobody its order.
+	noOrders bool
 	// down witnesses answer nobody; lossy ones lose one answer in two of what they carry out; slow
 	// is added to answers.
 	down  int
@@ -63,29 +65,27 @@ func (w *Witness) Swap(expected, next quorum.WitnessRecord) (quorum.WitnessRecor
 // witnessCalls is the witness as one engine reaches it.
 type witnessCalls struct {
 	*Witness
-	p *Process
-	// order is the one that the engine was made for.
-	order int
+	e *EngineProcess
 }
 
 // swap carries a swap out, unless another engine was ordered meanwhile.
 func (c *witnessCalls) swap(expected, next quorum.WitnessRecord) (quorum.WitnessRecord, bool, error) {
-	if c.order < c.Witness.order {
+	if c.e.order < c.order && !c.noOrders {
 		return quorum.WitnessRecord{}, false, fmt.Errorf("%w: made for order %d, %d is the newest", engine.ErrSuperseded,
-			c.order, c.Witness.order)
+			c.e.order, c.order)
 	}
 	return c.Witness.Swap(expected, next)
 }
 
 // reach decides what becomes of a call: it may not arrive, or arrive and have no answer.
 func (c *witnessCalls) reach() (arrives, answers bool) {
-	if c.Down || c.down > 0 || c.cut[c.p.node] > 0 {
-		c.p.answerDelay = c.w.Between(time.Millisecond, witnessTimeout)
+	if c.Down || c.down > 0 || c.cut[c.e.node] > 0 {
+		c.e.answerDelay = c.w.Between(time.Millisecond, witnessTimeout)
 		return false, false
 	}
-	c.p.answerDelay = c.slow
+	c.e.answerDelay = c.slow
 	if c.lossy && c.w.Rand.IntN(2) == 0 {
-		c.p.answerDelay = witnessTimeout
+		c.e.answerDelay = witnessTimeout
 		return c.w.Rand.IntN(2) == 0, false
 	}
 	return true, true
