@@ -26,6 +26,9 @@ func manual(t v1beta2.AttachmentTicket) bool { return t.Type == v1beta2.Attacher
 // Crash window: between this write and the next look the volume has no ticket there; the next look
 // detaches it for that reason.
 func withdraw(a *v1beta2.VolumeAttachment, s seen) (loop.Decision, bool) {
+	if len(s.Cordoned) == 0 {
+		return loop.Decision{}, false
+	}
 	c := a.DeepCopy()
 	maps.DeleteFunc(c.Spec.AttachmentTickets, func(_ string, t v1beta2.AttachmentTicket) bool {
 		return manual(t) && s.Cordoned[t.NodeID]

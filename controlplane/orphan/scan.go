@@ -18,6 +18,7 @@ import (
 
 	"ankole.storage/api/longhorn/v1beta2"
 	"ankole.storage/controlplane/condition"
+	"ankole.storage/controlplane/live"
 	"ankole.storage/controlplane/naming"
 )
 
@@ -30,8 +31,6 @@ const (
 	// mostAtOnce Orphans are made after one look, and mostOrphans kept on a node.
 	mostAtOnce  = 100
 	mostOrphans = 1000
-	// pageSize of lists that are read from the API server.
-	pageSize = 500
 )
 
 func (a *Agent) run(ctx context.Context) error {
@@ -201,17 +200,17 @@ func (a *Agent) used(f stray) bool {
 
 // claims says which objects have which directories, by its name, from the API server. A directory
 // that an object names on whatever node and disk is no orphan: a disk may have moved.
-func claims(ctx context.Context, live client.Reader, namespace string) (map[string]string, error) {
+func claims(ctx context.Context, r client.Reader, namespace string) (map[string]string, error) {
 	held := map[string]string{}
-	err := pages(ctx, live, namespace, func(list *v1beta2.ReplicaList) {
+	err := live.Pages(ctx, r, func(list *v1beta2.ReplicaList) {
 		for i := range list.Items {
 			held[list.Items[i].Spec.DataDirectoryName] = "replica " + list.Items[i].Name
 		}
-	})
+	}, client.InNamespace(namespace))
 	if err != nil {
 		return nil, err
 	}
-	err = pages(ctx, live, namespace, func(list *v1beta2.EngineList) {
+	err = live.Pages(ctx, r, func(list *v1beta2.EngineList) {
 		for i := range list.Items {
 			if m := list.Items[i].Status.Membership; m != nil {
 				for _, name := range m.Members {
@@ -219,24 +218,6 @@ func claims(ctx context.Context, live client.Reader, namespace string) (map[stri
 				}
 			}
 		}
-	})
+	}, client.InNamespace(namespace))
 	return held, err
-}
-
-// pages reads a list from the API server page by page.
-func pages[L any, P interface {
-	*L
-	client.ObjectList
-}](ctx context.Context, live client.Reader, namespace string, each func(P)) error {
-	for next := ""; ; {
-		page := P(new(L)) // what is decoded into a used list keeps fields of before
-		err := live.List(ctx, page, client.InNamespace(namespace), client.Limit(pageSize), client.Continue(next))
-		if err != nil {
-			return fmt.Errorf("list %T: %w", page, err)
-		}
-		each(page)
-		if next = page.GetContinue(); next == "" {
-			return nil
-		}
-	}
 }

@@ -144,7 +144,7 @@ func Extra(replicas []Replica, nodes []Node, p Policy, b Balancing) string {
 
 // leastNeeded is the one to go, of replicas of which each may.
 func leastNeeded(replicas []Replica, nodes []Node, p Policy) string {
-	pressed, available := pressedDisks(nodes, p), map[string]int64{}
+	pressed, available := PressedDisks(nodes, p), map[string]int64{}
 	for i := range nodes {
 		for _, d := range nodes[i].Disks {
 			available[d.UUID] = d.Available

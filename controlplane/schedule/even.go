@@ -26,7 +26,7 @@ func (e even) betterThan(o even) bool {
 }
 
 func evenness(replicas []Replica, all []Node, p Policy) even {
-	zoneOf, pressed := zonesOf(all), pressedDisks(all, p)
+	zoneOf, pressed := zonesOf(all), PressedDisks(all, p)
 	onNode, inZone := map[string]int{}, map[string]int{}
 	var e even
 	for _, r := range replicas {
@@ -54,8 +54,8 @@ func zonesOf(nodes []Node) map[string]string {
 	return zones
 }
 
-// pressedDisks are the UUIDs of the disks under pressure.
-func pressedDisks(nodes []Node, p Policy) map[string]bool {
+// PressedDisks are the UUIDs of the disks under pressure.
+func PressedDisks(nodes []Node, p Policy) map[string]bool {
 	pressed := map[string]bool{}
 	for i := range nodes {
 		for _, d := range nodes[i].Disks {

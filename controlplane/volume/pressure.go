@@ -10,6 +10,7 @@ import (
 
 	"ankole.storage/api/longhorn/v1beta2"
 	"ankole.storage/controlplane/index"
+	"ankole.storage/controlplane/schedule"
 	"ankole.storage/controlplane/setting"
 )
 
@@ -17,11 +18,15 @@ import (
 // does, so that a disk is not left by more than it takes: of the replicas there that are in sync
 // and of a healthy volume that balances with best effort, the first by name.
 func (r *Reconciler) gatherTurns(ctx context.Context, v *v1beta2.Volume, s *seen) error {
-	p := newPass(r.cfg.Now(), v, *s)
-	if threshold := p.policy().BalancePressurePercent; threshold <= 0 || !leaves(v, s.Settings) {
+	if !leaves(v, s.Settings) {
 		return nil
 	}
-	pressed := p.pressedDisks()
+	p := newPass(r.cfg.Now(), v, *s)
+	policy := p.policy()
+	if policy.BalancePressurePercent <= 0 {
+		return nil
+	}
+	pressed := schedule.PressedDisks(p.scheduleNodes(), policy)
 	for i := range s.Replicas {
 		rep := &s.Replicas[i]
 		if !pressed[rep.Spec.DiskID] || !healthy(rep) {
@@ -74,17 +79,4 @@ func (r *Reconciler) firstOn(ctx context.Context, namespace, disk string, settin
 		}
 	}
 	return "", nil
-}
-
-// pressedDisks are the UUIDs of the disks that the volume's policy holds for being under pressure.
-func (p *pass) pressedDisks() map[string]bool {
-	pressed, threshold := map[string]bool{}, p.policy().BalancePressurePercent
-	for _, n := range p.scheduleNodes() {
-		for _, d := range n.Disks {
-			if d.UnderPressure(threshold) {
-				pressed[d.UUID] = true
-			}
-		}
-	}
-	return pressed
 }

@@ -8,10 +8,12 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"ankole.storage/api/longhorn/v1beta2"
 	"ankole.storage/controlplane/condition"
+	"ankole.storage/controlplane/live"
 	"ankole.storage/controlplane/loop"
 	"ankole.storage/controlplane/naming"
 	"ankole.storage/controlplane/setting"
@@ -92,19 +94,16 @@ func (r *nodes) gather(ctx context.Context, n *v1beta2.Node) (nodeSeen, error) {
 	for _, pv := range g.Claims {
 		volumes[pv] = true
 	}
-	err = each(ctx, r.live, &storagev1.VolumeAttachmentList{}, func(list *storagev1.VolumeAttachmentList) {
+	err = live.Pages(ctx, r.live, func(list *storagev1.VolumeAttachmentList) {
 		for i := range list.Items {
 			a := &list.Items[i]
 			pv := a.Spec.Source.PersistentVolumeName
 			if a.Spec.Attacher == naming.CSIDriver && a.Spec.NodeName == n.Name && pv != nil && volumes[*pv] {
-				g.Attachments = append(g.Attachments, a.DeepCopy())
+				g.Attachments = append(g.Attachments, a)
 			}
 		}
 	})
-	if err != nil {
-		return g, fmt.Errorf("list VolumeAttachments of Kubernetes: %w", err)
-	}
-	return g, nil
+	return g, err
 }
 
 // deletable are the kinds of controllers whose Pods a policy deletes.
@@ -128,7 +127,7 @@ func (r *nodes) decide(now time.Time, n *v1beta2.Node, g nodeSeen) loop.Decision
 	}
 	used := map[string]bool{}
 	for _, p := range g.Pods {
-		if c := controllerOf(p); hangs(now, p) && c != nil && slices.Contains(kinds, c.Kind) {
+		if c := metav1.GetControllerOf(p); hangs(now, p) && c != nil && slices.Contains(kinds, c.Kind) {
 			none := int64(0)
 			return loop.Decision{After: time.Second, FailureReason: naming.EventFailedDeleting,
 				Do: loop.Call{What: fmt.Sprintf("delete Pod %s/%s by force", p.Namespace, p.Name), Do: remove(r.client, p, &none)},

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"ankole.storage/api/longhorn/v1beta2"
@@ -116,7 +117,7 @@ func (r *remounts) decide(now time.Time, v *v1beta2.Volume, g remountSeen) loop.
 		return loop.Decision{After: wait}
 	}
 	for _, p := range g.Pods {
-		c := controllerOf(p)
+		c := metav1.GetControllerOf(p)
 		if p.DeletionTimestamp != nil || p.Status.StartTime == nil || !p.Status.StartTime.Time.Before(mark) ||
 			p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed ||
 			c == nil || slices.Contains(g.Exempt, c.APIVersion+"/"+c.Kind) {

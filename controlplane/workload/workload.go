@@ -11,7 +11,6 @@ import (
 	"context"
 	"fmt"
 
-	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -60,6 +59,3 @@ func remove(c client.Client, o client.Object, grace *int64) func(ctx context.Con
 		return client.IgnoreNotFound(err)
 	}
 }
-
-// controllerOf is the reference to the controller that makes a Pod again, nil if nothing would.
-func controllerOf(p *corev1.Pod) *metav1.OwnerReference { return metav1.GetControllerOf(p) }
