@@ -88,7 +88,9 @@ func TestNobodyIsLetInUnseen(t *testing.T) {
 		{"priority class", "settings", valueOf("priority-class", "x"), valueOf("priority-class", "x"), 2},
 	} {
 		objects := append(standing(), namedVolume("three", nil), local, newer, iso, named(node.DeepCopy(),
-			"n-one", nil, nil))
+			"n-one", nil, func(n *v1beta2.Node) {
+				n.Status.Conditions = []v1beta2.Condition{{Type: "Ready", Status: "True"}}
+			}))
 		for read := range tt.reads + 1 {
 			w, left := worldOf(t, objects...), read
 			w.Reader, w.cached = failing{w.Reader, &left}, failing{w.cached, &left}

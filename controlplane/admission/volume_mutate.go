@@ -48,8 +48,9 @@ func MutateVolume(old, v *v1beta2.Volume, s setting.Values) {
 	}
 	completeVolume(old, v, s)
 	addLabels(v, map[string]string{
-		naming.LabelVolume:       v.Name,
-		naming.LabelBackupTarget: v.Spec.BackupTargetName,
+		naming.LabelVolume:           v.Name,
+		naming.LabelBackupTarget:     v.Spec.BackupTargetName,
+		naming.LabelVolumeAccessMode: string(v.Spec.AccessMode),
 		naming.LabelSettingPrefix +
 			setting.ReplicaAutoBalance: ignoredLabel(string(v.Spec.ReplicaAutoBalance)),
 		naming.LabelSettingPrefix +

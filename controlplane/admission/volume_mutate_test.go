@@ -78,6 +78,7 @@ func TestVolumesAreCompleted(t *testing.T) {
 	}
 	labels := func(name, target string) map[string]string {
 		return map[string]string{"longhornvolume": name, "backup-target": target,
+			"longhorn.io/volume-access-mode":                              "rwo",
 			"setting.longhorn.io/replica-auto-balance":                    "ignored",
 			"setting.longhorn.io/snapshot-data-integrity":                 "ignored",
 			"setting.longhorn.io/remove-snapshots-during-filesystem-trim": "ignored"}
@@ -114,7 +115,8 @@ func TestVolumesAreCompleted(t *testing.T) {
 		v.Spec.BackupTargetName, v.Spec.BackupCompressionMethod = "second", "lz4"
 		v.Spec.DataSource, v.Spec.CloneMode = "vol://one", "linked-clone"
 		v.Spec.Image, v.Spec.EngineImage = "mine", "mine"
-		v.Labels = map[string]string{"longhornvolume": "full", "backup-target": "second"}
+		v.Labels = map[string]string{"longhornvolume": "full", "backup-target": "second",
+			"longhorn.io/volume-access-mode": "rwx"}
 	})
 	completes(t, "new and full", w, "volumes", none, full, func(v *v1beta2.Volume) {
 		v.Spec.Image, v.Spec.EngineImage = "engine:1", "engine:1" // whatever was wanted

@@ -277,6 +277,7 @@ func diskOf(size int64) func(*VolumeFacts) {
 	return func(f *VolumeFacts) {
 		n := v1beta2.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}}
 		n.Spec.Disks = map[string]v1beta2.DiskSpec{"d": {Path: "/data"}}
+		n.Status.Conditions = []v1beta2.Condition{{Type: "Ready", Status: "True"}}
 		n.Status.DiskStatus = map[string]v1beta2.DiskStatus{"d": {DiskUUID: "disk", StorageMaximum: size,
 			StorageAvailable: size - gib, StorageScheduled: gib}}
 		r := replicaOn("n1")

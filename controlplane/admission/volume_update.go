@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"ankole.storage/api/longhorn/v1beta2"
+	"ankole.storage/controlplane/condition"
 	"ankole.storage/controlplane/naming"
 	"ankole.storage/controlplane/schedule"
 	"ankole.storage/controlplane/setting"
@@ -80,7 +81,28 @@ func checkResize(old, v *v1beta2.Volume, f VolumeFacts) error {
 			}
 		}
 	}
-	return checkRoom(v, f)
+	return firstOf(
+		func() error { return checkFirstNode(v, f) },
+		func() error { return checkRoom(v, f) },
+	)
+}
+
+// checkFirstNode refuses to grow a volume while the node of its first replica that has a place is
+// not ready. Replicas that have failed do not count: they grow when they are rebuilt.
+func checkFirstNode(v *v1beta2.Volume, f VolumeFacts) error {
+	var first *v1beta2.Replica
+	for i := range f.Replicas {
+		r := &f.Replicas[i]
+		if r.Spec.NodeID != "" && r.Spec.FailedAt == "" && (first == nil || r.Name < first.Name) {
+			first = r
+		}
+	}
+	for i := range f.Nodes {
+		if n := &f.Nodes[i]; first != nil && n.Name == first.Spec.NodeID && !condition.NodeReady(n) {
+			return forbidden("volume %s cannot be expanded: node %s of replica %s is not ready", v.Name, n.Name, first.Name)
+		}
+	}
+	return nil
 }
 
 // checkCancel judges a smaller size: the end of an expansion that is under way, as far as the
@@ -98,8 +120,9 @@ func checkCancel(old, v *v1beta2.Volume, f VolumeFacts) error {
 	return nil
 }
 
-// checkRoom says which disk has no room for the larger size. All replicas of the volume on a disk
-// grow together; what they were given before is counted in what is scheduled.
+// checkRoom says which disk has no room for the larger size, or can have no file of it. All replicas
+// of the volume on a disk grow together; what they were given before is counted in what is
+// scheduled.
 func checkRoom(v *v1beta2.Volume, f VolumeFacts) error {
 	grow := map[string]int64{}
 	for i := range f.Replicas {
@@ -115,6 +138,10 @@ func checkRoom(v *v1beta2.Volume, f VolumeFacts) error {
 		n := &f.Nodes[i]
 		for name, status := range n.Status.DiskStatus {
 			more := grow[status.DiskUUID]
+			if more > 0 && !schedule.HoldsFile(status.FilesystemType, v.Spec.Size) {
+				return forbidden("volume %s cannot be expanded to %d bytes: no file on disk %s of node %s can be so large, "+
+					"its file system is %s", v.Name, v.Spec.Size, n.Spec.Disks[name].Path, n.Name, status.FilesystemType)
+			}
 			disk := schedule.Disk{Maximum: status.StorageMaximum, Available: status.StorageAvailable,
 				Reserved: n.Spec.Disks[name].StorageReserved, Scheduled: status.StorageScheduled}
 			if more > 0 && !disk.MayGrow(more, policy) {

@@ -33,17 +33,16 @@ func decide(now time.Time, a *v1beta2.VolumeAttachment, s seen) loop.Decision {
 	}
 	if why, unexpected := detachReason(a, v); why != "" {
 		d := loop.Decision{Do: detach(v),
-			Events: []loop.Event{{Reason: naming.EventStop, Message: "Detaching volume " + v.Name + ": " + why}}}
+			Events: []loop.Event{{On: v, Reason: naming.EventStop, Message: "Detaching volume " + v.Name + ": " + why}}}
 		if unexpected {
-			d.Events = []loop.Event{{Warning: true, Reason: naming.EventDetachedUnexpectedly,
-				Message: "Detaching volume " + v.Name + ": " + why}}
+			d.Events[0].Warning, d.Events[0].Reason = true, naming.EventDetachedUnexpectedly
 		}
 		return d
 	}
 	if t := winner(a, s); t != nil && free(v) && !undecided(a, v) {
 		return loop.Decision{
 			Do: attach(v, *t),
-			Events: []loop.Event{{Reason: naming.EventStart,
+			Events: []loop.Event{{On: v, Reason: naming.EventStart,
 				Message: "Attaching volume " + v.Name + " to node " + t.NodeID + " for " + string(t.Type)}},
 		}
 	}

@@ -24,6 +24,8 @@ type podSettings struct {
 	priorityClass   string
 	tolerations     []corev1.Toleration
 	nodeSelector    map[string]string
+	// autoscaler: the cluster autoscaler may remove nodes.
+	autoscaler bool
 	// Liveness probe, in seconds and failures.
 	probePeriod, probeTimeout, probeFailures int32
 }
@@ -38,6 +40,7 @@ func settingsFrom(v setting.Values, serviceAccount string) podSettings {
 		priorityClass:   v.String(setting.PriorityClass),
 		tolerations:     tolerations,
 		nodeSelector:    selector,
+		autoscaler:      v.Bool(setting.KubernetesClusterAutoscalerEnabled),
 		probePeriod:     int32(v.Int(setting.EngineImagePodLivenessProbePeriod)),
 		probeTimeout:    int32(v.Int(setting.EngineImagePodLivenessProbeTimeout)),
 		probeFailures:   int32(v.Int(setting.EngineImagePodLivenessProbeFailureThreshold)),
@@ -84,7 +87,7 @@ func daemonSetFor(ei *v1beta2.EngineImage, s podSettings) *appsv1.DaemonSet {
 	if s.registrySecret != "" {
 		pod.ImagePullSecrets = []corev1.LocalObjectReference{{Name: s.registrySecret}}
 	}
-	return &appsv1.DaemonSet{
+	d := &appsv1.DaemonSet{
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: ei.Namespace,
 			Name:      naming.EngineImageDaemonSetName(ei.Name),
@@ -107,6 +110,8 @@ func daemonSetFor(ei *v1beta2.EngineImage, s podSettings) *appsv1.DaemonSet {
 			},
 		},
 	}
+	instancemanager.SafeToEvict(&d.Spec.Template.ObjectMeta, s.autoscaler)
+	return d
 }
 
 // versionProbe asks the binary for its version, which it can tell only where it can run.
@@ -137,6 +142,7 @@ func corrected(have *appsv1.DaemonSet, ei *v1beta2.EngineImage, s podSettings) *
 	if p := c.LivenessProbe; p != nil {
 		p.PeriodSeconds, p.TimeoutSeconds, p.FailureThreshold = s.probePeriod, s.probeTimeout, s.probeFailures
 	}
+	instancemanager.SafeToEvict(&u.Spec.Template.ObjectMeta, s.autoscaler)
 	if u.Labels == nil {
 		u.Labels = map[string]string{}
 	}

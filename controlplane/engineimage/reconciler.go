@@ -53,17 +53,11 @@ func New(cfg Config) *Reconciler { return &Reconciler{cfg: cfg, versions: map[st
 func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 	r.client = mgr.GetClient()
 	return loop.Setup(mgr, r.cfg.Namespace, loop.Controller[*v1beta2.EngineImage, seen]{
-		Name:   naming.EventSource("engine-image"),
-		New:    func() *v1beta2.EngineImage { return &v1beta2.EngineImage{} },
-		Gather: r.gather,
-		Decide: decide,
-		Conditions: func(ei *v1beta2.EngineImage) []loop.Condition {
-			var out []loop.Condition
-			for _, c := range ei.Status.Conditions {
-				out = append(out, loop.Condition{Type: c.Type, Status: string(c.Status), Reason: c.Reason, Message: c.Message})
-			}
-			return out
-		},
+		Name:       naming.EventSource("engine-image"),
+		New:        func() *v1beta2.EngineImage { return &v1beta2.EngineImage{} },
+		Gather:     r.gather,
+		Decide:     decide,
+		Conditions: conditions,
 		Watches: []loop.Watch{
 			loop.Watching(&appsv1.DaemonSet{}, loop.ByOwner[*appsv1.DaemonSet]("EngineImage")),
 			loop.WatchingChanges(&corev1.Pod{}, loop.Changed(readyOn), loop.ByLabel[*corev1.Pod](naming.LabelEngineImage)),
@@ -75,6 +69,15 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 			uses(func(p *v1beta2.Replica) images { return images{p.Spec.Image, p.Status.CurrentImage} }, &v1beta2.Replica{}),
 		},
 	})
+}
+
+// conditions lists what events are recorded about.
+func conditions(ei *v1beta2.EngineImage) []loop.Condition {
+	var out []loop.Condition
+	for _, c := range ei.Status.Conditions {
+		out = append(out, loop.Condition{Type: c.Type, Status: string(c.Status), Reason: c.Reason, Message: c.Message})
+	}
+	return out
 }
 
 // countWithin is how long a new reference to an image may go uncounted: a hundred new volumes are
@@ -113,7 +116,7 @@ func (r *Reconciler) onSetting(s *v1beta2.Setting) []string {
 	case setting.DefaultEngineImage, setting.TaintToleration, setting.SystemManagedComponentsNodeSelector,
 		setting.PriorityClass, setting.RegistrySecret, setting.SystemManagedPodsImagePullPolicy,
 		setting.EngineImagePodLivenessProbePeriod, setting.EngineImagePodLivenessProbeTimeout,
-		setting.EngineImagePodLivenessProbeFailureThreshold:
+		setting.EngineImagePodLivenessProbeFailureThreshold, setting.KubernetesClusterAutoscalerEnabled:
 		return r.all()
 	}
 	return nil

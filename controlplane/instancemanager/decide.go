@@ -281,14 +281,21 @@ func decidePod(now time.Time, im *v1beta2.InstanceManager, s seen) (loop.Decisio
 		if idle(s) && (closed || stale) {
 			return remove(im, s, s.Pod), true
 		}
+		if u := evictable(s.Pod, s.Autoscaler); u != nil {
+			return loop.Decision{Do: loop.Update{Object: u}}, true
+		}
 		return loop.Decision{}, im.Status.CurrentState != v1beta2.InstanceManagerStateRunning
 	case s.cordoned():
 		return loop.Decision{}, true
 	case now.Before(s.StartNotBefore):
 		return loop.Decision{After: s.StartNotBefore.Sub(now)}, true
 	}
+	pod := podFor(im, s.Settings, s.cpuMillis())
+	if u := evictable(pod, s.Autoscaler); u != nil {
+		pod = u
+	}
 	return loop.Decision{
-		Do:            loop.Create{Object: podFor(im, s.Settings, s.cpuMillis())},
+		Do:            loop.Create{Object: pod},
 		FailureReason: "FailedCreating",
 	}, true
 }

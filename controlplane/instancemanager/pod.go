@@ -189,6 +189,35 @@ func podMounts() []corev1.VolumeMount {
 	}
 }
 
+// evictable returns a copy of a Pod that tells the cluster autoscaler whether it may remove the
+// Pod's node, nil if the Pod tells that already. What is in use the disruption budget keeps.
+func evictable(pod *corev1.Pod, autoscaler bool) *corev1.Pod {
+	u := pod.DeepCopy()
+	if !SafeToEvict(u, autoscaler) {
+		return nil
+	}
+	return u
+}
+
+// SafeToEvict sets the annotation of the cluster autoscaler, or takes it away, and says whether
+// that changed the object: a Pod, or the template of Pods. Without it the autoscaler keeps the node
+// of a Pod that uses directories of the host.
+func SafeToEvict(o metav1.Object, safe bool) (changed bool) {
+	annotations := o.GetAnnotations()
+	if (annotations[naming.AnnotationSafeToEvict] == "true") == safe {
+		return false
+	}
+	if annotations == nil {
+		annotations = map[string]string{}
+	}
+	delete(annotations, naming.AnnotationSafeToEvict)
+	if safe {
+		annotations[naming.AnnotationSafeToEvict] = "true"
+	}
+	o.SetAnnotations(annotations)
+	return true
+}
+
 // drift lists the settings whose value differs from what the Pod was made with.
 func drift(pod *corev1.Pod, s PodSettings, cpuMillis int64) []string {
 	wanted := podFor(&v1beta2.InstanceManager{}, s, cpuMillis)

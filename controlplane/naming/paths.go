@@ -11,8 +11,6 @@ const (
 	DefaultDataPath    = "/var/lib/longhorn"
 	EngineBinariesHost = DefaultDataPath + "/engine-binaries"
 	UnixSocketsHost    = DefaultDataPath + "/unix-domain-socket"
-	MetadataHost       = DefaultDataPath + "/metadata"
-	LogsHost           = DefaultDataPath + "/logs"
 	DeviceDirectory    = "/dev/longhorn"
 	MapperDirectory    = "/dev/mapper"
 	CSISocketHost      = "/var/lib/kubelet/plugins/driver.longhorn.io/csi.sock"
@@ -31,7 +29,6 @@ const (
 	HostRootInPod       = "/host"
 	EngineBinariesInPod = "/engine-binaries/"
 	TLSFilesInPod       = "/tls-files/"
-	MetadataInPod       = "/metadata/"
 )
 
 // EngineBinaryInPod returns the path of the engine binary of an image in Pods that mount the folder

@@ -47,12 +47,12 @@ func labelWants(kube *corev1.Node, rules joinRules) (defaultDisk, configured boo
 
 // configuredDisk is one entry of the annotation node.longhorn.io/default-disks-config.
 type configuredDisk struct {
-	Name            string   `json:"name"`
-	Path            string   `json:"path"`
-	AllowScheduling bool     `json:"allowScheduling"`
-	StorageReserved int64    `json:"storageReserved"`
-	Tags            []string `json:"tags"`
-	DiskType        string   `json:"diskType"`
+	Name            string           `json:"name"`
+	Path            string           `json:"path"`
+	AllowScheduling bool             `json:"allowScheduling"`
+	StorageReserved int64            `json:"storageReserved"`
+	Tags            []string         `json:"tags"`
+	DiskType        v1beta2.DiskType `json:"diskType"`
 }
 
 // joinFor works out what a new node gets. look tells about a directory on the host; it makes the
@@ -101,6 +101,10 @@ func configuredDisks(kube *corev1.Node, look func(string, bool) DiskFacts) (map[
 	}
 	disks := map[string]v1beta2.DiskSpec{}
 	for _, d := range list {
+		if d.DiskType != "" && d.DiskType != v1beta2.DiskTypeFilesystem {
+			return nil, wrong(fmt.Errorf("disk at %s: type %q is not supported, want %q", d.Path, d.DiskType,
+				v1beta2.DiskTypeFilesystem))
+		}
 		f := look(path.Clean(d.Path), false)
 		if f.Problem != "" {
 			return nil, wrong(fmt.Errorf("disk at %s: %s", d.Path, f.Problem))

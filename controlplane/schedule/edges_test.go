@@ -39,11 +39,11 @@ func TestSumsDoNotOverflow(t *testing.T) {
 func TestFilesAtTheLimitOfTheirFileSystem(t *testing.T) {
 	for name, limit := range map[string]int64{"ext2/ext3": 16 << 40, "ext2": 16 << 40, "ext3": 16 << 40, "ext4": 16 << 40,
 		"xfs": math.MaxInt64} {
-		if !holdsFile(name, limit-1) || holdsFile(name, limit) {
+		if !HoldsFile(name, limit-1) || HoldsFile(name, limit) {
 			t.Errorf("%s does not end at %d", name, limit)
 		}
 	}
-	if !holdsFile("btrfs", math.MaxInt64) {
+	if !HoldsFile("btrfs", math.MaxInt64) {
 		t.Error("an unknown file system has a limit")
 	}
 }

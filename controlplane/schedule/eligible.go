@@ -83,7 +83,7 @@ func (s *search) diskFits(d *Disk) Reason {
 		}
 		return ReasonDisksUnavailable
 	}
-	if !holdsFile(d.Filesystem, v.Size) {
+	if !HoldsFile(d.Filesystem, v.Size) {
 		return ReasonIncompatibleSize
 	}
 	if !tagsMatch(v.DiskSelector, d.Tags, p.AllowEmptyDiskSelector) {
@@ -144,8 +144,8 @@ func (d Disk) staysCalm(actual, thresholdPercent int64) bool {
 	return !d.UnderPressure(thresholdPercent) && promised*100/float64(d.Maximum) < float64(thresholdPercent)
 }
 
-// holdsFile says whether a sparse file of that size can exist on the file system.
-func holdsFile(filesystem string, size int64) bool {
+// HoldsFile says whether a sparse file of that size can exist on the file system.
+func HoldsFile(filesystem string, size int64) bool {
 	switch filesystem {
 	case "ext2/ext3", "ext2", "ext3", "ext4":
 		return size < extLimit

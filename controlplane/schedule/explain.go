@@ -113,7 +113,7 @@ func (s *search) diskRefusal(d *Disk) string {
 		return "DiskPressure: " + d.spaceRefusal(0, 0, p)
 	case !d.Schedulable:
 		return "the disk is not ready"
-	case !holdsFile(d.Filesystem, v.Size):
+	case !HoldsFile(d.Filesystem, v.Size):
 		return fmt.Sprintf("%s cannot hold a file of %d bytes", d.Filesystem, v.Size)
 	case !tagsMatch(v.DiskSelector, d.Tags, p.AllowEmptyDiskSelector):
 		return tagsRefusal(v.DiskSelector, d.Tags)

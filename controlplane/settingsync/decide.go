@@ -42,6 +42,9 @@ func decide(_ time.Time, s *v1beta2.Setting, in seen) loop.Decision {
 		// The marker opens a read-only setting for one update; left on, it would keep it open.
 		return loop.Decision{Do: loop.Update{Object: unmarked(s)}}
 	}
+	if s.Name == setting.CRDAPIVersion && s.Labels[naming.LabelCRDAPIVersion] != v1beta2.GroupVersion.Version {
+		return loop.Decision{Do: loop.Update{Object: versioned(s)}}
+	}
 	if in.HasOverride && !in.HasFixed && s.Annotations[naming.AnnotationConfigMapResourceVersion] != in.OverrideVersion {
 		u := s.DeepCopy()
 		u.Value = in.Override
@@ -66,6 +69,17 @@ func marked(s *v1beta2.Setting, value string) *v1beta2.Setting {
 func unmarked(s *v1beta2.Setting) *v1beta2.Setting {
 	u := s.DeepCopy()
 	delete(u.Annotations, naming.AnnotationUpdateSetting)
+	return u
+}
+
+// versioned carries the version of the API as a label, without the group: a label's value has no
+// slash.
+func versioned(s *v1beta2.Setting) *v1beta2.Setting {
+	u := s.DeepCopy()
+	if u.Labels == nil {
+		u.Labels = map[string]string{}
+	}
+	u.Labels[naming.LabelCRDAPIVersion] = v1beta2.GroupVersion.Version
 	return u
 }
 

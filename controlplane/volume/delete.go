@@ -5,6 +5,7 @@ import (
 
 	"ankole.storage/api/longhorn/v1beta2"
 	"ankole.storage/controlplane/loop"
+	"ankole.storage/controlplane/naming"
 )
 
 // delete removes a volume's objects: snapshots, then engines, then replicas, then the attachment
@@ -13,6 +14,9 @@ import (
 // Crash windows: every step is repeated until the objects are gone. A replica's data is removed
 // before its object is.
 func (p *pass) delete() loop.Change {
+	if p.v.Status.State != v1beta2.VolumeStateDeleting {
+		p.tell(false, naming.EventDelete, "Deleting volume %s", p.v.Name)
+	}
 	p.v.Status.State = v1beta2.VolumeStateDeleting
 	if change, wait := p.deleteSnapshots(); wait {
 		return change

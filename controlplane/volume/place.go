@@ -100,6 +100,27 @@ func (p *pass) notScheduled() {
 	}
 	p.setCondition(v1beta2.Condition{Type: v1beta2.VolumeConditionScheduled, Status: v1beta2.ConditionFalse,
 		Reason: reason, Message: message})
+	if !p.unplacedLocal {
+		p.evictionFailed(message)
+	}
+}
+
+// evictionFailed tells of replicas that are to leave their disk or node, and of their volume, that
+// there is no place for another one.
+func (p *pass) evictionFailed(why string) {
+	var names []string
+	for _, r := range p.live() {
+		if !r.Spec.EvictionRequested {
+			continue
+		}
+		names = append(names, r.Name)
+		p.events = append(p.events, loop.Event{On: r, Warning: true, Reason: naming.EventEvictionFailed,
+			Message: "Replica " + r.Name + " stays on node " + r.Spec.NodeID + ", there is no place for another one: " + why})
+	}
+	if len(names) > 0 {
+		p.tell(true, naming.EventEvictionFailed, "%s cannot leave yet, there is no place for another replica: %s",
+			strings.Join(names, ", "), why)
+	}
 }
 
 // categories are a message of condition Scheduled without what nodes and disks say.

@@ -1,0 +1,95 @@
+package rest
+
+import (
+	"testing"
+
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	lh "ankole.storage/api/longhorn/v1beta2"
+	"ankole.storage/rest/resttest"
+)
+
+// withReplica is the cluster with volume demo, of which the replica or the volume is changed.
+func withReplica(edit func(v *lh.Volume, r *lh.Replica)) []client.Object {
+	objects := resttest.Volume("demo")
+	edit(objects[0].(*lh.Volume), objects[2].(*lh.Replica))
+	return resttest.Cluster(objects...)
+}
+
+// TestAttachWithoutAPlacedReplica: the replica of a volume that wants its data on its own node is
+// placed once it is known where that is; others need one before.
+func TestAttachWithoutAPlacedReplica(t *testing.T) {
+	for locality, ok := range map[lh.DataLocality]bool{"disabled": false, "best-effort": true, "strict-local": true} {
+		f := newFixture(t, withReplica(func(v *lh.Volume, r *lh.Replica) {
+			v.Spec.DataLocality, r.Spec.NodeID, r.Spec.DiskID = locality, "", ""
+		})...)
+		a := f.do("POST", "/v1/volumes/demo?action=attach", `{"hostId":"node-1"}`)
+		if (a.status == 200) != ok {
+			t.Errorf("%s: %d %s", locality, a.status, a.text)
+		}
+	}
+}
+
+// TestAttachNeedsTheEngineImage: the engine runs on the node, so its image has to be there.
+func TestAttachNeedsTheEngineImage(t *testing.T) {
+	objects := withReplica(func(*lh.Volume, *lh.Replica) {})
+	for _, o := range objects {
+		if image, ok := o.(*lh.EngineImage); ok {
+			delete(image.Status.NodeDeploymentMap, "node-2")
+		}
+	}
+	f := newFixture(t, objects...)
+	f.refused(f.do("POST", "/v1/volumes/demo?action=attach", `{"hostId":"node-2"}`), 500,
+		"engine image ankole/engine:dev is not deployed on node node-2")
+	if a := f.do("POST", "/v1/volumes/demo?action=attach", `{"hostId":"node-1"}`); a.status != 200 {
+		t.Errorf("where the image is: %d %s", a.status, a.text)
+	}
+}
+
+// TestSameMigrationTargetAgain: the driver asks for the target of a migration as often as it likes.
+func TestSameMigrationTargetAgain(t *testing.T) {
+	f := newFixture(t, withReplica(func(v *lh.Volume, _ *lh.Replica) {
+		v.Spec.AccessMode, v.Spec.Migratable = "rwx", true
+	})...)
+	attach := func(node string) answer {
+		return f.do("POST", "/v1/volumes/demo?action=attach",
+			`{"hostId":"`+node+`","attachmentID":"csi-`+node+`","attacherType":"csi-attacher"}`)
+	}
+	for _, node := range []string{"node-1", "node-2"} {
+		if a := attach(node); a.status != 200 {
+			t.Fatalf("%s: %d %s", node, a.status, a.text)
+		}
+	}
+	var before, after lh.VolumeAttachment
+	f.read("demo", &before)
+	if a := attach("node-2"); a.status != 200 {
+		t.Errorf("again: %d %s", a.status, a.text)
+	}
+	f.read("demo", &after)
+	if len(after.Spec.AttachmentTickets) != 2 || after.ResourceVersion != before.ResourceVersion {
+		t.Errorf("asking again changed the tickets: %v", after.Spec.AttachmentTickets)
+	}
+}
+
+// TestSalvageNeedsASchedulableDisk: a replica on a disk that takes nothing cannot be rebuilt there.
+func TestSalvageNeedsASchedulableDisk(t *testing.T) {
+	for schedulable, status := range map[lh.ConditionStatus]int{"True": 200, "False": 500} {
+		objects := withReplica(func(v *lh.Volume, r *lh.Replica) {
+			v.Status.Robustness, r.Spec.FailedAt = "faulted", "2026-05-03T10:00:00Z"
+		})
+		for _, o := range objects {
+			if n, ok := o.(*lh.Node); ok && n.Name == "node-1" {
+				d := n.Status.DiskStatus["disk-1"]
+				d.Conditions = []lh.Condition{{Type: "Ready", Status: "True"}, {Type: "Schedulable", Status: schedulable}}
+				n.Status.DiskStatus["disk-1"] = d
+			}
+		}
+		f := newFixture(t, objects...)
+		a := f.do("POST", "/v1/volumes/demo?action=salvage", `{"names":["demo-r-11111111"]}`)
+		var r lh.Replica
+		f.read("demo-r-11111111", &r)
+		if a.status != status || (r.Spec.FailedAt == "") != (status == 200) {
+			t.Errorf("Schedulable %s: %d %s, mark %q", schedulable, a.status, a.text, r.Spec.FailedAt)
+		}
+	}
+}
