@@ -120,8 +120,8 @@ func checkCancel(old, v *v1beta2.Volume, f VolumeFacts) error {
 	return nil
 }
 
-// checkRoom says which disk has no room for the larger size, or can have no file of it. All replicas
-// of the volume on a disk grow together; what they were given before is counted in what is
+// checkRoom says which disk has no room for the larger size, or can have no file of it. All
+// replicas of the volume on a disk grow together; what they were given before is counted in what is
 // scheduled.
 func checkRoom(v *v1beta2.Volume, f VolumeFacts) error {
 	grow := map[string]int64{}

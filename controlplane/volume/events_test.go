@@ -53,7 +53,9 @@ func TestEventsOfAVolume(t *testing.T) {
 			*s, *v = *rest, *r
 			v.Status.Robustness = "faulted"
 		}, "AutoSalvaged", true},
-		{"it is deleted", func(v *v1beta2.Volume, _ *seen) { v.DeletionTimestamp = &metav1.Time{Time: now} }, "Delete", false},
+		{"it is deleted", func(v *v1beta2.Volume, _ *seen) {
+			v.DeletionTimestamp = &metav1.Time{Time: now}
+		}, "Delete", false},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			v, s := fixture()
