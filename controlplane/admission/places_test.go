@@ -38,6 +38,10 @@ func TestGrowthWhereReplicasAre(t *testing.T) {
 		{"below the limit of ext4", on("ext2/ext3"), limit - 2<<20, ""},
 		{"at the limit of ext4", on("ext2/ext3"), limit, "no file on disk /data of node n1"},
 		{"the same on XFS", on("xfs"), limit, ""},
+		{"the same beside a disk with ext4", func(n *v1beta2.Node, f *VolumeFacts) {
+			n.Status.DiskStatus["e"] = v1beta2.DiskStatus{DiskUUID: "other", FilesystemType: "ext2/ext3"}
+			on("xfs")(n, f)
+		}, limit, ""},
 		{"a ready node", none, 2 << 40, ""},
 		{"a node that is not ready", down, 2 << 40, "node n1 of replica"},
 		{"another node that is not ready", func(n *v1beta2.Node, f *VolumeFacts) {
@@ -52,6 +56,11 @@ func TestGrowthWhereReplicasAre(t *testing.T) {
 			down(n, f)
 			f.Replicas[0].Spec.NodeID = ""
 		}, 2 << 40, ""},
+		{"one that comes first has no place", func(n *v1beta2.Node, f *VolumeFacts) {
+			down(n, f)
+			f.Replicas[0].Name = "m"
+			f.Replicas = append(f.Replicas, replicaOn(""))
+		}, 2 << 40, "node n1 of replica m"},
 		{"not the first one", beside("a"), 2 << 40, ""},
 		{"the first one", beside("z"), 2 << 40, "node n1 of replica m"},
 	} {

@@ -39,3 +39,20 @@ func TestEventsOnTheVolume(t *testing.T) {
 		})
 	}
 }
+
+// TestMigrationIsToldOnTheVolume: where the volume moves to is told beside where it is.
+func TestMigrationIsToldOnTheVolume(t *testing.T) {
+	a, s := migratable()
+	ticket(a, "b", "n2", v1beta2.AttacherTypeCSI)
+	for _, reason := range []string{"Start", "Stop"} {
+		d := decide(now, a, s)
+		if len(d.Events) != 1 || d.Events[0].Reason != reason || d.Events[0].Warning {
+			t.Fatalf("events %+v, want %s", d.Events, reason)
+		}
+		if on, ok := d.Events[0].On.(*v1beta2.Volume); !ok || on.Name != "v" {
+			t.Errorf("%s is on %T", reason, d.Events[0].On)
+		}
+		s.Volume = volumeOf(d)
+		delete(a.Spec.AttachmentTickets, "b")
+	}
+}

@@ -44,7 +44,7 @@ func migrate(a *v1beta2.VolumeAttachment, s seen) (d loop.Decision, ok bool) {
 }
 
 func migrationStep(c *v1beta2.Volume, reason, message string) loop.Decision {
-	return loop.Decision{Do: loop.Update{Object: c}, Events: []loop.Event{{Reason: reason, Message: message}}}
+	return loop.Decision{Do: loop.Update{Object: c}, Events: []loop.Event{{On: c, Reason: reason, Message: message}}}
 }
 
 // target is the node that a volume is to migrate to, empty for none.
