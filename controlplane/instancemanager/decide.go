@@ -84,19 +84,7 @@ func (s seen) cordoned() bool { return s.KubeNode != nil && s.KubeNode.Spec.Unsc
 // removable tells whether there is a reason to remove the Pod once nothing runs in it.
 func (s seen) removable(im *v1beta2.InstanceManager) bool {
 	return legacy(im) || im.Spec.Image != s.DefaultImage ||
-		s.Pod != nil && len(drift(s.Pod, s.Settings, s.cpuMillis())) > 0
-}
-
-func (s seen) cpuMillis() int64 {
-	var own int
-	if s.Node != nil {
-		own = s.Node.Spec.InstanceManagerCPURequest
-	}
-	var allocatable int64
-	if s.KubeNode != nil {
-		allocatable = s.KubeNode.Status.Allocatable.Cpu().MilliValue()
-	}
-	return CPURequest(own, s.Settings.CPUPercent, allocatable)
+		s.Pod != nil && len(drift(s.Pod, s.Settings, s.cpu(im.Spec.Type))) > 0
 }
 
 // decide is the state machine; docs/controlplane.md has its table.
@@ -162,7 +150,11 @@ func observe(now time.Time, im *v1beta2.InstanceManager, s seen) {
 	if p.state != v1beta2.InstanceManagerStateRunning {
 		return
 	}
-	if waiting := drift(s.Pod, s.Settings, s.cpuMillis()); len(waiting) > 0 {
+	cpu := s.cpu(im.Spec.Type)
+	if waiting := drift(s.Pod, s.Settings, cpu); len(waiting) > 0 {
+		for i, name := range waiting {
+			waiting[i] = notSynced(name, s.Pod, cpu)
+		}
 		condition(v1beta2.InstanceManagerConditionSettingSynced, v1beta2.ConditionFalse,
 			v1beta2.InstanceManagerReasonSettingNotSynced,
 			"waiting for the last instance to stop before applying: "+strings.Join(waiting, ", "))
@@ -273,11 +265,13 @@ func decidePod(now time.Time, im *v1beta2.InstanceManager, s seen) (loop.Decisio
 	switch {
 	case s.Pod != nil && s.Pod.DeletionTimestamp != nil:
 		return loop.Decision{}, true
+	case s.Pod != nil && noRoom(s.Pod) && now.Before(s.StartNotBefore):
+		return loop.Decision{After: s.StartNotBefore.Sub(now)}, true // it holds nothing and says why
 	case s.Pod != nil && ended(s.Pod):
 		return loop.Decision{Do: loop.Delete{Object: s.Pod}}, true
 	case s.Pod != nil:
 		closed := im.Status.ClosedPod != "" // there is no way back, see remove
-		stale := len(drift(s.Pod, s.Settings, s.cpuMillis())) > 0 && !s.cordoned()
+		stale := len(drift(s.Pod, s.Settings, s.cpu(im.Spec.Type))) > 0 && !s.cordoned()
 		if idle(s) && (closed || stale) {
 			return remove(im, s, s.Pod), true
 		}
@@ -290,7 +284,7 @@ func decidePod(now time.Time, im *v1beta2.InstanceManager, s seen) (loop.Decisio
 	case now.Before(s.StartNotBefore):
 		return loop.Decision{After: s.StartNotBefore.Sub(now)}, true
 	}
-	pod := podFor(im, s.Settings, s.cpuMillis())
+	pod := podFor(im, s.Settings, s.cpu(im.Spec.Type).millis)
 	if u := evictable(pod, s.Autoscaler); u != nil {
 		pod = u
 	}

@@ -5,12 +5,45 @@ import (
 
 	"ankole.storage/api/longhorn/v1beta2"
 	"ankole.storage/controlplane/loop"
+	"ankole.storage/controlplane/setting"
 )
 
 // legacy tells an instance manager of type engine or replica: made by an older version, kept while
 // it has processes that run, never made again.
 func legacy(im *v1beta2.InstanceManager) bool {
-	return im.Spec.Type == v1beta2.InstanceManagerTypeEngine || im.Spec.Type == v1beta2.InstanceManagerTypeReplica
+	return isLegacy(im.Spec.Type)
+}
+
+func isLegacy(t v1beta2.InstanceManagerType) bool {
+	return t == v1beta2.InstanceManagerTypeEngine || t == v1beta2.InstanceManagerTypeReplica
+}
+
+// LegacyCPUPercent are the shares of a node's allocatable CPU for the Pods of the old types.
+type LegacyCPUPercent struct {
+	Engine, Replica int
+}
+
+// legacyPodSettings are the settings baked into Pods of the old types only.
+var legacyPodSettings = []string{setting.GuaranteedEngineManagerCPU, setting.GuaranteedReplicaManagerCPU}
+
+func legacyPercent(v setting.Values) LegacyCPUPercent {
+	return LegacyCPUPercent{
+		Engine:  v.Int(setting.GuaranteedEngineManagerCPU),
+		Replica: v.Int(setting.GuaranteedReplicaManagerCPU),
+	}
+}
+
+// legacyCPU returns the node's own request for one of the old types, the share without one and the
+// setting that has it.
+func legacyCPU(t v1beta2.InstanceManagerType, n *v1beta2.Node, s PodSettings) (own int, percent float64, name string) {
+	var node v1beta2.LegacyNodeSpec
+	if n != nil {
+		node = n.Spec.LegacyNodeSpec
+	}
+	if t == v1beta2.InstanceManagerTypeEngine {
+		return node.EngineManagerCPURequest, float64(s.LegacyCPUPercent.Engine), setting.GuaranteedEngineManagerCPU
+	}
+	return node.ReplicaManagerCPURequest, float64(s.LegacyCPUPercent.Replica), setting.GuaranteedReplicaManagerCPU
 }
 
 // legacyInstances puts the processes where clients look for them in objects of the old types.

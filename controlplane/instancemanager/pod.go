@@ -2,7 +2,6 @@ package instancemanager
 
 import (
 	"encoding/json"
-	"math"
 	"slices"
 	"strconv"
 
@@ -30,15 +29,7 @@ type PodSettings struct {
 	// CPUPercent of a node's allocatable CPU is requested where the Node object does not say
 	// otherwise; 0 requests nothing.
 	CPUPercent float64
-}
-
-// CPURequest returns the CPU request in thousandths of a CPU: the node's own value if not 0, else
-// the percentage of what the Kubernetes node can allocate. 0 means no request.
-func CPURequest(nodeMillis int, percent float64, allocatableMillis int64) int64 {
-	if nodeMillis != 0 {
-		return int64(nodeMillis)
-	}
-	return int64(math.Round(float64(allocatableMillis) * percent / 100))
+	LegacyCPUPercent
 }
 
 // Names of the Pod's volumes.
@@ -219,8 +210,8 @@ func SafeToEvict(o metav1.Object, safe bool) (changed bool) {
 }
 
 // drift lists the settings whose value differs from what the Pod was made with.
-func drift(pod *corev1.Pod, s PodSettings, cpuMillis int64) []string {
-	wanted := podFor(&v1beta2.InstanceManager{}, s, cpuMillis)
+func drift(pod *corev1.Pod, s PodSettings, cpu cpuRequest) []string {
+	wanted := podFor(&v1beta2.InstanceManager{}, s, cpu.millis)
 	var settings []string
 	add := func(differs bool, setting string) {
 		if differs {
@@ -230,18 +221,11 @@ func drift(pod *corev1.Pod, s PodSettings, cpuMillis int64) []string {
 	add(pod.Annotations[naming.AnnotationLastTolerations] != wanted.Annotations[naming.AnnotationLastTolerations],
 		setting.TaintToleration)
 	add(!sameSelector(pod.Spec.NodeSelector, s.NodeSelector), setting.SystemManagedComponentsNodeSelector)
-	add(cpuOf(pod) != cpuOf(wanted), setting.GuaranteedInstanceManagerCPU)
+	add(cpuOf(pod) != cpu.millis, cpu.setting)
 	add(pod.Annotations[annotationPriorityClass] != s.PriorityClass, setting.PriorityClass)
 	add(pod.Annotations[naming.AnnotationNetworks] != wanted.Annotations[naming.AnnotationNetworks],
 		setting.StorageNetwork)
 	return settings
-}
-
-func cpuOf(pod *corev1.Pod) int64 {
-	if len(pod.Spec.Containers) == 0 {
-		return 0
-	}
-	return pod.Spec.Containers[0].Resources.Requests.Cpu().MilliValue()
 }
 
 func sameSelector(a, b map[string]string) bool {

@@ -115,6 +115,8 @@ func (r *Reconciler) controller() loop.Controller[*v1beta2.InstanceManager, seen
 		Wakeups: r.follower.Wakeups(),
 		Watches: append(r.drainWatches(),
 			loop.Watching(&corev1.Pod{}, loop.ByOwner[*corev1.Pod]("InstanceManager")),
+			// A Pod that goes makes room for one of the same node.
+			loop.WatchingChanges(&corev1.Pod{}, func(*corev1.Pod, *corev1.Pod) bool { return false }, r.onPodGone),
 			loop.WatchingChanges(&v1beta2.Node{}, loop.Changed(nodeView), r.onNode),
 			loop.WatchingChanges(&corev1.Node{}, condition.KubeNodeChanged,
 				func(n *corev1.Node) []string { return r.managersOn(n.Name) }),
@@ -176,14 +178,50 @@ func (r *Reconciler) onSetting(s *v1beta2.Setting) []string {
 
 func (r *Reconciler) onNode(n *v1beta2.Node) []string { return r.managersOn(n.Name) }
 
+// onPodGone names the instance managers on the node of another one's Pod.
+func (r *Reconciler) onPodGone(pod *corev1.Pod) []string {
+	node := pod.Labels[naming.LabelOnNode]
+	if node == "" || pod.Labels[naming.LabelComponent] != naming.ComponentInstanceManager {
+		return nil
+	}
+	return r.managersOn(node)
+}
+
+// startNotBefore returns the end of the pause before the next Pod.
+func (r *Reconciler) startNotBefore(ctx context.Context, im *v1beta2.InstanceManager, pod *corev1.Pod,
+) (time.Time, error) {
+	key := client.ObjectKeyFromObject(im)
+	until := r.starts.observe(key, pod)
+	if pod == nil || !noRoom(pod) {
+		return until, nil
+	}
+	var pods corev1.PodList
+	if err := r.client.List(ctx, &pods, client.InNamespace(im.Namespace), client.UnsafeDisableDeepCopy,
+		client.MatchingLabels{naming.LabelComponent: naming.ComponentInstanceManager,
+			naming.LabelOnNode: im.Spec.NodeID}); err != nil {
+		return time.Time{}, fmt.Errorf("list Pods of instance managers: %w", err)
+	}
+	others := 0
+	for i := range pods.Items {
+		if p := &pods.Items[i]; p.Name != im.Name && !ended(p) {
+			others++
+		}
+	}
+	if r.starts.room(key, others) {
+		return time.Time{}, nil
+	}
+	return until, nil
+}
+
 // viewed is what of its node an instance manager looks at.
 type viewed struct {
 	down       bool
 	cpuRequest int
+	legacy     v1beta2.LegacyNodeSpec
 }
 
 func nodeView(n *v1beta2.Node) viewed {
-	return viewed{condition.NodeDown(n), n.Spec.InstanceManagerCPURequest}
+	return viewed{condition.NodeDown(n), n.Spec.InstanceManagerCPURequest, n.Spec.LegacyNodeSpec}
 }
 
 // heldBy names the instance manager of an engine or replica, if it has one.
@@ -239,7 +277,9 @@ func (r *Reconciler) gather(ctx context.Context, im *v1beta2.InstanceManager) (s
 		s.Processes, s.UnconfirmedSince = r.follower.Follow(key, s.Pod.UID, s.Pod.Status.PodIP)
 	}
 	s.ProxyDown = s.Processes != nil && !r.proxyAlive(ctx, im.Name, s.Pod, s.Processes.ProxyAPIVersion)
-	s.StartNotBefore = r.starts.observe(key, s.Pod)
+	if s.StartNotBefore, err = r.startNotBefore(ctx, im, s.Pod); err != nil {
+		return seen{}, err
+	}
 	values, err := stored.Read(ctx, r.client, im.Namespace)
 	if err != nil {
 		return seen{}, err

@@ -13,10 +13,10 @@ import (
 )
 
 // podSettingNames are the settings that are baked into Pods; drift is reported under these names.
-var podSettingNames = []string{
+var podSettingNames = slices.Concat([]string{
 	setting.TaintToleration, setting.SystemManagedComponentsNodeSelector,
 	setting.GuaranteedInstanceManagerCPU, setting.PriorityClass, setting.StorageNetwork,
-}
+}, legacyPodSettings)
 
 // PodSettingNames returns the settings that take effect when an instance manager's Pod is made
 // anew.
@@ -39,6 +39,8 @@ func SettingsFrom(v setting.Values, serviceAccount string) PodSettings {
 		NodeSelector:    selector,
 		StorageNetwork:  v.String(setting.StorageNetwork),
 		CPUPercent:      v.Float(setting.GuaranteedInstanceManagerCPU),
+
+		LegacyCPUPercent: legacyPercent(v),
 	}
 }
 
@@ -68,5 +70,6 @@ func Differs(ctx context.Context, r client.Reader, pod *corev1.Pod, settings Pod
 	if s.nodeDown() {
 		return false, nil // nobody could tell; the Pod is replaced when the node is back
 	}
-	return slices.Contains(drift(pod, settings, s.cpuMillis()), name), nil
+	kind := v1beta2.InstanceManagerType(pod.Labels[naming.LabelInstanceManagerType])
+	return slices.Contains(drift(pod, settings, s.cpu(kind)), name), nil
 }

@@ -32,6 +32,10 @@ type start struct {
 	pod   types.UID
 	made  time.Time
 	count int // Pods in a row that did not settle
+	// refused: the node had no room for the Pod; others is the number of other Pods of instance
+	// managers on the node since.
+	refused bool
+	others  int
 }
 
 func newStarts(now func() time.Time) *starts {
@@ -51,6 +55,7 @@ func (s *starts) observe(key client.ObjectKey, pod *corev1.Pod) time.Time {
 	if pod != nil && pod.UID != st.pod {
 		st.pod, st.made = pod.UID, s.now()
 		st.count++
+		st.refused = false
 	}
 	if pod != nil && podReady(pod) && s.now().Sub(st.made) > settledAfter {
 		st.count = 0
@@ -63,6 +68,23 @@ func (s *starts) observe(key client.ObjectKey, pod *corev1.Pod) time.Time {
 		wait = firstWait << shift
 	}
 	return st.made.Add(wait)
+}
+
+// room takes note of how many other Pods of instance managers the node has beside one that it had
+// no room for. With one fewer there may be room: the next start waits no longer.
+func (s *starts) room(key client.ObjectKey, others int) (more bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	st := s.seen[key]
+	if st == nil {
+		return false
+	}
+	more = st.refused && others < st.others
+	st.refused, st.others = true, others
+	if more {
+		st.count = 0
+	}
+	return more
 }
 
 func (s *starts) forget(key client.ObjectKey) {

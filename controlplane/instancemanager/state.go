@@ -1,6 +1,8 @@
 package instancemanager
 
 import (
+	"strings"
+
 	corev1 "k8s.io/api/core/v1"
 
 	"ankole.storage/api/longhorn/v1beta2"
@@ -85,6 +87,12 @@ func podReady(pod *corev1.Pod) bool {
 // ended tells whether the Pod will never run again and only waits to be removed.
 func ended(pod *corev1.Pod) bool {
 	return pod.Status.Phase == corev1.PodFailed || pod.Status.Phase == corev1.PodSucceeded
+}
+
+// noRoom tells whether the node refused the Pod for lack of a resource. Such a Pod requests nothing
+// any more and holds no process.
+func noRoom(pod *corev1.Pod) bool {
+	return ended(pod) && strings.HasPrefix(pod.Status.Reason, "OutOf")
 }
 
 // busy tells whether one of the processes runs or is about to.

@@ -1,0 +1,220 @@
+package instancemanager
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+
+	"ankole.storage/api/longhorn/v1beta2"
+	"ankole.storage/controlplane/index"
+	"ankole.storage/controlplane/naming"
+	"ankole.storage/controlplane/setting"
+)
+
+const (
+	aio           = v1beta2.InstanceManagerTypeAllInOne
+	engineManager = v1beta2.InstanceManagerTypeEngine
+	replicaKind   = v1beta2.InstanceManagerTypeReplica
+)
+
+// TestCPURequestOfEachType: the node's field of the type wins over the type's setting, and both say
+// nothing of another type (B1, B2, B3, B6).
+func TestCPURequestOfEachType(t *testing.T) {
+	share := map[string]string{
+		setting.GuaranteedInstanceManagerCPU: `{"v1":"12.5"}`,
+		setting.GuaranteedEngineManagerCPU:   "15", setting.GuaranteedReplicaManagerCPU: "24",
+	}
+	none := map[string]string{
+		setting.GuaranteedInstanceManagerCPU: `{"v1":"0"}`,
+		setting.GuaranteedEngineManagerCPU:   "0", setting.GuaranteedReplicaManagerCPU: "0",
+	}
+	for _, tt := range []struct {
+		name                 string
+		cpus                 string
+		values               setting.Values
+		aio, engine, replica int // fields of the node
+		want                 [3]int64
+	}{
+		{"defaults, 2 CPUs", "2", nil, 0, 0, 0, [3]int64{240, 240, 240}},
+		{"defaults, 4 CPUs", "4", nil, 0, 0, 0, [3]int64{480, 480, 480}},
+		{"defaults, 8 CPUs", "8", nil, 0, 0, 0, [3]int64{960, 960, 960}},
+		{"settings", "8", share, 0, 0, 0, [3]int64{1000, 1200, 1920}},
+		{"field of the new type", "8", share, 700, 0, 0, [3]int64{700, 1200, 1920}},
+		{"field of type engine", "8", share, 0, 700, 0, [3]int64{1000, 700, 1920}},
+		{"field of type replica", "8", share, 0, 0, 700, [3]int64{1000, 1200, 700}},
+		{"settings 0", "8", none, 0, 0, 0, [3]int64{0, 0, 0}},
+		{"settings 0, fields", "8", none, 1, 2, 3, [3]int64{1, 2, 3}},
+		{"rounded", "1001m", share, 0, 0, 0, [3]int64{125, 150, 240}},
+	} {
+		s := world()
+		s.KubeNode.Status.Allocatable[corev1.ResourceCPU] = resource.MustParse(tt.cpus)
+		s.Settings = SettingsFrom(tt.values, "")
+		s.Node.Spec.InstanceManagerCPURequest = tt.aio
+		s.Node.Spec.EngineManagerCPURequest, s.Node.Spec.ReplicaManagerCPURequest = tt.engine, tt.replica
+		for i, kind := range []v1beta2.InstanceManagerType{aio, engineManager, replicaKind} {
+			if got := s.cpu(kind).millis; got != tt.want[i] {
+				t.Errorf("%s: type %s requests %dm, want %dm", tt.name, kind, got, tt.want[i])
+			}
+		}
+	}
+}
+
+// TestCPUChangeWaitsForTheLastInstance: nothing is killed, the condition says what waits, and the
+// Pod goes when its last instance has stopped (B4, B5, B6).
+func TestCPUChangeWaitsForTheLastInstance(t *testing.T) {
+	for _, tt := range []struct {
+		name    string
+		kind    v1beta2.InstanceManagerType
+		edit    func(*seen)
+		message string // "" if nothing waits
+	}{
+		{"setting", aio, func(s *seen) { s.Settings.CPUPercent = 20 },
+			"guaranteed-instance-manager-cpu (CPU request 960m, will be 1600m)"},
+		{"setting 0", aio, func(s *seen) { s.Settings.CPUPercent = 0 }, "(CPU request 960m, will be 0m)"},
+		{"field", aio, func(s *seen) { s.Node.Spec.InstanceManagerCPURequest = 500 },
+			"guaranteed-instance-manager-cpu (CPU request 960m, will be 500m)"},
+		{"field that says the same", aio, func(s *seen) { s.Node.Spec.InstanceManagerCPURequest = 960 }, ""},
+		{"setting under a field", aio, func(s *seen) {
+			s.Node.Spec.InstanceManagerCPURequest, s.Settings.CPUPercent = 960, 20
+		}, ""},
+		{"older settings", aio, func(s *seen) { s.Settings.Engine, s.Settings.Replica = 1, 1 }, ""},
+		{"setting of type engine", engineManager, func(s *seen) { s.Settings.Engine = 15 },
+			"guaranteed-engine-manager-cpu (CPU request 960m, will be 1200m)"},
+		{"field of type engine", engineManager, func(s *seen) { s.Node.Spec.EngineManagerCPURequest = 250 },
+			"guaranteed-engine-manager-cpu (CPU request 960m, will be 250m)"},
+		{"field of another type", engineManager, func(s *seen) { s.Node.Spec.ReplicaManagerCPURequest = 250 }, ""},
+		{"new setting, old type", replicaKind, func(s *seen) { s.Settings.CPUPercent = 20 }, ""},
+		{"setting of type replica", replicaKind, func(s *seen) { s.Settings.Replica = 24 },
+			"guaranteed-replica-manager-cpu (CPU request 960m, will be 1920m)"},
+	} {
+		im, s := manager(v1beta2.InstanceManagerStateRunning), world()
+		im.Spec.Type = tt.kind
+		s.Settings.Engine, s.Settings.Replica = 12, 12
+		tt.edit(&s)
+		s.Processes.Replicas = running("v-r-1")
+		if d := decide(now, im, s); d.Do != nil {
+			t.Errorf("%s: does %v while an instance runs", tt.name, d.Do)
+		}
+		c := v1beta2.FindCondition(im.Status.Conditions, v1beta2.InstanceManagerConditionSettingSynced)
+		if (c.Status == v1beta2.ConditionFalse) != (tt.message != "") || !strings.Contains(c.Message, tt.message) {
+			t.Errorf("%s: condition %+v, want one with %q", tt.name, c, tt.message)
+		}
+		s.Processes.Replicas = nil
+		if d := decide(now, im, s); tt.kind == aio && (d.Do != nil) != (tt.message != "") {
+			t.Errorf("%s: does %v when the last instance has stopped", tt.name, d.Do)
+		}
+	}
+}
+
+// refusedPod is a Pod that the node had no room for.
+func refusedPod(s *seen) {
+	s.Pod.Status = corev1.PodStatus{Phase: corev1.PodFailed, Reason: "OutOfcpu",
+		Message: "Node didn't have enough resource: cpu, requested: 960, used: 7500, capacity: 8000"}
+	s.Processes = nil
+}
+
+// TestNoRoomForThePod: a Pod that its node refused stays until the next try, so that everybody can
+// read why; then a new one is made (B9).
+func TestNoRoomForThePod(t *testing.T) {
+	im, s := manager(v1beta2.InstanceManagerStateStarting), world()
+	refusedPod(&s)
+	s.StartNotBefore = now.Add(time.Minute)
+	d := decide(now, im, s)
+	ready := v1beta2.FindCondition(im.Status.Conditions, v1beta2.InstanceManagerConditionPodReady)
+	if d.Do != nil || d.After != time.Minute || im.Status.CurrentState != v1beta2.InstanceManagerStateError ||
+		ready.Status != v1beta2.ConditionFalse || !strings.Contains(ready.Message, "enough resource: cpu") {
+		t.Fatalf("during the pause: %+v, state %s, condition %+v", d, im.Status.CurrentState, ready)
+	}
+	if d := decide(s.StartNotBefore, im, s); d.Do == nil || !strings.HasPrefix(d.Do.String(), "delete *v1.Pod") {
+		t.Errorf("after the pause: %+v", d)
+	}
+	s.Pod.Status.Reason = "Evicted"
+	if d := decide(now, im, s); d.Do == nil {
+		t.Error("a Pod that failed for another reason stays")
+	}
+	s.Pod = nil
+	if d := decide(s.StartNotBefore, im, s); d.Do == nil || !strings.HasPrefix(d.Do.String(), "create *v1.Pod") {
+		t.Errorf("without a Pod: %+v", d)
+	}
+}
+
+// TestRoomEndsThePause: the pause before the next try grows while the node is full, and ends when a
+// Pod of another instance manager of the node has gone (B9).
+func TestRoomEndsThePause(t *testing.T) {
+	clock := now
+	im, s := manager(""), world()
+	other := func(name, node string, phase corev1.PodPhase) *corev1.Pod {
+		return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: im.Namespace, Name: name,
+			Labels: naming.InstanceManagerLabels(node, "old", string(engineManager))}, Status: corev1.PodStatus{Phase: phase}}
+	}
+	old := other("old", im.Spec.NodeID, corev1.PodRunning)
+	c := fake.NewClientBuilder().WithObjects(old, other("ended", im.Spec.NodeID, corev1.PodFailed),
+		other("elsewhere", "n2", corev1.PodRunning)).Build()
+	r := &Reconciler{client: c, starts: newStarts(func() time.Time { return clock })}
+	until := func() time.Time {
+		t.Helper()
+		got, err := r.startNotBefore(t.Context(), im, s.Pod)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return got
+	}
+	refusedPod(&s)
+	for _, uid := range []types.UID{"one", "two", "three", "four"} {
+		s.Pod.UID = uid
+		until()
+	}
+	if got := until(); got != clock.Add(8*time.Second) {
+		t.Fatalf("after four refusals the pause ends at %v, now is %v", got, clock)
+	}
+	for _, name := range []string{"elsewhere", "ended"} {
+		if err := c.Delete(t.Context(), other(name, "", "")); err != nil {
+			t.Fatal(err)
+		}
+		if got := until(); got != clock.Add(8*time.Second) {
+			t.Errorf("Pod %s has gone, which used no CPU of the node, and ends the pause: %v", name, got)
+		}
+	}
+	if err := c.Delete(t.Context(), old); err != nil {
+		t.Fatal(err)
+	}
+	if got := until(); got.After(clock) {
+		t.Errorf("there is room, and the pause still ends at %v", got)
+	}
+	s.Pod.UID = "five"
+	if got := until(); got != clock.Add(time.Second) {
+		t.Errorf("refused once more, the pause ends at %v, now is %v", got, clock)
+	}
+}
+
+// TestGonePodsWakeTheirNode: a Pod of an instance manager that goes wakes the others of its node;
+// other Pods wake none (B9).
+func TestGonePodsWakeTheirNode(t *testing.T) {
+	scheme := runtime.NewScheme()
+	if err := v1beta2.AddToScheme(scheme); err != nil {
+		t.Fatal(err)
+	}
+	here, there := manager(""), manager("")
+	there.Name, there.Spec.NodeID = "there", "n2"
+	b := fake.NewClientBuilder().WithScheme(scheme).WithObjects(here, there)
+	for _, i := range index.All() {
+		b.WithIndex(i.Object, i.Field, i.Of)
+	}
+	r := &Reconciler{cfg: Config{Namespace: here.Namespace}, client: b.Build()}
+	gone := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Labels: naming.InstanceManagerLabels("n1", "old", "aio")}}
+	if got := r.onPodGone(gone); !slices.Equal(got, []string{here.Name}) {
+		t.Errorf("wakes %v", got)
+	}
+	gone.Labels[naming.LabelComponent] = "other"
+	if got := r.onPodGone(gone); len(got) != 0 {
+		t.Errorf("a Pod of something else wakes %v", got)
+	}
+}
