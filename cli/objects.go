@@ -42,7 +42,7 @@ func (a *app) replicaCommands() *cobra.Command {
 }
 
 func (a *app) nodeCommands() *cobra.Command {
-	c := &cobra.Command{Use: "node", Aliases: []string{"nodes"}, Short: "Look at storage nodes"}
+	c := &cobra.Command{Use: "node", Aliases: []string{"nodes"}, Short: "Look at storage nodes and change them"}
 	list := &cobra.Command{Use: "list", Aliases: []string{"ls"}, Short: "List nodes and their disks", Args: exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			api, err := a.client()
@@ -70,7 +70,7 @@ func (a *app) nodeCommands() *cobra.Command {
 		}}
 	a.addOutput(list)
 	a.addOutput(get)
-	c.AddCommand(list, get)
+	c.AddCommand(list, get, a.nodeSetCPU())
 	return c
 }
 
@@ -86,7 +86,7 @@ func (a *app) settingCommands() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return show(a, settingKind, all, false)
+			return show(a, settingKind, a.listed(all), false)
 		}}
 	get := &cobra.Command{Use: "get NAME", Short: "Show one setting", Args: exactly("the setting's name"),
 		ValidArgsFunction: a.completeNames(1, settingNames),

@@ -79,6 +79,7 @@ func nodeView(q *request, n *lh.Node, addresses map[string]string) resource.Node
 		AllowScheduling: n.Spec.AllowScheduling, EvictionRequested: n.Spec.EvictionRequested,
 		Disks: map[string]resource.DiskInfo{}, Conditions: conditionMap(n.Status.Conditions), Tags: orEmpty(n.Spec.Tags),
 		Region: n.Status.Region, Zone: n.Status.Zone, InstanceManagerCPURequest: n.Spec.InstanceManagerCPURequest,
+		EngineManagerCPURequest: n.Spec.EngineManagerCPURequest, ReplicaManagerCPURequest: n.Spec.ReplicaManagerCPURequest,
 		AutoEvicting: n.Status.AutoEvicting}
 	for name, d := range n.Spec.Disks {
 		out.Disks[name] = diskView(d, n.Status.DiskStatus[name])

@@ -14,8 +14,15 @@ func (w world) legacyCPUFacts(ctx context.Context, f *NodeFacts) error {
 		return err
 	}
 	f.LegacyEnginePercent = values.Int(setting.GuaranteedEngineManagerCPU)
+	f.MigratedMillis = setting.EngineCPUMillis(values.String(setting.GuaranteedEngineCPU))
 	f.LegacyReplicaPercent = values.Int(setting.GuaranteedReplicaManagerCPU)
 	return nil
+}
+
+// migrated says that a request takes the value of setting guaranteed-engine-cpu over. It was in
+// force before, so no limit is asked.
+func (f NodeFacts) migrated(old, request int) bool {
+	return old == 0 && request != 0 && request == f.MigratedMillis
 }
 
 // checkLegacyCPURequests judges the requests for instance managers of types engine and replica:
@@ -23,7 +30,8 @@ func (w world) legacyCPUFacts(ctx context.Context, f *NodeFacts) error {
 // values stay until changed.
 func checkLegacyCPURequests(old, n *v1beta2.Node, f NodeFacts) error {
 	engine, replica := n.Spec.EngineManagerCPURequest, n.Spec.ReplicaManagerCPURequest
-	if engine == old.Spec.EngineManagerCPURequest && replica == old.Spec.ReplicaManagerCPURequest ||
+	stays := func(old, request int) bool { return request == old || f.migrated(old, request) }
+	if stays(old.Spec.EngineManagerCPURequest, engine) && stays(old.Spec.ReplicaManagerCPURequest, replica) ||
 		engine == 0 && replica == 0 {
 		return nil
 	}

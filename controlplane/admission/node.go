@@ -38,6 +38,8 @@ type NodeFacts struct {
 	// LegacyEnginePercent and LegacyReplicaPercent are the settings guaranteed-engine-manager-cpu
 	// and guaranteed-replica-manager-cpu.
 	LegacyEnginePercent, LegacyReplicaPercent int
+	// MigratedMillis is what setting guaranteed-engine-cpu still has to hand over to the nodes.
+	MigratedMillis int
 	// Replicas and Engines on the node.
 	Replicas, Engines int
 }
@@ -84,6 +86,10 @@ func checkCPURequest(old, n *v1beta2.Node, f NodeFacts) error {
 	}
 	if err := checkLegacyCPURequests(old, n, f); err != nil {
 		return err
+	}
+	was := old.Spec.InstanceManagerCPURequest
+	if n.Spec.InstanceManagerCPURequest == was || f.migrated(was, n.Spec.InstanceManagerCPURequest) {
+		return nil
 	}
 	percent := math.Round(float64(n.Spec.InstanceManagerCPURequest) * 100 / float64(f.AllocatableMillis))
 	if percent > maxCPUPercent {

@@ -125,6 +125,26 @@ func TestNodes(t *testing.T) {
 		{"any CPU of a node that is gone", nil, func(n *v1beta2.Node) {
 			n.Spec.InstanceManagerCPURequest = 99999
 		}, NodeFacts{}, ""},
+		{"stored CPU above 40 %", func(n *v1beta2.Node) { n.Spec.InstanceManagerCPURequest = 4000 },
+			func(n *v1beta2.Node) { n.Spec.Tags = []string{"a"} }, NodeFacts{AllocatableMillis: 8000}, ""},
+		{"stored CPU above 40 % is raised", func(n *v1beta2.Node) { n.Spec.InstanceManagerCPURequest = 4000 },
+			func(n *v1beta2.Node) { n.Spec.InstanceManagerCPURequest = 4001 },
+			NodeFacts{AllocatableMillis: 8000, MigratedMillis: 4001}, "is 50% of the allocatable CPU"},
+		{"CPU of the older setting", nil, func(n *v1beta2.Node) {
+			n.Spec.InstanceManagerCPURequest, n.Spec.EngineManagerCPURequest, n.Spec.ReplicaManagerCPURequest = 4000, 4000, 4000
+		}, NodeFacts{AllocatableMillis: 8000, MigratedMillis: 4000}, ""},
+		{"older type, of the older setting", nil, func(n *v1beta2.Node) { n.Spec.EngineManagerCPURequest = 4000 },
+			NodeFacts{AllocatableMillis: 8000, MigratedMillis: 4000}, ""},
+		{"other CPU than that of the older setting", nil, func(n *v1beta2.Node) {
+			n.Spec.InstanceManagerCPURequest = 4001
+		}, NodeFacts{AllocatableMillis: 8000, MigratedMillis: 4000}, "is 50% of the allocatable CPU"},
+		{"one older type other than the older setting", nil, func(n *v1beta2.Node) {
+			n.Spec.EngineManagerCPURequest, n.Spec.ReplicaManagerCPURequest = 4000, 3999
+		}, NodeFacts{AllocatableMillis: 8000, MigratedMillis: 4000}, "smaller than 40%"},
+		{"older types back to 0 after the older setting", func(n *v1beta2.Node) {
+			n.Spec.EngineManagerCPURequest, n.Spec.ReplicaManagerCPURequest = 4000, 4000
+		}, func(n *v1beta2.Node) { n.Spec.EngineManagerCPURequest = 0 },
+			NodeFacts{AllocatableMillis: 8000, LegacyEnginePercent: 12}, "smaller than 40%"},
 		{"older types below 40 % together", nil, func(n *v1beta2.Node) {
 			n.Spec.EngineManagerCPURequest, n.Spec.ReplicaManagerCPURequest = 1200, 1920
 		},

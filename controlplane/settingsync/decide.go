@@ -20,6 +20,8 @@ type seen struct {
 	HasFixed bool
 	// Waiting: some component still follows the former value.
 	Waiting bool
+	// Nodes are those whose fields take the value of guaranteed-engine-cpu over, sorted by name.
+	Nodes []v1beta2.Node
 }
 
 // decide keeps the value of one setting and says whether it is applied.
@@ -44,6 +46,9 @@ func decide(_ time.Time, s *v1beta2.Setting, in seen) loop.Decision {
 	}
 	if s.Name == setting.CRDAPIVersion && s.Labels[naming.LabelCRDAPIVersion] != v1beta2.GroupVersion.Version {
 		return loop.Decision{Do: loop.Update{Object: versioned(s)}}
+	}
+	if s.Name == setting.GuaranteedEngineCPU && s.Value != "" {
+		return handOver(s, in.Nodes)
 	}
 	if in.HasOverride && !in.HasFixed && s.Annotations[naming.AnnotationConfigMapResourceVersion] != in.OverrideVersion {
 		u := s.DeepCopy()

@@ -117,6 +117,19 @@ func TestEnsureExist(t *testing.T) {
 			t.Errorf("%s = %q, want %q (%v)", name, s.Value, want, err)
 		}
 	}
+	var carried v1beta2.Setting
+	older := []client.Object{
+		&v1beta2.Setting{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "guaranteed-engine-manager-cpu"}, Value: "15"},
+		&v1beta2.Setting{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "guaranteed-replica-manager-cpu"}, Value: "24"},
+	}
+	c = fake.NewClientBuilder().WithScheme(scheme).WithObjects(older...).Build()
+	key := client.ObjectKey{Namespace: "ns", Name: "guaranteed-instance-manager-cpu"}
+	if err := EnsureExist(t.Context(), c, "ns", nil); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Get(t.Context(), key, &carried); err != nil || carried.Value != `{"v1":"24"}` {
+		t.Errorf("after shares of 15 and 24 it is %q (%v)", carried.Value, err)
+	}
 	if _, err := parseOverrides("- a\n- b"); err == nil {
 		t.Error("a list counts as a map of settings")
 	}

@@ -56,6 +56,10 @@ func parseOverrides(text string) (map[string]string, error) {
 		if v == nil {
 			value = ""
 		}
+		if d, err := setting.Lookup(name); err == nil && d.ReadOnly {
+			problems = append(problems, fmt.Errorf("setting %s is read-only", name))
+			continue
+		}
 		if err := setting.Validate(name, value); err != nil {
 			problems = append(problems, err)
 			continue
@@ -81,6 +85,10 @@ func EnsureExist(ctx context.Context, c client.Client, namespace string, fixed m
 			continue
 		}
 		s := newSetting(namespace, d, over, fixed)
+		if carried, ok := setting.CarriedCPU(present); ok && d.Name == setting.GuaranteedInstanceManagerCPU &&
+			s.Value == d.Default {
+			s.Value = carried
+		}
 		if d.Required && s.Value == "" {
 			continue // e.g. the image of a component that is not installed
 		}

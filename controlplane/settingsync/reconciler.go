@@ -85,6 +85,9 @@ func (r *Reconciler) gather(ctx context.Context, s *v1beta2.Setting) (seen, erro
 	in.Override, in.HasOverride = over.values[s.Name]
 	in.OverrideVersion = over.version
 	in.Fixed, in.HasFixed = r.cfg.Fixed[s.Name]
+	if in.Nodes, err = r.nodesOf(ctx, s); err != nil {
+		return seen{}, err
+	}
 	if instancemanager.InPod(s.Name) {
 		in.Waiting, err = r.waiting(ctx, s)
 	}

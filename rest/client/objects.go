@@ -114,6 +114,11 @@ func (c *Client) Node(ctx context.Context, name string) (*resource.Node, error) 
 	return one[resource.Node](ctx, c, http.MethodGet, resource.TypeNode, name, nil)
 }
 
+// UpdateNode changes a node; keys that are left out count as NodeInput says.
+func (c *Client) UpdateNode(ctx context.Context, name string, in resource.NodeInput) (*resource.Node, error) {
+	return one[resource.Node](ctx, c, http.MethodPut, resource.TypeNode, name, in)
+}
+
 // UpdateDisks replaces the full set of a node's disks.
 func (c *Client) UpdateDisks(ctx context.Context, name string, in resource.DiskUpdateInput) (*resource.Node, error) {
 	return action[resource.Node](ctx, c, resource.TypeNode, name, resource.ActionDiskUpdate, in)

@@ -14,8 +14,11 @@ type Node struct {
 	Region            string               `json:"region"`
 	Zone              string               `json:"zone"`
 	// InstanceManagerCPURequest is in milli-CPU; 0 means the global setting.
-	InstanceManagerCPURequest int  `json:"instanceManagerCPURequest"`
-	AutoEvicting              bool `json:"autoEvicting"`
+	InstanceManagerCPURequest int `json:"instanceManagerCPURequest"`
+	// The same for instance managers of types engine and replica.
+	EngineManagerCPURequest  int  `json:"engineManagerCPURequest"`
+	ReplicaManagerCPURequest int  `json:"replicaManagerCPURequest"`
+	AutoEvicting             bool `json:"autoEvicting"`
 }
 
 // NodeInput is what PUT of a node reads. A key that is left out counts as its zero value; the two

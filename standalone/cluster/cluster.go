@@ -43,7 +43,6 @@ type Cluster struct {
 	client   kubernetes.Interface
 	objects  *node.Objects
 	images   node.Images
-	capacity v1.ResourceList
 	cancel   context.CancelFunc // ends watches
 	watches  context.Context
 	pods     *managerPods
@@ -85,9 +84,6 @@ func Run(ctx context.Context, cfg Config, out io.Writer) error {
 // start brings everything up. What it started is undone by stop, however far it came.
 func (c *Cluster) start(ctx context.Context) error {
 	var err error
-	if c.capacity, err = c.cfg.capacity(); err != nil {
-		return err
-	}
 	if c.dir, err = statedir.Open(c.cfg.Dir); err != nil {
 		return err
 	}
@@ -239,10 +235,14 @@ func (c *Cluster) startNode(ctx context.Context, k int) error {
 	if err != nil {
 		return err
 	}
+	capacity, err := c.cfg.capacity(k)
+	if err != nil {
+		return err
+	}
 	renew, length := c.cfg.leaseTimes()
 	a, err := node.Start(ctx, node.Config{
 		Name: name, Address: addr, Port: c.cfg.KubeletPort, StateDir: c.dir.Path(),
-		DeviceDir: c.cfg.deviceDir(c.dir.Path(), k), Images: c.images, Capacity: c.capacity,
+		DeviceDir: c.cfg.deviceDir(c.dir.Path(), k), Images: c.images, Capacity: capacity,
 		Client: c.client, Objects: c.objects, Spawner: c.spawner, Serving: pair,
 		API:     node.APIEndpoint{Host: host, Port: c.ports.kube, CAFile: c.pki.CAFile()},
 		BackOff: node.DefaultBackOff, LeaseRenew: renew, LeaseLength: length, Log: c.log,

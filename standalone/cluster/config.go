@@ -43,7 +43,7 @@ type Config struct {
 	NodeNetwork string // IPv4 loopback network; node k has its address + k
 	Images      string // directory with one directory per image
 	DeviceDir   string // what Pods see as /dev/longhorn
-	NodeCPU     string // quantity, per node; empty for the machine's
+	NodeCPU     string // quantity, or one for each node, separated by commas; empty for the machine's
 	NodeMemory  string
 
 	ManagerImage, EngineImage, InstanceManagerImage string
@@ -89,7 +89,8 @@ func (c *Config) Flags(fs *pflag.FlagSet) {
 	fs.StringVar(&c.DeviceDir, "device-dir", c.DeviceDir,
 		"directory of the volumes' block devices, in which each node has its own "+
 			"(default: /dev/longhorn as root, else nodes/<node>/dev in --dir)")
-	fs.StringVar(&c.NodeCPU, "node-cpu", c.NodeCPU, "CPUs that each node offers (default: the machine's)")
+	fs.StringVar(&c.NodeCPU, "node-cpu", c.NodeCPU, "CPUs that each node offers, or a list such as 2,4,8: one for each node, the last one for the rest "+
+		"(default: the machine's)")
 	fs.StringVar(&c.NodeMemory, "node-memory", c.NodeMemory, "memory that each node offers (default: the machine's)")
 	fs.StringVar(&c.ManagerImage, "manager-image", c.ManagerImage, "image of the manager")
 	fs.StringVar(&c.EngineImage, "engine-image", c.EngineImage, "default engine image")
@@ -150,17 +151,22 @@ func (c *Config) Validate() error {
 	if c.Output != "text" && c.Output != "json" {
 		return bad("--output %q is neither text nor json", c.Output)
 	}
-	_, err := c.capacity()
-	return err
+	for k := 1; k <= c.Nodes; k++ {
+		if _, err := c.capacity(k); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
-// capacity is what each node offers.
-func (c *Config) capacity() (v1.ResourceList, error) {
+// capacity is what node k, counted from 1, offers.
+func (c *Config) capacity(k int) (v1.ResourceList, error) {
 	list := node.MachineCapacity()
+	cpus := strings.Split(c.NodeCPU, ",")
 	for _, o := range []struct {
 		flag, value string
 		name        v1.ResourceName
-	}{{"--node-cpu", c.NodeCPU, v1.ResourceCPU}, {"--node-memory", c.NodeMemory, v1.ResourceMemory}} {
+	}{{"--node-cpu", cpus[min(k, len(cpus))-1], v1.ResourceCPU}, {"--node-memory", c.NodeMemory, v1.ResourceMemory}} {
 		if o.value == "" {
 			continue
 		}

@@ -40,6 +40,7 @@ func TestValidate(t *testing.T) {
 		{func(c *Config) { c.StopGrace = -1 }, "--stop-grace"},
 		{func(c *Config) { c.Output = "yaml" }, "--output"},
 		{func(c *Config) { c.NodeCPU = "-1" }, "--node-cpu"},
+		{func(c *Config) { c.NodeCPU = "2,many" }, "--node-cpu \"many\""},
 		{func(c *Config) { c.NodeMemory = "lots" }, "--node-memory"},
 	} {
 		c := Defaults()
@@ -59,13 +60,18 @@ func TestPlaces(t *testing.T) {
 	if got := c.nodeAddress(1) + " " + c.nodeAddress(250); got != "127.0.1.1 127.0.1.250" {
 		t.Errorf("addresses %s", got)
 	}
-	c.NodeCPU, c.NodeMemory = "8", "16Gi"
-	list, err := c.capacity()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if cpu, mem := list[v1.ResourceCPU], list[v1.ResourceMemory]; cpu.Value() != 8 || mem.Value() != 16<<30 {
-		t.Errorf("capacity %v", list)
+	c.NodeMemory = "16Gi"
+	for cpus, want := range map[string][]int64{"8": {8, 8, 8, 8}, "2,4,8": {2, 4, 8, 8}} {
+		c.NodeCPU = cpus
+		for k, want := range want {
+			list, err := c.capacity(k + 1)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if cpu, mem := list[v1.ResourceCPU], list[v1.ResourceMemory]; cpu.Value() != want || mem.Value() != 16<<30 {
+				t.Errorf("--node-cpu %s: node %d offers %v", cpus, k+1, list)
+			}
+		}
 	}
 	c.DeviceDir = "/somewhere"
 	if got := c.deviceDir("/state", 2); got != "/somewhere/node-2" {

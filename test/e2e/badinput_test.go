@@ -36,6 +36,17 @@ func badInput(t *testing.T, c *cluster) {
 		{"setting out of range", "PUT", "/settings/default-replica-count", `{"value":"21"}`, "with invalid value"},
 		{"setting not a number", "PUT", "/settings/replica-replenishment-wait-interval", `{"value":"soon"}`,
 			"with invalid value"},
+		{"B12: setting that is not used any more", "PUT", "/settings/guaranteed-engine-cpu", `{"value":"0.5"}`, "read-only"},
+		{"B7: shares of CPU of 40 % together", "PUT", "/settings/guaranteed-replica-manager-cpu", `{"value":"28"}`,
+			"is 40 and should be smaller than 40"},
+		{"B7: share of CPU above 40 %", "PUT", "/settings/guaranteed-instance-manager-cpu", `{"value":"41"}`,
+			"should be less than or equal to 40"},
+		{"B7: CPU of a node above 40 %", "PUT", "/nodes/node-1", `{"allowScheduling":true,"instanceManagerCPURequest":99999}`,
+			"should be less than or equal to 40%"},
+		{"B7: CPU of older types above 40 %", "PUT", "/nodes/node-1",
+			`{"allowScheduling":true,"engineManagerCPURequest":99999}`, "should be smaller than 40%"},
+		{"B7: CPU below 0", "PUT", "/nodes/node-1", `{"allowScheduling":true,"instanceManagerCPURequest":-1}`,
+			"greater than or equal to 0"},
 		{"read-only setting", "PUT", "/settings/current-longhorn-version", `{"value":"9"}`, "read-only"},
 	} {
 		t.Run(r.name, func(t *testing.T) {
