@@ -19,11 +19,9 @@ func (w world) legacyCPUFacts(ctx context.Context, f *NodeFacts) error {
 	return nil
 }
 
-// migrated says that a request takes the value of setting guaranteed-engine-cpu over. It was in
-// force before, so no limit is asked.
-func (f NodeFacts) migrated(old, request int) bool {
-	return old == 0 && request != 0 && request == f.MigratedMillis
-}
+// migrated says that a request, which differs from the old one, takes the value of setting
+// guaranteed-engine-cpu over. It was in force before, so there is no limit.
+func (f NodeFacts) migrated(old, request int) bool { return old == 0 && request == f.MigratedMillis }
 
 // checkLegacyCPURequests judges the requests for instance managers of types engine and replica:
 // together below 40 % of the allocatable CPU; the one that is 0 counts with its setting. Stored

@@ -281,6 +281,11 @@ func TestOtherRequests(t *testing.T) {
 	}{
 		{"node of many CPUs", "nodes", node(nil), busy(3200), []client.Object{up}, ""},
 		{"node of few CPUs", "nodes", node(nil), busy(3280), []client.Object{up}, "should be less than or equal to 40"},
+		{"node that takes an older setting over", "nodes", node(nil), busy(4000),
+			[]client.Object{up, valueOf("guaranteed-engine-cpu", "4")}, ""},
+		{"node that takes more than an older setting", "nodes", node(nil), busy(4000),
+			[]client.Object{up, valueOf("guaranteed-engine-cpu", "3"), valueOf("guaranteed-replica-manager-cpu", "4000")},
+			"should be less than or equal to 40"},
 		{"node that Kubernetes does not know", "nodes", node(nil), busy(3280), nil, ""},
 		{"new node", "nodes", nil, busy(-1), nil, "greater than or equal to 0"},
 		{"older type beside a setting", "nodes", node(nil), legacy,

@@ -138,6 +138,10 @@ func TestNodes(t *testing.T) {
 		{"other CPU than that of the older setting", nil, func(n *v1beta2.Node) {
 			n.Spec.InstanceManagerCPURequest = 4001
 		}, NodeFacts{AllocatableMillis: 8000, MigratedMillis: 4000}, "is 50% of the allocatable CPU"},
+		{"CPU of the older setting over one that was chosen", func(n *v1beta2.Node) {
+			n.Spec.InstanceManagerCPURequest = 1
+		}, func(n *v1beta2.Node) { n.Spec.InstanceManagerCPURequest = 4000 },
+			NodeFacts{AllocatableMillis: 8000, MigratedMillis: 4000}, "is 50% of the allocatable CPU"},
 		{"one older type other than the older setting", nil, func(n *v1beta2.Node) {
 			n.Spec.EngineManagerCPURequest, n.Spec.ReplicaManagerCPURequest = 4000, 3999
 		}, NodeFacts{AllocatableMillis: 8000, MigratedMillis: 4000}, "smaller than 40%"},

@@ -13,8 +13,8 @@ import (
 	"ankole.storage/controlplane/setting"
 )
 
-// handOver moves the value of setting guaranteed-engine-cpu into the nodes, one after the other, and
-// empties it then. docs/cpu.md has the table.
+// handOver moves the value of setting guaranteed-engine-cpu into the nodes, one after the other,
+// and empties it then. docs/cpu.md has the table.
 //
 // Crash window: between two nodes, or before the setting is emptied, the value is still there and
 // the nodes that have it already are passed over.

@@ -66,7 +66,8 @@ func TestB8(t *testing.T) {
 			}
 			for i, want := range tt.want {
 				n := nodes[i].Spec
-				if got := (fields{n.InstanceManagerCPURequest, n.EngineManagerCPURequest, n.ReplicaManagerCPURequest}); got != want {
+				got := fields{n.InstanceManagerCPURequest, n.EngineManagerCPURequest, n.ReplicaManagerCPURequest}
+				if got != want {
 					t.Errorf("node %s has %+v, want %+v", nodes[i].Name, got, want)
 				}
 			}
