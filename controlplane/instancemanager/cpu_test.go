@@ -195,6 +195,36 @@ func TestRoomEndsThePause(t *testing.T) {
 	}
 }
 
+// TestARemovedPodIsNoFailure: changes of settings one after the other, each of which makes the Pod
+// anew, are no row of failures that would keep the next Pod waiting.
+func TestARemovedPodIsNoFailure(t *testing.T) {
+	im, s := manager(v1beta2.InstanceManagerStateRunning), world()
+	r := &Reconciler{starts: newStarts(func() time.Time { return now })}
+	until := func(pod *corev1.Pod) time.Time {
+		t.Helper()
+		got, err := r.startNotBefore(t.Context(), im, pod)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return got
+	}
+	for _, uid := range []types.UID{"one", "two", "three"} {
+		s.Pod.UID = uid
+		until(s.Pod)
+		im.Status.ClosedPod = string(uid)
+		until(s.Pod)
+		im.Status.ClosedPod = ""
+		if got := until(nil); got.After(now) {
+			t.Fatalf("after Pod %s was removed on purpose the next one waits until %v, now is %v", uid, got, now)
+		}
+	}
+	s.Pod.UID = "four"
+	until(s.Pod)
+	if got := until(nil); got != now.Add(time.Second) {
+		t.Errorf("after a Pod that ended by itself the next one waits until %v, now is %v", got, now)
+	}
+}
+
 // TestGonePodsWakeTheirNode: a Pod of an instance manager that goes wakes the others of its node;
 // other Pods wake none (B9).
 func TestGonePodsWakeTheirNode(t *testing.T) {

@@ -70,6 +70,16 @@ func (s *starts) observe(key client.ObjectKey, pod *corev1.Pod) time.Time {
 	return st.made.Add(wait)
 }
 
+// removed takes note that the Pod is removed on purpose: it has not failed, and the next one waits
+// for nothing.
+func (s *starts) removed(key client.ObjectKey) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if st := s.seen[key]; st != nil {
+		st.count = 0
+	}
+}
+
 // room takes note of how many other Pods of instance managers the node has beside one that it had
 // no room for. With one fewer there may be room: the next start waits no longer.
 func (s *starts) room(key client.ObjectKey, others int) (more bool) {
