@@ -107,6 +107,8 @@ func TestMayDrain(t *testing.T) {
 	two[0].Spec.DataDirectoryName, two[1].Spec.DataDirectoryName = "r1", "r2"
 	leaving := two[1]
 	leaving.DeletionTimestamp = &metav1.Time{}
+	inactive, failed := two[1], two[1]
+	inactive.Spec.Active, failed.Spec.FailedAt = false, "t"
 	record := func(members ...string) []v1beta2.Engine {
 		e := v1beta2.Engine{}
 		e.Spec.VolumeName, e.Status.Membership = "v", &v1beta2.Membership{Epoch: 1, Members: members}
@@ -146,6 +148,11 @@ func TestMayDrain(t *testing.T) {
 		{"copy elsewhere is a recorded member", lastBlocks, record("r1", "r2"), two, both, ""},
 		{"the newest record counts", lastBlocks, append(record("r1", "r2"), later(record("r1"))...), two, both, last},
 		{"running last replica may not", drainIfStopped, nil, one, both, last},
+		{"all are examined", "block-for-eviction-if-contains-last-replica", nil, one, both, last},
+		{"copy elsewhere protects from eviction of the last", "block-for-eviction-if-contains-last-replica", nil, two, both,
+			""},
+		{"inactive copy elsewhere", lastBlocks, nil, []v1beta2.Replica{two[0], inactive}, both, last},
+		{"failed copy elsewhere", lastBlocks, nil, []v1beta2.Replica{two[0], failed}, both, last},
 		{"never started replica holds nothing", lastBlocks, nil, []v1beta2.Replica{replica("v", "n1", false)}, both, ""},
 	} {
 		got := mayDrain("n1", tt.policy, tt.engines, tt.replicas, tt.protected)

@@ -236,6 +236,9 @@ func TestEviction(t *testing.T) {
 	cordon := func(policy string) func(*v1beta2.Node, *seen) {
 		return func(_ *v1beta2.Node, s *seen) { s.KubeNode.Spec.Unschedulable, s.DrainPolicy = true, policy }
 	}
+	// why is what the messages of these cases end with.
+	why := map[string]string{"node down": "stays on node n1: KubernetesNodeNotReady",
+		"Kubernetes node gone": "stays on node n1: KubernetesNodeGone", "no longer": "stays on node n1"}
 	for _, tt := range []struct {
 		name     string
 		edit     func(*v1beta2.Node, *seen)
@@ -243,6 +246,10 @@ func TestEviction(t *testing.T) {
 		event    string
 		auto     bool
 	}{
+		{"Kubernetes node gone", func(n *v1beta2.Node, s *seen) {
+			evictNode(n, s)
+			s.KubeNode = nil
+		}, true, "EvictionCanceled", false},
 		{"nobody asks", func(*v1beta2.Node, *seen) {}, false, "", false},
 		{"the node", evictNode, false, "EvictionUserRequested", false},
 		{"the node, already", evictNode, true, "", false},
@@ -277,6 +284,9 @@ func TestEviction(t *testing.T) {
 		event := ""
 		if len(d.Events) > 0 {
 			event = d.Events[0].Reason
+			if !strings.HasSuffix(d.Events[0].Message, why[tt.name]) {
+				t.Errorf("%s: message %q, want %q", tt.name, d.Events[0].Message, why[tt.name])
+			}
 			if d.Events[0].On == nil || d.Events[0].On.GetName() != "r1" {
 				t.Errorf("%s: the event is about %v", tt.name, d.Events[0].On)
 			}

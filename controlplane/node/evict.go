@@ -76,6 +76,10 @@ func evictionEvent(n *v1beta2.Node, r *v1beta2.Replica, who evictor) loop.Event 
 	default:
 		e.Reason = naming.EventEvictionCanceled
 		e.Message = "replica " + r.Name + " stays on node " + n.Name
+		if c := v1beta2.FindCondition(n.Status.Conditions, v1beta2.NodeConditionReady); condition.NodeDown(n) {
+			// A node that is down cannot give anything away.
+			e.Message += ": " + c.Reason
+		}
 	}
 	return e
 }
