@@ -30,13 +30,15 @@ import (
 // TestCluster runs the scenarios that leave a cluster whole, one after the other on one cluster.
 func TestCluster(t *testing.T) {
 	t.Parallel()
-	c := start(t)
+	c := startWith(t, testcluster.Options{Manager: true, NodeGrace: 10 * time.Second,
+		Args: []string{"--node-cpu", nodeCPUs}})
 	c.managersRun() // each scenario finds the cluster as the ones before it leave it
 	for _, s := range []struct {
 		name string
 		run  func(*testing.T, *cluster)
 	}{
-		{"A1", scenarioA1}, {"A13", scenarioA13}, {"A3", scenarioA3}, {"A2", scenarioA2}, {"F1", scenarioF1},
+		{"A1", scenarioA1}, {"A13", scenarioA13}, {"A3", scenarioA3}, {"CPU", scenarioCPU},
+		{"A2", scenarioA2}, {"F1", scenarioF1},
 		{"F3", scenarioF3}, {"F6", scenarioF6}, {"F7", scenarioF7}, {"A17", scenarioA17}, {"Snapshots", scenarioSnapshots},
 		{"DataIntegrity", dataIntegrity}, {"DataLoss", acceptLoss}, {"Orphans", orphanedData},
 		{"F15", scenarioAllReplicas}, {"FilesystemReadOnly", readOnlyFileSystem}, {"P7", promiseP7},

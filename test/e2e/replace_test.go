@@ -28,14 +28,19 @@ const nextImage = "ankole/instance-manager:next"
 // other, under a writer that verifies, by ones of another image (A18, F16); before that some are
 // told to stop, on the node of the engine and on another one, and the Pod of one is deleted. The
 // writer sees no error, the device stays the same, and no process is left.
+//
+// node-1 has no CPU left for both instance managers: the one of the other image is refused and says
+// so, while the volume goes on, and runs when the former one has gone (B9).
 func TestReplaceInstanceManagers(t *testing.T) {
 	t.Parallel()
-	c := start(t)
+	c := startWith(t, testcluster.Options{Manager: true, NodeGrace: 10 * time.Second,
+		Args: []string{"--node-cpu", "2"}})
 	c.managersRun()
 	ks, err := kubernetes.NewForConfig(c.RESTConfig(t))
 	if err != nil {
 		t.Fatal(err)
 	}
+	k := crowded(c, ks)
 	const volume = "replace"
 	c.create(volume, 64*mib, 3)
 	endpoint := c.attach(volume, "node-1", 3)
@@ -58,7 +63,10 @@ func TestReplaceInstanceManagers(t *testing.T) {
 	}{
 		{"told to stop", c.Nodes[:2], func() {}, c.terminate},
 		{"Pod deleted", c.Nodes[:1], func() {}, deletePod},
-		{"another image", c.Nodes, func() { c.offerImage(ks, nextImage) }, deletePod},
+		{"another image", c.Nodes, func() {
+			c.offerImage(ks, nextImage)
+			c.refusedOn("node-1", 800, 1300)
+		}, deletePod},
 	} {
 		way.prepare()
 		for _, n := range way.nodes {
@@ -86,6 +94,7 @@ func TestReplaceInstanceManagers(t *testing.T) {
 		}
 	}
 	c.awaitImage(nextImage)
+	k.await("with the other image", 800, 240, 240)
 	w.Finish()
 	if err := d.Close(); err != nil {
 		t.Fatal(err)
