@@ -30,32 +30,20 @@ type cpuTest struct {
 	ks kubernetes.Interface
 }
 
-// scenarioCPU runs B1 to B5 and B7 to B13 as far as they need no older instance managers. It ends
-// with the settings and nodes as it found them.
-func scenarioCPU(t *testing.T, c *cluster) {
-	ks, err := kubernetes.NewForConfig(c.RESTConfig(t))
-	if err != nil {
-		t.Fatal(err)
+// onCPU makes a scenario of what is about CPU requests. Each ends with settings and nodes as it
+// found them.
+func onCPU(run func(*cpuTest, *testing.T)) func(*testing.T, *cluster) {
+	return func(t *testing.T, c *cluster) {
+		ks, err := kubernetes.NewForConfig(c.RESTConfig(t))
+		if err != nil {
+			t.Fatal(err)
+		}
+		run(&cpuTest{c, ks}, t)
 	}
-	k := &cpuTest{c, ks}
-	for _, s := range []struct {
-		name string
-		run  func(*testing.T)
-	}{
-		{"B1", func(*testing.T) { k.await("12 %", 240, 480, 960) }},
-		{"B5", k.whileInstancesRun}, {"B2", k.fieldOfANode}, {"B10", k.fieldsAgainstSetting}, {"B7", k.refused},
-		{"B9", k.noRoom}, {"B3", k.noRequest},
-	} {
-		t.Run(s.name, func(t *testing.T) {
-			outer := c.t
-			c.t = t
-			defer func() { c.t = outer }()
-			s.run(t)
-		})
-	}
-	k.share("12")
-	k.await("as before", 240, 480, 960)
 }
+
+// scenarioB1: each node's Pod requests the share of its own CPUs.
+func (k *cpuTest) scenarioB1(*testing.T) { k.await("12 %", 240, 480, 960) }
 
 // share sets the setting.
 func (k *cpuTest) share(percent string) {
@@ -131,9 +119,23 @@ func (k *cpuTest) await(what string, want ...int64) (pods map[string]types.UID) 
 	return pods
 }
 
-// whileInstancesRun is B5, and B4 by the nodes without instances: where an instance runs nothing is
-// killed, and the change is seen to wait; it arrives when the last instance has gone.
-func (k *cpuTest) whileInstancesRun(t *testing.T) {
+// scenarioB4: a change of the setting makes each Pod anew, with the new request.
+func (k *cpuTest) scenarioB4(t *testing.T) {
+	before := k.await("before", 240, 480, 960)
+	k.share("7")
+	after := k.await("7 %", 140, 280, 560)
+	for _, n := range k.Nodes {
+		if after[n.Name] == before[n.Name] {
+			t.Errorf("the Pod on %s has changed its request and is the same one", n.Name)
+		}
+	}
+	k.share("12")
+	k.await("12 %", 240, 480, 960)
+}
+
+// scenarioB5: where an instance runs nothing is killed, and the change is seen to wait; it arrives
+// when the last instance has gone. Nodes without instances take it at once.
+func (k *cpuTest) scenarioB5(t *testing.T) {
 	const volume = "cpu"
 	before := k.await("before", 240, 480, 960)
 	k.create(volume, 32*mib, 1)
@@ -205,9 +207,9 @@ func (k *cpuTest) waits(node, what string) error {
 	return nil
 }
 
-// fieldOfANode is B2, B11 and B13: the field of a node by command line and REST. A PUT that leaves
-// the keys out clears the field of the present type and none of the older ones.
-func (k *cpuTest) fieldOfANode(t *testing.T) {
+// scenarioB2 (and B11, B13): the field of a node by command line and REST. A PUT that leaves the
+// keys out clears the field of the present type and none of the older ones.
+func (k *cpuTest) scenarioB2(t *testing.T) {
 	if status, out, stderr := k.ankole(t, "node", "set-cpu", "node-1", "500m"); status != 0 {
 		t.Fatalf("status %d\n%s%s", status, out, stderr)
 	}
@@ -234,9 +236,9 @@ func (k *cpuTest) fieldOfANode(t *testing.T) {
 	}
 }
 
-// fieldsAgainstSetting is B10: with fields the setting restarts nothing; with one field back at 0
-// only that node's Pod is made again.
-func (k *cpuTest) fieldsAgainstSetting(t *testing.T) {
+// scenarioB10: with fields the setting restarts nothing; with one field back at 0 only that node's
+// Pod is made again.
+func (k *cpuTest) scenarioB10(t *testing.T) {
 	before := k.await("before", 240, 480, 960)
 	for i, n := range k.Nodes {
 		k.field(n.Name, []int{240, 480, 960}[i])
@@ -256,8 +258,8 @@ func (k *cpuTest) fieldsAgainstSetting(t *testing.T) {
 	k.await("12 % again", 240, 480, 960)
 }
 
-// refused is B7 and B12: what REST refuses is refused by the webhook in the same words.
-func (k *cpuTest) refused(t *testing.T) {
+// scenarioB7 (and B12): what REST refuses is refused by the webhook in the same words.
+func (k *cpuTest) scenarioB7(t *testing.T) {
 	const tooMuch = "should be less than or equal to 40"
 	if _, err := k.put("node-1", func(in *restresource.NodeInput) { in.InstanceManagerCPURequest = 820 }); err == nil ||
 		!strings.Contains(err.Error(), tooMuch) {
@@ -292,9 +294,9 @@ func (k *cpuTest) refused(t *testing.T) {
 	})
 }
 
-// noRoom is B9 for a node that is full: the Pod is refused, the instance manager says why and tries
-// again, and runs when there is room. The others are left alone.
-func (k *cpuTest) noRoom(t *testing.T) {
+// scenarioB9: on a full node the Pod is refused, the instance manager says why and tries again, and
+// runs when there is room. The others are left alone.
+func (k *cpuTest) scenarioB9(t *testing.T) {
 	k.field("node-1", 100)
 	before := k.await("100m on node-1", 100, 480, 960)
 	free := k.fill(k.ks, "node-1", "1850m")
@@ -309,10 +311,12 @@ func (k *cpuTest) noRoom(t *testing.T) {
 	k.await("12 % again", 240, 480, 960)
 }
 
-// noRequest is B3: with setting and field 0 nothing is requested.
-func (k *cpuTest) noRequest(*testing.T) {
+// scenarioB3: with setting and field 0 nothing is requested.
+func (k *cpuTest) scenarioB3(*testing.T) {
 	k.share("0")
 	k.await("none", 0, 0, 0)
+	k.share("12")
+	k.await("12 % again", 240, 480, 960)
 }
 
 // crowded leaves room for one instance manager on node-1, and for no second one.

@@ -37,7 +37,11 @@ func TestCluster(t *testing.T) {
 		name string
 		run  func(*testing.T, *cluster)
 	}{
-		{"A1", scenarioA1}, {"A13", scenarioA13}, {"A3", scenarioA3}, {"CPU", scenarioCPU},
+		{"A1", scenarioA1}, {"A13", scenarioA13}, {"A3", scenarioA3},
+		{"B1", onCPU((*cpuTest).scenarioB1)}, {"B2", onCPU((*cpuTest).scenarioB2)},
+		{"B3", onCPU((*cpuTest).scenarioB3)}, {"B4", onCPU((*cpuTest).scenarioB4)},
+		{"B5", onCPU((*cpuTest).scenarioB5)}, {"B7", onCPU((*cpuTest).scenarioB7)},
+		{"B9", onCPU((*cpuTest).scenarioB9)}, {"B10", onCPU((*cpuTest).scenarioB10)},
 		{"A2", scenarioA2}, {"F1", scenarioF1},
 		{"F3", scenarioF3}, {"F6", scenarioF6}, {"F7", scenarioF7}, {"A17", scenarioA17}, {"Snapshots", scenarioSnapshots},
 		{"DataIntegrity", dataIntegrity}, {"DataLoss", acceptLoss}, {"Orphans", orphanedData},
