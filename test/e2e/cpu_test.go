@@ -105,8 +105,11 @@ func (k *cpuTest) await(what string, want ...int64) (pods map[string]types.UID) 
 		pods = map[string]types.UID{}
 		for i, n := range k.Nodes {
 			got, pod, err := k.request(ctx, n.Name)
-			if err != nil || got != want[i] {
-				return fmt.Errorf("%s requests %dm, want %dm (%w)", n.Name, got, want[i], err)
+			if err != nil {
+				return err
+			}
+			if got != want[i] {
+				return fmt.Errorf("%s requests %dm, want %dm", n.Name, got, want[i])
 			}
 			pods[n.Name] = pod
 		}
