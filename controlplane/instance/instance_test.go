@@ -170,6 +170,31 @@ func TestFailedStartIsReported(t *testing.T) {
 	}
 }
 
+// TestCreationIsConfirmed: the failure of an earlier process is over when one runs.
+func TestCreationIsConfirmed(t *testing.T) {
+	status := &v1beta2.InstanceStatus{Starting: true}
+	for _, state := range []v1beta2.InstanceState{v1beta2.InstanceStateError, v1beta2.InstanceStateRunning} {
+		Step(now, true, &v1beta2.InstanceSpec{}, status,
+			Seen{Manager: manager(v1beta2.InstanceManagerStateRunning), Process: process(state)})
+	}
+	if c := v1beta2.FindCondition(status.Conditions, "InstanceCreation"); c.Status != v1beta2.ConditionTrue {
+		t.Errorf("condition %+v", c)
+	}
+}
+
+// TestManagerThatStartsChangesNothing: as long as an instance manager starts, an instance that has
+// not been started keeps its state.
+func TestManagerThatStartsChangesNothing(t *testing.T) {
+	for _, before := range []v1beta2.InstanceState{v1beta2.InstanceStateStopped, v1beta2.InstanceStateStarting} {
+		status := &v1beta2.InstanceStatus{CurrentState: before}
+		Step(now, true, &v1beta2.InstanceSpec{NodeID: "n1"}, status,
+			Seen{Manager: manager(v1beta2.InstanceManagerStateStarting)})
+		if status.CurrentState != before {
+			t.Errorf("%s becomes %s", before, status.CurrentState)
+		}
+	}
+}
+
 func TestStopOnALostNodeCounts(t *testing.T) {
 	status := &v1beta2.InstanceStatus{Started: true, CurrentState: v1beta2.InstanceStateRunning,
 		InstanceManagerName: "im-1"}

@@ -69,6 +69,9 @@ func TestReadiness(t *testing.T) {
 		{"disk pressure", kube(with(corev1.NodeDiskPressure, corev1.ConditionTrue, long)), up, "KubernetesNodePressure", 0},
 		{"manager missing goes before pressure", kube(with(corev1.NodeDiskPressure, corev1.ConditionTrue, long)), nil,
 			"ManagerPodMissing", 0},
+		{"too many processes", kube(with(corev1.NodePIDPressure, corev1.ConditionTrue, long)), up,
+			"KubernetesNodePressure", 0},
+		{"no memory", kube(with(corev1.NodeMemoryPressure, corev1.ConditionTrue, long)), up, "KubernetesNodePressure", 0},
 		{"no network", kube(with(corev1.NodeNetworkUnavailable, corev1.ConditionTrue, long)), up,
 			"KubernetesNodePressure", 0},
 		{"no pressure", kube(with(corev1.NodeMemoryPressure, corev1.ConditionFalse, long)), up, "", 0},
@@ -204,6 +207,9 @@ func TestLeaderChanges(t *testing.T) {
 		{"instance manager missing", func(_ *v1beta2.Node, s *seen) {
 			s.DefaultManager = nil
 		}, "create *v1beta2.InstanceManager"},
+		{"instance manager missing on a node without disks", func(n *v1beta2.Node, s *seen) {
+			n.Spec.Disks, n.Status.DiskStatus, s.DefaultManager = nil, nil, nil
+		}, "create *v1beta2.InstanceManager"},
 		{"instance manager missing, nobody could run it", func(_ *v1beta2.Node, s *seen) {
 			s.DefaultManager, s.ManagerPod = nil, nil
 		}, ""},
@@ -293,6 +299,27 @@ func TestEviction(t *testing.T) {
 		}
 		if event != tt.event || (d.Do != nil) != (tt.event != "") || n.Status.AutoEvicting != tt.auto {
 			t.Errorf("%s: event %q, does %v, auto %v", tt.name, event, d.Do, n.Status.AutoEvicting)
+		}
+	}
+}
+
+// TestSchedulable: a cordoned node takes no new replicas where the setting says so.
+func TestSchedulable(t *testing.T) {
+	cordoned := kube(func(n *corev1.Node) { n.Spec.Unschedulable = true })
+	for _, tt := range []struct {
+		name           string
+		kube           *corev1.Node
+		setting        bool
+		status, reason string
+	}{
+		{"node", kube(), true, "True", ""},
+		{"cordoned", cordoned, true, "False", "KubernetesNodeCordoned"},
+		{"cordoned, and the setting is off", cordoned, false, "True", ""},
+		{"node that is gone", nil, true, "True", ""},
+	} {
+		c := schedulability(tt.kube, tt.setting)
+		if c.Type != "Schedulable" || string(c.Status) != tt.status || c.Reason != tt.reason {
+			t.Errorf("%s: %+v, want %s, %q", tt.name, c, tt.status, tt.reason)
 		}
 	}
 }

@@ -20,6 +20,9 @@ import (
 type Host struct {
 	// Resolve turns a path as the Pod sees it into the one to open (hostpath.Resolve).
 	Resolve func(path string) string
+	// kernel is the folder that /proc and /sys are looked for in; empty for the root. It is the
+	// machine's kernel, whatever folder the node has.
+	kernel string
 }
 
 // diskConfig is the content of a disk's configuration file. Unknown keys of other versions are not

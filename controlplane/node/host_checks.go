@@ -69,7 +69,7 @@ func (h Host) checkMultipathd() v1beta2.Condition {
 // checkModules asks for dm_crypt, which encrypted volumes need.
 func (h Host) checkModules() v1beta2.Condition {
 	kind := v1beta2.NodeConditionKernelModulesLoaded
-	if _, err := os.Stat("/sys/module/dm_crypt"); err == nil {
+	if _, err := os.Stat(h.kernel + "/sys/module/dm_crypt"); err == nil {
 		return fine(kind)
 	} else if !errors.Is(err, fs.ErrNotExist) {
 		return lacking(kind, v1beta2.NodeReasonCheckKernelConfigFailed, err.Error())
@@ -101,7 +101,7 @@ func (h Host) checkPackages() v1beta2.Condition {
 // checkNFS asks whether the kernel can mount NFS 4.
 func (h Host) checkNFS() v1beta2.Condition {
 	kind := v1beta2.NodeConditionNFSClientInstalled
-	known, err := os.ReadFile("/proc/filesystems")
+	known, err := os.ReadFile(h.kernel + "/proc/filesystems")
 	if err != nil {
 		return lacking(kind, v1beta2.NodeReasonCheckKernelConfigFailed, err.Error())
 	}
