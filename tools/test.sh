@@ -60,8 +60,8 @@ trap 'exit 130' INT TERM
 budget() {
 	case $1 in
 	build | stubborn) echo 200 ;;
-	lint | staticcheck | unit | sim) echo 300 ;;
-	e2e | race | entries | mutations) echo 450 ;;
+	staticcheck | unit | sim) echo 300 ;;
+	lint | e2e | race | entries | mutations) echo 450 ;;
 	modules | handover | crash | powerloss | enginekill | fuzz) echo 240 ;;
 	vet | tidy | vulnerabilities | upgrade | filesystem) echo 150 ;;
 	*) echo 60 ;;
