@@ -61,7 +61,7 @@ func scenarioF6(t *testing.T, c *cluster) {
 		}
 		return nil
 	})
-	for what, size := range map[string]string{"no room": "900Ti", "failed to parse": "large"} {
+	for what, size := range map[string]string{"no room": "15Ti", "failed to parse": "large"} {
 		_, err := c.rest.ExpandVolume(context.Background(), "f6", size)
 		if err == nil || !strings.Contains(err.Error(), what) {
 			t.Errorf("expansion to %s: %v, want %q", size, err, what)
