@@ -57,7 +57,9 @@ func TestSettingsOfAPod(t *testing.T) {
 		"taint-toleration": func(s *PodSettings) {
 			s.Tolerations = []corev1.Toleration{{Key: "k", Operator: corev1.TolerationOpExists}}
 		},
-		"system-managed-components-node-selector": func(s *PodSettings) { s.NodeSelector = map[string]string{"disk": "fast"} },
+		"system-managed-components-node-selector": func(s *PodSettings) {
+			s.NodeSelector = map[string]string{"disk": "fast"}
+		},
 		"priority-class":                  func(s *PodSettings) { s.PriorityClass = "high" },
 		"storage-network":                 func(s *PodSettings) { s.StorageNetwork = "kube-system/fast" },
 		"guaranteed-instance-manager-cpu": func(s *PodSettings) { s.CPUPercent = 20 },
